@@ -1,0 +1,67 @@
+// Buckets of SLOTS 64-bit words; the twin of src/table/horton/layout.rs.
+//
+//   slot:         value << 32 | key                 empty: EMPTY_WORD
+//   last slot of a Type B bucket: 1 (bit 63) | TAGS × 3-bit remap entries
+//
+// (Horton paper, figure 2.) A key equal to EMPTY_KEY is told from an empty slot by its value.
+#ifndef SLOTS
+#error "SLOTS: slots per bucket, 4, 8 or 16"
+#endif
+#ifndef EMPTY_WORD
+#error "EMPTY_WORD: the word of an empty slot"
+#endif
+#ifndef EMPTY_KEY
+#error "EMPTY_KEY: the key half of EMPTY_WORD"
+#endif
+#ifndef MISS
+#error "MISS: what a lookup answers for an absent key"
+#endif
+#ifndef PREFETCH
+#error "PREFETCH: 1 where __builtin_prefetch compiles and works, else 0"
+#endif
+#if PREFETCH
+#define prefetch_bucket(table, b)                                                                  \
+  __builtin_prefetch((const __private void *)(size_t)((table) + (size_t)(b) * SLOTS))
+#else
+#define prefetch_bucket(table, b)
+#endif
+
+#define LAST (SLOTS - 1)
+#define NO_SLOT SLOTS
+#define TYPE_B (1ul << 63)
+
+uint key_of(ulong word) { return (uint)word; }
+uint value_of(ulong word) { return (uint)(word >> 32); }
+bool is_type_b(ulong last) { return (last >> 63) != 0; }
+uint entry_at(ulong last, uint tag) { return (uint)(last >> (3 * tag)) & 7u; }
+ulong entry_bits(uint entry, uint tag) { return (ulong)entry << (3 * tag); }
+ulong word_of(uint key, uint value) { return (ulong)value << 32 | key; }
+
+// Slots of a bucket that hold items: all, or all but the last.
+uint item_slots(ulong last) { return SLOTS - (is_type_b(last) ? 1 : 0); }
+
+// Value of `key` in one bucket, or MISS; `last` receives the last slot's word.
+uint find_in_bucket(__global const ulong *table, uint bucket, uint key, ulong *last) {
+  __global const ulong *slots = table + (size_t)bucket * SLOTS;
+#if SLOTS == 8
+  // Compare all slots at once, then load the one that matched.
+  ulong8 words = vload8(0, slots);
+  *last = words.s7;
+  if (key != EMPTY_KEY) {
+    if (is_type_b(*last)) words.s7 = EMPTY_WORD;
+    const int8 hit = (convert_uint8(words) == (uint8)(key)) & (int8)(1, 2, 3, 4, 5, 6, 7, 8);
+    const int4 half_hit = hit.lo | hit.hi;
+    const int2 quarter_hit = half_hit.lo | half_hit.hi;
+    const int slot = quarter_hit.x | quarter_hit.y;
+    return slot ? value_of(slots[slot - 1]) : MISS;
+  }
+#else
+  *last = slots[LAST];
+#endif
+  const uint n = item_slots(*last);
+  for (uint s = 0; s < n; ++s) {
+    const ulong word = slots[s];
+    if (key_of(word) == key && word != EMPTY_WORD) return value_of(word);
+  }
+  return MISS;
+}

@@ -1,0 +1,313 @@
+//! Which OpenCL devices there are, which of them can run the kernels, and picking one.
+//!
+//! ```text
+//!  horton.device = 'auto'      GPU > accelerator > CPU, most compute units first
+//!                = '0:1'       second device of the first platform
+//!                = 'radeon'    part of a device or platform name, any case
+//! ```
+//!
+//! What the kernels need is little: an available compiler, little-endian words, 64-bit
+//! addresses, and work-groups of at least 64 items. 32-bit atomics are core since OpenCL 1.1.
+//! A device lacking any of it is listed with the reason and skipped by `auto`.
+
+use std::fmt;
+use std::sync::{Mutex, PoisonError};
+
+use ocl::core::{self as cl, DeviceId, DeviceInfo as Request, PlatformId, PlatformInfo};
+
+use crate::error::{Error, Result};
+
+use super::status::without_panic;
+
+/// What kind of processor a device is, in the order in which `auto` prefers them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum DeviceKind {
+    /// A graphics processor.
+    Gpu,
+    /// A dedicated accelerator.
+    Accelerator,
+    /// The host's processor, through a CPU runtime such as PoCL.
+    Cpu,
+}
+
+/// The lookup kernel's body: one source, several ways to spread a bucket over lanes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum KernelBody {
+    /// A contiguous chunk of keys per work-item with rolling prefetch: CPU runtimes.
+    Chunk,
+    /// `slots / 2` lanes a bucket, talking through local memory: any GPU.
+    LocalTile,
+    /// `slots / 2` lanes a bucket, talking through warp shuffles in inline PTX: NVIDIA.
+    WarpTile,
+}
+
+impl KernelBody {
+    /// All bodies.
+    pub const ALL: [KernelBody; 3] = [
+        KernelBody::Chunk,
+        KernelBody::LocalTile,
+        KernelBody::WarpTile,
+    ];
+}
+
+impl fmt::Display for KernelBody {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            KernelBody::Chunk => "chunk per work-item, prefetching",
+            KernelBody::LocalTile => "tile of lanes, local memory",
+            KernelBody::WarpTile => "tile of lanes, warp shuffles",
+        })
+    }
+}
+
+/// One OpenCL device: its place, its limits, and whether the kernels can run there.
+#[derive(Debug, Clone)]
+pub struct DeviceInfo {
+    /// Index of the platform, then of the device within it; `0:1` in `horton.device`.
+    pub index: (usize, usize),
+    /// Platform name.
+    pub platform: String,
+    /// Device name.
+    pub name: String,
+    /// Vendor name.
+    pub vendor: String,
+    /// OpenCL version string of the device, with the driver's.
+    pub version: String,
+    /// GPU, accelerator or CPU.
+    pub kind: DeviceKind,
+    /// Compute units (cores or multiprocessors).
+    pub compute_units: u32,
+    /// Largest work-group, in work-items.
+    pub max_work_group: usize,
+    /// Global memory in bytes.
+    pub global_memory: u64,
+    /// Largest single buffer in bytes.
+    pub max_allocation: u64,
+    /// Space-separated extension names.
+    pub extensions: String,
+    /// What keeps the kernels from running there, if anything.
+    pub obstacle: Option<String>,
+    pub(super) platform_id: PlatformId,
+    pub(super) device_id: DeviceId,
+}
+
+impl DeviceInfo {
+    /// The lookup kernel body that this device runs.
+    pub fn body(&self) -> KernelBody {
+        match self.kind {
+            DeviceKind::Cpu => KernelBody::Chunk,
+            _ if self.extensions.contains("cl_nv_pragma_unroll") => KernelBody::WarpTile,
+            _ => KernelBody::LocalTile,
+        }
+    }
+
+    /// Whether a `__builtin_prefetch` compiles and does something there (PoCL, Intel's CPU runtime).
+    pub fn has_prefetch(&self) -> bool {
+        let platform = self.platform.to_lowercase();
+        self.kind == DeviceKind::Cpu
+            && (platform.contains("portable computing language") || platform.contains("intel"))
+    }
+
+    /// Short name with the place: `0:0 NVIDIA H200`.
+    pub fn label(&self) -> String {
+        format!("{}:{} {}", self.index.0, self.index.1, self.name)
+    }
+
+    fn matches(&self, asked: &str) -> bool {
+        let asked = asked.to_lowercase();
+        asked == format!("{}:{}", self.index.0, self.index.1)
+            || self.name.to_lowercase().contains(&asked)
+            || self.platform.to_lowercase().contains(&asked)
+    }
+}
+
+impl fmt::Display for DeviceInfo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} [{:?}, {}, {}; {} compute units, {:.1} GiB, buffers to {:.1} GiB] {}",
+            self.label(),
+            self.kind,
+            self.platform,
+            self.version,
+            self.compute_units,
+            gib(self.global_memory),
+            gib(self.max_allocation),
+            match &self.obstacle {
+                None => format!("accepted; {}", self.body()),
+                Some(reason) => format!("not accepted: {reason}"),
+            }
+        )
+    }
+}
+
+fn gib(bytes: u64) -> f64 {
+    bytes as f64 / (1u64 << 30) as f64
+}
+
+/// Every device of every platform.
+///
+/// # Errors
+/// [`Error::NoPlatform`] if there is no OpenCL loader or no platform. Platforms without
+/// devices, and devices that cannot be asked, are left out.
+pub fn list() -> Result<Vec<DeviceInfo>> {
+    // PoCL lists no devices to a thread that asks while another initialises it.
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    horton_opencl_loader::link();
+    let platforms = without_panic(cl::get_platform_ids)
+        .map_err(Error::NoPlatform)?
+        .map_err(|e| Error::NoPlatform(e.to_string()))?;
+    if platforms.is_empty() {
+        return Err(Error::NoPlatform(
+            horton_opencl_loader::status().to_string(),
+        ));
+    }
+    Ok(platforms
+        .iter()
+        .enumerate()
+        .flat_map(|(p, platform)| devices_of(p, platform))
+        .collect())
+}
+
+fn devices_of(p: usize, platform: &PlatformId) -> Vec<DeviceInfo> {
+    let ids = match without_panic(|| cl::get_device_ids(platform, None, None)) {
+        Ok(Ok(ids)) => ids,
+        Ok(Err(error)) => {
+            log::debug!("OpenCL platform {p} has no devices: {error}");
+            return Vec::new();
+        }
+        Err(panic) => {
+            log::warn!("OpenCL platform {p} cannot list its devices: {panic}");
+            return Vec::new();
+        }
+    };
+    ids.iter()
+        .enumerate()
+        .map(|(d, id)| describe((p, d), *platform, *id))
+        .collect()
+}
+
+fn describe(index: (usize, usize), platform: PlatformId, id: DeviceId) -> DeviceInfo {
+    let kind_bits = number(id, Request::Type);
+    let mut info = DeviceInfo {
+        index,
+        platform: cl::get_platform_info(platform, PlatformInfo::Name)
+            .map(|name| name.to_string())
+            .unwrap_or_default(),
+        name: text(id, Request::Name),
+        vendor: text(id, Request::Vendor),
+        version: format!(
+            "{}, driver {}",
+            text(id, Request::Version),
+            text(id, Request::DriverVersion)
+        ),
+        kind: match kind_bits {
+            bits if bits & 4 != 0 => DeviceKind::Gpu,
+            bits if bits & 8 != 0 => DeviceKind::Accelerator,
+            _ => DeviceKind::Cpu,
+        },
+        compute_units: number(id, Request::MaxComputeUnits) as u32,
+        max_work_group: number(id, Request::MaxWorkGroupSize) as usize,
+        global_memory: number(id, Request::GlobalMemSize),
+        max_allocation: number(id, Request::MaxMemAllocSize),
+        extensions: text(id, Request::Extensions),
+        obstacle: None,
+        platform_id: platform,
+        device_id: id,
+    };
+    info.obstacle = obstacle(&info, id);
+    info
+}
+
+fn obstacle(info: &DeviceInfo, id: DeviceId) -> Option<String> {
+    let lacks = [
+        (number(id, Request::Available) == 0, "it is not available"),
+        (
+            number(id, Request::CompilerAvailable) == 0,
+            "it has no OpenCL C compiler",
+        ),
+        (number(id, Request::EndianLittle) == 0, "it is big-endian"),
+        (
+            number(id, Request::AddressBits) < 64,
+            "its addresses have fewer than 64 bits",
+        ),
+        (
+            info.max_work_group < 64,
+            "its work-groups hold fewer than 64 work-items",
+        ),
+        (
+            info.version.starts_with("OpenCL 1.0"),
+            "OpenCL 1.0 lacks 32-bit atomics",
+        ),
+    ];
+    lacks
+        .iter()
+        .find(|(lacking, _)| *lacking)
+        .map(|(_, reason)| (*reason).to_owned())
+}
+
+/// Raw value of a request; empty when the device does not answer it.
+fn raw(id: DeviceId, request: Request) -> Vec<u8> {
+    without_panic(|| cl::get_device_info_raw(id, request as u32))
+        .ok()
+        .and_then(|answer| answer.ok())
+        .unwrap_or_default()
+}
+
+fn text(id: DeviceId, request: Request) -> String {
+    String::from_utf8_lossy(&raw(id, request))
+        .trim_end_matches('\0')
+        .trim()
+        .to_owned()
+}
+
+fn number(id: DeviceId, request: Request) -> u64 {
+    raw(id, request)
+        .iter()
+        .take(8)
+        .rev()
+        .fold(0, |value, byte| value << 8 | u64::from(*byte))
+}
+
+/// The device that `asked` (the value of `horton.device`) means.
+///
+/// # Errors
+/// [`Error::NoPlatform`]; [`Error::UnknownDevice`] with the list of devices if nothing
+/// matches; [`Error::UnsuitableDevice`] if what matches cannot run the kernels;
+/// [`Error::NoUsableDevice`] with the reasons if `auto` finds none that can.
+pub fn pick(asked: &str) -> Result<DeviceInfo> {
+    choose(list()?, asked.trim())
+}
+
+fn choose(devices: Vec<DeviceInfo>, asked: &str) -> Result<DeviceInfo> {
+    if asked.is_empty() || asked.eq_ignore_ascii_case("auto") {
+        return best(devices);
+    }
+    let matching: Vec<&DeviceInfo> = devices.iter().filter(|d| d.matches(asked)).collect();
+    match matching.iter().find(|d| d.obstacle.is_none()) {
+        Some(device) => Ok((*device).clone()),
+        None => Err(match matching.first() {
+            Some(device) => Error::UnsuitableDevice {
+                device: device.label(),
+                reason: device.obstacle.clone().unwrap_or_default(),
+            },
+            None => Error::UnknownDevice {
+                asked: asked.to_owned(),
+                available: devices.iter().map(DeviceInfo::label).collect(),
+            },
+        }),
+    }
+}
+
+fn best(devices: Vec<DeviceInfo>) -> Result<DeviceInfo> {
+    let reasons = devices
+        .iter()
+        .filter_map(|d| Some(format!("{}: {}", d.label(), d.obstacle.as_ref()?)))
+        .collect();
+    devices
+        .into_iter()
+        .filter(|d| d.obstacle.is_none())
+        .min_by_key(|d| (d.kind, std::cmp::Reverse(d.compute_units)))
+        .ok_or(Error::NoUsableDevice(reasons))
+}

@@ -1,0 +1,196 @@
+//! The thread that owns one device, and the handle through which the others use it.
+//!
+//! ```text
+//!   Device (cloneable) ──Job──▶ channel ──▶ thread: Queue ─▶ run, finish, time
+//!        ▲                                      │
+//!        └───────────── Answer { value, cost } ─┘
+//! ```
+//!
+//! A device is opened once in a process and stays open: compiling its kernels costs up to
+//! half a second, and a context pins driver memory only once that way. A job whose asker
+//! is gone before it starts is skipped, which is how dropping a stream cancels its work.
+
+use std::collections::HashMap;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use crate::error::{Error, Result};
+
+use super::info::{DeviceInfo, pick};
+use super::memory::Budget;
+use super::queue::Queue;
+use super::status::without_panic;
+
+/// What a job cost on the device.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Cost {
+    /// Kernels launched.
+    pub launches: u64,
+    /// Time of host-to-device transfers, from the device's event clock.
+    pub upload: Duration,
+    /// Time of kernels and fills.
+    pub kernel: Duration,
+    /// Time of device-to-host transfers.
+    pub download: Duration,
+    /// Bytes sent to the device.
+    pub uploaded: u64,
+    /// Bytes brought back.
+    pub downloaded: u64,
+}
+
+impl std::ops::AddAssign for Cost {
+    fn add_assign(&mut self, other: Self) {
+        self.launches += other.launches;
+        self.upload += other.upload;
+        self.kernel += other.kernel;
+        self.download += other.download;
+        self.uploaded += other.uploaded;
+        self.downloaded += other.downloaded;
+    }
+}
+
+/// A job's result and its cost.
+#[derive(Debug)]
+pub struct Answer<T> {
+    /// What the job returned.
+    pub value: T,
+    /// What it cost on the device.
+    pub cost: Cost,
+}
+
+type Job = Box<dyn FnOnce(&mut Queue) + Send>;
+
+/// An opened device. Clones share the one owner thread.
+#[derive(Clone)]
+pub struct Device {
+    info: Arc<DeviceInfo>,
+    budget: Arc<Budget>,
+    jobs: Sender<Job>,
+}
+
+impl std::fmt::Debug for Device {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Device({})", self.info.label())
+    }
+}
+
+impl Device {
+    /// Opens the device that `asked` means (see [`pick`]), or returns it if it is open already.
+    ///
+    /// # Errors
+    /// Those of [`pick`], and [`Error::OpenCl`] if the context or queue cannot be created.
+    pub fn open(asked: &str) -> Result<Self> {
+        static OPEN: OnceLock<Mutex<HashMap<(usize, usize), Device>>> = OnceLock::new();
+        let info = pick(asked)?;
+        let mut open = OPEN
+            .get_or_init(Mutex::default)
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let Some(device) = open.get(&info.index) {
+            return Ok(device.clone());
+        }
+        let device = Self::start(info)?;
+        open.insert(device.info.index, device.clone());
+        Ok(device)
+    }
+
+    fn start(info: DeviceInfo) -> Result<Self> {
+        let info = Arc::new(info);
+        let budget = Budget::for_device(&info);
+        let (jobs, inbox) = channel::<Job>();
+        let (ready, opened) = channel::<Result<()>>();
+        let (thread_info, thread_budget) = (Arc::clone(&info), Arc::clone(&budget));
+        std::thread::Builder::new()
+            .name(format!("horton {}", info.label()))
+            .spawn(move || serve(thread_info, thread_budget, &inbox, &ready))
+            .map_err(|e| stopped(&info, e.to_string()))?;
+        opened
+            .recv()
+            .map_err(|_| stopped(&info, "it could not be opened"))??;
+        Ok(Self { info, budget, jobs })
+    }
+
+    /// The device's description.
+    pub fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    /// The device's byte budget.
+    pub fn budget(&self) -> &Budget {
+        &self.budget
+    }
+
+    /// Runs `job` on the owner thread and waits without blocking the calling thread.
+    ///
+    /// # Errors
+    /// The job's own, or [`Error::QueueStopped`] if it panicked or the thread is gone.
+    pub async fn run<T: Send + 'static>(
+        &self,
+        job: impl FnOnce(&mut Queue) -> Result<T> + Send + 'static,
+    ) -> Result<Answer<T>> {
+        self.submit(job)?
+            .await
+            .map_err(|_| stopped(&self.info, "its thread ended"))?
+    }
+
+    /// As [`run`](Self::run), blocking; for programs outside an async runtime.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub fn run_blocking<T: Send + 'static>(
+        &self,
+        job: impl FnOnce(&mut Queue) -> Result<T> + Send + 'static,
+    ) -> Result<Answer<T>> {
+        futures::executor::block_on(self.run(job))
+    }
+
+    fn submit<T: Send + 'static>(
+        &self,
+        job: impl FnOnce(&mut Queue) -> Result<T> + Send + 'static,
+    ) -> Result<oneshot::Receiver<Result<Answer<T>>>> {
+        let (reply, answer) = oneshot::channel();
+        let info = Arc::clone(&self.info);
+        self.jobs
+            .send(Box::new(move |queue| {
+                if reply.is_closed() {
+                    return;
+                }
+                let result = without_panic(|| queue.job(job))
+                    .unwrap_or_else(|panic| Err(stopped(&info, panic)));
+                drop(reply.send(result));
+            }))
+            .map_err(|_| stopped(&self.info, "its thread ended"))?;
+        Ok(answer)
+    }
+}
+
+fn stopped(info: &DeviceInfo, reason: impl Into<String>) -> Error {
+    Error::QueueStopped {
+        device: info.label(),
+        reason: reason.into(),
+    }
+}
+
+fn serve(
+    info: Arc<DeviceInfo>,
+    budget: Arc<Budget>,
+    inbox: &Receiver<Job>,
+    ready: &Sender<Result<()>>,
+) {
+    let opened = without_panic(|| Queue::open(Arc::clone(&info), budget))
+        .unwrap_or_else(|panic| Err(stopped(&info, panic)));
+    let mut queue = match opened {
+        Ok(queue) => queue,
+        Err(error) => {
+            drop(ready.send(Err(error)));
+            return;
+        }
+    };
+    drop(ready.send(Ok(())));
+    while let Ok(job) = inbox.recv() {
+        job(&mut queue);
+    }
+}

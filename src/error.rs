@@ -1,0 +1,146 @@
+//! One error type for the crate, and its one conversion into [`DataFusionError`].
+//!
+//! Every variant says what was attempted and, where the user can do something about
+//! it, what. Nothing here panics or prints: OpenCL's status codes are mapped to their
+//! names because a bare `-61` helps nobody.
+
+use datafusion::error::DataFusionError;
+
+/// Result with this crate's [`Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Everything that can go wrong between a join and its device.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// There is no OpenCL loader (libOpenCL) or no platform behind it.
+    #[error(
+        "no OpenCL platform found ({0}); install a driver for your GPU, or PoCL for the CPU \
+         (Debian/Ubuntu: apt-get install pocl-opencl-icd ocl-icd-libopencl1)"
+    )]
+    NoPlatform(String),
+
+    /// Platforms exist, but no device on them can run the kernels.
+    #[error("no usable OpenCL device: {}", .0.join("; "))]
+    NoUsableDevice(Vec<String>),
+
+    /// `horton.device` names a device that is not there.
+    #[error("no OpenCL device matches '{asked}'; available: {}", available.join(", "))]
+    UnknownDevice {
+        /// The value of `horton.device`.
+        asked: String,
+        /// `<platform>:<index> <name>` of every device there is.
+        available: Vec<String>,
+    },
+
+    /// The chosen device lacks something that the kernels need.
+    #[error("OpenCL device '{device}' cannot be used: {reason}")]
+    UnsuitableDevice {
+        /// Device name.
+        device: String,
+        /// What it lacks.
+        reason: String,
+    },
+
+    /// An OpenCL call failed.
+    #[error("OpenCL {call} failed on '{device}': {status}")]
+    OpenCl {
+        /// The call or kernel.
+        call: String,
+        /// Device name.
+        device: String,
+        /// Name of the status code, e.g. `CL_OUT_OF_RESOURCES`.
+        status: String,
+    },
+
+    /// A kernel program did not compile; the compiler's log is included.
+    #[error("OpenCL program '{program}' did not compile on '{device}':\n{log}")]
+    ProgramBuild {
+        /// The `.cl` family.
+        program: String,
+        /// Device name.
+        device: String,
+        /// The compiler's log.
+        log: String,
+    },
+
+    /// A buffer would exceed the device's memory budget or its largest allocation.
+    #[error(
+        "{what} needs {wanted} bytes on '{device}', over its limit of {limit} bytes \
+         ({used} in use); raise horton.device_memory_limit or join a smaller build side"
+    )]
+    DeviceMemory {
+        /// What the buffer is for.
+        what: &'static str,
+        /// Device name.
+        device: String,
+        /// Bytes asked for.
+        wanted: u64,
+        /// The limit in bytes: the budget, or `CL_DEVICE_MAX_MEM_ALLOC_SIZE`.
+        limit: u64,
+        /// Bytes in use when it was asked for.
+        used: u64,
+    },
+
+    /// The same key was given twice to a table of unique keys.
+    #[error("the keys of a Horton table must be distinct; build a GroupedTable for repeating keys")]
+    DuplicateKeys,
+
+    /// A bulk build did not fit after every retry.
+    #[error(
+        "{rejected} of {keys} keys did not fit into a Horton table of {buckets} buckets after \
+         {attempts} attempts; lower horton.load_factor"
+    )]
+    TableFull {
+        /// Keys given.
+        keys: usize,
+        /// Keys left without a slot in the last attempt.
+        rejected: usize,
+        /// Buckets in the last attempt.
+        buckets: usize,
+        /// Attempts made, each with a new seed and then more buckets.
+        attempts: usize,
+    },
+
+    /// An argument or option outside its range.
+    #[error("{0}")]
+    Invalid(String),
+
+    /// The build side has more rows than one table can number.
+    #[error("the build side has {rows} rows, over the {limit} that one table can number")]
+    TooManyRows {
+        /// Rows of the build side.
+        rows: usize,
+        /// The largest number of rows.
+        limit: usize,
+    },
+
+    /// The thread that owns the device queue is gone, or a job panicked in it.
+    #[error("the queue of OpenCL device '{device}' stopped: {reason}")]
+    QueueStopped {
+        /// Device name.
+        device: String,
+        /// The panic's message, or that the thread ended.
+        reason: String,
+    },
+
+    /// DataFusion or Arrow failed (an input stream, an expression, a cast, …).
+    #[error(transparent)]
+    DataFusion(#[from] DataFusionError),
+}
+
+impl From<arrow::error::ArrowError> for Error {
+    fn from(error: arrow::error::ArrowError) -> Self {
+        Error::DataFusion(error.into())
+    }
+}
+
+impl From<Error> for DataFusionError {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::DataFusion(inner) => inner,
+            Error::DeviceMemory { .. } => DataFusionError::ResourcesExhausted(error.to_string()),
+            other => DataFusionError::External(Box::new(other)),
+        }
+    }
+}

@@ -1,0 +1,22 @@
+//! Hash joins for [Apache DataFusion](https://datafusion.apache.org) on OpenCL devices of any
+//! vendor, with [Horton tables](table::horton).
+//!
+//! The flow:
+//!
+//! ```text
+//!  SQL ─▶ DataFusion plan ─▶ 1 rule: HashJoinExec ─▶ HortonJoinExec
+//!       build side: batches ─▶ 2 keys (u32 surrogates) ─▶ 3 groups ─▶ 4 device table
+//!       probe side: batches ─▶ chunks of ≥64 K rows ─▶ 2 keys ─▶ 4 device lookup
+//!                           ─▶ 5 (probe row, build row) pairs ─▶ verify ─▶ residual filter
+//!                           ─▶ join type ─▶ 6 gather columns ─▶ RecordBatch
+//! ```
+//!
+//! 4. [`table`]: hash tables in device memory; 3. [`table::group`] for repeating keys
+//!
+//! [`device`] is the one home of OpenCL and of `unsafe`.
+
+#![deny(missing_docs, unsafe_op_in_unsafe_fn)]
+
+pub mod device;
+pub mod error;
+pub mod table;

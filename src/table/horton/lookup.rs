@@ -1,0 +1,59 @@
+//! Bulk lookup in a Horton table on the device.
+//!
+//! ```text
+//!  key ─▶ primary bucket ─hit─▶ value
+//!             │ miss, Type B, entry of its tag set
+//!             └─▶ secondary bucket ─▶ value | MISS
+//! ```
+//!
+//! Horton paper, section 5.1 and figure 4: one bucket for nearly every key, two at most.
+//! The kernel's body is chosen by what the device is ([`KernelBody`]); all give the same
+//! answers.
+
+use crate::device::{Arg, Buffer, KernelBody, Queue};
+use crate::error::{Error, Result};
+
+use super::{HortonTable, kernels};
+
+impl HortonTable {
+    /// Looks up the first `n` of `keys`; `values[i]` receives the value or
+    /// [`MISS`](super::MISS), `reads[0]` grows by the number of secondary buckets read.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if a buffer is shorter than `n`, and OpenCL's own.
+    pub fn lookup(
+        &self,
+        queue: &mut Queue,
+        keys: &Buffer<u32>,
+        values: &Buffer<u32>,
+        reads: &Buffer<u32>,
+        n: usize,
+    ) -> Result<()> {
+        if keys.len() < n || values.len() < n || reads.is_empty() {
+            return Err(Error::Invalid(format!(
+                "a lookup of {n} keys was given {} keys and room for {} values",
+                keys.len(),
+                values.len()
+            )));
+        }
+        let program = kernels::program(queue.info(), &self.config);
+        let mut args = vec![
+            Arg::Longs(&self.words),
+            Arg::Words(keys),
+            Arg::Words(values),
+            Arg::Words(reads),
+        ];
+        let (buckets, seed) = (Arg::U32(self.layout.buckets), Arg::U32(self.layout.seed));
+        match self.config.body.unwrap_or_else(|| queue.info().body()) {
+            KernelBody::Chunk => {
+                let share = kernels::share(queue.info(), n);
+                args.extend([Arg::U32(share as u32), Arg::U32(n as u32), buckets, seed]);
+                queue.launch(&program, "lookup_chunk", (n.div_ceil(share), 1), &args)
+            }
+            KernelBody::LocalTile | KernelBody::WarpTile => {
+                args.extend([Arg::U32(n as u32), buckets, seed]);
+                queue.launch(&program, "lookup_tile", (n, kernels::TILE_GROUP), &args)
+            }
+        }
+    }
+}

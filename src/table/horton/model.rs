@@ -1,0 +1,370 @@
+//! The Horton table in plain Rust over the same words as the device buffer: a test oracle.
+//!
+//! ```text
+//!  insert x:  primary bucket has room ─▶ put
+//!             holds a secondary item  ─▶ send its group away, put x there
+//!             full of primaries       ─▶ Type A: convert, evict the last slot's item
+//!                                        then remap x: its entry's bucket, else the
+//!                                        emptiest of seven, else displace or swap
+//! ```
+//!
+//! Horton paper, sections 5.1 to 5.3, item by item as the paper's serial insertion, with
+//! displacement as a random walk over a work list. Nobody's join runs on it: it
+//! exists so that tables built here can be looked up on the device and the other way
+//! round, and so that [`check`](HortonModel::check) can say what is wrong with either.
+
+use std::collections::{HashMap, HashSet};
+
+use super::layout::{
+    EMPTY_WORD, Layout, TYPE_B, entry_at, is_type_b, key_of, value_of, with_entry, word_of,
+};
+use crate::table::hash::{SECONDARY_FUNCTIONS, jenkins};
+
+/// A Horton table in host memory.
+#[derive(Debug, Clone)]
+pub struct HortonModel {
+    /// Shape and seed.
+    pub layout: Layout,
+    /// `layout.words()` words, bucket after bucket.
+    pub words: Vec<u64>,
+}
+
+/// How a table is filled, counted from its words.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Census {
+    /// Type B buckets.
+    pub type_b: u32,
+    /// Items.
+    pub items: u32,
+    /// Items outside their primary bucket.
+    pub secondary: u32,
+}
+
+/// How easily an item gets a slot, hardest first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Ease {
+    /// Others of the group of the item in it must go with that one.
+    Group,
+    /// The item in it is the only one of its group.
+    Alone,
+    /// And another of that item's candidates has a free slot.
+    CanMoveOn,
+    /// There is no item in it.
+    Free,
+}
+
+/// A slot that an item may take.
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    ease: Ease,
+    /// Free slots of its bucket.
+    room: usize,
+    /// The remap entry that leads there.
+    entry: u32,
+    /// Word index.
+    at: usize,
+}
+
+impl Place {
+    fn is_easy(self) -> bool {
+        self.ease >= Ease::CanMoveOn
+    }
+}
+
+impl HortonModel {
+    /// A table without items.
+    pub fn empty(layout: Layout) -> Self {
+        let words = vec![EMPTY_WORD; layout.words()];
+        Self { layout, words }
+    }
+
+    /// A table of distinct `items` (key, value), or how many of them found no slot within
+    /// 1,000 displacements an item.
+    ///
+    /// # Errors
+    /// The number of items without a slot.
+    pub fn build(layout: Layout, items: &[(u32, u32)]) -> Result<Self, usize> {
+        let mut model = Self::empty(layout);
+        let mut waiting: Vec<u64> = items.iter().map(|&(k, v)| word_of(k, v)).collect();
+        let mut steps = 1000 * items.len() + 1000;
+        while let Some(word) = waiting.pop() {
+            if steps == 0 {
+                return Err(waiting.len() + 1);
+            }
+            steps -= 1;
+            waiting.extend(model.insert(word, steps as u32));
+        }
+        Ok(model)
+    }
+
+    /// Value of `key`.
+    pub fn lookup(&self, key: u32) -> Option<u32> {
+        self.find(key).0
+    }
+
+    /// Value of `key`, and how many buckets were read for it (1 or 2).
+    pub fn find(&self, key: u32) -> (Option<u32>, u32) {
+        let b = self.layout.primary_bucket(key);
+        if let Some(value) = self.find_in_bucket(b, key) {
+            return (Some(value), 1);
+        }
+        match self.remapped_to(b, self.layout.tag_of(key)) {
+            Some(w) => (self.find_in_bucket(w, key), 2),
+            None => (None, 1),
+        }
+    }
+
+    /// Counts Type B buckets, items and secondary items.
+    pub fn census(&self) -> Census {
+        let mut census = Census::default();
+        for b in 0..self.layout.buckets {
+            census.type_b += u32::from(is_type_b(self.last(b)));
+            for word in self.items(b) {
+                census.items += 1;
+                census.secondary += u32::from(self.layout.primary_bucket(key_of(word)) != b);
+            }
+        }
+        census
+    }
+
+    /// Checks every invariant of a table whose items are all placed.
+    ///
+    /// # Errors
+    /// The first violation: a key twice, an item that no lookup would find, a remap entry that
+    /// nothing needs, or a remapped item whose primary bucket had room for it.
+    pub fn check(&self) -> Result<(), String> {
+        let mut keys = HashSet::new();
+        let mut needed: HashMap<(u32, u32), u32> = HashMap::new();
+        for b in 0..self.layout.buckets {
+            for word in self.items(b) {
+                let key = key_of(word);
+                if !keys.insert(key) {
+                    return Err(format!("key {key} is in the table twice"));
+                }
+                let home = self.layout.primary_bucket(key);
+                if home == b {
+                    continue;
+                }
+                let tag = self.layout.tag_of(key);
+                if self.remapped_to(home, tag) != Some(b) {
+                    return Err(format!(
+                        "key {key} is in bucket {b}, but entry {tag} of {home} does not lead there"
+                    ));
+                }
+                needed.insert((home, tag), b);
+                self.check_primacy(home, key)?;
+            }
+        }
+        self.check_entries(&needed)
+    }
+
+    /// No item may be remapped while its primary bucket has room or holds secondary items.
+    fn check_primacy(&self, home: u32, key: u32) -> Result<(), String> {
+        let primaries = self
+            .items(home)
+            .filter(|word| self.layout.primary_bucket(key_of(*word)) == home)
+            .count();
+        match primaries == self.layout.slots() - 1 {
+            true => Ok(()),
+            false => Err(format!(
+                "key {key} is remapped although bucket {home} holds only {primaries} primary items"
+            )),
+        }
+    }
+
+    fn check_entries(&self, needed: &HashMap<(u32, u32), u32>) -> Result<(), String> {
+        for b in 0..self.layout.buckets {
+            for tag in 0..crate::table::hash::TAGS {
+                if let Some(w) = self.remapped_to(b, tag)
+                    && needed.get(&(b, tag)) != Some(&w)
+                {
+                    return Err(format!(
+                        "entry {tag} of bucket {b} leads to bucket {w}, which holds nothing of it"
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn base(&self, bucket: u32) -> usize {
+        bucket as usize * self.layout.slots()
+    }
+
+    fn last(&self, bucket: u32) -> u64 {
+        self.words[self.base(bucket) + self.layout.slots() - 1]
+    }
+
+    fn set_last(&mut self, bucket: u32, last: u64) {
+        let at = self.base(bucket) + self.layout.slots() - 1;
+        self.words[at] = last;
+    }
+
+    /// Word indices of the slots of `bucket` that may hold items.
+    fn slots(&self, bucket: u32) -> std::ops::Range<usize> {
+        let base = self.base(bucket);
+        base..base + self.layout.slots() - usize::from(is_type_b(self.last(bucket)))
+    }
+
+    fn items(&self, bucket: u32) -> impl Iterator<Item = u64> + '_ {
+        self.words[self.slots(bucket)]
+            .iter()
+            .copied()
+            .filter(|word| *word != EMPTY_WORD)
+    }
+
+    fn find_in_bucket(&self, bucket: u32, key: u32) -> Option<u32> {
+        self.items(bucket)
+            .find(|word| key_of(*word) == key)
+            .map(value_of)
+    }
+
+    /// The secondary bucket that the remap entry of (`bucket`, `tag`) names, if it is set.
+    fn remapped_to(&self, bucket: u32, tag: u32) -> Option<u32> {
+        let last = self.last(bucket);
+        let entry = if is_type_b(last) {
+            entry_at(last, tag)
+        } else {
+            0
+        };
+        (entry != 0).then(|| self.layout.secondary_bucket(bucket, tag, entry))
+    }
+
+    fn free_slot(&self, bucket: u32) -> Option<usize> {
+        self.slots(bucket).find(|&at| self.words[at] == EMPTY_WORD)
+    }
+
+    /// Inserts one item; returns those that lost their slots to it.
+    fn insert(&mut self, word: u64, random: u32) -> Vec<u64> {
+        let b = self.layout.primary_bucket(key_of(word));
+        if let Some(at) = self.free_slot(b) {
+            self.words[at] = word;
+            return Vec::new();
+        }
+        let guest = self
+            .slots(b)
+            .find(|&at| self.layout.primary_bucket(key_of(self.words[at])) != b);
+        if let Some(at) = guest {
+            let displaced = self.send_away(b, self.group_of(self.words[at]));
+            self.words[at] = word;
+            return displaced;
+        }
+        let mut waiting = self.convert(b);
+        waiting.extend(self.remap(b, word, random));
+        waiting
+    }
+
+    /// Turns a full Type A bucket into Type B; returns the item of its last slot.
+    fn convert(&mut self, bucket: u32) -> Vec<u64> {
+        let last = self.last(bucket);
+        if is_type_b(last) {
+            return Vec::new();
+        }
+        self.set_last(bucket, TYPE_B);
+        vec![last]
+    }
+
+    /// Gives an item that overflows bucket `b` a slot elsewhere; returns those displaced.
+    fn remap(&mut self, b: u32, word: u64, random: u32) -> Vec<u64> {
+        let tag = self.layout.tag_of(key_of(word));
+        let random = jenkins(random ^ key_of(word));
+        let bound_by = entry_at(self.last(b), tag);
+        let mut displaced = Vec::new();
+        let mut found =
+            self.find_slot((b, tag), |entry| bound_by == 0 || entry == bound_by, random);
+        if bound_by != 0 && !found.is_some_and(Place::is_easy) && random >> 13 & 1 == 1 {
+            found = self.find_slot((b, tag), |entry| entry != bound_by, random);
+            if found.is_some() {
+                let old = self.layout.secondary_bucket(b, tag, bound_by);
+                displaced = self.send_away(old, (b, tag));
+            }
+        }
+        match found {
+            Some(place) if place.is_easy() || random >> 14 & 1 == 0 => {
+                if self.words[place.at] != EMPTY_WORD {
+                    let w = self.layout.secondary_bucket(b, tag, place.entry);
+                    let group = self.group_of(self.words[place.at]);
+                    displaced.extend(self.send_away(w, group));
+                }
+                self.words[place.at] = word;
+                self.set_last(b, with_entry(self.last(b), tag, place.entry));
+            }
+            _ => {
+                let at = self.base(b) + (random >> 16) as usize % (self.layout.slots() - 1);
+                displaced.push(std::mem::replace(&mut self.words[at], word));
+            }
+        }
+        displaced
+    }
+
+    /// The slot that is easiest to get in the buckets of the allowed entries; among free ones, in
+    /// the emptiest bucket.
+    fn find_slot(
+        &self,
+        group: (u32, u32),
+        allowed: impl Fn(u32) -> bool,
+        random: u32,
+    ) -> Option<Place> {
+        (0..SECONDARY_FUNCTIONS)
+            .map(|i| (random % 7 + i) % 7 + 1)
+            .filter(|&entry| allowed(entry))
+            .map(|entry| (entry, self.layout.secondary_bucket(group.0, group.1, entry)))
+            .filter(|&(_, w)| w != group.0)
+            .flat_map(|(entry, w)| {
+                let room = self.slots(w).len() - self.items(w).count();
+                self.slots(w).filter_map(move |at| {
+                    let ease = self.ease(w, at, group)?;
+                    Some(Place {
+                        ease,
+                        room,
+                        entry,
+                        at,
+                    })
+                })
+            })
+            .max_by_key(|place| (place.ease, place.room))
+    }
+
+    /// How easily an item of `group` gets the slot at word `at` of bucket `w`.
+    fn ease(&self, w: u32, at: usize, group: (u32, u32)) -> Option<Ease> {
+        if self.words[at] == EMPTY_WORD {
+            return Some(Ease::Free);
+        }
+        let (home, tag) = self.group_of(self.words[at]);
+        if home == w || (home, tag) == group {
+            return None;
+        }
+        let size = self
+            .items(w)
+            .filter(|&word| self.group_of(word) == (home, tag))
+            .count();
+        let can_move_on = (1..=SECONDARY_FUNCTIONS).any(|entry| {
+            let other = self.layout.secondary_bucket(home, tag, entry);
+            other != w && other != home && self.free_slot(other).is_some()
+        });
+        Some(match (size, can_move_on) {
+            (1, true) => Ease::CanMoveOn,
+            (1, false) => Ease::Alone,
+            _ => Ease::Group,
+        })
+    }
+
+    /// Primary bucket and tag of an item.
+    fn group_of(&self, word: u64) -> (u32, u32) {
+        let key = key_of(word);
+        (self.layout.primary_bucket(key), self.layout.tag_of(key))
+    }
+
+    /// Empties the slots of group (`home`, `tag`) in bucket `w`, and clears its entry.
+    fn send_away(&mut self, w: u32, (home, tag): (u32, u32)) -> Vec<u64> {
+        let mut sent = Vec::new();
+        for i in self.slots(w) {
+            let word = self.words[i];
+            if word != EMPTY_WORD && self.group_of(word) == (home, tag) {
+                sent.push(std::mem::replace(&mut self.words[i], EMPTY_WORD));
+            }
+        }
+        self.set_last(home, with_entry(self.last(home), tag, 0));
+        sent
+    }
+}

@@ -1,0 +1,460 @@
+//! Horton tables: {built on the host, built on the device} × {looked up on the host, on the
+//! device}, for every bucket size, load and lookup body, with the model's `check()` over
+//! every table. `HORTON_TEST_SMALL=1` keeps the sizes fit for oclgrind (`make oclgrind`).
+
+use std::collections::{HashMap, HashSet};
+
+use horton_join::device::{Answer, Cost, Device, KernelBody, Queue};
+use horton_join::error::{Error, Result};
+use horton_join::table::grouped::{BuildKeys, GroupedTable, Rows};
+use horton_join::table::hash;
+use horton_join::table::horton::{
+    BucketSize, Built, HortonModel, HortonTable, Items, Layout, MAX_VALUE, MISS, TableConfig, build,
+};
+use rand_mt::Mt;
+
+fn device() -> Device {
+    let asked = std::env::var("HORTON_TEST_DEVICE").unwrap_or_else(|_| "auto".to_owned());
+    Device::open(&asked).unwrap()
+}
+
+fn small() -> bool {
+    std::env::var_os("HORTON_TEST_SMALL").is_some()
+}
+
+/// `large` items, or few under oclgrind.
+fn scaled(large: usize) -> usize {
+    if small() { large.min(1500) } else { large }
+}
+
+/// Lookup bodies that run on the device under test.
+fn bodies(device: &Device) -> Vec<KernelBody> {
+    KernelBody::ALL
+        .into_iter()
+        .filter(|b| *b != KernelBody::WarpTile || device.info().body() == *b)
+        .collect()
+}
+
+fn distinct_keys(seed: u32, n: usize) -> Vec<u32> {
+    let mut random = Mt::new(seed);
+    let mut seen = HashSet::with_capacity(n);
+    while seen.len() < n {
+        seen.insert(random.next_u32());
+    }
+    let mut keys: Vec<u32> = seen.into_iter().collect();
+    keys.sort_unstable_by_key(|k| hash::jenkins(k ^ seed));
+    keys
+}
+
+fn run<T: Send + 'static>(
+    device: &Device,
+    job: impl FnOnce(&mut Queue) -> Result<T> + Send + 'static,
+) -> Answer<T> {
+    let answer = device.run_blocking(job).unwrap();
+    assert!(answer.cost.launches > 0, "no kernel was launched");
+    answer
+}
+
+fn build_unique(queue: &mut Queue, config: &TableConfig, keys: &[u32]) -> Result<HortonTable> {
+    let keys = queue.buffer_from("keys", keys)?;
+    let items = Items {
+        keys: &keys,
+        values: None,
+    };
+    match build::build(queue, config, items)? {
+        Built::Table(table) => Ok(table),
+        Built::Repeats => panic!("distinct keys were taken for repeating ones"),
+    }
+}
+
+fn look_up(device: &Device, table: &HortonTable, keys: &[u32]) -> (Vec<u32>, u32, Cost) {
+    let (table, keys) = (table.clone(), keys.to_vec());
+    let answer = device
+        .run_blocking(move |queue| {
+            let n = keys.len();
+            let keys = queue.buffer_from("keys", &keys)?;
+            // Poisoned, so that a value nobody wrote shows.
+            let values = queue.buffer_from("values", &vec![0xdead_beef; n])?;
+            let reads = queue.buffer_from("reads", &[0])?;
+            table.lookup(queue, &keys, &values, &reads, n)?;
+            Ok((queue.read(&values, n)?, queue.read(&reads, 1)?[0]))
+        })
+        .unwrap();
+    (answer.value.0, answer.value.1, answer.cost)
+}
+
+/// Hits and misses of a table of `keys[i]` → i, on the host and with every body on the device.
+fn check_table(device: &Device, table: &HortonTable, keys: &[u32]) {
+    let on_host = table.clone();
+    let model = device
+        .run_blocking(move |queue| on_host.download(queue))
+        .unwrap()
+        .value;
+    model.check().unwrap();
+    assert_eq!(model.census(), table.census());
+    assert_eq!(table.len(), keys.len());
+
+    let present: HashMap<u32, u32> = keys.iter().copied().zip(0..).collect();
+    let probes: Vec<u32> = keys
+        .iter()
+        .flat_map(|k| [*k, k.wrapping_add(1), hash::jenkins(*k)])
+        .chain([0, 1, u32::MAX])
+        .collect();
+    let expected: Vec<u32> = probes
+        .iter()
+        .map(|k| present.get(k).copied().unwrap_or(MISS))
+        .collect();
+    let mut second_reads = 0;
+    for (probe, expected) in probes.iter().zip(&expected) {
+        let (value, reads) = model.find(*probe);
+        assert_eq!(value.unwrap_or(MISS), *expected, "key {probe} on the host");
+        second_reads += reads - 1;
+    }
+    for body in bodies(device) {
+        let table = with_body(device, table, body);
+        let (values, reads, cost) = look_up(device, &table, &probes);
+        assert!(cost.launches > 0);
+        assert_eq!(values, expected, "{body}");
+        assert_eq!(reads, second_reads, "{body}");
+    }
+}
+
+/// The same words, looked up by another body.
+fn with_body(device: &Device, table: &HortonTable, body: KernelBody) -> HortonTable {
+    let table = table.clone();
+    device
+        .run_blocking(move |queue| {
+            let model = table.download(queue)?;
+            let config = TableConfig {
+                body: Some(body),
+                ..TableConfig::default()
+            };
+            HortonTable::upload(queue, &model, &config)
+        })
+        .unwrap()
+        .value
+}
+
+fn config(bucket_size: BucketSize, load_factor: f64) -> TableConfig {
+    TableConfig {
+        bucket_size,
+        load_factor,
+        ..TableConfig::default()
+    }
+}
+
+#[test]
+fn device_built_tables_hold_every_key_at_every_load() {
+    let device = device();
+    for bucket_size in BucketSize::ALL {
+        let highest = match bucket_size {
+            BucketSize::Four => 0.91,
+            _ => 0.95,
+        };
+        for load in [0.5, 0.8, 0.9, highest] {
+            let keys = distinct_keys(1, scaled(50_000));
+            let build_keys = keys.clone();
+            let config = config(bucket_size, load);
+            let table = run(&device, move |q| build_unique(q, &config, &build_keys)).value;
+            check_table(&device, &table, &keys);
+            if !small() {
+                let reached = table.load_factor();
+                assert!(
+                    reached > load - 0.001,
+                    "{bucket_size} slots grew from {load} to {reached}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn host_built_tables_are_found_on_the_device() {
+    let device = device();
+    for bucket_size in BucketSize::ALL {
+        for load in [0.5, 0.8, 0.9] {
+            let keys = distinct_keys(2, scaled(20_000));
+            let slots = bucket_size.slots() as f64;
+            let layout = Layout {
+                bucket_size,
+                buckets: (keys.len() as f64 / (slots * load)).ceil() as u32,
+                seed: 99,
+            };
+            let items: Vec<(u32, u32)> = keys.iter().copied().zip(0..).collect();
+            let model = HortonModel::build(layout, &items).unwrap();
+            model.check().unwrap();
+            let config = config(bucket_size, load);
+            let table = device
+                .run_blocking(move |queue| HortonTable::upload(queue, &model, &config))
+                .unwrap()
+                .value;
+            check_table(&device, &table, &keys);
+        }
+    }
+}
+
+#[test]
+fn type_b_share_and_remapped_items_follow_the_papers_model() {
+    if small() {
+        return;
+    }
+    let device = device();
+    let keys = distinct_keys(3, 1_000_000);
+    let build_keys = keys.clone();
+    let config = config(BucketSize::Eight, 0.95);
+    let table = run(&device, move |q| build_unique(q, &config, &build_keys)).value;
+    // Equations 4 and 5 at λ = 7.6: 35 % of the buckets, 16.5 % of the items.
+    let type_b = table.type_b_share();
+    assert!((0.34..0.37).contains(&type_b), "{type_b}");
+    let remapped = f64::from(table.census().secondary) / table.len() as f64;
+    assert!((0.155..0.175).contains(&remapped), "{remapped}");
+}
+
+#[test]
+fn sizes_around_work_group_and_chunk_boundaries() {
+    let device = device();
+    let sizes = [
+        0, 1, 2, 7, 8, 9, 15, 16, 17, 31, 63, 64, 65, 127, 255, 256, 257, 511, 512, 513, 1023,
+        1025, 4095, 4097,
+    ];
+    for n in sizes.into_iter().filter(|n| !small() || *n < 600) {
+        let keys = distinct_keys(4 + n as u32, n);
+        let build_keys = keys.clone();
+        let table = device
+            .run_blocking(move |q| build_unique(q, &TableConfig::default(), &build_keys))
+            .unwrap()
+            .value;
+        check_table(&device, &table, &keys);
+    }
+}
+
+#[test]
+fn an_empty_probe_launches_nothing() {
+    let device = device();
+    let table = HortonTable::from_pairs(&device, &[1], &[1], &TableConfig::default()).unwrap();
+    let (values, reads, cost) = look_up(&device, &table, &[]);
+    assert!(values.is_empty());
+    assert_eq!((reads, cost.launches), (0, 0));
+    assert_eq!(table.get_many(&device, &[]).unwrap(), []);
+}
+
+#[test]
+fn the_extreme_keys_are_keys_like_any_other() {
+    let device = device();
+    for bucket_size in BucketSize::ALL {
+        let config = config(bucket_size, 0.8);
+        let keys = [0, 1, u32::MAX, u32::MAX - 1, 0x7fff_ffff, 0x8000_0000];
+        let values = [5, 0, MAX_VALUE, 7, 1, 2];
+        let table = HortonTable::from_pairs(&device, &keys, &values, &config).unwrap();
+        let expected: Vec<Option<u32>> = values.iter().copied().map(Some).collect();
+        assert_eq!(table.get_many(&device, &keys).unwrap(), expected);
+        let without = HortonTable::from_pairs(&device, &[3], &[4], &config).unwrap();
+        assert_eq!(
+            without.get_many(&device, &[u32::MAX, 3, 0]).unwrap(),
+            [None, Some(4), None]
+        );
+    }
+}
+
+#[test]
+fn keys_crafted_to_share_a_bucket_and_a_tag_need_another_seed() {
+    let device = device();
+    let config = TableConfig::default();
+    let wanted = 40;
+    let buckets = (wanted as f64 / (8.0 * config.load_factor)).ceil() as u32;
+    let keys: Vec<u32> = (0..u32::MAX)
+        .filter(|&k| {
+            hash::primary_bucket(k, config.seed, buckets) == 1 && hash::tag_of(k, config.seed) == 4
+        })
+        .take(wanted)
+        .collect();
+    let build_keys = keys.clone();
+    let table = run(&device, move |q| build_unique(q, &config, &build_keys)).value;
+    assert_ne!(table.layout().seed, config.seed);
+    check_table(&device, &table, &keys);
+}
+
+#[test]
+fn keys_sharing_a_remap_entry_share_its_secondary_bucket() {
+    let device = device();
+    let config = config(BucketSize::Eight, 0.5);
+    // 12 keys of one bucket and one tag: 7 primary, 5 behind one remap entry.
+    let buckets = 64;
+    let crafted = (0..u32::MAX)
+        .filter(|&k| {
+            hash::primary_bucket(k, config.seed, buckets) == 9 && hash::tag_of(k, config.seed) == 20
+        })
+        .take(12);
+    let others = (0..u32::MAX)
+        .filter(|&k| hash::primary_bucket(k, config.seed, buckets) != 9)
+        .take(256 - 12);
+    let keys: Vec<u32> = crafted.chain(others).collect();
+    let build_keys = keys.clone();
+    let table = run(&device, move |q| build_unique(q, &config, &build_keys)).value;
+    assert_eq!(table.layout().buckets, buckets);
+    assert_eq!(table.layout().seed, config.seed);
+    assert!(table.census().secondary >= 5);
+    check_table(&device, &table, &keys);
+}
+
+#[test]
+fn a_load_that_cannot_fit_grows() {
+    let device = device();
+    let keys = distinct_keys(5, scaled(20_000));
+    let build_keys = keys.clone();
+    let config = config(BucketSize::Four, 1.0);
+    let table = run(&device, move |q| build_unique(q, &config, &build_keys)).value;
+    assert!(table.load_factor() < 0.96);
+    check_table(&device, &table, &keys);
+}
+
+/// Builds a grouped table and checks it against a `HashMap` of rows.
+fn check_groups(device: &Device, keys: Vec<u32>, rows: Option<Vec<u32>>, bits: u32) -> Cost {
+    let mut expected: HashMap<u32, Vec<u32>> = HashMap::new();
+    for (i, key) in keys.iter().enumerate() {
+        let row = rows.as_ref().map_or(i as u32, |rows| rows[i]);
+        expected.entry(*key).or_default().push(row);
+    }
+    let input = BuildKeys { keys, rows, bits };
+    let answer = run(device, move |queue| {
+        GroupedTable::build(queue, &TableConfig::default(), &input)
+    });
+    let built = answer.value;
+    let mut probes: Vec<u32> = expected.keys().copied().collect();
+    probes.extend(distinct_keys(77, 100).iter().map(|k| k | 1 << 31));
+    let (values, _, _) = look_up(device, &built.table, &probes);
+    for (key, value) in probes.iter().zip(values) {
+        let found: &[u32] = match (&built.rows, value) {
+            (_, MISS) => &[],
+            (Rows::Unique, row) => &[row],
+            (Rows::Grouped { offsets, rows }, g) => {
+                &rows[offsets[g as usize] as usize..offsets[g as usize + 1] as usize]
+            }
+        };
+        let wanted = expected.get(key).map_or(&[][..], Vec::as_slice);
+        assert!(found == wanted, "key {key}: {} rows", found.len());
+    }
+    answer.cost
+}
+
+#[test]
+fn repeating_keys_group_their_rows_in_order() {
+    let device = device();
+    let n = scaled(30_000);
+    let mut random = Mt::new(6);
+    for distinct in [1, 2, 10, 1000, n] {
+        let keys: Vec<u32> = (0..n)
+            .map(|_| random.next_u32() % distinct as u32)
+            .collect();
+        let bits = 32 - (distinct as u32).leading_zeros();
+        check_groups(&device, keys, None, bits);
+    }
+    let keys: Vec<u32> = (0..n)
+        .map(|_| hash::jenkins(random.next_u32() % 50))
+        .collect();
+    let rows = (0..n as u32).map(|i| 3 * i).collect();
+    check_groups(&device, keys, Some(rows), 32);
+}
+
+#[test]
+fn unique_keys_skip_the_groups() {
+    let device = device();
+    let input = BuildKeys {
+        keys: distinct_keys(8, 1000),
+        rows: None,
+        bits: 32,
+    };
+    let built = run(&device, move |q| {
+        GroupedTable::build(q, &TableConfig::default(), &input)
+    })
+    .value;
+    assert!(matches!(built.rows, Rows::Unique));
+}
+
+#[test]
+fn one_pair_of_equal_keys_is_found_wherever_it_stands() {
+    let device = device();
+    let n = scaled(4000);
+    for (first, second) in [(0, 1), (0, n - 1), (n / 2, n - 1)] {
+        let mut keys = distinct_keys(9, n);
+        keys[second] = keys[first];
+        let config = config(BucketSize::Eight, 0.95);
+        let build_keys = keys.clone();
+        let repeats = run(&device, move |queue| {
+            let keys = queue.buffer_from("keys", &build_keys)?;
+            let items = Items {
+                keys: &keys,
+                values: None,
+            };
+            Ok(matches!(
+                build::build(queue, &config, items)?,
+                Built::Repeats
+            ))
+        });
+        assert!(repeats.value, "rows {first} and {second}");
+        check_groups(&device, keys, None, 32);
+    }
+}
+
+#[test]
+fn a_key_repeated_ten_million_times_builds_in_linear_time() {
+    let device = device();
+    let time = |n: usize| {
+        let mut keys = vec![42u32; n];
+        keys[n / 2] = 7;
+        keys[0] = u32::MAX;
+        let started = std::time::Instant::now();
+        check_groups(&device, keys, None, 32);
+        started.elapsed()
+    };
+    let (few, many) = (scaled(1_000_000), scaled(10_000_000));
+    time(few); // compiles the kernels
+    let (short, long) = (time(few), time(many));
+    // Ten times the rows: a quadratic step would cost a hundred times as much.
+    assert!(long < short * 40, "{few}: {short:?}, {many}: {long:?}");
+}
+
+#[test]
+fn bad_input_is_named() {
+    let device = device();
+    let config = TableConfig::default();
+    let lengths = HortonTable::from_pairs(&device, &[1, 2], &[1], &config);
+    assert!(matches!(lengths, Err(Error::Invalid(_))));
+    let value = HortonTable::from_pairs(&device, &[1], &[MAX_VALUE + 1], &config);
+    assert!(matches!(value, Err(Error::Invalid(_))));
+    let twice = HortonTable::from_pairs(&device, &[1, 1], &[1, 2], &config);
+    assert!(matches!(twice, Err(Error::DuplicateKeys)));
+    for load_factor in [0.0, -1.0, 1.1, f64::NAN] {
+        let config = TableConfig {
+            load_factor,
+            ..config
+        };
+        let built = HortonTable::from_pairs(&device, &[1], &[1], &config);
+        assert!(matches!(built, Err(Error::Invalid(_))), "{load_factor}");
+    }
+    assert!(BucketSize::try_from(5).is_err());
+}
+
+#[test]
+fn memory_returns_to_the_budget() {
+    let device = device();
+    // Other tests use the same device at the same time, so only a lower bound can be asked of it.
+    let table = HortonTable::from_pairs(&device, &[1], &[1], &TableConfig::default()).unwrap();
+    assert!(device.budget().used() >= table.bytes());
+    let refused = device.run_blocking(|queue| {
+        queue.limit_memory(1);
+        queue.allocate::<u32>("a test", 1000)
+    });
+    assert!(matches!(refused, Err(Error::DeviceMemory { .. })));
+    let oversized = device.info().max_allocation as usize / 4 + 1;
+    let refused = device.run_blocking(move |queue| queue.allocate::<u32>("a test", oversized));
+    assert!(matches!(refused, Err(Error::DeviceMemory { .. })));
+}
+
+#[test]
+fn a_panicking_job_is_an_error_and_the_device_lives_on() {
+    let device = device();
+    let result: Result<Answer<()>> = device.run_blocking(|_| panic!("on purpose"));
+    assert!(matches!(result, Err(Error::QueueStopped { reason, .. }) if reason == "on purpose"));
+    HortonTable::from_pairs(&device, &[1], &[1], &TableConfig::default()).unwrap();
+}
