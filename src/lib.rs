@@ -11,12 +11,24 @@
 //!                           ─▶ join type ─▶ 6 gather columns ─▶ RecordBatch
 //! ```
 //!
-//! 4. [`table`]: hash tables in device memory; 3. [`table::group`] for repeating keys
+//! 1. [`rule`], installed by [`session`], switched by [`config`]
+//! 2. [`join::keys`] (`join` is the operator)
+//! 3. [`table::group`], for keys that repeat
+//! 4. [`table::horton`], built and looked up by the kernels in `cl/`
+//! 5. [`join::pairs`], driven by [`join::probe`] over a [`join::build`]
+//! 6. [`join::emit`]
 //!
 //! [`device`] is the one home of OpenCL and of `unsafe`.
 
 #![deny(missing_docs, unsafe_op_in_unsafe_fn)]
 
+pub mod config;
 pub mod device;
 pub mod error;
+pub mod join;
+pub mod rule;
+pub mod session;
 pub mod table;
+
+pub use join::HortonJoinExec;
+pub use session::{context, install};

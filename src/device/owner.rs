@@ -61,7 +61,7 @@ pub struct Answer<T> {
     pub cost: Cost,
 }
 
-type Job = Box<dyn FnOnce(&mut Queue) + Send>;
+type Job = Box<dyn FnOnce(Result<&mut Queue>) + Send>;
 
 /// An opened device. Clones share the one owner thread.
 #[derive(Clone)]
@@ -78,10 +78,11 @@ impl std::fmt::Debug for Device {
 }
 
 impl Device {
-    /// Opens the device that `asked` means (see [`pick`]), or returns it if it is open already.
+    /// The device that `asked` means (see [`pick`]). Its context is created by its own thread
+    /// when the first job comes, so this does not wait for the driver to do so.
     ///
     /// # Errors
-    /// Those of [`pick`], and [`Error::OpenCl`] if the context or queue cannot be created.
+    /// Those of [`pick`]; [`Error::QueueStopped`] if its thread cannot be started.
     pub fn open(asked: &str) -> Result<Self> {
         static OPEN: OnceLock<Mutex<HashMap<(usize, usize), Device>>> = OnceLock::new();
         let info = pick(asked)?;
@@ -101,15 +102,11 @@ impl Device {
         let info = Arc::new(info);
         let budget = Budget::for_device(&info);
         let (jobs, inbox) = channel::<Job>();
-        let (ready, opened) = channel::<Result<()>>();
         let (thread_info, thread_budget) = (Arc::clone(&info), Arc::clone(&budget));
         std::thread::Builder::new()
             .name(format!("horton {}", info.label()))
-            .spawn(move || serve(thread_info, thread_budget, &inbox, &ready))
+            .spawn(move || serve(thread_info, thread_budget, &inbox))
             .map_err(|e| stopped(&info, e.to_string()))?;
-        opened
-            .recv()
-            .map_err(|_| stopped(&info, "it could not be opened"))??;
         Ok(Self { info, budget, jobs })
     }
 
@@ -158,8 +155,11 @@ impl Device {
                 if reply.is_closed() {
                     return;
                 }
-                let result = without_panic(|| queue.job(job))
-                    .unwrap_or_else(|panic| Err(stopped(&info, panic)));
+                let result = match queue {
+                    Ok(queue) => without_panic(|| queue.job(job))
+                        .unwrap_or_else(|panic| Err(stopped(&info, panic))),
+                    Err(error) => Err(error),
+                };
                 drop(reply.send(result));
             }))
             .map_err(|_| stopped(&self.info, "its thread ended"))?;
@@ -174,23 +174,20 @@ fn stopped(info: &DeviceInfo, reason: impl Into<String>) -> Error {
     }
 }
 
-fn serve(
-    info: Arc<DeviceInfo>,
-    budget: Arc<Budget>,
-    inbox: &Receiver<Job>,
-    ready: &Sender<Result<()>>,
-) {
-    let opened = without_panic(|| Queue::open(Arc::clone(&info), budget))
-        .unwrap_or_else(|panic| Err(stopped(&info, panic)));
-    let mut queue = match opened {
-        Ok(queue) => queue,
-        Err(error) => {
-            drop(ready.send(Err(error)));
-            return;
-        }
-    };
-    drop(ready.send(Ok(())));
+/// The owner thread: runs jobs until every handle is gone. A device that cannot be opened
+/// fails the job that asked, and is tried again for the next.
+fn serve(info: Arc<DeviceInfo>, budget: Arc<Budget>, inbox: &Receiver<Job>) {
+    let mut opened: Option<Queue> = None;
     while let Ok(job) = inbox.recv() {
-        job(&mut queue);
+        let queue = match opened.as_mut() {
+            Some(queue) => Ok(queue),
+            None => open(&info, &budget).map(|queue| opened.insert(queue)),
+        };
+        job(queue);
     }
+}
+
+fn open(info: &Arc<DeviceInfo>, budget: &Arc<Budget>) -> Result<Queue> {
+    without_panic(|| Queue::open(Arc::clone(info), Arc::clone(budget)))
+        .unwrap_or_else(|panic| Err(stopped(info, panic)))
 }

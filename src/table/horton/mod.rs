@@ -24,7 +24,6 @@ pub mod layout;
 mod lookup;
 pub mod model;
 
-
 use std::sync::Arc;
 
 use crate::device::{Buffer, Device, KernelBody, Queue};

@@ -1,0 +1,42 @@
+# `make` lists the targets. demo and test set up what they need: see scripts/ensure-opencl.sh.
+
+# Tests run on PoCL where it is installed, so that they do the same on every machine.
+ON_POCL = $$(test -e /etc/OpenCL/vendors/pocl.icd && echo env OCL_ICD_VENDORS=pocl.icd)
+
+.PHONY: help
+help: ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1\t\2/p' Makefile | expand -t 14
+
+.PHONY: demo
+demo: ## run the TPC-H queries on an OpenCL device and check the rows against the stock joins
+	scripts/ensure-opencl.sh --release
+	cargo run --release --example tpch_join -- --scale 0.1 --query all --check
+
+.PHONY: test
+test: ## everything that must hold before a commit
+	scripts/ensure-opencl.sh
+	$(MAKE) fmt
+	$(MAKE) clippy
+	$(ON_POCL) cargo test --workspace
+	$(MAKE) doc
+	$(MAKE) oclgrind
+
+.PHONY: fmt
+fmt: ## check the formatting
+	cargo fmt --all --check
+
+.PHONY: clippy
+clippy: ## lint, warnings are errors
+	cargo clippy --workspace --all-targets -- -D warnings
+
+.PHONY: doc
+doc: ## build the documentation, warnings are errors
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
+
+.PHONY: oclgrind
+oclgrind: ## run the table tests with data race and memory checks (oclgrind)
+	scripts/oclgrind.sh
+
+.PHONY: portability
+portability: ## compile the kernels for AMD and Intel GPUs, which need not be there
+	scripts/portability.sh

@@ -1,0 +1,249 @@
+//! Runs TPC-H (or your own SQL) with hash joins on an OpenCL device, beside stock DataFusion.
+//!
+//! ```text
+//!   cargo run --release --example tpch_join -- --scale 0.1 --query all --check
+//!
+//!   data ─▶ the same tables in two contexts: stock | horton_join::session::context
+//!   each query ─▶ both ─▶ rows, joins and their devices, times, differences
+//! ```
+//!
+//! What counts as a device join is read off the executed plan, and that kernels were launched
+//! off its metrics: a plan that only claims to use the device counts as a difference. A query
+//! whose LIMIT cuts through rows that its ORDER BY ties has several right results, which the
+//! comparison reports as differences; none of TPC-H's 22 does at the usual scales.
+//!
+//! Exit status: 0; 1 if rows were compared and differ; 2 for errors. Rows and figures go to
+//! standard output, progress and errors to standard error.
+
+mod check;
+mod data;
+mod measure;
+mod queries;
+mod report;
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use arrow::array::AsArray;
+use arrow::datatypes::Int64Type;
+use clap::Parser;
+use datafusion::prelude::{SessionConfig, SessionContext};
+
+use crate::data::Data;
+use crate::measure::{Outcome, Sides, measure};
+use crate::queries::Selection;
+
+/// Any error, ready to be shown.
+type Error = Box<dyn std::error::Error + Send + Sync>;
+type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Suppliers at TPC-H's scale factor 1.
+const SUPPLIERS: f64 = 10_000.0;
+
+/// TPC-H or your own SQL with hash joins on an OpenCL device, beside stock DataFusion.
+#[derive(Parser)]
+struct Args {
+    /// TPC-H scale factor of the data to make in memory (1 takes a little over 1 GB)
+    #[arg(long, default_value = "0.1", value_parser = scale_factor)]
+    scale: f64,
+
+    /// Read Parquet files (DIR/lineitem.parquet or DIR/lineitem/, …) instead of making data
+    #[arg(long, value_name = "DIR", conflicts_with = "scale")]
+    data: Option<PathBuf>,
+
+    /// A TPC-H query's number, 'all', or a query text
+    #[arg(long, value_name = "N|all|SQL", default_value = "all")]
+    query: Selection,
+
+    /// Compare the rows with the stock plan's; exit with 1 if they differ ('--query all'
+    /// always compares)
+    #[arg(long)]
+    check: bool,
+
+    /// Result rows to print [default: 20, or 3 with '--query all']
+    #[arg(long, value_name = "N")]
+    rows: Option<usize>,
+
+    /// Time the best of N runs, after one to warm up
+    #[arg(long, value_name = "N", default_value = "1", value_parser = repeats)]
+    repeat: usize,
+
+    /// Print the executed plan with its metrics
+    #[arg(long)]
+    explain: bool,
+
+    /// Device: auto, PLATFORM:INDEX, or part of a device's name
+    #[arg(long)]
+    device: Option<String>,
+
+    /// List the OpenCL devices and stop
+    #[arg(long)]
+    list_devices: bool,
+
+    /// Which joins run on the device
+    #[arg(long, default_value = "always", value_parser = ["auto", "always", "never"])]
+    enabled: String,
+
+    /// Another option of horton, as in --set load_factor=0.9; may be repeated
+    #[arg(long, value_name = "KEY=VALUE", value_parser = key_value)]
+    set: Vec<(String, String)>,
+}
+
+fn scale_factor(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(scale) if (0.001..=100_000.0).contains(&scale) => Ok(scale),
+        _ => Err("a number from 0.001 to 100000".to_string()),
+    }
+}
+
+fn repeats(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(n) if n > 0 => Ok(n),
+        _ => Err("a number from 1".to_string()),
+    }
+}
+
+/// Splits `key=value`; the key may have the prefix `horton.`.
+fn key_value(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').ok_or("KEY=VALUE")?;
+    let key = key.trim();
+    let key = key.strip_prefix("horton.").unwrap_or(key);
+    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '.';
+    if key.is_empty() || !key.chars().all(is_name) {
+        return Err("the key is not an option's name".to_string());
+    }
+    Ok((key.to_string(), value.trim().to_string()))
+}
+
+fn main() -> ExitCode {
+    let log = env_logger::Env::default().default_filter_or("warn");
+    env_logger::Builder::from_env(log).init();
+    match run(&Args::parse()) {
+        Ok(0) => ExitCode::SUCCESS,
+        Ok(_) => ExitCode::FAILURE,
+        Err(error) if is_closed_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Whether the reader of our output has seen enough.
+fn is_closed_pipe(error: &Error) -> bool {
+    let error = error.downcast_ref::<io::Error>();
+    error.is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+}
+
+/// Does what the arguments ask for; returns the number of differences found.
+fn run(args: &Args) -> Result<usize> {
+    if args.list_devices {
+        let mut out = io::stdout().lock();
+        for device in horton_join::device::list()? {
+            writeln!(out, "{device}")?;
+        }
+        return Ok(0);
+    }
+    tokio::runtime::Runtime::new()?.block_on(run_queries(args))
+}
+
+async fn run_queries(args: &Args) -> Result<usize> {
+    let mut out = io::stdout();
+    let all = args.query == Selection::All;
+    let check = args.check || all;
+    let rows = args.rows.unwrap_or(if all { 3 } else { 20 });
+
+    let horton = horton_context(args).await?;
+    let stock = SessionContext::new();
+    let data = load(args, stock.state().config().target_partitions()).await?;
+    writeln!(out, "{}", data.about)?;
+    data.register(&stock)?;
+    data.register(&horton)?;
+    let sides = Sides { stock, horton };
+
+    let scale = data_scale(&sides.stock, &args.query).await?;
+    let mut outcomes: Vec<Outcome> = vec![];
+    for query in args.query.queries(scale) {
+        let outcome = measure(&sides, &query, args.repeat, check).await?;
+        report::query(&mut out, &outcome, rows)?;
+        if args.explain {
+            report::plan(&mut out, &outcome)?;
+        }
+        outcomes.push(outcome);
+    }
+    if all {
+        report::summary(&mut out, &outcomes)?;
+        report::closing_line(&mut out, &outcomes)?;
+    }
+    out.flush()?;
+    Ok(outcomes.iter().map(Outcome::difference_count).sum())
+}
+
+/// A context with Horton joins and the options of the command line.
+async fn horton_context(args: &Args) -> Result<SessionContext> {
+    let context = horton_join::session::context(SessionConfig::new());
+    let enabled = [("enabled", args.enabled.as_str())];
+    let device = args.device.as_deref().map(|device| ("device", device));
+    let others = args.set.iter().map(|(key, value)| (&key[..], &value[..]));
+    for (key, value) in enabled.into_iter().chain(device).chain(others) {
+        let value = value.replace('\'', "''");
+        let statement = format!("SET horton.{key} = '{value}'");
+        context.sql(&statement).await?.collect().await?;
+    }
+    Ok(context)
+}
+
+async fn load(args: &Args, partitions: usize) -> Result<Data> {
+    match &args.data {
+        Some(dir) => data::open(dir, args.query.is_tpch()).await,
+        None => data::generate(args.scale, partitions),
+    }
+}
+
+/// The scale factor of the data at hand, for the one TPC-H query that depends on it.
+async fn data_scale(context: &SessionContext, selection: &Selection) -> Result<f64> {
+    if !selection.is_tpch() {
+        return Ok(1.0);
+    }
+    let frame = context.sql("select count(*) from supplier").await?;
+    let batches = frame.collect().await?;
+    let suppliers: i64 = batches
+        .iter()
+        .flat_map(|batch| batch.column(0).as_primitive::<Int64Type>().values())
+        .sum();
+    Ok(suppliers.max(1) as f64 / SUPPLIERS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments() {
+        let parse = |line: &str| Args::try_parse_from(line.split(' '));
+        let args = parse("tpch_join").unwrap();
+        assert_eq!((args.scale, args.query), (0.1, Selection::All));
+        assert_eq!((args.enabled.as_str(), args.repeat), ("always", 1));
+        assert!(parse("tpch_join --data some").is_ok());
+        for wrong in [
+            "--scale 0",
+            "--scale nan",
+            "--scale 1 --data some",
+            "--query 23",
+            "--repeat 0",
+            "--enabled maybe",
+            "--set load_factor",
+        ] {
+            assert!(parse(&format!("tpch_join {wrong}")).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn options_take_an_optional_prefix() {
+        let pair = |key: &str, value: &str| Ok((key.to_string(), value.to_string()));
+        assert_eq!(key_value("load_factor=0.9"), pair("load_factor", "0.9"));
+        assert_eq!(key_value("horton.device = a=b"), pair("device", "a=b"));
+        assert!(key_value("a;drop=1").is_err());
+    }
+}

@@ -1,0 +1,211 @@
+//! Runs one query on both plans: stock DataFusion and DataFusion with Horton joins.
+//!
+//! ```text
+//!   warm-up:  stock ─ horton          (kernels get compiled, caches filled; not timed)
+//!   timed:    stock ─ horton ─ stock ─ horton ─ …      best of each
+//! ```
+//!
+//! The two alternate, so that a machine that slows down slows both. A time runs from the
+//! query's text to its last row: parsing and planning are in it, on both sides. Every Horton
+//! run's rows are compared with the stock plan's first, not only one run's, because
+//! a race in a kernel need not show at once.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::execution::context::SQLOptions;
+use datafusion::physical_plan::joins::HashJoinExec;
+use datafusion::physical_plan::{ExecutionPlan, collect, displayable};
+use datafusion::prelude::SessionContext;
+use horton_join::join::HortonJoinExec;
+
+use crate::Result;
+use crate::check::{Differences, compare};
+use crate::queries::Query;
+
+/// The two contexts over the same tables.
+pub struct Sides {
+    /// DataFusion as published.
+    pub stock: SessionContext,
+    /// With the Horton rules.
+    pub horton: SessionContext,
+}
+
+/// One finished execution of a query.
+pub struct Run {
+    /// The result's columns.
+    pub schema: SchemaRef,
+    /// The result.
+    pub batches: Vec<RecordBatch>,
+    /// The executed plan, with its metrics.
+    pub plan: Arc<dyn ExecutionPlan>,
+    /// From text to last row.
+    pub time: Duration,
+}
+
+impl Run {
+    /// Rows of the result.
+    pub fn rows(&self) -> usize {
+        self.batches.iter().map(RecordBatch::num_rows).sum()
+    }
+}
+
+/// A hash join of an executed plan.
+pub struct Join {
+    /// Its device; `None` if it ran as DataFusion's own.
+    pub device: Option<String>,
+    /// Its line in EXPLAIN.
+    pub line: String,
+    /// Kernels it launched.
+    pub launches: usize,
+    /// Whether neither input was empty, as far as the plan says.
+    has_rows: bool,
+}
+
+/// What was seen of one query.
+pub struct Outcome {
+    /// The query's name.
+    pub label: String,
+    /// The last run with Horton joins.
+    pub run: Run,
+    /// Its hash joins, in the order of EXPLAIN.
+    pub joins: Vec<Join>,
+    /// Best time of the stock plan.
+    pub stock_time: Duration,
+    /// Best time with Horton joins.
+    pub horton_time: Duration,
+    /// What the first run that differed from the stock plan's rows showed, or that
+    /// none did; `None` if rows were not compared.
+    pub differences: Option<Differences>,
+}
+
+impl Outcome {
+    /// The joins that ran on a device.
+    pub fn device_joins(&self) -> impl Iterator<Item = &Join> {
+        self.joins.iter().filter(|join| join.device.is_some())
+    }
+
+    /// The number of joins that ran as DataFusion's own.
+    pub fn stock_joins(&self) -> usize {
+        self.joins
+            .iter()
+            .filter(|join| join.device.is_none())
+            .count()
+    }
+
+    /// Kernels launched by all joins.
+    pub fn launches(&self) -> usize {
+        self.joins.iter().map(|join| join.launches).sum()
+    }
+
+    /// Whether device joins had rows to join and launched no kernel: then the device did not do
+    /// what the plan says.
+    pub fn is_idle(&self) -> bool {
+        self.launches() == 0 && self.device_joins().any(|join| join.has_rows)
+    }
+
+    /// Stock time over Horton time: above 1, Horton is faster.
+    pub fn ratio(&self) -> f64 {
+        self.stock_time.as_secs_f64() / self.horton_time.as_secs_f64()
+    }
+
+    /// Differing rows and columns, and one for an idle device; 0 if rows were not compared.
+    pub fn difference_count(&self) -> usize {
+        let idle = usize::from(self.is_idle());
+        let of_rows = self.differences.as_ref();
+        of_rows.map_or(0, |differences| differences.count() + idle)
+    }
+}
+
+/// Runs `query` once on both sides to warm up and `repeat` times to measure; compares the
+/// rows if `check`.
+///
+/// # Errors
+/// A side's error, with the query's label and the side.
+pub async fn measure(sides: &Sides, query: &Query, repeat: usize, check: bool) -> Result<Outcome> {
+    let side = |name: &'static str| {
+        let label = query.label.clone();
+        move |e| format!("{label}, {name}: {e}")
+    };
+    let (in_stock, in_horton) = (side("stock plan"), side("Horton plan"));
+    let reference = run(&sides.stock, &query.sql).await.map_err(&in_stock)?;
+    let mut last = run(&sides.horton, &query.sql).await.map_err(&in_horton)?;
+    let mut differences = check.then(|| compare_runs(&reference, &last)).transpose()?;
+    let (mut stock_time, mut horton_time) = (Duration::MAX, Duration::MAX);
+    for _ in 0..repeat {
+        let stock = run(&sides.stock, &query.sql).await.map_err(&in_stock)?;
+        stock_time = stock_time.min(stock.time);
+        last = run(&sides.horton, &query.sql).await.map_err(&in_horton)?;
+        horton_time = horton_time.min(last.time);
+        if differences.as_ref().is_some_and(|d| d.count() == 0) {
+            differences = Some(compare_runs(&reference, &last)?);
+        }
+    }
+    Ok(Outcome {
+        label: query.label.clone(),
+        joins: joins(&last.plan)?,
+        run: last,
+        stock_time,
+        horton_time,
+        differences,
+    })
+}
+
+/// Plans and runs one query; anything but a query is refused, because it would run several
+/// times, and on tables that both sides share.
+async fn run(context: &SessionContext, sql: &str) -> Result<Run> {
+    let only_queries = SQLOptions::new()
+        .with_allow_ddl(false)
+        .with_allow_dml(false)
+        .with_allow_statements(false);
+    let start = Instant::now();
+    let frame = context.sql_with_options(sql, only_queries).await?;
+    let plan = frame.create_physical_plan().await?;
+    let batches = collect(Arc::clone(&plan), context.task_ctx()).await?;
+    Ok(Run {
+        schema: plan.schema(),
+        batches,
+        plan,
+        time: start.elapsed(),
+    })
+}
+
+fn compare_runs(stock: &Run, horton: &Run) -> Result<Differences> {
+    compare(
+        (&stock.schema, &stock.batches),
+        (&horton.schema, &horton.batches),
+    )
+}
+
+/// The hash joins of a plan, scalar subqueries included.
+fn joins(plan: &Arc<dyn ExecutionPlan>) -> Result<Vec<Join>> {
+    let mut joins = vec![];
+    plan.apply(|node| {
+        joins.extend(join(node.as_ref()));
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    Ok(joins)
+}
+
+/// The node as a join, if it is a hash join.
+fn join(node: &dyn ExecutionPlan) -> Option<Join> {
+    let horton = node.downcast_ref::<HortonJoinExec>();
+    if horton.is_none() && node.downcast_ref::<HashJoinExec>().is_none() {
+        return None;
+    }
+    let metrics = node.metrics();
+    let metric = |name| Some(metrics.as_ref()?.sum_by_name(name)?.as_usize());
+    Some(Join {
+        device: horton
+            .and_then(|join| join.device_name())
+            .map(str::to_string),
+        line: displayable(node).one_line().to_string().trim().to_string(),
+        launches: metric("kernel_launches").unwrap_or(0),
+        has_rows: ["build_input_rows", "input_rows"]
+            .iter()
+            .all(|name| metric(name) != Some(0)),
+    })
+}

@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# oclgrind.sh [CARGO TEST ARGUMENTS]: runs device tests (by default those of the tables, at small
+# sizes) on oclgrind, which executes kernels one instruction at a time and reports data races,
+# accesses out of bounds and divergent barriers. Fails if a test fails or oclgrind says anything:
+# its findings change neither a kernel's results nor an exit status.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+[ $# -gt 0 ] || set -- --test table -- --test-threads=1
+scripts/ensure-tools.sh oclgrind
+
+# Loaded as the OpenCL library itself, so that no other platform is there to be picked.
+HORTON_OPENCL_LIBRARY=$(dirname "$(dirname "$(command -v oclgrind)")")/lib/oclgrind/liboclgrind-rt.so
+export HORTON_OPENCL_LIBRARY
+cargo run --quiet --package horton-opencl-loader --example platforms | grep '^Oclgrind: 1 device'
+
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+# Every OpenCL context opens the log anew and thereby empties a file, but not a pipe. Descriptor 3
+# keeps the pipe open from the first context to the last.
+mkfifo "$scratch/pipe"
+exec 3<>"$scratch/pipe"
+tee "$scratch/log" <"$scratch/pipe" 3>&- &
+status=0
+OCLGRIND_DATA_RACES=1 OCLGRIND_LOG=$scratch/pipe HORTON_TEST_SMALL=1 \
+    cargo test "$@" 3>&- || status=$?
+exec 3>&-
+wait
+
+findings=$(grep -c '^[^[:space:]]' "$scratch/log" || true)
+echo "oclgrind: $findings findings"
+[ "$status" = 0 ] && [ ! -s "$scratch/log" ]

@@ -1,0 +1,270 @@
+//! `SET horton.… = …`: the options of a session.
+//!
+//! A [`ConfigExtension`], so that options live where DataFusion's own do, travel with the
+//! session and show in `information_schema.df_settings`. Values are checked when they are
+//! set. `entries` is written by hand because the `extensions_options!` macro lists keys
+//! without their prefix, and `SHOW horton.enabled` would not find them.
+
+use std::any::Any;
+use std::fmt;
+use std::str::FromStr;
+
+use datafusion::common::config::{ConfigEntry, ConfigExtension, ExtensionOptions};
+use datafusion::error::{DataFusionError, Result as DataFusionResult};
+
+use crate::error::{Error, Result};
+use crate::table::horton::{BucketSize, DEFAULT_LOAD_FACTOR, TableConfig};
+
+/// Which joins run on a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Enabled {
+    /// Joins whose inputs are estimated to have at least `horton.min_rows` rows together.
+    Auto,
+    /// Every join that a device can run.
+    Always,
+    /// None: plans stay as DataFusion made them.
+    Never,
+}
+
+impl FromStr for Enabled {
+    type Err = Error;
+
+    fn from_str(value: &str) -> Result<Self> {
+        match value.to_lowercase().as_str() {
+            "auto" => Ok(Enabled::Auto),
+            "always" => Ok(Enabled::Always),
+            "never" => Ok(Enabled::Never),
+            _ => Err(Error::Invalid(format!(
+                "horton.enabled is 'auto', 'always' or 'never', not '{value}'"
+            ))),
+        }
+    }
+}
+
+impl fmt::Display for Enabled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Enabled::Auto => "auto",
+            Enabled::Always => "always",
+            Enabled::Never => "never",
+        })
+    }
+}
+
+/// The options under `horton.`; each field's document is its description in SQL too.
+#[derive(Debug, Clone, PartialEq)]
+pub struct HortonConfig {
+    /// Which joins run on a device: auto, always or never.
+    pub enabled: Enabled,
+    /// The OpenCL device: 'auto', '<platform>:<index>' or part of a device's name.
+    pub device: String,
+    /// Items per slot of a table, in (0, 1].
+    pub load_factor: f64,
+    /// Slots per bucket: 4, 8 or 16.
+    pub bucket_size: BucketSize,
+    /// Probe rows that are looked up at once.
+    pub chunk_rows: usize,
+    /// Bytes of device memory that joins may use together; 0 for the device's default.
+    pub device_memory_limit: u64,
+    /// Estimated input rows from which `auto` takes a join.
+    pub min_rows: usize,
+    /// Keep both sides hash-partitioned where DataFusion planned so, instead of building one
+    /// table for all probe partitions.
+    pub keep_partitions: bool,
+}
+
+impl Default for HortonConfig {
+    fn default() -> Self {
+        Self {
+            enabled: Enabled::Auto,
+            device: "auto".to_owned(),
+            load_factor: DEFAULT_LOAD_FACTOR,
+            bucket_size: BucketSize::Eight,
+            chunk_rows: 1 << 18,
+            device_memory_limit: 0,
+            min_rows: 1 << 20,
+            keep_partitions: false,
+        }
+    }
+}
+
+/// Name and description of every option, in the order of [`HortonConfig`]'s fields.
+const OPTIONS: [(&str, &str); 8] = [
+    (
+        "enabled",
+        "Which joins run on an OpenCL device: auto, always or never",
+    ),
+    (
+        "device",
+        "The OpenCL device: 'auto', '<platform>:<index>' or part of a device's name",
+    ),
+    ("load_factor", "Items per slot of a Horton table, in (0, 1]"),
+    (
+        "bucket_size",
+        "Slots per bucket of a Horton table: 4, 8 or 16",
+    ),
+    ("chunk_rows", "Probe rows that are looked up at once"),
+    (
+        "device_memory_limit",
+        "Bytes of device memory that joins may use together; 0 for the device's default",
+    ),
+    (
+        "min_rows",
+        "Estimated input rows from which horton.enabled = 'auto' takes a join",
+    ),
+    (
+        "keep_partitions",
+        "Keep hash-partitioned joins partitioned instead of building one table for all partitions",
+    ),
+];
+
+impl HortonConfig {
+    /// How this session's tables are built.
+    pub fn table(&self) -> TableConfig {
+        TableConfig {
+            bucket_size: self.bucket_size,
+            load_factor: self.load_factor,
+            ..TableConfig::default()
+        }
+    }
+
+    /// The limit on device memory in bytes.
+    pub fn memory_limit(&self) -> u64 {
+        match self.device_memory_limit {
+            0 => u64::MAX,
+            bytes => bytes,
+        }
+    }
+
+    /// Sets the option `key` (without its prefix).
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for an unknown option, listing those there are, or a value outside
+    /// its range.
+    pub fn set_option(&mut self, key: &str, value: &str) -> Result<()> {
+        match key {
+            "enabled" => self.enabled = value.parse()?,
+            "device" => self.device = value.to_owned(),
+            "load_factor" => {
+                self.load_factor = parse(key, value, |f: &f64| *f > 0.0 && *f <= 1.0)?;
+            }
+            "bucket_size" => {
+                self.bucket_size = BucketSize::try_from(parse::<usize>(key, value, |_| true)?)?
+            }
+            "chunk_rows" => {
+                self.chunk_rows = parse(key, value, |n: &usize| (1..=1 << 30).contains(n))?;
+            }
+            "device_memory_limit" => self.device_memory_limit = parse(key, value, |_| true)?,
+            "min_rows" => self.min_rows = parse(key, value, |_| true)?,
+            "keep_partitions" => self.keep_partitions = parse(key, value, |_| true)?,
+            _ => {
+                let known: Vec<&str> = OPTIONS.iter().map(|(name, _)| *name).collect();
+                return Err(Error::Invalid(format!(
+                    "there is no option horton.{key}; options: {}",
+                    known.join(", ")
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    fn value(&self, key: &str) -> String {
+        match key {
+            "enabled" => self.enabled.to_string(),
+            "device" => self.device.clone(),
+            "load_factor" => self.load_factor.to_string(),
+            "bucket_size" => self.bucket_size.to_string(),
+            "chunk_rows" => self.chunk_rows.to_string(),
+            "device_memory_limit" => self.device_memory_limit.to_string(),
+            "min_rows" => self.min_rows.to_string(),
+            _ => self.keep_partitions.to_string(),
+        }
+    }
+}
+
+fn parse<T: FromStr>(key: &str, value: &str, in_range: impl Fn(&T) -> bool) -> Result<T> {
+    value
+        .trim()
+        .parse()
+        .ok()
+        .filter(|parsed| in_range(parsed))
+        .ok_or_else(|| {
+            let description = OPTIONS
+                .iter()
+                .find(|(name, _)| *name == key)
+                .map_or("", |(_, description)| description);
+            Error::Invalid(format!(
+                "'{value}' is no value for horton.{key} ({description})"
+            ))
+        })
+}
+
+impl ExtensionOptions for HortonConfig {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn as_any_mut(&mut self) -> &mut dyn Any {
+        self
+    }
+
+    fn cloned(&self) -> Box<dyn ExtensionOptions> {
+        Box::new(self.clone())
+    }
+
+    fn set(&mut self, key: &str, value: &str) -> DataFusionResult<()> {
+        self.set_option(key, value)
+            .map_err(|e| DataFusionError::Configuration(e.to_string()))
+    }
+
+    fn entries(&self) -> Vec<ConfigEntry> {
+        OPTIONS
+            .iter()
+            .map(|(name, description)| ConfigEntry {
+                key: format!("{}.{name}", Self::PREFIX),
+                value: Some(self.value(name)),
+                description,
+            })
+            .collect()
+    }
+}
+
+impl ConfigExtension for HortonConfig {
+    const PREFIX: &'static str = "horton";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_option_can_be_set_to_what_it_shows() {
+        let mut config = HortonConfig::default();
+        for entry in HortonConfig::default().entries() {
+            let key = entry.key.strip_prefix("horton.").unwrap().to_owned();
+            config.set_option(&key, &entry.value.unwrap()).unwrap();
+        }
+        assert_eq!(config, HortonConfig::default());
+    }
+
+    #[test]
+    fn values_outside_their_range_are_named() {
+        let mut config = HortonConfig::default();
+        for (key, value) in [
+            ("enabled", "maybe"),
+            ("load_factor", "1.5"),
+            ("load_factor", "NaN"),
+            ("bucket_size", "5"),
+            ("bucket_size", "eight"),
+            ("chunk_rows", "0"),
+            ("device_memory_limit", "-1"),
+            ("keep_partitions", "2"),
+        ] {
+            let error = config.set_option(key, value).unwrap_err().to_string();
+            assert!(error.contains(key), "{error}");
+        }
+        let unknown = config.set_option("colour", "red").unwrap_err().to_string();
+        assert!(unknown.contains("load_factor"), "{unknown}");
+        assert_eq!(config, HortonConfig::default());
+    }
+}

@@ -1,0 +1,284 @@
+//! Output columns from pairs of rows.
+//!
+//! ```text
+//!  build batches  b0 [0 1 2]  b1 [3 4]  b2 [5 6 7]        rows numbered through
+//!  pairs (4, p0) (0, p0) (-, p1)
+//!  build column  = interleave([b0, b1, b2, null], [(1,1) (0,0) (3,0)])
+//!  probe column  = take(probe batch, [0 0 1]), or the batch's own column if all rows in order
+//! ```
+//!
+//! The build side is never concatenated: that would double its memory, and more than 2^31
+//! bytes of strings do not fit one array. A row number finds its batch through a table
+//! with one entry per [`BLOCK`] rows, so that is a step or two and not a binary search.
+
+use std::sync::Arc;
+
+use arrow::array::{
+    Array, ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions, UInt32Array, new_null_array,
+};
+use arrow::compute::{interleave, take};
+use arrow::datatypes::{DataType, SchemaRef};
+use datafusion::common::JoinSide;
+use datafusion::physical_plan::joins::utils::ColumnIndex;
+use datafusion::scalar::ScalarValue;
+
+use crate::error::Result;
+
+/// Build row of a pair without one: the NULL side of an outer join.
+pub const NO_ROW: u32 = u32::MAX;
+
+/// Rows per entry of the table that finds a row's batch.
+const BLOCK: usize = 1024;
+
+/// The batches of a build side, their rows numbered through.
+#[derive(Debug)]
+pub struct BuildRows {
+    batches: Vec<RecordBatch>,
+    /// First row of each batch, and the number of rows.
+    starts: Vec<u32>,
+    /// Batch that holds the first row of each block.
+    blocks: Vec<u32>,
+}
+
+impl BuildRows {
+    /// Numbers the rows of non-empty `batches`, at most 2^32 - 1 in all.
+    pub fn new(batches: Vec<RecordBatch>) -> Self {
+        let mut starts = vec![0u32];
+        let mut blocks = Vec::new();
+        let mut rows = 0usize;
+        for (b, batch) in batches.iter().enumerate() {
+            rows += batch.num_rows();
+            starts.push(rows as u32);
+            while blocks.len() * BLOCK < rows {
+                blocks.push(b as u32);
+            }
+        }
+        Self {
+            batches,
+            starts,
+            blocks,
+        }
+    }
+
+    /// Rows in all.
+    pub fn len(&self) -> usize {
+        self.starts.last().map_or(0, |rows| *rows as usize)
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Batch and row within it; [`NO_ROW`] is row 0 of the null array behind the last batch.
+    pub(super) fn locate(&self, row: u32) -> (usize, usize) {
+        if row == NO_ROW {
+            return (self.batches.len(), 0);
+        }
+        let mut batch = self.blocks[row as usize / BLOCK] as usize;
+        while self.starts[batch + 1] <= row {
+            batch += 1;
+        }
+        (batch, (row - self.starts[batch]) as usize)
+    }
+
+    /// One column's values at `rows`.
+    ///
+    /// # Errors
+    /// Arrow's, e.g. strings of one output batch beyond the offsets of their type.
+    pub fn gather(
+        &self,
+        column: impl Fn(usize) -> ArrayRef,
+        rows: &Located<'_>,
+        data_type: &DataType,
+    ) -> Result<ArrayRef> {
+        if rows.all_null {
+            return Ok(new_null_array(data_type, rows.rows.len()));
+        }
+        let columns: Vec<ArrayRef> = (0..self.batches.len()).map(column).collect();
+        if columns.len() == 1 && !rows.any_null {
+            return Ok(take(&columns[0], rows.indices(), None)?);
+        }
+        let null = new_null_array(data_type, 1);
+        let arrays: Vec<&dyn Array> = columns
+            .iter()
+            .chain(rows.any_null.then_some(&null))
+            .map(AsRef::as_ref)
+            .collect();
+        Ok(interleave(&arrays, rows.places())?)
+    }
+}
+
+/// Build rows of an output batch, located once for all its columns.
+pub struct Located<'a> {
+    build: &'a BuildRows,
+    rows: &'a [u32],
+    any_null: bool,
+    all_null: bool,
+    places: std::cell::OnceCell<Vec<(usize, usize)>>,
+    indices: std::cell::OnceCell<UInt32Array>,
+}
+
+impl<'a> Located<'a> {
+    /// Prepares `rows` of `build` for gathering.
+    pub fn new(build: &'a BuildRows, rows: &'a [u32]) -> Self {
+        Self {
+            build,
+            rows,
+            any_null: rows.contains(&NO_ROW),
+            all_null: rows.iter().all(|row| *row == NO_ROW),
+            places: std::cell::OnceCell::new(),
+            indices: std::cell::OnceCell::new(),
+        }
+    }
+
+    fn places(&self) -> &[(usize, usize)] {
+        self.places.get_or_init(|| {
+            self.rows
+                .iter()
+                .map(|row| self.build.locate(*row))
+                .collect()
+        })
+    }
+
+    fn indices(&self) -> &UInt32Array {
+        self.indices
+            .get_or_init(|| UInt32Array::from(self.rows.to_vec()))
+    }
+}
+
+/// Pairs of rows that make an output batch.
+#[derive(Debug, Default, Clone)]
+pub struct Pairs {
+    /// Build rows, or [`NO_ROW`]; empty if no output column needs them.
+    pub build: Vec<u32>,
+    /// Rows of the probe batch, ascending but for unmatched rows at the end.
+    pub probe: Vec<u32>,
+    /// Mark column of mark joins.
+    pub mark: Option<BooleanArray>,
+}
+
+/// What a join's output, or its residual filter's input, is made of.
+#[derive(Debug, Clone)]
+pub struct Shape {
+    /// Schema of the batch.
+    pub schema: SchemaRef,
+    /// Side and index of each column.
+    pub columns: Vec<ColumnIndex>,
+}
+
+impl Shape {
+    /// Makes the batch of `rows` pairs. `probe` is missing for unmatched build rows: its
+    /// columns are NULL then.
+    ///
+    /// # Errors
+    /// Arrow's.
+    pub fn batch(
+        &self,
+        build: &BuildRows,
+        probe: Option<&RecordBatch>,
+        pairs: &Pairs,
+        rows: usize,
+    ) -> Result<RecordBatch> {
+        let located = Located::new(build, &pairs.build);
+        let probe_rows = ProbeRows::new(probe, &pairs.probe);
+        let columns = self
+            .columns
+            .iter()
+            .zip(self.schema.fields())
+            .map(|(column, field)| match column.side {
+                JoinSide::Left => build.gather(
+                    |batch| Arc::clone(build.batches[batch].column(column.index)),
+                    &located,
+                    field.data_type(),
+                ),
+                JoinSide::Right => probe_rows.column(column.index, rows, field.data_type()),
+                JoinSide::None => Ok(match &pairs.mark {
+                    Some(mark) => Arc::new(mark.clone()),
+                    None => ScalarValue::Boolean(Some(false)).to_array_of_size(rows)?,
+                }),
+            })
+            .collect::<Result<Vec<_>>>()?;
+        let options = RecordBatchOptions::new().with_row_count(Some(rows));
+        Ok(RecordBatch::try_new_with_options(
+            Arc::clone(&self.schema),
+            columns,
+            &options,
+        )?)
+    }
+}
+
+/// Probe rows of an output batch: all of a batch in order, or some.
+struct ProbeRows<'a> {
+    batch: Option<&'a RecordBatch>,
+    picked: Option<UInt32Array>,
+}
+
+impl<'a> ProbeRows<'a> {
+    fn new(batch: Option<&'a RecordBatch>, rows: &[u32]) -> Self {
+        let whole = batch.is_some_and(|batch| {
+            batch.num_rows() == rows.len()
+                && rows.iter().enumerate().all(|(i, row)| *row as usize == i)
+        });
+        Self {
+            batch,
+            picked: (!whole).then(|| UInt32Array::from(rows.to_vec())),
+        }
+    }
+
+    fn column(&self, index: usize, rows: usize, data_type: &DataType) -> Result<ArrayRef> {
+        Ok(match (self.batch, &self.picked) {
+            (None, _) => new_null_array(data_type, rows),
+            (Some(batch), None) => Arc::clone(batch.column(index)),
+            (Some(batch), Some(picked)) => take(batch.column(index), picked, None)?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use arrow::array::Int32Array;
+
+    fn build() -> BuildRows {
+        let sizes = [3usize, 1, 2000, 5];
+        let mut next = 0i32;
+        let batches = sizes
+            .iter()
+            .map(|&n| {
+                let values: Vec<i32> = (next..next + n as i32).collect();
+                next += n as i32;
+                let array: ArrayRef = Arc::new(Int32Array::from(values));
+                RecordBatch::try_from_iter([("v", array)]).unwrap()
+            })
+            .collect();
+        BuildRows::new(batches)
+    }
+
+    #[test]
+    fn every_row_is_found_in_its_batch() {
+        let build = build();
+        assert_eq!(build.len(), 2009);
+        let rows: Vec<u32> = (0..2009).rev().chain([NO_ROW]).collect();
+        let located = Located::new(&build, &rows);
+        let gathered = build
+            .gather(
+                |b| Arc::clone(build.batches[b].column(0)),
+                &located,
+                &DataType::Int32,
+            )
+            .unwrap();
+        let expected: Int32Array = (0..2009).rev().map(Some).chain([None]).collect();
+        assert_eq!(gathered.as_ref(), &expected as &dyn Array);
+    }
+
+    #[test]
+    fn a_whole_probe_batch_passes_through_uncopied() {
+        let column: ArrayRef = Arc::new(Int32Array::from(vec![1, 2, 3]));
+        let batch = RecordBatch::try_from_iter([("a", column)]).unwrap();
+        let whole = ProbeRows::new(Some(&batch), &[0, 1, 2]);
+        assert!(whole.picked.is_none());
+        let part = ProbeRows::new(Some(&batch), &[0, 2, 1]);
+        assert!(part.picked.is_some());
+    }
+}

@@ -1,0 +1,457 @@
+//! The plan node: a drop-in for `HashJoinExec`.
+//!
+//! ```text
+//!  HortonJoinExec { stock: Arc<HashJoinExec>, route }
+//!     plan duties (properties, statistics, distribution, pushdown) ─▶ the stock node's answers
+//!     execute:  Route::Device ─▶ BuildSide + Probe      Route::Stock ─▶ the stock node
+//! ```
+//!
+//! The node keeps the `HashJoinExec` it came from and lets it answer whatever is asked of the
+//! plan, so that nothing about the plan can differ; only execution is ours. A declined join
+//! is the same node with the reason beside it in EXPLAIN, and is a `HashJoinExec` to
+//! whoever downcasts it. Every method whose default would be wrong for a join is here.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arrow::datatypes::DataType;
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::{JoinType, Result, Statistics, internal_err};
+use datafusion::execution::memory_pool::MemoryConsumer;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::{Distribution, PhysicalExpr};
+use datafusion::physical_plan::execution_plan::CardinalityEffect;
+use datafusion::physical_plan::filter_pushdown::{
+    ChildPushdownResult, FilterDescription, FilterPushdownPhase, FilterPushdownPropagation,
+};
+use datafusion::physical_plan::joins::utils::{ColumnIndex, build_join_schema};
+use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
+use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricsSet};
+use datafusion::physical_plan::projection::ProjectionExec;
+use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::{
+    ChildrenPropertiesMode, DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties,
+    InputDistributionRequirements, PlanProperties, ReplaceChildrenOptions,
+};
+use futures::{FutureExt, StreamExt};
+
+use crate::config::HortonConfig;
+use crate::device::Device;
+use crate::error::Error;
+use crate::rule::Route;
+
+use super::build::{BuildSide, BuildSpec};
+use super::emit::Shape;
+use super::metrics::JoinMetrics;
+use super::pairs::Outcome;
+use super::probe::{Probe, ProbeSpec, SharedBuild};
+
+/// An equi-join on an OpenCL device, in the place of a `HashJoinExec`.
+pub struct HortonJoinExec {
+    stock: Arc<HashJoinExec>,
+    route: Route,
+    config: HortonConfig,
+    metrics: ExecutionPlanMetricsSet,
+    /// The build that all probe partitions share in CollectLeft mode.
+    collected: Mutex<Option<SharedBuild>>,
+}
+
+impl fmt::Debug for HortonJoinExec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HortonJoinExec")
+            .field("route", &self.route)
+            .field("stock", &self.stock)
+            .finish_non_exhaustive()
+    }
+}
+
+impl HortonJoinExec {
+    /// The join of `stock`, on `route`.
+    ///
+    /// # Errors
+    /// None today; a route may come to need more of the plan.
+    pub fn new(stock: Arc<HashJoinExec>, route: Route, config: HortonConfig) -> Result<Self> {
+        Ok(Self {
+            stock,
+            route,
+            config,
+            metrics: ExecutionPlanMetricsSet::new(),
+            collected: Mutex::new(None),
+        })
+    }
+
+    /// The device that this join runs on; `None` if it runs as the stock join.
+    pub fn device_name(&self) -> Option<&str> {
+        match &self.route {
+            Route::Device(device) => Some(&device.info().name),
+            Route::Stock(_) => None,
+        }
+    }
+
+    /// Where this join runs.
+    pub fn route(&self) -> &Route {
+        &self.route
+    }
+
+    /// The `HashJoinExec` that this join stands for.
+    pub fn stock(&self) -> &Arc<HashJoinExec> {
+        &self.stock
+    }
+
+    /// The same join around another stock node.
+    fn rewrap(&self, stock: &dyn ExecutionPlan) -> Result<Arc<dyn ExecutionPlan>> {
+        let Some(join) = stock.downcast_ref::<HashJoinExec>() else {
+            return internal_err!("expected a HashJoinExec, got {}", stock.name());
+        };
+        let stock = Arc::new(join.builder().build()?);
+        let exec = Self::new(stock, self.route.clone(), self.config.clone())?;
+        Ok(Arc::new(exec))
+    }
+
+    fn key_types(&self) -> Result<Vec<DataType>> {
+        let schema = self.stock.left().schema();
+        self.stock
+            .on()
+            .iter()
+            .map(|(build, _)| build.data_type(&schema))
+            .collect()
+    }
+
+    /// Output schema and where its columns come from, after the embedded projection.
+    fn output(&self) -> Shape {
+        let (_, columns) = build_join_schema(
+            &self.stock.left().schema(),
+            &self.stock.right().schema(),
+            self.stock.join_type(),
+        );
+        let columns: Vec<ColumnIndex> = match &self.stock.projection {
+            None => columns,
+            Some(projection) => projection.iter().map(|i| columns[*i].clone()).collect(),
+        };
+        Shape {
+            schema: self.schema(),
+            columns,
+        }
+    }
+
+    /// Starts collecting the build side `partition` of the left child.
+    fn start_build(
+        &self,
+        device: &Device,
+        partition: usize,
+        context: &Arc<TaskContext>,
+        metrics: &JoinMetrics,
+    ) -> Result<SharedBuild> {
+        let probes = match self.stock.partition_mode() {
+            PartitionMode::Partitioned => 1,
+            _ => self.stock.right().output_partitioning().partition_count(),
+        };
+        let spec = BuildSpec {
+            on: self.stock.on().iter().map(|(l, _)| Arc::clone(l)).collect(),
+            types: self.key_types()?,
+            null_equality: self.stock.null_equality(),
+            visited: emits_build_rows(*self.stock.join_type()),
+            probes,
+            device: device.clone(),
+            config: self.config.clone(),
+        };
+        let memory = MemoryConsumer::new(format!("HortonJoinBuild[{partition}]"))
+            .register(context.memory_pool());
+        let stream = self.stock.left().execute(partition, Arc::clone(context))?;
+        let build = BuildSide::collect(spec, stream, memory, metrics.clone());
+        Ok(async move { build.await.map(Arc::new).map_err(Arc::new) }
+            .boxed()
+            .shared())
+    }
+
+    /// The build that probe partition `partition` waits for.
+    fn build(
+        &self,
+        device: &Device,
+        partition: usize,
+        context: &Arc<TaskContext>,
+        metrics: &JoinMetrics,
+    ) -> Result<SharedBuild> {
+        if *self.stock.partition_mode() == PartitionMode::Partitioned {
+            return self.start_build(device, partition, context, metrics);
+        }
+        let mut collected = self
+            .collected
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let Some(build) = collected.as_ref() {
+            return Ok(build.clone());
+        }
+        let build = self.start_build(device, 0, context, metrics)?;
+        *collected = Some(build.clone());
+        Ok(build)
+    }
+
+    fn probe_spec(&self, device: &Device, context: &TaskContext) -> ProbeSpec {
+        let stock = &self.stock;
+        let right = stock.right();
+        let ordered = right.output_ordering().is_some();
+        ProbeSpec {
+            on: stock.on().iter().map(|(_, r)| Arc::clone(r)).collect(),
+            null_equality: stock.null_equality(),
+            join_type: *stock.join_type(),
+            outcome: Outcome::of(*stock.join_type(), ordered),
+            null_aware: stock.null_aware,
+            filter: stock.filter().map(|filter| {
+                let input = Shape {
+                    schema: Arc::clone(filter.schema()),
+                    columns: filter.column_indices().to_vec(),
+                };
+                (Arc::clone(filter.expression()), input)
+            }),
+            output: self.output(),
+            batch_size: context.session_config().batch_size().max(1),
+            fetch: stock.fetch(),
+            chunk_rows: self.config.chunk_rows,
+            whole_chunks: !right.boundedness().is_unbounded(),
+            memory_limit: self.config.memory_limit(),
+            device: device.clone(),
+        }
+    }
+
+    fn check_partitions(&self) -> Result<()> {
+        let left = self.stock.left().output_partitioning().partition_count();
+        let right = self.stock.right().output_partitioning().partition_count();
+        match self.stock.partition_mode() {
+            PartitionMode::Partitioned if left != right => internal_err!(
+                "a partitioned join has {left} build and {right} probe partitions; \
+                 repartition one side"
+            ),
+            PartitionMode::CollectLeft if left != 1 => {
+                internal_err!("a CollectLeft join has {left} build partitions; coalesce them")
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Whether a join type emits build rows once the probe has ended.
+fn emits_build_rows(join_type: JoinType) -> bool {
+    matches!(
+        join_type,
+        JoinType::Left
+            | JoinType::LeftAnti
+            | JoinType::LeftSemi
+            | JoinType::LeftMark
+            | JoinType::Full
+    )
+}
+
+impl DisplayAs for HortonJoinExec {
+    fn fmt_as(&self, t: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        struct Stock<'a>(&'a HashJoinExec, DisplayFormatType);
+        impl fmt::Display for Stock<'_> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt_as(self.1, f)
+            }
+        }
+        let stock = Stock(&self.stock, t).to_string();
+        match (t, &self.route) {
+            (DisplayFormatType::TreeRender, Route::Device(device)) => {
+                write!(f, "{stock}")?;
+                writeln!(f, "device={}", device.info().name)
+            }
+            (DisplayFormatType::TreeRender, Route::Stock(reason)) => {
+                write!(f, "{stock}")?;
+                writeln!(f, "horton=stock ({reason})")
+            }
+            (_, Route::Device(device)) => {
+                let line = stock.replacen("HashJoinExec", "HortonJoinExec", 1);
+                write!(f, "{line}, device={}", device.info().name)
+            }
+            (_, Route::Stock(reason)) => write!(f, "{stock}, horton=stock ({reason})"),
+        }
+    }
+}
+
+impl ExecutionPlan for HortonJoinExec {
+    fn name(&self) -> &str {
+        match self.route {
+            Route::Device(_) => "HortonJoinExec",
+            Route::Stock(_) => self.stock.name(),
+        }
+    }
+
+    fn downcast_delegate(&self) -> Option<&dyn ExecutionPlan> {
+        match self.route {
+            Route::Device(_) => None,
+            Route::Stock(_) => Some(self.stock.as_ref()),
+        }
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        self.stock.properties()
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        self.stock.children()
+    }
+
+    fn apply_expressions(
+        &self,
+        f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        self.stock.apply_expressions(f)
+    }
+
+    fn dynamic_expressions_produced(&self) -> Vec<Arc<dyn PhysicalExpr>> {
+        self.stock.dynamic_expressions_produced()
+    }
+
+    fn required_input_distribution(&self) -> Vec<Distribution> {
+        self.stock
+            .input_distribution_requirements()
+            .into_per_child()
+    }
+
+    fn input_distribution_requirements(&self) -> InputDistributionRequirements {
+        self.stock.input_distribution_requirements()
+    }
+
+    fn maintains_input_order(&self) -> Vec<bool> {
+        self.stock.maintains_input_order()
+    }
+
+    fn benefits_from_input_partitioning(&self) -> Vec<bool> {
+        self.stock.benefits_from_input_partitioning()
+    }
+
+    fn replace_children(
+        self: Arc<Self>,
+        children: Vec<Arc<dyn ExecutionPlan>>,
+        options: ReplaceChildrenOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let stock = Arc::clone(&self.stock).replace_children(children, options)?;
+        self.rewrap(stock.as_ref())
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        children: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        self.replace_children(
+            children,
+            ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute),
+        )
+    }
+
+    fn reset_state(self: Arc<Self>) -> Result<Arc<dyn ExecutionPlan>> {
+        let stock = Arc::clone(&self.stock).reset_state()?;
+        self.rewrap(stock.as_ref())
+    }
+
+    fn execute(
+        &self,
+        partition: usize,
+        context: Arc<TaskContext>,
+    ) -> Result<SendableRecordBatchStream> {
+        let Route::Device(device) = &self.route else {
+            return self.stock.execute(partition, context);
+        };
+        self.check_partitions()?;
+        let metrics = JoinMetrics::new(&self.metrics, partition);
+        let build = self.build(device, partition, &context, &metrics)?;
+        let spec = Arc::new(self.probe_spec(device, &context));
+        let input = self.stock.right().execute(partition, context)?;
+        let probe = Probe::new(spec, build, input, metrics.clone());
+        let stream = futures::stream::unfold(Some(probe), |probe| async move {
+            let mut probe = probe?;
+            match probe.next().await {
+                Ok(batch) => batch.map(|batch| (Ok(batch), Some(probe))),
+                // After an error the stream has ended: nothing partial follows.
+                Err(error) => Some((Err(Error::into(error)), None)),
+            }
+        });
+        let stream = stream.map(move |batch| {
+            if let Ok(batch) = &batch {
+                metrics.baseline.output_rows().add(batch.num_rows());
+            }
+            batch
+        });
+        Ok(Box::pin(RecordBatchStreamAdapter::new(
+            self.schema(),
+            stream,
+        )))
+    }
+
+    fn metrics(&self) -> Option<MetricsSet> {
+        match self.route {
+            Route::Device(_) => Some(self.metrics.clone_inner()),
+            Route::Stock(_) => self.stock.metrics(),
+        }
+    }
+
+    fn child_stats_requests(&self, partition: Option<usize>) -> Vec<ChildStats> {
+        self.stock.child_stats_requests(partition)
+    }
+
+    fn statistics_from_inputs(
+        &self,
+        input_stats: &[Arc<Statistics>],
+        args: &StatisticsArgs,
+    ) -> Result<Arc<Statistics>> {
+        self.stock.statistics_from_inputs(input_stats, args)
+    }
+
+    fn supports_limit_pushdown(&self) -> bool {
+        self.stock.supports_limit_pushdown()
+    }
+
+    fn fetch(&self) -> Option<usize> {
+        self.stock.fetch()
+    }
+
+    fn with_fetch(&self, limit: Option<usize>) -> Option<Arc<dyn ExecutionPlan>> {
+        let stock = self.stock.with_fetch(limit)?;
+        self.rewrap(stock.as_ref()).ok()
+    }
+
+    fn cardinality_effect(&self) -> CardinalityEffect {
+        self.stock.cardinality_effect()
+    }
+
+    fn try_swapping_with_projection(
+        &self,
+        projection: &ProjectionExec,
+    ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+        match self.stock.try_swapping_with_projection(projection)? {
+            // A projection above the join stays what it is.
+            Some(plan) if plan.downcast_ref::<HashJoinExec>().is_some() => {
+                self.rewrap(plan.as_ref()).map(Some)
+            }
+            _ => Ok(None),
+        }
+    }
+
+    fn gather_filters_for_pushdown(
+        &self,
+        phase: FilterPushdownPhase,
+        parent_filters: Vec<Arc<dyn PhysicalExpr>>,
+        config: &ConfigOptions,
+    ) -> Result<FilterDescription> {
+        self.stock
+            .gather_filters_for_pushdown(phase, parent_filters, config)
+    }
+
+    fn handle_child_pushdown_result(
+        &self,
+        phase: FilterPushdownPhase,
+        child_pushdown_result: ChildPushdownResult,
+        config: &ConfigOptions,
+    ) -> Result<FilterPushdownPropagation<Arc<dyn ExecutionPlan>>> {
+        let mut result =
+            self.stock
+                .handle_child_pushdown_result(phase, child_pushdown_result, config)?;
+        if let Some(stock) = result.updated_node.take() {
+            result.updated_node = Some(self.rewrap(stock.as_ref())?);
+        }
+        Ok(result)
+    }
+}

@@ -1,0 +1,79 @@
+//! Hashed surrogates: DataFusion's 64-bit hash of all key columns, folded to 32 bits.
+//!
+//! `create_hashes` reads every type that `HashJoinExec` joins on, hashes `-0.0` like `0.0`
+//! and hashes each dictionary value once. Its hash of a NULL depends on the columns before
+//! only, so rows that are equal under `NullEqualsNull` get equal hashes too.
+//!
+//! The hash is a fast one: either half of it alone shows structure. XOR of the halves does
+//! not: of 2^21 keys, 470 to 600 collide in each of 19 key sets (sequences, strides, grids
+//! of two columns, floats, numbered texts), where random numbers would 512 times. The
+//! variant of the hash that spends one more multiplication a value collides as often, so
+//! it is not used. Cost: DataFusion's kernels and one pass over their result, 300 to 500
+//! million rows a second on one core for one column of integers or short strings.
+
+use arrow::array::{Array, ArrayRef};
+use arrow::buffer::{BooleanBuffer, NullBuffer};
+use datafusion::common::NullEquality;
+use datafusion::common::hash_utils::{RandomState, with_hashes};
+
+use crate::error::Result;
+
+/// Differs from the seeds of `HashJoinExec` and of `RepartitionExec`, whose partitions would
+/// otherwise hold hashes of one kind only.
+const HASHES: RandomState = RandomState::with_seed(0x486f_7274_6f6e_2016);
+
+/// The hashed encoding of all key columns of a join.
+#[derive(Clone, Debug)]
+pub(super) struct Hashed {
+    null_equality: NullEquality,
+    /// The bits of the folded hash that are kept.
+    mask: u32,
+}
+
+impl Hashed {
+    pub(super) fn new(null_equality: NullEquality) -> Self {
+        Self {
+            null_equality,
+            mask: u32::MAX,
+        }
+    }
+
+    /// Keeps the low `bits` bits.
+    pub(super) fn keep_bits(&mut self, bits: u32) {
+        self.mask = u32::MAX
+            .checked_shr(u32::BITS.saturating_sub(bits))
+            .unwrap_or(0);
+    }
+
+    /// Bits of the largest surrogate.
+    pub(super) fn bits(&self) -> u32 {
+        self.mask.count_ones()
+    }
+
+    /// Appends the surrogates of all rows and returns which of them can match.
+    pub(super) fn encode(
+        &self,
+        columns: &[ArrayRef],
+        out: &mut Vec<u32>,
+    ) -> Result<Option<BooleanBuffer>> {
+        with_hashes(columns, &HASHES, |hashes| {
+            out.extend(hashes.iter().map(|&hash| fold(hash) & self.mask));
+            Ok(())
+        })?;
+        Ok(match self.null_equality {
+            NullEquality::NullEqualsNothing => valid_rows(columns),
+            NullEquality::NullEqualsNull => None,
+        })
+    }
+}
+
+/// The rows without a NULL in any column; `None` if those are all.
+fn valid_rows(columns: &[ArrayRef]) -> Option<BooleanBuffer> {
+    let nulls: Vec<Option<NullBuffer>> = columns.iter().map(Array::logical_nulls).collect();
+    NullBuffer::union_many(nulls.iter().map(Option::as_ref)).map(NullBuffer::into_inner)
+}
+
+/// 32 bits of a 64-bit hash.
+fn fold(hash: u64) -> u32 {
+    (hash >> 32 ^ hash) as u32
+}

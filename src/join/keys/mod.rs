@@ -1,0 +1,196 @@
+//! How the key columns of one equi-join become the 32-bit keys of a Horton table.
+//!
+//! The table keeps the paper's format, 32-bit keys, while a join's key is any number of
+//! columns of any type. So every row gets a `u32` *surrogate*, in one of two ways, chosen
+//! once the build side is known ([`KeyEncoder::fit`]):
+//!
+//! ```text
+//!            build keys ──▶ minimum, maximum ──▶ does Π (max - min + 1) fit 2^32?
+//!                                                  │yes                      │no
+//!   exact:  Σ (key - min) · Π earlier ranges  ◀────┘                         │
+//!   hashed: fold32(create_hashes(all key columns))  ◀────────────────────────┘
+//! ```
+//!
+//! * *exact*: equal surrogates mean equal keys. Integers, dates, times, timestamps,
+//!   durations, decimals up to 128 bits and Booleans. A probe value outside the build
+//!   side's range cannot match and is told apart here, without a lookup. Cost: one pass
+//!   over the build keys for the ranges, then a subtraction and a multiplication a value.
+//! * *hashed*: unequal keys may share a surrogate, at the rate of random 32-bit numbers,
+//!   so the candidates of a lookup are compared on their real columns ([`equal_pairs`]).
+//!
+//! What counts as equal is what `HashJoinExec` counts as equal: `-0.0` equals `0.0` unless
+//! nested, a NaN equals a NaN of the same bits, NULL is what `logical_nulls` says (the
+//! values of a dictionary can be NULL too), and NULLs match each other only under
+//! [`NullEquality::NullEqualsNull`]. A sorted dictionary of all build keys would make every
+//! key exact, but costs the host a hash table of its own, which is the work that the
+//! device is there to take over.
+
+mod exact;
+mod hashed;
+#[cfg(test)]
+mod tests;
+mod verify;
+
+use std::fmt;
+
+use arrow::array::{Array, ArrayRef};
+use arrow::buffer::BooleanBuffer;
+use arrow::datatypes::DataType;
+use datafusion::common::NullEquality;
+
+use self::exact::Exact;
+use self::hashed::Hashed;
+use crate::error::{Error, Result};
+
+pub use self::verify::{equal_pairs, supported};
+
+/// How one join's keys become `u32` surrogates; fixed once the build side is known.
+#[derive(Clone, Debug)]
+pub struct KeyEncoder {
+    plan: Plan,
+    types: Vec<DataType>,
+}
+
+#[derive(Clone, Debug)]
+enum Plan {
+    Exact(Exact),
+    Hashed(Hashed),
+}
+
+impl KeyEncoder {
+    /// Chooses the encoding for a build side.
+    ///
+    /// `build_keys[b][c]` is key column `c` of build batch `b` (the evaluated key
+    /// expressions, all columns of a batch of one length) and `types[c]` its type.
+    /// Without any build row the encoding is exact, with no codes: nothing can match.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] without key columns, or when a batch does not have the columns
+    /// that `types` names.
+    pub fn fit(
+        build_keys: &[Vec<ArrayRef>],
+        types: &[DataType],
+        null_equality: NullEquality,
+    ) -> Result<Self> {
+        if types.is_empty() {
+            return Err(Error::Invalid(
+                "a join needs at least one key column".into(),
+            ));
+        }
+        let mut rows = 0;
+        for batch in build_keys {
+            rows += row_count(batch, types)?;
+        }
+        let exact = match rows {
+            0 => Some(Exact::nothing()),
+            _ => Exact::fit(build_keys, types, null_equality)?,
+        };
+        Ok(Self {
+            plan: match exact {
+                Some(exact) => Plan::Exact(exact),
+                None => Plan::Hashed(Hashed::new(null_equality)),
+            },
+            types: types.to_vec(),
+        })
+    }
+
+    /// Keeps only the low `bits` bits of hashed surrogates (none when 0, all from 32 on).
+    ///
+    /// A testing aid: it makes unequal keys collide as often as wanted. Exact surrogates
+    /// stay as they are.
+    #[must_use]
+    pub fn with_surrogate_bits(mut self, bits: u32) -> Self {
+        if let Plan::Hashed(hashed) = &mut self.plan {
+            hashed.keep_bits(bits);
+        }
+        self
+    }
+
+    /// Whether equal surrogates mean equal keys, so that no candidate needs verifying.
+    pub fn is_exact(&self) -> bool {
+        matches!(self.plan, Plan::Exact(_))
+    }
+
+    /// The number of bits that a surrogate needs, 0 to 32: the logarithm of the number of
+    /// codes when exact, 32 when hashed.
+    pub fn bits(&self) -> u32 {
+        match &self.plan {
+            Plan::Exact(exact) => exact.bits(),
+            Plan::Hashed(hashed) => hashed.bits(),
+        }
+    }
+
+    /// Appends the surrogate of every row of `columns` (of either side) to `out` and
+    /// returns which rows can match; `None` means that all of them can.
+    ///
+    /// A row cannot match when it has a NULL key that equals nothing, or, if
+    /// [exact](Self::is_exact), a value outside the build side's range. The surrogate of
+    /// such a row is unspecified.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when the columns are not the key columns this encoder was made
+    /// for, or differ in length; `out` is then unchanged.
+    pub fn encode(
+        &self,
+        columns: &[ArrayRef],
+        out: &mut Vec<u32>,
+    ) -> Result<Option<BooleanBuffer>> {
+        let rows = row_count(columns, &self.types)?;
+        let mask = match &self.plan {
+            Plan::Exact(exact) => exact.encode(columns, rows, out)?,
+            Plan::Hashed(hashed) => hashed.encode(columns, out)?,
+        };
+        Ok(mask.filter(|mask| mask.has_false()))
+    }
+}
+
+/// `exact(3 columns, 1234567 codes)` or `hashed(Utf8, Int64)`.
+impl fmt::Display for KeyEncoder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.plan {
+            Plan::Exact(exact) => {
+                let plural = if self.types.len() == 1 { "" } else { "s" };
+                let (columns, codes) = (self.types.len(), exact.codes());
+                write!(f, "exact({columns} column{plural}, {codes} codes)")
+            }
+            Plan::Hashed(_) => {
+                f.write_str("hashed(")?;
+                for (i, data_type) in self.types.iter().enumerate() {
+                    let comma = if i == 0 { "" } else { ", " };
+                    write!(f, "{comma}{data_type}")?;
+                }
+                f.write_str(")")
+            }
+        }
+    }
+}
+
+/// The number of rows of `columns`, once they have proved to be key columns of `types`.
+fn row_count(columns: &[ArrayRef], types: &[DataType]) -> Result<usize> {
+    let rows = columns.first().map_or(0, |column| column.len());
+    let fit = columns.len() == types.len()
+        && columns.iter().zip(types).all(|(column, data_type)| {
+            column.len() == rows && verify::comparable(column.data_type(), data_type)
+        });
+    if fit {
+        return Ok(rows);
+    }
+    let found: Vec<String> = columns
+        .iter()
+        .map(|column| format!("{} × {}", column.len(), column.data_type()))
+        .collect();
+    let wanted: Vec<String> = types.iter().map(DataType::to_string).collect();
+    Err(Error::Invalid(format!(
+        "key columns [{}] found where [{}] of one length were expected",
+        found.join(", "),
+        wanted.join(", ")
+    )))
+}
+
+/// `a AND b`, where `None` stands for all true.
+fn and(a: Option<BooleanBuffer>, b: Option<BooleanBuffer>) -> Option<BooleanBuffer> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(&a & &b),
+        (a, b) => a.or(b),
+    }
+}

@@ -1,0 +1,164 @@
+//! Equality of candidate pairs on the real key columns, as `HashJoinExec` defines it.
+//!
+//! ```text
+//!   build rows  7  7  9     gathered   build column  "x" "x" "y"
+//!   probe rows  0  2  2     ────────▶  probe column  "x" "y" "y"   ──▶  1 0 1
+//! ```
+//!
+//! `HashJoinExec` compares with [`JoinKeyComparator`], one boxed call a pair and column
+//! (except for single columns of common types, where it loops over the arrays). Arrow's
+//! comparison kernels give the same answers on everything that is not nested once `-0.0`
+//! is out of the way, because both compare floats by their total order, and they compare
+//! whole columns. So flat columns take the kernels and only nested ones the comparator.
+
+use arrow::array::{Array, ArrayRef, BooleanArray};
+use arrow::buffer::BooleanBuffer;
+use arrow::compute::SortOptions;
+use arrow::compute::kernels::cmp::{eq, not_distinct};
+use arrow::datatypes::DataType;
+use datafusion::common::NullEquality;
+use datafusion::common::utils::normalize_float_zero;
+use datafusion::logical_expr::utils::can_hash;
+use datafusion::physical_plan::joins::utils::JoinKeyComparator;
+
+use super::and;
+use crate::error::{Error, Result};
+
+/// Which candidate pairs have equal keys.
+///
+/// Row `i` of `build_columns` (the key columns of the build side, gathered) is compared
+/// with row `i` of `probe_columns`; all columns have one length. A pair of NULLs is equal
+/// only under [`NullEquality::NullEqualsNull`], and a pair of rows without columns is.
+///
+/// # Errors
+/// [`Error::Invalid`] when the two sides differ in columns, rows or types (see
+/// [`supported`]).
+pub fn equal_pairs(
+    build_columns: &[ArrayRef],
+    probe_columns: &[ArrayRef],
+    null_equality: NullEquality,
+) -> Result<BooleanBuffer> {
+    let pairs = build_columns.first().map_or(0, |column| column.len());
+    if build_columns.len() != probe_columns.len() {
+        return Err(Error::Invalid(format!(
+            "{} build key columns cannot be compared with {} probe key columns",
+            build_columns.len(),
+            probe_columns.len()
+        )));
+    }
+    let mut equal = None;
+    for (build, probe) in build_columns.iter().zip(probe_columns) {
+        check_pair(build, probe, pairs)?;
+        equal = and(equal, Some(equal_values(build, probe, null_equality)?));
+    }
+    Ok(equal.unwrap_or_else(|| BooleanBuffer::new_set(pairs)))
+}
+
+/// Whether key columns of these `(build, probe)` types can be encoded and compared.
+///
+/// # Errors
+/// What the first pair that cannot is, in words.
+pub fn supported(types: &[(DataType, DataType)]) -> std::result::Result<(), String> {
+    for (build, probe) in types {
+        if !comparable(build, probe) {
+            return Err(format!("key types {build} and {probe} differ"));
+        }
+        if !can_hash(build) {
+            return Err(format!("key type {build} cannot be hashed"));
+        }
+    }
+    Ok(())
+}
+
+/// Whether values of the two types have the same representation and meaning, so that they
+/// can be compared as they are: equal types up to names and nullability of nested fields,
+/// time zones (values are UTC) and decimal precisions.
+pub(super) fn comparable(a: &DataType, b: &DataType) -> bool {
+    use DataType::*;
+    match (a, b) {
+        (Timestamp(a, _), Timestamp(b, _)) => a == b,
+        (Decimal32(_, a), Decimal32(_, b))
+        | (Decimal64(_, a), Decimal64(_, b))
+        | (Decimal128(_, a), Decimal128(_, b))
+        | (Decimal256(_, a), Decimal256(_, b)) => a == b,
+        (List(a), List(b)) | (LargeList(a), LargeList(b)) | (Map(a, _), Map(b, _)) => {
+            comparable(a.data_type(), b.data_type())
+        }
+        (FixedSizeList(a, m), FixedSizeList(b, n)) => {
+            m == n && comparable(a.data_type(), b.data_type())
+        }
+        (Struct(a), Struct(b)) => {
+            let mut fields = a.iter().zip(b);
+            a.len() == b.len() && fields.all(|(a, b)| comparable(a.data_type(), b.data_type()))
+        }
+        (Dictionary(k, a), Dictionary(l, b)) => k == l && comparable(a, b),
+        _ => a == b,
+    }
+}
+
+fn check_pair(build: &ArrayRef, probe: &ArrayRef, pairs: usize) -> Result<()> {
+    let same = build.len() == pairs
+        && probe.len() == pairs
+        && comparable(build.data_type(), probe.data_type());
+    if same {
+        return Ok(());
+    }
+    Err(Error::Invalid(format!(
+        "key columns of {pairs} candidate pairs cannot be compared: {} × {} and {} × {}",
+        build.len(),
+        build.data_type(),
+        probe.len(),
+        probe.data_type()
+    )))
+}
+
+/// Which rows of two columns of one length and comparable types are equal.
+fn equal_values(
+    build: &ArrayRef,
+    probe: &ArrayRef,
+    null_equality: NullEquality,
+) -> Result<BooleanBuffer> {
+    if build.data_type() != probe.data_type() || !has_kernel(build.data_type()) {
+        return compare_values(build, probe, null_equality);
+    }
+    let (build, probe) = (normalize_float_zero(build), normalize_float_zero(probe));
+    Ok(all_true(match null_equality {
+        NullEquality::NullEqualsNothing => eq(&build, &probe)?,
+        NullEquality::NullEqualsNull => not_distinct(&build, &probe)?,
+    }))
+}
+
+/// Whether Arrow's comparison kernels take the type: flat, or a dictionary of flat values.
+fn has_kernel(data_type: &DataType) -> bool {
+    match data_type {
+        DataType::Dictionary(_, values) => {
+            !values.is_nested() && !matches!(**values, DataType::Dictionary(..))
+        }
+        other => !other.is_nested(),
+    }
+}
+
+/// [`equal_values`] for any type, one comparator call a row.
+fn compare_values(
+    build: &ArrayRef,
+    probe: &ArrayRef,
+    null_equality: NullEquality,
+) -> Result<BooleanBuffer> {
+    let comparator = JoinKeyComparator::new(
+        std::slice::from_ref(build),
+        std::slice::from_ref(probe),
+        &[SortOptions::default()],
+        null_equality,
+    )?;
+    Ok(BooleanBuffer::collect_bool(build.len(), |row| {
+        comparator.is_equal(row, row)
+    }))
+}
+
+/// The rows that are true, not false and not NULL.
+fn all_true(array: BooleanArray) -> BooleanBuffer {
+    match array.into_parts() {
+        (values, Some(nulls)) => &values & nulls.inner(),
+        (values, None) => values,
+    }
+}

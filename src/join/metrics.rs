@@ -1,0 +1,135 @@
+//! What EXPLAIN ANALYZE shows of a device join: the stock join's metrics under their names,
+//! and where the device's time and bytes went.
+
+use datafusion::physical_plan::metrics::{
+    BaselineMetrics, Count, ExecutionPlanMetricsSet, Gauge, MetricBuilder, MetricCategory,
+    MetricType, RatioMetrics, Time,
+};
+
+use crate::device::Cost;
+use crate::table::horton::HortonTable;
+
+/// Metrics of one partition of a join.
+#[derive(Debug, Clone)]
+pub struct JoinMetrics {
+    /// Output rows, batches and compute time.
+    pub baseline: BaselineMetrics,
+    /// Collecting the build side and building its table.
+    pub build_time: Time,
+    /// Encoding, looking up and emitting.
+    pub join_time: Time,
+    /// Build batches.
+    pub build_input_batches: Count,
+    /// Build rows.
+    pub build_input_rows: Count,
+    /// Bytes of the build side on the host and the device.
+    pub build_mem_used: Gauge,
+    /// Probe batches.
+    pub input_batches: Count,
+    /// Probe rows.
+    pub input_rows: Count,
+    /// Probe rows with a match among all probe rows.
+    pub probe_hit_rate: RatioMetrics,
+    /// Matches per probe row with a match.
+    pub avg_fanout: RatioMetrics,
+    device: DeviceMetrics,
+}
+
+#[derive(Debug, Clone)]
+struct DeviceMetrics {
+    upload_time: Time,
+    kernel_time: Time,
+    download_time: Time,
+    uploaded_bytes: Count,
+    downloaded_bytes: Count,
+    kernel_launches: Count,
+    table_bytes: Count,
+    load_factor: RatioMetrics,
+    type_b_buckets: RatioMetrics,
+    buckets_per_lookup: RatioMetrics,
+}
+
+impl JoinMetrics {
+    /// Registers the metrics of `partition`.
+    pub fn new(set: &ExecutionPlanMetricsSet, partition: usize) -> Self {
+        let rows = |name: &'static str| {
+            MetricBuilder::new(set)
+                .with_category(MetricCategory::Rows)
+                .counter(name, partition)
+        };
+        let time = |name: &'static str| MetricBuilder::new(set).subset_time(name, partition);
+        let ratio = |name: &'static str| {
+            MetricBuilder::new(set)
+                .with_type(MetricType::Summary)
+                .ratio_metrics(name, partition)
+        };
+        Self {
+            baseline: BaselineMetrics::new(set, partition),
+            build_time: time("build_time"),
+            join_time: time("join_time"),
+            build_input_batches: rows("build_input_batches"),
+            build_input_rows: rows("build_input_rows"),
+            build_mem_used: MetricBuilder::new(set).peak_memory_usage("build_mem_used", partition),
+            input_batches: rows("input_batches"),
+            input_rows: rows("input_rows"),
+            probe_hit_rate: ratio("probe_hit_rate"),
+            avg_fanout: ratio("avg_fanout"),
+            device: DeviceMetrics {
+                upload_time: time("upload_time"),
+                kernel_time: time("kernel_time"),
+                download_time: time("download_time"),
+                uploaded_bytes: bytes(set, "uploaded_bytes", partition),
+                downloaded_bytes: bytes(set, "downloaded_bytes", partition),
+                kernel_launches: MetricBuilder::new(set).counter("kernel_launches", partition),
+                table_bytes: bytes(set, "table_bytes", partition),
+                load_factor: ratio("load_factor"),
+                type_b_buckets: ratio("type_b_buckets"),
+                buckets_per_lookup: ratio("buckets_per_lookup"),
+            },
+        }
+    }
+
+    /// Adds what a device job cost.
+    pub fn add_cost(&self, cost: &Cost) {
+        let device = &self.device;
+        device.upload_time.add_duration(cost.upload);
+        device.kernel_time.add_duration(cost.kernel);
+        device.download_time.add_duration(cost.download);
+        device.uploaded_bytes.add(cost.uploaded as usize);
+        device.downloaded_bytes.add(cost.downloaded as usize);
+        device.kernel_launches.add(cost.launches as usize);
+    }
+
+    /// Records the table of a build side.
+    pub fn add_table(&self, table: &HortonTable) {
+        let device = &self.device;
+        let buckets = table.layout().buckets as usize;
+        device.table_bytes.add(table.bytes() as usize);
+        device.load_factor.add_part(table.len());
+        device.load_factor.add_total(table.layout().words());
+        device
+            .type_b_buckets
+            .add_part(table.census().type_b as usize);
+        device.type_b_buckets.add_total(buckets);
+    }
+
+    /// Records `lookups` that read `buckets` buckets.
+    pub fn add_lookups(&self, lookups: usize, buckets: usize) {
+        self.device.buckets_per_lookup.add_part(buckets);
+        self.device.buckets_per_lookup.add_total(lookups);
+    }
+}
+
+/// As the stock join: compute time is what building and joining took.
+impl Drop for JoinMetrics {
+    fn drop(&mut self) {
+        self.baseline.elapsed_compute().add(&self.build_time);
+        self.baseline.elapsed_compute().add(&self.join_time);
+    }
+}
+
+fn bytes(set: &ExecutionPlanMetricsSet, name: &'static str, partition: usize) -> Count {
+    MetricBuilder::new(set)
+        .with_category(MetricCategory::Bytes)
+        .counter(name, partition)
+}

@@ -1,0 +1,51 @@
+//! One call that makes a session join on OpenCL devices.
+//!
+//! ```text
+//!  SessionStateBuilder ──install──▶ + options horton.…
+//!                                   + rule 1 after JoinSelection
+//!                                   + rule 2 at the very end
+//! ```
+
+use std::sync::Arc;
+
+use datafusion::execution::SessionStateBuilder;
+use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
+use datafusion::prelude::{SessionConfig, SessionContext};
+
+use crate::config::HortonConfig;
+use crate::rule::{CollectBuildSide, JoinOnDevice};
+
+/// Installs the options and rules into a session's builder.
+///
+/// Works on a builder with default features and on one made from an existing state. Options
+/// that the builder's configuration already has are kept.
+pub fn install(mut builder: SessionStateBuilder) -> SessionStateBuilder {
+    let config = builder.config().get_or_insert_with(SessionConfig::new);
+    let extensions = &mut config.options_mut().extensions;
+    if extensions.get::<HortonConfig>().is_none() {
+        extensions.insert(HortonConfig::default());
+    }
+    let mut rules = builder
+        .physical_optimizers()
+        .take()
+        .unwrap_or_else(PhysicalOptimizer::new)
+        .rules;
+    // Without JoinSelection every join keeps its mode, so there is nothing to do after it.
+    if let Some(at) = rules
+        .iter()
+        .position(|rule| rule.name() == "join_selection")
+    {
+        rules.insert(at + 1, Arc::new(CollectBuildSide));
+    }
+    builder
+        .with_physical_optimizer_rules(rules)
+        .with_physical_optimizer_rule(Arc::new(JoinOnDevice))
+}
+
+/// A ready session: DataFusion's defaults, `config`, and [`install`].
+pub fn context(config: SessionConfig) -> SessionContext {
+    let builder = SessionStateBuilder::new()
+        .with_config(config)
+        .with_default_features();
+    SessionContext::new_with_state(install(builder).build())
+}
