@@ -114,13 +114,25 @@ uint count_tag(const Overflow *o, uint at, uint tag, uint seed) {
   return count;
 }
 
+// Takes `count` slots of a bucket that holds `filled` items or, by now, more. Returns the first
+// of them, NO_SLOT if they do not fit. (Adding first and taking back what does not fit would
+// let another work-item see the sum in between and leave a gap that is later given twice.)
+uint take_slots(__global uint *fill, uint filled, uint count) {
+  while (filled + count <= SLOTS) {
+    const uint seen = atomic_cmpxchg(fill, filled, filled + count);
+    if (seen == filled) return filled;
+    filled = seen;  // it only grows, so this ends
+  }
+  return NO_SLOT;
+}
+
 // Reserves `count` slots in the emptiest candidate bucket of (b, tag) with room for them.
 // Returns the remap entry, 0 if there is none; `home` is the first reserved slot of the table.
 uint reserve(__global uint *fill, uint b, uint tag, uint count, uint seed, uint buckets,
              size_t *home) {
+  if (count > SLOTS) return 0;
   for (uint attempt = 0; attempt < 7; ++attempt) {
     uint best = 0, best_bucket = 0, best_fill = SLOTS - count + 1;
-    if (count > SLOTS) return 0;
     for (uint entry = 1; entry <= 7; ++entry) {
       const uint w = secondary_bucket(b, tag, entry, seed, buckets);
       const uint filled = w == b ? SLOTS : atomic_add(&fill[w], 0u);
@@ -131,12 +143,11 @@ uint reserve(__global uint *fill, uint b, uint tag, uint count, uint seed, uint 
       }
     }
     if (!best) return 0;
-    const uint at = atomic_add(&fill[best_bucket], count);
-    if (at + count <= SLOTS) {
-      *home = (size_t)best_bucket * SLOTS + at;
+    const uint slot = take_slots(&fill[best_bucket], best_fill, count);
+    if (slot != NO_SLOT) {
+      *home = (size_t)best_bucket * SLOTS + slot;
       return best;
     }
-    atomic_sub(&fill[best_bucket], count);  // somebody was faster: look again
   }
   return 0;
 }

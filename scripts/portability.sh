@@ -23,9 +23,11 @@ clang=${clang:-clang}
 # compile TARGET FILE OPTIONS
 compile() {
     case $1 in
+    # As a driver does: only kernels can be called from outside, so the other functions are inlined.
+    # Otherwise gfx701 runs out of scalar registers at the calls of built-in functions.
     gfx*) # shellcheck disable=SC2086 # OPTIONS are words
         "$clang" -x cl -target amdgcn-amd-amdhsa -mcpu="$1" -nogpulib -Xclang -finclude-default-header \
-            $3 -c -o "$scratch/out.o" "$2" ;;
+            -mllvm -amdgpu-internalize-symbols $3 -c -o "$scratch/out.o" "$2" ;;
     *) ocloc compile -file "$2" -device "$1" -out_dir "$scratch/out" -options "$3" ;;
     esac
 }

@@ -71,6 +71,9 @@ pub struct HortonConfig {
     /// Keep both sides hash-partitioned where DataFusion planned so, instead of building one
     /// table for all probe partitions.
     pub keep_partitions: bool,
+    /// Bits of a hashed surrogate, 0 to 32: fewer make unequal keys collide. For tests, and so
+    /// no option of a session.
+    pub surrogate_bits: u32,
 }
 
 impl Default for HortonConfig {
@@ -84,11 +87,12 @@ impl Default for HortonConfig {
             device_memory_limit: 0,
             min_rows: 1 << 20,
             keep_partitions: false,
+            surrogate_bits: u32::BITS,
         }
     }
 }
 
-/// Name and description of every option, in the order of [`HortonConfig`]'s fields.
+/// Name and description of every option of a session, in the order of [`HortonConfig`]'s fields.
 const OPTIONS: [(&str, &str); 8] = [
     (
         "enabled",

@@ -32,3 +32,7 @@ pub mod table;
 
 pub use join::HortonJoinExec;
 pub use session::{context, install};
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

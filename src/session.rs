@@ -9,7 +9,6 @@
 use std::sync::Arc;
 
 use datafusion::execution::SessionStateBuilder;
-use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::prelude::{SessionConfig, SessionContext};
 
 use crate::config::HortonConfig;
@@ -28,7 +27,7 @@ pub fn install(mut builder: SessionStateBuilder) -> SessionStateBuilder {
     let mut rules = builder
         .physical_optimizers()
         .take()
-        .unwrap_or_else(PhysicalOptimizer::new)
+        .unwrap_or_default()
         .rules;
     // Without JoinSelection every join keeps its mode, so there is nothing to do after it.
     if let Some(at) = rules

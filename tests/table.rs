@@ -211,6 +211,23 @@ fn type_b_share_and_remapped_items_follow_the_papers_model() {
 }
 
 #[test]
+fn twenty_seeds_reach_the_papers_load_without_losing_a_key() {
+    let device = device();
+    let keys = distinct_keys(11, scaled(31_000));
+    for seed in 0..if small() { 2 } else { 20 } {
+        let (build_keys, keys) = (keys.clone(), &keys);
+        let config = TableConfig {
+            seed,
+            ..config(BucketSize::Eight, 0.95)
+        };
+        let table = run(&device, move |q| build_unique(q, &config, &build_keys)).value;
+        let found = table.get_many(&device, keys).unwrap();
+        assert!(found.into_iter().eq((0..keys.len() as u32).map(Some)));
+        assert!(small() || table.load_factor() > 0.94, "seed {seed} grew");
+    }
+}
+
+#[test]
 fn sizes_around_work_group_and_chunk_boundaries() {
     let device = device();
     let sizes = [

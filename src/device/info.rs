@@ -11,7 +11,7 @@
 //! A device lacking any of it is listed with the reason and skipped by `auto`.
 
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ocl::core::{self as cl, DeviceId, DeviceInfo as Request, PlatformId, PlatformInfo};
 
@@ -145,29 +145,52 @@ fn gib(bytes: u64) -> f64 {
     bytes as f64 / (1u64 << 30) as f64
 }
 
+/// Names of all platforms by index, those without devices included.
+///
+/// # Errors
+/// [`Error::NoPlatform`] if there is no OpenCL loader or no platform.
+pub fn platforms() -> Result<Vec<String>> {
+    let _guard = one_at_a_time();
+    Ok(platform_ids()?.into_iter().map(platform_name).collect())
+}
+
 /// Every device of every platform.
 ///
 /// # Errors
 /// [`Error::NoPlatform`] if there is no OpenCL loader or no platform. Platforms without
 /// devices, and devices that cannot be asked, are left out.
 pub fn list() -> Result<Vec<DeviceInfo>> {
-    // PoCL lists no devices to a thread that asks while another initialises it.
-    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-    let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-    horton_opencl_loader::link();
-    let platforms = without_panic(cl::get_platform_ids)
-        .map_err(Error::NoPlatform)?
-        .map_err(|e| Error::NoPlatform(e.to_string()))?;
-    if platforms.is_empty() {
-        return Err(Error::NoPlatform(
-            horton_opencl_loader::status().to_string(),
-        ));
-    }
-    Ok(platforms
+    let _guard = one_at_a_time();
+    Ok(platform_ids()?
         .iter()
         .enumerate()
         .flat_map(|(p, platform)| devices_of(p, platform))
         .collect())
+}
+
+/// PoCL lists no devices to a thread that asks while another initialises it.
+fn one_at_a_time() -> MutexGuard<'static, ()> {
+    static ASKING: Mutex<()> = Mutex::new(());
+    ASKING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn platform_ids() -> Result<Vec<PlatformId>> {
+    horton_opencl_loader::link();
+    let platforms = without_panic(cl::get_platform_ids)
+        .map_err(Error::NoPlatform)?
+        .map_err(|e| Error::NoPlatform(e.to_string()))?;
+    match platforms.is_empty() {
+        true => Err(Error::NoPlatform(
+            horton_opencl_loader::status().to_string(),
+        )),
+        false => Ok(platforms),
+    }
+}
+
+fn platform_name(platform: PlatformId) -> String {
+    cl::get_platform_info(platform, PlatformInfo::Name)
+        .map(|name| name.to_string())
+        .unwrap_or_default()
 }
 
 fn devices_of(p: usize, platform: &PlatformId) -> Vec<DeviceInfo> {
@@ -192,9 +215,7 @@ fn describe(index: (usize, usize), platform: PlatformId, id: DeviceId) -> Device
     let kind_bits = number(id, Request::Type);
     let mut info = DeviceInfo {
         index,
-        platform: cl::get_platform_info(platform, PlatformInfo::Name)
-            .map(|name| name.to_string())
-            .unwrap_or_default(),
+        platform: platform_name(platform),
         name: text(id, Request::Name),
         vendor: text(id, Request::Vendor),
         version: format!(
@@ -301,10 +322,13 @@ fn choose(devices: Vec<DeviceInfo>, asked: &str) -> Result<DeviceInfo> {
 }
 
 fn best(devices: Vec<DeviceInfo>) -> Result<DeviceInfo> {
-    let reasons = devices
-        .iter()
-        .filter_map(|d| Some(format!("{}: {}", d.label(), d.obstacle.as_ref()?)))
-        .collect();
+    let reasons = match devices.is_empty() {
+        true => vec!["no platform has a device".to_owned()],
+        false => devices
+            .iter()
+            .filter_map(|d| Some(format!("{}: {}", d.label(), d.obstacle.as_ref()?)))
+            .collect(),
+    };
     devices
         .into_iter()
         .filter(|d| d.obstacle.is_none())

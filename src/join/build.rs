@@ -56,7 +56,7 @@ pub struct BuildSpec {
 pub struct BuildSide {
     /// The batches.
     pub rows: BuildRows,
-    /// Key columns of each batch, kept where candidates must be verified or tested for NULL.
+    /// Key columns of each batch: for verifying candidates, NULL tests and dynamic filters.
     pub keys: Vec<Vec<ArrayRef>>,
     /// How keys become surrogates.
     pub encoder: KeyEncoder,
@@ -104,7 +104,8 @@ impl BuildSide {
             .iter()
             .map(|batch| evaluate_expressions_to_arrays(&spec.on, batch))
             .collect::<datafusion::error::Result<Vec<_>>>()?;
-        let encoder = KeyEncoder::fit(&keys, &spec.types, spec.null_equality)?;
+        let encoder = KeyEncoder::fit(&keys, &spec.types, spec.null_equality)?
+            .with_surrogate_bits(spec.config.surrogate_bits);
         // Encoded keys and row numbers on the host, until they are on the device.
         let encoded_bytes = 8 * rows;
         memory.try_grow(encoded_bytes)?;

@@ -60,6 +60,11 @@ impl BuildRows {
         }
     }
 
+    /// The batches.
+    pub fn batches(&self) -> &[RecordBatch] {
+        &self.batches
+    }
+
     /// Rows in all.
     pub fn len(&self) -> usize {
         self.starts.last().map_or(0, |rows| *rows as usize)

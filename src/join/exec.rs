@@ -11,15 +11,17 @@
 //! is the same node with the reason beside it in EXPLAIN, and is a `HashJoinExec` to
 //! whoever downcasts it. Every method whose default would be wrong for a join is here.
 
+use std::any::Any;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::{JoinType, Result, Statistics, internal_err};
 use datafusion::execution::memory_pool::MemoryConsumer;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::expressions::DynamicFilterPhysicalExpr;
 use datafusion::physical_expr::{Distribution, PhysicalExpr};
 use datafusion::physical_plan::execution_plan::CardinalityEffect;
 use datafusion::physical_plan::filter_pushdown::{
@@ -27,7 +29,7 @@ use datafusion::physical_plan::filter_pushdown::{
 };
 use datafusion::physical_plan::joins::utils::{ColumnIndex, build_join_schema};
 use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
-use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricsSet};
+use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricsSet, RecordOutput};
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
@@ -35,7 +37,7 @@ use datafusion::physical_plan::{
     ChildrenPropertiesMode, DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties,
     InputDistributionRequirements, PlanProperties, ReplaceChildrenOptions,
 };
-use futures::{FutureExt, StreamExt};
+use futures::{FutureExt, StreamExt, TryFutureExt};
 
 use crate::config::HortonConfig;
 use crate::device::Device;
@@ -44,6 +46,7 @@ use crate::rule::Route;
 
 use super::build::{BuildSide, BuildSpec};
 use super::emit::Shape;
+use super::filter::{FilterBoard, FilterSpec};
 use super::metrics::JoinMetrics;
 use super::pairs::Outcome;
 use super::probe::{Probe, ProbeSpec, SharedBuild};
@@ -54,8 +57,12 @@ pub struct HortonJoinExec {
     route: Route,
     config: HortonConfig,
     metrics: ExecutionPlanMetricsSet,
-    /// The build that all probe partitions share in CollectLeft mode.
-    collected: Mutex<Option<SharedBuild>>,
+    /// The build that all probe partitions share in CollectLeft mode, and how many of them
+    /// have yet to take it. Kept no longer, so that its memory is theirs to give back and
+    /// a second execution starts afresh.
+    collected: Mutex<Option<(SharedBuild, usize)>>,
+    /// Where builds report for the dynamic filter, if a probe scan waits for one.
+    board: OnceLock<Option<Arc<FilterBoard>>>,
 }
 
 impl fmt::Debug for HortonJoinExec {
@@ -79,6 +86,7 @@ impl HortonJoinExec {
             config,
             metrics: ExecutionPlanMetricsSet::new(),
             collected: Mutex::new(None),
+            board: OnceLock::new(),
         })
     }
 
@@ -136,6 +144,14 @@ impl HortonJoinExec {
         }
     }
 
+    /// Probe streams of one build.
+    fn probes(&self) -> usize {
+        match self.stock.partition_mode() {
+            PartitionMode::Partitioned => 1,
+            _ => self.stock.right().output_partitioning().partition_count(),
+        }
+    }
+
     /// Starts collecting the build side `partition` of the left child.
     fn start_build(
         &self,
@@ -144,16 +160,12 @@ impl HortonJoinExec {
         context: &Arc<TaskContext>,
         metrics: &JoinMetrics,
     ) -> Result<SharedBuild> {
-        let probes = match self.stock.partition_mode() {
-            PartitionMode::Partitioned => 1,
-            _ => self.stock.right().output_partitioning().partition_count(),
-        };
         let spec = BuildSpec {
             on: self.stock.on().iter().map(|(l, _)| Arc::clone(l)).collect(),
             types: self.key_types()?,
             null_equality: self.stock.null_equality(),
             visited: emits_build_rows(*self.stock.join_type()),
-            probes,
+            probes: self.probes(),
             device: device.clone(),
             config: self.config.clone(),
         };
@@ -161,9 +173,65 @@ impl HortonJoinExec {
             .register(context.memory_pool());
         let stream = self.stock.left().execute(partition, Arc::clone(context))?;
         let build = BuildSide::collect(spec, stream, memory, metrics.clone());
-        Ok(async move { build.await.map(Arc::new).map_err(Arc::new) }
-            .boxed()
-            .shared())
+        // Made here, not in the future: a build that is never polled reports when dropped.
+        let reporter = self.board(context)?.map(|board| board.reporter(partition));
+        let build = async move {
+            let build = build.await?;
+            if let Some(reporter) = reporter {
+                reporter.report(&build).await?;
+            }
+            Ok(Arc::new(build))
+        };
+        Ok(build.map_err(Arc::new).boxed().shared())
+    }
+
+    /// The board of the dynamic filter, if the probe side holds that filter.
+    fn board(&self, context: &TaskContext) -> Result<Option<Arc<FilterBoard>>> {
+        if let Some(board) = self.board.get() {
+            return Ok(board.clone());
+        }
+        let options = Arc::clone(context.session_config().options());
+        let filter = self.stock.dynamic_expressions_produced().pop();
+        let filter = filter.and_then(|filter| {
+            (filter as Arc<dyn Any + Send + Sync>)
+                .downcast::<DynamicFilterPhysicalExpr>()
+                .ok()
+        });
+        let board = match filter {
+            Some(filter)
+                if options.optimizer.enable_join_dynamic_filter_pushdown
+                    && holds(self.stock.right(), filter.as_ref())? =>
+            {
+                let spec = self.filter_spec(filter, options);
+                let partitioned = spec.probe_partitioning.is_some();
+                let builds = match partitioned {
+                    true => self.stock.left().output_partitioning().partition_count(),
+                    false => 1,
+                };
+                Some(FilterBoard::new(spec, builds))
+            }
+            _ => None,
+        };
+        Ok(self.board.get_or_init(|| board).clone())
+    }
+
+    fn filter_spec(
+        &self,
+        filter: Arc<DynamicFilterPhysicalExpr>,
+        options: Arc<ConfigOptions>,
+    ) -> FilterSpec {
+        let stock = &self.stock;
+        let partitioned = *stock.partition_mode() == PartitionMode::Partitioned;
+        FilterSpec {
+            filter,
+            build_on: stock.on().iter().map(|(l, _)| Arc::clone(l)).collect(),
+            probe_on: stock.on().iter().map(|(_, r)| Arc::clone(r)).collect(),
+            probe_schema: stock.right().schema(),
+            probe_partitioning: partitioned.then(|| stock.right().output_partitioning().clone()),
+            null_equality: stock.null_equality(),
+            null_aware: stock.null_aware,
+            options,
+        }
     }
 
     /// The build that probe partition `partition` waits for.
@@ -181,11 +249,16 @@ impl HortonJoinExec {
             .collected
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        if let Some(build) = collected.as_ref() {
-            return Ok(build.clone());
+        let (build, takers) = match collected.take() {
+            Some(waiting) => waiting,
+            None => (
+                self.start_build(device, 0, context, metrics)?,
+                self.probes(),
+            ),
+        };
+        if takers > 1 {
+            *collected = Some((build.clone(), takers - 1));
         }
-        let build = self.start_build(device, 0, context, metrics)?;
-        *collected = Some(build.clone());
         Ok(build)
     }
 
@@ -229,6 +302,29 @@ impl HortonJoinExec {
             }
             _ => Ok(()),
         }
+    }
+}
+
+/// Whether some node of `plan` evaluates or prunes by `filter`.
+fn holds(plan: &Arc<dyn ExecutionPlan>, filter: &DynamicFilterPhysicalExpr) -> Result<bool> {
+    let id = filter.expression_id();
+    let mut found = false;
+    plan.apply(|node| {
+        node.apply_expressions(&mut |root| {
+            root.apply(|expression| {
+                found |= expression.expression_id() == id;
+                Ok(stop_if(found))
+            })
+        })?;
+        Ok(stop_if(found))
+    })?;
+    Ok(found)
+}
+
+fn stop_if(found: bool) -> TreeNodeRecursion {
+    match found {
+        true => TreeNodeRecursion::Stop,
+        false => TreeNodeRecursion::Continue,
     }
 }
 
@@ -369,12 +465,7 @@ impl ExecutionPlan for HortonJoinExec {
                 Err(error) => Some((Err(Error::into(error)), None)),
             }
         });
-        let stream = stream.map(move |batch| {
-            if let Ok(batch) = &batch {
-                metrics.baseline.output_rows().add(batch.num_rows());
-            }
-            batch
-        });
+        let stream = stream.map(move |batch| batch.record_output(&metrics.baseline));
         Ok(Box::pin(RecordBatchStreamAdapter::new(
             self.schema(),
             stream,

@@ -12,6 +12,7 @@
 //! * [`exec`]: the plan node
 //! * [`keys`]: key columns to u32 surrogates
 //! * [`build`]: the collected build side and its table
+//! * [`filter`]: what the build side tells the probe side's scans
 //! * [`probe`]: the stream of one probe partition
 //! * [`pairs`]: candidate pairs of one probe batch, and what each join type makes of them
 //! * [`emit`]: output columns from pairs of rows
@@ -20,6 +21,7 @@
 pub mod build;
 pub mod emit;
 pub mod exec;
+pub mod filter;
 pub mod keys;
 pub mod metrics;
 pub mod pairs;

@@ -353,7 +353,7 @@ impl Probe {
         let owed = |row: &u32| match self.spec.join_type {
             JoinType::LeftSemi => visited.get(*row),
             JoinType::LeftMark => true,
-            _ => !visited.get(*row) && !(skip_null_keys && build.first_key_is_null(*row)),
+            _ => !(visited.get(*row) || skip_null_keys && build.first_key_is_null(*row)),
         };
         let end = build.rows.len() as u32;
         let mut rows = row..end;
@@ -362,6 +362,9 @@ impl Probe {
             .filter(owed)
             .take(self.spec.batch_size)
             .collect();
+        // As in the stock join, the rows owed count as one more input batch.
+        self.metrics.input_batches.add(usize::from(row == 0));
+        self.metrics.input_rows.add(owed.len());
         if owed.is_empty() {
             return Ok(State::Done);
         }

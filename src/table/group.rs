@@ -20,6 +20,12 @@ const SCAN_TILE: usize = 256;
 /// Work-group size of these kernels.
 const GROUP: usize = 64;
 
+/// Bits of a digit on CPUs.
+const CPU_RADIX_BITS: u32 = 8;
+
+/// Bits of a digit on GPUs.
+const GPU_RADIX_BITS: u32 = 4;
+
 /// Rows by group, on the device.
 #[derive(Debug)]
 pub struct Groups {
@@ -38,8 +44,8 @@ fn program(info: &DeviceInfo) -> ProgramText {
 
 fn radix_bits(info: &DeviceInfo) -> u32 {
     match info.kind {
-        DeviceKind::Cpu => 8,
-        _ => 4,
+        DeviceKind::Cpu => CPU_RADIX_BITS,
+        _ => GPU_RADIX_BITS,
     }
 }
 
@@ -50,6 +56,13 @@ pub(crate) fn text(radix_bits: u32) -> ProgramText {
         &[("RADIX_BITS", radix_bits.to_string())],
         &[("group.cl", include_str!("../../cl/group.cl"))],
     )
+}
+
+/// Every grouping program under the name of a file; see [`crate::table::programs`].
+pub(crate) fn programs() -> impl Iterator<Item = (String, ProgramText)> {
+    [CPU_RADIX_BITS, GPU_RADIX_BITS]
+        .into_iter()
+        .map(|bits| (format!("group_{bits}"), text(bits)))
 }
 
 /// Groups `keys`; `rows` are their row numbers (without them, their positions). Only the low

@@ -9,3 +9,12 @@ pub mod group;
 pub mod grouped;
 pub mod hash;
 pub mod horton;
+
+use crate::device::program::ProgramText;
+
+/// Every program that this crate can compile, under the name of a file without its `.cl`: for
+/// offline compilers (`make portability`). Those with NVIDIA's inline PTX, which no other
+/// compiler takes, end in `.nvidia`. `__builtin_prefetch` is off, as it is on GPUs.
+pub fn programs() -> Vec<(String, ProgramText)> {
+    horton::programs().chain(group::programs()).collect()
+}

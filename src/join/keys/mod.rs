@@ -21,9 +21,8 @@
 //! What counts as equal is what `HashJoinExec` counts as equal: `-0.0` equals `0.0` unless
 //! nested, a NaN equals a NaN of the same bits, NULL is what `logical_nulls` says (the
 //! values of a dictionary can be NULL too), and NULLs match each other only under
-//! [`NullEquality::NullEqualsNull`]. A sorted dictionary of all build keys would make every
-//! key exact, but costs the host a hash table of its own, which is the work that the
-//! device is there to take over.
+//! [`NullEquality::NullEqualsNull`]. Numbering the distinct build keys would make every
+//! encoding exact, but takes a hash table on the host: the work that the device is to do.
 
 mod exact;
 mod hashed;

@@ -9,6 +9,7 @@ use crate::table::hash;
 
 use super::TableConfig;
 use super::layout::{self, BucketSize};
+use super::limit;
 
 /// No item, no bucket: the end of a chain.
 pub(super) const NONE: u32 = u32::MAX;
@@ -18,7 +19,7 @@ pub(super) const NONE: u32 = u32::MAX;
 const CHAIN_LIMIT: u32 = 64;
 
 /// Keys between a prefetch and its lookup; 32 was best on PoCL and Intel's CPU runtime.
-const LOOK_AHEAD: u32 = 32;
+pub(super) const LOOK_AHEAD: u32 = 32;
 
 /// Work-group size of all kernels but the CPU lookup; AMD's limit is 256.
 pub(super) const GROUP: usize = 64;
@@ -53,6 +54,25 @@ pub(crate) fn text(bucket_size: BucketSize, body: KernelBody, prefetch: bool) ->
         parts.push(("tile.cl", include_str!("../../../cl/tile.cl")));
     }
     ProgramText::new("horton", &defines, &parts)
+}
+
+/// Every program over Horton tables under the name of a file; see [`crate::table::programs`].
+pub(crate) fn programs() -> impl Iterator<Item = (String, ProgramText)> {
+    let tables = BucketSize::ALL.into_iter().flat_map(|bucket_size| {
+        KernelBody::ALL.into_iter().map(move |body| {
+            let suffix = match body {
+                KernelBody::Chunk => "chunk",
+                KernelBody::LocalTile => "local_tile",
+                KernelBody::WarpTile => "warp_tile.nvidia",
+            };
+            let name = format!("horton_{bucket_size}_{suffix}");
+            (name, text(bucket_size, body, false))
+        })
+    });
+    let limits = BucketSize::ALL
+        .into_iter()
+        .map(|size| (format!("gather_{size}"), limit::program(size, false)));
+    tables.chain(limits)
 }
 
 /// Launch size of one work-item per element.

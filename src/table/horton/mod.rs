@@ -14,24 +14,31 @@
 //!
 //! * [`layout`]: the words of a table
 //! * [`build`]: bulk build on the device
-//! * [`lookup`]: bulk lookup on the device
+//! * [`lookup`]: bulk lookup on the device; `limit`: how fast it could be
 //! * [`model`]: the same table in plain Rust, a test oracle
 //! * `kernels`: program text and launch sizes
 
 pub mod build;
 mod kernels;
 pub mod layout;
+mod limit;
 mod lookup;
 pub mod model;
 
 use std::sync::Arc;
 
+use crate::device::program::ProgramText;
 use crate::device::{Buffer, Device, KernelBody, Queue};
 use crate::error::{Error, Result};
 
 pub use build::{Built, Items};
 pub use layout::{BucketSize, Layout, MAX_VALUE, MISS};
 pub use model::{Census, HortonModel};
+
+/// Every program of Horton tables, for offline compilers.
+pub(crate) fn programs() -> impl Iterator<Item = (String, ProgramText)> {
+    kernels::programs().chain(limit::programs())
+}
 
 /// How a table is built.
 #[derive(Debug, Clone, Copy, PartialEq)]

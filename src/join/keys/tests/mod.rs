@@ -243,6 +243,8 @@ fn unsupported_types_are_named() {
         let error = supported(&[(Utf8, Utf8), (build, probe)]).unwrap_err();
         assert!(error.contains(text), "{error}");
     }
+    let pair = |n| FixedSizeList(Arc::new(Field::new("item", Int64, true)), n);
+    assert!(supported(&[(pair(2), pair(3))]).is_err());
     let dictionary = |k| Dictionary(Box::new(k), Box::new(Utf8));
     assert!(supported(&[(dictionary(Int8), dictionary(Int16))]).is_err());
     let second = TimeUnit::Second;

@@ -1,0 +1,118 @@
+//! Lists the OpenCL platforms and devices of this machine: what each supports, whether its
+//! joins can run there and with which kernels, and which one `horton.device = 'auto'` means.
+//!
+//! ```text
+//!   cargo run --example devices
+//!
+//!   Platform 0: <name>
+//!   * 0:0 <device>             the * marks what 'auto' picks
+//!         accepted  yes | no: <reason>
+//! ```
+//!
+//! Exit status: 0 if there is a device to pick, else 1, with what to install.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use horton_join::device::{self, DeviceInfo, DeviceKind};
+use horton_join::error::{Error, Result};
+
+fn main() -> ExitCode {
+    match show(&mut io::stdout().lock()) {
+        Ok(Ok(())) => ExitCode::SUCCESS,
+        Ok(Err(error)) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+        // The reader of our output has seen enough.
+        Err(_) => ExitCode::FAILURE,
+    }
+}
+
+fn show(out: &mut impl Write) -> io::Result<Result<()>> {
+    let (platforms, devices) = match ask() {
+        Ok(answers) => answers,
+        Err(error) => return Ok(Err(error)),
+    };
+    let auto = device::pick("auto");
+    let picked = auto.as_ref().ok().map(|device| device.index);
+    for (p, name) in platforms.iter().enumerate() {
+        writeln!(out, "Platform {p}: {name}")?;
+        let mut own = devices
+            .iter()
+            .filter(|device| device.index.0 == p)
+            .peekable();
+        if own.peek().is_none() {
+            writeln!(out, "  no devices")?;
+        }
+        for device in own {
+            describe(out, device, picked == Some(device.index))?;
+        }
+    }
+    if let Ok(device) = &auto {
+        writeln!(out, "* horton.device = 'auto' picks {}", device.label())?;
+    }
+    Ok(auto.map(drop))
+}
+
+fn ask() -> Result<(Vec<String>, Vec<DeviceInfo>), Error> {
+    Ok((device::platforms()?, device::list()?))
+}
+
+fn describe(out: &mut impl Write, device: &DeviceInfo, picked: bool) -> io::Result<()> {
+    let mark = if picked { '*' } else { ' ' };
+    writeln!(out, "{mark} {}", device.label())?;
+    let accepted = match &device.obstacle {
+        None => "yes".to_owned(),
+        Some(reason) => format!("no: {reason}"),
+    };
+    let lines = [
+        ("kind", kind(device.kind).to_owned()),
+        ("vendor", device.vendor.clone()),
+        ("version", device.version.clone()),
+        ("compute units", device.compute_units.to_string()),
+        ("memory", gib(device.global_memory)),
+        ("largest buffer", gib(device.max_allocation)),
+        (
+            "work-group",
+            format!("{} work-items", device.max_work_group),
+        ),
+        ("extensions", extensions(device)),
+        ("kernel body", device.body().to_string()),
+        ("accepted", accepted),
+    ];
+    for (name, value) in lines {
+        writeln!(out, "      {name:<16}{value}")?;
+    }
+    Ok(())
+}
+
+fn kind(kind: DeviceKind) -> &'static str {
+    match kind {
+        DeviceKind::Gpu => "GPU",
+        DeviceKind::Accelerator => "accelerator",
+        DeviceKind::Cpu => "CPU",
+    }
+}
+
+/// Those that kernel bodies differ by.
+fn extensions(device: &DeviceInfo) -> String {
+    let relevant = |name: &&str| {
+        name.starts_with("cl_nv_")
+            || [
+                "cl_khr_int64_base_atomics",
+                "cl_khr_subgroups",
+                "cl_intel_subgroups",
+            ]
+            .contains(name)
+    };
+    let names: Vec<&str> = device.extensions.split(' ').filter(relevant).collect();
+    match names.is_empty() {
+        true => "no 64-bit atomics, sub-groups or NVIDIA's".to_owned(),
+        false => names.join(" "),
+    }
+}
+
+fn gib(bytes: u64) -> String {
+    format!("{:.1} GiB", bytes as f64 / (1u64 << 30) as f64)
+}

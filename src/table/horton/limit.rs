@@ -1,0 +1,70 @@
+//! How fast the device could look keys up at best: one random bucket read per key.
+//!
+//! Every rate of a benchmark means little without the rate of the memory beside it, measured
+//! in the same run on the same table (`cl/gather.cl`).
+
+use crate::device::program::ProgramText;
+use crate::device::{Arg, Buffer, KernelBody, Queue};
+use crate::error::Result;
+use crate::table::hash;
+
+use super::{BucketSize, HortonTable, kernels, layout};
+
+/// The program's text; `prefetch` only where [`has_prefetch`](crate::device::DeviceInfo::has_prefetch).
+pub(super) fn program(bucket_size: BucketSize, prefetch: bool) -> ProgramText {
+    let mut defines = hash::defines();
+    defines.extend(layout::defines(bucket_size, prefetch));
+    defines.push(("LOOK_AHEAD", kernels::LOOK_AHEAD.to_string()));
+    let parts = [
+        ("hash.cl", include_str!("../../../cl/hash.cl")),
+        ("bucket.cl", include_str!("../../../cl/bucket.cl")),
+        ("gather.cl", include_str!("../../../cl/gather.cl")),
+    ];
+    ProgramText::new("gather", &defines, &parts)
+}
+
+fn text(bucket_size: BucketSize, prefetch: bool) -> ProgramText {
+    let mut defines = hash::defines();
+    defines.extend(layout::defines(bucket_size, prefetch));
+    defines.push(("LOOK_AHEAD", kernels::LOOK_AHEAD.to_string()));
+    let parts = [
+        ("hash.cl", include_str!("../../../cl/hash.cl")),
+        ("bucket.cl", include_str!("../../../cl/bucket.cl")),
+        ("gather.cl", include_str!("../../../cl/gather.cl")),
+    ];
+    ProgramText::new("gather", &defines, &parts)
+}
+
+/// Every gather program under the name of a file; see [`crate::table::programs`].
+pub(crate) fn programs() -> impl Iterator<Item = (String, ProgramText)> {
+    BucketSize::ALL
+        .into_iter()
+        .map(|bucket_size| (format!("gather_{bucket_size}"), text(bucket_size, false)))
+}
+
+impl HortonTable {
+    /// Reads the primary bucket of each of the first `n` keys and writes a word for each to
+    /// `out`; the answers mean nothing, the time is the limit of [`lookup`](Self::lookup).
+    ///
+    /// # Errors
+    /// OpenCL's own.
+    pub fn gather(
+        &self,
+        queue: &mut Queue,
+        keys: &Buffer<u32>,
+        out: &Buffer<u32>,
+        n: usize,
+    ) -> Result<()> {
+        let program = program(self.layout.bucket_size, queue.info().has_prefetch());
+        let n_arg = Arg::U32(n as u32);
+        let (buckets, seed) = (Arg::U32(self.layout.buckets), Arg::U32(self.layout.seed));
+        let mut args = vec![Arg::Longs(&self.words), Arg::Words(keys), Arg::Words(out)];
+        if queue.info().body() == KernelBody::Chunk {
+            let share = kernels::share(queue.info(), n);
+            args.extend([Arg::U32(share as u32), n_arg, buckets, seed]);
+            return queue.launch(&program, "gather_chunk", (n.div_ceil(share), 1), &args);
+        }
+        args.extend([n_arg, buckets, seed]);
+        queue.launch(&program, "gather_tile", (n, kernels::TILE_GROUP), &args)
+    }
+}

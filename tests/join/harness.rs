@@ -1,0 +1,475 @@
+//! Cases, data, and running them: what all the tests share.
+
+use std::future::Future;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::{Arc, LazyLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::Duration;
+
+use arrow::array::{
+    Array, ArrayRef, Int32Array, Int64Array, RecordBatch, RecordBatchOptions, StringArray,
+    UInt32Array,
+};
+use arrow::compute::take_record_batch;
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use arrow::util::display::{ArrayFormatter, FormatOptions};
+use datafusion::common::{JoinSide, JoinType, NullEquality, Result};
+use datafusion::execution::TaskContext;
+use datafusion::logical_expr::Operator;
+use datafusion::physical_expr::expressions::{BinaryExpr, Column};
+use datafusion::physical_expr::{LexOrdering, PhysicalExprRef, PhysicalSortExpr};
+use datafusion::physical_plan::joins::utils::{ColumnIndex, JoinFilter};
+use datafusion::physical_plan::joins::{HashJoinExec, HashJoinExecBuilder, PartitionMode};
+use datafusion::physical_plan::metrics::{MetricValue, MetricsSet};
+use datafusion::physical_plan::test::TestMemoryExec;
+use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
+use datafusion::prelude::{SessionConfig, SessionContext};
+use futures::TryStreamExt;
+use horton_join::HortonJoinExec;
+use horton_join::config::{Enabled, HortonConfig};
+use horton_join::device::Device;
+use horton_join::rule::Route;
+use rand_mt::Mt;
+use tokio::runtime::Runtime;
+
+/// All join types.
+pub const JOIN_TYPES: [JoinType; 10] = [
+    JoinType::Inner,
+    JoinType::Left,
+    JoinType::Right,
+    JoinType::Full,
+    JoinType::LeftSemi,
+    JoinType::RightSemi,
+    JoinType::LeftAnti,
+    JoinType::RightAnti,
+    JoinType::LeftMark,
+    JoinType::RightMark,
+];
+
+/// Both null equalities.
+pub const NULL_EQUALITIES: [NullEquality; 2] = [
+    NullEquality::NullEqualsNothing,
+    NullEquality::NullEqualsNull,
+];
+
+pub fn device() -> Device {
+    let asked = std::env::var("HORTON_TEST_DEVICE").unwrap_or_else(|_| "auto".to_owned());
+    Device::open(&asked).unwrap()
+}
+
+/// Tests that measure the device's memory run alone, the others side by side.
+static QUIET: RwLock<()> = RwLock::new(());
+
+pub fn side_by_side() -> RwLockReadGuard<'static, ()> {
+    QUIET.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+pub fn alone() -> RwLockWriteGuard<'static, ()> {
+    QUIET.write().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Runs a future on the tests' runtime; fails instead of hanging.
+pub fn block_on<T: Send + 'static>(future: impl Future<Output = T> + Send + 'static) -> T {
+    static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().unwrap());
+    let (done, wait) = channel();
+    RUNTIME.spawn(async move { done.send(future.await) });
+    match wait.recv_timeout(Duration::from_secs(90)) {
+        Ok(value) => value,
+        Err(RecvTimeoutError::Timeout) => panic!("still running after 90 s"),
+        Err(RecvTimeoutError::Disconnected) => panic!("panicked while running"),
+    }
+}
+
+// ---------------------------------------------------------------- data
+
+/// One side of a join, partitioned, in batches.
+#[derive(Clone)]
+pub struct Side {
+    pub schema: SchemaRef,
+    pub partitions: Vec<Vec<RecordBatch>>,
+    /// The column that every partition is sorted by.
+    pub sorted_by: Option<usize>,
+}
+
+impl Side {
+    /// One partition of one batch.
+    pub fn new(columns: Vec<(&str, ArrayRef)>) -> Self {
+        let fields: Vec<Field> = columns
+            .iter()
+            .map(|(name, array)| Field::new(*name, array.data_type().clone(), true))
+            .collect();
+        let schema = Arc::new(Schema::new(fields));
+        let rows = columns.first().map_or(0, |(_, array)| array.len());
+        let arrays = columns.into_iter().map(|(_, array)| array).collect();
+        let options = RecordBatchOptions::new().with_row_count(Some(rows));
+        let batch =
+            RecordBatch::try_new_with_options(Arc::clone(&schema), arrays, &options).unwrap();
+        Self {
+            schema,
+            partitions: vec![vec![batch]],
+            sorted_by: None,
+        }
+    }
+
+    /// The same rows in batches (slices) of `rows`, with an empty one after the first.
+    pub fn in_batches_of(mut self, rows: usize) -> Self {
+        let empty = RecordBatch::new_empty(Arc::clone(&self.schema));
+        for batches in &mut self.partitions {
+            let mut cut: Vec<RecordBatch> = batches
+                .iter()
+                .flat_map(|batch| {
+                    (0..batch.num_rows())
+                        .step_by(rows)
+                        .map(|at| batch.slice(at, rows.min(batch.num_rows() - at)))
+                })
+                .collect();
+            cut.insert(cut.len().min(1), empty.clone());
+            *batches = cut;
+        }
+        self
+    }
+
+    /// The same rows, row `i` in partition `partition(i) % parts`.
+    pub fn in_partitions(mut self, parts: usize, partition: impl Fn(usize) -> usize) -> Self {
+        let batch = self.batch();
+        self.partitions = (0..parts)
+            .map(|part| {
+                let rows = (0..batch.num_rows()).filter(|row| partition(*row) % parts == part);
+                let rows: UInt32Array = rows.map(|row| row as u32).collect();
+                vec![take_record_batch(&batch, &rows).unwrap()]
+            })
+            .collect();
+        self
+    }
+
+    /// Says that every partition is sorted by column `column`, ascending, NULLs first.
+    pub fn sorted_by(mut self, column: usize) -> Self {
+        self.sorted_by = Some(column);
+        self
+    }
+
+    /// All rows in one batch.
+    pub fn batch(&self) -> RecordBatch {
+        let batches = self.partitions.iter().flatten();
+        arrow::compute::concat_batches(&self.schema, batches).unwrap()
+    }
+
+    pub fn column(&self, index: usize) -> PhysicalExprRef {
+        Arc::new(Column::new(self.schema.field(index).name(), index))
+    }
+
+    pub fn exec(&self) -> Arc<dyn ExecutionPlan> {
+        let exec =
+            TestMemoryExec::try_new_exec(&self.partitions, Arc::clone(&self.schema), None).unwrap();
+        let Some(column) = self.sorted_by else {
+            return exec;
+        };
+        let sort = PhysicalSortExpr::new_default(self.column(column));
+        let ordering = LexOrdering::new([sort]).unwrap();
+        let exec = Arc::unwrap_or_clone(exec).try_with_sort_information(vec![ordering]);
+        Arc::new(exec.unwrap())
+    }
+}
+
+/// Keys below `distinct`, each with its duplicates, one in eight NULL.
+pub fn repeating_keys(seed: u32, rows: usize, distinct: u32) -> Vec<Option<i64>> {
+    let mut random = Mt::new(seed);
+    let mut key = || match random.next_u32() % 8 {
+        0 => None,
+        _ => Some(i64::from(random.next_u32() % distinct)),
+    };
+    (0..rows).map(|_| key()).collect()
+}
+
+pub fn ints(keys: &[Option<i64>]) -> ArrayRef {
+    Arc::new(Int64Array::from(keys.to_vec()))
+}
+
+/// Strings that are equal where the keys are.
+pub fn strings(keys: &[Option<i64>]) -> ArrayRef {
+    let text = |key: i64| format!("key {key}");
+    Arc::new(StringArray::from_iter(keys.iter().map(|k| k.map(text))))
+}
+
+/// 0, 1, 2, … but NULL in every seventh row.
+pub fn payload(rows: usize) -> ArrayRef {
+    let value = |row| (row % 7 != 6).then_some(row as i32);
+    Arc::new(Int32Array::from_iter((0..rows).map(value)))
+}
+
+// ---------------------------------------------------------------- cases
+
+/// A join, to be run as the stock join and on the device.
+#[derive(Clone)]
+pub struct Case {
+    pub build: Side,
+    pub probe: Side,
+    pub on: Vec<(PhysicalExprRef, PhysicalExprRef)>,
+    pub join_type: JoinType,
+    pub mode: PartitionMode,
+    pub filter: Option<JoinFilter>,
+    pub projection: Option<Vec<usize>>,
+    pub null_equality: NullEquality,
+    pub null_aware: bool,
+    pub fetch: Option<usize>,
+    pub batch_size: usize,
+    pub config: HortonConfig,
+}
+
+/// What a plan returned.
+pub struct Run {
+    /// Batches of each partition.
+    pub batches: Vec<Vec<RecordBatch>>,
+    pub metrics: MetricsSet,
+}
+
+impl Run {
+    /// The rows of each partition as text.
+    pub fn rows(&self) -> Vec<Vec<String>> {
+        self.batches.iter().map(|batches| text(batches)).collect()
+    }
+
+    pub fn count(&self) -> usize {
+        let batches = self.batches.iter().flatten();
+        batches.map(RecordBatch::num_rows).sum()
+    }
+
+    /// The sum of a metric over all partitions.
+    pub fn metric(&self, name: &str) -> usize {
+        metric(&self.metrics, name)
+    }
+
+    /// Part and total of a ratio over all partitions.
+    pub fn ratio(&self, name: &str) -> (usize, usize) {
+        match sum(&self.metrics, name) {
+            Some(MetricValue::Ratio { ratio_metrics, .. }) => {
+                (ratio_metrics.part(), ratio_metrics.total())
+            }
+            other => panic!("{name} is {other:?}"),
+        }
+    }
+}
+
+pub fn metric(metrics: &MetricsSet, name: &str) -> usize {
+    let value = sum(metrics, name);
+    value.unwrap_or_else(|| panic!("no {name}")).as_usize()
+}
+
+fn sum(metrics: &MetricsSet, name: &str) -> Option<MetricValue> {
+    metrics.sum(|metric| metric.value().name() == name)
+}
+
+impl Case {
+    /// An inner CollectLeft join on the first column of each side.
+    pub fn new(build: Side, probe: Side) -> Self {
+        Self {
+            on: vec![(build.column(0), probe.column(0))],
+            build,
+            probe,
+            join_type: JoinType::Inner,
+            mode: PartitionMode::CollectLeft,
+            filter: None,
+            projection: None,
+            null_equality: NullEquality::NullEqualsNothing,
+            null_aware: false,
+            fetch: None,
+            batch_size: 8192,
+            config: HortonConfig {
+                enabled: Enabled::Always,
+                ..HortonConfig::default()
+            },
+        }
+    }
+
+    /// The same with the residual filter `build[b] < probe[p]`.
+    pub fn with_filter(mut self, b: usize, p: usize) -> Self {
+        let (left, right) = (self.build.schema.field(b), self.probe.schema.field(p));
+        let schema = Schema::new(vec![
+            left.clone().with_name("b"),
+            right.clone().with_name("p"),
+        ]);
+        let column = |name, index| Arc::new(Column::new(name, index)) as PhysicalExprRef;
+        let less = BinaryExpr::new(column("b", 0), Operator::Lt, column("p", 1));
+        let side = |index, side| ColumnIndex { index, side };
+        let columns = vec![side(b, JoinSide::Left), side(p, JoinSide::Right)];
+        self.filter = Some(JoinFilter::new(Arc::new(less), columns, Arc::new(schema)));
+        self
+    }
+
+    pub fn stock_of(
+        &self,
+        left: Arc<dyn ExecutionPlan>,
+        right: Arc<dyn ExecutionPlan>,
+    ) -> HashJoinExec {
+        HashJoinExecBuilder::new(left, right, self.on.clone(), self.join_type)
+            .with_filter(self.filter.clone())
+            .with_projection(self.projection.clone())
+            .with_partition_mode(self.mode)
+            .with_null_equality(self.null_equality)
+            .with_null_aware(self.null_aware)
+            .with_fetch(self.fetch)
+            .build()
+            .unwrap()
+    }
+
+    pub fn stock(&self) -> HashJoinExec {
+        self.stock_of(self.build.exec(), self.probe.exec())
+    }
+
+    pub fn on_device(&self) -> Arc<HortonJoinExec> {
+        self.put_on_device(self.stock())
+    }
+
+    pub fn put_on_device(&self, stock: HashJoinExec) -> Arc<HortonJoinExec> {
+        let route = Route::Device(device());
+        let exec = HortonJoinExec::new(Arc::new(stock), route, self.config.clone()).unwrap();
+        assert!(exec.device_name().is_some());
+        Arc::new(exec)
+    }
+
+    pub fn context(&self) -> Arc<TaskContext> {
+        context(SessionConfig::new().with_batch_size(self.batch_size))
+    }
+
+    /// Runs the join on the device alone.
+    pub fn run_on_device(&self) -> Run {
+        let _guard = side_by_side();
+        run(self.on_device(), self.context()).unwrap()
+    }
+
+    /// Checks that both joins return the same rows, and that kernels were launched.
+    pub fn check(&self) -> Run {
+        let run = self.check_rows();
+        assert!(run.metric("kernel_launches") > 0, "no kernel ran: {self}");
+        run
+    }
+
+    /// As [`check`](Self::check), for joins with nothing to look up.
+    pub fn check_without_launch(&self) -> Run {
+        let run = self.check_rows();
+        assert_eq!(run.metric("kernel_launches"), 0, "{self}");
+        run
+    }
+
+    /// Whether some build row can match at all.
+    pub fn has_matchable_row(&self) -> bool {
+        let batch = self.build.batch();
+        let keys: Vec<ArrayRef> = self
+            .on
+            .iter()
+            .map(|(key, _)| key.evaluate(&batch).unwrap())
+            .map(|key| key.into_array(batch.num_rows()).unwrap())
+            .collect();
+        let matchable = |row| match self.null_equality {
+            NullEquality::NullEqualsNull => true,
+            NullEquality::NullEqualsNothing => keys.iter().all(|key| key.is_valid(row)),
+        };
+        (0..batch.num_rows()).any(matchable)
+    }
+
+    /// As [`check`](Self::check), whether there is something to look up or not.
+    pub fn check_rows(&self) -> Run {
+        let _guard = side_by_side();
+        let stock = run(Arc::new(self.stock()), self.context()).unwrap();
+        let device = run(self.on_device(), self.context()).unwrap();
+        let (mut expected, mut found) = (stock.rows(), device.rows());
+        if !self.is_ordered() {
+            expected.iter_mut().for_each(|rows| rows.sort_unstable());
+            found.iter_mut().for_each(|rows| rows.sort_unstable());
+        }
+        for (expected, found) in expected.iter().zip(&found) {
+            assert_same(expected, found, &self.to_string());
+        }
+        let rows = device.metric("output_rows");
+        assert_eq!(rows, device.count(), "output_rows: {self}");
+        device
+    }
+
+    /// Whether `HashJoinExec` promises the order of its rows.
+    fn is_ordered(&self) -> bool {
+        match self.join_type {
+            JoinType::Inner | JoinType::RightSemi | JoinType::RightAnti | JoinType::RightMark => {
+                true
+            }
+            JoinType::Right => self.probe.sorted_by.is_some(),
+            _ => false,
+        }
+    }
+}
+
+impl std::fmt::Display for Case {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let key = |side: &Side, key: &PhysicalExprRef| key.data_type(&side.schema).unwrap();
+        let keys: Vec<DataType> = self.on.iter().map(|(l, _)| key(&self.build, l)).collect();
+        write!(
+            f,
+            "{:?} {} {:?} filter={} null_aware={} projection={:?} fetch={:?} batch_size={} \
+             chunk_rows={} keys={keys:?} rows={}×{}",
+            self.mode,
+            self.join_type,
+            self.null_equality,
+            self.filter.is_some(),
+            self.null_aware,
+            self.projection,
+            self.fetch,
+            self.batch_size,
+            self.config.chunk_rows,
+            self.build.batch().num_rows(),
+            self.probe.batch().num_rows(),
+        )
+    }
+}
+
+fn assert_same(expected: &[String], found: &[String], case: &str) {
+    if expected == found {
+        return;
+    }
+    let at = expected.iter().zip(found).position(|(a, b)| a != b);
+    let at = at.unwrap_or(expected.len().min(found.len()));
+    let near = |rows: &[String]| rows[at.saturating_sub(2)..rows.len().min(at + 5)].join("\n  ");
+    panic!(
+        "{case}\n{} rows expected, {} found, the first difference at {at}\nexpected\n  {}\nfound\n  {}",
+        expected.len(),
+        found.len(),
+        near(expected),
+        near(found)
+    );
+}
+
+pub fn context(config: SessionConfig) -> Arc<TaskContext> {
+    SessionContext::new_with_config(config).task_ctx()
+}
+
+/// Collects the partitions of a plan, one after the other.
+pub fn run(plan: Arc<dyn ExecutionPlan>, context: Arc<TaskContext>) -> Result<Run> {
+    block_on(async move {
+        let mut batches = Vec::new();
+        for partition in 0..plan.output_partitioning().partition_count() {
+            let stream = plan.execute(partition, Arc::clone(&context))?;
+            let collected: Vec<RecordBatch> = stream.try_collect().await?;
+            for batch in &collected {
+                assert_eq!(batch.schema(), plan.schema());
+            }
+            batches.push(collected);
+        }
+        let metrics = plan.metrics().unwrap();
+        Ok(Run { batches, metrics })
+    })
+}
+
+/// One string a row.
+pub fn text(batches: &[RecordBatch]) -> Vec<String> {
+    let options = FormatOptions::default().with_null("NULL");
+    let mut rows = Vec::new();
+    for batch in batches {
+        let columns: Vec<ArrayFormatter> = batch
+            .columns()
+            .iter()
+            .map(|column| ArrayFormatter::try_new(column, &options).unwrap())
+            .collect();
+        rows.extend((0..batch.num_rows()).map(|row| {
+            let values: Vec<String> = columns.iter().map(|c| c.value(row).to_string()).collect();
+            values.join(" | ")
+        }));
+    }
+    rows
+}

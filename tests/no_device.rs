@@ -1,0 +1,248 @@
+//! A machine without OpenCL: programs start, joins run on the host, and that is said once.
+//!
+//! Each test runs itself again in a process whose loader finds no libOpenCL: the library's name
+//! is read once, so it must be in the environment before anything asks for a device.
+
+use std::process::Command;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use arrow::util::display::{ArrayFormatter, FormatOptions};
+use datafusion::common::Result;
+use datafusion::prelude::{SessionConfig, SessionContext};
+use horton_join::device;
+use horton_join::error::Error;
+use log::{Level, LevelFilter, Log, Metadata, Record};
+
+/// Names the OpenCL library to open; see the loader crate.
+const LIBRARY: &str = "HORTON_OPENCL_LIBRARY";
+const NOWHERE: &str = "/nowhere/libOpenCL.so.1";
+
+/// Whether this process has no OpenCL; if it has, runs `test` in one that has none.
+fn without_opencl(test: &str) -> bool {
+    with_variable(test, LIBRARY, NOWHERE)
+}
+
+/// Whether `variable` is set to `value` here; if it is not, runs `test` where it is.
+fn with_variable(test: &str, variable: &str, value: &str) -> bool {
+    if std::env::var_os(variable).is_some_and(|found| found == value) {
+        return true;
+    }
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args([test, "--exact", "--nocapture"])
+        .env(variable, value)
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{text}\n{errors}");
+    assert!(text.contains("1 passed"), "{text}");
+    false
+}
+
+/// Keeps the warnings of this crate.
+struct Warnings(Mutex<Vec<String>>);
+
+static WARNINGS: Warnings = Warnings(Mutex::new(Vec::new()));
+
+impl Warnings {
+    fn install() {
+        log::set_logger(&WARNINGS).unwrap();
+        log::set_max_level(LevelFilter::Warn);
+    }
+
+    fn all(&self) -> Vec<String> {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+}
+
+impl Log for Warnings {
+    fn enabled(&self, metadata: &Metadata) -> bool {
+        metadata.level() <= Level::Warn && metadata.target().starts_with("horton")
+    }
+
+    fn log(&self, record: &Record) {
+        if self.enabled(record.metadata()) {
+            let mut warnings = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            warnings.push(record.args().to_string());
+        }
+    }
+
+    fn flush(&self) {}
+}
+
+/// The sorted rows of a statement.
+async fn sql(session: &SessionContext, statement: &str) -> Result<Vec<String>> {
+    let batches = session.sql(statement).await?.collect().await?;
+    let options = FormatOptions::default().with_null("NULL");
+    let mut rows = Vec::new();
+    for batch in &batches {
+        let columns = batch.columns().iter();
+        let columns: Vec<ArrayFormatter> = columns
+            .map(|column| ArrayFormatter::try_new(column, &options).unwrap())
+            .collect();
+        rows.extend((0..batch.num_rows()).map(|row| {
+            let values: Vec<String> = columns.iter().map(|c| c.value(row).to_string()).collect();
+            values.join(" | ")
+        }));
+    }
+    rows.sort_unstable();
+    Ok(rows)
+}
+
+async fn session(enabled: &str) -> SessionContext {
+    let session = horton_join::context(SessionConfig::new().with_target_partitions(2));
+    for statement in [
+        "CREATE TABLE l AS VALUES (1, 'one'), (2, 'two'), (NULL, 'none'), (2, 'zwei')",
+        "CREATE TABLE r AS VALUES (2, 20), (3, 30), (NULL, 0)",
+        &format!("SET horton.enabled = '{enabled}'"),
+    ] {
+        sql(&session, statement).await.unwrap();
+    }
+    session
+}
+
+const INNER: &str = "SELECT l.column2, r.column2 FROM l JOIN r ON l.column1 = r.column1";
+
+#[tokio::test]
+async fn joins_run_on_the_host_and_the_warning_comes_once() {
+    if !without_opencl("joins_run_on_the_host_and_the_warning_comes_once") {
+        return;
+    }
+    Warnings::install();
+    let session = session("always").await;
+    let queries: [(&str, &[&str]); 6] = [
+        (INNER, &["two | 20", "zwei | 20"]),
+        (
+            "SELECT l.column2, r.column2 FROM l LEFT JOIN r ON l.column1 = r.column1",
+            &["none | NULL", "one | NULL", "two | 20", "zwei | 20"],
+        ),
+        (
+            "SELECT l.column2, r.column2 FROM l FULL JOIN r ON l.column1 = r.column1",
+            &[
+                "NULL | 0",
+                "NULL | 30",
+                "none | NULL",
+                "one | NULL",
+                "two | 20",
+                "zwei | 20",
+            ],
+        ),
+        (
+            "SELECT column2 FROM l WHERE column1 IN (SELECT column1 FROM r)",
+            &["two", "zwei"],
+        ),
+        (
+            "SELECT column2 FROM r WHERE NOT EXISTS \
+             (SELECT 1 FROM l WHERE l.column1 = r.column1)",
+            &["0", "30"],
+        ),
+        (
+            "SELECT column2 FROM l WHERE column1 NOT IN (SELECT column1 FROM r)",
+            &[],
+        ),
+    ];
+    for (query, rows) in queries {
+        assert_eq!(sql(&session, query).await.unwrap(), rows, "{query}");
+    }
+    let warnings = WARNINGS.all();
+    assert_eq!(warnings.len(), 1, "{warnings:?}");
+    assert!(
+        warnings[0].contains("no OpenCL platform found"),
+        "{warnings:?}"
+    );
+    assert!(
+        warnings[0].contains("joins stay on the host"),
+        "{warnings:?}"
+    );
+}
+
+#[tokio::test]
+async fn explain_says_why_a_join_stays_on_the_host() {
+    if !without_opencl("explain_says_why_a_join_stays_on_the_host") {
+        return;
+    }
+    for enabled in ["always", "auto"] {
+        let plan = sql(&session(enabled).await, &format!("EXPLAIN {INNER}")).await;
+        let plan = plan.unwrap().join("\n");
+        let line = plan
+            .lines()
+            .find(|line| line.contains("HashJoinExec"))
+            .unwrap();
+        assert!(
+            line.contains("horton=stock (no device: no OpenCL platform found"),
+            "{line}"
+        );
+        assert!(line.contains(NOWHERE), "{line}");
+        assert!(!plan.contains("HortonJoinExec"), "{plan}");
+    }
+}
+
+#[tokio::test]
+async fn never_says_nothing() {
+    if !without_opencl("never_says_nothing") {
+        return;
+    }
+    Warnings::install();
+    let session = session("never").await;
+    assert_eq!(sql(&session, INNER).await.unwrap().len(), 2);
+    assert_eq!(WARNINGS.all(), [""; 0]);
+}
+
+#[tokio::test]
+async fn a_named_device_is_no_reason_to_fail_where_there_is_none_at_all() {
+    if !without_opencl("a_named_device_is_no_reason_to_fail_where_there_is_none_at_all") {
+        return;
+    }
+    let session = session("always").await;
+    sql(&session, "SET horton.device = '0:0'").await.unwrap();
+    assert_eq!(sql(&session, INNER).await.unwrap().len(), 2);
+}
+
+#[test]
+fn listing_devices_says_at_once_that_there_is_no_platform() {
+    if !without_opencl("listing_devices_says_at_once_that_there_is_no_platform") {
+        return;
+    }
+    let start = Instant::now();
+    for _ in 0..3 {
+        let error = device::list().unwrap_err();
+        assert!(matches!(error, Error::NoPlatform(_)), "{error}");
+        assert!(error.to_string().contains(NOWHERE), "{error}");
+        assert!(error.to_string().contains("apt-get install"), "{error}");
+        assert!(matches!(device::pick("auto"), Err(Error::NoPlatform(_))));
+        assert!(device::Device::open("0:0").is_err());
+    }
+    assert!(
+        start.elapsed() < Duration::from_secs(1),
+        "{:?}",
+        start.elapsed()
+    );
+}
+
+#[tokio::test]
+async fn a_loader_without_a_platform_is_as_good_as_none() {
+    // The variable of both common loaders for the folder that lists the drivers.
+    let test = "a_loader_without_a_platform_is_as_good_as_none";
+    if !with_variable(test, "OCL_ICD_VENDORS", "/nowhere/vendors") {
+        return;
+    }
+    let start = Instant::now();
+    let error = device::list().unwrap_err();
+    assert!(matches!(error, Error::NoPlatform(_)), "{error}");
+    assert!(
+        start.elapsed() < Duration::from_secs(1),
+        "{:?}",
+        start.elapsed()
+    );
+    let session = session("always").await;
+    assert_eq!(sql(&session, INNER).await.unwrap().len(), 2);
+    let plan = sql(&session, &format!("EXPLAIN {INNER}")).await.unwrap();
+    assert!(
+        plan.join("").contains("horton=stock (no device: "),
+        "{plan:?}"
+    );
+}
