@@ -56,7 +56,7 @@ impl fmt::Display for Enabled {
 pub struct HortonConfig {
     /// Which joins run on a device: auto, always or never.
     pub enabled: Enabled,
-    /// The OpenCL device: 'auto', '<platform>:<index>' or part of a device's name.
+    /// The OpenCL device: 'auto', 'PLATFORM:INDEX' or part of a device's name.
     pub device: String,
     /// Items per slot of a table, in (0, 1].
     pub load_factor: f64,

@@ -15,7 +15,7 @@
 //! * [`queue`]: buffers, transfers and kernel launches inside a job
 //! * [`memory`]: the byte budget of a device
 //! * [`program`]: program text from `.cl` parts and defines, and the binary cache
-//! * [`status`]: OpenCL's errors under their names
+//! * `status`: OpenCL's errors under their names
 //!
 //! The price of one thread is that jobs of several queries run one after the other; a job
 //! is one probe chunk or one build, so they interleave, and a device runs one kernel well

@@ -9,7 +9,7 @@
 //!
 //! The build side is never concatenated: that would double its memory, and more than 2^31
 //! bytes of strings do not fit one array. A row number finds its batch through a table
-//! with one entry per [`BLOCK`] rows, so that is a step or two and not a binary search.
+//! with one entry per `BLOCK` rows, so that is a step or two and not a binary search.
 
 use std::sync::Arc;
 

@@ -384,8 +384,17 @@ impl Probe {
         })
     }
 
+    /// Hands rows to the output, which passes a large batch on as it is: so no more than a
+    /// batch's rows at a time.
     fn push(&mut self, batch: RecordBatch) -> Result<PushBatchStatus> {
-        Ok(self.output.push_batch(batch)?)
+        let (rows, size) = (batch.num_rows(), self.spec.batch_size);
+        for at in (0..rows).step_by(size) {
+            let part = batch.slice(at, size.min(rows - at));
+            if self.output.push_batch(part)? == PushBatchStatus::LimitReached {
+                return Ok(PushBatchStatus::LimitReached);
+            }
+        }
+        Ok(PushBatchStatus::Continue)
     }
 }
 

@@ -14,7 +14,7 @@
 //!
 //! * [`layout`]: the words of a table
 //! * [`build`]: bulk build on the device
-//! * [`lookup`]: bulk lookup on the device; `limit`: how fast it could be
+//! * `lookup`: bulk lookup on the device; `limit`: how fast it could be
 //! * [`model`]: the same table in plain Rust, a test oracle
 //! * `kernels`: program text and launch sizes
 
