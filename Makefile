@@ -18,8 +18,16 @@ test: ## everything that must hold before a commit
 	$(MAKE) fmt
 	$(MAKE) clippy
 	$(ON_POCL) cargo test --workspace
+	$(ON_POCL) cargo run --example tpch_join -- --scale 0.01 --query all --check
 	$(MAKE) doc
 	$(MAKE) oclgrind
+
+DURATION ?= 60
+SEED ?= $$(date +%s)
+.PHONY: fuzz
+fuzz: ## compare random joins with the stock join: DURATION=600 (seconds) SEED=7
+	scripts/ensure-opencl.sh --release
+	HORTON_FUZZ_DURATION=$(DURATION) HORTON_FUZZ_SEED=$(SEED) $(ON_POCL) cargo test --release --test fuzz
 
 .PHONY: fmt
 fmt: ## check the formatting

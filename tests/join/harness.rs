@@ -350,22 +350,6 @@ impl Case {
         run
     }
 
-    /// Whether some build row can match at all.
-    pub fn has_matchable_row(&self) -> bool {
-        let batch = self.build.batch();
-        let keys: Vec<ArrayRef> = self
-            .on
-            .iter()
-            .map(|(key, _)| key.evaluate(&batch).unwrap())
-            .map(|key| key.into_array(batch.num_rows()).unwrap())
-            .collect();
-        let matchable = |row| match self.null_equality {
-            NullEquality::NullEqualsNull => true,
-            NullEquality::NullEqualsNothing => keys.iter().all(|key| key.is_valid(row)),
-        };
-        (0..batch.num_rows()).any(matchable)
-    }
-
     /// As [`check`](Self::check), whether there is something to look up or not.
     pub fn check_rows(&self) -> Run {
         let _guard = side_by_side();

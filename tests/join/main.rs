@@ -11,7 +11,6 @@
 //! `HORTON_TEST_DEVICE` names; `make test` sees to it that it is PoCL's.
 
 mod errors;
-mod fuzz;
 mod harness;
 mod join_types;
 mod key_types;

@@ -1,0 +1,579 @@
+//! Running a case on both sides, and what must be equal.
+//!
+//! * rows: as a sequence per partition where the stock join's order does not depend on how it
+//!   steps through its hash table ([`Order`]), else as a multiset; with a limit, a part of
+//!   the unlimited rows that is as large
+//! * the plan's properties and schema; the declared ordering, where the stock join's rows have it
+//! * metrics: output rows; input rows and batches as the stock join; a kernel ran if and only
+//!   if some build row can match
+//! * no batch is empty or larger than asked for; a second run gives the same rows; the
+//!   memory pool is empty at the end
+//! * small inputs: `NestedLoopJoinExec`, which shares no code with either
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use arrow::array::{Array, RecordBatch};
+use arrow::buffer::NullBuffer;
+use arrow::row::{RowConverter, Rows, SortField};
+use arrow::util::display::{ArrayFormatter, FormatOptions};
+use datafusion::common::{JoinType, NullEquality};
+use datafusion::error::{DataFusionError, Result};
+use datafusion::execution::TaskContext;
+use datafusion::execution::memory_pool::{MemoryPool, UnboundedMemoryPool};
+use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
+use datafusion::physical_expr::{LexOrdering, PhysicalSortExpr};
+use datafusion::physical_plan::execution_plan::reset_plan_states;
+use datafusion::physical_plan::metrics::MetricsSet;
+use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, collect_partitioned};
+use datafusion::prelude::SessionConfig;
+use futures::TryStreamExt;
+use horton_join::HortonJoinExec;
+use horton_join::device::Device;
+use horton_join::join::keys;
+use horton_join::rule::Route;
+use tokio::runtime::Handle;
+
+use super::case::{Case, Mode};
+use super::plan::{Inputs, config};
+
+/// Pairs of rows up to which the nested loop join is asked too.
+const NESTED_LOOP_PAIRS: usize = 400;
+
+/// What one worker runs cases with.
+pub struct Worker {
+    handle: Handle,
+    device: Device,
+    runtime: Arc<RuntimeEnv>,
+    pool: Arc<dyn MemoryPool>,
+    config: SessionConfig,
+}
+
+/// What a clean case did.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Report {
+    /// Device joins run.
+    pub joins: usize,
+    pub launches: usize,
+    pub rows: usize,
+    /// Rows were compared in order.
+    pub in_order: bool,
+    /// The nested loop join was asked too.
+    pub nested_loop: bool,
+    /// Both sides refused the case.
+    pub refused: bool,
+}
+
+/// A difference: what differs, and how.
+#[derive(Debug)]
+pub struct Difference {
+    pub what: &'static str,
+    pub how: String,
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.what, self.how)
+    }
+}
+
+/// What must not fail here failed.
+impl From<DataFusionError> for Difference {
+    fn from(error: DataFusionError) -> Self {
+        let how = error.to_string();
+        Self { what: "test", how }
+    }
+}
+
+type Checked<T> = std::result::Result<T, Difference>;
+
+fn differ<T>(what: &'static str, how: impl fmt::Display) -> Checked<T> {
+    let how = how.to_string();
+    Err(Difference { what, how })
+}
+
+/// A case's joins, over their own copies of the inputs.
+struct Joins {
+    stock: Arc<dyn ExecutionPlan>,
+    device: Arc<dyn ExecutionPlan>,
+    probe_ordered: bool,
+}
+
+/// Makes rows of a plan comparable.
+fn converter(plan: &Arc<dyn ExecutionPlan>) -> Result<RowConverter> {
+    let schema = plan.schema();
+    let fields = schema.fields().iter();
+    let fields = fields.map(|field| SortField::new(field.data_type().clone()));
+    Ok(RowConverter::new(fields.collect())?)
+}
+
+/// Batches of each partition, and their rows in a comparable form.
+struct Output {
+    batches: Vec<Vec<RecordBatch>>,
+    rows: Vec<Rows>,
+}
+
+impl Output {
+    fn new(converter: &RowConverter, batches: Vec<Vec<RecordBatch>>) -> Result<Self> {
+        let mut rows = Vec::with_capacity(batches.len());
+        for partition in &batches {
+            let count = partition.iter().map(RecordBatch::num_rows).sum();
+            let mut all = converter.empty_rows(count, 0);
+            for batch in partition.iter().filter(|batch| batch.num_columns() > 0) {
+                converter.append(&mut all, batch.columns())?;
+            }
+            rows.push(all);
+        }
+        Ok(Self { batches, rows })
+    }
+
+    fn counts(&self) -> Vec<usize> {
+        let count = |batches: &Vec<RecordBatch>| batches.iter().map(RecordBatch::num_rows).sum();
+        self.batches.iter().map(count).collect()
+    }
+
+    fn count(&self) -> usize {
+        self.counts().iter().sum()
+    }
+
+    /// How often each row occurs.
+    fn multiset(&self) -> HashMap<&[u8], isize> {
+        let mut rows = HashMap::new();
+        for row in self.rows.iter().flat_map(Rows::iter) {
+            *rows.entry(row.data()).or_default() += 1;
+        }
+        rows
+    }
+
+    fn text(&self, limit: usize) -> String {
+        let options = FormatOptions::default()
+            .with_null("NULL")
+            .with_display_error(true);
+        let mut out = String::new();
+        for (partition, batches) in self.batches.iter().enumerate() {
+            out += &format!("  partition {partition}\n");
+            let rows = batches.iter().flat_map(|batch| {
+                let columns: Vec<ArrayFormatter> = batch
+                    .columns()
+                    .iter()
+                    .filter_map(|column| ArrayFormatter::try_new(column, &options).ok())
+                    .collect();
+                let row = move |row: usize| -> String {
+                    let values = columns.iter().map(|c| c.value(row).to_string());
+                    values.collect::<Vec<_>>().join(" | ")
+                };
+                (0..batch.num_rows()).map(row).collect::<Vec<_>>()
+            });
+            for row in rows.take(limit) {
+                out += &format!("    {row}\n");
+            }
+        }
+        out
+    }
+}
+
+/// How rows are compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Order {
+    /// As one sequence per partition.
+    Sequences,
+    /// As one multiset.
+    Multiset,
+}
+
+impl Order {
+    /// Matches come in probe order, and those of a probe row in build order. Unmatched build
+    /// rows come last, but the stock join keeps its build batches last to first. Unmatched
+    /// probe rows come last of a *step* through the hash table, unless `Right` has an ordered
+    /// probe side: that is the stock join's order only if one step does it all.
+    fn of(case: &Case, inputs: &Inputs, probe_ordered: bool, stock_rows: usize) -> Self {
+        let one_step = stock_rows <= case.batch_size
+            && case.filter.is_none()
+            && case.fetch.is_none()
+            && case.table.surrogate_bits == 32;
+        let one_batch = inputs.build.most_batches() <= 1 && case.mode != Mode::Repartitioned;
+        let known = match case.join_type {
+            JoinType::Inner | JoinType::RightSemi | JoinType::RightAnti | JoinType::RightMark => {
+                true
+            }
+            JoinType::Right => probe_ordered || one_step,
+            JoinType::Full => one_step && one_batch,
+            JoinType::Left | JoinType::LeftSemi | JoinType::LeftAnti | JoinType::LeftMark => {
+                one_batch
+            }
+        };
+        match known && !case.side_by_side {
+            true => Order::Sequences,
+            false => Order::Multiset,
+        }
+    }
+}
+
+impl Worker {
+    pub fn new(handle: Handle, device: Device) -> Self {
+        let pool: Arc<dyn MemoryPool> = Arc::new(UnboundedMemoryPool::default());
+        let runtime = RuntimeEnvBuilder::new()
+            .with_memory_pool(Arc::clone(&pool))
+            .build_arc()
+            .unwrap();
+        Self {
+            handle,
+            device,
+            runtime,
+            pool,
+            config: SessionConfig::new(),
+        }
+    }
+
+    fn context(&self, case: &Case) -> Arc<TaskContext> {
+        let config = self.config.clone().with_batch_size(case.batch_size);
+        let runtime = Arc::clone(&self.runtime);
+        let (scalar, higher_order, aggregate, window) = Default::default();
+        Arc::new(TaskContext::new(
+            None,
+            String::new(),
+            config,
+            scalar,
+            higher_order,
+            aggregate,
+            window,
+            runtime,
+        ))
+    }
+
+    /// The batches of each partition of a plan.
+    fn run(&self, plan: &Arc<dyn ExecutionPlan>, case: &Case) -> Result<Vec<Vec<RecordBatch>>> {
+        let (plan, context) = (Arc::clone(plan), self.context(case));
+        let side_by_side = case.side_by_side;
+        self.handle.block_on(async move {
+            if side_by_side {
+                return collect_partitioned(plan, context).await;
+            }
+            let mut all = Vec::new();
+            for partition in 0..plan.output_partitioning().partition_count() {
+                let stream = plan.execute(partition, Arc::clone(&context))?;
+                all.push(stream.try_collect().await?);
+            }
+            Ok(all)
+        })
+    }
+
+    /// Runs a case on both sides.
+    ///
+    /// # Errors
+    /// The first difference.
+    pub fn check(&self, case: &Case) -> Checked<Report> {
+        let refused = Report {
+            refused: true,
+            ..Report::default()
+        };
+        let Some((inputs, joins)) = self.joins(case) else {
+            return Ok(refused);
+        };
+        let runs = (self.run(&joins.stock, case), self.run(&joins.device, case));
+        let (expected, found) = match runs {
+            (Err(_), Err(_)) => return Ok(refused),
+            (Ok(_), Err(error)) => return differ("error", error),
+            (Err(error), Ok(_)) => return differ("no error", error),
+            (Ok(expected), Ok(found)) => (expected, found),
+        };
+        let converter = converter(&joins.stock)?;
+        let expected = Output::new(&converter, expected)?;
+        let found = Output::new(&converter, found)?;
+        let order = Order::of(case, &inputs, joins.probe_ordered, expected.count());
+        check_plan(&joins, &expected, &found)?;
+        check_batches(case, &found)?;
+        match case.fetch.filter(|_| order == Order::Multiset) {
+            Some(fetch) => {
+                let all: Arc<dyn ExecutionPlan> = Arc::new(inputs.stock(case, false)?);
+                let all = Output::new(&converter, self.run(&all, case)?)?;
+                check_limited(fetch, &all, &expected, &found)?;
+            }
+            None => check_rows(order, &expected, &found)?,
+        }
+        let mut report = Report {
+            joins: 1,
+            launches: check_metrics(case, &inputs, &joins, &found)?,
+            rows: found.count(),
+            in_order: order == Order::Sequences,
+            ..Report::default()
+        };
+        if case.again {
+            let fresh = reset_plan_states(Arc::clone(&joins.device))?;
+            let again = Output::new(&converter, self.run(&fresh, case)?)?;
+            if case.fetch.is_none() || order == Order::Sequences {
+                check_rows(order, &expected, &again)?;
+            }
+            report.joins += 1;
+        }
+        report.nested_loop = self.check_nested_loop(case, &inputs, &expected, &converter)?;
+        drop(joins);
+        self.check_memory()?;
+        Ok(report)
+    }
+
+    /// The inputs and both joins over them; `None` for what is no join or declined.
+    fn joins(&self, case: &Case) -> Option<(Inputs, Joins)> {
+        let inputs = Inputs::new(case).ok()?;
+        let (stock, copy) = (
+            inputs.stock(case, true).ok()?,
+            inputs.stock(case, true).ok()?,
+        );
+        let types = stock.on().iter().map(|(l, r)| {
+            let l = l.data_type(&inputs.build.schema)?;
+            Ok((l, r.data_type(&inputs.probe.schema)?))
+        });
+        keys::supported(&types.collect::<Result<Vec<_>>>().ok()?).ok()?;
+        let route = Route::Device(self.device.clone());
+        let device = HortonJoinExec::new(Arc::new(copy), route, config(case)).ok()?;
+        let joins = Joins {
+            probe_ordered: stock.right().output_ordering().is_some(),
+            stock: Arc::new(stock),
+            device: Arc::new(device),
+        };
+        Some((inputs, joins))
+    }
+
+    /// Tasks of the runtime may give memory back a moment later.
+    fn check_memory(&self) -> Checked<()> {
+        let start = Instant::now();
+        while self.pool.reserved() > 0 {
+            if start.elapsed() > Duration::from_secs(5) {
+                return differ("memory left", self.pool.reserved());
+            }
+            std::thread::yield_now();
+        }
+        Ok(())
+    }
+
+    fn check_nested_loop(
+        &self,
+        case: &Case,
+        inputs: &Inputs,
+        stock: &Output,
+        converter: &RowConverter,
+    ) -> Checked<bool> {
+        let pairs = inputs.build.rows.num_rows() * inputs.probe.rows.num_rows();
+        if pairs > NESTED_LOOP_PAIRS || case.null_aware || case.fetch.is_some() {
+            return Ok(false);
+        }
+        // It compares floats by their bits, and types must be the same.
+        let comparable = case.on.iter().all(|key| {
+            let (build, probe) = (
+                case.build.columns[key.build].kind,
+                case.probe.columns[key.probe].kind,
+            );
+            build == probe && !build.is_float()
+        });
+        let Some(plan) = inputs.nested_loop(case).ok().filter(|_| comparable) else {
+            return Ok(false);
+        };
+        let plan: Arc<dyn ExecutionPlan> = Arc::new(plan);
+        // Types that it cannot compare.
+        let Ok(mut batches) = self.run(&plan, case) else {
+            return Ok(false);
+        };
+        if let Some(columns) = inputs.projection(case) {
+            for batch in batches.iter_mut().flatten() {
+                *batch = batch.project(&columns).map_err(DataFusionError::from)?;
+            }
+        }
+        let nested = Output::new(converter, batches)?;
+        if stock.multiset() != nested.multiset() || stock.count() != nested.count() {
+            return differ("nested loop join", Shown(&nested, stock));
+        }
+        Ok(true)
+    }
+}
+
+struct Shown<'a>(&'a Output, &'a Output);
+
+impl fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(expected, found) = self;
+        writeln!(
+            f,
+            "rows {:?}, found {:?}",
+            expected.counts(),
+            found.counts()
+        )?;
+        writeln!(
+            f,
+            "expected\n{}found\n{}",
+            expected.text(20),
+            found.text(20)
+        )
+    }
+}
+
+fn check_rows(order: Order, expected: &Output, found: &Output) -> Checked<()> {
+    match order {
+        Order::Sequences => {
+            let pairs = expected.rows.iter().zip(&found.rows);
+            let same = |(a, b): (&Rows, &Rows)| a.iter().eq(b.iter());
+            if expected.counts() == found.counts() && pairs.into_iter().all(same) {
+                return Ok(());
+            }
+            let what = match expected.multiset() == found.multiset() {
+                true => "order of rows",
+                false => "rows",
+            };
+            differ(what, Shown(expected, found))
+        }
+        Order::Multiset => {
+            let same = expected.count() == found.count() && expected.multiset() == found.multiset();
+            match same {
+                true => Ok(()),
+                false => differ("rows", Shown(expected, found)),
+            }
+        }
+    }
+}
+
+/// As many rows as `expected`, each of them one of `all`.
+fn check_limited(fetch: usize, all: &Output, expected: &Output, found: &Output) -> Checked<()> {
+    // A partition at its limit may keep the last one from emitting build rows; then the limit
+    // is reached for all of them together.
+    let enough = |output: &Output| output.count().min(fetch);
+    let over = found.counts().iter().any(|rows| *rows > fetch);
+    if over || enough(expected) != enough(found) {
+        return differ("limited rows", Shown(expected, found));
+    }
+    let mut left = all.multiset();
+    for (row, times) in found.multiset() {
+        let left = left.entry(row).or_default();
+        *left -= times;
+        if *left < 0 {
+            return differ("a limited row", Shown(all, found));
+        }
+    }
+    Ok(())
+}
+
+fn check_plan(joins: &Joins, expected: &Output, found: &Output) -> Checked<()> {
+    let Joins { stock, device, .. } = joins;
+    let declared = |plan: &Arc<dyn ExecutionPlan>| {
+        let properties = plan.properties();
+        format!(
+            "{:?} {:?} {:?} {:?} {:?}",
+            plan.schema(),
+            properties.output_partitioning(),
+            properties.output_ordering(),
+            plan.maintains_input_order(),
+            properties.emission_type,
+        )
+    };
+    let (theirs, ours) = (declared(stock), declared(device));
+    if theirs != ours {
+        return differ("properties", format!("{theirs}\n{ours}"));
+    }
+    let batches = found.batches.iter().flatten();
+    if batches
+        .into_iter()
+        .any(|batch| batch.schema() != device.schema())
+    {
+        return differ("schema", device.schema());
+    }
+    // The stock join declares some orderings that its own rows do not have: an ordered probe
+    // column that repeats, then an ordered build column.
+    if let Some(ordering) = device.properties().output_ordering()
+        && is_sorted(device, ordering, expected)?
+        && !is_sorted(device, ordering, found)?
+    {
+        return differ("declared ordering", Shown(expected, found));
+    }
+    Ok(())
+}
+
+/// Whether the rows of each partition are in `ordering`.
+fn is_sorted(
+    plan: &Arc<dyn ExecutionPlan>,
+    ordering: &LexOrdering,
+    output: &Output,
+) -> Checked<bool> {
+    let sorted = |batches: &Vec<RecordBatch>| -> Result<bool> {
+        let field = |sort: &PhysicalSortExpr| {
+            let data_type = sort.expr.data_type(&plan.schema())?;
+            Ok(SortField::new_with_options(data_type, sort.options))
+        };
+        let fields = ordering.iter().map(field).collect::<Result<Vec<_>>>()?;
+        let converter = RowConverter::new(fields)?;
+        let mut rows = converter.empty_rows(0, 0);
+        for batch in batches {
+            let keys = ordering.iter().map(|sort| {
+                let value = sort.expr.evaluate(batch)?;
+                value.into_array(batch.num_rows())
+            });
+            converter.append(&mut rows, &keys.collect::<Result<Vec<_>>>()?)?;
+        }
+        Ok(rows.iter().is_sorted())
+    };
+    for batches in &output.batches {
+        match sorted(batches) {
+            Ok(true) => {}
+            Ok(false) => return Ok(false),
+            Err(error) => return differ("test", error),
+        }
+    }
+    Ok(true)
+}
+
+fn check_batches(case: &Case, found: &Output) -> Checked<()> {
+    let batches = found.batches.iter().flatten();
+    let sizes: Vec<usize> = batches.map(RecordBatch::num_rows).collect();
+    let limit = case.batch_size;
+    match sizes.iter().all(|rows| (1..=limit).contains(rows)) {
+        true => Ok(()),
+        false => differ("batch size", format!("{sizes:?} over {limit}")),
+    }
+}
+
+fn check_metrics(case: &Case, inputs: &Inputs, joins: &Joins, found: &Output) -> Checked<usize> {
+    let (expected, metrics) = (joins.stock.metrics(), joins.device.metrics());
+    let (expected, metrics) = (expected.unwrap_or_default(), metrics.unwrap_or_default());
+    let rows = metric(&metrics, "output_rows");
+    if rows != found.count() {
+        return differ("output_rows", format!("{rows} for {} rows", found.count()));
+    }
+    if case.fetch.is_none() {
+        for name in [
+            "build_input_rows",
+            "build_input_batches",
+            "input_rows",
+            "input_batches",
+        ] {
+            let (expected, found) = (metric(&expected, name), metric(&metrics, name));
+            if expected != found {
+                return differ("metrics", format!("{name} is {found}, not {expected}"));
+            }
+        }
+    }
+    let launches = metric(&metrics, "kernel_launches");
+    let matchable = matchable(case, inputs);
+    if (launches > 0) != matchable {
+        let how = format!("{launches}, although build rows that can match: {matchable}");
+        return differ("kernel launches", how);
+    }
+    Ok(launches)
+}
+
+fn metric(metrics: &MetricsSet, name: &str) -> usize {
+    let sum = metrics.sum(|metric| metric.value().name() == name);
+    sum.map_or(0, |value| value.as_usize())
+}
+
+/// Whether any build row can match.
+fn matchable(case: &Case, inputs: &Inputs) -> bool {
+    let Ok(keys) = inputs.build.keys() else {
+        return false;
+    };
+    let rows = inputs.build.rows.num_rows();
+    if case.null_equality == NullEquality::NullEqualsNull {
+        return rows > 0;
+    }
+    let nulls: Vec<_> = keys.iter().map(Array::logical_nulls).collect();
+    let nulls = NullBuffer::union_many(nulls.iter().map(Option::as_ref));
+    rows > nulls.map_or(0, |nulls| nulls.null_count())
+}

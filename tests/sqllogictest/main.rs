@@ -1,0 +1,340 @@
+//! DataFusion's own test suite, with every join on the device.
+//!
+//! ```text
+//!  crate datafusion-sqllogictest ─ copy ─▶ scratch workspace + a few CSVs ─▶ each file twice
+//!    1  partitions kept          all records, plans too (our line as the stock one)
+//!    2  repartitioning removed   all records but EXPLAIN: the default, and other plans
+//! ```
+//!
+//! `cargo test --release --test sqllogictest -- joins.slt subquery.slt:330` runs the files
+//! whose path contains a name, or one record of them and the statements before it. Without
+//! names it runs every file that mentions JOIN and needs no data that the crate lacks.
+//! `--pass 1` or `--pass 2` runs each file once; `HORTON_TEST_DEVICE` picks the device, as
+//! `horton.device` does.
+//!
+//! Results are made into text and compared by DataFusion's own engine parts, so a query passes
+//! here exactly when it would pass there; `plans.rs` says what is not compared of a plan. The
+//! last line counts records, and the joins that launched kernels.
+
+mod data;
+mod database;
+mod plans;
+mod suite;
+mod tpch;
+
+use std::error::Error;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use clap::Parser;
+use datafusion::execution::context::SessionContext;
+use datafusion_sqllogictest::{
+    DFColumnType, TestContext, df_value_validator, setup_scratch_dir, should_skip_record,
+};
+use horton_join::device::Device;
+use sqllogictest::{
+    QueryExpect, Record, RecordOutput, Runner, parse_file, strict_column_validator,
+};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+use database::{Database, Tally};
+use plans::Names;
+use suite::{Suite, TestFile};
+
+/// How joins are planned while a file runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Pass {
+    /// Both sides stay partitioned where DataFusion planned so: the plans are the stock ones.
+    Partitioned,
+    /// Repartitioning is removed, as by default.
+    Collected,
+}
+
+impl Pass {
+    const ALL: [Pass; 2] = [Pass::Partitioned, Pass::Collected];
+
+    fn name(self) -> &'static str {
+        match self {
+            Pass::Partitioned => "partitions kept",
+            Pass::Collected => "repartitioning removed",
+        }
+    }
+}
+
+#[derive(Parser)]
+struct Options {
+    /// Parts of file paths, each with an optional `:line`.
+    names: Vec<String>,
+    /// Files run at the same time.
+    #[clap(long, default_value_t = std::thread::available_parallelism().map_or(1, usize::from))]
+    test_threads: usize,
+    /// The one pass to run.
+    #[clap(long, value_parser = clap::value_parser!(u8).range(1..=2))]
+    pass: Option<u8>,
+    /// List nothing and stop: files are no test cases to the built-in harness.
+    #[clap(long)]
+    list: bool,
+    /// Options of the built-in harness that mean nothing here.
+    #[clap(flatten)]
+    ignored: Ignored,
+}
+
+impl Options {
+    fn passes(&self) -> &'static [Pass] {
+        match self.pass {
+            Some(1) => &Pass::ALL[..1],
+            Some(_) => &Pass::ALL[1..],
+            None => &Pass::ALL,
+        }
+    }
+}
+
+/// What `cargo test -- …` may hand to every test binary.
+#[derive(Parser)]
+struct Ignored {
+    #[clap(long)]
+    nocapture: bool,
+    #[clap(long)]
+    no_capture: bool,
+    #[clap(long)]
+    show_output: bool,
+    #[clap(long)]
+    ignored: bool,
+    #[clap(long)]
+    include_ignored: bool,
+    #[clap(long)]
+    exact: bool,
+    #[clap(long, short)]
+    quiet: bool,
+    #[clap(long)]
+    format: Option<String>,
+    #[clap(long)]
+    color: Option<String>,
+    #[clap(long)]
+    skip: Vec<String>,
+}
+
+/// What became of a file's records in one pass, or of all files' in all passes.
+#[derive(Debug, Default)]
+struct Outcome {
+    passed: usize,
+    failures: Vec<String>,
+    /// EXPLAIN records that passed.
+    plans: usize,
+    /// EXPLAIN records that were left out because the plans are meant to differ.
+    other_plans: usize,
+    /// EXPLAIN records in tree form, where our node's box has another size.
+    trees: usize,
+    joins: usize,
+}
+
+impl Outcome {
+    fn failure(text: String) -> Self {
+        Self {
+            failures: vec![text],
+            ..Self::default()
+        }
+    }
+
+    fn add(&mut self, other: Outcome) {
+        self.passed += other.passed;
+        self.failures.extend(other.failures);
+        self.plans += other.plans;
+        self.other_plans += other.other_plans;
+        self.trees += other.trees;
+        self.joins += other.joins;
+    }
+}
+
+fn main() -> ExitCode {
+    env_logger::init();
+    let options = Options::parse();
+    if options.list {
+        return ExitCode::SUCCESS;
+    }
+    match run(options) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("sqllogictest: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Runs the files that the options name; whether all their records passed.
+fn run(options: Options) -> Result<bool, Box<dyn Error>> {
+    let suite = Suite::unpack()?;
+    let files = suite.files(&options.names)?;
+    if files.is_empty() {
+        println!("no test file has such a name");
+        return Ok(true);
+    }
+    let asked = std::env::var("HORTON_TEST_DEVICE").unwrap_or_else(|_| "auto".to_owned());
+    let names = Names {
+        device: Device::open(&asked)?.info().name.clone(),
+        paths: suite.paths(),
+    };
+    println!("{} files on {}", files.len(), names.device);
+    let shared = Arc::new(Shared {
+        asked,
+        names,
+        passes: options.passes(),
+        turns: Semaphore::new(options.test_threads.max(1)),
+    });
+    let total = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()?
+        .block_on(run_files(files, shared));
+    Ok(report(&total))
+}
+
+fn report(total: &Outcome) -> bool {
+    for failure in &total.failures {
+        println!("\n{failure}");
+    }
+    println!(
+        "\nEXPLAIN records compared with partitions kept: {}; in tree form, not compared: {}",
+        total.plans, total.trees
+    );
+    println!(
+        "EXPLAIN records left out with repartitioning removed: {}",
+        total.other_plans
+    );
+    println!(
+        "records: {} passed, {} failed; joins on device: {}",
+        total.passed,
+        total.failures.len(),
+        total.joins
+    );
+    total.failures.is_empty()
+}
+
+/// What all files need.
+struct Shared {
+    asked: String,
+    names: Names,
+    passes: &'static [Pass],
+    turns: Semaphore,
+}
+
+async fn run_files(files: Vec<TestFile>, shared: Arc<Shared>) -> Outcome {
+    let mut tasks = JoinSet::new();
+    for file in files {
+        let shared = Arc::clone(&shared);
+        tasks.spawn(async move {
+            let Ok(_turn) = shared.turns.acquire().await else {
+                return Outcome::default();
+            };
+            let start = Instant::now();
+            let mut outcome = Outcome::default();
+            // One after the other: both use the file's scratch folder.
+            for pass in shared.passes {
+                let work = run_file(file.clone(), *pass, Arc::clone(&shared));
+                outcome.add(match tokio::spawn(work).await {
+                    Ok(done) => done,
+                    Err(panic) => Outcome::failure(format!("{}: {panic}", file.name())),
+                });
+            }
+            announce(&file, &outcome, start.elapsed());
+            outcome
+        });
+    }
+    let mut total = Outcome::default();
+    while let Some(outcome) = tasks.join_next().await {
+        total.add(outcome.unwrap_or_else(|panic| Outcome::failure(panic.to_string())));
+    }
+    total
+}
+
+fn announce(file: &TestFile, outcome: &Outcome, took: Duration) {
+    println!(
+        "{:5} passed {:3} failed {:5} joins {:6.1} s  {}",
+        outcome.passed,
+        outcome.failures.len(),
+        outcome.joins,
+        took.as_secs_f64(),
+        file.name()
+    );
+}
+
+async fn run_file(file: TestFile, pass: Pass, shared: Arc<Shared>) -> Outcome {
+    let fail = |text: String| {
+        let text = format!("{} ({}): {text}", file.name(), pass.name());
+        Outcome::failure(text)
+    };
+    if let Err(error) = setup_scratch_dir(&file.relative) {
+        return fail(error.to_string());
+    }
+    // Dropping the context deletes its tables' files.
+    let Some(context) = TestContext::try_new_for_test_file(&file.relative).await else {
+        return fail("cannot run here".to_owned());
+    };
+    let session = database::session(context.session_ctx(), pass, &shared.asked);
+    match parse_file(&file.path) {
+        Ok(records) => run_records(records, &file, (pass, session), &shared).await,
+        Err(error) => fail(error.to_string()),
+    }
+}
+
+async fn run_records(
+    records: Vec<Record<DFColumnType>>,
+    file: &TestFile,
+    (pass, session): (Pass, SessionContext),
+    shared: &Shared,
+) -> Outcome {
+    let tally = Arc::new(Tally::default());
+    let mut runner = Runner::new(|| async {
+        let (session, tally) = (session.clone(), Arc::clone(&tally));
+        let names = shared.names.clone();
+        Ok(Database::new(session, file.relative.clone(), names, tally))
+    });
+    runner.add_label("Datafusion");
+    runner.with_column_validator(strict_column_validator);
+    runner.with_normalizer(plans::common_line);
+    runner.with_validator(df_value_validator);
+    let mut outcome = Outcome::default();
+    for record in records {
+        if matches!(record, Record::Halt { .. }) {
+            break;
+        }
+        if should_skip_record::<Database>(&record, &file.records) {
+            continue;
+        }
+        let explain = compares_plan(&record);
+        if explain && pass == Pass::Collected {
+            outcome.other_plans += 1;
+            continue;
+        }
+        match runner.run_async(record).await {
+            // A comment or a control line, or a record for another engine.
+            Ok(RecordOutput::Nothing) => {}
+            Ok(_) => {
+                outcome.passed += 1;
+                outcome.plans += usize::from(explain);
+            }
+            Err(_) if tally.last_was_tree() => outcome.trees += 1,
+            Err(error) => outcome.failures.push(format!(
+                "{} with {}",
+                error.to_string().trim_end(),
+                pass.name()
+            )),
+        }
+    }
+    outcome.joins = tally.joins();
+    outcome
+}
+
+/// Whether a record expects the text of a plan.
+fn compares_plan(record: &Record<DFColumnType>) -> bool {
+    match record {
+        Record::Query {
+            sql,
+            expected: QueryExpect::Results { .. },
+            ..
+        } => plans::is_explain(sql),
+        _ => false,
+    }
+}
