@@ -10,9 +10,9 @@
 //! half a second, and a context pins driver memory only once that way. A job whose asker
 //! is gone before it starts is skipped, which is how dropping a stream cancels its work.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
@@ -84,17 +84,18 @@ impl Device {
     /// # Errors
     /// Those of [`pick`]; [`Error::QueueStopped`] if its thread cannot be started.
     pub fn open(asked: &str) -> Result<Self> {
-        static OPEN: OnceLock<Mutex<HashMap<(usize, usize), Device>>> = OnceLock::new();
-        let info = pick(asked)?;
-        let mut open = OPEN
-            .get_or_init(Mutex::default)
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        if let Some(device) = open.get(&info.index) {
+        static OPENED: Mutex<Opened> = Mutex::new(Opened::new());
+        let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(device) = opened.by_request.get(asked) {
             return Ok(device.clone());
         }
-        let device = Self::start(info)?;
-        open.insert(device.info.index, device.clone());
+        let info = pick(asked)?;
+        let device = match opened.by_place.get(&info.index) {
+            Some(device) => device.clone(),
+            None => Self::start(info)?,
+        };
+        opened.by_place.insert(device.info.index, device.clone());
+        opened.by_request.insert(asked.to_owned(), device.clone());
         Ok(device)
     }
 
@@ -164,6 +165,22 @@ impl Device {
             }))
             .map_err(|_| stopped(&self.info, "its thread ended"))?;
         Ok(answer)
+    }
+}
+
+/// The devices that this process has opened. Requests are remembered, because every planned
+/// join makes one and drivers take their time to list devices.
+struct Opened {
+    by_request: BTreeMap<String, Device>,
+    by_place: BTreeMap<(usize, usize), Device>,
+}
+
+impl Opened {
+    const fn new() -> Self {
+        Self {
+            by_request: BTreeMap::new(),
+            by_place: BTreeMap::new(),
+        }
     }
 }
 

@@ -91,7 +91,9 @@ impl BuildSide {
         memory: MemoryReservation,
         metrics: JoinMetrics,
     ) -> Result<Self> {
-        let batches = collect_batches(stream, &memory, &metrics).await?;
+        // Batches can be slices of one larger batch, whose buffers count once.
+        let mut counter = RecordBatchMemoryCounter::new();
+        let batches = collect_batches(stream, &memory, &mut counter, &metrics).await?;
         let timer = metrics.build_time.timer();
         let rows: usize = batches.iter().map(RecordBatch::num_rows).sum();
         if rows > MAX_VALUE as usize {
@@ -100,10 +102,13 @@ impl BuildSide {
                 limit: MAX_VALUE as usize,
             });
         }
-        let keys = batches
-            .iter()
-            .map(|batch| evaluate_expressions_to_arrays(&spec.on, batch))
-            .collect::<datafusion::error::Result<Vec<_>>>()?;
+        let keys = evaluate_keys(&spec.on, &batches)?;
+        for columns in &keys {
+            // Key expressions make new arrays; key columns are counted already.
+            let bytes = counter.count_batch(&unnamed(columns)?);
+            memory.try_grow(bytes)?;
+            metrics.build_mem_used.add(bytes);
+        }
         let encoder = KeyEncoder::fit(&keys, &spec.types, spec.null_equality)?
             .with_surrogate_bits(spec.config.surrogate_bits);
         // Encoded keys and row numbers on the host, until they are on the device.
@@ -147,11 +152,10 @@ impl BuildSide {
 async fn collect_batches(
     mut stream: SendableRecordBatchStream,
     memory: &MemoryReservation,
+    counter: &mut RecordBatchMemoryCounter,
     metrics: &JoinMetrics,
 ) -> Result<Vec<RecordBatch>> {
     let mut batches = Vec::new();
-    // Batches can be slices of one larger batch, whose buffers count once.
-    let mut counter = RecordBatchMemoryCounter::new();
     while let Some(batch) = stream.try_next().await? {
         let bytes = counter.count_batch(&batch);
         memory.try_grow(bytes)?;
@@ -163,6 +167,21 @@ async fn collect_batches(
         }
     }
     Ok(batches)
+}
+
+/// Key columns of every batch.
+fn evaluate_keys(on: &[PhysicalExprRef], batches: &[RecordBatch]) -> Result<Vec<Vec<ArrayRef>>> {
+    let keys = batches
+        .iter()
+        .map(|batch| evaluate_expressions_to_arrays(on, batch))
+        .collect::<datafusion::error::Result<_>>()?;
+    Ok(keys)
+}
+
+/// The columns as a batch, for counting their memory.
+fn unnamed(columns: &[ArrayRef]) -> Result<RecordBatch> {
+    let named = columns.iter().map(|column| ("", Arc::clone(column)));
+    Ok(RecordBatch::try_from_iter(named)?)
 }
 
 /// Surrogates of all rows that can match, with their row numbers unless those are all rows.
