@@ -206,7 +206,7 @@ impl PhysicalOptimizerRule for JoinOnDevice {
                 log::debug!("join stays on the host: {reason}");
             }
             let stock = Arc::new(join.builder().build()?);
-            let exec = HortonJoinExec::new(stock, route, horton.clone())?;
+            let exec = HortonJoinExec::new(stock, route, horton.clone());
             Ok(Transformed::yes(Arc::new(exec) as Arc<dyn ExecutionPlan>))
         })
         .data()

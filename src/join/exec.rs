@@ -76,18 +76,15 @@ impl fmt::Debug for HortonJoinExec {
 
 impl HortonJoinExec {
     /// The join of `stock`, on `route`.
-    ///
-    /// # Errors
-    /// None today; a route may come to need more of the plan.
-    pub fn new(stock: Arc<HashJoinExec>, route: Route, config: HortonConfig) -> Result<Self> {
-        Ok(Self {
+    pub fn new(stock: Arc<HashJoinExec>, route: Route, config: HortonConfig) -> Self {
+        Self {
             stock,
             route,
             config,
             metrics: ExecutionPlanMetricsSet::new(),
             collected: Mutex::new(None),
             board: OnceLock::new(),
-        })
+        }
     }
 
     /// The device that this join runs on; `None` if it runs as the stock join.
@@ -114,7 +111,7 @@ impl HortonJoinExec {
             return internal_err!("expected a HashJoinExec, got {}", stock.name());
         };
         let stock = Arc::new(join.builder().build()?);
-        let exec = Self::new(stock, self.route.clone(), self.config.clone())?;
+        let exec = Self::new(stock, self.route.clone(), self.config.clone());
         Ok(Arc::new(exec))
     }
 

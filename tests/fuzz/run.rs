@@ -327,7 +327,7 @@ impl Worker {
         });
         keys::supported(&types.collect::<Result<Vec<_>>>().ok()?).ok()?;
         let route = Route::Device(self.device.clone());
-        let device = HortonJoinExec::new(Arc::new(copy), route, config(case)).ok()?;
+        let device = HortonJoinExec::new(Arc::new(copy), route, config(case));
         let joins = Joins {
             probe_ordered: stock.right().output_ordering().is_some(),
             stock: Arc::new(stock),

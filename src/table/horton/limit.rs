@@ -23,25 +23,6 @@ pub(super) fn program(bucket_size: BucketSize, prefetch: bool) -> ProgramText {
     ProgramText::new("gather", &defines, &parts)
 }
 
-fn text(bucket_size: BucketSize, prefetch: bool) -> ProgramText {
-    let mut defines = hash::defines();
-    defines.extend(layout::defines(bucket_size, prefetch));
-    defines.push(("LOOK_AHEAD", kernels::LOOK_AHEAD.to_string()));
-    let parts = [
-        ("hash.cl", include_str!("../../../cl/hash.cl")),
-        ("bucket.cl", include_str!("../../../cl/bucket.cl")),
-        ("gather.cl", include_str!("../../../cl/gather.cl")),
-    ];
-    ProgramText::new("gather", &defines, &parts)
-}
-
-/// Every gather program under the name of a file; see [`crate::table::programs`].
-pub(crate) fn programs() -> impl Iterator<Item = (String, ProgramText)> {
-    BucketSize::ALL
-        .into_iter()
-        .map(|bucket_size| (format!("gather_{bucket_size}"), text(bucket_size, false)))
-}
-
 impl HortonTable {
     /// Reads the primary bucket of each of the first `n` keys and writes a word for each to
     /// `out`; the answers mean nothing, the time is the limit of [`lookup`](Self::lookup).

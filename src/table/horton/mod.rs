@@ -27,18 +27,13 @@ pub mod model;
 
 use std::sync::Arc;
 
-use crate::device::program::ProgramText;
 use crate::device::{Buffer, Device, KernelBody, Queue};
 use crate::error::{Error, Result};
 
 pub use build::{Built, Items};
+pub(crate) use kernels::programs;
 pub use layout::{BucketSize, Layout, MAX_VALUE, MISS};
 pub use model::{Census, HortonModel};
-
-/// Every program of Horton tables, for offline compilers.
-pub(crate) fn programs() -> impl Iterator<Item = (String, ProgramText)> {
-    kernels::programs().chain(limit::programs())
-}
 
 /// How a table is built.
 #[derive(Debug, Clone, Copy, PartialEq)]
