@@ -169,6 +169,27 @@ fn device_built_tables_hold_every_key_at_every_load() {
 }
 
 #[test]
+fn every_body_builds_the_same_items() {
+    let device = device();
+    for bucket_size in BucketSize::ALL {
+        for body in bodies(&device) {
+            // One level of splitting, and at 1,300,000 keys two.
+            for n in [scaled(3_000), scaled(1_300_000)] {
+                let keys = distinct_keys(12, n);
+                let build_keys = keys.clone();
+                let config = TableConfig {
+                    body: Some(body),
+                    ..config(bucket_size, 0.9)
+                };
+                let table = run(&device, move |q| build_unique(q, &config, &build_keys)).value;
+                assert!(small() || table.load_factor() > 0.899, "{body} grew");
+                check_table(&device, &table, &keys);
+            }
+        }
+    }
+}
+
+#[test]
 fn host_built_tables_are_found_on_the_device() {
     let device = device();
     for bucket_size in BucketSize::ALL {

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! What the kernels need is little: an available compiler, little-endian words, 64-bit
-//! addresses, and work-groups of at least 64 items. 32-bit atomics are core since OpenCL 1.1.
+//! addresses, and work-groups of at least 256 items with 32 KiB of local memory. 32-bit atomics are core since OpenCL 1.1.
 //! A device lacking any of it is listed with the reason and skipped by `auto`.
 
 use std::fmt;
@@ -83,6 +83,8 @@ pub struct DeviceInfo {
     pub global_memory: u64,
     /// Largest single buffer in bytes.
     pub max_allocation: u64,
+    /// Local memory of a work-group in bytes.
+    pub local_memory: u64,
     /// Space-separated extension names.
     pub extensions: String,
     /// What keeps the kernels from running there, if anything.
@@ -232,6 +234,7 @@ fn describe(index: (usize, usize), platform: PlatformId, id: DeviceId) -> Device
         max_work_group: number(id, Request::MaxWorkGroupSize) as usize,
         global_memory: number(id, Request::GlobalMemSize),
         max_allocation: number(id, Request::MaxMemAllocSize),
+        local_memory: number(id, Request::LocalMemSize),
         extensions: text(id, Request::Extensions),
         obstacle: None,
         platform_id: platform,
@@ -256,6 +259,10 @@ fn obstacle(info: &DeviceInfo, id: DeviceId) -> Option<String> {
         (
             info.max_work_group < 64,
             "its work-groups hold fewer than 64 work-items",
+        ),
+        (
+            info.local_memory < 32 << 10,
+            "its work-groups have less than 32 KiB of local memory",
         ),
         (
             info.version.starts_with("OpenCL 1.0"),

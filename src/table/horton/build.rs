@@ -1,17 +1,17 @@
 //! Bulk build of a Horton table on the device.
 //!
 //! ```text
-//!  keys, values ─claim─▶ primary slots, chains of overflow
-//!               ─find_repeats─▶ a key twice?  ──▶ Repeats: group the keys first
-//!               ─place─▶ Type B, remapped groups, stragglers (0.01 % at load 0.8, 1.4 % at 0.95)
-//!               ─{propose, commit, release}─▶ displacement until none is left
+//!  keys, values ─split─▶ items by range of buckets (split.rs)
+//!               ─fill_range─▶ primary slots, overflow by bucket; a key twice? ──▶ Repeats
+//!               ─place─▶ Type B buckets, remapped items, stragglers (0.1 % at load 0.95)
+//!               ─displace─▶ no stragglers (displace.rs)
 //!               ─census─▶ what the table is made of
 //! ```
 //!
-//! The paper inserts serially on the CPU (section 7); here each phase is a kernel
-//! over all keys, all buckets or all stragglers (`cl/horton.cl`). A build that leaves
-//! stragglers is tried again with another seed, then with more buckets, [`ATTEMPTS`] times in
-//! all. Scratch memory: 4 bytes a key and 8 a bucket, plus the straggler lists.
+//! The paper inserts serially on the CPU (section 7); here each phase is a kernel over all items,
+//! ranges or overflowing buckets (`cl/build.cl`). A build that leaves stragglers is tried
+//! again with another seed, then with more buckets, [`ATTEMPTS`] times in all. Scratch
+//! memory: about 12 bytes a key, 2 a bucket and the overflow.
 
 use std::sync::Arc;
 
@@ -19,28 +19,29 @@ use crate::device::program::ProgramText;
 use crate::device::{Arg, Buffer, Queue};
 use crate::error::{Error, Result};
 
-use super::layout::{EMPTY_WORD, Layout};
+use super::displace::{Displacement, Stragglers};
+use super::layout::Layout;
 use super::model::Census;
+use super::split::{Ranges, Split};
 use super::{HortonTable, TableConfig, kernels};
 
 /// Seeds and sizes that are tried before a build gives up.
 pub const ATTEMPTS: usize = 8;
 
-/// Rounds of displacement before an attempt counts as failed.
-const ROUNDS: u32 = 200;
-
-/// Indices of the counters that the kernels share; twin of the defines in `cl/horton.cl`.
+/// Indices of the counters that the kernels share; twin of the defines in `cl/split.cl`.
 #[derive(Clone, Copy)]
-enum Counter {
+pub(super) enum Counter {
     Repeats = 0,
     Crowded = 1,
-    Stragglers = 2,
+    Overflow = 2,
+    Homes = 3,
+    Stragglers = 4,
 }
 
-const COUNTERS: usize = 3;
+const COUNTERS: usize = 5;
 
-/// 32-bit words of a packed `Move` of `cl/horton.cl`.
-const MOVE_WORDS: usize = 8;
+/// 32-bit words of an overflowing bucket's record in `homes`.
+const HOME_WORDS: usize = 4;
 
 /// The keys of a bulk build, on the device.
 #[derive(Debug, Clone, Copy)]
@@ -76,13 +77,13 @@ enum Attempt {
 pub fn build(queue: &mut Queue, config: &TableConfig, items: Items<'_>) -> Result<Built> {
     config.check()?;
     let n = items.keys.len();
-    let program = kernels::program(queue.info(), config);
+    let program = kernels::build_program(queue.info(), config);
     let mut rejected = 0;
     let mut buckets = 0;
     for attempt in 0..ATTEMPTS {
         let layout = layout(config, n, attempt)?;
         buckets = layout.buckets as usize;
-        match Builder::new(queue, &program, layout, items)?.attempt(config)? {
+        match Builder::new(queue, &program, layout, (config, items))?.attempt()? {
             Attempt::Done(built) => return Ok(built),
             Attempt::Rejected(count) => rejected = count,
         }
@@ -119,14 +120,26 @@ fn layout(config: &TableConfig, n: usize, attempt: usize) -> Result<Layout> {
     })
 }
 
-/// One attempt: the table and its scratch buffers.
+/// One attempt: the table, and what its phases share.
 struct Builder<'a> {
     queue: &'a mut Queue,
     program: &'a ProgramText,
     layout: Layout,
+    config: &'a TableConfig,
     items: Items<'a>,
     words: Buffer<u64>,
     counters: Buffer<u32>,
+    /// Size of work-groups that work in local memory.
+    group: usize,
+}
+
+/// What overflows the primary buckets, by bucket.
+struct Overflow {
+    /// Items of four buckets a word, a byte each.
+    fill: Buffer<u32>,
+    items: Buffer<u64>,
+    /// [`HOME_WORDS`] a bucket: its number, its first item, its items.
+    homes: Buffer<u32>,
 }
 
 impl<'a> Builder<'a> {
@@ -134,243 +147,168 @@ impl<'a> Builder<'a> {
         queue: &'a mut Queue,
         program: &'a ProgramText,
         layout: Layout,
-        items: Items<'a>,
+        (config, items): (&'a TableConfig, Items<'a>),
     ) -> Result<Self> {
+        let group = kernels::local_group(config.body(queue.info()));
         let words = queue.allocate("a Horton table", layout.words())?;
-        queue.fill(&words, EMPTY_WORD)?;
         let counters = queue.allocate("build counters", COUNTERS)?;
         queue.fill(&counters, 0)?;
         Ok(Self {
             queue,
             program,
             layout,
+            config,
             items,
             words,
             counters,
+            group,
         })
     }
 
-    fn attempt(mut self, config: &TableConfig) -> Result<Attempt> {
-        let buckets = self.layout.buckets as usize;
-        let fill = self.queue.allocate("bucket fill counts", buckets)?;
-        self.queue.fill(&fill, 0)?;
-        let chain = self.queue.allocate("bucket chains", buckets)?;
-        self.queue.fill(&chain, kernels::NONE)?;
-        let next = self.queue.allocate("chain links", self.items.keys.len())?;
-        self.claim(&fill, &chain, &next)?;
-        self.find_repeats(&fill, &chain, &next)?;
-        if self.count(Counter::Repeats)? > 0 {
+    fn attempt(mut self) -> Result<Attempt> {
+        let overflow = self.fill_ranges()?;
+        let counts = self.queue.read(&self.counters, COUNTERS)?;
+        let count = |counter: Counter| counts[counter as usize] as usize;
+        if count(Counter::Repeats) > 0 {
             return Ok(Attempt::Done(Built::Repeats));
         }
-        let crowded = self.count(Counter::Crowded)?;
-        if crowded > 0 {
-            return Ok(Attempt::Rejected(crowded));
+        if count(Counter::Crowded) > 0 {
+            return Ok(Attempt::Rejected(count(Counter::Crowded)));
         }
-        let capacity = self.items.keys.len() / 4 + 1024;
-        let mut stragglers = Stragglers::new(self.queue, capacity)?;
-        self.place(&fill, &chain, &next, &stragglers)?;
-        drop((fill, next));
-        stragglers.count = self.count(Counter::Stragglers)?;
-        let left = self.displace(stragglers, chain)?;
+        let stragglers = self.place(overflow, count(Counter::Homes))?;
+        let left = self.displace(stragglers)?;
         if left > 0 {
             return Ok(Attempt::Rejected(left));
         }
-        self.finish(config)
+        self.finish(count(Counter::Overflow))
     }
 
-    fn claim(&mut self, fill: &Buffer<u32>, chain: &Buffer<u32>, next: &Buffer<u32>) -> Result<()> {
-        let n = self.items.keys.len();
+    /// Splits the items by range and fills every range's primary slots.
+    fn fill_ranges(&mut self) -> Result<Overflow> {
+        let split = Split {
+            program: self.program,
+            layout: self.layout,
+            table: &self.words,
+            counters: &self.counters,
+            group: self.group,
+        };
+        let ranges = split.run(self.queue, self.items)?;
+        let (items, buckets) = (self.items.keys.len(), self.layout.buckets as usize);
+        let overflow = Overflow {
+            fill: self.queue.allocate("bucket fill counts", buckets.div_ceil(4))?,
+            items: self.queue.allocate("overflowing items", overflow_room(items))?,
+            homes: self
+                .queue
+                .allocate("overflowing buckets", HOME_WORDS * home_room(buckets))?,
+        };
+        self.fill_range(&ranges, &overflow)?;
+        Ok(overflow)
+    }
+
+    fn fill_range(&mut self, ranges: &Ranges, overflow: &Overflow) -> Result<()> {
         let args = [
             Arg::Longs(&self.words),
-            Arg::Words(fill),
-            Arg::Words(chain),
-            Arg::Words(next),
-            Arg::Words(self.items.keys),
-            values(self.items),
-            Arg::U32(n as u32),
+            Arg::Words(&overflow.fill),
+            Arg::Longs(&ranges.items),
+            Arg::Words(&ranges.counts),
+            Arg::Longs(&overflow.items),
+            Arg::Words(&overflow.homes),
+            Arg::Words(&self.counters),
+            Arg::U32(ranges.capacity),
+            Arg::U32(overflow.items.len() as u32),
+            Arg::U32((overflow.homes.len() / HOME_WORDS) as u32),
             Arg::U32(self.layout.buckets),
             Arg::U32(self.layout.seed),
         ];
-        self.queue
-            .launch(self.program, "claim", kernels::grid(n), &args)
+        let grid = (ranges.ranges * self.group, self.group);
+        self.queue.launch(self.program, "fill_range", grid, &args)
     }
 
-    fn find_repeats(
-        &mut self,
-        fill: &Buffer<u32>,
-        chain: &Buffer<u32>,
-        next: &Buffer<u32>,
-    ) -> Result<()> {
+    /// Turns `homes` buckets Type B and settles their overflow.
+    fn place(&mut self, overflow: Overflow, homes: usize) -> Result<Stragglers> {
+        let mut stragglers = Stragglers::new(self.queue, self.items.keys.len() / 4 + 1024)?;
         let args = [
             Arg::Longs(&self.words),
-            Arg::Words(fill),
-            Arg::Words(chain),
-            Arg::Words(next),
-            Arg::Words(self.items.keys),
-            Arg::Words(&self.counters),
-            Arg::U32(self.layout.buckets),
-        ];
-        let grid = kernels::grid(self.layout.buckets as usize);
-        self.queue.launch(self.program, "find_repeats", grid, &args)
-    }
-
-    fn place(
-        &mut self,
-        fill: &Buffer<u32>,
-        chain: &Buffer<u32>,
-        next: &Buffer<u32>,
-        stragglers: &Stragglers,
-    ) -> Result<()> {
-        let args = [
-            Arg::Longs(&self.words),
-            Arg::Words(fill),
-            Arg::Words(chain),
-            Arg::Words(next),
-            Arg::Words(self.items.keys),
-            values(self.items),
+            Arg::Words(&overflow.fill),
+            Arg::Longs(&overflow.items),
+            Arg::Words(&overflow.homes),
             Arg::Longs(&stragglers.words),
             Arg::Words(&self.counters),
+            Arg::U32(homes as u32),
             Arg::U32(stragglers.capacity as u32),
             Arg::U32(self.layout.buckets),
             Arg::U32(self.layout.seed),
         ];
-        let grid = kernels::grid(self.layout.buckets as usize);
-        self.queue.launch(self.program, "place", grid, &args)
-    }
-
-    /// Rounds of displacement; `owner` is one word a bucket. Returns how many are left.
-    fn displace(&mut self, mut from: Stragglers, owner: Buffer<u32>) -> Result<usize> {
-        if from.count == 0 || from.count > from.capacity {
-            return Ok(from.count);
-        }
-        self.queue.fill(&owner, kernels::NONE)?;
-        let mut to = Stragglers::new(self.queue, from.capacity)?;
-        let moves = self
-            .queue
-            .allocate("displacement moves", MOVE_WORDS * from.capacity)?;
-        for round in 0..ROUNDS {
-            self.round(&from, &to, &moves, &owner, round)?;
-            to.count = self.count(Counter::Stragglers)?;
-            std::mem::swap(&mut from, &mut to);
-            if from.count == 0 || from.count > from.capacity {
-                break;
-            }
-        }
-        Ok(from.count)
-    }
-
-    fn round(
-        &mut self,
-        from: &Stragglers,
-        to: &Stragglers,
-        moves: &Buffer<u32>,
-        owner: &Buffer<u32>,
-        round: u32,
-    ) -> Result<()> {
-        let n = Arg::U32(from.count as u32);
-        let grid = kernels::grid(from.count);
-        let (buckets, seed) = (Arg::U32(self.layout.buckets), Arg::U32(self.layout.seed));
-        let (table, stragglers) = (Arg::Longs(&self.words), Arg::Longs(&from.words));
-        let (moves, owner) = (Arg::Words(moves), Arg::Words(owner));
-        let args = [
-            table,
-            stragglers,
-            moves,
-            owner,
-            n,
-            buckets,
-            seed,
-            Arg::U32(round),
-        ];
-        self.queue.launch(self.program, "propose", grid, &args)?;
-        // `commit` counts who is left in the straggler counter, which starts at zero.
-        self.queue.fill(&self.counters, 0)?;
-        let args = [
-            table,
-            stragglers,
-            moves,
-            owner,
-            Arg::Longs(&to.words),
-            Arg::Words(&self.counters),
-            Arg::U32(to.capacity as u32),
-            n,
-            buckets,
-            seed,
-        ];
-        self.queue.launch(self.program, "commit", grid, &args)?;
         self.queue
-            .launch(self.program, "release", grid, &[moves, owner, n])
+            .launch(self.program, "place", kernels::grid(homes), &args)?;
+        let mut count = [0u32];
+        self.queue
+            .download(&self.counters, Counter::Stragglers as usize, &mut count)?;
+        stragglers.count = count[0] as usize;
+        Ok(stragglers)
     }
 
-    fn finish(self, config: &TableConfig) -> Result<Attempt> {
-        let census = take_census(self.queue, self.program, &self.layout, &self.words)?;
-        if census.items as usize != self.items.keys.len() {
+    fn displace(&mut self, stragglers: Stragglers) -> Result<usize> {
+        let displacement = Displacement {
+            program: self.program,
+            layout: self.layout,
+            table: &self.words,
+            counters: &self.counters,
+        };
+        displacement.run(self.queue, stragglers)
+    }
+
+    /// The census says once more that no item was lost; `secondary` is known from the build.
+    fn finish(mut self, secondary: usize) -> Result<Attempt> {
+        let items = self.items.keys.len();
+        let census = Census {
+            secondary: secondary as u32,
+            ..self.take_census()?
+        };
+        if census.items as usize != items {
             return Err(Error::Invalid(format!(
-                "a Horton table was built with {} of {} items; please report this",
+                "a Horton table was built with {} of {items} items; please report this",
                 census.items,
-                self.items.keys.len()
             )));
         }
         Ok(Attempt::Done(Built::Table(HortonTable {
             layout: self.layout,
             words: Arc::new(self.words),
             census,
-            config: *config,
+            config: *self.config,
         })))
     }
 
-    fn count(&mut self, counter: Counter) -> Result<usize> {
-        let mut count = [0u32];
-        self.queue
-            .download(&self.counters, counter as usize, &mut count)?;
-        Ok(count[0] as usize)
-    }
-}
-
-fn values(items: Items<'_>) -> Arg<'_> {
-    items.values.map_or(Arg::Null, Arg::Words)
-}
-
-/// Items without a slot, double-buffered between rounds.
-struct Stragglers {
-    words: Buffer<u64>,
-    capacity: usize,
-    count: usize,
-}
-
-impl Stragglers {
-    fn new(queue: &mut Queue, capacity: usize) -> Result<Self> {
-        Ok(Self {
-            words: queue.allocate("build stragglers", capacity)?,
-            capacity,
-            count: 0,
+    /// Counts the Type B buckets and the items of the table.
+    fn take_census(&mut self) -> Result<Census> {
+        let sums = self.queue.allocate("census sums", 2)?;
+        self.queue.fill(&sums, 0)?;
+        let words = self.layout.words();
+        let share = kernels::share(self.queue.info(), words).div_ceil(self.group);
+        let args = [
+            Arg::Longs(&self.words),
+            Arg::Words(&sums),
+            Arg::U32(share as u32),
+            Arg::U32(self.layout.buckets),
+        ];
+        let groups = words.div_ceil(share * self.group);
+        let grid = (groups * self.group, self.group);
+        self.queue.launch(self.program, "census", grid, &args)?;
+        let sums = self.queue.read(&sums, 2)?;
+        Ok(Census {
+            type_b: sums[0],
+            items: sums[1],
+            secondary: 0,
         })
     }
 }
 
-/// Counts what the words of a table hold, on the device.
-pub(super) fn take_census(
-    queue: &mut Queue,
-    program: &ProgramText,
-    layout: &Layout,
-    words: &Buffer<u64>,
-) -> Result<Census> {
-    let sums = queue.allocate("census sums", 3)?;
-    queue.fill(&sums, 0)?;
-    let share = kernels::share(queue.info(), layout.buckets as usize);
-    let args = [
-        Arg::Longs(words),
-        Arg::Words(&sums),
-        Arg::U32(share as u32),
-        Arg::U32(layout.buckets),
-        Arg::U32(layout.seed),
-    ];
-    let workers = (layout.buckets as usize).div_ceil(share);
-    queue.launch(program, "census", kernels::grid(workers), &args)?;
-    let sums = queue.read(&sums, 3)?;
-    Ok(Census {
-        type_b: sums[0],
-        items: sums[1],
-        secondary: sums[2],
-    })
+/// Room for overflowing items: with random keys at most 30 % overflow (4 slots, load 1).
+fn overflow_room(items: usize) -> usize {
+    items / 3 + 4096
+}
+
+/// Room for overflowing buckets: with random keys at most 41 % are (8 slots, load 1).
+fn home_room(buckets: usize) -> usize {
+    buckets / 2 + 1024
 }

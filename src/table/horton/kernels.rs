@@ -1,15 +1,21 @@
-//! The Horton program's text and the sizes of its launches.
+//! The programs of a Horton table and the sizes of their launches.
+//!
+//! ```text
+//!  build    hash · bucket · local · split · build · displace
+//!  lookup   hash · bucket · lookup (· tile)
+//!  gather   hash · bucket (· tile) · gather
+//! ```
 //!
 //! Every constant lives in Rust and reaches the kernels as a define; a variant (bucket
-//! size, lookup body) is a define too, never a copied file.
+//! size, lookup body, CPU or GPU) is a define too, never a copied file.
 
 use crate::device::program::ProgramText;
 use crate::device::{DeviceInfo, DeviceKind, KernelBody};
 use crate::table::hash;
 
-use super::TableConfig;
 use super::layout::{self, BucketSize};
-use super::limit;
+use super::split::MAX_BINS;
+use super::{TableConfig, limit};
 
 /// No item, no bucket: the end of a chain.
 pub(super) const NONE: u32 = u32::MAX;
@@ -21,31 +27,92 @@ const CHAIN_LIMIT: u32 = 64;
 /// Keys between a prefetch and its lookup; 32 was best on PoCL and Intel's CPU runtime.
 pub(super) const LOOK_AHEAD: u32 = 32;
 
-/// Work-group size of all kernels but the CPU lookup; AMD's limit is 256.
+/// Work-group size of kernels that need none.
 pub(super) const GROUP: usize = 64;
 
 /// Work-group size of `lookup_tile`.
 pub(super) const TILE_GROUP: usize = 256;
 
-/// The program for one device and configuration.
-pub(super) fn program(info: &DeviceInfo, config: &TableConfig) -> ProgramText {
-    let body = config.body.unwrap_or_else(|| info.body());
-    text(config.bucket_size, body, info.has_prefetch())
+/// Slots of a range of buckets: 16 KiB of local memory, so that several work-groups share a
+/// compute unit, and half of the 32 KiB that every device has.
+const RANGE_SLOTS: usize = 2048;
+
+/// Local memory that a tile of 4096 items needs in `split`, in bytes.
+const LARGE_TILE_MEMORY: u64 = 40 << 10;
+
+/// Buckets of a range.
+pub(super) fn range(bucket_size: BucketSize) -> usize {
+    RANGE_SLOTS / bucket_size.slots()
+}
+
+/// Work-group size of kernels that work in local memory. CPU runtimes run a work-group on one
+/// thread, where barriers between its items cost more than the items.
+pub(super) fn local_group(body: KernelBody) -> usize {
+    match body {
+        KernelBody::Chunk => 1,
+        KernelBody::LocalTile | KernelBody::WarpTile => 256,
+    }
+}
+
+/// Items of a tile of `split`.
+pub(super) fn split_tile(info: &DeviceInfo) -> usize {
+    match info.local_memory >= LARGE_TILE_MEMORY {
+        true => 4096,
+        false => 2048,
+    }
+}
+
+/// The build program of one device.
+pub(super) fn build_program(info: &DeviceInfo, config: &TableConfig) -> ProgramText {
+    build_text(config.bucket_size, config.body(info), split_tile(info))
+}
+
+fn build_text(bucket_size: BucketSize, body: KernelBody, tile: usize) -> ProgramText {
+    let (range, group) = (range(bucket_size), local_group(body));
+    // NVIDIA's volatile loads read the L2, where atomics write.
+    let peek = body == KernelBody::WarpTile;
+    let mut defines = hash::defines();
+    defines.extend(layout::defines(bucket_size, false));
+    defines.extend([
+        ("NONE", format!("{NONE:#x}u")),
+        ("CHAIN_LIMIT", format!("{CHAIN_LIMIT}u")),
+        ("MAX_BINS", MAX_BINS.to_string()),
+        ("SPLIT_GROUP", group.to_string()),
+        ("SPLIT_TILE", tile.to_string()),
+        ("RANGE_GROUP", group.to_string()),
+        ("RANGE", range.to_string()),
+        ("RANGE_LINKS", (range + 256).to_string()),
+        ("CENSUS_GROUP", group.to_string()),
+        ("PEEK_VOLATILE", u8::from(peek).to_string()),
+    ]);
+    let parts = [
+        ("hash.cl", include_str!("../../../cl/hash.cl")),
+        ("bucket.cl", include_str!("../../../cl/bucket.cl")),
+        ("local.cl", include_str!("../../../cl/local.cl")),
+        ("split.cl", include_str!("../../../cl/split.cl")),
+        ("build.cl", include_str!("../../../cl/build.cl")),
+        ("displace.cl", include_str!("../../../cl/displace.cl")),
+    ];
+    ProgramText::new("horton build", &defines, &parts)
+}
+
+/// The lookup program for one device and configuration.
+pub(super) fn lookup_program(info: &DeviceInfo, config: &TableConfig) -> ProgramText {
+    lookup_text(config.bucket_size, config.body(info), info.has_prefetch())
 }
 
 /// The program's text; `prefetch` only where [`DeviceInfo::has_prefetch`].
-pub(crate) fn text(bucket_size: BucketSize, body: KernelBody, prefetch: bool) -> ProgramText {
+fn lookup_text(bucket_size: BucketSize, body: KernelBody, prefetch: bool) -> ProgramText {
     let mut defines = hash::defines();
     defines.extend(layout::defines(bucket_size, prefetch));
     defines.extend([
         ("NONE", format!("{NONE:#x}u")),
-        ("CHAIN_LIMIT", CHAIN_LIMIT.to_string()),
         ("LOOK_AHEAD", LOOK_AHEAD.to_string()),
     ]);
     let mut parts = vec![
         ("hash.cl", include_str!("../../../cl/hash.cl")),
         ("bucket.cl", include_str!("../../../cl/bucket.cl")),
-        ("horton.cl", include_str!("../../../cl/horton.cl")),
+        ("lookup.cl", include_str!("../../../cl/lookup.cl")),
     ];
     if body != KernelBody::Chunk {
         let shuffle = u8::from(body == KernelBody::WarpTile);
@@ -53,26 +120,34 @@ pub(crate) fn text(bucket_size: BucketSize, body: KernelBody, prefetch: bool) ->
         defines.push(("WARP_SHUFFLE", shuffle.to_string()));
         parts.push(("tile.cl", include_str!("../../../cl/tile.cl")));
     }
-    ProgramText::new("horton", &defines, &parts)
+    ProgramText::new("horton lookup", &defines, &parts)
 }
 
 /// Every program over Horton tables under the name of a file; see [`crate::table::programs`].
 pub(crate) fn programs() -> impl Iterator<Item = (String, ProgramText)> {
-    let tables = BucketSize::ALL.into_iter().flat_map(|bucket_size| {
+    let builds = BucketSize::ALL.into_iter().flat_map(|bucket_size| {
+        [KernelBody::Chunk, KernelBody::LocalTile]
+            .into_iter()
+            .map(move |body| {
+                let name = format!("horton_build_{bucket_size}_{}", local_group(body));
+                (name, build_text(bucket_size, body, 4096))
+            })
+    });
+    let lookups = BucketSize::ALL.into_iter().flat_map(|bucket_size| {
         KernelBody::ALL.into_iter().map(move |body| {
             let suffix = match body {
                 KernelBody::Chunk => "chunk",
                 KernelBody::LocalTile => "local_tile",
                 KernelBody::WarpTile => "warp_tile.nvidia",
             };
-            let name = format!("horton_{bucket_size}_{suffix}");
-            (name, text(bucket_size, body, false))
+            let name = format!("horton_lookup_{bucket_size}_{suffix}");
+            (name, lookup_text(bucket_size, body, false))
         })
     });
     let limits = BucketSize::ALL
         .into_iter()
         .map(|size| (format!("gather_{size}"), limit::program(size, false)));
-    tables.chain(limits)
+    builds.chain(lookups).chain(limits)
 }
 
 /// Launch size of one work-item per element.

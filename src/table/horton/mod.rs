@@ -13,21 +13,23 @@
 //! that bucket's entry for it says otherwise.
 //!
 //! * [`layout`]: the words of a table
-//! * [`build`]: bulk build on the device
+//! * [`build`]: bulk build on the device; its parts `split` and `displace`
 //! * `lookup`: bulk lookup on the device; `limit`: how fast it could be
 //! * [`model`]: the same table in plain Rust, a test oracle
 //! * `kernels`: program text and launch sizes
 
 pub mod build;
+mod displace;
 mod kernels;
 pub mod layout;
 mod limit;
 mod lookup;
 pub mod model;
+mod split;
 
 use std::sync::Arc;
 
-use crate::device::{Buffer, Device, KernelBody, Queue};
+use crate::device::{Buffer, Device, DeviceInfo, KernelBody, Queue};
 use crate::error::{Error, Result};
 
 pub use build::{Built, Items};
@@ -45,7 +47,7 @@ pub struct TableConfig {
     pub load_factor: f64,
     /// Seed of the hash functions.
     pub seed: u32,
-    /// The lookup body, or the device's own.
+    /// How the kernels use the device, or the device's own way.
     pub body: Option<KernelBody>,
 }
 
@@ -64,6 +66,11 @@ impl Default for TableConfig {
 }
 
 impl TableConfig {
+    /// The kernels' body on a device.
+    fn body(&self, info: &DeviceInfo) -> KernelBody {
+        self.body.unwrap_or_else(|| info.body())
+    }
+
     fn check(&self) -> Result<()> {
         if self.load_factor > 0.0 && self.load_factor <= 1.0 {
             return Ok(());
