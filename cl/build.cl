@@ -235,27 +235,29 @@ __kernel void place(__global ulong *table, __global uint *fill, __global const u
 
 // ---------------------------------------------------------------- census
 
-// Adds up Type B buckets and items. Work-items read neighbouring words.
+// Adds up Type B buckets, items and secondary items. Work-items read neighbouring words.
 __kernel __attribute__((reqd_work_group_size(CENSUS_GROUP, 1, 1))) void census(
-    __global const ulong *table, __global uint *sums, uint share, uint buckets) {
-  __local uint type_b, items;
-  if (get_local_id(0) == 0) type_b = items = 0;
+    __global const ulong *table, __global uint *sums, uint share, uint buckets, uint seed) {
+  __local uint totals[3];
+  const uint self = get_local_id(0);
+  for (uint i = self; i < 3; i += CENSUS_GROUP) totals[i] = 0;
   barrier(CLK_LOCAL_MEM_FENCE);
   const ulong words = (ulong)buckets * SLOTS;
-  const ulong from = (ulong)get_group_id(0) * share * CENSUS_GROUP + get_local_id(0);
-  uint my_type_b = 0, my_items = 0;
+  const ulong from = (ulong)get_group_id(0) * share * CENSUS_GROUP + self;
+  uint type_b = 0, items = 0, secondary = 0;
   for (uint i = 0; i < share; ++i) {
     const ulong at = from + (ulong)i * CENSUS_GROUP;
     if (at >= words) break;
     const ulong word = table[at];
     const bool entries = at % SLOTS == LAST && is_type_b(word);
-    my_type_b += entries;
-    my_items += !entries && word != EMPTY_WORD;
+    const bool item = !entries && word != EMPTY_WORD;
+    type_b += entries;
+    items += item;
+    secondary += item && primary_bucket(key_of(word), seed, buckets) != at / SLOTS;
   }
-  atomic_add(&type_b, my_type_b);
-  atomic_add(&items, my_items);
+  atomic_add(&totals[0], type_b);
+  atomic_add(&totals[1], items);
+  atomic_add(&totals[2], secondary);
   barrier(CLK_LOCAL_MEM_FENCE);
-  if (get_local_id(0)) return;
-  atomic_add(&sums[0], type_b);
-  atomic_add(&sums[1], items);
+  for (uint i = self; i < 3; i += CENSUS_GROUP) atomic_add(&sums[i], totals[i]);
 }

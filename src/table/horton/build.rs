@@ -33,7 +33,6 @@ pub const ATTEMPTS: usize = 8;
 pub(super) enum Counter {
     Repeats = 0,
     Crowded = 1,
-    Overflow = 2,
     Homes = 3,
     Stragglers = 4,
 }
@@ -180,7 +179,7 @@ impl<'a> Builder<'a> {
         if left > 0 {
             return Ok(Attempt::Rejected(left));
         }
-        self.finish(count(Counter::Overflow))
+        self.finish()
     }
 
     /// Splits the items by range and fills every range's primary slots.
@@ -258,13 +257,10 @@ impl<'a> Builder<'a> {
         displacement.run(self.queue, stragglers)
     }
 
-    /// The census says once more that no item was lost; `secondary` is known from the build.
-    fn finish(mut self, secondary: usize) -> Result<Attempt> {
+    /// The census says once more that no item was lost.
+    fn finish(mut self) -> Result<Attempt> {
         let items = self.items.keys.len();
-        let census = Census {
-            secondary: secondary as u32,
-            ..self.take_census()?
-        };
+        let census = self.take_census()?;
         if census.items as usize != items {
             return Err(Error::Invalid(format!(
                 "a Horton table was built with {} of {items} items; please report this",
@@ -279,9 +275,9 @@ impl<'a> Builder<'a> {
         })))
     }
 
-    /// Counts the Type B buckets and the items of the table.
+    /// Counts the Type B buckets, items and secondary items of the table.
     fn take_census(&mut self) -> Result<Census> {
-        let sums = self.queue.allocate("census sums", 2)?;
+        let sums = self.queue.allocate("census sums", 3)?;
         self.queue.fill(&sums, 0)?;
         let words = self.layout.words();
         let share = kernels::share(self.queue.info(), words).div_ceil(self.group);
@@ -290,15 +286,16 @@ impl<'a> Builder<'a> {
             Arg::Words(&sums),
             Arg::U32(share as u32),
             Arg::U32(self.layout.buckets),
+            Arg::U32(self.layout.seed),
         ];
         let groups = words.div_ceil(share * self.group);
         let grid = (groups * self.group, self.group);
         self.queue.launch(self.program, "census", grid, &args)?;
-        let sums = self.queue.read(&sums, 2)?;
+        let sums = self.queue.read(&sums, 3)?;
         Ok(Census {
             type_b: sums[0],
             items: sums[1],
-            secondary: 0,
+            secondary: sums[2],
         })
     }
 }
