@@ -16,6 +16,9 @@
 #ifndef MISS
 #error "MISS: what a lookup answers for an absent key"
 #endif
+#ifndef NONE
+#error "NONE: no item, no bucket"
+#endif
 #ifndef PREFETCH
 #error "PREFETCH: 1 where __builtin_prefetch compiles and works, else 0"
 #endif

@@ -11,9 +11,6 @@
 // an H200 before it has converted a single bucket.
 //
 // hash.cl, bucket.cl, local.cl and split.cl come first.
-#ifndef NONE
-#error "NONE: no item, no bucket"
-#endif
 #ifndef RANGE_GROUP
 #error "RANGE_GROUP: work-group size of fill_range"
 #endif

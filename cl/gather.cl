@@ -1,29 +1,30 @@
 // The limit of a table's lookups: one random bucket read per key, and nothing else.
 //
-// gather_tile reads a bucket with LANES lanes of 16 bytes, as lookup_tile does;
-// gather_chunk with one work-item and prefetching, as lookup_chunk does. Both hash the key as
-// a lookup would, read all of its bucket and write 4 bytes a key. Comes after hash.cl and
-// bucket.cl.
+// gather_tile reads buckets by tiles of lanes, as lookup_tile does; gather_chunk with one
+// work-item and prefetching, as lookup_chunk does. Both hash the key as a lookup would, read
+// all of its bucket and write 4 bytes a key. Comes after hash.cl and bucket.cl, and after
+// tile.cl where there are tiles.
 #ifndef LOOK_AHEAD
 #error "LOOK_AHEAD: keys between prefetch and read"
 #endif
-#define LANES (SLOTS / 2)
 
-__kernel void gather_tile(__global const ulong *table, __global const uint *keys,
-                          __global uint *out, uint n, uint buckets, uint seed) {
+#if TILES
+
+// The tile's lanes together use every word that was read.
+__kernel __attribute__((reqd_work_group_size(TILE_GROUP, 1, 1))) void gather_tile(
+    __global const ulong *table, __global const uint *keys, __global uint *out, uint n,
+    uint buckets, uint seed) {
+  TILE_LOCALS
   const uint i = get_global_id(0);
-  if (i >= n) return;
-  // Lane l of a tile reads its part of the buckets of the tile's LANES keys.
-  const uint lane = i % LANES, first = i - lane;
+  ulong2 words[LANES];
+  read_tile(table, primary_bucket(keys[min(i, n - 1)], seed, buckets), false, words TILE_PASS);
   uint sum = 0;
-  for (uint r = 0; r < LANES; ++r) {
-    const uint key = keys[min(first + r, n - 1)];
-    const ulong2 words =
-        vload2(0, table + (size_t)primary_bucket(key, seed, buckets) * SLOTS + 2 * lane);
-    sum ^= (uint)words.x ^ (uint)(words.y >> 32);
-  }
-  out[i] = sum;
+#pragma unroll
+  for (uint r = 0; r < LANES; ++r) sum ^= (uint)words[r].x ^ (uint)(words[r].y >> 32);
+  if (i < n) out[i] = sum;
 }
+
+#else
 
 __kernel void gather_chunk(__global const ulong *table, __global const uint *keys,
                            __global uint *out, uint share, uint n, uint buckets, uint seed) {
@@ -41,3 +42,5 @@ __kernel void gather_chunk(__global const ulong *table, __global const uint *key
     out[i] = sum;
   }
 }
+
+#endif

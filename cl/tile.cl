@@ -1,35 +1,73 @@
-// GPU lookup body: a tile of LANES = SLOTS / 2 lanes reads a bucket at once, 16 bytes a lane.
+// GPU bodies: a tile of LANES = SLOTS / 2 lanes reads a bucket at once, 16 bytes a lane.
 //
-//   lane      0        1        2        3          each lane owns one key, and the tile
-//   key r: [s0 s1] [s2 s3] [s4 s5] [s6 s7|B]        looks the LANES keys up one by one
+//   lane      0        1        2        3          each lane owns one key; the tile reads the
+//   key r: [s0 s1] [s2 s3] [s4 s5] [s6 s7|B]        buckets of its LANES keys one after another
 //
 // (Horton paper, section 5.1: SIMD groups of S lanes; two slots a lane make the loads 16 bytes
 // wide.) One work-item reading its own bucket needs four times the transactions: 31 against
-// 41 G keys/s on an H200. Keys and answers travel through local memory, two
-// barriers in all, or on NVIDIA through warp shuffles. The rare second bucket is read by
-// the key's own lane. hash.cl, bucket.cl and horton.cl come first.
+// 41 G keys/s on an H200. What lanes tell each other goes through shuffles (NVIDIA's in inline
+// PTX, or those of sub-groups), or else through local memory, with two barriers. All loads
+// are under way before the first answer is waited for, and answers go home by a transposing
+// reduction, log2(LANES) steps for LANES keys. A second bucket is read in the same way, by the
+// tiles that need one.
+//
+// hash.cl and bucket.cl come first.
 #ifndef TILE_GROUP
-#error "TILE_GROUP: work-group size of lookup_tile"
+#error "TILE_GROUP: work-group size of kernels over tiles"
 #endif
-#ifndef WARP_SHUFFLE
-#error "WARP_SHUFFLE: 1 for inline PTX (NVIDIA), 0 for local memory"
+#ifndef TILE_ROUNDS
+#error "TILE_ROUNDS: keys that a work-item looks up"
+#endif
+#ifndef SHUFFLE_PTX
+#error "SHUFFLE_PTX: 1 for NVIDIA's shuffles in inline PTX"
+#endif
+#ifndef SHUFFLE_SUB_GROUP
+#error "SHUFFLE_SUB_GROUP: 1 for those of SUB_GROUP_SHUFFLE, 0 with SHUFFLE_PTX 0 for local memory"
 #endif
 
 #define LANES (SLOTS / 2)
+#define EMPTY_VALUE (uint)(EMPTY_WORD >> 32)
 
-// What a lane sees of a bucket: the value if the key is in its two slots.
-uint find_in_lane(ulong2 words, uint key, bool last_lane) {
-  if (key_of(words.x) == key && words.x != EMPTY_WORD) return value_of(words.x);
-  if (key_of(words.y) == key && words.y != EMPTY_WORD && !(last_lane && is_type_b(words.y)))
-    return value_of(words.y);
-  return MISS;
+// What a lane sees of a bucket for a key: the value, or MISS. An empty slot is taken for key
+// EMPTY_KEY, with EMPTY_VALUE, which vanishes when answers are and-ed: MISS is all ones,
+// and so are EMPTY_VALUE's 31 bits. Only a word of remap entries has the top bit.
+uint find_in_lane(ulong2 words, uint key) {
+  const uint x = key_of(words.x) == key ? value_of(words.x) : MISS;
+  const uint y = key_of(words.y) == key && !is_type_b(words.y) ? value_of(words.y) : MISS;
+  return x & y;
 }
+
+uint settled(uint value) { return value == EMPTY_VALUE ? MISS : value; }
+
+// The remap entry of a tag in the last word of a bucket, 0 in Type A; `word` is of the last lane.
+uint entry_in_lane(ulong word, uint tag) { return is_type_b(word) ? entry_at(word, tag) : 0; }
 
 ulong2 lane_words(__global const ulong *table, uint bucket, uint lane) {
   return vload2(0, table + (size_t)bucket * SLOTS + 2 * lane);
 }
 
-#if WARP_SHUFFLE
+ulong2 no_words(void) { return (ulong2)(EMPTY_WORD, EMPTY_WORD); }
+
+// A key on its way: where it is looked for (NONE: nowhere), and what was found.
+typedef struct {
+  uint key, tag, bucket;
+  uint value, entry;
+} Probe;
+
+#if SHUFFLE_PTX || SHUFFLE_SUB_GROUP
+
+#if SHUFFLE_PTX
+uint warp_lane(void) { return get_local_id(0) & 31u; }
+
+bool any_lane(bool predicate) {
+  uint answer;
+  asm volatile(
+      "{ .reg .pred p, q; setp.ne.u32 p, %1, 0; vote.sync.any.pred q, p, 0xffffffff; "
+      "selp.u32 %0, 1, 0, q; }"
+      : "=r"(answer)
+      : "r"((uint)predicate));
+  return answer != 0;
+}
 
 uint shuffle_from(uint value, uint lane) {
   uint answer;
@@ -38,96 +76,113 @@ uint shuffle_from(uint value, uint lane) {
                : "r"(value), "r"(lane));
   return answer;
 }
-
-uint ballot(uint predicate) {
-  uint answer;
-  asm volatile("{ .reg .pred p; setp.ne.u32 p, %1, 0; vote.sync.ballot.b32 %0, p, 0xffffffff; }"
-               : "=r"(answer)
-               : "r"(predicate));
-  return answer;
-}
-
-// Looks the key of every lane up in its bucket; all lanes of the warp take part.
-uint find_in_tile(__global const ulong *table, uint bucket, uint key, ulong *last) {
-  const uint self = get_local_id(0) & 31u;
-  const uint lane = self % LANES, first = self - lane;
-  uint value = MISS;
-  *last = 0;
-#pragma unroll
-  for (uint r = 0; r < LANES; ++r) {
-    const uint k = shuffle_from(key, first + r);
-    const ulong2 words = lane_words(table, shuffle_from(bucket, first + r), lane);
-    const uint seen = find_in_lane(words, k, lane == LANES - 1);
-    const uint hits = ballot(seen != MISS) >> first & ((1u << LANES) - 1);
-    const uint answer = shuffle_from(seen, first + (hits ? 31 - clz(hits) : 0));
-    const uint low = shuffle_from((uint)words.y, first + LANES - 1);
-    const uint high = shuffle_from((uint)(words.y >> 32), first + LANES - 1);
-    if (lane == r) {
-      value = hits ? answer : MISS;
-      *last = (ulong)high << 32 | low;
-    }
-  }
-  return value;
-}
+#else
+#ifdef cl_intel_subgroups
+#pragma OPENCL EXTENSION cl_intel_subgroups : enable
+#endif
+#ifdef cl_khr_subgroup_shuffle
+#pragma OPENCL EXTENSION cl_khr_subgroup_shuffle : enable
+#endif
+uint warp_lane(void) { return get_sub_group_local_id(); }
+bool any_lane(bool predicate) { return sub_group_any(predicate) != 0; }
+uint shuffle_from(uint value, uint lane) { return SUB_GROUP_SHUFFLE(value, lane); }
+#endif
 
 #define TILE_LOCALS
 #define TILE_PASS
+#define TILE_TAKE
+
+// One step of the transposition: lanes `step` apart swap halves of their rows, and-ing.
+#define TRANSPOSE(row, lane, self, step)                                                           \
+  _Pragma("unroll") for (uint t = 0; t < step; ++t) {                                              \
+    const bool upper = (lane & step) != 0;                                                         \
+    const uint kept = upper ? row[t + step] : row[t];                                              \
+    const uint sent = upper ? row[t] : row[t + step];                                              \
+    row[t] = kept & shuffle_from(sent, self ^ step);                                               \
+  }
+
+// Reads the words of all the tile's buckets, this lane's part of each.
+void read_tile(__global const ulong *table, uint bucket, bool maybe_none,
+               ulong2 *words TILE_TAKE) {
+  const uint self = warp_lane(), lane = self % LANES, first = self - lane;
+  uint buckets[LANES];
+#pragma unroll
+  for (uint r = 0; r < LANES; ++r) buckets[r] = shuffle_from(bucket, first + r);
+#pragma unroll
+  for (uint r = 0; r < LANES; ++r)
+    words[r] = maybe_none && buckets[r] == NONE ? no_words() : lane_words(table, buckets[r], lane);
+}
+
+// Looks the key of every lane up in its bucket; all lanes take part.
+void find_in_tile(__global const ulong *table, Probe *probe, bool second TILE_TAKE) {
+  const uint self = warp_lane(), lane = self % LANES, first = self - lane;
+  ulong2 words[LANES];
+  read_tile(table, probe->bucket, second, words);
+  uint row[LANES];
+#pragma unroll
+  for (uint r = 0; r < LANES; ++r)
+    row[r] = find_in_lane(words[r], shuffle_from(probe->key, first + r));
+#if LANES >= 8
+  TRANSPOSE(row, lane, self, 4)
+#endif
+#if LANES >= 4
+  TRANSPOSE(row, lane, self, 2)
+#endif
+  TRANSPOSE(row, lane, self, 1)
+  probe->value = settled(row[0]);
+  if (second) return;
+  // Of all lanes' entries only the last one's are meant.
+  uint entries = 0;
+#pragma unroll
+  for (uint r = 0; r < LANES; ++r)
+    entries |= entry_in_lane(words[r].y, shuffle_from(probe->tag, first + r)) << (3 * r);
+  probe->entry = shuffle_from(entries, first + LANES - 1) >> (3 * lane) & 7u;
+}
 
 #else
 
 #define TILE_LOCALS                                                                                \
-  __local uint tile_keys[TILE_GROUP], tile_buckets[TILE_GROUP], tile_values[TILE_GROUP];           \
-  __local ulong tile_lasts[TILE_GROUP];
-#define TILE_PASS , tile_keys, tile_buckets, tile_values, tile_lasts
+  __local uint tile_keys[TILE_GROUP], tile_tags[TILE_GROUP], tile_buckets[TILE_GROUP];             \
+  __local uint tile_values[TILE_GROUP], tile_entries[TILE_GROUP];
+#define TILE_PASS , tile_keys, tile_tags, tile_buckets, tile_values, tile_entries
+#define TILE_PASS_ON , keys, tags, buckets, values, entries
+#define TILE_TAKE                                                                                  \
+  , __local uint *keys, __local uint *tags, __local uint *buckets, __local uint *values,           \
+      __local uint *entries
+
+bool any_lane(bool predicate) { return true; }  // asking would cost as much as looking up
+
+// Reads the words of all the tile's buckets, this lane's part of each; has a barrier.
+void read_tile(__global const ulong *table, uint bucket, bool maybe_none,
+               ulong2 *words TILE_TAKE) {
+  const uint self = get_local_id(0), lane = self % LANES, first = self - lane;
+  buckets[self] = bucket;
+  barrier(CLK_LOCAL_MEM_FENCE);
+#pragma unroll
+  for (uint r = 0; r < LANES; ++r)
+    words[r] = maybe_none && buckets[first + r] == NONE
+                   ? no_words()
+                   : lane_words(table, buckets[first + r], lane);
+}
 
 // Looks the key of every work-item up in its bucket; the whole work-group takes part.
-uint find_in_tile(__global const ulong *table, uint bucket, uint key, ulong *last,
-                  __local uint *keys, __local uint *buckets, __local uint *values,
-                  __local ulong *lasts) {
-  const uint self = get_local_id(0);
-  const uint lane = self % LANES, first = self - lane;
-  keys[self] = key;
-  buckets[self] = bucket;
+void find_in_tile(__global const ulong *table, Probe *probe, bool second TILE_TAKE) {
+  const uint self = get_local_id(0), lane = self % LANES, first = self - lane;
+  keys[self] = probe->key;
+  tags[self] = probe->tag;
   values[self] = MISS;
-  barrier(CLK_LOCAL_MEM_FENCE);
+  ulong2 words[LANES];
+  read_tile(table, probe->bucket, second, words TILE_PASS_ON);
+#pragma unroll
   for (uint r = 0; r < LANES; ++r) {
     const uint owner = first + r;
-    const ulong2 words = lane_words(table, buckets[owner], lane);
-    const uint seen = find_in_lane(words, keys[owner], lane == LANES - 1);
+    const uint seen = settled(find_in_lane(words[r], keys[owner]));
     if (seen != MISS) values[owner] = seen;  // one lane at most: keys are distinct
-    if (lane == LANES - 1) lasts[owner] = words.y;
+    if (lane == LANES - 1) entries[owner] = entry_in_lane(words[r].y, tags[owner]);
   }
   barrier(CLK_LOCAL_MEM_FENCE);
-  *last = lasts[self];
-  return values[self];
+  probe->value = values[self];
+  probe->entry = entries[self];
 }
 
 #endif
-
-// One work-item a key, work-groups of TILE_GROUP. reads[0] receives the secondary reads.
-__kernel __attribute__((reqd_work_group_size(TILE_GROUP, 1, 1))) void lookup_tile(
-    __global const ulong *table, __global const uint *keys, __global uint *values,
-    __global uint *reads, uint n, uint buckets, uint seed) {
-  TILE_LOCALS
-  __local uint second_reads;
-  const uint i = get_global_id(0);
-  const bool active = i < n;
-  if (get_local_id(0) == 0) second_reads = 0;
-  const uint key = active ? keys[i] : 0;
-  const uint bucket = primary_bucket(key, seed, buckets);
-  ulong last;
-  uint value = find_in_tile(table, bucket, key, &last TILE_PASS);
-#if WARP_SHUFFLE
-  barrier(CLK_LOCAL_MEM_FENCE);  // for second_reads; the local-memory tile has its own
-#endif
-  if (active && value == MISS) {
-    const uint w = second_bucket(key, bucket, last, seed, buckets);
-    if (w != NONE) {
-      value = find_in_bucket(table, w, key, &last);
-      atomic_inc(&second_reads);
-    }
-  }
-  if (active) values[i] = value;
-  barrier(CLK_LOCAL_MEM_FENCE);
-  if (get_local_id(0) == 0 && second_reads) atomic_add(reads, second_reads);
-}

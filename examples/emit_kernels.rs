@@ -30,7 +30,12 @@ fn main() -> ExitCode {
 fn emit(folder: &Path) -> io::Result<()> {
     fs::create_dir_all(folder)?;
     for (name, program) in horton_join::table::programs() {
-        fs::write(folder.join(format!("{name}.cl")), program.source())?;
+        let options = match program.options() {
+            "" => String::new(),
+            options => format!("// options: {options}\n"),
+        };
+        let text = options + program.source();
+        fs::write(folder.join(format!("{name}.cl")), text)?;
     }
     Ok(())
 }

@@ -31,7 +31,7 @@ fn scaled(large: usize) -> usize {
 fn bodies(device: &Device) -> Vec<KernelBody> {
     KernelBody::ALL
         .into_iter()
-        .filter(|b| *b != KernelBody::WarpTile || device.info().body() == *b)
+        .filter(|body| device.info().supports(*body))
         .collect()
 }
 

@@ -37,15 +37,18 @@ pub enum KernelBody {
     Chunk,
     /// `slots / 2` lanes a bucket, talking through local memory: any GPU.
     LocalTile,
+    /// `slots / 2` lanes a bucket, talking through the shuffles of sub-groups.
+    SubGroupTile,
     /// `slots / 2` lanes a bucket, talking through warp shuffles in inline PTX: NVIDIA.
     WarpTile,
 }
 
 impl KernelBody {
     /// All bodies.
-    pub const ALL: [KernelBody; 3] = [
+    pub const ALL: [KernelBody; 4] = [
         KernelBody::Chunk,
         KernelBody::LocalTile,
+        KernelBody::SubGroupTile,
         KernelBody::WarpTile,
     ];
 }
@@ -55,9 +58,19 @@ impl fmt::Display for KernelBody {
         f.write_str(match self {
             KernelBody::Chunk => "chunk per work-item, prefetching",
             KernelBody::LocalTile => "tile of lanes, local memory",
+            KernelBody::SubGroupTile => "tile of lanes, sub-group shuffles",
             KernelBody::WarpTile => "tile of lanes, warp shuffles",
         })
     }
+}
+
+/// Which extension lets the lanes of a sub-group read each other's values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum SubGroupShuffle {
+    /// `cl_intel_subgroups`, in OpenCL C 1.2.
+    Intel,
+    /// `cl_khr_subgroup_shuffle`, in OpenCL C 3.0.
+    Khronos,
 }
 
 /// One OpenCL device: its place, its limits, and whether the kernels can run there.
@@ -98,9 +111,32 @@ impl DeviceInfo {
     pub fn body(&self) -> KernelBody {
         match self.kind {
             DeviceKind::Cpu => KernelBody::Chunk,
-            _ if self.extensions.contains("cl_nv_pragma_unroll") => KernelBody::WarpTile,
+            _ if self.supports(KernelBody::WarpTile) => KernelBody::WarpTile,
+            _ if self.supports(KernelBody::SubGroupTile) => KernelBody::SubGroupTile,
             _ => KernelBody::LocalTile,
         }
+    }
+
+    /// Whether kernels with this body run there.
+    pub fn supports(&self, body: KernelBody) -> bool {
+        match body {
+            KernelBody::Chunk | KernelBody::LocalTile => true,
+            KernelBody::SubGroupTile => self.sub_group_shuffle().is_some(),
+            KernelBody::WarpTile => self.has("cl_nv_pragma_unroll"),
+        }
+    }
+
+    /// How sub-groups shuffle there, if they do.
+    pub fn sub_group_shuffle(&self) -> Option<SubGroupShuffle> {
+        if self.has("cl_intel_subgroups") {
+            return Some(SubGroupShuffle::Intel);
+        }
+        self.has("cl_khr_subgroup_shuffle")
+            .then_some(SubGroupShuffle::Khronos)
+    }
+
+    fn has(&self, extension: &str) -> bool {
+        self.extensions.split_whitespace().any(|e| e == extension)
     }
 
     /// Whether a `__builtin_prefetch` compiles and does something there (PoCL, Intel's CPU runtime).

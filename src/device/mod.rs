@@ -28,6 +28,6 @@ pub mod program;
 pub mod queue;
 mod status;
 
-pub use info::{DeviceInfo, DeviceKind, KernelBody, list, pick, platforms};
+pub use info::{DeviceInfo, DeviceKind, KernelBody, SubGroupShuffle, list, pick, platforms};
 pub use owner::{Answer, Cost, Device};
 pub use queue::{Arg, Buffer, Queue};

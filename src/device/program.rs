@@ -31,6 +31,7 @@ use super::status::opencl;
 #[derive(Debug, Clone)]
 pub struct ProgramText {
     name: &'static str,
+    options: &'static str,
     source: String,
     key: String,
 }
@@ -50,7 +51,22 @@ impl ProgramText {
             let _ = writeln!(source, "#line 1 \"{file}\"\n{text}");
         }
         let key = hex(&Sha256::digest(source.as_bytes()));
-        Self { name, source, key }
+        Self {
+            name,
+            options: "",
+            source,
+            key,
+        }
+    }
+
+    /// The same text, compiled with `options`.
+    pub fn with_options(self, options: &'static str) -> Self {
+        Self { options, ..self }
+    }
+
+    /// Options for the compiler.
+    pub fn options(&self) -> &'static str {
+        self.options
     }
 
     /// The family's name.
@@ -75,7 +91,7 @@ pub(super) fn build(context: &Context, info: &DeviceInfo, text: &ProgramText) ->
     if let Some(program) = file
         .as_ref()
         .and_then(load)
-        .and_then(|binary| from_binary(context, info, &binary))
+        .and_then(|binary| from_binary(context, info, text, &binary))
     {
         return Ok(program);
     }
@@ -95,7 +111,7 @@ fn from_source(context: &Context, info: &DeviceInfo, text: &ProgramText) -> Resu
         .map_err(|_| Error::Invalid("a program text contains a NUL byte".to_owned()))?;
     let program = cl::create_program_with_source(context, &[source])
         .map_err(|e| opencl("clCreateProgramWithSource", &device, &e))?;
-    compile(&program, info).map_err(|e| match e {
+    compile(&program, info, text).map_err(|e| match e {
         cl::Error::ProgramBuild(log) => Error::ProgramBuild {
             program: text.name().to_owned(),
             device: device.clone(),
@@ -106,17 +122,22 @@ fn from_source(context: &Context, info: &DeviceInfo, text: &ProgramText) -> Resu
     Ok(program)
 }
 
-fn from_binary(context: &Context, info: &DeviceInfo, binary: &[u8]) -> Option<Program> {
+fn from_binary(
+    context: &Context,
+    info: &DeviceInfo,
+    text: &ProgramText,
+    binary: &[u8],
+) -> Option<Program> {
     let program = cl::create_program_with_binary(context, &[info.device_id], &[binary]).ok()?;
-    compile(&program, info).ok()?;
+    compile(&program, info, text).ok()?;
     Some(program)
 }
 
-fn compile(program: &Program, info: &DeviceInfo) -> cl::Result<()> {
+fn compile(program: &Program, info: &DeviceInfo, text: &ProgramText) -> cl::Result<()> {
     cl::build_program(
         program,
         Some(&[info.device_id]),
-        &CString::default(),
+        &CString::new(text.options()).unwrap_or_default(),
         None,
         None,
     )

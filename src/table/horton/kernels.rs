@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  build    hash · bucket · local · split · build · displace
-//!  lookup   hash · bucket · lookup (· tile)
+//!  lookup   hash · bucket (· tile) · lookup
 //!  gather   hash · bucket (· tile) · gather
 //! ```
 //!
@@ -10,12 +10,12 @@
 //! size, lookup body, CPU or GPU) is a define too, never a copied file.
 
 use crate::device::program::ProgramText;
-use crate::device::{DeviceInfo, DeviceKind, KernelBody};
+use crate::device::{DeviceInfo, DeviceKind, KernelBody, SubGroupShuffle};
 use crate::table::hash;
 
 use super::layout::{self, BucketSize};
 use super::split::MAX_BINS;
-use super::{TableConfig, limit};
+use super::TableConfig;
 
 /// No item, no bucket: the end of a chain.
 pub(super) const NONE: u32 = u32::MAX;
@@ -30,8 +30,11 @@ pub(super) const LOOK_AHEAD: u32 = 32;
 /// Work-group size of kernels that need none.
 pub(super) const GROUP: usize = 64;
 
-/// Work-group size of `lookup_tile`.
+/// Work-group size of kernels over tiles of lanes.
 pub(super) const TILE_GROUP: usize = 256;
+
+/// Keys that a work-item of `lookup_tile` looks up.
+const TILE_ROUNDS: usize = 4;
 
 /// Slots of a range of buckets: 16 KiB of local memory, so that several work-groups share a
 /// compute unit, and half of the 32 KiB that every device has.
@@ -50,7 +53,97 @@ pub(super) fn range(bucket_size: BucketSize) -> usize {
 pub(super) fn local_group(body: KernelBody) -> usize {
     match body {
         KernelBody::Chunk => 1,
-        KernelBody::LocalTile | KernelBody::WarpTile => 256,
+        KernelBody::LocalTile | KernelBody::SubGroupTile | KernelBody::WarpTile => 256,
+    }
+}
+
+/// How a work-item reads buckets: a kernel body on a device, with what its program depends on.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Reader {
+    Chunk { prefetch: bool },
+    LocalTile,
+    SubGroupTile(SubGroupShuffle),
+    WarpTile,
+}
+
+impl Reader {
+    /// The body's reader; through local memory where the device lacks what the body asks for.
+    fn new(info: &DeviceInfo, body: KernelBody) -> Self {
+        match (body, info.sub_group_shuffle()) {
+            (KernelBody::Chunk, _) => Reader::Chunk {
+                prefetch: info.has_prefetch(),
+            },
+            (KernelBody::SubGroupTile, Some(shuffle)) => Reader::SubGroupTile(shuffle),
+            (KernelBody::WarpTile, _) => Reader::WarpTile,
+            (KernelBody::LocalTile | KernelBody::SubGroupTile, _) => Reader::LocalTile,
+        }
+    }
+
+    /// Those that compilers for all devices can be shown, and part of their file names.
+    const ALL: [(Reader, &'static str); 5] = [
+        (Reader::Chunk { prefetch: false }, "chunk"),
+        (Reader::LocalTile, "local_tile"),
+        (
+            Reader::SubGroupTile(SubGroupShuffle::Intel),
+            "sub_group_tile.intel",
+        ),
+        (
+            Reader::SubGroupTile(SubGroupShuffle::Khronos),
+            "khronos_sub_group_tile.intel",
+        ),
+        (Reader::WarpTile, "warp_tile.nvidia"),
+    ];
+
+    /// A program over buckets that ends in `part`.
+    fn text(
+        self,
+        name: &'static str,
+        bucket_size: BucketSize,
+        part: (&str, &'static str),
+    ) -> ProgramText {
+        let prefetch = self == Reader::Chunk { prefetch: true };
+        let shuffle = match self {
+            Reader::SubGroupTile(SubGroupShuffle::Intel) => "intel_sub_group_shuffle",
+            Reader::SubGroupTile(SubGroupShuffle::Khronos) => "sub_group_shuffle",
+            _ => "",
+        };
+        let tiles = !matches!(self, Reader::Chunk { .. });
+        let flag = |flag: bool| u8::from(flag).to_string();
+        let mut defines = hash::defines();
+        defines.extend(layout::defines(bucket_size, prefetch));
+        defines.extend([
+            ("NONE", format!("{NONE:#x}u")),
+            ("LOOK_AHEAD", LOOK_AHEAD.to_string()),
+            ("TILES", flag(tiles)),
+            ("TILE_GROUP", TILE_GROUP.to_string()),
+            ("TILE_ROUNDS", TILE_ROUNDS.to_string()),
+            ("SHUFFLE_PTX", flag(self == Reader::WarpTile)),
+            ("SHUFFLE_SUB_GROUP", flag(!shuffle.is_empty())),
+            ("SUB_GROUP_SHUFFLE", shuffle.to_owned()),
+        ]);
+        let mut parts = vec![
+            ("hash.cl", include_str!("../../../cl/hash.cl")),
+            ("bucket.cl", include_str!("../../../cl/bucket.cl")),
+        ];
+        if tiles {
+            parts.push(("tile.cl", include_str!("../../../cl/tile.cl")));
+        }
+        parts.push(part);
+        let text = ProgramText::new(name, &defines, &parts);
+        match self {
+            Reader::SubGroupTile(SubGroupShuffle::Khronos) => text.with_options("-cl-std=CL3.0"),
+            _ => text,
+        }
+    }
+
+    fn lookup(self, bucket_size: BucketSize) -> ProgramText {
+        let part = ("lookup.cl", include_str!("../../../cl/lookup.cl"));
+        self.text("horton lookup", bucket_size, part)
+    }
+
+    fn gather(self, bucket_size: BucketSize) -> ProgramText {
+        let part = ("gather.cl", include_str!("../../../cl/gather.cl"));
+        self.text("gather", bucket_size, part)
     }
 }
 
@@ -98,29 +191,18 @@ fn build_text(bucket_size: BucketSize, body: KernelBody, tile: usize) -> Program
 
 /// The lookup program for one device and configuration.
 pub(super) fn lookup_program(info: &DeviceInfo, config: &TableConfig) -> ProgramText {
-    lookup_text(config.bucket_size, config.body(info), info.has_prefetch())
+    Reader::new(info, config.body(info)).lookup(config.bucket_size)
 }
 
-/// The program's text; `prefetch` only where [`DeviceInfo::has_prefetch`].
-fn lookup_text(bucket_size: BucketSize, body: KernelBody, prefetch: bool) -> ProgramText {
-    let mut defines = hash::defines();
-    defines.extend(layout::defines(bucket_size, prefetch));
-    defines.extend([
-        ("NONE", format!("{NONE:#x}u")),
-        ("LOOK_AHEAD", LOOK_AHEAD.to_string()),
-    ]);
-    let mut parts = vec![
-        ("hash.cl", include_str!("../../../cl/hash.cl")),
-        ("bucket.cl", include_str!("../../../cl/bucket.cl")),
-        ("lookup.cl", include_str!("../../../cl/lookup.cl")),
-    ];
-    if body != KernelBody::Chunk {
-        let shuffle = u8::from(body == KernelBody::WarpTile);
-        defines.push(("TILE_GROUP", TILE_GROUP.to_string()));
-        defines.push(("WARP_SHUFFLE", shuffle.to_string()));
-        parts.push(("tile.cl", include_str!("../../../cl/tile.cl")));
-    }
-    ProgramText::new("horton lookup", &defines, &parts)
+/// The program that only gathers buckets.
+pub(super) fn gather_program(info: &DeviceInfo, config: &TableConfig) -> ProgramText {
+    Reader::new(info, config.body(info)).gather(config.bucket_size)
+}
+
+/// Launch size of `lookup_tile`.
+pub(super) fn lookup_grid(keys: usize) -> (usize, usize) {
+    let groups = keys.div_ceil(TILE_GROUP * TILE_ROUNDS);
+    (groups * TILE_GROUP, TILE_GROUP)
 }
 
 /// Every program over Horton tables under the name of a file; see [`crate::table::programs`].
@@ -133,21 +215,21 @@ pub(crate) fn programs() -> impl Iterator<Item = (String, ProgramText)> {
                 (name, build_text(bucket_size, body, 4096))
             })
     });
-    let lookups = BucketSize::ALL.into_iter().flat_map(|bucket_size| {
-        KernelBody::ALL.into_iter().map(move |body| {
-            let suffix = match body {
-                KernelBody::Chunk => "chunk",
-                KernelBody::LocalTile => "local_tile",
-                KernelBody::WarpTile => "warp_tile.nvidia",
-            };
-            let name = format!("horton_lookup_{bucket_size}_{suffix}");
-            (name, lookup_text(bucket_size, body, false))
+    let readers = BucketSize::ALL.into_iter().flat_map(|bucket_size| {
+        Reader::ALL.into_iter().flat_map(move |(reader, suffix)| {
+            [
+                (
+                    format!("horton_lookup_{bucket_size}_{suffix}"),
+                    reader.lookup(bucket_size),
+                ),
+                (
+                    format!("gather_{bucket_size}_{suffix}"),
+                    reader.gather(bucket_size),
+                ),
+            ]
         })
     });
-    let limits = BucketSize::ALL
-        .into_iter()
-        .map(|size| (format!("gather_{size}"), limit::program(size, false)));
-    builds.chain(lookups).chain(limits)
+    builds.chain(readers)
 }
 
 /// Launch size of one work-item per element.

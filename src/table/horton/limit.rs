@@ -3,25 +3,10 @@
 //! Every rate of a benchmark means little without the rate of the memory beside it, measured
 //! in the same run on the same table (`cl/gather.cl`).
 
-use crate::device::program::ProgramText;
 use crate::device::{Arg, Buffer, KernelBody, Queue};
 use crate::error::Result;
-use crate::table::hash;
 
-use super::{BucketSize, HortonTable, kernels, layout};
-
-/// The program's text; `prefetch` only where [`has_prefetch`](crate::device::DeviceInfo::has_prefetch).
-pub(super) fn program(bucket_size: BucketSize, prefetch: bool) -> ProgramText {
-    let mut defines = hash::defines();
-    defines.extend(layout::defines(bucket_size, prefetch));
-    defines.push(("LOOK_AHEAD", kernels::LOOK_AHEAD.to_string()));
-    let parts = [
-        ("hash.cl", include_str!("../../../cl/hash.cl")),
-        ("bucket.cl", include_str!("../../../cl/bucket.cl")),
-        ("gather.cl", include_str!("../../../cl/gather.cl")),
-    ];
-    ProgramText::new("gather", &defines, &parts)
-}
+use super::{HortonTable, kernels};
 
 impl HortonTable {
     /// Reads the primary bucket of each of the first `n` keys and writes a word for each to
@@ -36,11 +21,11 @@ impl HortonTable {
         out: &Buffer<u32>,
         n: usize,
     ) -> Result<()> {
-        let program = program(self.layout.bucket_size, queue.info().has_prefetch());
+        let program = kernels::gather_program(queue.info(), &self.config);
         let n_arg = Arg::U32(n as u32);
         let (buckets, seed) = (Arg::U32(self.layout.buckets), Arg::U32(self.layout.seed));
         let mut args = vec![Arg::Longs(&self.words), Arg::Words(keys), Arg::Words(out)];
-        if queue.info().body() == KernelBody::Chunk {
+        if self.config.body(queue.info()) == KernelBody::Chunk {
             let share = kernels::share(queue.info(), n);
             args.extend([Arg::U32(share as u32), n_arg, buckets, seed]);
             return queue.launch(&program, "gather_chunk", (n.div_ceil(share), 1), &args);

@@ -50,9 +50,9 @@ impl HortonTable {
                 args.extend([Arg::U32(share as u32), Arg::U32(n as u32), buckets, seed]);
                 queue.launch(&program, "lookup_chunk", (n.div_ceil(share), 1), &args)
             }
-            KernelBody::LocalTile | KernelBody::WarpTile => {
+            KernelBody::LocalTile | KernelBody::SubGroupTile | KernelBody::WarpTile => {
                 args.extend([Arg::U32(n as u32), buckets, seed]);
-                queue.launch(&program, "lookup_tile", (n, kernels::TILE_GROUP), &args)
+                queue.launch(&program, "lookup_tile", kernels::lookup_grid(n), &args)
             }
         }
     }
