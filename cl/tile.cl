@@ -176,12 +176,13 @@ void find_in_tile(__global const ulong *table, Probe *probe, bool second TILE_TA
 #pragma unroll
   for (uint r = 0; r < LANES; ++r) {
     const uint owner = first + r;
-    const uint seen = settled(find_in_lane(words[r], keys[owner]));
-    if (seen != MISS) values[owner] = seen;  // one lane at most: keys are distinct
+    const uint seen = find_in_lane(words[r], keys[owner]);
+    // One lane at most has a value, but a plain store is miscompiled by Intel's CPU runtime.
+    if (seen != MISS) atomic_and(&values[owner], seen);
     if (lane == LANES - 1) entries[owner] = entry_in_lane(words[r].y, tags[owner]);
   }
   barrier(CLK_LOCAL_MEM_FENCE);
-  probe->value = values[self];
+  probe->value = settled(values[self]);
   probe->entry = entries[self];
 }
 
