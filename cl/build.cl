@@ -109,7 +109,7 @@ __kernel __attribute__((reqd_work_group_size(RANGE_GROUP, 1, 1))) void fill_rang
     starts[b] = held > SLOTS ? 1u << 16 | (held - SLOTS + 1) : 0;
   }
   barrier(CLK_LOCAL_MEM_FENCE);
-  const uint total = scan_in_group(starts, RANGE, sums);
+  const uint total = scan_in_group(starts, RANGE, 0, sums);
   if (self == 0) {
     base[0] = atomic_add(&counters[OVERFLOW], total & 0xffffu);
     base[1] = atomic_add(&counters[HOMES], total >> 16);

@@ -2,27 +2,38 @@
 //
 // On CPU runtimes the same kernels run with work-groups of one item: loops that stride by
 // the group then walk everything, and barriers cost nothing.
+#ifndef WORD
+#error "WORD: what is added up, uint or ulong"
+#endif
 
-// Replaces data[0..n) by its exclusive prefix sums and returns the total. The whole work-group
-// takes part; `sums` has a word for each work-item. Ends with a barrier.
-uint scan_in_group(__local uint *data, uint n, __local uint *sums) {
+// Turns each work-item's `sum` into that of the work-items before it; returns the sum of all.
+// The whole work-group takes part; `sums` has a word for each work-item.
+WORD sums_before(WORD *sum, __local WORD *sums) {
   const uint self = get_local_id(0), group = get_local_size(0);
-  const uint share = (n + group - 1) / group;
-  const uint from = min(self * share, n), to = min(from + share, n);
-  uint sum = 0;
-  for (uint i = from; i < to; ++i) sum += data[i];
-  sums[self] = sum;
+  sums[self] = *sum;
   barrier(CLK_LOCAL_MEM_FENCE);
   for (uint step = 1; step < group; step *= 2) {
-    const uint before = self >= step ? sums[self - step] : 0;
+    const WORD before = self >= step ? sums[self - step] : 0;
     barrier(CLK_LOCAL_MEM_FENCE);
     sums[self] += before;
     barrier(CLK_LOCAL_MEM_FENCE);
   }
-  sum = self ? sums[self - 1] : 0;
-  const uint total = sums[group - 1];
+  *sum = self ? sums[self - 1] : 0;
+  return sums[group - 1];
+}
+
+// Replaces data[0..n) by `base` and its exclusive prefix sums, and returns their total without
+// the base. Ends with a barrier.
+WORD scan_in_group(__local WORD *data, uint n, WORD base, __local WORD *sums) {
+  const uint self = get_local_id(0), group = get_local_size(0);
+  const uint share = (n + group - 1) / group;
+  const uint from = min(self * share, n), to = min(from + share, n);
+  WORD sum = 0;
+  for (uint i = from; i < to; ++i) sum += data[i];
+  const WORD total = sums_before(&sum, sums);
+  sum += base;
   for (uint i = from; i < to; ++i) {
-    const uint value = data[i];
+    const WORD value = data[i];
     data[i] = sum;
     sum += value;
   }

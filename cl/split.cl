@@ -60,10 +60,11 @@ __kernel __attribute__((reqd_work_group_size(SPLIT_GROUP, 1, 1))) void split(
   const uint from = get_group_id(0) % tiles * SPLIT_TILE;
   const uint n =
       in_counts ? min(in_counts[source], room_in(source, in_capacity, in_end)) : in_capacity;
-  if (from >= n) return;
-  const uint tile = min(n - from, (uint)SPLIT_TILE);
+  // No return before a barrier, even if all would: PoCL 3.1 corrupts memory.
+  const uint tile = from < n ? min(n - from, (uint)SPLIT_TILE) : 0;
   const size_t at = (size_t)source * in_capacity + from;
   const uint first = source * bins;
+  bins = tile ? bins : 0;
 
   for (uint bin = self; bin < bins; bin += SPLIT_GROUP) cursor[bin] = 0;
   barrier(CLK_LOCAL_MEM_FENCE);
@@ -81,7 +82,7 @@ __kernel __attribute__((reqd_work_group_size(SPLIT_GROUP, 1, 1))) void split(
       atomic_add(&counters[CROWDED], offset[bin] + count - max(offset[bin], room));
   }
   barrier(CLK_LOCAL_MEM_FENCE);
-  scan_in_group(cursor, bins, sums);
+  scan_in_group(cursor, bins, 0, sums);
   // From a place in the tile to one in the bin, modulo 2^32.
   for (uint bin = self; bin < bins; bin += SPLIT_GROUP) offset[bin] -= cursor[bin];
   barrier(CLK_LOCAL_MEM_FENCE);

@@ -115,6 +115,13 @@ pub enum Error {
         limit: usize,
     },
 
+    /// A device-resident join has more pairs than 32 bits can number.
+    #[error("the join has {pairs} pairs, over the 2^32 - 1 of one result; take them in windows")]
+    TooManyPairs {
+        /// Pairs in all.
+        pairs: u64,
+    },
+
     /// The thread that owns the device queue is gone, or a job panicked in it.
     #[error("the queue of OpenCL device '{device}' stopped: {reason}")]
     QueueStopped {

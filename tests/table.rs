@@ -4,13 +4,14 @@
 
 use std::collections::{HashMap, HashSet};
 
-use horton_join::device::{Answer, Cost, Device, KernelBody, Queue};
+use horton_join::device::{Answer, Buffer, Cost, Device, KernelBody, Queue};
 use horton_join::error::{Error, Result};
-use horton_join::table::grouped::{BuildKeys, GroupedTable, Rows};
+use horton_join::table::grouped::{BuildKeys, GroupedTable};
 use horton_join::table::hash;
 use horton_join::table::horton::{
     BucketSize, Built, HortonModel, HortonTable, Items, Layout, MAX_VALUE, MISS, TableConfig, build,
 };
+use horton_join::table::pairs::{Matches, Pairs};
 use rand_mt::Mt;
 
 fn device() -> Device {
@@ -67,10 +68,16 @@ fn build_unique(queue: &mut Queue, config: &TableConfig, keys: &[u32]) -> Result
     }
 }
 
-fn look_up(device: &Device, table: &HortonTable, keys: &[u32]) -> (Vec<u32>, u32, Cost) {
+fn look_up(
+    device: &Device,
+    body: KernelBody,
+    table: &HortonTable,
+    keys: &[u32],
+) -> (Vec<u32>, u32, Cost) {
     let (table, keys) = (table.clone(), keys.to_vec());
     let answer = device
         .run_blocking(move |queue| {
+            queue.use_body(body)?;
             let n = keys.len();
             let keys = queue.buffer_from("keys", &keys)?;
             // Poisoned, so that a value nobody wrote shows.
@@ -111,28 +118,11 @@ fn check_table(device: &Device, table: &HortonTable, keys: &[u32]) {
         second_reads += reads - 1;
     }
     for body in bodies(device) {
-        let table = with_body(device, table, body);
-        let (values, reads, cost) = look_up(device, &table, &probes);
+        let (values, reads, cost) = look_up(device, body, table, &probes);
         assert!(cost.launches > 0);
         assert_eq!(values, expected, "{body}");
         assert_eq!(reads, second_reads, "{body}");
     }
-}
-
-/// The same words, looked up by another body.
-fn with_body(device: &Device, table: &HortonTable, body: KernelBody) -> HortonTable {
-    let table = table.clone();
-    device
-        .run_blocking(move |queue| {
-            let model = table.download(queue)?;
-            let config = TableConfig {
-                body: Some(body),
-                ..TableConfig::default()
-            };
-            HortonTable::upload(queue, &model, &config)
-        })
-        .unwrap()
-        .value
 }
 
 fn config(bucket_size: BucketSize, load_factor: f64) -> TableConfig {
@@ -177,11 +167,12 @@ fn every_body_builds_the_same_items() {
             for (n, load) in [(scaled(3_000), 0.9), (scaled(700_000), 0.6)] {
                 let keys = distinct_keys(12, n);
                 let build_keys = keys.clone();
-                let config = TableConfig {
-                    body: Some(body),
-                    ..config(bucket_size, load)
-                };
-                let table = run(&device, move |q| build_unique(q, &config, &build_keys)).value;
+                let config = config(bucket_size, load);
+                let table = run(&device, move |queue| {
+                    queue.use_body(body)?;
+                    build_unique(queue, &config, &build_keys)
+                });
+                let table = table.value;
                 assert!(small() || table.load_factor() > load - 0.01, "{body} grew");
                 check_table(&device, &table, &keys);
             }
@@ -204,9 +195,8 @@ fn host_built_tables_are_found_on_the_device() {
             let items: Vec<(u32, u32)> = keys.iter().copied().zip(0..).collect();
             let model = HortonModel::build(layout, &items).unwrap();
             model.check().unwrap();
-            let config = config(bucket_size, load);
             let table = device
-                .run_blocking(move |queue| HortonTable::upload(queue, &model, &config))
+                .run_blocking(move |queue| HortonTable::upload(queue, &model))
                 .unwrap()
                 .value;
             check_table(&device, &table, &keys);
@@ -270,7 +260,7 @@ fn sizes_around_work_group_and_chunk_boundaries() {
 fn an_empty_probe_launches_nothing() {
     let device = device();
     let table = HortonTable::from_pairs(&device, &[1], &[1], &TableConfig::default()).unwrap();
-    let (values, reads, cost) = look_up(&device, &table, &[]);
+    let (values, reads, cost) = look_up(&device, device.info().body(), &table, &[]);
     assert!(values.is_empty());
     assert_eq!((reads, cost.launches), (0, 0));
     assert_eq!(table.get_many(&device, &[]).unwrap(), []);
@@ -347,32 +337,101 @@ fn a_load_that_cannot_fit_grows() {
 }
 
 /// Builds a grouped table and checks it against a `HashMap` of rows.
-fn check_groups(device: &Device, keys: Vec<u32>, rows: Option<Vec<u32>>, bits: u32) -> Cost {
+/// Keys that repeat, built and joined with `body` by the device, against a `HashMap`.
+fn check_join(device: &Device, body: KernelBody, input: &Input) -> Cost {
     let mut expected: HashMap<u32, Vec<u32>> = HashMap::new();
-    for (i, key) in keys.iter().enumerate() {
-        let row = rows.as_ref().map_or(i as u32, |rows| rows[i]);
+    for (i, key) in input.keys.iter().enumerate() {
+        let row = input.rows.as_ref().map_or(i as u32, |rows| rows[i]);
         expected.entry(*key).or_default().push(row);
     }
-    let input = BuildKeys { keys, rows, bits };
-    let answer = run(device, move |queue| {
-        GroupedTable::build(queue, &TableConfig::default(), &input)
-    });
-    let built = answer.value;
+    // Hot keys are asked for once, others up to twice, far apart; some keys are absent.
     let mut probes: Vec<u32> = expected.keys().copied().collect();
     probes.extend(distinct_keys(77, 100).iter().map(|k| k | 1 << 31));
-    let (values, _, _) = look_up(device, &built.table, &probes);
-    for (key, value) in probes.iter().zip(values) {
-        let found: &[u32] = match (&built.rows, value) {
-            (_, MISS) => &[],
-            (Rows::Unique, row) => &[row],
-            (Rows::Grouped { offsets, rows }, g) => {
-                &rows[offsets[g as usize] as usize..offsets[g as usize + 1] as usize]
-            }
+    let again: Vec<u32> = expected
+        .iter()
+        .filter(|(_, rows)| rows.len() < 1000)
+        .map(|(key, _)| *key)
+        .collect();
+    probes.extend(again);
+    let wanted: Vec<(u32, u32)> = probes
+        .iter()
+        .zip(0..)
+        .flat_map(|(key, i)| {
+            let rows = expected.get(key).map_or(&[][..], Vec::as_slice);
+            rows.iter().map(move |row| (i, *row))
+        })
+        .collect();
+    let (input, total) = (input.clone(), wanted.len());
+    let answer = run(device, move |queue| {
+        queue.use_body(body)?;
+        let keys = queue.buffer_from("keys", &input.keys)?;
+        let rows = match &input.rows {
+            Some(rows) => Some(queue.buffer_from("rows", rows)?),
+            None => None,
         };
-        let wanted = expected.get(key).map_or(&[][..], Vec::as_slice);
-        assert!(found == wanted, "key {key}: {} rows", found.len());
-    }
+        let keys = BuildKeys {
+            keys: &keys,
+            rows: rows.as_ref(),
+            bits: input.bits,
+        };
+        let table = GroupedTable::build(queue, &TableConfig::default(), keys)?;
+        let probe_keys = queue.buffer_from("probe keys", &probes)?;
+        let pairs = table.join(queue, &probe_keys, probes.len())?;
+        let (probe, build) = (
+            queue.read(&pairs.probe, pairs.probe.len())?,
+            queue.read(&pairs.build, pairs.build.len())?,
+        );
+        check_windows(queue, &table, (&probe_keys, probes.len()), (&probe, &build))?;
+        Ok((probe, build, table.groups.is_some()))
+    });
+    let (probe, build, grouped) = answer.value;
+    assert_eq!(probe.len(), total, "{body}");
+    let found = probe.into_iter().zip(build);
+    assert!(found.eq(wanted), "{body}");
+    assert_eq!(grouped, expected.values().any(|rows| rows.len() > 1));
     answer.cost
+}
+
+/// The same pairs come a window at a time.
+fn check_windows(
+    queue: &mut Queue,
+    table: &GroupedTable,
+    (keys, n): (&Buffer<u32>, usize),
+    (probe, build): (&[u32], &[u32]),
+) -> Result<()> {
+    let values = queue.allocate("values", n)?;
+    let reads = queue.buffer_from("reads", &[0])?;
+    table.table.lookup(queue, keys, &values, &reads, n)?;
+    let matches = Matches::count(queue, &values, table.groups.as_ref(), n)?;
+    assert_eq!(matches.total(), probe.len() as u64);
+    let window = Pairs::with_room(queue, probe.len() / 3 + 1)?;
+    let mut first = 0;
+    loop {
+        let written = matches.write(queue, first as u64, &window)?;
+        if written == 0 {
+            break;
+        }
+        let part = first..first + written;
+        assert_eq!(queue.read(&window.probe, written)?, probe[part.clone()]);
+        assert_eq!(queue.read(&window.build, written)?, build[part]);
+        first += written;
+    }
+    assert_eq!(first, probe.len());
+    Ok(())
+}
+
+#[derive(Clone)]
+struct Input {
+    keys: Vec<u32>,
+    rows: Option<Vec<u32>>,
+    bits: u32,
+}
+
+fn check_groups(device: &Device, keys: Vec<u32>, rows: Option<Vec<u32>>, bits: u32) {
+    let input = Input { keys, rows, bits };
+    for body in bodies(device) {
+        check_join(device, body, &input);
+    }
 }
 
 #[test]
@@ -397,16 +456,8 @@ fn repeating_keys_group_their_rows_in_order() {
 #[test]
 fn unique_keys_skip_the_groups() {
     let device = device();
-    let input = BuildKeys {
-        keys: distinct_keys(8, 1000),
-        rows: None,
-        bits: 32,
-    };
-    let built = run(&device, move |q| {
-        GroupedTable::build(q, &TableConfig::default(), &input)
-    })
-    .value;
-    assert!(matches!(built.rows, Rows::Unique));
+    check_groups(&device, distinct_keys(8, scaled(5000)), None, 32);
+    check_groups(&device, Vec::new(), None, 32);
 }
 
 #[test]
@@ -441,8 +492,13 @@ fn a_key_repeated_ten_million_times_builds_in_linear_time() {
         let mut keys = vec![42u32; n];
         keys[n / 2] = 7;
         keys[0] = u32::MAX;
+        let input = Input {
+            keys,
+            rows: None,
+            bits: 32,
+        };
         let started = std::time::Instant::now();
-        check_groups(&device, keys, None, 32);
+        check_join(&device, device.info().body(), &input);
         started.elapsed()
     };
     let (few, many) = (scaled(1_000_000), scaled(10_000_000));

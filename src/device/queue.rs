@@ -17,7 +17,7 @@ use ocl::core::{
 
 use crate::error::{Error, Result};
 
-use super::info::DeviceInfo;
+use super::info::{DeviceInfo, KernelBody};
 use super::memory::{Budget, Grant};
 use super::owner::{Answer, Cost};
 use super::program::{self, ProgramText};
@@ -74,6 +74,7 @@ pub struct Queue {
     info: Arc<DeviceInfo>,
     budget: Arc<Budget>,
     limit: u64,
+    body: KernelBody,
     context: Context,
     commands: CommandQueue,
     programs: HashMap<String, Program>,
@@ -85,6 +86,7 @@ pub struct Queue {
 impl Queue {
     pub(super) fn open(info: Arc<DeviceInfo>, budget: Arc<Budget>) -> Result<Self> {
         let fail = |call: &str, e: &cl::Error| opencl(call, &info.label(), e);
+        let body = info.body();
         let properties = ContextProperties::new().platform(info.platform_id);
         let context = cl::create_context(Some(&properties), &[info.device_id], None, None)
             .map_err(|e| fail("clCreateContext", &e))?;
@@ -98,6 +100,7 @@ impl Queue {
             info,
             budget,
             limit: u64::MAX,
+            body,
             context,
             commands,
             programs: HashMap::new(),
@@ -113,6 +116,7 @@ impl Queue {
         job: impl FnOnce(&mut Queue) -> Result<T>,
     ) -> Result<Answer<T>> {
         self.limit = u64::MAX;
+        self.body = self.info.body();
         self.cost = Cost::default();
         self.events.clear();
         let value = job(self);
@@ -130,6 +134,27 @@ impl Queue {
     /// The device's description.
     pub fn info(&self) -> &DeviceInfo {
         &self.info
+    }
+
+    /// How kernels use the device: its own way, or what the job asked for.
+    pub fn body(&self) -> KernelBody {
+        self.body
+    }
+
+    /// Runs the kernels of the rest of this job with another body than the device's own: to
+    /// compare them, or to exercise one where it is slow.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if the device does not support it.
+    pub fn use_body(&mut self, body: KernelBody) -> Result<()> {
+        if !self.info.supports(body) {
+            return Err(Error::Invalid(format!(
+                "device '{}' does not support the kernel body '{body}'",
+                self.info.label()
+            )));
+        }
+        self.body = body;
+        Ok(())
     }
 
     /// Lowers the budget for the rest of this job to `bytes` in use on the device.

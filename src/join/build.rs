@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  stream ─▶ batches (memory reserved) ─▶ key columns ─▶ KeyEncoder ─▶ surrogates
-//!         ─▶ device job: GroupedTable ─▶ BuildSide, shared by all probe partitions
+//!         ─▶ device job: JoinTable ─▶ BuildSide, shared by all probe partitions
 //! ```
 //!
 //! The counterpart of DataFusion's `collect_left_input`, except that batches are not
@@ -25,12 +25,12 @@ use futures::TryStreamExt;
 use crate::config::HortonConfig;
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::table::grouped::{BuildKeys, GroupedTable, Rows};
 use crate::table::horton::MAX_VALUE;
 
 use super::emit::BuildRows;
 use super::keys::KeyEncoder;
 use super::metrics::JoinMetrics;
+use super::table::{JoinTable, SurrogateKeys};
 
 /// What a build needs to know about its join.
 #[derive(Debug, Clone)]
@@ -61,7 +61,7 @@ pub struct BuildSide {
     /// How keys become surrogates.
     pub encoder: KeyEncoder,
     /// The table; missing if no row can match.
-    pub table: Option<Arc<GroupedTable>>,
+    pub table: Option<Arc<JoinTable>>,
     /// Matched rows, for join types that need them.
     pub visited: Option<Bitmap>,
     /// Whether any probe stream saw a row, and a NULL key (null-aware anti joins).
@@ -119,7 +119,8 @@ impl BuildSide {
         let table = build_table(&spec, input, &metrics).await?;
         memory.shrink(encoded_bytes);
         let visited = spec.visited.then(|| Bitmap::new(rows));
-        let kept = table_bytes(table.as_ref()) + visited.as_ref().map_or(0, Bitmap::bytes);
+        let kept =
+            table.as_ref().map_or(0, JoinTable::bytes) + visited.as_ref().map_or(0, Bitmap::bytes);
         memory.try_grow(kept)?;
         metrics.build_mem_used.add(kept);
         Ok(Self {
@@ -185,7 +186,7 @@ fn unnamed(columns: &[ArrayRef]) -> Result<RecordBatch> {
 }
 
 /// Surrogates of all rows that can match, with their row numbers unless those are all rows.
-fn encode(encoder: &KeyEncoder, keys: &[Vec<ArrayRef>], rows: usize) -> Result<BuildKeys> {
+fn encode(encoder: &KeyEncoder, keys: &[Vec<ArrayRef>], rows: usize) -> Result<SurrogateKeys> {
     let mut surrogates = Vec::with_capacity(rows);
     let mut kept: Option<Vec<u32>> = None;
     let mut first_row = 0;
@@ -204,7 +205,7 @@ fn encode(encoder: &KeyEncoder, keys: &[Vec<ArrayRef>], rows: usize) -> Result<B
         }
         first_row += count as u32;
     }
-    Ok(BuildKeys {
+    Ok(SurrogateKeys {
         keys: surrogates,
         rows: kept,
         bits: encoder.bits(),
@@ -213,9 +214,9 @@ fn encode(encoder: &KeyEncoder, keys: &[Vec<ArrayRef>], rows: usize) -> Result<B
 
 async fn build_table(
     spec: &BuildSpec,
-    input: BuildKeys,
+    input: SurrogateKeys,
     metrics: &JoinMetrics,
-) -> Result<Option<GroupedTable>> {
+) -> Result<Option<JoinTable>> {
     if input.keys.is_empty() {
         return Ok(None);
     }
@@ -225,23 +226,12 @@ async fn build_table(
         .device
         .run(move |queue| {
             queue.limit_memory(limit);
-            GroupedTable::build(queue, &config, &input)
+            JoinTable::build(queue, &config, &input)
         })
         .await?;
     metrics.add_cost(&answer.cost);
     metrics.add_table(&answer.value.table);
     Ok(Some(answer.value))
-}
-
-/// Bytes of a table on the device and of its groups on the host.
-fn table_bytes(table: Option<&GroupedTable>) -> usize {
-    table.map_or(0, |table| {
-        let groups = match &table.rows {
-            Rows::Unique => 0,
-            Rows::Grouped { offsets, rows } => 4 * (offsets.len() + rows.len()),
-        };
-        table.table.bytes() as usize + groups
-    })
 }
 
 /// One bit a build row, set by any probe stream.

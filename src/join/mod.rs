@@ -11,7 +11,8 @@
 //!
 //! * [`exec`]: the plan node
 //! * [`keys`]: key columns to u32 surrogates
-//! * [`build`]: the collected build side and its table
+//! * [`build`]: the collected build side
+//! * [`table`]: its table
 //! * [`filter`]: what the build side tells the probe side's scans
 //! * [`probe`]: the stream of one probe partition
 //! * [`pairs`]: candidate pairs of one probe batch, and what each join type makes of them
@@ -26,5 +27,6 @@ pub mod keys;
 pub mod metrics;
 pub mod pairs;
 pub mod probe;
+pub mod table;
 
 pub use exec::HortonJoinExec;

@@ -18,7 +18,7 @@ use arrow::array::BooleanArray;
 use arrow::buffer::BooleanBuffer;
 use datafusion::common::JoinType;
 
-use crate::table::grouped::Rows;
+use super::table::Rows;
 use crate::table::horton::MISS;
 
 use super::emit::{NO_ROW, Pairs};

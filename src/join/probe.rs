@@ -31,7 +31,6 @@ use futures::{FutureExt, TryStreamExt};
 
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::table::grouped::{GroupedTable, Rows};
 use crate::table::horton::MISS;
 
 use super::build::BuildSide;
@@ -39,6 +38,7 @@ use super::emit::{Located, Pairs, Shape};
 use super::keys::equal_pairs;
 use super::metrics::JoinMetrics;
 use super::pairs::{Cursor, Outcome};
+use super::table::{JoinTable, Rows};
 
 /// Rows of the first chunk; each next one has twice as many, up to `chunk_rows`.
 const FIRST_CHUNK_ROWS: usize = 1 << 15;
@@ -239,7 +239,7 @@ impl Probe {
     }
 
     /// The device's answers to `keys`.
-    async fn ask_device(&mut self, table: Arc<GroupedTable>, keys: Vec<u32>) -> Result<Vec<u32>> {
+    async fn ask_device(&mut self, table: Arc<JoinTable>, keys: Vec<u32>) -> Result<Vec<u32>> {
         let n = keys.len();
         let limit = self.spec.memory_limit;
         let answer = self

@@ -11,20 +11,19 @@
 //! order), and a hot key costs what any other key costs. Scratch: 16 bytes a row.
 
 use crate::device::program::ProgramText;
-use crate::device::{Arg, Buffer, DeviceInfo, DeviceKind, Queue};
+use crate::device::{Arg, Buffer, KernelBody, Queue};
 use crate::error::Result;
 
-/// Elements that one work-item adds up in a prefix sum.
-const SCAN_TILE: usize = 256;
+use super::scan;
 
-/// Work-group size of these kernels.
+/// Work-group size of kernels that need none.
 const GROUP: usize = 64;
 
-/// Bits of a digit on CPUs.
-const CPU_RADIX_BITS: u32 = 8;
+/// Bits of a digit; twin of `cl/group.cl`.
+const RADIX_BITS: u32 = 8;
 
-/// Bits of a digit on GPUs.
-const GPU_RADIX_BITS: u32 = 4;
+/// Items that a work-group sorts in local memory: 26 KiB in all.
+const SORT_TILE: usize = 4096;
 
 /// Rows by group, on the device.
 #[derive(Debug)]
@@ -37,32 +36,25 @@ pub struct Groups {
     pub rows: Buffer<u32>,
 }
 
-/// The program for a device: wide digits where a work-item has a cache of its own.
-fn program(info: &DeviceInfo) -> ProgramText {
-    text(radix_bits(info))
-}
-
-fn radix_bits(info: &DeviceInfo) -> u32 {
-    match info.kind {
-        DeviceKind::Cpu => CPU_RADIX_BITS,
-        _ => GPU_RADIX_BITS,
-    }
-}
-
-/// The program's text for digits of `radix_bits`.
-pub(crate) fn text(radix_bits: u32) -> ProgramText {
-    ProgramText::new(
-        "group",
-        &[("RADIX_BITS", radix_bits.to_string())],
-        &[("group.cl", include_str!("../../cl/group.cl"))],
-    )
+/// The program for work-groups of `group`.
+fn text(group: usize) -> ProgramText {
+    let defines = [
+        ("WORD", "uint".to_owned()),
+        ("SORT_GROUP", group.to_string()),
+        ("SORT_TILE", SORT_TILE.to_string()),
+    ];
+    let parts = [
+        ("local.cl", include_str!("../../cl/local.cl")),
+        ("group.cl", include_str!("../../cl/group.cl")),
+    ];
+    ProgramText::new("group", &defines, &parts)
 }
 
 /// Every grouping program under the name of a file; see [`crate::table::programs`].
 pub(crate) fn programs() -> impl Iterator<Item = (String, ProgramText)> {
-    [CPU_RADIX_BITS, GPU_RADIX_BITS]
+    [1, 256]
         .into_iter()
-        .map(|bits| (format!("group_{bits}"), text(bits)))
+        .map(|group| (format!("group_{group}"), text(group)))
 }
 
 /// Groups `keys`; `rows` are their row numbers (without them, their positions). Only the low
@@ -83,24 +75,19 @@ pub fn group(
 
 struct Grouper {
     program: ProgramText,
-    radix_bits: u32,
+    group: usize,
     n: usize,
     tile: usize,
 }
 
 impl Grouper {
     fn new(queue: &Queue, n: usize) -> Self {
-        let info = queue.info();
-        // A CPU wants few long tiles, a GPU many short ones.
-        let tile = match info.kind {
-            DeviceKind::Cpu => n.div_ceil(info.compute_units.max(1) as usize * 16),
-            _ => 0,
-        };
+        let group = scan::local_group(queue);
         Self {
-            program: program(info),
-            radix_bits: radix_bits(info),
+            program: text(group),
+            group,
             n,
-            tile: tile.max(SCAN_TILE),
+            tile: tile(queue, n),
         }
     }
 
@@ -114,7 +101,7 @@ impl Grouper {
     ) -> Result<(Buffer<u32>, Buffer<u32>)> {
         let mut pair = self.pass(queue, keys, rows, 0)?;
         let mut spare: Option<(Buffer<u32>, Buffer<u32>)> = None;
-        let mut shift = self.radix_bits;
+        let mut shift = RADIX_BITS;
         while shift < key_bits.min(32) {
             let out = match spare.take() {
                 Some(out) => out,
@@ -122,7 +109,7 @@ impl Grouper {
             };
             self.pass_into(queue, (&pair.0, Some(&pair.1)), &out, shift)?;
             spare = Some(std::mem::replace(&mut pair, out));
-            shift += self.radix_bits;
+            shift += RADIX_BITS;
         }
         Ok(pair)
     }
@@ -155,53 +142,23 @@ impl Grouper {
         shift: u32,
     ) -> Result<()> {
         let tiles = self.n.div_ceil(self.tile);
-        let counts = queue.allocate("digit counts", tiles << self.radix_bits)?;
-        let sizes = [
-            Arg::U32(self.n as u32),
-            Arg::U32(self.tile as u32),
-            Arg::U32(tiles as u32),
-            Arg::U32(shift),
-        ];
-        let mut args = vec![Arg::Words(keys), Arg::Words(&counts)];
-        args.extend(sizes);
-        queue.launch(&self.program, "histogram", (tiles, GROUP), &args)?;
-        self.exclusive_scan(queue, &counts, counts.len())?;
-        let mut args = vec![
-            Arg::Words(keys),
-            rows.map_or(Arg::Null, Arg::Words),
-            Arg::Words(&out.0),
-            Arg::Words(&out.1),
-            Arg::Words(&counts),
-        ];
-        args.extend(sizes);
-        queue.launch(&self.program, "scatter", (tiles, GROUP), &args)
-    }
-
-    /// Replaces the first `n` of `data` by their exclusive prefix sums.
-    fn exclusive_scan(&self, queue: &mut Queue, data: &Buffer<u32>, n: usize) -> Result<()> {
-        let tiles = n.div_ceil(SCAN_TILE);
-        let sizes = [
-            Arg::U32(n as u32),
-            Arg::U32(SCAN_TILE as u32),
-            Arg::U32(tiles as u32),
-        ];
-        let bases = match tiles {
-            0 | 1 => None,
-            _ => {
-                let sums = queue.allocate("prefix sums", tiles)?;
-                let mut args = vec![Arg::Words(data), Arg::Words(&sums)];
-                args.extend(sizes);
-                queue.launch(&self.program, "tile_sums", (tiles, GROUP), &args)?;
-                self.exclusive_scan(queue, &sums, tiles)?;
-                Some(sums)
-            }
-        };
-        let mut args = vec![
-            Arg::Words(data),
-            bases.as_ref().map_or(Arg::Null, Arg::Words),
-        ];
-        args.extend(sizes);
-        queue.launch(&self.program, "tile_scan", (tiles, GROUP), &args)
+        let grid = (tiles * self.group, self.group);
+        let counts = queue.allocate("digit counts", tiles << RADIX_BITS)?;
+        let (n, tiles) = (Arg::U32(self.n as u32), Arg::U32(tiles as u32));
+        let (tile, shift) = (Arg::U32(self.tile as u32), Arg::U32(shift));
+        let keys = Arg::Words(keys);
+        let args = [keys, Arg::Words(&counts), n, tile, tiles, shift];
+        queue.launch(&self.program, "histogram", grid, &args)?;
+        scan::exclusive(queue, &counts, counts.len())?;
+        let rows = rows.map_or(Arg::Null, Arg::Words);
+        let (keys_out, rows_out) = (Arg::Words(&out.0), Arg::Words(&out.1));
+        let mut args = vec![keys, rows, keys_out, rows_out, Arg::Words(&counts), n];
+        if self.group > 1 {
+            args.extend([tiles, shift]);
+            return queue.launch(&self.program, "scatter_tile", grid, &args);
+        }
+        args.extend([tile, tiles, shift]);
+        queue.launch(&self.program, "scatter", grid, &args)
     }
 
     /// Boundaries of the runs of equal keys.
@@ -212,7 +169,7 @@ impl Grouper {
         queue.fill(&marks, 0)?;
         let args = [Arg::Words(keys), Arg::Words(&marks), Arg::U32(n as u32)];
         queue.launch(&self.program, "mark_groups", (n, GROUP), &args)?;
-        self.exclusive_scan(queue, &marks, n + 1)?;
+        scan::exclusive(queue, &marks, n + 1)?;
         let mut groups = [0u32];
         queue.download(&marks, n, &mut groups)?;
         let groups = groups[0] as usize;
@@ -232,5 +189,14 @@ impl Grouper {
             offsets,
             rows,
         })
+    }
+}
+
+/// Items of a tile: what a work-group sorts at once; on a CPU a few long tiles a core.
+fn tile(queue: &Queue, n: usize) -> usize {
+    let cores = queue.info().compute_units.max(1) as usize;
+    match queue.body() {
+        KernelBody::Chunk => n.div_ceil(cores * 16).max(256),
+        _ => SORT_TILE,
     }
 }

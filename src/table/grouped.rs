@@ -12,40 +12,27 @@
 use crate::device::{Buffer, Queue};
 use crate::error::{Error, Result};
 
-use super::group::group;
+use super::group::{Groups, group};
 use super::horton::build::build;
 use super::horton::{Built, HortonTable, Items, MAX_VALUE, TableConfig};
-
-/// Rows by key: what lookups in the table mean.
-#[derive(Debug)]
-pub enum Rows {
-    /// Keys are unique: a lookup's value is the row.
-    Unique,
-    /// A lookup's value is a group: `rows[offsets[g]..offsets[g + 1]]`, ascending.
-    Grouped {
-        /// `groups + 1` positions in `rows`, on the host.
-        offsets: Vec<u32>,
-        /// Rows, group after group, on the host.
-        rows: Vec<u32>,
-    },
-}
+use super::pairs::{Matches, Pairs};
 
 /// A device table over any keys, and the rows that its values stand for.
 #[derive(Debug)]
 pub struct GroupedTable {
     /// Key to row, or key to group.
     pub table: HortonTable,
-    /// What the table's values stand for.
-    pub rows: Rows,
+    /// The rows by group; without them keys are unique and values are rows.
+    pub groups: Option<Groups>,
 }
 
-/// The build side's keys on the host.
-#[derive(Debug)]
-pub struct BuildKeys {
+/// The build side's keys on the device.
+#[derive(Debug, Clone, Copy)]
+pub struct BuildKeys<'a> {
     /// One key a row that can match.
-    pub keys: Vec<u32>,
+    pub keys: &'a Buffer<u32>,
     /// Their row numbers; without them, their positions.
-    pub rows: Option<Vec<u32>>,
+    pub rows: Option<&'a Buffer<u32>>,
     /// Bits that a key may have.
     pub bits: u32,
 }
@@ -55,7 +42,7 @@ impl GroupedTable {
     ///
     /// # Errors
     /// [`Error::TooManyRows`] over 2^31 - 2 keys; those of [`build`] and [`group`].
-    pub fn build(queue: &mut Queue, config: &TableConfig, input: &BuildKeys) -> Result<Self> {
+    pub fn build(queue: &mut Queue, config: &TableConfig, input: BuildKeys<'_>) -> Result<Self> {
         let n = input.keys.len();
         if n > MAX_VALUE as usize {
             return Err(Error::TooManyRows {
@@ -63,32 +50,21 @@ impl GroupedTable {
                 limit: MAX_VALUE as usize,
             });
         }
-        let keys = queue.buffer_from("build keys", &input.keys)?;
-        let rows = match &input.rows {
-            Some(rows) => Some(queue.buffer_from("build rows", rows)?),
-            None => None,
-        };
         let items = Items {
-            keys: &keys,
-            values: rows.as_ref(),
+            keys: input.keys,
+            values: input.rows,
         };
         match build(queue, config, items)? {
             Built::Table(table) => Ok(Self {
                 table,
-                rows: Rows::Unique,
+                groups: None,
             }),
-            Built::Repeats => Self::build_groups(queue, config, &keys, rows.as_ref(), input.bits),
+            Built::Repeats => Self::build_groups(queue, config, input),
         }
     }
 
-    fn build_groups(
-        queue: &mut Queue,
-        config: &TableConfig,
-        keys: &Buffer<u32>,
-        rows: Option<&Buffer<u32>>,
-        bits: u32,
-    ) -> Result<Self> {
-        let groups = group(queue, keys, rows, bits)?;
+    fn build_groups(queue: &mut Queue, config: &TableConfig, input: BuildKeys<'_>) -> Result<Self> {
+        let groups = group(queue, input.keys, input.rows, input.bits)?;
         let items = Items {
             keys: &groups.unique_keys,
             values: None,
@@ -96,10 +72,47 @@ impl GroupedTable {
         let Built::Table(table) = build(queue, config, items)? else {
             return Err(Error::DuplicateKeys);
         };
-        let rows = Rows::Grouped {
-            offsets: queue.read(&groups.offsets, groups.offsets.len())?,
-            rows: queue.read(&groups.rows, groups.rows.len())?,
-        };
-        Ok(Self { table, rows })
+        Ok(Self {
+            table,
+            groups: Some(groups),
+        })
+    }
+
+    /// Joins the first `n` of `keys`, all on the device: pairs of their positions and the
+    /// build rows with equal keys, in probe order.
+    ///
+    /// ```
+    /// use horton_join::device::Device;
+    /// use horton_join::table::grouped::{BuildKeys, GroupedTable};
+    /// use horton_join::table::horton::TableConfig;
+    ///
+    /// # fn main() -> horton_join::error::Result<()> {
+    /// let pairs = Device::open("auto")?.run_blocking(|queue| {
+    ///     let build = queue.buffer_from("build keys", &[5, 3, 5, 8])?;
+    ///     let keys = BuildKeys { keys: &build, rows: None, bits: 32 };
+    ///     let table = GroupedTable::build(queue, &TableConfig::default(), keys)?;
+    ///     let probe = queue.buffer_from("probe keys", &[8, 9, 5])?;
+    ///     let pairs = table.join(queue, &probe, 3)?;
+    ///     Ok((queue.read(&pairs.probe, 3)?, queue.read(&pairs.build, 3)?))
+    /// })?;
+    /// assert_eq!(pairs.value, (vec![0, 2, 2], vec![3, 0, 2]));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::TooManyPairs`] beyond 2^32 - 1, for which [`Matches`] has windows;
+    /// [`Error::DeviceMemory`] and OpenCL's own.
+    pub fn join(&self, queue: &mut Queue, keys: &Buffer<u32>, n: usize) -> Result<Pairs> {
+        let values = queue.allocate("looked-up values", n)?;
+        let reads = queue.buffer_from("bucket reads", &[0])?;
+        self.table.lookup(queue, keys, &values, &reads, n)?;
+        let matches = Matches::count(queue, &values, self.groups.as_ref(), n)?;
+        let total = u32::try_from(matches.total()).map_err(|_| Error::TooManyPairs {
+            pairs: matches.total(),
+        })?;
+        let pairs = Pairs::with_room(queue, total as usize)?;
+        matches.write(queue, 0, &pairs)?;
+        Ok(pairs)
     }
 }

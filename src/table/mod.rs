@@ -4,11 +4,15 @@
 //! * [`horton`]: the Horton table, distinct 32-bit keys to 31-bit values
 //! * [`group`]: rows by key, for keys that repeat
 //! * [`grouped`]: both together: any keys to their rows, what a join builds
+//! * [`pairs`]: from looked-up values to (probe row, build row) pairs in probe order
+//! * `scan`: prefix sums
 
 pub mod group;
 pub mod grouped;
 pub mod hash;
 pub mod horton;
+pub mod pairs;
+mod scan;
 
 use crate::device::program::ProgramText;
 
@@ -16,5 +20,9 @@ use crate::device::program::ProgramText;
 /// offline compilers (`make portability`). Those with NVIDIA's inline PTX, which no other
 /// compiler takes, end in `.nvidia`. `__builtin_prefetch` is off, as it is on GPUs.
 pub fn programs() -> Vec<(String, ProgramText)> {
-    horton::programs().chain(group::programs()).collect()
+    horton::programs()
+        .chain(group::programs())
+        .chain(scan::programs())
+        .chain(pairs::programs())
+        .collect()
 }

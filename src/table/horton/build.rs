@@ -18,6 +18,7 @@ use std::sync::Arc;
 use crate::device::program::ProgramText;
 use crate::device::{Arg, Buffer, Queue};
 use crate::error::{Error, Result};
+use crate::table::scan::local_group;
 
 use super::displace::{Displacement, Stragglers};
 use super::layout::Layout;
@@ -76,13 +77,13 @@ enum Attempt {
 pub fn build(queue: &mut Queue, config: &TableConfig, items: Items<'_>) -> Result<Built> {
     config.check()?;
     let n = items.keys.len();
-    let program = kernels::build_program(queue.info(), config);
+    let program = kernels::build_program(queue, config.bucket_size);
     let mut rejected = 0;
     let mut buckets = 0;
     for attempt in 0..ATTEMPTS {
         let layout = layout(config, n, attempt)?;
         buckets = layout.buckets as usize;
-        match Builder::new(queue, &program, layout, (config, items))?.attempt()? {
+        match Builder::new(queue, &program, layout, items)?.attempt()? {
             Attempt::Done(built) => return Ok(built),
             Attempt::Rejected(count) => rejected = count,
         }
@@ -124,7 +125,6 @@ struct Builder<'a> {
     queue: &'a mut Queue,
     program: &'a ProgramText,
     layout: Layout,
-    config: &'a TableConfig,
     items: Items<'a>,
     words: Buffer<u64>,
     counters: Buffer<u32>,
@@ -146,9 +146,9 @@ impl<'a> Builder<'a> {
         queue: &'a mut Queue,
         program: &'a ProgramText,
         layout: Layout,
-        (config, items): (&'a TableConfig, Items<'a>),
+        items: Items<'a>,
     ) -> Result<Self> {
-        let group = kernels::local_group(config.body(queue.info()));
+        let group = local_group(queue);
         let words = queue.allocate("a Horton table", layout.words())?;
         let counters = queue.allocate("build counters", COUNTERS)?;
         queue.fill(&counters, 0)?;
@@ -156,7 +156,6 @@ impl<'a> Builder<'a> {
             queue,
             program,
             layout,
-            config,
             items,
             words,
             counters,
@@ -194,8 +193,12 @@ impl<'a> Builder<'a> {
         let ranges = split.run(self.queue, self.items)?;
         let (items, buckets) = (self.items.keys.len(), self.layout.buckets as usize);
         let overflow = Overflow {
-            fill: self.queue.allocate("bucket fill counts", buckets.div_ceil(4))?,
-            items: self.queue.allocate("overflowing items", overflow_room(items))?,
+            fill: self
+                .queue
+                .allocate("bucket fill counts", buckets.div_ceil(4))?,
+            items: self
+                .queue
+                .allocate("overflowing items", overflow_room(items))?,
             homes: self
                 .queue
                 .allocate("overflowing buckets", HOME_WORDS * home_room(buckets))?,
@@ -271,7 +274,6 @@ impl<'a> Builder<'a> {
             layout: self.layout,
             words: Arc::new(self.words),
             census,
-            config: *self.config,
         })))
     }
 

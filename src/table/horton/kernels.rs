@@ -10,12 +10,12 @@
 //! size, lookup body, CPU or GPU) is a define too, never a copied file.
 
 use crate::device::program::ProgramText;
-use crate::device::{DeviceInfo, DeviceKind, KernelBody, SubGroupShuffle};
+use crate::device::{DeviceInfo, DeviceKind, KernelBody, Queue, SubGroupShuffle};
 use crate::table::hash;
+use crate::table::scan::group_of;
 
 use super::layout::{self, BucketSize};
 use super::split::MAX_BINS;
-use super::TableConfig;
 
 /// No item, no bucket: the end of a chain.
 pub(super) const NONE: u32 = u32::MAX;
@@ -48,15 +48,6 @@ pub(super) fn range(bucket_size: BucketSize) -> usize {
     RANGE_SLOTS / bucket_size.slots()
 }
 
-/// Work-group size of kernels that work in local memory. CPU runtimes run a work-group on one
-/// thread, where barriers between its items cost more than the items.
-pub(super) fn local_group(body: KernelBody) -> usize {
-    match body {
-        KernelBody::Chunk => 1,
-        KernelBody::LocalTile | KernelBody::SubGroupTile | KernelBody::WarpTile => 256,
-    }
-}
-
 /// How a work-item reads buckets: a kernel body on a device, with what its program depends on.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Reader {
@@ -67,11 +58,10 @@ enum Reader {
 }
 
 impl Reader {
-    /// The body's reader; through local memory where the device lacks what the body asks for.
-    fn new(info: &DeviceInfo, body: KernelBody) -> Self {
-        match (body, info.sub_group_shuffle()) {
+    fn new(queue: &Queue) -> Self {
+        match (queue.body(), queue.info().sub_group_shuffle()) {
             (KernelBody::Chunk, _) => Reader::Chunk {
-                prefetch: info.has_prefetch(),
+                prefetch: queue.info().has_prefetch(),
             },
             (KernelBody::SubGroupTile, Some(shuffle)) => Reader::SubGroupTile(shuffle),
             (KernelBody::WarpTile, _) => Reader::WarpTile,
@@ -155,13 +145,13 @@ pub(super) fn split_tile(info: &DeviceInfo) -> usize {
     }
 }
 
-/// The build program of one device.
-pub(super) fn build_program(info: &DeviceInfo, config: &TableConfig) -> ProgramText {
-    build_text(config.bucket_size, config.body(info), split_tile(info))
+/// The build program of a job.
+pub(super) fn build_program(queue: &Queue, bucket_size: BucketSize) -> ProgramText {
+    build_text(bucket_size, queue.body(), split_tile(queue.info()))
 }
 
 fn build_text(bucket_size: BucketSize, body: KernelBody, tile: usize) -> ProgramText {
-    let (range, group) = (range(bucket_size), local_group(body));
+    let (range, group) = (range(bucket_size), group_of(body));
     // NVIDIA's volatile loads read the L2, where atomics write.
     let peek = body == KernelBody::WarpTile;
     let mut defines = hash::defines();
@@ -169,6 +159,7 @@ fn build_text(bucket_size: BucketSize, body: KernelBody, tile: usize) -> Program
     defines.extend([
         ("NONE", format!("{NONE:#x}u")),
         ("CHAIN_LIMIT", format!("{CHAIN_LIMIT}u")),
+        ("WORD", "uint".to_owned()),
         ("MAX_BINS", MAX_BINS.to_string()),
         ("SPLIT_GROUP", group.to_string()),
         ("SPLIT_TILE", tile.to_string()),
@@ -189,14 +180,14 @@ fn build_text(bucket_size: BucketSize, body: KernelBody, tile: usize) -> Program
     ProgramText::new("horton build", &defines, &parts)
 }
 
-/// The lookup program for one device and configuration.
-pub(super) fn lookup_program(info: &DeviceInfo, config: &TableConfig) -> ProgramText {
-    Reader::new(info, config.body(info)).lookup(config.bucket_size)
+/// The lookup program of a job.
+pub(super) fn lookup_program(queue: &Queue, bucket_size: BucketSize) -> ProgramText {
+    Reader::new(queue).lookup(bucket_size)
 }
 
 /// The program that only gathers buckets.
-pub(super) fn gather_program(info: &DeviceInfo, config: &TableConfig) -> ProgramText {
-    Reader::new(info, config.body(info)).gather(config.bucket_size)
+pub(super) fn gather_program(queue: &Queue, bucket_size: BucketSize) -> ProgramText {
+    Reader::new(queue).gather(bucket_size)
 }
 
 /// Launch size of `lookup_tile`.
@@ -211,7 +202,7 @@ pub(crate) fn programs() -> impl Iterator<Item = (String, ProgramText)> {
         [KernelBody::Chunk, KernelBody::LocalTile]
             .into_iter()
             .map(move |body| {
-                let name = format!("horton_build_{bucket_size}_{}", local_group(body));
+                let name = format!("horton_build_{bucket_size}_{}", group_of(body));
                 (name, build_text(bucket_size, body, 4096))
             })
     });

@@ -21,11 +21,11 @@ impl HortonTable {
         out: &Buffer<u32>,
         n: usize,
     ) -> Result<()> {
-        let program = kernels::gather_program(queue.info(), &self.config);
+        let program = kernels::gather_program(queue, self.layout.bucket_size);
         let n_arg = Arg::U32(n as u32);
         let (buckets, seed) = (Arg::U32(self.layout.buckets), Arg::U32(self.layout.seed));
         let mut args = vec![Arg::Longs(&self.words), Arg::Words(keys), Arg::Words(out)];
-        if self.config.body(queue.info()) == KernelBody::Chunk {
+        if queue.body() == KernelBody::Chunk {
             let share = kernels::share(queue.info(), n);
             args.extend([Arg::U32(share as u32), n_arg, buckets, seed]);
             return queue.launch(&program, "gather_chunk", (n.div_ceil(share), 1), &args);

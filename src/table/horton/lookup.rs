@@ -36,7 +36,7 @@ impl HortonTable {
                 values.len()
             )));
         }
-        let program = kernels::lookup_program(queue.info(), &self.config);
+        let program = kernels::lookup_program(queue, self.layout.bucket_size);
         let mut args = vec![
             Arg::Longs(&self.words),
             Arg::Words(keys),
@@ -44,7 +44,7 @@ impl HortonTable {
             Arg::Words(reads),
         ];
         let (buckets, seed) = (Arg::U32(self.layout.buckets), Arg::U32(self.layout.seed));
-        match self.config.body(queue.info()) {
+        match queue.body() {
             KernelBody::Chunk => {
                 let share = kernels::share(queue.info(), n);
                 args.extend([Arg::U32(share as u32), Arg::U32(n as u32), buckets, seed]);

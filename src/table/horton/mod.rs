@@ -29,7 +29,7 @@ mod split;
 
 use std::sync::Arc;
 
-use crate::device::{Buffer, Device, DeviceInfo, KernelBody, Queue};
+use crate::device::{Buffer, Device, Queue};
 use crate::error::{Error, Result};
 
 pub use build::{Built, Items};
@@ -47,8 +47,6 @@ pub struct TableConfig {
     pub load_factor: f64,
     /// Seed of the hash functions.
     pub seed: u32,
-    /// How the kernels use the device, or the device's own way.
-    pub body: Option<KernelBody>,
 }
 
 /// The default load factor.
@@ -60,17 +58,11 @@ impl Default for TableConfig {
             bucket_size: BucketSize::Eight,
             load_factor: DEFAULT_LOAD_FACTOR,
             seed: 0x4854_4a31,
-            body: None,
         }
     }
 }
 
 impl TableConfig {
-    /// The kernels' body on a device.
-    fn body(&self, info: &DeviceInfo) -> KernelBody {
-        self.body.unwrap_or_else(|| info.body())
-    }
-
     fn check(&self) -> Result<()> {
         if self.load_factor > 0.0 && self.load_factor <= 1.0 {
             return Ok(());
@@ -100,7 +92,6 @@ pub struct HortonTable {
     layout: Layout,
     words: Arc<Buffer<u64>>,
     census: Census,
-    config: TableConfig,
 }
 
 impl HortonTable {
@@ -168,16 +159,11 @@ impl HortonTable {
     ///
     /// # Errors
     /// [`Error::DeviceMemory`] and OpenCL's own.
-    pub fn upload(queue: &mut Queue, model: &HortonModel, config: &TableConfig) -> Result<Self> {
-        let config = TableConfig {
-            bucket_size: model.layout.bucket_size,
-            ..*config
-        };
+    pub fn upload(queue: &mut Queue, model: &HortonModel) -> Result<Self> {
         Ok(Self {
             layout: model.layout,
             words: Arc::new(queue.buffer_from("a Horton table", &model.words)?),
             census: model.census(),
-            config,
         })
     }
 

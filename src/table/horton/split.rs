@@ -162,7 +162,18 @@ mod tests {
 
     #[test]
     fn levels_cover_the_ranges_with_few_bins_each() {
-        for ranges in [1, 2, 3, 511, 512, 513, 32_768, 1 << 18, (1 << 18) + 1, 1 << 21] {
+        for ranges in [
+            1,
+            2,
+            3,
+            511,
+            512,
+            513,
+            32_768,
+            1 << 18,
+            (1 << 18) + 1,
+            1 << 21,
+        ] {
             let levels = levels(ranges);
             let bins: usize = levels.iter().map(|level| level.fan_out).product();
             assert!(bins >= ranges && bins < 2 * ranges.max(1), "{ranges}");

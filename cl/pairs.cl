@@ -1,0 +1,72 @@
+// From looked-up values to (probe row, build row) pairs, in probe order.
+//
+//   values      7  MISS  2  2          unique keys: a value is the build row
+//   offsets     … 2: 4..6 … 7: 9..10   else: a group, rows[offsets[v] .. offsets[v + 1]]
+//   pairs       (0, r9) (2, r4) (2, r5) (3, r4) (3, r5)
+//
+// count_pairs counts the pairs of every tile of rows, a prefix sum says where they begin, and
+// write_pairs writes them, or only those in a window: a key with a million matches does not
+// need room for all of its pairs at once. A work-group finds the row of an output position by
+// bisection in its tile's counts, so that a row with many matches keeps all lanes busy.
+//
+// local.cl comes first.
+#ifndef PAIR_GROUP
+#error "PAIR_GROUP: work-group size"
+#endif
+#ifndef PAIR_TILE
+#error "PAIR_TILE: probe rows of a tile"
+#endif
+#ifndef MISS
+#error "MISS: the value of a row without a match"
+#endif
+
+uint matches_of(__global const uint *offsets, uint value) {
+  if (value == MISS) return 0;
+  return offsets ? offsets[value + 1] - offsets[value] : 1;
+}
+
+__kernel __attribute__((reqd_work_group_size(PAIR_GROUP, 1, 1))) void count_pairs(
+    __global const uint *values, __global const uint *offsets, __global ulong *tile_pairs, uint n) {
+  __local ulong sums[PAIR_GROUP];
+  const uint self = get_local_id(0), from = get_group_id(0) * PAIR_TILE;
+  const uint size = min(n - from, (uint)PAIR_TILE);
+  ulong sum = 0;
+  for (uint i = self; i < size; i += PAIR_GROUP) sum += matches_of(offsets, values[from + i]);
+  const ulong total = sums_before(&sum, sums);
+  if (self == 0) tile_pairs[get_group_id(0)] = total;
+}
+
+// The last of the ascending starts[0..n) that is at most `pair`.
+uint row_of(__local const ulong *starts, uint n, ulong pair) {
+  uint low = 0;
+  for (uint step = PAIR_TILE / 2; step; step /= 2)
+    if (low + step < n && starts[low + step] <= pair) low += step;
+  return low;
+}
+
+// tile_starts: pairs before each tile. Writes pairs first .. first + room, counted over all tiles.
+__kernel __attribute__((reqd_work_group_size(PAIR_GROUP, 1, 1))) void write_pairs(
+    __global const uint *values, __global const uint *offsets, __global const uint *rows,
+    __global const ulong *tile_starts, __global uint *probe_out, __global uint *build_out, uint n,
+    uint first_low, uint first_high, uint room) {
+  __local ulong starts[PAIR_TILE], sums[PAIR_GROUP];
+  const uint self = get_local_id(0), from = get_group_id(0) * PAIR_TILE;
+  const ulong first = (ulong)first_high << 32 | first_low;
+  const ulong tile_start = tile_starts[get_group_id(0)];
+  // No return before a barrier, even if all would: PoCL 3.1 corrupts memory.
+  const uint size = tile_start < first + room ? min(n - from, (uint)PAIR_TILE) : 0;
+
+  for (uint i = self; i < size; i += PAIR_GROUP)
+    starts[i] = matches_of(offsets, values[from + i]);
+  barrier(CLK_LOCAL_MEM_FENCE);
+  const ulong total = scan_in_group(starts, size, 0, sums);
+
+  const ulong until = min(tile_start + total, first + room);
+  for (ulong pair = max(tile_start, first) + self; pair < until; pair += PAIR_GROUP) {
+    const uint i = row_of(starts, size, pair - tile_start);
+    const uint value = values[from + i];
+    const uint match = (uint)(pair - tile_start - starts[i]);
+    probe_out[pair - first] = from + i;
+    build_out[pair - first] = offsets ? rows[offsets[value] + match] : value;
+  }
+}
