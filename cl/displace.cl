@@ -1,82 +1,22 @@
 // Displacement: slots for the items that `place` found none for (Horton paper, section 4.4).
 //
-//   stragglers ─▶ { propose ─▶ commit ─▶ release }* ─▶ none left
+//   stragglers ─▶ { explore ─▶ propose ─▶ commit ─▶ release }* ─▶ none left
 //
-// In rounds: all propose a move, the lowest number wins the buckets it touches, winners move.
-// So no lock, no fence, and no two work-items write one bucket. Kernel launches separate the
-// phases; within one, only claims are shared, and those are atomic. At load 0.95 about one
-// item in a thousand gets here.
+// In rounds. explore looks at every way out of every straggler side by side and keeps the
+// easiest; propose claims the groups that it moves, and the lowest number wins; commit moves
+// the winners. A group is all items with one primary bucket and one tag. Who holds its claim, and
+// nobody else, may move its items and change its remap entry; free slots are taken with
+// compare-and-swap. So there is no lock and no waiting. Kernel launches separate the phases:
+// explore and propose only read the table, commit touches it with atomics only. At load 0.95
+// about one item in 250 gets here, and 9 of 10 leave in the first round.
 //
-// hash.cl, bucket.cl and build.cl come first.
-#define FIRST_MOVER LAST  // the straggler itself; below it, slots of its primary bucket
+// hash.cl, bucket.cl, split.cl and build.cl come first.
+#pragma OPENCL EXTENSION cl_khr_int64_base_atomics : enable
 
-// A straggler's proposed move. It, or a primary item of its bucket b that it puts out of
-// slot `mover` (other tags lead elsewhere), goes to `slot` of bucket `target`:
-//
-//   INSERT    the slot is free
-//   DISPLACE  the slot's item gives way: if secondary, all its group (primary bucket `home`)
-//   PUT_OUT   nowhere yet: the primary item becomes a straggler
-//
-// The target may be b itself: the straggler returns home, with no entry. If `old` is a bucket, its
-// own group leaves it first, because it found no room there.
-typedef struct {
-  uint b, target, home, old;  // buckets claimed for the move, NONE if not needed
-  uint action, entry, slot, mover;
-} Move;
-
-#define INSERT 1u
-#define DISPLACE 2u
-#define PUT_OUT 3u
-
-uint8 pack(Move m) {
-  return (uint8)(m.b, m.target, m.home, m.old, m.action, m.entry, m.slot, m.mover);
-}
-
-Move unpack(uint8 words) {
-  const Move m = {words.s0, words.s1, words.s2, words.s3, words.s4, words.s5, words.s6,
-                  words.s7};
-  return m;
-}
-
-uint free_slot(__global const ulong *slots) {
-  const uint n = item_slots(slots[LAST]);
-  for (uint s = 0; s < n; ++s)
-    if (slots[s] == EMPTY_WORD) return s;
-  return NO_SLOT;
-}
-
-uint free_slots(__global const ulong *slots) {
-  const uint n = item_slots(slots[LAST]);
-  uint count = 0;
-  for (uint s = 0; s < n; ++s) count += slots[s] == EMPTY_WORD;
-  return count;
-}
-
-bool in_group(uint key, uint home, uint tag, uint seed, uint buckets) {
-  return primary_bucket(key, seed, buckets) == home && tag_of(key, seed) == tag;
-}
-
-// Items of group (home, tag) among the first n slots.
-uint group_size(__global const ulong *slots, uint n, uint home, uint tag, uint seed,
-                uint buckets) {
-  uint count = 0;
-  for (uint s = 0; s < n; ++s)
-    count += slots[s] != EMPTY_WORD && in_group(key_of(slots[s]), home, tag, seed, buckets);
-  return count;
-}
-
-// Whether group (home, tag), now in bucket w, could go to a bucket with a free slot.
-bool has_alternative(__global const ulong *table, uint home, uint tag, uint w, uint seed,
-                     uint buckets) {
-  for (uint entry = 1; entry <= 7; ++entry) {
-    const uint other = secondary_bucket(home, tag, entry, seed, buckets);
-    if (other != w && other != home && free_slot(table + (size_t)other * SLOTS) != NO_SLOT)
-      return true;
-  }
-  return false;
-}
-
-// How easily an item of (b, tag) gets a slot, hardest first.
+// How easily an item gets a slot, hardest first. The paper never lets a secondary item displace
+// a primary one, and nor does this while there is another way: but among a million buckets of
+// 4 slots some have six items of one tag, and some tags lead only to buckets full of primary
+// items.
 #define IMPOSSIBLE 0u   // its item is of the same group
 #define CONVERT 1u      // its item is primary, and the bucket must turn Type B to let it go
 #define PRIMARY 2u      // its item is primary in a Type B bucket
@@ -85,9 +25,67 @@ bool has_alternative(__global const ulong *table, uint home, uint tag, uint w, u
 #define CAN_MOVE_ON 5u  // and another of that item's candidates has a free slot
 #define FREE 6u         // there is no item in it
 
-// Whether a secondary item could displace the primary one in slot s of w. The paper never does
-// (section 4.4), and nor does this while there is another way: but among a million buckets of 4
-// slots some have six items of one tag.
+// A way out of a straggler of bucket b, packed so that an easier one is larger:
+//
+//   mover 0     it goes to `slot` of the bucket that `entry` leads to
+//   mover m     it takes primary slot m - 1 of b, whose item goes there instead: other tags
+//               lead to other buckets
+//   entry 0     it returns to slot m - 1 of b: free, or of a secondary item, or of a primary
+//               one that becomes a straggler (PUT_OUT)
+//
+// `leave` says that its group leaves the bucket it is bound to first. The random bits keep
+// stragglers with equal ways from choosing the same.
+typedef struct {
+  uint ease, leave, mover, entry, slot;
+} Way;
+
+uint pack(Way way, uint random) {
+  return way.ease << 29 | (random & 0x7fffu) << 14 | way.leave << 13 | way.mover << 8 |
+         way.entry << 5 | way.slot;
+}
+
+Way unpack(uint word) {
+  const Way way = {word >> 29, word >> 13 & 1u, word >> 8 & 31u, word >> 5 & 7u, word & 31u};
+  return way;
+}
+
+// ---------------------------------------------------------------- explore
+
+// A group, and the bucket its items were found in.
+typedef struct {
+  uint home, tag;
+} Group;
+
+Group group_of(uint key, uint seed, uint buckets) {
+  const Group group = {primary_bucket(key, seed, buckets), tag_of(key, seed)};
+  return group;
+}
+
+bool same_group(Group a, Group b) { return a.home == b.home && a.tag == b.tag; }
+
+uint bound_entry(__global const ulong *table, Group group) {
+  return entry_at(table[(size_t)group.home * SLOTS + LAST], group.tag);
+}
+
+// Items of `group` in a bucket.
+uint count_group(__global const ulong *slots, Group group, uint seed, uint buckets) {
+  const uint n = item_slots(slots[LAST]);
+  uint count = 0;
+  for (uint s = 0; s < n; ++s)
+    count += slots[s] != EMPTY_WORD &&
+             same_group(group_of(key_of(slots[s]), seed, buckets), group);
+  return count;
+}
+
+// Whether a group that is now in w could go to a bucket with a free slot.
+bool has_alternative(__global uint *fill, Group group, uint w, uint seed, uint buckets) {
+  for (uint entry = 1; entry <= 7; ++entry) {
+    const uint other = secondary_bucket(group.home, group.tag, entry, seed, buckets);
+    if (other != w && items_in(fill, other) < SLOTS) return true;
+  }
+  return false;
+}
+
 uint ease_of_primary(__global const ulong *slots, uint w, uint s, uint seed, uint buckets) {
   const ulong last = slots[LAST];
   if (is_type_b(last)) return PRIMARY;
@@ -96,239 +94,290 @@ uint ease_of_primary(__global const ulong *slots, uint w, uint s, uint seed, uin
              : IMPOSSIBLE;
 }
 
-uint ease(__global const ulong *table, uint w, uint s, uint b, uint tag, uint seed,
-          uint buckets) {
+// How easily an item of `group` gets slot s of w.
+uint ease_of(__global const ulong *table, __global uint *fill, uint w, uint s, Group group,
+             uint seed, uint buckets) {
   __global const ulong *slots = table + (size_t)w * SLOTS;
   if (slots[s] == EMPTY_WORD) return FREE;
-  const uint key = key_of(slots[s]);
-  const uint home = primary_bucket(key, seed, buckets);
-  const uint its_tag = tag_of(key, seed);
-  if (home == w) return ease_of_primary(slots, w, s, seed, buckets);
-  if (home == b && its_tag == tag) return IMPOSSIBLE;
-  if (group_size(slots, item_slots(slots[LAST]), home, its_tag, seed, buckets) > 1) return GROUP;
-  return has_alternative(table, home, its_tag, w, seed, buckets) ? CAN_MOVE_ON : ALONE;
+  const Group its = group_of(key_of(slots[s]), seed, buckets);
+  if (its.home == w) return ease_of_primary(slots, w, s, seed, buckets);
+  if (same_group(its, group)) return IMPOSSIBLE;
+  if (count_group(slots, its, seed, buckets) > 1) return GROUP;
+  return has_alternative(fill, its, w, seed, buckets) ? CAN_MOVE_ON : ALONE;
 }
 
-// Where an item of (b, tag) looks for a slot: in the buckets of the `allowed` entries (a bit
-// each) in which its group of `need` items could ever stand.
-typedef struct {
-  uint b, tag, allowed, need;
-} Wish;
-
-// Whether w has `need` slots that could be had.
-bool can_hold(__global const ulong *table, uint w, Wish wish, uint seed, uint buckets) {
-  __global const ulong *slots = table + (size_t)w * SLOTS;
-  const uint n = item_slots(slots[LAST]);
+// Whether w has `need` slots that `group` could ever get.
+bool can_hold(__global const ulong *table, __global uint *fill, uint w, uint need, Group group,
+              uint seed, uint buckets) {
+  const uint n = item_slots(table[(size_t)w * SLOTS + LAST]);
   uint room = 0;
-  for (uint s = 0; s < n; ++s) {
-    if (slots[s] == EMPTY_WORD) {
-      ++room;
-      continue;
-    }
-    const uint key = key_of(slots[s]), home = primary_bucket(key, seed, buckets);
-    room += home == w ? ease_of_primary(slots, w, s, seed, buckets) != IMPOSSIBLE
-                      : !(home == wish.b && tag_of(key, seed) == wish.tag);
+  for (uint s = 0; s < n; ++s)
+    room += ease_of(table, fill, w, s, group, seed, buckets) != IMPOSSIBLE;
+  return room >= need;
+}
+
+// The easiest slot of w for an item of `group`, as far as it stops at what needs no luck.
+Way search_bucket(__global const ulong *table, __global uint *fill, uint w, Group group,
+                  uint random, uint seed, uint buckets) {
+  Way way = {IMPOSSIBLE, 0, 0, 0, NO_SLOT};
+  if (items_in(fill, w) < SLOTS) {
+    way.ease = FREE;
+    return way;
   }
-  return room >= wish.need;
-}
-
-// The bucket of an entry if it is among those wished for, else NONE.
-uint wished_bucket(__global const ulong *table, Wish wish, uint entry, uint seed, uint buckets) {
-  if (!(wish.allowed >> entry & 1u)) return NONE;
-  const uint w = secondary_bucket(wish.b, wish.tag, entry, seed, buckets);
-  if (w == wish.b || (wish.need > 1 && !can_hold(table, w, wish, seed, buckets))) return NONE;
-  return w;
-}
-
-// A free slot in the emptiest bucket. Ties go to the first from `random` on, so that a group
-// that left a bucket tries others.
-bool find_free(__global const ulong *table, Wish wish, uint random, uint seed, uint buckets,
-               Move *move) {
-  uint most = 0;
-  for (uint i = 0; i < 7; ++i) {
-    const uint entry = (random + i) % 7 + 1;
-    const uint w = wished_bucket(table, wish, entry, seed, buckets);
-    const uint room = w == NONE ? 0 : free_slots(table + (size_t)w * SLOTS);
-    if (room <= most) continue;
-    most = room;
-    move->target = w;
-    move->entry = entry;
+  const uint n = item_slots(table[(size_t)w * SLOTS + LAST]);
+  for (uint k = 0; k < n && way.ease < CAN_MOVE_ON; ++k) {
+    const uint s = (random + k) % n;
+    const uint ease = ease_of(table, fill, w, s, group, seed, buckets);
+    if (ease <= way.ease) continue;
+    way.ease = ease;
+    way.slot = s;
   }
-  return most != 0;
+  return way;
 }
 
-// The slot that is easiest to get. Displacing whole groups is the last resort: it made as many
-// new stragglers as it placed, and at load 0.95 the walk did not end.
-uint find_slot(__global const ulong *table, Wish wish, uint random, uint seed, uint buckets,
-               Move *move) {
-  if (find_free(table, wish, random, seed, buckets, move)) {
-    move->action = INSERT;
-    move->slot = free_slot(table + (size_t)move->target * SLOTS);
-    return FREE;
+// The way out by one mover and one entry. A set remap entry binds a mover to the bucket of its
+// group; every other time the straggler's own group looks for another bucket, which must
+// be able to hold it whole.
+Way search_entry(__global const ulong *table, __global uint *fill, Group group, uint entry,
+                 bool may_leave, uint random, uint seed, uint buckets) {
+  Way way = {IMPOSSIBLE, 0, 0, 0, NO_SLOT};
+  const uint w = secondary_bucket(group.home, group.tag, entry, seed, buckets);
+  const uint bound = bound_entry(table, group);
+  const bool leave = bound && may_leave;
+  if (w == group.home || (bound && (entry == bound) == leave)) return way;
+  if (leave) {
+    const uint old = secondary_bucket(group.home, group.tag, bound, seed, buckets);
+    const uint need = 1 + count_group(table + (size_t)old * SLOTS, group, seed, buckets);
+    if (old == w || !can_hold(table, fill, w, need, group, seed, buckets)) return way;
   }
-  uint best = IMPOSSIBLE;
-  move->action = DISPLACE;
-  for (uint i = 0; i < 7 && best < CAN_MOVE_ON; ++i) {
-    const uint entry = (random + i) % 7 + 1;
-    const uint w = wished_bucket(table, wish, entry, seed, buckets);
-    if (w == NONE) continue;
-    __global const ulong *slots = table + (size_t)w * SLOTS;
-    const uint n = item_slots(slots[LAST]);
-    for (uint k = 0; k < n && best < CAN_MOVE_ON; ++k) {
-      const uint s = ((random >> 8) + k) % n;
-      const uint its_ease = ease(table, w, s, wish.b, wish.tag, seed, buckets);
-      if (its_ease <= best) continue;
-      best = its_ease;
-      move->target = w;
-      move->home = primary_bucket(key_of(slots[s]), seed, buckets);
-      move->entry = entry;
-      move->slot = s;
-    }
-  }
-  return best;
+  way = search_bucket(table, fill, w, group, random, seed, buckets);
+  if (leave) way.ease = min(way.ease, ALONE);
+  way.leave = leave;
+  way.entry = entry;
+  return way;
 }
 
-// The easiest move of one mover: the straggler itself or a primary item. A set remap entry binds
-// it to the bucket of its group, unless `leave` says that the group is to leave it.
-uint find_move(__global const ulong *table, uint key, bool leave, uint random, uint seed,
-               uint buckets, Move *move) {
-  const uint tag = tag_of(key, seed);
-  const uint bound_by = entry_at(table[(size_t)move->b * SLOTS + LAST], tag);
-  Wish wish = {move->b, tag, bound_by ? 1u << bound_by : 0xfeu, 1};
-  if (leave && bound_by) {
-    move->old = secondary_bucket(move->b, tag, bound_by, seed, buckets);
-    wish.allowed = 0xfeu & ~wish.allowed;
-    __global const ulong *slots = table + (size_t)move->old * SLOTS;
-    wish.need += group_size(slots, item_slots(slots[LAST]), move->b, tag, seed, buckets);
-  }
-  return find_slot(table, wish, random, seed, buckets, move);
-}
-
-// An exchange with what is in slot s of b: a primary item becomes a straggler, a secondary one
-// gives way to this item's return, and a free slot is simply taken.
-Move exchange(__global const ulong *slots, uint b, uint s, uint seed, uint buckets) {
-  Move move = {b, NONE, NONE, NONE, PUT_OUT, 0, 0, s};
-  const uint home = primary_bucket(key_of(slots[s]), seed, buckets);
-  const bool free = slots[s] == EMPTY_WORD;
-  if (!free && home == b) return move;
-  move.action = free ? INSERT : DISPLACE;
-  move.home = free ? NONE : home;
-  move.target = b;
-  move.slot = s;
-  move.mover = FIRST_MOVER;
-  return move;
-}
-
-// What a straggler of bucket b does: first what needs no luck, by itself or by a primary item
-// that makes room for it. Then its group leaves its bucket; or, every other time, it
-// exchanges places at home, as two items that want the one slot within their reach would
+// Back to slot s of the primary bucket. Putting out a primary item is, every other time, better
+// than any slot that takes luck: two items that want the one slot within their reach would
 // displace each other for ever.
-Move choose(__global const ulong *table, uint b, uint key, uint random, uint seed, uint buckets) {
-  __global const ulong *slots = table + (size_t)b * SLOTS;
-  for (uint m = 0; m <= LAST; ++m) {
-    Move easy = {b, NONE, NONE, NONE, PUT_OUT, 0, 0, m ? m - 1 : FIRST_MOVER};
-    if (m && slots[m - 1] == EMPTY_WORD) return exchange(slots, b, m - 1, seed, buckets);
-    const uint moving = m ? key_of(slots[m - 1]) : key;
-    if (primary_bucket(moving, seed, buckets) == b &&
-        find_move(table, moving, false, random + m, seed, buckets, &easy) >= CAN_MOVE_ON)
-      return easy;
-  }
-  Move move = {b, NONE, NONE, NONE, PUT_OUT, 0, 0, FIRST_MOVER};
-  const bool leave = random >> 13 & 1u;
-  const uint found = find_move(table, key, leave, random, seed, buckets, &move);
-  if (found >= CAN_MOVE_ON || (found > IMPOSSIBLE && random >> 14 & 1u)) return move;
-  return exchange(slots, b, (random >> 16) % LAST, seed, buckets);
+Way search_home(__global const ulong *table, __global uint *fill, uint s, Group group,
+                uint random, uint seed, uint buckets) {
+  const ulong word = table[(size_t)group.home * SLOTS + s];
+  const bool primary =
+      word != EMPTY_WORD && primary_bucket(key_of(word), seed, buckets) == group.home;
+  const uint put_out = random >> 14 & 1u ? ALONE : CONVERT;
+  const Way way = {primary ? put_out
+                           : ease_of(table, fill, group.home, s, group, seed, buckets),
+                   0, 0, 0, s};
+  return way;
 }
 
+// One work-item a (straggler, mover, entry): `movers` is 1 for the stragglers themselves, or
+// SLOTS. best[j] receives the best way out, 0 if there is none.
+__kernel void explore(__global const ulong *table, __global uint *fill,
+                      __global const ulong *stragglers, __global uint *best, uint n, uint movers,
+                      uint round, uint buckets, uint seed) {
+  const uint id = get_global_id(0), entry = id % 8, mover = id / 8 % movers, j = id / 8 / movers;
+  if (j >= n || (entry == 0 && mover == 0)) return;
+  const Group straggler = group_of(key_of(stragglers[j]), seed, buckets);
+  const uint random = jenkins(key_of(stragglers[j]) + round * FOLD);
+  Way way;
+  if (entry == 0) {
+    way = search_home(table, fill, mover - 1, straggler, random, seed, buckets);
+  } else if (mover == 0) {
+    const bool may_leave = random >> 13 & 1u;
+    way = search_entry(table, fill, straggler, entry, may_leave, random, seed, buckets);
+  } else {
+    const ulong word = table[(size_t)straggler.home * SLOTS + mover - 1];
+    const Group group = group_of(key_of(word), seed, buckets);
+    if (word == EMPTY_WORD || group.home != straggler.home) return;
+    way = search_entry(table, fill, group, entry, false, random, seed, buckets);
+  }
+  way.mover = mover;
+  if (way.ease != IMPOSSIBLE) atomic_max(&best[j], pack(way, jenkins(random + id)));
+}
+
+// ---------------------------------------------------------------- propose
+
+// Where the claim of a group stands. Groups may share a place; then one of them waits.
+uint claim_of(Group group, uint buckets) {
+  const ulong k = (ulong)group.home * TAGS + group.tag;
+  return mul_hi(jenkins((uint)k ^ (uint)(k >> 32) * FOLD), buckets);
+}
+
+// moves[j] = the way, and up to three claims: of the group that moves, of the one that gives way,
+// and of the last item of a bucket that turns Type B.
 __kernel void propose(__global const ulong *table, __global const ulong *stragglers,
-                      __global uint8 *moves, __global uint *owner, uint n, uint buckets,
-                      uint seed, uint round) {
+                      __global const uint *best, __global uint4 *moves, __global uint *claims,
+                      uint n, uint buckets, uint seed) {
   const uint j = get_global_id(0);
   if (j >= n) return;
   const uint key = key_of(stragglers[j]);
-  const uint random = jenkins(key + round * FOLD);
-  const Move move =
-      choose(table, primary_bucket(key, seed, buckets), key, random, seed, buckets);
-  moves[j] = pack(move);
-  atomic_min(&owner[move.b], j);
-  if (move.target != NONE) atomic_min(&owner[move.target], j);
-  if (move.home != NONE) atomic_min(&owner[move.home], j);
-  if (move.old != NONE) atomic_min(&owner[move.old], j);
+  const uint b = primary_bucket(key, seed, buckets);
+  __global const ulong *home = table + (size_t)b * SLOTS;
+  const Way way = unpack(best[j]);
+  uint4 move = (uint4)(best[j], NONE, NONE, NONE);
+  uint w = b;
+  if (way.entry) {
+    const Group moving =
+        group_of(way.mover ? key_of(home[way.mover - 1]) : key, seed, buckets);
+    w = secondary_bucket(b, moving.tag, way.entry, seed, buckets);
+    move.y = claim_of(moving, buckets);
+  }
+  __global const ulong *slots = table + (size_t)w * SLOTS;
+  if (way.ease != IMPOSSIBLE && way.ease != FREE)
+    move.z = claim_of(group_of(key_of(slots[way.slot]), seed, buckets), buckets);
+  if (way.ease == CONVERT && way.entry)
+    move.w = claim_of(group_of(key_of(slots[LAST]), seed, buckets), buckets);
+  moves[j] = move;
+  if (move.y != NONE) atomic_min(&claims[move.y], j);
+  if (move.z != NONE) atomic_min(&claims[move.z], j);
+  if (move.w != NONE) atomic_min(&claims[move.w], j);
 }
 
-// Sends the items of group (home, tag) out of bucket w and clears their remap entry.
-void send_away(__global ulong *table, uint w, uint home, uint tag, __global ulong *stragglers,
-               __global uint *counter, uint capacity, uint seed, uint buckets) {
-  __global ulong *slots = table + (size_t)w * SLOTS;
-  const uint n = item_slots(slots[LAST]);
+// ---------------------------------------------------------------- commit
+
+// The table while it changes, and where items go that lose their slot.
+typedef struct {
+  __global ulong *table;
+  __global uint *fill;
+  __global ulong *left;
+  __global uint *left_count;
+  uint capacity, buckets, seed;
+} Changing;
+
+__global ulong *slot_at(const Changing *c, uint w, uint s) {
+  return c->table + (size_t)w * SLOTS + s;
+}
+
+ulong read_slot(const Changing *c, uint w, uint s) { return atom_add(slot_at(c, w, s), 0ul); }
+
+void lose(const Changing *c, ulong word) {
+  add_straggler(c->left, c->left_count, c->capacity, word);
+}
+
+void set_entry(const Changing *c, Group group, uint from, uint to) {
+  atom_add(slot_at(c, group.home, LAST),
+           entry_bits(to, group.tag) - entry_bits(from, group.tag));
+}
+
+uint get_entry(const Changing *c, Group group) {
+  return entry_at(read_slot(c, group.home, LAST), group.tag);
+}
+
+void free_slot_of(const Changing *c, uint w, uint s) {
+  atom_xchg(slot_at(c, w, s), EMPTY_WORD);
+  atomic_sub(&c->fill[w / 4], 1u << (w % 4 * 8));
+}
+
+// Puts an item into a free slot of w, if there is one.
+bool put_in(const Changing *c, uint w, ulong word) {
+  if (take_slot(c->fill, w) == NO_SLOT) return false;
+  // Its count gives this work-item a slot; others may take the first that it sees. The last word
+  // of a Type B bucket is never EMPTY_WORD.
+  for (uint tries = 0; tries < 64; ++tries)
+    if (atom_cmpxchg(slot_at(c, w, tries % SLOTS), EMPTY_WORD, word) == EMPTY_WORD) return true;
+  atomic_sub(&c->fill[w / 4], 1u << (w % 4 * 8));
+  return false;
+}
+
+// Makes stragglers of the group's items in w and forgets where they were.
+void send_away(const Changing *c, uint w, Group group) {
+  const uint n = item_slots(read_slot(c, w, LAST));
   for (uint s = 0; s < n; ++s) {
-    const ulong word = slots[s];
-    if (word == EMPTY_WORD) continue;
-    const uint key = key_of(word);
-    if (!in_group(key, home, tag, seed, buckets)) continue;
-    add_straggler(stragglers, counter, capacity, word);
-    slots[s] = EMPTY_WORD;
+    const ulong word = read_slot(c, w, s);
+    if (word == EMPTY_WORD || !same_group(group_of(key_of(word), c->seed, c->buckets), group))
+      continue;
+    free_slot_of(c, w, s);
+    lose(c, word);
   }
-  table[(size_t)home * SLOTS + LAST] &= ~entry_bits(7, tag);
+  set_entry(c, group, get_entry(c, group), 0);
 }
 
-// Makes a straggler of the primary item in slot s of w, and of its last item if w turns Type B.
-void put_out_primary(__global ulong *table, uint w, uint s, __global ulong *stragglers,
-                     __global uint *counter, uint capacity) {
-  __global ulong *slots = table + (size_t)w * SLOTS;
-  add_straggler(stragglers, counter, capacity, slots[s]);
-  if (is_type_b(slots[LAST])) return;
-  add_straggler(stragglers, counter, capacity, slots[LAST]);
-  slots[LAST] = TYPE_B;
+// Gives a lone item that lost its slot another bucket with a free one.
+bool move_on(const Changing *c, ulong word, Group group) {
+  for (uint entry = 1; entry <= 7; ++entry) {
+    const uint w = secondary_bucket(group.home, group.tag, entry, c->seed, c->buckets);
+    if (w == group.home || !put_in(c, w, word)) continue;
+    set_entry(c, group, 0, entry);
+    return true;
+  }
+  return false;
 }
 
-// The winners of all their buckets move; the others, and who lost a slot, are left.
-__kernel void commit(__global ulong *table, __global const ulong *stragglers,
-                     __global const uint8 *moves, __global const uint *owner,
-                     __global ulong *left, __global uint *counters, uint capacity, uint n,
-                     uint buckets, uint seed) {
-  const uint j = get_global_id(0);
-  if (j >= n) return;
-  __global uint *left_count = &counters[STRAGGLERS];
-  ulong moving = stragglers[j];
-  const Move move = unpack(moves[j]);
-  const bool mine = owner[move.b] == j && (move.target == NONE || owner[move.target] == j) &&
-                    (move.home == NONE || owner[move.home] == j) &&
-                    (move.old == NONE || owner[move.old] == j);
-  if (!mine) {
-    add_straggler(left, left_count, capacity, moving);
+// Puts `word` into a slot of w whose item, and if need be whose group, gives way.
+void displace(const Changing *c, uint w, Way way, ulong word) {
+  const ulong out = atom_xchg(slot_at(c, w, way.slot), word);
+  const Group group = group_of(key_of(out), c->seed, c->buckets);
+  if (group.home == w) {
+    if (way.entry && way.ease == CONVERT) lose(c, atom_xchg(slot_at(c, w, LAST), TYPE_B));
+    lose(c, out);
     return;
   }
-  if (move.mover != FIRST_MOVER) {
-    __global ulong *slot = table + (size_t)move.b * SLOTS + move.mover;
-    const ulong put_out = *slot;
-    *slot = moving;
-    moving = put_out;
-  }
-  if (move.action == PUT_OUT) {
-    add_straggler(left, left_count, capacity, moving);
-    return;
-  }
-  const uint tag = tag_of(key_of(moving), seed);
-  const size_t at = (size_t)move.target * SLOTS + move.slot;
-  if (move.old != NONE)
-    send_away(table, move.old, move.b, tag, left, left_count, capacity, seed, buckets);
-  if (move.action == DISPLACE && move.home == move.target)
-    put_out_primary(table, move.target, move.slot, left, left_count, capacity);
-  else if (move.action == DISPLACE)
-    send_away(table, move.target, move.home, tag_of(key_of(table[at]), seed), left, left_count,
-              capacity, seed, buckets);
-  table[at] = moving;
-  table[(size_t)move.b * SLOTS + LAST] |= entry_bits(move.entry, tag);
+  if (way.ease == GROUP)
+    send_away(c, w, group);
+  else
+    set_entry(c, group, get_entry(c, group), 0);
+  if (way.ease != CAN_MOVE_ON || !move_on(c, out, group)) lose(c, out);
 }
 
-// Gives the claimed buckets back, so that the next round starts with no owner anywhere.
-__kernel void release(__global const uint8 *moves, __global uint *owner, uint n) {
+// An item of b goes to where the way's entry leads. Returns whether it did.
+bool go(const Changing *c, uint b, ulong word, Way way) {
+  const Group group = {b, tag_of(key_of(word), c->seed)};
+  const uint w = secondary_bucket(b, group.tag, way.entry, c->seed, c->buckets);
+  uint bound = get_entry(c, group);
+  if (way.leave) {
+    send_away(c, secondary_bucket(b, group.tag, bound, c->seed, c->buckets), group);
+    bound = 0;
+  }
+  if (way.ease == FREE || way.slot == NO_SLOT) {
+    if (!put_in(c, w, word)) return false;
+  } else {
+    displace(c, w, way, word);
+  }
+  set_entry(c, group, bound, way.entry);
+  return true;
+}
+
+// The winners of all their claims move; the others, and who lost a slot, are left.
+__kernel void commit(__global ulong *table, __global uint *fill,
+                     __global const ulong *stragglers, __global const uint4 *moves,
+                     __global const uint *claims, __global ulong *left, __global uint *counters,
+                     uint n, uint capacity, uint buckets, uint seed) {
   const uint j = get_global_id(0);
   if (j >= n) return;
-  const Move move = unpack(moves[j]);
-  atomic_xchg(&owner[move.b], NONE);
-  if (move.target != NONE) atomic_xchg(&owner[move.target], NONE);
-  if (move.home != NONE) atomic_xchg(&owner[move.home], NONE);
-  if (move.old != NONE) atomic_xchg(&owner[move.old], NONE);
+  const Changing c = {table, fill, left, &counters[STRAGGLERS], capacity, buckets, seed};
+  const ulong word = stragglers[j];
+  const uint4 move = moves[j];
+  const Way way = unpack(move.x);
+  const uint b = primary_bucket(key_of(word), seed, buckets);
+  const bool mine = (move.y == NONE || claims[move.y] == j) &&
+                    (move.z == NONE || claims[move.z] == j) &&
+                    (move.w == NONE || claims[move.w] == j);
+  if (way.ease == IMPOSSIBLE || !mine) {
+    lose(&c, word);
+  } else if (way.entry == 0 && way.ease == FREE) {
+    if (!put_in(&c, b, word)) lose(&c, word);
+  } else if (way.entry == 0) {
+    displace(&c, b, way, word);
+  } else if (way.mover == 0) {
+    if (!go(&c, b, word, way)) lose(&c, word);
+  } else {
+    // The mover is copied out first: its claim keeps everybody else from its slot.
+    const ulong moving = read_slot(&c, b, way.mover - 1);
+    if (go(&c, b, moving, way))
+      atom_xchg(slot_at(&c, b, way.mover - 1), word);
+    else
+      lose(&c, word);
+  }
+}
+
+// Gives the claims back, so that the next round starts without any.
+__kernel void release(__global const uint4 *moves, __global uint *claims, uint n) {
+  const uint j = get_global_id(0);
+  if (j >= n) return;
+  const uint4 move = moves[j];
+  if (move.y != NONE) atomic_xchg(&claims[move.y], NONE);
+  if (move.z != NONE) atomic_xchg(&claims[move.z], NONE);
+  if (move.w != NONE) atomic_xchg(&claims[move.w], NONE);
 }

@@ -24,7 +24,6 @@ __kernel __attribute__((reqd_work_group_size(TILE_GROUP, 1, 1))) void lookup_til
   uint second_reads = 0;
   for (uint round = 0; round < TILE_ROUNDS; ++round) {
     const uint from = (get_group_id(0) * TILE_ROUNDS + round) * TILE_GROUP;
-    if (from >= n) break;
     const uint i = from + get_local_id(0);
     const uint key = keys[min(i, n - 1)];
     const uint bucket = primary_bucket(key, seed, buckets);

@@ -297,6 +297,10 @@ fn obstacle(info: &DeviceInfo, id: DeviceId) -> Option<String> {
             "its work-groups hold fewer than 64 work-items",
         ),
         (
+            !info.has("cl_khr_int64_base_atomics"),
+            "it lacks 64-bit atomics (cl_khr_int64_base_atomics)",
+        ),
+        (
             info.local_memory < 32 << 10,
             "its work-groups have less than 32 KiB of local memory",
         ),

@@ -15,12 +15,14 @@
 //! * [`queue`]: buffers, transfers and kernel launches inside a job
 //! * [`memory`]: the byte budget of a device
 //! * [`program`]: program text from `.cl` parts and defines, and the binary cache
+//! * [`host`]: the host itself, for comparison
 //! * `status`: OpenCL's errors under their names
 //!
 //! The price of one thread is that jobs of several queries run one after the other; a job
 //! is one probe chunk or one build, so they interleave, and a device runs one kernel well
 //! at a time anyway.
 
+pub mod host;
 pub mod info;
 pub mod memory;
 pub mod owner;

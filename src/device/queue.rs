@@ -65,7 +65,7 @@ pub enum Arg<'a> {
 #[derive(Debug, Clone, Copy)]
 enum Stage {
     Upload,
-    Kernel,
+    Kernel(&'static str),
     Download,
 }
 
@@ -304,7 +304,7 @@ impl Queue {
             None,
         )
         .map_err(|e| self.fail("clEnqueueFillBuffer", &e))?;
-        self.events.push((Stage::Kernel, event));
+        self.events.push((Stage::Kernel("fill"), event));
         Ok(())
     }
 
@@ -346,7 +346,7 @@ impl Queue {
         }
         .map_err(|e| self.fail(format!("kernel {kernel}"), &e))?;
         self.cost.launches += 1;
-        self.events.push((Stage::Kernel, event));
+        self.events.push((Stage::Kernel(kernel), event));
         Ok(())
     }
 
@@ -372,7 +372,10 @@ impl Queue {
             let took = elapsed(&event);
             match stage {
                 Stage::Upload => self.cost.upload += took,
-                Stage::Kernel => self.cost.kernel += took,
+                Stage::Kernel(name) => {
+                    log::trace!("kernel {name}: {took:?}");
+                    self.cost.kernel += took;
+                }
                 Stage::Download => self.cost.download += took,
             }
         }

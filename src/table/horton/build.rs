@@ -173,8 +173,8 @@ impl<'a> Builder<'a> {
         if count(Counter::Crowded) > 0 {
             return Ok(Attempt::Rejected(count(Counter::Crowded)));
         }
-        let stragglers = self.place(overflow, count(Counter::Homes))?;
-        let left = self.displace(stragglers)?;
+        let stragglers = self.place(&overflow, count(Counter::Homes))?;
+        let left = self.displace(stragglers, &overflow.fill)?;
         if left > 0 {
             return Ok(Attempt::Rejected(left));
         }
@@ -227,7 +227,7 @@ impl<'a> Builder<'a> {
     }
 
     /// Turns `homes` buckets Type B and settles their overflow.
-    fn place(&mut self, overflow: Overflow, homes: usize) -> Result<Stragglers> {
+    fn place(&mut self, overflow: &Overflow, homes: usize) -> Result<Stragglers> {
         let mut stragglers = Stragglers::new(self.queue, self.items.keys.len() / 4 + 1024)?;
         let args = [
             Arg::Longs(&self.words),
@@ -250,11 +250,12 @@ impl<'a> Builder<'a> {
         Ok(stragglers)
     }
 
-    fn displace(&mut self, stragglers: Stragglers) -> Result<usize> {
+    fn displace(&mut self, stragglers: Stragglers, fill: &Buffer<u32>) -> Result<usize> {
         let displacement = Displacement {
             program: self.program,
             layout: self.layout,
             table: &self.words,
+            fill,
             counters: &self.counters,
         };
         displacement.run(self.queue, stragglers)

@@ -2,11 +2,12 @@
 //! `cl/displace.cl`.
 //!
 //! ```text
-//!  stragglers ─▶ { propose ─▶ commit ─▶ release }* ─▶ none left
+//!  stragglers ─▶ { explore ─▶ propose ─▶ commit ─▶ release }* ─▶ none left
 //! ```
 //!
-//! A round moves every straggler that wins the buckets its move touches (Horton paper, section
-//! 4.4, in parallel).
+//! A round moves every straggler that wins the claims of its move (Horton paper, section 4.4, in
+//! parallel). The first explores only the stragglers' own candidates, which serve nine of
+//! ten; later ones also those of the primary items that could make room.
 
 use crate::device::program::ProgramText;
 use crate::device::{Arg, Buffer, Queue};
@@ -19,8 +20,11 @@ use super::layout::Layout;
 /// Rounds before an attempt counts as failed.
 const ROUNDS: u32 = 200;
 
-/// 32-bit words of a packed `Move` of `cl/displace.cl`.
-const MOVE_WORDS: usize = 8;
+/// 32-bit words of a move: a packed way out and three claims.
+const MOVE_WORDS: usize = 4;
+
+/// Entries of a bucket's group that `explore` looks at for each mover, and the way home.
+const ENTRIES: usize = 8;
 
 /// Items without a slot, double-buffered between rounds.
 pub(super) struct Stragglers {
@@ -44,13 +48,17 @@ pub(super) struct Displacement<'a> {
     pub program: &'a ProgramText,
     pub layout: Layout,
     pub table: &'a Buffer<u64>,
+    /// Items of four buckets a word, a byte each.
+    pub fill: &'a Buffer<u32>,
     pub counters: &'a Buffer<u32>,
 }
 
-/// What the rounds work on: a move a straggler, an owner a bucket.
+/// What the rounds work on: the best way out and a move for each straggler, and a place for
+/// the claim of each group.
 struct Scratch {
+    best: Buffer<u32>,
     moves: Buffer<u32>,
-    owner: Buffer<u32>,
+    claims: Buffer<u32>,
 }
 
 impl Displacement<'_> {
@@ -59,14 +67,17 @@ impl Displacement<'_> {
         if from.count == 0 || from.count > from.capacity {
             return Ok(from.count);
         }
+        // Whole groups may be sent away, so that there can be more stragglers for a while.
+        from.capacity = from.capacity.min(2 * from.count + 4096);
         let scratch = Scratch {
+            best: queue.allocate("ways out of stragglers", from.capacity)?,
             moves: queue.allocate("displacement moves", MOVE_WORDS * from.capacity)?,
-            owner: queue.allocate("displacement claims", self.layout.buckets as usize)?,
+            claims: queue.allocate("displacement claims", self.layout.buckets as usize)?,
         };
-        queue.fill(&scratch.owner, kernels::NONE)?;
+        queue.fill(&scratch.claims, kernels::NONE)?;
         let mut to = Stragglers::new(queue, from.capacity)?;
         for round in 0..ROUNDS {
-            self.round(queue, &from, &to, &scratch, round)?;
+            self.round(queue, (&from, &to), &scratch, round)?;
             let mut count = [0u32];
             queue.download(self.counters, Counter::Stragglers as usize, &mut count)?;
             to.count = count[0] as usize;
@@ -82,34 +93,42 @@ impl Displacement<'_> {
     fn round(
         &self,
         queue: &mut Queue,
-        from: &Stragglers,
-        to: &Stragglers,
+        (from, to): (&Stragglers, &Stragglers),
         scratch: &Scratch,
         round: u32,
     ) -> Result<()> {
+        let movers = if round == 0 { 1 } else { self.layout.slots() };
         let n = Arg::U32(from.count as u32);
         let grid = kernels::grid(from.count);
         let (buckets, seed) = (Arg::U32(self.layout.buckets), Arg::U32(self.layout.seed));
-        let (table, stragglers) = (Arg::Longs(self.table), Arg::Longs(&from.words));
-        let (moves, owner) = (Arg::Words(&scratch.moves), Arg::Words(&scratch.owner));
-        let round = Arg::U32(round);
-        let args = [table, stragglers, moves, owner, n, buckets, seed, round];
+        let (table, fill) = (Arg::Longs(self.table), Arg::Words(self.fill));
+        let stragglers = Arg::Longs(&from.words);
+        let best = Arg::Words(&scratch.best);
+        let (moves, claims) = (Arg::Words(&scratch.moves), Arg::Words(&scratch.claims));
+
+        queue.fill(&scratch.best, 0)?;
+        let (m, round) = (Arg::U32(movers as u32), Arg::U32(round));
+        let args = [table, fill, stragglers, best, n, m, round, buckets, seed];
+        let ways = kernels::grid(from.count * movers * ENTRIES);
+        queue.launch(self.program, "explore", ways, &args)?;
+        let args = [table, stragglers, best, moves, claims, n, buckets, seed];
         queue.launch(self.program, "propose", grid, &args)?;
         // `commit` counts who is left in the straggler counter, which starts at zero.
         queue.fill(self.counters, 0)?;
         let args = [
             table,
+            fill,
             stragglers,
             moves,
-            owner,
+            claims,
             Arg::Longs(&to.words),
             Arg::Words(self.counters),
-            Arg::U32(to.capacity as u32),
             n,
+            Arg::U32(to.capacity as u32),
             buckets,
             seed,
         ];
         queue.launch(self.program, "commit", grid, &args)?;
-        queue.launch(self.program, "release", grid, &[moves, owner, n])
+        queue.launch(self.program, "release", grid, &[moves, claims, n])
     }
 }

@@ -43,6 +43,12 @@ const RANGE_SLOTS: usize = 2048;
 /// Local memory that a tile of 4096 items needs in `split`, in bytes.
 const LARGE_TILE_MEMORY: u64 = 40 << 10;
 
+pub(super) fn tune(n: &str, d: usize) -> usize {
+    std::env::var(n)
+        .ok()
+        .and_then(|v| v.parse().ok())
+        .unwrap_or(d)
+}
 /// Buckets of a range.
 pub(super) fn range(bucket_size: BucketSize) -> usize {
     RANGE_SLOTS / bucket_size.slots()
@@ -106,7 +112,7 @@ impl Reader {
             ("LOOK_AHEAD", LOOK_AHEAD.to_string()),
             ("TILES", flag(tiles)),
             ("TILE_GROUP", TILE_GROUP.to_string()),
-            ("TILE_ROUNDS", TILE_ROUNDS.to_string()),
+            ("TILE_ROUNDS", tune("TILE_ROUNDS", TILE_ROUNDS).to_string()),
             ("SHUFFLE_PTX", flag(self == Reader::WarpTile)),
             ("SHUFFLE_SUB_GROUP", flag(!shuffle.is_empty())),
             ("SUB_GROUP_SHUFFLE", shuffle.to_owned()),
@@ -139,7 +145,7 @@ impl Reader {
 
 /// Items of a tile of `split`.
 pub(super) fn split_tile(info: &DeviceInfo) -> usize {
-    match info.local_memory >= LARGE_TILE_MEMORY {
+    match info.local_memory >= LARGE_TILE_MEMORY && tune("STILE", 4096) == 4096 {
         true => 4096,
         false => 2048,
     }
@@ -152,8 +158,7 @@ pub(super) fn build_program(queue: &Queue, bucket_size: BucketSize) -> ProgramTe
 
 fn build_text(bucket_size: BucketSize, body: KernelBody, tile: usize) -> ProgramText {
     let (range, group) = (range(bucket_size), group_of(body));
-    // NVIDIA's volatile loads read the L2, where atomics write.
-    let peek = body == KernelBody::WarpTile;
+    let peek = tune("PEEK", usize::from(body == KernelBody::WarpTile)) == 1;
     let mut defines = hash::defines();
     defines.extend(layout::defines(bucket_size, false));
     defines.extend([
@@ -161,6 +166,7 @@ fn build_text(bucket_size: BucketSize, body: KernelBody, tile: usize) -> Program
         ("CHAIN_LIMIT", format!("{CHAIN_LIMIT}u")),
         ("WORD", "uint".to_owned()),
         ("MAX_BINS", MAX_BINS.to_string()),
+        ("FILL_DIRECT", tune("FILL_DIRECT", 0).to_string()),
         ("SPLIT_GROUP", group.to_string()),
         ("SPLIT_TILE", tile.to_string()),
         ("RANGE_GROUP", group.to_string()),
@@ -192,7 +198,7 @@ pub(super) fn gather_program(queue: &Queue, bucket_size: BucketSize) -> ProgramT
 
 /// Launch size of `lookup_tile`.
 pub(super) fn lookup_grid(keys: usize) -> (usize, usize) {
-    let groups = keys.div_ceil(TILE_GROUP * TILE_ROUNDS);
+    let groups = keys.div_ceil(TILE_GROUP * tune("TILE_ROUNDS", TILE_ROUNDS));
     (groups * TILE_GROUP, TILE_GROUP)
 }
 
