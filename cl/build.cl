@@ -62,19 +62,19 @@ bool has_repeats(__local const ulong *words, uint b, uint n, __local const uint 
   return found;
 }
 
-// One work-group a range. Its items, `capacity` words of `all_items` apart, go to the slots of
+// One work-group a range from first_range on. Its items, `capacity` words of `all_items` apart, go to the slots of
 // their primary buckets; what a bucket has no slot for goes to `overflow`, with the item
 // of its last slot, which will hold remap entries: homes[h] = (bucket, first item, items, 0).
 // fill: items of four buckets a word, a byte each.
 __kernel __attribute__((reqd_work_group_size(RANGE_GROUP, 1, 1))) void fill_range(
     __global ulong *table, __global uint *fill, __global const ulong *all_items,
     __global const uint *item_counts, __global ulong *overflow, __global uint4 *homes,
-    __global uint *counters, uint capacity, uint overflow_capacity, uint home_capacity,
-    uint buckets, uint seed) {
+    __global uint *counters, uint first_range, uint capacity, uint overflow_capacity,
+    uint home_capacity, uint buckets, uint seed) {
   __local ulong words[SLOTS * ROW];
   __local uint count[RANGE], chain[RANGE], starts[RANGE], links[RANGE_LINKS];
   __local uint sums[RANGE_GROUP], linked, base[2];
-  const uint self = get_local_id(0), range = get_group_id(0), first = range * RANGE;
+  const uint self = get_local_id(0), range = first_range + get_group_id(0), first = range * RANGE;
   const uint n = min(item_counts[range], capacity);
   __global const ulong *items = all_items + (size_t)range * capacity;
 
@@ -232,25 +232,29 @@ __kernel void place(__global ulong *table, __global uint *fill, __global const u
 
 // ---------------------------------------------------------------- census
 
-// Adds up Type B buckets, items and secondary items. Work-items read neighbouring words.
+// Adds up Type B buckets, items and secondary items. Work-items read neighbouring
+// pairs of words; only the last word of a bucket has the top bit.
 __kernel __attribute__((reqd_work_group_size(CENSUS_GROUP, 1, 1))) void census(
     __global const ulong *table, __global uint *sums, uint share, uint buckets, uint seed) {
   __local uint totals[3];
   const uint self = get_local_id(0);
   for (uint i = self; i < 3; i += CENSUS_GROUP) totals[i] = 0;
   barrier(CLK_LOCAL_MEM_FENCE);
-  const ulong words = (ulong)buckets * SLOTS;
+  const ulong pairs = (ulong)buckets * (SLOTS / 2);
   const ulong from = (ulong)get_group_id(0) * share * CENSUS_GROUP + self;
   uint type_b = 0, items = 0, secondary = 0;
+#pragma unroll 4
   for (uint i = 0; i < share; ++i) {
     const ulong at = from + (ulong)i * CENSUS_GROUP;
-    if (at >= words) break;
-    const ulong word = table[at];
-    const bool entries = at % SLOTS == LAST && is_type_b(word);
-    const bool item = !entries && word != EMPTY_WORD;
+    if (at >= pairs) break;
+    const ulong2 words = vload2(at, table);
+    const uint b = (uint)(at / (SLOTS / 2));
+    const bool entries = is_type_b(words.y);
     type_b += entries;
-    items += item;
-    secondary += item && primary_bucket(key_of(word), seed, buckets) != at / SLOTS;
+    const bool x = words.x != EMPTY_WORD, y = !entries && words.y != EMPTY_WORD;
+    items += x + y;
+    secondary += (x && primary_bucket(key_of(words.x), seed, buckets) != b) +
+                 (y && primary_bucket(key_of(words.y), seed, buckets) != b);
   }
   atomic_add(&totals[0], type_b);
   atomic_add(&totals[1], items);

@@ -48,15 +48,15 @@ uint room_in(uint bin, uint capacity, uint end) {
 
 // `tiles` work-groups a source bin. Source bin s is items [s * in_capacity ..][.. in_counts[s]],
 // or, at the first level (items == 0), all in_capacity keys. It is split into bins
-// s * bins .. (s + 1) * bins, which hold `1 << shift` buckets each.
+// s * bins .. (s + 1) * bins, which hold `1 << shift` buckets each. The first is first_source.
 __kernel __attribute__((reqd_work_group_size(SPLIT_GROUP, 1, 1))) void split(
     __global const uint *keys, __global const uint *values, __global const ulong *items,
     __global const uint *in_counts, __global ulong *out, __global uint *out_counts,
-    __global uint *counters, uint in_capacity, uint in_end, uint tiles, uint bins, uint shift,
+    __global uint *counters, uint first_source, uint in_capacity, uint in_end, uint tiles, uint bins, uint shift,
     uint out_capacity, uint out_end, uint buckets, uint seed) {
   __local ulong staged[SPLIT_TILE];
   __local uint cursor[MAX_BINS], offset[MAX_BINS], sums[SPLIT_GROUP];
-  const uint self = get_local_id(0), source = get_group_id(0) / tiles;
+  const uint self = get_local_id(0), source = first_source + get_group_id(0) / tiles;
   const uint from = get_group_id(0) % tiles * SPLIT_TILE;
   const uint n =
       in_counts ? min(in_counts[source], room_in(source, in_capacity, in_end)) : in_capacity;

@@ -293,8 +293,8 @@ fn obstacle(info: &DeviceInfo, id: DeviceId) -> Option<String> {
             "its addresses have fewer than 64 bits",
         ),
         (
-            info.max_work_group < 64,
-            "its work-groups hold fewer than 64 work-items",
+            info.max_work_group < 256,
+            "its work-groups hold fewer than 256 work-items",
         ),
         (
             !info.has("cl_khr_int64_base_atomics"),

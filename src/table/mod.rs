@@ -5,7 +5,7 @@
 //! * [`group`]: rows by key, for keys that repeat
 //! * [`grouped`]: both together: any keys to their rows, what a join builds
 //! * [`pairs`]: from looked-up values to (probe row, build row) pairs in probe order
-//! * `scan`: prefix sums
+//! * `split`: items by ranges of buckets; `scan`: prefix sums
 
 pub mod group;
 pub mod grouped;
@@ -13,6 +13,7 @@ pub mod hash;
 pub mod horton;
 pub mod pairs;
 mod scan;
+mod split;
 
 use crate::device::program::ProgramText;
 

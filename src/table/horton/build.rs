@@ -1,7 +1,7 @@
 //! Bulk build of a Horton table on the device.
 //!
 //! ```text
-//!  keys, values ─split─▶ items by range of buckets (split.rs)
+//!  keys, values ─split─▶ items by range of buckets (table/split.rs)
 //!               ─fill_range─▶ primary slots, overflow by bucket; a key twice? ──▶ Repeats
 //!               ─place─▶ Type B buckets, remapped items, stragglers (0.1 % at load 0.95)
 //!               ─displace─▶ no stragglers (displace.rs)
@@ -13,17 +13,18 @@
 //! again with another seed, then with more buckets, [`ATTEMPTS`] times in all. Scratch
 //! memory: about 12 bytes a key, 2 a bucket and the overflow.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::device::program::ProgramText;
 use crate::device::{Arg, Buffer, Queue};
 use crate::error::{Error, Result};
 use crate::table::scan::local_group;
+use crate::table::split::{Ranges, Shape, Split};
 
 use super::displace::{Displacement, Stragglers};
 use super::layout::Layout;
 use super::model::Census;
-use super::split::{Ranges, Split};
 use super::{HortonTable, TableConfig, kernels};
 
 /// Seeds and sizes that are tried before a build gives up.
@@ -83,7 +84,7 @@ pub fn build(queue: &mut Queue, config: &TableConfig, items: Items<'_>) -> Resul
     for attempt in 0..ATTEMPTS {
         let layout = layout(config, n, attempt)?;
         buckets = layout.buckets as usize;
-        match Builder::new(queue, &program, layout, items)?.attempt()? {
+        match Builder::new(queue, &program, layout, items)?.attempt(queue)? {
             Attempt::Done(built) => return Ok(built),
             Attempt::Rejected(count) => rejected = count,
         }
@@ -122,7 +123,6 @@ fn layout(config: &TableConfig, n: usize, attempt: usize) -> Result<Layout> {
 
 /// One attempt: the table, and what its phases share.
 struct Builder<'a> {
-    queue: &'a mut Queue,
     program: &'a ProgramText,
     layout: Layout,
     items: Items<'a>,
@@ -143,7 +143,7 @@ struct Overflow {
 
 impl<'a> Builder<'a> {
     fn new(
-        queue: &'a mut Queue,
+        queue: &mut Queue,
         program: &'a ProgramText,
         layout: Layout,
         items: Items<'a>,
@@ -153,7 +153,6 @@ impl<'a> Builder<'a> {
         let counters = queue.allocate("build counters", COUNTERS)?;
         queue.fill(&counters, 0)?;
         Ok(Self {
-            queue,
             program,
             layout,
             items,
@@ -163,9 +162,9 @@ impl<'a> Builder<'a> {
         })
     }
 
-    fn attempt(mut self) -> Result<Attempt> {
-        let overflow = self.fill_ranges()?;
-        let counts = self.queue.read(&self.counters, COUNTERS)?;
+    fn attempt(self, queue: &mut Queue) -> Result<Attempt> {
+        let overflow = self.overflow(queue)?;
+        let counts = self.fill_ranges(queue, &overflow)?;
         let count = |counter: Counter| counts[counter as usize] as usize;
         if count(Counter::Repeats) > 0 {
             return Ok(Attempt::Done(Built::Repeats));
@@ -173,62 +172,89 @@ impl<'a> Builder<'a> {
         if count(Counter::Crowded) > 0 {
             return Ok(Attempt::Rejected(count(Counter::Crowded)));
         }
-        let stragglers = self.place(&overflow, count(Counter::Homes))?;
-        let left = self.displace(stragglers, &overflow.fill)?;
+        let stragglers = self.place(queue, &overflow, count(Counter::Homes))?;
+        let left = self.displace(queue, stragglers, &overflow.fill)?;
         if left > 0 {
             return Ok(Attempt::Rejected(left));
         }
-        self.finish()
+        self.finish(queue)
     }
 
-    /// Splits the items by range and fills every range's primary slots.
-    fn fill_ranges(&mut self) -> Result<Overflow> {
-        let split = Split {
-            program: self.program,
-            layout: self.layout,
-            table: &self.words,
-            counters: &self.counters,
-            group: self.group,
-        };
-        let ranges = split.run(self.queue, self.items)?;
+    fn overflow(&self, queue: &mut Queue) -> Result<Overflow> {
         let (items, buckets) = (self.items.keys.len(), self.layout.buckets as usize);
-        let overflow = Overflow {
-            fill: self
-                .queue
-                .allocate("bucket fill counts", buckets.div_ceil(4))?,
-            items: self
-                .queue
-                .allocate("overflowing items", overflow_room(items))?,
-            homes: self
-                .queue
-                .allocate("overflowing buckets", HOME_WORDS * home_room(buckets))?,
-        };
-        self.fill_range(&ranges, &overflow)?;
-        Ok(overflow)
+        let homes = HOME_WORDS * home_room(buckets);
+        Ok(Overflow {
+            fill: queue.allocate("bucket fill counts", buckets.div_ceil(4))?,
+            items: queue.allocate("overflowing items", overflow_room(items))?,
+            homes: queue.allocate("overflowing buckets", homes)?,
+        })
     }
 
-    fn fill_range(&mut self, ranges: &Ranges, overflow: &Overflow) -> Result<()> {
+    /// Splits the items by range and fills every range's primary slots. Stops after the first
+    /// coarse bin if keys repeat there: most keys that repeat show it by then. Returns the counters.
+    fn fill_ranges(&self, queue: &mut Queue, overflow: &Overflow) -> Result<Vec<u32>> {
+        let shape = self.shape();
+        let memory = (&self.words, &self.counters);
+        let split = Split::new(queue, self.program, shape, self.items, memory)?;
+        let mut counts = Vec::new();
+        for bins in [0..1, 1..split.bins()] {
+            if bins.is_empty() {
+                continue;
+            }
+            let ranges = split.finish(queue, bins)?;
+            self.fill_range(queue, &split.ranges, ranges, overflow)?;
+            counts = queue.read(&self.counters, COUNTERS)?;
+            if counts[Counter::Repeats as usize] > 0 {
+                break;
+            }
+        }
+        Ok(counts)
+    }
+
+    /// Hashed keys are spread like balls over bins, so that eight standard deviations above the
+    /// mean of a range are never reached, unless keys repeat.
+    fn shape(&self) -> Shape {
+        let range = kernels::range(self.layout.bucket_size);
+        let share = (range as f64 / f64::from(self.layout.buckets)).min(1.0);
+        let mean = self.items.keys.len() as f64 * share;
+        Shape {
+            bucket_size: self.layout.bucket_size,
+            buckets: self.layout.buckets,
+            seed: self.layout.seed,
+            range,
+            capacity: ((mean + 8.0 * mean.sqrt()) as usize + 64).next_multiple_of(16),
+        }
+    }
+
+    fn fill_range(
+        &self,
+        queue: &mut Queue,
+        items: &Ranges,
+        ranges: Range<usize>,
+        overflow: &Overflow,
+    ) -> Result<()> {
         let args = [
             Arg::Longs(&self.words),
             Arg::Words(&overflow.fill),
-            Arg::Longs(&ranges.items),
-            Arg::Words(&ranges.counts),
+            Arg::Longs(&items.items),
+            Arg::Words(&items.counts),
             Arg::Longs(&overflow.items),
             Arg::Words(&overflow.homes),
             Arg::Words(&self.counters),
-            Arg::U32(ranges.capacity),
+            Arg::U32(ranges.start as u32),
+            Arg::U32(items.shape.capacity as u32),
             Arg::U32(overflow.items.len() as u32),
             Arg::U32((overflow.homes.len() / HOME_WORDS) as u32),
             Arg::U32(self.layout.buckets),
             Arg::U32(self.layout.seed),
         ];
-        let grid = (ranges.ranges * self.group, self.group);
-        self.queue.launch(self.program, "fill_range", grid, &args)
+        let grid = (ranges.len() * self.group, self.group);
+        queue.launch(self.program, "fill_range", grid, &args)
     }
 
     /// Turns `homes` buckets Type B and settles their overflow.
-    fn place(&mut self, overflow: &Overflow, homes: usize) -> Result<Stragglers> {
-        let mut stragglers = Stragglers::new(self.queue, self.items.keys.len() / 4 + 1024)?;
+    fn place(&self, queue: &mut Queue, overflow: &Overflow, homes: usize) -> Result<Stragglers> {
+        let mut stragglers = Stragglers::new(queue, self.items.keys.len() / 4 + 1024)?;
         let args = [
             Arg::Longs(&self.words),
             Arg::Words(&overflow.fill),
@@ -241,16 +267,19 @@ impl<'a> Builder<'a> {
             Arg::U32(self.layout.buckets),
             Arg::U32(self.layout.seed),
         ];
-        self.queue
-            .launch(self.program, "place", kernels::grid(homes), &args)?;
+        queue.launch(self.program, "place", kernels::grid(homes), &args)?;
         let mut count = [0u32];
-        self.queue
-            .download(&self.counters, Counter::Stragglers as usize, &mut count)?;
+        queue.download(&self.counters, Counter::Stragglers as usize, &mut count)?;
         stragglers.count = count[0] as usize;
         Ok(stragglers)
     }
 
-    fn displace(&mut self, stragglers: Stragglers, fill: &Buffer<u32>) -> Result<usize> {
+    fn displace(
+        &self,
+        queue: &mut Queue,
+        stragglers: Stragglers,
+        fill: &Buffer<u32>,
+    ) -> Result<usize> {
         let displacement = Displacement {
             program: self.program,
             layout: self.layout,
@@ -258,13 +287,13 @@ impl<'a> Builder<'a> {
             fill,
             counters: &self.counters,
         };
-        displacement.run(self.queue, stragglers)
+        displacement.run(queue, stragglers)
     }
 
     /// The census says once more that no item was lost.
-    fn finish(mut self) -> Result<Attempt> {
+    fn finish(self, queue: &mut Queue) -> Result<Attempt> {
         let items = self.items.keys.len();
-        let census = self.take_census()?;
+        let census = self.take_census(queue)?;
         if census.items as usize != items {
             return Err(Error::Invalid(format!(
                 "a Horton table was built with {} of {items} items; please report this",
@@ -279,11 +308,11 @@ impl<'a> Builder<'a> {
     }
 
     /// Counts the Type B buckets, items and secondary items of the table.
-    fn take_census(&mut self) -> Result<Census> {
-        let sums = self.queue.allocate("census sums", 3)?;
-        self.queue.fill(&sums, 0)?;
-        let words = self.layout.words();
-        let share = kernels::share(self.queue.info(), words).div_ceil(self.group);
+    fn take_census(&self, queue: &mut Queue) -> Result<Census> {
+        let sums = queue.allocate("census sums", 3)?;
+        queue.fill(&sums, 0)?;
+        let pairs = self.layout.words() / 2;
+        let share = kernels::share(queue.info(), pairs).div_ceil(self.group);
         let args = [
             Arg::Longs(&self.words),
             Arg::Words(&sums),
@@ -291,10 +320,10 @@ impl<'a> Builder<'a> {
             Arg::U32(self.layout.buckets),
             Arg::U32(self.layout.seed),
         ];
-        let groups = words.div_ceil(share * self.group);
+        let groups = pairs.div_ceil(share * self.group);
         let grid = (groups * self.group, self.group);
-        self.queue.launch(self.program, "census", grid, &args)?;
-        let sums = self.queue.read(&sums, 3)?;
+        queue.launch(self.program, "census", grid, &args)?;
+        let sums = queue.read(&sums, 3)?;
         Ok(Census {
             type_b: sums[0],
             items: sums[1],

@@ -12,6 +12,7 @@
 use crate::device::program::ProgramText;
 use crate::device::{Arg, Buffer, Queue};
 use crate::error::Result;
+use crate::table::split::NONE;
 
 use super::build::Counter;
 use super::kernels;
@@ -74,7 +75,7 @@ impl Displacement<'_> {
             moves: queue.allocate("displacement moves", MOVE_WORDS * from.capacity)?,
             claims: queue.allocate("displacement claims", self.layout.buckets as usize)?,
         };
-        queue.fill(&scratch.claims, kernels::NONE)?;
+        queue.fill(&scratch.claims, NONE)?;
         let mut to = Stragglers::new(queue, from.capacity)?;
         for round in 0..ROUNDS {
             self.round(queue, (&from, &to), &scratch, round)?;

@@ -13,12 +13,9 @@ use crate::device::program::ProgramText;
 use crate::device::{DeviceInfo, DeviceKind, KernelBody, Queue, SubGroupShuffle};
 use crate::table::hash;
 use crate::table::scan::group_of;
+use crate::table::split::{self, NONE};
 
 use super::layout::{self, BucketSize};
-use super::split::MAX_BINS;
-
-/// No item, no bucket: the end of a chain.
-pub(super) const NONE: u32 = u32::MAX;
 
 /// Overflowing items of one bucket that the build looks at. With random keys a bucket of
 /// billions has about 30 in all (paper, section 6.1); more means that the seed is bad.
@@ -27,8 +24,9 @@ const CHAIN_LIMIT: u32 = 64;
 /// Keys between a prefetch and its lookup; 32 was best on PoCL and Intel's CPU runtime.
 pub(super) const LOOK_AHEAD: u32 = 32;
 
-/// Work-group size of kernels that need none.
-pub(super) const GROUP: usize = 64;
+/// Work-group size of kernels that need none; with small ones, a GPU spends its time on starting
+/// them.
+pub(super) const GROUP: usize = 256;
 
 /// Work-group size of kernels over tiles of lanes.
 pub(super) const TILE_GROUP: usize = 256;
@@ -39,9 +37,6 @@ const TILE_ROUNDS: usize = 4;
 /// Slots of a range of buckets: 16 KiB of local memory, so that several work-groups share a
 /// compute unit, and half of the 32 KiB that every device has.
 const RANGE_SLOTS: usize = 2048;
-
-/// Local memory that a tile of 4096 items needs in `split`, in bytes.
-const LARGE_TILE_MEMORY: u64 = 40 << 10;
 
 pub(super) fn tune(n: &str, d: usize) -> usize {
     std::env::var(n)
@@ -143,47 +138,29 @@ impl Reader {
     }
 }
 
-/// Items of a tile of `split`.
-pub(super) fn split_tile(info: &DeviceInfo) -> usize {
-    match info.local_memory >= LARGE_TILE_MEMORY && tune("STILE", 4096) == 4096 {
-        true => 4096,
-        false => 2048,
-    }
-}
-
 /// The build program of a job.
 pub(super) fn build_program(queue: &Queue, bucket_size: BucketSize) -> ProgramText {
-    build_text(bucket_size, queue.body(), split_tile(queue.info()))
+    let defines = build_defines(bucket_size, queue.body());
+    split::program(queue, "horton build", bucket_size, (&defines, &BUILD_PARTS))
 }
 
-fn build_text(bucket_size: BucketSize, body: KernelBody, tile: usize) -> ProgramText {
+const BUILD_PARTS: [(&str, &str); 2] = [
+    ("build.cl", include_str!("../../../cl/build.cl")),
+    ("displace.cl", include_str!("../../../cl/displace.cl")),
+];
+
+fn build_defines(bucket_size: BucketSize, body: KernelBody) -> [(&'static str, String); 6] {
     let (range, group) = (range(bucket_size), group_of(body));
-    let peek = tune("PEEK", usize::from(body == KernelBody::WarpTile)) == 1;
-    let mut defines = hash::defines();
-    defines.extend(layout::defines(bucket_size, false));
-    defines.extend([
-        ("NONE", format!("{NONE:#x}u")),
+    // NVIDIA's volatile loads read the L2, where atomics write.
+    let peek = body == KernelBody::WarpTile;
+    [
         ("CHAIN_LIMIT", format!("{CHAIN_LIMIT}u")),
-        ("WORD", "uint".to_owned()),
-        ("MAX_BINS", MAX_BINS.to_string()),
-        ("FILL_DIRECT", tune("FILL_DIRECT", 0).to_string()),
-        ("SPLIT_GROUP", group.to_string()),
-        ("SPLIT_TILE", tile.to_string()),
         ("RANGE_GROUP", group.to_string()),
         ("RANGE", range.to_string()),
         ("RANGE_LINKS", (range + 256).to_string()),
         ("CENSUS_GROUP", group.to_string()),
         ("PEEK_VOLATILE", u8::from(peek).to_string()),
-    ]);
-    let parts = [
-        ("hash.cl", include_str!("../../../cl/hash.cl")),
-        ("bucket.cl", include_str!("../../../cl/bucket.cl")),
-        ("local.cl", include_str!("../../../cl/local.cl")),
-        ("split.cl", include_str!("../../../cl/split.cl")),
-        ("build.cl", include_str!("../../../cl/build.cl")),
-        ("displace.cl", include_str!("../../../cl/displace.cl")),
-    ];
-    ProgramText::new("horton build", &defines, &parts)
+    ]
 }
 
 /// The lookup program of a job.
@@ -209,7 +186,9 @@ pub(crate) fn programs() -> impl Iterator<Item = (String, ProgramText)> {
             .into_iter()
             .map(move |body| {
                 let name = format!("horton_build_{bucket_size}_{}", group_of(body));
-                (name, build_text(bucket_size, body, 4096))
+                let rest = (&build_defines(bucket_size, body)[..], &BUILD_PARTS[..]);
+                let text = split::text("horton build", bucket_size, body, 4096, rest);
+                (name, text)
             })
     });
     let readers = BucketSize::ALL.into_iter().flat_map(|bucket_size| {

@@ -13,7 +13,7 @@
 //! that bucket's entry for it says otherwise.
 //!
 //! * [`layout`]: the words of a table
-//! * [`build`]: bulk build on the device; its parts `split` and `displace`
+//! * [`build`]: bulk build on the device; its last part `displace`
 //! * `lookup`: bulk lookup on the device; `limit`: how fast it could be
 //! * [`model`]: the same table in plain Rust, a test oracle
 //! * `kernels`: program text and launch sizes
@@ -25,7 +25,6 @@ pub mod layout;
 mod limit;
 mod lookup;
 pub mod model;
-mod split;
 
 use std::sync::Arc;
 

@@ -1,40 +1,29 @@
-//! Groups of equal keys, made on the device; the driver of `cl/group.cl`.
+//! Groups by a radix sort; the driver of `cl/group_sort.cl`.
 //!
 //! ```text
 //!  keys  7 3 7 3 9      sort    3 3 7 7 9    unique keys  3 7 9
 //!  rows  0 1 2 3 4     ─────▶   1 3 0 2 4 ─▶ offsets      0 2 4 5     rows 1 3 0 2 4
 //! ```
 //!
-//! A cuckoo bucket cannot hold many equal keys, so rows with equal keys stand in a group
-//! outside the table and the table maps the key to the group's number. The sort is a stable
-//! least-significant-digit radix sort: rows of a group ascend (a join owes matches in build
-//! order), and a hot key costs what any other key costs. Scratch: 16 bytes a row.
+//! A stable least-significant-digit sort: rows of a group ascend, and a hot key costs what any
+//! other key costs. Scratch: 16 bytes a row.
 
 use crate::device::program::ProgramText;
 use crate::device::{Arg, Buffer, KernelBody, Queue};
 use crate::error::Result;
 
-use super::scan;
+use crate::table::scan;
+
+use super::Groups;
 
 /// Work-group size of kernels that need none.
-const GROUP: usize = 64;
+const GROUP: usize = 256;
 
-/// Bits of a digit; twin of `cl/group.cl`.
+/// Bits of a digit; twin of `cl/group_sort.cl`.
 const RADIX_BITS: u32 = 8;
 
 /// Items that a work-group sorts in local memory: 26 KiB in all.
 const SORT_TILE: usize = 4096;
-
-/// Rows by group, on the device.
-#[derive(Debug)]
-pub struct Groups {
-    /// The distinct keys, ascending; one a group.
-    pub unique_keys: Buffer<u32>,
-    /// `groups + 1` positions in `rows`.
-    pub offsets: Buffer<u32>,
-    /// Rows, group after group, ascending within each.
-    pub rows: Buffer<u32>,
-}
 
 /// The program for work-groups of `group`.
 fn text(group: usize) -> ProgramText {
@@ -44,25 +33,21 @@ fn text(group: usize) -> ProgramText {
         ("SORT_TILE", SORT_TILE.to_string()),
     ];
     let parts = [
-        ("local.cl", include_str!("../../cl/local.cl")),
-        ("group.cl", include_str!("../../cl/group.cl")),
+        ("local.cl", include_str!("../../../cl/local.cl")),
+        ("group_sort.cl", include_str!("../../../cl/group_sort.cl")),
     ];
-    ProgramText::new("group", &defines, &parts)
+    ProgramText::new("group by sort", &defines, &parts)
 }
 
-/// Every grouping program under the name of a file; see [`crate::table::programs`].
-pub(crate) fn programs() -> impl Iterator<Item = (String, ProgramText)> {
+/// Every program of this module under the name of a file; see [`crate::table::programs`].
+pub(super) fn programs() -> impl Iterator<Item = (String, ProgramText)> {
     [1, 256]
         .into_iter()
-        .map(|group| (format!("group_{group}"), text(group)))
+        .map(|group| (format!("group_sort_{group}"), text(group)))
 }
 
-/// Groups `keys`; `rows` are their row numbers (without them, their positions). Only the low
-/// `key_bits` bits of the keys may be set: fewer bits, fewer passes.
-///
-/// # Errors
-/// [`DeviceMemory`](crate::error::Error::DeviceMemory) and OpenCL's own.
-pub fn group(
+/// Groups `keys`: fewer `key_bits`, fewer passes.
+pub(super) fn group(
     queue: &mut Queue,
     keys: &Buffer<u32>,
     rows: Option<&Buffer<u32>>,
@@ -173,22 +158,19 @@ impl Grouper {
         let mut groups = [0u32];
         queue.download(&marks, n, &mut groups)?;
         let groups = groups[0] as usize;
-        let unique_keys = queue.allocate("unique keys", groups)?;
-        let offsets = queue.allocate("group offsets", groups + 1)?;
+        let found = Groups {
+            rows,
+            ..Groups::allocate(queue, groups, n)?
+        };
         let args = [
             Arg::Words(keys),
             Arg::Words(&marks),
-            Arg::Words(&unique_keys),
-            Arg::Words(&offsets),
+            Arg::Words(&found.unique_keys),
+            Arg::Words(&found.offsets),
             Arg::U32(n as u32),
         ];
         queue.launch(&self.program, "collect_groups", (n, GROUP), &args)?;
-        queue.upload(&offsets, groups, &[n as u32])?;
-        Ok(Groups {
-            unique_keys,
-            offsets,
-            rows,
-        })
+        Ok(found)
     }
 }
 

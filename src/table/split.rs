@@ -1,0 +1,308 @@
+//! Splits items into ranges of buckets on the device; the driver of `cl/split.cl`.
+//!
+//! ```text
+//!  keys, values ─▶ coarse bins ─▶ … ─▶ ranges of buckets, each with room for
+//!                  in the spare        `capacity` items, in scratch memory
+//!                  memory
+//! ```
+//!
+//! Every level splits a bin into at most [`MAX_BINS`]. A coarse bin stands in spare memory where
+//! the words of its own buckets do (a build spares the table that it will fill later), so that a
+//! split of any depth needs one scratch buffer. Levels alternate between the two and
+//! end in scratch.
+
+use std::ops::Range;
+
+use crate::device::program::ProgramText;
+use crate::device::{Arg, Buffer, DeviceInfo, KernelBody, Queue};
+use crate::error::Result;
+
+use super::hash;
+use super::horton::Items;
+use super::horton::layout::{self, BucketSize};
+use super::scan::group_of;
+
+/// Bins that one level splits a bin into; more would leave a work-group's tile too few
+/// items a bin to write them in whole cache lines.
+const MAX_BINS: usize = 512;
+
+/// Local memory that a tile of 4096 items needs, in bytes.
+const LARGE_TILE_MEMORY: u64 = 40 << 10;
+
+/// No item, no bucket.
+pub(super) const NONE: u32 = u32::MAX;
+
+/// Items of a tile.
+fn tile(info: &DeviceInfo) -> usize {
+    match info.local_memory >= LARGE_TILE_MEMORY {
+        true => 4096,
+        false => 2048,
+    }
+}
+
+/// A program that splits, and what comes after `split.cl` in it.
+pub(super) fn program(
+    queue: &Queue,
+    name: &'static str,
+    bucket_size: BucketSize,
+    rest: (&[(&'static str, String)], &[(&'static str, &'static str)]),
+) -> ProgramText {
+    text(name, bucket_size, queue.body(), tile(queue.info()), rest)
+}
+
+/// The same for no device in particular.
+pub(super) fn text(
+    name: &'static str,
+    bucket_size: BucketSize,
+    body: KernelBody,
+    tile: usize,
+    (defines, parts): (&[(&'static str, String)], &[(&'static str, &'static str)]),
+) -> ProgramText {
+    let group = group_of(body).to_string();
+    let mut all_defines = hash::defines();
+    all_defines.extend(layout::defines(bucket_size, false));
+    all_defines.extend([
+        ("NONE", format!("{NONE:#x}u")),
+        ("WORD", "uint".to_owned()),
+        ("MAX_BINS", MAX_BINS.to_string()),
+        ("SPLIT_GROUP", group),
+        ("SPLIT_TILE", tile.to_string()),
+    ]);
+    all_defines.extend_from_slice(defines);
+    let mut all_parts = vec![
+        ("hash.cl", include_str!("../../cl/hash.cl")),
+        ("bucket.cl", include_str!("../../cl/bucket.cl")),
+        ("local.cl", include_str!("../../cl/local.cl")),
+        ("split.cl", include_str!("../../cl/split.cl")),
+    ];
+    all_parts.extend_from_slice(parts);
+    ProgramText::new(name, &all_defines, &all_parts)
+}
+
+/// What items are split by: their primary buckets in a table of so many buckets.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Shape {
+    pub bucket_size: BucketSize,
+    pub buckets: u32,
+    pub seed: u32,
+    /// Buckets of a range, a power of two.
+    pub range: usize,
+    /// Items that a range has room for.
+    pub capacity: usize,
+}
+
+impl Shape {
+    pub fn ranges(&self) -> usize {
+        (self.buckets as usize).div_ceil(self.range)
+    }
+
+    /// Words of spare memory that a split needs: none if it has one level.
+    pub fn spare_words(&self) -> usize {
+        match levels(self.ranges()).0.is_empty() {
+            true => 0,
+            false => self.buckets as usize * self.bucket_size.slots(),
+        }
+    }
+}
+
+/// Bins of one level: `1 << ranges_log2` ranges each, or fewer in the last.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Level {
+    ranges_log2: u32,
+    /// Bins that a bin of the level before is split into.
+    fan_out: usize,
+}
+
+/// The last level for so many ranges, and those before it, coarsest first: fan-outs as equal as
+/// powers of two can be.
+fn levels(ranges: usize) -> (Vec<Level>, Level) {
+    let bits = ranges.next_power_of_two().trailing_zeros();
+    let count = bits.div_ceil(MAX_BINS.trailing_zeros()).max(1);
+    let mut left = bits;
+    let coarse = (1..count).map(|level| {
+        let taken = left.div_ceil(count - level + 1);
+        left -= taken;
+        Level {
+            ranges_log2: left,
+            fan_out: 1 << taken,
+        }
+    });
+    let coarse = coarse.collect();
+    let last = Level {
+        ranges_log2: 0,
+        fan_out: 1 << left,
+    };
+    (coarse, last)
+}
+
+/// Items by range: `counts[r]` items, or `capacity` if that is less, from `r * capacity`, in
+/// any order.
+pub(super) struct Ranges {
+    pub items: Buffer<u64>,
+    pub counts: Buffer<u32>,
+    pub shape: Shape,
+}
+
+impl Ranges {
+    fn new(queue: &mut Queue, shape: Shape) -> Result<Self> {
+        let ranges = shape.ranges();
+        let counts = queue.allocate("range counts", ranges)?;
+        queue.fill(&counts, 0)?;
+        Ok(Self {
+            items: queue.allocate("items by range", ranges * shape.capacity)?,
+            counts,
+            shape,
+        })
+    }
+}
+
+/// The bins of a coarse level: `counts[b]` items from `b * capacity`.
+struct Bins {
+    in_scratch: bool,
+    counts: Buffer<u32>,
+    capacity: usize,
+}
+
+/// A split about to do its last level.
+pub(super) struct Split<'a> {
+    program: &'a ProgramText,
+    items: Items<'a>,
+    spare: &'a Buffer<u64>,
+    counters: &'a Buffer<u32>,
+    group: usize,
+    source: Option<Bins>,
+    last: Level,
+    pub ranges: Ranges,
+}
+
+impl<'a> Split<'a> {
+    /// Allocates the ranges and does all levels but the last. `spare` has
+    /// [`spare_words`](Shape::spare_words) words, which are overwritten; `counters` the words that
+    /// `cl/split.cl` defines.
+    pub fn new(
+        queue: &mut Queue,
+        program: &'a ProgramText,
+        shape: Shape,
+        items: Items<'a>,
+        (spare, counters): (&'a Buffer<u64>, &'a Buffer<u32>),
+    ) -> Result<Self> {
+        let (coarse, last) = levels(shape.ranges());
+        let mut split = Self {
+            program,
+            items,
+            spare,
+            counters,
+            group: group_of(queue.body()),
+            source: None,
+            last,
+            ranges: Ranges::new(queue, shape)?,
+        };
+        for (depth, level) in coarse.iter().enumerate() {
+            let bins = shape.ranges().div_ceil(1 << level.ranges_log2);
+            let in_scratch = (coarse.len() - depth) % 2 == 0;
+            let range_capacity = match in_scratch {
+                true => shape.capacity,
+                false => shape.range * shape.bucket_size.slots(),
+            };
+            let to = Bins {
+                in_scratch,
+                counts: queue.allocate("bin counts", bins)?,
+                capacity: range_capacity << level.ranges_log2,
+            };
+            queue.fill(&to.counts, 0)?;
+            let to_items = split.items_of(in_scratch);
+            let target = (to_items, &to.counts, to.capacity);
+            split.level(queue, 0..split.bins(), level, target)?;
+            split.source = Some(to);
+        }
+        Ok(split)
+    }
+
+    /// Coarse bins that the last level splits.
+    pub fn bins(&self) -> usize {
+        self.source.as_ref().map_or(1, |source| source.counts.len())
+    }
+
+    /// Splits some of the coarse bins; returns their ranges.
+    pub fn finish(&self, queue: &mut Queue, bins: Range<usize>) -> Result<Range<usize>> {
+        let ranges = &self.ranges;
+        let target = (&ranges.items, &ranges.counts, ranges.shape.capacity);
+        self.level(queue, bins.clone(), &self.last, target)?;
+        let all = ranges.shape.ranges();
+        let first_range = |bin: usize| (bin * self.last.fan_out).min(all);
+        Ok(first_range(bins.start)..first_range(bins.end))
+    }
+
+    fn items_of(&self, in_scratch: bool) -> &Buffer<u64> {
+        match in_scratch {
+            true => &self.ranges.items,
+            false => self.spare,
+        }
+    }
+
+    /// Splits some bins of the last coarse level, or the keys themselves.
+    fn level(
+        &self,
+        queue: &mut Queue,
+        bins: Range<usize>,
+        level: &Level,
+        (to, counts, to_capacity): (&Buffer<u64>, &Buffer<u32>, usize),
+    ) -> Result<()> {
+        let shape = &self.ranges.shape;
+        let from = self.source.as_ref();
+        let capacity = from.map_or(self.items.keys.len(), |from| from.capacity);
+        let from_items = from.map(|from| self.items_of(from.in_scratch));
+        let tiles = capacity.div_ceil(tile(queue.info()));
+        let shift = level.ranges_log2 + shape.range.trailing_zeros();
+        let end = |items: &Buffer<u64>| (items.len() / shape.bucket_size.slots()) as u32;
+        let args = [
+            Arg::Words(self.items.keys),
+            self.items.values.map_or(Arg::Null, Arg::Words),
+            from_items.map_or(Arg::Null, Arg::Longs),
+            from.map_or(Arg::Null, |from| Arg::Words(&from.counts)),
+            Arg::Longs(to),
+            Arg::Words(counts),
+            Arg::Words(self.counters),
+            Arg::U32(bins.start as u32),
+            Arg::U32(capacity as u32),
+            Arg::U32(from_items.map_or(0, end)),
+            Arg::U32(tiles as u32),
+            Arg::U32(level.fan_out as u32),
+            Arg::U32(shift),
+            Arg::U32(to_capacity as u32),
+            Arg::U32(end(to)),
+            Arg::U32(shape.buckets),
+            Arg::U32(shape.seed),
+        ];
+        let work_items = bins.len() * tiles * self.group;
+        queue.launch(self.program, "split", (work_items, self.group), &args)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn levels_cover_the_ranges_with_few_bins_each() {
+        for ranges in [
+            1,
+            2,
+            3,
+            511,
+            512,
+            513,
+            32_768,
+            1 << 18,
+            (1 << 18) + 1,
+            1 << 21,
+        ] {
+            let (coarse, last) = levels(ranges);
+            let all = || coarse.iter().chain([&last]);
+            let bins: usize = all().map(|level| level.fan_out).product();
+            assert!(bins >= ranges && bins < 2 * ranges.max(1), "{ranges}");
+            assert!(all().all(|level| level.fan_out <= MAX_BINS));
+            assert_eq!(last.ranges_log2, 0);
+        }
+    }
+}
