@@ -40,6 +40,12 @@ uint entry_at(ulong last, uint tag) { return (uint)(last >> (3 * tag)) & 7u; }
 ulong entry_bits(uint entry, uint tag) { return (ulong)entry << (3 * tag); }
 ulong word_of(uint key, uint value) { return (ulong)value << 32 | key; }
 
+// Words 2 * i and 2 * i + 1 in one load: buffers are aligned, but vload2 would not say so and
+// become two.
+ulong2 pair_of_words(__global const ulong *table, size_t i) {
+  return ((__global const ulong2 *)table)[i];
+}
+
 // Slots of a bucket that hold items: all, or all but the last.
 uint item_slots(ulong last) { return SLOTS - (is_type_b(last) ? 1 : 0); }
 

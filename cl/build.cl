@@ -23,6 +23,9 @@
 #ifndef CHAIN_LIMIT
 #error "CHAIN_LIMIT: overflowing items that a bucket may have"
 #endif
+#ifndef PLACE_GROUP
+#error "PLACE_GROUP: work-group size of place"
+#endif
 #ifndef CENSUS_GROUP
 #error "CENSUS_GROUP: work-group size of census"
 #endif
@@ -213,21 +216,44 @@ void add_straggler(__global ulong *stragglers, __global uint *counter, uint capa
   if (at < capacity) stragglers[at] = word;
 }
 
-// One work-item an overflowing bucket: it turns Type B and its overflow is settled elsewhere.
-__kernel void place(__global ulong *table, __global uint *fill, __global const ulong *overflow,
-                    __global const uint4 *homes, __global ulong *stragglers,
-                    __global uint *counters, uint n, uint capacity, uint buckets, uint seed) {
-  const uint h = get_global_id(0);
-  if (h >= n) return;
-  const uint b = homes[h].x;
+// Turns bucket b Type B and settles its overflow elsewhere: items [first, first + count).
+void settle_overflow(__global ulong *table, __global uint *fill, __global const ulong *items,
+                     uint4 home, __global ulong *stragglers, __global uint *counters,
+                     uint capacity, uint seed, uint buckets) {
+  const uint b = home.x;
   ulong entries = TYPE_B;
-  for (uint i = 0; i < homes[h].z; ++i) {
-    const ulong word = overflow[homes[h].y + i];
+  for (uint i = 0; i < home.z; ++i) {
+    const ulong word = items[home.y + i];
     if (!settle(table, fill, b, word, &entries, seed, buckets) &&
         !settle_another(table, fill, b, word, &entries, seed, buckets))
       add_straggler(stragglers, &counters[STRAGGLERS], capacity, word);
   }
   table[(size_t)b * SLOTS + LAST] = entries;
+}
+
+// One work-item an overflowing bucket. A warp takes as long as its bucket with the most items, so
+// a work-group first brings its buckets into the order of their items (a counting sort;
+// buckets with MANY or more are alike).
+#define MANY 16
+
+__kernel __attribute__((reqd_work_group_size(PLACE_GROUP, 1, 1))) void place(
+    __global ulong *table, __global uint *fill, __global const ulong *overflow,
+    __global const uint4 *homes, __global ulong *stragglers, __global uint *counters, uint n,
+    uint capacity, uint buckets, uint seed) {
+  __local uint order[PLACE_GROUP], starts[MANY + 1], sums[PLACE_GROUP];
+  const uint self = get_local_id(0), h = get_global_id(0);
+  const uint from = h - self, mine = min(n - from, (uint)PLACE_GROUP);
+  for (uint i = self; i <= MANY; i += PLACE_GROUP) starts[i] = 0;
+  barrier(CLK_LOCAL_MEM_FENCE);
+  const uint many = h < n ? min(homes[h].z, (uint)MANY) : 0;
+  if (h < n) atomic_inc(&starts[many]);
+  barrier(CLK_LOCAL_MEM_FENCE);
+  scan_in_group(starts, MANY + 1, 0, sums);
+  if (h < n) order[atomic_inc(&starts[many])] = h;
+  barrier(CLK_LOCAL_MEM_FENCE);
+  if (self < mine)
+    settle_overflow(table, fill, overflow, homes[order[self]], stragglers, counters, capacity,
+                    seed, buckets);
 }
 
 // ---------------------------------------------------------------- census
@@ -247,7 +273,7 @@ __kernel __attribute__((reqd_work_group_size(CENSUS_GROUP, 1, 1))) void census(
   for (uint i = 0; i < share; ++i) {
     const ulong at = from + (ulong)i * CENSUS_GROUP;
     if (at >= pairs) break;
-    const ulong2 words = vload2(at, table);
+    const ulong2 words = pair_of_words(table, at);
     const uint b = (uint)(at / (SLOTS / 2));
     const bool entries = is_type_b(words.y);
     type_b += entries;

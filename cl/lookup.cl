@@ -14,36 +14,105 @@
 
 #if TILES
 
-// TILE_ROUNDS keys a work-item, TILE_GROUP apart. reads[0] receives the secondary reads.
+// The secondary bucket of a key that was looked for in its primary one, NONE if there is none.
+uint next_bucket(const Probe *probe, uint seed, uint buckets) {
+  if (probe->value != MISS || !probe->entry) return NONE;
+  return secondary_bucket(probe->bucket, probe->tag, probe->entry, seed, buckets);
+}
+
+#if SHUFFLE_PTX || SHUFFLE_SUB_GROUP
+
+// Keys that must be looked for in a second bucket wait until they fill a warp (paper, section 5.1,
+// "buffering"): one in six at load 0.95, and a look at one costs what a look at 32 costs.
+typedef struct {
+  __local uint *keys, *buckets, *places;
+  uint count;
+} Waiting;
+
+void wait_for_more(Waiting *waiting, const Probe *probe, uint w, uint place) {
+  const uint2 lanes = count_lanes(w != NONE);
+  if (w != NONE) {
+    const uint at = waiting->count + lanes.x;
+    waiting->keys[at] = probe->key;
+    waiting->buckets[at] = w;
+    waiting->places[at] = place;
+  }
+  waiting->count += lanes.y;
+  warp_fence();
+}
+
+// Looks for the last keys that wait, at most one a lane.
+void look_up_waiting(__global const ulong *table, __global uint *values, Waiting *waiting) {
+  const uint n = min(waiting->count, warp_size());
+  waiting->count -= n;
+  const bool active = warp_lane() < n;
+  const uint at = waiting->count + (active ? warp_lane() : 0);
+  Probe probe = {waiting->keys[at], 0, active ? waiting->buckets[at] : NONE, MISS, 0};
+  const uint place = waiting->places[at];
+  warp_fence();
+  find_in_tile(table, &probe, true);
+  if (active) values[place] = probe.value;
+}
+
+// `rounds` keys a work-item, TILE_GROUP apart. reads[0] receives the secondary reads.
 __kernel __attribute__((reqd_work_group_size(TILE_GROUP, 1, 1))) void lookup_tile(
     __global const ulong *table, __global const uint *keys, __global uint *values,
-    __global uint *reads, uint n, uint buckets, uint seed) {
+    __global uint *reads, uint n, uint rounds, uint buckets, uint seed) {
+  __local uint waiting_keys[2 * TILE_GROUP], waiting_buckets[2 * TILE_GROUP];
+  __local uint waiting_places[2 * TILE_GROUP], group_reads;
+  if (get_local_id(0) == 0) group_reads = 0;
+  const uint base = 2 * warp_number() * warp_size();
+  Waiting waiting = {waiting_keys + base, waiting_buckets + base, waiting_places + base, 0};
+  uint second_reads = 0;
+  uint i = get_group_id(0) * rounds * TILE_GROUP + get_local_id(0);
+  uint next_key = keys[min(i, n - 1)];
+  for (uint round = 0; round < rounds; ++round) {
+    const uint key = next_key;
+    next_key = keys[min(i + TILE_GROUP, n - 1)];
+    Probe probe = {key, tag_of(key, seed), primary_bucket(key, seed, buckets), MISS, 0};
+    find_in_tile(table, &probe, false);
+    const uint w = i < n ? next_bucket(&probe, seed, buckets) : NONE;
+    if (i < n && w == NONE) values[i] = probe.value;
+    wait_for_more(&waiting, &probe, w, i);
+    second_reads += w != NONE;
+    if (waiting.count >= warp_size()) look_up_waiting(table, values, &waiting);
+    i += TILE_GROUP;
+  }
+  if (waiting.count) look_up_waiting(table, values, &waiting);
+  barrier(CLK_LOCAL_MEM_FENCE);
+  if (second_reads) atomic_add(&group_reads, second_reads);
+  barrier(CLK_LOCAL_MEM_FENCE);
+  if (get_local_id(0) == 0 && group_reads) atomic_add(reads, group_reads);
+}
+
+#else
+
+// Without shuffles, lanes meet at barriers, and nothing waits.
+__kernel __attribute__((reqd_work_group_size(TILE_GROUP, 1, 1))) void lookup_tile(
+    __global const ulong *table, __global const uint *keys, __global uint *values,
+    __global uint *reads, uint n, uint rounds, uint buckets, uint seed) {
   TILE_LOCALS
   __local uint group_reads;
   if (get_local_id(0) == 0) group_reads = 0;
   uint second_reads = 0;
-  for (uint round = 0; round < TILE_ROUNDS; ++round) {
-    const uint from = (get_group_id(0) * TILE_ROUNDS + round) * TILE_GROUP;
-    const uint i = from + get_local_id(0);
+  uint i = get_group_id(0) * rounds * TILE_GROUP + get_local_id(0);
+  for (uint round = 0; round < rounds; ++round, i += TILE_GROUP) {
     const uint key = keys[min(i, n - 1)];
-    const uint bucket = primary_bucket(key, seed, buckets);
-    Probe probe = {key, tag_of(key, seed), bucket, MISS, 0};
+    Probe probe = {key, tag_of(key, seed), primary_bucket(key, seed, buckets), MISS, 0};
     find_in_tile(table, &probe, false TILE_PASS);
     const uint found = probe.value;
-    const bool again = i < n && found == MISS && probe.entry;
-    if (any_lane(again)) {
-      probe.bucket =
-          again ? secondary_bucket(bucket, probe.tag, probe.entry, seed, buckets) : NONE;
-      find_in_tile(table, &probe, true TILE_PASS);
-    }
-    if (i < n) values[i] = again ? probe.value : found;
-    second_reads += again;
+    probe.bucket = i < n ? next_bucket(&probe, seed, buckets) : NONE;
+    find_in_tile(table, &probe, true TILE_PASS);
+    if (i < n) values[i] = probe.bucket == NONE ? found : probe.value;
+    second_reads += probe.bucket != NONE;
   }
   barrier(CLK_LOCAL_MEM_FENCE);
   if (second_reads) atomic_add(&group_reads, second_reads);
   barrier(CLK_LOCAL_MEM_FENCE);
   if (get_local_id(0) == 0 && group_reads) atomic_add(reads, group_reads);
 }
+
+#endif
 
 #else
 

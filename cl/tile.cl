@@ -15,9 +15,6 @@
 #ifndef TILE_GROUP
 #error "TILE_GROUP: work-group size of kernels over tiles"
 #endif
-#ifndef TILE_ROUNDS
-#error "TILE_ROUNDS: keys that a work-item looks up"
-#endif
 #ifndef SHUFFLE_PTX
 #error "SHUFFLE_PTX: 1 for NVIDIA's shuffles in inline PTX"
 #endif
@@ -43,7 +40,7 @@ uint settled(uint value) { return value == EMPTY_VALUE ? MISS : value; }
 uint entry_in_lane(ulong word, uint tag) { return is_type_b(word) ? entry_at(word, tag) : 0; }
 
 ulong2 lane_words(__global const ulong *table, uint bucket, uint lane) {
-  return vload2(0, table + (size_t)bucket * SLOTS + 2 * lane);
+  return pair_of_words(table, (size_t)bucket * LANES + lane);
 }
 
 ulong2 no_words(void) { return (ulong2)(EMPTY_WORD, EMPTY_WORD); }
@@ -59,14 +56,17 @@ typedef struct {
 #if SHUFFLE_PTX
 uint warp_lane(void) { return get_local_id(0) & 31u; }
 
-bool any_lane(bool predicate) {
-  uint answer;
-  asm volatile(
-      "{ .reg .pred p, q; setp.ne.u32 p, %1, 0; vote.sync.any.pred q, p, 0xffffffff; "
-      "selp.u32 %0, 1, 0, q; }"
-      : "=r"(answer)
-      : "r"((uint)predicate));
-  return answer != 0;
+uint warp_number(void) { return get_local_id(0) / 32; }
+uint warp_size(void) { return 32; }
+void warp_fence(void) { asm volatile("bar.warp.sync 0xffffffff;" ::: "memory"); }
+
+// Lanes before this one, and in all, for which the predicate holds.
+uint2 count_lanes(bool predicate) {
+  uint lanes;
+  asm volatile("{ .reg .pred p; setp.ne.u32 p, %1, 0; vote.sync.ballot.b32 %0, p, 0xffffffff; }"
+               : "=r"(lanes)
+               : "r"((uint)predicate));
+  return (uint2)(popcount(lanes & ((1u << warp_lane()) - 1)), popcount(lanes));
 }
 
 uint shuffle_from(uint value, uint lane) {
@@ -84,7 +84,14 @@ uint shuffle_from(uint value, uint lane) {
 #pragma OPENCL EXTENSION cl_khr_subgroup_shuffle : enable
 #endif
 uint warp_lane(void) { return get_sub_group_local_id(); }
-bool any_lane(bool predicate) { return sub_group_any(predicate) != 0; }
+uint warp_number(void) { return get_sub_group_id(); }
+uint warp_size(void) { return get_max_sub_group_size(); }
+void warp_fence(void) { sub_group_barrier(CLK_LOCAL_MEM_FENCE); }
+
+uint2 count_lanes(bool predicate) {
+  const uint one = predicate;
+  return (uint2)(sub_group_scan_exclusive_add(one), sub_group_reduce_add(one));
+}
 uint shuffle_from(uint value, uint lane) { return SUB_GROUP_SHUFFLE(value, lane); }
 #endif
 
@@ -149,8 +156,6 @@ void find_in_tile(__global const ulong *table, Probe *probe, bool second TILE_TA
 #define TILE_TAKE                                                                                  \
   , __local uint *keys, __local uint *tags, __local uint *buckets, __local uint *values,           \
       __local uint *entries
-
-bool any_lane(bool predicate) { return true; }  // asking would cost as much as looking up
 
 // Reads the words of all the tile's buckets, this lane's part of each; has a barrier.
 void read_tile(__global const ulong *table, uint bucket, bool maybe_none,

@@ -267,7 +267,8 @@ impl<'a> Builder<'a> {
             Arg::U32(self.layout.buckets),
             Arg::U32(self.layout.seed),
         ];
-        queue.launch(self.program, "place", kernels::grid(homes), &args)?;
+        let grid = (homes, self.group);
+        queue.launch(self.program, "place", grid, &args)?;
         let mut count = [0u32];
         queue.download(&self.counters, Counter::Stragglers as usize, &mut count)?;
         stragglers.count = count[0] as usize;

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! A round moves every straggler that wins the claims of its move (Horton paper, section 4.4, in
-//! parallel). The first explores only the stragglers' own candidates, which serve nine of
-//! ten; later ones also those of the primary items that could make room.
+//! parallel). The first explore only the stragglers' own candidates, which serve nine of ten;
+//! later ones also those of the primary items that could make room.
 
 use crate::device::program::ProgramText;
 use crate::device::{Arg, Buffer, Queue};
@@ -20,6 +20,9 @@ use super::layout::Layout;
 
 /// Rounds before an attempt counts as failed.
 const ROUNDS: u32 = 200;
+
+/// First rounds, in which stragglers look for slots only for themselves.
+const OWN_ROUNDS: u32 = 3;
 
 /// 32-bit words of a move: a packed way out and three claims.
 const MOVE_WORDS: usize = 4;
@@ -98,7 +101,10 @@ impl Displacement<'_> {
         scratch: &Scratch,
         round: u32,
     ) -> Result<()> {
-        let movers = if round == 0 { 1 } else { self.layout.slots() };
+        let movers = match round {
+            0..OWN_ROUNDS => 1,
+            _ => self.layout.slots(),
+        };
         let n = Arg::U32(from.count as u32);
         let grid = kernels::grid(from.count);
         let (buckets, seed) = (Arg::U32(self.layout.buckets), Arg::U32(self.layout.seed));

@@ -31,8 +31,9 @@ pub(super) const GROUP: usize = 256;
 /// Work-group size of kernels over tiles of lanes.
 pub(super) const TILE_GROUP: usize = 256;
 
-/// Keys that a work-item of `lookup_tile` looks up.
-const TILE_ROUNDS: usize = 4;
+/// Keys that a work-item of `lookup_tile` looks up at most: the more, the fuller the warps that
+/// look at second buckets.
+const MAX_ROUNDS: usize = 16;
 
 /// Slots of a range of buckets: 16 KiB of local memory, so that several work-groups share a
 /// compute unit, and half of the 32 KiB that every device has.
@@ -107,7 +108,6 @@ impl Reader {
             ("LOOK_AHEAD", LOOK_AHEAD.to_string()),
             ("TILES", flag(tiles)),
             ("TILE_GROUP", TILE_GROUP.to_string()),
-            ("TILE_ROUNDS", tune("TILE_ROUNDS", TILE_ROUNDS).to_string()),
             ("SHUFFLE_PTX", flag(self == Reader::WarpTile)),
             ("SHUFFLE_SUB_GROUP", flag(!shuffle.is_empty())),
             ("SUB_GROUP_SHUFFLE", shuffle.to_owned()),
@@ -149,7 +149,7 @@ const BUILD_PARTS: [(&str, &str); 2] = [
     ("displace.cl", include_str!("../../../cl/displace.cl")),
 ];
 
-fn build_defines(bucket_size: BucketSize, body: KernelBody) -> [(&'static str, String); 6] {
+fn build_defines(bucket_size: BucketSize, body: KernelBody) -> [(&'static str, String); 7] {
     let (range, group) = (range(bucket_size), group_of(body));
     // NVIDIA's volatile loads read the L2, where atomics write.
     let peek = body == KernelBody::WarpTile;
@@ -158,6 +158,7 @@ fn build_defines(bucket_size: BucketSize, body: KernelBody) -> [(&'static str, S
         ("RANGE_GROUP", group.to_string()),
         ("RANGE", range.to_string()),
         ("RANGE_LINKS", (range + 256).to_string()),
+        ("PLACE_GROUP", group.to_string()),
         ("CENSUS_GROUP", group.to_string()),
         ("PEEK_VOLATILE", u8::from(peek).to_string()),
     ]
@@ -173,10 +174,12 @@ pub(super) fn gather_program(queue: &Queue, bucket_size: BucketSize) -> ProgramT
     Reader::new(queue).gather(bucket_size)
 }
 
-/// Launch size of `lookup_tile`.
-pub(super) fn lookup_grid(keys: usize) -> (usize, usize) {
-    let groups = keys.div_ceil(TILE_GROUP * tune("TILE_ROUNDS", TILE_ROUNDS));
-    (groups * TILE_GROUP, TILE_GROUP)
+/// Keys a work-item and launch size of `lookup_tile`: few keys where there are few for the device.
+pub(super) fn lookup_grid(queue: &Queue, keys: usize) -> (usize, (usize, usize)) {
+    let units = queue.info().compute_units.max(1) as usize;
+    let rounds = (keys / (units * 2048)).clamp(1, tune("ROUNDS", MAX_ROUNDS));
+    let groups = keys.div_ceil(TILE_GROUP * rounds);
+    (rounds, (groups * TILE_GROUP, TILE_GROUP))
 }
 
 /// Every program over Horton tables under the name of a file; see [`crate::table::programs`].
