@@ -23,9 +23,6 @@
 #ifndef CHAIN_LIMIT
 #error "CHAIN_LIMIT: overflowing items that a bucket may have"
 #endif
-#ifndef PLACE_GROUP
-#error "PLACE_GROUP: work-group size of place"
-#endif
 #ifndef CENSUS_GROUP
 #error "CENSUS_GROUP: work-group size of census"
 #endif
@@ -142,21 +139,23 @@ __kernel __attribute__((reqd_work_group_size(RANGE_GROUP, 1, 1))) void fill_rang
 
 // ---------------------------------------------------------------- secondary items
 
-// Items of bucket w.
-uint items_in(__global uint *fill, uint w) {
+// Counts of four buckets, which others are changing.
+uint peek(__global uint *four) {
 #if PEEK_VOLATILE
-  const uint four = *(volatile __global uint *)&fill[w / 4];
+  return *(volatile __global uint *)four;
 #else
-  const uint four = atomic_add(&fill[w / 4], 0u);
+  return atomic_add(four, 0u);
 #endif
-  return four >> (w % 4 * 8) & 0xffu;
 }
+
+// Items of bucket w.
+uint items_in(__global uint *fill, uint w) { return peek(&fill[w / 4]) >> (w % 4 * 8) & 0xffu; }
 
 // Takes a free slot of bucket w; NO_SLOT if there is none. (Adding first and taking back
 // what does not fit would let others see the sum in between.)
 uint take_slot(__global uint *fill, uint w) {
   const uint shift = w % 4 * 8;
-  uint four = atomic_add(&fill[w / 4], 0u);
+  uint four = peek(&fill[w / 4]);
   for (;;) {
     const uint slot = four >> shift & 0xffu;
     if (slot >= SLOTS) return NO_SLOT;
@@ -216,44 +215,23 @@ void add_straggler(__global ulong *stragglers, __global uint *counter, uint capa
   if (at < capacity) stragglers[at] = word;
 }
 
-// Turns bucket b Type B and settles its overflow elsewhere: items [first, first + count).
-void settle_overflow(__global ulong *table, __global uint *fill, __global const ulong *items,
-                     uint4 home, __global ulong *stragglers, __global uint *counters,
-                     uint capacity, uint seed, uint buckets) {
-  const uint b = home.x;
+// One work-item an overflowing bucket: it turns Type B and its overflow is settled elsewhere.
+// (Buckets in the order of their items, for warps without idle lanes, took as long: it is the
+// random accesses to `fill` and to the table that take the time.)
+__kernel void place(__global ulong *table, __global uint *fill, __global const ulong *overflow,
+                    __global const uint4 *homes, __global ulong *stragglers,
+                    __global uint *counters, uint n, uint capacity, uint buckets, uint seed) {
+  const uint h = get_global_id(0);
+  if (h >= n) return;
+  const uint4 home = homes[h];
   ulong entries = TYPE_B;
   for (uint i = 0; i < home.z; ++i) {
-    const ulong word = items[home.y + i];
-    if (!settle(table, fill, b, word, &entries, seed, buckets) &&
-        !settle_another(table, fill, b, word, &entries, seed, buckets))
+    const ulong word = overflow[home.y + i];
+    if (!settle(table, fill, home.x, word, &entries, seed, buckets) &&
+        !settle_another(table, fill, home.x, word, &entries, seed, buckets))
       add_straggler(stragglers, &counters[STRAGGLERS], capacity, word);
   }
-  table[(size_t)b * SLOTS + LAST] = entries;
-}
-
-// One work-item an overflowing bucket. A warp takes as long as its bucket with the most items, so
-// a work-group first brings its buckets into the order of their items (a counting sort;
-// buckets with MANY or more are alike).
-#define MANY 16
-
-__kernel __attribute__((reqd_work_group_size(PLACE_GROUP, 1, 1))) void place(
-    __global ulong *table, __global uint *fill, __global const ulong *overflow,
-    __global const uint4 *homes, __global ulong *stragglers, __global uint *counters, uint n,
-    uint capacity, uint buckets, uint seed) {
-  __local uint order[PLACE_GROUP], starts[MANY + 1], sums[PLACE_GROUP];
-  const uint self = get_local_id(0), h = get_global_id(0);
-  const uint from = h - self, mine = min(n - from, (uint)PLACE_GROUP);
-  for (uint i = self; i <= MANY; i += PLACE_GROUP) starts[i] = 0;
-  barrier(CLK_LOCAL_MEM_FENCE);
-  const uint many = h < n ? min(homes[h].z, (uint)MANY) : 0;
-  if (h < n) atomic_inc(&starts[many]);
-  barrier(CLK_LOCAL_MEM_FENCE);
-  scan_in_group(starts, MANY + 1, 0, sums);
-  if (h < n) order[atomic_inc(&starts[many])] = h;
-  barrier(CLK_LOCAL_MEM_FENCE);
-  if (self < mine)
-    settle_overflow(table, fill, overflow, homes[order[self]], stragglers, counters, capacity,
-                    seed, buckets);
+  table[(size_t)home.x * SLOTS + LAST] = entries;
 }
 
 // ---------------------------------------------------------------- census
@@ -261,18 +239,15 @@ __kernel __attribute__((reqd_work_group_size(PLACE_GROUP, 1, 1))) void place(
 // Adds up Type B buckets, items and secondary items. Work-items read neighbouring
 // pairs of words; only the last word of a bucket has the top bit.
 __kernel __attribute__((reqd_work_group_size(CENSUS_GROUP, 1, 1))) void census(
-    __global const ulong *table, __global uint *sums, uint share, uint buckets, uint seed) {
+    __global const ulong *table, __global uint *sums, uint buckets, uint seed) {
   __local uint totals[3];
   const uint self = get_local_id(0);
   for (uint i = self; i < 3; i += CENSUS_GROUP) totals[i] = 0;
   barrier(CLK_LOCAL_MEM_FENCE);
-  const ulong pairs = (ulong)buckets * (SLOTS / 2);
-  const ulong from = (ulong)get_group_id(0) * share * CENSUS_GROUP + self;
+  const size_t pairs = (size_t)buckets * (SLOTS / 2), stride = get_global_size(0);
   uint type_b = 0, items = 0, secondary = 0;
 #pragma unroll 4
-  for (uint i = 0; i < share; ++i) {
-    const ulong at = from + (ulong)i * CENSUS_GROUP;
-    if (at >= pairs) break;
+  for (size_t at = get_global_id(0); at < pairs; at += stride) {
     const ulong2 words = pair_of_words(table, at);
     const uint b = (uint)(at / (SLOTS / 2));
     const bool entries = is_type_b(words.y);

@@ -79,11 +79,12 @@ uint count_group(__global const ulong *slots, Group group, uint seed, uint bucke
 
 // Whether a group that is now in w could go to a bucket with a free slot.
 bool has_alternative(__global uint *fill, Group group, uint w, uint seed, uint buckets) {
+  bool found = false;  // and no way out of the loop: seven loads at once, not one by one
   for (uint entry = 1; entry <= 7; ++entry) {
     const uint other = secondary_bucket(group.home, group.tag, entry, seed, buckets);
-    if (other != w && items_in(fill, other) < SLOTS) return true;
+    found |= items_in(fill, other) < SLOTS && other != w;
   }
-  return false;
+  return found;
 }
 
 uint ease_of_primary(__global const ulong *slots, uint w, uint s, uint seed, uint buckets) {
@@ -107,39 +108,38 @@ uint ease_of(__global const ulong *table, __global uint *fill, uint w, uint s, G
 }
 
 // Whether w has `need` slots that `group` could ever get.
-bool can_hold(__global const ulong *table, __global uint *fill, uint w, uint need, Group group,
-              uint seed, uint buckets) {
-  const uint n = item_slots(table[(size_t)w * SLOTS + LAST]);
+bool can_hold(__global const ulong *table, uint w, uint need, Group group, uint seed,
+              uint buckets) {
+  __global const ulong *slots = table + (size_t)w * SLOTS;
+  const uint n = item_slots(slots[LAST]);
   uint room = 0;
-  for (uint s = 0; s < n; ++s)
-    room += ease_of(table, fill, w, s, group, seed, buckets) != IMPOSSIBLE;
+  for (uint s = 0; s < n; ++s) {
+    const Group its = group_of(key_of(slots[s]), seed, buckets);
+    room += slots[s] == EMPTY_WORD ||
+            (its.home == w ? ease_of_primary(slots, w, s, seed, buckets) != IMPOSSIBLE
+                           : !same_group(its, group));
+  }
   return room >= need;
 }
 
-// The easiest slot of w for an item of `group`, as far as it stops at what needs no luck.
-Way search_bucket(__global const ulong *table, __global uint *fill, uint w, Group group,
-                  uint random, uint seed, uint buckets) {
+// The way to slot s of w for an item of `group`; a free slot, whichever it is, is left to s == 0.
+Way search_slot(__global const ulong *table, __global uint *fill, uint w, uint s, Group group,
+                uint seed, uint buckets) {
   Way way = {IMPOSSIBLE, 0, 0, 0, NO_SLOT};
   if (items_in(fill, w) < SLOTS) {
-    way.ease = FREE;
-    return way;
-  }
-  const uint n = item_slots(table[(size_t)w * SLOTS + LAST]);
-  for (uint k = 0; k < n && way.ease < CAN_MOVE_ON; ++k) {
-    const uint s = (random + k) % n;
-    const uint ease = ease_of(table, fill, w, s, group, seed, buckets);
-    if (ease <= way.ease) continue;
-    way.ease = ease;
+    way.ease = s == 0 ? FREE : IMPOSSIBLE;
+  } else if (s < item_slots(table[(size_t)w * SLOTS + LAST])) {
+    way.ease = ease_of(table, fill, w, s, group, seed, buckets);
     way.slot = s;
   }
   return way;
 }
 
-// The way out by one mover and one entry. A set remap entry binds a mover to the bucket of its
-// group; every other time the straggler's own group looks for another bucket, which must
-// be able to hold it whole.
+// The way out by one mover, one entry and one slot. A set remap entry binds a mover to the
+// bucket of its group; every other time the straggler's own group looks for another bucket,
+// which must be able to hold it whole.
 Way search_entry(__global const ulong *table, __global uint *fill, Group group, uint entry,
-                 bool may_leave, uint random, uint seed, uint buckets) {
+                 uint s, bool may_leave, uint seed, uint buckets) {
   Way way = {IMPOSSIBLE, 0, 0, 0, NO_SLOT};
   const uint w = secondary_bucket(group.home, group.tag, entry, seed, buckets);
   const uint bound = bound_entry(table, group);
@@ -148,9 +148,9 @@ Way search_entry(__global const ulong *table, __global uint *fill, Group group, 
   if (leave) {
     const uint old = secondary_bucket(group.home, group.tag, bound, seed, buckets);
     const uint need = 1 + count_group(table + (size_t)old * SLOTS, group, seed, buckets);
-    if (old == w || !can_hold(table, fill, w, need, group, seed, buckets)) return way;
+    if (old == w || !can_hold(table, w, need, group, seed, buckets)) return way;
   }
-  way = search_bucket(table, fill, w, group, random, seed, buckets);
+  way = search_slot(table, fill, w, s, group, seed, buckets);
   if (leave) way.ease = min(way.ease, ALONE);
   way.leave = leave;
   way.entry = entry;
@@ -172,26 +172,30 @@ Way search_home(__global const ulong *table, __global uint *fill, uint s, Group 
   return way;
 }
 
-// One work-item a (straggler, mover, entry): `movers` is 1 for the stragglers themselves, or
-// SLOTS. best[j] receives the best way out, 0 if there is none.
+// One work-item a (straggler, mover, entry, slot): `movers` is 1 for the stragglers themselves, 2
+// for one primary item each beside them, SLOTS for all. best[j] receives the best way out, 0 if
+// there is none.
 __kernel void explore(__global const ulong *table, __global uint *fill,
                       __global const ulong *stragglers, __global uint *best, uint n, uint movers,
                       uint round, uint buckets, uint seed) {
-  const uint id = get_global_id(0), entry = id % 8, mover = id / 8 % movers, j = id / 8 / movers;
-  if (j >= n || (entry == 0 && mover == 0)) return;
+  const uint id = get_global_id(0), s = id % SLOTS, entry = id / SLOTS % 8;
+  const uint j = id / SLOTS / 8 / movers;
+  uint mover = id / SLOTS / 8 % movers;
+  if (j >= n || (entry == 0 && (mover == 0 || s > 0))) return;
   const Group straggler = group_of(key_of(stragglers[j]), seed, buckets);
   const uint random = jenkins(key_of(stragglers[j]) + round * FOLD);
+  if (mover && movers == 2) mover = 1 + (random >> 20) % LAST;
   Way way;
   if (entry == 0) {
     way = search_home(table, fill, mover - 1, straggler, random, seed, buckets);
   } else if (mover == 0) {
     const bool may_leave = random >> 13 & 1u;
-    way = search_entry(table, fill, straggler, entry, may_leave, random, seed, buckets);
+    way = search_entry(table, fill, straggler, entry, s, may_leave, seed, buckets);
   } else {
     const ulong word = table[(size_t)straggler.home * SLOTS + mover - 1];
     const Group group = group_of(key_of(word), seed, buckets);
     if (word == EMPTY_WORD || group.home != straggler.home) return;
-    way = search_entry(table, fill, group, entry, false, random, seed, buckets);
+    way = search_entry(table, fill, group, entry, s, false, seed, buckets);
   }
   way.mover = mover;
   if (way.ease != IMPOSSIBLE) atomic_max(&best[j], pack(way, jenkins(random + id)));
@@ -272,11 +276,12 @@ void free_slot_of(const Changing *c, uint w, uint s) {
 
 // Puts an item into a free slot of w, if there is one.
 bool put_in(const Changing *c, uint w, ulong word) {
-  if (take_slot(c->fill, w) == NO_SLOT) return false;
-  // Its count gives this work-item a slot; others may take the first that it sees. The last word
-  // of a Type B bucket is never EMPTY_WORD.
-  for (uint tries = 0; tries < 64; ++tries)
-    if (atom_cmpxchg(slot_at(c, w, tries % SLOTS), EMPTY_WORD, word) == EMPTY_WORD) return true;
+  const uint first = take_slot(c->fill, w);
+  if (first == NO_SLOT) return false;
+  // As a rule slots are taken in order, but a group that left may have left gaps. The count gives
+  // this work-item a slot; the last word of a Type B bucket is never EMPTY_WORD.
+  for (uint i = first; i < first + 64; ++i)
+    if (atom_cmpxchg(slot_at(c, w, i % SLOTS), EMPTY_WORD, word) == EMPTY_WORD) return true;
   atomic_sub(&c->fill[w / 4], 1u << (w % 4 * 8));
   return false;
 }

@@ -101,7 +101,7 @@ fn run(options: &Options) -> Result<usize> {
     let sizes = sizes(options, &bench, probes);
     let load = options.loads.iter().copied().fold(0.0, f64::max);
     let most = sizes.iter().map(|mib| items_of(*mib, load)).max();
-    let keys = Keys::draw(most.unwrap_or(0).max(HOT_ROWS), probes.min(1 << 24));
+    let keys = Keys::draw(most.unwrap_or(0).max(HOT_ROWS), probes);
     let mut rows = Vec::new();
     for mib in sizes {
         for &load in &options.loads {

@@ -61,7 +61,12 @@ impl ProgramText {
 
     /// The same text, compiled with `options`.
     pub fn with_options(self, options: &'static str) -> Self {
-        Self { options, ..self }
+        let key = hex(&Sha256::digest(format!("{options}\n{}", self.source)));
+        Self {
+            options,
+            key,
+            ..self
+        }
     }
 
     /// Options for the compiler.
@@ -79,7 +84,7 @@ impl ProgramText {
         &self.source
     }
 
-    /// Hash of the text: the program's identity within a process.
+    /// Hash of text and options: the program's identity within a process.
     pub(super) fn key(&self) -> &str {
         &self.key
     }
@@ -162,7 +167,7 @@ fn cache_file(info: &DeviceInfo, text: &ProgramText) -> Option<PathBuf> {
         hash.update(part.as_bytes());
         hash.update([0]);
     }
-    hash.update(text.source().as_bytes());
+    hash.update(text.key().as_bytes());
     Some(folder.join(format!("{}.bin", hex(&hash.finalize()))))
 }
 

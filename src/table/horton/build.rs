@@ -267,8 +267,7 @@ impl<'a> Builder<'a> {
             Arg::U32(self.layout.buckets),
             Arg::U32(self.layout.seed),
         ];
-        let grid = (homes, self.group);
-        queue.launch(self.program, "place", grid, &args)?;
+        queue.launch(self.program, "place", kernels::grid(homes), &args)?;
         let mut count = [0u32];
         queue.download(&self.counters, Counter::Stragglers as usize, &mut count)?;
         stragglers.count = count[0] as usize;
@@ -317,7 +316,6 @@ impl<'a> Builder<'a> {
         let args = [
             Arg::Longs(&self.words),
             Arg::Words(&sums),
-            Arg::U32(share as u32),
             Arg::U32(self.layout.buckets),
             Arg::U32(self.layout.seed),
         ];

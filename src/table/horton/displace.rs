@@ -6,8 +6,8 @@
 //! ```
 //!
 //! A round moves every straggler that wins the claims of its move (Horton paper, section 4.4, in
-//! parallel). The first explore only the stragglers' own candidates, which serve nine of ten;
-//! later ones also those of the primary items that could make room.
+//! parallel). The first explores only the stragglers' own candidates; then those of one
+//! primary item that could make room; and when few are left, those of all.
 
 use crate::device::program::ProgramText;
 use crate::device::{Arg, Buffer, Queue};
@@ -21,8 +21,9 @@ use super::layout::Layout;
 /// Rounds before an attempt counts as failed.
 const ROUNDS: u32 = 200;
 
-/// First rounds, in which stragglers look for slots only for themselves.
-const OWN_ROUNDS: u32 = 3;
+/// The round from which on all primary items of a straggler's bucket are looked at; with few
+/// stragglers left it is not the work of a round that counts, but how long it takes.
+const ALL_FROM: u32 = 4;
 
 /// 32-bit words of a move: a packed way out and three claims.
 const MOVE_WORDS: usize = 4;
@@ -102,7 +103,8 @@ impl Displacement<'_> {
         round: u32,
     ) -> Result<()> {
         let movers = match round {
-            0..OWN_ROUNDS => 1,
+            0 => 1,
+            1..ALL_FROM => 2,
             _ => self.layout.slots(),
         };
         let n = Arg::U32(from.count as u32);
@@ -116,7 +118,7 @@ impl Displacement<'_> {
         queue.fill(&scratch.best, 0)?;
         let (m, round) = (Arg::U32(movers as u32), Arg::U32(round));
         let args = [table, fill, stragglers, best, n, m, round, buckets, seed];
-        let ways = kernels::grid(from.count * movers * ENTRIES);
+        let ways = kernels::grid(from.count * movers * ENTRIES * self.layout.slots());
         queue.launch(self.program, "explore", ways, &args)?;
         let args = [table, stragglers, best, moves, claims, n, buckets, seed];
         queue.launch(self.program, "propose", grid, &args)?;

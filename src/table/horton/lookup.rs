@@ -51,7 +51,7 @@ impl HortonTable {
                 queue.launch(&program, "lookup_chunk", (n.div_ceil(share), 1), &args)
             }
             KernelBody::LocalTile | KernelBody::SubGroupTile | KernelBody::WarpTile => {
-                let (rounds, grid) = kernels::lookup_grid(queue, n);
+                let (rounds, grid) = kernels::lookup_grid(queue, self.layout.words(), n);
                 args.extend([Arg::U32(n as u32), Arg::U32(rounds as u32), buckets, seed]);
                 queue.launch(&program, "lookup_tile", grid, &args)
             }
