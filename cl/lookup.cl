@@ -20,6 +20,32 @@ uint next_bucket(const Probe *probe, uint seed, uint buckets) {
   return secondary_bucket(probe->bucket, probe->tag, probe->entry, seed, buckets);
 }
 
+// Adds a work-group's second reads up, and them to reads[0]; the whole work-group takes part.
+void count_reads(__global uint *reads, uint second_reads, __local uint *group_reads) {
+  if (get_local_id(0) == 0) *group_reads = 0;
+  barrier(CLK_LOCAL_MEM_FENCE);
+  if (second_reads) atomic_add(group_reads, second_reads);
+  barrier(CLK_LOCAL_MEM_FENCE);
+  if (get_local_id(0) == 0 && *group_reads) atomic_add(reads, *group_reads);
+}
+
+// One key a work-item. reads[0] receives the secondary reads.
+__kernel __attribute__((reqd_work_group_size(TILE_GROUP, 1, 1))) void lookup_tile(
+    __global const ulong *table, __global const uint *keys, __global uint *values,
+    __global uint *reads, uint n, uint buckets, uint seed) {
+  TILE_LOCALS
+  __local uint group_reads;
+  const uint i = get_global_id(0), key = keys[min(i, n - 1)];
+  Probe probe = {key, tag_of(key, seed), primary_bucket(key, seed, buckets), MISS, 0};
+  find_in_tile(table, &probe, false TILE_PASS);
+  const uint found = probe.value;
+  probe.bucket = i < n ? next_bucket(&probe, seed, buckets) : NONE;
+  const bool again = probe.bucket != NONE;
+  if (any_lane(again)) find_in_tile(table, &probe, true TILE_PASS);
+  if (i < n) values[i] = again ? probe.value : found;
+  count_reads(reads, again, &group_reads);
+}
+
 #if SHUFFLE_PTX || SHUFFLE_SUB_GROUP
 
 // Keys that must be looked for in a second bucket wait until they fill a warp (paper, section 5.1,
@@ -54,13 +80,14 @@ void look_up_waiting(__global const ulong *table, __global uint *values, Waiting
   if (active) values[place] = probe.value;
 }
 
-// `rounds` keys a work-item, TILE_GROUP apart. reads[0] receives the secondary reads.
-__kernel __attribute__((reqd_work_group_size(TILE_GROUP, 1, 1))) void lookup_tile(
+// `rounds` keys a work-item, TILE_GROUP apart: for tables in the cache, where it is instructions
+// that lookups wait for. Where memory is, this is slower: answers that come late are written
+// alone.
+__kernel __attribute__((reqd_work_group_size(TILE_GROUP, 1, 1))) void lookup_buffered(
     __global const ulong *table, __global const uint *keys, __global uint *values,
     __global uint *reads, uint n, uint rounds, uint buckets, uint seed) {
   __local uint waiting_keys[2 * TILE_GROUP], waiting_buckets[2 * TILE_GROUP];
   __local uint waiting_places[2 * TILE_GROUP], group_reads;
-  if (get_local_id(0) == 0) group_reads = 0;
   const uint base = 2 * warp_number() * warp_size();
   Waiting waiting = {waiting_keys + base, waiting_buckets + base, waiting_places + base, 0};
   uint second_reads = 0;
@@ -79,37 +106,7 @@ __kernel __attribute__((reqd_work_group_size(TILE_GROUP, 1, 1))) void lookup_til
     i += TILE_GROUP;
   }
   if (waiting.count) look_up_waiting(table, values, &waiting);
-  barrier(CLK_LOCAL_MEM_FENCE);
-  if (second_reads) atomic_add(&group_reads, second_reads);
-  barrier(CLK_LOCAL_MEM_FENCE);
-  if (get_local_id(0) == 0 && group_reads) atomic_add(reads, group_reads);
-}
-
-#else
-
-// Without shuffles, lanes meet at barriers, and nothing waits.
-__kernel __attribute__((reqd_work_group_size(TILE_GROUP, 1, 1))) void lookup_tile(
-    __global const ulong *table, __global const uint *keys, __global uint *values,
-    __global uint *reads, uint n, uint rounds, uint buckets, uint seed) {
-  TILE_LOCALS
-  __local uint group_reads;
-  if (get_local_id(0) == 0) group_reads = 0;
-  uint second_reads = 0;
-  uint i = get_group_id(0) * rounds * TILE_GROUP + get_local_id(0);
-  for (uint round = 0; round < rounds; ++round, i += TILE_GROUP) {
-    const uint key = keys[min(i, n - 1)];
-    Probe probe = {key, tag_of(key, seed), primary_bucket(key, seed, buckets), MISS, 0};
-    find_in_tile(table, &probe, false TILE_PASS);
-    const uint found = probe.value;
-    probe.bucket = i < n ? next_bucket(&probe, seed, buckets) : NONE;
-    find_in_tile(table, &probe, true TILE_PASS);
-    if (i < n) values[i] = probe.bucket == NONE ? found : probe.value;
-    second_reads += probe.bucket != NONE;
-  }
-  barrier(CLK_LOCAL_MEM_FENCE);
-  if (second_reads) atomic_add(&group_reads, second_reads);
-  barrier(CLK_LOCAL_MEM_FENCE);
-  if (get_local_id(0) == 0 && group_reads) atomic_add(reads, group_reads);
+  count_reads(reads, second_reads, &group_reads);
 }
 
 #endif

@@ -62,11 +62,20 @@ __kernel __attribute__((reqd_work_group_size(PAIR_GROUP, 1, 1))) void write_pair
   const ulong total = scan_in_group(starts, size, 0, sums);
 
   const ulong until = min(tile_start + total, first + room);
+  if (!offsets) {  // at most one pair a row
+    for (uint i = self; i < size; i += PAIR_GROUP) {
+      const uint value = values[from + i];
+      const ulong pair = tile_start + starts[i];
+      if (value == MISS || pair < first || pair >= until) continue;
+      probe_out[pair - first] = from + i;
+      build_out[pair - first] = value;
+    }
+    return;
+  }
   for (ulong pair = max(tile_start, first) + self; pair < until; pair += PAIR_GROUP) {
     const uint i = row_of(starts, size, pair - tile_start);
-    const uint value = values[from + i];
-    const uint match = (uint)(pair - tile_start - starts[i]);
+    const uint group = values[from + i];
     probe_out[pair - first] = from + i;
-    build_out[pair - first] = offsets ? rows[offsets[value] + match] : value;
+    build_out[pair - first] = rows[offsets[group] + (uint)(pair - tile_start - starts[i])];
   }
 }

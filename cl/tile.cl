@@ -58,6 +58,17 @@ uint warp_lane(void) { return get_local_id(0) & 31u; }
 
 uint warp_number(void) { return get_local_id(0) / 32; }
 uint warp_size(void) { return 32; }
+
+bool any_lane(bool predicate) {
+  uint answer;
+  asm volatile(
+      "{ .reg .pred p, q; setp.ne.u32 p, %1, 0; vote.sync.any.pred q, p, 0xffffffff; "
+      "selp.u32 %0, 1, 0, q; }"
+      : "=r"(answer)
+      : "r"((uint)predicate));
+  return answer != 0;
+}
+
 void warp_fence(void) { asm volatile("bar.warp.sync 0xffffffff;" ::: "memory"); }
 
 // Lanes before this one, and in all, for which the predicate holds.
@@ -86,6 +97,7 @@ uint shuffle_from(uint value, uint lane) {
 uint warp_lane(void) { return get_sub_group_local_id(); }
 uint warp_number(void) { return get_sub_group_id(); }
 uint warp_size(void) { return get_max_sub_group_size(); }
+bool any_lane(bool predicate) { return sub_group_any(predicate) != 0; }
 void warp_fence(void) { sub_group_barrier(CLK_LOCAL_MEM_FENCE); }
 
 uint2 count_lanes(bool predicate) {
@@ -152,6 +164,9 @@ void find_in_tile(__global const ulong *table, Probe *probe, bool second TILE_TA
   __local uint tile_keys[TILE_GROUP], tile_tags[TILE_GROUP], tile_buckets[TILE_GROUP];             \
   __local uint tile_values[TILE_GROUP], tile_entries[TILE_GROUP];
 #define TILE_PASS , tile_keys, tile_tags, tile_buckets, tile_values, tile_entries
+// Asking would cost as much as looking up.
+bool any_lane(bool predicate) { return true; }
+
 #define TILE_PASS_ON , keys, tags, buckets, values, entries
 #define TILE_TAKE                                                                                  \
   , __local uint *keys, __local uint *tags, __local uint *buckets, __local uint *values,           \

@@ -31,12 +31,12 @@ pub(super) const GROUP: usize = 256;
 /// Work-group size of kernels over tiles of lanes.
 pub(super) const TILE_GROUP: usize = 256;
 
-/// Keys that a work-item of `lookup_tile` looks up in a table that stays in the cache: the more, the
-/// fuller the warps that look at second buckets.
+/// Keys that a work-item of `lookup_buffered` looks up: the more, the fuller the warps that look at
+/// second buckets.
 const CACHED_ROUNDS: usize = 16;
 
 /// The largest table that is taken to stay in the cache, in bytes. Beyond it memory is what lookups
-/// wait for, and one key a work-item was fastest on an H200 (0.85 against 0.78 of the limit).
+/// wait for, and one key a work-item is faster (on an H200 0.85 against 0.78 of the limit).
 const CACHED_TABLE: usize = 48 << 20;
 
 /// Slots of a range of buckets: 16 KiB of local memory, so that several work-groups share a
@@ -173,16 +173,17 @@ pub(super) fn gather_program(queue: &Queue, bucket_size: BucketSize) -> ProgramT
     Reader::new(queue).gather(bucket_size)
 }
 
-/// Keys a work-item and launch size of `lookup_tile` for a table of so many words.
-pub(super) fn lookup_grid(queue: &Queue, words: usize, keys: usize) -> (usize, (usize, usize)) {
+/// Whether lookups in a table of so many words are buffered, and then the keys a work-item.
+pub(super) fn buffered_rounds(queue: &Queue, words: usize, keys: usize) -> Option<usize> {
+    let has_warps = matches!(
+        queue.body(),
+        KernelBody::SubGroupTile | KernelBody::WarpTile
+    );
+    let is_cached = words * size_of::<u64>() <= CACHED_TABLE;
     let units = queue.info().compute_units.max(1) as usize;
-    let rounds = match words * size_of::<u64>() <= CACHED_TABLE {
-        // Few keys are spread over the whole device instead.
-        true => (keys / (units * 2048)).clamp(1, CACHED_ROUNDS),
-        false => 1,
-    };
-    let groups = keys.div_ceil(TILE_GROUP * rounds);
-    (rounds, (groups * TILE_GROUP, TILE_GROUP))
+    // Few keys are spread over the whole device instead.
+    let rounds = (keys / (units * 2048)).min(CACHED_ROUNDS);
+    (has_warps && is_cached && rounds > 1).then_some(rounds)
 }
 
 /// Every program over Horton tables under the name of a file; see [`crate::table::programs`].

@@ -51,9 +51,20 @@ impl HortonTable {
                 queue.launch(&program, "lookup_chunk", (n.div_ceil(share), 1), &args)
             }
             KernelBody::LocalTile | KernelBody::SubGroupTile | KernelBody::WarpTile => {
-                let (rounds, grid) = kernels::lookup_grid(queue, self.layout.words(), n);
-                args.extend([Arg::U32(n as u32), Arg::U32(rounds as u32), buckets, seed]);
-                queue.launch(&program, "lookup_tile", grid, &args)
+                let group = kernels::TILE_GROUP;
+                args.push(Arg::U32(n as u32));
+                match kernels::buffered_rounds(queue, self.layout.words(), n) {
+                    Some(rounds) => {
+                        args.extend([Arg::U32(rounds as u32), buckets, seed]);
+                        let groups = n.div_ceil(group * rounds);
+                        let grid = (groups * group, group);
+                        queue.launch(&program, "lookup_buffered", grid, &args)
+                    }
+                    None => {
+                        args.extend([buckets, seed]);
+                        queue.launch(&program, "lookup_tile", (n, group), &args)
+                    }
+                }
             }
         }
     }
