@@ -32,28 +32,26 @@ impl<'a> Host<'a> {
         }
     }
 
-    /// Looks `keys` up on every core; the best time of `repeat` runs, and the answers.
-    pub fn look_up(&self, keys: &[u32], repeat: usize) -> (Duration, Vec<u32>) {
+    /// Looks `keys` up on every core; the time, and the answers.
+    pub fn look_up(&self, keys: &[u32]) -> (Duration, Vec<u32>) {
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         let share = keys.len().div_ceil(threads).max(1);
         let layout = self.model.layout;
         let words = &self.words[self.start..self.start + layout.words()];
         let mut values = vec![0; keys.len()];
-        let mut best = Duration::MAX;
-        for _ in 0..=repeat {
-            let started = Instant::now();
-            std::thread::scope(|scope| {
-                for (keys, values) in keys.chunks(share).zip(values.chunks_mut(share)) {
-                    scope.spawn(move || match layout.slots() {
-                        4 => look_up_chunk::<4>(layout, words, keys, values),
-                        8 => look_up_chunk::<8>(layout, words, keys, values),
-                        _ => look_up_chunk::<16>(layout, words, keys, values),
-                    });
-                }
-            });
-            best = best.min(started.elapsed());
-        }
-        (best, values)
+        // The pages of the answers exist before the clock starts, as a device's do.
+        values.fill(MISS);
+        let started = Instant::now();
+        std::thread::scope(|scope| {
+            for (keys, values) in keys.chunks(share).zip(values.chunks_mut(share)) {
+                scope.spawn(move || match layout.slots() {
+                    4 => look_up_chunk::<4>(layout, words, keys, values),
+                    8 => look_up_chunk::<8>(layout, words, keys, values),
+                    _ => look_up_chunk::<16>(layout, words, keys, values),
+                });
+            }
+        });
+        (started.elapsed(), values)
     }
 }
 
