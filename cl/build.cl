@@ -246,7 +246,6 @@ __kernel __attribute__((reqd_work_group_size(CENSUS_GROUP, 1, 1))) void census(
   barrier(CLK_LOCAL_MEM_FENCE);
   const size_t pairs = (size_t)buckets * (SLOTS / 2), stride = get_global_size(0);
   uint type_b = 0, items = 0, secondary = 0;
-#pragma unroll 4
   for (size_t at = get_global_id(0); at < pairs; at += stride) {
     const ulong2 words = pair_of_words(table, at);
     const uint b = (uint)(at / (SLOTS / 2));

@@ -274,10 +274,7 @@ fn hot_keys(options: &Options, bench: &Bench, keys: &Keys) -> Result<usize> {
     for share in [0.0, 0.001, 0.1, 0.5, 1.0] {
         let rows = keys.with_hot_key(HOT_ROWS, share);
         let hot = rows[0];
-        let expected = match rows.iter().filter(|key| **key == hot).count() {
-            1 => 1,
-            count => count,
-        };
+        let expected = rows.iter().filter(|key| **key == hot).count();
         let (time, built) = bench.build(rows, 0.8, options.bucket_size)?;
         let probe = bench.upload(vec![hot])?;
         // The hot key's pairs are its rows, ascending; how many says enough here.

@@ -40,12 +40,19 @@ fn tile(info: &DeviceInfo) -> usize {
     }
 }
 
-/// A program that splits, and what comes after `split.cl` in it.
+/// What comes after `split.cl` in a program.
+pub(super) struct Rest<'a> {
+    pub defines: &'a [(&'static str, String)],
+    /// File names and texts.
+    pub parts: &'a [(&'static str, &'static str)],
+}
+
+/// A program that splits, and then does what `rest` does.
 pub(super) fn program(
     queue: &Queue,
     name: &'static str,
     bucket_size: BucketSize,
-    rest: (&[(&'static str, String)], &[(&'static str, &'static str)]),
+    rest: &Rest<'_>,
 ) -> ProgramText {
     text(name, bucket_size, queue.body(), tile(queue.info()), rest)
 }
@@ -56,27 +63,27 @@ pub(super) fn text(
     bucket_size: BucketSize,
     body: KernelBody,
     tile: usize,
-    (defines, parts): (&[(&'static str, String)], &[(&'static str, &'static str)]),
+    rest: &Rest<'_>,
 ) -> ProgramText {
     let group = group_of(body).to_string();
-    let mut all_defines = hash::defines();
-    all_defines.extend(layout::defines(bucket_size, false));
-    all_defines.extend([
+    let mut defines = hash::defines();
+    defines.extend(layout::defines(bucket_size, false));
+    defines.extend([
         ("NONE", format!("{NONE:#x}u")),
         ("WORD", "uint".to_owned()),
         ("MAX_BINS", MAX_BINS.to_string()),
         ("SPLIT_GROUP", group),
         ("SPLIT_TILE", tile.to_string()),
     ]);
-    all_defines.extend_from_slice(defines);
-    let mut all_parts = vec![
+    defines.extend_from_slice(rest.defines);
+    let mut parts = vec![
         ("hash.cl", include_str!("../../cl/hash.cl")),
         ("bucket.cl", include_str!("../../cl/bucket.cl")),
         ("local.cl", include_str!("../../cl/local.cl")),
         ("split.cl", include_str!("../../cl/split.cl")),
     ];
-    all_parts.extend_from_slice(parts);
-    ProgramText::new(name, &all_defines, &all_parts)
+    parts.extend_from_slice(rest.parts);
+    ProgramText::new(name, &defines, &parts)
 }
 
 /// What items are split by: their primary buckets in a table of so many buckets.

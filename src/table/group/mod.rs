@@ -9,8 +9,8 @@
 //! outside the table and the table maps the key to the group's number. Rows of a group ascend,
 //! because a join owes matches in build order.
 //!
-//! * [`range`]: by ranges of hashed keys in local memory, as a rule
-//! * [`sort`]: by a radix sort, where keys have many rows: a hot key costs there what any other
+//! * `range`: by ranges of hashed keys in local memory, as a rule
+//! * `sort`: by a radix sort, where keys have many rows: a hot key costs there what any other
 //!   key costs
 
 mod range;

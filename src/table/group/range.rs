@@ -12,7 +12,7 @@ use crate::device::{Arg, Buffer, KernelBody, Queue};
 use crate::error::Result;
 use crate::table::horton::{BucketSize, Items};
 use crate::table::scan::{self, group_of};
-use crate::table::split::{self, Shape, Split};
+use crate::table::split::{self, Rest, Shape, Split};
 
 use super::Groups;
 
@@ -45,8 +45,11 @@ pub(super) fn programs() -> impl Iterator<Item = (String, ProgramText)> {
     [KernelBody::Chunk, KernelBody::LocalTile]
         .into_iter()
         .map(|body| {
-            let rest = (&defines()[..], &PARTS[..]);
-            let text = split::text("group by range", BucketSize::Eight, body, 4096, rest);
+            let rest = Rest {
+                defines: &defines(),
+                parts: &PARTS,
+            };
+            let text = split::text("group by range", BucketSize::Eight, body, 4096, &rest);
             (format!("group_range_{}", group_of(body)), text)
         })
 }
@@ -57,8 +60,11 @@ pub(super) fn group(
     keys: &Buffer<u32>,
     rows: Option<&Buffer<u32>>,
 ) -> Result<Option<Groups>> {
-    let rest = (&defines()[..], &PARTS[..]);
-    let program = split::program(queue, "group by range", BucketSize::Eight, rest);
+    let rest = Rest {
+        defines: &defines(),
+        parts: &PARTS,
+    };
+    let program = split::program(queue, "group by range", BucketSize::Eight, &rest);
     let n = keys.len();
     let slots = BucketSize::Eight.slots() as f64;
     let shape = Shape {

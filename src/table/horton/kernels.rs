@@ -13,7 +13,7 @@ use crate::device::program::ProgramText;
 use crate::device::{DeviceInfo, DeviceKind, KernelBody, Queue, SubGroupShuffle};
 use crate::table::hash;
 use crate::table::scan::group_of;
-use crate::table::split::{self, NONE};
+use crate::table::split::{self, NONE, Rest};
 
 use super::layout::{self, BucketSize};
 
@@ -140,8 +140,11 @@ impl Reader {
 
 /// The build program of a job.
 pub(super) fn build_program(queue: &Queue, bucket_size: BucketSize) -> ProgramText {
-    let defines = build_defines(bucket_size, queue.body());
-    split::program(queue, "horton build", bucket_size, (&defines, &BUILD_PARTS))
+    let rest = Rest {
+        defines: &build_defines(bucket_size, queue.body()),
+        parts: &BUILD_PARTS,
+    };
+    split::program(queue, "horton build", bucket_size, &rest)
 }
 
 const BUILD_PARTS: [(&str, &str); 2] = [
@@ -193,8 +196,11 @@ pub(crate) fn programs() -> impl Iterator<Item = (String, ProgramText)> {
             .into_iter()
             .map(move |body| {
                 let name = format!("horton_build_{bucket_size}_{}", group_of(body));
-                let rest = (&build_defines(bucket_size, body)[..], &BUILD_PARTS[..]);
-                let text = split::text("horton build", bucket_size, body, 4096, rest);
+                let rest = Rest {
+                    defines: &build_defines(bucket_size, body),
+                    parts: &BUILD_PARTS,
+                };
+                let text = split::text("horton build", bucket_size, body, 4096, &rest);
                 (name, text)
             })
     });
