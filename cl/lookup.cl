@@ -46,10 +46,11 @@ __kernel __attribute__((reqd_work_group_size(TILE_GROUP, 1, 1))) void lookup_til
   count_reads(reads, again, &group_reads);
 }
 
-#if SHUFFLE_PTX || SHUFFLE_SUB_GROUP
+#if SHUFFLE_PTX
 
 // Keys that must be looked for in a second bucket wait until they fill a warp (paper, section 5.1,
-// "buffering"): one in six at load 0.95, and a look at one costs what a look at 32 costs.
+// "buffering"): one in six at load 0.95, and a look at one costs what a look at 32 costs. Only with
+// NVIDIA's warps: PoCL 5 gives wrong answers for the same with sub-groups.
 typedef struct {
   __local uint *keys, *buckets, *places;
   uint count;

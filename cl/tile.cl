@@ -55,7 +55,6 @@ typedef struct {
 
 #if SHUFFLE_PTX
 uint warp_lane(void) { return get_local_id(0) & 31u; }
-
 uint warp_number(void) { return get_local_id(0) / 32; }
 uint warp_size(void) { return 32; }
 
@@ -95,15 +94,7 @@ uint shuffle_from(uint value, uint lane) {
 #pragma OPENCL EXTENSION cl_khr_subgroup_shuffle : enable
 #endif
 uint warp_lane(void) { return get_sub_group_local_id(); }
-uint warp_number(void) { return get_sub_group_id(); }
-uint warp_size(void) { return get_max_sub_group_size(); }
 bool any_lane(bool predicate) { return sub_group_any(predicate) != 0; }
-void warp_fence(void) { sub_group_barrier(CLK_LOCAL_MEM_FENCE); }
-
-uint2 count_lanes(bool predicate) {
-  const uint one = predicate;
-  return (uint2)(sub_group_scan_exclusive_add(one), sub_group_reduce_add(one));
-}
 uint shuffle_from(uint value, uint lane) { return SUB_GROUP_SHUFFLE(value, lane); }
 #endif
 

@@ -178,10 +178,7 @@ pub(super) fn gather_program(queue: &Queue, bucket_size: BucketSize) -> ProgramT
 
 /// Whether lookups in a table of so many words are buffered, and then the keys a work-item.
 pub(super) fn buffered_rounds(queue: &Queue, words: usize, keys: usize) -> Option<usize> {
-    let has_warps = matches!(
-        queue.body(),
-        KernelBody::SubGroupTile | KernelBody::WarpTile
-    );
+    let has_warps = queue.body() == KernelBody::WarpTile;
     let is_cached = words * size_of::<u64>() <= CACHED_TABLE;
     let units = queue.info().compute_units.max(1) as usize;
     // Few keys are spread over the whole device instead.
