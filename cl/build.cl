@@ -161,7 +161,7 @@ uint take_slot(__global uint *fill, uint w) {
     if (slot >= SLOTS) return NO_SLOT;
     const uint seen = atomic_cmpxchg(&fill[w / 4], four, four + (1u << shift));
     if (seen == four) return slot;
-    four = seen;  // counts only grow, so this ends
+    four = seen;  // others got on, so this ends
   }
 }
 

@@ -5,7 +5,7 @@
 // In rounds. explore looks at every way out of every straggler side by side and keeps the
 // easiest; propose claims the groups that it moves, and the lowest number wins; commit moves
 // the winners. A group is all items with one primary bucket and one tag. Who holds its claim, and
-// nobody else, may move its items and change its remap entry; free slots are taken with
+// nobody else, may move its items out of their slots and change its remap entry; free slots are taken with
 // compare-and-swap. So there is no lock and no waiting. Kernel launches separate the phases:
 // explore and propose only read the table, commit touches it with atomics only. At load 0.95
 // about one item in 250 gets here, and 9 of 10 leave in the first round.
@@ -17,7 +17,7 @@
 // a primary one, and nor does this while there is another way: but among a million buckets of
 // 4 slots some have six items of one tag, and some tags lead only to buckets full of primary
 // items.
-#define IMPOSSIBLE 0u   // its item is of the same group
+#define IMPOSSIBLE 0u   // its item is of the same group, or primary in a bucket that cannot turn
 #define CONVERT 1u      // its item is primary, and the bucket must turn Type B to let it go
 #define PRIMARY 2u      // its item is primary in a Type B bucket
 #define GROUP 3u        // others of its item's group must go with it
@@ -31,7 +31,7 @@
 //   mover m     it takes primary slot m - 1 of b, whose item goes there instead: other tags
 //               lead to other buckets
 //   entry 0     it returns to slot m - 1 of b: free, or of a secondary item, or of a primary
-//               one that becomes a straggler (PUT_OUT)
+//               one that becomes a straggler in its stead
 //
 // `leave` says that its group leaves the bucket it is bound to first. The random bits keep
 // stragglers with equal ways from choosing the same.
@@ -82,7 +82,7 @@ bool has_alternative(__global uint *fill, Group group, uint w, uint seed, uint b
   bool found = false;  // and no way out of the loop: seven loads at once, not one by one
   for (uint entry = 1; entry <= 7; ++entry) {
     const uint other = secondary_bucket(group.home, group.tag, entry, seed, buckets);
-    found |= items_in(fill, other) < SLOTS && other != w;
+    found |= items_in(fill, other) < SLOTS && other != w && other != group.home;
   }
   return found;
 }
@@ -229,7 +229,7 @@ __kernel void propose(__global const ulong *table, __global const ulong *straggl
     move.y = claim_of(moving, buckets);
   }
   __global const ulong *slots = table + (size_t)w * SLOTS;
-  if (way.ease != IMPOSSIBLE && way.ease != FREE)
+  if (way.ease != IMPOSSIBLE && way.ease != FREE && way.slot != NO_SLOT)
     move.z = claim_of(group_of(key_of(slots[way.slot]), seed, buckets), buckets);
   if (way.ease == CONVERT && way.entry)
     move.w = claim_of(group_of(key_of(slots[LAST]), seed, buckets), buckets);
@@ -291,7 +291,9 @@ void send_away(const Changing *c, uint w, Group group) {
   const uint n = item_slots(read_slot(c, w, LAST));
   for (uint s = 0; s < n; ++s) {
     const ulong word = read_slot(c, w, s);
-    if (word == EMPTY_WORD || !same_group(group_of(key_of(word), c->seed, c->buckets), group))
+    // The bucket may turn Type B meanwhile: its last word is no item then.
+    if (word == EMPTY_WORD || is_type_b(word) ||
+        !same_group(group_of(key_of(word), c->seed, c->buckets), group))
       continue;
     free_slot_of(c, w, s);
     lose(c, word);

@@ -8,7 +8,8 @@
 // A prefix sum over ranges says where they go, and emit_groups writes them. So rows of a group
 // ascend, and an item is moved four times in all; a radix sort of 32-bit keys moves it four
 // times and reads it four times more, in smaller pieces. A range with more rows than local
-// memory holds has a key with many rows: then everything is left to the sort.
+// memory holds, or a cell with more than one work-item should sort, has a key with many rows:
+// then everything is left to the sort.
 //
 // hash.cl, bucket.cl, local.cl and split.cl come first.
 #ifndef RANGE
@@ -22,22 +23,31 @@
 #define FINE 4
 #define CELLS (RANGE * FINE)
 
+// Items of a cell that one work-item sorts by insertion.
+#define CELL_LIMIT 128
+
 uint cell_of(uint key, uint range, uint buckets, uint seed) {
   return primary_bucket(key, seed, buckets * FINE) - range * CELLS;
 }
 
-// Sorts words[from .. to) by insertion; a word is key << 32 | row.
+// By key, then by row. (Turning a word's halves round and comparing words would do, but oclgrind
+// does not know the funnel shift that compilers make of it.)
+bool comes_before(ulong a, ulong b) {
+  return key_of(a) < key_of(b) || (key_of(a) == key_of(b) && a < b);
+}
+
+// Sorts words[from .. to) by insertion.
 void sort_cell(__local ulong *words, uint from, uint to) {
   for (uint i = from + 1; i < to; ++i) {
     const ulong word = words[i];
     uint at = i;
-    for (; at > from && words[at - 1] > word; --at) words[at] = words[at - 1];
+    for (; at > from && comes_before(word, words[at - 1]); --at) words[at] = words[at - 1];
     words[at] = word;
   }
 }
 
 bool begins_group(__local const ulong *words, uint i) {
-  return i == 0 || words[i] >> 32 != words[i - 1] >> 32;
+  return i == 0 || key_of(words[i]) != key_of(words[i - 1]);
 }
 
 // Groups that begin in this work-item's share of n words; `from` and `to` receive the share.
@@ -50,11 +60,11 @@ uint count_begins(__local const ulong *words, uint n, uint *from, uint *to) {
   return begins;
 }
 
-// One work-group a range: orders its items in place, as key << 32 | row; groups[range] receives
-// the number of its groups.
+// One work-group a range: orders its items in place; groups[range] receives the number of its
+// groups.
 __kernel __attribute__((reqd_work_group_size(SPLIT_GROUP, 1, 1))) void group_range(
     __global ulong *all_items, __global const uint *item_counts, __global uint *groups,
-    uint buckets, uint seed) {
+    __global uint *counters, uint buckets, uint seed) {
   __local ulong words[RANGE_ITEMS];
   __local uint cursor[CELLS], first[CELLS], sums[SPLIT_GROUP];
   const uint self = get_local_id(0), range = get_group_id(0);
@@ -72,10 +82,15 @@ __kernel __attribute__((reqd_work_group_size(SPLIT_GROUP, 1, 1))) void group_ran
   for (uint i = self; i < n; i += SPLIT_GROUP) {
     const ulong item = items[i];
     const uint c = cell_of(key_of(item), range, buckets, seed);
-    words[atomic_inc(&cursor[c])] = word_of(value_of(item), key_of(item));
+    words[atomic_inc(&cursor[c])] = item;
   }
   barrier(CLK_LOCAL_MEM_FENCE);
-  for (uint c = self; c < CELLS; c += SPLIT_GROUP) sort_cell(words, first[c], cursor[c]);
+  for (uint c = self; c < CELLS; c += SPLIT_GROUP) {
+    if (cursor[c] - first[c] > CELL_LIMIT)
+      atomic_inc(&counters[CROWDED]);
+    else
+      sort_cell(words, first[c], cursor[c]);
+  }
   barrier(CLK_LOCAL_MEM_FENCE);
   uint from, to;
   uint begins = count_begins(words, n, &from, &to);
@@ -97,7 +112,7 @@ __kernel __attribute__((reqd_work_group_size(SPLIT_GROUP, 1, 1))) void emit_grou
   __global const ulong *items = all_items + (size_t)range * RANGE_ITEMS;
   for (uint i = self; i < n; i += SPLIT_GROUP) {
     words[i] = items[i];
-    rows[row_start + i] = (uint)items[i];
+    rows[row_start + i] = value_of(items[i]);
   }
   barrier(CLK_LOCAL_MEM_FENCE);
   uint from, to;
@@ -106,7 +121,7 @@ __kernel __attribute__((reqd_work_group_size(SPLIT_GROUP, 1, 1))) void emit_grou
   group += group_starts[range];
   for (uint i = from; i < to; ++i) {
     if (!begins_group(words, i)) continue;
-    unique_keys[group] = (uint)(words[i] >> 32);
+    unique_keys[group] = key_of(words[i]);
     offsets[group++] = row_start + i;
   }
 }

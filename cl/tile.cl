@@ -23,7 +23,7 @@
 #endif
 
 #define LANES (SLOTS / 2)
-#define EMPTY_VALUE (uint)(EMPTY_WORD >> 32)
+#define EMPTY_VALUE ((uint)(EMPTY_WORD >> 32))
 
 // What a lane sees of a bucket for a key: the value, or MISS. An empty slot is taken for key
 // EMPTY_KEY, with EMPTY_VALUE, which vanishes when answers are and-ed: MISS is all ones,

@@ -85,9 +85,9 @@ impl<'a> Matches<'a> {
         groups: Option<&'a Groups>,
         n: usize,
     ) -> Result<Self> {
-        if values.len() < n {
+        if values.len() < n || n > u32::MAX as usize {
             return Err(Error::Invalid(format!(
-                "pairs of {n} values were asked for, but there are {}",
+                "pairs of {n} values (at most 2^32 - 1) were asked for, but there are {}",
                 values.len()
             )));
         }

@@ -66,9 +66,11 @@ fn text(word: &str, group: usize) -> ProgramText {
 
 /// Every scan program under the name of a file; see [`crate::table::programs`].
 pub(crate) fn programs() -> impl Iterator<Item = (String, ProgramText)> {
-    [u32::NAME, u64::NAME]
-        .into_iter()
-        .map(|word| (format!("scan_{word}"), text(word, 256)))
+    [u32::NAME, u64::NAME].into_iter().flat_map(|word| {
+        [1, 256]
+            .into_iter()
+            .map(move |group| (format!("scan_{word}_{group}"), text(word, group)))
+    })
 }
 
 /// Replaces the first `n` of `data` by their exclusive prefix sums.

@@ -29,6 +29,10 @@ const MAX_BINS: usize = 512;
 /// Local memory that a tile of 4096 items needs, in bytes.
 const LARGE_TILE_MEMORY: u64 = 40 << 10;
 
+/// Words beyond those of all buckets: eight standard deviations of any last coarse bin exceed its
+/// own words by 784 at most, up to load 0.98.
+const LAST_BIN_SLACK: usize = 1024;
+
 /// No item, no bucket.
 pub(super) const NONE: u32 = u32::MAX;
 
@@ -103,11 +107,12 @@ impl Shape {
         (self.buckets as usize).div_ceil(self.range)
     }
 
-    /// Words of spare memory that a split needs: none if it has one level.
+    /// Words of spare memory that a split needs: none if it has one level; else the words of all
+    /// buckets and some more, as the last coarse bin may have few buckets, and few vary much.
     pub fn spare_words(&self) -> usize {
         match levels(self.ranges()).0.is_empty() {
             true => 0,
-            false => self.buckets as usize * self.bucket_size.slots(),
+            false => self.buckets as usize * self.bucket_size.slots() + LAST_BIN_SLACK,
         }
     }
 }

@@ -20,6 +20,8 @@ use crate::device::program::ProgramText;
 use crate::device::{Buffer, Queue};
 use crate::error::{Error, Result};
 
+use super::horton::MAX_VALUE;
+
 /// Rows by group, on the device.
 #[derive(Debug)]
 pub struct Groups {
@@ -44,17 +46,21 @@ impl Groups {
     }
 }
 
-/// Groups `keys`; `rows` are their row numbers, ascending and below 2^31 (without them, their
+/// Groups `keys`; `rows` are their row numbers, ascending and at most [`MAX_VALUE`] (without them, their
 /// positions). Only the low `key_bits` bits of the keys may be set.
 ///
 /// # Errors
-/// [`Error::DeviceMemory`] and OpenCL's own.
+/// [`Error::TooManyRows`], [`Error::DeviceMemory`] and OpenCL's own.
 pub fn group(
     queue: &mut Queue,
     keys: &Buffer<u32>,
     rows: Option<&Buffer<u32>>,
     key_bits: u32,
 ) -> Result<Groups> {
+    let (n, limit) = (keys.len(), MAX_VALUE as usize);
+    if n > limit {
+        return Err(Error::TooManyRows { rows: n, limit });
+    }
     match range::group(queue, keys, rows) {
         Ok(Some(groups)) => Ok(groups),
         // The sort needs less memory, too.

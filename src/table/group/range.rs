@@ -12,7 +12,7 @@ use crate::device::{Arg, Buffer, KernelBody, Queue};
 use crate::error::Result;
 use crate::table::horton::{BucketSize, Items};
 use crate::table::scan::{self, group_of};
-use crate::table::split::{self, Rest, Shape, Split};
+use crate::table::split::{self, Ranges, Rest, Shape, Split};
 
 use super::Groups;
 
@@ -54,7 +54,7 @@ pub(super) fn programs() -> impl Iterator<Item = (String, ProgramText)> {
         })
 }
 
-/// Groups `keys`; `None` if some range has too many rows.
+/// Groups `keys`; `None` if some range or key has too many rows.
 pub(super) fn group(
     queue: &mut Queue,
     keys: &Buffer<u32>,
@@ -90,9 +90,7 @@ pub(super) fn group(
         group: scan::local_group(queue),
         shape,
     };
-    grouper
-        .run(queue, &ranges.items, &ranges.counts, n)
-        .map(Some)
+    grouper.run(queue, &ranges, &counters, n)
 }
 
 struct RangeGrouper<'a> {
@@ -102,14 +100,16 @@ struct RangeGrouper<'a> {
 }
 
 impl RangeGrouper<'_> {
-    /// Groups the items of every range; `counts` become the rows before each range.
+    /// Groups the items of every range, whose counts become the rows before it; `None` if a key
+    /// has too many rows.
     fn run(
         &self,
         queue: &mut Queue,
-        items: &Buffer<u64>,
-        counts: &Buffer<u32>,
+        split: &Ranges,
+        counters: &Buffer<u32>,
         n: usize,
-    ) -> Result<Groups> {
+    ) -> Result<Option<Groups>> {
+        let (items, counts) = (&split.items, &split.counts);
         let ranges = self.shape.ranges();
         let grid = (ranges * self.group, self.group);
         // One more than ranges: its prefix sum is the number of groups.
@@ -119,10 +119,14 @@ impl RangeGrouper<'_> {
             Arg::Longs(items),
             Arg::Words(counts),
             Arg::Words(&group_starts),
+            Arg::Words(counters),
             Arg::U32(self.shape.buckets),
             Arg::U32(self.shape.seed),
         ];
         queue.launch(self.program, "group_range", grid, &args)?;
+        if queue.read(counters, COUNTERS)?[CROWDED] > 0 {
+            return Ok(None);
+        }
         scan::exclusive(queue, counts, ranges)?;
         scan::exclusive(queue, &group_starts, ranges + 1)?;
         let mut groups = [0u32];
@@ -139,6 +143,6 @@ impl RangeGrouper<'_> {
             Arg::U32(n as u32),
         ];
         queue.launch(self.program, "emit_groups", grid, &args)?;
-        Ok(found)
+        Ok(Some(found))
     }
 }

@@ -3,7 +3,7 @@
 //! ```text
 //!  keys, values ─split─▶ items by range of buckets (table/split.rs)
 //!               ─fill_range─▶ primary slots, overflow by bucket; a key twice? ──▶ Repeats
-//!               ─place─▶ Type B buckets, remapped items, stragglers (0.1 % at load 0.95)
+//!               ─place─▶ Type B buckets, remapped items, stragglers (0.4 % at load 0.95)
 //!               ─displace─▶ no stragglers (displace.rs)
 //!               ─census─▶ what the table is made of
 //! ```
@@ -11,7 +11,7 @@
 //! The paper inserts serially on the CPU (section 7); here each phase is a kernel over all items,
 //! ranges or overflowing buckets (`cl/build.cl`). A build that leaves stragglers is tried
 //! again with another seed, then with more buckets, [`ATTEMPTS`] times in all. Scratch
-//! memory: about 12 bytes a key, 2 a bucket and the overflow.
+//! memory: about 14 bytes a key and 13 a bucket.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::table::scan::local_group;
 use crate::table::split::{Ranges, Shape, Split};
 
 use super::displace::{Displacement, Stragglers};
-use super::layout::Layout;
+use super::layout::{Layout, MAX_VALUE};
 use super::model::Census;
 use super::{HortonTable, TableConfig, kernels};
 
@@ -73,11 +73,15 @@ enum Attempt {
 /// Builds a table of `items` on the queue's device.
 ///
 /// # Errors
-/// [`Error::TableFull`] if some keys have no slot after [`ATTEMPTS`] attempts,
+/// [`Error::TooManyRows`]; [`Error::TableFull`] if some keys have no slot after [`ATTEMPTS`] attempts,
 /// [`Error::DeviceMemory`], and OpenCL's own.
 pub fn build(queue: &mut Queue, config: &TableConfig, items: Items<'_>) -> Result<Built> {
     config.check()?;
     let n = items.keys.len();
+    let limit = MAX_VALUE as usize;
+    if n > limit {
+        return Err(Error::TooManyRows { rows: n, limit });
+    }
     let program = kernels::build_program(queue, config.bucket_size);
     let mut rejected = 0;
     let mut buckets = 0;
@@ -149,7 +153,10 @@ impl<'a> Builder<'a> {
         items: Items<'a>,
     ) -> Result<Self> {
         let group = local_group(queue);
-        let words = queue.allocate("a Horton table", layout.words())?;
+        let room = layout
+            .words()
+            .max(shape(&layout, items.keys.len()).spare_words());
+        let words = queue.allocate("a Horton table", room)?;
         let counters = queue.allocate("build counters", COUNTERS)?;
         queue.fill(&counters, 0)?;
         Ok(Self {
@@ -172,6 +179,11 @@ impl<'a> Builder<'a> {
         if count(Counter::Crowded) > 0 {
             return Ok(Attempt::Rejected(count(Counter::Crowded)));
         }
+        // Every overflowing bucket loses a slot to its entries.
+        let wanted = self.items.keys.len() + count(Counter::Homes);
+        if wanted > self.layout.words() {
+            return Ok(Attempt::Rejected(wanted - self.layout.words()));
+        }
         let stragglers = self.place(queue, &overflow, count(Counter::Homes))?;
         let left = self.displace(queue, stragglers, &overflow.fill)?;
         if left > 0 {
@@ -193,7 +205,7 @@ impl<'a> Builder<'a> {
     /// Splits the items by range and fills every range's primary slots. Stops after the first
     /// coarse bin if keys repeat there: most keys that repeat show it by then. Returns the counters.
     fn fill_ranges(&self, queue: &mut Queue, overflow: &Overflow) -> Result<Vec<u32>> {
-        let shape = self.shape();
+        let shape = shape(&self.layout, self.items.keys.len());
         let memory = (&self.words, &self.counters);
         let split = Split::new(queue, self.program, shape, self.items, memory)?;
         let mut counts = Vec::new();
@@ -209,21 +221,6 @@ impl<'a> Builder<'a> {
             }
         }
         Ok(counts)
-    }
-
-    /// Hashed keys are spread like balls over bins, so that eight standard deviations above the
-    /// mean of a range are never reached, unless keys repeat.
-    fn shape(&self) -> Shape {
-        let range = kernels::range(self.layout.bucket_size);
-        let share = (range as f64 / f64::from(self.layout.buckets)).min(1.0);
-        let mean = self.items.keys.len() as f64 * share;
-        Shape {
-            bucket_size: self.layout.bucket_size,
-            buckets: self.layout.buckets,
-            seed: self.layout.seed,
-            range,
-            capacity: ((mean + 8.0 * mean.sqrt()) as usize + 64).next_multiple_of(16),
-        }
     }
 
     fn fill_range(
@@ -331,12 +328,27 @@ impl<'a> Builder<'a> {
     }
 }
 
+/// What a table's items are split by. Hashed keys are spread like balls over bins, so that eight
+/// standard deviations above the mean of a range are never reached, unless keys repeat.
+fn shape(layout: &Layout, items: usize) -> Shape {
+    let range = kernels::range(layout.bucket_size);
+    let share = (range as f64 / f64::from(layout.buckets)).min(1.0);
+    let mean = items as f64 * share;
+    Shape {
+        bucket_size: layout.bucket_size,
+        buckets: layout.buckets,
+        seed: layout.seed,
+        range,
+        capacity: ((mean + 8.0 * mean.sqrt()) as usize + 64).next_multiple_of(16),
+    }
+}
+
 /// Room for overflowing items: with random keys at most 30 % overflow (4 slots, load 1).
 fn overflow_room(items: usize) -> usize {
     items / 3 + 4096
 }
 
-/// Room for overflowing buckets: with random keys at most 41 % are (8 slots, load 1).
+/// Room for overflowing buckets: with random keys at most 43 % are (16 slots, load 1).
 fn home_room(buckets: usize) -> usize {
     buckets / 2 + 1024
 }

@@ -21,6 +21,9 @@ use super::layout::Layout;
 /// Rounds before an attempt counts as failed.
 const ROUNDS: u32 = 200;
 
+/// Rounds without progress after which an attempt counts as failed.
+const STALLED_ROUNDS: u32 = 32;
+
 /// The round from which on all primary items of a straggler's bucket are looked at; with few
 /// stragglers left it is not the work of a round that counts, but how long it takes.
 const ALL_FROM: u32 = 4;
@@ -81,6 +84,7 @@ impl Displacement<'_> {
         };
         queue.fill(&scratch.claims, NONE)?;
         let mut to = Stragglers::new(queue, from.capacity)?;
+        let mut fewest = (from.count, 0);
         for round in 0..ROUNDS {
             self.round(queue, (&from, &to), &scratch, round)?;
             let mut count = [0u32];
@@ -88,7 +92,11 @@ impl Displacement<'_> {
             to.count = count[0] as usize;
             std::mem::swap(&mut from, &mut to);
             log::trace!("displacement round {round}: {} items left", from.count);
-            if from.count == 0 || from.count > from.capacity {
+            if from.count < fewest.0 {
+                fewest = (from.count, round);
+            }
+            let stalled = round - fewest.1 > STALLED_ROUNDS;
+            if from.count == 0 || from.count > from.capacity || stalled {
                 break;
             }
         }
@@ -105,6 +113,7 @@ impl Displacement<'_> {
         let movers = match round {
             0 => 1,
             1..ALL_FROM => 2,
+            _ if from.count * ways_of(self.layout.slots()) > u32::MAX as usize => 2,
             _ => self.layout.slots(),
         };
         let n = Arg::U32(from.count as u32);
@@ -140,4 +149,9 @@ impl Displacement<'_> {
         queue.launch(self.program, "commit", grid, &args)?;
         queue.launch(self.program, "release", grid, &[moves, claims, n])
     }
+}
+
+/// Ways out that `explore` looks at for one straggler with all movers.
+fn ways_of(slots: usize) -> usize {
+    slots * ENTRIES * slots
 }

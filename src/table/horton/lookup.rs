@@ -20,7 +20,7 @@ impl HortonTable {
     /// [`MISS`](super::MISS), `reads[0]` grows by the number of secondary buckets read.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if a buffer is shorter than `n`, and OpenCL's own.
+    /// [`Error::Invalid`] if a buffer is shorter than `n` or `n` exceeds 2^32 - 1; OpenCL's own.
     pub fn lookup(
         &self,
         queue: &mut Queue,
@@ -29,9 +29,9 @@ impl HortonTable {
         reads: &Buffer<u32>,
         n: usize,
     ) -> Result<()> {
-        if keys.len() < n || values.len() < n || reads.is_empty() {
+        if keys.len() < n || values.len() < n || reads.is_empty() || n > u32::MAX as usize {
             return Err(Error::Invalid(format!(
-                "a lookup of {n} keys was given {} keys and room for {} values",
+                "a lookup of {n} keys (at most 2^32 - 1) was given {} keys and room for {} values",
                 keys.len(),
                 values.len()
             )));
