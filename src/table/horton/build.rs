@@ -49,7 +49,7 @@ const HOME_WORDS: usize = 4;
 pub struct Items<'a> {
     /// One key an item.
     pub keys: &'a Buffer<u32>,
-    /// One value an item, at most [`MAX_VALUE`](super::MAX_VALUE); without them an item's value
+    /// One value an item, at most [`MAX_VALUE`]; without them an item's value
     /// is its position.
     pub values: Option<&'a Buffer<u32>>,
 }
