@@ -6,15 +6,15 @@
 //! ```
 //!
 //! Most builds are primary keys, so the table is first built as if keys were unique; the
-//! build's own pass over the buckets finds a repeat, and only then are the rows grouped
-//! (one pass wasted) and the table built over the distinct keys.
+//! build finds a repeat, as a rule after a small part of its work, and only then are the rows
+//! grouped and the table built over the distinct keys.
 
 use crate::device::{Buffer, Queue};
 use crate::error::{Error, Result};
 
 use super::group::{Groups, group};
 use super::horton::build::build;
-use super::horton::{Built, HortonTable, Items, MAX_VALUE, TableConfig};
+use super::horton::{Built, HortonTable, Items, TableConfig};
 use super::pairs::{Matches, Pairs};
 
 /// A device table over any keys, and the rows that its values stand for.
@@ -41,15 +41,8 @@ impl GroupedTable {
     /// Builds the table on the queue's device.
     ///
     /// # Errors
-    /// [`Error::TooManyRows`] over 2^31 - 2 keys; those of [`build`] and [`group`].
+    /// Those of [`build`] and [`group`].
     pub fn build(queue: &mut Queue, config: &TableConfig, input: BuildKeys<'_>) -> Result<Self> {
-        let n = input.keys.len();
-        if n > MAX_VALUE as usize {
-            return Err(Error::TooManyRows {
-                rows: n,
-                limit: MAX_VALUE as usize,
-            });
-        }
         let items = Items {
             keys: input.keys,
             values: input.rows,

@@ -36,6 +36,18 @@ const LAST_BIN_SLACK: usize = 1024;
 /// No item, no bucket.
 pub(super) const NONE: u32 = u32::MAX;
 
+/// Indices of the counters that the kernels share; twin of the defines in `cl/split.cl`.
+#[derive(Clone, Copy)]
+pub(super) enum Counter {
+    Repeats = 0,
+    Crowded = 1,
+    Homes = 3,
+    Stragglers = 4,
+}
+
+/// Counters in all.
+pub(super) const COUNTERS: usize = 5;
+
 /// Items of a tile.
 fn tile(info: &DeviceInfo) -> usize {
     match info.local_memory >= LARGE_TILE_MEMORY {
@@ -189,8 +201,8 @@ pub(super) struct Split<'a> {
 
 impl<'a> Split<'a> {
     /// Allocates the ranges and does all levels but the last. `spare` has
-    /// [`spare_words`](Shape::spare_words) words, which are overwritten; `counters` the words that
-    /// `cl/split.cl` defines.
+    /// [`spare_words`](Shape::spare_words) words, which are overwritten; `counters` has
+    /// [`COUNTERS`].
     pub fn new(
         queue: &mut Queue,
         program: &'a ProgramText,

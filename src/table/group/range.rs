@@ -12,7 +12,7 @@ use crate::device::{Arg, Buffer, KernelBody, Queue};
 use crate::error::Result;
 use crate::table::horton::{BucketSize, Items};
 use crate::table::scan::{self, group_of};
-use crate::table::split::{self, Ranges, Rest, Shape, Split};
+use crate::table::split::{self, COUNTERS, Counter, Ranges, Rest, Shape, Split};
 
 use super::Groups;
 
@@ -26,10 +26,6 @@ const RANGE_ITEMS: usize = 2048;
 const LOAD: f64 = 0.9;
 
 const SEED: u32 = 0x9e37_79b9;
-
-/// Words that `cl/split.cl` counts in, and the one that says that a range overflows.
-const COUNTERS: usize = 5;
-const CROWDED: usize = 1;
 
 const PARTS: [(&str, &str); 1] = [("group_range.cl", include_str!("../../../cl/group_range.cl"))];
 
@@ -80,7 +76,7 @@ pub(super) fn group(
     let items = Items { keys, values: rows };
     let split = Split::new(queue, &program, shape, items, (&spare, &counters))?;
     split.finish(queue, 0..split.bins())?;
-    if queue.read(&counters, COUNTERS)?[CROWDED] > 0 {
+    if queue.read(&counters, COUNTERS)?[Counter::Crowded as usize] > 0 {
         return Ok(None);
     }
     let ranges = split.ranges;
@@ -124,7 +120,7 @@ impl RangeGrouper<'_> {
             Arg::U32(self.shape.seed),
         ];
         queue.launch(self.program, "group_range", grid, &args)?;
-        if queue.read(counters, COUNTERS)?[CROWDED] > 0 {
+        if queue.read(counters, COUNTERS)?[Counter::Crowded as usize] > 0 {
             return Ok(None);
         }
         scan::exclusive(queue, counts, ranges)?;

@@ -20,7 +20,7 @@ use crate::device::program::ProgramText;
 use crate::device::{Arg, Buffer, Queue};
 use crate::error::{Error, Result};
 use crate::table::scan::local_group;
-use crate::table::split::{Ranges, Shape, Split};
+use crate::table::split::{COUNTERS, Counter, Ranges, Shape, Split};
 
 use super::displace::{Displacement, Stragglers};
 use super::layout::{Layout, MAX_VALUE};
@@ -29,17 +29,6 @@ use super::{HortonTable, TableConfig, kernels};
 
 /// Seeds and sizes that are tried before a build gives up.
 pub const ATTEMPTS: usize = 8;
-
-/// Indices of the counters that the kernels share; twin of the defines in `cl/split.cl`.
-#[derive(Clone, Copy)]
-pub(super) enum Counter {
-    Repeats = 0,
-    Crowded = 1,
-    Homes = 3,
-    Stragglers = 4,
-}
-
-const COUNTERS: usize = 5;
 
 /// 32-bit words of an overflowing bucket's record in `homes`.
 const HOME_WORDS: usize = 4;

@@ -12,9 +12,8 @@
 use crate::device::program::ProgramText;
 use crate::device::{Arg, Buffer, Queue};
 use crate::error::Result;
-use crate::table::split::NONE;
+use crate::table::split::{Counter, NONE};
 
-use super::build::Counter;
 use super::kernels;
 use super::layout::Layout;
 
