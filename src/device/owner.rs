@@ -1,10 +1,14 @@
-//! The thread that owns one device, and the handle through which the others use it.
+//! The threads that own one device's queues, and the handle through which the others use it.
 //!
 //! ```text
-//!   Device (cloneable) ──Job──▶ channel ──▶ thread: Queue ─▶ run, finish, time
-//!        ▲                                      │
-//!        └───────────── Answer { value, cost } ─┘
+//!   Device (cloneable) ──Job──▶ channel ─┬▶ lane: thread, Queue ─▶ run, finish, time
+//!        ▲                               └▶ lane: thread, Queue    │
+//!        └───────────── Answer { value, cost } ────────────────────┘
 //! ```
+//!
+//! A job is straight-line code over one in-order queue. Where copies take a link's time, three
+//! lanes overlap the upload of one job with the kernels of another and the download of a third;
+//! a CPU device has one lane, for its kernels use all cores by themselves.
 //!
 //! A device is opened once in a process and stays open: compiling its kernels costs up to
 //! half a second, and a context pins driver memory only once that way. A job whose asker
@@ -15,13 +19,16 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use ocl::core::OclPrm;
 use tokio::sync::oneshot;
 
 use crate::error::{Error, Result};
 
-use super::info::{DeviceInfo, pick};
+use super::context::Opened;
+use super::info::{DeviceInfo, DeviceKind, pick};
 use super::memory::Budget;
 use super::queue::Queue;
+use super::staging::Staging;
 use super::status::without_panic;
 
 /// What a job cost on the device.
@@ -63,12 +70,41 @@ pub struct Answer<T> {
 
 type Job = Box<dyn FnOnce(Result<&mut Queue>) + Send>;
 
-/// An opened device. Clones share the one owner thread.
+/// Lanes of a device to which data is copied: one uploads, one computes, one downloads.
+const LANES: usize = 3;
+
+/// An opened device. Clones share its lanes.
 #[derive(Clone)]
 pub struct Device {
     info: Arc<DeviceInfo>,
     budget: Arc<Budget>,
+    shared: Arc<Shared>,
     jobs: Sender<Job>,
+}
+
+/// The device as far as it was opened, by the first lane that had a job.
+#[derive(Default)]
+struct Shared {
+    opened: Mutex<Option<Arc<Opened>>>,
+}
+
+impl Shared {
+    /// Opens the device unless that was done.
+    fn open(&self, info: &Arc<DeviceInfo>, budget: &Arc<Budget>) -> Result<Arc<Opened>> {
+        let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(opened) = opened.as_ref() {
+            return Ok(Arc::clone(opened));
+        }
+        let new = Arc::new(Opened::new(Arc::clone(info), Arc::clone(budget))?);
+        Ok(Arc::clone(opened.insert(new)))
+    }
+
+    fn opened(&self) -> Option<Arc<Opened>> {
+        self.opened
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
 }
 
 impl std::fmt::Debug for Device {
@@ -84,31 +120,49 @@ impl Device {
     /// # Errors
     /// Those of [`pick`]; [`Error::QueueStopped`] if its thread cannot be started.
     pub fn open(asked: &str) -> Result<Self> {
-        static OPENED: Mutex<Opened> = Mutex::new(Opened::new());
-        let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(device) = opened.by_request.get(asked) {
+        static STARTED: Mutex<Started> = Mutex::new(Started::new());
+        let mut started = STARTED.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(device) = started.by_request.get(asked) {
             return Ok(device.clone());
         }
         let info = pick(asked)?;
-        let device = match opened.by_place.get(&info.index) {
+        let device = match started.by_place.get(&info.index) {
             Some(device) => device.clone(),
             None => Self::start(info)?,
         };
-        opened.by_place.insert(device.info.index, device.clone());
-        opened.by_request.insert(asked.to_owned(), device.clone());
+        started.by_place.insert(device.info.index, device.clone());
+        started.by_request.insert(asked.to_owned(), device.clone());
         Ok(device)
     }
 
     fn start(info: DeviceInfo) -> Result<Self> {
         let info = Arc::new(info);
         let budget = Budget::for_device(&info);
+        let shared = Arc::new(Shared::default());
         let (jobs, inbox) = channel::<Job>();
-        let (thread_info, thread_budget) = (Arc::clone(&info), Arc::clone(&budget));
-        std::thread::Builder::new()
-            .name(format!("horton {}", info.label()))
-            .spawn(move || serve(thread_info, thread_budget, &inbox))
-            .map_err(|e| stopped(&info, e.to_string()))?;
-        Ok(Self { info, budget, jobs })
+        let inbox = Arc::new(Mutex::new(inbox));
+        let lanes = match info.kind {
+            DeviceKind::Cpu => 1,
+            _ => LANES,
+        };
+        for _ in 0..lanes {
+            let lane = Lane {
+                info: Arc::clone(&info),
+                budget: Arc::clone(&budget),
+                shared: Arc::clone(&shared),
+                inbox: Arc::clone(&inbox),
+            };
+            std::thread::Builder::new()
+                .name(format!("horton {}", info.label()))
+                .spawn(move || lane.serve())
+                .map_err(|e| stopped(&info, e.to_string()))?;
+        }
+        Ok(Self {
+            info,
+            budget,
+            shared,
+            jobs,
+        })
     }
 
     /// The device's description.
@@ -121,7 +175,20 @@ impl Device {
         &self.budget
     }
 
-    /// Runs `job` on the owner thread and waits without blocking the calling thread.
+    /// Host memory for `len` elements to be sent to the device, with what an earlier use left in
+    /// them. Usually from a pool; where it is empty, locking pages takes about a millisecond a
+    /// megabyte.
+    ///
+    /// # Errors
+    /// [`Error::DeviceMemory`] where the device's memory is the host's, [`Error::OpenCl`].
+    pub async fn staging<T: OclPrm>(&self, what: &'static str, len: usize) -> Result<Staging<T>> {
+        match self.shared.opened() {
+            Some(opened) => opened.staging(what, len),
+            None => Ok(self.run(move |queue| queue.staging(what, len)).await?.value),
+        }
+    }
+
+    /// Runs `job` on a lane and waits without blocking the calling thread.
     ///
     /// # Errors
     /// The job's own, or [`Error::QueueStopped`] if it panicked or the thread is gone.
@@ -157,8 +224,10 @@ impl Device {
                     return;
                 }
                 let result = match queue {
-                    Ok(queue) => without_panic(|| queue.job(job))
-                        .unwrap_or_else(|panic| Err(stopped(&info, panic))),
+                    Ok(queue) => without_panic(|| queue.job(job)).unwrap_or_else(|panic| {
+                        drop(queue.finish());
+                        Err(stopped(&info, panic))
+                    }),
                     Err(error) => Err(error),
                 };
                 drop(reply.send(result));
@@ -170,12 +239,12 @@ impl Device {
 
 /// The devices that this process has opened. Requests are remembered, because every planned
 /// join makes one and drivers take their time to list devices.
-struct Opened {
+struct Started {
     by_request: BTreeMap<String, Device>,
     by_place: BTreeMap<(usize, usize), Device>,
 }
 
-impl Opened {
+impl Started {
     const fn new() -> Self {
         Self {
             by_request: BTreeMap::new(),
@@ -191,20 +260,36 @@ fn stopped(info: &DeviceInfo, reason: impl Into<String>) -> Error {
     }
 }
 
-/// The owner thread: runs jobs until every handle is gone. A device that cannot be opened
-/// fails the job that asked, and is tried again for the next.
-fn serve(info: Arc<DeviceInfo>, budget: Arc<Budget>, inbox: &Receiver<Job>) {
-    let mut opened: Option<Queue> = None;
-    while let Ok(job) = inbox.recv() {
-        let queue = match opened.as_mut() {
-            Some(queue) => Ok(queue),
-            None => open(&info, &budget).map(|queue| opened.insert(queue)),
-        };
-        job(queue);
-    }
+/// A thread with a queue of its own.
+struct Lane {
+    info: Arc<DeviceInfo>,
+    budget: Arc<Budget>,
+    shared: Arc<Shared>,
+    inbox: Arc<Mutex<Receiver<Job>>>,
 }
 
-fn open(info: &Arc<DeviceInfo>, budget: &Arc<Budget>) -> Result<Queue> {
-    without_panic(|| Queue::open(Arc::clone(info), Arc::clone(budget)))
-        .unwrap_or_else(|panic| Err(stopped(info, panic)))
+impl Lane {
+    /// Runs jobs until every handle is gone. A device that cannot be opened fails the job that
+    /// asked, and is tried again for the next.
+    fn serve(&self) {
+        let mut queue: Option<Queue> = None;
+        while let Some(job) = self.next_job() {
+            let queue = match queue.as_mut() {
+                Some(queue) => Ok(queue),
+                None => self.open().map(|opened| queue.insert(opened)),
+            };
+            job(queue);
+        }
+    }
+
+    /// Waits for a job; idle lanes stand in line at the lock.
+    fn next_job(&self) -> Option<Job> {
+        let inbox = self.inbox.lock().unwrap_or_else(PoisonError::into_inner);
+        inbox.recv().ok()
+    }
+
+    fn open(&self) -> Result<Queue> {
+        without_panic(|| Queue::open(self.shared.open(&self.info, &self.budget)?))
+            .unwrap_or_else(|panic| Err(stopped(&self.info, panic)))
+    }
 }

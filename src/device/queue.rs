@@ -10,25 +10,25 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ocl::core::{
-    self as cl, ArgVal, CommandQueue, CommandQueueProperties, Context, ContextProperties, Event,
-    Kernel, Mem, MemFlags, OclPrm, ProfilingInfo, Program,
-};
+use ocl::core::{self as cl, ArgVal, CommandQueue, Event, Kernel, Mem, OclPrm, ProfilingInfo};
 
 use crate::error::{Error, Result};
 
+use super::context::Opened;
 use super::info::{DeviceInfo, KernelBody};
-use super::memory::{Budget, Grant};
+use super::memory::Grant;
 use super::owner::{Answer, Cost};
-use super::program::{self, ProgramText};
+use super::pool::{self, Block};
+use super::program::ProgramText;
+use super::staging::Staging;
 use super::status::opencl;
 
 /// A device buffer of `len` elements; its bytes return to the budget when it is dropped.
 #[derive(Debug)]
 pub struct Buffer<T> {
-    mem: Mem,
+    block: Block,
     len: usize,
-    _grant: Grant,
+    grant: Grant,
     _element: std::marker::PhantomData<T>,
 }
 
@@ -46,6 +46,10 @@ impl<T> Buffer<T> {
     /// Bytes on the device.
     pub fn bytes(&self) -> u64 {
         (self.len * size_of::<T>()) as u64
+    }
+
+    fn mem(&self) -> &Mem {
+        &self.block.memory().mem
     }
 }
 
@@ -69,44 +73,30 @@ enum Stage {
     Download,
 }
 
-/// The state of one opened device; lives on its owner thread.
+/// One lane of an opened device: an in-order queue; lives on its owner thread.
 pub struct Queue {
-    info: Arc<DeviceInfo>,
-    budget: Arc<Budget>,
+    opened: Arc<Opened>,
     limit: u64,
     body: KernelBody,
-    context: Context,
     commands: CommandQueue,
-    programs: HashMap<String, Program>,
     kernels: HashMap<(String, &'static str), Kernel>,
+    /// What the job has sent, until the copies are done.
+    sent: Vec<Block>,
     events: Vec<(Stage, Event)>,
     cost: Cost,
 }
 
 impl Queue {
-    pub(super) fn open(info: Arc<DeviceInfo>, budget: Arc<Budget>) -> Result<Self> {
-        let fail = |call: &str, e: &cl::Error| opencl(call, &info.label(), e);
-        let body = info.body();
-        let properties = ContextProperties::new().platform(info.platform_id);
-        let context = cl::create_context(Some(&properties), &[info.device_id], None, None)
-            .map_err(|e| fail("clCreateContext", &e))?;
-        let commands = cl::create_command_queue(
-            &context,
-            info.device_id,
-            Some(CommandQueueProperties::PROFILING_ENABLE),
-        )
-        .map_err(|e| fail("clCreateCommandQueue", &e))?;
+    pub(super) fn open(opened: Arc<Opened>) -> Result<Self> {
         Ok(Self {
-            info,
-            budget,
             limit: u64::MAX,
-            body,
-            context,
-            commands,
-            programs: HashMap::new(),
+            body: opened.info.body(),
+            commands: opened.command_queue()?,
             kernels: HashMap::new(),
+            sent: Vec::new(),
             events: Vec::new(),
             cost: Cost::default(),
+            opened,
         })
     }
 
@@ -116,12 +106,12 @@ impl Queue {
         job: impl FnOnce(&mut Queue) -> Result<T>,
     ) -> Result<Answer<T>> {
         self.limit = u64::MAX;
-        self.body = self.info.body();
+        self.body = self.opened.info.body();
         self.cost = Cost::default();
         self.events.clear();
+        pool::begin_job();
         let value = job(self);
-        // Wait in any case: buffers of a failed job may still be in use.
-        let finished = cl::finish(&self.commands).map_err(|e| self.fail("clFinish", &e));
+        let finished = self.finish();
         let value = value?;
         finished?;
         self.settle();
@@ -131,9 +121,17 @@ impl Queue {
         })
     }
 
+    /// Waits for all commands, of a failed job too: they may still use its buffers.
+    pub(super) fn finish(&mut self) -> Result<()> {
+        let finished = cl::finish(&self.commands).map_err(|e| self.fail("clFinish", &e));
+        self.sent.clear();
+        pool::end_job();
+        finished
+    }
+
     /// The device's description.
     pub fn info(&self) -> &DeviceInfo {
-        &self.info
+        &self.opened.info
     }
 
     /// How kernels use the device: its own way, or what the job asked for.
@@ -147,10 +145,10 @@ impl Queue {
     /// # Errors
     /// [`Error::Invalid`] if the device does not support it.
     pub fn use_body(&mut self, body: KernelBody) -> Result<()> {
-        if !self.info.supports(body) {
+        if !self.info().supports(body) {
             return Err(Error::Invalid(format!(
                 "device '{}' does not support the kernel body '{body}'",
-                self.info.label()
+                self.info().label()
             )));
         }
         self.body = body;
@@ -168,34 +166,101 @@ impl Queue {
     /// [`Error::DeviceMemory`] over the budget or the device's largest allocation,
     /// [`Error::OpenCl`] if the driver refuses.
     pub fn allocate<T: OclPrm>(&mut self, what: &'static str, len: usize) -> Result<Buffer<T>> {
-        let elements = len.max(1);
-        let bytes = (elements as u64).saturating_mul(size_of::<T>() as u64);
-        let refused = |limit: u64, used: u64| Error::DeviceMemory {
-            what,
-            device: self.info.label(),
-            wanted: bytes,
-            limit,
-            used,
-        };
-        if bytes > self.info.max_allocation {
-            return Err(refused(self.info.max_allocation, self.budget.used()));
-        }
-        let limit = self.limit.min(self.budget.limit());
-        let grant = self
-            .budget
-            .take(bytes, limit)
-            .map_err(|used| refused(limit, used))?;
-        // SAFETY: no host pointer is handed over (`data` is None), so the buffer aliases nothing.
-        let mem = unsafe {
-            cl::create_buffer::<_, T>(&self.context, MemFlags::READ_WRITE, elements, None)
-        }
-        .map_err(|e| self.fail(format!("clCreateBuffer of {bytes} bytes for {what}"), &e))?;
+        let bytes = (len.max(1) as u64).saturating_mul(size_of::<T>() as u64);
+        let (block, grant) = self.opened.block(what, bytes, self.limit)?;
         Ok(Buffer {
-            mem,
+            block,
             len,
-            _grant: grant,
+            grant,
             _element: std::marker::PhantomData,
         })
+    }
+
+    /// Host memory for `len` elements, with what an earlier use left in them.
+    ///
+    /// # Errors
+    /// As [`allocate`](Self::allocate); page-locked memory does not count for the budget.
+    pub fn staging<T: OclPrm>(&mut self, what: &'static str, len: usize) -> Result<Staging<T>> {
+        self.opened.staging(what, len)
+    }
+
+    /// The staged elements as a buffer: copied while the job goes on, or as they stand where
+    /// the device is the host's CPU.
+    ///
+    /// # Errors
+    /// As [`allocate`](Self::allocate).
+    pub fn send<T: OclPrm>(
+        &mut self,
+        what: &'static str,
+        mut staging: Staging<T>,
+    ) -> Result<Buffer<T>> {
+        let len = staging.len;
+        self.cost.uploaded += size_of_val(&staging[..]) as u64;
+        if let Some(grant) = staging.grant.take() {
+            if let Some(mapping) = staging.mapping.take() {
+                mapping.end(&self.commands);
+            }
+            return Ok(Buffer {
+                block: staging.block,
+                len,
+                grant,
+                _element: std::marker::PhantomData,
+            });
+        }
+        let buffer = self.allocate(what, len)?;
+        self.send_to(&buffer, 0, staging)?;
+        Ok(buffer)
+    }
+
+    /// Copies the staged elements to the buffer's from `offset`, while the job goes on.
+    ///
+    /// # Errors
+    /// As [`upload`](Self::upload).
+    pub fn send_to<T: OclPrm>(
+        &mut self,
+        buffer: &Buffer<T>,
+        offset: usize,
+        staging: Staging<T>,
+    ) -> Result<()> {
+        within(buffer, offset, staging.len)?;
+        if staging.len == 0 {
+            return Ok(());
+        }
+        let mut event = Event::null();
+        // SAFETY: the range was checked above. `sent` keeps page-locked elements until the copy
+        // is done; a CPU's, which are unmapped below, are waited for.
+        unsafe {
+            cl::enqueue_write_buffer(
+                &self.commands,
+                buffer.mem(),
+                staging.mapping.is_some(),
+                offset,
+                &staging[..],
+                None::<()>,
+                Some(&mut event),
+            )
+        }
+        .map_err(|e| self.fail("clEnqueueWriteBuffer", &e))?;
+        self.events.push((Stage::Upload, event));
+        self.sent.push(staging.block);
+        Ok(())
+    }
+
+    /// The first `len` elements of the buffer on the host, after all commands before: copied,
+    /// or as they stand where the device is the host's CPU.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if there are fewer, [`Error::OpenCl`] if the driver fails.
+    pub fn fetch<T: OclPrm>(&mut self, buffer: Buffer<T>, len: usize) -> Result<Staging<T>> {
+        within(&buffer, 0, len)?;
+        if self.opened.on_host() {
+            self.cost.downloaded += (len * size_of::<T>()) as u64;
+            let Buffer { block, grant, .. } = buffer;
+            return self.opened.mapped(block, grant, len, &self.commands);
+        }
+        let mut staging = self.staging("downloads", len)?;
+        self.download(&buffer, 0, &mut staging)?;
+        Ok(staging)
     }
 
     /// A buffer with the contents of `data`.
@@ -227,7 +292,7 @@ impl Queue {
         unsafe {
             cl::enqueue_write_buffer(
                 &self.commands,
-                &buffer.mem,
+                buffer.mem(),
                 true,
                 offset,
                 data,
@@ -260,7 +325,7 @@ impl Queue {
         unsafe {
             cl::enqueue_read_buffer(
                 &self.commands,
-                &buffer.mem,
+                buffer.mem(),
                 true,
                 offset,
                 out,
@@ -295,7 +360,7 @@ impl Queue {
         let mut event = Event::null();
         cl::enqueue_fill_buffer(
             &self.commands,
-            &buffer.mem,
+            buffer.mem(),
             value,
             0,
             buffer.len,
@@ -356,11 +421,8 @@ impl Queue {
         if self.kernels.contains_key(&id) {
             return Ok(());
         }
-        if !self.programs.contains_key(text.key()) {
-            let program = program::build(&self.context, &self.info, text)?;
-            self.programs.insert(text.key().to_owned(), program);
-        }
-        let created = cl::create_kernel(&self.programs[text.key()], kernel)
+        let program = self.opened.program(text)?;
+        let created = cl::create_kernel(&program, kernel)
             .map_err(|e| self.fail(format!("clCreateKernel {kernel}"), &e))?;
         self.kernels.insert(id, created);
         Ok(())
@@ -382,7 +444,7 @@ impl Queue {
     }
 
     fn fail(&self, call: impl Into<String>, error: &cl::Error) -> Error {
-        opencl(call, &self.info.label(), error)
+        opencl(call, &self.info().label(), error)
     }
 }
 
@@ -398,8 +460,8 @@ fn within<T>(buffer: &Buffer<T>, offset: usize, len: usize) -> Result<()> {
 
 fn set_arg(kernel: &Kernel, index: u32, arg: Arg<'_>) -> cl::Result<()> {
     let value = match &arg {
-        Arg::Words(buffer) => ArgVal::mem(&buffer.mem),
-        Arg::Longs(buffer) => ArgVal::mem(&buffer.mem),
+        Arg::Words(buffer) => ArgVal::mem(buffer.mem()),
+        Arg::Longs(buffer) => ArgVal::mem(buffer.mem()),
         Arg::U32(value) => ArgVal::scalar(value),
         Arg::Null => ArgVal::mem_null(),
     };

@@ -1,0 +1,189 @@
+//! What the lanes of one opened device share: its context, compiled programs and pools.
+
+use std::collections::HashMap;
+use std::marker::PhantomData;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use ocl::core::{
+    self as cl, CommandQueue, CommandQueueProperties, Context, ContextProperties, MemFlags, OclPrm,
+    Program,
+};
+
+use crate::error::{Error, Result};
+
+use super::info::{DeviceInfo, DeviceKind};
+use super::memory::{Budget, Grant};
+use super::pool::{Block, Memory, Pool, block_bytes};
+use super::program::{self, ProgramText};
+use super::staging::{Mapping, Staging};
+use super::status::opencl;
+
+/// Idle page-locked memory that is kept, in bytes.
+const LOCKED_CAP: u64 = 1 << 30;
+
+/// An opened device.
+pub(super) struct Opened {
+    pub(super) info: Arc<DeviceInfo>,
+    pub(super) budget: Arc<Budget>,
+    pub(super) context: Context,
+    /// For mapping and unmapping; nothing is ever waited for on it.
+    pub(super) host: CommandQueue,
+    programs: Mutex<HashMap<String, Program>>,
+    blocks: Arc<Pool>,
+    locked: Arc<Pool>,
+}
+
+impl Opened {
+    pub(super) fn new(info: Arc<DeviceInfo>, budget: Arc<Budget>) -> Result<Self> {
+        let properties = ContextProperties::new().platform(info.platform_id);
+        let context = cl::create_context(Some(&properties), &[info.device_id], None, None)
+            .map_err(|e| opencl("clCreateContext", &info.label(), &e))?;
+        let host = command_queue(&context, &info)?;
+        // A sixteenth: enough for the chunks of some queries, little beside the tables.
+        let blocks = Pool::new(budget.limit() / 16);
+        Ok(Self {
+            info,
+            budget,
+            context,
+            host,
+            programs: Mutex::default(),
+            blocks,
+            locked: Pool::new(LOCKED_CAP),
+        })
+    }
+
+    /// A new in-order queue of this device.
+    pub(super) fn command_queue(&self) -> Result<CommandQueue> {
+        command_queue(&self.context, &self.info)
+    }
+
+    /// The compiled program, compiled now if it is asked for the first time.
+    pub(super) fn program(&self, text: &ProgramText) -> Result<Program> {
+        let mut programs = self.programs.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(program) = programs.get(text.key()) {
+            return Ok(program.clone());
+        }
+        let program = program::build(&self.context, &self.info, text)?;
+        programs.insert(text.key().to_owned(), program.clone());
+        Ok(program)
+    }
+
+    /// Device memory for `bytes` if at most `limit` are then in use.
+    pub(super) fn block(
+        &self,
+        what: &'static str,
+        bytes: u64,
+        limit: u64,
+    ) -> Result<(Block, Grant)> {
+        let refused = |limit: u64, used: u64| Error::DeviceMemory {
+            what,
+            device: self.info.label(),
+            wanted: bytes,
+            limit,
+            used,
+        };
+        if bytes > self.info.max_allocation {
+            return Err(refused(self.info.max_allocation, self.budget.used()));
+        }
+        let size = block_bytes(bytes).min(self.info.max_allocation);
+        let limit = limit.min(self.budget.limit());
+        let grant = self
+            .budget
+            .take(size, limit)
+            .map_err(|used| refused(limit, used))?;
+        let block = self.blocks.take(size, || {
+            self.create(what, size).or_else(|_| {
+                self.blocks.clear();
+                self.create(what, size)
+            })
+        })?;
+        Ok((block, grant))
+    }
+
+    fn create(&self, what: &'static str, bytes: u64) -> Result<Memory> {
+        let flags = match self.on_host() {
+            true => MemFlags::READ_WRITE | MemFlags::ALLOC_HOST_PTR,
+            false => MemFlags::READ_WRITE,
+        };
+        Ok(Memory {
+            mapping: None,
+            mem: self.create_buffer(flags, bytes, what)?,
+        })
+    }
+
+    fn create_buffer(
+        &self,
+        flags: MemFlags,
+        bytes: u64,
+        what: &'static str,
+    ) -> Result<cl::Mem> {
+        // SAFETY: no host pointer is handed over (`data` is None), so the buffer aliases nothing.
+        unsafe { cl::create_buffer::<_, u8>(&self.context, flags, bytes as usize, None) }.map_err(
+            |e| {
+                let call = format!("clCreateBuffer of {bytes} bytes for {what}");
+                opencl(call, &self.info.label(), &e)
+            },
+        )
+    }
+
+    /// Whether the device's memory is the host's.
+    pub(super) fn on_host(&self) -> bool {
+        self.info.kind == DeviceKind::Cpu
+    }
+
+    /// Host memory for `len` elements that the device can copy from or use directly.
+    pub(super) fn staging<T: OclPrm>(&self, what: &'static str, len: usize) -> Result<Staging<T>> {
+        let bytes = (len.max(1) * size_of::<T>()) as u64;
+        if self.on_host() {
+            let (block, grant) = self.block(what, bytes, u64::MAX)?;
+            return self.mapped(block, grant, len, &self.host);
+        }
+        let size = block_bytes(bytes);
+        let block = self.locked.take(size, || self.lock(what, size))?;
+        Ok(Staging {
+            mapping: None,
+            block,
+            grant: None,
+            len,
+            element: PhantomData,
+        })
+    }
+
+    /// Page-locked memory, mapped for good.
+    fn lock(&self, what: &'static str, bytes: u64) -> Result<Memory> {
+        let flags = MemFlags::READ_WRITE | MemFlags::ALLOC_HOST_PTR;
+        let mem = self.create_buffer(flags, bytes, what)?;
+        let mapping = Mapping::new(&mem, bytes as usize, &self.host, &self.host)
+            .map_err(|e| opencl("clEnqueueMapBuffer", &self.info.label(), &e))?;
+        Ok(Memory {
+            mapping: Some(mapping),
+            mem,
+        })
+    }
+
+    /// A CPU's buffer as host memory, after the commands before it in `commands`.
+    pub(super) fn mapped<T: OclPrm>(
+        &self,
+        block: Block,
+        grant: Grant,
+        len: usize,
+        commands: &CommandQueue,
+    ) -> Result<Staging<T>> {
+        let bytes = block.bytes() as usize;
+        let mapping = Mapping::new(&block.memory().mem, bytes, commands, &self.host)
+            .map_err(|e| opencl("clEnqueueMapBuffer", &self.info.label(), &e))?;
+        Ok(Staging {
+            mapping: Some(mapping),
+            block,
+            grant: Some(grant),
+            len,
+            element: PhantomData,
+        })
+    }
+}
+
+fn command_queue(context: &Context, info: &DeviceInfo) -> Result<CommandQueue> {
+    let properties = Some(CommandQueueProperties::PROFILING_ENABLE);
+    cl::create_command_queue(context, info.device_id, properties)
+        .map_err(|e| opencl("clCreateCommandQueue", &info.label(), &e))
+}
