@@ -4,12 +4,14 @@
 //   offsets     … 2: 4..6 … 7: 9..10   else: a group, rows[offsets[v] .. offsets[v + 1]]
 //   pairs       (0, r9) (2, r4) (2, r5) (3, r4) (3, r5)
 //
-// count_pairs counts the pairs of every tile of rows, a prefix sum says where they begin, and
+// count_pairs counts the pairs of every tile of rows and the rows that have any, a prefix sum says
+// where the pairs begin, match_bits writes one bit a row, and
 // write_pairs writes them, or only those in a window: a key with a million matches does not
 // need room for all of its pairs at once. A work-group finds the row of an output position by
 // bisection in its tile's counts, so that a row with many matches keeps all lanes busy.
 //
 // local.cl comes first.
+#pragma OPENCL EXTENSION cl_khr_int64_base_atomics : enable
 #ifndef PAIR_GROUP
 #error "PAIR_GROUP: work-group size"
 #endif
@@ -25,15 +27,40 @@ uint matches_of(__global const uint *offsets, uint value) {
   return offsets ? offsets[value + 1] - offsets[value] : 1;
 }
 
+// tile_pairs[tiles + 1] grows by the number of rows with a match.
 __kernel __attribute__((reqd_work_group_size(PAIR_GROUP, 1, 1))) void count_pairs(
-    __global const uint *values, __global const uint *offsets, __global ulong *tile_pairs, uint n) {
+    __global const uint *values, __global const uint *offsets, __global ulong *tile_pairs,
+    uint tiles, uint n) {
   __local ulong sums[PAIR_GROUP];
   const uint self = get_local_id(0), from = get_group_id(0) * PAIR_TILE;
   const uint size = min(n - from, (uint)PAIR_TILE);
-  ulong sum = 0;
-  for (uint i = self; i < size; i += PAIR_GROUP) sum += matches_of(offsets, values[from + i]);
+  ulong sum = 0, matched = 0;
+  for (uint i = self; i < size; i += PAIR_GROUP) {
+    const uint matches = matches_of(offsets, values[from + i]);
+    sum += matches;
+    matched += matches != 0;
+  }
   const ulong total = sums_before(&sum, sums);
-  if (self == 0) tile_pairs[get_group_id(0)] = total;
+  barrier(CLK_LOCAL_MEM_FENCE);
+  const ulong rows = sums_before(&matched, sums);
+  if (self == 0) {
+    tile_pairs[get_group_id(0)] = total;
+    if (rows) atom_add(&tile_pairs[tiles + 1], rows);
+  }
+}
+
+// bits[i / 32] receives bit i % 32: whether row i has a match.
+__kernel __attribute__((reqd_work_group_size(PAIR_GROUP, 1, 1))) void match_bits(
+    __global const uint *values, __global uint *bits, uint n) {
+  __local uint words[PAIR_TILE / 32];
+  const uint self = get_local_id(0), from = get_group_id(0) * PAIR_TILE;
+  const uint size = min(n - from, (uint)PAIR_TILE);
+  for (uint w = self; w < PAIR_TILE / 32; w += PAIR_GROUP) words[w] = 0;
+  barrier(CLK_LOCAL_MEM_FENCE);
+  for (uint i = self; i < size; i += PAIR_GROUP)
+    if (values[from + i] != MISS) atomic_or(&words[i / 32], 1u << (i % 32));
+  barrier(CLK_LOCAL_MEM_FENCE);
+  for (uint w = self; w < (size + 31) / 32; w += PAIR_GROUP) bits[from / 32 + w] = words[w];
 }
 
 // The last of the ascending starts[0..n) that is at most `pair`.
@@ -44,7 +71,8 @@ uint row_of(__local const ulong *starts, uint n, ulong pair) {
   return low;
 }
 
-// tile_starts: pairs before each tile. Writes pairs first .. first + room, counted over all tiles.
+// tile_starts: pairs before each tile. Writes pairs first .. first + room, counted over all tiles;
+// probe_out may be missing.
 __kernel __attribute__((reqd_work_group_size(PAIR_GROUP, 1, 1))) void write_pairs(
     __global const uint *values, __global const uint *offsets, __global const uint *rows,
     __global const ulong *tile_starts, __global uint *probe_out, __global uint *build_out, uint n,
@@ -67,7 +95,7 @@ __kernel __attribute__((reqd_work_group_size(PAIR_GROUP, 1, 1))) void write_pair
       const uint value = values[from + i];
       const ulong pair = tile_start + starts[i];
       if (value == MISS || pair < first || pair >= until) continue;
-      probe_out[pair - first] = from + i;
+      if (probe_out) probe_out[pair - first] = from + i;
       build_out[pair - first] = value;
     }
     return;
@@ -75,7 +103,7 @@ __kernel __attribute__((reqd_work_group_size(PAIR_GROUP, 1, 1))) void write_pair
   for (ulong pair = max(tile_start, first) + self; pair < until; pair += PAIR_GROUP) {
     const uint i = row_of(starts, size, pair - tile_start);
     const uint group = values[from + i];
-    probe_out[pair - first] = from + i;
+    if (probe_out) probe_out[pair - first] = from + i;
     build_out[pair - first] = rows[offsets[group] + (uint)(pair - tile_start - starts[i])];
   }
 }

@@ -12,6 +12,7 @@ use horton_join::table::horton::{
     BucketSize, Built, HortonModel, HortonTable, Items, Layout, MAX_VALUE, MISS, TableConfig, build,
 };
 use horton_join::table::pairs::{Matches, Pairs};
+use horton_join::table::rows::{gather_rows, set_bits};
 use rand_mt::Mt;
 
 fn device() -> Device {
@@ -392,6 +393,23 @@ fn check_join(device: &Device, body: KernelBody, input: &Input) -> Cost {
     answer.cost
 }
 
+/// One bit a row, the number of rows with a pair, and whether every row has just one.
+fn check_bits(queue: &mut Queue, matches: &Matches, (n, probe): (usize, &[u32])) -> Result<()> {
+    let mut wanted = vec![0u32; n.div_ceil(32)];
+    for row in probe {
+        wanted[*row as usize / 32] |= 1 << (row % 32);
+    }
+    let bits = matches.bits(queue)?;
+    assert_eq!(queue.read(&bits, bits.len())?, wanted);
+    let matched: u32 = wanted.iter().map(|word| word.count_ones()).sum();
+    assert_eq!(matches.matched(), u64::from(matched));
+    assert_eq!(
+        matches.one_each(),
+        matched as usize == n && probe.len() == n
+    );
+    Ok(())
+}
+
 /// The same pairs come a window at a time.
 fn check_windows(
     queue: &mut Queue,
@@ -399,11 +417,9 @@ fn check_windows(
     (keys, n): (&Buffer<u32>, usize),
     (probe, build): (&[u32], &[u32]),
 ) -> Result<()> {
-    let values = queue.allocate("values", n)?;
-    let reads = queue.buffer_from("reads", &[0])?;
-    table.table.lookup(queue, keys, &values, &reads, n)?;
-    let matches = Matches::count(queue, &values, table.groups.as_ref(), n)?;
+    let (matches, _) = table.look_up(queue, keys, n)?;
     assert_eq!(matches.total(), probe.len() as u64);
+    check_bits(queue, &matches, (n, probe))?;
     let window = Pairs::with_room(queue, probe.len() / 3 + 1)?;
     let mut first = 0;
     loop {
@@ -551,4 +567,42 @@ fn a_panicking_job_is_an_error_and_the_device_lives_on() {
     let result: Result<Answer<()>> = device.run_blocking(|_| panic!("on purpose"));
     assert!(matches!(result, Err(Error::QueueStopped { reason, .. }) if reason == "on purpose"));
     HortonTable::from_pairs(&device, &[1], &[1], &TableConfig::default()).unwrap();
+}
+
+#[test]
+fn rows_set_their_bits_and_gather_columns_of_any_width() {
+    let device = device();
+    let n = scaled(5_000);
+    let mut random = Mt::new(11);
+    let rows: Vec<u32> = (0..n).map(|_| random.next_u32() % 777).collect();
+    let numbers: Vec<u32> = (0..n)
+        .map(|i| if i % 3 == 0 { MISS } else { rows[i] })
+        .collect();
+    let mut wanted = vec![0u32; 777usize.div_ceil(32)];
+    for number in numbers.iter().filter(|number| **number != MISS) {
+        wanted[*number as usize / 32] |= 1 << (number % 32);
+    }
+    let column: Vec<u32> = (0..777 * 4).map(|_| random.next_u32()).collect();
+    let answer = run(&device, move |queue| {
+        let bits = queue.allocate("bits", wanted.len())?;
+        queue.fill(&bits, 0)?;
+        let numbers = queue.buffer_from("numbers", &numbers)?;
+        set_bits(queue, &numbers, n, &bits)?;
+        assert_eq!(queue.read(&bits, wanted.len())?, wanted);
+        let device_rows = queue.buffer_from("rows", &rows)?;
+        let device_column = queue.buffer_from("column", &column)?;
+        for log_words in [0, 1, 2] {
+            let out = gather_rows(queue, (&device_column, log_words), &device_rows, n)?;
+            let words = 1 << log_words;
+            let wanted: Vec<u32> = rows
+                .iter()
+                .flat_map(|row| &column[*row as usize * words..][..words])
+                .copied()
+                .collect();
+            assert_eq!(queue.read(&out, out.len())?, wanted);
+        }
+        assert!(gather_rows(queue, (&device_column, 0), &device_rows, n + 1).is_err());
+        Ok(())
+    });
+    assert!(answer.cost.launches >= 4);
 }

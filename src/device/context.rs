@@ -111,12 +111,7 @@ impl Opened {
         })
     }
 
-    fn create_buffer(
-        &self,
-        flags: MemFlags,
-        bytes: u64,
-        what: &'static str,
-    ) -> Result<cl::Mem> {
+    fn create_buffer(&self, flags: MemFlags, bytes: u64, what: &'static str) -> Result<cl::Mem> {
         // SAFETY: no host pointer is handed over (`data` is None), so the buffer aliases nothing.
         unsafe { cl::create_buffer::<_, u8>(&self.context, flags, bytes as usize, None) }.map_err(
             |e| {

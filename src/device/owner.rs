@@ -19,6 +19,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use ocl::core::OclPrm;
 use tokio::sync::oneshot;
 
@@ -188,17 +190,23 @@ impl Device {
         }
     }
 
-    /// Runs `job` on a lane and waits without blocking the calling thread.
+    /// Runs `job` on a lane; the future waits for it without blocking the calling thread. The
+    /// job stands in line from now on, and is skipped if the future is dropped before its turn.
     ///
     /// # Errors
     /// The job's own, or [`Error::QueueStopped`] if it panicked or the thread is gone.
-    pub async fn run<T: Send + 'static>(
+    pub fn run<T: Send + 'static>(
         &self,
         job: impl FnOnce(&mut Queue) -> Result<T> + Send + 'static,
-    ) -> Result<Answer<T>> {
-        self.submit(job)?
-            .await
-            .map_err(|_| stopped(&self.info, "its thread ended"))?
+    ) -> BoxFuture<'static, Result<Answer<T>>> {
+        let submitted = self.submit(job);
+        let info = Arc::clone(&self.info);
+        let answer = async move {
+            submitted?
+                .await
+                .map_err(|_| stopped(&info, "its thread ended"))?
+        };
+        answer.boxed()
     }
 
     /// As [`run`](Self::run), blocking; for programs outside an async runtime.

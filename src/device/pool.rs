@@ -182,7 +182,15 @@ mod tests {
 
     #[test]
     fn a_block_is_at_most_an_eighth_too_large() {
-        for bytes in [4096, 4097, 5000, 70_000, (1 << 20) + 1, LARGEST - 1, LARGEST + 1] {
+        for bytes in [
+            4096,
+            4097,
+            5000,
+            70_000,
+            (1 << 20) + 1,
+            LARGEST - 1,
+            LARGEST + 1,
+        ] {
             let block = block_bytes(bytes);
             assert!(
                 block >= bytes && block_bytes(block) == block,

@@ -14,10 +14,12 @@
 //! is torn, foreign or refused by the driver is compiled anew. `HORTON_CACHE_DIR` moves the
 //! cache; a folder that cannot be written only costs the time.
 
+use std::collections::BTreeMap;
 use std::ffi::CString;
-use std::fmt::Write as _;
+use std::fmt::{Debug, Write as _};
 use std::io::Write as _;
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use ocl::core::{self as cl, Context, Program, ProgramInfo, ProgramInfoResult};
 use sha2::{Digest, Sha256};
@@ -32,8 +34,8 @@ use super::status::opencl;
 pub struct ProgramText {
     name: &'static str,
     options: &'static str,
-    source: String,
-    key: String,
+    source: Arc<str>,
+    key: Arc<str>,
 }
 
 impl ProgramText {
@@ -54,9 +56,24 @@ impl ProgramText {
         Self {
             name,
             options: "",
-            source,
-            key,
+            source: source.into(),
+            key: key.into(),
         }
+    }
+
+    /// The text of a family's `variant`, made when it is first asked for in this process: making
+    /// and hashing one takes as long as some launches.
+    pub(crate) fn once(
+        family: &'static str,
+        variant: &dyn Debug,
+        make: impl FnOnce() -> Self,
+    ) -> Self {
+        static MADE: Mutex<BTreeMap<(&'static str, String), ProgramText>> =
+            Mutex::new(BTreeMap::new());
+        let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
+        made.entry((family, format!("{variant:?}")))
+            .or_insert_with(make)
+            .clone()
     }
 
     /// The same text, compiled with `options`.
@@ -64,7 +81,7 @@ impl ProgramText {
         let key = hex(&Sha256::digest(format!("{options}\n{}", self.source)));
         Self {
             options,
-            key,
+            key: key.into(),
             ..self
         }
     }

@@ -195,11 +195,11 @@ impl Queue {
         mut staging: Staging<T>,
     ) -> Result<Buffer<T>> {
         let len = staging.len;
-        self.cost.uploaded += size_of_val(&staging[..]) as u64;
         if let Some(grant) = staging.grant.take() {
             if let Some(mapping) = staging.mapping.take() {
                 mapping.end(&self.commands);
             }
+            self.cost.uploaded += (len * size_of::<T>()) as u64;
             return Ok(Buffer {
                 block: staging.block,
                 len,
@@ -241,6 +241,7 @@ impl Queue {
             )
         }
         .map_err(|e| self.fail("clEnqueueWriteBuffer", &e))?;
+        self.cost.uploaded += size_of_val(&staging[..]) as u64;
         self.events.push((Stage::Upload, event));
         self.sent.push(staging.block);
         Ok(())

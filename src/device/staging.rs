@@ -90,6 +90,24 @@ pub struct Staging<T: OclPrm> {
 }
 
 impl<T: OclPrm> Staging<T> {
+    /// Keeps the first `len` elements.
+    pub fn truncate(&mut self, len: usize) {
+        self.len = self.len.min(len);
+    }
+
+    /// The elements' bytes.
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: the elements are plain words, so their bytes can be looked at.
+        unsafe { std::slice::from_raw_parts(self.as_ptr().cast(), size_of_val(&self[..])) }
+    }
+
+    /// The elements' bytes.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        let bytes = size_of_val(&self[..]);
+        // SAFETY: as above, every bit pattern is an element, and `self` is borrowed exclusively.
+        unsafe { std::slice::from_raw_parts_mut(self.as_mut_ptr().cast(), bytes) }
+    }
+
     fn map(&self) -> &MemMap<u8> {
         match (&self.mapping, &self.block.memory().mapping) {
             (Some(mapping), _) | (None, Some(mapping)) => &mapping.map,
@@ -111,9 +129,7 @@ impl<T: OclPrm> Deref for Staging<T> {
 impl<T: OclPrm> DerefMut for Staging<T> {
     fn deref_mut(&mut self) -> &mut [T] {
         // SAFETY: as above, and `self` is borrowed exclusively.
-        unsafe {
-            std::slice::from_raw_parts_mut(self.map().as_ptr().cast_mut().cast(), self.len)
-        }
+        unsafe { std::slice::from_raw_parts_mut(self.map().as_ptr().cast_mut().cast(), self.len) }
     }
 }
 

@@ -1,8 +1,9 @@
 //! The build side: collected once, kept as it came, its keys in a device table.
 //!
 //! ```text
-//!  stream ─▶ batches (memory reserved) ─▶ key columns ─▶ KeyEncoder ─▶ surrogates
-//!         ─▶ device job: JoinTable ─▶ BuildSide, shared by all probe partitions
+//!  stream ─▶ batches (memory reserved) ─▶ key columns ─▶ KeyEncoder ─▶ surrogates ┐ by parts,
+//!         └▶ wanted columns ─────────────────────────────────────────────────────┤ side by side
+//!                      BuildSide, shared by all probe partitions ◀── JoinTable ◀─┘
 //! ```
 //!
 //! The counterpart of DataFusion's `collect_left_input`, except that batches are not
@@ -27,9 +28,11 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::table::horton::MAX_VALUE;
 
+use super::columns::{DeviceColumn, Source, Upload, log_words};
 use super::emit::BuildRows;
-use super::keys::KeyEncoder;
+use super::keys::{Extents, KeyEncoder};
 use super::metrics::JoinMetrics;
+use super::parts::{Part, parts, side_by_side};
 use super::table::{JoinTable, SurrogateKeys};
 
 /// What a build needs to know about its join.
@@ -43,6 +46,12 @@ pub struct BuildSpec {
     pub null_equality: NullEquality,
     /// Whether the join type needs to know which build rows were matched.
     pub visited: bool,
+    /// Whether matches must pass a residual filter.
+    pub filtered: bool,
+    /// Columns that the output or the residual filter takes from the build side.
+    pub columns: Vec<usize>,
+    /// Parts of the build side that are worked on at once.
+    pub width: usize,
     /// Streams that will probe the table.
     pub probes: usize,
     /// Device of the table.
@@ -62,12 +71,13 @@ pub struct BuildSide {
     pub encoder: KeyEncoder,
     /// The table; missing if no row can match.
     pub table: Option<Arc<JoinTable>>,
-    /// Matched rows, for join types that need them.
+    /// Matched rows, for join types that need them; where the table notes them itself, only
+    /// once they were brought back.
     pub visited: Option<Bitmap>,
     /// Whether any probe stream saw a row, and a NULL key (null-aware anti joins).
     pub probe_seen: ProbeSeen,
     probes_left: AtomicUsize,
-    _memory: MemoryReservation,
+    memory: MemoryReservation,
 }
 
 /// What the probe streams of a null-aware anti join saw.
@@ -109,35 +119,96 @@ impl BuildSide {
             memory.try_grow(bytes)?;
             metrics.build_mem_used.add(bytes);
         }
-        let encoder = KeyEncoder::fit(&keys, &spec.types, spec.null_equality)?
-            .with_surrogate_bits(spec.config.surrogate_bits);
         // Encoded keys and row numbers on the host, until they are on the device.
         let encoded_bytes = 8 * rows;
         memory.try_grow(encoded_bytes)?;
-        let input = encode(&encoder, &keys, rows)?;
-        timer.done();
-        let table = build_table(&spec, input, &metrics).await?;
-        memory.shrink(encoded_bytes);
-        let visited = spec.visited.then(|| Bitmap::new(rows));
-        let kept =
-            table.as_ref().map_or(0, JoinTable::bytes) + visited.as_ref().map_or(0, Bitmap::bytes);
-        memory.try_grow(kept)?;
-        metrics.build_mem_used.add(kept);
-        Ok(Self {
+        let (encoder, parts) = encode(&spec, &keys).await?;
+        let mut build = Self {
             rows: BuildRows::new(batches),
             keys,
             encoder,
-            table: table.map(Arc::new),
-            visited,
+            table: None,
+            visited: spec.visited.then(|| Bitmap::new(rows)),
             probe_seen: ProbeSeen::default(),
             probes_left: AtomicUsize::new(spec.probes),
-            _memory: memory,
-        })
+            memory,
+        };
+        let table = build.table(&spec, (parts, rows), &metrics).await?;
+        timer.done();
+        build.memory.shrink(encoded_bytes);
+        let kept = table.as_ref().map_or(0, JoinTable::bytes)
+            + build.visited.as_ref().map_or(0, Bitmap::bytes);
+        build.memory.try_grow(kept)?;
+        metrics.build_mem_used.add(kept);
+        build.table = table.map(Arc::new);
+        Ok(build)
+    }
+
+    /// The table of the encoded `parts`, with the columns it is to gather; `None` if no row can
+    /// match.
+    async fn table(
+        &self,
+        spec: &BuildSpec,
+        (parts, rows): (Vec<SurrogateKeys>, usize),
+        metrics: &JoinMetrics,
+    ) -> Result<Option<JoinTable>> {
+        if parts.iter().all(|part| part.keys.is_empty()) {
+            return Ok(None);
+        }
+        let upload = Upload {
+            device: &spec.device,
+            memory_limit: spec.config.memory_limit(),
+            width: spec.width,
+            metrics,
+        };
+        let visits = spec.visited && !spec.filtered && self.encoder.is_exact();
+        let how = (self.encoder.bits(), visits);
+        let mut table = JoinTable::build(upload, spec.config.table(), (parts, rows), how).await?;
+        for source in self.sources(spec) {
+            let arrays = self.arrays(source);
+            let Some(log_words) = log_words(&arrays) else {
+                continue;
+            };
+            match DeviceColumn::send(upload, source, (arrays, log_words)).await {
+                Ok(column) => table.columns.extend(column),
+                // The host gathers what the device has no room for.
+                Err(Error::DeviceMemory { .. }) => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Some(table))
+    }
+
+    /// Columns that the probe would gather.
+    fn sources(&self, spec: &BuildSpec) -> Vec<Source> {
+        let columns = spec.columns.iter().map(|column| Source::Batch(*column));
+        let keys = match self.encoder.is_exact() {
+            true => 0,
+            false => spec.on.len(),
+        };
+        columns.chain((0..keys).map(Source::Key)).collect()
+    }
+
+    /// A column by batch.
+    pub fn arrays(&self, source: Source) -> Vec<ArrayRef> {
+        match source {
+            Source::Batch(column) => {
+                let batches = self.rows.batches().iter();
+                batches.map(|b| Arc::clone(b.column(column))).collect()
+            }
+            Source::Key(c) => self.keys.iter().map(|keys| Arc::clone(&keys[c])).collect(),
+        }
     }
 
     /// Whether the caller is the last probe stream to end.
     pub fn probe_ended(&self) -> bool {
         self.probes_left.fetch_sub(1, Ordering::AcqRel) == 1
+    }
+
+    /// Whether the table itself notes which rows were matched: lookups alone decide that.
+    pub fn notes_visits(&self) -> bool {
+        let visited = self.table.as_ref().map(|table| table.visited.is_some());
+        visited.unwrap_or(false)
     }
 
     /// Whether the first key of build row `row` is NULL.
@@ -185,53 +256,59 @@ fn unnamed(columns: &[ArrayRef]) -> Result<RecordBatch> {
     Ok(RecordBatch::try_from_iter(named)?)
 }
 
-/// Surrogates of all rows that can match, with their row numbers unless those are all rows.
-fn encode(encoder: &KeyEncoder, keys: &[Vec<ArrayRef>], rows: usize) -> Result<SurrogateKeys> {
-    let mut surrogates = Vec::with_capacity(rows);
-    let mut kept: Option<Vec<u32>> = None;
-    let mut first_row = 0;
-    for columns in keys {
-        let start = surrogates.len();
-        let mask = encoder.encode(columns, &mut surrogates)?;
-        let count = surrogates.len() - start;
-        if mask.is_some() || kept.is_some() {
-            let kept = kept.get_or_insert_with(|| (0..first_row).collect());
-            let matchable = |i: &usize| mask.as_ref().is_none_or(|mask| mask.value(*i));
-            for (to, i) in (start..).zip((0..count).filter(matchable)) {
-                surrogates[to] = surrogates[start + i];
-                kept.push(first_row + i as u32);
-            }
-            surrogates.truncate(kept.len());
-        }
-        first_row += count as u32;
-    }
-    Ok(SurrogateKeys {
-        keys: surrogates,
-        rows: kept,
-        bits: encoder.bits(),
-    })
+/// Chooses the encoding of `keys` and encodes them, by parts.
+async fn encode(
+    spec: &BuildSpec,
+    keys: &[Vec<ArrayRef>],
+) -> Result<(KeyEncoder, Vec<SurrogateKeys>)> {
+    let measure = |part: Part| {
+        let types = spec.types.clone();
+        async move { Extents::measure(&part.columns, &types) }
+    };
+    let extents = side_by_side(parts(keys), spec.width, measure).await?;
+    let whole = extents.into_iter().reduce(Extents::union);
+    let extents = match whole {
+        Some(extents) => extents,
+        None => Extents::measure(&[], &spec.types)?,
+    };
+    let encoder = KeyEncoder::of(&extents, &spec.types, spec.null_equality)
+        .with_surrogate_bits(spec.config.surrogate_bits);
+    let encode = |part: Part| {
+        let encoder = encoder.clone();
+        async move { encode_part(&encoder, &part) }
+    };
+    let encoded = side_by_side(parts(keys), spec.width, encode).await?;
+    Ok((encoder, encoded))
 }
 
-async fn build_table(
-    spec: &BuildSpec,
-    input: SurrogateKeys,
-    metrics: &JoinMetrics,
-) -> Result<Option<JoinTable>> {
-    if input.keys.is_empty() {
-        return Ok(None);
+/// Surrogates of the rows that can match.
+fn encode_part(encoder: &KeyEncoder, part: &Part) -> Result<SurrogateKeys> {
+    let mut keys = Vec::with_capacity(part.rows);
+    let mut rows: Option<Vec<u32>> = None;
+    let mut before = 0;
+    for columns in &part.columns {
+        let start = keys.len();
+        let mask = encoder.encode(columns, &mut keys)?;
+        let count = (keys.len() - start) as u32;
+        match (mask, &mut rows) {
+            (None, None) => {}
+            (None, Some(rows)) => rows.extend(before..before + count),
+            (Some(mask), rows) => {
+                let rows = rows.get_or_insert_with(|| (0..before).collect());
+                for (to, i) in (start..).zip(mask.set_indices()) {
+                    keys[to] = keys[start + i];
+                    rows.push(before + i as u32);
+                }
+                keys.truncate(rows.len());
+            }
+        }
+        before += count;
     }
-    let (config, limit) = (spec.config.table(), spec.config.memory_limit());
-    let _timer = metrics.build_time.timer();
-    let answer = spec
-        .device
-        .run(move |queue| {
-            queue.limit_memory(limit);
-            JoinTable::build(queue, &config, &input)
-        })
-        .await?;
-    metrics.add_cost(&answer.cost);
-    metrics.add_table(&answer.value.table);
-    Ok(Some(answer.value))
+    Ok(SurrogateKeys {
+        first_row: part.first_row,
+        keys,
+        rows,
+    })
 }
 
 /// One bit a build row, set by any probe stream.
@@ -256,6 +333,14 @@ impl Bitmap {
         // Most rows are visited again and again: reading first keeps the line shared.
         if word.load(Ordering::Relaxed) & bit == 0 {
             word.fetch_or(bit, Ordering::Relaxed);
+        }
+    }
+
+    /// Sets the bits that are set in `words`, of 32 rows each.
+    pub fn set_all(&self, words: &[u32]) {
+        let bits = words.iter().map(|word| u64::from(*word)).enumerate();
+        for (w, word) in bits.filter(|(_, word)| *word != 0) {
+            self.words[w / 2].fetch_or(word << (32 * (w % 2)), Ordering::Relaxed);
         }
     }
 

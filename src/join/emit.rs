@@ -16,13 +16,15 @@ use std::sync::Arc;
 use arrow::array::{
     Array, ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions, UInt32Array, new_null_array,
 };
-use arrow::compute::{interleave, take};
+use arrow::compute::{concat, filter, interleave, prep_null_mask_filter, take};
 use arrow::datatypes::{DataType, SchemaRef};
 use datafusion::common::JoinSide;
 use datafusion::physical_plan::joins::utils::ColumnIndex;
 use datafusion::scalar::ScalarValue;
 
 use crate::error::Result;
+
+use super::columns::Source;
 
 /// Build row of a pair without one: the NULL side of an outer join.
 pub const NO_ROW: u32 = u32::MAX;
@@ -157,10 +159,63 @@ impl<'a> Located<'a> {
 pub struct Pairs {
     /// Build rows, or [`NO_ROW`]; empty if no output column needs them.
     pub build: Vec<u32>,
+    /// Columns of the build side at those rows, as far as the device gathered them.
+    pub gathered: Vec<(Source, ArrayRef)>,
     /// Rows of the probe batch, ascending but for unmatched rows at the end.
     pub probe: Vec<u32>,
     /// Mark column of mark joins.
     pub mark: Option<BooleanArray>,
+}
+
+impl Pairs {
+    /// A gathered column.
+    pub fn gathered(&self, source: Source) -> Option<&ArrayRef> {
+        let mut columns = self.gathered.iter();
+        columns
+            .find(|(of, _)| *of == source)
+            .map(|(_, column)| column)
+    }
+
+    /// Appends pairs of `probe` rows without a build row.
+    ///
+    /// # Errors
+    /// Arrow's.
+    pub fn append_unmatched(&mut self, probe: Vec<u32>) -> Result<()> {
+        for (_, column) in &mut self.gathered {
+            let nulls = new_null_array(column.data_type(), probe.len());
+            *column = concat(&[column.as_ref(), nulls.as_ref()])?;
+        }
+        self.build.extend(std::iter::repeat_n(NO_ROW, probe.len()));
+        self.probe.extend(probe);
+        Ok(())
+    }
+
+    /// The pairs whose bit is set and not NULL.
+    ///
+    /// # Errors
+    /// Arrow's.
+    pub fn keep(mut self, passed: &BooleanArray) -> Result<Self> {
+        if passed.true_count() == passed.len() {
+            return Ok(self);
+        }
+        let passed = match passed.null_count() {
+            0 => passed.clone(),
+            _ => prep_null_mask_filter(passed),
+        };
+        for (_, column) in &mut self.gathered {
+            *column = filter(column, &passed)?;
+        }
+        let kept = |rows: &[u32]| match rows.is_empty() {
+            true => Vec::new(),
+            false => passed.values().set_indices().map(|i| rows[i]).collect(),
+        };
+        Ok(Self {
+            build: kept(&self.build),
+            probe: kept(&self.probe),
+            mark: None,
+            gathered: self.gathered,
+        })
+    }
 }
 
 /// What a join's output, or its residual filter's input, is made of.
@@ -192,11 +247,14 @@ impl Shape {
             .iter()
             .zip(self.schema.fields())
             .map(|(column, field)| match column.side {
-                JoinSide::Left => build.gather(
-                    |batch| Arc::clone(build.batches[batch].column(column.index)),
-                    &located,
-                    field.data_type(),
-                ),
+                JoinSide::Left => match pairs.gathered(Source::Batch(column.index)) {
+                    Some(values) => Ok(Arc::clone(values)),
+                    None => build.gather(
+                        |batch| Arc::clone(build.batches[batch].column(column.index)),
+                        &located,
+                        field.data_type(),
+                    ),
+                },
                 JoinSide::Right => probe_rows.column(column.index, rows, field.data_type()),
                 JoinSide::None => Ok(match &pairs.mark {
                     Some(mark) => Arc::new(mark.clone()),

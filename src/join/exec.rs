@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
-use datafusion::common::{JoinType, Result, Statistics, internal_err};
+use datafusion::common::{JoinSide, JoinType, Result, Statistics, internal_err};
 use datafusion::execution::memory_pool::MemoryConsumer;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::expressions::DynamicFilterPhysicalExpr;
@@ -141,6 +141,23 @@ impl HortonJoinExec {
         }
     }
 
+    /// Columns that the output and the residual filter take from the build side, each once.
+    fn build_columns(&self) -> Vec<usize> {
+        let filter = self.stock.filter();
+        let of_filter = filter.iter().flat_map(|filter| filter.column_indices());
+        let output = self.output();
+        let mut columns: Vec<usize> = output
+            .columns
+            .iter()
+            .chain(of_filter)
+            .filter(|column| column.side == JoinSide::Left)
+            .map(|column| column.index)
+            .collect();
+        columns.sort_unstable();
+        columns.dedup();
+        columns
+    }
+
     /// Probe streams of one build.
     fn probes(&self) -> usize {
         match self.stock.partition_mode() {
@@ -162,6 +179,9 @@ impl HortonJoinExec {
             types: self.key_types()?,
             null_equality: self.stock.null_equality(),
             visited: emits_build_rows(*self.stock.join_type()),
+            filtered: self.stock.filter().is_some(),
+            columns: self.build_columns(),
+            width: context.session_config().target_partitions(),
             probes: self.probes(),
             device: device.clone(),
             config: self.config.clone(),

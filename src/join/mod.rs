@@ -11,21 +11,27 @@
 //!
 //! * [`exec`]: the plan node
 //! * [`keys`]: key columns to u32 surrogates
-//! * [`build`]: the collected build side
-//! * [`table`]: its table
+//! * [`build`]: the collected build side, encoded in [`parts`]
+//! * [`table`]: its table, and its [`columns`], on the device
 //! * [`filter`]: what the build side tells the probe side's scans
 //! * [`probe`]: the stream of one probe partition
-//! * [`pairs`]: candidate pairs of one probe batch, and what each join type makes of them
+//! * [`lookup`]: the device's part of a chunk
+//! * [`chunk`]: looked-up batches, and the candidate pairs of each
+//! * [`pairs`]: what each join type makes of them
 //! * [`emit`]: output columns from pairs of rows
 //! * [`metrics`]: what EXPLAIN ANALYZE shows
 
 pub mod build;
+pub mod chunk;
+pub mod columns;
 pub mod emit;
 pub mod exec;
 pub mod filter;
 pub mod keys;
+pub mod lookup;
 pub mod metrics;
 pub mod pairs;
+pub mod parts;
 pub mod probe;
 pub mod table;
 

@@ -1,110 +1,21 @@
-//! Candidate pairs of one probe batch, and what each join type makes of them.
+//! What each join type makes of a probe batch's matches.
 //!
 //! ```text
-//!  lookup answers   row 0: group of 3   row 1: miss   row 2: 1
-//!  candidates       (0,a) (0,b) (0,c) │ (2,d)          at most `batch_size` a step
-//!  matches          (0,a) (0,c) │ (2,d)                 verified, filtered
-//!  Right            (0,a) (0,c) │ (2,d) (1,-)           unmatched at the end, or in order
-//!  RightSemi        0 │ 2        RightAnti  1        RightMark  0 1 2: true false true
+//!  matches      (0,a) (0,c) │ (2,d)                     verified, filtered
+//!  Right        (0,a) (0,c) │ (2,d) (1,-)               unmatched at the end, or in order
+//!  RightSemi    0 │ 2        RightAnti  1        RightMark  0 1 2: true false true
 //! ```
-//!
-//! As in the stock join, a step covers the probe rows up to its last match, so that a row whose
-//! candidates are spread over several steps is resolved once. Stepping by candidates keeps
-//! a hot key's fan-out in bounded memory.
 
 use std::ops::Range;
 
-use arrow::array::BooleanArray;
+use arrow::array::{BooleanArray, UInt32Array};
 use arrow::buffer::BooleanBuffer;
+use arrow::compute::take;
 use datafusion::common::JoinType;
 
-use super::table::Rows;
-use crate::table::horton::MISS;
+use crate::error::Result;
 
 use super::emit::{NO_ROW, Pairs};
-
-/// Where the candidates of a probe batch are up to.
-#[derive(Debug, Clone, Default)]
-pub struct Cursor {
-    /// Next probe row.
-    row: usize,
-    /// Matches of that row already taken.
-    taken: usize,
-    /// Probe rows resolved so far: up to the last match.
-    resolved: usize,
-}
-
-impl Cursor {
-    /// Whether every candidate of `answers` was taken.
-    pub fn is_done(&self, answers: &[u32]) -> bool {
-        self.row >= answers.len()
-    }
-
-    /// Up to `limit` candidate pairs, in probe order, matches in build order.
-    pub fn candidates(&mut self, answers: &[u32], rows: &Rows, limit: usize) -> Pairs {
-        let mut pairs = Pairs::default();
-        while self.row < answers.len() && pairs.probe.len() < limit {
-            let room = limit - pairs.probe.len();
-            let (matches, done) = self.matches(answers[self.row], rows, room);
-            let count = match matches {
-                Matches::None => 0,
-                Matches::One(row) => {
-                    pairs.build.push(row);
-                    1
-                }
-                Matches::Many(rows) => {
-                    pairs.build.extend_from_slice(rows);
-                    rows.len()
-                }
-            };
-            pairs
-                .probe
-                .extend(std::iter::repeat_n(self.row as u32, count));
-            if done {
-                self.row += 1;
-                self.taken = 0;
-            } else {
-                self.taken += count;
-            }
-        }
-        pairs
-    }
-
-    /// At most `room` of the matches that `answer` stands for and were not taken yet, and
-    /// whether they are the last.
-    fn matches<'r>(&self, answer: u32, rows: &'r Rows, room: usize) -> (Matches<'r>, bool) {
-        match (answer, rows) {
-            (MISS, _) => (Matches::None, true),
-            (row, Rows::Unique) => (Matches::One(row), true),
-            (group, Rows::Grouped { offsets, rows }) => {
-                let group = group as usize;
-                let all = &rows[offsets[group] as usize..offsets[group + 1] as usize];
-                let left = &all[self.taken..];
-                let part = &left[..left.len().min(room)];
-                (Matches::Many(part), part.len() == left.len())
-            }
-        }
-    }
-
-    /// The probe rows that the step's matches resolve: from the last step's end to its last
-    /// match, or to the end of the batch.
-    pub fn resolve(&mut self, matches: &Pairs, answers: &[u32]) -> Range<usize> {
-        let from = self.resolved;
-        let to = match (self.is_done(answers), matches.probe.last()) {
-            (true, _) => answers.len(),
-            (false, Some(last)) => *last as usize + 1,
-            (false, None) => from,
-        };
-        self.resolved = to.max(from);
-        from..self.resolved
-    }
-}
-
-enum Matches<'r> {
-    None,
-    One(u32),
-    Many(&'r [u32]),
-}
 
 /// How a join type turns a step's matches into output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -144,27 +55,37 @@ impl Outcome {
     ///
     /// A match of a row before `range` (its earlier matches were in an earlier step) is
     /// emitted as a match but resolves nothing again.
-    pub fn apply(self, matches: Pairs, range: Range<usize>) -> Pairs {
+    ///
+    /// # Errors
+    /// Arrow's.
+    pub fn apply(self, matches: Pairs, range: Range<usize>) -> Result<Pairs> {
         match self {
-            Outcome::Matches => matches,
-            Outcome::Later => Pairs::default(),
+            Outcome::Matches => Ok(matches),
             Outcome::MatchesAndUnmatched { in_order: true } => interleaved(matches, range),
             Outcome::MatchesAndUnmatched { in_order: false } => {
                 let unmatched = rows_where(&matched(&matches, &range), false, &range);
                 let mut pairs = matches;
-                pairs
-                    .build
-                    .extend(std::iter::repeat_n(NO_ROW, unmatched.len()));
-                pairs.probe.extend(unmatched);
-                pairs
+                pairs.append_unmatched(unmatched)?;
+                Ok(pairs)
             }
-            Outcome::Matched => probe_only(rows_where(&matched(&matches, &range), true, &range)),
-            Outcome::Unmatched => probe_only(rows_where(&matched(&matches, &range), false, &range)),
+            _ => Ok(self.resolve(&matched(&matches, &range), range)),
+        }
+    }
+
+    /// The output of the probe rows `range` for join types that ask only which of them have a
+    /// match: bit `i` is row `range.start + i`'s.
+    pub fn resolve(self, matched: &BooleanBuffer, range: Range<usize>) -> Pairs {
+        match self {
+            Outcome::Matched => probe_only(rows_where(matched, true, &range)),
+            Outcome::Unmatched => probe_only(rows_where(matched, false, &range)),
             Outcome::Marked => {
-                let mark = BooleanArray::new(matched(&matches, &range), None);
+                let mark = BooleanArray::new(matched.clone(), None);
                 let mut pairs = probe_only(range.map(|row| row as u32).collect());
                 pairs.mark = Some(mark);
                 pairs
+            }
+            Outcome::Matches | Outcome::MatchesAndUnmatched { .. } | Outcome::Later => {
+                Pairs::default()
             }
         }
     }
@@ -199,115 +120,107 @@ fn rows_where(bits: &BooleanBuffer, wanted: bool, range: &Range<usize>) -> Vec<u
 }
 
 /// Matches and unmatched rows of `range` in probe order.
-fn interleaved(matches: Pairs, range: Range<usize>) -> Pairs {
-    let mut pairs = Pairs::default();
-    let mut at = 0;
-    let before = matches
-        .probe
-        .partition_point(|row| (*row as usize) < range.start);
-    for i in 0..before {
-        pairs.build.push(matches.build[i]);
-        pairs.probe.push(matches.probe[i]);
-        at = i + 1;
-    }
+fn interleaved(matches: Pairs, range: Range<usize>) -> Result<Pairs> {
+    let probe = &matches.probe;
+    let before = probe.partition_point(|row| (*row as usize) < range.start);
+    // The match that each output pair is, if any.
+    let mut picked: Vec<Option<u32>> = (0..before as u32).map(Some).collect();
+    let mut rows = probe[..before].to_vec();
+    let mut at = before;
     for row in range {
         let from = at;
-        while at < matches.probe.len() && matches.probe[at] as usize == row {
-            pairs.build.push(matches.build[at]);
-            pairs.probe.push(row as u32);
+        while at < probe.len() && probe[at] as usize == row {
+            picked.push(Some(at as u32));
             at += 1;
         }
         if at == from {
-            pairs.build.push(NO_ROW);
-            pairs.probe.push(row as u32);
+            picked.push(None);
         }
+        rows.resize(picked.len(), row as u32);
     }
-    pairs
+    let indices = UInt32Array::from(picked.clone());
+    let gathered = matches.gathered.into_iter().map(|(source, column)| {
+        let column = take(&column, &indices, None)?;
+        Ok((source, column))
+    });
+    let build = picked.iter().map(|pick| match pick {
+        Some(at) => matches.build[*at as usize],
+        None => NO_ROW,
+    });
+    Ok(Pairs {
+        build: build.collect(),
+        gathered: gathered.collect::<Result<_>>()?,
+        probe: rows,
+        mark: None,
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn grouped() -> Rows {
-        Rows::Grouped {
-            offsets: vec![0, 3, 4],
-            rows: vec![10, 11, 12, 7],
+    fn matches(pairs: &[(u32, u32)]) -> Pairs {
+        Pairs {
+            probe: pairs.iter().map(|(probe, _)| *probe).collect(),
+            build: pairs.iter().map(|(_, build)| *build).collect(),
+            ..Pairs::default()
         }
     }
 
-    /// All steps of a batch: output pairs, `(probe, build)`.
-    fn steps(answers: &[u32], limit: usize, outcome: Outcome) -> Vec<(u32, Option<u32>)> {
-        let rows = grouped();
-        let mut cursor = Cursor::default();
-        let mut out = Vec::new();
-        while !cursor.is_done(answers) {
-            let candidates = cursor.candidates(answers, &rows, limit);
-            assert!(candidates.probe.len() <= limit);
-            let range = cursor.resolve(&candidates, answers);
-            let pairs = outcome.apply(candidates, range);
-            for (i, probe) in pairs.probe.iter().enumerate() {
-                let build = pairs.build.get(i).filter(|b| **b != NO_ROW);
-                out.push((*probe, build.copied()));
-            }
-        }
-        out
+    fn rows(
+        outcome: Outcome,
+        pairs: &[(u32, u32)],
+        range: Range<usize>,
+    ) -> Vec<(u32, Option<u32>)> {
+        let pairs = outcome.apply(matches(pairs), range).unwrap();
+        let build = |i: usize| pairs.build.get(i).filter(|row| **row != NO_ROW).copied();
+        let probe = pairs.probe.iter().enumerate();
+        probe.map(|(i, row)| (*row, build(i))).collect()
     }
 
     #[test]
-    fn steps_of_any_size_give_the_same_pairs() {
-        let answers = [0, MISS, 1, MISS, 0];
-        for limit in 1..9 {
-            assert_eq!(
-                steps(&answers, limit, Outcome::Matches),
-                [
-                    (0, Some(10)),
-                    (0, Some(11)),
-                    (0, Some(12)),
-                    (2, Some(7)),
-                    (4, Some(10)),
-                    (4, Some(11)),
-                    (4, Some(12))
-                ]
-            );
-            let ordered = steps(
-                &answers,
-                limit,
-                Outcome::MatchesAndUnmatched { in_order: true },
-            );
-            assert!(ordered.is_sorted_by_key(|(probe, _)| *probe));
-            assert_eq!(ordered.len(), 9);
-            let mut appended = steps(
-                &answers,
-                limit,
-                Outcome::MatchesAndUnmatched { in_order: false },
-            );
-            appended.sort();
-            let mut ordered = ordered;
-            ordered.sort();
-            assert_eq!(appended, ordered);
-            let semi = steps(&answers, limit, Outcome::Matched);
-            assert_eq!(semi, [(0, None), (2, None), (4, None)]);
-            let anti = steps(&answers, limit, Outcome::Unmatched);
-            assert_eq!(anti, [(1, None), (3, None)]);
-            let marked = steps(&answers, limit, Outcome::Marked);
-            assert_eq!(marked.len(), 5);
-        }
+    fn each_join_type_makes_its_own_of_the_matches() {
+        let pairs = [(0, 10), (0, 11), (2, 7)];
+        let some = |pairs: &[(u32, u32)]| -> Vec<(u32, Option<u32>)> {
+            pairs.iter().map(|(p, b)| (*p, Some(*b))).collect()
+        };
+        assert_eq!(rows(Outcome::Matches, &pairs, 0..4), some(&pairs));
+        let in_order = Outcome::MatchesAndUnmatched { in_order: true };
+        assert_eq!(
+            rows(in_order, &pairs, 0..4),
+            [
+                (0, Some(10)),
+                (0, Some(11)),
+                (1, None),
+                (2, Some(7)),
+                (3, None)
+            ]
+        );
+        let at_the_end = Outcome::MatchesAndUnmatched { in_order: false };
+        assert_eq!(
+            rows(at_the_end, &pairs, 0..4),
+            [
+                (0, Some(10)),
+                (0, Some(11)),
+                (2, Some(7)),
+                (1, None),
+                (3, None)
+            ]
+        );
+        assert_eq!(rows(Outcome::Matched, &pairs, 0..4), [(0, None), (2, None)]);
+        assert_eq!(
+            rows(Outcome::Unmatched, &pairs, 0..4),
+            [(1, None), (3, None)]
+        );
+        assert_eq!(rows(Outcome::Marked, &pairs, 0..4).len(), 4);
+        assert_eq!(rows(Outcome::Later, &pairs, 0..4), []);
     }
 
     #[test]
-    fn rows_whose_candidates_all_fail_stay_unresolved_until_the_end() {
-        let answers = [0, 0];
-        let rows = grouped();
-        let mut cursor = Cursor::default();
-        let step = cursor.candidates(&answers, &rows, 2);
-        assert_eq!(step.probe, [0, 0]);
-        // The residual filter dropped both: nothing is resolved yet.
-        let range = cursor.resolve(&Pairs::default(), &answers);
-        assert_eq!(range, 0..0);
-        let step = cursor.candidates(&answers, &rows, 4);
-        assert_eq!(step.build, [12, 10, 11, 12]);
-        let range = cursor.resolve(&step, &answers);
-        assert_eq!(range, 0..2);
+    fn a_match_of_an_earlier_row_resolves_nothing_again() {
+        let pairs = [(0, 12), (1, 3)];
+        let in_order = Outcome::MatchesAndUnmatched { in_order: true };
+        assert_eq!(rows(in_order, &pairs, 1..2), [(0, Some(12)), (1, Some(3))]);
+        assert_eq!(rows(Outcome::Matched, &pairs, 1..2), [(1, None)]);
     }
 }

@@ -6,11 +6,14 @@
 //!   Build ─▶ Fetch ── chunk looked up ──▶ Emit ───┘
 //!     │        └── input ended ──▶ Unmatched ──▶ Done ── output flushed ──▶ Ended
 //!     └── nothing can come of it ───────────────▶ Done
+//!
+//!   input ──▶ gathered, encoded ──▶ [asked] [asked] ──▶ answered, resolved ──▶ output
 //! ```
 //!
 //! Probe batches are gathered into chunks, because a device wants 64 K keys and more at a
 //! time (a batch of 8,192 rows costs twice as much a row); a chunk's batches are then
-//! resolved one by one, in order. The first chunks are small, so that a LIMIT is not kept
+//! resolved one by one, in order. While the device works on one chunk the next is gathered
+//! and encoded. The first chunks are small, so that a LIMIT is not kept
 //! waiting. The device's answers come through a channel: a stream waiting for them blocks
 //! no thread, and dropping it cancels what was not started.
 
@@ -21,7 +24,7 @@ use std::sync::atomic::Ordering;
 use arrow::array::{Array, ArrayRef, BooleanArray, RecordBatch, UInt32Array};
 use arrow::compute::take;
 use datafusion::common::cast::as_boolean_array;
-use datafusion::common::{JoinType, NullEquality};
+use datafusion::common::{JoinSide, JoinType, NullEquality};
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_expr::PhysicalExprRef;
 use datafusion::physical_expr_common::utils::evaluate_expressions_to_arrays;
@@ -29,19 +32,27 @@ use datafusion::physical_plan::coalesce::{LimitedBatchCoalescer, PushBatchStatus
 use futures::future::{BoxFuture, Shared};
 use futures::{FutureExt, TryStreamExt};
 
-use crate::device::Device;
+use crate::device::{Answer, Device, Staging};
 use crate::error::{Error, Result};
-use crate::table::horton::MISS;
 
 use super::build::BuildSide;
+use super::chunk::{Chunk, ProbeBatch, Step};
+use super::columns::Source;
 use super::emit::{Located, Pairs, Shape};
 use super::keys::equal_pairs;
+use super::lookup::{Found, Wanted, look_up};
 use super::metrics::JoinMetrics;
-use super::pairs::{Cursor, Outcome};
-use super::table::{JoinTable, Rows};
+use super::pairs::Outcome;
+use super::table::JoinTable;
 
 /// Rows of the first chunk; each next one has twice as many, up to `chunk_rows`.
 const FIRST_CHUNK_ROWS: usize = 1 << 15;
+
+/// Chunks that a stream has on the device at once.
+const IN_FLIGHT: usize = 2;
+
+/// Pairs of a window for each row of a chunk: fewer windows for small fan-outs.
+const WINDOW_PAIRS: usize = 4;
 
 /// The build side, or the one error of its build for all probe streams.
 pub type SharedBuild = Shared<BoxFuture<'static, Result<Arc<BuildSide>, Arc<Error>>>>;
@@ -77,15 +88,10 @@ pub struct ProbeSpec {
     pub device: Device,
 }
 
-/// Looked-up batches, waiting to be resolved.
-type Chunk = VecDeque<ProbeBatch>;
-
-struct ProbeBatch {
-    batch: RecordBatch,
-    keys: Vec<ArrayRef>,
-    /// The device's answer for each row.
-    answers: Vec<u32>,
-    cursor: Cursor,
+/// A chunk on its way through the device.
+struct Asked {
+    batches: VecDeque<ProbeBatch>,
+    answer: BoxFuture<'static, Result<Answer<Found>>>,
 }
 
 enum State {
@@ -102,6 +108,8 @@ pub struct Probe {
     spec: Arc<ProbeSpec>,
     input: Option<SendableRecordBatchStream>,
     state: State,
+    asked: VecDeque<Asked>,
+    wanted: Wanted,
     output: LimitedBatchCoalescer,
     next_chunk_rows: usize,
     metrics: JoinMetrics,
@@ -125,6 +133,8 @@ impl Probe {
             spec,
             input: Some(input),
             state: State::Build(build),
+            asked: VecDeque::new(),
+            wanted: Wanted::Count,
             output,
             metrics,
         }
@@ -142,10 +152,11 @@ impl Probe {
             self.state = match std::mem::replace(&mut self.state, State::Ended) {
                 State::Build(build) => self.await_build(build).await?,
                 State::Fetch(build) => self.fetch(build).await?,
-                State::Emit(build, chunk) => self.emit(build, chunk)?,
-                State::Unmatched(build, row) => self.emit_unmatched(build, row)?,
+                State::Emit(build, chunk) => self.emit(build, chunk).await?,
+                State::Unmatched(build, row) => self.emit_unmatched(build, row).await?,
                 State::Done => {
                     self.input = None;
+                    self.asked.clear();
                     self.output.finish()?;
                     State::Ended
                 }
@@ -159,21 +170,36 @@ impl Probe {
         let join_type = self.spec.join_type;
         let nothing = (build.rows.is_empty() && join_type.empty_build_side_produces_empty_result())
             || (build.table.is_none() && join_type.empty_map_produces_empty_result());
+        self.wanted = self.spec.wanted(&build);
         Ok(match nothing {
             true => State::Done,
             false => State::Fetch(build),
         })
     }
 
-    /// Gathers a chunk and looks it up.
+    /// Keeps the device busy and waits for the first of the chunks it has.
     async fn fetch(&mut self, build: Arc<BuildSide>) -> Result<State> {
-        let batches = self.gather().await?;
-        if batches.is_empty() {
-            self.input = None;
-            return Ok(State::Unmatched(build, 0));
+        let in_flight = match self.spec.whole_chunks {
+            true => IN_FLIGHT,
+            // An unbounded input may not go on before its rows are answered.
+            false => 1,
+        };
+        while self.asked.len() < in_flight && self.input.is_some() {
+            let batches = self.gather().await?;
+            if !batches.is_empty() {
+                let asked = self.ask(&build, batches).await?;
+                self.asked.push_back(asked);
+            }
         }
-        let chunk = self.look_up(&build, batches).await?;
-        Ok(State::Emit(build, chunk))
+        let Some(asked) = self.asked.pop_front() else {
+            return Ok(State::Unmatched(build, 0));
+        };
+        let answer = asked.answer.await?;
+        let found = answer.value;
+        self.metrics.add_cost(&answer.cost);
+        let reads = found.keys + found.second_reads;
+        self.metrics.add_lookups(found.keys, reads);
+        Ok(State::Emit(build, Chunk::new(asked.batches, found)))
     }
 
     /// Batches with rows, up to the chunk's size; none at the end of the input.
@@ -205,99 +231,187 @@ impl Probe {
         Ok(batches)
     }
 
-    async fn look_up(&mut self, build: &BuildSide, batches: Vec<RecordBatch>) -> Result<Chunk> {
-        let timer = self.metrics.join_time.timer();
-        let mut chunk = Chunk::with_capacity(batches.len());
-        let mut keys = Vec::new();
-        let mut masks = Vec::with_capacity(batches.len());
+    /// Encodes `batches` and hands their keys to the device.
+    async fn ask(&mut self, build: &BuildSide, batches: Vec<RecordBatch>) -> Result<Asked> {
+        let rows = batches.iter().map(RecordBatch::num_rows).sum();
+        let mut keys = match &build.table {
+            Some(_) => Some(self.spec.device.staging("probe keys", rows).await?),
+            None => None,
+        };
+        let _timer = self.metrics.join_time.timer();
+        let mut scratch = Vec::new();
+        let mut place = 0;
+        let mut chunk = VecDeque::with_capacity(batches.len());
         for batch in batches {
             let columns = evaluate_expressions_to_arrays(&self.spec.on, &batch)?;
             if self.spec.null_aware {
                 note_nulls(build, &columns);
             }
-            if build.table.is_some() {
-                masks.push(append_matchable(build, &columns, &mut keys)?);
+            let from = place;
+            let mut matchable = None;
+            if let Some(keys) = &mut keys {
+                scratch.clear();
+                matchable = append_matchable(build, &columns, &mut scratch)?;
+                place += scratch.len() as u32;
+                keys[from as usize..place as usize].copy_from_slice(&scratch);
             }
-            chunk.push_back(ProbeBatch {
-                answers: vec![MISS; batch.num_rows()],
-                batch,
-                keys: if build.encoder.is_exact() {
-                    Vec::new()
-                } else {
-                    columns
-                },
-                cursor: Cursor::default(),
-            });
+            let columns = match build.encoder.is_exact() {
+                true => Vec::new(),
+                false => columns,
+            };
+            chunk.push_back(ProbeBatch::new(batch, columns, from..place, matchable));
         }
-        timer.done();
-        if let Some(table) = build.table.as_ref().filter(|_| !keys.is_empty()) {
-            let answers = self.ask_device(Arc::clone(table), keys).await?;
-            let _timer = self.metrics.join_time.timer();
-            distribute(&answers, &mut chunk, &masks);
-        }
-        Ok(chunk)
-    }
-
-    /// The device's answers to `keys`.
-    async fn ask_device(&mut self, table: Arc<JoinTable>, keys: Vec<u32>) -> Result<Vec<u32>> {
-        let n = keys.len();
-        let limit = self.spec.memory_limit;
-        let answer = self
-            .spec
-            .device
-            .run(move |queue| {
-                queue.limit_memory(limit);
-                let keys = queue.buffer_from("probe keys", &keys)?;
-                let values = queue.allocate("lookup answers", n)?;
-                let reads = queue.buffer_from("bucket reads", &[0])?;
-                table.table.lookup(queue, &keys, &values, &reads, n)?;
-                Ok((queue.read(&values, n)?, queue.read(&reads, 1)?[0]))
-            })
-            .await?;
-        let (answers, second_reads) = answer.value;
-        self.metrics.add_cost(&answer.cost);
-        self.metrics.add_lookups(n, n + second_reads as usize);
-        Ok(answers)
-    }
-
-    /// One step of the chunk's first batch.
-    fn emit(&mut self, build: Arc<BuildSide>, mut chunk: Chunk) -> Result<State> {
-        let timer = self.metrics.join_time.timer();
-        let Some(probe) = chunk.front_mut() else {
-            return Ok(State::Fetch(build));
+        let table = build.table.as_ref().filter(|_| place > 0);
+        let answer = match (table, keys) {
+            (Some(table), Some(mut keys)) => {
+                keys.truncate(place as usize);
+                self.look_up(Arc::clone(table), keys)
+            }
+            _ => nothing_found(),
         };
+        Ok(Asked {
+            batches: chunk,
+            answer,
+        })
+    }
+
+    /// The device's answer to `keys`, which it works on from now on.
+    fn look_up(
+        &self,
+        table: Arc<JoinTable>,
+        keys: Staging<u32>,
+    ) -> BoxFuture<'static, Result<Answer<Found>>> {
+        let (limit, wanted) = (self.spec.memory_limit, self.wanted);
+        self.spec.device.run(move |queue| {
+            queue.limit_memory(limit);
+            look_up(queue, &table, keys, wanted)
+        })
+    }
+
+    /// What comes next of a chunk: one step of its first batch, or all it is wanted for.
+    async fn emit(&mut self, build: Arc<BuildSide>, mut chunk: Chunk) -> Result<State> {
         // A NOT IN whose other side has a NULL returns nothing at all.
         if self.spec.null_aware && build.probe_seen.null.load(Ordering::Relaxed) {
             return Ok(State::Fetch(build));
         }
-        if probe.cursor.is_done(&probe.answers) {
-            self.metrics
-                .probe_hit_rate
-                .add_total(probe.batch.num_rows());
-            chunk.pop_front();
-            return Ok(State::Emit(build, chunk));
+        match self.wanted {
+            Wanted::Visits => {
+                self.count_chunk(&chunk);
+                Ok(State::Fetch(build))
+            }
+            Wanted::Count => {
+                self.count_chunk(&chunk);
+                self.emit_count(build, chunk)
+            }
+            Wanted::Bits => self.emit_batch(build, chunk),
+            Wanted::Pairs { .. } => {
+                if let Some(first) = chunk.missing(self.spec.batch_size) {
+                    self.fetch_window(&build, &mut chunk, first).await?;
+                }
+                self.emit_step(build, chunk)
+            }
         }
-        let matches = self.matches(&build, probe)?;
-        let range = probe.cursor.resolve(&matches, &probe.answers);
-        let pairs = self.spec.outcome.apply(matches, range);
+    }
+
+    /// Metrics of a chunk whose matches are the device's.
+    fn count_chunk(&self, chunk: &Chunk) {
+        let rows: usize = chunk.batches.iter().map(|b| b.batch.num_rows()).sum();
+        self.count_matches(&chunk.found, rows);
+    }
+
+    fn count_matches(&self, found: &Found, rows: usize) {
+        let metrics = &self.metrics;
+        metrics.probe_hit_rate.add_total(rows);
+        metrics.probe_hit_rate.add_part(found.matched as usize);
+        metrics.avg_fanout.add_part(found.total as usize);
+        metrics.avg_fanout.add_total(found.matched as usize);
+    }
+
+    /// Rows without columns, as many as there are pairs.
+    fn emit_count(&mut self, build: Arc<BuildSide>, mut chunk: Chunk) -> Result<State> {
+        let timer = self.metrics.join_time.timer();
+        let rows = chunk.found.total.min(self.spec.batch_size as u64) as usize;
+        if rows == 0 {
+            return Ok(State::Fetch(build));
+        }
+        chunk.found.total -= rows as u64;
+        chunk.found.matched = 0;
+        chunk.batches.clear();
+        let pairs = Pairs::default();
+        let batch = self.spec.output.batch(&build.rows, None, &pairs, rows)?;
+        timer.done();
+        self.push_and(batch, State::Emit(build, chunk))
+    }
+
+    /// The whole first batch of a chunk, for a join type that asks only which rows match.
+    fn emit_batch(&mut self, build: Arc<BuildSide>, mut chunk: Chunk) -> Result<State> {
+        let timer = self.metrics.join_time.timer();
+        let Some(probe) = chunk.batches.pop_front() else {
+            self.count_matches(&chunk.found, 0);
+            return Ok(State::Fetch(build));
+        };
+        let rows = probe.batch.num_rows();
+        self.metrics.probe_hit_rate.add_total(rows);
+        let matched = probe.matched(chunk.found.bits.as_deref());
+        let pairs = self.spec.outcome.resolve(&matched, 0..rows);
+        let count = pairs.probe.len();
+        let output = &self.spec.output;
+        let batch = output.batch(&build.rows, Some(&probe.batch), &pairs, count)?;
+        timer.done();
+        self.push_and(batch, State::Emit(build, chunk))
+    }
+
+    /// Brings further pairs.
+    async fn fetch_window(
+        &mut self,
+        build: &BuildSide,
+        chunk: &mut Chunk,
+        first: u64,
+    ) -> Result<()> {
+        let Some(table) = &build.table else {
+            return Ok(());
+        };
+        let Some(job) = chunk.found.window_from(table, first, self.wanted) else {
+            return Ok(());
+        };
+        let limit = self.spec.memory_limit;
+        let answer = self.spec.device.run(move |queue| {
+            queue.limit_memory(limit);
+            job(queue)
+        });
+        let answer = answer.await?;
+        self.metrics.add_cost(&answer.cost);
+        chunk.found.window = answer.value;
+        Ok(())
+    }
+
+    /// One step of the chunk's first batch.
+    fn emit_step(&mut self, build: Arc<BuildSide>, mut chunk: Chunk) -> Result<State> {
+        let timer = self.metrics.join_time.timer();
+        let columns = build.table.as_ref().map_or(&[][..], |table| &table.columns);
+        let Some(Step { pairs, is_last }) = chunk.step(self.spec.batch_size, columns)? else {
+            return Ok(State::Fetch(build));
+        };
+        let Some(probe) = chunk.batches.front_mut() else {
+            return Ok(State::Fetch(build));
+        };
+        let matches = self.matches(&build, probe, pairs)?;
+        let range = probe.resolve(&matches, is_last);
+        let pairs = self.spec.outcome.apply(matches, range)?;
         let rows = pairs.probe.len();
         let output = &self.spec.output;
         let batch = output.batch(&build.rows, Some(&probe.batch), &pairs, rows)?;
+        if is_last {
+            let rows = probe.batch.num_rows();
+            self.metrics.probe_hit_rate.add_total(rows);
+            chunk.batches.pop_front();
+        }
         timer.done();
-        Ok(match self.push(batch)? {
-            PushBatchStatus::Continue => State::Emit(build, chunk),
-            PushBatchStatus::LimitReached => State::Done,
-        })
+        self.push_and(batch, State::Emit(build, chunk))
     }
 
-    /// The next step's candidates that are matches: equal keys, residual filter passed.
-    fn matches(&self, build: &BuildSide, probe: &mut ProbeBatch) -> Result<Pairs> {
-        let limit = self.spec.batch_size;
-        let rows = build
-            .table
-            .as_ref()
-            .map_or(&Rows::Unique, |table| &table.rows);
-        let mut pairs = probe.cursor.candidates(&probe.answers, rows, limit);
+    /// The step's candidates that are matches: equal keys, residual filter passed.
+    fn matches(&self, build: &BuildSide, probe: &ProbeBatch, mut pairs: Pairs) -> Result<Pairs> {
         if pairs.probe.is_empty() {
             return Ok(pairs);
         }
@@ -312,9 +426,11 @@ impl Probe {
             let rows = pairs.probe.len();
             let input = shape.batch(&build.rows, Some(&probe.batch), &pairs, rows)?;
             let passed = filter.evaluate(&input)?.into_array(rows)?;
-            pairs = keep(pairs, as_boolean_array(&passed)?);
+            pairs = pairs.keep(as_boolean_array(&passed)?)?;
         }
-        if let Some(visited) = &build.visited {
+        if let Some(visited) = &build.visited
+            && !build.notes_visits()
+        {
             pairs.build.iter().for_each(|row| visited.set(*row));
         }
         Ok(pairs)
@@ -323,21 +439,52 @@ impl Probe {
     /// Drops candidates whose keys only share a surrogate.
     fn verify(&self, build: &BuildSide, probe: &ProbeBatch, pairs: Pairs) -> Result<Pairs> {
         let located = Located::new(&build.rows, &pairs.build);
-        let picked = UInt32Array::from(pairs.probe.clone());
+        let in_order = pairs.probe.len() == probe.batch.num_rows()
+            && pairs.probe.iter().zip(0..).all(|(row, i)| *row == i);
+        let picked = match in_order {
+            true => None,
+            false => Some(UInt32Array::from(pairs.probe.clone())),
+        };
         let mut build_columns = Vec::with_capacity(probe.keys.len());
         let mut probe_columns = Vec::with_capacity(probe.keys.len());
         for (c, key) in probe.keys.iter().enumerate() {
             let column = |batch: usize| Arc::clone(&build.keys[batch][c]);
-            build_columns.push(build.rows.gather(column, &located, key.data_type())?);
-            probe_columns.push(take(key, &picked, None)?);
+            build_columns.push(match pairs.gathered(Source::Key(c)) {
+                Some(values) => Arc::clone(values),
+                None => build.rows.gather(column, &located, key.data_type())?,
+            });
+            probe_columns.push(match &picked {
+                Some(picked) => take(key, picked, None)?,
+                None => Arc::clone(key),
+            });
         }
         let equal = equal_pairs(&build_columns, &probe_columns, self.spec.null_equality)?;
-        Ok(keep(pairs, &BooleanArray::new(equal, None)))
+        pairs.keep(&BooleanArray::new(equal, None))
+    }
+
+    /// Brings back which build rows the device's lookups met, once all have ended.
+    async fn collect_visits(&mut self, build: &BuildSide) -> Result<()> {
+        let (Some(visited), Some(table)) = (&build.visited, &build.table) else {
+            return Ok(());
+        };
+        if !build.notes_visits() {
+            return Ok(());
+        }
+        let (table, rows) = (Arc::clone(table), build.rows.len());
+        let limit = self.spec.memory_limit;
+        let bits = self.spec.device.run(move |queue| {
+            queue.limit_memory(limit);
+            table.visited_rows(queue, rows)
+        });
+        let bits = bits.await?;
+        self.metrics.add_cost(&bits.cost);
+        visited.set_all(&bits.value);
+        Ok(())
     }
 
     /// At the end of the last probe stream: up to a batch of build rows from `row` on that
     /// their join type owes.
-    fn emit_unmatched(&mut self, build: Arc<BuildSide>, row: u32) -> Result<State> {
+    async fn emit_unmatched(&mut self, build: Arc<BuildSide>, row: u32) -> Result<State> {
         let Some(visited) = &build.visited else {
             return Ok(State::Done);
         };
@@ -345,8 +492,11 @@ impl Probe {
         if null_aware && build.probe_seen.null.load(Ordering::Relaxed) {
             return Ok(State::Done);
         }
-        if row == 0 && !build.probe_ended() {
-            return Ok(State::Done);
+        if row == 0 {
+            if !build.probe_ended() {
+                return Ok(State::Done);
+            }
+            self.collect_visits(&build).await?;
         }
         let timer = self.metrics.join_time.timer();
         let skip_null_keys = null_aware && build.probe_seen.any.load(Ordering::Relaxed);
@@ -372,7 +522,7 @@ impl Probe {
         let pairs = Pairs {
             mark: Some(mark),
             build: owed,
-            probe: Vec::new(),
+            ..Pairs::default()
         };
         let count = pairs.build.len();
         let batch = self.spec.output.batch(&build.rows, None, &pairs, count)?;
@@ -381,6 +531,14 @@ impl Probe {
         Ok(match limit_reached || rows.start == end {
             true => State::Done,
             false => State::Unmatched(build, rows.start),
+        })
+    }
+
+    /// Hands rows to the output; goes on to `next` unless that has enough.
+    fn push_and(&mut self, batch: RecordBatch, next: State) -> Result<State> {
+        Ok(match self.push(batch)? {
+            PushBatchStatus::Continue => next,
+            PushBatchStatus::LimitReached => State::Done,
         })
     }
 
@@ -398,41 +556,64 @@ impl Probe {
     }
 }
 
-/// Appends the surrogates of the rows that can match; returns which those are.
+impl ProbeSpec {
+    /// What lookups must bring back.
+    fn wanted(&self, build: &BuildSide) -> Wanted {
+        let checked = self.filter.is_some() || !build.encoder.is_exact();
+        match self.outcome {
+            Outcome::Later if !checked => Wanted::Visits,
+            Outcome::Matched | Outcome::Unmatched | Outcome::Marked if !checked => Wanted::Bits,
+            Outcome::Matches if !checked && self.output.columns.is_empty() => Wanted::Count,
+            _ => Wanted::Pairs {
+                build_rows: self.needs_build_rows(build),
+                window: (WINDOW_PAIRS * self.chunk_rows).max(self.batch_size + 1),
+            },
+        }
+    }
+
+    /// Whether the host does something with the pairs' build rows.
+    fn needs_build_rows(&self, build: &BuildSide) -> bool {
+        let gathered = |source: Source| {
+            let columns = build.table.as_ref().map_or(&[][..], |table| &table.columns);
+            columns.iter().any(|column| column.source == source)
+        };
+        let filter = self.filter.iter().flat_map(|(_, shape)| &shape.columns);
+        let mut columns = self.output.columns.iter().chain(filter);
+        let keys = match build.encoder.is_exact() {
+            true => 0,
+            false => self.on.len(),
+        };
+        (build.visited.is_some() && !build.notes_visits())
+            || matches!(self.outcome, Outcome::MatchesAndUnmatched { .. })
+            || (0..keys).any(|c| !gathered(Source::Key(c)))
+            || columns.any(|c| c.side == JoinSide::Left && !gathered(Source::Batch(c.index)))
+    }
+}
+
+fn nothing_found() -> BoxFuture<'static, Result<Answer<Found>>> {
+    let nothing = Answer {
+        value: Found::default(),
+        cost: Default::default(),
+    };
+    futures::future::ready(Ok(nothing)).boxed()
+}
+
+/// Appends the surrogates of the rows that can match; returns those rows, or `None` if all can.
 fn append_matchable(
     build: &BuildSide,
     columns: &[ArrayRef],
     keys: &mut Vec<u32>,
-) -> Result<Option<arrow::buffer::BooleanBuffer>> {
+) -> Result<Option<Vec<u32>>> {
     let start = keys.len();
-    let mask = build.encoder.encode(columns, keys)?;
-    if let Some(mask) = &mask {
-        for (to, i) in (start..).zip(mask.set_indices()) {
-            keys[to] = keys[start + i];
-        }
-        keys.truncate(start + mask.count_set_bits());
+    let Some(mask) = build.encoder.encode(columns, keys)? else {
+        return Ok(None);
+    };
+    let rows: Vec<u32> = mask.set_indices().map(|row| row as u32).collect();
+    for (to, row) in (start..).zip(&rows) {
+        keys[to] = keys[start + *row as usize];
     }
-    Ok(mask)
-}
-
-/// Hands the answers of a chunk's matchable rows to its batches.
-fn distribute(answers: &[u32], chunk: &mut Chunk, masks: &[Option<arrow::buffer::BooleanBuffer>]) {
-    let mut rest = answers;
-    for (probe, mask) in chunk.iter_mut().zip(masks) {
-        let count = mask
-            .as_ref()
-            .map_or(probe.answers.len(), |mask| mask.count_set_bits());
-        let (mine, others) = rest.split_at(count);
-        rest = others;
-        match mask {
-            None => probe.answers.copy_from_slice(mine),
-            Some(mask) => {
-                for (row, answer) in mask.set_indices().zip(mine) {
-                    probe.answers[row] = *answer;
-                }
-            }
-        }
-    }
+    keys.truncate(start + rows.len());
+    Ok(Some(rows))
 }
 
 /// Notes what a null-aware anti join must know of its probe side.
@@ -440,20 +621,6 @@ fn note_nulls(build: &BuildSide, columns: &[ArrayRef]) {
     build.probe_seen.any.store(true, Ordering::Relaxed);
     if columns.iter().any(|key| key.logical_null_count() > 0) {
         build.probe_seen.null.store(true, Ordering::Relaxed);
-    }
-}
-
-/// The pairs whose bit is set and not NULL.
-fn keep(pairs: Pairs, passed: &BooleanArray) -> Pairs {
-    if passed.true_count() == passed.len() {
-        return pairs;
-    }
-    let keeps = |i: &usize| passed.is_valid(*i) && passed.value(*i);
-    let kept: Vec<usize> = (0..passed.len()).filter(keeps).collect();
-    Pairs {
-        build: kept.iter().map(|i| pairs.build[*i]).collect(),
-        probe: kept.iter().map(|i| pairs.probe[*i]).collect(),
-        mark: None,
     }
 }
 

@@ -1,86 +1,230 @@
-//! The build side's table: keys go up, and rows by group come back down.
+//! The build side on the device: its keys' table, and what lookups need beside it.
 //!
 //! ```text
-//!  SurrogateKeys ─▶ device: GroupedTable ─▶ the table stays there
-//!                                       └─▶ groups come back, because batches are
-//!                                           gathered on the host
+//!  SurrogateKeys ─parts, side by side─▶ device: keys ─▶ GroupedTable
+//!  wanted columns ────────────────────▶ device: columns, to be gathered by row
+//!  join types that ask which build rows were matched: one bit a value of the table
 //! ```
+//!
+//! Nothing of it comes back but those bits, once, at the end of the probe.
 
-use crate::device::Queue;
-use crate::error::Result;
+use std::sync::Arc;
+
+use crate::device::{Buffer, Queue};
+use crate::error::{Error, Result};
 use crate::table::grouped::{BuildKeys, GroupedTable};
 use crate::table::horton::{HortonTable, TableConfig};
+use crate::table::pairs::Matches;
+use crate::table::rows::set_bits;
 
-/// The build side's surrogate keys.
+use super::columns::{DeviceColumn, Upload};
+use super::parts::side_by_side;
+
+/// Rows of a window of visited rows.
+const VISITS: usize = 1 << 20;
+
+/// The surrogate keys of one part of the build side.
 #[derive(Debug)]
 pub struct SurrogateKeys {
+    /// The part's first row.
+    pub first_row: usize,
     /// One key a row that can match.
     pub keys: Vec<u32>,
-    /// Their row numbers; without them, their positions.
+    /// Which of the part's rows those are, counted from its first; `None` if all.
     pub rows: Option<Vec<u32>>,
-    /// Bits that a key may have.
-    pub bits: u32,
 }
 
-/// Rows by key: what lookups in the table mean.
-#[derive(Debug)]
-pub enum Rows {
-    /// Keys are unique: a lookup's value is the row.
-    Unique,
-    /// A lookup's value is a group: `rows[offsets[g]..offsets[g + 1]]`, ascending.
-    Grouped {
-        /// `groups + 1` positions in `rows`.
-        offsets: Vec<u32>,
-        /// Rows, group after group.
-        rows: Vec<u32>,
-    },
+impl SurrogateKeys {
+    /// Writes the rows' numbers in the whole build side.
+    fn number(&self, out: &mut [u32]) {
+        let first = self.first_row as u32;
+        match &self.rows {
+            Some(rows) => out
+                .iter_mut()
+                .zip(rows)
+                .for_each(|(out, row)| *out = first + row),
+            None => out
+                .iter_mut()
+                .zip(first..)
+                .for_each(|(out, row)| *out = row),
+        }
+    }
 }
 
-/// A table on the device and the rows that its values stand for.
+/// The build side on the device.
 #[derive(Debug)]
 pub struct JoinTable {
-    /// Key to row, or key to group.
-    pub table: HortonTable,
-    /// What the table's values stand for.
-    pub rows: Rows,
+    /// Any key to its rows.
+    pub built: GroupedTable,
+    /// One bit a value of the table, if lookups are to say which they met.
+    pub visited: Option<Buffer<u32>>,
+    /// Columns to gather.
+    pub columns: Vec<DeviceColumn>,
+}
+
+/// What a table is built from, on the device.
+#[derive(Debug)]
+struct DeviceKeys {
+    keys: Buffer<u32>,
+    rows: Option<Buffer<u32>>,
 }
 
 impl JoinTable {
-    /// Builds the table on the queue's device.
+    /// Builds the table of `parts`, whose keys have `bits` bits. Row numbers travel only if some
+    /// row (of `rows`) has no key.
     ///
     /// # Errors
     /// Those of [`GroupedTable::build`].
-    pub fn build(queue: &mut Queue, config: &TableConfig, input: &SurrogateKeys) -> Result<Self> {
-        let keys = queue.buffer_from("build keys", &input.keys)?;
-        let rows = match &input.rows {
-            Some(rows) => Some(queue.buffer_from("build rows", rows)?),
-            None => None,
-        };
-        let keys = BuildKeys {
-            keys: &keys,
-            rows: rows.as_ref(),
-            bits: input.bits,
-        };
-        let built = GroupedTable::build(queue, config, keys)?;
-        let rows = match &built.groups {
-            None => Rows::Unique,
-            Some(groups) => Rows::Grouped {
-                offsets: queue.read(&groups.offsets, groups.offsets.len())?,
-                rows: queue.read(&groups.rows, groups.rows.len())?,
-            },
-        };
+    pub async fn build(
+        upload: Upload<'_>,
+        config: TableConfig,
+        (parts, rows): (Vec<SurrogateKeys>, usize),
+        (bits, visits): (u32, bool),
+    ) -> Result<Self> {
+        let keys = send_keys(upload, parts, rows).await?;
+        let limit = upload.memory_limit;
+        let built = upload.device.run(move |queue| {
+            queue.limit_memory(limit);
+            let keys = BuildKeys {
+                keys: &keys.keys,
+                rows: keys.rows.as_ref(),
+                bits,
+            };
+            let built = GroupedTable::build(queue, &config, keys)?;
+            let visited = match visits {
+                true => Some(unset_bits(queue, values(&built, rows))?),
+                false => None,
+            };
+            Ok((built, visited))
+        });
+        let built = built.await?;
+        upload.metrics.add_cost(&built.cost);
+        let (built, visited) = built.value;
+        upload.metrics.add_table(&built.table);
         Ok(Self {
-            table: built.table,
-            rows,
+            built,
+            visited,
+            columns: Vec::new(),
         })
     }
 
-    /// Bytes of the table on the device and of its groups on the host.
-    pub fn bytes(&self) -> usize {
-        let groups = match &self.rows {
-            Rows::Unique => 0,
-            Rows::Grouped { offsets, rows } => 4 * (offsets.len() + rows.len()),
-        };
-        self.table.bytes() as usize + groups
+    /// The table.
+    pub fn table(&self) -> &HortonTable {
+        &self.built.table
     }
+
+    /// Bytes on the device.
+    pub fn bytes(&self) -> usize {
+        let groups = self.built.groups.as_ref().map_or(0, |groups| {
+            groups.unique_keys.bytes() + groups.offsets.bytes() + groups.rows.bytes()
+        });
+        let visited = self.visited.as_ref().map_or(0, Buffer::bytes);
+        let columns: u64 = self.columns.iter().map(DeviceColumn::bytes).sum();
+        (self.built.table.bytes() + groups + visited + columns) as usize
+    }
+
+    /// One bit for each of `rows` build rows: whether a lookup met it.
+    ///
+    /// # Errors
+    /// [`DeviceMemory`](Error::DeviceMemory) and OpenCL's own.
+    pub fn visited_rows(&self, queue: &mut Queue, rows: usize) -> Result<Vec<u32>> {
+        let Some(visited) = &self.visited else {
+            return Ok(vec![0; rows.div_ceil(32)]);
+        };
+        let visited = queue.read(visited, visited.len())?;
+        let Some(groups) = &self.built.groups else {
+            return Ok(visited);
+        };
+        let met: Vec<u32> = set_numbers(&visited).collect();
+        let values = queue.buffer_from("visited groups", &met)?;
+        let matches = Matches::count(queue, values, Some(Arc::clone(groups)), met.len())?;
+        let bits = unset_bits(queue, rows)?;
+        let window = queue.allocate("visited rows", VISITS)?;
+        let mut first = 0;
+        loop {
+            let written = matches.write_build(queue, first, &window)?;
+            if written == 0 {
+                return queue.read(&bits, bits.len());
+            }
+            set_bits(queue, &window, written, &bits)?;
+            first += written as u64;
+        }
+    }
+}
+
+/// Values that the table can have: rows, or groups.
+fn values(built: &GroupedTable, rows: usize) -> usize {
+    built
+        .groups
+        .as_ref()
+        .map_or(rows, |groups| groups.unique_keys.len())
+}
+
+fn unset_bits(queue: &mut Queue, n: usize) -> Result<Buffer<u32>> {
+    let bits = queue.allocate("visited bits", n.div_ceil(32))?;
+    queue.fill(&bits, 0)?;
+    Ok(bits)
+}
+
+/// The numbers whose bits are set.
+fn set_numbers(words: &[u32]) -> impl Iterator<Item = u32> {
+    words.iter().enumerate().flat_map(|(w, word)| {
+        (0..32)
+            .filter(move |bit| word >> bit & 1 == 1)
+            .map(move |bit| 32 * w as u32 + bit)
+    })
+}
+
+/// Sends the keys of all parts, one after the other in the buffer; their row numbers unless
+/// those are the positions.
+async fn send_keys(
+    upload: Upload<'_>,
+    parts: Vec<SurrogateKeys>,
+    rows: usize,
+) -> Result<DeviceKeys> {
+    let n: usize = parts.iter().map(|part| part.keys.len()).sum();
+    let (limit, numbered) = (upload.memory_limit, n < rows);
+    let buffers = upload.device.run(move |queue| {
+        queue.limit_memory(limit);
+        let keys = queue.allocate("build keys", n)?;
+        let rows = match numbered {
+            true => Some(queue.allocate("build rows", n)?),
+            false => None,
+        };
+        Ok(DeviceKeys { keys, rows })
+    });
+    let buffers = Arc::new(buffers.await?.value);
+    let mut at = 0;
+    let mut placed = Vec::with_capacity(parts.len());
+    for part in parts {
+        let len = part.keys.len();
+        placed.push((at, part));
+        at += len;
+    }
+    let send = |(at, part): (usize, SurrogateKeys)| {
+        let (device, buffers) = (upload.device.clone(), Arc::clone(&buffers));
+        let metrics = upload.metrics.clone();
+        async move {
+            let mut keys = device.staging("build keys", part.keys.len()).await?;
+            keys.copy_from_slice(&part.keys);
+            let rows = match buffers.rows {
+                Some(_) => {
+                    let mut rows = device.staging("build rows", part.keys.len()).await?;
+                    part.number(&mut rows);
+                    Some(rows)
+                }
+                None => None,
+            };
+            let sent = device.run(move |queue| {
+                if let (Some(buffer), Some(rows)) = (&buffers.rows, rows) {
+                    queue.send_to(buffer, at, rows)?;
+                }
+                queue.send_to(&buffers.keys, at, keys)
+            });
+            metrics.add_cost(&sent.await?.cost);
+            Ok(())
+        }
+    };
+    side_by_side(placed, upload.width, send).await?;
+    Arc::try_unwrap(buffers).map_err(|_| Error::Invalid("build keys are still being sent".into()))
 }

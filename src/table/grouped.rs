@@ -9,6 +9,8 @@
 //! build finds a repeat, as a rule after a small part of its work, and only then are the rows
 //! grouped and the table built over the distinct keys.
 
+use std::sync::Arc;
+
 use crate::device::{Buffer, Queue};
 use crate::error::{Error, Result};
 
@@ -23,7 +25,7 @@ pub struct GroupedTable {
     /// Key to row, or key to group.
     pub table: HortonTable,
     /// The rows by group; without them keys are unique and values are rows.
-    pub groups: Option<Groups>,
+    pub groups: Option<Arc<Groups>>,
 }
 
 /// The build side's keys on the device.
@@ -67,7 +69,7 @@ impl GroupedTable {
         };
         Ok(Self {
             table,
-            groups: Some(groups),
+            groups: Some(Arc::new(groups)),
         })
     }
 
@@ -97,15 +99,31 @@ impl GroupedTable {
     /// [`Error::TooManyPairs`] beyond 2^32 - 1, for which [`Matches`] has windows;
     /// [`Error::DeviceMemory`] and OpenCL's own.
     pub fn join(&self, queue: &mut Queue, keys: &Buffer<u32>, n: usize) -> Result<Pairs> {
-        let values = queue.allocate("looked-up values", n)?;
-        let reads = queue.buffer_from("bucket reads", &[0])?;
-        self.table.lookup(queue, keys, &values, &reads, n)?;
-        let matches = Matches::count(queue, &values, self.groups.as_ref(), n)?;
+        let matches = self.look_up(queue, keys, n)?.0;
         let total = u32::try_from(matches.total()).map_err(|_| Error::TooManyPairs {
             pairs: matches.total(),
         })?;
         let pairs = Pairs::with_room(queue, total as usize)?;
         matches.write(queue, 0, &pairs)?;
         Ok(pairs)
+    }
+
+    /// Looks up the first `n` of `keys` and counts their pairs; also says how many secondary
+    /// buckets were read.
+    ///
+    /// # Errors
+    /// [`Error::DeviceMemory`] and OpenCL's own.
+    pub fn look_up(
+        &self,
+        queue: &mut Queue,
+        keys: &Buffer<u32>,
+        n: usize,
+    ) -> Result<(Matches, u32)> {
+        let values = queue.allocate("looked-up values", n)?;
+        let reads = queue.allocate("bucket reads", 1)?;
+        queue.fill(&reads, 0)?;
+        self.table.lookup(queue, keys, &values, &reads, n)?;
+        let matches = Matches::count(queue, values, self.groups.clone(), n)?;
+        Ok((matches, queue.read(&reads, 1)?[0]))
     }
 }

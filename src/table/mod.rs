@@ -5,6 +5,7 @@
 //! * [`group`]: rows by key, for keys that repeat
 //! * [`grouped`]: both together: any keys to their rows, what a join builds
 //! * [`pairs`]: from looked-up values to (probe row, build row) pairs in probe order
+//! * [`rows`]: bits and columns by row number
 //! * `split`: items by ranges of buckets; `scan`: prefix sums
 
 pub mod group;
@@ -12,6 +13,7 @@ pub mod grouped;
 pub mod hash;
 pub mod horton;
 pub mod pairs;
+pub mod rows;
 mod scan;
 mod split;
 
@@ -25,5 +27,6 @@ pub fn programs() -> Vec<(String, ProgramText)> {
         .chain(group::programs())
         .chain(scan::programs())
         .chain(pairs::programs())
+        .chain(rows::programs())
         .collect()
 }

@@ -3,10 +3,13 @@
 //!
 //! ```text
 //!  values 7 MISS 2 2 ─count─▶ tile starts ─write─▶ (0, r9) (2, r4) (2, r5) (3, r4) (3, r5)
+//!                                         └─bits──▶ 1011
 //! ```
 //!
 //! Pairs come in probe order, matches of a row in build order. They are counted first, so the
 //! caller knows how many there are and takes them a window at a time if they are too many.
+
+use std::sync::Arc;
 
 use crate::device::program::ProgramText;
 use crate::device::{Arg, Buffer, Queue};
@@ -63,17 +66,17 @@ impl Pairs {
 }
 
 /// The values of a lookup whose pairs have been counted.
-pub struct Matches<'a> {
-    values: &'a Buffer<u32>,
-    groups: Option<&'a Groups>,
+#[derive(Debug)]
+pub struct Matches {
+    values: Buffer<u32>,
+    groups: Option<Arc<Groups>>,
     n: usize,
     tile_starts: Buffer<u64>,
     total: u64,
-    program: ProgramText,
-    group: usize,
+    matched: u64,
 }
 
-impl<'a> Matches<'a> {
+impl Matches {
     /// Counts the pairs of the first `n` of `values`, which are build rows, or with `groups`
     /// numbers of groups; [`MISS`] has no pair.
     ///
@@ -81,8 +84,8 @@ impl<'a> Matches<'a> {
     /// [`Error::Invalid`] if there are fewer values, [`Error::DeviceMemory`], OpenCL's own.
     pub fn count(
         queue: &mut Queue,
-        values: &'a Buffer<u32>,
-        groups: Option<&'a Groups>,
+        values: Buffer<u32>,
+        groups: Option<Arc<Groups>>,
         n: usize,
     ) -> Result<Self> {
         if values.len() < n || n > u32::MAX as usize {
@@ -91,30 +94,32 @@ impl<'a> Matches<'a> {
                 values.len()
             )));
         }
-        let group = scan::local_group(queue);
-        let program = text(group);
+        let (program, grid) = launch(queue, n);
         let tiles = n.div_ceil(TILE);
-        // One more than tiles: its prefix sum is the total.
-        let tile_starts = queue.allocate("pairs by tile", tiles + 1)?;
+        // Two more than tiles: the prefix sum over one more is the total, and the last counts rows.
+        let tile_starts = queue.allocate("pairs by tile", tiles + 2)?;
         queue.fill(&tile_starts, 0)?;
         let args = [
-            Arg::Words(values),
-            groups.map_or(Arg::Null, |groups| Arg::Words(&groups.offsets)),
+            Arg::Words(&values),
+            groups
+                .as_ref()
+                .map_or(Arg::Null, |g| Arg::Words(&g.offsets)),
             Arg::Longs(&tile_starts),
+            Arg::U32(tiles as u32),
             Arg::U32(n as u32),
         ];
-        queue.launch(&program, "count_pairs", (tiles * group, group), &args)?;
+        queue.launch(&program, "count_pairs", grid, &args)?;
         scan::exclusive(queue, &tile_starts, tiles + 1)?;
-        let mut total = [0u64];
-        queue.download(&tile_starts, tiles, &mut total)?;
+        let mut counts = [0u64; 2];
+        queue.download(&tile_starts, tiles, &mut counts)?;
+        let [total, matched] = counts;
         Ok(Self {
             values,
             groups,
             n,
             tile_starts,
-            total: total[0],
-            program,
-            group,
+            total,
+            matched,
         })
     }
 
@@ -123,33 +128,89 @@ impl<'a> Matches<'a> {
         self.total
     }
 
+    /// Looked-up rows with at least one pair.
+    pub fn matched(&self) -> u64 {
+        self.matched
+    }
+
+    /// Whether every row has exactly one pair: then pair `i` is of row `i`.
+    pub fn one_each(&self) -> bool {
+        self.total == self.n as u64 && self.matched == self.n as u64
+    }
+
+    /// The looked-up values.
+    pub fn values(&self) -> &Buffer<u32> {
+        &self.values
+    }
+
+    /// Bit `i % 32` of word `i / 32`: whether row `i` has a pair. Bits beyond the last row are 0.
+    ///
+    /// # Errors
+    /// [`Error::DeviceMemory`] and OpenCL's own.
+    pub fn bits(&self, queue: &mut Queue) -> Result<Buffer<u32>> {
+        let bits = queue.allocate("match bits", self.n.div_ceil(32))?;
+        let (program, grid) = launch(queue, self.n);
+        let args = [
+            Arg::Words(&self.values),
+            Arg::Words(&bits),
+            Arg::U32(self.n as u32),
+        ];
+        queue.launch(&program, "match_bits", grid, &args)?;
+        Ok(bits)
+    }
+
     /// Writes pairs `first`, `first + 1`, … to `pairs`, as many as there are and it has room
     /// for; returns how many.
     ///
     /// # Errors
     /// OpenCL's own.
     pub fn write(&self, queue: &mut Queue, first: u64, pairs: &Pairs) -> Result<usize> {
+        let room = pairs.probe.len().min(pairs.build.len());
+        self.write_parts(queue, (first, room), Some(&pairs.probe), &pairs.build)
+    }
+
+    /// The same for the build rows of the pairs alone.
+    ///
+    /// # Errors
+    /// OpenCL's own.
+    pub fn write_build(&self, queue: &mut Queue, first: u64, build: &Buffer<u32>) -> Result<usize> {
+        self.write_parts(queue, (first, build.len()), None, build)
+    }
+
+    fn write_parts(
+        &self,
+        queue: &mut Queue,
+        (first, room): (u64, usize),
+        probe: Option<&Buffer<u32>>,
+        build: &Buffer<u32>,
+    ) -> Result<usize> {
         let left = usize::try_from(self.total.saturating_sub(first)).unwrap_or(usize::MAX);
-        let room = left.min(pairs.probe.len()).min(pairs.build.len());
-        let room = room.min(u32::MAX as usize);
+        let room = left.min(room).min(u32::MAX as usize);
         if room == 0 {
             return Ok(0);
         }
-        let tiles = self.n.div_ceil(TILE);
+        let (program, grid) = launch(queue, self.n);
+        let groups = self.groups.as_ref();
         let args = [
-            Arg::Words(self.values),
-            self.groups.map_or(Arg::Null, |g| Arg::Words(&g.offsets)),
-            self.groups.map_or(Arg::Null, |g| Arg::Words(&g.rows)),
+            Arg::Words(&self.values),
+            groups.map_or(Arg::Null, |g| Arg::Words(&g.offsets)),
+            groups.map_or(Arg::Null, |g| Arg::Words(&g.rows)),
             Arg::Longs(&self.tile_starts),
-            Arg::Words(&pairs.probe),
-            Arg::Words(&pairs.build),
+            probe.map_or(Arg::Null, Arg::Words),
+            Arg::Words(build),
             Arg::U32(self.n as u32),
             Arg::U32(first as u32),
             Arg::U32((first >> 32) as u32),
             Arg::U32(room as u32),
         ];
-        let grid = (tiles * self.group, self.group);
-        queue.launch(&self.program, "write_pairs", grid, &args)?;
+        queue.launch(&program, "write_pairs", grid, &args)?;
         Ok(room)
     }
+}
+
+/// The program, and the launch size of one work-group a tile of `n` rows.
+fn launch(queue: &Queue, n: usize) -> (ProgramText, (usize, usize)) {
+    let group = scan::local_group(queue);
+    let program = ProgramText::once("pairs", &group, || text(group));
+    (program, (n.div_ceil(TILE) * group, group))
 }

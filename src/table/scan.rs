@@ -79,7 +79,7 @@ pub(crate) fn programs() -> impl Iterator<Item = (String, ProgramText)> {
 /// [`DeviceMemory`](crate::error::Error::DeviceMemory) and OpenCL's own.
 pub(crate) fn exclusive<W: Word>(queue: &mut Queue, data: &Buffer<W>, n: usize) -> Result<()> {
     let group = local_group(queue);
-    let program = text(W::NAME, group);
+    let program = ProgramText::once("scan", &(W::NAME, group), || text(W::NAME, group));
     scan(queue, &program, group, data, n)
 }
 

@@ -87,7 +87,7 @@ fn a_build_over_the_device_limit_is_resources_exhausted_for_every_partition() {
 fn a_probe_chunk_over_the_device_limit_is_resources_exhausted() {
     let _guard = alone();
     let mut case = case(10, 100_000, 1);
-    case.config.device_memory_limit = 100_000;
+    case.config.device_memory_limit = 400_000;
     let errors = errors(case.on_device(), case.context());
     assert_eq!(errors.len(), 1);
     assert_exhausted(&errors, "horton.device_memory_limit");

@@ -63,32 +63,26 @@ impl Exact {
         }
     }
 
-    /// The encoding for `build_keys[batch][column]`, or `None` when a column is of a type
-    /// without codes or all columns together have more than 2^32 codes.
+    /// The encoding for key columns of these `extents`, or `None` when all columns together have
+    /// more than 2^32 codes.
     pub(super) fn fit(
-        build_keys: &[Vec<ArrayRef>],
+        extents: &[Extent],
         types: &[DataType],
         null_equality: NullEquality,
-    ) -> Result<Option<Self>> {
-        let Some(natives) = types.iter().map(Native::of).collect::<Option<Vec<_>>>() else {
-            return Ok(None);
-        };
+    ) -> Option<Self> {
         let mut codes = 1;
         let mut columns = Vec::with_capacity(types.len());
-        for (c, native) in natives.into_iter().enumerate() {
-            let arrays = build_keys.iter().filter_map(|batch| batch.get(c));
-            let Some(mut column) = Column::fit(arrays, native, MAX_CODES / codes, null_equality)?
-            else {
-                return Ok(None);
-            };
+        for (extent, data_type) in extents.iter().zip(types) {
+            let native = Native::of(data_type)?;
+            let mut column = Column::fit(extent, native, MAX_CODES / codes, null_equality)?;
             if column.codes() == 0 {
-                return Ok(Some(Self::nothing()));
+                return Some(Self::nothing());
             }
             column.factor = codes as u32;
             codes *= column.codes();
             columns.push(column);
         }
-        Ok(Some(Self { columns, codes }))
+        Some(Self { columns, codes })
     }
 
     /// The number of distinct surrogates, at most 2^32.
@@ -126,29 +120,65 @@ impl Exact {
     }
 }
 
+/// The values of one key column, or of a part of it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Extent {
+    /// Smallest and largest; `None` when every value is NULL.
+    range: Option<(i128, i128)>,
+    nulls: bool,
+}
+
+impl Extent {
+    /// The extents of `keys[batch][column]`, or `None` when a column is of a type without codes
+    /// or has more than 2^32 by itself.
+    pub(super) fn measure(keys: &[Vec<ArrayRef>], types: &[DataType]) -> Result<Option<Vec<Self>>> {
+        let Some(natives) = types.iter().map(Native::of).collect::<Option<Vec<_>>>() else {
+            return Ok(None);
+        };
+        let mut extents = vec![Self::default(); types.len()];
+        for batch in keys {
+            for ((extent, native), array) in extents.iter_mut().zip(&natives).zip(batch) {
+                let values = Values::of(array)?;
+                let of_batch = Self {
+                    range: values.range(*native),
+                    nulls: values.nulls().is_some(),
+                };
+                match extent.union(of_batch) {
+                    Some(union) => *extent = union,
+                    None => return Ok(None),
+                }
+            }
+        }
+        Ok(Some(extents))
+    }
+
+    /// The extent of both, or `None` if that has more than 2^32 codes.
+    pub(super) fn union(self, other: Self) -> Option<Self> {
+        let range = match (self.range, other.range) {
+            (Some((a, b)), Some((c, d))) => Some((a.min(c), b.max(d))),
+            (a, b) => a.or(b),
+        };
+        let too_wide = range.is_some_and(|(min, max)| span(min, max) >= u128::from(MAX_CODES));
+        (!too_wide).then_some(Self {
+            range,
+            nulls: self.nulls || other.nulls,
+        })
+    }
+}
+
 impl Column {
-    /// Measures one column; `None` as soon as it has more than `limit` codes.
-    fn fit<'a>(
-        arrays: impl Iterator<Item = &'a ArrayRef>,
+    /// The codes of one column; `None` if they are more than `limit`.
+    fn fit(
+        extent: &Extent,
         native: Native,
         limit: u64,
         null_equality: NullEquality,
-    ) -> Result<Option<Self>> {
-        let mut range: Option<(i128, i128)> = None;
-        let mut nulls = false;
-        for array in arrays {
-            let values = Values::of(array)?;
-            nulls |= values.nulls().is_some();
-            let Some((min, max)) = values.range(native) else {
-                continue;
-            };
-            let (min, max) = range.map_or((min, max), |(a, b)| (a.min(min), b.max(max)));
-            if span(min, max) >= u128::from(limit) {
-                return Ok(None);
-            }
-            range = Some((min, max));
+    ) -> Option<Self> {
+        let range = extent.range;
+        if range.is_some_and(|(min, max)| span(min, max) >= u128::from(limit)) {
+            return None;
         }
-        let null_codes = nulls && null_equality == NullEquality::NullEqualsNull;
+        let null_codes = extent.nulls && null_equality == NullEquality::NullEqualsNull;
         let mut column = Self {
             native,
             min: range.map_or(0, |(min, _)| min),
@@ -160,7 +190,7 @@ impl Column {
             // At most 2^32 - 1 if it is to stay within the limit, which is checked below.
             column.null_code = Some(column.codes() as u32);
         }
-        Ok((column.codes() <= limit).then_some(column))
+        (column.codes() <= limit).then_some(column)
     }
 
     /// The number of codes, at most 2^32 + 1.

@@ -37,7 +37,7 @@ use arrow::buffer::BooleanBuffer;
 use arrow::datatypes::DataType;
 use datafusion::common::NullEquality;
 
-use self::exact::Exact;
+use self::exact::{Exact, Extent};
 use self::hashed::Hashed;
 use crate::error::{Error, Result};
 
@@ -56,6 +56,51 @@ enum Plan {
     Hashed(Hashed),
 }
 
+/// What the choice of an encoding depends on: rows, and the range of each key column. Parts of
+/// a build side are measured side by side.
+#[derive(Clone, Debug)]
+pub struct Extents {
+    rows: usize,
+    /// `None` if some column's values have no codes.
+    columns: Option<Vec<Extent>>,
+}
+
+impl Extents {
+    /// The extents of `keys[b][c]`, key column `c` of batch `b`, of type `types[c]`.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] without key columns, or when a batch does not have the columns
+    /// that `types` names.
+    pub fn measure(keys: &[Vec<ArrayRef>], types: &[DataType]) -> Result<Self> {
+        if types.is_empty() {
+            return Err(Error::Invalid(
+                "a join needs at least one key column".into(),
+            ));
+        }
+        let mut rows = 0;
+        for batch in keys {
+            rows += row_count(batch, types)?;
+        }
+        Ok(Self {
+            rows,
+            columns: Extent::measure(keys, types)?,
+        })
+    }
+
+    /// The extents of both parts.
+    #[must_use]
+    pub fn union(self, other: Self) -> Self {
+        let columns = match (self.columns, other.columns) {
+            (Some(a), Some(b)) => a.into_iter().zip(b).map(|(a, b)| a.union(b)).collect(),
+            _ => None,
+        };
+        Self {
+            rows: self.rows + other.rows,
+            columns,
+        }
+    }
+}
+
 impl KeyEncoder {
     /// Chooses the encoding for a build side.
     ///
@@ -71,26 +116,27 @@ impl KeyEncoder {
         types: &[DataType],
         null_equality: NullEquality,
     ) -> Result<Self> {
-        if types.is_empty() {
-            return Err(Error::Invalid(
-                "a join needs at least one key column".into(),
-            ));
-        }
-        let mut rows = 0;
-        for batch in build_keys {
-            rows += row_count(batch, types)?;
-        }
-        let exact = match rows {
-            0 => Some(Exact::nothing()),
-            _ => Exact::fit(build_keys, types, null_equality)?,
+        Ok(Self::of(
+            &Extents::measure(build_keys, types)?,
+            types,
+            null_equality,
+        ))
+    }
+
+    /// As [`fit`](Self::fit), for a build side of these extents.
+    pub fn of(extents: &Extents, types: &[DataType], null_equality: NullEquality) -> Self {
+        let exact = match (extents.rows, &extents.columns) {
+            (0, _) => Some(Exact::nothing()),
+            (_, Some(columns)) => Exact::fit(columns, types, null_equality),
+            (_, None) => None,
         };
-        Ok(Self {
+        Self {
             plan: match exact {
                 Some(exact) => Plan::Exact(exact),
                 None => Plan::Hashed(Hashed::new(null_equality)),
             },
             types: types.to_vec(),
-        })
+        }
     }
 
     /// Keeps only the low `bits` bits of hashed surrogates (none when 0, all from 32 on).

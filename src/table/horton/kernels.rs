@@ -168,7 +168,9 @@ fn build_defines(bucket_size: BucketSize, body: KernelBody) -> [(&'static str, S
 
 /// The lookup program of a job.
 pub(super) fn lookup_program(queue: &Queue, bucket_size: BucketSize) -> ProgramText {
-    Reader::new(queue).lookup(bucket_size)
+    let reader = Reader::new(queue);
+    let variant = (reader, bucket_size);
+    ProgramText::once("horton lookup", &variant, || reader.lookup(bucket_size))
 }
 
 /// The program that only gathers buckets.

@@ -1,0 +1,194 @@
+//! Looked-up probe batches, and the candidate pairs of each.
+//!
+//! ```text
+//!  batches   │ b0: keys 0..5      │ b1: keys 5..9 │       rows that cannot match have no key
+//!  pairs     │ (0,a) (0,b) (3,c)  │ (6,a) │               in probe order, a window at a time
+//!  step        at most `limit` pairs of one batch
+//! ```
+//!
+//! As in the stock join, a step covers the probe rows up to its last match, so that a row whose
+//! candidates are spread over several steps is resolved once. Stepping by candidates keeps
+//! a hot key's fan-out in bounded memory.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+use arrow::array::{ArrayRef, RecordBatch};
+use arrow::buffer::{BooleanBuffer, Buffer};
+
+use crate::error::Result;
+
+use super::columns::DeviceColumn;
+use super::emit::Pairs;
+use super::lookup::Found;
+
+/// Batches that were looked up together, first to last.
+#[derive(Debug)]
+pub struct Chunk {
+    /// What is left of them.
+    pub batches: VecDeque<ProbeBatch>,
+    /// What the lookup found.
+    pub found: Found,
+    /// The first pair that no step has taken.
+    next: u64,
+}
+
+/// One batch of a chunk.
+#[derive(Debug)]
+pub struct ProbeBatch {
+    /// Its rows.
+    pub batch: RecordBatch,
+    /// Its key columns, if candidates must be verified.
+    pub keys: Vec<ArrayRef>,
+    /// Its keys' positions in the chunk.
+    pub places: Range<u32>,
+    /// The rows that those are the keys of; `None` if all in order.
+    pub rows: Option<Vec<u32>>,
+    /// Probe rows resolved so far: up to the last match.
+    resolved: usize,
+}
+
+/// Candidates of one batch.
+#[derive(Debug)]
+pub struct Step {
+    /// The candidates.
+    pub pairs: Pairs,
+    /// Whether they are the batch's last.
+    pub is_last: bool,
+}
+
+impl ProbeBatch {
+    /// A batch whose keys stand at `places`, those of `rows` or of all rows.
+    pub fn new(
+        batch: RecordBatch,
+        keys: Vec<ArrayRef>,
+        places: Range<u32>,
+        rows: Option<Vec<u32>>,
+    ) -> Self {
+        Self {
+            batch,
+            keys,
+            places,
+            rows,
+            resolved: 0,
+        }
+    }
+
+    /// The row whose key stands at `place`.
+    fn row(&self, place: u32) -> u32 {
+        let key = place - self.places.start;
+        match &self.rows {
+            Some(rows) => rows[key as usize],
+            None => key,
+        }
+    }
+
+    /// The probe rows that a step's matches resolve: from the last step's end to its last
+    /// match, or to the end of the batch.
+    pub fn resolve(&mut self, matches: &Pairs, is_last: bool) -> Range<usize> {
+        let from = self.resolved;
+        let to = match (is_last, matches.probe.last()) {
+            (true, _) => self.batch.num_rows(),
+            (false, Some(last)) => *last as usize + 1,
+            (false, None) => from,
+        };
+        self.resolved = to.max(from);
+        from..self.resolved
+    }
+
+    /// Which rows have a match, from one bit a key of the chunk.
+    pub fn matched(&self, words: Option<&[u32]>) -> BooleanBuffer {
+        let rows = self.batch.num_rows();
+        let Some(words) = words else {
+            return BooleanBuffer::new_unset(rows);
+        };
+        let Range { start, end } = self.places;
+        let (first, last) = (start as usize / 32, (end as usize).div_ceil(32));
+        let words = Buffer::from_slice_ref(&words[first..last.max(first)]);
+        let (offset, keys) = (start as usize % 32, (end - start) as usize);
+        let of_keys = BooleanBuffer::new(words, offset, keys);
+        let Some(places) = &self.rows else {
+            return of_keys;
+        };
+        let mut bits = vec![false; rows];
+        of_keys
+            .set_indices()
+            .for_each(|key| bits[places[key] as usize] = true);
+        BooleanBuffer::from(bits)
+    }
+}
+
+impl Chunk {
+    /// The batches whose lookup found `found`.
+    pub fn new(batches: VecDeque<ProbeBatch>, found: Found) -> Self {
+        Self {
+            batches,
+            found,
+            next: 0,
+        }
+    }
+
+    /// The first pair of the window that must come before the next step of up to `limit` pairs;
+    /// `None` if the pairs at hand are enough.
+    pub fn missing(&self, limit: usize) -> Option<u64> {
+        let window = &self.found.window;
+        // One more than the limit tells whether the batch goes on.
+        let enough = window.end() - self.next.min(window.end()) > limit as u64;
+        (!enough && window.end() < self.found.total).then_some(self.next)
+    }
+
+    /// Up to `limit` candidates of the first batch, in probe order, matches in build order;
+    /// `columns` are those that the table gathered.
+    ///
+    /// # Errors
+    /// Arrow's.
+    pub fn step(&mut self, limit: usize, columns: &[DeviceColumn]) -> Result<Option<Step>> {
+        let Some(batch) = self.batches.front() else {
+            return Ok(None);
+        };
+        let window = &self.found.window;
+        let from = (self.next - window.first) as usize;
+        let to = (from + limit).min(window.len);
+        let end = batch.places.end;
+        let (probe, goes_on): (Vec<u32>, bool) = match &window.probe {
+            Some(places) => {
+                let taken = places[from..to].partition_point(|place| *place < end);
+                let next = places[..window.len].get(from + taken);
+                let rows = places[from..from + taken].iter();
+                (
+                    rows.map(|place| batch.row(*place)).collect(),
+                    next.is_some_and(|place| *place < end),
+                )
+            }
+            None => {
+                // Pair i is of key i.
+                let until = to.min((u64::from(end) - window.first) as usize).max(from);
+                let rows =
+                    (window.first + from as u64) as u32..(window.first + until as u64) as u32;
+                let goes_on = rows.end < end && until < window.len;
+                (rows.map(|place| batch.row(place)).collect(), goes_on)
+            }
+        };
+        let taken = probe.len();
+        // As many as the limit: the batch's last rows may be left to resolve.
+        let to_the_end = probe
+            .last()
+            .is_some_and(|row| *row as usize + 1 == batch.batch.num_rows());
+        let is_last = !goes_on && (taken < limit || to_the_end);
+        let mut pairs = Pairs {
+            probe,
+            ..Pairs::default()
+        };
+        if let Some(build) = &window.build {
+            pairs.build = build[from..from + taken].to_vec();
+        }
+        if taken > 0 {
+            for (column, words) in columns.iter().zip(&window.columns) {
+                let values = column.array(words.bytes(), from, taken)?;
+                pairs.gathered.push((column.source, values));
+            }
+        }
+        self.next += taken as u64;
+        Ok(Some(Step { pairs, is_last }))
+    }
+}

@@ -1,0 +1,161 @@
+//! Columns of the build side on the device, to be gathered there.
+//!
+//! ```text
+//!  batches  [a b] [c d e]  ─▶  device: a b c d e        rows numbered through, 32-bit words
+//!  build rows of pairs  4 0 4  ─gather_rows─▶  e a e    ─▶ host, in order
+//! ```
+//!
+//! The build rows of a probe chunk are random, and so is every access to their columns: a GPU
+//! reads tens of billions of them a second, a host core tens of millions. Fixed-width columns
+//! without NULLs of 4, 8 or 16 bytes a value qualify; others are gathered by the host.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayData, ArrayRef, make_array};
+use arrow::buffer::Buffer as ArrowBuffer;
+use arrow::datatypes::DataType;
+
+use crate::device::{Buffer, Device, Queue};
+use crate::error::Result;
+use crate::table::rows::gather_rows;
+
+use super::metrics::JoinMetrics;
+use super::parts::{Part, parts, side_by_side};
+
+/// Where a column of the build side comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Source {
+    /// A column of its batches.
+    Batch(usize),
+    /// A key expression's values.
+    Key(usize),
+}
+
+/// One column on the device.
+#[derive(Debug)]
+pub struct DeviceColumn {
+    /// What it is a column of.
+    pub source: Source,
+    data_type: DataType,
+    log_words: u32,
+    words: Arc<Buffer<u32>>,
+}
+
+/// Where and how columns are sent.
+#[derive(Debug, Clone, Copy)]
+pub struct Upload<'a> {
+    /// The device.
+    pub device: &'a Device,
+    /// Device memory limit in bytes.
+    pub memory_limit: u64,
+    /// Parts that are worked on at once.
+    pub width: usize,
+    /// Where their cost is added.
+    pub metrics: &'a JoinMetrics,
+}
+
+/// The logarithm of the 32-bit words of a value, if columns of `arrays` can be gathered on a
+/// device.
+pub fn log_words(arrays: &[ArrayRef]) -> Option<u32> {
+    let data_type = arrays.first()?.data_type();
+    let fits = |array: &ArrayRef| array.null_count() == 0 && array.data_type() == data_type;
+    if !arrays.iter().all(fits) {
+        return None;
+    }
+    match data_type.primitive_width()? {
+        4 => Some(0),
+        8 => Some(1),
+        16 => Some(2),
+        _ => None,
+    }
+}
+
+impl DeviceColumn {
+    /// Sends `arrays`, a column's values by batch with [`log_words`], to the device.
+    ///
+    /// # Errors
+    /// [`DeviceMemory`](crate::error::Error::DeviceMemory) and OpenCL's own.
+    pub async fn send(
+        upload: Upload<'_>,
+        source: Source,
+        (arrays, log_words): (Vec<ArrayRef>, u32),
+    ) -> Result<Option<Self>> {
+        let Some(data_type) = arrays.first().map(|array| array.data_type().clone()) else {
+            return Ok(None);
+        };
+        let rows: usize = arrays.iter().map(|array| array.len()).sum();
+        let limit = upload.memory_limit;
+        let words = upload.device.run(move |queue| {
+            queue.limit_memory(limit);
+            queue.allocate("a build column", rows << log_words)
+        });
+        let words = Arc::new(words.await?.value);
+        let batches: Vec<Vec<ArrayRef>> = arrays.into_iter().map(|array| vec![array]).collect();
+        let send = |part: Part| {
+            let (device, words) = (upload.device.clone(), Arc::clone(&words));
+            let metrics = upload.metrics.clone();
+            async move {
+                let mut staging = device
+                    .staging::<u32>("a build column", part.rows << log_words)
+                    .await?;
+                copy_values(&part, 4 << log_words, staging.bytes_mut());
+                let at = part.first_row << log_words;
+                let sent = device.run(move |queue| queue.send_to(&words, at, staging));
+                metrics.add_cost(&sent.await?.cost);
+                Ok(())
+            }
+        };
+        side_by_side(parts(&batches), upload.width, send).await?;
+        Ok(Some(Self {
+            source,
+            data_type,
+            log_words,
+            words,
+        }))
+    }
+
+    /// The values at the first `n` of `rows`, in 32-bit words.
+    ///
+    /// # Errors
+    /// [`DeviceMemory`](crate::error::Error::DeviceMemory) and OpenCL's own.
+    pub fn gather(&self, queue: &mut Queue, rows: &Buffer<u32>, n: usize) -> Result<Buffer<u32>> {
+        gather_rows(queue, (&self.words, self.log_words), rows, n)
+    }
+
+    /// `n` values from `from` on of those that were gathered into `bytes`, as an array.
+    ///
+    /// # Errors
+    /// Arrow's, if there are fewer.
+    pub fn array(&self, bytes: &[u8], from: usize, n: usize) -> Result<ArrayRef> {
+        let width = 4 << self.log_words;
+        let values = bytes.get(from * width..(from + n) * width).unwrap_or(&[]);
+        let data = ArrayData::builder(self.data_type.clone())
+            .len(n)
+            .add_buffer(ArrowBuffer::from(values));
+        Ok(make_array(data.build()?))
+    }
+
+    /// Bytes on the device.
+    pub fn bytes(&self) -> u64 {
+        self.words.bytes()
+    }
+}
+
+/// Copies the values of a part's one column, `width` bytes each.
+fn copy_values(part: &Part, width: usize, out: &mut [u8]) {
+    let mut rest = out;
+    for column in part.columns.iter().flatten() {
+        let data = column.to_data();
+        let values = value_bytes(&data, width);
+        let (to, after) = rest.split_at_mut(values.len());
+        to.copy_from_slice(values);
+        rest = after;
+    }
+}
+
+/// The bytes of the values of an array without NULLs, `width` each.
+fn value_bytes(data: &ArrayData, width: usize) -> &[u8] {
+    let from = data.offset() * width;
+    let bytes = data.buffers().first().map_or(&[][..], |b| b.as_slice());
+    bytes.get(from..from + data.len() * width).unwrap_or(&[])
+}

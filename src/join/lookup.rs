@@ -1,0 +1,176 @@
+//! The device's part of a probe chunk: look keys up, and bring back no more than is needed.
+//!
+//! ```text
+//!                            ┌ Count    how many pairs
+//!  keys ─send─▶ values ─────▶│ Visits   nothing: bits of build rows stay on the device
+//!               pairs counted│ Bits     one bit a key
+//!                            └ Pairs    a window: probe rows, build rows, gathered columns
+//! ```
+//!
+//! A semi join needs no pairs and a count no rows, and where every key has one match the probe
+//! rows go without saying. Pairs beyond a window wait on the device until they are asked for, so
+//! that a hot key's fan-out takes bounded memory.
+
+use std::sync::Arc;
+
+use crate::device::{Queue, Staging};
+use crate::error::Result;
+use crate::table::pairs::{Matches, Pairs};
+use crate::table::rows::set_bits;
+
+use super::table::JoinTable;
+
+/// What a lookup brings back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wanted {
+    /// The number of pairs.
+    Count,
+    /// Nothing.
+    Visits,
+    /// Which keys have a match.
+    Bits,
+    /// The pairs, at most `window` at a time.
+    Pairs {
+        /// Their build rows too, not only gathered columns.
+        build_rows: bool,
+        /// Pairs of a window; at least two.
+        window: usize,
+    },
+}
+
+/// What a lookup found.
+#[derive(Debug, Default)]
+pub struct Found {
+    /// Keys looked up.
+    pub keys: usize,
+    /// Secondary buckets read.
+    pub second_reads: usize,
+    /// Keys with a match.
+    pub matched: u64,
+    /// Pairs.
+    pub total: u64,
+    /// One bit a key, if wanted.
+    pub bits: Option<Staging<u32>>,
+    /// The first pairs, if wanted.
+    pub window: Window,
+    /// Where further windows come from.
+    rest: Option<Arc<Matches>>,
+}
+
+/// Consecutive pairs.
+#[derive(Debug, Default)]
+pub struct Window {
+    /// The first pair's number.
+    pub first: u64,
+    /// Pairs.
+    pub len: usize,
+    /// Positions of their keys, ascending; missing if pair `i` is of key `i`.
+    pub probe: Option<Staging<u32>>,
+    /// Their build rows, if wanted.
+    pub build: Option<Staging<u32>>,
+    /// For each column that the table gathers: its values, in 32-bit words.
+    pub columns: Vec<Staging<u32>>,
+}
+
+impl Window {
+    /// The number of the first pair after it.
+    pub fn end(&self) -> u64 {
+        self.first + self.len as u64
+    }
+}
+
+/// Looks `keys` up.
+///
+/// # Errors
+/// [`DeviceMemory`](crate::error::Error::DeviceMemory) and OpenCL's own.
+pub fn look_up(
+    queue: &mut Queue,
+    table: &JoinTable,
+    keys: Staging<u32>,
+    wanted: Wanted,
+) -> Result<Found> {
+    let n = keys.len();
+    let keys = queue.send("probe keys", keys)?;
+    let (matches, second_reads) = table.built.look_up(queue, &keys, n)?;
+    if let Some(visited) = &table.visited {
+        set_bits(queue, matches.values(), n, visited)?;
+    }
+    let mut found = Found {
+        keys: n,
+        second_reads: second_reads as usize,
+        matched: matches.matched(),
+        total: matches.total(),
+        ..Found::default()
+    };
+    match wanted {
+        Wanted::Count | Wanted::Visits => {}
+        Wanted::Bits => {
+            let bits = matches.bits(queue)?;
+            let words = bits.len();
+            found.bits = Some(queue.fetch(bits, words)?);
+        }
+        Wanted::Pairs { .. } if found.total == 0 => {}
+        Wanted::Pairs { .. } => {
+            found.window = fetch_window(queue, table, &matches, 0, wanted)?;
+            let more = found.window.end() < found.total;
+            found.rest = more.then(|| Arc::new(matches));
+        }
+    }
+    Ok(found)
+}
+
+impl Found {
+    /// The job that fetches the window from pair `first` on; `None` if there are no more.
+    pub fn window_from(
+        &self,
+        table: &Arc<JoinTable>,
+        first: u64,
+        wanted: Wanted,
+    ) -> Option<impl FnOnce(&mut Queue) -> Result<Window> + Send + use<>> {
+        let matches = Arc::clone(self.rest.as_ref()?);
+        let table = Arc::clone(table);
+        Some(move |queue: &mut Queue| fetch_window(queue, &table, &matches, first, wanted))
+    }
+}
+
+fn fetch_window(
+    queue: &mut Queue,
+    table: &JoinTable,
+    matches: &Matches,
+    first: u64,
+    wanted: Wanted,
+) -> Result<Window> {
+    let Wanted::Pairs { build_rows, window } = wanted else {
+        return Ok(Window::default());
+    };
+    let left = usize::try_from(matches.total() - first).unwrap_or(usize::MAX);
+    let len = left.min(window);
+    let (probe, build) = if matches.one_each() {
+        let build = queue.allocate("build rows of pairs", len)?;
+        matches.write_build(queue, first, &build)?;
+        (None, build)
+    } else {
+        let pairs = Pairs::with_room(queue, len)?;
+        matches.write(queue, first, &pairs)?;
+        (Some(pairs.probe), pairs.build)
+    };
+    let mut columns = Vec::with_capacity(table.columns.len());
+    for column in &table.columns {
+        let gathered = column.gather(queue, &build, len)?;
+        let words = gathered.len();
+        columns.push(queue.fetch(gathered, words)?);
+    }
+    Ok(Window {
+        first,
+        len,
+        probe: match probe {
+            Some(probe) => Some(queue.fetch(probe, len)?),
+            None => None,
+        },
+        build: match build_rows {
+            true => Some(queue.fetch(build, len)?),
+            false => None,
+        },
+        columns,
+    })
+}
