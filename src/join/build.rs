@@ -67,6 +67,8 @@ pub struct BuildSide {
     pub rows: BuildRows,
     /// Key columns of each batch: for verifying candidates, NULL tests and dynamic filters.
     pub keys: Vec<Vec<ArrayRef>>,
+    /// The same by column: `key_columns[c][b]`.
+    pub key_columns: Vec<Vec<ArrayRef>>,
     /// How keys become surrogates.
     pub encoder: KeyEncoder,
     /// The table; missing if no row can match.
@@ -125,6 +127,7 @@ impl BuildSide {
         let (encoder, parts) = encode(&spec, &keys).await?;
         let mut build = Self {
             rows: BuildRows::new(batches),
+            key_columns: by_column(&keys, spec.on.len()),
             keys,
             encoder,
             table: None,
@@ -166,10 +169,10 @@ impl BuildSide {
         let mut table = JoinTable::build(upload, spec.config.table(), (parts, rows), how).await?;
         for source in self.sources(spec) {
             let arrays = self.arrays(source);
-            let Some(log_words) = log_words(&arrays) else {
+            let Some(log_words) = log_words(arrays) else {
                 continue;
             };
-            match DeviceColumn::send(upload, source, (arrays, log_words)).await {
+            match DeviceColumn::send(upload, source, (arrays.to_vec(), log_words)).await {
                 Ok(column) => table.columns.extend(column),
                 // The host gathers what the device has no room for.
                 Err(Error::DeviceMemory { .. }) => break,
@@ -189,14 +192,11 @@ impl BuildSide {
         columns.chain((0..keys).map(Source::Key)).collect()
     }
 
-    /// A column by batch.
-    pub fn arrays(&self, source: Source) -> Vec<ArrayRef> {
+    /// A column, an array a batch.
+    pub fn arrays(&self, source: Source) -> &[ArrayRef] {
         match source {
-            Source::Batch(column) => {
-                let batches = self.rows.batches().iter();
-                batches.map(|b| Arc::clone(b.column(column))).collect()
-            }
-            Source::Key(c) => self.keys.iter().map(|keys| Arc::clone(&keys[c])).collect(),
+            Source::Batch(column) => self.rows.column(column),
+            Source::Key(c) => self.key_columns.get(c).map_or(&[], Vec::as_slice),
         }
     }
 
@@ -248,6 +248,12 @@ fn evaluate_keys(on: &[PhysicalExprRef], batches: &[RecordBatch]) -> Result<Vec<
         .map(|batch| evaluate_expressions_to_arrays(on, batch))
         .collect::<datafusion::error::Result<_>>()?;
     Ok(keys)
+}
+
+/// The key columns by column instead of by batch.
+fn by_column(keys: &[Vec<ArrayRef>], columns: usize) -> Vec<Vec<ArrayRef>> {
+    let column = |c: usize| keys.iter().map(|batch| Arc::clone(&batch[c])).collect();
+    (0..columns).map(column).collect()
 }
 
 /// The columns as a batch, for counting their memory.

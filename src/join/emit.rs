@@ -36,6 +36,8 @@ const BLOCK: usize = 1024;
 #[derive(Debug)]
 pub struct BuildRows {
     batches: Vec<RecordBatch>,
+    /// `columns[c][b]`: column `c` of batch `b`.
+    columns: Vec<Vec<ArrayRef>>,
     /// First row of each batch, and the number of rows.
     starts: Vec<u32>,
     /// Batch that holds the first row of each block.
@@ -55,11 +57,19 @@ impl BuildRows {
                 blocks.push(b as u32);
             }
         }
+        let width = batches.first().map_or(0, RecordBatch::num_columns);
+        let column = |c: usize| batches.iter().map(|b| Arc::clone(b.column(c))).collect();
         Self {
+            columns: (0..width).map(column).collect(),
             batches,
             starts,
             blocks,
         }
+    }
+
+    /// Column `index`, an array a batch.
+    pub fn column(&self, index: usize) -> &[ArrayRef] {
+        self.columns.get(index).map_or(&[], Vec::as_slice)
     }
 
     /// The batches.
@@ -89,25 +99,24 @@ impl BuildRows {
         (batch, (row - self.starts[batch]) as usize)
     }
 
-    /// One column's values at `rows`.
+    /// The values at `rows` of a column of an array a batch.
     ///
     /// # Errors
     /// Arrow's, e.g. strings of one output batch beyond the offsets of their type.
     pub fn gather(
         &self,
-        column: impl Fn(usize) -> ArrayRef,
+        column: &[ArrayRef],
         rows: &Located<'_>,
         data_type: &DataType,
     ) -> Result<ArrayRef> {
         if rows.all_null {
             return Ok(new_null_array(data_type, rows.rows.len()));
         }
-        let columns: Vec<ArrayRef> = (0..self.batches.len()).map(column).collect();
-        if columns.len() == 1 && !rows.any_null {
-            return Ok(take(&columns[0], rows.indices(), None)?);
+        if let ([array], false) = (column, rows.any_null) {
+            return Ok(take(array, rows.indices(), None)?);
         }
         let null = new_null_array(data_type, 1);
-        let arrays: Vec<&dyn Array> = columns
+        let arrays: Vec<&dyn Array> = column
             .iter()
             .chain(rows.any_null.then_some(&null))
             .map(AsRef::as_ref)
@@ -139,7 +148,8 @@ impl<'a> Located<'a> {
         }
     }
 
-    fn places(&self) -> &[(usize, usize)] {
+    /// Batch of each row, and its row there.
+    pub fn places(&self) -> &[(usize, usize)] {
         self.places.get_or_init(|| {
             self.rows
                 .iter()
@@ -249,11 +259,9 @@ impl Shape {
             .map(|(column, field)| match column.side {
                 JoinSide::Left => match pairs.gathered(Source::Batch(column.index)) {
                     Some(values) => Ok(Arc::clone(values)),
-                    None => build.gather(
-                        |batch| Arc::clone(build.batches[batch].column(column.index)),
-                        &located,
-                        field.data_type(),
-                    ),
+                    None => {
+                        build.gather(build.column(column.index), &located, field.data_type())
+                    }
                 },
                 JoinSide::Right => probe_rows.column(column.index, rows, field.data_type()),
                 JoinSide::None => Ok(match &pairs.mark {
@@ -325,11 +333,7 @@ mod tests {
         let rows: Vec<u32> = (0..2009).rev().chain([NO_ROW]).collect();
         let located = Located::new(&build, &rows);
         let gathered = build
-            .gather(
-                |b| Arc::clone(build.batches[b].column(0)),
-                &located,
-                &DataType::Int32,
-            )
+            .gather(build.column(0), &located, &DataType::Int32)
             .unwrap();
         let expected: Int32Array = (0..2009).rev().map(Some).chain([None]).collect();
         assert_eq!(gathered.as_ref(), &expected as &dyn Array);

@@ -22,6 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use arrow::array::{Array, ArrayRef, BooleanArray, RecordBatch, UInt32Array};
+use arrow::buffer::BooleanBuffer;
 use arrow::compute::take;
 use datafusion::common::cast::as_boolean_array;
 use datafusion::common::{JoinSide, JoinType, NullEquality};
@@ -39,7 +40,7 @@ use super::build::BuildSide;
 use super::chunk::{Chunk, ProbeBatch, Step};
 use super::columns::Source;
 use super::emit::{Located, Pairs, Shape};
-use super::keys::equal_pairs;
+use super::keys::{equal_pairs, equal_strings};
 use super::lookup::{Found, Wanted, look_up};
 use super::metrics::JoinMetrics;
 use super::pairs::Outcome;
@@ -445,21 +446,40 @@ impl Probe {
             true => None,
             false => Some(UInt32Array::from(pairs.probe.clone())),
         };
-        let mut build_columns = Vec::with_capacity(probe.keys.len());
-        let mut probe_columns = Vec::with_capacity(probe.keys.len());
+        let mut build_columns = Vec::new();
+        let mut probe_columns = Vec::new();
+        let mut equal: Option<BooleanBuffer> = None;
         for (c, key) in probe.keys.iter().enumerate() {
-            let column = |batch: usize| Arc::clone(&build.keys[batch][c]);
-            build_columns.push(match pairs.gathered(Source::Key(c)) {
+            let gathered = pairs.gathered(Source::Key(c));
+            if gathered.is_none() {
+                let column = build.arrays(Source::Key(c));
+                let rows = (key, &pairs.probe[..]);
+                let nulls = self.spec.null_equality;
+                if let Some(bits) = equal_strings(column, located.places(), rows, nulls) {
+                    equal = Some(equal.map_or(bits.clone(), |equal| &equal & &bits));
+                    continue;
+                }
+            }
+            build_columns.push(match gathered {
                 Some(values) => Arc::clone(values),
-                None => build.rows.gather(column, &located, key.data_type())?,
+                None => {
+                    let column = build.arrays(Source::Key(c));
+                    build.rows.gather(column, &located, key.data_type())?
+                }
             });
             probe_columns.push(match &picked {
                 Some(picked) => take(key, picked, None)?,
                 None => Arc::clone(key),
             });
         }
-        let equal = equal_pairs(&build_columns, &probe_columns, self.spec.null_equality)?;
-        pairs.keep(&BooleanArray::new(equal, None))
+        if !build_columns.is_empty() {
+            let bits = equal_pairs(&build_columns, &probe_columns, self.spec.null_equality)?;
+            equal = Some(equal.map_or(bits.clone(), |equal| &equal & &bits));
+        }
+        match equal {
+            Some(equal) => pairs.keep(&BooleanArray::new(equal, None)),
+            None => Ok(pairs),
+        }
     }
 
     /// Brings back which build rows the device's lookups met, once all have ended.

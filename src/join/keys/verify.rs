@@ -10,8 +10,10 @@
 //! comparison kernels give the same answers on everything that is not nested once `-0.0`
 //! is out of the way, because both compare floats by their total order, and they compare
 //! whole columns. So flat columns take the kernels and only nested ones the comparator.
+//! Strings are compared where they stand ([`equal_strings`]): gathering them would copy each one
+//! to look at it once.
 
-use arrow::array::{Array, ArrayRef, BooleanArray};
+use arrow::array::{Array, ArrayRef, AsArray, BooleanArray};
 use arrow::buffer::BooleanBuffer;
 use arrow::compute::SortOptions;
 use arrow::compute::kernels::cmp::{eq, not_distinct};
@@ -52,6 +54,44 @@ pub fn equal_pairs(
         equal = and(equal, Some(equal_values(build, probe, null_equality)?));
     }
     Ok(equal.unwrap_or_else(|| BooleanBuffer::new_set(pairs)))
+}
+
+/// Which candidate pairs have equal strings, compared where they stand: pair `i` is of row
+/// `places[i].1` of `build[places[i].0]` and of row `rows[i]` of `probe`. `None` for columns that
+/// are not all of one type of strings or of binary values.
+pub fn equal_strings(
+    build: &[ArrayRef],
+    places: &[(usize, usize)],
+    (probe, rows): (&ArrayRef, &[u32]),
+    null_equality: NullEquality,
+) -> Option<BooleanBuffer> {
+    if build.iter().any(|array| array.data_type() != probe.data_type()) {
+        return None;
+    }
+    let pairs = || places.iter().zip(rows.iter().map(|row| *row as usize));
+    macro_rules! compare {
+        ($cast:expr) => {{
+            let build: Vec<_> = build.iter().map($cast).collect();
+            let probe = $cast(probe);
+            let equal = |((batch, at), row): (&(usize, usize), usize)| {
+                let build = build[*batch];
+                match (build.is_null(*at), probe.is_null(row)) {
+                    (false, false) => build.value(*at) == probe.value(row),
+                    (a, b) => a && b && null_equality == NullEquality::NullEqualsNull,
+                }
+            };
+            pairs().map(equal).collect()
+        }};
+    }
+    Some(match probe.data_type() {
+        DataType::Utf8 => compare!(|a: &ArrayRef| a.as_string::<i32>()),
+        DataType::LargeUtf8 => compare!(|a: &ArrayRef| a.as_string::<i64>()),
+        DataType::Utf8View => compare!(|a: &ArrayRef| a.as_string_view()),
+        DataType::Binary => compare!(|a: &ArrayRef| a.as_binary::<i32>()),
+        DataType::LargeBinary => compare!(|a: &ArrayRef| a.as_binary::<i64>()),
+        DataType::BinaryView => compare!(|a: &ArrayRef| a.as_binary_view()),
+        _ => return None,
+    })
 }
 
 /// Whether key columns of these `(build, probe)` types can be encoded and compared.
