@@ -52,19 +52,26 @@ impl GroupedTable {
                 table,
                 groups: None,
             }),
-            Built::Repeats => Self::build_groups(queue, config, input),
+            Built::Repeats => Self::build_groups(queue, config, items, input.bits),
         }
     }
 
-    fn build_groups(queue: &mut Queue, config: &TableConfig, input: BuildKeys<'_>) -> Result<Self> {
-        let groups = group(queue, input.keys, input.rows, input.bits)?;
-        let items = Items {
-            keys: &groups.unique_keys,
-            values: None,
-        };
-        let Built::Table(table) = build(queue, config, items)? else {
-            return Err(Error::DuplicateKeys);
-        };
+    fn build_groups(
+        queue: &mut Queue,
+        config: &TableConfig,
+        items: Items<'_>,
+        bits: u32,
+    ) -> Result<Self> {
+        let (table, groups) = group(queue, items, bits, |queue, unique_keys| {
+            let items = Items {
+                keys: unique_keys,
+                values: None,
+            };
+            match build(queue, config, items)? {
+                Built::Table(table) => Ok(Some(table)),
+                Built::Repeats => Ok(None),
+            }
+        })?;
         Ok(Self {
             table,
             groups: Some(groups),
