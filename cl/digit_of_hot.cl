@@ -8,7 +8,8 @@
 uint digit_of(uint key, __global const uint *table, uint slots) {
   const uint home = jenkins(key);
   for (uint probe = 0; probe < slots; ++probe) {
-    const uint2 entry = vload2((home + probe) & (slots - 1), table);
+    // One load: buffers are aligned, but vload2 would not say so and become two.
+    const uint2 entry = ((__global const uint2 *)table)[(home + probe) & (slots - 1)];
     if (entry.y == 0 || entry.x == key) return entry.y;
   }
   return 0;
