@@ -8,8 +8,8 @@
 // A prefix sum over ranges says where they go, and emit_groups writes them. So rows of a group
 // ascend, and an item is moved four times in all; a radix sort of 32-bit keys moves it four
 // times and reads it four times more, in smaller pieces. A range with more rows than local
-// memory holds, or a cell with more than one work-item should sort, has a key with many rows:
-// then everything is left to the sort.
+// memory holds, or a cell with more than one work-item should sort, has a key with many rows: it is
+// crowded, gets no groups here, and its rows, and no others, are left to the sort.
 //
 // hash.cl, bucket.cl, local.cl and split.cl come first.
 #ifndef RANGE
@@ -60,17 +60,27 @@ uint count_begins(__local const ulong *words, uint n, uint *from, uint *to) {
   return begins;
 }
 
-// One work-group a range: orders its items in place; groups[range] receives the number of its
-// groups.
+// Marks the ranges of coarse bins that had no room for all of their items.
+__kernel void mark_incomplete(__global const uint *bin_counts, __global uint *incomplete,
+                              uint ranges, uint ranges_log2, uint capacity, uint end) {
+  const uint range = get_global_id(0), bin = range >> ranges_log2;
+  if (range < ranges && bin_counts[bin] > room_in(bin, capacity, end)) incomplete[range] = 1;
+}
+
+// One work-group a range: orders its items in place. rows[range] and groups[range] receive the
+// numbers of its rows and groups, 0 if it is crowded, for which `crowded` has a bit a range.
 __kernel __attribute__((reqd_work_group_size(SPLIT_GROUP, 1, 1))) void group_range(
-    __global ulong *all_items, __global const uint *item_counts, __global uint *groups,
-    __global uint *counters, uint buckets, uint seed) {
+    __global ulong *all_items, __global const uint *item_counts,
+    __global const uint *incomplete, __global uint *crowded, __global uint *rows,
+    __global uint *groups, uint buckets, uint seed) {
   __local ulong words[RANGE_ITEMS];
-  __local uint cursor[CELLS], first[CELLS], sums[SPLIT_GROUP];
+  __local uint cursor[CELLS], first[CELLS], sums[SPLIT_GROUP], large_cells;
   const uint self = get_local_id(0), range = get_group_id(0);
-  const uint n = min(item_counts[range], (uint)RANGE_ITEMS);
+  const bool fits = !incomplete[range] && item_counts[range] <= RANGE_ITEMS;
+  const uint n = fits ? item_counts[range] : 0;
   __global ulong *items = all_items + (size_t)range * RANGE_ITEMS;
 
+  if (self == 0) large_cells = 0;
   for (uint c = self; c < CELLS; c += SPLIT_GROUP) cursor[c] = 0;
   barrier(CLK_LOCAL_MEM_FENCE);
   for (uint i = self; i < n; i += SPLIT_GROUP)
@@ -87,7 +97,7 @@ __kernel __attribute__((reqd_work_group_size(SPLIT_GROUP, 1, 1))) void group_ran
   barrier(CLK_LOCAL_MEM_FENCE);
   for (uint c = self; c < CELLS; c += SPLIT_GROUP) {
     if (cursor[c] - first[c] > CELL_LIMIT)
-      atomic_inc(&counters[CROWDED]);
+      atomic_inc(&large_cells);
     else
       sort_cell(words, first[c], cursor[c]);
   }
@@ -95,20 +105,26 @@ __kernel __attribute__((reqd_work_group_size(SPLIT_GROUP, 1, 1))) void group_ran
   uint from, to;
   uint begins = count_begins(words, n, &from, &to);
   const uint total = sums_before(&begins, sums);
-  if (self == 0) groups[range] = total;
+  if (self == 0) {
+    const bool grouped = fits && large_cells == 0;
+    rows[range] = grouped ? n : 0;
+    groups[range] = grouped ? total : 0;
+    if (!grouped) atomic_or(&crowded[range / 32], 1u << range % 32);
+  }
   for (uint i = self; i < n; i += SPLIT_GROUP) items[i] = words[i];
 }
 
-// One work-group a range; `total` rows in all. row_starts, group_starts: rows and groups of the ranges before.
+// One work-group a range. row_starts, group_starts: rows and groups of the ranges before, one more
+// than ranges. first_group, first_row: groups and rows of the parts before.
 __kernel __attribute__((reqd_work_group_size(SPLIT_GROUP, 1, 1))) void emit_groups(
     __global const ulong *all_items, __global const uint *row_starts,
     __global const uint *group_starts, __global uint *unique_keys, __global uint *offsets,
-    __global uint *rows, uint ranges, uint total) {
+    __global uint *rows, uint first_group, uint first_row) {
   __local ulong words[RANGE_ITEMS];
   __local uint sums[SPLIT_GROUP];
   const uint self = get_local_id(0), range = get_group_id(0);
-  const uint row_start = row_starts[range];
-  const uint n = (range + 1 < ranges ? row_starts[range + 1] : total) - row_start;
+  const uint n = row_starts[range + 1] - row_starts[range];
+  const uint row_start = first_row + row_starts[range];
   __global const ulong *items = all_items + (size_t)range * RANGE_ITEMS;
   for (uint i = self; i < n; i += SPLIT_GROUP) {
     words[i] = items[i];
@@ -118,7 +134,7 @@ __kernel __attribute__((reqd_work_group_size(SPLIT_GROUP, 1, 1))) void emit_grou
   uint from, to;
   uint group = count_begins(words, n, &from, &to);
   sums_before(&group, sums);
-  group += group_starts[range];
+  group += first_group + group_starts[range];
   for (uint i = from; i < to; ++i) {
     if (!begins_group(words, i)) continue;
     unique_keys[group] = key_of(words[i]);

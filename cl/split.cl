@@ -8,8 +8,9 @@
 // takes a tile of one source bin, counts it per bin, reserves room in every bin with one
 // atomic, and orders the tile in local memory first, so that what it writes to a bin is
 // contiguous. Bins have a fixed capacity, because hashed keys spread evenly: no counting pass.
-// A key repeated many times overflows its bin, which is counted and dropped: the build
-// then groups its keys first. Cost: each level reads and writes an item once, at the
+// A key repeated many times overflows its bin: what does not fit is counted and dropped, and the
+// bin's count exceeds its room, which tells that it is incomplete. A build then groups its keys first,
+// and grouping takes the rows of incomplete bins from the input again. Cost: each level reads and writes an item once, at the
 // memory's copy speed; a naive build's random accesses run at a fifth of that.
 //
 // hash.cl, bucket.cl and local.cl come first.

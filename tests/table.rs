@@ -524,6 +524,122 @@ fn a_key_repeated_ten_million_times_builds_in_linear_time() {
     assert!(long < short * 40, "{few}: {short:?}, {many}: {long:?}");
 }
 
+/// `n` distinct keys in random order, then each of `hot` in the place of so many of them.
+fn keys_with_hot(seed: u32, n: usize, hot: &[(u32, usize)]) -> Vec<u32> {
+    let mut keys = distinct_keys(seed, n);
+    let mut random = Mt::new(seed);
+    let mut places: Vec<usize> = (0..n).collect();
+    for i in (1..n).rev() {
+        places.swap(i, random.next_u32() as usize % (i + 1));
+    }
+    let hot = hot
+        .iter()
+        .flat_map(|(key, rows)| std::iter::repeat_n(*key, *rows));
+    for (key, place) in hot.zip(places) {
+        keys[place] = key;
+    }
+    keys
+}
+
+/// Keys of one range of those that rows are grouped by, or of `ranges` neighbouring ones.
+fn keys_of_one_range(rows: usize, ranges: u32, count: usize) -> Vec<u32> {
+    let buckets = (rows as f64 / (8.0 * 0.9)).ceil() as u32;
+    let range = |key: &u32| hash::primary_bucket(*key, 0x9e37_79b9, buckets) / (128 * ranges);
+    (0..u32::MAX)
+        .filter(|key| range(key) == 1)
+        .take(count)
+        .collect()
+}
+
+#[test]
+fn a_hot_key_of_any_share_keeps_its_rows_in_order() {
+    let device = device();
+    // Two levels of ranges, then one.
+    let (large, small) = (scaled(480_000), scaled(50_000));
+    for (n, share) in [
+        (large, 0.0001),
+        (large, 0.01),
+        (large, 1.0),
+        (small, 0.001),
+        (small, 0.004),
+        (small, 0.3),
+        (small, 0.7),
+    ] {
+        let rows = ((n as f64 * share) as usize).max(2);
+        let keys = keys_with_hot(20, n, &[(u32::MAX, rows)]);
+        check_groups(&device, keys, None, 32);
+    }
+}
+
+#[test]
+fn hot_keys_share_their_ranges_with_others_that_repeat() {
+    let device = device();
+    let n = scaled(100_000);
+    // The first is found in a sample, others crowd their range at least, and nothing is unique.
+    let neighbours = keys_of_one_range(n, 1, 6);
+    let hot: Vec<(u32, usize)> = neighbours
+        .iter()
+        .copied()
+        .zip([n / 2, n / 5, n / 100, 150, 3, 1])
+        .collect();
+    let mut keys = keys_with_hot(21, n, &hot);
+    let others: Vec<u32> = (0..n).map(|i| keys[i % (n / 4)]).collect();
+    for (key, other) in keys.iter_mut().zip(others) {
+        if !neighbours.contains(key) {
+            *key = other;
+        }
+    }
+    check_groups(&device, keys.clone(), None, 32);
+    let rows = (0..n as u32).map(|i| 3 * i + 1).collect();
+    check_groups(&device, keys, Some(rows), 32);
+}
+
+#[test]
+fn a_hot_key_keeps_rows_that_are_no_positions() {
+    let device = device();
+    let n = scaled(50_000);
+    for share in [0.0001, 0.004, 0.6, 1.0] {
+        let keys = keys_with_hot(22, n, &[(0, ((n as f64 * share) as usize).max(2))]);
+        let rows = (0..n as u32).map(|i| 5 * i + 3).collect();
+        check_groups(&device, keys, Some(rows), 32);
+    }
+}
+
+#[test]
+fn keys_that_crowd_a_coarse_bin_lose_no_row() {
+    let device = device();
+    let n = scaled(480_000);
+    // None is frequent enough for the sample; together they overflow a bin of 32 ranges.
+    let rows = (n / 60).min(200);
+    let hot: Vec<(u32, usize)> = keys_of_one_range(n, if small() { 1 } else { 32 }, 50)
+        .into_iter()
+        .map(|key| (key, rows))
+        .collect();
+    check_groups(&device, keys_with_hot(23, n, &hot), None, 32);
+}
+
+#[test]
+fn more_hot_keys_than_digits_are_sorted() {
+    let device = device();
+    let n = scaled(300_000);
+    let keys = distinct_keys(24, 300);
+    let mut random = Mt::new(24);
+    let keys = (0..n)
+        .map(|_| keys[random.next_u32() as usize % keys.len()])
+        .collect();
+    check_groups(&device, keys, None, 32);
+}
+
+#[test]
+fn a_key_that_all_rows_have_is_grouped_at_any_size() {
+    let device = device();
+    for n in [2, 3, 16, 31, 63, 511, 512, 513, 1023, 1024, 1025] {
+        check_groups(&device, vec![0x8000_0000; n], None, 32);
+        let rows = (7..7 + n as u32).collect();
+        check_groups(&device, vec![1; n], Some(rows), 1);
+    }
+}
+
 #[test]
 fn bad_input_is_named() {
     let device = device();

@@ -271,7 +271,7 @@ fn hot_keys(options: &Options, bench: &Bench, keys: &Keys) -> Result<usize> {
     println!("\nbuild of {HOT_ROWS} rows, load 0.8, by the share of one hot key");
     let mut unique = None;
     let mut wrong = 0;
-    for share in [0.0, 0.001, 0.1, 0.5, 1.0] {
+    for share in [0.0, 0.0001, 0.001, 0.01, 0.1, 0.3, 0.5, 1.0] {
         let rows = keys.with_hot_key(HOT_ROWS, share);
         let hot = rows[0];
         let expected = rows.iter().filter(|key| **key == hot).count();

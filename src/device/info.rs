@@ -51,6 +51,11 @@ impl KernelBody {
         KernelBody::SubGroupTile,
         KernelBody::WarpTile,
     ];
+
+    /// Whether a volatile load sees what atomics wrote: NVIDIA's read the L2, where those write.
+    pub fn volatile_sees_atomics(self) -> bool {
+        self == KernelBody::WarpTile
+    }
 }
 
 impl fmt::Display for KernelBody {

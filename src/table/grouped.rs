@@ -7,7 +7,8 @@
 //!
 //! Most builds are primary keys, so the table is first built as if keys were unique; the
 //! build finds a repeat, as a rule after a small part of its work, and only then are the rows
-//! grouped and the table built over the distinct keys.
+//! grouped and the table built over the distinct keys. If only a few hot keys repeat, setting
+//! their rows apart is all the grouping there is.
 
 use std::sync::Arc;
 
@@ -54,19 +55,26 @@ impl GroupedTable {
                 table,
                 groups: None,
             }),
-            Built::Repeats => Self::build_groups(queue, config, input),
+            Built::Repeats => Self::build_groups(queue, config, items, input.bits),
         }
     }
 
-    fn build_groups(queue: &mut Queue, config: &TableConfig, input: BuildKeys<'_>) -> Result<Self> {
-        let groups = group(queue, input.keys, input.rows, input.bits)?;
-        let items = Items {
-            keys: &groups.unique_keys,
-            values: None,
-        };
-        let Built::Table(table) = build(queue, config, items)? else {
-            return Err(Error::DuplicateKeys);
-        };
+    fn build_groups(
+        queue: &mut Queue,
+        config: &TableConfig,
+        items: Items<'_>,
+        bits: u32,
+    ) -> Result<Self> {
+        let (table, groups) = group(queue, items, bits, |queue, unique_keys| {
+            let items = Items {
+                keys: unique_keys,
+                values: None,
+            };
+            match build(queue, config, items)? {
+                Built::Table(table) => Ok(Some(table)),
+                Built::Repeats => Ok(None),
+            }
+        })?;
         Ok(Self {
             table,
             groups: Some(Arc::new(groups)),

@@ -33,6 +33,9 @@ const LARGE_TILE_MEMORY: u64 = 40 << 10;
 /// own words by 784 at most, up to load 0.98.
 const LAST_BIN_SLACK: usize = 1024;
 
+/// Standard deviations above the mean that one coarse bin of hashed keys in 30,000 exceeds.
+const SUSPICIOUS: f64 = 4.0;
+
 /// No item, no bucket.
 pub(super) const NONE: u32 = u32::MAX;
 
@@ -180,11 +183,23 @@ impl Ranges {
     }
 }
 
-/// The bins of a coarse level: `counts[b]` items from `b * capacity`.
+/// The bins of a coarse level: `counts[b]` items from `b * capacity`, or what there is room for.
 struct Bins {
     in_scratch: bool,
+    ranges_log2: u32,
     counts: Buffer<u32>,
     capacity: usize,
+}
+
+/// Which ranges the bins of a coarse level are, and what they had room for; see `room_in` in
+/// `cl/split.cl`.
+pub(super) struct Coarse<'a> {
+    /// `1 << ranges_log2` ranges a bin.
+    pub ranges_log2: u32,
+    /// Items that would be in each bin.
+    pub counts: &'a Buffer<u32>,
+    pub capacity: usize,
+    pub end: u32,
 }
 
 /// A split about to do its last level.
@@ -194,7 +209,7 @@ pub(super) struct Split<'a> {
     spare: &'a Buffer<u64>,
     counters: &'a Buffer<u32>,
     group: usize,
-    source: Option<Bins>,
+    coarse: Vec<Bins>,
     last: Level,
     pub ranges: Ranges,
 }
@@ -217,7 +232,7 @@ impl<'a> Split<'a> {
             spare,
             counters,
             group: group_of(queue.body()),
-            source: None,
+            coarse: Vec::with_capacity(coarse.len()),
             last,
             ranges: Ranges::new(queue, shape)?,
         };
@@ -230,6 +245,7 @@ impl<'a> Split<'a> {
             };
             let to = Bins {
                 in_scratch,
+                ranges_log2: level.ranges_log2,
                 counts: queue.allocate("bin counts", bins)?,
                 capacity: range_capacity << level.ranges_log2,
             };
@@ -237,14 +253,46 @@ impl<'a> Split<'a> {
             let to_items = split.items_of(in_scratch);
             let target = (to_items, &to.counts, to.capacity);
             split.level(queue, 0..split.bins(), level, target)?;
-            split.source = Some(to);
+            split.coarse.push(to);
         }
         Ok(split)
     }
 
     /// Coarse bins that the last level splits.
     pub fn bins(&self) -> usize {
-        self.source.as_ref().map_or(1, |source| source.counts.len())
+        self.coarse.last().map_or(1, |bins| bins.counts.len())
+    }
+
+    /// The coarse bin to look at first for keys that repeat: the fullest, if hashing alone would
+    /// hardly fill it so; else, as all are alike, the first.
+    pub fn suspect_bin(&self, queue: &mut Queue) -> Result<usize> {
+        let Some(bins) = self.coarse.last() else {
+            return Ok(0);
+        };
+        let counts = queue.read(&bins.counts, bins.counts.len())?;
+        let fullest = (0..counts.len()).max_by_key(|bin| counts[*bin]);
+        let shape = &self.ranges.shape;
+        let buckets = (shape.range << bins.ranges_log2) as f64;
+        let mean = self.items.keys.len() as f64 * buckets / f64::from(shape.buckets);
+        let expected = mean + SUSPICIOUS * mean.sqrt();
+        Ok(fullest
+            .filter(|bin| f64::from(counts[*bin]) > expected)
+            .unwrap_or(0))
+    }
+
+    /// The coarse levels.
+    pub fn coarse(&self) -> impl Iterator<Item = Coarse<'_>> {
+        self.coarse.iter().map(|bins| Coarse {
+            ranges_log2: bins.ranges_log2,
+            counts: &bins.counts,
+            capacity: bins.capacity,
+            end: self.end_of(self.items_of(bins.in_scratch)),
+        })
+    }
+
+    /// Where bins in a buffer end, in units of a bucket's items.
+    fn end_of(&self, items: &Buffer<u64>) -> u32 {
+        (items.len() / self.ranges.shape.bucket_size.slots()) as u32
     }
 
     /// Splits some of the coarse bins; returns their ranges.
@@ -273,12 +321,11 @@ impl<'a> Split<'a> {
         (to, counts, to_capacity): (&Buffer<u64>, &Buffer<u32>, usize),
     ) -> Result<()> {
         let shape = &self.ranges.shape;
-        let from = self.source.as_ref();
+        let from = self.coarse.last();
         let capacity = from.map_or(self.items.keys.len(), |from| from.capacity);
         let from_items = from.map(|from| self.items_of(from.in_scratch));
         let tiles = capacity.div_ceil(tile(queue.info()));
         let shift = level.ranges_log2 + shape.range.trailing_zeros();
-        let end = |items: &Buffer<u64>| (items.len() / shape.bucket_size.slots()) as u32;
         let args = [
             Arg::Words(self.items.keys),
             self.items.values.map_or(Arg::Null, Arg::Words),
@@ -289,12 +336,12 @@ impl<'a> Split<'a> {
             Arg::Words(self.counters),
             Arg::U32(bins.start as u32),
             Arg::U32(capacity as u32),
-            Arg::U32(from_items.map_or(0, end)),
+            Arg::U32(from_items.map_or(0, |items| self.end_of(items))),
             Arg::U32(tiles as u32),
             Arg::U32(level.fan_out as u32),
             Arg::U32(shift),
             Arg::U32(to_capacity as u32),
-            Arg::U32(end(to)),
+            Arg::U32(self.end_of(to)),
             Arg::U32(shape.buckets),
             Arg::U32(shape.seed),
         ];

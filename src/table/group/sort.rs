@@ -11,174 +11,138 @@
 use crate::device::program::ProgramText;
 use crate::device::{Arg, Buffer, KernelBody, Queue};
 use crate::error::Result;
-
+use crate::table::horton::Items;
 use crate::table::scan;
 
-use super::Groups;
+use super::pass::{Digit, Kernels, Pass, RADIX_BITS};
+use super::{GROUP, Groups, Part, Size};
 
-/// Work-group size of kernels that need none.
-const GROUP: usize = 256;
-
-/// Bits of a digit; twin of `cl/group_sort.cl`.
-const RADIX_BITS: u32 = 8;
-
-/// Items that a work-group sorts in local memory: 26 KiB in all.
-const SORT_TILE: usize = 4096;
-
-/// The program for work-groups of `group`.
-fn text(group: usize) -> ProgramText {
-    let defines = [
-        ("WORD", "uint".to_owned()),
-        ("SORT_GROUP", group.to_string()),
-        ("SORT_TILE", SORT_TILE.to_string()),
-    ];
-    let parts = [
-        ("local.cl", include_str!("../../../cl/local.cl")),
-        ("group_sort.cl", include_str!("../../../cl/group_sort.cl")),
-    ];
-    ProgramText::new("group by sort", &defines, &parts)
-}
+const KERNELS: Kernels<'_> = Kernels {
+    name: "group by sort",
+    defines: &[],
+    digit: &[(
+        "digit_of_key.cl",
+        include_str!("../../../cl/digit_of_key.cl"),
+    )],
+    rest: &[("group_sort.cl", include_str!("../../../cl/group_sort.cl"))],
+};
 
 /// Every program of this module under the name of a file; see [`crate::table::programs`].
 pub(super) fn programs() -> impl Iterator<Item = (String, ProgramText)> {
-    [1, 256]
+    [KernelBody::Chunk, KernelBody::LocalTile]
         .into_iter()
-        .map(|group| (format!("group_sort_{group}"), text(group)))
+        .map(|body| {
+            let name = format!("group_sort_{}", scan::group_of(body));
+            (name, KERNELS.text(body))
+        })
 }
 
-/// Groups `keys`: fewer `key_bits`, fewer passes.
-pub(super) fn group(
-    queue: &mut Queue,
-    keys: &Buffer<u32>,
-    rows: Option<&Buffer<u32>>,
-    key_bits: u32,
-) -> Result<Groups> {
-    let grouper = Grouper::new(queue, keys.len());
-    let (keys, rows) = grouper.sort(queue, keys, rows, key_bits)?;
-    grouper.collect(queue, &keys, rows)
-}
-
-struct Grouper {
+/// Rows in the order of their keys, groups counted.
+pub(super) struct Sorted {
     program: ProgramText,
-    group: usize,
-    n: usize,
-    tile: usize,
+    keys: Buffer<u32>,
+    rows: Buffer<u32>,
+    /// For every row the groups that begin before it.
+    marks: Buffer<u32>,
+    groups: usize,
 }
 
-impl Grouper {
-    fn new(queue: &Queue, n: usize) -> Self {
-        let group = scan::local_group(queue);
-        Self {
-            program: text(group),
-            group,
-            n,
-            tile: tile(queue, n),
-        }
-    }
-
-    /// Keys and rows in key order; rows of equal keys keep their order.
-    fn sort(
-        &self,
-        queue: &mut Queue,
-        keys: &Buffer<u32>,
-        rows: Option<&Buffer<u32>>,
-        key_bits: u32,
-    ) -> Result<(Buffer<u32>, Buffer<u32>)> {
-        let mut pair = self.pass(queue, keys, rows, 0)?;
-        let mut spare: Option<(Buffer<u32>, Buffer<u32>)> = None;
-        let mut shift = RADIX_BITS;
-        while shift < key_bits.min(32) {
-            let out = match spare.take() {
-                Some(out) => out,
-                None => self.allocate_pair(queue)?,
-            };
-            self.pass_into(queue, (&pair.0, Some(&pair.1)), &out, shift)?;
-            spare = Some(std::mem::replace(&mut pair, out));
-            shift += RADIX_BITS;
-        }
-        Ok(pair)
-    }
-
-    fn allocate_pair(&self, queue: &mut Queue) -> Result<(Buffer<u32>, Buffer<u32>)> {
-        Ok((
-            queue.allocate("sorted keys", self.n)?,
-            queue.allocate("sorted rows", self.n)?,
-        ))
-    }
-
-    fn pass(
-        &self,
-        queue: &mut Queue,
-        keys: &Buffer<u32>,
-        rows: Option<&Buffer<u32>>,
-        shift: u32,
-    ) -> Result<(Buffer<u32>, Buffer<u32>)> {
-        let out = self.allocate_pair(queue)?;
-        self.pass_into(queue, (keys, rows), &out, shift)?;
-        Ok(out)
-    }
-
-    /// One digit of the sort.
-    fn pass_into(
-        &self,
-        queue: &mut Queue,
-        (keys, rows): (&Buffer<u32>, Option<&Buffer<u32>>),
-        out: &(Buffer<u32>, Buffer<u32>),
-        shift: u32,
-    ) -> Result<()> {
-        let tiles = self.n.div_ceil(self.tile);
-        let grid = (tiles * self.group, self.group);
-        let counts = queue.allocate("digit counts", tiles << RADIX_BITS)?;
-        let (n, tiles) = (Arg::U32(self.n as u32), Arg::U32(tiles as u32));
-        let (tile, shift) = (Arg::U32(self.tile as u32), Arg::U32(shift));
-        let keys = Arg::Words(keys);
-        let args = [keys, Arg::Words(&counts), n, tile, tiles, shift];
-        queue.launch(&self.program, "histogram", grid, &args)?;
-        scan::exclusive(queue, &counts, counts.len())?;
-        let rows = rows.map_or(Arg::Null, Arg::Words);
-        let (keys_out, rows_out) = (Arg::Words(&out.0), Arg::Words(&out.1));
-        let mut args = vec![keys, rows, keys_out, rows_out, Arg::Words(&counts), n];
-        if self.group > 1 {
-            args.extend([tiles, shift]);
-            return queue.launch(&self.program, "scatter_tile", grid, &args);
-        }
-        args.extend([tile, tiles, shift]);
-        queue.launch(&self.program, "scatter", grid, &args)
-    }
-
-    /// Boundaries of the runs of equal keys.
-    fn collect(&self, queue: &mut Queue, keys: &Buffer<u32>, rows: Buffer<u32>) -> Result<Groups> {
-        let n = self.n;
+impl Sorted {
+    /// Sorts rows by the low `key_bits` of their keys: fewer bits, fewer passes.
+    pub fn new(queue: &mut Queue, items: Items<'_>, key_bits: u32) -> Result<Self> {
+        let program = KERNELS.text(queue.body());
+        let (keys, rows) = sort(queue, &program, items, key_bits)?;
+        let n = keys.len();
         // One element more than rows: its prefix sum is the number of groups.
         let marks = queue.allocate("group marks", n + 1)?;
         queue.fill(&marks, 0)?;
-        let args = [Arg::Words(keys), Arg::Words(&marks), Arg::U32(n as u32)];
-        queue.launch(&self.program, "mark_groups", (n, GROUP), &args)?;
+        let args = [Arg::Words(&keys), Arg::Words(&marks), Arg::U32(n as u32)];
+        queue.launch(&program, "mark_groups", (n, GROUP), &args)?;
         scan::exclusive(queue, &marks, n + 1)?;
         let mut groups = [0u32];
         queue.download(&marks, n, &mut groups)?;
-        let groups = groups[0] as usize;
-        let found = Groups {
+        Ok(Self {
+            program,
+            keys,
             rows,
-            ..Groups::allocate(queue, groups, n)?
-        };
-        let args = [
-            Arg::Words(keys),
-            Arg::Words(&marks),
-            Arg::Words(&found.unique_keys),
-            Arg::Words(&found.offsets),
-            Arg::U32(n as u32),
-        ];
-        queue.launch(&self.program, "collect_groups", (n, GROUP), &args)?;
-        Ok(found)
+            marks,
+            groups: groups[0] as usize,
+        })
     }
 }
 
-/// Items of a tile: what a work-group sorts at once; on a CPU a few long tiles a core.
-fn tile(queue: &Queue, n: usize) -> usize {
-    let cores = queue.info().compute_units.max(1) as usize;
-    match queue.body() {
-        KernelBody::Chunk => n.div_ceil(cores * 16).max(256),
-        _ => SORT_TILE,
+impl Part for Sorted {
+    fn size(&self) -> Size {
+        Size {
+            groups: self.groups,
+            rows: self.rows.len(),
+        }
     }
+
+    fn emit(&self, queue: &mut Queue, to: &Groups, first: Size) -> Result<()> {
+        let n = self.rows.len();
+        let args = [
+            Arg::Words(&self.keys),
+            Arg::Words(&self.rows),
+            Arg::Words(&self.marks),
+            Arg::Words(&to.unique_keys),
+            Arg::Words(&to.offsets),
+            Arg::Words(&to.rows),
+            Arg::U32(first.groups as u32),
+            Arg::U32(first.rows as u32),
+            Arg::U32(n as u32),
+        ];
+        queue.launch(&self.program, "collect_groups", (n, GROUP), &args)
+    }
+}
+
+/// Keys and rows in key order; rows of equal keys keep their order.
+fn sort(
+    queue: &mut Queue,
+    program: &ProgramText,
+    items: Items<'_>,
+    key_bits: u32,
+) -> Result<(Buffer<u32>, Buffer<u32>)> {
+    let pass = Pass::new(queue, program, items.keys.len());
+    let mut pair = allocate_pair(queue, items.keys.len())?;
+    move_by(queue, &pass, items, &pair, 0)?;
+    let mut spare: Option<(Buffer<u32>, Buffer<u32>)> = None;
+    let mut shift = RADIX_BITS;
+    while shift < key_bits.min(32) {
+        let out = match spare.take() {
+            Some(out) => out,
+            None => allocate_pair(queue, items.keys.len())?,
+        };
+        let source = Items {
+            keys: &pair.0,
+            values: Some(&pair.1),
+        };
+        move_by(queue, &pass, source, &out, shift)?;
+        spare = Some(std::mem::replace(&mut pair, out));
+        shift += RADIX_BITS;
+    }
+    Ok(pair)
+}
+
+fn allocate_pair(queue: &mut Queue, n: usize) -> Result<(Buffer<u32>, Buffer<u32>)> {
+    Ok((
+        queue.allocate("sorted keys", n)?,
+        queue.allocate("sorted rows", n)?,
+    ))
+}
+
+/// One digit of the sort.
+fn move_by(
+    queue: &mut Queue,
+    pass: &Pass<'_>,
+    items: Items<'_>,
+    (keys, rows): &(Buffer<u32>, Buffer<u32>),
+    shift: u32,
+) -> Result<()> {
+    let digit = Digit {
+        table: None,
+        by: shift,
+    };
+    let places = pass.places(queue, items.keys, digit)?;
+    pass.scatter(queue, items, digit, &places, (keys, rows))
 }

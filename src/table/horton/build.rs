@@ -191,14 +191,16 @@ impl<'a> Builder<'a> {
         })
     }
 
-    /// Splits the items by range and fills every range's primary slots. Stops after the first
-    /// coarse bin if keys repeat there: most keys that repeat show it by then. Returns the counters.
+    /// Splits the items by range and fills every range's primary slots. Stops after one
+    /// coarse bin if keys repeat there: most keys that repeat show it by then, and a key with many rows
+    /// in the fullest bin, its own. Returns the counters.
     fn fill_ranges(&self, queue: &mut Queue, overflow: &Overflow) -> Result<Vec<u32>> {
         let shape = shape(&self.layout, self.items.keys.len());
         let memory = (&self.words, &self.counters);
         let split = Split::new(queue, self.program, shape, self.items, memory)?;
         let mut counts = Vec::new();
-        for bins in [0..1, 1..split.bins()] {
+        let suspect = split.suspect_bin(queue)?;
+        for bins in [suspect..suspect + 1, 0..suspect, suspect + 1..split.bins()] {
             if bins.is_empty() {
                 continue;
             }

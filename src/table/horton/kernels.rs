@@ -154,8 +154,7 @@ const BUILD_PARTS: [(&str, &str); 2] = [
 
 fn build_defines(bucket_size: BucketSize, body: KernelBody) -> [(&'static str, String); 6] {
     let (range, group) = (range(bucket_size), group_of(body));
-    // NVIDIA's volatile loads read the L2, where atomics write.
-    let peek = body == KernelBody::WarpTile;
+    let peek = body.volatile_sees_atomics();
     [
         ("CHAIN_LIMIT", format!("{CHAIN_LIMIT}u")),
         ("RANGE_GROUP", group.to_string()),
