@@ -70,9 +70,9 @@ pub fn equal_strings(
     }
     let pairs = || places.iter().zip(rows.iter().map(|row| *row as usize));
     macro_rules! compare {
-        ($cast:expr) => {{
-            let build: Vec<_> = build.iter().map($cast).collect();
-            let probe = $cast(probe);
+        ($cast:ident $(::<$offset:ty>)?) => {{
+            let build: Vec<_> = build.iter().map(|array| array.$cast$(::<$offset>)?()).collect();
+            let probe = probe.$cast$(::<$offset>)?();
             let equal = |((batch, at), row): (&(usize, usize), usize)| {
                 let build = build[*batch];
                 match (build.is_null(*at), probe.is_null(row)) {
@@ -84,12 +84,12 @@ pub fn equal_strings(
         }};
     }
     Some(match probe.data_type() {
-        DataType::Utf8 => compare!(|a: &ArrayRef| a.as_string::<i32>()),
-        DataType::LargeUtf8 => compare!(|a: &ArrayRef| a.as_string::<i64>()),
-        DataType::Utf8View => compare!(|a: &ArrayRef| a.as_string_view()),
-        DataType::Binary => compare!(|a: &ArrayRef| a.as_binary::<i32>()),
-        DataType::LargeBinary => compare!(|a: &ArrayRef| a.as_binary::<i64>()),
-        DataType::BinaryView => compare!(|a: &ArrayRef| a.as_binary_view()),
+        DataType::Utf8 => compare!(as_string::<i32>),
+        DataType::LargeUtf8 => compare!(as_string::<i64>),
+        DataType::Utf8View => compare!(as_string_view),
+        DataType::Binary => compare!(as_binary::<i32>),
+        DataType::LargeBinary => compare!(as_binary::<i64>),
+        DataType::BinaryView => compare!(as_binary_view),
         _ => return None,
     })
 }
