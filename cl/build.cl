@@ -32,9 +32,16 @@
 
 // ---------------------------------------------------------------- primary items
 
-// A range in local memory, slot after slot, so that neighbouring work-items, at work on
-// neighbouring buckets, use different banks; the padding does it for reading buckets in order.
-#define ROW (RANGE + 4)
+// Where slot s of a range's bucket b stands in local memory: slot after slot, so that neighbouring
+// work-items, at work on neighbouring buckets, use different banks, and the padding does it for
+// reading buckets in order. One work-item alone has them in the table's order.
+#if ALONE
+#define RANGE_WORDS (SLOTS * RANGE)
+#define AT(s, b) ((b) * SLOTS + (s))
+#else
+#define RANGE_WORDS (SLOTS * (RANGE + 4))
+#define AT(s, b) ((s) * (RANGE + 4) + (b))
+#endif
 #define NO_LINK 0xffffu
 
 // Overflow of a bucket: a chain of links, each the number of an item of the range's source and
@@ -47,7 +54,7 @@ uint item_of_link(uint link) { return link & 0xffffu; }
 bool has_repeats(__local const ulong *words, uint b, uint n, __local const uint *links, uint head,
                  __global const ulong *items) {
   uint keys[SLOTS];
-  for (uint s = 0; s < SLOTS; ++s) keys[s] = key_of(words[s * ROW + b]);
+  for (uint s = 0; s < SLOTS; ++s) keys[s] = key_of(words[AT(s, b)]);
   bool found = false;
   for (uint s = 1; s < SLOTS; ++s)
     for (uint t = 0; t < s; ++t) found |= s < n && keys[s] == keys[t];
@@ -71,14 +78,14 @@ __kernel __attribute__((reqd_work_group_size(RANGE_GROUP, 1, 1))) void fill_rang
     __global const uint *item_counts, __global ulong *overflow, __global uint4 *homes,
     __global uint *counters, uint first_range, uint capacity, uint overflow_capacity,
     uint home_capacity, uint buckets, uint seed) {
-  __local ulong words[SLOTS * ROW];
+  __local ulong words[RANGE_WORDS];
   __local uint count[RANGE], chain[RANGE], starts[RANGE], links[RANGE_LINKS];
   __local uint sums[RANGE_GROUP], linked, base[2];
   const uint self = get_local_id(0), range = first_range + get_group_id(0), first = range * RANGE;
   const uint n = min(item_counts[range], capacity);
   __global const ulong *items = all_items + (size_t)range * capacity;
 
-  for (uint i = self; i < SLOTS * ROW; i += RANGE_GROUP) words[i] = EMPTY_WORD;
+  for (uint i = self; i < RANGE_WORDS; i += RANGE_GROUP) words[i] = EMPTY_WORD;
   for (uint b = self; b < RANGE; b += RANGE_GROUP) {
     count[b] = 0;
     chain[b] = NO_LINK;
@@ -88,12 +95,12 @@ __kernel __attribute__((reqd_work_group_size(RANGE_GROUP, 1, 1))) void fill_rang
 
   for (uint i = self; i < n; i += RANGE_GROUP) {
     const uint b = primary_bucket(key_of(items[i]), seed, buckets) - first;
-    const uint slot = atomic_inc(&count[b]);
+    const uint slot = count_in_group(&count[b]);
     if (slot < SLOTS) {
-      words[slot * ROW + b] = items[i];
+      words[AT(slot, b)] = items[i];
       continue;
     }
-    const uint link = atomic_inc(&linked);
+    const uint link = count_in_group(&linked);
     if (link < RANGE_LINKS)
       links[link] = link_to(atomic_xchg(&chain[b], link), i);
     else
@@ -122,14 +129,14 @@ __kernel __attribute__((reqd_work_group_size(RANGE_GROUP, 1, 1))) void fill_rang
     if (count[b] <= SLOTS) continue;
     uint at = base[0] + (starts[b] & 0xffffu);
     homes[base[1] + (starts[b] >> 16)] = (uint4)(first + b, at, count[b] - SLOTS + 1, 0);
-    overflow[at++] = words[LAST * ROW + b];
+    overflow[at++] = words[AT(LAST, b)];
     for (uint l = chain[b]; l != NO_LINK; l = next_link(links[l]))
       overflow[at++] = items[item_of_link(links[l])];
   }
 
   const uint present = min(buckets - first, (uint)RANGE);
   for (uint i = self; i < present * SLOTS; i += RANGE_GROUP)
-    table[(size_t)first * SLOTS + i] = words[i % SLOTS * ROW + i / SLOTS];
+    table[(size_t)first * SLOTS + i] = words[AT(i % SLOTS, i / SLOTS)];
   for (uint q = self; q < RANGE / 4 && q * 4 < present; q += RANGE_GROUP) {
     uint four = 0;
     for (uint b = 0; b < 4; ++b) four |= min(count[4 * q + b], (uint)SLOTS) << (8 * b);
@@ -236,17 +243,19 @@ __kernel void place(__global ulong *table, __global uint *fill, __global const u
 
 // ---------------------------------------------------------------- census
 
-// Adds up Type B buckets, items and secondary items. Work-items read neighbouring
-// pairs of words; only the last word of a bucket has the top bit.
+// Adds up Type B buckets, items and secondary items. A work-group takes its share of the table,
+// work-items read neighbouring pairs of words; only the last word of a bucket has the top bit.
 __kernel __attribute__((reqd_work_group_size(CENSUS_GROUP, 1, 1))) void census(
     __global const ulong *table, __global uint *sums, uint buckets, uint seed) {
   __local uint totals[3];
   const uint self = get_local_id(0);
   for (uint i = self; i < 3; i += CENSUS_GROUP) totals[i] = 0;
   barrier(CLK_LOCAL_MEM_FENCE);
-  const size_t pairs = (size_t)buckets * (SLOTS / 2), stride = get_global_size(0);
+  const size_t pairs = (size_t)buckets * (SLOTS / 2);
+  const size_t share = (pairs + get_num_groups(0) - 1) / get_num_groups(0);
+  const size_t from = min(share * get_group_id(0), pairs), to = min(from + share, pairs);
   uint type_b = 0, items = 0, secondary = 0;
-  for (size_t at = get_global_id(0); at < pairs; at += stride) {
+  for (size_t at = from + self; at < to; at += CENSUS_GROUP) {
     const ulong2 words = pair_of_words(table, at);
     const uint b = (uint)(at / (SLOTS / 2));
     const bool entries = is_type_b(words.y);

@@ -84,7 +84,7 @@ __kernel __attribute__((reqd_work_group_size(SPLIT_GROUP, 1, 1))) void group_ran
   for (uint c = self; c < CELLS; c += SPLIT_GROUP) cursor[c] = 0;
   barrier(CLK_LOCAL_MEM_FENCE);
   for (uint i = self; i < n; i += SPLIT_GROUP)
-    atomic_inc(&cursor[cell_of(key_of(items[i]), range, buckets, seed)]);
+    count_in_group(&cursor[cell_of(key_of(items[i]), range, buckets, seed)]);
   barrier(CLK_LOCAL_MEM_FENCE);
   scan_in_group(cursor, CELLS, 0, sums);
   for (uint c = self; c < CELLS; c += SPLIT_GROUP) first[c] = cursor[c];
@@ -92,7 +92,7 @@ __kernel __attribute__((reqd_work_group_size(SPLIT_GROUP, 1, 1))) void group_ran
   for (uint i = self; i < n; i += SPLIT_GROUP) {
     const ulong item = items[i];
     const uint c = cell_of(key_of(item), range, buckets, seed);
-    words[atomic_inc(&cursor[c])] = item;
+    words[count_in_group(&cursor[c])] = item;
   }
   barrier(CLK_LOCAL_MEM_FENCE);
   for (uint c = self; c < CELLS; c += SPLIT_GROUP) {

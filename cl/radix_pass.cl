@@ -31,7 +31,7 @@ __kernel __attribute__((reqd_work_group_size(PASS_GROUP, 1, 1))) void histogram(
   for (uint d = self; d < RADIX; d += PASS_GROUP) count[d] = 0;
   barrier(CLK_LOCAL_MEM_FENCE);
   for (uint i = from + self; i < to; i += PASS_GROUP)
-    atomic_inc(&count[digit_of(keys[i], table, by)]);
+    count_in_group(&count[digit_of(keys[i], table, by)]);
   barrier(CLK_LOCAL_MEM_FENCE);
   for (uint d = self; d < RADIX; d += PASS_GROUP) counts[d * tiles + t] = count[d];
 }

@@ -47,6 +47,8 @@ uint room_in(uint bin, uint capacity, uint end) {
   return (uint)min((ulong)capacity, (ulong)end * SLOTS - (ulong)bin * capacity);
 }
 
+#if !ALONE
+
 // `tiles` work-groups a source bin. Source bin s is items [s * in_capacity ..][.. in_counts[s]],
 // or, at the first level (items == 0), all in_capacity keys. It is split into bins
 // s * bins .. (s + 1) * bins, which hold `1 << shift` buckets each. The first is first_source.
@@ -99,3 +101,52 @@ __kernel __attribute__((reqd_work_group_size(SPLIT_GROUP, 1, 1))) void split(
     if (place < room_in(bin, out_capacity, out_end)) out[(size_t)bin * out_capacity + place] = staged[i];
   }
 }
+
+#else
+
+// The same by one work-item, for CPU runtimes: no atomics in the loops over items, hashes in a
+// loop of their own, which compilers vectorise, and whole runs copied to their bins.
+__kernel __attribute__((reqd_work_group_size(1, 1, 1))) void split_chunk(
+    __global const uint *keys, __global const uint *values, __global const ulong *items,
+    __global const uint *in_counts, __global ulong *out, __global uint *out_counts,
+    __global uint *counters, uint first_source, uint in_capacity, uint in_end, uint tiles, uint bins, uint shift,
+    uint out_capacity, uint out_end, uint buckets, uint seed) {
+  __local ulong staged[SPLIT_TILE];
+  __local ushort bin_of[SPLIT_TILE];
+  __local uint cursor[MAX_BINS];
+  const uint source = first_source + get_group_id(0) / tiles;
+  const uint from = get_group_id(0) % tiles * SPLIT_TILE;
+  const uint n =
+      in_counts ? min(in_counts[source], room_in(source, in_capacity, in_end)) : in_capacity;
+  const uint tile = from < n ? min(n - from, (uint)SPLIT_TILE) : 0;
+  const size_t at = (size_t)source * in_capacity + from;
+  const uint first = source * bins;
+  if (!tile) return;
+
+  for (uint i = 0; i < tile; ++i)
+    bin_of[i] = (ushort)((primary_bucket(key_at(keys, items, at + i), seed, buckets) >> shift) - first);
+  for (uint bin = 0; bin < bins; ++bin) cursor[bin] = 0;
+  for (uint i = 0; i < tile; ++i) ++cursor[bin_of[i]];
+  uint sum = 0;
+  for (uint bin = 0; bin < bins; ++bin) {
+    const uint count = cursor[bin];
+    cursor[bin] = sum;
+    sum += count;
+  }
+  for (uint i = 0; i < tile; ++i)
+    staged[cursor[bin_of[i]]++] = item_at(keys, values, items, at + i);
+  uint start = 0;
+  for (uint bin = 0; bin < bins; ++bin) {
+    const uint count = cursor[bin] - start;
+    if (!count) continue;
+    const uint room = room_in(first + bin, out_capacity, out_end);
+    const uint offset = atomic_add(&out_counts[first + bin], count);
+    const uint fits = offset < room ? min(count, room - offset) : 0;
+    if (fits < count) atomic_add(&counters[CROWDED], count - fits);
+    const size_t to = (size_t)(first + bin) * out_capacity + offset;
+    for (uint i = 0; i < fits; ++i) out[to + i] = staged[start + i];
+    start += count;
+  }
+}
+
+#endif

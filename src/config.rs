@@ -18,7 +18,8 @@ use crate::table::horton::{BucketSize, DEFAULT_LOAD_FACTOR, TableConfig};
 /// Which joins run on a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Enabled {
-    /// Joins whose inputs are estimated to have at least `horton.min_rows` rows together.
+    /// Joins whose inputs are estimated to have at least `horton.min_rows` rows together and that
+    /// are expected to be faster there (see [`cost`](crate::cost)).
     Auto,
     /// Every join that a device can run.
     Always,
@@ -66,7 +67,7 @@ pub struct HortonConfig {
     pub chunk_rows: usize,
     /// Bytes of device memory that joins may use together; 0 for the device's default.
     pub device_memory_limit: u64,
-    /// Estimated input rows from which `auto` takes a join.
+    /// Estimated input rows from which `auto` considers a join.
     pub min_rows: usize,
     /// Keep both sides hash-partitioned where DataFusion planned so, instead of building one
     /// table for all probe partitions.
@@ -114,7 +115,7 @@ const OPTIONS: [(&str, &str); 8] = [
     ),
     (
         "min_rows",
-        "Estimated input rows from which horton.enabled = 'auto' takes a join",
+        "Estimated input rows from which horton.enabled = 'auto' considers a join",
     ),
     (
         "keep_partitions",

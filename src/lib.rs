@@ -11,7 +11,7 @@
 //!                           ─▶ join type ─▶ 6 gather columns ─▶ RecordBatch
 //! ```
 //!
-//! 1. [`rule`], installed by [`session`], switched by [`config`]
+//! 1. [`rule`], installed by [`session`], switched by [`config`], advised by [`cost`]
 //! 2. [`join::keys`] (`join` is the operator)
 //! 3. [`table::group`], for keys that repeat
 //! 4. [`table::horton`], built and looked up by the kernels in `cl/`
@@ -23,6 +23,7 @@
 #![deny(missing_docs, unsafe_op_in_unsafe_fn)]
 
 pub mod config;
+pub mod cost;
 pub mod device;
 pub mod error;
 pub mod join;

@@ -14,6 +14,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use arrow::datatypes::DataType;
 use datafusion::common::Result;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
@@ -23,12 +24,13 @@ use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 
 use crate::config::{Enabled, HortonConfig};
+use crate::cost::{Costs, Estimate, Keys};
 use crate::device::Device;
 use crate::error::Error;
 use crate::join::{HortonJoinExec, keys};
 
 /// Why a join stays on the host.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Declined {
     /// There is no OpenCL device.
     NoDevice(String),
@@ -43,6 +45,10 @@ pub enum Declined {
     },
     /// `auto`: the number of input rows is unknown.
     UnknownRows,
+    /// `auto`: the stock join is expected to be as fast or faster.
+    NoFaster(Estimate),
+    /// `auto`: what joins cost on the device could not be measured.
+    Unmeasured(String),
     /// The partition mode is still `Auto`, which no join can execute.
     UndecidedMode,
 }
@@ -56,6 +62,8 @@ impl fmt::Display for Declined {
                 write!(f, "about {rows} input rows, horton.min_rows = {min_rows}")
             }
             Declined::UnknownRows => write!(f, "number of input rows unknown"),
+            Declined::NoFaster(estimate) => write!(f, "{estimate}"),
+            Declined::Unmeasured(reason) => write!(f, "costs not measured: {reason}"),
             Declined::UndecidedMode => write!(f, "partition mode undecided"),
         }
     }
@@ -64,8 +72,8 @@ impl fmt::Display for Declined {
 /// Where a join runs.
 #[derive(Debug, Clone)]
 pub enum Route {
-    /// On this device.
-    Device(Device),
+    /// On this device; under `auto`, with what was expected of it.
+    Device(Device, Option<Estimate>),
     /// As DataFusion's own join, for this reason.
     Stock(Declined),
 }
@@ -75,7 +83,7 @@ pub enum Route {
 /// # Errors
 /// [`Error::UnknownDevice`] and [`Error::UnsuitableDevice`]: `horton.device` names a device that
 /// is not there or cannot run the kernels. That no device is there at all is no error.
-fn route(join: &HashJoinExec, config: &HortonConfig) -> Result<Route> {
+fn route(join: &HashJoinExec, config: &HortonConfig, options: &ConfigOptions) -> Result<Route> {
     let declined = |reason| Ok(Route::Stock(reason));
     let device = match Device::open(&config.device) {
         Ok(device) => device,
@@ -97,28 +105,60 @@ fn route(join: &HashJoinExec, config: &HortonConfig) -> Result<Route> {
     if let Err(reason) = keys::supported(&types) {
         return declined(Declined::KeyType(reason));
     }
-    if config.enabled == Enabled::Auto
-        && let Some(reason) = too_small(join, config.min_rows)?
-    {
-        return declined(reason);
+    if config.enabled == Enabled::Always {
+        return Ok(Route::Device(device, None));
     }
-    Ok(Route::Device(device))
+    let collects_up_to = options.optimizer.hash_join_single_partition_threshold_rows;
+    Ok(match weigh(join, (config, collects_up_to), &device, &types)? {
+        Ok(estimate) => Route::Device(device, Some(estimate)),
+        Err(reason) => Route::Stock(reason),
+    })
 }
 
-/// Whether `auto` leaves a join on the host for its size.
-fn too_small(join: &HashJoinExec, min_rows: usize) -> Result<Option<Declined>> {
+/// How much faster than the stock join the device must be expected to be: estimates err, and a
+/// join that was fine as it was should not get slower.
+const MARGIN: f64 = 1.25;
+
+/// Whether `auto` takes a join: what it expects, or why not.
+fn weigh(
+    join: &HashJoinExec,
+    (config, collects_up_to): (&HortonConfig, usize),
+    device: &Device,
+    types: &[(DataType, DataType)],
+) -> Result<Result<Estimate, Declined>> {
     let context = StatisticsContext::new();
     let rows = |side: &Arc<dyn ExecutionPlan>| -> Result<Option<usize>> {
         let statistics = context.compute(side.as_ref(), &StatisticsArgs::new())?;
         Ok(statistics.num_rows.get_value().copied())
     };
-    Ok(match (rows(join.left())?, rows(join.right())?) {
-        (Some(left), Some(right)) if left.saturating_add(right) >= min_rows => None,
-        (Some(left), Some(right)) => Some(Declined::FewRows {
-            rows: left.saturating_add(right),
-            min_rows,
-        }),
-        _ => Some(Declined::UnknownRows),
+    let (Some(build), Some(probe)) = (rows(join.left())?, rows(join.right())?) else {
+        return Ok(Err(Declined::UnknownRows));
+    };
+    let (rows, min_rows) = (build.saturating_add(probe), config.min_rows);
+    if rows < min_rows {
+        return Ok(Err(Declined::FewRows { rows, min_rows }));
+    }
+    let costs = match Costs::of(device) {
+        Ok(costs) => costs,
+        Err(error) => {
+            warn_once(&error);
+            return Ok(Err(Declined::Unmeasured(brief(&error))));
+        }
+    };
+    let keys = match types {
+        [(build, _)] if build.is_integer() || build.is_temporal() => Keys::Number,
+        _ => Keys::Hashed,
+    };
+    let estimate = costs.estimate(keys, build, probe);
+    // What rule 1 has taken is compared without the margin: it lost its partitions by then.
+    let margin = match join.partition_mode() {
+        PartitionMode::Partitioned => MARGIN,
+        _ if build > collects_up_to => 1.0,
+        _ => MARGIN,
+    };
+    Ok(match estimate.device * margin < estimate.stock {
+        true => Ok(estimate),
+        false => Err(Declined::NoFaster(estimate)),
     })
 }
 
@@ -161,7 +201,7 @@ impl PhysicalOptimizerRule for CollectBuildSide {
             let collected = match node.downcast_ref::<HashJoinExec>() {
                 Some(join)
                     if *join.partition_mode() == PartitionMode::Partitioned
-                        && matches!(route(join, horton)?, Route::Device(_)) =>
+                        && matches!(route(join, horton, config)?, Route::Device(..)) =>
                 {
                     join.builder()
                         .with_partition_mode(PartitionMode::CollectLeft)
@@ -201,7 +241,7 @@ impl PhysicalOptimizerRule for JoinOnDevice {
             let Some(join) = node.downcast_ref::<HashJoinExec>() else {
                 return Ok(Transformed::no(node));
             };
-            let route = route(join, horton)?;
+            let route = route(join, horton, config)?;
             if let Route::Stock(reason) = &route {
                 log::debug!("join stays on the host: {reason}");
             }

@@ -151,6 +151,12 @@ impl DeviceInfo {
             && (platform.contains("portable computing language") || platform.contains("intel"))
     }
 
+    /// Whether a volatile load sees what atomics wrote, as between the cores of a CPU; an atomic
+    /// that changes nothing costs many times as much. Not where a simulator would call it a race.
+    pub fn has_coherent_caches(&self) -> bool {
+        self.has_prefetch()
+    }
+
     /// Short name with the place: `0:0 NVIDIA H200`.
     pub fn label(&self) -> String {
         format!("{}:{} {}", self.index.0, self.index.1, self.name)

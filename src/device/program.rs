@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::fmt::{Debug, Write as _};
 use std::io::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ocl::core::{self as cl, Context, Program, ProgramInfo, ProgramInfoResult};
@@ -109,7 +109,7 @@ impl ProgramText {
 
 /// The compiled program: from the cache if it is there and the driver takes it.
 pub(super) fn build(context: &Context, info: &DeviceInfo, text: &ProgramText) -> Result<Program> {
-    let file = cache_file(info, text);
+    let file = cache_file(info, text.key(), "bin");
     if let Some(program) = file
         .as_ref()
         .and_then(load)
@@ -174,7 +174,8 @@ fn binary_of(program: &Program) -> Option<Vec<u8>> {
     }
 }
 
-fn cache_file(info: &DeviceInfo, text: &ProgramText) -> Option<PathBuf> {
+/// The file that remembers `what` of a device and its driver.
+pub(crate) fn cache_file(info: &DeviceInfo, what: &str, extension: &str) -> Option<PathBuf> {
     let folder = match std::env::var_os("HORTON_CACHE_DIR") {
         Some(folder) => PathBuf::from(folder),
         None => dirs::cache_dir()?.join("horton-join"),
@@ -184,8 +185,8 @@ fn cache_file(info: &DeviceInfo, text: &ProgramText) -> Option<PathBuf> {
         hash.update(part.as_bytes());
         hash.update([0]);
     }
-    hash.update(text.key().as_bytes());
-    Some(folder.join(format!("{}.bin", hex(&hash.finalize()))))
+    hash.update(what.as_bytes());
+    Some(folder.join(format!("{}.{extension}", hex(&hash.finalize()))))
 }
 
 /// The binary in a cache file, if its checksum says that it is whole.
@@ -195,12 +196,18 @@ fn load(file: &PathBuf) -> Option<Vec<u8>> {
     (Sha256::digest(binary).as_slice() == sum).then(|| binary.to_vec())
 }
 
-fn store(file: &std::path::Path, binary: &[u8]) -> std::io::Result<()> {
-    let folder = file.parent().unwrap_or(std::path::Path::new("."));
+fn store(file: &Path, binary: &[u8]) -> std::io::Result<()> {
+    store_file(file, &[&Sha256::digest(binary), binary])
+}
+
+/// Writes a file whose readers see all of its `parts` or nothing.
+pub(crate) fn store_file(file: &Path, parts: &[&[u8]]) -> std::io::Result<()> {
+    let folder = file.parent().unwrap_or(Path::new("."));
     std::fs::create_dir_all(folder)?;
     let mut scratch = tempfile::NamedTempFile::new_in(folder)?;
-    scratch.write_all(&Sha256::digest(binary))?;
-    scratch.write_all(binary)?;
+    for part in parts {
+        scratch.write_all(part)?;
+    }
     scratch.persist(file)?;
     Ok(())
 }

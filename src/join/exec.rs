@@ -90,7 +90,7 @@ impl HortonJoinExec {
     /// The device that this join runs on; `None` if it runs as the stock join.
     pub fn device_name(&self) -> Option<&str> {
         match &self.route {
-            Route::Device(device) => Some(&device.info().name),
+            Route::Device(device, _) => Some(&device.info().name),
             Route::Stock(_) => None,
         }
     }
@@ -367,7 +367,7 @@ impl DisplayAs for HortonJoinExec {
         }
         let stock = Stock(&self.stock, t).to_string();
         match (t, &self.route) {
-            (DisplayFormatType::TreeRender, Route::Device(device)) => {
+            (DisplayFormatType::TreeRender, Route::Device(device, _)) => {
                 write!(f, "{stock}")?;
                 writeln!(f, "device={}", device.info().name)
             }
@@ -375,9 +375,13 @@ impl DisplayAs for HortonJoinExec {
                 write!(f, "{stock}")?;
                 writeln!(f, "horton=stock ({reason})")
             }
-            (_, Route::Device(device)) => {
+            (_, Route::Device(device, estimate)) => {
                 let line = stock.replacen("HashJoinExec", "HortonJoinExec", 1);
-                write!(f, "{line}, device={}", device.info().name)
+                write!(f, "{line}, device={}", device.info().name)?;
+                match estimate {
+                    Some(estimate) => write!(f, " ({estimate})"),
+                    None => Ok(()),
+                }
             }
             (_, Route::Stock(reason)) => write!(f, "{stock}, horton=stock ({reason})"),
         }
@@ -387,14 +391,14 @@ impl DisplayAs for HortonJoinExec {
 impl ExecutionPlan for HortonJoinExec {
     fn name(&self) -> &str {
         match self.route {
-            Route::Device(_) => "HortonJoinExec",
+            Route::Device(..) => "HortonJoinExec",
             Route::Stock(_) => self.stock.name(),
         }
     }
 
     fn downcast_delegate(&self) -> Option<&dyn ExecutionPlan> {
         match self.route {
-            Route::Device(_) => None,
+            Route::Device(..) => None,
             Route::Stock(_) => Some(self.stock.as_ref()),
         }
     }
@@ -465,7 +469,7 @@ impl ExecutionPlan for HortonJoinExec {
         partition: usize,
         context: Arc<TaskContext>,
     ) -> Result<SendableRecordBatchStream> {
-        let Route::Device(device) = &self.route else {
+        let Route::Device(device, _) = &self.route else {
             return self.stock.execute(partition, context);
         };
         self.check_partitions()?;
@@ -491,7 +495,7 @@ impl ExecutionPlan for HortonJoinExec {
 
     fn metrics(&self) -> Option<MetricsSet> {
         match self.route {
-            Route::Device(_) => Some(self.metrics.clone_inner()),
+            Route::Device(..) => Some(self.metrics.clone_inner()),
             Route::Stock(_) => self.stock.metrics(),
         }
     }

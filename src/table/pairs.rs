@@ -25,6 +25,7 @@ const TILE: usize = 1024;
 fn text(group: usize) -> ProgramText {
     let defines = [
         ("WORD", "ulong".to_owned()),
+        ("ALONE", u8::from(group == 1).to_string()),
         ("PAIR_GROUP", group.to_string()),
         ("PAIR_TILE", TILE.to_string()),
         ("MISS", format!("{MISS:#x}u")),

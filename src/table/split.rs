@@ -84,14 +84,15 @@ pub(super) fn text(
     tile: usize,
     rest: &Rest<'_>,
 ) -> ProgramText {
-    let group = group_of(body).to_string();
+    let group = group_of(body);
     let mut defines = hash::defines();
     defines.extend(layout::defines(bucket_size, false));
     defines.extend([
         ("NONE", format!("{NONE:#x}u")),
         ("WORD", "uint".to_owned()),
+        ("ALONE", u8::from(group == 1).to_string()),
         ("MAX_BINS", MAX_BINS.to_string()),
-        ("SPLIT_GROUP", group),
+        ("SPLIT_GROUP", group.to_string()),
         ("SPLIT_TILE", tile.to_string()),
     ]);
     defines.extend_from_slice(rest.defines);
@@ -346,7 +347,11 @@ impl<'a> Split<'a> {
             Arg::U32(shape.seed),
         ];
         let work_items = bins.len() * tiles * self.group;
-        queue.launch(self.program, "split", (work_items, self.group), &args)
+        let kernel = match self.group {
+            1 => "split_chunk",
+            _ => "split",
+        };
+        queue.launch(self.program, kernel, (work_items, self.group), &args)
     }
 }
 

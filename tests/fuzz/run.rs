@@ -326,7 +326,7 @@ impl Worker {
             Ok((l, r.data_type(&inputs.probe.schema)?))
         });
         keys::supported(&types.collect::<Result<Vec<_>>>().ok()?).ok()?;
-        let route = Route::Device(self.device.clone());
+        let route = Route::Device(self.device.clone(), None);
         let device = HortonJoinExec::new(Arc::new(copy), route, config(case));
         let joins = Joins {
             probe_ordered: stock.right().output_ordering().is_some(),

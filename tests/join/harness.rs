@@ -320,7 +320,7 @@ impl Case {
     }
 
     pub fn put_on_device(&self, stock: HashJoinExec) -> Arc<HortonJoinExec> {
-        let route = Route::Device(device());
+        let route = Route::Device(device(), None);
         let exec = HortonJoinExec::new(Arc::new(stock), route, self.config.clone());
         assert!(exec.device_name().is_some());
         Arc::new(exec)

@@ -271,9 +271,12 @@ fn auto_leaves_a_join_of_few_rows_on_the_host_and_says_so() {
         plan.contains("horton=stock (about 420 input rows, horton.min_rows = 1048576)"),
         "{plan}"
     );
+    // More rows than that are weighed, by what joins cost on this machine.
     ok(&session, "SET horton.min_rows = 420");
     let plan = explain(&session, EQUI_JOIN);
-    assert!(plan.contains("HortonJoinExec"), "{plan}");
+    for expected in ["ms on the device", "ms as the stock join"] {
+        assert!(plan.contains(expected), "{plan}");
+    }
 }
 
 #[test]

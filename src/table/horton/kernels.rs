@@ -140,8 +140,9 @@ impl Reader {
 
 /// The build program of a job.
 pub(super) fn build_program(queue: &Queue, bucket_size: BucketSize) -> ProgramText {
+    let peek = queue.body().volatile_sees_atomics() || queue.info().has_coherent_caches();
     let rest = Rest {
-        defines: &build_defines(bucket_size, queue.body()),
+        defines: &build_defines(bucket_size, queue.body(), peek),
         parts: &BUILD_PARTS,
     };
     split::program(queue, "horton build", bucket_size, &rest)
@@ -152,9 +153,12 @@ const BUILD_PARTS: [(&str, &str); 2] = [
     ("displace.cl", include_str!("../../../cl/displace.cl")),
 ];
 
-fn build_defines(bucket_size: BucketSize, body: KernelBody) -> [(&'static str, String); 6] {
+fn build_defines(
+    bucket_size: BucketSize,
+    body: KernelBody,
+    peek: bool,
+) -> [(&'static str, String); 6] {
     let (range, group) = (range(bucket_size), group_of(body));
-    let peek = body.volatile_sees_atomics();
     [
         ("CHAIN_LIMIT", format!("{CHAIN_LIMIT}u")),
         ("RANGE_GROUP", group.to_string()),
@@ -195,7 +199,7 @@ pub(crate) fn programs() -> impl Iterator<Item = (String, ProgramText)> {
             .map(move |body| {
                 let name = format!("horton_build_{bucket_size}_{}", group_of(body));
                 let rest = Rest {
-                    defines: &build_defines(bucket_size, body),
+                    defines: &build_defines(bucket_size, body, false),
                     parts: &BUILD_PARTS,
                 };
                 let text = split::text("horton build", bucket_size, body, 4096, &rest);

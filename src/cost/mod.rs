@@ -1,0 +1,196 @@
+//! What `horton.enabled = 'auto'` expects of a join, on the device and as the stock join.
+//!
+//! ```text
+//!  rows of both sides, kind of keys ─┬▶ device  F + b·build + p·probe ┐
+//!                                    └▶ stock   F + b·build + p·probe ┴▶ the cheaper one
+//!                   F, b, p: measured once on this machine, remembered in a file
+//! ```
+//!
+//! A rule of thumb cannot know whether the device is an H200 or two cores of the host itself, and
+//! whether the host has two cores or sixty-four. So both ways are tried, on joins like the
+//! user's ([`calibrate`](self::calibrate)), and the lines through what was measured are what
+//! decides. A probe row costs more the larger the build side is, because tables leave the caches:
+//! `p` is measured at two sizes and interpolated by the logarithm of the build side. Beyond the
+//! measured sizes lines go on, which favours neither side by much.
+
+mod calibrate;
+mod store;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use crate::device::Device;
+use crate::error::Result;
+
+/// Milliseconds that a join of `build` and `probe` rows takes.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Line {
+    /// Milliseconds that every join takes.
+    fixed: f64,
+    /// Milliseconds a build row.
+    build: f64,
+    /// Milliseconds a probe row, with a small and with a large build side.
+    probe: [f64; 2],
+    /// Those sizes of the build side, in rows.
+    sizes: [f64; 2],
+}
+
+/// Four measured times, in milliseconds.
+#[derive(Debug, Clone, Copy)]
+struct Measured {
+    /// A few build rows, a few probe rows.
+    few_few: f64,
+    /// Many build rows, a few probe rows.
+    many_few: f64,
+    /// A few build rows, many probe rows.
+    few_many: f64,
+    /// Many and many.
+    many_many: f64,
+}
+
+impl Line {
+    /// The line through four measurements with `few` and `many` rows a side. A difference that
+    /// noise made negative counts as nothing.
+    fn through(measured: Measured, [few, many]: [f64; 2]) -> Self {
+        let slope = |from: f64, to: f64| ((to - from) / (many - few)).max(0.0);
+        let probe = [
+            slope(measured.few_few, measured.few_many),
+            slope(measured.many_few, measured.many_many),
+        ];
+        let build = slope(measured.few_few, measured.many_few);
+        Self {
+            fixed: (measured.few_few - few * (build + probe[0])).max(0.0),
+            build,
+            probe,
+            sizes: [few, many],
+        }
+    }
+
+    /// The time for so many rows.
+    fn milliseconds(&self, build: f64, probe: f64) -> f64 {
+        let [few, many] = self.sizes.map(f64::ln);
+        let share = ((build.max(1.0).ln() - few) / (many - few)).clamp(0.0, 1.0);
+        let a_row = self.probe[0] + share * (self.probe[1] - self.probe[0]);
+        self.fixed + build * self.build + probe * a_row
+    }
+}
+
+/// What a join's keys are to both joins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Keys {
+    /// One number, perhaps of a dense range: a direct-address table for the stock join.
+    Number,
+    /// Several columns, strings, …: hashes, and the real keys to be compared.
+    Hashed,
+}
+
+impl Keys {
+    const ALL: [Keys; 2] = [Keys::Number, Keys::Hashed];
+}
+
+/// Both joins' times on one machine, by [`Keys`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct Costs {
+    device: [Line; 2],
+    stock: [Line; 2],
+}
+
+/// What is expected of one join.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Estimate {
+    /// Milliseconds on the device.
+    pub device: f64,
+    /// Milliseconds as the stock join.
+    pub stock: f64,
+}
+
+impl fmt::Display for Estimate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "about {:.1} ms on the device, {:.1} ms as the stock join",
+            self.device, self.stock
+        )
+    }
+}
+
+impl Costs {
+    /// The costs on `device`, measured now unless they are remembered.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn of(device: &Device) -> Result<Arc<Self>> {
+        static KNOWN: Mutex<BTreeMap<(usize, usize), Arc<Costs>>> = Mutex::new(BTreeMap::new());
+        let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(costs) = known.get(&device.info().index) {
+            return Ok(Arc::clone(costs));
+        }
+        let costs = match store::load(device.info()) {
+            Some(costs) => costs,
+            None => {
+                let costs = calibrate::calibrate(device)?;
+                store::store(device.info(), &costs);
+                costs
+            }
+        };
+        let costs = Arc::new(costs);
+        known.insert(device.info().index, Arc::clone(&costs));
+        Ok(costs)
+    }
+
+    /// What to expect of a join of so many rows.
+    pub fn estimate(&self, keys: Keys, build: usize, probe: usize) -> Estimate {
+        let at = keys as usize;
+        let (build, probe) = (build as f64, probe as f64);
+        Estimate {
+            device: self.device[at].milliseconds(build, probe),
+            stock: self.stock[at].milliseconds(build, probe),
+        }
+    }
+}
+
+fn milliseconds(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_goes_through_what_was_measured() {
+        let measured = Measured {
+            few_few: 2.0,
+            many_few: 22.0,
+            few_many: 12.0,
+            many_many: 52.0,
+        };
+        let (few, many) = (1e3, 1e6);
+        let line = Line::through(measured, [few, many]);
+        for (build, probe, wanted) in [
+            (few, few, measured.few_few),
+            (few, many, measured.few_many),
+            (many, many, measured.many_many),
+        ] {
+            let found = line.milliseconds(build, probe);
+            assert!((found - wanted).abs() < 0.1, "{found} {wanted}");
+        }
+        // Between and beyond, more rows take longer.
+        assert!(line.milliseconds(3e4, many) > measured.few_many);
+        assert!(line.milliseconds(1e8, 1e8) > 100.0 * measured.many_many / 2.0);
+    }
+
+    #[test]
+    fn noise_makes_no_time_negative() {
+        let measured = Measured {
+            few_few: 5.0,
+            many_few: 4.0,
+            few_many: 3.0,
+            many_many: 2.0,
+        };
+        let line = Line::through(measured, [1e3, 1e6]);
+        assert_eq!(line.milliseconds(1e7, 1e7), 5.0);
+    }
+}

@@ -1,0 +1,107 @@
+//! Measured costs in a file beside the compiled kernels.
+//!
+//! ```text
+//!  <cache>/<sha-256 of device, driver, cores, version>.costs
+//!      device.Number 0.812 1.2e-5 …       one line a join and kind of keys
+//! ```
+//!
+//! A file that is missing, torn or of another version is measured anew; one that cannot be
+//! written costs that second again in the next process.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use crate::device::DeviceInfo;
+use crate::device::program::{cache_file, store_file};
+
+use super::{Costs, Keys, Line};
+
+/// Another layout, another way of measuring: another number.
+const VERSION: u32 = 1;
+
+fn file(info: &DeviceInfo) -> Option<PathBuf> {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let debug = cfg!(debug_assertions);
+    let what = format!("costs {VERSION} {} {cores} {debug}", env!("CARGO_PKG_VERSION"));
+    cache_file(info, &what, "costs")
+}
+
+/// The remembered costs on a device.
+pub(super) fn load(info: &DeviceInfo) -> Option<Costs> {
+    parse(&std::fs::read_to_string(file(info)?).ok()?)
+}
+
+/// Remembers them.
+pub(super) fn store(info: &DeviceInfo, costs: &Costs) {
+    let Some(file) = file(info) else { return };
+    if let Err(error) = store_file(&file, &[print(costs).as_bytes()]) {
+        log::debug!("costs {} not written: {error}", file.display());
+    }
+}
+
+fn print(costs: &Costs) -> String {
+    let mut text = String::new();
+    for (side, lines) in [("device", &costs.device), ("stock", &costs.stock)] {
+        for (keys, line) in Keys::ALL.into_iter().zip(lines) {
+            let [probe_few, probe_many] = line.probe;
+            let [few, many] = line.sizes;
+            let _ = writeln!(
+                text,
+                "{side}.{keys:?} {} {} {probe_few} {probe_many} {few} {many} .",
+                line.fixed, line.build
+            );
+        }
+    }
+    text
+}
+
+fn parse(text: &str) -> Option<Costs> {
+    let line = |side: &str, keys: Keys| {
+        let name = format!("{side}.{keys:?} ");
+        let fields = text.lines().find_map(|line| line.strip_prefix(&name))?;
+        let numbers: Option<Vec<f64>> = fields
+            .strip_suffix(" .")?
+            .split(' ')
+            .map(|field| field.parse().ok().filter(|n: &f64| n.is_finite()))
+            .collect();
+        match numbers?[..] {
+            [fixed, build, probe_few, probe_many, few, many] if few < many => Some(Line {
+                fixed,
+                build,
+                probe: [probe_few, probe_many],
+                sizes: [few, many],
+            }),
+            _ => None,
+        }
+    };
+    let side = |side: &str| Some([line(side, Keys::Number)?, line(side, Keys::Hashed)?]);
+    Some(Costs {
+        device: side("device")?,
+        stock: side("stock")?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn costs_come_back_as_they_were_and_torn_files_do_not() {
+        let line = |x: f64| Line {
+            fixed: x,
+            build: x / 3.0,
+            probe: [x / 7.0, x * 1e-9],
+            sizes: [10.0, 1e6],
+        };
+        let costs = Costs {
+            device: [line(1.0), line(2.5)],
+            stock: [line(0.1), line(0.3)],
+        };
+        let text = print(&costs);
+        assert_eq!(parse(&text), Some(costs));
+        for end in 0..text.len() - 1 {
+            assert_eq!(parse(&text[..end]), None, "{end}");
+        }
+        assert_eq!(parse(&text.replace("1000000", "NaN")), None);
+    }
+}
