@@ -27,10 +27,11 @@ uint matches_of(__global const uint *offsets, uint value) {
   return offsets ? offsets[value + 1] - offsets[value] : 1;
 }
 
-// tile_pairs[tiles + 1] grows by the number of rows with a match.
+// With groups, tile_pairs[tiles + 1] grows by the number of rows with a match: without, they are as
+// many as the pairs. tile_pairs[tiles + 2] receives reads[0], so that one download brings all.
 __kernel __attribute__((reqd_work_group_size(PAIR_GROUP, 1, 1))) void count_pairs(
-    __global const uint *values, __global const uint *offsets, __global ulong *tile_pairs,
-    uint tiles, uint n) {
+    __global const uint *values, __global const uint *offsets, __global const uint *reads,
+    __global ulong *tile_pairs, uint tiles, uint n) {
   __local ulong sums[PAIR_GROUP];
   const uint self = get_local_id(0), from = get_group_id(0) * PAIR_TILE;
   const uint size = min(n - from, (uint)PAIR_TILE);
@@ -41,11 +42,12 @@ __kernel __attribute__((reqd_work_group_size(PAIR_GROUP, 1, 1))) void count_pair
     matched += matches != 0;
   }
   const ulong total = sums_before(&sum, sums);
-  barrier(CLK_LOCAL_MEM_FENCE);
-  const ulong rows = sums_before(&matched, sums);
-  if (self == 0) {
-    tile_pairs[get_group_id(0)] = total;
-    if (rows) atom_add(&tile_pairs[tiles + 1], rows);
+  if (self == 0) tile_pairs[get_group_id(0)] = total;
+  if (get_global_id(0) == 0) tile_pairs[tiles + 2] = reads[0];
+  if (offsets) {
+    barrier(CLK_LOCAL_MEM_FENCE);
+    const ulong rows = sums_before(&matched, sums);
+    if (self == 0 && rows) atom_add(&tile_pairs[tiles + 1], rows);
   }
 }
 

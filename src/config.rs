@@ -12,6 +12,7 @@ use std::str::FromStr;
 use datafusion::common::config::{ConfigEntry, ConfigExtension, ExtensionOptions};
 use datafusion::error::{DataFusionError, Result as DataFusionResult};
 
+use crate::device::DeviceKind;
 use crate::error::{Error, Result};
 use crate::table::horton::{BucketSize, DEFAULT_LOAD_FACTOR, TableConfig};
 
@@ -63,7 +64,7 @@ pub struct HortonConfig {
     pub load_factor: f64,
     /// Slots per bucket: 4, 8 or 16.
     pub bucket_size: BucketSize,
-    /// Probe rows that are looked up at once.
+    /// Probe rows that are looked up at once; 0 for the device's default.
     pub chunk_rows: usize,
     /// Bytes of device memory that joins may use together; 0 for the device's default.
     pub device_memory_limit: u64,
@@ -84,7 +85,7 @@ impl Default for HortonConfig {
             device: "auto".to_owned(),
             load_factor: DEFAULT_LOAD_FACTOR,
             bucket_size: BucketSize::Eight,
-            chunk_rows: 1 << 18,
+            chunk_rows: 0,
             device_memory_limit: 0,
             min_rows: 1 << 20,
             keep_partitions: false,
@@ -108,7 +109,10 @@ const OPTIONS: [(&str, &str); 8] = [
         "bucket_size",
         "Slots per bucket of a Horton table: 4, 8 or 16",
     ),
-    ("chunk_rows", "Probe rows that are looked up at once"),
+    (
+        "chunk_rows",
+        "Probe rows that are looked up at once; 0 for the device's default",
+    ),
     (
         "device_memory_limit",
         "Bytes of device memory that joins may use together; 0 for the device's default",
@@ -130,6 +134,16 @@ impl HortonConfig {
             bucket_size: self.bucket_size,
             load_factor: self.load_factor,
             ..TableConfig::default()
+        }
+    }
+
+    /// Probe rows that are looked up at once on a device of this kind. Where a chunk is copied to
+    /// it, a larger one pays for the calls; where it is not, a smaller one stays in the caches.
+    pub fn chunk_rows(&self, kind: DeviceKind) -> usize {
+        match (self.chunk_rows, kind) {
+            (0, DeviceKind::Cpu) => 1 << 18,
+            (0, _) => 1 << 20,
+            (rows, _) => rows,
         }
     }
 
@@ -157,7 +171,7 @@ impl HortonConfig {
                 self.bucket_size = BucketSize::try_from(parse::<usize>(key, value, |_| true)?)?
             }
             "chunk_rows" => {
-                self.chunk_rows = parse(key, value, |n: &usize| (1..=1 << 30).contains(n))?;
+                self.chunk_rows = parse(key, value, |n: &usize| *n <= 1 << 30)?;
             }
             "device_memory_limit" => self.device_memory_limit = parse(key, value, |_| true)?,
             "min_rows" => self.min_rows = parse(key, value, |_| true)?,
@@ -261,7 +275,7 @@ mod tests {
             ("load_factor", "NaN"),
             ("bucket_size", "5"),
             ("bucket_size", "eight"),
-            ("chunk_rows", "0"),
+            ("chunk_rows", "-1"),
             ("device_memory_limit", "-1"),
             ("keep_partitions", "2"),
         ] {

@@ -109,10 +109,12 @@ fn route(join: &HashJoinExec, config: &HortonConfig, options: &ConfigOptions) ->
         return Ok(Route::Device(device, None));
     }
     let collects_up_to = options.optimizer.hash_join_single_partition_threshold_rows;
-    Ok(match weigh(join, (config, collects_up_to), &device, &types)? {
-        Ok(estimate) => Route::Device(device, Some(estimate)),
-        Err(reason) => Route::Stock(reason),
-    })
+    Ok(
+        match weigh(join, (config, collects_up_to), &device, &types)? {
+            Ok(estimate) => Route::Device(device, Some(estimate)),
+            Err(reason) => Route::Stock(reason),
+        },
+    )
 }
 
 /// How much faster than the stock join the device must be expected to be: estimates err, and a

@@ -417,7 +417,7 @@ fn check_windows(
     (keys, n): (&Buffer<u32>, usize),
     (probe, build): (&[u32], &[u32]),
 ) -> Result<()> {
-    let (matches, _) = table.look_up(queue, keys, n)?;
+    let matches = table.look_up(queue, keys, n)?;
     assert_eq!(matches.total(), probe.len() as u64);
     check_bits(queue, &matches, (n, probe))?;
     let window = Pairs::with_room(queue, probe.len() / 3 + 1)?;

@@ -51,7 +51,11 @@ pub(super) fn calibrate(device: &Device) -> Result<Costs> {
             .map_err(|e| Error::Invalid(format!("no runtime to calibrate in: {e}")))?;
         let began = Instant::now();
         let costs = runtime.block_on(measure(device));
-        log::info!("calibrated {} in {:?}", device.info().label(), began.elapsed());
+        log::info!(
+            "calibrated {} in {:?}",
+            device.info().label(),
+            began.elapsed()
+        );
         costs
     };
     std::thread::scope(|scope| {
@@ -68,7 +72,10 @@ pub(super) fn calibrate(device: &Device) -> Result<Costs> {
 async fn measure(device: &Device) -> Result<Costs> {
     let config = SessionConfig::new();
     let cores = config.target_partitions();
-    let (horton, stock) = (horton_context(device, &config), SessionContext::new_with_config(config));
+    let (horton, stock) = (
+        horton_context(device, &config),
+        SessionContext::new_with_config(config),
+    );
     let many = MANY_A_CORE * cores;
     let mut lines = Vec::new();
     for keys in Keys::ALL {
@@ -111,7 +118,9 @@ async fn measure(device: &Device) -> Result<Costs> {
             device: [device, device_hashed],
             stock: [stock, stock_hashed],
         }),
-        _ => Err(Error::Invalid("a calibration has two kinds of keys".to_owned())),
+        _ => Err(Error::Invalid(
+            "a calibration has two kinds of keys".to_owned(),
+        )),
     }
 }
 
@@ -150,7 +159,10 @@ fn table(
         let v: ArrayRef = Arc::new(Int64Array::from_iter_values(rows.map(|row| row as i64)));
         Ok(RecordBatch::try_from_iter([("k", k), ("v", v)])?)
     };
-    let batches: Vec<RecordBatch> = (0..rows).step_by(BATCH).map(batch).collect::<Result<_, _>>()?;
+    let batches: Vec<RecordBatch> = (0..rows)
+        .step_by(BATCH)
+        .map(batch)
+        .collect::<Result<_, _>>()?;
     let schema = batches
         .first()
         .map(RecordBatch::schema)
@@ -181,7 +193,9 @@ mod tests {
             let table = table(keys, 3 * MANY_A_CORE, 3 * MANY_A_CORE, 3).unwrap();
             let context = SessionContext::new();
             context.register_table("t", table).unwrap();
-            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .build()
+                .unwrap();
             let distinct = runtime.block_on(async {
                 let query = context.sql("SELECT DISTINCT k FROM t").await.unwrap();
                 query.count().await.unwrap()

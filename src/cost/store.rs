@@ -22,7 +22,10 @@ const VERSION: u32 = 1;
 fn file(info: &DeviceInfo) -> Option<PathBuf> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let debug = cfg!(debug_assertions);
-    let what = format!("costs {VERSION} {} {cores} {debug}", env!("CARGO_PKG_VERSION"));
+    let what = format!(
+        "costs {VERSION} {} {cores} {debug}",
+        env!("CARGO_PKG_VERSION")
+    );
     cache_file(info, &what, "costs")
 }
 

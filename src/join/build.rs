@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use arrow::array::{Array, ArrayRef, RecordBatch};
+use arrow::compute::concat;
 use arrow::datatypes::DataType;
 use datafusion::common::NullEquality;
 use datafusion::common::utils::memory::RecordBatchMemoryCounter;
@@ -67,7 +68,7 @@ pub struct BuildSide {
     pub rows: BuildRows,
     /// Key columns of each batch: for verifying candidates, NULL tests and dynamic filters.
     pub keys: Vec<Vec<ArrayRef>>,
-    /// The same by column: `key_columns[c][b]`.
+    /// The same by column: `key_columns[c][b]`, or one array of all rows.
     pub key_columns: Vec<Vec<ArrayRef>>,
     /// How keys become surrogates.
     pub encoder: KeyEncoder,
@@ -137,6 +138,7 @@ impl BuildSide {
             memory,
         };
         let table = build.table(&spec, (parts, rows), &metrics).await?;
+        build.join_columns(&spec, table.as_ref()).await?;
         timer.done();
         build.memory.shrink(encoded_bytes);
         let kept = table.as_ref().map_or(0, JoinTable::bytes)
@@ -182,6 +184,38 @@ impl BuildSide {
         Ok(Some(table))
     }
 
+    /// Makes one array of each column that the host will gather and that is cheap to join: of
+    /// fixed width, or of string views, whose bytes stay where they are. Gathering from thousands of
+    /// arrays takes several times as long. Columns for which there is no memory stay as they are.
+    async fn join_columns(&mut self, spec: &BuildSpec, table: Option<&JoinTable>) -> Result<()> {
+        let on_device = |source: Source| {
+            let columns = table.map_or(&[][..], |table| &table.columns);
+            columns.iter().any(|column| column.source == source)
+        };
+        let mut wanted = Vec::new();
+        for source in self.sources(spec) {
+            let arrays = self.arrays(source);
+            let width = arrays.first().and_then(|a| joined_width(a.data_type()));
+            let (Some(width), true) = (width, arrays.len() > 1 && !on_device(source)) else {
+                continue;
+            };
+            if self.memory.try_grow(width * self.rows.len()).is_ok() {
+                wanted.push((source, arrays.to_vec()));
+            }
+        }
+        let joined = side_by_side(wanted, spec.width, |(source, arrays)| async move {
+            let arrays: Vec<&dyn Array> = arrays.iter().map(AsRef::as_ref).collect();
+            Ok((source, concat(&arrays)?))
+        });
+        for (source, array) in joined.await? {
+            match source {
+                Source::Batch(column) => self.rows.set_joined(column, array),
+                Source::Key(c) => self.key_columns[c] = vec![array],
+            }
+        }
+        Ok(())
+    }
+
     /// Columns that the probe would gather.
     fn sources(&self, spec: &BuildSpec) -> Vec<Source> {
         let columns = spec.columns.iter().map(|column| Source::Batch(*column));
@@ -192,7 +226,7 @@ impl BuildSide {
         columns.chain((0..keys).map(Source::Key)).collect()
     }
 
-    /// A column, an array a batch.
+    /// A column, an array a batch or one of all rows.
     pub fn arrays(&self, source: Source) -> &[ArrayRef] {
         match source {
             Source::Batch(column) => self.rows.column(column),
@@ -248,6 +282,15 @@ fn evaluate_keys(on: &[PhysicalExprRef], batches: &[RecordBatch]) -> Result<Vec<
         .map(|batch| evaluate_expressions_to_arrays(on, batch))
         .collect::<datafusion::error::Result<_>>()?;
     Ok(keys)
+}
+
+/// Bytes a row of a column that can be joined, at most.
+fn joined_width(data_type: &DataType) -> Option<usize> {
+    match data_type {
+        DataType::Utf8View | DataType::BinaryView => Some(17),
+        DataType::Boolean => Some(1),
+        _ => data_type.primitive_width().map(|width| width + 1),
+    }
 }
 
 /// The key columns by column instead of by batch.

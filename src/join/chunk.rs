@@ -74,12 +74,12 @@ impl ProbeBatch {
         }
     }
 
-    /// The row whose key stands at `place`.
-    fn row(&self, place: u32) -> u32 {
-        let key = place - self.places.start;
+    /// The rows whose keys stand at `places`.
+    fn rows_at(&self, places: impl Iterator<Item = u32>) -> Vec<u32> {
+        let start = self.places.start;
         match &self.rows {
-            Some(rows) => rows[key as usize],
-            None => key,
+            Some(rows) => places.map(|place| rows[(place - start) as usize]).collect(),
+            None => places.map(|place| place - start).collect(),
         }
     }
 
@@ -154,11 +154,8 @@ impl Chunk {
             Some(places) => {
                 let taken = places[from..to].partition_point(|place| *place < end);
                 let next = places[..window.len].get(from + taken);
-                let rows = places[from..from + taken].iter();
-                (
-                    rows.map(|place| batch.row(*place)).collect(),
-                    next.is_some_and(|place| *place < end),
-                )
+                let taken = places[from..from + taken].iter().copied();
+                (batch.rows_at(taken), next.is_some_and(|place| *place < end))
             }
             None => {
                 // Pair i is of key i.
@@ -166,7 +163,7 @@ impl Chunk {
                 let rows =
                     (window.first + from as u64) as u32..(window.first + until as u64) as u32;
                 let goes_on = rows.end < end && until < window.len;
-                (rows.map(|place| batch.row(place)).collect(), goes_on)
+                (batch.rows_at(rows), goes_on)
             }
         };
         let taken = probe.len();

@@ -36,7 +36,7 @@ const BLOCK: usize = 1024;
 #[derive(Debug)]
 pub struct BuildRows {
     batches: Vec<RecordBatch>,
-    /// `columns[c][b]`: column `c` of batch `b`.
+    /// `columns[c][b]`: column `c` of batch `b`; or its only array, of all rows.
     columns: Vec<Vec<ArrayRef>>,
     /// First row of each batch, and the number of rows.
     starts: Vec<u32>,
@@ -67,7 +67,7 @@ impl BuildRows {
         }
     }
 
-    /// Column `index`, an array a batch.
+    /// Column `index`, an array a batch, or one of all rows.
     pub fn column(&self, index: usize) -> &[ArrayRef] {
         self.columns.get(index).map_or(&[], Vec::as_slice)
     }
@@ -112,8 +112,14 @@ impl BuildRows {
         if rows.all_null {
             return Ok(new_null_array(data_type, rows.rows.len()));
         }
-        if let ([array], false) = (column, rows.any_null) {
+        if let [array] = column {
             return Ok(take(array, rows.indices(), None)?);
+        }
+        let places = rows.places();
+        let batch = places.first().map_or(0, |(batch, _)| *batch);
+        if batch < column.len() && places.iter().all(|(b, _)| *b == batch) {
+            let within = UInt32Array::from_iter_values(places.iter().map(|(_, row)| *row as u32));
+            return Ok(take(&column[batch], &within, None)?);
         }
         let null = new_null_array(data_type, 1);
         let arrays: Vec<&dyn Array> = column
@@ -121,7 +127,23 @@ impl BuildRows {
             .chain(rows.any_null.then_some(&null))
             .map(AsRef::as_ref)
             .collect();
-        Ok(interleave(&arrays, rows.places())?)
+        Ok(interleave(&arrays, places)?)
+    }
+
+    /// Makes column `index` one array.
+    pub fn set_joined(&mut self, index: usize, array: ArrayRef) {
+        if let Some(column) = self.columns.get_mut(index) {
+            *column = vec![array];
+        }
+    }
+
+    /// The number of the first row after the batch of `row`.
+    pub fn batch_end(&self, row: u32) -> u32 {
+        let end = self.len() as u32;
+        if row >= end {
+            return end;
+        }
+        self.starts[self.locate(row).0 + 1]
     }
 }
 
@@ -158,9 +180,13 @@ impl<'a> Located<'a> {
         })
     }
 
+    /// The rows' numbers, NULL where there is none.
     fn indices(&self) -> &UInt32Array {
-        self.indices
-            .get_or_init(|| UInt32Array::from(self.rows.to_vec()))
+        let rows = || self.rows.iter().map(|row| (*row != NO_ROW).then_some(*row));
+        self.indices.get_or_init(|| match self.any_null {
+            true => rows().collect(),
+            false => UInt32Array::from(self.rows.to_vec()),
+        })
     }
 }
 
@@ -184,6 +210,17 @@ impl Pairs {
         columns
             .find(|(of, _)| *of == source)
             .map(|(_, column)| column)
+    }
+
+    /// How many probe rows there are among the pairs, which come in their order.
+    pub fn probe_rows(&self) -> usize {
+        let changes = self.probe.windows(2).filter(|pair| pair[0] != pair[1]);
+        changes.count() + usize::from(!self.probe.is_empty())
+    }
+
+    /// Whether the probe rows are `0..rows`, each once: then its columns can be passed on.
+    pub fn are_whole(&self, rows: usize) -> bool {
+        self.probe.len() == rows && self.probe.iter().zip(0..).all(|(row, i)| *row == i)
     }
 
     /// Appends pairs of `probe` rows without a build row.
@@ -259,9 +296,7 @@ impl Shape {
             .map(|(column, field)| match column.side {
                 JoinSide::Left => match pairs.gathered(Source::Batch(column.index)) {
                     Some(values) => Ok(Arc::clone(values)),
-                    None => {
-                        build.gather(build.column(column.index), &located, field.data_type())
-                    }
+                    None => build.gather(build.column(column.index), &located, field.data_type()),
                 },
                 JoinSide::Right => probe_rows.column(column.index, rows, field.data_type()),
                 JoinSide::None => Ok(match &pairs.mark {

@@ -299,7 +299,7 @@ impl HortonJoinExec {
             output: self.output(),
             batch_size: context.session_config().batch_size().max(1),
             fetch: stock.fetch(),
-            chunk_rows: self.config.chunk_rows,
+            chunk_rows: self.config.chunk_rows(device.info().kind),
             whole_chunks: !right.boundedness().is_unbounded(),
             memory_limit: self.config.memory_limit(),
             device: device.clone(),

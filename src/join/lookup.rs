@@ -91,13 +91,13 @@ pub fn look_up(
 ) -> Result<Found> {
     let n = keys.len();
     let keys = queue.send("probe keys", keys)?;
-    let (matches, second_reads) = table.built.look_up(queue, &keys, n)?;
+    let matches = table.built.look_up(queue, &keys, n)?;
     if let Some(visited) = &table.visited {
         set_bits(queue, matches.values(), n, visited)?;
     }
     let mut found = Found {
         keys: n,
-        second_reads: second_reads as usize,
+        second_reads: matches.reads() as usize,
         matched: matches.matched(),
         total: matches.total(),
         ..Found::default()

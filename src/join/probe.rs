@@ -40,7 +40,7 @@ use super::build::BuildSide;
 use super::chunk::{Chunk, ProbeBatch, Step};
 use super::columns::Source;
 use super::emit::{Located, Pairs, Shape};
-use super::keys::{equal_pairs, equal_strings};
+use super::keys::{equal_pairs, equal_strings, equal_views};
 use super::lookup::{Found, Wanted, look_up};
 use super::metrics::JoinMetrics;
 use super::pairs::Outcome;
@@ -301,7 +301,11 @@ impl Probe {
                 Ok(State::Fetch(build))
             }
             Wanted::Count => {
-                self.count_chunk(&chunk);
+                // Once: what is left of a chunk to emit has no batches.
+                if !chunk.batches.is_empty() {
+                    self.count_chunk(&chunk);
+                    chunk.batches.clear();
+                }
                 self.emit_count(build, chunk)
             }
             Wanted::Bits => self.emit_batch(build, chunk),
@@ -336,8 +340,6 @@ impl Probe {
             return Ok(State::Fetch(build));
         }
         chunk.found.total -= rows as u64;
-        chunk.found.matched = 0;
-        chunk.batches.clear();
         let pairs = Pairs::default();
         let batch = self.spec.output.batch(&build.rows, None, &pairs, rows)?;
         timer.done();
@@ -420,7 +422,7 @@ impl Probe {
             pairs = self.verify(build, probe, pairs)?;
         }
         self.metrics.avg_fanout.add_part(pairs.probe.len());
-        let hits = pairs.probe.chunk_by(|a, b| a == b).count();
+        let hits = pairs.probe_rows();
         self.metrics.avg_fanout.add_total(hits);
         self.metrics.probe_hit_rate.add_part(hits);
         if let Some((filter, shape)) = &self.spec.filter {
@@ -440,9 +442,7 @@ impl Probe {
     /// Drops candidates whose keys only share a surrogate.
     fn verify(&self, build: &BuildSide, probe: &ProbeBatch, pairs: Pairs) -> Result<Pairs> {
         let located = Located::new(&build.rows, &pairs.build);
-        let in_order = pairs.probe.len() == probe.batch.num_rows()
-            && pairs.probe.iter().zip(0..).all(|(row, i)| *row == i);
-        let picked = match in_order {
+        let picked = match pairs.are_whole(probe.batch.num_rows()) {
             true => None,
             false => Some(UInt32Array::from(pairs.probe.clone())),
         };
@@ -451,14 +451,11 @@ impl Probe {
         let mut equal: Option<BooleanBuffer> = None;
         for (c, key) in probe.keys.iter().enumerate() {
             let gathered = pairs.gathered(Source::Key(c));
-            if gathered.is_none() {
-                let column = build.arrays(Source::Key(c));
-                let rows = (key, &pairs.probe[..]);
-                let nulls = self.spec.null_equality;
-                if let Some(bits) = equal_strings(column, located.places(), rows, nulls) {
-                    equal = Some(equal.map_or(bits.clone(), |equal| &equal & &bits));
-                    continue;
-                }
+            if gathered.is_none()
+                && let Some(bits) = self.compare_in_place(build, (key, c), &pairs, &located)
+            {
+                equal = Some(equal.map_or(bits.clone(), |equal| &equal & &bits));
+                continue;
             }
             build_columns.push(match gathered {
                 Some(values) => Arc::clone(values),
@@ -479,6 +476,22 @@ impl Probe {
         match equal {
             Some(equal) => pairs.keep(&BooleanArray::new(equal, None)),
             None => Ok(pairs),
+        }
+    }
+
+    /// Which pairs have equal strings in key column `c`; `None` for other types.
+    fn compare_in_place(
+        &self,
+        build: &BuildSide,
+        (key, c): (&ArrayRef, usize),
+        pairs: &Pairs,
+        located: &Located<'_>,
+    ) -> Option<BooleanBuffer> {
+        let column = build.arrays(Source::Key(c));
+        let (probe, nulls) = ((key, &pairs.probe[..]), self.spec.null_equality);
+        match column {
+            [array] => equal_views((array, &pairs.build), probe, nulls),
+            _ => equal_strings(column, located.places(), probe, nulls),
         }
     }
 
@@ -526,7 +539,8 @@ impl Probe {
             _ => !(visited.get(*row) || skip_null_keys && build.first_key_is_null(*row)),
         };
         let end = build.rows.len() as u32;
-        let mut rows = row..end;
+        // Rows of one batch: gathering from many takes several times as long.
+        let mut rows = row..build.rows.batch_end(row);
         let owed: Vec<u32> = rows
             .by_ref()
             .filter(owed)
@@ -535,9 +549,6 @@ impl Probe {
         // As in the stock join, the rows owed count as one more input batch.
         self.metrics.input_batches.add(usize::from(row == 0));
         self.metrics.input_rows.add(owed.len());
-        if owed.is_empty() {
-            return Ok(State::Done);
-        }
         let mark = owed.iter().map(|row| Some(visited.get(*row))).collect();
         let pairs = Pairs {
             mark: Some(mark),
@@ -547,11 +558,11 @@ impl Probe {
         let count = pairs.build.len();
         let batch = self.spec.output.batch(&build.rows, None, &pairs, count)?;
         timer.done();
-        let limit_reached = self.push(batch)? == PushBatchStatus::LimitReached;
-        Ok(match limit_reached || rows.start == end {
+        let next = match rows.start == end {
             true => State::Done,
             false => State::Unmatched(build, rows.start),
-        })
+        };
+        self.push_and(batch, next)
     }
 
     /// Hands rows to the output; goes on to `next` unless that has enough.

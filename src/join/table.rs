@@ -14,7 +14,7 @@ use crate::device::{Buffer, Queue};
 use crate::error::{Error, Result};
 use crate::table::grouped::{BuildKeys, GroupedTable};
 use crate::table::horton::{HortonTable, TableConfig};
-use crate::table::pairs::Matches;
+use crate::table::pairs::{LookedUp, Matches};
 use crate::table::rows::set_bits;
 
 use super::columns::{DeviceColumn, Upload};
@@ -137,7 +137,9 @@ impl JoinTable {
         };
         let met: Vec<u32> = set_numbers(&visited).collect();
         let values = queue.buffer_from("visited groups", &met)?;
-        let matches = Matches::count(queue, values, Some(Arc::clone(groups)), met.len())?;
+        let reads = queue.buffer_from("bucket reads", &[0])?;
+        let met_values = LookedUp { values, reads };
+        let matches = Matches::count(queue, met_values, Some(Arc::clone(groups)), met.len())?;
         let bits = unset_bits(queue, rows)?;
         let window = queue.allocate("visited rows", VISITS)?;
         let mut first = 0;

@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 use super::group::{Groups, group};
 use super::horton::build::build;
 use super::horton::{Built, HortonTable, Items, TableConfig};
-use super::pairs::{Matches, Pairs};
+use super::pairs::{LookedUp, Matches, Pairs};
 
 /// A device table over any keys, and the rows that its values stand for.
 #[derive(Debug)]
@@ -107,7 +107,7 @@ impl GroupedTable {
     /// [`Error::TooManyPairs`] beyond 2^32 - 1, for which [`Matches`] has windows;
     /// [`Error::DeviceMemory`] and OpenCL's own.
     pub fn join(&self, queue: &mut Queue, keys: &Buffer<u32>, n: usize) -> Result<Pairs> {
-        let matches = self.look_up(queue, keys, n)?.0;
+        let matches = self.look_up(queue, keys, n)?;
         let total = u32::try_from(matches.total()).map_err(|_| Error::TooManyPairs {
             pairs: matches.total(),
         })?;
@@ -116,22 +116,15 @@ impl GroupedTable {
         Ok(pairs)
     }
 
-    /// Looks up the first `n` of `keys` and counts their pairs; also says how many secondary
-    /// buckets were read.
+    /// Looks up the first `n` of `keys` and counts their pairs.
     ///
     /// # Errors
     /// [`Error::DeviceMemory`] and OpenCL's own.
-    pub fn look_up(
-        &self,
-        queue: &mut Queue,
-        keys: &Buffer<u32>,
-        n: usize,
-    ) -> Result<(Matches, u32)> {
+    pub fn look_up(&self, queue: &mut Queue, keys: &Buffer<u32>, n: usize) -> Result<Matches> {
         let values = queue.allocate("looked-up values", n)?;
         let reads = queue.allocate("bucket reads", 1)?;
         queue.fill(&reads, 0)?;
         self.table.lookup(queue, keys, &values, &reads, n)?;
-        let matches = Matches::count(queue, values, self.groups.clone(), n)?;
-        Ok((matches, queue.read(&reads, 1)?[0]))
+        Matches::count(queue, LookedUp { values, reads }, self.groups.clone(), n)
     }
 }

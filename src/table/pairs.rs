@@ -75,17 +75,26 @@ pub struct Matches {
     tile_starts: Buffer<u64>,
     total: u64,
     matched: u64,
+    reads: u64,
+}
+
+/// What a lookup left on the device.
+#[derive(Debug)]
+pub struct LookedUp {
+    /// Build rows, or with groups their numbers; [`MISS`] has no pair.
+    pub values: Buffer<u32>,
+    /// Secondary buckets read, in one word.
+    pub reads: Buffer<u32>,
 }
 
 impl Matches {
-    /// Counts the pairs of the first `n` of `values`, which are build rows, or with `groups`
-    /// numbers of groups; [`MISS`] has no pair.
+    /// Counts the pairs of the first `n` values.
     ///
     /// # Errors
     /// [`Error::Invalid`] if there are fewer values, [`Error::DeviceMemory`], OpenCL's own.
     pub fn count(
         queue: &mut Queue,
-        values: Buffer<u32>,
+        LookedUp { values, reads }: LookedUp,
         groups: Option<Arc<Groups>>,
         n: usize,
     ) -> Result<Self> {
@@ -97,30 +106,36 @@ impl Matches {
         }
         let (program, grid) = launch(queue, n);
         let tiles = n.div_ceil(TILE);
-        // Two more than tiles: the prefix sum over one more is the total, and the last counts rows.
-        let tile_starts = queue.allocate("pairs by tile", tiles + 2)?;
+        // Three more than tiles: the prefix sum over one more is the total, then come the rows
+        // with a pair and the buckets read.
+        let tile_starts = queue.allocate("pairs by tile", tiles + 3)?;
         queue.fill(&tile_starts, 0)?;
         let args = [
             Arg::Words(&values),
             groups
                 .as_ref()
                 .map_or(Arg::Null, |g| Arg::Words(&g.offsets)),
+            Arg::Words(&reads),
             Arg::Longs(&tile_starts),
             Arg::U32(tiles as u32),
             Arg::U32(n as u32),
         ];
         queue.launch(&program, "count_pairs", grid, &args)?;
         scan::exclusive(queue, &tile_starts, tiles + 1)?;
-        let mut counts = [0u64; 2];
+        let mut counts = [0u64; 3];
         queue.download(&tile_starts, tiles, &mut counts)?;
-        let [total, matched] = counts;
+        let [total, matched, reads] = counts;
         Ok(Self {
+            matched: match groups {
+                Some(_) => matched,
+                None => total,
+            },
             values,
             groups,
             n,
             tile_starts,
             total,
-            matched,
+            reads,
         })
     }
 
@@ -132,6 +147,11 @@ impl Matches {
     /// Looked-up rows with at least one pair.
     pub fn matched(&self) -> u64 {
         self.matched
+    }
+
+    /// Secondary buckets that the lookup read.
+    pub fn reads(&self) -> u64 {
+        self.reads
     }
 
     /// Whether every row has exactly one pair: then pair `i` is of row `i`.

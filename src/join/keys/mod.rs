@@ -41,7 +41,7 @@ use self::exact::{Exact, Extent};
 use self::hashed::Hashed;
 use crate::error::{Error, Result};
 
-pub use self::verify::{equal_pairs, equal_strings, supported};
+pub use self::verify::{equal_pairs, equal_strings, equal_views, supported};
 
 /// How one join's keys become `u32` surrogates; fixed once the build side is known.
 #[derive(Clone, Debug)]

@@ -13,17 +13,20 @@
 //! Strings are compared where they stand ([`equal_strings`]): gathering them would copy each one
 //! to look at it once.
 
-use arrow::array::{Array, ArrayRef, AsArray, BooleanArray};
+use arrow::array::{
+    Array, ArrayRef, AsArray, BooleanArray, ByteView, GenericByteViewArray, MAX_INLINE_VIEW_LEN,
+};
 use arrow::buffer::BooleanBuffer;
 use arrow::compute::SortOptions;
 use arrow::compute::kernels::cmp::{eq, not_distinct};
-use arrow::datatypes::DataType;
+use arrow::datatypes::{ByteViewType, DataType};
 use datafusion::common::NullEquality;
 use datafusion::common::utils::normalize_float_zero;
 use datafusion::logical_expr::utils::can_hash;
 use datafusion::physical_plan::joins::utils::JoinKeyComparator;
 
 use super::and;
+use crate::device::host::prefetch;
 use crate::error::{Error, Result};
 
 /// Which candidate pairs have equal keys.
@@ -56,6 +59,70 @@ pub fn equal_pairs(
     Ok(equal.unwrap_or_else(|| BooleanBuffer::new_set(pairs)))
 }
 
+/// Pairs between a lookup's prefetch of a view and of its bytes, and the comparison.
+const AHEAD: [usize; 2] = [32, 16];
+
+/// Which candidate pairs have equal string views, compared where they stand: pair `i` is of row
+/// `build_rows[i]` of `build` and of row `rows[i]` of `probe`. `None` for columns that are not
+/// both of one type of views.
+///
+/// The build rows are random, so views and bytes are fetched ahead.
+pub fn equal_views(
+    (build, build_rows): (&ArrayRef, &[u32]),
+    (probe, rows): (&ArrayRef, &[u32]),
+    null_equality: NullEquality,
+) -> Option<BooleanBuffer> {
+    match (build.data_type(), probe.data_type()) {
+        (DataType::Utf8View, DataType::Utf8View) => Some(equal_byte_views(
+            (build.as_string_view(), build_rows),
+            (probe.as_string_view(), rows),
+            null_equality,
+        )),
+        (DataType::BinaryView, DataType::BinaryView) => Some(equal_byte_views(
+            (build.as_binary_view(), build_rows),
+            (probe.as_binary_view(), rows),
+            null_equality,
+        )),
+        _ => None,
+    }
+}
+
+fn equal_byte_views<T: ByteViewType<Native: PartialEq> + ?Sized>(
+    (build, build_rows): (&GenericByteViewArray<T>, &[u32]),
+    (probe, rows): (&GenericByteViewArray<T>, &[u32]),
+    null_equality: NullEquality,
+) -> BooleanBuffer {
+    let nulls = build.null_count() > 0 || probe.null_count() > 0;
+    BooleanBuffer::collect_bool(build_rows.len().min(rows.len()), |i| {
+        if let Some(row) = build_rows.get(i + AHEAD[0]) {
+            prefetch(build.views(), *row as usize);
+        }
+        if let Some(row) = build_rows.get(i + AHEAD[1]) {
+            let view = ByteView::from(build.views()[*row as usize]);
+            if view.length > MAX_INLINE_VIEW_LEN {
+                let bytes = build.data_buffers().get(view.buffer_index as usize);
+                prefetch(
+                    bytes.map_or(&[][..], |b| b.as_slice()),
+                    view.offset as usize,
+                );
+            }
+        }
+        let (b, p) = (build_rows[i] as usize, rows[i] as usize);
+        if nulls && (build.is_null(b) || probe.is_null(p)) {
+            return build.is_null(b)
+                && probe.is_null(p)
+                && null_equality == NullEquality::NullEqualsNull;
+        }
+        // Length and first four bytes, or all of a short string's.
+        let (left, right) = (build.views()[b], probe.views()[p]);
+        left as u64 == right as u64
+            && match left as u32 <= MAX_INLINE_VIEW_LEN {
+                true => left == right,
+                false => build.value(b) == probe.value(p),
+            }
+    })
+}
+
 /// Which candidate pairs have equal strings, compared where they stand: pair `i` is of row
 /// `places[i].1` of `build[places[i].0]` and of row `rows[i]` of `probe`. `None` for columns that
 /// are not all of one type of strings or of binary values.
@@ -65,7 +132,10 @@ pub fn equal_strings(
     (probe, rows): (&ArrayRef, &[u32]),
     null_equality: NullEquality,
 ) -> Option<BooleanBuffer> {
-    if build.iter().any(|array| array.data_type() != probe.data_type()) {
+    if build
+        .iter()
+        .any(|array| array.data_type() != probe.data_type())
+    {
         return None;
     }
     let pairs = || places.iter().zip(rows.iter().map(|row| *row as usize));
@@ -86,10 +156,8 @@ pub fn equal_strings(
     Some(match probe.data_type() {
         DataType::Utf8 => compare!(as_string::<i32>),
         DataType::LargeUtf8 => compare!(as_string::<i64>),
-        DataType::Utf8View => compare!(as_string_view),
         DataType::Binary => compare!(as_binary::<i32>),
         DataType::LargeBinary => compare!(as_binary::<i64>),
-        DataType::BinaryView => compare!(as_binary_view),
         _ => return None,
     })
 }
