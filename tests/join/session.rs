@@ -210,7 +210,7 @@ fn values_outside_their_range_are_errors_and_change_nothing() {
         ("bucket_size", "'big'", "bucket_size"),
         ("load_factor", "1.01", "(0, 1]"),
         ("load_factor", "0", "(0, 1]"),
-        ("chunk_rows", "0", "chunk_rows"),
+        ("chunk_rows", "-1", "chunk_rows"),
         ("enabled", "'sometimes'", "'auto', 'always' or 'never'"),
         ("device_memory_limit", "-1", "device_memory_limit"),
         ("keep_partitions", "'perhaps'", "keep_partitions"),
