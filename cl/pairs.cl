@@ -21,6 +21,28 @@
 #ifndef MISS
 #error "MISS: the value of a row without a match"
 #endif
+#ifndef PREFETCH
+#error "PREFETCH: 1 where __builtin_prefetch compiles and works, else 0"
+#endif
+
+// Groups are anywhere in their arrays: where one work-item walks a tile, it asks for them ahead.
+#if PREFETCH
+#define prefetch_word(p) __builtin_prefetch((const __private void *)(size_t)(p))
+#define OFFSETS_AHEAD 32u
+#define ROWS_AHEAD 16u
+#endif
+
+// Asks for the group of a value that comes OFFSETS_AHEAD rows later, and for the rows of one nearer by,
+// unless they are not wanted.
+void look_ahead(__global const uint *values, __global const uint *offsets,
+                __global const uint *rows, uint i, uint end) {
+#if PREFETCH
+  if (i + OFFSETS_AHEAD < end && values[i + OFFSETS_AHEAD] != MISS)
+    prefetch_word(&offsets[values[i + OFFSETS_AHEAD]]);
+  if (rows && i + ROWS_AHEAD < end && values[i + ROWS_AHEAD] != MISS)
+    prefetch_word(&rows[offsets[values[i + ROWS_AHEAD]]]);
+#endif
+}
 
 uint matches_of(__global const uint *offsets, uint value) {
   if (value == MISS) return 0;
@@ -37,6 +59,7 @@ __kernel __attribute__((reqd_work_group_size(PAIR_GROUP, 1, 1))) void count_pair
   const uint size = min(n - from, (uint)PAIR_TILE);
   ulong sum = 0, matched = 0;
   for (uint i = self; i < size; i += PAIR_GROUP) {
+    if (offsets) look_ahead(values, offsets, 0, from + i, n);
     const uint matches = matches_of(offsets, values[from + i]);
     sum += matches;
     matched += matches != 0;
@@ -64,6 +87,8 @@ __kernel __attribute__((reqd_work_group_size(PAIR_GROUP, 1, 1))) void match_bits
   barrier(CLK_LOCAL_MEM_FENCE);
   for (uint w = self; w < (size + 31) / 32; w += PAIR_GROUP) bits[from / 32 + w] = words[w];
 }
+
+#if !ALONE
 
 // The last of the ascending starts[0..n) that is at most `pair`.
 uint row_of(__local const ulong *starts, uint n, ulong pair) {
@@ -109,3 +134,29 @@ __kernel __attribute__((reqd_work_group_size(PAIR_GROUP, 1, 1))) void write_pair
     build_out[pair - first] = rows[offsets[group] + (uint)(pair - tile_start - starts[i])];
   }
 }
+
+#else
+
+// The same by one work-item, for CPU runtimes: it walks the rows, and needs to find none.
+__kernel __attribute__((reqd_work_group_size(1, 1, 1))) void write_pairs(
+    __global const uint *values, __global const uint *offsets, __global const uint *rows,
+    __global const ulong *tile_starts, __global uint *probe_out, __global uint *build_out, uint n,
+    uint first_low, uint first_high, uint room) {
+  const uint from = get_group_id(0) * PAIR_TILE, end = from + min(n - from, (uint)PAIR_TILE);
+  const ulong first = (ulong)first_high << 32 | first_low, until = first + room;
+  ulong pair = tile_starts[get_group_id(0)];
+  for (uint i = from; i < end && pair < until; ++i) {
+    if (offsets) look_ahead(values, offsets, rows, i, n);
+    const uint value = values[i];
+    const uint matches = matches_of(offsets, value);
+    // Those of the window alone: a hot key may have millions before it.
+    const ulong next = pair + matches;
+    for (ulong at = max(pair, first); at < min(next, until); ++at) {
+      if (probe_out) probe_out[at - first] = i;
+      build_out[at - first] = offsets ? rows[offsets[value] + (uint)(at - pair)] : value;
+    }
+    pair = next;
+  }
+}
+
+#endif

@@ -13,7 +13,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-use arrow::array::{Array, ArrayRef, RecordBatch};
+use arrow::array::{Array, ArrayRef, AsArray, MAX_INLINE_VIEW_LEN, RecordBatch};
 use arrow::compute::concat;
 use arrow::datatypes::DataType;
 use datafusion::common::NullEquality;
@@ -35,6 +35,9 @@ use super::keys::{Extents, KeyEncoder};
 use super::metrics::JoinMetrics;
 use super::parts::{Part, parts, side_by_side};
 use super::table::{JoinTable, SurrogateKeys};
+
+/// Bytes of a string that stand in its view.
+const INLINE: usize = MAX_INLINE_VIEW_LEN as usize;
 
 /// What a build needs to know about its join.
 #[derive(Debug, Clone)]
@@ -184,9 +187,10 @@ impl BuildSide {
         Ok(Some(table))
     }
 
-    /// Makes one array of each column that the host will gather and that is cheap to join: of
-    /// fixed width, or of string views, whose bytes stay where they are. Gathering from thousands of
-    /// arrays takes several times as long. Columns for which there is no memory stay as they are.
+    /// Makes one array of each column that the host will gather, of fixed width or of string
+    /// views: gathering from thousands of arrays takes several times as long. Bytes of views are
+    /// gathered too, or every output batch would share thousands of buffers. Columns for which
+    /// there is no memory stay as they are.
     async fn join_columns(&mut self, spec: &BuildSpec, table: Option<&JoinTable>) -> Result<()> {
         let on_device = |source: Source| {
             let columns = table.map_or(&[][..], |table| &table.columns);
@@ -195,19 +199,21 @@ impl BuildSide {
         let mut wanted = Vec::new();
         for source in self.sources(spec) {
             let arrays = self.arrays(source);
-            let width = arrays.first().and_then(|a| joined_width(a.data_type()));
-            let (Some(width), true) = (width, arrays.len() > 1 && !on_device(source)) else {
+            if arrays.len() < 2 || on_device(source) || !arrays.iter().all(can_be_joined) {
                 continue;
-            };
-            if self.memory.try_grow(width * self.rows.len()).is_ok() {
-                wanted.push((source, arrays.to_vec()));
+            }
+            let bytes = arrays.iter().map(joined_bytes).sum();
+            if self.memory.try_grow(bytes).is_ok() {
+                let columns: Vec<Vec<ArrayRef>> =
+                    arrays.iter().map(|array| vec![Arc::clone(array)]).collect();
+                wanted.push((source, columns));
             }
         }
-        let joined = side_by_side(wanted, spec.width, |(source, arrays)| async move {
-            let arrays: Vec<&dyn Array> = arrays.iter().map(AsRef::as_ref).collect();
-            Ok((source, concat(&arrays)?))
-        });
-        for (source, array) in joined.await? {
+        for (source, arrays) in wanted {
+            let joined = side_by_side(parts(&arrays), spec.width, |part| async move {
+                Ok(compact(join_arrays(part.columns.iter().flatten())?))
+            });
+            let array = join_arrays(joined.await?.iter())?;
             match source {
                 Source::Batch(column) => self.rows.set_joined(column, array),
                 Source::Key(c) => self.key_columns[c] = vec![array],
@@ -284,12 +290,39 @@ fn evaluate_keys(on: &[PhysicalExprRef], batches: &[RecordBatch]) -> Result<Vec<
     Ok(keys)
 }
 
-/// Bytes a row of a column that can be joined, at most.
-fn joined_width(data_type: &DataType) -> Option<usize> {
-    match data_type {
-        DataType::Utf8View | DataType::BinaryView => Some(17),
-        DataType::Boolean => Some(1),
-        _ => data_type.primitive_width().map(|width| width + 1),
+fn can_be_joined(array: &ArrayRef) -> bool {
+    match array.data_type() {
+        DataType::Utf8View | DataType::BinaryView | DataType::Boolean => true,
+        other => other.is_primitive(),
+    }
+}
+
+/// Bytes that an array's values take once joined.
+fn joined_bytes(array: &ArrayRef) -> usize {
+    let of_views = |views: &[u128]| -> usize {
+        let lengths = views.iter().map(|view| *view as u32 as usize);
+        lengths.filter(|length| *length > INLINE).sum()
+    };
+    let bytes = match array.data_type() {
+        DataType::Utf8View => of_views(array.as_string_view().views()),
+        DataType::BinaryView => of_views(array.as_binary_view().views()),
+        _ => 0,
+    };
+    let width = array.data_type().primitive_width().unwrap_or(16) + 1;
+    width * array.len() + bytes
+}
+
+fn join_arrays<'a>(arrays: impl Iterator<Item = &'a ArrayRef>) -> Result<ArrayRef> {
+    let arrays: Vec<&dyn Array> = arrays.map(AsRef::as_ref).collect();
+    Ok(concat(&arrays)?)
+}
+
+/// The array with the bytes of its views, if it has any, in buffers of its own.
+fn compact(array: ArrayRef) -> ArrayRef {
+    match array.data_type() {
+        DataType::Utf8View => Arc::new(array.as_string_view().gc()),
+        DataType::BinaryView => Arc::new(array.as_binary_view().gc()),
+        _ => array,
     }
 }
 

@@ -22,10 +22,11 @@ use super::scan;
 /// Probe rows of a tile; their starts take 8 KiB of local memory.
 const TILE: usize = 1024;
 
-fn text(group: usize) -> ProgramText {
+fn text(group: usize, prefetch: bool) -> ProgramText {
     let defines = [
         ("WORD", "ulong".to_owned()),
         ("ALONE", u8::from(group == 1).to_string()),
+        ("PREFETCH", u8::from(prefetch).to_string()),
         ("PAIR_GROUP", group.to_string()),
         ("PAIR_TILE", TILE.to_string()),
         ("MISS", format!("{MISS:#x}u")),
@@ -41,7 +42,7 @@ fn text(group: usize) -> ProgramText {
 pub(crate) fn programs() -> impl Iterator<Item = (String, ProgramText)> {
     [1, 256]
         .into_iter()
-        .map(|group| (format!("pairs_{group}"), text(group)))
+        .map(|group| (format!("pairs_{group}"), text(group, false)))
 }
 
 /// Room for pairs: row `probe[i]` of the probe side matches row `build[i]` of the build side.
@@ -232,6 +233,7 @@ impl Matches {
 /// The program, and the launch size of one work-group a tile of `n` rows.
 fn launch(queue: &Queue, n: usize) -> (ProgramText, (usize, usize)) {
     let group = scan::local_group(queue);
-    let program = ProgramText::once("pairs", &group, || text(group));
+    let prefetch = group == 1 && queue.info().has_prefetch();
+    let program = ProgramText::once("pairs", &(group, prefetch), || text(group, prefetch));
     (program, (n.div_ceil(TILE) * group, group))
 }
