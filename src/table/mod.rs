@@ -1,5 +1,6 @@
 //! Hash tables in device memory.
 //!
+//! * [`api`]: what all of them can do, the trait [`Table`]
 //! * [`hash`]: the hash functions they share
 //! * [`horton`]: the Horton table, distinct 32-bit keys to 31-bit values
 //! * [`group`]: rows by key, for keys that repeat
@@ -7,6 +8,7 @@
 //! * [`pairs`]: from looked-up values to (probe row, build row) pairs in probe order
 //! * `split`: items by ranges of buckets; `scan`: prefix sums
 
+pub mod api;
 pub mod group;
 pub mod grouped;
 pub mod hash;
@@ -16,6 +18,8 @@ mod scan;
 mod split;
 
 use crate::device::program::ProgramText;
+
+pub use api::{Answers, Items, Statistics, Table, WhenFull};
 
 /// Every program that this crate can compile, under the name of a file without its `.cl`: for
 /// offline compilers (`make portability`). Those with NVIDIA's inline PTX, which no other
