@@ -11,6 +11,7 @@
 // an H200 before it has converted a single bucket.
 //
 // hash.cl, bucket.cl, local.cl and split.cl come first.
+#pragma OPENCL EXTENSION cl_khr_int64_base_atomics : enable
 #ifndef RANGE_GROUP
 #error "RANGE_GROUP: work-group size of fill_range"
 #endif
@@ -148,6 +149,15 @@ uint peek(__global uint *four) {
 #endif
 }
 
+// A word of the table, which others are changing.
+ulong peek_word(__global ulong *word) {
+#if PEEK_VOLATILE
+  return *(volatile __global ulong *)word;
+#else
+  return atom_add(word, 0ul);
+#endif
+}
+
 // Items of bucket w.
 uint items_in(__global uint *fill, uint w) { return peek(&fill[w / 4]) >> (w % 4 * 8) & 0xffu; }
 
@@ -177,6 +187,30 @@ uint emptiest(__global uint *fill, uint b, uint tag, uint seed, uint buckets) {
   return best;
 }
 
+// Puts an item into a free slot of bucket w, if there is one.
+#if WIDE_VALUES
+// Buckets that items were removed from have gaps. The count gives this work-item a slot, but not
+// which; a wide value may not take the last one, which narrow ones therefore try first.
+bool put_in_bucket(__global ulong *table, __global uint *fill, uint w, ulong word) {
+  if (take_slot(fill, w) == NO_SLOT) return false;
+  const uint n = is_wide(word) ? LAST : SLOTS;
+  for (uint i = 0; i < 4 * SLOTS; ++i) {
+    const uint s = n - 1 - i % n;
+    if (atom_cmpxchg(&table[(size_t)w * SLOTS + s], EMPTY_WORD, word) == EMPTY_WORD) return true;
+  }
+  atomic_sub(&fill[w / 4], 1u << (w % 4 * 8));
+  return false;
+}
+#else
+// Nothing has been removed: items of a bucket stand side by side.
+bool put_in_bucket(__global ulong *table, __global uint *fill, uint w, ulong word) {
+  const uint slot = take_slot(fill, w);
+  if (slot == NO_SLOT) return false;
+  table[(size_t)w * SLOTS + slot] = word;
+  return true;
+}
+#endif
+
 // Gives an item that overflows b a slot: in the bucket its group's entry names, else in its
 // emptiest candidate (b itself is full). Returns whether there was one.
 bool settle(__global ulong *table, __global uint *fill, uint b, ulong word, ulong *entries,
@@ -187,9 +221,7 @@ bool settle(__global ulong *table, __global uint *fill, uint b, ulong word, ulon
     const uint entry = bound ? bound : emptiest(fill, b, tag, seed, buckets);
     if (!entry) return false;
     const uint w = secondary_bucket(b, tag, entry, seed, buckets);
-    const uint slot = take_slot(fill, w);
-    if (slot == NO_SLOT) continue;
-    table[(size_t)w * SLOTS + slot] = word;
+    if (!put_in_bucket(table, fill, w, word)) continue;
     *entries |= entry_bits(entry, tag);
     return true;
   }
@@ -224,7 +256,11 @@ __kernel void place(__global ulong *table, __global uint *fill, __global const u
   const uint h = get_global_id(0);
   if (h >= n) return;
   const uint4 home = homes[h];
+#if WIDE_VALUES
+  ulong entries = table[(size_t)home.x * SLOTS + LAST];  // it may have been Type B before
+#else
   ulong entries = TYPE_B;
+#endif
   for (uint i = 0; i < home.z; ++i) {
     const ulong word = overflow[home.y + i];
     if (!settle(table, fill, home.x, word, &entries, seed, buckets) &&
@@ -237,7 +273,7 @@ __kernel void place(__global ulong *table, __global uint *fill, __global const u
 // ---------------------------------------------------------------- census
 
 // Adds up Type B buckets, items and secondary items. Work-items read neighbouring
-// pairs of words; only the last word of a bucket has the top bit.
+// pairs of words.
 __kernel __attribute__((reqd_work_group_size(CENSUS_GROUP, 1, 1))) void census(
     __global const ulong *table, __global uint *sums, uint buckets, uint seed) {
   __local uint totals[3];
@@ -249,7 +285,7 @@ __kernel __attribute__((reqd_work_group_size(CENSUS_GROUP, 1, 1))) void census(
   for (size_t at = get_global_id(0); at < pairs; at += stride) {
     const ulong2 words = pair_of_words(table, at);
     const uint b = (uint)(at / (SLOTS / 2));
-    const bool entries = is_type_b(words.y);
+    const bool entries = at % (SLOTS / 2) == SLOTS / 2 - 1 && is_type_b(words.y);
     type_b += entries;
     const bool x = words.x != EMPTY_WORD, y = !entries && words.y != EMPTY_WORD;
     items += x + y;

@@ -6,13 +6,16 @@
 //! * [`group`]: rows by key, for keys that repeat
 //! * [`grouped`]: both together: any keys to their rows, what a join builds
 //! * [`pairs`]: from looked-up values to (probe row, build row) pairs in probe order
-//! * `split`: items by ranges of buckets; `scan`: prefix sums
+//! * `split`: items by ranges of buckets; `scan`: prefix sums; `distinct`: the last item of every
+//!   key; `items`: finding and changing items in place
 
 pub mod api;
+mod distinct;
 pub mod group;
 pub mod grouped;
 pub mod hash;
 pub mod horton;
+mod items;
 pub mod pairs;
 mod scan;
 mod split;
@@ -29,5 +32,6 @@ pub fn programs() -> Vec<(String, ProgramText)> {
         .chain(group::programs())
         .chain(scan::programs())
         .chain(pairs::programs())
+        .chain(distinct::programs())
         .collect()
 }

@@ -16,7 +16,8 @@
 use std::collections::{HashMap, HashSet};
 
 use super::layout::{
-    EMPTY_WORD, Layout, TYPE_B, entry_at, is_type_b, key_of, value_of, with_entry, word_of,
+    EMPTY_WORD, Layout, MAX_VALUE, TYPE_B, entry_at, is_type_b, is_wide, key_of, value_of,
+    with_entry, word_of,
 };
 use crate::table::hash::{SECONDARY_FUNCTIONS, jenkins};
 
@@ -27,6 +28,8 @@ pub struct HortonModel {
     pub layout: Layout,
     /// `layout.words()` words, bucket after bucket.
     pub words: Vec<u64>,
+    /// Whether the item is there whose word is that of an empty slot; it stands in no bucket.
+    pub twin: bool,
 }
 
 /// How a table is filled, counted from its words.
@@ -75,7 +78,11 @@ impl HortonModel {
     /// A table without items.
     pub fn empty(layout: Layout) -> Self {
         let words = vec![EMPTY_WORD; layout.words()];
-        Self { layout, words }
+        Self {
+            layout,
+            words,
+            twin: false,
+        }
     }
 
     /// A table of distinct `items` (key, value), or how many of them found no slot within
@@ -104,6 +111,9 @@ impl HortonModel {
 
     /// Value of `key`, and how many buckets were read for it (1 or 2).
     pub fn find(&self, key: u32) -> (Option<u32>, u32) {
+        if self.twin && key == key_of(EMPTY_WORD) {
+            return (Some(value_of(EMPTY_WORD)), 1);
+        }
         let b = self.layout.primary_bucket(key);
         if let Some(value) = self.find_in_bucket(b, key) {
             return (Some(value), 1);
@@ -114,7 +124,13 @@ impl HortonModel {
         }
     }
 
-    /// Counts Type B buckets, items and secondary items.
+    /// Whether there are values beyond [`MAX_VALUE`].
+    pub fn is_wide(&self) -> bool {
+        let mut items = (0..self.layout.buckets).flat_map(|b| self.items(b));
+        items.any(|word| value_of(word) > MAX_VALUE)
+    }
+
+    /// Counts Type B buckets, items in buckets and secondary items.
     pub fn census(&self) -> Census {
         let mut census = Census::default();
         for b in 0..self.layout.buckets {
@@ -167,6 +183,41 @@ impl HortonModel {
                         "entry {tag} of bucket {b} leads to bucket {w}, which holds nothing of it"
                     ));
                 }
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks that no item is remapped for which there is room at home, and that every Type B bucket
+    /// needs its entries: what a repatriation leaves.
+    ///
+    /// # Errors
+    /// The first bucket of which that is not so.
+    pub fn check_upkeep(&self) -> Result<(), String> {
+        let mut remapped: HashMap<u32, Vec<u64>> = HashMap::new();
+        for b in 0..self.layout.buckets {
+            for word in self.items(b) {
+                let home = self.layout.primary_bucket(key_of(word));
+                if home != b {
+                    remapped.entry(home).or_default().push(word);
+                }
+            }
+        }
+        for b in (0..self.layout.buckets).filter(|&b| is_type_b(self.last(b))) {
+            let away = remapped.get(&b).map_or(&[][..], Vec::as_slice);
+            if away.is_empty() || self.free_slot(b).is_some() {
+                return Err(format!(
+                    "bucket {b} has free slots and {} items away",
+                    away.len()
+                ));
+            }
+            let mut own = self
+                .items(b)
+                .filter(|&word| !is_wide(word) && self.layout.primary_bucket(key_of(word)) == b);
+            if let [word] = away
+                && (!is_wide(*word) || own.next().is_some())
+            {
+                return Err(format!("bucket {b} is Type B for one item"));
             }
         }
         Ok(())
