@@ -10,7 +10,7 @@
 // phases: explore and propose only read the table, commit touches it with atomics only. At load
 // 0.95 about one item in 250 gets here; six to eleven rounds place them all.
 //
-// hash.cl, bucket.cl, split.cl and build.cl come first.
+// hash.cl, bucket.cl, split.cl, fill.cl and build.cl come first.
 
 // How easily an item gets a slot, hardest first. The paper never lets a secondary item displace
 // a primary one, and nor does this while there is another way: but among a million buckets of
@@ -86,12 +86,10 @@ bool has_alternative(__global uint *fill, Group group, uint w, uint seed, uint b
   return found;
 }
 
-uint ease_of_primary(__global const ulong *slots, uint w, uint s, uint seed, uint buckets) {
+uint ease_of_primary(__global const ulong *slots, uint s) {
   const ulong last = slots[LAST];
   if (is_type_b(last)) return PRIMARY;
-  return s != LAST && last != EMPTY_WORD && primary_bucket(key_of(last), seed, buckets) == w
-             ? CONVERT
-             : IMPOSSIBLE;
+  return s != LAST && last != EMPTY_WORD ? CONVERT : IMPOSSIBLE;
 }
 
 // How easily an item of `group` gets slot s of w.
@@ -100,7 +98,7 @@ uint ease_of(__global const ulong *table, __global uint *fill, uint w, uint s, G
   __global const ulong *slots = table + (size_t)w * SLOTS;
   if (slots[s] == EMPTY_WORD) return FREE;
   const Group its = group_of(key_of(slots[s]), seed, buckets);
-  if (its.home == w) return ease_of_primary(slots, w, s, seed, buckets);
+  if (its.home == w) return ease_of_primary(slots, s);
   if (same_group(its, group)) return IMPOSSIBLE;
   if (count_group(slots, its, seed, buckets) > 1) return GROUP;
   return has_alternative(fill, its, w, seed, buckets) ? CAN_MOVE_ON : ALONE;
@@ -115,7 +113,7 @@ bool can_hold(__global const ulong *table, uint w, uint need, Group group, uint 
   for (uint s = 0; s < n; ++s) {
     const Group its = group_of(key_of(slots[s]), seed, buckets);
     room += slots[s] == EMPTY_WORD ||
-            (its.home == w ? ease_of_primary(slots, w, s, seed, buckets) != IMPOSSIBLE
+            (its.home == w ? ease_of_primary(slots, s) != IMPOSSIBLE
                            : !same_group(its, group));
   }
   return room >= need;
@@ -323,12 +321,22 @@ bool move_on(const Changing *c, ulong word, Group group) {
   return false;
 }
 
+// Turns w Type B for an item of group `moving`; the item of its last slot leaves, and if it is a
+// guest, its group with it.
+void turn_type_b(const Changing *c, uint w, Group moving) {
+  const ulong last = atom_xchg(slot_at(c, w, LAST), TYPE_B);
+  const Group group = group_of(key_of(last), c->seed, c->buckets);
+  lose(c, last);
+  if (group.home != w && !same_group(group, moving)) send_away(c, w, group);
+}
+
 // Puts `word` into a slot of w whose item, and if need be whose group, gives way.
 void displace(const Changing *c, uint w, Way way, ulong word) {
   const ulong out = atom_xchg(slot_at(c, w, way.slot), word);
   const Group group = group_of(key_of(out), c->seed, c->buckets);
   if (group.home == w) {
-    if (way.entry && way.ease == CONVERT) lose(c, atom_xchg(slot_at(c, w, LAST), TYPE_B));
+    if (way.entry && way.ease == CONVERT)
+      turn_type_b(c, w, group_of(key_of(word), c->seed, c->buckets));
     lose(c, out);
     return;
   }

@@ -11,7 +11,7 @@
 // there are no claims and no waiting. What comes home leaves a slot free where it was, so sweeps are
 // repeated until none moves. Words are read with atomics, as others move their own items.
 //
-// hash.cl, bucket.cl, split.cl, build.cl and displace.cl come first.
+// hash.cl, bucket.cl, split.cl, fill.cl, build.cl and displace.cl come first.
 
 // An item outside its primary bucket; `count` of them stay.
 typedef struct {

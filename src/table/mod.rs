@@ -3,18 +3,22 @@
 //! * [`api`]: what all of them can do, the trait [`Table`]
 //! * [`hash`]: the hash functions they share
 //! * [`horton`]: the Horton table, distinct 32-bit keys to 31-bit values
+//! * [`cuckoo`]: bucketized cuckoo tables, which Horton tables are compared with
 //! * [`group`]: rows by key, for keys that repeat
 //! * [`grouped`]: both together: any keys to their rows, what a join builds
 //! * [`pairs`]: from looked-up values to (probe row, build row) pairs in probe order
 //! * `split`: items by ranges of buckets; `scan`: prefix sums; `distinct`: the last item of every
-//!   key; `items`: finding and changing items in place
+//!   key; `items`: finding and changing items in place;
+//!   `insert`: inserting, and growing where items find no slot
 
 pub mod api;
+pub mod cuckoo;
 mod distinct;
 pub mod group;
 pub mod grouped;
 pub mod hash;
 pub mod horton;
+mod insert;
 mod items;
 pub mod pairs;
 mod scan;
@@ -33,5 +37,6 @@ pub fn programs() -> Vec<(String, ProgramText)> {
         .chain(scan::programs())
         .chain(pairs::programs())
         .chain(distinct::programs())
+        .chain(cuckoo::programs())
         .collect()
 }

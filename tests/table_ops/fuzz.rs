@@ -3,6 +3,7 @@
 use horton_join::device::Queue;
 use horton_join::error::{Error, Result};
 use horton_join::table::WhenFull;
+use horton_join::table::cuckoo::CuckooTable;
 use horton_join::table::hash::Reduction;
 use horton_join::table::horton::{BucketSize, HortonTable};
 use rand_mt::Mt;
@@ -121,4 +122,9 @@ fn fuzz<T: Checked + 'static>(kind: &'static str) {
 #[test]
 fn random_operations_on_horton_tables() {
     fuzz::<HortonTable>("Horton");
+}
+
+#[test]
+fn random_operations_on_cuckoo_tables() {
+    fuzz::<CuckooTable>("cuckoo");
 }

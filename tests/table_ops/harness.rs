@@ -44,6 +44,8 @@ pub trait Checked: Table {
 }
 
 pub fn device() -> Device {
+    // RUST_LOG=horton_join=trace says what each round of displacement left.
+    drop(env_logger::try_init());
     let asked = std::env::var("HORTON_TEST_DEVICE").unwrap_or_else(|_| "auto".to_owned());
     Device::open(&asked).unwrap()
 }

@@ -2,6 +2,7 @@
 //! each. `HORTON_TEST_SMALL=1` keeps the sizes fit for oclgrind, `HORTON_TABLE_OPS` says how many
 //! random mixtures of operations are tried, `HORTON_TABLE_SEED` where their seeds start.
 
+mod cuckoo;
 mod fuzz;
 mod harness;
 mod horton;

@@ -17,25 +17,18 @@ use crate::device::program::ProgramText;
 use crate::device::{Arg, Buffer, Queue};
 use crate::error::{Error, Result};
 use crate::table::Items;
+use crate::table::insert::{Insertion, last_keys};
 use crate::table::items::{ItemsOf, Stored};
 use crate::table::scan::local_group;
 use crate::table::split::{COUNTERS, Counter, Split};
 
-use super::build::{ATTEMPTS, shape};
+use super::build::shape;
 use super::displace::Stragglers;
 use super::layout::{EMPTY_WORD, Layout, key_of};
 use super::model::Census;
 use super::phases::{Overflow, Phases, census};
 use super::remove::sweep;
 use super::{HortonTable, TableConfig, kernels};
-
-/// What came of inserting.
-pub(super) enum Insertion {
-    /// So many keys were new.
-    Done(usize),
-    /// The table is as it was; with these keys it would have `wanted` items.
-    Full { keys: Vec<u32>, wanted: usize },
-}
 
 impl HortonTable {
     /// A table without items.
@@ -49,7 +42,7 @@ impl HortonTable {
     }
 
     /// Inserts or updates items with distinct keys.
-    pub(super) fn insert_distinct(
+    pub(super) fn insert_or_update(
         &mut self,
         queue: &mut Queue,
         items: Items<'_>,
@@ -84,69 +77,6 @@ impl HortonTable {
         self.twin = stored.twin || (self.twin && !stored.twin_key);
         self.wide |= stored.wide;
         Ok(Insertion::Done(self.len() - before))
-    }
-
-    /// A table with the items of this one and those, with room for `wanted`; and how many were new.
-    pub(super) fn grown(
-        &self,
-        queue: &mut Queue,
-        items: Items<'_>,
-        wanted: usize,
-    ) -> Result<(Self, usize)> {
-        let program = kernels::update_program(queue, self.layout.variant(true));
-        let old = ItemsOf {
-            program: &program,
-            layout: self.layout,
-            words: &self.words,
-        };
-        let (keys, values) = old.extract(queue, self.census.items as usize)?;
-        let old = Items {
-            keys: &keys,
-            values: Some(&values),
-        };
-        let mut rejected = Vec::new();
-        for attempt in 1..=ATTEMPTS {
-            let layout = self.grown_layout(wanted, attempt)?;
-            let mut table = Self::empty(queue, layout, self.config)?;
-            table.twin = self.twin;
-            if let Insertion::Full { keys, .. } = table.insert_distinct(queue, old)? {
-                rejected = keys;
-                continue;
-            }
-            match table.insert_distinct(queue, items)? {
-                Insertion::Done(new) => return Ok((table, new)),
-                Insertion::Full { keys, .. } => rejected = keys,
-            }
-        }
-        Err(self.rejected(rejected))
-    }
-
-    /// More buckets: an eighth more each attempt, and as many as the load factor wants.
-    fn grown_layout(&self, wanted: usize, attempt: usize) -> Result<Layout> {
-        let slots = self.layout.slots();
-        let asked = (wanted as f64 / self.config.load_factor / slots as f64).ceil() as usize;
-        let buckets = self.layout.buckets as usize;
-        let least = (buckets + buckets / 8 + 1).max(asked);
-        let buckets = least + least / 8 * (attempt - 1);
-        Ok(Layout {
-            buckets: u32::try_from(buckets).map_err(|_| {
-                Error::Invalid(format!("{wanted} keys need more than 2^32 buckets"))
-            })?,
-            seed: self
-                .layout
-                .seed
-                .wrapping_add(0x9e37_79b9_u32.wrapping_mul(attempt as u32)),
-            ..self.layout
-        })
-    }
-
-    pub(super) fn rejected(&self, mut keys: Vec<u32>) -> Error {
-        keys.sort_unstable();
-        Error::Rejected {
-            keys,
-            len: self.len(),
-            capacity: self.layout.words(),
-        }
     }
 }
 
@@ -244,12 +174,4 @@ impl<'a> Inserter<'a> {
         queue.launch(self.program, "merge_range", grid, &args)?;
         Ok((overflow, stragglers))
     }
-}
-
-/// The last `count` of `keys`.
-fn last_keys(queue: &mut Queue, keys: &Buffer<u32>, count: usize) -> Result<Vec<u32>> {
-    let count = count.min(keys.len());
-    let mut out = vec![0; count];
-    queue.download(keys, keys.len() - count, &mut out)?;
-    Ok(out)
 }

@@ -1,7 +1,7 @@
 //! The programs of a Horton table and the sizes of their launches.
 //!
 //! ```text
-//!  build    hash · bucket · local · split · build · displace
+//!  build    hash · bucket · local · split · fill · build · displace · census
 //!  update   the same · items · merge · sweep, for values of 32 bits
 //!  lookup   hash · bucket (· tile) · lookup
 //!  gather   hash · bucket (· tile) · gather
@@ -155,14 +155,18 @@ pub(super) fn update_program(queue: &Queue, variant: Variant) -> ProgramText {
     split::program(queue, "horton update", variant, &rest)
 }
 
-const BUILD_PARTS: [(&str, &str); 2] = [
+const BUILD_PARTS: [(&str, &str); 4] = [
+    ("fill.cl", include_str!("../../../cl/fill.cl")),
     ("build.cl", include_str!("../../../cl/build.cl")),
     ("displace.cl", include_str!("../../../cl/displace.cl")),
+    ("census.cl", include_str!("../../../cl/census.cl")),
 ];
 
-const UPDATE_PARTS: [(&str, &str); 5] = [
+const UPDATE_PARTS: [(&str, &str); 7] = [
     BUILD_PARTS[0],
     BUILD_PARTS[1],
+    BUILD_PARTS[2],
+    BUILD_PARTS[3],
     ("items.cl", include_str!("../../../cl/items.cl")),
     ("merge.cl", include_str!("../../../cl/merge.cl")),
     ("sweep.cl", include_str!("../../../cl/sweep.cl")),
@@ -170,8 +174,6 @@ const UPDATE_PARTS: [(&str, &str); 5] = [
 
 fn build_defines(bucket_size: BucketSize, body: KernelBody) -> [(&'static str, String); 8] {
     let (range, group) = (range(bucket_size), group_of(body));
-    // NVIDIA's volatile loads read the L2, where atomics write.
-    let peek = body == KernelBody::WarpTile;
     [
         ("CHAIN_LIMIT", format!("{CHAIN_LIMIT}u")),
         ("RANGE_GROUP", group.to_string()),
@@ -180,8 +182,15 @@ fn build_defines(bucket_size: BucketSize, body: KernelBody) -> [(&'static str, S
         ("RANGE_ITEMS", RANGE_ITEMS.to_string()),
         ("CENSUS_GROUP", group.to_string()),
         ("ITEMS_GROUP", group.to_string()),
-        ("PEEK_VOLATILE", u8::from(peek).to_string()),
+        peek_define(body),
     ]
+}
+
+/// How kernels see what others' atomics write: NVIDIA's volatile loads read the L2, where atomics
+/// write.
+pub(crate) fn peek_define(body: KernelBody) -> (&'static str, String) {
+    let peek = body == KernelBody::WarpTile;
+    ("PEEK_VOLATILE", u8::from(peek).to_string())
 }
 
 /// The lookup program of a job.

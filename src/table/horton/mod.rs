@@ -29,7 +29,7 @@ pub mod layout;
 mod limit;
 pub(crate) mod lookup;
 pub mod model;
-mod phases;
+pub(crate) mod phases;
 mod remove;
 mod table;
 

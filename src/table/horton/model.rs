@@ -13,7 +13,7 @@
 //! exists so that tables built here can be looked up on the device and the other way
 //! round, and so that [`check`](HortonModel::check) can say what is wrong with either.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use super::layout::{
     EMPTY_WORD, Layout, MAX_VALUE, TYPE_B, entry_at, is_type_b, is_wide, key_of, value_of,
@@ -46,6 +46,10 @@ pub struct Census {
 /// How easily an item gets a slot, hardest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Ease {
+    /// The item in it is primary, and the bucket must turn Type B to let it go.
+    Convert,
+    /// The item in it is primary in a Type B bucket.
+    Primary,
     /// Others of the group of the item in it must go with that one.
     Group,
     /// The item in it is the only one of its group.
@@ -92,9 +96,13 @@ impl HortonModel {
     /// The number of items without a slot.
     pub fn build(layout: Layout, items: &[(u32, u32)]) -> Result<Self, usize> {
         let mut model = Self::empty(layout);
-        let mut waiting: Vec<u64> = items.iter().map(|&(k, v)| word_of(k, v)).collect();
+        let words = items.iter().map(|&(k, v)| word_of(k, v));
+        // Primary items first, so that no remapped one has to make room for them.
+        let mut waiting: VecDeque<u64> = words.filter(|&word| !model.put_home(word)).collect();
         let mut steps = 1000 * items.len() + 1000;
-        while let Some(word) = waiting.pop() {
+        // Who was displaced waits until the others have tried: two items that want the same slot
+        // would take it from each other for long.
+        while let Some(word) = waiting.pop_front() {
             if steps == 0 {
                 return Err(waiting.len() + 1);
             }
@@ -102,6 +110,15 @@ impl HortonModel {
             waiting.extend(model.insert(word, steps as u32));
         }
         Ok(model)
+    }
+
+    /// Puts an item into a free slot of its primary bucket; returns whether there was one.
+    fn put_home(&mut self, word: u64) -> bool {
+        let free = self.free_slot(self.layout.primary_bucket(key_of(word)));
+        if let Some(at) = free {
+            self.words[at] = word;
+        }
+        free.is_some()
     }
 
     /// Value of `key`.
@@ -280,7 +297,9 @@ impl HortonModel {
         let guest = self
             .slots(b)
             .find(|&at| self.layout.primary_bucket(key_of(self.words[at])) != b);
-        if let Some(at) = guest {
+        // Not always into a Type B bucket: a guest that came as a last resort would put the item out again.
+        let may_return = !is_type_b(self.last(b)) || jenkins(random) & 1 == 0;
+        if let Some(at) = guest.filter(|_| may_return) {
             let displaced = self.send_away(b, self.group_of(self.words[at]));
             self.words[at] = word;
             return displaced;
@@ -317,20 +336,54 @@ impl HortonModel {
         }
         match found {
             Some(place) if place.is_easy() || random >> 14 & 1 == 0 => {
-                if self.words[place.at] != EMPTY_WORD {
-                    let w = self.layout.secondary_bucket(b, tag, place.entry);
-                    let group = self.group_of(self.words[place.at]);
-                    displaced.extend(self.send_away(w, group));
-                }
+                displaced.extend(self.make_room(b, tag, place));
                 self.words[place.at] = word;
                 self.set_last(b, with_entry(self.last(b), tag, place.entry));
             }
             _ => {
                 let at = self.base(b) + (random >> 16) as usize % (self.layout.slots() - 1);
-                displaced.push(std::mem::replace(&mut self.words[at], word));
+                let out = self.words[at];
+                match self.group_of(out) {
+                    (home, _) if home == b => displaced.push(out),
+                    guests => displaced.extend(self.send_away(b, guests)),
+                }
+                self.words[at] = word;
             }
         }
         displaced
+    }
+
+    /// Empties the slot at `place`, where an item of group (`b`, `tag`) goes; returns those displaced.
+    fn make_room(&mut self, b: u32, tag: u32, place: Place) -> Vec<u64> {
+        let w = self.layout.secondary_bucket(b, tag, place.entry);
+        let word = self.words[place.at];
+        match place.ease {
+            Ease::Free => Vec::new(),
+            Ease::Convert | Ease::Primary => {
+                let mut displaced = self.convert(w);
+                let guests = displaced.first().map(|last| self.group_of(*last));
+                if let Some(group) = guests
+                    && group.0 != w
+                    && group != (b, tag)
+                {
+                    displaced.extend(self.send_away(w, group));
+                }
+                displaced.push(word);
+                displaced
+            }
+            _ => self.send_away(w, self.group_of(word)),
+        }
+    }
+
+    /// Whether a primary item of `w` could be put out of word `at`: a last resort, as the paper
+    /// never lets a secondary item do so; but some groups lead only to buckets full of primary ones.
+    fn ease_of_primary(&self, w: u32, at: usize) -> Option<Ease> {
+        let last = self.last(w);
+        if is_type_b(last) {
+            return Some(Ease::Primary);
+        }
+        let is_last = at == self.base(w) + self.layout.slots() - 1;
+        (!is_last && last != EMPTY_WORD).then_some(Ease::Convert)
     }
 
     /// The slot that is easiest to get in the buckets of the allowed entries; among free ones, in
@@ -367,7 +420,10 @@ impl HortonModel {
             return Some(Ease::Free);
         }
         let (home, tag) = self.group_of(self.words[at]);
-        if home == w || (home, tag) == group {
+        if home == w {
+            return self.ease_of_primary(w, at);
+        }
+        if (home, tag) == group {
             return None;
         }
         let size = self

@@ -100,7 +100,7 @@ impl Phases<'_> {
 }
 
 /// Counts the Type B buckets, items and secondary items of the table.
-pub(super) fn census(
+pub(crate) fn census(
     queue: &mut Queue,
     program: &ProgramText,
     layout: &Layout,

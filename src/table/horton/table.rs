@@ -2,15 +2,14 @@
 
 use crate::device::{Buffer, Queue};
 use crate::error::Result;
-use crate::table::distinct::Distinct;
+use crate::table::insert::{self, Buckets, Growth, Insertion};
 use crate::table::items::ItemsOf;
 use crate::table::{Answers, Items, Statistics, Table};
 
 use super::build::{self, Built};
-use super::insert::Insertion;
-use super::layout::{EMPTY_WORD, key_of, value_of};
+use super::layout::Layout;
 use super::lookup::Out;
-use super::{HortonTable, TableConfig, WhenFull, kernels};
+use super::{HortonTable, TableConfig, kernels};
 
 /// Any 32-bit keys to any 32-bit values.
 ///
@@ -65,21 +64,7 @@ impl Table for HortonTable {
 
     /// As [`Table::insert`]; of a key that is there more than once, the last value counts.
     fn insert(&mut self, queue: &mut Queue, items: Items<'_>) -> Result<usize> {
-        if items.count()? == 0 {
-            return Ok(0);
-        }
-        let distinct = Distinct::new(queue, items)?;
-        match self.insert_distinct(queue, distinct.items())? {
-            Insertion::Done(new) => Ok(new),
-            Insertion::Full { keys, .. } if self.config.when_full == WhenFull::Reject => {
-                Err(self.rejected(keys))
-            }
-            Insertion::Full { wanted, .. } => {
-                let (table, new) = self.grown(queue, distinct.items(), wanted)?;
-                *self = table;
-                Ok(new)
-            }
-        }
+        insert::insert(self, queue, items)
     }
 
     fn lookup(
@@ -120,18 +105,44 @@ impl Table for HortonTable {
     }
 
     fn items(&self, queue: &mut Queue) -> Result<Vec<(u32, u32)>> {
+        insert::items(self, queue)
+    }
+}
+
+impl Buckets for HortonTable {
+    fn layout(&self) -> Layout {
+        self.layout
+    }
+
+    fn growth(&self) -> Growth {
+        Growth {
+            when_full: self.config.when_full,
+            load_factor: self.config.load_factor,
+        }
+    }
+
+    fn has_twin(&self) -> bool {
+        self.twin
+    }
+
+    fn empty_like(&self, queue: &mut Queue, layout: Layout) -> Result<Self> {
+        Ok(Self {
+            twin: self.twin,
+            ..Self::empty(queue, layout, self.config)?
+        })
+    }
+
+    fn insert_distinct(&mut self, queue: &mut Queue, items: Items<'_>) -> Result<Insertion> {
+        self.insert_or_update(queue, items)
+    }
+
+    fn extract(&self, queue: &mut Queue) -> Result<(Buffer<u32>, Buffer<u32>)> {
         let program = kernels::update_program(queue, self.layout.variant(true));
         let items = ItemsOf {
             program: &program,
             layout: self.layout,
             words: &self.words,
         };
-        let n = self.census.items as usize;
-        let (keys, values) = items.extract(queue, n)?;
-        let (keys, values) = (queue.read(&keys, n)?, queue.read(&values, n)?);
-        let twin = self
-            .twin
-            .then_some((key_of(EMPTY_WORD), value_of(EMPTY_WORD)));
-        Ok(keys.into_iter().zip(values).chain(twin).collect())
+        items.extract(queue, self.census.items as usize)
     }
 }
