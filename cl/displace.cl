@@ -11,6 +11,9 @@
 // 0.95 about one item in 250 gets here; six to eleven rounds place them all.
 //
 // hash.cl, bucket.cl, split.cl, fill.cl and build.cl come first.
+#ifndef LATE_ROUND
+#error "LATE_ROUND: the round from which stragglers spare each other every other time"
+#endif
 
 // How easily an item gets a slot, hardest first. The paper never lets a secondary item displace
 // a primary one, and nor does this while there is another way: but among a million buckets of
@@ -203,6 +206,9 @@ __kernel void explore(__global const ulong *table, __global uint *fill,
     way = search_entry(table, fill, group, is_wide(word), entry, s, false, seed, buckets);
   }
   way.mover = mover;
+  // Two stragglers that each take the other's slot, as the easiest to get, would do so for ever.
+  const bool gives_way = round >= LATE_ROUND && random >> 12 & 1u;
+  if (gives_way && entry && (way.ease == ALONE || way.ease == GROUP)) return;
   if (way.ease != IMPOSSIBLE) atomic_max(&best[j], pack(way, jenkins(random + id)));
 }
 

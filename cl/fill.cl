@@ -3,7 +3,8 @@
 //   fill: items of four buckets a word, a byte each     [3 8 8 5][8 7 8 8] …
 //
 // Whoever counts an item in has a slot; a bucket is chosen by its count without reading it, and the
-// counts of a table are a sixty-fourth of its words. What finds no slot at all is a straggler.
+// counts take a sixty-fourth of the memory of buckets of 8 slots. What finds no slot at all is a
+// straggler.
 //
 // hash.cl and bucket.cl come first.
 #pragma OPENCL EXTENSION cl_khr_int64_base_atomics : enable

@@ -107,7 +107,8 @@ pub trait Table: Sized {
     /// one of its values, whichever.
     ///
     /// # Errors
-    /// [`Error::Rejected`](crate::error::Error::Rejected) if some keys find no room,
+    /// [`Error::Rejected`](crate::error::Error::Rejected) (or
+    /// [`Error::TableFull`](crate::error::Error::TableFull)) if some keys find no room,
     /// [`Error::Invalid`](crate::error::Error::Invalid) if the numbers of keys and values differ or
     /// the configuration makes no sense, [`Error::DeviceMemory`](crate::error::Error::DeviceMemory),
     /// and OpenCL's own.

@@ -17,7 +17,7 @@ struct Random(Mt);
 
 impl Random {
     fn below(&mut self, n: u32) -> u32 {
-        (u64::from(self.0.next_u32()) * u64::from(n) >> 32) as u32
+        ((u64::from(self.0.next_u32()) * u64::from(n)) >> 32) as u32
     }
 
     fn one_in(&mut self, n: u32) -> bool {

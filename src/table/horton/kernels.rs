@@ -22,6 +22,10 @@ use super::layout::{self, BucketSize, Variant};
 /// billions has about 30 in all (paper, section 6.1); more means that the seed is bad.
 const CHAIN_LIMIT: u32 = 64;
 
+/// The round of displacement from which stragglers spare each other every other time; six to eleven
+/// rounds place them all as a rule.
+const LATE_ROUND: u32 = 12;
+
 /// Keys between a prefetch and its lookup; 32 was best on PoCL and Intel's CPU runtime.
 pub(super) const LOOK_AHEAD: u32 = 32;
 
@@ -172,10 +176,11 @@ const UPDATE_PARTS: [(&str, &str); 7] = [
     ("sweep.cl", include_str!("../../../cl/sweep.cl")),
 ];
 
-fn build_defines(bucket_size: BucketSize, body: KernelBody) -> [(&'static str, String); 8] {
+fn build_defines(bucket_size: BucketSize, body: KernelBody) -> [(&'static str, String); 9] {
     let (range, group) = (range(bucket_size), group_of(body));
     [
         ("CHAIN_LIMIT", format!("{CHAIN_LIMIT}u")),
+        ("LATE_ROUND", format!("{LATE_ROUND}u")),
         ("RANGE_GROUP", group.to_string()),
         ("RANGE", range.to_string()),
         ("RANGE_LINKS", (range + 256).to_string()),

@@ -43,18 +43,20 @@ use super::{HortonTable, TableConfig, kernels};
 impl Table for HortonTable {
     type Config = TableConfig;
 
-    /// As [`Table::build`]; of a key that is there more than once, the last value counts. Values
-    /// up to [`MAX_VALUE`](super::MAX_VALUE) are built as a join's table is, others inserted.
+    /// As [`Table::build`]; of a key that is there more than once, the last value counts. Distinct
+    /// keys to their positions are built as a join's table is, and
+    /// [`Error::TableFull`](crate::error::Error::TableFull) says how many found no slot; other items
+    /// are inserted into an empty table.
     fn build(queue: &mut Queue, config: &TableConfig, items: Items<'_>) -> Result<Self> {
         config.check()?;
         let n = items.count()?;
-        if items.values.is_none() {
-            if let Built::Table(table) = build::build(queue, config, items)? {
-                return Ok(Self {
-                    config: *config,
-                    ..table
-                });
-            }
+        if items.values.is_none()
+            && let Built::Table(table) = build::build(queue, config, items)?
+        {
+            return Ok(Self {
+                config: *config,
+                ..table
+            });
         }
         let layout = build::layout(config, n, 0)?;
         let mut table = Self::empty(queue, layout, *config)?;
