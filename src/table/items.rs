@@ -167,7 +167,7 @@ pub(super) fn check_keys(keys: &Buffer<u32>, n: usize) -> Result<()> {
 }
 
 /// Launch size of work-groups that stride over `n` elements.
-fn strided(queue: &Queue, n: usize) -> (usize, usize) {
+pub(super) fn strided(queue: &Queue, n: usize) -> (usize, usize) {
     let group = local_group(queue);
     let share = kernels::share(queue.info(), n).div_ceil(group);
     (n.div_ceil(share * group) * group, group)

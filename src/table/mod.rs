@@ -9,7 +9,7 @@
 //! * [`pairs`]: from looked-up values to (probe row, build row) pairs in probe order
 //! * `split`: items by ranges of buckets; `scan`: prefix sums; `distinct`: the last item of every
 //!   key; `items`: finding and changing items in place;
-//!   `insert`: inserting, and growing where items find no slot
+//!   `reads`: what lookups read, counted; `insert`: inserting, and growing where items find no slot
 
 pub mod api;
 pub mod cuckoo;
@@ -21,12 +21,14 @@ pub mod horton;
 mod insert;
 mod items;
 pub mod pairs;
+mod reads;
 mod scan;
 mod split;
 
 use crate::device::program::ProgramText;
 
 pub use api::{Answers, Items, Statistics, Table, WhenFull};
+pub use reads::Reads;
 
 /// Every program that this crate can compile, under the name of a file without its `.cl`: for
 /// offline compilers (`make portability`). Those with NVIDIA's inline PTX, which no other
@@ -38,5 +40,6 @@ pub fn programs() -> Vec<(String, ProgramText)> {
         .chain(pairs::programs())
         .chain(distinct::programs())
         .chain(cuckoo::programs())
+        .chain(reads::programs())
         .collect()
 }

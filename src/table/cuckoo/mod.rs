@@ -25,11 +25,11 @@ use std::sync::Arc;
 use crate::device::{Buffer, Queue};
 use crate::error::{Error, Result};
 
-use super::WhenFull;
 use super::hash::Reduction;
 use super::horton::layout::{Layout, Variant};
 use super::horton::lookup::{Lookup, Out};
 use super::horton::{BucketSize, Census, TableConfig};
+use super::{Reads, WhenFull};
 
 pub use model::CuckooModel;
 pub(crate) use place::programs;
@@ -141,6 +141,14 @@ impl CuckooTable {
             reads,
         };
         self.as_lookup(false).run(queue, keys, &out, n)
+    }
+
+    /// Counts the buckets and cache lines that looking up the first `n` of `keys` reads.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if there are fewer keys; OpenCL's own.
+    pub fn count_reads(&self, queue: &mut Queue, keys: &Buffer<u32>, n: usize) -> Result<Reads> {
+        self.as_lookup(true).count(queue, keys, n)
     }
 
     fn as_lookup(&self, wide: bool) -> Lookup<'_> {

@@ -12,7 +12,7 @@
 
 use crate::device::{Arg, Buffer, KernelBody, Queue};
 use crate::error::{Error, Result};
-use crate::table::Answers;
+use crate::table::{Answers, Reads};
 
 use super::layout::{Layout, Variant};
 use super::{HortonTable, kernels};
@@ -136,6 +136,14 @@ impl HortonTable {
             reads,
         };
         self.as_lookup(false).run(queue, keys, &out, n)
+    }
+
+    /// Counts the buckets and cache lines that looking up the first `n` of `keys` reads.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if there are fewer keys; OpenCL's own.
+    pub fn count_reads(&self, queue: &mut Queue, keys: &Buffer<u32>, n: usize) -> Result<Reads> {
+        self.as_lookup(true).count(queue, keys, n)
     }
 
     pub(super) fn as_lookup(&self, wide: bool) -> Lookup<'_> {
