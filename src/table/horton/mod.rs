@@ -15,7 +15,7 @@
 //! * [`layout`]: the words of a table
 //! * [`build`]: bulk build on the device
 //! * `insert`, `remove`: bulk insert, update and remove in a table that is there; `table`: the
-//!   trait [`Table`](crate::table::Table)
+//!   trait [`Table`]
 //! * `phases`: what building and inserting share; its last part `displace`
 //! * `lookup`: bulk lookup on the device; `limit`: how fast it could be
 //! * [`model`]: the same table in plain Rust, a test oracle
