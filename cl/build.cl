@@ -2,7 +2,6 @@
 //
 //   items by range ─fill_range─▶ primary slots, overflow by bucket
 //                  ─place──────▶ Type B buckets, remapped items, stragglers ─▶ displace.cl
-//                  ─census─────▶ what the table is made of
 //
 // Every key is known before the build, so no secondary item ever needs to be displaced by a
 // primary one: all primaries are placed first, a range of buckets at a time in local memory, and
@@ -10,7 +9,7 @@
 // claims slots in the table itself, one random access a key, stays under 17 G keys/s on
 // an H200 before it has converted a single bucket.
 //
-// hash.cl, bucket.cl, local.cl and split.cl come first.
+// hash.cl, bucket.cl, local.cl, split.cl and fill.cl come first.
 #ifndef RANGE_GROUP
 #error "RANGE_GROUP: work-group size of fill_range"
 #endif
@@ -23,19 +22,13 @@
 #ifndef CHAIN_LIMIT
 #error "CHAIN_LIMIT: overflowing items that a bucket may have"
 #endif
-#ifndef CENSUS_GROUP
-#error "CENSUS_GROUP: work-group size of census"
-#endif
-#ifndef PEEK_VOLATILE
-#error "PEEK_VOLATILE: 1 where a volatile load sees what atomics wrote, else 0"
-#endif
 
 // ---------------------------------------------------------------- primary items
 
 // Where slot s of a range's bucket b stands in local memory: slot after slot, so that neighbouring
 // work-items, at work on neighbouring buckets, use different banks, and the padding does it for
 // reading buckets in order. One work-item alone has them in the table's order.
-#if ALONE
+#if ONE_ITEM
 #define RANGE_WORDS (SLOTS * RANGE)
 #define AT(s, b) ((b) * SLOTS + (s))
 #else
@@ -146,32 +139,6 @@ __kernel __attribute__((reqd_work_group_size(RANGE_GROUP, 1, 1))) void fill_rang
 
 // ---------------------------------------------------------------- secondary items
 
-// Counts of four buckets, which others are changing.
-uint peek(__global uint *four) {
-#if PEEK_VOLATILE
-  return *(volatile __global uint *)four;
-#else
-  return atomic_add(four, 0u);
-#endif
-}
-
-// Items of bucket w.
-uint items_in(__global uint *fill, uint w) { return peek(&fill[w / 4]) >> (w % 4 * 8) & 0xffu; }
-
-// Takes a free slot of bucket w; NO_SLOT if there is none. (Adding first and taking back
-// what does not fit would let others see the sum in between.)
-uint take_slot(__global uint *fill, uint w) {
-  const uint shift = w % 4 * 8;
-  uint four = peek(&fill[w / 4]);
-  for (;;) {
-    const uint slot = four >> shift & 0xffu;
-    if (slot >= SLOTS) return NO_SLOT;
-    const uint seen = atomic_cmpxchg(&fill[w / 4], four, four + (1u << shift));
-    if (seen == four) return slot;
-    four = seen;  // others got on, so this ends
-  }
-}
-
 // The entry, 1 to 7, that leads group (b, tag) to its emptiest candidate, 0 if all are full.
 uint emptiest(__global uint *fill, uint b, uint tag, uint seed, uint buckets) {
   uint best = 0, least = SLOTS;
@@ -194,9 +161,7 @@ bool settle(__global ulong *table, __global uint *fill, uint b, ulong word, ulon
     const uint entry = bound ? bound : emptiest(fill, b, tag, seed, buckets);
     if (!entry) return false;
     const uint w = secondary_bucket(b, tag, entry, seed, buckets);
-    const uint slot = take_slot(fill, w);
-    if (slot == NO_SLOT) continue;
-    table[(size_t)w * SLOTS + slot] = word;
+    if (!put_in_bucket(table, fill, w, word)) continue;
     *entries |= entry_bits(entry, tag);
     return true;
   }
@@ -216,12 +181,6 @@ bool settle_another(__global ulong *table, __global uint *fill, uint b, ulong wo
   return false;
 }
 
-void add_straggler(__global ulong *stragglers, __global uint *counter, uint capacity,
-                   ulong word) {
-  const uint at = atomic_inc(counter);
-  if (at < capacity) stragglers[at] = word;
-}
-
 // One work-item an overflowing bucket: it turns Type B and its overflow is settled elsewhere.
 // (Buckets in the order of their items, for warps without idle lanes, took as long: it is the
 // random accesses to `fill` and to the table that take the time.)
@@ -231,7 +190,11 @@ __kernel void place(__global ulong *table, __global uint *fill, __global const u
   const uint h = get_global_id(0);
   if (h >= n) return;
   const uint4 home = homes[h];
+#if WIDE_VALUES
+  ulong entries = table[(size_t)home.x * SLOTS + LAST];  // it may have been Type B before
+#else
   ulong entries = TYPE_B;
+#endif
   for (uint i = 0; i < home.z; ++i) {
     const ulong word = overflow[home.y + i];
     if (!settle(table, fill, home.x, word, &entries, seed, buckets) &&
@@ -239,35 +202,4 @@ __kernel void place(__global ulong *table, __global uint *fill, __global const u
       add_straggler(stragglers, &counters[STRAGGLERS], capacity, word);
   }
   table[(size_t)home.x * SLOTS + LAST] = entries;
-}
-
-// ---------------------------------------------------------------- census
-
-// Adds up Type B buckets, items and secondary items. A work-group takes its share of the table,
-// work-items read neighbouring pairs of words; only the last word of a bucket has the top bit.
-__kernel __attribute__((reqd_work_group_size(CENSUS_GROUP, 1, 1))) void census(
-    __global const ulong *table, __global uint *sums, uint buckets, uint seed) {
-  __local uint totals[3];
-  const uint self = get_local_id(0);
-  for (uint i = self; i < 3; i += CENSUS_GROUP) totals[i] = 0;
-  barrier(CLK_LOCAL_MEM_FENCE);
-  const size_t pairs = (size_t)buckets * (SLOTS / 2);
-  const size_t share = (pairs + get_num_groups(0) - 1) / get_num_groups(0);
-  const size_t from = min(share * get_group_id(0), pairs), to = min(from + share, pairs);
-  uint type_b = 0, items = 0, secondary = 0;
-  for (size_t at = from + self; at < to; at += CENSUS_GROUP) {
-    const ulong2 words = pair_of_words(table, at);
-    const uint b = (uint)(at / (SLOTS / 2));
-    const bool entries = is_type_b(words.y);
-    type_b += entries;
-    const bool x = words.x != EMPTY_WORD, y = !entries && words.y != EMPTY_WORD;
-    items += x + y;
-    secondary += (x && primary_bucket(key_of(words.x), seed, buckets) != b) +
-                 (y && primary_bucket(key_of(words.y), seed, buckets) != b);
-  }
-  atomic_add(&totals[0], type_b);
-  atomic_add(&totals[1], items);
-  atomic_add(&totals[2], secondary);
-  barrier(CLK_LOCAL_MEM_FENCE);
-  for (uint i = self; i < 3; i += CENSUS_GROUP) atomic_add(&sums[i], totals[i]);
 }

@@ -10,8 +10,10 @@
 // phases: explore and propose only read the table, commit touches it with atomics only. At load
 // 0.95 about one item in 250 gets here; six to eleven rounds place them all.
 //
-// hash.cl, bucket.cl, split.cl and build.cl come first.
-#pragma OPENCL EXTENSION cl_khr_int64_base_atomics : enable
+// hash.cl, bucket.cl, split.cl, fill.cl and build.cl come first.
+#ifndef LATE_ROUND
+#error "LATE_ROUND: the round from which stragglers spare each other every other time"
+#endif
 
 // How easily an item gets a slot, hardest first. The paper never lets a secondary item displace
 // a primary one, and nor does this while there is another way: but among a million buckets of
@@ -87,12 +89,10 @@ bool has_alternative(__global uint *fill, Group group, uint w, uint seed, uint b
   return found;
 }
 
-uint ease_of_primary(__global const ulong *slots, uint w, uint s, uint seed, uint buckets) {
+uint ease_of_primary(__global const ulong *slots, uint s) {
   const ulong last = slots[LAST];
   if (is_type_b(last)) return PRIMARY;
-  return s != LAST && last != EMPTY_WORD && primary_bucket(key_of(last), seed, buckets) == w
-             ? CONVERT
-             : IMPOSSIBLE;
+  return s != LAST && last != EMPTY_WORD ? CONVERT : IMPOSSIBLE;
 }
 
 // How easily an item of `group` gets slot s of w.
@@ -101,7 +101,7 @@ uint ease_of(__global const ulong *table, __global uint *fill, uint w, uint s, G
   __global const ulong *slots = table + (size_t)w * SLOTS;
   if (slots[s] == EMPTY_WORD) return FREE;
   const Group its = group_of(key_of(slots[s]), seed, buckets);
-  if (its.home == w) return ease_of_primary(slots, w, s, seed, buckets);
+  if (its.home == w) return ease_of_primary(slots, s);
   if (same_group(its, group)) return IMPOSSIBLE;
   if (count_group(slots, its, seed, buckets) > 1) return GROUP;
   return has_alternative(fill, its, w, seed, buckets) ? CAN_MOVE_ON : ALONE;
@@ -116,19 +116,26 @@ bool can_hold(__global const ulong *table, uint w, uint need, Group group, uint 
   for (uint s = 0; s < n; ++s) {
     const Group its = group_of(key_of(slots[s]), seed, buckets);
     room += slots[s] == EMPTY_WORD ||
-            (its.home == w ? ease_of_primary(slots, w, s, seed, buckets) != IMPOSSIBLE
+            (its.home == w ? ease_of_primary(slots, s) != IMPOSSIBLE
                            : !same_group(its, group));
   }
   return room >= need;
 }
 
+// Whether w, which has a free slot, has one for an item: the last is for values of 31 bits.
+bool has_slot_for(__global const ulong *table, uint w, bool wide) {
+  bool found = !wide;
+  for (uint s = 0; s < LAST && !found; ++s) found = table[(size_t)w * SLOTS + s] == EMPTY_WORD;
+  return found;
+}
+
 // The way to slot s of w for an item of `group`; a free slot, whichever it is, is left to s == 0.
 Way search_slot(__global const ulong *table, __global uint *fill, uint w, uint s, Group group,
-                uint seed, uint buckets) {
+                bool wide, uint seed, uint buckets) {
   Way way = {IMPOSSIBLE, 0, 0, 0, NO_SLOT};
-  if (items_in(fill, w) < SLOTS) {
+  if (items_in(fill, w) < SLOTS && has_slot_for(table, w, wide)) {
     way.ease = s == 0 ? FREE : IMPOSSIBLE;
-  } else if (s < item_slots(table[(size_t)w * SLOTS + LAST])) {
+  } else if (s < item_slots(table[(size_t)w * SLOTS + LAST]) && !(wide && s == LAST)) {
     way.ease = ease_of(table, fill, w, s, group, seed, buckets);
     way.slot = s;
   }
@@ -138,8 +145,8 @@ Way search_slot(__global const ulong *table, __global uint *fill, uint w, uint s
 // The way out by one mover, one entry and one slot. A set remap entry binds a mover to the
 // bucket of its group; every other time the straggler's own group looks for another bucket,
 // which must be able to hold it whole.
-Way search_entry(__global const ulong *table, __global uint *fill, Group group, uint entry,
-                 uint s, bool may_leave, uint seed, uint buckets) {
+Way search_entry(__global const ulong *table, __global uint *fill, Group group, bool wide,
+                 uint entry, uint s, bool may_leave, uint seed, uint buckets) {
   Way way = {IMPOSSIBLE, 0, 0, 0, NO_SLOT};
   const uint w = secondary_bucket(group.home, group.tag, entry, seed, buckets);
   const uint bound = bound_entry(table, group);
@@ -150,7 +157,7 @@ Way search_entry(__global const ulong *table, __global uint *fill, Group group, 
     const uint need = 1 + count_group(table + (size_t)old * SLOTS, group, seed, buckets);
     if (old == w || !can_hold(table, w, need, group, seed, buckets)) return way;
   }
-  way = search_slot(table, fill, w, s, group, seed, buckets);
+  way = search_slot(table, fill, w, s, group, wide, seed, buckets);
   if (leave) way.ease = min(way.ease, ALONE);
   way.leave = leave;
   way.entry = entry;
@@ -190,14 +197,18 @@ __kernel void explore(__global const ulong *table, __global uint *fill,
     way = search_home(table, fill, mover - 1, straggler, random, seed, buckets);
   } else if (mover == 0) {
     const bool may_leave = random >> 13 & 1u;
-    way = search_entry(table, fill, straggler, entry, s, may_leave, seed, buckets);
+    const bool wide = is_wide(stragglers[j]);
+    way = search_entry(table, fill, straggler, wide, entry, s, may_leave, seed, buckets);
   } else {
     const ulong word = table[(size_t)straggler.home * SLOTS + mover - 1];
     const Group group = group_of(key_of(word), seed, buckets);
     if (word == EMPTY_WORD || group.home != straggler.home) return;
-    way = search_entry(table, fill, group, entry, s, false, seed, buckets);
+    way = search_entry(table, fill, group, is_wide(word), entry, s, false, seed, buckets);
   }
   way.mover = mover;
+  // Two stragglers that each take the other's slot, as the easiest to get, would do so for ever.
+  const bool gives_way = round >= LATE_ROUND && random >> 12 & 1u;
+  if (gives_way && entry && (way.ease == ALONE || way.ease == GROUP)) return;
   if (way.ease != IMPOSSIBLE) atomic_max(&best[j], pack(way, jenkins(random + id)));
 }
 
@@ -276,6 +287,9 @@ void free_slot_of(const Changing *c, uint w, uint s) {
 
 // Puts an item into a free slot of w, if there is one.
 bool put_in(const Changing *c, uint w, ulong word) {
+#if WIDE_VALUES
+  return put_in_bucket(c->table, c->fill, w, word);
+#else
   const uint first = take_slot(c->fill, w);
   if (first == NO_SLOT) return false;
   // As a rule slots are taken in order, but a group that left may have left gaps. The count gives
@@ -284,6 +298,7 @@ bool put_in(const Changing *c, uint w, ulong word) {
     if (atom_cmpxchg(slot_at(c, w, i % SLOTS), EMPTY_WORD, word) == EMPTY_WORD) return true;
   atomic_sub(&c->fill[w / 4], 1u << (w % 4 * 8));
   return false;
+#endif
 }
 
 // Makes stragglers of the group's items in w and forgets where they were.
@@ -292,7 +307,7 @@ void send_away(const Changing *c, uint w, Group group) {
   for (uint s = 0; s < n; ++s) {
     const ulong word = read_slot(c, w, s);
     // The bucket may turn Type B meanwhile: its last word is no item then.
-    if (word == EMPTY_WORD || is_type_b(word) ||
+    if (word == EMPTY_WORD || (s == LAST && is_type_b(word)) ||
         !same_group(group_of(key_of(word), c->seed, c->buckets), group))
       continue;
     free_slot_of(c, w, s);
@@ -312,12 +327,22 @@ bool move_on(const Changing *c, ulong word, Group group) {
   return false;
 }
 
+// Turns w Type B for an item of group `moving`; the item of its last slot leaves, and if it is a
+// guest, its group with it.
+void turn_type_b(const Changing *c, uint w, Group moving) {
+  const ulong last = atom_xchg(slot_at(c, w, LAST), TYPE_B);
+  const Group group = group_of(key_of(last), c->seed, c->buckets);
+  lose(c, last);
+  if (group.home != w && !same_group(group, moving)) send_away(c, w, group);
+}
+
 // Puts `word` into a slot of w whose item, and if need be whose group, gives way.
 void displace(const Changing *c, uint w, Way way, ulong word) {
   const ulong out = atom_xchg(slot_at(c, w, way.slot), word);
   const Group group = group_of(key_of(out), c->seed, c->buckets);
   if (group.home == w) {
-    if (way.entry && way.ease == CONVERT) lose(c, atom_xchg(slot_at(c, w, LAST), TYPE_B));
+    if (way.entry && way.ease == CONVERT)
+      turn_type_b(c, w, group_of(key_of(word), c->seed, c->buckets));
     lose(c, out);
     return;
   }

@@ -5,12 +5,19 @@
 //   (primary bucket, tag) ──▶ k_sec ──▶ R_1 … R_7          (section 5.3.4, equations 1, 2)
 //
 // Hashes are reduced by multiply-high instead of the paper's `%`: as uniform, and a
-// division costs 20-40 instructions on a GPU.
+// division costs 20-40 instructions on a GPU. MODULO selects `%`. Cuckoo tables have a second
+// function of the key instead of tags.
 #ifndef TAGS
 #error "TAGS: remap entries per Type B bucket"
 #endif
 #ifndef TAG_SALT
 #error "TAG_SALT: what separates the tag's hash from the primary hash"
+#endif
+#ifndef SECOND_SALT
+#error "SECOND_SALT: what separates a cuckoo table's second hash from the primary hash"
+#endif
+#ifndef MODULO
+#error "MODULO: 1 to reduce hashes by %, 0 by multiply-high"
 #endif
 #ifndef FOLD
 #error "FOLD: multiplier that folds the high word of k_sec into the low one"
@@ -32,8 +39,18 @@ uint jenkins(uint a) {
   return a;
 }
 
+#if MODULO
+uint reduce(uint hash, uint buckets) { return hash % buckets; }
+#else
+uint reduce(uint hash, uint buckets) { return mul_hi(hash, buckets); }
+#endif
+
 uint primary_bucket(uint key, uint seed, uint buckets) {
-  return mul_hi(jenkins(key ^ seed), buckets);
+  return reduce(jenkins(key ^ seed), buckets);
+}
+
+uint second_bucket_of(uint key, uint seed, uint buckets) {
+  return reduce(jenkins(jenkins(key ^ seed) + SECOND_SALT), buckets);
 }
 
 uint tag_of(uint key, uint seed) {
@@ -44,5 +61,5 @@ uint tag_of(uint key, uint seed) {
 uint secondary_bucket(uint bucket, uint tag, uint entry, uint seed, uint buckets) {
   const ulong k = (ulong)bucket * TAGS + tag;
   const uint base = jenkins((uint)k ^ ((uint)(k >> 32) * FOLD) ^ ~seed);
-  return mul_hi(base + kt[k & 7] * entry, buckets);
+  return reduce(base + kt[k & 7] * entry, buckets);
 }

@@ -5,8 +5,8 @@
 #ifndef WORD
 #error "WORD: what is added up, uint or ulong"
 #endif
-#ifndef ALONE
-#error "ALONE: 1 where work-groups have one work-item, else 0"
+#ifndef ONE_ITEM
+#error "ONE_ITEM: 1 where work-groups have one work-item, else 0"
 #endif
 
 // Turns each work-item's `sum` into that of the work-items before it; returns the sum of all.
@@ -47,7 +47,7 @@ WORD scan_in_group(__local WORD *data, uint n, WORD base, __local WORD *sums) {
 // Counts one more and returns the count before. A work-group of one item needs no atomic, which
 // costs a CPU twenty times as much.
 uint count_in_group(__local uint *counter) {
-#if ALONE
+#if ONE_ITEM
   return (*counter)++;
 #else
   return atomic_inc(counter);

@@ -1,8 +1,13 @@
 // Bulk lookup in a Horton table (paper, section 5.1 and figure 4).
 //
 //   key ─▶ primary bucket ─hit─▶ value
-//              │ miss, Type B, entry of its tag set
+//              │ miss, Type B, entry of its tag set     (CUCKOO: miss)
 //              └─▶ secondary bucket ─▶ value | MISS
+//
+// A cuckoo table differs in who needs a second bucket and which it is, and in nothing else, so
+// that what the tables are compared by is the tables. With WIDE_VALUES presence is told apart from the
+// value, in `found`; one item, whose word would be that of an empty slot, is in no bucket then
+// but in `twin`.
 //
 // hash.cl and bucket.cl come first, and tile.cl where there are tiles.
 #ifndef TILES
@@ -12,12 +17,39 @@
 #error "LOOK_AHEAD: keys between prefetch and lookup"
 #endif
 
+#if WIDE_VALUES
+#define FOUND_TAKE , __global uint *found, uint twin
+#define FOUND_PASS , found, twin
+
+// The answer to key i: what was seen is a slot of `bucket`, or MISS.
+void answer(__global const ulong *table, __global uint *values, uint i, uint key, uint bucket,
+            uint slot FOUND_TAKE) {
+  const bool is_twin = twin && key == EMPTY_KEY && slot == MISS;
+  found[i] = slot != MISS || is_twin;
+  values[i] = slot == MISS ? (uint)(EMPTY_WORD >> 32)
+                           : value_of(table[(size_t)bucket * SLOTS + slot]);
+}
+#define look_in_bucket slot_in_bucket
+#else
+#define FOUND_TAKE
+#define FOUND_PASS
+void answer(__global const ulong *table, __global uint *values, uint i, uint key, uint bucket,
+            uint value) {
+  values[i] = value;
+}
+#define look_in_bucket find_in_bucket
+#endif
+
 #if TILES
 
 // The secondary bucket of a key that was looked for in its primary one, NONE if there is none.
 uint next_bucket(const Probe *probe, uint seed, uint buckets) {
+#if CUCKOO
+  return probe->value != MISS ? NONE : second_bucket_of(probe->key, seed, buckets);
+#else
   if (probe->value != MISS || !probe->entry) return NONE;
   return secondary_bucket(probe->bucket, probe->tag, probe->entry, seed, buckets);
+#endif
 }
 
 // Adds a work-group's second reads up, and them to reads[0]; the whole work-group takes part.
@@ -32,21 +64,22 @@ void count_reads(__global uint *reads, uint second_reads, __local uint *group_re
 // One key a work-item. reads[0] receives the secondary reads.
 __kernel __attribute__((reqd_work_group_size(TILE_GROUP, 1, 1))) void lookup_tile(
     __global const ulong *table, __global const uint *keys, __global uint *values,
-    __global uint *reads, uint n, uint buckets, uint seed) {
+    __global uint *reads, uint n, uint buckets, uint seed FOUND_TAKE) {
   TILE_LOCALS
   __local uint group_reads;
   const uint i = get_global_id(0), key = keys[min(i, n - 1)];
   Probe probe = {key, tag_of(key, seed), primary_bucket(key, seed, buckets), MISS, 0};
   find_in_tile(table, &probe, false TILE_PASS);
-  const uint found = probe.value;
+  const uint seen = probe.value, b = probe.bucket;
   probe.bucket = i < n ? next_bucket(&probe, seed, buckets) : NONE;
   const bool again = probe.bucket != NONE;
   if (any_lane(again)) find_in_tile(table, &probe, true TILE_PASS);
-  if (i < n) values[i] = again ? probe.value : found;
+  if (i < n)
+    answer(table, values, i, key, again ? probe.bucket : b, again ? probe.value : seen FOUND_PASS);
   count_reads(reads, again, &group_reads);
 }
 
-#if SHUFFLE_PTX
+#if SHUFFLE_PTX && !WIDE_VALUES
 
 // Keys that must be looked for in a second bucket wait until they fill a warp (paper, section 5.1,
 // "buffering"): one in six at load 0.95, and a look at one costs what a look at 32 costs. Only with
@@ -114,19 +147,11 @@ __kernel __attribute__((reqd_work_group_size(TILE_GROUP, 1, 1))) void lookup_buf
 
 #else
 
-// Secondary bucket of a key that its primary bucket does not hold, NONE if it has none.
-uint second_bucket(uint key, uint bucket, ulong last, uint seed, uint buckets) {
-  if (!is_type_b(last)) return NONE;
-  const uint tag = tag_of(key, seed);
-  const uint entry = entry_at(last, tag);
-  return entry ? secondary_bucket(bucket, tag, entry, seed, buckets) : NONE;
-}
-
 // CPU body: a contiguous chunk of `share` keys per work-item, prefetching LOOK_AHEAD keys ahead.
 // reads[0] receives the number of secondary buckets read.
 __kernel void lookup_chunk(__global const ulong *table, __global const uint *keys,
                            __global uint *values, __global uint *reads, uint share, uint n,
-                           uint buckets, uint seed) {
+                           uint buckets, uint seed FOUND_TAKE) {
   const ulong from = (ulong)get_global_id(0) * share;
   if (from >= n) return;
   const uint to = (uint)min(from + share, (ulong)n);
@@ -137,17 +162,18 @@ __kernel void lookup_chunk(__global const ulong *table, __global const uint *key
       prefetch_bucket(table, primary_bucket(keys[i + LOOK_AHEAD], seed, buckets));
 #endif
     const uint key = keys[i];
-    const uint b = primary_bucket(key, seed, buckets);
+    uint b = primary_bucket(key, seed, buckets);
     ulong last;
-    uint value = find_in_bucket(table, b, key, &last);
-    if (value == MISS) {
+    uint seen = look_in_bucket(table, b, key, &last);
+    if (seen == MISS) {
       const uint w = second_bucket(key, b, last, seed, buckets);
       if (w != NONE) {
-        value = find_in_bucket(table, w, key, &last);
+        seen = look_in_bucket(table, w, key, &last);
+        b = w;
         ++second_reads;
       }
     }
-    values[i] = value;
+    answer(table, values, i, key, b, seen FOUND_PASS);
   }
   atomic_add(reads, second_reads);
 }

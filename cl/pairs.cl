@@ -88,7 +88,7 @@ __kernel __attribute__((reqd_work_group_size(PAIR_GROUP, 1, 1))) void match_bits
   for (uint w = self; w < (size + 31) / 32; w += PAIR_GROUP) bits[from / 32 + w] = words[w];
 }
 
-#if !ALONE
+#if !ONE_ITEM
 
 // The last of the ascending starts[0..n) that is at most `pair`.
 uint row_of(__local const ulong *starts, uint n, ulong pair) {

@@ -47,7 +47,7 @@ uint room_in(uint bin, uint capacity, uint end) {
   return (uint)min((ulong)capacity, (ulong)end * SLOTS - (ulong)bin * capacity);
 }
 
-#if !ALONE
+#if !ONE_ITEM
 
 // `tiles` work-groups a source bin. Source bin s is items [s * in_capacity ..][.. in_counts[s]],
 // or, at the first level (items == 0), all in_capacity keys. It is split into bins

@@ -25,16 +25,30 @@
 #define LANES (SLOTS / 2)
 #define EMPTY_VALUE ((uint)(EMPTY_WORD >> 32))
 
+#if WIDE_VALUES
+// What a lane sees of a bucket for a key: its slot, or MISS. Values may be all ones here, so
+// the owner of the key loads the value itself, from a line that has just been read.
+uint find_in_lane(ulong2 words, uint key, uint lane) {
+  const bool entries = lane == LANES - 1 && is_type_b(words.y);
+  const uint x = key_of(words.x) == key && words.x != EMPTY_WORD ? 2 * lane : MISS;
+  const uint y =
+      key_of(words.y) == key && words.y != EMPTY_WORD && !entries ? 2 * lane + 1 : MISS;
+  return x & y;
+}
+
+uint settled(uint slot) { return slot; }
+#else
 // What a lane sees of a bucket for a key: the value, or MISS. An empty slot is taken for key
 // EMPTY_KEY, with EMPTY_VALUE, which vanishes when answers are and-ed: MISS is all ones,
 // and so are EMPTY_VALUE's 31 bits. Only a word of remap entries has the top bit.
-uint find_in_lane(ulong2 words, uint key) {
+uint find_in_lane(ulong2 words, uint key, uint lane) {
   const uint x = key_of(words.x) == key ? value_of(words.x) : MISS;
   const uint y = key_of(words.y) == key && !is_type_b(words.y) ? value_of(words.y) : MISS;
   return x & y;
 }
 
 uint settled(uint value) { return value == EMPTY_VALUE ? MISS : value; }
+#endif
 
 // The remap entry of a tag in the last word of a bucket, 0 in Type A; `word` is of the last lane.
 uint entry_in_lane(ulong word, uint tag) { return is_type_b(word) ? entry_at(word, tag) : 0; }
@@ -131,7 +145,7 @@ void find_in_tile(__global const ulong *table, Probe *probe, bool second TILE_TA
   uint row[LANES];
 #pragma unroll
   for (uint r = 0; r < LANES; ++r)
-    row[r] = find_in_lane(words[r], shuffle_from(probe->key, first + r));
+    row[r] = find_in_lane(words[r], shuffle_from(probe->key, first + r), lane);
 #if LANES >= 8
   TRANSPOSE(row, lane, self, 4)
 #endif
@@ -140,6 +154,7 @@ void find_in_tile(__global const ulong *table, Probe *probe, bool second TILE_TA
 #endif
   TRANSPOSE(row, lane, self, 1)
   probe->value = settled(row[0]);
+#if !CUCKOO
   if (second) return;
   // Of all lanes' entries only the last one's are meant.
   uint entries = 0;
@@ -147,6 +162,7 @@ void find_in_tile(__global const ulong *table, Probe *probe, bool second TILE_TA
   for (uint r = 0; r < LANES; ++r)
     entries |= entry_in_lane(words[r].y, shuffle_from(probe->tag, first + r)) << (3 * r);
   probe->entry = shuffle_from(entries, first + LANES - 1) >> (3 * lane) & 7u;
+#endif
 }
 
 #else
@@ -187,7 +203,7 @@ void find_in_tile(__global const ulong *table, Probe *probe, bool second TILE_TA
 #pragma unroll
   for (uint r = 0; r < LANES; ++r) {
     const uint owner = first + r;
-    const uint seen = find_in_lane(words[r], keys[owner]);
+    const uint seen = find_in_lane(words[r], keys[owner], lane);
     // One lane at most has a value, but a plain store is miscompiled by Intel's CPU runtime.
     if (seen != MISS) atomic_and(&values[owner], seen);
     if (lane == LANES - 1) entries[owner] = entry_in_lane(words[r].y, tags[owner]);

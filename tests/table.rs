@@ -192,6 +192,7 @@ fn host_built_tables_are_found_on_the_device() {
                 bucket_size,
                 buckets: (keys.len() as f64 / (slots * load)).ceil() as u32,
                 seed: 99,
+                reduction: Default::default(),
             };
             let items: Vec<(u32, u32)> = keys.iter().copied().zip(0..).collect();
             let model = HortonModel::build(layout, &items).unwrap();

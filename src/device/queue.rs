@@ -43,6 +43,11 @@ impl<T> Buffer<T> {
         self.len == 0
     }
 
+    /// Forgets the elements from `len` on; their memory stays.
+    pub fn truncate(&mut self, len: usize) {
+        self.len = self.len.min(len);
+    }
+
     /// Bytes on the device.
     pub fn bytes(&self) -> u64 {
         (self.len * size_of::<T>()) as u64
@@ -137,6 +142,11 @@ impl Queue {
     /// How kernels use the device: its own way, or what the job asked for.
     pub fn body(&self) -> KernelBody {
         self.body
+    }
+
+    /// Whether a volatile load sees what atomics wrote, which costs less than an atomic load.
+    pub(crate) fn volatile_sees_atomics(&self) -> bool {
+        self.body.volatile_sees_atomics() || self.info().has_coherent_caches()
     }
 
     /// Runs the kernels of the rest of this job with another body than the device's own: to
@@ -371,6 +381,31 @@ impl Queue {
         )
         .map_err(|e| self.fail("clEnqueueFillBuffer", &e))?;
         self.events.push((Stage::Kernel("fill"), event));
+        Ok(())
+    }
+
+    /// Copies the elements of `from` to the start of `to`, on the device.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if `to` is shorter, [`Error::OpenCl`] if the driver fails.
+    pub fn copy<T: OclPrm>(&mut self, from: &Buffer<T>, to: &Buffer<T>) -> Result<()> {
+        within(to, 0, from.len)?;
+        if from.is_empty() {
+            return Ok(());
+        }
+        let mut event = Event::null();
+        cl::enqueue_copy_buffer::<T, _, _, _>(
+            &self.commands,
+            from.mem(),
+            to.mem(),
+            0,
+            0,
+            from.len,
+            None::<()>,
+            Some(&mut event),
+        )
+        .map_err(|e| self.fail("clEnqueueCopyBuffer", &e))?;
+        self.events.push((Stage::Kernel("copy"), event));
         Ok(())
     }
 

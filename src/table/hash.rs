@@ -10,7 +10,7 @@
 //! secondary bucket because `k_sec` is made one-to-one from (primary bucket, tag), so an
 //! entry can be cleared when nothing in that bucket needs it. Two things differ from the
 //! paper: hashes are reduced to a bucket by multiply-high (as uniform as `%`, without the
-//! division), and a per-table seed enters them, so that a set of keys that is bad for
+//! division; the paper's `%` is there too, see [`Reduction`]), and a per-table seed enters them, so that a set of keys that is bad for
 //! one table is an ordinary set for the next attempt.
 
 /// Remap entries of a Type B bucket: 21 entries of 3 bits beside the type bit.
@@ -21,6 +21,9 @@ pub const SECONDARY_FUNCTIONS: u32 = 7;
 
 /// Separates the tag's hash from the primary hash.
 const TAG_SALT: u32 = 0x9e37_79b9;
+
+/// Separates a cuckoo table's second hash from the primary hash.
+const SECOND_SALT: u32 = 0x6c07_8965;
 
 /// Folds the high word of a secondary key (tables beyond 2^32 / 21 buckets) into the low one.
 const FOLD: u32 = 0x85eb_ca6b;
@@ -47,13 +50,43 @@ pub fn jenkins(mut a: u32) -> u32 {
     (a ^ 0xb55a_4f09) ^ (a >> 16)
 }
 
+/// How a hash becomes a bucket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Reduction {
+    /// The high word of the product with the number of buckets.
+    #[default]
+    MultiplyHigh,
+    /// The remainder of the division by the number of buckets, as in the paper.
+    Modulo,
+}
+
+impl Reduction {
+    /// The bucket of a hash, in `0..buckets`.
+    pub fn reduce(self, hash: u32, buckets: u32) -> u32 {
+        match self {
+            Reduction::MultiplyHigh => mul_hi(hash, buckets),
+            Reduction::Modulo => hash % buckets,
+        }
+    }
+}
+
 fn mul_hi(a: u32, b: u32) -> u32 {
     ((u64::from(a) * u64::from(b)) >> 32) as u32
 }
 
-/// Bucket of a key's primary function, in `0..buckets`.
+/// Hash of a key's primary function.
+pub fn primary_hash(key: u32, seed: u32) -> u32 {
+    jenkins(key ^ seed)
+}
+
+/// Bucket of a key's primary function by multiply-high, in `0..buckets`.
 pub fn primary_bucket(key: u32, seed: u32, buckets: u32) -> u32 {
-    mul_hi(jenkins(key ^ seed), buckets)
+    mul_hi(primary_hash(key, seed), buckets)
+}
+
+/// Hash of a key's second function in a cuckoo table, where keys have two buckets.
+pub fn second_hash(key: u32, seed: u32) -> u32 {
+    jenkins(jenkins(key ^ seed).wrapping_add(SECOND_SALT))
 }
 
 /// Index of a key's remap entry, in `0..21`.
@@ -61,22 +94,29 @@ pub fn tag_of(key: u32, seed: u32) -> u32 {
     mul_hi(jenkins(jenkins(key ^ seed).wrapping_add(TAG_SALT)), TAGS)
 }
 
-/// Bucket of secondary function `entry` (1..=7) for what overflows `bucket` with `tag`.
-pub fn secondary_bucket(bucket: u32, tag: u32, entry: u32, seed: u32, buckets: u32) -> u32 {
+/// Hash of secondary function `entry` (1..=7) for what overflows `bucket` with `tag`.
+pub fn secondary_hash(bucket: u32, tag: u32, entry: u32, seed: u32) -> u32 {
     let k = u64::from(bucket) * u64::from(TAGS) + u64::from(tag);
     let base = jenkins(k as u32 ^ ((k >> 32) as u32).wrapping_mul(FOLD) ^ !seed);
-    mul_hi(
-        base.wrapping_add(KT[(k & 7) as usize].wrapping_mul(entry)),
-        buckets,
-    )
+    base.wrapping_add(KT[(k & 7) as usize].wrapping_mul(entry))
+}
+
+/// Bucket of [`secondary_hash`] by multiply-high, in `0..buckets`.
+pub fn secondary_bucket(bucket: u32, tag: u32, entry: u32, seed: u32, buckets: u32) -> u32 {
+    mul_hi(secondary_hash(bucket, tag, entry, seed), buckets)
 }
 
 /// The constants as defines for `cl/hash.cl`.
-pub(crate) fn defines() -> Vec<(&'static str, String)> {
+pub(crate) fn defines(reduction: Reduction) -> Vec<(&'static str, String)> {
     let kt: Vec<String> = KT.iter().map(|k| format!("{k:#x}u")).collect();
     vec![
         ("TAGS", TAGS.to_string()),
         ("TAG_SALT", format!("{TAG_SALT:#x}u")),
+        ("SECOND_SALT", format!("{SECOND_SALT:#x}u")),
+        (
+            "MODULO",
+            u8::from(reduction == Reduction::Modulo).to_string(),
+        ),
         ("FOLD", format!("{FOLD:#x}u")),
         ("KT", kt.join(", ")),
     ]
@@ -105,6 +145,9 @@ mod tests {
             assert!(primary < bound(1000.0), "{primary}");
             let tags = chi_squared(21, 1 << 20, |i| tag_of(i, seed));
             assert!(tags < bound(21.0), "{tags}");
+            let second = |i| Reduction::Modulo.reduce(second_hash(i, seed), 1000);
+            let second = chi_squared(1000, 1 << 20, second);
+            assert!(second < bound(1000.0), "{second}");
             for entry in 1..=7 {
                 let second = chi_squared(1000, 1 << 18, |i| {
                     secondary_bucket(i, i % 21, entry, seed, 1000)

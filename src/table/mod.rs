@@ -1,23 +1,36 @@
 //! Hash tables in device memory.
 //!
+//! * [`api`]: what all of them can do, the trait [`Table`]
 //! * [`hash`]: the hash functions they share
 //! * [`horton`]: the Horton table, distinct 32-bit keys to 31-bit values
+//! * [`cuckoo`]: bucketized cuckoo tables, which Horton tables are compared with
 //! * [`group`]: rows by key, for keys that repeat
 //! * [`grouped`]: both together: any keys to their rows, what a join builds
 //! * [`pairs`]: from looked-up values to (probe row, build row) pairs in probe order
 //! * [`rows`]: bits and columns by row number
-//! * `split`: items by ranges of buckets; `scan`: prefix sums
+//! * `split`: items by ranges of buckets; `scan`: prefix sums; `distinct`: the last item of every
+//!   key; `items`: finding and changing items in place;
+//!   `reads`: what lookups read, counted; `insert`: inserting, and growing where items find no slot
 
+pub mod api;
+pub mod cuckoo;
+mod distinct;
 pub mod group;
 pub mod grouped;
 pub mod hash;
 pub mod horton;
+mod insert;
+mod items;
 pub mod pairs;
+mod reads;
 pub mod rows;
 mod scan;
 mod split;
 
 use crate::device::program::ProgramText;
+
+pub use api::{Answers, Items, Statistics, Table, WhenFull};
+pub use reads::Reads;
 
 /// Every program that this crate can compile, under the name of a file without its `.cl`: for
 /// offline compilers (`make portability`). Those with NVIDIA's inline PTX, which no other
@@ -28,5 +41,8 @@ pub fn programs() -> Vec<(String, ProgramText)> {
         .chain(scan::programs())
         .chain(pairs::programs())
         .chain(rows::programs())
+        .chain(distinct::programs())
+        .chain(cuckoo::programs())
+        .chain(reads::programs())
         .collect()
 }

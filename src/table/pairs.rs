@@ -25,7 +25,7 @@ const TILE: usize = 1024;
 fn text(group: usize, prefetch: bool) -> ProgramText {
     let defines = [
         ("WORD", "ulong".to_owned()),
-        ("ALONE", u8::from(group == 1).to_string()),
+        ("ONE_ITEM", u8::from(group == 1).to_string()),
         ("PREFETCH", u8::from(prefetch).to_string()),
         ("PAIR_GROUP", group.to_string()),
         ("PAIR_TILE", TILE.to_string()),

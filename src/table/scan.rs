@@ -54,7 +54,7 @@ pub(crate) fn group_of(body: KernelBody) -> usize {
 fn text(word: &str, group: usize) -> ProgramText {
     let defines = [
         ("WORD", word.to_owned()),
-        ("ALONE", u8::from(group == 1).to_string()),
+        ("ONE_ITEM", u8::from(group == 1).to_string()),
         ("SCAN_GROUP", group.to_string()),
         ("SCAN_TILE", TILE.to_string()),
     ];

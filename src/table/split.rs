@@ -17,9 +17,8 @@ use crate::device::program::ProgramText;
 use crate::device::{Arg, Buffer, DeviceInfo, KernelBody, Queue};
 use crate::error::Result;
 
-use super::hash;
-use super::horton::Items;
-use super::horton::layout::{self, BucketSize};
+use super::Items;
+use super::horton::layout::{self, BucketSize, Variant};
 use super::scan::group_of;
 
 /// Bins that one level splits a bin into; more would leave a work-group's tile too few
@@ -70,27 +69,26 @@ pub(super) struct Rest<'a> {
 pub(super) fn program(
     queue: &Queue,
     name: &'static str,
-    bucket_size: BucketSize,
+    variant: impl Into<Variant>,
     rest: &Rest<'_>,
 ) -> ProgramText {
-    text(name, bucket_size, queue.body(), tile(queue.info()), rest)
+    text(name, variant, queue.body(), tile(queue.info()), rest)
 }
 
 /// The same for no device in particular.
 pub(super) fn text(
     name: &'static str,
-    bucket_size: BucketSize,
+    variant: impl Into<Variant>,
     body: KernelBody,
     tile: usize,
     rest: &Rest<'_>,
 ) -> ProgramText {
     let group = group_of(body);
-    let mut defines = hash::defines();
-    defines.extend(layout::defines(bucket_size, false));
+    let mut defines = layout::defines(variant.into(), false);
     defines.extend([
         ("NONE", format!("{NONE:#x}u")),
         ("WORD", "uint".to_owned()),
-        ("ALONE", u8::from(group == 1).to_string()),
+        ("ONE_ITEM", u8::from(group == 1).to_string()),
         ("MAX_BINS", MAX_BINS.to_string()),
         ("SPLIT_GROUP", group.to_string()),
         ("SPLIT_TILE", tile.to_string()),

@@ -18,7 +18,7 @@
 use crate::device::program::ProgramText;
 use crate::device::{Arg, Buffer, KernelBody, Queue};
 use crate::error::Result;
-use crate::table::hash;
+use crate::table::hash::{self, Reduction};
 use crate::table::horton::Items;
 use crate::table::scan::group_of;
 
@@ -52,7 +52,7 @@ const DIGIT: [(&str, &str); 2] = [
 ];
 
 fn text(body: KernelBody) -> ProgramText {
-    let mut defines = hash::defines();
+    let mut defines = hash::defines(Reduction::MultiplyHigh);
     defines.extend([
         ("MAX_HOT", MAX_HOT.to_string()),
         ("SEEN_HOT", SEEN_HOT.to_string()),

@@ -128,25 +128,44 @@ pub fn group<T>(
     key_bits: u32,
     build: impl Fn(&mut Queue, &Buffer<u32>) -> Result<Option<T>>,
 ) -> Result<(T, Groups)> {
+    let (built, groups) = grouped(queue, items, key_bits, &build)?;
+    let built = match built {
+        Some(built) => built,
+        None => build(queue, &groups.unique_keys)?.ok_or(Error::DuplicateKeys)?,
+    };
+    Ok((built, groups))
+}
+
+/// Groups items as [`group`] does, and makes nothing of them.
+///
+/// # Errors
+/// [`Error::TooManyRows`], [`Error::DeviceMemory`], OpenCL's own.
+pub fn group_only(queue: &mut Queue, items: Items<'_>, key_bits: u32) -> Result<Groups> {
+    let (_, groups) = grouped(queue, items, key_bits, &|_, _| Ok(None::<()>))?;
+    Ok(groups)
+}
+
+/// The groups, and what `build` makes of keys of which only hot ones repeat.
+fn grouped<T>(
+    queue: &mut Queue,
+    items: Items<'_>,
+    key_bits: u32,
+    build: &impl Fn(&mut Queue, &Buffer<u32>) -> Result<Option<T>>,
+) -> Result<(Option<T>, Groups)> {
     let (n, limit) = (items.keys.len(), MAX_VALUE as usize);
     if n > limit {
         return Err(Error::TooManyRows { rows: n, limit });
     }
     let grouped = match Sample::take(queue, items.keys)? {
         Sample::None => by_range(queue, items, key_bits, None).map(|groups| (None, groups)),
-        Sample::Few(hot) => by_hot_keys(queue, items, key_bits, (&hot, &build)),
+        Sample::Few(hot) => by_hot_keys(queue, items, key_bits, (&hot, build)),
         Sample::Many => by_sort(queue, items, key_bits).map(|groups| (None, groups)),
     };
-    let (built, groups) = match grouped {
+    match grouped {
         // The sort of all rows needs least memory.
-        Err(Error::DeviceMemory { .. }) => (None, by_sort(queue, items, key_bits)?),
-        grouped => grouped?,
-    };
-    let built = match built {
-        Some(built) => built,
-        None => build(queue, &groups.unique_keys)?.ok_or(Error::DuplicateKeys)?,
-    };
-    Ok((built, groups))
+        Err(Error::DeviceMemory { .. }) => Ok((None, by_sort(queue, items, key_bits)?)),
+        grouped => grouped,
+    }
 }
 
 /// Groups with `hot` keys among them, and what `build` makes of the keys if only those repeat.

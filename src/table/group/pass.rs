@@ -37,7 +37,7 @@ impl Kernels<'_> {
     pub fn text(&self, body: KernelBody) -> ProgramText {
         let mut defines = vec![
             ("WORD", "uint".to_owned()),
-            ("ALONE", u8::from(group_of(body) == 1).to_string()),
+            ("ONE_ITEM", u8::from(group_of(body) == 1).to_string()),
             ("PASS_GROUP", group_of(body).to_string()),
             ("PASS_TILE", TILE.to_string()),
             ("RADIX", (1 << RADIX_BITS).to_string()),

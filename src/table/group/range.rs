@@ -13,7 +13,7 @@
 use crate::device::program::ProgramText;
 use crate::device::{Arg, Buffer, KernelBody, Queue};
 use crate::error::Result;
-use crate::table::hash;
+use crate::table::hash::{self, Reduction};
 use crate::table::horton::{BucketSize, Items};
 use crate::table::scan::{self, group_of};
 use crate::table::split::{self, COUNTERS, Rest, Shape, Split};
@@ -51,7 +51,7 @@ fn defines() -> [(&'static str, String); 2] {
 
 /// The program that picks rows of crowded ranges.
 fn pick_text(body: KernelBody) -> ProgramText {
-    let mut defines = hash::defines();
+    let mut defines = hash::defines(Reduction::MultiplyHigh);
     defines.extend([
         ("RANGE", RANGE.to_string()),
         ("SEED", format!("{SEED:#x}u")),

@@ -14,34 +14,24 @@
 //! memory: about 14 bytes a key and 13 a bucket.
 
 use std::ops::Range;
-use std::sync::Arc;
 
 use crate::device::program::ProgramText;
 use crate::device::{Arg, Buffer, Queue};
 use crate::error::{Error, Result};
+use crate::table::Items;
 use crate::table::scan::local_group;
 use crate::table::split::{COUNTERS, Counter, Ranges, Shape, Split};
 
-use super::displace::{Displacement, Stragglers};
+use super::displace::Stragglers;
 use super::layout::{Layout, MAX_VALUE};
-use super::model::Census;
-use super::{HortonTable, TableConfig, kernels};
+use super::phases::{HOME_WORDS, Overflow, Phases, census};
+use super::{HortonTable, TableConfig, WhenFull, kernels};
 
 /// Seeds and sizes that are tried before a build gives up.
 pub const ATTEMPTS: usize = 8;
 
-/// 32-bit words of an overflowing bucket's record in `homes`.
-const HOME_WORDS: usize = 4;
-
-/// The keys of a bulk build, on the device.
-#[derive(Debug, Clone, Copy)]
-pub struct Items<'a> {
-    /// One key an item.
-    pub keys: &'a Buffer<u32>,
-    /// One value an item, at most [`MAX_VALUE`]; without them an item's value
-    /// is its position.
-    pub values: Option<&'a Buffer<u32>>,
-}
+/// Attempts with the first size.
+const SEEDS_BEFORE_GROWTH: usize = 2;
 
 /// What a bulk build found.
 #[derive(Debug)]
@@ -59,7 +49,7 @@ enum Attempt {
     Rejected(usize),
 }
 
-/// Builds a table of `items` on the queue's device.
+/// Builds a table of `items`, whose values are at most [`MAX_VALUE`], on the queue's device.
 ///
 /// # Errors
 /// [`Error::TooManyRows`]; [`Error::TableFull`] if some keys have no slot after [`ATTEMPTS`] attempts,
@@ -71,10 +61,15 @@ pub fn build(queue: &mut Queue, config: &TableConfig, items: Items<'_>) -> Resul
     if n > limit {
         return Err(Error::TooManyRows { rows: n, limit });
     }
-    let program = kernels::build_program(queue, config.bucket_size);
+    let program = kernels::build_program(queue, config.variant());
     let mut rejected = 0;
     let mut buckets = 0;
-    for attempt in 0..ATTEMPTS {
+    // Without leave to grow, only other seeds are tried.
+    let attempts = match config.when_full {
+        WhenFull::Grow => ATTEMPTS,
+        WhenFull::Reject => SEEDS_BEFORE_GROWTH,
+    };
+    for attempt in 0..attempts {
         let layout = layout(config, n, attempt)?;
         buckets = layout.buckets as usize;
         match Builder::new(queue, &program, layout, items)?.attempt(queue)? {
@@ -89,20 +84,21 @@ pub fn build(queue: &mut Queue, config: &TableConfig, items: Items<'_>) -> Resul
         keys: n,
         rejected,
         buckets,
-        attempts: ATTEMPTS,
+        attempts,
     })
 }
 
 /// Shape of an attempt: first another seed, then 2, 4, 8, … % more buckets.
-fn layout(config: &TableConfig, n: usize, attempt: usize) -> Result<Layout> {
+pub(super) fn layout(config: &TableConfig, n: usize, attempt: usize) -> Result<Layout> {
     let slots = config.bucket_size.slots() as f64;
     let growth = match attempt {
-        0 | 1 => 0.0,
+        0..SEEDS_BEFORE_GROWTH => 0.0,
         more => 0.01 * (1u32 << (more - 1)) as f64,
     };
     let spare = attempt.saturating_sub(1);
     let buckets = (n as f64 / (slots * config.load_factor) * (1.0 + growth)).ceil() as u64;
-    let buckets = buckets.max(1) + spare as u64;
+    let least = config.min_capacity.div_ceil(config.bucket_size.slots());
+    let buckets = buckets.max(1).max(least as u64) + spare as u64;
     let buckets = u32::try_from(buckets)
         .map_err(|_| Error::Invalid(format!("{n} keys need more than 2^32 buckets")))?;
     Ok(Layout {
@@ -111,6 +107,7 @@ fn layout(config: &TableConfig, n: usize, attempt: usize) -> Result<Layout> {
         seed: config
             .seed
             .wrapping_add((attempt as u32).wrapping_mul(0x9e37_79b9)),
+        reduction: config.reduction,
     })
 }
 
@@ -123,15 +120,6 @@ struct Builder<'a> {
     counters: Buffer<u32>,
     /// Size of work-groups that work in local memory.
     group: usize,
-}
-
-/// What overflows the primary buckets, by bucket.
-struct Overflow {
-    /// Items of four buckets a word, a byte each.
-    fill: Buffer<u32>,
-    items: Buffer<u64>,
-    /// [`HOME_WORDS`] a bucket: its number, its first item, its items.
-    homes: Buffer<u32>,
 }
 
 impl<'a> Builder<'a> {
@@ -173,22 +161,28 @@ impl<'a> Builder<'a> {
         if wanted > self.layout.words() {
             return Ok(Attempt::Rejected(wanted - self.layout.words()));
         }
-        let stragglers = self.place(queue, &overflow, count(Counter::Homes))?;
-        let left = self.displace(queue, stragglers, &overflow.fill)?;
-        if left > 0 {
-            return Ok(Attempt::Rejected(left));
+        let phases = self.phases();
+        let mut stragglers = Stragglers::new(queue, self.items.keys.len() / 4 + 1024)?;
+        phases.place(queue, &overflow, count(Counter::Homes), &mut stragglers)?;
+        let left = phases.displace(queue, stragglers, &overflow.fill)?;
+        if left.count > 0 {
+            return Ok(Attempt::Rejected(left.count));
         }
         self.finish(queue)
     }
 
     fn overflow(&self, queue: &mut Queue) -> Result<Overflow> {
         let (items, buckets) = (self.items.keys.len(), self.layout.buckets as usize);
-        let homes = HOME_WORDS * home_room(buckets);
-        Ok(Overflow {
-            fill: queue.allocate("bucket fill counts", buckets.div_ceil(4))?,
-            items: queue.allocate("overflowing items", overflow_room(items))?,
-            homes: queue.allocate("overflowing buckets", homes)?,
-        })
+        Overflow::with_room(queue, buckets, overflow_room(items), home_room(buckets))
+    }
+
+    fn phases(&self) -> Phases<'_> {
+        Phases {
+            program: self.program,
+            layout: self.layout,
+            words: &self.words,
+            counters: &self.counters,
+        }
     }
 
     /// Splits the items by range and fills every range's primary slots. Stops after one
@@ -240,88 +234,24 @@ impl<'a> Builder<'a> {
         queue.launch(self.program, "fill_range", grid, &args)
     }
 
-    /// Turns `homes` buckets Type B and settles their overflow.
-    fn place(&self, queue: &mut Queue, overflow: &Overflow, homes: usize) -> Result<Stragglers> {
-        let mut stragglers = Stragglers::new(queue, self.items.keys.len() / 4 + 1024)?;
-        let args = [
-            Arg::Longs(&self.words),
-            Arg::Words(&overflow.fill),
-            Arg::Longs(&overflow.items),
-            Arg::Words(&overflow.homes),
-            Arg::Longs(&stragglers.words),
-            Arg::Words(&self.counters),
-            Arg::U32(homes as u32),
-            Arg::U32(stragglers.capacity as u32),
-            Arg::U32(self.layout.buckets),
-            Arg::U32(self.layout.seed),
-        ];
-        queue.launch(self.program, "place", kernels::grid(homes), &args)?;
-        let mut count = [0u32];
-        queue.download(&self.counters, Counter::Stragglers as usize, &mut count)?;
-        stragglers.count = count[0] as usize;
-        Ok(stragglers)
-    }
-
-    fn displace(
-        &self,
-        queue: &mut Queue,
-        stragglers: Stragglers,
-        fill: &Buffer<u32>,
-    ) -> Result<usize> {
-        let displacement = Displacement {
-            program: self.program,
-            layout: self.layout,
-            table: &self.words,
-            fill,
-            counters: &self.counters,
-        };
-        displacement.run(queue, stragglers)
-    }
-
     /// The census says once more that no item was lost.
     fn finish(self, queue: &mut Queue) -> Result<Attempt> {
         let items = self.items.keys.len();
-        let census = self.take_census(queue)?;
+        let census = census(queue, self.program, &self.layout, &self.words)?;
         if census.items as usize != items {
             return Err(Error::Invalid(format!(
                 "a Horton table was built with {} of {items} items; please report this",
                 census.items,
             )));
         }
-        Ok(Attempt::Done(Built::Table(HortonTable {
-            layout: self.layout,
-            words: Arc::new(self.words),
-            census,
-        })))
-    }
-
-    /// Counts the Type B buckets, items and secondary items of the table.
-    fn take_census(&self, queue: &mut Queue) -> Result<Census> {
-        let sums = queue.allocate("census sums", 3)?;
-        queue.fill(&sums, 0)?;
-        let pairs = self.layout.words() / 2;
-        let share = kernels::share(queue.info(), pairs).div_ceil(self.group);
-        let args = [
-            Arg::Longs(&self.words),
-            Arg::Words(&sums),
-            Arg::U32(self.layout.buckets),
-            Arg::U32(self.layout.seed),
-        ];
-        let groups = pairs.div_ceil(share * self.group);
-        let grid = (groups * self.group, self.group);
-        queue.launch(self.program, "census", grid, &args)?;
-        let sums = queue.read(&sums, 3)?;
-        Ok(Census {
-            type_b: sums[0],
-            items: sums[1],
-            secondary: sums[2],
-        })
+        let table = HortonTable::new(self.layout, self.words, census);
+        Ok(Attempt::Done(Built::Table(table)))
     }
 }
 
 /// What a table's items are split by. Hashed keys are spread like balls over bins, so that eight
 /// standard deviations above the mean of a range are never reached, unless keys repeat.
-fn shape(layout: &Layout, items: usize) -> Shape {
+pub(super) fn shape(layout: &Layout, items: usize) -> Shape {
     let range = kernels::range(layout.bucket_size);
     let share = (range as f64 / f64::from(layout.buckets)).min(1.0);
     let mean = items as f64 * share;

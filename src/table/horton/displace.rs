@@ -69,10 +69,10 @@ struct Scratch {
 }
 
 impl Displacement<'_> {
-    /// Returns how many items are left without a slot.
-    pub fn run(&self, queue: &mut Queue, mut from: Stragglers) -> Result<usize> {
+    /// Returns the items that are left without a slot.
+    pub fn run(&self, queue: &mut Queue, mut from: Stragglers) -> Result<Stragglers> {
         if from.count == 0 || from.count > from.capacity {
-            return Ok(from.count);
+            return Ok(from);
         }
         // Whole groups may be sent away, so that there can be more stragglers for a while.
         from.capacity = from.capacity.min(2 * from.count + 4096);
@@ -99,7 +99,7 @@ impl Displacement<'_> {
                 break;
             }
         }
-        Ok(from.count)
+        Ok(from)
     }
 
     fn round(

@@ -1,7 +1,8 @@
 //! The programs of a Horton table and the sizes of their launches.
 //!
 //! ```text
-//!  build    hash · bucket · local · split · build · displace
+//!  build    hash · bucket · local · split · fill · build · displace · census
+//!  update   the same · items · merge · sweep, for values of 32 bits
 //!  lookup   hash · bucket (· tile) · lookup
 //!  gather   hash · bucket (· tile) · gather
 //! ```
@@ -11,15 +12,19 @@
 
 use crate::device::program::ProgramText;
 use crate::device::{DeviceInfo, DeviceKind, KernelBody, Queue, SubGroupShuffle};
-use crate::table::hash;
+use crate::table::hash::Reduction;
 use crate::table::scan::group_of;
 use crate::table::split::{self, NONE, Rest};
 
-use super::layout::{self, BucketSize};
+use super::layout::{self, BucketSize, Variant};
 
 /// Overflowing items of one bucket that the build looks at. With random keys a bucket of
 /// billions has about 30 in all (paper, section 6.1); more means that the seed is bad.
 const CHAIN_LIMIT: u32 = 64;
+
+/// The round of displacement from which stragglers spare each other every other time; six to eleven
+/// rounds place them all as a rule.
+const LATE_ROUND: u32 = 12;
 
 /// Keys between a prefetch and its lookup; 32 was best on PoCL and Intel's CPU runtime.
 pub(super) const LOOK_AHEAD: u32 = 32;
@@ -38,6 +43,10 @@ const CACHED_ROUNDS: usize = 16;
 /// The largest table that is taken to stay in the cache, in bytes. Beyond it memory is what lookups
 /// wait for, and one key a work-item is faster (on an H200 0.85 against 0.78 of the limit).
 const CACHED_TABLE: usize = 48 << 20;
+
+/// New items that a range of buckets may have in an insert: its slots and eight standard deviations,
+/// in 5 KiB of local memory.
+const RANGE_ITEMS: usize = 2560;
 
 /// Slots of a range of buckets: 16 KiB of local memory, so that several work-groups share a
 /// compute unit, and half of the 32 KiB that every device has.
@@ -85,12 +94,7 @@ impl Reader {
     ];
 
     /// A program over buckets that ends in `part`.
-    fn text(
-        self,
-        name: &'static str,
-        bucket_size: BucketSize,
-        part: (&str, &'static str),
-    ) -> ProgramText {
+    fn text(self, name: &'static str, variant: Variant, part: (&str, &'static str)) -> ProgramText {
         let prefetch = self == Reader::Chunk { prefetch: true };
         let shuffle = match self {
             Reader::SubGroupTile(SubGroupShuffle::Intel) => "intel_sub_group_shuffle",
@@ -99,8 +103,7 @@ impl Reader {
         };
         let tiles = !matches!(self, Reader::Chunk { .. });
         let flag = |flag: bool| u8::from(flag).to_string();
-        let mut defines = hash::defines();
-        defines.extend(layout::defines(bucket_size, prefetch));
+        let mut defines = layout::defines(variant, prefetch);
         defines.extend([
             ("NONE", format!("{NONE:#x}u")),
             ("LOOK_AHEAD", LOOK_AHEAD.to_string()),
@@ -127,58 +130,93 @@ impl Reader {
         }
     }
 
-    fn lookup(self, bucket_size: BucketSize) -> ProgramText {
+    fn lookup(self, variant: Variant) -> ProgramText {
         let part = ("lookup.cl", include_str!("../../../cl/lookup.cl"));
-        self.text("horton lookup", bucket_size, part)
+        self.text("lookup", variant, part)
     }
 
-    fn gather(self, bucket_size: BucketSize) -> ProgramText {
+    fn gather(self, variant: Variant) -> ProgramText {
         let part = ("gather.cl", include_str!("../../../cl/gather.cl"));
-        self.text("gather", bucket_size, part)
+        self.text("gather", variant, part)
     }
 }
 
 /// The build program of a job.
-pub(super) fn build_program(queue: &Queue, bucket_size: BucketSize) -> ProgramText {
-    let peek = queue.body().volatile_sees_atomics() || queue.info().has_coherent_caches();
+pub(super) fn build_program(queue: &Queue, variant: Variant) -> ProgramText {
     let rest = Rest {
-        defines: &build_defines(bucket_size, queue.body(), peek),
+        defines: &build_defines(
+            variant.bucket_size,
+            queue.body(),
+            queue.volatile_sees_atomics(),
+        ),
         parts: &BUILD_PARTS,
     };
-    split::program(queue, "horton build", bucket_size, &rest)
+    split::program(queue, "horton build", variant, &rest)
 }
 
-const BUILD_PARTS: [(&str, &str); 2] = [
+/// The program of a job that inserts or removes.
+pub(super) fn update_program(queue: &Queue, variant: Variant) -> ProgramText {
+    let rest = Rest {
+        defines: &build_defines(
+            variant.bucket_size,
+            queue.body(),
+            queue.volatile_sees_atomics(),
+        ),
+        parts: &UPDATE_PARTS,
+    };
+    split::program(queue, "horton update", variant, &rest)
+}
+
+const BUILD_PARTS: [(&str, &str); 4] = [
+    ("fill.cl", include_str!("../../../cl/fill.cl")),
     ("build.cl", include_str!("../../../cl/build.cl")),
     ("displace.cl", include_str!("../../../cl/displace.cl")),
+    ("census.cl", include_str!("../../../cl/census.cl")),
+];
+
+const UPDATE_PARTS: [(&str, &str); 7] = [
+    BUILD_PARTS[0],
+    BUILD_PARTS[1],
+    BUILD_PARTS[2],
+    BUILD_PARTS[3],
+    ("items.cl", include_str!("../../../cl/items.cl")),
+    ("merge.cl", include_str!("../../../cl/merge.cl")),
+    ("sweep.cl", include_str!("../../../cl/sweep.cl")),
 ];
 
 fn build_defines(
     bucket_size: BucketSize,
     body: KernelBody,
     peek: bool,
-) -> [(&'static str, String); 6] {
+) -> [(&'static str, String); 9] {
     let (range, group) = (range(bucket_size), group_of(body));
     [
         ("CHAIN_LIMIT", format!("{CHAIN_LIMIT}u")),
+        ("LATE_ROUND", format!("{LATE_ROUND}u")),
         ("RANGE_GROUP", group.to_string()),
         ("RANGE", range.to_string()),
         ("RANGE_LINKS", (range + 256).to_string()),
+        ("RANGE_ITEMS", RANGE_ITEMS.to_string()),
         ("CENSUS_GROUP", group.to_string()),
-        ("PEEK_VOLATILE", u8::from(peek).to_string()),
+        ("ITEMS_GROUP", group.to_string()),
+        peek_define(peek),
     ]
 }
 
+/// How kernels see what others' atomics write.
+pub(crate) fn peek_define(peek: bool) -> (&'static str, String) {
+    ("PEEK_VOLATILE", u8::from(peek).to_string())
+}
+
 /// The lookup program of a job.
-pub(super) fn lookup_program(queue: &Queue, bucket_size: BucketSize) -> ProgramText {
+pub(crate) fn lookup_program(queue: &Queue, variant: Variant) -> ProgramText {
     let reader = Reader::new(queue);
-    let variant = (reader, bucket_size);
-    ProgramText::once("horton lookup", &variant, || reader.lookup(bucket_size))
+    ProgramText::once("lookup", &(reader, variant), || reader.lookup(variant))
 }
 
 /// The program that only gathers buckets.
-pub(super) fn gather_program(queue: &Queue, bucket_size: BucketSize) -> ProgramText {
-    Reader::new(queue).gather(bucket_size)
+pub(super) fn gather_program(queue: &Queue, variant: Variant) -> ProgramText {
+    Reader::new(queue).gather(variant)
 }
 
 /// Whether lookups in a table of so many words are buffered, and then the keys a work-item.
@@ -196,41 +234,84 @@ pub(crate) fn programs() -> impl Iterator<Item = (String, ProgramText)> {
     let builds = BucketSize::ALL.into_iter().flat_map(|bucket_size| {
         [KernelBody::Chunk, KernelBody::LocalTile]
             .into_iter()
-            .map(move |body| {
-                let name = format!("horton_build_{bucket_size}_{}", group_of(body));
-                let rest = Rest {
-                    defines: &build_defines(bucket_size, body, false),
-                    parts: &BUILD_PARTS,
+            .flat_map(move |body| {
+                let wide = Variant {
+                    wide: true,
+                    ..bucket_size.into()
                 };
-                let text = split::text("horton build", bucket_size, body, 4096, &rest);
-                (name, text)
+                [
+                    phases("build", bucket_size.into(), body, &BUILD_PARTS),
+                    phases("update", wide, body, &UPDATE_PARTS),
+                ]
             })
     });
     let readers = BucketSize::ALL.into_iter().flat_map(|bucket_size| {
         Reader::ALL.into_iter().flat_map(move |(reader, suffix)| {
-            [
-                (
-                    format!("horton_lookup_{bucket_size}_{suffix}"),
-                    reader.lookup(bucket_size),
-                ),
-                (
-                    format!("gather_{bucket_size}_{suffix}"),
-                    reader.gather(bucket_size),
-                ),
-            ]
+            let gather = reader.gather(bucket_size.into());
+            lookup_variants(bucket_size)
+                .map(move |(kind, variant)| {
+                    let name = format!("{kind}_lookup_{bucket_size}_{suffix}");
+                    (name, reader.lookup(variant))
+                })
+                .into_iter()
+                .chain([(format!("gather_{bucket_size}_{suffix}"), gather)])
         })
     });
     builds.chain(readers)
 }
 
+/// A program that builds or updates, and the name of its file.
+fn phases(
+    kind: &str,
+    variant: Variant,
+    body: KernelBody,
+    parts: &[(&'static str, &'static str)],
+) -> (String, ProgramText) {
+    let rest = Rest {
+        defines: &build_defines(variant.bucket_size, body, body.volatile_sees_atomics()),
+        parts,
+    };
+    let name = format!("horton_{kind}_{}_{}", variant.bucket_size, group_of(body));
+    let text = split::text("horton phases", variant, body, 4096, &rest);
+    (name, text)
+}
+
+/// The lookups there are over buckets of one size, and the first part of their files' names.
+fn lookup_variants(bucket_size: BucketSize) -> [(&'static str, Variant); 5] {
+    let horton = Variant::from(bucket_size);
+    let wide = Variant {
+        wide: true,
+        ..horton
+    };
+    let modulo = Variant {
+        reduction: Reduction::Modulo,
+        ..horton
+    };
+    let cuckoo = Variant {
+        cuckoo: true,
+        ..horton
+    };
+    let wide_cuckoo = Variant {
+        cuckoo: true,
+        ..wide
+    };
+    [
+        ("horton", horton),
+        ("horton_wide", wide),
+        ("horton_modulo", modulo),
+        ("cuckoo", cuckoo),
+        ("cuckoo_wide", wide_cuckoo),
+    ]
+}
+
 /// Launch size of one work-item per element.
-pub(super) fn grid(items: usize) -> (usize, usize) {
+pub(crate) fn grid(items: usize) -> (usize, usize) {
     (items, GROUP)
 }
 
 /// Elements per work-item where each walks a contiguous share: enough work-items to fill the
 /// device, shares of whole cache lines.
-pub(super) fn share(info: &DeviceInfo, items: usize) -> usize {
+pub(crate) fn share(info: &DeviceInfo, items: usize) -> usize {
     let per_unit = match info.kind {
         DeviceKind::Cpu => 16,
         _ => 2048,

@@ -9,13 +9,16 @@
 //! ```
 //!
 //! Horton paper, figure 2. With 8 slots a bucket is one 64-byte cache line. The paper does
-//! not say how an empty slot looks: here its value is 2^31 - 1, which no item may have, so
-//! that all 2^32 keys are allowed and a lookup of key 2^32 - 1 compares the whole word.
+//! not say how an empty slot looks: here its value is 2^31 - 1 and its key 2^32 - 1. A join's values
+//! are smaller ([`MAX_VALUE`]), so that all 2^32 keys are allowed and a lookup of key 2^32 - 1
+//! compares the whole word. Values of 32 bits are held too: those with the top bit never in the
+//! last slot of a Type A bucket, and the one item whose word is that of an empty slot beside the
+//! table ([`HortonTable`](super::HortonTable) and the model have a flag for it).
 
 use std::fmt;
 
 use crate::error::{Error, Result};
-use crate::table::hash;
+use crate::table::hash::{self, Reduction};
 
 /// Key half of an empty slot. Also a legal key: the value tells them apart.
 pub const EMPTY_KEY: u32 = u32::MAX;
@@ -23,7 +26,7 @@ pub const EMPTY_KEY: u32 = u32::MAX;
 /// An empty slot.
 pub const EMPTY_WORD: u64 = 0x7fff_ffff << 32 | EMPTY_KEY as u64;
 
-/// The largest value of an item.
+/// The largest value of an item in a join's table, whose lookups answer [`MISS`] for absent keys.
 pub const MAX_VALUE: u32 = 0x7fff_fffe;
 
 /// What a bulk lookup answers for an absent key.
@@ -87,6 +90,8 @@ pub struct Layout {
     pub buckets: u32,
     /// Seed of the hash functions.
     pub seed: u32,
+    /// How hashes become buckets.
+    pub reduction: Reduction,
 }
 
 impl Layout {
@@ -100,9 +105,20 @@ impl Layout {
         self.buckets as usize * self.slots()
     }
 
+    /// What programs over this table depend on.
+    pub(crate) fn variant(&self, wide: bool) -> Variant {
+        Variant {
+            bucket_size: self.bucket_size,
+            reduction: self.reduction,
+            wide,
+            cuckoo: false,
+        }
+    }
+
     /// Bucket of a key's primary function.
     pub fn primary_bucket(&self, key: u32) -> u32 {
-        hash::primary_bucket(key, self.seed, self.buckets)
+        let hash = hash::primary_hash(key, self.seed);
+        self.reduction.reduce(hash, self.buckets)
     }
 
     /// Index of a key's remap entry.
@@ -112,7 +128,8 @@ impl Layout {
 
     /// Bucket that remap entry `entry` of (`bucket`, `tag`) names.
     pub fn secondary_bucket(&self, bucket: u32, tag: u32, entry: u32) -> u32 {
-        hash::secondary_bucket(bucket, tag, entry, self.seed, self.buckets)
+        let hash = hash::secondary_hash(bucket, tag, entry, self.seed);
+        self.reduction.reduce(hash, self.buckets)
     }
 }
 
@@ -131,6 +148,11 @@ pub fn word_of(key: u32, value: u32) -> u64 {
     u64::from(value) << 32 | u64::from(key)
 }
 
+/// Whether a word may not stand in a Type A bucket's last slot, where it would look like entries.
+pub fn is_wide(word: u64) -> bool {
+    word & TYPE_B != 0
+}
+
 /// Whether `last`, a bucket's last word, makes it Type B.
 pub fn is_type_b(last: u64) -> bool {
     last & TYPE_B != 0
@@ -146,15 +168,41 @@ pub fn with_entry(last: u64, tag: u32, entry: u32) -> u64 {
     last & !(7 << (3 * tag)) | u64::from(entry) << (3 * tag)
 }
 
-/// The constants as defines for `cl/bucket.cl`.
-pub(crate) fn defines(bucket_size: BucketSize, prefetch: bool) -> Vec<(&'static str, String)> {
-    vec![
-        ("SLOTS", bucket_size.to_string()),
+/// What a program over buckets depends on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Variant {
+    pub bucket_size: BucketSize,
+    pub reduction: Reduction,
+    /// Whether values have 32 bits; else they have 31, and none is that of an empty slot.
+    pub wide: bool,
+    /// Whether keys have two buckets and buckets no remap entries.
+    pub cuckoo: bool,
+}
+
+impl From<BucketSize> for Variant {
+    fn from(bucket_size: BucketSize) -> Self {
+        Self {
+            bucket_size,
+            reduction: Reduction::MultiplyHigh,
+            wide: false,
+            cuckoo: false,
+        }
+    }
+}
+
+/// The constants as defines for `cl/hash.cl` and `cl/bucket.cl`.
+pub(crate) fn defines(variant: Variant, prefetch: bool) -> Vec<(&'static str, String)> {
+    let mut defines = hash::defines(variant.reduction);
+    defines.extend([
+        ("SLOTS", variant.bucket_size.to_string()),
+        ("WIDE_VALUES", u8::from(variant.wide).to_string()),
+        ("CUCKOO", u8::from(variant.cuckoo).to_string()),
         ("EMPTY_WORD", format!("{EMPTY_WORD:#x}ul")),
         ("EMPTY_KEY", format!("{EMPTY_KEY:#x}u")),
         ("MISS", format!("{MISS:#x}u")),
         ("PREFETCH", u8::from(prefetch).to_string()),
-    ]
+    ]);
+    defines
 }
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ impl HortonTable {
         out: &Buffer<u32>,
         n: usize,
     ) -> Result<()> {
-        let program = kernels::gather_program(queue, self.layout.bucket_size);
+        let program = kernels::gather_program(queue, self.layout.variant(false));
         let n_arg = Arg::U32(n as u32);
         let (buckets, seed) = (Arg::U32(self.layout.buckets), Arg::U32(self.layout.seed));
         let mut args = vec![Arg::Longs(&self.words), Arg::Words(keys), Arg::Words(out)];

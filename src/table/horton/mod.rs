@@ -13,25 +13,37 @@
 //! that bucket's entry for it says otherwise.
 //!
 //! * [`layout`]: the words of a table
-//! * [`build`]: bulk build on the device; its last part `displace`
+//! * [`build`]: bulk build on the device
+//! * `insert`, `remove`: bulk insert, update and remove in a table that is there; `table`: the
+//!   trait [`Table`]
+//! * `phases`: what building and inserting share; its last part `displace`
 //! * `lookup`: bulk lookup on the device; `limit`: how fast it could be
 //! * [`model`]: the same table in plain Rust, a test oracle
 //! * `kernels`: program text and launch sizes
 
 pub mod build;
 mod displace;
-mod kernels;
+mod insert;
+pub(crate) mod kernels;
 pub mod layout;
 mod limit;
-mod lookup;
+pub(crate) mod lookup;
 pub mod model;
+pub(crate) mod phases;
+mod remove;
+mod table;
 
 use std::sync::Arc;
 
+use layout::Variant;
+
 use crate::device::{Buffer, Device, Queue};
 use crate::error::{Error, Result};
+use crate::table::{Answers, Table};
 
-pub use build::{Built, Items};
+pub use crate::table::hash::Reduction;
+pub use crate::table::{Items, WhenFull};
+pub use build::Built;
 pub(crate) use kernels::programs;
 pub use layout::{BucketSize, Layout, MAX_VALUE, MISS};
 pub use model::{Census, HortonModel};
@@ -46,6 +58,25 @@ pub struct TableConfig {
     pub load_factor: f64,
     /// Seed of the hash functions.
     pub seed: u32,
+    /// How hashes become buckets.
+    pub reduction: Reduction,
+    /// Slots that there are at least, for items to come.
+    pub min_capacity: usize,
+    /// What happens when some keys find no slot.
+    pub when_full: WhenFull,
+    /// When remapped items come home after removals.
+    pub upkeep: Upkeep,
+}
+
+/// When remapped items come home, and Type B buckets turn Type A, after removals.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Upkeep {
+    /// With every removal: lookups read as few buckets as they can.
+    #[default]
+    Eager,
+    /// When an eighth of the slots has been emptied, and when an insert has to displace items; until
+    /// then a removal only clears the entries that nothing needs.
+    Lazy,
 }
 
 /// The default load factor.
@@ -57,11 +88,23 @@ impl Default for TableConfig {
             bucket_size: BucketSize::Eight,
             load_factor: DEFAULT_LOAD_FACTOR,
             seed: 0x4854_4a31,
+            reduction: Reduction::MultiplyHigh,
+            min_capacity: 0,
+            when_full: WhenFull::Grow,
+            upkeep: Upkeep::Eager,
         }
     }
 }
 
 impl TableConfig {
+    /// What programs that build depend on.
+    fn variant(&self) -> Variant {
+        Variant {
+            reduction: self.reduction,
+            ..self.bucket_size.into()
+        }
+    }
+
     fn check(&self) -> Result<()> {
         if self.load_factor > 0.0 && self.load_factor <= 1.0 {
             return Ok(());
@@ -91,9 +134,34 @@ pub struct HortonTable {
     layout: Layout,
     words: Arc<Buffer<u64>>,
     census: Census,
+    config: TableConfig,
+    /// Whether there may be values beyond [`MAX_VALUE`].
+    wide: bool,
+    /// Whether the item is there whose word is that of an empty slot; it stands in no bucket.
+    twin: bool,
+    /// Items removed since remapped ones came home.
+    removed: usize,
 }
 
 impl HortonTable {
+    /// A table of values up to [`MAX_VALUE`] that has been built.
+    fn new(layout: Layout, words: Buffer<u64>, census: Census) -> Self {
+        Self {
+            layout,
+            words: Arc::new(words),
+            census,
+            config: TableConfig {
+                bucket_size: layout.bucket_size,
+                seed: layout.seed,
+                reduction: layout.reduction,
+                ..TableConfig::default()
+            },
+            wide: false,
+            twin: false,
+            removed: 0,
+        }
+    }
+
     /// Builds a table of `keys[i]` → `values[i]` on `device`, blocking.
     ///
     /// # Errors
@@ -131,16 +199,11 @@ impl HortonTable {
         let (keys, table) = (keys.to_vec(), self.clone());
         let job = move |queue: &mut Queue| {
             let keys = queue.buffer_from("keys", &keys)?;
-            let values = queue.allocate("values", n)?;
-            let reads = queue.buffer_from("bucket reads", &[0])?;
-            table.lookup(queue, &keys, &values, &reads, n)?;
-            queue.read(&values, n)
+            let answers = Answers::with_room(queue, n)?;
+            Table::lookup(&table, queue, &keys, &answers, n)?;
+            answers.read(queue, n)
         };
-        let values = device.run_blocking(job)?.value;
-        Ok(values
-            .into_iter()
-            .map(|v| (v != MISS).then_some(v))
-            .collect())
+        Ok(device.run_blocking(job)?.value)
     }
 
     /// Brings the words back as a model.
@@ -151,6 +214,7 @@ impl HortonTable {
         Ok(HortonModel {
             layout: self.layout,
             words: queue.read(&self.words, self.layout.words())?,
+            twin: self.twin,
         })
     }
 
@@ -159,10 +223,11 @@ impl HortonTable {
     /// # Errors
     /// [`Error::DeviceMemory`] and OpenCL's own.
     pub fn upload(queue: &mut Queue, model: &HortonModel) -> Result<Self> {
+        let words = queue.buffer_from("a Horton table", &model.words)?;
         Ok(Self {
-            layout: model.layout,
-            words: Arc::new(queue.buffer_from("a Horton table", &model.words)?),
-            census: model.census(),
+            wide: model.is_wide(),
+            twin: model.twin,
+            ..Self::new(model.layout, words, model.census())
         })
     }
 
@@ -173,7 +238,7 @@ impl HortonTable {
 
     /// Items.
     pub fn len(&self) -> usize {
-        self.census.items as usize
+        self.census.items as usize + usize::from(self.twin)
     }
 
     /// Whether the table has no items.

@@ -13,10 +13,11 @@
 //! exists so that tables built here can be looked up on the device and the other way
 //! round, and so that [`check`](HortonModel::check) can say what is wrong with either.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use super::layout::{
-    EMPTY_WORD, Layout, TYPE_B, entry_at, is_type_b, key_of, value_of, with_entry, word_of,
+    EMPTY_WORD, Layout, MAX_VALUE, TYPE_B, entry_at, is_type_b, is_wide, key_of, value_of,
+    with_entry, word_of,
 };
 use crate::table::hash::{SECONDARY_FUNCTIONS, jenkins};
 
@@ -27,6 +28,8 @@ pub struct HortonModel {
     pub layout: Layout,
     /// `layout.words()` words, bucket after bucket.
     pub words: Vec<u64>,
+    /// Whether the item is there whose word is that of an empty slot; it stands in no bucket.
+    pub twin: bool,
 }
 
 /// How a table is filled, counted from its words.
@@ -43,6 +46,10 @@ pub struct Census {
 /// How easily an item gets a slot, hardest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Ease {
+    /// The item in it is primary, and the bucket must turn Type B to let it go.
+    Convert,
+    /// The item in it is primary in a Type B bucket.
+    Primary,
     /// Others of the group of the item in it must go with that one.
     Group,
     /// The item in it is the only one of its group.
@@ -52,6 +59,17 @@ enum Ease {
     /// There is no item in it.
     Free,
 }
+
+/// One item's try to get a slot.
+#[derive(Debug, Clone, Copy)]
+struct Turn {
+    random: u32,
+    /// Whether few others wait, who may be those that it displaced.
+    late: bool,
+}
+
+/// Items waiting for a slot below which a turn is late.
+const LATE: usize = 32;
 
 /// A slot that an item may take.
 #[derive(Debug, Clone, Copy)]
@@ -75,7 +93,11 @@ impl HortonModel {
     /// A table without items.
     pub fn empty(layout: Layout) -> Self {
         let words = vec![EMPTY_WORD; layout.words()];
-        Self { layout, words }
+        Self {
+            layout,
+            words,
+            twin: false,
+        }
     }
 
     /// A table of distinct `items` (key, value), or how many of them found no slot within
@@ -85,16 +107,33 @@ impl HortonModel {
     /// The number of items without a slot.
     pub fn build(layout: Layout, items: &[(u32, u32)]) -> Result<Self, usize> {
         let mut model = Self::empty(layout);
-        let mut waiting: Vec<u64> = items.iter().map(|&(k, v)| word_of(k, v)).collect();
+        let words = items.iter().map(|&(k, v)| word_of(k, v));
+        // Primary items first, so that no remapped one has to make room for them.
+        let mut waiting: VecDeque<u64> = words.filter(|&word| !model.put_home(word)).collect();
         let mut steps = 1000 * items.len() + 1000;
-        while let Some(word) = waiting.pop() {
+        // Who was displaced waits until the others have tried: two items that want the same slot
+        // would take it from each other for long.
+        while let Some(word) = waiting.pop_front() {
             if steps == 0 {
                 return Err(waiting.len() + 1);
             }
             steps -= 1;
-            waiting.extend(model.insert(word, steps as u32));
+            let turn = Turn {
+                random: jenkins(steps as u32 ^ key_of(word)),
+                late: waiting.len() < LATE,
+            };
+            waiting.extend(model.insert(word, turn));
         }
         Ok(model)
+    }
+
+    /// Puts an item into a free slot of its primary bucket; returns whether there was one.
+    fn put_home(&mut self, word: u64) -> bool {
+        let free = self.free_slot(self.layout.primary_bucket(key_of(word)));
+        if let Some(at) = free {
+            self.words[at] = word;
+        }
+        free.is_some()
     }
 
     /// Value of `key`.
@@ -104,6 +143,9 @@ impl HortonModel {
 
     /// Value of `key`, and how many buckets were read for it (1 or 2).
     pub fn find(&self, key: u32) -> (Option<u32>, u32) {
+        if self.twin && key == key_of(EMPTY_WORD) {
+            return (Some(value_of(EMPTY_WORD)), 1);
+        }
         let b = self.layout.primary_bucket(key);
         if let Some(value) = self.find_in_bucket(b, key) {
             return (Some(value), 1);
@@ -114,7 +156,13 @@ impl HortonModel {
         }
     }
 
-    /// Counts Type B buckets, items and secondary items.
+    /// Whether there are values beyond [`MAX_VALUE`].
+    pub fn is_wide(&self) -> bool {
+        let mut items = (0..self.layout.buckets).flat_map(|b| self.items(b));
+        items.any(|word| value_of(word) > MAX_VALUE)
+    }
+
+    /// Counts Type B buckets, items in buckets and secondary items.
     pub fn census(&self) -> Census {
         let mut census = Census::default();
         for b in 0..self.layout.buckets {
@@ -172,6 +220,41 @@ impl HortonModel {
         Ok(())
     }
 
+    /// Checks that no item is remapped for which there is room at home, and that every Type B bucket
+    /// needs its entries: what a repatriation leaves.
+    ///
+    /// # Errors
+    /// The first bucket of which that is not so.
+    pub fn check_upkeep(&self) -> Result<(), String> {
+        let mut remapped: HashMap<u32, Vec<u64>> = HashMap::new();
+        for b in 0..self.layout.buckets {
+            for word in self.items(b) {
+                let home = self.layout.primary_bucket(key_of(word));
+                if home != b {
+                    remapped.entry(home).or_default().push(word);
+                }
+            }
+        }
+        for b in (0..self.layout.buckets).filter(|&b| is_type_b(self.last(b))) {
+            let away = remapped.get(&b).map_or(&[][..], Vec::as_slice);
+            if away.is_empty() || self.free_slot(b).is_some() {
+                return Err(format!(
+                    "bucket {b} has free slots and {} items away",
+                    away.len()
+                ));
+            }
+            let mut own = self
+                .items(b)
+                .filter(|&word| !is_wide(word) && self.layout.primary_bucket(key_of(word)) == b);
+            if let [word] = away
+                && (!is_wide(*word) || own.next().is_some())
+            {
+                return Err(format!("bucket {b} is Type B for one item"));
+            }
+        }
+        Ok(())
+    }
+
     fn base(&self, bucket: u32) -> usize {
         bucket as usize * self.layout.slots()
     }
@@ -220,7 +303,7 @@ impl HortonModel {
     }
 
     /// Inserts one item; returns those that lost their slots to it.
-    fn insert(&mut self, word: u64, random: u32) -> Vec<u64> {
+    fn insert(&mut self, word: u64, turn: Turn) -> Vec<u64> {
         let b = self.layout.primary_bucket(key_of(word));
         if let Some(at) = self.free_slot(b) {
             self.words[at] = word;
@@ -229,13 +312,15 @@ impl HortonModel {
         let guest = self
             .slots(b)
             .find(|&at| self.layout.primary_bucket(key_of(self.words[at])) != b);
-        if let Some(at) = guest {
+        // Not always into a Type B bucket: a guest that came as a last resort would put the item out again.
+        let may_return = !is_type_b(self.last(b)) || turn.random & 1 == 0;
+        if let Some(at) = guest.filter(|_| may_return) {
             let displaced = self.send_away(b, self.group_of(self.words[at]));
             self.words[at] = word;
             return displaced;
         }
         let mut waiting = self.convert(b);
-        waiting.extend(self.remap(b, word, random));
+        waiting.extend(self.remap(b, word, turn));
         waiting
     }
 
@@ -250,15 +335,14 @@ impl HortonModel {
     }
 
     /// Gives an item that overflows bucket `b` a slot elsewhere; returns those displaced.
-    fn remap(&mut self, b: u32, word: u64, random: u32) -> Vec<u64> {
+    fn remap(&mut self, b: u32, word: u64, turn: Turn) -> Vec<u64> {
         let tag = self.layout.tag_of(key_of(word));
-        let random = jenkins(random ^ key_of(word));
+        let random = turn.random;
         let bound_by = entry_at(self.last(b), tag);
         let mut displaced = Vec::new();
-        let mut found =
-            self.find_slot((b, tag), |entry| bound_by == 0 || entry == bound_by, random);
+        let mut found = self.find_slot((b, tag), |entry| bound_by == 0 || entry == bound_by, turn);
         if bound_by != 0 && !found.is_some_and(Place::is_easy) && random >> 13 & 1 == 1 {
-            found = self.find_slot((b, tag), |entry| entry != bound_by, random);
+            found = self.find_slot((b, tag), |entry| entry != bound_by, turn);
             if found.is_some() {
                 let old = self.layout.secondary_bucket(b, tag, bound_by);
                 displaced = self.send_away(old, (b, tag));
@@ -266,20 +350,54 @@ impl HortonModel {
         }
         match found {
             Some(place) if place.is_easy() || random >> 14 & 1 == 0 => {
-                if self.words[place.at] != EMPTY_WORD {
-                    let w = self.layout.secondary_bucket(b, tag, place.entry);
-                    let group = self.group_of(self.words[place.at]);
-                    displaced.extend(self.send_away(w, group));
-                }
+                displaced.extend(self.make_room(b, tag, place));
                 self.words[place.at] = word;
                 self.set_last(b, with_entry(self.last(b), tag, place.entry));
             }
             _ => {
                 let at = self.base(b) + (random >> 16) as usize % (self.layout.slots() - 1);
-                displaced.push(std::mem::replace(&mut self.words[at], word));
+                let out = self.words[at];
+                match self.group_of(out) {
+                    (home, _) if home == b => displaced.push(out),
+                    guests => displaced.extend(self.send_away(b, guests)),
+                }
+                self.words[at] = word;
             }
         }
         displaced
+    }
+
+    /// Empties the slot at `place`, where an item of group (`b`, `tag`) goes; returns those displaced.
+    fn make_room(&mut self, b: u32, tag: u32, place: Place) -> Vec<u64> {
+        let w = self.layout.secondary_bucket(b, tag, place.entry);
+        let word = self.words[place.at];
+        match place.ease {
+            Ease::Free => Vec::new(),
+            Ease::Convert | Ease::Primary => {
+                let mut displaced = self.convert(w);
+                let guests = displaced.first().map(|last| self.group_of(*last));
+                if let Some(group) = guests
+                    && group.0 != w
+                    && group != (b, tag)
+                {
+                    displaced.extend(self.send_away(w, group));
+                }
+                displaced.push(word);
+                displaced
+            }
+            _ => self.send_away(w, self.group_of(word)),
+        }
+    }
+
+    /// Whether a primary item of `w` could be put out of word `at`: a last resort, as the paper
+    /// never lets a secondary item do so; but some groups lead only to buckets full of primary ones.
+    fn ease_of_primary(&self, w: u32, at: usize) -> Option<Ease> {
+        let last = self.last(w);
+        if is_type_b(last) {
+            return Some(Ease::Primary);
+        }
+        let is_last = at == self.base(w) + self.layout.slots() - 1;
+        (!is_last && last != EMPTY_WORD).then_some(Ease::Convert)
     }
 
     /// The slot that is easiest to get in the buckets of the allowed entries; among free ones, in
@@ -288,17 +406,21 @@ impl HortonModel {
         &self,
         group: (u32, u32),
         allowed: impl Fn(u32) -> bool,
-        random: u32,
+        turn: Turn,
     ) -> Option<Place> {
+        // Two items that each take the other's slot, as the easiest to get, would do so for ever.
+        let gives_way = |ease| {
+            turn.late && turn.random >> 15 & 1 == 0 && ease <= Ease::Alone && ease >= Ease::Group
+        };
         (0..SECONDARY_FUNCTIONS)
-            .map(|i| (random % 7 + i) % 7 + 1)
+            .map(|i| (turn.random % 7 + i) % 7 + 1)
             .filter(|&entry| allowed(entry))
             .map(|entry| (entry, self.layout.secondary_bucket(group.0, group.1, entry)))
             .filter(|&(_, w)| w != group.0)
             .flat_map(|(entry, w)| {
                 let room = self.slots(w).len() - self.items(w).count();
                 self.slots(w).filter_map(move |at| {
-                    let ease = self.ease(w, at, group)?;
+                    let ease = self.ease(w, at, group).filter(|ease| !gives_way(*ease))?;
                     Some(Place {
                         ease,
                         room,
@@ -316,7 +438,10 @@ impl HortonModel {
             return Some(Ease::Free);
         }
         let (home, tag) = self.group_of(self.words[at]);
-        if home == w || (home, tag) == group {
+        if home == w {
+            return self.ease_of_primary(w, at);
+        }
+        if (home, tag) == group {
             return None;
         }
         let size = self

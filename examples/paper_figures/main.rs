@@ -1,0 +1,150 @@
+//! The evaluation of the Horton paper (sections 6 to 8) on one device: figures 8 to 14 as CSV and
+//! SVG, and a report.
+//!
+//! ```text
+//! cargo run --release --example paper_figures -- --device auto --out DIR
+//! ```
+//!
+//! Lookups in load-balanced and first-fit cuckoo tables and in Horton tables, all hitting and all
+//! missing, by size of the table; what they read, counted by a kernel, beside the paper's models and
+//! the figures it states. Every answer is checked.
+
+mod equations;
+#[path = "../device_bench/keys.rs"]
+#[allow(dead_code)]
+mod keys;
+mod models;
+mod plot;
+mod report;
+mod tables;
+mod throughput;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Parser;
+use horton_join::device::{Device, DeviceKind};
+use horton_join::error::{Error, Result};
+use horton_join::table::hash::Reduction;
+
+use keys::Keys;
+use report::Setting;
+use tables::Bench;
+
+#[derive(Parser)]
+#[command(about = "The evaluation of the Horton paper, repeated on one device")]
+struct Options {
+    /// The device, as in horton.device
+    #[arg(long, default_value = "auto")]
+    device: String,
+    /// The folder that figures and report are written to
+    #[arg(long)]
+    out: PathBuf,
+    /// Bytes of the probe array [default: 1 GiB on GPUs, 16 MiB on CPUs]
+    #[arg(long)]
+    probe_bytes: Option<usize>,
+    /// Table sizes in KiB [default: 16 to 524288 doubling, and 2 and 8 GiB where there is room; on
+    /// CPUs to 131072]
+    #[arg(long, value_delimiter = ',')]
+    sizes: Vec<usize>,
+    /// Load factor of figures 12 and 13
+    #[arg(long, default_value_t = 0.9)]
+    load: f64,
+    /// Slots of the tables of figures 9 to 11 and 14, as a power of two [default: 24; on CPUs 20]
+    #[arg(long)]
+    model_slots_log2: Option<u32>,
+    /// Buckets of figure 8, as a power of two
+    #[arg(long, default_value_t = 22)]
+    buckets_log2: u32,
+    /// Runs of each measurement, of which the best counts
+    #[arg(long, default_value_t = 5)]
+    repeat: usize,
+    /// Reduce hashes by %, as the paper does
+    #[arg(long)]
+    modulo: bool,
+}
+
+fn main() -> ExitCode {
+    env_logger::init();
+    match run(&Options::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(options: &Options) -> Result<()> {
+    let bench = Bench {
+        device: Device::open(&options.device)?,
+        repeat: options.repeat.max(1),
+    };
+    let info = bench.device.info();
+    println!("device: {info}");
+    std::fs::create_dir_all(&options.out)
+        .map_err(|e| Error::Invalid(format!("cannot create {}: {e}", options.out.display())))?;
+    let is_cpu = info.kind == DeviceKind::Cpu;
+    let default_bytes = if is_cpu { 16 << 20 } else { 1 << 30 };
+    let probes = options.probe_bytes.unwrap_or(default_bytes) / size_of::<u32>();
+    let default_slots = if is_cpu { 20 } else { 24 };
+    let model_slots = 1usize << options.model_slots_log2.unwrap_or(default_slots);
+    let reduction = match options.modulo {
+        true => Reduction::Modulo,
+        false => Reduction::MultiplyHigh,
+    };
+    let sizes = sizes(options, &bench, probes);
+
+    let largest = sizes.iter().copied().max().unwrap_or(0) / size_of::<u64>();
+    let figure_8 = (8usize << options.buckets_log2) as f64 * 0.95;
+    let most = (largest as f64 * options.load)
+        .max(model_slots as f64)
+        .max(figure_8) as usize;
+    println!("drawing {most} keys and {probes} others");
+    let keys = Keys::draw(most, probes);
+    let points = models::measure(&bench, &keys, (model_slots, probes.min(1 << 22)), reduction)?;
+    let load = (options.load, probes);
+    let rates = throughput::measure(&bench, &keys, &sizes, load, reduction)?;
+
+    let mut figures = vec![models::items_per_bucket(&keys, 1 << options.buckets_log2)];
+    figures.extend(models::figures(&points));
+    figures.extend(throughput::figures(&rates));
+    figures.sort_by_key(|figure| figure.file);
+    for figure in &figures {
+        figure.write(&options.out)?;
+    }
+    let setting = Setting {
+        load: options.load,
+        probes,
+        repeat: bench.repeat,
+        model_slots,
+        modulo: options.modulo,
+        kernel_body: info.body().to_string(),
+    };
+    let text = report::report(info, &setting, (&points, &rates), &figures);
+    let path = options.out.join("report.md");
+    std::fs::write(&path, text)
+        .map_err(|e| Error::Invalid(format!("cannot write {}: {e}", path.display())))?;
+    println!("{}", path.display());
+    Ok(())
+}
+
+/// Sizes in bytes that leave room for the probe array, its answers and what a build needs.
+fn sizes(options: &Options, bench: &Bench, probes: usize) -> Vec<usize> {
+    let is_cpu = bench.device.info().kind == DeviceKind::Cpu;
+    let doubling = |to: u32| (4..=to).map(|log2| 1usize << log2);
+    let default: Vec<usize> = match is_cpu {
+        true => doubling(17).collect(),
+        false => doubling(19).chain([2 << 20, 8 << 20]).collect(),
+    };
+    let asked = match options.sizes.is_empty() {
+        true => default,
+        false => options.sizes.clone(),
+    };
+    let budget = bench.device.budget().limit();
+    let room = budget.saturating_sub(12 * probes as u64) as usize;
+    let largest = bench.device.info().max_allocation as usize;
+    let fits = |bytes: &usize| bytes * 8 <= room && bytes * 2 <= largest;
+    let sizes = asked.into_iter().map(|kib| kib << 10);
+    sizes.filter(fits).collect()
+}

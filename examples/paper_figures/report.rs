@@ -1,0 +1,135 @@
+//! `report.md`: device, driver, workload, what the paper states and what was found.
+
+use std::fmt::Write as _;
+
+use horton_join::device::DeviceInfo;
+
+use crate::models::Point;
+use crate::plot::Figure;
+use crate::tables::Kind;
+use crate::throughput::Rate;
+
+/// How the figures were made.
+pub struct Setting {
+    pub load: f64,
+    pub probes: usize,
+    pub repeat: usize,
+    pub model_slots: usize,
+    pub modulo: bool,
+    pub kernel_body: String,
+}
+
+pub fn report(
+    info: &DeviceInfo,
+    setting: &Setting,
+    (points, rates): (&[Point], &[Rate]),
+    figures: &[Figure],
+) -> String {
+    let mut text = String::new();
+    let reduction = match setting.modulo {
+        true => "the remainder of a division, as in the paper",
+        false => "multiply-high instead of the paper's `%`",
+    };
+    let _ = writeln!(
+        text,
+        "# The evaluation of \"Horton Tables\" (USENIX ATC 2016), repeated\n\n\
+         * Device: {info}\n\
+         * Keys: distinct MT19937 draws of seed 5489 over all 32 bits; values: their positions\n\
+         * {} lookups a run in tables filled to {}, repeats a whole table apart, the best of {} runs; \
+         device-event times, transfers not counted\n\
+         * Hashes become buckets by {reduction}; kernel body: {}\n\
+         * Buckets and lines are counted by a kernel, not by hardware counters; tables of figures 9 \
+         to 11 and 14 have {} slots\n",
+        setting.probes, setting.load, setting.repeat, setting.kernel_body, setting.model_slots
+    );
+    deviations(&mut text);
+    gains(&mut text, rates);
+    models(&mut text, points);
+    let _ = writeln!(text, "## Figures\n");
+    for figure in figures {
+        let _ = writeln!(text, "![{}]({}.svg)\n", figure.title, figure.file);
+    }
+    text
+}
+
+fn deviations(text: &mut String) {
+    text.push_str(
+        "Deviations from the paper: a seed enters the hash functions; values have 31 bits in these runs, \
+         as a join's have; tables are filled on the device, items in parallel, instead of one after the \
+         other on the CPU; secondary items displace primary ones as a last resort; all three kinds are \
+         looked up by the same kernel, whose parameters are not tuned for each kind apart.\n\n",
+    );
+}
+
+/// Horton's lookups beside the others' at each size.
+fn gains(text: &mut String, rates: &[Rate]) {
+    let find = |kind: Kind, of: &Rate| {
+        let same = |r: &&Rate| r.kind == kind && r.bytes == of.bytes && r.hits == of.hits;
+        rates.iter().find(same).copied()
+    };
+    for (hits, title, paper) in [
+        (
+            true,
+            "Lookups that hit",
+            "1.17 to 1.35 over load-balanced, up to 1.29 over first-fit",
+        ),
+        (false, "Lookups that miss", "1.73 to 1.89 over both"),
+    ] {
+        let _ = writeln!(
+            text,
+            "## {title}\n\nThe paper: {paper}.\n\n\
+             | table KiB | load-balanced G/s | first-fit G/s | Horton G/s | over load-balanced | \
+             over first-fit | buckets read, each |\n|---|---|---|---|---|---|---|"
+        );
+        let horton = rates
+            .iter()
+            .filter(|r| r.kind == Kind::Horton && r.hits == hits);
+        for rate in horton {
+            let others = (find(Kind::LoadBalanced, rate), find(Kind::FirstFit, rate));
+            let (Some(balanced), Some(first_fit)) = others else {
+                continue;
+            };
+            let _ = writeln!(
+                text,
+                "| {} | {:.2} | {:.2} | {:.2} | {:.2} | {:.2} | {:.3}, {:.3}, {:.3} |",
+                rate.bytes / 1024,
+                balanced.rate / 1e9,
+                first_fit.rate / 1e9,
+                rate.rate / 1e9,
+                rate.rate / balanced.rate,
+                rate.rate / first_fit.rate,
+                balanced.buckets,
+                first_fit.buckets,
+                rate.buckets
+            );
+        }
+        text.push('\n');
+    }
+}
+
+fn models(text: &mut String, points: &[Point]) {
+    let worst = points.iter().map(Point::deviation).fold(0.0, f64::max);
+    let _ = writeln!(
+        text,
+        "## Buckets read, measured and by the model\n\nThe largest difference is {:.2} %.\n\n\
+         | slots | load | hit | model | miss | model | entries' space | model |\n\
+         |---|---|---|---|---|---|---|---|",
+        worst * 100.0
+    );
+    for point in points {
+        let model = point.model();
+        let _ = writeln!(
+            text,
+            "| {} | {:.2} | {:.4} | {:.4} | {:.4} | {:.4} | {:.4} | {:.4} |",
+            point.slots,
+            point.load,
+            point.hit,
+            model.hit(),
+            point.miss,
+            model.miss(),
+            point.entry_space,
+            model.entry_space()
+        );
+    }
+    text.push('\n');
+}

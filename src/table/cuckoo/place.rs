@@ -1,0 +1,205 @@
+//! Bulk placement in a cuckoo table on the device; the driver of `cl/cuckoo.cl`.
+//!
+//! ```text
+//!  new items ─place─▶ slots; stragglers ─{ explore ─▶ propose ─▶ commit ─▶ release }*─▶ slots
+//! ```
+//!
+//! Scratch: 8 bytes a new item, 5 bytes a bucket and 48 a straggler.
+
+use crate::device::program::ProgramText;
+use crate::device::{Arg, Buffer, KernelBody, Queue};
+use crate::error::Result;
+use crate::table::horton::BucketSize;
+use crate::table::horton::kernels::{self, peek_define};
+use crate::table::horton::layout::{self, Layout, Variant, key_of};
+use crate::table::items::Stored;
+use crate::table::scan::group_of;
+use crate::table::split::NONE;
+
+use super::Placement;
+
+/// Rounds of displacement before an insert counts as failed.
+const ROUNDS: u32 = 400;
+
+/// Rounds without progress after which it counts as failed.
+const STALLED_ROUNDS: u32 = 32;
+
+/// Buckets that a search looks at; two moves deep with 8 slots, three with 4.
+const NODES: usize = 256;
+
+/// 32-bit words of a chain of moves; twin of the define in `cl/cuckoo.cl`.
+const PATH_WORDS: usize = 8;
+
+/// The program of a job that inserts or removes.
+pub(super) fn program(queue: &Queue, variant: Variant, placement: Placement) -> ProgramText {
+    text(variant, placement, queue.body())
+}
+
+fn text(variant: Variant, placement: Placement, body: KernelBody) -> ProgramText {
+    let group = group_of(body).to_string();
+    let first_fit = placement == Placement::FirstFit;
+    let mut defines = layout::defines(variant, false);
+    defines.extend([
+        ("NONE", format!("{NONE:#x}u")),
+        ("FIRST_FIT", u8::from(first_fit).to_string()),
+        ("NODES", NODES.to_string()),
+        ("ITEMS_GROUP", group.clone()),
+        ("CENSUS_GROUP", group),
+        peek_define(body.volatile_sees_atomics()),
+    ]);
+    let parts = [
+        ("hash.cl", include_str!("../../../cl/hash.cl")),
+        ("bucket.cl", include_str!("../../../cl/bucket.cl")),
+        ("fill.cl", include_str!("../../../cl/fill.cl")),
+        ("items.cl", include_str!("../../../cl/items.cl")),
+        ("census.cl", include_str!("../../../cl/census.cl")),
+        ("cuckoo.cl", include_str!("../../../cl/cuckoo.cl")),
+    ];
+    ProgramText::new("cuckoo", &defines, &parts)
+}
+
+/// Every program that changes cuckoo tables under the name of a file; see
+/// [`crate::table::programs`].
+pub(crate) fn programs() -> impl Iterator<Item = (String, ProgramText)> {
+    let kinds = [
+        ("balanced", Placement::LoadBalanced),
+        ("first_fit", Placement::FirstFit),
+    ];
+    BucketSize::ALL.into_iter().flat_map(move |bucket_size| {
+        kinds.into_iter().flat_map(move |(kind, placement)| {
+            [KernelBody::Chunk, KernelBody::LocalTile]
+                .into_iter()
+                .map(move |body| {
+                    let variant = Variant {
+                        cuckoo: true,
+                        wide: true,
+                        ..bucket_size.into()
+                    };
+                    let name = format!("cuckoo_{kind}_{bucket_size}_{}", group_of(body));
+                    (name, text(variant, placement, body))
+                })
+        })
+    })
+}
+
+/// A table into which new items go.
+pub(super) struct Placing<'a> {
+    pub program: &'a ProgramText,
+    pub layout: Layout,
+    pub words: &'a Buffer<u64>,
+}
+
+/// Items without a slot.
+struct Stragglers {
+    words: Buffer<u64>,
+    counter: Buffer<u32>,
+    count: usize,
+}
+
+impl Stragglers {
+    fn new(queue: &mut Queue, capacity: usize) -> Result<Self> {
+        Ok(Self {
+            words: queue.allocate("items without a slot", capacity)?,
+            counter: queue.buffer_from("items without a slot, counted", &[0])?,
+            count: 0,
+        })
+    }
+
+    fn recount(&mut self, queue: &mut Queue) -> Result<()> {
+        self.count = queue.read(&self.counter, 1)?[0] as usize;
+        Ok(())
+    }
+}
+
+impl Placing<'_> {
+    /// Places items that are not there; returns the keys of those that find no slot.
+    pub fn insert(&self, queue: &mut Queue, stored: &Stored) -> Result<Vec<u32>> {
+        let (n, buckets) = (stored.keys.len(), self.layout.buckets as usize);
+        if n == 0 {
+            return Ok(Vec::new());
+        }
+        let fill = queue.allocate("bucket fill counts", buckets.div_ceil(4))?;
+        let args = [
+            Arg::Longs(self.words),
+            Arg::Words(&fill),
+            Arg::U32(self.layout.buckets),
+        ];
+        let grid = kernels::grid(buckets.div_ceil(4));
+        queue.launch(self.program, "count_items", grid, &args)?;
+        let mut stragglers = Stragglers::new(queue, n)?;
+        let args = [
+            Arg::Longs(self.words),
+            Arg::Words(&fill),
+            Arg::Words(&stored.keys),
+            Arg::Words(&stored.values),
+            Arg::Longs(&stragglers.words),
+            Arg::Words(&stragglers.counter),
+            Arg::U32(n as u32),
+            Arg::U32(self.layout.buckets),
+            Arg::U32(self.layout.seed),
+        ];
+        queue.launch(self.program, "place", kernels::grid(n), &args)?;
+        stragglers.recount(queue)?;
+        self.displace(queue, &fill, stragglers)
+    }
+
+    fn displace(
+        &self,
+        queue: &mut Queue,
+        fill: &Buffer<u32>,
+        mut from: Stragglers,
+    ) -> Result<Vec<u32>> {
+        if from.count == 0 {
+            return Ok(Vec::new());
+        }
+        let paths = queue.allocate("displacement paths", PATH_WORDS * from.count)?;
+        let claims = queue.allocate("displacement claims", self.layout.buckets as usize)?;
+        queue.fill(&claims, NONE)?;
+        let mut to = Stragglers::new(queue, from.count)?;
+        let mut fewest = (from.count, 0);
+        for round in 0..ROUNDS {
+            self.round(queue, fill, (&from, &to), (&paths, &claims), round)?;
+            to.recount(queue)?;
+            std::mem::swap(&mut from, &mut to);
+            log::trace!(
+                "cuckoo displacement round {round}: {} items left",
+                from.count
+            );
+            if from.count < fewest.0 {
+                fewest = (from.count, round);
+            }
+            if from.count == 0 || round - fewest.1 > STALLED_ROUNDS {
+                break;
+            }
+        }
+        let left = queue.read(&from.words, from.count)?;
+        Ok(left.into_iter().map(key_of).collect())
+    }
+
+    fn round(
+        &self,
+        queue: &mut Queue,
+        fill: &Buffer<u32>,
+        (from, to): (&Stragglers, &Stragglers),
+        (paths, claims): (&Buffer<u32>, &Buffer<u32>),
+        round: u32,
+    ) -> Result<()> {
+        let grid = kernels::grid(from.count);
+        let n = Arg::U32(from.count as u32);
+        let (table, fill) = (Arg::Longs(self.words), Arg::Words(fill));
+        let stragglers = Arg::Longs(&from.words);
+        let (paths, claims) = (Arg::Words(paths), Arg::Words(claims));
+        let hashing = [Arg::U32(self.layout.buckets), Arg::U32(self.layout.seed)];
+
+        let [buckets, seed] = hashing;
+        let round = Arg::U32(round);
+        let args = [table, fill, stragglers, paths, n, round, buckets, seed];
+        queue.launch(self.program, "explore", grid, &args)?;
+        queue.launch(self.program, "propose", grid, &[paths, claims, n])?;
+        queue.fill(&to.counter, 0)?;
+        let (left, counter) = (Arg::Longs(&to.words), Arg::Words(&to.counter));
+        let args = [table, fill, stragglers, paths, claims, left, counter, n];
+        queue.launch(self.program, "commit", grid, &args)?;
+        queue.launch(self.program, "release", grid, &[paths, claims, n])
+    }
+}

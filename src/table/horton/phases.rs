@@ -1,0 +1,127 @@
+//! Phases that a bulk build and a bulk insert share: from items that overflow their primary buckets
+//! to a table that holds them all.
+//!
+//! ```text
+//!  overflow by bucket ─place─▶ remapped items, stragglers ─displace─▶ no stragglers ─census─▶ counts
+//! ```
+
+use crate::device::program::ProgramText;
+use crate::device::{Arg, Buffer, Queue};
+use crate::error::Result;
+use crate::table::scan::local_group;
+use crate::table::split::Counter;
+
+use super::displace::{Displacement, Stragglers};
+use super::kernels;
+use super::layout::Layout;
+use super::model::Census;
+
+/// 32-bit words of an overflowing bucket's record in `homes`.
+pub(super) const HOME_WORDS: usize = 4;
+
+/// What overflows the primary buckets, by bucket.
+pub(super) struct Overflow {
+    /// Items of four buckets a word, a byte each.
+    pub fill: Buffer<u32>,
+    pub items: Buffer<u64>,
+    /// [`HOME_WORDS`] a bucket: its number, its first item, its items.
+    pub homes: Buffer<u32>,
+}
+
+impl Overflow {
+    /// Room for so many `items` of so many overflowing `homes` in a table of `buckets`.
+    pub fn with_room(
+        queue: &mut Queue,
+        buckets: usize,
+        items: usize,
+        homes: usize,
+    ) -> Result<Self> {
+        Ok(Self {
+            fill: queue.allocate("bucket fill counts", buckets.div_ceil(4))?,
+            items: queue.allocate("overflowing items", items)?,
+            homes: queue.allocate("overflowing buckets", HOME_WORDS * homes)?,
+        })
+    }
+}
+
+/// A table in the making.
+pub(super) struct Phases<'a> {
+    pub program: &'a ProgramText,
+    pub layout: Layout,
+    pub words: &'a Buffer<u64>,
+    pub counters: &'a Buffer<u32>,
+}
+
+impl Phases<'_> {
+    /// Turns `homes` buckets Type B and settles their overflow; what finds no slot joins the
+    /// stragglers.
+    pub fn place(
+        &self,
+        queue: &mut Queue,
+        overflow: &Overflow,
+        homes: usize,
+        stragglers: &mut Stragglers,
+    ) -> Result<()> {
+        let args = [
+            Arg::Longs(self.words),
+            Arg::Words(&overflow.fill),
+            Arg::Longs(&overflow.items),
+            Arg::Words(&overflow.homes),
+            Arg::Longs(&stragglers.words),
+            Arg::Words(self.counters),
+            Arg::U32(homes as u32),
+            Arg::U32(stragglers.capacity as u32),
+            Arg::U32(self.layout.buckets),
+            Arg::U32(self.layout.seed),
+        ];
+        queue.launch(self.program, "place", kernels::grid(homes), &args)?;
+        let mut count = [0u32];
+        queue.download(self.counters, Counter::Stragglers as usize, &mut count)?;
+        stragglers.count = count[0] as usize;
+        Ok(())
+    }
+
+    /// Finds slots for the stragglers; returns those that are left.
+    pub fn displace(
+        &self,
+        queue: &mut Queue,
+        stragglers: Stragglers,
+        fill: &Buffer<u32>,
+    ) -> Result<Stragglers> {
+        let displacement = Displacement {
+            program: self.program,
+            layout: self.layout,
+            table: self.words,
+            fill,
+            counters: self.counters,
+        };
+        displacement.run(queue, stragglers)
+    }
+}
+
+/// Counts the Type B buckets, items and secondary items of the table.
+pub(crate) fn census(
+    queue: &mut Queue,
+    program: &ProgramText,
+    layout: &Layout,
+    words: &Buffer<u64>,
+) -> Result<Census> {
+    let sums = queue.allocate("census sums", 3)?;
+    queue.fill(&sums, 0)?;
+    let (group, pairs) = (local_group(queue), layout.words() / 2);
+    let share = kernels::share(queue.info(), pairs).div_ceil(group);
+    let args = [
+        Arg::Longs(words),
+        Arg::Words(&sums),
+        Arg::U32(layout.buckets),
+        Arg::U32(layout.seed),
+    ];
+    let groups = pairs.div_ceil(share * group);
+    queue.launch(program, "census", (groups * group, group), &args)?;
+    let sums = queue.read(&sums, 3)?;
+    Ok(Census {
+        type_b: sums[0],
+        items: sums[1],
+        secondary: sums[2],
+    })
+}

@@ -1,0 +1,178 @@
+//! A table beside a `HashMap`: every operation is done to both, then all answers are compared.
+
+use std::collections::{HashMap, HashSet};
+
+use horton_join::device::{Device, KernelBody, Queue};
+use horton_join::error::Result;
+use horton_join::table::hash::{self, Reduction};
+use horton_join::table::horton::BucketSize;
+use horton_join::table::{Answers, Items, Table, WhenFull};
+use rand_mt::Mt;
+
+/// What a test may ask of any kind of table.
+#[derive(Debug, Clone, Copy)]
+pub struct Shape {
+    pub bucket_size: BucketSize,
+    pub load_factor: f64,
+    pub min_capacity: usize,
+    pub when_full: WhenFull,
+    pub reduction: Reduction,
+    pub seed: u32,
+    /// A choice that only some kinds have.
+    pub lazy: bool,
+}
+
+impl Shape {
+    pub fn new(bucket_size: BucketSize, min_capacity: usize) -> Self {
+        Self {
+            bucket_size,
+            load_factor: 0.8,
+            min_capacity,
+            when_full: WhenFull::Grow,
+            reduction: Reduction::MultiplyHigh,
+            seed: 7,
+            lazy: false,
+        }
+    }
+}
+
+/// A kind of table with a model that knows its invariants.
+pub trait Checked: Table {
+    fn config(shape: Shape) -> Self::Config;
+    /// Every invariant, on the words brought back; and what the model finds for each key.
+    fn check(&self, queue: &mut Queue, keys: &[u32]) -> Result<Vec<Option<u32>>>;
+}
+
+pub fn device() -> Device {
+    // RUST_LOG=horton_join=trace says what each round of displacement left.
+    drop(env_logger::try_init());
+    let asked = std::env::var("HORTON_TEST_DEVICE").unwrap_or_else(|_| "auto".to_owned());
+    Device::open(&asked).unwrap()
+}
+
+pub fn small() -> bool {
+    std::env::var_os("HORTON_TEST_SMALL").is_some()
+}
+
+/// `large` items, or few under oclgrind.
+pub fn scaled(large: usize) -> usize {
+    if small() { large.min(600) } else { large }
+}
+
+/// A number from the environment.
+pub fn number(name: &str, default: usize) -> usize {
+    std::env::var(name).map_or(default, |text| text.parse().unwrap())
+}
+
+pub fn bodies(device: &Device) -> Vec<KernelBody> {
+    KernelBody::ALL
+        .into_iter()
+        .filter(|body| device.info().supports(*body))
+        .collect()
+}
+
+/// Runs a job whose kernels must have run.
+pub fn on_device<T: Send + 'static>(
+    job: impl FnOnce(&mut Queue) -> Result<T> + Send + 'static,
+) -> T {
+    let answer = device().run_blocking(job).unwrap();
+    assert!(answer.cost.launches > 0, "no kernel was launched");
+    answer.value
+}
+
+pub fn distinct_keys(seed: u32, n: usize) -> Vec<u32> {
+    let mut random = Mt::new(seed);
+    let mut seen = HashSet::with_capacity(n);
+    while seen.len() < n {
+        seen.insert(random.next_u32());
+    }
+    let mut keys: Vec<u32> = seen.into_iter().collect();
+    keys.sort_unstable_by_key(|k| hash::jenkins(k ^ seed));
+    keys
+}
+
+/// A table and what must be in it.
+pub struct Beside<T> {
+    pub table: T,
+    pub expected: HashMap<u32, u32>,
+}
+
+impl<T: Checked> Beside<T> {
+    pub fn build(queue: &mut Queue, shape: Shape, items: &[(u32, u32)]) -> Result<Self> {
+        let table = with_items(queue, items, |queue, items| {
+            T::build(queue, &T::config(shape), items)
+        })?;
+        Ok(Self {
+            table,
+            expected: items.iter().copied().collect(),
+        })
+    }
+
+    pub fn insert(&mut self, queue: &mut Queue, items: &[(u32, u32)]) -> Result<()> {
+        let before = self.expected.len();
+        let table = &mut self.table;
+        let new = with_items(queue, items, |queue, items| table.insert(queue, items))?;
+        self.expected.extend(items.iter().copied());
+        assert_eq!(new, self.expected.len() - before, "new keys");
+        Ok(())
+    }
+
+    pub fn remove(&mut self, queue: &mut Queue, keys: &[u32]) -> Result<()> {
+        let buffer = queue.buffer_from("keys", keys)?;
+        let gone = self.table.remove(queue, &buffer, keys.len())?;
+        let there = keys.iter().filter(|k| self.expected.remove(k).is_some());
+        assert_eq!(gone, there.count(), "removed keys");
+        Ok(())
+    }
+
+    /// Everything that can be asked, in the table and in its model; `others` are asked for, too.
+    pub fn compare(&self, queue: &mut Queue, others: &[u32]) -> Result<()> {
+        assert_eq!(self.table.len(), self.expected.len(), "items");
+        let statistics = self.table.statistics(queue)?;
+        assert_eq!(statistics.items, self.expected.len());
+        assert!(self.table.load_factor() <= 1.0);
+
+        let mut keys: Vec<u32> = self.expected.keys().copied().collect();
+        keys.extend(others);
+        keys.extend([0, 1, u32::MAX, u32::MAX - 1]);
+        let expected: Vec<Option<u32>> =
+            keys.iter().map(|k| self.expected.get(k).copied()).collect();
+        assert_eq!(look_up(queue, &self.table, &keys)?, expected, "looked up");
+        assert_eq!(self.table.check(queue, &keys)?, expected, "in the model");
+
+        let mut items = self.table.items(queue)?;
+        items.sort_unstable();
+        let mut wanted: Vec<(u32, u32)> = self.expected.iter().map(|(k, v)| (*k, *v)).collect();
+        wanted.sort_unstable();
+        assert_eq!(items, wanted, "all items");
+        Ok(())
+    }
+}
+
+pub fn with_items<R>(
+    queue: &mut Queue,
+    items: &[(u32, u32)],
+    f: impl FnOnce(&mut Queue, Items<'_>) -> Result<R>,
+) -> Result<R> {
+    let (keys, values): (Vec<u32>, Vec<u32>) = items.iter().copied().unzip();
+    let (keys, values) = (
+        queue.buffer_from("keys", &keys)?,
+        queue.buffer_from("values", &values)?,
+    );
+    let items = Items {
+        keys: &keys,
+        values: Some(&values),
+    };
+    f(queue, items)
+}
+
+pub fn look_up<T: Table>(queue: &mut Queue, table: &T, keys: &[u32]) -> Result<Vec<Option<u32>>> {
+    let n = keys.len();
+    let keys = queue.buffer_from("keys", keys)?;
+    let answers = Answers::with_room(queue, n)?;
+    // Poisoned, so that an answer nobody wrote shows.
+    queue.fill(&answers.values, 0xdead_beef)?;
+    queue.fill(&answers.found, 1)?;
+    table.lookup(queue, &keys, &answers, n)?;
+    answers.read(queue, n)
+}

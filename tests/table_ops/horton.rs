@@ -1,0 +1,298 @@
+//! The Horton table.
+
+use horton_join::device::Queue;
+use horton_join::error::{Error, Result};
+use horton_join::table::horton::{
+    BucketSize, HortonModel, HortonTable, MAX_VALUE, TableConfig, Upkeep,
+};
+use horton_join::table::{Items, Table, WhenFull};
+
+use crate::harness::{
+    Beside, Checked, Shape, bodies, device, distinct_keys, on_device, scaled, with_items,
+};
+
+impl Checked for HortonTable {
+    fn config(shape: Shape) -> TableConfig {
+        TableConfig {
+            bucket_size: shape.bucket_size,
+            load_factor: shape.load_factor,
+            min_capacity: shape.min_capacity,
+            when_full: shape.when_full,
+            reduction: shape.reduction,
+            seed: shape.seed,
+            upkeep: match shape.lazy {
+                true => Upkeep::Lazy,
+                false => Upkeep::Eager,
+            },
+        }
+    }
+
+    fn check(&self, queue: &mut Queue, keys: &[u32]) -> Result<Vec<Option<u32>>> {
+        let model = self.download(queue)?;
+        model.check().unwrap();
+        assert_eq!(model.census(), self.census());
+        Ok(keys.iter().map(|k| model.lookup(*k)).collect())
+    }
+}
+
+/// Values of all 32 bits, many of them those with a meaning.
+fn value(i: usize, key: u32) -> u32 {
+    match i % 7 {
+        0 => u32::MAX,
+        1 => MAX_VALUE + 1,
+        2 => MAX_VALUE,
+        3 => 1 << 31,
+        _ => key.rotate_left(9) ^ i as u32,
+    }
+}
+
+fn items(keys: &[u32]) -> Vec<(u32, u32)> {
+    let values = keys.iter().enumerate().map(|(i, k)| value(i, *k));
+    keys.iter().copied().zip(values).collect()
+}
+
+#[test]
+fn batches_fill_a_table_to_the_load_a_build_reaches() {
+    for bucket_size in BucketSize::ALL {
+        let load = match bucket_size {
+            BucketSize::Four => 0.9,
+            _ => 0.95,
+        };
+        on_device(move |queue| {
+            let capacity = scaled(32_768);
+            let keys = distinct_keys(21, (capacity as f64 * load) as usize);
+            let shape = Shape::new(bucket_size, capacity);
+            let mut beside = Beside::<HortonTable>::build(queue, shape, &[])?;
+            for batch in items(&keys).chunks(capacity / 7 + 1) {
+                beside.insert(queue, batch)?;
+                beside.compare(queue, &[])?;
+            }
+            if scaled(usize::MAX) == usize::MAX {
+                assert_eq!(
+                    beside.table.capacity(),
+                    capacity,
+                    "{bucket_size} slots grew"
+                );
+            }
+            Ok(())
+        });
+    }
+}
+
+#[test]
+fn removing_brings_items_home_and_turns_buckets_back() {
+    for bucket_size in BucketSize::ALL {
+        on_device(move |queue| {
+            let keys = distinct_keys(22, scaled(20_000));
+            let mut shape = Shape::new(bucket_size, 0);
+            shape.load_factor = 0.9;
+            let mut beside = Beside::<HortonTable>::build(queue, shape, &items(&keys))?;
+            let full = beside.table.census();
+            assert!(full.secondary > 0 && full.type_b > 0);
+            for part in keys.chunks(keys.len() / 4 + 1).take(3) {
+                beside.remove(queue, part)?;
+                beside.compare(queue, part)?;
+                beside.table.download(queue)?.check_upkeep().unwrap();
+            }
+            // A quarter of the load: hardly a bucket overflows.
+            let census = beside.table.census();
+            assert!(census.secondary * 20 < full.secondary, "{census:?}");
+            assert!(census.type_b * 20 < full.type_b, "{census:?}");
+            beside.remove(queue, &keys)?;
+            beside.compare(queue, &keys)?;
+            assert_eq!(beside.table.census().type_b, 0);
+            Ok(())
+        });
+    }
+}
+
+#[test]
+fn lazy_upkeep_waits_until_it_is_due() {
+    on_device(|queue| {
+        let keys = distinct_keys(23, scaled(20_000));
+        let mut shape = Shape::new(BucketSize::Eight, 0);
+        (shape.load_factor, shape.lazy) = (0.9, true);
+        let mut beside = Beside::<HortonTable>::build(queue, shape, &items(&keys))?;
+        let before = beside.table.census();
+        beside.remove(queue, &keys[..keys.len() / 20])?;
+        beside.compare(queue, &keys)?;
+        assert_eq!(beside.table.census().type_b, before.type_b);
+        beside.table.repatriate(queue)?;
+        beside.compare(queue, &keys)?;
+        beside.table.download(queue)?.check_upkeep().unwrap();
+        assert!(beside.table.census().type_b < before.type_b);
+        beside.remove(queue, &keys[..keys.len() / 2])?;
+        beside.table.download(queue)?.check_upkeep().unwrap();
+        beside.compare(queue, &keys)
+    });
+}
+
+#[test]
+fn every_body_does_the_same() {
+    for body in bodies(&device()) {
+        on_device(move |queue| {
+            queue.use_body(body)?;
+            let keys = distinct_keys(24, scaled(9_000));
+            let (first, second) = keys.split_at(keys.len() / 2);
+            let shape = Shape::new(BucketSize::Eight, keys.len() * 9 / 8);
+            let mut beside = Beside::<HortonTable>::build(queue, shape, &items(first))?;
+            beside.insert(queue, &items(second))?;
+            beside.compare(queue, &[5, 6, 7])?;
+            beside.remove(queue, &keys[keys.len() / 4..keys.len() * 3 / 4])?;
+            beside.compare(queue, &keys)?;
+            beside.insert(queue, &items(&keys[keys.len() / 3..]))?;
+            beside.compare(queue, &keys)
+        });
+    }
+}
+
+#[test]
+fn a_full_table_says_which_keys_it_rejects_and_stays_as_it_was() {
+    on_device(|queue| {
+        let keys = distinct_keys(25, 2_000);
+        let mut shape = Shape::new(BucketSize::Eight, 1_024);
+        (shape.load_factor, shape.when_full) = (0.9, WhenFull::Reject);
+        let mut beside = Beside::<HortonTable>::build(queue, shape, &items(&keys[..900]))?;
+        let mut before = beside.table.items(queue)?;
+        before.sort_unstable();
+        for (from, to) in [(900, 1_200), (700, 1_024)] {
+            let table = &mut beside.table;
+            let result = with_items(queue, &items(&keys[from..to]), |queue, items| {
+                table.insert(queue, items)
+            });
+            let Err(Error::Rejected { keys, len, .. }) = result else {
+                panic!("{result:?}");
+            };
+            assert!(!keys.is_empty() && keys.is_sorted());
+            assert_eq!(len, 900);
+            let mut items = beside.table.items(queue)?;
+            items.sort_unstable();
+            assert!(items == before, "the table has changed");
+            beside.compare(queue, &keys)?;
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn a_full_table_grows_when_it_may() {
+    on_device(|queue| {
+        let keys = distinct_keys(26, scaled(6_000));
+        let shape = Shape::new(BucketSize::Sixteen, 64);
+        let mut beside = Beside::<HortonTable>::build(queue, shape, &[])?;
+        for batch in items(&keys).chunks(keys.len() / 5 + 1) {
+            beside.insert(queue, batch)?;
+            beside.compare(queue, &[])?;
+        }
+        assert!(beside.table.load_factor() > 0.5);
+        Ok(())
+    });
+}
+
+#[test]
+fn of_a_repeated_key_the_last_value_stays() {
+    on_device(|queue| {
+        let keys = [5u32, 9, 5, 5, u32::MAX, 9, u32::MAX, 5];
+        let repeated: Vec<(u32, u32)> = keys.into_iter().zip(0..).collect();
+        let shape = Shape::new(BucketSize::Four, 0);
+        let mut beside = Beside::<HortonTable>::build(queue, shape, &repeated)?;
+        beside.compare(queue, &[])?;
+        let hot: Vec<(u32, u32)> = (0..scaled(50_000) as u32)
+            .map(|i| (i / 40_000, i))
+            .collect();
+        beside.insert(queue, &hot)?;
+        beside.compare(queue, &[])?;
+        beside.remove(queue, &[5, 5, 5, 9])?;
+        beside.compare(queue, &[5, 9])
+    });
+}
+
+#[test]
+fn the_item_that_looks_like_an_empty_slot_is_an_item_like_any_other() {
+    for bucket_size in BucketSize::ALL {
+        on_device(move |queue| {
+            let twin = (u32::MAX, MAX_VALUE + 1);
+            let shape = Shape::new(bucket_size, 64);
+            let mut beside = Beside::<HortonTable>::build(queue, shape, &[twin, (1, 2)])?;
+            beside.compare(queue, &[])?;
+            for value in [5, twin.1, twin.1, u32::MAX, twin.1] {
+                beside.insert(queue, &[(u32::MAX, value), (7, value)])?;
+                beside.compare(queue, &[])?;
+            }
+            beside.remove(queue, &[u32::MAX, u32::MAX])?;
+            beside.compare(queue, &[])?;
+            beside.insert(queue, &[twin])?;
+            let many: Vec<(u32, u32)> = (0..2_000).map(|k| (k, k | 1 << 31)).collect();
+            beside.insert(queue, &many[..scaled(2_000)])?;
+            beside.compare(queue, &[])
+        });
+    }
+}
+
+#[test]
+fn values_with_the_top_bit_fill_buckets_too() {
+    on_device(|queue| {
+        let keys = distinct_keys(27, scaled(20_000));
+        let wide: Vec<(u32, u32)> = keys.iter().map(|k| (*k, k | 1 << 31)).collect();
+        let mut shape = Shape::new(BucketSize::Eight, 0);
+        // Without a 31-bit value, no last slot holds an item: 7 of 8 at best.
+        shape.load_factor = 0.75;
+        let mut beside = Beside::<HortonTable>::build(queue, shape, &wide)?;
+        beside.compare(queue, &[])?;
+        // Values that gain and lose the top bit.
+        let flipped: Vec<(u32, u32)> = wide.iter().step_by(2).map(|(k, v)| (*k, !v)).collect();
+        beside.insert(queue, &flipped)?;
+        beside.compare(queue, &[])?;
+        beside.insert(queue, &wide)?;
+        beside.compare(queue, &[])?;
+        beside.remove(queue, &keys[..keys.len() / 2])?;
+        beside.compare(queue, &keys)
+    });
+}
+
+#[test]
+fn clones_keep_what_they_had() {
+    on_device(|queue| {
+        let keys = distinct_keys(28, 500);
+        let shape = Shape::new(BucketSize::Eight, 0);
+        let mut beside = Beside::<HortonTable>::build(queue, shape, &items(&keys))?;
+        let before = Beside {
+            table: beside.table.clone(),
+            expected: beside.expected.clone(),
+        };
+        beside.remove(queue, &keys[..250])?;
+        beside.insert(queue, &[(keys[3], 3), (keys[300], 4)])?;
+        before.compare(queue, &[])?;
+        beside.compare(queue, &keys)
+    });
+}
+
+#[test]
+fn host_built_tables_go_on_on_the_device() {
+    for bucket_size in BucketSize::ALL {
+        on_device(move |queue| {
+            let keys = distinct_keys(29, scaled(8_000));
+            let (first, second) = keys.split_at(keys.len() * 7 / 8);
+            let shape = Shape::new(bucket_size, keys.len() * 10 / 9);
+            let layout = {
+                let config = HortonTable::config(shape);
+                let keys = queue.buffer_from("keys", &[])?;
+                let items = Items {
+                    keys: &keys,
+                    values: None,
+                };
+                HortonTable::build(queue, &config, items)?.layout()
+            };
+            let narrow: Vec<(u32, u32)> = first.iter().copied().zip(0..).collect();
+            let model = HortonModel::build(layout, &narrow).unwrap();
+            let mut beside = Beside {
+                table: HortonTable::upload(queue, &model)?,
+                expected: narrow.into_iter().collect(),
+            };
+            beside.insert(queue, &items(second))?;
+            beside.compare(queue, &[])?;
+            beside.remove(queue, &keys[..keys.len() / 2])?;
+            beside.compare(queue, &keys)
+        });
+    }
+}

@@ -1,0 +1,86 @@
+//! The loads that Horton tables reach without growing, over many seeds.
+//! `HORTON_LOAD_SEEDS=200` tries them all, from `HORTON_TABLE_SEED` on.
+
+use horton_join::device::Queue;
+use horton_join::error::Result;
+use horton_join::table::Table;
+use horton_join::table::horton::{BucketSize, HortonModel, HortonTable, Layout, TableConfig};
+use horton_join::table::{Items, WhenFull};
+
+use crate::harness::{distinct_keys, number, on_device, scaled};
+
+/// The load factor of the paper's figure 9, to which a table of so many slots a bucket is filled.
+fn load_of(bucket_size: BucketSize) -> f64 {
+    match bucket_size {
+        BucketSize::Four => 0.91,
+        BucketSize::Eight => 0.95,
+        BucketSize::Sixteen => 0.96,
+    }
+}
+
+fn seeds(default: usize) -> std::ops::Range<u32> {
+    let first = number("HORTON_TABLE_SEED", 1) as u32;
+    first..first + number("HORTON_LOAD_SEEDS", default) as u32
+}
+
+fn buckets() -> usize {
+    scaled(1 << 17)
+}
+
+fn keys_of(bucket_size: BucketSize, seed: u32) -> Vec<u32> {
+    let slots = buckets() * bucket_size.slots();
+    distinct_keys(seed, (slots as f64 * load_of(bucket_size)) as usize)
+}
+
+fn build(queue: &mut Queue, bucket_size: BucketSize, seed: u32) -> Result<HortonTable> {
+    let keys = queue.buffer_from("keys", &keys_of(bucket_size, seed))?;
+    let config = TableConfig {
+        bucket_size,
+        load_factor: 1.0,
+        min_capacity: buckets() * bucket_size.slots(),
+        when_full: WhenFull::Reject,
+        seed,
+        ..TableConfig::default()
+    };
+    let items = Items {
+        keys: &keys,
+        values: None,
+    };
+    HortonTable::build(queue, &config, items)
+}
+
+#[test]
+fn the_device_fills_tables_to_the_papers_loads() {
+    for seed in seeds(2) {
+        for bucket_size in BucketSize::ALL {
+            let (table, model) = on_device(move |queue| {
+                let table = build(queue, bucket_size, seed)?;
+                let model = table.download(queue)?;
+                Ok((table, model))
+            });
+            assert_eq!(table.layout().seed, seed, "another seed was needed");
+            assert_eq!(table.layout().buckets as usize, buckets(), "it grew");
+            model.check().unwrap();
+            println!("seed {seed}, {bucket_size} slots: {:?}", table.census());
+        }
+    }
+}
+
+#[test]
+fn the_model_fills_tables_to_the_papers_loads() {
+    for seed in seeds(1) {
+        for bucket_size in BucketSize::ALL {
+            let layout = Layout {
+                bucket_size,
+                buckets: buckets() as u32,
+                seed,
+                reduction: Default::default(),
+            };
+            let keys = keys_of(bucket_size, seed);
+            let items: Vec<(u32, u32)> = keys.into_iter().zip(0..).collect();
+            let model = HortonModel::build(layout, &items);
+            let model = model.unwrap_or_else(|left| panic!("seed {seed}: {left} items left"));
+            model.check().unwrap();
+        }
+    }
+}
