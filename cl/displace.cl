@@ -89,26 +89,35 @@ bool has_alternative(__global uint *fill, Group group, uint w, uint seed, uint b
   return found;
 }
 
-uint ease_of_primary(__global const ulong *slots, uint s) {
+// What a straggler asks for besides a slot: one for a value of 32 bits, and whether a bucket may be
+// turned Type B whose last item is a guest, whose group then loses its place. Only the stubborn
+// few of late rounds may: at load 0.95 it would make more stragglers than it places.
+#define FOR_WIDE 1u
+#define ANY_LAST 2u
+
+uint ease_of_primary(__global const ulong *slots, uint w, uint s, uint asks, uint seed,
+                     uint buckets) {
   const ulong last = slots[LAST];
   if (is_type_b(last)) return PRIMARY;
-  return s != LAST && last != EMPTY_WORD ? CONVERT : IMPOSSIBLE;
+  if (s == LAST || last == EMPTY_WORD) return IMPOSSIBLE;
+  return asks & ANY_LAST || primary_bucket(key_of(last), seed, buckets) == w ? CONVERT
+                                                                            : IMPOSSIBLE;
 }
 
 // How easily an item of `group` gets slot s of w.
 uint ease_of(__global const ulong *table, __global uint *fill, uint w, uint s, Group group,
-             uint seed, uint buckets) {
+             uint asks, uint seed, uint buckets) {
   __global const ulong *slots = table + (size_t)w * SLOTS;
   if (slots[s] == EMPTY_WORD) return FREE;
   const Group its = group_of(key_of(slots[s]), seed, buckets);
-  if (its.home == w) return ease_of_primary(slots, s);
+  if (its.home == w) return ease_of_primary(slots, w, s, asks, seed, buckets);
   if (same_group(its, group)) return IMPOSSIBLE;
   if (count_group(slots, its, seed, buckets) > 1) return GROUP;
   return has_alternative(fill, its, w, seed, buckets) ? CAN_MOVE_ON : ALONE;
 }
 
 // Whether w has `need` slots that `group` could ever get.
-bool can_hold(__global const ulong *table, uint w, uint need, Group group, uint seed,
+bool can_hold(__global const ulong *table, uint w, uint need, Group group, uint asks, uint seed,
               uint buckets) {
   __global const ulong *slots = table + (size_t)w * SLOTS;
   const uint n = item_slots(slots[LAST]);
@@ -116,7 +125,7 @@ bool can_hold(__global const ulong *table, uint w, uint need, Group group, uint 
   for (uint s = 0; s < n; ++s) {
     const Group its = group_of(key_of(slots[s]), seed, buckets);
     room += slots[s] == EMPTY_WORD ||
-            (its.home == w ? ease_of_primary(slots, s) != IMPOSSIBLE
+            (its.home == w ? ease_of_primary(slots, w, s, asks, seed, buckets) != IMPOSSIBLE
                            : !same_group(its, group));
   }
   return room >= need;
@@ -131,12 +140,12 @@ bool has_slot_for(__global const ulong *table, uint w, bool wide) {
 
 // The way to slot s of w for an item of `group`; a free slot, whichever it is, is left to s == 0.
 Way search_slot(__global const ulong *table, __global uint *fill, uint w, uint s, Group group,
-                bool wide, uint seed, uint buckets) {
+                uint asks, uint seed, uint buckets) {
   Way way = {IMPOSSIBLE, 0, 0, 0, NO_SLOT};
-  if (items_in(fill, w) < SLOTS && has_slot_for(table, w, wide)) {
+  if (items_in(fill, w) < SLOTS && has_slot_for(table, w, asks & FOR_WIDE)) {
     way.ease = s == 0 ? FREE : IMPOSSIBLE;
-  } else if (s < item_slots(table[(size_t)w * SLOTS + LAST]) && !(wide && s == LAST)) {
-    way.ease = ease_of(table, fill, w, s, group, seed, buckets);
+  } else if (s < item_slots(table[(size_t)w * SLOTS + LAST]) && !(asks & FOR_WIDE && s == LAST)) {
+    way.ease = ease_of(table, fill, w, s, group, asks, seed, buckets);
     way.slot = s;
   }
   return way;
@@ -145,7 +154,7 @@ Way search_slot(__global const ulong *table, __global uint *fill, uint w, uint s
 // The way out by one mover, one entry and one slot. A set remap entry binds a mover to the
 // bucket of its group; every other time the straggler's own group looks for another bucket,
 // which must be able to hold it whole.
-Way search_entry(__global const ulong *table, __global uint *fill, Group group, bool wide,
+Way search_entry(__global const ulong *table, __global uint *fill, Group group, uint asks,
                  uint entry, uint s, bool may_leave, uint seed, uint buckets) {
   Way way = {IMPOSSIBLE, 0, 0, 0, NO_SLOT};
   const uint w = secondary_bucket(group.home, group.tag, entry, seed, buckets);
@@ -155,9 +164,9 @@ Way search_entry(__global const ulong *table, __global uint *fill, Group group, 
   if (leave) {
     const uint old = secondary_bucket(group.home, group.tag, bound, seed, buckets);
     const uint need = 1 + count_group(table + (size_t)old * SLOTS, group, seed, buckets);
-    if (old == w || !can_hold(table, w, need, group, seed, buckets)) return way;
+    if (old == w || !can_hold(table, w, need, group, asks, seed, buckets)) return way;
   }
-  way = search_slot(table, fill, w, s, group, wide, seed, buckets);
+  way = search_slot(table, fill, w, s, group, asks, seed, buckets);
   if (leave) way.ease = min(way.ease, ALONE);
   way.leave = leave;
   way.entry = entry;
@@ -174,7 +183,7 @@ Way search_home(__global const ulong *table, __global uint *fill, uint s, Group 
       word != EMPTY_WORD && primary_bucket(key_of(word), seed, buckets) == group.home;
   const uint put_out = random >> 14 & 1u ? ALONE : CONVERT;
   const Way way = {primary ? put_out
-                           : ease_of(table, fill, group.home, s, group, seed, buckets),
+                           : ease_of(table, fill, group.home, s, group, 0, seed, buckets),
                    0, 0, 0, s};
   return way;
 }
@@ -192,22 +201,24 @@ __kernel void explore(__global const ulong *table, __global uint *fill,
   const Group straggler = group_of(key_of(stragglers[j]), seed, buckets);
   const uint random = jenkins(key_of(stragglers[j]) + round * FOLD);
   if (mover && movers == 2) mover = 1 + (random >> 20) % LAST;
+  const uint late = round >= LATE_ROUND ? ANY_LAST : 0;
   Way way;
   if (entry == 0) {
     way = search_home(table, fill, mover - 1, straggler, random, seed, buckets);
   } else if (mover == 0) {
     const bool may_leave = random >> 13 & 1u;
-    const bool wide = is_wide(stragglers[j]);
-    way = search_entry(table, fill, straggler, wide, entry, s, may_leave, seed, buckets);
+    const uint asks = late | (is_wide(stragglers[j]) ? FOR_WIDE : 0);
+    way = search_entry(table, fill, straggler, asks, entry, s, may_leave, seed, buckets);
   } else {
     const ulong word = table[(size_t)straggler.home * SLOTS + mover - 1];
     const Group group = group_of(key_of(word), seed, buckets);
     if (word == EMPTY_WORD || group.home != straggler.home) return;
-    way = search_entry(table, fill, group, is_wide(word), entry, s, false, seed, buckets);
+    const uint asks = late | (is_wide(word) ? FOR_WIDE : 0);
+    way = search_entry(table, fill, group, asks, entry, s, false, seed, buckets);
   }
   way.mover = mover;
   // Two stragglers that each take the other's slot, as the easiest to get, would do so for ever.
-  const bool gives_way = round >= LATE_ROUND && random >> 12 & 1u;
+  const bool gives_way = late && random >> 12 & 1u;
   if (gives_way && entry && (way.ease == ALONE || way.ease == GROUP)) return;
   if (way.ease != IMPOSSIBLE) atomic_max(&best[j], pack(way, jenkins(random + id)));
 }

@@ -2,6 +2,7 @@
 //
 //   numbers  2 0 MISS 2        set_bits     bits   101
 //                              gather_rows  column [a b c] ─▶ c a - c
+//                              count_up     0 1 2 3
 //
 // set_bits reads a word before it changes it: most rows are visited again and again, and reading
 // keeps the line shared. gather_rows moves columns of any width as 32-bit words, a work-item a word,
@@ -27,4 +28,9 @@ __kernel void gather_rows(__global const uint *column, __global const uint *rows
   if (row >= n) return;
   const size_t word = i & ((1u << log_words) - 1);
   out[i] = column[((size_t)rows[row] << log_words) + word];
+}
+
+__kernel void count_up(__global uint *out, uint n) {
+  const uint i = get_global_id(0);
+  if (i < n) out[i] = i;
 }

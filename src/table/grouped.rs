@@ -13,7 +13,7 @@
 use std::sync::Arc;
 
 use crate::device::{Buffer, Queue};
-use crate::error::{Error, Result};
+use crate::error::Result;
 
 use super::group::{Groups, group};
 use super::horton::build::build;
@@ -104,22 +104,16 @@ impl GroupedTable {
     /// ```
     ///
     /// # Errors
-    /// [`Error::TooManyPairs`] beyond 2^32 - 1, for which [`Matches`] has windows;
-    /// [`Error::DeviceMemory`] and OpenCL's own.
+    /// [`TooManyPairs`](crate::error::Error::TooManyPairs) beyond 2^32 - 1, for which [`Matches`] has windows;
+    /// [`DeviceMemory`](crate::error::Error::DeviceMemory) and OpenCL's own.
     pub fn join(&self, queue: &mut Queue, keys: &Buffer<u32>, n: usize) -> Result<Pairs> {
-        let matches = self.look_up(queue, keys, n)?;
-        let total = u32::try_from(matches.total()).map_err(|_| Error::TooManyPairs {
-            pairs: matches.total(),
-        })?;
-        let pairs = Pairs::with_room(queue, total as usize)?;
-        matches.write(queue, 0, &pairs)?;
-        Ok(pairs)
+        self.look_up(queue, keys, n)?.into_pairs(queue)
     }
 
     /// Looks up the first `n` of `keys` and counts their pairs.
     ///
     /// # Errors
-    /// [`Error::DeviceMemory`] and OpenCL's own.
+    /// [`DeviceMemory`](crate::error::Error::DeviceMemory) and OpenCL's own.
     pub fn look_up(&self, queue: &mut Queue, keys: &Buffer<u32>, n: usize) -> Result<Matches> {
         let values = queue.allocate("looked-up values", n)?;
         let reads = queue.allocate("bucket reads", 1)?;

@@ -17,7 +17,7 @@ use crate::error::{Error, Result};
 
 use super::group::Groups;
 use super::horton::MISS;
-use super::scan;
+use super::{rows, scan};
 
 /// Probe rows of a tile; their starts take 8 KiB of local memory.
 const TILE: usize = 1024;
@@ -153,6 +153,25 @@ impl Matches {
     /// Secondary buckets that the lookup read.
     pub fn reads(&self) -> u64 {
         self.reads
+    }
+
+    /// All pairs. Where every row has exactly one of a build row that is its value, the values
+    /// themselves are the build rows: a join along a foreign key moves nothing.
+    ///
+    /// # Errors
+    /// [`Error::TooManyPairs`] beyond 2^32 - 1, [`Error::DeviceMemory`], OpenCL's own.
+    pub fn into_pairs(self, queue: &mut Queue) -> Result<Pairs> {
+        if self.one_each() && self.groups.is_none() && self.values.len() == self.n {
+            return Ok(Pairs {
+                probe: rows::count_up(queue, self.n)?,
+                build: self.values,
+            });
+        }
+        let total =
+            u32::try_from(self.total).map_err(|_| Error::TooManyPairs { pairs: self.total })?;
+        let pairs = Pairs::with_room(queue, total as usize)?;
+        self.write(queue, 0, &pairs)?;
+        Ok(pairs)
     }
 
     /// Whether every row has exactly one pair: then pair `i` is of row `i`.

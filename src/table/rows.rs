@@ -3,6 +3,7 @@
 //! ```text
 //!  numbers  2 0 MISS 2        set_bits     bits   101
 //!                             gather_rows  column [a b c] ─▶ c a - c
+//!                             count_up     0 1 2 3
 //! ```
 
 use crate::device::program::ProgramText;
@@ -67,6 +68,17 @@ pub fn gather_rows(
         Arg::U32(log_words),
     ];
     queue.launch(&program(), "gather_rows", (words, GROUP), &args)?;
+    Ok(out)
+}
+
+/// The numbers from 0 up to `n`.
+///
+/// # Errors
+/// [`Error::DeviceMemory`], OpenCL's own.
+pub(super) fn count_up(queue: &mut Queue, n: usize) -> Result<Buffer<u32>> {
+    let out = queue.allocate("row numbers", n)?;
+    let args = [Arg::Words(&out), Arg::U32(n as u32)];
+    queue.launch(&program(), "count_up", (n, GROUP), &args)?;
     Ok(out)
 }
 
