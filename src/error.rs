@@ -102,6 +102,20 @@ pub enum Error {
         attempts: usize,
     },
 
+    /// A table that does not grow by itself had no room for some keys; all others are stored.
+    #[error(
+        "{rejected} of {keys} keys found no room in {table}; the others are stored, and nothing \
+         was lost: make room (rehash, remove and flush) or start with a larger table"
+    )]
+    NoRoom {
+        /// What kind of table.
+        table: &'static str,
+        /// Keys given.
+        keys: usize,
+        /// Keys that are not stored.
+        rejected: usize,
+    },
+
     /// An argument or option outside its range.
     #[error("{0}")]
     Invalid(String),

@@ -5,15 +5,22 @@
 //! * [`group`]: rows by key, for keys that repeat
 //! * [`grouped`]: both together: any keys to their rows, what a join builds
 //! * [`pairs`]: from looked-up values to (probe row, build row) pairs in probe order
-//! * `split`: items by ranges of buckets; `scan`: prefix sums
+//! * [`linear`]: lock-free linear probing, with or without reuse of deleted slots
+//! * [`batch`]: operations of several kinds in one launch
+//! * `split`: items by ranges of buckets; `scan`: prefix sums; `word`: key and value in 64 bits;
+//!   `launch`: elements over work-items
 
+pub mod batch;
 pub mod group;
 pub mod grouped;
 pub mod hash;
 pub mod horton;
+mod launch;
+pub mod linear;
 pub mod pairs;
 mod scan;
 mod split;
+mod word;
 
 use crate::device::program::ProgramText;
 
@@ -25,5 +32,6 @@ pub fn programs() -> Vec<(String, ProgramText)> {
         .chain(group::programs())
         .chain(scan::programs())
         .chain(pairs::programs())
+        .chain(linear::programs())
         .collect()
 }
