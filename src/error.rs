@@ -116,6 +116,21 @@ pub enum Error {
         rejected: usize,
     },
 
+    /// A bulk insert into a table without room for all keys; the table is as it was before.
+    #[error(
+        "{} keys find no room in a table of {len} items with room for {capacity}; \
+         the table is as it was before",
+        keys.len()
+    )]
+    Rejected {
+        /// The keys without room.
+        keys: Vec<u32>,
+        /// Items in the table.
+        len: usize,
+        /// Items that the table has room for.
+        capacity: usize,
+    },
+
     /// An argument or option outside its range.
     #[error("{0}")]
     Invalid(String),

@@ -1,5 +1,6 @@
 //! Hash tables in device memory.
 //!
+//! * [`api`]: what all of them can do, the trait [`Table`]
 //! * [`hash`]: the hash functions they share
 //! * [`horton`]: the Horton table, distinct 32-bit keys to 31-bit values
 //! * [`group`]: rows by key, for keys that repeat
@@ -10,6 +11,7 @@
 //! * `split`: items by ranges of buckets; `scan`: prefix sums; `word`: key and value in 64 bits;
 //!   `launch`: elements over work-items
 
+pub mod api;
 pub mod batch;
 pub mod group;
 pub mod grouped;
@@ -23,6 +25,8 @@ mod split;
 mod word;
 
 use crate::device::program::ProgramText;
+
+pub use api::{Answers, Items, Statistics, Table, WhenFull};
 
 /// Every program that this crate can compile, under the name of a file without its `.cl`: for
 /// offline compilers (`make portability`). Those with NVIDIA's inline PTX, which no other

@@ -19,6 +19,7 @@ use std::sync::Arc;
 use crate::device::program::ProgramText;
 use crate::device::{Arg, Buffer, Queue};
 use crate::error::{Error, Result};
+use crate::table::Items;
 use crate::table::scan::local_group;
 use crate::table::split::{COUNTERS, Counter, Ranges, Shape, Split};
 
@@ -32,16 +33,6 @@ pub const ATTEMPTS: usize = 8;
 
 /// 32-bit words of an overflowing bucket's record in `homes`.
 const HOME_WORDS: usize = 4;
-
-/// The keys of a bulk build, on the device.
-#[derive(Debug, Clone, Copy)]
-pub struct Items<'a> {
-    /// One key an item.
-    pub keys: &'a Buffer<u32>,
-    /// One value an item, at most [`MAX_VALUE`]; without them an item's value
-    /// is its position.
-    pub values: Option<&'a Buffer<u32>>,
-}
 
 /// What a bulk build found.
 #[derive(Debug)]
@@ -59,7 +50,7 @@ enum Attempt {
     Rejected(usize),
 }
 
-/// Builds a table of `items` on the queue's device.
+/// Builds a table of `items`, whose values are at most [`MAX_VALUE`], on the queue's device.
 ///
 /// # Errors
 /// [`Error::TooManyRows`]; [`Error::TableFull`] if some keys have no slot after [`ATTEMPTS`] attempts,

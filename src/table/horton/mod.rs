@@ -31,7 +31,8 @@ use std::sync::Arc;
 use crate::device::{Buffer, Device, Queue};
 use crate::error::{Error, Result};
 
-pub use build::{Built, Items};
+pub use crate::table::Items;
+pub use build::Built;
 pub(crate) use kernels::programs;
 pub use layout::{BucketSize, Layout, MAX_VALUE, MISS};
 pub use model::{Census, HortonModel};

@@ -32,8 +32,8 @@ use std::sync::Arc;
 
 use crate::device::{Arg, Buffer, Queue};
 use crate::error::{Error, Result};
+use crate::table::Items;
 use crate::table::batch::{self, Batch, Kind};
-use crate::table::horton::Items;
 use crate::table::launch::{Spread, cached_bytes};
 use crate::table::split::{self, COUNTERS as SPLIT_COUNTERS, Ranges, Shape, Split};
 use crate::table::word::EMPTY_WORD;

@@ -1,0 +1,170 @@
+//! What every hash table here can do, whatever its kind.
+//!
+//! ```text
+//!  build ─▶ table ─insert─▶ table ─remove─▶ table     each a bulk operation on the device
+//!             │ lookup: keys ─▶ Answers (value, found)
+//!             └ items: back on the host
+//! ```
+//!
+//! One trait for all kinds, so that a test, a fuzzer or a benchmark is written once and runs over
+//! each of them. Keys and values are any 32-bit numbers. Operations come in bulk, as a device is fast
+//! at nothing else; within one batch there is no order.
+
+use crate::device::{Buffer, Queue};
+use crate::error::Result;
+
+/// The keys and values of a bulk operation, on the device.
+#[derive(Debug, Clone, Copy)]
+pub struct Items<'a> {
+    /// One key an item.
+    pub keys: &'a Buffer<u32>,
+    /// One value an item; without them an item's value is its position.
+    pub values: Option<&'a Buffer<u32>>,
+}
+
+impl Items<'_> {
+    /// Items in all.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`](crate::error::Error::Invalid) if the lengths differ.
+    pub fn count(&self) -> Result<usize> {
+        let keys = self.keys.len();
+        match self.values {
+            Some(values) if values.len() != keys => Err(crate::error::Error::Invalid(format!(
+                "{keys} keys were given with {} values",
+                values.len()
+            ))),
+            _ => Ok(keys),
+        }
+    }
+}
+
+/// Where a lookup leaves its answers, on the device.
+#[derive(Debug)]
+pub struct Answers {
+    /// The value of key `i`, if it was found; else anything.
+    pub values: Buffer<u32>,
+    /// 1 if key `i` was found, else 0.
+    pub found: Buffer<u32>,
+}
+
+impl Answers {
+    /// Room for the answers to `n` keys.
+    ///
+    /// # Errors
+    /// [`Error::DeviceMemory`](crate::error::Error::DeviceMemory) and OpenCL's own.
+    pub fn with_room(queue: &mut Queue, n: usize) -> Result<Self> {
+        Ok(Self {
+            values: queue.allocate("looked-up values", n)?,
+            found: queue.allocate("whether keys were found", n)?,
+        })
+    }
+
+    /// Brings the first `n` answers back.
+    ///
+    /// # Errors
+    /// OpenCL's own.
+    pub fn read(&self, queue: &mut Queue, n: usize) -> Result<Vec<Option<u32>>> {
+        let (values, found) = (queue.read(&self.values, n)?, queue.read(&self.found, n)?);
+        let answers = values.into_iter().zip(found);
+        Ok(answers
+            .map(|(value, found)| (found != 0).then_some(value))
+            .collect())
+    }
+}
+
+/// What a table is made of.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Statistics {
+    /// Items.
+    pub items: usize,
+    /// Items that there is room for.
+    pub capacity: usize,
+    /// Bytes in device memory.
+    pub bytes: u64,
+    /// Mean number of buckets that a lookup reads for a key that is there; 0 in an empty table.
+    pub reads_per_hit: f64,
+}
+
+/// What an insert does when some keys find no room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum WhenFull {
+    /// The table stays as it was and the error says which keys had no room.
+    Reject,
+    /// The table is built anew with more room.
+    #[default]
+    Grow,
+}
+
+/// A hash table of distinct 32-bit keys to 32-bit values in device memory.
+///
+/// Every method takes the queue of the device that the table is on.
+pub trait Table: Sized {
+    /// Shape, seed and policies.
+    type Config;
+
+    /// A table of `items`, of which there may be none. If a key is there more than once, it gets
+    /// one of its values, whichever.
+    ///
+    /// # Errors
+    /// [`Error::Rejected`](crate::error::Error::Rejected) if some keys find no room,
+    /// [`Error::Invalid`](crate::error::Error::Invalid) if the numbers of keys and values differ or
+    /// the configuration makes no sense, [`Error::DeviceMemory`](crate::error::Error::DeviceMemory),
+    /// and OpenCL's own.
+    fn build(queue: &mut Queue, config: &Self::Config, items: Items<'_>) -> Result<Self>;
+
+    /// Inserts keys that are not there and gives new values to those that are; returns how many
+    /// were not there. If a key is there more than once in `items`, it gets one of its values,
+    /// whichever, and counts once.
+    ///
+    /// # Errors
+    /// As [`build`](Self::build). After an error the table is as it was before.
+    fn insert(&mut self, queue: &mut Queue, items: Items<'_>) -> Result<usize>;
+
+    /// Looks the first `n` of `keys` up.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`](crate::error::Error::Invalid) if there are fewer keys or less room for
+    /// answers, [`Error::DeviceMemory`](crate::error::Error::DeviceMemory), and OpenCL's own.
+    fn lookup(
+        &self,
+        queue: &mut Queue,
+        keys: &Buffer<u32>,
+        answers: &Answers,
+        n: usize,
+    ) -> Result<()>;
+
+    /// Removes the first `n` of `keys`; returns how many were there, each counted once.
+    ///
+    /// # Errors
+    /// As [`lookup`](Self::lookup). After an error the table is as it was before.
+    fn remove(&mut self, queue: &mut Queue, keys: &Buffer<u32>, n: usize) -> Result<usize>;
+
+    /// Items.
+    fn len(&self) -> usize;
+
+    /// Whether the table has no items.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Items that there is room for.
+    fn capacity(&self) -> usize;
+
+    /// Items by capacity, in 0..=1.
+    fn load_factor(&self) -> f64 {
+        self.len() as f64 / self.capacity().max(1) as f64
+    }
+
+    /// What the table is made of.
+    ///
+    /// # Errors
+    /// [`Error::DeviceMemory`](crate::error::Error::DeviceMemory) and OpenCL's own.
+    fn statistics(&self, queue: &mut Queue) -> Result<Statistics>;
+
+    /// Brings all items (key, value) back, in no order.
+    ///
+    /// # Errors
+    /// [`Error::DeviceMemory`](crate::error::Error::DeviceMemory) and OpenCL's own.
+    fn items(&self, queue: &mut Queue) -> Result<Vec<(u32, u32)>>;
+}
