@@ -7,6 +7,7 @@
 //! * [`grouped`]: both together: any keys to their rows, what a join builds
 //! * [`pairs`]: from looked-up values to (probe row, build row) pairs in probe order
 //! * [`linear`]: lock-free linear probing, with or without reuse of deleted slots
+//! * [`slab`]: the slab hash, whose lists grow while others read them, with SlabAlloc
 //! * [`batch`]: operations of several kinds in one launch
 //! * `split`: items by ranges of buckets; `scan`: prefix sums; `word`: key and value in 64 bits;
 //!   `launch`: elements over work-items
@@ -21,6 +22,7 @@ mod launch;
 pub mod linear;
 pub mod pairs;
 mod scan;
+pub mod slab;
 mod split;
 mod word;
 
@@ -37,5 +39,6 @@ pub fn programs() -> Vec<(String, ProgramText)> {
         .chain(scan::programs())
         .chain(pairs::programs())
         .chain(linear::programs())
+        .chain(slab::programs())
         .collect()
 }

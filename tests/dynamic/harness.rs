@@ -7,6 +7,7 @@ use horton_join::error::Result;
 use horton_join::table::batch::{Batch, Kind};
 use horton_join::table::hash::jenkins;
 use horton_join::table::linear::{Deletion, LinearConfig, LinearTable};
+use horton_join::table::slab::{PoolLayout, SlabConfig, SlabHash, SlabModel};
 use rand_mt::Mt;
 
 pub fn device() -> Device {
@@ -62,12 +63,18 @@ pub struct Op {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Family {
     Linear(Deletion),
+    /// With SlabAlloc-light, or SlabAlloc.
+    Slab {
+        light: bool,
+    },
 }
 
 impl Family {
-    pub const ALL: [Family; 2] = [
+    pub const ALL: [Family; 4] = [
         Family::Linear(Deletion::KeepsKey),
         Family::Linear(Deletion::LeavesTombstone),
+        Family::Slab { light: true },
+        Family::Slab { light: false },
     ];
 
     /// Whether `Insert` replaces the value of a key that is there.
@@ -85,13 +92,30 @@ impl Family {
                 };
                 LinearTable::with_capacity(queue, &config, 2 * items).map(Table::Linear)
             }
+            Family::Slab { light } => {
+                SlabHash::with_room(queue, &slab_config(light), items).map(Table::Slab)
+            }
         }
+    }
+}
+
+/// Lists of two slabs in the mean, so that most operations see more than the base slab.
+pub fn slab_config(light: bool) -> SlabConfig {
+    SlabConfig {
+        slabs_per_bucket: 2.0,
+        pool: PoolLayout {
+            light,
+            super_blocks: if light { 8 } else { 1 },
+            blocks: if small() { 1 } else { 2 },
+        },
+        ..SlabConfig::default()
     }
 }
 
 /// A table under test.
 pub enum Table {
     Linear(LinearTable),
+    Slab(SlabHash),
 }
 
 impl Table {
@@ -110,6 +134,7 @@ impl Table {
         };
         match self {
             Table::Linear(table) => table.apply(queue, batch, &answers)?,
+            Table::Slab(table) => table.apply(queue, batch, &answers)?,
         }
         queue.read(&answers, ops.len())
     }
@@ -117,30 +142,35 @@ impl Table {
     pub fn insert(&mut self, queue: &mut Queue, keys: &[u32], values: &[u32]) -> Result<usize> {
         match self {
             Table::Linear(table) => Ok(table.insert_pairs(queue, keys, values)?.new),
+            Table::Slab(table) => table.replace_pairs(queue, keys, values),
         }
     }
 
     pub fn get_many(&self, queue: &mut Queue, keys: &[u32]) -> Result<Vec<Option<u32>>> {
         match self {
             Table::Linear(table) => table.get_many(queue, keys),
+            Table::Slab(table) => table.get_many(queue, keys),
         }
     }
 
     pub fn remove_many(&mut self, queue: &mut Queue, keys: &[u32]) -> Result<usize> {
         match self {
             Table::Linear(table) => table.remove_many(queue, keys),
+            Table::Slab(table) => table.remove_many(queue, keys),
         }
     }
 
     pub fn len(&self) -> usize {
         match self {
             Table::Linear(table) => table.len(),
+            Table::Slab(table) => table.len(),
         }
     }
 
     pub fn download(&self, queue: &mut Queue) -> Result<Vec<(u32, u32)>> {
         match self {
             Table::Linear(table) => table.download(queue),
+            Table::Slab(table) => table.download(queue),
         }
     }
 
@@ -153,6 +183,16 @@ impl Table {
                 assert_eq!(model.pairs().len(), table.len());
                 assert_eq!(model.statistics(), table.statistics(queue)?);
                 Ok(keys.iter().map(|key| model.lookup(*key)).collect())
+            }
+            Table::Slab(table) => {
+                let model = table.to_model(queue)?;
+                model.check().unwrap();
+                let pairs = model.pairs();
+                let keys_of = pairs.iter().map(|(key, _)| *key);
+                assert_eq!(keys_of.collect::<HashSet<_>>().len(), pairs.len());
+                assert_eq!(pairs.len(), table.len());
+                assert_eq!(model.census(), table.statistics(queue)?);
+                Ok(keys.iter().map(|key| model.search(*key)).collect())
             }
         }
     }
@@ -167,6 +207,14 @@ impl Table {
                     model.insert(*key, *value).unwrap();
                 }
                 LinearTable::from_model(queue, &model).map(Table::Linear)
+            }
+            Table::Slab(table) => {
+                let old = table.to_model(queue)?;
+                let mut model = SlabModel::empty(old.layout, old.pool_layout);
+                for (key, value) in pairs {
+                    model.replace(*key, *value).unwrap();
+                }
+                SlabHash::from_model(queue, &model).map(Table::Slab)
             }
         }
     }
