@@ -326,6 +326,33 @@ BATCH_KERNEL(delete_keys, DELETE)
 BATCH_KERNEL(delete_all_keys, DELETE_ALL)
 BATCH_KERNEL(count_keys, SEARCH_ALL)
 
+// A lane that lists the instances of its key.
+typedef struct {
+  bool waits;
+  uint key, at, place;
+} Listing;
+
+// One slab for the first lane of each tile that waits; the company takes part.
+void list_slab(const Lists *lists, const Lanes *lanes, __global uint *out, Listing *own) {
+  const uint queue = ballot(lanes, own->waits), source = queue ? lowest(queue) : 0;
+  const uint key = from_lane(lanes, own->key, source);
+  const uint at = from_lane(lanes, own->at, source);
+  uint place = from_lane(lanes, own->place, source);
+  entry_t seen[PER_LANE];
+  read_lane(slab_at(lists, at, key), lanes, false, seen);
+  for (uint i = 0; i < PER_LANE; ++i) {
+    const bool is_match = queue && is_entry(lanes, i) && is_item(seen[i]) && key_in(seen[i]) == key;
+    const uint bits = ballot(lanes, is_match);
+    if (is_match) out[place + popcount(bits & ((1u << lanes->lane) - 1))] = value_in(seen[i]);
+    place += popcount(bits);
+  }
+  const uint next = from_lane(lanes, address_in(seen[PER_LANE - 1]), LANES - 1);
+  if (!queue || lanes->lane != source) return;
+  own->at = next;
+  own->place = place;
+  own->waits = next != NO_SLAB;
+}
+
 // All instances of every key: out[offsets[i]..offsets[i + 1]) = values of key i, in no order.
 LANES_KERNEL list_instances(POOL_PARAMS, __global entry_t *base, __global const uint *keys,
                             __global const uint *offsets, __global uint *out, uint share, uint n,
@@ -338,33 +365,72 @@ LANES_KERNEL list_instances(POOL_PARAMS, __global entry_t *base, __global const 
   const uint first = get_group_id(0) * LANES_GROUP * share + get_local_id(0);
   for (uint round = 0; round < share; ++round) {
     const uint i = first + round * LANES_GROUP;
-    bool waits = i < n;
-    uint own_at = BASE, own_out = waits ? offsets[i] : 0;
-    const uint own_key = waits ? keys[i] : 0;
-    while (anyone(&lanes, waits)) {
-      const uint queue = ballot(&lanes, waits), source = queue ? lowest(queue) : 0;
-      const uint key = from_lane(&lanes, own_key, source);
-      const uint at = from_lane(&lanes, own_at, source);
-      uint place = from_lane(&lanes, own_out, source);
-      entry_t seen[PER_LANE];
-      read_lane(slab_at(&lists, at, key), &lanes, false, seen);
-      for (uint e = 0; e < PER_LANE; ++e) {
-        const bool is_match =
-            queue && is_entry(&lanes, e) && is_item(seen[e]) && key_in(seen[e]) == key;
-        const uint bits = ballot(&lanes, is_match);
-        if (is_match) out[place + popcount(bits & ((1u << lanes.lane) - 1))] = value_in(seen[e]);
-        place += popcount(bits);
-      }
-      const uint next = from_lane(&lanes, address_in(seen[PER_LANE - 1]), LANES - 1);
-      if (!queue || lanes.lane != source) continue;
-      own_at = next;
-      own_out = place;
-      waits = next != NO_SLAB;
-    }
+    Listing own = {i < n, i < n ? keys[i] : 0, BASE, i < n ? offsets[i] : 0};
+    while (anyone(&lanes, own.waits)) list_slab(&lists, &lanes, out, &own);
   }
 }
 
 // ---------------------------------------------------------------- flush
+
+// A tile's way through its bucket's list.
+typedef struct {
+  bool active;
+  __global entry_t *from, *to;
+  uint used, address;
+} Flush;
+
+// Moves the items of slab `from` to slab `to` and, once that is full, to the slab behind it, which is never
+// beyond the one that was read; the company takes part.
+void compact_slab(const Pool *pool, const Lanes *lanes, Flush *own) {
+  entry_t seen[PER_LANE];
+  for (uint i = 0; i < PER_LANE; ++i) seen[i] = EMPTY_ENTRY;
+  if (own->active) read_lane(own->from, lanes, false, seen);
+  const uint behind = own->active ? address_in(own->to[LINK]) : NO_SLAB;
+  uint total = 0, before = 0, moved = 0;
+  for (uint i = 0; i < PER_LANE; ++i) {
+    const uint bits = ballot(lanes, own->active && is_entry(lanes, i) && is_item(seen[i]));
+    total += popcount(bits);
+    before += popcount(bits & ((1u << lanes->lane) - 1));
+  }
+  const uint next = from_lane(lanes, address_in(seen[PER_LANE - 1]), LANES - 1);
+  if (!own->active) return;
+  for (uint i = 0; i < PER_LANE; ++i) {
+    if (!is_entry(lanes, i) || !is_item(seen[i])) continue;
+    const uint place = own->used + before + moved++;
+    if (place < ENTRIES)
+      own->to[place] = seen[i];
+    else
+      slab_of(pool, behind)[place - ENTRIES] = seen[i];
+  }
+  own->used += total;
+  if (own->used > ENTRIES) {
+    own->used -= ENTRIES;
+    own->to = slab_of(pool, behind);
+  }
+  if (next != NO_SLAB) own->from = slab_of(pool, next);
+  own->active = next != NO_SLAB;
+}
+
+// Empties what stands behind the last item in slab `to`, unlinks it, and gives it back unless it is the
+// last one with items; the company takes part.
+void clear_slab(const Pool *pool, const Lanes *lanes, Flush *own) {
+  entry_t link = NO_LINK;
+  if (own->active && lanes->lane == LANES - 1) link = own->to[LINK];
+  const uint next = from_lane(lanes, address_in(link), LANES - 1);
+  if (!own->active) return;
+  for (uint i = 0; i < PER_LANE; ++i) {
+    const uint index = lanes->lane * PER_LANE + i;
+    if (is_entry(lanes, i) && index >= own->used) own->to[index] = EMPTY_ENTRY;
+  }
+  if (lanes->lane == LANES - 1) {
+    own->to[LINK] = NO_LINK;
+    if (own->address != NO_SLAB) deallocate(pool, own->address);
+  }
+  own->used = 0;
+  own->address = next;
+  if (next != NO_SLAB) own->to = slab_of(pool, next);
+  own->active = next != NO_SLAB;
+}
 
 // A tile each bucket: items move to the front of its list in their order, the entries behind them
 // become empty, and slabs without items return to the pool.
@@ -374,58 +440,11 @@ LANES_KERNEL flush(POOL_PARAMS, __global entry_t *base, uint buckets) {
   OWN_POOL
   const Lanes lanes = OWN_LANES;
   const uint bucket = get_global_id(0) / LANES;
-  bool active = bucket < buckets;
-  __global entry_t *first = base + (size_t)(active ? bucket : 0) * WORDS;
-  __global entry_t *from = first, *to = first;
-  uint used = 0;
-  // Each round reads one slab and moves its items to `to` and, once that is full, the slab behind it:
-  // never beyond the one that was read.
-  while (anyone(&lanes, active)) {
-    entry_t seen[PER_LANE];
-    for (uint i = 0; i < PER_LANE; ++i) seen[i] = EMPTY_ENTRY;
-    if (active) read_lane(from, &lanes, false, seen);
-    const uint behind = active ? address_in(to[LINK]) : NO_SLAB;
-    uint total = 0, before = 0, own = 0;
-    for (uint i = 0; i < PER_LANE; ++i) {
-      const uint bits = ballot(&lanes, active && is_entry(&lanes, i) && is_item(seen[i]));
-      total += popcount(bits);
-      before += popcount(bits & ((1u << lanes.lane) - 1));
-    }
-    const uint next = from_lane(&lanes, address_in(seen[PER_LANE - 1]), LANES - 1);
-    for (uint i = 0; i < PER_LANE; ++i) {
-      if (!active || !is_entry(&lanes, i) || !is_item(seen[i])) continue;
-      const uint place = used + before + own++;
-      if (place < ENTRIES)
-        to[place] = seen[i];
-      else
-        slab_of(&pool, behind)[place - ENTRIES] = seen[i];
-    }
-    used += total;
-    if (active && used > ENTRIES) {
-      used -= ENTRIES;
-      to = slab_of(&pool, behind);
-    }
-    if (active && next != NO_SLAB) from = slab_of(&pool, next);
-    active = active && next != NO_SLAB;
-  }
-  active = bucket < buckets;
-  uint address = NO_SLAB, kept = used;
-  while (anyone(&lanes, active)) {
-    entry_t link = NO_LINK;
-    if (active && lanes.lane == LANES - 1) link = to[LINK];
-    const uint next = from_lane(&lanes, address_in(link), LANES - 1);
-    for (uint i = 0; i < PER_LANE; ++i)
-      if (active && is_entry(&lanes, i) && lanes.lane * PER_LANE + i >= kept)
-        to[lanes.lane * PER_LANE + i] = EMPTY_ENTRY;
-    if (active && lanes.lane == LANES - 1) {
-      to[LINK] = NO_LINK;
-      if (address != NO_SLAB) deallocate(&pool, address);
-    }
-    kept = 0;
-    address = next;
-    if (active && next != NO_SLAB) to = slab_of(&pool, next);
-    active = active && next != NO_SLAB;
-  }
+  __global entry_t *first = base + (size_t)min(bucket, buckets - 1) * WORDS;
+  Flush own = {bucket < buckets, first, first, 0, NO_SLAB};
+  while (anyone(&lanes, own.active)) compact_slab(&pool, &lanes, &own);
+  own.active = bucket < buckets;
+  while (anyone(&lanes, own.active)) clear_slab(&pool, &lanes, &own);
 }
 
 // ---------------------------------------------------------------- the whole table

@@ -144,15 +144,14 @@ uint allocate(const Pool *pool, const Lanes *lanes, bool wants, uint super_block
   const uint turned = resident->tile % LANES;
   const uint above = offers >> turned << turned;
   const uint taker = offers ? lowest(above ? above : offers) : 0;
-  uint address = NO_SLAB;
-  if (offers && lanes->lane == taker) {
-    const uint bit = lowest(free_bits), at = taker * BITS_PER_LANE + word;
-    const uint before = atomic_and(&bitmap_of(pool, resident->block)[at], ~(1u << bit));
-    for (uint i = 0; i < BITS_PER_LANE; ++i)
-      if (i == word) resident->bits[i] = before & ~(1u << bit);
-    if (before >> bit & 1u) address = resident->block << 10 | at * 32 + bit;
-  }
-  address = from_lane(lanes, address, taker);
+  const bool takes = offers && lanes->lane == taker;
+  const uint bit = takes ? lowest(free_bits) : 0, at = taker * BITS_PER_LANE + word;
+  uint before = 0;
+  if (takes) before = atomic_and(&bitmap_of(pool, resident->block)[at], ~(1u << bit));
+  for (uint i = 0; i < BITS_PER_LANE; ++i)
+    resident->bits[i] = takes && i == word ? before & ~(1u << bit) : resident->bits[i];
+  const uint taken = before >> bit & 1u ? resident->block << 10 | at * 32 + bit : NO_SLAB;
+  const uint address = from_lane(lanes, taken, taker);
   if (address != NO_SLAB) resident->tried = 0;
   const bool leaving = wants && !offers;
   const bool exhausted = leaving && resident->tried >= super_blocks * BLOCKS;
@@ -176,6 +175,25 @@ bool is_allocated(const Pool *pool, uint address) {
 
 #define LANES_KERNEL __kernel __attribute__((reqd_work_group_size(LANES_GROUP, 1, 1))) void
 
+// A lane that asks for a slab.
+typedef struct {
+  bool waits;
+  __global uint *answer, *failures;
+} Request;
+
+// One attempt for the first lane of each tile that waits; the company takes part.
+// (Loops with barriers hold nothing but calls like this one: PoCL 3.1 keeps variables of a kernel that change in
+// such a loop only once for all work-items.)
+void serve(const Pool *pool, const Lanes *lanes, uint super_blocks, Request *own,
+           Resident *resident) {
+  const uint queue = ballot(lanes, own->waits);
+  const uint address = allocate(pool, lanes, queue != 0, super_blocks, resident);
+  if (!queue || address == NO_SLAB || lanes->lane != lowest(queue)) return;
+  *own->answer = address == EXHAUSTED ? NO_SLAB : address;
+  if (address == EXHAUSTED) atomic_inc(own->failures);
+  own->waits = false;
+}
+
 // A slab for each work-item, one after the other in a tile, as independent threads ask for them.
 // addresses[i] = its address, or NO_SLAB without any left. failures[0] grows.
 LANES_KERNEL allocate_slabs(POOL_PARAMS, __global uint *addresses, __global uint *failures, uint n,
@@ -186,18 +204,8 @@ LANES_KERNEL allocate_slabs(POOL_PARAMS, __global uint *addresses, __global uint
   const Lanes lanes = OWN_LANES;
   const uint i = get_global_id(0);
   Resident resident = no_resident(i / LANES);
-  bool waits = i < n;
-  uint own = NO_SLAB;
-  while (anyone(&lanes, waits)) {
-    const uint queue = ballot(&lanes, waits);
-    const uint address = allocate(&pool, &lanes, queue != 0, super_blocks, &resident);
-    if (queue && address != NO_SLAB && lanes.lane == lowest(queue)) {
-      own = address == EXHAUSTED ? NO_SLAB : address;
-      waits = false;
-    }
-  }
-  if (i < n) addresses[i] = own;
-  if (i < n && own == NO_SLAB) atomic_inc(failures);
+  Request own = {i < n, addresses + i, failures};
+  while (anyone(&lanes, own.waits)) serve(&pool, &lanes, super_blocks, &own, &resident);
 }
 
 LANES_KERNEL deallocate_slabs(POOL_PARAMS, __global const uint *addresses, uint n) {

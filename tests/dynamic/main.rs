@@ -11,7 +11,9 @@
 //! `HORTON_TEST_SMALL=1` keeps the sizes fit for oclgrind, `HORTON_TEST_OPERATIONS` sets the number
 //! of random operations a table (a million by default).
 
+mod alloc;
 mod harness;
 mod history;
 mod linear;
+mod slab;
 mod suite;
