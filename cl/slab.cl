@@ -213,25 +213,25 @@ void advance(const Lists *lists, const Lanes *lanes, uint only, uint limit, Oper
     const uint grown = grow(lists, lanes, needs_slab, slab, resident);
     if (needs_slab) go_on = grown;
   }
-  if (!is_source) return;
-  if (++own->steps > limit || go_on == EXHAUSTED) {
-    finish(own, REJECTED);
-  } else if (has_target) {
-    if (!won) return;
-    tally->counts[ADDED] += stores(kind) && !matches;
-    tally->counts[REMOVED] += deletes(kind);
-    if (kind == DELETE_ALL)
-      ++own->answer;
-    else
-      finish(own, found);
-  } else if (go_on != NO_SLAB) {
-    own->answer += kind == SEARCH_ALL ? instances : 0;
-    own->at = go_on;
-  } else if (kind == SEARCH || kind == DELETE) {
-    finish(own, MISS);
-  } else if (!stores(kind)) {
-    finish(own, own->answer + instances);
+  if (is_source) {
+    const bool ends = next == NO_SLAB && go_on == NO_SLAB && !has_target && !stores(kind);
+    if (own->steps > limit || go_on == EXHAUSTED) {
+      finish(own, REJECTED);
+    } else if (has_target && won) {
+      tally->counts[ADDED] += stores(kind) && !matches;
+      tally->counts[REMOVED] += deletes(kind);
+      if (kind == DELETE_ALL)
+        ++own->answer;
+      else
+        finish(own, found);
+    } else if (!has_target) {
+      own->answer += kind == SEARCH_ALL ? instances : 0;
+      if (go_on != NO_SLAB) own->at = go_on;
+      if (ends) finish(own, kind == SEARCH || kind == DELETE ? MISS : own->answer);
+    }
   }
+  // No early return: see serve in slab_alloc.cl.
+  own->steps += is_source;
 }
 
 // ---------------------------------------------------------------- many operations
@@ -347,10 +347,10 @@ void list_slab(const Lists *lists, const Lanes *lanes, __global uint *out, Listi
     place += popcount(bits);
   }
   const uint next = from_lane(lanes, address_in(seen[PER_LANE - 1]), LANES - 1);
-  if (!queue || lanes->lane != source) return;
-  own->at = next;
-  own->place = place;
-  own->waits = next != NO_SLAB;
+  const bool is_source = queue && lanes->lane == source;
+  own->at = is_source ? next : own->at;
+  own->place = is_source ? place : own->place;
+  own->waits = own->waits && !(is_source && next == NO_SLAB);
 }
 
 // All instances of every key: out[offsets[i]..offsets[i + 1]) = values of key i, in no order.
@@ -393,9 +393,8 @@ void compact_slab(const Pool *pool, const Lanes *lanes, Flush *own) {
     before += popcount(bits & ((1u << lanes->lane) - 1));
   }
   const uint next = from_lane(lanes, address_in(seen[PER_LANE - 1]), LANES - 1);
-  if (!own->active) return;
   for (uint i = 0; i < PER_LANE; ++i) {
-    if (!is_entry(lanes, i) || !is_item(seen[i])) continue;
+    if (!own->active || !is_entry(lanes, i) || !is_item(seen[i])) continue;
     const uint place = own->used + before + moved++;
     if (place < ENTRIES)
       own->to[place] = seen[i];
@@ -407,8 +406,8 @@ void compact_slab(const Pool *pool, const Lanes *lanes, Flush *own) {
     own->used -= ENTRIES;
     own->to = slab_of(pool, behind);
   }
-  if (next != NO_SLAB) own->from = slab_of(pool, next);
-  own->active = next != NO_SLAB;
+  own->active = own->active && next != NO_SLAB;
+  if (own->active) own->from = slab_of(pool, next);
 }
 
 // Empties what stands behind the last item in slab `to`, unlinks it, and gives it back unless it is the
@@ -417,19 +416,18 @@ void clear_slab(const Pool *pool, const Lanes *lanes, Flush *own) {
   entry_t link = NO_LINK;
   if (own->active && lanes->lane == LANES - 1) link = own->to[LINK];
   const uint next = from_lane(lanes, address_in(link), LANES - 1);
-  if (!own->active) return;
   for (uint i = 0; i < PER_LANE; ++i) {
     const uint index = lanes->lane * PER_LANE + i;
-    if (is_entry(lanes, i) && index >= own->used) own->to[index] = EMPTY_ENTRY;
+    if (own->active && is_entry(lanes, i) && index >= own->used) own->to[index] = EMPTY_ENTRY;
   }
-  if (lanes->lane == LANES - 1) {
+  if (own->active && lanes->lane == LANES - 1) {
     own->to[LINK] = NO_LINK;
     if (own->address != NO_SLAB) deallocate(pool, own->address);
   }
-  own->used = 0;
+  own->active = own->active && next != NO_SLAB;
+  own->used = own->active ? 0 : own->used;
   own->address = next;
-  if (next != NO_SLAB) own->to = slab_of(pool, next);
-  own->active = next != NO_SLAB;
+  if (own->active) own->to = slab_of(pool, next);
 }
 
 // A tile each bucket: items move to the front of its list in their order, the entries behind them

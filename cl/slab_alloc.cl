@@ -182,16 +182,15 @@ typedef struct {
 } Request;
 
 // One attempt for the first lane of each tile that waits; the company takes part.
-// (Loops with barriers hold nothing but calls like this one: PoCL 3.1 keeps variables of a kernel that change in
-// such a loop only once for all work-items.)
+// (No early return here, nor in other functions that loops with barriers call: PoCL 3.1 mixes the lanes up.)
 void serve(const Pool *pool, const Lanes *lanes, uint super_blocks, Request *own,
            Resident *resident) {
   const uint queue = ballot(lanes, own->waits);
   const uint address = allocate(pool, lanes, queue != 0, super_blocks, resident);
-  if (!queue || address == NO_SLAB || lanes->lane != lowest(queue)) return;
-  *own->answer = address == EXHAUSTED ? NO_SLAB : address;
-  if (address == EXHAUSTED) atomic_inc(own->failures);
-  own->waits = false;
+  const bool answered = queue && address != NO_SLAB && lanes->lane == lowest(queue);
+  if (answered) *own->answer = address == EXHAUSTED ? NO_SLAB : address;
+  if (answered && address == EXHAUSTED) atomic_inc(own->failures);
+  own->waits = own->waits && !answered;
 }
 
 // A slab for each work-item, one after the other in a tile, as independent threads ask for them.

@@ -7,13 +7,13 @@ use horton_join::error::Result;
 use horton_join::table::slab::{NO_SLAB, PoolLayout, SlabPool};
 use rand_mt::Mt;
 
-use super::harness::{device, run, small, trusted_bodies};
+use super::harness::{bodies, device, run, small};
 
 /// Both allocators, on every body of the device.
 fn each(test: impl Fn(&Device, bool, KernelBody)) {
     let device = device();
     for light in [true, false] {
-        for body in trusted_bodies(&device) {
+        for body in bodies(&device) {
             test(&device, light, body);
         }
     }

@@ -30,15 +30,6 @@ pub fn bodies(device: &Device) -> Vec<KernelBody> {
     all.filter(|body| device.info().supports(*body)).collect()
 }
 
-/// The same, without tiles through local memory on PoCL: PoCL 3.1 gets loops wrong that have barriers
-/// in the functions they call, where a lane's turn decides what it keeps. oclgrind and Intel's CPU
-/// runtime run them.
-pub fn trusted_bodies(device: &Device) -> Vec<KernelBody> {
-    let is_pocl = device.info().platform.contains("Portable Computing");
-    let trusted = |body: &KernelBody| !(is_pocl && *body == KernelBody::LocalTile);
-    bodies(device).into_iter().filter(trusted).collect()
-}
-
 pub fn distinct_keys(seed: u32, n: usize) -> Vec<u32> {
     let mut random = Mt::new(seed);
     let mut seen = HashSet::with_capacity(n);

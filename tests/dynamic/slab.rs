@@ -9,9 +9,7 @@ use horton_join::table::batch::{Batch, Kind};
 use horton_join::table::slab::{Entries, MAX_KEY, PoolLayout, SlabConfig, SlabHash, SlabModel};
 use rand_mt::Mt;
 
-use super::harness::{
-    bodies, device, distinct_keys, run, scaled, slab_config, small, trusted_bodies,
-};
+use super::harness::{bodies, device, distinct_keys, run, scaled, slab_config, small};
 
 const MISS: u32 = u32::MAX;
 
@@ -20,7 +18,7 @@ fn each(test: impl Fn(&Device, SlabConfig, KernelBody)) {
     let device = device();
     for entries in Entries::ALL {
         for light in [true, false] {
-            for body in trusted_bodies(&device) {
+            for body in bodies(&device) {
                 let config = SlabConfig {
                     entries,
                     ..slab_config(light)
