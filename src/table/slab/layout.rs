@@ -118,7 +118,7 @@ impl PoolLayout {
     /// Address of slab `number`, in `0..slabs()`.
     pub fn address(&self, number: usize) -> u32 {
         let per_super = self.blocks * UNITS;
-        ((number / per_super) << 24 | number % per_super) as u32
+        ((number / per_super) << 24 | (number % per_super)) as u32
     }
 }
 
