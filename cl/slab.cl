@@ -339,7 +339,8 @@ void list_slab(const Lists *lists, const Lanes *lanes, __global uint *out, Listi
   const uint at = from_lane(lanes, own->at, source);
   uint place = from_lane(lanes, own->place, source);
   entry_t seen[PER_LANE];
-  read_lane(slab_at(lists, at, key), lanes, false, seen);
+  for (uint i = 0; i < PER_LANE; ++i) seen[i] = EMPTY_ENTRY;
+  if (queue) read_lane(slab_at(lists, at, key), lanes, false, seen);
   for (uint i = 0; i < PER_LANE; ++i) {
     const bool is_match = queue && is_entry(lanes, i) && is_item(seen[i]) && key_in(seen[i]) == key;
     const uint bits = ballot(lanes, is_match);
