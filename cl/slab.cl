@@ -373,77 +373,41 @@ LANES_KERNEL list_instances(POOL_PARAMS, __global entry_t *base, __global const 
 
 // ---------------------------------------------------------------- flush
 
-// A tile's way through its bucket's list.
-typedef struct {
-  bool active;
-  __global entry_t *from, *to;
-  uint used, address;
-} Flush;
-
-// Moves the items of slab `from` to slab `to` and, once that is full, to the slab behind it, which is never
-// beyond the one that was read; the company takes part.
-void compact_slab(const Pool *pool, const Lanes *lanes, Flush *own) {
-  entry_t seen[PER_LANE];
-  for (uint i = 0; i < PER_LANE; ++i) seen[i] = EMPTY_ENTRY;
-  if (own->active) read_lane(own->from, lanes, false, seen);
-  const uint behind = own->active ? address_in(own->to[LINK]) : NO_SLAB;
-  uint total = 0, before = 0, moved = 0;
-  for (uint i = 0; i < PER_LANE; ++i) {
-    const uint bits = ballot(lanes, own->active && is_entry(lanes, i) && is_item(seen[i]));
-    total += popcount(bits);
-    before += popcount(bits & ((1u << lanes->lane) - 1));
-  }
-  const uint next = from_lane(lanes, address_in(seen[PER_LANE - 1]), LANES - 1);
-  for (uint i = 0; i < PER_LANE; ++i) {
-    if (!own->active || !is_entry(lanes, i) || !is_item(seen[i])) continue;
-    const uint place = own->used + before + moved++;
-    if (place < ENTRIES)
-      own->to[place] = seen[i];
-    else
-      slab_of(pool, behind)[place - ENTRIES] = seen[i];
-  }
-  own->used += total;
-  if (own->used > ENTRIES) {
-    own->used -= ENTRIES;
-    own->to = slab_of(pool, behind);
-  }
-  own->active = own->active && next != NO_SLAB;
-  if (own->active) own->from = slab_of(pool, next);
-}
-
-// Empties what stands behind the last item in slab `to`, unlinks it, and gives it back unless it is the
-// last one with items; the company takes part.
-void clear_slab(const Pool *pool, const Lanes *lanes, Flush *own) {
-  entry_t link = NO_LINK;
-  if (own->active && lanes->lane == LANES - 1) link = own->to[LINK];
-  const uint next = from_lane(lanes, address_in(link), LANES - 1);
-  for (uint i = 0; i < PER_LANE; ++i) {
-    const uint index = lanes->lane * PER_LANE + i;
-    if (own->active && is_entry(lanes, i) && index >= own->used) own->to[index] = EMPTY_ENTRY;
-  }
-  if (own->active && lanes->lane == LANES - 1) {
-    own->to[LINK] = NO_LINK;
-    if (own->address != NO_SLAB) deallocate(pool, own->address);
-  }
-  own->active = own->active && next != NO_SLAB;
-  own->used = own->active ? 0 : own->used;
-  own->address = next;
-  if (own->active) own->to = slab_of(pool, next);
-}
-
-// A tile each bucket: items move to the front of its list in their order, the entries behind them
-// become empty, and slabs without items return to the pool.
+// A work-item each bucket: items move to the front of its list in their order, the entries behind
+// them become empty, and slabs without items return to the pool. (The paper has a warp do it. Here
+// lanes share nothing and wait for nobody; a slab is one cache line, which is read once.)
 LANES_KERNEL flush(POOL_PARAMS, __global entry_t *base, uint buckets) {
-  LANES_LOCALS
   POOL_LOCALS
   OWN_POOL
-  const Lanes lanes = OWN_LANES;
-  const uint bucket = get_global_id(0) / LANES;
-  __global entry_t *first = base + (size_t)min(bucket, buckets - 1) * WORDS;
-  Flush own = {bucket < buckets, first, first, 0, NO_SLAB};
-  while (anyone(&lanes, own.active)) compact_slab(&pool, &lanes, &own);
-  own.active = bucket < buckets;
-  while (anyone(&lanes, own.active)) clear_slab(&pool, &lanes, &own);
+  const uint bucket = get_global_id(0);
+  if (bucket >= buckets) return;
+  __global entry_t *from = base + (size_t)bucket * WORDS, *to = from;
+  // No more items than entries were seen: `to` is never beyond `from`, and has a link if it is full.
+  uint used = 0, next = BASE;
+  while (next != NO_SLAB) {
+    next = address_in(from[LINK]);
+    for (uint i = 0; i < ENTRIES; ++i) {
+      const entry_t entry = from[i];
+      if (!is_item(entry)) continue;
+      if (used == ENTRIES) {
+        to = slab_of(&pool, address_in(to[LINK]));
+        used = 0;
+      }
+      to[used++] = entry;
+    }
+    if (next != NO_SLAB) from = slab_of(&pool, next);
+  }
+  next = address_in(to[LINK]);
+  for (; used < ENTRIES; ++used) to[used] = EMPTY_ENTRY;
+  to[LINK] = NO_LINK;
+  while (next != NO_SLAB) {
+    const uint address = next;
+    __global entry_t *slab = slab_of(&pool, address);
+    next = address_in(slab[LINK]);
+    for (uint i = 0; i < ENTRIES; ++i) slab[i] = EMPTY_ENTRY;
+    slab[LINK] = NO_LINK;
+    deallocate(&pool, address);
+  }
 }
 
 // ---------------------------------------------------------------- the whole table

@@ -118,7 +118,7 @@ fn flush_keeps_every_item_and_gives_all_other_slabs_back() {
     each(|device, config, body| {
         run(device, move |queue| {
             queue.use_body(body)?;
-            let keys = distinct_keys(2, scaled(5000));
+            let keys = distinct_keys(2, if small() { 150 } else { 5000 });
             let values: Vec<u32> = (0..keys.len() as u32).collect();
             let mut table = SlabHash::with_room(queue, &config, keys.len() / 4)?;
             table.replace_pairs(queue, &keys, &values)?;

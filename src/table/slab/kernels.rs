@@ -121,12 +121,6 @@ pub(super) fn spread(queue: &Queue, elements: usize) -> Spread {
     }
 }
 
-/// Launch size of one tile an element.
-pub(super) fn tiles(queue: &Queue, elements: usize) -> (usize, usize) {
-    let (lanes, group) = lanes_and_group(queue.body());
-    (elements * lanes, group)
-}
-
 /// Launch size of one work-item an element.
 pub(super) fn singles(queue: &Queue, elements: usize) -> (usize, usize) {
     (elements, lanes_and_group(queue.body()).1)

@@ -282,7 +282,7 @@ impl SlabHash {
     pub fn flush(&mut self, queue: &mut Queue) -> Result<()> {
         let mut args = self.pool.args();
         args.extend([Arg::Longs(&self.base), Arg::U32(self.layout.buckets)]);
-        let grid = kernels::tiles(queue, self.layout.buckets as usize);
+        let grid = kernels::singles(queue, self.layout.buckets as usize);
         queue.launch(&self.program(queue), "flush", grid, &args)
     }
 
