@@ -21,7 +21,7 @@ pub fn small() -> bool {
 
 /// `large`, or little under oclgrind.
 pub fn scaled(large: usize) -> usize {
-    if small() { large.min(600) } else { large }
+    if small() { large.min(200) } else { large }
 }
 
 /// Kernel bodies that run on the device under test.

@@ -18,6 +18,10 @@ fn each(test: impl Fn(&Device, SlabConfig, KernelBody)) {
     let device = device();
     for entries in Entries::ALL {
         for light in [true, false] {
+            // Under oclgrind, each of both allocators with one kind of entries.
+            if small() && light == (entries == Entries::Keys) {
+                continue;
+            }
             for body in bodies(&device) {
                 let config = SlabConfig {
                     entries,
@@ -305,7 +309,7 @@ fn memory_utilisation_follows_the_papers_formula() {
 #[test]
 fn batches_of_every_kind_add_up() {
     each(|device, config, body| {
-        let (rounds, n) = if small() { (2, 256) } else { (10, 4096) };
+        let (rounds, n) = if small() { (2, 128) } else { (10, 4096) };
         run(device, move |queue| {
             queue.use_body(body)?;
             let mut random = Mt::new(12);
