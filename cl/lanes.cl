@@ -120,7 +120,7 @@ bool anyone(const Lanes *lanes, bool says) {
   __local uint *answer = lanes->box + LANES_GROUP;
   if (get_local_id(0) == 0) *answer = 0;
   barrier(ALL_MEMORY);
-  // A plain store of one value by many is miscompiled by Intel's CPU runtime.
+  // An atomic: plain stores by many would be a race, even of one value.
   if (says) atomic_or(answer, 1u);
   barrier(ALL_MEMORY);
   const bool any = *answer != 0;

@@ -166,7 +166,8 @@ uint grow(const Lists *lists, const Lanes *lanes, bool needs, __global entry_t *
 }
 
 // One slab for the first operation of each tile; the company takes part. only: the kind of all
-// operations if they have one, ANY if not: a constant, so that the rest falls away.
+// operations if they have one, ANY if not: a constant, so that the rest falls away. One exit, as in
+// `serve`.
 void advance(const Lists *lists, const Lanes *lanes, uint only, uint limit, Operation *own,
              Resident *resident, Tally *tally) {
   const bool changing = only != SEARCH && only != SEARCH_ALL;
@@ -230,7 +231,6 @@ void advance(const Lists *lists, const Lanes *lanes, uint only, uint limit, Oper
       if (ends) finish(own, kind == SEARCH || kind == DELETE ? MISS : own->answer);
     }
   }
-  // No early return: see serve in slab_alloc.cl.
   own->steps += is_source;
 }
 

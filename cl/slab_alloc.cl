@@ -182,7 +182,8 @@ typedef struct {
 } Request;
 
 // One attempt for the first lane of each tile that waits; the company takes part.
-// (No early return here, nor in other functions that loops with barriers call: PoCL 3.1 mixes the lanes up.)
+// (One exit here, and in the other functions that loops with barriers call: with early returns,
+// tests failed on PoCL 3.1. Why is not known.)
 void serve(const Pool *pool, const Lanes *lanes, uint super_blocks, Request *own,
            Resident *resident) {
   const uint queue = ballot(lanes, own->waits);

@@ -11,6 +11,12 @@
 //! * [`batch`]: operations of several kinds in one launch
 //! * `split`: items by ranges of buckets; `scan`: prefix sums; `word`: key and value in 64 bits;
 //!   `launch`: elements over work-items
+//!
+//! [`linear`] and [`slab`] do not implement [`Table`]: they take values up to
+//! [`MAX_VALUE`](linear::MAX_VALUE) only, their lookups answer [`MISS`](linear::MISS) in the place of a value, and an
+//! insertion without room keeps whatever did find room
+//! ([`Error::NoRoom`](crate::error::Error::NoRoom)), as operations side by side cannot be undone.
+//! In a slab hash, moreover, an insertion adds another instance.
 
 pub mod api;
 pub mod batch;
