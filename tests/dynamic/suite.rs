@@ -159,7 +159,7 @@ fn a_million_random_operations_answer_as_a_hash_map_does() {
     let wanted = std::env::var("HORTON_TEST_OPERATIONS");
     let wanted = wanted.map_or(1_000_000, |n| n.parse().unwrap());
     let (total, batch) = match small() {
-        true => (3_000, 300),
+        true => (1_200, 300),
         false => (wanted, 20_000),
     };
     for family in Family::ALL {
@@ -201,7 +201,7 @@ fn a_million_random_operations_answer_as_a_hash_map_does() {
 #[test]
 fn concurrent_histories_have_an_order() {
     each(|device, family, body| {
-        let (rounds, n) = if small() { (3, 300) } else { (30, 4096) };
+        let (rounds, n) = if small() { (2, 200) } else { (30, 4096) };
         run(device, move |queue| {
             queue.use_body(body)?;
             let mut random = Mt::new(5);
