@@ -102,6 +102,20 @@ pub enum Error {
         attempts: usize,
     },
 
+    /// A table that does not grow by itself had no room for some keys; all others are stored.
+    #[error(
+        "{rejected} of {keys} keys found no room in {table}; the others are stored, and nothing \
+         was lost: make room (rehash, remove and flush) or start with a larger table"
+    )]
+    NoRoom {
+        /// What kind of table.
+        table: &'static str,
+        /// Keys given.
+        keys: usize,
+        /// Keys that are not stored.
+        rejected: usize,
+    },
+
     /// A bulk insert into a table without room for all keys; the table is as it was before.
     #[error(
         "{} keys find no room in a table of {len} items with room for {capacity}; \

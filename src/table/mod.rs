@@ -8,11 +8,22 @@
 //! * [`grouped`]: both together: any keys to their rows, what a join builds
 //! * [`pairs`]: from looked-up values to (probe row, build row) pairs in probe order
 //! * [`rows`]: bits and columns by row number
+//! * [`linear`]: lock-free linear probing, with or without reuse of deleted slots
+//! * [`slab`]: the slab hash, whose lists grow while others read them, with SlabAlloc
+//! * [`batch`]: operations of several kinds in one launch
 //! * `split`: items by ranges of buckets; `scan`: prefix sums; `distinct`: the last item of every
-//!   key; `items`: finding and changing items in place;
-//!   `reads`: what lookups read, counted; `insert`: inserting, and growing where items find no slot
+//!   key; `items`: finding and changing items in place; `reads`: what lookups read, counted;
+//!   `insert`: inserting, and growing where items find no slot; `word`: key and value in 64 bits;
+//!   `launch`: elements over work-items
+//!
+//! [`linear`] and [`slab`] do not implement [`Table`]: they take values up to
+//! [`MAX_VALUE`](linear::MAX_VALUE) only, their lookups answer [`MISS`](linear::MISS) in the place of a value, and an
+//! insertion without room keeps whatever did find room
+//! ([`Error::NoRoom`](crate::error::Error::NoRoom)), as operations side by side cannot be undone.
+//! In a slab hash, moreover, an insertion adds another instance.
 
 pub mod api;
+pub mod batch;
 pub mod cuckoo;
 mod distinct;
 pub mod group;
@@ -21,11 +32,15 @@ pub mod hash;
 pub mod horton;
 mod insert;
 mod items;
+mod launch;
+pub mod linear;
 pub mod pairs;
 mod reads;
 pub mod rows;
 mod scan;
+pub mod slab;
 mod split;
+mod word;
 
 use crate::device::program::ProgramText;
 
@@ -44,5 +59,7 @@ pub fn programs() -> Vec<(String, ProgramText)> {
         .chain(distinct::programs())
         .chain(cuckoo::programs())
         .chain(reads::programs())
+        .chain(linear::programs())
+        .chain(slab::programs())
         .collect()
 }

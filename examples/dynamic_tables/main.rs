@@ -1,0 +1,109 @@
+//! Repeats the evaluations of the sources of the tables that change, on any OpenCL device.
+//!
+//! ```text
+//!   linear      insertion time for each 4 M keys up to load 0.94, Rust's HashMap beside it; probe
+//!               lengths at 0.5 and 0.97; one bulk insertion at load 0.5        (Simple GPU Hash Table)
+//!   reuse       probe lengths round by round, with and without reuse          (Reusing Deleted Slots)
+//!   utilisation, size, batches, mixed, alloc                  (slab hash, figures 4 to 7, section V)
+//! ```
+//!
+//! ```sh
+//! cargo run --release --example dynamic_tables -- --out results        # CSV and SVG files
+//! cargo run --release --example dynamic_tables -- --scale 5 --only linear,alloc
+//! ```
+//!
+//! Times are those of the device's clock, kernels alone, as in the sources. Every figure's answers are
+//! checked; the exit status says whether all were right.
+
+mod chart;
+mod linear;
+mod measure;
+mod slab;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Parser;
+use horton_join::device::{Device, DeviceKind};
+use horton_join::error::{Error, Result};
+
+use chart::Figure;
+use measure::Bench;
+
+#[derive(Parser)]
+struct Options {
+    /// The device: auto, PLATFORM:DEVICE or part of a name
+    #[arg(long, default_value = "auto")]
+    device: String,
+    /// Divides every size by 2^SCALE [default: 0 on GPUs, 6 on CPUs]
+    #[arg(long)]
+    scale: Option<u32>,
+    /// Which experiments: linear, reuse, utilisation, size, batches, mixed, alloc [default: all]
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<String>,
+    /// Runs of each measurement that can be repeated, of which the best counts
+    #[arg(long, default_value_t = 3)]
+    repeat: usize,
+    /// Writes a CSV and an SVG file for each figure into this folder
+    #[arg(long)]
+    out: Option<PathBuf>,
+}
+
+/// An experiment: its name, and what makes its figures.
+type Experiment = (&'static str, fn(&mut Bench) -> Result<Vec<Figure>>);
+
+const EXPERIMENTS: [Experiment; 7] = [
+    ("linear", linear::insertion),
+    ("reuse", linear::reuse),
+    ("utilisation", slab::utilisation),
+    ("size", slab::size),
+    ("batches", slab::batches),
+    ("mixed", slab::mixed),
+    ("alloc", slab::allocation),
+];
+
+fn main() -> ExitCode {
+    env_logger::init();
+    match run(&Options::parse()) {
+        Ok(0) => ExitCode::SUCCESS,
+        Ok(wrong) => {
+            eprintln!("error: {wrong} wrong answers");
+            ExitCode::FAILURE
+        }
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(options: &Options) -> Result<usize> {
+    let unknown = |name: &&String| EXPERIMENTS.iter().all(|(known, _)| known != name);
+    if let Some(name) = options.only.iter().find(unknown) {
+        return Err(Error::Invalid(format!("there is no experiment '{name}'")));
+    }
+    let device = Device::open(&options.device)?;
+    println!("device: {}", device.info());
+    let is_cpu = device.info().kind == DeviceKind::Cpu;
+    let mut bench = Bench {
+        device,
+        scale: options.scale.unwrap_or(if is_cpu { 6 } else { 0 }).min(12),
+        repeat: options.repeat.max(1),
+        wrong: 0,
+    };
+    println!("sizes divided by {}", 1 << bench.scale);
+    for (name, experiment) in EXPERIMENTS {
+        if !options.only.is_empty() && !options.only.iter().any(|asked| asked == name) {
+            continue;
+        }
+        for figure in experiment(&mut bench)? {
+            figure.print();
+            if let Some(folder) = &options.out {
+                figure
+                    .write(folder)
+                    .map_err(|e| Error::Invalid(format!("{}: {e}", folder.display())))?;
+            }
+        }
+    }
+    Ok(bench.wrong)
+}

@@ -1,0 +1,396 @@
+//! The slab hash: figures 4 to 7 and section V of its paper.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use horton_join::device::Queue;
+use horton_join::error::{Error, Result};
+use horton_join::table::Items;
+use horton_join::table::batch::{Batch, Kind};
+use horton_join::table::horton::{Built, TableConfig, build};
+use horton_join::table::slab::{MISS, PoolLayout, SlabConfig, SlabHash, SlabPool};
+use rand_mt::Mt;
+
+use crate::chart::{Axis, Figure, Series};
+use crate::measure::{Bench, Words, keys, rate};
+
+/// Elements of the paper's tables.
+const ELEMENTS: usize = 1 << 22;
+
+/// Average slab counts of figure 4.
+const SLAB_COUNTS: [f64; 12] = [0.1, 0.2, 0.3, 0.45, 0.6, 0.7, 0.85, 1.0, 1.3, 2.0, 3.0, 5.0];
+
+/// Slabs of a super block of the paper.
+const SUPER_BLOCK: usize = 256 * 1024;
+
+/// A table for `n` items at `slabs_per_bucket`, over a SlabAlloc-light that holds them whatever that is.
+fn config(n: usize, slabs_per_bucket: f64) -> SlabConfig {
+    let super_blocks = (n / 15 * 3 / 2).div_ceil(SUPER_BLOCK) + 1;
+    let small = n < 1 << 20;
+    SlabConfig {
+        slabs_per_bucket,
+        pool: PoolLayout {
+            light: true,
+            super_blocks: if small { 4 } else { super_blocks },
+            blocks: if small { 32 } else { 256 },
+        },
+        ..SlabConfig::default()
+    }
+}
+
+fn replace(queue: &mut Queue, table: &mut SlabHash, keys: &Words) -> Result<usize> {
+    table.replace(queue, Items { keys, values: None })
+}
+
+/// Utilisation, and millions a second of a build, of searches that hit and that miss.
+struct Rates {
+    utilisation: f64,
+    build: f64,
+    hits: f64,
+    misses: f64,
+}
+
+/// Builds a table of `n` keys with REPLACE, and searches it.
+fn measure(bench: &mut Bench, n: usize, slabs_per_bucket: f64) -> Result<Rates> {
+    let (present, absent) = (bench.upload(keys(0..n))?, bench.upload(keys(n..2 * n))?);
+    let config = config(n, slabs_per_bucket);
+    let mut best = [Duration::MAX; 3];
+    let mut utilisation = 0.0;
+    for _ in 0..=bench.repeat {
+        let (_, mut table) = bench.timed(move |queue| SlabHash::with_room(queue, &config, n))?;
+        let all = present.clone();
+        let (took, (new, mut table)) =
+            bench.timed(move |queue| Ok((replace(queue, &mut table, &all)?, table)))?;
+        bench.expect("keys inserted", new, n);
+        best[0] = best[0].min(took);
+        for (i, asked, expected) in [(1, &present, n), (2, &absent, 0)] {
+            let keys = asked.clone();
+            let (took, (found, returned)) = bench.timed(move |queue| {
+                let values = queue.allocate("values", n)?;
+                table.lookup(queue, &keys, &values, n)?;
+                Ok((queue.read(&values, n)?, table))
+            })?;
+            table = returned;
+            best[i] = best[i].min(took);
+            let found = found.iter().filter(|value| **value != MISS).count();
+            bench.expect("keys found", found, expected);
+        }
+        (_, utilisation) = bench.timed(move |queue| table.utilisation(queue))?;
+    }
+    let [build, hits, misses] = best.map(|time| rate(n, time));
+    Ok(Rates {
+        utilisation,
+        build,
+        hits,
+        misses,
+    })
+}
+
+/// Three lines: builds, searches that hit, searches that miss.
+struct Lines([Series; 3]);
+
+impl Lines {
+    fn new(of: &str) -> Self {
+        let names = ["build", "search, all there", "search, none there"];
+        Self(names.map(|name| Series::new(format!("{name}{of}"))))
+    }
+
+    fn push(&mut self, x: f64, rates: &Rates) {
+        let values = [rates.build, rates.hits, rates.misses];
+        for (line, y) in self.0.iter_mut().zip(values) {
+            line.points.push((x, y));
+        }
+    }
+}
+
+/// A rate that the source states as a peak, or a mean, over a range of x.
+fn stated(name: &str, range: [f64; 2], y: f64) -> Series {
+    Series::source(name, range.map(|x| (x, y)).to_vec())
+}
+
+/// Figure 4: rates by memory utilisation, for 2^22 elements and 2^26.
+pub fn utilisation(bench: &mut Bench) -> Result<Vec<Figure>> {
+    let mut figures = Vec::new();
+    for (elements, name) in [
+        (ELEMENTS, "slab_utilisation_2_22"),
+        (1 << 26, "slab_utilisation_2_26"),
+    ] {
+        let n = bench.scaled(elements);
+        let mut lines = Lines::new("");
+        for slabs_per_bucket in SLAB_COUNTS {
+            let rates = measure(bench, n, slabs_per_bucket)?;
+            lines.push(rates.utilisation, &rates);
+        }
+        let mut series = Vec::from(lines.0);
+        series.push(stated("paper's peak build, K40c", [0.19, 0.6], 512.0));
+        series.push(stated("paper's peak search, K40c", [0.19, 0.6], 937.0));
+        figures.push(Figure {
+            name,
+            title: "Slab hash: rates by memory utilisation",
+            x: Axis::linear("memory utilisation"),
+            y: Axis::linear("M operations/s"),
+            series,
+        });
+    }
+    Ok(figures)
+}
+
+/// Figure 5: rates by size, at 60 % utilisation.
+pub fn size(bench: &mut Bench) -> Result<Vec<Figure>> {
+    let mut lines = Lines::new("");
+    for log2 in 16..=27u32 {
+        let Some(log2) = log2.checked_sub(bench.scale).filter(|log2| *log2 >= 10) else {
+            continue;
+        };
+        let rates = measure(bench, 1 << log2, 0.7)?;
+        lines.push(f64::from(1u32 << log2), &rates);
+    }
+    let mut series = Vec::from(lines.0);
+    let range = [65536.0, 134_217_728.0];
+    series.push(stated("paper's mean search, all there, K40c", range, 861.0));
+    series.push(stated(
+        "paper's mean search, none there, K40c",
+        range,
+        793.0,
+    ));
+    Ok(vec![Figure {
+        name: "slab_size",
+        title: "Slab hash: rates by number of elements, 60 % utilisation",
+        x: Axis::log("elements"),
+        y: Axis::linear("M operations/s"),
+        series,
+    }])
+}
+
+/// Figure 6: batches are added until there are 2 M elements; beside building a static table anew.
+pub fn batches(bench: &mut Bench) -> Result<Vec<Figure>> {
+    let total = bench.scaled(1 << 21);
+    let mut series = Vec::new();
+    for batch in [32, 64, 128] {
+        let step = bench.scaled(batch << 10);
+        let mut slab = Series::new(format!("slab hash, {batch} K"));
+        let mut horton = Series::new(format!("Horton table built anew, {batch} K"));
+        // 65 % at the end (the paper's mean slab count there is about 0.8).
+        let config = config(total, 0.8);
+        let (_, mut table) =
+            bench.timed(move |queue| SlabHash::with_room(queue, &config, total))?;
+        let (mut added, mut rebuilt) = (Duration::ZERO, Duration::ZERO);
+        warm(bench, step)?;
+        for end in (step..=total).step_by(step) {
+            let new = bench.upload(keys(end - step..end))?;
+            let (took, returned) = bench.timed(move |queue| {
+                replace(queue, &mut table, &new)?;
+                Ok(table)
+            })?;
+            table = returned;
+            added += took;
+            slab.points.push((end as f64, added.as_secs_f64() * 1e3));
+            rebuilt += rebuild(bench, end)?;
+            horton
+                .points
+                .push((end as f64, rebuilt.as_secs_f64() * 1e3));
+        }
+        bench.expect("keys in the table", table.len(), total);
+        let gain = rebuilt.as_secs_f64() / added.as_secs_f64();
+        let source = [17.3, 10.4, 6.4][batch.trailing_zeros() as usize - 5];
+        println!(
+            "batches of {batch} K: {gain:.1} times as fast as building anew; the paper: {source}"
+        );
+        series.extend([slab, horton]);
+    }
+    Ok(vec![Figure {
+        name: "slab_batches",
+        title: "Incremental batches: time so far",
+        x: Axis::linear("elements"),
+        y: Axis::log("ms"),
+        series,
+    }])
+}
+
+/// Compiles the kernels of `batches`.
+fn warm(bench: &Bench, n: usize) -> Result<()> {
+    let config = config(bench.scaled(1 << 21), 0.8);
+    let new = bench.upload(keys(0..n))?;
+    bench.timed(move |queue| {
+        let mut table = SlabHash::with_room(queue, &config, n)?;
+        replace(queue, &mut table, &new)
+    })?;
+    rebuild(bench, n)?;
+    Ok(())
+}
+
+/// Time to build a static table of the first `n` keys at load 0.65.
+fn rebuild(bench: &Bench, n: usize) -> Result<Duration> {
+    let all = bench.upload(keys(0..n))?;
+    let config = TableConfig {
+        load_factor: 0.65,
+        ..TableConfig::default()
+    };
+    let (took, built) = bench.timed(move |queue| {
+        let items = Items {
+            keys: &all,
+            values: None,
+        };
+        build::build(queue, &config, items)
+    })?;
+    match built {
+        Built::Table(_) => Ok(took),
+        Built::Repeats => Err(Error::DuplicateKeys),
+    }
+}
+
+/// Γ of section VI-C: shares of insertions, deletions, searches that hit and that miss.
+const DISTRIBUTIONS: [(&str, [f64; 4]); 3] = [
+    ("Γ0: updates only", [0.5, 0.5, 0.0, 0.0]),
+    ("Γ1: 40 % updates", [0.2, 0.2, 0.3, 0.3]),
+    ("Γ2: 20 % updates", [0.1, 0.1, 0.4, 0.4]),
+];
+
+/// Figure 7a: mixed batches, by the utilisation before.
+pub fn mixed(bench: &mut Bench) -> Result<Vec<Figure>> {
+    let n = bench.scaled(ELEMENTS);
+    let mut series = Vec::new();
+    for (name, shares) in DISTRIBUTIONS {
+        let mut line = Series::new(name);
+        for slabs_per_bucket in SLAB_COUNTS {
+            line.points
+                .push(mixed_batch(bench, n, slabs_per_bucket, shares)?);
+        }
+        series.push(line);
+    }
+    Ok(vec![Figure {
+        name: "slab_mixed",
+        title: "Slab hash: mixed batches by memory utilisation before",
+        x: Axis::linear("memory utilisation before"),
+        y: Axis::linear("M operations/s"),
+        series,
+    }])
+}
+
+/// Utilisation, and millions of operations a second of batches of a quarter of `n` operations.
+fn mixed_batch(
+    bench: &mut Bench,
+    n: usize,
+    slabs_per_bucket: f64,
+    shares: [f64; 4],
+) -> Result<(f64, f64)> {
+    let config = config(2 * n, slabs_per_bucket);
+    let first = bench.upload(keys(0..n))?;
+    let (_, (utilisation, mut table)) = bench.timed(move |queue| {
+        let mut table = SlabHash::with_room(queue, &config, n)?;
+        replace(queue, &mut table, &first)?;
+        Ok((table.utilisation(queue)?, table))
+    })?;
+    let size = n / 4;
+    let mut best = Duration::MAX;
+    let mut random = Mt::new(3);
+    for round in 0..=bench.repeat {
+        let [kinds, op_keys] = operations(&mut random, (n, size, round), shares);
+        let answers_expected = (0..size).filter(|i| kinds[*i] != Kind::Replace as u32);
+        let hits = answers_expected.filter(|i| (op_keys[*i] & 1) == 1).count();
+        let expected = hits + kinds.iter().filter(|k| **k == Kind::Replace as u32).count();
+        let op_keys: Vec<u32> = op_keys.iter().map(|key| keys_of(key >> 1)).collect();
+        let (kinds, op_keys) = (bench.upload(kinds)?, bench.upload(op_keys)?);
+        let (took, (answers, returned)) = bench.timed(move |queue| {
+            let answers: Words = Arc::new(queue.allocate("answers", size)?);
+            let batch = Batch {
+                kinds: &kinds,
+                keys: &op_keys,
+                values: &op_keys_as_values(queue, size)?,
+            };
+            table.apply(queue, batch, &answers)?;
+            Ok((queue.read(&answers, size)?, table))
+        })?;
+        table = returned;
+        // Insertions are of new keys: they answer MISS.
+        let missed = answers.iter().filter(|answer| **answer == MISS).count();
+        let inserted = expected - hits;
+        bench.expect(
+            "operations that found their key",
+            size - missed,
+            expected - inserted,
+        );
+        best = if round == 0 { best } else { best.min(took) };
+    }
+    Ok((utilisation, rate(size, best)))
+}
+
+/// Values that any table takes.
+fn op_keys_as_values(queue: &mut Queue, n: usize) -> Result<horton_join::device::Buffer<u32>> {
+    let values = queue.allocate("values", n)?;
+    queue.fill(&values, 1u32)?;
+    Ok(values)
+}
+
+fn keys_of(number: u32) -> u32 {
+    horton_join::table::hash::jenkins(number)
+}
+
+/// Kinds, and numbers of keys, twice, plus 1 where the key is there. Each round deletes other keys, and
+/// searches for none that it deletes, so that every answer is known.
+fn operations(
+    random: &mut Mt,
+    (n, size, round): (usize, usize, usize),
+    shares: [f64; 4],
+) -> [Vec<u32>; 2] {
+    let until = |i: usize| shares[..=i].iter().sum::<f64>();
+    let (mut kinds, mut numbers) = (Vec::new(), Vec::new());
+    let share = n / 2 / 16;
+    let (mut deleted, mut inserted) = ((round * share) as u32, (n + round * size) as u32);
+    for _ in 0..size {
+        let draw = f64::from(random.next_u32()) / 4_294_967_296.0;
+        let any = random.next_u32() as usize;
+        let (kind, number) =
+            if draw < until(0) || draw < until(1) && deleted as usize >= (round + 1) * share {
+                inserted += 1;
+                (Kind::Replace, 2 * (inserted - 1))
+            } else if draw < until(1) {
+                deleted += 1;
+                (Kind::Delete, 2 * (deleted - 1) + 1)
+            } else if draw < until(2) {
+                (Kind::Search, 2 * (n / 2 + any % (n / 2)) as u32 + 1)
+            } else {
+                (Kind::Search, 2 * (3 * n + any % n) as u32)
+            };
+        kinds.push(kind as u32);
+        numbers.push(number);
+    }
+    [kinds, numbers]
+}
+
+/// Section V: a million slabs, one for each thread.
+pub fn allocation(bench: &mut Bench) -> Result<Vec<Figure>> {
+    let n = bench.scaled(1 << 20);
+    println!(
+        "\nallocation of {n} slabs, one a thread; the paper: 600 M/s (K40c), Halloc 16.1, CUDA's malloc 0.8"
+    );
+    let mut line = Series::new("slabs allocated");
+    for (x, (light, name)) in [(true, "SlabAlloc-light"), (false, "SlabAlloc")]
+        .into_iter()
+        .enumerate()
+    {
+        let layout = PoolLayout {
+            light,
+            super_blocks: 32,
+            blocks: (256 >> bench.scale.min(6)).max(1),
+        };
+        let n = n.min(layout.slabs());
+        let mut best = Duration::MAX;
+        let mut failed = 0;
+        for _ in 0..=bench.repeat {
+            let (_, pool) = bench.timed(move |queue| SlabPool::new(queue, layout))?;
+            let (took, missing) = bench.timed(move |queue| Ok(pool.allocate_many(queue, n)?.1))?;
+            (best, failed) = (best.min(took), failed + missing);
+        }
+        bench.expect("slabs that were not given", failed, 0);
+        println!("{name}: {:.0} M slabs/s", rate(n, best));
+        line.points.push((x as f64, rate(n, best)));
+    }
+    Ok(vec![Figure {
+        name: "slab_alloc",
+        title: "Slabs allocated a second: SlabAlloc-light (0) and SlabAlloc (1)",
+        x: Axis::linear("allocator"),
+        y: Axis::linear("M slabs/s"),
+        series: vec![line, stated("paper, K40c", [0.0, 1.0], 600.0)],
+    }])
+}

@@ -1,0 +1,91 @@
+//! The programs of linear probing.
+//!
+//! ```text
+//!  linear   hash · word · local · linear        REUSE 0 | 1, PREFETCH 0 | 1
+//!  split    (table/split.rs), for insertions into large tables
+//! ```
+
+use crate::device::program::ProgramText;
+use crate::device::{KernelBody, Queue};
+use crate::table::hash::{self, Reduction};
+use crate::table::horton::BucketSize;
+use crate::table::launch::{self, LOOK_AHEAD, group_of};
+use crate::table::split::{self, Rest};
+use crate::table::{batch, word};
+
+use super::layout::Deletion;
+
+/// What the split takes for the slots of a bucket; only that its buffers are multiples of it.
+pub(super) const SPLIT_UNIT: BucketSize = BucketSize::Four;
+
+/// What a program depends on.
+#[derive(Clone, Copy)]
+struct Variant {
+    deletion: Deletion,
+    body: KernelBody,
+    prefetch: bool,
+    peek_volatile: bool,
+}
+
+impl Variant {
+    fn text(self) -> ProgramText {
+        let flag = |flag: bool| u8::from(flag).to_string();
+        let mut defines = hash::defines(Reduction::MultiplyHigh);
+        defines.extend(word::defines(self.peek_volatile));
+        defines.extend(batch::defines());
+        defines.extend([
+            ("WORD", "ulong".to_owned()),
+            ("ONE_ITEM", flag(group_of(self.body) == 1)),
+            ("LINEAR_GROUP", group_of(self.body).to_string()),
+            ("LOOK_AHEAD", LOOK_AHEAD.to_string()),
+            ("PREFETCH", flag(self.prefetch)),
+            ("REUSE", flag(self.deletion == Deletion::LeavesTombstone)),
+        ]);
+        let parts = [
+            ("hash.cl", include_str!("../../../cl/hash.cl")),
+            ("word.cl", include_str!("../../../cl/word.cl")),
+            ("local.cl", include_str!("../../../cl/local.cl")),
+            ("linear.cl", include_str!("../../../cl/linear.cl")),
+        ];
+        ProgramText::new("linear probing", &defines, &parts)
+    }
+}
+
+/// The program of a job.
+pub(super) fn program(queue: &Queue, deletion: Deletion) -> ProgramText {
+    Variant {
+        deletion,
+        body: queue.body(),
+        prefetch: launch::prefetches(queue),
+        peek_volatile: launch::peeks_volatile(queue),
+    }
+    .text()
+}
+
+/// The program that splits items by ranges of slots.
+pub(super) fn split_program(queue: &Queue) -> ProgramText {
+    let rest = Rest {
+        defines: &[],
+        parts: &[],
+    };
+    split::program(queue, "linear split", SPLIT_UNIT, &rest)
+}
+
+/// Every program of linear probing under the name of a file; see [`crate::table::programs`].
+pub(crate) fn programs() -> impl Iterator<Item = (String, ProgramText)> {
+    Deletion::ALL.into_iter().flat_map(|deletion| {
+        [KernelBody::Chunk, KernelBody::LocalTile]
+            .into_iter()
+            .map(move |body| {
+                let variant = Variant {
+                    deletion,
+                    body,
+                    prefetch: false,
+                    peek_volatile: false,
+                };
+                let reuse = u8::from(deletion == Deletion::LeavesTombstone);
+                let name = format!("linear_reuse{reuse}_{}", group_of(body));
+                (name, variant.text())
+            })
+    })
+}

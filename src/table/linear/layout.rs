@@ -1,0 +1,100 @@
+//! Shape of a linear-probing table; with `table/word.rs` the twin of `cl/linear.cl`.
+//!
+//! ```text
+//!  slot i = words[i], i in 0..capacity, capacity a power of two
+//!  home(key) = top bits of jenkins(key ^ seed);  probe: home, home + 1, … modulo capacity
+//! ```
+//!
+//! A Simple GPU Hash Table, section "Lock Free Hash Table": a power of two makes wrapping an
+//! AND. The home slot is taken from the hash's *top* bits (the source takes the lowest), so that
+//! slots are in hash order: a rehash then reads and writes in order, and splitting items by
+//! ranges of slots is splitting them by hash.
+
+use crate::error::{Error, Result};
+use crate::table::hash::primary_bucket;
+
+/// The largest table: 2^31 slots, 16 GiB.
+pub const MAX_CAPACITY: usize = 1 << 31;
+
+/// What a deletion leaves behind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Deletion {
+    /// The key, without a value: it keeps its slot for ever, and operations of all kinds may run
+    /// side by side (A Simple GPU Hash Table).
+    KeepsKey,
+    /// A tombstone that any later insertion may take: insertions and deletions must not run side
+    /// by side (Reusing Deleted Slots), so a batch runs its insertions before its deletions.
+    LeavesTombstone,
+}
+
+impl Deletion {
+    /// Both.
+    pub const ALL: [Deletion; 2] = [Deletion::KeepsKey, Deletion::LeavesTombstone];
+}
+
+/// Shape and seed of one table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LinearLayout {
+    /// Slots, a power of two up to [`MAX_CAPACITY`].
+    pub capacity: usize,
+    /// What deletions leave.
+    pub deletion: Deletion,
+    /// Seed of the hash function.
+    pub seed: u32,
+}
+
+impl LinearLayout {
+    /// A table of at least `slots` slots.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] over [`MAX_CAPACITY`].
+    pub fn new(slots: usize, deletion: Deletion, seed: u32) -> Result<Self> {
+        match slots.max(1).checked_next_power_of_two() {
+            Some(capacity) if capacity <= MAX_CAPACITY => Ok(Self {
+                capacity,
+                deletion,
+                seed,
+            }),
+            _ => Err(Error::Invalid(format!(
+                "a linear-probing table of {slots} slots is over the limit of {MAX_CAPACITY}"
+            ))),
+        }
+    }
+
+    /// What a slot number is and-ed with.
+    pub fn mask(&self) -> usize {
+        self.capacity - 1
+    }
+
+    /// The slot where a key is looked for first.
+    pub fn home(&self, key: u32) -> usize {
+        primary_bucket(key, self.seed, self.capacity as u32) as usize
+    }
+
+    /// Slots that a probe for `key` passes before it comes to `slot`: the probe length.
+    pub fn distance(&self, key: u32, slot: usize) -> usize {
+        slot.wrapping_sub(self.home(key)) & self.mask()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn capacities_are_powers_of_two() {
+        for (asked, given) in [(0, 1), (1, 1), (3, 4), (1 << 20, 1 << 20)] {
+            let layout = LinearLayout::new(asked, Deletion::KeepsKey, 0).unwrap();
+            assert_eq!(layout.capacity, given);
+            assert!((0..100).all(|key| layout.home(key) < given));
+        }
+        assert!(LinearLayout::new(MAX_CAPACITY + 1, Deletion::KeepsKey, 0).is_err());
+    }
+
+    #[test]
+    fn distances_wrap() {
+        let layout = LinearLayout::new(4, Deletion::KeepsKey, 0).unwrap();
+        let key = (0..).find(|k| layout.home(*k) == 3).unwrap();
+        assert_eq!(layout.distance(key, 1), 2);
+    }
+}

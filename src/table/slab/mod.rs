@@ -1,0 +1,417 @@
+//! The slab hash: a table that changes while it is used, and grows as it must.
+//!
+//! ```text
+//!  bucket 0 ─▶ [base slab] ─▶ [slab] ─▶ [slab]      slabs of 128 bytes come from SlabAlloc
+//!  bucket 1 ─▶ [base slab]
+//!  …            15 pairs, or 30 keys, and a link
+//! ```
+//!
+//! Ashkiani, Farach-Colton, Owens, "A Dynamic Hash Table for the GPU", IPDPS 2018. Operations of
+//! all kinds run side by side in one launch, and a list grows inside it. A
+//! lookup reads 1 + β slabs for a key that is not there, where β, the mean number of slabs that the items of a bucket
+//! would fill, is chosen at the start ([`SlabConfig::slabs_per_bucket`]); beyond about 65 % memory utilisation most
+//! operations visit a second slab. Deleted entries are used again by [`insert`](SlabHash::insert), or cleared away by
+//! [`flush`](SlabHash::flush).
+//!
+//! * [`layout`]: words, addresses, shapes
+//! * [`alloc`]: SlabAlloc and SlabAlloc-light
+//! * [`model`]: the same table in plain Rust, a test oracle
+//! * `kernels`: program text and launch sizes; `operations`: launching them
+
+pub mod alloc;
+mod kernels;
+pub mod layout;
+pub mod model;
+mod operations;
+
+use std::sync::Arc;
+
+use crate::device::{Arg, Buffer, Queue};
+use crate::error::{Error, Result};
+use crate::table::Items;
+use crate::table::batch::Batch;
+
+use alloc::{doubles, halves};
+use operations::{Counter, Operations};
+
+pub use super::word::{MAX_VALUE, MISS};
+pub use alloc::SlabPool;
+pub(crate) use kernels::programs;
+pub use layout::{Entries, MAX_BLOCKS, MAX_KEY, MAX_SUPER_BLOCKS, NO_SLAB, PoolLayout, SlabLayout};
+pub use model::SlabModel;
+
+/// How a table is built.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct SlabConfig {
+    /// What slabs hold.
+    pub entries: Entries,
+    /// β of the paper, section III-C: slabs that the items of a bucket would fill, above 0. It decides the number of
+    /// buckets; 0.7 gives 60 % memory utilisation.
+    pub slabs_per_bucket: f64,
+    /// Where slabs come from. A SlabAlloc grows by super blocks up to [`MAX_SUPER_BLOCKS`], a SlabAlloc-light never.
+    pub pool: PoolLayout,
+    /// Seed of the hash function.
+    pub seed: u32,
+}
+
+impl Default for SlabConfig {
+    /// Pairs at 60 % utilisation; SlabAlloc with super blocks of 32 MiB, as in the paper's evaluation.
+    fn default() -> Self {
+        Self {
+            entries: Entries::Pairs,
+            slabs_per_bucket: 0.7,
+            pool: PoolLayout {
+                light: false,
+                super_blocks: 1,
+                blocks: 256,
+            },
+            seed: 0x5348_3137,
+        }
+    }
+}
+
+/// What a table is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SlabCensus {
+    /// Items.
+    pub items: u64,
+    /// Deleted entries.
+    pub deleted: u64,
+    /// Slabs in use, base slabs not counted.
+    pub slabs: u64,
+}
+
+/// A slab hash in device memory.
+///
+/// ```
+/// use horton_join::device::Device;
+/// use horton_join::table::slab::{SlabConfig, SlabHash};
+///
+/// # fn main() -> horton_join::error::Result<()> {
+/// let device = Device::open("auto")?;
+/// let found = device.run_blocking(|queue| {
+///     let mut table = SlabHash::with_room(queue, &SlabConfig::default(), 1000)?;
+///     table.replace_pairs(queue, &[7, 3, 9], &[70, 30, 90])?;
+///     table.remove_many(queue, &[3])?;
+///     table.get_many(queue, &[9, 3, 7])
+/// })?;
+/// assert_eq!(found.value, [Some(90), None, Some(70)]);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct SlabHash {
+    layout: SlabLayout,
+    base: Arc<Buffer<u64>>,
+    pool: SlabPool,
+    len: usize,
+}
+
+impl SlabHash {
+    /// A table of `items`, each key once ([`replace`](Self::replace)).
+    ///
+    /// # Errors
+    /// As [`with_room`](Self::with_room) and [`replace`](Self::replace).
+    pub fn build(queue: &mut Queue, config: &SlabConfig, items: Items<'_>) -> Result<Self> {
+        let mut table = Self::with_room(queue, config, items.keys.len())?;
+        table.replace(queue, items)?;
+        Ok(table)
+    }
+
+    /// An empty table with buckets for `items` items.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a configuration that makes no sense, [`Error::DeviceMemory`], and OpenCL's own.
+    pub fn with_room(queue: &mut Queue, config: &SlabConfig, items: usize) -> Result<Self> {
+        let share = config.slabs_per_bucket * config.entries.per_slab() as f64;
+        let buckets = (items as f64 / share).ceil().max(1.0);
+        // NaN and infinity, too, are no share.
+        if !(share > 0.0 && buckets < f64::from(1 << 28)) {
+            return Err(Error::Invalid(format!(
+                "{items} items at {} slabs a bucket make no table",
+                config.slabs_per_bucket
+            )));
+        }
+        let pool = SlabPool::new(queue, config.pool)?;
+        let layout = SlabLayout {
+            entries: config.entries,
+            buckets: buckets as u32,
+            seed: config.seed,
+        };
+        let base = queue.allocate("base slabs", buckets as usize * layout::SLAB_WORDS / 2)?;
+        queue.fill(&base, u64::MAX)?;
+        Ok(Self {
+            layout,
+            base: Arc::new(base),
+            pool,
+            len: 0,
+        })
+    }
+
+    /// REPLACE for every item: a key that is there gets the new value, of keys given more than once one value counts.
+    /// Returns how many were not there.
+    ///
+    /// # Errors
+    /// [`Error::NoRoom`] if slabs run out: every item that is not rejected is stored, and nothing is lost.
+    /// [`Error::Invalid`] with the number of values over [`MAX_VALUE`], or keys over [`MAX_KEY`] in a table of keys.
+    /// [`Error::DeviceMemory`] and OpenCL's own.
+    pub fn replace(&mut self, queue: &mut Queue, items: Items<'_>) -> Result<usize> {
+        self.store(queue, "replace_keys", items)
+    }
+
+    /// INSERT for every item: another instance, whether the key is there or not.
+    ///
+    /// # Errors
+    /// As [`replace`](Self::replace).
+    pub fn insert(&mut self, queue: &mut Queue, items: Items<'_>) -> Result<usize> {
+        self.store(queue, "insert_keys", items)
+    }
+
+    fn store(
+        &mut self,
+        queue: &mut Queue,
+        kernel: &'static str,
+        items: Items<'_>,
+    ) -> Result<usize> {
+        let n = items.count()?;
+        let counts = self.run(
+            queue,
+            &Operations::of_keys(kernel, items.keys, items.values, n),
+        )?;
+        Ok(counts.of(Counter::Added))
+    }
+
+    /// SEARCH for the first `n` of `keys`; `values[i]` receives a value (the key itself in a table of keys) or [`MISS`].
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if a buffer is shorter than `n` or `n` exceeds 2^31; OpenCL's own.
+    pub fn lookup(
+        &self,
+        queue: &mut Queue,
+        keys: &Buffer<u32>,
+        values: &Buffer<u32>,
+        n: usize,
+    ) -> Result<()> {
+        let operations = Operations {
+            answers: Some(values),
+            ..Operations::of_keys("search_keys", keys, None, n)
+        };
+        self.launch(queue, &operations)
+    }
+
+    /// Counts the instances of the first `n` of `keys` into `counts`.
+    ///
+    /// # Errors
+    /// As [`lookup`](Self::lookup).
+    pub fn count(
+        &self,
+        queue: &mut Queue,
+        keys: &Buffer<u32>,
+        counts: &Buffer<u32>,
+        n: usize,
+    ) -> Result<()> {
+        let operations = Operations {
+            answers: Some(counts),
+            ..Operations::of_keys("count_keys", keys, None, n)
+        };
+        self.launch(queue, &operations)
+    }
+
+    /// SEARCHALL for all of `keys`: offsets, one more than keys, and values; those of key i are
+    /// `values[offsets[i]..offsets[i + 1]]`, in no order.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if there are more than 2^32 - 1 values; as [`lookup`](Self::lookup).
+    pub fn search_all(
+        &self,
+        queue: &mut Queue,
+        keys: &Buffer<u32>,
+    ) -> Result<(Buffer<u32>, Buffer<u32>)> {
+        self.list_instances(queue, keys)
+    }
+
+    /// DELETE for the first `n` of `keys`: the first instance of each; returns how many there were.
+    ///
+    /// # Errors
+    /// As [`lookup`](Self::lookup).
+    pub fn remove(&mut self, queue: &mut Queue, keys: &Buffer<u32>, n: usize) -> Result<usize> {
+        let counts = self.run(queue, &Operations::of_keys("delete_keys", keys, None, n))?;
+        Ok(counts.of(Counter::Removed))
+    }
+
+    /// DELETEALL for the first `n` of `keys`: all instances; returns how many there were.
+    ///
+    /// # Errors
+    /// As [`lookup`](Self::lookup).
+    pub fn remove_all(&mut self, queue: &mut Queue, keys: &Buffer<u32>, n: usize) -> Result<usize> {
+        let counts = self.run(
+            queue,
+            &Operations::of_keys("delete_all_keys", keys, None, n),
+        )?;
+        Ok(counts.of(Counter::Removed))
+    }
+
+    /// Does operations of all kinds, side by side; `answers[i]` receives what [`Kind`](crate::table::batch::Kind) says. Where slabs run out
+    /// and a SlabAlloc grows, the operations without room are done in another launch.
+    ///
+    /// # Errors
+    /// As [`replace`](Self::replace); [`Error::Invalid`] if the buffers differ in length. Operations of unknown
+    /// kinds do nothing, and their answers are left as they were.
+    pub fn apply(
+        &mut self,
+        queue: &mut Queue,
+        batch: Batch<'_>,
+        answers: &Buffer<u32>,
+    ) -> Result<()> {
+        let operations = Operations {
+            kernel: "apply_batch",
+            kinds: Some(batch.kinds),
+            keys: batch.keys,
+            values: Some(batch.values),
+            answers: Some(answers),
+            n: batch.len()?,
+        };
+        self.run(queue, &operations)?;
+        Ok(())
+    }
+
+    /// FLUSH for every bucket: moves the items together, drops deleted entries and gives slabs back to the pool.
+    ///
+    /// # Errors
+    /// OpenCL's own.
+    pub fn flush(&mut self, queue: &mut Queue) -> Result<()> {
+        let mut args = self.pool.args();
+        args.extend([Arg::Longs(&self.base), Arg::U32(self.layout.buckets)]);
+        let grid = kernels::singles(queue, self.layout.buckets as usize);
+        queue.launch(&self.program(queue), "flush", grid, &args)
+    }
+
+    /// [`replace`](Self::replace) for pairs in host memory.
+    ///
+    /// # Errors
+    /// As there; [`Error::Invalid`] if the lengths differ.
+    pub fn replace_pairs(
+        &mut self,
+        queue: &mut Queue,
+        keys: &[u32],
+        values: &[u32],
+    ) -> Result<usize> {
+        let keys = queue.buffer_from("keys", keys)?;
+        let values = queue.buffer_from("values", values)?;
+        let items = Items {
+            keys: &keys,
+            values: Some(&values),
+        };
+        self.replace(queue, items)
+    }
+
+    /// [`lookup`](Self::lookup) for keys in host memory.
+    ///
+    /// # Errors
+    /// As there; [`Error::DeviceMemory`].
+    pub fn get_many(&self, queue: &mut Queue, keys: &[u32]) -> Result<Vec<Option<u32>>> {
+        let n = keys.len();
+        let keys = queue.buffer_from("keys", keys)?;
+        let values = queue.allocate("values", n)?;
+        self.lookup(queue, &keys, &values, n)?;
+        let values = queue.read(&values, n)?;
+        let found = values.into_iter().map(|v| (v != MISS).then_some(v));
+        Ok(found.collect())
+    }
+
+    /// [`remove`](Self::remove) for keys in host memory.
+    ///
+    /// # Errors
+    /// As there; [`Error::DeviceMemory`].
+    pub fn remove_many(&mut self, queue: &mut Queue, keys: &[u32]) -> Result<usize> {
+        let n = keys.len();
+        let keys = queue.buffer_from("keys", keys)?;
+        self.remove(queue, &keys, n)
+    }
+
+    /// All items, in no particular order.
+    ///
+    /// # Errors
+    /// [`Error::DeviceMemory`] and OpenCL's own.
+    pub fn download(&self, queue: &mut Queue) -> Result<Vec<(u32, u32)>> {
+        let (keys, values) = self.pairs(queue)?;
+        let keys = queue.read(&keys, self.len)?;
+        Ok(keys
+            .into_iter()
+            .zip(queue.read(&values, self.len)?)
+            .collect())
+    }
+
+    /// Brings the words back as a model.
+    ///
+    /// # Errors
+    /// OpenCL's own.
+    pub fn to_model(&self, queue: &mut Queue) -> Result<SlabModel> {
+        Ok(SlabModel {
+            layout: self.layout,
+            pool_layout: self.pool.layout(),
+            base: halves(&queue.read(&self.base, self.base.len())?),
+            pool: self.pool.download(queue)?,
+        })
+    }
+
+    /// Sends a model's words to the device.
+    ///
+    /// # Errors
+    /// [`Error::DeviceMemory`] and OpenCL's own.
+    pub fn from_model(queue: &mut Queue, model: &SlabModel) -> Result<Self> {
+        Ok(Self {
+            layout: model.layout,
+            base: Arc::new(queue.buffer_from("base slabs", &doubles(&model.base))?),
+            pool: SlabPool::upload(queue, model.pool_layout, &model.pool)?,
+            len: model.census().items as usize,
+        })
+    }
+
+    /// Shape and seed.
+    pub fn layout(&self) -> SlabLayout {
+        self.layout
+    }
+
+    /// Where slabs come from.
+    pub fn pool(&self) -> &SlabPool {
+        &self.pool
+    }
+
+    /// Items.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether the table has no items.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Entries that there is memory for, in base slabs and in the pool as it is.
+    pub fn capacity(&self) -> usize {
+        let slabs = self.layout.buckets as usize + self.pool.layout().slabs();
+        slabs * self.layout.entries.per_slab()
+    }
+
+    /// Items by [`capacity`](Self::capacity).
+    pub fn load_factor(&self) -> f64 {
+        self.len as f64 / self.capacity() as f64
+    }
+
+    /// Bytes of items by bytes of slabs in use, base slabs included (section III-C): at most 0.94.
+    ///
+    /// # Errors
+    /// As [`statistics`](Self::statistics).
+    pub fn utilisation(&self, queue: &mut Queue) -> Result<f64> {
+        let census = self.statistics(queue)?;
+        let slabs = u64::from(self.layout.buckets) + census.slabs;
+        let used = census.items * self.layout.entries.words() as u64;
+        Ok(used as f64 / (slabs * layout::SLAB_WORDS as u64) as f64)
+    }
+
+    /// Bytes in device memory.
+    pub fn bytes(&self) -> u64 {
+        self.base.bytes() + self.pool.bytes()
+    }
+}

@@ -1,0 +1,221 @@
+//! Devices, keys, and the tables under test behind one face.
+
+use std::collections::HashSet;
+
+use horton_join::device::{Answer, Device, KernelBody, Queue};
+use horton_join::error::Result;
+use horton_join::table::batch::{Batch, Kind};
+use horton_join::table::hash::jenkins;
+use horton_join::table::linear::{Deletion, LinearConfig, LinearTable};
+use horton_join::table::slab::{PoolLayout, SlabConfig, SlabHash, SlabModel};
+use rand_mt::Mt;
+
+pub fn device() -> Device {
+    let asked = std::env::var("HORTON_TEST_DEVICE").unwrap_or_else(|_| "auto".to_owned());
+    Device::open(&asked).unwrap()
+}
+
+pub fn small() -> bool {
+    std::env::var_os("HORTON_TEST_SMALL").is_some()
+}
+
+/// `large`, or little under oclgrind.
+pub fn scaled(large: usize) -> usize {
+    if small() { large.min(200) } else { large }
+}
+
+/// Kernel bodies that run on the device under test.
+pub fn bodies(device: &Device) -> Vec<KernelBody> {
+    let all = KernelBody::ALL.into_iter();
+    all.filter(|body| device.info().supports(*body)).collect()
+}
+
+pub fn distinct_keys(seed: u32, n: usize) -> Vec<u32> {
+    let mut random = Mt::new(seed);
+    let mut seen = HashSet::with_capacity(n);
+    while seen.len() < n {
+        seen.insert(random.next_u32());
+    }
+    let mut keys: Vec<u32> = seen.into_iter().collect();
+    keys.sort_unstable_by_key(|k| jenkins(k ^ seed));
+    keys
+}
+
+/// Runs a job and checks that the device took part.
+pub fn run<T: Send + 'static>(
+    device: &Device,
+    job: impl FnOnce(&mut Queue) -> Result<T> + Send + 'static,
+) -> T {
+    let Answer { value, cost } = device.run_blocking(job).unwrap();
+    assert!(cost.launches > 0, "no kernel was launched");
+    value
+}
+
+/// One operation of a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Op {
+    pub kind: Kind,
+    pub key: u32,
+    pub value: u32,
+}
+
+/// The kinds of tables under test.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Family {
+    Linear(Deletion),
+    /// With SlabAlloc-light, or SlabAlloc.
+    Slab {
+        light: bool,
+    },
+}
+
+impl Family {
+    pub const ALL: [Family; 4] = [
+        Family::Linear(Deletion::KeepsKey),
+        Family::Linear(Deletion::LeavesTombstone),
+        Family::Slab { light: true },
+        Family::Slab { light: false },
+    ];
+
+    /// Whether `Insert` replaces the value of a key that is there.
+    pub fn insert_replaces(self) -> bool {
+        matches!(self, Family::Linear(_))
+    }
+
+    /// A table with room for `items` items.
+    pub fn create(self, queue: &mut Queue, items: usize) -> Result<Table> {
+        match self {
+            Family::Linear(deletion) => {
+                let config = LinearConfig {
+                    deletion,
+                    ..LinearConfig::default()
+                };
+                LinearTable::with_capacity(queue, &config, 2 * items).map(Table::Linear)
+            }
+            Family::Slab { light } => {
+                SlabHash::with_room(queue, &slab_config(light), items).map(Table::Slab)
+            }
+        }
+    }
+}
+
+/// Lists of two slabs in the mean, so that most operations see more than the base slab.
+pub fn slab_config(light: bool) -> SlabConfig {
+    SlabConfig {
+        slabs_per_bucket: 2.0,
+        pool: PoolLayout {
+            light,
+            super_blocks: if light && !small() { 8 } else { 1 },
+            blocks: if small() { 1 } else { 2 },
+        },
+        ..SlabConfig::default()
+    }
+}
+
+/// A table under test.
+pub enum Table {
+    Linear(LinearTable),
+    Slab(SlabHash),
+}
+
+impl Table {
+    /// Does all operations in one launch; their answers.
+    pub fn apply(&mut self, queue: &mut Queue, ops: &[Op]) -> Result<Vec<u32>> {
+        let column = |of: fn(&Op) -> u32| ops.iter().map(of).collect::<Vec<u32>>();
+        let kinds = queue.buffer_from("kinds", &column(|op| op.kind as u32))?;
+        let keys = queue.buffer_from("keys", &column(|op| op.key))?;
+        let values = queue.buffer_from("values", &column(|op| op.value))?;
+        // Poisoned, so that an answer nobody gave shows.
+        let answers = queue.buffer_from("answers", &vec![0xdead_beef; ops.len()])?;
+        let batch = Batch {
+            kinds: &kinds,
+            keys: &keys,
+            values: &values,
+        };
+        match self {
+            Table::Linear(table) => table.apply(queue, batch, &answers)?,
+            Table::Slab(table) => table.apply(queue, batch, &answers)?,
+        }
+        queue.read(&answers, ops.len())
+    }
+
+    pub fn insert(&mut self, queue: &mut Queue, keys: &[u32], values: &[u32]) -> Result<usize> {
+        match self {
+            Table::Linear(table) => Ok(table.insert_pairs(queue, keys, values)?.new),
+            Table::Slab(table) => table.replace_pairs(queue, keys, values),
+        }
+    }
+
+    pub fn get_many(&self, queue: &mut Queue, keys: &[u32]) -> Result<Vec<Option<u32>>> {
+        match self {
+            Table::Linear(table) => table.get_many(queue, keys),
+            Table::Slab(table) => table.get_many(queue, keys),
+        }
+    }
+
+    pub fn remove_many(&mut self, queue: &mut Queue, keys: &[u32]) -> Result<usize> {
+        match self {
+            Table::Linear(table) => table.remove_many(queue, keys),
+            Table::Slab(table) => table.remove_many(queue, keys),
+        }
+    }
+
+    pub fn len(&self) -> usize {
+        match self {
+            Table::Linear(table) => table.len(),
+            Table::Slab(table) => table.len(),
+        }
+    }
+
+    pub fn download(&self, queue: &mut Queue) -> Result<Vec<(u32, u32)>> {
+        match self {
+            Table::Linear(table) => table.download(queue),
+            Table::Slab(table) => table.download(queue),
+        }
+    }
+
+    /// Checks the words; what the host finds for `keys` in them.
+    pub fn check(&self, queue: &mut Queue, keys: &[u32]) -> Result<Vec<Option<u32>>> {
+        match self {
+            Table::Linear(table) => {
+                let model = table.to_model(queue)?;
+                model.check().unwrap();
+                assert_eq!(model.pairs().len(), table.len());
+                assert_eq!(model.statistics(), table.statistics(queue)?);
+                Ok(keys.iter().map(|key| model.lookup(*key)).collect())
+            }
+            Table::Slab(table) => {
+                let model = table.to_model(queue)?;
+                model.check().unwrap();
+                let pairs = model.pairs();
+                let keys_of = pairs.iter().map(|(key, _)| *key);
+                assert_eq!(keys_of.collect::<HashSet<_>>().len(), pairs.len());
+                assert_eq!(pairs.len(), table.len());
+                assert_eq!(model.census(), table.statistics(queue)?);
+                Ok(keys.iter().map(|key| model.search(*key)).collect())
+            }
+        }
+    }
+
+    /// The same table, built anew on the host and sent to the device.
+    pub fn rebuilt_on_host(&self, queue: &mut Queue, pairs: &[(u32, u32)]) -> Result<Self> {
+        match self {
+            Table::Linear(table) => {
+                let mut model = table.to_model(queue)?;
+                model.words.fill(u64::MAX);
+                for (key, value) in pairs {
+                    model.insert(*key, *value).unwrap();
+                }
+                LinearTable::from_model(queue, &model).map(Table::Linear)
+            }
+            Table::Slab(table) => {
+                let old = table.to_model(queue)?;
+                let mut model = SlabModel::empty(old.layout, old.pool_layout);
+                for (key, value) in pairs {
+                    model.replace(*key, *value).unwrap();
+                }
+                SlabHash::from_model(queue, &model).map(Table::Slab)
+            }
+        }
+    }
+}
