@@ -98,7 +98,7 @@ struct Asked {
 enum State {
     Build(SharedBuild),
     Fetch(Arc<BuildSide>),
-    Emit(Arc<BuildSide>, Chunk),
+    Emit(Arc<BuildSide>, Box<Chunk>),
     Unmatched(Arc<BuildSide>, u32),
     Done,
     Ended,
@@ -200,7 +200,8 @@ impl Probe {
         self.metrics.add_cost(&answer.cost);
         let reads = found.keys + found.second_reads;
         self.metrics.add_lookups(found.keys, reads);
-        Ok(State::Emit(build, Chunk::new(asked.batches, found)))
+        let chunk = Chunk::new(asked.batches, found);
+        Ok(State::Emit(build, Box::new(chunk)))
     }
 
     /// Batches with rows, up to the chunk's size; none at the end of the input.
@@ -290,7 +291,7 @@ impl Probe {
     }
 
     /// What comes next of a chunk: one step of its first batch, or all it is wanted for.
-    async fn emit(&mut self, build: Arc<BuildSide>, mut chunk: Chunk) -> Result<State> {
+    async fn emit(&mut self, build: Arc<BuildSide>, mut chunk: Box<Chunk>) -> Result<State> {
         // A NOT IN whose other side has a NULL returns nothing at all.
         if self.spec.null_aware && build.probe_seen.null.load(Ordering::Relaxed) {
             return Ok(State::Fetch(build));
@@ -333,7 +334,7 @@ impl Probe {
     }
 
     /// Rows without columns, as many as there are pairs.
-    fn emit_count(&mut self, build: Arc<BuildSide>, mut chunk: Chunk) -> Result<State> {
+    fn emit_count(&mut self, build: Arc<BuildSide>, mut chunk: Box<Chunk>) -> Result<State> {
         let timer = self.metrics.join_time.timer();
         let rows = chunk.found.total.min(self.spec.batch_size as u64) as usize;
         if rows == 0 {
@@ -347,7 +348,7 @@ impl Probe {
     }
 
     /// The whole first batch of a chunk, for a join type that asks only which rows match.
-    fn emit_batch(&mut self, build: Arc<BuildSide>, mut chunk: Chunk) -> Result<State> {
+    fn emit_batch(&mut self, build: Arc<BuildSide>, mut chunk: Box<Chunk>) -> Result<State> {
         let timer = self.metrics.join_time.timer();
         let Some(probe) = chunk.batches.pop_front() else {
             self.count_matches(&chunk.found, 0);
@@ -389,7 +390,7 @@ impl Probe {
     }
 
     /// One step of the chunk's first batch.
-    fn emit_step(&mut self, build: Arc<BuildSide>, mut chunk: Chunk) -> Result<State> {
+    fn emit_step(&mut self, build: Arc<BuildSide>, mut chunk: Box<Chunk>) -> Result<State> {
         let timer = self.metrics.join_time.timer();
         let columns = build.table.as_ref().map_or(&[][..], |table| &table.columns);
         let Some(Step { pairs, is_last }) = chunk.step(self.spec.batch_size, columns)? else {
