@@ -8,7 +8,7 @@
 //!
 //! A rule of thumb cannot know whether the device is an H200 or two cores of the host itself, and
 //! whether the host has two cores or sixty-four. So both ways are tried, on joins like the
-//! user's ([`calibrate`](self::calibrate)), and the lines through what was measured are what
+//! user's (`calibrate`), and the lines through what was measured are what
 //! decides. A probe row costs more the larger the build side is, because tables leave the caches:
 //! `p` is measured at two sizes and interpolated by the logarithm of the build side. Beyond the
 //! measured sizes lines go on, which favours neither side by much.
