@@ -16,9 +16,9 @@ __kernel __attribute__((reqd_work_group_size(CENSUS_GROUP, 1, 1))) void census(
   barrier(CLK_LOCAL_MEM_FENCE);
   const size_t pairs = (size_t)buckets * (SLOTS / 2);
   const size_t share = (pairs + get_num_groups(0) - 1) / get_num_groups(0);
-  const size_t from = min(share * get_group_id(0), pairs), to = min(from + share, pairs);
+  const size_t from = share * get_group_id(0);
   uint type_b = 0, items = 0, secondary = 0;
-  for (size_t at = from + self; at < to; at += CENSUS_GROUP) {
+  for (size_t at = from + self; at < from + share && at < pairs; at += CENSUS_GROUP) {
     const ulong2 words = pair_of_words(table, at);
     const uint b = (uint)(at / (SLOTS / 2));
     const bool entries = at % (SLOTS / 2) == SLOTS / 2 - 1 && is_type_b(words.y);
