@@ -4,20 +4,27 @@
 //                              gather_rows  column [a b c] ─▶ c a - c
 //                              count_up     0 1 2 3
 //
-// set_bits reads a word before it changes it: most rows are visited again and again, and reading
-// keeps the line shared. gather_rows moves columns of any width as 32-bit words, a work-item a word,
+// set_bits looks at a word before it changes it where that costs less than an atomic: most rows are
+// visited again and again, and reading keeps the line shared. Bits are only ever set, so a late look
+// costs an atomic and no more. gather_rows moves columns of any width as 32-bit words, a work-item a word,
 // so that a warp writes whole lines and reads each row's words together.
 #ifndef MISS
 #error "MISS: no row"
 #endif
+#ifndef PEEK_VOLATILE
+#error "PEEK_VOLATILE: 1 where a volatile load sees what atomics wrote, else 0"
+#endif
 
-__kernel void set_bits(__global const uint *numbers, __global uint *bits, uint n) {
+__kernel void set_bits(__global const uint *numbers, volatile __global uint *bits, uint n) {
   const uint i = get_global_id(0);
   if (i >= n) return;
   const uint number = numbers[i];
   if (number == MISS) return;
   const uint bit = 1u << (number % 32);
-  if (!(bits[number / 32] & bit)) atomic_or(&bits[number / 32], bit);
+#if PEEK_VOLATILE
+  if (bits[number / 32] & bit) return;
+#endif
+  atomic_or(&bits[number / 32], bit);
 }
 
 // out[i] = column[rows[i]]; a row has 1 << log_words words.

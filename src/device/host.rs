@@ -1,4 +1,5 @@
-//! The host's own processor, beside which CPU runtimes are measured.
+//! The host's own processor: what it is told ahead, where it compares strings at random places and
+//! where CPU runtimes are measured beside it.
 
 /// Asks for the cache line of `slice[index]`, which will be read soon; does nothing outside the
 /// slice and on processors without a known instruction.

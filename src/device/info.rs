@@ -7,7 +7,8 @@
 //! ```
 //!
 //! What the kernels need is little: an available compiler, little-endian words, 64-bit
-//! addresses, and work-groups of at least 256 items with 32 KiB of local memory. 32-bit atomics are core since OpenCL 1.1.
+//! addresses, and work-groups of at least 256 items with 32 KiB of local memory. 32-bit atomics are core since
+//! OpenCL 1.1, 64-bit ones an extension that is asked for.
 //! A device lacking any of it is listed with the reason and skipped by `auto`.
 
 use std::fmt;

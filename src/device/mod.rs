@@ -17,7 +17,7 @@
 //! * `context`, `pool`: what lanes share: context, programs, blocks that are used again
 //! * [`memory`]: the byte budget of a device
 //! * [`program`]: program text from `.cl` parts and defines, and the binary cache
-//! * [`host`]: the host itself, for comparison
+//! * [`host`]: prefetching on the host itself
 //! * `status`: OpenCL's errors under their names
 //!
 //! Jobs of several queries run a few at a time; a job is one probe chunk or one build, so they

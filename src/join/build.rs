@@ -6,8 +6,9 @@
 //!                      BuildSide, shared by all probe partitions ◀── JoinTable ◀─┘
 //! ```
 //!
-//! The counterpart of DataFusion's `collect_left_input`, except that batches are not
-//! concatenated. Rows with a NULL key that equals nothing are kept for outer joins but have
+//! The counterpart of DataFusion's `collect_left_input`, except that the batches stay as they are:
+//! only columns that the host will gather, and that cannot outgrow an array's offsets, become one
+//! array. Rows with a NULL key that equals nothing are kept for outer joins but have
 //! no place in the table.
 
 use std::sync::Arc;
@@ -52,7 +53,7 @@ pub struct BuildSpec {
     pub visited: bool,
     /// Whether matches must pass a residual filter.
     pub filtered: bool,
-    /// Columns that the output or the residual filter takes from the build side.
+    /// Columns that pairs bring to the output or the residual filter.
     pub columns: Vec<usize>,
     /// Parts of the build side that are worked on at once.
     pub width: usize,
@@ -141,7 +142,8 @@ impl BuildSide {
             memory,
         };
         let table = build.table(&spec, (parts, rows), &metrics).await?;
-        build.join_columns(&spec, table.as_ref()).await?;
+        let joined = build.join_columns(&spec, table.as_ref()).await?;
+        metrics.build_mem_used.add(joined);
         timer.done();
         build.memory.shrink(encoded_bytes);
         let kept = table.as_ref().map_or(0, JoinTable::bytes)
@@ -190,13 +192,14 @@ impl BuildSide {
     /// Makes one array of each column that the host will gather, of fixed width or of string
     /// views: gathering from thousands of arrays takes several times as long. Bytes of views are
     /// gathered too, or every output batch would share thousands of buffers. Columns for which
-    /// there is no memory stay as they are.
-    async fn join_columns(&mut self, spec: &BuildSpec, table: Option<&JoinTable>) -> Result<()> {
+    /// there is no memory stay as they are. Returns the bytes reserved for it.
+    async fn join_columns(&mut self, spec: &BuildSpec, table: Option<&JoinTable>) -> Result<usize> {
         let on_device = |source: Source| {
             let columns = table.map_or(&[][..], |table| &table.columns);
             columns.iter().any(|column| column.source == source)
         };
         let mut wanted = Vec::new();
+        let mut reserved = 0;
         for source in self.sources(spec) {
             let arrays = self.arrays(source);
             if arrays.len() < 2 || on_device(source) || !arrays.iter().all(can_be_joined) {
@@ -204,6 +207,7 @@ impl BuildSide {
             }
             let bytes = arrays.iter().map(joined_bytes).sum();
             if self.memory.try_grow(bytes).is_ok() {
+                reserved += bytes;
                 let columns: Vec<Vec<ArrayRef>> =
                     arrays.iter().map(|array| vec![Arc::clone(array)]).collect();
                 wanted.push((source, columns));
@@ -219,7 +223,7 @@ impl BuildSide {
                 Source::Key(c) => self.key_columns[c] = vec![array],
             }
         }
-        Ok(())
+        Ok(reserved)
     }
 
     /// Columns that the probe would gather.

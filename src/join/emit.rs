@@ -7,8 +7,9 @@
 //!  probe column  = take(probe batch, [0 0 1]), or the batch's own column if all rows in order
 //! ```
 //!
-//! The build side is never concatenated: that would double its memory, and more than 2^31
-//! bytes of strings do not fit one array. A row number finds its batch through a table
+//! The build side is not concatenated: that would double its memory, and more than 2^31
+//! bytes of strings do not fit one array. A column that the build made one array (`set_joined`), or
+//! rows of one batch, are taken; the rest is interleaved. A row number finds its batch through a table
 //! with one entry per `BLOCK` rows, so that is a step or two and not a binary search.
 
 use std::sync::Arc;

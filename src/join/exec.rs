@@ -141,13 +141,17 @@ impl HortonJoinExec {
         }
     }
 
-    /// Columns that the output and the residual filter take from the build side, each once.
+    /// Columns of the build side that pairs bring to the output or the residual filter, each once.
+    /// Join types that emit build rows only once the probe has ended take them in order then.
     fn build_columns(&self) -> Vec<usize> {
         let filter = self.stock.filter();
         let of_filter = filter.iter().flat_map(|filter| filter.column_indices());
         let output = self.output();
-        let mut columns: Vec<usize> = output
-            .columns
+        let of_pairs = match Outcome::of(*self.stock.join_type(), false) {
+            Outcome::Later => &[][..],
+            _ => &output.columns,
+        };
+        let mut columns: Vec<usize> = of_pairs
             .iter()
             .chain(of_filter)
             .filter(|column| column.side == JoinSide::Left)

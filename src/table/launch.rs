@@ -10,6 +10,8 @@
 
 use crate::device::{DeviceKind, KernelBody, Queue};
 
+use super::scan::group_of;
+
 /// Work-group size on GPUs; with small ones, a GPU spends its time on starting them.
 pub(super) const GROUP: usize = 256;
 
@@ -47,20 +49,6 @@ impl Spread {
     pub fn grid(self, elements: usize) -> (usize, usize) {
         (elements.div_ceil(self.share), self.group)
     }
-}
-
-/// Work-group size of a body.
-pub(super) fn group_of(body: KernelBody) -> usize {
-    match body {
-        KernelBody::Chunk => 1,
-        KernelBody::LocalTile | KernelBody::SubGroupTile | KernelBody::WarpTile => GROUP,
-    }
-}
-
-/// Whether volatile loads see what atomics wrote: NVIDIA's read the L2, where atomics write, and
-/// the processors behind the known CPU runtimes keep their caches coherent.
-pub(super) fn peeks_volatile(queue: &Queue) -> bool {
-    queue.body() == KernelBody::WarpTile || queue.info().has_prefetch()
 }
 
 /// Whether kernels prefetch.

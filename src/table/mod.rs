@@ -1,8 +1,8 @@
 //! Hash tables in device memory.
 //!
-//! * [`api`]: what all of them can do, the trait [`Table`]
+//! * [`api`]: what tables of distinct keys can do, the trait [`Table`]
 //! * [`hash`]: the hash functions they share
-//! * [`horton`]: the Horton table, distinct 32-bit keys to 31-bit values
+//! * [`horton`]: the Horton table, distinct 32-bit keys to 32-bit values, 31-bit ones for joins
 //! * [`cuckoo`]: bucketized cuckoo tables, which Horton tables are compared with
 //! * [`group`]: rows by key, for keys that repeat
 //! * [`grouped`]: both together: any keys to their rows, what a join builds

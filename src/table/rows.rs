@@ -11,23 +11,27 @@ use crate::device::{Arg, Buffer, Queue};
 use crate::error::{Error, Result};
 
 use super::horton::MISS;
+use super::horton::kernels::peek_define;
 
 /// Work-group size of kernels that need none.
 const GROUP: usize = 256;
 
-fn text() -> ProgramText {
-    let defines = [("MISS", format!("{MISS:#x}u"))];
+fn text(peek: bool) -> ProgramText {
+    let defines = [("MISS", format!("{MISS:#x}u")), peek_define(peek)];
     let parts = [("rows.cl", include_str!("../../cl/rows.cl"))];
     ProgramText::new("rows", &defines, &parts)
 }
 
 /// The program under the name of a file; see [`crate::table::programs`].
 pub(crate) fn programs() -> impl Iterator<Item = (String, ProgramText)> {
-    std::iter::once(("rows".to_owned(), text()))
+    [("rows", false), ("rows_peek", true)]
+        .map(|(name, peek)| (name.to_owned(), text(peek)))
+        .into_iter()
 }
 
-fn program() -> ProgramText {
-    ProgramText::once("rows", &(), text)
+fn program(queue: &Queue) -> ProgramText {
+    let peek = queue.volatile_sees_atomics();
+    ProgramText::once("rows", &peek, || text(peek))
 }
 
 /// Sets the bits of the first `n` of `numbers` that are not [`MISS`]: bit `k % 32` of word
@@ -43,7 +47,7 @@ pub fn set_bits(
 ) -> Result<()> {
     check(numbers, n)?;
     let args = [Arg::Words(numbers), Arg::Words(bits), Arg::U32(n as u32)];
-    queue.launch(&program(), "set_bits", (n, GROUP), &args)
+    queue.launch(&program(queue), "set_bits", (n, GROUP), &args)
 }
 
 /// The elements of `column` at the first `n` of `rows`, each of `1 << log_words` words. Every row
@@ -67,7 +71,7 @@ pub fn gather_rows(
         Arg::U32(n as u32),
         Arg::U32(log_words),
     ];
-    queue.launch(&program(), "gather_rows", (words, GROUP), &args)?;
+    queue.launch(&program(queue), "gather_rows", (words, GROUP), &args)?;
     Ok(out)
 }
 
@@ -78,7 +82,7 @@ pub fn gather_rows(
 pub(super) fn count_up(queue: &mut Queue, n: usize) -> Result<Buffer<u32>> {
     let out = queue.allocate("row numbers", n)?;
     let args = [Arg::Words(&out), Arg::U32(n as u32)];
-    queue.launch(&program(), "count_up", (n, GROUP), &args)?;
+    queue.launch(&program(queue), "count_up", (n, GROUP), &args)?;
     Ok(out)
 }
 

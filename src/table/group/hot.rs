@@ -20,6 +20,7 @@ use crate::device::{Arg, Buffer, KernelBody, Queue};
 use crate::error::Result;
 use crate::table::hash::{self, Reduction};
 use crate::table::horton::Items;
+use crate::table::horton::kernels::peek_define;
 use crate::table::scan::group_of;
 
 use super::pass::{Digit, Kernels, Pass, Places};
@@ -57,10 +58,7 @@ fn text(body: KernelBody) -> ProgramText {
         ("MAX_HOT", MAX_HOT.to_string()),
         ("SEEN_HOT", SEEN_HOT.to_string()),
         ("SEEN_SLOTS", (2 * MAX_SAMPLES).to_string()),
-        (
-            "PEEK_VOLATILE",
-            u8::from(body.volatile_sees_atomics()).to_string(),
-        ),
+        peek_define(body.volatile_sees_atomics()),
     ]);
     let kernels = Kernels {
         name: "group hot keys",

@@ -9,7 +9,8 @@ use crate::device::program::ProgramText;
 use crate::device::{KernelBody, Queue};
 use crate::table::hash::{self, Reduction};
 use crate::table::horton::BucketSize;
-use crate::table::launch::{self, LOOK_AHEAD, group_of};
+use crate::table::launch::{self, LOOK_AHEAD};
+use crate::table::scan::group_of;
 use crate::table::split::{self, Rest};
 use crate::table::{batch, word};
 
@@ -57,7 +58,7 @@ pub(super) fn program(queue: &Queue, deletion: Deletion) -> ProgramText {
         deletion,
         body: queue.body(),
         prefetch: launch::prefetches(queue),
-        peek_volatile: launch::peeks_volatile(queue),
+        peek_volatile: queue.volatile_sees_atomics(),
     }
     .text()
 }

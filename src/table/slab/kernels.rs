@@ -109,7 +109,7 @@ pub(super) fn program(queue: &Queue, entries: Entries, pool: &PoolLayout) -> Pro
         body: queue.body(),
         shuffle: queue.info().sub_group_shuffle(),
         prefetch: launch::prefetches(queue),
-        peek_volatile: launch::peeks_volatile(queue),
+        peek_volatile: queue.volatile_sees_atomics(),
     }
     .text()
 }
