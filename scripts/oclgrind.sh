@@ -5,7 +5,7 @@
 # its findings change neither a kernel's results nor an exit status.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-[ $# -gt 0 ] || set -- --test table --test dynamic -- --test-threads=1
+[ $# -gt 0 ] || set -- --test table --test wide --test dynamic -- --test-threads=1
 scripts/ensure-tools.sh oclgrind
 
 # Loaded as the OpenCL library itself, so that no other platform is there to be picked.

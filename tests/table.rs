@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 
 use horton_join::device::{Answer, Buffer, Cost, Device, KernelBody, Queue};
 use horton_join::error::{Error, Result};
-use horton_join::table::grouped::{BuildKeys, GroupedTable};
+use horton_join::table::grouped::{BuildKeys, GroupedTable, KeyFormat};
 use horton_join::table::hash;
 use horton_join::table::horton::{
     BucketSize, Built, HortonModel, HortonTable, Items, Layout, MAX_VALUE, MISS, TableConfig, build,
@@ -374,7 +374,7 @@ fn check_join(device: &Device, body: KernelBody, input: &Input) -> Cost {
         let keys = BuildKeys {
             keys: &keys,
             rows: rows.as_ref(),
-            bits: input.bits,
+            format: KeyFormat::OneWord { bits: input.bits },
         };
         let table = GroupedTable::build(queue, &TableConfig::default(), keys)?;
         let probe_keys = queue.buffer_from("probe keys", &probes)?;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use horton_join::device::{Answer, Buffer, Device, Queue};
 use horton_join::error::{Error, Result};
-use horton_join::table::grouped::{BuildKeys, GroupedTable};
+use horton_join::table::grouped::{BuildKeys, GroupedTable, KeyFormat};
 use horton_join::table::horton::{HortonTable, TableConfig};
 use horton_join::table::pairs::Pairs;
 
@@ -67,7 +67,7 @@ impl Bench {
             let keys = BuildKeys {
                 keys: &keys,
                 rows: None,
-                bits: 32,
+                format: KeyFormat::OneWord { bits: 32 },
             };
             GroupedTable::build(queue, &config, keys)
         })?;

@@ -172,7 +172,7 @@ impl BuildSide {
             metrics,
         };
         let visits = spec.visited && !spec.filtered && self.encoder.is_exact();
-        let how = (self.encoder.bits(), visits);
+        let how = (self.encoder.format(), visits);
         let mut table = JoinTable::build(upload, spec.config.table(), (parts, rows), how).await?;
         for source in self.sources(spec) {
             let arrays = self.arrays(source);
@@ -358,7 +358,7 @@ async fn encode(
         None => Extents::measure(&[], &spec.types)?,
     };
     let encoder = KeyEncoder::of(&extents, &spec.types, spec.null_equality)
-        .with_surrogate_bits(spec.config.surrogate_bits);
+        .with_surrogate_bits(spec.config.surrogate_bits, spec.null_equality);
     let encode = |part: Part| {
         let encoder = encoder.clone();
         async move { encode_part(&encoder, &part) }
@@ -369,27 +369,26 @@ async fn encode(
 
 /// Surrogates of the rows that can match.
 fn encode_part(encoder: &KeyEncoder, part: &Part) -> Result<SurrogateKeys> {
-    let mut keys = Vec::with_capacity(part.rows);
+    let words = encoder.words();
+    let mut keys = vec![0; part.rows * words];
     let mut rows: Option<Vec<u32>> = None;
-    let mut before = 0;
+    let (mut before, mut len) = (0, 0);
     for columns in &part.columns {
-        let start = keys.len();
-        let mask = encoder.encode(columns, &mut keys)?;
-        let count = (keys.len() - start) as u32;
-        match (mask, &mut rows) {
+        let count = columns.first().map_or(0, |column| column.len());
+        let out = &mut keys[len * words..][..count * words];
+        let matchable = encoder.encode_matchable(columns, out)?;
+        len += matchable.as_ref().map_or(count, Vec::len);
+        let first = before as u32;
+        match (matchable, &mut rows) {
             (None, None) => {}
-            (None, Some(rows)) => rows.extend(before..before + count),
-            (Some(mask), rows) => {
-                let rows = rows.get_or_insert_with(|| (0..before).collect());
-                for (to, i) in (start..).zip(mask.set_indices()) {
-                    keys[to] = keys[start + i];
-                    rows.push(before + i as u32);
-                }
-                keys.truncate(rows.len());
-            }
+            (None, Some(rows)) => rows.extend(first..first + count as u32),
+            (Some(matchable), rows) => rows
+                .get_or_insert_with(|| (0..first).collect())
+                .extend(matchable.iter().map(|row| first + row)),
         }
         before += count;
     }
+    keys.truncate(len * words);
     Ok(SurrogateKeys {
         first_row: part.first_row,
         keys,

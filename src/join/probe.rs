@@ -235,13 +235,13 @@ impl Probe {
 
     /// Encodes `batches` and hands their keys to the device.
     async fn ask(&mut self, build: &BuildSide, batches: Vec<RecordBatch>) -> Result<Asked> {
-        let rows = batches.iter().map(RecordBatch::num_rows).sum();
+        let rows: usize = batches.iter().map(RecordBatch::num_rows).sum();
+        let words = build.encoder.words();
         let mut keys = match &build.table {
-            Some(_) => Some(self.spec.device.staging("probe keys", rows).await?),
+            Some(_) => Some(self.spec.device.staging("probe keys", rows * words).await?),
             None => None,
         };
         let _timer = self.metrics.join_time.timer();
-        let mut scratch = Vec::new();
         let mut place = 0;
         let mut chunk = VecDeque::with_capacity(batches.len());
         for batch in batches {
@@ -252,21 +252,22 @@ impl Probe {
             let from = place;
             let mut matchable = None;
             if let Some(keys) = &mut keys {
-                scratch.clear();
-                matchable = append_matchable(build, &columns, &mut scratch)?;
-                place += scratch.len() as u32;
-                keys[from as usize..place as usize].copy_from_slice(&scratch);
+                let (at, rows) = (place * words, batch.num_rows());
+                let out = &mut keys[at..at + rows * words];
+                matchable = build.encoder.encode_matchable(&columns, out)?;
+                place += matchable.as_ref().map_or(rows, Vec::len);
             }
             let columns = match build.encoder.is_exact() {
                 true => Vec::new(),
                 false => columns,
             };
-            chunk.push_back(ProbeBatch::new(batch, columns, from..place, matchable));
+            let places = from as u32..place as u32;
+            chunk.push_back(ProbeBatch::new(batch, columns, places, matchable));
         }
         let table = build.table.as_ref().filter(|_| place > 0);
         let answer = match (table, keys) {
             (Some(table), Some(mut keys)) => {
-                keys.truncate(place as usize);
+                keys.truncate(place * words);
                 self.look_up(Arc::clone(table), keys)
             }
             _ => nothing_found(),
@@ -628,24 +629,6 @@ fn nothing_found() -> BoxFuture<'static, Result<Answer<Found>>> {
         cost: Default::default(),
     };
     futures::future::ready(Ok(nothing)).boxed()
-}
-
-/// Appends the surrogates of the rows that can match; returns those rows, or `None` if all can.
-fn append_matchable(
-    build: &BuildSide,
-    columns: &[ArrayRef],
-    keys: &mut Vec<u32>,
-) -> Result<Option<Vec<u32>>> {
-    let start = keys.len();
-    let Some(mask) = build.encoder.encode(columns, keys)? else {
-        return Ok(None);
-    };
-    let rows: Vec<u32> = mask.set_indices().map(|row| row as u32).collect();
-    for (to, row) in (start..).zip(&rows) {
-        keys[to] = keys[start + *row as usize];
-    }
-    keys.truncate(start + rows.len());
-    Ok(Some(rows))
 }
 
 /// Notes what a null-aware anti join must know of its probe side.

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use crate::device::{Buffer, Queue};
 use crate::error::{Error, Result};
-use crate::table::grouped::{BuildKeys, GroupedTable};
+use crate::table::grouped::{BuildKeys, GroupedTable, KeyFormat};
 use crate::table::horton::{HortonTable, TableConfig};
 use crate::table::pairs::{LookedUp, Matches};
 use crate::table::rows::set_bits;
@@ -28,7 +28,7 @@ const VISITS: usize = 1 << 20;
 pub struct SurrogateKeys {
     /// The part's first row.
     pub first_row: usize,
-    /// One key a row that can match.
+    /// One key a row that can match, of one or two words.
     pub keys: Vec<u32>,
     /// Which of the part's rows those are, counted from its first; `None` if all.
     pub rows: Option<Vec<u32>>,
@@ -70,7 +70,7 @@ struct DeviceKeys {
 }
 
 impl JoinTable {
-    /// Builds the table of `parts`, whose keys have `bits` bits. Row numbers travel only if some
+    /// Builds the table of `parts`, whose keys are of `format`. Row numbers travel only if some
     /// row (of `rows`) has no key.
     ///
     /// # Errors
@@ -79,16 +79,16 @@ impl JoinTable {
         upload: Upload<'_>,
         config: TableConfig,
         (parts, rows): (Vec<SurrogateKeys>, usize),
-        (bits, visits): (u32, bool),
+        (format, visits): (KeyFormat, bool),
     ) -> Result<Self> {
-        let keys = send_keys(upload, parts, rows).await?;
+        let keys = send_keys(upload, (parts, format.words()), rows).await?;
         let limit = upload.memory_limit;
         let built = upload.device.run(move |queue| {
             queue.limit_memory(limit);
             let keys = BuildKeys {
                 keys: &keys.keys,
                 rows: keys.rows.as_ref(),
-                bits,
+                format,
             };
             let built = GroupedTable::build(queue, &config, keys)?;
             let visited = match visits {
@@ -115,12 +115,9 @@ impl JoinTable {
 
     /// Bytes on the device.
     pub fn bytes(&self) -> usize {
-        let groups = self.built.groups.as_ref().map_or(0, |groups| {
-            groups.unique_keys.bytes() + groups.offsets.bytes() + groups.rows.bytes()
-        });
         let visited = self.visited.as_ref().map_or(0, Buffer::bytes);
         let columns: u64 = self.columns.iter().map(DeviceColumn::bytes).sum();
-        (self.built.table.bytes() + groups + visited + columns) as usize
+        (self.built.bytes() + visited + columns) as usize
     }
 
     /// One bit for each of `rows` build rows: whether a lookup met it.
@@ -156,10 +153,7 @@ impl JoinTable {
 
 /// Values that the table can have: rows, or groups.
 fn values(built: &GroupedTable, rows: usize) -> usize {
-    built
-        .groups
-        .as_ref()
-        .map_or(rows, |groups| groups.unique_keys.len())
+    built.groups.as_ref().map_or(rows, |groups| groups.len())
 }
 
 fn unset_bits(queue: &mut Queue, n: usize) -> Result<Buffer<u32>> {
@@ -177,18 +171,18 @@ fn set_numbers(words: &[u32]) -> impl Iterator<Item = u32> {
     })
 }
 
-/// Sends the keys of all parts, one after the other in the buffer; their row numbers unless
-/// those are the positions.
+/// Sends the keys of all parts, of so many words, one after the other in the buffer; their row
+/// numbers unless those are the positions.
 async fn send_keys(
     upload: Upload<'_>,
-    parts: Vec<SurrogateKeys>,
+    (parts, words): (Vec<SurrogateKeys>, usize),
     rows: usize,
 ) -> Result<DeviceKeys> {
-    let n: usize = parts.iter().map(|part| part.keys.len()).sum();
+    let n = parts.iter().map(|part| part.keys.len()).sum::<usize>() / words;
     let (limit, numbered) = (upload.memory_limit, n < rows);
     let buffers = upload.device.run(move |queue| {
         queue.limit_memory(limit);
-        let keys = queue.allocate("build keys", n)?;
+        let keys = queue.allocate("build keys", n * words)?;
         let rows = match numbered {
             true => Some(queue.allocate("build rows", n)?),
             false => None,
@@ -199,7 +193,7 @@ async fn send_keys(
     let mut at = 0;
     let mut placed = Vec::with_capacity(parts.len());
     for part in parts {
-        let len = part.keys.len();
+        let len = part.keys.len() / words;
         placed.push((at, part));
         at += len;
     }
@@ -211,7 +205,9 @@ async fn send_keys(
             keys.copy_from_slice(&part.keys);
             let rows = match buffers.rows {
                 Some(_) => {
-                    let mut rows = device.staging("build rows", part.keys.len()).await?;
+                    let mut rows = device
+                        .staging("build rows", part.keys.len() / words)
+                        .await?;
                     part.number(&mut rows);
                     Some(rows)
                 }
@@ -221,7 +217,7 @@ async fn send_keys(
                 if let (Some(buffer), Some(rows)) = (&buffers.rows, rows) {
                     queue.send_to(buffer, at, rows)?;
                 }
-                queue.send_to(&buffers.keys, at, keys)
+                queue.send_to(&buffers.keys, at * words, keys)
             });
             metrics.add_cost(&sent.await?.cost);
             Ok(())

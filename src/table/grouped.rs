@@ -8,25 +8,32 @@
 //! Most builds are primary keys, so the table is first built as if keys were unique; the
 //! build finds a repeat, as a rule after a small part of its work, and only then are the rows
 //! grouped and the table built over the distinct keys. If only a few hot keys repeat, setting
-//! their rows apart is all the grouping there is.
+//! their rows apart is all the grouping there is. Keys of two words are grouped by what the table
+//! knows them by, and told apart by [`super::wide`].
 
 use std::sync::Arc;
 
 use crate::device::{Buffer, Queue};
-use crate::error::Result;
+use crate::error::{Error, Result};
 
-use super::group::{Groups, group};
+use super::group::{RowGroups, group};
 use super::horton::build::build;
 use super::horton::{Built, HortonTable, Items, TableConfig};
 use super::pairs::{LookedUp, Matches, Pairs};
+use super::wide::{GroupedCodes, Runs, SplitCodes};
+
+/// Keys of two words of which a pair shares a word once in five hundred builds or more seldom.
+const LIKELY_DISTINCT: usize = 1 << 12;
 
 /// A device table over any keys, and the rows that its values stand for.
 #[derive(Debug)]
 pub struct GroupedTable {
-    /// Key to row, or key to group.
+    /// Key to row, or key to group, or key to run.
     pub table: HortonTable,
     /// The rows by group; without them keys are unique and values are rows.
-    pub groups: Option<Arc<Groups>>,
+    pub groups: Option<Arc<RowGroups>>,
+    /// Of keys of two words: what the table's values stand for.
+    pub runs: Option<Runs>,
 }
 
 /// The build side's keys on the device.
@@ -36,8 +43,30 @@ pub struct BuildKeys<'a> {
     pub keys: &'a Buffer<u32>,
     /// Their row numbers; without them, their positions.
     pub rows: Option<&'a Buffer<u32>>,
-    /// Bits that a key may have.
-    pub bits: u32,
+    /// What a key is.
+    pub format: KeyFormat,
+}
+
+/// What a key is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KeyFormat {
+    /// One word, of which the low `bits` bits may be set.
+    OneWord {
+        /// Bits that a key may have.
+        bits: u32,
+    },
+    /// Two words, low word first.
+    TwoWords,
+}
+
+impl KeyFormat {
+    /// 32-bit words of a key.
+    pub fn words(self) -> usize {
+        match self {
+            Self::OneWord { .. } => 1,
+            Self::TwoWords => 2,
+        }
+    }
 }
 
 impl GroupedTable {
@@ -46,6 +75,10 @@ impl GroupedTable {
     /// # Errors
     /// Those of [`build`] and [`group`].
     pub fn build(queue: &mut Queue, config: &TableConfig, input: BuildKeys<'_>) -> Result<Self> {
+        let bits = match input.format {
+            KeyFormat::OneWord { bits } => bits,
+            KeyFormat::TwoWords => return Self::build_wide(queue, config, input),
+        };
         let items = Items {
             keys: input.keys,
             values: input.rows,
@@ -54,8 +87,9 @@ impl GroupedTable {
             Built::Table(table) => Ok(Self {
                 table,
                 groups: None,
+                runs: None,
             }),
-            Built::Repeats => Self::build_groups(queue, config, items, input.bits),
+            Built::Repeats => Self::build_groups(queue, config, items, bits),
         }
     }
 
@@ -77,8 +111,40 @@ impl GroupedTable {
         })?;
         Ok(Self {
             table,
-            groups: Some(Arc::new(groups)),
+            groups: Some(Arc::new(groups.into())),
+            runs: None,
         })
+    }
+
+    fn build_wide(queue: &mut Queue, config: &TableConfig, input: BuildKeys<'_>) -> Result<Self> {
+        let n = input.keys.len() / input.format.words();
+        let codes = SplitCodes::new(queue, input.keys, n, config.seed)?;
+        if n <= LIKELY_DISTINCT {
+            let items = Items {
+                keys: &codes.keys,
+                values: None,
+            };
+            if let Built::Table(table) = build(queue, config, items)? {
+                return Ok(Self {
+                    table,
+                    groups: None,
+                    runs: Some(Runs::of_rows(queue, &codes, input.rows)?),
+                });
+            }
+        }
+        let grouped = GroupedCodes::new(queue, codes, input.rows)?;
+        let items = Items {
+            keys: &grouped.keys,
+            values: Some(&grouped.first),
+        };
+        match build(queue, config, items)? {
+            Built::Table(table) => Ok(Self {
+                table,
+                groups: grouped.groups.map(Arc::new),
+                runs: Some(grouped.runs),
+            }),
+            Built::Repeats => Err(Error::DuplicateKeys),
+        }
     }
 
     /// Joins the first `n` of `keys`, all on the device: pairs of their positions and the
@@ -86,13 +152,13 @@ impl GroupedTable {
     ///
     /// ```
     /// use horton_join::device::Device;
-    /// use horton_join::table::grouped::{BuildKeys, GroupedTable};
+    /// use horton_join::table::grouped::{BuildKeys, GroupedTable, KeyFormat};
     /// use horton_join::table::horton::TableConfig;
     ///
     /// # fn main() -> horton_join::error::Result<()> {
     /// let pairs = Device::open("auto")?.run_blocking(|queue| {
     ///     let build = queue.buffer_from("build keys", &[5, 3, 5, 8])?;
-    ///     let keys = BuildKeys { keys: &build, rows: None, bits: 32 };
+    ///     let keys = BuildKeys { keys: &build, rows: None, format: KeyFormat::OneWord { bits: 32 } };
     ///     let table = GroupedTable::build(queue, &TableConfig::default(), keys)?;
     ///     let probe = queue.buffer_from("probe keys", &[8, 9, 5])?;
     ///     let pairs = table.join(queue, &probe, 3)?;
@@ -115,10 +181,32 @@ impl GroupedTable {
     /// # Errors
     /// [`DeviceMemory`](crate::error::Error::DeviceMemory) and OpenCL's own.
     pub fn look_up(&self, queue: &mut Queue, keys: &Buffer<u32>, n: usize) -> Result<Matches> {
+        let looked_up = match &self.runs {
+            None => self.values(queue, keys, n)?,
+            Some(runs) => {
+                let codes = SplitCodes::new(queue, keys, n, runs.seed())?;
+                let found = self.values(queue, &codes.keys, n)?;
+                LookedUp {
+                    values: runs.resolve(queue, &found.values, &codes.checks, n)?,
+                    ..found
+                }
+            }
+        };
+        Matches::count(queue, looked_up, self.groups.clone(), n)
+    }
+
+    /// The table's values of one-word keys.
+    fn values(&self, queue: &mut Queue, keys: &Buffer<u32>, n: usize) -> Result<LookedUp> {
         let values = queue.allocate("looked-up values", n)?;
         let reads = queue.allocate("bucket reads", 1)?;
         queue.fill(&reads, 0)?;
         self.table.lookup(queue, keys, &values, &reads, n)?;
-        Matches::count(queue, LookedUp { values, reads }, self.groups.clone(), n)
+        Ok(LookedUp { values, reads })
+    }
+
+    /// Bytes on the device.
+    pub fn bytes(&self) -> u64 {
+        let groups = self.groups.as_ref().map_or(0, |groups| groups.bytes());
+        self.table.bytes() + groups + self.runs.as_ref().map_or(0, Runs::bytes)
     }
 }

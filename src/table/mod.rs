@@ -6,6 +6,7 @@
 //! * [`cuckoo`]: bucketized cuckoo tables, which Horton tables are compared with
 //! * [`group`]: rows by key, for keys that repeat
 //! * [`grouped`]: both together: any keys to their rows, what a join builds
+//! * [`wide`]: the same for keys of two words
 //! * [`pairs`]: from looked-up values to (probe row, build row) pairs in probe order
 //! * [`rows`]: bits and columns by row number
 //! * [`linear`]: lock-free linear probing, with or without reuse of deleted slots
@@ -40,6 +41,7 @@ pub mod rows;
 mod scan;
 pub mod slab;
 mod split;
+pub mod wide;
 mod word;
 
 use crate::device::program::ProgramText;
@@ -56,6 +58,7 @@ pub fn programs() -> Vec<(String, ProgramText)> {
         .chain(scan::programs())
         .chain(pairs::programs())
         .chain(rows::programs())
+        .chain(wide::programs())
         .chain(distinct::programs())
         .chain(cuckoo::programs())
         .chain(reads::programs())

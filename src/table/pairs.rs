@@ -15,7 +15,7 @@ use crate::device::program::ProgramText;
 use crate::device::{Arg, Buffer, Queue};
 use crate::error::{Error, Result};
 
-use super::group::Groups;
+use super::group::RowGroups;
 use super::horton::MISS;
 use super::{rows, scan};
 
@@ -71,7 +71,7 @@ impl Pairs {
 #[derive(Debug)]
 pub struct Matches {
     values: Buffer<u32>,
-    groups: Option<Arc<Groups>>,
+    groups: Option<Arc<RowGroups>>,
     n: usize,
     tile_starts: Buffer<u64>,
     total: u64,
@@ -96,7 +96,7 @@ impl Matches {
     pub fn count(
         queue: &mut Queue,
         LookedUp { values, reads }: LookedUp,
-        groups: Option<Arc<Groups>>,
+        groups: Option<Arc<RowGroups>>,
         n: usize,
     ) -> Result<Self> {
         if values.len() < n || n > u32::MAX as usize {

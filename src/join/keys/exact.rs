@@ -8,10 +8,11 @@
 //!   column b:  100 … 120          codes 0 … 20        231 codes in all
 //! ```
 //!
-//! Up to 2^32 codes are allowed, so a surrogate always fits `u32` while the number of codes
-//! and the factors may not: those are kept as `u64` and modulo 2^32. Differences are taken
+//! Up to 2^32 codes make surrogates of one word, up to 2^64 of two, low word first: numbers of codes
+//! are kept as `u128`, factors modulo 2^64. Differences are taken
 //! modulo the width of the type, where the values of the range, and only they, end up at
-//! or below its span, extreme values included.
+//! or below its span, extreme values included. A 64-bit column whose values span half its type or
+//! more gets the whole type as its range.
 //!
 //! The loops are over plain slices, one column at a time: a first pass writes all codes
 //! and notices whether any value was outside the range; only then a second pass over the
@@ -29,15 +30,22 @@ use datafusion::common::NullEquality;
 use super::and;
 use crate::error::Result;
 
-/// The largest number of codes that surrogates can tell apart.
-const MAX_CODES: u64 = 1 << 32;
+/// The largest number of codes that surrogates of so many words can tell apart.
+fn max_codes(words: usize) -> u128 {
+    1 << (32 * words)
+}
+
+/// Words of the longest surrogate.
+const MAX_WORDS: usize = 2;
 
 /// The exact encoding of all key columns of a join.
 #[derive(Clone, Debug)]
 pub(super) struct Exact {
     columns: Vec<Column>,
-    /// The product of the columns' codes, at most [`MAX_CODES`]; 0 when no row can match.
-    codes: u64,
+    /// The product of the columns' codes; 0 when no row can match.
+    codes: u128,
+    /// Words of a surrogate, 1 or 2.
+    words: usize,
 }
 
 /// One column's share of the surrogate.
@@ -47,11 +55,11 @@ struct Column {
     /// The smallest value of the build side, whose code is 0.
     min: i128,
     /// The distance from `min` to the largest value; `None` when every value is NULL.
-    span: Option<u32>,
+    span: Option<u64>,
     /// The code of NULL, if NULLs can match.
-    null_code: Option<u32>,
-    /// The product of the codes of the columns before this one, modulo 2^32.
-    factor: u32,
+    null_code: Option<u64>,
+    /// The product of the codes of the columns before this one; `None` before the first.
+    factor: Option<u64>,
 }
 
 impl Exact {
@@ -60,12 +68,23 @@ impl Exact {
         Self {
             columns: Vec::new(),
             codes: 0,
+            words: 1,
         }
     }
 
-    /// The encoding for key columns of these `extents`, or `None` when all columns together have
-    /// more than 2^32 codes.
+    /// The shortest encoding for key columns of these `extents`, or `None` when all columns
+    /// together have more than 2^64 codes.
     pub(super) fn fit(
+        extents: &[Extent],
+        types: &[DataType],
+        null_equality: NullEquality,
+    ) -> Option<Self> {
+        (1..=MAX_WORDS).find_map(|words| Self::of_words(words, extents, types, null_equality))
+    }
+
+    /// The same with surrogates of so many words.
+    fn of_words(
+        words: usize,
         extents: &[Extent],
         types: &[DataType],
         null_equality: NullEquality,
@@ -74,50 +93,79 @@ impl Exact {
         let mut columns = Vec::with_capacity(types.len());
         for (extent, data_type) in extents.iter().zip(types) {
             let native = Native::of(data_type)?;
-            let mut column = Column::fit(extent, native, MAX_CODES / codes, null_equality)?;
+            let limit = max_codes(words) / codes;
+            let mut column = Column::fit(extent, native, limit, null_equality)?;
             if column.codes() == 0 {
                 return Some(Self::nothing());
             }
-            column.factor = codes as u32;
+            column.factor = (!columns.is_empty()).then_some(codes as u64);
             codes *= column.codes();
             columns.push(column);
         }
-        Some(Self { columns, codes })
+        Some(Self {
+            columns,
+            codes,
+            words,
+        })
     }
 
-    /// The number of distinct surrogates, at most 2^32.
-    pub(super) fn codes(&self) -> u64 {
+    /// The number of distinct surrogates, at most 2^64.
+    pub(super) fn codes(&self) -> u128 {
         self.codes
+    }
+
+    /// Words of a surrogate.
+    pub(super) fn words(&self) -> usize {
+        self.words
     }
 
     /// Bits of the largest surrogate.
     pub(super) fn bits(&self) -> u32 {
-        u64::BITS - self.codes.saturating_sub(1).leading_zeros()
+        u128::BITS - self.codes.saturating_sub(1).leading_zeros()
     }
 
-    /// Appends the surrogates of `rows` rows and returns which of them can match.
+    /// Writes the surrogate of each row to `out` and returns which of them can match.
     pub(super) fn encode(
         &self,
         columns: &[ArrayRef],
-        rows: usize,
-        out: &mut Vec<u32>,
+        out: &mut [u32],
     ) -> Result<Option<BooleanBuffer>> {
-        let values = columns.iter().map(Values::of).collect::<Result<Vec<_>>>()?;
-        let start = out.len();
+        match self.words {
+            1 => self.encode_words::<1>(columns, out.as_chunks_mut().0),
+            _ => self.encode_words::<MAX_WORDS>(columns, out.as_chunks_mut().0),
+        }
+    }
+
+    fn encode_words<const W: usize>(
+        &self,
+        columns: &[ArrayRef],
+        out: &mut [[u32; W]],
+    ) -> Result<Option<BooleanBuffer>> {
         let mut mask = None;
         if self.codes == 0 {
-            mask = Some(BooleanBuffer::new_unset(rows));
-            out.resize(start + rows, 0);
+            mask = Some(BooleanBuffer::new_unset(out.len()));
+            out.fill([0; W]);
         }
-        for (i, (column, values)) in self.columns.iter().zip(&values).enumerate() {
-            let mut target = match i {
-                0 => Target::Append(&mut *out),
-                _ => Target::Add(&mut out[start..], column.factor),
-            };
-            mask = and(mask, column.encode(values, &mut target));
+        for (column, array) in self.columns.iter().zip(columns) {
+            mask = and(mask, column.encode(&Values::of(array)?, out));
         }
         Ok(mask)
     }
+}
+
+/// The words of a surrogate, low word first.
+#[inline]
+fn to_words<const W: usize>(code: u64) -> [u32; W] {
+    std::array::from_fn(|word| (code >> (32 * word)) as u32)
+}
+
+/// The surrogate of some words.
+#[inline]
+fn from_words<const W: usize>(words: [u32; W]) -> u64 {
+    words
+        .iter()
+        .rev()
+        .fold(0, |code, word| code << 32 | u64::from(*word))
 }
 
 /// The values of one key column, or of a part of it.
@@ -130,7 +178,7 @@ pub(super) struct Extent {
 
 impl Extent {
     /// The extents of `keys[batch][column]`, or `None` when a column is of a type without codes
-    /// or has more than 2^32 by itself.
+    /// or has more than 2^64 by itself.
     pub(super) fn measure(keys: &[Vec<ArrayRef>], types: &[DataType]) -> Result<Option<Vec<Self>>> {
         let Some(natives) = types.iter().map(Native::of).collect::<Option<Vec<_>>>() else {
             return Ok(None);
@@ -152,13 +200,13 @@ impl Extent {
         Ok(Some(extents))
     }
 
-    /// The extent of both, or `None` if that has more than 2^32 codes.
+    /// The extent of both, or `None` if that has more than 2^64 codes.
     pub(super) fn union(self, other: Self) -> Option<Self> {
         let range = match (self.range, other.range) {
             (Some((a, b)), Some((c, d))) => Some((a.min(c), b.max(d))),
             (a, b) => a.or(b),
         };
-        let too_wide = range.is_some_and(|(min, max)| span(min, max) >= u128::from(MAX_CODES));
+        let too_wide = range.is_some_and(|(min, max)| span(min, max) >= max_codes(MAX_WORDS));
         (!too_wide).then_some(Self {
             range,
             nulls: self.nulls || other.nulls,
@@ -171,48 +219,57 @@ impl Column {
     fn fit(
         extent: &Extent,
         native: Native,
-        limit: u64,
+        limit: u128,
         null_equality: NullEquality,
     ) -> Option<Self> {
-        let range = extent.range;
-        if range.is_some_and(|(min, max)| span(min, max) >= u128::from(limit)) {
+        let range = extent.range.map(|range| native.widened(range));
+        if range.is_some_and(|(min, max)| span(min, max) >= limit) {
             return None;
         }
         let null_codes = extent.nulls && null_equality == NullEquality::NullEqualsNull;
         let mut column = Self {
             native,
             min: range.map_or(0, |(min, _)| min),
-            span: range.map(|(min, max)| span(min, max) as u32),
+            span: range.map(|(min, max)| span(min, max) as u64),
             null_code: None,
-            factor: 1,
+            factor: None,
         };
         if null_codes {
-            // At most 2^32 - 1 if it is to stay within the limit, which is checked below.
-            column.null_code = Some(column.codes() as u32);
+            // Less than 2^64 if it is to stay within the limit, which is checked below.
+            column.null_code = Some(column.codes() as u64);
         }
         (column.codes() <= limit).then_some(column)
     }
 
-    /// The number of codes, at most 2^32 + 1.
-    fn codes(&self) -> u64 {
-        self.span.map_or(0, |span| u64::from(span) + 1) + u64::from(self.null_code.is_some())
+    /// The number of codes, at most 2^64 + 1.
+    fn codes(&self) -> u128 {
+        self.span.map_or(0, |span| u128::from(span) + 1) + u128::from(self.null_code.is_some())
     }
 
     /// Encodes one batch of this column; returns the rows that can match.
-    fn encode(&self, values: &Values, target: &mut Target) -> Option<BooleanBuffer> {
+    fn encode<const W: usize>(
+        &self,
+        values: &Values,
+        out: &mut [[u32; W]],
+    ) -> Option<BooleanBuffer> {
         let Some(span) = self.span else {
-            target.skip(values.len());
+            if self.factor.is_none() {
+                out.fill([0; W]);
+            }
             return Some(values.null_mask());
         };
         by_native!(self.native, T => {
             let range = Range::<T>::new(self.min, span);
-            let in_range = range.encode(values.slice(), target);
+            let in_range = range.encode(values.slice(), out, self.factor);
             match (values.nulls(), self.null_code) {
                 (None, _) => in_range,
                 (Some(nulls), None) => and(in_range, Some(nulls.inner().clone())),
                 (Some(_), Some(code)) => {
                     let null = values.null_mask();
-                    range.replace(values.slice(), &null, code, target);
+                    for row in null.set_indices() {
+                        let change = code.wrapping_sub(range.code(values.slice()[row]));
+                        add(&mut out[row], change, self.factor);
+                    }
                     in_range.map(|mask| &mask | &null)
                 }
             }
@@ -220,36 +277,16 @@ impl Column {
     }
 }
 
+/// Adds a column's code to a surrogate.
+#[inline]
+fn add<const W: usize>(surrogate: &mut [u32; W], code: u64, factor: Option<u64>) {
+    let code = code.wrapping_mul(factor.unwrap_or(1));
+    *surrogate = to_words(from_words(*surrogate).wrapping_add(code));
+}
+
 /// `max - min` for `min <= max`, which as a difference of `i128`s may need 128 bits.
 fn span(min: i128, max: i128) -> u128 {
     max.wrapping_sub(min) as u128
-}
-
-/// Where a column's codes go: the first column makes the surrogates, others add to them.
-enum Target<'a> {
-    Append(&'a mut Vec<u32>),
-    /// The surrogates so far and the factor of the column's codes.
-    Add(&'a mut [u32], u32),
-}
-
-impl Target<'_> {
-    /// Puts code 0 into the next `rows` rows.
-    fn skip(&mut self, rows: usize) {
-        if let Target::Append(out) = self {
-            out.resize(out.len() + rows, 0);
-        }
-    }
-
-    /// The last `rows` surrogates, and the factor.
-    fn written(&mut self, rows: usize) -> (&mut [u32], u32) {
-        match self {
-            Target::Append(out) => {
-                let start = out.len() - rows;
-                (&mut out[start..], 1)
-            }
-            Target::Add(out, factor) => (out, *factor),
-        }
-    }
 }
 
 /// The values of a column with codes, in the physical type `T`.
@@ -259,28 +296,35 @@ struct Range<T: Key> {
 }
 
 impl<T: Key> Range<T> {
-    fn new(min: i128, span: u32) -> Self {
+    fn new(min: i128, span: u64) -> Self {
         Self {
             min: T::narrow(min),
-            span: span.into(),
+            span: T::Code::narrow(span),
         }
     }
 
-    /// Writes the codes of `values`; returns which are in the range if not all are.
-    fn encode(&self, values: &[T], target: &mut Target) -> Option<BooleanBuffer> {
+    fn code(&self, value: T) -> u64 {
+        value.minus(self.min).low()
+    }
+
+    /// Writes the codes of `values` (of a first column) or adds them times `factor`; returns which are
+    /// in the range if not all are.
+    fn encode<const W: usize>(
+        &self,
+        values: &[T],
+        out: &mut [[u32; W]],
+        factor: Option<u64>,
+    ) -> Option<BooleanBuffer> {
         let mut excess = T::Code::default();
         let mut code = |value: &T| {
             let code = value.minus(self.min);
             excess = excess | code.excess(self.span);
             code.low()
         };
-        match target {
-            Target::Append(out) => out.extend(values.iter().map(code)),
-            Target::Add(out, factor) => {
-                for (out, value) in out.iter_mut().zip(values) {
-                    *out = out.wrapping_add(code(value).wrapping_mul(*factor));
-                }
-            }
+        let pairs = out.iter_mut().zip(values);
+        match factor {
+            None => pairs.for_each(|(out, value)| *out = to_words(code(value))),
+            Some(_) => pairs.for_each(|(out, value)| add(out, code(value), factor)),
         }
         excess.top_bit().then(|| self.mask(values))
     }
@@ -297,20 +341,11 @@ impl<T: Key> Range<T> {
             .collect();
         BooleanBuffer::new(Buffer::from_vec(words), 0, values.len())
     }
-
-    /// Replaces the codes written for the rows of `mask` by `code`.
-    fn replace(&self, values: &[T], mask: &BooleanBuffer, code: u32, target: &mut Target) {
-        let (out, factor) = target.written(values.len());
-        for row in mask.set_indices() {
-            let change = code.wrapping_sub(values[row].minus(self.min).low());
-            out[row] = out[row].wrapping_add(change.wrapping_mul(factor));
-        }
-    }
 }
 
 /// A physical type whose values have codes.
 trait Key: ArrowNativeType + Ord {
-    /// Wide enough for differences, and not narrower than a surrogate.
+    /// Wide enough for differences, and not narrower than a word.
     type Code: Code;
 
     /// The value as a number.
@@ -357,11 +392,14 @@ keys! {
 }
 
 /// The difference between a value and its column's minimum.
-trait Code: Copy + Default + From<u32> + BitOr<Output = Self> {
-    /// The low 32 bits: the code, if the value is in the range.
-    fn low(self) -> u32;
-    /// A number with the top bit set exactly if `self > span`, for `span` below 2^32. Such
-    /// numbers are ORed: the vector units of the x86-64 baseline cannot compare 64 bits.
+trait Code: Copy + Default + BitOr<Output = Self> {
+    /// A span that fits.
+    fn narrow(span: u64) -> Self;
+    /// The low 64 bits: the code, if the value is in the range.
+    fn low(self) -> u64;
+    /// A number with the top bit set exactly if `self > span`, for a `span` of less than half of
+    /// all numbers or of all but one, which is never exceeded. Such numbers are ORed: the vector
+    /// units of the x86-64 baseline cannot compare 64 bits.
     fn excess(self, span: Self) -> Self;
     /// Whether the top bit is set.
     fn top_bit(self) -> bool;
@@ -371,8 +409,13 @@ macro_rules! codes {
     ($($code:ty: |$self:ident, $span:ident| $excess:expr;)*) => {$(
         impl Code for $code {
             #[inline]
-            fn low(self) -> u32 {
-                self as u32
+            fn narrow(span: u64) -> Self {
+                span as Self
+            }
+
+            #[inline]
+            fn low(self) -> u64 {
+                self as u64
             }
 
             #[inline]
@@ -390,7 +433,7 @@ macro_rules! codes {
 
 codes! {
     u32: |self, span| u32::from(self > span) << 31;
-    u64: |self, span| self | span.wrapping_sub(self);
+    u64: |self, span| (self | span.wrapping_sub(self)) & !span;
     u128: |self, span| self | span.wrapping_sub(self);
 }
 
@@ -441,6 +484,17 @@ impl Native {
             Decimal128(..) => Self::I128,
             _ => return None,
         })
+    }
+
+    /// The range itself, or that of the whole type for 64-bit values that span half of it or more:
+    /// what [`Code::excess`] can tell.
+    fn widened(self, (min, max): (i128, i128)) -> (i128, i128) {
+        let half = 1 << 63;
+        match self {
+            Self::I64 if span(min, max) >= half => (i64::MIN.into(), i64::MAX.into()),
+            Self::U64 if span(min, max) >= half => (0, u64::MAX.into()),
+            _ => (min, max),
+        }
     }
 }
 

@@ -50,14 +50,16 @@ impl Hashed {
         self.mask.count_ones()
     }
 
-    /// Appends the surrogates of all rows and returns which of them can match.
+    /// Writes the surrogate of each row to `out` and returns which of them can match.
     pub(super) fn encode(
         &self,
         columns: &[ArrayRef],
-        out: &mut Vec<u32>,
+        out: &mut [u32],
     ) -> Result<Option<BooleanBuffer>> {
         with_hashes(columns, &HASHES, |hashes| {
-            out.extend(hashes.iter().map(|&hash| fold(hash) & self.mask));
+            for (out, hash) in out.iter_mut().zip(hashes) {
+                *out = fold(*hash) & self.mask;
+            }
             Ok(())
         })?;
         Ok(match self.null_equality {

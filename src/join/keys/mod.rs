@@ -1,21 +1,22 @@
-//! How the key columns of one equi-join become the 32-bit keys of a Horton table.
+//! How the key columns of one equi-join become the keys of a Horton table.
 //!
 //! The table keeps the paper's format, 32-bit keys, while a join's key is any number of
-//! columns of any type. So every row gets a `u32` *surrogate*, in one of two ways, chosen
-//! once the build side is known ([`KeyEncoder::fit`]):
+//! columns of any type. So every row gets a *surrogate* of one or two 32-bit words, in one of two
+//! ways, chosen once the build side is known ([`KeyEncoder::fit`]):
 //!
 //! ```text
-//!            build keys ──▶ minimum, maximum ──▶ does Π (max - min + 1) fit 2^32?
-//!                                                  │yes                      │no
-//!   exact:  Σ (key - min) · Π earlier ranges  ◀────┘                         │
-//!   hashed: fold32(create_hashes(all key columns))  ◀────────────────────────┘
+//!            build keys ──▶ minimum, maximum ──▶ Π (max - min + 1) ≤ 2^32? ≤ 2^64?   more
+//!                                                  │one word   │two words         │
+//!   exact:  Σ (key - min) · Π earlier ranges  ◀────┴───────────┘                  │
+//!   hashed: fold32(create_hashes(all key columns)), one word  ◀───────────────────┘
 //! ```
 //!
 //! * *exact*: equal surrogates mean equal keys. Integers, dates, times, timestamps,
 //!   durations, decimals up to 128 bits and Booleans. A probe value outside the build
 //!   side's range cannot match and is told apart here, without a lookup. Cost: one pass
-//!   over the build keys for the ranges, then a subtraction and a multiplication a value.
-//! * *hashed*: unequal keys may share a surrogate, at the rate of random 32-bit numbers,
+//!   over the build keys for the ranges, then a subtraction and a multiplication a value. Two words
+//!   are told apart on the device ([`crate::table::wide`]), at any spread of the keys.
+//! * *hashed*: strings, floats, nested values, wider ranges. Unequal keys may share a surrogate, at the rate of random 32-bit numbers,
 //!   so the candidates of a lookup are compared on their real columns ([`equal_pairs`]).
 //!
 //! What counts as equal is what `HashJoinExec` counts as equal: `-0.0` equals `0.0` unless
@@ -40,10 +41,11 @@ use datafusion::common::NullEquality;
 use self::exact::{Exact, Extent};
 use self::hashed::Hashed;
 use crate::error::{Error, Result};
+use crate::table::grouped::KeyFormat;
 
 pub use self::verify::{equal_pairs, equal_strings, equal_views, supported};
 
-/// How one join's keys become `u32` surrogates; fixed once the build side is known.
+/// How one join's keys become surrogates; fixed once the build side is known.
 #[derive(Clone, Debug)]
 pub struct KeyEncoder {
     plan: Plan,
@@ -141,10 +143,13 @@ impl KeyEncoder {
 
     /// Keeps only the low `bits` bits of hashed surrogates (none when 0, all from 32 on).
     ///
-    /// A testing aid: it makes unequal keys collide as often as wanted. Exact surrogates
-    /// stay as they are.
+    /// A testing aid: it makes unequal keys collide as often as wanted. Exact surrogates of two
+    /// words give way to hashed ones if less than 32 bits are kept, those of one word stay as they are.
     #[must_use]
-    pub fn with_surrogate_bits(mut self, bits: u32) -> Self {
+    pub fn with_surrogate_bits(mut self, bits: u32, null_equality: NullEquality) -> Self {
+        if self.words() > 1 && bits < u32::BITS {
+            self.plan = Plan::Hashed(Hashed::new(null_equality));
+        }
         if let Plan::Hashed(hashed) = &mut self.plan {
             hashed.keep_bits(bits);
         }
@@ -156,7 +161,23 @@ impl KeyEncoder {
         matches!(self.plan, Plan::Exact(_))
     }
 
-    /// The number of bits that a surrogate needs, 0 to 32: the logarithm of the number of
+    /// 32-bit words of a surrogate, 1 or 2.
+    pub fn words(&self) -> usize {
+        match &self.plan {
+            Plan::Exact(exact) => exact.words(),
+            Plan::Hashed(_) => 1,
+        }
+    }
+
+    /// What a surrogate is to a table.
+    pub fn format(&self) -> KeyFormat {
+        match self.words() {
+            1 => KeyFormat::OneWord { bits: self.bits() },
+            _ => KeyFormat::TwoWords,
+        }
+    }
+
+    /// The number of bits that a surrogate needs, 0 to 64: the logarithm of the number of
     /// codes when exact, 32 when hashed.
     pub fn bits(&self) -> u32 {
         match &self.plan {
@@ -165,7 +186,8 @@ impl KeyEncoder {
         }
     }
 
-    /// Appends the surrogate of every row of `columns` (of either side) to `out` and
+    /// Writes the surrogate of every row of `columns` (of either side) to `out`, which has room
+    /// for [`words`](Self::words) words a row, low word first, and
     /// returns which rows can match; `None` means that all of them can.
     ///
     /// A row cannot match when it has a NULL key that equals nothing, or, if
@@ -174,18 +196,43 @@ impl KeyEncoder {
     ///
     /// # Errors
     /// [`Error::Invalid`] when the columns are not the key columns this encoder was made
-    /// for, or differ in length; `out` is then unchanged.
-    pub fn encode(
-        &self,
-        columns: &[ArrayRef],
-        out: &mut Vec<u32>,
-    ) -> Result<Option<BooleanBuffer>> {
+    /// for, or differ in length, or have not as many rows as `out`.
+    pub fn encode(&self, columns: &[ArrayRef], out: &mut [u32]) -> Result<Option<BooleanBuffer>> {
         let rows = row_count(columns, &self.types)?;
+        if out.len() != rows * self.words() {
+            return Err(Error::Invalid(format!(
+                "{} words for the surrogates of {rows} rows of {} words",
+                out.len(),
+                self.words()
+            )));
+        }
         let mask = match &self.plan {
-            Plan::Exact(exact) => exact.encode(columns, rows, out)?,
+            Plan::Exact(exact) => exact.encode(columns, out)?,
             Plan::Hashed(hashed) => hashed.encode(columns, out)?,
         };
         Ok(mask.filter(|mask| mask.has_false()))
+    }
+
+    /// Writes the surrogates of the rows that can match to the front of `out`, as
+    /// [`encode`](Self::encode) does those of all; returns their rows, or `None` if all can.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn encode_matchable(
+        &self,
+        columns: &[ArrayRef],
+        out: &mut [u32],
+    ) -> Result<Option<Vec<u32>>> {
+        let Some(mask) = self.encode(columns, out)? else {
+            return Ok(None);
+        };
+        let words = self.words();
+        let rows: Vec<u32> = mask.set_indices().map(|row| row as u32).collect();
+        for (to, row) in rows.iter().enumerate() {
+            let from = *row as usize * words;
+            out.copy_within(from..from + words, to * words);
+        }
+        Ok(Some(rows))
     }
 }
 

@@ -41,6 +41,7 @@ use crate::device::{Buffer, Queue};
 use crate::error::{Error, Result};
 
 use super::horton::{Items, MAX_VALUE};
+use super::rows::gather_rows;
 
 use hot::{Parted, Sample};
 use range::Ranged;
@@ -58,6 +59,38 @@ pub struct Groups {
     pub offsets: Buffer<u32>,
     /// Rows, group after group, ascending within each.
     pub rows: Buffer<u32>,
+}
+
+/// What is left of groups once a table has their keys.
+#[derive(Debug)]
+pub struct RowGroups {
+    /// `groups + 1` positions in `rows`.
+    pub offsets: Buffer<u32>,
+    /// Rows, group after group, ascending within each.
+    pub rows: Buffer<u32>,
+}
+
+impl RowGroups {
+    /// Groups.
+    pub fn len(&self) -> usize {
+        self.offsets.len().saturating_sub(1)
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Bytes on the device.
+    pub fn bytes(&self) -> u64 {
+        self.offsets.bytes() + self.rows.bytes()
+    }
+}
+
+impl From<Groups> for RowGroups {
+    fn from(Groups { offsets, rows, .. }: Groups) -> Self {
+        Self { offsets, rows }
+    }
 }
 
 /// How many groups and rows.
@@ -143,6 +176,24 @@ pub fn group<T>(
 pub fn group_only(queue: &mut Queue, items: Items<'_>, key_bits: u32) -> Result<Groups> {
     let (_, groups) = grouped(queue, items, key_bits, &|_, _| Ok(None::<()>))?;
     Ok(groups)
+}
+
+/// Groups positions by key; those of a group stand in the order of their `checks`, then their own.
+///
+/// # Errors
+/// [`Error::DeviceMemory`] and OpenCL's own.
+pub fn group_by_pairs(
+    queue: &mut Queue,
+    keys: &Buffer<u32>,
+    checks: &Buffer<u32>,
+) -> Result<Groups> {
+    let order = sort::order(queue, checks)?;
+    let keys = gather_rows(queue, (keys, 0), &order, order.len())?;
+    let items = Items {
+        keys: &keys,
+        values: Some(&order),
+    };
+    by_sort(queue, items, u32::BITS)
 }
 
 /// The groups, and what `build` makes of keys of which only hot ones repeat.

@@ -96,6 +96,14 @@ impl Part for Sorted {
     }
 }
 
+/// The positions of `keys` in key order; those of equal keys ascend.
+pub(super) fn order(queue: &mut Queue, keys: &Buffer<u32>) -> Result<Buffer<u32>> {
+    let program = KERNELS.text(queue.body());
+    let items = Items { keys, values: None };
+    let (_, order) = sort(queue, &program, items, u32::BITS)?;
+    Ok(order)
+}
+
 /// Keys and rows in key order; rows of equal keys keep their order.
 fn sort(
     queue: &mut Queue,

@@ -63,7 +63,7 @@ fn codes_count_from_the_minimum() {
 #[test]
 fn all_rows_matching_needs_no_mask() {
     let encoder = fit_one(&int64([Some(1), None, Some(9)]), NullEqualsNull);
-    let mut out = Vec::new();
+    let mut out = [1; 3];
     let probe = int64([Some(1), None, Some(9)]);
     assert!(encoder.encode(&[probe], &mut out).unwrap().is_none());
     assert_eq!(out, [0, 9, 8]);
@@ -72,7 +72,7 @@ fn all_rows_matching_needs_no_mask() {
     let probe = array(Int64Array::new(vec![1, 9].into(), Some(nulls)));
     assert!(
         encoder
-            .encode(&[Arc::clone(&probe)], &mut out)
+            .encode(&[Arc::clone(&probe)], &mut out[..2])
             .unwrap()
             .is_none()
     );
@@ -113,8 +113,8 @@ fn long_batches_agree_with_plain_arithmetic() {
                 let probe = (0..rows as i64).map(|i| (i % 3 > 0).then_some(min - 2 + i * 200));
                 let probe: Vec<Option<i64>> = probe.collect();
                 let expected = probe.iter().map(|value| match value {
-                    Some(value) if (min..=high).contains(value) => Some((value - min) as u32),
-                    None if nulls => Some(codes as u32),
+                    Some(value) if (min..=high).contains(value) => Some((value - min) as u64),
+                    None if nulls => Some(codes as u64),
                     _ => None,
                 });
                 let expected: Vec<_> = expected.collect();
@@ -163,8 +163,8 @@ fn extreme_values_do_not_overflow() {
         (ends::<UInt16Type>(0, u16::MAX), true),
         (ends::<Int32Type>(i32::MIN, i32::MAX), true),
         (ends::<UInt32Type>(0, u32::MAX), true),
-        (ends::<Int64Type>(i64::MIN, i64::MAX), false),
-        (ends::<UInt64Type>(0, u64::MAX), false),
+        (ends::<Int64Type>(i64::MIN, i64::MAX), true),
+        (ends::<UInt64Type>(0, u64::MAX), true),
         (ends::<Decimal128Type>(i128::MIN, i128::MAX), false),
     ];
     for (column, exact) in full {
@@ -186,10 +186,11 @@ fn extreme_values_do_not_overflow() {
 }
 
 #[test]
-fn up_to_2_to_the_32_codes_are_exact() {
+fn up_to_2_to_the_32_codes_take_one_word() {
     let codes = |columns: &[ArrayRef], null_equality| {
         let encoder = check(&[columns.to_vec()], columns, null_equality);
-        encoder.is_exact().then(|| encoder.to_string())
+        assert!(encoder.is_exact());
+        (encoder.words() == 1).then(|| encoder.to_string())
     };
     let last = i64::from(u32::MAX);
     for min in [0, -7, i64::MIN, i64::MAX - last] {
@@ -223,6 +224,54 @@ fn up_to_2_to_the_32_codes_are_exact() {
     let columns = [Arc::clone(&full), Arc::clone(&one), nulls];
     assert_eq!(codes(&columns, NullEqualsNull), all);
     assert_eq!(codes(&[full, one, small], NullEqualsNull), None);
+}
+
+#[test]
+fn up_to_2_to_the_64_codes_take_two_words() {
+    let codes = |columns: &[ArrayRef], null_equality| {
+        let encoder = check(&[columns.to_vec()], columns, null_equality);
+        (encoder.words() == 2).then(|| encoder.to_string())
+    };
+    let exact = |columns: usize, codes: u128| {
+        let plural = if columns == 1 { "" } else { "s" };
+        Some(format!("exact({columns} column{plural}, {codes} codes)"))
+    };
+    let last = 1i64 << 32;
+    assert_eq!(
+        codes(&[int64([5, 5 + last])], NullEqualsNothing),
+        exact(1, (1 << 32) + 1)
+    );
+    // Just short of half the type, and half of it, whose range is the whole type.
+    for min in [i64::MIN, -1, 0] {
+        let column = int64([min, min + 1, min + i64::MAX]);
+        assert_eq!(codes(&[column], NullEqualsNothing), exact(1, 1 << 63));
+        let column = int64([Some(min), None, Some(min + i64::MAX)]);
+        assert_eq!(codes(&[column], NullEqualsNull), exact(1, (1 << 63) + 1));
+    }
+    let half = int64([i64::MIN, -5, 0]);
+    assert_eq!(
+        codes(&[Arc::clone(&half)], NullEqualsNothing),
+        exact(1, 1 << 64)
+    );
+    assert_eq!(
+        encode(&fit_one(&half, NullEqualsNothing), &[int64([i64::MAX])]),
+        [Some(u64::MAX)]
+    );
+    let wide = array(UInt64Array::from(vec![7, u64::MAX]));
+    assert_eq!(codes(&[wide], NullEqualsNothing), exact(1, 1 << 64));
+    // No code is left for NULL, nor for another column's.
+    let null = int64([Some(i64::MIN), None, Some(0)]);
+    assert_eq!(codes(&[null], NullEqualsNull), None);
+    assert_eq!(codes(&[half, int64([1, 2, 2])], NullEqualsNothing), None);
+
+    let (large, small) = (int64([0, (1 << 40) - 1, 77]), int64([3, 2 + (1 << 24), 9]));
+    for columns in [[&large, &small], [&small, &large]] {
+        let columns = columns.map(Arc::clone);
+        assert_eq!(codes(&columns, NullEqualsNothing), exact(2, 1 << 64));
+        assert_eq!(codes(&columns, NullEqualsNull), exact(2, 1 << 64));
+    }
+    let over = int64([3, 3 + (1 << 24), 9]);
+    assert_eq!(codes(&[large, over], NullEqualsNothing), None);
 }
 
 #[test]

@@ -19,14 +19,37 @@ use super::*;
 const BOTH: [NullEquality; 2] = [NullEqualsNothing, NullEqualsNull];
 
 /// Surrogates of the rows that can match.
-fn encode(encoder: &KeyEncoder, columns: &[ArrayRef]) -> Vec<Option<u32>> {
-    let mut out = vec![7; 3];
+fn encode(encoder: &KeyEncoder, columns: &[ArrayRef]) -> Vec<Option<u64>> {
+    let (rows, words) = (columns[0].len(), encoder.words());
+    // Whatever is in the words before must not matter.
+    let mut out = vec![0xdead_beef; rows * words];
     let mask = encoder.encode(columns, &mut out).unwrap();
-    assert_eq!(out[..3], [7; 3], "encode must append");
     assert!(mask.as_ref().is_none_or(BooleanBuffer::has_false));
-    let rows = out[3..].iter().enumerate();
-    rows.map(|(row, &code)| mask.as_ref().is_none_or(|m| m.value(row)).then_some(code))
-        .collect()
+    let code = |words: &[u32]| words.iter().rev().fold(0, |c, w| c << 32 | u64::from(*w));
+    let codes: Vec<Option<u64>> = out
+        .chunks(words)
+        .enumerate()
+        .map(|(row, words)| {
+            let matchable = mask.as_ref().is_none_or(|m| m.value(row));
+            matchable.then(|| code(words))
+        })
+        .collect();
+    let mut front = vec![0xdead_beef; rows * words];
+    let some = encoder.encode_matchable(columns, &mut front).unwrap();
+    let all = || (0..rows as u32).collect();
+    let of_front = some
+        .unwrap_or_else(all)
+        .into_iter()
+        .zip(front.chunks(words));
+    let of_front: Vec<_> = of_front
+        .map(|(row, words)| (row as usize, code(words)))
+        .collect();
+    let matchable = codes.iter().enumerate();
+    let matchable: Vec<_> = matchable
+        .filter_map(|(row, code)| Some((row, (*code)?)))
+        .collect();
+    assert_eq!(of_front, matchable);
+    codes
 }
 
 fn fit_one(build: &ArrayRef, null_equality: NullEquality) -> KeyEncoder {
@@ -80,7 +103,7 @@ fn check(build: &[Vec<ArrayRef>], probe: &[ArrayRef], null_equality: NullEqualit
         }
     }
     for code in build_codes.iter().chain(&probe_codes).flatten() {
-        assert!(u64::from(*code) < 1 << encoder.bits(), "{encoder}: {code}");
+        assert!(u128::from(*code) < 1 << encoder.bits(), "{encoder}: {code}");
     }
     encoder
 }
@@ -279,7 +302,7 @@ fn wrong_columns_are_errors() {
     let error = KeyEncoder::fit(&[], &[], NullEqualsNothing).unwrap_err();
     assert!(error.to_string().contains("at least one key column"));
     let encoder = fit_one(&int64([1, 2]), NullEqualsNothing);
-    let mut out = vec![1];
+    let mut out = vec![1; 1];
     let int32 = cast(&int64([1]), &DataType::Int32).unwrap();
     let two = int64([1, 2]);
     for columns in [
@@ -324,6 +347,6 @@ fn encoders_name_their_kind() {
             .to_string()
     };
     assert_eq!(name(0..1), "exact(1 column, 3 codes)");
-    assert_eq!(name(0..2), "hashed(Int64, Int64)");
+    assert_eq!(name(0..2), "exact(2 columns, 3298534883316 codes)");
     assert_eq!(name(0..3), "hashed(Int64, Int64, Utf8)");
 }

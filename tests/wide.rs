@@ -1,0 +1,243 @@
+//! Tables over keys of two words, against a `HashMap`: keys that repeat, codes that share the
+//! word that the table knows, by twos and by thousands. `HORTON_TEST_SMALL=1` keeps the sizes fit for
+//! oclgrind (`make oclgrind`).
+
+use std::collections::{HashMap, HashSet};
+
+use horton_join::device::{Device, KernelBody, Queue};
+use horton_join::error::Result;
+use horton_join::table::grouped::{BuildKeys, GroupedTable, KeyFormat};
+use horton_join::table::horton::TableConfig;
+use horton_join::table::wide::{SplitCodes, split};
+use rand_mt::Mt64;
+
+fn device() -> Device {
+    let asked = std::env::var("HORTON_TEST_DEVICE").unwrap_or_else(|_| "auto".to_owned());
+    Device::open(&asked).unwrap()
+}
+
+/// `large` rows, or few under oclgrind.
+fn scaled(large: usize) -> usize {
+    match std::env::var_os("HORTON_TEST_SMALL") {
+        Some(_) => large.min(1500),
+        None => large,
+    }
+}
+
+fn seed() -> u32 {
+    TableConfig::default().seed
+}
+
+/// The code that is split into `key` and `check`: the way back through the mix.
+fn code_of(key: u32, check: u32) -> u64 {
+    let unmultiply = |factor: u64| {
+        // Each round doubles the number of right bits of the inverse.
+        (0..6).fold(factor, |inverse, _| {
+            inverse.wrapping_mul(2u64.wrapping_sub(factor.wrapping_mul(inverse)))
+        })
+    };
+    let mut code = u64::from(check) << 32 | u64::from(key);
+    for factor in [0xc4ce_b9fe_1a85_ec53, 0xff51_afd7_ed55_8ccd] {
+        code ^= code >> 33;
+        code = code.wrapping_mul(unmultiply(factor));
+    }
+    code ^= code >> 33;
+    let code = code ^ seed_mask(seed());
+    assert_eq!(split(code, seed()), (key, check));
+    code
+}
+
+/// What codes are XORed with.
+fn seed_mask(seed: u32) -> u64 {
+    u64::from(seed.rotate_left(16) ^ 0x9e37_79b9) << 32 | u64::from(seed)
+}
+
+fn words(codes: &[u64]) -> Vec<u32> {
+    codes
+        .iter()
+        .flat_map(|code| [*code as u32, (*code >> 32) as u32])
+        .collect()
+}
+
+/// Rows to build from: codes, and row numbers if they are not the positions.
+#[derive(Clone, Default)]
+struct Rows {
+    codes: Vec<u64>,
+    numbers: Option<Vec<u32>>,
+}
+
+impl From<Vec<u64>> for Rows {
+    fn from(codes: Vec<u64>) -> Self {
+        Self {
+            codes,
+            numbers: None,
+        }
+    }
+}
+
+/// Builds with every body of the device, and joins with all codes twice, codes that share a key with
+/// one of them, and others.
+fn check(rows: impl Into<Rows>) {
+    let (rows, device) = (rows.into(), device());
+    let mut expected: HashMap<u64, Vec<u32>> = HashMap::new();
+    for (i, code) in rows.codes.iter().enumerate() {
+        let number = rows.numbers.as_ref().map_or(i as u32, |rows| rows[i]);
+        expected.entry(*code).or_default().push(number);
+    }
+    let distinct: Vec<u64> = {
+        let mut seen = HashSet::new();
+        let codes = rows.codes.iter().copied();
+        codes.filter(|code| seen.insert(*code)).collect()
+    };
+    let mut probes = distinct.clone();
+    for code in distinct.iter().take(500) {
+        let (key, check) = split(*code, seed());
+        probes.extend([-1, 1].map(|by| code_of(key, check.wrapping_add_signed(by))));
+    }
+    probes.extend([0, 1, u64::MAX, 1 << 32]);
+    probes.extend(distinct.iter().filter(|code| expected[code].len() < 1000));
+    let wanted: Vec<(u32, u32)> = probes
+        .iter()
+        .zip(0..)
+        .flat_map(|(code, i)| {
+            let rows = expected.get(code).map_or(&[][..], Vec::as_slice);
+            rows.iter().map(move |row| (i, *row))
+        })
+        .collect();
+    let unique = expected.values().all(|rows| rows.len() == 1);
+    let bodies = KernelBody::ALL
+        .into_iter()
+        .filter(|body| device.info().supports(*body));
+    for body in bodies {
+        let (rows, probes) = (rows.clone(), probes.clone());
+        let answer = device.run_blocking(move |queue| {
+            queue.use_body(body)?;
+            join(queue, &rows, &probes)
+        });
+        let answer = answer.unwrap();
+        assert!(answer.cost.launches > 0, "no kernel was launched");
+        let (found, grouped) = answer.value;
+        assert_eq!(found.len(), wanted.len(), "{body}");
+        assert!(found == wanted, "{body}");
+        assert_eq!(grouped, !unique, "{body}");
+    }
+}
+
+/// The pairs, and whether the table has groups.
+fn join(queue: &mut Queue, rows: &Rows, probes: &[u64]) -> Result<(Vec<(u32, u32)>, bool)> {
+    let keys = queue.buffer_from("keys", &words(&rows.codes))?;
+    let numbers = match &rows.numbers {
+        Some(numbers) => Some(queue.buffer_from("rows", numbers)?),
+        None => None,
+    };
+    let input = BuildKeys {
+        keys: &keys,
+        rows: numbers.as_ref(),
+        format: KeyFormat::TwoWords,
+    };
+    let table = GroupedTable::build(queue, &TableConfig::default(), input)?;
+    let keys = queue.buffer_from("probe keys", &words(probes))?;
+    let pairs = table.join(queue, &keys, probes.len())?;
+    let probe = queue.read(&pairs.probe, pairs.probe.len())?;
+    let build = queue.read(&pairs.build, pairs.build.len())?;
+    Ok((
+        probe.into_iter().zip(build).collect(),
+        table.groups.is_some(),
+    ))
+}
+
+fn random_codes(seed: u64, n: usize) -> Vec<u64> {
+    let mut random = Mt64::new(seed);
+    (0..n).map(|_| random.next_u64()).collect()
+}
+
+#[test]
+fn the_device_splits_codes_as_the_host_does() {
+    let codes = random_codes(1, 1000);
+    let asked = words(&codes);
+    let answer = device().run_blocking(move |queue| {
+        let codes = queue.buffer_from("codes", &asked)?;
+        let split = SplitCodes::new(queue, &codes, 1000, 77)?;
+        Ok((
+            queue.read(&split.keys, 1000)?,
+            queue.read(&split.checks, 1000)?,
+        ))
+    });
+    let (keys, checks) = answer.unwrap().value;
+    let found = keys.into_iter().zip(checks);
+    assert!(found.eq(codes.iter().map(|code| split(*code, 77))));
+}
+
+#[test]
+fn distinct_codes_answer_with_their_rows() {
+    for n in [1, 2, 31, 32, 33, 255, 257, 4096, 4097] {
+        check(random_codes(n as u64, scaled(n)));
+    }
+    // Enough for some to share a key by chance: 465 pairs of 2 million.
+    check(random_codes(5, scaled(2_000_000)));
+    // Neighbours, and numbers that differ in the high word only.
+    check((0..scaled(5000) as u64).collect::<Vec<_>>());
+    check(
+        (0..scaled(5000) as u64)
+            .map(|i| i << 32)
+            .collect::<Vec<_>>(),
+    );
+}
+
+#[test]
+fn rows_need_not_be_positions() {
+    for n in [100, scaled(50_000)] {
+        let codes = random_codes(9, n);
+        let numbers = Some((0..n as u32).map(|row| 3 * row + 1).collect());
+        check(Rows {
+            codes: codes.clone(),
+            numbers: numbers.clone(),
+        });
+        let codes = codes.iter().map(|code| code % 50).collect();
+        check(Rows { codes, numbers });
+    }
+}
+
+#[test]
+fn codes_that_repeat_keep_their_rows_in_order() {
+    for (n, distinct) in [(500, 7), (50_000, 20_000), (300_000, 100)] {
+        let codes = random_codes(n as u64, scaled(n)).into_iter();
+        check(codes.map(|code| code % distinct).collect::<Vec<_>>());
+    }
+    check(vec![42; scaled(100_000)]);
+}
+
+#[test]
+fn codes_that_share_a_key_are_told_apart() {
+    for sharers in [2, 3, 8, 31, 32, 33, 200] {
+        let codes = |i: u64| code_of((i / sharers) as u32, (i % sharers * 7) as u32);
+        let n = scaled(20_000) as u64;
+        check((0..n).map(codes).collect::<Vec<_>>());
+        // Each twice, far apart, in another order.
+        let twice = (0..n).map(codes).chain((0..n).rev().map(codes));
+        check(twice.collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn a_hot_code_and_a_rare_one_share_a_key() {
+    let n = scaled(30_000);
+    for (hot, rare) in [(5, 9), (9, 5)] {
+        let mut codes = vec![code_of(1, hot); n];
+        codes[n / 2] = code_of(1, rare);
+        codes.extend(random_codes(3, n));
+        check(codes);
+    }
+}
+
+#[test]
+fn a_thousand_codes_of_one_key_are_found() {
+    let n = scaled(5000) as u32;
+    let mut codes: Vec<u64> = (0..n)
+        .map(|i| code_of(7, i.wrapping_mul(0x9e37_79b9)))
+        .collect();
+    check(codes.clone());
+    codes.extend(random_codes(4, 1000));
+    codes.extend_from_within(..n as usize);
+    check(codes);
+}
