@@ -89,7 +89,7 @@ pub fn look_up(
     keys: Staging<u32>,
     wanted: Wanted,
 ) -> Result<Found> {
-    let n = keys.len();
+    let n = keys.len() / table.built.key_words();
     let keys = queue.send("probe keys", keys)?;
     let matches = table.built.look_up(queue, &keys, n)?;
     if let Some(visited) = &table.visited {

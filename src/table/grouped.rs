@@ -204,6 +204,14 @@ impl GroupedTable {
         Ok(LookedUp { values, reads })
     }
 
+    /// 32-bit words of a key.
+    pub fn key_words(&self) -> usize {
+        match self.runs {
+            Some(_) => KeyFormat::TwoWords.words(),
+            None => 1,
+        }
+    }
+
     /// Bytes on the device.
     pub fn bytes(&self) -> u64 {
         let groups = self.groups.as_ref().map_or(0, |groups| groups.bytes());

@@ -20,7 +20,7 @@
 
 use crate::device::program::ProgramText;
 use crate::device::{Arg, Buffer, Queue};
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 use super::group::{Groups, RowGroups, group_by_pairs, group_only};
 use super::horton::{Items, MISS};
@@ -89,8 +89,14 @@ impl SplitCodes {
     /// The first `n` of `codes`, two words each, low word first.
     ///
     /// # Errors
-    /// [`Error::DeviceMemory`](crate::error::Error::DeviceMemory) and OpenCL's own.
+    /// [`Error::Invalid`] if there are fewer, [`Error::DeviceMemory`], OpenCL's own.
     pub fn new(queue: &mut Queue, codes: &Buffer<u32>, n: usize, seed: u32) -> Result<Self> {
+        if codes.len() < 2 * n {
+            return Err(Error::Invalid(format!(
+                "{n} codes of two words were to be split, but there are {} words",
+                codes.len()
+            )));
+        }
         let split = Self {
             keys: queue.allocate("keys of codes", n)?,
             checks: queue.allocate("checks of codes", n)?,
@@ -138,7 +144,7 @@ impl Runs {
     /// row numbers; without them, their positions.
     ///
     /// # Errors
-    /// [`Error::DeviceMemory`](crate::error::Error::DeviceMemory) and OpenCL's own.
+    /// [`Error::DeviceMemory`] and OpenCL's own.
     pub fn of_rows(
         queue: &mut Queue,
         codes: &SplitCodes,
@@ -164,7 +170,7 @@ impl Runs {
     /// [`MISS`] for absent codes.
     ///
     /// # Errors
-    /// [`Error::DeviceMemory`](crate::error::Error::DeviceMemory) and OpenCL's own.
+    /// [`Error::DeviceMemory`] and OpenCL's own.
     pub fn resolve(
         &self,
         queue: &mut Queue,
@@ -201,7 +207,7 @@ impl GroupedCodes {
     /// positions.
     ///
     /// # Errors
-    /// [`Error::DeviceMemory`](crate::error::Error::DeviceMemory) and OpenCL's own.
+    /// [`Error::DeviceMemory`] and OpenCL's own.
     pub fn new(queue: &mut Queue, codes: SplitCodes, rows: Option<&Buffer<u32>>) -> Result<Self> {
         let by_key = Items {
             keys: &codes.keys,

@@ -190,6 +190,13 @@ pub fn strings(keys: &[Option<i64>]) -> ArrayRef {
     Arc::new(StringArray::from_iter(keys.iter().map(|k| k.map(text))))
 }
 
+/// Integers that are equal where the keys are, all over the type.
+pub fn sparse_ints(keys: &[Option<i64>]) -> ArrayRef {
+    let apart = |key: i64| key.wrapping_mul(0x9e37_79b9_7f4a_7c15_u64 as i64);
+    let keys: Vec<Option<i64>> = keys.iter().map(|key| key.map(apart)).collect();
+    ints(&keys)
+}
+
 /// 0, 1, 2, … but NULL in every seventh row.
 pub fn payload(rows: usize) -> ArrayRef {
     let value = |row| (row % 7 != 6).then_some(row as i32);
@@ -365,6 +372,11 @@ impl Case {
         }
         let rows = device.metric("output_rows");
         assert_eq!(rows, device.count(), "output_rows: {self}");
+        let (_, lookups) = device.ratio("buckets_per_lookup");
+        assert!(
+            lookups <= self.probe.batch().num_rows(),
+            "{lookups} lookups: {self}"
+        );
         device
     }
 

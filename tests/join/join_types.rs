@@ -1,5 +1,6 @@
 //! Join types, partition modes, null equalities and residual filters.
 
+use arrow::array::ArrayRef;
 use datafusion::common::{JoinType, NullEquality};
 use datafusion::physical_plan::joins::PartitionMode;
 
@@ -18,9 +19,8 @@ fn partition(keys: &[Option<i64>]) -> impl Fn(usize) -> usize {
 }
 
 /// The case of `mode`: 3 partitions of each side, or one of the build side.
-fn case(mode: PartitionMode, exact: bool) -> Case {
+fn case(mode: PartitionMode, column: fn(&[Option<i64>]) -> ArrayRef) -> Case {
     let (left, right) = keys();
-    let column = if exact { ints } else { strings };
     let build = Side::new(vec![("k", column(&left)), ("v", payload(left.len()))]);
     let probe = Side::new(vec![("k", column(&right)), ("w", payload(right.len()))]);
     let (build, probe) = match mode {
@@ -36,12 +36,12 @@ fn case(mode: PartitionMode, exact: bool) -> Case {
     }
 }
 
-fn check_join_types(mode: PartitionMode, exact: bool) {
+fn check_join_types(mode: PartitionMode, column: fn(&[Option<i64>]) -> ArrayRef) {
     for join_type in JOIN_TYPES {
         for null_equality in NULL_EQUALITIES {
             for filtered in [false, true] {
                 for (batch_size, chunk_rows) in [(1, 65536), (3, 7), (8192, 65536)] {
-                    let mut case = case(mode, exact);
+                    let mut case = case(mode, column);
                     case.join_type = join_type;
                     case.null_equality = null_equality;
                     case.batch_size = batch_size;
@@ -58,32 +58,43 @@ fn check_join_types(mode: PartitionMode, exact: bool) {
 
 #[test]
 fn every_join_type_collects_its_build_side_with_exact_keys() {
-    check_join_types(PartitionMode::CollectLeft, true);
+    check_join_types(PartitionMode::CollectLeft, ints);
 }
 
 #[test]
 fn every_join_type_collects_its_build_side_with_hashed_keys() {
-    check_join_types(PartitionMode::CollectLeft, false);
+    check_join_types(PartitionMode::CollectLeft, strings);
+}
+
+#[test]
+fn every_join_type_collects_its_build_side_with_keys_of_two_words() {
+    check_join_types(PartitionMode::CollectLeft, sparse_ints);
+}
+
+#[test]
+fn every_join_type_runs_partitioned_with_keys_of_two_words() {
+    check_join_types(PartitionMode::Partitioned, sparse_ints);
 }
 
 #[test]
 fn every_join_type_runs_partitioned_with_exact_keys() {
-    check_join_types(PartitionMode::Partitioned, true);
+    check_join_types(PartitionMode::Partitioned, ints);
 }
 
 #[test]
 fn every_join_type_runs_partitioned_with_hashed_keys() {
-    check_join_types(PartitionMode::Partitioned, false);
+    check_join_types(PartitionMode::Partitioned, strings);
 }
 
 #[test]
 fn every_join_type_runs_with_unique_build_keys() {
     for join_type in JOIN_TYPES {
-        for filtered in [false, true] {
+        let columns: [fn(&[Option<i64>]) -> ArrayRef; 3] = [ints, ints, sparse_ints];
+        for (filtered, column) in [false, true, false].into_iter().zip(columns) {
             let left: Vec<Option<i64>> = (0..50).map(|k| (k % 9 != 8).then_some(3 * k)).collect();
             let right: Vec<Option<i64>> = (0..200).map(|k| Some(k % 160)).collect();
-            let build = Side::new(vec![("k", ints(&left)), ("v", payload(50))]);
-            let probe = Side::new(vec![("k", ints(&right)), ("w", payload(200))]);
+            let build = Side::new(vec![("k", column(&left)), ("v", payload(50))]);
+            let probe = Side::new(vec![("k", column(&right)), ("w", payload(200))]);
             let mut case = Case::new(build.in_batches_of(20), probe.in_batches_of(64));
             case.join_type = join_type;
             if filtered {
@@ -242,7 +253,7 @@ fn partitions_that_run_side_by_side_emit_unmatched_build_rows_once() {
     ] {
         let case = Case {
             join_type,
-            ..case(PartitionMode::CollectLeft, true)
+            ..case(PartitionMode::CollectLeft, ints)
         };
         let _guard = side_by_side();
         let sorted = |plan| {

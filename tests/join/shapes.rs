@@ -159,7 +159,7 @@ fn batches_without_a_row_to_look_up_stand_between_others() {
     ];
     for order in orders {
         let right = order.map(Vec::as_slice).concat();
-        for column in [ints, strings] {
+        for column in [ints, sparse_ints, strings] {
             let build = Side::new(vec![("k", column(&left)), ("v", payload(100))]);
             let probe = Side::new(vec![("k", column(&right)), ("w", payload(100))]);
             let mut case = Case::new(build.in_batches_of(20), probe.in_batches_of(20));
@@ -239,8 +239,11 @@ fn embedded_projections_pick_reorder_and_repeat_columns() {
 fn an_empty_projection_yields_row_counts_without_columns() {
     let (left, right) = (repeating_keys(33, 50, 10), repeating_keys(34, 80, 12));
     for join_type in JOIN_TYPES {
-        for filtered in [false, true] {
-            let mut case = Case::new(side("v", &left), side("w", &right).in_batches_of(30));
+        let columns: [fn(&[Option<i64>]) -> ArrayRef; 3] = [ints, ints, sparse_ints];
+        for (filtered, column) in [false, true, false].into_iter().zip(columns) {
+            let build = Side::new(vec![("k", column(&left)), ("v", payload(50))]);
+            let probe = Side::new(vec![("k", column(&right)), ("w", payload(80))]);
+            let mut case = Case::new(build, probe.in_batches_of(30));
             case.join_type = join_type;
             case.projection = Some(vec![]);
             if filtered {
