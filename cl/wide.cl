@@ -1,4 +1,4 @@
-// Codes of 64 bits over a table of 32-bit keys; the twin of src/table/wide.rs.
+// Codes of several words over a table of 32-bit keys; the twin of src/table/wide.rs.
 //
 //   code ──mix──▶ key, check                          split_codes
 //   positions by key         [p5] [p1 p9 p4] [p2 p7]   (groups)
@@ -7,10 +7,11 @@
 //   starts of runs            1    1  0   1    1  0    mark_runs, and how many in each word
 //   runs                      0    1      2    3       write_runs: check, what a lookup answers
 //   key ─▶ first run          0    1           3       first_runs
+//   code of run               a    b  c    d           keep_codes: only where a check does not tell
 //   lookups                   run 1 has another check, its key goes on: run 2      resolve
 //
 // Nearly all groups are one run, so ordering is for small groups; mark_runs says if a large one is
-// of several checks.
+// of several checks, keep_codes if a run is of several codes.
 #ifndef MISS
 #error "MISS: no run"
 #endif
@@ -21,6 +22,7 @@
 #error "PREFETCH: 1 where __builtin_prefetch compiles and works, else 0"
 #endif
 #define RUNS_AHEAD 24u
+#define CODES_AHEAD 12u
 
 // One-to-one: each step can be undone (the finalizer of MurmurHash3).
 ulong mix(ulong code) {
@@ -31,12 +33,15 @@ ulong mix(ulong code) {
   return code ^ code >> 33;
 }
 
-__kernel void split_codes(__global const uint2 *codes, __global uint *keys, __global uint *checks,
-                          uint n, uint seed_low, uint seed_high) {
+// One-to-one for codes of two words.
+__kernel void split_codes(__global const uint *codes, __global uint *keys, __global uint *checks,
+                          uint n, uint words, uint seed_low, uint seed_high) {
   const uint i = get_global_id(0);
   if (i >= n) return;
-  const ulong code = (ulong)(codes[i].y ^ seed_high) << 32 | (codes[i].x ^ seed_low);
-  const ulong mixed = mix(code);
+  __global const uint *code = codes + (size_t)i * words;
+  ulong mixed = (ulong)seed_high << 32 | seed_low;
+  for (uint w = 0; w < words; w += 2)
+    mixed = mix(mixed ^ (code[w] | (ulong)(w + 1 < words ? code[w + 1] : 0) << 32));
   keys[i] = (uint)mixed;
   checks[i] = (uint)(mixed >> 32);
 }
@@ -132,22 +137,51 @@ __kernel void runs_of_rows(__global const uint *checks, __global const uint *row
   if (p < n) runs[p] = (uint2)(checks[p], rows ? rows[p] : p);
 }
 
+// ---------------------------------------------------------------- codes that checks do not tell apart
+
+bool are_equal(__global const uint *a, __global const uint *b, uint words) {
+  uint differ = 0;
+  for (uint w = 0; w < words; ++w) differ |= a[w] ^ b[w];
+  return differ == 0;
+}
+
+// The code of each run; mixed[0] becomes 1 if a run has several.
+__kernel void keep_codes(__global const uint *starts, __global const uint *ranks,
+                         __global const uint *positions, __global const uint *codes,
+                         __global uint *kept, __global uint *mixed, uint words, uint n) {
+  const uint p = get_global_id(0);
+  if (p >= n) return;
+  __global const uint *code = codes + (size_t)positions[p] * words;
+  if (bit_at(starts, p)) {
+    __global uint *to = kept + (size_t)rank_of(starts, ranks, p) * words;
+    for (uint w = 0; w < words; ++w) to[w] = code[w];
+  } else if (!are_equal(code, codes + (size_t)positions[p - 1] * words, words)) {
+    atomic_or(mixed, 1u);
+  }
+}
+
 // ---------------------------------------------------------------- lookup
 
-// From the first run of a key to the answer to its code; goes_on may be missing.
+// From the first run of a key to the answer to its code. goes_on may be missing; so may be the codes of
+// the runs, where checks tell all.
 __kernel void resolve(__global const uint *first, __global const uint *checks,
                       __global const uint2 *runs, __global const uint *goes_on,
-                      __global uint *answers, uint n) {
+                      __global const uint *codes, __global const uint *run_codes,
+                      __global uint *answers, uint words, uint n) {
   const uint i = get_global_id(0);
   if (i >= n) return;
 #if PREFETCH
   if (i + RUNS_AHEAD < n && first[i + RUNS_AHEAD] != MISS)
     __builtin_prefetch((const __private void *)(size_t)&runs[first[i + RUNS_AHEAD]]);
+  if (run_codes && i + CODES_AHEAD < n && first[i + CODES_AHEAD] != MISS)
+    __builtin_prefetch((const __private void *)(size_t)&run_codes[(size_t)first[i + CODES_AHEAD] * words]);
 #endif
   uint run = first[i], answer = MISS;
   while (run != MISS) {
     const uint2 seen = runs[run];
-    if (seen.x == checks[i]) answer = seen.y;
+    if (seen.x == checks[i] &&
+        (!run_codes || are_equal(codes + (size_t)i * words, run_codes + (size_t)run * words, words)))
+      answer = seen.y;
     // Checks of a key ascend.
     const bool further = seen.x < checks[i] && goes_on && bit_at(goes_on, run);
     run = further ? run + 1 : MISS;

@@ -1,4 +1,4 @@
-//! Tables over keys of two words, against a `HashMap`: keys that repeat, codes that share the
+//! Tables over keys of two and of five words, against a `HashMap`: keys that repeat, codes that share the
 //! word that the table knows, by twos and by thousands. `HORTON_TEST_SMALL=1` keeps the sizes fit for
 //! oclgrind (`make oclgrind`).
 
@@ -8,7 +8,7 @@ use horton_join::device::{Device, KernelBody, Queue};
 use horton_join::error::Result;
 use horton_join::table::grouped::{BuildKeys, GroupedTable, KeyFormat};
 use horton_join::table::horton::TableConfig;
-use horton_join::table::wide::{SplitCodes, split};
+use horton_join::table::wide::{Mixing, SplitCodes, split};
 use rand_mt::Mt64;
 
 fn device() -> Device {
@@ -43,7 +43,7 @@ fn code_of(key: u32, check: u32) -> u64 {
     }
     code ^= code >> 33;
     let code = code ^ seed_mask(seed());
-    assert_eq!(split(code, seed()), (key, check));
+    assert_eq!(split_two(code), (key, check));
     code
 }
 
@@ -52,11 +52,23 @@ fn seed_mask(seed: u32) -> u64 {
     u64::from(seed.rotate_left(16) ^ 0x9e37_79b9) << 32 | u64::from(seed)
 }
 
-fn words(codes: &[u64]) -> Vec<u32> {
-    codes
-        .iter()
-        .flat_map(|code| [*code as u32, (*code >> 32) as u32])
-        .collect()
+/// The two words of a code.
+fn pair(code: u64) -> [u32; 2] {
+    [code as u32, (code >> 32) as u32]
+}
+
+/// The key and the check of a code of two words.
+fn split_two(code: u64) -> (u32, u32) {
+    split(&pair(code), seed())
+}
+
+/// The words of all codes, `each` of a code: the code's own, then others that follow from them.
+fn words(codes: &[u64], each: usize) -> Vec<u32> {
+    let long = |code: &u64| {
+        let [low, high] = pair(*code);
+        [low, high, 7, !low, low ^ high].into_iter().take(each)
+    };
+    codes.iter().flat_map(long).collect()
 }
 
 /// Rows to build from: codes, and row numbers if they are not the positions.
@@ -91,7 +103,7 @@ fn check(rows: impl Into<Rows>) {
     };
     let mut probes = distinct.clone();
     for code in distinct.iter().take(500) {
-        let (key, check) = split(*code, seed());
+        let (key, check) = split_two(*code);
         probes.extend([-1, 1].map(|by| code_of(key, check.wrapping_add_signed(by))));
     }
     probes.extend([0, 1, u64::MAX, 1 << 32]);
@@ -109,35 +121,43 @@ fn check(rows: impl Into<Rows>) {
         .into_iter()
         .filter(|body| device.info().supports(*body));
     for body in bodies {
-        let (rows, probes) = (rows.clone(), probes.clone());
-        let answer = device.run_blocking(move |queue| {
-            queue.use_body(body)?;
-            join(queue, &rows, &probes)
-        });
-        let answer = answer.unwrap();
-        assert!(answer.cost.launches > 0, "no kernel was launched");
-        let (found, grouped) = answer.value;
-        assert_eq!(found.len(), wanted.len(), "{body}");
-        assert!(found == wanted, "{body}");
-        assert_eq!(grouped, !unique, "{body}");
+        for each in [2, 5] {
+            let keys = (words(&rows.codes, each), words(&probes, each));
+            let numbers = rows.numbers.clone();
+            let answer = device.run_blocking(move |queue| {
+                queue.use_body(body)?;
+                join(queue, keys, numbers, each)
+            });
+            let answer = answer.unwrap();
+            assert!(answer.cost.launches > 0, "no kernel was launched");
+            let (found, grouped) = answer.value;
+            assert_eq!(found.len(), wanted.len(), "{body}, {each} words");
+            assert!(found == wanted, "{body}, {each} words");
+            assert_eq!(grouped, !unique, "{body}, {each} words");
+        }
     }
 }
 
-/// The pairs, and whether the table has groups.
-fn join(queue: &mut Queue, rows: &Rows, probes: &[u64]) -> Result<(Vec<(u32, u32)>, bool)> {
-    let keys = queue.buffer_from("keys", &words(&rows.codes))?;
-    let numbers = match &rows.numbers {
+/// The pairs of build and probe keys of `words` words each, and whether the table has groups.
+fn join(
+    queue: &mut Queue,
+    (build, probe): (Vec<u32>, Vec<u32>),
+    numbers: Option<Vec<u32>>,
+    words: usize,
+) -> Result<(Vec<(u32, u32)>, bool)> {
+    let keys = queue.buffer_from("keys", &build)?;
+    let numbers = match &numbers {
         Some(numbers) => Some(queue.buffer_from("rows", numbers)?),
         None => None,
     };
     let input = BuildKeys {
         keys: &keys,
         rows: numbers.as_ref(),
-        format: KeyFormat::TwoWords,
+        format: KeyFormat::Words(words),
     };
     let table = GroupedTable::build(queue, &TableConfig::default(), input)?;
-    let keys = queue.buffer_from("probe keys", &words(probes))?;
-    let pairs = table.join(queue, &keys, probes.len())?;
+    let keys = queue.buffer_from("probe keys", &probe)?;
+    let pairs = table.join(queue, &keys, probe.len() / words)?;
     let probe = queue.read(&pairs.probe, pairs.probe.len())?;
     let build = queue.read(&pairs.build, pairs.build.len())?;
     Ok((
@@ -153,19 +173,50 @@ fn random_codes(seed: u64, n: usize) -> Vec<u64> {
 
 #[test]
 fn the_device_splits_codes_as_the_host_does() {
-    let codes = random_codes(1, 1000);
-    let asked = words(&codes);
-    let answer = device().run_blocking(move |queue| {
-        let codes = queue.buffer_from("codes", &asked)?;
-        let split = SplitCodes::new(queue, &codes, 1000, 77)?;
-        Ok((
-            queue.read(&split.keys, 1000)?,
-            queue.read(&split.checks, 1000)?,
-        ))
-    });
-    let (keys, checks) = answer.unwrap().value;
-    let found = keys.into_iter().zip(checks);
-    assert!(found.eq(codes.iter().map(|code| split(*code, 77))));
+    for each in [2, 3, 4, 5] {
+        let codes = words(&random_codes(1, 1000), each);
+        let mixing = Mixing {
+            words: each,
+            seed: 77,
+        };
+        let asked = codes.clone();
+        let answer = device().run_blocking(move |queue| {
+            let codes = queue.buffer_from("codes", &asked)?;
+            assert!(SplitCodes::new(queue, &codes, 1001, mixing).is_err());
+            let split = SplitCodes::new(queue, &codes, 1000, mixing)?;
+            Ok((
+                queue.read(&split.keys, 1000)?,
+                queue.read(&split.checks, 1000)?,
+            ))
+        });
+        let (keys, checks) = answer.unwrap().value;
+        let found = keys.into_iter().zip(checks);
+        assert!(found.eq(codes.chunks(each).map(|code| split(code, 77))));
+    }
+}
+
+#[test]
+fn codes_that_share_key_and_check_get_another_seed() {
+    // Of four words, two may be anything: the other two then follow from the mix.
+    let codes = random_codes(8, scaled(10_000));
+    let mixed = |code: u64| {
+        let (key, check) = split_two(code);
+        u64::from(check) << 32 | u64::from(key)
+    };
+    // What the mix of both pairs of words comes from is `target`.
+    let sharing = |code: u64, target: u64| [pair(code), pair(mixed(code) ^ target)].concat();
+    let (first, second) = (sharing(codes[0], 99), sharing(codes[1], 99));
+    assert_eq!(split(&first, seed()), split(&second, seed()));
+    let others = codes.iter().flat_map(|code| sharing(*code, *code));
+    let build: Vec<u32> = first.iter().copied().chain(others).collect();
+    let both: Vec<u32> = second.iter().chain(&build).copied().collect();
+    let probe = [first, second].concat();
+    // One of the two in the table, then both.
+    for (build, wanted) in [(build, vec![(0, 0)]), (both, vec![(0, 1), (1, 0)])] {
+        let probe = probe.clone();
+        let answer = device().run_blocking(move |queue| join(queue, (build, probe), None, 4));
+        assert_eq!(answer.unwrap().value.0, wanted);
+    }
 }
 
 #[test]

@@ -13,6 +13,7 @@ use crate::error::{Error, Result};
 
 use super::info::{DeviceInfo, DeviceKind};
 use super::memory::{Budget, Grant};
+use super::pages;
 use super::pool::{Block, Memory, Pool, block_bytes};
 use super::program::{self, ProgramText};
 use super::staging::{Mapping, Staging};
@@ -105,10 +106,21 @@ impl Opened {
             true => MemFlags::READ_WRITE | MemFlags::ALLOC_HOST_PTR,
             false => MemFlags::READ_WRITE,
         };
-        Ok(Memory {
-            mapping: None,
-            mem: self.create_buffer(flags, bytes, what)?,
-        })
+        let mem = self.create_buffer(flags, bytes, what)?;
+        if self.on_host() && bytes >= pages::WORTH {
+            self.ask_for_huge_pages(&mem, bytes)
+                .map_err(|e| opencl("clEnqueueMapBuffer", &self.info.label(), &e))?;
+        }
+        Ok(Memory { mapping: None, mem })
+    }
+
+    /// Asks for large pages under a new buffer of a CPU's, which nobody has touched yet.
+    fn ask_for_huge_pages(&self, mem: &cl::Mem, bytes: u64) -> cl::Result<()> {
+        let mapping = Mapping::new(mem, bytes as usize, &self.host, &self.host)?;
+        pages::ask(mapping.address(), bytes as usize);
+        drop(mapping);
+        // Kernels of other queues may use it only once it is unmapped.
+        cl::finish(&self.host)
     }
 
     fn create_buffer(&self, flags: MemFlags, bytes: u64, what: &'static str) -> Result<cl::Mem> {

@@ -18,6 +18,7 @@
 //! * [`memory`]: the byte budget of a device
 //! * [`program`]: program text from `.cl` parts and defines, and the binary cache
 //! * [`host`]: prefetching on the host itself
+//! * `pages`: large pages under the buffers of CPU devices
 //! * `status`: OpenCL's errors under their names
 //!
 //! Jobs of several queries run a few at a time; a job is one probe chunk or one build, so they
@@ -28,6 +29,7 @@ pub mod host;
 pub mod info;
 pub mod memory;
 pub mod owner;
+mod pages;
 mod pool;
 pub mod program;
 pub mod queue;

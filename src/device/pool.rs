@@ -24,7 +24,7 @@ use super::staging::Mapping;
 const SMALLEST: u64 = 4 << 10;
 
 /// Bytes of the largest block that is kept.
-const LARGEST: u64 = 64 << 20;
+const LARGEST: u64 = 256 << 20;
 
 /// Idle blocks of one device or of its host side.
 #[derive(Debug)]

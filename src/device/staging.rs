@@ -58,6 +58,11 @@ impl Mapping {
         })
     }
 
+    /// Where the memory stands.
+    pub(super) fn address(&self) -> usize {
+        self.map.as_ptr() as usize
+    }
+
     /// Gives the memory back to the device, before later commands of `commands`.
     pub(super) fn end(mut self, commands: &CommandQueue) {
         self.commands = commands.clone();

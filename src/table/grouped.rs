@@ -8,7 +8,7 @@
 //! Most builds are primary keys, so the table is first built as if keys were unique; the
 //! build finds a repeat, as a rule after a small part of its work, and only then are the rows
 //! grouped and the table built over the distinct keys. If only a few hot keys repeat, setting
-//! their rows apart is all the grouping there is. Keys of two words are grouped by what the table
+//! their rows apart is all the grouping there is. Keys of several words are grouped by what the table
 //! knows them by, and told apart by [`super::wide`].
 
 use std::sync::Arc;
@@ -20,10 +20,13 @@ use super::group::{RowGroups, group};
 use super::horton::build::build;
 use super::horton::{Built, HortonTable, Items, TableConfig};
 use super::pairs::{LookedUp, Matches, Pairs};
-use super::wide::{GroupedCodes, Runs, SplitCodes};
+use super::wide::{GroupedCodes, Mixing, Runs, SplitCodes};
 
-/// Keys of two words of which a pair shares a word once in five hundred builds or more seldom.
+/// Keys of several words of which a pair shares a word once in five hundred builds or more seldom.
 const LIKELY_DISTINCT: usize = 1 << 12;
+
+/// Mixings that are tried before a build gives up: each has one chance in 2^64 a pair of keys to fail.
+const MIXINGS: u32 = 4;
 
 /// A device table over any keys, and the rows that its values stand for.
 #[derive(Debug)]
@@ -32,7 +35,7 @@ pub struct GroupedTable {
     pub table: HortonTable,
     /// The rows by group; without them keys are unique and values are rows.
     pub groups: Option<Arc<RowGroups>>,
-    /// Of keys of two words: what the table's values stand for.
+    /// Of keys of several words: what the table's values stand for.
     pub runs: Option<Runs>,
 }
 
@@ -55,8 +58,8 @@ pub enum KeyFormat {
         /// Bits that a key may have.
         bits: u32,
     },
-    /// Two words, low word first.
-    TwoWords,
+    /// So many words, at least two, low word first.
+    Words(usize),
 }
 
 impl KeyFormat {
@@ -64,7 +67,7 @@ impl KeyFormat {
     pub fn words(self) -> usize {
         match self {
             Self::OneWord { .. } => 1,
-            Self::TwoWords => 2,
+            Self::Words(words) => words,
         }
     }
 }
@@ -77,7 +80,7 @@ impl GroupedTable {
     pub fn build(queue: &mut Queue, config: &TableConfig, input: BuildKeys<'_>) -> Result<Self> {
         let bits = match input.format {
             KeyFormat::OneWord { bits } => bits,
-            KeyFormat::TwoWords => return Self::build_wide(queue, config, input),
+            KeyFormat::Words(words) => return Self::build_wide(queue, config, input, words),
         };
         let items = Items {
             keys: input.keys,
@@ -116,33 +119,59 @@ impl GroupedTable {
         })
     }
 
-    fn build_wide(queue: &mut Queue, config: &TableConfig, input: BuildKeys<'_>) -> Result<Self> {
-        let n = input.keys.len() / input.format.words();
-        let codes = SplitCodes::new(queue, input.keys, n, config.seed)?;
+    fn build_wide(
+        queue: &mut Queue,
+        config: &TableConfig,
+        input: BuildKeys<'_>,
+        words: usize,
+    ) -> Result<Self> {
+        for attempt in 0..MIXINGS {
+            let seed = config.seed.wrapping_add(attempt.wrapping_mul(0x9e37_79b9));
+            let mixing = Mixing { words, seed };
+            if let Some(built) = Self::build_mixed(queue, config, input, mixing)? {
+                return Ok(built);
+            }
+            log::debug!("two keys of {words} words share 64 bits of their mix with seed {seed:#x}");
+        }
+        Err(Error::DuplicateKeys)
+    }
+
+    /// The same with one mixing; `None` if it does not tell all keys apart.
+    fn build_mixed(
+        queue: &mut Queue,
+        config: &TableConfig,
+        input: BuildKeys<'_>,
+        mixing: Mixing,
+    ) -> Result<Option<Self>> {
+        let n = input.keys.len() / mixing.words;
+        let codes = SplitCodes::new(queue, input.keys, n, mixing)?;
         if n <= LIKELY_DISTINCT {
             let items = Items {
                 keys: &codes.keys,
                 values: None,
             };
             if let Built::Table(table) = build(queue, config, items)? {
-                return Ok(Self {
+                let runs = Runs::of_rows(queue, (&codes, input.keys), input.rows)?;
+                return Ok(Some(Self {
                     table,
                     groups: None,
-                    runs: Some(Runs::of_rows(queue, &codes, input.rows)?),
-                });
+                    runs: Some(runs),
+                }));
             }
         }
-        let grouped = GroupedCodes::new(queue, codes, input.rows)?;
+        let Some(grouped) = GroupedCodes::new(queue, (codes, input.keys), input.rows)? else {
+            return Ok(None);
+        };
         let items = Items {
             keys: &grouped.keys,
             values: Some(&grouped.first),
         };
         match build(queue, config, items)? {
-            Built::Table(table) => Ok(Self {
+            Built::Table(table) => Ok(Some(Self {
                 table,
                 groups: grouped.groups.map(Arc::new),
                 runs: Some(grouped.runs),
-            }),
+            })),
             Built::Repeats => Err(Error::DuplicateKeys),
         }
     }
@@ -184,10 +213,10 @@ impl GroupedTable {
         let looked_up = match &self.runs {
             None => self.values(queue, keys, n)?,
             Some(runs) => {
-                let codes = SplitCodes::new(queue, keys, n, runs.seed())?;
+                let codes = SplitCodes::new(queue, keys, n, runs.mixing())?;
                 let found = self.values(queue, &codes.keys, n)?;
                 LookedUp {
-                    values: runs.resolve(queue, &found.values, &codes.checks, n)?,
+                    values: runs.resolve(queue, &found.values, (&codes, keys), n)?,
                     ..found
                 }
             }
@@ -206,10 +235,7 @@ impl GroupedTable {
 
     /// 32-bit words of a key.
     pub fn key_words(&self) -> usize {
-        match self.runs {
-            Some(_) => KeyFormat::TwoWords.words(),
-            None => 1,
-        }
+        self.runs.as_ref().map_or(1, |runs| runs.mixing().words)
     }
 
     /// Bytes on the device.

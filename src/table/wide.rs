@@ -1,7 +1,7 @@
-//! Keys of two words, over a table of 32-bit keys; the driver of `cl/wide.cl`.
+//! Keys of several words, over a table of 32-bit keys; the driver of `cl/wide.cl`.
 //!
 //! ```text
-//!  code, 64 bits ──mix──▶ key: the table's      check: what tells apart
+//!  code, 2 to 8 words ──mix──▶ key: the table's      check: what tells apart
 //!
 //!  by key               [k1: r5]  [k2: r1 r9 r4]  [k3: r2 r7]
 //!  by check: runs       [r5]      [r1 r4] [r9]    [r2 r7]        k2 is of two codes
@@ -9,12 +9,14 @@
 //!  runs: check, answer; bits: the key goes on
 //! ```
 //!
-//! The mix is one-to-one, so key and check together are the code, and comparing the check is all the
-//! verifying there is. Codes that share a key, a few in a thousand million pairs, are runs one after the other.
+//! The mix of two words is one-to-one: key and check together are the code, and comparing the check is all the
+//! verifying there is. Of longer codes the runs keep theirs, and lookups compare them too; should two
+//! codes of a build share key and check, it is done again with another seed. Codes that share a key, a few in a
+//! thousand million pairs, are runs one after the other.
 //! If all runs have one row, a run answers with it and nothing else is kept of the groups.
 //!
-//! Cost: 8 bytes and a bit a run, 8 instead of 4 bytes a key sent, and one more random read
-//! for each key that is in the table. A table of 64-bit keys would need no groups, but buckets of twice the
+//! Cost: 8 bytes and a bit a run, the code if it is longer than two words, and one more random read
+//! (with a longer code, two) for each key that is in the table. A table of 64-bit keys would need no groups, but buckets of twice the
 //! size or half the slots, and it would not be the paper's table; comparing on the host costs a random
 //! read there, at a tenth of the rate, and brings every candidate back for it.
 
@@ -59,10 +61,13 @@ fn seed_words(seed: u32) -> [u32; 2] {
     [seed, seed.rotate_left(16) ^ 0x9e37_79b9]
 }
 
-/// The key and the check of `code`.
-pub fn split(code: u64, seed: u32) -> (u32, u32) {
-    let [low, high] = seed_words(seed);
-    let mixed = mix(code ^ (u64::from(high) << 32 | u64::from(low)));
+/// The key and the check of `code`, low word first.
+pub fn split(code: &[u32], seed: u32) -> (u32, u32) {
+    let long = |words: &[u32]| words.iter().rev().fold(0, |l, w| l << 32 | u64::from(*w));
+    let seeded = long(&seed_words(seed));
+    let mixed = code
+        .chunks(2)
+        .fold(seeded, |mixed, words| mix(mixed ^ long(words)));
     (mixed as u32, (mixed >> 32) as u32)
 }
 
@@ -82,32 +87,50 @@ pub struct SplitCodes {
     pub keys: Buffer<u32>,
     /// What tells apart codes of one key.
     pub checks: Buffer<u32>,
-    seed: u32,
+    mixing: Mixing,
+}
+
+/// How codes are taken apart.
+#[derive(Debug, Clone, Copy)]
+pub struct Mixing {
+    /// Words of a code, at least two.
+    pub words: usize,
+    /// Another seed, other keys and checks.
+    pub seed: u32,
+}
+
+impl Mixing {
+    /// Whether key and check together are the code.
+    fn is_one_to_one(self) -> bool {
+        self.words <= 2
+    }
 }
 
 impl SplitCodes {
-    /// The first `n` of `codes`, two words each, low word first.
+    /// The first `n` of `codes`, low words first.
     ///
     /// # Errors
     /// [`Error::Invalid`] if there are fewer, [`Error::DeviceMemory`], OpenCL's own.
-    pub fn new(queue: &mut Queue, codes: &Buffer<u32>, n: usize, seed: u32) -> Result<Self> {
-        if codes.len() < 2 * n {
+    pub fn new(queue: &mut Queue, codes: &Buffer<u32>, n: usize, mixing: Mixing) -> Result<Self> {
+        if codes.len() < mixing.words * n {
             return Err(Error::Invalid(format!(
-                "{n} codes of two words were to be split, but there are {} words",
+                "{n} codes of {} words were to be split, but there are {} words",
+                mixing.words,
                 codes.len()
             )));
         }
         let split = Self {
             keys: queue.allocate("keys of codes", n)?,
             checks: queue.allocate("checks of codes", n)?,
-            seed,
+            mixing,
         };
-        let [low, high] = seed_words(seed);
+        let [low, high] = seed_words(mixing.seed);
         let args = [
             Arg::Words(codes),
             Arg::Words(&split.keys),
             Arg::Words(&split.checks),
             Arg::U32(n as u32),
+            Arg::U32(mixing.words as u32),
             Arg::U32(low),
             Arg::U32(high),
         ];
@@ -123,7 +146,9 @@ pub struct Runs {
     words: Buffer<u32>,
     /// One bit a run: the next one has the same key. Missing if none has.
     goes_on: Option<Buffer<u32>>,
-    seed: u32,
+    /// The code of each run, unless checks tell all.
+    codes: Option<Buffer<u32>>,
+    mixing: Mixing,
 }
 
 /// Codes by key and check.
@@ -140,14 +165,14 @@ pub struct GroupedCodes {
 }
 
 impl Runs {
-    /// The runs of codes whose keys are distinct: the run of a code is its position. `rows` are their
-    /// row numbers; without them, their positions.
+    /// The runs of codes, split from `words`, whose keys are distinct: the run of a code is its position.
+    /// `rows` are their row numbers; without them, their positions.
     ///
     /// # Errors
     /// [`Error::DeviceMemory`] and OpenCL's own.
     pub fn of_rows(
         queue: &mut Queue,
-        codes: &SplitCodes,
+        (codes, words_of_codes): (&SplitCodes, &Buffer<u32>),
         rows: Option<&Buffer<u32>>,
     ) -> Result<Self> {
         let n = codes.checks.len();
@@ -162,12 +187,16 @@ impl Runs {
         Ok(Self {
             words,
             goes_on: None,
-            seed: codes.seed,
+            codes: match codes.mixing.is_one_to_one() {
+                true => None,
+                false => Some(copy_of(queue, words_of_codes)?),
+            },
+            mixing: codes.mixing,
         })
     }
 
-    /// What the first `n` codes stand for, whose keys' values in the table are `first`: rows or groups, or
-    /// [`MISS`] for absent codes.
+    /// What the first `n` of `codes` stand for, whose keys have the values `first` in the table: rows or
+    /// groups, or [`MISS`] for absent codes.
     ///
     /// # Errors
     /// [`Error::DeviceMemory`] and OpenCL's own.
@@ -175,40 +204,48 @@ impl Runs {
         &self,
         queue: &mut Queue,
         first: &Buffer<u32>,
-        checks: &Buffer<u32>,
+        (split, codes): (&SplitCodes, &Buffer<u32>),
         n: usize,
     ) -> Result<Buffer<u32>> {
         let answers = queue.allocate("answers to codes", n)?;
         let args = [
             Arg::Words(first),
-            Arg::Words(checks),
+            Arg::Words(&split.checks),
             Arg::Words(&self.words),
             self.goes_on.as_ref().map_or(Arg::Null, Arg::Words),
+            Arg::Words(codes),
+            self.codes.as_ref().map_or(Arg::Null, Arg::Words),
             Arg::Words(&answers),
+            Arg::U32(self.mixing.words as u32),
             Arg::U32(n as u32),
         ];
         queue.launch(&program(queue), "resolve", (n, GROUP), &args)?;
         Ok(answers)
     }
 
-    /// The seed that codes are to be split with.
-    pub fn seed(&self) -> u32 {
-        self.seed
+    /// How codes are to be split.
+    pub fn mixing(&self) -> Mixing {
+        self.mixing
     }
 
     /// Bytes on the device.
     pub fn bytes(&self) -> u64 {
-        self.words.bytes() + self.goes_on.as_ref().map_or(0, Buffer::bytes)
+        let kept = |part: &Option<Buffer<u32>>| part.as_ref().map_or(0, Buffer::bytes);
+        self.words.bytes() + kept(&self.goes_on) + kept(&self.codes)
     }
 }
 
 impl GroupedCodes {
-    /// Groups `codes` by key and check; `rows` are their row numbers, ascending; without them, their
-    /// positions.
+    /// Groups `codes`, split from `words`, by key and check; `rows` are their row numbers, ascending;
+    /// without them, their positions. `None` if two codes share key and check: another seed is wanted.
     ///
     /// # Errors
     /// [`Error::DeviceMemory`] and OpenCL's own.
-    pub fn new(queue: &mut Queue, codes: SplitCodes, rows: Option<&Buffer<u32>>) -> Result<Self> {
+    pub fn new(
+        queue: &mut Queue,
+        (codes, words): (SplitCodes, &Buffer<u32>),
+        rows: Option<&Buffer<u32>>,
+    ) -> Result<Option<Self>> {
         let by_key = Items {
             keys: &codes.keys,
             values: None,
@@ -221,8 +258,21 @@ impl GroupedCodes {
             ordered = Ordered::new(queue, groups, &codes)?;
         }
         drop(codes);
-        ordered.into_runs(queue, rows)
+        let kept = match ordered.mixing.is_one_to_one() {
+            true => None,
+            false => match ordered.keep_codes(queue, words)? {
+                None => return Ok(None),
+                kept => kept,
+            },
+        };
+        Ok(Some(ordered.into_runs(queue, rows, kept)?))
     }
+}
+
+fn copy_of(queue: &mut Queue, words: &Buffer<u32>) -> Result<Buffer<u32>> {
+    let copy = queue.allocate("codes of runs", words.len())?;
+    queue.copy(words, &copy)?;
+    Ok(copy)
 }
 
 /// Positions by key, then check, starts of runs marked.
@@ -236,7 +286,7 @@ struct Ordered {
     /// Starts before each word of them.
     ranks: Buffer<u32>,
     runs: usize,
-    seed: u32,
+    mixing: Mixing,
     /// Whether some group of more than [`ORDERED`] positions has several checks, which may be in any order.
     mixed: bool,
 }
@@ -285,12 +335,38 @@ impl Ordered {
             starts,
             ranks,
             runs: runs[0] as usize,
-            seed: codes.seed,
+            mixing: codes.mixing,
             mixed: several[0] != 0,
         })
     }
 
-    fn into_runs(self, queue: &mut Queue, rows: Option<&Buffer<u32>>) -> Result<GroupedCodes> {
+    /// The code of each run, of all `codes`; `None` if some run has several.
+    fn keep_codes(&self, queue: &mut Queue, codes: &Buffer<u32>) -> Result<Option<Buffer<u32>>> {
+        let (n, words) = (self.groups.rows.len(), self.mixing.words);
+        let kept = queue.allocate("codes of runs", self.runs * words)?;
+        let mixed = queue.buffer_from("mixed runs", &[0])?;
+        let args = [
+            Arg::Words(&self.starts),
+            Arg::Words(&self.ranks),
+            Arg::Words(&self.groups.rows),
+            Arg::Words(codes),
+            Arg::Words(&kept),
+            Arg::Words(&mixed),
+            Arg::U32(words as u32),
+            Arg::U32(n as u32),
+        ];
+        queue.launch(&self.program, "keep_codes", (n, GROUP), &args)?;
+        let mut several = [0u32];
+        queue.download(&mixed, 0, &mut several)?;
+        Ok((several[0] == 0).then_some(kept))
+    }
+
+    fn into_runs(
+        self,
+        queue: &mut Queue,
+        rows: Option<&Buffer<u32>>,
+        codes: Option<Buffer<u32>>,
+    ) -> Result<GroupedCodes> {
         let n = self.groups.rows.len();
         let positions = &self.groups.rows;
         let numbered = match rows {
@@ -304,7 +380,10 @@ impl Ordered {
         if let Some(offsets) = &offsets {
             queue.upload(offsets, self.runs, &[n as u32])?;
         }
-        let runs = self.write_runs(queue, numbered.as_ref(), offsets.as_ref())?;
+        let runs = Runs {
+            codes,
+            ..self.write_runs(queue, numbered.as_ref(), offsets.as_ref())?
+        };
         let first = self.first_runs(queue)?;
         let rows = numbered.unwrap_or(self.groups.rows);
         Ok(GroupedCodes {
@@ -345,7 +424,8 @@ impl Ordered {
         Ok(Runs {
             words,
             goes_on,
-            seed: self.seed,
+            codes: None,
+            mixing: self.mixing,
         })
     }
 

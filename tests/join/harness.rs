@@ -184,9 +184,15 @@ pub fn ints(keys: &[Option<i64>]) -> ArrayRef {
     Arc::new(Int64Array::from(keys.to_vec()))
 }
 
-/// Strings that are equal where the keys are.
-pub fn strings(keys: &[Option<i64>]) -> ArrayRef {
+/// Strings that are equal where the keys are, short enough to be compared on the device.
+pub fn short_strings(keys: &[Option<i64>]) -> ArrayRef {
     let text = |key: i64| format!("key {key}");
+    Arc::new(StringArray::from_iter(keys.iter().map(|k| k.map(text))))
+}
+
+/// Strings that are equal where the keys are, and so long that they are hashed.
+pub fn strings(keys: &[Option<i64>]) -> ArrayRef {
+    let text = |key: i64| format!("a string of more than 28 bytes: {key}");
     Arc::new(StringArray::from_iter(keys.iter().map(|k| k.map(text))))
 }
 

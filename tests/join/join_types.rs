@@ -72,6 +72,11 @@ fn every_join_type_collects_its_build_side_with_keys_of_two_words() {
 }
 
 #[test]
+fn every_join_type_collects_its_build_side_with_short_strings() {
+    check_join_types(PartitionMode::CollectLeft, short_strings);
+}
+
+#[test]
 fn every_join_type_runs_partitioned_with_keys_of_two_words() {
     check_join_types(PartitionMode::Partitioned, sparse_ints);
 }

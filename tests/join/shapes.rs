@@ -159,7 +159,7 @@ fn batches_without_a_row_to_look_up_stand_between_others() {
     ];
     for order in orders {
         let right = order.map(Vec::as_slice).concat();
-        for column in [ints, sparse_ints, strings] {
+        for column in [ints, sparse_ints, short_strings, strings] {
             let build = Side::new(vec![("k", column(&left)), ("v", payload(100))]);
             let probe = Side::new(vec![("k", column(&right)), ("w", payload(100))]);
             let mut case = Case::new(build.in_batches_of(20), probe.in_batches_of(20));

@@ -28,6 +28,7 @@ use arrow::datatypes::{ArrowNativeType, DataType, IntervalUnit};
 use datafusion::common::NullEquality;
 
 use super::and;
+use super::padded::{self, is_text};
 use crate::error::Result;
 
 /// The largest number of codes that surrogates of so many words can tell apart.
@@ -174,30 +175,49 @@ pub(super) struct Extent {
     /// Smallest and largest; `None` when every value is NULL.
     range: Option<(i128, i128)>,
     nulls: bool,
+    /// Of strings, which have no range.
+    pub(super) text: Option<padded::Extent>,
 }
 
 impl Extent {
-    /// The extents of `keys[batch][column]`, or `None` when a column is of a type without codes
-    /// or has more than 2^64 by itself.
+    /// The extents of `keys[batch][column]`, or `None` when a column is neither of strings nor of a type
+    /// with codes, or its strings are too long, or it has more than 2^64 codes by itself.
     pub(super) fn measure(keys: &[Vec<ArrayRef>], types: &[DataType]) -> Result<Option<Vec<Self>>> {
-        let Some(natives) = types.iter().map(Native::of).collect::<Option<Vec<_>>>() else {
-            return Ok(None);
-        };
         let mut extents = vec![Self::default(); types.len()];
+        for (extent, data_type) in extents.iter_mut().zip(types) {
+            if is_text(data_type) {
+                extent.text = Some(padded::Extent::default());
+            }
+        }
         for batch in keys {
-            for ((extent, native), array) in extents.iter_mut().zip(&natives).zip(batch) {
-                let values = Values::of(array)?;
-                let of_batch = Self {
-                    range: values.range(*native),
-                    nulls: values.nulls().is_some(),
-                };
-                match extent.union(of_batch) {
+            for ((extent, data_type), array) in extents.iter_mut().zip(types).zip(batch) {
+                let of_batch = Self::of_batch(array, data_type)?;
+                match of_batch.and_then(|of_batch| extent.union(of_batch)) {
                     Some(union) => *extent = union,
                     None => return Ok(None),
                 }
             }
         }
         Ok(Some(extents))
+    }
+
+    /// The extent of one array.
+    fn of_batch(array: &ArrayRef, data_type: &DataType) -> Result<Option<Self>> {
+        if is_text(data_type) {
+            return Ok(padded::Extent::measure(array).map(|text| Self {
+                text: Some(text),
+                ..Self::default()
+            }));
+        }
+        let Some(native) = Native::of(data_type) else {
+            return Ok(None);
+        };
+        let values = Values::of(array)?;
+        Ok(Some(Self {
+            range: values.range(native),
+            nulls: values.nulls().is_some(),
+            text: None,
+        }))
     }
 
     /// The extent of both, or `None` if that has more than 2^64 codes.
@@ -210,6 +230,10 @@ impl Extent {
         (!too_wide).then_some(Self {
             range,
             nulls: self.nulls || other.nulls,
+            text: match (self.text, other.text) {
+                (Some(a), Some(b)) => Some(a.union(b)),
+                (a, b) => a.or(b),
+            },
         })
     }
 }

@@ -1,13 +1,14 @@
 //! How the key columns of one equi-join become the keys of a Horton table.
 //!
 //! The table keeps the paper's format, 32-bit keys, while a join's key is any number of
-//! columns of any type. So every row gets a *surrogate* of one or two 32-bit words, in one of two
+//! columns of any type. So every row gets a *surrogate* of 32-bit words, in one of three
 //! ways, chosen once the build side is known ([`KeyEncoder::fit`]):
 //!
 //! ```text
-//!            build keys ──▶ minimum, maximum ──▶ Π (max - min + 1) ≤ 2^32? ≤ 2^64?   more
+//!            build keys ──▶ minimum, maximum ──▶ Π (max - min + 1) ≤ 2^32? ≤ 2^64?   else
 //!                                                  │one word   │two words         │
-//!   exact:  Σ (key - min) · Π earlier ranges  ◀────┴───────────┘                  │
+//!   exact:  Σ (key - min) · Π earlier ranges  ◀────┴───────────┘   strings: short?│
+//!   padded: that of the other columns, length and bytes of strings  ◀───yes───────┤
 //!   hashed: fold32(create_hashes(all key columns)), one word  ◀───────────────────┘
 //! ```
 //!
@@ -16,7 +17,8 @@
 //!   side's range cannot match and is told apart here, without a lookup. Cost: one pass
 //!   over the build keys for the ranges, then a subtraction and a multiplication a value. Two words
 //!   are told apart on the device ([`crate::table::wide`]), at any spread of the keys.
-//! * *hashed*: strings, floats, nested values, wider ranges. Unequal keys may share a surrogate, at the rate of random 32-bit numbers,
+//! * *padded*: as exact, for strings and binary values that take up to 8 words with all other columns.
+//! * *hashed*: longer strings, floats, nested values, wider ranges. Unequal keys may share a surrogate, at the rate of random 32-bit numbers,
 //!   so the candidates of a lookup are compared on their real columns ([`equal_pairs`]).
 //!
 //! What counts as equal is what `HashJoinExec` counts as equal: `-0.0` equals `0.0` unless
@@ -27,6 +29,7 @@
 
 mod exact;
 mod hashed;
+mod padded;
 #[cfg(test)]
 mod tests;
 mod verify;
@@ -40,6 +43,7 @@ use datafusion::common::NullEquality;
 
 use self::exact::{Exact, Extent};
 use self::hashed::Hashed;
+use self::padded::Padded;
 use crate::error::{Error, Result};
 use crate::table::grouped::KeyFormat;
 
@@ -55,6 +59,7 @@ pub struct KeyEncoder {
 #[derive(Clone, Debug)]
 enum Plan {
     Exact(Exact),
+    Padded(Padded),
     Hashed(Hashed),
 }
 
@@ -128,22 +133,21 @@ impl KeyEncoder {
     /// As [`fit`](Self::fit), for a build side of these extents.
     pub fn of(extents: &Extents, types: &[DataType], null_equality: NullEquality) -> Self {
         let exact = match (extents.rows, &extents.columns) {
-            (0, _) => Some(Exact::nothing()),
-            (_, Some(columns)) => Exact::fit(columns, types, null_equality),
+            (0, _) => Some(Plan::Exact(Exact::nothing())),
+            (_, Some(columns)) => Exact::fit(columns, types, null_equality)
+                .map(Plan::Exact)
+                .or_else(|| Padded::fit(columns, types, null_equality).map(Plan::Padded)),
             (_, None) => None,
         };
         Self {
-            plan: match exact {
-                Some(exact) => Plan::Exact(exact),
-                None => Plan::Hashed(Hashed::new(null_equality)),
-            },
+            plan: exact.unwrap_or_else(|| Plan::Hashed(Hashed::new(null_equality))),
             types: types.to_vec(),
         }
     }
 
     /// Keeps only the low `bits` bits of hashed surrogates (none when 0, all from 32 on).
     ///
-    /// A testing aid: it makes unequal keys collide as often as wanted. Exact surrogates of two
+    /// A testing aid: it makes unequal keys collide as often as wanted. Exact surrogates of several
     /// words give way to hashed ones if less than 32 bits are kept, those of one word stay as they are.
     #[must_use]
     pub fn with_surrogate_bits(mut self, bits: u32, null_equality: NullEquality) -> Self {
@@ -158,13 +162,14 @@ impl KeyEncoder {
 
     /// Whether equal surrogates mean equal keys, so that no candidate needs verifying.
     pub fn is_exact(&self) -> bool {
-        matches!(self.plan, Plan::Exact(_))
+        !matches!(self.plan, Plan::Hashed(_))
     }
 
-    /// 32-bit words of a surrogate, 1 or 2.
+    /// 32-bit words of a surrogate, 1 to 8.
     pub fn words(&self) -> usize {
         match &self.plan {
             Plan::Exact(exact) => exact.words(),
+            Plan::Padded(padded) => padded.words(),
             Plan::Hashed(_) => 1,
         }
     }
@@ -173,15 +178,16 @@ impl KeyEncoder {
     pub fn format(&self) -> KeyFormat {
         match self.words() {
             1 => KeyFormat::OneWord { bits: self.bits() },
-            _ => KeyFormat::TwoWords,
+            words => KeyFormat::Words(words),
         }
     }
 
-    /// The number of bits that a surrogate needs, 0 to 64: the logarithm of the number of
-    /// codes when exact, 32 when hashed.
+    /// The number of bits that a surrogate needs: the logarithm of the number of codes, 32 when
+    /// hashed, all of its words' when it has strings.
     pub fn bits(&self) -> u32 {
         match &self.plan {
             Plan::Exact(exact) => exact.bits(),
+            Plan::Padded(padded) => 32 * padded.words() as u32,
             Plan::Hashed(hashed) => hashed.bits(),
         }
     }
@@ -208,6 +214,7 @@ impl KeyEncoder {
         }
         let mask = match &self.plan {
             Plan::Exact(exact) => exact.encode(columns, out)?,
+            Plan::Padded(padded) => padded.encode(columns, out)?,
             Plan::Hashed(hashed) => hashed.encode(columns, out)?,
         };
         Ok(mask.filter(|mask| mask.has_false()))
@@ -240,6 +247,11 @@ impl KeyEncoder {
 impl fmt::Display for KeyEncoder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.plan {
+            Plan::Padded(padded) => {
+                let (columns, words) = (self.types.len(), padded.words());
+                let plural = if columns == 1 { "" } else { "s" };
+                write!(f, "exact({columns} column{plural}, {words} words)")
+            }
             Plan::Exact(exact) => {
                 let plural = if self.types.len() == 1 { "" } else { "s" };
                 let (columns, codes) = (self.types.len(), exact.codes());

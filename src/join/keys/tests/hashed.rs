@@ -243,7 +243,7 @@ fn map_keys_are_hashed() {
 
 #[test]
 fn surrogate_bits_limit_hashed_surrogates_only() {
-    let strings = convert(&int64(0..1000), &DataType::Utf8);
+    let strings = long_texts(&int64(0..1000), &DataType::Utf8);
     for (bits, distinct) in [(0, 1), (1, 2), (4, 16), (32, 1000), (99, 1000)] {
         let encoder =
             fit_one(&strings, NullEqualsNothing).with_surrogate_bits(bits, NullEqualsNothing);
