@@ -180,6 +180,9 @@ pub fn repeating_keys(seed: u32, rows: usize, distinct: u32) -> Vec<Option<i64>>
     (0..rows).map(|_| key()).collect()
 }
 
+/// Makes a column of keys: equal values where the keys are.
+pub type ToColumn = fn(&[Option<i64>]) -> ArrayRef;
+
 pub fn ints(keys: &[Option<i64>]) -> ArrayRef {
     Arc::new(Int64Array::from(keys.to_vec()))
 }

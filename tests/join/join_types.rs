@@ -1,6 +1,5 @@
 //! Join types, partition modes, null equalities and residual filters.
 
-use arrow::array::ArrayRef;
 use datafusion::common::{JoinType, NullEquality};
 use datafusion::physical_plan::joins::PartitionMode;
 
@@ -19,7 +18,7 @@ fn partition(keys: &[Option<i64>]) -> impl Fn(usize) -> usize {
 }
 
 /// The case of `mode`: 3 partitions of each side, or one of the build side.
-fn case(mode: PartitionMode, column: fn(&[Option<i64>]) -> ArrayRef) -> Case {
+fn case(mode: PartitionMode, column: ToColumn) -> Case {
     let (left, right) = keys();
     let build = Side::new(vec![("k", column(&left)), ("v", payload(left.len()))]);
     let probe = Side::new(vec![("k", column(&right)), ("w", payload(right.len()))]);
@@ -36,7 +35,7 @@ fn case(mode: PartitionMode, column: fn(&[Option<i64>]) -> ArrayRef) -> Case {
     }
 }
 
-fn check_join_types(mode: PartitionMode, column: fn(&[Option<i64>]) -> ArrayRef) {
+fn check_join_types(mode: PartitionMode, column: ToColumn) {
     for join_type in JOIN_TYPES {
         for null_equality in NULL_EQUALITIES {
             for filtered in [false, true] {
@@ -94,7 +93,7 @@ fn every_join_type_runs_partitioned_with_hashed_keys() {
 #[test]
 fn every_join_type_runs_with_unique_build_keys() {
     for join_type in JOIN_TYPES {
-        let columns: [fn(&[Option<i64>]) -> ArrayRef; 3] = [ints, ints, sparse_ints];
+        let columns: [ToColumn; 3] = [ints, ints, sparse_ints];
         for (filtered, column) in [false, true, false].into_iter().zip(columns) {
             let left: Vec<Option<i64>> = (0..50).map(|k| (k % 9 != 8).then_some(3 * k)).collect();
             let right: Vec<Option<i64>> = (0..200).map(|k| Some(k % 160)).collect();

@@ -239,7 +239,7 @@ fn embedded_projections_pick_reorder_and_repeat_columns() {
 fn an_empty_projection_yields_row_counts_without_columns() {
     let (left, right) = (repeating_keys(33, 50, 10), repeating_keys(34, 80, 12));
     for join_type in JOIN_TYPES {
-        let columns: [fn(&[Option<i64>]) -> ArrayRef; 3] = [ints, ints, sparse_ints];
+        let columns: [ToColumn; 3] = [ints, ints, sparse_ints];
         for (filtered, column) in [false, true, false].into_iter().zip(columns) {
             let build = Side::new(vec![("k", column(&left)), ("v", payload(50))]);
             let probe = Side::new(vec![("k", column(&right)), ("w", payload(80))]);
