@@ -5,7 +5,8 @@
 //! * [`horton`]: the Horton table, distinct 32-bit keys to 32-bit values, 31-bit ones for joins
 //! * [`cuckoo`]: bucketized cuckoo tables, which Horton tables are compared with
 //! * [`group`]: rows by key, for keys that repeat
-//! * [`grouped`]: both together: any keys to their rows, what a join builds
+//! * [`key_table`]: a Horton table or linear probing, for distinct keys of a join
+//! * [`grouped`]: that and groups together: any keys to their rows, what a join builds
 //! * [`wide`]: the same for keys of two words
 //! * [`pairs`]: from looked-up values to (probe row, build row) pairs in probe order
 //! * [`rows`]: bits and columns by row number
@@ -33,6 +34,7 @@ pub mod hash;
 pub mod horton;
 mod insert;
 mod items;
+pub mod key_table;
 mod launch;
 pub mod linear;
 pub mod pairs;
