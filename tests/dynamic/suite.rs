@@ -27,7 +27,8 @@ fn tables_built_here_and_there_are_looked_up_here_and_there() {
     each(|device, family, body| {
         let n = scaled(20_000);
         let keys = distinct_keys(1, n);
-        let values: Vec<u32> = keys.iter().map(|k| jenkins(*k) % MAX_VALUE).collect();
+        let limit = family.max_model_value();
+        let values: Vec<u32> = keys.iter().map(|k| jenkins(*k) % limit).collect();
         run(device, move |queue| {
             queue.use_body(body)?;
             let mut table = family.create(queue, n)?;
@@ -73,7 +74,9 @@ fn the_extreme_keys_and_values_are_like_any_other() {
             assert_eq!(table.check(queue, &keys)?, [None; 6]);
             assert_eq!(table.insert(queue, &keys, &[5; 6])?, 6);
             assert_eq!(table.get_many(queue, &keys)?, [Some(5); 6]);
-            assert!(table.insert(queue, &[9], &[MAX_VALUE + 1]).is_err());
+            if family.max_value() == MAX_VALUE {
+                assert!(table.insert(queue, &[9], &[MAX_VALUE + 1]).is_err());
+            }
             assert_eq!(table.len(), 6);
             Ok(())
         });
@@ -201,6 +204,9 @@ fn a_million_random_operations_answer_as_a_hash_map_does() {
 #[test]
 fn concurrent_histories_have_an_order() {
     each(|device, family, body| {
+        if !family.is_concurrent() {
+            return;
+        }
         let (rounds, n) = if small() { (2, 200) } else { (30, 4096) };
         run(device, move |queue| {
             queue.use_body(body)?;
