@@ -10,7 +10,7 @@ use horton_join::table::cuckoo::{CuckooConfig, CuckooModel, CuckooTable, Placeme
 use horton_join::table::hash::jenkins;
 use horton_join::table::horton::{self, HortonModel, HortonTable, TableConfig};
 use horton_join::table::linear::{Deletion, LinearConfig, LinearTable, MAX_VALUE, MISS};
-use horton_join::table::slab::{PoolLayout, SlabConfig, SlabHash, SlabModel};
+use horton_join::table::slab::{Entries, PoolLayout, SlabConfig, SlabHash, SlabModel};
 use rand_mt::Mt;
 
 pub fn device() -> Device {
@@ -70,6 +70,8 @@ pub enum Family {
     Slab {
         light: bool,
     },
+    /// A slab hash of keys alone, with SlabAlloc-light.
+    Keys,
     Horton,
     Cuckoo,
 }
@@ -83,6 +85,19 @@ impl Family {
         Family::Horton,
         Family::Cuckoo,
     ];
+
+    /// Those, and the one whose values are its keys.
+    pub fn all_and_keys() -> impl Iterator<Item = Family> {
+        Self::ALL.into_iter().chain([Family::Keys])
+    }
+
+    /// What is stored for a key that is given with a value.
+    pub fn stored(self, key: u32, value: u32) -> u32 {
+        match self {
+            Family::Keys => key,
+            _ => value,
+        }
+    }
 
     /// Whether operations of several kinds run in one launch, on one key too; else they run in phases.
     pub fn is_concurrent(self) -> bool {
@@ -107,7 +122,7 @@ impl Family {
 
     /// Whether `Insert` replaces the value of a key that is there.
     pub fn insert_replaces(self) -> bool {
-        !matches!(self, Family::Slab { .. })
+        !matches!(self, Family::Slab { .. } | Family::Keys)
     }
 
     /// A table with room for `items` items.
@@ -122,6 +137,13 @@ impl Family {
             }
             Family::Slab { light } => {
                 SlabHash::with_room(queue, &slab_config(light), items).map(Table::Slab)
+            }
+            Family::Keys => {
+                let config = SlabConfig {
+                    entries: Entries::Keys,
+                    ..slab_config(true)
+                };
+                SlabHash::with_room(queue, &config, items).map(Table::Slab)
             }
             Family::Horton => {
                 let config = TableConfig {
