@@ -216,12 +216,14 @@ LINEAR_KERNEL insert_ranges(__global ulong *table, __global const ulong *items,
   __local uint sums[COUNTERS];
   Tally tally = {{0}};
   const uint range = get_group_id(0) / groups;
-  const ulong first = (ulong)(get_group_id(0) % groups * LINEAR_GROUP + get_local_id(0)) * share;
+  const uint first = get_group_id(0) % groups * LINEAR_GROUP * share + get_local_id(0);
   const uint n = min(counts[range], capacity);
-  const uint from = (uint)min(first, (ulong)n), to = (uint)min(first + share, (ulong)n);
   __global const ulong *own = items + (size_t)range * capacity;
-  for (uint i = from; i < to; ++i)
-    insert_one(table, key_of(own[i]), value_of(own[i]), &tally, mask, seed);
+  // Neighbours read neighbours, round by round.
+  for (uint round = 0; round < share; ++round) {
+    const uint i = first + round * LINEAR_GROUP;
+    if (i < n) insert_one(table, key_of(own[i]), value_of(own[i]), &tally, mask, seed);
+  }
   report(counters, &tally, sums);
 }
 

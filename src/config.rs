@@ -15,6 +15,8 @@ use datafusion::error::{DataFusionError, Result as DataFusionResult};
 use crate::device::DeviceKind;
 use crate::error::{Error, Result};
 use crate::table::horton::{BucketSize, DEFAULT_LOAD_FACTOR, TableConfig};
+use crate::table::key_table::KeyTableConfig;
+use crate::table::linear::LinearConfig;
 
 /// Which joins run on a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,6 +55,38 @@ impl fmt::Display for Enabled {
     }
 }
 
+/// The table that a join builds and looks up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TableKind {
+    /// A Horton table.
+    Horton,
+    /// Linear probing in a table that is at most half full.
+    Linear,
+}
+
+impl FromStr for TableKind {
+    type Err = Error;
+
+    fn from_str(value: &str) -> Result<Self> {
+        match value.to_lowercase().as_str() {
+            "horton" => Ok(TableKind::Horton),
+            "linear" => Ok(TableKind::Linear),
+            _ => Err(Error::Invalid(format!(
+                "horton.table is 'horton' or 'linear', not '{value}'"
+            ))),
+        }
+    }
+}
+
+impl fmt::Display for TableKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            TableKind::Horton => "horton",
+            TableKind::Linear => "linear",
+        })
+    }
+}
+
 /// The options under `horton.`; each field's document is its description in SQL too.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HortonConfig {
@@ -60,9 +94,11 @@ pub struct HortonConfig {
     pub enabled: Enabled,
     /// The OpenCL device: 'auto', 'PLATFORM:INDEX' or part of a device's name.
     pub device: String,
-    /// Items per slot of a table, in (0, 1].
+    /// The table that joins build: horton or linear.
+    pub table: TableKind,
+    /// Items per slot of a Horton table, in (0, 1].
     pub load_factor: f64,
-    /// Slots per bucket: 4, 8 or 16.
+    /// Slots per bucket of a Horton table: 4, 8 or 16.
     pub bucket_size: BucketSize,
     /// Probe rows that are looked up at once; 0 for the device's default.
     pub chunk_rows: usize,
@@ -83,6 +119,7 @@ impl Default for HortonConfig {
         Self {
             enabled: Enabled::Auto,
             device: "auto".to_owned(),
+            table: TableKind::Horton,
             load_factor: DEFAULT_LOAD_FACTOR,
             bucket_size: BucketSize::Eight,
             chunk_rows: 0,
@@ -95,7 +132,7 @@ impl Default for HortonConfig {
 }
 
 /// Name and description of every option of a session, in the order of [`HortonConfig`]'s fields.
-const OPTIONS: [(&str, &str); 8] = [
+const OPTIONS: [(&str, &str); 9] = [
     (
         "enabled",
         "Which joins run on an OpenCL device: auto, always or never",
@@ -103,6 +140,10 @@ const OPTIONS: [(&str, &str); 8] = [
     (
         "device",
         "The OpenCL device: 'auto', '<platform>:<index>' or part of a device's name",
+    ),
+    (
+        "table",
+        "The table that joins build: horton, or linear for linear probing",
     ),
     ("load_factor", "Items per slot of a Horton table, in (0, 1]"),
     (
@@ -129,11 +170,14 @@ const OPTIONS: [(&str, &str); 8] = [
 
 impl HortonConfig {
     /// How this session's tables are built.
-    pub fn table(&self) -> TableConfig {
-        TableConfig {
-            bucket_size: self.bucket_size,
-            load_factor: self.load_factor,
-            ..TableConfig::default()
+    pub fn table_config(&self) -> KeyTableConfig {
+        match self.table {
+            TableKind::Horton => KeyTableConfig::Horton(TableConfig {
+                bucket_size: self.bucket_size,
+                load_factor: self.load_factor,
+                ..TableConfig::default()
+            }),
+            TableKind::Linear => KeyTableConfig::Linear(LinearConfig::default()),
         }
     }
 
@@ -164,6 +208,7 @@ impl HortonConfig {
         match key {
             "enabled" => self.enabled = value.parse()?,
             "device" => self.device = value.to_owned(),
+            "table" => self.table = value.parse()?,
             "load_factor" => {
                 self.load_factor = parse(key, value, |f: &f64| *f > 0.0 && *f <= 1.0)?;
             }
@@ -191,6 +236,7 @@ impl HortonConfig {
         match key {
             "enabled" => self.enabled.to_string(),
             "device" => self.device.clone(),
+            "table" => self.table.to_string(),
             "load_factor" => self.load_factor.to_string(),
             "bucket_size" => self.bucket_size.to_string(),
             "chunk_rows" => self.chunk_rows.to_string(),
@@ -271,6 +317,7 @@ mod tests {
         let mut config = HortonConfig::default();
         for (key, value) in [
             ("enabled", "maybe"),
+            ("table", "cuckoo"),
             ("load_factor", "1.5"),
             ("load_factor", "NaN"),
             ("bucket_size", "5"),

@@ -26,7 +26,7 @@ use horton_join::device::{Device, DeviceKind};
 use horton_join::error::{Error, Result};
 
 use keys::Keys;
-use measure::Bench;
+use measure::{Bench, horton};
 
 /// Rows of the builds with a hot key.
 const HOT_ROWS: usize = 10_000_000;
@@ -163,7 +163,7 @@ fn measure(
 ) -> Result<Figures> {
     let count = items_of(mib, load);
     let (build_time, built) = bench.build(keys.first(count).to_vec(), load, options.bucket_size)?;
-    let table = &built.table;
+    let table = horton(&built)?;
     let hits = keys.hits(count, probes);
     let hit_keys = bench.upload(hits.keys.clone())?;
     let gather = rate(probes, bench.gather(table, &hit_keys)?);
@@ -231,7 +231,7 @@ fn beside_rust(
     let (mut device, mut rust) = (Duration::MAX, Duration::MAX);
     let mut wrong = 0;
     for _ in 0..2 * bench.repeat {
-        let looked_up = once.look_up(&built.table, &resident, probe)?;
+        let looked_up = once.look_up(horton(built)?, &resident, probe)?;
         device = device.min(looked_up.time);
         let (time, values) = host.look_up(&probe.keys);
         rust = rust.min(time);

@@ -27,6 +27,12 @@ pub struct Timed {
 /// A build side on the device.
 pub type Built = Arc<GroupedTable>;
 
+/// The Horton table that was built.
+pub fn horton(built: &GroupedTable) -> Result<&HortonTable> {
+    let table = built.table.as_horton();
+    table.ok_or_else(|| Error::Invalid("a table of another kind was built".to_owned()))
+}
+
 /// Keys on the device.
 pub type Resident = Arc<Buffer<u32>>;
 

@@ -102,10 +102,10 @@ impl Figure {
     }
 
     fn csv(&self) -> String {
-        let mut text = format!("series,source,{},{}\n", self.x.name, self.y.name);
+        let mut text = format!("series,source,\"{}\",\"{}\"\n", self.x.name, self.y.name);
         for series in &self.series {
             for (x, y) in &series.points {
-                let _ = writeln!(text, "{},{},{x},{y}", series.name, series.is_source);
+                let _ = writeln!(text, "\"{}\",{},{x},{y}", series.name, series.is_source);
             }
         }
         text

@@ -5,6 +5,7 @@
 //!               lengths at 0.5 and 0.97; one bulk insertion at load 0.5        (Simple GPU Hash Table)
 //!   reuse       probe lengths round by round, with and without reuse          (Reusing Deleted Slots)
 //!   utilisation, size, batches, mixed, alloc                  (slab hash, figures 4 to 7, section V)
+//!   workloads   every kind of table, Horton and cuckoo tables too, under every kind of work: what to choose
 //! ```
 //!
 //! ```sh
@@ -12,33 +13,46 @@
 //! cargo run --release --example dynamic_tables -- --scale 5 --only linear,alloc
 //! ```
 //!
-//! Times are those of the device's clock, kernels alone, as in the sources. Every figure's answers are
+//! At scale 0 sizes are the sources' and larger (2^27 slots, 2^22 and 2^26 elements), for which a device has
+//! [`FULL_MEMORY`] bytes; scale s divides them by 2^s. Figure 7b needs another author's CUDA program and is not
+//! repeated. Times are those of the device's clock, kernels alone, as in the sources. Every figure's answers are
 //! checked; the exit status says whether all were right.
 
 mod chart;
 mod linear;
 mod measure;
 mod slab;
+mod workloads;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
-use horton_join::device::{Device, DeviceKind};
+use horton_join::device::{Device, DeviceInfo, DeviceKind};
 use horton_join::error::{Error, Result};
 
 use chart::Figure;
 use measure::Bench;
+
+/// Device memory from which sizes are the sources'.
+const FULL_MEMORY: u64 = 12 << 30;
+
+/// What CPUs divide sizes by: everything ends in a minute on two cores.
+const CPU_SCALE: u32 = 6;
+
+/// The largest divisor: a table of 2^15 slots is left.
+const MAX_SCALE: u32 = 12;
 
 #[derive(Parser)]
 struct Options {
     /// The device: auto, PLATFORM:DEVICE or part of a name
     #[arg(long, default_value = "auto")]
     device: String,
-    /// Divides every size by 2^SCALE [default: 0 on GPUs, 6 on CPUs]
+    /// Divides every size by 2^SCALE [default: what the device's memory allows; 6 on CPUs]
     #[arg(long)]
     scale: Option<u32>,
-    /// Which experiments: linear, reuse, utilisation, size, batches, mixed, alloc [default: all]
+    /// Which experiments: linear, reuse, utilisation, size, batches, mixed, alloc,
+    /// workloads [default: all]
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// Runs of each measurement that can be repeated, of which the best counts
@@ -52,7 +66,7 @@ struct Options {
 /// An experiment: its name, and what makes its figures.
 type Experiment = (&'static str, fn(&mut Bench) -> Result<Vec<Figure>>);
 
-const EXPERIMENTS: [Experiment; 7] = [
+const EXPERIMENTS: [Experiment; 8] = [
     ("linear", linear::insertion),
     ("reuse", linear::reuse),
     ("utilisation", slab::utilisation),
@@ -60,6 +74,7 @@ const EXPERIMENTS: [Experiment; 7] = [
     ("batches", slab::batches),
     ("mixed", slab::mixed),
     ("alloc", slab::allocation),
+    ("workloads", workloads::workloads),
 ];
 
 fn main() -> ExitCode {
@@ -84,10 +99,12 @@ fn run(options: &Options) -> Result<usize> {
     }
     let device = Device::open(&options.device)?;
     println!("device: {}", device.info());
-    let is_cpu = device.info().kind == DeviceKind::Cpu;
+    let scale = options
+        .scale
+        .unwrap_or_else(|| default_scale(device.info()));
     let mut bench = Bench {
         device,
-        scale: options.scale.unwrap_or(if is_cpu { 6 } else { 0 }).min(12),
+        scale: scale.min(MAX_SCALE),
         repeat: options.repeat.max(1),
         wrong: 0,
     };
@@ -106,4 +123,14 @@ fn run(options: &Options) -> Result<usize> {
         }
     }
     Ok(bench.wrong)
+}
+
+fn default_scale(info: &DeviceInfo) -> u32 {
+    match info.kind {
+        DeviceKind::Cpu => CPU_SCALE,
+        _ => {
+            let enough = |scale: &u32| info.global_memory >= FULL_MEMORY >> scale;
+            (0..MAX_SCALE).find(enough).unwrap_or(MAX_SCALE)
+        }
+    }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use horton_join::device::{Buffer, Device, Queue};
 use horton_join::error::Result;
 use horton_join::table::hash::jenkins;
+use horton_join::table::linear::MISS;
 
 pub struct Bench {
     pub device: Device,
@@ -39,6 +40,20 @@ impl Bench {
         Ok(Arc::new(buffer))
     }
 
+    /// Prints a measurement beside the source's.
+    pub fn beside(&self, what: &str, measured: f64, (source, whose): (f64, &str)) {
+        let times = measured / source;
+        println!("{what}: {measured:.1} M/s; {whose}: {source:.1} ({times:.2} times)");
+    }
+
+    /// Brings `n` looked-up values back and checks how many are no [`MISS`].
+    pub fn expect_found(&mut self, values: Buffer<u32>, n: usize, expected: usize) -> Result<()> {
+        let (_, values) = self.timed(move |queue| queue.read(&values, n))?;
+        let found = values.iter().filter(|value| **value != MISS).count();
+        self.expect("keys found", found, expected);
+        Ok(())
+    }
+
     /// Counts an answer that is wrong.
     pub fn expect(&mut self, what: &str, found: usize, expected: usize) {
         if found != expected {
@@ -51,6 +66,12 @@ impl Bench {
 /// Millions a second.
 pub fn rate(count: usize, time: Duration) -> f64 {
     count as f64 / time.as_secs_f64() / 1e6
+}
+
+/// The mean of factors: 1 of none.
+pub fn geometric_mean(factors: impl Iterator<Item = f64>) -> f64 {
+    let logs: Vec<f64> = factors.map(f64::ln).collect();
+    (logs.iter().sum::<f64>() / logs.len().max(1) as f64).exp()
 }
 
 /// Different keys, in no order: the hash is one-to-one.

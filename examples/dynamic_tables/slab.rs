@@ -5,14 +5,15 @@ use std::time::Duration;
 
 use horton_join::device::Queue;
 use horton_join::error::{Error, Result};
-use horton_join::table::Items;
 use horton_join::table::batch::{Batch, Kind};
+use horton_join::table::cuckoo::{CuckooConfig, CuckooTable};
 use horton_join::table::horton::{Built, TableConfig, build};
 use horton_join::table::slab::{MISS, PoolLayout, SlabConfig, SlabHash, SlabPool};
+use horton_join::table::{Items, Table};
 use rand_mt::Mt;
 
 use crate::chart::{Axis, Figure, Series};
-use crate::measure::{Bench, Words, keys, rate};
+use crate::measure::{Bench, Words, geometric_mean, keys, rate};
 
 /// Elements of the paper's tables.
 const ELEMENTS: usize = 1 << 22;
@@ -24,7 +25,7 @@ const SLAB_COUNTS: [f64; 12] = [0.1, 0.2, 0.3, 0.45, 0.6, 0.7, 0.85, 1.0, 1.3, 2
 const SUPER_BLOCK: usize = 256 * 1024;
 
 /// A table for `n` items at `slabs_per_bucket`, over a SlabAlloc-light that holds them whatever that is.
-fn config(n: usize, slabs_per_bucket: f64) -> SlabConfig {
+pub fn config(n: usize, slabs_per_bucket: f64) -> SlabConfig {
     let super_blocks = (n / 15 * 3 / 2).div_ceil(SUPER_BLOCK) + 1;
     let small = n < 1 << 20;
     SlabConfig {
@@ -56,7 +57,7 @@ fn measure(bench: &mut Bench, n: usize, slabs_per_bucket: f64) -> Result<Rates> 
     let config = config(n, slabs_per_bucket);
     let mut best = [Duration::MAX; 3];
     let mut utilisation = 0.0;
-    for _ in 0..=bench.repeat {
+    for run in 0..=bench.repeat {
         let (_, mut table) = bench.timed(move |queue| SlabHash::with_room(queue, &config, n))?;
         let all = present.clone();
         let (took, (new, mut table)) =
@@ -65,15 +66,16 @@ fn measure(bench: &mut Bench, n: usize, slabs_per_bucket: f64) -> Result<Rates> 
         best[0] = best[0].min(took);
         for (i, asked, expected) in [(1, &present, n), (2, &absent, 0)] {
             let keys = asked.clone();
-            let (took, (found, returned)) = bench.timed(move |queue| {
+            let (took, (values, returned)) = bench.timed(move |queue| {
                 let values = queue.allocate("values", n)?;
                 table.lookup(queue, &keys, &values, n)?;
-                Ok((queue.read(&values, n)?, table))
+                Ok((values, table))
             })?;
             table = returned;
             best[i] = best[i].min(took);
-            let found = found.iter().filter(|value| **value != MISS).count();
-            bench.expect("keys found", found, expected);
+            if run == 0 {
+                bench.expect_found(values, n, expected)?;
+            }
         }
         (_, utilisation) = bench.timed(move |queue| table.utilisation(queue))?;
     }
@@ -86,12 +88,67 @@ fn measure(bench: &mut Bench, n: usize, slabs_per_bucket: f64) -> Result<Rates> 
     })
 }
 
+/// The same for a static table: bucketized cuckoo hashing, as CUDPP's in the paper is cuckoo hashing.
+fn measure_cuckoo(bench: &mut Bench, n: usize, load_factor: f64) -> Result<Rates> {
+    let (present, absent) = (bench.upload(keys(0..n))?, bench.upload(keys(n..2 * n))?);
+    let config = CuckooConfig {
+        load_factor,
+        ..CuckooConfig::default()
+    };
+    let mut best = [Duration::MAX; 3];
+    for run in 0..=bench.repeat {
+        let all = present.clone();
+        let (took, mut table) = bench.timed(move |queue| {
+            let items = Items {
+                keys: &all,
+                values: None,
+            };
+            CuckooTable::build(queue, &config, items)
+        })?;
+        best[0] = best[0].min(took);
+        for (i, asked, expected) in [(1, &present, n), (2, &absent, 0)] {
+            let keys = asked.clone();
+            let (took, (values, returned)) = bench.timed(move |queue| {
+                let values = queue.allocate("values", n)?;
+                let reads = queue.buffer_from("reads", &[0])?;
+                table.lookup(queue, &keys, &values, &reads, n)?;
+                Ok((values, table))
+            })?;
+            table = returned;
+            best[i] = best[i].min(took);
+            if run == 0 {
+                bench.expect_found(values, n, expected)?;
+            }
+        }
+    }
+    let [build, hits, misses] = best.map(|time| rate(n, time));
+    Ok(Rates {
+        utilisation: load_factor,
+        build,
+        hits,
+        misses,
+    })
+}
+
+/// Prints how many times as fast cuckoo hashing is, beside the paper's factors.
+fn compare(what: &str, slab: &Lines, cuckoo: &Lines, source: [f64; 3]) {
+    println!();
+    for ((s, c), source) in slab.0.iter().zip(&cuckoo.0).zip(source) {
+        let pairs = s.points.iter().zip(&c.points);
+        let factor = geometric_mean(pairs.map(|((_, s), (_, c))| c / s));
+        println!(
+            "{what}, {}: cuckoo hashing is {factor:.2} times as fast; the paper's is {source}",
+            s.name
+        );
+    }
+}
+
 /// Three lines: builds, searches that hit, searches that miss.
 struct Lines([Series; 3]);
 
 impl Lines {
     fn new(of: &str) -> Self {
-        let names = ["build", "search, all there", "search, none there"];
+        let names = ["build", "search all", "search none"];
         Self(names.map(|name| Series::new(format!("{name}{of}"))))
     }
 
@@ -116,12 +173,29 @@ pub fn utilisation(bench: &mut Bench) -> Result<Vec<Figure>> {
         (1 << 26, "slab_utilisation_2_26"),
     ] {
         let n = bench.scaled(elements);
-        let mut lines = Lines::new("");
+        let (mut lines, mut cuckoo) = (Lines::new(""), Lines::new(", cuckoo table"));
         for slabs_per_bucket in SLAB_COUNTS {
             let rates = measure(bench, n, slabs_per_bucket)?;
             lines.push(rates.utilisation, &rates);
+            let load = rates.utilisation.clamp(0.05, 0.95);
+            cuckoo.push(rates.utilisation, &measure_cuckoo(bench, n, load)?);
         }
+        for (line, source) in lines.0.iter().zip([512.0, 937.0, 937.0]) {
+            let peak = line.points.iter().map(|(_, y)| *y).fold(0.0, f64::max);
+            bench.beside(
+                &format!("{n} elements, peak {}", line.name),
+                peak,
+                (source, "the paper's, K40c"),
+            );
+        }
+        compare(
+            &format!("{n} elements"),
+            &lines,
+            &cuckoo,
+            [1.33, 2.08, 2.04],
+        );
         let mut series = Vec::from(lines.0);
+        series.extend(cuckoo.0);
         series.push(stated("paper's peak build, K40c", [0.19, 0.6], 512.0));
         series.push(stated("paper's peak search, K40c", [0.19, 0.6], 937.0));
         figures.push(Figure {
@@ -137,15 +211,18 @@ pub fn utilisation(bench: &mut Bench) -> Result<Vec<Figure>> {
 
 /// Figure 5: rates by size, at 60 % utilisation.
 pub fn size(bench: &mut Bench) -> Result<Vec<Figure>> {
-    let mut lines = Lines::new("");
+    let (mut lines, mut cuckoo) = (Lines::new(""), Lines::new(", cuckoo table"));
     for log2 in 16..=27u32 {
         let Some(log2) = log2.checked_sub(bench.scale).filter(|log2| *log2 >= 10) else {
             continue;
         };
-        let rates = measure(bench, 1 << log2, 0.7)?;
-        lines.push(f64::from(1u32 << log2), &rates);
+        let n = 1 << log2;
+        lines.push(n as f64, &measure(bench, n, 0.7)?);
+        cuckoo.push(n as f64, &measure_cuckoo(bench, n, 0.65)?);
     }
+    compare("all sizes", &lines, &cuckoo, [1.19, 1.19, 0.94]);
     let mut series = Vec::from(lines.0);
+    series.extend(cuckoo.0);
     let range = [65536.0, 134_217_728.0];
     series.push(stated("paper's mean search, all there, K40c", range, 861.0));
     series.push(stated(
@@ -194,7 +271,7 @@ pub fn batches(bench: &mut Bench) -> Result<Vec<Figure>> {
         let gain = rebuilt.as_secs_f64() / added.as_secs_f64();
         let source = [17.3, 10.4, 6.4][batch.trailing_zeros() as usize - 5];
         println!(
-            "batches of {batch} K: {gain:.1} times as fast as building anew; the paper: {source}"
+            "batches of {batch} K: {gain:.1} times as fast as building a Horton table anew; the paper, with CUDPP's: {source}"
         );
         series.extend([slab, horton]);
     }
@@ -240,7 +317,7 @@ fn rebuild(bench: &Bench, n: usize) -> Result<Duration> {
 }
 
 /// Γ of section VI-C: shares of insertions, deletions, searches that hit and that miss.
-const DISTRIBUTIONS: [(&str, [f64; 4]); 3] = [
+pub const DISTRIBUTIONS: [(&str, [f64; 4]); 3] = [
     ("Γ0: updates only", [0.5, 0.5, 0.0, 0.0]),
     ("Γ1: 40 % updates", [0.2, 0.2, 0.3, 0.3]),
     ("Γ2: 20 % updates", [0.1, 0.1, 0.4, 0.4]),
@@ -256,8 +333,14 @@ pub fn mixed(bench: &mut Bench) -> Result<Vec<Figure>> {
             line.points
                 .push(mixed_batch(bench, n, slabs_per_bucket, shares)?);
         }
+        let peak = line.points.iter().map(|(_, y)| *y).fold(0.0, f64::max);
+        println!("{name}: {peak:.1} M operations/s at best");
         series.push(line);
     }
+    series.push(Series::source(
+        "paper, K40c, at about 90 %",
+        vec![(0.85, 100.0), (0.9, 100.0)],
+    ));
     Ok(vec![Figure {
         name: "slab_mixed",
         title: "Slab hash: mixed batches by memory utilisation before",
@@ -289,7 +372,7 @@ fn mixed_batch(
         let answers_expected = (0..size).filter(|i| kinds[*i] != Kind::Replace as u32);
         let hits = answers_expected.filter(|i| (op_keys[*i] & 1) == 1).count();
         let expected = hits + kinds.iter().filter(|k| **k == Kind::Replace as u32).count();
-        let op_keys: Vec<u32> = op_keys.iter().map(|key| keys_of(key >> 1)).collect();
+        let op_keys: Vec<u32> = op_keys.iter().map(|key| key_number(key >> 1)).collect();
         let (kinds, op_keys) = (bench.upload(kinds)?, bench.upload(op_keys)?);
         let (took, (answers, returned)) = bench.timed(move |queue| {
             let answers: Words = Arc::new(queue.allocate("answers", size)?);
@@ -322,13 +405,14 @@ fn op_keys_as_values(queue: &mut Queue, n: usize) -> Result<horton_join::device:
     Ok(values)
 }
 
-fn keys_of(number: u32) -> u32 {
+/// Key `number` of [`keys`].
+pub fn key_number(number: u32) -> u32 {
     horton_join::table::hash::jenkins(number)
 }
 
 /// Kinds, and numbers of keys, twice, plus 1 where the key is there. Each round deletes other keys, and
 /// searches for none that it deletes, so that every answer is known.
-fn operations(
+pub fn operations(
     random: &mut Mt,
     (n, size, round): (usize, usize, usize),
     shares: [f64; 4],
@@ -383,7 +467,7 @@ pub fn allocation(bench: &mut Bench) -> Result<Vec<Figure>> {
             (best, failed) = (best.min(took), failed + missing);
         }
         bench.expect("slabs that were not given", failed, 0);
-        println!("{name}: {:.0} M slabs/s", rate(n, best));
+        bench.beside(name, rate(n, best), (600.0, "the paper's, K40c"));
         line.points.push((x as f64, rate(n, best)));
     }
     Ok(vec![Figure {

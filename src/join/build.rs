@@ -173,7 +173,8 @@ impl BuildSide {
         };
         let visits = spec.visited && !spec.filtered && self.encoder.is_exact();
         let how = (self.encoder.format(), visits);
-        let mut table = JoinTable::build(upload, spec.config.table(), (parts, rows), how).await?;
+        let mut table =
+            JoinTable::build(upload, spec.config.table_config(), (parts, rows), how).await?;
         for source in self.sources(spec) {
             let arrays = self.arrays(source);
             let Some(log_words) = log_words(arrays) else {

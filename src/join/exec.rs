@@ -39,7 +39,7 @@ use datafusion::physical_plan::{
 };
 use futures::{FutureExt, StreamExt, TryFutureExt};
 
-use crate::config::HortonConfig;
+use crate::config::{HortonConfig, TableKind};
 use crate::device::Device;
 use crate::error::Error;
 use crate::rule::Route;
@@ -373,7 +373,11 @@ impl DisplayAs for HortonJoinExec {
         match (t, &self.route) {
             (DisplayFormatType::TreeRender, Route::Device(device, _)) => {
                 write!(f, "{stock}")?;
-                writeln!(f, "device={}", device.info().name)
+                writeln!(f, "device={}", device.info().name)?;
+                match self.config.table {
+                    TableKind::Horton => Ok(()),
+                    other => writeln!(f, "table={other}"),
+                }
             }
             (DisplayFormatType::TreeRender, Route::Stock(reason)) => {
                 write!(f, "{stock}")?;
@@ -382,9 +386,12 @@ impl DisplayAs for HortonJoinExec {
             (_, Route::Device(device, estimate)) => {
                 let line = stock.replacen("HashJoinExec", "HortonJoinExec", 1);
                 write!(f, "{line}, device={}", device.info().name)?;
-                match estimate {
-                    Some(estimate) => write!(f, " ({estimate})"),
-                    None => Ok(()),
+                if let Some(estimate) = estimate {
+                    write!(f, " ({estimate})")?;
+                }
+                match self.config.table {
+                    TableKind::Horton => Ok(()),
+                    other => write!(f, ", table={other}"),
                 }
             }
             (_, Route::Stock(reason)) => write!(f, "{stock}, horton=stock ({reason})"),

@@ -43,8 +43,8 @@ pub enum Wanted {
 pub struct Found {
     /// Keys looked up.
     pub keys: usize,
-    /// Secondary buckets read.
-    pub second_reads: usize,
+    /// Buckets read, if the table has buckets.
+    pub buckets_read: Option<usize>,
     /// Keys with a match.
     pub matched: u64,
     /// Pairs.
@@ -97,7 +97,7 @@ pub fn look_up(
     }
     let mut found = Found {
         keys: n,
-        second_reads: matches.reads() as usize,
+        buckets_read: (table.table().as_horton()).map(|_| n + matches.reads() as usize),
         matched: matches.matched(),
         total: matches.total(),
         ..Found::default()

@@ -9,7 +9,7 @@ use datafusion::physical_plan::metrics::{
 };
 
 use crate::device::Cost;
-use crate::table::horton::HortonTable;
+use crate::table::key_table::KeyTable;
 
 /// Metrics of one partition of a join.
 #[derive(Debug, Clone)]
@@ -125,19 +125,21 @@ impl JoinMetrics {
     }
 
     /// Records the table of a build side.
-    pub fn add_table(&self, table: &HortonTable) {
+    pub fn add_table(&self, table: &KeyTable) {
         let device = &self.device;
-        let buckets = table.layout().buckets as usize;
         device.table_bytes.add(table.bytes() as usize);
         device.load_factor.add_part(table.len());
-        device.load_factor.add_total(table.layout().words());
-        device
-            .type_b_buckets
-            .add_part(table.census().type_b as usize);
-        device.type_b_buckets.add_total(buckets);
+        device.load_factor.add_total(table.slots());
+        // Ratios of buckets stay without a value where the table has none.
+        if let Some(table) = table.as_horton() {
+            let type_b = table.census().type_b as usize;
+            device.type_b_buckets.add_part(type_b);
+            let buckets = table.layout().buckets as usize;
+            device.type_b_buckets.add_total(buckets);
+        }
     }
 
-    /// Records `lookups` that read `buckets` buckets.
+    /// Records `lookups` that read `buckets` buckets of a Horton table.
     pub fn add_lookups(&self, lookups: usize, buckets: usize) {
         self.device.buckets_per_lookup.add_part(buckets);
         self.device.buckets_per_lookup.add_total(lookups);

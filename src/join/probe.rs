@@ -198,8 +198,9 @@ impl Probe {
         let answer = asked.answer.await?;
         let found = answer.value;
         self.metrics.add_cost(&answer.cost);
-        let reads = found.keys + found.second_reads;
-        self.metrics.add_lookups(found.keys, reads);
+        if let Some(buckets) = found.buckets_read {
+            self.metrics.add_lookups(found.keys, buckets);
+        }
         let chunk = Chunk::new(asked.batches, found);
         Ok(State::Emit(build, Box::new(chunk)))
     }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use crate::device::{Buffer, Queue};
 use crate::error::{Error, Result};
 use crate::table::grouped::{BuildKeys, GroupedTable, KeyFormat};
-use crate::table::horton::{HortonTable, TableConfig};
+use crate::table::key_table::{KeyTable, KeyTableConfig};
 use crate::table::pairs::{LookedUp, Matches};
 use crate::table::rows::set_bits;
 
@@ -77,7 +77,7 @@ impl JoinTable {
     /// Those of [`GroupedTable::build`].
     pub async fn build(
         upload: Upload<'_>,
-        config: TableConfig,
+        config: KeyTableConfig,
         (parts, rows): (Vec<SurrogateKeys>, usize),
         (format, visits): (KeyFormat, bool),
     ) -> Result<Self> {
@@ -90,7 +90,7 @@ impl JoinTable {
                 rows: keys.rows.as_ref(),
                 format,
             };
-            let built = GroupedTable::build(queue, &config, keys)?;
+            let built = GroupedTable::build(queue, config, keys)?;
             let visited = match visits {
                 true => Some(unset_bits(queue, values(&built, rows))?),
                 false => None,
@@ -109,7 +109,7 @@ impl JoinTable {
     }
 
     /// The table.
-    pub fn table(&self) -> &HortonTable {
+    pub fn table(&self) -> &KeyTable {
         &self.built.table
     }
 

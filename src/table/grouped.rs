@@ -16,9 +16,9 @@ use std::sync::Arc;
 use crate::device::{Buffer, Queue};
 use crate::error::{Error, Result};
 
+use super::Items;
 use super::group::{RowGroups, group};
-use super::horton::build::build;
-use super::horton::{Built, HortonTable, Items, TableConfig};
+use super::key_table::{KeyTable, KeyTableConfig};
 use super::pairs::{LookedUp, Matches, Pairs};
 use super::wide::{GroupedCodes, Mixing, Runs, SplitCodes};
 
@@ -32,7 +32,7 @@ const MIXINGS: u32 = 4;
 #[derive(Debug)]
 pub struct GroupedTable {
     /// Key to row, or key to group, or key to run.
-    pub table: HortonTable,
+    pub table: KeyTable,
     /// The rows by group; without them keys are unique and values are rows.
     pub groups: Option<Arc<RowGroups>>,
     /// Of keys of several words: what the table's values stand for.
@@ -73,11 +73,17 @@ impl KeyFormat {
 }
 
 impl GroupedTable {
-    /// Builds the table on the queue's device.
+    /// Builds the table on the queue's device. `config` is that of a Horton table or of linear probing, by
+    /// reference, or the [`KeyTableConfig`] of either.
     ///
     /// # Errors
-    /// Those of [`build`] and [`group`].
-    pub fn build(queue: &mut Queue, config: &TableConfig, input: BuildKeys<'_>) -> Result<Self> {
+    /// Those of [`KeyTable::build`] and [`group`].
+    pub fn build(
+        queue: &mut Queue,
+        config: impl Into<KeyTableConfig>,
+        input: BuildKeys<'_>,
+    ) -> Result<Self> {
+        let config = &config.into();
         let bits = match input.format {
             KeyFormat::OneWord { bits } => bits,
             KeyFormat::Words(words) => return Self::build_wide(queue, config, input, words),
@@ -86,19 +92,19 @@ impl GroupedTable {
             keys: input.keys,
             values: input.rows,
         };
-        match build(queue, config, items)? {
-            Built::Table(table) => Ok(Self {
+        match KeyTable::build(queue, config, items)? {
+            Some(table) => Ok(Self {
                 table,
                 groups: None,
                 runs: None,
             }),
-            Built::Repeats => Self::build_groups(queue, config, items, bits),
+            None => Self::build_groups(queue, config, items, bits),
         }
     }
 
     fn build_groups(
         queue: &mut Queue,
-        config: &TableConfig,
+        config: &KeyTableConfig,
         items: Items<'_>,
         bits: u32,
     ) -> Result<Self> {
@@ -107,10 +113,7 @@ impl GroupedTable {
                 keys: unique_keys,
                 values: None,
             };
-            match build(queue, config, items)? {
-                Built::Table(table) => Ok(Some(table)),
-                Built::Repeats => Ok(None),
-            }
+            KeyTable::build(queue, config, items)
         })?;
         Ok(Self {
             table,
@@ -121,12 +124,12 @@ impl GroupedTable {
 
     fn build_wide(
         queue: &mut Queue,
-        config: &TableConfig,
+        config: &KeyTableConfig,
         input: BuildKeys<'_>,
         words: usize,
     ) -> Result<Self> {
         for attempt in 0..MIXINGS {
-            let seed = config.seed.wrapping_add(attempt.wrapping_mul(0x9e37_79b9));
+            let seed = config.seed().wrapping_add(attempt.wrapping_mul(0x9e37_79b9));
             let mixing = Mixing { words, seed };
             if let Some(built) = Self::build_mixed(queue, config, input, mixing)? {
                 return Ok(built);
@@ -139,7 +142,7 @@ impl GroupedTable {
     /// The same with one mixing; `None` if it does not tell all keys apart.
     fn build_mixed(
         queue: &mut Queue,
-        config: &TableConfig,
+        config: &KeyTableConfig,
         input: BuildKeys<'_>,
         mixing: Mixing,
     ) -> Result<Option<Self>> {
@@ -150,7 +153,7 @@ impl GroupedTable {
                 keys: &codes.keys,
                 values: None,
             };
-            if let Built::Table(table) = build(queue, config, items)? {
+            if let Some(table) = KeyTable::build(queue, config, items)? {
                 let runs = Runs::of_rows(queue, (&codes, input.keys), input.rows)?;
                 return Ok(Some(Self {
                     table,
@@ -166,13 +169,13 @@ impl GroupedTable {
             keys: &grouped.keys,
             values: Some(&grouped.first),
         };
-        match build(queue, config, items)? {
-            Built::Table(table) => Ok(Some(Self {
+        match KeyTable::build(queue, config, items)? {
+            Some(table) => Ok(Some(Self {
                 table,
                 groups: grouped.groups.map(Arc::new),
                 runs: Some(grouped.runs),
             })),
-            Built::Repeats => Err(Error::DuplicateKeys),
+            None => Err(Error::DuplicateKeys),
         }
     }
 
@@ -229,7 +232,7 @@ impl GroupedTable {
         let values = queue.allocate("looked-up values", n)?;
         let reads = queue.allocate("bucket reads", 1)?;
         queue.fill(&reads, 0)?;
-        self.table.lookup(queue, keys, &values, &reads, n)?;
+        self.table.lookup(queue, keys, (&values, &reads), n)?;
         Ok(LookedUp { values, reads })
     }
 

@@ -5,7 +5,8 @@
 //! * [`horton`]: the Horton table, distinct 32-bit keys to 32-bit values, 31-bit ones for joins
 //! * [`cuckoo`]: bucketized cuckoo tables, which Horton tables are compared with
 //! * [`group`]: rows by key, for keys that repeat
-//! * [`grouped`]: both together: any keys to their rows, what a join builds
+//! * [`key_table`]: a Horton table or linear probing, for distinct keys of a join
+//! * [`grouped`]: that and groups together: any keys to their rows, what a join builds
 //! * [`wide`]: the same for keys of two words
 //! * [`pairs`]: from looked-up values to (probe row, build row) pairs in probe order
 //! * [`rows`]: bits and columns by row number
@@ -16,6 +17,21 @@
 //!   key; `items`: finding and changing items in place; `reads`: what lookups read, counted;
 //!   `insert`: inserting, and growing where items find no slot; `word`: key and value in 64 bits;
 //!   `launch`: elements over work-items
+//!
+//! Which one for which work (measured: README, "Which table for which work"):
+//!
+//! ```text
+//!  built once, then looked up, as by a join ─▶ horton             1.1 reads a hit, 10 bytes a key
+//!  it changes, its size is known ────────────▶ linear, KeepsKey   few removals; all kinds in one launch
+//!                                              linear, LeavesTombstone   keys come and go; two phases
+//!  it changes, its size is not known,
+//!  or a key has several values ──────────────▶ slab               grows while others read
+//!  to compare with ──────────────────────────▶ cuckoo
+//! ```
+//!
+//! On an H200 with 64 Mi keys a Horton table answers misses 1.2 times as fast as linear probing at load 0.5 and
+//! hits as fast, in 5/8 of its memory; linear probing takes batches of insertions 18 times and mixed
+//! batches 15 times as fast. A slab hash builds at 0.4 and searches at 0.7 of linear probing's rate.
 //!
 //! [`linear`] and [`slab`] do not implement [`Table`]: they take values up to
 //! [`MAX_VALUE`](linear::MAX_VALUE) only, their lookups answer [`MISS`](linear::MISS) in the place of a value, and an
@@ -33,6 +49,7 @@ pub mod hash;
 pub mod horton;
 mod insert;
 mod items;
+pub mod key_table;
 mod launch;
 pub mod linear;
 pub mod pairs;

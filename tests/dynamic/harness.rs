@@ -2,12 +2,15 @@
 
 use std::collections::HashSet;
 
-use horton_join::device::{Answer, Device, KernelBody, Queue};
+use horton_join::device::{Answer, Buffer, Device, KernelBody, Queue};
 use horton_join::error::Result;
+use horton_join::table::Items;
 use horton_join::table::batch::{Batch, Kind};
+use horton_join::table::cuckoo::{CuckooConfig, CuckooModel, CuckooTable, Placement};
 use horton_join::table::hash::jenkins;
-use horton_join::table::linear::{Deletion, LinearConfig, LinearTable};
-use horton_join::table::slab::{PoolLayout, SlabConfig, SlabHash, SlabModel};
+use horton_join::table::horton::{self, HortonModel, HortonTable, TableConfig};
+use horton_join::table::linear::{Deletion, LinearConfig, LinearTable, MAX_VALUE, MISS};
+use horton_join::table::slab::{Entries, PoolLayout, SlabConfig, SlabHash, SlabModel};
 use rand_mt::Mt;
 
 pub fn device() -> Device {
@@ -67,19 +70,59 @@ pub enum Family {
     Slab {
         light: bool,
     },
+    /// A slab hash of keys alone, with SlabAlloc-light.
+    Keys,
+    Horton,
+    Cuckoo,
 }
 
 impl Family {
-    pub const ALL: [Family; 4] = [
+    pub const ALL: [Family; 6] = [
         Family::Linear(Deletion::KeepsKey),
         Family::Linear(Deletion::LeavesTombstone),
         Family::Slab { light: true },
         Family::Slab { light: false },
+        Family::Horton,
+        Family::Cuckoo,
     ];
+
+    /// Those, and the one whose values are its keys.
+    pub fn all_and_keys() -> impl Iterator<Item = Family> {
+        Self::ALL.into_iter().chain([Family::Keys])
+    }
+
+    /// What is stored for a key that is given with a value.
+    pub fn stored(self, key: u32, value: u32) -> u32 {
+        match self {
+            Family::Keys => key,
+            _ => value,
+        }
+    }
+
+    /// Whether operations of several kinds run in one launch, on one key too; else they run in phases.
+    pub fn is_concurrent(self) -> bool {
+        !matches!(self, Family::Horton | Family::Cuckoo)
+    }
+
+    /// The largest value of a table built on the host: models of tables of buckets are those of joins.
+    pub fn max_model_value(self) -> u32 {
+        match self.is_concurrent() {
+            true => MAX_VALUE,
+            false => horton::MAX_VALUE,
+        }
+    }
+
+    /// The largest value.
+    pub fn max_value(self) -> u32 {
+        match self.is_concurrent() {
+            true => MAX_VALUE,
+            false => u32::MAX,
+        }
+    }
 
     /// Whether `Insert` replaces the value of a key that is there.
     pub fn insert_replaces(self) -> bool {
-        matches!(self, Family::Linear(_))
+        !matches!(self, Family::Slab { .. } | Family::Keys)
     }
 
     /// A table with room for `items` items.
@@ -94,6 +137,29 @@ impl Family {
             }
             Family::Slab { light } => {
                 SlabHash::with_room(queue, &slab_config(light), items).map(Table::Slab)
+            }
+            Family::Keys => {
+                let config = SlabConfig {
+                    entries: Entries::Keys,
+                    ..slab_config(true)
+                };
+                SlabHash::with_room(queue, &config, items).map(Table::Slab)
+            }
+            Family::Horton => {
+                let config = TableConfig {
+                    min_capacity: 2 * items,
+                    ..TableConfig::default()
+                };
+                let none = queue.buffer_from("no keys", &[])?;
+                buckets::build(queue, &config, items_of(&none)).map(Table::Horton)
+            }
+            Family::Cuckoo => {
+                let config = CuckooConfig {
+                    min_capacity: 2 * items,
+                    ..CuckooConfig::default()
+                };
+                let none = queue.buffer_from("no keys", &[])?;
+                buckets::build(queue, &config, items_of(&none)).map(Table::Cuckoo)
             }
         }
     }
@@ -116,11 +182,81 @@ pub fn slab_config(light: bool) -> SlabConfig {
 pub enum Table {
     Linear(LinearTable),
     Slab(SlabHash),
+    Horton(HortonTable),
+    Cuckoo(CuckooTable),
+}
+
+/// Keys whose values are their positions.
+fn items_of(keys: &Buffer<u32>) -> Items<'_> {
+    Items { keys, values: None }
+}
+
+/// What tables of buckets do through the trait of all of them.
+mod buckets {
+    use horton_join::table::{Answers, Table};
+
+    use super::*;
+
+    pub fn build<T: Table>(queue: &mut Queue, config: &T::Config, items: Items<'_>) -> Result<T> {
+        T::build(queue, config, items)
+    }
+
+    pub fn insert<T: Table>(
+        table: &mut T,
+        queue: &mut Queue,
+        (keys, values): (&[u32], &[u32]),
+    ) -> Result<usize> {
+        let keys = queue.buffer_from("keys", keys)?;
+        let values = queue.buffer_from("values", values)?;
+        let items = Items {
+            keys: &keys,
+            values: Some(&values),
+        };
+        table.insert(queue, items)
+    }
+
+    pub fn get<T: Table>(table: &T, queue: &mut Queue, keys: &[u32]) -> Result<Vec<Option<u32>>> {
+        let answers = Answers::with_room(queue, keys.len())?;
+        let on_device = queue.buffer_from("keys", keys)?;
+        table.lookup(queue, &on_device, &answers, keys.len())?;
+        answers.read(queue, keys.len())
+    }
+
+    pub fn remove<T: Table>(table: &mut T, queue: &mut Queue, keys: &[u32]) -> Result<usize> {
+        let on_device = queue.buffer_from("keys", keys)?;
+        table.remove(queue, &on_device, keys.len())
+    }
+
+    /// A batch whose keys are distinct, in phases: lookups, which answer all operations, then insertions, then
+    /// removals.
+    pub fn apply<T: Table>(table: &mut T, queue: &mut Queue, ops: &[Op]) -> Result<Vec<u32>> {
+        let all: Vec<u32> = ops.iter().map(|op| op.key).collect();
+        let distinct: HashSet<u32> = all.iter().copied().collect();
+        assert_eq!(distinct.len(), all.len(), "a key twice in phases");
+        let before = get(table, queue, &all)?;
+        let stored = ops
+            .iter()
+            .filter(|op| matches!(op.kind, Kind::Insert | Kind::Replace));
+        let (keys, values): (Vec<u32>, Vec<u32>) = stored.map(|op| (op.key, op.value)).unzip();
+        insert(table, queue, (&keys, &values))?;
+        let removed = ops.iter().filter(|op| op.kind == Kind::Delete);
+        let removed: Vec<u32> = removed.map(|op| op.key).collect();
+        remove(table, queue, &removed)?;
+        Ok(before
+            .into_iter()
+            .map(|value| value.unwrap_or(MISS))
+            .collect())
+    }
 }
 
 impl Table {
-    /// Does all operations in one launch; their answers.
+    /// Does all operations, in one launch if the table can; their answers.
     pub fn apply(&mut self, queue: &mut Queue, ops: &[Op]) -> Result<Vec<u32>> {
+        match self {
+            Table::Horton(table) => return buckets::apply(table, queue, ops),
+            Table::Cuckoo(table) => return buckets::apply(table, queue, ops),
+            Table::Linear(_) | Table::Slab(_) => {}
+        }
         let column = |of: fn(&Op) -> u32| ops.iter().map(of).collect::<Vec<u32>>();
         let kinds = queue.buffer_from("kinds", &column(|op| op.kind as u32))?;
         let keys = queue.buffer_from("keys", &column(|op| op.key))?;
@@ -135,6 +271,7 @@ impl Table {
         match self {
             Table::Linear(table) => table.apply(queue, batch, &answers)?,
             Table::Slab(table) => table.apply(queue, batch, &answers)?,
+            Table::Horton(_) | Table::Cuckoo(_) => {}
         }
         queue.read(&answers, ops.len())
     }
@@ -143,6 +280,8 @@ impl Table {
         match self {
             Table::Linear(table) => Ok(table.insert_pairs(queue, keys, values)?.new),
             Table::Slab(table) => table.replace_pairs(queue, keys, values),
+            Table::Horton(table) => buckets::insert(table, queue, (keys, values)),
+            Table::Cuckoo(table) => buckets::insert(table, queue, (keys, values)),
         }
     }
 
@@ -150,6 +289,8 @@ impl Table {
         match self {
             Table::Linear(table) => table.get_many(queue, keys),
             Table::Slab(table) => table.get_many(queue, keys),
+            Table::Horton(table) => buckets::get(table, queue, keys),
+            Table::Cuckoo(table) => buckets::get(table, queue, keys),
         }
     }
 
@@ -157,6 +298,8 @@ impl Table {
         match self {
             Table::Linear(table) => table.remove_many(queue, keys),
             Table::Slab(table) => table.remove_many(queue, keys),
+            Table::Horton(table) => buckets::remove(table, queue, keys),
+            Table::Cuckoo(table) => buckets::remove(table, queue, keys),
         }
     }
 
@@ -164,6 +307,8 @@ impl Table {
         match self {
             Table::Linear(table) => table.len(),
             Table::Slab(table) => table.len(),
+            Table::Horton(table) => table.len(),
+            Table::Cuckoo(table) => horton_join::table::Table::len(table),
         }
     }
 
@@ -171,6 +316,8 @@ impl Table {
         match self {
             Table::Linear(table) => table.download(queue),
             Table::Slab(table) => table.download(queue),
+            Table::Horton(table) => horton_join::table::Table::items(table, queue),
+            Table::Cuckoo(table) => horton_join::table::Table::items(table, queue),
         }
     }
 
@@ -194,6 +341,18 @@ impl Table {
                 assert_eq!(model.census(), table.statistics(queue)?);
                 Ok(keys.iter().map(|key| model.search(*key)).collect())
             }
+            Table::Horton(table) => {
+                let model = table.download(queue)?;
+                model.check().unwrap();
+                assert_eq!(model.census(), table.census());
+                Ok(keys.iter().map(|key| model.lookup(*key)).collect())
+            }
+            Table::Cuckoo(table) => {
+                let model = table.download(queue)?;
+                model.check().unwrap();
+                assert_eq!(model.census(), table.census());
+                Ok(keys.iter().map(|key| model.lookup(*key)).collect())
+            }
         }
     }
 
@@ -215,6 +374,15 @@ impl Table {
                     model.replace(*key, *value).unwrap();
                 }
                 SlabHash::from_model(queue, &model).map(Table::Slab)
+            }
+            Table::Horton(table) => {
+                let model = HortonModel::build(table.layout(), pairs).unwrap();
+                HortonTable::upload(queue, &model).map(Table::Horton)
+            }
+            Table::Cuckoo(table) => {
+                let model =
+                    CuckooModel::build(table.layout(), Placement::LoadBalanced, pairs).unwrap();
+                CuckooTable::upload(queue, &model, CuckooConfig::default()).map(Table::Cuckoo)
             }
         }
     }

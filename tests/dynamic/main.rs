@@ -1,6 +1,7 @@
-//! The tables that change, linear probing (both deletions) and the slab hash (both allocators),
+//! All kinds of tables, linear probing (both deletions), the slab hash (both allocators), Horton and cuckoo tables,
 //! under one suite: {built on the host, on the device} × {looked up on the host, on the device},
-//! random operations beside a `HashMap`, and concurrent histories within one launch.
+//! random operations beside a `HashMap`, and, where operations of all kinds share a launch, concurrent histories within
+//! it. (What only Horton and cuckoo tables do is in `tests/table_ops/`.)
 //!
 //! ```text
 //!  suite     what every table must do

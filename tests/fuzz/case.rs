@@ -100,6 +100,8 @@ pub struct Table {
     pub bucket_size: usize,
     pub load_factor: f64,
     pub surrogate_bits: u32,
+    /// Linear probing in the place of a Horton table.
+    pub linear: bool,
 }
 
 impl Side {
@@ -286,6 +288,7 @@ fn draw(random: &mut Random) -> Case {
             bucket_size: random.pick(&[4, 8, 8, 16]),
             load_factor: random.pick(&[0.1, 0.5, 0.7, 0.8, 0.9, 0.95, 1.0]),
             surrogate_bits: random.pick(&[0, 1, 3, 5, 8, 12, 32, 32, 32, 32]),
+            linear: random.one_in(3),
         },
     }
 }

@@ -60,6 +60,7 @@ fn a_batch_is_no_larger_than_asked_for_when_a_step_adds_unmatched_rows() {
             bucket_size: 8,
             load_factor: 0.8,
             surrogate_bits: 32,
+            linear: false,
         },
     });
 }
@@ -107,6 +108,7 @@ fn a_batch_is_no_larger_than_asked_for_when_nothing_matches() {
             bucket_size: 8,
             load_factor: 0.8,
             surrogate_bits: 32,
+            linear: false,
         },
     });
 }

@@ -100,6 +100,7 @@ fn knobs(case: &Case) -> Vec<Attempt> {
         change(|case| case.table.bucket_size = 8),
         change(|case| case.table.load_factor = 0.8),
         change(|case| case.table.surrogate_bits = 32),
+        change(|case| case.table.linear = false),
         change(|case| case.null_aware = false),
         change(|case| case.null_equality = NullEquality::NullEqualsNothing),
         change(|case| case.join_type = JoinType::Inner),

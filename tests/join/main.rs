@@ -17,3 +17,4 @@ mod key_types;
 mod resources;
 mod session;
 mod shapes;
+mod tables;

@@ -15,6 +15,7 @@ use datafusion::physical_plan::{
 use datafusion::prelude::{SessionConfig, SessionContext};
 use futures::{StreamExt, TryStreamExt};
 use horton_join::HortonJoinExec;
+use horton_join::config::TableKind;
 
 use super::harness::*;
 
@@ -75,11 +76,14 @@ fn eventually(what: &str, holds: impl Fn() -> bool) {
 fn a_build_over_the_device_limit_is_resources_exhausted_for_every_partition() {
     let _guard = alone();
     for mut case in [case(1000, 4000, 4), partitioned(case(1000, 4000, 4))] {
-        case.config.device_memory_limit = 1000;
-        let errors = errors(case.on_device(), case.context());
-        assert_eq!(errors.len(), 4);
-        assert_exhausted(&errors, "horton.device_memory_limit");
-        assert_eq!(device().budget().used(), 0);
+        for table in [TableKind::Horton, TableKind::Linear] {
+            case.config.table = table;
+            case.config.device_memory_limit = 1000;
+            let errors = errors(case.on_device(), case.context());
+            assert_eq!(errors.len(), 4);
+            assert_exhausted(&errors, "horton.device_memory_limit");
+            assert_eq!(device().budget().used(), 0);
+        }
     }
 }
 

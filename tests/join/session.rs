@@ -208,6 +208,7 @@ fn values_outside_their_range_are_errors_and_change_nothing() {
     for (option, value, says) in [
         ("bucket_size", "5", "4, 8 or 16"),
         ("bucket_size", "'big'", "bucket_size"),
+        ("table", "'cuckoo'", "'horton' or 'linear'"),
         ("load_factor", "1.01", "(0, 1]"),
         ("load_factor", "0", "(0, 1]"),
         ("chunk_rows", "-1", "chunk_rows"),
@@ -231,6 +232,7 @@ fn every_option_is_shown_under_its_name() {
     for (option, value) in [
         ("enabled", "never"),
         ("device", "auto"),
+        ("table", "linear"),
         ("load_factor", "0.5"),
         ("bucket_size", "16"),
         ("chunk_rows", "1000"),
@@ -257,6 +259,31 @@ fn bucket_sizes_and_load_factors_set_in_sql_give_the_same_rows() {
             assert!(launches > 0);
         }
     }
+}
+
+#[test]
+fn a_table_set_in_sql_is_built_and_shown_and_gives_the_same_rows() {
+    let session = session("always");
+    let (expected, _) = query(&session, EQUI_JOIN);
+    assert!(!explain(&session, EQUI_JOIN).contains("table="));
+    ok(&session, "SET horton.table = 'linear'");
+    let (rows, (_, _, launches)) = query(&session, EQUI_JOIN);
+    assert_eq!(rows, expected);
+    assert!(launches > 0);
+    let plan = explain(&session, EQUI_JOIN);
+    assert!(plan.contains(", table=linear"), "{plan}");
+    let analysed = ok(&session, &format!("EXPLAIN ANALYZE {EQUI_JOIN}")).join("\n");
+    let line = analysed
+        .lines()
+        .find(|line| line.contains("HortonJoinExec:"));
+    for name in ["type_b_buckets", "buckets_per_lookup"] {
+        assert!(shown(line.unwrap(), name).starts_with("N/A"), "{analysed}");
+    }
+    ok(&session, "SET datafusion.explain.format = 'tree'");
+    let plan = explain(&session, EQUI_JOIN);
+    assert!(plan.contains("linear"), "{plan}");
+    ok(&session, "SET horton.table = 'Horton'");
+    assert!(!explain(&session, EQUI_JOIN).contains("linear"));
 }
 
 // ---------------------------------------------------------------- which joins are taken

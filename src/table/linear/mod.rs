@@ -50,6 +50,9 @@ const RANGES: usize = 512;
 /// The fewest keys that are worth splitting: a few for each range.
 const SPLIT_KEYS: usize = 1 << 18;
 
+/// Items of a range that a work-item inserts on GPUs: what they count is added up once for all.
+const ITEMS_PER_ITEM: usize = 4;
+
 /// Slots that a work-item of a pass over the table takes on GPUs: a cache line.
 const SLOTS_PER_ITEM: usize = 16;
 
@@ -620,7 +623,7 @@ impl LinearTable {
         counters: &Buffer<u32>,
     ) -> Result<()> {
         let capacity = ranges.shape.capacity;
-        let spread = Spread::new(queue, capacity * RANGES, 1);
+        let spread = Spread::new(queue, capacity * RANGES, ITEMS_PER_ITEM);
         let share = spread.share.min(capacity);
         let groups = capacity.div_ceil(share * spread.group);
         let args = [
