@@ -58,6 +58,10 @@ impl fmt::Display for Enabled {
 /// The table that a join builds and looks up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TableKind {
+    /// A Horton table, but a direct one for many dense keys on a CPU.
+    Auto,
+    /// A table with a slot for every possible key where keys are dense, else a Horton table.
+    Direct,
     /// A Horton table.
     Horton,
     /// Linear probing in a table that is at most half full.
@@ -69,10 +73,12 @@ impl FromStr for TableKind {
 
     fn from_str(value: &str) -> Result<Self> {
         match value.to_lowercase().as_str() {
+            "auto" => Ok(TableKind::Auto),
+            "direct" => Ok(TableKind::Direct),
             "horton" => Ok(TableKind::Horton),
             "linear" => Ok(TableKind::Linear),
             _ => Err(Error::Invalid(format!(
-                "horton.table is 'horton' or 'linear', not '{value}'"
+                "horton.table is 'auto', 'horton', 'linear' or 'direct', not '{value}'"
             ))),
         }
     }
@@ -81,6 +87,8 @@ impl FromStr for TableKind {
 impl fmt::Display for TableKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            TableKind::Auto => "auto",
+            TableKind::Direct => "direct",
             TableKind::Horton => "horton",
             TableKind::Linear => "linear",
         })
@@ -94,7 +102,7 @@ pub struct HortonConfig {
     pub enabled: Enabled,
     /// The OpenCL device: 'auto', 'PLATFORM:INDEX' or part of a device's name.
     pub device: String,
-    /// The table that joins build: horton or linear.
+    /// The table that joins build: auto, horton, linear or direct.
     pub table: TableKind,
     /// Items per slot of a Horton table, in (0, 1].
     pub load_factor: f64,
@@ -119,7 +127,7 @@ impl Default for HortonConfig {
         Self {
             enabled: Enabled::Auto,
             device: "auto".to_owned(),
-            table: TableKind::Horton,
+            table: TableKind::Auto,
             load_factor: DEFAULT_LOAD_FACTOR,
             bucket_size: BucketSize::Eight,
             chunk_rows: 0,
@@ -143,7 +151,7 @@ const OPTIONS: [(&str, &str); 9] = [
     ),
     (
         "table",
-        "The table that joins build: horton, or linear for linear probing",
+        "The table that joins build: auto, horton, linear (linear probing), or direct where keys are dense",
     ),
     ("load_factor", "Items per slot of a Horton table, in (0, 1]"),
     (
@@ -171,12 +179,15 @@ const OPTIONS: [(&str, &str); 9] = [
 impl HortonConfig {
     /// How this session's tables are built.
     pub fn table_config(&self) -> KeyTableConfig {
+        let config = TableConfig {
+            bucket_size: self.bucket_size,
+            load_factor: self.load_factor,
+            ..TableConfig::default()
+        };
         match self.table {
-            TableKind::Horton => KeyTableConfig::Horton(TableConfig {
-                bucket_size: self.bucket_size,
-                load_factor: self.load_factor,
-                ..TableConfig::default()
-            }),
+            TableKind::Auto => KeyTableConfig::Auto(config),
+            TableKind::Direct => KeyTableConfig::Direct(config),
+            TableKind::Horton => KeyTableConfig::Horton(config),
             TableKind::Linear => KeyTableConfig::Linear(LinearConfig::default()),
         }
     }

@@ -375,7 +375,7 @@ impl DisplayAs for HortonJoinExec {
                 write!(f, "{stock}")?;
                 writeln!(f, "device={}", device.info().name)?;
                 match self.config.table {
-                    TableKind::Horton => Ok(()),
+                    TableKind::Auto => Ok(()),
                     other => writeln!(f, "table={other}"),
                 }
             }
@@ -390,7 +390,7 @@ impl DisplayAs for HortonJoinExec {
                     write!(f, " ({estimate})")?;
                 }
                 match self.config.table {
-                    TableKind::Horton => Ok(()),
+                    TableKind::Auto => Ok(()),
                     other => write!(f, ", table={other}"),
                 }
             }

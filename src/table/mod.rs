@@ -42,6 +42,7 @@
 pub mod api;
 pub mod batch;
 pub mod cuckoo;
+pub mod direct;
 mod distinct;
 pub mod group;
 pub mod grouped;
@@ -76,6 +77,7 @@ pub fn programs() -> Vec<(String, ProgramText)> {
         .chain(pairs::programs())
         .chain(rows::programs())
         .chain(wide::programs())
+        .chain(direct::programs())
         .chain(distinct::programs())
         .chain(cuckoo::programs())
         .chain(reads::programs())

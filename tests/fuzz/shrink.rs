@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 
 use datafusion::common::{JoinType, NullEquality};
 
+use horton_join::config::TableKind;
+
 use super::case::{Case, Filter, Key, Mode, Side, Term};
 use super::data::Kind;
 
@@ -100,7 +102,7 @@ fn knobs(case: &Case) -> Vec<Attempt> {
         change(|case| case.table.bucket_size = 8),
         change(|case| case.table.load_factor = 0.8),
         change(|case| case.table.surrogate_bits = 32),
-        change(|case| case.table.linear = false),
+        change(|case| case.table.table_kind = TableKind::Horton),
         change(|case| case.null_aware = false),
         change(|case| case.null_equality = NullEquality::NullEqualsNothing),
         change(|case| case.join_type = JoinType::Inner),
