@@ -45,6 +45,10 @@ doc: ## build the documentation, warnings are errors
 oclgrind: ## run the table tests with data race and memory checks (oclgrind)
 	scripts/oclgrind.sh
 
+.PHONY: memcheck
+memcheck: ## run the unsafe code of the device layer and the loader under valgrind, on PoCL
+	scripts/memcheck.sh
+
 .PHONY: portability
 portability: ## compile the kernels for AMD and Intel GPUs, which need not be there
 	scripts/portability.sh

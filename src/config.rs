@@ -14,6 +14,7 @@ use datafusion::error::{DataFusionError, Result as DataFusionResult};
 
 use crate::device::DeviceKind;
 use crate::error::{Error, Result};
+use crate::health::Health;
 use crate::table::horton::{BucketSize, DEFAULT_LOAD_FACTOR, TableConfig};
 use crate::table::key_table::KeyTableConfig;
 use crate::table::linear::LinearConfig;
@@ -95,6 +96,38 @@ impl fmt::Display for TableKind {
     }
 }
 
+/// What a join does when its device fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnDeviceError {
+    /// Goes on without the device.
+    Fallback,
+    /// Ends with the device's error.
+    Error,
+}
+
+impl FromStr for OnDeviceError {
+    type Err = Error;
+
+    fn from_str(value: &str) -> Result<Self> {
+        match value.to_lowercase().as_str() {
+            "fallback" => Ok(OnDeviceError::Fallback),
+            "error" => Ok(OnDeviceError::Error),
+            _ => Err(Error::Invalid(format!(
+                "horton.on_device_error is 'fallback' or 'error', not '{value}'"
+            ))),
+        }
+    }
+}
+
+impl fmt::Display for OnDeviceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            OnDeviceError::Fallback => "fallback",
+            OnDeviceError::Error => "error",
+        })
+    }
+}
+
 /// The options under `horton.`; each field's document is its description in SQL too.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HortonConfig {
@@ -117,9 +150,13 @@ pub struct HortonConfig {
     /// Keep both sides hash-partitioned where DataFusion planned so, instead of building one
     /// table for all probe partitions.
     pub keep_partitions: bool,
+    /// What a join does when its device fails: fallback or error.
+    pub on_device_error: OnDeviceError,
     /// Bits of a hashed surrogate, 0 to 32: fewer make unequal keys collide. For tests, and so
     /// no option of a session.
     pub surrogate_bits: u32,
+    /// Devices that failed in this session; not an option either.
+    pub health: Health,
 }
 
 impl Default for HortonConfig {
@@ -134,13 +171,15 @@ impl Default for HortonConfig {
             device_memory_limit: 0,
             min_rows: 1 << 20,
             keep_partitions: false,
+            on_device_error: OnDeviceError::Fallback,
             surrogate_bits: u32::BITS,
+            health: Health::default(),
         }
     }
 }
 
 /// Name and description of every option of a session, in the order of [`HortonConfig`]'s fields.
-const OPTIONS: [(&str, &str); 9] = [
+const OPTIONS: [(&str, &str); 10] = [
     (
         "enabled",
         "Which joins run on an OpenCL device: auto, always or never",
@@ -173,6 +212,10 @@ const OPTIONS: [(&str, &str); 9] = [
     (
         "keep_partitions",
         "Keep hash-partitioned joins partitioned instead of building one table for all partitions",
+    ),
+    (
+        "on_device_error",
+        "When a device fails: 'fallback' finishes the query on the host, 'error' ends it",
     ),
 ];
 
@@ -218,7 +261,11 @@ impl HortonConfig {
     pub fn set_option(&mut self, key: &str, value: &str) -> Result<()> {
         match key {
             "enabled" => self.enabled = value.parse()?,
-            "device" => self.device = value.to_owned(),
+            "device" => {
+                self.device = value.to_owned();
+                // Naming a device is trusting it.
+                self.health = Health::default();
+            }
             "table" => self.table = value.parse()?,
             "load_factor" => {
                 self.load_factor = parse(key, value, |f: &f64| *f > 0.0 && *f <= 1.0)?;
@@ -232,6 +279,7 @@ impl HortonConfig {
             "device_memory_limit" => self.device_memory_limit = parse(key, value, |_| true)?,
             "min_rows" => self.min_rows = parse(key, value, |_| true)?,
             "keep_partitions" => self.keep_partitions = parse(key, value, |_| true)?,
+            "on_device_error" => self.on_device_error = value.parse()?,
             _ => {
                 let known: Vec<&str> = OPTIONS.iter().map(|(name, _)| *name).collect();
                 return Err(Error::Invalid(format!(
@@ -253,7 +301,8 @@ impl HortonConfig {
             "chunk_rows" => self.chunk_rows.to_string(),
             "device_memory_limit" => self.device_memory_limit.to_string(),
             "min_rows" => self.min_rows.to_string(),
-            _ => self.keep_partitions.to_string(),
+            "keep_partitions" => self.keep_partitions.to_string(),
+            _ => self.on_device_error.to_string(),
         }
     }
 }
@@ -336,6 +385,7 @@ mod tests {
             ("chunk_rows", "-1"),
             ("device_memory_limit", "-1"),
             ("keep_partitions", "2"),
+            ("on_device_error", "panic"),
         ] {
             let error = config.set_option(key, value).unwrap_err().to_string();
             assert!(error.contains(key), "{error}");

@@ -8,7 +8,8 @@
 //!
 //! The counterpart of DataFusion's `collect_left_input`, except that the batches stay as they are:
 //! only columns that the host will gather, and that cannot outgrow an array's offsets, become one
-//! array. Rows with a NULL key that equals nothing are kept for outer joins but have
+//! array. A device that fails leaves a build side whose lookups the host answers
+//! ([`fallback`](super::fallback)). Rows with a NULL key that equals nothing are kept for outer joins but have
 //! no place in the table.
 
 use std::sync::Arc;
@@ -32,6 +33,8 @@ use crate::table::horton::MAX_VALUE;
 
 use super::columns::{DeviceColumn, Source, Upload, log_words};
 use super::emit::BuildRows;
+use super::fallback::Fallback;
+use super::host::HostTable;
 use super::keys::{Extents, KeyEncoder};
 use super::metrics::JoinMetrics;
 use super::parts::{Part, parts, side_by_side};
@@ -76,14 +79,21 @@ pub struct BuildSide {
     pub key_columns: Vec<Vec<ArrayRef>>,
     /// How keys become surrogates.
     pub encoder: KeyEncoder,
-    /// The table; missing if no row can match.
+    /// The table; missing if no row can match, or if the device failed to build it.
     pub table: Option<Arc<JoinTable>>,
+    /// What to do when the device fails.
+    pub fallback: Fallback,
     /// Matched rows, for join types that need them; where the table notes them itself, only
     /// once they were brought back.
     pub visited: Option<Bitmap>,
     /// Whether any probe stream saw a row, and a NULL key (null-aware anti joins).
     pub probe_seen: ProbeSeen,
     probes_left: AtomicUsize,
+    /// Whether any row can match.
+    matchable: bool,
+    /// Whether lookups alone decide which rows were matched.
+    notes_visits: bool,
+    width: usize,
     memory: MemoryReservation,
 }
 
@@ -134,14 +144,18 @@ impl BuildSide {
             rows: BuildRows::new(batches),
             key_columns: by_column(&keys, spec.on.len()),
             keys,
+            matchable: parts.iter().any(|part| !part.keys.is_empty()),
+            notes_visits: spec.visited && !spec.filtered && encoder.is_exact(),
+            width: spec.width,
             encoder,
             table: None,
+            fallback: Fallback::new(spec.device.clone(), &spec.config),
             visited: spec.visited.then(|| Bitmap::new(rows)),
             probe_seen: ProbeSeen::default(),
             probes_left: AtomicUsize::new(spec.probes),
             memory,
         };
-        let table = build.table(&spec, (parts, rows), &metrics).await?;
+        let table = build.try_table(&spec, (parts, rows), &metrics).await?;
         let joined = build.join_columns(&spec, table.as_ref()).await?;
         metrics.build_mem_used.add(joined);
         timer.done();
@@ -154,6 +168,44 @@ impl BuildSide {
         Ok(build)
     }
 
+    /// As [`table`](Self::table); `None` too if the device fails and the host is to answer.
+    async fn try_table(
+        &self,
+        spec: &BuildSpec,
+        parts: (Vec<SurrogateKeys>, usize),
+        metrics: &JoinMetrics,
+    ) -> Result<Option<JoinTable>> {
+        if self.fallback.is_taken() {
+            return Ok(None);
+        }
+        match self.table(spec, parts, metrics).await {
+            Ok(table) => Ok(table),
+            Err(error) => {
+                self.fallback.take_over(error, metrics)?;
+                Ok(None)
+            }
+        }
+    }
+
+    /// The host's table, made when it is first asked for.
+    ///
+    /// # Errors
+    /// `ResourcesExhausted` from the memory pool.
+    pub async fn host_table(&self) -> Result<Arc<HostTable>> {
+        let make = || async {
+            let words = self.encoder.words();
+            let encoded = (4 * words + 4) * self.rows.len();
+            let kept = HostTable::bytes(self.rows.len());
+            self.memory.try_grow(encoded + kept)?;
+            let parts = encode_parts(&self.encoder, &self.keys, self.width).await;
+            let table = parts.map(|parts| Arc::new(HostTable::build(&parts, words)));
+            let unused = encoded + table.as_ref().map_or(kept, |_| 0);
+            self.memory.shrink(unused);
+            table
+        };
+        self.fallback.table.get_or_try_init(make).await.cloned()
+    }
+
     /// The table of the encoded `parts`, with the columns it is to gather; `None` if no row can
     /// match.
     async fn table(
@@ -162,7 +214,7 @@ impl BuildSide {
         (parts, rows): (Vec<SurrogateKeys>, usize),
         metrics: &JoinMetrics,
     ) -> Result<Option<JoinTable>> {
-        if parts.iter().all(|part| part.keys.is_empty()) {
+        if !self.matchable {
             return Ok(None);
         }
         let upload = Upload {
@@ -171,8 +223,7 @@ impl BuildSide {
             width: spec.width,
             metrics,
         };
-        let visits = spec.visited && !spec.filtered && self.encoder.is_exact();
-        let how = (self.encoder.format(), visits);
+        let how = (self.encoder.format(), self.notes_visits);
         let mut table =
             JoinTable::build(upload, spec.config.table_config(), (parts, rows), how).await?;
         for source in self.sources(spec) {
@@ -250,10 +301,23 @@ impl BuildSide {
         self.probes_left.fetch_sub(1, Ordering::AcqRel) == 1
     }
 
-    /// Whether the table itself notes which rows were matched: lookups alone decide that.
+    /// Whether any row can match.
+    pub fn can_match(&self) -> bool {
+        self.matchable
+    }
+
+    /// An upper bound of the number of different surrogates.
+    pub fn distinct(&self) -> usize {
+        match &self.table {
+            Some(table) => table.table().len(),
+            None if self.matchable => self.rows.len(),
+            None => 0,
+        }
+    }
+
+    /// Whether lookups note which rows were matched, as they alone decide that.
     pub fn notes_visits(&self) -> bool {
-        let visited = self.table.as_ref().map(|table| table.visited.is_some());
-        visited.unwrap_or(false)
+        self.notes_visits
     }
 
     /// Whether the first key of build row `row` is NULL.
@@ -360,12 +424,21 @@ async fn encode(
     };
     let encoder = KeyEncoder::of(&extents, &spec.types, spec.null_equality)
         .with_surrogate_bits(spec.config.surrogate_bits, spec.null_equality);
+    let encoded = encode_parts(&encoder, keys, spec.width).await?;
+    Ok((encoder, encoded))
+}
+
+/// The surrogates of all rows that can match, by parts.
+async fn encode_parts(
+    encoder: &KeyEncoder,
+    keys: &[Vec<ArrayRef>],
+    width: usize,
+) -> Result<Vec<SurrogateKeys>> {
     let encode = |part: Part| {
         let encoder = encoder.clone();
         async move { encode_part(&encoder, &part) }
     };
-    let encoded = side_by_side(parts(keys), spec.width, encode).await?;
-    Ok((encoder, encoded))
+    side_by_side(parts(keys), width, encode).await
 }
 
 /// Surrogates of the rows that can match.

@@ -31,6 +31,8 @@ pub struct Chunk {
     pub found: Found,
     /// The first pair that no step has taken.
     next: u64,
+    /// The first pair of the first batch.
+    first: u64,
 }
 
 /// One batch of a chunk.
@@ -125,7 +127,20 @@ impl Chunk {
             batches,
             found,
             next: 0,
+            first: 0,
         }
+    }
+
+    /// Lets go of the first batch, whose pairs were all taken.
+    pub fn next_batch(&mut self) {
+        self.batches.pop_front();
+        self.first = self.next;
+    }
+
+    /// Position of the first batch's first key, and number of its first pair.
+    pub fn front(&self) -> Option<(u32, u64)> {
+        let batch = self.batches.front()?;
+        Some((batch.places.start, self.first))
     }
 
     /// The first pair of the window that must come before the next step of up to `limit` pairs;

@@ -11,6 +11,7 @@
 //! rows go without saying. Pairs beyond a window wait on the device until they are asked for, so
 //! that a hot key's fan-out takes bounded memory.
 
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use crate::device::{Queue, Staging};
@@ -18,6 +19,7 @@ use crate::error::Result;
 use crate::table::pairs::{Matches, Pairs};
 use crate::table::rows::set_bits;
 
+use super::host::HostMatches;
 use super::table::JoinTable;
 
 /// What a lookup brings back.
@@ -38,6 +40,47 @@ pub enum Wanted {
     },
 }
 
+/// Words on their way to or from a lookup.
+#[derive(Debug)]
+pub enum Words {
+    /// The device's.
+    Staged(Staging<u32>),
+    /// The host's, which answers itself.
+    Host(Vec<u32>),
+}
+
+impl Deref for Words {
+    type Target = [u32];
+
+    fn deref(&self) -> &[u32] {
+        match self {
+            Words::Staged(words) => words,
+            Words::Host(words) => words,
+        }
+    }
+}
+
+impl DerefMut for Words {
+    fn deref_mut(&mut self) -> &mut [u32] {
+        match self {
+            Words::Staged(words) => words,
+            Words::Host(words) => words,
+        }
+    }
+}
+
+/// Where pairs behind a window come from.
+#[derive(Debug, Default)]
+pub enum Rest {
+    /// There are none.
+    #[default]
+    Nothing,
+    /// The device.
+    Device(Arc<Matches>),
+    /// The host.
+    Host(Arc<HostMatches>),
+}
+
 /// What a lookup found.
 #[derive(Debug, Default)]
 pub struct Found {
@@ -50,11 +93,11 @@ pub struct Found {
     /// Pairs.
     pub total: u64,
     /// One bit a key, if wanted.
-    pub bits: Option<Staging<u32>>,
+    pub bits: Option<Words>,
     /// The first pairs, if wanted.
     pub window: Window,
     /// Where further windows come from.
-    rest: Option<Arc<Matches>>,
+    pub rest: Rest,
 }
 
 /// Consecutive pairs.
@@ -65,9 +108,9 @@ pub struct Window {
     /// Pairs.
     pub len: usize,
     /// Positions of their keys, ascending; missing if pair `i` is of key `i`.
-    pub probe: Option<Staging<u32>>,
+    pub probe: Option<Words>,
     /// Their build rows, if wanted.
-    pub build: Option<Staging<u32>>,
+    pub build: Option<Words>,
     /// For each column that the table gathers: its values, in 32-bit words.
     pub columns: Vec<Staging<u32>>,
 }
@@ -107,27 +150,31 @@ pub fn look_up(
         Wanted::Bits => {
             let bits = matches.bits(queue)?;
             let words = bits.len();
-            found.bits = Some(queue.fetch(bits, words)?);
+            found.bits = Some(Words::Staged(queue.fetch(bits, words)?));
         }
         Wanted::Pairs { .. } if found.total == 0 => {}
         Wanted::Pairs { .. } => {
             found.window = fetch_window(queue, table, &matches, 0, wanted)?;
-            let more = found.window.end() < found.total;
-            found.rest = more.then(|| Arc::new(matches));
+            if found.window.end() < found.total {
+                found.rest = Rest::Device(Arc::new(matches));
+            }
         }
     }
     Ok(found)
 }
 
 impl Found {
-    /// The job that fetches the window from pair `first` on; `None` if there are no more.
+    /// The device's job that fetches the window from pair `first` on; `None` if it has no more.
     pub fn window_from(
         &self,
         table: &Arc<JoinTable>,
         first: u64,
         wanted: Wanted,
     ) -> Option<impl FnOnce(&mut Queue) -> Result<Window> + Send + use<>> {
-        let matches = Arc::clone(self.rest.as_ref()?);
+        let Rest::Device(matches) = &self.rest else {
+            return None;
+        };
+        let matches = Arc::clone(matches);
         let table = Arc::clone(table);
         Some(move |queue: &mut Queue| fetch_window(queue, &table, &matches, first, wanted))
     }
@@ -164,11 +211,11 @@ fn fetch_window(
         first,
         len,
         probe: match probe {
-            Some(probe) => Some(queue.fetch(probe, len)?),
+            Some(probe) => Some(Words::Staged(queue.fetch(probe, len)?)),
             None => None,
         },
         build: match build_rows {
-            true => Some(queue.fetch(build, len)?),
+            true => Some(Words::Staged(queue.fetch(build, len)?)),
             false => None,
         },
         columns,

@@ -15,7 +15,8 @@
 //! * [`table`]: its table, and its [`columns`], on the device
 //! * [`filter`]: what the build side tells the probe side's scans
 //! * [`probe`]: the stream of one probe partition
-//! * [`lookup`]: the device's part of a chunk
+//! * [`lookup`]: the device's part of a chunk; [`host`]: the host's, once the device failed
+//! * [`fallback`]: when that is, and what is kept for it
 //! * [`chunk`]: looked-up batches, and the candidate pairs of each
 //! * [`pairs`]: what each join type makes of them
 //! * [`emit`]: output columns from pairs of rows
@@ -26,7 +27,9 @@ pub mod chunk;
 pub mod columns;
 pub mod emit;
 pub mod exec;
+pub mod fallback;
 pub mod filter;
+pub mod host;
 pub mod keys;
 pub mod lookup;
 pub mod metrics;

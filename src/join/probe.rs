@@ -15,7 +15,9 @@
 //! resolved one by one, in order. While the device works on one chunk the next is gathered
 //! and encoded. The first chunks are small, so that a LIMIT is not kept
 //! waiting. The device's answers come through a channel: a stream waiting for them blocks
-//! no thread, and dropping it cancels what was not started.
+//! no thread, and dropping it cancels what was not started. A chunk that the device fails to answer
+//! is looked up on the host ([`fallback`](super::fallback)), from its first batch or from the
+//! pair on that comes next.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -40,8 +42,9 @@ use super::build::BuildSide;
 use super::chunk::{Chunk, ProbeBatch, Step};
 use super::columns::Source;
 use super::emit::{Located, Pairs, Shape};
+use super::host::HostMatches;
 use super::keys::{equal_pairs, equal_strings, equal_views};
-use super::lookup::{Found, Wanted, look_up};
+use super::lookup::{Found, Rest, Wanted, Window, Words, look_up};
 use super::metrics::JoinMetrics;
 use super::pairs::Outcome;
 use super::table::JoinTable;
@@ -92,6 +95,7 @@ pub struct ProbeSpec {
 /// A chunk on its way through the device.
 struct Asked {
     batches: VecDeque<ProbeBatch>,
+    by_device: bool,
     answer: BoxFuture<'static, Result<Answer<Found>>>,
 }
 
@@ -170,7 +174,7 @@ impl Probe {
         let build = build.await.map_err(|e| Error::DataFusion(shared(e)))?;
         let join_type = self.spec.join_type;
         let nothing = (build.rows.is_empty() && join_type.empty_build_side_produces_empty_result())
-            || (build.table.is_none() && join_type.empty_map_produces_empty_result());
+            || (!build.can_match() && join_type.empty_map_produces_empty_result());
         self.wanted = self.spec.wanted(&build);
         Ok(match nothing {
             true => State::Done,
@@ -195,9 +199,21 @@ impl Probe {
         let Some(asked) = self.asked.pop_front() else {
             return Ok(State::Unmatched(build, 0));
         };
-        let answer = asked.answer.await?;
-        let found = answer.value;
-        self.metrics.add_cost(&answer.cost);
+        let found = match asked.answer.await {
+            Ok(answer) => {
+                self.metrics.add_cost(&answer.cost);
+                if asked.by_device {
+                    self.keep_visits(&build, &asked.batches).await?;
+                }
+                answer.value
+            }
+            Err(error) => {
+                build.fallback.take_over(error, &self.metrics)?;
+                self.look_up_again(&build, &asked.batches, (0, 0))
+                    .await?
+                    .found(self.wanted)
+            }
+        };
         if let Some(buckets) = found.buckets_read {
             self.metrics.add_lookups(found.keys, buckets);
         }
@@ -235,12 +251,12 @@ impl Probe {
     }
 
     /// Encodes `batches` and hands their keys to the device.
-    async fn ask(&mut self, build: &BuildSide, batches: Vec<RecordBatch>) -> Result<Asked> {
+    async fn ask(&mut self, build: &Arc<BuildSide>, batches: Vec<RecordBatch>) -> Result<Asked> {
         let rows: usize = batches.iter().map(RecordBatch::num_rows).sum();
         let words = build.encoder.words();
-        let mut keys = match &build.table {
-            Some(_) => Some(self.spec.device.staging("probe keys", rows * words).await?),
-            None => None,
+        let mut keys = match build.can_match() {
+            true => Some(self.room_for_keys(build, rows * words).await?),
+            false => None,
         };
         let _timer = self.metrics.join_time.timer();
         let mut place = 0;
@@ -258,25 +274,79 @@ impl Probe {
                 matchable = build.encoder.encode_matchable(&columns, out)?;
                 place += matchable.as_ref().map_or(rows, Vec::len);
             }
-            let columns = match build.encoder.is_exact() {
+            let columns = match build.encoder.is_exact() && !build.notes_visits() {
                 true => Vec::new(),
                 false => columns,
             };
             let places = from as u32..place as u32;
             chunk.push_back(ProbeBatch::new(batch, columns, places, matchable));
         }
-        let table = build.table.as_ref().filter(|_| place > 0);
-        let answer = match (table, keys) {
-            (Some(table), Some(mut keys)) => {
+        let (by_device, answer) = match (&build.table, keys.filter(|_| place > 0)) {
+            (Some(table), Some(Words::Staged(mut keys))) => {
                 keys.truncate(place * words);
-                self.look_up(Arc::clone(table), keys)
+                (true, self.look_up(Arc::clone(table), keys))
             }
-            _ => nothing_found(),
+            (_, Some(Words::Host(mut keys))) => {
+                keys.truncate(place * words);
+                let answer = look_up_on_host(Arc::clone(build), keys, self.wanted);
+                (false, answer)
+            }
+            _ => (false, nothing_found()),
         };
         Ok(Asked {
             batches: chunk,
+            by_device,
             answer,
         })
+    }
+
+    /// Room for the keys of a chunk, where who answers it wants them.
+    async fn room_for_keys(&mut self, build: &BuildSide, words: usize) -> Result<Words> {
+        if !build.fallback.is_taken() {
+            match self.spec.device.staging("probe keys", words).await {
+                Ok(keys) => return Ok(Words::Staged(keys)),
+                Err(error) => build.fallback.take_over(error, &self.metrics)?,
+            }
+        }
+        Ok(Words::Host(vec![0; words]))
+    }
+
+    /// The host's answer to what is left of a chunk, from the key at a place and its first pair
+    /// on, after the device failed.
+    async fn look_up_again(
+        &mut self,
+        build: &BuildSide,
+        batches: &VecDeque<ProbeBatch>,
+        from: (u32, u64),
+    ) -> Result<HostMatches> {
+        let mut keys = Vec::new();
+        for probe in batches {
+            let columns = evaluate_expressions_to_arrays(&self.spec.on, &probe.batch)?;
+            let before = keys.len();
+            let rows = append_matchable(build, &columns, &mut keys)?;
+            let places = (keys.len() - before) / build.encoder.words();
+            if places != probe.places.len() || rows != probe.rows {
+                let reason = "key expressions gave other values when evaluated again";
+                return Err(Error::Invalid(reason.to_owned()));
+            }
+        }
+        host_matches(build, &keys, from).await
+    }
+
+    /// Keeps what the device was asked, where it alone knows which build rows were met.
+    async fn keep_visits(
+        &mut self,
+        build: &BuildSide,
+        batches: &VecDeque<ProbeBatch>,
+    ) -> Result<()> {
+        if !build.notes_visits() {
+            return Ok(());
+        }
+        let columns = batches.iter().map(|batch| batch.keys.clone());
+        match build.fallback.keep(columns, build.rows.len()) {
+            true => self.collect_visits(build).await,
+            false => Ok(()),
+        }
     }
 
     /// The device's answer to `keys`, which it works on from now on.
@@ -374,21 +444,47 @@ impl Probe {
         chunk: &mut Chunk,
         first: u64,
     ) -> Result<()> {
-        let Some(table) = &build.table else {
+        if let Some(window) = self.window_of_device(build, chunk, first).await? {
+            chunk.found.window = window;
             return Ok(());
-        };
-        let Some(job) = chunk.found.window_from(table, first, self.wanted) else {
-            return Ok(());
-        };
+        }
+        if let (Rest::Device(_), Some(from)) = (&chunk.found.rest, chunk.front()) {
+            let matches = self.look_up_again(build, &chunk.batches, from).await?;
+            chunk.found.rest = Rest::Host(Arc::new(matches));
+        }
+        if let (Rest::Host(matches), Wanted::Pairs { window, .. }) =
+            (&chunk.found.rest, self.wanted)
+        {
+            chunk.found.window = matches.window(first, window);
+        }
+        Ok(())
+    }
+
+    /// The window of pairs from `first` on; `None` if the host must find them.
+    async fn window_of_device(
+        &mut self,
+        build: &BuildSide,
+        chunk: &Chunk,
+        first: u64,
+    ) -> Result<Option<Window>> {
+        let table = build.table.as_ref();
+        let job = table.and_then(|table| chunk.found.window_from(table, first, self.wanted));
+        let Some(job) = job else { return Ok(None) };
         let limit = self.spec.memory_limit;
         let answer = self.spec.device.run(move |queue| {
             queue.limit_memory(limit);
             job(queue)
         });
-        let answer = answer.await?;
-        self.metrics.add_cost(&answer.cost);
-        chunk.found.window = answer.value;
-        Ok(())
+        match answer.await {
+            Ok(answer) => {
+                self.metrics.add_cost(&answer.cost);
+                Ok(Some(answer.value))
+            }
+            Err(error) => {
+                build.fallback.take_over(error, &self.metrics)?;
+                Ok(None)
+            }
+        }
     }
 
     /// One step of the chunk's first batch.
@@ -410,7 +506,7 @@ impl Probe {
         if is_last {
             let rows = probe.batch.num_rows();
             self.metrics.probe_hit_rate.add_total(rows);
-            chunk.batches.pop_front();
+            chunk.next_batch();
         }
         timer.done();
         self.push_and(batch, State::Emit(build, chunk))
@@ -498,7 +594,7 @@ impl Probe {
         }
     }
 
-    /// Brings back which build rows the device's lookups met, once all have ended.
+    /// Brings back which build rows the answered lookups met, or looks their keys up again.
     async fn collect_visits(&mut self, build: &BuildSide) -> Result<()> {
         let (Some(visited), Some(table)) = (&build.visited, &build.table) else {
             return Ok(());
@@ -506,15 +602,29 @@ impl Probe {
         if !build.notes_visits() {
             return Ok(());
         }
-        let (table, rows) = (Arc::clone(table), build.rows.len());
-        let limit = self.spec.memory_limit;
-        let bits = self.spec.device.run(move |queue| {
-            queue.limit_memory(limit);
-            table.visited_rows(queue, rows)
-        });
-        let bits = bits.await?;
-        self.metrics.add_cost(&bits.cost);
-        visited.set_all(&bits.value);
+        let journal = build.fallback.take_journal();
+        if !build.fallback.is_taken() {
+            let (table, rows) = (Arc::clone(table), build.rows.len());
+            let limit = self.spec.memory_limit;
+            let bits = self.spec.device.run(move |queue| {
+                queue.limit_memory(limit);
+                table.visited_rows(queue, rows)
+            });
+            match bits.await {
+                Ok(bits) => {
+                    self.metrics.add_cost(&bits.cost);
+                    visited.set_all(&bits.value);
+                    return Ok(());
+                }
+                Err(error) => build.fallback.take_over(error, &self.metrics)?,
+            }
+        }
+        let mut keys = Vec::new();
+        for columns in journal.batches() {
+            keys.clear();
+            append_matchable(build, columns, &mut keys)?;
+            host_matches(build, &keys, (0, 0)).await?;
+        }
         Ok(())
     }
 
@@ -622,6 +732,51 @@ impl ProbeSpec {
             || (0..keys).any(|c| !gathered(Source::Key(c)))
             || columns.any(|c| c.side == JoinSide::Left && !gathered(Source::Batch(c.index)))
     }
+}
+
+/// The host's matches of `keys`; notes the visited rows, where lookups do so.
+async fn host_matches(build: &BuildSide, keys: &[u32], from: (u32, u64)) -> Result<HostMatches> {
+    let keys = (keys, build.encoder.words());
+    let matches = HostMatches::new(build.host_table().await?, keys, from);
+    if let Some(visited) = &build.visited
+        && build.notes_visits()
+    {
+        matches.build_rows().for_each(|row| visited.set(row));
+    }
+    Ok(matches)
+}
+
+/// The host's answer to the `keys` of a chunk.
+fn look_up_on_host(
+    build: Arc<BuildSide>,
+    keys: Vec<u32>,
+    wanted: Wanted,
+) -> BoxFuture<'static, Result<Answer<Found>>> {
+    let answer = async move {
+        let matches = host_matches(&build, &keys, (0, 0)).await?;
+        Ok(Answer {
+            value: matches.found(wanted),
+            cost: Default::default(),
+        })
+    };
+    answer.boxed()
+}
+
+/// Appends the surrogates of the rows that can match; returns those rows, or `None` if all can.
+fn append_matchable(
+    build: &BuildSide,
+    columns: &[ArrayRef],
+    keys: &mut Vec<u32>,
+) -> Result<Option<Vec<u32>>> {
+    let (before, words) = (keys.len(), build.encoder.words());
+    let rows = columns.first().map_or(0, |column| column.len());
+    keys.resize(before + rows * words, 0);
+    let matchable = build
+        .encoder
+        .encode_matchable(columns, &mut keys[before..])?;
+    let kept = matchable.as_ref().map_or(rows, Vec::len);
+    keys.truncate(before + kept * words);
+    Ok(matchable)
 }
 
 fn nothing_found() -> BoxFuture<'static, Result<Answer<Found>>> {

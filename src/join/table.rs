@@ -36,7 +36,7 @@ pub struct SurrogateKeys {
 
 impl SurrogateKeys {
     /// Writes the rows' numbers in the whole build side.
-    fn number(&self, out: &mut [u32]) {
+    pub(super) fn number(&self, out: &mut [u32]) {
         let first = self.first_row as u32;
         match &self.rows {
             Some(rows) => out
