@@ -103,6 +103,7 @@ fn look_up(
     let expected = match present {
         true => Expected::Positions {
             from,
+            stride: 1,
             count: u32::MAX,
         },
         false => Expected::Misses,

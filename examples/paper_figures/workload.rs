@@ -19,6 +19,10 @@ use crate::keys::Keys;
 /// Keys on the device.
 pub type Resident = Arc<Buffer<u32>>;
 
+/// Keys that follow each other in an array to look up stand so far apart in their own: a prime, and
+/// more than there are keys.
+const STRIDE: u32 = 2_654_435_761;
+
 /// Work-group size of the kernels here.
 const GROUP: usize = 256;
 
@@ -40,8 +44,8 @@ pub struct Asked {
 /// What lookups are to find.
 #[derive(Debug, Clone, Copy)]
 pub enum Expected {
-    /// Key `i` has value `(from + i) % count`.
-    Positions { from: u32, count: u32 },
+    /// Key `i` has value `(from + i) * stride % count`.
+    Positions { from: u32, stride: u32, count: u32 },
     /// No key is there.
     Misses,
 }
@@ -68,15 +72,16 @@ impl Workload {
 
     /// The first `count` keys.
     pub fn first(&self, count: usize) -> Result<Resident> {
-        self.repeat(&self.present, count, count)
+        self.repeat(&self.present, 1, (count, count))
     }
 
     /// `n` keys of which all are among the first `count`.
     pub fn hits(&self, count: usize, n: usize) -> Result<Asked> {
         Ok(Asked {
-            keys: self.repeat(&self.present, count, n)?,
+            keys: self.repeat(&self.present, STRIDE, (count, n))?,
             answers: Expected::Positions {
                 from: 0,
+                stride: STRIDE,
                 count: count as u32,
             },
         })
@@ -85,12 +90,18 @@ impl Workload {
     /// `n` keys that are in no table.
     pub fn misses(&self, n: usize) -> Result<Asked> {
         Ok(Asked {
-            keys: self.repeat(&self.absent, self.absent.len(), n)?,
+            keys: self.repeat(&self.absent, STRIDE, (self.absent.len(), n))?,
             answers: Expected::Misses,
         })
     }
 
-    fn repeat(&self, distinct: &Resident, count: usize, n: usize) -> Result<Resident> {
+    /// `n` keys of the first `count` of `distinct`.
+    fn repeat(
+        &self,
+        distinct: &Resident,
+        stride: u32,
+        (count, n): (usize, usize),
+    ) -> Result<Resident> {
         let distinct = Arc::clone(distinct);
         let job = move |queue: &mut Queue| {
             if count == 0 || count > distinct.len() {
@@ -103,6 +114,7 @@ impl Workload {
             let args = [
                 Arg::Words(&distinct),
                 Arg::Words(&keys),
+                Arg::U32(stride),
                 Arg::U32(count as u32),
                 Arg::U32(n as u32),
             ];
@@ -130,14 +142,19 @@ pub fn count_wrong(
     n: usize,
 ) -> Result<usize> {
     let wrong = queue.buffer_from("wrong answers", &[0u32])?;
-    let (from, count) = match expected {
-        Expected::Positions { from, count } => (from, count),
-        Expected::Misses => (0, 0),
+    let (from, stride, count) = match expected {
+        Expected::Positions {
+            from,
+            stride,
+            count,
+        } => (from, stride, count),
+        Expected::Misses => (0, 1, 0),
     };
     let args = [
         Arg::Words(values),
         Arg::Words(&wrong),
         Arg::U32(from),
+        Arg::U32(stride),
         Arg::U32(count),
         Arg::U32(MISS),
         Arg::U32(n as u32),
