@@ -29,6 +29,18 @@ fuzz: ## compare random joins with the stock join: DURATION=600 (seconds) SEED=7
 	scripts/ensure-opencl.sh --release
 	HORTON_FUZZ_DURATION=$(DURATION) HORTON_FUZZ_SEED=$(SEED) $(ON_POCL) cargo test --release --test fuzz
 
+SEEDS ?= 200
+.PHONY: seeds
+seeds: ## fill tables to the paper's loads without growing, for SEEDS=200 seeds, on the device and in the model
+	scripts/ensure-opencl.sh --release
+	HORTON_LOAD_SEEDS=$(SEEDS) $(ON_POCL) cargo test --release --test table_ops -- --nocapture --test-threads=1 load::
+
+MIXTURES ?= 40
+.PHONY: operations
+operations: ## a million random operations on tables against model and HashMap: MIXTURES=40 SEED=7
+	scripts/ensure-opencl.sh --release
+	HORTON_TABLE_OPS=$(MIXTURES) HORTON_TABLE_SEED=$(SEED) $(ON_POCL) cargo test --release --test table_ops -- --nocapture --test-threads=1 fuzz::
+
 .PHONY: fmt
 fmt: ## check the formatting
 	cargo fmt --all --check

@@ -195,7 +195,7 @@ impl BuildSide {
         let make = || async {
             let words = self.encoder.words();
             let encoded = (4 * words + 4) * self.rows.len();
-            let kept = HostTable::bytes(self.rows.len());
+            let kept = HostTable::bytes(self.rows.len(), words);
             self.memory.try_grow(encoded + kept)?;
             let parts = encode_parts(&self.encoder, &self.keys, self.width).await;
             let table = parts.map(|parts| Arc::new(HostTable::build(&parts, words)));

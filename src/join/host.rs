@@ -7,12 +7,14 @@
 //! ```
 //!
 //! Everything behind a lookup stays as it is: pairs have the same numbers, as they come in probe
-//! order, matches in build order. Keys of one or two words are numbers here. A bucket is sorted, so that a lookup is one random access and a
+//! order, matches in build order. Keys of one or two words are numbers here; longer ones are numbered, the distinct
+//! ones of the build side, through a map of their own. A bucket is sorted, so that a lookup is one random access and a
 //! short binary search, of log n steps even if all keys share a bucket. Building it takes the keys
 //! once more through the encoder, a counting sort and 16 bytes a row and 4 a bucket; nothing of it
 //! is there while the device works. The stock join's own table would not do: it numbers rows of
 //! one concatenated batch, and has no pairs to go on from in the middle of a chunk.
 
+use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -27,12 +29,22 @@ pub struct HostTable {
     /// Where each bucket's entries begin, and the last one's end.
     offsets: Vec<u32>,
     shift: u32,
+    /// Numbers of keys of more than two words.
+    names: Names,
 }
 
+/// Keys of several words, and their numbers.
+type Names = HashMap<Box<[u32]>, u64>;
+
 impl HostTable {
-    /// Bytes of a table of `rows` rows.
-    pub fn bytes(rows: usize) -> usize {
-        size_of::<(u64, u32)>() * rows + 4 * (buckets(rows) + 1)
+    /// Bytes of a table of `rows` rows with keys of so many words.
+    pub fn bytes(rows: usize, words: usize) -> usize {
+        let names = match words {
+            0..=2 => 0,
+            // A box, a number and room to spare in the map.
+            _ => 2 * size_of::<(Box<[u32]>, u64)>() + 4 * words + 16,
+        };
+        (size_of::<(u64, u32)>() + names) * rows + 4 * (buckets(rows) + 1)
     }
 
     /// The table of `parts` with keys of `words` words, fewer than 2^32 rows in all.
@@ -40,8 +52,12 @@ impl HostTable {
         let n = parts.iter().map(|part| part.keys.len()).sum::<usize>() / words;
         let buckets = buckets(n);
         let shift = u64::BITS - buckets.trailing_zeros();
+        let names = named(parts, words);
         let mut next = vec![0u32; buckets + 1];
-        for key in parts.iter().flat_map(|part| numbers(&part.keys, words)) {
+        for key in parts
+            .iter()
+            .flat_map(|part| numbers(&names, &part.keys, words))
+        {
             next[bucket(key, shift)] += 1;
         }
         let mut before = 0;
@@ -53,7 +69,7 @@ impl HostTable {
         for part in parts {
             rows.resize(part.keys.len() / words, 0);
             part.number(&mut rows);
-            for (key, row) in numbers(&part.keys, words).zip(&rows) {
+            for (key, row) in numbers(&names, &part.keys, words).zip(&rows) {
                 let at = &mut next[bucket(key, shift)];
                 entries[*at as usize] = (key, *row);
                 *at += 1;
@@ -69,6 +85,7 @@ impl HostTable {
             entries,
             offsets: next,
             shift,
+            names,
         }
     }
 
@@ -99,11 +116,35 @@ fn bucket(key: u64, shift: u32) -> usize {
     (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> shift) as usize
 }
 
+/// The number of a key without one.
+const NAMELESS: u64 = u64::MAX;
+
+/// Numbers of all keys, if they are of more than two words.
+fn named(parts: &[SurrogateKeys], words: usize) -> Names {
+    let mut names = Names::new();
+    if words > 2 {
+        for key in parts.iter().flat_map(|part| part.keys.chunks(words)) {
+            let next = names.len() as u64;
+            if !names.contains_key(key) {
+                names.insert(key.into(), next);
+            }
+        }
+    }
+    names
+}
+
 /// Keys of so many words as numbers; the low word comes first.
-fn numbers(keys: &[u32], words: usize) -> impl Iterator<Item = u64> + use<'_> {
-    keys.chunks(words).map(|key| {
-        let words = key.iter().rev();
-        words.fold(0, |number, word| number << 32 | u64::from(*word))
+fn numbers<'a>(
+    names: &'a Names,
+    keys: &'a [u32],
+    words: usize,
+) -> impl Iterator<Item = u64> + use<'a> {
+    keys.chunks(words).map(move |key| match words {
+        0..=2 => {
+            let words = key.iter().rev();
+            words.fold(0, |number, word| number << 32 | u64::from(*word))
+        }
+        _ => names.get(key).copied().unwrap_or(NAMELESS),
     })
 }
 
@@ -125,7 +166,9 @@ impl HostMatches {
         (keys, words): (&[u32], usize),
         (first_place, first_pair): (u32, u64),
     ) -> Self {
-        let entries: Vec<Range<u32>> = numbers(keys, words).map(|key| table.find(key)).collect();
+        let entries: Vec<Range<u32>> = numbers(&table.names, keys, words)
+            .map(|key| table.find(key))
+            .collect();
         let mut pairs = first_pair;
         let mut starts = vec![pairs];
         starts.extend(entries.iter().map(|places| {
@@ -312,5 +355,18 @@ mod tests {
         let table = Arc::new(HostTable::build(&[part], 2));
         let matches = HostMatches::new(table, (&[2, 1, 1, 1, 1, 2], 2), (0, 0));
         assert_eq!(pairs(&matches.window(0, 9)), [(0, 6), (2, 5), (2, 7)]);
+    }
+
+    #[test]
+    fn all_words_of_a_long_key_count() {
+        let part = SurrogateKeys {
+            first_row: 5,
+            keys: vec![1, 2, 3, 1, 2, 4, 1, 2, 3],
+            rows: None,
+        };
+        let table = Arc::new(HostTable::build(&[part], 3));
+        let probe = [1, 2, 4, 1, 2, 5, 0, 2, 3, 1, 2, 3];
+        let matches = HostMatches::new(table, (&probe, 3), (0, 0));
+        assert_eq!(pairs(&matches.window(0, 9)), [(0, 6), (3, 5), (3, 7)]);
     }
 }

@@ -13,6 +13,7 @@
 //! * [`linear`]: lock-free linear probing, with or without reuse of deleted slots
 //! * [`slab`]: the slab hash, whose lists grow while others read them, with SlabAlloc
 //! * [`batch`]: operations of several kinds in one launch
+//! * [`tuning`]: how lookups use a device, and what of that was found to be fast
 //! * `split`: items by ranges of buckets; `scan`: prefix sums; `distinct`: the last item of every
 //!   key; `items`: finding and changing items in place; `reads`: what lookups read, counted;
 //!   `insert`: inserting, and growing where items find no slot; `word`: key and value in 64 bits;
@@ -59,6 +60,7 @@ pub mod rows;
 mod scan;
 pub mod slab;
 mod split;
+pub mod tuning;
 pub mod wide;
 mod word;
 
