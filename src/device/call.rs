@@ -214,8 +214,13 @@ pub(super) fn create_buffer(
 ///
 /// # Safety
 /// The buffer has that many bytes, and no command uses it until it is unmapped.
-pub(super) unsafe fn map(commands: &CommandQueue, mem: &Mem, bytes: usize) -> Called<MemMap<u8>> {
-    at(Site::Map, "", || {
+pub(super) unsafe fn map(
+    commands: &CommandQueue,
+    mem: &Mem,
+    bytes: usize,
+    what: &'static str,
+) -> Called<MemMap<u8>> {
+    at(Site::Map, what, || {
         let flags = MapFlags::new().read().write();
         // SAFETY: blocking, so the memory is the host's when the call returns; the rest is the
         // caller's promise.

@@ -25,6 +25,15 @@ use super::status::Failed;
 /// Idle page-locked memory that is kept, in bytes.
 const LOCKED_CAP: u64 = 1 << 30;
 
+/// How a buffer is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Access {
+    /// From one end to the other.
+    Streamed,
+    /// At random places: what lookups read. A CPU's gets large pages.
+    Random,
+}
+
 /// An opened device.
 pub(super) struct Opened {
     pub(super) info: Arc<DeviceInfo>,
@@ -34,6 +43,7 @@ pub(super) struct Opened {
     pub(super) host: CommandQueue,
     programs: Mutex<HashMap<String, Program>>,
     blocks: Arc<Pool>,
+    tables: Arc<Pool>,
     locked: Arc<Pool>,
     /// The error that this context was lost by.
     loss: OnceLock<String>,
@@ -53,7 +63,7 @@ impl Opened {
         let host = call::create_queue(&context, info.device_id)
             .map_err(|e| e.error("clCreateCommandQueue", &info.label()))?;
         // A sixteenth: enough for the chunks of some queries, little beside the tables.
-        let blocks = Pool::new(budget.limit() / 16);
+        let [blocks, tables] = [(); 2].map(|()| Pool::new(budget.limit() / 32));
         Ok(Self {
             info,
             budget,
@@ -61,6 +71,7 @@ impl Opened {
             host,
             programs: Mutex::default(),
             blocks,
+            tables,
             locked: Pool::new(LOCKED_CAP),
             loss: OnceLock::new(),
             earlier_loss,
@@ -123,7 +134,7 @@ impl Opened {
     /// Device memory for `bytes` if at most `limit` are then in use.
     pub(super) fn block(
         &self,
-        what: &'static str,
+        (what, access): (&'static str, Access),
         bytes: u64,
         limit: u64,
     ) -> Result<(Block, Grant)> {
@@ -143,38 +154,47 @@ impl Opened {
             .budget
             .take(size, limit)
             .map_err(|used| refused(limit, used))?;
-        let block = self.blocks.take(size, || {
-            self.create(what, size).or_else(|error| {
+        let pool = match access {
+            Access::Streamed => &self.blocks,
+            Access::Random => &self.tables,
+        };
+        let block = pool.take(size, || {
+            self.create(what, size, access).or_else(|error| {
                 if self.is_lost() {
                     return Err(error);
                 }
                 self.blocks.clear();
-                self.create(what, size)
+                self.tables.clear();
+                self.create(what, size, access)
             })
         })?;
         Ok((block, grant))
     }
 
-    fn create(&self, what: &'static str, bytes: u64) -> Result<Memory> {
+    fn create(&self, what: &'static str, bytes: u64, access: Access) -> Result<Memory> {
         let flags = match self.on_host() {
             true => MemFlags::READ_WRITE | MemFlags::ALLOC_HOST_PTR,
             false => MemFlags::READ_WRITE,
         };
-        let mem = self.create_buffer(flags, bytes, what)?;
-        if self.on_host() && bytes >= pages::WORTH {
-            self.ask_for_huge_pages(&mem, bytes)
-                .map_err(|e| self.fail("clEnqueueMapBuffer for large pages", &e))?;
+        let mut mem = self.create_buffer(flags, bytes, what)?;
+        let asks = self.on_host() && access == Access::Random && bytes >= pages::WORTH;
+        if asks && let Err(error) = self.ask_for_large_pages(&mem, bytes) {
+            // They are for speed alone; but who knows what that buffer has been left in.
+            log::debug!("no large pages for {bytes} bytes: {error:?}");
+            mem = self.create_buffer(flags, bytes, what)?;
         }
         Ok(Memory { mapping: None, mem })
     }
 
     /// Asks for large pages under a new buffer of a CPU's, which nobody has touched yet.
-    fn ask_for_huge_pages(&self, mem: &Mem, bytes: u64) -> Called<()> {
-        let mapping = Mapping::new(mem, bytes as usize, &self.host, &self.host)?;
-        pages::ask(mapping.address(), bytes as usize);
-        mapping.end(&self.host)?;
+    fn ask_for_large_pages(&self, mem: &Mem, bytes: u64) -> Called<()> {
+        const WHAT: &str = "pages";
+        // SAFETY: the buffer has `bytes`, and no kernel knows it yet.
+        let map = unsafe { call::map(&self.host, mem, bytes as usize, WHAT) }?;
+        pages::ask(map.as_ptr() as usize, bytes as usize);
+        call::unmap(&self.host, mem, &map, WHAT)?;
         // Kernels of other queues may use it only once it is unmapped.
-        call::finish(&self.host, "pages")
+        call::finish(&self.host, WHAT)
     }
 
     fn create_buffer(&self, flags: MemFlags, bytes: u64, what: &'static str) -> Result<Mem> {
@@ -193,7 +213,7 @@ impl Opened {
     pub(super) fn staging<T: OclPrm>(&self, what: &'static str, len: usize) -> Result<Staging<T>> {
         let bytes = (len.max(1) * size_of::<T>()) as u64;
         if self.on_host() {
-            let (block, grant) = self.block(what, bytes, u64::MAX)?;
+            let (block, grant) = self.block((what, Access::Streamed), bytes, u64::MAX)?;
             return self.mapped(block, grant, len, &self.host);
         }
         let size = block_bytes(bytes);

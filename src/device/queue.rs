@@ -15,7 +15,7 @@ use ocl::core::{ArgVal, CommandQueue, Event, Kernel, Mem, OclPrm, ProfilingInfo}
 use crate::error::{Error, Result};
 
 use super::call;
-use super::context::Opened;
+use super::context::{Access, Opened};
 use super::info::{DeviceInfo, KernelBody};
 use super::memory::Grant;
 use super::owner::{Answer, Cost};
@@ -178,6 +178,26 @@ impl Queue {
     /// [`Error::DeviceMemory`] over the budget or the device's largest allocation,
     /// [`Error::OpenCl`] if the driver refuses.
     pub fn allocate<T: OclPrm>(&mut self, what: &'static str, len: usize) -> Result<Buffer<T>> {
+        self.allocate_for((what, Access::Streamed), len)
+    }
+
+    /// The same for a buffer that lookups read, at random places: on CPUs, in large pages.
+    ///
+    /// # Errors
+    /// As [`allocate`](Self::allocate).
+    pub fn allocate_table<T: OclPrm>(
+        &mut self,
+        what: &'static str,
+        len: usize,
+    ) -> Result<Buffer<T>> {
+        self.allocate_for((what, Access::Random), len)
+    }
+
+    fn allocate_for<T: OclPrm>(
+        &mut self,
+        what: (&'static str, Access),
+        len: usize,
+    ) -> Result<Buffer<T>> {
         let bytes = (len.max(1) as u64).saturating_mul(size_of::<T>() as u64);
         let (block, grant) = self.opened.block(what, bytes, self.limit)?;
         Ok(Buffer {

@@ -41,17 +41,12 @@ impl Mapping {
     ) -> Called<Self> {
         // SAFETY: callers map no more bytes than the buffer has, and use it on the device only
         // after `end`.
-        let map = unsafe { call::map(commands, mem, bytes) }?;
+        let map = unsafe { call::map(commands, mem, bytes, "") }?;
         Ok(Self {
             map: Some(map),
             mem: mem.clone(),
             commands: host.clone(),
         })
-    }
-
-    /// Where the memory stands.
-    pub(super) fn address(&self) -> usize {
-        self.map.as_ref().map_or(0, |map| map.as_ptr() as usize)
     }
 
     /// Gives the memory back to the device, before later commands of `commands`.

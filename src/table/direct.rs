@@ -72,7 +72,7 @@ impl DirectTable {
                 "a table with a slot for every key has at most 2^32 - 1, not {entries}"
             )));
         }
-        let slots = queue.allocate("direct table", entries)?;
+        let slots = queue.allocate_table("a direct table", entries)?;
         queue.fill(&slots, MISS)?;
         let wrong = queue.buffer_from("wrong keys", &[0])?;
         let spread = Spread::new(queue, n, 1);

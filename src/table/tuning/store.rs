@@ -182,7 +182,11 @@ mod tests {
             for end in 0..line.len() {
                 assert_eq!(parse(&line[..end]), None, "{end} of {line}");
             }
-            assert_eq!(parse(&line.replace("tile", "bowl")), None);
+            let other = line
+                .replace(" tile ", " bowl ")
+                .replace(" chunk ", " heap ");
+            assert_ne!(other, line);
+            assert_eq!(parse(&other), None);
         }
     }
 }
