@@ -9,7 +9,7 @@
 //! The Horton paper tunes every kind of table by itself (section 7: unrolling, threads a compute
 //! unit, keys a group of threads), as a slow baseline proves nothing. Which values are best is a
 //! property of device and driver that no rule predicts, so they are measured, and remembered in a
-//! file ([`store`]). Whatever stands there, answers are the same. A grid of all values would cost
+//! file ([`store()`]). Whatever stands there, answers are the same. A grid of all values would cost
 //! minutes of compiling; the parameters hardly depend on each other, so that one after another is
 //! tried ([`Parameter`]).
 
