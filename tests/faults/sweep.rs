@@ -37,6 +37,7 @@ const STATUSES: [&str; 5] = [
 /// Calls that a join can do without, if only they fail: what they are for is done again in another
 /// way, or was not needed for the rows.
 const SPARE: [&str; 9] = [
+    // A new buffer that gets no large pages is created again.
     "clEnqueueMapBuffer pages",
     "clEnqueueUnmapMemObject pages",
     "clFinish pages",
