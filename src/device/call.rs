@@ -53,6 +53,7 @@ pub(super) enum Site {
 
 impl Site {
     /// The OpenCL function.
+    #[cfg(debug_assertions)]
     pub(super) fn function(self) -> &'static str {
         match self {
             Site::PlatformIds => "clGetPlatformIDs",

@@ -117,7 +117,9 @@ impl Opened {
 
     /// Whether `block` is memory of this context.
     pub(super) fn owns(&self, block: &Block) -> bool {
-        block.is_of(&self.blocks) || block.is_of(&self.locked)
+        [&self.blocks, &self.tables, &self.locked]
+            .iter()
+            .any(|pool| block.is_of(pool))
     }
 
     /// The compiled program, compiled now if it is asked for the first time.
