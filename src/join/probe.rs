@@ -55,6 +55,10 @@ const FIRST_CHUNK_ROWS: usize = 1 << 15;
 /// Chunks that a stream has on the device at once.
 const IN_FLIGHT: usize = 2;
 
+/// Bytes of a chunk's keys where they are of more than two words: page-locking more memory costs more
+/// than larger chunks gain.
+const LONG_KEYS: usize = 8 << 20;
+
 /// Pairs of a window for each row of a chunk: fewer windows for small fan-outs.
 const WINDOW_PAIRS: usize = 4;
 
@@ -190,7 +194,7 @@ impl Probe {
             false => 1,
         };
         while self.asked.len() < in_flight && self.input.is_some() {
-            let batches = self.gather().await?;
+            let batches = self.gather(build.encoder.words()).await?;
             if !batches.is_empty() {
                 let asked = self.ask(&build, batches).await?;
                 self.asked.push_back(asked);
@@ -222,11 +226,15 @@ impl Probe {
     }
 
     /// Batches with rows, up to the chunk's size; none at the end of the input.
-    async fn gather(&mut self) -> Result<Vec<RecordBatch>> {
+    async fn gather(&mut self, key_words: usize) -> Result<Vec<RecordBatch>> {
         let mut batches = Vec::new();
         let mut rows = 0;
-        let wanted = self.next_chunk_rows;
-        self.next_chunk_rows = (2 * wanted).min(self.spec.chunk_rows).max(1);
+        let most = match key_words {
+            0..=2 => self.spec.chunk_rows,
+            words => self.spec.chunk_rows.min(LONG_KEYS / (4 * words)),
+        };
+        let wanted = self.next_chunk_rows.min(most);
+        self.next_chunk_rows = (2 * wanted).min(most).max(1);
         while let Some(input) = self.input.as_mut().filter(|_| rows < wanted) {
             let next = if self.spec.whole_chunks || batches.is_empty() {
                 input.try_next().await?
