@@ -14,7 +14,8 @@ use datafusion::error::{DataFusionError, Result as DataFusionResult};
 
 use crate::device::DeviceKind;
 use crate::error::{Error, Result};
-use crate::table::horton::{BucketSize, DEFAULT_LOAD_FACTOR, TableConfig};
+use crate::table::hash::random_seed;
+use crate::table::horton::{BucketSize, DEFAULT_LOAD_FACTOR, MAX_VALUE, TableConfig};
 use crate::table::key_table::KeyTableConfig;
 use crate::table::linear::LinearConfig;
 
@@ -112,6 +113,9 @@ pub struct HortonConfig {
     /// Bits of a hashed surrogate, 0 to 32: fewer make unequal keys collide. For tests, and so
     /// no option of a session.
     pub surrogate_bits: u32,
+    /// Build rows that one table may have; more make several tables. For tests, and so no option
+    /// of a session.
+    pub max_table_rows: usize,
 }
 
 impl Default for HortonConfig {
@@ -127,6 +131,7 @@ impl Default for HortonConfig {
             min_rows: 1 << 20,
             keep_partitions: false,
             surrogate_bits: u32::BITS,
+            max_table_rows: MAX_VALUE as usize,
         }
     }
 }
@@ -169,15 +174,24 @@ const OPTIONS: [(&str, &str); 9] = [
 ];
 
 impl HortonConfig {
-    /// How this session's tables are built.
+    /// How a table of this session is built: with a seed of its own, for the keys are the user's.
     pub fn table_config(&self) -> KeyTableConfig {
         match self.table {
-            TableKind::Horton => KeyTableConfig::Horton(TableConfig {
-                bucket_size: self.bucket_size,
-                load_factor: self.load_factor,
-                ..TableConfig::default()
+            TableKind::Horton => KeyTableConfig::Horton(self.horton_config()),
+            TableKind::Linear => KeyTableConfig::Linear(LinearConfig {
+                seed: random_seed() as u32,
+                ..LinearConfig::default()
             }),
-            TableKind::Linear => KeyTableConfig::Linear(LinearConfig::default()),
+        }
+    }
+
+    /// As [`table_config`](Self::table_config), for a Horton table.
+    pub fn horton_config(&self) -> TableConfig {
+        TableConfig {
+            seed: random_seed() as u32,
+            bucket_size: self.bucket_size,
+            load_factor: self.load_factor,
+            ..TableConfig::default()
         }
     }
 

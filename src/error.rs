@@ -135,8 +135,11 @@ pub enum Error {
     #[error("{0}")]
     Invalid(String),
 
-    /// The build side has more rows than one table can number.
-    #[error("the build side has {rows} rows, over the {limit} that one table can number")]
+    /// There are more rows than can be numbered: in one table, or in a build side of many.
+    #[error(
+        "the build side has {rows} rows, over the {limit} that can be numbered here; hash-partition \
+         both sides (horton.keep_partitions = true, more target_partitions) or swap them"
+    )]
     TooManyRows {
         /// Rows of the build side.
         rows: usize,
@@ -163,6 +166,13 @@ pub enum Error {
     /// DataFusion or Arrow failed (an input stream, an expression, a cast, …).
     #[error(transparent)]
     DataFusion(#[from] DataFusionError),
+}
+
+impl Error {
+    /// Whether less work at once could succeed: the device has no memory left.
+    pub fn is_device_memory(&self) -> bool {
+        matches!(self, Error::DeviceMemory { .. })
+    }
 }
 
 impl From<arrow::error::ArrowError> for Error {

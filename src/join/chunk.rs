@@ -15,6 +15,7 @@ use std::ops::Range;
 
 use arrow::array::{ArrayRef, RecordBatch};
 use arrow::buffer::{BooleanBuffer, Buffer};
+use datafusion::execution::memory_pool::MemoryReservation;
 
 use crate::error::Result;
 
@@ -31,6 +32,8 @@ pub struct Chunk {
     pub found: Found,
     /// The first pair that no step has taken.
     next: u64,
+    /// What is reserved for the batches, until they have been emitted.
+    _memory: Option<MemoryReservation>,
 }
 
 /// One batch of a chunk.
@@ -120,11 +123,16 @@ impl ProbeBatch {
 
 impl Chunk {
     /// The batches whose lookup found `found`.
-    pub fn new(batches: VecDeque<ProbeBatch>, found: Found) -> Self {
+    pub fn new(
+        batches: VecDeque<ProbeBatch>,
+        memory: Option<MemoryReservation>,
+        found: Found,
+    ) -> Self {
         Self {
             batches,
             found,
             next: 0,
+            _memory: memory,
         }
     }
 

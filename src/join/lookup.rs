@@ -11,14 +11,63 @@
 //! rows go without saying. Pairs beyond a window wait on the device until they are asked for, so
 //! that a hot key's fan-out takes bounded memory.
 
+use std::ops::Deref;
 use std::sync::Arc;
 
-use crate::device::{Queue, Staging};
+use futures::FutureExt;
+use futures::future::BoxFuture;
+
+use crate::device::{Answer, Device, Queue, Staging};
 use crate::error::Result;
 use crate::table::pairs::{Matches, Pairs};
 use crate::table::rows::set_bits;
 
+use super::hits::Hits;
 use super::table::JoinTable;
+use super::tables::BuildTable;
+
+/// A device, and how much of its memory may be in use.
+#[derive(Debug, Clone)]
+pub struct Access {
+    /// The device.
+    pub device: Device,
+    /// Device memory limit in bytes.
+    pub memory_limit: u64,
+}
+
+impl Access {
+    /// As [`Device::run`], within the limit.
+    pub fn run<T: Send + 'static>(
+        &self,
+        job: impl FnOnce(&mut Queue) -> Result<T> + Send + 'static,
+    ) -> BoxFuture<'static, Result<Answer<T>>> {
+        let limit = self.memory_limit;
+        self.device.run(move |queue| {
+            queue.limit_memory(limit);
+            job(queue)
+        })
+    }
+}
+
+/// 32-bit words that came from the device, or were made on the host.
+#[derive(Debug)]
+pub enum Words {
+    /// As the device left them.
+    Staged(Staging<u32>),
+    /// Made on the host.
+    Listed(Vec<u32>),
+}
+
+impl Deref for Words {
+    type Target = [u32];
+
+    fn deref(&self) -> &[u32] {
+        match self {
+            Words::Staged(words) => words,
+            Words::Listed(words) => words,
+        }
+    }
+}
 
 /// What a lookup brings back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,11 +99,18 @@ pub struct Found {
     /// Pairs.
     pub total: u64,
     /// One bit a key, if wanted.
-    pub bits: Option<Staging<u32>>,
+    pub bits: Option<Words>,
     /// The first pairs, if wanted.
     pub window: Window,
     /// Where further windows come from.
-    rest: Option<Arc<Matches>>,
+    pub(super) rest: Option<Rest>,
+}
+
+/// Pairs that no window has brought yet.
+#[derive(Debug)]
+pub(super) enum Rest {
+    Device(Arc<Matches>),
+    Host(Arc<Hits>),
 }
 
 /// Consecutive pairs.
@@ -65,9 +121,9 @@ pub struct Window {
     /// Pairs.
     pub len: usize,
     /// Positions of their keys, ascending; missing if pair `i` is of key `i`.
-    pub probe: Option<Staging<u32>>,
+    pub probe: Option<Words>,
     /// Their build rows, if wanted.
-    pub build: Option<Staging<u32>>,
+    pub build: Option<Words>,
     /// For each column that the table gathers: its values, in 32-bit words.
     pub columns: Vec<Staging<u32>>,
 }
@@ -107,29 +163,45 @@ pub fn look_up(
         Wanted::Bits => {
             let bits = matches.bits(queue)?;
             let words = bits.len();
-            found.bits = Some(queue.fetch(bits, words)?);
+            found.bits = Some(Words::Staged(queue.fetch(bits, words)?));
         }
         Wanted::Pairs { .. } if found.total == 0 => {}
         Wanted::Pairs { .. } => {
             found.window = fetch_window(queue, table, &matches, 0, wanted)?;
             let more = found.window.end() < found.total;
-            found.rest = more.then(|| Arc::new(matches));
+            found.rest = more.then(|| Rest::Device(Arc::new(matches)));
         }
     }
     Ok(found)
 }
 
 impl Found {
-    /// The job that fetches the window from pair `first` on; `None` if there are no more.
+    /// The window from pair `first` on; `None` if there are no more.
     pub fn window_from(
         &self,
-        table: &Arc<JoinTable>,
+        table: &BuildTable,
         first: u64,
-        wanted: Wanted,
-    ) -> Option<impl FnOnce(&mut Queue) -> Result<Window> + Send + use<>> {
-        let matches = Arc::clone(self.rest.as_ref()?);
-        let table = Arc::clone(table);
-        Some(move |queue: &mut Queue| fetch_window(queue, &table, &matches, first, wanted))
+        (access, wanted): (&Access, Wanted),
+    ) -> Option<BoxFuture<'static, Result<Answer<Window>>>> {
+        match (self.rest.as_ref()?, table) {
+            (Rest::Device(matches), BuildTable::Whole(table)) => {
+                let (matches, table) = (Arc::clone(matches), Arc::clone(table));
+                let job =
+                    move |queue: &mut Queue| fetch_window(queue, &table, &matches, first, wanted);
+                Some(access.run(job))
+            }
+            (Rest::Host(hits), BuildTable::Segments(table)) => {
+                let Wanted::Pairs { window, .. } = wanted else {
+                    return None;
+                };
+                let answer = Answer {
+                    value: hits.window(table, first, window),
+                    cost: Default::default(),
+                };
+                Some(futures::future::ready(Ok(answer)).boxed())
+            }
+            _ => None,
+        }
     }
 }
 
@@ -164,11 +236,11 @@ fn fetch_window(
         first,
         len,
         probe: match probe {
-            Some(probe) => Some(queue.fetch(probe, len)?),
+            Some(probe) => Some(Words::Staged(queue.fetch(probe, len)?)),
             None => None,
         },
         build: match build_rows {
-            true => Some(queue.fetch(build, len)?),
+            true => Some(Words::Staged(queue.fetch(build, len)?)),
             false => None,
         },
         columns,

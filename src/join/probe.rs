@@ -27,13 +27,14 @@ use arrow::compute::take;
 use datafusion::common::cast::as_boolean_array;
 use datafusion::common::{JoinSide, JoinType, NullEquality};
 use datafusion::execution::SendableRecordBatchStream;
+use datafusion::execution::memory_pool::MemoryReservation;
 use datafusion::physical_expr::PhysicalExprRef;
 use datafusion::physical_expr_common::utils::evaluate_expressions_to_arrays;
 use datafusion::physical_plan::coalesce::{LimitedBatchCoalescer, PushBatchStatus};
 use futures::future::{BoxFuture, Shared};
 use futures::{FutureExt, TryStreamExt};
 
-use crate::device::{Answer, Device, Staging};
+use crate::device::Answer;
 use crate::error::{Error, Result};
 
 use super::build::BuildSide;
@@ -41,10 +42,10 @@ use super::chunk::{Chunk, ProbeBatch, Step};
 use super::columns::Source;
 use super::emit::{Located, Pairs, Shape};
 use super::keys::{equal_pairs, equal_strings, equal_views};
-use super::lookup::{Found, Wanted, look_up};
+use super::lookup::{Access, Found, Wanted, Window};
 use super::metrics::JoinMetrics;
 use super::pairs::Outcome;
-use super::table::JoinTable;
+use super::tables::BuildTable;
 
 /// Rows of the first chunk; each next one has twice as many, up to `chunk_rows`.
 const FIRST_CHUNK_ROWS: usize = 1 << 15;
@@ -54,6 +55,15 @@ const IN_FLIGHT: usize = 2;
 
 /// Pairs of a window for each row of a chunk: fewer windows for small fan-outs.
 const WINDOW_PAIRS: usize = 4;
+
+/// Rows of a chunk that is not split again if the device has no room for it.
+const LEAST_CHUNK_ROWS: usize = 64;
+
+/// Pairs of a window that is not halved again.
+const LEAST_WINDOW: usize = 64;
+
+/// Host bytes of a row's key and hits, beside the row itself, while a table is lent to the device.
+const HIT_BYTES: usize = 40;
 
 /// The build side, or the one error of its build for all probe streams.
 pub type SharedBuild = Shared<BoxFuture<'static, Result<Arc<BuildSide>, Arc<Error>>>>;
@@ -83,15 +93,14 @@ pub struct ProbeSpec {
     pub chunk_rows: usize,
     /// Whether to wait for a whole chunk: not with an unbounded input.
     pub whole_chunks: bool,
-    /// Device memory limit in bytes.
-    pub memory_limit: u64,
-    /// The device.
-    pub device: Device,
+    /// The device and the limit on its memory.
+    pub access: Access,
 }
 
 /// A chunk on its way through the device.
 struct Asked {
     batches: VecDeque<ProbeBatch>,
+    memory: Option<MemoryReservation>,
     answer: BoxFuture<'static, Result<Answer<Found>>>,
 }
 
@@ -112,7 +121,15 @@ pub struct Probe {
     asked: VecDeque<Asked>,
     wanted: Wanted,
     output: LimitedBatchCoalescer,
+    /// Rows of a chunk at most.
+    chunk_rows: usize,
+    /// Whether the device had no room for a chunk: they are smaller since, and batches are cut.
+    is_short: bool,
     next_chunk_rows: usize,
+    /// Batches that come before the input's: they were in a chunk that had no room.
+    pending: VecDeque<RecordBatch>,
+    /// For rows that wait for a table to come back to the device.
+    memory: MemoryReservation,
     metrics: JoinMetrics,
 }
 
@@ -122,7 +139,7 @@ impl Probe {
         spec: Arc<ProbeSpec>,
         build: SharedBuild,
         input: SendableRecordBatchStream,
-        metrics: JoinMetrics,
+        (memory, metrics): (MemoryReservation, JoinMetrics),
     ) -> Self {
         let output = LimitedBatchCoalescer::new(
             Arc::clone(&spec.output.schema),
@@ -130,7 +147,11 @@ impl Probe {
             spec.fetch,
         );
         Self {
-            next_chunk_rows: FIRST_CHUNK_ROWS.min(spec.chunk_rows),
+            chunk_rows: spec.chunk_rows.max(1),
+            is_short: false,
+            next_chunk_rows: FIRST_CHUNK_ROWS.min(spec.chunk_rows).max(1),
+            pending: VecDeque::new(),
+            memory,
             spec,
             input: Some(input),
             state: State::Build(build),
@@ -157,6 +178,7 @@ impl Probe {
                 State::Unmatched(build, row) => self.emit_unmatched(build, row).await?,
                 State::Done => {
                     self.input = None;
+                    self.pending.clear();
                     self.asked.clear();
                     self.output.finish()?;
                     State::Ended
@@ -172,6 +194,9 @@ impl Probe {
         let nothing = (build.rows.is_empty() && join_type.empty_build_side_produces_empty_result())
             || (build.table.is_none() && join_type.empty_map_produces_empty_result());
         self.wanted = self.spec.wanted(&build);
+        if let Some(table) = &build.table {
+            self.chunk_rows = table.chunk_rows(self.chunk_rows);
+        }
         Ok(match nothing {
             true => State::Done,
             false => State::Fetch(build),
@@ -180,44 +205,140 @@ impl Probe {
 
     /// Keeps the device busy and waits for the first of the chunks it has.
     async fn fetch(&mut self, build: Arc<BuildSide>) -> Result<State> {
-        let in_flight = match self.spec.whole_chunks {
-            true => IN_FLIGHT,
-            // An unbounded input may not go on before its rows are answered.
-            false => 1,
-        };
-        while self.asked.len() < in_flight && self.input.is_some() {
-            let batches = self.gather().await?;
-            if !batches.is_empty() {
-                let asked = self.ask(&build, batches).await?;
-                self.asked.push_back(asked);
+        while self.asked.len() < self.in_flight(&build) && self.has_input() {
+            let (batches, memory) = self.gather(&build).await?;
+            if batches.is_empty() {
+                continue;
+            }
+            let rows = batches.iter().map(RecordBatch::num_rows).sum();
+            match self.ask(&build, &batches).await {
+                Ok((batches, answer)) => self.asked.push_back(Asked {
+                    batches,
+                    memory,
+                    answer,
+                }),
+                Err(error) => self.split(error, rows, batches)?,
             }
         }
         let Some(asked) = self.asked.pop_front() else {
             return Ok(State::Unmatched(build, 0));
         };
-        let answer = asked.answer.await?;
+        let answer = match asked.answer.await {
+            Ok(answer) => answer,
+            Err(error) => {
+                let rows = asked.batches.iter().map(|b| b.batch.num_rows()).sum();
+                let later = self.asked.drain(..).flat_map(|asked| asked.batches);
+                let batches = asked.batches.into_iter().chain(later);
+                let batches = batches.map(|b| b.batch).collect();
+                self.split(error, rows, batches)?;
+                return Ok(State::Fetch(build));
+            }
+        };
         let found = answer.value;
         self.metrics.add_cost(&answer.cost);
         if let Some(buckets) = found.buckets_read {
             self.metrics.add_lookups(found.keys, buckets);
         }
-        let chunk = Chunk::new(asked.batches, found);
+        let chunk = Chunk::new(asked.batches, asked.memory, found);
         Ok(State::Emit(build, Box::new(chunk)))
     }
 
-    /// Batches with rows, up to the chunk's size; none at the end of the input.
-    async fn gather(&mut self) -> Result<Vec<RecordBatch>> {
+    /// Chunks that are on the device at once.
+    fn in_flight(&self, build: &BuildSide) -> usize {
+        let is_lent = build.table.as_ref().is_some_and(BuildTable::is_lent);
+        match self.spec.whole_chunks && !is_lent && !self.is_short {
+            true => IN_FLIGHT,
+            // An unbounded input may not go on before its rows are answered.
+            false => 1,
+        }
+    }
+
+    fn has_input(&self) -> bool {
+        self.input.is_some() || !self.pending.is_empty()
+    }
+
+    /// If the device had no room for a chunk of `rows` rows: smaller ones from now on, `batches`
+    /// first.
+    ///
+    /// # Errors
+    /// Any other, or if there is nothing to split.
+    fn split(&mut self, error: Error, rows: usize, batches: Vec<RecordBatch>) -> Result<()> {
+        let windows = self.shrink_windows();
+        if !error.is_device_memory() || (rows <= LEAST_CHUNK_ROWS && !windows) {
+            return Err(error);
+        }
+        log::debug!("a chunk of {rows} probe rows is split: {error}");
+        self.is_short = true;
+        self.chunk_rows = (rows / 2).clamp(1, self.chunk_rows);
+        self.next_chunk_rows = self.chunk_rows;
+        batches
+            .into_iter()
+            .rev()
+            .for_each(|batch| self.pending.push_front(batch));
+        Ok(())
+    }
+
+    /// Halves the windows of pairs; whether they can be.
+    fn shrink_windows(&mut self) -> bool {
+        let Wanted::Pairs { window, .. } = &mut self.wanted else {
+            return false;
+        };
+        let smaller = (*window / 2).max(LEAST_WINDOW);
+        std::mem::replace(window, smaller.min(*window)) > smaller
+    }
+
+    /// Batches with rows, up to the chunk's size, and what they reserve if they are more than
+    /// usual; none at the end of the input.
+    async fn gather(
+        &mut self,
+        build: &BuildSide,
+    ) -> Result<(Vec<RecordBatch>, Option<MemoryReservation>)> {
         let mut batches = Vec::new();
         let mut rows = 0;
         let wanted = self.next_chunk_rows;
-        self.next_chunk_rows = (2 * wanted).min(self.spec.chunk_rows).max(1);
-        while let Some(input) = self.input.as_mut().filter(|_| rows < wanted) {
-            let next = if self.spec.whole_chunks || batches.is_empty() {
+        self.next_chunk_rows = (2 * wanted).min(self.chunk_rows).max(1);
+        let is_lent = build.table.as_ref().is_some_and(BuildTable::is_lent);
+        let memory = is_lent.then(|| self.memory.new_empty());
+        while rows < wanted {
+            let Some(batch) = self.next_batch(batches.is_empty()).await? else {
+                break;
+            };
+            let (batch, rest) = match batch.num_rows() > wanted - rows && self.is_short {
+                true => {
+                    let len = wanted - rows;
+                    let rest = batch.slice(len, batch.num_rows() - len);
+                    (batch.slice(0, len), Some(rest))
+                }
+                false => (batch, None),
+            };
+            if let Some(rest) = rest {
+                self.pending.push_front(rest);
+            }
+            let bytes = batch.get_array_memory_size() + HIT_BYTES * batch.num_rows();
+            let refused = memory.as_ref().map(|memory| memory.try_grow(bytes));
+            rows += batch.num_rows();
+            batches.push(batch);
+            // A chunk of the usual size needs no leave.
+            if matches!(refused, Some(Err(_))) && rows >= self.spec.chunk_rows {
+                break;
+            }
+        }
+        Ok((batches, memory))
+    }
+
+    /// The next batch with rows; only what is at hand unless it is the chunk's `first`, or chunks are
+    /// whole. `None` at the end of the input, or if there is none at hand.
+    async fn next_batch(&mut self, first: bool) -> Result<Option<RecordBatch>> {
+        if let Some(batch) = self.pending.pop_front() {
+            return Ok(Some(batch));
+        }
+        while let Some(input) = self.input.as_mut() {
+            let next = if self.spec.whole_chunks || first {
                 input.try_next().await?
             } else {
                 match input.try_next().now_or_never() {
                     Some(next) => next?,
-                    None => break,
+                    None => return Ok(None),
                 }
             };
             let Some(batch) = next else {
@@ -226,27 +347,34 @@ impl Probe {
             };
             self.metrics.input_batches.add(1);
             self.metrics.input_rows.add(batch.num_rows());
-            rows += batch.num_rows();
             if batch.num_rows() > 0 {
-                batches.push(batch);
+                return Ok(Some(batch));
             }
         }
-        Ok(batches)
+        Ok(None)
     }
 
     /// Encodes `batches` and hands their keys to the device.
-    async fn ask(&mut self, build: &BuildSide, batches: Vec<RecordBatch>) -> Result<Asked> {
+    async fn ask(
+        &mut self,
+        build: &BuildSide,
+        batches: &[RecordBatch],
+    ) -> Result<(
+        VecDeque<ProbeBatch>,
+        BoxFuture<'static, Result<Answer<Found>>>,
+    )> {
         let rows: usize = batches.iter().map(RecordBatch::num_rows).sum();
         let words = build.encoder.words();
+        let access = &self.spec.access;
         let mut keys = match &build.table {
-            Some(_) => Some(self.spec.device.staging("probe keys", rows * words).await?),
+            Some(table) => Some(table.keys_with_room(access, rows * words).await?),
             None => None,
         };
         let _timer = self.metrics.join_time.timer();
         let mut place = 0;
         let mut chunk = VecDeque::with_capacity(batches.len());
         for batch in batches {
-            let columns = evaluate_expressions_to_arrays(&self.spec.on, &batch)?;
+            let columns = evaluate_expressions_to_arrays(&self.spec.on, batch)?;
             if self.spec.null_aware {
                 note_nulls(build, &columns);
             }
@@ -263,33 +391,17 @@ impl Probe {
                 false => columns,
             };
             let places = from as u32..place as u32;
-            chunk.push_back(ProbeBatch::new(batch, columns, places, matchable));
+            chunk.push_back(ProbeBatch::new(batch.clone(), columns, places, matchable));
         }
         let table = build.table.as_ref().filter(|_| place > 0);
         let answer = match (table, keys) {
             (Some(table), Some(mut keys)) => {
                 keys.truncate(place * words);
-                self.look_up(Arc::clone(table), keys)
+                table.look_up(access, keys, self.wanted)
             }
             _ => nothing_found(),
         };
-        Ok(Asked {
-            batches: chunk,
-            answer,
-        })
-    }
-
-    /// The device's answer to `keys`, which it works on from now on.
-    fn look_up(
-        &self,
-        table: Arc<JoinTable>,
-        keys: Staging<u32>,
-    ) -> BoxFuture<'static, Result<Answer<Found>>> {
-        let (limit, wanted) = (self.spec.memory_limit, self.wanted);
-        self.spec.device.run(move |queue| {
-            queue.limit_memory(limit);
-            look_up(queue, &table, keys, wanted)
-        })
+        Ok((chunk, answer))
     }
 
     /// What comes next of a chunk: one step of its first batch, or all it is wanted for.
@@ -313,7 +425,7 @@ impl Probe {
             }
             Wanted::Bits => self.emit_batch(build, chunk),
             Wanted::Pairs { .. } => {
-                if let Some(first) = chunk.missing(self.spec.batch_size) {
+                while let Some(first) = chunk.missing(self.step_pairs()) {
                     self.fetch_window(&build, &mut chunk, first).await?;
                 }
                 self.emit_step(build, chunk)
@@ -367,35 +479,48 @@ impl Probe {
         self.push_and(batch, State::Emit(build, chunk))
     }
 
-    /// Brings further pairs.
+    /// Pairs of a step at most: one fewer than a window, which tells whether more follow.
+    fn step_pairs(&self) -> usize {
+        match self.wanted {
+            Wanted::Pairs { window, .. } => self.spec.batch_size.min(window - 1),
+            _ => self.spec.batch_size,
+        }
+    }
+
+    /// Brings further pairs; if the device has no room for as many, fewer from now on.
     async fn fetch_window(
         &mut self,
         build: &BuildSide,
         chunk: &mut Chunk,
         first: u64,
     ) -> Result<()> {
-        let Some(table) = &build.table else {
-            return Ok(());
+        let asked = (&self.spec.access, self.wanted);
+        let table = build.table.as_ref();
+        let window = table.and_then(|table| chunk.found.window_from(table, first, asked));
+        let Some(window) = window else {
+            return Err(Error::Invalid("pairs were lost; please report this".into()));
         };
-        let Some(job) = chunk.found.window_from(table, first, self.wanted) else {
-            return Ok(());
+        // The last one's memory is for the next.
+        chunk.found.window = Window {
+            first,
+            ..Window::default()
         };
-        let limit = self.spec.memory_limit;
-        let answer = self.spec.device.run(move |queue| {
-            queue.limit_memory(limit);
-            job(queue)
-        });
-        let answer = answer.await?;
-        self.metrics.add_cost(&answer.cost);
-        chunk.found.window = answer.value;
-        Ok(())
+        match window.await {
+            Ok(answer) => {
+                self.metrics.add_cost(&answer.cost);
+                chunk.found.window = answer.value;
+                Ok(())
+            }
+            Err(error) if error.is_device_memory() && self.shrink_windows() => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 
     /// One step of the chunk's first batch.
     fn emit_step(&mut self, build: Arc<BuildSide>, mut chunk: Box<Chunk>) -> Result<State> {
         let timer = self.metrics.join_time.timer();
-        let columns = build.table.as_ref().map_or(&[][..], |table| &table.columns);
-        let Some(Step { pairs, is_last }) = chunk.step(self.spec.batch_size, columns)? else {
+        let limit = self.step_pairs();
+        let Some(Step { pairs, is_last }) = chunk.step(limit, build.gathered())? else {
             return Ok(State::Fetch(build));
         };
         let Some(probe) = chunk.batches.front_mut() else {
@@ -506,15 +631,9 @@ impl Probe {
         if !build.notes_visits() {
             return Ok(());
         }
-        let (table, rows) = (Arc::clone(table), build.rows.len());
-        let limit = self.spec.memory_limit;
-        let bits = self.spec.device.run(move |queue| {
-            queue.limit_memory(limit);
-            table.visited_rows(queue, rows)
-        });
-        let bits = bits.await?;
-        self.metrics.add_cost(&bits.cost);
-        visited.set_all(&bits.value);
+        let rows = (visited, build.rows.len());
+        let cost = table.mark_visited(&self.spec.access, rows).await?;
+        self.metrics.add_cost(&cost);
         Ok(())
     }
 
@@ -607,10 +726,7 @@ impl ProbeSpec {
 
     /// Whether the host does something with the pairs' build rows.
     fn needs_build_rows(&self, build: &BuildSide) -> bool {
-        let gathered = |source: Source| {
-            let columns = build.table.as_ref().map_or(&[][..], |table| &table.columns);
-            columns.iter().any(|column| column.source == source)
-        };
+        let gathered = |source: Source| build.is_gathered(source);
         let filter = self.filter.iter().flat_map(|(_, shape)| &shape.columns);
         let mut columns = self.output.columns.iter().chain(filter);
         let keys = match build.encoder.is_exact() {

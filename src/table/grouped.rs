@@ -129,7 +129,9 @@ impl GroupedTable {
         words: usize,
     ) -> Result<Self> {
         for attempt in 0..MIXINGS {
-            let seed = config.seed().wrapping_add(attempt.wrapping_mul(0x9e37_79b9));
+            let seed = config
+                .seed()
+                .wrapping_add(attempt.wrapping_mul(0x9e37_79b9));
             let mixing = Mixing { words, seed };
             if let Some(built) = Self::build_mixed(queue, config, input, mixing)? {
                 return Ok(built);

@@ -11,6 +11,7 @@
 use std::collections::HashMap;
 
 use datafusion::common::{JoinType, NullEquality};
+use horton_join::table::horton::MAX_VALUE;
 use rand_mt::Mt64;
 
 use super::data::Kind;
@@ -36,6 +37,10 @@ pub struct Case {
     pub side_by_side: bool,
     /// The plan runs a second time after `reset_state`.
     pub again: bool,
+    /// Bytes of the memory pool; 0: no limit.
+    pub pool_limit: usize,
+    /// Before it runs to its end the plan is run and dropped after so many polls of its streams.
+    pub cancel_after: Option<usize>,
     pub table: Table,
 }
 
@@ -102,6 +107,10 @@ pub struct Table {
     pub surrogate_bits: u32,
     /// Linear probing in the place of a Horton table.
     pub linear: bool,
+    /// Bytes in use on the device at most; 0: the default.
+    pub device_limit: u64,
+    /// Rows of one table at most.
+    pub max_rows: usize,
 }
 
 impl Side {
@@ -283,12 +292,25 @@ fn draw(random: &mut Random) -> Case {
         partitions: random.pick(&[1, 1, 2, 3, 4]),
         side_by_side: random.one_in(6),
         again: random.one_in(16),
+        pool_limit: match random.one_in(12) {
+            true => 1 << (10 + random.below(8)),
+            false => 0,
+        },
+        cancel_after: random.one_in(8).then(|| random.below(40)),
         table: Table {
             chunk_rows: random.pick(&[1, 2, 5, 17, 100, 1000, 65536, 65536, 65536]),
             bucket_size: random.pick(&[4, 8, 8, 16]),
             load_factor: random.pick(&[0.1, 0.5, 0.7, 0.8, 0.9, 0.95, 1.0]),
             surrogate_bits: random.pick(&[0, 1, 3, 5, 8, 12, 32, 32, 32, 32]),
             linear: random.one_in(3),
+            device_limit: match random.one_in(6) {
+                true => random.pick(&[10_000, 100_000, 150_000, 250_000, 400_000]),
+                false => 0,
+            },
+            max_rows: match random.one_in(4) {
+                true => random.pick(&[1, 3, 20, 100]),
+                false => MAX_VALUE as usize,
+            },
         },
     }
 }

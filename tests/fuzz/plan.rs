@@ -349,6 +349,8 @@ pub fn config(case: &Case) -> HortonConfig {
             true => TableKind::Linear,
             false => TableKind::Horton,
         },
+        device_memory_limit: table.device_limit,
+        max_table_rows: table.max_rows,
         ..HortonConfig::default()
     }
 }
