@@ -184,7 +184,8 @@ impl BuildSide {
         if rows <= most_keys && count as u64 <= upload.limit() / LEAST_KEY_BYTES {
             match self.whole(spec, upload, (&keys, rows)).await {
                 Ok(table) => return Ok(Some(BuildTable::Whole(Arc::new(table)))),
-                Err(error) if error.is_device_memory() => {
+                // Linear probing numbers fewer rows.
+                Err(error @ (Error::DeviceMemory { .. } | Error::TooManyRows { .. })) => {
                     log::debug!("one table has no room: {error}");
                     most_keys = most_keys.min(count.div_ceil(2));
                 }

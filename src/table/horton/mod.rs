@@ -58,7 +58,8 @@ pub struct TableConfig {
     /// Items per slot, in (0, 1]; the table grows beyond it when its keys do not fit. The
     /// default is [`DEFAULT_LOAD_FACTOR`].
     pub load_factor: f64,
-    /// Seed of the hash functions.
+    /// Seed of the hash functions. For keys that somebody may have chosen against the known default,
+    /// [`random_seed`](crate::table::hash::random_seed); joins draw one each.
     pub seed: u32,
     /// How hashes become buckets.
     pub reduction: Reduction,
