@@ -308,7 +308,8 @@ fn draw(random: &mut Random) -> Case {
                 false => 0,
             },
             max_rows: match random.one_in(4) {
-                true => random.pick(&[1, 3, 20, 100]),
+                // Not more than a few tables a case.
+                true => random.pick(&[1, 3, 20, 100]).max(rows / 16),
                 false => MAX_VALUE as usize,
             },
         },
