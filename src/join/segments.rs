@@ -23,7 +23,7 @@
 //!
 //! Host memory: 4 bytes a row and a group where keys repeat, 8 bytes / load factor a distinct key in
 //! tables that do not stay on the device. Everything is reserved before it is taken. A segment that
-//! the device has no room for is halved, until [`LEAST`] keys or [`MOST_SEGMENTS`] segments.
+//! the device has no room for is halved, until 64 keys or 1024 segments.
 
 use std::ops::Range;
 use std::sync::Arc;
