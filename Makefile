@@ -34,6 +34,18 @@ soak: ## 32 queries at once, some dropped midway, with all memory given back: DU
 	scripts/ensure-opencl.sh --release
 	HORTON_SOAK_DURATION=$(DURATION) $(ON_POCL) cargo test --release --test soak
 
+SEEDS ?= 200
+.PHONY: seeds
+seeds: ## fill tables to the paper's loads without growing, for SEEDS=200 seeds, on the device and in the model
+	scripts/ensure-opencl.sh --release
+	HORTON_LOAD_SEEDS=$(SEEDS) $(ON_POCL) cargo test --release --test table_ops -- --nocapture --test-threads=1 load::
+
+MIXTURES ?= 40
+.PHONY: operations
+operations: ## a million random operations on tables against model and HashMap: MIXTURES=40 SEED=7
+	scripts/ensure-opencl.sh --release
+	HORTON_TABLE_OPS=$(MIXTURES) HORTON_TABLE_SEED=$(SEED) $(ON_POCL) cargo test --release --test table_ops -- --nocapture --test-threads=1 fuzz::
+
 .PHONY: fmt
 fmt: ## check the formatting
 	cargo fmt --all --check
@@ -49,6 +61,10 @@ doc: ## build the documentation, warnings are errors
 .PHONY: oclgrind
 oclgrind: ## run the table tests with data race and memory checks (oclgrind)
 	scripts/oclgrind.sh
+
+.PHONY: memcheck
+memcheck: ## run the unsafe code of the device layer and the loader under valgrind, on PoCL
+	scripts/memcheck.sh
 
 .PHONY: portability
 portability: ## compile the kernels for AMD and Intel GPUs, which need not be there

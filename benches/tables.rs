@@ -173,5 +173,82 @@ fn tables(criterion: &mut Criterion) {
     }
 }
 
-criterion_group!(benches, tables);
+/// Batches that the upkeep benchmarks remove, each of a 64th of the items: fewer than make lazy
+/// upkeep due, so that all the difference there is shows.
+const REMOVALS: usize = 7;
+
+/// When remapped items come home: what removals cost, what lookups cost after them, and a mixture.
+fn upkeep(criterion: &mut Criterion) {
+    let setting = Setting::new();
+    let (n, batch) = (setting.items(), setting.items() / 64);
+    for (name, upkeep) in [("eager", Upkeep::Eager), ("lazy", Upkeep::Lazy)] {
+        let config = TableConfig {
+            load_factor: LOAD,
+            min_capacity: setting.slots,
+            upkeep,
+            ..TableConfig::default()
+        };
+        let make = move |queue: &mut Queue| filled::<HortonTable>(queue, &config, n);
+        let table = setting.device.run_blocking(make).expect("a table").value;
+        let mut group: Group<'_> = criterion.benchmark_group(format!("upkeep, {name}"));
+        group.sample_size(10);
+
+        let full = table.clone();
+        let removals = move |queue: &mut Queue| {
+            let mut table = full.clone();
+            for i in 0..REMOVALS {
+                let keys = queue.buffer_from("keys", &keys(i * batch, batch))?;
+                table.remove(queue, &keys, batch)?;
+            }
+            Ok(table)
+        };
+        group.throughput(Throughput::Elements((REMOVALS * batch) as u64));
+        group.bench_function("removals", |bencher| {
+            bencher.iter_custom(|iterations| setting.time(iterations, removals.clone()));
+        });
+
+        let thinned = setting
+            .device
+            .run_blocking(removals)
+            .expect("a table")
+            .value;
+        let left = n - REMOVALS * batch;
+        let lookups = move |queue: &mut Queue| {
+            let keys = queue.buffer_from("keys", &keys(REMOVALS * batch, left))?;
+            let answers = Answers::with_room(queue, left)?;
+            Table::lookup(&thinned, queue, &keys, &answers, left)?;
+            Ok(answers)
+        };
+        group.throughput(Throughput::Elements(left as u64));
+        group.bench_function("lookups after removals", |bencher| {
+            bencher.iter_custom(|iterations| setting.time(iterations, lookups.clone()));
+        });
+
+        // Of every batch: removed, as many looked up twice over, as many new ones inserted.
+        let mixture = move |queue: &mut Queue| {
+            let mut table = table.clone();
+            for i in 0..REMOVALS {
+                let old = queue.buffer_from("keys", &keys(i * batch, batch))?;
+                table.remove(queue, &old, batch)?;
+                let asked = queue.buffer_from("keys", &keys(n / 2, 2 * batch))?;
+                let answers = Answers::with_room(queue, 2 * batch)?;
+                Table::lookup(&table, queue, &asked, &answers, 2 * batch)?;
+                let new = queue.buffer_from("keys", &keys(n + i * batch, batch))?;
+                let items = Items {
+                    keys: &new,
+                    values: None,
+                };
+                table.insert(queue, items)?;
+            }
+            Ok(table)
+        };
+        group.throughput(Throughput::Elements((4 * REMOVALS * batch) as u64));
+        group.bench_function("mixture", |bencher| {
+            bencher.iter_custom(|iterations| setting.time(iterations, mixture.clone()));
+        });
+        group.finish();
+    }
+}
+
+criterion_group!(benches, tables, upkeep);
 criterion_main!(benches);

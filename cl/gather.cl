@@ -4,7 +4,7 @@
 // work-item and prefetching, as lookup_chunk does. Both hash the key as a lookup would, read
 // all of its bucket and write 4 bytes a key. Comes after hash.cl and bucket.cl, and after
 // tile.cl where there are tiles.
-#ifndef LOOK_AHEAD
+#if !TILES && !defined(LOOK_AHEAD)
 #error "LOOK_AHEAD: keys between prefetch and read"
 #endif
 
@@ -16,11 +16,16 @@ __kernel __attribute__((reqd_work_group_size(TILE_GROUP, 1, 1))) void gather_til
     uint buckets, uint seed) {
   TILE_LOCALS
   const uint i = get_global_id(0);
-  ulong2 words[LANES];
-  read_tile(table, primary_bucket(keys[min(i, n - 1)], seed, buckets), false, words TILE_PASS);
+  const uint bucket = primary_bucket(keys[min(i, n - 1)], seed, buckets);
+  tell_bucket(bucket TILE_PASS);
   uint sum = 0;
 #pragma unroll
-  for (uint r = 0; r < LANES; ++r) sum ^= (uint)words[r].x ^ (uint)(words[r].y >> 32);
+  for (uint from = 0; from < LANES; from += UNROLL) {
+    ulong2 words[UNROLL * PAIRS];
+    read_tile(table, bucket, from, false, words TILE_PASS);
+#pragma unroll
+    for (uint w = 0; w < UNROLL * PAIRS; ++w) sum ^= (uint)words[w].x ^ (uint)(words[w].y >> 32);
+  }
   if (i < n) out[i] = sum;
 }
 

@@ -13,8 +13,14 @@
 #ifndef TILES
 #error "TILES: 1 for lookup_tile, 0 for lookup_chunk"
 #endif
-#ifndef LOOK_AHEAD
+#if !TILES && !defined(LOOK_AHEAD)
 #error "LOOK_AHEAD: keys between prefetch and lookup"
+#endif
+#if !TILES && !defined(BUFFERED)
+#error "BUFFERED: 1 if lookup_chunk queues looks at second buckets, else 0"
+#endif
+#if BUFFERED && !defined(WAITING)
+#error "WAITING: keys that queue"
 #endif
 
 #if WIDE_VALUES
@@ -61,6 +67,20 @@ void count_reads(__global uint *reads, uint second_reads, __local uint *group_re
   if (get_local_id(0) == 0 && *group_reads) atomic_add(reads, *group_reads);
 }
 
+// Looks a work-item's key i up, which is one of n; 1 if it read a second bucket.
+uint look_up(__global const ulong *table, __global uint *out, uint key, uint i, uint n,
+             uint n_buckets, uint seed FOUND_TAKE TILE_TAKE) {
+  Probe probe = {key, tag_of(key, seed), primary_bucket(key, seed, n_buckets), MISS, 0};
+  find_in_tile(table, &probe, false TILE_PASS_ON);
+  const uint seen = probe.value, b = probe.bucket;
+  probe.bucket = i < n ? next_bucket(&probe, seed, n_buckets) : NONE;
+  const bool again = probe.bucket != NONE;
+  if (any_lane(again)) find_in_tile(table, &probe, true TILE_PASS_ON);
+  if (i < n)
+    answer(table, out, i, key, again ? probe.bucket : b, again ? probe.value : seen FOUND_PASS);
+  return again;
+}
+
 // One key a work-item. reads[0] receives the secondary reads.
 __kernel __attribute__((reqd_work_group_size(TILE_GROUP, 1, 1))) void lookup_tile(
     __global const ulong *table, __global const uint *keys, __global uint *values,
@@ -68,15 +88,26 @@ __kernel __attribute__((reqd_work_group_size(TILE_GROUP, 1, 1))) void lookup_til
   TILE_LOCALS
   __local uint group_reads;
   const uint i = get_global_id(0), key = keys[min(i, n - 1)];
-  Probe probe = {key, tag_of(key, seed), primary_bucket(key, seed, buckets), MISS, 0};
-  find_in_tile(table, &probe, false TILE_PASS);
-  const uint seen = probe.value, b = probe.bucket;
-  probe.bucket = i < n ? next_bucket(&probe, seed, buckets) : NONE;
-  const bool again = probe.bucket != NONE;
-  if (any_lane(again)) find_in_tile(table, &probe, true TILE_PASS);
-  if (i < n)
-    answer(table, values, i, key, again ? probe.bucket : b, again ? probe.value : seen FOUND_PASS);
+  const uint again = look_up(table, values, key, i, n, buckets, seed FOUND_PASS TILE_PASS);
   count_reads(reads, again, &group_reads);
+}
+
+// `rounds` keys a work-item, TILE_GROUP apart, the next one loaded a round ahead.
+__kernel __attribute__((reqd_work_group_size(TILE_GROUP, 1, 1))) void lookup_rounds(
+    __global const ulong *table, __global const uint *keys, __global uint *values,
+    __global uint *reads, uint n, uint rounds, uint buckets, uint seed FOUND_TAKE) {
+  TILE_LOCALS
+  __local uint group_reads;
+  uint second_reads = 0;
+  uint i = get_group_id(0) * rounds * TILE_GROUP + get_local_id(0);
+  uint next_key = keys[min(i, n - 1)];
+  for (uint round = 0; round < rounds; ++round) {
+    const uint key = next_key;
+    next_key = keys[min(i + TILE_GROUP, n - 1)];
+    second_reads += look_up(table, values, key, i, n, buckets, seed FOUND_PASS TILE_PASS);
+    i += TILE_GROUP;
+  }
+  count_reads(reads, second_reads, &group_reads);
 }
 
 #if SHUFFLE_PTX && !WIDE_VALUES
@@ -147,6 +178,28 @@ __kernel __attribute__((reqd_work_group_size(TILE_GROUP, 1, 1))) void lookup_buf
 
 #else
 
+#if BUFFERED
+
+// Keys whose second bucket is on its way to the cache wait until a few have come together
+// (paper, section 5.1, "buffering"), so that none is waited for alone.
+typedef struct {
+  uint keys[WAITING], buckets[WAITING], places[WAITING];
+  uint count;
+} Waiting;
+
+void look_up_waiting(__global const ulong *table, __global uint *values,
+                     Waiting *waiting FOUND_TAKE) {
+  for (uint k = 0; k < waiting->count; ++k) {
+    const uint key = waiting->keys[k], w = waiting->buckets[k];
+    ulong last;
+    const uint seen = look_in_bucket(table, w, key, &last);
+    answer(table, values, waiting->places[k], key, w, seen FOUND_PASS);
+  }
+  waiting->count = 0;
+}
+
+#endif
+
 // CPU body: a contiguous chunk of `share` keys per work-item, prefetching LOOK_AHEAD keys ahead.
 // reads[0] receives the number of secondary buckets read.
 __kernel void lookup_chunk(__global const ulong *table, __global const uint *keys,
@@ -156,6 +209,10 @@ __kernel void lookup_chunk(__global const ulong *table, __global const uint *key
   if (from >= n) return;
   const uint to = (uint)min(from + share, (ulong)n);
   uint second_reads = 0;
+#if BUFFERED
+  Waiting waiting;
+  waiting.count = 0;
+#endif
   for (uint i = (uint)from; i < to; ++i) {
 #if PREFETCH
     if (to - i > LOOK_AHEAD)
@@ -165,16 +222,28 @@ __kernel void lookup_chunk(__global const ulong *table, __global const uint *key
     uint b = primary_bucket(key, seed, buckets);
     ulong last;
     uint seen = look_in_bucket(table, b, key, &last);
-    if (seen == MISS) {
-      const uint w = second_bucket(key, b, last, seed, buckets);
-      if (w != NONE) {
-        seen = look_in_bucket(table, w, key, &last);
-        b = w;
-        ++second_reads;
-      }
+    const uint w = seen == MISS ? second_bucket(key, b, last, seed, buckets) : NONE;
+    second_reads += w != NONE;
+#if BUFFERED
+    if (w != NONE) {
+      prefetch_bucket(table, w);
+      waiting.keys[waiting.count] = key;
+      waiting.buckets[waiting.count] = w;
+      waiting.places[waiting.count] = i;
+      if (++waiting.count == WAITING) look_up_waiting(table, values, &waiting FOUND_PASS);
+      continue;
     }
+#else
+    if (w != NONE) {
+      seen = look_in_bucket(table, w, key, &last);
+      b = w;
+    }
+#endif
     answer(table, values, i, key, b, seen FOUND_PASS);
   }
+#if BUFFERED
+  look_up_waiting(table, values, &waiting FOUND_PASS);
+#endif
   atomic_add(reads, second_reads);
 }
 

@@ -1,14 +1,15 @@
-// GPU bodies: a tile of LANES = SLOTS / 2 lanes reads a bucket at once, 16 bytes a lane.
+// GPU bodies: a tile of LANES lanes reads a bucket at once, PAIRS times 16 bytes a lane.
 //
-//   lane      0        1        2        3          each lane owns one key; the tile reads the
+//   4 lanes   0        1        2        3          each lane owns one key; the tile reads the
 //   key r: [s0 s1] [s2 s3] [s4 s5] [s6 s7|B]        buckets of its LANES keys one after another
+//   2 lanes   0        1        0        1
 //
 // (Horton paper, section 5.1: SIMD groups of S lanes; two slots a lane make the loads 16 bytes
-// wide.) One work-item reading its own bucket needs four times the transactions: 31 against
+// wide. How many lanes are best is for the tuner to say, src/table/tuning.) One work-item reading its own bucket needs four times the transactions: 31 against
 // 41 G keys/s on an H200. What lanes tell each other goes through shuffles (NVIDIA's in inline
 // PTX, or those of sub-groups), or else through local memory, with two barriers. All loads
-// are under way before the first answer is waited for, and answers go home by a transposing
-// reduction, log2(LANES) steps for LANES keys. A second bucket is read in the same way, by the
+// of UNROLL keys are under way before the first answer is waited for, and answers go home by a
+// transposing reduction, log2(LANES) steps for LANES keys. A second bucket is read in the same way, by the
 // tiles that need one.
 //
 // hash.cl and bucket.cl come first.
@@ -22,26 +23,34 @@
 #error "SHUFFLE_SUB_GROUP: 1 for those of SUB_GROUP_SHUFFLE, 0 with SHUFFLE_PTX 0 for local memory"
 #endif
 
-#define LANES (SLOTS / 2)
+#ifndef LANES
+#error "LANES: lanes of a tile, a power of two up to SLOTS / 2"
+#endif
+#ifndef UNROLL
+#error "UNROLL: keys of a tile whose buckets are read before the first is compared; divides LANES"
+#endif
+
+// Pairs of slots that a lane reads of a bucket, LANES apart; the last one holds the last slot.
+#define PAIRS (SLOTS / 2 / LANES)
 #define EMPTY_VALUE ((uint)(EMPTY_WORD >> 32))
 
 #if WIDE_VALUES
-// What a lane sees of a bucket for a key: its slot, or MISS. Values may be all ones here, so
+// What is seen of a key in a pair of slots: its slot, or MISS. Values may be all ones here, so
 // the owner of the key loads the value itself, from a line that has just been read.
-uint find_in_lane(ulong2 words, uint key, uint lane) {
-  const bool entries = lane == LANES - 1 && is_type_b(words.y);
-  const uint x = key_of(words.x) == key && words.x != EMPTY_WORD ? 2 * lane : MISS;
+uint find_in_pair(ulong2 words, uint key, uint pair) {
+  const bool entries = pair == SLOTS / 2 - 1 && is_type_b(words.y);
+  const uint x = key_of(words.x) == key && words.x != EMPTY_WORD ? 2 * pair : MISS;
   const uint y =
-      key_of(words.y) == key && words.y != EMPTY_WORD && !entries ? 2 * lane + 1 : MISS;
+      key_of(words.y) == key && words.y != EMPTY_WORD && !entries ? 2 * pair + 1 : MISS;
   return x & y;
 }
 
 uint settled(uint slot) { return slot; }
 #else
-// What a lane sees of a bucket for a key: the value, or MISS. An empty slot is taken for key
+// What is seen of a key in a pair of slots: the value, or MISS. An empty slot is taken for key
 // EMPTY_KEY, with EMPTY_VALUE, which vanishes when answers are and-ed: MISS is all ones,
 // and so are EMPTY_VALUE's 31 bits. Only a word of remap entries has the top bit.
-uint find_in_lane(ulong2 words, uint key, uint lane) {
+uint find_in_pair(ulong2 words, uint key, uint pair) {
   const uint x = key_of(words.x) == key ? value_of(words.x) : MISS;
   const uint y = key_of(words.y) == key && !is_type_b(words.y) ? value_of(words.y) : MISS;
   return x & y;
@@ -50,11 +59,22 @@ uint find_in_lane(ulong2 words, uint key, uint lane) {
 uint settled(uint value) { return value == EMPTY_VALUE ? MISS : value; }
 #endif
 
-// The remap entry of a tag in the last word of a bucket, 0 in Type A; `word` is of the last lane.
-uint entry_in_lane(ulong word, uint tag) { return is_type_b(word) ? entry_at(word, tag) : 0; }
+// What a lane sees of a key in its pairs of a bucket.
+uint find_in_lane(const ulong2 *words, uint key, uint lane) {
+  uint seen = MISS;
+#pragma unroll
+  for (uint p = 0; p < PAIRS; ++p) seen &= find_in_pair(words[p], key, p * LANES + lane);
+  return seen;
+}
 
-ulong2 lane_words(__global const ulong *table, uint bucket, uint lane) {
-  return pair_of_words(table, (size_t)bucket * LANES + lane);
+// The remap entry of a tag among a lane's words of a bucket, 0 in Type A; meant for the last lane.
+uint entry_in_lane(const ulong2 *words, uint tag) {
+  const ulong last = words[PAIRS - 1].y;
+  return is_type_b(last) ? entry_at(last, tag) : 0;
+}
+
+ulong2 lane_words(__global const ulong *table, uint bucket, uint pair) {
+  return pair_of_words(table, (size_t)bucket * (SLOTS / 2) + pair);
 }
 
 ulong2 no_words(void) { return (ulong2)(EMPTY_WORD, EMPTY_WORD); }
@@ -114,56 +134,12 @@ uint shuffle_from(uint value, uint lane) { return SUB_GROUP_SHUFFLE(value, lane)
 
 #define TILE_LOCALS
 #define TILE_PASS
+#define TILE_PASS_ON
 #define TILE_TAKE
 
-// One step of the transposition: lanes `step` apart swap halves of their rows, and-ing.
-#define TRANSPOSE(row, lane, self, step)                                                           \
-  _Pragma("unroll") for (uint t = 0; t < step; ++t) {                                              \
-    const bool upper = (lane & step) != 0;                                                         \
-    const uint kept = upper ? row[t + step] : row[t];                                              \
-    const uint sent = upper ? row[t] : row[t + step];                                              \
-    row[t] = kept & shuffle_from(sent, self ^ step);                                               \
-  }
-
-// Reads the words of all the tile's buckets, this lane's part of each.
-void read_tile(__global const ulong *table, uint bucket, bool maybe_none,
-               ulong2 *words TILE_TAKE) {
-  const uint self = warp_lane(), lane = self % LANES, first = self - lane;
-  uint buckets[LANES];
-#pragma unroll
-  for (uint r = 0; r < LANES; ++r) buckets[r] = shuffle_from(bucket, first + r);
-#pragma unroll
-  for (uint r = 0; r < LANES; ++r)
-    words[r] = maybe_none && buckets[r] == NONE ? no_words() : lane_words(table, buckets[r], lane);
-}
-
-// Looks the key of every lane up in its bucket; all lanes take part.
-void find_in_tile(__global const ulong *table, Probe *probe, bool second TILE_TAKE) {
-  const uint self = warp_lane(), lane = self % LANES, first = self - lane;
-  ulong2 words[LANES];
-  read_tile(table, probe->bucket, second, words);
-  uint row[LANES];
-#pragma unroll
-  for (uint r = 0; r < LANES; ++r)
-    row[r] = find_in_lane(words[r], shuffle_from(probe->key, first + r), lane);
-#if LANES >= 8
-  TRANSPOSE(row, lane, self, 4)
-#endif
-#if LANES >= 4
-  TRANSPOSE(row, lane, self, 2)
-#endif
-  TRANSPOSE(row, lane, self, 1)
-  probe->value = settled(row[0]);
-#if !CUCKOO
-  if (second) return;
-  // Of all lanes' entries only the last one's are meant.
-  uint entries = 0;
-#pragma unroll
-  for (uint r = 0; r < LANES; ++r)
-    entries |= entry_in_lane(words[r].y, shuffle_from(probe->tag, first + r)) << (3 * r);
-  probe->entry = shuffle_from(entries, first + LANES - 1) >> (3 * lane) & 7u;
-#endif
-}
+uint tile_lane(void) { return warp_lane(); }
+void tell_bucket(uint bucket TILE_TAKE) {}
+uint told_bucket(uint bucket, uint lane TILE_TAKE) { return shuffle_from(bucket, lane); }
 
 #else
 
@@ -179,18 +155,82 @@ bool any_lane(bool predicate) { return true; }
   , __local uint *keys, __local uint *tags, __local uint *buckets, __local uint *values,           \
       __local uint *entries
 
-// Reads the words of all the tile's buckets, this lane's part of each; has a barrier.
-void read_tile(__global const ulong *table, uint bucket, bool maybe_none,
-               ulong2 *words TILE_TAKE) {
-  const uint self = get_local_id(0), lane = self % LANES, first = self - lane;
-  buckets[self] = bucket;
+uint tile_lane(void) { return get_local_id(0); }
+
+void tell_bucket(uint bucket TILE_TAKE) {
+  buckets[get_local_id(0)] = bucket;
   barrier(CLK_LOCAL_MEM_FENCE);
-#pragma unroll
-  for (uint r = 0; r < LANES; ++r)
-    words[r] = maybe_none && buckets[first + r] == NONE
-                   ? no_words()
-                   : lane_words(table, buckets[first + r], lane);
 }
+
+uint told_bucket(uint bucket, uint lane TILE_TAKE) { return buckets[lane]; }
+
+#endif
+
+// Reads the words of UNROLL of the tile's buckets, this lane's part of each. The bucket of every
+// lane's key has been told.
+void read_tile(__global const ulong *table, uint bucket, uint from, bool maybe_none,
+               ulong2 *words TILE_TAKE) {
+  const uint self = tile_lane(), lane = self % LANES, first = self - lane + from;
+  uint told[UNROLL];
+#pragma unroll
+  for (uint r = 0; r < UNROLL; ++r) told[r] = told_bucket(bucket, first + r TILE_PASS_ON);
+#pragma unroll
+  for (uint r = 0; r < UNROLL; ++r) {
+#pragma unroll
+    for (uint p = 0; p < PAIRS; ++p)
+      words[r * PAIRS + p] = maybe_none && told[r] == NONE
+                                 ? no_words()
+                                 : lane_words(table, told[r], p * LANES + lane);
+  }
+}
+
+#if SHUFFLE_PTX || SHUFFLE_SUB_GROUP
+
+// One step of the transposition: lanes `step` apart swap halves of their rows, and-ing.
+#define TRANSPOSE(row, lane, self, step)                                                           \
+  _Pragma("unroll") for (uint t = 0; t < step; ++t) {                                              \
+    const bool upper = (lane & step) != 0;                                                         \
+    const uint kept = upper ? row[t + step] : row[t];                                              \
+    const uint sent = upper ? row[t] : row[t + step];                                              \
+    row[t] = kept & shuffle_from(sent, self ^ step);                                               \
+  }
+
+// Looks the key of every lane up in its bucket; all lanes take part.
+void find_in_tile(__global const ulong *table, Probe *probe, bool second TILE_TAKE) {
+  const uint self = warp_lane(), lane = self % LANES, first = self - lane;
+  uint row[LANES], entries = 0;
+#pragma unroll
+  for (uint from = 0; from < LANES; from += UNROLL) {
+    ulong2 words[UNROLL * PAIRS];
+    read_tile(table, probe->bucket, from, second, words);
+#pragma unroll
+    for (uint r = 0; r < UNROLL; ++r) {
+      const uint owner = first + from + r;
+      row[from + r] = find_in_lane(words + r * PAIRS, shuffle_from(probe->key, owner), lane);
+#if !CUCKOO
+      // Of all lanes' entries only the last one's are meant.
+      if (!second)
+        entries |= entry_in_lane(words + r * PAIRS, shuffle_from(probe->tag, owner))
+                   << (3 * (from + r));
+#endif
+    }
+  }
+#if LANES >= 8
+  TRANSPOSE(row, lane, self, 4)
+#endif
+#if LANES >= 4
+  TRANSPOSE(row, lane, self, 2)
+#endif
+#if LANES >= 2
+  TRANSPOSE(row, lane, self, 1)
+#endif
+  probe->value = settled(row[0]);
+#if !CUCKOO
+  if (!second) probe->entry = shuffle_from(entries, first + LANES - 1) >> (3 * lane) & 7u;
+#endif
+}
+
+#else
 
 // Looks the key of every work-item up in its bucket; the whole work-group takes part.
 void find_in_tile(__global const ulong *table, Probe *probe, bool second TILE_TAKE) {
@@ -198,15 +238,19 @@ void find_in_tile(__global const ulong *table, Probe *probe, bool second TILE_TA
   keys[self] = probe->key;
   tags[self] = probe->tag;
   values[self] = MISS;
-  ulong2 words[LANES];
-  read_tile(table, probe->bucket, second, words TILE_PASS_ON);
+  tell_bucket(probe->bucket TILE_PASS_ON);
 #pragma unroll
-  for (uint r = 0; r < LANES; ++r) {
-    const uint owner = first + r;
-    const uint seen = find_in_lane(words[r], keys[owner], lane);
-    // One lane at most has a value, but a plain store is miscompiled by Intel's CPU runtime.
-    if (seen != MISS) atomic_and(&values[owner], seen);
-    if (lane == LANES - 1) entries[owner] = entry_in_lane(words[r].y, tags[owner]);
+  for (uint from = 0; from < LANES; from += UNROLL) {
+    ulong2 words[UNROLL * PAIRS];
+    read_tile(table, probe->bucket, from, second, words TILE_PASS_ON);
+#pragma unroll
+    for (uint r = 0; r < UNROLL; ++r) {
+      const uint owner = first + from + r;
+      const uint seen = find_in_lane(words + r * PAIRS, keys[owner], lane);
+      // One lane at most has a value, but a plain store is miscompiled by Intel's CPU runtime.
+      if (seen != MISS) atomic_and(&values[owner], seen);
+      if (lane == LANES - 1) entries[owner] = entry_in_lane(words + r * PAIRS, tags[owner]);
+    }
   }
   barrier(CLK_LOCAL_MEM_FENCE);
   probe->value = settled(values[self]);

@@ -14,6 +14,7 @@ use datafusion::error::{DataFusionError, Result as DataFusionResult};
 
 use crate::device::DeviceKind;
 use crate::error::{Error, Result};
+use crate::health::Health;
 use crate::table::hash::random_seed;
 use crate::table::horton::{BucketSize, DEFAULT_LOAD_FACTOR, MAX_VALUE, TableConfig};
 use crate::table::key_table::KeyTableConfig;
@@ -59,6 +60,10 @@ impl fmt::Display for Enabled {
 /// The table that a join builds and looks up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TableKind {
+    /// A Horton table, but a direct one for many dense keys on a CPU.
+    Auto,
+    /// A table with a slot for every possible key where keys are dense, else a Horton table.
+    Direct,
     /// A Horton table.
     Horton,
     /// Linear probing in a table that is at most half full.
@@ -70,10 +75,12 @@ impl FromStr for TableKind {
 
     fn from_str(value: &str) -> Result<Self> {
         match value.to_lowercase().as_str() {
+            "auto" => Ok(TableKind::Auto),
+            "direct" => Ok(TableKind::Direct),
             "horton" => Ok(TableKind::Horton),
             "linear" => Ok(TableKind::Linear),
             _ => Err(Error::Invalid(format!(
-                "horton.table is 'horton' or 'linear', not '{value}'"
+                "horton.table is 'auto', 'horton', 'linear' or 'direct', not '{value}'"
             ))),
         }
     }
@@ -82,8 +89,42 @@ impl FromStr for TableKind {
 impl fmt::Display for TableKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            TableKind::Auto => "auto",
+            TableKind::Direct => "direct",
             TableKind::Horton => "horton",
             TableKind::Linear => "linear",
+        })
+    }
+}
+
+/// What a join does when its device fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnDeviceError {
+    /// Goes on without the device.
+    Fallback,
+    /// Ends with the device's error.
+    Error,
+}
+
+impl FromStr for OnDeviceError {
+    type Err = Error;
+
+    fn from_str(value: &str) -> Result<Self> {
+        match value.to_lowercase().as_str() {
+            "fallback" => Ok(OnDeviceError::Fallback),
+            "error" => Ok(OnDeviceError::Error),
+            _ => Err(Error::Invalid(format!(
+                "horton.on_device_error is 'fallback' or 'error', not '{value}'"
+            ))),
+        }
+    }
+}
+
+impl fmt::Display for OnDeviceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            OnDeviceError::Fallback => "fallback",
+            OnDeviceError::Error => "error",
         })
     }
 }
@@ -95,7 +136,7 @@ pub struct HortonConfig {
     pub enabled: Enabled,
     /// The OpenCL device: 'auto', 'PLATFORM:INDEX' or part of a device's name.
     pub device: String,
-    /// The table that joins build: horton or linear.
+    /// The table that joins build: auto, horton, linear or direct.
     pub table: TableKind,
     /// Items per slot of a Horton table, in (0, 1].
     pub load_factor: f64,
@@ -110,12 +151,16 @@ pub struct HortonConfig {
     /// Keep both sides hash-partitioned where DataFusion planned so, instead of building one
     /// table for all probe partitions.
     pub keep_partitions: bool,
+    /// What a join does when its device fails: fallback or error.
+    pub on_device_error: OnDeviceError,
     /// Bits of a hashed surrogate, 0 to 32: fewer make unequal keys collide. For tests, and so
     /// no option of a session.
     pub surrogate_bits: u32,
     /// Build rows that one table may have; more make several tables. For tests, and so no option
     /// of a session.
     pub max_table_rows: usize,
+    /// Devices that failed in this session; not an option either.
+    pub health: Health,
 }
 
 impl Default for HortonConfig {
@@ -123,21 +168,23 @@ impl Default for HortonConfig {
         Self {
             enabled: Enabled::Auto,
             device: "auto".to_owned(),
-            table: TableKind::Horton,
+            table: TableKind::Auto,
             load_factor: DEFAULT_LOAD_FACTOR,
             bucket_size: BucketSize::Eight,
             chunk_rows: 0,
             device_memory_limit: 0,
             min_rows: 1 << 20,
             keep_partitions: false,
+            on_device_error: OnDeviceError::Fallback,
             surrogate_bits: u32::BITS,
             max_table_rows: MAX_VALUE as usize,
+            health: Health::default(),
         }
     }
 }
 
 /// Name and description of every option of a session, in the order of [`HortonConfig`]'s fields.
-const OPTIONS: [(&str, &str); 9] = [
+const OPTIONS: [(&str, &str); 10] = [
     (
         "enabled",
         "Which joins run on an OpenCL device: auto, always or never",
@@ -148,7 +195,7 @@ const OPTIONS: [(&str, &str); 9] = [
     ),
     (
         "table",
-        "The table that joins build: horton, or linear for linear probing",
+        "The table that joins build: auto, horton, linear (linear probing), or direct where keys are dense",
     ),
     ("load_factor", "Items per slot of a Horton table, in (0, 1]"),
     (
@@ -171,15 +218,22 @@ const OPTIONS: [(&str, &str); 9] = [
         "keep_partitions",
         "Keep hash-partitioned joins partitioned instead of building one table for all partitions",
     ),
+    (
+        "on_device_error",
+        "When a device fails: 'fallback' finishes the query on the host, 'error' ends it",
+    ),
 ];
 
 impl HortonConfig {
     /// How a table of this session is built: with a seed of its own, for the keys are the user's.
     pub fn table_config(&self) -> KeyTableConfig {
+        let config = self.horton_config();
         match self.table {
-            TableKind::Horton => KeyTableConfig::Horton(self.horton_config()),
+            TableKind::Auto => KeyTableConfig::Auto(config),
+            TableKind::Direct => KeyTableConfig::Direct(config),
+            TableKind::Horton => KeyTableConfig::Horton(config),
             TableKind::Linear => KeyTableConfig::Linear(LinearConfig {
-                seed: random_seed() as u32,
+                seed: config.seed,
                 ..LinearConfig::default()
             }),
         }
@@ -221,7 +275,11 @@ impl HortonConfig {
     pub fn set_option(&mut self, key: &str, value: &str) -> Result<()> {
         match key {
             "enabled" => self.enabled = value.parse()?,
-            "device" => self.device = value.to_owned(),
+            "device" => {
+                self.device = value.to_owned();
+                // Naming a device is trusting it.
+                self.health = Health::default();
+            }
             "table" => self.table = value.parse()?,
             "load_factor" => {
                 self.load_factor = parse(key, value, |f: &f64| *f > 0.0 && *f <= 1.0)?;
@@ -235,6 +293,7 @@ impl HortonConfig {
             "device_memory_limit" => self.device_memory_limit = parse(key, value, |_| true)?,
             "min_rows" => self.min_rows = parse(key, value, |_| true)?,
             "keep_partitions" => self.keep_partitions = parse(key, value, |_| true)?,
+            "on_device_error" => self.on_device_error = value.parse()?,
             _ => {
                 let known: Vec<&str> = OPTIONS.iter().map(|(name, _)| *name).collect();
                 return Err(Error::Invalid(format!(
@@ -256,7 +315,8 @@ impl HortonConfig {
             "chunk_rows" => self.chunk_rows.to_string(),
             "device_memory_limit" => self.device_memory_limit.to_string(),
             "min_rows" => self.min_rows.to_string(),
-            _ => self.keep_partitions.to_string(),
+            "keep_partitions" => self.keep_partitions.to_string(),
+            _ => self.on_device_error.to_string(),
         }
     }
 }
@@ -339,6 +399,7 @@ mod tests {
             ("chunk_rows", "-1"),
             ("device_memory_limit", "-1"),
             ("keep_partitions", "2"),
+            ("on_device_error", "panic"),
         ] {
             let error = config.set_option(key, value).unwrap_err().to_string();
             assert!(error.contains(key), "{error}");

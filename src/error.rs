@@ -173,6 +173,22 @@ impl Error {
     pub fn is_device_memory(&self) -> bool {
         matches!(self, Error::DeviceMemory { .. })
     }
+
+    /// Whether the device failed, rather than the input, an option or a limit: then the same work
+    /// can be done by the host.
+    pub fn is_of_device(&self) -> bool {
+        matches!(
+            self,
+            Error::OpenCl { .. } | Error::ProgramBuild { .. } | Error::QueueStopped { .. }
+        )
+    }
+
+    /// The part that fits beside a plan node: the first line, without the advice.
+    pub(crate) fn brief(&self) -> String {
+        let text = self.to_string();
+        let line = text.lines().next().unwrap_or_default();
+        line.split(';').next().unwrap_or_default().to_owned()
+    }
 }
 
 impl From<arrow::error::ArrowError> for Error {

@@ -18,7 +18,8 @@
 //! 5. [`join::pairs`], driven by [`join::probe`] over a [`join::build`]
 //! 6. [`join::emit`]
 //!
-//! [`device`] is the one home of OpenCL and of `unsafe`.
+//! [`device`] is the one home of OpenCL and of `unsafe`. Should it fail, the host finishes the
+//! query ([`join::fallback`]) and later joins stay there ([`health`]).
 
 #![deny(missing_docs, unsafe_op_in_unsafe_fn)]
 
@@ -26,6 +27,7 @@ pub mod config;
 pub mod cost;
 pub mod device;
 pub mod error;
+pub mod health;
 pub mod join;
 pub mod rule;
 pub mod session;

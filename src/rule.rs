@@ -49,6 +49,8 @@ pub enum Declined {
     NoFaster(Estimate),
     /// `auto`: what joins cost on the device could not be measured.
     Unmeasured(String),
+    /// The device failed earlier in this session.
+    DeviceFailed(String),
     /// The partition mode is still `Auto`, which no join can execute.
     UndecidedMode,
 }
@@ -64,6 +66,7 @@ impl fmt::Display for Declined {
             Declined::UnknownRows => write!(f, "number of input rows unknown"),
             Declined::NoFaster(estimate) => write!(f, "{estimate}"),
             Declined::Unmeasured(reason) => write!(f, "costs not measured: {reason}"),
+            Declined::DeviceFailed(reason) => write!(f, "device failed: {reason}"),
             Declined::UndecidedMode => write!(f, "partition mode undecided"),
         }
     }
@@ -89,10 +92,13 @@ fn route(join: &HashJoinExec, config: &HortonConfig, options: &ConfigOptions) ->
         Ok(device) => device,
         Err(error @ (Error::NoPlatform(_) | Error::NoUsableDevice(_))) => {
             warn_once(&error);
-            return declined(Declined::NoDevice(brief(&error)));
+            return declined(Declined::NoDevice(error.brief()));
         }
         Err(error) => return Err(error.into()),
     };
+    if let Some(reason) = config.health.failure(device.info()) {
+        return declined(Declined::DeviceFailed(reason));
+    }
     if *join.partition_mode() == PartitionMode::Auto {
         return declined(Declined::UndecidedMode);
     }
@@ -144,7 +150,7 @@ fn weigh(
         Ok(costs) => costs,
         Err(error) => {
             warn_once(&error);
-            return Ok(Err(Declined::Unmeasured(brief(&error))));
+            return Ok(Err(Declined::Unmeasured(error.brief())));
         }
     };
     let keys = match types {
@@ -169,13 +175,6 @@ fn warn_once(error: &Error) {
     if !WARNED.swap(true, Ordering::Relaxed) {
         log::warn!("{error}; joins stay on the host");
     }
-}
-
-/// The part of an error that fits beside a plan node.
-fn brief(error: &Error) -> String {
-    let text = error.to_string();
-    text.split_once(';')
-        .map_or(text.clone(), |(head, _)| head.to_owned())
 }
 
 fn options(config: &ConfigOptions) -> Option<&HortonConfig> {

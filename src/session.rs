@@ -12,6 +12,7 @@ use datafusion::execution::SessionStateBuilder;
 use datafusion::prelude::{SessionConfig, SessionContext};
 
 use crate::config::HortonConfig;
+use crate::health::Health;
 use crate::rule::{CollectBuildSide, JoinOnDevice};
 
 /// Installs the options and rules into a session's builder.
@@ -23,6 +24,10 @@ pub fn install(mut builder: SessionStateBuilder) -> SessionStateBuilder {
     let extensions = &mut config.options_mut().extensions;
     if extensions.get::<HortonConfig>().is_none() {
         extensions.insert(HortonConfig::default());
+    }
+    // What another session met on its devices is its own.
+    if let Some(horton) = extensions.get_mut::<HortonConfig>() {
+        horton.health = Health::default();
     }
     let mut rules = builder
         .physical_optimizers()

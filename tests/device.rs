@@ -8,6 +8,7 @@ use horton_join::device::program::ProgramText;
 use horton_join::device::{Arg, Device, list, pick};
 use horton_join::error::Error;
 use horton_join::table::horton::{HortonTable, TableConfig};
+use sha2::{Digest, Sha256};
 
 /// Set in the processes that this test starts of itself.
 const CHILD: &str = "HORTON_TEST_CACHE_CHILD";
@@ -101,14 +102,29 @@ fn racing_processes_and_torn_files_leave_a_cache_that_works() {
     );
     for (i, file) in files.iter().enumerate() {
         let bytes = std::fs::read(file).unwrap();
-        let torn = match i % 3 {
+        let torn = match i % 4 {
             0 => bytes[..bytes.len() / 2].to_vec(),
             1 => Vec::new(),
-            _ => vec![0xa5; bytes.len()],
+            2 => vec![0xa5; bytes.len()],
+            // Whole, but no driver's binary.
+            _ => [&Sha256::digest(b"nonsense")[..], b"nonsense"].concat(),
         };
         std::fs::write(file, torn).unwrap();
     }
     succeed(child(folder.path()));
+    // The bad ones were replaced: a process that finds all of them compiles nothing.
+    for file in &files {
+        assert!(std::fs::read(file).unwrap().len() > 64, "{file:?}");
+    }
+    // Many processes read and write the same files while they are torn again and again.
+    let children: Vec<Child> = (0..3).map(|_| child(folder.path())).collect();
+    for _ in 0..20 {
+        files
+            .iter()
+            .for_each(|file| drop(std::fs::write(file, "torn")));
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    children.into_iter().for_each(succeed);
     // A folder that cannot be written only costs the time.
     let file = folder.path().join("file");
     std::fs::write(&file, "").unwrap();

@@ -6,6 +6,7 @@ use std::collections::{HashMap, HashSet};
 
 use horton_join::device::{Answer, Buffer, Cost, Device, KernelBody, Queue};
 use horton_join::error::{Error, Result};
+use horton_join::table::direct::DirectTable;
 use horton_join::table::grouped::{BuildKeys, GroupedTable, KeyFormat};
 use horton_join::table::hash;
 use horton_join::table::horton::{
@@ -374,7 +375,9 @@ fn check_join(device: &Device, body: KernelBody, input: &Input) -> Cost {
         let keys = BuildKeys {
             keys: &keys,
             rows: rows.as_ref(),
-            format: KeyFormat::OneWord { bits: input.bits },
+            format: KeyFormat::OneWord {
+                codes: 1 << input.bits,
+            },
         };
         let table = GroupedTable::build(queue, &TableConfig::default(), keys)?;
         let probe_keys = queue.buffer_from("probe keys", &probes)?;
@@ -722,4 +725,47 @@ fn rows_set_their_bits_and_gather_columns_of_any_width() {
         Ok(())
     });
     assert!(answer.cost.launches >= 4);
+}
+
+#[test]
+fn direct_tables_hold_distinct_keys_below_their_entries() {
+    let device = device();
+    let n = scaled(100_000) as u32;
+    for body in bodies(&device) {
+        let answer = run(&device, move |queue| {
+            queue.use_body(body)?;
+            let keys: Vec<u32> = (0..n).map(|i| 3 * ((i * 7) % n)).collect();
+            let rows: Vec<u32> = (0..n).map(|i| i + 9).collect();
+            let build = |queue: &mut Queue, keys: &[u32], entries: usize| {
+                let items = Items {
+                    keys: &queue.buffer_from("keys", keys)?,
+                    values: Some(&queue.buffer_from("rows", &rows[..keys.len()])?),
+                };
+                DirectTable::build(queue, entries, items)
+            };
+            let entries = 3 * n as usize;
+            let table = build(queue, &keys, entries)?.expect("distinct keys");
+            assert_eq!((table.len(), table.entries()), (n as usize, entries));
+            // Every key, the numbers between, and some beyond.
+            let probes: Vec<u32> = (0..entries as u32 + 1000).chain([u32::MAX]).collect();
+            let asked = queue.buffer_from("probes", &probes)?;
+            let values = queue.allocate("values", probes.len())?;
+            table.lookup(queue, &asked, &values, probes.len())?;
+            let found = queue.read(&values, probes.len())?;
+            let row_of: HashMap<u32, u32> = keys.iter().copied().zip(9..).collect();
+            for (probe, found) in probes.iter().zip(found) {
+                assert_eq!(found, row_of.get(probe).copied().unwrap_or(MISS), "{probe}");
+            }
+            assert!(build(queue, &[5, 8, 5], 10)?.is_none());
+            let error = build(queue, &[5, 10], 10).unwrap_err().to_string();
+            assert!(error.contains("10 slots"), "{error}");
+            assert!(
+                table
+                    .lookup(queue, &asked, &values, probes.len() + 1)
+                    .is_err()
+            );
+            Ok(())
+        });
+        assert!(answer.cost.launches > 0);
+    }
 }

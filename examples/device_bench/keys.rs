@@ -47,6 +47,18 @@ impl Keys {
         }
     }
 
+    /// All keys of tables.
+    #[allow(dead_code, reason = "programs that upload them once")]
+    pub fn all(&self) -> &[u32] {
+        &self.present
+    }
+
+    /// All keys that are in none.
+    #[allow(dead_code, reason = "programs that upload them once")]
+    pub fn others(&self) -> &[u32] {
+        &self.absent
+    }
+
     /// The first `count` keys.
     pub fn first(&self, count: usize) -> &[u32] {
         &self.present[..count]

@@ -12,10 +12,16 @@
 //! best of `--repeat` runs. Keys are distinct MT19937 draws; repeats in the probe array stand a
 //! whole table apart. Every answer is checked. `RUST_LOG=horton_join=trace` says what each kernel
 //! took.
+//!
+//! `--elements 2.1e9` builds one table of so many, and looks each of them up.
 
+mod billions;
 mod host;
 mod keys;
 mod measure;
+#[path = "../paper_figures/workload.rs"]
+#[allow(dead_code)]
+mod workload;
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -49,6 +55,9 @@ struct Options {
     /// Slots per bucket: 4, 8 or 16
     #[arg(long, default_value_t = 8)]
     bucket_size: usize,
+    /// Only one table of so many elements (such as 2.1e9), filled to the last of the loads
+    #[arg(long)]
+    elements: Option<f64>,
     /// Runs of each measurement, of which the best counts
     #[arg(long, default_value_t = 3)]
     repeat: usize,
@@ -103,6 +112,10 @@ fn run(options: &Options) -> Result<usize> {
     let is_cpu = info.kind == DeviceKind::Cpu;
     let probes = 1usize << options.probes_log2.unwrap_or(if is_cpu { 23 } else { 27 });
     println!("device: {info}");
+    if let Some(elements) = options.elements {
+        let load = options.loads.last().copied().unwrap_or(0.95);
+        return billions::run(&bench.device, elements as usize, load, options.bucket_size);
+    }
     println!("{probes} keys looked up at once; rates in millions a second, each with its ratio");
     println!("to gather; builds x4 and with a hot key to the unique build; beside plain Rust,");
     println!("the device's rate in terms of Rust's");

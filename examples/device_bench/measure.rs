@@ -73,7 +73,7 @@ impl Bench {
             let keys = BuildKeys {
                 keys: &keys,
                 rows: None,
-                format: KeyFormat::OneWord { bits: 32 },
+                format: KeyFormat::ANY_WORD,
             };
             GroupedTable::build(queue, &config, keys)
         })?;

@@ -7,7 +7,8 @@
 //!
 //! Lookups in load-balanced and first-fit cuckoo tables and in Horton tables, all hitting and all
 //! missing, by size of the table; what they read, counted by a kernel, beside the paper's models and
-//! the figures it states. Every answer is checked.
+//! the figures it states. Arrays to look up are made, and every answer is checked, on the device. Each
+//! kind of table is looked up as `tune` found best, if it has been run.
 
 mod equations;
 #[path = "../device_bench/keys.rs"]
@@ -18,6 +19,7 @@ mod plot;
 mod report;
 mod tables;
 mod throughput;
+mod workload;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -30,6 +32,8 @@ use horton_join::table::hash::Reduction;
 use keys::Keys;
 use report::Setting;
 use tables::Bench;
+use throughput::PAPER_TABLE;
+use workload::Workload;
 
 #[derive(Parser)]
 #[command(about = "The evaluation of the Horton paper, repeated on one device")]
@@ -43,13 +47,16 @@ struct Options {
     /// Bytes of the probe array [default: 1 GiB on GPUs, 16 MiB on CPUs]
     #[arg(long)]
     probe_bytes: Option<usize>,
-    /// Table sizes in KiB [default: 16 to 524288 doubling, and 2 and 8 GiB where there is room; on
-    /// CPUs to 131072]
+    /// Table sizes in KiB, to 8 GiB where there is room [default: 16 to 524288 doubling; on CPUs to
+    /// 131072]
     #[arg(long, value_delimiter = ',')]
     sizes: Vec<usize>,
     /// Load factor of figures 12 and 13
     #[arg(long, default_value_t = 0.9)]
     load: f64,
+    /// Load factor to which the largest table is filled, too
+    #[arg(long, default_value_t = 0.95)]
+    high_load: f64,
     /// Slots of the tables of figures 9 to 11 and 14, as a power of two [default: 24; on CPUs 20]
     #[arg(long)]
     model_slots_log2: Option<u32>,
@@ -76,11 +83,8 @@ fn main() -> ExitCode {
 }
 
 fn run(options: &Options) -> Result<()> {
-    let bench = Bench {
-        device: Device::open(&options.device)?,
-        repeat: options.repeat.max(1),
-    };
-    let info = bench.device.info();
+    let device = Device::open(&options.device)?;
+    let info = device.info().clone();
     println!("device: {info}");
     std::fs::create_dir_all(&options.out)
         .map_err(|e| Error::Invalid(format!("cannot create {}: {e}", options.out.display())))?;
@@ -93,35 +97,45 @@ fn run(options: &Options) -> Result<()> {
         true => Reduction::Modulo,
         false => Reduction::MultiplyHigh,
     };
-    let sizes = sizes(options, &bench, probes);
+    let mut tables: Vec<(usize, f64)> = sizes(options, &device, probes)
+        .into_iter()
+        .map(|bytes| (bytes, options.load))
+        .collect();
+    let paper = tables.iter().map(|(bytes, _)| *bytes);
+    let paper = paper.filter(|bytes| *bytes <= PAPER_TABLE).max();
+    tables.extend(paper.map(|bytes| (bytes, options.high_load)));
 
-    let largest = sizes.iter().copied().max().unwrap_or(0) / size_of::<u64>();
+    let items = |(bytes, load): &(usize, f64)| (bytes / size_of::<u64>()) as f64 * load;
     let figure_8 = (8usize << options.buckets_log2) as f64 * 0.95;
-    let most = (largest as f64 * options.load)
-        .max(model_slots as f64)
-        .max(figure_8) as usize;
-    println!("drawing {most} keys and {probes} others");
-    let keys = Keys::draw(most, probes);
-    let points = models::measure(&bench, &keys, (model_slots, probes.min(1 << 22)), reduction)?;
-    let load = (options.load, probes);
-    let rates = throughput::measure(&bench, &keys, &sizes, load, reduction)?;
+    let most = tables.iter().map(items).fold(0.0, f64::max);
+    let most = most.max(model_slots as f64).max(figure_8) as usize;
+    println!("drawing {most} keys and {} others", most.min(probes));
+    let keys = Keys::draw(most, most.min(probes));
+    let bench = Bench {
+        workload: Workload::new(&device, &keys)?,
+        repeat: options.repeat.max(1),
+        device,
+    };
+    let points = models::measure(&bench, (model_slots, probes.min(1 << 22)), reduction)?;
+    let rates = throughput::measure(&bench, &tables, probes, reduction)?;
 
     let mut figures = vec![models::items_per_bucket(&keys, 1 << options.buckets_log2)];
     figures.extend(models::figures(&points));
-    figures.extend(throughput::figures(&rates));
+    figures.extend(throughput::figures(&rates, options.load));
     figures.sort_by_key(|figure| figure.file);
     for figure in &figures {
         figure.write(&options.out)?;
     }
     let setting = Setting {
         load: options.load,
+        high_load: options.high_load,
         probes,
+        distinct_misses: most.min(probes),
         repeat: bench.repeat,
         model_slots,
         modulo: options.modulo,
-        kernel_body: info.body().to_string(),
     };
-    let text = report::report(info, &setting, (&points, &rates), &figures);
+    let text = report::report(&info, &setting, (&points, &rates), &figures);
     let path = options.out.join("report.md");
     std::fs::write(&path, text)
         .map_err(|e| Error::Invalid(format!("cannot write {}: {e}", path.display())))?;
@@ -130,20 +144,20 @@ fn run(options: &Options) -> Result<()> {
 }
 
 /// Sizes in bytes that leave room for the probe array, its answers and what a build needs.
-fn sizes(options: &Options, bench: &Bench, probes: usize) -> Vec<usize> {
-    let is_cpu = bench.device.info().kind == DeviceKind::Cpu;
+fn sizes(options: &Options, device: &Device, probes: usize) -> Vec<usize> {
+    let is_cpu = device.info().kind == DeviceKind::Cpu;
     let doubling = |to: u32| (4..=to).map(|log2| 1usize << log2);
     let default: Vec<usize> = match is_cpu {
         true => doubling(17).collect(),
-        false => doubling(19).chain([2 << 20, 8 << 20]).collect(),
+        false => doubling(19).collect(),
     };
     let asked = match options.sizes.is_empty() {
         true => default,
         false => options.sizes.clone(),
     };
-    let budget = bench.device.budget().limit();
+    let budget = device.budget().limit();
     let room = budget.saturating_sub(12 * probes as u64) as usize;
-    let largest = bench.device.info().max_allocation as usize;
+    let largest = device.info().max_allocation as usize;
     let fits = |bytes: &usize| bytes * 8 <= room && bytes * 2 <= largest;
     let sizes = asked.into_iter().map(|kib| kib << 10);
     sizes.filter(fits).collect()

@@ -62,6 +62,7 @@ impl Figure {
         let mut text = String::from("series,kind,x,y\n");
         for series in &self.series {
             for (x, y) in &series.points {
+                let (x, y) = (short(*x), short(*y));
                 let _ = writeln!(text, "{},{:?},{x},{y}", series.name, series.style);
             }
         }
@@ -136,4 +137,10 @@ impl Figure {
             kib => format!("{:.0} GiB", kib / 1024.0 / 1024.0),
         }
     }
+}
+
+/// A number with six digits behind the point, if it needs them.
+fn short(number: f64) -> String {
+    let text = format!("{number:.6}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }

@@ -1,6 +1,5 @@
 //! The three kinds of tables that the paper compares, filled and measured alike.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use horton_join::device::{Buffer, Device, Queue};
@@ -8,28 +7,10 @@ use horton_join::error::{Error, Result};
 use horton_join::table::cuckoo::{CuckooConfig, CuckooTable, Placement};
 use horton_join::table::hash::Reduction;
 use horton_join::table::horton::{BucketSize, Census, HortonTable, TableConfig};
+use horton_join::table::tuning::{Kind, Tuning};
 use horton_join::table::{Items, Reads, Table};
 
-use crate::keys::Probe;
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    LoadBalanced,
-    FirstFit,
-    Horton,
-}
-
-impl Kind {
-    pub const ALL: [Kind; 3] = [Kind::LoadBalanced, Kind::FirstFit, Kind::Horton];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Kind::LoadBalanced => "load-balanced",
-            Kind::FirstFit => "first-fit",
-            Kind::Horton => "Horton",
-        }
-    }
-}
+use crate::workload::{Asked, Resident, Workload, count_wrong};
 
 /// What a table is filled to, and how.
 #[derive(Debug, Clone, Copy)]
@@ -49,12 +30,8 @@ pub enum AnyTable {
 }
 
 impl AnyTable {
-    fn build(queue: &mut Queue, plan: Plan, keys: &[u32]) -> Result<Self> {
-        let keys = queue.buffer_from("keys", keys)?;
-        let items = Items {
-            keys: &keys,
-            values: None,
-        };
+    fn build(queue: &mut Queue, plan: Plan, keys: &Buffer<u32>) -> Result<Self> {
+        let items = Items { keys, values: None };
         if plan.kind == Kind::Horton {
             let config = TableConfig {
                 bucket_size: plan.bucket_size,
@@ -79,19 +56,27 @@ impl AnyTable {
         Ok(Self::Cuckoo(CuckooTable::build(queue, &config, items)?))
     }
 
+    /// Looks `n` keys up, by the best way that is known or as `tuning` says.
     fn lookup(
         &self,
         queue: &mut Queue,
-        keys: &Buffer<u32>,
+        (keys, n): (&Buffer<u32>, usize),
         (values, reads): (&Buffer<u32>, &Buffer<u32>),
-        n: usize,
+        tuning: Option<&Tuning>,
     ) -> Result<()> {
-        match self {
-            Self::Horton(table) => table.lookup(queue, keys, values, reads, n),
-            Self::Cuckoo(table) => table.lookup(queue, keys, values, reads, n),
+        match (self, tuning) {
+            (Self::Horton(table), None) => table.lookup(queue, keys, values, reads, n),
+            (Self::Cuckoo(table), None) => table.lookup(queue, keys, values, reads, n),
+            (Self::Horton(table), Some(tuning)) => {
+                table.lookup_tuned(queue, (keys, n), (values, reads), tuning)
+            }
+            (Self::Cuckoo(table), Some(tuning)) => {
+                table.lookup_tuned(queue, (keys, n), (values, reads), tuning)
+            }
         }
     }
 
+    #[allow(dead_code, reason = "not every program asks for it")]
     fn count_reads(&self, queue: &mut Queue, keys: &Buffer<u32>, n: usize) -> Result<Reads> {
         match self {
             Self::Horton(table) => table.count_reads(queue, keys, n),
@@ -99,6 +84,7 @@ impl AnyTable {
         }
     }
 
+    #[allow(dead_code, reason = "not every program asks for it")]
     pub fn census(&self) -> Census {
         match self {
             Self::Horton(table) => table.census(),
@@ -116,23 +102,23 @@ impl AnyTable {
 
 /// What looking keys up takes, for one key.
 #[derive(Debug, Clone, Copy)]
+#[allow(dead_code, reason = "not every program asks for it")]
 pub struct PerLookup {
     pub buckets: f64,
     pub lines: f64,
 }
 
-/// A device, and how often a time is taken; the best counts.
+/// A device with its keys, and how often a time is taken; the best counts.
 pub struct Bench {
     pub device: Device,
+    pub workload: Workload,
     pub repeat: usize,
 }
 
-pub type Resident = Arc<Buffer<u32>>;
-
 impl Bench {
-    /// Fills a table; it must have come out as large as planned.
-    pub fn build(&self, plan: Plan, keys: &[u32]) -> Result<AnyTable> {
-        let keys = keys.to_vec();
+    /// Fills a table with the first `count` keys; it must have come out as large as planned.
+    pub fn build(&self, plan: Plan, count: usize) -> Result<AnyTable> {
+        let keys = self.workload.first(count)?;
         let job = move |queue: &mut Queue| AnyTable::build(queue, plan, &keys);
         let table = self.device.run_blocking(job)?.value;
         let planned = plan.slots.next_multiple_of(plan.bucket_size.slots());
@@ -146,45 +132,42 @@ impl Bench {
         }
     }
 
-    pub fn upload(&self, keys: &[u32]) -> Result<Resident> {
-        let keys = keys.to_vec();
-        let job = move |queue: &mut Queue| queue.buffer_from("keys", &keys);
-        Ok(Arc::new(self.device.run_blocking(job)?.value))
-    }
-
     /// The best kernel time of looking all keys up, whose answers are checked.
-    pub fn look_up(&self, table: &AnyTable, keys: &Resident, probe: &Probe) -> Result<Duration> {
-        let n = keys.len();
+    pub fn look_up(
+        &self,
+        table: &AnyTable,
+        asked: &Asked,
+        tuning: Option<Tuning>,
+    ) -> Result<Duration> {
+        let n = asked.keys.len();
         let mut best = Duration::MAX;
         let mut last = None;
         for _ in 0..=self.repeat {
             drop(last.take());
-            let (table, keys) = (table.clone(), Arc::clone(keys));
+            let (table, keys) = (table.clone(), Resident::clone(&asked.keys));
             let answer = self.device.run_blocking(move |queue| {
                 let values = queue.allocate("values", n)?;
                 let reads = queue.buffer_from("reads", &[0])?;
-                table.lookup(queue, &keys, (&values, &reads), n)?;
+                table.lookup(queue, (&keys, n), (&values, &reads), tuning.as_ref())?;
                 Ok(values)
             })?;
             best = best.min(answer.cost.kernel);
             last = Some(answer.value);
         }
         let values = last.ok_or_else(|| Error::Invalid("nothing was measured".to_owned()))?;
-        let job = move |queue: &mut Queue| queue.read(&values, n);
-        let values = self.device.run_blocking(job)?.value;
-        let wrong = values.iter().enumerate();
-        let wrong = wrong
-            .filter(|(i, value)| **value != probe.answer(*i))
-            .count();
-        match wrong {
+        let expected = asked.answers;
+        let job = move |queue: &mut Queue| count_wrong(queue, &values, expected, n);
+        match self.device.run_blocking(job)?.value {
             0 => Ok(best),
-            _ => Err(Error::Invalid(format!("{wrong} of {n} answers are wrong"))),
+            wrong => Err(Error::Invalid(format!("{wrong} of {n} answers are wrong"))),
         }
     }
 
     /// Buckets and cache lines a lookup of these keys reads.
-    pub fn count(&self, table: &AnyTable, keys: &Resident) -> Result<PerLookup> {
-        let (table, keys, n) = (table.clone(), Arc::clone(keys), keys.len());
+    #[allow(dead_code, reason = "not every program asks for it")]
+    pub fn count(&self, table: &AnyTable, asked: &Asked) -> Result<PerLookup> {
+        let (table, keys) = (table.clone(), Resident::clone(&asked.keys));
+        let n = keys.len();
         let job = move |queue: &mut Queue| table.count_reads(queue, &keys, n);
         let reads = self.device.run_blocking(job)?.value;
         Ok(PerLookup {

@@ -65,6 +65,22 @@ macro_rules! commands {
     };
 }
 
+/// Defines functions that release an object. They succeed whatever the library says, which after
+/// a device was lost may be anything: no one can do anything about it, and `ocl` panics, in a
+/// `drop`.
+macro_rules! releases {
+    ($(fn $name:ident($object:ident: Ptr);)*) => {
+        $(export!($name($object: Ptr) -> i32, |function| match function {
+            Some(function) => {
+                // SAFETY: the caller keeps the function's contract; the argument is the same.
+                unsafe { function($object) };
+                SUCCESS
+            }
+            None => INVALID_OPERATION,
+        });)*
+    };
+}
+
 /// Defines functions that return an object and take `errcode_ret` after the arguments given here.
 macro_rules! constructors {
     ($(fn $name:ident($($arg:ident: $ty:ty),* $(,)?);)*) => {
@@ -111,6 +127,17 @@ forward!(clSVMFree(context: Ptr, svm_pointer: Ptr), ());
 forward!(clGetExtensionFunctionAddress(name: Ptr) -> Ptr, null_mut());
 forward!(clGetExtensionFunctionAddressForPlatform(platform: Ptr, name: Ptr) -> Ptr, null_mut());
 
+releases! {
+    fn clReleaseDevice(device: Ptr);
+    fn clReleaseContext(context: Ptr);
+    fn clReleaseCommandQueue(queue: Ptr);
+    fn clReleaseMemObject(memobj: Ptr);
+    fn clReleaseSampler(sampler: Ptr);
+    fn clReleaseProgram(program: Ptr);
+    fn clReleaseKernel(kernel: Ptr);
+    fn clReleaseEvent(event: Ptr);
+}
+
 commands! {
     fn clGetPlatformInfo(platform: Ptr, param: u32, size: usize, value: Ptr, size_ret: Ptr);
     fn clGetDeviceIDs(
@@ -121,19 +148,15 @@ commands! {
         in_device: Ptr, properties: Ptr, num_devices: u32, out_devices: Ptr, num_devices_ret: Ptr,
     );
     fn clRetainDevice(device: Ptr);
-    fn clReleaseDevice(device: Ptr);
     fn clSetDefaultDeviceCommandQueue(context: Ptr, device: Ptr, queue: Ptr);
     fn clGetDeviceAndHostTimer(device: Ptr, device_timestamp: Ptr, host_timestamp: Ptr);
     fn clGetHostTimer(device: Ptr, host_timestamp: Ptr);
     fn clRetainContext(context: Ptr);
-    fn clReleaseContext(context: Ptr);
     fn clGetContextInfo(context: Ptr, param: u32, size: usize, value: Ptr, size_ret: Ptr);
     fn clSetContextDestructorCallback(context: Ptr, pfn_notify: Ptr, user_data: Ptr);
     fn clRetainCommandQueue(queue: Ptr);
-    fn clReleaseCommandQueue(queue: Ptr);
     fn clGetCommandQueueInfo(queue: Ptr, param: u32, size: usize, value: Ptr, size_ret: Ptr);
     fn clRetainMemObject(memobj: Ptr);
-    fn clReleaseMemObject(memobj: Ptr);
     fn clGetSupportedImageFormats(
         context: Ptr, flags: u64, image_type: u32, num_entries: u32, image_formats: Ptr,
         num_image_formats: Ptr,
@@ -143,10 +166,8 @@ commands! {
     fn clGetPipeInfo(pipe: Ptr, param: u32, size: usize, value: Ptr, size_ret: Ptr);
     fn clSetMemObjectDestructorCallback(memobj: Ptr, pfn_notify: Ptr, user_data: Ptr);
     fn clRetainSampler(sampler: Ptr);
-    fn clReleaseSampler(sampler: Ptr);
     fn clGetSamplerInfo(sampler: Ptr, param: u32, size: usize, value: Ptr, size_ret: Ptr);
     fn clRetainProgram(program: Ptr);
-    fn clReleaseProgram(program: Ptr);
     fn clBuildProgram(
         program: Ptr, num_devices: u32, device_list: Ptr, options: Ptr, pfn_notify: Ptr,
         user_data: Ptr,
@@ -168,7 +189,6 @@ commands! {
         program: Ptr, num_kernels: u32, kernels: Ptr, num_kernels_ret: Ptr,
     );
     fn clRetainKernel(kernel: Ptr);
-    fn clReleaseKernel(kernel: Ptr);
     fn clSetKernelArg(kernel: Ptr, arg_index: u32, arg_size: usize, arg_value: Ptr);
     fn clSetKernelArgSVMPointer(kernel: Ptr, arg_index: u32, arg_value: Ptr);
     fn clSetKernelExecInfo(kernel: Ptr, param: u32, size: usize, value: Ptr);
@@ -186,7 +206,6 @@ commands! {
     fn clWaitForEvents(num_events: u32, event_list: Ptr);
     fn clGetEventInfo(event: Ptr, param: u32, size: usize, value: Ptr, size_ret: Ptr);
     fn clRetainEvent(event: Ptr);
-    fn clReleaseEvent(event: Ptr);
     fn clSetUserEventStatus(event: Ptr, execution_status: i32);
     fn clSetEventCallback(event: Ptr, callback_type: i32, pfn_notify: Ptr, user_data: Ptr);
     fn clGetEventProfilingInfo(

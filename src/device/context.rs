@@ -1,26 +1,38 @@
 //! What the lanes of one opened device share: its context, compiled programs and pools.
+//!
+//! A driver that reports a kernel's fault, or a queue or context that it does not know any more,
+//! has lost the context with all its memory. It is marked then: lanes open the device anew for
+//! their next job, and what stood in the old context can no longer be used, which is an error
+//! (a buffer of one context must not reach a kernel of another).
 
 use std::collections::HashMap;
 use std::marker::PhantomData;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use ocl::core::{
-    self as cl, CommandQueue, CommandQueueProperties, Context, ContextProperties, MemFlags, OclPrm,
-    Program,
-};
+use ocl::core::{CommandQueue, Context, Mem, MemFlags, OclPrm, Program};
 
 use crate::error::{Error, Result};
 
+use super::call::{self, Called};
 use super::info::{DeviceInfo, DeviceKind};
 use super::memory::{Budget, Grant};
 use super::pages;
 use super::pool::{Block, Memory, Pool, block_bytes};
 use super::program::{self, ProgramText};
 use super::staging::{Mapping, Staging};
-use super::status::opencl;
+use super::status::Failed;
 
 /// Idle page-locked memory that is kept, in bytes.
 const LOCKED_CAP: u64 = 1 << 30;
+
+/// How a buffer is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Access {
+    /// From one end to the other.
+    Streamed,
+    /// At random places: what lookups read. A CPU's gets large pages.
+    Random,
+}
 
 /// An opened device.
 pub(super) struct Opened {
@@ -31,17 +43,27 @@ pub(super) struct Opened {
     pub(super) host: CommandQueue,
     programs: Mutex<HashMap<String, Program>>,
     blocks: Arc<Pool>,
+    tables: Arc<Pool>,
     locked: Arc<Pool>,
+    /// The error that this context was lost by.
+    loss: OnceLock<String>,
+    /// That of the context before.
+    earlier_loss: Option<String>,
 }
 
 impl Opened {
-    pub(super) fn new(info: Arc<DeviceInfo>, budget: Arc<Budget>) -> Result<Self> {
-        let properties = ContextProperties::new().platform(info.platform_id);
-        let context = cl::create_context(Some(&properties), &[info.device_id], None, None)
-            .map_err(|e| opencl("clCreateContext", &info.label(), &e))?;
-        let host = command_queue(&context, &info)?;
+    /// Opens the device, again after an `earlier_loss`.
+    pub(super) fn new(
+        info: Arc<DeviceInfo>,
+        budget: Arc<Budget>,
+        earlier_loss: Option<String>,
+    ) -> Result<Self> {
+        let context = call::create_context(info.platform_id, info.device_id)
+            .map_err(|e| e.error("clCreateContext", &info.label()))?;
+        let host = call::create_queue(&context, info.device_id)
+            .map_err(|e| e.error("clCreateCommandQueue", &info.label()))?;
         // A sixteenth: enough for the chunks of some queries, little beside the tables.
-        let blocks = Pool::new(budget.limit() / 16);
+        let [blocks, tables] = [(); 2].map(|()| Pool::new(budget.limit() / 32));
         Ok(Self {
             info,
             budget,
@@ -49,13 +71,55 @@ impl Opened {
             host,
             programs: Mutex::default(),
             blocks,
+            tables,
             locked: Pool::new(LOCKED_CAP),
+            loss: OnceLock::new(),
+            earlier_loss,
         })
     }
 
     /// A new in-order queue of this device.
     pub(super) fn command_queue(&self) -> Result<CommandQueue> {
-        command_queue(&self.context, &self.info)
+        call::create_queue(&self.context, self.info.device_id)
+            .map_err(|e| self.fail("clCreateCommandQueue", &e))
+    }
+
+    /// The error of a failed `call`; the context may be lost with it.
+    pub(super) fn fail(&self, call: impl Into<String>, failed: &Failed) -> Error {
+        let error = failed.error(call, &self.info.label());
+        if failed.is_fatal() {
+            self.lose(&error);
+        }
+        error
+    }
+
+    /// The context is not to be used for further jobs.
+    pub(super) fn lose(&self, error: &Error) {
+        self.loss.get_or_init(|| error.to_string());
+    }
+
+    /// The error that the context was lost by, if it is.
+    pub(super) fn loss(&self) -> Option<String> {
+        self.loss.get().cloned()
+    }
+
+    /// The error for memory that is not of this context.
+    pub(super) fn foreign(&self) -> Error {
+        let reason = self.earlier_loss.as_deref().unwrap_or("another device");
+        let failed = Failed::Status(format!("its context is gone: {reason}"));
+        failed.error("use of a buffer", &self.info.label())
+    }
+
+    /// Whether the context is lost.
+    pub(super) fn is_lost(&self) -> bool {
+        self.loss.get().is_some()
+    }
+
+    /// Whether `block` is memory of this context.
+    pub(super) fn owns(&self, block: &Block) -> bool {
+        [&self.blocks, &self.tables, &self.locked]
+            .iter()
+            .any(|pool| block.is_of(pool))
     }
 
     /// The compiled program, compiled now if it is asked for the first time.
@@ -72,7 +136,7 @@ impl Opened {
     /// Device memory for `bytes` if at most `limit` are then in use.
     pub(super) fn block(
         &self,
-        what: &'static str,
+        (what, access): (&'static str, Access),
         bytes: u64,
         limit: u64,
     ) -> Result<(Block, Grant)> {
@@ -92,45 +156,54 @@ impl Opened {
             .budget
             .take(size, limit)
             .map_err(|used| refused(limit, used))?;
-        let block = self.blocks.take(size, || {
-            self.create(what, size).or_else(|_| {
+        let pool = match access {
+            Access::Streamed => &self.blocks,
+            Access::Random => &self.tables,
+        };
+        let block = pool.take(size, || {
+            self.create(what, size, access).or_else(|error| {
+                if self.is_lost() {
+                    return Err(error);
+                }
                 self.blocks.clear();
-                self.create(what, size)
+                self.tables.clear();
+                self.create(what, size, access)
             })
         })?;
         Ok((block, grant))
     }
 
-    fn create(&self, what: &'static str, bytes: u64) -> Result<Memory> {
+    fn create(&self, what: &'static str, bytes: u64, access: Access) -> Result<Memory> {
         let flags = match self.on_host() {
             true => MemFlags::READ_WRITE | MemFlags::ALLOC_HOST_PTR,
             false => MemFlags::READ_WRITE,
         };
-        let mem = self.create_buffer(flags, bytes, what)?;
-        if self.on_host() && bytes >= pages::WORTH {
-            self.ask_for_huge_pages(&mem, bytes)
-                .map_err(|e| opencl("clEnqueueMapBuffer", &self.info.label(), &e))?;
+        let mut mem = self.create_buffer(flags, bytes, what)?;
+        let asks = self.on_host() && access == Access::Random && bytes >= pages::WORTH;
+        if asks && let Err(error) = self.ask_for_large_pages(&mem, bytes) {
+            // They are for speed alone; but who knows what that buffer has been left in.
+            log::debug!("no large pages for {bytes} bytes: {error:?}");
+            mem = self.create_buffer(flags, bytes, what)?;
         }
         Ok(Memory { mapping: None, mem })
     }
 
     /// Asks for large pages under a new buffer of a CPU's, which nobody has touched yet.
-    fn ask_for_huge_pages(&self, mem: &cl::Mem, bytes: u64) -> cl::Result<()> {
-        let mapping = Mapping::new(mem, bytes as usize, &self.host, &self.host)?;
-        pages::ask(mapping.address(), bytes as usize);
-        drop(mapping);
+    fn ask_for_large_pages(&self, mem: &Mem, bytes: u64) -> Called<()> {
+        const WHAT: &str = "pages";
+        // SAFETY: the buffer has `bytes`, and no kernel knows it yet.
+        let map = unsafe { call::map(&self.host, mem, bytes as usize, WHAT) }?;
+        pages::ask(map.as_ptr() as usize, bytes as usize);
+        call::unmap(&self.host, mem, &map, WHAT)?;
         // Kernels of other queues may use it only once it is unmapped.
-        cl::finish(&self.host)
+        call::finish(&self.host, WHAT)
     }
 
-    fn create_buffer(&self, flags: MemFlags, bytes: u64, what: &'static str) -> Result<cl::Mem> {
-        // SAFETY: no host pointer is handed over (`data` is None), so the buffer aliases nothing.
-        unsafe { cl::create_buffer::<_, u8>(&self.context, flags, bytes as usize, None) }.map_err(
-            |e| {
-                let call = format!("clCreateBuffer of {bytes} bytes for {what}");
-                opencl(call, &self.info.label(), &e)
-            },
-        )
+    fn create_buffer(&self, flags: MemFlags, bytes: u64, what: &'static str) -> Result<Mem> {
+        call::create_buffer(&self.context, flags, bytes, what).map_err(|e| {
+            let call = format!("clCreateBuffer of {bytes} bytes for {what}");
+            self.fail(call, &e)
+        })
     }
 
     /// Whether the device's memory is the host's.
@@ -142,7 +215,7 @@ impl Opened {
     pub(super) fn staging<T: OclPrm>(&self, what: &'static str, len: usize) -> Result<Staging<T>> {
         let bytes = (len.max(1) * size_of::<T>()) as u64;
         if self.on_host() {
-            let (block, grant) = self.block(what, bytes, u64::MAX)?;
+            let (block, grant) = self.block((what, Access::Streamed), bytes, u64::MAX)?;
             return self.mapped(block, grant, len, &self.host);
         }
         let size = block_bytes(bytes);
@@ -161,7 +234,7 @@ impl Opened {
         let flags = MemFlags::READ_WRITE | MemFlags::ALLOC_HOST_PTR;
         let mem = self.create_buffer(flags, bytes, what)?;
         let mapping = Mapping::new(&mem, bytes as usize, &self.host, &self.host)
-            .map_err(|e| opencl("clEnqueueMapBuffer", &self.info.label(), &e))?;
+            .map_err(|e| self.fail("clEnqueueMapBuffer", &e))?;
         Ok(Memory {
             mapping: Some(mapping),
             mem,
@@ -178,7 +251,7 @@ impl Opened {
     ) -> Result<Staging<T>> {
         let bytes = block.bytes() as usize;
         let mapping = Mapping::new(&block.memory().mem, bytes, commands, &self.host)
-            .map_err(|e| opencl("clEnqueueMapBuffer", &self.info.label(), &e))?;
+            .map_err(|e| self.fail("clEnqueueMapBuffer", &e))?;
         Ok(Staging {
             mapping: Some(mapping),
             block,
@@ -187,10 +260,4 @@ impl Opened {
             element: PhantomData,
         })
     }
-}
-
-fn command_queue(context: &Context, info: &DeviceInfo) -> Result<CommandQueue> {
-    let properties = Some(CommandQueueProperties::PROFILING_ENABLE);
-    cl::create_command_queue(context, info.device_id, properties)
-        .map_err(|e| opencl("clCreateCommandQueue", &info.label(), &e))
 }

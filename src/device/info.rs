@@ -14,11 +14,11 @@
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use ocl::core::{self as cl, DeviceId, DeviceInfo as Request, PlatformId, PlatformInfo};
+use ocl::core::{DeviceId, DeviceInfo as Request, PlatformId};
 
 use crate::error::{Error, Result};
 
-use super::status::without_panic;
+use super::call;
 
 /// What kind of processor a device is, in the order in which `auto` prefers them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -226,9 +226,7 @@ fn one_at_a_time() -> MutexGuard<'static, ()> {
 
 fn platform_ids() -> Result<Vec<PlatformId>> {
     horton_opencl_loader::link();
-    let platforms = without_panic(cl::get_platform_ids)
-        .map_err(Error::NoPlatform)?
-        .map_err(|e| Error::NoPlatform(e.to_string()))?;
+    let platforms = call::platform_ids().map_err(|e| Error::NoPlatform(e.to_string()))?;
     match platforms.is_empty() {
         true => Err(Error::NoPlatform(
             horton_opencl_loader::status().to_string(),
@@ -238,20 +236,14 @@ fn platform_ids() -> Result<Vec<PlatformId>> {
 }
 
 fn platform_name(platform: PlatformId) -> String {
-    cl::get_platform_info(platform, PlatformInfo::Name)
-        .map(|name| name.to_string())
-        .unwrap_or_default()
+    call::platform_name(platform).unwrap_or_default()
 }
 
 fn devices_of(p: usize, platform: &PlatformId) -> Vec<DeviceInfo> {
-    let ids = match without_panic(|| cl::get_device_ids(platform, None, None)) {
-        Ok(Ok(ids)) => ids,
-        Ok(Err(error)) => {
+    let ids = match call::device_ids(platform) {
+        Ok(ids) => ids,
+        Err(error) => {
             log::debug!("OpenCL platform {p} has no devices: {error}");
-            return Vec::new();
-        }
-        Err(panic) => {
-            log::warn!("OpenCL platform {p} cannot list its devices: {panic}");
             return Vec::new();
         }
     };
@@ -329,10 +321,7 @@ fn obstacle(info: &DeviceInfo, id: DeviceId) -> Option<String> {
 
 /// Raw value of a request; empty when the device does not answer it.
 fn raw(id: DeviceId, request: Request) -> Vec<u8> {
-    without_panic(|| cl::get_device_info_raw(id, request as u32))
-        .ok()
-        .and_then(|answer| answer.ok())
-        .unwrap_or_default()
+    call::device_info(id, request).unwrap_or_default()
 }
 
 fn text(id: DeviceId, request: Request) -> String {

@@ -16,6 +16,7 @@
 //! * [`staging`]: host memory for fast transfers
 //! * `context`, `pool`: what lanes share: context, programs, blocks that are used again
 //! * [`memory`]: the byte budget of a device
+//! * `call`: every OpenCL call, through one gate; `faults`, in debug builds, fails them on demand
 //! * [`program`]: program text from `.cl` parts and defines, and the binary cache
 //! * [`host`]: prefetching on the host itself
 //! * `pages`: large pages under the buffers of CPU devices
@@ -24,7 +25,10 @@
 //! Jobs of several queries run a few at a time; a job is one probe chunk or one build, so they
 //! interleave, and a device runs one kernel well at a time anyway.
 
+mod call;
 mod context;
+#[cfg(debug_assertions)]
+pub mod faults;
 pub mod host;
 pub mod info;
 pub mod memory;

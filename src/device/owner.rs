@@ -11,7 +11,8 @@
 //! a CPU device has one lane, for its kernels use all cores by themselves.
 //!
 //! A device is opened once in a process and stays open: compiling its kernels costs up to
-//! half a second, and a context pins driver memory only once that way. A job whose asker
+//! half a second, and a context pins driver memory only once that way. Should its context be lost,
+//! the next job opens it anew. A job whose asker
 //! is gone before it starts is skipped, which is how dropping a stream cancels its work.
 
 use std::collections::BTreeMap;
@@ -91,13 +92,14 @@ struct Shared {
 }
 
 impl Shared {
-    /// Opens the device unless that was done.
+    /// Opens the device unless that was done and its context still stands.
     fn open(&self, info: &Arc<DeviceInfo>, budget: &Arc<Budget>) -> Result<Arc<Opened>> {
         let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(opened) = opened.as_ref() {
+        if let Some(opened) = opened.as_ref().filter(|opened| !opened.is_lost()) {
             return Ok(Arc::clone(opened));
         }
-        let new = Arc::new(Opened::new(Arc::clone(info), Arc::clone(budget))?);
+        let loss = opened.as_ref().and_then(|opened| opened.loss());
+        let new = Arc::new(Opened::new(Arc::clone(info), Arc::clone(budget), loss)?);
         Ok(Arc::clone(opened.insert(new)))
     }
 
@@ -106,6 +108,7 @@ impl Shared {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone()
+            .filter(|opened| !opened.is_lost())
     }
 }
 
@@ -278,10 +281,11 @@ struct Lane {
 
 impl Lane {
     /// Runs jobs until every handle is gone. A device that cannot be opened fails the job that
-    /// asked, and is tried again for the next.
+    /// asked, and is tried again for the next, as is one whose context was lost.
     fn serve(&self) {
         let mut queue: Option<Queue> = None;
         while let Some(job) = self.next_job() {
+            queue = queue.filter(|queue| !queue.is_lost());
             let queue = match queue.as_mut() {
                 Some(queue) => Ok(queue),
                 None => self.open().map(|opened| queue.insert(opened)),

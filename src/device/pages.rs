@@ -1,4 +1,4 @@
-//! Large pages under the buffers of CPU devices.
+//! Large pages under those buffers of CPU devices that are read at random places.
 //!
 //! ```text
 //!  buffer   [ 4 KiB | 4 KiB | …                      ]   a table of 100 MiB: 25,600 pages
@@ -8,6 +8,7 @@
 //! Lookups are at random places, and a processor remembers where some two thousand pages are: with small
 //! ones, nearly every lookup also waits for a page table. Linux gives large pages to
 //! those who ask (`madvise`, where transparent huge pages are not `never`); a refusal changes nothing.
+//! Buffers that are passed through once do not ask: finding a large page may take moving others.
 //! Measured on 2 cores with PoCL: `benches/NOTES.md`.
 
 /// Bytes from which on a buffer has large pages in it at any alignment.

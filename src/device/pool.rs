@@ -136,6 +136,11 @@ impl Block {
         }
     }
 
+    /// Whether it came from `pool`.
+    pub(super) fn is_of(&self, pool: &Arc<Pool>) -> bool {
+        Arc::ptr_eq(&self.pool, pool)
+    }
+
     /// Bytes of the block.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes

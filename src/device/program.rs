@@ -21,13 +21,14 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use ocl::core::{self as cl, Context, Program, ProgramInfo, ProgramInfoResult};
+use ocl::core::{Context, Program};
 use sha2::{Digest, Sha256};
 
 use crate::error::{Error, Result};
 
+use super::call::{self, Called};
 use super::info::DeviceInfo;
-use super::status::opencl;
+use super::status::Failed;
 
 /// A complete OpenCL C program.
 #[derive(Debug, Clone)]
@@ -119,7 +120,7 @@ pub(super) fn build(context: &Context, info: &DeviceInfo, text: &ProgramText) ->
     }
     let program = from_source(context, info, text)?;
     if let Some(file) = file
-        && let Some(binary) = binary_of(&program)
+        && let Some(binary) = binary_of(&program, text)
         && let Err(error) = store(&file, &binary)
     {
         log::debug!("kernel cache {} not written: {error}", file.display());
@@ -131,15 +132,15 @@ fn from_source(context: &Context, info: &DeviceInfo, text: &ProgramText) -> Resu
     let device = info.label();
     let source = CString::new(text.source())
         .map_err(|_| Error::Invalid("a program text contains a NUL byte".to_owned()))?;
-    let program = cl::create_program_with_source(context, &[source])
-        .map_err(|e| opencl("clCreateProgramWithSource", &device, &e))?;
+    let program = call::program_from_source(context, source, text.name())
+        .map_err(|e| e.error("clCreateProgramWithSource", &device))?;
     compile(&program, info, text).map_err(|e| match e {
-        cl::Error::ProgramBuild(log) => Error::ProgramBuild {
+        Failed::BuildLog(log) => Error::ProgramBuild {
             program: text.name().to_owned(),
             device: device.clone(),
-            log: log.to_string(),
+            log,
         },
-        other => opencl("clBuildProgram", &device, &other),
+        other => other.error("clBuildProgram", &device),
     })?;
     Ok(program)
 }
@@ -150,28 +151,19 @@ fn from_binary(
     text: &ProgramText,
     binary: &[u8],
 ) -> Option<Program> {
-    let program = cl::create_program_with_binary(context, &[info.device_id], &[binary]).ok()?;
+    let program = call::program_from_binary(context, info.device_id, binary, text.name()).ok()?;
     compile(&program, info, text).ok()?;
     Some(program)
 }
 
-fn compile(program: &Program, info: &DeviceInfo, text: &ProgramText) -> cl::Result<()> {
-    cl::build_program(
-        program,
-        Some(&[info.device_id]),
-        &CString::new(text.options()).unwrap_or_default(),
-        None,
-        None,
-    )
+fn compile(program: &Program, info: &DeviceInfo, text: &ProgramText) -> Called<()> {
+    let options = CString::new(text.options()).unwrap_or_default();
+    call::build_program(program, info.device_id, &options, text.name())
 }
 
-fn binary_of(program: &Program) -> Option<Vec<u8>> {
-    match cl::get_program_info(program, ProgramInfo::Binaries) {
-        Ok(ProgramInfoResult::Binaries(binaries)) => {
-            binaries.into_iter().next().filter(|b| !b.is_empty())
-        }
-        _ => None,
-    }
+fn binary_of(program: &Program, text: &ProgramText) -> Option<Vec<u8>> {
+    let binaries = call::program_binaries(program, text.name()).ok()?;
+    binaries.into_iter().next().filter(|b| !b.is_empty())
 }
 
 /// The file that remembers `what` of a device and its driver.

@@ -10,18 +10,19 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ocl::core::{self as cl, ArgVal, CommandQueue, Event, Kernel, Mem, OclPrm, ProfilingInfo};
+use ocl::core::{ArgVal, CommandQueue, Event, Kernel, Mem, OclPrm, ProfilingInfo};
 
 use crate::error::{Error, Result};
 
-use super::context::Opened;
+use super::call;
+use super::context::{Access, Opened};
 use super::info::{DeviceInfo, KernelBody};
 use super::memory::Grant;
 use super::owner::{Answer, Cost};
 use super::pool::{self, Block};
 use super::program::ProgramText;
 use super::staging::Staging;
-use super::status::opencl;
+use super::status::Failed;
 
 /// A device buffer of `len` elements; its bytes return to the budget when it is dropped.
 #[derive(Debug)]
@@ -51,10 +52,6 @@ impl<T> Buffer<T> {
     /// Bytes on the device.
     pub fn bytes(&self) -> u64 {
         (self.len * size_of::<T>()) as u64
-    }
-
-    fn mem(&self) -> &Mem {
-        &self.block.memory().mem
     }
 }
 
@@ -128,7 +125,12 @@ impl Queue {
 
     /// Waits for all commands, of a failed job too: they may still use its buffers.
     pub(super) fn finish(&mut self) -> Result<()> {
-        let finished = cl::finish(&self.commands).map_err(|e| self.fail("clFinish", &e));
+        let finished = call::finish(&self.commands, "").map_err(|e| {
+            let error = self.fail("clFinish", &e);
+            // What was enqueued may still run, or may not have.
+            self.opened.lose(&error);
+            error
+        });
         self.sent.clear();
         pool::end_job();
         finished
@@ -176,6 +178,26 @@ impl Queue {
     /// [`Error::DeviceMemory`] over the budget or the device's largest allocation,
     /// [`Error::OpenCl`] if the driver refuses.
     pub fn allocate<T: OclPrm>(&mut self, what: &'static str, len: usize) -> Result<Buffer<T>> {
+        self.allocate_for((what, Access::Streamed), len)
+    }
+
+    /// The same for a buffer that lookups read, at random places: on CPUs, in large pages.
+    ///
+    /// # Errors
+    /// As [`allocate`](Self::allocate).
+    pub fn allocate_table<T: OclPrm>(
+        &mut self,
+        what: &'static str,
+        len: usize,
+    ) -> Result<Buffer<T>> {
+        self.allocate_for((what, Access::Random), len)
+    }
+
+    fn allocate_for<T: OclPrm>(
+        &mut self,
+        what: (&'static str, Access),
+        len: usize,
+    ) -> Result<Buffer<T>> {
         let bytes = (len.max(1) as u64).saturating_mul(size_of::<T>() as u64);
         let (block, grant) = self.opened.block(what, bytes, self.limit)?;
         Ok(Buffer {
@@ -206,8 +228,13 @@ impl Queue {
     ) -> Result<Buffer<T>> {
         let len = staging.len;
         if let Some(grant) = staging.grant.take() {
+            if !self.opened.owns(&staging.block) {
+                return Err(self.opened.foreign());
+            }
             if let Some(mapping) = staging.mapping.take() {
-                mapping.end(&self.commands);
+                mapping
+                    .end(&self.commands)
+                    .map_err(|e| self.fail("clEnqueueUnmapMemObject", &e))?;
             }
             self.cost.uploaded += (len * size_of::<T>()) as u64;
             return Ok(Buffer {
@@ -236,21 +263,12 @@ impl Queue {
         if staging.len == 0 {
             return Ok(());
         }
-        let mut event = Event::null();
+        let how = (staging.mapping.is_some(), "staged");
+        let mem = self.mem(buffer)?;
         // SAFETY: the range was checked above. `sent` keeps page-locked elements until the copy
         // is done; a CPU's, which are unmapped below, are waited for.
-        unsafe {
-            cl::enqueue_write_buffer(
-                &self.commands,
-                buffer.mem(),
-                staging.mapping.is_some(),
-                offset,
-                &staging[..],
-                None::<()>,
-                Some(&mut event),
-            )
-        }
-        .map_err(|e| self.fail("clEnqueueWriteBuffer", &e))?;
+        let event = unsafe { call::write(&self.commands, mem, how, offset, &staging[..]) }
+            .map_err(|e| self.fail("clEnqueueWriteBuffer", &e))?;
         self.cost.uploaded += size_of_val(&staging[..]) as u64;
         self.events.push((Stage::Upload, event));
         self.sent.push(staging.block);
@@ -298,20 +316,10 @@ impl Queue {
         if data.is_empty() {
             return Ok(());
         }
-        let mut event = Event::null();
+        let mem = self.mem(buffer)?;
         // SAFETY: blocking, so `data` outlives the copy; the range was checked above.
-        unsafe {
-            cl::enqueue_write_buffer(
-                &self.commands,
-                buffer.mem(),
-                true,
-                offset,
-                data,
-                None::<()>,
-                Some(&mut event),
-            )
-        }
-        .map_err(|e| self.fail("clEnqueueWriteBuffer", &e))?;
+        let event = unsafe { call::write(&self.commands, mem, (true, "direct"), offset, data) }
+            .map_err(|e| self.fail("clEnqueueWriteBuffer", &e))?;
         self.cost.uploaded += size_of_val(data) as u64;
         self.events.push((Stage::Upload, event));
         Ok(())
@@ -331,20 +339,10 @@ impl Queue {
         if out.is_empty() {
             return Ok(());
         }
-        let mut event = Event::null();
-        // SAFETY: blocking, so `out` outlives the copy; the range was checked above.
-        unsafe {
-            cl::enqueue_read_buffer(
-                &self.commands,
-                buffer.mem(),
-                true,
-                offset,
-                out,
-                None::<()>,
-                Some(&mut event),
-            )
-        }
-        .map_err(|e| self.fail("clEnqueueReadBuffer", &e))?;
+        let mem = self.mem(buffer)?;
+        // SAFETY: the range was checked above.
+        let event = unsafe { call::read(&self.commands, mem, offset, out) }
+            .map_err(|e| self.fail("clEnqueueReadBuffer", &e))?;
         self.cost.downloaded += size_of_val(out) as u64;
         self.events.push((Stage::Download, event));
         Ok(())
@@ -368,18 +366,8 @@ impl Queue {
         if buffer.is_empty() {
             return Ok(());
         }
-        let mut event = Event::null();
-        cl::enqueue_fill_buffer(
-            &self.commands,
-            buffer.mem(),
-            value,
-            0,
-            buffer.len,
-            None::<()>,
-            Some(&mut event),
-            None,
-        )
-        .map_err(|e| self.fail("clEnqueueFillBuffer", &e))?;
+        let event = call::fill(&self.commands, self.mem(buffer)?, value, buffer.len)
+            .map_err(|e| self.fail("clEnqueueFillBuffer", &e))?;
         self.events.push((Stage::Kernel("fill"), event));
         Ok(())
     }
@@ -393,18 +381,9 @@ impl Queue {
         if from.is_empty() {
             return Ok(());
         }
-        let mut event = Event::null();
-        cl::enqueue_copy_buffer::<T, _, _, _>(
-            &self.commands,
-            from.mem(),
-            to.mem(),
-            0,
-            0,
-            from.len,
-            None::<()>,
-            Some(&mut event),
-        )
-        .map_err(|e| self.fail("clEnqueueCopyBuffer", &e))?;
+        let (source, target) = (self.mem(from)?, self.mem(to)?);
+        let event = call::copy::<T>(&self.commands, source, target, from.len)
+            .map_err(|e| self.fail("clEnqueueCopyBuffer", &e))?;
         self.events.push((Stage::Kernel("copy"), event));
         Ok(())
     }
@@ -426,26 +405,13 @@ impl Queue {
         self.prepare(program, kernel)?;
         let call = &self.kernels[&(program.key().to_owned(), kernel)];
         for (index, arg) in args.iter().enumerate() {
-            set_arg(call, index as u32, *arg)
-                .map_err(|e| self.fail(format!("argument {index} of kernel {kernel}"), &e))?;
+            self.set_arg((call, kernel), index as u32, *arg)?;
         }
         let global = items.div_ceil(group) * group;
-        let mut event = Event::null();
         // SAFETY: the arguments were set just above with live buffers, which the driver keeps
         // alive until the command has run; kernels check their index against their lengths.
-        unsafe {
-            cl::enqueue_kernel(
-                &self.commands,
-                call,
-                1,
-                None,
-                &[global, 1, 1],
-                Some([group, 1, 1]),
-                None::<()>,
-                Some(&mut event),
-            )
-        }
-        .map_err(|e| self.fail(format!("kernel {kernel}"), &e))?;
+        let event = unsafe { call::enqueue(&self.commands, (call, kernel), global, group) }
+            .map_err(|e| self.fail(format!("kernel {kernel}"), &e))?;
         self.cost.launches += 1;
         self.events.push((Stage::Kernel(kernel), event));
         Ok(())
@@ -458,7 +424,7 @@ impl Queue {
             return Ok(());
         }
         let program = self.opened.program(text)?;
-        let created = cl::create_kernel(&program, kernel)
+        let created = call::create_kernel(&program, kernel)
             .map_err(|e| self.fail(format!("clCreateKernel {kernel}"), &e))?;
         self.kernels.insert(id, created);
         Ok(())
@@ -479,8 +445,37 @@ impl Queue {
         }
     }
 
-    fn fail(&self, call: impl Into<String>, error: &cl::Error) -> Error {
-        opencl(call, &self.info().label(), error)
+    fn set_arg(
+        &self,
+        (kernel, name): (&Kernel, &'static str),
+        index: u32,
+        arg: Arg<'_>,
+    ) -> Result<()> {
+        let value = match &arg {
+            Arg::Words(buffer) => ArgVal::mem(self.mem(buffer)?),
+            Arg::Longs(buffer) => ArgVal::mem(self.mem(buffer)?),
+            Arg::U32(value) => ArgVal::scalar(value),
+            Arg::Null => ArgVal::mem_null(),
+        };
+        call::set_arg(kernel, name, index, value)
+            .map_err(|e| self.fail(format!("argument {index} of kernel {name}"), &e))
+    }
+
+    /// The memory of a buffer, which must be of this queue's context.
+    fn mem<'a, T>(&self, buffer: &'a Buffer<T>) -> Result<&'a Mem> {
+        match self.opened.owns(&buffer.block) {
+            true => Ok(&buffer.block.memory().mem),
+            false => Err(self.opened.foreign()),
+        }
+    }
+
+    /// Whether the device must be opened anew.
+    pub(super) fn is_lost(&self) -> bool {
+        self.opened.is_lost()
+    }
+
+    fn fail(&self, call: impl Into<String>, failed: &Failed) -> Error {
+        self.opened.fail(call, failed)
     }
 }
 
@@ -494,25 +489,11 @@ fn within<T>(buffer: &Buffer<T>, offset: usize, len: usize) -> Result<()> {
     }
 }
 
-fn set_arg(kernel: &Kernel, index: u32, arg: Arg<'_>) -> cl::Result<()> {
-    let value = match &arg {
-        Arg::Words(buffer) => ArgVal::mem(buffer.mem()),
-        Arg::Longs(buffer) => ArgVal::mem(buffer.mem()),
-        Arg::U32(value) => ArgVal::scalar(value),
-        Arg::Null => ArgVal::mem_null(),
-    };
-    cl::set_kernel_arg(kernel, index, value)
-}
-
 /// Device time of a finished command; zero where the driver does not say.
 fn elapsed(event: &Event) -> Duration {
-    let clock = |what| {
-        cl::get_event_profiling_info(event, what)
-            .ok()
-            .and_then(|info| info.time().ok())
-    };
+    let clock = |when| call::event_time(event, when);
     match (clock(ProfilingInfo::Start), clock(ProfilingInfo::End)) {
-        (Some(start), Some(end)) => Duration::from_nanos(end.saturating_sub(start)),
+        (Ok(start), Ok(end)) => Duration::from_nanos(end.saturating_sub(start)),
         _ => Duration::ZERO,
     }
 }

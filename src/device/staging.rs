@@ -11,15 +11,17 @@
 
 use std::ops::{Deref, DerefMut};
 
-use ocl::core::{self as cl, CommandQueue, Event, MapFlags, Mem, MemMap, OclPrm};
+use ocl::core::{CommandQueue, Mem, MemMap, OclPrm};
 
+use super::call::{self, Called};
 use super::memory::Grant;
 use super::pool::Block;
 
 /// A buffer that the host sees; unmapped when dropped.
 #[derive(Debug)]
 pub(super) struct Mapping {
-    map: MemMap<u8>,
+    /// Taken out when it ends.
+    map: Option<MemMap<u8>>,
     mem: Mem,
     commands: CommandQueue,
 }
@@ -36,49 +38,33 @@ impl Mapping {
         bytes: usize,
         commands: &CommandQueue,
         host: &CommandQueue,
-    ) -> cl::Result<Self> {
-        // SAFETY: blocking, so the memory is the host's when the call returns; callers map
-        // no more bytes than the buffer has, and use it on the device only after `end`.
-        let map = unsafe {
-            cl::enqueue_map_buffer::<u8, _, &mut Event, ()>(
-                commands,
-                mem,
-                true,
-                MapFlags::new().read().write(),
-                0,
-                bytes,
-                None,
-                None,
-            )
-        }?;
+    ) -> Called<Self> {
+        // SAFETY: callers map no more bytes than the buffer has, and use it on the device only
+        // after `end`.
+        let map = unsafe { call::map(commands, mem, bytes, "") }?;
         Ok(Self {
-            map,
+            map: Some(map),
             mem: mem.clone(),
             commands: host.clone(),
         })
     }
 
-    /// Where the memory stands.
-    pub(super) fn address(&self) -> usize {
-        self.map.as_ptr() as usize
-    }
-
     /// Gives the memory back to the device, before later commands of `commands`.
-    pub(super) fn end(mut self, commands: &CommandQueue) {
-        self.commands = commands.clone();
+    ///
+    /// # Errors
+    /// The driver's: then the device may not see what the host wrote.
+    pub(super) fn end(mut self, commands: &CommandQueue) -> Called<()> {
+        match self.map.take() {
+            Some(map) => call::unmap(commands, &self.mem, &map, "to send"),
+            None => Ok(()),
+        }
     }
 }
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        let unmapped = cl::enqueue_unmap_mem_object::<u8, _, &mut Event, ()>(
-            &self.commands,
-            &self.mem,
-            &self.map,
-            None,
-            None,
-        );
-        if let Err(error) = unmapped {
+        let Some(map) = self.map.take() else { return };
+        if let Err(error) = call::unmap(&self.commands, &self.mem, &map, "after reading") {
             log::debug!("clEnqueueUnmapMemObject failed: {error}");
         }
     }
@@ -114,9 +100,10 @@ impl<T: OclPrm> Staging<T> {
     }
 
     fn map(&self) -> &MemMap<u8> {
-        match (&self.mapping, &self.block.memory().mapping) {
-            (Some(mapping), _) | (None, Some(mapping)) => &mapping.map,
-            (None, None) => unreachable!("staging memory is mapped"),
+        let mapping = self.mapping.as_ref();
+        match mapping.or(self.block.memory().mapping.as_ref()) {
+            Some(Mapping { map: Some(map), .. }) => map,
+            _ => unreachable!("staging memory is mapped"),
         }
     }
 }

@@ -7,12 +7,63 @@ use ocl::core::Error as OclError;
 
 use crate::error::Error;
 
-/// `ocl`'s error of one `call` on `device`, as ours.
-pub(super) fn opencl(call: impl Into<String>, device: &str, error: &OclError) -> Error {
-    Error::OpenCl {
-        call: call.into(),
-        device: device.to_owned(),
-        status: name(error),
+/// Why an OpenCL call failed.
+#[derive(Debug)]
+pub(super) enum Failed {
+    /// The status code's name, or the first meaningful line of `ocl`'s message.
+    Status(String),
+    /// The compiler's log.
+    BuildLog(String),
+    /// `ocl` panicked, as it does on status codes that it does not know; its message.
+    Panic(String),
+}
+
+/// After these a context is no longer to be trusted: drivers report a kernel's fault under one of
+/// them, at whatever call comes next.
+const FATAL: [&str; 5] = [
+    "CL_OUT_OF_RESOURCES",
+    "CL_DEVICE_NOT_AVAILABLE",
+    "CL_INVALID_CONTEXT",
+    "CL_INVALID_COMMAND_QUEUE",
+    "CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST",
+];
+
+impl Failed {
+    /// Whether the context must be taken as lost.
+    pub(super) fn is_fatal(&self) -> bool {
+        match self {
+            Failed::Status(name) => FATAL.contains(&name.as_str()),
+            Failed::BuildLog(_) => false,
+            Failed::Panic(_) => true,
+        }
+    }
+
+    /// The error of one `call` on `device`.
+    pub(super) fn error(&self, call: impl Into<String>, device: &str) -> Error {
+        Error::OpenCl {
+            call: call.into(),
+            device: device.to_owned(),
+            status: self.to_string(),
+        }
+    }
+}
+
+impl From<OclError> for Failed {
+    fn from(error: OclError) -> Self {
+        match error {
+            OclError::ProgramBuild(log) => Failed::BuildLog(log.to_string()),
+            error => Failed::Status(name(&error)),
+        }
+    }
+}
+
+impl std::fmt::Display for Failed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Failed::Status(text) | Failed::BuildLog(text) | Failed::Panic(text) => {
+                f.write_str(text)
+            }
+        }
     }
 }
 

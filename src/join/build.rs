@@ -8,7 +8,8 @@
 //!
 //! The counterpart of DataFusion's `collect_left_input`, except that the batches stay as they are:
 //! only columns that the host will gather, and that cannot outgrow an array's offsets, become one
-//! array. Rows with a NULL key that equals nothing are kept for outer joins but have
+//! array. A device that fails leaves a build side whose lookups the host answers
+//! ([`fallback`](super::fallback)). Rows with a NULL key that equals nothing are kept for outer joins but have
 //! no place in the table.
 
 use std::sync::Arc;
@@ -32,6 +33,8 @@ use crate::error::{Error, Result};
 use super::bitmap::Bitmap;
 use super::columns::{DeviceColumn, Source, Upload, log_words};
 use super::emit::{BuildRows, NO_ROW};
+use super::fallback::Fallback;
+use super::host::HostTable;
 use super::keys::{Extents, KeyEncoder};
 use super::memory::BuildMemory;
 use super::metrics::JoinMetrics;
@@ -40,8 +43,9 @@ use super::segments::{SegmentConfig, SegmentedTable};
 use super::table::{JoinTable, KeyRange, SurrogateKeys};
 use super::tables::BuildTable;
 
-/// Device bytes of a key while one table is built, at least: more keys are not even tried.
-const LEAST_KEY_BYTES: u64 = 16;
+/// Device bytes of a key while one table is built, at least (a slot of a direct table): more keys are not
+/// even tried.
+const LEAST_KEY_BYTES: u64 = 8;
 
 /// Bytes of a string that stand in its view.
 const INLINE: usize = MAX_INLINE_VIEW_LEN as usize;
@@ -82,14 +86,21 @@ pub struct BuildSide {
     pub key_columns: Vec<Vec<ArrayRef>>,
     /// How keys become surrogates.
     pub encoder: KeyEncoder,
-    /// The table; missing if no row can match.
+    /// The table; missing if no row can match, or if the device failed to build it.
     pub table: Option<BuildTable>,
+    /// What to do when the device fails.
+    pub fallback: Fallback,
     /// Matched rows, for join types that need them; where the table notes them itself, only
     /// once they were brought back.
     pub visited: Option<Bitmap>,
     /// Whether any probe stream saw a row, and a NULL key (null-aware anti joins).
     pub probe_seen: ProbeSeen,
     probes_left: AtomicUsize,
+    /// Whether any row can match.
+    matchable: bool,
+    /// Whether the join type needs to know which rows were matched, and no residual filter has a say.
+    visits: bool,
+    width: usize,
     memory: BuildMemory,
 }
 
@@ -143,15 +154,19 @@ impl BuildSide {
             rows: BuildRows::new(batches),
             key_columns: by_column(&keys, spec.on.len()),
             keys,
+            matchable: parts.iter().any(|part| !part.keys.is_empty()),
+            visits: spec.visited && !spec.filtered,
+            width: spec.width,
             encoder,
             table: None,
+            fallback: Fallback::new(spec.device.clone(), &spec.config),
             visited: spec.visited.then(|| Bitmap::new(rows)),
             probe_seen: ProbeSeen::default(),
             probes_left: AtomicUsize::new(spec.probes),
             memory,
         };
         let keys = parts.into_iter().map(KeyRange::all).collect();
-        build.table = build.tables(&spec, (keys, rows), &metrics).await?;
+        build.table = build.try_tables(&spec, (keys, rows), &metrics).await?;
         build.memory.keys.shrink(encoded_bytes);
         let joined = build.join_columns(&spec).await?;
         metrics.build_mem_used.add(joined);
@@ -160,6 +175,47 @@ impl BuildSide {
         let kept = memory.device.size() + memory.tables.size() + memory.visited.size();
         metrics.build_mem_used.add(kept);
         Ok(build)
+    }
+
+    /// As [`tables`](Self::tables); `None` too if the device fails and the host is to answer.
+    async fn try_tables(
+        &mut self,
+        spec: &BuildSpec,
+        keys: (Vec<KeyRange>, usize),
+        metrics: &JoinMetrics,
+    ) -> Result<Option<BuildTable>> {
+        if self.fallback.is_taken() {
+            return Ok(None);
+        }
+        match self.tables(spec, keys, metrics).await {
+            Ok(table) => Ok(table),
+            Err(error) => {
+                self.fallback.take_over(error, metrics)?;
+                let visited = self.visited.as_ref().map_or(0, |_| self.rows.len());
+                self.memory.forget_tables(Bitmap::bytes(visited));
+                Ok(None)
+            }
+        }
+    }
+
+    /// The host's table, made when it is first asked for.
+    ///
+    /// # Errors
+    /// `ResourcesExhausted` from the memory pool.
+    pub async fn host_table(&self) -> Result<Arc<HostTable>> {
+        let make = || async {
+            let words = self.encoder.words();
+            // Given back however this ends.
+            let encoded = self.memory.keys.new_empty();
+            encoded.try_grow((4 * words + 4) * self.rows.len())?;
+            let kept = self.memory.tables.new_empty();
+            kept.try_grow(HostTable::bytes(self.rows.len(), words))?;
+            let parts = encode_parts(&self.encoder, &self.keys, self.width).await?;
+            let table = Arc::new(HostTable::build(&parts, words));
+            self.memory.tables.grow(kept.free());
+            Ok(table)
+        };
+        self.fallback.table.get_or_try_init(make).await.cloned()
     }
 
     /// The table of the encoded `keys`; several, if the device has no room for one. `None` if no row
@@ -171,7 +227,7 @@ impl BuildSide {
         metrics: &JoinMetrics,
     ) -> Result<Option<BuildTable>> {
         let count: usize = keys.iter().map(KeyRange::len).sum();
-        if count == 0 {
+        if !self.matchable {
             return Ok(None);
         }
         let upload = Upload {
@@ -195,23 +251,18 @@ impl BuildSide {
         if self.encoder.words() > 1 {
             drop(keys);
             self.encoder = self.encoder.clone().one_word(spec.null_equality);
-            let parts = encode_all(spec.width, &self.encoder, &self.keys).await?;
+            let parts = encode_parts(&self.encoder, &self.keys, spec.width).await?;
             keys = parts.into_iter().map(KeyRange::all).collect();
         }
         let config = SegmentConfig {
             table: spec.config.horton_config(),
-            bits: self.encoder.bits(),
-            visits: self.visits(spec),
+            format: self.encoder.format(),
+            visits: self.notes_visits(),
             most_keys,
             piece: spec.config.chunk_rows(spec.device.info().kind),
         };
         let table = SegmentedTable::build(upload, config, &keys, &self.memory).await?;
         Ok(Some(BuildTable::Segments(Arc::new(table))))
-    }
-
-    /// Whether lookups alone decide which build rows are matched.
-    fn visits(&self, spec: &BuildSpec) -> bool {
-        spec.visited && !spec.filtered && self.encoder.is_exact()
     }
 
     /// One table of all `keys`, with the columns that it is to gather.
@@ -221,7 +272,7 @@ impl BuildSide {
         upload: Upload<'_>,
         (keys, rows): (&[KeyRange], usize),
     ) -> Result<JoinTable> {
-        let how = (self.encoder.format(), self.visits(spec));
+        let how = (self.encoder.format(), self.notes_visits());
         let keys = (keys.to_vec(), rows);
         let mut table = JoinTable::build(upload, spec.config.table_config(), keys, how).await?;
         let columns = Upload {
@@ -301,9 +352,30 @@ impl BuildSide {
         self.probes_left.fetch_sub(1, Ordering::AcqRel) == 1
     }
 
-    /// Whether the table itself notes which rows were matched: lookups alone decide that.
+    /// Whether any row can match.
+    pub fn can_match(&self) -> bool {
+        self.matchable
+    }
+
+    /// An upper bound of the number of different surrogates.
+    pub fn distinct(&self) -> usize {
+        match &self.table {
+            Some(table) => table.distinct(),
+            None if self.matchable => self.rows.len(),
+            None => 0,
+        }
+    }
+
+    /// Whether lookups note which rows were matched, as they alone decide that.
     pub fn notes_visits(&self) -> bool {
-        self.table.as_ref().is_some_and(BuildTable::notes_visits)
+        self.visits && self.encoder.is_exact()
+    }
+
+    /// Whether it is the device alone that knows which build rows lookups met.
+    pub fn visits_on_device(&self) -> bool {
+        self.table
+            .as_ref()
+            .is_some_and(BuildTable::visits_on_device)
     }
 
     /// Columns that lookups bring.
@@ -421,15 +493,15 @@ async fn encode(
     };
     let encoder = KeyEncoder::of(&extents, &spec.types, spec.null_equality)
         .with_surrogate_bits(spec.config.surrogate_bits, spec.null_equality);
-    let encoded = encode_all(spec.width, &encoder, keys).await?;
+    let encoded = encode_parts(&encoder, keys, spec.width).await?;
     Ok((encoder, encoded))
 }
 
-/// Encodes `keys`, by parts.
-async fn encode_all(
-    width: usize,
+/// The surrogates of all rows that can match, by parts.
+async fn encode_parts(
     encoder: &KeyEncoder,
     keys: &[Vec<ArrayRef>],
+    width: usize,
 ) -> Result<Vec<SurrogateKeys>> {
     let encode = |part: Part| {
         let encoder = encoder.clone();

@@ -32,6 +32,8 @@ pub struct Chunk {
     pub found: Found,
     /// The first pair that no step has taken.
     next: u64,
+    /// The first pair of the first batch.
+    first: u64,
     /// What is reserved for the batches, until they have been emitted.
     _memory: Option<MemoryReservation>,
 }
@@ -132,8 +134,21 @@ impl Chunk {
             batches,
             found,
             next: 0,
+            first: 0,
             _memory: memory,
         }
+    }
+
+    /// Lets go of the first batch, whose pairs were all taken.
+    pub fn next_batch(&mut self) {
+        self.batches.pop_front();
+        self.first = self.next;
+    }
+
+    /// Position of the first batch's first key, and number of its first pair.
+    pub fn front(&self) -> Option<(u32, u64)> {
+        let batch = self.batches.front()?;
+        Some((batch.places.start, self.first))
     }
 
     /// The first pair of the window that must come before the next step of up to `limit` pairs;

@@ -94,7 +94,7 @@ impl DeviceColumn {
         let limit = upload.memory_limit;
         let words = upload.device.run(move |queue| {
             queue.limit_memory(limit);
-            queue.allocate("a build column", rows << log_words)
+            queue.allocate_table("a build column", rows << log_words)
         });
         let words = Arc::new(words.await?.value);
         let batches: Vec<Vec<ArrayRef>> = arrays.into_iter().map(|array| vec![array]).collect();

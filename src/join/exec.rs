@@ -6,6 +6,9 @@
 //!     execute:  Route::Device ─▶ BuildSide + Probe      Route::Stock ─▶ the stock node
 //! ```
 //!
+//! A device that failed since the join was planned is not asked: the first execution of any
+//! partition decides that for all, as they share a build.
+//!
 //! The node keeps the `HashJoinExec` it came from and lets it answer whatever is asked of the
 //! plan, so that nothing about the plan can differ; only execution is ours. A declined join
 //! is the same node with the reason beside it in EXPLAIN, and is a `HashJoinExec` to
@@ -41,7 +44,7 @@ use futures::{FutureExt, StreamExt, TryFutureExt};
 use crate::config::{HortonConfig, TableKind};
 use crate::device::Device;
 use crate::error::Error;
-use crate::rule::Route;
+use crate::rule::{Declined, Route};
 
 use super::build::{BuildSide, BuildSpec};
 use super::emit::Shape;
@@ -55,7 +58,10 @@ use super::probe::{Probe, ProbeSpec, SharedBuild};
 /// An equi-join on an OpenCL device, in the place of a `HashJoinExec`.
 pub struct HortonJoinExec {
     stock: Arc<HashJoinExec>,
+    /// As planned.
     route: Route,
+    /// As the first execution decided.
+    taken: OnceLock<Route>,
     config: HortonConfig,
     metrics: ExecutionPlanMetricsSet,
     /// The build that all probe partitions share in CollectLeft mode, and how many of them
@@ -81,6 +87,7 @@ impl HortonJoinExec {
         Self {
             stock,
             route,
+            taken: OnceLock::new(),
             config,
             metrics: ExecutionPlanMetricsSet::new(),
             collected: Mutex::new(None),
@@ -96,9 +103,23 @@ impl HortonJoinExec {
         }
     }
 
-    /// Where this join runs.
+    /// Where this join runs: as planned, unless its device has failed before it was executed.
     pub fn route(&self) -> &Route {
-        &self.route
+        self.taken.get().unwrap_or(&self.route)
+    }
+
+    /// Decides where this join runs, for all its partitions.
+    fn decide(&self) -> &Route {
+        self.taken.get_or_init(|| {
+            let failure = match &self.route {
+                Route::Device(device, _) => self.config.health.failure(device.info()),
+                Route::Stock(_) => None,
+            };
+            match failure {
+                Some(reason) => Route::Stock(Declined::DeviceFailed(reason)),
+                None => self.route.clone(),
+            }
+        })
     }
 
     /// The `HashJoinExec` that this join stands for.
@@ -372,12 +393,12 @@ impl DisplayAs for HortonJoinExec {
             }
         }
         let stock = Stock(&self.stock, t).to_string();
-        match (t, &self.route) {
+        match (t, self.route()) {
             (DisplayFormatType::TreeRender, Route::Device(device, _)) => {
                 write!(f, "{stock}")?;
                 writeln!(f, "device={}", device.info().name)?;
                 match self.config.table {
-                    TableKind::Horton => Ok(()),
+                    TableKind::Auto => Ok(()),
                     other => writeln!(f, "table={other}"),
                 }
             }
@@ -392,7 +413,7 @@ impl DisplayAs for HortonJoinExec {
                     write!(f, " ({estimate})")?;
                 }
                 match self.config.table {
-                    TableKind::Horton => Ok(()),
+                    TableKind::Auto => Ok(()),
                     other => write!(f, ", table={other}"),
                 }
             }
@@ -482,7 +503,7 @@ impl ExecutionPlan for HortonJoinExec {
         partition: usize,
         context: Arc<TaskContext>,
     ) -> Result<SendableRecordBatchStream> {
-        let Route::Device(device, _) = &self.route else {
+        let Route::Device(device, _) = self.decide() else {
             return self.stock.execute(partition, context);
         };
         self.check_partitions()?;
@@ -508,7 +529,7 @@ impl ExecutionPlan for HortonJoinExec {
     }
 
     fn metrics(&self) -> Option<MetricsSet> {
-        match self.route {
+        match self.route() {
             Route::Device(..) => Some(self.metrics.clone_inner()),
             Route::Stock(_) => self.stock.metrics(),
         }

@@ -332,7 +332,7 @@ fn membership(spec: &FilterSpec, build: &BuildSide) -> Result<PhysicalExprRef> {
         .flatten()
         .map(|column| column.get_array_memory_size())
         .sum();
-    let distinct = build.table.as_ref().map_or(0, |table| table.distinct());
+    let distinct = build.distinct();
     let small = bytes <= options.hash_join_inlist_pushdown_max_size
         && distinct <= options.hash_join_inlist_pushdown_max_distinct_values;
     if small {

@@ -122,11 +122,11 @@ impl Hits {
         };
         match wanted {
             Wanted::Count | Wanted::Visits => {}
-            Wanted::Bits => found.bits = Some(Words::Listed(bits)),
+            Wanted::Bits => found.bits = Some(Words::Host(bits)),
             Wanted::Pairs { window, .. } => {
                 found.window = self.window(table, 0, window);
                 if found.window.end() < found.total {
-                    found.rest = Some(Rest::Host(self.into()));
+                    found.rest = Rest::Segments(self.into());
                 }
             }
         }
@@ -159,8 +159,8 @@ impl Hits {
         Window {
             first,
             len: build.len(),
-            probe: Some(Words::Listed(probe)),
-            build: Some(Words::Listed(build)),
+            probe: Some(Words::Host(probe)),
+            build: Some(Words::Host(build)),
             columns: Vec::new(),
         }
     }

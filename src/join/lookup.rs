@@ -11,7 +11,7 @@
 //! rows go without saying. Pairs beyond a window wait on the device until they are asked for, so
 //! that a hot key's fan-out takes bounded memory.
 
-use std::ops::Deref;
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use futures::FutureExt;
@@ -23,6 +23,7 @@ use crate::table::pairs::{Matches, Pairs};
 use crate::table::rows::set_bits;
 
 use super::hits::Hits;
+use super::host::HostMatches;
 use super::table::JoinTable;
 use super::tables::BuildTable;
 
@@ -49,13 +50,31 @@ impl Access {
     }
 }
 
-/// 32-bit words that came from the device, or were made on the host.
+/// 32-bit words on their way to or from a lookup.
 #[derive(Debug)]
 pub enum Words {
-    /// As the device left them.
+    /// Where the device copies them from, or to.
     Staged(Staging<u32>),
-    /// Made on the host.
-    Listed(Vec<u32>),
+    /// The host's own.
+    Host(Vec<u32>),
+}
+
+impl Words {
+    /// Keeps the first `len` words.
+    pub fn truncate(&mut self, len: usize) {
+        match self {
+            Words::Staged(words) => words.truncate(len),
+            Words::Host(words) => words.truncate(len),
+        }
+    }
+
+    /// The words, copied if they are not the host's own.
+    pub fn into_vec(self) -> Vec<u32> {
+        match self {
+            Words::Staged(words) => words.to_vec(),
+            Words::Host(words) => words,
+        }
+    }
 }
 
 impl Deref for Words {
@@ -64,7 +83,16 @@ impl Deref for Words {
     fn deref(&self) -> &[u32] {
         match self {
             Words::Staged(words) => words,
-            Words::Listed(words) => words,
+            Words::Host(words) => words,
+        }
+    }
+}
+
+impl DerefMut for Words {
+    fn deref_mut(&mut self) -> &mut [u32] {
+        match self {
+            Words::Staged(words) => words,
+            Words::Host(words) => words,
         }
     }
 }
@@ -103,14 +131,21 @@ pub struct Found {
     /// The first pairs, if wanted.
     pub window: Window,
     /// Where further windows come from.
-    pub(super) rest: Option<Rest>,
+    pub rest: Rest,
 }
 
-/// Pairs that no window has brought yet.
-#[derive(Debug)]
-pub(super) enum Rest {
+/// Where pairs behind a window come from.
+#[derive(Debug, Default)]
+pub enum Rest {
+    /// There are none.
+    #[default]
+    Nothing,
+    /// The device, which has one table.
     Device(Arc<Matches>),
-    Host(Arc<Hits>),
+    /// What several tables have, put together.
+    Segments(Arc<Hits>),
+    /// The host, in the device's place.
+    Host(Arc<HostMatches>),
 }
 
 /// Consecutive pairs.
@@ -168,8 +203,9 @@ pub fn look_up(
         Wanted::Pairs { .. } if found.total == 0 => {}
         Wanted::Pairs { .. } => {
             found.window = fetch_window(queue, table, &matches, 0, wanted)?;
-            let more = found.window.end() < found.total;
-            found.rest = more.then(|| Rest::Device(Arc::new(matches)));
+            if found.window.end() < found.total {
+                found.rest = Rest::Device(Arc::new(matches));
+            }
         }
     }
     Ok(found)
@@ -179,29 +215,31 @@ impl Found {
     /// The window from pair `first` on; `None` if there are no more.
     pub fn window_from(
         &self,
-        table: &BuildTable,
+        table: Option<&BuildTable>,
         first: u64,
         (access, wanted): (&Access, Wanted),
     ) -> Option<BoxFuture<'static, Result<Answer<Window>>>> {
-        match (self.rest.as_ref()?, table) {
-            (Rest::Device(matches), BuildTable::Whole(table)) => {
+        let Wanted::Pairs { window, .. } = wanted else {
+            return None;
+        };
+        let window = match (&self.rest, table) {
+            (Rest::Device(matches), Some(BuildTable::Whole(table))) => {
                 let (matches, table) = (Arc::clone(matches), Arc::clone(table));
                 let job =
                     move |queue: &mut Queue| fetch_window(queue, &table, &matches, first, wanted);
-                Some(access.run(job))
+                return Some(access.run(job));
             }
-            (Rest::Host(hits), BuildTable::Segments(table)) => {
-                let Wanted::Pairs { window, .. } = wanted else {
-                    return None;
-                };
-                let answer = Answer {
-                    value: hits.window(table, first, window),
-                    cost: Default::default(),
-                };
-                Some(futures::future::ready(Ok(answer)).boxed())
+            (Rest::Segments(hits), Some(BuildTable::Segments(table))) => {
+                hits.window(table, first, window)
             }
-            _ => None,
-        }
+            (Rest::Host(matches), _) => matches.window(first, window),
+            _ => return None,
+        };
+        let answer = Answer {
+            value: window,
+            cost: Default::default(),
+        };
+        Some(futures::future::ready(Ok(answer)).boxed())
     }
 }
 

@@ -3,7 +3,7 @@
 //! ```text
 //!  HortonJoinBuild[0]: batches          the build side's rows, and arrays made of them
 //!  HortonJoinBuild[0]: keys             key expressions' values; surrogates until they are on the device
-//!  HortonJoinBuild[0]: tables           groups, and tables that the device has no room for
+//!  HortonJoinBuild[0]: tables           groups, and tables that the host keeps for a device without room, or in its place
 //!  HortonJoinBuild[0]: visited rows     one bit a build row
 //!  HortonJoinBuild[0]: device           tables, groups and columns on the device
 //!  HortonJoinProbe[3]: probe rows       rows that wait for a table to come back to the device
@@ -45,6 +45,13 @@ impl BuildMemory {
             visited: of("visited rows"),
             device: of("device"),
         }
+    }
+
+    /// Gives back what was reserved for tables that are no more; `visited` bytes of the bitmaps stay.
+    pub fn forget_tables(&self, visited: usize) {
+        self.tables.free();
+        self.device.free();
+        self.visited.shrink(self.visited.size() - visited);
     }
 }
 

@@ -34,6 +34,8 @@ pub struct JoinMetrics {
     pub probe_hit_rate: RatioMetrics,
     /// Matches per probe row with a match.
     pub avg_fanout: RatioMetrics,
+    /// Errors of the device.
+    pub device_errors: Count,
     device: DeviceMetrics,
     _compute: Arc<ComputeTime>,
 }
@@ -97,6 +99,7 @@ impl JoinMetrics {
             input_rows: rows("input_rows"),
             probe_hit_rate: ratio("probe_hit_rate"),
             avg_fanout: ratio("avg_fanout"),
+            device_errors: MetricBuilder::new(set).counter("device_errors", partition),
             device: DeviceMetrics {
                 upload_time: time("upload_time"),
                 kernel_time: time("kernel_time"),

@@ -17,7 +17,9 @@
 //! * [`memory`]: what is reserved in the memory pool
 //! * [`filter`]: what the build side tells the probe side's scans
 //! * [`probe`]: the stream of one probe partition
-//! * [`lookup`]: the device's part of a chunk; [`hits`]: what several tables have of it
+//! * [`lookup`]: the device's part of a chunk; [`hits`]: what several tables have of it; [`host`]: the
+//!   host's part, once the device failed
+//! * [`fallback`]: when that is, and what is kept for it
 //! * [`chunk`]: looked-up batches, and the candidate pairs of each
 //! * [`pairs`]: what each join type makes of them
 //! * [`emit`]: output columns from pairs of rows
@@ -29,8 +31,10 @@ pub mod chunk;
 pub mod columns;
 pub mod emit;
 pub mod exec;
+pub mod fallback;
 pub mod filter;
 pub mod hits;
+pub mod host;
 pub mod keys;
 pub mod lookup;
 pub mod memory;

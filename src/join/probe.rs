@@ -15,7 +15,9 @@
 //! resolved one by one, in order. While the device works on one chunk the next is gathered
 //! and encoded. The first chunks are small, so that a LIMIT is not kept
 //! waiting. The device's answers come through a channel: a stream waiting for them blocks
-//! no thread, and dropping it cancels what was not started.
+//! no thread, and dropping it cancels what was not started. A chunk that the device has no room for is
+//! split. One that the device fails to answer is looked up on the host ([`fallback`](super::fallback)),
+//! from its first batch or from the pair on that comes next.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -41,8 +43,9 @@ use super::build::BuildSide;
 use super::chunk::{Chunk, ProbeBatch, Step};
 use super::columns::Source;
 use super::emit::{Located, Pairs, Shape};
+use super::host::HostMatches;
 use super::keys::{equal_pairs, equal_strings, equal_views};
-use super::lookup::{Access, Found, Wanted, Window};
+use super::lookup::{Access, Found, Rest, Wanted, Window, Words};
 use super::metrics::JoinMetrics;
 use super::pairs::Outcome;
 use super::tables::BuildTable;
@@ -101,6 +104,7 @@ pub struct ProbeSpec {
 struct Asked {
     batches: VecDeque<ProbeBatch>,
     memory: Option<MemoryReservation>,
+    by_device: bool,
     answer: BoxFuture<'static, Result<Answer<Found>>>,
 }
 
@@ -192,7 +196,7 @@ impl Probe {
         let build = build.await.map_err(|e| Error::DataFusion(shared(e)))?;
         let join_type = self.spec.join_type;
         let nothing = (build.rows.is_empty() && join_type.empty_build_side_produces_empty_result())
-            || (build.table.is_none() && join_type.empty_map_produces_empty_result());
+            || (!build.can_match() && join_type.empty_map_produces_empty_result());
         self.wanted = self.spec.wanted(&build);
         if let Some(table) = &build.table {
             self.chunk_rows = table.chunk_rows(self.chunk_rows);
@@ -212,20 +216,22 @@ impl Probe {
             }
             let rows = batches.iter().map(RecordBatch::num_rows).sum();
             match self.ask(&build, &batches).await {
-                Ok((batches, answer)) => self.asked.push_back(Asked {
-                    batches,
-                    memory,
-                    answer,
-                }),
+                Ok(asked) => self.asked.push_back(Asked { memory, ..asked }),
                 Err(error) => self.split(error, rows, batches)?,
             }
         }
         let Some(asked) = self.asked.pop_front() else {
             return Ok(State::Unmatched(build, 0));
         };
-        let answer = match asked.answer.await {
-            Ok(answer) => answer,
-            Err(error) => {
+        let found = match asked.answer.await {
+            Ok(answer) => {
+                self.metrics.add_cost(&answer.cost);
+                if asked.by_device {
+                    self.keep_visits(&build, &asked.batches).await?;
+                }
+                answer.value
+            }
+            Err(error) if error.is_device_memory() => {
                 let rows = asked.batches.iter().map(|b| b.batch.num_rows()).sum();
                 let later = self.asked.drain(..).flat_map(|asked| asked.batches);
                 let batches = asked.batches.into_iter().chain(later);
@@ -233,9 +239,13 @@ impl Probe {
                 self.split(error, rows, batches)?;
                 return Ok(State::Fetch(build));
             }
+            Err(error) => {
+                build.fallback.take_over(error, &self.metrics)?;
+                self.look_up_again(&build, &asked.batches, (0, 0))
+                    .await?
+                    .found(self.wanted)
+            }
         };
-        let found = answer.value;
-        self.metrics.add_cost(&answer.cost);
         if let Some(buckets) = found.buckets_read {
             self.metrics.add_lookups(found.keys, buckets);
         }
@@ -263,7 +273,7 @@ impl Probe {
     /// # Errors
     /// Any other, or if there is nothing to split.
     fn split(&mut self, error: Error, rows: usize, batches: Vec<RecordBatch>) -> Result<()> {
-        let windows = self.shrink_windows();
+        let windows = error.is_device_memory() && self.shrink_windows();
         if !error.is_device_memory() || (rows <= LEAST_CHUNK_ROWS && !windows) {
             return Err(error);
         }
@@ -354,21 +364,13 @@ impl Probe {
         Ok(None)
     }
 
-    /// Encodes `batches` and hands their keys to the device.
-    async fn ask(
-        &mut self,
-        build: &BuildSide,
-        batches: &[RecordBatch],
-    ) -> Result<(
-        VecDeque<ProbeBatch>,
-        BoxFuture<'static, Result<Answer<Found>>>,
-    )> {
+    /// Encodes `batches` and hands their keys to the device, or to the host in its place.
+    async fn ask(&mut self, build: &Arc<BuildSide>, batches: &[RecordBatch]) -> Result<Asked> {
         let rows: usize = batches.iter().map(RecordBatch::num_rows).sum();
         let words = build.encoder.words();
-        let access = &self.spec.access;
-        let mut keys = match &build.table {
-            Some(table) => Some(table.keys_with_room(access, rows * words).await?),
-            None => None,
+        let mut keys = match build.can_match() {
+            true => Some(self.room_for_keys(build, rows * words).await?),
+            false => None,
         };
         let _timer = self.metrics.join_time.timer();
         let mut place = 0;
@@ -380,28 +382,92 @@ impl Probe {
             }
             let from = place;
             let mut matchable = None;
-            if let Some(keys) = &mut keys {
+            if let Some((_, keys)) = &mut keys {
                 let (at, rows) = (place * words, batch.num_rows());
                 let out = &mut keys[at..at + rows * words];
                 matchable = build.encoder.encode_matchable(&columns, out)?;
                 place += matchable.as_ref().map_or(rows, Vec::len);
             }
-            let columns = match build.encoder.is_exact() {
+            let columns = match build.encoder.is_exact() && !build.visits_on_device() {
                 true => Vec::new(),
                 false => columns,
             };
             let places = from as u32..place as u32;
             chunk.push_back(ProbeBatch::new(batch.clone(), columns, places, matchable));
         }
-        let table = build.table.as_ref().filter(|_| place > 0);
-        let answer = match (table, keys) {
-            (Some(table), Some(mut keys)) => {
+        let (by_device, answer) = match keys.filter(|_| place > 0) {
+            Some((table, mut keys)) => {
                 keys.truncate(place * words);
-                table.look_up(access, keys, self.wanted)
+                match table {
+                    Some(table) => (true, table.look_up(&self.spec.access, keys, self.wanted)),
+                    None => {
+                        let (build, keys) = (Arc::clone(build), keys.into_vec());
+                        (false, look_up_on_host(build, keys, self.wanted))
+                    }
+                }
             }
-            _ => nothing_found(),
+            None => (false, nothing_found()),
         };
-        Ok((chunk, answer))
+        Ok(Asked {
+            batches: chunk,
+            memory: None,
+            by_device,
+            answer,
+        })
+    }
+
+    /// The table that answers a chunk, `None` for the host's, and room for the chunk's keys where it
+    /// wants them.
+    async fn room_for_keys(
+        &mut self,
+        build: &BuildSide,
+        words: usize,
+    ) -> Result<(Option<BuildTable>, Words)> {
+        if let Some(table) = build.table.as_ref().filter(|_| !build.fallback.is_taken()) {
+            match table.keys_with_room(&self.spec.access, words).await {
+                Ok(keys) => return Ok((Some(table.clone()), keys)),
+                Err(error) => build.fallback.take_over(error, &self.metrics)?,
+            }
+        }
+        Ok((None, Words::Host(vec![0; words])))
+    }
+
+    /// The host's answer to what is left of a chunk, from the key at a place and its first pair
+    /// on, after the device failed.
+    async fn look_up_again(
+        &mut self,
+        build: &BuildSide,
+        batches: &VecDeque<ProbeBatch>,
+        from: (u32, u64),
+    ) -> Result<HostMatches> {
+        let mut keys = Vec::new();
+        for probe in batches {
+            let columns = evaluate_expressions_to_arrays(&self.spec.on, &probe.batch)?;
+            let before = keys.len();
+            let rows = append_matchable(build, &columns, &mut keys)?;
+            let places = (keys.len() - before) / build.encoder.words();
+            if places != probe.places.len() || rows != probe.rows {
+                let reason = "key expressions gave other values when evaluated again";
+                return Err(Error::Invalid(reason.to_owned()));
+            }
+        }
+        host_matches(build, &keys, from).await
+    }
+
+    /// Keeps what the device was asked, where it alone knows which build rows were met.
+    async fn keep_visits(
+        &mut self,
+        build: &BuildSide,
+        batches: &VecDeque<ProbeBatch>,
+    ) -> Result<()> {
+        if !build.visits_on_device() {
+            return Ok(());
+        }
+        let columns = batches.iter().map(|batch| batch.keys.clone());
+        match build.fallback.keep(columns, build.rows.len()) {
+            true => self.collect_visits(build).await,
+            false => Ok(()),
+        }
     }
 
     /// What comes next of a chunk: one step of its first batch, or all it is wanted for.
@@ -487,19 +553,18 @@ impl Probe {
         }
     }
 
-    /// Brings further pairs; if the device has no room for as many, fewer from now on.
+    /// Brings further pairs. If the device has no room for as many, or fails, none: then fewer are
+    /// asked for from now on, or the host.
     async fn fetch_window(
         &mut self,
         build: &BuildSide,
         chunk: &mut Chunk,
         first: u64,
     ) -> Result<()> {
+        let lost = || Error::Invalid("pairs were lost; please report this".into());
         let asked = (&self.spec.access, self.wanted);
-        let table = build.table.as_ref();
-        let window = table.and_then(|table| chunk.found.window_from(table, first, asked));
-        let Some(window) = window else {
-            return Err(Error::Invalid("pairs were lost; please report this".into()));
-        };
+        let window = chunk.found.window_from(build.table.as_ref(), first, asked);
+        let window = window.ok_or_else(lost)?;
         // The last one's memory is for the next.
         chunk.found.window = Window {
             first,
@@ -509,11 +574,16 @@ impl Probe {
             Ok(answer) => {
                 self.metrics.add_cost(&answer.cost);
                 chunk.found.window = answer.value;
-                Ok(())
             }
-            Err(error) if error.is_device_memory() && self.shrink_windows() => Ok(()),
-            Err(error) => Err(error),
+            Err(error) if error.is_device_memory() && self.shrink_windows() => {}
+            Err(error) => {
+                build.fallback.take_over(error, &self.metrics)?;
+                let from = chunk.front().ok_or_else(lost)?;
+                let matches = self.look_up_again(build, &chunk.batches, from).await?;
+                chunk.found.rest = Rest::Host(Arc::new(matches));
+            }
         }
+        Ok(())
     }
 
     /// One step of the chunk's first batch.
@@ -535,7 +605,7 @@ impl Probe {
         if is_last {
             let rows = probe.batch.num_rows();
             self.metrics.probe_hit_rate.add_total(rows);
-            chunk.batches.pop_front();
+            chunk.next_batch();
         }
         timer.done();
         self.push_and(batch, State::Emit(build, chunk))
@@ -623,7 +693,7 @@ impl Probe {
         }
     }
 
-    /// Brings back which build rows the device's lookups met, once all have ended.
+    /// Brings back which build rows the answered lookups met, or looks their keys up again.
     async fn collect_visits(&mut self, build: &BuildSide) -> Result<()> {
         let (Some(visited), Some(table)) = (&build.visited, &build.table) else {
             return Ok(());
@@ -631,9 +701,23 @@ impl Probe {
         if !build.notes_visits() {
             return Ok(());
         }
-        let rows = (visited, build.rows.len());
-        let cost = table.mark_visited(&self.spec.access, rows).await?;
-        self.metrics.add_cost(&cost);
+        let journal = build.fallback.take_journal();
+        if !(build.visits_on_device() && build.fallback.is_taken()) {
+            let rows = (visited, build.rows.len());
+            match table.mark_visited(&self.spec.access, rows).await {
+                Ok(cost) => {
+                    self.metrics.add_cost(&cost);
+                    return Ok(());
+                }
+                Err(error) => build.fallback.take_over(error, &self.metrics)?,
+            }
+        }
+        let mut keys = Vec::new();
+        for columns in journal.batches() {
+            keys.clear();
+            append_matchable(build, columns, &mut keys)?;
+            host_matches(build, &keys, (0, 0)).await?;
+        }
         Ok(())
     }
 
@@ -738,6 +822,51 @@ impl ProbeSpec {
             || (0..keys).any(|c| !gathered(Source::Key(c)))
             || columns.any(|c| c.side == JoinSide::Left && !gathered(Source::Batch(c.index)))
     }
+}
+
+/// The host's matches of `keys`; notes the visited rows, where lookups do so.
+async fn host_matches(build: &BuildSide, keys: &[u32], from: (u32, u64)) -> Result<HostMatches> {
+    let keys = (keys, build.encoder.words());
+    let matches = HostMatches::new(build.host_table().await?, keys, from);
+    if let Some(visited) = &build.visited
+        && build.notes_visits()
+    {
+        matches.build_rows().for_each(|row| visited.set(row));
+    }
+    Ok(matches)
+}
+
+/// The host's answer to the `keys` of a chunk.
+fn look_up_on_host(
+    build: Arc<BuildSide>,
+    keys: Vec<u32>,
+    wanted: Wanted,
+) -> BoxFuture<'static, Result<Answer<Found>>> {
+    let answer = async move {
+        let matches = host_matches(&build, &keys, (0, 0)).await?;
+        Ok(Answer {
+            value: matches.found(wanted),
+            cost: Default::default(),
+        })
+    };
+    answer.boxed()
+}
+
+/// Appends the surrogates of the rows that can match; returns those rows, or `None` if all can.
+fn append_matchable(
+    build: &BuildSide,
+    columns: &[ArrayRef],
+    keys: &mut Vec<u32>,
+) -> Result<Option<Vec<u32>>> {
+    let (before, words) = (keys.len(), build.encoder.words());
+    let rows = columns.first().map_or(0, |column| column.len());
+    keys.resize(before + rows * words, 0);
+    let matchable = build
+        .encoder
+        .encode_matchable(columns, &mut keys[before..])?;
+    let kept = matchable.as_ref().map_or(rows, Vec::len);
+    keys.truncate(before + kept * words);
+    Ok(matchable)
 }
 
 fn nothing_found() -> BoxFuture<'static, Result<Answer<Found>>> {

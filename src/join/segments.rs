@@ -62,8 +62,8 @@ const LEAST_PIECE: usize = 64;
 pub struct SegmentConfig {
     /// How tables are built.
     pub table: TableConfig,
-    /// Bits that a key may have.
-    pub bits: u32,
+    /// What a key is; one word.
+    pub format: KeyFormat,
     /// Whether lookups are to note which build rows they met.
     pub visits: bool,
     /// Keys of a segment at most.
@@ -176,11 +176,6 @@ impl SegmentedTable {
     /// Whether there are no keys.
     pub fn is_empty(&self) -> bool {
         self.keys == 0
-    }
-
-    /// Whether lookups note which build rows they met.
-    pub fn notes_visits(&self) -> bool {
-        self.segments.iter().any(|s| s.visited.is_some())
     }
 
     /// Whether every chunk has tables copied to the device.
@@ -335,7 +330,7 @@ impl Segment {
         let limit = upload.memory_limit;
         let built = upload.device.run(move |queue| {
             queue.limit_memory(limit);
-            grouped(queue, (config.table, config.bits), &sent.keys)
+            grouped(queue, (config.table, config.format), &sent.keys)
         });
         let built = built.await?;
         upload.metrics.add_cost(&built.cost);
@@ -397,13 +392,13 @@ impl Segment {
 /// A table over `keys` and, if they repeat, its groups on the host.
 fn grouped(
     queue: &mut Queue,
-    (config, bits): (TableConfig, u32),
+    (config, format): (TableConfig, KeyFormat),
     keys: &Buffer<u32>,
 ) -> Result<(KeyTable, Option<HostGroups>)> {
     let keys = BuildKeys {
         keys,
         rows: None,
-        format: KeyFormat::OneWord { bits },
+        format,
     };
     let built = GroupedTable::build(queue, &config, keys)?;
     let groups = match &built.groups {

@@ -29,7 +29,7 @@ const VISITS: usize = 1 << 20;
 pub struct SurrogateKeys {
     /// The part's first row.
     pub first_row: usize,
-    /// One key a row that can match, of one or two words.
+    /// One key a row that can match, low word first.
     pub keys: Vec<u32>,
     /// 32-bit words of a key.
     pub words: usize,
@@ -39,7 +39,7 @@ pub struct SurrogateKeys {
 
 impl SurrogateKeys {
     /// Writes the numbers that the rows of the keys `range` have in the whole build side.
-    fn number(&self, range: Range<usize>, out: &mut [u32]) {
+    pub(super) fn number(&self, range: Range<usize>, out: &mut [u32]) {
         let first = self.first_row as u32;
         match &self.rows {
             Some(rows) => out

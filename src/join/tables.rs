@@ -8,18 +8,17 @@
 //! What follows a lookup (windows of pairs, verifying, the residual filter, the join type) does not
 //! know which it was.
 
-use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
-use crate::device::{Answer, Cost, Staging};
+use crate::device::{Answer, Cost};
 use crate::error::Result;
 
 use super::bitmap::Bitmap;
 use super::columns::DeviceColumn;
-use super::lookup::{Access, Found, Wanted, look_up};
+use super::lookup::{Access, Found, Wanted, Words, look_up};
 use super::segments::SegmentedTable;
 use super::table::JoinTable;
 
@@ -35,61 +34,15 @@ pub enum BuildTable {
     Segments(Arc<SegmentedTable>),
 }
 
-/// A chunk's keys on their way, in 32-bit words.
-#[derive(Debug)]
-pub enum ProbeKeys {
-    /// Where the device copies them from.
-    Staged(Staging<u32>),
-    /// For several lookups.
-    Listed(Vec<u32>),
-}
-
-impl ProbeKeys {
-    /// Keeps the first `len` words.
-    pub fn truncate(&mut self, len: usize) {
-        match self {
-            ProbeKeys::Staged(words) => words.truncate(len),
-            ProbeKeys::Listed(words) => words.truncate(len),
-        }
-    }
-
-    fn into_vec(self) -> Vec<u32> {
-        match self {
-            ProbeKeys::Staged(words) => words.to_vec(),
-            ProbeKeys::Listed(words) => words,
-        }
-    }
-}
-
-impl Deref for ProbeKeys {
-    type Target = [u32];
-
-    fn deref(&self) -> &[u32] {
-        match self {
-            ProbeKeys::Staged(words) => words,
-            ProbeKeys::Listed(words) => words,
-        }
-    }
-}
-
-impl DerefMut for ProbeKeys {
-    fn deref_mut(&mut self) -> &mut [u32] {
-        match self {
-            ProbeKeys::Staged(words) => words,
-            ProbeKeys::Listed(words) => words,
-        }
-    }
-}
-
 impl BuildTable {
     /// Room for the `words` words of keys to look up.
     ///
     /// # Errors
     /// Those of [`Device::staging`](crate::device::Device::staging).
-    pub async fn keys_with_room(&self, access: &Access, words: usize) -> Result<ProbeKeys> {
+    pub async fn keys_with_room(&self, access: &Access, words: usize) -> Result<Words> {
         Ok(match self {
-            Self::Whole(_) => ProbeKeys::Staged(access.device.staging("probe keys", words).await?),
-            Self::Segments(_) => ProbeKeys::Listed(vec![0; words]),
+            Self::Whole(_) => Words::Staged(access.device.staging("probe keys", words).await?),
+            Self::Segments(_) => Words::Host(vec![0; words]),
         })
     }
 
@@ -98,7 +51,7 @@ impl BuildTable {
     pub fn look_up(
         &self,
         access: &Access,
-        keys: ProbeKeys,
+        keys: Words,
         wanted: Wanted,
     ) -> BoxFuture<'static, Result<Answer<Found>>> {
         match self {
@@ -106,8 +59,8 @@ impl BuildTable {
                 let table = Arc::clone(table);
                 access.run(move |queue| {
                     let keys = match keys {
-                        ProbeKeys::Staged(keys) => keys,
-                        ProbeKeys::Listed(words) => {
+                        Words::Staged(keys) => keys,
+                        Words::Host(words) => {
                             let mut keys = queue.staging("probe keys", words.len())?;
                             keys.copy_from_slice(&words);
                             keys
@@ -151,12 +104,9 @@ impl BuildTable {
         matches!(self, Self::Segments(table) if table.is_lent())
     }
 
-    /// Whether lookups note which build rows they met.
-    pub fn notes_visits(&self) -> bool {
-        match self {
-            Self::Whole(table) => table.visited.is_some(),
-            Self::Segments(table) => table.notes_visits(),
-        }
+    /// Whether it is the device alone that knows which build rows lookups met.
+    pub fn visits_on_device(&self) -> bool {
+        matches!(self, Self::Whole(table) if table.visited.is_some())
     }
 
     /// Sets the bits, of `rows` rows, of those that lookups met.

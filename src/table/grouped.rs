@@ -25,6 +25,9 @@ use super::wide::{GroupedCodes, Mixing, Runs, SplitCodes};
 /// Keys of several words of which a pair shares a word once in five hundred builds or more seldom.
 const LIKELY_DISTINCT: usize = 1 << 12;
 
+/// Codes of keys that may be any word.
+const ANY: u64 = 1 << 32;
+
 /// Mixings that are tried before a build gives up: each has one chance in 2^64 a pair of keys to fail.
 const MIXINGS: u32 = 4;
 
@@ -53,16 +56,19 @@ pub struct BuildKeys<'a> {
 /// What a key is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyFormat {
-    /// One word, of which the low `bits` bits may be set.
+    /// One word, which is below `codes`.
     OneWord {
-        /// Bits that a key may have.
-        bits: u32,
+        /// Keys that there can be, at most 2^32.
+        codes: u64,
     },
     /// So many words, at least two, low word first.
     Words(usize),
 }
 
 impl KeyFormat {
+    /// Keys of one word that may be any.
+    pub const ANY_WORD: Self = Self::OneWord { codes: ANY };
+
     /// 32-bit words of a key.
     pub fn words(self) -> usize {
         match self {
@@ -74,7 +80,7 @@ impl KeyFormat {
 
 impl GroupedTable {
     /// Builds the table on the queue's device. `config` is that of a Horton table or of linear probing, by
-    /// reference, or the [`KeyTableConfig`] of either.
+    /// reference, or a [`KeyTableConfig`].
     ///
     /// # Errors
     /// Those of [`KeyTable::build`] and [`group`].
@@ -84,21 +90,21 @@ impl GroupedTable {
         input: BuildKeys<'_>,
     ) -> Result<Self> {
         let config = &config.into();
-        let bits = match input.format {
-            KeyFormat::OneWord { bits } => bits,
+        let codes = match input.format {
+            KeyFormat::OneWord { codes } => codes,
             KeyFormat::Words(words) => return Self::build_wide(queue, config, input, words),
         };
         let items = Items {
             keys: input.keys,
             values: input.rows,
         };
-        match KeyTable::build(queue, config, items)? {
+        match KeyTable::build(queue, config, (items, codes))? {
             Some(table) => Ok(Self {
                 table,
                 groups: None,
                 runs: None,
             }),
-            None => Self::build_groups(queue, config, items, bits),
+            None => Self::build_groups(queue, config, items, codes),
         }
     }
 
@@ -106,14 +112,15 @@ impl GroupedTable {
         queue: &mut Queue,
         config: &KeyTableConfig,
         items: Items<'_>,
-        bits: u32,
+        codes: u64,
     ) -> Result<Self> {
+        let bits = u64::BITS - codes.saturating_sub(1).leading_zeros();
         let (table, groups) = group(queue, items, bits, |queue, unique_keys| {
             let items = Items {
                 keys: unique_keys,
                 values: None,
             };
-            KeyTable::build(queue, config, items)
+            KeyTable::build(queue, config, (items, codes))
         })?;
         Ok(Self {
             table,
@@ -155,7 +162,7 @@ impl GroupedTable {
                 keys: &codes.keys,
                 values: None,
             };
-            if let Some(table) = KeyTable::build(queue, config, items)? {
+            if let Some(table) = KeyTable::build(queue, config, (items, ANY))? {
                 let runs = Runs::of_rows(queue, (&codes, input.keys), input.rows)?;
                 return Ok(Some(Self {
                     table,
@@ -171,7 +178,7 @@ impl GroupedTable {
             keys: &grouped.keys,
             values: Some(&grouped.first),
         };
-        match KeyTable::build(queue, config, items)? {
+        match KeyTable::build(queue, config, (items, ANY))? {
             Some(table) => Ok(Some(Self {
                 table,
                 groups: grouped.groups.map(Arc::new),
@@ -192,7 +199,7 @@ impl GroupedTable {
     /// # fn main() -> horton_join::error::Result<()> {
     /// let pairs = Device::open("auto")?.run_blocking(|queue| {
     ///     let build = queue.buffer_from("build keys", &[5, 3, 5, 8])?;
-    ///     let keys = BuildKeys { keys: &build, rows: None, format: KeyFormat::OneWord { bits: 32 } };
+    ///     let keys = BuildKeys { keys: &build, rows: None, format: KeyFormat::ANY_WORD };
     ///     let table = GroupedTable::build(queue, &TableConfig::default(), keys)?;
     ///     let probe = queue.buffer_from("probe keys", &[8, 9, 5])?;
     ///     let pairs = table.join(queue, &probe, 3)?;

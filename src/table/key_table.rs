@@ -1,29 +1,37 @@
-//! The table that a join looks keys up in: either kind, behind one face.
+//! The table that a join looks keys up in: any kind, behind one face.
 //!
 //! ```text
-//!  distinct keys ─build─▶ Horton table | linear probing ─lookup─▶ row, or group, or MISS
+//!  distinct keys ─build─▶ Horton table | linear probing | direct ─lookup─▶ row, or group, or MISS
 //!  keys that repeat ────▶ none: group them first (table/grouped.rs)
 //! ```
 //!
 //! Joins need no more of a table than this, so everything behind it (groups, pairs, windows, visited
-//! rows) is the same for both. An enum and not the trait [`Table`](super::Table): that one answers with
+//! rows) is the same for all. An enum and not the trait [`Table`](super::Table): that one answers with
 //! 32-bit values and a word beside each that says whether they were found, and takes keys that repeat.
 //!
 //! Cost: a Horton table reads about one 64-byte bucket a lookup at load 0.8; linear probing one or two 8-byte
 //! slots for a hit and 2.5 for a miss at load 0.5, which are mostly in one cache line, of up to
-//! twice as large a table.
+//! twice as large a table. A direct table reads 4 bytes, but only takes keys that are dense numbers.
 
-use crate::device::{Buffer, Queue};
+use crate::device::{Buffer, DeviceKind, Queue};
 use crate::error::Result;
 
 use super::Items;
+use super::direct::{DirectTable, SPARSEST};
 use super::horton::build::build;
 use super::horton::{Built, HortonTable, TableConfig};
 use super::linear::{LinearConfig, LinearTable};
 
+/// Keys from which on [`KeyTableConfig::Auto`] thinks of a direct table: with fewer, any table is in the cache.
+const DIRECT_FROM: usize = 1 << 16;
+
 /// Which table, and how it is built.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum KeyTableConfig {
+    /// What suits the keys and the device: [`Direct`](Self::Direct) for many keys on CPUs, else a Horton table.
+    Auto(TableConfig),
+    /// A table with a slot for every possible key where they are dense numbers, else a Horton table.
+    Direct(TableConfig),
     /// A Horton table.
     Horton(TableConfig),
     /// Linear probing.
@@ -46,10 +54,34 @@ impl KeyTableConfig {
     /// Seed of the hash functions.
     pub fn seed(&self) -> u32 {
         match self {
-            Self::Horton(config) => config.seed,
+            Self::Auto(config) | Self::Direct(config) | Self::Horton(config) => config.seed,
             Self::Linear(config) => config.seed,
         }
     }
+
+    /// The kind for `n` keys below `codes`.
+    fn kind(&self, queue: &Queue, n: usize, codes: u64) -> Kind {
+        let entries = usize::try_from(codes).unwrap_or(usize::MAX);
+        let dense = codes < 1 << u32::BITS && entries <= SPARSEST.saturating_mul(n);
+        match *self {
+            Self::Linear(config) => Kind::Linear(config),
+            Self::Direct(_) if dense => Kind::Direct(entries),
+            Self::Auto(_) if dense && n >= DIRECT_FROM && queue.info().kind == DeviceKind::Cpu => {
+                Kind::Direct(entries)
+            }
+            Self::Auto(config) | Self::Direct(config) | Self::Horton(config) => {
+                Kind::Horton(config)
+            }
+        }
+    }
+}
+
+/// A kind of table.
+enum Kind {
+    Horton(TableConfig),
+    Linear(LinearConfig),
+    /// With so many entries.
+    Direct(usize),
 }
 
 /// A table of distinct 32-bit keys to rows, up to 2^31 - 2, in device memory.
@@ -59,27 +91,34 @@ pub enum KeyTable {
     Horton(HortonTable),
     /// Linear probing.
     Linear(LinearTable),
+    /// A slot for every possible key.
+    Direct(DirectTable),
 }
 
 impl KeyTable {
-    /// Builds a table of `items`, whose values are at most 2^31 - 2; `None` if some key is there more than once.
+    /// Builds a table of `items`, whose values are at most 2^31 - 2 and whose keys are below `codes`; `None`
+    /// if some key is there more than once.
     ///
     /// # Errors
-    /// Those of [`build`] or [`LinearTable::build`].
+    /// Those of [`build`], [`LinearTable::build`] or [`DirectTable::build`].
     pub fn build(
         queue: &mut Queue,
         config: &KeyTableConfig,
-        items: Items<'_>,
+        (items, codes): (Items<'_>, u64),
     ) -> Result<Option<Self>> {
-        match config {
-            KeyTableConfig::Horton(config) => Ok(match build(queue, config, items)? {
+        match config.kind(queue, items.keys.len(), codes) {
+            Kind::Horton(config) => Ok(match build(queue, &config, items)? {
                 Built::Table(table) => Some(Self::Horton(table)),
                 Built::Repeats => None,
             }),
-            KeyTableConfig::Linear(config) => {
-                let table = LinearTable::build(queue, config, items)?;
+            Kind::Linear(config) => {
+                let table = LinearTable::build(queue, &config, items)?;
                 let distinct = table.len() == items.keys.len();
                 Ok(distinct.then_some(Self::Linear(table)))
+            }
+            Kind::Direct(entries) => {
+                let table = DirectTable::build(queue, entries, items)?;
+                Ok(table.map(Self::Direct))
             }
         }
     }
@@ -88,7 +127,7 @@ impl KeyTable {
     /// there. `reads[0]` grows by the second buckets read, if the table has buckets.
     ///
     /// # Errors
-    /// Those of [`HortonTable::lookup`] and [`LinearTable::lookup`].
+    /// Those of [`HortonTable::lookup`], [`LinearTable::lookup`] and [`DirectTable::lookup`].
     pub fn lookup(
         &self,
         queue: &mut Queue,
@@ -99,6 +138,7 @@ impl KeyTable {
         match self {
             Self::Horton(table) => table.lookup(queue, keys, values, reads, n),
             Self::Linear(table) => table.lookup(queue, keys, values, n),
+            Self::Direct(table) => table.lookup(queue, keys, values, n),
         }
     }
 
@@ -106,7 +146,7 @@ impl KeyTable {
     pub fn as_horton(&self) -> Option<&HortonTable> {
         match self {
             Self::Horton(table) => Some(table),
-            Self::Linear(_) => None,
+            Self::Linear(_) | Self::Direct(_) => None,
         }
     }
 
@@ -115,6 +155,7 @@ impl KeyTable {
         match self {
             Self::Horton(table) => table.len(),
             Self::Linear(table) => table.len(),
+            Self::Direct(table) => table.len(),
         }
     }
 
@@ -128,6 +169,7 @@ impl KeyTable {
         match self {
             Self::Horton(table) => table.layout().words(),
             Self::Linear(table) => table.capacity(),
+            Self::Direct(table) => table.entries(),
         }
     }
 
@@ -136,6 +178,7 @@ impl KeyTable {
         match self {
             Self::Horton(table) => table.bytes(),
             Self::Linear(table) => table.bytes(),
+            Self::Direct(table) => table.bytes(),
         }
     }
 }

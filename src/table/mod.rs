@@ -13,6 +13,7 @@
 //! * [`linear`]: lock-free linear probing, with or without reuse of deleted slots
 //! * [`slab`]: the slab hash, whose lists grow while others read them, with SlabAlloc
 //! * [`batch`]: operations of several kinds in one launch
+//! * [`tuning`]: how lookups use a device, and what of that was found to be fast
 //! * `split`: items by ranges of buckets; `scan`: prefix sums; `distinct`: the last item of every
 //!   key; `items`: finding and changing items in place; `reads`: what lookups read, counted;
 //!   `insert`: inserting, and growing where items find no slot; `word`: key and value in 64 bits;
@@ -42,6 +43,7 @@
 pub mod api;
 pub mod batch;
 pub mod cuckoo;
+pub mod direct;
 mod distinct;
 pub mod group;
 pub mod grouped;
@@ -58,6 +60,7 @@ pub mod rows;
 mod scan;
 pub mod slab;
 mod split;
+pub mod tuning;
 pub mod wide;
 mod word;
 
@@ -76,6 +79,7 @@ pub fn programs() -> Vec<(String, ProgramText)> {
         .chain(pairs::programs())
         .chain(rows::programs())
         .chain(wide::programs())
+        .chain(direct::programs())
         .chain(distinct::programs())
         .chain(cuckoo::programs())
         .chain(reads::programs())

@@ -176,7 +176,7 @@ impl Runs {
         rows: Option<&Buffer<u32>>,
     ) -> Result<Self> {
         let n = codes.checks.len();
-        let words = queue.allocate("runs", 2 * n)?;
+        let words = queue.allocate_table("runs", 2 * n)?;
         let args = [
             Arg::Words(&codes.checks),
             rows.map_or(Arg::Null, Arg::Words),
@@ -270,7 +270,7 @@ impl GroupedCodes {
 }
 
 fn copy_of(queue: &mut Queue, words: &Buffer<u32>) -> Result<Buffer<u32>> {
-    let copy = queue.allocate("codes of runs", words.len())?;
+    let copy = queue.allocate_table("codes of runs", words.len())?;
     queue.copy(words, &copy)?;
     Ok(copy)
 }
@@ -343,7 +343,7 @@ impl Ordered {
     /// The code of each run, of all `codes`; `None` if some run has several.
     fn keep_codes(&self, queue: &mut Queue, codes: &Buffer<u32>) -> Result<Option<Buffer<u32>>> {
         let (n, words) = (self.groups.rows.len(), self.mixing.words);
-        let kept = queue.allocate("codes of runs", self.runs * words)?;
+        let kept = queue.allocate_table("codes of runs", self.runs * words)?;
         let mixed = queue.buffer_from("mixed runs", &[0])?;
         let args = [
             Arg::Words(&self.starts),
@@ -374,7 +374,7 @@ impl Ordered {
             None => None,
         };
         let offsets = match self.runs < n {
-            true => Some(queue.allocate("offsets of runs", self.runs + 1)?),
+            true => Some(queue.allocate_table("offsets of runs", self.runs + 1)?),
             false => None,
         };
         if let Some(offsets) = &offsets {
@@ -401,7 +401,7 @@ impl Ordered {
         offsets: Option<&Buffer<u32>>,
     ) -> Result<Runs> {
         let n = self.groups.rows.len();
-        let words = queue.allocate("runs", 2 * self.runs)?;
+        let words = queue.allocate_table("runs", 2 * self.runs)?;
         let goes_on = match self.runs > self.groups.unique_keys.len() {
             true => Some(queue.allocate("runs that go on", self.runs.div_ceil(32))?),
             false => None,

@@ -11,6 +11,7 @@
 use std::collections::HashMap;
 
 use datafusion::common::{JoinType, NullEquality};
+use horton_join::config::TableKind;
 use horton_join::table::horton::MAX_VALUE;
 use rand_mt::Mt64;
 
@@ -105,8 +106,8 @@ pub struct Table {
     pub bucket_size: usize,
     pub load_factor: f64,
     pub surrogate_bits: u32,
-    /// Linear probing in the place of a Horton table.
-    pub linear: bool,
+    /// The kind of table.
+    pub table_kind: TableKind,
     /// Bytes in use on the device at most; 0: the default.
     pub device_limit: u64,
     /// Rows of one table at most.
@@ -123,6 +124,7 @@ impl Case {
     /// The case as a test to paste into `regressions.rs`.
     pub fn as_test(&self, seed: u64) -> String {
         let mut case = format!("{self:?}").replace('[', "vec![");
+        case = case.replace("table_kind: ", "table_kind: TableKind::");
         for variant in ["Constant(", "Less(", "Same(", "IsNull("] {
             case = case.replace(variant, &format!("Filter::{variant}"));
         }
@@ -302,7 +304,12 @@ fn draw(random: &mut Random) -> Case {
             bucket_size: random.pick(&[4, 8, 8, 16]),
             load_factor: random.pick(&[0.1, 0.5, 0.7, 0.8, 0.9, 0.95, 1.0]),
             surrogate_bits: random.pick(&[0, 1, 3, 5, 8, 12, 32, 32, 32, 32]),
-            linear: random.one_in(3),
+            table_kind: random.pick(&[
+                TableKind::Horton,
+                TableKind::Horton,
+                TableKind::Linear,
+                TableKind::Direct,
+            ]),
             device_limit: match random.one_in(6) {
                 true => random.pick(&[10_000, 100_000, 150_000, 250_000, 400_000]),
                 false => 0,

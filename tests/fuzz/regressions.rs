@@ -3,6 +3,8 @@
 use datafusion::common::JoinType::*;
 use datafusion::common::NullEquality::*;
 
+use horton_join::config::TableKind;
+
 use super::case::Mode::*;
 use super::case::{Case, Column, Filter, Key, Side, Table};
 use super::check;
@@ -62,7 +64,7 @@ fn a_batch_is_no_larger_than_asked_for_when_a_step_adds_unmatched_rows() {
             bucket_size: 8,
             load_factor: 0.8,
             surrogate_bits: 32,
-            linear: false,
+            table_kind: TableKind::Horton,
             device_limit: 0,
             max_rows: 2147483646,
         },
@@ -114,7 +116,7 @@ fn a_batch_is_no_larger_than_asked_for_when_nothing_matches() {
             bucket_size: 8,
             load_factor: 0.8,
             surrogate_bits: 32,
-            linear: false,
+            table_kind: TableKind::Horton,
             device_limit: 0,
             max_rows: 2147483646,
         },

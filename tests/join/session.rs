@@ -208,7 +208,11 @@ fn values_outside_their_range_are_errors_and_change_nothing() {
     for (option, value, says) in [
         ("bucket_size", "5", "4, 8 or 16"),
         ("bucket_size", "'big'", "bucket_size"),
-        ("table", "'cuckoo'", "'horton' or 'linear'"),
+        (
+            "table",
+            "'cuckoo'",
+            "'auto', 'horton', 'linear' or 'direct'",
+        ),
         ("load_factor", "1.01", "(0, 1]"),
         ("load_factor", "0", "(0, 1]"),
         ("chunk_rows", "-1", "chunk_rows"),
@@ -282,7 +286,7 @@ fn a_table_set_in_sql_is_built_and_shown_and_gives_the_same_rows() {
     ok(&session, "SET datafusion.explain.format = 'tree'");
     let plan = explain(&session, EQUI_JOIN);
     assert!(plan.contains("linear"), "{plan}");
-    ok(&session, "SET horton.table = 'Horton'");
+    ok(&session, "SET horton.table = 'Auto'");
     assert!(!explain(&session, EQUI_JOIN).contains("linear"));
 }
 

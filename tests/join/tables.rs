@@ -1,38 +1,51 @@
-//! `horton.table`: joins over a Horton table and over linear probing return the same rows.
+//! `horton.table`: joins over a Horton table, linear probing and a direct table return the same rows.
 //!
 //! Every case is also compared with the stock join ([`Case::check`]), which sees that kernels were launched.
 
 use datafusion::common::JoinType;
 use datafusion::physical_plan::joins::PartitionMode;
 use horton_join::config::TableKind;
+use horton_join::device::DeviceKind;
 
 use super::harness::*;
 
-/// Runs a case over either table; both runs, Horton's first.
-fn check_both(mut case: Case) -> [Run; 2] {
-    [TableKind::Horton, TableKind::Linear].map(|table| {
+const KINDS: [TableKind; 3] = [TableKind::Horton, TableKind::Linear, TableKind::Direct];
+
+/// Runs a case over each kind of table; Horton's run first.
+fn check_all(mut case: Case) -> [Run; 3] {
+    KINDS.map(|table| {
         case.config.table = table;
         let run = case.check();
-        assert_eq!(is_linear(&run), table == TableKind::Linear, "{case}");
+        let built = kind_of(&run);
+        match table {
+            // Sparse keys have none.
+            TableKind::Direct => assert_ne!(built, TableKind::Linear, "{case}"),
+            table => assert_eq!(built, table, "{case}"),
+        }
         run
     })
 }
 
-/// Only linear probing has powers of two of slots, at most half of them used, and no buckets.
-fn is_linear(run: &Run) -> bool {
+/// Direct tables have slots of 4 bytes; linear probing has at most half of them used, and no buckets.
+fn kind_of(run: &Run) -> TableKind {
     let (items, slots) = run.ratio("load_factor");
     let (_, buckets) = run.ratio("type_b_buckets");
-    assert_eq!(slots * 8, run.metric("table_bytes"));
     assert!(items > 0);
-    buckets == 0 && 2 * items <= slots
+    match run.metric("table_bytes") / slots {
+        4 => TableKind::Direct,
+        _ if buckets == 0 && 2 * items <= slots => TableKind::Linear,
+        _ => TableKind::Horton,
+    }
 }
 
 fn same_rows(case: Case) {
-    let [mut horton, mut linear] = check_both(case.clone()).map(|run| run.rows());
-    for rows in horton.iter_mut().chain(&mut linear) {
-        rows.sort_unstable();
-    }
+    let [horton, linear, direct] = check_all(case.clone()).map(|run| {
+        let mut rows = run.rows();
+        rows.iter_mut().for_each(|rows| rows.sort_unstable());
+        rows
+    });
     assert_eq!(horton, linear, "{case}");
+    assert_eq!(horton, direct, "{case}");
 }
 
 /// Rows `(key, payload)` of both sides, build keys repeating or not.
@@ -50,7 +63,7 @@ fn sides(repeating: bool, exact: bool) -> (Side, Side) {
 }
 
 #[test]
-fn every_join_type_gives_the_same_rows_over_either_table() {
+fn every_join_type_gives_the_same_rows_over_every_table() {
     for join_type in JOIN_TYPES {
         for (repeating, exact, filtered) in [
             (true, true, false),
@@ -137,7 +150,7 @@ fn surrogates_take_the_whole_range_of_32_bits() {
                 join_type,
                 ..Case::new(build.clone(), probe.clone())
             };
-            let [horton, linear] = check_both(case);
+            let [horton, linear, _] = check_all(case);
             assert_eq!(horton.count(), linear.count());
             if join_type == JoinType::Inner {
                 assert_eq!(linear.count(), matches);
@@ -148,7 +161,7 @@ fn surrogates_take_the_whole_range_of_32_bits() {
 
 /// Few bits of a hash: most candidates of a key are other keys, which only verification tells apart.
 #[test]
-fn colliding_surrogates_are_verified_over_either_table() {
+fn colliding_surrogates_are_verified_over_every_table() {
     for bits in [0, 3, 8] {
         for join_type in JOIN_TYPES {
             let (build, probe) = sides(true, false);
@@ -161,7 +174,7 @@ fn colliding_surrogates_are_verified_over_either_table() {
 }
 
 #[test]
-fn a_hot_key_s_matches_come_in_windows_over_either_table() {
+fn a_hot_key_s_matches_come_in_windows_over_every_table() {
     let left: Vec<Option<i64>> = (0..3000)
         .map(|k| Some(if k % 10 == 0 { k } else { 7 }))
         .collect();
@@ -196,28 +209,28 @@ fn large_builds_give_the_same_rows() {
         let build = Side::new(vec![("k", ints(&left)), ("v", payload(left.len()))]);
         let probe = Side::new(vec![("k", ints(&right))]);
         let case = Case::new(build.in_batches_of(8192), probe.in_batches_of(8192));
-        let runs = check_both(case);
+        let runs = check_all(case);
         let expected = ROWS as usize / 2 + if repeats { 1000 } else { 0 };
-        assert_eq!(runs.map(|run| run.count()), [expected; 2]);
+        assert_eq!(runs.map(|run| run.count()), [expected; 3]);
     }
 }
 
 #[test]
-fn lookups_in_a_linear_table_report_no_buckets() {
+fn lookups_without_buckets_report_none() {
     let (build, probe) = sides(false, true);
-    let [horton, linear] = check_both(Case::new(build, probe));
+    let [horton, linear, direct] = check_all(Case::new(build, probe));
     assert!(horton.ratio("buckets_per_lookup").1 > 0);
-    assert_eq!(linear.ratio("buckets_per_lookup"), (0, 0));
-    assert_eq!(linear.ratio("type_b_buckets"), (0, 0));
-    assert_eq!(
-        linear.ratio("probe_hit_rate"),
-        horton.ratio("probe_hit_rate")
-    );
-    assert_eq!(linear.ratio("avg_fanout"), horton.ratio("avg_fanout"));
+    for other in [linear, direct] {
+        assert_eq!(other.ratio("buckets_per_lookup"), (0, 0));
+        assert_eq!(other.ratio("type_b_buckets"), (0, 0));
+        for name in ["probe_hit_rate", "avg_fanout"] {
+            assert_eq!(other.ratio(name), horton.ratio(name));
+        }
+    }
 }
 
 #[test]
-fn keys_of_two_words_join_over_either_table() {
+fn keys_of_two_words_join_over_every_table() {
     let far = |key: Option<i64>| key.map(|k| (k << 40) + k % 3);
     for (repeating, join_type) in [true, false]
         .into_iter()
@@ -238,4 +251,28 @@ fn keys_of_two_words_join_over_either_table() {
             ..Case::new(build.in_batches_of(1000), probe.in_batches_of(77))
         });
     }
+}
+
+/// The kind that `auto` and `direct` come to: direct for dense keys alone, `auto` only for many on a CPU.
+#[test]
+fn dense_keys_get_a_direct_table() {
+    let kind = |table, rows: i64, step: i64| {
+        let left: Vec<Option<i64>> = (0..rows).map(|k| Some(k * step)).collect();
+        let right: Vec<Option<i64>> = (0..1000).map(|k| Some(k * step)).collect();
+        let build = Side::new(vec![("k", ints(&left))]);
+        let mut case = Case::new(build, Side::new(vec![("k", ints(&right))]));
+        case.config.table = table;
+        kind_of(&case.check())
+    };
+    assert_eq!(kind(TableKind::Direct, 1000, 1), TableKind::Direct);
+    assert_eq!(kind(TableKind::Direct, 1000, 4), TableKind::Direct);
+    assert_eq!(kind(TableKind::Direct, 1000, 5), TableKind::Horton);
+    assert_eq!(kind(TableKind::Direct, 1000, 1 << 40), TableKind::Horton);
+    assert_eq!(kind(TableKind::Auto, 1000, 1), TableKind::Horton);
+    assert_eq!(kind(TableKind::Auto, 70_000, 9), TableKind::Horton);
+    let of_many = match device().info().kind {
+        DeviceKind::Cpu => TableKind::Direct,
+        _ => TableKind::Horton,
+    };
+    assert_eq!(kind(TableKind::Auto, 70_000, 1), of_many);
 }

@@ -11,13 +11,14 @@
 
 /// Metrics of a join that are not compared: the device's, which the stock join lacks, and two
 /// that measure the stock join's own table.
-const OTHER_METRICS: [&str; 12] = [
+const OTHER_METRICS: [&str; 13] = [
     "upload_time",
     "kernel_time",
     "download_time",
     "uploaded_bytes",
     "downloaded_bytes",
     "kernel_launches",
+    "device_errors",
     "table_bytes",
     "load_factor",
     "type_b_buckets",

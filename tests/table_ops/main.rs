@@ -7,3 +7,4 @@ mod fuzz;
 mod harness;
 mod horton;
 mod load;
+mod tuning;

@@ -160,7 +160,7 @@ impl KeyEncoder {
         self
     }
 
-    /// An encoder with surrogates of one word: hashed ones, if these have two.
+    /// An encoder with surrogates of one word: hashed ones, if these have more.
     #[must_use]
     pub fn one_word(mut self, null_equality: NullEquality) -> Self {
         if self.words() > 1 {
@@ -186,8 +186,18 @@ impl KeyEncoder {
     /// What a surrogate is to a table.
     pub fn format(&self) -> KeyFormat {
         match self.words() {
-            1 => KeyFormat::OneWord { bits: self.bits() },
+            1 => KeyFormat::OneWord {
+                codes: self.codes(),
+            },
             words => KeyFormat::Words(words),
+        }
+    }
+
+    /// The number of surrogates of one word that there can be.
+    fn codes(&self) -> u64 {
+        match &self.plan {
+            Plan::Exact(exact) => u64::try_from(exact.codes()).unwrap_or(u64::MAX),
+            Plan::Padded(_) | Plan::Hashed(_) => 1 << self.bits().min(u32::BITS),
         }
     }
 

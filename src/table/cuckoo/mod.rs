@@ -27,8 +27,9 @@ use crate::error::{Error, Result};
 
 use super::hash::Reduction;
 use super::horton::layout::{Layout, Variant};
-use super::horton::lookup::{Lookup, Out};
+use super::horton::lookup::{Lookup, Out, check_narrow};
 use super::horton::{BucketSize, Census, TableConfig};
+use super::tuning::{Kind, Tuning};
 use super::{Reads, WhenFull};
 
 pub use model::CuckooModel;
@@ -130,17 +131,26 @@ impl CuckooTable {
         reads: &Buffer<u32>,
         n: usize,
     ) -> Result<()> {
-        if self.wide || self.twin {
-            return Err(Error::Invalid(
-                "the table has values of 32 bits, which need Table::lookup".to_owned(),
-            ));
-        }
-        let out = Out {
-            values,
-            found: None,
-            reads,
-        };
+        check_narrow(self.wide || self.twin)?;
+        let out = Out::narrow(values, reads);
         self.as_lookup(false).run(queue, keys, &out, n)
+    }
+
+    /// The same as `tuning` says, whatever is remembered for the device: for who measures tunings.
+    ///
+    /// # Errors
+    /// Those of [`lookup`](Self::lookup); [`Error::Invalid`] if the tuning does not fit the device.
+    pub fn lookup_tuned(
+        &self,
+        queue: &mut Queue,
+        (keys, n): (&Buffer<u32>, usize),
+        (values, reads): (&Buffer<u32>, &Buffer<u32>),
+        tuning: &Tuning,
+    ) -> Result<()> {
+        check_narrow(self.wide || self.twin)?;
+        let out = Out::narrow(values, reads);
+        self.as_lookup(false)
+            .run_tuned(queue, (keys, n), &out, tuning)
     }
 
     /// Counts the buckets and cache lines that looking up the first `n` of `keys` reads.
@@ -153,6 +163,10 @@ impl CuckooTable {
 
     fn as_lookup(&self, wide: bool) -> Lookup<'_> {
         Lookup {
+            kind: match self.config.placement {
+                Placement::LoadBalanced => Kind::LoadBalanced,
+                Placement::FirstFit => Kind::FirstFit,
+            },
             variant: self.variant(wide),
             layout: self.layout,
             words: &self.words,

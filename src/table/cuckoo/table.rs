@@ -117,7 +117,7 @@ impl Table for CuckooTable {
 
 impl CuckooTable {
     fn empty(queue: &mut Queue, layout: Layout, config: CuckooConfig) -> Result<Self> {
-        let words = queue.allocate("a cuckoo table", layout.words())?;
+        let words = queue.allocate_table("a cuckoo table", layout.words())?;
         queue.fill(&words, EMPTY_WORD)?;
         Ok(Self {
             layout,
@@ -130,7 +130,7 @@ impl CuckooTable {
     }
 
     fn copy_of_words(&self, queue: &mut Queue) -> Result<Buffer<u64>> {
-        let words = queue.allocate("a cuckoo table", self.words.len())?;
+        let words = queue.allocate_table("a cuckoo table", self.words.len())?;
         queue.copy(&self.words, &words)?;
         Ok(words)
     }

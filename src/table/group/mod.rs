@@ -121,7 +121,7 @@ impl Groups {
     /// Room for distinct keys and offsets, the last offset set.
     fn allocate_keys(queue: &mut Queue, size: Size) -> Result<(Buffer<u32>, Buffer<u32>)> {
         let unique_keys = queue.allocate("unique keys", size.groups)?;
-        let offsets = queue.allocate("group offsets", size.groups + 1)?;
+        let offsets = queue.allocate_table("group offsets", size.groups + 1)?;
         queue.upload(&offsets, size.groups, &[size.rows as u32])?;
         Ok((unique_keys, offsets))
     }
@@ -134,7 +134,7 @@ impl Groups {
         let groups = Self {
             unique_keys,
             offsets,
-            rows: queue.allocate("rows by group", size.rows)?,
+            rows: queue.allocate_table("rows by group", size.rows)?,
         };
         let mut first = Size::default();
         for part in parts() {

@@ -133,7 +133,7 @@ impl<'a> Builder<'a> {
         let room = layout
             .words()
             .max(shape(&layout, items.keys.len()).spare_words());
-        let words = queue.allocate("a Horton table", room)?;
+        let words = queue.allocate_table("a Horton table", room)?;
         let counters = queue.allocate("build counters", COUNTERS)?;
         queue.fill(&counters, 0)?;
         Ok(Self {

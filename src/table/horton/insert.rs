@@ -33,7 +33,7 @@ use super::{HortonTable, TableConfig, kernels};
 impl HortonTable {
     /// A table without items.
     pub(super) fn empty(queue: &mut Queue, layout: Layout, config: TableConfig) -> Result<Self> {
-        let words = queue.allocate("a Horton table", layout.words())?;
+        let words = queue.allocate_table("a Horton table", layout.words())?;
         queue.fill(&words, EMPTY_WORD)?;
         Ok(Self {
             config,
@@ -48,7 +48,7 @@ impl HortonTable {
         items: Items<'_>,
     ) -> Result<Insertion> {
         let program = kernels::update_program(queue, self.layout.variant(true));
-        let words = queue.allocate("a Horton table", self.words.len())?;
+        let words = queue.allocate_table("a Horton table", self.words.len())?;
         queue.copy(&self.words, &words)?;
         let inserter = Inserter {
             program: &program,

@@ -15,6 +15,7 @@ use crate::device::{DeviceInfo, DeviceKind, KernelBody, Queue, SubGroupShuffle};
 use crate::table::hash::Reduction;
 use crate::table::scan::group_of;
 use crate::table::split::{self, NONE, Rest};
+use crate::table::tuning::{Kind, Residence, Second, Tuning, Workload};
 
 use super::layout::{self, BucketSize, Variant};
 
@@ -26,23 +27,12 @@ const CHAIN_LIMIT: u32 = 64;
 /// rounds place them all as a rule.
 const LATE_ROUND: u32 = 12;
 
-/// Keys between a prefetch and its lookup; 32 was best on PoCL and Intel's CPU runtime.
-pub(super) const LOOK_AHEAD: u32 = 32;
-
 /// Work-group size of kernels that need none; with small ones, a GPU spends its time on starting
 /// them.
 pub(super) const GROUP: usize = 256;
 
-/// Work-group size of kernels over tiles of lanes.
-pub(super) const TILE_GROUP: usize = 256;
-
-/// Keys that a work-item of `lookup_buffered` looks up: the more, the fuller the warps that look at
-/// second buckets.
-const CACHED_ROUNDS: usize = 16;
-
-/// The largest table that is taken to stay in the cache, in bytes. Beyond it memory is what lookups
-/// wait for, and one key a work-item is faster (on an H200 0.85 against 0.78 of the limit).
-const CACHED_TABLE: usize = 48 << 20;
+/// Keys that queue in `lookup_chunk`: enough to hide one latency of memory behind the others'.
+const WAITING: usize = 16;
 
 /// New items that a range of buckets may have in an insert: its slots and eight standard deviations,
 /// in 5 KiB of local memory.
@@ -67,10 +57,10 @@ enum Reader {
 }
 
 impl Reader {
-    fn new(queue: &Queue) -> Self {
-        match (queue.body(), queue.info().sub_group_shuffle()) {
+    fn new(info: &DeviceInfo, body: KernelBody) -> Self {
+        match (body, info.sub_group_shuffle()) {
             (KernelBody::Chunk, _) => Reader::Chunk {
-                prefetch: queue.info().has_prefetch(),
+                prefetch: info.has_prefetch(),
             },
             (KernelBody::SubGroupTile, Some(shuffle)) => Reader::SubGroupTile(shuffle),
             (KernelBody::WarpTile, _) => Reader::WarpTile,
@@ -93,8 +83,30 @@ impl Reader {
         (Reader::WarpTile, "warp_tile.nvidia"),
     ];
 
+    /// The default tuning of this reader, for no device in particular.
+    fn default_tuning(self, bucket_size: BucketSize) -> Tuning {
+        let (body, kind) = match self {
+            Reader::Chunk { .. } => (KernelBody::Chunk, DeviceKind::Cpu),
+            Reader::LocalTile => (KernelBody::LocalTile, DeviceKind::Gpu),
+            Reader::SubGroupTile(_) => (KernelBody::SubGroupTile, DeviceKind::Gpu),
+            Reader::WarpTile => (KernelBody::WarpTile, DeviceKind::Gpu),
+        };
+        let workload = Workload {
+            kind: Kind::Horton,
+            slots: bucket_size.slots(),
+            residence: Residence::Memory,
+        };
+        Tuning::default_for(body, kind, &workload)
+    }
+
     /// A program over buckets that ends in `part`.
-    fn text(self, name: &'static str, variant: Variant, part: (&str, &'static str)) -> ProgramText {
+    fn text(
+        self,
+        name: &'static str,
+        variant: Variant,
+        tuning: &Tuning,
+        part: (&str, &'static str),
+    ) -> ProgramText {
         let prefetch = self == Reader::Chunk { prefetch: true };
         let shuffle = match self {
             Reader::SubGroupTile(SubGroupShuffle::Intel) => "intel_sub_group_shuffle",
@@ -106,13 +118,12 @@ impl Reader {
         let mut defines = layout::defines(variant, prefetch);
         defines.extend([
             ("NONE", format!("{NONE:#x}u")),
-            ("LOOK_AHEAD", LOOK_AHEAD.to_string()),
             ("TILES", flag(tiles)),
-            ("TILE_GROUP", TILE_GROUP.to_string()),
             ("SHUFFLE_PTX", flag(self == Reader::WarpTile)),
             ("SHUFFLE_SUB_GROUP", flag(!shuffle.is_empty())),
             ("SUB_GROUP_SHUFFLE", shuffle.to_owned()),
         ]);
+        defines.extend(tuned_defines(tuning));
         let mut parts = vec![
             ("hash.cl", include_str!("../../../cl/hash.cl")),
             ("bucket.cl", include_str!("../../../cl/bucket.cl")),
@@ -122,22 +133,49 @@ impl Reader {
         }
         parts.push(part);
         let text = ProgramText::new(name, &defines, &parts);
-        match self {
-            Reader::SubGroupTile(SubGroupShuffle::Khronos) => text.with_options("-cl-std=CL3.0"),
-            // As many warps as there can be; 40 registers cost 0.6 % of the lookups.
-            Reader::WarpTile => text.with_options("-cl-nv-maxrregcount=32"),
+        match (self, tuning) {
+            (Reader::SubGroupTile(SubGroupShuffle::Khronos), _) => {
+                text.with_options("-cl-std=CL3.0")
+            }
+            (Reader::WarpTile, Tuning::Tile { registers: 32, .. }) => {
+                text.with_options("-cl-nv-maxrregcount=32")
+            }
             _ => text,
         }
     }
 
-    fn lookup(self, variant: Variant) -> ProgramText {
+    fn lookup(self, variant: Variant, tuning: &Tuning) -> ProgramText {
         let part = ("lookup.cl", include_str!("../../../cl/lookup.cl"));
-        self.text("lookup", variant, part)
+        self.text("lookup", variant, tuning, part)
     }
 
     fn gather(self, variant: Variant) -> ProgramText {
+        let tuning = self.default_tuning(variant.bucket_size);
         let part = ("gather.cl", include_str!("../../../cl/gather.cl"));
-        self.text("gather", variant, part)
+        self.text("gather", variant, &tuning, part)
+    }
+}
+
+/// What of a tuning is compiled in.
+fn tuned_defines(tuning: &Tuning) -> Vec<(&'static str, String)> {
+    match *tuning {
+        Tuning::Chunk {
+            look_ahead, second, ..
+        } => vec![
+            ("LOOK_AHEAD", look_ahead.to_string()),
+            ("BUFFERED", u8::from(second == Second::Buffered).to_string()),
+            ("WAITING", WAITING.to_string()),
+        ],
+        Tuning::Tile {
+            lanes,
+            unroll,
+            group,
+            ..
+        } => vec![
+            ("LANES", lanes.to_string()),
+            ("UNROLL", unroll.to_string()),
+            ("TILE_GROUP", group.to_string()),
+        ],
     }
 }
 
@@ -209,24 +247,29 @@ pub(crate) fn peek_define(peek: bool) -> (&'static str, String) {
 }
 
 /// The lookup program of a job.
-pub(crate) fn lookup_program(queue: &Queue, variant: Variant) -> ProgramText {
-    let reader = Reader::new(queue);
-    ProgramText::once("lookup", &(reader, variant), || reader.lookup(variant))
+pub(crate) fn lookup_program(queue: &Queue, variant: Variant, tuning: &Tuning) -> ProgramText {
+    let reader = Reader::new(queue.info(), tuning.body());
+    ProgramText::once("lookup", &(reader, variant, tuning), || {
+        reader.lookup(variant, tuning)
+    })
 }
 
-/// The program that only gathers buckets.
-pub(super) fn gather_program(queue: &Queue, variant: Variant) -> ProgramText {
-    Reader::new(queue).gather(variant)
+/// The program that only gathers buckets, and its tuning.
+pub(super) fn gather_program(queue: &Queue, variant: Variant) -> (ProgramText, Tuning) {
+    let info = queue.info();
+    let workload = Workload {
+        kind: Kind::Horton,
+        slots: variant.bucket_size.slots(),
+        residence: Residence::Memory,
+    };
+    let tuning = Tuning::default_for(queue.body(), info.kind, &workload);
+    (Reader::new(info, queue.body()).gather(variant), tuning)
 }
 
-/// Whether lookups in a table of so many words are buffered, and then the keys a work-item.
-pub(super) fn buffered_rounds(queue: &Queue, words: usize, keys: usize) -> Option<usize> {
-    let has_warps = queue.body() == KernelBody::WarpTile;
-    let is_cached = words * size_of::<u64>() <= CACHED_TABLE;
-    let units = queue.info().compute_units.max(1) as usize;
-    // Few keys are spread over the whole device instead.
-    let rounds = (keys / (units * 2048)).min(CACHED_ROUNDS);
-    (has_warps && is_cached && rounds > 1).then_some(rounds)
+/// Keys a work-item of a tile, `most` or as few as leave every compute unit 2048 work-items.
+pub(super) fn rounds(info: &DeviceInfo, keys: usize, most: usize) -> usize {
+    let units = info.compute_units.max(1) as usize;
+    (keys / (units * 2048)).clamp(1, most.max(1))
 }
 
 /// Every program over Horton tables under the name of a file; see [`crate::table::programs`].
@@ -251,7 +294,8 @@ pub(crate) fn programs() -> impl Iterator<Item = (String, ProgramText)> {
             lookup_variants(bucket_size)
                 .map(move |(kind, variant)| {
                     let name = format!("{kind}_lookup_{bucket_size}_{suffix}");
-                    (name, reader.lookup(variant))
+                    let tuning = reader.default_tuning(bucket_size);
+                    (name, reader.lookup(variant, &tuning))
                 })
                 .into_iter()
                 .chain([(format!("gather_{bucket_size}_{suffix}"), gather)])
@@ -316,6 +360,11 @@ pub(crate) fn share(info: &DeviceInfo, items: usize) -> usize {
         DeviceKind::Cpu => 16,
         _ => 2048,
     };
+    share_among(info, items, per_unit)
+}
+
+/// The same with so many work-items a compute unit.
+pub(super) fn share_among(info: &DeviceInfo, items: usize, per_unit: usize) -> usize {
     let workers = info.compute_units.max(1) as usize * per_unit;
     items.div_ceil(workers).max(1).next_multiple_of(16)
 }

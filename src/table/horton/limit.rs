@@ -3,8 +3,9 @@
 //! Every rate of a benchmark means little without the rate of the memory beside it, measured
 //! in the same run on the same table (`cl/gather.cl`).
 
-use crate::device::{Arg, Buffer, KernelBody, Queue};
+use crate::device::{Arg, Buffer, Queue};
 use crate::error::Result;
+use crate::table::tuning::Tuning;
 
 use super::{HortonTable, kernels};
 
@@ -21,16 +22,20 @@ impl HortonTable {
         out: &Buffer<u32>,
         n: usize,
     ) -> Result<()> {
-        let program = kernels::gather_program(queue, self.layout.variant(false));
+        let (program, tuning) = kernels::gather_program(queue, self.layout.variant(false));
         let n_arg = Arg::U32(n as u32);
         let (buckets, seed) = (Arg::U32(self.layout.buckets), Arg::U32(self.layout.seed));
         let mut args = vec![Arg::Longs(&self.words), Arg::Words(keys), Arg::Words(out)];
-        if queue.body() == KernelBody::Chunk {
-            let share = kernels::share(queue.info(), n);
-            args.extend([Arg::U32(share as u32), n_arg, buckets, seed]);
-            return queue.launch(&program, "gather_chunk", (n.div_ceil(share), 1), &args);
+        match tuning {
+            Tuning::Chunk { shares, .. } => {
+                let share = kernels::share_among(queue.info(), n, shares);
+                args.extend([Arg::U32(share as u32), n_arg, buckets, seed]);
+                queue.launch(&program, "gather_chunk", (n.div_ceil(share), 1), &args)
+            }
+            Tuning::Tile { group, .. } => {
+                args.extend([n_arg, buckets, seed]);
+                queue.launch(&program, "gather_tile", (n, group), &args)
+            }
         }
-        args.extend([n_arg, buckets, seed]);
-        queue.launch(&program, "gather_tile", (n, kernels::TILE_GROUP), &args)
     }
 }

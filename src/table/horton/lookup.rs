@@ -10,8 +10,9 @@
 //! The kernel's body is chosen by what the device is ([`KernelBody`]); all give the same
 //! answers. Cuckoo tables are looked up by the same kernels ([`Variant`]).
 
-use crate::device::{Arg, Buffer, KernelBody, Queue};
+use crate::device::{Arg, Buffer, Queue};
 use crate::error::{Error, Result};
+use crate::table::tuning::{Kind, Second, Tuning};
 use crate::table::{Answers, Reads};
 
 use super::layout::{Layout, Variant};
@@ -19,6 +20,7 @@ use super::{HortonTable, kernels};
 
 /// A table that is looked up.
 pub(crate) struct Lookup<'a> {
+    pub kind: Kind,
     pub variant: Variant,
     pub layout: Layout,
     pub words: &'a Buffer<u64>,
@@ -35,6 +37,15 @@ pub(crate) struct Out<'a> {
 }
 
 impl<'a> Out<'a> {
+    /// Room for values of 31 bits.
+    pub fn narrow(values: &'a Buffer<u32>, reads: &'a Buffer<u32>) -> Self {
+        Self {
+            values,
+            found: None,
+            reads,
+        }
+    }
+
     /// Room for values of 32 bits.
     pub fn wide(answers: &'a Answers, twin: bool, reads: &'a Buffer<u32>) -> Self {
         Self {
@@ -46,10 +57,10 @@ impl<'a> Out<'a> {
 }
 
 impl Lookup<'_> {
-    /// Looks up the first `n` of `keys`.
+    /// Looks up the first `n` of `keys` in the best way that is known.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if a buffer is shorter than `n` or `n` exceeds 2^32 - 1; OpenCL's own.
+    /// Those of [`run_tuned`](Self::run_tuned).
     pub fn run(
         &self,
         queue: &mut Queue,
@@ -57,6 +68,30 @@ impl Lookup<'_> {
         out: &Out<'_>,
         n: usize,
     ) -> Result<()> {
+        let bytes = self.words.bytes();
+        let tuning = Tuning::of(queue, self.kind, self.layout.bucket_size, bytes);
+        self.run_tuned(queue, (keys, n), out, &tuning)
+    }
+
+    /// Looks up the first `n` of `keys` as `tuning` says.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if a buffer is shorter than `n`, `n` exceeds 2^32 - 1, or the tuning does not
+    /// fit the device; OpenCL's own.
+    pub fn run_tuned(
+        &self,
+        queue: &mut Queue,
+        (keys, n): (&Buffer<u32>, usize),
+        out: &Out<'_>,
+        tuning: &Tuning,
+    ) -> Result<()> {
+        if !tuning.fits(queue.info(), self.layout.slots()) {
+            return Err(Error::Invalid(format!(
+                "'{tuning}' with {} slots a bucket is nothing for {}",
+                self.layout.slots(),
+                queue.info().label()
+            )));
+        }
         let room = out.found.map_or(out.values.len(), |(found, _)| {
             found.len().min(out.values.len())
         });
@@ -67,7 +102,7 @@ impl Lookup<'_> {
                 keys.len(),
             )));
         }
-        let program = kernels::lookup_program(queue, self.variant);
+        let program = kernels::lookup_program(queue, self.variant, tuning);
         let mut args = vec![
             Arg::Longs(self.words),
             Arg::Words(keys),
@@ -79,32 +114,45 @@ impl Lookup<'_> {
         let rest = hashing
             .into_iter()
             .chain(found.flat_map(|(found, twin)| [Arg::Words(found), Arg::U32(u32::from(*twin))]));
-        match queue.body() {
-            KernelBody::Chunk => {
-                let share = kernels::share(queue.info(), n);
+        match *tuning {
+            Tuning::Chunk { shares, .. } => {
+                let share = kernels::share_among(queue.info(), n, shares);
                 args.extend([Arg::U32(share as u32), Arg::U32(n as u32)]);
                 args.extend(rest);
                 queue.launch(&program, "lookup_chunk", (n.div_ceil(share), 1), &args)
             }
-            KernelBody::LocalTile | KernelBody::SubGroupTile | KernelBody::WarpTile => {
-                let group = kernels::TILE_GROUP;
+            Tuning::Tile {
+                group,
+                keys,
+                second,
+                ..
+            } => {
                 args.push(Arg::U32(n as u32));
-                let buffered = kernels::buffered_rounds(queue, self.layout.words(), n);
-                match buffered.filter(|_| !self.variant.wide) {
-                    Some(rounds) => {
-                        args.push(Arg::U32(rounds as u32));
+                let rounds = kernels::rounds(queue.info(), n, keys);
+                let kernel = match second {
+                    _ if rounds == 1 => {
                         args.extend(rest);
-                        let groups = n.div_ceil(group * rounds);
-                        let grid = (groups * group, group);
-                        queue.launch(&program, "lookup_buffered", grid, &args)
+                        return queue.launch(&program, "lookup_tile", (n, group), &args);
                     }
-                    None => {
-                        args.extend(rest);
-                        queue.launch(&program, "lookup_tile", (n, group), &args)
-                    }
-                }
+                    Second::Buffered if !self.variant.wide => "lookup_buffered",
+                    _ => "lookup_rounds",
+                };
+                args.push(Arg::U32(rounds as u32));
+                args.extend(rest);
+                let groups = n.div_ceil(group * rounds);
+                queue.launch(&program, kernel, (groups * group, group), &args)
             }
         }
+    }
+}
+
+/// An error if a table has values whose lookups need presence told apart.
+pub(crate) fn check_narrow(is_wide: bool) -> Result<()> {
+    match is_wide {
+        true => Err(Error::Invalid(
+            "the table has values of 32 bits, which need Table::lookup".to_owned(),
+        )),
+        false => Ok(()),
     }
 }
 
@@ -125,17 +173,30 @@ impl HortonTable {
         reads: &Buffer<u32>,
         n: usize,
     ) -> Result<()> {
-        if self.wide || self.twin {
-            return Err(Error::Invalid(
-                "the table has values of 32 bits, which need Table::lookup".to_owned(),
-            ));
-        }
-        let out = Out {
-            values,
-            found: None,
-            reads,
-        };
+        self.check_narrow()?;
+        let out = Out::narrow(values, reads);
         self.as_lookup(false).run(queue, keys, &out, n)
+    }
+
+    /// The same as `tuning` says, whatever is remembered for the device: for who measures tunings.
+    ///
+    /// # Errors
+    /// Those of [`lookup`](Self::lookup); [`Error::Invalid`] if the tuning does not fit the device.
+    pub fn lookup_tuned(
+        &self,
+        queue: &mut Queue,
+        (keys, n): (&Buffer<u32>, usize),
+        (values, reads): (&Buffer<u32>, &Buffer<u32>),
+        tuning: &Tuning,
+    ) -> Result<()> {
+        self.check_narrow()?;
+        let out = Out::narrow(values, reads);
+        self.as_lookup(false)
+            .run_tuned(queue, (keys, n), &out, tuning)
+    }
+
+    fn check_narrow(&self) -> Result<()> {
+        check_narrow(self.wide || self.twin)
     }
 
     /// Counts the buckets and cache lines that looking up the first `n` of `keys` reads.
@@ -148,6 +209,7 @@ impl HortonTable {
 
     pub(super) fn as_lookup(&self, wide: bool) -> Lookup<'_> {
         Lookup {
+            kind: Kind::Horton,
             variant: self.layout.variant(wide),
             layout: self.layout,
             words: &self.words,

@@ -117,7 +117,7 @@ impl HortonTable {
     /// Makes the words this handle's own, so that its clones keep what they have.
     fn make_own(&mut self, queue: &mut Queue) -> Result<()> {
         if Arc::get_mut(&mut self.words).is_none() {
-            let words = queue.allocate("a Horton table", self.words.len())?;
+            let words = queue.allocate_table("a Horton table", self.words.len())?;
             queue.copy(&self.words, &words)?;
             self.words = Arc::new(words);
         }

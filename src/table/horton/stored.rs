@@ -45,7 +45,8 @@ impl StoredTable {
     /// # Errors
     /// [`DeviceMemory`](crate::error::Error::DeviceMemory) and OpenCL's own.
     pub fn lend(&self, queue: &mut Queue) -> Result<HortonTable> {
-        let words = queue.buffer_from("a Horton table", &self.words)?;
+        let words = queue.allocate_table("a Horton table", self.words.len())?;
+        queue.upload(&words, 0, &self.words)?;
         Ok(HortonTable::new(self.layout, words, self.census))
     }
 }

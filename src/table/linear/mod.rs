@@ -182,7 +182,7 @@ impl LinearTable {
     /// [`Error::Invalid`] over [`MAX_CAPACITY`], [`Error::DeviceMemory`], and OpenCL's own.
     pub fn with_capacity(queue: &mut Queue, config: &LinearConfig, slots: usize) -> Result<Self> {
         let layout = LinearLayout::new(slots, config.deletion, config.seed)?;
-        let words = queue.allocate("a linear-probing table", layout.capacity)?;
+        let words = queue.allocate_table("a linear-probing table", layout.capacity)?;
         queue.fill(&words, EMPTY_WORD)?;
         Ok(Self {
             layout,

@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# memcheck.sh [TEST FILTER]...: runs the loader's tests and those tests that take the device layer's
+# unsafe code through all its paths (mapping, staging, transfers, pooled blocks, dropping midway)
+# under valgrind, on PoCL. Fails on any invalid access, use of undefined memory or failing test.
+#
+# Valgrind and not AddressSanitizer: that one would have every dependency built again, and does not
+# see what the driver and its just-in-time compiled kernels do to our buffers.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+scripts/ensure-tools.sh valgrind
+[ $# -gt 0 ] || set -- a_kernel_or_argument memory_returns an_empty_probe sizes_around \
+    a_panicking_job a_stream_dropped_midway a_fault_in_a_chunk
+
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+# Compiled for the processor that valgrind shows, which has fewer instructions: caches of its own.
+export POCL_CACHE_DIR=$scratch/pocl HORTON_CACHE_DIR=$scratch/horton HORTON_TEST_SMALL=1
+if [ -e /etc/OpenCL/vendors/pocl.icd ]; then
+    export OCL_ICD_VENDORS=pocl.icd
+fi
+mkdir -p "$POCL_CACHE_DIR"
+
+# The tests of a crate's targets, as cargo names their programs.
+programs() {
+    cargo test --no-run "$@" 2>&1 | tee /dev/stderr | sed -n 's/.*Executable.*(\(.*\))$/\1/p'
+}
+mapfile -t ours < <(programs --test device --test table --test join --test faults)
+mapfile -t loader < <(programs --package horton-opencl-loader --test loader)
+
+status=0
+memcheck() {
+    valgrind --quiet --error-exitcode=9 --num-callers=24 --suppressions=scripts/valgrind.supp \
+        --gen-suppressions=no --trace-children=yes --child-silent-after-fork=yes \
+        "$@" --test-threads=1 || status=$?
+}
+memcheck "${loader[0]}"
+for program in "${ours[@]}"; do
+    memcheck "$program" "$@"
+done
+[ "$status" = 0 ] && echo "memcheck: clean" || echo "memcheck: failed"
+exit "$status"

@@ -1,0 +1,388 @@
+//! Every OpenCL call of this crate, each through one gate that names its site.
+//!
+//! ```text
+//!  queue, context, … ─▶ call::write(…) ─▶ at(Site::Write, what) ─▶ ocl::core
+//!                                            ├─ a panic inside `ocl` becomes a Failed
+//!                                            └─ debug builds: counted, and failed on demand
+//! ```
+//!
+//! A driver may fail any call at any time, and `ocl` panics on status codes that it does not know,
+//! so all of them stand in one file, where nothing can be forgotten: a test compares the calls
+//! here with the sites and finds none elsewhere. A release build has only the gate's
+//! `catch_unwind`, which costs nothing until something unwinds. Releasing objects is not
+//! here: the loader's forwarders answer that it succeeded, whatever the driver says.
+
+use std::ffi::CString;
+
+use ocl::core::{
+    self as cl, ArgVal, CommandQueue, CommandQueueProperties, Context, ContextProperties, DeviceId,
+    DeviceInfo as DeviceRequest, Event, Kernel, MapFlags, Mem, MemFlags, MemMap, OclPrm,
+    PlatformId, PlatformInfo, ProfilingInfo, Program, ProgramInfo, ProgramInfoResult,
+};
+
+#[cfg(debug_assertions)]
+use super::faults;
+use super::status::{Failed, without_panic};
+
+/// Where an OpenCL call is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Site {
+    PlatformIds,
+    PlatformName,
+    DeviceIds,
+    DeviceInfo,
+    CreateContext,
+    CreateQueue,
+    ProgramFromSource,
+    ProgramFromBinary,
+    BuildProgram,
+    ProgramBinaries,
+    CreateBuffer,
+    Map,
+    Unmap,
+    Write,
+    Read,
+    Fill,
+    Copy,
+    CreateKernel,
+    SetArg,
+    Enqueue,
+    Finish,
+    EventTime,
+}
+
+impl Site {
+    /// The OpenCL function.
+    #[cfg(debug_assertions)]
+    pub(super) fn function(self) -> &'static str {
+        match self {
+            Site::PlatformIds => "clGetPlatformIDs",
+            Site::PlatformName => "clGetPlatformInfo",
+            Site::DeviceIds => "clGetDeviceIDs",
+            Site::DeviceInfo => "clGetDeviceInfo",
+            Site::CreateContext => "clCreateContext",
+            Site::CreateQueue => "clCreateCommandQueue",
+            Site::ProgramFromSource => "clCreateProgramWithSource",
+            Site::ProgramFromBinary => "clCreateProgramWithBinary",
+            Site::BuildProgram => "clBuildProgram",
+            Site::ProgramBinaries => "clGetProgramInfo",
+            Site::CreateBuffer => "clCreateBuffer",
+            Site::Map => "clEnqueueMapBuffer",
+            Site::Unmap => "clEnqueueUnmapMemObject",
+            Site::Write => "clEnqueueWriteBuffer",
+            Site::Read => "clEnqueueReadBuffer",
+            Site::Fill => "clEnqueueFillBuffer",
+            Site::Copy => "clEnqueueCopyBuffer",
+            Site::CreateKernel => "clCreateKernel",
+            Site::SetArg => "clSetKernelArg",
+            Site::Enqueue => "clEnqueueNDRangeKernel",
+            Site::Finish => "clFinish",
+            Site::EventTime => "clGetEventProfilingInfo",
+        }
+    }
+}
+
+/// What a call returns.
+pub(super) type Called<T> = Result<T, Failed>;
+
+/// The gate: makes the `call` at `site`, whose `what` tells its uses apart.
+#[cfg_attr(not(debug_assertions), expect(unused_variables))]
+fn at<T>(site: Site, what: &'static str, call: impl FnOnce() -> cl::Result<T>) -> Called<T> {
+    #[cfg(debug_assertions)]
+    faults::pass(site.function(), what)?;
+    match without_panic(call) {
+        Ok(Ok(value)) => Ok(value),
+        Ok(Err(error)) => Err(Failed::from(error)),
+        Err(panic) => Err(Failed::Panic(panic)),
+    }
+}
+
+// ---------------------------------------------------------------- which devices there are
+
+pub(super) fn platform_ids() -> Called<Vec<PlatformId>> {
+    at(Site::PlatformIds, "", cl::get_platform_ids)
+}
+
+pub(super) fn platform_name(platform: PlatformId) -> Called<String> {
+    at(Site::PlatformName, "", || {
+        cl::get_platform_info(platform, PlatformInfo::Name).map(|name| name.to_string())
+    })
+}
+
+pub(super) fn device_ids(platform: &PlatformId) -> Called<Vec<DeviceId>> {
+    at(Site::DeviceIds, "", || {
+        cl::get_device_ids(platform, None, None)
+    })
+}
+
+pub(super) fn device_info(id: DeviceId, request: DeviceRequest) -> Called<Vec<u8>> {
+    at(Site::DeviceInfo, "", || {
+        cl::get_device_info_raw(id, request as u32)
+    })
+}
+
+// ---------------------------------------------------------------- contexts and programs
+
+pub(super) fn create_context(platform: PlatformId, device: DeviceId) -> Called<Context> {
+    let properties = ContextProperties::new().platform(platform);
+    at(Site::CreateContext, "", || {
+        cl::create_context(Some(&properties), &[device], None, None)
+    })
+}
+
+pub(super) fn create_queue(context: &Context, device: DeviceId) -> Called<CommandQueue> {
+    let properties = Some(CommandQueueProperties::PROFILING_ENABLE);
+    at(Site::CreateQueue, "", || {
+        cl::create_command_queue(context, device, properties)
+    })
+}
+
+pub(super) fn program_from_source(
+    context: &Context,
+    source: CString,
+    name: &'static str,
+) -> Called<Program> {
+    at(Site::ProgramFromSource, name, || {
+        cl::create_program_with_source(context, &[source])
+    })
+}
+
+pub(super) fn program_from_binary(
+    context: &Context,
+    device: DeviceId,
+    binary: &[u8],
+    name: &'static str,
+) -> Called<Program> {
+    at(Site::ProgramFromBinary, name, || {
+        cl::create_program_with_binary(context, &[device], &[binary])
+    })
+}
+
+pub(super) fn build_program(
+    program: &Program,
+    device: DeviceId,
+    options: &CString,
+    name: &'static str,
+) -> Called<()> {
+    at(Site::BuildProgram, name, || {
+        cl::build_program(program, Some(&[device]), options, None, None)
+    })
+}
+
+pub(super) fn program_binaries(program: &Program, name: &'static str) -> Called<Vec<Vec<u8>>> {
+    at(
+        Site::ProgramBinaries,
+        name,
+        || match cl::get_program_info(program, ProgramInfo::Binaries)? {
+            ProgramInfoResult::Binaries(binaries) => Ok(binaries),
+            _ => Ok(Vec::new()),
+        },
+    )
+}
+
+pub(super) fn create_kernel(program: &Program, kernel: &'static str) -> Called<Kernel> {
+    at(Site::CreateKernel, kernel, || {
+        cl::create_kernel(program, kernel)
+    })
+}
+
+pub(super) fn set_arg(
+    kernel: &Kernel,
+    name: &'static str,
+    index: u32,
+    value: ArgVal<'_>,
+) -> Called<()> {
+    at(Site::SetArg, name, || {
+        cl::set_kernel_arg(kernel, index, value)
+    })
+}
+
+// ---------------------------------------------------------------- memory
+
+pub(super) fn create_buffer(
+    context: &Context,
+    flags: MemFlags,
+    bytes: u64,
+    what: &'static str,
+) -> Called<Mem> {
+    at(Site::CreateBuffer, what, || {
+        // SAFETY: no host pointer is handed over (`data` is None), so the buffer aliases nothing.
+        unsafe { cl::create_buffer::<_, u8>(context, flags, bytes as usize, None) }
+    })
+}
+
+/// Maps the first `bytes` of a buffer for reading and writing, after the commands before.
+///
+/// # Safety
+/// The buffer has that many bytes, and no command uses it until it is unmapped.
+pub(super) unsafe fn map(
+    commands: &CommandQueue,
+    mem: &Mem,
+    bytes: usize,
+    what: &'static str,
+) -> Called<MemMap<u8>> {
+    at(Site::Map, what, || {
+        let flags = MapFlags::new().read().write();
+        // SAFETY: blocking, so the memory is the host's when the call returns; the rest is the
+        // caller's promise.
+        unsafe {
+            cl::enqueue_map_buffer::<u8, _, &mut Event, ()>(
+                commands, mem, true, flags, 0, bytes, None, None,
+            )
+        }
+    })
+}
+
+pub(super) fn unmap(
+    commands: &CommandQueue,
+    mem: &Mem,
+    map: &MemMap<u8>,
+    what: &'static str,
+) -> Called<()> {
+    at(Site::Unmap, what, || {
+        cl::enqueue_unmap_mem_object::<u8, _, &mut Event, ()>(commands, mem, map, None, None)
+    })
+}
+
+/// Copies `data` to the elements from `offset`; waits for it if `blocking`.
+///
+/// # Safety
+/// The buffer has those elements; without waiting, `data` stays until the copy is done.
+pub(super) unsafe fn write<T: OclPrm>(
+    commands: &CommandQueue,
+    mem: &Mem,
+    (blocking, what): (bool, &'static str),
+    offset: usize,
+    data: &[T],
+) -> Called<Event> {
+    let mut event = Event::null();
+    at(Site::Write, what, || {
+        // SAFETY: the caller's promise.
+        unsafe {
+            cl::enqueue_write_buffer(
+                commands,
+                mem,
+                blocking,
+                offset,
+                data,
+                None::<()>,
+                Some(&mut event),
+            )
+        }
+    })?;
+    Ok(event)
+}
+
+/// Copies the elements from `offset` into `out` and waits for it.
+///
+/// # Safety
+/// The buffer has those elements.
+pub(super) unsafe fn read<T: OclPrm>(
+    commands: &CommandQueue,
+    mem: &Mem,
+    offset: usize,
+    out: &mut [T],
+) -> Called<Event> {
+    let mut event = Event::null();
+    at(Site::Read, "", || {
+        // SAFETY: blocking, so `out` outlives the copy; the rest is the caller's promise.
+        unsafe {
+            cl::enqueue_read_buffer(
+                commands,
+                mem,
+                true,
+                offset,
+                out,
+                None::<()>,
+                Some(&mut event),
+            )
+        }
+    })?;
+    Ok(event)
+}
+
+pub(super) fn fill<T: OclPrm>(
+    commands: &CommandQueue,
+    mem: &Mem,
+    value: T,
+    len: usize,
+) -> Called<Event> {
+    let mut event = Event::null();
+    at(Site::Fill, "", || {
+        cl::enqueue_fill_buffer(
+            commands,
+            mem,
+            value,
+            0,
+            len,
+            None::<()>,
+            Some(&mut event),
+            None,
+        )
+    })?;
+    Ok(event)
+}
+
+pub(super) fn copy<T: OclPrm>(
+    commands: &CommandQueue,
+    from: &Mem,
+    to: &Mem,
+    len: usize,
+) -> Called<Event> {
+    let mut event = Event::null();
+    at(Site::Copy, "", || {
+        cl::enqueue_copy_buffer::<T, _, _, _>(
+            commands,
+            from,
+            to,
+            0,
+            0,
+            len,
+            None::<()>,
+            Some(&mut event),
+        )
+    })?;
+    Ok(event)
+}
+
+// ---------------------------------------------------------------- commands
+
+/// Launches `kernel`, called `name`, over `global` work-items in groups of `group`.
+///
+/// # Safety
+/// Its arguments are set, and the kernel stays within the buffers among them.
+pub(super) unsafe fn enqueue(
+    commands: &CommandQueue,
+    (kernel, name): (&Kernel, &'static str),
+    global: usize,
+    group: usize,
+) -> Called<Event> {
+    let mut event = Event::null();
+    at(Site::Enqueue, name, || {
+        // SAFETY: the caller's promise.
+        unsafe {
+            cl::enqueue_kernel(
+                commands,
+                kernel,
+                1,
+                None,
+                &[global, 1, 1],
+                Some([group, 1, 1]),
+                None::<()>,
+                Some(&mut event),
+            )
+        }
+    })?;
+    Ok(event)
+}
+
+pub(super) fn finish(commands: &CommandQueue, what: &'static str) -> Called<()> {
+    at(Site::Finish, what, || cl::finish(commands))
+}
+
+/// A time of a finished command, in nanoseconds of the device's clock.
+pub(super) fn event_time(event: &Event, when: ProfilingInfo) -> Called<u64> {
+    at(Site::EventTime, "", || {
+        cl::get_event_profiling_info(event, when)?.time()
+    })
+}

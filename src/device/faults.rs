@@ -1,0 +1,120 @@
+//! OpenCL calls that fail on demand; for tests, and in debug builds only.
+//!
+//! ```text
+//!  begin(None)         count the uses of every site          ─┐
+//!  begin(Some(fault))  … and fail its site at its n-th use    ├─▶ end() ─▶ Report
+//! ```
+//!
+//! A site is an OpenCL function with what it is called for: `clCreateBuffer build keys`,
+//! `clEnqueueNDRangeKernel probe_chunk`. A fault that [lasts](Fault::lasts) makes every later
+//! call of any site fail too, as after a driver has lost its device. The layer is one
+//! for the process: tests that use it run one at a time.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::status::Failed;
+
+/// A call that is to fail.
+#[derive(Debug, Clone)]
+pub struct Fault {
+    /// The site, as [`Report::uses`] names it.
+    pub site: String,
+    /// Which of its uses fails, from 1.
+    pub nth: u64,
+    /// The status code's name.
+    pub status: &'static str,
+    /// Whether every call of any site fails from then on.
+    pub lasts: bool,
+}
+
+/// What was called.
+#[derive(Debug, Clone, Default)]
+pub struct Report {
+    /// How often each site was used.
+    pub uses: BTreeMap<String, u64>,
+    /// How many calls were made to fail.
+    pub failed: u64,
+    /// The call that was made last.
+    pub last: String,
+}
+
+#[derive(Default)]
+struct Layer {
+    on: bool,
+    fault: Option<Fault>,
+    uses: BTreeMap<(&'static str, &'static str), u64>,
+    failed: u64,
+    last: (&'static str, &'static str),
+}
+
+static LAYER: Mutex<Layer> = Mutex::new(Layer {
+    on: false,
+    fault: None,
+    uses: BTreeMap::new(),
+    failed: 0,
+    last: ("", ""),
+});
+
+fn layer() -> MutexGuard<'static, Layer> {
+    LAYER.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// From here on calls are counted, and fail as `fault` says.
+pub fn begin(fault: Option<Fault>) {
+    *layer() = Layer {
+        on: true,
+        fault,
+        ..Layer::default()
+    };
+}
+
+/// The calls since [`begin`].
+pub fn report() -> Report {
+    layer().report()
+}
+
+/// Ends counting and failing.
+pub fn end() -> Report {
+    std::mem::take(&mut *layer()).report()
+}
+
+impl Layer {
+    fn report(&self) -> Report {
+        let named = |((function, what), uses): (&(&'static str, &'static str), &u64)| {
+            (site(function, what), *uses)
+        };
+        Report {
+            uses: self.uses.iter().map(named).collect(),
+            failed: self.failed,
+            last: site(self.last.0, self.last.1),
+        }
+    }
+}
+
+fn site(function: &str, what: &str) -> String {
+    format!("{function} {what}").trim_end().to_owned()
+}
+
+/// Counts a call that is about to be made, or fails it.
+pub(super) fn pass(function: &'static str, what: &'static str) -> Result<(), Failed> {
+    let mut layer = layer();
+    if !layer.on {
+        return Ok(());
+    }
+    layer.last = (function, what);
+    let uses = layer.uses.entry((function, what)).or_default();
+    *uses += 1;
+    let uses = *uses;
+    let fails = layer.fault.as_ref().filter(|fault| {
+        (fault.lasts && layer.failed > 0)
+            || (uses == fault.nth && fault.site == site(function, what))
+    });
+    match fails.map(|fault| fault.status.to_owned()) {
+        Some(status) => {
+            layer.failed += 1;
+            Err(Failed::Status(status))
+        }
+        None => Ok(()),
+    }
+}

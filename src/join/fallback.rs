@@ -1,0 +1,125 @@
+//! Going on without the device: when a join does so, and what it must have kept for that.
+//!
+//! ```text
+//!  OpenCL error ─▶ take_over ─┬ horton.on_device_error = 'error' ─▶ the query's error
+//!                             └ 'fallback' ─▶ this build's lookups are the host's from now on
+//!  device lookups that noted visits ─▶ journal ─┬ checkpoint: bits brought back ─▶ forgotten
+//!                                               └ device failed ─▶ looked up again on the host
+//! ```
+//!
+//! The host needs the build side, which it has (batches and key columns), and the keys of chunks
+//! that the device did not answer, which are encoded again. Only the bits of visited build rows
+//! live on the device alone, for joins that emit build rows at their end and whose lookups alone
+//! decide (with several tables, [`segments`](super::segments), the host has those, too). For those the key
+//! columns of answered chunks are kept, uncopied; once there are
+//! [`JOURNAL_ROWS`] or as many as build rows, the bits are brought back, an eighth of a byte a
+//! build row, and the columns are let go. So taking over costs nothing before it happens
+//! but that memory (64 MiB of 8-byte keys, or what the build side's keys take) and under 1 % of
+//! the transfers. Reading the bits with every chunk would cost as much as the chunk.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use arrow::array::ArrayRef;
+use tokio::sync::OnceCell;
+
+use crate::config::{HortonConfig, OnDeviceError};
+use crate::device::{Device, DeviceInfo};
+use crate::error::{Error, Result};
+use crate::health::Health;
+
+use super::host::HostTable;
+use super::metrics::JoinMetrics;
+
+/// Probe rows whose keys are kept at least before visited bits are brought back.
+const JOURNAL_ROWS: usize = 1 << 23;
+
+/// How a build side goes on without its device.
+#[derive(Debug)]
+pub struct Fallback {
+    on_error: OnDeviceError,
+    health: Health,
+    device: Device,
+    taken: AtomicBool,
+    /// The host's table, once it was needed.
+    pub table: OnceCell<Arc<HostTable>>,
+    journal: Mutex<Journal>,
+}
+
+/// Key columns by batch, of lookups whose visits are on the device only.
+#[derive(Debug, Default)]
+pub struct Journal {
+    batches: Vec<Vec<ArrayRef>>,
+    rows: usize,
+}
+
+impl Journal {
+    /// The key columns of each batch.
+    pub fn batches(&self) -> &[Vec<ArrayRef>] {
+        &self.batches
+    }
+}
+
+impl Fallback {
+    /// For a build on `device`. One that failed before in this session is not asked at all.
+    pub fn new(device: Device, config: &HortonConfig) -> Self {
+        let failed = config.health.failure(device.info()).is_some();
+        Self {
+            on_error: config.on_device_error,
+            health: config.health.clone(),
+            device,
+            taken: AtomicBool::new(failed),
+            table: OnceCell::new(),
+            journal: Mutex::default(),
+        }
+    }
+
+    /// Whether the host answers lookups.
+    pub fn is_taken(&self) -> bool {
+        self.taken.load(Ordering::Acquire)
+    }
+
+    /// Lets the host answer lookups from now on, because of the device's `error`.
+    ///
+    /// # Errors
+    /// The `error`, if it is not the device's or the session wants to see it.
+    pub fn take_over(&self, error: Error, metrics: &JoinMetrics) -> Result<()> {
+        if !error.is_of_device() {
+            return Err(error);
+        }
+        metrics.device_errors.add(1);
+        self.health.note(self.info(), &error);
+        match self.on_error {
+            OnDeviceError::Error => Err(error),
+            OnDeviceError::Fallback => {
+                log::debug!("{error}; the host goes on");
+                self.taken.store(true, Ordering::Release);
+                Ok(())
+            }
+        }
+    }
+
+    fn info(&self) -> &DeviceInfo {
+        self.device.info()
+    }
+
+    /// Keeps the key columns of an answered lookup. Returns whether it is time to bring the
+    /// bits of `build_rows` rows back.
+    pub fn keep(&self, batches: impl Iterator<Item = Vec<ArrayRef>>, build_rows: usize) -> bool {
+        let mut journal = self.journal();
+        for columns in batches {
+            journal.rows += columns.first().map_or(0, |column| column.len());
+            journal.batches.push(columns);
+        }
+        journal.rows >= JOURNAL_ROWS.max(build_rows)
+    }
+
+    /// Takes what was kept. Bits that are read from now on include its visits.
+    pub fn take_journal(&self) -> Journal {
+        std::mem::take(&mut *self.journal())
+    }
+
+    fn journal(&self) -> MutexGuard<'_, Journal> {
+        self.journal.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,377 @@
+//! The host's own answer to lookups, for when the device fails.
+//!
+//! ```text
+//!  entries by bucket of their key   │ (k3,r0) │ (k1,r2) (k1,r7) (k9,r4) │ … │   (key, row) ascending
+//!  offsets of the buckets           0         1                         4
+//!  look_up(k1) ─▶ rows r2 r7 ─▶ the same counts, bits, windows and visits as the device's
+//! ```
+//!
+//! Everything behind a lookup stays as it is: pairs have the same numbers, as they come in probe
+//! order, matches in build order. Keys of one or two words are numbers here; longer ones are numbered, the distinct
+//! ones of the build side, through a map of their own. A bucket is sorted, so that a lookup is one random access and a
+//! short binary search, of log n steps even if all keys share a bucket. Building it takes the keys
+//! once more through the encoder, a counting sort and 16 bytes a row and 4 a bucket; nothing of it
+//! is there while the device works. The stock join's own table would not do: it numbers rows of
+//! one concatenated batch, and has no pairs to go on from in the middle of a chunk.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::lookup::{Found, Rest, Wanted, Window, Words};
+use super::table::SurrogateKeys;
+
+/// Surrogate keys to build rows.
+#[derive(Debug)]
+pub struct HostTable {
+    /// Key and row.
+    entries: Vec<(u64, u32)>,
+    /// Where each bucket's entries begin, and the last one's end.
+    offsets: Vec<u32>,
+    shift: u32,
+    /// Numbers of keys of more than two words.
+    names: Names,
+}
+
+/// Keys of several words, and their numbers.
+type Names = HashMap<Box<[u32]>, u64>;
+
+impl HostTable {
+    /// Bytes of a table of `rows` rows with keys of so many words.
+    pub fn bytes(rows: usize, words: usize) -> usize {
+        let names = match words {
+            0..=2 => 0,
+            // A box, a number and room to spare in the map.
+            _ => 2 * size_of::<(Box<[u32]>, u64)>() + 4 * words + 16,
+        };
+        (size_of::<(u64, u32)>() + names) * rows + 4 * (buckets(rows) + 1)
+    }
+
+    /// The table of `parts` with keys of `words` words, fewer than 2^32 rows in all.
+    pub fn build(parts: &[SurrogateKeys], words: usize) -> Self {
+        let n = parts.iter().map(|part| part.keys.len()).sum::<usize>() / words;
+        let buckets = buckets(n);
+        let shift = u64::BITS - buckets.trailing_zeros();
+        let names = named(parts, words);
+        let mut next = vec![0u32; buckets + 1];
+        for key in parts
+            .iter()
+            .flat_map(|part| numbers(&names, &part.keys, words))
+        {
+            next[bucket(key, shift)] += 1;
+        }
+        let mut before = 0;
+        for count in &mut next {
+            before += std::mem::replace(count, before);
+        }
+        let mut entries = vec![(0, 0); n];
+        let mut rows = Vec::new();
+        for part in parts {
+            rows.resize(part.keys.len() / words, 0);
+            part.number(0..rows.len(), &mut rows);
+            for (key, row) in numbers(&names, &part.keys, words).zip(&rows) {
+                let at = &mut next[bucket(key, shift)];
+                entries[*at as usize] = (key, *row);
+                *at += 1;
+            }
+        }
+        // Every bucket's place is now its end, which is where the next one begins.
+        next.rotate_right(1);
+        next[0] = 0;
+        for bucket in next.windows(2) {
+            entries[bucket[0] as usize..bucket[1] as usize].sort_unstable();
+        }
+        Self {
+            entries,
+            offsets: next,
+            shift,
+            names,
+        }
+    }
+
+    /// Places of the entries of `key`.
+    fn find(&self, key: u64) -> Range<u32> {
+        let at = bucket(key, self.shift);
+        let (from, to) = (self.offsets[at], self.offsets[at + 1]);
+        let bucket = &self.entries[from as usize..to as usize];
+        let first = bucket.partition_point(|entry| entry.0 < key);
+        let len = bucket[first..].partition_point(|entry| entry.0 == key);
+        let first = from + first as u32;
+        first..first + len as u32
+    }
+
+    /// The rows at places of entries, ascending.
+    fn rows(&self, places: &Range<u32>) -> impl Iterator<Item = u32> + use<'_> {
+        let entries = &self.entries[places.start as usize..places.end as usize];
+        entries.iter().map(|entry| entry.1)
+    }
+}
+
+/// About one a row, a power of two from 2 on.
+fn buckets(rows: usize) -> usize {
+    rows.next_power_of_two().clamp(2, 1 << 31)
+}
+
+fn bucket(key: u64, shift: u32) -> usize {
+    (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> shift) as usize
+}
+
+/// The number of a key without one.
+const NAMELESS: u64 = u64::MAX;
+
+/// Numbers of all keys, if they are of more than two words.
+fn named(parts: &[SurrogateKeys], words: usize) -> Names {
+    let mut names = Names::new();
+    if words > 2 {
+        for key in parts.iter().flat_map(|part| part.keys.chunks(words)) {
+            let next = names.len() as u64;
+            if !names.contains_key(key) {
+                names.insert(key.into(), next);
+            }
+        }
+    }
+    names
+}
+
+/// Keys of so many words as numbers; the low word comes first.
+fn numbers<'a>(
+    names: &'a Names,
+    keys: &'a [u32],
+    words: usize,
+) -> impl Iterator<Item = u64> + use<'a> {
+    keys.chunks(words).map(move |key| match words {
+        0..=2 => {
+            let words = key.iter().rev();
+            words.fold(0, |number, word| number << 32 | u64::from(*word))
+        }
+        _ => names.get(key).copied().unwrap_or(NAMELESS),
+    })
+}
+
+/// The matches of consecutive keys of a chunk.
+#[derive(Debug)]
+pub struct HostMatches {
+    table: Arc<HostTable>,
+    first_place: u32,
+    entries: Vec<Range<u32>>,
+    /// The number of each key's first pair, and that of the first pair behind the last key's.
+    starts: Vec<u64>,
+}
+
+impl HostMatches {
+    /// Looks up `keys` of so many words, which stand from `first_place` on in their chunk and whose first pair has
+    /// the number `first_pair`.
+    pub fn new(
+        table: Arc<HostTable>,
+        (keys, words): (&[u32], usize),
+        (first_place, first_pair): (u32, u64),
+    ) -> Self {
+        let entries: Vec<Range<u32>> = numbers(&table.names, keys, words)
+            .map(|key| table.find(key))
+            .collect();
+        let mut pairs = first_pair;
+        let mut starts = vec![pairs];
+        starts.extend(entries.iter().map(|places| {
+            pairs += places.len() as u64;
+            pairs
+        }));
+        Self {
+            table,
+            first_place,
+            entries,
+            starts,
+        }
+    }
+
+    /// The number behind that of the last pair.
+    pub fn end(&self) -> u64 {
+        self.starts.last().copied().unwrap_or(0)
+    }
+
+    /// Up to `len` pairs from number `first` on.
+    pub fn window(&self, first: u64, len: usize) -> Window {
+        let (mut probe, mut build) = (Vec::new(), Vec::new());
+        let at = self.starts.partition_point(|start| *start <= first);
+        let from = at.saturating_sub(1).min(self.entries.len());
+        for (place, (places, start)) in (self.first_place + from as u32..)
+            .zip(self.entries[from..].iter().zip(&self.starts[from..]))
+        {
+            let taken = first.saturating_sub(*start) as usize;
+            let left = len - build.len();
+            build.extend(self.table.rows(places).skip(taken).take(left));
+            probe.resize(build.len(), place);
+            if build.len() == len {
+                break;
+            }
+        }
+        Window {
+            first,
+            len: build.len(),
+            probe: Some(Words::Host(probe)),
+            build: Some(Words::Host(build)),
+            columns: Vec::new(),
+        }
+    }
+
+    /// Every matched build row, those of equal keys again.
+    pub fn build_rows(&self) -> impl Iterator<Item = u32> + use<'_> {
+        self.entries
+            .iter()
+            .flat_map(|places| self.table.rows(places))
+    }
+
+    /// One bit a key: whether it has a match.
+    fn bits(&self) -> Vec<u32> {
+        let bits = |keys: &[Range<u32>]| {
+            let bits = keys.iter().zip(0..);
+            bits.fold(0, |word, (places, bit)| {
+                word | u32::from(!places.is_empty()) << bit
+            })
+        };
+        self.entries.chunks(32).map(bits).collect()
+    }
+
+    /// What the device would have found.
+    pub fn found(self, wanted: Wanted) -> Found {
+        let matched = self.entries.iter().filter(|places| !places.is_empty());
+        let mut found = Found {
+            matched: matched.count() as u64,
+            total: self.end(),
+            ..Found::default()
+        };
+        match wanted {
+            Wanted::Count | Wanted::Visits => {}
+            Wanted::Bits => found.bits = Some(Words::Host(self.bits())),
+            Wanted::Pairs { window, .. } => {
+                found.window = self.window(0, window);
+                found.rest = Rest::Host(Arc::new(self));
+            }
+        }
+        found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table() -> Arc<HostTable> {
+        let first = SurrogateKeys {
+            first_row: 0,
+            keys: vec![7, 5, 7, 9],
+            words: 1,
+            rows: None,
+        };
+        let second = SurrogateKeys {
+            first_row: 4,
+            keys: vec![7, 0],
+            words: 1,
+            rows: Some(vec![1, 3]),
+        };
+        Arc::new(HostTable::build(&[first, second], 1))
+    }
+
+    fn pairs(window: &Window) -> Vec<(u32, u32)> {
+        let (Some(probe), Some(build)) = (&window.probe, &window.build) else {
+            return Vec::new();
+        };
+        assert_eq!(window.len, build.len());
+        probe.iter().copied().zip(build.iter().copied()).collect()
+    }
+
+    #[test]
+    fn equal_keys_have_all_their_rows_in_order() {
+        let table = table();
+        let rows = |key| table.rows(&table.find(key)).collect::<Vec<_>>();
+        assert_eq!(rows(7), [0, 2, 5]);
+        assert_eq!((rows(5), rows(9), rows(0)), (vec![1], vec![3], vec![7]));
+        assert!(rows(1).is_empty());
+        let nothing = HostTable::build(&[], 1);
+        assert!(nothing.find(3).is_empty());
+    }
+
+    #[test]
+    fn windows_are_consecutive_pairs_in_probe_order() {
+        let keys = [1, 7, 0, 7, 2];
+        let matches = HostMatches::new(table(), (&keys, 1), (10, 100));
+        let all = [
+            (11, 0),
+            (11, 2),
+            (11, 5),
+            (12, 7),
+            (13, 0),
+            (13, 2),
+            (13, 5),
+        ];
+        assert_eq!(matches.end(), 107);
+        for first in 0..=all.len() {
+            for len in 1..=all.len() + 1 {
+                let window = matches.window(100 + first as u64, len);
+                let to = all.len().min(first + len);
+                assert_eq!(pairs(&window), &all[first..to]);
+            }
+        }
+    }
+
+    #[test]
+    fn a_lookup_finds_what_is_wanted() {
+        let keys = [1, 7, 0, 7, 2];
+        let found = |wanted| HostMatches::new(table(), (&keys, 1), (0, 0)).found(wanted);
+        let count = found(Wanted::Count);
+        assert_eq!((count.matched, count.total), (3, 7));
+        let bits = found(Wanted::Bits).bits.unwrap();
+        assert_eq!(&bits[..], [0b1110]);
+        let some = found(Wanted::Pairs {
+            build_rows: false,
+            window: 2,
+        });
+        assert_eq!(pairs(&some.window), [(1, 0), (1, 2)]);
+    }
+
+    #[test]
+    fn keys_of_one_bucket_are_told_apart() {
+        let shift = u64::BITS - 10;
+        let keys: Vec<u32> = (0..u32::MAX)
+            .filter(|key| bucket(u64::from(*key), shift) == 3)
+            .take(1000)
+            .collect();
+        let part = SurrogateKeys {
+            first_row: 0,
+            keys: keys.clone(),
+            words: 1,
+            rows: None,
+        };
+        let table = HostTable::build(&[part], 1);
+        for (row, key) in keys.iter().enumerate() {
+            let rows: Vec<u32> = table.rows(&table.find(u64::from(*key))).collect();
+            assert_eq!(rows, [row as u32]);
+        }
+    }
+
+    #[test]
+    fn both_words_of_a_key_count() {
+        let part = SurrogateKeys {
+            first_row: 5,
+            keys: vec![1, 2, 2, 1, 1, 2],
+            words: 2,
+            rows: None,
+        };
+        let table = Arc::new(HostTable::build(&[part], 2));
+        let matches = HostMatches::new(table, (&[2, 1, 1, 1, 1, 2], 2), (0, 0));
+        assert_eq!(pairs(&matches.window(0, 9)), [(0, 6), (2, 5), (2, 7)]);
+    }
+
+    #[test]
+    fn all_words_of_a_long_key_count() {
+        let part = SurrogateKeys {
+            first_row: 5,
+            keys: vec![1, 2, 3, 1, 2, 4, 1, 2, 3],
+            words: 3,
+            rows: None,
+        };
+        let table = Arc::new(HostTable::build(&[part], 3));
+        let probe = [1, 2, 4, 1, 2, 5, 0, 2, 3, 1, 2, 3];
+        let matches = HostMatches::new(table, (&probe, 3), (0, 0));
+        assert_eq!(pairs(&matches.window(0, 9)), [(0, 6), (3, 5), (3, 7)]);
+    }
+}

@@ -1,0 +1,144 @@
+//! The joins that are swept: together they use every OpenCL call that a join can make.
+
+use std::sync::{Arc, Mutex};
+
+use arrow::array::RecordBatch;
+use arrow::array::{ArrayRef, Int64Array};
+use arrow::datatypes::SchemaRef;
+use datafusion::common::{JoinType, NullEquality};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::joins::PartitionMode;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::streaming::{PartitionStream, StreamingTableExec};
+use futures::{StreamExt, stream};
+
+use super::harness::*;
+
+/// Called when a probe side is first asked for rows: the build is over.
+pub type OnProbe = Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>;
+
+/// One partition of a probe side.
+struct Feed {
+    schema: SchemaRef,
+    batches: Vec<RecordBatch>,
+    on_probe: OnProbe,
+}
+
+impl std::fmt::Debug for Feed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Feed of {} batches", self.batches.len())
+    }
+}
+
+impl PartitionStream for Feed {
+    fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    fn execute(&self, _: Arc<TaskContext>) -> SendableRecordBatchStream {
+        let on_probe = Arc::clone(&self.on_probe);
+        let first = stream::once(async move {
+            if let Some(call) = on_probe.lock().unwrap().take() {
+                call();
+            }
+        })
+        .filter_map(|()| async { None });
+        let batches = stream::iter(self.batches.clone()).map(Ok);
+        Box::pin(RecordBatchStreamAdapter::new(
+            Arc::clone(&self.schema),
+            first.chain(batches),
+        ))
+    }
+}
+
+/// The probe side of `side`, which tells when it is first asked.
+pub fn feed(side: &Side, on_probe: &OnProbe) -> Arc<dyn ExecutionPlan> {
+    let partition = |batches: &Vec<RecordBatch>| {
+        Arc::new(Feed {
+            schema: Arc::clone(&side.schema),
+            batches: batches.clone(),
+            on_probe: Arc::clone(on_probe),
+        }) as Arc<dyn PartitionStream>
+    };
+    let partitions = side.partitions.iter().map(partition).collect();
+    let schema = Arc::clone(&side.schema);
+    Arc::new(StreamingTableExec::try_new(schema, partitions, None, [], false, None).unwrap())
+}
+
+/// Values without NULLs, which the device gathers.
+fn values(rows: i64) -> ArrayRef {
+    Arc::new(Int64Array::from_iter_values((0..rows).map(|row| row * 3)))
+}
+
+type Keys = fn(&[Option<i64>]) -> ArrayRef;
+
+/// A join of 700 × 1,800 rows, keys below `distinct`, in chunks of 512.
+fn case(join_type: JoinType, keys: Keys, distinct: u32) -> Case {
+    let left: Vec<Option<i64>> = match distinct {
+        // Each key once.
+        0 => (0..700).map(|row| Some(row * 7 % 700)).collect(),
+        _ => repeating_keys(5, 700, distinct),
+    };
+    let right = repeating_keys(6, 1800, distinct.max(900));
+    let build = Side::new(vec![
+        ("k", keys(&left)),
+        ("v", payload(700)),
+        ("x", values(700)),
+    ]);
+    let probe = Side::new(vec![("k", keys(&right)), ("w", payload(1800))]);
+    let mut case = Case {
+        join_type,
+        batch_size: 300,
+        ..Case::new(build.in_batches_of(200), probe.in_batches_of(250))
+    };
+    case.config.chunk_rows = 512;
+    case
+}
+
+fn in_parts(mut case: Case, mode: PartitionMode) -> Case {
+    // Equal keys must meet: every row of one side with every row of the other.
+    case.probe = case.probe.in_partitions(2, |row| row).in_batches_of(250);
+    if mode == PartitionMode::Partitioned {
+        case.build = case.build.in_partitions(2, |row| row);
+    }
+    case.mode = mode;
+    case
+}
+
+/// Every case under a name.
+pub fn all() -> Vec<(&'static str, Case)> {
+    use JoinType::*;
+    let mut rest = vec![
+        ("unique keys, columns gathered", case(Inner, ints, 0)),
+        ("strings, many pairs", case(Inner, strings, 40)),
+        ("many pairs", case(Inner, ints, 40)),
+        ("right, strings", case(Right, strings, 300)),
+        ("left, visits noted", case(Left, ints, 300)),
+        ("left, unique", case(Left, ints, 0)),
+        ("full, filtered", case(Full, ints, 300).with_filter(1, 1)),
+        ("full, visits noted", case(Full, ints, 300)),
+        ("sparse keys", case(Inner, sparse_ints, 300)),
+        ("left, sparse keys", case(Left, sparse_ints, 300)),
+        ("left semi", case(LeftSemi, ints, 300)),
+        ("left mark", case(LeftMark, ints, 0)),
+        ("left anti, strings", case(LeftAnti, strings, 300)),
+        ("right semi, bits", case(RightSemi, ints, 300)),
+        ("right anti, bits", case(RightAnti, ints, 0)),
+        ("right mark, strings", case(RightMark, strings, 300)),
+    ];
+    let parts = in_parts(case(LeftAnti, ints, 300), PartitionMode::CollectLeft);
+    rest.push(("left anti, two probe partitions", parts));
+    let parts = in_parts(case(Full, ints, 300), PartitionMode::Partitioned);
+    rest.push(("full, partitioned", parts));
+    let mut count = case(Inner, ints, 40);
+    count.projection = Some(vec![]);
+    rest.push(("count", count));
+    let mut nulls = case(Left, ints, 300);
+    nulls.null_equality = NullEquality::NullEqualsNull;
+    rest.push(("NULLs are equal", nulls));
+    let mut limited = case(Inner, ints, 40);
+    limited.fetch = Some(5000);
+    rest.push(("limited", limited));
+    rest
+}

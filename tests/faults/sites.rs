@@ -1,0 +1,58 @@
+//! No OpenCL call without a site: the source is read, as nothing else can tell.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use regex::Regex;
+
+/// Source files below `folder`, with their text.
+fn sources(folder: &Path, found: &mut Vec<(String, String)>) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            sources(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            let text = std::fs::read_to_string(&path).unwrap();
+            found.push((path.display().to_string(), text));
+        }
+    }
+}
+
+fn matches<'a>(pattern: &str, text: &'a str) -> Vec<&'a str> {
+    let pattern = Regex::new(pattern).unwrap();
+    pattern
+        .captures_iter(text)
+        .map(|c| c.get(1).unwrap().as_str())
+        .collect()
+}
+
+#[test]
+fn every_opencl_call_stands_in_one_file_and_names_its_site() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut files = Vec::new();
+    sources(&root, &mut files);
+    let (calls, others): (Vec<_>, Vec<_>) = files
+        .into_iter()
+        .partition(|(path, _)| path.ends_with("device/call.rs"));
+    for (path, text) in &others {
+        // Types have capital letters; functions of `ocl` are what is looked for.
+        let made = matches(r"\b((?:cl|ocl|core|ffi)::[a-z]\w*)\s*(?:\(|::<)", text);
+        let made: Vec<_> = made
+            .iter()
+            .filter(|call| !call.starts_with("core::mem"))
+            .collect();
+        assert!(
+            made.is_empty(),
+            "{path} calls {made:?}: use src/device/call.rs"
+        );
+    }
+    let [(_, text)] = calls.as_slice() else {
+        panic!("src/device/call.rs is not there")
+    };
+    let made = matches(r"\b(cl::[a-z]\w*)", text);
+    let gates = matches(r"(?m)^\s+at\(\s*Site::(\w+)", text);
+    assert!(!made.is_empty());
+    assert_eq!(made.len(), gates.len(), "{made:?} behind {gates:?}");
+    let named: BTreeSet<&str> = matches(r"Site::(\w+) => ", text).into_iter().collect();
+    assert_eq!(gates.iter().copied().collect::<BTreeSet<_>>(), named);
+}
