@@ -26,7 +26,7 @@ use datafusion::execution::memory_pool::{GreedyMemoryPool, MemoryPool};
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::prelude::{SessionConfig, SessionContext};
 use futures::StreamExt;
-use horton_join::config::{Enabled, HortonConfig};
+use horton_join::config::{Enabled, HortonConfig, OnDeviceError};
 use horton_join::device::Device;
 use horton_join::table::horton::MAX_VALUE;
 use rand_mt::Mt64;
@@ -111,6 +111,8 @@ fn session(runtime: &Arc<RuntimeEnv>, horton: Option<(u64, usize)>) -> SessionCo
                 device: asked(),
                 device_memory_limit,
                 max_table_rows,
+                // The host would hide that the device failed.
+                on_device_error: OnDeviceError::Error,
                 ..HortonConfig::default()
             };
             horton_join::install(state(config.with_option_extension(options))).build()

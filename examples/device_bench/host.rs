@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use horton_join::device::host::prefetch;
+use horton_join::device::host::{ask_for_large_pages, prefetch};
 use horton_join::table::horton::layout::{EMPTY_WORD, entry_at, is_type_b, key_of, value_of};
 use horton_join::table::horton::{HortonModel, Layout, MISS};
 
@@ -13,7 +13,7 @@ const LOOK_AHEAD: usize = 32;
 /// Words of a cache line.
 const LINE: usize = 8;
 
-/// A table in host memory, its buckets on cache lines as on a device.
+/// A table in host memory, its buckets on cache lines and in large pages as on a device.
 pub struct Host<'a> {
     model: &'a HortonModel,
     words: Vec<u64>,
@@ -23,6 +23,7 @@ pub struct Host<'a> {
 impl<'a> Host<'a> {
     pub fn new(model: &'a HortonModel) -> Self {
         let mut words = vec![0; model.words.len() + LINE];
+        ask_for_large_pages(&words);
         let start = words.as_ptr().align_offset(8 * LINE).min(LINE);
         words[start..start + model.words.len()].copy_from_slice(&model.words);
         Self {

@@ -3,7 +3,7 @@
 //! ```text
 //!  allocate ──▶ an idle block of the size's class? ──▶ clCreateBuffer
 //!  drop ─┬─ inside a job: its commands may still use it ─▶ the job's own list ─▶ idle at its end
-//!        └─ elsewhere ──────────────────────────────────▶ idle, or released beyond the cap
+//!        └─ elsewhere ──────────────────────────────────▶ idle; beyond the cap, others are released
 //! ```
 //!
 //! A probe chunk wants the same handful of buffers again and again, and creating one is not
@@ -37,6 +37,18 @@ pub(super) struct Pool {
 struct Idle {
     blocks: HashMap<u64, Vec<Memory>>,
     bytes: u64,
+}
+
+impl Idle {
+    /// A block of another size, of that which takes most: what is used now makes room for what is used next.
+    fn take_other(&mut self, bytes: u64) -> Option<Memory> {
+        let others = self.blocks.iter().filter(|(size, _)| **size != bytes);
+        let (size, _) = others.max_by_key(|(size, blocks)| **size * blocks.len() as u64)?;
+        let size = *size;
+        let memory = self.blocks.get_mut(&size)?.pop()?;
+        self.bytes -= size;
+        Some(memory)
+    }
 }
 
 /// A memory object, and where the host sees it if it does so for good (page-locked memory).
@@ -114,11 +126,21 @@ impl Pool {
     }
 
     fn give(&self, memory: Memory, bytes: u64) {
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        if bytes <= LARGEST && idle.bytes + bytes <= self.cap {
-            idle.blocks.entry(bytes).or_default().push(memory);
-            idle.bytes += bytes;
+        if bytes > LARGEST {
+            return;
         }
+        // Released once others may go on.
+        let mut released = Vec::new();
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        while idle.bytes + bytes > self.cap {
+            match idle.take_other(bytes) {
+                Some(memory) => released.push(memory),
+                None => return,
+            }
+        }
+        idle.blocks.entry(bytes).or_default().push(memory);
+        idle.bytes += bytes;
+        drop(idle);
     }
 
     /// Releases every idle block: memory is short.

@@ -12,7 +12,7 @@
 //! live on the device alone, for joins that emit build rows at their end and whose lookups alone
 //! decide (with several tables, [`segments`](super::segments), the host has those, too). For those the key
 //! columns of answered chunks are kept, uncopied; once there are
-//! [`JOURNAL_ROWS`] or as many as build rows, the bits are brought back, an eighth of a byte a
+//! `JOURNAL_ROWS` or as many as build rows, the bits are brought back, an eighth of a byte a
 //! build row, and the columns are let go. So taking over costs nothing before it happens
 //! but that memory (64 MiB of 8-byte keys, or what the build side's keys take) and under 1 % of
 //! the transfers. Reading the bits with every chunk would cost as much as the chunk.

@@ -56,6 +56,10 @@ const FIRST_CHUNK_ROWS: usize = 1 << 15;
 /// Chunks that a stream has on the device at once.
 const IN_FLIGHT: usize = 2;
 
+/// Bytes of a chunk's keys where they are of more than two words: page-locking more memory costs more
+/// than larger chunks gain.
+const LONG_KEYS: usize = 8 << 20;
+
 /// Pairs of a window for each row of a chunk: fewer windows for small fan-outs.
 const WINDOW_PAIRS: usize = 4;
 
@@ -198,9 +202,11 @@ impl Probe {
         let nothing = (build.rows.is_empty() && join_type.empty_build_side_produces_empty_result())
             || (!build.can_match() && join_type.empty_map_produces_empty_result());
         self.wanted = self.spec.wanted(&build);
+        self.chunk_rows = self.spec.most_rows(build.encoder.words());
         if let Some(table) = &build.table {
             self.chunk_rows = table.chunk_rows(self.chunk_rows);
         }
+        self.next_chunk_rows = self.next_chunk_rows.min(self.chunk_rows);
         Ok(match nothing {
             true => State::Done,
             false => State::Fetch(build),
@@ -794,6 +800,15 @@ impl Probe {
 }
 
 impl ProbeSpec {
+    /// Rows of a chunk with keys of so many words at most.
+    fn most_rows(&self, key_words: usize) -> usize {
+        let most = match key_words {
+            0..=2 => self.chunk_rows,
+            words => self.chunk_rows.min(LONG_KEYS / (4 * words)),
+        };
+        most.max(1)
+    }
+
     /// What lookups must bring back.
     fn wanted(&self, build: &BuildSide) -> Wanted {
         let checked = self.filter.is_some() || !build.encoder.is_exact();
