@@ -5,7 +5,7 @@
 //!
 //! ```text
 //!  SQL ─▶ DataFusion plan ─▶ 1 rule: HashJoinExec ─▶ HortonJoinExec
-//!       build side: batches ─▶ 2 keys (u32 surrogates) ─▶ 3 groups ─▶ 4 device table
+//!       build side: batches ─▶ 2 keys (surrogates) ─▶ 3 groups ─▶ 4 device table
 //!       probe side: batches ─▶ chunks of ≥64 K rows ─▶ 2 keys ─▶ 4 device lookup
 //!                           ─▶ 5 (probe row, build row) pairs ─▶ verify ─▶ residual filter
 //!                           ─▶ join type ─▶ 6 gather columns ─▶ RecordBatch

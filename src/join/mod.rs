@@ -10,7 +10,7 @@
 //! ```
 //!
 //! * [`exec`]: the plan node
-//! * [`keys`]: key columns to u32 surrogates
+//! * [`keys`]: key columns to surrogates, numbers that a device can look up
 //! * [`build`]: the collected build side, encoded in [`parts`]
 //! * [`table`]: its table, and its [`columns`], on the device; [`segments`]: several tables, where one
 //!   has no room; [`tables`]: either of them
