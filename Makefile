@@ -29,6 +29,11 @@ fuzz: ## compare random joins with the stock join: DURATION=600 (seconds) SEED=7
 	scripts/ensure-opencl.sh --release
 	HORTON_FUZZ_DURATION=$(DURATION) HORTON_FUZZ_SEED=$(SEED) $(ON_POCL) cargo test --release --test fuzz
 
+.PHONY: soak
+soak: ## 32 queries at once, some dropped midway, with all memory given back: DURATION=600 (seconds)
+	scripts/ensure-opencl.sh --release
+	HORTON_SOAK_DURATION=$(DURATION) $(ON_POCL) cargo test --release --test soak
+
 SEEDS ?= 200
 .PHONY: seeds
 seeds: ## fill tables to the paper's loads without growing, for SEEDS=200 seeds, on the device and in the model

@@ -15,7 +15,8 @@ use datafusion::error::{DataFusionError, Result as DataFusionResult};
 use crate::device::DeviceKind;
 use crate::error::{Error, Result};
 use crate::health::Health;
-use crate::table::horton::{BucketSize, DEFAULT_LOAD_FACTOR, TableConfig};
+use crate::table::hash::random_seed;
+use crate::table::horton::{BucketSize, DEFAULT_LOAD_FACTOR, MAX_VALUE, TableConfig};
 use crate::table::key_table::KeyTableConfig;
 use crate::table::linear::LinearConfig;
 
@@ -155,6 +156,9 @@ pub struct HortonConfig {
     /// Bits of a hashed surrogate, 0 to 32: fewer make unequal keys collide. For tests, and so
     /// no option of a session.
     pub surrogate_bits: u32,
+    /// Build rows that one table may have; more make several tables. For tests, and so no option
+    /// of a session.
+    pub max_table_rows: usize,
     /// Devices that failed in this session; not an option either.
     pub health: Health,
 }
@@ -173,6 +177,7 @@ impl Default for HortonConfig {
             keep_partitions: false,
             on_device_error: OnDeviceError::Fallback,
             surrogate_bits: u32::BITS,
+            max_table_rows: MAX_VALUE as usize,
             health: Health::default(),
         }
     }
@@ -220,18 +225,27 @@ const OPTIONS: [(&str, &str); 10] = [
 ];
 
 impl HortonConfig {
-    /// How this session's tables are built.
+    /// How a table of this session is built: with a seed of its own, for the keys are the user's.
     pub fn table_config(&self) -> KeyTableConfig {
-        let config = TableConfig {
-            bucket_size: self.bucket_size,
-            load_factor: self.load_factor,
-            ..TableConfig::default()
-        };
+        let config = self.horton_config();
         match self.table {
             TableKind::Auto => KeyTableConfig::Auto(config),
             TableKind::Direct => KeyTableConfig::Direct(config),
             TableKind::Horton => KeyTableConfig::Horton(config),
-            TableKind::Linear => KeyTableConfig::Linear(LinearConfig::default()),
+            TableKind::Linear => KeyTableConfig::Linear(LinearConfig {
+                seed: config.seed,
+                ..LinearConfig::default()
+            }),
+        }
+    }
+
+    /// As [`table_config`](Self::table_config), for a Horton table.
+    pub fn horton_config(&self) -> TableConfig {
+        TableConfig {
+            seed: random_seed() as u32,
+            bucket_size: self.bucket_size,
+            load_factor: self.load_factor,
+            ..TableConfig::default()
         }
     }
 

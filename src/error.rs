@@ -135,8 +135,11 @@ pub enum Error {
     #[error("{0}")]
     Invalid(String),
 
-    /// The build side has more rows than one table can number.
-    #[error("the build side has {rows} rows, over the {limit} that one table can number")]
+    /// There are more rows than can be numbered: in one table, or in a build side of many.
+    #[error(
+        "the build side has {rows} rows, over the {limit} that can be numbered here; hash-partition \
+         both sides (horton.keep_partitions = true, more target_partitions) or swap them"
+    )]
     TooManyRows {
         /// Rows of the build side.
         rows: usize,
@@ -166,6 +169,11 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether less work at once could succeed: the device has no memory left.
+    pub fn is_device_memory(&self) -> bool {
+        matches!(self, Error::DeviceMemory { .. })
+    }
+
     /// Whether the device failed, rather than the input, an option or a limit: then the same work
     /// can be done by the host.
     pub fn is_of_device(&self) -> bool {

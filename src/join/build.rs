@@ -13,7 +13,7 @@
 //! no place in the table.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use arrow::array::{Array, ArrayRef, AsArray, MAX_INLINE_VIEW_LEN, RecordBatch};
 use arrow::compute::concat;
@@ -29,16 +29,23 @@ use futures::TryStreamExt;
 use crate::config::HortonConfig;
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::table::horton::MAX_VALUE;
 
+use super::bitmap::Bitmap;
 use super::columns::{DeviceColumn, Source, Upload, log_words};
-use super::emit::BuildRows;
+use super::emit::{BuildRows, NO_ROW};
 use super::fallback::Fallback;
 use super::host::HostTable;
 use super::keys::{Extents, KeyEncoder};
+use super::memory::BuildMemory;
 use super::metrics::JoinMetrics;
 use super::parts::{Part, parts, side_by_side};
-use super::table::{JoinTable, SurrogateKeys};
+use super::segments::{SegmentConfig, SegmentedTable};
+use super::table::{JoinTable, KeyRange, SurrogateKeys};
+use super::tables::BuildTable;
+
+/// Device bytes of a key while one table is built, at least (a slot of a direct table): more keys are not
+/// even tried.
+const LEAST_KEY_BYTES: u64 = 8;
 
 /// Bytes of a string that stand in its view.
 const INLINE: usize = MAX_INLINE_VIEW_LEN as usize;
@@ -80,7 +87,7 @@ pub struct BuildSide {
     /// How keys become surrogates.
     pub encoder: KeyEncoder,
     /// The table; missing if no row can match, or if the device failed to build it.
-    pub table: Option<Arc<JoinTable>>,
+    pub table: Option<BuildTable>,
     /// What to do when the device fails.
     pub fallback: Fallback,
     /// Matched rows, for join types that need them; where the table notes them itself, only
@@ -91,10 +98,10 @@ pub struct BuildSide {
     probes_left: AtomicUsize,
     /// Whether any row can match.
     matchable: bool,
-    /// Whether lookups alone decide which rows were matched.
-    notes_visits: bool,
+    /// Whether the join type needs to know which rows were matched, and no residual filter has a say.
+    visits: bool,
     width: usize,
-    memory: MemoryReservation,
+    memory: BuildMemory,
 }
 
 /// What the probe streams of a null-aware anti join saw.
@@ -115,37 +122,40 @@ impl BuildSide {
     pub async fn collect(
         spec: BuildSpec,
         stream: SendableRecordBatchStream,
-        memory: MemoryReservation,
+        memory: BuildMemory,
         metrics: JoinMetrics,
     ) -> Result<Self> {
         // Batches can be slices of one larger batch, whose buffers count once.
         let mut counter = RecordBatchMemoryCounter::new();
-        let batches = collect_batches(stream, &memory, &mut counter, &metrics).await?;
+        let batches = collect_batches(stream, &memory.batches, &mut counter, &metrics).await?;
         let timer = metrics.build_time.timer();
         let rows: usize = batches.iter().map(RecordBatch::num_rows).sum();
-        if rows > MAX_VALUE as usize {
-            return Err(Error::TooManyRows {
-                rows,
-                limit: MAX_VALUE as usize,
-            });
+        let limit = NO_ROW as usize - 1;
+        if rows > limit {
+            return Err(Error::TooManyRows { rows, limit });
         }
         let keys = evaluate_keys(&spec.on, &batches)?;
         for columns in &keys {
             // Key expressions make new arrays; key columns are counted already.
             let bytes = counter.count_batch(&unnamed(columns)?);
-            memory.try_grow(bytes)?;
+            memory.keys.try_grow(bytes)?;
             metrics.build_mem_used.add(bytes);
         }
-        // Encoded keys and row numbers on the host, until they are on the device.
-        let encoded_bytes = 8 * rows;
-        memory.try_grow(encoded_bytes)?;
+        // Surrogates and row numbers on the host, until they are on the device.
+        let reserved = 8 * rows;
+        memory.keys.try_grow(reserved)?;
+        if spec.visited {
+            memory.visited.try_grow(Bitmap::bytes(rows))?;
+        }
         let (encoder, parts) = encode(&spec, &keys).await?;
+        let encoded_bytes = (4 + 4 * encoder.words()) * rows;
+        memory.keys.try_grow(encoded_bytes - reserved)?;
         let mut build = Self {
             rows: BuildRows::new(batches),
             key_columns: by_column(&keys, spec.on.len()),
             keys,
             matchable: parts.iter().any(|part| !part.keys.is_empty()),
-            notes_visits: spec.visited && !spec.filtered && encoder.is_exact(),
+            visits: spec.visited && !spec.filtered,
             width: spec.width,
             encoder,
             table: None,
@@ -155,33 +165,34 @@ impl BuildSide {
             probes_left: AtomicUsize::new(spec.probes),
             memory,
         };
-        let table = build.try_table(&spec, (parts, rows), &metrics).await?;
-        let joined = build.join_columns(&spec, table.as_ref()).await?;
+        let keys = parts.into_iter().map(KeyRange::all).collect();
+        build.table = build.try_tables(&spec, (keys, rows), &metrics).await?;
+        build.memory.keys.shrink(encoded_bytes);
+        let joined = build.join_columns(&spec).await?;
         metrics.build_mem_used.add(joined);
         timer.done();
-        build.memory.shrink(encoded_bytes);
-        let kept = table.as_ref().map_or(0, JoinTable::bytes)
-            + build.visited.as_ref().map_or(0, Bitmap::bytes);
-        build.memory.try_grow(kept)?;
+        let memory = &build.memory;
+        let kept = memory.device.size() + memory.tables.size() + memory.visited.size();
         metrics.build_mem_used.add(kept);
-        build.table = table.map(Arc::new);
         Ok(build)
     }
 
-    /// As [`table`](Self::table); `None` too if the device fails and the host is to answer.
-    async fn try_table(
-        &self,
+    /// As [`tables`](Self::tables); `None` too if the device fails and the host is to answer.
+    async fn try_tables(
+        &mut self,
         spec: &BuildSpec,
-        parts: (Vec<SurrogateKeys>, usize),
+        keys: (Vec<KeyRange>, usize),
         metrics: &JoinMetrics,
-    ) -> Result<Option<JoinTable>> {
+    ) -> Result<Option<BuildTable>> {
         if self.fallback.is_taken() {
             return Ok(None);
         }
-        match self.table(spec, parts, metrics).await {
+        match self.tables(spec, keys, metrics).await {
             Ok(table) => Ok(table),
             Err(error) => {
                 self.fallback.take_over(error, metrics)?;
+                let visited = self.visited.as_ref().map_or(0, |_| self.rows.len());
+                self.memory.forget_tables(Bitmap::bytes(visited));
                 Ok(None)
             }
         }
@@ -194,26 +205,28 @@ impl BuildSide {
     pub async fn host_table(&self) -> Result<Arc<HostTable>> {
         let make = || async {
             let words = self.encoder.words();
-            let encoded = (4 * words + 4) * self.rows.len();
-            let kept = HostTable::bytes(self.rows.len(), words);
-            self.memory.try_grow(encoded + kept)?;
-            let parts = encode_parts(&self.encoder, &self.keys, self.width).await;
-            let table = parts.map(|parts| Arc::new(HostTable::build(&parts, words)));
-            let unused = encoded + table.as_ref().map_or(kept, |_| 0);
-            self.memory.shrink(unused);
-            table
+            // Given back however this ends.
+            let encoded = self.memory.keys.new_empty();
+            encoded.try_grow((4 * words + 4) * self.rows.len())?;
+            let kept = self.memory.tables.new_empty();
+            kept.try_grow(HostTable::bytes(self.rows.len(), words))?;
+            let parts = encode_parts(&self.encoder, &self.keys, self.width).await?;
+            let table = Arc::new(HostTable::build(&parts, words));
+            self.memory.tables.grow(kept.free());
+            Ok(table)
         };
         self.fallback.table.get_or_try_init(make).await.cloned()
     }
 
-    /// The table of the encoded `parts`, with the columns it is to gather; `None` if no row can
-    /// match.
-    async fn table(
-        &self,
+    /// The table of the encoded `keys`; several, if the device has no room for one. `None` if no row
+    /// can match.
+    async fn tables(
+        &mut self,
         spec: &BuildSpec,
-        (parts, rows): (Vec<SurrogateKeys>, usize),
+        (mut keys, rows): (Vec<KeyRange>, usize),
         metrics: &JoinMetrics,
-    ) -> Result<Option<JoinTable>> {
+    ) -> Result<Option<BuildTable>> {
+        let count: usize = keys.iter().map(KeyRange::len).sum();
         if !self.matchable {
             return Ok(None);
         }
@@ -223,42 +236,80 @@ impl BuildSide {
             width: spec.width,
             metrics,
         };
-        let how = (self.encoder.format(), self.notes_visits);
-        let mut table =
-            JoinTable::build(upload, spec.config.table_config(), (parts, rows), how).await?;
+        let mut most_keys = spec.config.max_table_rows;
+        if rows <= most_keys && count as u64 <= upload.limit() / LEAST_KEY_BYTES {
+            match self.whole(spec, upload, (&keys, rows)).await {
+                Ok(table) => return Ok(Some(BuildTable::Whole(Arc::new(table)))),
+                // Linear probing numbers fewer rows.
+                Err(error @ (Error::DeviceMemory { .. } | Error::TooManyRows { .. })) => {
+                    log::debug!("one table has no room: {error}");
+                    most_keys = most_keys.min(count.div_ceil(2));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        if self.encoder.words() > 1 {
+            drop(keys);
+            self.encoder = self.encoder.clone().one_word(spec.null_equality);
+            let parts = encode_parts(&self.encoder, &self.keys, spec.width).await?;
+            keys = parts.into_iter().map(KeyRange::all).collect();
+        }
+        let config = SegmentConfig {
+            table: spec.config.horton_config(),
+            format: self.encoder.format(),
+            visits: self.notes_visits(),
+            most_keys,
+            piece: spec.config.chunk_rows(spec.device.info().kind),
+        };
+        let table = SegmentedTable::build(upload, config, &keys, &self.memory).await?;
+        Ok(Some(BuildTable::Segments(Arc::new(table))))
+    }
+
+    /// One table of all `keys`, with the columns that it is to gather.
+    async fn whole(
+        &self,
+        spec: &BuildSpec,
+        upload: Upload<'_>,
+        (keys, rows): (&[KeyRange], usize),
+    ) -> Result<JoinTable> {
+        let how = (self.encoder.format(), self.notes_visits());
+        let keys = (keys.to_vec(), rows);
+        let mut table = JoinTable::build(upload, spec.config.table_config(), keys, how).await?;
+        let columns = Upload {
+            // What is left is for chunks.
+            memory_limit: upload.limit() / 8 * 7,
+            ..upload
+        };
         for source in self.sources(spec) {
             let arrays = self.arrays(source);
             let Some(log_words) = log_words(arrays) else {
                 continue;
             };
-            match DeviceColumn::send(upload, source, (arrays.to_vec(), log_words)).await {
+            match DeviceColumn::send(columns, source, (arrays.to_vec(), log_words)).await {
                 Ok(column) => table.columns.extend(column),
                 // The host gathers what the device has no room for.
                 Err(Error::DeviceMemory { .. }) => break,
                 Err(error) => return Err(error),
             }
         }
-        Ok(Some(table))
+        self.memory.device.try_grow(table.bytes())?;
+        Ok(table)
     }
 
     /// Makes one array of each column that the host will gather, of fixed width or of string
     /// views: gathering from thousands of arrays takes several times as long. Bytes of views are
     /// gathered too, or every output batch would share thousands of buffers. Columns for which
     /// there is no memory stay as they are. Returns the bytes reserved for it.
-    async fn join_columns(&mut self, spec: &BuildSpec, table: Option<&JoinTable>) -> Result<usize> {
-        let on_device = |source: Source| {
-            let columns = table.map_or(&[][..], |table| &table.columns);
-            columns.iter().any(|column| column.source == source)
-        };
+    async fn join_columns(&mut self, spec: &BuildSpec) -> Result<usize> {
         let mut wanted = Vec::new();
         let mut reserved = 0;
         for source in self.sources(spec) {
             let arrays = self.arrays(source);
-            if arrays.len() < 2 || on_device(source) || !arrays.iter().all(can_be_joined) {
+            if arrays.len() < 2 || self.is_gathered(source) || !arrays.iter().all(can_be_joined) {
                 continue;
             }
             let bytes = arrays.iter().map(joined_bytes).sum();
-            if self.memory.try_grow(bytes).is_ok() {
+            if self.memory.batches.try_grow(bytes).is_ok() {
                 reserved += bytes;
                 let columns: Vec<Vec<ArrayRef>> =
                     arrays.iter().map(|array| vec![Arc::clone(array)]).collect();
@@ -309,7 +360,7 @@ impl BuildSide {
     /// An upper bound of the number of different surrogates.
     pub fn distinct(&self) -> usize {
         match &self.table {
-            Some(table) => table.table().len(),
+            Some(table) => table.distinct(),
             None if self.matchable => self.rows.len(),
             None => 0,
         }
@@ -317,7 +368,25 @@ impl BuildSide {
 
     /// Whether lookups note which rows were matched, as they alone decide that.
     pub fn notes_visits(&self) -> bool {
-        self.notes_visits
+        self.visits && self.encoder.is_exact()
+    }
+
+    /// Whether it is the device alone that knows which build rows lookups met.
+    pub fn visits_on_device(&self) -> bool {
+        self.table
+            .as_ref()
+            .is_some_and(BuildTable::visits_on_device)
+    }
+
+    /// Columns that lookups bring.
+    pub fn gathered(&self) -> &[DeviceColumn] {
+        self.table.as_ref().map_or(&[], BuildTable::columns)
+    }
+
+    /// Whether lookups bring the values of `source`.
+    pub fn is_gathered(&self, source: Source) -> bool {
+        let mut columns = self.gathered().iter();
+        columns.any(|column| column.source == source)
     }
 
     /// Whether the first key of build row `row` is NULL.
@@ -466,45 +535,7 @@ fn encode_part(encoder: &KeyEncoder, part: &Part) -> Result<SurrogateKeys> {
     Ok(SurrogateKeys {
         first_row: part.first_row,
         keys,
+        words,
         rows,
     })
-}
-
-/// One bit a build row, set by any probe stream.
-#[derive(Debug)]
-pub struct Bitmap {
-    words: Vec<AtomicU64>,
-}
-
-impl Bitmap {
-    fn new(rows: usize) -> Self {
-        let words = (0..rows.div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
-        Self { words }
-    }
-
-    fn bytes(&self) -> usize {
-        8 * self.words.len()
-    }
-
-    /// Sets the bit of `row`.
-    pub fn set(&self, row: u32) {
-        let (word, bit) = (&self.words[row as usize / 64], 1 << (row % 64));
-        // Most rows are visited again and again: reading first keeps the line shared.
-        if word.load(Ordering::Relaxed) & bit == 0 {
-            word.fetch_or(bit, Ordering::Relaxed);
-        }
-    }
-
-    /// Sets the bits that are set in `words`, of 32 rows each.
-    pub fn set_all(&self, words: &[u32]) {
-        let bits = words.iter().map(|word| u64::from(*word)).enumerate();
-        for (w, word) in bits.filter(|(_, word)| *word != 0) {
-            self.words[w / 2].fetch_or(word << (32 * (w % 2)), Ordering::Relaxed);
-        }
-    }
-
-    /// Whether the bit of `row` is set.
-    pub fn get(&self, row: u32) -> bool {
-        self.words[row as usize / 64].load(Ordering::Relaxed) >> (row % 64) & 1 == 1
-    }
 }

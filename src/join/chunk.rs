@@ -15,6 +15,7 @@ use std::ops::Range;
 
 use arrow::array::{ArrayRef, RecordBatch};
 use arrow::buffer::{BooleanBuffer, Buffer};
+use datafusion::execution::memory_pool::MemoryReservation;
 
 use crate::error::Result;
 
@@ -33,6 +34,8 @@ pub struct Chunk {
     next: u64,
     /// The first pair of the first batch.
     first: u64,
+    /// What is reserved for the batches, until they have been emitted.
+    _memory: Option<MemoryReservation>,
 }
 
 /// One batch of a chunk.
@@ -122,12 +125,17 @@ impl ProbeBatch {
 
 impl Chunk {
     /// The batches whose lookup found `found`.
-    pub fn new(batches: VecDeque<ProbeBatch>, found: Found) -> Self {
+    pub fn new(
+        batches: VecDeque<ProbeBatch>,
+        memory: Option<MemoryReservation>,
+        found: Found,
+    ) -> Self {
         Self {
             batches,
             found,
             next: 0,
             first: 0,
+            _memory: memory,
         }
     }
 

@@ -54,6 +54,13 @@ pub struct Upload<'a> {
     pub metrics: &'a JoinMetrics,
 }
 
+impl Upload<'_> {
+    /// Bytes that may be in use on the device.
+    pub fn limit(&self) -> u64 {
+        self.memory_limit.min(self.device.budget().limit())
+    }
+}
+
 /// The logarithm of the 32-bit words of a value, if columns of `arrays` can be gathered on a
 /// device.
 pub fn log_words(arrays: &[ArrayRef]) -> Option<u32> {

@@ -22,7 +22,6 @@ use arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::{JoinSide, JoinType, Result, Statistics, internal_err};
-use datafusion::execution::memory_pool::MemoryConsumer;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::expressions::DynamicFilterPhysicalExpr;
 use datafusion::physical_expr::{Distribution, PhysicalExpr};
@@ -50,6 +49,8 @@ use crate::rule::{Declined, Route};
 use super::build::{BuildSide, BuildSpec};
 use super::emit::Shape;
 use super::filter::{FilterBoard, FilterSpec};
+use super::lookup::Access;
+use super::memory::{BuildMemory, of_probe_rows};
 use super::metrics::JoinMetrics;
 use super::pairs::Outcome;
 use super::probe::{Probe, ProbeSpec, SharedBuild};
@@ -211,8 +212,7 @@ impl HortonJoinExec {
             device: device.clone(),
             config: self.config.clone(),
         };
-        let memory = MemoryConsumer::new(format!("HortonJoinBuild[{partition}]"))
-            .register(context.memory_pool());
+        let memory = BuildMemory::new(context.memory_pool(), partition);
         let stream = self.stock.left().execute(partition, Arc::clone(context))?;
         let build = BuildSide::collect(spec, stream, memory, metrics.clone());
         // Made here, not in the future: a build that is never polled reports when dropped.
@@ -326,8 +326,10 @@ impl HortonJoinExec {
             fetch: stock.fetch(),
             chunk_rows: self.config.chunk_rows(device.info().kind),
             whole_chunks: !right.boundedness().is_unbounded(),
-            memory_limit: self.config.memory_limit(),
-            device: device.clone(),
+            access: Access {
+                device: device.clone(),
+                memory_limit: self.config.memory_limit(),
+            },
         }
     }
 
@@ -508,8 +510,9 @@ impl ExecutionPlan for HortonJoinExec {
         let metrics = JoinMetrics::new(&self.metrics, partition);
         let build = self.build(device, partition, &context, &metrics)?;
         let spec = Arc::new(self.probe_spec(device, &context));
+        let memory = of_probe_rows(context.memory_pool(), partition);
         let input = self.stock.right().execute(partition, context)?;
-        let probe = Probe::new(spec, build, input, metrics.clone());
+        let probe = Probe::new(spec, build, input, (memory, metrics.clone()));
         let stream = futures::stream::unfold(Some(probe), |probe| async move {
             let mut probe = probe?;
             match probe.next().await {

@@ -68,7 +68,7 @@ impl HostTable {
         let mut rows = Vec::new();
         for part in parts {
             rows.resize(part.keys.len() / words, 0);
-            part.number(&mut rows);
+            part.number(0..rows.len(), &mut rows);
             for (key, row) in numbers(&names, &part.keys, words).zip(&rows) {
                 let at = &mut next[bucket(key, shift)];
                 entries[*at as usize] = (key, *row);
@@ -259,11 +259,13 @@ mod tests {
         let first = SurrogateKeys {
             first_row: 0,
             keys: vec![7, 5, 7, 9],
+            words: 1,
             rows: None,
         };
         let second = SurrogateKeys {
             first_row: 4,
             keys: vec![7, 0],
+            words: 1,
             rows: Some(vec![1, 3]),
         };
         Arc::new(HostTable::build(&[first, second], 1))
@@ -336,6 +338,7 @@ mod tests {
         let part = SurrogateKeys {
             first_row: 0,
             keys: keys.clone(),
+            words: 1,
             rows: None,
         };
         let table = HostTable::build(&[part], 1);
@@ -350,6 +353,7 @@ mod tests {
         let part = SurrogateKeys {
             first_row: 5,
             keys: vec![1, 2, 2, 1, 1, 2],
+            words: 2,
             rows: None,
         };
         let table = Arc::new(HostTable::build(&[part], 2));
@@ -362,6 +366,7 @@ mod tests {
         let part = SurrogateKeys {
             first_row: 5,
             keys: vec![1, 2, 3, 1, 2, 4, 1, 2, 3],
+            words: 3,
             rows: None,
         };
         let table = Arc::new(HostTable::build(&[part], 3));

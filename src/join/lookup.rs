@@ -14,39 +14,67 @@
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-use crate::device::{Queue, Staging};
+use futures::FutureExt;
+use futures::future::BoxFuture;
+
+use crate::device::{Answer, Device, Queue, Staging};
 use crate::error::Result;
 use crate::table::pairs::{Matches, Pairs};
 use crate::table::rows::set_bits;
 
+use super::hits::Hits;
 use super::host::HostMatches;
 use super::table::JoinTable;
+use super::tables::BuildTable;
 
-/// What a lookup brings back.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wanted {
-    /// The number of pairs.
-    Count,
-    /// Nothing.
-    Visits,
-    /// Which keys have a match.
-    Bits,
-    /// The pairs, at most `window` at a time.
-    Pairs {
-        /// Their build rows too, not only gathered columns.
-        build_rows: bool,
-        /// Pairs of a window; at least two.
-        window: usize,
-    },
+/// A device, and how much of its memory may be in use.
+#[derive(Debug, Clone)]
+pub struct Access {
+    /// The device.
+    pub device: Device,
+    /// Device memory limit in bytes.
+    pub memory_limit: u64,
 }
 
-/// Words on their way to or from a lookup.
+impl Access {
+    /// As [`Device::run`], within the limit.
+    pub fn run<T: Send + 'static>(
+        &self,
+        job: impl FnOnce(&mut Queue) -> Result<T> + Send + 'static,
+    ) -> BoxFuture<'static, Result<Answer<T>>> {
+        let limit = self.memory_limit;
+        self.device.run(move |queue| {
+            queue.limit_memory(limit);
+            job(queue)
+        })
+    }
+}
+
+/// 32-bit words on their way to or from a lookup.
 #[derive(Debug)]
 pub enum Words {
-    /// The device's.
+    /// Where the device copies them from, or to.
     Staged(Staging<u32>),
-    /// The host's, which answers itself.
+    /// The host's own.
     Host(Vec<u32>),
+}
+
+impl Words {
+    /// Keeps the first `len` words.
+    pub fn truncate(&mut self, len: usize) {
+        match self {
+            Words::Staged(words) => words.truncate(len),
+            Words::Host(words) => words.truncate(len),
+        }
+    }
+
+    /// The words, copied if they are not the host's own.
+    pub fn into_vec(self) -> Vec<u32> {
+        match self {
+            Words::Staged(words) => words.to_vec(),
+            Words::Host(words) => words,
+        }
+    }
 }
 
 impl Deref for Words {
@@ -69,16 +97,22 @@ impl DerefMut for Words {
     }
 }
 
-/// Where pairs behind a window come from.
-#[derive(Debug, Default)]
-pub enum Rest {
-    /// There are none.
-    #[default]
-    Nothing,
-    /// The device.
-    Device(Arc<Matches>),
-    /// The host.
-    Host(Arc<HostMatches>),
+/// What a lookup brings back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wanted {
+    /// The number of pairs.
+    Count,
+    /// Nothing.
+    Visits,
+    /// Which keys have a match.
+    Bits,
+    /// The pairs, at most `window` at a time.
+    Pairs {
+        /// Their build rows too, not only gathered columns.
+        build_rows: bool,
+        /// Pairs of a window; at least two.
+        window: usize,
+    },
 }
 
 /// What a lookup found.
@@ -98,6 +132,20 @@ pub struct Found {
     pub window: Window,
     /// Where further windows come from.
     pub rest: Rest,
+}
+
+/// Where pairs behind a window come from.
+#[derive(Debug, Default)]
+pub enum Rest {
+    /// There are none.
+    #[default]
+    Nothing,
+    /// The device, which has one table.
+    Device(Arc<Matches>),
+    /// What several tables have, put together.
+    Segments(Arc<Hits>),
+    /// The host, in the device's place.
+    Host(Arc<HostMatches>),
 }
 
 /// Consecutive pairs.
@@ -164,19 +212,34 @@ pub fn look_up(
 }
 
 impl Found {
-    /// The device's job that fetches the window from pair `first` on; `None` if it has no more.
+    /// The window from pair `first` on; `None` if there are no more.
     pub fn window_from(
         &self,
-        table: &Arc<JoinTable>,
+        table: Option<&BuildTable>,
         first: u64,
-        wanted: Wanted,
-    ) -> Option<impl FnOnce(&mut Queue) -> Result<Window> + Send + use<>> {
-        let Rest::Device(matches) = &self.rest else {
+        (access, wanted): (&Access, Wanted),
+    ) -> Option<BoxFuture<'static, Result<Answer<Window>>>> {
+        let Wanted::Pairs { window, .. } = wanted else {
             return None;
         };
-        let matches = Arc::clone(matches);
-        let table = Arc::clone(table);
-        Some(move |queue: &mut Queue| fetch_window(queue, &table, &matches, first, wanted))
+        let window = match (&self.rest, table) {
+            (Rest::Device(matches), Some(BuildTable::Whole(table))) => {
+                let (matches, table) = (Arc::clone(matches), Arc::clone(table));
+                let job =
+                    move |queue: &mut Queue| fetch_window(queue, &table, &matches, first, wanted);
+                return Some(access.run(job));
+            }
+            (Rest::Segments(hits), Some(BuildTable::Segments(table))) => {
+                hits.window(table, first, window)
+            }
+            (Rest::Host(matches), _) => matches.window(first, window),
+            _ => return None,
+        };
+        let answer = Answer {
+            value: window,
+            cost: Default::default(),
+        };
+        Some(futures::future::ready(Ok(answer)).boxed())
     }
 }
 

@@ -12,16 +12,20 @@
 //! * [`exec`]: the plan node
 //! * [`keys`]: key columns to surrogates, numbers that a device can look up
 //! * [`build`]: the collected build side, encoded in [`parts`]
-//! * [`table`]: its table, and its [`columns`], on the device
+//! * [`table`]: its table, and its [`columns`], on the device; [`segments`]: several tables, where one
+//!   has no room; [`tables`]: either of them
+//! * [`memory`]: what is reserved in the memory pool
 //! * [`filter`]: what the build side tells the probe side's scans
 //! * [`probe`]: the stream of one probe partition
-//! * [`lookup`]: the device's part of a chunk; [`host`]: the host's, once the device failed
+//! * [`lookup`]: the device's part of a chunk; [`hits`]: what several tables have of it; [`host`]: the
+//!   host's part, once the device failed
 //! * [`fallback`]: when that is, and what is kept for it
 //! * [`chunk`]: looked-up batches, and the candidate pairs of each
 //! * [`pairs`]: what each join type makes of them
 //! * [`emit`]: output columns from pairs of rows
 //! * [`metrics`]: what EXPLAIN ANALYZE shows
 
+pub mod bitmap;
 pub mod build;
 pub mod chunk;
 pub mod columns;
@@ -29,13 +33,17 @@ pub mod emit;
 pub mod exec;
 pub mod fallback;
 pub mod filter;
+pub mod hits;
 pub mod host;
 pub mod keys;
 pub mod lookup;
+pub mod memory;
 pub mod metrics;
 pub mod pairs;
 pub mod parts;
 pub mod probe;
+pub mod segments;
 pub mod table;
+pub mod tables;
 
 pub use exec::HortonJoinExec;

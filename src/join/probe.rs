@@ -15,9 +15,9 @@
 //! resolved one by one, in order. While the device works on one chunk the next is gathered
 //! and encoded. The first chunks are small, so that a LIMIT is not kept
 //! waiting. The device's answers come through a channel: a stream waiting for them blocks
-//! no thread, and dropping it cancels what was not started. A chunk that the device fails to answer
-//! is looked up on the host ([`fallback`](super::fallback)), from its first batch or from the
-//! pair on that comes next.
+//! no thread, and dropping it cancels what was not started. A chunk that the device has no room for is
+//! split. One that the device fails to answer is looked up on the host ([`fallback`](super::fallback)),
+//! from its first batch or from the pair on that comes next.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -29,13 +29,14 @@ use arrow::compute::take;
 use datafusion::common::cast::as_boolean_array;
 use datafusion::common::{JoinSide, JoinType, NullEquality};
 use datafusion::execution::SendableRecordBatchStream;
+use datafusion::execution::memory_pool::MemoryReservation;
 use datafusion::physical_expr::PhysicalExprRef;
 use datafusion::physical_expr_common::utils::evaluate_expressions_to_arrays;
 use datafusion::physical_plan::coalesce::{LimitedBatchCoalescer, PushBatchStatus};
 use futures::future::{BoxFuture, Shared};
 use futures::{FutureExt, TryStreamExt};
 
-use crate::device::{Answer, Device, Staging};
+use crate::device::Answer;
 use crate::error::{Error, Result};
 
 use super::build::BuildSide;
@@ -44,10 +45,10 @@ use super::columns::Source;
 use super::emit::{Located, Pairs, Shape};
 use super::host::HostMatches;
 use super::keys::{equal_pairs, equal_strings, equal_views};
-use super::lookup::{Found, Rest, Wanted, Window, Words, look_up};
+use super::lookup::{Access, Found, Rest, Wanted, Window, Words};
 use super::metrics::JoinMetrics;
 use super::pairs::Outcome;
-use super::table::JoinTable;
+use super::tables::BuildTable;
 
 /// Rows of the first chunk; each next one has twice as many, up to `chunk_rows`.
 const FIRST_CHUNK_ROWS: usize = 1 << 15;
@@ -61,6 +62,15 @@ const LONG_KEYS: usize = 8 << 20;
 
 /// Pairs of a window for each row of a chunk: fewer windows for small fan-outs.
 const WINDOW_PAIRS: usize = 4;
+
+/// Rows of a chunk that is not split again if the device has no room for it.
+const LEAST_CHUNK_ROWS: usize = 64;
+
+/// Pairs of a window that is not halved again.
+const LEAST_WINDOW: usize = 64;
+
+/// Host bytes of a row's key and hits, beside the row itself, while a table is lent to the device.
+const HIT_BYTES: usize = 40;
 
 /// The build side, or the one error of its build for all probe streams.
 pub type SharedBuild = Shared<BoxFuture<'static, Result<Arc<BuildSide>, Arc<Error>>>>;
@@ -90,15 +100,14 @@ pub struct ProbeSpec {
     pub chunk_rows: usize,
     /// Whether to wait for a whole chunk: not with an unbounded input.
     pub whole_chunks: bool,
-    /// Device memory limit in bytes.
-    pub memory_limit: u64,
-    /// The device.
-    pub device: Device,
+    /// The device and the limit on its memory.
+    pub access: Access,
 }
 
 /// A chunk on its way through the device.
 struct Asked {
     batches: VecDeque<ProbeBatch>,
+    memory: Option<MemoryReservation>,
     by_device: bool,
     answer: BoxFuture<'static, Result<Answer<Found>>>,
 }
@@ -120,7 +129,15 @@ pub struct Probe {
     asked: VecDeque<Asked>,
     wanted: Wanted,
     output: LimitedBatchCoalescer,
+    /// Rows of a chunk at most.
+    chunk_rows: usize,
+    /// Whether the device had no room for a chunk: they are smaller since, and batches are cut.
+    is_short: bool,
     next_chunk_rows: usize,
+    /// Batches that come before the input's: they were in a chunk that had no room.
+    pending: VecDeque<RecordBatch>,
+    /// For rows that wait for a table to come back to the device.
+    memory: MemoryReservation,
     metrics: JoinMetrics,
 }
 
@@ -130,7 +147,7 @@ impl Probe {
         spec: Arc<ProbeSpec>,
         build: SharedBuild,
         input: SendableRecordBatchStream,
-        metrics: JoinMetrics,
+        (memory, metrics): (MemoryReservation, JoinMetrics),
     ) -> Self {
         let output = LimitedBatchCoalescer::new(
             Arc::clone(&spec.output.schema),
@@ -138,7 +155,11 @@ impl Probe {
             spec.fetch,
         );
         Self {
-            next_chunk_rows: FIRST_CHUNK_ROWS.min(spec.chunk_rows),
+            chunk_rows: spec.chunk_rows.max(1),
+            is_short: false,
+            next_chunk_rows: FIRST_CHUNK_ROWS.min(spec.chunk_rows).max(1),
+            pending: VecDeque::new(),
+            memory,
             spec,
             input: Some(input),
             state: State::Build(build),
@@ -165,6 +186,7 @@ impl Probe {
                 State::Unmatched(build, row) => self.emit_unmatched(build, row).await?,
                 State::Done => {
                     self.input = None;
+                    self.pending.clear();
                     self.asked.clear();
                     self.output.finish()?;
                     State::Ended
@@ -180,6 +202,11 @@ impl Probe {
         let nothing = (build.rows.is_empty() && join_type.empty_build_side_produces_empty_result())
             || (!build.can_match() && join_type.empty_map_produces_empty_result());
         self.wanted = self.spec.wanted(&build);
+        self.chunk_rows = self.spec.most_rows(build.encoder.words());
+        if let Some(table) = &build.table {
+            self.chunk_rows = table.chunk_rows(self.chunk_rows);
+        }
+        self.next_chunk_rows = self.next_chunk_rows.min(self.chunk_rows);
         Ok(match nothing {
             true => State::Done,
             false => State::Fetch(build),
@@ -188,16 +215,15 @@ impl Probe {
 
     /// Keeps the device busy and waits for the first of the chunks it has.
     async fn fetch(&mut self, build: Arc<BuildSide>) -> Result<State> {
-        let in_flight = match self.spec.whole_chunks {
-            true => IN_FLIGHT,
-            // An unbounded input may not go on before its rows are answered.
-            false => 1,
-        };
-        while self.asked.len() < in_flight && self.input.is_some() {
-            let batches = self.gather(build.encoder.words()).await?;
-            if !batches.is_empty() {
-                let asked = self.ask(&build, batches).await?;
-                self.asked.push_back(asked);
+        while self.asked.len() < self.in_flight(&build) && self.has_input() {
+            let (batches, memory) = self.gather(&build).await?;
+            if batches.is_empty() {
+                continue;
+            }
+            let rows = batches.iter().map(RecordBatch::num_rows).sum();
+            match self.ask(&build, &batches).await {
+                Ok(asked) => self.asked.push_back(Asked { memory, ..asked }),
+                Err(error) => self.split(error, rows, batches)?,
             }
         }
         let Some(asked) = self.asked.pop_front() else {
@@ -211,6 +237,14 @@ impl Probe {
                 }
                 answer.value
             }
+            Err(error) if error.is_device_memory() => {
+                let rows = asked.batches.iter().map(|b| b.batch.num_rows()).sum();
+                let later = self.asked.drain(..).flat_map(|asked| asked.batches);
+                let batches = asked.batches.into_iter().chain(later);
+                let batches = batches.map(|b| b.batch).collect();
+                self.split(error, rows, batches)?;
+                return Ok(State::Fetch(build));
+            }
             Err(error) => {
                 build.fallback.take_over(error, &self.metrics)?;
                 self.look_up_again(&build, &asked.batches, (0, 0))
@@ -221,27 +255,106 @@ impl Probe {
         if let Some(buckets) = found.buckets_read {
             self.metrics.add_lookups(found.keys, buckets);
         }
-        let chunk = Chunk::new(asked.batches, found);
+        let chunk = Chunk::new(asked.batches, asked.memory, found);
         Ok(State::Emit(build, Box::new(chunk)))
     }
 
-    /// Batches with rows, up to the chunk's size; none at the end of the input.
-    async fn gather(&mut self, key_words: usize) -> Result<Vec<RecordBatch>> {
+    /// Chunks that are on the device at once.
+    fn in_flight(&self, build: &BuildSide) -> usize {
+        let is_lent = build.table.as_ref().is_some_and(BuildTable::is_lent);
+        match self.spec.whole_chunks && !is_lent && !self.is_short {
+            true => IN_FLIGHT,
+            // An unbounded input may not go on before its rows are answered.
+            false => 1,
+        }
+    }
+
+    fn has_input(&self) -> bool {
+        self.input.is_some() || !self.pending.is_empty()
+    }
+
+    /// If the device had no room for a chunk of `rows` rows: smaller ones from now on, `batches`
+    /// first.
+    ///
+    /// # Errors
+    /// Any other, or if there is nothing to split.
+    fn split(&mut self, error: Error, rows: usize, batches: Vec<RecordBatch>) -> Result<()> {
+        let windows = error.is_device_memory() && self.shrink_windows();
+        if !error.is_device_memory() || (rows <= LEAST_CHUNK_ROWS && !windows) {
+            return Err(error);
+        }
+        log::debug!("a chunk of {rows} probe rows is split: {error}");
+        self.is_short = true;
+        self.chunk_rows = (rows / 2).clamp(1, self.chunk_rows);
+        self.next_chunk_rows = self.chunk_rows;
+        batches
+            .into_iter()
+            .rev()
+            .for_each(|batch| self.pending.push_front(batch));
+        Ok(())
+    }
+
+    /// Halves the windows of pairs; whether they can be.
+    fn shrink_windows(&mut self) -> bool {
+        let Wanted::Pairs { window, .. } = &mut self.wanted else {
+            return false;
+        };
+        let smaller = (*window / 2).max(LEAST_WINDOW);
+        std::mem::replace(window, smaller.min(*window)) > smaller
+    }
+
+    /// Batches with rows, up to the chunk's size, and what they reserve if they are more than
+    /// usual; none at the end of the input.
+    async fn gather(
+        &mut self,
+        build: &BuildSide,
+    ) -> Result<(Vec<RecordBatch>, Option<MemoryReservation>)> {
         let mut batches = Vec::new();
         let mut rows = 0;
-        let most = match key_words {
-            0..=2 => self.spec.chunk_rows,
-            words => self.spec.chunk_rows.min(LONG_KEYS / (4 * words)),
-        };
-        let wanted = self.next_chunk_rows.min(most);
-        self.next_chunk_rows = (2 * wanted).min(most).max(1);
-        while let Some(input) = self.input.as_mut().filter(|_| rows < wanted) {
-            let next = if self.spec.whole_chunks || batches.is_empty() {
+        let wanted = self.next_chunk_rows;
+        self.next_chunk_rows = (2 * wanted).min(self.chunk_rows).max(1);
+        let is_lent = build.table.as_ref().is_some_and(BuildTable::is_lent);
+        let memory = is_lent.then(|| self.memory.new_empty());
+        while rows < wanted {
+            let Some(batch) = self.next_batch(batches.is_empty()).await? else {
+                break;
+            };
+            let (batch, rest) = match batch.num_rows() > wanted - rows && self.is_short {
+                true => {
+                    let len = wanted - rows;
+                    let rest = batch.slice(len, batch.num_rows() - len);
+                    (batch.slice(0, len), Some(rest))
+                }
+                false => (batch, None),
+            };
+            if let Some(rest) = rest {
+                self.pending.push_front(rest);
+            }
+            let bytes = batch.get_array_memory_size() + HIT_BYTES * batch.num_rows();
+            let refused = memory.as_ref().map(|memory| memory.try_grow(bytes));
+            rows += batch.num_rows();
+            batches.push(batch);
+            // A chunk of the usual size needs no leave.
+            if matches!(refused, Some(Err(_))) && rows >= self.spec.chunk_rows {
+                break;
+            }
+        }
+        Ok((batches, memory))
+    }
+
+    /// The next batch with rows; only what is at hand unless it is the chunk's `first`, or chunks are
+    /// whole. `None` at the end of the input, or if there is none at hand.
+    async fn next_batch(&mut self, first: bool) -> Result<Option<RecordBatch>> {
+        if let Some(batch) = self.pending.pop_front() {
+            return Ok(Some(batch));
+        }
+        while let Some(input) = self.input.as_mut() {
+            let next = if self.spec.whole_chunks || first {
                 input.try_next().await?
             } else {
                 match input.try_next().now_or_never() {
                     Some(next) => next?,
-                    None => break,
+                    None => return Ok(None),
                 }
             };
             let Some(batch) = next else {
@@ -250,16 +363,15 @@ impl Probe {
             };
             self.metrics.input_batches.add(1);
             self.metrics.input_rows.add(batch.num_rows());
-            rows += batch.num_rows();
             if batch.num_rows() > 0 {
-                batches.push(batch);
+                return Ok(Some(batch));
             }
         }
-        Ok(batches)
+        Ok(None)
     }
 
-    /// Encodes `batches` and hands their keys to the device.
-    async fn ask(&mut self, build: &Arc<BuildSide>, batches: Vec<RecordBatch>) -> Result<Asked> {
+    /// Encodes `batches` and hands their keys to the device, or to the host in its place.
+    async fn ask(&mut self, build: &Arc<BuildSide>, batches: &[RecordBatch]) -> Result<Asked> {
         let rows: usize = batches.iter().map(RecordBatch::num_rows).sum();
         let words = build.encoder.words();
         let mut keys = match build.can_match() {
@@ -270,53 +382,60 @@ impl Probe {
         let mut place = 0;
         let mut chunk = VecDeque::with_capacity(batches.len());
         for batch in batches {
-            let columns = evaluate_expressions_to_arrays(&self.spec.on, &batch)?;
+            let columns = evaluate_expressions_to_arrays(&self.spec.on, batch)?;
             if self.spec.null_aware {
                 note_nulls(build, &columns);
             }
             let from = place;
             let mut matchable = None;
-            if let Some(keys) = &mut keys {
+            if let Some((_, keys)) = &mut keys {
                 let (at, rows) = (place * words, batch.num_rows());
                 let out = &mut keys[at..at + rows * words];
                 matchable = build.encoder.encode_matchable(&columns, out)?;
                 place += matchable.as_ref().map_or(rows, Vec::len);
             }
-            let columns = match build.encoder.is_exact() && !build.notes_visits() {
+            let columns = match build.encoder.is_exact() && !build.visits_on_device() {
                 true => Vec::new(),
                 false => columns,
             };
             let places = from as u32..place as u32;
-            chunk.push_back(ProbeBatch::new(batch, columns, places, matchable));
+            chunk.push_back(ProbeBatch::new(batch.clone(), columns, places, matchable));
         }
-        let (by_device, answer) = match (&build.table, keys.filter(|_| place > 0)) {
-            (Some(table), Some(Words::Staged(mut keys))) => {
+        let (by_device, answer) = match keys.filter(|_| place > 0) {
+            Some((table, mut keys)) => {
                 keys.truncate(place * words);
-                (true, self.look_up(Arc::clone(table), keys))
+                match table {
+                    Some(table) => (true, table.look_up(&self.spec.access, keys, self.wanted)),
+                    None => {
+                        let (build, keys) = (Arc::clone(build), keys.into_vec());
+                        (false, look_up_on_host(build, keys, self.wanted))
+                    }
+                }
             }
-            (_, Some(Words::Host(mut keys))) => {
-                keys.truncate(place * words);
-                let answer = look_up_on_host(Arc::clone(build), keys, self.wanted);
-                (false, answer)
-            }
-            _ => (false, nothing_found()),
+            None => (false, nothing_found()),
         };
         Ok(Asked {
             batches: chunk,
+            memory: None,
             by_device,
             answer,
         })
     }
 
-    /// Room for the keys of a chunk, where who answers it wants them.
-    async fn room_for_keys(&mut self, build: &BuildSide, words: usize) -> Result<Words> {
-        if !build.fallback.is_taken() {
-            match self.spec.device.staging("probe keys", words).await {
-                Ok(keys) => return Ok(Words::Staged(keys)),
+    /// The table that answers a chunk, `None` for the host's, and room for the chunk's keys where it
+    /// wants them.
+    async fn room_for_keys(
+        &mut self,
+        build: &BuildSide,
+        words: usize,
+    ) -> Result<(Option<BuildTable>, Words)> {
+        if let Some(table) = build.table.as_ref().filter(|_| !build.fallback.is_taken()) {
+            match table.keys_with_room(&self.spec.access, words).await {
+                Ok(keys) => return Ok((Some(table.clone()), keys)),
                 Err(error) => build.fallback.take_over(error, &self.metrics)?,
             }
         }
-        Ok(Words::Host(vec![0; words]))
+        Ok((None, Words::Host(vec![0; words])))
     }
 
     /// The host's answer to what is left of a chunk, from the key at a place and its first pair
@@ -347,7 +466,7 @@ impl Probe {
         build: &BuildSide,
         batches: &VecDeque<ProbeBatch>,
     ) -> Result<()> {
-        if !build.notes_visits() {
+        if !build.visits_on_device() {
             return Ok(());
         }
         let columns = batches.iter().map(|batch| batch.keys.clone());
@@ -355,19 +474,6 @@ impl Probe {
             true => self.collect_visits(build).await,
             false => Ok(()),
         }
-    }
-
-    /// The device's answer to `keys`, which it works on from now on.
-    fn look_up(
-        &self,
-        table: Arc<JoinTable>,
-        keys: Staging<u32>,
-    ) -> BoxFuture<'static, Result<Answer<Found>>> {
-        let (limit, wanted) = (self.spec.memory_limit, self.wanted);
-        self.spec.device.run(move |queue| {
-            queue.limit_memory(limit);
-            look_up(queue, &table, keys, wanted)
-        })
     }
 
     /// What comes next of a chunk: one step of its first batch, or all it is wanted for.
@@ -391,7 +497,7 @@ impl Probe {
             }
             Wanted::Bits => self.emit_batch(build, chunk),
             Wanted::Pairs { .. } => {
-                if let Some(first) = chunk.missing(self.spec.batch_size) {
+                while let Some(first) = chunk.missing(self.step_pairs()) {
                     self.fetch_window(&build, &mut chunk, first).await?;
                 }
                 self.emit_step(build, chunk)
@@ -445,61 +551,52 @@ impl Probe {
         self.push_and(batch, State::Emit(build, chunk))
     }
 
-    /// Brings further pairs.
+    /// Pairs of a step at most: one fewer than a window, which tells whether more follow.
+    fn step_pairs(&self) -> usize {
+        match self.wanted {
+            Wanted::Pairs { window, .. } => self.spec.batch_size.min(window - 1),
+            _ => self.spec.batch_size,
+        }
+    }
+
+    /// Brings further pairs. If the device has no room for as many, or fails, none: then fewer are
+    /// asked for from now on, or the host.
     async fn fetch_window(
         &mut self,
         build: &BuildSide,
         chunk: &mut Chunk,
         first: u64,
     ) -> Result<()> {
-        if let Some(window) = self.window_of_device(build, chunk, first).await? {
-            chunk.found.window = window;
-            return Ok(());
-        }
-        if let (Rest::Device(_), Some(from)) = (&chunk.found.rest, chunk.front()) {
-            let matches = self.look_up_again(build, &chunk.batches, from).await?;
-            chunk.found.rest = Rest::Host(Arc::new(matches));
-        }
-        if let (Rest::Host(matches), Wanted::Pairs { window, .. }) =
-            (&chunk.found.rest, self.wanted)
-        {
-            chunk.found.window = matches.window(first, window);
-        }
-        Ok(())
-    }
-
-    /// The window of pairs from `first` on; `None` if the host must find them.
-    async fn window_of_device(
-        &mut self,
-        build: &BuildSide,
-        chunk: &Chunk,
-        first: u64,
-    ) -> Result<Option<Window>> {
-        let table = build.table.as_ref();
-        let job = table.and_then(|table| chunk.found.window_from(table, first, self.wanted));
-        let Some(job) = job else { return Ok(None) };
-        let limit = self.spec.memory_limit;
-        let answer = self.spec.device.run(move |queue| {
-            queue.limit_memory(limit);
-            job(queue)
-        });
-        match answer.await {
+        let lost = || Error::Invalid("pairs were lost; please report this".into());
+        let asked = (&self.spec.access, self.wanted);
+        let window = chunk.found.window_from(build.table.as_ref(), first, asked);
+        let window = window.ok_or_else(lost)?;
+        // The last one's memory is for the next.
+        chunk.found.window = Window {
+            first,
+            ..Window::default()
+        };
+        match window.await {
             Ok(answer) => {
                 self.metrics.add_cost(&answer.cost);
-                Ok(Some(answer.value))
+                chunk.found.window = answer.value;
             }
+            Err(error) if error.is_device_memory() && self.shrink_windows() => {}
             Err(error) => {
                 build.fallback.take_over(error, &self.metrics)?;
-                Ok(None)
+                let from = chunk.front().ok_or_else(lost)?;
+                let matches = self.look_up_again(build, &chunk.batches, from).await?;
+                chunk.found.rest = Rest::Host(Arc::new(matches));
             }
         }
+        Ok(())
     }
 
     /// One step of the chunk's first batch.
     fn emit_step(&mut self, build: Arc<BuildSide>, mut chunk: Box<Chunk>) -> Result<State> {
         let timer = self.metrics.join_time.timer();
-        let columns = build.table.as_ref().map_or(&[][..], |table| &table.columns);
-        let Some(Step { pairs, is_last }) = chunk.step(self.spec.batch_size, columns)? else {
+        let limit = self.step_pairs();
+        let Some(Step { pairs, is_last }) = chunk.step(limit, build.gathered())? else {
             return Ok(State::Fetch(build));
         };
         let Some(probe) = chunk.batches.front_mut() else {
@@ -611,17 +708,11 @@ impl Probe {
             return Ok(());
         }
         let journal = build.fallback.take_journal();
-        if !build.fallback.is_taken() {
-            let (table, rows) = (Arc::clone(table), build.rows.len());
-            let limit = self.spec.memory_limit;
-            let bits = self.spec.device.run(move |queue| {
-                queue.limit_memory(limit);
-                table.visited_rows(queue, rows)
-            });
-            match bits.await {
-                Ok(bits) => {
-                    self.metrics.add_cost(&bits.cost);
-                    visited.set_all(&bits.value);
+        if !(build.visits_on_device() && build.fallback.is_taken()) {
+            let rows = (visited, build.rows.len());
+            match table.mark_visited(&self.spec.access, rows).await {
+                Ok(cost) => {
+                    self.metrics.add_cost(&cost);
                     return Ok(());
                 }
                 Err(error) => build.fallback.take_over(error, &self.metrics)?,
@@ -709,6 +800,15 @@ impl Probe {
 }
 
 impl ProbeSpec {
+    /// Rows of a chunk with keys of so many words at most.
+    fn most_rows(&self, key_words: usize) -> usize {
+        let most = match key_words {
+            0..=2 => self.chunk_rows,
+            words => self.chunk_rows.min(LONG_KEYS / (4 * words)),
+        };
+        most.max(1)
+    }
+
     /// What lookups must bring back.
     fn wanted(&self, build: &BuildSide) -> Wanted {
         let checked = self.filter.is_some() || !build.encoder.is_exact();
@@ -725,10 +825,7 @@ impl ProbeSpec {
 
     /// Whether the host does something with the pairs' build rows.
     fn needs_build_rows(&self, build: &BuildSide) -> bool {
-        let gathered = |source: Source| {
-            let columns = build.table.as_ref().map_or(&[][..], |table| &table.columns);
-            columns.iter().any(|column| column.source == source)
-        };
+        let gathered = |source: Source| build.is_gathered(source);
         let filter = self.filter.iter().flat_map(|(_, shape)| &shape.columns);
         let mut columns = self.output.columns.iter().chain(filter);
         let keys = match build.encoder.is_exact() {

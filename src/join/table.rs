@@ -8,6 +8,7 @@
 //!
 //! Nothing of it comes back but those bits, once, at the end of the probe.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::device::{Buffer, Queue};
@@ -28,26 +29,94 @@ const VISITS: usize = 1 << 20;
 pub struct SurrogateKeys {
     /// The part's first row.
     pub first_row: usize,
-    /// One key a row that can match, of one or two words.
+    /// One key a row that can match, low word first.
     pub keys: Vec<u32>,
+    /// 32-bit words of a key.
+    pub words: usize,
     /// Which of the part's rows those are, counted from its first; `None` if all.
     pub rows: Option<Vec<u32>>,
 }
 
 impl SurrogateKeys {
-    /// Writes the rows' numbers in the whole build side.
-    pub(super) fn number(&self, out: &mut [u32]) {
+    /// Writes the numbers that the rows of the keys `range` have in the whole build side.
+    pub(super) fn number(&self, range: Range<usize>, out: &mut [u32]) {
         let first = self.first_row as u32;
         match &self.rows {
             Some(rows) => out
                 .iter_mut()
-                .zip(rows)
+                .zip(&rows[range])
                 .for_each(|(out, row)| *out = first + row),
             None => out
                 .iter_mut()
-                .zip(first..)
+                .zip(first + range.start as u32..)
                 .for_each(|(out, row)| *out = row),
         }
+    }
+}
+
+/// Some of a part's surrogate keys, numbered as keys, not words.
+#[derive(Debug, Clone)]
+pub struct KeyRange {
+    of: Arc<SurrogateKeys>,
+    range: Range<usize>,
+}
+
+impl KeyRange {
+    /// All keys of a part.
+    pub fn all(keys: SurrogateKeys) -> Self {
+        Self {
+            range: 0..keys.keys.len() / keys.words,
+            of: Arc::new(keys),
+        }
+    }
+
+    /// The keys `wanted`, counted through all of `keys`.
+    pub fn cut(keys: &[KeyRange], wanted: Range<usize>) -> Vec<KeyRange> {
+        let mut before = 0;
+        let mut cut = Vec::new();
+        for part in keys {
+            let from = wanted.start.saturating_sub(before).min(part.len());
+            let to = wanted.end.saturating_sub(before).min(part.len());
+            if from < to {
+                cut.push(Self {
+                    of: Arc::clone(&part.of),
+                    range: part.range.start + from..part.range.start + to,
+                });
+            }
+            before += part.len();
+        }
+        cut
+    }
+
+    /// Keys.
+    pub fn len(&self) -> usize {
+        self.range.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.range.is_empty()
+    }
+
+    /// Whether all rows of the part have a key.
+    pub fn has_all_rows(&self) -> bool {
+        self.of.rows.is_none()
+    }
+
+    /// The number of the row of the first key, if [all rows](Self::has_all_rows) have one.
+    pub fn first_row(&self) -> u32 {
+        (self.of.first_row + self.range.start) as u32
+    }
+
+    /// The keys' words.
+    fn keys(&self) -> &[u32] {
+        let words = self.of.words;
+        &self.of.keys[self.range.start * words..self.range.end * words]
+    }
+
+    /// Writes the numbers that the keys' rows have in the whole build side.
+    pub fn number(&self, out: &mut [u32]) {
+        self.of.number(self.range.clone(), out);
     }
 }
 
@@ -64,9 +133,9 @@ pub struct JoinTable {
 
 /// What a table is built from, on the device.
 #[derive(Debug)]
-struct DeviceKeys {
-    keys: Buffer<u32>,
-    rows: Option<Buffer<u32>>,
+pub(super) struct DeviceKeys {
+    pub(super) keys: Buffer<u32>,
+    pub(super) rows: Option<Buffer<u32>>,
 }
 
 impl JoinTable {
@@ -78,10 +147,11 @@ impl JoinTable {
     pub async fn build(
         upload: Upload<'_>,
         config: KeyTableConfig,
-        (parts, rows): (Vec<SurrogateKeys>, usize),
+        (parts, rows): (Vec<KeyRange>, usize),
         (format, visits): (KeyFormat, bool),
     ) -> Result<Self> {
-        let keys = send_keys(upload, (parts, format.words()), rows).await?;
+        let n: usize = parts.iter().map(KeyRange::len).sum();
+        let keys = send_keys(upload, (parts, format.words()), n < rows).await?;
         let limit = upload.memory_limit;
         let built = upload.device.run(move |queue| {
             queue.limit_memory(limit);
@@ -172,14 +242,14 @@ fn set_numbers(words: &[u32]) -> impl Iterator<Item = u32> {
 }
 
 /// Sends the keys of all parts, of so many words, one after the other in the buffer; their row
-/// numbers unless those are the positions.
-async fn send_keys(
+/// numbers if they are to be `numbered`, because those are not the positions.
+pub(super) async fn send_keys(
     upload: Upload<'_>,
-    (parts, words): (Vec<SurrogateKeys>, usize),
-    rows: usize,
+    (parts, words): (Vec<KeyRange>, usize),
+    numbered: bool,
 ) -> Result<DeviceKeys> {
-    let n = parts.iter().map(|part| part.keys.len()).sum::<usize>() / words;
-    let (limit, numbered) = (upload.memory_limit, n < rows);
+    let n: usize = parts.iter().map(KeyRange::len).sum();
+    let limit = upload.memory_limit;
     let buffers = upload.device.run(move |queue| {
         queue.limit_memory(limit);
         let keys = queue.allocate("build keys", n * words)?;
@@ -193,21 +263,19 @@ async fn send_keys(
     let mut at = 0;
     let mut placed = Vec::with_capacity(parts.len());
     for part in parts {
-        let len = part.keys.len() / words;
+        let len = part.len();
         placed.push((at, part));
         at += len;
     }
-    let send = |(at, part): (usize, SurrogateKeys)| {
+    let send = |(at, part): (usize, KeyRange)| {
         let (device, buffers) = (upload.device.clone(), Arc::clone(&buffers));
         let metrics = upload.metrics.clone();
         async move {
-            let mut keys = device.staging("build keys", part.keys.len()).await?;
-            keys.copy_from_slice(&part.keys);
+            let mut keys = device.staging("build keys", part.keys().len()).await?;
+            keys.copy_from_slice(part.keys());
             let rows = match buffers.rows {
                 Some(_) => {
-                    let mut rows = device
-                        .staging("build rows", part.keys.len() / words)
-                        .await?;
+                    let mut rows = device.staging("build rows", part.len()).await?;
                     part.number(&mut rows);
                     Some(rows)
                 }

@@ -13,6 +13,9 @@
 //! division; the paper's `%` is there too, see [`Reduction`]), and a per-table seed enters them, so that a set of keys that is bad for
 //! one table is an ordinary set for the next attempt.
 
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher, Hasher};
+
 /// Remap entries of a Type B bucket: 21 entries of 3 bits beside the type bit.
 pub const TAGS: u32 = 21;
 
@@ -48,6 +51,12 @@ pub fn jenkins(mut a: u32) -> u32 {
     a = a.wrapping_add(0xd3a2_646c) ^ (a << 9);
     a = a.wrapping_add(0xfd70_46c5).wrapping_add(a << 3);
     (a ^ 0xb55a_4f09) ^ (a >> 16)
+}
+
+/// A seed that nobody can choose keys against: keys that share a bucket, a tag or a secondary bucket
+/// under one seed are spread by another. Drawn from the operating system's random numbers.
+pub fn random_seed() -> u64 {
+    RandomState::new().build_hasher().finish()
 }
 
 /// How a hash becomes a bucket.

@@ -127,6 +127,22 @@ pub fn all() -> Vec<(&'static str, Case)> {
         ("right anti, bits", case(RightAnti, ints, 0)),
         ("right mark, strings", case(RightMark, strings, 300)),
     ];
+    // Keys of several words are encoded anew for several tables.
+    for (name, join_type, keys, distinct) in [
+        ("several tables, many pairs", Inner, ints as Keys, 40),
+        ("several tables, left, visits noted", Left, ints, 300),
+        ("several tables, left, sparse keys", Left, sparse_ints, 300),
+        ("several tables, right semi, bits", RightSemi, ints, 300),
+    ] {
+        let mut tables = case(join_type, keys, distinct);
+        tables.config.max_table_rows = 300;
+        rest.push((name, tables));
+    }
+    let mut lent = case(Full, strings, 300);
+    // 31 tables of a smallest block each, and room for 25: half of the limit is for work.
+    lent.config.max_table_rows = 20;
+    lent.config.device_memory_limit = 200_000;
+    rest.push(("lent tables, full, strings", lent));
     let parts = in_parts(case(LeftAnti, ints, 300), PartitionMode::CollectLeft);
     rest.push(("left anti, two probe partitions", parts));
     let parts = in_parts(case(Full, ints, 300), PartitionMode::Partitioned);

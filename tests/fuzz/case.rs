@@ -12,6 +12,7 @@ use std::collections::HashMap;
 
 use datafusion::common::{JoinType, NullEquality};
 use horton_join::config::TableKind;
+use horton_join::table::horton::MAX_VALUE;
 use rand_mt::Mt64;
 
 use super::data::Kind;
@@ -37,6 +38,10 @@ pub struct Case {
     pub side_by_side: bool,
     /// The plan runs a second time after `reset_state`.
     pub again: bool,
+    /// Bytes of the memory pool; 0: no limit.
+    pub pool_limit: usize,
+    /// Before it runs to its end the plan is run and dropped after so many polls of its streams.
+    pub cancel_after: Option<usize>,
     pub table: Table,
 }
 
@@ -103,6 +108,10 @@ pub struct Table {
     pub surrogate_bits: u32,
     /// The kind of table.
     pub table_kind: TableKind,
+    /// Bytes in use on the device at most; 0: the default.
+    pub device_limit: u64,
+    /// Rows of one table at most.
+    pub max_rows: usize,
 }
 
 impl Side {
@@ -285,6 +294,11 @@ fn draw(random: &mut Random) -> Case {
         partitions: random.pick(&[1, 1, 2, 3, 4]),
         side_by_side: random.one_in(6),
         again: random.one_in(16),
+        pool_limit: match random.one_in(12) {
+            true => 1 << (10 + random.below(8)),
+            false => 0,
+        },
+        cancel_after: random.one_in(8).then(|| random.below(40)),
         table: Table {
             chunk_rows: random.pick(&[1, 2, 5, 17, 100, 1000, 65536, 65536, 65536]),
             bucket_size: random.pick(&[4, 8, 8, 16]),
@@ -296,6 +310,15 @@ fn draw(random: &mut Random) -> Case {
                 TableKind::Linear,
                 TableKind::Direct,
             ]),
+            device_limit: match random.one_in(6) {
+                true => random.pick(&[10_000, 100_000, 150_000, 250_000, 400_000]),
+                false => 0,
+            },
+            max_rows: match random.one_in(4) {
+                // Not more than a few tables a case.
+                true => random.pick(&[1, 3, 20, 100]).max(rows / 16),
+                false => MAX_VALUE as usize,
+            },
         },
     }
 }

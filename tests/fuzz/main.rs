@@ -37,7 +37,7 @@ const CASES: u64 = 300;
 const SHRINKING: Duration = Duration::from_secs(60);
 
 /// A case that takes longer hangs.
-const STUCK: Duration = Duration::from_secs(60);
+const STUCK: Duration = Duration::from_secs(300);
 
 #[test]
 fn random_joins_are_what_the_stock_join_makes_of_them() {
@@ -69,6 +69,11 @@ fn random_joins_are_what_the_stock_join_makes_of_them() {
     }
     let [cases, refused] = [&fuzz.cases, &fuzz.refused].map(|n| n.load(Ordering::Relaxed));
     assert!(10 * refused <= cases, "{refused} of {cases} cases refused");
+    let exhausted = fuzz.exhausted.load(Ordering::Relaxed);
+    assert!(
+        5 * exhausted <= cases,
+        "{exhausted} of {cases} cases ran out of memory"
+    );
 }
 
 /// Panics with the difference, if there is one.
@@ -142,6 +147,8 @@ struct Fuzz {
     in_order: AtomicUsize,
     nested_loops: AtomicUsize,
     refused: AtomicUsize,
+    exhausted: AtomicUsize,
+    cancelled: AtomicUsize,
 }
 
 impl Fuzz {
@@ -160,6 +167,8 @@ impl Fuzz {
             in_order: AtomicUsize::new(0),
             nested_loops: AtomicUsize::new(0),
             refused: AtomicUsize::new(0),
+            exhausted: AtomicUsize::new(0),
+            cancelled: AtomicUsize::new(0),
         }
     }
 
@@ -221,6 +230,8 @@ impl Fuzz {
         add(&self.in_order, report.in_order.into());
         add(&self.nested_loops, report.nested_loop.into());
         add(&self.refused, report.refused.into());
+        add(&self.exhausted, report.exhausted.into());
+        add(&self.cancelled, report.cancelled.into());
     }
 
     /// A case that hangs cannot be stopped, only named.
@@ -240,7 +251,7 @@ impl Fuzz {
         let get = |counter: &AtomicUsize| counter.load(Ordering::Relaxed);
         print(&format!(
             "fuzz: {} cases, seed {}, {} device joins, {end} \
-             ({} kernel launches, {} rows, {} in order, {} nested loop joins, {} refused, {:.0?})",
+             ({} kernel launches, {} rows, {} in order, {} nested loop joins, {} refused, {} out of memory, {} cancelled, {:.0?})",
             get(&self.cases),
             self.seed,
             get(&self.joins),
@@ -249,6 +260,8 @@ impl Fuzz {
             get(&self.in_order),
             get(&self.nested_loops),
             get(&self.refused),
+            get(&self.exhausted),
+            get(&self.cancelled),
             self.start.elapsed(),
         ));
     }

@@ -20,7 +20,7 @@ use datafusion::physical_plan::joins::{
 };
 use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::test::TestMemoryExec;
-use horton_join::config::{Enabled, HortonConfig};
+use horton_join::config::{Enabled, HortonConfig, OnDeviceError};
 use horton_join::table::horton::BucketSize;
 
 use super::case::{Case, Filter, Key, Mode, Side, Term};
@@ -346,6 +346,10 @@ pub fn config(case: &Case) -> HortonConfig {
         load_factor: table.load_factor,
         surrogate_bits: table.surrogate_bits,
         table: table.table_kind,
+        device_memory_limit: table.device_limit,
+        max_table_rows: table.max_rows,
+        // The host would hide that the device failed.
+        on_device_error: OnDeviceError::Error,
         ..HortonConfig::default()
     }
 }

@@ -57,12 +57,16 @@ fn a_batch_is_no_larger_than_asked_for_when_a_step_adds_unmatched_rows() {
         partitions: 1,
         side_by_side: false,
         again: false,
+        pool_limit: 0,
+        cancel_after: None,
         table: Table {
             chunk_rows: 65536,
             bucket_size: 8,
             load_factor: 0.8,
             surrogate_bits: 32,
             table_kind: TableKind::Horton,
+            device_limit: 0,
+            max_rows: 2147483646,
         },
     });
 }
@@ -105,12 +109,16 @@ fn a_batch_is_no_larger_than_asked_for_when_nothing_matches() {
         partitions: 1,
         side_by_side: false,
         again: false,
+        pool_limit: 0,
+        cancel_after: None,
         table: Table {
             chunk_rows: 65536,
             bucket_size: 8,
             load_factor: 0.8,
             surrogate_bits: 32,
             table_kind: TableKind::Horton,
+            device_limit: 0,
+            max_rows: 2147483646,
         },
     });
 }

@@ -8,11 +8,14 @@
 //!   if some build row can match
 //! * no batch is empty or larger than asked for; a second run gives the same rows; the
 //!   memory pool is empty at the end
+//! * under a limit on the memory pool or the device: the same rows, or `ResourcesExhausted`; after a
+//!   run that was dropped midway, all of the above
 //! * small inputs: `NestedLoopJoinExec`, which shares no code with either
 
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use arrow::array::{Array, RecordBatch};
@@ -22,14 +25,14 @@ use arrow::util::display::{ArrayFormatter, FormatOptions};
 use datafusion::common::{JoinType, NullEquality};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::TaskContext;
-use datafusion::execution::memory_pool::{MemoryPool, UnboundedMemoryPool};
+use datafusion::execution::memory_pool::{GreedyMemoryPool, MemoryPool, UnboundedMemoryPool};
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::physical_expr::{LexOrdering, PhysicalSortExpr};
 use datafusion::physical_plan::execution_plan::reset_plan_states;
 use datafusion::physical_plan::metrics::MetricsSet;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, collect_partitioned};
 use datafusion::prelude::SessionConfig;
-use futures::TryStreamExt;
+use futures::{StreamExt, TryStreamExt};
 use horton_join::HortonJoinExec;
 use horton_join::device::Device;
 use horton_join::join::keys;
@@ -64,6 +67,10 @@ pub struct Report {
     pub nested_loop: bool,
     /// Both sides refused the case.
     pub refused: bool,
+    /// The device join had too little memory, which was limited.
+    pub exhausted: bool,
+    /// A run was dropped midway before.
+    pub cancelled: bool,
 }
 
 /// A difference: what differs, and how.
@@ -192,6 +199,7 @@ impl Order {
         let one_step = stock_rows <= case.batch_size
             && case.filter.is_none()
             && case.fetch.is_none()
+            && case.table.device_limit == 0
             && case.table.surrogate_bits == 32;
         let one_batch = inputs.build.most_batches() <= 1 && case.mode != Mode::Repartitioned;
         let known = match case.join_type {
@@ -227,9 +235,9 @@ impl Worker {
         }
     }
 
-    fn context(&self, case: &Case) -> Arc<TaskContext> {
+    fn context(&self, case: &Case, runtime: &Arc<RuntimeEnv>) -> Arc<TaskContext> {
         let config = self.config.clone().with_batch_size(case.batch_size);
-        let runtime = Arc::clone(&self.runtime);
+        let runtime = Arc::clone(runtime);
         let (scalar, higher_order, aggregate, window) = Default::default();
         Arc::new(TaskContext::new(
             None,
@@ -245,7 +253,54 @@ impl Worker {
 
     /// The batches of each partition of a plan.
     fn run(&self, plan: &Arc<dyn ExecutionPlan>, case: &Case) -> Result<Vec<Vec<RecordBatch>>> {
-        let (plan, context) = (Arc::clone(plan), self.context(case));
+        self.run_in(&self.runtime, plan, case)
+    }
+
+    /// The runtime of the case's memory pool.
+    fn limited(&self, case: &Case) -> Result<Arc<RuntimeEnv>> {
+        if case.pool_limit == 0 {
+            return Ok(Arc::clone(&self.runtime));
+        }
+        let pool = Arc::new(GreedyMemoryPool::new(case.pool_limit));
+        RuntimeEnvBuilder::new().with_memory_pool(pool).build_arc()
+    }
+
+    /// Polls the streams of a plan in turn, and drops them.
+    fn cancel(
+        &self,
+        (runtime, plan): (&Arc<RuntimeEnv>, &Arc<dyn ExecutionPlan>),
+        case: &Case,
+        polls: usize,
+    ) -> Result<()> {
+        let plan = reset_plan_states(Arc::clone(plan))?;
+        let context = self.context(case, runtime);
+        self.handle.block_on(async move {
+            let mut streams = Vec::new();
+            for partition in 0..plan.output_partitioning().partition_count() {
+                streams.push(plan.execute(partition, Arc::clone(&context))?);
+            }
+            for poll in 0..polls {
+                if streams.is_empty() {
+                    break;
+                }
+                let at = poll % streams.len();
+                if let Poll::Ready(None | Some(Err(_))) = futures::poll!(streams[at].next()) {
+                    drop(streams.swap_remove(at));
+                }
+                tokio::task::yield_now().await;
+            }
+            Ok(())
+        })
+    }
+
+    /// [`run`](Self::run) within the memory of `runtime`.
+    fn run_in(
+        &self,
+        runtime: &Arc<RuntimeEnv>,
+        plan: &Arc<dyn ExecutionPlan>,
+        case: &Case,
+    ) -> Result<Vec<Vec<RecordBatch>>> {
+        let (plan, context) = (Arc::clone(plan), self.context(case, runtime));
         let side_by_side = case.side_by_side;
         self.handle.block_on(async move {
             if side_by_side {
@@ -272,9 +327,24 @@ impl Worker {
         let Some((inputs, joins)) = self.joins(case) else {
             return Ok(refused);
         };
-        let runs = (self.run(&joins.stock, case), self.run(&joins.device, case));
+        let limited = self.limited(case)?;
+        if let Some(polls) = case.cancel_after {
+            self.cancel((&limited, &joins.device), case, polls)?;
+        }
+        let device = self.run_in(&limited, &joins.device, case);
+        let runs = (self.run(&joins.stock, case), device);
         let (expected, found) = match runs {
             (Err(_), Err(_)) => return Ok(refused),
+            (Ok(_), Err(error)) if is_exhausted(case, &error) => {
+                drop(joins);
+                check_released(&limited.memory_pool)?;
+                return Ok(Report {
+                    exhausted: true,
+                    cancelled: case.cancel_after.is_some(),
+                    joins: 1,
+                    ..Report::default()
+                });
+            }
             (Ok(_), Err(error)) => return differ("error", error),
             (Err(error), Ok(_)) => return differ("no error", error),
             (Ok(expected), Ok(found)) => (expected, found),
@@ -298,19 +368,27 @@ impl Worker {
             launches: check_metrics(case, &inputs, &joins, &found)?,
             rows: found.count(),
             in_order: order == Order::Sequences,
+            cancelled: case.cancel_after.is_some(),
             ..Report::default()
         };
         if case.again {
             let fresh = reset_plan_states(Arc::clone(&joins.device))?;
-            let again = Output::new(&converter, self.run(&fresh, case)?)?;
-            if case.fetch.is_none() || order == Order::Sequences {
-                check_rows(order, &expected, &again)?;
-            }
             report.joins += 1;
+            match self.run(&fresh, case) {
+                // Another worker's case has the device's memory now.
+                Err(error) if is_exhausted(case, &error) => report.exhausted = true,
+                again => {
+                    let again = Output::new(&converter, again?)?;
+                    if case.fetch.is_none() || order == Order::Sequences {
+                        check_rows(order, &expected, &again)?;
+                    }
+                }
+            }
         }
         report.nested_loop = self.check_nested_loop(case, &inputs, &expected, &converter)?;
         drop(joins);
-        self.check_memory()?;
+        check_released(&limited.memory_pool)?;
+        check_released(&self.pool)?;
         Ok(report)
     }
 
@@ -334,18 +412,6 @@ impl Worker {
             device: Arc::new(device),
         };
         Some((inputs, joins))
-    }
-
-    /// Tasks of the runtime may give memory back a moment later.
-    fn check_memory(&self) -> Checked<()> {
-        let start = Instant::now();
-        while self.pool.reserved() > 0 {
-            if start.elapsed() > Duration::from_secs(5) {
-                return differ("memory left", self.pool.reserved());
-            }
-            std::thread::yield_now();
-        }
-        Ok(())
     }
 
     fn check_nested_loop(
@@ -386,6 +452,24 @@ impl Worker {
         }
         Ok(true)
     }
+}
+
+/// Whether a join whose memory is limited has too little of it.
+fn is_exhausted(case: &Case, error: &DataFusionError) -> bool {
+    let limited = case.pool_limit > 0 || case.table.device_limit > 0;
+    limited && matches!(error.find_root(), DataFusionError::ResourcesExhausted(_))
+}
+
+/// Tasks of the runtime may give memory back a moment later.
+fn check_released(pool: &Arc<dyn MemoryPool>) -> Checked<()> {
+    let start = Instant::now();
+    while pool.reserved() > 0 {
+        if start.elapsed() > Duration::from_secs(20) {
+            return differ("memory left", pool.reserved());
+        }
+        std::thread::yield_now();
+    }
+    Ok(())
 }
 
 struct Shown<'a>(&'a Output, &'a Output);

@@ -6,8 +6,8 @@
 use std::time::{Duration, Instant};
 
 use datafusion::common::{JoinType, NullEquality};
-
 use horton_join::config::TableKind;
+use horton_join::table::horton::MAX_VALUE;
 
 use super::case::{Case, Filter, Key, Mode, Side, Term};
 use super::data::Kind;
@@ -103,6 +103,10 @@ fn knobs(case: &Case) -> Vec<Attempt> {
         change(|case| case.table.load_factor = 0.8),
         change(|case| case.table.surrogate_bits = 32),
         change(|case| case.table.table_kind = TableKind::Horton),
+        change(|case| case.table.device_limit = 0),
+        change(|case| case.table.max_rows = MAX_VALUE as usize),
+        change(|case| case.pool_limit = 0),
+        change(|case| case.cancel_after = None),
         change(|case| case.null_aware = false),
         change(|case| case.null_equality = NullEquality::NullEqualsNothing),
         change(|case| case.join_type = JoinType::Inner),

@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, LazyLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use arrow::array::{
     Array, ArrayRef, Int32Array, Int64Array, RecordBatch, RecordBatchOptions, StringArray,
@@ -76,6 +76,15 @@ pub fn block_on<T: Send + 'static>(future: impl Future<Output = T> + Send + 'sta
         Ok(value) => value,
         Err(RecvTimeoutError::Timeout) => panic!("still running after 90 s"),
         Err(RecvTimeoutError::Disconnected) => panic!("panicked while running"),
+    }
+}
+
+/// Waits for work that was given up on to end on the device's thread.
+pub fn eventually(what: &str, holds: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !holds() {
+        assert!(start.elapsed() < Duration::from_secs(10), "{what}");
+        std::thread::sleep(Duration::from_millis(5));
     }
 }
 
@@ -382,8 +391,11 @@ impl Case {
         let rows = device.metric("output_rows");
         assert_eq!(rows, device.count(), "output_rows: {self}");
         let (_, lookups) = device.ratio("buckets_per_lookup");
+        // A key is looked up once in every table.
+        let tables = self.build.batch().num_rows();
+        let tables = tables.div_ceil(self.config.max_table_rows).max(1);
         assert!(
-            lookups <= self.probe.batch().num_rows(),
+            lookups <= self.probe.batch().num_rows() * tables,
             "{lookups} lookups: {self}"
         );
         device

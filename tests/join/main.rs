@@ -12,9 +12,11 @@
 
 mod errors;
 mod harness;
+mod hostile;
 mod join_types;
 mod key_types;
 mod resources;
+mod segments;
 mod session;
 mod shapes;
 mod tables;

@@ -17,15 +17,14 @@ use datafusion::common::NullEquality;
 use datafusion::common::hash_utils::{RandomState, with_hashes};
 
 use crate::error::Result;
-
-/// Differs from the seeds of `HashJoinExec` and of `RepartitionExec`, whose partitions would
-/// otherwise hold hashes of one kind only.
-const HASHES: RandomState = RandomState::with_seed(0x486f_7274_6f6e_2016);
+use crate::table::hash::random_seed;
 
 /// The hashed encoding of all key columns of a join.
 #[derive(Clone, Debug)]
 pub(super) struct Hashed {
     null_equality: NullEquality,
+    /// Shared by both sides of a join.
+    state: RandomState,
     /// The bits of the folded hash that are kept.
     mask: u32,
 }
@@ -34,6 +33,7 @@ impl Hashed {
     pub(super) fn new(null_equality: NullEquality) -> Self {
         Self {
             null_equality,
+            state: RandomState::with_seed(random_seed()),
             mask: u32::MAX,
         }
     }
@@ -56,7 +56,7 @@ impl Hashed {
         columns: &[ArrayRef],
         out: &mut [u32],
     ) -> Result<Option<BooleanBuffer>> {
-        with_hashes(columns, &HASHES, |hashes| {
+        with_hashes(columns, &self.state, |hashes| {
             for (out, hash) in out.iter_mut().zip(hashes) {
                 *out = fold(*hash) & self.mask;
             }

@@ -151,11 +151,20 @@ impl KeyEncoder {
     /// words give way to hashed ones if less than 32 bits are kept, those of one word stay as they are.
     #[must_use]
     pub fn with_surrogate_bits(mut self, bits: u32, null_equality: NullEquality) -> Self {
-        if self.words() > 1 && bits < u32::BITS {
-            self.plan = Plan::Hashed(Hashed::new(null_equality));
+        if bits < u32::BITS {
+            self = self.one_word(null_equality);
         }
         if let Plan::Hashed(hashed) = &mut self.plan {
             hashed.keep_bits(bits);
+        }
+        self
+    }
+
+    /// An encoder with surrogates of one word: hashed ones, if these have more.
+    #[must_use]
+    pub fn one_word(mut self, null_equality: NullEquality) -> Self {
+        if self.words() > 1 {
+            self.plan = Plan::Hashed(Hashed::new(null_equality));
         }
         self
     }

@@ -18,6 +18,7 @@
 //!   trait [`Table`]
 //! * `phases`: what building and inserting share; its last part `displace`
 //! * `lookup`: bulk lookup on the device; `limit`: how fast it could be
+//! * [`stored`]: its words in host memory, where the device has no room for them
 //! * [`model`]: the same table in plain Rust, a test oracle
 //! * `kernels`: program text and launch sizes
 
@@ -31,6 +32,7 @@ pub(crate) mod lookup;
 pub mod model;
 pub(crate) mod phases;
 mod remove;
+pub mod stored;
 mod table;
 
 use std::sync::Arc;
@@ -56,7 +58,8 @@ pub struct TableConfig {
     /// Items per slot, in (0, 1]; the table grows beyond it when its keys do not fit. The
     /// default is [`DEFAULT_LOAD_FACTOR`].
     pub load_factor: f64,
-    /// Seed of the hash functions.
+    /// Seed of the hash functions. For keys that somebody may have chosen against the known default,
+    /// [`random_seed`](crate::table::hash::random_seed); joins draw one each.
     pub seed: u32,
     /// How hashes become buckets.
     pub reduction: Reduction,

@@ -1,0 +1,61 @@
+//! What a join reserves in DataFusion's memory pool, under names that say what it is.
+//!
+//! ```text
+//!  HortonJoinBuild[0]: batches          the build side's rows, and arrays made of them
+//!  HortonJoinBuild[0]: keys             key expressions' values; surrogates until they are on the device
+//!  HortonJoinBuild[0]: tables           groups, and tables that the host keeps for a device without room, or in its place
+//!  HortonJoinBuild[0]: visited rows     one bit a build row
+//!  HortonJoinBuild[0]: device           tables, groups and columns on the device
+//!  HortonJoinProbe[3]: probe rows       rows that wait for a table to come back to the device
+//! ```
+//!
+//! A reservation goes with what it is for: with the build side, or with a chunk, however those end.
+//! The device's own budget ([`Budget`](crate::device::memory::Budget)) is counted apart, because a
+//! GPU's memory is not the host's; but an operator of queries wants to see what a join holds there, too.
+
+use std::sync::Arc;
+
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReservation};
+
+/// The reservations of one build side.
+#[derive(Debug)]
+pub struct BuildMemory {
+    /// Build batches, and arrays joined from them.
+    pub batches: MemoryReservation,
+    /// Key columns, and surrogate keys while they are on the host.
+    pub keys: MemoryReservation,
+    /// Groups and tables in host memory.
+    pub tables: MemoryReservation,
+    /// Bitmaps of rows that were matched.
+    pub visited: MemoryReservation,
+    /// Device memory.
+    pub device: MemoryReservation,
+}
+
+impl BuildMemory {
+    /// Nothing reserved yet for build `partition`.
+    pub fn new(pool: &Arc<dyn MemoryPool>, partition: usize) -> Self {
+        let of = |what: &str| {
+            MemoryConsumer::new(format!("HortonJoinBuild[{partition}]: {what}")).register(pool)
+        };
+        Self {
+            batches: of("batches"),
+            keys: of("keys"),
+            tables: of("tables"),
+            visited: of("visited rows"),
+            device: of("device"),
+        }
+    }
+
+    /// Gives back what was reserved for tables that are no more; `visited` bytes of the bitmaps stay.
+    pub fn forget_tables(&self, visited: usize) {
+        self.tables.free();
+        self.device.free();
+        self.visited.shrink(self.visited.size() - visited);
+    }
+}
+
+/// What probe rows of `partition` that wait for a table are reserved under.
+pub fn of_probe_rows(pool: &Arc<dyn MemoryPool>, partition: usize) -> MemoryReservation {
+    MemoryConsumer::new(format!("HortonJoinProbe[{partition}]: probe rows")).register(pool)
+}

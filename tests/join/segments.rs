@@ -1,0 +1,315 @@
+//! Build sides that one table has no room for, probe chunks that have none, and fan-out: the same
+//! rows in the same order, within the limits.
+
+use std::sync::Arc;
+
+use arrow::array::AsArray;
+use arrow::datatypes::Int64Type;
+use datafusion::common::JoinType;
+use datafusion::execution::TaskContext;
+use datafusion::execution::memory_pool::{GreedyMemoryPool, MemoryPool};
+use datafusion::execution::runtime_env::RuntimeEnvBuilder;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::joins::PartitionMode;
+use datafusion::prelude::{SessionConfig, SessionContext};
+use futures::StreamExt;
+
+use super::harness::*;
+
+/// Both sides with NULLs, repeating keys and a row number.
+fn repeating(build_rows: usize, probe_rows: usize, distinct: u32) -> Case {
+    let (left, right) = (
+        repeating_keys(7, build_rows, distinct),
+        repeating_keys(8, probe_rows, distinct + distinct / 4),
+    );
+    let build = Side::new(vec![("k", ints(&left)), ("v", payload(build_rows))]);
+    let probe = Side::new(vec![("k", ints(&right)), ("w", payload(probe_rows))]);
+    Case::new(build.in_batches_of(100), probe.in_batches_of(130))
+}
+
+/// Every build key once.
+fn unique(build_rows: i64, probe_rows: i64) -> Case {
+    let left: Vec<Option<i64>> = (0..build_rows).rev().map(Some).collect();
+    let right: Vec<Option<i64>> = (0..probe_rows)
+        .map(|i| Some(i * 7 % (build_rows + build_rows / 8)))
+        .collect();
+    let build = Side::new(vec![("k", ints(&left)), ("v", payload(left.len()))]);
+    let probe = Side::new(vec![("k", ints(&right)), ("w", payload(right.len()))]);
+    Case::new(build.in_batches_of(100), probe.in_batches_of(130))
+}
+
+/// The same with keys so far apart that a surrogate has two words.
+fn far_apart(mut case: Case) -> Case {
+    let apart = |side: &Side| {
+        let batch = side.batch();
+        let keys = batch.column(0).as_primitive::<Int64Type>();
+        let keys: Vec<Option<i64>> = keys.iter().map(|k| k.map(|k| k << 40)).collect();
+        Side::new(vec![("k", ints(&keys)), ("v", Arc::clone(batch.column(1)))])
+    };
+    (case.build, case.probe) = (apart(&case.build), apart(&case.probe));
+    case
+}
+
+fn text_keys(mut case: Case, build: usize, probe: usize, distinct: u32) -> Case {
+    let (left, right) = (
+        repeating_keys(7, build, distinct),
+        repeating_keys(8, probe, distinct),
+    );
+    case.build = Side::new(vec![("k", strings(&left)), ("v", payload(build))]);
+    case.probe = Side::new(vec![("k", strings(&right)), ("w", payload(probe))]);
+    case
+}
+
+/// Checks a join that builds tables.
+fn check(case: &Case) -> Run {
+    let run = case.check();
+    assert!(run.metric("table_bytes") > 0);
+    run
+}
+
+#[test]
+fn a_build_side_of_more_rows_than_a_table_numbers_joins_as_the_stock_join() {
+    for join_type in JOIN_TYPES {
+        for rows in [50, 599] {
+            for case in [repeating(600, 500, 80), unique(600, 500)] {
+                let mut case = Case { join_type, ..case };
+                case.config.max_table_rows = rows;
+                let run = check(&case);
+                // Every segment is a lookup of every key.
+                let (read, lookups) = run.ratio("buckets_per_lookup");
+                assert!(lookups >= 300 * (500 / rows), "{lookups} {rows}");
+                assert!(read >= lookups);
+            }
+        }
+    }
+}
+
+#[test]
+fn segments_keep_filters_nulls_texts_and_windows() {
+    for join_type in JOIN_TYPES {
+        for (chunk_rows, batch_size) in [(0, 8192), (50, 3)] {
+            let plain = repeating(400, 300, 50);
+            let filtered = plain.clone().with_filter(1, 1);
+            let texts = text_keys(plain.clone(), 400, 300, 50);
+            let wide = far_apart(plain.clone());
+            for null_equality in NULL_EQUALITIES {
+                for case in [&plain, &filtered, &texts, &wide] {
+                    let mut case = Case {
+                        join_type,
+                        null_equality,
+                        batch_size,
+                        ..case.clone()
+                    };
+                    case.config.chunk_rows = chunk_rows;
+                    case.config.max_table_rows = 190;
+                    check(&case);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn hashed_keys_that_share_surrogates_join_over_segments() {
+    for join_type in JOIN_TYPES {
+        let mut case = text_keys(repeating(1, 1, 1), 300, 300, 60);
+        case.join_type = join_type;
+        case.config.surrogate_bits = 3;
+        case.config.max_table_rows = 70;
+        check(&case);
+    }
+}
+
+#[test]
+fn segments_are_shared_by_probe_partitions_and_built_by_each_of_a_partitioned_join() {
+    for join_type in JOIN_TYPES {
+        let mut case = repeating(500, 600, 60);
+        case.join_type = join_type;
+        case.config.max_table_rows = 100;
+        case.probe = case.probe.in_partitions(3, |row| row);
+        check(&case);
+        let part = |side: &Side| {
+            let keys = side.batch().column(0).clone();
+            let keys = keys
+                .as_primitive::<Int64Type>()
+                .iter()
+                .map(|key| key.unwrap_or(0) as usize)
+                .collect::<Vec<_>>();
+            side.clone().in_partitions(3, move |row| keys[row])
+        };
+        case.mode = PartitionMode::Partitioned;
+        (case.build, case.probe) = (part(&case.build), part(&case.probe));
+        check(&case);
+    }
+}
+
+#[test]
+fn a_build_side_over_the_device_limit_is_built_in_segments_and_lent() {
+    let _guard = alone();
+    for case in [
+        repeating(20_000, 6000, 4000),
+        unique(20_000, 6000),
+        far_apart(unique(20_000, 6000)),
+    ] {
+        for join_type in [
+            JoinType::Inner,
+            JoinType::Full,
+            JoinType::LeftAnti,
+            JoinType::RightSemi,
+        ] {
+            let mut case = Case {
+                join_type,
+                ..case.clone()
+            };
+            case.config.chunk_rows = 2000;
+            let device = device();
+            let whole = run(case.on_device(), case.context()).unwrap();
+            // 20,000 keys take 80 KB, their table 200 KB, and more while it is built.
+            for limit in [600_000, 400_000] {
+                case.config.device_memory_limit = limit;
+                let run = run(case.on_device(), case.context()).unwrap();
+                assert!(run.metric("kernel_launches") > 0);
+                let (mut expected, mut found) = (whole.rows(), run.rows());
+                if join_type == JoinType::Full {
+                    // Unmatched rows stand at the end of each step.
+                    expected.iter_mut().for_each(|rows| rows.sort_unstable());
+                    found.iter_mut().for_each(|rows| rows.sort_unstable());
+                }
+                assert!(expected == found, "{case}: limit {limit}");
+                // In every segment a lookup.
+                let (_, once) = whole.ratio("buckets_per_lookup");
+                let (_, lookups) = run.ratio("buckets_per_lookup");
+                assert!(lookups >= 2 * once, "{lookups} {once}");
+                eventually("device memory is given back", || {
+                    device.budget().used() == 0
+                });
+            }
+        }
+    }
+}
+
+fn context_with(pool: &Arc<dyn MemoryPool>) -> Arc<TaskContext> {
+    let runtime = RuntimeEnvBuilder::new().with_memory_pool(Arc::clone(pool));
+    let runtime = runtime.build_arc().unwrap();
+    SessionContext::new_with_config_rt(SessionConfig::new(), runtime).task_ctx()
+}
+
+#[test]
+fn a_probe_chunk_over_the_device_limit_is_split() {
+    let _guard = alone();
+    let left: Vec<Option<i64>> = (0..10).map(Some).collect();
+    let right: Vec<Option<i64>> = (0..100_000).map(|i| Some(i % 11)).collect();
+    let build = Side::new(vec![("k", ints(&left)), ("v", payload(10))]);
+    let probe = Side::new(vec![("k", ints(&right)), ("w", payload(right.len()))]);
+    // One batch of all rows, and small ones.
+    for probe in [probe.clone(), probe.in_batches_of(1000)] {
+        for join_type in JOIN_TYPES {
+            let mut case = Case {
+                join_type,
+                ..Case::new(build.clone(), probe.clone())
+            };
+            case.config.device_memory_limit = 400_000;
+            // Not `check`, which would take the lock again.
+            let whole = Case {
+                config: horton_join::config::HortonConfig::default(),
+                ..case.clone()
+            };
+            let expected = run(whole.on_device(), whole.context()).unwrap();
+            let found = run(case.on_device(), case.context()).unwrap();
+            let sorted = |run: &Run| {
+                let mut rows = run.rows().concat();
+                rows.sort_unstable();
+                rows
+            };
+            assert!(sorted(&expected) == sorted(&found), "{case}");
+            assert!(found.metric("kernel_launches") > expected.metric("kernel_launches"));
+            eventually("device memory is given back", || {
+                device().budget().used() == 0
+            });
+        }
+    }
+}
+
+/// 1 key, `build` × `probe` rows.
+fn one_key(build: usize, probe: usize) -> Case {
+    let of = |rows: usize| {
+        Side::new(vec![
+            ("k", ints(&vec![Some(7); rows])),
+            ("v", payload(rows)),
+        ])
+    };
+    Case {
+        fetch: Some(10),
+        ..Case::new(of(build).in_batches_of(8192), of(probe).in_batches_of(8192))
+    }
+}
+
+#[test]
+fn a_key_whose_matches_explode_streams_in_bounded_memory() {
+    let _guard = alone();
+    let small = std::env::var("HORTON_TEST_SMALL").is_ok();
+    let (build, probe) = match small {
+        true => (10_000, 5_000),
+        false => (1_000_000, 100_000),
+    };
+    let input = (build + probe) * 13;
+    for (max_table_rows, fetch) in [(usize::MAX >> 33, Some(10)), (build / 4, Some(10))] {
+        let mut case = one_key(build, probe);
+        case.fetch = fetch;
+        case.config.max_table_rows = max_table_rows;
+        // The build side, its surrogates (8 bytes a row), groups and gathered columns.
+        let pool: Arc<dyn MemoryPool> = Arc::new(GreedyMemoryPool::new(4 * input));
+        // Chunk, window and scratch of the build: far from 10^11 pairs of 8 bytes.
+        case.config.device_memory_limit = 100 * build as u64;
+        let (plan, context) = (case.on_device(), context_with(&pool));
+        let rows = block_on(async move {
+            let mut stream = plan.execute(0, context).unwrap();
+            let mut rows = 0;
+            while let Some(batch) = stream.next().await {
+                rows += batch.unwrap().num_rows();
+            }
+            rows
+        });
+        assert_eq!(rows, 10);
+        eventually("memory is given back", || {
+            (pool.reserved(), device().budget().used()) == (0, 0)
+        });
+        // Without a limit, some windows of it: the stream goes on in the same memory.
+        case.fetch = None;
+        let (plan, context) = (case.on_device(), context_with(&pool));
+        let most = block_on(async move {
+            let mut stream = plan.execute(0, context).unwrap();
+            let (mut rows, mut most) = (0, 0);
+            while rows < 4 * build {
+                rows += stream.next().await.unwrap().unwrap().num_rows();
+                most = most.max(device().budget().used());
+            }
+            most
+        });
+        assert!(most > 0 && most <= 100 * build as u64);
+    }
+}
+
+#[test]
+fn reservations_say_what_they_are() {
+    let _guard = alone();
+    let case = unique(50_000, 100);
+    // Each limit is refused at a later step.
+    let mut said = Vec::new();
+    for limit in (50_000..4_000_000).step_by(150_000) {
+        let pool: Arc<dyn MemoryPool> = Arc::new(GreedyMemoryPool::new(limit));
+        match run(case.on_device(), context_with(&pool)) {
+            Ok(_) => break,
+            Err(error) => {
+                let error = error.to_string();
+                let name = error.split("HortonJoinBuild[0]: ").nth(1).unwrap_or(&error);
+                said.push(name.split(" with ").next().unwrap_or(name).to_owned());
+            }
+        }
+        eventually("memory is given back", || {
+            (pool.reserved(), device().budget().used()) == (0, 0)
+        });
+    }
+    said.dedup();
+    assert_eq!(said, ["batches", "keys", "device"]);
+}

@@ -1,0 +1,342 @@
+//! Many queries at once on one device, some of them dropped midway: right rows, no growth of host
+//! or device memory, no deadlock.
+//!
+//! ```text
+//!  32 tasks ─▶ draw a query ─┬─▶ run to its end ─▶ rows as the stock join's?
+//!                            └─▶ poll a while, drop
+//!  watchdog ─▶ a task that says nothing for two minutes: what every task is at, exit
+//!  at the end ─▶ memory pool, device budget: 0 bytes; host memory: what it was at half time
+//! ```
+//!
+//! `make soak DURATION=600` runs it for so many seconds (`HORTON_SOAK_DURATION`); a plain
+//! `cargo test` for twenty. Queries run in sessions of their own limits on device memory, and on the rows of
+//! a table, so that joins in one table and in several go on side by side.
+
+use std::io::Write;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray};
+use arrow::util::pretty::pretty_format_batches;
+use datafusion::datasource::MemTable;
+use datafusion::error::{DataFusionError, Result};
+use datafusion::execution::SessionStateBuilder;
+use datafusion::execution::memory_pool::{GreedyMemoryPool, MemoryPool};
+use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
+use datafusion::prelude::{SessionConfig, SessionContext};
+use futures::StreamExt;
+use horton_join::config::{Enabled, HortonConfig, OnDeviceError};
+use horton_join::device::Device;
+use horton_join::table::horton::MAX_VALUE;
+use rand_mt::Mt64;
+
+/// Queries at once.
+const TASKS: usize = 32;
+
+/// Seconds of a plain `cargo test`.
+const DURATION: u64 = 20;
+
+/// Ticks of a second, each at least, that a task may be at one thing.
+const STUCK: usize = 120;
+
+/// Bytes of the memory pool that all queries share.
+const POOL_BYTES: usize = 2 << 30;
+
+/// Host memory that allocators may keep of what was freed.
+const KEPT_BYTES: usize = 128 << 20;
+
+/// Rows of `a` and `b`.
+const ROWS: usize = 20_000;
+
+/// Each gives one row, or sorted ones.
+const QUERIES: [&str; 7] = [
+    "SELECT count(*), sum(a.v), sum(b.w) FROM a JOIN b ON a.k = b.k",
+    "SELECT count(*), sum(a.v), sum(b.w) FROM a FULL JOIN b ON a.k = b.k AND a.v < b.w",
+    "SELECT count(*), sum(a.v) FROM a WHERE a.k NOT IN (SELECT k FROM b WHERE k < 3000)",
+    "SELECT count(*), sum(b.w) FROM b WHERE EXISTS (SELECT 1 FROM a WHERE a.s = b.s)",
+    "SELECT count(*), sum(a.v), min(b.s) FROM a LEFT JOIN b ON a.s = b.s",
+    "SELECT count(*), sum(x.v + y.v) FROM a x JOIN b ON x.k = b.k JOIN a y ON y.k = b.w",
+    "SELECT a.v, b.w FROM a JOIN b ON a.k = b.k ORDER BY a.v, b.w LIMIT 20",
+];
+
+/// Many rows, to be dropped before the last.
+const LONG: [&str; 2] = [
+    "SELECT a.v, b.w FROM a JOIN b ON a.k % 50 = b.k % 50",
+    "SELECT a.v, b.s FROM a LEFT JOIN b ON a.s = b.s",
+];
+
+/// The sessions: limits on device memory (which all queries share; 0: the device's own), and rows of a
+/// table.
+const SESSIONS: [(u64, usize); 3] = [(0, MAX_VALUE as usize), (0, 3000), (1 << 28, 7000)];
+
+fn table(seed: u64, value: &str) -> MemTable {
+    let mut random = Mt64::new(seed);
+    let keys: Vec<Option<i64>> = (0..ROWS)
+        .map(|_| match random.next_u64() {
+            n if n % 50 == 0 => None,
+            n => Some((n % (ROWS as u64 / 2)) as i64),
+        })
+        .collect();
+    let texts = keys.iter().map(|k| k.map(|k| format!("text {k}")));
+    let columns: [(&str, ArrayRef); 3] = [
+        ("k", Arc::new(Int64Array::from(keys.clone()))),
+        (
+            value,
+            Arc::new(Int64Array::from_iter_values(0..ROWS as i64)),
+        ),
+        ("s", Arc::new(StringArray::from_iter(texts))),
+    ];
+    let batch =
+        RecordBatch::try_from_iter_with_nullable(columns.map(|(n, c)| (n, c, true))).unwrap();
+    let batches = (0..ROWS)
+        .step_by(4096)
+        .map(|at| batch.slice(at, 4096.min(ROWS - at)));
+    MemTable::try_new(batch.schema(), vec![batches.collect()]).unwrap()
+}
+
+fn session(runtime: &Arc<RuntimeEnv>, horton: Option<(u64, usize)>) -> SessionContext {
+    let config = SessionConfig::new().with_target_partitions(4);
+    let state = |config| {
+        SessionStateBuilder::new()
+            .with_config(config)
+            .with_runtime_env(Arc::clone(runtime))
+            .with_default_features()
+    };
+    let state = match horton {
+        None => state(config).build(),
+        Some((device_memory_limit, max_table_rows)) => {
+            let options = HortonConfig {
+                enabled: Enabled::Always,
+                device: asked(),
+                device_memory_limit,
+                max_table_rows,
+                // The host would hide that the device failed.
+                on_device_error: OnDeviceError::Error,
+                ..HortonConfig::default()
+            };
+            horton_join::install(state(config.with_option_extension(options))).build()
+        }
+    };
+    let session = SessionContext::new_with_state(state);
+    session
+        .register_table("a", Arc::new(table(1, "v")))
+        .unwrap();
+    session
+        .register_table("b", Arc::new(table(2, "w")))
+        .unwrap();
+    session
+}
+
+fn asked() -> String {
+    std::env::var("HORTON_TEST_DEVICE").unwrap_or_else(|_| "auto".to_owned())
+}
+
+/// What a task is at, and since which tick.
+#[derive(Debug, Clone, Default)]
+struct At {
+    what: String,
+    ticks: usize,
+}
+
+/// What all tasks share.
+struct Soak {
+    sessions: Vec<SessionContext>,
+    expected: Vec<String>,
+    stop: AtomicBool,
+    at: Vec<Mutex<At>>,
+    queries: AtomicUsize,
+    cancelled: AtomicUsize,
+    exhausted: AtomicUsize,
+}
+
+impl Soak {
+    fn say(&self, task: usize, what: String) {
+        *self.at[task].lock().unwrap() = At { what, ticks: 0 };
+    }
+
+    /// Queries, one after the other, until time is up.
+    async fn work(self: Arc<Self>, task: usize) -> Result<()> {
+        let mut random = Mt64::new(task as u64);
+        while !self.stop.load(Ordering::Relaxed) {
+            let below = |random: &mut Mt64, n: usize| (random.next_u64() % n as u64) as usize;
+            let s = below(&mut random, self.sessions.len());
+            if below(&mut random, 4) == 0 {
+                let query = LONG[below(&mut random, LONG.len())];
+                self.cancel(task, (s, query), below(&mut random, 60))
+                    .await?;
+            } else {
+                self.run(task, s, below(&mut random, QUERIES.len())).await?;
+            }
+        }
+        self.say(task, "done".to_owned());
+        Ok(())
+    }
+
+    async fn run(&self, task: usize, s: usize, query: usize) -> Result<()> {
+        let (limit, _) = SESSIONS[s];
+        self.say(task, format!("{:?}: {}", SESSIONS[s], QUERIES[query]));
+        let frame = self.sessions[s].sql(QUERIES[query]).await?;
+        match frame.collect().await {
+            Ok(batches) => {
+                let found = pretty_format_batches(&batches)?.to_string();
+                assert_eq!(found, self.expected[query], "{}", QUERIES[query]);
+                self.queries.fetch_add(1, Ordering::Relaxed);
+                Ok(())
+            }
+            // The tables of 32 queries can fill a limit; a session without one has enough.
+            Err(error) if limit > 0 && is_exhausted(&error) => {
+                self.exhausted.fetch_add(1, Ordering::Relaxed);
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Polls a query's stream a while, and drops it.
+    async fn cancel(&self, task: usize, (s, query): (usize, &str), polls: usize) -> Result<()> {
+        self.say(
+            task,
+            format!("{:?}, dropped after {polls} polls: {query}", SESSIONS[s]),
+        );
+        let mut stream = self.sessions[s].sql(query).await?.execute_stream().await?;
+        for _ in 0..polls {
+            match futures::poll!(stream.next()) {
+                std::task::Poll::Ready(None) => break,
+                std::task::Poll::Ready(Some(Err(error))) if !is_exhausted(&error) => {
+                    return Err(error);
+                }
+                _ => tokio::task::yield_now().await,
+            }
+        }
+        drop(stream);
+        self.cancelled.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Once a second of time that this process was given.
+    fn watch(&self) {
+        let mut stuck = false;
+        for at in &self.at {
+            let mut at = at.lock().unwrap();
+            at.ticks += 1;
+            stuck |= at.ticks > STUCK && at.what != "done";
+        }
+        if stuck {
+            print("soak: stuck; what each task is at, and for how many seconds:");
+            for (task, at) in self.at.iter().enumerate() {
+                let at = at.lock().unwrap();
+                print(&format!("  task {task}: {} s, {}", at.ticks, at.what));
+            }
+            std::process::exit(1);
+        }
+    }
+}
+
+fn is_exhausted(error: &DataFusionError) -> bool {
+    matches!(error.find_root(), DataFusionError::ResourcesExhausted(_))
+}
+
+/// Resident bytes of this process.
+fn host_bytes() -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib = line.and_then(|line| line.trim().split(' ').next()?.parse::<usize>().ok());
+    1024 * kib.unwrap_or(0)
+}
+
+/// Prints past the test harness, which keeps what a passing test says to itself.
+fn print(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{line}");
+}
+
+#[test]
+fn queries_at_once_give_the_right_rows_and_their_memory_back() {
+    let duration = std::env::var("HORTON_SOAK_DURATION").ok();
+    let duration = duration
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(DURATION);
+    let duration = Duration::from_secs(duration);
+    let pool: Arc<dyn MemoryPool> = Arc::new(GreedyMemoryPool::new(POOL_BYTES));
+    let runtime = RuntimeEnvBuilder::new().with_memory_pool(Arc::clone(&pool));
+    let runtime = runtime.build_arc().unwrap();
+    let device = Device::open(&asked()).unwrap();
+
+    let tokio = tokio::runtime::Runtime::new().unwrap();
+    let stock = session(&runtime, None);
+    let expected = tokio.block_on(async {
+        let mut expected = Vec::new();
+        for query in QUERIES {
+            let batches = stock.sql(query).await.unwrap().collect().await.unwrap();
+            expected.push(pretty_format_batches(&batches).unwrap().to_string());
+        }
+        expected
+    });
+    let soak = Arc::new(Soak {
+        sessions: SESSIONS
+            .iter()
+            .map(|limits| session(&runtime, Some(*limits)))
+            .collect(),
+        expected,
+        stop: AtomicBool::new(false),
+        at: (0..TASKS).map(|_| Mutex::default()).collect(),
+        queries: AtomicUsize::new(0),
+        cancelled: AtomicUsize::new(0),
+        exhausted: AtomicUsize::new(0),
+    });
+    let tasks: Vec<_> = (0..TASKS)
+        .map(|task| tokio.spawn(Arc::clone(&soak).work(task)))
+        .collect();
+
+    let start = Instant::now();
+    let (mut half, mut peak) = (0, 0);
+    while !tasks.iter().all(tokio::task::JoinHandle::is_finished) {
+        std::thread::sleep(Duration::from_secs(1));
+        soak.watch();
+        peak = peak.max(host_bytes());
+        if start.elapsed() > duration / 2 && half == 0 {
+            half = peak;
+        }
+        if start.elapsed() > duration || tasks.iter().any(|task| task.is_finished()) {
+            soak.stop.store(true, Ordering::Relaxed);
+        }
+    }
+    for task in tasks {
+        tokio.block_on(task).unwrap().unwrap();
+    }
+
+    // What was dropped midway ends on the device's thread.
+    let end = Instant::now();
+    while device.budget().used() > 0 || pool.reserved() > 0 {
+        assert!(
+            end.elapsed() < Duration::from_secs(60),
+            "{} bytes of the device and {} of the pool were not given back",
+            device.budget().used(),
+            pool.reserved()
+        );
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let last = host_bytes();
+    let count = |n: &AtomicUsize| n.load(Ordering::Relaxed);
+    print(&format!(
+        "soak: {} queries, {} cancellations, {} out of device memory, in {:.0?}; host bytes: peak \
+         {peak}, final {last}; device bytes: peak {}, final {}; pool: final {}",
+        count(&soak.queries),
+        count(&soak.cancelled),
+        count(&soak.exhausted),
+        start.elapsed(),
+        device.budget().peak(),
+        device.budget().used(),
+        pool.reserved(),
+    ));
+    assert!(count(&soak.queries) > 0 && count(&soak.cancelled) > 0);
+    assert!(device.budget().peak() > 0, "no join ran on the device");
+    assert!(
+        count(&soak.exhausted) <= count(&soak.queries) / 10,
+        "most queries should have found room"
+    );
+    assert!(
+        last <= half + KEPT_BYTES,
+        "host memory grew from {half} to {last} bytes in the second half"
+    );
+}
