@@ -23,7 +23,7 @@ use crate::error::{Error, Result};
 use super::Items;
 use super::horton::MISS;
 use super::horton::kernels::peek_define;
-use super::launch::{LOOK_AHEAD, Spread, prefetches};
+use super::launch::{Spread, prefetches};
 use super::mix::seed_words;
 use super::scan::{group_of, local_group};
 
@@ -32,6 +32,9 @@ const LINE_CODES: usize = 5;
 
 /// Codes a line, on average: a load factor of 0.6.
 const FILLED: usize = 3;
+
+/// Codes whose lines are asked for together: those of two blocks are under way at a time.
+const BLOCK: usize = 64;
 
 /// 64-bit words of a line.
 const LINE_WORDS: usize = 8;
@@ -42,7 +45,7 @@ fn text(group: usize, (prefetch, peek): (bool, bool)) -> ProgramText {
         ("EMPTY_CODE", format!("{:#x}ul", u64::MAX)),
         ("LINE_CODES", LINE_CODES.to_string()),
         ("CODES_GROUP", group.to_string()),
-        ("LOOK_AHEAD", LOOK_AHEAD.to_string()),
+        ("BLOCK", BLOCK.to_string()),
         ("PREFETCH", u8::from(prefetch).to_string()),
         peek_define(peek),
     ];
