@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use horton_join::device::DeviceInfo;
 use horton_join::table::hash::Reduction;
+use horton_join::table::horton::TableConfig;
 use horton_join::table::tuning::{Kind, Residence, Tuning, Workload, remembered};
 
 use crate::models::Point;
@@ -37,13 +38,20 @@ pub fn report(
         text,
         "# The evaluation of \"Horton Tables\" (USENIX ATC 2016), repeated\n\n\
          * Device: {info}\n\
-         * Keys: distinct MT19937 draws of seed 5489 over all 32 bits; values: their positions\n\
+         * Keys: distinct MT19937 draws of seed 5489 over all 32 bits; values: their positions; hash \
+         functions of seed {:#x}\n\
          * {} lookups a run in tables filled to {}, repeats as far apart as there are keys (of misses \
          {}), the best of {} runs; device-event times, transfers not counted; every answer checked\n\
          * Hashes become buckets by {reduction}\n\
-         * Buckets and lines are counted by a kernel, not by hardware counters; tables of figures 9 \
+         * Buckets and lines are counted by a kernel, not by hardware counters, which no portable OpenCL \
+         tool reads; tables of figures 9 \
          to 11 and 14 have {} slots\n",
-        setting.probes, setting.load, setting.distinct_misses, setting.repeat, setting.model_slots
+        TableConfig::default().seed,
+        setting.probes,
+        setting.load,
+        setting.distinct_misses,
+        setting.repeat,
+        setting.model_slots
     );
     deviations(&mut text);
     tunings(&mut text, info);
