@@ -1,7 +1,7 @@
 //! Bucketized cuckoo tables, load-balanced and first-fit.
 
 use horton_join::device::Queue;
-use horton_join::error::{Error, Result};
+use horton_join::error::Result;
 use horton_join::table::cuckoo::{CuckooConfig, CuckooModel, CuckooTable, Placement};
 use horton_join::table::horton::{BucketSize, Layout, MISS};
 use horton_join::table::{Table, WhenFull};
@@ -162,26 +162,4 @@ fn the_fast_lookup_reads_what_the_model_reads() {
             assert_eq!(reads, second_reads, "{body}");
         }
     }
-}
-
-#[test]
-fn a_full_table_rejects_or_grows() {
-    on_device(|queue| {
-        let keys = distinct_keys(35, 1_100);
-        let mut shape = shape_of(Placement::FirstFit, BucketSize::Four, 1.0);
-        shape.min_capacity = 1_024;
-        shape.when_full = WhenFull::Reject;
-        let mut beside = Beside::<CuckooTable>::build(queue, shape, &items(&keys[..900]))?;
-        let table = &mut beside.table;
-        let result = with_items(queue, &items(&keys[800..]), |queue, items| {
-            table.insert(queue, items)
-        });
-        assert!(matches!(result, Err(Error::Rejected { .. })), "{result:?}");
-        beside.compare(queue, &keys)?;
-        shape.when_full = WhenFull::Grow;
-        let mut beside = Beside::<CuckooTable>::build(queue, shape, &items(&keys[..900]))?;
-        beside.insert(queue, &items(&keys[800..]))?;
-        assert!(beside.table.capacity() > 1_024);
-        beside.compare(queue, &[])
-    });
 }
