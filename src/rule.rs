@@ -124,8 +124,9 @@ fn route(join: &HashJoinExec, config: &HortonConfig, options: &ConfigOptions) ->
 }
 
 /// How much faster than the stock join the device must be expected to be: estimates err, and a
-/// join that was fine as it was should not get slower.
-const MARGIN: f64 = 1.25;
+/// join that was fine as it was should not get slower. (In TPC-H at scale 10 on an H200 joins that were expected
+/// to be 1.6 times as fast, of 8 million rows and less, changed their queries by -6 to 10 %; from 1.8 on they gained.)
+const MARGIN: f64 = 1.7;
 
 /// The same for a device that is the host's own cores: they have less to win, and lose more where keys repeat or
 /// far fewer rows come than the plan's statistics say.

@@ -52,7 +52,7 @@ const LEAST_KEY_BYTES: u64 = 8;
 const INLINE: usize = MAX_INLINE_VIEW_LEN as usize;
 
 /// Buffers of views that output batches may share; what is in more of them is copied together.
-const SHARED_BUFFERS: usize = 64;
+const SHARED_BUFFERS: usize = 512;
 
 /// What a build needs to know about its join.
 #[derive(Debug, Clone)]
