@@ -11,7 +11,7 @@ use horton_join::table::{Items, WhenFull};
 use crate::harness::{distinct_keys, number, on_device, scaled};
 
 /// The load factor of the paper's figure 9, to which a table of so many slots a bucket is filled.
-fn load_of(bucket_size: BucketSize) -> f64 {
+pub fn load_of(bucket_size: BucketSize) -> f64 {
     match bucket_size {
         BucketSize::Four => 0.91,
         BucketSize::Eight => 0.95,
