@@ -10,8 +10,8 @@ use crate::equations::Model;
 use crate::harness::{Beside, Shape, distinct_keys, on_device, small};
 use crate::load::load_of;
 
-/// Slots of the tables that are filled, so many that chance moves a cost by a thousandth at most.
-const SLOTS: usize = 1 << 18;
+/// Slots of the tables that are filled, so many that chance moves a cost by two thousandths at most.
+const SLOTS: usize = 1 << 17;
 
 /// Buckets read by a lookup.
 #[derive(Debug, Clone, Copy)]
