@@ -3,7 +3,7 @@
 # sizes) on oclgrind, which executes kernels one instruction at a time and reports data races,
 # accesses out of bounds and divergent barriers. Fails if a test fails or oclgrind says anything:
 # its findings change neither a kernel's results nor an exit status. Every tuning of the lookups takes
-# a quarter of an hour more: oclgrind.sh --test table_ops -- --test-threads=1 tuning::
+# two minutes more: oclgrind.sh --test table_ops -- --test-threads=1 tuning::
 set -euo pipefail
 cd "$(dirname "$0")/.."
 [ $# -gt 0 ] || set -- --test table --test wide --test dynamic --test table_ops -- \
