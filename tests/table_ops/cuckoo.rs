@@ -3,7 +3,7 @@
 use horton_join::device::Queue;
 use horton_join::error::Result;
 use horton_join::table::cuckoo::{CuckooConfig, CuckooModel, CuckooTable, Placement};
-use horton_join::table::horton::{BucketSize, Layout, MISS};
+use horton_join::table::horton::{BucketSize, Layout, MAX_VALUE, MISS};
 use horton_join::table::{Table, WhenFull};
 
 use crate::harness::{
@@ -124,6 +124,28 @@ fn host_built_tables_go_on_on_the_device() {
                 beside.compare(queue, &[])
             });
         }
+    }
+}
+
+#[test]
+fn the_item_that_looks_like_an_empty_slot_is_an_item_like_any_other() {
+    for placement in BOTH {
+        on_device(move |queue| {
+            let twin = (u32::MAX, MAX_VALUE + 1);
+            let shape = shape_of(placement, BucketSize::Eight, 0.8);
+            let mut beside = Beside::<CuckooTable>::build(queue, shape, &[twin, (0, u32::MAX)])?;
+            beside.compare(queue, &[])?;
+            for value in [5, twin.1, u32::MAX, twin.1] {
+                beside.insert(queue, &[(u32::MAX, value), (7, value)])?;
+                beside.compare(queue, &[])?;
+            }
+            let model = beside.table.download(queue)?;
+            let config = CuckooTable::config(shape);
+            beside.table = CuckooTable::upload(queue, &model, config)?;
+            beside.compare(queue, &[])?;
+            beside.remove(queue, &[u32::MAX, 0, u32::MAX])?;
+            beside.compare(queue, &[0])
+        });
     }
 }
 

@@ -51,7 +51,8 @@ pub(super) fn sweep(
 
 impl HortonTable {
     /// Brings remapped items home where there are free slots, and turns Type B buckets that need no
-    /// entries Type A: what [`Upkeep::Eager`] does with every removal.
+    /// entries Type A: what [`Upkeep::Eager`] does with every removal, and who only looks up from here
+    /// on may want under [`Upkeep::Lazy`].
     ///
     /// # Errors
     /// [`Error::DeviceMemory`](crate::error::Error::DeviceMemory) and OpenCL's own.
