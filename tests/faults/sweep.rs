@@ -21,6 +21,7 @@ use horton_join::health::Health;
 
 use super::cases::{OnProbe, all, feed};
 use super::harness::{Case, device, metric, run, text};
+use super::sites::functions;
 use super::watch::{one_at_a_time, watched};
 
 /// Set in the process that this test starts of itself.
@@ -55,6 +56,14 @@ fn are_alike(site: &str, other: &str) -> bool {
     const POOLED: &str = "clCreateBuffer";
     site == other || site.starts_with(POOLED) && other.starts_with(POOLED)
 }
+
+/// Functions that are called before a join: while devices are listed, which has its own test.
+const LISTING: [&str; 4] = [
+    "clGetPlatformIDs",
+    "clGetPlatformInfo",
+    "clGetDeviceIDs",
+    "clGetDeviceInfo",
+];
 
 /// Runs of a strike that is not reached: where a buffer came from the pool this time.
 const TRIES: usize = 3;
@@ -136,6 +145,12 @@ impl Sweep {
                 });
                 assert!(hit, "{site} in {phase:?}, {mode}: never hit");
             }
+        }
+        let reached: BTreeSet<&str> = sites.iter().flat_map(|s| s.split(' ').next()).collect();
+        for function in functions().iter().filter(|_| only.is_empty()) {
+            let tested =
+                reached.contains(function.as_str()) || LISTING.contains(&function.as_str());
+            assert!(tested, "{function}: no case makes it fail");
         }
         println!(
             "faults: {n} sites, {n} x 2 modes, 0 wrong ({} runs in {:.0?}, {} strikes not reached)",
