@@ -25,13 +25,16 @@ use super::horton::{Built, HortonTable, TableConfig};
 use super::linear::{LinearConfig, LinearTable};
 
 /// Keys from which on [`KeyTableConfig::Auto`] takes another table than Horton's on a CPU: with fewer, all are in
-/// the nearest cache and built in no time.
-const ON_CPU_FROM: usize = 1 << 13;
+/// the nearest cache.
+const ON_CPU_FROM: usize = 256;
+
+/// Codes for which a direct table, filled in no time, is worth it for any number of keys from there on.
+const FEW_CODES: usize = 1 << 18;
 
 /// Which table, and how it is built.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum KeyTableConfig {
-    /// What suits the keys and the device: on CPUs, for 8,192 keys and more, [`Direct`](Self::Direct) where they are
+    /// What suits the keys and the device: on CPUs, for 256 keys and more, [`Direct`](Self::Direct) where they are
     /// dense or few enough for the caches, else [`Codes`](Self::Codes); a Horton table on all others.
     Auto(TableConfig),
     /// A table with a slot for every possible key where they are dense numbers, else a Horton table.
@@ -92,7 +95,7 @@ impl KeyTableConfig {
     fn kind(&self, queue: &Queue, n: usize, codes: u64) -> Kind {
         let entries = usize::try_from(codes).unwrap_or(usize::MAX);
         let dense = codes < 1 << u32::BITS && entries <= SPARSEST.saturating_mul(n);
-        let cached = entries <= CACHED.min(SPARSEST_CACHED.saturating_mul(n));
+        let cached = entries <= CACHED.min(SPARSEST_CACHED.saturating_mul(n)).max(FEW_CODES);
         let on_cpu = n >= ON_CPU_FROM && queue.info().kind == DeviceKind::Cpu;
         match *self {
             Self::Linear(config) => Kind::Linear(config),

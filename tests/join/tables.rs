@@ -283,7 +283,7 @@ fn the_table_suits_the_keys() {
     assert_eq!(kind(Direct, 1000, 1 << 40), Horton);
     assert_eq!(kind(Codes, 1000, 1), Codes);
     assert_eq!(kind(Codes, 1000, 1 << 40), Codes);
-    assert_eq!(kind(Auto, 1000, 1), Horton);
+    assert_eq!(kind(Auto, 200, 1), Horton);
     let on_cpu = device().info().kind == DeviceKind::Cpu;
     for (step, many) in [(1, Direct), (100, Direct), (200, Codes), (1 << 40, Codes)] {
         let expected = if on_cpu { many } else { Horton };
