@@ -26,6 +26,14 @@ fn matches<'a>(pattern: &str, text: &'a str) -> Vec<&'a str> {
         .collect()
 }
 
+/// The OpenCL functions that have a site.
+pub fn functions() -> BTreeSet<String> {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/device/call.rs");
+    let text = std::fs::read_to_string(file).unwrap();
+    let named = matches(r#"Site::\w+ => "(cl\w+)""#, &text);
+    named.into_iter().map(str::to_owned).collect()
+}
+
 #[test]
 fn every_opencl_call_stands_in_one_file_and_names_its_site() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");

@@ -8,9 +8,10 @@ use std::time::Duration;
 use horton_join::device::faults;
 use tokio::runtime::Runtime;
 
-/// Longer than anything here takes, on a machine that does other things too: in seconds in which
-/// this process ran, so that one that is stopped for a while does not count as hanging.
-const PATIENCE: u32 = 120;
+use super::harness::patience::Patience;
+
+/// Seconds after which a case says what it is at.
+const LONG: u32 = 15;
 
 /// The fault layer, for one test at a time.
 pub fn one_at_a_time() -> MutexGuard<'static, ()> {
@@ -26,8 +27,9 @@ pub fn watched<T: Send + 'static>(
     static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().unwrap());
     let (done, wait) = channel();
     RUNTIME.spawn(async move { done.send(future.await) });
-    for second in 0..PATIENCE {
-        if second == PATIENCE / 8 {
+    let mut patience = Patience::default();
+    while !patience.is_over() {
+        if patience.seconds() == LONG {
             println!("{what} still runs, after {:?}", faults::report().last);
         }
         match wait.recv_timeout(Duration::from_secs(1)) {

@@ -1,5 +1,8 @@
 //! Cases, data, and running them: what all the tests share.
 
+#[path = "../watch/patience.rs"]
+pub mod patience;
+
 use std::future::Future;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, LazyLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -30,6 +33,8 @@ use horton_join::device::Device;
 use horton_join::rule::Route;
 use rand_mt::Mt;
 use tokio::runtime::Runtime;
+
+use self::patience::Patience;
 
 /// All join types.
 pub const JOIN_TYPES: [JoinType; 10] = [
@@ -72,11 +77,15 @@ pub fn block_on<T: Send + 'static>(future: impl Future<Output = T> + Send + 'sta
     static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().unwrap());
     let (done, wait) = channel();
     RUNTIME.spawn(async move { done.send(future.await) });
-    match wait.recv_timeout(Duration::from_secs(90)) {
-        Ok(value) => value,
-        Err(RecvTimeoutError::Timeout) => panic!("still running after 90 s"),
-        Err(RecvTimeoutError::Disconnected) => panic!("panicked while running"),
+    let mut patience = Patience::default();
+    while !patience.is_over() {
+        match wait.recv_timeout(Duration::from_secs(1)) {
+            Ok(value) => return value,
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => panic!("panicked while running"),
+        }
     }
+    panic!("still running after {} s", patience.seconds())
 }
 
 /// Waits for work that was given up on to end on the device's thread.
