@@ -16,11 +16,11 @@
 use crate::device::{Buffer, DeviceKind, Queue};
 use crate::error::Result;
 
-use super::Items;
 use super::direct::{DirectTable, SPARSEST};
 use super::horton::build::build;
 use super::horton::{Built, HortonTable, TableConfig};
 use super::linear::{LinearConfig, LinearTable};
+use super::{Items, Table};
 
 /// Keys from which on [`KeyTableConfig::Auto`] thinks of a direct table: with fewer, any table is in the cache.
 const DIRECT_FROM: usize = 1 << 16;
@@ -100,7 +100,7 @@ impl KeyTable {
     /// if some key is there more than once.
     ///
     /// # Errors
-    /// Those of [`build`], [`LinearTable::build`] or [`DirectTable::build`].
+    /// Those of [`build`], [`LinearTable`'s](Table::build) or [`DirectTable::build`].
     pub fn build(
         queue: &mut Queue,
         config: &KeyTableConfig,
@@ -127,7 +127,7 @@ impl KeyTable {
     /// there. `reads[0]` grows by the second buckets read, if the table has buckets.
     ///
     /// # Errors
-    /// Those of [`HortonTable::lookup`], [`LinearTable::lookup`] and [`DirectTable::lookup`].
+    /// Those of [`HortonTable::lookup`], [`LinearTable::find`] and [`DirectTable::lookup`].
     pub fn lookup(
         &self,
         queue: &mut Queue,
@@ -137,7 +137,7 @@ impl KeyTable {
     ) -> Result<()> {
         match self {
             Self::Horton(table) => table.lookup(queue, keys, values, reads, n),
-            Self::Linear(table) => table.lookup(queue, keys, values, n),
+            Self::Linear(table) => table.find(queue, keys, values, n),
             Self::Direct(table) => table.lookup(queue, keys, values, n),
         }
     }
@@ -168,7 +168,7 @@ impl KeyTable {
     pub fn slots(&self) -> usize {
         match self {
             Self::Horton(table) => table.layout().words(),
-            Self::Linear(table) => table.capacity(),
+            Self::Linear(table) => table.layout().capacity,
             Self::Direct(table) => table.entries(),
         }
     }

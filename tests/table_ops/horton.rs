@@ -1,17 +1,17 @@
 //! The Horton table.
 
 use horton_join::device::Queue;
-use horton_join::error::{Error, Result};
+use horton_join::error::Result;
+use horton_join::table::Table;
 use horton_join::table::horton::{
     BucketSize, HortonModel, HortonTable, MAX_VALUE, TableConfig, Upkeep,
 };
-use horton_join::table::{Items, Table, WhenFull};
 
-use crate::harness::{
-    Beside, Checked, Shape, bodies, device, distinct_keys, on_device, scaled, with_items,
-};
+use crate::harness::{Beside, Checked, Shape, distinct_keys, on_device, scaled};
 
 impl Checked for HortonTable {
+    const LAST_COUNTS: bool = true;
+
     fn config(shape: Shape) -> TableConfig {
         TableConfig {
             bucket_size: shape.bucket_size,
@@ -32,6 +32,11 @@ impl Checked for HortonTable {
         model.check().unwrap();
         assert_eq!(model.census(), self.census());
         Ok(keys.iter().map(|k| model.lookup(*k)).collect())
+    }
+
+    fn on_host(&self, queue: &mut Queue, items: &[(u32, u32)]) -> Result<Self> {
+        let model = HortonModel::build(self.layout(), items).unwrap();
+        HortonTable::upload(queue, &model)
     }
 }
 
@@ -128,68 +133,6 @@ fn lazy_upkeep_waits_until_it_is_due() {
 }
 
 #[test]
-fn every_body_does_the_same() {
-    for body in bodies(&device()) {
-        on_device(move |queue| {
-            queue.use_body(body)?;
-            let keys = distinct_keys(24, scaled(9_000));
-            let (first, second) = keys.split_at(keys.len() / 2);
-            let shape = Shape::new(BucketSize::Eight, keys.len() * 9 / 8);
-            let mut beside = Beside::<HortonTable>::build(queue, shape, &items(first))?;
-            beside.insert(queue, &items(second))?;
-            beside.compare(queue, &[5, 6, 7])?;
-            beside.remove(queue, &keys[keys.len() / 4..keys.len() * 3 / 4])?;
-            beside.compare(queue, &keys)?;
-            beside.insert(queue, &items(&keys[keys.len() / 3..]))?;
-            beside.compare(queue, &keys)
-        });
-    }
-}
-
-#[test]
-fn a_full_table_says_which_keys_it_rejects_and_stays_as_it_was() {
-    on_device(|queue| {
-        let keys = distinct_keys(25, 2_000);
-        let mut shape = Shape::new(BucketSize::Eight, 1_024);
-        (shape.load_factor, shape.when_full) = (0.9, WhenFull::Reject);
-        let mut beside = Beside::<HortonTable>::build(queue, shape, &items(&keys[..900]))?;
-        let mut before = beside.table.items(queue)?;
-        before.sort_unstable();
-        for (from, to) in [(900, 1_200), (700, 1_024)] {
-            let table = &mut beside.table;
-            let result = with_items(queue, &items(&keys[from..to]), |queue, items| {
-                table.insert(queue, items)
-            });
-            let Err(Error::Rejected { keys, len, .. }) = result else {
-                panic!("{result:?}");
-            };
-            assert!(!keys.is_empty() && keys.is_sorted());
-            assert_eq!(len, 900);
-            let mut items = beside.table.items(queue)?;
-            items.sort_unstable();
-            assert!(items == before, "the table has changed");
-            beside.compare(queue, &keys)?;
-        }
-        Ok(())
-    });
-}
-
-#[test]
-fn a_full_table_grows_when_it_may() {
-    on_device(|queue| {
-        let keys = distinct_keys(26, scaled(6_000));
-        let shape = Shape::new(BucketSize::Sixteen, 64);
-        let mut beside = Beside::<HortonTable>::build(queue, shape, &[])?;
-        for batch in items(&keys).chunks(keys.len() / 5 + 1) {
-            beside.insert(queue, batch)?;
-            beside.compare(queue, &[])?;
-        }
-        assert!(beside.table.load_factor() > 0.5);
-        Ok(())
-    });
-}
-
-#[test]
 fn of_a_repeated_key_the_last_value_stays() {
     on_device(|queue| {
         let keys = [5u32, 9, 5, 5, u32::MAX, 9, u32::MAX, 5];
@@ -265,34 +208,4 @@ fn clones_keep_what_they_had() {
         before.compare(queue, &[])?;
         beside.compare(queue, &keys)
     });
-}
-
-#[test]
-fn host_built_tables_go_on_on_the_device() {
-    for bucket_size in BucketSize::ALL {
-        on_device(move |queue| {
-            let keys = distinct_keys(29, scaled(8_000));
-            let (first, second) = keys.split_at(keys.len() * 7 / 8);
-            let shape = Shape::new(bucket_size, keys.len() * 10 / 9);
-            let layout = {
-                let config = HortonTable::config(shape);
-                let keys = queue.buffer_from("keys", &[])?;
-                let items = Items {
-                    keys: &keys,
-                    values: None,
-                };
-                HortonTable::build(queue, &config, items)?.layout()
-            };
-            let narrow: Vec<(u32, u32)> = first.iter().copied().zip(0..).collect();
-            let model = HortonModel::build(layout, &narrow).unwrap();
-            let mut beside = Beside {
-                table: HortonTable::upload(queue, &model)?,
-                expected: narrow.into_iter().collect(),
-            };
-            beside.insert(queue, &items(second))?;
-            beside.compare(queue, &[])?;
-            beside.remove(queue, &keys[..keys.len() / 2])?;
-            beside.compare(queue, &keys)
-        });
-    }
 }

@@ -3,8 +3,10 @@
 //! random mixtures of operations are tried, `HORTON_TABLE_SEED` where their seeds start.
 
 mod cuckoo;
+mod dynamic;
 mod fuzz;
 mod harness;
 mod horton;
 mod load;
+mod suite;
 mod tuning;
