@@ -24,22 +24,13 @@
 #define RUNS_AHEAD 24u
 #define CODES_AHEAD 12u
 
-// One-to-one: each step can be undone (the finalizer of MurmurHash3).
-ulong mix(ulong code) {
-  code ^= code >> 33;
-  code *= 0xff51afd7ed558ccdul;
-  code ^= code >> 33;
-  code *= 0xc4ceb9fe1a85ec53ul;
-  return code ^ code >> 33;
-}
-
 // One-to-one for codes of two words.
 __kernel void split_codes(__global const uint *codes, __global uint *keys, __global uint *checks,
                           uint n, uint words, uint seed_low, uint seed_high) {
   const uint i = get_global_id(0);
   if (i >= n) return;
   __global const uint *code = codes + (size_t)i * words;
-  ulong mixed = (ulong)seed_high << 32 | seed_low;
+  ulong mixed = seeded(seed_low, seed_high);
   for (uint w = 0; w < words; w += 2)
     mixed = mix(mixed ^ (code[w] | (ulong)(w + 1 < words ? code[w + 1] : 0) << 32));
   keys[i] = (uint)mixed;

@@ -123,7 +123,7 @@ pub enum Error {
         keys.len()
     )]
     Rejected {
-        /// The keys without room.
+        /// The keys of the insert that have no room, ascending.
         keys: Vec<u32>,
         /// Items in the table.
         len: usize,

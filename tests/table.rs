@@ -702,7 +702,7 @@ fn rows_set_their_bits_and_gather_columns_of_any_width() {
     for number in numbers.iter().filter(|number| **number != MISS) {
         wanted[*number as usize / 32] |= 1 << (number % 32);
     }
-    let column: Vec<u32> = (0..777 * 4).map(|_| random.next_u32()).collect();
+    let column: Vec<u32> = (0..777 * 8).map(|_| random.next_u32()).collect();
     let answer = run(&device, move |queue| {
         let bits = queue.allocate("bits", wanted.len())?;
         queue.fill(&bits, 0)?;
@@ -711,7 +711,7 @@ fn rows_set_their_bits_and_gather_columns_of_any_width() {
         assert_eq!(queue.read(&bits, wanted.len())?, wanted);
         let device_rows = queue.buffer_from("rows", &rows)?;
         let device_column = queue.buffer_from("column", &column)?;
-        for log_words in [0, 1, 2] {
+        for log_words in [0, 1, 2, 3] {
             let out = gather_rows(queue, (&device_column, log_words), &device_rows, n)?;
             let words = 1 << log_words;
             let wanted: Vec<u32> = rows
@@ -722,6 +722,7 @@ fn rows_set_their_bits_and_gather_columns_of_any_width() {
             assert_eq!(queue.read(&out, out.len())?, wanted);
         }
         assert!(gather_rows(queue, (&device_column, 0), &device_rows, n + 1).is_err());
+        assert!(gather_rows(queue, (&device_column, 4), &device_rows, n).is_err());
         Ok(())
     });
     assert!(answer.cost.launches >= 4);

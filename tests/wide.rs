@@ -1,13 +1,14 @@
 //! Tables over keys of two and of five words, against a `HashMap`: keys that repeat, codes that share the
-//! word that the table knows, by twos and by thousands. `HORTON_TEST_SMALL=1` keeps the sizes fit for
+//! word that the table knows, by twos and by thousands; on CPUs keys of two words in a table of codes, too. `HORTON_TEST_SMALL=1` keeps the sizes fit for
 //! oclgrind (`make oclgrind`).
 
 use std::collections::{HashMap, HashSet};
 
-use horton_join::device::{Device, KernelBody, Queue};
+use horton_join::device::{Device, DeviceKind, KernelBody, Queue};
 use horton_join::error::Result;
 use horton_join::table::grouped::{BuildKeys, GroupedTable, KeyFormat};
 use horton_join::table::horton::TableConfig;
+use horton_join::table::key_table::{KeyTable, KeyTableConfig};
 use horton_join::table::wide::{Mixing, SplitCodes, split};
 use rand_mt::Mt64;
 
@@ -106,7 +107,7 @@ fn check(rows: impl Into<Rows>) {
         let (key, check) = split_two(*code);
         probes.extend([-1, 1].map(|by| code_of(key, check.wrapping_add_signed(by))));
     }
-    probes.extend([0, 1, u64::MAX, 1 << 32]);
+    probes.extend([0, 1, u64::MAX, 1 << 32, unstorable()]);
     probes.extend(distinct.iter().filter(|code| expected[code].len() < 1000));
     let wanted: Vec<(u32, u32)> = probes
         .iter()
@@ -121,30 +122,55 @@ fn check(rows: impl Into<Rows>) {
         .into_iter()
         .filter(|body| device.info().supports(*body));
     for body in bodies {
-        for each in [2, 5] {
+        for (config, each) in [(split_config(), 2), (auto(), 2), (split_config(), 5)] {
             let keys = (words(&rows.codes, each), words(&probes, each));
             let numbers = rows.numbers.clone();
             let answer = device.run_blocking(move |queue| {
                 queue.use_body(body)?;
-                join(queue, keys, numbers, each)
+                join(queue, config, (keys, numbers, each))
             });
             let answer = answer.unwrap();
             assert!(answer.cost.launches > 0, "no kernel was launched");
-            let (found, grouped) = answer.value;
-            assert_eq!(found.len(), wanted.len(), "{body}, {each} words");
-            assert!(found == wanted, "{body}, {each} words");
-            assert_eq!(grouped, !unique, "{body}, {each} words");
+            let joined = answer.value;
+            let what = format!("{body}, {each} words, {config:?}");
+            assert_eq!(joined.pairs.len(), wanted.len(), "{what}");
+            assert!(joined.pairs == wanted, "{what}");
+            assert_eq!(joined.grouped, !unique, "{what}");
+            let cpu = device.info().kind == DeviceKind::Cpu;
+            let of_codes = config == auto() && cpu && unique && !distinct.contains(&unstorable());
+            assert_eq!(joined.of_codes, of_codes, "{what}");
         }
     }
 }
 
-/// The pairs of build and probe keys of `words` words each, and whether the table has groups.
+/// Keys of several words by way of a table of 32-bit keys.
+fn split_config() -> KeyTableConfig {
+    (&TableConfig::default()).into()
+}
+
+/// What suits the device.
+fn auto() -> KeyTableConfig {
+    KeyTableConfig::Auto(TableConfig::default())
+}
+
+/// The code that mixes to what stands for an empty slot in a table of codes.
+fn unstorable() -> u64 {
+    code_of(u32::MAX, u32::MAX)
+}
+
+/// A join's result, and what kind of table it had.
+struct Joined {
+    pairs: Vec<(u32, u32)>,
+    grouped: bool,
+    of_codes: bool,
+}
+
+/// Joins build and probe keys of so many words each; the build rows may have numbers.
 fn join(
     queue: &mut Queue,
-    (build, probe): (Vec<u32>, Vec<u32>),
-    numbers: Option<Vec<u32>>,
-    words: usize,
-) -> Result<(Vec<(u32, u32)>, bool)> {
+    config: KeyTableConfig,
+    ((build, probe), numbers, words): ((Vec<u32>, Vec<u32>), Option<Vec<u32>>, usize),
+) -> Result<Joined> {
     let keys = queue.buffer_from("keys", &build)?;
     let numbers = match &numbers {
         Some(numbers) => Some(queue.buffer_from("rows", numbers)?),
@@ -155,15 +181,16 @@ fn join(
         rows: numbers.as_ref(),
         format: KeyFormat::Words(words),
     };
-    let table = GroupedTable::build(queue, &TableConfig::default(), input)?;
+    let table = GroupedTable::build(queue, config, input)?;
     let keys = queue.buffer_from("probe keys", &probe)?;
     let pairs = table.join(queue, &keys, probe.len() / words)?;
     let probe = queue.read(&pairs.probe, pairs.probe.len())?;
     let build = queue.read(&pairs.build, pairs.build.len())?;
-    Ok((
-        probe.into_iter().zip(build).collect(),
-        table.groups.is_some(),
-    ))
+    Ok(Joined {
+        pairs: probe.into_iter().zip(build).collect(),
+        grouped: table.groups.is_some(),
+        of_codes: matches!(table.table, KeyTable::Codes(_)),
+    })
 }
 
 fn random_codes(seed: u64, n: usize) -> Vec<u64> {
@@ -214,8 +241,10 @@ fn codes_that_share_key_and_check_get_another_seed() {
     // One of the two in the table, then both.
     for (build, wanted) in [(build, vec![(0, 0)]), (both, vec![(0, 1), (1, 0)])] {
         let probe = probe.clone();
-        let answer = device().run_blocking(move |queue| join(queue, (build, probe), None, 4));
-        assert_eq!(answer.unwrap().value.0, wanted);
+        let keys = (build, probe);
+        let joined =
+            device().run_blocking(move |queue| join(queue, split_config(), (keys, None, 4)));
+        assert_eq!(joined.unwrap().value.pairs, wanted);
     }
 }
 
@@ -233,6 +262,22 @@ fn distinct_codes_answer_with_their_rows() {
             .map(|i| i << 32)
             .collect::<Vec<_>>(),
     );
+}
+
+#[test]
+fn a_code_that_no_slot_can_hold_is_found() {
+    let mut codes = random_codes(11, scaled(5000));
+    codes.push(unstorable());
+    check(codes);
+}
+
+#[test]
+fn codes_that_share_a_line_go_on_in_the_next() {
+    // The line is the high part of key × lines: these 1500 start in one, and the last one wraps around.
+    for key in [0u32, 0x8000_0000, u32::MAX] {
+        let codes = (0..scaled(1500) as u32).map(|i| code_of(key, i));
+        check(codes.collect::<Vec<_>>());
+    }
 }
 
 #[test]

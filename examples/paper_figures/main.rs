@@ -32,7 +32,7 @@ use horton_join::table::hash::Reduction;
 use keys::Keys;
 use report::Setting;
 use tables::Bench;
-use throughput::PAPER_TABLE;
+use throughput::{Case, PAPER_TABLE, Rate};
 use workload::Workload;
 
 #[derive(Parser)]
@@ -47,8 +47,8 @@ struct Options {
     /// Bytes of the probe array [default: 1 GiB on GPUs, 16 MiB on CPUs]
     #[arg(long)]
     probe_bytes: Option<usize>,
-    /// Table sizes in KiB, to 8 GiB where there is room [default: 16 to 524288 doubling; on CPUs to
-    /// 131072]
+    /// Table sizes in KiB, as far as the device has room [default: 16 to 8388608, each twice the one
+    /// before; on CPUs to 131072]
     #[arg(long, value_delimiter = ',')]
     sizes: Vec<usize>,
     /// Load factor of figures 12 and 13
@@ -69,6 +69,15 @@ struct Options {
     /// Reduce hashes by %, as the paper does
     #[arg(long)]
     modulo: bool,
+}
+
+impl Options {
+    fn reduction(&self) -> Reduction {
+        match self.modulo {
+            true => Reduction::Modulo,
+            false => Reduction::MultiplyHigh,
+        }
+    }
 }
 
 fn main() -> ExitCode {
@@ -93,22 +102,11 @@ fn run(options: &Options) -> Result<()> {
     let probes = options.probe_bytes.unwrap_or(default_bytes) / size_of::<u32>();
     let default_slots = if is_cpu { 20 } else { 24 };
     let model_slots = 1usize << options.model_slots_log2.unwrap_or(default_slots);
-    let reduction = match options.modulo {
-        true => Reduction::Modulo,
-        false => Reduction::MultiplyHigh,
-    };
-    let mut tables: Vec<(usize, f64)> = sizes(options, &device, probes)
-        .into_iter()
-        .map(|bytes| (bytes, options.load))
-        .collect();
-    let paper = tables.iter().map(|(bytes, _)| *bytes);
-    let paper = paper.filter(|bytes| *bytes <= PAPER_TABLE).max();
-    tables.extend(paper.map(|bytes| (bytes, options.high_load)));
+    let cases = cases(options, &sizes(options, &device, probes));
 
-    let items = |(bytes, load): &(usize, f64)| (bytes / size_of::<u64>()) as f64 * load;
     let figure_8 = (8usize << options.buckets_log2) as f64 * 0.95;
-    let most = tables.iter().map(items).fold(0.0, f64::max);
-    let most = most.max(model_slots as f64).max(figure_8) as usize;
+    let most = cases.iter().map(Case::items).max().unwrap_or(0);
+    let most = most.max(model_slots).max(figure_8 as usize);
     println!("drawing {most} keys and {} others", most.min(probes));
     let keys = Keys::draw(most, most.min(probes));
     let bench = Bench {
@@ -116,12 +114,15 @@ fn run(options: &Options) -> Result<()> {
         repeat: options.repeat.max(1),
         device,
     };
+    let reduction = options.reduction();
     let points = models::measure(&bench, (model_slots, probes.min(1 << 22)), reduction)?;
-    let rates = throughput::measure(&bench, &tables, probes, reduction)?;
+    let rates = throughput::measure(&bench, &cases, probes)?;
 
     let mut figures = vec![models::items_per_bucket(&keys, 1 << options.buckets_log2)];
-    figures.extend(models::figures(&points));
-    figures.extend(throughput::figures(&rates, options.load));
+    figures.extend(models::figures(&points, &info.name));
+    let drawn = |rate: &&Rate| rate.case.load == options.load && rate.case.reduction == reduction;
+    let drawn: Vec<Rate> = rates.iter().filter(drawn).copied().collect();
+    figures.extend(throughput::figures(&drawn, options.load, &info.name));
     figures.sort_by_key(|figure| figure.file);
     for figure in &figures {
         figure.write(&options.out)?;
@@ -133,7 +134,7 @@ fn run(options: &Options) -> Result<()> {
         distinct_misses: most.min(probes),
         repeat: bench.repeat,
         model_slots,
-        modulo: options.modulo,
+        reduction,
     };
     let text = report::report(&info, &setting, (&points, &rates), &figures);
     let path = options.out.join("report.md");
@@ -143,13 +144,38 @@ fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
+/// Every size; and the paper's largest fuller, and with hashes reduced the other way.
+fn cases(options: &Options, sizes: &[usize]) -> Vec<Case> {
+    let case = |bytes: usize| Case {
+        bytes,
+        load: options.load,
+        reduction: options.reduction(),
+    };
+    let mut cases: Vec<Case> = sizes.iter().map(|bytes| case(*bytes)).collect();
+    let paper = sizes.iter().filter(|bytes| **bytes <= PAPER_TABLE).max();
+    if let Some(paper) = paper {
+        cases.push(Case {
+            load: options.high_load,
+            ..case(*paper)
+        });
+        cases.push(Case {
+            reduction: match options.reduction() {
+                Reduction::MultiplyHigh => Reduction::Modulo,
+                Reduction::Modulo => Reduction::MultiplyHigh,
+            },
+            ..case(*paper)
+        });
+    }
+    cases
+}
+
 /// Sizes in bytes that leave room for the probe array, its answers and what a build needs.
 fn sizes(options: &Options, device: &Device, probes: usize) -> Vec<usize> {
     let is_cpu = device.info().kind == DeviceKind::Cpu;
     let doubling = |to: u32| (4..=to).map(|log2| 1usize << log2);
     let default: Vec<usize> = match is_cpu {
         true => doubling(17).collect(),
-        false => doubling(19).collect(),
+        false => doubling(23).collect(),
     };
     let asked = match options.sizes.is_empty() {
         true => default,

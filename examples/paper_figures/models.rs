@@ -7,7 +7,7 @@ use horton_join::table::tuning::Kind;
 
 use crate::equations::Model;
 use crate::keys::Keys;
-use crate::plot::{Figure, Series, Style};
+use crate::plot::{Axes, Figure, Series, Style};
 use crate::tables::{Bench, Plan};
 
 /// Seed of figure 8's hash function.
@@ -101,7 +101,11 @@ pub fn items_per_bucket(keys: &Keys, buckets: u32) -> Figure {
         }
         let mut histogram = [0u32; 256];
         held.iter().for_each(|n| histogram[usize::from(*n)] += 1);
-        let mut curve = Series::new(format!("equation 3, load {load}"), Style::Curve, color);
+        let mut curve = Series::new(
+            format!("model (equation 3), load {load}"),
+            Style::Curve,
+            color,
+        );
         let mut measured = Series::new(format!("measured, load {load}"), Style::Measured, color);
         for (x, found) in histogram.iter().enumerate().take(31) {
             let expected = Model::new(8, load).poisson(x) * f64::from(buckets);
@@ -112,101 +116,147 @@ pub fn items_per_bucket(keys: &Keys, buckets: u32) -> Figure {
     }
     Figure {
         file: "figure_08_items_per_bucket",
-        title: format!("Items per bucket, {buckets} buckets of 8 slots"),
+        title: format!("Figure 8: items per bucket, {buckets} buckets of 8 slots"),
+        subtitle: "Jenkins' hash of distinct MT19937 keys".to_owned(),
         x: "items that hash to a bucket",
         y: "buckets",
-        log_x: false,
+        axes: Axes::Plain,
         series,
     }
 }
 
-/// Curves of a quantity for 1 to 16 slots, and its measured points.
-fn quantity(
-    points: &[Point],
-    sizes: &[usize],
-    model: impl Fn(Model) -> f64,
-    measured: impl Fn(&Point) -> f64,
-) -> Vec<Series> {
-    let mut series = Vec::new();
-    for (color, &slots) in sizes.iter().enumerate() {
-        let mut curve = Series::new(format!("model, {slots} slots"), Style::Curve, color);
-        let loads = (1..=98).map(|i| 0.01 * f64::from(i));
-        curve.points = loads
-            .map(|load| (load, model(Model::new(slots, load))))
-            .collect();
-        series.push(curve);
-        let mut found = Series::new(format!("measured, {slots} slots"), Style::Measured, color);
-        let of_size = points.iter().filter(|point| point.slots == slots);
-        found.points = of_size.map(|point| (point.load, measured(point))).collect();
-        if !found.points.is_empty() {
-            series.push(found);
+/// A quantity that the paper models and states: of the model, as measured here, and where the paper
+/// puts it, as (slots, load, quantity).
+struct Quantity {
+    model: fn(Model) -> f64,
+    measured: fn(&Point) -> f64,
+    stated: &'static [(usize, f64, f64)],
+}
+
+impl Quantity {
+    /// Curve, measured points and the paper's marks for buckets of each of `sizes`.
+    fn series(&self, points: &[Point], sizes: &[usize]) -> Vec<Series> {
+        let mut all = Vec::new();
+        for (color, &slots) in sizes.iter().enumerate() {
+            let named = |what: &str, style| {
+                let plural = if slots == 1 { "" } else { "s" };
+                Series::new(format!("{slots} slot{plural}, {what}"), style, color)
+            };
+            let mut curve = named("model", Style::Curve);
+            let loads = (1..=98).map(|i| 0.01 * f64::from(i));
+            curve.points = loads
+                .map(|load| (load, (self.model)(Model::new(slots, load))))
+                .collect();
+            let mut found = named("measured", Style::Measured);
+            let of_size = points.iter().filter(|point| point.slots == slots);
+            found.points = of_size
+                .map(|point| (point.load, (self.measured)(point)))
+                .collect();
+            let mut stated = named("the paper states", Style::Paper);
+            let of_size = self.stated.iter().filter(|mark| mark.0 == slots);
+            stated.points = of_size.map(|(_, load, y)| (*load, *y)).collect();
+            let series = [curve, found, stated];
+            all.extend(
+                series
+                    .into_iter()
+                    .filter(|series| !series.points.is_empty()),
+            );
         }
+        all
     }
-    series
 }
 
-fn paper(marks: &[(f64, f64)]) -> Series {
-    let mut series = Series::new("the paper states", Style::Paper, 0);
-    series.points = marks.to_vec();
-    series
-}
+/// The loads to which entries leave room (section 6.3).
+const ENTRY_SPACE: Quantity = Quantity {
+    model: |model| model.entry_space(),
+    measured: |point| point.entry_space,
+    stated: &[(4, 0.91, 0.09), (8, 0.95, 0.05), (16, 0.96, 0.04)],
+};
 
-/// Figures 9, 10, 11 and 14.
-pub fn figures(points: &[Point]) -> Vec<Figure> {
-    let all = [1, 2, 4, 8, 16];
-    let eight = [8];
+/// The paper gives 1.1 for up to 16 slots at load 0.6, the most of which have 4, and two costs at 0.95
+/// (section 6.4).
+const HITS: Quantity = Quantity {
+    model: |model| model.hit(),
+    measured: |point| point.hit,
+    stated: &[(4, 0.6, 1.1), (8, 0.95, 1.18), (16, 0.95, 1.10)],
+};
+
+/// Abstract, and the worst at loads that can be reached (section 6.5).
+const MISSES: Quantity = Quantity {
+    model: |model| model.miss(),
+    measured: |point| point.miss,
+    stated: &[(8, 0.95, 1.06), (16, 0.96, 1.08)],
+};
+
+/// What section 8 states of the measured ones: "essentially 1.0" up to 0.55, and at 0.9.
+const MEASURED_HITS: Quantity = Quantity {
+    stated: &[(8, 0.55, 1.0), (8, 0.9, 1.15)],
+    ..HITS
+};
+const MEASURED_MISSES: Quantity = Quantity {
+    stated: &[(8, 0.55, 1.0), (8, 0.9, 1.05)],
+    ..MISSES
+};
+
+/// Figures 9, 10, 11 and 14 of what was measured on a device.
+pub fn figures(points: &[Point], device: &str) -> Vec<Figure> {
+    let all: &[usize] = &[1, 2, 4, 8, 16];
     let figure = |file, title: &str, y, series| Figure {
         file,
         title: title.to_owned(),
+        subtitle: format!("tables filled on {device}"),
         x: "load factor",
         y,
-        log_x: false,
+        axes: Axes::Plain,
         series,
     };
-    let space = |sizes: &[usize]| quantity(points, sizes, |m| m.entry_space(), |p| p.entry_space);
-    let hit = |sizes: &[usize]| quantity(points, sizes, |m| m.hit(), |p| p.hit);
-    let miss = |sizes: &[usize]| quantity(points, sizes, |m| m.miss(), |p| p.miss);
-    let with = |mut series: Vec<Series>, marks: &[(f64, f64)]| {
-        series.push(paper(marks));
-        series
-    };
+    let (share, buckets) = ("share of the table", "buckets read by a lookup");
+    let mut space = ENTRY_SPACE.series(points, all);
+    space.push(no_room_left());
     vec![
         figure(
             "figure_09_entry_space",
-            "Space for remap entries",
-            "share of the table",
-            // Section 6.3: loads beyond which entries leave no room.
-            with(space(&all), &[(0.91, 0.09), (0.95, 0.05), (0.96, 0.04)]),
+            "Figure 9: space for remap entries",
+            share,
+            space,
         ),
         figure(
             "figure_10_hits",
-            "Buckets read by a lookup that hits",
-            "buckets",
-            with(hit(&all), &[(0.6, 1.1), (0.95, 1.18), (0.95, 1.10)]),
+            "Figure 10: buckets read by a lookup that hits",
+            buckets,
+            HITS.series(points, all),
         ),
         figure(
             "figure_11_misses",
-            "Buckets read by a lookup that misses",
-            "buckets",
-            with(miss(&all), &[(0.95, 1.06), (0.95, 1.08)]),
+            "Figure 11: buckets read by a lookup that misses",
+            buckets,
+            MISSES.series(points, all),
         ),
         figure(
             "figure_14a_entry_space",
-            "Space for remap entries, 8 slots",
-            "share of the table",
-            space(&eight),
+            "Figure 14a: space for remap entries, 8 slots a bucket",
+            share,
+            ENTRY_SPACE.series(points, &[8]),
         ),
         figure(
             "figure_14b_hits",
-            "Buckets read by a lookup that hits, 8 slots",
-            "buckets",
-            with(hit(&eight), &[(0.55, 1.0), (0.9, 1.15)]),
+            "Figure 14b: buckets read by a lookup that hits, 8 slots a bucket",
+            buckets,
+            MEASURED_HITS.series(points, &[8]),
         ),
         figure(
             "figure_14c_misses",
-            "Buckets read by a lookup that misses, 8 slots",
-            "buckets",
-            with(miss(&eight), &[(0.55, 1.0), (0.9, 1.05)]),
+            "Figure 14c: buckets read by a lookup that misses, 8 slots a bucket",
+            buckets,
+            MEASURED_MISSES.series(points, &[8]),
         ),
     ]
+}
+
+/// Items and entries cannot take more than the table: where this line meets a curve is the highest
+/// load of that size.
+fn no_room_left() -> Series {
+    let mut line = Series::new("all that is left: 1 - load", Style::Curve, 5);
+    line.points = vec![(0.75, 0.25), (1.0, 0.0)];
+    line
 }

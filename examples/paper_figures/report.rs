@@ -3,6 +3,8 @@
 use std::fmt::Write as _;
 
 use horton_join::device::DeviceInfo;
+use horton_join::table::hash::Reduction;
+use horton_join::table::horton::TableConfig;
 use horton_join::table::tuning::{Kind, Residence, Tuning, Workload, remembered};
 
 use crate::models::Point;
@@ -18,7 +20,7 @@ pub struct Setting {
     pub distinct_misses: usize,
     pub repeat: usize,
     pub model_slots: usize,
-    pub modulo: bool,
+    pub reduction: Reduction,
 }
 
 pub fn report(
@@ -28,26 +30,48 @@ pub fn report(
     figures: &[Figure],
 ) -> String {
     let mut text = String::new();
-    let reduction = match setting.modulo {
-        true => "the remainder of a division, as in the paper",
-        false => "multiply-high instead of the paper's `%`",
+    let reduction = match setting.reduction {
+        Reduction::Modulo => "the remainder of a division, as in the paper",
+        Reduction::MultiplyHigh => "multiply-high instead of the paper's `%`",
     };
     let _ = writeln!(
         text,
         "# The evaluation of \"Horton Tables\" (USENIX ATC 2016), repeated\n\n\
          * Device: {info}\n\
-         * Keys: distinct MT19937 draws of seed 5489 over all 32 bits; values: their positions\n\
+         * Keys: distinct MT19937 draws of seed 5489 over all 32 bits; values: their positions; hash \
+         functions of seed {:#x}\n\
          * {} lookups a run in tables filled to {}, repeats as far apart as there are keys (of misses \
          {}), the best of {} runs; device-event times, transfers not counted; every answer checked\n\
          * Hashes become buckets by {reduction}\n\
-         * Buckets and lines are counted by a kernel, not by hardware counters; tables of figures 9 \
+         * Buckets and lines are counted by a kernel, not by hardware counters, which no portable OpenCL \
+         tool reads; tables of figures 9 \
          to 11 and 14 have {} slots\n",
-        setting.probes, setting.load, setting.distinct_misses, setting.repeat, setting.model_slots
+        TableConfig::default().seed,
+        setting.probes,
+        setting.load,
+        setting.distinct_misses,
+        setting.repeat,
+        setting.model_slots
     );
     deviations(&mut text);
     tunings(&mut text, info);
-    gains(&mut text, rates, setting.load);
-    gains(&mut text, rates, setting.high_load);
+    let of = |case: &dyn Fn(&Rate) -> bool| -> Vec<Rate> {
+        rates.iter().filter(|rate| case(rate)).copied().collect()
+    };
+    for load in [setting.load, setting.high_load] {
+        let at_load = |r: &Rate| r.case.load == load && r.case.reduction == setting.reduction;
+        gains(&mut text, &of(&at_load), &format!("load {load}"));
+    }
+    let other = match setting.reduction {
+        Reduction::MultiplyHigh => "`%`",
+        Reduction::Modulo => "multiply-high",
+    };
+    let reduced = of(&|rate| rate.case.reduction != setting.reduction);
+    gains(
+        &mut text,
+        &reduced,
+        &format!("load {}, hashes reduced by {other}", setting.load),
+    );
     models(&mut text, points);
     let _ = writeln!(text, "## Figures\n");
     for figure in figures {
@@ -99,10 +123,9 @@ fn tunings(text: &mut String, info: &DeviceInfo) {
 }
 
 /// Horton's lookups beside the others' at each size.
-fn gains(text: &mut String, rates: &[Rate], load: f64) {
-    let rates: Vec<Rate> = rates.iter().copied().filter(|r| r.load == load).collect();
+fn gains(text: &mut String, rates: &[Rate], what: &str) {
     let find = |kind: Kind, of: &Rate| {
-        let same = |r: &&Rate| r.kind == kind && r.bytes == of.bytes && r.hits == of.hits;
+        let same = |r: &&Rate| r.kind == kind && r.case == of.case && r.hits == of.hits;
         rates.iter().find(same).copied()
     };
     for (hits, title, paper) in [
@@ -115,7 +138,7 @@ fn gains(text: &mut String, rates: &[Rate], load: f64) {
     ] {
         let _ = writeln!(
             text,
-            "## {title}, load {load}\n\nThe paper: {paper}.\n\n\
+            "## {title}, {what}\n\nThe paper: {paper}.\n\n\
              | table KiB | load-balanced G/s | first-fit G/s | Horton G/s | over load-balanced | \
              over first-fit | buckets read, each |\n|---|---|---|---|---|---|---|"
         );
@@ -130,7 +153,7 @@ fn gains(text: &mut String, rates: &[Rate], load: f64) {
             let _ = writeln!(
                 text,
                 "| {} | {:.2} | {:.2} | {:.2} | {:.2} | {:.2} | {:.3}, {:.3}, {:.3} |",
-                rate.bytes / 1024,
+                rate.case.bytes / 1024,
                 balanced.rate / 1e9,
                 first_fit.rate / 1e9,
                 rate.rate / 1e9,

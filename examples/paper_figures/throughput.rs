@@ -5,20 +5,39 @@ use horton_join::table::hash::Reduction;
 use horton_join::table::horton::BucketSize;
 use horton_join::table::tuning::Kind;
 
-use crate::plot::{Figure, Series, Style};
+use crate::equations::Model;
+use crate::plot::{Axes, Figure, Series, Style};
 use crate::tables::{Bench, Plan};
 
 /// Bytes of a cache line, and those of a key and its answer.
 const LINE: f64 = 64.0;
 const KEY_AND_VALUE: f64 = 8.0;
 
+/// A table that is measured in every kind.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Case {
+    /// Bytes of the table.
+    pub bytes: usize,
+    pub load: f64,
+    pub reduction: Reduction,
+}
+
+impl Case {
+    fn slots(&self) -> usize {
+        self.bytes / size_of::<u64>()
+    }
+
+    /// Items that fill the table to its load.
+    pub fn items(&self) -> usize {
+        (self.slots() as f64 * self.load) as usize
+    }
+}
+
 /// What lookups in one table took.
 #[derive(Debug, Clone, Copy)]
 pub struct Rate {
     pub kind: Kind,
-    /// Bytes of the table.
-    pub bytes: usize,
-    pub load: f64,
+    pub case: Case,
     pub hits: bool,
     /// Lookups a second.
     pub rate: f64,
@@ -27,23 +46,17 @@ pub struct Rate {
     pub moved: f64,
 }
 
-/// Measures tables of 8 slots a bucket of every kind, each of so many bytes filled to a load.
-pub fn measure(
-    bench: &Bench,
-    tables: &[(usize, f64)],
-    probes: usize,
-    reduction: Reduction,
-) -> Result<Vec<Rate>> {
+/// Looks `probes` keys up in tables of 8 slots a bucket of every kind, in each case.
+pub fn measure(bench: &Bench, cases: &[Case], probes: usize) -> Result<Vec<Rate>> {
     let mut rates = Vec::new();
-    for &(bytes, load) in tables {
-        let slots = bytes / size_of::<u64>();
-        let count = (slots as f64 * load) as usize;
+    for &case in cases {
+        let count = case.items();
         for kind in Kind::ALL {
             let plan = Plan {
                 kind,
                 bucket_size: BucketSize::Eight,
-                slots,
-                reduction,
+                slots: case.slots(),
+                reduction: case.reduction,
             };
             let table = bench.build(plan, count)?;
             for hits in [true, false] {
@@ -55,8 +68,7 @@ pub fn measure(
                 let reads = bench.count(&table, &asked)?;
                 let rate = Rate {
                     kind,
-                    bytes,
-                    load,
+                    case,
                     hits,
                     rate: probes as f64 / time.as_secs_f64(),
                     buckets: reads.buckets,
@@ -73,99 +85,138 @@ pub fn measure(
 /// What the paper states of lookups that hit or miss (section 8).
 struct Stated {
     hits: bool,
-    files: [&'static str; 2],
+    /// Figures of rates, and of bytes moved: file and number.
+    figures: [(&'static str, &'static str); 2],
     what: &'static str,
     /// Bytes a lookup in a Horton table, load 0.9.
     bytes: f64,
+    /// Cache lines that a lookup in a load-balanced table reads, in those of a Horton table.
+    more_lines: f64,
     /// Horton's gain over load-balanced tables, least and most.
     gains: [f64; 2],
+    /// Buckets that a lookup in a Horton table reads by the model.
+    model: fn(&Model) -> f64,
 }
 
 const STATED: [Stated; 2] = [
     Stated {
         hits: true,
-        files: ["figure_12a_hit_rate", "figure_12b_hit_bytes"],
+        figures: [
+            ("figure_12a_hit_rate", "Figure 12a"),
+            ("figure_12b_hit_bytes", "Figure 12b"),
+        ],
         what: "hit",
         bytes: 82.0,
+        more_lines: 1.3,
         gains: [1.17, 1.35],
+        model: Model::hit,
     },
     Stated {
         hits: false,
-        files: ["figure_13a_miss_rate", "figure_13b_miss_bytes"],
+        figures: [
+            ("figure_13a_miss_rate", "Figure 13a"),
+            ("figure_13b_miss_bytes", "Figure 13b"),
+        ],
         what: "miss",
         bytes: 75.0,
+        more_lines: 1.9,
         gains: [1.73, 1.89],
+        model: Model::miss,
     },
 ];
 
 /// The paper's largest table.
 pub const PAPER_TABLE: usize = 512 << 20;
 
-/// Figures 12 (hits) and 13 (misses) at one load: a throughput, b bytes moved.
-pub fn figures(rates: &[Rate], load: f64) -> Vec<Figure> {
-    let at_load = rates.iter().copied().filter(|rate| rate.load == load);
-    let at_load: Vec<Rate> = at_load.collect();
-    STATED
-        .iter()
-        .flat_map(|stated| {
-            let chosen = at_load.iter().copied().filter(|r| r.hits == stated.hits);
-            let chosen: Vec<Rate> = chosen.collect();
-            let largest = chosen.iter().map(|rate| rate.bytes);
-            let largest = largest.filter(|bytes| *bytes <= PAPER_TABLE).max();
-            let balanced = chosen
-                .iter()
-                .find(|r| Some(r.bytes) == largest && r.kind == Kind::LoadBalanced);
-            let mut gains = Series::new("the paper's gains over load-balanced", Style::Paper, 0);
-            let mut bytes = Series::new("the paper states, Horton", Style::Paper, 0);
-            if let Some(balanced) = balanced {
-                let x = balanced.bytes as f64;
-                gains.points = stated.gains.map(|g| (x, g * balanced.rate / 1e9)).into();
-                bytes.points = vec![(x, stated.bytes)];
-            }
-            let figure = |file, title: String, y, series: Vec<Series>| Figure {
-                file,
-                title,
-                x: "table",
-                y,
-                log_x: true,
-                series,
-            };
-            let with = |mut series: Vec<Series>, marks: Series| {
-                series.push(marks);
-                series
-            };
-            [
-                figure(
-                    stated.files[0],
-                    format!("Lookups that all {}, load {load}", stated.what),
-                    "billions of lookups a second",
-                    with(by_kind(&chosen, |rate| rate.rate / 1e9), gains),
-                ),
-                figure(
-                    stated.files[1],
-                    format!(
-                        "Bytes moved by lookups that all {}, load {load}",
-                        stated.what
-                    ),
-                    "bytes a lookup (lines counted, no cache)",
-                    with(by_kind(&chosen, |rate| rate.moved), bytes),
-                ),
-            ]
-        })
-        .collect()
+/// Colors of load-balanced and of Horton tables, by their places in `Kind::ALL`.
+const BALANCED: usize = 0;
+const HORTON: usize = 2;
+
+/// Figures 12 (hits) and 13 (misses) of what was measured on a device at one load: a throughput, b
+/// bytes moved.
+pub fn figures(rates: &[Rate], load: f64, device: &str) -> Vec<Figure> {
+    let of = |stated: &Stated| {
+        let chosen = rates.iter().filter(|rate| rate.hits == stated.hits);
+        let chosen: Vec<Rate> = chosen.copied().collect();
+        let largest = chosen.iter().filter(|rate| rate.kind == Kind::LoadBalanced);
+        let largest = largest.filter(|rate| rate.case.bytes <= PAPER_TABLE);
+        let largest = largest.max_by_key(|rate| rate.case.bytes);
+        let figure = |i: usize, quantity: &str, y, series| Figure {
+            file: stated.figures[i].0,
+            title: format!(
+                "{}: {quantity} that all {}, load {load}",
+                stated.figures[i].1, stated.what
+            ),
+            subtitle: device.to_owned(),
+            x: "size of the table",
+            y,
+            axes: Axes::Sizes,
+            series,
+        };
+        let mut throughput = by_kind(&chosen, |rate| rate.rate / 1e9);
+        throughput.extend(largest.map(|rate| gains(stated, rate)));
+        let mut bytes = by_kind(&chosen, |rate| rate.moved);
+        bytes.push(modelled(stated, &chosen, load));
+        bytes.extend(largest.into_iter().flat_map(|rate| moved(stated, rate)));
+        [
+            figure(0, "lookups", "billions of lookups a second", throughput),
+            figure(
+                1,
+                "bytes moved by lookups",
+                "bytes a lookup (lines counted, no cache)",
+                bytes,
+            ),
+        ]
+    };
+    STATED.iter().flat_map(of).collect()
 }
 
 fn by_kind(rates: &[Rate], value: impl Fn(&Rate) -> f64) -> Vec<Series> {
-    Kind::ALL
-        .into_iter()
-        .enumerate()
-        .map(|(color, kind)| {
-            let mut series = Series::new(kind.name(), Style::Measured, color);
-            let of_kind = rates.iter().filter(|rate| rate.kind == kind);
-            series.points = of_kind
-                .map(|rate| (rate.bytes as f64, value(rate)))
-                .collect();
-            series
-        })
-        .collect()
+    let kinds = Kind::ALL.into_iter().enumerate();
+    let series = |(color, kind): (usize, Kind)| {
+        let mut series = Series::new(kind.name(), Style::Joined, color);
+        let of_kind = rates.iter().filter(|rate| rate.kind == kind);
+        series.points = of_kind
+            .map(|rate| (rate.case.bytes as f64, value(rate)))
+            .collect();
+        series
+    };
+    kinds.map(series).collect()
+}
+
+/// What Horton tables would do, were their gains those that the paper states.
+fn gains(stated: &Stated, balanced: &Rate) -> Series {
+    let mut marks = Series::new("Horton, by the paper's gains", Style::Paper, HORTON);
+    let x = balanced.case.bytes as f64;
+    marks.points = stated
+        .gains
+        .map(|gain| (x, gain * balanced.rate / 1e9))
+        .into();
+    marks
+}
+
+/// Bytes that a lookup in a Horton table moves by the model.
+fn modelled(stated: &Stated, rates: &[Rate], load: f64) -> Series {
+    let mut curve = Series::new("Horton, model", Style::Curve, HORTON);
+    let bytes = (stated.model)(&Model::new(8, load)) * LINE + KEY_AND_VALUE;
+    let of_horton = rates.iter().filter(|rate| rate.kind == Kind::Horton);
+    curve.points = of_horton
+        .map(|rate| (rate.case.bytes as f64, bytes))
+        .collect();
+    curve
+}
+
+/// Bytes that the paper states.
+fn moved(stated: &Stated, balanced: &Rate) -> [Series; 2] {
+    let x = balanced.case.bytes as f64;
+    let of_balanced = (stated.bytes - KEY_AND_VALUE) * stated.more_lines + KEY_AND_VALUE;
+    let mark = |name, color, y| {
+        let mut series = Series::new(name, Style::Paper, color);
+        series.points = vec![(x, y)];
+        series
+    };
+    [
+        mark("load-balanced, the paper", BALANCED, of_balanced),
+        mark("Horton, the paper", HORTON, stated.bytes),
+    ]
 }

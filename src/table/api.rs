@@ -17,7 +17,7 @@ use crate::error::Result;
 /// The keys and values of a bulk operation, on the device.
 #[derive(Debug, Clone, Copy)]
 pub struct Items<'a> {
-    /// One key an item.
+    /// One key an item: a word, or as many as the table's keys have.
     pub keys: &'a Buffer<u32>,
     /// One value an item; without them an item's value is its position.
     pub values: Option<&'a Buffer<u32>>,

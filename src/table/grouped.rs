@@ -92,6 +92,7 @@ impl GroupedTable {
         let config = &config.into();
         let codes = match input.format {
             KeyFormat::OneWord { codes } => codes,
+            KeyFormat::Words(2) => return Self::build_codes(queue, config, input),
             KeyFormat::Words(words) => return Self::build_wide(queue, config, input, words),
         };
         let items = Items {
@@ -127,6 +128,26 @@ impl GroupedTable {
             groups: Some(Arc::new(groups.into())),
             runs: None,
         })
+    }
+
+    /// A table over keys of two words as they are, where the device has a fast one and they do not repeat.
+    fn build_codes(
+        queue: &mut Queue,
+        config: &KeyTableConfig,
+        input: BuildKeys<'_>,
+    ) -> Result<Self> {
+        let items = Items {
+            keys: input.keys,
+            values: input.rows,
+        };
+        match config.build_codes(queue, items)? {
+            Some(table) => Ok(Self {
+                table,
+                groups: None,
+                runs: None,
+            }),
+            None => Self::build_wide(queue, config, input, 2),
+        }
     }
 
     fn build_wide(
@@ -236,7 +257,7 @@ impl GroupedTable {
         Matches::count(queue, looked_up, self.groups.clone(), n)
     }
 
-    /// The table's values of one-word keys.
+    /// The table's values of keys as it has them.
     fn values(&self, queue: &mut Queue, keys: &Buffer<u32>, n: usize) -> Result<LookedUp> {
         let values = queue.allocate("looked-up values", n)?;
         let reads = queue.allocate("bucket reads", 1)?;
@@ -247,7 +268,11 @@ impl GroupedTable {
 
     /// 32-bit words of a key.
     pub fn key_words(&self) -> usize {
-        self.runs.as_ref().map_or(1, |runs| runs.mixing().words)
+        match (&self.runs, &self.table) {
+            (Some(runs), _) => runs.mixing().words,
+            (None, KeyTable::Codes(_)) => 2,
+            (None, _) => 1,
+        }
     }
 
     /// Bytes on the device.

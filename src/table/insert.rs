@@ -5,6 +5,8 @@
 //!                       └ full ─▶ the table as it was | a larger one with everything
 //! ```
 
+use std::collections::HashSet;
+
 use crate::device::{Buffer, Queue};
 use crate::error::{Error, Result};
 
@@ -18,8 +20,36 @@ use super::{Table, WhenFull};
 pub(super) enum Insertion {
     /// So many keys were new.
     Done(usize),
-    /// The table is as it was; with these keys it would have `wanted` items.
-    Full { keys: Vec<u32>, wanted: usize },
+    /// The table is as it was.
+    Full(Full),
+}
+
+/// Items that do not all fit.
+pub(super) struct Full {
+    /// Keys that were to be inserted.
+    pub fresh: Buffer<u32>,
+    /// Keys for which no slot was found, as far as it was tried; perhaps keys that were there before,
+    /// whose slots others took.
+    pub left: Vec<u32>,
+    /// Items too many.
+    pub count: usize,
+    /// Items that the table would have.
+    pub wanted: usize,
+}
+
+impl Full {
+    /// The `count` keys that find no room: those left, and the last others in the stead of keys that
+    /// were there before and stay.
+    fn rejected(&self, queue: &mut Queue) -> Result<Vec<u32>> {
+        let fresh = queue.read(&self.fresh, self.fresh.len())?;
+        let left: HashSet<u32> = self.left.iter().copied().collect();
+        let (mut keys, others): (Vec<u32>, Vec<u32>) =
+            fresh.into_iter().partition(|key| left.contains(key));
+        keys.extend(others.into_iter().rev());
+        keys.truncate(self.count);
+        keys.sort_unstable();
+        Ok(keys)
+    }
 }
 
 /// How a full table grows.
@@ -55,11 +85,11 @@ pub(super) fn insert<T: Buckets>(
     let distinct = Distinct::new(queue, items)?;
     match table.insert_distinct(queue, distinct.items())? {
         Insertion::Done(new) => Ok(new),
-        Insertion::Full { keys, .. } if table.growth().when_full == WhenFull::Reject => {
-            Err(rejected(table, keys))
+        Insertion::Full(full) if table.growth().when_full == WhenFull::Reject => {
+            Err(rejected(table, full.rejected(queue)?))
         }
-        Insertion::Full { wanted, .. } => {
-            let (larger, new) = grown(table, queue, distinct.items(), wanted)?;
+        Insertion::Full(full) => {
+            let (larger, new) = grown(table, queue, distinct.items(), full)?;
             *table = larger;
             Ok(new)
         }
@@ -77,32 +107,31 @@ pub(super) fn items<T: Buckets>(table: &T, queue: &mut Queue) -> Result<Vec<(u32
     Ok(keys.into_iter().zip(values).chain(twin).collect())
 }
 
-/// A table with the items of `table` and those, with room for `wanted`; and how many were new.
+/// A table with room for the items of `table` and those that were too many; and how many were new.
 fn grown<T: Buckets>(
     table: &T,
     queue: &mut Queue,
     items: Items<'_>,
-    wanted: usize,
+    mut full: Full,
 ) -> Result<(T, usize)> {
+    let wanted = full.wanted;
     let (keys, values) = table.extract(queue)?;
     let old = Items {
         keys: &keys,
         values: Some(&values),
     };
-    let mut left = Vec::new();
     for attempt in 1..=ATTEMPTS {
         let layout = grown_layout(table, wanted, attempt)?;
         let mut larger = table.empty_like(queue, layout)?;
-        if let Insertion::Full { keys, .. } = larger.insert_distinct(queue, old)? {
-            left = keys;
+        if let Insertion::Full(_) = larger.insert_distinct(queue, old)? {
             continue;
         }
         match larger.insert_distinct(queue, items)? {
             Insertion::Done(new) => return Ok((larger, new)),
-            Insertion::Full { keys, .. } => left = keys,
+            Insertion::Full(again) => full = again,
         }
     }
-    Err(rejected(table, left))
+    Err(rejected(table, full.rejected(queue)?))
 }
 
 /// More buckets: an eighth more each attempt, and as many as the load factor wants.
@@ -122,19 +151,10 @@ fn grown_layout<T: Buckets>(table: &T, wanted: usize, attempt: usize) -> Result<
     })
 }
 
-fn rejected<T: Buckets>(table: &T, mut keys: Vec<u32>) -> Error {
-    keys.sort_unstable();
+fn rejected<T: Buckets>(table: &T, keys: Vec<u32>) -> Error {
     Error::Rejected {
         keys,
         len: table.len(),
         capacity: table.capacity(),
     }
-}
-
-/// The last `count` of `keys`.
-pub(super) fn last_keys(queue: &mut Queue, keys: &Buffer<u32>, count: usize) -> Result<Vec<u32>> {
-    let count = count.min(keys.len());
-    let mut out = vec![0; count];
-    queue.download(keys, keys.len() - count, &mut out)?;
-    Ok(out)
 }

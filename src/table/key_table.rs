@@ -1,7 +1,7 @@
 //! The table that a join looks keys up in: any kind, behind one face.
 //!
 //! ```text
-//!  distinct keys ─build─▶ Horton table | linear probing | direct ─lookup─▶ row, or group, or MISS
+//!  distinct keys ─build─▶ Horton | linear probing | direct | codes ─lookup─▶ row, or group, or MISS
 //!  keys that repeat ────▶ none: group them first (table/grouped.rs)
 //! ```
 //!
@@ -11,11 +11,13 @@
 //!
 //! Cost: a Horton table reads about one 64-byte bucket a lookup at load 0.8; linear probing one or two 8-byte
 //! slots for a hit and 2.5 for a miss at load 0.5, which are mostly in one cache line, of up to
-//! twice as large a table. A direct table reads 4 bytes, but only takes keys that are dense numbers.
+//! twice as large a table. A direct table reads 4 bytes, but only takes keys that are dense numbers, and a
+//! table of codes one 64-byte line, of 21 bytes a key.
 
 use crate::device::{Buffer, DeviceKind, Queue};
 use crate::error::Result;
 
+use super::codes::CodeTable;
 use super::direct::{DirectTable, SPARSEST};
 use super::horton::build::build;
 use super::horton::{Built, HortonTable, TableConfig};
@@ -28,7 +30,8 @@ const DIRECT_FROM: usize = 1 << 16;
 /// Which table, and how it is built.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum KeyTableConfig {
-    /// What suits the keys and the device: [`Direct`](Self::Direct) for many keys on CPUs, else a Horton table.
+    /// What suits the keys and the device: on CPUs [`Direct`](Self::Direct) for many keys and linear probing for
+    /// those of two words ([`CodeTable`]), else a Horton table.
     Auto(TableConfig),
     /// A table with a slot for every possible key where they are dense numbers, else a Horton table.
     Direct(TableConfig),
@@ -59,6 +62,21 @@ impl KeyTableConfig {
         }
     }
 
+    /// Builds a table of distinct keys of two words, if the device has a kind for them that is faster than
+    /// going by half of their mix ([`wide`](super::wide)); `None` if not, or if some key repeats.
+    ///
+    /// # Errors
+    /// Those of [`CodeTable::build`].
+    pub fn build_codes(&self, queue: &mut Queue, items: Items<'_>) -> Result<Option<KeyTable>> {
+        match self {
+            Self::Auto(config) if CodeTable::suits(queue) => {
+                let table = CodeTable::build(queue, config.seed, items)?;
+                Ok(table.map(KeyTable::Codes))
+            }
+            Self::Auto(_) | Self::Direct(_) | Self::Horton(_) | Self::Linear(_) => Ok(None),
+        }
+    }
+
     /// The kind for `n` keys below `codes`.
     fn kind(&self, queue: &Queue, n: usize, codes: u64) -> Kind {
         let entries = usize::try_from(codes).unwrap_or(usize::MAX);
@@ -84,7 +102,8 @@ enum Kind {
     Direct(usize),
 }
 
-/// A table of distinct 32-bit keys to rows, up to 2^31 - 2, in device memory.
+/// A table of distinct keys to rows, up to 2^31 - 2, in device memory. Keys are of 32 bits, in a
+/// [`Codes`](Self::Codes) table of 64.
 #[derive(Debug)]
 pub enum KeyTable {
     /// A Horton table.
@@ -93,6 +112,8 @@ pub enum KeyTable {
     Linear(LinearTable),
     /// A slot for every possible key.
     Direct(DirectTable),
+    /// Linear probing over keys of two words.
+    Codes(CodeTable),
 }
 
 impl KeyTable {
@@ -127,7 +148,7 @@ impl KeyTable {
     /// there. `reads[0]` grows by the second buckets read, if the table has buckets.
     ///
     /// # Errors
-    /// Those of [`HortonTable::lookup`], [`LinearTable::find`] and [`DirectTable::lookup`].
+    /// Those of the table's own `lookup`.
     pub fn lookup(
         &self,
         queue: &mut Queue,
@@ -139,6 +160,7 @@ impl KeyTable {
             Self::Horton(table) => table.lookup(queue, keys, values, reads, n),
             Self::Linear(table) => table.find(queue, keys, values, n),
             Self::Direct(table) => table.lookup(queue, keys, values, n),
+            Self::Codes(table) => table.lookup(queue, keys, values, n),
         }
     }
 
@@ -146,7 +168,7 @@ impl KeyTable {
     pub fn as_horton(&self) -> Option<&HortonTable> {
         match self {
             Self::Horton(table) => Some(table),
-            Self::Linear(_) | Self::Direct(_) => None,
+            Self::Linear(_) | Self::Direct(_) | Self::Codes(_) => None,
         }
     }
 
@@ -156,6 +178,7 @@ impl KeyTable {
             Self::Horton(table) => table.len(),
             Self::Linear(table) => table.len(),
             Self::Direct(table) => table.len(),
+            Self::Codes(table) => table.len(),
         }
     }
 
@@ -170,6 +193,7 @@ impl KeyTable {
             Self::Horton(table) => table.layout().words(),
             Self::Linear(table) => table.layout().capacity,
             Self::Direct(table) => table.entries(),
+            Self::Codes(table) => table.slots(),
         }
     }
 
@@ -179,6 +203,7 @@ impl KeyTable {
             Self::Horton(table) => table.bytes(),
             Self::Linear(table) => table.bytes(),
             Self::Direct(table) => table.bytes(),
+            Self::Codes(table) => table.bytes(),
         }
     }
 }

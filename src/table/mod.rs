@@ -5,9 +5,10 @@
 //! * [`horton`]: the Horton table, distinct 32-bit keys to 32-bit values, 31-bit ones for joins
 //! * [`cuckoo`]: bucketized cuckoo tables, which Horton tables are compared with
 //! * [`group`]: rows by key, for keys that repeat
-//! * [`key_table`]: a Horton table or linear probing, for distinct keys of a join
+//! * [`key_table`]: the table of a join's distinct keys, of any kind; [`direct`]: a slot for every possible key;
+//!   [`codes`]: linear probing over keys of two words, for CPUs
 //! * [`grouped`]: that and groups together: any keys to their rows, what a join builds
-//! * [`wide`]: the same for keys of two words
+//! * [`wide`]: the same for keys of two words and more
 //! * [`pairs`]: from looked-up values to (probe row, build row) pairs in probe order
 //! * [`rows`]: bits and columns by row number
 //! * [`linear`]: lock-free linear probing, with or without reuse of deleted slots
@@ -17,7 +18,7 @@
 //! * `split`: items by ranges of buckets; `scan`: prefix sums; `distinct`: the last item of every
 //!   key; `items`: finding and changing items in place; `reads`: what lookups read, counted;
 //!   `insert`: inserting, and growing where items find no slot; `word`: key and value in 64 bits;
-//!   `launch`: elements over work-items
+//!   `launch`: elements over work-items; `mix`: the hash of keys of several words
 //!
 //! Which one for which work (measured: README, "Which table for which work"):
 //!
@@ -41,6 +42,7 @@
 
 pub mod api;
 pub mod batch;
+pub mod codes;
 pub mod cuckoo;
 pub mod direct;
 mod distinct;
@@ -53,6 +55,7 @@ mod items;
 pub mod key_table;
 mod launch;
 pub mod linear;
+mod mix;
 pub mod pairs;
 mod reads;
 pub mod rows;
@@ -79,6 +82,7 @@ pub fn programs() -> Vec<(String, ProgramText)> {
         .chain(rows::programs())
         .chain(wide::programs())
         .chain(direct::programs())
+        .chain(codes::programs())
         .chain(distinct::programs())
         .chain(cuckoo::programs())
         .chain(reads::programs())

@@ -16,22 +16,39 @@ use super::horton::kernels::peek_define;
 /// Work-group size of kernels that need none.
 const GROUP: usize = 256;
 
-fn text(peek: bool) -> ProgramText {
-    let defines = [("MISS", format!("{MISS:#x}u")), peek_define(peek)];
+/// What a row of `1 << log_words` words is in OpenCL C.
+const ELEMENTS: [&str; 4] = ["uint", "uint2", "uint4", "uint8"];
+
+fn text(element: &str, peek: bool) -> ProgramText {
+    let defines = [
+        ("MISS", format!("{MISS:#x}u")),
+        ("ELEMENT", element.to_owned()),
+        peek_define(peek),
+    ];
     let parts = [("rows.cl", include_str!("../../cl/rows.cl"))];
     ProgramText::new("rows", &defines, &parts)
 }
 
-/// The program under the name of a file; see [`crate::table::programs`].
+/// The programs under the names of files; see [`crate::table::programs`].
 pub(crate) fn programs() -> impl Iterator<Item = (String, ProgramText)> {
-    [("rows", false), ("rows_peek", true)]
-        .map(|(name, peek)| (name.to_owned(), text(peek)))
+    let gathers = ELEMENTS.map(|element| (format!("rows_{element}"), text(element, false)));
+    gathers
         .into_iter()
+        .chain([("rows_peek".to_owned(), text(ELEMENTS[0], true))])
 }
 
-fn program(queue: &Queue) -> ProgramText {
+/// The program for rows of that many words.
+fn program(queue: &Queue, log_words: u32) -> Result<ProgramText> {
     let peek = queue.volatile_sees_atomics();
-    ProgramText::once("rows", &peek, || text(peek))
+    let Some(element) = ELEMENTS.get(log_words as usize) else {
+        return Err(Error::Invalid(format!(
+            "rows of 2^{log_words} words were to be gathered; 2^{} is the most",
+            ELEMENTS.len() - 1
+        )));
+    };
+    Ok(ProgramText::once("rows", &(element, peek), || {
+        text(element, peek)
+    }))
 }
 
 /// Sets the bits of the first `n` of `numbers` that are not [`MISS`]: bit `k % 32` of word
@@ -47,14 +64,14 @@ pub fn set_bits(
 ) -> Result<()> {
     check(numbers, n)?;
     let args = [Arg::Words(numbers), Arg::Words(bits), Arg::U32(n as u32)];
-    queue.launch(&program(queue), "set_bits", (n, GROUP), &args)
+    queue.launch(&program(queue, 0)?, "set_bits", (n, GROUP), &args)
 }
 
 /// The elements of `column` at the first `n` of `rows`, each of `1 << log_words` words. Every row
 /// must be in the column.
 ///
 /// # Errors
-/// [`Error::Invalid`] if there are fewer rows, [`Error::DeviceMemory`], OpenCL's own.
+/// [`Error::Invalid`] if there are fewer rows or `log_words` is over 3; [`Error::DeviceMemory`], OpenCL's own.
 pub fn gather_rows(
     queue: &mut Queue,
     (column, log_words): (&Buffer<u32>, u32),
@@ -62,16 +79,15 @@ pub fn gather_rows(
     n: usize,
 ) -> Result<Buffer<u32>> {
     check(rows, n)?;
-    let words = n << log_words;
-    let out = queue.allocate("gathered column", words)?;
+    let out = queue.allocate("gathered column", n << log_words)?;
     let args = [
         Arg::Words(column),
         Arg::Words(rows),
         Arg::Words(&out),
         Arg::U32(n as u32),
-        Arg::U32(log_words),
     ];
-    queue.launch(&program(queue), "gather_rows", (words, GROUP), &args)?;
+    let program = program(queue, log_words)?;
+    queue.launch(&program, "gather_rows", (n, GROUP), &args)?;
     Ok(out)
 }
 
@@ -82,7 +98,7 @@ pub fn gather_rows(
 pub(super) fn count_up(queue: &mut Queue, n: usize) -> Result<Buffer<u32>> {
     let out = queue.allocate("row numbers", n)?;
     let args = [Arg::Words(&out), Arg::U32(n as u32)];
-    queue.launch(&program(queue), "count_up", (n, GROUP), &args)?;
+    queue.launch(&program(queue, 0)?, "count_up", (n, GROUP), &args)?;
     Ok(out)
 }
 

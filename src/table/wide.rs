@@ -27,6 +27,7 @@ use crate::error::{Error, Result};
 use super::group::{Groups, RowGroups, group_by_pairs, group_only};
 use super::horton::{Items, MISS};
 use super::launch::prefetches;
+use super::mix::{mixed, seed_words};
 use super::rows::gather_rows;
 use super::scan;
 
@@ -42,7 +43,10 @@ fn text(prefetch: bool) -> ProgramText {
         ("ORDERED", ORDERED.to_string()),
         ("PREFETCH", u8::from(prefetch).to_string()),
     ];
-    let parts = [("wide.cl", include_str!("../../cl/wide.cl"))];
+    let parts = [
+        ("mix.cl", include_str!("../../cl/mix.cl")),
+        ("wide.cl", include_str!("../../cl/wide.cl")),
+    ];
     ProgramText::new("wide", &defines, &parts)
 }
 
@@ -56,28 +60,10 @@ fn program(queue: &Queue) -> ProgramText {
     ProgramText::once("wide", &prefetch, || text(prefetch))
 }
 
-/// What is mixed with codes of a table with this seed.
-fn seed_words(seed: u32) -> [u32; 2] {
-    [seed, seed.rotate_left(16) ^ 0x9e37_79b9]
-}
-
 /// The key and the check of `code`, low word first.
 pub fn split(code: &[u32], seed: u32) -> (u32, u32) {
-    let long = |words: &[u32]| words.iter().rev().fold(0, |l, w| l << 32 | u64::from(*w));
-    let seeded = long(&seed_words(seed));
-    let mixed = code
-        .chunks(2)
-        .fold(seeded, |mixed, words| mix(mixed ^ long(words)));
+    let mixed = mixed(code, seed);
     (mixed as u32, (mixed >> 32) as u32)
-}
-
-/// A one-to-one function of good avalanche: the finalizer of MurmurHash3.
-fn mix(mut code: u64) -> u64 {
-    code ^= code >> 33;
-    code = code.wrapping_mul(0xff51_afd7_ed55_8ccd);
-    code ^= code >> 33;
-    code = code.wrapping_mul(0xc4ce_b9fe_1a85_ec53);
-    code ^ code >> 33
 }
 
 /// Codes taken apart, on the device.

@@ -42,6 +42,8 @@ pub struct Case {
     pub pool_limit: usize,
     /// Before it runs to its end the plan is run and dropped after so many polls of its streams.
     pub cancel_after: Option<usize>,
+    /// After it ran to its end the plan runs again with an OpenCL call that fails.
+    pub strike: Option<Strike>,
     pub table: Table,
 }
 
@@ -69,6 +71,21 @@ pub struct Key {
     pub build: usize,
     pub probe: usize,
     pub as_text: bool,
+}
+
+/// An OpenCL call that fails, in debug builds: numbers are modulo how many there are.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Strike {
+    /// Which of the sites that the case uses.
+    pub site: usize,
+    /// Which of its uses.
+    pub nth: usize,
+    /// Which status code.
+    pub status: usize,
+    /// Whether all later calls fail, too.
+    pub lasts: bool,
+    /// Whether the host is to go on, or the query to end.
+    pub falls_back: bool,
 }
 
 /// How the inputs are partitioned.
@@ -299,6 +316,7 @@ fn draw(random: &mut Random) -> Case {
             false => 0,
         },
         cancel_after: random.one_in(8).then(|| random.below(40)),
+        strike: random.one_in(4).then(|| Strike::random(random)),
         table: Table {
             chunk_rows: random.pick(&[1, 2, 5, 17, 100, 1000, 65536, 65536, 65536]),
             bucket_size: random.pick(&[4, 8, 8, 16]),
@@ -366,6 +384,18 @@ fn side(random: &mut Random, columns: Vec<Column>, rows: usize) -> Side {
         batches,
         sliced: random.one_in(3),
         sorted_by: sortable.filter(|_| random.one_in(4)),
+    }
+}
+
+impl Strike {
+    fn random(random: &mut Random) -> Self {
+        Self {
+            site: random.below(1000),
+            nth: random.below(1000),
+            status: random.below(1000),
+            lasts: random.one_in(2),
+            falls_back: !random.one_in(4),
+        }
     }
 }
 

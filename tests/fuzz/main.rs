@@ -13,6 +13,7 @@
 
 mod case;
 mod data;
+mod fault;
 mod plan;
 mod regressions;
 mod run;
@@ -106,6 +107,7 @@ fn fail(seed: u64, first: &Difference) -> ! {
 
 /// [`Worker::check`], with a panic as a difference.
 fn try_check(worker: &Worker, case: &Case) -> Result<Report, Difference> {
+    let _turn = fault::turn(case);
     catch_unwind(AssertUnwindSafe(|| worker.check(case))).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().cloned();
         let text = text.or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned()));
@@ -149,6 +151,7 @@ struct Fuzz {
     refused: AtomicUsize,
     exhausted: AtomicUsize,
     cancelled: AtomicUsize,
+    struck: AtomicUsize,
 }
 
 impl Fuzz {
@@ -169,6 +172,7 @@ impl Fuzz {
             refused: AtomicUsize::new(0),
             exhausted: AtomicUsize::new(0),
             cancelled: AtomicUsize::new(0),
+            struck: AtomicUsize::new(0),
         }
     }
 
@@ -232,6 +236,7 @@ impl Fuzz {
         add(&self.refused, report.refused.into());
         add(&self.exhausted, report.exhausted.into());
         add(&self.cancelled, report.cancelled.into());
+        add(&self.struck, report.struck.into());
     }
 
     /// A case that hangs cannot be stopped, only named.
@@ -251,7 +256,7 @@ impl Fuzz {
         let get = |counter: &AtomicUsize| counter.load(Ordering::Relaxed);
         print(&format!(
             "fuzz: {} cases, seed {}, {} device joins, {end} \
-             ({} kernel launches, {} rows, {} in order, {} nested loop joins, {} refused, {} out of memory, {} cancelled, {:.0?})",
+             ({} kernel launches, {} rows, {} in order, {} nested loop joins, {} refused, {} out of memory, {} cancelled, {} struck by a fault, {:.0?})",
             get(&self.cases),
             self.seed,
             get(&self.joins),
@@ -262,6 +267,7 @@ impl Fuzz {
             get(&self.refused),
             get(&self.exhausted),
             get(&self.cancelled),
+            get(&self.struck),
             self.start.elapsed(),
         ));
     }

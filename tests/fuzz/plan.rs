@@ -333,7 +333,7 @@ impl<'a> Scope<'a> {
 }
 
 /// The device side's options.
-pub fn config(case: &Case) -> HortonConfig {
+pub fn config(case: &Case, on_device_error: OnDeviceError) -> HortonConfig {
     let table = &case.table;
     HortonConfig {
         enabled: Enabled::Always,
@@ -348,8 +348,7 @@ pub fn config(case: &Case) -> HortonConfig {
         table: table.table_kind,
         device_memory_limit: table.device_limit,
         max_table_rows: table.max_rows,
-        // The host would hide that the device failed.
-        on_device_error: OnDeviceError::Error,
+        on_device_error,
         ..HortonConfig::default()
     }
 }

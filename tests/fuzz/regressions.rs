@@ -59,6 +59,7 @@ fn a_batch_is_no_larger_than_asked_for_when_a_step_adds_unmatched_rows() {
         again: false,
         pool_limit: 0,
         cancel_after: None,
+        strike: None,
         table: Table {
             chunk_rows: 65536,
             bucket_size: 8,
@@ -111,6 +112,7 @@ fn a_batch_is_no_larger_than_asked_for_when_nothing_matches() {
         again: false,
         pool_limit: 0,
         cancel_after: None,
+        strike: None,
         table: Table {
             chunk_rows: 65536,
             bucket_size: 8,

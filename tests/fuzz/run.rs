@@ -10,6 +10,7 @@
 //!   memory pool is empty at the end
 //! * under a limit on the memory pool or the device: the same rows, or `ResourcesExhausted`; after a
 //!   run that was dropped midway, all of the above
+//! * with an OpenCL call that fails: the same rows, or the call's error where it is asked for
 //! * small inputs: `NestedLoopJoinExec`, which shares no code with either
 
 use std::collections::HashMap;
@@ -34,12 +35,14 @@ use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, collect_
 use datafusion::prelude::SessionConfig;
 use futures::{StreamExt, TryStreamExt};
 use horton_join::HortonJoinExec;
+use horton_join::config::OnDeviceError;
 use horton_join::device::Device;
 use horton_join::join::keys;
 use horton_join::rule::Route;
 use tokio::runtime::Handle;
 
 use super::case::{Case, Mode};
+use super::fault::Sites;
 use super::plan::{Inputs, config};
 
 /// Pairs of rows up to which the nested loop join is asked too.
@@ -48,7 +51,7 @@ const NESTED_LOOP_PAIRS: usize = 400;
 /// What one worker runs cases with.
 pub struct Worker {
     handle: Handle,
-    device: Device,
+    pub device: Device,
     runtime: Arc<RuntimeEnv>,
     pool: Arc<dyn MemoryPool>,
     config: SessionConfig,
@@ -71,6 +74,8 @@ pub struct Report {
     pub exhausted: bool,
     /// A run was dropped midway before.
     pub cancelled: bool,
+    /// An OpenCL call was made to fail in another run.
+    pub struck: bool,
 }
 
 /// A difference: what differs, and how.
@@ -86,6 +91,15 @@ impl fmt::Display for Difference {
     }
 }
 
+impl Difference {
+    /// With the run that it is of.
+    #[cfg(debug_assertions)]
+    pub fn with(self, run: &str) -> Self {
+        let how = format!("{}\n{run}", self.how);
+        Self { how, ..self }
+    }
+}
+
 /// What must not fail here failed.
 impl From<DataFusionError> for Difference {
     fn from(error: DataFusionError) -> Self {
@@ -94,9 +108,9 @@ impl From<DataFusionError> for Difference {
     }
 }
 
-type Checked<T> = std::result::Result<T, Difference>;
+pub type Checked<T> = std::result::Result<T, Difference>;
 
-fn differ<T>(what: &'static str, how: impl fmt::Display) -> Checked<T> {
+pub fn differ<T>(what: &'static str, how: impl fmt::Display) -> Checked<T> {
     let how = how.to_string();
     Err(Difference { what, how })
 }
@@ -117,7 +131,7 @@ fn converter(plan: &Arc<dyn ExecutionPlan>) -> Result<RowConverter> {
 }
 
 /// Batches of each partition, and their rows in a comparable form.
-struct Output {
+pub struct Output {
     batches: Vec<Vec<RecordBatch>>,
     rows: Vec<Rows>,
 }
@@ -219,6 +233,32 @@ impl Order {
     }
 }
 
+/// What a run of the device join must have found.
+pub struct Found<'a> {
+    pub case: &'a Case,
+    pub inputs: &'a Inputs,
+    converter: &'a RowConverter,
+    order: Order,
+    expected: &'a Output,
+}
+
+impl Found<'_> {
+    /// Whether `batches` are those rows, in batches as large as asked for.
+    pub fn check(&self, worker: &Worker, batches: Vec<Vec<RecordBatch>>) -> Checked<Output> {
+        let found = Output::new(self.converter, batches)?;
+        check_batches(self.case, &found)?;
+        match self.case.fetch.filter(|_| self.order == Order::Multiset) {
+            Some(fetch) => {
+                let all: Arc<dyn ExecutionPlan> = Arc::new(self.inputs.stock(self.case, false)?);
+                let all = Output::new(self.converter, worker.run(&all, self.case)?)?;
+                check_limited(fetch, &all, self.expected, &found)?;
+            }
+            None => check_rows(self.order, self.expected, &found)?,
+        }
+        Ok(found)
+    }
+}
+
 impl Worker {
     pub fn new(handle: Handle, device: Device) -> Self {
         let pool: Arc<dyn MemoryPool> = Arc::new(UnboundedMemoryPool::default());
@@ -257,7 +297,7 @@ impl Worker {
     }
 
     /// The runtime of the case's memory pool.
-    fn limited(&self, case: &Case) -> Result<Arc<RuntimeEnv>> {
+    pub fn limited(&self, case: &Case) -> Result<Arc<RuntimeEnv>> {
         if case.pool_limit == 0 {
             return Ok(Arc::clone(&self.runtime));
         }
@@ -266,7 +306,7 @@ impl Worker {
     }
 
     /// Polls the streams of a plan in turn, and drops them.
-    fn cancel(
+    pub fn cancel(
         &self,
         (runtime, plan): (&Arc<RuntimeEnv>, &Arc<dyn ExecutionPlan>),
         case: &Case,
@@ -294,7 +334,7 @@ impl Worker {
     }
 
     /// [`run`](Self::run) within the memory of `runtime`.
-    fn run_in(
+    pub fn run_in(
         &self,
         runtime: &Arc<RuntimeEnv>,
         plan: &Arc<dyn ExecutionPlan>,
@@ -331,7 +371,7 @@ impl Worker {
         if let Some(polls) = case.cancel_after {
             self.cancel((&limited, &joins.device), case, polls)?;
         }
-        let device = self.run_in(&limited, &joins.device, case);
+        let (device, sites) = Sites::count(case, || self.run_in(&limited, &joins.device, case));
         let runs = (self.run(&joins.stock, case), device);
         let (expected, found) = match runs {
             (Err(_), Err(_)) => return Ok(refused),
@@ -351,18 +391,16 @@ impl Worker {
         };
         let converter = converter(&joins.stock)?;
         let expected = Output::new(&converter, expected)?;
-        let found = Output::new(&converter, found)?;
         let order = Order::of(case, &inputs, joins.probe_ordered, expected.count());
+        let right = Found {
+            case,
+            inputs: &inputs,
+            converter: &converter,
+            order,
+            expected: &expected,
+        };
+        let found = right.check(self, found)?;
         check_plan(&joins, &expected, &found)?;
-        check_batches(case, &found)?;
-        match case.fetch.filter(|_| order == Order::Multiset) {
-            Some(fetch) => {
-                let all: Arc<dyn ExecutionPlan> = Arc::new(inputs.stock(case, false)?);
-                let all = Output::new(&converter, self.run(&all, case)?)?;
-                check_limited(fetch, &all, &expected, &found)?;
-            }
-            None => check_rows(order, &expected, &found)?,
-        }
         let mut report = Report {
             joins: 1,
             launches: check_metrics(case, &inputs, &joins, &found)?,
@@ -388,6 +426,7 @@ impl Worker {
         report.nested_loop = self.check_nested_loop(case, &inputs, &expected, &converter)?;
         drop(joins);
         check_released(&limited.memory_pool)?;
+        report.struck = sites.strike(self, &right)?;
         check_released(&self.pool)?;
         Ok(report)
     }
@@ -395,23 +434,35 @@ impl Worker {
     /// The inputs and both joins over them; `None` for what is no join or declined.
     fn joins(&self, case: &Case) -> Option<(Inputs, Joins)> {
         let inputs = Inputs::new(case).ok()?;
-        let (stock, copy) = (
-            inputs.stock(case, true).ok()?,
-            inputs.stock(case, true).ok()?,
-        );
+        let stock = inputs.stock(case, true).ok()?;
         let types = stock.on().iter().map(|(l, r)| {
             let l = l.data_type(&inputs.build.schema)?;
             Ok((l, r.data_type(&inputs.probe.schema)?))
         });
         keys::supported(&types.collect::<Result<Vec<_>>>().ok()?).ok()?;
-        let route = Route::Device(self.device.clone(), None);
-        let device = HortonJoinExec::new(Arc::new(copy), route, config(case));
         let joins = Joins {
             probe_ordered: stock.right().output_ordering().is_some(),
             stock: Arc::new(stock),
-            device: Arc::new(device),
+            // The host would hide that the device failed.
+            device: self.on_device(&inputs, case, OnDeviceError::Error).ok()?,
         };
         Some((inputs, joins))
+    }
+
+    /// The device join over its own copy of the inputs.
+    pub fn on_device(
+        &self,
+        inputs: &Inputs,
+        case: &Case,
+        on_error: OnDeviceError,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let stock = Arc::new(inputs.stock(case, true)?);
+        let route = Route::Device(self.device.clone(), None);
+        Ok(Arc::new(HortonJoinExec::new(
+            stock,
+            route,
+            config(case, on_error),
+        )))
     }
 
     fn check_nested_loop(
@@ -455,13 +506,13 @@ impl Worker {
 }
 
 /// Whether a join whose memory is limited has too little of it.
-fn is_exhausted(case: &Case, error: &DataFusionError) -> bool {
+pub fn is_exhausted(case: &Case, error: &DataFusionError) -> bool {
     let limited = case.pool_limit > 0 || case.table.device_limit > 0;
     limited && matches!(error.find_root(), DataFusionError::ResourcesExhausted(_))
 }
 
 /// Tasks of the runtime may give memory back a moment later.
-fn check_released(pool: &Arc<dyn MemoryPool>) -> Checked<()> {
+pub fn check_released(pool: &Arc<dyn MemoryPool>) -> Checked<()> {
     let start = Instant::now();
     while pool.reserved() > 0 {
         if start.elapsed() > Duration::from_secs(20) {

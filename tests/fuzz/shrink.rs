@@ -107,6 +107,12 @@ fn knobs(case: &Case) -> Vec<Attempt> {
         change(|case| case.table.max_rows = MAX_VALUE as usize),
         change(|case| case.pool_limit = 0),
         change(|case| case.cancel_after = None),
+        change(|case| case.strike = None),
+        change(|case| {
+            case.strike
+                .iter_mut()
+                .for_each(|strike| strike.lasts = false)
+        }),
         change(|case| case.null_aware = false),
         change(|case| case.null_equality = NullEquality::NullEqualsNothing),
         change(|case| case.join_type = JoinType::Inner),

@@ -1,13 +1,14 @@
 //! Build sides that one table has no room for, probe chunks that have none, and fan-out: the same
 //! rows in the same order, within the limits.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
 
 use arrow::array::AsArray;
 use arrow::datatypes::Int64Type;
-use datafusion::common::JoinType;
+use datafusion::common::{JoinType, Result};
 use datafusion::execution::TaskContext;
-use datafusion::execution::memory_pool::{GreedyMemoryPool, MemoryPool};
+use datafusion::execution::memory_pool::{GreedyMemoryPool, MemoryPool, MemoryReservation};
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::joins::PartitionMode;
@@ -312,4 +313,88 @@ fn reservations_say_what_they_are() {
     }
     said.dedup();
     assert_eq!(said, ["batches", "keys", "device"]);
+}
+
+/// A pool that notes the most bytes of each name.
+#[derive(Debug, Default)]
+struct Noting {
+    /// Bytes now and at most.
+    bytes: Mutex<BTreeMap<String, (usize, usize)>>,
+}
+
+impl Noting {
+    fn add(&self, reservation: &MemoryReservation, bytes: usize) {
+        let mut all = self.bytes.lock().unwrap();
+        let name = reservation.consumer().name().to_owned();
+        let (now, most) = all.entry(name).or_default();
+        *now += bytes;
+        *most = (*most).max(*now);
+    }
+}
+
+impl std::fmt::Display for Noting {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl MemoryPool for Noting {
+    fn name(&self) -> &str {
+        "noting"
+    }
+
+    fn grow(&self, reservation: &MemoryReservation, additional: usize) {
+        self.add(reservation, additional);
+    }
+
+    fn shrink(&self, reservation: &MemoryReservation, shrink: usize) {
+        let mut all = self.bytes.lock().unwrap();
+        all.get_mut(reservation.consumer().name()).unwrap().0 -= shrink;
+    }
+
+    fn try_grow(&self, reservation: &MemoryReservation, additional: usize) -> Result<()> {
+        self.add(reservation, additional);
+        Ok(())
+    }
+
+    fn reserved(&self) -> usize {
+        self.bytes
+            .lock()
+            .unwrap()
+            .values()
+            .map(|(now, _)| now)
+            .sum()
+    }
+}
+
+#[test]
+fn all_that_a_join_keeps_is_reserved_under_its_name() {
+    let _guard = alone();
+    const ROWS: usize = 20_000;
+    let mut case = repeating(ROWS, 6000, 4000);
+    case.join_type = JoinType::Full;
+    case.config.chunk_rows = 2000;
+    for limit in [0, 400_000] {
+        case.config.device_memory_limit = limit;
+        let noting = Arc::new(Noting::default());
+        let pool: Arc<dyn MemoryPool> = Arc::clone(&noting) as _;
+        let run = run(case.on_device(), context_with(&pool)).unwrap();
+        assert!(run.metric("kernel_launches") > 0);
+        eventually("memory is given back", || pool.reserved() == 0);
+        let most = noting.bytes.lock().unwrap().clone();
+        let least = |name: &str, bytes: usize| {
+            let (_, most) = most.get(name).copied().unwrap_or_default();
+            assert!(most >= bytes, "{limit}: {name}: {most} bytes, not {bytes}");
+        };
+        least("HortonJoinBuild[0]: batches", 12 * ROWS);
+        least("HortonJoinBuild[0]: keys", 8 * ROWS);
+        least("HortonJoinBuild[0]: visited rows", ROWS / 8);
+        // Of a key 10 bytes; and with groups on the device, 4 a row.
+        least("HortonJoinBuild[0]: device", 10 * 4000);
+        if limit > 0 {
+            // Groups, and tables that the device has no room for.
+            least("HortonJoinBuild[0]: tables", 4 * ROWS);
+            least("HortonJoinProbe[0]: probe rows", 12 * 2000);
+        }
+    }
 }

@@ -1,10 +1,12 @@
 //! The Horton table.
 
+use std::collections::HashSet;
+
 use horton_join::device::Queue;
 use horton_join::error::Result;
 use horton_join::table::Table;
 use horton_join::table::horton::{
-    BucketSize, HortonModel, HortonTable, MAX_VALUE, TableConfig, Upkeep,
+    BucketSize, HortonModel, HortonTable, Layout, MAX_VALUE, TableConfig, Upkeep, layout,
 };
 
 use crate::harness::{Beside, Checked, Shape, distinct_keys, on_device, scaled};
@@ -168,6 +170,100 @@ fn the_item_that_looks_like_an_empty_slot_is_an_item_like_any_other() {
             let many: Vec<(u32, u32)> = (0..2_000).map(|k| (k, k | 1 << 31)).collect();
             beside.insert(queue, &many[..scaled(2_000)])?;
             beside.compare(queue, &[])
+        });
+    }
+}
+
+/// So many keys that share a bucket and a tag; and others, none of that bucket.
+fn crafted(layout: Layout, sharing: usize, others: usize) -> (Vec<u32>, Vec<u32>) {
+    let (bucket, tag) = (layout.buckets / 3, 20);
+    let there = |key: &u32| layout.primary_bucket(*key) == bucket;
+    let shared = (0..u32::MAX).filter(|key| there(key) && layout.tag_of(*key) == tag);
+    let elsewhere = (0..u32::MAX).filter(|key| !there(key));
+    (
+        shared.take(sharing).collect(),
+        elsewhere.take(others).collect(),
+    )
+}
+
+#[test]
+fn an_entry_goes_with_the_last_item_behind_it() {
+    on_device(|queue| {
+        // Lazy: nothing comes home by itself.
+        let mut shape = Shape::new(BucketSize::Eight, 64 * 8);
+        shape.lazy = true;
+        let layout = Beside::<HortonTable>::build(queue, shape, &[])?
+            .table
+            .layout();
+        let (mut shared, others) = crafted(layout, 13, 200);
+        // Never there: reads a second bucket as long as there is the entry.
+        let absent = shared.pop().unwrap();
+        let all = [&shared[..], &others].concat();
+        let mut beside = Beside::<HortonTable>::build(queue, shape, &items(&all))?;
+        assert_eq!(beside.table.layout(), layout);
+        let model = beside.table.download(queue)?;
+        let (away, home): (Vec<u32>, Vec<u32>) =
+            shared.iter().partition(|key| model.find(**key).1 == 2);
+        assert_eq!((home.len(), away.len()), (7, 5));
+        for (i, key) in away.iter().enumerate() {
+            let reads = beside.table.download(queue)?.find(absent).1;
+            assert_eq!(reads, 2, "{i} of {} items removed", away.len());
+            beside.remove(queue, &[*key])?;
+            beside.compare(queue, &shared)?;
+        }
+        assert_eq!(beside.table.download(queue)?.find(absent).1, 1);
+        Ok(())
+    });
+}
+
+#[test]
+fn items_behind_an_entry_move_together_when_their_bucket_fills() {
+    on_device(|queue| {
+        let capacity = 64 * 8;
+        let mut shape = Shape::new(BucketSize::Eight, capacity);
+        shape.load_factor = 0.9;
+        let layout = Beside::<HortonTable>::build(queue, shape, &[])?
+            .table
+            .layout();
+        let (shared, others) = crafted(layout, 13, capacity * 7 / 8);
+        let mut beside = Beside::<HortonTable>::build(queue, shape, &items(&others))?;
+        let mut seconds = HashSet::new();
+        for key in shared {
+            beside.insert(queue, &[(key, !key)])?;
+            beside.compare(queue, &[])?;
+            let model = beside.table.download(queue)?;
+            if model.find(key).1 == 2 {
+                let holds = |word: &u64| layout::key_of(*word) == key;
+                let slot = model.words.iter().position(holds).unwrap();
+                seconds.insert(slot / layout.slots());
+            }
+        }
+        assert_eq!(beside.table.layout(), layout, "it grew");
+        // One secondary bucket at a time, but not always the same.
+        assert!(seconds.len() > 1, "{seconds:?}");
+        Ok(())
+    });
+}
+
+#[test]
+fn tables_go_to_the_host_and_back() {
+    for bucket_size in BucketSize::ALL {
+        on_device(move |queue| {
+            let keys = distinct_keys(30, scaled(8_000));
+            let mut shape = Shape::new(bucket_size, 0);
+            shape.load_factor = 0.9;
+            let mut beside = Beside::<HortonTable>::build(queue, shape, &items(&keys))?;
+            beside.insert(queue, &[(u32::MAX, MAX_VALUE + 1)])?;
+            for part in keys.chunks(keys.len() / 3) {
+                let model = beside.table.download(queue)?;
+                beside.table = HortonTable::upload(queue, &model)?;
+                assert_eq!(beside.table.download(queue)?.words, model.words);
+                beside.compare(queue, &[])?;
+                beside.remove(queue, &part[part.len() / 2..])?;
+                beside.insert(queue, &[(part[0], u32::MAX), (!part[0], 1)])?;
+                beside.compare(queue, part)?;
+            }
+            Ok(())
         });
     }
 }

@@ -2,8 +2,13 @@
 //! each. `HORTON_TEST_SMALL=1` keeps the sizes fit for oclgrind, `HORTON_TABLE_OPS` says how many
 //! random mixtures of operations are tried, `HORTON_TABLE_SEED` where their seeds start.
 
+mod cost;
 mod cuckoo;
 mod dynamic;
+#[path = "../../examples/paper_figures/equations.rs"]
+#[allow(dead_code, reason = "the figures draw all of them")]
+mod equations;
+mod full;
 mod fuzz;
 mod harness;
 mod horton;

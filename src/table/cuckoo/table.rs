@@ -8,7 +8,7 @@ use crate::table::horton::Census;
 use crate::table::horton::layout::{EMPTY_WORD, Layout};
 use crate::table::horton::lookup::Out;
 use crate::table::horton::phases::census;
-use crate::table::insert::{self, Buckets, Growth, Insertion, last_keys};
+use crate::table::insert::{self, Buckets, Full, Growth, Insertion};
 use crate::table::items::{ItemsOf, check_keys};
 use crate::table::{Answers, Items, Statistics, Table};
 
@@ -175,12 +175,18 @@ impl Buckets for CuckooTable {
         }
         .store(queue, items)?;
         let wanted = self.census.items as usize - stored.cleared + stored.keys.len();
-        let left = match wanted > self.capacity() {
-            true => last_keys(queue, &stored.keys, wanted - self.capacity())?,
-            false => placing.insert(queue, &stored)?,
+        let too_many = wanted.saturating_sub(self.capacity());
+        let left = match too_many {
+            0 => placing.insert(queue, &stored)?,
+            _ => Vec::new(),
         };
-        if !left.is_empty() {
-            return Ok(Insertion::Full { keys: left, wanted });
+        if too_many > 0 || !left.is_empty() {
+            return Ok(Insertion::Full(Full {
+                fresh: stored.keys,
+                count: too_many.max(left.len()),
+                left,
+                wanted,
+            }));
         }
         let census = census(queue, &program, &self.layout, &words)?;
         if census.items as usize != wanted {

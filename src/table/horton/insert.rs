@@ -17,7 +17,7 @@ use crate::device::program::ProgramText;
 use crate::device::{Arg, Buffer, Queue};
 use crate::error::{Error, Result};
 use crate::table::Items;
-use crate::table::insert::{Insertion, last_keys};
+use crate::table::insert::{Full, Insertion};
 use crate::table::items::{ItemsOf, Stored};
 use crate::table::scan::local_group;
 use crate::table::split::{COUNTERS, Counter, Split};
@@ -57,12 +57,18 @@ impl HortonTable {
         };
         let stored = inserter.items().store(queue, items)?;
         let wanted = self.census.items as usize - stored.cleared + stored.keys.len();
-        let left = match wanted > self.layout.words() {
-            true => last_keys(queue, &stored.keys, wanted - self.layout.words())?,
-            false => inserter.insert(queue, &stored)?,
+        let too_many = wanted.saturating_sub(self.layout.words());
+        let left = match too_many {
+            0 => inserter.insert(queue, &stored)?,
+            _ => Vec::new(),
         };
-        if !left.is_empty() {
-            return Ok(Insertion::Full { keys: left, wanted });
+        if too_many > 0 || !left.is_empty() {
+            return Ok(Insertion::Full(Full {
+                fresh: stored.keys,
+                count: too_many.max(left.len()),
+                left,
+                wanted,
+            }));
         }
         let census = census(queue, &program, &self.layout, &words)?;
         if census.items as usize != wanted {
