@@ -206,6 +206,16 @@ pub trait Table: Sized {
     }
 }
 
+/// Brings items back from two buffers of one length.
+pub(super) fn read_pairs(
+    queue: &mut Queue,
+    (keys, values): (Buffer<u32>, Buffer<u32>),
+) -> Result<Vec<(u32, u32)>> {
+    let n = keys.len();
+    let (keys, values) = (queue.read(&keys, n)?, queue.read(&values, n)?);
+    Ok(keys.into_iter().zip(values).collect())
+}
+
 /// Refuses a buffer of fewer elements than operations.
 pub(super) fn enough(what: &str, given: usize, n: usize) -> Result<()> {
     match given >= n {

@@ -16,7 +16,7 @@
 
 use crate::device::{Buffer, Queue};
 use crate::error::{Error, Result};
-use crate::table::api::enough;
+use crate::table::api::{enough, read_pairs};
 use crate::table::distinct::Distinct;
 use crate::table::{Answers, Items, Statistics, Table, WhenFull, scan, word};
 
@@ -124,10 +124,8 @@ impl Table for LinearTable {
     }
 
     fn items(&self, queue: &mut Queue) -> Result<Vec<(u32, u32)>> {
-        let (keys, values) = self.pairs(queue)?;
-        let keys = queue.read(&keys, self.len)?;
-        let values = queue.read(&values, self.len)?;
-        Ok(keys.into_iter().zip(values).collect())
+        let pairs = self.pairs(queue)?;
+        read_pairs(queue, pairs)
     }
 }
 

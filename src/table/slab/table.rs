@@ -14,7 +14,7 @@
 
 use crate::device::{Buffer, Queue};
 use crate::error::{Error, Result};
-use crate::table::api::enough;
+use crate::table::api::{enough, read_pairs};
 use crate::table::batch::{Batch, Kind};
 use crate::table::horton::build::ATTEMPTS;
 use crate::table::{Answers, Items, Statistics, Table, WhenFull, word};
@@ -115,10 +115,8 @@ impl Table for SlabHash {
     }
 
     fn items(&self, queue: &mut Queue) -> Result<Vec<(u32, u32)>> {
-        let (keys, values) = self.pairs(queue)?;
-        let keys = queue.read(&keys, self.len)?;
-        let values = queue.read(&values, self.len)?;
-        Ok(keys.into_iter().zip(values).collect())
+        let pairs = self.pairs(queue)?;
+        read_pairs(queue, pairs)
     }
 }
 
