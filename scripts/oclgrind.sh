@@ -5,7 +5,10 @@
 # its findings change neither a kernel's results nor an exit status.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-[ $# -gt 0 ] || set -- --test table --test wide --test dynamic -- --test-threads=1
+if [ $# = 0 ]; then
+    scripts/oclgrind.sh --test table --test wide --test dynamic -- --test-threads=1
+    exec scripts/oclgrind.sh --test table_ops -- --test-threads=1 suite::linear suite::slab
+fi
 scripts/ensure-tools.sh oclgrind
 
 # Loaded as the OpenCL library itself, so that no other platform is there to be picked.
