@@ -1,4 +1,4 @@
-// Linear probing over codes of two words, a cache line at a time; the twin of src/table/codes.rs.
+// Linear probing over codes of one or two words, a cache line at a time; the twin of src/table/codes.rs.
 //
 //   a line    m0 m1 m2 m3 m4 | v0 v1 v2 v3 v4 | MISS        five mixed codes, their values, all ones
 //             8 bytes each     4 bytes each
@@ -24,6 +24,9 @@
 #ifndef CODES_GROUP
 #error "CODES_GROUP: work-group size"
 #endif
+#ifndef CODE_WORDS
+#error "CODE_WORDS: words of a code, 1 or 2"
+#endif
 #ifndef BLOCK
 #error "BLOCK: codes whose lines are asked for together"
 #endif
@@ -39,14 +42,22 @@
 #define REPEATS 1u
 #define NO_SLOT 2u
 
+#if CODE_WORDS == 1
+typedef uint code_t;
+ulong bits_of(code_t code) { return code; }
+#else
+typedef uint2 code_t;
+ulong bits_of(code_t code) { return as_ulong(code); }
+#endif
+
 // The line where the search for a mixed code starts.
 uint home_of(ulong mixed, uint lines) { return (uint)((mixed & 0xfffffffful) * lines >> 32); }
 
 // Mixes the codes of a block.
-void mix_block(__global const uint2 *codes, uint size, ulong seed, uint lines, ulong *mixed,
+void mix_block(__global const code_t *codes, uint size, ulong seed, uint lines, ulong *mixed,
                uint *homes) {
   for (uint k = 0; k < size; ++k) {
-    mixed[k] = mix(seed ^ as_ulong(codes[k]));
+    mixed[k] = mix(seed ^ bits_of(codes[k]));
     homes[k] = home_of(mixed[k], lines);
   }
 }
@@ -90,7 +101,7 @@ uint enter_code(__global ulong *table, uint lines, ulong mixed, uint value) {
 // `values` may be missing: then a code's is its position. All is in vain once one code repeats, so
 // work-items look after each block whether another saw one.
 __kernel __attribute__((reqd_work_group_size(CODES_GROUP, 1, 1))) void enter_codes(
-    __global ulong *table, __global const uint2 *codes, __global const uint *values,
+    __global ulong *table, __global const code_t *codes, __global const uint *values,
     volatile __global uint *wrong, uint lines, uint seed_low, uint seed_high, uint share, uint n) {
   const uint from = min((uint)get_global_id(0) * share, n), end = from + min(share, n - from);
   const ulong seed = seeded(seed_low, seed_high);
@@ -131,7 +142,7 @@ uint find_code(__global const ulong *table, uint lines, ulong mixed) {
 
 // Codes that their first line does not tell of are gone after once the block is done.
 __kernel __attribute__((reqd_work_group_size(CODES_GROUP, 1, 1))) void find_codes(
-    __global const ulong *table, __global const uint2 *codes, __global uint *values, uint lines,
+    __global const ulong *table, __global const code_t *codes, __global uint *values, uint lines,
     uint seed_low, uint seed_high, uint share, uint n) {
   const uint from = min((uint)get_global_id(0) * share, n), end = from + min(share, n - from);
   const ulong seed = seeded(seed_low, seed_high);

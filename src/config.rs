@@ -60,7 +60,7 @@ impl fmt::Display for Enabled {
 /// The table that a join builds and looks up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TableKind {
-    /// A Horton table, but a direct one for many dense keys on a CPU.
+    /// A Horton table, but for many keys on a CPU a direct one or one of codes.
     Auto,
     /// A table with a slot for every possible key where keys are dense, else a Horton table.
     Direct,
@@ -68,6 +68,8 @@ pub enum TableKind {
     Horton,
     /// Linear probing in a table that is at most half full.
     Linear,
+    /// Linear probing over keys of one or two words, a cache line at a time; else a Horton table.
+    Codes,
 }
 
 impl FromStr for TableKind {
@@ -79,8 +81,9 @@ impl FromStr for TableKind {
             "direct" => Ok(TableKind::Direct),
             "horton" => Ok(TableKind::Horton),
             "linear" => Ok(TableKind::Linear),
+            "codes" => Ok(TableKind::Codes),
             _ => Err(Error::Invalid(format!(
-                "horton.table is 'auto', 'horton', 'linear' or 'direct', not '{value}'"
+                "horton.table is 'auto', 'horton', 'linear', 'direct' or 'codes', not '{value}'"
             ))),
         }
     }
@@ -93,6 +96,7 @@ impl fmt::Display for TableKind {
             TableKind::Direct => "direct",
             TableKind::Horton => "horton",
             TableKind::Linear => "linear",
+            TableKind::Codes => "codes",
         })
     }
 }
@@ -136,7 +140,7 @@ pub struct HortonConfig {
     pub enabled: Enabled,
     /// The OpenCL device: 'auto', 'PLATFORM:INDEX' or part of a device's name.
     pub device: String,
-    /// The table that joins build: auto, horton, linear or direct.
+    /// The table that joins build: auto, horton, linear, direct or codes.
     pub table: TableKind,
     /// Items per slot of a Horton table, in (0, 1].
     pub load_factor: f64,
@@ -195,7 +199,7 @@ const OPTIONS: [(&str, &str); 10] = [
     ),
     (
         "table",
-        "The table that joins build: auto, horton, linear (linear probing), or direct where keys are dense",
+        "The table that joins build: auto, horton, linear (linear probing), direct where keys are dense, or codes (linear probing by cache lines)",
     ),
     ("load_factor", "Items per slot of a Horton table, in (0, 1]"),
     (
@@ -232,6 +236,7 @@ impl HortonConfig {
             TableKind::Auto => KeyTableConfig::Auto(config),
             TableKind::Direct => KeyTableConfig::Direct(config),
             TableKind::Horton => KeyTableConfig::Horton(config),
+            TableKind::Codes => KeyTableConfig::Codes(config),
             TableKind::Linear => KeyTableConfig::Linear(LinearConfig {
                 seed: config.seed,
                 ..LinearConfig::default()

@@ -1,10 +1,11 @@
 //! Tables over keys of two and of five words, against a `HashMap`: keys that repeat, codes that share the
-//! word that the table knows, by twos and by thousands; on CPUs keys of two words in a table of codes, too. `HORTON_TEST_SMALL=1` keeps the sizes fit for
+//! word that the table knows, by twos and by thousands; keys of one and two words in a table
+//! of codes, too. `HORTON_TEST_SMALL=1` keeps the sizes fit for
 //! oclgrind (`make oclgrind`).
 
 use std::collections::{HashMap, HashSet};
 
-use horton_join::device::{Device, DeviceKind, KernelBody, Queue};
+use horton_join::device::{Device, KernelBody, Queue};
 use horton_join::error::Result;
 use horton_join::table::grouped::{BuildKeys, GroupedTable, KeyFormat};
 use horton_join::table::horton::TableConfig;
@@ -122,7 +123,11 @@ fn check(rows: impl Into<Rows>) {
         .into_iter()
         .filter(|body| device.info().supports(*body));
     for body in bodies {
-        for (config, each) in [(split_config(), 2), (auto(), 2), (split_config(), 5)] {
+        for (config, each) in [
+            (split_config(), 2),
+            (codes_config(), 2),
+            (split_config(), 5),
+        ] {
             let keys = (words(&rows.codes, each), words(&probes, each));
             let numbers = rows.numbers.clone();
             let answer = device.run_blocking(move |queue| {
@@ -136,8 +141,7 @@ fn check(rows: impl Into<Rows>) {
             assert_eq!(joined.pairs.len(), wanted.len(), "{what}");
             assert!(joined.pairs == wanted, "{what}");
             assert_eq!(joined.grouped, !unique, "{what}");
-            let cpu = device.info().kind == DeviceKind::Cpu;
-            let of_codes = config == auto() && cpu && unique && !distinct.contains(&unstorable());
+            let of_codes = config == codes_config() && unique;
             assert_eq!(joined.of_codes, of_codes, "{what}");
         }
     }
@@ -148,9 +152,9 @@ fn split_config() -> KeyTableConfig {
     (&TableConfig::default()).into()
 }
 
-/// What suits the device.
-fn auto() -> KeyTableConfig {
-    KeyTableConfig::Auto(TableConfig::default())
+/// Keys of one or two words as they are.
+fn codes_config() -> KeyTableConfig {
+    KeyTableConfig::Codes(TableConfig::default())
 }
 
 /// The code that mixes to what stands for an empty slot in a table of codes.
@@ -179,7 +183,10 @@ fn join(
     let input = BuildKeys {
         keys: &keys,
         rows: numbers.as_ref(),
-        format: KeyFormat::Words(words),
+        format: match words {
+            1 => KeyFormat::ANY_WORD,
+            words => KeyFormat::Words(words),
+        },
     };
     let table = GroupedTable::build(queue, config, input)?;
     let keys = queue.buffer_from("probe keys", &probe)?;
@@ -189,7 +196,7 @@ fn join(
     Ok(Joined {
         pairs: probe.into_iter().zip(build).collect(),
         grouped: table.groups.is_some(),
-        of_codes: matches!(table.table, KeyTable::Codes(_)),
+        of_codes: matches!(table.table, KeyTable::Codes(_)) && table.runs.is_none(),
     })
 }
 
@@ -269,6 +276,40 @@ fn a_code_that_no_slot_can_hold_is_found() {
     let mut codes = random_codes(11, scaled(5000));
     codes.push(unstorable());
     check(codes);
+}
+
+#[test]
+fn codes_of_one_word_are_found() {
+    let n = scaled(60_000);
+    let numbers = |n: usize| (0..n as u32).map(|i| i.wrapping_mul(0x9e37_79b1).rotate_left(9));
+    for (distinct, n) in [(n, n), (1, 1), (64, 64), (65, 65), (n / 3, n)] {
+        let build: Vec<u32> = numbers(distinct).cycle().take(n).collect();
+        let probe = doubled(&build);
+        let mut rows: HashMap<u32, Vec<u32>> = HashMap::new();
+        for (key, row) in build.iter().zip(0..) {
+            rows.entry(*key).or_default().push(row);
+        }
+        let wanted: Vec<(u32, u32)> = probe
+            .iter()
+            .zip(0..)
+            .flat_map(|(key, i)| {
+                let rows = rows.get(key).map_or(&[][..], Vec::as_slice);
+                rows.iter().map(move |row| (i, *row))
+            })
+            .collect();
+        let keys = ((build, probe), None, 1);
+        let answer = device().run_blocking(move |queue| join(queue, codes_config(), keys));
+        let answer = answer.unwrap();
+        assert!(answer.cost.launches > 0, "no kernel was launched");
+        assert!(answer.value.pairs == wanted, "{distinct} of {n}");
+        assert!(answer.value.of_codes);
+    }
+}
+
+/// The keys, and as many others of which most are none of them.
+fn doubled(keys: &[u32]) -> Vec<u32> {
+    let others = keys.iter().map(|key| key ^ 0x5555);
+    keys.iter().copied().chain(others).collect()
 }
 
 #[test]

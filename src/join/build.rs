@@ -14,6 +14,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Instant;
 
 use arrow::array::{Array, ArrayRef, AsArray, MAX_INLINE_VIEW_LEN, RecordBatch};
 use arrow::compute::concat;
@@ -49,6 +50,9 @@ const LEAST_KEY_BYTES: u64 = 8;
 
 /// Bytes of a string that stand in its view.
 const INLINE: usize = MAX_INLINE_VIEW_LEN as usize;
+
+/// Buffers of views that output batches may share; what is in more of them is copied together.
+const SHARED_BUFFERS: usize = 64;
 
 /// What a build needs to know about its join.
 #[derive(Debug, Clone)]
@@ -147,7 +151,9 @@ impl BuildSide {
         if spec.visited {
             memory.visited.try_grow(Bitmap::bytes(rows))?;
         }
+        let began = Instant::now();
         let (encoder, parts) = encode(&spec, &keys).await?;
+        let encoded = began.elapsed();
         let encoded_bytes = (4 + 4 * encoder.words()) * rows;
         memory.keys.try_grow(encoded_bytes - reserved)?;
         let mut build = Self {
@@ -168,7 +174,12 @@ impl BuildSide {
         let keys = parts.into_iter().map(KeyRange::all).collect();
         build.table = build.try_tables(&spec, (keys, rows), &metrics).await?;
         build.memory.keys.shrink(encoded_bytes);
+        let built = began.elapsed();
         let joined = build.join_columns(&spec).await?;
+        log::debug!(
+            "build side of {rows} rows: encoded in {encoded:?}, table after {built:?}, columns after {:?}",
+            began.elapsed()
+        );
         metrics.build_mem_used.add(joined);
         timer.done();
         let memory = &build.memory;
@@ -297,8 +308,8 @@ impl BuildSide {
     }
 
     /// Makes one array of each column that the host will gather, of fixed width or of string
-    /// views: gathering from thousands of arrays takes several times as long. Bytes of views are
-    /// gathered too, or every output batch would share thousands of buffers. Columns for which
+    /// views: gathering from thousands of arrays takes several times as long. Bytes of views in many buffers
+    /// are gathered too, or every output batch would share them all. Columns for which
     /// there is no memory stay as they are. Returns the bytes reserved for it.
     async fn join_columns(&mut self, spec: &BuildSpec) -> Result<usize> {
         let mut wanted = Vec::new();
@@ -308,17 +319,19 @@ impl BuildSide {
             if arrays.len() < 2 || self.is_gathered(source) || !arrays.iter().all(can_be_joined) {
                 continue;
             }
-            let bytes = arrays.iter().map(joined_bytes).sum();
+            let copies = data_buffers(arrays) > SHARED_BUFFERS;
+            let bytes = arrays.iter().map(|array| joined_bytes(array, copies)).sum();
             if self.memory.batches.try_grow(bytes).is_ok() {
                 reserved += bytes;
                 let columns: Vec<Vec<ArrayRef>> =
                     arrays.iter().map(|array| vec![Arc::clone(array)]).collect();
-                wanted.push((source, columns));
+                wanted.push((source, columns, copies));
             }
         }
-        for (source, arrays) in wanted {
-            let joined = side_by_side(parts(&arrays), spec.width, |part| async move {
-                Ok(compact(join_arrays(part.columns.iter().flatten())?))
+        for (source, arrays, copies) in wanted {
+            let joined = side_by_side(parts(&arrays), spec.width, move |part| async move {
+                let array = join_arrays(part.columns.iter().flatten())?;
+                Ok(if copies { compact(array) } else { array })
             });
             let array = join_arrays(joined.await?.iter())?;
             match source {
@@ -435,15 +448,25 @@ fn can_be_joined(array: &ArrayRef) -> bool {
     }
 }
 
-/// Bytes that an array's values take once joined.
-fn joined_bytes(array: &ArrayRef) -> usize {
+/// Buffers of bytes that views point into.
+fn data_buffers(arrays: &[ArrayRef]) -> usize {
+    let buffers = arrays.iter().map(|array| match array.data_type() {
+        DataType::Utf8View => array.as_string_view().data_buffers().len(),
+        DataType::BinaryView => array.as_binary_view().data_buffers().len(),
+        _ => 0,
+    });
+    buffers.sum()
+}
+
+/// Bytes that an array's values take once joined, with those of its views if it `copies` them.
+fn joined_bytes(array: &ArrayRef, copies: bool) -> usize {
     let of_views = |views: &[u128]| -> usize {
         let lengths = views.iter().map(|view| *view as u32 as usize);
         lengths.filter(|length| *length > INLINE).sum()
     };
     let bytes = match array.data_type() {
-        DataType::Utf8View => of_views(array.as_string_view().views()),
-        DataType::BinaryView => of_views(array.as_binary_view().views()),
+        DataType::Utf8View if copies => of_views(array.as_string_view().views()),
+        DataType::BinaryView if copies => of_views(array.as_binary_view().views()),
         _ => 0,
     };
     let width = array.data_type().primitive_width().unwrap_or(16) + 1;

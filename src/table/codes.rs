@@ -1,18 +1,20 @@
-//! Linear probing over codes of two words, a cache line at a time; the driver of `cl/codes.cl`.
+//! Linear probing over codes of one or two words, a cache line at a time; the driver of `cl/codes.cl`.
 //!
 //! ```text
 //!  code ──mix──▶ m ──▶ line      m0 m1 m2 m3 m4 | v0 v1 v2 v3 v4 | MISS      64 bytes
 //!                                                └ full: the next line
 //! ```
 //!
-//! Not from the papers. Keys of two words are otherwise looked up by half of their mix in a table of 32-bit
-//! keys, and what is found there is compared and resolved by [`super::wide`]: two random reads a hit and
-//! five launches a chunk, which GPUs hide and CPUs do not. Here one line has codes and values. What is
-//! stored is the mixed code, which stands for the code, so nothing else is compared.
+//! Not from the papers. What a lookup costs on a CPU is, in the cache, the instructions and, beyond it, the lines
+//! that it reads. A Horton table's bucket is compared with a key by branches that nothing foretells, or else its
+//! remap entries are looked at for nothing; keys of two words are looked up by half of their mix and what is found
+//! there is compared and resolved by [`super::wide`]: two random reads and five launches a chunk. Here one
+//! line has codes and values, and nothing is compared but the mixed codes, which stand for the codes. GPUs
+//! hide all of that.
 //!
 //! Bucketized cuckoo hashing with 12-byte items would fill lines to 0.9 instead of 0.6, and read a second line
-//! for more of the hits; linear probing goes on in the next line, which CPUs fetch unasked. For keys that
-//! repeat there is no table of this kind: they go by way of [`super::wide`].
+//! for more of the hits; linear probing goes on in the next line, which CPUs fetch unasked. Codes must be
+//! distinct: rows by code are [`super::group`]'s and [`super::wide`]'s.
 //!
 //! Cost: 64 bytes for three codes; one compare-and-swap a code to build; 1.03 lines read a hit, 1.2 a miss.
 
@@ -39,11 +41,12 @@ const BLOCK: usize = 64;
 /// 64-bit words of a line.
 const LINE_WORDS: usize = 8;
 
-fn text(group: usize, (prefetch, peek): (bool, bool)) -> ProgramText {
+fn text((words, group): (usize, usize), (prefetch, peek): (bool, bool)) -> ProgramText {
     let defines = [
         ("MISS", format!("{MISS:#x}u")),
         ("EMPTY_CODE", format!("{:#x}ul", u64::MAX)),
         ("LINE_CODES", LINE_CODES.to_string()),
+        ("CODE_WORDS", words.to_string()),
         ("CODES_GROUP", group.to_string()),
         ("BLOCK", BLOCK.to_string()),
         ("PREFETCH", u8::from(prefetch).to_string()),
@@ -59,41 +62,59 @@ fn text(group: usize, (prefetch, peek): (bool, bool)) -> ProgramText {
 /// The programs under the names of files; see [`crate::table::programs`].
 pub(crate) fn programs() -> impl Iterator<Item = (String, ProgramText)> {
     use crate::device::KernelBody::{Chunk, LocalTile};
-    [Chunk, LocalTile].into_iter().map(|body| {
-        (
-            format!("codes_{}", group_of(body)),
-            text(group_of(body), (false, false)),
-        )
-    })
+    let bodies = [Chunk, LocalTile].into_iter().map(group_of);
+    bodies
+        .flat_map(|group| [(1, group), (2, group)])
+        .map(|(words, group)| {
+            let name = format!("codes_{words}_{group}");
+            (name, text((words, group), (false, false)))
+        })
 }
 
-fn program(queue: &Queue) -> ProgramText {
-    let group = local_group(queue);
+fn program(queue: &Queue, words: usize) -> ProgramText {
+    let sizes = (words, local_group(queue));
     let reads = (prefetches(queue), queue.volatile_sees_atomics());
-    ProgramText::once("codes", &(group, reads), || text(group, reads))
+    ProgramText::once("codes", &(sizes, reads), || text(sizes, reads))
 }
 
-/// A table of distinct codes of two words to values, in device memory.
+/// What `enter_codes` says of a code that is there twice.
+const REPEATS: u32 = 1;
+
+/// Seeds that are tried: under each, one code of 2^64 cannot be stored.
+const SEEDS: u32 = 4;
+
+/// A table of distinct codes of one or two words to values, in device memory.
 #[derive(Debug)]
 pub struct CodeTable {
     lines: Buffer<u64>,
     codes: usize,
+    words: usize,
     seed: u32,
 }
 
 impl CodeTable {
-    /// Whether lookups on the queue's device are faster than by way of [`super::wide`].
+    /// Whether it is faster than other tables on the queue's device.
     pub fn suits(queue: &Queue) -> bool {
         queue.info().kind == DeviceKind::Cpu
     }
 
-    /// Builds a table of `items`, whose keys are codes of two words each, low word first; `None` if some code is
-    /// there more than once (or, by a chance of one in 2^64 a code, cannot be stored under this `seed`).
+    /// Builds a table of `items`, whose keys are codes of so many `words`, one or two, low word first; `None` if
+    /// some code is there more than once.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if there are fewer or more values, [`Error::TooManyRows`] beyond 2^32 - 1, [`Error::DeviceMemory`], OpenCL's own.
-    pub fn build(queue: &mut Queue, seed: u32, items: Items<'_>) -> Result<Option<Self>> {
-        let n = items.keys.len() / 2;
+    /// [`Error::Invalid`] if codes have more words or there are fewer or more values; [`Error::TooManyRows`]
+    /// beyond 2^32 - 1 codes; [`Error::DeviceMemory`], OpenCL's own.
+    pub fn build(
+        queue: &mut Queue,
+        seed: u32,
+        (items, words): (Items<'_>, usize),
+    ) -> Result<Option<Self>> {
+        if !(1..=2).contains(&words) {
+            return Err(Error::Invalid(format!(
+                "a table of codes has codes of one or two words, not {words}"
+            )));
+        }
+        let n = items.keys.len() / words;
         if let Some(values) = items.values.filter(|values| values.len() != n) {
             return Err(Error::Invalid(format!(
                 "{n} codes were given with {} values",
@@ -107,33 +128,55 @@ impl CodeTable {
             });
         }
         let lines = n.div_ceil(FILLED).max(1);
-        let table = Self {
+        let mut table = Self {
             lines: queue.allocate_table("a table of codes", lines * LINE_WORDS)?,
             codes: n,
+            words,
             seed,
         };
-        queue.fill(&table.lines, u64::MAX)?;
+        for attempt in 0..SEEDS {
+            table.seed = seed.wrapping_add(attempt);
+            match table.enter(queue, items)? {
+                0 => return Ok(Some(table)),
+                found if found & REPEATS != 0 => return Ok(None),
+                _ => log::debug!("a code cannot be stored with seed {:#x}", table.seed),
+            }
+        }
+        Err(Error::Invalid(format!(
+            "{n} codes found no room under any of {SEEDS} seeds; please report this"
+        )))
+    }
+
+    /// Enters all items into the cleared table; what is wrong with them, or 0.
+    fn enter(&self, queue: &mut Queue, items: Items<'_>) -> Result<u32> {
+        let n = self.codes;
+        queue.fill(&self.lines, u64::MAX)?;
         let wrong = queue.buffer_from("codes that repeat", &[0])?;
         let spread = Spread::new(queue, n, 1);
-        let [low, high] = seed_words(seed);
+        let [low, high] = seed_words(self.seed);
         let args = [
-            Arg::Longs(&table.lines),
+            Arg::Longs(&self.lines),
             Arg::Words(items.keys),
             items.values.map_or(Arg::Null, Arg::Words),
             Arg::Words(&wrong),
-            Arg::U32(lines as u32),
+            Arg::U32(self.line_count()),
             Arg::U32(low),
             Arg::U32(high),
             Arg::U32(spread.share as u32),
             Arg::U32(n as u32),
         ];
-        queue.launch(&program(queue), "enter_codes", spread.grid(n), &args)?;
+        let program = program(queue, self.words);
+        queue.launch(&program, "enter_codes", spread.grid(n), &args)?;
         let mut found = [0u32];
         queue.download(&wrong, 0, &mut found)?;
-        Ok((found[0] == 0).then_some(table))
+        Ok(found[0])
     }
 
-    /// Looks up the first `n` of `keys`, codes of two words: `values[i]` receives the value, or [`MISS`].
+    fn line_count(&self) -> u32 {
+        (self.lines.len() / LINE_WORDS) as u32
+    }
+
+    /// Looks up the first `n` of `keys`, codes of as many words as the table's: `values[i]` receives the value, or [`MISS`].
     ///
     /// # Errors
     /// [`Error::Invalid`] if a buffer is shorter, and OpenCL's own.
@@ -144,7 +187,7 @@ impl CodeTable {
         values: &Buffer<u32>,
         n: usize,
     ) -> Result<()> {
-        let room = (keys.len() / 2).min(values.len());
+        let room = (keys.len() / self.words).min(values.len());
         if room < n || n > u32::MAX as usize {
             return Err(Error::Invalid(format!(
                 "{n} codes (at most 2^32 - 1) were to be looked up, but there is room for {room}"
@@ -156,13 +199,14 @@ impl CodeTable {
             Arg::Longs(&self.lines),
             Arg::Words(keys),
             Arg::Words(values),
-            Arg::U32((self.lines.len() / LINE_WORDS) as u32),
+            Arg::U32(self.line_count()),
             Arg::U32(low),
             Arg::U32(high),
             Arg::U32(spread.share as u32),
             Arg::U32(n as u32),
         ];
-        queue.launch(&program(queue), "find_codes", spread.grid(n), &args)
+        let program = program(queue, self.words);
+        queue.launch(&program, "find_codes", spread.grid(n), &args)
     }
 
     /// Codes.
@@ -173,6 +217,11 @@ impl CodeTable {
     /// Whether the table has no codes.
     pub fn is_empty(&self) -> bool {
         self.codes == 0
+    }
+
+    /// 32-bit words of a code.
+    pub fn key_words(&self) -> usize {
+        self.words
     }
 
     /// Slots.

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! Not from the papers: what `HashJoinExec` calls an array map. Many primary keys are the numbers from 1 up,
-//! and where the surrogates of a build side have at most [`SPARSEST`] codes a row, the slot of a key
-//! is the key: no hash, no comparison, 4 bytes read. On CPU runtimes, where
+//! and where the surrogates of a build side have at most [`SPARSEST`] codes a row (on a CPU, where they are
+//! few enough for its caches, [`SPARSEST_CACHED`]), the slot of a key is the key: no hash, no comparison, 4 bytes read. On CPU runtimes, where
 //! kernels are nearly all of a join's time, that halves it. On GPUs they are a small part of it and a Horton
 //! table's bucket costs one read too, so nothing is gained there.
 //!
@@ -24,6 +24,12 @@ use super::scan::{group_of, local_group};
 
 /// Codes a row up to which keys are dense: with more, a Horton table is no larger.
 pub const SPARSEST: usize = 4;
+
+/// Codes up to which a table may be less dense on a CPU, whose caches have room for 32 MiB or soon will.
+pub const CACHED: usize = 1 << 23;
+
+/// Codes a row up to which it may be so: filling the table must not cost more than lookups save.
+pub const SPARSEST_CACHED: usize = 128;
 
 fn text(group: usize, prefetch: bool) -> ProgramText {
     let defines = [

@@ -268,10 +268,9 @@ impl GroupedTable {
 
     /// 32-bit words of a key.
     pub fn key_words(&self) -> usize {
-        match (&self.runs, &self.table) {
-            (Some(runs), _) => runs.mixing().words,
-            (None, KeyTable::Codes(_)) => 2,
-            (None, _) => 1,
+        match &self.runs {
+            Some(runs) => runs.mixing().words,
+            None => self.table.key_words(),
         }
     }
 

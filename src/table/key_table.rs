@@ -18,20 +18,24 @@ use crate::device::{Buffer, DeviceKind, Queue};
 use crate::error::Result;
 
 use super::codes::CodeTable;
-use super::direct::{DirectTable, SPARSEST};
+use super::direct::{CACHED, DirectTable, SPARSEST, SPARSEST_CACHED};
 use super::horton::build::build;
 use super::horton::{Built, HortonTable, TableConfig};
 use super::linear::{LinearConfig, LinearTable};
 use super::{Items, Table};
 
-/// Keys from which on [`KeyTableConfig::Auto`] thinks of a direct table: with fewer, any table is in the cache.
-const DIRECT_FROM: usize = 1 << 16;
+/// Keys from which on [`KeyTableConfig::Auto`] takes another table than Horton's on a CPU: with fewer, all are in
+/// the nearest cache.
+const ON_CPU_FROM: usize = 256;
+
+/// Codes for which a direct table, filled in no time, is worth it for any number of keys from there on.
+const FEW_CODES: usize = 1 << 18;
 
 /// Which table, and how it is built.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum KeyTableConfig {
-    /// What suits the keys and the device: on CPUs [`Direct`](Self::Direct) for many keys and linear probing for
-    /// those of two words ([`CodeTable`]), else a Horton table.
+    /// What suits the keys and the device: on CPUs, for 256 keys and more, [`Direct`](Self::Direct) where they are
+    /// dense or few enough for the caches, else [`Codes`](Self::Codes); a Horton table on all others.
     Auto(TableConfig),
     /// A table with a slot for every possible key where they are dense numbers, else a Horton table.
     Direct(TableConfig),
@@ -39,6 +43,8 @@ pub enum KeyTableConfig {
     Horton(TableConfig),
     /// Linear probing.
     Linear(LinearConfig),
+    /// Linear probing over keys of one or two words, a cache line at a time; else a Horton table.
+    Codes(TableConfig),
 }
 
 impl From<&TableConfig> for KeyTableConfig {
@@ -57,23 +63,31 @@ impl KeyTableConfig {
     /// Seed of the hash functions.
     pub fn seed(&self) -> u32 {
         match self {
-            Self::Auto(config) | Self::Direct(config) | Self::Horton(config) => config.seed,
+            Self::Auto(config)
+            | Self::Direct(config)
+            | Self::Horton(config)
+            | Self::Codes(config) => config.seed,
             Self::Linear(config) => config.seed,
         }
     }
 
-    /// Builds a table of distinct keys of two words, if the device has a kind for them that is faster than
-    /// going by half of their mix ([`wide`](super::wide)); `None` if not, or if some key repeats.
+    /// Builds a table of distinct keys of two words, if that is asked for or suits the device; `None` if not, or if
+    /// some key repeats: then [`wide`](super::wide) goes by half of their mix.
     ///
     /// # Errors
     /// Those of [`CodeTable::build`].
     pub fn build_codes(&self, queue: &mut Queue, items: Items<'_>) -> Result<Option<KeyTable>> {
-        match self {
-            Self::Auto(config) if CodeTable::suits(queue) => {
-                let table = CodeTable::build(queue, config.seed, items)?;
+        let wanted = match self {
+            Self::Auto(_) => CodeTable::suits(queue),
+            Self::Codes(_) => true,
+            Self::Direct(_) | Self::Horton(_) | Self::Linear(_) => false,
+        };
+        match wanted {
+            true => {
+                let table = CodeTable::build(queue, self.seed(), (items, 2))?;
                 Ok(table.map(KeyTable::Codes))
             }
-            Self::Auto(_) | Self::Direct(_) | Self::Horton(_) | Self::Linear(_) => Ok(None),
+            false => Ok(None),
         }
     }
 
@@ -81,12 +95,14 @@ impl KeyTableConfig {
     fn kind(&self, queue: &Queue, n: usize, codes: u64) -> Kind {
         let entries = usize::try_from(codes).unwrap_or(usize::MAX);
         let dense = codes < 1 << u32::BITS && entries <= SPARSEST.saturating_mul(n);
+        let cached = entries <= CACHED.min(SPARSEST_CACHED.saturating_mul(n)).max(FEW_CODES);
+        let on_cpu = n >= ON_CPU_FROM && queue.info().kind == DeviceKind::Cpu;
         match *self {
             Self::Linear(config) => Kind::Linear(config),
+            Self::Codes(config) => Kind::Codes(config.seed),
             Self::Direct(_) if dense => Kind::Direct(entries),
-            Self::Auto(_) if dense && n >= DIRECT_FROM && queue.info().kind == DeviceKind::Cpu => {
-                Kind::Direct(entries)
-            }
+            Self::Auto(_) if on_cpu && (dense || cached) => Kind::Direct(entries),
+            Self::Auto(config) if on_cpu => Kind::Codes(config.seed),
             Self::Auto(config) | Self::Direct(config) | Self::Horton(config) => {
                 Kind::Horton(config)
             }
@@ -100,10 +116,12 @@ enum Kind {
     Linear(LinearConfig),
     /// With so many entries.
     Direct(usize),
+    /// With this seed.
+    Codes(u32),
 }
 
 /// A table of distinct keys to rows, up to 2^31 - 2, in device memory. Keys are of 32 bits, in a
-/// [`Codes`](Self::Codes) table of 64.
+/// [`Codes`](Self::Codes) table perhaps of 64.
 #[derive(Debug)]
 pub enum KeyTable {
     /// A Horton table.
@@ -112,7 +130,7 @@ pub enum KeyTable {
     Linear(LinearTable),
     /// A slot for every possible key.
     Direct(DirectTable),
-    /// Linear probing over keys of two words.
+    /// Linear probing over keys of one or two words.
     Codes(CodeTable),
 }
 
@@ -121,7 +139,7 @@ impl KeyTable {
     /// if some key is there more than once.
     ///
     /// # Errors
-    /// Those of [`build`], [`LinearTable`'s](Table::build) or [`DirectTable::build`].
+    /// Those of [`build`], [`Table::build`], [`DirectTable::build`] or [`CodeTable::build`].
     pub fn build(
         queue: &mut Queue,
         config: &KeyTableConfig,
@@ -140,6 +158,10 @@ impl KeyTable {
             Kind::Direct(entries) => {
                 let table = DirectTable::build(queue, entries, items)?;
                 Ok(table.map(Self::Direct))
+            }
+            Kind::Codes(seed) => {
+                let table = CodeTable::build(queue, seed, (items, 1))?;
+                Ok(table.map(Self::Codes))
             }
         }
     }
@@ -169,6 +191,14 @@ impl KeyTable {
         match self {
             Self::Horton(table) => Some(table),
             Self::Linear(_) | Self::Direct(_) | Self::Codes(_) => None,
+        }
+    }
+
+    /// 32-bit words of a key.
+    pub fn key_words(&self) -> usize {
+        match self {
+            Self::Horton(_) | Self::Linear(_) | Self::Direct(_) => 1,
+            Self::Codes(table) => table.key_words(),
         }
     }
 

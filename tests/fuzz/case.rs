@@ -327,6 +327,7 @@ fn draw(random: &mut Random) -> Case {
                 TableKind::Horton,
                 TableKind::Linear,
                 TableKind::Direct,
+                TableKind::Codes,
             ]),
             device_limit: match random.one_in(6) {
                 true => random.pick(&[10_000, 100_000, 150_000, 250_000, 400_000]),

@@ -25,7 +25,7 @@ use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use datafusion::prelude::{SessionConfig, SessionContext};
 use futures::TryStreamExt;
 use horton_join::HortonJoinExec;
-use horton_join::config::{Enabled, HortonConfig};
+use horton_join::config::{Enabled, HortonConfig, TableKind};
 use horton_join::device::Device;
 use horton_join::rule::Route;
 use rand_mt::Mt;
@@ -300,6 +300,8 @@ impl Case {
             batch_size: 8192,
             config: HortonConfig {
                 enabled: Enabled::Always,
+                // The same on every device; `auto` is tests/join/tables.rs's.
+                table: TableKind::Horton,
                 ..HortonConfig::default()
             },
         }

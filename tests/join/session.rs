@@ -211,7 +211,7 @@ fn values_outside_their_range_are_errors_and_change_nothing() {
         (
             "table",
             "'cuckoo'",
-            "'auto', 'horton', 'linear' or 'direct'",
+            "'auto', 'horton', 'linear', 'direct' or 'codes'",
         ),
         ("load_factor", "1.01", "(0, 1]"),
         ("load_factor", "0", "(0, 1]"),

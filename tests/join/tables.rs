@@ -1,4 +1,4 @@
-//! `horton.table`: joins over a Horton table, linear probing and a direct table return the same rows.
+//! `horton.table`: joins over a Horton table, linear probing, a direct table and one of codes return the same rows.
 //!
 //! Every case is also compared with the stock join ([`Case::check`]), which sees that kernels were launched.
 
@@ -9,43 +9,54 @@ use horton_join::device::DeviceKind;
 
 use super::harness::*;
 
-const KINDS: [TableKind; 3] = [TableKind::Horton, TableKind::Linear, TableKind::Direct];
+const KINDS: [TableKind; 4] = [
+    TableKind::Horton,
+    TableKind::Linear,
+    TableKind::Direct,
+    TableKind::Codes,
+];
 
 /// Runs a case over each kind of table; Horton's run first.
-fn check_all(mut case: Case) -> [Run; 3] {
+fn check_all(mut case: Case) -> [Run; 4] {
     KINDS.map(|table| {
         case.config.table = table;
         let run = case.check();
         let built = kind_of(&run);
         match table {
-            // Sparse keys have none.
-            TableKind::Direct => assert_ne!(built, TableKind::Linear, "{case}"),
+            // Sparse keys have none, and what repeats or is of several words has no table of codes.
+            TableKind::Direct | TableKind::Codes => {
+                assert!([table, TableKind::Horton].contains(&built), "{case}");
+            }
             table => assert_eq!(built, table, "{case}"),
         }
         run
     })
 }
 
-/// Direct tables have slots of 4 bytes; linear probing has at most half of them used, and no buckets.
+/// Direct tables have slots of 4 bytes, lines of codes are 64 bytes of 5 slots; linear probing has slots of 8, at
+/// most half of them used, and no buckets.
 fn kind_of(run: &Run) -> TableKind {
     let (items, slots) = run.ratio("load_factor");
     let (_, buckets) = run.ratio("type_b_buckets");
     assert!(items > 0);
-    match run.metric("table_bytes") / slots {
+    let bytes = run.metric("table_bytes");
+    match bytes / slots {
         4 => TableKind::Direct,
+        _ if 5 * bytes == 64 * slots => TableKind::Codes,
         _ if buckets == 0 && 2 * items <= slots => TableKind::Linear,
         _ => TableKind::Horton,
     }
 }
 
 fn same_rows(case: Case) {
-    let [horton, linear, direct] = check_all(case.clone()).map(|run| {
+    let [horton, others @ ..] = check_all(case.clone()).map(|run| {
         let mut rows = run.rows();
         rows.iter_mut().for_each(|rows| rows.sort_unstable());
         rows
     });
-    assert_eq!(horton, linear, "{case}");
-    assert_eq!(horton, direct, "{case}");
+    others
+        .iter()
+        .for_each(|other| assert_eq!(&horton, other, "{case}"));
 }
 
 /// Rows `(key, payload)` of both sides, build keys repeating or not.
@@ -150,7 +161,7 @@ fn surrogates_take_the_whole_range_of_32_bits() {
                 join_type,
                 ..Case::new(build.clone(), probe.clone())
             };
-            let [horton, linear, _] = check_all(case);
+            let [horton, linear, ..] = check_all(case);
             assert_eq!(horton.count(), linear.count());
             if join_type == JoinType::Inner {
                 assert_eq!(linear.count(), matches);
@@ -211,16 +222,16 @@ fn large_builds_give_the_same_rows() {
         let case = Case::new(build.in_batches_of(8192), probe.in_batches_of(8192));
         let runs = check_all(case);
         let expected = ROWS as usize / 2 + if repeats { 1000 } else { 0 };
-        assert_eq!(runs.map(|run| run.count()), [expected; 3]);
+        assert_eq!(runs.map(|run| run.count()), [expected; 4]);
     }
 }
 
 #[test]
 fn lookups_without_buckets_report_none() {
     let (build, probe) = sides(false, true);
-    let [horton, linear, direct] = check_all(Case::new(build, probe));
+    let [horton, others @ ..] = check_all(Case::new(build, probe));
     assert!(horton.ratio("buckets_per_lookup").1 > 0);
-    for other in [linear, direct] {
+    for other in others {
         assert_eq!(other.ratio("buckets_per_lookup"), (0, 0));
         assert_eq!(other.ratio("type_b_buckets"), (0, 0));
         for name in ["probe_hit_rate", "avg_fanout"] {
@@ -253,9 +264,10 @@ fn keys_of_two_words_join_over_every_table() {
     }
 }
 
-/// The kind that `auto` and `direct` come to: direct for dense keys alone, `auto` only for many on a CPU.
+/// The kinds that options come to: direct for dense keys alone, `auto` for many on a CPU, and there for sparser
+/// ones, too, as long as all possible keys are few; codes for keys that do not repeat.
 #[test]
-fn dense_keys_get_a_direct_table() {
+fn the_table_suits_the_keys() {
     let kind = |table, rows: i64, step: i64| {
         let left: Vec<Option<i64>> = (0..rows).map(|k| Some(k * step)).collect();
         let right: Vec<Option<i64>> = (0..1000).map(|k| Some(k * step)).collect();
@@ -264,15 +276,17 @@ fn dense_keys_get_a_direct_table() {
         case.config.table = table;
         kind_of(&case.check())
     };
-    assert_eq!(kind(TableKind::Direct, 1000, 1), TableKind::Direct);
-    assert_eq!(kind(TableKind::Direct, 1000, 4), TableKind::Direct);
-    assert_eq!(kind(TableKind::Direct, 1000, 5), TableKind::Horton);
-    assert_eq!(kind(TableKind::Direct, 1000, 1 << 40), TableKind::Horton);
-    assert_eq!(kind(TableKind::Auto, 1000, 1), TableKind::Horton);
-    assert_eq!(kind(TableKind::Auto, 70_000, 9), TableKind::Horton);
-    let of_many = match device().info().kind {
-        DeviceKind::Cpu => TableKind::Direct,
-        _ => TableKind::Horton,
-    };
-    assert_eq!(kind(TableKind::Auto, 70_000, 1), of_many);
+    use TableKind::{Auto, Codes, Direct, Horton};
+    assert_eq!(kind(Direct, 1000, 1), Direct);
+    assert_eq!(kind(Direct, 1000, 4), Direct);
+    assert_eq!(kind(Direct, 1000, 5), Horton);
+    assert_eq!(kind(Direct, 1000, 1 << 40), Horton);
+    assert_eq!(kind(Codes, 1000, 1), Codes);
+    assert_eq!(kind(Codes, 1000, 1 << 40), Codes);
+    assert_eq!(kind(Auto, 200, 1), Horton);
+    let on_cpu = device().info().kind == DeviceKind::Cpu;
+    for (step, many) in [(1, Direct), (100, Direct), (200, Codes), (1 << 40, Codes)] {
+        let expected = if on_cpu { many } else { Horton };
+        assert_eq!(kind(Auto, 20_000, step), expected, "{step}");
+    }
 }

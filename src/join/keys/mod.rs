@@ -252,14 +252,44 @@ impl KeyEncoder {
         let Some(mask) = self.encode(columns, out)? else {
             return Ok(None);
         };
-        let words = self.words();
-        let rows: Vec<u32> = mask.set_indices().map(|row| row as u32).collect();
-        for (to, row) in rows.iter().enumerate() {
-            let from = *row as usize * words;
-            out.copy_within(from..from + words, to * words);
-        }
+        let rows = match self.words() {
+            1 => compact::<1>(out.as_chunks_mut().0, &mask),
+            2 => compact::<2>(out.as_chunks_mut().0, &mask),
+            words => compact_long(out, words, &mask),
+        };
         Ok(Some(rows))
     }
+}
+
+/// Moves the surrogates of the rows in `mask` to the front; returns the rows.
+fn compact<const W: usize>(out: &mut [[u32; W]], mask: &BooleanBuffer) -> Vec<u32> {
+    let mut rows = Vec::with_capacity(mask.count_set_bits());
+    for (word, first) in mask.bit_chunks().iter_padded().zip((0..).step_by(64)) {
+        if word == u64::MAX {
+            // Most rows can match, as a rule, or hardly any.
+            out.copy_within(first..first + 64, rows.len());
+            rows.extend(first as u32..first as u32 + 64);
+            continue;
+        }
+        let mut left = word;
+        while left != 0 {
+            let row = first + left.trailing_zeros() as usize;
+            out[rows.len()] = out[row];
+            rows.push(row as u32);
+            left &= left - 1;
+        }
+    }
+    rows
+}
+
+/// The same for surrogates of so many words.
+fn compact_long(out: &mut [u32], words: usize, mask: &BooleanBuffer) -> Vec<u32> {
+    let rows: Vec<u32> = mask.set_indices().map(|row| row as u32).collect();
+    for (to, row) in rows.iter().enumerate() {
+        let from = *row as usize * words;
+        out.copy_within(from..from + words, to * words);
+    }
+    rows
 }
 
 /// `exact(3 columns, 1234567 codes)` or `hashed(Utf8, Int64)`.
