@@ -169,11 +169,14 @@ struct Joined {
     of_codes: bool,
 }
 
+/// Keys to build of, and to probe with.
+type Sides = (Vec<u32>, Vec<u32>);
+
 /// Joins build and probe keys of so many words each; the build rows may have numbers.
 fn join(
     queue: &mut Queue,
     config: KeyTableConfig,
-    ((build, probe), numbers, words): ((Vec<u32>, Vec<u32>), Option<Vec<u32>>, usize),
+    ((build, probe), numbers, words): (Sides, Option<Vec<u32>>, usize),
 ) -> Result<Joined> {
     let keys = queue.buffer_from("keys", &build)?;
     let numbers = match &numbers {

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Joins need no more of a table than this, so everything behind it (groups, pairs, windows, visited
-//! rows) is the same for all. An enum and not the trait [`Table`](super::Table): that one answers with
+//! rows) is the same for all. An enum and not the trait [`Table`]: that one answers with
 //! 32-bit values and a word beside each that says whether they were found, and takes keys that repeat.
 //!
 //! Cost: a Horton table reads about one 64-byte bucket a lookup at load 0.8; linear probing one or two 8-byte
