@@ -44,9 +44,10 @@ seeds: ## fill tables to the paper's loads without growing, for SEEDS=200 seeds,
 
 MIXTURES ?= 40
 .PHONY: operations
-operations: ## a million random operations on tables against model and HashMap: MIXTURES=40 SEED=7
+operations: ## a million random operations on each kind of table against model and HashMap: MIXTURES=40 SEED=7
 	scripts/ensure-opencl.sh --release
 	HORTON_TABLE_OPS=$(MIXTURES) HORTON_TABLE_SEED=$(SEED) $(ON_POCL) cargo test --release --test table_ops -- --nocapture --test-threads=1 fuzz::
+	$(ON_POCL) cargo test --release --test dynamic -- --nocapture --test-threads=1 a_million
 
 .PHONY: fmt
 fmt: ## check the formatting

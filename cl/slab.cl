@@ -449,6 +449,25 @@ LANES_KERNEL census(POOL_PARAMS, __global entry_t *base, __global ulong *sums, u
   atom_add(&sums[2], all_in_use);
 }
 
+// A work-item each bucket: an item in slab i of a list is found by i + 1 reads. sum: 0 before.
+LANES_KERNEL reads_of_hits(POOL_PARAMS, __global entry_t *base, __global ulong *sum,
+                           uint buckets) {
+  POOL_LOCALS
+  __local ulong scratch[LANES_GROUP];
+  OWN_POOL
+  const uint bucket = get_global_id(0);
+  __global entry_t *slab = base + (size_t)min(bucket, buckets - 1) * WORDS;
+  ulong reads = 0;
+  uint next = bucket < buckets ? BASE : NO_SLAB;
+  for (uint place = 1; next != NO_SLAB; ++place) {
+    for (uint i = 0; i < ENTRIES; ++i) reads += is_item(slab[i]) ? place : 0;
+    next = address_in(slab[LINK]);
+    if (next != NO_SLAB) slab = slab_of(&pool, next);
+  }
+  const ulong all = sums_before(&reads, scratch);
+  if (get_local_id(0) == 0) atom_add(sum, all);
+}
+
 // All items, in no order. count: 0 before.
 LANES_KERNEL collect(POOL_PARAMS, __global entry_t *base, __global uint *keys,
                      __global uint *values, __global uint *count, uint share, uint slabs,

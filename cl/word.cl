@@ -39,3 +39,15 @@ ulong peek(__global ulong *word) {
   return atom_add(word, 0ul);
 #endif
 }
+
+// Which answers are values.
+__kernel void mark_found(__global const uint *values, __global uint *found, uint n) {
+  const uint i = get_global_id(0);
+  if (i < n) found[i] = values[i] != MISS;
+}
+
+// How many values cannot be stored.
+__kernel void count_invalid(__global const uint *values, __global uint *count, uint n) {
+  const uint i = get_global_id(0);
+  if (i < n && values[i] > MAX_VALUE) atomic_inc(count);
+}

@@ -5,9 +5,9 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use horton_join::device::Queue;
-use horton_join::error::{Error, Result};
-use horton_join::table::Items;
+use horton_join::error::Result;
 use horton_join::table::linear::{Deletion, LinearConfig, LinearTable};
+use horton_join::table::{Items, Table};
 use rand_mt::Mt;
 
 use crate::chart::{Axis, Figure, Series};
@@ -37,7 +37,7 @@ fn table(queue: &mut Queue, slots: usize, deletion: Deletion) -> Result<LinearTa
 
 fn insert(queue: &mut Queue, table: &mut LinearTable, keys: &Words) -> Result<usize> {
     let items = Items { keys, values: None };
-    Ok(table.insert(queue, items)?.new)
+    Ok(table.put(queue, items)?.new)
 }
 
 /// Random keys, with repeats, as the source draws them.
@@ -88,15 +88,15 @@ pub fn insertion(bench: &mut Bench) -> Result<Vec<Figure>> {
             _ => continue,
         };
         let (_, (statistics, returned)) =
-            bench.timed(move |queue| Ok((filling.statistics(queue)?, filling)))?;
+            bench.timed(move |queue| Ok((filling.probe_lengths(queue)?, filling)))?;
         filling = returned;
         println!(
             "probe length after {} of {slots} slots were asked for ({} different keys): mean {:.4}, longest {}; \
              the source: {source}",
             (i + 1) * batch,
             filling.len(),
-            statistics.probe_mean(),
-            statistics.probe_max
+            statistics.mean(),
+            statistics.max
         );
     }
     bench.expect("keys in the table", filling.len(), map.len());
@@ -154,7 +154,7 @@ fn bulk(bench: &mut Bench) -> Result<()> {
                 let keys = asked.clone();
                 let (took, (values, returned)) = bench.timed(move |queue| {
                     let values = queue.allocate("values", n)?;
-                    full.lookup(queue, &keys, &values, n)?;
+                    full.find(queue, &keys, &values, n)?;
                     Ok((values, full))
                 })?;
                 (full, times[i]) = (returned, took);
@@ -183,47 +183,66 @@ fn bulk(bench: &mut Bench) -> Result<()> {
     Ok(())
 }
 
+/// Slots of 32 that may be taken before a table counts as full: the most that the source fills. A key that meets no empty
+/// slot reads all of them, so a batch of keys for a table without any would take n times its size.
+const FULL_OF_32: usize = 31;
+
 /// Constant size at load 0.5: every round a sixteenth of the keys is replaced by new ones.
 pub fn reuse(bench: &mut Bench) -> Result<Vec<Figure>> {
     let slots = bench.scaled(1 << 24);
-    let (size, step) = (slots / 2, slots / 32);
-    let mut series = Vec::new();
-    for (deletion, name) in [
+    let series = [
         (Deletion::KeepsKey, "deleted keys stay"),
         (Deletion::LeavesTombstone, "slots are used again"),
-    ] {
-        let (_, mut table) = bench.timed(move |queue| table(queue, slots, deletion))?;
-        let all = bench.upload(keys(0..size))?;
-        (_, table) = bench.timed(move |queue| {
-            insert(queue, &mut table, &all)?;
-            Ok(table)
-        })?;
+    ]
+    .map(|(deletion, name)| {
         let mut lengths = Series::new(name);
-        for round in 0..64 {
-            let old = bench.upload(keys(round * step..(round + 1) * step))?;
-            let new = bench.upload(keys(size + round * step..size + (round + 1) * step))?;
-            let (_, (full, statistics, returned)) = bench.timed(move |queue| {
-                table.remove(queue, &old, step)?;
-                let full = match insert(queue, &mut table, &new) {
-                    Err(Error::NoRoom { .. }) => true,
-                    inserted => inserted.map(|_| false)?,
-                };
-                Ok((full, table.statistics(queue)?, table))
-            })?;
-            table = returned;
-            if full {
-                println!("{name}: full after {round} rounds");
-                break;
-            }
-            lengths.points.push((round as f64, statistics.probe_mean()));
-        }
-        series.push(lengths);
-    }
+        replace_rounds(bench, slots, deletion, &mut lengths)?;
+        Ok(lengths)
+    });
     Ok(vec![Figure {
         name: "linear_reuse",
         title: "Linear probing at constant size, load 0.5: mean probe length",
         x: Axis::linear("rounds, each replacing a sixteenth of the keys"),
         y: Axis::log("slots beyond the home slot"),
-        series,
+        series: series.into_iter().collect::<Result<_>>()?,
     }])
+}
+
+/// Mean probe lengths after each of 64 rounds, or until the table is full.
+fn replace_rounds(
+    bench: &mut Bench,
+    slots: usize,
+    deletion: Deletion,
+    lengths: &mut Series,
+) -> Result<()> {
+    let (size, step) = (slots / 2, slots / 32);
+    let all = bench.upload(keys(0..size))?;
+    let (_, mut table) = bench.timed(move |queue| {
+        let mut table = table(queue, slots, deletion)?;
+        insert(queue, &mut table, &all)?;
+        Ok(table)
+    })?;
+    for round in 0..64 {
+        let old = bench.upload(keys(round * step..(round + 1) * step))?;
+        let new = bench.upload(keys(size + round * step..size + (round + 1) * step))?;
+        let (_, (removed, added, statistics, returned)) = bench.timed(move |queue| {
+            let removed = table.remove(queue, &old, step)?;
+            let added = insert(queue, &mut table, &new)?;
+            Ok((removed, added, table.probe_lengths(queue)?, table))
+        })?;
+        table = returned;
+        bench.expect("keys removed", removed, step);
+        bench.expect("keys inserted", added, step);
+        bench.expect("items", statistics.items as usize, size);
+        lengths.points.push((round as f64, statistics.mean()));
+        let taken = match deletion {
+            Deletion::KeepsKey => (statistics.items + statistics.deleted) as usize,
+            Deletion::LeavesTombstone => table.len(),
+        };
+        if taken + step > slots / 32 * FULL_OF_32 {
+            println!("{deletion:?}: full after {} rounds", round + 1);
+            break;
+        }
+    }
+    Ok(())
 }

@@ -51,24 +51,39 @@ struct Rates {
     misses: f64,
 }
 
-/// Builds a table of `n` keys with REPLACE, and searches it.
-fn measure(bench: &mut Bench, n: usize, slabs_per_bucket: f64) -> Result<Rates> {
-    let (present, absent) = (bench.upload(keys(0..n))?, bench.upload(keys(n..2 * n))?);
+/// Keys that are in a table, and as many that are not, on the device.
+struct Asked {
+    present: Words,
+    absent: Words,
+}
+
+impl Asked {
+    fn new(bench: &Bench, n: usize) -> Result<Self> {
+        Ok(Self {
+            present: bench.upload(keys(0..n))?,
+            absent: bench.upload(keys(n..2 * n))?,
+        })
+    }
+}
+
+/// Builds a table of the keys with REPLACE, and searches it.
+fn measure(bench: &mut Bench, asked: &Asked, slabs_per_bucket: f64) -> Result<Rates> {
+    let n = asked.present.len();
     let config = config(n, slabs_per_bucket);
     let mut best = [Duration::MAX; 3];
     let mut utilisation = 0.0;
     for run in 0..=bench.repeat {
         let (_, mut table) = bench.timed(move |queue| SlabHash::with_room(queue, &config, n))?;
-        let all = present.clone();
+        let all = asked.present.clone();
         let (took, (new, mut table)) =
             bench.timed(move |queue| Ok((replace(queue, &mut table, &all)?, table)))?;
         bench.expect("keys inserted", new, n);
         best[0] = best[0].min(took);
-        for (i, asked, expected) in [(1, &present, n), (2, &absent, 0)] {
-            let keys = asked.clone();
+        for (i, keys, expected) in [(1, &asked.present, n), (2, &asked.absent, 0)] {
+            let keys = keys.clone();
             let (took, (values, returned)) = bench.timed(move |queue| {
                 let values = queue.allocate("values", n)?;
-                table.lookup(queue, &keys, &values, n)?;
+                table.search(queue, &keys, &values, n)?;
                 Ok((values, table))
             })?;
             table = returned;
@@ -89,15 +104,15 @@ fn measure(bench: &mut Bench, n: usize, slabs_per_bucket: f64) -> Result<Rates> 
 }
 
 /// The same for a static table: bucketized cuckoo hashing, as CUDPP's in the paper is cuckoo hashing.
-fn measure_cuckoo(bench: &mut Bench, n: usize, load_factor: f64) -> Result<Rates> {
-    let (present, absent) = (bench.upload(keys(0..n))?, bench.upload(keys(n..2 * n))?);
+fn measure_cuckoo(bench: &mut Bench, asked: &Asked, load_factor: f64) -> Result<Rates> {
+    let n = asked.present.len();
     let config = CuckooConfig {
         load_factor,
         ..CuckooConfig::default()
     };
     let mut best = [Duration::MAX; 3];
     for run in 0..=bench.repeat {
-        let all = present.clone();
+        let all = asked.present.clone();
         let (took, mut table) = bench.timed(move |queue| {
             let items = Items {
                 keys: &all,
@@ -106,8 +121,8 @@ fn measure_cuckoo(bench: &mut Bench, n: usize, load_factor: f64) -> Result<Rates
             CuckooTable::build(queue, &config, items)
         })?;
         best[0] = best[0].min(took);
-        for (i, asked, expected) in [(1, &present, n), (2, &absent, 0)] {
-            let keys = asked.clone();
+        for (i, keys, expected) in [(1, &asked.present, n), (2, &asked.absent, 0)] {
+            let keys = keys.clone();
             let (took, (values, returned)) = bench.timed(move |queue| {
                 let values = queue.allocate("values", n)?;
                 let reads = queue.buffer_from("reads", &[0])?;
@@ -173,12 +188,13 @@ pub fn utilisation(bench: &mut Bench) -> Result<Vec<Figure>> {
         (1 << 26, "slab_utilisation_2_26"),
     ] {
         let n = bench.scaled(elements);
+        let asked = Asked::new(bench, n)?;
         let (mut lines, mut cuckoo) = (Lines::new(""), Lines::new(", cuckoo table"));
         for slabs_per_bucket in SLAB_COUNTS {
-            let rates = measure(bench, n, slabs_per_bucket)?;
+            let rates = measure(bench, &asked, slabs_per_bucket)?;
             lines.push(rates.utilisation, &rates);
             let load = rates.utilisation.clamp(0.05, 0.95);
-            cuckoo.push(rates.utilisation, &measure_cuckoo(bench, n, load)?);
+            cuckoo.push(rates.utilisation, &measure_cuckoo(bench, &asked, load)?);
         }
         for (line, source) in lines.0.iter().zip([512.0, 937.0, 937.0]) {
             let peak = line.points.iter().map(|(_, y)| *y).fold(0.0, f64::max);
@@ -217,8 +233,9 @@ pub fn size(bench: &mut Bench) -> Result<Vec<Figure>> {
             continue;
         };
         let n = 1 << log2;
-        lines.push(n as f64, &measure(bench, n, 0.7)?);
-        cuckoo.push(n as f64, &measure_cuckoo(bench, n, 0.65)?);
+        let asked = Asked::new(bench, n)?;
+        lines.push(n as f64, &measure(bench, &asked, 0.7)?);
+        cuckoo.push(n as f64, &measure_cuckoo(bench, &asked, 0.65)?);
     }
     compare("all sizes", &lines, &cuckoo, [1.19, 1.19, 0.94]);
     let mut series = Vec::from(lines.0);

@@ -114,8 +114,8 @@ impl Subject {
         match self {
             Self::Horton(table) => table.lookup(queue, keys, &values, &reads, n),
             Self::Cuckoo(table) => table.lookup(queue, keys, &values, &reads, n),
-            Self::Linear(table) => table.lookup(queue, keys, &values, n),
-            Self::Slab(table) => table.lookup(queue, keys, &values, n),
+            Self::Linear(table) => table.find(queue, keys, &values, n),
+            Self::Slab(table) => table.search(queue, keys, &values, n),
         }?;
         Ok(values)
     }
@@ -124,7 +124,7 @@ impl Subject {
         match self {
             Self::Horton(table) => Table::insert(table, queue, items),
             Self::Cuckoo(table) => Table::insert(table, queue, items),
-            Self::Linear(table) => Ok(table.insert(queue, items)?.new),
+            Self::Linear(table) => Ok(table.put(queue, items)?.new),
             Self::Slab(table) => table.replace(queue, items),
         }
     }

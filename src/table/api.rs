@@ -7,8 +7,9 @@
 //! ```
 //!
 //! One trait for all kinds, so that a test, a fuzzer or a benchmark is written once and runs over
-//! each of them. Keys and values are any 32-bit numbers. Operations come in bulk, as a device is fast
-//! at nothing else; within one batch there is no order.
+//! each of them. Keys are any 32-bit numbers; values are, too, in tables of buckets, and go up to
+//! [`MAX_VALUE`](super::linear::MAX_VALUE) in linear probing and slab hashes, which refuse a batch with
+//! others. Operations come in bulk, as a device is fast at nothing else; within one batch there is no order.
 
 use crate::device::{Buffer, Queue};
 use crate::error::Result;
@@ -145,9 +146,9 @@ pub trait Table: Sized {
     /// # Errors
     /// [`Error::Rejected`](crate::error::Error::Rejected) (or
     /// [`Error::TableFull`](crate::error::Error::TableFull)) if some keys find no room,
-    /// [`Error::Invalid`](crate::error::Error::Invalid) if the numbers of keys and values differ or
-    /// the configuration makes no sense, [`Error::DeviceMemory`](crate::error::Error::DeviceMemory),
-    /// and OpenCL's own.
+    /// [`Error::Invalid`](crate::error::Error::Invalid) if the numbers of keys and values differ, a
+    /// value (or key) is one that the table cannot store or the configuration makes no sense,
+    /// [`Error::DeviceMemory`](crate::error::Error::DeviceMemory), and OpenCL's own.
     fn build(queue: &mut Queue, config: &Self::Config, items: Items<'_>) -> Result<Self>;
 
     /// Inserts keys that are not there and gives new values to those that are; returns how many
@@ -204,4 +205,59 @@ pub trait Table: Sized {
     /// # Errors
     /// [`Error::DeviceMemory`](crate::error::Error::DeviceMemory) and OpenCL's own.
     fn items(&self, queue: &mut Queue) -> Result<Vec<(u32, u32)>>;
+    /// [`insert`](Self::insert) for pairs in host memory.
+    ///
+    /// # Errors
+    /// As there; [`Error::Invalid`](crate::error::Error::Invalid) if the lengths differ.
+    fn insert_pairs(&mut self, queue: &mut Queue, keys: &[u32], values: &[u32]) -> Result<usize> {
+        let keys = queue.buffer_from("keys", keys)?;
+        let values = queue.buffer_from("values", values)?;
+        let items = Items {
+            keys: &keys,
+            values: Some(&values),
+        };
+        self.insert(queue, items)
+    }
+
+    /// [`lookup`](Self::lookup) for keys in host memory: each one's value.
+    ///
+    /// # Errors
+    /// As there.
+    fn find_many(&self, queue: &mut Queue, keys: &[u32]) -> Result<Vec<Option<u32>>> {
+        let n = keys.len();
+        let answers = Answers::with_room(queue, n)?;
+        let keys = queue.buffer_from("keys", keys)?;
+        self.lookup(queue, &keys, &answers, n)?;
+        answers.read(queue, n)
+    }
+
+    /// [`remove`](Self::remove) for keys in host memory.
+    ///
+    /// # Errors
+    /// As there.
+    fn remove_many(&mut self, queue: &mut Queue, keys: &[u32]) -> Result<usize> {
+        let n = keys.len();
+        let keys = queue.buffer_from("keys", keys)?;
+        self.remove(queue, &keys, n)
+    }
+}
+
+/// Brings items back from two buffers of one length.
+pub(super) fn read_pairs(
+    queue: &mut Queue,
+    (keys, values): (Buffer<u32>, Buffer<u32>),
+) -> Result<Vec<(u32, u32)>> {
+    let n = keys.len();
+    let (keys, values) = (queue.read(&keys, n)?, queue.read(&values, n)?);
+    Ok(keys.into_iter().zip(values).collect())
+}
+
+/// Refuses a buffer of fewer elements than operations.
+pub(super) fn enough(what: &str, given: usize, n: usize) -> Result<()> {
+    match given >= n {
+        true => Ok(()),
+        false => Err(crate::error::Error::Invalid(format!(
+            "{n} operations were given {given} {what}"
+        ))),
+    }
 }

@@ -3,21 +3,31 @@
 //! ```text
 //!  items ─distinct─▶ insert_distinct ─▶ done
 //!                       └ full ─▶ the table as it was | a larger one with everything
+//!
+//!  insert_distinct   copy of the table ─store─▶ new values in place ─place─▶ new items ─census─▶ the table
 //! ```
+//!
+//! It works on a copy, so that keys without a slot leave the table as it was, and so that clones of the
+//! handle keep what they had.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
+use crate::device::program::ProgramText;
 use crate::device::{Buffer, Queue};
 use crate::error::{Error, Result};
 
-use super::Items;
+use super::api::read_pairs;
 use super::distinct::Distinct;
+use super::horton::Census;
 use super::horton::build::ATTEMPTS;
 use super::horton::layout::{EMPTY_WORD, Layout, key_of, value_of};
-use super::{Table, WhenFull};
+use super::horton::phases::census;
+use super::items::{ItemsOf, Stored};
+use super::{Items, Statistics, Table, WhenFull};
 
 /// What came of inserting items with distinct keys.
-pub(super) enum Insertion {
+enum Insertion {
     /// So many keys were new.
     Done(usize),
     /// The table is as it was.
@@ -25,16 +35,16 @@ pub(super) enum Insertion {
 }
 
 /// Items that do not all fit.
-pub(super) struct Full {
+struct Full {
     /// Keys that were to be inserted.
-    pub fresh: Buffer<u32>,
+    fresh: Buffer<u32>,
     /// Keys for which no slot was found, as far as it was tried; perhaps keys that were there before,
     /// whose slots others took.
-    pub left: Vec<u32>,
+    left: Vec<u32>,
     /// Items too many.
-    pub count: usize,
+    count: usize,
     /// Items that the table would have.
-    pub wanted: usize,
+    wanted: usize,
 }
 
 impl Full {
@@ -61,16 +71,87 @@ pub(super) struct Growth {
 
 /// A table of buckets.
 pub(super) trait Buckets: Table {
+    /// With its article.
+    const NAME: &'static str;
     fn layout(&self) -> Layout;
     fn growth(&self) -> Growth;
+    fn census(&self) -> &Census;
+    fn words(&self) -> &Arc<Buffer<u64>>;
     /// Whether the item is there whose word is that of an empty slot.
     fn has_twin(&self) -> bool;
     /// A table of another shape without items in its buckets, otherwise like this one.
     fn empty_like(&self, queue: &mut Queue, layout: Layout) -> Result<Self>;
-    /// Inserts or updates items with distinct keys.
-    fn insert_distinct(&mut self, queue: &mut Queue, items: Items<'_>) -> Result<Insertion>;
-    /// Keys and values of all items in buckets.
-    fn extract(&self, queue: &mut Queue) -> Result<(Buffer<u32>, Buffer<u32>)>;
+    /// The program that changes such a table, with `items.cl` and `census.cl` in it.
+    fn program(&self, queue: &Queue) -> ProgramText;
+    /// Places items that are not there; returns the keys of those that find no slot.
+    fn place(queue: &mut Queue, slots: &ItemsOf<'_>, stored: &Stored) -> Result<Vec<u32>>;
+    /// Makes `words` the table's own, into which `stored` has been placed.
+    fn take_over(&mut self, words: Buffer<u64>, census: Census, stored: &Stored);
+}
+
+/// An array of words without items.
+pub(super) fn empty_words<T: Buckets>(queue: &mut Queue, layout: Layout) -> Result<Buffer<u64>> {
+    let words = queue.allocate_table(T::NAME, layout.words())?;
+    queue.fill(&words, EMPTY_WORD)?;
+    Ok(words)
+}
+
+/// A copy of a table's words.
+pub(super) fn copy_of_words<T: Buckets>(table: &T, queue: &mut Queue) -> Result<Buffer<u64>> {
+    let words = queue.allocate_table(T::NAME, table.words().len())?;
+    queue.copy(table.words(), &words)?;
+    Ok(words)
+}
+
+/// Keys and values of all items in buckets.
+fn extract<T: Buckets>(table: &T, queue: &mut Queue) -> Result<(Buffer<u32>, Buffer<u32>)> {
+    let items = ItemsOf {
+        program: &table.program(queue),
+        layout: table.layout(),
+        words: table.words(),
+    };
+    items.extract(queue, table.census().items as usize)
+}
+
+/// Inserts or updates items with distinct keys.
+fn insert_distinct<T: Buckets>(
+    table: &mut T,
+    queue: &mut Queue,
+    items: Items<'_>,
+) -> Result<Insertion> {
+    let (program, layout) = (table.program(queue), table.layout());
+    let words = copy_of_words(table, queue)?;
+    let slots = ItemsOf {
+        program: &program,
+        layout,
+        words: &words,
+    };
+    let stored = slots.store(queue, items)?;
+    let wanted = table.census().items as usize - stored.cleared + stored.keys.len();
+    let too_many = wanted.saturating_sub(layout.words());
+    let left = match too_many {
+        0 => T::place(queue, &slots, &stored)?,
+        _ => Vec::new(),
+    };
+    if too_many > 0 || !left.is_empty() {
+        return Ok(Insertion::Full(Full {
+            fresh: stored.keys,
+            count: too_many.max(left.len()),
+            left,
+            wanted,
+        }));
+    }
+    let census = census(queue, &program, &layout, &words)?;
+    if census.items as usize != wanted {
+        return Err(Error::Invalid(format!(
+            "an insert left {} of {wanted} items in {}; please report this",
+            census.items,
+            T::NAME
+        )));
+    }
+    let before = table.len();
+    table.take_over(words, census, &stored);
+    Ok(Insertion::Done(table.len() - before))
 }
 
 /// [`Table::insert`].
@@ -83,7 +164,7 @@ pub(super) fn insert<T: Buckets>(
         return Ok(0);
     }
     let distinct = Distinct::new(queue, items)?;
-    match table.insert_distinct(queue, distinct.items())? {
+    match insert_distinct(table, queue, distinct.items())? {
         Insertion::Done(new) => Ok(new),
         Insertion::Full(full) if table.growth().when_full == WhenFull::Reject => {
             Err(rejected(table, full.rejected(queue)?))
@@ -96,15 +177,28 @@ pub(super) fn insert<T: Buckets>(
     }
 }
 
+/// [`Table::statistics`].
+pub(super) fn statistics<T: Buckets>(table: &T) -> Statistics {
+    let second = f64::from(table.census().secondary);
+    Statistics {
+        items: table.len(),
+        capacity: table.capacity(),
+        bytes: table.words().bytes(),
+        reads_per_hit: match table.len() {
+            0 => 0.0,
+            items => 1.0 + second / items as f64,
+        },
+    }
+}
+
 /// [`Table::items`].
 pub(super) fn items<T: Buckets>(table: &T, queue: &mut Queue) -> Result<Vec<(u32, u32)>> {
-    let (keys, values) = table.extract(queue)?;
-    let n = keys.len();
-    let (keys, values) = (queue.read(&keys, n)?, queue.read(&values, n)?);
-    let twin = table
-        .has_twin()
-        .then_some((key_of(EMPTY_WORD), value_of(EMPTY_WORD)));
-    Ok(keys.into_iter().zip(values).chain(twin).collect())
+    let pairs = extract(table, queue)?;
+    let mut items = read_pairs(queue, pairs)?;
+    if table.has_twin() {
+        items.push((key_of(EMPTY_WORD), value_of(EMPTY_WORD)));
+    }
+    Ok(items)
 }
 
 /// A table with room for the items of `table` and those that were too many; and how many were new.
@@ -115,7 +209,7 @@ fn grown<T: Buckets>(
     mut full: Full,
 ) -> Result<(T, usize)> {
     let wanted = full.wanted;
-    let (keys, values) = table.extract(queue)?;
+    let (keys, values) = extract(table, queue)?;
     let old = Items {
         keys: &keys,
         values: Some(&values),
@@ -123,10 +217,10 @@ fn grown<T: Buckets>(
     for attempt in 1..=ATTEMPTS {
         let layout = grown_layout(table, wanted, attempt)?;
         let mut larger = table.empty_like(queue, layout)?;
-        if let Insertion::Full(_) = larger.insert_distinct(queue, old)? {
+        if let Insertion::Full(_) = insert_distinct(&mut larger, queue, old)? {
             continue;
         }
-        match larger.insert_distinct(queue, items)? {
+        match insert_distinct(&mut larger, queue, items)? {
             Insertion::Done(new) => return Ok((larger, new)),
             Insertion::Full(again) => full = again,
         }

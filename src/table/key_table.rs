@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Joins need no more of a table than this, so everything behind it (groups, pairs, windows, visited
-//! rows) is the same for all. An enum and not the trait [`Table`](super::Table): that one answers with
+//! rows) is the same for all. An enum and not the trait [`Table`]: that one answers with
 //! 32-bit values and a word beside each that says whether they were found, and takes keys that repeat.
 //!
 //! Cost: a Horton table reads about one 64-byte bucket a lookup at load 0.8; linear probing one or two 8-byte
@@ -17,12 +17,12 @@
 use crate::device::{Buffer, DeviceKind, Queue};
 use crate::error::Result;
 
-use super::Items;
 use super::codes::CodeTable;
 use super::direct::{CACHED, DirectTable, SPARSEST, SPARSEST_CACHED};
 use super::horton::build::build;
 use super::horton::{Built, HortonTable, TableConfig};
 use super::linear::{LinearConfig, LinearTable};
+use super::{Items, Table};
 
 /// Keys from which on [`KeyTableConfig::Auto`] takes another table than Horton's on a CPU: with fewer, all are in
 /// the nearest cache.
@@ -139,7 +139,7 @@ impl KeyTable {
     /// if some key is there more than once.
     ///
     /// # Errors
-    /// Those of [`build`], [`LinearTable::build`], [`DirectTable::build`] or [`CodeTable::build`].
+    /// Those of [`build`], [`Table::build`], [`DirectTable::build`] or [`CodeTable::build`].
     pub fn build(
         queue: &mut Queue,
         config: &KeyTableConfig,
@@ -180,7 +180,7 @@ impl KeyTable {
     ) -> Result<()> {
         match self {
             Self::Horton(table) => table.lookup(queue, keys, values, reads, n),
-            Self::Linear(table) => table.lookup(queue, keys, values, n),
+            Self::Linear(table) => table.find(queue, keys, values, n),
             Self::Direct(table) => table.lookup(queue, keys, values, n),
             Self::Codes(table) => table.lookup(queue, keys, values, n),
         }
@@ -221,7 +221,7 @@ impl KeyTable {
     pub fn slots(&self) -> usize {
         match self {
             Self::Horton(table) => table.layout().words(),
-            Self::Linear(table) => table.capacity(),
+            Self::Linear(table) => table.layout().capacity,
             Self::Direct(table) => table.entries(),
             Self::Codes(table) => table.slots(),
         }

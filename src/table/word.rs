@@ -8,9 +8,19 @@
 //!  [  all ones   |  all ones  ]     EMPTY_WORD: never used
 //! ```
 //!
+//! `cl/word.cl` has two kernels besides, for what the driver asks of values: which are no [`MISS`], and
+//! how many cannot be stored.
+//!
 //! One compare-and-swap publishes key and value together, so that nobody sees one without the
 //! other. The sources reserve a key for "empty" (and another for "deleted"); two *values* are
 //! reserved here instead, so that all 2^32 keys can be stored: what a word is, its value half says.
+
+use crate::device::program::ProgramText;
+use crate::device::{Arg, Buffer, Queue};
+use crate::error::{Error, Result};
+
+use super::Answers;
+use super::launch::GROUP;
 
 /// What a bulk lookup answers for an absent key.
 pub const MISS: u32 = u32::MAX;
@@ -65,4 +75,42 @@ pub(super) fn defines(peek_volatile: bool) -> Vec<(&'static str, String)> {
         ("TOMBSTONE", format!("{TOMBSTONE:#x}ul")),
         ("PEEK_VOLATILE", u8::from(peek_volatile).to_string()),
     ]
+}
+
+/// Says of the first `n` values, which a lookup left, whether they were found. `program` has `word.cl` in it.
+pub(super) fn mark_found(
+    queue: &mut Queue,
+    program: &ProgramText,
+    answers: &Answers,
+    n: usize,
+) -> Result<()> {
+    let args = [
+        Arg::Words(&answers.values),
+        Arg::Words(&answers.found),
+        Arg::U32(n as u32),
+    ];
+    queue.launch(program, "mark_found", (n, GROUP), &args)
+}
+
+/// Refuses values that cannot be stored. `program` has `word.cl` in it.
+pub(super) fn check_values(
+    queue: &mut Queue,
+    program: &ProgramText,
+    values: &Buffer<u32>,
+) -> Result<()> {
+    let n = values.len();
+    let count = queue.buffer_from("values over the largest", &[0])?;
+    let args = [Arg::Words(values), Arg::Words(&count), Arg::U32(n as u32)];
+    queue.launch(program, "count_invalid", (n, GROUP), &args)?;
+    match queue.read(&count, 1)?[0] as usize {
+        0 => Ok(()),
+        invalid => Err(too_large(invalid, n)),
+    }
+}
+
+/// The error for values over [`MAX_VALUE`].
+pub(super) fn too_large(invalid: usize, n: usize) -> Error {
+    Error::Invalid(format!(
+        "{invalid} of {n} values exceed the largest that can be stored, {MAX_VALUE}"
+    ))
 }

@@ -1,16 +1,14 @@
-//! Devices, keys, and the tables under test behind one face.
+//! Devices, keys, and the tables that do mixed batches behind one face.
 
 use std::collections::HashSet;
 
-use horton_join::device::{Answer, Buffer, Device, KernelBody, Queue};
+use horton_join::device::{Answer, Device, KernelBody, Queue};
 use horton_join::error::Result;
-use horton_join::table::Items;
 use horton_join::table::batch::{Batch, Kind};
-use horton_join::table::cuckoo::{CuckooConfig, CuckooModel, CuckooTable, Placement};
 use horton_join::table::hash::jenkins;
-use horton_join::table::horton::{self, HortonModel, HortonTable, TableConfig};
-use horton_join::table::linear::{Deletion, LinearConfig, LinearTable, MAX_VALUE, MISS};
-use horton_join::table::slab::{Entries, PoolLayout, SlabConfig, SlabHash, SlabModel};
+use horton_join::table::linear::{Deletion, Inserted, LinearConfig, LinearTable};
+use horton_join::table::slab::{Entries, PoolLayout, SlabConfig, SlabHash};
+use horton_join::table::{Items, Table as _};
 use rand_mt::Mt;
 
 pub fn device() -> Device {
@@ -72,51 +70,22 @@ pub enum Family {
     },
     /// A slab hash of keys alone, with SlabAlloc-light.
     Keys,
-    Horton,
-    Cuckoo,
 }
 
 impl Family {
-    pub const ALL: [Family; 6] = [
+    pub const ALL: [Family; 5] = [
         Family::Linear(Deletion::KeepsKey),
         Family::Linear(Deletion::LeavesTombstone),
         Family::Slab { light: true },
         Family::Slab { light: false },
-        Family::Horton,
-        Family::Cuckoo,
+        Family::Keys,
     ];
-
-    /// Those, and the one whose values are its keys.
-    pub fn all_and_keys() -> impl Iterator<Item = Family> {
-        Self::ALL.into_iter().chain([Family::Keys])
-    }
 
     /// What is stored for a key that is given with a value.
     pub fn stored(self, key: u32, value: u32) -> u32 {
         match self {
             Family::Keys => key,
             _ => value,
-        }
-    }
-
-    /// Whether operations of several kinds run in one launch, on one key too; else they run in phases.
-    pub fn is_concurrent(self) -> bool {
-        !matches!(self, Family::Horton | Family::Cuckoo)
-    }
-
-    /// The largest value of a table built on the host: models of tables of buckets are those of joins.
-    pub fn max_model_value(self) -> u32 {
-        match self.is_concurrent() {
-            true => MAX_VALUE,
-            false => horton::MAX_VALUE,
-        }
-    }
-
-    /// The largest value.
-    pub fn max_value(self) -> u32 {
-        match self.is_concurrent() {
-            true => MAX_VALUE,
-            false => u32::MAX,
         }
     }
 
@@ -145,22 +114,6 @@ impl Family {
                 };
                 SlabHash::with_room(queue, &config, items).map(Table::Slab)
             }
-            Family::Horton => {
-                let config = TableConfig {
-                    min_capacity: 2 * items,
-                    ..TableConfig::default()
-                };
-                let none = queue.buffer_from("no keys", &[])?;
-                buckets::build(queue, &config, items_of(&none)).map(Table::Horton)
-            }
-            Family::Cuckoo => {
-                let config = CuckooConfig {
-                    min_capacity: 2 * items,
-                    ..CuckooConfig::default()
-                };
-                let none = queue.buffer_from("no keys", &[])?;
-                buckets::build(queue, &config, items_of(&none)).map(Table::Cuckoo)
-            }
         }
     }
 }
@@ -182,81 +135,11 @@ pub fn slab_config(light: bool) -> SlabConfig {
 pub enum Table {
     Linear(LinearTable),
     Slab(SlabHash),
-    Horton(HortonTable),
-    Cuckoo(CuckooTable),
-}
-
-/// Keys whose values are their positions.
-fn items_of(keys: &Buffer<u32>) -> Items<'_> {
-    Items { keys, values: None }
-}
-
-/// What tables of buckets do through the trait of all of them.
-mod buckets {
-    use horton_join::table::{Answers, Table};
-
-    use super::*;
-
-    pub fn build<T: Table>(queue: &mut Queue, config: &T::Config, items: Items<'_>) -> Result<T> {
-        T::build(queue, config, items)
-    }
-
-    pub fn insert<T: Table>(
-        table: &mut T,
-        queue: &mut Queue,
-        (keys, values): (&[u32], &[u32]),
-    ) -> Result<usize> {
-        let keys = queue.buffer_from("keys", keys)?;
-        let values = queue.buffer_from("values", values)?;
-        let items = Items {
-            keys: &keys,
-            values: Some(&values),
-        };
-        table.insert(queue, items)
-    }
-
-    pub fn get<T: Table>(table: &T, queue: &mut Queue, keys: &[u32]) -> Result<Vec<Option<u32>>> {
-        let answers = Answers::with_room(queue, keys.len())?;
-        let on_device = queue.buffer_from("keys", keys)?;
-        table.lookup(queue, &on_device, &answers, keys.len())?;
-        answers.read(queue, keys.len())
-    }
-
-    pub fn remove<T: Table>(table: &mut T, queue: &mut Queue, keys: &[u32]) -> Result<usize> {
-        let on_device = queue.buffer_from("keys", keys)?;
-        table.remove(queue, &on_device, keys.len())
-    }
-
-    /// A batch whose keys are distinct, in phases: lookups, which answer all operations, then insertions, then
-    /// removals.
-    pub fn apply<T: Table>(table: &mut T, queue: &mut Queue, ops: &[Op]) -> Result<Vec<u32>> {
-        let all: Vec<u32> = ops.iter().map(|op| op.key).collect();
-        let distinct: HashSet<u32> = all.iter().copied().collect();
-        assert_eq!(distinct.len(), all.len(), "a key twice in phases");
-        let before = get(table, queue, &all)?;
-        let stored = ops
-            .iter()
-            .filter(|op| matches!(op.kind, Kind::Insert | Kind::Replace));
-        let (keys, values): (Vec<u32>, Vec<u32>) = stored.map(|op| (op.key, op.value)).unzip();
-        insert(table, queue, (&keys, &values))?;
-        let removed = ops.iter().filter(|op| op.kind == Kind::Delete);
-        let removed: Vec<u32> = removed.map(|op| op.key).collect();
-        remove(table, queue, &removed)?;
-        Ok(before
-            .into_iter()
-            .map(|value| value.unwrap_or(MISS))
-            .collect())
-    }
 }
 
 impl Table {
     /// Does all operations, in one launch if the table can; their answers.
     pub fn apply(&mut self, queue: &mut Queue, ops: &[Op]) -> Result<Vec<u32>> {
-        match self {
-            Table::Horton(table) => return buckets::apply(table, queue, ops),
-            Table::Cuckoo(table) => return buckets::apply(table, queue, ops),
-            Table::Linear(_) | Table::Slab(_) => {}
-        }
         let column = |of: fn(&Op) -> u32| ops.iter().map(of).collect::<Vec<u32>>();
         let kinds = queue.buffer_from("kinds", &column(|op| op.kind as u32))?;
         let keys = queue.buffer_from("keys", &column(|op| op.key))?;
@@ -271,53 +154,21 @@ impl Table {
         match self {
             Table::Linear(table) => table.apply(queue, batch, &answers)?,
             Table::Slab(table) => table.apply(queue, batch, &answers)?,
-            Table::Horton(_) | Table::Cuckoo(_) => {}
         }
         queue.read(&answers, ops.len())
-    }
-
-    pub fn insert(&mut self, queue: &mut Queue, keys: &[u32], values: &[u32]) -> Result<usize> {
-        match self {
-            Table::Linear(table) => Ok(table.insert_pairs(queue, keys, values)?.new),
-            Table::Slab(table) => table.replace_pairs(queue, keys, values),
-            Table::Horton(table) => buckets::insert(table, queue, (keys, values)),
-            Table::Cuckoo(table) => buckets::insert(table, queue, (keys, values)),
-        }
-    }
-
-    pub fn get_many(&self, queue: &mut Queue, keys: &[u32]) -> Result<Vec<Option<u32>>> {
-        match self {
-            Table::Linear(table) => table.get_many(queue, keys),
-            Table::Slab(table) => table.get_many(queue, keys),
-            Table::Horton(table) => buckets::get(table, queue, keys),
-            Table::Cuckoo(table) => buckets::get(table, queue, keys),
-        }
-    }
-
-    pub fn remove_many(&mut self, queue: &mut Queue, keys: &[u32]) -> Result<usize> {
-        match self {
-            Table::Linear(table) => table.remove_many(queue, keys),
-            Table::Slab(table) => table.remove_many(queue, keys),
-            Table::Horton(table) => buckets::remove(table, queue, keys),
-            Table::Cuckoo(table) => buckets::remove(table, queue, keys),
-        }
     }
 
     pub fn len(&self) -> usize {
         match self {
             Table::Linear(table) => table.len(),
             Table::Slab(table) => table.len(),
-            Table::Horton(table) => table.len(),
-            Table::Cuckoo(table) => horton_join::table::Table::len(table),
         }
     }
 
-    pub fn download(&self, queue: &mut Queue) -> Result<Vec<(u32, u32)>> {
+    pub fn items(&self, queue: &mut Queue) -> Result<Vec<(u32, u32)>> {
         match self {
-            Table::Linear(table) => table.download(queue),
-            Table::Slab(table) => table.download(queue),
-            Table::Horton(table) => horton_join::table::Table::items(table, queue),
-            Table::Cuckoo(table) => horton_join::table::Table::items(table, queue),
+            Table::Linear(table) => table.items(queue),
+            Table::Slab(table) => table.items(queue),
         }
     }
 
@@ -328,7 +179,7 @@ impl Table {
                 let model = table.to_model(queue)?;
                 model.check().unwrap();
                 assert_eq!(model.pairs().len(), table.len());
-                assert_eq!(model.statistics(), table.statistics(queue)?);
+                assert_eq!(model.probe_lengths(), table.probe_lengths(queue)?);
                 Ok(keys.iter().map(|key| model.lookup(*key)).collect())
             }
             Table::Slab(table) => {
@@ -338,52 +189,41 @@ impl Table {
                 let keys_of = pairs.iter().map(|(key, _)| *key);
                 assert_eq!(keys_of.collect::<HashSet<_>>().len(), pairs.len());
                 assert_eq!(pairs.len(), table.len());
-                assert_eq!(model.census(), table.statistics(queue)?);
+                assert_eq!(model.census(), table.census(queue)?);
                 Ok(keys.iter().map(|key| model.search(*key)).collect())
             }
-            Table::Horton(table) => {
-                let model = table.download(queue)?;
-                model.check().unwrap();
-                assert_eq!(model.census(), table.census());
-                Ok(keys.iter().map(|key| model.lookup(*key)).collect())
-            }
-            Table::Cuckoo(table) => {
-                let model = table.download(queue)?;
-                model.check().unwrap();
-                assert_eq!(model.census(), table.census());
-                Ok(keys.iter().map(|key| model.lookup(*key)).collect())
-            }
         }
     }
+}
 
-    /// The same table, built anew on the host and sent to the device.
-    pub fn rebuilt_on_host(&self, queue: &mut Queue, pairs: &[(u32, u32)]) -> Result<Self> {
-        match self {
-            Table::Linear(table) => {
-                let mut model = table.to_model(queue)?;
-                model.words.fill(u64::MAX);
-                for (key, value) in pairs {
-                    model.insert(*key, *value).unwrap();
-                }
-                LinearTable::from_model(queue, &model).map(Table::Linear)
-            }
-            Table::Slab(table) => {
-                let old = table.to_model(queue)?;
-                let mut model = SlabModel::empty(old.layout, old.pool_layout);
-                for (key, value) in pairs {
-                    model.replace(*key, *value).unwrap();
-                }
-                SlabHash::from_model(queue, &model).map(Table::Slab)
-            }
-            Table::Horton(table) => {
-                let model = HortonModel::build(table.layout(), pairs).unwrap();
-                HortonTable::upload(queue, &model).map(Table::Horton)
-            }
-            Table::Cuckoo(table) => {
-                let model =
-                    CuckooModel::build(table.layout(), Placement::LoadBalanced, pairs).unwrap();
-                CuckooTable::upload(queue, &model, CuckooConfig::default()).map(Table::Cuckoo)
-            }
-        }
-    }
+/// [`LinearTable::put`] for pairs in host memory.
+pub fn put(
+    queue: &mut Queue,
+    table: &mut LinearTable,
+    keys: &[u32],
+    values: &[u32],
+) -> Result<Inserted> {
+    let keys = queue.buffer_from("keys", keys)?;
+    let values = queue.buffer_from("values", values)?;
+    let items = Items {
+        keys: &keys,
+        values: Some(&values),
+    };
+    table.put(queue, items)
+}
+
+/// [`SlabHash::replace`] for pairs in host memory.
+pub fn replace(
+    queue: &mut Queue,
+    table: &mut SlabHash,
+    keys: &[u32],
+    values: &[u32],
+) -> Result<usize> {
+    let keys = queue.buffer_from("keys", keys)?;
+    let values = queue.buffer_from("values", values)?;
+    let items = Items {
+        keys: &keys,
+        values: Some(&values),
+    };
+    table.replace(queue, items)
 }

@@ -4,11 +4,11 @@ use std::collections::HashSet;
 
 use horton_join::error::Error;
 use horton_join::table::batch::{Batch, Kind};
-use horton_join::table::horton::Items;
 use horton_join::table::linear::{Deletion, LinearConfig, LinearTable};
+use horton_join::table::{Items, Table};
 use rand_mt::Mt;
 
-use super::harness::{bodies, device, distinct_keys, run, scaled, small};
+use super::harness::{bodies, device, distinct_keys, put, run, scaled, small};
 
 fn config(deletion: Deletion) -> LinearConfig {
     LinearConfig {
@@ -25,15 +25,15 @@ fn a_full_table_rejects_what_does_not_fit_and_keeps_the_rest() {
             let mut table = LinearTable::with_capacity(queue, &config(deletion), 256)?;
             let keys = distinct_keys(8, 300);
             let values: Vec<u32> = (0..300).collect();
-            match table.insert_pairs(queue, &keys, &values) {
+            match put(queue, &mut table, &keys, &values) {
                 Err(Error::NoRoom { rejected, keys, .. }) => {
                     assert_eq!((rejected, keys), (44, 300))
                 }
                 other => panic!("{other:?}"),
             }
-            assert_eq!((table.len(), table.capacity()), (256, 256));
+            assert_eq!((table.len(), table.layout().capacity), (256, 256));
             table.to_model(queue)?.check().unwrap();
-            let found = table.get_many(queue, &keys)?;
+            let found = table.find_many(queue, &keys)?;
             assert_eq!(found.iter().flatten().count(), 256);
             assert!(found.iter().zip(0..).all(|(v, i)| v.is_none_or(|v| v == i)));
             // Values of keys that are there can still be replaced.
@@ -43,15 +43,13 @@ fn a_full_table_rejects_what_does_not_fit_and_keeps_the_rest() {
                 .filter(|(_, v)| v.is_some())
                 .map(|(k, _)| *k)
                 .collect();
-            assert_eq!(
-                table.insert_pairs(queue, &present, &[3; 256])?.replaced,
-                256
-            );
+            assert_eq!(put(queue, &mut table, &present, &[3; 256])?.replaced, 256);
             // Deleted slots make room for other keys with tombstones only.
             assert_eq!(table.remove_many(queue, &present[..100])?, 100);
             let others = distinct_keys(9, 100);
-            let again = table.insert_pairs(
+            let again = put(
                 queue,
+                &mut table,
                 &others,
                 &others.iter().map(|k| k >> 1).collect::<Vec<_>>(),
             );
@@ -66,10 +64,10 @@ fn a_full_table_rejects_what_does_not_fit_and_keeps_the_rest() {
             let items = table.len();
             assert!(matches!(table.rehash(queue, 64), Err(Error::NoRoom { .. })));
             table.rehash(queue, 1024)?;
-            assert_eq!((table.len(), table.capacity()), (items, 1024));
-            assert_eq!(table.statistics(queue)?.deleted, 0);
+            assert_eq!((table.len(), table.layout().capacity), (items, 1024));
+            assert_eq!(table.probe_lengths(queue)?.deleted, 0);
             table.to_model(queue)?.check().unwrap();
-            assert_eq!(table.get_many(queue, &present[100..])?, [Some(3); 156]);
+            assert_eq!(table.find_many(queue, &present[100..])?, [Some(3); 156]);
             Ok(())
         });
     }
@@ -86,18 +84,18 @@ fn rehash_keeps_every_pair_and_drops_deleted_keys() {
                 let keys = distinct_keys(4, n);
                 let values: Vec<u32> = (0..n as u32).collect();
                 let mut table = LinearTable::with_capacity(queue, &config(deletion), n + n / 10)?;
-                table.insert_pairs(queue, &keys, &values)?;
+                put(queue, &mut table, &keys, &values)?;
                 table.remove_many(queue, &keys[..n / 2])?;
-                let before = table.statistics(queue)?;
-                let larger = 4 * table.capacity();
+                let before = table.probe_lengths(queue)?;
+                let larger = 4 * table.layout().capacity;
                 table.rehash(queue, larger)?;
-                let after = table.statistics(queue)?;
+                let after = table.probe_lengths(queue)?;
                 assert_eq!((after.items, after.deleted), (before.items, 0));
-                assert!(after.probe_mean() < before.probe_mean());
+                assert!(after.mean() < before.mean());
                 let expected: Vec<_> = (0..n as u32)
                     .map(|i| (i >= n as u32 / 2).then_some(i))
                     .collect();
-                assert!(table.get_many(queue, &keys)? == expected);
+                assert!(table.find_many(queue, &keys)? == expected);
                 table.to_model(queue)?.check().unwrap();
                 Ok(())
             });
@@ -118,26 +116,26 @@ fn a_key_beyond_a_tombstone_is_replaced_where_it_stands() {
             one_home.next().unwrap(),
         );
         for key in [a, b, c] {
-            table.insert_pairs(queue, &[key], &[1])?;
+            put(queue, &mut table, &[key], &[1])?;
         }
         table.remove_many(queue, &[a])?;
-        assert_eq!(table.statistics(queue)?.deleted, 1);
+        assert_eq!(table.probe_lengths(queue)?.deleted, 1);
         // Inserting into the first tombstone would leave an older b behind it.
-        table.insert_pairs(queue, &[b], &[2])?;
-        assert_eq!((table.len(), table.statistics(queue)?.deleted), (2, 1));
+        put(queue, &mut table, &[b], &[2])?;
+        assert_eq!((table.len(), table.probe_lengths(queue)?.deleted), (2, 1));
         table.to_model(queue)?.check().unwrap();
         table.remove_many(queue, &[b])?;
-        assert_eq!(table.get_many(queue, &[b, c])?, [None, Some(1)]);
+        assert_eq!(table.find_many(queue, &[b, c])?, [None, Some(1)]);
         // The slot of a or b is taken by the next one.
-        table.insert_pairs(queue, &[a], &[3])?;
-        assert_eq!(table.statistics(queue)?.deleted, 1);
+        put(queue, &mut table, &[a], &[3])?;
+        assert_eq!(table.probe_lengths(queue)?.deleted, 1);
         // A tombstone stays while c's probe passes it.
         let mut model = table.to_model(queue)?;
         for left in [1, 0] {
             table.sweep(queue)?;
             model.sweep();
             assert_eq!(table.to_model(queue)?.words, model.words);
-            assert_eq!(table.statistics(queue)?.deleted, left);
+            assert_eq!(table.probe_lengths(queue)?.deleted, left);
             assert_eq!(table.remove_many(queue, &[c])?, left as usize);
             assert_eq!(model.remove(c).is_some(), left == 1);
             model.check().unwrap();
@@ -164,9 +162,9 @@ fn reuse_keeps_probes_short_for_many_rounds_where_kept_keys_fill_the_table() {
         let mut keys = distinct_keys(2, size);
         let values: Vec<u32> = (0..size as u32).collect();
         for table in &mut tables {
-            table.insert_pairs(queue, &keys, &values)?;
+            put(queue, table, &keys, &values)?;
         }
-        let first = tables[1].statistics(queue)?;
+        let first = tables[1].probe_lengths(queue)?;
         let mut full_after = None;
         let mut worst = 0f64;
         for round in 0..rounds {
@@ -174,7 +172,7 @@ fn reuse_keeps_probes_short_for_many_rounds_where_kept_keys_fill_the_table() {
             let coming: Vec<u32> = (0..size / 8).map(|_| random.next_u32()).collect();
             for table in &mut tables {
                 table.remove_many(queue, &leaving)?;
-                let inserted = table.insert_pairs(queue, &coming, &values[..size / 8]);
+                let inserted = put(queue, table, &coming, &values[..size / 8]);
                 match table.layout().deletion {
                     Deletion::LeavesTombstone => _ = inserted?,
                     Deletion::KeepsKey if inserted.is_err() => {
@@ -183,26 +181,20 @@ fn reuse_keeps_probes_short_for_many_rounds_where_kept_keys_fill_the_table() {
                     Deletion::KeepsKey => {}
                 }
             }
-            worst = worst.max(tables[0].statistics(queue)?.probe_mean());
+            worst = worst.max(tables[0].probe_lengths(queue)?.mean());
             keys.extend(coming);
         }
         tables[1].to_model(queue)?.check().unwrap();
-        let last = tables[1].statistics(queue)?;
+        let last = tables[1].probe_lengths(queue)?;
         // A table at load 0.5 with as many tombstones as items at most.
-        assert!(
-            last.probe_mean() < 3.0 * first.probe_mean() + 1.0,
-            "{first:?} {last:?}"
-        );
-        assert!(
-            last.probe_max < 20 * first.probe_max.max(16),
-            "{first:?} {last:?}"
-        );
-        let empty = tables[1].capacity() as u64 - last.items - last.deleted;
-        assert!(empty > tables[1].capacity() as u64 / 4, "{last:?}");
+        assert!(last.mean() < 3.0 * first.mean() + 1.0, "{first:?} {last:?}");
+        assert!(last.max < 20 * first.max.max(16), "{first:?} {last:?}");
+        let empty = tables[1].layout().capacity as u64 - last.items - last.deleted;
+        assert!(empty > tables[1].layout().capacity as u64 / 4, "{last:?}");
         // Where deleted keys stay, the table is full of them before long; until then its probes grow.
         if !small() {
             assert!(full_after.is_some_and(|round| round < 12), "{full_after:?}");
-            assert!(worst > 3.0 * last.probe_mean(), "{worst} {last:?}");
+            assert!(worst > 3.0 * last.mean(), "{worst} {last:?}");
         }
         Ok(())
     });
@@ -220,9 +212,9 @@ fn probe_lengths_follow_knuths_formula() {
         for load in [0.5, 0.75, 0.9] {
             let n = (load * f64::from(1 << 18)) as usize;
             let new = &keys[table.len()..n];
-            table.insert_pairs(queue, new, &vec![1; new.len()])?;
+            put(queue, &mut table, new, &vec![1; new.len()])?;
             let expected = 0.5 * (1.0 + 1.0 / (1.0 - load)) - 1.0;
-            let mean = table.statistics(queue)?.probe_mean();
+            let mean = table.probe_lengths(queue)?.mean();
             assert!(
                 (mean / expected - 1.0).abs() < 0.05,
                 "{load}: {mean}, not {expected}"
@@ -247,7 +239,7 @@ fn keys_split_by_ranges_are_all_inserted_and_repeats_are_no_obstacle() {
                 let mut table = LinearTable::with_capacity(queue, &config(deletion), 5 << 20)?;
                 let keys = distinct_keys(20, n);
                 let values: Vec<u32> = (0..n as u32).collect();
-                assert_eq!(table.insert_pairs(queue, &keys, &values)?.new, n);
+                assert_eq!(put(queue, &mut table, &keys, &values)?.new, n);
                 // By position, with keys that are there and a hot one.
                 let mut more = distinct_keys(21, n / 2);
                 more.extend(&keys[..n / 4]);
@@ -257,7 +249,7 @@ fn keys_split_by_ranges_are_all_inserted_and_repeats_are_no_obstacle() {
                     keys: &on_device,
                     values: None,
                 };
-                let inserted = table.insert(queue, items)?;
+                let inserted = table.put(queue, items)?;
                 assert_eq!(inserted.new + inserted.replaced, n);
                 let model = table.to_model(queue)?;
                 model.check().unwrap();
@@ -286,9 +278,9 @@ fn buffers_that_do_not_fit_together_are_refused() {
             keys: &three,
             values: Some(&two),
         };
-        assert!(table.insert(queue, items).is_err());
-        assert!(table.lookup(queue, &two, &three, 3).is_err());
-        assert!(table.lookup(queue, &three, &two, 3).is_err());
+        assert!(table.put(queue, items).is_err());
+        assert!(table.find(queue, &two, &three, 3).is_err());
+        assert!(table.find(queue, &three, &two, 3).is_err());
         assert!(table.remove(queue, &two, 3).is_err());
         let batch = Batch {
             kinds: &two,
@@ -339,7 +331,7 @@ fn buffers_that_do_not_fit_together_are_refused() {
                 values: None,
             },
         )?;
-        assert_eq!((built.len(), built.capacity()), (2, 4));
+        assert_eq!((built.len(), built.layout().capacity), (2, 4));
         Ok(())
     });
 }

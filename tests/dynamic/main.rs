@@ -1,10 +1,9 @@
-//! All kinds of tables, linear probing (both deletions), the slab hash (both allocators), Horton and cuckoo tables,
-//! under one suite: {built on the host, on the device} × {looked up on the host, on the device},
-//! random operations beside a `HashMap`, and, where operations of all kinds share a launch, concurrent histories within
-//! it. (What only Horton and cuckoo tables do is in `tests/table_ops/`.)
+//! What only linear probing (both deletions) and the slab hash (both allocators) do: mixed batches in one launch,
+//! whose answers must be those of some order and, for keys named once, a `HashMap`'s; and what each does by itself. (The
+//! suite over all kinds of tables is in `tests/table_ops/`.)
 //!
 //! ```text
-//!  suite     what every table must do
+//!  suite     mixed batches
 //!  history   is there an order in which these answers are right?
 //!  linear, slab, alloc   what only one of them does
 //! ```

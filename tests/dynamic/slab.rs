@@ -4,12 +4,12 @@ use std::collections::HashMap;
 
 use horton_join::device::{Device, KernelBody, Queue};
 use horton_join::error::{Error, Result};
-use horton_join::table::Items;
 use horton_join::table::batch::{Batch, Kind};
 use horton_join::table::slab::{Entries, MAX_KEY, PoolLayout, SlabConfig, SlabHash, SlabModel};
+use horton_join::table::{Items, Table};
 use rand_mt::Mt;
 
-use super::harness::{bodies, device, distinct_keys, run, scaled, slab_config, small};
+use super::harness::{bodies, device, distinct_keys, replace, run, scaled, slab_config, small};
 
 const MISS: u32 = u32::MAX;
 
@@ -49,7 +49,7 @@ fn insert(queue: &mut Queue, table: &mut SlabHash, pairs: &[(u32, u32)]) -> Resu
         keys: &keys,
         values: Some(&values),
     };
-    table.insert(queue, items)
+    table.insert_instances(queue, items)
 }
 
 /// The values of every instance of each key, sorted.
@@ -101,15 +101,15 @@ fn keys_may_be_there_many_times() {
                 .map(|key| of(key).len().saturating_sub(1) as u32);
             assert!(queue.read(&counts, keys.len())? == left.collect::<Vec<_>>());
             assert_eq!(
-                table.remove_all(queue, &on_device, 100)?,
+                table.delete_all(queue, &on_device, 100)?,
                 n as usize - present
             );
             assert!(table.is_empty() && search_all(queue, &table, &keys)?.concat().is_empty());
             // INSERT takes deleted entries: no slab is added.
-            let before = table.statistics(queue)?;
+            let before = table.census(queue)?;
             assert_eq!((before.items, before.deleted), (0, u64::from(n)));
             insert(queue, &mut table, &pairs)?;
-            let after = table.statistics(queue)?;
+            let after = table.census(queue)?;
             assert_eq!((after.deleted, after.slabs), (0, before.slabs));
             table.to_model(queue)?.check().unwrap();
             Ok(())
@@ -125,7 +125,7 @@ fn flush_keeps_every_item_and_gives_all_other_slabs_back() {
             let keys = distinct_keys(2, if small() { 150 } else { 5000 });
             let values: Vec<u32> = (0..keys.len() as u32).collect();
             let mut table = SlabHash::with_room(queue, &config, keys.len() / 4)?;
-            table.replace_pairs(queue, &keys, &values)?;
+            replace(queue, &mut table, &keys, &values)?;
             let (mut kept_from, mut slabs) = (0, u64::MAX);
             // Nothing deleted; some; nearly all; all.
             for from in [0, keys.len() / 3, keys.len() - 5, keys.len()] {
@@ -140,7 +140,7 @@ fn flush_keeps_every_item_and_gives_all_other_slabs_back() {
                     flushed.base == model.base && flushed.pool == model.pool,
                     "{body}"
                 );
-                let census = table.statistics(queue)?;
+                let census = table.census(queue)?;
                 assert_eq!(
                     (census.items, census.deleted),
                     ((keys.len() - from) as u64, 0)
@@ -150,11 +150,11 @@ fn flush_keeps_every_item_and_gives_all_other_slabs_back() {
                 let expected: Vec<_> = (0..keys.len())
                     .map(|i| (i >= from).then(|| value_of(&config, keys[i], i as u32)))
                     .collect();
-                assert!(table.get_many(queue, &keys)? == expected);
+                assert!(table.find_many(queue, &keys)? == expected);
             }
             assert_eq!(slabs, 0);
             // What was given back is as good as new.
-            assert_eq!(table.replace_pairs(queue, &keys, &values)?, keys.len());
+            assert_eq!(replace(queue, &mut table, &keys, &values)?, keys.len());
             table.to_model(queue)?.check().unwrap();
             Ok(())
         });
@@ -186,7 +186,7 @@ fn exhaustion_is_an_error_that_loses_nothing() {
             assert_eq!((table.layout().buckets, table.capacity()), (64, room));
             let keys = distinct_keys(5, room + 2000);
             let values: Vec<u32> = (0..keys.len() as u32).collect();
-            let rejected = match table.replace_pairs(queue, &keys, &values) {
+            let rejected = match replace(queue, &mut table, &keys, &values) {
                 Err(Error::NoRoom { rejected, keys, .. }) => {
                     assert_eq!(keys, room + 2000);
                     rejected
@@ -194,9 +194,9 @@ fn exhaustion_is_an_error_that_loses_nothing() {
                 other => panic!("{other:?}"),
             };
             assert_eq!(table.len(), keys.len() - rejected);
-            assert_eq!(table.statistics(queue)?.slabs, 1024);
+            assert_eq!(table.census(queue)?.slabs, 1024);
             table.to_model(queue)?.check().unwrap();
-            let found = table.get_many(queue, &keys)?;
+            let found = table.find_many(queue, &keys)?;
             assert_eq!(found.iter().flatten().count(), table.len());
             assert!(found.iter().zip(0..).all(|(v, i)| v.is_none_or(|v| v == i)));
             // In a mixed batch the others are answered.
@@ -232,7 +232,7 @@ fn exhaustion_is_an_error_that_loses_nothing() {
                 matches!(outcome, Err(Error::NoRoom { rejected, .. }) if rejected + stored == half / 2)
             );
             let answers = queue.read(&answers, half)?;
-            let expected = table.get_many(queue, &present[..half])?;
+            let expected = table.find_many(queue, &present[..half])?;
             assert!(
                 (0..half)
                     .step_by(2)
@@ -241,8 +241,11 @@ fn exhaustion_is_an_error_that_loses_nothing() {
             // Deleting and flushing makes room.
             table.remove_many(queue, &present)?;
             table.flush(queue)?;
-            table.replace_pairs(queue, &absent, &vec![3; absent.len()])?;
-            assert_eq!(table.get_many(queue, &absent)?, vec![Some(3); absent.len()]);
+            replace(queue, &mut table, &absent, &vec![3; absent.len()])?;
+            assert_eq!(
+                table.find_many(queue, &absent)?,
+                vec![Some(3); absent.len()]
+            );
             table.to_model(queue)?.check().unwrap();
             Ok(())
         });
@@ -270,10 +273,10 @@ fn a_slab_alloc_grows_under_a_mixed_batch() {
             let mut table = SlabHash::with_room(queue, &config, 10_000)?;
             let keys = distinct_keys(6, 100_000);
             let values: Vec<u32> = (0..keys.len() as u32).collect();
-            assert_eq!(table.replace_pairs(queue, &keys, &values)?, keys.len());
+            assert_eq!(replace(queue, &mut table, &keys, &values)?, keys.len());
             assert!(table.pool().layout().super_blocks > 1);
             let expected: Vec<_> = values.iter().copied().map(Some).collect();
-            assert!(table.get_many(queue, &keys)? == expected);
+            assert!(table.find_many(queue, &keys)? == expected);
             table.to_model(queue)?.check().unwrap();
             Ok(())
         });
@@ -295,7 +298,7 @@ fn memory_utilisation_follows_the_papers_formula() {
                 ..SlabConfig::default()
             };
             let mut table = SlabHash::with_room(queue, &config, keys.len())?;
-            table.replace_pairs(queue, &keys, &vec![1; keys.len()])?;
+            replace(queue, &mut table, &keys, &vec![1; keys.len()])?;
             let found = table.utilisation(queue)?;
             assert!(
                 (found - expected).abs() < 0.04,
@@ -366,7 +369,7 @@ fn batches_of_every_kind_add_up() {
                 }
                 let model = table.to_model(queue)?;
                 model.check().unwrap();
-                assert_eq!(model.census(), table.statistics(queue)?);
+                assert_eq!(model.census(), table.census(queue)?);
                 assert_eq!(model.pairs().len(), table.len());
             }
             Ok(())
@@ -384,13 +387,13 @@ fn tables_of_keys_reserve_two() {
         };
         let mut table = SlabHash::with_room(queue, &config, 100)?;
         let keys = [0, MAX_KEY, MAX_KEY - 1];
-        assert_eq!(table.replace_pairs(queue, &keys, &[9, 9, 9])?, 3);
-        assert_eq!(table.get_many(queue, &keys)?, keys.map(Some));
+        assert_eq!(replace(queue, &mut table, &keys, &[9, 9, 9])?, 3);
+        assert_eq!(table.find_many(queue, &keys)?, keys.map(Some));
         let reserved = [MAX_KEY + 1, MAX_KEY + 2];
-        assert_eq!(table.get_many(queue, &reserved)?, [None, None]);
+        assert_eq!(table.find_many(queue, &reserved)?, [None, None]);
         assert_eq!(table.remove_many(queue, &reserved)?, 0);
         assert!(matches!(
-            table.replace_pairs(queue, &reserved, &[0, 0]),
+            replace(queue, &mut table, &reserved, &[0, 0]),
             Err(Error::Invalid(_))
         ));
         assert_eq!(table.len(), 3);
@@ -437,9 +440,9 @@ fn configurations_that_make_no_sense_are_refused() {
             queue.buffer_from("two", &[1, 2])?,
             queue.buffer_from("three", &[1, 2, 3])?,
         );
-        assert!(table.lookup(queue, &two, &three, 3).is_err());
-        assert!(table.lookup(queue, &three, &two, 3).is_err());
-        assert!(table.remove(queue, &two, 3).is_err());
+        assert!(table.search(queue, &two, &three, 3).is_err());
+        assert!(table.search(queue, &three, &two, 3).is_err());
+        assert!(table.delete(queue, &two, 3).is_err());
         let batch = Batch {
             kinds: &two,
             keys: &three,

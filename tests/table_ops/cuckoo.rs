@@ -3,7 +3,7 @@
 use horton_join::device::Queue;
 use horton_join::error::Result;
 use horton_join::table::cuckoo::{CuckooConfig, CuckooModel, CuckooTable, Placement};
-use horton_join::table::horton::{BucketSize, Layout, MAX_VALUE, MISS};
+use horton_join::table::horton::{BucketSize, MISS};
 use horton_join::table::{Table, WhenFull};
 
 use crate::harness::{
@@ -25,6 +25,8 @@ fn config(shape: Shape, placement: Placement) -> CuckooConfig {
 }
 
 impl Checked for CuckooTable {
+    const LAST_COUNTS: bool = true;
+
     fn config(shape: Shape) -> CuckooConfig {
         config(shape, BOTH[usize::from(shape.lazy)])
     }
@@ -34,6 +36,16 @@ impl Checked for CuckooTable {
         model.check().unwrap();
         assert_eq!(model.census(), self.census());
         Ok(keys.iter().map(|k| model.lookup(*k)).collect())
+    }
+
+    fn on_host(&self, queue: &mut Queue, items: &[(u32, u32)]) -> Result<Self> {
+        let config = CuckooConfig {
+            placement: self.placement(),
+            ..CuckooConfig::default()
+        };
+        let model = CuckooModel::build(self.layout(), config.placement, items).unwrap();
+        model.check().unwrap();
+        CuckooTable::upload(queue, &model, config)
     }
 }
 
@@ -71,81 +83,6 @@ fn tables_fill_to_high_loads_without_growing() {
                 Ok(())
             });
         }
-    }
-}
-
-#[test]
-fn batches_go_in_and_out_with_every_body() {
-    for body in bodies(&device()) {
-        for placement in BOTH {
-            on_device(move |queue| {
-                queue.use_body(body)?;
-                let keys = distinct_keys(32, scaled(6_000));
-                let mut shape = shape_of(placement, BucketSize::Eight, 0.9);
-                shape.min_capacity = keys.len() * 10 / 9;
-                let mut beside = Beside::<CuckooTable>::build(queue, shape, &[])?;
-                for batch in items(&keys).chunks(keys.len() / 3 + 1) {
-                    beside.insert(queue, batch)?;
-                    beside.compare(queue, &[])?;
-                }
-                beside.remove(queue, &keys[keys.len() / 4..])?;
-                beside.compare(queue, &keys)?;
-                let again: Vec<(u32, u32)> = keys.iter().copied().zip(0..).collect();
-                beside.insert(queue, &again)?;
-                beside.compare(queue, &[])
-            });
-        }
-    }
-}
-
-#[test]
-fn host_built_tables_go_on_on_the_device() {
-    for placement in BOTH {
-        for bucket_size in BucketSize::ALL {
-            on_device(move |queue| {
-                let keys = distinct_keys(33, scaled(8_000));
-                let (first, second) = keys.split_at(keys.len() * 7 / 8);
-                let slots = bucket_size.slots();
-                let layout = Layout {
-                    bucket_size,
-                    buckets: (keys.len() as f64 / (slots as f64 * 0.92)).ceil() as u32,
-                    seed: 5,
-                    reduction: Default::default(),
-                };
-                let first = items(first);
-                let model = CuckooModel::build(layout, placement, &first).unwrap();
-                model.check().unwrap();
-                let config = config(shape_of(placement, bucket_size, 0.92), placement);
-                let mut beside = Beside {
-                    table: CuckooTable::upload(queue, &model, config)?,
-                    expected: first.into_iter().collect(),
-                };
-                beside.insert(queue, &items(second))?;
-                beside.compare(queue, &[])
-            });
-        }
-    }
-}
-
-#[test]
-fn the_item_that_looks_like_an_empty_slot_is_an_item_like_any_other() {
-    for placement in BOTH {
-        on_device(move |queue| {
-            let twin = (u32::MAX, MAX_VALUE + 1);
-            let shape = shape_of(placement, BucketSize::Eight, 0.8);
-            let mut beside = Beside::<CuckooTable>::build(queue, shape, &[twin, (0, u32::MAX)])?;
-            beside.compare(queue, &[])?;
-            for value in [5, twin.1, u32::MAX, twin.1] {
-                beside.insert(queue, &[(u32::MAX, value), (7, value)])?;
-                beside.compare(queue, &[])?;
-            }
-            let model = beside.table.download(queue)?;
-            let config = CuckooTable::config(shape);
-            beside.table = CuckooTable::upload(queue, &model, config)?;
-            beside.compare(queue, &[])?;
-            beside.remove(queue, &[u32::MAX, 0, u32::MAX])?;
-            beside.compare(queue, &[0])
-        });
     }
 }
 

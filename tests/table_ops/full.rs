@@ -1,5 +1,5 @@
-//! Tables without room, of every kind with the trait: what is rejected is named and nothing has
-//! changed, or the table has grown, as was asked.
+//! Tables of buckets without room, of every bucket size, where items are too many or cannot be placed: what is
+//! rejected is named and nothing has changed, or the table has grown, as was asked. (All kinds: `suite.rs`.)
 
 use horton_join::device::Queue;
 use horton_join::error::{Error, Result};

@@ -6,6 +6,8 @@ use horton_join::table::WhenFull;
 use horton_join::table::cuckoo::CuckooTable;
 use horton_join::table::hash::Reduction;
 use horton_join::table::horton::{BucketSize, HortonTable};
+use horton_join::table::linear::LinearTable;
+use horton_join::table::slab::SlabHash;
 use rand_mt::Mt;
 
 use crate::harness::{Beside, Checked, Shape, bodies, device, number, on_device, small};
@@ -55,7 +57,6 @@ fn shape(random: &mut Random, universe: u32) -> Shape {
     let mut shape = Shape::new(bucket_size, random.below(universe) as usize);
     shape.load_factor = 0.4 + f64::from(random.below(60)) / 100.0;
     shape.seed = random.0.next_u32();
-    shape.lazy = random.one_in(2);
     if random.one_in(3) {
         shape.reduction = Reduction::Modulo;
     }
@@ -77,7 +78,7 @@ fn allow_rejection(result: Result<()>, shape: Shape) -> Result<()> {
     }
 }
 
-fn mixture<T: Checked>(queue: &mut Queue, seed: u32) -> Result<usize> {
+fn mixture<T: Checked>(queue: &mut Queue, seed: u32, lazy: bool) -> Result<usize> {
     let mut random = Random(Mt::new(seed));
     let sizes: &[u32] = if small() {
         &[60, 300]
@@ -85,7 +86,10 @@ fn mixture<T: Checked>(queue: &mut Queue, seed: u32) -> Result<usize> {
         &[200, 3_000, 20_000]
     };
     let universe = sizes[random.below(sizes.len() as u32) as usize];
-    let shape = shape(&mut random, universe);
+    let shape = Shape {
+        lazy,
+        ..shape(&mut random, universe)
+    };
     let mut beside = Beside::<T>::build(queue, shape, &[])?;
     let mut operations = 0;
     for _ in 0..STEPS {
@@ -95,7 +99,7 @@ fn mixture<T: Checked>(queue: &mut Queue, seed: u32) -> Result<usize> {
             let keys: Vec<u32> = (0..n).map(|_| random.key(universe)).collect();
             beside.remove(queue, &keys)?;
         } else {
-            let mut item = || (random.key(universe), random.value());
+            let mut item = || (random.key(universe), T::value(random.value()));
             let items: Vec<(u32, u32)> = (0..n).map(|_| item()).collect();
             allow_rejection(beside.insert(queue, &items), shape)?;
         }
@@ -105,10 +109,10 @@ fn mixture<T: Checked>(queue: &mut Queue, seed: u32) -> Result<usize> {
     Ok(operations)
 }
 
-fn fuzz<T: Checked + 'static>(kind: &'static str) {
+fn fuzz<T: Checked + 'static>(kind: &'static str, lazy: bool) {
     let (first, count) = (
         number("HORTON_TABLE_SEED", 1),
-        number("HORTON_TABLE_OPS", if small() { 2 } else { 12 }),
+        number("HORTON_TABLE_OPS", if small() { 2 } else { 6 }),
     );
     let bodies = bodies(&device());
     let mut operations = 0;
@@ -117,18 +121,51 @@ fn fuzz<T: Checked + 'static>(kind: &'static str) {
         println!("{kind}: seed {seed}, {body}");
         operations += on_device(move |queue| {
             queue.use_body(body)?;
-            mixture::<T>(queue, seed as u32)
+            mixture::<T>(queue, seed as u32, lazy)
         });
     }
-    println!("{kind}: {operations} operations");
+    println!(
+        "{kind}: {operations} operations, seeds {first} to {}",
+        first + count - 1
+    );
 }
 
 #[test]
 fn random_operations_on_horton_tables() {
-    fuzz::<HortonTable>("Horton");
+    fuzz::<HortonTable>("Horton, eager upkeep", false);
 }
 
 #[test]
-fn random_operations_on_cuckoo_tables() {
-    fuzz::<CuckooTable>("cuckoo");
+fn random_operations_on_lazy_horton_tables() {
+    fuzz::<HortonTable>("Horton, lazy upkeep", true);
+}
+
+#[test]
+fn random_operations_on_load_balanced_cuckoo_tables() {
+    fuzz::<CuckooTable>("cuckoo, load-balanced", false);
+}
+
+#[test]
+fn random_operations_on_first_fit_cuckoo_tables() {
+    fuzz::<CuckooTable>("cuckoo, first fit", true);
+}
+
+#[test]
+fn random_operations_on_linear_tables() {
+    fuzz::<LinearTable>("linear probing, deleted keys stay", false);
+}
+
+#[test]
+fn random_operations_on_linear_tables_with_reuse() {
+    fuzz::<LinearTable>("linear probing, slots reused", true);
+}
+
+#[test]
+fn random_operations_on_slab_hashes() {
+    fuzz::<SlabHash>("slab hash, SlabAlloc-light", false);
+}
+
+#[test]
+fn random_operations_on_growing_slab_hashes() {
+    fuzz::<SlabHash>("slab hash, SlabAlloc", true);
 }

@@ -38,9 +38,23 @@ impl Shape {
 
 /// A kind of table with a model that knows its invariants.
 pub trait Checked: Table {
+    /// The largest value.
+    const MAX_VALUE: u32 = u32::MAX;
+    /// Of a key that a batch has more than once: whether the last value counts, or any.
+    const LAST_COUNTS: bool = false;
+    /// Slots that no test under oclgrind has the time to fill.
+    const ROOMY: bool = false;
+
     fn config(shape: Shape) -> Self::Config;
     /// Every invariant, on the words brought back; and what the model finds for each key.
     fn check(&self, queue: &mut Queue, keys: &[u32]) -> Result<Vec<Option<u32>>>;
+    /// A table of this one's shape, built on the host of items whose values are at most 2^31 - 2.
+    fn on_host(&self, queue: &mut Queue, items: &[(u32, u32)]) -> Result<Self>;
+
+    /// A value, made one that can be stored.
+    fn value(value: u32) -> u32 {
+        value.min(Self::MAX_VALUE)
+    }
 }
 
 pub fn device() -> Device {
@@ -102,10 +116,14 @@ impl<T: Checked> Beside<T> {
         let table = with_items(queue, items, |queue, items| {
             T::build(queue, &T::config(shape), items)
         })?;
-        Ok(Self {
+        let mut beside = Self {
             table,
             expected: items.iter().copied().collect(),
-        })
+        };
+        if !T::LAST_COUNTS {
+            beside.accept_any(queue, items)?;
+        }
+        Ok(beside)
     }
 
     pub fn insert(&mut self, queue: &mut Queue, items: &[(u32, u32)]) -> Result<()> {
@@ -114,6 +132,25 @@ impl<T: Checked> Beside<T> {
         let new = with_items(queue, items, |queue, items| table.insert(queue, items))?;
         self.expected.extend(items.iter().copied());
         assert_eq!(new, self.expected.len() - before, "new keys");
+        match T::LAST_COUNTS {
+            true => Ok(()),
+            false => self.accept_any(queue, items),
+        }
+    }
+
+    /// Takes over which of a repeated key's values the table has, if it is one of them.
+    fn accept_any(&mut self, queue: &mut Queue, items: &[(u32, u32)]) -> Result<()> {
+        let mut values: HashMap<u32, Vec<u32>> = HashMap::new();
+        for (key, value) in items {
+            values.entry(*key).or_default().push(*value);
+        }
+        values.retain(|_, values| values.len() > 1);
+        let keys: Vec<u32> = values.keys().copied().collect();
+        for (key, value) in keys.iter().zip(look_up(queue, &self.table, &keys)?) {
+            let value = value.expect("a key that was inserted");
+            assert!(values[key].contains(&value), "{value} of key {key}");
+            self.expected.insert(*key, value);
+        }
         Ok(())
     }
 

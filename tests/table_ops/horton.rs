@@ -4,16 +4,16 @@ use std::collections::HashSet;
 
 use horton_join::device::Queue;
 use horton_join::error::Result;
+use horton_join::table::Table;
 use horton_join::table::horton::{
     BucketSize, HortonModel, HortonTable, Layout, MAX_VALUE, TableConfig, Upkeep, layout,
 };
-use horton_join::table::{Items, Table};
 
-use crate::harness::{
-    Beside, Checked, Shape, bodies, device, distinct_keys, on_device, scaled, small,
-};
+use crate::harness::{Beside, Checked, Shape, distinct_keys, on_device, scaled, small};
 
 impl Checked for HortonTable {
+    const LAST_COUNTS: bool = true;
+
     fn config(shape: Shape) -> TableConfig {
         TableConfig {
             bucket_size: shape.bucket_size,
@@ -34,6 +34,11 @@ impl Checked for HortonTable {
         model.check().unwrap();
         assert_eq!(model.census(), self.census());
         Ok(keys.iter().map(|k| model.lookup(*k)).collect())
+    }
+
+    fn on_host(&self, queue: &mut Queue, items: &[(u32, u32)]) -> Result<Self> {
+        let model = HortonModel::build(self.layout(), items).unwrap();
+        HortonTable::upload(queue, &model)
     }
 }
 
@@ -127,25 +132,6 @@ fn lazy_upkeep_waits_until_it_is_due() {
         beside.table.download(queue)?.check_upkeep().unwrap();
         beside.compare(queue, &keys)
     });
-}
-
-#[test]
-fn every_body_does_the_same() {
-    for body in bodies(&device()) {
-        on_device(move |queue| {
-            queue.use_body(body)?;
-            let keys = distinct_keys(24, scaled(9_000));
-            let (first, second) = keys.split_at(keys.len() / 2);
-            let shape = Shape::new(BucketSize::Eight, keys.len() * 9 / 8);
-            let mut beside = Beside::<HortonTable>::build(queue, shape, &items(first))?;
-            beside.insert(queue, &items(second))?;
-            beside.compare(queue, &[5, 6, 7])?;
-            beside.remove(queue, &keys[keys.len() / 4..keys.len() * 3 / 4])?;
-            beside.compare(queue, &keys)?;
-            beside.insert(queue, &items(&keys[keys.len() / 3..]))?;
-            beside.compare(queue, &keys)
-        });
-    }
 }
 
 #[test]
@@ -319,34 +305,4 @@ fn clones_keep_what_they_had() {
         before.compare(queue, &[])?;
         beside.compare(queue, &keys)
     });
-}
-
-#[test]
-fn host_built_tables_go_on_on_the_device() {
-    for bucket_size in BucketSize::ALL {
-        on_device(move |queue| {
-            let keys = distinct_keys(29, scaled(8_000));
-            let (first, second) = keys.split_at(keys.len() * 7 / 8);
-            let shape = Shape::new(bucket_size, keys.len() * 10 / 9);
-            let layout = {
-                let config = HortonTable::config(shape);
-                let keys = queue.buffer_from("keys", &[])?;
-                let items = Items {
-                    keys: &keys,
-                    values: None,
-                };
-                HortonTable::build(queue, &config, items)?.layout()
-            };
-            let narrow: Vec<(u32, u32)> = first.iter().copied().zip(0..).collect();
-            let model = HortonModel::build(layout, &narrow).unwrap();
-            let mut beside = Beside {
-                table: HortonTable::upload(queue, &model)?,
-                expected: narrow.into_iter().collect(),
-            };
-            beside.insert(queue, &items(second))?;
-            beside.compare(queue, &[])?;
-            beside.remove(queue, &keys[..keys.len() / 2])?;
-            beside.compare(queue, &keys)
-        });
-    }
 }

@@ -4,6 +4,7 @@
 
 mod cost;
 mod cuckoo;
+mod dynamic;
 #[path = "../../examples/paper_figures/equations.rs"]
 #[allow(dead_code, reason = "the figures draw all of them")]
 mod equations;
@@ -12,4 +13,5 @@ mod fuzz;
 mod harness;
 mod horton;
 mod load;
+mod suite;
 mod tuning;

@@ -212,6 +212,11 @@ impl CuckooTable {
         self.layout
     }
 
+    /// Which bucket an item goes to.
+    pub fn placement(&self) -> Placement {
+        self.config.placement
+    }
+
     /// Items in buckets, and those in their second one; no bucket is Type B.
     pub fn census(&self) -> Census {
         self.census

@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 
+use crate::device::program::ProgramText;
 use crate::device::{Buffer, Queue};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::table::horton::Census;
-use crate::table::horton::layout::{EMPTY_WORD, Layout};
+use crate::table::horton::layout::Layout;
 use crate::table::horton::lookup::Out;
 use crate::table::horton::phases::census;
-use crate::table::insert::{self, Buckets, Full, Growth, Insertion};
-use crate::table::items::{ItemsOf, check_keys};
+use crate::table::insert::{self, Buckets, Growth, copy_of_words, empty_words};
+use crate::table::items::{ItemsOf, Stored, check_keys};
 use crate::table::{Answers, Items, Statistics, Table};
 
 use super::place::{Placing, program};
@@ -75,9 +76,9 @@ impl Table for CuckooTable {
         }
         let before = self.len();
         if Arc::get_mut(&mut self.words).is_none() {
-            self.words = Arc::new(self.copy_of_words(queue)?);
+            self.words = Arc::new(copy_of_words(self, queue)?);
         }
-        let program = program(queue, self.variant(true), self.config.placement);
+        let program = self.program(queue);
         let items = ItemsOf {
             program: &program,
             layout: self.layout,
@@ -98,16 +99,7 @@ impl Table for CuckooTable {
     }
 
     fn statistics(&self, _queue: &mut Queue) -> Result<Statistics> {
-        let second = f64::from(self.census.secondary);
-        Ok(Statistics {
-            items: self.len(),
-            capacity: self.capacity(),
-            bytes: self.bytes(),
-            reads_per_hit: match self.len() {
-                0 => 0.0,
-                items => 1.0 + second / items as f64,
-            },
-        })
+        Ok(insert::statistics(self))
     }
 
     fn items(&self, queue: &mut Queue) -> Result<Vec<(u32, u32)>> {
@@ -117,8 +109,7 @@ impl Table for CuckooTable {
 
 impl CuckooTable {
     fn empty(queue: &mut Queue, layout: Layout, config: CuckooConfig) -> Result<Self> {
-        let words = queue.allocate_table("a cuckoo table", layout.words())?;
-        queue.fill(&words, EMPTY_WORD)?;
+        let words = empty_words::<Self>(queue, layout)?;
         Ok(Self {
             layout,
             words: Arc::new(words),
@@ -128,15 +119,11 @@ impl CuckooTable {
             twin: false,
         })
     }
-
-    fn copy_of_words(&self, queue: &mut Queue) -> Result<Buffer<u64>> {
-        let words = queue.allocate_table("a cuckoo table", self.words.len())?;
-        queue.copy(&self.words, &words)?;
-        Ok(words)
-    }
 }
 
 impl Buckets for CuckooTable {
+    const NAME: &'static str = "a cuckoo table";
+
     fn layout(&self) -> Layout {
         self.layout
     }
@@ -146,6 +133,14 @@ impl Buckets for CuckooTable {
             when_full: self.config.when_full,
             load_factor: self.config.load_factor,
         }
+    }
+
+    fn census(&self) -> &Census {
+        &self.census
+    }
+
+    fn words(&self) -> &Arc<Buffer<u64>> {
+        &self.words
     }
 
     fn has_twin(&self) -> bool {
@@ -159,57 +154,23 @@ impl Buckets for CuckooTable {
         })
     }
 
-    /// Works on a copy, so that keys without a slot leave the table as it was.
-    fn insert_distinct(&mut self, queue: &mut Queue, items: Items<'_>) -> Result<Insertion> {
-        let program = program(queue, self.variant(true), self.config.placement);
-        let words = self.copy_of_words(queue)?;
+    fn program(&self, queue: &Queue) -> ProgramText {
+        program(queue, self.variant(true), self.config.placement)
+    }
+
+    fn place(queue: &mut Queue, slots: &ItemsOf<'_>, stored: &Stored) -> Result<Vec<u32>> {
         let placing = Placing {
-            program: &program,
-            layout: self.layout,
-            words: &words,
+            program: slots.program,
+            layout: slots.layout,
+            words: slots.words,
         };
-        let stored = ItemsOf {
-            program: &program,
-            layout: self.layout,
-            words: &words,
-        }
-        .store(queue, items)?;
-        let wanted = self.census.items as usize - stored.cleared + stored.keys.len();
-        let too_many = wanted.saturating_sub(self.capacity());
-        let left = match too_many {
-            0 => placing.insert(queue, &stored)?,
-            _ => Vec::new(),
-        };
-        if too_many > 0 || !left.is_empty() {
-            return Ok(Insertion::Full(Full {
-                fresh: stored.keys,
-                count: too_many.max(left.len()),
-                left,
-                wanted,
-            }));
-        }
-        let census = census(queue, &program, &self.layout, &words)?;
-        if census.items as usize != wanted {
-            return Err(Error::Invalid(format!(
-                "an insert left {} of {wanted} items in a cuckoo table; please report this",
-                census.items
-            )));
-        }
-        let before = self.len();
+        placing.insert(queue, stored)
+    }
+
+    fn take_over(&mut self, words: Buffer<u64>, census: Census, stored: &Stored) {
         self.words = Arc::new(words);
         self.census = census;
         self.twin = stored.twin || (self.twin && !stored.twin_key);
         self.wide |= stored.wide;
-        Ok(Insertion::Done(self.len() - before))
-    }
-
-    fn extract(&self, queue: &mut Queue) -> Result<(Buffer<u32>, Buffer<u32>)> {
-        let program = program(queue, self.variant(true), self.config.placement);
-        let items = ItemsOf {
-            program: &program,
-            layout: self.layout,
-            words: &self.words,
-        };
-        items.extract(queue, self.census.items as usize)
     }
 }

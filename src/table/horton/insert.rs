@@ -6,116 +6,52 @@
 //!                         ─place, displace─▶ no stragglers (phases.rs)  ─sweep─▶ no idle entries
 //! ```
 //!
-//! Horton paper, section 5.3, for a batch of distinct keys at once. It works on a copy of the table,
-//! so that keys without a slot leave the table as it was, and so that clones of the handle keep what
-//! they had. Cost: copying, reading and writing the table in order, and what a build costs for the new
+//! Horton paper, section 5.3, for a batch of distinct keys at once, on a copy of the table (table/insert.rs).
+//! Cost: copying, reading and writing the table in order, and what a build costs for the new
 //! items. Scratch memory: two tables, 40 bytes a new key and 5 a bucket.
 
-use std::sync::Arc;
-
-use crate::device::program::ProgramText;
 use crate::device::{Arg, Buffer, Queue};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::table::Items;
-use crate::table::insert::{Full, Insertion};
+use crate::table::insert::empty_words;
 use crate::table::items::{ItemsOf, Stored};
 use crate::table::scan::local_group;
 use crate::table::split::{COUNTERS, Counter, Split};
 
 use super::build::shape;
 use super::displace::Stragglers;
-use super::layout::{EMPTY_WORD, Layout, key_of};
+use super::layout::{Layout, key_of};
 use super::model::Census;
-use super::phases::{Overflow, Phases, census};
+use super::phases::{Overflow, Phases};
 use super::remove::sweep;
-use super::{HortonTable, TableConfig, kernels};
+use super::{HortonTable, TableConfig};
 
 impl HortonTable {
     /// A table without items.
     pub(super) fn empty(queue: &mut Queue, layout: Layout, config: TableConfig) -> Result<Self> {
-        let words = queue.allocate_table("a Horton table", layout.words())?;
-        queue.fill(&words, EMPTY_WORD)?;
+        let words = empty_words::<Self>(queue, layout)?;
         Ok(Self {
             config,
             ..Self::new(layout, words, Census::default())
         })
     }
-
-    /// Inserts or updates items with distinct keys.
-    pub(super) fn insert_or_update(
-        &mut self,
-        queue: &mut Queue,
-        items: Items<'_>,
-    ) -> Result<Insertion> {
-        let program = kernels::update_program(queue, self.layout.variant(true));
-        let words = queue.allocate_table("a Horton table", self.words.len())?;
-        queue.copy(&self.words, &words)?;
-        let inserter = Inserter {
-            program: &program,
-            layout: self.layout,
-            words: &words,
-        };
-        let stored = inserter.items().store(queue, items)?;
-        let wanted = self.census.items as usize - stored.cleared + stored.keys.len();
-        let too_many = wanted.saturating_sub(self.layout.words());
-        let left = match too_many {
-            0 => inserter.insert(queue, &stored)?,
-            _ => Vec::new(),
-        };
-        if too_many > 0 || !left.is_empty() {
-            return Ok(Insertion::Full(Full {
-                fresh: stored.keys,
-                count: too_many.max(left.len()),
-                left,
-                wanted,
-            }));
-        }
-        let census = census(queue, &program, &self.layout, &words)?;
-        if census.items as usize != wanted {
-            return Err(Error::Invalid(format!(
-                "an insert left {} of {wanted} items in a Horton table; please report this",
-                census.items
-            )));
-        }
-        let before = self.len();
-        self.words = Arc::new(words);
-        self.census = census;
-        self.twin = stored.twin || (self.twin && !stored.twin_key);
-        self.wide |= stored.wide;
-        Ok(Insertion::Done(self.len() - before))
-    }
 }
 
 /// The copy of a table into which new items go.
-struct Inserter<'a> {
-    program: &'a ProgramText,
-    layout: Layout,
-    words: &'a Buffer<u64>,
-}
+pub(super) struct Inserter<'a>(pub &'a ItemsOf<'a>);
 
-impl<'a> Inserter<'a> {
-    fn items(&self) -> ItemsOf<'a> {
-        ItemsOf {
-            program: self.program,
-            layout: self.layout,
-            words: self.words,
-        }
-    }
-
-    fn phases<'b>(&self, counters: &'b Buffer<u32>) -> Phases<'b>
-    where
-        'a: 'b,
-    {
+impl Inserter<'_> {
+    fn phases<'b>(&'b self, counters: &'b Buffer<u32>) -> Phases<'b> {
         Phases {
-            program: self.program,
-            layout: self.layout,
-            words: self.words,
+            program: self.0.program,
+            layout: self.0.layout,
+            words: self.0.words,
             counters,
         }
     }
 
     /// Inserts what was not there; returns the keys that found no slot.
-    fn insert(&self, queue: &mut Queue, stored: &Stored) -> Result<Vec<u32>> {
+    pub fn insert(&self, queue: &mut Queue, stored: &Stored) -> Result<Vec<u32>> {
         let counters = queue.buffer_from("insert counters", &[0; COUNTERS])?;
         let mut displaced = false;
         if !stored.keys.is_empty() {
@@ -136,7 +72,7 @@ impl<'a> Inserter<'a> {
         }
         // Guests that left, and items that were taken out, may have left idle entries.
         if displaced || stored.cleared > 0 {
-            sweep(queue, self.program, &self.layout, self.words, true)?;
+            sweep(queue, self.0.program, &self.0.layout, self.0.words, true)?;
         }
         Ok(Vec::new())
     }
@@ -148,21 +84,21 @@ impl<'a> Inserter<'a> {
         stored: &Stored,
         counters: &Buffer<u32>,
     ) -> Result<(Overflow, Stragglers)> {
-        let (n, buckets) = (stored.keys.len(), self.layout.buckets as usize);
-        let shape = shape(&self.layout, n);
+        let (n, buckets) = (stored.keys.len(), self.0.layout.buckets as usize);
+        let shape = shape(&self.0.layout, n);
         let items = Items {
             keys: &stored.keys,
             values: Some(&stored.values),
         };
         let spare = queue.allocate("coarse bins", shape.spare_words())?;
-        let split = Split::new(queue, self.program, shape, items, (&spare, counters))?;
+        let split = Split::new(queue, self.0.program, shape, items, (&spare, counters))?;
         split.finish(queue, 0..split.bins())?;
         // A bucket that turns Type B has one item more that overflows.
         let homes = n.min(buckets);
         let overflow = Overflow::with_room(queue, buckets, n + homes, homes)?;
         let stragglers = Stragglers::new(queue, 2 * n + 1024)?;
         let args = [
-            Arg::Longs(self.words),
+            Arg::Longs(self.0.words),
             Arg::Words(&overflow.fill),
             Arg::Longs(&split.ranges.items),
             Arg::Words(&split.ranges.counts),
@@ -172,12 +108,12 @@ impl<'a> Inserter<'a> {
             Arg::Words(counters),
             Arg::U32(shape.capacity as u32),
             Arg::U32(stragglers.capacity as u32),
-            Arg::U32(self.layout.buckets),
-            Arg::U32(self.layout.seed),
+            Arg::U32(self.0.layout.buckets),
+            Arg::U32(self.0.layout.seed),
         ];
         let group = local_group(queue);
         let grid = (shape.ranges() * group, group);
-        queue.launch(self.program, "merge_range", grid, &args)?;
+        queue.launch(self.0.program, "merge_range", grid, &args)?;
         Ok((overflow, stragglers))
     }
 }

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use crate::device::program::ProgramText;
 use crate::device::{Arg, Buffer, Queue};
 use crate::error::Result;
+use crate::table::insert::{Buckets, copy_of_words};
 use crate::table::items::{ItemsOf, check_keys};
 
 use super::layout::Layout;
@@ -58,7 +59,7 @@ impl HortonTable {
     /// [`Error::DeviceMemory`](crate::error::Error::DeviceMemory) and OpenCL's own.
     pub fn repatriate(&mut self, queue: &mut Queue) -> Result<()> {
         self.make_own(queue)?;
-        let program = kernels::update_program(queue, self.layout.variant(true));
+        let program = self.program(queue);
         sweep(queue, &program, &self.layout, &self.words, true)?;
         self.removed = 0;
         self.census = census(queue, &program, &self.layout, &self.words)?;
@@ -76,7 +77,7 @@ impl HortonTable {
             return Ok(0);
         }
         self.make_own(queue)?;
-        let program = kernels::update_program(queue, self.layout.variant(true));
+        let program = self.program(queue);
         let items = ItemsOf {
             program: &program,
             layout: self.layout,
@@ -118,9 +119,7 @@ impl HortonTable {
     /// Makes the words this handle's own, so that its clones keep what they have.
     fn make_own(&mut self, queue: &mut Queue) -> Result<()> {
         if Arc::get_mut(&mut self.words).is_none() {
-            let words = queue.allocate_table("a Horton table", self.words.len())?;
-            queue.copy(&self.words, &words)?;
-            self.words = Arc::new(words);
+            self.words = Arc::new(copy_of_words(self, queue)?);
         }
         Ok(())
     }

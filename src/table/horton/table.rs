@@ -1,14 +1,19 @@
 //! The Horton table as a [`Table`].
 
+use std::sync::Arc;
+
+use crate::device::program::ProgramText;
 use crate::device::{Buffer, Queue};
 use crate::error::Result;
-use crate::table::insert::{self, Buckets, Growth, Insertion};
-use crate::table::items::ItemsOf;
+use crate::table::insert::{self, Buckets, Growth};
+use crate::table::items::{ItemsOf, Stored};
 use crate::table::{Answers, Items, Statistics, Table};
 
 use super::build::{self, Built};
+use super::insert::Inserter;
 use super::layout::Layout;
 use super::lookup::Out;
+use super::model::Census;
 use super::{HortonTable, TableConfig, kernels};
 
 /// Any 32-bit keys to any 32-bit values.
@@ -94,16 +99,7 @@ impl Table for HortonTable {
     }
 
     fn statistics(&self, _queue: &mut Queue) -> Result<Statistics> {
-        let secondary = f64::from(self.census.secondary);
-        Ok(Statistics {
-            items: self.len(),
-            capacity: self.capacity(),
-            bytes: self.bytes(),
-            reads_per_hit: match self.len() {
-                0 => 0.0,
-                items => 1.0 + secondary / items as f64,
-            },
-        })
+        Ok(insert::statistics(self))
     }
 
     fn items(&self, queue: &mut Queue) -> Result<Vec<(u32, u32)>> {
@@ -112,6 +108,8 @@ impl Table for HortonTable {
 }
 
 impl Buckets for HortonTable {
+    const NAME: &'static str = "a Horton table";
+
     fn layout(&self) -> Layout {
         self.layout
     }
@@ -121,6 +119,14 @@ impl Buckets for HortonTable {
             when_full: self.config.when_full,
             load_factor: self.config.load_factor,
         }
+    }
+
+    fn census(&self) -> &Census {
+        &self.census
+    }
+
+    fn words(&self) -> &Arc<Buffer<u64>> {
+        &self.words
     }
 
     fn has_twin(&self) -> bool {
@@ -134,17 +140,18 @@ impl Buckets for HortonTable {
         })
     }
 
-    fn insert_distinct(&mut self, queue: &mut Queue, items: Items<'_>) -> Result<Insertion> {
-        self.insert_or_update(queue, items)
+    fn program(&self, queue: &Queue) -> ProgramText {
+        kernels::update_program(queue, self.layout.variant(true))
     }
 
-    fn extract(&self, queue: &mut Queue) -> Result<(Buffer<u32>, Buffer<u32>)> {
-        let program = kernels::update_program(queue, self.layout.variant(true));
-        let items = ItemsOf {
-            program: &program,
-            layout: self.layout,
-            words: &self.words,
-        };
-        items.extract(queue, self.census.items as usize)
+    fn place(queue: &mut Queue, slots: &ItemsOf<'_>, stored: &Stored) -> Result<Vec<u32>> {
+        Inserter(slots).insert(queue, stored)
+    }
+
+    fn take_over(&mut self, words: Buffer<u64>, census: Census, stored: &Stored) {
+        self.words = Arc::new(words);
+        self.census = census;
+        self.twin = stored.twin || (self.twin && !stored.twin_key);
+        self.wide |= stored.wide;
     }
 }

@@ -16,6 +16,10 @@ use crate::table::hash::primary_bucket;
 /// The largest table: 2^31 slots, 16 GiB.
 pub const MAX_CAPACITY: usize = 1 << 31;
 
+/// Of 32 slots, one stays without an item: every probe must end at an empty slot before long. It is the highest load that
+/// the source measures (31 · 2^22 keys in 2^27 slots).
+const SPARE_SHARE: usize = 32;
+
 /// What a deletion leaves behind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Deletion {
@@ -61,6 +65,18 @@ impl LinearLayout {
         }
     }
 
+    /// Slots for `items` items at a load factor, of which there are [`room`](Self::room) enough.
+    pub fn slots_for(items: usize, load_factor: f64) -> usize {
+        let slots = (items as f64 / load_factor).ceil() as usize;
+        slots.max(items + items / (SPARE_SHARE - 1) + 1)
+    }
+
+    /// Items that there is room for while probes are to end: at 31 of 32 slots a miss reads 500, in a full table all
+    /// of them.
+    pub fn room(&self) -> usize {
+        self.capacity - self.capacity.div_ceil(SPARE_SHARE)
+    }
+
     /// What a slot number is and-ed with.
     pub fn mask(&self) -> usize {
         self.capacity - 1
@@ -89,6 +105,18 @@ mod tests {
             assert!((0..100).all(|key| layout.home(key) < given));
         }
         assert!(LinearLayout::new(MAX_CAPACITY + 1, Deletion::KeepsKey, 0).is_err());
+    }
+
+    #[test]
+    fn slots_have_room_for_their_items() {
+        for items in (0..200).chain([992, 993, 1 << 20]) {
+            for load_factor in [0.1, 0.5, 31.0 / 32.0, 1.0] {
+                let slots = LinearLayout::slots_for(items, load_factor);
+                let layout = LinearLayout::new(slots, Deletion::KeepsKey, 0).unwrap();
+                assert!(layout.room() >= items && layout.room() < layout.capacity);
+                assert!(items as f64 <= layout.capacity as f64 * load_factor);
+            }
+        }
     }
 
     #[test]

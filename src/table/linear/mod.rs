@@ -20,23 +20,29 @@
 //! beyond a GPU's L2 is several times slower than one inside it, so many insertions at once into a large
 //! table are split by ranges of slots first.
 //!
+//! Two ways to insert: [`LinearTable::put`] stores what finds a slot and says how many did not, as
+//! operations side by side must; [`Table::insert`](crate::table::Table::insert) makes sure of room first (`table`).
+//!
 //! * [`layout`]: shape of a table; `table/word.rs`: its words
+//! * `table`: the same as every kind of table does it
 //! * [`model`]: the same table in plain Rust, a test oracle
 //! * `kernels`: program text
 
 mod kernels;
 pub mod layout;
 pub mod model;
+mod table;
 
 use std::sync::Arc;
 
 use crate::device::{Arg, Buffer, Queue};
 use crate::error::{Error, Result};
-use crate::table::Items;
+use crate::table::api::enough;
 use crate::table::batch::{self, Batch, Kind};
 use crate::table::launch::{Spread, cached_bytes};
 use crate::table::split::{self, COUNTERS as SPLIT_COUNTERS, Ranges, Shape, Split};
-use crate::table::word::EMPTY_WORD;
+use crate::table::word::{EMPTY_WORD, too_large};
+use crate::table::{Items, WhenFull};
 
 pub use super::word::{MAX_VALUE, MISS};
 pub(crate) use kernels::programs;
@@ -63,8 +69,12 @@ const SWEEP_SHARE: usize = 8;
 /// How a table is built.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LinearConfig {
-    /// The most items per slot that [`LinearTable::build`] makes, in (0, 1]; the capacity is the next power of two.
+    /// The most items per slot that a build or growth makes, in (0, 1]; the slots are the next power of two.
     pub load_factor: f64,
+    /// Slots at least.
+    pub min_capacity: usize,
+    /// What [`Table::insert`](crate::table::Table::insert) does when there is no room.
+    pub when_full: WhenFull,
     /// What deletions leave.
     pub deletion: Deletion,
     /// Seed of the hash function.
@@ -75,6 +85,8 @@ impl Default for LinearConfig {
     fn default() -> Self {
         Self {
             load_factor: 0.5,
+            min_capacity: 0,
+            when_full: WhenFull::Grow,
             deletion: Deletion::KeepsKey,
             seed: 0x4c50_3031,
         }
@@ -90,23 +102,23 @@ pub struct Inserted {
     pub replaced: usize,
 }
 
-/// What the slots of a table hold.
+/// What the slots of a table hold, and how far from their homes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct LinearStatistics {
+pub struct ProbeLengths {
     /// Items.
     pub items: u64,
     /// Slots of deleted keys.
     pub deleted: u64,
     /// Probe lengths of all items, added up. An item in its home slot has probe length 0.
-    pub probe_sum: u64,
+    pub sum: u64,
     /// The longest probe.
-    pub probe_max: u64,
+    pub max: u64,
 }
 
-impl LinearStatistics {
+impl ProbeLengths {
     /// Mean probe length of an item; 0 without items.
-    pub fn probe_mean(&self) -> f64 {
-        self.probe_sum as f64 / self.items.max(1) as f64
+    pub fn mean(&self) -> f64 {
+        self.sum as f64 / self.items.max(1) as f64
     }
 }
 
@@ -131,51 +143,17 @@ impl Counts {
 }
 
 /// A linear-probing table of 32-bit keys to values up to [`MAX_VALUE`] in device memory.
-///
-/// ```
-/// use horton_join::device::Device;
-/// use horton_join::table::linear::{LinearConfig, LinearTable};
-///
-/// # fn main() -> horton_join::error::Result<()> {
-/// let device = Device::open("auto")?;
-/// let found = device.run_blocking(|queue| {
-///     let mut table = LinearTable::with_capacity(queue, &LinearConfig::default(), 1024)?;
-///     table.insert_pairs(queue, &[7, 3, 9], &[70, 30, 90])?;
-///     table.remove_many(queue, &[3])?;
-///     table.get_many(queue, &[9, 3, 7])
-/// })?;
-/// assert_eq!(found.value, [Some(90), None, Some(70)]);
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Debug)]
 pub struct LinearTable {
+    config: LinearConfig,
     layout: LinearLayout,
     words: Arc<Buffer<u64>>,
     len: usize,
-    /// Keys removed since the last sweep.
+    /// Slots of deleted keys, at most: keys removed since the last sweep or rehash.
     removed: usize,
 }
 
 impl LinearTable {
-    /// A table of `items` with the load factor of `config` or less.
-    ///
-    /// # Errors
-    /// [`Error::Invalid`] if the load factor is not in (0, 1] or values exceed [`MAX_VALUE`],
-    /// [`Error::DeviceMemory`], and OpenCL's own.
-    pub fn build(queue: &mut Queue, config: &LinearConfig, items: Items<'_>) -> Result<Self> {
-        if !(config.load_factor > 0.0 && config.load_factor <= 1.0) {
-            return Err(Error::Invalid(format!(
-                "a load factor lies in (0, 1], not {}",
-                config.load_factor
-            )));
-        }
-        let slots = (items.keys.len() as f64 / config.load_factor).ceil() as usize;
-        let mut table = Self::with_capacity(queue, config, slots)?;
-        table.insert(queue, items)?;
-        Ok(table)
-    }
-
     /// An empty table of at least `slots` slots.
     ///
     /// # Errors
@@ -185,6 +163,7 @@ impl LinearTable {
         let words = queue.allocate_table("a linear-probing table", layout.capacity)?;
         queue.fill(&words, EMPTY_WORD)?;
         Ok(Self {
+            config: *config,
             layout,
             words: Arc::new(words),
             len: 0,
@@ -199,16 +178,9 @@ impl LinearTable {
     /// [`Error::NoRoom`] with the number of keys that found no slot, [`Error::Invalid`] with the
     /// number of values over [`MAX_VALUE`]: all other items are stored, and nothing is lost.
     /// [`Error::DeviceMemory`] and OpenCL's own.
-    pub fn insert(&mut self, queue: &mut Queue, items: Items<'_>) -> Result<Inserted> {
+    pub fn put(&mut self, queue: &mut Queue, items: Items<'_>) -> Result<Inserted> {
         let n = batch::checked_len(items.keys.len())?;
-        if let Some(values) = items.values
-            && values.len() < n
-        {
-            return Err(Error::Invalid(format!(
-                "{n} keys were given with {} values",
-                values.len()
-            )));
-        }
+        items.count()?;
         let counters = self.counters(queue)?;
         match self.split(queue, items)? {
             Some(ranges) => self.insert_ranges(queue, &ranges, &counters)?,
@@ -226,7 +198,7 @@ impl LinearTable {
     ///
     /// # Errors
     /// [`Error::Invalid`] if a buffer is shorter than `n` or `n` exceeds 2^32 - 1; OpenCL's own.
-    pub fn lookup(
+    pub fn find(
         &self,
         queue: &mut Queue,
         keys: &Buffer<u32>,
@@ -248,8 +220,8 @@ impl LinearTable {
     /// Removes the first `n` of `keys`; returns how many were there.
     ///
     /// # Errors
-    /// As [`lookup`](Self::lookup).
-    pub fn remove(&mut self, queue: &mut Queue, keys: &Buffer<u32>, n: usize) -> Result<usize> {
+    /// As [`find`](Self::find).
+    pub fn take(&mut self, queue: &mut Queue, keys: &Buffer<u32>, n: usize) -> Result<usize> {
         batch::checked_len(n)?;
         enough("keys", keys.len(), n)?;
         let counters = self.counters(queue)?;
@@ -271,7 +243,7 @@ impl LinearTable {
     /// another.
     ///
     /// # Errors
-    /// As [`insert`](Self::insert); [`Error::Invalid`] if the buffers differ in length. Operations of
+    /// As [`put`](Self::put); [`Error::Invalid`] if the buffers differ in length. Operations of
     /// other kinds do nothing, and their answers are left as they were.
     pub fn apply(
         &mut self,
@@ -305,7 +277,7 @@ impl LinearTable {
     }
 
     /// Empties the deleted slots that no item's probe passes; no key moves. It happens by itself after
-    /// every `capacity / 8` removals; with [`Deletion::KeepsKey`] there is nothing to do. Needs a bit a slot.
+    /// every `slots / 8` removals; with [`Deletion::KeepsKey`] there is nothing to do. Needs a bit a slot.
     ///
     /// # Errors
     /// [`Error::DeviceMemory`] and OpenCL's own.
@@ -313,7 +285,7 @@ impl LinearTable {
         if self.layout.deletion == Deletion::KeepsKey {
             return Ok(());
         }
-        let slots = self.capacity();
+        let slots = self.layout.capacity;
         let passed = queue.allocate("slots passed", slots.div_ceil(32))?;
         queue.fill(&passed, 0u32)?;
         let spread = Spread::new(queue, slots, SLOTS_PER_ITEM);
@@ -326,7 +298,7 @@ impl LinearTable {
     }
 
     fn sweep_if_due(&mut self, queue: &mut Queue) -> Result<()> {
-        match self.removed > self.capacity() / SWEEP_SHARE {
+        match self.removed > self.layout.capacity / SWEEP_SHARE {
             true => self.sweep(queue),
             false => Ok(()),
         }
@@ -339,21 +311,17 @@ impl LinearTable {
     /// [`Error::NoRoom`] if the items exceed the slots, [`Error::Invalid`] over [`MAX_CAPACITY`],
     /// [`Error::DeviceMemory`], and OpenCL's own: then the table is as it was.
     pub fn rehash(&mut self, queue: &mut Queue, slots: usize) -> Result<()> {
-        let config = LinearConfig {
-            deletion: self.layout.deletion,
-            seed: self.layout.seed,
-            ..LinearConfig::default()
-        };
-        let mut larger = Self::with_capacity(queue, &config, slots)?;
-        if self.len > larger.capacity() {
+        let mut larger = Self::with_capacity(queue, &self.config, slots)?;
+        let capacity = larger.layout.capacity;
+        if self.len > capacity {
             return Err(Error::NoRoom {
                 table: "a linear-probing table",
                 keys: self.len,
-                rejected: self.len - larger.capacity(),
+                rejected: self.len - capacity,
             });
         }
         let counters = self.counters(queue)?;
-        let slots = self.capacity();
+        let slots = self.layout.capacity;
         let spread = Spread::new(queue, slots, SLOTS_PER_ITEM);
         let args = [
             Arg::Longs(&self.words),
@@ -370,24 +338,24 @@ impl LinearTable {
     ///
     /// # Errors
     /// OpenCL's own.
-    pub fn statistics(&self, queue: &mut Queue) -> Result<LinearStatistics> {
+    pub fn probe_lengths(&self, queue: &mut Queue) -> Result<ProbeLengths> {
         let sums = queue.allocate("probe lengths", 4)?;
         queue.fill(&sums, 0u64)?;
-        let slots = self.capacity();
+        let slots = self.layout.capacity;
         let spread = Spread::new(queue, slots, SLOTS_PER_ITEM);
         let args = [Arg::Longs(&self.words), Arg::Longs(&sums)];
         self.launch(queue, "probe_lengths", &args, (spread, slots))?;
         let sums = queue.read(&sums, 4)?;
-        Ok(LinearStatistics {
+        Ok(ProbeLengths {
             items: sums[0],
             deleted: sums[1],
-            probe_sum: sums[2],
-            probe_max: sums[3],
+            sum: sums[2],
+            max: sums[3],
         })
     }
 
     /// Collects the items on the device, in no particular order: their keys and their values,
-    /// [`len`](Self::len) of each.
+    /// one of each an item.
     ///
     /// # Errors
     /// [`Error::DeviceMemory`] and OpenCL's own.
@@ -395,7 +363,7 @@ impl LinearTable {
         let keys = queue.allocate("keys of a table", self.len)?;
         let values = queue.allocate("values of a table", self.len)?;
         let count = queue.buffer_from("items found", &[0])?;
-        let slots = self.capacity();
+        let slots = self.layout.capacity;
         let spread = Spread::new(queue, slots, SLOTS_PER_ITEM);
         let args = [
             Arg::Longs(&self.words),
@@ -409,19 +377,6 @@ impl LinearTable {
         let program = kernels::program(queue, self.layout.deletion);
         queue.launch(&program, "collect", spread.grid(slots), &args)?;
         Ok((keys, values))
-    }
-
-    /// All items, in no particular order.
-    ///
-    /// # Errors
-    /// As [`pairs`](Self::pairs).
-    pub fn download(&self, queue: &mut Queue) -> Result<Vec<(u32, u32)>> {
-        let (keys, values) = self.pairs(queue)?;
-        let keys = queue.read(&keys, self.len)?;
-        Ok(keys
-            .into_iter()
-            .zip(queue.read(&values, self.len)?)
-            .collect())
     }
 
     /// Brings the words back as a model.
@@ -440,81 +395,23 @@ impl LinearTable {
     /// # Errors
     /// [`Error::DeviceMemory`] and OpenCL's own.
     pub fn from_model(queue: &mut Queue, model: &LinearModel) -> Result<Self> {
+        let config = LinearConfig {
+            deletion: model.layout.deletion,
+            seed: model.layout.seed,
+            ..LinearConfig::default()
+        };
         Ok(Self {
+            config,
             layout: model.layout,
             words: Arc::new(queue.buffer_from("a linear-probing table", &model.words)?),
-            len: model.statistics().items as usize,
-            removed: 0,
+            len: model.probe_lengths().items as usize,
+            removed: model.probe_lengths().deleted as usize,
         })
-    }
-
-    /// [`insert`](Self::insert) for pairs in host memory.
-    ///
-    /// # Errors
-    /// As there; [`Error::Invalid`] if the lengths differ.
-    pub fn insert_pairs(
-        &mut self,
-        queue: &mut Queue,
-        keys: &[u32],
-        values: &[u32],
-    ) -> Result<Inserted> {
-        enough("values", values.len(), keys.len())?;
-        let keys = queue.buffer_from("keys", keys)?;
-        let values = queue.buffer_from("values", values)?;
-        let items = Items {
-            keys: &keys,
-            values: Some(&values),
-        };
-        self.insert(queue, items)
-    }
-
-    /// [`lookup`](Self::lookup) for keys in host memory.
-    ///
-    /// # Errors
-    /// As there; [`Error::DeviceMemory`].
-    pub fn get_many(&self, queue: &mut Queue, keys: &[u32]) -> Result<Vec<Option<u32>>> {
-        let n = keys.len();
-        let keys = queue.buffer_from("keys", keys)?;
-        let values = queue.allocate("values", n)?;
-        self.lookup(queue, &keys, &values, n)?;
-        let values = queue.read(&values, n)?;
-        let found = values.into_iter().map(|v| (v != MISS).then_some(v));
-        Ok(found.collect())
-    }
-
-    /// [`remove`](Self::remove) for keys in host memory.
-    ///
-    /// # Errors
-    /// As there; [`Error::DeviceMemory`].
-    pub fn remove_many(&mut self, queue: &mut Queue, keys: &[u32]) -> Result<usize> {
-        let n = keys.len();
-        let keys = queue.buffer_from("keys", keys)?;
-        self.remove(queue, &keys, n)
     }
 
     /// Shape and seed.
     pub fn layout(&self) -> LinearLayout {
         self.layout
-    }
-
-    /// Items.
-    pub fn len(&self) -> usize {
-        self.len
-    }
-
-    /// Whether the table has no items.
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
-    /// Slots.
-    pub fn capacity(&self) -> usize {
-        self.layout.capacity
-    }
-
-    /// Items per slot.
-    pub fn load_factor(&self) -> f64 {
-        self.len as f64 / self.capacity() as f64
     }
 
     /// Bytes in device memory.
@@ -559,9 +456,7 @@ impl LinearTable {
                 keys: n,
                 rejected,
             }),
-            (invalid, _) => Err(Error::Invalid(format!(
-                "{invalid} of {n} values exceed the largest that can be stored, {MAX_VALUE}"
-            ))),
+            (invalid, _) => Err(too_large(invalid, n)),
         }
     }
 
@@ -609,9 +504,9 @@ impl LinearTable {
         let mean = n as f64 / RANGES as f64;
         Shape {
             bucket_size: kernels::SPLIT_UNIT,
-            buckets: self.capacity() as u32,
+            buckets: self.layout.capacity as u32,
             seed: self.layout.seed,
-            range: self.capacity() / RANGES,
+            range: self.layout.capacity / RANGES,
             capacity: ((mean + 8.0 * mean.sqrt()) as usize + 64).next_multiple_of(16),
         }
     }
@@ -640,15 +535,5 @@ impl LinearTable {
         let program = kernels::program(queue, self.layout.deletion);
         let items = RANGES * groups * spread.group;
         queue.launch(&program, "insert_ranges", (items, spread.group), &args)
-    }
-}
-
-/// Refuses a buffer of fewer elements than operations.
-fn enough(what: &str, given: usize, n: usize) -> Result<()> {
-    match given >= n {
-        true => Ok(()),
-        false => Err(Error::Invalid(format!(
-            "{n} operations were given {given} {what}"
-        ))),
     }
 }

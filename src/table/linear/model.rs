@@ -11,7 +11,7 @@
 use std::collections::HashSet;
 
 use super::layout::{Deletion, LinearLayout};
-use super::{LinearStatistics, MAX_VALUE};
+use super::{MAX_VALUE, ProbeLengths};
 use crate::table::word::{
     DELETED, EMPTY_WORD, TOMBSTONE, is_live, key_of, live_value, value_of, word_of,
 };
@@ -109,14 +109,14 @@ impl LinearModel {
     }
 
     /// Items, deleted slots and probe lengths.
-    pub fn statistics(&self) -> LinearStatistics {
-        let mut found = LinearStatistics::default();
+    pub fn probe_lengths(&self) -> ProbeLengths {
+        let mut found = ProbeLengths::default();
         for (slot, word) in self.words.iter().enumerate() {
             if is_live(*word) {
                 let length = self.layout.distance(key_of(*word), slot) as u64;
                 found.items += 1;
-                found.probe_sum += length;
-                found.probe_max = found.probe_max.max(length);
+                found.sum += length;
+                found.max = found.max.max(length);
             } else if *word != EMPTY_WORD {
                 found.deleted += 1;
             }

@@ -10,26 +10,32 @@
 //! all kinds run side by side in one launch, and a list grows inside it. A
 //! lookup reads 1 + β slabs for a key that is not there, where β, the mean number of slabs that the items of a bucket
 //! would fill, is chosen at the start ([`SlabConfig::slabs_per_bucket`]); beyond about 65 % memory utilisation most
-//! operations visit a second slab. Deleted entries are used again by [`insert`](SlabHash::insert), or cleared away by
+//! operations visit a second slab. Deleted entries are used again by [`insert_instances`](SlabHash::insert_instances), or cleared away by
 //! [`flush`](SlabHash::flush).
 //!
 //! * [`layout`]: words, addresses, shapes
 //! * [`alloc`]: SlabAlloc and SlabAlloc-light
 //! * [`model`]: the same table in plain Rust, a test oracle
 //! * `kernels`: program text and launch sizes; `operations`: launching them
+//! * `table`: the same as every kind of table does it
+//!
+//! [`insert_instances`](SlabHash::insert_instances), [`replace`](SlabHash::replace), [`delete`](SlabHash::delete),
+//! [`search`](SlabHash::search) and so on are the paper's operations, which do what they can and count what they cannot;
+//! [`Table`](crate::table::Table) has a key once and takes a batch back if it does not fit.
 
 pub mod alloc;
 mod kernels;
 pub mod layout;
 pub mod model;
 mod operations;
+mod table;
 
 use std::sync::Arc;
 
 use crate::device::{Arg, Buffer, Queue};
 use crate::error::{Error, Result};
-use crate::table::Items;
 use crate::table::batch::Batch;
+use crate::table::{Items, WhenFull};
 
 use alloc::{doubles, halves};
 use operations::{Counter, Operations};
@@ -50,6 +56,10 @@ pub struct SlabConfig {
     pub slabs_per_bucket: f64,
     /// Where slabs come from. A SlabAlloc grows by super blocks up to [`MAX_SUPER_BLOCKS`], a SlabAlloc-light never.
     pub pool: PoolLayout,
+    /// Entries in the base slabs, at least.
+    pub min_capacity: usize,
+    /// What [`Table::insert`](crate::table::Table::insert) does when slabs have run out.
+    pub when_full: WhenFull,
     /// Seed of the hash function.
     pub seed: u32,
 }
@@ -65,6 +75,8 @@ impl Default for SlabConfig {
                 super_blocks: 1,
                 blocks: 256,
             },
+            min_capacity: 0,
+            when_full: WhenFull::Grow,
             seed: 0x5348_3137,
         }
     }
@@ -82,49 +94,26 @@ pub struct SlabCensus {
 }
 
 /// A slab hash in device memory.
-///
-/// ```
-/// use horton_join::device::Device;
-/// use horton_join::table::slab::{SlabConfig, SlabHash};
-///
-/// # fn main() -> horton_join::error::Result<()> {
-/// let device = Device::open("auto")?;
-/// let found = device.run_blocking(|queue| {
-///     let mut table = SlabHash::with_room(queue, &SlabConfig::default(), 1000)?;
-///     table.replace_pairs(queue, &[7, 3, 9], &[70, 30, 90])?;
-///     table.remove_many(queue, &[3])?;
-///     table.get_many(queue, &[9, 3, 7])
-/// })?;
-/// assert_eq!(found.value, [Some(90), None, Some(70)]);
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Debug)]
 pub struct SlabHash {
+    config: SlabConfig,
     layout: SlabLayout,
     base: Arc<Buffer<u64>>,
     pool: SlabPool,
     len: usize,
+    /// Deleted entries, at most: items removed since the last flush.
+    removed: usize,
 }
 
 impl SlabHash {
-    /// A table of `items`, each key once ([`replace`](Self::replace)).
-    ///
-    /// # Errors
-    /// As [`with_room`](Self::with_room) and [`replace`](Self::replace).
-    pub fn build(queue: &mut Queue, config: &SlabConfig, items: Items<'_>) -> Result<Self> {
-        let mut table = Self::with_room(queue, config, items.keys.len())?;
-        table.replace(queue, items)?;
-        Ok(table)
-    }
-
     /// An empty table with buckets for `items` items.
     ///
     /// # Errors
     /// [`Error::Invalid`] for a configuration that makes no sense, [`Error::DeviceMemory`], and OpenCL's own.
     pub fn with_room(queue: &mut Queue, config: &SlabConfig, items: usize) -> Result<Self> {
         let share = config.slabs_per_bucket * config.entries.per_slab() as f64;
-        let buckets = (items as f64 / share).ceil().max(1.0);
+        let least = config.min_capacity.div_ceil(config.entries.per_slab());
+        let buckets = (items as f64 / share).ceil().max(1.0).max(least as f64);
         // NaN and infinity, too, are no share.
         if !(share > 0.0 && buckets < f64::from(1 << 28)) {
             return Err(Error::Invalid(format!(
@@ -141,10 +130,12 @@ impl SlabHash {
         let base = queue.allocate("base slabs", buckets as usize * layout::SLAB_WORDS / 2)?;
         queue.fill(&base, u64::MAX)?;
         Ok(Self {
+            config: *config,
             layout,
             base: Arc::new(base),
             pool,
             len: 0,
+            removed: 0,
         })
     }
 
@@ -163,7 +154,7 @@ impl SlabHash {
     ///
     /// # Errors
     /// As [`replace`](Self::replace).
-    pub fn insert(&mut self, queue: &mut Queue, items: Items<'_>) -> Result<usize> {
+    pub fn insert_instances(&mut self, queue: &mut Queue, items: Items<'_>) -> Result<usize> {
         self.store(queue, "insert_keys", items)
     }
 
@@ -185,7 +176,7 @@ impl SlabHash {
     ///
     /// # Errors
     /// [`Error::Invalid`] if a buffer is shorter than `n` or `n` exceeds 2^31; OpenCL's own.
-    pub fn lookup(
+    pub fn search(
         &self,
         queue: &mut Queue,
         keys: &Buffer<u32>,
@@ -202,7 +193,7 @@ impl SlabHash {
     /// Counts the instances of the first `n` of `keys` into `counts`.
     ///
     /// # Errors
-    /// As [`lookup`](Self::lookup).
+    /// As [`search`](Self::search).
     pub fn count(
         &self,
         queue: &mut Queue,
@@ -221,7 +212,7 @@ impl SlabHash {
     /// `values[offsets[i]..offsets[i + 1]]`, in no order.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if there are more than 2^32 - 1 values; as [`lookup`](Self::lookup).
+    /// [`Error::Invalid`] if there are more than 2^32 - 1 values; as [`search`](Self::search).
     pub fn search_all(
         &self,
         queue: &mut Queue,
@@ -233,8 +224,8 @@ impl SlabHash {
     /// DELETE for the first `n` of `keys`: the first instance of each; returns how many there were.
     ///
     /// # Errors
-    /// As [`lookup`](Self::lookup).
-    pub fn remove(&mut self, queue: &mut Queue, keys: &Buffer<u32>, n: usize) -> Result<usize> {
+    /// As [`search`](Self::search).
+    pub fn delete(&mut self, queue: &mut Queue, keys: &Buffer<u32>, n: usize) -> Result<usize> {
         let counts = self.run(queue, &Operations::of_keys("delete_keys", keys, None, n))?;
         Ok(counts.of(Counter::Removed))
     }
@@ -242,8 +233,8 @@ impl SlabHash {
     /// DELETEALL for the first `n` of `keys`: all instances; returns how many there were.
     ///
     /// # Errors
-    /// As [`lookup`](Self::lookup).
-    pub fn remove_all(&mut self, queue: &mut Queue, keys: &Buffer<u32>, n: usize) -> Result<usize> {
+    /// As [`search`](Self::search).
+    pub fn delete_all(&mut self, queue: &mut Queue, keys: &Buffer<u32>, n: usize) -> Result<usize> {
         let counts = self.run(
             queue,
             &Operations::of_keys("delete_all_keys", keys, None, n),
@@ -283,63 +274,9 @@ impl SlabHash {
         let mut args = self.pool.args();
         args.extend([Arg::Longs(&self.base), Arg::U32(self.layout.buckets)]);
         let grid = kernels::singles(queue, self.layout.buckets as usize);
-        queue.launch(&self.program(queue), "flush", grid, &args)
-    }
-
-    /// [`replace`](Self::replace) for pairs in host memory.
-    ///
-    /// # Errors
-    /// As there; [`Error::Invalid`] if the lengths differ.
-    pub fn replace_pairs(
-        &mut self,
-        queue: &mut Queue,
-        keys: &[u32],
-        values: &[u32],
-    ) -> Result<usize> {
-        let keys = queue.buffer_from("keys", keys)?;
-        let values = queue.buffer_from("values", values)?;
-        let items = Items {
-            keys: &keys,
-            values: Some(&values),
-        };
-        self.replace(queue, items)
-    }
-
-    /// [`lookup`](Self::lookup) for keys in host memory.
-    ///
-    /// # Errors
-    /// As there; [`Error::DeviceMemory`].
-    pub fn get_many(&self, queue: &mut Queue, keys: &[u32]) -> Result<Vec<Option<u32>>> {
-        let n = keys.len();
-        let keys = queue.buffer_from("keys", keys)?;
-        let values = queue.allocate("values", n)?;
-        self.lookup(queue, &keys, &values, n)?;
-        let values = queue.read(&values, n)?;
-        let found = values.into_iter().map(|v| (v != MISS).then_some(v));
-        Ok(found.collect())
-    }
-
-    /// [`remove`](Self::remove) for keys in host memory.
-    ///
-    /// # Errors
-    /// As there; [`Error::DeviceMemory`].
-    pub fn remove_many(&mut self, queue: &mut Queue, keys: &[u32]) -> Result<usize> {
-        let n = keys.len();
-        let keys = queue.buffer_from("keys", keys)?;
-        self.remove(queue, &keys, n)
-    }
-
-    /// All items, in no particular order.
-    ///
-    /// # Errors
-    /// [`Error::DeviceMemory`] and OpenCL's own.
-    pub fn download(&self, queue: &mut Queue) -> Result<Vec<(u32, u32)>> {
-        let (keys, values) = self.pairs(queue)?;
-        let keys = queue.read(&keys, self.len)?;
-        Ok(keys
-            .into_iter()
-            .zip(queue.read(&values, self.len)?)
-            .collect())
+        queue.launch(&self.program(queue), "flush", grid, &args)?;
+        self.removed = 0;
+        Ok(())
     }
 
     /// Brings the words back as a model.
@@ -360,11 +297,19 @@ impl SlabHash {
     /// # Errors
     /// [`Error::DeviceMemory`] and OpenCL's own.
     pub fn from_model(queue: &mut Queue, model: &SlabModel) -> Result<Self> {
+        let config = SlabConfig {
+            entries: model.layout.entries,
+            pool: model.pool_layout,
+            seed: model.layout.seed,
+            ..SlabConfig::default()
+        };
         Ok(Self {
+            config,
             layout: model.layout,
             base: Arc::new(queue.buffer_from("base slabs", &doubles(&model.base))?),
             pool: SlabPool::upload(queue, model.pool_layout, &model.pool)?,
             len: model.census().items as usize,
+            removed: model.census().deleted as usize,
         })
     }
 
@@ -378,33 +323,12 @@ impl SlabHash {
         &self.pool
     }
 
-    /// Items.
-    pub fn len(&self) -> usize {
-        self.len
-    }
-
-    /// Whether the table has no items.
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
-    /// Entries that there is memory for, in base slabs and in the pool as it is.
-    pub fn capacity(&self) -> usize {
-        let slabs = self.layout.buckets as usize + self.pool.layout().slabs();
-        slabs * self.layout.entries.per_slab()
-    }
-
-    /// Items by [`capacity`](Self::capacity).
-    pub fn load_factor(&self) -> f64 {
-        self.len as f64 / self.capacity() as f64
-    }
-
     /// Bytes of items by bytes of slabs in use, base slabs included (section III-C): at most 0.94.
     ///
     /// # Errors
-    /// As [`statistics`](Self::statistics).
+    /// As [`census`](Self::census).
     pub fn utilisation(&self, queue: &mut Queue) -> Result<f64> {
-        let census = self.statistics(queue)?;
+        let census = self.census(queue)?;
         let slabs = u64::from(self.layout.buckets) + census.slabs;
         let used = census.items * self.layout.entries.words() as u64;
         Ok(used as f64 / (slabs * layout::SLAB_WORDS as u64) as f64)

@@ -248,6 +248,21 @@ impl SlabModel {
             .collect()
     }
 
+    /// Slabs that searches for each of the items read, added up.
+    pub fn reads_of_hits(&self) -> u64 {
+        let entries = 0..self.layout.entries.per_slab();
+        let items = |slab: Slab| {
+            entries
+                .clone()
+                .filter(move |i| self.item((slab, *i)).is_some())
+        };
+        let of_bucket = |bucket| {
+            let slabs = self.list(bucket).zip(1u64..);
+            slabs.map(|(slab, place)| place * items(slab).count() as u64)
+        };
+        (0..self.layout.buckets).flat_map(of_bucket).sum()
+    }
+
     /// Items, deleted entries and slabs in use.
     pub fn census(&self) -> SlabCensus {
         let mut census = SlabCensus::default();

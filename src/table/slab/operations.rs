@@ -116,6 +116,7 @@ impl SlabHash {
             }
             let count = |counter: Counter| counts[counter as usize] as usize;
             self.len = self.len + count(Counter::Added) - count(Counter::Removed);
+            self.removed += count(Counter::Removed);
             n = count(Counter::Rejects);
             if n == 0 || !self.pool_grows(queue)? {
                 break;
@@ -250,7 +251,7 @@ impl SlabHash {
     ///
     /// # Errors
     /// OpenCL's own.
-    pub fn statistics(&self, queue: &mut Queue) -> Result<SlabCensus> {
+    pub fn census(&self, queue: &mut Queue) -> Result<SlabCensus> {
         let sums = queue.buffer_from("census sums", &[0u64; 3])?;
         let slabs = self.slabs();
         let spread = kernels::spread(queue, slabs);
@@ -272,7 +273,7 @@ impl SlabHash {
         })
     }
 
-    /// Collects the items on the device, in no particular order: keys and values, [`len`](Self::len) of each.
+    /// Collects the items on the device, in no particular order: keys and values, one of each an item.
     ///
     /// # Errors
     /// [`Error::DeviceMemory`] and OpenCL's own.
@@ -296,6 +297,20 @@ impl SlabHash {
         let program = self.program(queue);
         queue.launch(&program, "collect", spread.grid(slabs), &args)?;
         Ok((keys, values))
+    }
+
+    /// Slabs that searches for each of the items read, added up.
+    pub(super) fn reads_of_hits(&self, queue: &mut Queue) -> Result<u64> {
+        let sum = queue.buffer_from("slabs read", &[0u64])?;
+        let mut args = self.pool.args();
+        args.extend([
+            Arg::Longs(&self.base),
+            Arg::Longs(&sum),
+            Arg::U32(self.layout.buckets),
+        ]);
+        let grid = kernels::singles(queue, self.layout.buckets as usize);
+        queue.launch(&self.program(queue), "reads_of_hits", grid, &args)?;
+        Ok(queue.read(&sum, 1)?[0])
     }
 
     /// Base slabs and all units of the pool.
