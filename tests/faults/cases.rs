@@ -112,6 +112,7 @@ pub fn all() -> Vec<(&'static str, Case)> {
     let mut rest = vec![
         ("unique keys, columns gathered", case(Inner, ints, 0)),
         ("strings, many pairs", case(Inner, strings, 40)),
+        ("strings, unique", case(Inner, strings, 0)),
         ("many pairs", case(Inner, ints, 40)),
         ("right, strings", case(Right, strings, 300)),
         ("left, visits noted", case(Left, ints, 300)),
