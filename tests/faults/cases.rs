@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use arrow::array::RecordBatch;
-use arrow::array::{ArrayRef, Int64Array};
+use arrow::array::{ArrayRef, Int64Array, StringArray};
 use arrow::datatypes::SchemaRef;
 use datafusion::common::{JoinType, NullEquality};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
@@ -71,6 +71,12 @@ fn values(rows: i64) -> ArrayRef {
     Arc::new(Int64Array::from_iter_values((0..rows).map(|row| row * 3)))
 }
 
+/// Strings that fit into four words: exact codes.
+fn short_strings(keys: &[Option<i64>]) -> ArrayRef {
+    let text = |key: i64| format!("a key: {key}");
+    Arc::new(StringArray::from_iter(keys.iter().map(|k| k.map(text))))
+}
+
 type Keys = fn(&[Option<i64>]) -> ArrayRef;
 
 /// A join of 700 × 1,800 rows, keys below `distinct`, in chunks of 512.
@@ -113,6 +119,7 @@ pub fn all() -> Vec<(&'static str, Case)> {
         ("unique keys, columns gathered", case(Inner, ints, 0)),
         ("strings, many pairs", case(Inner, strings, 40)),
         ("strings, unique", case(Inner, strings, 0)),
+        ("short strings, unique", case(Inner, short_strings, 0)),
         ("many pairs", case(Inner, ints, 40)),
         ("right, strings", case(Right, strings, 300)),
         ("left, visits noted", case(Left, ints, 300)),
