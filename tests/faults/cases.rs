@@ -83,7 +83,7 @@ type Keys = fn(&[Option<i64>]) -> ArrayRef;
 fn case(join_type: JoinType, keys: Keys, distinct: u32) -> Case {
     let left: Vec<Option<i64>> = match distinct {
         // Each key once.
-        0 => (0..700).map(|row| Some(row * 7 % 700)).collect(),
+        0 => (0..700).map(|row| Some(row * 3 % 700)).collect(),
         _ => repeating_keys(5, 700, distinct),
     };
     let right = repeating_keys(6, 1800, distinct.max(900));
