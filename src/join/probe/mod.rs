@@ -1,0 +1,273 @@
+//! The stream of one probe partition.
+//!
+//! ```text
+//!          ┌──────────── chunk used up ───────────┐
+//!          ▼                                      │
+//!   Build ─▶ Fetch ── chunk looked up ──▶ Emit ───┘
+//!     │        └── input ended ──▶ Unmatched ──▶ Done ── output flushed ──▶ Ended
+//!     └── nothing can come of it ───────────────▶ Done
+//!
+//!   input ──▶ gathered, encoded ──▶ [asked] [asked] ──▶ answered, resolved ──▶ output
+//! ```
+//!
+//! Probe batches are gathered into chunks, because a device wants 64 K keys and more at a
+//! time (a batch of 8,192 rows costs twice as much a row); a chunk's batches are then
+//! resolved one by one, in order. While the device works on one chunk the next is gathered
+//! and encoded. The first chunks are small, so that a LIMIT is not kept
+//! waiting. The device's answers come through a channel: a stream waiting for them blocks
+//! no thread, and dropping it cancels what was not started. A chunk that the device has no room for is
+//! split. One that the device fails to answer is looked up on the host ([`fallback`](super::fallback)),
+//! from its first batch or from the pair on that comes next.
+//!
+//! Here are the states; `ask` hands chunks to the device, `output` makes rows of what it found.
+
+mod ask;
+mod output;
+mod spec;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use datafusion::execution::SendableRecordBatchStream;
+use datafusion::execution::memory_pool::MemoryReservation;
+use datafusion::physical_plan::coalesce::LimitedBatchCoalescer;
+use futures::future::{BoxFuture, Shared};
+
+use crate::device::Answer;
+use crate::error::{Error, Result};
+
+use super::build::BuildSide;
+use super::chunk::{Chunk, ProbeBatch};
+use super::lookup::{Found, Wanted};
+use super::metrics::JoinMetrics;
+use super::tables::BuildTable;
+
+pub use spec::ProbeSpec;
+
+/// Rows of the first chunk; each next one has twice as many, up to `chunk_rows`.
+const FIRST_CHUNK_ROWS: usize = 1 << 15;
+
+/// Chunks that a stream has on the device at once.
+const IN_FLIGHT: usize = 2;
+
+/// Rows of a chunk that is not split again if the device has no room for it.
+const LEAST_CHUNK_ROWS: usize = 64;
+
+/// Pairs of a window that is not halved again.
+const LEAST_WINDOW: usize = 64;
+
+/// The build side, or the one error of its build for all probe streams.
+pub type SharedBuild = Shared<BoxFuture<'static, Result<Arc<BuildSide>, Arc<Error>>>>;
+
+/// A chunk on its way through the device.
+struct Asked {
+    batches: VecDeque<ProbeBatch>,
+    memory: Option<MemoryReservation>,
+    by_device: bool,
+    answer: BoxFuture<'static, Result<Answer<Found>>>,
+}
+
+enum State {
+    Build(SharedBuild),
+    Fetch(Arc<BuildSide>),
+    Emit(Arc<BuildSide>, Box<Chunk>),
+    Unmatched(Arc<BuildSide>, u32),
+    Done,
+    Ended,
+}
+
+/// One partition's probe.
+pub struct Probe {
+    spec: Arc<ProbeSpec>,
+    input: Option<SendableRecordBatchStream>,
+    state: State,
+    asked: VecDeque<Asked>,
+    wanted: Wanted,
+    output: LimitedBatchCoalescer,
+    /// Rows of a chunk at most.
+    chunk_rows: usize,
+    /// Whether the device had no room for a chunk: they are smaller since, and batches are cut.
+    is_short: bool,
+    next_chunk_rows: usize,
+    /// Batches that come before the input's: they were in a chunk that had no room.
+    pending: VecDeque<RecordBatch>,
+    /// For rows that wait for a table to come back to the device.
+    memory: MemoryReservation,
+    metrics: JoinMetrics,
+}
+
+impl Probe {
+    /// A stream over `input` that waits for `build` first.
+    pub fn new(
+        spec: Arc<ProbeSpec>,
+        build: SharedBuild,
+        input: SendableRecordBatchStream,
+        (memory, metrics): (MemoryReservation, JoinMetrics),
+    ) -> Self {
+        let output = LimitedBatchCoalescer::new(
+            Arc::clone(&spec.output.schema),
+            spec.batch_size,
+            spec.fetch,
+        );
+        Self {
+            chunk_rows: spec.chunk_rows.max(1),
+            is_short: false,
+            next_chunk_rows: FIRST_CHUNK_ROWS.min(spec.chunk_rows).max(1),
+            pending: VecDeque::new(),
+            memory,
+            spec,
+            input: Some(input),
+            state: State::Build(build),
+            asked: VecDeque::new(),
+            wanted: Wanted::Count,
+            output,
+            metrics,
+        }
+    }
+
+    /// The next output batch.
+    ///
+    /// # Errors
+    /// The inputs', the residual filter's, the device's.
+    pub async fn next(&mut self) -> Result<Option<RecordBatch>> {
+        loop {
+            if let Some(batch) = self.output.next_completed_batch() {
+                return Ok(Some(batch));
+            }
+            self.state = match std::mem::replace(&mut self.state, State::Ended) {
+                State::Build(build) => self.await_build(build).await?,
+                State::Fetch(build) => self.fetch(build).await?,
+                State::Emit(build, chunk) => self.emit(build, chunk).await?,
+                State::Unmatched(build, row) => self.emit_unmatched(build, row).await?,
+                State::Done => {
+                    self.input = None;
+                    self.pending.clear();
+                    self.asked.clear();
+                    self.output.finish()?;
+                    State::Ended
+                }
+                State::Ended => return Ok(None),
+            };
+        }
+    }
+
+    async fn await_build(&mut self, build: SharedBuild) -> Result<State> {
+        let build = build.await.map_err(|e| Error::DataFusion(shared(e)))?;
+        let join_type = self.spec.join_type;
+        let nothing = (build.rows.is_empty() && join_type.empty_build_side_produces_empty_result())
+            || (!build.can_match() && join_type.empty_map_produces_empty_result());
+        self.wanted = self.spec.wanted(&build);
+        self.chunk_rows = self.spec.most_rows(build.encoder.words());
+        if let Some(table) = &build.table {
+            self.chunk_rows = table.chunk_rows(self.chunk_rows);
+        }
+        self.next_chunk_rows = self.next_chunk_rows.min(self.chunk_rows);
+        Ok(match nothing {
+            true => State::Done,
+            false => State::Fetch(build),
+        })
+    }
+
+    /// Keeps the device busy and waits for the first of the chunks it has.
+    async fn fetch(&mut self, build: Arc<BuildSide>) -> Result<State> {
+        while self.asked.len() < self.in_flight(&build) && self.has_input() {
+            let (batches, memory) = self.gather(&build).await?;
+            if batches.is_empty() {
+                continue;
+            }
+            let rows = batches.iter().map(RecordBatch::num_rows).sum();
+            match self.ask(&build, &batches).await {
+                Ok(asked) => self.asked.push_back(Asked { memory, ..asked }),
+                Err(error) => self.split(error, rows, batches)?,
+            }
+        }
+        let Some(asked) = self.asked.pop_front() else {
+            return Ok(State::Unmatched(build, 0));
+        };
+        let found = match asked.answer.await {
+            Ok(answer) => {
+                self.metrics.add_cost(&answer.cost);
+                if asked.by_device {
+                    self.keep_visits(&build, &asked.batches).await?;
+                }
+                answer.value
+            }
+            Err(error) if error.is_device_memory() => {
+                let rows = asked.batches.iter().map(|b| b.batch.num_rows()).sum();
+                let later = self.asked.drain(..).flat_map(|asked| asked.batches);
+                let batches = asked.batches.into_iter().chain(later);
+                let batches = batches.map(|b| b.batch).collect();
+                self.split(error, rows, batches)?;
+                return Ok(State::Fetch(build));
+            }
+            Err(error) => {
+                build.fallback.take_over(error, &self.metrics)?;
+                self.look_up_again(&build, &asked.batches, (0, 0))
+                    .await?
+                    .found(self.wanted)
+            }
+        };
+        if let Some(buckets) = found.buckets_read {
+            self.metrics.add_lookups(found.keys, buckets);
+        }
+        let chunk = Chunk::new(asked.batches, asked.memory, found);
+        Ok(State::Emit(build, Box::new(chunk)))
+    }
+
+    /// Chunks that are on the device at once.
+    fn in_flight(&self, build: &BuildSide) -> usize {
+        let is_lent = build.table.as_ref().is_some_and(BuildTable::is_lent);
+        match self.spec.whole_chunks && !is_lent && !self.is_short {
+            true => IN_FLIGHT,
+            // An unbounded input may not go on before its rows are answered.
+            false => 1,
+        }
+    }
+
+    fn has_input(&self) -> bool {
+        self.input.is_some() || !self.pending.is_empty()
+    }
+
+    /// If the device had no room for a chunk of `rows` rows: smaller ones from now on, `batches`
+    /// first.
+    ///
+    /// # Errors
+    /// Any other, or if there is nothing to split.
+    fn split(&mut self, error: Error, rows: usize, batches: Vec<RecordBatch>) -> Result<()> {
+        let windows = error.is_device_memory() && self.shrink_windows();
+        if !error.is_device_memory() || (rows <= LEAST_CHUNK_ROWS && !windows) {
+            return Err(error);
+        }
+        log::debug!("a chunk of {rows} probe rows is split: {error}");
+        self.is_short = true;
+        self.chunk_rows = (rows / 2).clamp(1, self.chunk_rows);
+        self.next_chunk_rows = self.chunk_rows;
+        batches
+            .into_iter()
+            .rev()
+            .for_each(|batch| self.pending.push_front(batch));
+        Ok(())
+    }
+
+    /// Halves the windows of pairs; whether they can be.
+    fn shrink_windows(&mut self) -> bool {
+        let Wanted::Pairs { window, .. } = &mut self.wanted else {
+            return false;
+        };
+        let smaller = (*window / 2).max(LEAST_WINDOW);
+        std::mem::replace(window, smaller.min(*window)) > smaller
+    }
+}
+
+/// The build's one error, for another probe stream.
+fn shared(error: Arc<Error>) -> datafusion::error::DataFusionError {
+    use datafusion::error::DataFusionError;
+    match error.as_ref() {
+        Error::DeviceMemory { .. } => DataFusionError::ResourcesExhausted(error.to_string()),
+        Error::DataFusion(DataFusionError::ResourcesExhausted(text)) => {
+            DataFusionError::ResourcesExhausted(text.clone())
+        }
+        _ => DataFusionError::External(Box::new(error)),
+    }
+}

@@ -1,0 +1,353 @@
+//! From what the device found to output batches.
+//!
+//! ```text
+//!  pairs, a window at a time ─▶ step of one batch ─▶ equal keys? ─▶ residual filter ─▶ join type ─▶ rows
+//!  bits, one a row           ─▶ batch ──────────────────────────────────────────────▶ join type ─▶ rows
+//!  visited build rows, at the end ─────────────────────────────────────────────────▶ join type ─▶ rows
+//! ```
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use arrow::array::{Array, ArrayRef, BooleanArray, RecordBatch, UInt32Array};
+use arrow::buffer::BooleanBuffer;
+use arrow::compute::take;
+use datafusion::common::JoinType;
+use datafusion::common::cast::as_boolean_array;
+use datafusion::physical_plan::coalesce::PushBatchStatus;
+
+use crate::error::{Error, Result};
+use crate::join::build::BuildSide;
+use crate::join::chunk::{Chunk, ProbeBatch, Step};
+use crate::join::columns::Source;
+use crate::join::emit::{Located, Pairs};
+use crate::join::keys::{equal_pairs, equal_strings, equal_views};
+use crate::join::lookup::{Found, Rest, Wanted, Window};
+
+use super::{Probe, State};
+
+impl Probe {
+    /// What comes next of a chunk: one step of its first batch, or all it is wanted for.
+    pub(super) async fn emit(
+        &mut self,
+        build: Arc<BuildSide>,
+        mut chunk: Box<Chunk>,
+    ) -> Result<State> {
+        // A NOT IN whose other side has a NULL returns nothing at all.
+        if self.spec.null_aware && build.probe_seen.null.load(Ordering::Relaxed) {
+            return Ok(State::Fetch(build));
+        }
+        match self.wanted {
+            Wanted::Visits => {
+                self.count_chunk(&chunk);
+                Ok(State::Fetch(build))
+            }
+            Wanted::Count => {
+                // Once: what is left of a chunk to emit has no batches.
+                if !chunk.batches.is_empty() {
+                    self.count_chunk(&chunk);
+                    chunk.batches.clear();
+                }
+                self.emit_count(build, chunk)
+            }
+            Wanted::Bits => self.emit_batch(build, chunk),
+            Wanted::Pairs { .. } => {
+                while let Some(first) = chunk.missing(self.step_pairs()) {
+                    self.fetch_window(&build, &mut chunk, first).await?;
+                }
+                self.emit_step(build, chunk)
+            }
+        }
+    }
+
+    /// Metrics of a chunk whose matches are the device's.
+    pub(super) fn count_chunk(&self, chunk: &Chunk) {
+        let rows: usize = chunk.batches.iter().map(|b| b.batch.num_rows()).sum();
+        self.count_matches(&chunk.found, rows);
+    }
+
+    pub(super) fn count_matches(&self, found: &Found, rows: usize) {
+        let metrics = &self.metrics;
+        metrics.probe_hit_rate.add_total(rows);
+        metrics.probe_hit_rate.add_part(found.matched as usize);
+        metrics.avg_fanout.add_part(found.total as usize);
+        metrics.avg_fanout.add_total(found.matched as usize);
+    }
+
+    /// Rows without columns, as many as there are pairs.
+    pub(super) fn emit_count(
+        &mut self,
+        build: Arc<BuildSide>,
+        mut chunk: Box<Chunk>,
+    ) -> Result<State> {
+        let timer = self.metrics.join_time.timer();
+        let rows = chunk.found.total.min(self.spec.batch_size as u64) as usize;
+        if rows == 0 {
+            return Ok(State::Fetch(build));
+        }
+        chunk.found.total -= rows as u64;
+        let pairs = Pairs::default();
+        let batch = self.spec.output.batch(&build.rows, None, &pairs, rows)?;
+        timer.done();
+        self.push_and(batch, State::Emit(build, chunk))
+    }
+
+    /// The whole first batch of a chunk, for a join type that asks only which rows match.
+    pub(super) fn emit_batch(
+        &mut self,
+        build: Arc<BuildSide>,
+        mut chunk: Box<Chunk>,
+    ) -> Result<State> {
+        let timer = self.metrics.join_time.timer();
+        let Some(probe) = chunk.batches.pop_front() else {
+            self.count_matches(&chunk.found, 0);
+            return Ok(State::Fetch(build));
+        };
+        let rows = probe.batch.num_rows();
+        self.metrics.probe_hit_rate.add_total(rows);
+        let matched = probe.matched(chunk.found.bits.as_deref());
+        let pairs = self.spec.outcome.resolve(&matched, 0..rows);
+        let count = pairs.probe.len();
+        let output = &self.spec.output;
+        let batch = output.batch(&build.rows, Some(&probe.batch), &pairs, count)?;
+        timer.done();
+        self.push_and(batch, State::Emit(build, chunk))
+    }
+
+    /// Pairs of a step at most: one fewer than a window, which tells whether more follow.
+    pub(super) fn step_pairs(&self) -> usize {
+        match self.wanted {
+            Wanted::Pairs { window, .. } => self.spec.batch_size.min(window - 1),
+            _ => self.spec.batch_size,
+        }
+    }
+
+    /// Brings further pairs. If the device has no room for as many, or fails, none: then fewer are
+    /// asked for from now on, or the host.
+    pub(super) async fn fetch_window(
+        &mut self,
+        build: &BuildSide,
+        chunk: &mut Chunk,
+        first: u64,
+    ) -> Result<()> {
+        let lost = || Error::Invalid("pairs were lost; please report this".into());
+        let asked = (&self.spec.access, self.wanted);
+        let window = chunk.found.window_from(build.table.as_ref(), first, asked);
+        let window = window.ok_or_else(lost)?;
+        // The last one's memory is for the next.
+        chunk.found.window = Window {
+            first,
+            ..Window::default()
+        };
+        match window.await {
+            Ok(answer) => {
+                self.metrics.add_cost(&answer.cost);
+                chunk.found.window = answer.value;
+            }
+            Err(error) if error.is_device_memory() && self.shrink_windows() => {}
+            Err(error) => {
+                build.fallback.take_over(error, &self.metrics)?;
+                let from = chunk.front().ok_or_else(lost)?;
+                let matches = self.look_up_again(build, &chunk.batches, from).await?;
+                chunk.found.rest = Rest::Host(Arc::new(matches));
+            }
+        }
+        Ok(())
+    }
+
+    /// One step of the chunk's first batch.
+    pub(super) fn emit_step(
+        &mut self,
+        build: Arc<BuildSide>,
+        mut chunk: Box<Chunk>,
+    ) -> Result<State> {
+        let timer = self.metrics.join_time.timer();
+        let limit = self.step_pairs();
+        let Some(Step { pairs, is_last }) = chunk.step(limit, build.gathered())? else {
+            return Ok(State::Fetch(build));
+        };
+        let Some(probe) = chunk.batches.front_mut() else {
+            return Ok(State::Fetch(build));
+        };
+        let matches = self.matches(&build, probe, pairs)?;
+        let range = probe.resolve(&matches, is_last);
+        let pairs = self.spec.outcome.apply(matches, range)?;
+        let rows = pairs.probe.len();
+        let output = &self.spec.output;
+        let batch = output.batch(&build.rows, Some(&probe.batch), &pairs, rows)?;
+        if is_last {
+            let rows = probe.batch.num_rows();
+            self.metrics.probe_hit_rate.add_total(rows);
+            chunk.next_batch();
+        }
+        timer.done();
+        self.push_and(batch, State::Emit(build, chunk))
+    }
+
+    /// The step's candidates that are matches: equal keys, residual filter passed.
+    pub(super) fn matches(
+        &self,
+        build: &BuildSide,
+        probe: &ProbeBatch,
+        mut pairs: Pairs,
+    ) -> Result<Pairs> {
+        if pairs.probe.is_empty() {
+            return Ok(pairs);
+        }
+        if !build.encoder.is_exact() {
+            pairs = self.verify(build, probe, pairs)?;
+        }
+        self.metrics.avg_fanout.add_part(pairs.probe.len());
+        let hits = pairs.probe_rows();
+        self.metrics.avg_fanout.add_total(hits);
+        self.metrics.probe_hit_rate.add_part(hits);
+        if let Some((filter, shape)) = &self.spec.filter {
+            let rows = pairs.probe.len();
+            let input = shape.batch(&build.rows, Some(&probe.batch), &pairs, rows)?;
+            let passed = filter.evaluate(&input)?.into_array(rows)?;
+            pairs = pairs.keep(as_boolean_array(&passed)?)?;
+        }
+        if let Some(visited) = &build.visited
+            && !build.notes_visits()
+        {
+            pairs.build.iter().for_each(|row| visited.set(*row));
+        }
+        Ok(pairs)
+    }
+
+    /// Drops candidates whose keys only share a surrogate.
+    pub(super) fn verify(
+        &self,
+        build: &BuildSide,
+        probe: &ProbeBatch,
+        pairs: Pairs,
+    ) -> Result<Pairs> {
+        let located = Located::new(&build.rows, &pairs.build);
+        let picked = match pairs.are_whole(probe.batch.num_rows()) {
+            true => None,
+            false => Some(UInt32Array::from(pairs.probe.clone())),
+        };
+        let mut build_columns = Vec::new();
+        let mut probe_columns = Vec::new();
+        let mut equal: Option<BooleanBuffer> = None;
+        for (c, key) in probe.keys.iter().enumerate() {
+            let gathered = pairs.gathered(Source::Key(c));
+            if gathered.is_none()
+                && let Some(bits) = self.compare_in_place(build, (key, c), &pairs, &located)
+            {
+                equal = Some(equal.map_or(bits.clone(), |equal| &equal & &bits));
+                continue;
+            }
+            build_columns.push(match gathered {
+                Some(values) => Arc::clone(values),
+                None => {
+                    let column = build.arrays(Source::Key(c));
+                    build.rows.gather(column, &located, key.data_type())?
+                }
+            });
+            probe_columns.push(match &picked {
+                Some(picked) => take(key, picked, None)?,
+                None => Arc::clone(key),
+            });
+        }
+        if !build_columns.is_empty() {
+            let bits = equal_pairs(&build_columns, &probe_columns, self.spec.null_equality)?;
+            equal = Some(equal.map_or(bits.clone(), |equal| &equal & &bits));
+        }
+        match equal {
+            Some(equal) => pairs.keep(&BooleanArray::new(equal, None)),
+            None => Ok(pairs),
+        }
+    }
+
+    /// Which pairs have equal strings in key column `c`; `None` for other types.
+    pub(super) fn compare_in_place(
+        &self,
+        build: &BuildSide,
+        (key, c): (&ArrayRef, usize),
+        pairs: &Pairs,
+        located: &Located<'_>,
+    ) -> Option<BooleanBuffer> {
+        let column = build.arrays(Source::Key(c));
+        let (probe, nulls) = ((key, &pairs.probe[..]), self.spec.null_equality);
+        match column {
+            [array] => equal_views((array, &pairs.build), probe, nulls),
+            _ => equal_strings(column, located.places(), probe, nulls),
+        }
+    }
+
+    /// At the end of the last probe stream: up to a batch of build rows from `row` on that
+    /// their join type owes.
+    pub(super) async fn emit_unmatched(
+        &mut self,
+        build: Arc<BuildSide>,
+        row: u32,
+    ) -> Result<State> {
+        let Some(visited) = &build.visited else {
+            return Ok(State::Done);
+        };
+        let null_aware = self.spec.null_aware;
+        if null_aware && build.probe_seen.null.load(Ordering::Relaxed) {
+            return Ok(State::Done);
+        }
+        if row == 0 {
+            if !build.probe_ended() {
+                return Ok(State::Done);
+            }
+            self.collect_visits(&build).await?;
+        }
+        let timer = self.metrics.join_time.timer();
+        let skip_null_keys = null_aware && build.probe_seen.any.load(Ordering::Relaxed);
+        let owed = |row: &u32| match self.spec.join_type {
+            JoinType::LeftSemi => visited.get(*row),
+            JoinType::LeftMark => true,
+            _ => !(visited.get(*row) || skip_null_keys && build.first_key_is_null(*row)),
+        };
+        let end = build.rows.len() as u32;
+        // Rows of one batch: gathering from many takes several times as long.
+        let mut rows = row..build.rows.batch_end(row);
+        let owed: Vec<u32> = rows
+            .by_ref()
+            .filter(owed)
+            .take(self.spec.batch_size)
+            .collect();
+        // As in the stock join, the rows owed count as one more input batch.
+        self.metrics.input_batches.add(usize::from(row == 0));
+        self.metrics.input_rows.add(owed.len());
+        let mark = owed.iter().map(|row| Some(visited.get(*row))).collect();
+        let pairs = Pairs {
+            mark: Some(mark),
+            build: owed,
+            ..Pairs::default()
+        };
+        let count = pairs.build.len();
+        let batch = self.spec.output.batch(&build.rows, None, &pairs, count)?;
+        timer.done();
+        let next = match rows.start == end {
+            true => State::Done,
+            false => State::Unmatched(build, rows.start),
+        };
+        self.push_and(batch, next)
+    }
+
+    /// Hands rows to the output; goes on to `next` unless that has enough.
+    pub(super) fn push_and(&mut self, batch: RecordBatch, next: State) -> Result<State> {
+        Ok(match self.push(batch)? {
+            PushBatchStatus::Continue => next,
+            PushBatchStatus::LimitReached => State::Done,
+        })
+    }
+
+    /// Hands rows to the output, which passes a large batch on as it is: so no more than a
+    /// batch's rows at a time.
+    pub(super) fn push(&mut self, batch: RecordBatch) -> Result<PushBatchStatus> {
+        let (rows, size) = (batch.num_rows(), self.spec.batch_size);
+        for at in (0..rows).step_by(size) {
+            let part = batch.slice(at, size.min(rows - at));
+            if self.output.push_batch(part)? == PushBatchStatus::LimitReached {
+                return Ok(PushBatchStatus::LimitReached);
+            }
+        }
+        Ok(PushBatchStatus::Continue)
+    }
+}

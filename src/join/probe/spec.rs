@@ -1,0 +1,86 @@
+//! What all probe streams of a join know, and what follows from it for lookups.
+
+use datafusion::common::{JoinSide, JoinType, NullEquality};
+use datafusion::physical_expr::PhysicalExprRef;
+
+use crate::join::build::BuildSide;
+use crate::join::columns::Source;
+use crate::join::emit::Shape;
+use crate::join::lookup::{Access, Wanted};
+use crate::join::pairs::Outcome;
+
+/// Bytes of a chunk's keys where they are of more than two words: page-locking more memory costs more
+/// than larger chunks gain.
+const LONG_KEYS: usize = 8 << 20;
+
+/// Pairs of a window for each row of a chunk: fewer windows for small fan-outs.
+const WINDOW_PAIRS: usize = 4;
+
+/// What all probe streams of a join know.
+#[derive(Debug)]
+pub struct ProbeSpec {
+    /// Key expressions over the probe side.
+    pub on: Vec<PhysicalExprRef>,
+    /// Whether NULL keys match each other.
+    pub null_equality: NullEquality,
+    /// Join type.
+    pub join_type: JoinType,
+    /// What the join type does with a step's matches.
+    pub outcome: Outcome,
+    /// NOT IN: a NULL on either side decides for no row.
+    pub null_aware: bool,
+    /// The residual filter and its input.
+    pub filter: Option<(PhysicalExprRef, Shape)>,
+    /// The output.
+    pub output: Shape,
+    /// Rows of an output batch.
+    pub batch_size: usize,
+    /// Rows to return at most.
+    pub fetch: Option<usize>,
+    /// Rows of a chunk.
+    pub chunk_rows: usize,
+    /// Whether to wait for a whole chunk: not with an unbounded input.
+    pub whole_chunks: bool,
+    /// The device and the limit on its memory.
+    pub access: Access,
+}
+
+impl ProbeSpec {
+    /// Rows of a chunk with keys of so many words at most.
+    pub(super) fn most_rows(&self, key_words: usize) -> usize {
+        let most = match key_words {
+            0..=2 => self.chunk_rows,
+            words => self.chunk_rows.min(LONG_KEYS / (4 * words)),
+        };
+        most.max(1)
+    }
+
+    /// What lookups must bring back.
+    pub(super) fn wanted(&self, build: &BuildSide) -> Wanted {
+        let checked = self.filter.is_some() || !build.encoder.is_exact();
+        match self.outcome {
+            Outcome::Later if !checked => Wanted::Visits,
+            Outcome::Matched | Outcome::Unmatched | Outcome::Marked if !checked => Wanted::Bits,
+            Outcome::Matches if !checked && self.output.columns.is_empty() => Wanted::Count,
+            _ => Wanted::Pairs {
+                build_rows: self.needs_build_rows(build),
+                window: (WINDOW_PAIRS * self.chunk_rows).max(self.batch_size + 1),
+            },
+        }
+    }
+
+    /// Whether the host does something with the pairs' build rows.
+    pub(super) fn needs_build_rows(&self, build: &BuildSide) -> bool {
+        let gathered = |source: Source| build.is_gathered(source);
+        let filter = self.filter.iter().flat_map(|(_, shape)| &shape.columns);
+        let mut columns = self.output.columns.iter().chain(filter);
+        let keys = match build.encoder.is_exact() {
+            true => 0,
+            false => self.on.len(),
+        };
+        (build.visited.is_some() && !build.notes_visits())
+            || matches!(self.outcome, Outcome::MatchesAndUnmatched { .. })
+            || (0..keys).any(|c| !gathered(Source::Key(c)))
+            || columns.any(|c| c.side == JoinSide::Left && !gathered(Source::Batch(c.index)))
+    }
+}
