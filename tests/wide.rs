@@ -140,11 +140,7 @@ fn check_over(rows: impl Into<Rows>, configs: &[(KeyTableConfig, usize)]) {
         .into_iter()
         .filter(|body| device.info().supports(*body));
     for body in bodies {
-        for (config, each) in [
-            (split_config(), 2),
-            (codes_config(), 2),
-            (split_config(), 5),
-        ] {
+        for &(config, each) in configs {
             let keys = (words(&rows.codes, each), words(&probes, each));
             let numbers = rows.numbers.clone();
             let answer = device.run_blocking(move |queue| {
