@@ -68,7 +68,7 @@ pub enum TableKind {
     Horton,
     /// Linear probing in a table that is at most half full.
     Linear,
-    /// Linear probing over keys of one or two words, a cache line at a time; else a Horton table.
+    /// Linear probing over keys of one or two words, a cache line at a time.
     Codes,
 }
 

@@ -19,7 +19,7 @@ use crate::error::{Error, Result};
 
 use super::Items;
 use super::horton::MISS;
-use super::launch::{LOOK_AHEAD, Spread, prefetches};
+use super::launch::{LOOK_AHEAD, Spread, check_lookup, prefetches};
 use super::scan::{group_of, local_group};
 
 /// Codes a row up to which keys are dense: with more, a Horton table is no larger.
@@ -114,12 +114,7 @@ impl DirectTable {
         values: &Buffer<u32>,
         n: usize,
     ) -> Result<()> {
-        let room = keys.len().min(values.len());
-        if room < n || n > u32::MAX as usize {
-            return Err(Error::Invalid(format!(
-                "{n} keys (at most 2^32 - 1) were to be looked up, but there is room for {room}"
-            )));
-        }
+        check_lookup(n, keys.len().min(values.len()))?;
         let spread = Spread::new(queue, n, 1);
         let args = [
             Arg::Words(&self.slots),

@@ -8,8 +8,9 @@
 //! Most builds are primary keys, so the table is first built as if keys were unique; the
 //! build finds a repeat, as a rule after a small part of its work, and only then are the rows
 //! grouped and the table built over the distinct keys. If only a few hot keys repeat, setting
-//! their rows apart is all the grouping there is. Keys of several words are grouped by what the table
-//! knows them by, and told apart by [`super::wide`].
+//! their rows apart is all the grouping there is. Keys of two words have tables of their own on CPUs
+//! ([`super::codes`]); otherwise keys of several words are grouped by what the table knows them by, and told apart by
+//! [`super::wide`].
 
 use std::sync::Arc;
 

@@ -43,7 +43,8 @@ pub enum KeyTableConfig {
     Horton(TableConfig),
     /// Linear probing.
     Linear(LinearConfig),
-    /// Linear probing over keys of one or two words, a cache line at a time; else a Horton table.
+    /// Linear probing over keys of one or two words, a cache line at a time; over one word of the mix of longer ones, and of
+    /// two words that repeat.
     Codes(TableConfig),
 }
 

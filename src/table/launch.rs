@@ -9,6 +9,7 @@
 //! runtimes that gives prefetching something to run ahead of; on GPUs neighbours read neighbours.
 
 use crate::device::{DeviceKind, KernelBody, Queue};
+use crate::error::{Error, Result};
 
 use super::scan::group_of;
 
@@ -48,6 +49,19 @@ impl Spread {
     /// Launch size for so many elements.
     pub fn grid(self, elements: usize) -> (usize, usize) {
         (elements.div_ceil(self.share), self.group)
+    }
+}
+
+/// Whether `n` keys can be looked up where keys and values are of `room` elements.
+///
+/// # Errors
+/// [`Error::Invalid`] if not.
+pub(super) fn check_lookup(n: usize, room: usize) -> Result<()> {
+    match n <= room && n <= u32::MAX as usize {
+        true => Ok(()),
+        false => Err(Error::Invalid(format!(
+            "{n} keys (at most 2^32 - 1) were to be looked up, but there is room for {room}"
+        ))),
     }
 }
 

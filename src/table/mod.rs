@@ -6,7 +6,7 @@
 //! * [`cuckoo`]: bucketized cuckoo tables, which Horton tables are compared with
 //! * [`group`]: rows by key, for keys that repeat
 //! * [`key_table`]: the table of a join's distinct keys, of any kind; [`direct`]: a slot for every possible key;
-//!   [`codes`]: linear probing over keys of two words, for CPUs
+//!   [`codes`]: linear probing over keys of one or two words, for CPUs
 //! * [`grouped`]: that and groups together: any keys to their rows, what a join builds
 //! * [`wide`]: the same for keys of two words and more
 //! * [`pairs`]: from looked-up values to (probe row, build row) pairs in probe order

@@ -23,8 +23,8 @@ fn check_all(mut case: Case) -> [Run; 4] {
         let run = case.check();
         let built = kind_of(&run);
         match table {
-            // Sparse keys have none, and what repeats or is of several words has no table of codes.
-            TableKind::Direct | TableKind::Codes => {
+            // Sparse keys have none.
+            TableKind::Direct => {
                 assert!([table, TableKind::Horton].contains(&built), "{case}");
             }
             table => assert_eq!(built, table, "{case}"),
