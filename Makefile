@@ -40,7 +40,7 @@ SEEDS ?= 200
 .PHONY: seeds
 seeds: ## fill tables to the paper's loads without growing, for SEEDS=200 seeds, on the device and in the model
 	scripts/ensure-opencl.sh --release
-	HORTON_LOAD_SEEDS=$(SEEDS) $(ON_POCL) cargo test --release --test table_ops -- --nocapture --test-threads=1 load::
+	HORTON_LOAD_SEEDS=$(SEEDS) $(ON_POCL) cargo test --release --test table_ops -- --nocapture --test-threads=1 load:: cuckoo::tables_fill
 
 MIXTURES ?= 40
 .PHONY: operations

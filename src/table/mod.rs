@@ -57,6 +57,7 @@ mod launch;
 pub mod linear;
 mod mix;
 pub mod pairs;
+mod patience;
 mod reads;
 pub mod rows;
 mod scan;

@@ -13,16 +13,11 @@ use crate::table::horton::BucketSize;
 use crate::table::horton::kernels::{self, peek_define};
 use crate::table::horton::layout::{self, Layout, Variant, key_of};
 use crate::table::items::Stored;
+use crate::table::patience::{Patience, ROUNDS};
 use crate::table::scan::group_of;
 use crate::table::split::NONE;
 
 use super::Placement;
-
-/// Rounds of displacement before an insert counts as failed.
-const ROUNDS: u32 = 400;
-
-/// Rounds without progress after which it counts as failed.
-const STALLED_ROUNDS: u32 = 32;
 
 /// Buckets that a search looks at; two moves deep with 8 slots, three with 4.
 const NODES: usize = 256;
@@ -156,7 +151,7 @@ impl Placing<'_> {
         let claims = queue.allocate("displacement claims", self.layout.buckets as usize)?;
         queue.fill(&claims, NONE)?;
         let mut to = Stragglers::new(queue, from.count)?;
-        let mut fewest = (from.count, 0);
+        let mut patience = Patience::new(from.count);
         for round in 0..ROUNDS {
             self.round(queue, fill, (&from, &to), (&paths, &claims), round)?;
             to.recount(queue)?;
@@ -165,10 +160,7 @@ impl Placing<'_> {
                 "cuckoo displacement round {round}: {} items left",
                 from.count
             );
-            if from.count < fewest.0 {
-                fewest = (from.count, round);
-            }
-            if from.count == 0 || round - fewest.1 > STALLED_ROUNDS {
+            if from.count == 0 || patience.ends(round, from.count) {
                 break;
             }
         }

@@ -12,24 +12,11 @@
 use crate::device::program::ProgramText;
 use crate::device::{Arg, Buffer, Queue};
 use crate::error::Result;
+use crate::table::patience::{Patience, ROUNDS};
 use crate::table::split::{Counter, NONE};
 
 use super::kernels;
 use super::layout::Layout;
-
-/// Rounds before an attempt counts as failed.
-const ROUNDS: u32 = 800;
-
-/// Rounds without progress after which an attempt counts as failed.
-const STALLED_ROUNDS: u32 = 32;
-
-/// Rounds without progress while only a [`FEW`] are left: these wander through the table until one meets
-/// a free slot, and their rounds cost next to nothing beside another attempt. (131,072 buckets of
-/// 4 slots at load 0.91, one bad seed of 200: one build in twelve had wandered for 32 rounds.)
-const PATIENT_ROUNDS: u32 = 300;
-
-/// Stragglers that are few.
-const FEW: usize = 64;
 
 /// The round from which on all primary items of a straggler's bucket are looked at; with few
 /// stragglers left it is not the work of a round that counts, but how long it takes.
@@ -91,7 +78,7 @@ impl Displacement<'_> {
         };
         queue.fill(&scratch.claims, NONE)?;
         let mut to = Stragglers::new(queue, from.capacity)?;
-        let mut fewest = (from.count, 0);
+        let mut patience = Patience::new(from.count);
         for round in 0..ROUNDS {
             self.round(queue, (&from, &to), &scratch, round)?;
             let mut count = [0u32];
@@ -99,15 +86,8 @@ impl Displacement<'_> {
             to.count = count[0] as usize;
             std::mem::swap(&mut from, &mut to);
             log::trace!("displacement round {round}: {} items left", from.count);
-            if from.count < fewest.0 {
-                fewest = (from.count, round);
-            }
-            let patience = match from.count {
-                0..=FEW => PATIENT_ROUNDS,
-                _ => STALLED_ROUNDS,
-            };
-            let stalled = round - fewest.1 > patience;
-            if from.count == 0 || from.count > from.capacity || stalled {
+            let over = from.count == 0 || from.count > from.capacity;
+            if over || patience.ends(round, from.count) {
                 break;
             }
         }
