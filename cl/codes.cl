@@ -1,11 +1,13 @@
 // Linear probing over codes of one or two words, a cache line at a time; the twin of src/table/codes.rs.
 //
-//   a line    m0 m1 m2 m3 m4 | v0 v1 v2 v3 v4 | MISS        five mixed codes, their values, all ones
-//             8 bytes each     4 bytes each
+//   a line    m0 m1 m2 m3 m4 | v0 v1 v2 v3 v4 | stays       five mixed codes, their values, 32 bits
+//             8 bytes each     4 bytes each     4 bytes
 //
 // A mixed code stands for its code, so comparing it is all there is to compare. A line fills up
-// from the left and then goes on in the next one; where its last code is EMPTY_CODE, it does not. A code
-// that mixes to EMPTY_CODE cannot be entered; looked up, it meets an empty slot, whose value is MISS.
+// from the left; codes that find it full go into the next line with room. As a Horton table's remap entries
+// tell which keys left their bucket, so do the bits of `stays` here: bit t is 1 as long as no code with tag t
+// that belongs into this line stands in another. So one line answers nearly every miss. A code that mixes to
+// EMPTY_CODE cannot be entered; looked up, it meets an empty slot, whose value is MISS.
 //
 // A work-item does a share of the codes, a block at a time: while it does one, it asks for the lines of
 // the next. Each code is mixed once, by a loop of its own that compilers vectorize.
@@ -53,6 +55,11 @@ ulong bits_of(code_t code) { return as_ulong(code); }
 // The line where the search for a mixed code starts.
 uint home_of(ulong mixed, uint lines) { return (uint)((mixed & 0xfffffffful) * lines >> 32); }
 
+// Which bit of `stays` tells of a mixed code.
+uint tag_of(ulong mixed) { return (uint)(mixed >> 59); }
+
+uint line_after(uint line, uint lines) { return line + 1 == lines ? 0 : line + 1; }
+
 // Mixes the codes of a block.
 void mix_block(__global const code_t *codes, uint size, ulong seed, uint lines, ulong *mixed,
                uint *homes) {
@@ -81,7 +88,8 @@ ulong code_at(__global ulong *slot) {
 // Takes the first free slot on the code's way, or finds that it is there: 0, REPEATS or NO_SLOT.
 uint enter_code(__global ulong *table, uint lines, ulong mixed, uint value) {
   if (mixed == EMPTY_CODE) return NO_SLOT;
-  uint line = home_of(mixed, lines);
+  const uint home = home_of(mixed, lines);
+  uint line = home;
   for (uint passed = 0; passed < lines; ++passed) {
     __global ulong *codes = table + (size_t)line * LINE_WORDS;
     for (uint s = 0; s < LINE_CODES; ++s) {
@@ -93,7 +101,9 @@ uint enter_code(__global ulong *table, uint lines, ulong mixed, uint value) {
       }
       if (seen == mixed) return REPEATS;
     }
-    line = line + 1 == lines ? 0 : line + 1;
+    if (line == home)
+      atomic_and((__global uint *)(codes + LINE_CODES) + LINE_CODES, ~(1u << tag_of(mixed)));
+    line = line_after(line, lines);
   }
   return NO_SLOT;
 }
@@ -120,22 +130,29 @@ __kernel __attribute__((reqd_work_group_size(CODES_GROUP, 1, 1))) void enter_cod
   }
 }
 
-// The value of a mixed code, or MISS, if its first line tells; else whatever, and *further is 1. Without
-// a branch: where a code is in its line, nothing foretells.
-uint find_at_home(__global const ulong *codes, ulong mixed, uint *further) {
+// Where a mixed code is in a line, LINE_CODES if it is not. Without a branch: nothing foretells it.
+uint slot_in(__global const ulong *codes, ulong mixed) {
   uint at = LINE_CODES;
   for (uint s = 0; s < LINE_CODES; ++s) at = codes[s] == mixed ? s : at;
-  *further = (at == LINE_CODES) & (codes[LINE_CODES - 1] != EMPTY_CODE);
-  return ((__global const uint *)(codes + LINE_CODES))[at];
+  return at;
 }
 
-uint find_code(__global const ulong *table, uint lines, ulong mixed) {
-  uint line = home_of(mixed, lines);
-  for (uint passed = 0; passed < lines; ++passed) {
-    uint further;
-    const uint value = find_at_home(table + (size_t)line * LINE_WORDS, mixed, &further);
-    if (!further) return value;
-    line = line + 1 == lines ? 0 : line + 1;
+// The value of a mixed code, or MISS, if its first line tells; else *further is 1.
+uint find_at_home(__global const ulong *codes, ulong mixed, uint *further) {
+  const uint at = slot_in(codes, mixed);
+  __global const uint *values = (__global const uint *)(codes + LINE_CODES);
+  *further = (at == LINE_CODES) & ~(values[LINE_CODES] >> tag_of(mixed)) & 1u;
+  return values[at] | (at == LINE_CODES ? MISS : 0);
+}
+
+// The value of a mixed code that is not in its first line.
+uint find_further(__global const ulong *table, uint lines, ulong mixed) {
+  const uint home = home_of(mixed, lines);
+  for (uint line = line_after(home, lines); line != home; line = line_after(line, lines)) {
+    __global const ulong *codes = table + (size_t)line * LINE_WORDS;
+    const uint at = slot_in(codes, mixed);
+    if (at != LINE_CODES) return ((__global const uint *)(codes + LINE_CODES))[at];
+    if (codes[LINE_CODES - 1] == EMPTY_CODE) break;
   }
   return MISS;
 }
@@ -162,6 +179,6 @@ __kernel __attribute__((reqd_work_group_size(CODES_GROUP, 1, 1))) void find_code
       count += further;
     }
     for (uint l = 0; l < count; ++l)
-      values[block + late[l]] = find_code(table, lines, mixed[now][late[l]]);
+      values[block + late[l]] = find_further(table, lines, mixed[now][late[l]]);
   }
 }
