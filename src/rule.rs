@@ -21,9 +21,9 @@ use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
-use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 
 use crate::config::{Enabled, HortonConfig};
+use crate::cost::rows::expected_rows;
 use crate::cost::{Costs, Estimate, Keys};
 use crate::device::{Device, DeviceKind};
 use crate::error::Error;
@@ -139,12 +139,8 @@ fn weigh(
     device: &Device,
     types: &[(DataType, DataType)],
 ) -> Result<Result<Estimate, Declined>> {
-    let context = StatisticsContext::new();
-    let rows = |side: &Arc<dyn ExecutionPlan>| -> Result<Option<usize>> {
-        let statistics = context.compute(side.as_ref(), &StatisticsArgs::new())?;
-        Ok(statistics.num_rows.get_value().copied())
-    };
-    let (Some(build), Some(probe)) = (rows(join.left())?, rows(join.right())?) else {
+    let sides = (expected_rows(join.left())?, expected_rows(join.right())?);
+    let (Some(build), Some(probe)) = sides else {
         return Ok(Err(Declined::UnknownRows));
     };
     let (rows, min_rows) = (build.saturating_add(probe), config.min_rows);

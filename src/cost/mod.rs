@@ -14,6 +14,7 @@
 //! measured sizes lines go on, which favours neither side by much.
 
 mod calibrate;
+pub mod rows;
 mod store;
 
 use std::collections::BTreeMap;

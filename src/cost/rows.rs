@@ -1,0 +1,97 @@
+//! How many rows a side of a join is expected to have.
+//!
+//! ```text
+//!  Repartition ─▶ Projection ─▶ Filter ─▶ scan          DataFusion: 6 M of 6 M rows
+//!                               l_shipdate in September        here: 1.2 M
+//! ```
+//!
+//! DataFusion's statistics, but for one thing: where a filter's columns have no known bounds, its
+//! analysis of intervals says that every row passes (`FilterExec::statistics_helper`: a
+//! selectivity of 1), though for predicates that it cannot analyse at all it takes
+//! `datafusion.optimizer.default_filter_selectivity`. Such a filter counts as one that cannot be analysed here. (TPC-H
+//! query 14 at scale 1: 6,001,215 rows are expected, 75,983 pass.)
+
+use std::sync::Arc;
+
+use datafusion::common::Result;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::execution_plan::CardinalityEffect;
+use datafusion::physical_plan::filter::FilterExec;
+use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
+
+/// The rows that `plan` is expected to give, if that can be told.
+///
+/// # Errors
+/// Those of the plan's statistics.
+pub fn expected_rows(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<usize>> {
+    let context = StatisticsContext::new();
+    let share = kept(&context, plan)?;
+    Ok(known_rows(&context, plan)?.map(|rows| (rows as f64 * share) as usize))
+}
+
+fn known_rows(context: &StatisticsContext, plan: &Arc<dyn ExecutionPlan>) -> Result<Option<usize>> {
+    let statistics = context.compute(plan.as_ref(), &StatisticsArgs::new())?;
+    Ok(statistics.num_rows.get_value().copied())
+}
+
+/// The share of the rows of `plan`'s statistics that filters without known bounds let through, down to where rows
+/// come from a scan, a join or an aggregate.
+fn kept(context: &StatisticsContext, plan: &Arc<dyn ExecutionPlan>) -> Result<f64> {
+    let mut share = 1.0;
+    let mut node = plan;
+    loop {
+        let filter = node.downcast_ref::<FilterExec>();
+        if filter.is_none() && !matches!(node.cardinality_effect(), CardinalityEffect::Equal) {
+            return Ok(share);
+        }
+        let [input] = node.children()[..] else {
+            return Ok(share);
+        };
+        if let Some(filter) = filter
+            && known_rows(context, node)? == known_rows(context, input)?
+        {
+            share *= f64::from(filter.default_selectivity()) / 100.0;
+        }
+        node = input;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::{Int32Array, RecordBatch};
+    use datafusion::prelude::SessionContext;
+
+    use super::*;
+
+    /// A table `t` of 1,000 rows, in memory, whose columns have no statistics.
+    fn session() -> SessionContext {
+        let column = Arc::new(Int32Array::from_iter_values(0..1000)) as _;
+        let batch = RecordBatch::try_from_iter([("a", column)]).unwrap();
+        let context = SessionContext::new();
+        context.register_batch("t", batch).unwrap();
+        context
+    }
+
+    async fn rows_of(sql: &str) -> Option<usize> {
+        let frame = session().sql(sql).await.unwrap();
+        let plan = frame.create_physical_plan().await.unwrap();
+        expected_rows(&plan).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_filter_of_which_nothing_is_known_keeps_a_fifth() {
+        assert_eq!(rows_of("SELECT a FROM t").await, Some(1000));
+        assert_eq!(rows_of("SELECT a FROM t WHERE a > 10").await, Some(200));
+        let twice = "SELECT a + 1 FROM (SELECT a FROM t WHERE a > 10) WHERE random() < a";
+        assert!(rows_of(twice).await.is_some_and(|rows| rows <= 200));
+    }
+
+    #[tokio::test]
+    async fn what_statistics_know_stays() {
+        let in_order = "SELECT a FROM (SELECT a FROM t WHERE a > 10) ORDER BY a";
+        assert_eq!(rows_of(in_order).await, Some(200));
+        assert_eq!(rows_of("SELECT a FROM t WHERE false").await, Some(0));
+        let one = "SELECT count(*) FROM t WHERE a > 10";
+        assert_eq!(rows_of(one).await, Some(1));
+    }
+}
