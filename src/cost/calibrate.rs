@@ -2,19 +2,22 @@
 //!
 //! ```text
 //!  build × probe rows    few × few    many × few    few × many    many × many
-//!  number keys           stock, device, each twice, the better time
-//!  hashed keys           the same
+//!  number keys           device, stock     ▶            ▶             ▶   ▶ with more columns ┐
+//!  hashed keys       ┌─▶ device, stock     ▶            ▶             ▶ ┐                     │ a round;
+//!                    └──────────────────────────────────────────────────┴─────────────────────┘ best of each
 //! ```
 //!
 //! What is timed is a whole query of two tables in memory, planning included, through the same
 //! entry that users take: a cost that is forgotten here would be forgotten in every decision.
-//! A second or less; on a machine with more cores the tables are larger, or nothing but fixed
-//! costs would show.
+//! One round to warm up, then as many as fit into about a second, at least two: a moment in which the machine
+//! has something else to do spoils one time of each case at most. On a machine with more cores the tables are
+//! larger, or nothing but fixed costs would show.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use arrow::array::{ArrayRef, Int64Array, RecordBatch};
+use arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch};
+use arrow::datatypes::Int64Type;
 use datafusion::datasource::MemTable;
 use datafusion::error::DataFusionError;
 use datafusion::prelude::{SessionConfig, SessionContext};
@@ -38,7 +41,11 @@ const MANY_A_CORE: usize = match cfg!(debug_assertions) {
 /// Rows of a batch.
 const BATCH: usize = 8192;
 
-const QUERY: &str = "SELECT sum(build.v), sum(probe.v) FROM build JOIN probe ON build.k = probe.k";
+/// Rounds after the first, at least and at most.
+const ROUNDS: std::ops::RangeInclusive<usize> = 2..=8;
+
+/// When no other round begins.
+const ENOUGH: Duration = Duration::from_millis(900);
 
 /// Measures both joins, in a runtime of its own: whoever plans a query may be inside one.
 ///
@@ -69,59 +76,157 @@ pub(super) fn calibrate(device: &Device) -> Result<Costs> {
     })
 }
 
+/// Columns that a wide probe side has beyond its key and one more.
+const WIDE: usize = 8;
+
+/// A join that is measured.
+struct Case {
+    keys: Keys,
+    build: Side,
+    probe: Side,
+    query: String,
+    /// The best times on the device and as the stock join, in milliseconds.
+    best: [f64; 2],
+}
+
+/// One input of a join.
+struct Side {
+    /// Different keys.
+    distinct: usize,
+    rows: usize,
+    /// Columns beyond `k` and `v`.
+    extra: usize,
+    /// The table's.
+    name: String,
+}
+
+impl Side {
+    fn new(keys: Keys, distinct: usize, rows: usize, extra: usize) -> Self {
+        Self {
+            distinct,
+            rows,
+            extra,
+            name: format!("{keys:?}_{distinct}_{rows}_{extra}").to_lowercase(),
+        }
+    }
+}
+
+impl Case {
+    fn new(keys: Keys, build: usize, (probe, extra): (usize, usize)) -> Self {
+        let (build, probe) = (
+            Side::new(keys, build, build, 0),
+            Side::new(keys, build, probe, extra),
+        );
+        let sums: String = (0..extra).map(|i| format!(", sum(p.w{i})")).collect();
+        let query = format!(
+            "SELECT sum(b.v), sum(p.v){sums} FROM {} b JOIN {} p ON b.k = p.k",
+            build.name, probe.name
+        );
+        Self {
+            keys,
+            build,
+            probe,
+            query,
+            best: [f64::INFINITY; 2],
+        }
+    }
+
+    /// Makes its tables, in both sessions.
+    fn register(&self, contexts: [&SessionContext; 2], cores: usize) -> Result<()> {
+        for side in [&self.build, &self.probe] {
+            if contexts[0].table_exist(&side.name)? {
+                continue;
+            }
+            let table = table(self.keys, side, cores)?;
+            for context in contexts {
+                context.register_table(&side.name, Arc::clone(&table) as _)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes the better of the known times and those of another run by turns.
+    async fn run(&mut self, contexts: [&SessionContext; 2]) -> Result<()> {
+        for (context, best) in contexts.into_iter().zip(&mut self.best) {
+            let began = Instant::now();
+            context.sql(&self.query).await?.collect().await?;
+            *best = best.min(milliseconds(began.elapsed()));
+        }
+        Ok(())
+    }
+}
+
+/// All that is measured.
+struct Cases {
+    /// Each kind of keys with few and many rows on either side, in the order of [`Measured`]'s fields.
+    narrow: [[Case; 4]; 2],
+    /// The last of number keys with a wide probe side.
+    wide: Case,
+}
+
+impl Cases {
+    fn new(many: usize) -> Self {
+        let sizes = [(FEW, FEW), (many, FEW), (FEW, many), (many, many)];
+        let of_size = |keys| sizes.map(|(build, probe)| Case::new(keys, build, (probe, 0)));
+        Self {
+            narrow: Keys::ALL.map(of_size),
+            wide: Case::new(Keys::Number, many, (many, WIDE)),
+        }
+    }
+
+    fn all(&mut self) -> impl Iterator<Item = &mut Case> {
+        self.narrow.iter_mut().flatten().chain([&mut self.wide])
+    }
+
+    fn costs(&self, many: usize) -> Costs {
+        let lines = |side: usize| {
+            self.narrow.each_ref().map(|of_keys| {
+                let times = of_keys.each_ref().map(|case| case.best[side]);
+                let [few_few, many_few, few_many, many_many] = times;
+                let measured = Measured {
+                    few_few,
+                    many_few,
+                    few_many,
+                    many_many,
+                };
+                Line::through(measured, [FEW as f64, many as f64])
+            })
+        };
+        let [device, stock] =
+            [0, 1].map(|side| self.wide.best[side] - self.narrow[0][3].best[side]);
+        Costs {
+            device: lines(0),
+            stock: lines(1),
+            moved: ((stock - device) / (many * WIDE) as f64).max(0.0),
+        }
+    }
+}
+
 async fn measure(device: &Device) -> Result<Costs> {
     let config = SessionConfig::new();
     let cores = config.target_partitions();
-    let (horton, stock) = (
-        horton_context(device, &config),
-        SessionContext::new_with_config(config),
-    );
+    let horton = horton_context(device, &config);
+    let contexts = [&horton, &SessionContext::new_with_config(config)];
     let many = MANY_A_CORE * cores;
-    let mut lines = Vec::new();
-    for keys in Keys::ALL {
-        let mut measured = [[0.0; 4]; 2];
-        for (i, (build, probe)) in [(FEW, FEW), (many, FEW), (FEW, many), (many, many)]
-            .into_iter()
-            .enumerate()
-        {
-            for context in [&horton, &stock] {
-                context.register_table("build", table(keys, build, build, cores)?)?;
-                context.register_table("probe", table(keys, build, probe, cores)?)?;
-            }
-            // By turns, so that a machine that slows down slows both.
-            for run in 0..3 {
-                for (context, times) in [&horton, &stock].into_iter().zip(&mut measured) {
-                    let time = milliseconds(time(context).await?);
-                    times[i] = match run {
-                        0 | 1 => time,
-                        _ => f64::min(times[i], time),
-                    };
-                }
-            }
-            for context in [&horton, &stock] {
-                context.deregister_table("build")?;
-                context.deregister_table("probe")?;
-            }
+    let mut cases = Cases::new(many);
+    for case in cases.all() {
+        case.register(contexts, cores)?;
+    }
+    let began = Instant::now();
+    for case in cases.all() {
+        case.run(contexts).await?;
+        // That compiled and warmed up.
+        case.best = [f64::INFINITY; 2];
+    }
+    for round in 0..*ROUNDS.end() {
+        if round >= *ROUNDS.start() && began.elapsed() > ENOUGH {
+            break;
         }
-        lines.push(measured.map(|[few_few, many_few, few_many, many_many]| {
-            let measured = Measured {
-                few_few,
-                many_few,
-                few_many,
-                many_many,
-            };
-            Line::through(measured, [FEW as f64, many as f64])
-        }));
+        for case in cases.all() {
+            case.run(contexts).await?;
+        }
     }
-    match lines[..] {
-        [[device, stock], [device_hashed, stock_hashed]] => Ok(Costs {
-            device: [device, device_hashed],
-            stock: [stock, stock_hashed],
-        }),
-        _ => Err(Error::Invalid(
-            "a calibration has two kinds of keys".to_owned(),
-        )),
-    }
+    Ok(cases.costs(many))
 }
 
 fn horton_context(device: &Device, config: &SessionConfig) -> SessionContext {
@@ -134,19 +239,14 @@ fn horton_context(device: &Device, config: &SessionConfig) -> SessionContext {
     session::context(config.clone().with_option_extension(horton))
 }
 
-async fn time(context: &SessionContext) -> Result<Duration, DataFusionError> {
-    let began = Instant::now();
-    context.sql(QUERY).await?.collect().await?;
-    Ok(began.elapsed())
-}
-
-/// `rows` rows whose keys are among `distinct` of their kind, in `partitions`.
-fn table(
-    keys: Keys,
-    distinct: usize,
-    rows: usize,
-    partitions: usize,
-) -> Result<Arc<MemTable>, DataFusionError> {
+/// A side's rows, in `partitions`.
+fn table(keys: Keys, side: &Side, partitions: usize) -> Result<Arc<MemTable>, DataFusionError> {
+    let &Side {
+        distinct,
+        rows,
+        extra,
+        ..
+    } = side;
     let batch = |from: usize| -> Result<RecordBatch, DataFusionError> {
         let rows = from..rows.min(from + BATCH);
         let key = |row: usize| match keys {
@@ -157,7 +257,18 @@ fn table(
         };
         let k: ArrayRef = Arc::new(Int64Array::from_iter_values(rows.clone().map(key)));
         let v: ArrayRef = Arc::new(Int64Array::from_iter_values(rows.map(|row| row as i64)));
-        Ok(RecordBatch::try_from_iter([("k", k), ("v", v)])?)
+        // Each of its own memory.
+        let w = (0..extra).map(|i| {
+            (
+                format!("w{i}"),
+                v.as_primitive::<Int64Type>().unary::<_, Int64Type>(|x| x),
+            )
+        });
+        let columns = [("k".to_owned(), k), ("v".to_owned(), Arc::clone(&v))];
+        let extra = w.map(|(name, w)| (name, Arc::new(w) as ArrayRef));
+        Ok(RecordBatch::try_from_iter(
+            columns.into_iter().chain(extra),
+        )?)
     };
     let batches: Vec<RecordBatch> = (0..rows)
         .step_by(BATCH)
@@ -190,7 +301,8 @@ mod tests {
     #[test]
     fn build_keys_are_distinct() {
         for keys in Keys::ALL {
-            let table = table(keys, 3 * MANY_A_CORE, 3 * MANY_A_CORE, 3).unwrap();
+            let rows = 3 * MANY_A_CORE;
+            let table = table(keys, &Side::new(keys, rows, rows, 2), 3).unwrap();
             let context = SessionContext::new();
             context.register_table("t", table).unwrap();
             let runtime = tokio::runtime::Builder::new_current_thread()

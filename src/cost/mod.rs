@@ -3,7 +3,8 @@
 //! ```text
 //!  rows of both sides, kind of keys ─┬▶ device  F + b·build + p·probe ┐
 //!                                    └▶ stock   F + b·build + p·probe ┴▶ the cheaper one
-//!                   F, b, p: measured once on this machine, remembered in a file
+//!                                      + m·moved values
+//!                   F, b, p, m: measured once on this machine, remembered in a file
 //! ```
 //!
 //! A rule of thumb cannot know whether the device is an H200 or two cores of the host itself, and
@@ -11,7 +12,8 @@
 //! user's (`calibrate`), and the lines through what was measured are what
 //! decides. A probe row costs more the larger the build side is, because tables leave the caches:
 //! `p` is measured at two sizes and interpolated by the logarithm of the build side. Beyond the
-//! measured sizes lines go on, which favours neither side by much.
+//! measured sizes lines go on, which favours neither side by much. A stock join that repartitions its sides
+//! copies all their columns, which the device's does not.
 
 mod calibrate;
 pub mod rows;
@@ -96,6 +98,20 @@ impl Keys {
 pub struct Costs {
     device: [Line; 2],
     stock: [Line; 2],
+    /// Milliseconds that the stock join takes for each value of eight bytes that it repartitions beside a
+    /// key and one more.
+    moved: f64,
+}
+
+/// A join's size.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Size {
+    /// Rows of the build side.
+    pub build: usize,
+    /// Rows of the probe side.
+    pub probe: usize,
+    /// Values of eight bytes that the stock join would repartition, beside a key and one more of each row.
+    pub moved: f64,
 }
 
 /// What is expected of one join.
@@ -141,13 +157,13 @@ impl Costs {
         Ok(costs)
     }
 
-    /// What to expect of a join of so many rows.
-    pub fn estimate(&self, keys: Keys, build: usize, probe: usize) -> Estimate {
+    /// What to expect of a join of such a size.
+    pub fn estimate(&self, keys: Keys, size: Size) -> Estimate {
         let at = keys as usize;
-        let (build, probe) = (build as f64, probe as f64);
+        let (build, probe) = (size.build as f64, size.probe as f64);
         Estimate {
             device: self.device[at].milliseconds(build, probe),
-            stock: self.stock[at].milliseconds(build, probe),
+            stock: self.stock[at].milliseconds(build, probe) + self.moved * size.moved,
         }
     }
 }

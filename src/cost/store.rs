@@ -55,32 +55,34 @@ fn print(costs: &Costs) -> String {
             );
         }
     }
+    let _ = writeln!(text, "moved {} .", costs.moved);
     text
 }
 
 fn parse(text: &str) -> Option<Costs> {
-    let line = |side: &str, keys: Keys| {
-        let name = format!("{side}.{keys:?} ");
-        let fields = text.lines().find_map(|line| line.strip_prefix(&name))?;
-        let numbers: Option<Vec<f64>> = fields
-            .strip_suffix(" .")?
-            .split(' ')
-            .map(|field| field.parse().ok().filter(|n: &f64| n.is_finite()))
-            .collect();
-        match numbers?[..] {
-            [fixed, build, probe_few, probe_many, few, many] if few < many => Some(Line {
-                fixed,
-                build,
-                probe: [probe_few, probe_many],
-                sizes: [few, many],
-            }),
-            _ => None,
-        }
+    let numbers = |name: &str| -> Option<Vec<f64>> {
+        let fields = text.lines().find_map(|line| line.strip_prefix(name))?;
+        let fields = fields.strip_suffix(" .")?.trim_start().split(' ');
+        let finite = |field: &str| field.parse().ok().filter(|n: &f64| n.is_finite());
+        fields.map(finite).collect()
+    };
+    let line = |side: &str, keys: Keys| match numbers(&format!("{side}.{keys:?}"))?[..] {
+        [fixed, build, probe_few, probe_many, few, many] if few < many => Some(Line {
+            fixed,
+            build,
+            probe: [probe_few, probe_many],
+            sizes: [few, many],
+        }),
+        _ => None,
     };
     let side = |side: &str| Some([line(side, Keys::Number)?, line(side, Keys::Hashed)?]);
     Some(Costs {
         device: side("device")?,
         stock: side("stock")?,
+        moved: match numbers("moved")?[..] {
+            [moved] => moved,
+            _ => return None,
+        },
     })
 }
 
@@ -99,6 +101,7 @@ mod tests {
         let costs = Costs {
             device: [line(1.0), line(2.5)],
             stock: [line(0.1), line(0.3)],
+            moved: 1.5e-6,
         };
         let text = print(&costs);
         assert_eq!(parse(&text), Some(costs));
