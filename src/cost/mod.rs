@@ -200,6 +200,34 @@ mod tests {
     }
 
     #[test]
+    fn what_a_repartition_moves_is_the_stock_joins_cost() {
+        let line = |fixed| Line {
+            fixed,
+            build: 0.0,
+            probe: [0.0; 2],
+            sizes: [10.0, 1e6],
+        };
+        let costs = Costs {
+            device: [line(2.0); 2],
+            stock: [line(1.0); 2],
+            moved: 1e-6,
+        };
+        let (build, probe) = (1_000_000, 2_000_000);
+        let estimate = |moved| {
+            let size = Size {
+                build,
+                probe,
+                moved,
+            };
+            costs.estimate(Keys::Number, size)
+        };
+        let (stock, device) = (estimate(0.0).stock, estimate(0.0).device);
+        assert_eq!((stock, device), (1.0, 2.0));
+        assert!((estimate(6e6).stock - 7.0).abs() < 1e-9);
+        assert_eq!(estimate(6e6).device, device);
+    }
+
+    #[test]
     fn noise_makes_no_time_negative() {
         let measured = Measured {
             few_few: 5.0,

@@ -97,6 +97,22 @@ mod tests {
         assert!(rows_of(twice).await.is_some_and(|rows| rows <= 200));
     }
 
+    #[test]
+    fn rows_are_as_wide_as_their_columns() {
+        let field = |data_type| Field::new("c", data_type, true);
+        let two = Schema::new(vec![field(DataType::Int64); 2]);
+        assert_eq!(more_values(&two), 0.0);
+        assert_eq!(more_values(&Schema::empty()), 0.0);
+        let types = [
+            DataType::Int64,
+            DataType::Utf8View,
+            DataType::Int32,
+            DataType::Boolean,
+        ];
+        let wide = Schema::new(types.map(field).to_vec());
+        assert_eq!(more_values(&wide), 1.5);
+    }
+
     #[tokio::test]
     async fn what_statistics_know_stays() {
         let in_order = "SELECT a FROM (SELECT a FROM t WHERE a > 10) ORDER BY a";
