@@ -16,7 +16,6 @@ use std::sync::Arc;
 use arrow::datatypes::{DataType, Field, Schema};
 use datafusion::common::Result;
 use datafusion::physical_plan::ExecutionPlan;
-use datafusion::physical_plan::execution_plan::CardinalityEffect;
 use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 
@@ -45,26 +44,21 @@ fn known_rows(context: &StatisticsContext, plan: &Arc<dyn ExecutionPlan>) -> Res
     Ok(statistics.num_rows.get_value().copied())
 }
 
-/// The share of the rows of `plan`'s statistics that filters without known bounds let through, down to where rows
-/// come from a scan, a join or an aggregate.
+/// The share of the rows of `plan`'s statistics that filters without known bounds let through, down to where there
+/// are not as many rows as in the one input: an aggregate of which nothing is known has as many, too.
 fn kept(context: &StatisticsContext, plan: &Arc<dyn ExecutionPlan>) -> Result<f64> {
     let mut share = 1.0;
     let mut node = plan;
-    loop {
-        let filter = node.downcast_ref::<FilterExec>();
-        if filter.is_none() && !matches!(node.cardinality_effect(), CardinalityEffect::Equal) {
-            return Ok(share);
-        }
-        let [input] = node.children()[..] else {
-            return Ok(share);
-        };
-        if let Some(filter) = filter
-            && known_rows(context, node)? == known_rows(context, input)?
-        {
-            share *= f64::from(filter.default_selectivity()) / 100.0;
+    while let [input] = node.children()[..] {
+        let keeps_all = known_rows(context, node)? == known_rows(context, input)?;
+        match node.downcast_ref::<FilterExec>() {
+            Some(filter) if keeps_all => share *= f64::from(filter.default_selectivity()) / 100.0,
+            None if !keeps_all => break,
+            _ => {}
         }
         node = input;
     }
+    Ok(share)
 }
 
 #[cfg(test)]
@@ -120,5 +114,8 @@ mod tests {
         assert_eq!(rows_of("SELECT a FROM t WHERE false").await, Some(0));
         let one = "SELECT count(*) FROM t WHERE a > 10";
         assert_eq!(rows_of(one).await, Some(1));
+        // An aggregate that is estimated to have as many rows as its input has as many as that.
+        let groups = "SELECT a, count(*) FROM t WHERE a > 10 GROUP BY a";
+        assert_eq!(rows_of(groups).await, Some(200));
     }
 }
