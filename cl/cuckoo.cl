@@ -13,7 +13,7 @@
 // claim, from the free slot backwards. Who holds a bucket's claim, and nobody else, touches it: no
 // locks. The rest try again. A straggler that finds no chain takes the place of any item of its two
 // buckets, which becomes the straggler of the next round: it looks around elsewhere. (Without that
-// one build in a thousand at load 0.95 with 4 slots, and every one at 0.97, was given up.) Cost: one
+// builds with 4 slots were given up: at load 0.95 one now and then, at 0.96 and 0.97 soon.) Cost: one
 // random access for the count of each candidate and one for the slot; with first fit at load 0.95
 // one item in thirty is a straggler.
 //
