@@ -32,16 +32,17 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 
 use super::bitmap::Bitmap;
+use super::build_keys::{KeyRange, encode, encode_parts};
 use super::columns::{DeviceColumn, Source, Upload, log_words};
 use super::emit::{BuildRows, NO_ROW};
 use super::fallback::Fallback;
 use super::host::HostTable;
-use super::keys::{Extents, KeyEncoder};
+use super::keys::KeyEncoder;
 use super::memory::BuildMemory;
 use super::metrics::JoinMetrics;
-use super::parts::{Part, parts, side_by_side};
+use super::parts::{parts, side_by_side};
 use super::segments::{SegmentConfig, SegmentedTable};
-use super::table::{JoinTable, KeyRange, SurrogateKeys};
+use super::table::JoinTable;
 use super::tables::BuildTable;
 
 /// Device bytes of a key while one table is built, at least (a slot of a direct table): more keys are not
@@ -497,68 +498,4 @@ fn by_column(keys: &[Vec<ArrayRef>], columns: usize) -> Vec<Vec<ArrayRef>> {
 fn unnamed(columns: &[ArrayRef]) -> Result<RecordBatch> {
     let named = columns.iter().map(|column| ("", Arc::clone(column)));
     Ok(RecordBatch::try_from_iter(named)?)
-}
-
-/// Chooses the encoding of `keys` and encodes them, by parts.
-async fn encode(
-    spec: &BuildSpec,
-    keys: &[Vec<ArrayRef>],
-) -> Result<(KeyEncoder, Vec<SurrogateKeys>)> {
-    let measure = |part: Part| {
-        let types = spec.types.clone();
-        async move { Extents::measure(&part.columns, &types) }
-    };
-    let extents = side_by_side(parts(keys), spec.width, measure).await?;
-    let whole = extents.into_iter().reduce(Extents::union);
-    let extents = match whole {
-        Some(extents) => extents,
-        None => Extents::measure(&[], &spec.types)?,
-    };
-    let encoder = KeyEncoder::of(&extents, &spec.types, spec.null_equality)
-        .with_surrogate_bits(spec.config.surrogate_bits, spec.null_equality);
-    let encoded = encode_parts(&encoder, keys, spec.width).await?;
-    Ok((encoder, encoded))
-}
-
-/// The surrogates of all rows that can match, by parts.
-async fn encode_parts(
-    encoder: &KeyEncoder,
-    keys: &[Vec<ArrayRef>],
-    width: usize,
-) -> Result<Vec<SurrogateKeys>> {
-    let encode = |part: Part| {
-        let encoder = encoder.clone();
-        async move { encode_part(&encoder, &part) }
-    };
-    side_by_side(parts(keys), width, encode).await
-}
-
-/// Surrogates of the rows that can match.
-fn encode_part(encoder: &KeyEncoder, part: &Part) -> Result<SurrogateKeys> {
-    let words = encoder.words();
-    let mut keys = vec![0; part.rows * words];
-    let mut rows: Option<Vec<u32>> = None;
-    let (mut before, mut len) = (0, 0);
-    for columns in &part.columns {
-        let count = columns.first().map_or(0, |column| column.len());
-        let out = &mut keys[len * words..][..count * words];
-        let matchable = encoder.encode_matchable(columns, out)?;
-        len += matchable.as_ref().map_or(count, Vec::len);
-        let first = before as u32;
-        match (matchable, &mut rows) {
-            (None, None) => {}
-            (None, Some(rows)) => rows.extend(first..first + count as u32),
-            (Some(matchable), rows) => rows
-                .get_or_insert_with(|| (0..first).collect())
-                .extend(matchable.iter().map(|row| first + row)),
-        }
-        before += count;
-    }
-    keys.truncate(len * words);
-    Ok(SurrogateKeys {
-        first_row: part.first_row,
-        keys,
-        words,
-        rows,
-    })
 }

@@ -11,7 +11,7 @@
 //!
 //! * [`exec`]: the plan node
 //! * [`keys`]: key columns to surrogates, numbers that a device can look up
-//! * [`build`]: the collected build side, encoded in [`parts`]
+//! * [`build`]: the collected build side; [`build_keys`]: its keys, encoded in [`parts`]
 //! * [`table`]: its table, and its [`columns`], on the device; [`segments`]: several tables, where one
 //!   has no room; [`tables`]: either of them
 //! * [`memory`]: what is reserved in the memory pool
@@ -27,6 +27,7 @@
 
 pub mod bitmap;
 pub mod build;
+pub mod build_keys;
 pub mod chunk;
 pub mod columns;
 pub mod emit;

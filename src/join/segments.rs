@@ -39,11 +39,12 @@ use crate::table::key_table::KeyTable;
 use crate::table::pairs::{LookedUp, Matches, Pairs};
 
 use super::bitmap::Bitmap;
+use super::build_keys::KeyRange;
 use super::columns::Upload;
 use super::hits::{Hits, SegmentHits};
 use super::lookup::{Access, Found, Wanted};
 use super::memory::BuildMemory;
-use super::table::{KeyRange, send_keys};
+use super::table::send_keys;
 
 /// Keys of a segment that is not halved again.
 const LEAST: usize = 64;

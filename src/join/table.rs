@@ -8,7 +8,6 @@
 //!
 //! Nothing of it comes back but those bits, once, at the end of the probe.
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use crate::device::{Buffer, Queue};
@@ -18,107 +17,12 @@ use crate::table::key_table::{KeyTable, KeyTableConfig};
 use crate::table::pairs::{LookedUp, Matches};
 use crate::table::rows::set_bits;
 
+use super::build_keys::KeyRange;
 use super::columns::{DeviceColumn, Upload};
 use super::parts::side_by_side;
 
 /// Rows of a window of visited rows.
 const VISITS: usize = 1 << 20;
-
-/// The surrogate keys of one part of the build side.
-#[derive(Debug)]
-pub struct SurrogateKeys {
-    /// The part's first row.
-    pub first_row: usize,
-    /// One key a row that can match, low word first.
-    pub keys: Vec<u32>,
-    /// 32-bit words of a key.
-    pub words: usize,
-    /// Which of the part's rows those are, counted from its first; `None` if all.
-    pub rows: Option<Vec<u32>>,
-}
-
-impl SurrogateKeys {
-    /// Writes the numbers that the rows of the keys `range` have in the whole build side.
-    pub(super) fn number(&self, range: Range<usize>, out: &mut [u32]) {
-        let first = self.first_row as u32;
-        match &self.rows {
-            Some(rows) => out
-                .iter_mut()
-                .zip(&rows[range])
-                .for_each(|(out, row)| *out = first + row),
-            None => out
-                .iter_mut()
-                .zip(first + range.start as u32..)
-                .for_each(|(out, row)| *out = row),
-        }
-    }
-}
-
-/// Some of a part's surrogate keys, numbered as keys, not words.
-#[derive(Debug, Clone)]
-pub struct KeyRange {
-    of: Arc<SurrogateKeys>,
-    range: Range<usize>,
-}
-
-impl KeyRange {
-    /// All keys of a part.
-    pub fn all(keys: SurrogateKeys) -> Self {
-        Self {
-            range: 0..keys.keys.len() / keys.words,
-            of: Arc::new(keys),
-        }
-    }
-
-    /// The keys `wanted`, counted through all of `keys`.
-    pub fn cut(keys: &[KeyRange], wanted: Range<usize>) -> Vec<KeyRange> {
-        let mut before = 0;
-        let mut cut = Vec::new();
-        for part in keys {
-            let from = wanted.start.saturating_sub(before).min(part.len());
-            let to = wanted.end.saturating_sub(before).min(part.len());
-            if from < to {
-                cut.push(Self {
-                    of: Arc::clone(&part.of),
-                    range: part.range.start + from..part.range.start + to,
-                });
-            }
-            before += part.len();
-        }
-        cut
-    }
-
-    /// Keys.
-    pub fn len(&self) -> usize {
-        self.range.len()
-    }
-
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.range.is_empty()
-    }
-
-    /// Whether all rows of the part have a key.
-    pub fn has_all_rows(&self) -> bool {
-        self.of.rows.is_none()
-    }
-
-    /// The number of the row of the first key, if [all rows](Self::has_all_rows) have one.
-    pub fn first_row(&self) -> u32 {
-        (self.of.first_row + self.range.start) as u32
-    }
-
-    /// The keys' words.
-    fn keys(&self) -> &[u32] {
-        let words = self.of.words;
-        &self.of.keys[self.range.start * words..self.range.end * words]
-    }
-
-    /// Writes the numbers that the keys' rows have in the whole build side.
-    pub fn number(&self, out: &mut [u32]) {
-        self.of.number(self.range.clone(), out);
-    }
-}
 
 /// The build side on the device.
 #[derive(Debug)]
