@@ -25,7 +25,7 @@ use crate::join::host::HostMatches;
 use crate::join::lookup::{Found, Wanted, Words};
 use crate::join::tables::BuildTable;
 
-use super::{Asked, Probe};
+use super::{Asked, GROWTH, Probe};
 
 /// Host bytes of a row's key and hits, beside the row itself, while a table is lent to the device.
 const HIT_BYTES: usize = 40;
@@ -40,7 +40,7 @@ impl Probe {
         let mut batches = Vec::new();
         let mut rows = 0;
         let wanted = self.next_chunk_rows;
-        self.next_chunk_rows = (2 * wanted).min(self.chunk_rows).max(1);
+        self.next_chunk_rows = (GROWTH * wanted).min(self.chunk_rows).max(1);
         let is_lent = build.table.as_ref().is_some_and(BuildTable::is_lent);
         let memory = is_lent.then(|| self.memory.new_empty());
         while rows < wanted {

@@ -13,8 +13,9 @@
 //! Probe batches are gathered into chunks, because a device wants 64 K keys and more at a
 //! time (a batch of 8,192 rows costs twice as much a row); a chunk's batches are then
 //! resolved one by one, in order. While the device works on one chunk the next is gathered
-//! and encoded. The first chunks are small, so that a LIMIT is not kept
-//! waiting. The device's answers come through a channel: a stream waiting for them blocks
+//! and encoded. The first chunks are small where a LIMIT waits for rows; elsewhere the first is a quarter of a chunk,
+//! which is enough to start with, as a chunk costs a GPU's driver a third of a millisecond however small it is.
+//! The device's answers come through a channel: a stream waiting for them blocks
 //! no thread, and dropping it cancels what was not started. A chunk that the device has no room for is
 //! split. One that the device fails to answer is looked up on the host ([`fallback`](super::fallback)),
 //! from its first batch or from the pair on that comes next.
@@ -45,8 +46,11 @@ use super::tables::BuildTable;
 
 pub use spec::ProbeSpec;
 
-/// Rows of the first chunk; each next one has twice as many, up to `chunk_rows`.
+/// Rows of the first chunk under a LIMIT, at most.
 const FIRST_CHUNK_ROWS: usize = 1 << 15;
+
+/// How many times as large as the one before a chunk is, up to `chunk_rows`.
+const GROWTH: usize = 4;
 
 /// Chunks that a stream has on the device at once.
 const IN_FLIGHT: usize = 2;
@@ -113,7 +117,7 @@ impl Probe {
         Self {
             chunk_rows: spec.chunk_rows.max(1),
             is_short: false,
-            next_chunk_rows: FIRST_CHUNK_ROWS.min(spec.chunk_rows).max(1),
+            next_chunk_rows: 1,
             pending: VecDeque::new(),
             memory,
             spec,
@@ -162,7 +166,10 @@ impl Probe {
         if let Some(table) = &build.table {
             self.chunk_rows = table.chunk_rows(self.chunk_rows);
         }
-        self.next_chunk_rows = self.next_chunk_rows.min(self.chunk_rows);
+        self.next_chunk_rows = (self.chunk_rows / GROWTH).max(1);
+        if self.spec.fetch.is_some() {
+            self.next_chunk_rows = self.next_chunk_rows.min(FIRST_CHUNK_ROWS);
+        }
         Ok(match nothing {
             true => State::Done,
             false => State::Fetch(build),
