@@ -32,7 +32,9 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 
 use super::bitmap::Bitmap;
-use super::build_keys::{KeyRange, encode, encode_parts};
+use super::build_keys::{
+    BuildKeys, EncodedKeys, PlainKeys, choose_encoder, encode_parts, encoded_bytes, has_nulls,
+};
 use super::columns::{DeviceColumn, Source, Upload, log_words};
 use super::emit::{BuildRows, NO_ROW};
 use super::fallback::Fallback;
@@ -146,22 +148,26 @@ impl BuildSide {
             memory.keys.try_grow(bytes)?;
             metrics.build_mem_used.add(bytes);
         }
-        // Surrogates and row numbers on the host, until they are on the device.
-        let reserved = 8 * rows;
-        memory.keys.try_grow(reserved)?;
         if spec.visited {
             memory.visited.try_grow(Bitmap::bytes(rows))?;
         }
         let began = Instant::now();
-        let (encoder, parts) = encode(&spec, &keys).await?;
+        let encoder = choose_encoder(&spec, &keys).await?;
+        let to_send = match has_nulls(&keys) {
+            false => BuildKeys::Plain,
+            true => {
+                let keys = (&keys[..], rows);
+                BuildKeys::Encoded(
+                    EncodedKeys::new(&encoder, keys, spec.width, &memory.keys).await?,
+                )
+            }
+        };
         let encoded = began.elapsed();
-        let encoded_bytes = (4 + 4 * encoder.words()) * rows;
-        memory.keys.try_grow(encoded_bytes - reserved)?;
         let mut build = Self {
             rows: BuildRows::new(batches),
             key_columns: by_column(&keys, spec.on.len()),
             keys,
-            matchable: parts.iter().any(|part| !part.keys.is_empty()),
+            matchable: to_send.count(rows) > 0,
             visits: spec.visited && !spec.filtered,
             width: spec.width,
             encoder,
@@ -172,13 +178,11 @@ impl BuildSide {
             probes_left: AtomicUsize::new(spec.probes),
             memory,
         };
-        let keys = parts.into_iter().map(KeyRange::all).collect();
-        build.table = build.try_tables(&spec, (keys, rows), &metrics).await?;
-        build.memory.keys.shrink(encoded_bytes);
+        build.table = build.try_tables(&spec, (to_send, rows), &metrics).await?;
         let built = began.elapsed();
         let joined = build.join_columns(&spec).await?;
         log::debug!(
-            "build side of {rows} rows: encoded in {encoded:?}, table after {built:?}, columns after {:?}",
+            "build side of {rows} rows: encoder after {encoded:?}, table after {built:?}, columns after {:?}",
             began.elapsed()
         );
         metrics.build_mem_used.add(joined);
@@ -193,7 +197,7 @@ impl BuildSide {
     async fn try_tables(
         &mut self,
         spec: &BuildSpec,
-        keys: (Vec<KeyRange>, usize),
+        keys: (BuildKeys, usize),
         metrics: &JoinMetrics,
     ) -> Result<Option<BuildTable>> {
         if self.fallback.is_taken() {
@@ -219,7 +223,7 @@ impl BuildSide {
             let words = self.encoder.words();
             // Given back however this ends.
             let encoded = self.memory.keys.new_empty();
-            encoded.try_grow((4 * words + 4) * self.rows.len())?;
+            encoded.try_grow(encoded_bytes(&self.encoder, self.rows.len()))?;
             let kept = self.memory.tables.new_empty();
             kept.try_grow(HostTable::bytes(self.rows.len(), words))?;
             let parts = encode_parts(&self.encoder, &self.keys, self.width).await?;
@@ -235,10 +239,10 @@ impl BuildSide {
     async fn tables(
         &mut self,
         spec: &BuildSpec,
-        (mut keys, rows): (Vec<KeyRange>, usize),
+        (keys, rows): (BuildKeys, usize),
         metrics: &JoinMetrics,
     ) -> Result<Option<BuildTable>> {
-        let count: usize = keys.iter().map(KeyRange::len).sum();
+        let count = keys.count(rows);
         if !self.matchable {
             return Ok(None);
         }
@@ -260,12 +264,15 @@ impl BuildSide {
                 Err(error) => return Err(error),
             }
         }
-        if self.encoder.words() > 1 {
-            drop(keys);
-            self.encoder = self.encoder.clone().one_word(spec.null_equality);
-            let parts = encode_parts(&self.encoder, &self.keys, spec.width).await?;
-            keys = parts.into_iter().map(KeyRange::all).collect();
-        }
+        let keys = match keys {
+            BuildKeys::Encoded(keys) if self.encoder.words() == 1 => keys,
+            other => {
+                drop(other);
+                self.encoder = self.encoder.clone().one_word(spec.null_equality);
+                let keys = (&self.keys[..], rows);
+                EncodedKeys::new(&self.encoder, keys, spec.width, &self.memory.keys).await?
+            }
+        };
         let config = SegmentConfig {
             table: spec.config.horton_config(),
             format: self.encoder.format(),
@@ -273,7 +280,7 @@ impl BuildSide {
             most_keys,
             piece: spec.config.chunk_rows(spec.device.info().kind),
         };
-        let table = SegmentedTable::build(upload, config, &keys, &self.memory).await?;
+        let table = SegmentedTable::build(upload, config, &keys.ranges, &self.memory).await?;
         Ok(Some(BuildTable::Segments(Arc::new(table))))
     }
 
@@ -282,11 +289,19 @@ impl BuildSide {
         &self,
         spec: &BuildSpec,
         upload: Upload<'_>,
-        (keys, rows): (&[KeyRange], usize),
+        (keys, rows): (&BuildKeys, usize),
     ) -> Result<JoinTable> {
         let how = (self.encoder.format(), self.notes_visits());
-        let keys = (keys.to_vec(), rows);
-        let mut table = JoinTable::build(upload, spec.config.table_config(), keys, how).await?;
+        let config = spec.config.table_config();
+        let mut table = match keys {
+            BuildKeys::Plain => {
+                let keys = PlainKeys::of(&self.encoder, &self.keys);
+                JoinTable::build(upload, config, (keys, rows), how).await?
+            }
+            BuildKeys::Encoded(keys) => {
+                JoinTable::build(upload, config, (keys.ranges.clone(), rows), how).await?
+            }
+        };
         let columns = Upload {
             // What is left is for chunks.
             memory_limit: upload.limit() / 8 * 7,

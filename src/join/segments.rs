@@ -39,7 +39,7 @@ use crate::table::key_table::KeyTable;
 use crate::table::pairs::{LookedUp, Matches, Pairs};
 
 use super::bitmap::Bitmap;
-use super::build_keys::KeyRange;
+use super::build_keys::{KeyRange, KeySource};
 use super::columns::Upload;
 use super::hits::{Hits, SegmentHits};
 use super::lookup::{Access, Found, Wanted};
@@ -132,7 +132,7 @@ impl SegmentedTable {
         keys: &[KeyRange],
         memory: &BuildMemory,
     ) -> Result<Self> {
-        let count: usize = keys.iter().map(KeyRange::len).sum();
+        let count: usize = keys.iter().map(KeyRange::count).sum();
         let fewest = LEAST.max(count.div_ceil(MOST_SEGMENTS));
         let mut most = most_keys(upload, config).max(fewest).min(config.most_keys);
         let mut segments = Vec::new();
@@ -322,7 +322,7 @@ impl Segment {
         keys: Vec<KeyRange>,
         memory: &BuildMemory,
     ) -> Result<Self> {
-        let n: usize = keys.iter().map(KeyRange::len).sum();
+        let n: usize = keys.iter().map(KeyRange::count).sum();
         // Groups and row numbers, if there are any: 12 bytes a row at most.
         let reserved = memory.tables.new_empty();
         reserved.try_grow(12 * n + 4)?;
@@ -446,11 +446,11 @@ impl RowNumbers {
         match keys.first() {
             Some(first) if keys.iter().all(KeyRange::has_all_rows) => Self::From(first.first_row()),
             _ => {
-                let n: usize = keys.iter().map(KeyRange::len).sum();
+                let n: usize = keys.iter().map(KeyRange::count).sum();
                 let mut rows = vec![0; n];
                 let mut rest = &mut rows[..];
                 for range in keys {
-                    let (now, later) = rest.split_at_mut(range.len());
+                    let (now, later) = rest.split_at_mut(range.count());
                     range.number(now);
                     rest = later;
                 }

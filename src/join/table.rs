@@ -1,7 +1,7 @@
 //! The build side on the device: its keys' table, and what lookups need beside it.
 //!
 //! ```text
-//!  SurrogateKeys ─parts, side by side─▶ device: keys ─▶ GroupedTable
+//!  keys ──────────parts, side by side─▶ device: keys ─▶ GroupedTable
 //!  wanted columns ────────────────────▶ device: columns, to be gathered by row
 //!  join types that ask which build rows were matched: one bit a value of the table
 //! ```
@@ -17,7 +17,7 @@ use crate::table::key_table::{KeyTable, KeyTableConfig};
 use crate::table::pairs::{LookedUp, Matches};
 use crate::table::rows::set_bits;
 
-use super::build_keys::KeyRange;
+use super::build_keys::KeySource;
 use super::columns::{DeviceColumn, Upload};
 use super::parts::side_by_side;
 
@@ -48,13 +48,13 @@ impl JoinTable {
     ///
     /// # Errors
     /// Those of [`GroupedTable::build`].
-    pub async fn build(
+    pub async fn build<K: KeySource>(
         upload: Upload<'_>,
         config: KeyTableConfig,
-        (parts, rows): (Vec<KeyRange>, usize),
+        (parts, rows): (Vec<K>, usize),
         (format, visits): (KeyFormat, bool),
     ) -> Result<Self> {
-        let n: usize = parts.iter().map(KeyRange::len).sum();
+        let n: usize = parts.iter().map(KeySource::count).sum();
         let keys = send_keys(upload, (parts, format.words()), n < rows).await?;
         let limit = upload.memory_limit;
         let built = upload.device.run(move |queue| {
@@ -147,12 +147,12 @@ fn set_numbers(words: &[u32]) -> impl Iterator<Item = u32> {
 
 /// Sends the keys of all parts, of so many words, one after the other in the buffer; their row
 /// numbers if they are to be `numbered`, because those are not the positions.
-pub(super) async fn send_keys(
+pub(super) async fn send_keys<K: KeySource>(
     upload: Upload<'_>,
-    (parts, words): (Vec<KeyRange>, usize),
+    (parts, words): (Vec<K>, usize),
     numbered: bool,
 ) -> Result<DeviceKeys> {
-    let n: usize = parts.iter().map(KeyRange::len).sum();
+    let n: usize = parts.iter().map(KeySource::count).sum();
     let limit = upload.memory_limit;
     let buffers = upload.device.run(move |queue| {
         queue.limit_memory(limit);
@@ -167,19 +167,20 @@ pub(super) async fn send_keys(
     let mut at = 0;
     let mut placed = Vec::with_capacity(parts.len());
     for part in parts {
-        let len = part.len();
+        let len = part.count();
         placed.push((at, part));
         at += len;
     }
-    let send = |(at, part): (usize, KeyRange)| {
+    let send = |(at, part): (usize, K)| {
         let (device, buffers) = (upload.device.clone(), Arc::clone(&buffers));
         let metrics = upload.metrics.clone();
         async move {
-            let mut keys = device.staging("build keys", part.keys().len()).await?;
-            keys.copy_from_slice(part.keys());
+            let n = part.count();
+            let mut keys = device.staging("build keys", n * words).await?;
+            part.write(&mut keys)?;
             let rows = match buffers.rows {
                 Some(_) => {
-                    let mut rows = device.staging("build rows", part.len()).await?;
+                    let mut rows = device.staging("build rows", n).await?;
                     part.number(&mut rows);
                     Some(rows)
                 }

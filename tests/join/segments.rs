@@ -51,6 +51,16 @@ fn far_apart(mut case: Case) -> Case {
     case
 }
 
+/// The same with a build row that has no key, so that its surrogates are made on the host.
+fn with_a_null(mut case: Case) -> Case {
+    let batch = case.build.batch();
+    let keys = batch.column(0).as_primitive::<Int64Type>();
+    let keys: Vec<Option<i64>> = [None].into_iter().chain(keys.iter().skip(1)).collect();
+    let side = Side::new(vec![("k", ints(&keys)), ("v", Arc::clone(batch.column(1)))]);
+    case.build = side.in_batches_of(100);
+    case
+}
+
 fn text_keys(mut case: Case, build: usize, probe: usize, distinct: u32) -> Case {
     let (left, right) = (
         repeating_keys(7, build, distinct),
@@ -294,7 +304,7 @@ fn a_key_whose_matches_explode_streams_in_bounded_memory() {
 #[test]
 fn reservations_say_what_they_are() {
     let _guard = alone();
-    let case = unique(50_000, 100);
+    let case = with_a_null(unique(50_000, 100));
     // Each limit is refused at a later step.
     let mut said = Vec::new();
     for limit in (50_000..4_000_000).step_by(150_000) {
