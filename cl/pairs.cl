@@ -50,7 +50,8 @@ uint matches_of(__global const uint *offsets, uint value) {
 }
 
 // With groups, tile_pairs[tiles + 1] grows by the number of rows with a match: without, they are as
-// many as the pairs. tile_pairs[tiles + 2] receives reads[0], so that one download brings all.
+// many as the pairs. tile_pairs[tiles + 2] receives reads[0], so that one download brings all. With groups, tile_pairs
+// begins as zeros.
 __kernel __attribute__((reqd_work_group_size(PAIR_GROUP, 1, 1))) void count_pairs(
     __global const uint *values, __global const uint *offsets, __global const uint *reads,
     __global ulong *tile_pairs, uint tiles, uint n) {
@@ -66,7 +67,10 @@ __kernel __attribute__((reqd_work_group_size(PAIR_GROUP, 1, 1))) void count_pair
   }
   const ulong total = sums_before(&sum, sums);
   if (self == 0) tile_pairs[get_group_id(0)] = total;
-  if (get_global_id(0) == 0) tile_pairs[tiles + 2] = reads[0];
+  if (get_global_id(0) == 0) {
+    tile_pairs[tiles + 2] = reads[0];
+    if (!offsets) tile_pairs[tiles] = tile_pairs[tiles + 1] = 0;
+  }
   if (offsets) {
     barrier(CLK_LOCAL_MEM_FENCE);
     const ulong rows = sums_before(&matched, sums);

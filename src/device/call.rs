@@ -273,24 +273,24 @@ pub(super) unsafe fn write<T: OclPrm>(
     Ok(event)
 }
 
-/// Copies the elements from `offset` into `out` and waits for it.
+/// Copies the elements from `offset` into `out`; waits for it, and for all commands before, if `blocking`.
 ///
 /// # Safety
-/// The buffer has those elements.
+/// The buffer has those elements; without waiting, `out` stays untouched until the copy is done.
 pub(super) unsafe fn read<T: OclPrm>(
     commands: &CommandQueue,
     mem: &Mem,
-    offset: usize,
+    (blocking, offset): (bool, usize),
     out: &mut [T],
 ) -> Called<Event> {
     let mut event = Event::null();
     at(Site::Read, "", || {
-        // SAFETY: blocking, so `out` outlives the copy; the rest is the caller's promise.
+        // SAFETY: the caller's promise.
         unsafe {
             cl::enqueue_read_buffer(
                 commands,
                 mem,
-                true,
+                blocking,
                 offset,
                 out,
                 None::<()>,

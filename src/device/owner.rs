@@ -18,7 +18,7 @@
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -229,11 +229,13 @@ impl Device {
     ) -> Result<oneshot::Receiver<Result<Answer<T>>>> {
         let (reply, answer) = oneshot::channel();
         let info = Arc::clone(&self.info);
+        let asked = Instant::now();
         self.jobs
             .send(Box::new(move |queue| {
                 if reply.is_closed() {
                     return;
                 }
+                let began = Instant::now();
                 let result = match queue {
                     Ok(queue) => without_panic(|| queue.job(job)).unwrap_or_else(|panic| {
                         drop(queue.finish());
@@ -241,6 +243,11 @@ impl Device {
                     }),
                     Err(error) => Err(error),
                 };
+                log::trace!(
+                    "job: waited {:?}, took {:?}",
+                    began - asked,
+                    began.elapsed()
+                );
                 drop(reply.send(result));
             }))
             .map_err(|_| stopped(&self.info, "its thread ended"))?;

@@ -292,6 +292,33 @@ impl Queue {
         Ok(staging)
     }
 
+    /// As [`fetch`](Self::fetch) of each, waiting once.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn fetch_all<T: OclPrm>(
+        &mut self,
+        buffers: Vec<(Buffer<T>, usize)>,
+    ) -> Result<Vec<Staging<T>>> {
+        if self.opened.on_host() {
+            let fetched = buffers.into_iter();
+            return fetched
+                .map(|(buffer, len)| self.fetch(buffer, len))
+                .collect();
+        }
+        let last = buffers.iter().rposition(|(_, len)| *len > 0);
+        let mut fetched = Vec::with_capacity(buffers.len());
+        for (i, (buffer, len)) in buffers.iter().enumerate() {
+            fetched.push(self.staging("downloads", *len)?);
+            if let Some(staging) = fetched.last_mut() {
+                // SAFETY: the last of these commands is waited for below, and all before it with it. After an
+                // error the elements' blocks stay with the job until its commands have finished.
+                unsafe { self.read_to(buffer, (Some(i) == last, 0), staging)? };
+            }
+        }
+        Ok(fetched)
+    }
+
     /// A buffer with the contents of `data`.
     ///
     /// # Errors
@@ -335,13 +362,25 @@ impl Queue {
         offset: usize,
         out: &mut [T],
     ) -> Result<()> {
+        // SAFETY: blocking, so `out` outlives the copy.
+        unsafe { self.read_to(buffer, (true, offset), out) }
+    }
+
+    /// # Safety
+    /// Unless it is `blocking`, `out` must not be touched or released before the command is done.
+    unsafe fn read_to<T: OclPrm>(
+        &mut self,
+        buffer: &Buffer<T>,
+        (blocking, offset): (bool, usize),
+        out: &mut [T],
+    ) -> Result<()> {
         within(buffer, offset, out.len())?;
         if out.is_empty() {
             return Ok(());
         }
         let mem = self.mem(buffer)?;
-        // SAFETY: the range was checked above.
-        let event = unsafe { call::read(&self.commands, mem, offset, out) }
+        // SAFETY: the range was checked above; the rest is the caller's promise.
+        let event = unsafe { call::read(&self.commands, mem, (blocking, offset), out) }
             .map_err(|e| self.fail("clEnqueueReadBuffer", &e))?;
         self.cost.downloaded += size_of_val(out) as u64;
         self.events.push((Stage::Download, event));

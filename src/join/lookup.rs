@@ -264,23 +264,25 @@ fn fetch_window(
         matches.write(queue, first, &pairs)?;
         (Some(pairs.probe), pairs.build)
     };
-    let mut columns = Vec::with_capacity(table.columns.len());
+    let mut wanted = Vec::with_capacity(table.columns.len() + 2);
     for column in &table.columns {
         let gathered = column.gather(queue, &build, len)?;
         let words = gathered.len();
-        columns.push(queue.fetch(gathered, words)?);
+        wanted.push((gathered, words));
     }
+    let brings_probe = probe.is_some();
+    wanted.extend(build_rows.then_some((build, len)));
+    wanted.extend(probe.map(|probe| (probe, len)));
+    let mut columns = queue.fetch_all(wanted)?;
+    let mut last_if = |is_there: bool| match is_there {
+        true => columns.pop().map(Words::Staged),
+        false => None,
+    };
     Ok(Window {
         first,
         len,
-        probe: match probe {
-            Some(probe) => Some(Words::Staged(queue.fetch(probe, len)?)),
-            None => None,
-        },
-        build: match build_rows {
-            true => Some(Words::Staged(queue.fetch(build, len)?)),
-            false => None,
-        },
+        probe: last_if(brings_probe),
+        build: last_if(build_rows),
         columns,
     })
 }
