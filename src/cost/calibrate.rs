@@ -9,28 +9,33 @@
 //!
 //! What is timed is a whole query of two tables in memory, planning included, through the same
 //! entry that users take: a cost that is forgotten here would be forgotten in every decision.
-//! One round to warm up, then as many as fit into about a second, at least two: a moment in which the machine
-//! has something else to do spoils one time of each case at most. On a machine with more cores the tables are
-//! larger, or nothing but fixed costs would show.
+//! The device has one round to warm up, then come as many as fit into about a second, at least two: a moment in which the
+//! machine has something else to do spoils one time of each case at most. On a machine with more cores the tables are
+//! larger, or nothing but fixed costs would show; and even a small probe side has rows for all cores, or what it costs to
+//! hand rows from each core to each would count as a cost of rows.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch};
 use arrow::datatypes::Int64Type;
 use datafusion::datasource::MemTable;
-use datafusion::error::DataFusionError;
 use datafusion::prelude::{SessionConfig, SessionContext};
 
 use crate::config::{Enabled, HortonConfig};
 use crate::device::Device;
 use crate::error::{Error, Result};
+use crate::join::parts::side_by_side;
 use crate::session;
 
 use super::{Costs, Keys, Line, Measured, milliseconds};
 
-/// Rows of a small table.
+/// Rows of a small build side.
 const FEW: usize = 1 << 13;
+
+/// How many times as many rows a large probe side has as a small one.
+const MORE: usize = 8;
 
 /// Rows of a large table for each core; fewer where nothing is optimized, in tests.
 const MANY_A_CORE: usize = match cfg!(debug_assertions) {
@@ -44,8 +49,8 @@ const BATCH: usize = 8192;
 /// Rounds after the first, at least and at most.
 const ROUNDS: std::ops::RangeInclusive<usize> = 2..=8;
 
-/// When no other round begins.
-const ENOUGH: Duration = Duration::from_millis(900);
+/// When no other round begins, counted from the first table on.
+const ENOUGH: Duration = Duration::from_millis(700);
 
 /// Measures both joins, in a runtime of its own: whoever plans a query may be inside one.
 ///
@@ -132,12 +137,12 @@ impl Case {
     }
 
     /// Makes its tables, in both sessions.
-    fn register(&self, contexts: [&SessionContext; 2], cores: usize) -> Result<()> {
+    async fn register(&self, contexts: [&SessionContext; 2], cores: usize) -> Result<()> {
         for side in [&self.build, &self.probe] {
             if contexts[0].table_exist(&side.name)? {
                 continue;
             }
-            let table = table(self.keys, side, cores)?;
+            let table = table(self.keys, side, cores).await?;
             for context in contexts {
                 context.register_table(&side.name, Arc::clone(&table) as _)?;
             }
@@ -145,12 +150,18 @@ impl Case {
         Ok(())
     }
 
+    /// Runs it once.
+    async fn run(&self, context: &SessionContext) -> Result<Duration> {
+        let began = Instant::now();
+        context.sql(&self.query).await?.collect().await?;
+        Ok(began.elapsed())
+    }
+
     /// Notes the better of the known times and those of another run by turns.
-    async fn run(&mut self, contexts: [&SessionContext; 2]) -> Result<()> {
-        for (context, best) in contexts.into_iter().zip(&mut self.best) {
-            let began = Instant::now();
-            context.sql(&self.query).await?.collect().await?;
-            *best = best.min(milliseconds(began.elapsed()));
+    async fn time(&mut self, contexts: [&SessionContext; 2]) -> Result<()> {
+        for (side, context) in contexts.into_iter().enumerate() {
+            let time = milliseconds(self.run(context).await?);
+            self.best[side] = self.best[side].min(time);
         }
         Ok(())
     }
@@ -166,7 +177,8 @@ struct Cases {
 
 impl Cases {
     fn new(many: usize) -> Self {
-        let sizes = [(FEW, FEW), (many, FEW), (FEW, many), (many, many)];
+        let some = many / MORE;
+        let sizes = [(FEW, some), (many, some), (FEW, many), (many, many)];
         let of_size = |keys| sizes.map(|(build, probe)| Case::new(keys, build, (probe, 0)));
         Self {
             narrow: Keys::ALL.map(of_size),
@@ -189,7 +201,8 @@ impl Cases {
                     few_many,
                     many_many,
                 };
-                Line::through(measured, [FEW as f64, many as f64])
+                let probes = [many / MORE, many].map(|rows| rows as f64);
+                Line::through(measured, [FEW as f64, many as f64], probes)
             })
         };
         let [device, stock] =
@@ -209,21 +222,21 @@ async fn measure(device: &Device) -> Result<Costs> {
     let contexts = [&horton, &SessionContext::new_with_config(config)];
     let many = MANY_A_CORE * cores;
     let mut cases = Cases::new(many);
-    for case in cases.all() {
-        case.register(contexts, cores)?;
-    }
     let began = Instant::now();
     for case in cases.all() {
-        case.run(contexts).await?;
-        // That compiled and warmed up.
-        case.best = [f64::INFINITY; 2];
+        case.register(contexts, cores).await?;
     }
+    for case in cases.all() {
+        // That compiles and warms up.
+        case.run(&horton).await?;
+    }
+    log::debug!("tables and kernels after {:?}", began.elapsed());
     for round in 0..*ROUNDS.end() {
         if round >= *ROUNDS.start() && began.elapsed() > ENOUGH {
             break;
         }
         for case in cases.all() {
-            case.run(contexts).await?;
+            case.time(contexts).await?;
         }
     }
     Ok(cases.costs(many))
@@ -239,48 +252,46 @@ fn horton_context(device: &Device, config: &SessionConfig) -> SessionContext {
     session::context(config.clone().with_option_extension(horton))
 }
 
-/// A side's rows, in `partitions`.
-fn table(keys: Keys, side: &Side, partitions: usize) -> Result<Arc<MemTable>, DataFusionError> {
+/// A side's rows, in `partitions`, made by as many cores.
+async fn table(keys: Keys, side: &Side, partitions: usize) -> Result<Arc<MemTable>> {
     let &Side {
         distinct,
         rows,
         extra,
         ..
     } = side;
-    let batch = |from: usize| -> Result<RecordBatch, DataFusionError> {
+    let starts = (0..rows).step_by(BATCH).collect();
+    let made = side_by_side(starts, partitions, |from| {
         let rows = from..rows.min(from + BATCH);
-        let key = |row: usize| match keys {
-            // All of them once, in no order, as the multiplier is odd and `distinct` a power of 2
-            // or at least without its prime factor.
-            Keys::Number => (row.wrapping_mul(SPREAD) % distinct) as i64,
-            Keys::Hashed => mix((row.wrapping_mul(SPREAD) % distinct) as u64) as i64,
-        };
-        let k: ArrayRef = Arc::new(Int64Array::from_iter_values(rows.clone().map(key)));
-        let v: ArrayRef = Arc::new(Int64Array::from_iter_values(rows.map(|row| row as i64)));
-        // Each of its own memory.
-        let w = (0..extra).map(|i| {
-            (
-                format!("w{i}"),
-                v.as_primitive::<Int64Type>().unary::<_, Int64Type>(|x| x),
-            )
-        });
-        let columns = [("k".to_owned(), k), ("v".to_owned(), Arc::clone(&v))];
-        let extra = w.map(|(name, w)| (name, Arc::new(w) as ArrayRef));
-        Ok(RecordBatch::try_from_iter(
-            columns.into_iter().chain(extra),
-        )?)
-    };
-    let batches: Vec<RecordBatch> = (0..rows)
-        .step_by(BATCH)
-        .map(batch)
-        .collect::<Result<_, _>>()?;
+        async move { batch(keys, distinct, rows, extra) }
+    });
+    let batches = made.await?;
     let schema = batches
         .first()
         .map(RecordBatch::schema)
-        .ok_or_else(|| DataFusionError::Internal("a table without rows".to_owned()))?;
+        .ok_or_else(|| Error::Invalid("a table without rows was to be measured".to_owned()))?;
     let share = batches.len().div_ceil(partitions.max(1)).max(1);
     let partitions = batches.chunks(share).map(<[RecordBatch]>::to_vec).collect();
     Ok(Arc::new(MemTable::try_new(schema, partitions)?))
+}
+
+/// Rows of a table with `distinct` keys: `k`, `v`, and so many more columns.
+fn batch(keys: Keys, distinct: usize, rows: Range<usize>, extra: usize) -> Result<RecordBatch> {
+    let key = |row: usize| match keys {
+        // All of them once, in no order, as the multiplier is odd and `distinct` a power of 2
+        // or at least without its prime factor.
+        Keys::Number => (row.wrapping_mul(SPREAD) % distinct) as i64,
+        Keys::Hashed => mix((row.wrapping_mul(SPREAD) % distinct) as u64) as i64,
+    };
+    let k: ArrayRef = Arc::new(Int64Array::from_iter_values(rows.clone().map(key)));
+    let v: ArrayRef = Arc::new(Int64Array::from_iter_values(rows.map(|row| row as i64)));
+    // Each of its own memory.
+    let w = (0..extra).map(|i| {
+        let w = v.as_primitive::<Int64Type>().unary::<_, Int64Type>(|x| x);
+        (format!("w{i}"), Arc::new(w) as ArrayRef)
+    });
+    let columns = [("k".to_owned(), k), ("v".to_owned(), Arc::clone(&v))];
+    Ok(RecordBatch::try_from_iter(columns.into_iter().chain(w))?)
 }
 
 /// A prime near 2^32 / golden ratio: consecutive rows get keys far apart.
@@ -302,13 +313,14 @@ mod tests {
     fn build_keys_are_distinct() {
         for keys in Keys::ALL {
             let rows = 3 * MANY_A_CORE;
-            let table = table(keys, &Side::new(keys, rows, rows, 2), 3).unwrap();
             let context = SessionContext::new();
-            context.register_table("t", table).unwrap();
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .build()
                 .unwrap();
             let distinct = runtime.block_on(async {
+                let side = Side::new(keys, rows, rows, 2);
+                let table = table(keys, &side, 3).await.unwrap();
+                context.register_table("t", table).unwrap();
                 let query = context.sql("SELECT DISTINCT k FROM t").await.unwrap();
                 query.count().await.unwrap()
             });

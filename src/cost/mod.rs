@@ -54,20 +54,26 @@ struct Measured {
 }
 
 impl Line {
-    /// The line through four measurements with `few` and `many` rows a side. A difference that
-    /// noise made negative counts as nothing.
-    fn through(measured: Measured, [few, many]: [f64; 2]) -> Self {
-        let slope = |from: f64, to: f64| ((to - from) / (many - few)).max(0.0);
+    /// The line through four measurements with few and many rows in the `builds` and the `probes`. A difference
+    /// that noise made negative counts as nothing.
+    fn through(measured: Measured, builds: [f64; 2], probes: [f64; 2]) -> Self {
+        let slope = |[few, many]: [f64; 2], from: f64, to: f64| {
+            let rows = many - few;
+            ((to - from) / rows).max(0.0)
+        };
         let probe = [
-            slope(measured.few_few, measured.few_many),
-            slope(measured.many_few, measured.many_many),
+            slope(probes, measured.few_few, measured.few_many),
+            slope(probes, measured.many_few, measured.many_many),
         ];
-        let build = slope(measured.few_few, measured.many_few);
+        // What the few probe rows take longer in the large table is not the build's.
+        let slower = probes[0] * (probe[1] - probe[0]);
+        let build = slope(builds, measured.few_few, measured.many_few - slower);
+        let rows = builds[0] * build + probes[0] * probe[0];
         Self {
-            fixed: (measured.few_few - few * (build + probe[0])).max(0.0),
+            fixed: (measured.few_few - rows).max(0.0),
             build,
             probe,
-            sizes: [few, many],
+            sizes: builds,
         }
     }
 
@@ -185,9 +191,10 @@ mod tests {
             many_many: 52.0,
         };
         let (few, many) = (1e3, 1e6);
-        let line = Line::through(measured, [few, many]);
+        let some = many / 8.0;
+        let line = Line::through(measured, [few, many], [some, many]);
         for (build, probe, wanted) in [
-            (few, few, measured.few_few),
+            (few, some, measured.few_few),
             (few, many, measured.few_many),
             (many, many, measured.many_many),
         ] {
@@ -235,7 +242,7 @@ mod tests {
             few_many: 3.0,
             many_many: 2.0,
         };
-        let line = Line::through(measured, [1e3, 1e6]);
+        let line = Line::through(measured, [1e3, 1e6], [1e3, 1e6]);
         assert_eq!(line.milliseconds(1e7, 1e7), 5.0);
     }
 }
