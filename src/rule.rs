@@ -21,6 +21,7 @@ use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
+use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 
 use crate::config::{Enabled, HortonConfig};
 use crate::cost::rows::{expected_rows, more_values};
@@ -114,13 +115,10 @@ fn route(join: &HashJoinExec, config: &HortonConfig, options: &ConfigOptions) ->
     if config.enabled == Enabled::Always {
         return Ok(Route::Device(device, None));
     }
-    let collects_up_to = options.optimizer.hash_join_single_partition_threshold_rows;
-    Ok(
-        match weigh(join, (config, collects_up_to), &device, &types)? {
-            Ok(estimate) => Route::Device(device, Some(estimate)),
-            Err(reason) => Route::Stock(reason),
-        },
-    )
+    Ok(match weigh(join, (config, options), &device, &types)? {
+        Ok(estimate) => Route::Device(device, Some(estimate)),
+        Err(reason) => Route::Stock(reason),
+    })
 }
 
 /// How much faster than the stock join the device must be expected to be, and by how many milliseconds more: estimates
@@ -132,10 +130,35 @@ fn route(join: &HashJoinExec, config: &HortonConfig, options: &ConfigOptions) ->
 const MARGIN: f64 = 1.25;
 const LEAST_GAIN: f64 = 15.0;
 
+/// Whether the stock join hashes both sides into partitions, or did before rule 1 took it: whether
+/// `JoinSelection` has no other reason to collect the build side (its `supports_collect_by_thresholds`).
+fn is_repartitioned(join: &HashJoinExec, options: &ConfigOptions) -> Result<bool> {
+    let is_free = options.optimizer.repartition_joins
+        && options.execution.target_partitions > 1
+        && !join.null_aware;
+    let statistics =
+        StatisticsContext::new().compute(join.left().as_ref(), &StatisticsArgs::new())?;
+    let known = (
+        statistics.total_byte_size.get_value(),
+        statistics.num_rows.get_value(),
+    );
+    let limits = &options.optimizer;
+    let is_small = match known {
+        (Some(bytes), _) => *bytes < limits.hash_join_single_partition_threshold,
+        (None, Some(rows)) => *rows < limits.hash_join_single_partition_threshold_rows,
+        (None, None) => false,
+    };
+    Ok(match join.partition_mode() {
+        PartitionMode::Partitioned => true,
+        PartitionMode::CollectLeft => is_free && !is_small,
+        PartitionMode::Auto => false,
+    })
+}
+
 /// Whether `auto` takes a join: what it expects, or why not.
 fn weigh(
     join: &HashJoinExec,
-    (config, collects_up_to): (&HortonConfig, usize),
+    (config, options): (&HortonConfig, &ConfigOptions),
     device: &Device,
     types: &[(DataType, DataType)],
 ) -> Result<Result<Estimate, Declined>> {
@@ -158,9 +181,7 @@ fn weigh(
         [(build, _)] if build.is_integer() || build.is_temporal() => Keys::Number,
         _ => Keys::Hashed,
     };
-    let partitioned = *join.partition_mode() == PartitionMode::Partitioned;
-    // Or was, before rule 1 took it.
-    let moves = partitioned || build > collects_up_to;
+    let moves = is_repartitioned(join, options)?;
     let values = |side: &Arc<dyn ExecutionPlan>| more_values(&side.schema());
     let moved = build as f64 * values(join.left()) + probe as f64 * values(join.right());
     let size = Size {
@@ -169,8 +190,8 @@ fn weigh(
         moved: if moves { moved } else { 0.0 },
     };
     let estimate = costs.estimate(keys, size);
-    let wanted = match moves && !partitioned {
-        // It lost its partitions to rule 1 by then.
+    let wanted = match moves && *join.partition_mode() == PartitionMode::CollectLeft {
+        // Rule 1 took its partitions: as the stock join it would build on one core.
         true => estimate.device,
         false => MARGIN * estimate.device + LEAST_GAIN,
     };
@@ -269,5 +290,71 @@ impl PhysicalOptimizerRule for JoinOnDevice {
 
     fn schema_check(&self) -> bool {
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::{ArrayRef, Int64Array, RecordBatch};
+    use datafusion::common::tree_node::TreeNodeRecursion;
+    use datafusion::prelude::{SessionConfig, SessionContext};
+
+    use super::*;
+
+    /// The one join of `build` rows with a million in a stock plan, `collected` if its partitions are to be taken.
+    async fn join_of(build: i64, collected: bool) -> (HashJoinExec, SessionContext) {
+        let context =
+            SessionContext::new_with_config(SessionConfig::new().with_target_partitions(4));
+        for (name, rows) in [("b", build), ("p", 1_000_000)] {
+            let column = || Arc::new(Int64Array::from_iter_values(0..rows)) as ArrayRef;
+            let batch = RecordBatch::try_from_iter([("k", column()), ("v", column())]).unwrap();
+            context.register_batch(name, batch).unwrap();
+        }
+        let query = "SELECT b.v, p.v FROM b JOIN p ON b.k = p.k";
+        let frame = context.sql(query).await.unwrap();
+        let plan = frame.create_physical_plan().await.unwrap();
+        let mut found = None;
+        plan.apply(|node| {
+            if let Some(join) = node.downcast_ref::<HashJoinExec>() {
+                let mode = match collected {
+                    true => PartitionMode::CollectLeft,
+                    false => *join.partition_mode(),
+                };
+                found = Some(join.builder().with_partition_mode(mode).build()?);
+            }
+            Ok(TreeNodeRecursion::Continue)
+        })
+        .unwrap();
+        (found.unwrap(), context)
+    }
+
+    #[tokio::test]
+    async fn a_join_that_lost_its_partitions_is_known_by_its_size() {
+        // 100,000 rows of 16 bytes: fewer rows than JoinSelection's limit of rows, but it goes by bytes.
+        for (build, collected, expected) in [
+            (100_000, false, true),
+            (100_000, true, true),
+            (1000, false, false),
+            (1000, true, false),
+        ] {
+            let (join, context) = join_of(build, collected).await;
+            let was_partitioned = *join.partition_mode() == PartitionMode::Partitioned;
+            assert_eq!(
+                was_partitioned,
+                expected && !collected,
+                "{build} {collected}"
+            );
+            let state = context.state();
+            let options = state.config_options();
+            assert_eq!(
+                is_repartitioned(&join, options).unwrap(),
+                expected,
+                "{build} {collected}"
+            );
+        }
+        let (join, context) = join_of(100_000, true).await;
+        let mut options = context.state().config_options().as_ref().clone();
+        options.optimizer.repartition_joins = false;
+        assert!(!is_repartitioned(&join, &options).unwrap());
     }
 }
