@@ -43,6 +43,9 @@ const MANY_A_CORE: usize = match cfg!(debug_assertions) {
     false => 1 << 18,
 };
 
+/// Rows of a large table, however many cores there are: more would take more than a second.
+const MOST: usize = 1 << 21;
+
 /// Rows of a batch.
 const BATCH: usize = 8192;
 
@@ -220,7 +223,7 @@ async fn measure(device: &Device) -> Result<Costs> {
     let cores = config.target_partitions();
     let horton = horton_context(device, &config);
     let contexts = [&horton, &SessionContext::new_with_config(config)];
-    let many = MANY_A_CORE * cores;
+    let many = (MANY_A_CORE * cores).min(MOST);
     let mut cases = Cases::new(many);
     let began = Instant::now();
     for case in cases.all() {
