@@ -174,6 +174,14 @@ impl Error {
         matches!(self, Error::DeviceMemory { .. })
     }
 
+    /// Whether the query's memory pool had no room.
+    pub fn is_pool_memory(&self) -> bool {
+        matches!(
+            self,
+            Error::DataFusion(DataFusionError::ResourcesExhausted(_))
+        )
+    }
+
     /// Whether the device failed, rather than the input, an option or a limit: then the same work
     /// can be done by the host.
     pub fn is_of_device(&self) -> bool {

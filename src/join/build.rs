@@ -20,6 +20,7 @@ use arrow::array::{Array, ArrayRef, AsArray, MAX_INLINE_VIEW_LEN, RecordBatch};
 use arrow::compute::concat;
 use arrow::datatypes::DataType;
 use datafusion::common::NullEquality;
+use datafusion::common::runtime::SpawnedTask;
 use datafusion::common::utils::memory::RecordBatchMemoryCounter;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::execution::memory_pool::MemoryReservation;
@@ -42,7 +43,7 @@ use super::host::HostTable;
 use super::keys::KeyEncoder;
 use super::memory::BuildMemory;
 use super::metrics::JoinMetrics;
-use super::parts::{parts, side_by_side};
+use super::parts::{parts, side_by_side, task_failed};
 use super::segments::{SegmentConfig, SegmentedTable};
 use super::table::JoinTable;
 use super::tables::BuildTable;
@@ -178,9 +179,11 @@ impl BuildSide {
             probes_left: AtomicUsize::new(spec.probes),
             memory,
         };
-        build.table = build.try_tables(&spec, (to_send, rows), &metrics).await?;
+        let mut joined = build.build_table(&spec, (to_send, rows), &metrics).await?;
         let built = began.elapsed();
-        let joined = build.join_columns(&spec).await?;
+        let left = build.columns_to_join(&spec, |_| true);
+        joined += left.bytes;
+        build.set_joined(left.join(spec.width).await?);
         log::debug!(
             "build side of {rows} rows: encoder after {encoded:?}, table after {built:?}, columns after {:?}",
             began.elapsed()
@@ -191,6 +194,48 @@ impl BuildSide {
         let kept = memory.device.size() + memory.tables.size() + memory.visited.size();
         metrics.build_mem_used.add(kept);
         Ok(build)
+    }
+
+    /// Builds the table, and meanwhile makes one array of each column that the device does not gather in any case. Returns the
+    /// bytes reserved for those.
+    async fn build_table(
+        &mut self,
+        spec: &BuildSpec,
+        (keys, rows): (BuildKeys, usize),
+        metrics: &JoinMetrics,
+    ) -> Result<usize> {
+        let BuildKeys::Plain = keys else {
+            self.table = self.try_tables(spec, (keys, rows), metrics).await?;
+            return Ok(0);
+        };
+        let early = self.columns_to_join(spec, |arrays| log_words(arrays).is_none());
+        let reserved = early.bytes;
+        // As a task of its own, as putting parts together keeps a core busy.
+        let joined = SpawnedTask::spawn(early.join(spec.width));
+        let table = self.try_tables(spec, (keys, rows), metrics).await;
+        match table {
+            Err(error) if reserved > 0 && error.is_pool_memory() => {
+                // The table comes first, should what is left of the memory pool be too little for both.
+                drop(joined.join().await);
+                self.memory.batches.shrink(reserved);
+                self.forget_tables();
+                let keys = (BuildKeys::Plain, rows);
+                self.table = self.try_tables(spec, keys, metrics).await?;
+                Ok(0)
+            }
+            table => {
+                self.table = table?;
+                let joined = joined.join().await.map_err(|e| task_failed(&e))?;
+                self.set_joined(joined?);
+                Ok(reserved)
+            }
+        }
+    }
+
+    /// Gives back what was reserved for a table that is not there.
+    fn forget_tables(&self) {
+        let visited = self.visited.as_ref().map_or(0, |_| self.rows.len());
+        self.memory.forget_tables(Bitmap::bytes(visited));
     }
 
     /// As [`tables`](Self::tables); `None` too if the device fails and the host is to answer.
@@ -207,8 +252,7 @@ impl BuildSide {
             Ok(table) => Ok(table),
             Err(error) => {
                 self.fallback.take_over(error, metrics)?;
-                let visited = self.visited.as_ref().map_or(0, |_| self.rows.len());
-                self.memory.forget_tables(Bitmap::bytes(visited));
+                self.forget_tables();
                 Ok(None)
             }
         }
@@ -323,39 +367,42 @@ impl BuildSide {
         Ok(table)
     }
 
-    /// Makes one array of each column that the host will gather, of fixed width or of string
+    /// The columns that the host will gather, of those that are `wanted`, of fixed width or of string
     /// views: gathering from thousands of arrays takes several times as long. Bytes of views in many buffers
     /// are gathered too, or every output batch would share them all. Columns for which
-    /// there is no memory stay as they are. Returns the bytes reserved for it.
-    async fn join_columns(&mut self, spec: &BuildSpec) -> Result<usize> {
-        let mut wanted = Vec::new();
-        let mut reserved = 0;
+    /// there is no memory stay as they are.
+    fn columns_to_join(
+        &self,
+        spec: &BuildSpec,
+        wanted: impl Fn(&[ArrayRef]) -> bool,
+    ) -> ColumnsToJoin {
+        let mut to_join = ColumnsToJoin::default();
         for source in self.sources(spec) {
             let arrays = self.arrays(source);
-            if arrays.len() < 2 || self.is_gathered(source) || !arrays.iter().all(can_be_joined) {
+            let are_joined = arrays.len() < 2 || self.is_gathered(source);
+            if are_joined || !wanted(arrays) || !arrays.iter().all(can_be_joined) {
                 continue;
             }
             let copies = data_buffers(arrays) > SHARED_BUFFERS;
             let bytes = arrays.iter().map(|array| joined_bytes(array, copies)).sum();
             if self.memory.batches.try_grow(bytes).is_ok() {
-                reserved += bytes;
+                to_join.bytes += bytes;
                 let columns: Vec<Vec<ArrayRef>> =
                     arrays.iter().map(|array| vec![Arc::clone(array)]).collect();
-                wanted.push((source, columns, copies));
+                to_join.columns.push((source, columns, copies));
             }
         }
-        for (source, arrays, copies) in wanted {
-            let joined = side_by_side(parts(&arrays), spec.width, move |part| async move {
-                let array = join_arrays(part.columns.iter().flatten())?;
-                Ok(if copies { compact(array) } else { array })
-            });
-            let array = join_arrays(joined.await?.iter())?;
+        to_join
+    }
+
+    /// Makes each of the columns one array.
+    fn set_joined(&mut self, joined: Vec<(Source, ArrayRef)>) {
+        for (source, array) in joined {
             match source {
                 Source::Batch(column) => self.rows.set_joined(column, array),
                 Source::Key(c) => self.key_columns[c] = vec![array],
             }
         }
-        Ok(reserved)
     }
 
     /// Columns that the probe would gather.
@@ -487,6 +534,30 @@ fn joined_bytes(array: &ArrayRef, copies: bool) -> usize {
     };
     let width = array.data_type().primitive_width().unwrap_or(16) + 1;
     width * array.len() + bytes
+}
+
+/// Columns of which one array each is to be made.
+#[derive(Default)]
+struct ColumnsToJoin {
+    /// Their arrays, and whether the bytes of views are copied.
+    columns: Vec<(Source, Vec<Vec<ArrayRef>>, bool)>,
+    /// What is reserved for them.
+    bytes: usize,
+}
+
+impl ColumnsToJoin {
+    /// The arrays, `width` parts of a column at a time.
+    async fn join(self, width: usize) -> Result<Vec<(Source, ArrayRef)>> {
+        let mut all = Vec::with_capacity(self.columns.len());
+        for (source, arrays, copies) in self.columns {
+            let joined = side_by_side(parts(&arrays), width, move |part| async move {
+                let array = join_arrays(part.columns.iter().flatten())?;
+                Ok(if copies { compact(array) } else { array })
+            });
+            all.push((source, join_arrays(joined.await?.iter())?));
+        }
+        Ok(all)
+    }
 }
 
 fn join_arrays<'a>(arrays: impl Iterator<Item = &'a ArrayRef>) -> Result<ArrayRef> {

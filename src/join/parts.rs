@@ -71,9 +71,14 @@ where
     futures::stream::iter(items)
         .map(|item| SpawnedTask::spawn(work(item)))
         .buffered(width.max(1))
-        .map(|joined| joined.map_err(|e| Error::Invalid(format!("a build task failed: {e}")))?)
+        .map(|joined| joined.map_err(|e| task_failed(&e))?)
         .try_collect()
         .await
+}
+
+/// The error of a task that panicked.
+pub fn task_failed(error: &impl std::fmt::Display) -> Error {
+    Error::Invalid(format!("a build task failed: {error}"))
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use arrow::array::AsArray;
+use arrow::array::{AsArray, StringViewArray};
 use arrow::datatypes::Int64Type;
 use datafusion::common::{JoinType, Result};
 use datafusion::execution::TaskContext;
@@ -323,6 +323,37 @@ fn reservations_say_what_they_are() {
     }
     said.dedup();
     assert_eq!(said, ["batches", "keys", "device"]);
+}
+
+#[test]
+fn strings_that_are_joined_meanwhile_take_no_room_from_the_table() {
+    let _guard = alone();
+    const ROWS: usize = 20_000;
+    let mut case = unique(ROWS as i64, 100);
+    let keys = Arc::clone(case.build.batch().column(0));
+    let texts = StringViewArray::from_iter_values((0..ROWS).map(|i| format!("row {i}")));
+    case.build = Side::new(vec![("k", keys), ("s", Arc::new(texts))]).in_batches_of(100);
+    // From too little for the table to enough for both, in steps smaller than either.
+    let mut was_enough = None;
+    for limit in (500_000..2_500_000).step_by(50_000) {
+        let pool: Arc<dyn MemoryPool> = Arc::new(GreedyMemoryPool::new(limit));
+        let run = run(case.on_device(), context_with(&pool));
+        match (run, was_enough) {
+            (Ok(run), _) => {
+                assert!(run.metric("kernel_launches") > 0);
+                was_enough = was_enough.or(Some(limit));
+            }
+            (Err(error), Some(enough)) => panic!("{enough} was enough, {limit} is not: {error}"),
+            (Err(error), None) => assert!(error.to_string().contains("HortonJoinBuild"), "{error}"),
+        }
+        eventually("memory is given back", || {
+            (pool.reserved(), device().budget().used()) == (0, 0)
+        });
+    }
+    assert!(
+        was_enough.is_some_and(|limit| limit > 500_000),
+        "{was_enough:?}"
+    );
 }
 
 /// A pool that notes the most bytes of each name.
