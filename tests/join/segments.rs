@@ -333,27 +333,27 @@ fn strings_that_are_joined_meanwhile_take_no_room_from_the_table() {
     let keys = Arc::clone(case.build.batch().column(0));
     let texts = StringViewArray::from_iter_values((0..ROWS).map(|i| format!("row {i}")));
     case.build = Side::new(vec![("k", keys), ("s", Arc::new(texts))]).in_batches_of(100);
-    // From too little for the table to enough for both, in steps smaller than either.
-    let mut was_enough = None;
-    for limit in (500_000..2_500_000).step_by(50_000) {
+    // From too little for the table to enough for both.
+    let mut kept = Vec::new();
+    for limit in (500_000..1_500_000).step_by(50_000) {
         let pool: Arc<dyn MemoryPool> = Arc::new(GreedyMemoryPool::new(limit));
-        let run = run(case.on_device(), context_with(&pool));
-        match (run, was_enough) {
-            (Ok(run), _) => {
+        match run(case.on_device(), context_with(&pool)) {
+            Ok(run) => {
                 assert!(run.metric("kernel_launches") > 0);
-                was_enough = was_enough.or(Some(limit));
+                kept.push(run.metric("build_mem_used"));
             }
-            (Err(error), Some(enough)) => panic!("{enough} was enough, {limit} is not: {error}"),
-            (Err(error), None) => assert!(error.to_string().contains("HortonJoinBuild"), "{error}"),
+            Err(error) => {
+                assert!(kept.is_empty(), "less than {limit} was enough: {error}");
+                assert!(error.to_string().contains("HortonJoinBuild"), "{error}");
+            }
         }
         eventually("memory is given back", || {
             (pool.reserved(), device().budget().used()) == (0, 0)
         });
     }
-    assert!(
-        was_enough.is_some_and(|limit| limit > 500_000),
-        "{was_enough:?}"
-    );
+    // First without the joined column, of 17 bytes a row, then with it.
+    let (first, last) = (kept.first().unwrap(), kept.last().unwrap());
+    assert_eq!(first + 17 * ROWS, *last, "{kept:?}");
 }
 
 /// A pool that notes the most bytes of each name.
