@@ -5,13 +5,17 @@ use std::sync::Arc;
 use arrow::array::{Int64Array, RecordBatch};
 use arrow::datatypes::{DataType, Field, Schema};
 use datafusion::common::Result;
+use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::datasource::MemTable;
 use datafusion::execution::SessionStateBuilder;
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::{ExecutionPlan, collect};
 use datafusion::prelude::{SessionConfig, SessionContext};
 use horton_join::HortonJoinExec;
+use horton_join::config::{Enabled, HortonConfig};
+use horton_join::rule::{CollectBuildSide, JoinOnDevice};
 
 use super::harness::*;
 
@@ -308,6 +312,59 @@ fn auto_leaves_a_join_of_few_rows_on_the_host_and_says_so() {
     for expected in ["ms on the device", "ms as the stock join"] {
         assert!(plan.contains(expected), "{plan}");
     }
+}
+
+/// The devices of the joins of `plan` that are not the host's.
+fn devices(plan: &Arc<dyn ExecutionPlan>) -> Vec<String> {
+    let mut devices = Vec::new();
+    plan.apply(|node| {
+        if let Some(join) = node.downcast_ref::<HortonJoinExec>() {
+            devices.extend(join.device_name().map(str::to_owned));
+        }
+        Ok(TreeNodeRecursion::Continue)
+    })
+    .unwrap();
+    devices
+}
+
+#[test]
+fn a_join_whose_build_side_was_collected_stays_on_the_device() {
+    let config = config()
+        .set_usize(
+            "datafusion.optimizer.hash_join_single_partition_threshold",
+            0,
+        )
+        .set_usize(
+            "datafusion.optimizer.hash_join_single_partition_threshold_rows",
+            0,
+        );
+    let stock = SessionContext::new_with_config(config);
+    tables(&stock);
+    let plan = block_on(async move {
+        let query = stock.sql(EQUI_JOIN).await.unwrap();
+        query.create_physical_plan().await.unwrap()
+    });
+    let options = |enabled, min_rows| {
+        let mut options = ConfigOptions::new();
+        options.extensions.insert(HortonConfig {
+            enabled,
+            min_rows,
+            device: std::env::var("HORTON_TEST_DEVICE").unwrap_or_else(|_| "auto".to_owned()),
+            ..HortonConfig::default()
+        });
+        options
+    };
+    let (takes_all, takes_none) = (
+        options(Enabled::Always, 0),
+        options(Enabled::Auto, usize::MAX),
+    );
+    let collected = CollectBuildSide.optimize(plan, &takes_all).unwrap();
+    // The second rule would not take it, had the first not done so.
+    let taken = JoinOnDevice.optimize(Arc::clone(&collected), &takes_none);
+    assert_eq!(devices(&taken.unwrap()).len(), 1);
+    // That was said of one plan.
+    let taken = JoinOnDevice.optimize(collected, &takes_none).unwrap();
+    assert_eq!(devices(&taken), Vec::<String>::new());
 }
 
 #[test]
