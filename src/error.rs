@@ -174,8 +174,8 @@ impl Error {
         matches!(self, Error::DeviceMemory { .. })
     }
 
-    /// Whether the query's memory pool had no room.
-    pub fn is_pool_memory(&self) -> bool {
+    /// Whether a memory pool, or what reports as one, had no room.
+    pub(crate) fn is_pool_memory(&self) -> bool {
         matches!(
             self,
             Error::DataFusion(DataFusionError::ResourcesExhausted(_))

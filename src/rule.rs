@@ -11,7 +11,7 @@
 //! not taken stays a `HashJoinExec`; EXPLAIN prints the [`Declined`] reason beside it.
 
 use std::cell::RefCell;
-use std::collections::HashSet;
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -85,12 +85,12 @@ pub enum Route {
     Stock(Declined),
 }
 
-/// Decides where a join runs; one whose build side rule 1 `collected`, on the device.
+/// Decides where a join runs.
 ///
 /// # Errors
 /// [`Error::UnknownDevice`] and [`Error::UnsuitableDevice`]: `horton.device` names a device that
 /// is not there or cannot run the kernels. That no device is there at all is no error.
-fn route(join: &HashJoinExec, config: &HortonConfig, collected: bool) -> Result<Route> {
+fn route(join: &HashJoinExec, config: &HortonConfig) -> Result<Route> {
     let declined = |reason| Ok(Route::Stock(reason));
     let device = match Device::open(&config.device) {
         Ok(device) => device,
@@ -118,10 +118,7 @@ fn route(join: &HashJoinExec, config: &HortonConfig, collected: bool) -> Result<
     if config.enabled == Enabled::Always {
         return Ok(Route::Device(device, None));
     }
-    let expected = expect(join, (config, collected), &device, &types)?;
-    Ok(match expected {
-        // As the stock join it would build on one core now.
-        expected if collected => Route::Device(device, expected.ok()),
+    Ok(match expect(join, config, &device, &types)? {
         Ok(estimate) if MARGIN * estimate.device + LEAST_GAIN < estimate.stock => {
             Route::Device(device, Some(estimate))
         }
@@ -154,7 +151,7 @@ fn times_inner(join_type: JoinType) -> f64 {
 /// What `auto` expects of a join, or why nothing can be expected.
 fn expect(
     join: &HashJoinExec,
-    (config, collected): (&HortonConfig, bool),
+    config: &HortonConfig,
     device: &Device,
     types: &[(DataType, DataType)],
 ) -> Result<Result<Estimate, Declined>> {
@@ -177,7 +174,7 @@ fn expect(
         [(build, _)] if build.is_integer() || build.is_temporal() => Keys::Number,
         _ => Keys::Hashed,
     };
-    let moves = collected || *join.partition_mode() == PartitionMode::Partitioned;
+    let moves = *join.partition_mode() == PartitionMode::Partitioned;
     let values = |side: &Arc<dyn ExecutionPlan>| more_values(&side.schema());
     let moved = build as f64 * values(join.left()) + probe as f64 * values(join.right());
     let size = Size {
@@ -205,13 +202,14 @@ fn options(config: &ConfigOptions) -> Option<&HortonConfig> {
 }
 
 thread_local! {
-    /// The joins of the plan at hand whose build sides rule 1 collected. The rules of a plan run one after the other
-    /// on one thread, and what other rules make of a join in between keeps its name. Deciding anew would decide otherwise
+    /// What rule 1 decided of the joins of the plan at hand, by name and in order: where those run whose build sides it
+    /// collected. The rules of a plan run one after the other on one thread. Deciding anew would decide otherwise
     /// now and then, as statistics change with the plan, and leave a stock join with a build side for one core.
-    static COLLECTED: RefCell<HashSet<String>> = RefCell::default();
+    static DECIDED: RefCell<HashMap<String, VecDeque<Option<Route>>>> = RefCell::default();
 }
 
-/// What of a join stays as it is while rules move columns and swap distributions: its type and the names in its keys.
+/// What of a join stays as it is, as a rule, while others move columns and swap distributions: its type and the names in
+/// its keys. (One that lost its name is decided anew.)
 fn name_of(join: &HashJoinExec) -> String {
     let names = |key: &PhysicalExprRef| {
         let columns = collect_columns(key).into_iter();
@@ -238,26 +236,32 @@ impl PhysicalOptimizerRule for CollectBuildSide {
         plan: Arc<dyn ExecutionPlan>,
         config: &ConfigOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        COLLECTED.take();
+        let mut decided = HashMap::<String, VecDeque<Option<Route>>>::new();
+        DECIDED.take();
         let Some(horton) = options(config).filter(|horton| !horton.keep_partitions) else {
             return Ok(plan);
         };
-        plan.transform_up(|node| {
-            let collected = match node.downcast_ref::<HashJoinExec>() {
-                Some(join)
-                    if *join.partition_mode() == PartitionMode::Partitioned
-                        && matches!(route(join, horton, false)?, Route::Device(..)) =>
-                {
-                    COLLECTED.with_borrow_mut(|joins| joins.insert(name_of(join)));
-                    join.builder()
-                        .with_partition_mode(PartitionMode::CollectLeft)
-                        .build_exec()?
-                }
-                _ => return Ok(Transformed::no(node)),
+        let plan = plan.transform_up(|node| {
+            let Some(join) = node.downcast_ref::<HashJoinExec>() else {
+                return Ok(Transformed::no(node));
             };
-            Ok(Transformed::yes(collected))
-        })
-        .data()
+            let route = match join.partition_mode() {
+                PartitionMode::Partitioned => Some(route(join, horton)?),
+                PartitionMode::CollectLeft | PartitionMode::Auto => None,
+            };
+            let taken = route.filter(|route| matches!(route, Route::Device(..)));
+            let is_taken = taken.is_some();
+            decided.entry(name_of(join)).or_default().push_back(taken);
+            if !is_taken {
+                return Ok(Transformed::no(node));
+            }
+            let collected = join
+                .builder()
+                .with_partition_mode(PartitionMode::CollectLeft);
+            Ok(Transformed::yes(collected.build_exec()?))
+        });
+        DECIDED.set(decided);
+        plan.data()
     }
 
     fn name(&self) -> &str {
@@ -280,7 +284,7 @@ impl PhysicalOptimizerRule for JoinOnDevice {
         plan: Arc<dyn ExecutionPlan>,
         config: &ConfigOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let collected = COLLECTED.take();
+        let mut decided = DECIDED.take();
         let Some(horton) = options(config) else {
             return Ok(plan);
         };
@@ -288,9 +292,13 @@ impl PhysicalOptimizerRule for JoinOnDevice {
             let Some(join) = node.downcast_ref::<HashJoinExec>() else {
                 return Ok(Transformed::no(node));
             };
-            let collected = *join.partition_mode() == PartitionMode::CollectLeft
-                && collected.contains(&name_of(join));
-            let route = route(join, horton, collected)?;
+            let earlier = decided
+                .get_mut(&name_of(join))
+                .and_then(VecDeque::pop_front);
+            let route = match earlier.flatten() {
+                Some(route) if *join.partition_mode() == PartitionMode::CollectLeft => route,
+                _ => route(join, horton)?,
+            };
             if let Route::Stock(reason) = &route {
                 log::debug!("join stays on the host: {reason}");
             }

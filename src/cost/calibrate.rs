@@ -10,8 +10,8 @@
 //! What is timed is a whole query of two tables in memory, planning included, through the same
 //! entry that users take: a cost that is forgotten here would be forgotten in every decision.
 //! The device has one round to warm up, then come as many as fit into about a second, at least two: a moment in which the
-//! machine has something else to do spoils one time of each case at most. On a machine with more cores the tables are
-//! larger, or nothing but fixed costs would show; and even a small probe side has rows for all cores, or what it costs to
+//! machine has something else to do spoils one time of each case at most. With more cores, up to eight, the tables are
+//! larger, or nothing but fixed costs would show; and even a small probe side has rows for many cores, or what it costs to
 //! hand rows from each core to each would count as a cost of rows.
 
 use std::ops::Range;

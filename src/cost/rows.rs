@@ -17,10 +17,10 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, Schema};
-use datafusion::common::Result;
+use datafusion::common::{Result, Statistics};
 use datafusion::logical_expr::Operator;
 use datafusion::physical_expr::expressions::{
-    BinaryExpr, InListExpr, IsNotNullExpr, LikeExpr, NotExpr,
+    BinaryExpr, Column, InListExpr, IsNotNullExpr, LikeExpr, NotExpr,
 };
 use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_expr::{PhysicalExpr, split_conjunction};
@@ -29,7 +29,7 @@ use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 
 /// Columns with a filter that count, at most.
-const MOST_COLUMNS: i32 = 3;
+const MOST_COLUMNS: usize = 3;
 
 /// The rows that `plan` is expected to give, if that can be told.
 ///
@@ -62,10 +62,11 @@ fn kept(context: &StatisticsContext, plan: &Arc<dyn ExecutionPlan>) -> Result<f6
     let mut share = 1.0;
     let mut node = plan;
     while let [input] = node.children()[..] {
-        let (rows, of) = (known_rows(context, node)?, known_rows(context, input)?);
+        let rows = known_rows(context, node)?;
+        let statistics = context.compute(input.as_ref(), &StatisticsArgs::new())?;
         match node.downcast_ref::<FilterExec>() {
-            Some(filter) => share *= unknown_share(filter, rows, of),
-            None if rows != of => break,
+            Some(filter) => share *= unknown_share(filter, rows, &statistics),
+            None if rows != statistics.num_rows.get_value().copied() => break,
             None => {}
         }
         node = input;
@@ -73,11 +74,23 @@ fn kept(context: &StatisticsContext, plan: &Arc<dyn ExecutionPlan>) -> Result<f6
     Ok(share)
 }
 
-/// The share of the rows that `filter` is expected to keep of `of` which is expected here, if statistics
-/// know nothing of its columns.
-fn unknown_share(filter: &FilterExec, rows: Option<usize>, of: Option<usize>) -> f64 {
+/// The share of the rows that `filter` is expected to keep here, of those that it is expected to keep by
+/// statistics (`rows`, of `input`'s).
+fn unknown_share(filter: &FilterExec, rows: Option<usize>, input: &Statistics) -> f64 {
+    let of = input.num_rows.get_value().copied();
+    let is_known = |column: &Column| {
+        let known = input.column_statistics.get(column.index());
+        known.is_some_and(|known| {
+            known.min_value.get_value().is_some() && known.max_value.get_value().is_some()
+        })
+    };
+    if collect_columns(filter.predicate()).iter().all(is_known) {
+        return 1.0;
+    }
     let a_column = f64::from(filter.default_selectivity()) / 100.0;
-    let columns = columns_with_values(filter.predicate()).clamp(1, MOST_COLUMNS);
+    let mut columns = columns_with_values(filter.predicate());
+    columns.retain(|column| !is_known(column));
+    let columns = columns.len().clamp(1, MOST_COLUMNS) as i32;
     let by_default = of.map(|of| (of as f64 * a_column).ceil() as usize);
     match rows {
         _ if rows == of => a_column.powi(columns),
@@ -89,7 +102,7 @@ fn unknown_share(filter: &FilterExec, rows: Option<usize>, of: Option<usize>) ->
 }
 
 /// Columns of which some conjunct of `predicate` asks for certain values.
-fn columns_with_values(predicate: &Arc<dyn PhysicalExpr>) -> i32 {
+fn columns_with_values(predicate: &Arc<dyn PhysicalExpr>) -> HashSet<Column> {
     let asked = split_conjunction(predicate)
         .into_iter()
         .filter(|conjunct| !excludes(conjunct))
@@ -97,7 +110,7 @@ fn columns_with_values(predicate: &Arc<dyn PhysicalExpr>) -> i32 {
             let mut columns = collect_columns(conjunct).into_iter();
             columns.next().filter(|_| columns.next().is_none())
         });
-    asked.collect::<HashSet<_>>().len() as i32
+    asked.collect()
 }
 
 /// Whether the expression is true of all but some values.
@@ -124,6 +137,8 @@ fn excludes(predicate: &Arc<dyn PhysicalExpr>) -> bool {
 #[cfg(test)]
 mod tests {
     use arrow::array::{ArrayRef, Int32Array, RecordBatch, StringArray};
+    use datafusion::common::ScalarValue;
+    use datafusion::common::stats::Precision;
     use datafusion::prelude::SessionContext;
 
     use super::*;
@@ -178,6 +193,31 @@ mod tests {
             let query = format!("SELECT a FROM t WHERE {filter}");
             assert_eq!(rows_of(&query).await, Some(rows), "{filter}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_filter_over_known_bounds_keeps_what_statistics_say() {
+        let frame = session()
+            .sql("SELECT a FROM t WHERE a > 10 AND b > 10")
+            .await;
+        let plan = frame.unwrap().create_physical_plan().await.unwrap();
+        let mut node = &plan;
+        while !node.is::<FilterExec>() {
+            node = node.children()[0];
+        }
+        let filter = node.downcast_ref::<FilterExec>().unwrap();
+        let share = |known: usize| {
+            let mut statistics = Statistics::new_unknown(&filter.input().schema());
+            statistics.num_rows = Precision::Exact(1000);
+            for column in &mut statistics.column_statistics[..known] {
+                column.min_value = Precision::Exact(ScalarValue::Int32(Some(20)));
+                column.max_value = Precision::Exact(ScalarValue::Int32(Some(30)));
+            }
+            unknown_share(filter, Some(1000), &statistics)
+        };
+        assert!((share(0) - 0.04).abs() < 1e-9);
+        assert!((share(1) - 0.2).abs() < 1e-9);
+        assert_eq!(share(2), 1.0);
     }
 
     #[test]

@@ -55,6 +55,10 @@ impl<T> Buffer<T> {
     }
 }
 
+/// Elements on their way to the host.
+#[derive(Debug)]
+pub struct Fetching<T: OclPrm>(Staging<T>);
+
 /// One kernel argument.
 #[derive(Debug, Clone, Copy)]
 pub enum Arg<'a> {
@@ -292,31 +296,31 @@ impl Queue {
         Ok(staging)
     }
 
-    /// As [`fetch`](Self::fetch) of each, waiting once.
+    /// As [`fetch`](Self::fetch), without waiting for a copy. What the copy needs goes to later commands of
+    /// the job at once.
     ///
     /// # Errors
     /// As there.
-    pub fn fetch_all<T: OclPrm>(
-        &mut self,
-        buffers: Vec<(Buffer<T>, usize)>,
-    ) -> Result<Vec<Staging<T>>> {
+    pub fn begin_fetch<T: OclPrm>(&mut self, buffer: Buffer<T>, len: usize) -> Result<Fetching<T>> {
         if self.opened.on_host() {
-            let fetched = buffers.into_iter();
-            return fetched
-                .map(|(buffer, len)| self.fetch(buffer, len))
-                .collect();
+            return Ok(Fetching(self.fetch(buffer, len)?));
         }
-        let last = buffers.iter().rposition(|(_, len)| *len > 0);
-        let mut fetched = Vec::with_capacity(buffers.len());
-        for (i, (buffer, len)) in buffers.iter().enumerate() {
-            fetched.push(self.staging("downloads", *len)?);
-            if let Some(staging) = fetched.last_mut() {
-                // SAFETY: the last of these commands is waited for below, and all before it with it. After an
-                // error the elements' blocks stay with the job until its commands have finished.
-                unsafe { self.read_to(buffer, (Some(i) == last, 0), staging)? };
-            }
+        let mut staging = self.staging("downloads", len)?;
+        // SAFETY: nobody sees the elements before `end_fetches` has waited. Dropped earlier, their block
+        // stays with the job until its commands have finished, as the buffer's does.
+        unsafe { self.read_to(&buffer, (false, 0), &mut staging)? };
+        Ok(Fetching(staging))
+    }
+
+    /// What was begun to be fetched in this job, once all copies are done.
+    ///
+    /// # Errors
+    /// [`Error::OpenCl`] if the driver fails.
+    pub fn end_fetches<T: OclPrm>(&mut self, begun: Vec<Fetching<T>>) -> Result<Vec<Staging<T>>> {
+        if !self.opened.on_host() && !begun.is_empty() {
+            call::finish(&self.commands, "downloads").map_err(|e| self.fail("clFinish", &e))?;
         }
-        Ok(fetched)
+        Ok(begun.into_iter().map(|fetching| fetching.0).collect())
     }
 
     /// A buffer with the contents of `data`.

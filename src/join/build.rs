@@ -209,7 +209,11 @@ impl BuildSide {
             return Ok(0);
         };
         let early = self.columns_to_join(spec, |arrays| log_words(arrays).is_none());
-        let reserved = early.bytes;
+        if early.columns.is_empty() {
+            self.table = self.try_tables(spec, (keys, rows), metrics).await?;
+            return Ok(0);
+        }
+        let (reserved, encoder) = (early.bytes, self.encoder.clone());
         // As a task of its own, as putting parts together keeps a core busy.
         let joined = SpawnedTask::spawn(early.join(spec.width));
         let table = self.try_tables(spec, (keys, rows), metrics).await;
@@ -219,6 +223,7 @@ impl BuildSide {
                 drop(joined.join().await);
                 self.memory.batches.shrink(reserved);
                 self.forget_tables();
+                self.encoder = encoder;
                 let keys = (BuildKeys::Plain, rows);
                 self.table = self.try_tables(spec, keys, metrics).await?;
                 Ok(0)

@@ -268,12 +268,16 @@ fn fetch_window(
     for column in &table.columns {
         let gathered = column.gather(queue, &build, len)?;
         let words = gathered.len();
-        wanted.push((gathered, words));
+        wanted.push(queue.begin_fetch(gathered, words)?);
+    }
+    if build_rows {
+        wanted.push(queue.begin_fetch(build, len)?);
     }
     let brings_probe = probe.is_some();
-    wanted.extend(build_rows.then_some((build, len)));
-    wanted.extend(probe.map(|probe| (probe, len)));
-    let mut columns = queue.fetch_all(wanted)?;
+    if let Some(probe) = probe {
+        wanted.push(queue.begin_fetch(probe, len)?);
+    }
+    let mut columns = queue.end_fetches(wanted)?;
     let mut last_if = |is_there: bool| match is_there {
         true => columns.pop().map(Words::Staged),
         false => None,

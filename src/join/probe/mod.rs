@@ -13,7 +13,7 @@
 //! Probe batches are gathered into chunks, because a device wants 64 K keys and more at a
 //! time (a batch of 8,192 rows costs twice as much a row); a chunk's batches are then
 //! resolved one by one, in order. While the device works on one chunk the next is gathered
-//! and encoded. The first chunks are small where a LIMIT waits for rows; elsewhere the first is a quarter of a chunk,
+//! and encoded. The first chunks are small where the join itself has a LIMIT; elsewhere the first is a quarter of a chunk,
 //! which is enough to start with, as a chunk costs a GPU's driver a third of a millisecond however small it is.
 //! The device's answers come through a channel: a stream waiting for them blocks
 //! no thread, and dropping it cancels what was not started. A chunk that the device has no room for is
