@@ -57,7 +57,7 @@ impl<T> Buffer<T> {
 
 /// Elements on their way to the host.
 #[derive(Debug)]
-pub struct Fetching<T: OclPrm>(Staging<T>);
+pub(crate) struct Fetching<T: OclPrm>(Staging<T>);
 
 /// One kernel argument.
 #[derive(Debug, Clone, Copy)]
@@ -301,7 +301,11 @@ impl Queue {
     ///
     /// # Errors
     /// As there.
-    pub fn begin_fetch<T: OclPrm>(&mut self, buffer: Buffer<T>, len: usize) -> Result<Fetching<T>> {
+    pub(crate) fn begin_fetch<T: OclPrm>(
+        &mut self,
+        buffer: Buffer<T>,
+        len: usize,
+    ) -> Result<Fetching<T>> {
         if self.opened.on_host() {
             return Ok(Fetching(self.fetch(buffer, len)?));
         }
@@ -316,7 +320,10 @@ impl Queue {
     ///
     /// # Errors
     /// [`Error::OpenCl`] if the driver fails.
-    pub fn end_fetches<T: OclPrm>(&mut self, begun: Vec<Fetching<T>>) -> Result<Vec<Staging<T>>> {
+    pub(crate) fn end_fetches<T: OclPrm>(
+        &mut self,
+        begun: Vec<Fetching<T>>,
+    ) -> Result<Vec<Staging<T>>> {
         if !self.opened.on_host() && !begun.is_empty() {
             call::finish(&self.commands, "downloads").map_err(|e| self.fail("clFinish", &e))?;
         }
