@@ -34,8 +34,10 @@ use super::{Costs, Keys, Line, Measured, milliseconds};
 /// Rows of a small build side.
 const FEW: usize = 1 << 13;
 
-/// How many times as many rows a large probe side has as a small one.
-const MORE: usize = 8;
+/// Rows of a small probe side: a batch for each core, and so many times fewer than a large one has at least.
+fn few_probe_rows(many: usize, cores: usize) -> usize {
+    (BATCH * cores).min(many / 8)
+}
 
 /// Rows of a large table for each core; fewer where nothing is optimized, in tests.
 const MANY_A_CORE: usize = match cfg!(debug_assertions) {
@@ -174,17 +176,20 @@ impl Case {
 struct Cases {
     /// Each kind of keys with few and many rows on either side, in the order of [`Measured`]'s fields.
     narrow: [[Case; 4]; 2],
+    /// Rows of a small probe side, and of a large table.
+    probes: [usize; 2],
     /// The last of number keys with a wide probe side.
     wide: Case,
 }
 
 impl Cases {
-    fn new(many: usize) -> Self {
-        let some = many / MORE;
+    fn new(many: usize, cores: usize) -> Self {
+        let some = few_probe_rows(many, cores);
         let sizes = [(FEW, some), (many, some), (FEW, many), (many, many)];
         let of_size = |keys| sizes.map(|(build, probe)| Case::new(keys, build, (probe, 0)));
         Self {
             narrow: Keys::ALL.map(of_size),
+            probes: [some, many],
             wide: Case::new(Keys::Number, many, (many, WIDE)),
         }
     }
@@ -193,7 +198,8 @@ impl Cases {
         self.narrow.iter_mut().flatten().chain([&mut self.wide])
     }
 
-    fn costs(&self, many: usize) -> Costs {
+    fn costs(&self) -> Costs {
+        let [_, many] = self.probes;
         let lines = |side: usize| {
             self.narrow.each_ref().map(|of_keys| {
                 let times = of_keys.each_ref().map(|case| case.best[side]);
@@ -204,7 +210,7 @@ impl Cases {
                     few_many,
                     many_many,
                 };
-                let probes = [many / MORE, many].map(|rows| rows as f64);
+                let probes = self.probes.map(|rows| rows as f64);
                 Line::through(measured, [FEW as f64, many as f64], probes)
             })
         };
@@ -219,12 +225,14 @@ impl Cases {
 }
 
 async fn measure(device: &Device) -> Result<Costs> {
-    let config = SessionConfig::new();
+    // Or the smaller side would be built whatever a case is named.
+    let mut config = SessionConfig::new();
+    config.options_mut().optimizer.join_reordering = false;
     let cores = config.target_partitions();
     let horton = horton_context(device, &config);
     let contexts = [&horton, &SessionContext::new_with_config(config)];
     let many = (MANY_A_CORE * cores).min(MOST);
-    let mut cases = Cases::new(many);
+    let mut cases = Cases::new(many, cores);
     let began = Instant::now();
     for case in cases.all() {
         case.register(contexts, cores).await?;
@@ -242,7 +250,9 @@ async fn measure(device: &Device) -> Result<Costs> {
             case.time(contexts).await?;
         }
     }
-    Ok(cases.costs(many))
+    let costs = cases.costs();
+    log::debug!("{costs:?}");
+    Ok(costs)
 }
 
 fn horton_context(device: &Device, config: &SessionConfig) -> SessionContext {
