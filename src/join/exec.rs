@@ -53,7 +53,7 @@ use super::lookup::Access;
 use super::memory::{BuildMemory, of_probe_rows};
 use super::metrics::JoinMetrics;
 use super::pairs::Outcome;
-use super::probe::{Probe, ProbeSpec, SharedBuild};
+use super::probe::{Probe, ProbeSpec, SharedBuild, streams};
 
 /// An equi-join on an OpenCL device, in the place of a `HashJoinExec`.
 pub struct HortonJoinExec {
@@ -304,11 +304,13 @@ impl HortonJoinExec {
         Ok(build)
     }
 
-    fn probe_spec(&self, device: &Device, context: &TaskContext) -> ProbeSpec {
+    fn probe_spec(&self, device: &Device, context: &TaskContext) -> Result<ProbeSpec> {
         let stock = &self.stock;
         let right = stock.right();
         let ordered = right.output_ordering().is_some();
-        ProbeSpec {
+        let whole_chunks = !right.boundedness().is_unbounded();
+        let waits = stock.fetch().is_some() || self.board(context)?.is_some();
+        Ok(ProbeSpec {
             on: stock.on().iter().map(|(_, r)| Arc::clone(r)).collect(),
             null_equality: stock.null_equality(),
             join_type: *stock.join_type(),
@@ -325,12 +327,13 @@ impl HortonJoinExec {
             batch_size: context.session_config().batch_size().max(1),
             fetch: stock.fetch(),
             chunk_rows: self.config.chunk_rows(device.info().kind),
-            whole_chunks: !right.boundedness().is_unbounded(),
+            whole_chunks,
+            reads_ahead: whole_chunks && !waits && streams(right.as_ref()),
             access: Access {
                 device: device.clone(),
                 memory_limit: self.config.memory_limit(),
             },
-        }
+        })
     }
 
     fn check_partitions(&self) -> Result<()> {
@@ -509,7 +512,7 @@ impl ExecutionPlan for HortonJoinExec {
         self.check_partitions()?;
         let metrics = JoinMetrics::new(&self.metrics, partition);
         let build = self.build(device, partition, &context, &metrics)?;
-        let spec = Arc::new(self.probe_spec(device, &context));
+        let spec = Arc::new(self.probe_spec(device, &context)?);
         let memory = of_probe_rows(context.memory_pool(), partition);
         let input = self.stock.right().execute(partition, context)?;
         let probe = Probe::new(spec, build, input, (memory, metrics.clone()));

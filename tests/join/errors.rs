@@ -2,68 +2,16 @@
 
 use std::sync::Arc;
 
-use arrow::array::RecordBatch;
-use arrow::datatypes::SchemaRef;
-use datafusion::common::{JoinType, exec_datafusion_err};
-use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::common::JoinType;
 use datafusion::logical_expr::Operator;
 use datafusion::physical_expr::PhysicalExprRef;
 use datafusion::physical_expr::expressions::{BinaryExpr, lit};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::joins::PartitionMode;
-use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use datafusion::physical_plan::streaming::{PartitionStream, StreamingTableExec};
-use futures::{StreamExt, TryStreamExt, stream};
+use futures::{StreamExt, TryStreamExt};
 
+use super::feed::{Then, feed};
 use super::harness::*;
-
-/// How a [`Feed`] goes on behind its batches.
-#[derive(Debug, Clone, Copy, PartialEq)]
-enum Then {
-    End,
-    Error(&'static str),
-    Wait,
-}
-
-/// One partition of an input: batches, and then.
-#[derive(Debug)]
-struct Feed {
-    schema: SchemaRef,
-    batches: Vec<RecordBatch>,
-    then: Then,
-}
-
-impl PartitionStream for Feed {
-    fn schema(&self) -> &SchemaRef {
-        &self.schema
-    }
-
-    fn execute(&self, _: Arc<TaskContext>) -> SendableRecordBatchStream {
-        let batches = stream::iter(self.batches.clone()).map(Ok);
-        let end = match self.then {
-            Then::End => stream::empty().boxed(),
-            Then::Error(text) => stream::iter([Err(exec_datafusion_err!("{text}"))]).boxed(),
-            Then::Wait => stream::pending().boxed(),
-        };
-        let schema = Arc::clone(&self.schema);
-        Box::pin(RecordBatchStreamAdapter::new(schema, batches.chain(end)))
-    }
-}
-
-/// The partitions of `side`, going on as `then` says.
-fn feed(side: &Side, then: &[Then]) -> Arc<dyn ExecutionPlan> {
-    let partition = |(batches, then): (&Vec<RecordBatch>, &Then)| {
-        Arc::new(Feed {
-            schema: Arc::clone(&side.schema),
-            batches: batches.clone(),
-            then: *then,
-        }) as Arc<dyn PartitionStream>
-    };
-    let partitions = side.partitions.iter().zip(then).map(partition).collect();
-    let schema = Arc::clone(&side.schema);
-    let endless = then.contains(&Then::Wait);
-    Arc::new(StreamingTableExec::try_new(schema, partitions, None, [], endless, None).unwrap())
-}
 
 fn sides(parts: usize) -> (Side, Side) {
     let (left, right) = (repeating_keys(41, 100, 40), repeating_keys(42, 300, 40));

@@ -10,7 +10,9 @@
 //! are compared as sequences, else as multisets. The device is `auto`, or what
 //! `HORTON_TEST_DEVICE` names; `make test` sees to it that it is PoCL's.
 
+mod ahead;
 mod errors;
+mod feed;
 mod harness;
 mod hostile;
 mod join_types;

@@ -14,8 +14,8 @@ use std::sync::atomic::Ordering;
 use arrow::array::{Array, ArrayRef, RecordBatch};
 use datafusion::execution::memory_pool::MemoryReservation;
 use datafusion::physical_expr_common::utils::evaluate_expressions_to_arrays;
+use futures::FutureExt;
 use futures::future::BoxFuture;
-use futures::{FutureExt, TryStreamExt};
 
 use crate::device::Answer;
 use crate::error::{Error, Result};
@@ -44,7 +44,8 @@ impl Probe {
         let is_lent = build.table.as_ref().is_some_and(BuildTable::is_lent);
         let memory = is_lent.then(|| self.memory.new_empty());
         while rows < wanted {
-            let Some(batch) = self.next_batch(batches.is_empty()).await? else {
+            let waits = self.spec.whole_chunks || batches.is_empty();
+            let Some(batch) = self.input.next(waits).await? else {
                 break;
             };
             let (batch, rest) = match batch.num_rows() > wanted - rows && self.is_short {
@@ -56,7 +57,7 @@ impl Probe {
                 false => (batch, None),
             };
             if let Some(rest) = rest {
-                self.pending.push_front(rest);
+                self.input.put_back(rest);
             }
             let bytes = batch.get_array_memory_size() + HIT_BYTES * batch.num_rows();
             let refused = memory.as_ref().map(|memory| memory.try_grow(bytes));
@@ -68,34 +69,6 @@ impl Probe {
             }
         }
         Ok((batches, memory))
-    }
-
-    /// The next batch with rows; only what is at hand unless it is the chunk's `first`, or chunks are
-    /// whole. `None` at the end of the input, or if there is none at hand.
-    pub(super) async fn next_batch(&mut self, first: bool) -> Result<Option<RecordBatch>> {
-        if let Some(batch) = self.pending.pop_front() {
-            return Ok(Some(batch));
-        }
-        while let Some(input) = self.input.as_mut() {
-            let next = if self.spec.whole_chunks || first {
-                input.try_next().await?
-            } else {
-                match input.try_next().now_or_never() {
-                    Some(next) => next?,
-                    None => return Ok(None),
-                }
-            };
-            let Some(batch) = next else {
-                self.input = None;
-                break;
-            };
-            self.metrics.input_batches.add(1);
-            self.metrics.input_rows.add(batch.num_rows());
-            if batch.num_rows() > 0 {
-                return Ok(Some(batch));
-            }
-        }
-        Ok(None)
     }
 
     /// Encodes `batches` and hands their keys to the device, or to the host in its place.

@@ -3,7 +3,7 @@
 //! ```text
 //!          ┌──────────── chunk used up ───────────┐
 //!          ▼                                      │
-//!   Build ─▶ Fetch ── chunk looked up ──▶ Emit ───┘
+//!   Build ─▶ Fetch ── chunk looked up ──▶ Emit ───┘       while in Build: a chunk's rows are read ahead
 //!     │        └── input ended ──▶ Unmatched ──▶ Done ── output flushed ──▶ Ended
 //!     └── nothing can come of it ───────────────▶ Done
 //!
@@ -20,20 +20,22 @@
 //! split. One that the device fails to answer is looked up on the host ([`fallback`](super::fallback)),
 //! from its first batch or from the pair on that comes next.
 //!
-//! Here are the states; `ask` hands chunks to the device, `output` makes rows of what it found.
+//! Here are the states; `input` is read, `ask` hands chunks to the device, `output` makes rows of what it found.
 
 mod ask;
+mod input;
 mod output;
 mod spec;
 
 use std::collections::VecDeque;
+use std::pin::pin;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::execution::memory_pool::MemoryReservation;
 use datafusion::physical_plan::coalesce::LimitedBatchCoalescer;
-use futures::future::{BoxFuture, Shared};
+use futures::future::{BoxFuture, Either, Shared, select};
 
 use crate::device::Answer;
 use crate::error::{Error, Result};
@@ -44,7 +46,10 @@ use super::lookup::{Found, Wanted};
 use super::metrics::JoinMetrics;
 use super::tables::BuildTable;
 
+pub use input::streams;
 pub use spec::ProbeSpec;
+
+use input::Input;
 
 /// Rows of the first chunk under a LIMIT, at most.
 const FIRST_CHUNK_ROWS: usize = 1 << 15;
@@ -84,7 +89,7 @@ enum State {
 /// One partition's probe.
 pub struct Probe {
     spec: Arc<ProbeSpec>,
-    input: Option<SendableRecordBatchStream>,
+    input: Input,
     state: State,
     asked: VecDeque<Asked>,
     wanted: Wanted,
@@ -94,8 +99,6 @@ pub struct Probe {
     /// Whether the device had no room for a chunk: they are smaller since, and batches are cut.
     is_short: bool,
     next_chunk_rows: usize,
-    /// Batches that come before the input's: they were in a chunk that had no room.
-    pending: VecDeque<RecordBatch>,
     /// For rows that wait for a table to come back to the device.
     memory: MemoryReservation,
     metrics: JoinMetrics,
@@ -118,10 +121,9 @@ impl Probe {
             chunk_rows: spec.chunk_rows.max(1),
             is_short: false,
             next_chunk_rows: 1,
-            pending: VecDeque::new(),
             memory,
             spec,
-            input: Some(input),
+            input: Input::new(input, metrics.clone()),
             state: State::Build(build),
             asked: VecDeque::new(),
             wanted: Wanted::Count,
@@ -145,8 +147,7 @@ impl Probe {
                 State::Emit(build, chunk) => self.emit(build, chunk).await?,
                 State::Unmatched(build, row) => self.emit_unmatched(build, row).await?,
                 State::Done => {
-                    self.input = None;
-                    self.pending.clear();
+                    self.input.close();
                     self.asked.clear();
                     self.output.finish()?;
                     State::Ended
@@ -157,7 +158,15 @@ impl Probe {
     }
 
     async fn await_build(&mut self, build: SharedBuild) -> Result<State> {
-        let build = build.await.map_err(|e| Error::DataFusion(shared(e)))?;
+        let ahead = match self.spec.reads_ahead {
+            true => self.spec.chunk_rows.div_ceil(GROWTH),
+            false => 0,
+        };
+        let build = match select(build, pin!(self.input.read_ahead(ahead))).await {
+            Either::Left((build, _)) => build,
+            Either::Right(((), build)) => build.await,
+        };
+        let build = build.map_err(|e| Error::DataFusion(shared(e)))?;
         let join_type = self.spec.join_type;
         let nothing = (build.rows.is_empty() && join_type.empty_build_side_produces_empty_result())
             || (!build.can_match() && join_type.empty_map_produces_empty_result());
@@ -178,7 +187,7 @@ impl Probe {
 
     /// Keeps the device busy and waits for the first of the chunks it has.
     async fn fetch(&mut self, build: Arc<BuildSide>) -> Result<State> {
-        while self.asked.len() < self.in_flight(&build) && self.has_input() {
+        while self.asked.len() < self.in_flight(&build) && self.input.has_more() {
             let (batches, memory) = self.gather(&build).await?;
             if batches.is_empty() {
                 continue;
@@ -232,10 +241,6 @@ impl Probe {
         }
     }
 
-    fn has_input(&self) -> bool {
-        self.input.is_some() || !self.pending.is_empty()
-    }
-
     /// If the device had no room for a chunk of `rows` rows: smaller ones from now on, `batches`
     /// first.
     ///
@@ -253,7 +258,7 @@ impl Probe {
         batches
             .into_iter()
             .rev()
-            .for_each(|batch| self.pending.push_front(batch));
+            .for_each(|batch| self.input.put_back(batch));
         Ok(())
     }
 
