@@ -1,28 +1,17 @@
-//! The two optimizer rules that put joins on the device, and why one stays on the host.
+//! Where one join runs, and why.
 //!
 //! ```text
-//!  … JoinSelection ─▶ CollectBuildSide ─▶ … ─▶ SanityCheckPlan ─▶ JoinOnDevice
-//!                     Partitioned ─▶ CollectLeft                  HashJoinExec ─▶ HortonJoinExec
+//!  device? ─▶ failed before? ─▶ key types? ─▶ always ─────────────▶ device
+//!     │no          │yes            │no        auto: expected times ─▶ device, or the host
+//!     └────────────┴───────────────┴────────────────────────────────▶ the host, for a reason
 //! ```
-//!
-//! The device needs no hash repartition of either side, and that copy is a large part of the
-//! stock join's cost, so the first rule takes it out of joins that the second will take.
-//! The second comes last so that every rule in between sees the node it knows. A join that is
-//! not taken stays a `HashJoinExec`; EXPLAIN prints the [`Declined`] reason beside it.
 
-use std::cell::RefCell;
-use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use arrow::datatypes::DataType;
-use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::common::{JoinType, Result};
-use datafusion::physical_expr::PhysicalExprRef;
-use datafusion::physical_expr::utils::collect_columns;
-use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
 
@@ -31,7 +20,7 @@ use crate::cost::rows::{expected_rows, more_values};
 use crate::cost::{Costs, Estimate, Keys, Size};
 use crate::device::Device;
 use crate::error::Error;
-use crate::join::{HortonJoinExec, keys};
+use crate::join::keys;
 
 /// Why a join stays on the host.
 #[derive(Debug, Clone, PartialEq)]
@@ -90,7 +79,7 @@ pub enum Route {
 /// # Errors
 /// [`Error::UnknownDevice`] and [`Error::UnsuitableDevice`]: `horton.device` names a device that
 /// is not there or cannot run the kernels. That no device is there at all is no error.
-fn route(join: &HashJoinExec, config: &HortonConfig) -> Result<Route> {
+pub(super) fn route(join: &HashJoinExec, config: &HortonConfig) -> Result<Route> {
     let declined = |reason| Ok(Route::Stock(reason));
     let device = match Device::open(&config.device) {
         Ok(device) => device,
@@ -191,129 +180,5 @@ fn warn_once(error: &Error) {
     static WARNED: AtomicBool = AtomicBool::new(false);
     if !WARNED.swap(true, Ordering::Relaxed) {
         log::warn!("{error}; joins stay on the host");
-    }
-}
-
-fn options(config: &ConfigOptions) -> Option<&HortonConfig> {
-    config
-        .extensions
-        .get::<HortonConfig>()
-        .filter(|horton| horton.enabled != Enabled::Never)
-}
-
-thread_local! {
-    /// What rule 1 decided of the joins of the plan at hand, by name and in order: where those run whose build sides it
-    /// collected. The rules of a plan run one after the other on one thread. Deciding anew would decide otherwise
-    /// now and then, as statistics change with the plan, and leave a stock join with a build side for one core.
-    static DECIDED: RefCell<HashMap<String, VecDeque<Option<Route>>>> = RefCell::default();
-}
-
-/// What of a join stays as it is, as a rule, while others move columns and swap distributions: its type and the names in
-/// its keys. (One that lost its name is decided anew.)
-fn name_of(join: &HashJoinExec) -> String {
-    let names = |key: &PhysicalExprRef| {
-        let columns = collect_columns(key).into_iter();
-        let mut names: Vec<String> = columns.map(|column| column.name().to_owned()).collect();
-        names.sort();
-        names.join("+")
-    };
-    let keys = join
-        .on()
-        .iter()
-        .map(|(l, r)| format!(" {}={}", names(l), names(r)));
-    let keys: String = keys.collect();
-    format!("{}{keys}", join.join_type())
-}
-
-/// Rule 1: joins that will run on the device collect their build side instead of
-/// repartitioning both sides.
-#[derive(Debug)]
-pub struct CollectBuildSide;
-
-impl PhysicalOptimizerRule for CollectBuildSide {
-    fn optimize(
-        &self,
-        plan: Arc<dyn ExecutionPlan>,
-        config: &ConfigOptions,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        let mut decided = HashMap::<String, VecDeque<Option<Route>>>::new();
-        DECIDED.take();
-        let Some(horton) = options(config).filter(|horton| !horton.keep_partitions) else {
-            return Ok(plan);
-        };
-        let plan = plan.transform_up(|node| {
-            let Some(join) = node.downcast_ref::<HashJoinExec>() else {
-                return Ok(Transformed::no(node));
-            };
-            let route = match join.partition_mode() {
-                PartitionMode::Partitioned => Some(route(join, horton)?),
-                PartitionMode::CollectLeft | PartitionMode::Auto => None,
-            };
-            let taken = route.filter(|route| matches!(route, Route::Device(..)));
-            let is_taken = taken.is_some();
-            decided.entry(name_of(join)).or_default().push_back(taken);
-            if !is_taken {
-                return Ok(Transformed::no(node));
-            }
-            let collected = join
-                .builder()
-                .with_partition_mode(PartitionMode::CollectLeft);
-            Ok(Transformed::yes(collected.build_exec()?))
-        });
-        DECIDED.set(decided);
-        plan.data()
-    }
-
-    fn name(&self) -> &str {
-        "horton_collect_build_side"
-    }
-
-    fn schema_check(&self) -> bool {
-        true
-    }
-}
-
-/// Rule 2: every `HashJoinExec` becomes a [`HortonJoinExec`], on the device or with the reason
-/// why it stays on the host.
-#[derive(Debug)]
-pub struct JoinOnDevice;
-
-impl PhysicalOptimizerRule for JoinOnDevice {
-    fn optimize(
-        &self,
-        plan: Arc<dyn ExecutionPlan>,
-        config: &ConfigOptions,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        let mut decided = DECIDED.take();
-        let Some(horton) = options(config) else {
-            return Ok(plan);
-        };
-        plan.transform_up(|node| {
-            let Some(join) = node.downcast_ref::<HashJoinExec>() else {
-                return Ok(Transformed::no(node));
-            };
-            let earlier = decided
-                .get_mut(&name_of(join))
-                .and_then(VecDeque::pop_front);
-            let route = match earlier.flatten() {
-                Some(route) if *join.partition_mode() == PartitionMode::CollectLeft => route,
-                _ => route(join, horton)?,
-            };
-            if let Route::Stock(reason) = &route {
-                log::debug!("join stays on the host: {reason}");
-            }
-            let stock = Arc::new(join.builder().build()?);
-            let exec = HortonJoinExec::new(stock, route, horton.clone());
-            Ok(Transformed::yes(Arc::new(exec) as Arc<dyn ExecutionPlan>))
-        })
-        .data()
-    }
-
-    fn name(&self) -> &str {
-        "horton_join_on_device"
-    }
-
-    fn schema_check(&self) -> bool {
-        true
     }
 }
