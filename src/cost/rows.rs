@@ -38,7 +38,7 @@ const MOST_COLUMNS: usize = 3;
 pub fn expected_rows(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<usize>> {
     let context = StatisticsContext::new();
     let share = kept(&context, plan)?;
-    Ok(known_rows(&context, plan)?.map(|rows| (rows as f64 * share) as usize))
+    Ok(rows_in(&context, plan.as_ref())?.map(|rows| (rows as f64 * share) as usize))
 }
 
 /// Values of eight bytes of a row, beside two; strings and nested values count as views of them.
@@ -51,8 +51,16 @@ pub fn more_values(schema: &Schema) -> f64 {
     (bytes as f64 / 8.0 - 2.0).max(0.0)
 }
 
-fn known_rows(context: &StatisticsContext, plan: &Arc<dyn ExecutionPlan>) -> Result<Option<usize>> {
-    let statistics = context.compute(plan.as_ref(), &StatisticsArgs::new())?;
+/// The rows that `plan` gives by its statistics, if those tell.
+///
+/// # Errors
+/// Those of the statistics.
+pub fn known_rows(plan: &dyn ExecutionPlan) -> Result<Option<usize>> {
+    rows_in(&StatisticsContext::new(), plan)
+}
+
+fn rows_in(context: &StatisticsContext, plan: &dyn ExecutionPlan) -> Result<Option<usize>> {
+    let statistics = context.compute(plan, &StatisticsArgs::new())?;
     Ok(statistics.num_rows.get_value().copied())
 }
 
@@ -62,7 +70,7 @@ fn kept(context: &StatisticsContext, plan: &Arc<dyn ExecutionPlan>) -> Result<f6
     let mut share = 1.0;
     let mut node = plan;
     while let [input] = node.children()[..] {
-        let rows = known_rows(context, node)?;
+        let rows = rows_in(context, node.as_ref())?;
         let statistics = context.compute(input.as_ref(), &StatisticsArgs::new())?;
         match node.downcast_ref::<FilterExec>() {
             Some(filter) => share *= unknown_share(filter, rows, &statistics),

@@ -6,11 +6,13 @@
 //! ```
 //!
 //! The device needs no hash repartition of either side, and that copy is a large part of the
-//! stock join's cost, so the first rule takes it out of joins that the second will take.
+//! stock join's cost, so the first rule takes it out of joins that the second will take. `route` says where one
+//! join runs, `together` where those do that use each other's partitions.
 //! The second comes last so that every rule in between sees the node it knows. A join that is
 //! not taken stays a `HashJoinExec`; EXPLAIN prints the [`Declined`] reason beside it.
 
 mod route;
+mod together;
 
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
@@ -40,8 +42,8 @@ fn options(config: &ConfigOptions) -> Option<&HortonConfig> {
 }
 
 thread_local! {
-    /// What rule 1 decided of the joins of the plan at hand, by name and in order: where those run whose build sides it
-    /// collected. The rules of a plan run one after the other on one thread. Deciding anew would decide otherwise
+    /// What rule 1 decided of the joins of the plan at hand, by name and in order: where those run that were to repartition
+    /// both sides. The rules of a plan run one after the other on one thread. Deciding anew would decide otherwise
     /// now and then, as statistics change with the plan, and leave a stock join with a build side for one core.
     static DECIDED: RefCell<HashMap<String, VecDeque<Option<Route>>>> = RefCell::default();
 }
@@ -79,17 +81,14 @@ impl PhysicalOptimizerRule for CollectBuildSide {
         let Some(horton) = options(config).filter(|horton| !horton.keep_partitions) else {
             return Ok(plan);
         };
+        let mut routes = together::routes(&plan, horton, config)?.into_iter();
         let plan = plan.transform_up(|node| {
             let Some(join) = node.downcast_ref::<HashJoinExec>() else {
                 return Ok(Transformed::no(node));
             };
-            let route = match join.partition_mode() {
-                PartitionMode::Partitioned => Some(route(join, horton)?),
-                PartitionMode::CollectLeft | PartitionMode::Auto => None,
-            };
-            let taken = route.filter(|route| matches!(route, Route::Device(..)));
-            let is_taken = taken.is_some();
-            decided.entry(name_of(join)).or_default().push_back(taken);
+            let route = routes.next().flatten();
+            let is_taken = matches!(route, Some(Route::Device(..)));
+            decided.entry(name_of(join)).or_default().push_back(route);
             if !is_taken {
                 return Ok(Transformed::no(node));
             }
@@ -133,8 +132,9 @@ impl PhysicalOptimizerRule for JoinOnDevice {
             let earlier = decided
                 .get_mut(&name_of(join))
                 .and_then(VecDeque::pop_front);
+            let is_collected = *join.partition_mode() == PartitionMode::CollectLeft;
             let route = match earlier.flatten() {
-                Some(route) if *join.partition_mode() == PartitionMode::CollectLeft => route,
+                Some(route) if matches!(route, Route::Device(..)) == is_collected => route,
                 _ => route(join, horton)?,
             };
             if let Route::Stock(reason) = &route {

@@ -7,16 +7,15 @@
 //! ```
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use arrow::datatypes::DataType;
+use arrow::datatypes::{DataType, Schema};
 use datafusion::common::{JoinType, Result};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
 
 use crate::config::{Enabled, HortonConfig};
-use crate::cost::rows::{expected_rows, more_values};
+use crate::cost::rows::{expected_rows, known_rows, more_values};
 use crate::cost::{Costs, Estimate, Keys, Size};
 use crate::device::Device;
 use crate::error::Error;
@@ -74,13 +73,56 @@ pub enum Route {
     Stock(Declined),
 }
 
-/// Decides where a join runs.
+impl Route {
+    /// Where it goes that was expected to take so long.
+    pub(super) fn by_times(device: Device, estimate: Estimate, is_taken: bool) -> Self {
+        match is_taken {
+            true => Route::Device(device, Some(estimate)),
+            false => Route::Stock(Declined::NoFaster(estimate)),
+        }
+    }
+}
+
+/// What is expected of a join.
+pub(super) enum Expected {
+    /// Where it runs, whatever it costs.
+    Settled(Route),
+    /// How long it takes.
+    Times(Device, Times),
+}
+
+/// How long a join takes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Times {
+    /// On the device and as the stock join.
+    pub estimate: Estimate,
+    /// Milliseconds of the latter to repartition each side.
+    pub sides: [f64; 2],
+    /// Milliseconds to repartition the join's rows.
+    pub output: f64,
+}
+
+/// Decides where a join runs, as if there were no others.
+///
+/// # Errors
+/// As [`expected`].
+pub(super) fn route(join: &HashJoinExec, config: &HortonConfig) -> Result<Route> {
+    Ok(match expected(join, config)? {
+        Expected::Settled(route) => route,
+        Expected::Times(device, Times { estimate, .. }) => {
+            let is_taken = estimate.with_margin() < estimate.stock;
+            Route::by_times(device, estimate, is_taken)
+        }
+    })
+}
+
+/// What is expected of a join, both sides of which are repartitioned if it is.
 ///
 /// # Errors
 /// [`Error::UnknownDevice`] and [`Error::UnsuitableDevice`]: `horton.device` names a device that
 /// is not there or cannot run the kernels. That no device is there at all is no error.
-pub(super) fn route(join: &HashJoinExec, config: &HortonConfig) -> Result<Route> {
-    let declined = |reason| Ok(Route::Stock(reason));
+pub(super) fn expected(join: &HashJoinExec, config: &HortonConfig) -> Result<Expected> {
+    let declined = |reason| Ok(Expected::Settled(Route::Stock(reason)));
     let device = match Device::open(&config.device) {
         Ok(device) => device,
         Err(error @ (Error::NoPlatform(_) | Error::NoUsableDevice(_))) => {
@@ -105,25 +147,13 @@ pub(super) fn route(join: &HashJoinExec, config: &HortonConfig) -> Result<Route>
         return declined(Declined::KeyType(reason));
     }
     if config.enabled == Enabled::Always {
-        return Ok(Route::Device(device, None));
+        return Ok(Expected::Settled(Route::Device(device, None)));
     }
-    Ok(match expect(join, config, &device, &types)? {
-        Ok(estimate) if MARGIN * estimate.device + LEAST_GAIN < estimate.stock => {
-            Route::Device(device, Some(estimate))
-        }
-        Ok(estimate) => Route::Stock(Declined::NoFaster(estimate)),
-        Err(reason) => Route::Stock(reason),
+    Ok(match times(join, config, &device, &types)? {
+        Ok(times) => Expected::Times(device, times),
+        Err(reason) => Expected::Settled(Route::Stock(reason)),
     })
 }
-
-/// How much faster than the stock join the device must be expected to be, and by how many milliseconds more: estimates
-/// err by a share and by what little joins cost besides, and a join that was fine as it was should not get slower.
-/// (TPC-H at scale 1, PoCL on two cores, four calibrations: the join of query 5, 1.5 to 2.0 times as fast and
-/// 46 to 82 ms faster by estimate, makes the query 1.6 times as fast; those of 10 and 14, 1.4 to 1.8 times
-/// and 7 to 16 ms, -6 to 3 %. At scale 10 on an H200 joins of 8 million rows and less that were expected to be 1.6 times
-/// as fast changed their queries by -6 to 10 %.)
-const MARGIN: f64 = 1.25;
-const LEAST_GAIN: f64 = 15.0;
 
 /// How many times as long as an inner join of its size one of this type takes on the device; a stock join hardly differs.
 /// (15 M x 150 M sparse keys on an H200, 10 % hits: inner 106 ms, left 356, full 424, right 240, build semi 292 and anti 255, probe
@@ -138,14 +168,14 @@ fn times_inner(join_type: JoinType) -> f64 {
 }
 
 /// What `auto` expects of a join, or why nothing can be expected.
-fn expect(
+fn times(
     join: &HashJoinExec,
     config: &HortonConfig,
     device: &Device,
     types: &[(DataType, DataType)],
-) -> Result<Result<Estimate, Declined>> {
-    let sides = (expected_rows(join.left())?, expected_rows(join.right())?);
-    let (Some(build), Some(probe)) = sides else {
+) -> Result<Result<Times, Declined>> {
+    let sides = [join.left(), join.right()];
+    let (Some(build), Some(probe)) = (expected_rows(sides[0])?, expected_rows(sides[1])?) else {
         return Ok(Err(Declined::UnknownRows));
     };
     let (rows, min_rows) = (build.saturating_add(probe), config.min_rows);
@@ -164,8 +194,8 @@ fn expect(
         _ => Keys::Hashed,
     };
     let moves = *join.partition_mode() == PartitionMode::Partitioned;
-    let values = |side: &Arc<dyn ExecutionPlan>| more_values(&side.schema());
-    let moved = build as f64 * values(join.left()) + probe as f64 * values(join.right());
+    let (left, right) = (sides[0].schema(), sides[1].schema());
+    let moved = build as f64 * more_values(&left) + probe as f64 * more_values(&right);
     let size = Size {
         build,
         probe,
@@ -173,8 +203,19 @@ fn expect(
     };
     let mut estimate = costs.estimate(keys, size);
     estimate.device *= times_inner(*join.join_type());
-    Ok(Ok(estimate))
+    let repartition = |rows: usize, schema: &Schema| {
+        costs.repartition(rows as f64 * (KEY_AND_ONE + more_values(schema)))
+    };
+    let output = known_rows(join)?.unwrap_or(probe);
+    Ok(Ok(Times {
+        estimate,
+        sides: [repartition(build, &left), repartition(probe, &right)],
+        output: repartition(output, &join.schema()),
+    }))
 }
+
+/// Values of eight bytes of a row that [`more_values`] does not count.
+const KEY_AND_ONE: f64 = 2.0;
 
 fn warn_once(error: &Error) {
     static WARNED: AtomicBool = AtomicBool::new(false);
