@@ -24,6 +24,7 @@ mod report;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use arrow::array::AsArray;
 use arrow::datatypes::Int64Type;
@@ -31,7 +32,7 @@ use clap::Parser;
 use datafusion::prelude::{SessionConfig, SessionContext};
 
 use crate::data::Data;
-use crate::measure::{Outcome, Sides, measure};
+use crate::measure::{Effort, Outcome, Sides, measure};
 use crate::queries::Selection;
 
 /// Any error, ready to be shown.
@@ -65,9 +66,13 @@ struct Args {
     #[arg(long, value_name = "N")]
     rows: Option<usize>,
 
-    /// Time the best of N runs, after one to warm up
+    /// Time the best of N runs by turns, after one to warm up
     #[arg(long, value_name = "N", default_value = "1", value_parser = repeats)]
     repeat: usize,
+
+    /// Go on with each query for so many seconds, beyond N runs
+    #[arg(long, value_name = "S", default_value = "0", value_parser = seconds)]
+    seconds: f64,
 
     /// Print the executed plan with its metrics
     #[arg(long)]
@@ -101,6 +106,13 @@ fn repeats(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(n) if n > 0 => Ok(n),
         _ => Err("a number from 1".to_string()),
+    }
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(seconds) if (0.0..=86_400.0).contains(&seconds) => Ok(seconds),
+        _ => Err("a number from 0 to 86400".to_string()),
     }
 }
 
@@ -163,9 +175,13 @@ async fn run_queries(args: &Args) -> Result<usize> {
     let sides = Sides { stock, horton };
 
     let scale = data_scale(&sides.stock, &args.query).await?;
+    let effort = Effort {
+        repeat: args.repeat,
+        time: Duration::from_secs_f64(args.seconds),
+    };
     let mut outcomes: Vec<Outcome> = vec![];
     for query in args.query.queries(scale) {
-        let outcome = measure(&sides, &query, args.repeat, check).await?;
+        let outcome = measure(&sides, &query, effort, check).await?;
         report::query(&mut out, &outcome, rows)?;
         if args.explain {
             report::plan(&mut out, &outcome)?;
@@ -232,6 +248,8 @@ mod tests {
             "--scale 1 --data some",
             "--query 23",
             "--repeat 0",
+            "--seconds -1",
+            "--seconds nan",
             "--enabled maybe",
             "--set load_factor",
         ] {

@@ -120,12 +120,21 @@ impl Outcome {
     }
 }
 
-/// Runs `query` once on both sides to warm up and `repeat` times to measure; compares the
+/// How often a query is run.
+#[derive(Debug, Clone, Copy)]
+pub struct Effort {
+    /// So many times at least.
+    pub repeat: usize,
+    /// Until so much time has gone.
+    pub time: Duration,
+}
+
+/// Runs `query` once on both sides to warm up and as often as `effort` says to measure, by turns; compares the
 /// rows if `check`.
 ///
 /// # Errors
 /// A side's error, with the query's label and the side.
-pub async fn measure(sides: &Sides, query: &Query, repeat: usize, check: bool) -> Result<Outcome> {
+pub async fn measure(sides: &Sides, query: &Query, effort: Effort, check: bool) -> Result<Outcome> {
     let side = |name: &'static str| {
         let label = query.label.clone();
         move |e| format!("{label}, {name}: {e}")
@@ -135,14 +144,23 @@ pub async fn measure(sides: &Sides, query: &Query, repeat: usize, check: bool) -
     let mut last = run(&sides.horton, &query.sql).await.map_err(&in_horton)?;
     let mut differences = check.then(|| compare_runs(&reference, &last)).transpose()?;
     let (mut stock_time, mut horton_time) = (Duration::MAX, Duration::MAX);
-    for _ in 0..repeat {
-        let stock = run(&sides.stock, &query.sql).await.map_err(&in_stock)?;
-        stock_time = stock_time.min(stock.time);
-        last = run(&sides.horton, &query.sql).await.map_err(&in_horton)?;
-        horton_time = horton_time.min(last.time);
+    let began = Instant::now();
+    let mut runs = 0;
+    while runs < effort.repeat || began.elapsed() < effort.time {
+        // Neither side is always the first.
+        for horton in [runs % 2 == 1, runs % 2 == 0] {
+            if horton {
+                last = run(&sides.horton, &query.sql).await.map_err(&in_horton)?;
+                horton_time = horton_time.min(last.time);
+            } else {
+                let stock = run(&sides.stock, &query.sql).await.map_err(&in_stock)?;
+                stock_time = stock_time.min(stock.time);
+            }
+        }
         if differences.as_ref().is_some_and(|d| d.count() == 0) {
             differences = Some(compare_runs(&reference, &last)?);
         }
+        runs += 1;
     }
     Ok(Outcome {
         label: query.label.clone(),

@@ -2,9 +2,9 @@
 //!
 //! ```text
 //!  build × probe rows    few × few    many × few    few × many    many × many
-//!  number keys           device, stock     ▶            ▶             ▶   ▶ with more columns ┐
-//!  hashed keys       ┌─▶ device, stock     ▶            ▶             ▶ ┐                     │ a round;
-//!                    └──────────────────────────────────────────────────┴─────────────────────┘ best of each
+//!  number keys           device, stock     ▶            ▶             ▶   ▶ more columns of the probe side, texts of the build side ┐
+//!  hashed keys       ┌─▶ device, stock     ▶            ▶             ▶ ┐                                                           │ a round;
+//!                    └──────────────────────────────────────────────────┴───────────────────────────────────────────────────────────┘ best of each
 //! ```
 //!
 //! What is timed is a whole query of two tables in memory, planning included, through the same
@@ -18,7 +18,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch};
+use arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch, StringViewArray};
 use arrow::datatypes::Int64Type;
 use datafusion::datasource::MemTable;
 use datafusion::prelude::{SessionConfig, SessionContext};
@@ -104,33 +104,53 @@ struct Side {
     /// Different keys.
     distinct: usize,
     rows: usize,
-    /// Columns beyond `k` and `v`.
-    extra: usize,
+    extra: Extra,
     /// The table's.
     name: String,
 }
 
+/// Columns of a table beyond `k` and `v`.
+#[derive(Debug, Clone, Copy)]
+enum Extra {
+    None,
+    /// `w0`, `w1`, … of numbers: [`WIDE`] of them.
+    Numbers,
+    /// One, `t`.
+    Texts,
+}
+
 impl Side {
-    fn new(keys: Keys, distinct: usize, rows: usize, extra: usize) -> Self {
+    fn new(keys: Keys, distinct: usize, rows: usize, extra: Extra) -> Self {
         Self {
             distinct,
             rows,
             extra,
-            name: format!("{keys:?}_{distinct}_{rows}_{extra}").to_lowercase(),
+            name: format!("{keys:?}_{distinct}_{rows}_{extra:?}").to_lowercase(),
+        }
+    }
+
+    /// What a query asks of its extra columns.
+    fn sums(&self, table: &str) -> String {
+        match self.extra {
+            Extra::None => String::new(),
+            Extra::Numbers => (0..WIDE).map(|i| format!(", sum({table}.w{i})")).collect(),
+            // There are NULLs, or it would count rows.
+            Extra::Texts => format!(", count({table}.t)"),
         }
     }
 }
 
 impl Case {
-    fn new(keys: Keys, build: usize, (probe, extra): (usize, usize)) -> Self {
-        let (build, probe) = (
-            Side::new(keys, build, build, 0),
-            Side::new(keys, build, probe, extra),
-        );
-        let sums: String = (0..extra).map(|i| format!(", sum(p.w{i})")).collect();
+    fn new(keys: Keys, build: (usize, Extra), probe: (usize, Extra)) -> Self {
+        let distinct = build.0;
+        let side = |(rows, extra)| Side::new(keys, distinct, rows, extra);
+        let (build, probe) = (side(build), side(probe));
         let query = format!(
-            "SELECT sum(b.v), sum(p.v){sums} FROM {} b JOIN {} p ON b.k = p.k",
-            build.name, probe.name
+            "SELECT sum(b.v), sum(p.v){}{} FROM {} b JOIN {} p ON b.k = p.k",
+            build.sums("b"),
+            probe.sums("p"),
+            build.name,
+            probe.name
         );
         Self {
             keys,
@@ -180,22 +200,28 @@ struct Cases {
     probes: [usize; 2],
     /// The last of number keys with a wide probe side.
     wide: Case,
+    /// Many number keys with texts, a few probe rows.
+    texts: Case,
 }
 
 impl Cases {
     fn new(many: usize, cores: usize) -> Self {
         let some = few_probe_rows(many, cores);
         let sizes = [(FEW, some), (many, some), (FEW, many), (many, many)];
-        let of_size = |keys| sizes.map(|(build, probe)| Case::new(keys, build, (probe, 0)));
+        let of_size = |keys| {
+            sizes.map(|(build, probe)| Case::new(keys, (build, Extra::None), (probe, Extra::None)))
+        };
         Self {
             narrow: Keys::ALL.map(of_size),
             probes: [some, many],
-            wide: Case::new(Keys::Number, many, (many, WIDE)),
+            wide: Case::new(Keys::Number, (many, Extra::None), (many, Extra::Numbers)),
+            texts: Case::new(Keys::Number, (many, Extra::Texts), (some, Extra::None)),
         }
     }
 
     fn all(&mut self) -> impl Iterator<Item = &mut Case> {
-        self.narrow.iter_mut().flatten().chain([&mut self.wide])
+        let more = [&mut self.wide, &mut self.texts];
+        self.narrow.iter_mut().flatten().chain(more)
     }
 
     fn costs(&self) -> Costs {
@@ -214,12 +240,20 @@ impl Cases {
                 Line::through(measured, [FEW as f64, many as f64], probes)
             })
         };
-        let [device, stock] =
-            [0, 1].map(|side| self.wide.best[side] - self.narrow[0][3].best[side]);
+        let [_, many_few, _, many_many] = &self.narrow[0];
+        // Milliseconds more than a case without those columns, a value.
+        let more = |case: &Case, without: &Case, values: usize| {
+            [0, 1].map(|side| (case.best[side] - without.best[side]) / values as f64)
+        };
+        let [device, stock] = more(&self.wide, many_many, many * WIDE);
+        let moved = (stock - device).max(0.0);
+        let [device_text, stock_text] = more(&self.texts, many_few, many);
         Costs {
             device: lines(0),
             stock: lines(1),
-            moved: ((stock - device) / (many * WIDE) as f64).max(0.0),
+            moved,
+            // A text that is moved is a view of two values.
+            texts: [device_text, stock_text - 2.0 * moved].map(|ms| ms.max(0.0)),
         }
     }
 }
@@ -288,8 +322,8 @@ async fn table(keys: Keys, side: &Side, partitions: usize) -> Result<Arc<MemTabl
     Ok(Arc::new(MemTable::try_new(schema, partitions)?))
 }
 
-/// Rows of a table with `distinct` keys: `k`, `v`, and so many more columns.
-fn batch(keys: Keys, distinct: usize, rows: Range<usize>, extra: usize) -> Result<RecordBatch> {
+/// Rows of a table with `distinct` keys: `k`, `v`, and what it has more.
+fn batch(keys: Keys, distinct: usize, rows: Range<usize>, extra: Extra) -> Result<RecordBatch> {
     let key = |row: usize| match keys {
         // All of them once, in no order, as the multiplier is odd and `distinct` a power of 2
         // or at least without its prime factor.
@@ -297,14 +331,25 @@ fn batch(keys: Keys, distinct: usize, rows: Range<usize>, extra: usize) -> Resul
         Keys::Hashed => mix((row.wrapping_mul(SPREAD) % distinct) as u64) as i64,
     };
     let k: ArrayRef = Arc::new(Int64Array::from_iter_values(rows.clone().map(key)));
-    let v: ArrayRef = Arc::new(Int64Array::from_iter_values(rows.map(|row| row as i64)));
-    // Each of its own memory.
-    let w = (0..extra).map(|i| {
-        let w = v.as_primitive::<Int64Type>().unary::<_, Int64Type>(|x| x);
-        (format!("w{i}"), Arc::new(w) as ArrayRef)
-    });
-    let columns = [("k".to_owned(), k), ("v".to_owned(), Arc::clone(&v))];
-    Ok(RecordBatch::try_from_iter(columns.into_iter().chain(w))?)
+    let v: ArrayRef = Arc::new(Int64Array::from_iter_values(
+        rows.clone().map(|row| row as i64),
+    ));
+    let mut columns = vec![("k".to_owned(), k), ("v".to_owned(), Arc::clone(&v))];
+    match extra {
+        Extra::None => {}
+        // Each of its own memory.
+        Extra::Numbers => columns.extend((0..WIDE).map(|i| {
+            let w = v.as_primitive::<Int64Type>().unary::<_, Int64Type>(|x| x);
+            (format!("w{i}"), Arc::new(w) as ArrayRef)
+        })),
+        // As long as a name or a type of something; a view points to it.
+        Extra::Texts => {
+            let text = |row| (row % 64 > 0).then_some("about as long as a name");
+            let t = StringViewArray::from_iter(rows.map(text));
+            columns.push(("t".to_owned(), Arc::new(t)));
+        }
+    }
+    Ok(RecordBatch::try_from_iter(columns)?)
 }
 
 /// A prime near 2^32 / golden ratio: consecutive rows get keys far apart.
@@ -331,7 +376,7 @@ mod tests {
                 .build()
                 .unwrap();
             let distinct = runtime.block_on(async {
-                let side = Side::new(keys, rows, rows, 2);
+                let side = Side::new(keys, rows, rows, Extra::None);
                 let table = table(keys, &side, 3).await.unwrap();
                 context.register_table("t", table).unwrap();
                 let query = context.sql("SELECT DISTINCT k FROM t").await.unwrap();

@@ -3,8 +3,8 @@
 //! ```text
 //!  rows of both sides, kind of keys ─┬▶ device  F + b·build + p·probe ┐
 //!                                    └▶ stock   F + b·build + p·probe ┴▶ the cheaper one
-//!                                      + m·moved values
-//!                   F, b, p, m: measured once on this machine, remembered in a file
+//!                                      + m·moved values, t·texts of the build side
+//!                   F, b, p, m, t: measured once on this machine, remembered in a file
 //! ```
 //!
 //! A rule of thumb cannot know whether the device is an H200 or two cores of the host itself, and
@@ -13,7 +13,7 @@
 //! decides. A probe row costs more the larger the build side is, because tables leave the caches:
 //! `p` is measured at two sizes and interpolated by the logarithm of the build side. Beyond the
 //! measured sizes lines go on, which favours neither side by much. A stock join that repartitions its sides
-//! copies all their columns, which the device's does not.
+//! copies all their columns, which the device's does not; the device's makes one array of each column of texts, by one core.
 
 mod calibrate;
 pub mod rows;
@@ -107,6 +107,9 @@ pub struct Costs {
     /// Milliseconds that the stock join takes for each value of eight bytes that it repartitions beside a
     /// key and one more.
     moved: f64,
+    /// Milliseconds that each text of the build side takes on the device and as the stock join, beside what is
+    /// [`moved`](Self::moved).
+    texts: [f64; 2],
 }
 
 /// A join's size.
@@ -118,6 +121,8 @@ pub struct Size {
     pub probe: usize,
     /// Values of eight bytes that the stock join would repartition, beside a key and one more of each row.
     pub moved: f64,
+    /// Texts of the build side: strings and bytes of any length.
+    pub texts: f64,
 }
 
 /// What is expected of one join.
@@ -183,9 +188,11 @@ impl Costs {
     pub fn estimate(&self, keys: Keys, size: Size) -> Estimate {
         let at = keys as usize;
         let (build, probe) = (size.build as f64, size.probe as f64);
+        let [device, stock] = self.texts.map(|text| text * size.texts);
+        let moved = self.repartition(size.moved);
         Estimate {
-            device: self.device[at].milliseconds(build, probe),
-            stock: self.stock[at].milliseconds(build, probe) + self.repartition(size.moved),
+            device: self.device[at].milliseconds(build, probe) + device,
+            stock: self.stock[at].milliseconds(build, probe) + stock + moved,
         }
     }
 
@@ -228,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_repartition_moves_is_the_stock_joins_cost() {
+    fn what_a_repartition_moves_is_the_stock_joins_cost_and_texts_are_of_both() {
         let line = |fixed| Line {
             fixed,
             build: 0.0,
@@ -239,20 +246,22 @@ mod tests {
             device: [line(2.0); 2],
             stock: [line(1.0); 2],
             moved: 1e-6,
+            texts: [5e-6, 2e-6],
         };
         let (build, probe) = (1_000_000, 2_000_000);
-        let estimate = |moved| {
+        let estimate = |moved, texts| {
             let size = Size {
                 build,
                 probe,
                 moved,
+                texts,
             };
-            costs.estimate(Keys::Number, size)
+            let Estimate { device, stock } = costs.estimate(Keys::Number, size);
+            [device, stock].map(f64::round)
         };
-        let (stock, device) = (estimate(0.0).stock, estimate(0.0).device);
-        assert_eq!((stock, device), (1.0, 2.0));
-        assert!((estimate(6e6).stock - 7.0).abs() < 1e-9);
-        assert_eq!(estimate(6e6).device, device);
+        assert_eq!(estimate(0.0, 0.0), [2.0, 1.0]);
+        assert_eq!(estimate(6e6, 0.0), [2.0, 7.0]);
+        assert_eq!(estimate(6e6, 1e6), [7.0, 9.0]);
     }
 
     #[test]

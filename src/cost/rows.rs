@@ -51,6 +51,19 @@ pub fn more_values(schema: &Schema) -> f64 {
     (bytes as f64 / 8.0 - 2.0).max(0.0)
 }
 
+/// Columns of strings or bytes of any length.
+pub fn texts(schema: &Schema) -> usize {
+    use DataType::{Binary, BinaryView, LargeBinary, LargeUtf8, Utf8, Utf8View};
+    let is_text = |data_type: &DataType| {
+        matches!(
+            data_type,
+            Utf8 | LargeUtf8 | Utf8View | Binary | LargeBinary | BinaryView
+        )
+    };
+    let types = schema.fields().iter().map(|field| field.data_type());
+    types.filter(|data_type| is_text(data_type)).count()
+}
+
 /// The rows that `plan` gives by its statistics, if those tell.
 ///
 /// # Errors
@@ -242,6 +255,7 @@ mod tests {
         ];
         let wide = Schema::new(types.map(field).to_vec());
         assert_eq!(more_values(&wide), 1.5);
+        assert_eq!((texts(&two), texts(&wide)), (0, 1));
     }
 
     #[tokio::test]

@@ -17,7 +17,7 @@ use crate::device::program::{cache_file, store_file};
 use super::{Costs, Keys, Line};
 
 /// Another layout, another way of measuring, joins that cost something else: another number.
-const VERSION: u32 = 6;
+const VERSION: u32 = 7;
 
 fn file(info: &DeviceInfo) -> Option<PathBuf> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -56,6 +56,8 @@ fn print(costs: &Costs) -> String {
         }
     }
     let _ = writeln!(text, "moved {} .", costs.moved);
+    let [device, stock] = costs.texts;
+    let _ = writeln!(text, "texts {device} {stock} .");
     text
 }
 
@@ -83,6 +85,7 @@ fn parse(text: &str) -> Option<Costs> {
             [moved] => moved,
             _ => return None,
         },
+        texts: numbers("texts")?.try_into().ok()?,
     })
 }
 
@@ -102,6 +105,7 @@ mod tests {
             device: [line(1.0), line(2.5)],
             stock: [line(0.1), line(0.3)],
             moved: 1.5e-6,
+            texts: [7e-6, 2e-7],
         };
         let text = print(&costs);
         assert_eq!(parse(&text), Some(costs));

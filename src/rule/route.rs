@@ -15,7 +15,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
 
 use crate::config::{Enabled, HortonConfig};
-use crate::cost::rows::{expected_rows, known_rows, more_values};
+use crate::cost::rows::{expected_rows, known_rows, more_values, texts};
 use crate::cost::{Costs, Estimate, Keys, Size};
 use crate::device::Device;
 use crate::error::Error;
@@ -200,6 +200,7 @@ fn times(
         build,
         probe,
         moved: if moves { moved } else { 0.0 },
+        texts: build as f64 * texts(&left) as f64,
     };
     let mut estimate = costs.estimate(keys, size);
     estimate.device *= times_inner(*join.join_type());
