@@ -1,16 +1,18 @@
 //! Measures both joins on this machine.
 //!
 //! ```text
-//!  build × probe rows    few × few    many × few    few × many    many × many
-//!  number keys           device, stock     ▶            ▶             ▶   ▶ more columns of the probe side, texts of the build side ┐
-//!  hashed keys       ┌─▶ device, stock     ▶            ▶             ▶ ┐                                                           │ a round;
-//!                    └──────────────────────────────────────────────────┴───────────────────────────────────────────────────────────┘ best of each
+//!  build × probe rows   few × few   many × few   few × many   many × many
+//!  number keys ┌─▶ device, stock       ▶            ▶             ▶       ─┐
+//!  hashed keys │      ▶                ▶            ▶             ▶        │ a round;
+//!  number keys │               with texts of          with more columns    │ best of each
+//!              │               the build side         of the probe side   ─┤
+//!              └───────────────────────────────────────────────────────────┘
 //! ```
 //!
 //! What is timed is a whole query of two tables in memory, planning included, through the same
 //! entry that users take: a cost that is forgotten here would be forgotten in every decision.
-//! The device has one round to warm up, then come as many as fit into about a second, at least two: a moment in which the
-//! machine has something else to do spoils one time of each case at most. With more cores, up to eight, the tables are
+//! The device has one round to warm up, in which kernels are compiled that no cache has; then come as many as fit into half
+//! a second, at least two: a moment in which the machine has something else to do spoils one time of each case at most. With more cores, up to eight, the tables are
 //! larger, or nothing but fixed costs would show; and even a small probe side has rows for many cores, or what it costs to
 //! hand rows from each core to each would count as a cost of rows.
 
@@ -54,8 +56,8 @@ const BATCH: usize = 8192;
 /// Rounds after the first, at least and at most.
 const ROUNDS: std::ops::RangeInclusive<usize> = 2..=8;
 
-/// When no other round begins, counted from the first table on.
-const ENOUGH: Duration = Duration::from_millis(700);
+/// When no other round begins, counted from the first one that is measured.
+const ENOUGH: Duration = Duration::from_millis(450);
 
 /// Measures both joins, in a runtime of its own: whoever plans a query may be inside one.
 ///
@@ -267,7 +269,6 @@ async fn measure(device: &Device) -> Result<Costs> {
     let contexts = [&horton, &SessionContext::new_with_config(config)];
     let many = (MANY_A_CORE * cores).min(MOST);
     let mut cases = Cases::new(many, cores);
-    let began = Instant::now();
     for case in cases.all() {
         case.register(contexts, cores).await?;
     }
@@ -275,7 +276,7 @@ async fn measure(device: &Device) -> Result<Costs> {
         // That compiles and warms up.
         case.run(&horton).await?;
     }
-    log::debug!("tables and kernels after {:?}", began.elapsed());
+    let began = Instant::now();
     for round in 0..*ROUNDS.end() {
         if round >= *ROUNDS.start() && began.elapsed() > ENOUGH {
             break;
@@ -285,7 +286,7 @@ async fn measure(device: &Device) -> Result<Costs> {
         }
     }
     let costs = cases.costs();
-    log::debug!("{costs:?}");
+    log::debug!("after rounds of {:?}: {costs:?}", began.elapsed());
     Ok(costs)
 }
 

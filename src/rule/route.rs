@@ -15,7 +15,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
 
 use crate::config::{Enabled, HortonConfig};
-use crate::cost::rows::{expected_rows, known_rows, more_values, texts};
+use crate::cost::rows::{Rows, more_values, texts};
 use crate::cost::{Costs, Estimate, Keys, Size};
 use crate::device::Device;
 use crate::error::Error;
@@ -107,7 +107,7 @@ pub(super) struct Times {
 /// # Errors
 /// As [`expected`].
 pub(super) fn route(join: &HashJoinExec, config: &HortonConfig) -> Result<Route> {
-    Ok(match expected(join, config)? {
+    Ok(match expected(join, config, &Rows::default())? {
         Expected::Settled(route) => route,
         Expected::Times(device, Times { estimate, .. }) => {
             let is_taken = estimate.with_margin() < estimate.stock;
@@ -121,7 +121,11 @@ pub(super) fn route(join: &HashJoinExec, config: &HortonConfig) -> Result<Route>
 /// # Errors
 /// [`Error::UnknownDevice`] and [`Error::UnsuitableDevice`]: `horton.device` names a device that
 /// is not there or cannot run the kernels. That no device is there at all is no error.
-pub(super) fn expected(join: &HashJoinExec, config: &HortonConfig) -> Result<Expected> {
+pub(super) fn expected(
+    join: &HashJoinExec,
+    config: &HortonConfig,
+    rows: &Rows,
+) -> Result<Expected> {
     let declined = |reason| Ok(Expected::Settled(Route::Stock(reason)));
     let device = match Device::open(&config.device) {
         Ok(device) => device,
@@ -149,7 +153,7 @@ pub(super) fn expected(join: &HashJoinExec, config: &HortonConfig) -> Result<Exp
     if config.enabled == Enabled::Always {
         return Ok(Expected::Settled(Route::Device(device, None)));
     }
-    Ok(match times(join, config, &device, &types)? {
+    Ok(match times((join, rows), config, &device, &types)? {
         Ok(times) => Expected::Times(device, times),
         Err(reason) => Expected::Settled(Route::Stock(reason)),
     })
@@ -169,17 +173,19 @@ fn times_inner(join_type: JoinType) -> f64 {
 
 /// What `auto` expects of a join, or why nothing can be expected.
 fn times(
-    join: &HashJoinExec,
+    (join, rows): (&HashJoinExec, &Rows),
     config: &HortonConfig,
     device: &Device,
     types: &[(DataType, DataType)],
 ) -> Result<Result<Times, Declined>> {
     let sides = [join.left(), join.right()];
-    let (Some(build), Some(probe)) = (expected_rows(sides[0])?, expected_rows(sides[1])?) else {
+    let [build, probe] = sides.map(|side| rows.of(side.as_ref()));
+    let (Some(build), Some(probe), Some(output)) = (build?, probe?, rows.of(join)?) else {
         return Ok(Err(Declined::UnknownRows));
     };
-    let (rows, min_rows) = (build.saturating_add(probe), config.min_rows);
-    if rows < min_rows {
+    let (input, min_rows) = (build.saturating_add(probe), config.min_rows);
+    if input < min_rows {
+        let rows = input;
         return Ok(Err(Declined::FewRows { rows, min_rows }));
     }
     let costs = match Costs::of(device) {
@@ -207,7 +213,6 @@ fn times(
     let repartition = |rows: usize, schema: &Schema| {
         costs.repartition(rows as f64 * (KEY_AND_ONE + more_values(schema)))
     };
-    let output = known_rows(join)?.unwrap_or(probe);
     Ok(Ok(Times {
         estimate,
         sides: [repartition(build, &left), repartition(probe, &right)],

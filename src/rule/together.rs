@@ -28,6 +28,7 @@ use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, Partitioning};
 
 use crate::config::HortonConfig;
+use crate::cost::rows::Rows;
 
 use super::route::{Expected, Route, Times, expected};
 
@@ -72,9 +73,9 @@ pub(super) fn routes(
     horton: &HortonConfig,
     config: &ConfigOptions,
 ) -> Result<Vec<Option<Route>>> {
-    let joins = joins(plan);
+    let (joins, rows) = (joins(plan), Rows::default());
     let alone = joins.iter().map(|join| match join.partition_mode() {
-        PartitionMode::Partitioned => expected(join, horton).map(Some),
+        PartitionMode::Partitioned => expected(join, horton, &rows).map(Some),
         PartitionMode::CollectLeft | PartitionMode::Auto => Ok(None),
     });
     let mut all = alone.collect::<Result<Vec<_>>>()?;
