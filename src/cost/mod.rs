@@ -17,6 +17,7 @@
 
 mod calibrate;
 pub mod rows;
+pub mod scans;
 mod store;
 
 use std::collections::BTreeMap;

@@ -258,6 +258,7 @@ mod tests {
     use datafusion::prelude::SessionContext;
 
     use super::*;
+    use crate::cost::scans::with_known_rows;
 
     /// A table `t` of 1,000 rows, in memory, whose columns have no statistics.
     fn session() -> SessionContext {
@@ -272,10 +273,14 @@ mod tests {
         context
     }
 
+    /// The same, whether scans are those of DataFusion or know their rows.
     async fn rows_of(sql: &str) -> Option<usize> {
         let frame = session().sql(sql).await.unwrap();
         let plan = frame.create_physical_plan().await.unwrap();
-        Rows::default().of(plan.as_ref()).unwrap()
+        let known = with_known_rows(&plan).unwrap();
+        let rows = Rows::default().of(plan.as_ref()).unwrap();
+        assert_eq!(Rows::default().of(known.as_ref()).unwrap(), rows, "{sql}");
+        rows
     }
 
     #[tokio::test]

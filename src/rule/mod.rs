@@ -42,10 +42,9 @@ fn options(config: &ConfigOptions) -> Option<&HortonConfig> {
 }
 
 thread_local! {
-    /// What rule 1 decided of the joins of the plan at hand, by name and in order: where those run that were to repartition
-    /// both sides. The rules of a plan run one after the other on one thread. Deciding anew would decide otherwise
+    /// What rule 1 decided of the joins of the plan at hand, by name and in order. The rules of a plan run one after the other on one thread. Deciding anew would decide otherwise
     /// now and then, as statistics change with the plan, and leave a stock join with a build side for one core.
-    static DECIDED: RefCell<HashMap<String, VecDeque<Option<Route>>>> = RefCell::default();
+    static DECIDED: RefCell<HashMap<String, VecDeque<Route>>> = RefCell::default();
 }
 
 /// What of a join stays as it is, as a rule, while others move columns and swap distributions: its type and the names in
@@ -76,7 +75,7 @@ impl PhysicalOptimizerRule for CollectBuildSide {
         plan: Arc<dyn ExecutionPlan>,
         config: &ConfigOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let mut decided = HashMap::<String, VecDeque<Option<Route>>>::new();
+        let mut decided = HashMap::<String, VecDeque<Route>>::new();
         DECIDED.take();
         let Some(horton) = options(config).filter(|horton| !horton.keep_partitions) else {
             return Ok(plan);
@@ -86,10 +85,12 @@ impl PhysicalOptimizerRule for CollectBuildSide {
             let Some(join) = node.downcast_ref::<HashJoinExec>() else {
                 return Ok(Transformed::no(node));
             };
-            let route = routes.next().flatten();
-            let is_taken = matches!(route, Some(Route::Device(..)));
+            let Some(route) = routes.next() else {
+                return Ok(Transformed::no(node));
+            };
+            let is_taken = matches!(route, Route::Device(..));
             decided.entry(name_of(join)).or_default().push_back(route);
-            if !is_taken {
+            if !is_taken || *join.partition_mode() != PartitionMode::Partitioned {
                 return Ok(Transformed::no(node));
             }
             let collected = join
@@ -133,8 +134,8 @@ impl PhysicalOptimizerRule for JoinOnDevice {
                 .get_mut(&name_of(join))
                 .and_then(VecDeque::pop_front);
             let is_collected = *join.partition_mode() == PartitionMode::CollectLeft;
-            let route = match earlier.flatten() {
-                Some(route) if matches!(route, Route::Device(..)) == is_collected => route,
+            let route = match earlier {
+                Some(route) if is_collected || matches!(route, Route::Stock(_)) => route,
                 _ => route(join, horton)?,
             };
             if let Route::Stock(reason) = &route {

@@ -14,7 +14,7 @@
 //! found, children first: what a tree costs with its root on the device, and with its root in stock. Who uses whose partitions
 //! is read from the plan that DataFusion's own rule makes of the stock joins, as it would be guessed wrong here.
 //!
-//! The cost: that rule runs once more while a plan is made that has a join for the device, under `auto`.
+//! The cost: under `auto`, that rule runs once more while a plan is made in which some join is worth it alone.
 
 use std::sync::Arc;
 
@@ -27,8 +27,9 @@ use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
 use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, Partitioning};
 
-use crate::config::HortonConfig;
+use crate::config::{Enabled, HortonConfig};
 use crate::cost::rows::Rows;
+use crate::cost::scans::with_known_rows;
 
 use super::route::{Expected, Route, Times, expected};
 
@@ -67,23 +68,21 @@ struct Share {
     user: Option<User>,
 }
 
-/// Where the partitioned joins of `plan` run; `None` for others. Children come before their parents, the left one first.
+/// Where the hash joins of `plan` run. Children come before their parents, the left one first.
 pub(super) fn routes(
     plan: &Arc<dyn ExecutionPlan>,
     horton: &HortonConfig,
     config: &ConfigOptions,
-) -> Result<Vec<Option<Route>>> {
+) -> Result<Vec<Route>> {
+    let plan = match horton.enabled {
+        Enabled::Auto => &with_known_rows(plan)?,
+        Enabled::Always | Enabled::Never => plan,
+    };
     let (joins, rows) = (joins(plan), Rows::default());
-    let alone = joins.iter().map(|join| match join.partition_mode() {
-        PartitionMode::Partitioned => expected(join, horton, &rows).map(Some),
-        PartitionMode::CollectLeft | PartitionMode::Auto => Ok(None),
-    });
+    let alone = joins.iter().map(|join| expected(join, horton, &rows));
     let mut all = alone.collect::<Result<Vec<_>>>()?;
     let mut places = vec![Place::ALONE; all.len()];
-    if all
-        .iter()
-        .any(|one| matches!(one, Some(Expected::Times(..))))
-    {
+    if all.iter().any(is_worth_it) {
         let stock = EnsureRequirements::new().optimize(Arc::clone(plan), config)?;
         let found = self::places(&stock);
         // Were a join missing there, each would be decided as if it were alone.
@@ -94,13 +93,19 @@ pub(super) fn routes(
     let shares: Vec<Share> = all.iter().zip(&places).map(share).collect();
     let taken = cheapest(&shares);
     explain(&mut all, &shares, &taken);
-    let route = |(expected, taken): (Option<Expected>, bool)| {
-        expected.map(|expected| match expected {
-            Expected::Settled(route) => route,
-            Expected::Times(device, times) => Route::by_times(device, times.estimate, taken),
-        })
+    let route = |(expected, taken)| match expected {
+        Expected::Settled(route) => route,
+        Expected::Times(device, times) => Route::by_times(device, times.estimate, taken),
     };
     Ok(all.into_iter().zip(taken).map(route).collect())
+}
+
+/// Whether a join would go to the device if there were no others.
+fn is_worth_it(expected: &Expected) -> bool {
+    let Expected::Times(_, Times { estimate, .. }) = expected else {
+        return false;
+    };
+    estimate.with_margin() < estimate.stock
 }
 
 /// The hash joins of `plan`, in the order of [`routes`].
@@ -159,9 +164,9 @@ fn is_by_hash(node: &Arc<dyn ExecutionPlan>) -> bool {
     node.is::<RepartitionExec>() && matches!(node.output_partitioning(), Partitioning::Hash(..))
 }
 
-fn share((expected, place): (&Option<Expected>, &Place)) -> Share {
+fn share((expected, place): (&Expected, &Place)) -> Share {
     let user = place.user;
-    let Some(Expected::Times(_, times)) = expected else {
+    let Expected::Times(_, times) = expected else {
         return Share {
             device: f64::INFINITY,
             stock: 0.0,
@@ -213,7 +218,7 @@ fn apart(join: &Share, taken: &[bool]) -> f64 {
 
 /// What EXPLAIN shows: a stock join's time without repartitions that it does not need but with those of the joins
 /// below that are on the device; a join's time on the device with the one that its rows need.
-fn explain(all: &mut [Option<Expected>], shares: &[Share], taken: &[bool]) {
+fn explain(all: &mut [Expected], shares: &[Share], taken: &[bool]) {
     let mut stock: Vec<f64> = shares.iter().map(|share| share.stock).collect();
     for (at, share) in shares.iter().enumerate() {
         if let (Some(User::Join(user)), true) = (share.user, taken[at]) {
@@ -221,7 +226,7 @@ fn explain(all: &mut [Option<Expected>], shares: &[Share], taken: &[bool]) {
         }
     }
     for (at, expected) in all.iter_mut().enumerate() {
-        if let Some(Expected::Times(_, times)) = expected {
+        if let Expected::Times(_, times) = expected {
             times.estimate.stock = stock[at];
             times.estimate.device += apart(&shares[at], taken);
         }
