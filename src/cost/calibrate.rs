@@ -12,7 +12,7 @@
 //! What is timed is a whole query of two tables in memory, planning included, through the same
 //! entry that users take: a cost that is forgotten here would be forgotten in every decision.
 //! The device has one round to warm up, in which kernels are compiled that no cache has; then come as many as fit into half
-//! a second, at least three: a moment in which the machine has something else to do spoils one or two times of a case at most. With more cores, up to eight, the tables are
+//! a second, at least two: a moment in which the machine has something else to do spoils one time of each case at most. With more cores, up to eight, the tables are
 //! larger, or nothing but fixed costs would show; and even a small probe side has rows for many cores, or what it costs to
 //! hand rows from each core to each would count as a cost of rows.
 
@@ -54,10 +54,10 @@ const MOST: usize = 1 << 21;
 const BATCH: usize = 8192;
 
 /// Rounds after the first, at least and at most.
-const ROUNDS: std::ops::RangeInclusive<usize> = 3..=8;
+const ROUNDS: std::ops::RangeInclusive<usize> = 2..=8;
 
 /// When no other round begins, counted from the first one that is measured.
-const ENOUGH: Duration = Duration::from_millis(450);
+const ENOUGH: Duration = Duration::from_millis(550);
 
 /// Measures both joins, in a runtime of its own: whoever plans a query may be inside one.
 ///
