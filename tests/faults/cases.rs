@@ -1,16 +1,18 @@
 //! The joins that are swept: together they use every OpenCL call that a join can make.
 
+use std::fmt;
 use std::sync::{Arc, Mutex};
 
 use arrow::array::RecordBatch;
 use arrow::array::{ArrayRef, Int64Array, StringArray};
-use arrow::datatypes::SchemaRef;
-use datafusion::common::{JoinType, NullEquality};
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::{JoinType, NullEquality, Result};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_expr::{EquivalenceProperties, Partitioning, PhysicalExprRef};
+use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
 use datafusion::physical_plan::joins::PartitionMode;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use datafusion::physical_plan::streaming::{PartitionStream, StreamingTableExec};
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 use futures::{StreamExt, stream};
 
 use super::harness::*;
@@ -18,52 +20,84 @@ use super::harness::*;
 /// Called when a probe side is first asked for rows: the build is over.
 pub type OnProbe = Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>;
 
-/// One partition of a probe side.
+/// A probe side that nothing is read ahead of, as it says that it might keep rows: whoever asks has the build behind it.
+#[derive(Debug)]
 struct Feed {
-    schema: SchemaRef,
-    batches: Vec<RecordBatch>,
-    on_probe: OnProbe,
+    partitions: Vec<Vec<RecordBatch>>,
+    on_probe: Told,
+    properties: Arc<PlanProperties>,
 }
 
-impl std::fmt::Debug for Feed {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Feed of {} batches", self.batches.len())
+struct Told(OnProbe);
+
+impl fmt::Debug for Told {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("who is told")
     }
 }
 
-impl PartitionStream for Feed {
-    fn schema(&self) -> &SchemaRef {
-        &self.schema
+impl DisplayAs for Feed {
+    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Feed")
+    }
+}
+
+impl ExecutionPlan for Feed {
+    fn name(&self) -> &str {
+        "Feed"
     }
 
-    fn execute(&self, _: Arc<TaskContext>) -> SendableRecordBatchStream {
-        let on_probe = Arc::clone(&self.on_probe);
+    fn properties(&self) -> &Arc<PlanProperties> {
+        &self.properties
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        Vec::new()
+    }
+
+    fn apply_expressions(
+        &self,
+        _: &mut dyn FnMut(&PhysicalExprRef) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        _: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        Ok(self)
+    }
+
+    fn execute(&self, partition: usize, _: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        let on_probe = Arc::clone(&self.on_probe.0);
         let first = stream::once(async move {
             if let Some(call) = on_probe.lock().unwrap().take() {
                 call();
             }
         })
         .filter_map(|()| async { None });
-        let batches = stream::iter(self.batches.clone()).map(Ok);
-        Box::pin(RecordBatchStreamAdapter::new(
-            Arc::clone(&self.schema),
+        let batches = stream::iter(self.partitions[partition].clone()).map(Ok);
+        Ok(Box::pin(RecordBatchStreamAdapter::new(
+            self.schema(),
             first.chain(batches),
-        ))
+        )))
     }
 }
 
 /// The probe side of `side`, which tells when it is first asked.
 pub fn feed(side: &Side, on_probe: &OnProbe) -> Arc<dyn ExecutionPlan> {
-    let partition = |batches: &Vec<RecordBatch>| {
-        Arc::new(Feed {
-            schema: Arc::clone(&side.schema),
-            batches: batches.clone(),
-            on_probe: Arc::clone(on_probe),
-        }) as Arc<dyn PartitionStream>
-    };
-    let partitions = side.partitions.iter().map(partition).collect();
-    let schema = Arc::clone(&side.schema);
-    Arc::new(StreamingTableExec::try_new(schema, partitions, None, [], false, None).unwrap())
+    let properties = PlanProperties::new(
+        EquivalenceProperties::new(Arc::clone(&side.schema)),
+        Partitioning::UnknownPartitioning(side.partitions.len()),
+        EmissionType::Both,
+        Boundedness::Bounded,
+    );
+    Arc::new(Feed {
+        partitions: side.partitions.clone(),
+        on_probe: Told(Arc::clone(on_probe)),
+        properties: Arc::new(properties),
+    })
 }
 
 /// Values without NULLs, which the device gathers.
