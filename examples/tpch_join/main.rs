@@ -248,7 +248,7 @@ mod tests {
             "--scale 1 --data some",
             "--query 23",
             "--repeat 0",
-            "--seconds -1",
+            "--seconds=-1",
             "--seconds nan",
             "--enabled maybe",
             "--set load_factor",

@@ -7,7 +7,7 @@
 //!  └─ Filter two columns of lineitem       6 M × 0.04
 //! ```
 //!
-//! DataFusion's statistics, but for what they cannot know without those of columns.
+//! DataFusion's statistics, but for what they do not know without those of columns, as of tables in memory.
 //!
 //! **Filters**: where a filter's columns have no known bounds, DataFusion's analysis of intervals says that every row
 //! passes (`FilterExec::statistics_helper`: a selectivity of 1), and for predicates that it cannot analyse it takes
@@ -17,7 +17,7 @@
 //! all are expected, 75,983 pass; of query 19 1,200,243 are expected, and 128,371 pass.)
 //!
 //! **Joins**: without counts of distinct values DataFusion expects as many rows as the smaller side has
-//! (`estimate_inner_join_cardinality`). Here it is a foreign key that joins, as a rule: one side has a row for each key,
+//! (`estimate_inner_join_cardinality`). Here it is a foreign key that joins, whatever is known of columns: one side has a row for each key,
 //! so that the other side's rows meet one each, unless a filter took it away. (Query 18: orders with their lines, 6,001,215 rows, of which
 //! 1,500,000 are expected there.)
 
@@ -114,7 +114,20 @@ impl Rows {
     }
 
     fn expected(&self, plan: &dyn ExecutionPlan) -> Result<Option<Expected>> {
+        let most = plan.fetch().unwrap_or(usize::MAX);
+        let limited = |expected: Expected| match expected.rows() > most as f64 {
+            true => Expected::exactly(most),
+            false => expected,
+        };
+        Ok(self.unlimited(plan)?.map(limited))
+    }
+
+    /// As [`expected`](Self::expected), but for the plan's own limit.
+    fn unlimited(&self, plan: &dyn ExecutionPlan) -> Result<Option<Expected>> {
         let known = self.known(plan)?;
+        if known == Some(0) {
+            return Ok(Some(Expected::exactly(0)));
+        }
         if let Some(join) = hash_join(plan) {
             let (left, right) = (join.left(), join.right());
             let sides = (
@@ -354,6 +367,14 @@ mod tests {
             (
                 "(SELECT a FROM t LIMIT 10) x JOIN t y ON x.a = y.a".to_owned(),
                 1000,
+            ),
+            (
+                "(SELECT a FROM t WHERE false) x RIGHT JOIN t y ON x.a = y.a".to_owned(),
+                1000,
+            ),
+            (
+                format!("(SELECT y.a FROM {fewer} x JOIN t y ON x.a = y.a LIMIT 150) y"),
+                150,
             ),
         ] {
             let query = format!("SELECT y.a FROM {join}");

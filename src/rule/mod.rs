@@ -56,12 +56,13 @@ fn name_of(join: &HashJoinExec) -> String {
         names.sort();
         names.join("+")
     };
-    let keys = join
-        .on()
-        .iter()
-        .map(|(l, r)| format!(" {}={}", names(l), names(r)));
-    let keys: String = keys.collect();
-    format!("{}{keys}", join.join_type())
+    let keys = join.on().iter();
+    let mut keys: Vec<String> = keys
+        .map(|(l, r)| format!("{}={}", names(l), names(r)))
+        .collect();
+    // Another rule puts them into the order of the node above.
+    keys.sort();
+    format!("{} {}", join.join_type(), keys.join(" "))
 }
 
 /// Rule 1: joins that will run on the device collect their build side instead of

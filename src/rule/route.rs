@@ -102,6 +102,16 @@ pub(super) struct Times {
     pub output: f64,
 }
 
+impl Expected {
+    /// How long it takes, if that decides.
+    pub(super) fn times(&mut self) -> Option<&mut Times> {
+        match self {
+            Expected::Settled(_) => None,
+            Expected::Times(_, times) => Some(times),
+        }
+    }
+}
+
 /// Decides where a join runs, as if there were no others.
 ///
 /// # Errors
@@ -206,7 +216,7 @@ fn times(
         build,
         probe,
         moved: if moves { moved } else { 0.0 },
-        texts: build as f64 * texts(&left) as f64,
+        texts: build as f64 * build_texts(join) as f64,
     };
     let mut estimate = costs.estimate(keys, size);
     estimate.device *= times_inner(*join.join_type());
@@ -218,6 +228,18 @@ fn times(
         sides: [repartition(build, &left), repartition(probe, &right)],
         output: repartition(output, &join.schema()),
     }))
+}
+
+/// Columns of texts of the build side that may be in a row that joins.
+fn build_texts(join: &HashJoinExec) -> usize {
+    match join.join_type() {
+        JoinType::Inner | JoinType::Left | JoinType::Right | JoinType::Full => {
+            texts(&join.left().schema()).min(texts(&join.schema()))
+        }
+        // None, or those of build rows, which come as they are.
+        JoinType::LeftSemi | JoinType::LeftAnti | JoinType::LeftMark => 0,
+        JoinType::RightSemi | JoinType::RightAnti | JoinType::RightMark => 0,
+    }
 }
 
 /// Values of eight bytes of a row that [`more_values`] does not count.

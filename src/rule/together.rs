@@ -14,7 +14,11 @@
 //! found, children first: what a tree costs with its root on the device, and with its root in stock. Who uses whose partitions
 //! is read from the plan that DataFusion's own rule makes of the stock joins, as it would be guessed wrong here.
 //!
-//! The cost: under `auto`, that rule runs once more while a plan is made in which some join is worth it alone.
+//! What a join on the device passes on of its probe side's partitions is not followed: such a join is expected to cost its
+//! user a repartition that it may not need.
+//!
+//! The cost: under `auto`, plans with hash joins are copied with scans that know their rows ([`scans`](crate::cost::scans)), and that
+//! rule runs once more where some join is worth it alone: a millisecond.
 
 use std::sync::Arc;
 
@@ -30,6 +34,7 @@ use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, Partitio
 use crate::config::{Enabled, HortonConfig};
 use crate::cost::rows::Rows;
 use crate::cost::scans::with_known_rows;
+use crate::device::Device;
 
 use super::route::{Expected, Route, Times, expected};
 
@@ -74,25 +79,29 @@ pub(super) fn routes(
     horton: &HortonConfig,
     config: &ConfigOptions,
 ) -> Result<Vec<Route>> {
-    let plan = match horton.enabled {
-        Enabled::Auto => &with_known_rows(plan)?,
-        Enabled::Always | Enabled::Never => plan,
+    if joins(plan).is_empty() {
+        return Ok(Vec::new());
+    }
+    // Without a device nothing is estimated.
+    let plan = match horton.enabled == Enabled::Auto && Device::open(&horton.device).is_ok() {
+        true => &with_known_rows(plan)?,
+        false => plan,
     };
     let (joins, rows) = (joins(plan), Rows::default());
     let alone = joins.iter().map(|join| expected(join, horton, &rows));
     let mut all = alone.collect::<Result<Vec<_>>>()?;
     let mut places = vec![Place::ALONE; all.len()];
     if all.iter().any(is_worth_it) {
-        let stock = EnsureRequirements::new().optimize(Arc::clone(plan), config)?;
-        let found = self::places(&stock);
         // Were a join missing there, each would be decided as if it were alone.
-        if found.len() == all.len() {
-            places = found;
+        match in_stock(plan, config) {
+            Ok(found) if found.len() == all.len() => places = found,
+            Ok(_) => log::debug!("joins of the stock plan are others"),
+            Err(error) => log::debug!("no stock plan to look at: {error}"),
         }
     }
     let shares: Vec<Share> = all.iter().zip(&places).map(share).collect();
     let taken = cheapest(&shares);
-    explain(&mut all, &shares, &taken);
+    explain(all.iter_mut().map(Expected::times), &shares, &taken);
     let route = |(expected, taken)| match expected {
         Expected::Settled(route) => route,
         Expected::Times(device, times) => Route::by_times(device, times.estimate, taken),
@@ -112,6 +121,12 @@ fn is_worth_it(expected: &Expected) -> bool {
 fn joins(plan: &Arc<dyn ExecutionPlan>) -> Vec<&HashJoinExec> {
     let below = plan.children().into_iter().flat_map(joins);
     below.chain(plan.downcast_ref()).collect()
+}
+
+/// The places of the hash joins of `plan` in the stock plan that comes of it.
+fn in_stock(plan: &Arc<dyn ExecutionPlan>, config: &ConfigOptions) -> Result<Vec<Place>> {
+    let stock = EnsureRequirements::new().optimize(Arc::clone(plan), config)?;
+    Ok(places(&stock))
 }
 
 /// The places of the hash joins of `plan`, whose rows are where they have to be.
@@ -218,15 +233,19 @@ fn apart(join: &Share, taken: &[bool]) -> f64 {
 
 /// What EXPLAIN shows: a stock join's time without repartitions that it does not need but with those of the joins
 /// below that are on the device; a join's time on the device with the one that its rows need.
-fn explain(all: &mut [Expected], shares: &[Share], taken: &[bool]) {
+fn explain<'a>(
+    all: impl IntoIterator<Item = Option<&'a mut Times>>,
+    shares: &[Share],
+    taken: &[bool],
+) {
     let mut stock: Vec<f64> = shares.iter().map(|share| share.stock).collect();
     for (at, share) in shares.iter().enumerate() {
         if let (Some(User::Join(user)), true) = (share.user, taken[at]) {
             stock[user] += share.apart;
         }
     }
-    for (at, expected) in all.iter_mut().enumerate() {
-        if let Expected::Times(_, times) = expected {
+    for (at, times) in all.into_iter().enumerate() {
+        if let Some(times) = times {
             times.estimate.stock = stock[at];
             times.estimate.device += apart(&shares[at], taken);
         }
@@ -236,18 +255,57 @@ fn explain(all: &mut [Expected], shares: &[Share], taken: &[bool]) {
 #[cfg(test)]
 mod tests {
     use arrow::array::{ArrayRef, Int64Array, RecordBatch};
+    use std::sync::Mutex;
+
     use datafusion::datasource::MemTable;
+    use datafusion::execution::SessionStateBuilder;
+    use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
     use datafusion::prelude::{SessionConfig, SessionContext};
 
     use super::*;
+    use crate::cost::Estimate;
 
+    /// Keeps the plan that rule 1 sees.
+    #[derive(Debug, Default)]
+    struct Keep(Mutex<Option<Arc<dyn ExecutionPlan>>>);
+
+    impl PhysicalOptimizerRule for Keep {
+        fn optimize(
+            &self,
+            plan: Arc<dyn ExecutionPlan>,
+            _: &ConfigOptions,
+        ) -> Result<Arc<dyn ExecutionPlan>> {
+            *self.0.lock().unwrap() = Some(Arc::clone(&plan));
+            Ok(plan)
+        }
+
+        fn name(&self) -> &str {
+            "keep"
+        }
+
+        fn schema_check(&self) -> bool {
+            true
+        }
+    }
+
+    /// The places that are found where rule 1 looks, which are those in the plan that DataFusion makes.
     async fn places_of(sql: &str) -> Vec<Place> {
         let mut config = SessionConfig::new().with_target_partitions(4);
         let optimizer = &mut config.options_mut().optimizer;
         optimizer.hash_join_single_partition_threshold = 0;
         optimizer.hash_join_single_partition_threshold_rows = 0;
         optimizer.join_reordering = false;
-        let context = SessionContext::new_with_config(config);
+        let keep = Arc::new(Keep::default());
+        let mut rules = PhysicalOptimizer::new().rules;
+        let selection = rules
+            .iter()
+            .position(|rule| rule.name() == "join_selection");
+        rules.insert(selection.unwrap() + 1, Arc::clone(&keep) as _);
+        let state = SessionStateBuilder::new()
+            .with_config(config)
+            .with_default_features()
+            .with_physical_optimizer_rules(rules);
+        let context = SessionContext::new_with_state(state.build());
         for table in ["a", "b", "c"] {
             let columns = ["k", "l", "v"].map(|name| {
                 let values = Int64Array::from_iter_values(0..100);
@@ -259,7 +317,13 @@ mod tests {
             context.register_table(table, Arc::new(provider)).unwrap();
         }
         let frame = context.sql(sql).await.unwrap();
-        places(&frame.create_physical_plan().await.unwrap())
+        let made = places(&frame.create_physical_plan().await.unwrap());
+        let seen = keep.0.lock().unwrap().take().unwrap();
+        let known = with_known_rows(&seen).unwrap();
+        let found = in_stock(&known, context.state().config_options()).unwrap();
+        assert_eq!(found, made, "{sql}");
+        assert_eq!(joins(&known).len(), found.len());
+        found
     }
 
     fn place(moves: [bool; 2], user: Option<User>) -> Place {
@@ -290,6 +354,37 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn places_are_found_in_plans_of_other_shapes() {
+        let both =
+            "SELECT * FROM a JOIN b ON a.k = b.k AND a.l = b.l JOIN c ON b.l = c.l AND b.k = c.k";
+        assert_eq!(
+            places_of(both).await,
+            [
+                place([true; 2], Some(User::Join(1))),
+                place([false, true], None),
+            ]
+        );
+        for (sql, joins) in [
+            ("SELECT v FROM a", 0),
+            (
+                "SELECT a.v FROM a JOIN b ON a.k = b.k UNION ALL SELECT c.v FROM c JOIN b ON c.k = b.k",
+                2,
+            ),
+            (
+                "SELECT v, (SELECT count(*) FROM b JOIN c ON b.k = c.k) FROM a WHERE l IN (SELECT l FROM c)",
+                2,
+            ),
+            (
+                "WITH RECURSIVE r AS (SELECT 1 AS k UNION ALL SELECT r.k + 1 FROM r JOIN a ON r.k = a.k) SELECT * FROM r",
+                1,
+            ),
+            ("SELECT * FROM a CROSS JOIN b WHERE a.k < b.k", 0),
+        ] {
+            assert_eq!(places_of(sql).await.len(), joins, "{sql}");
+        }
+    }
+
+    #[tokio::test]
     async fn an_aggregate_by_the_key_uses_the_partitions_below() {
         let sums =
             |key: &str| format!("SELECT {key}, sum(b.v) FROM a JOIN b ON a.k = b.k GROUP BY {key}");
@@ -311,6 +406,37 @@ mod tests {
             stock,
             apart,
             user,
+        }
+    }
+
+    #[test]
+    fn explain_shows_what_the_other_decisions_cost() {
+        let times = |device, stock| Times {
+            estimate: Estimate { device, stock },
+            sides: [3.0, 4.0],
+            output: 50.0,
+        };
+        let (below, above) = (times(10.0, 100.0), times(20.0, 30.0));
+        let left = Place {
+            moves: [false, true],
+            user: None,
+        };
+        let saved = unmoved(&above, &left);
+        assert_eq!((saved, unmoved(&below, &Place::ALONE)), (3.0, 0.0));
+        let shares = [
+            share(10.0, 100.0, 50.0, Some(User::Join(1))),
+            share(20.0, 30.0 - saved, 50.0, None),
+        ];
+        for (taken, wanted) in [
+            // The join above has to repartition; or the one below pays for it.
+            ([true, false], [(60.0, 100.0), (20.0, 77.0)]),
+            ([true, true], [(10.0, 100.0), (20.0, 77.0)]),
+            ([false, false], [(60.0, 100.0), (20.0, 27.0)]),
+        ] {
+            let mut found = [below, above];
+            explain(found.each_mut().map(Some), &shares, &taken);
+            let found = found.map(|times| (times.estimate.device, times.estimate.stock));
+            assert_eq!(found, wanted, "{taken:?}");
         }
     }
 

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use datafusion::common::Result;
 use datafusion::physical_expr::{LexOrdering, PhysicalSortExpr};
-use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::joins::PartitionMode;
+use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
+use datafusion::physical_plan::{ExecutionPlan, Partitioning};
 use futures::{StreamExt, stream};
 use tokio::sync::watch;
 
@@ -143,6 +144,18 @@ fn nothing_is_read_ahead_that_may_not_be_wanted_or_that_some_node_would_keep() {
         Arc::new(SortExec::new(order, probe)) as Arc<dyn ExecutionPlan>
     };
     assert_eq!(taken_while_waiting(&case(1), false, sorted), 0);
+    let repartitioned = |by: Partitioning| {
+        move |probe: Arc<dyn ExecutionPlan>| {
+            Arc::new(RepartitionExec::try_new(probe, by.clone()).unwrap()) as Arc<dyn ExecutionPlan>
+        }
+    };
+    let by_hash = Partitioning::Hash(vec![case(1).probe.column(0)], 2);
+    assert_eq!(
+        taken_while_waiting(&case(1), false, repartitioned(by_hash)),
+        0
+    );
+    let evenly = repartitioned(Partitioning::RoundRobinBatch(2));
+    assert!(taken_while_waiting(&case(1), false, evenly) > 0);
     let joined = |probe: Arc<dyn ExecutionPlan>| {
         let inner = case(1);
         inner.put_on_device(inner.stock_of(inner.build.exec(), probe)) as Arc<dyn ExecutionPlan>

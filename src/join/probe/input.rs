@@ -10,9 +10,9 @@
 //! ```
 //!
 //! A build has long moments in which one core is busy or the device is: scans and filters of the probe side use them, if
-//! nothing is lost by it. Not so where they wait for the join's dynamic filter; where a LIMIT may need no more than a
-//! few rows; or where some node below keeps rows of its own (another join, a sort, an aggregate), as its memory
-//! would be added to what the build needs. What is read counts as input when it is taken, and an error is
+//! nothing is lost by it. Not so where they would miss the join's dynamic filter; where a LIMIT may need no more than a
+//! few rows; or where some node below keeps rows of its own (another join, a sort, an aggregate, a repartition by hash, which
+//! keeps what slower partitions do not take yet), as its memory would be added to what the build needs. What is read counts as input when it is taken, and an error is
 //! met then: a build side without rows hides it, as in the stock join, which reads nothing ahead.
 
 use std::collections::VecDeque;
@@ -21,7 +21,8 @@ use arrow::array::RecordBatch;
 use datafusion::error::Result;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::execution_plan::EmissionType;
-use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
+use datafusion::physical_plan::repartition::RepartitionExec;
+use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, Partitioning};
 use futures::{FutureExt, TryStreamExt};
 
 use crate::join::metrics::JoinMetrics;
@@ -40,7 +41,10 @@ pub struct Input {
 /// Whether all nodes of `plan` hand on what they read, as scans, filters and projections do.
 pub fn streams(plan: &dyn ExecutionPlan) -> bool {
     let children = plan.children();
+    let keeps = plan.is::<RepartitionExec>()
+        && !matches!(plan.output_partitioning(), Partitioning::RoundRobinBatch(_));
     plan.pipeline_behavior() == EmissionType::Incremental
+        && !keeps
         && children.len() <= 1
         && children.into_iter().all(|child| streams(child.as_ref()))
 }
