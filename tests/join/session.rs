@@ -7,12 +7,14 @@ use arrow::datatypes::{DataType, Field, Schema};
 use datafusion::common::Result;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::dataframe::DataFrameWriteOptions;
 use datafusion::datasource::MemTable;
+use datafusion::error::DataFusionError;
 use datafusion::execution::SessionStateBuilder;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::{ExecutionPlan, collect};
-use datafusion::prelude::{SessionConfig, SessionContext};
+use datafusion::prelude::{ParquetReadOptions, SessionConfig, SessionContext};
 use horton_join::HortonJoinExec;
 use horton_join::config::{Enabled, HortonConfig};
 use horton_join::rule::{CollectBuildSide, JoinOnDevice};
@@ -583,4 +585,41 @@ fn a_table_of_unknown_size_is_not_taken_by_auto() {
         plan.contains("horton=stock (number of input rows unknown)"),
         "{plan}"
     );
+}
+
+#[test]
+fn a_scan_that_prunes_by_the_dynamic_filter_is_not_read_before_that_is_known() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("probe.parquet");
+    let file = file.to_str().unwrap().to_owned();
+    let session = session("always");
+    ok(
+        &session,
+        "SET datafusion.execution.parquet.pushdown_filters = true",
+    );
+    let keys: Vec<Option<i64>> = (0..10_000).map(Some).collect();
+    let probe = Side::new(vec![("k", ints(&keys))]).batch();
+    let few = Side::new(vec![("k", ints(&keys[70..75]))]).batch();
+    session.register_batch("few", few).unwrap();
+    let context = session.clone();
+    let rows = block_on(async move {
+        let frame = context.read_batch(probe)?;
+        let options = DataFrameWriteOptions::new();
+        frame.write_parquet(&file, options, None).await?;
+        context
+            .register_parquet("probe", &file, ParquetReadOptions::default())
+            .await?;
+        let query = "SELECT probe.k FROM few JOIN probe ON few.k = probe.k";
+        let plan = context.sql(query).await?.create_physical_plan().await?;
+        collect(Arc::clone(&plan), context.task_ctx()).await?;
+        let mut rows = Vec::new();
+        plan.apply(|node| {
+            if let Some(join) = node.downcast_ref::<HortonJoinExec>() {
+                rows.push(metric(&join.metrics().unwrap(), "input_rows"));
+            }
+            Ok(TreeNodeRecursion::Continue)
+        })?;
+        Ok::<_, DataFusionError>(rows)
+    });
+    assert_eq!(rows.unwrap(), [5]);
 }
