@@ -5,14 +5,15 @@
 //!  number keys ┌─▶ device, stock       ▶            ▶             ▶       ─┐
 //!  hashed keys │      ▶                ▶            ▶             ▶        │ a round;
 //!  number keys │               with texts of          with more columns    │ best of each
-//!              │               the build side         of the probe side   ─┤
+//!              │               the build side;        of the probe side    │
+//!              │               keys four times                            ─┤
 //!              └───────────────────────────────────────────────────────────┘
 //! ```
 //!
 //! What is timed is a whole query of two tables in memory, planning included, through the same
 //! entry that users take: a cost that is forgotten here would be forgotten in every decision.
-//! The device has one round to warm up, in which kernels are compiled that no cache has. Then come as many as fit into a second, at
-//! least two: a moment in which the machine has something else to do spoils one time of each case. With more cores, up to eight, the tables are
+//! In the first round all warms up, and kernels are compiled that no cache has. As many follow as fit into a second, two at
+//! least, and the best of all counts: a moment in which the machine has something else to do spoils one time of each case. With more cores, up to ten, the tables are
 //! larger, or nothing but fixed costs would show; and even a small probe side has rows for many cores, or what it costs to
 //! hand rows from each core to each would count as a cost of rows.
 
@@ -44,17 +45,17 @@ fn few_probe_rows(many: usize, cores: usize) -> usize {
 /// Rows of a large table for each core; fewer where nothing is optimized, in tests.
 const MANY_A_CORE: usize = match cfg!(debug_assertions) {
     true => 1 << 14,
-    false => 3 << 16,
+    false => 1 << 17,
 };
 
 /// Rows of a large table, however many cores there are: more would take more than a second.
-const MOST: usize = 3 << 19;
+const MOST: usize = 9 << 17;
 
 /// Rows of a batch.
 const BATCH: usize = 8192;
 
 /// Rounds, at least and at most.
-const ROUNDS: std::ops::RangeInclusive<usize> = 2..=8;
+const ROUNDS: std::ops::RangeInclusive<usize> = 3..=8;
 
 /// What all of it may take, if kernels are at hand.
 const ENOUGH: Duration = Duration::from_millis(1000);
@@ -90,6 +91,9 @@ pub(super) fn calibrate(device: &Device) -> Result<Costs> {
 
 /// Columns that a wide probe side has beyond its key and one more.
 const WIDE: usize = 8;
+
+/// Rows of a key, where keys repeat.
+const REPEATS: usize = 4;
 
 /// A join that is measured.
 struct Case {
@@ -163,6 +167,19 @@ impl Case {
         }
     }
 
+    /// The case whose build side has each key several times. As many rows join as of a probe side that is
+    /// so many times larger.
+    fn repeated(build: usize, probe: usize) -> Self {
+        let mut case = Self::new(Keys::Number, (build, Extra::None), (probe, Extra::None));
+        for side in [&mut case.build, &mut case.probe] {
+            let name = format!("repeated_{}", side.name);
+            case.query = case.query.replace(&side.name, &name);
+            side.distinct = build / REPEATS;
+            side.name = name;
+        }
+        case
+    }
+
     /// Makes its tables, in both sessions.
     async fn register(&self, contexts: [&SessionContext; 2], cores: usize) -> Result<()> {
         for side in [&self.build, &self.probe] {
@@ -204,6 +221,8 @@ struct Cases {
     wide: Case,
     /// Many number keys with texts, a few probe rows.
     texts: Case,
+    /// Many rows of number keys that repeat, a few probe rows.
+    repeated: Case,
 }
 
 impl Cases {
@@ -218,11 +237,12 @@ impl Cases {
             probes: [some, many],
             wide: Case::new(Keys::Number, (many, Extra::None), (many, Extra::Numbers)),
             texts: Case::new(Keys::Number, (many, Extra::Texts), (some, Extra::None)),
+            repeated: Case::repeated(many, some / REPEATS),
         }
     }
 
     fn all(&mut self) -> impl Iterator<Item = &mut Case> {
-        let more = [&mut self.wide, &mut self.texts];
+        let more = [&mut self.wide, &mut self.texts, &mut self.repeated];
         self.narrow.iter_mut().flatten().chain(more)
     }
 
@@ -256,6 +276,7 @@ impl Cases {
             moved,
             // A text that is moved is a view of two values.
             texts: [device_text, stock_text - 2.0 * moved].map(|ms| ms.max(0.0)),
+            repeated: more(&self.repeated, many_few, many).map(|ms| ms.max(0.0)),
         }
     }
 }
@@ -272,10 +293,6 @@ async fn measure(device: &Device) -> Result<Costs> {
     let began = Instant::now();
     for case in cases.all() {
         case.register(contexts, cores).await?;
-    }
-    for case in cases.all() {
-        // That warms up.
-        case.run(&horton).await?;
     }
     for rounds in 1..=*ROUNDS.end() {
         let round = Instant::now();

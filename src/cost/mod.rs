@@ -3,8 +3,8 @@
 //! ```text
 //!  rows of both sides, kind of keys ─┬▶ device  F + b·build + p·probe ┐
 //!                                    └▶ stock   F + b·build + p·probe ┴▶ the cheaper one
-//!                                      + m·moved values, t·texts of the build side
-//!                   F, b, p, m, t: measured once on this machine, remembered in a file
+//!                                      + m·moved values, t·texts of the build side, r·rows of it with keys that repeat
+//!                   F, b, p, m, t, r: measured once on this machine, remembered in a file
 //! ```
 //!
 //! A rule of thumb cannot know whether the device is an H200 or two cores of the host itself, and
@@ -62,13 +62,18 @@ impl Line {
             let rows = many - few;
             ((to - from) / rows).max(0.0)
         };
-        let probe = [
-            slope(probes, measured.few_few, measured.few_many),
-            slope(probes, measured.many_few, measured.many_many),
-        ];
-        // What the few probe rows take longer in the large table is not the build's.
-        let slower = probes[0] * (probe[1] - probe[0]);
-        let build = slope(builds, measured.few_few, measured.many_few - slower);
+        let few = slope(probes, measured.few_few, measured.few_many);
+        let many = slope(probes, measured.many_few, measured.many_many);
+        let build = match many < few {
+            // No larger table is faster: it is the time with a few probe rows that was too long.
+            true => slope(builds, measured.few_many, measured.many_many),
+            false => {
+                // What the few probe rows take longer in the large table is not the build's.
+                let slower = probes[0] * (many - few);
+                slope(builds, measured.few_few, measured.many_few - slower)
+            }
+        };
+        let probe = [few, many.max(few)];
         let rows = builds[0] * build + probes[0] * probe[0];
         Self {
             fixed: (measured.few_few - rows).max(0.0),
@@ -111,6 +116,8 @@ pub struct Costs {
     /// Milliseconds that each text of the build side takes on the device and as the stock join, beside what is
     /// [`moved`](Self::moved).
     texts: [f64; 2],
+    /// Milliseconds more that each build row takes where keys repeat.
+    repeated: [f64; 2],
 }
 
 /// A join's size.
@@ -124,6 +131,8 @@ pub struct Size {
     pub moved: f64,
     /// Texts of the build side: strings and bytes of any length.
     pub texts: f64,
+    /// Rows of the build side with a key that others have too.
+    pub repeated: f64,
 }
 
 /// What is expected of one join.
@@ -189,7 +198,8 @@ impl Costs {
     pub fn estimate(&self, keys: Keys, size: Size) -> Estimate {
         let at = keys as usize;
         let (build, probe) = (size.build as f64, size.probe as f64);
-        let [device, stock] = self.texts.map(|text| text * size.texts);
+        let [device, stock] =
+            [0, 1].map(|side| self.texts[side] * size.texts + self.repeated[side] * size.repeated);
         let moved = self.repartition(size.moved);
         Estimate {
             device: self.device[at].milliseconds(build, probe) + device,
@@ -236,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_repartition_moves_is_the_stock_joins_cost_and_texts_are_of_both() {
+    fn what_a_repartition_moves_is_the_stock_joins_cost_and_texts_and_repeated_keys_are_of_both() {
         let line = |fixed| Line {
             fixed,
             build: 0.0,
@@ -248,21 +258,39 @@ mod tests {
             stock: [line(1.0); 2],
             moved: 1e-6,
             texts: [5e-6, 2e-6],
+            repeated: [7e-6, 3e-6],
         };
         let (build, probe) = (1_000_000, 2_000_000);
-        let estimate = |moved, texts| {
+        let estimate = |moved, texts, repeated| {
             let size = Size {
                 build,
                 probe,
                 moved,
                 texts,
+                repeated,
             };
             let Estimate { device, stock } = costs.estimate(Keys::Number, size);
             [device, stock].map(f64::round)
         };
-        assert_eq!(estimate(0.0, 0.0), [2.0, 1.0]);
-        assert_eq!(estimate(6e6, 0.0), [2.0, 7.0]);
-        assert_eq!(estimate(6e6, 1e6), [7.0, 9.0]);
+        assert_eq!(estimate(0.0, 0.0, 0.0), [2.0, 1.0]);
+        assert_eq!(estimate(6e6, 0.0, 0.0), [2.0, 7.0]);
+        assert_eq!(estimate(6e6, 1e6, 0.0), [7.0, 9.0]);
+        assert_eq!(estimate(6e6, 1e6, 2e6), [21.0, 15.0]);
+    }
+
+    #[test]
+    fn no_larger_table_is_faster_to_probe() {
+        let measured = Measured {
+            few_few: 2.0,
+            many_few: 52.0,
+            few_many: 12.0,
+            many_many: 42.0,
+        };
+        let line = Line::through(measured, [1e3, 1e6], [1e5, 1e6]);
+        let found = line.milliseconds(1e6, 1e6);
+        assert!((found - measured.many_many).abs() < 0.1, "{found}");
+        let slower = line.milliseconds(1e6, 2e6) - found;
+        assert!((slower - 10.0 / 0.9).abs() < 0.1, "{slower}");
     }
 
     #[test]

@@ -26,6 +26,7 @@ use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, Schema};
 use datafusion::common::{JoinType, Result, Statistics};
+use datafusion::error::DataFusionError;
 use datafusion::logical_expr::Operator;
 use datafusion::physical_expr::expressions::{
     BinaryExpr, Column, InListExpr, IsNotNullExpr, LikeExpr, NotExpr,
@@ -111,6 +112,15 @@ impl Rows {
         Ok(self
             .expected(plan)?
             .map(|expected| expected.rows() as usize))
+    }
+
+    /// Whether `side` of a join by a foreign key has that: it has more rows than the `other`, without filters.
+    ///
+    /// # Errors
+    /// Those of the plans' statistics.
+    pub fn repeats(&self, side: &dyn ExecutionPlan, other: &dyn ExecutionPlan) -> Result<bool> {
+        let all = |plan| Ok::<_, DataFusionError>(self.expected(plan)?.map(|rows| rows.all));
+        Ok(all(side)? > all(other)?)
     }
 
     fn expected(&self, plan: &dyn ExecutionPlan) -> Result<Option<Expected>> {
@@ -391,6 +401,24 @@ mod tests {
             let query = format!("SELECT a FROM t WHERE {condition}");
             assert_eq!(rows_of(&query).await, Some(rows), "{condition}");
         }
+    }
+
+    #[tokio::test]
+    async fn the_side_with_more_rows_has_the_foreign_key_whatever_filters_leave() {
+        let plan = async |sql: &str| {
+            let frame = session().sql(sql).await.unwrap();
+            frame.create_physical_plan().await.unwrap()
+        };
+        let few = plan("SELECT a FROM t WHERE a > 10 AND b < 20").await;
+        let less = plan("SELECT a FROM t LIMIT 100").await;
+        let repeats = |side: &Arc<dyn ExecutionPlan>, other: &Arc<dyn ExecutionPlan>| {
+            Rows::default()
+                .repeats(side.as_ref(), other.as_ref())
+                .unwrap()
+        };
+        assert!(repeats(&few, &less));
+        assert!(!repeats(&less, &few));
+        assert!(!repeats(&few, &few));
     }
 
     #[test]

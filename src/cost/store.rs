@@ -17,7 +17,7 @@ use crate::device::program::{cache_file, store_file};
 use super::{Costs, Keys, Line};
 
 /// Another layout, another way of measuring, joins that cost something else: another number.
-const VERSION: u32 = 7;
+const VERSION: u32 = 8;
 
 fn file(info: &DeviceInfo) -> Option<PathBuf> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -56,8 +56,9 @@ fn print(costs: &Costs) -> String {
         }
     }
     let _ = writeln!(text, "moved {} .", costs.moved);
-    let [device, stock] = costs.texts;
-    let _ = writeln!(text, "texts {device} {stock} .");
+    for (name, [device, stock]) in [("texts", costs.texts), ("repeated", costs.repeated)] {
+        let _ = writeln!(text, "{name} {device} {stock} .");
+    }
     text
 }
 
@@ -86,6 +87,7 @@ fn parse(text: &str) -> Option<Costs> {
             _ => return None,
         },
         texts: numbers("texts")?.try_into().ok()?,
+        repeated: numbers("repeated")?.try_into().ok()?,
     })
 }
 
@@ -106,6 +108,7 @@ mod tests {
             stock: [line(0.1), line(0.3)],
             moved: 1.5e-6,
             texts: [7e-6, 2e-7],
+            repeated: [3e-6, 4e-7],
         };
         let text = print(&costs);
         assert_eq!(parse(&text), Some(costs));

@@ -217,6 +217,10 @@ fn times(
         probe,
         moved: if moves { moved } else { 0.0 },
         texts: build as f64 * build_texts(join) as f64,
+        repeated: match rows.repeats(sides[0].as_ref(), sides[1].as_ref())? {
+            true => build as f64,
+            false => 0.0,
+        },
     };
     let mut estimate = costs.estimate(keys, size);
     estimate.device *= times_inner(*join.join_type());
