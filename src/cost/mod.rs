@@ -13,7 +13,8 @@
 //! decides. A probe row costs more the larger the build side is, because tables leave the caches:
 //! `p` is measured at two sizes and interpolated by the logarithm of the build side. Beyond the
 //! measured sizes lines go on, which favours neither side by much. A stock join that repartitions its sides
-//! copies all their columns, which the device's does not; the device's makes one array of each column of texts, by one core.
+//! copies all their columns, which the device's does not; the device's makes one array of each column of texts, which the stock join
+//! does a partition at a time.
 
 mod calibrate;
 pub mod rows;
@@ -157,6 +158,11 @@ impl Estimate {
     /// Milliseconds that the stock join must be expected to take at least, for the device to be worth it.
     pub fn with_margin(&self) -> f64 {
         MARGIN * self.device + LEAST_GAIN
+    }
+
+    /// Whether the device is worth it, if nothing else depends on it.
+    pub fn is_worth_it(&self) -> bool {
+        self.with_margin() < self.stock
     }
 }
 

@@ -120,8 +120,7 @@ pub(super) fn route(join: &HashJoinExec, config: &HortonConfig) -> Result<Route>
     Ok(match expected(join, config, &Rows::default())? {
         Expected::Settled(route) => route,
         Expected::Times(device, Times { estimate, .. }) => {
-            let is_taken = estimate.with_margin() < estimate.stock;
-            Route::by_times(device, estimate, is_taken)
+            Route::by_times(device, estimate, estimate.is_worth_it())
         }
     })
 }

@@ -91,6 +91,10 @@ pub(super) fn routes(
     let alone = joins.iter().map(|join| expected(join, horton, &rows));
     let mut all = alone.collect::<Result<Vec<_>>>()?;
     let mut places = vec![Place::ALONE; all.len()];
+    let is_worth_it = |expected: &Expected| match expected {
+        Expected::Settled(_) => false,
+        Expected::Times(_, times) => times.estimate.is_worth_it(),
+    };
     if all.iter().any(is_worth_it) {
         // Were a join missing there, each would be decided as if it were alone.
         match in_stock(plan, config) {
@@ -107,14 +111,6 @@ pub(super) fn routes(
         Expected::Times(device, times) => Route::by_times(device, times.estimate, taken),
     };
     Ok(all.into_iter().zip(taken).map(route).collect())
-}
-
-/// Whether a join would go to the device if there were no others.
-fn is_worth_it(expected: &Expected) -> bool {
-    let Expected::Times(_, Times { estimate, .. }) = expected else {
-        return false;
-    };
-    estimate.with_margin() < estimate.stock
 }
 
 /// The hash joins of `plan`, in the order of [`routes`].
@@ -254,9 +250,9 @@ fn explain<'a>(
 
 #[cfg(test)]
 mod tests {
-    use arrow::array::{ArrayRef, Int64Array, RecordBatch};
     use std::sync::Mutex;
 
+    use arrow::array::{ArrayRef, Int64Array, RecordBatch};
     use datafusion::datasource::MemTable;
     use datafusion::execution::SessionStateBuilder;
     use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
