@@ -6,14 +6,15 @@
 //!  hashed keys │      ▶                ▶            ▶             ▶        │ a round;
 //!  number keys │               with texts of          with more columns    │ best of each
 //!              │               the build side;        of the probe side    │
-//!              │               keys four times                            ─┤
+//!              │               keys four times;                            │
+//!              │               a quarter, collected                       ─┤
 //!              └───────────────────────────────────────────────────────────┘
 //! ```
 //!
 //! What is timed is a whole query of two tables in memory, planning included, through the same
 //! entry that users take: a cost that is forgotten here would be forgotten in every decision.
 //! In the first round all warms up, and kernels are compiled that no cache has. As many follow as fit into a second, two at
-//! least, and the best of all counts: a moment in which the machine has something else to do spoils one time of each case. With more cores, up to nine, the tables are
+//! least, and the best of all counts: a moment in which the machine has something else to do spoils one time of each case. With more cores, up to seven, the tables are
 //! larger, or nothing but fixed costs would show; and even a small probe side has rows for many cores, or what it costs to
 //! hand rows from each core to each would count as a cost of rows.
 
@@ -49,7 +50,7 @@ const MANY_A_CORE: usize = match cfg!(debug_assertions) {
 };
 
 /// Rows of a large table, however many cores there are: more would take more than a second.
-const MOST: usize = 9 << 17;
+const MOST: usize = 7 << 17;
 
 /// Rows of a batch.
 const BATCH: usize = 8192;
@@ -94,6 +95,9 @@ const WIDE: usize = 8;
 
 /// Rows of a key, where keys repeat.
 const REPEATS: usize = 4;
+
+/// The part of a large table that is collected: one core builds, which takes as long as many.
+const COLLECTED_PART: usize = 4;
 
 /// A join that is measured.
 struct Case {
@@ -180,34 +184,61 @@ impl Case {
         case
     }
 
-    /// Makes its tables, in both sessions.
-    async fn register(&self, contexts: [&SessionContext; 2], cores: usize) -> Result<()> {
+    /// Makes its tables, in all sessions.
+    async fn register(&self, sessions: &Sessions, cores: usize) -> Result<()> {
         for side in [&self.build, &self.probe] {
-            if contexts[0].table_exist(&side.name)? {
+            if sessions.device.table_exist(&side.name)? {
                 continue;
             }
             let table = table(self.keys, side, cores).await?;
-            for context in contexts {
+            for context in sessions.all() {
                 context.register_table(&side.name, Arc::clone(&table) as _)?;
             }
         }
         Ok(())
     }
 
-    /// Runs it once.
-    async fn run(&self, context: &SessionContext) -> Result<Duration> {
+    /// Runs it once; returns the better of that time and the best so far, in milliseconds.
+    async fn run(&self, context: &SessionContext, best: f64) -> Result<f64> {
         let began = Instant::now();
         context.sql(&self.query).await?.collect().await?;
-        Ok(began.elapsed())
+        Ok(best.min(milliseconds(began.elapsed())))
     }
 
     /// Notes the better of the known times and those of another run by turns.
-    async fn time(&mut self, contexts: [&SessionContext; 2]) -> Result<()> {
-        for (side, context) in contexts.into_iter().enumerate() {
-            let time = milliseconds(self.run(context).await?);
-            self.best[side] = self.best[side].min(time);
-        }
+    async fn time(&mut self, sessions: &Sessions) -> Result<()> {
+        let [device, stock] = self.best;
+        self.best = [
+            self.run(&sessions.device, device).await?,
+            self.run(&sessions.stock, stock).await?,
+        ];
         Ok(())
+    }
+}
+
+/// Where cases run.
+struct Sessions {
+    device: SessionContext,
+    stock: SessionContext,
+    /// Whose stock joins collect their build sides, however large.
+    collecting: SessionContext,
+}
+
+impl Sessions {
+    fn new(device: &Device, config: SessionConfig) -> Self {
+        let mut collecting = config.clone();
+        let optimizer = &mut collecting.options_mut().optimizer;
+        optimizer.hash_join_single_partition_threshold = usize::MAX;
+        optimizer.hash_join_single_partition_threshold_rows = usize::MAX;
+        Self {
+            device: horton_context(device, &config),
+            stock: SessionContext::new_with_config(config),
+            collecting: SessionContext::new_with_config(collecting),
+        }
+    }
+
+    fn all(&self) -> [&SessionContext; 3] {
+        [&self.device, &self.stock, &self.collecting]
     }
 }
 
@@ -223,6 +254,8 @@ struct Cases {
     texts: Case,
     /// Many rows of number keys that repeat, a few probe rows.
     repeated: Case,
+    /// A part of many number keys, which the stock join collects, a few probe rows.
+    collected: Case,
 }
 
 impl Cases {
@@ -238,12 +271,45 @@ impl Cases {
             wide: Case::new(Keys::Number, (many, Extra::None), (many, Extra::Numbers)),
             texts: Case::new(Keys::Number, (many, Extra::Texts), (some, Extra::None)),
             repeated: Case::repeated(many, some / REPEATS),
+            collected: Case::new(
+                Keys::Number,
+                ((many / COLLECTED_PART).max(2 * FEW), Extra::None),
+                (some, Extra::None),
+            ),
         }
     }
 
-    fn all(&mut self) -> impl Iterator<Item = &mut Case> {
+    /// Those that both joins run.
+    fn of_both(&mut self) -> impl Iterator<Item = &mut Case> {
         let more = [&mut self.wide, &mut self.texts, &mut self.repeated];
         self.narrow.iter_mut().flatten().chain(more)
+    }
+
+    /// Makes all tables.
+    async fn register(&mut self, sessions: &Sessions, cores: usize) -> Result<()> {
+        self.collected.register(sessions, cores).await?;
+        for case in self.of_both() {
+            case.register(sessions, cores).await?;
+        }
+        Ok(())
+    }
+
+    /// A round.
+    async fn time(&mut self, sessions: &Sessions) -> Result<()> {
+        for case in self.of_both() {
+            case.time(sessions).await?;
+        }
+        let (case, [_, stock]) = (&self.collected, self.collected.best);
+        self.collected.best[1] = case.run(&sessions.collecting, stock).await?;
+        Ok(())
+    }
+
+    /// Milliseconds more that the stock join takes for a build row that it collects; `build` for one that it
+    /// does not.
+    fn collected(&self, build: f64) -> f64 {
+        let (few, case) = (&self.narrow[0][0], &self.collected);
+        let rows = (case.build.rows - few.build.rows) as f64;
+        ((case.best[1] - few.best[1]) / rows - build).max(0.0)
     }
 
     fn costs(&self) -> Costs {
@@ -270,13 +336,16 @@ impl Cases {
         let [device, stock] = more(&self.wide, many_many, many * WIDE);
         let moved = (stock - device).max(0.0);
         let [device_text, stock_text] = more(&self.texts, many_few, many);
+        let stock = lines(1);
+        let collected = self.collected(stock[0].build);
         Costs {
             device: lines(0),
-            stock: lines(1),
+            stock,
             moved,
             // A text that is moved is a view of two values.
             texts: [device_text, stock_text - 2.0 * moved].map(|ms| ms.max(0.0)),
             repeated: more(&self.repeated, many_few, many).map(|ms| ms.max(0.0)),
+            collected,
         }
     }
 }
@@ -286,19 +355,14 @@ async fn measure(device: &Device) -> Result<Costs> {
     let mut config = SessionConfig::new();
     config.options_mut().optimizer.join_reordering = false;
     let cores = config.target_partitions();
-    let horton = horton_context(device, &config);
-    let contexts = [&horton, &SessionContext::new_with_config(config)];
+    let sessions = Sessions::new(device, config);
     let many = (MANY_A_CORE * cores).min(MOST);
     let mut cases = Cases::new(many, cores);
     let began = Instant::now();
-    for case in cases.all() {
-        case.register(contexts, cores).await?;
-    }
+    cases.register(&sessions, cores).await?;
     for rounds in 1..=*ROUNDS.end() {
         let round = Instant::now();
-        for case in cases.all() {
-            case.time(contexts).await?;
-        }
+        cases.time(&sessions).await?;
         if rounds >= *ROUNDS.start() && began.elapsed() + round.elapsed() > ENOUGH {
             break;
         }

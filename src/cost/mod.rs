@@ -3,8 +3,9 @@
 //! ```text
 //!  rows of both sides, kind of keys ─┬▶ device  F + b·build + p·probe ┐
 //!                                    └▶ stock   F + b·build + p·probe ┴▶ the cheaper one
-//!                                      + m·moved values, t·texts of the build side, r·rows of it with keys that repeat
-//!                   F, b, p, m, t, r: measured once on this machine, remembered in a file
+//!                                      + m·moved values, t·texts of the build side, r·rows of it with keys that repeat,
+//!                                        c·rows of it that the stock join collects
+//!                   F, b, p, m, t, r, c: measured once on this machine, remembered in a file
 //! ```
 //!
 //! A rule of thumb cannot know whether the device is an H200 or two cores of the host itself, and
@@ -14,7 +15,7 @@
 //! `p` is measured at two sizes and interpolated by the logarithm of the build side. Beyond the
 //! measured sizes lines go on, which favours neither side by much. A stock join that repartitions its sides
 //! copies all their columns, which the device's does not; the device's makes one array of each column of texts, which the stock join
-//! does a partition at a time.
+//! does a partition at a time. A stock join that collects its build side builds on one core, of however many.
 
 mod calibrate;
 pub mod rows;
@@ -119,6 +120,8 @@ pub struct Costs {
     texts: [f64; 2],
     /// Milliseconds more that each build row takes where keys repeat.
     repeated: [f64; 2],
+    /// Milliseconds more that the stock join takes for each build row where it collects them: one core builds.
+    collected: f64,
 }
 
 /// A join's size.
@@ -134,6 +137,8 @@ pub struct Size {
     pub texts: f64,
     /// Rows of the build side with a key that others have too.
     pub repeated: f64,
+    /// Rows of the build side that the stock join collects instead of repartitioning them.
+    pub collected: f64,
 }
 
 /// What is expected of one join.
@@ -206,10 +211,10 @@ impl Costs {
         let (build, probe) = (size.build as f64, size.probe as f64);
         let [device, stock] =
             [0, 1].map(|side| self.texts[side] * size.texts + self.repeated[side] * size.repeated);
-        let moved = self.repartition(size.moved);
+        let gathered = self.repartition(size.moved) + self.collected * size.collected;
         Estimate {
             device: self.device[at].milliseconds(build, probe) + device,
-            stock: self.stock[at].milliseconds(build, probe) + stock + moved,
+            stock: self.stock[at].milliseconds(build, probe) + stock + gathered,
         }
     }
 
@@ -252,7 +257,8 @@ mod tests {
     }
 
     #[test]
-    fn what_a_repartition_moves_is_the_stock_joins_cost_and_texts_and_repeated_keys_are_of_both() {
+    fn what_is_moved_or_collected_is_the_stock_joins_cost_and_texts_and_repeated_keys_are_of_both()
+    {
         let line = |fixed| Line {
             fixed,
             build: 0.0,
@@ -265,23 +271,26 @@ mod tests {
             moved: 1e-6,
             texts: [5e-6, 2e-6],
             repeated: [7e-6, 3e-6],
+            collected: 4e-6,
         };
         let (build, probe) = (1_000_000, 2_000_000);
-        let estimate = |moved, texts, repeated| {
+        let estimate = |moved, texts, repeated, collected| {
             let size = Size {
                 build,
                 probe,
                 moved,
                 texts,
                 repeated,
+                collected,
             };
             let Estimate { device, stock } = costs.estimate(Keys::Number, size);
             [device, stock].map(f64::round)
         };
-        assert_eq!(estimate(0.0, 0.0, 0.0), [2.0, 1.0]);
-        assert_eq!(estimate(6e6, 0.0, 0.0), [2.0, 7.0]);
-        assert_eq!(estimate(6e6, 1e6, 0.0), [7.0, 9.0]);
-        assert_eq!(estimate(6e6, 1e6, 2e6), [21.0, 15.0]);
+        assert_eq!(estimate(0.0, 0.0, 0.0, 0.0), [2.0, 1.0]);
+        assert_eq!(estimate(6e6, 0.0, 0.0, 0.0), [2.0, 7.0]);
+        assert_eq!(estimate(6e6, 1e6, 0.0, 0.0), [7.0, 9.0]);
+        assert_eq!(estimate(6e6, 1e6, 2e6, 0.0), [21.0, 15.0]);
+        assert_eq!(estimate(0.0, 0.0, 0.0, 1e6), [2.0, 5.0]);
     }
 
     #[test]

@@ -17,7 +17,7 @@ use crate::device::program::{cache_file, store_file};
 use super::{Costs, Keys, Line};
 
 /// Another layout, another way of measuring, joins that cost something else: another number.
-const VERSION: u32 = 8;
+const VERSION: u32 = 9;
 
 fn file(info: &DeviceInfo) -> Option<PathBuf> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -55,7 +55,9 @@ fn print(costs: &Costs) -> String {
             );
         }
     }
-    let _ = writeln!(text, "moved {} .", costs.moved);
+    for (name, number) in [("moved", costs.moved), ("collected", costs.collected)] {
+        let _ = writeln!(text, "{name} {number} .");
+    }
     for (name, [device, stock]) in [("texts", costs.texts), ("repeated", costs.repeated)] {
         let _ = writeln!(text, "{name} {device} {stock} .");
     }
@@ -78,14 +80,16 @@ fn parse(text: &str) -> Option<Costs> {
         }),
         _ => None,
     };
+    let number = |name: &str| match numbers(name)?[..] {
+        [number] => Some(number),
+        _ => None,
+    };
     let side = |side: &str| Some([line(side, Keys::Number)?, line(side, Keys::Hashed)?]);
     Some(Costs {
         device: side("device")?,
         stock: side("stock")?,
-        moved: match numbers("moved")?[..] {
-            [moved] => moved,
-            _ => return None,
-        },
+        moved: number("moved")?,
+        collected: number("collected")?,
         texts: numbers("texts")?.try_into().ok()?,
         repeated: numbers("repeated")?.try_into().ok()?,
     })
@@ -109,6 +113,7 @@ mod tests {
             moved: 1.5e-6,
             texts: [7e-6, 2e-7],
             repeated: [3e-6, 4e-7],
+            collected: 5e-8,
         };
         let text = print(&costs);
         assert_eq!(parse(&text), Some(costs));

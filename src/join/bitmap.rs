@@ -1,5 +1,6 @@
 //! One bit a row, set by any probe stream.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Bits that threads set and nobody clears.
@@ -44,11 +45,57 @@ impl Bitmap {
 
     /// The rows whose bits are set.
     pub fn ones(&self) -> impl Iterator<Item = u32> {
-        self.words.iter().enumerate().flat_map(|(w, word)| {
-            let word = word.load(Ordering::Relaxed);
-            (0..64)
-                .filter(move |bit| word >> bit & 1 == 1)
-                .map(move |bit| 64 * w as u32 + bit)
+        let words = self.words.iter().zip(0..);
+        words.flat_map(|(word, w)| ones_of(word.load(Ordering::Relaxed), 64 * w))
+    }
+
+    /// Those of `rows` whose bits are set, or not set, in order. Words without any are passed over.
+    pub fn rows(&self, rows: Range<u32>, set: bool) -> impl Iterator<Item = u32> {
+        let words = rows.start / 64..rows.end.div_ceil(64);
+        words.flat_map(move |w| {
+            let word = self.words[w as usize].load(Ordering::Relaxed);
+            let first = 64 * w;
+            let before = u64::MAX << rows.start.saturating_sub(first);
+            let after = match rows.end - first {
+                end @ 0..64 => !(u64::MAX << end),
+                _ => u64::MAX,
+            };
+            let bits = if set { word } else { !word };
+            ones_of(bits & before & after, first)
         })
+    }
+}
+
+/// The numbers of the bits that are set in `word`, the lowest of which has the number `first`.
+pub fn ones_of(word: u64, first: u32) -> impl Iterator<Item = u32> {
+    let lower = |word: &u64| Some(word & (word - 1)).filter(|word| *word != 0);
+    let words = std::iter::successors(Some(word).filter(|word| *word != 0), lower);
+    words.map(move |word| first + word.trailing_zeros())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_those_with_and_those_without_a_bit() {
+        let size = 300;
+        let bitmap = Bitmap::new(size as usize);
+        let is_set = |row: &u32| row % 7 == 3 || (64..128).contains(row) || *row == size - 1;
+        (0..size).filter(is_set).for_each(|row| bitmap.set(row));
+        assert!(bitmap.ones().eq((0..size).filter(is_set)));
+        for start in 0..size {
+            for end in [start, start + 1, start + 64, 191, 192, 193, size] {
+                let rows = start..end.clamp(start, size);
+                let found = |set| bitmap.rows(rows.clone(), set).collect::<Vec<_>>();
+                let wanted = |set| {
+                    rows.clone()
+                        .filter(|row| is_set(row) == set)
+                        .collect::<Vec<_>>()
+                };
+                assert_eq!(found(true), wanted(true), "{rows:?}");
+                assert_eq!(found(false), wanted(false), "{rows:?}");
+            }
+        }
     }
 }

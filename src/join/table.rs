@@ -17,6 +17,7 @@ use crate::table::key_table::{KeyTable, KeyTableConfig};
 use crate::table::pairs::{LookedUp, Matches};
 use crate::table::rows::set_bits;
 
+use super::bitmap::ones_of;
 use super::build_keys::KeySource;
 use super::columns::{DeviceColumn, Upload};
 use super::parts::side_by_side;
@@ -138,11 +139,8 @@ fn unset_bits(queue: &mut Queue, n: usize) -> Result<Buffer<u32>> {
 
 /// The numbers whose bits are set.
 fn set_numbers(words: &[u32]) -> impl Iterator<Item = u32> {
-    words.iter().enumerate().flat_map(|(w, word)| {
-        (0..32)
-            .filter(move |bit| word >> bit & 1 == 1)
-            .map(move |bit| 32 * w as u32 + bit)
-    })
+    let words = words.iter().enumerate();
+    words.flat_map(|(w, word)| ones_of(u64::from(*word), 32 * w as u32))
 }
 
 /// Sends the keys of all parts, of so many words, one after the other in the buffer; their row

@@ -209,6 +209,7 @@ fn times(
         _ => Keys::Hashed,
     };
     let moves = *join.partition_mode() == PartitionMode::Partitioned;
+    let of_build = |is_so: bool| if is_so { build as f64 } else { 0.0 };
     let (left, right) = (sides[0].schema(), sides[1].schema());
     let moved = build as f64 * more_values(&left) + probe as f64 * more_values(&right);
     let size = Size {
@@ -216,10 +217,8 @@ fn times(
         probe,
         moved: if moves { moved } else { 0.0 },
         texts: build as f64 * build_texts(join) as f64,
-        repeated: match rows.repeats(sides[0].as_ref(), sides[1].as_ref())? {
-            true => build as f64,
-            false => 0.0,
-        },
+        repeated: of_build(rows.repeats(sides[0].as_ref(), sides[1].as_ref())?),
+        collected: of_build(!moves),
     };
     let mut estimate = costs.estimate(keys, size);
     estimate.device *= times_inner(*join.join_type());

@@ -17,6 +17,7 @@ use datafusion::common::cast::as_boolean_array;
 use datafusion::physical_plan::coalesce::PushBatchStatus;
 
 use crate::error::{Error, Result};
+use crate::join::bitmap::Bitmap;
 use crate::join::build::BuildSide;
 use crate::join::chunk::{Chunk, ProbeBatch, Step};
 use crate::join::columns::Source;
@@ -286,8 +287,7 @@ impl Probe {
         let Some(visited) = &build.visited else {
             return Ok(State::Done);
         };
-        let null_aware = self.spec.null_aware;
-        if null_aware && build.probe_seen.null.load(Ordering::Relaxed) {
+        if self.spec.null_aware && build.probe_seen.null.load(Ordering::Relaxed) {
             return Ok(State::Done);
         }
         if row == 0 {
@@ -297,20 +297,7 @@ impl Probe {
             self.collect_visits(&build).await?;
         }
         let timer = self.metrics.join_time.timer();
-        let skip_null_keys = null_aware && build.probe_seen.any.load(Ordering::Relaxed);
-        let owed = |row: &u32| match self.spec.join_type {
-            JoinType::LeftSemi => visited.get(*row),
-            JoinType::LeftMark => true,
-            _ => !(visited.get(*row) || skip_null_keys && build.first_key_is_null(*row)),
-        };
-        let end = build.rows.len() as u32;
-        // Rows of one batch: gathering from many takes several times as long.
-        let mut rows = row..build.rows.batch_end(row);
-        let owed: Vec<u32> = rows
-            .by_ref()
-            .filter(owed)
-            .take(self.spec.batch_size)
-            .collect();
+        let (owed, next) = self.owed_rows(&build, visited, row);
         // As in the stock join, the rows owed count as one more input batch.
         self.metrics.input_batches.add(usize::from(row == 0));
         self.metrics.input_rows.add(owed.len());
@@ -323,11 +310,38 @@ impl Probe {
         let count = pairs.build.len();
         let batch = self.spec.output.batch(&build.rows, None, &pairs, count)?;
         timer.done();
-        let next = match rows.start == end {
+        let next = match next == build.rows.len() as u32 {
             true => State::Done,
-            false => State::Unmatched(build, rows.start),
+            false => State::Unmatched(build, next),
         };
         self.push_and(batch, next)
+    }
+
+    /// The first build rows from `row` on that the join type owes, of one batch, as gathering from many takes several
+    /// times as long, and no more than an output batch holds; and the row to go on with.
+    fn owed_rows(&self, build: &BuildSide, visited: &Bitmap, row: u32) -> (Vec<u32>, u32) {
+        let skip_null_keys = self.spec.null_aware && build.probe_seen.any.load(Ordering::Relaxed);
+        let is_owed = |row: &u32| !(skip_null_keys && build.first_key_is_null(*row));
+        let most = self.spec.batch_size;
+        let (end, mut next) = (build.rows.len() as u32, row);
+        let mut owed = Vec::new();
+        while owed.is_empty() && next < end {
+            let rows = next..build.rows.batch_end(next);
+            next = rows.end;
+            owed = match self.spec.join_type {
+                JoinType::LeftSemi => visited.rows(rows, true).take(most).collect(),
+                JoinType::LeftMark => rows.take(most).collect(),
+                _ => visited
+                    .rows(rows, false)
+                    .filter(is_owed)
+                    .take(most)
+                    .collect(),
+            };
+            if let (true, Some(last)) = (owed.len() == most, owed.last()) {
+                next = last + 1;
+            }
+        }
+        (owed, next)
     }
 
     /// Hands rows to the output; goes on to `next` unless that has enough.
