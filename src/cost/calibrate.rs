@@ -3,18 +3,18 @@
 //! ```text
 //!  build × probe rows   few × few   many × few   few × many   many × many
 //!  number keys ┌─▶ device, stock       ▶            ▶             ▶       ─┐
-//!  hashed keys │      ▶                ▶            ▶             ▶        │ a round;
-//!  number keys │               with texts of          with more columns    │ best of each
+//!  hashed keys │      ▶          ▶, a quarter      ▶             ▶        │ a round;
+//!              │                  collected                                │ best of each
+//!  number keys │               with texts of          with more columns    │
 //!              │               the build side;        of the probe side    │
-//!              │               keys four times;                            │
-//!              │               a quarter, collected                       ─┤
+//!              │               keys four times                            ─┤
 //!              └───────────────────────────────────────────────────────────┘
 //! ```
 //!
 //! What is timed is a whole query of two tables in memory, planning included, through the same
 //! entry that users take: a cost that is forgotten here would be forgotten in every decision.
 //! In the first round all warms up, and kernels are compiled that no cache has. As many follow as fit into a second, two at
-//! least, and the best of all counts: a moment in which the machine has something else to do spoils one time of each case. With more cores, up to seven, the tables are
+//! least, and the best of all counts: a moment in which the machine has something else to do spoils one time of each case. With more cores, up to nine, the tables are
 //! larger, or nothing but fixed costs would show; and even a small probe side has rows for many cores, or what it costs to
 //! hand rows from each core to each would count as a cost of rows.
 
@@ -46,7 +46,7 @@ fn few_probe_rows(many: usize, cores: usize) -> usize {
 /// Rows of a large table for each core; fewer where nothing is optimized, in tests.
 const MANY_A_CORE: usize = match cfg!(debug_assertions) {
     true => 1 << 14,
-    false => 1 << 17,
+    false => 3 << 15,
 };
 
 /// Rows of a large table, however many cores there are: more would take more than a second.
@@ -254,7 +254,8 @@ struct Cases {
     texts: Case,
     /// Many rows of number keys that repeat, a few probe rows.
     repeated: Case,
-    /// A part of many number keys, which the stock join collects, a few probe rows.
+    /// A part of many hashed keys, which the stock join collects, a few probe rows: what is collected and large was
+    /// taken for small, as joins are, and seldom dense.
     collected: Case,
 }
 
@@ -272,7 +273,7 @@ impl Cases {
             texts: Case::new(Keys::Number, (many, Extra::Texts), (some, Extra::None)),
             repeated: Case::repeated(many, some / REPEATS),
             collected: Case::new(
-                Keys::Number,
+                Keys::Hashed,
                 ((many / COLLECTED_PART).max(2 * FEW), Extra::None),
                 (some, Extra::None),
             ),
@@ -307,7 +308,7 @@ impl Cases {
     /// Milliseconds more that the stock join takes for a build row that it collects; `build` for one that it
     /// does not.
     fn collected(&self, build: f64) -> f64 {
-        let (few, case) = (&self.narrow[0][0], &self.collected);
+        let (few, case) = (&self.narrow[1][0], &self.collected);
         let rows = (case.build.rows - few.build.rows) as f64;
         ((case.best[1] - few.best[1]) / rows - build).max(0.0)
     }
@@ -337,7 +338,7 @@ impl Cases {
         let moved = (stock - device).max(0.0);
         let [device_text, stock_text] = more(&self.texts, many_few, many);
         let stock = lines(1);
-        let collected = self.collected(stock[0].build);
+        let collected = self.collected(stock[1].build);
         Costs {
             device: lines(0),
             stock,

@@ -212,11 +212,12 @@ fn times(
     let of_build = |is_so: bool| if is_so { build as f64 } else { 0.0 };
     let (left, right) = (sides[0].schema(), sides[1].schema());
     let moved = build as f64 * more_values(&left) + probe as f64 * more_values(&right);
+    let joined = build as f64 * (more_values(&left) - of_joined(join, more_values));
     let size = Size {
         build,
         probe,
-        moved: if moves { moved } else { 0.0 },
-        texts: build as f64 * build_texts(join) as f64,
+        moved: joined + if moves { moved } else { 0.0 },
+        texts: build as f64 * of_joined(join, |schema| texts(schema) as f64),
         repeated: of_build(rows.repeats(sides[0].as_ref(), sides[1].as_ref())?),
         collected: of_build(!moves),
     };
@@ -232,15 +233,15 @@ fn times(
     }))
 }
 
-/// Columns of texts of the build side that may be in a row that joins.
-fn build_texts(join: &HashJoinExec) -> usize {
+/// What the build side `has` in columns that are put together on the device's way: those that are in rows of the join.
+fn of_joined(join: &HashJoinExec, has: impl Fn(&Schema) -> f64) -> f64 {
     match join.join_type() {
         JoinType::Inner | JoinType::Left | JoinType::Right | JoinType::Full => {
-            texts(&join.left().schema()).min(texts(&join.schema()))
+            has(&join.left().schema()).min(has(&join.schema()))
         }
         // None, or those of build rows, which come as they are.
-        JoinType::LeftSemi | JoinType::LeftAnti | JoinType::LeftMark => 0,
-        JoinType::RightSemi | JoinType::RightAnti | JoinType::RightMark => 0,
+        JoinType::LeftSemi | JoinType::LeftAnti | JoinType::LeftMark => 0.0,
+        JoinType::RightSemi | JoinType::RightAnti | JoinType::RightMark => 0.0,
     }
 }
 
