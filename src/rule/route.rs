@@ -213,11 +213,12 @@ fn times(
     let (left, right) = (sides[0].schema(), sides[1].schema());
     let moved = build as f64 * more_values(&left) + probe as f64 * more_values(&right);
     let joined = build as f64 * (more_values(&left) - of_joined(join, more_values));
+    let joined_texts = build as f64 * of_joined(join, |schema| texts(schema) as f64);
     let size = Size {
         build,
         probe,
         moved: joined + if moves { moved } else { 0.0 },
-        texts: build as f64 * of_joined(join, |schema| texts(schema) as f64),
+        texts: [joined_texts, if moves { joined_texts } else { 0.0 }],
         repeated: of_build(rows.repeats(sides[0].as_ref(), sides[1].as_ref())?),
         collected: of_build(!moves),
     };
