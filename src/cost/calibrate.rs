@@ -14,7 +14,7 @@
 //! What is timed is a whole query of two tables in memory, planning included, through the same
 //! entry that users take: a cost that is forgotten here would be forgotten in every decision.
 //! In the first round all warms up, and kernels are compiled that no cache has. As many follow as fit into a second, two at
-//! least, and the best of all counts: a moment in which the machine has something else to do spoils one time of each case. With more cores, up to nine, the tables are
+//! least, and the best of all counts: a moment in which the machine has something else to do spoils one time of each case. With more cores, up to ten, the tables are
 //! larger, or nothing but fixed costs would show; and even a small probe side has rows for many cores, or what it costs to
 //! hand rows from each core to each would count as a cost of rows.
 
@@ -96,7 +96,7 @@ const WIDE: usize = 8;
 /// Rows of a key, where keys repeat.
 const REPEATS: usize = 4;
 
-/// The part of a large table that is collected: one core builds, which takes as long as many.
+/// The part of a large table that is collected: one core builds that, many build all of it.
 const COLLECTED_PART: usize = 4;
 
 /// A join that is measured.

@@ -14,7 +14,7 @@
 //! decides. A probe row costs more the larger the build side is, because tables leave the caches:
 //! `p` is measured at two sizes and interpolated by the logarithm of the build side. Beyond the
 //! measured sizes lines go on, which favours neither side by much. A stock join that repartitions its sides
-//! copies all their columns, which the device's does not; and once more those of the build side, which the device's does where they are
+//! copies all their columns, which the device's does not; and any copies those of the build side into one batch, which the device's does with those that are
 //! wanted. The device's makes one array of each column of texts, which the stock join does a partition at a time. A stock join that collects its build side builds on one core, of however many.
 
 mod calibrate;
@@ -134,8 +134,8 @@ pub struct Size {
     /// Values of eight bytes that the stock join would copy and the device's would not, beside a key and one more of each
     /// row: it repartitions, and makes one batch of the build side.
     pub moved: f64,
-    /// Texts of the build side, strings and bytes of any length: those that the device's join puts together, and those that
-    /// the stock join repartitions.
+    /// Texts of the build side that the join returns, strings and bytes of any length: those that the device's join puts
+    /// together, and those that the stock join repartitions.
     pub texts: [f64; 2],
     /// Rows of the build side with a key that others have too.
     pub repeated: f64,
@@ -223,6 +223,11 @@ impl Costs {
     /// Milliseconds to repartition rows of so many values of eight bytes.
     pub fn repartition(&self, values: f64) -> f64 {
         self.moved * values
+    }
+
+    /// Milliseconds more if so many of them are texts of a stock join's build side.
+    pub fn repartition_texts(&self, texts: f64) -> f64 {
+        self.texts[1] * texts
     }
 }
 

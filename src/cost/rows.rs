@@ -175,7 +175,7 @@ impl Rows {
         let input = filter.input().as_ref();
         let statistics = self.context.compute(input, &StatisticsArgs::new())?;
         let known = above as f64 / below.unwrap_or(above).max(1) as f64;
-        let share = known * unknown_share(filter, Some(above), &statistics);
+        let share = (known * unknown_share(filter, Some(above), &statistics)).min(1.0);
         let expected = self.expected(input)?;
         Ok(expected.map(|expected| expected.filtered(share)))
     }
@@ -244,7 +244,10 @@ fn unknown_share(filter: &FilterExec, rows: Option<usize>, input: &Statistics) -
     let by_default = of.map(|of| (of as f64 * a_column).ceil() as usize);
     match rows {
         _ if rows == of => share,
-        Some(rows) if by_default.is_some_and(|default| default.abs_diff(rows) <= 1) => {
+        // With a default of nothing there is nothing to correct.
+        Some(rows)
+            if a_column > 0.0 && by_default.is_some_and(|default| default.abs_diff(rows) <= 1) =>
+        {
             share / a_column
         }
         _ => 1.0,

@@ -229,7 +229,10 @@ fn times(
     };
     Ok(Ok(Times {
         estimate,
-        sides: [repartition(build, &left), repartition(probe, &right)],
+        sides: [
+            repartition(build, &left) + costs.repartition_texts(size.texts[1]),
+            repartition(probe, &right),
+        ],
         output: repartition(output, &join.schema()),
     }))
 }
