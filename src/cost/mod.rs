@@ -154,9 +154,9 @@ pub struct Estimate {
 
 /// How much faster than the stock join the device must be expected to be, and by how many milliseconds more: estimates
 /// err by a share and by what little joins cost besides, and a join that was fine as it was should not get slower.
-/// (TPC-H at scale 1, PoCL on two cores, nine calibrations: the join of query 5, 1.4 to 2.0 times as fast and
-/// 38 to 112 ms faster by estimate, makes the query 1.6 to 1.9 times as fast; that of 10, 1.4 to 4.4 times by estimate, -6 to 16 %; that
-/// of 14, -9 to 15 %. At scale 10 on an H200 joins of 8 million rows and less that were expected to be 1.6 times as fast changed their
+/// (TPC-H at scale 1, PoCL on two cores, several calibrations: the join of query 5, 1.3 to 3.1 times as fast and
+/// 37 to 153 ms faster by estimate, makes the query 1.6 to 1.9 times as fast where it is taken; that of 10, 1.4 to 4.8 times by
+/// estimate, -6 to 16 %; that of 14, 9 and 15 %. At scale 10 on an H200 joins of 8 million rows and less that were expected to be 1.6 times as fast changed their
 /// queries by -6 to 10 %.)
 const MARGIN: f64 = 1.25;
 const LEAST_GAIN: f64 = 15.0;
