@@ -2,10 +2,14 @@
 //!
 //! ```text
 //!   warm-up:  stock ─ horton          (kernels get compiled, caches filled; not timed)
-//!   timed:    stock ─ horton ─ stock ─ horton ─ …      best of each
+//!   timed:    horton ─ stock   stock ─ horton   horton ─ stock …
+//!             └─── a pair ──┘                           best of each, and the pairs' median ratio
 //! ```
 //!
-//! The two alternate, so that a machine that slows down slows both. A time runs from the
+//! The two alternate, so that a machine that slows down slows both. The best of each is what a
+//! query can take; where plans are equal, the best times of a shared machine can still be some
+//! per cent apart, as either side had the luckier moment. The median over pairs of neighbouring
+//! runs hears less of that. A time runs from the
 //! query's text to its last row: parsing and planning are in it, on both sides. Every Horton
 //! run's rows are compared with the stock plan's first, not only one run's, because
 //! a race in a kernel need not show at once.
@@ -77,6 +81,8 @@ pub struct Outcome {
     pub stock_time: Duration,
     /// Best time with Horton joins.
     pub horton_time: Duration,
+    /// Stock time over Horton time: the median over the pairs of runs, at least one.
+    pub median_ratio: f64,
     /// What the first run that differed from the stock plan's rows showed, or that
     /// none did; `None` if rows were not compared.
     pub differences: Option<Differences>,
@@ -107,9 +113,9 @@ impl Outcome {
         self.launches() == 0 && self.device_joins().any(|join| join.has_rows)
     }
 
-    /// Stock time over Horton time: above 1, Horton is faster.
+    /// Best stock time over best Horton time: above 1, Horton is faster.
     pub fn ratio(&self) -> f64 {
-        self.stock_time.as_secs_f64() / self.horton_time.as_secs_f64()
+        ratio(self.stock_time, self.horton_time)
     }
 
     /// Differing rows and columns, and one for an idle device; 0 if rows were not compared.
@@ -144,23 +150,25 @@ pub async fn measure(sides: &Sides, query: &Query, effort: Effort, check: bool) 
     let mut last = run(&sides.horton, &query.sql).await.map_err(&in_horton)?;
     let mut differences = check.then(|| compare_runs(&reference, &last)).transpose()?;
     let (mut stock_time, mut horton_time) = (Duration::MAX, Duration::MAX);
+    let mut ratios = vec![];
     let began = Instant::now();
-    let mut runs = 0;
-    while runs < effort.repeat || began.elapsed() < effort.time {
+    while ratios.len() < effort.repeat || began.elapsed() < effort.time {
+        let (stock, horton);
         // Neither side is always the first.
-        for horton in [runs % 2 == 1, runs % 2 == 0] {
-            if horton {
-                last = run(&sides.horton, &query.sql).await.map_err(&in_horton)?;
-                horton_time = horton_time.min(last.time);
-            } else {
-                let stock = run(&sides.stock, &query.sql).await.map_err(&in_stock)?;
-                stock_time = stock_time.min(stock.time);
-            }
+        if ratios.len() % 2 == 0 {
+            horton = run(&sides.horton, &query.sql).await.map_err(&in_horton)?;
+            stock = run(&sides.stock, &query.sql).await.map_err(&in_stock)?;
+        } else {
+            stock = run(&sides.stock, &query.sql).await.map_err(&in_stock)?;
+            horton = run(&sides.horton, &query.sql).await.map_err(&in_horton)?;
         }
+        ratios.push(ratio(stock.time, horton.time));
+        stock_time = stock_time.min(stock.time);
+        horton_time = horton_time.min(horton.time);
         if differences.as_ref().is_some_and(|d| d.count() == 0) {
-            differences = Some(compare_runs(&reference, &last)?);
+            differences = Some(compare_runs(&reference, &horton)?);
         }
-        runs += 1;
+        last = horton;
     }
     Ok(Outcome {
         label: query.label.clone(),
@@ -168,8 +176,20 @@ pub async fn measure(sides: &Sides, query: &Query, effort: Effort, check: bool) 
         run: last,
         stock_time,
         horton_time,
+        median_ratio: median(ratios),
         differences,
     })
+}
+
+fn ratio(stock: Duration, horton: Duration) -> f64 {
+    stock.as_secs_f64() / horton.as_secs_f64()
+}
+
+/// The median of some numbers, at least one.
+fn median(mut numbers: Vec<f64>) -> f64 {
+    numbers.sort_by(f64::total_cmp);
+    let (middle, last) = (numbers.len() / 2, numbers.len() - 1);
+    (numbers[last - middle] + numbers[middle]) / 2.0
 }
 
 /// Plans and runs one query; anything but a query is refused, because it would run several
@@ -226,4 +246,16 @@ fn join(node: &dyn ExecutionPlan) -> Option<Join> {
             .iter()
             .all(|name| metric(name) != Some(0)),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_is_in_the_middle() {
+        assert_eq!(median(vec![3.0]), 3.0);
+        assert_eq!(median(vec![9.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median(vec![9.0, 1.0, 2.0, 4.0]), 3.0);
+    }
 }

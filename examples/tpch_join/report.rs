@@ -46,10 +46,11 @@ pub fn query(out: &mut impl Write, outcome: &Outcome, rows: usize) -> Result<()>
     }
     writeln!(
         out,
-        "time:  horton {} ms, stock {} ms, stock/horton {:.2}",
+        "time:  horton {} ms, stock {} ms, stock/horton {:.2}, median {:.2}",
         millis(outcome.horton_time),
         millis(outcome.stock_time),
-        outcome.ratio()
+        outcome.ratio(),
+        outcome.median_ratio
     )?;
     if outcome.is_idle() {
         writeln!(out, "WARNING: the device joins launched no kernel")?;
@@ -76,7 +77,7 @@ pub fn plan(out: &mut impl Write, outcome: &Outcome) -> Result<()> {
 pub fn summary(out: &mut impl Write, outcomes: &[Outcome]) -> Result<()> {
     writeln!(
         out,
-        "\n{:<7}{:>9}{:>14}{:>13}{:>10}{:>12}{:>12}{:>14}{:>13}",
+        "\n{:<7}{:>9}{:>14}{:>13}{:>10}{:>12}{:>12}{:>14}{:>8}{:>13}",
         "query",
         "rows",
         "device joins",
@@ -85,12 +86,13 @@ pub fn summary(out: &mut impl Write, outcomes: &[Outcome]) -> Result<()> {
         "horton ms",
         "stock ms",
         "stock/horton",
+        "median",
         "differences"
     )?;
     for outcome in outcomes {
         writeln!(
             out,
-            "{:<7}{:>9}{:>14}{:>13}{:>10}{:>12}{:>12}{:>14.2}{:>13}",
+            "{:<7}{:>9}{:>14}{:>13}{:>10}{:>12}{:>12}{:>14.2}{:>8.2}{:>13}",
             outcome.label,
             outcome.run.rows(),
             outcome.device_joins().count(),
@@ -99,6 +101,7 @@ pub fn summary(out: &mut impl Write, outcomes: &[Outcome]) -> Result<()> {
             millis(outcome.horton_time),
             millis(outcome.stock_time),
             outcome.ratio(),
+            outcome.median_ratio,
             outcome.difference_count()
         )?;
     }
