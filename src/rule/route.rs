@@ -7,9 +7,10 @@
 //! ```
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use arrow::datatypes::{DataType, Schema};
+use arrow::datatypes::{DataType, Fields, Schema};
 use datafusion::common::{JoinType, Result};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
@@ -241,7 +242,15 @@ fn times(
 fn of_joined(join: &HashJoinExec, has: impl Fn(&Schema) -> f64) -> f64 {
     match join.join_type() {
         JoinType::Inner | JoinType::Left | JoinType::Right | JoinType::Full => {
-            has(&join.left().schema()).min(has(&join.schema()))
+            let left = join.left().schema();
+            // The build side's columns come first; no projection is all of them.
+            let is_joined = |at: &usize| match &join.projection {
+                Some(projection) => projection.contains(at),
+                None => true,
+            };
+            let joined = (0..left.fields().len()).filter(is_joined);
+            let fields: Fields = joined.map(|at| Arc::clone(&left.fields()[at])).collect();
+            has(&Schema::new(fields))
         }
         // None, or those of build rows, which come as they are.
         JoinType::LeftSemi | JoinType::LeftAnti | JoinType::LeftMark => 0.0,
