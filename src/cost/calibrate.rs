@@ -13,12 +13,13 @@
 //!
 //! What is timed is a whole query of two tables in memory, planning included, through the same
 //! entry that users take: a cost that is forgotten here would be forgotten in every decision.
-//! In the first round all warms up, and kernels are compiled that no cache has. As many follow as fit into a second, two at
-//! least, and the best of all counts: a moment in which the machine has something else to do spoils one time of each case. With more cores, up to ten, the tables are
-//! larger, or nothing but fixed costs would show; and even a small probe side has rows for many cores, or what it costs to
-//! hand rows from each core to each would count as a cost of rows.
+//! In the first round all warms up, and kernels are compiled that no cache has. As many follow as
+//! fit into a second, one at least, and the best of all counts: a moment in which the machine has
+//! something else to do spoils one time of each case. With more cores, up to twelve, the tables
+//! are larger, or nothing but fixed costs would show; and even a small probe side has rows for many
+//! cores, or what it costs to hand rows from each core to each would count as a cost of rows.
 
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -46,20 +47,25 @@ fn few_probe_rows(many: usize, cores: usize) -> usize {
 /// Rows of a large table for each core; fewer where nothing is optimized, in tests.
 const MANY_A_CORE: usize = match cfg!(debug_assertions) {
     true => 1 << 14,
-    false => 3 << 15,
+    false => 1 << 16,
 };
 
 /// Rows of a large table, however many cores there are: more would take more than a second.
-const MOST: usize = 7 << 17;
+const MOST: usize = 3 << 18;
 
 /// Rows of a batch.
 const BATCH: usize = 8192;
 
-/// Rounds, at least and at most.
-const ROUNDS: std::ops::RangeInclusive<usize> = 3..=8;
+/// Rounds, at least and at most: the first one warms up.
+const ROUNDS: RangeInclusive<usize> = 2..=12;
 
-/// What all of it may take, if kernels are at hand.
-const ENOUGH: Duration = Duration::from_millis(1000);
+/// Rounds at least, if the first alone took longer than all should: kernels were compiled in it, and the second is
+/// over whatever follows.
+const ROUNDS_AFTER_COMPILING: usize = 4;
+
+/// What all of it may take, if kernels are at hand: a second, and the last round may take a little longer than the
+/// one before it.
+const ENOUGH: Duration = Duration::from_millis(950);
 
 /// Measures both joins, in a runtime of its own: whoever plans a query may be inside one.
 ///
@@ -361,15 +367,20 @@ async fn measure(device: &Device) -> Result<Costs> {
     let mut cases = Cases::new(many, cores);
     let began = Instant::now();
     cases.register(&sessions, cores).await?;
-    for rounds in 1..=*ROUNDS.end() {
+    let (mut rounds, mut least) = (0, *ROUNDS.start());
+    while rounds < *ROUNDS.end() {
         let round = Instant::now();
         cases.time(&sessions).await?;
-        if rounds >= *ROUNDS.start() && began.elapsed() + round.elapsed() > ENOUGH {
+        rounds += 1;
+        if rounds == 1 && round.elapsed() > ENOUGH {
+            least = ROUNDS_AFTER_COMPILING;
+        }
+        if rounds >= least && began.elapsed() + round.elapsed() > ENOUGH {
             break;
         }
     }
     let costs = cases.costs();
-    log::debug!("{costs:?}");
+    log::debug!("{many} rows at most, {rounds} rounds: {costs:?}");
     Ok(costs)
 }
 
