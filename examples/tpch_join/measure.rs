@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!   warm-up:  stock ─ horton          (kernels get compiled, caches filled; not timed)
-//!   timed:    horton ─ stock   stock ─ horton   horton ─ stock …
-//!             └─── a pair ──┘                           best of each, and the pairs' median ratio
+//!   timed:    stock ─ horton   horton ─ stock   stock ─ horton …
+//!             └── a pair ───┘                           best of each, and the pairs' median ratio
 //! ```
 //!
 //! The two alternate, so that a machine that slows down slows both. The best of each is what a
@@ -155,7 +155,7 @@ pub async fn measure(sides: &Sides, query: &Query, effort: Effort, check: bool) 
     while ratios.len() < effort.repeat || began.elapsed() < effort.time {
         let (stock, horton);
         // Neither side is always the first.
-        if ratios.len() % 2 == 0 {
+        if ratios.len() % 2 == 1 {
             horton = run(&sides.horton, &query.sql).await.map_err(&in_horton)?;
             stock = run(&sides.stock, &query.sql).await.map_err(&in_stock)?;
         } else {

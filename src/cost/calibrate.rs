@@ -19,7 +19,7 @@
 //! are larger, or nothing but fixed costs would show; and even a small probe side has rows for many
 //! cores, or what it costs to hand rows from each core to each would count as a cost of rows.
 
-use std::ops::{Range, RangeInclusive};
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -39,7 +39,7 @@ use super::{Costs, Keys, Line, Measured, milliseconds};
 /// Rows of a small build side.
 const FEW: usize = 1 << 13;
 
-/// Rows of a small probe side: a batch for each core, and so many times fewer than a large one has at least.
+/// Rows of a small probe side: a batch for each core, but no more than an eighth of a large one.
 fn few_probe_rows(many: usize, cores: usize) -> usize {
     (BATCH * cores).min(many / 8)
 }
@@ -56,16 +56,11 @@ const MOST: usize = 3 << 18;
 /// Rows of a batch.
 const BATCH: usize = 8192;
 
-/// Rounds, at least and at most: the first one warms up.
-const ROUNDS: RangeInclusive<usize> = 2..=12;
+/// Rounds at most.
+const MOST_ROUNDS: usize = 12;
 
-/// Rounds at least, if the first alone took longer than all should: kernels were compiled in it, and the second is
-/// over whatever follows.
-const ROUNDS_AFTER_COMPILING: usize = 4;
-
-/// What all of it may take, if kernels are at hand: a second, and the last round may take a little longer than the
-/// one before it.
-const ENOUGH: Duration = Duration::from_millis(950);
+/// What all of it may take, but for what warms up: together hardly more than a second, if kernels are at hand.
+const ENOUGH: Duration = Duration::from_millis(850);
 
 /// Measures both joins, in a runtime of its own: whoever plans a query may be inside one.
 ///
@@ -103,7 +98,7 @@ const WIDE: usize = 8;
 const REPEATS: usize = 4;
 
 /// The part of a large table that is collected: one core builds that, many build all of it.
-const COLLECTED_PART: usize = 4;
+const COLLECTED_PART: usize = 2;
 
 /// A join that is measured.
 struct Case {
@@ -367,21 +362,26 @@ async fn measure(device: &Device) -> Result<Costs> {
     let mut cases = Cases::new(many, cores);
     let began = Instant::now();
     cases.register(&sessions, cores).await?;
-    let (mut rounds, mut least) = (0, *ROUNDS.start());
-    while rounds < *ROUNDS.end() {
+    let mut rounds = Vec::new();
+    while !is_enough(began.elapsed(), &rounds) {
         let round = Instant::now();
         cases.time(&sessions).await?;
-        rounds += 1;
-        if rounds == 1 && round.elapsed() > ENOUGH {
-            least = ROUNDS_AFTER_COMPILING;
-        }
-        if rounds >= least && began.elapsed() + round.elapsed() > ENOUGH {
-            break;
-        }
+        rounds.push(round.elapsed());
     }
     let costs = cases.costs();
-    log::debug!("{many} rows at most, {rounds} rounds: {costs:?}");
+    log::debug!("{many} rows at most, rounds of {rounds:.0?}: {costs:?}");
     Ok(costs)
+}
+
+/// Whether another round would take too long, or would be one too many. What the first one took longer than the second
+/// does not count: all warms up in it, and kernels may be compiled, for seconds.
+fn is_enough(spent: Duration, rounds: &[Duration]) -> bool {
+    let [first, second, ..] = rounds else {
+        return false;
+    };
+    let next = rounds.last().unwrap_or(second);
+    let measured = spent.saturating_sub(first.saturating_sub(*second));
+    rounds.len() >= MOST_ROUNDS || measured + *next > ENOUGH
 }
 
 fn horton_context(device: &Device, config: &SessionConfig) -> SessionContext {
@@ -461,6 +461,26 @@ fn mix(key: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rounds_fill_their_time_whatever_the_first_took() {
+        let rounds_of = |first: u64, another: u64| {
+            let (mut spent, mut rounds) = (Duration::from_millis(100), Vec::new());
+            while !is_enough(spent, &rounds) {
+                let took = if rounds.is_empty() { first } else { another };
+                rounds.push(Duration::from_millis(took));
+                spent += Duration::from_millis(took);
+            }
+            rounds.len()
+        };
+        let fitting = (ENOUGH.as_millis() as usize - 100) / 150;
+        assert_eq!(rounds_of(150, 150), fitting);
+        assert_eq!(rounds_of(140, 150), fitting);
+        assert_eq!(rounds_of(5_000, 150), fitting);
+        assert_eq!(rounds_of(400, 400), 2);
+        assert_eq!(rounds_of(5_000, 5_000), 2);
+        assert_eq!(rounds_of(1, 1), MOST_ROUNDS);
+    }
 
     #[test]
     fn build_keys_are_distinct() {

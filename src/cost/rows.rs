@@ -30,7 +30,7 @@ use datafusion::common::{JoinType, Result, Statistics};
 use datafusion::error::DataFusionError;
 use datafusion::logical_expr::Operator;
 use datafusion::physical_expr::expressions::{
-    BinaryExpr, CastExpr, Column, InListExpr, IsNotNullExpr, LikeExpr, NotExpr,
+    BinaryExpr, CastExpr, Column, InListExpr, IsNotNullExpr, LikeExpr, NotExpr, TryCastExpr,
 };
 use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_expr::{PhysicalExpr, split_conjunction};
@@ -41,7 +41,7 @@ use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 
 use crate::join::HortonJoinExec;
 
-/// Columns with a filter that count, at most, and comparisons of columns.
+/// Columns with a filter and conditions on several columns that count, at most, and as many comparisons of columns.
 const MOST_ASKED: usize = 3;
 
 /// The share of rows of which one column is the smaller, or the larger, of two.
@@ -266,9 +266,8 @@ impl Asked {
         for conjunct in split_conjunction(predicate) {
             let mut of_it = collect_columns(conjunct);
             match of_it.len() {
-                _ if excludes(conjunct) => {}
-                0 => {}
-                1 => columns.extend(of_it.drain().filter(|column| !is_known(column))),
+                _ if excludes(conjunct) || of_it.iter().all(&is_known) => {}
+                1 => columns.extend(of_it.drain()),
                 _ if compares_columns(conjunct) => compared += 1,
                 _ => together += 1,
             }
@@ -291,18 +290,28 @@ fn compares_columns(predicate: &Arc<dyn PhysicalExpr>) -> bool {
 
 /// Whether the expression is a column, of whatever type it is compared as.
 fn is_column(expression: &Arc<dyn PhysicalExpr>) -> bool {
-    match expression.downcast_ref::<CastExpr>() {
-        Some(cast) => is_column(cast.expr()),
+    let cast = expression.downcast_ref::<CastExpr>().map(CastExpr::expr);
+    let tried = expression
+        .downcast_ref::<TryCastExpr>()
+        .map(TryCastExpr::expr);
+    match cast.or(tried) {
+        Some(expression) => is_column(expression),
         None => expression.is::<Column>(),
     }
 }
 
 /// Whether the expression is true of all but some values.
 fn excludes(predicate: &Arc<dyn PhysicalExpr>) -> bool {
-    use Operator::{NotEq, NotILikeMatch, NotLikeMatch, RegexNotIMatch, RegexNotMatch};
+    use Operator::{
+        IsDistinctFrom, NotEq, NotILikeMatch, NotLikeMatch, Or, RegexNotIMatch, RegexNotMatch,
+    };
     if let Some(binary) = predicate.downcast_ref::<BinaryExpr>() {
+        if *binary.op() == Or {
+            return excludes(binary.left()) || excludes(binary.right());
+        }
         let not = [
             NotEq,
+            IsDistinctFrom,
             NotLikeMatch,
             NotILikeMatch,
             RegexNotMatch,
@@ -390,6 +399,10 @@ mod tests {
             ("a = b", 200),
             ("a = b AND a < c", 100),
             ("a = b AND c < 7", 40),
+            ("a = b AND b = c AND a = c AND a + b = c", 8),
+            ("TRY_CAST(a AS BIGINT) >= CAST(b AS BIGINT)", 500),
+            ("a < 7 AND (a <> 7 OR b <> 2)", 200),
+            ("a < 7 AND a IS DISTINCT FROM b", 200),
         ] {
             let query = format!("SELECT a FROM t WHERE {filter}");
             assert_eq!(rows_of(&query).await, Some(rows), "{filter}");

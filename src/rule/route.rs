@@ -267,3 +267,38 @@ fn warn_once(error: &Error) {
         log::warn!("{error}; joins stay on the host");
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+    use datafusion::prelude::SessionContext;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn columns_of_the_build_side_that_a_join_drops_are_not_put_together() {
+        let context = SessionContext::new();
+        for (table, columns) in [("a", 4), ("b", 5)] {
+            let row = vec!["1"; columns].join(", ");
+            let create = format!("CREATE TABLE {table} AS VALUES ({row})");
+            let frame = context.sql(&create).await.unwrap();
+            frame.collect().await.unwrap();
+        }
+        let mut joined = Vec::new();
+        for columns in ["*", "a.column2, b.column2", "b.column2, b.column3"] {
+            let query = format!(
+                "SELECT {columns} FROM a JOIN b ON a.column1 = b.column1 AND a.column3 <> b.column4"
+            );
+            let frame = context.sql(&query).await.unwrap();
+            let plan = frame.create_physical_plan().await.unwrap();
+            plan.apply(|node| {
+                if let Some(join) = node.downcast_ref::<HashJoinExec>() {
+                    joined.push(of_joined(join, |schema| schema.fields().len() as f64));
+                }
+                Ok(TreeNodeRecursion::Continue)
+            })
+            .unwrap();
+        }
+        assert_eq!(joined, [4.0, 1.0, 0.0]);
+    }
+}
