@@ -13,13 +13,14 @@
 //!
 //! What is timed is a whole query of two tables in memory, planning included, through the same
 //! entry that users take: a cost that is forgotten here would be forgotten in every decision.
-//! In the first round all warms up, and kernels are compiled that no cache has. As many follow as
-//! fit into a second, one at least, and the best of all counts: a moment in which the machine has
-//! something else to do spoils one time of each case. With more cores, up to twelve, the tables
-//! are larger, or nothing but fixed costs would show; and even a small probe side has rows for many
-//! cores, or what it costs to hand rows from each core to each would count as a cost of rows.
+//! In the first round all warms up, and kernels are compiled that no cache has. How long the second
+//! one takes tells how large tables can be: a row's cost is a difference of times, which noise
+//! hides where it is small, and few rows stay in caches. As many rounds follow as fit into a
+//! second, and the best of all counts: a moment in which the machine has something else to do
+//! spoils one time of each case. Even a small probe side has rows for many cores, or what it costs
+//! to hand rows from each core to each would count as a cost of rows.
 
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -44,14 +45,14 @@ fn few_probe_rows(many: usize, cores: usize) -> usize {
     (BATCH * cores).min(many / 8)
 }
 
-/// Rows of a large table for each core; fewer where nothing is optimized, in tests.
+/// Rows of a large table for each core, at first; fewer where nothing is optimized, in tests.
 const MANY_A_CORE: usize = match cfg!(debug_assertions) {
     true => 1 << 14,
     false => 1 << 16,
 };
 
-/// Rows of a large table, however many cores there are: more would take more than a second.
-const MOST: usize = 3 << 18;
+/// Rows of a large table, however many cores there are and however fast.
+const MOST: usize = 5 << 17;
 
 /// Rows of a batch.
 const BATCH: usize = 8192;
@@ -59,8 +60,14 @@ const BATCH: usize = 8192;
 /// Rounds at most.
 const MOST_ROUNDS: usize = 12;
 
-/// What all of it may take, but for what warms up: together hardly more than a second, if kernels are at hand.
-const ENOUGH: Duration = Duration::from_millis(850);
+/// Rounds that should fit: tables are as large as they let them be.
+const ROUNDS: f64 = 4.0;
+
+/// How many times as large they get.
+const TIMES: RangeInclusive<f64> = 1.5..=4.0;
+
+/// What all of it may take, if kernels are at hand; the last round may take longer than the one before it.
+const ENOUGH: Duration = Duration::from_millis(900);
 
 /// Measures both joins, in a runtime of its own: whoever plans a query may be inside one.
 ///
@@ -92,7 +99,7 @@ pub(super) fn calibrate(device: &Device) -> Result<Costs> {
 }
 
 /// Columns that a wide probe side has beyond its key and one more.
-const WIDE: usize = 8;
+const WIDE: usize = 16;
 
 /// Rows of a key, where keys repeat.
 const REPEATS: usize = 4;
@@ -287,13 +294,14 @@ impl Cases {
         self.narrow.iter_mut().flatten().chain(more)
     }
 
-    /// Makes all tables.
-    async fn register(&mut self, sessions: &Sessions, cores: usize) -> Result<()> {
-        self.collected.register(sessions, cores).await?;
-        for case in self.of_both() {
+    /// The same with all of their tables.
+    async fn made(many: usize, sessions: &Sessions, cores: usize) -> Result<Self> {
+        let mut cases = Self::new(many, cores);
+        cases.collected.register(sessions, cores).await?;
+        for case in cases.of_both() {
             case.register(sessions, cores).await?;
         }
-        Ok(())
+        Ok(cases)
     }
 
     /// A round.
@@ -359,29 +367,74 @@ async fn measure(device: &Device) -> Result<Costs> {
     let cores = config.target_partitions();
     let sessions = Sessions::new(device, config);
     let many = (MANY_A_CORE * cores).min(MOST);
-    let mut cases = Cases::new(many, cores);
-    let began = Instant::now();
-    cases.register(&sessions, cores).await?;
-    let mut rounds = Vec::new();
-    while !is_enough(began.elapsed(), &rounds) {
-        let round = Instant::now();
-        cases.time(&sessions).await?;
-        rounds.push(round.elapsed());
+    let mut clock = Clock::start();
+    let mut cases = Cases::made(many, &sessions, cores).await?;
+    for _ in 0..2 {
+        clock.time(&mut cases, &sessions).await?;
+    }
+    let more = rows_for(clock.left(), clock.next(), many);
+    if more > many {
+        cases = Cases::made(more, &sessions, cores).await?;
+        clock.time(&mut cases, &sessions).await?;
+    }
+    while clock.rounds.len() < MOST_ROUNDS && clock.next() < clock.left() {
+        clock.time(&mut cases, &sessions).await?;
     }
     let costs = cases.costs();
-    log::debug!("{many} rows at most, rounds of {rounds:.0?}: {costs:?}");
+    log::debug!("{more} rows, rounds of {:.0?}: {costs:?}", clock.rounds);
     Ok(costs)
 }
 
-/// Whether another round would take too long, or would be one too many. What the first one took longer than the second
-/// does not count: all warms up in it, and kernels may be compiled, for seconds.
-fn is_enough(spent: Duration, rounds: &[Duration]) -> bool {
-    let [first, second, ..] = rounds else {
-        return false;
+/// Rows of large tables with which some rounds fit into the time that is `left`, if one with `many` takes so long.
+fn rows_for(left: Duration, round: Duration, many: usize) -> usize {
+    let times = left.as_secs_f64() / (ROUNDS * round.as_secs_f64());
+    if times < *TIMES.start() {
+        return many;
+    }
+    let rows = (many as f64 * times.min(*TIMES.end())) as usize;
+    (rows / BATCH * BATCH).clamp(many, MOST.max(many))
+}
+
+/// Times rounds.
+struct Clock {
+    began: Instant,
+    rounds: Vec<Duration>,
+}
+
+impl Clock {
+    fn start() -> Self {
+        Self {
+            began: Instant::now(),
+            rounds: Vec::new(),
+        }
+    }
+
+    /// Another round.
+    async fn time(&mut self, cases: &mut Cases, sessions: &Sessions) -> Result<()> {
+        let round = Instant::now();
+        cases.time(sessions).await?;
+        self.rounds.push(round.elapsed());
+        Ok(())
+    }
+
+    /// What another round is expected to take.
+    fn next(&self) -> Duration {
+        self.rounds.last().copied().unwrap_or_default()
+    }
+
+    fn left(&self) -> Duration {
+        left(self.began.elapsed(), &self.rounds)
+    }
+}
+
+/// The time left after so much has been spent. To warm up, the first round may take twice as long as the second; what it took
+/// beyond that does not count: kernels were compiled, for seconds.
+fn left(spent: Duration, rounds: &[Duration]) -> Duration {
+    let compiled = match rounds {
+        [first, second, ..] => first.saturating_sub(2 * *second),
+        _ => Duration::ZERO,
     };
-    let next = rounds.last().unwrap_or(second);
-    let measured = spent.saturating_sub(first.saturating_sub(*second));
-    rounds.len() >= MOST_ROUNDS || measured + *next > ENOUGH
+    (ENOUGH + compiled).saturating_sub(spent)
 }
 
 fn horton_context(device: &Device, config: &SessionConfig) -> SessionContext {
@@ -463,23 +516,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rounds_fill_their_time_whatever_the_first_took() {
-        let rounds_of = |first: u64, another: u64| {
-            let (mut spent, mut rounds) = (Duration::from_millis(100), Vec::new());
-            while !is_enough(spent, &rounds) {
-                let took = if rounds.is_empty() { first } else { another };
-                rounds.push(Duration::from_millis(took));
-                spent += Duration::from_millis(took);
-            }
-            rounds.len()
-        };
-        let fitting = (ENOUGH.as_millis() as usize - 100) / 150;
-        assert_eq!(rounds_of(150, 150), fitting);
-        assert_eq!(rounds_of(140, 150), fitting);
-        assert_eq!(rounds_of(5_000, 150), fitting);
-        assert_eq!(rounds_of(400, 400), 2);
-        assert_eq!(rounds_of(5_000, 5_000), 2);
-        assert_eq!(rounds_of(1, 1), MOST_ROUNDS);
+    fn compiling_kernels_does_not_count() {
+        let ms = Duration::from_millis;
+        let rounds = |first| [ms(first), ms(150), ms(160)];
+        assert_eq!(left(ms(100), &[]), ENOUGH - ms(100));
+        assert_eq!(left(ms(5100), &[ms(5000)]), Duration::ZERO);
+        assert_eq!(left(ms(550), &rounds(140)), ENOUGH - ms(550));
+        assert_eq!(left(ms(710), &rounds(300)), ENOUGH - ms(710));
+        assert_eq!(left(ms(5410), &rounds(5000)), ENOUGH - ms(710));
+        assert_eq!(left(ms(5000), &rounds(150)), Duration::ZERO);
+    }
+
+    #[test]
+    fn tables_grow_where_rounds_are_short() {
+        let ms = Duration::from_millis;
+        let many = 1 << 17;
+        assert_eq!(rows_for(ms(600), ms(300), many), many);
+        assert_eq!(rows_for(ms(600), ms(110), many), many);
+        assert_eq!(rows_for(ms(600), ms(75), many), 2 * many);
+        assert_eq!(rows_for(ms(600), ms(1), many), 4 * many);
+        assert_eq!(rows_for(ms(600), ms(1), MOST / 2 + 1), MOST);
+        assert_eq!(rows_for(ms(600), ms(1), MOST), MOST);
+        assert_eq!(rows_for(ms(0), ms(1), MOST + 1), MOST + 1);
     }
 
     #[test]
