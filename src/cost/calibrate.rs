@@ -99,7 +99,7 @@ pub(super) fn calibrate(device: &Device) -> Result<Costs> {
 }
 
 /// Columns that a wide probe side has beyond its key and one more.
-const WIDE: usize = 16;
+const WIDE: usize = 32;
 
 /// Rows of a key, where keys repeat.
 const REPEATS: usize = 4;
