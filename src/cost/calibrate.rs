@@ -3,8 +3,8 @@
 //! ```text
 //!  build × probe rows   few × few   many × few   few × many   many × many
 //!  number keys ┌─▶ device, stock       ▶            ▶             ▶       ─┐
-//!  hashed keys │      ▶          ▶, a quarter      ▶             ▶        │ a round;
-//!              │                  collected                                │ best of each
+//!  hashed keys │      ▶          ▶, half of       ▶             ▶        │ a round;
+//!              │                  them collected                           │ best of each
 //!  number keys │               with texts of          with more columns    │
 //!              │               the build side;        of the probe side    │
 //!              │               keys four times                            ─┤
@@ -15,9 +15,10 @@
 //! entry that users take: a cost that is forgotten here would be forgotten in every decision.
 //! In the first round all warms up, and kernels are compiled that no cache has. How long the second
 //! one takes tells how large tables can be: a row's cost is a difference of times, which noise
-//! hides where it is small, and few rows stay in caches. As many rounds follow as fit into a
-//! second, and the best of all counts: a moment in which the machine has something else to do
-//! spoils one time of each case. Even a small probe side has rows for many cores, or what it costs
+//! hides where it is small, and few rows stay in caches. (Up to ten cores: with more they are as
+//! large as any from the start.) As many rounds follow as fit into a second, and the best of all
+//! with tables of that size counts: a moment in which the machine has something else to do spoils
+//! one time of each case. Even a small probe side has rows for many cores, or what it costs
 //! to hand rows from each core to each would count as a cost of rows.
 
 use std::ops::{Range, RangeInclusive};
@@ -63,7 +64,7 @@ const MOST_ROUNDS: usize = 12;
 /// Rounds that should fit: tables are as large as they let them be.
 const ROUNDS: f64 = 4.0;
 
-/// How many times as large they get.
+/// How many times as large they get; for less it is not worth to make others.
 const TIMES: RangeInclusive<f64> = 1.5..=4.0;
 
 /// What all of it may take, if kernels are at hand; the last round may take longer than the one before it.
@@ -369,13 +370,11 @@ async fn measure(device: &Device) -> Result<Costs> {
     let many = (MANY_A_CORE * cores).min(MOST);
     let mut clock = Clock::start();
     let mut cases = Cases::made(many, &sessions, cores).await?;
-    for _ in 0..2 {
-        clock.time(&mut cases, &sessions).await?;
-    }
+    clock.warmed_up(&mut cases, &sessions).await?;
     let more = rows_for(clock.left(), clock.next(), many);
     if more > many {
         cases = Cases::made(more, &sessions, cores).await?;
-        clock.time(&mut cases, &sessions).await?;
+        clock.warmed_up(&mut cases, &sessions).await?;
     }
     while clock.rounds.len() < MOST_ROUNDS && clock.next() < clock.left() {
         clock.time(&mut cases, &sessions).await?;
@@ -388,11 +387,11 @@ async fn measure(device: &Device) -> Result<Costs> {
 /// Rows of large tables with which some rounds fit into the time that is `left`, if one with `many` takes so long.
 fn rows_for(left: Duration, round: Duration, many: usize) -> usize {
     let times = left.as_secs_f64() / (ROUNDS * round.as_secs_f64());
-    if times < *TIMES.start() {
-        return many;
-    }
     let rows = (many as f64 * times.min(*TIMES.end())) as usize;
-    (rows / BATCH * BATCH).clamp(many, MOST.max(many))
+    match (rows / BATCH * BATCH).min(MOST) {
+        rows if rows as f64 >= *TIMES.start() * many as f64 => rows,
+        _ => many,
+    }
 }
 
 /// Times rounds.
@@ -415,6 +414,12 @@ impl Clock {
         cases.time(sessions).await?;
         self.rounds.push(round.elapsed());
         Ok(())
+    }
+
+    /// A round to warm up, and one that counts.
+    async fn warmed_up(&mut self, cases: &mut Cases, sessions: &Sessions) -> Result<()> {
+        self.time(cases, sessions).await?;
+        self.time(cases, sessions).await
     }
 
     /// What another round is expected to take.
@@ -535,7 +540,8 @@ mod tests {
         assert_eq!(rows_for(ms(600), ms(110), many), many);
         assert_eq!(rows_for(ms(600), ms(75), many), 2 * many);
         assert_eq!(rows_for(ms(600), ms(1), many), 4 * many);
-        assert_eq!(rows_for(ms(600), ms(1), MOST / 2 + 1), MOST);
+        assert_eq!(rows_for(ms(600), ms(1), MOST / 2), MOST);
+        assert_eq!(rows_for(ms(600), ms(1), MOST * 3 / 4), MOST * 3 / 4);
         assert_eq!(rows_for(ms(600), ms(1), MOST), MOST);
         assert_eq!(rows_for(ms(0), ms(1), MOST + 1), MOST + 1);
     }

@@ -154,10 +154,10 @@ pub struct Estimate {
 
 /// How much faster than the stock join the device must be expected to be, and by how many milliseconds more: estimates
 /// err by a share and by what little joins cost besides, and a join that was fine as it was should not get slower.
-/// (TPC-H at scale 1, PoCL on two cores, eight calibrations: the join of query 5 is expected to be 4 to 33 ms faster, 17 and more
-/// in six, and makes the query 20 ms faster; those of 8, 9 and 17 -5 to 5, and make them slower; that of 10, 7 to 26, -6 to 10 %.
-/// At scale 10 on an H200 queries 2 and 11 have joins of 8 million rows that are expected to take 21 of 33 to 43 ms, and gain 1.3 to 1.9 times where
-/// two of them are taken.)
+/// (TPC-H at scale 1, PoCL on two cores, seven calibrations: the join of query 5 is expected to be 16 to 27 ms faster, and makes the
+/// query 20 ms faster; those of 8, 9 and 17 -22 to 4, and make them slower; that of 10, 12 to 21, -9 to 10 %.
+/// At scale 10 on an H200 queries 2 and 11 have joins of 8 million rows that are expected to take 21 of 33 to 43 ms; with two of them taken they gain
+/// 1.3 to 1.9 times, with one 1.1 to 1.3.)
 const MARGIN: f64 = 1.25;
 const LEAST_GAIN: f64 = 10.0;
 
