@@ -15,11 +15,14 @@
 //! entry that users take: a cost that is forgotten here would be forgotten in every decision.
 //! In the first round all warms up, and kernels are compiled that no cache has. How long the second
 //! one takes tells how large tables can be: a row's cost is a difference of times, which noise
-//! hides where it is small, and few rows stay in caches. (Up to ten cores: with more they are as
-//! large as any from the start.) As many rounds follow as fit into a second, and the best of all
+//! hides where it is small, and few rows stay in caches. (Up to six cores: with more they are nearly
+//! as large as any from the start.) As many rounds follow as fit into a second, and the best of all
 //! with tables of that size counts: a moment in which the machine has something else to do spoils
 //! one time of each case. Even a small probe side has rows for many cores, or what it costs
 //! to hand rows from each core to each would count as a cost of rows.
+//!
+//! The cost: a second, once a machine and device, and while it lasts memory for the tables, 0.2 GB by their sizes and as
+//! much again for the smaller ones where they grew.
 
 use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
@@ -99,8 +102,11 @@ pub(super) fn calibrate(device: &Device) -> Result<Costs> {
     })
 }
 
-/// Columns that a wide probe side has beyond its key and one more.
-const WIDE: usize = 32;
+/// Columns that a wide probe side of so many rows has beyond its key and one more. With few rows 16 show less than
+/// noise does; with the most, 32 would leave no time for a third round.
+fn wide_columns(rows: usize) -> usize {
+    if rows < MOST { 32 } else { 16 }
+}
 
 /// Rows of a key, where keys repeat.
 const REPEATS: usize = 4;
@@ -132,10 +138,20 @@ struct Side {
 #[derive(Debug, Clone, Copy)]
 enum Extra {
     None,
-    /// `w0`, `w1`, … of numbers: [`WIDE`] of them.
-    Numbers,
+    /// `w0`, `w1`, … of numbers: so many.
+    Numbers(usize),
     /// One, `t`.
     Texts,
+}
+
+impl Extra {
+    /// As a part of a table's name.
+    fn name(self) -> String {
+        match self {
+            Extra::Numbers(columns) => format!("numbers_{columns}"),
+            Extra::None | Extra::Texts => format!("{self:?}"),
+        }
+    }
 }
 
 impl Side {
@@ -144,7 +160,7 @@ impl Side {
             distinct,
             rows,
             extra,
-            name: format!("{keys:?}_{distinct}_{rows}_{extra:?}").to_lowercase(),
+            name: format!("{keys:?}_{distinct}_{rows}_{}", extra.name()).to_lowercase(),
         }
     }
 
@@ -152,7 +168,9 @@ impl Side {
     fn sums(&self, table: &str) -> String {
         match self.extra {
             Extra::None => String::new(),
-            Extra::Numbers => (0..WIDE).map(|i| format!(", sum({table}.w{i})")).collect(),
+            Extra::Numbers(columns) => (0..columns)
+                .map(|i| format!(", sum({table}.w{i})"))
+                .collect(),
             // There are NULLs, or it would count rows.
             Extra::Texts => format!(", count({table}.t)"),
         }
@@ -278,7 +296,11 @@ impl Cases {
         Self {
             narrow: Keys::ALL.map(of_size),
             probes: [some, many],
-            wide: Case::new(Keys::Number, (many, Extra::None), (many, Extra::Numbers)),
+            wide: Case::new(
+                Keys::Number,
+                (many, Extra::None),
+                (many, Extra::Numbers(wide_columns(many))),
+            ),
             texts: Case::new(Keys::Number, (many, Extra::Texts), (some, Extra::None)),
             repeated: Case::repeated(many, some / REPEATS),
             collected: Case::new(
@@ -344,7 +366,7 @@ impl Cases {
         let more = |case: &Case, without: &Case, values: usize| {
             [0, 1].map(|side| (case.best[side] - without.best[side]) / values as f64)
         };
-        let [device, stock] = more(&self.wide, many_many, many * WIDE);
+        let [device, stock] = more(&self.wide, many_many, many * wide_columns(many));
         let moved = (stock - device).max(0.0);
         let [device_text, stock_text] = more(&self.texts, many_few, many);
         let stock = lines(1);
@@ -491,7 +513,7 @@ fn batch(keys: Keys, distinct: usize, rows: Range<usize>, extra: Extra) -> Resul
     match extra {
         Extra::None => {}
         // Each of its own memory.
-        Extra::Numbers => columns.extend((0..WIDE).map(|i| {
+        Extra::Numbers(more) => columns.extend((0..more).map(|i| {
             let w = v.as_primitive::<Int64Type>().unary::<_, Int64Type>(|x| x);
             (format!("w{i}"), Arc::new(w) as ArrayRef)
         })),
