@@ -10,6 +10,9 @@
 // an H200 before it has converted a single bucket.
 //
 // hash.cl, bucket.cl, local.cl, split.cl and fill.cl come first.
+#if !defined(REPEATS) || !defined(OVERFLOW) || !defined(HOMES) || !defined(STRAGGLERS)
+#error "REPEATS, OVERFLOW, HOMES, STRAGGLERS: counters"
+#endif
 #ifndef RANGE_GROUP
 #error "RANGE_GROUP: work-group size of fill_range"
 #endif

@@ -17,7 +17,7 @@
 // random access for the count of each candidate and one for the slot; with first fit at load 0.95
 // one item in thirty is a straggler.
 //
-// hash.cl, bucket.cl and fill.cl come first.
+// hash.cl, bucket.cl, fill.cl and put_wide.cl come first.
 #ifndef FIRST_FIT
 #error "FIRST_FIT: 1 for the first bucket with a free slot, 0 for the emptier one"
 #endif

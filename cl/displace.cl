@@ -10,7 +10,13 @@
 // phases: explore and propose only read the table, commit touches it with atomics only. At load
 // 0.95 about one item in 250 gets here; six to eleven rounds place them all.
 //
-// hash.cl, bucket.cl, split.cl, fill.cl and build.cl come first.
+// It is the one phase of a build that needs 64-bit atomics, and a program of its own: a join's load leaves no
+// straggler, so that most machines never compile it.
+//
+// hash.cl, bucket.cl, fill.cl, put_wide.cl (of wide values) and changing.cl come first.
+#ifndef STRAGGLERS
+#error "STRAGGLERS: the counter of stragglers"
+#endif
 #ifndef LATE_ROUND
 #error "LATE_ROUND: the round from which stragglers spare each other every other time"
 #endif
@@ -52,18 +58,6 @@ Way unpack(uint word) {
 }
 
 // ---------------------------------------------------------------- explore
-
-// A group, and the bucket its items were found in.
-typedef struct {
-  uint home, tag;
-} Group;
-
-Group group_of(uint key, uint seed, uint buckets) {
-  const Group group = {primary_bucket(key, seed, buckets), tag_of(key, seed)};
-  return group;
-}
-
-bool same_group(Group a, Group b) { return a.home == b.home && a.tag == b.tag; }
 
 uint bound_entry(__global const ulong *table, Group group) {
   return entry_at(table[(size_t)group.home * SLOTS + LAST], group.tag);
@@ -262,21 +256,6 @@ __kernel void propose(__global const ulong *table, __global const ulong *straggl
 }
 
 // ---------------------------------------------------------------- commit
-
-// The table while it changes, and where items go that lose their slot.
-typedef struct {
-  __global ulong *table;
-  __global uint *fill;
-  __global ulong *left;
-  __global uint *left_count;
-  uint capacity, buckets, seed;
-} Changing;
-
-__global ulong *slot_at(const Changing *c, uint w, uint s) {
-  return c->table + (size_t)w * SLOTS + s;
-}
-
-ulong read_slot(const Changing *c, uint w, uint s) { return atom_add(slot_at(c, w, s), 0ul); }
 
 void lose(const Changing *c, ulong word) {
   add_straggler(c->left, c->left_count, c->capacity, word);

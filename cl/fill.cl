@@ -7,7 +7,6 @@
 // straggler.
 //
 // hash.cl and bucket.cl come first.
-#pragma OPENCL EXTENSION cl_khr_int64_base_atomics : enable
 #ifndef PEEK_VOLATILE
 #error "PEEK_VOLATILE: 1 where a volatile load sees what atomics wrote, else 0"
 #endif
@@ -18,15 +17,6 @@ uint peek(__global uint *four) {
   return *(volatile __global uint *)four;
 #else
   return atomic_add(four, 0u);
-#endif
-}
-
-// A word of the table, which others are changing.
-ulong peek_word(__global ulong *word) {
-#if PEEK_VOLATILE
-  return *(volatile __global ulong *)word;
-#else
-  return atom_add(word, 0ul);
 #endif
 }
 
@@ -47,22 +37,9 @@ uint take_slot(__global uint *fill, uint w) {
   }
 }
 
-// Puts an item into a free slot of bucket w, if there is one.
-#if WIDE_VALUES
-// Buckets that items were removed from have gaps. The count gives this work-item a slot, but not
-// which; a wide value may not take the last one, which narrow ones therefore try first.
-bool put_in_bucket(__global ulong *table, __global uint *fill, uint w, ulong word) {
-  if (take_slot(fill, w) == NO_SLOT) return false;
-  const uint n = is_wide(word) ? LAST : SLOTS;
-  for (uint i = 0; i < 4 * SLOTS; ++i) {
-    const uint s = n - 1 - i % n;
-    if (atom_cmpxchg(&table[(size_t)w * SLOTS + s], EMPTY_WORD, word) == EMPTY_WORD) return true;
-  }
-  atomic_sub(&fill[w / 4], 1u << (w % 4 * 8));
-  return false;
-}
-#else
-// Nothing has been removed: items of a bucket stand side by side.
+#if !WIDE_VALUES
+// Puts an item into a free slot of bucket w, if there is one. Nothing has been removed: items of a
+// bucket stand side by side. (Of wide values: put_wide.cl.)
 bool put_in_bucket(__global ulong *table, __global uint *fill, uint w, ulong word) {
   const uint slot = take_slot(fill, w);
   if (slot == NO_SLOT) return false;

@@ -24,35 +24,29 @@
 #error "PEEK_VOLATILE: 1 where a volatile load sees what atomics wrote, else 0"
 #endif
 
-#pragma OPENCL EXTENSION cl_khr_int64_base_atomics : enable
-
 // Slots that a key is looked for in; in a table half full at most, hardly a key needs ten.
 #define SEEN_PROBES 64
 
-// How often a key was seen, at least once: key << 32 | count.
-uint seen_key(ulong seen) { return (uint)(seen >> 32); }
-uint seen_count(ulong seen) { return (uint)seen; }
-
-// A slot that others are changing.
-ulong peek_seen(__global ulong *slot) {
+// A word that others are changing.
+uint peek_seen(__global uint *word) {
 #if PEEK_VOLATILE
-  return *(volatile __global ulong *)slot;
+  return *(volatile __global uint *)word;
 #else
-  return atom_add(slot, 0ul);
+  return atomic_add(word, 0u);
 #endif
 }
 
-// Counts a key; returns whether that makes it hot, which is once.
-bool count_key(__global ulong *seen, uint key) {
-  const ulong once = (ulong)key << 32 | 1;
-  const uint home = jenkins(key);
+// Counts a key; returns whether that makes it hot, which is once. A slot is two words: the key with its bits
+// inverted, 0 while the slot is free, and how often it was seen. A key of all ones is never hot.
+bool count_key(__global uint *seen, uint key) {
+  const uint inverted = ~key, home = jenkins(key);
+  if (inverted == 0) return false;
   for (uint probe = 0; probe < SEEN_PROBES; ++probe) {
-    __global ulong *slot = seen + ((home + probe) & (SEEN_SLOTS - 1));
-    ulong old = peek_seen(slot);
-    if (old == 0) old = atom_cmpxchg(slot, 0ul, once);
-    if (old == 0) return false;
-    if (seen_key(old) != key) continue;
-    return seen_count(old) < SEEN_HOT && seen_count(atom_add(slot, 1ul)) + 1 == SEEN_HOT;
+    __global uint *slot = seen + 2 * ((home + probe) & (SEEN_SLOTS - 1));
+    uint old = peek_seen(slot);
+    if (old == 0) old = atomic_cmpxchg(slot, 0u, inverted);
+    if (old != 0 && old != inverted) continue;
+    return peek_seen(slot + 1) < SEEN_HOT && atomic_inc(slot + 1) + 1 == SEEN_HOT;
   }
   return false;
 }
@@ -60,7 +54,7 @@ bool count_key(__global ulong *seen, uint key) {
 // Samples one key of every `stride`, at a place that hashing picks: what repeats with a period
 // does not fool it. hot[0] receives the number of hot keys, the words after it the keys, in any
 // order.
-__kernel void sample_keys(__global const uint *keys, __global ulong *seen, __global uint *hot,
+__kernel void sample_keys(__global const uint *keys, __global uint *seen, __global uint *hot,
                           uint samples, uint stride) {
   for (uint i = get_global_id(0); i < samples; i += (uint)get_global_size(0)) {
     const uint key = keys[i * stride + mul_hi(jenkins(i), stride)];

@@ -16,7 +16,7 @@
 // cost is that of reading and writing the table in order; inserting into the table itself would
 // take locks on buckets, which OpenCL's work-items cannot wait for.
 //
-// hash.cl, bucket.cl, local.cl, split.cl, fill.cl and build.cl come first.
+// hash.cl, bucket.cl, local.cl, split.cl, fill.cl, put_wide.cl and build.cl come first.
 #ifndef RANGE_ITEMS
 #error "RANGE_ITEMS: new items that a range may have"
 #endif

@@ -11,7 +11,6 @@
 // bisection in its tile's counts, so that a row with many matches keeps all lanes busy.
 //
 // local.cl comes first.
-#pragma OPENCL EXTENSION cl_khr_int64_base_atomics : enable
 #ifndef PAIR_GROUP
 #error "PAIR_GROUP: work-group size"
 #endif
@@ -74,7 +73,9 @@ __kernel __attribute__((reqd_work_group_size(PAIR_GROUP, 1, 1))) void count_pair
   if (offsets) {
     barrier(CLK_LOCAL_MEM_FENCE);
     const ulong rows = sums_before(&matched, sums);
-    if (self == 0 && rows) atom_add(&tile_pairs[tiles + 1], rows);
+    // There are fewer than 2^32 rows, so the low half of the word, its first, holds their number.
+    if (self == 0 && rows)
+      atomic_add((__global uint *)&tile_pairs[tiles + 1], (uint)rows);
   }
 }
 

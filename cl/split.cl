@@ -20,16 +20,12 @@
 #ifndef SPLIT_TILE
 #error "SPLIT_TILE: items that a work-group orders at once"
 #endif
+#ifndef CROWDED
+#error "CROWDED: the counter of items without room"
+#endif
 #ifndef MAX_BINS
 #error "MAX_BINS: bins that a source bin may be split into"
 #endif
-
-// Counters shared with the driver (src/table/horton/build.rs, `Counter`).
-#define REPEATS 0
-#define CROWDED 1
-#define OVERFLOW 2
-#define HOMES 3
-#define STRAGGLERS 4
 
 // Item i of a source: its words, or its key with its value or position.
 ulong item_at(__global const uint *keys, __global const uint *values,

@@ -11,7 +11,7 @@
 // there are no claims and no waiting. What comes home leaves a slot free where it was, so sweeps are
 // repeated until none moves. Words are read with atomics, as others move their own items.
 //
-// hash.cl, bucket.cl, split.cl, fill.cl, build.cl and displace.cl come first.
+// hash.cl, bucket.cl and changing.cl come first.
 
 // An item outside its primary bucket; `count` of them stay.
 typedef struct {
@@ -19,7 +19,14 @@ typedef struct {
   uint bucket, slot, count;
 } Stray;
 
-ulong peek_slot(const Changing *c, uint w, uint s) { return peek_word(slot_at(c, w, s)); }
+// A word of the table, which others are changing.
+ulong peek_slot(const Changing *c, uint w, uint s) {
+#if PEEK_VOLATILE
+  return *(volatile __global ulong *)slot_at(c, w, s);
+#else
+  return read_slot(c, w, s);
+#endif
+}
 
 uint gap_in(const Changing *c, uint b) {
   uint s = 0;

@@ -1,12 +1,13 @@
-//! Lists the OpenCL platforms and devices of this machine: what each supports, whether its
-//! joins can run there and with which kernels, and which one `horton.device = 'auto'` means.
+//! Lists the OpenCL platforms and devices of this machine: what each supports, whether joins can run there
+//! and give right answers (each is tested once), with which kernels, and which one `horton.device = 'auto'` means.
 //!
 //! ```text
 //!   cargo run --example devices
 //!
 //!   Platform 0: <name>
 //!   * 0:0 <device>             the * marks what 'auto' picks
-//!         accepted  yes | no: <reason>
+//!         accepted   yes | no: <reason>
+//!         self-test  passed | failed: <reason>
 //! ```
 //!
 //! Exit status: 0 if there is a device to pick, else 1, with what to install.
@@ -14,11 +15,14 @@
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use horton_join::device::{self, DeviceInfo, DeviceKind};
+use horton_join::device::{self, Device, DeviceInfo, DeviceKind};
 use horton_join::error::{Error, Result};
+use horton_join::self_test;
+use horton_join::table::horton::BucketSize;
 
-fn main() -> ExitCode {
-    match show(&mut io::stdout().lock()) {
+#[tokio::main]
+async fn main() -> ExitCode {
+    match show(&mut io::stdout()).await {
         Ok(Ok(())) => ExitCode::SUCCESS,
         Ok(Err(error)) => {
             eprintln!("{error}");
@@ -29,24 +33,29 @@ fn main() -> ExitCode {
     }
 }
 
-fn show(out: &mut impl Write) -> io::Result<Result<()>> {
+async fn show(out: &mut impl Write) -> io::Result<Result<()>> {
     let (platforms, devices) = match ask() {
         Ok(answers) => answers,
         Err(error) => return Ok(Err(error)),
     };
+    let mut tests = Vec::new();
+    for device in &devices {
+        tests.push(test(device).await);
+    }
     let auto = device::pick("auto");
     let picked = auto.as_ref().ok().map(|device| device.index);
+    let devices: Vec<_> = devices.iter().zip(&tests).collect();
     for (p, name) in platforms.iter().enumerate() {
         writeln!(out, "Platform {p}: {name}")?;
         let mut own = devices
             .iter()
-            .filter(|device| device.index.0 == p)
+            .filter(|(device, _)| device.index.0 == p)
             .peekable();
         if own.peek().is_none() {
             writeln!(out, "  no devices")?;
         }
-        for device in own {
-            describe(out, device, picked == Some(device.index))?;
+        for (device, tested) in own {
+            describe(out, device, tested, picked == Some(device.index))?;
         }
     }
     if let Ok(device) = &auto {
@@ -59,7 +68,29 @@ fn ask() -> Result<(Vec<String>, Vec<DeviceInfo>), Error> {
     Ok((device::platforms()?, device::list()?))
 }
 
-fn describe(out: &mut impl Write, device: &DeviceInfo, picked: bool) -> io::Result<()> {
+/// What came of the self-test, which is run unless that was done before.
+async fn test(device: &DeviceInfo) -> String {
+    if device.obstacle.is_some() {
+        return "not run".to_owned();
+    }
+    let (platform, index) = device.index;
+    let passed = match Device::open(&format!("{platform}:{index}")) {
+        Ok(device) => self_test::passed(&device, BucketSize::Eight).await,
+        Err(error) => Err(error),
+    };
+    match passed {
+        Ok(()) => "passed".to_owned(),
+        Err(Error::SelfTest { reason, .. }) => format!("failed: {reason}"),
+        Err(error) => format!("failed: {error}"),
+    }
+}
+
+fn describe(
+    out: &mut impl Write,
+    device: &DeviceInfo,
+    tested: &str,
+    picked: bool,
+) -> io::Result<()> {
     let mark = if picked { '*' } else { ' ' };
     writeln!(out, "{mark} {}", device.label())?;
     let accepted = match &device.obstacle {
@@ -78,8 +109,10 @@ fn describe(out: &mut impl Write, device: &DeviceInfo, picked: bool) -> io::Resu
             format!("{} work-items", device.max_work_group),
         ),
         ("extensions", extensions(device)),
+        ("sub-groups", sub_groups(device)),
         ("kernel body", device.body().to_string()),
         ("accepted", accepted),
+        ("self-test", tested.to_owned()),
     ];
     for (name, value) in lines {
         writeln!(out, "      {name:<16}{value}")?;
@@ -95,7 +128,15 @@ fn kind(kind: DeviceKind) -> &'static str {
     }
 }
 
-/// Those that kernel bodies differ by.
+/// What lanes can talk through.
+fn sub_groups(device: &DeviceInfo) -> String {
+    match device.sub_group_width {
+        0 => "none that shuffle".to_owned(),
+        width => format!("{width} work-items at least"),
+    }
+}
+
+/// Those that tables and kernel bodies differ by.
 fn extensions(device: &DeviceInfo) -> String {
     let relevant = |name: &&str| {
         name.starts_with("cl_nv_")

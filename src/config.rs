@@ -12,7 +12,8 @@ use std::str::FromStr;
 use datafusion::common::config::{ConfigEntry, ConfigExtension, ExtensionOptions};
 use datafusion::error::{DataFusionError, Result as DataFusionResult};
 
-use crate::device::DeviceKind;
+use crate::device::program::INT64_ATOMICS;
+use crate::device::{DeviceInfo, DeviceKind};
 use crate::error::{Error, Result};
 use crate::health::Health;
 use crate::table::hash::random_seed;
@@ -86,6 +87,19 @@ impl FromStr for TableKind {
                 "horton.table is 'auto', 'horton', 'linear', 'direct' or 'codes', not '{value}'"
             ))),
         }
+    }
+}
+
+impl TableKind {
+    /// What keeps a device from having such tables, if anything.
+    pub fn obstacle(self, device: &DeviceInfo) -> Option<String> {
+        let needs_int64 = matches!(self, TableKind::Linear | TableKind::Codes);
+        (needs_int64 && !device.has_int64_atomics()).then(|| {
+            format!(
+                "'{self}' needs {INT64_ATOMICS}, which {} lacks",
+                device.label()
+            )
+        })
     }
 }
 

@@ -64,6 +64,40 @@ pub enum Error {
         log: String,
     },
 
+    /// The device lacks an extension that a program uses. Joins need none; see
+    /// [`KeyTableConfig`](crate::table::key_table::KeyTableConfig).
+    #[error(
+        "{program} needs {extension}, which OpenCL device '{device}' lacks; a Horton table that is built at once \
+         needs it not (HortonTable::build, horton.table = 'auto'), and other devices have it"
+    )]
+    MissingExtension {
+        /// The `.cl` family.
+        program: &'static str,
+        /// Device name.
+        device: String,
+        /// The extension.
+        extension: &'static str,
+    },
+
+    /// The device gave wrong answers where right ones are known, or does not compile the kernels; see
+    /// [`self_test`](crate::self_test).
+    #[error("OpenCL device '{device}' failed its self-test: {reason}")]
+    SelfTest {
+        /// Device name.
+        device: String,
+        /// Which case, and what was wrong.
+        reason: String,
+    },
+
+    /// What a device answered contradicts what was asked: rows that it gives may be wrong.
+    #[error("OpenCL device '{device}' gave a wrong answer: {what}")]
+    WrongAnswer {
+        /// Device name.
+        device: String,
+        /// The contradiction.
+        what: String,
+    },
+
     /// A buffer would exceed the device's memory budget or its largest allocation.
     #[error(
         "{what} needs {wanted} bytes on '{device}', over its limit of {limit} bytes \
@@ -187,7 +221,11 @@ impl Error {
     pub fn is_of_device(&self) -> bool {
         matches!(
             self,
-            Error::OpenCl { .. } | Error::ProgramBuild { .. } | Error::QueueStopped { .. }
+            Error::OpenCl { .. }
+                | Error::ProgramBuild { .. }
+                | Error::QueueStopped { .. }
+                | Error::SelfTest { .. }
+                | Error::WrongAnswer { .. }
         )
     }
 

@@ -18,8 +18,9 @@
 //! 5. [`join::pairs`], driven by [`join::probe`] over a [`join::build`]
 //! 6. [`join::emit`]
 //!
-//! [`device`] is the one home of OpenCL and of `unsafe`. Should it fail, the host finishes the
-//! query ([`join::fallback`]) and later joins stay there ([`health`]).
+//! [`device`] is the one home of OpenCL and of `unsafe`. Before a join uses one, its kernels have passed a
+//! [`self_test`]. Should it fail, the host finishes the query ([`join::fallback`]) and later joins stay there
+//! ([`health`]).
 
 #![deny(missing_docs, unsafe_op_in_unsafe_fn)]
 
@@ -30,7 +31,9 @@ pub mod error;
 pub mod health;
 pub mod join;
 pub mod rule;
+pub mod self_test;
 pub mod session;
+mod sources;
 pub mod table;
 
 pub use join::HortonJoinExec;

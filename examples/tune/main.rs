@@ -169,7 +169,7 @@ impl<'a> Contest<'a> {
 
     /// Tries one parameter after another, prints a line, and returns the winner.
     fn decide(&self, info: &DeviceInfo, workload: &Workload) -> Result<Tuning> {
-        let default = Tuning::default_for(info.body(), info.kind, workload);
+        let default = Tuning::default_for(info, info.body(), workload);
         let (mut best, mut best_times) = (default, self.time(default)?);
         for parameter in Parameter::ALL {
             for tuning in best.others(parameter, info, workload) {

@@ -12,7 +12,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use crate::device::DeviceInfo;
-use crate::device::program::{cache_file, store_file};
+use crate::device::program::{cache_file, read_text, store_file};
 
 use super::{Costs, Keys, Line};
 
@@ -31,7 +31,7 @@ fn file(info: &DeviceInfo) -> Option<PathBuf> {
 
 /// The remembered costs on a device.
 pub(super) fn load(info: &DeviceInfo) -> Option<Costs> {
-    parse(&std::fs::read_to_string(file(info)?).ok()?)
+    parse(&read_text(&file(info)?)?)
 }
 
 /// Remembers them.

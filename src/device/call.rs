@@ -12,12 +12,12 @@
 //! `catch_unwind`, which costs nothing until something unwinds. Releasing objects is not
 //! here: the loader's forwarders answer that it succeeded, whatever the driver says.
 
-use std::ffi::CString;
+use std::ffi::{CString, c_void};
 
 use ocl::core::{
     self as cl, ArgVal, CommandQueue, CommandQueueProperties, Context, ContextProperties, DeviceId,
-    DeviceInfo as DeviceRequest, Event, Kernel, MapFlags, Mem, MemFlags, MemMap, OclPrm,
-    PlatformId, PlatformInfo, ProfilingInfo, Program, ProgramInfo, ProgramInfoResult,
+    Event, EventInfo, Kernel, MapFlags, Mem, MemFlags, MemMap, OclPrm, PlatformId, PlatformInfo,
+    ProfilingInfo, Program, ProgramInfo, ProgramInfoResult,
 };
 
 #[cfg(debug_assertions)]
@@ -45,9 +45,12 @@ pub(super) enum Site {
     Fill,
     Copy,
     CreateKernel,
+    SubGroupInfo,
     SetArg,
     Enqueue,
     Finish,
+    Flush,
+    EventStatus,
     EventTime,
 }
 
@@ -74,9 +77,12 @@ impl Site {
             Site::Fill => "clEnqueueFillBuffer",
             Site::Copy => "clEnqueueCopyBuffer",
             Site::CreateKernel => "clCreateKernel",
+            Site::SubGroupInfo => "clGetKernelSubGroupInfo",
             Site::SetArg => "clSetKernelArg",
             Site::Enqueue => "clEnqueueNDRangeKernel",
             Site::Finish => "clFinish",
+            Site::Flush => "clFlush",
+            Site::EventStatus => "clGetEventInfo",
             Site::EventTime => "clGetEventProfilingInfo",
         }
     }
@@ -115,9 +121,10 @@ pub(super) fn device_ids(platform: &PlatformId) -> Called<Vec<DeviceId>> {
     })
 }
 
-pub(super) fn device_info(id: DeviceId, request: DeviceRequest) -> Called<Vec<u8>> {
+/// The raw answer to a request by its number.
+pub(super) fn device_info(id: DeviceId, request: u32) -> Called<Vec<u8>> {
     at(Site::DeviceInfo, "", || {
-        cl::get_device_info_raw(id, request as u32)
+        cl::get_device_info_raw(id, request)
     })
 }
 
@@ -186,6 +193,55 @@ pub(super) fn create_kernel(program: &Program, kernel: &'static str) -> Called<K
     })
 }
 
+// `ocl` declares what OpenCL 1.2 has. The loader forwards this function of OpenCL 2.1 on all systems.
+unsafe extern "system" {
+    fn clGetKernelSubGroupInfo(
+        kernel: *mut c_void,
+        device: *mut c_void,
+        request: u32,
+        input_size: usize,
+        input: *const c_void,
+        size: usize,
+        value: *mut c_void,
+        size_ret: *mut usize,
+    ) -> i32;
+}
+
+/// Work-items of the sub-groups that a kernel runs in, in work-groups of `group`. Devices have the
+/// function from OpenCL 2.1 on.
+pub(super) fn sub_group_size(
+    kernel: &Kernel,
+    name: &'static str,
+    device: DeviceId,
+    group: usize,
+) -> Called<usize> {
+    /// `CL_KERNEL_MAX_SUB_GROUP_SIZE_FOR_NDRANGE`.
+    const MAX_SUB_GROUP_SIZE: u32 = 0x2033;
+    let mut size = 0usize;
+    let mut status = 0;
+    at(Site::SubGroupInfo, name, || {
+        // SAFETY: kernel and device are live objects; the request takes a work-group's size and answers
+        // with one `size_t`, for which `size` has room.
+        status = unsafe {
+            clGetKernelSubGroupInfo(
+                kernel.as_ptr().cast(),
+                device.as_raw().cast(),
+                MAX_SUB_GROUP_SIZE,
+                size_of::<usize>(),
+                (&raw const group).cast(),
+                size_of::<usize>(),
+                (&raw mut size).cast(),
+                std::ptr::null_mut(),
+            )
+        };
+        Ok(())
+    })?;
+    match status {
+        0.. => Ok(size),
+        failed => Err(Failed::ended(failed)),
+    }
+}
+
 pub(super) fn set_arg(
     kernel: &Kernel,
     name: &'static str,
@@ -211,7 +267,7 @@ pub(super) fn create_buffer(
     })
 }
 
-/// Maps the first `bytes` of a buffer for reading and writing, after the commands before.
+/// Maps the first `bytes` of a buffer for reading and writing, after the commands before, for which it waits.
 ///
 /// # Safety
 /// The buffer has that many bytes, and no command uses it until it is unmapped.
@@ -220,17 +276,26 @@ pub(super) unsafe fn map(
     mem: &Mem,
     bytes: usize,
     what: &'static str,
-) -> Called<MemMap<u8>> {
-    at(Site::Map, what, || {
+) -> Called<(MemMap<u8>, Event)> {
+    let mut event = Event::null();
+    let map = at(Site::Map, what, || {
         let flags = MapFlags::new().read().write();
         // SAFETY: blocking, so the memory is the host's when the call returns; the rest is the
         // caller's promise.
         unsafe {
-            cl::enqueue_map_buffer::<u8, _, &mut Event, ()>(
-                commands, mem, true, flags, 0, bytes, None, None,
+            cl::enqueue_map_buffer::<u8, _, _, ()>(
+                commands,
+                mem,
+                true,
+                flags,
+                0,
+                bytes,
+                None,
+                Some(&mut event),
             )
         }
-    })
+    })?;
+    Ok((map, event))
 }
 
 pub(super) fn unmap(
@@ -238,10 +303,12 @@ pub(super) fn unmap(
     mem: &Mem,
     map: &MemMap<u8>,
     what: &'static str,
-) -> Called<()> {
+) -> Called<Event> {
+    let mut event = Event::null();
     at(Site::Unmap, what, || {
-        cl::enqueue_unmap_mem_object::<u8, _, &mut Event, ()>(commands, mem, map, None, None)
-    })
+        cl::enqueue_unmap_mem_object::<u8, _, _, ()>(commands, mem, map, None, Some(&mut event))
+    })?;
+    Ok(event)
 }
 
 /// Copies `data` to the elements from `offset`; waits for it if `blocking`.
@@ -378,6 +445,35 @@ pub(super) unsafe fn enqueue(
 
 pub(super) fn finish(commands: &CommandQueue, what: &'static str) -> Called<()> {
     at(Site::Finish, what, || cl::finish(commands))
+}
+
+/// Hands the commands to the device, without waiting.
+pub(super) fn flush(commands: &CommandQueue) -> Called<()> {
+    at(Site::Flush, "", || cl::flush(commands))
+}
+
+/// How a command ended that is done: an error, if it failed. `what` is the command.
+pub(super) fn event_status(event: &Event, what: &'static str) -> Called<()> {
+    let mut status = 0i32;
+    at(Site::EventStatus, what, || {
+        // SAFETY: the event is a live object, and `status` has room for what this parameter returns.
+        let called = unsafe {
+            cl::ffi::clGetEventInfo(
+                *event.as_ptr_ref(),
+                EventInfo::CommandExecutionStatus as u32,
+                size_of::<i32>(),
+                (&raw mut status).cast(),
+                std::ptr::null_mut(),
+            )
+        };
+        status = status.min(called);
+        Ok(())
+    })?;
+    match status {
+        // Some drivers are late to say that a command has ended.
+        0.. => Ok(()),
+        failed => Err(Failed::ended(failed)),
+    }
 }
 
 /// A time of a finished command, in nanoseconds of the device's clock.

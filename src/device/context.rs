@@ -6,10 +6,9 @@
 //! (a buffer of one context must not reach a kernel of another).
 
 use std::collections::HashMap;
-use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use ocl::core::{CommandQueue, Context, Mem, MemFlags, OclPrm, Program};
+use ocl::core::{CommandQueue, Context, Event, Mem, MemFlags, OclPrm, Program};
 
 use crate::error::{Error, Result};
 
@@ -17,9 +16,9 @@ use super::call::{self, Called};
 use super::info::{DeviceInfo, DeviceKind};
 use super::memory::{Budget, Grant};
 use super::pages;
-use super::pool::{Block, Memory, Pool, block_bytes};
+use super::pool::{Block, InUse, Pool, block_bytes};
 use super::program::{self, ProgramText};
-use super::staging::{Mapping, Staging};
+use super::staging::{Memory, Staging};
 use super::status::Failed;
 
 /// Idle page-locked memory that is kept, in bytes: what sixteen partitions have under way at once, two chunks of a million
@@ -40,8 +39,8 @@ pub(super) struct Opened {
     pub(super) info: Arc<DeviceInfo>,
     pub(super) budget: Arc<Budget>,
     pub(super) context: Context,
-    /// For mapping and unmapping; nothing is ever waited for on it.
-    pub(super) host: CommandQueue,
+    /// For mapping idle memory, and for unmapping what is released; kernels never run there.
+    host: CommandQueue,
     programs: Mutex<HashMap<String, Program>>,
     blocks: Arc<Pool>,
     tables: Arc<Pool>,
@@ -97,6 +96,13 @@ impl Opened {
     /// The context is not to be used for further jobs.
     pub(super) fn lose(&self, error: &Error) {
         self.loss.get_or_init(|| error.to_string());
+        for pool in self.pools() {
+            pool.close();
+        }
+    }
+
+    fn pools(&self) -> [&Arc<Pool>; 3] {
+        [&self.blocks, &self.tables, &self.locked]
     }
 
     /// The error that the context was lost by, if it is.
@@ -106,7 +112,8 @@ impl Opened {
 
     /// The error for memory that is not of this context.
     pub(super) fn foreign(&self) -> Error {
-        let reason = self.earlier_loss.as_deref().unwrap_or("another device");
+        let loss = self.loss.get().or(self.earlier_loss.as_ref());
+        let reason = loss.map_or("another device", String::as_str);
         let failed = Failed::Status(format!("its context is gone: {reason}"));
         failed.error("use of a buffer", &self.info.label())
     }
@@ -118,9 +125,7 @@ impl Opened {
 
     /// Whether `block` is memory of this context.
     pub(super) fn owns(&self, block: &Block) -> bool {
-        [&self.blocks, &self.tables, &self.locked]
-            .iter()
-            .any(|pool| block.is_of(pool))
+        self.pools().iter().any(|pool| block.is_of(pool))
     }
 
     /// The compiled program, compiled now if it is asked for the first time.
@@ -134,13 +139,15 @@ impl Opened {
         Ok(program)
     }
 
-    /// Device memory for `bytes` if at most `limit` are then in use.
+    /// Memory for `bytes` if at most `limit` are then in use: an idle block, or one that the commands of a lane were the
+    /// last to use, for later commands of the same queue.
     pub(super) fn block(
         &self,
         (what, access): (&'static str, Access),
         bytes: u64,
         limit: u64,
-    ) -> Result<(Block, Grant)> {
+        in_use: Option<&mut InUse>,
+    ) -> Result<(Arc<Block>, Grant)> {
         let refused = |limit: u64, used: u64| Error::DeviceMemory {
             what,
             device: self.info.label(),
@@ -161,17 +168,26 @@ impl Opened {
             Access::Streamed => &self.blocks,
             Access::Random => &self.tables,
         };
+        if let Some(block) = in_use.and_then(|in_use| in_use.take(pool, size)) {
+            return Ok((block, grant));
+        }
         let block = pool.take(size, || {
-            self.create(what, size, access).or_else(|error| {
-                if self.is_lost() {
-                    return Err(error);
-                }
-                self.blocks.clear();
-                self.tables.clear();
-                self.create(what, size, access)
-            })
+            self.or_without_idle(|| self.create(what, size, access))
         })?;
         Ok((block, grant))
+    }
+
+    /// What `create` makes; once more without idle memory if that fails.
+    fn or_without_idle(&self, create: impl Fn() -> Result<Memory>) -> Result<Memory> {
+        create().or_else(|error| {
+            if self.is_lost() {
+                return Err(error);
+            }
+            for pool in self.pools() {
+                pool.clear();
+            }
+            create()
+        })
     }
 
     fn create(&self, what: &'static str, bytes: u64, access: Access) -> Result<Memory> {
@@ -186,14 +202,14 @@ impl Opened {
             log::debug!("no large pages for {bytes} bytes: {error:?}");
             mem = self.create_buffer(flags, bytes, what)?;
         }
-        Ok(Memory { mapping: None, mem })
+        Ok(Memory::new(mem, &self.host))
     }
 
     /// Asks for large pages under a new buffer of a CPU's, which nobody has touched yet.
     fn ask_for_large_pages(&self, mem: &Mem, bytes: u64) -> Called<()> {
         const WHAT: &str = "pages";
         // SAFETY: the buffer has `bytes`, and no kernel knows it yet.
-        let map = unsafe { call::map(&self.host, mem, bytes as usize, WHAT) }?;
+        let (map, _) = unsafe { call::map(&self.host, mem, bytes as usize, WHAT) }?;
         pages::ask(map.as_ptr() as usize, bytes as usize);
         call::unmap(&self.host, mem, &map, WHAT)?;
         // Kernels of other queues may use it only once it is unmapped.
@@ -215,50 +231,57 @@ impl Opened {
     /// Host memory for `len` elements that the device can copy from or use directly.
     pub(super) fn staging<T: OclPrm>(&self, what: &'static str, len: usize) -> Result<Staging<T>> {
         let bytes = (len.max(1) * size_of::<T>()) as u64;
-        if self.on_host() {
-            let (block, grant) = self.block((what, Access::Streamed), bytes, u64::MAX)?;
-            return self.mapped(block, grant, len, &self.host);
+        let (block, grant) = match self.on_host() {
+            true => {
+                // Idle memory alone: commands may still run that use what a lane could give.
+                let (block, grant) = self.block((what, Access::Streamed), bytes, u64::MAX, None)?;
+                (block, Some(grant))
+            }
+            false => {
+                let size = block_bytes(bytes);
+                let lock = || self.or_without_idle(|| self.lock(what, size));
+                (self.locked.take(size, lock)?, None)
+            }
+        };
+        let (staging, mapped) = self.mapped(block, grant, len, &self.host)?;
+        if let Some(event) = mapped {
+            self.check("map", &event)?;
         }
-        let size = block_bytes(bytes);
-        let block = self.locked.take(size, || self.lock(what, size))?;
-        Ok(Staging {
-            mapping: None,
-            block,
-            grant: None,
-            len,
-            element: PhantomData,
-        })
+        Ok(staging)
     }
 
-    /// Page-locked memory, mapped for good.
+    /// Page-locked memory, which stays mapped.
     fn lock(&self, what: &'static str, bytes: u64) -> Result<Memory> {
         let flags = MemFlags::READ_WRITE | MemFlags::ALLOC_HOST_PTR;
         let mem = self.create_buffer(flags, bytes, what)?;
-        let mapping = Mapping::new(&mem, bytes as usize, &self.host, &self.host)
-            .map_err(|e| self.fail("clEnqueueMapBuffer", &e))?;
-        Ok(Memory {
-            mapping: Some(mapping),
-            mem,
-        })
+        Ok(Memory::new(mem, &self.host))
     }
 
-    /// A CPU's buffer as host memory, after the commands before it in `commands`.
+    /// Memory as the host's, after the commands before in `commands`; and the mapping's event, if it was not.
     pub(super) fn mapped<T: OclPrm>(
         &self,
-        block: Block,
-        grant: Grant,
+        block: Arc<Block>,
+        grant: Option<Grant>,
         len: usize,
         commands: &CommandQueue,
-    ) -> Result<Staging<T>> {
+    ) -> Result<(Staging<T>, Option<Event>)> {
         let bytes = block.bytes() as usize;
-        let mapping = Mapping::new(&block.memory().mem, bytes, commands, &self.host)
+        let (address, mapped) = block
+            .memory()
+            .to_host(bytes, commands)
             .map_err(|e| self.fail("clEnqueueMapBuffer", &e))?;
-        Ok(Staging {
-            mapping: Some(mapping),
-            block,
-            grant: Some(grant),
-            len,
-            element: PhantomData,
+        Ok((Staging::new(address, block, grant, len), mapped))
+    }
+
+    /// Looks how a command ended, which the caller knows to be done.
+    ///
+    /// # Errors
+    /// [`Error::OpenCl`] if it failed. What else stands in the context may be wrong, too: it is lost then.
+    pub(super) fn check(&self, command: &'static str, event: &Event) -> Result<()> {
+        call::event_status(event, command).map_err(|e| {
+            let error = self.fail(command, &e);
+            self.lose(&error);
+            error
         })
     }
 }

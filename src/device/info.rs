@@ -1,15 +1,17 @@
 //! Which OpenCL devices there are, which of them can run the kernels, and picking one.
 //!
 //! ```text
-//!  horton.device = 'auto'      GPU > accelerator > CPU, most compute units first
+//!  horton.device = 'auto'      GPU > accelerator > CPU > software renderer; with 64-bit atomics first, then
+//!                              most compute units first; none that failed its self-test
 //!                = '0:1'       second device of the first platform
 //!                = 'radeon'    part of a device or platform name, any case
 //! ```
 //!
-//! What the kernels need is little: an available compiler, little-endian words, 64-bit
+//! What a join's kernels need is little: an available compiler, little-endian words, 64-bit
 //! addresses, and work-groups of at least 256 items with 32 KiB of local memory. 32-bit atomics are core since
-//! OpenCL 1.1, 64-bit ones an extension that is asked for.
-//! A device lacking any of it is listed with the reason and skipped by `auto`.
+//! OpenCL 1.1; 64-bit ones are an extension that only tables that change need, and builds at high loads.
+//! A device lacking any of it is listed with the reason and skipped by `auto`. That a driver's kernels are right, too, a
+//! self-test shows before joins use it (`verdict`).
 
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -19,6 +21,8 @@ use ocl::core::{DeviceId, DeviceInfo as Request, PlatformId};
 use crate::error::{Error, Result};
 
 use super::call;
+use super::program::INT64_ATOMICS;
+use super::verdict::{self, DEFAULT_SLOTS, Verdict};
 
 /// What kind of processor a device is, in the order in which `auto` prefers them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -79,6 +83,9 @@ pub enum SubGroupShuffle {
     Khronos,
 }
 
+/// Parts of the names of Mesa's software renderers.
+const SOFTWARE_RENDERERS: [&str; 4] = ["llvmpipe", "lavapipe", "softpipe", "swrast"];
+
 /// One OpenCL device: its place, its limits, and whether the kernels can run there.
 #[derive(Debug, Clone)]
 pub struct DeviceInfo {
@@ -106,6 +113,10 @@ pub struct DeviceInfo {
     pub local_memory: u64,
     /// Space-separated extension names.
     pub extensions: String,
+    /// Work-items of its narrowest sub-groups; 0 if it has none that kernels can use, or does not say.
+    pub sub_group_width: usize,
+    /// Whether it works in the host's memory, as CPUs and integrated GPUs do.
+    pub unified_memory: bool,
     /// What keeps the kernels from running there, if anything.
     pub obstacle: Option<String>,
     pub(super) platform_id: PlatformId,
@@ -113,8 +124,16 @@ pub struct DeviceInfo {
 }
 
 impl DeviceInfo {
-    /// The lookup kernel body that this device runs.
+    /// The lookup kernel body that this device runs: the fastest, or what its self-test found to work.
     pub fn body(&self) -> KernelBody {
+        match verdict::of(self, DEFAULT_SLOTS) {
+            Some(Verdict::Passed(body)) => body,
+            _ => self.fastest_body(),
+        }
+    }
+
+    /// The body that is fastest, if it works.
+    pub(crate) fn fastest_body(&self) -> KernelBody {
         match self.kind {
             DeviceKind::Cpu => KernelBody::Chunk,
             _ if self.supports(KernelBody::WarpTile) => KernelBody::WarpTile,
@@ -123,22 +142,65 @@ impl DeviceInfo {
         }
     }
 
-    /// Whether kernels with this body run there.
+    /// Whether kernels with this body run there, at least with buckets of the default size: the device has what they
+    /// need, and its self-test did not find them wrong.
     pub fn supports(&self, body: KernelBody) -> bool {
+        self.runs(body, DEFAULT_SLOTS / 2, DEFAULT_SLOTS)
+    }
+
+    /// Whether tiles of so many lanes talk by `body` there, for buckets of so many slots.
+    pub(crate) fn runs(&self, body: KernelBody, lanes: usize, slots: usize) -> bool {
+        let local_tiles = Some(Verdict::Passed(KernelBody::LocalTile));
+        let needs_none = matches!(body, KernelBody::Chunk | KernelBody::LocalTile);
+        needs_none || self.has_tiles_of(body, lanes) && verdict::of(self, slots) != local_tiles
+    }
+
+    /// Whether tiles of so many lanes, a power of two, can talk by `body`: all lanes of a tile must be in one
+    /// sub-group.
+    fn has_tiles_of(&self, body: KernelBody, lanes: usize) -> bool {
         match body {
             KernelBody::Chunk | KernelBody::LocalTile => true,
-            KernelBody::SubGroupTile => self.sub_group_shuffle().is_some(),
+            KernelBody::SubGroupTile => {
+                self.sub_group_shuffle().is_some() && self.sub_group_width >= lanes
+            }
             KernelBody::WarpTile => self.has("cl_nv_pragma_unroll"),
         }
     }
 
-    /// How sub-groups shuffle there, if they do.
+    /// `body`, or local tiles where tiles of so many lanes cannot talk by it.
+    pub(crate) fn body_for_lanes(&self, body: KernelBody, lanes: usize) -> KernelBody {
+        match self.has_tiles_of(body, lanes) {
+            true => body,
+            false => KernelBody::LocalTile,
+        }
+    }
+
+    /// The same for lookups in buckets of so many slots, two a lane.
+    pub(crate) fn body_for_slots(&self, body: KernelBody, slots: usize) -> KernelBody {
+        match self.runs(body, slots / 2, slots) {
+            true => body,
+            false => KernelBody::LocalTile,
+        }
+    }
+
+    /// How sub-groups shuffle there, if they do. Khronos' extension is used in OpenCL C 3.0.
     pub fn sub_group_shuffle(&self) -> Option<SubGroupShuffle> {
         if self.has("cl_intel_subgroups") {
             return Some(SubGroupShuffle::Intel);
         }
-        self.has("cl_khr_subgroup_shuffle")
-            .then_some(SubGroupShuffle::Khronos)
+        let has_c = self.version.starts_with("OpenCL 3.");
+        (has_c && self.has("cl_khr_subgroup_shuffle")).then_some(SubGroupShuffle::Khronos)
+    }
+
+    /// Whether it computes in software what a GPU's driver is for: right, but slower than a CPU's runtime.
+    pub fn is_software_renderer(&self) -> bool {
+        let name = self.name.to_lowercase();
+        SOFTWARE_RENDERERS.iter().any(|known| name.contains(known))
+    }
+
+    /// Whether it has atomics on 64-bit words.
+    pub fn has_int64_atomics(&self) -> bool {
+        self.has(INT64_ATOMICS)
     }
 
     fn has(&self, extension: &str) -> bool {
@@ -161,6 +223,26 @@ impl DeviceInfo {
     /// Short name with the place: `0:0 NVIDIA H200`.
     pub fn label(&self) -> String {
         format!("{}:{} {}", self.index.0, self.index.1, self.name)
+    }
+
+    /// What keeps `auto` from using it: that it lacks something, or its self-test failed.
+    fn obstacle(&self) -> Option<String> {
+        let failed = || match verdict::of(self, DEFAULT_SLOTS)? {
+            Verdict::Failed(reason) => Some(format!("its self-test failed: {reason}")),
+            Verdict::Passed(_) => None,
+        };
+        self.obstacle.clone().or_else(failed)
+    }
+
+    /// Its place among those that `auto` chooses from, the best first. Of two drivers of one device, the one with 64-bit
+    /// atomics has all kinds of tables.
+    fn rank(&self) -> impl Ord + use<> {
+        (
+            self.is_software_renderer(),
+            self.kind,
+            !self.has_int64_atomics(),
+            std::cmp::Reverse(self.compute_units),
+        )
     }
 
     fn matches(&self, asked: &str) -> bool {
@@ -276,12 +358,37 @@ fn describe(index: (usize, usize), platform: PlatformId, id: DeviceId) -> Device
         max_allocation: number(id, Request::MaxMemAllocSize),
         local_memory: number(id, Request::LocalMemSize),
         extensions: text(id, Request::Extensions),
+        sub_group_width: 0,
+        unified_memory: number(id, Request::HostUnifiedMemory) != 0,
         obstacle: None,
         platform_id: platform,
         device_id: id,
     };
+    info.sub_group_width = sub_group_width(&info, id);
     info.obstacle = obstacle(&info, id);
     info
+}
+
+/// Work-items of the narrowest sub-groups that a kernel may get. Intel's devices list the sizes; others have one as a
+/// rule, of which work-groups are best a multiple. What a kernel gets is looked at once more before its launch.
+fn sub_group_width(info: &DeviceInfo, id: DeviceId) -> usize {
+    // Their requests have no names in `ocl`.
+    const MAX_NUM_SUB_GROUPS: u32 = 0x105c;
+    const PREFERRED_WORK_GROUP_SIZE_MULTIPLE: u32 = 0x1067;
+    const SUB_GROUP_SIZES_INTEL: u32 = 0x4108;
+    let width = match info.sub_group_shuffle() {
+        None => 0,
+        Some(SubGroupShuffle::Intel) => {
+            let sizes = raw(id, SUB_GROUP_SIZES_INTEL);
+            let sizes = sizes.chunks_exact(size_of::<usize>()).map(little_endian);
+            sizes.min().unwrap_or(0)
+        }
+        Some(SubGroupShuffle::Khronos) if little_endian(&raw(id, MAX_NUM_SUB_GROUPS)) == 0 => 0,
+        Some(SubGroupShuffle::Khronos) => {
+            little_endian(&raw(id, PREFERRED_WORK_GROUP_SIZE_MULTIPLE))
+        }
+    };
+    width as usize
 }
 
 fn obstacle(info: &DeviceInfo, id: DeviceId) -> Option<String> {
@@ -296,13 +403,10 @@ fn obstacle(info: &DeviceInfo, id: DeviceId) -> Option<String> {
             number(id, Request::AddressBits) < 64,
             "its addresses have fewer than 64 bits",
         ),
+        (info.global_memory == 0, "it says that it has no memory"),
         (
             info.max_work_group < 256,
             "its work-groups hold fewer than 256 work-items",
-        ),
-        (
-            !info.has("cl_khr_int64_base_atomics"),
-            "it lacks 64-bit atomics (cl_khr_int64_base_atomics)",
         ),
         (
             info.local_memory < 32 << 10,
@@ -320,23 +424,25 @@ fn obstacle(info: &DeviceInfo, id: DeviceId) -> Option<String> {
 }
 
 /// Raw value of a request; empty when the device does not answer it.
-fn raw(id: DeviceId, request: Request) -> Vec<u8> {
+fn raw(id: DeviceId, request: u32) -> Vec<u8> {
     call::device_info(id, request).unwrap_or_default()
 }
 
 fn text(id: DeviceId, request: Request) -> String {
-    String::from_utf8_lossy(&raw(id, request))
+    String::from_utf8_lossy(&raw(id, request as u32))
         .trim_end_matches('\0')
         .trim()
         .to_owned()
 }
 
 fn number(id: DeviceId, request: Request) -> u64 {
-    raw(id, request)
-        .iter()
-        .take(8)
-        .rev()
-        .fold(0, |value, byte| value << 8 | u64::from(*byte))
+    little_endian(&raw(id, request as u32))
+}
+
+/// The number in the first eight bytes.
+fn little_endian(bytes: &[u8]) -> u64 {
+    let bytes = bytes.iter().take(8).rev();
+    bytes.fold(0, |value, byte| value << 8 | u64::from(*byte))
 }
 
 /// The device that `asked` (the value of `horton.device`) means.
@@ -349,8 +455,14 @@ pub fn pick(asked: &str) -> Result<DeviceInfo> {
     choose(list()?, asked.trim())
 }
 
+/// Whether the best device is asked for, whichever it is.
+pub(super) fn is_auto(asked: &str) -> bool {
+    let asked = asked.trim();
+    asked.is_empty() || asked.eq_ignore_ascii_case("auto")
+}
+
 fn choose(devices: Vec<DeviceInfo>, asked: &str) -> Result<DeviceInfo> {
-    if asked.is_empty() || asked.eq_ignore_ascii_case("auto") {
+    if is_auto(asked) {
         return best(devices);
     }
     let matching: Vec<&DeviceInfo> = devices.iter().filter(|d| d.matches(asked)).collect();
@@ -374,12 +486,12 @@ fn best(devices: Vec<DeviceInfo>) -> Result<DeviceInfo> {
         true => vec!["no platform has a device".to_owned()],
         false => devices
             .iter()
-            .filter_map(|d| Some(format!("{}: {}", d.label(), d.obstacle.as_ref()?)))
+            .filter_map(|d| Some(format!("{}: {}", d.label(), d.obstacle()?)))
             .collect(),
     };
     devices
         .into_iter()
-        .filter(|d| d.obstacle.is_none())
-        .min_by_key(|d| (d.kind, std::cmp::Reverse(d.compute_units)))
+        .filter(|d| d.obstacle().is_none())
+        .min_by_key(DeviceInfo::rank)
         .ok_or(Error::NoUsableDevice(reasons))
 }

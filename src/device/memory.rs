@@ -3,7 +3,7 @@
 //! CPU runtimes allocate lazily and abort the process when memory runs out, GPU drivers
 //! fail late and then lose the context, so we count ourselves: every buffer takes a grant
 //! before it is created and gives it back when it is dropped. The default budget is 80 %
-//! of the device's global memory on GPUs and half of it on CPUs, where the "device memory"
+//! of the device's global memory, but half of it on CPUs and integrated GPUs, whose "device memory"
 //! is the host's.
 
 use std::sync::Arc;
@@ -28,9 +28,9 @@ pub(super) struct Grant {
 
 impl Budget {
     pub(super) fn for_device(info: &DeviceInfo) -> Arc<Self> {
-        let limit = match info.kind {
-            DeviceKind::Cpu => info.global_memory / 2,
-            _ => info.global_memory / 5 * 4,
+        let limit = match info.kind == DeviceKind::Cpu || info.unified_memory {
+            true => info.global_memory / 2,
+            false => info.global_memory / 5 * 4,
         };
         Arc::new(Self {
             limit,

@@ -17,6 +17,7 @@
 //! * `context`, `pool`: what lanes share: context, programs, blocks that are used again
 //! * [`memory`]: the byte budget of a device
 //! * `call`: every OpenCL call, through one gate; `faults`, in debug builds, fails them on demand
+//! * [`verdict`]: what self-tests found, remembered
 //! * [`program`]: program text from `.cl` parts and defines, and the binary cache
 //! * [`host`]: prefetching on the host itself
 //! * `pages`: large pages under the buffers of CPU devices
@@ -39,6 +40,7 @@ pub mod program;
 pub mod queue;
 pub mod staging;
 mod status;
+pub mod verdict;
 
 pub use info::{DeviceInfo, DeviceKind, KernelBody, SubGroupShuffle, list, pick, platforms};
 pub use owner::{Answer, Cost, Device};

@@ -28,11 +28,12 @@ use tokio::sync::oneshot;
 use crate::error::{Error, Result};
 
 use super::context::Opened;
-use super::info::{DeviceInfo, DeviceKind, pick};
+use super::info::{DeviceInfo, DeviceKind, is_auto, pick};
 use super::memory::Budget;
 use super::queue::Queue;
 use super::staging::Staging;
 use super::status::without_panic;
+use super::verdict::{self, DEFAULT_SLOTS, Verdict};
 
 /// What a job cost on the device.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -127,7 +128,13 @@ impl Device {
     pub fn open(asked: &str) -> Result<Self> {
         static STARTED: Mutex<Started> = Mutex::new(Started::new());
         let mut started = STARTED.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(device) = started.by_request.get(asked) {
+        // What 'auto' picked may have failed its self-test since.
+        let failed = |info: &DeviceInfo| {
+            let verdict = verdict::of(info, DEFAULT_SLOTS);
+            matches!(verdict, Some(Verdict::Failed(_)))
+        };
+        let stands = |device: &&Device| !is_auto(asked) || !failed(&device.info);
+        if let Some(device) = started.by_request.get(asked).filter(stands) {
             return Ok(device.clone());
         }
         let info = pick(asked)?;

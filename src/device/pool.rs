@@ -2,9 +2,19 @@
 //!
 //! ```text
 //!  allocate ──▶ an idle block of the size's class? ──▶ clCreateBuffer
-//!  drop ─┬─ inside a job: its commands may still use it ─▶ the job's own list ─▶ idle at its end
-//!        └─ elsewhere ──────────────────────────────────▶ idle; beyond the cap, others are released
+//!     │
+//!     ▼
+//!  Arc<Block> ◀── owners: buffers and staging memory, on any thread
+//!             ◀── lanes: every block that a command of their job uses, until the job has finished
+//!     │ nobody holds it
+//!     ▼
+//!  idle; beyond the cap, others are released
 //! ```
+//!
+//! A command may run long after the call that enqueued it, and the owner of its memory may be dropped by
+//! another thread meanwhile: a query is cancelled, a job is skipped. So a lane holds what its commands use,
+//! and a block is idle only when its lanes have finished, too. What a job's lane alone holds, later commands of
+//! the same in-order queue may have at once.
 //!
 //! A probe chunk wants the same handful of buffers again and again, and creating one is not
 //! free: a GPU driver may wait for all queues when memory is freed, a CPU runtime hands
@@ -12,13 +22,10 @@
 //! an octave, at most an eighth too much. Blocks over [`LARGEST`] are tables, which come and go
 //! with queries: they are created and released.
 
-use std::cell::RefCell;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ocl::core::Mem;
-
-use super::staging::Mapping;
+use super::staging::Memory;
 
 /// Bytes of the smallest block.
 const SMALLEST: u64 = 4 << 10;
@@ -37,6 +44,8 @@ pub(super) struct Pool {
 struct Idle {
     blocks: HashMap<u64, Vec<Memory>>,
     bytes: u64,
+    /// Whether the context is lost: nothing is kept any more.
+    closed: bool,
 }
 
 impl Idle {
@@ -51,26 +60,14 @@ impl Idle {
     }
 }
 
-/// A memory object, and where the host sees it if it does so for good (page-locked memory).
-#[derive(Debug)]
-pub(super) struct Memory {
-    // Unmapped before it is released.
-    pub(super) mapping: Option<Mapping>,
-    pub(super) mem: Mem,
-}
-
-/// Memory of one buffer; goes back to its pool when dropped.
+/// Memory of one buffer, shared by its owners and by the lanes whose commands use it; goes back to its
+/// pool when the last of them drops it.
 #[derive(Debug)]
 pub(super) struct Block {
+    /// Taken out in `drop` only.
     memory: Option<Memory>,
     bytes: u64,
     pool: Arc<Pool>,
-}
-
-thread_local! {
-    /// Blocks dropped inside the job that this thread runs. Only later commands of the same
-    /// in-order queue may have them before the job has finished.
-    static OF_JOB: RefCell<Option<Vec<Block>>> = const { RefCell::new(None) };
 }
 
 /// The bytes of a block with room for `bytes`.
@@ -97,29 +94,24 @@ impl Pool {
         self: &Arc<Self>,
         bytes: u64,
         create: impl FnOnce() -> Result<Memory, E>,
-    ) -> Result<Block, E> {
-        let dropped = OF_JOB.with_borrow_mut(|dropped| {
-            let dropped = dropped.as_mut()?;
-            let fits = |block: &Block| block.bytes == bytes && Arc::ptr_eq(&block.pool, self);
-            let at = dropped.iter().position(fits)?;
-            Some(dropped.swap_remove(at))
-        });
-        if let Some(block) = dropped {
-            return Ok(block);
-        }
+    ) -> Result<Arc<Block>, E> {
         let memory = match self.take_idle(bytes) {
             Some(memory) => memory,
             None => create()?,
         };
-        Ok(Block {
+        Ok(Arc::new(Block {
             memory: Some(memory),
             bytes,
             pool: Arc::clone(self),
-        })
+        }))
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Idle> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn take_idle(&self, bytes: u64) -> Option<Memory> {
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut idle = self.idle();
         let memory = idle.blocks.get_mut(&bytes)?.pop()?;
         idle.bytes -= bytes;
         Some(memory)
@@ -131,7 +123,10 @@ impl Pool {
         }
         // Released once others may go on.
         let mut released = Vec::new();
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut idle = self.idle();
+        if idle.closed {
+            return;
+        }
         while idle.bytes + bytes > self.cap {
             match idle.take_other(bytes) {
                 Some(memory) => released.push(memory),
@@ -145,7 +140,17 @@ impl Pool {
 
     /// Releases every idle block: memory is short.
     pub(super) fn clear(&self) {
-        *self.idle.lock().unwrap_or_else(PoisonError::into_inner) = Idle::default();
+        let mut idle = self.idle();
+        idle.bytes = 0;
+        let released = std::mem::take(&mut idle.blocks);
+        drop(idle);
+        drop(released);
+    }
+
+    /// Keeps nothing from now on: what commands of a lost context still do to its memory, nobody knows.
+    pub(super) fn close(&self) {
+        self.idle().closed = true;
+        self.clear();
     }
 }
 
@@ -171,36 +176,39 @@ impl Block {
 
 impl Drop for Block {
     fn drop(&mut self) {
-        let Some(memory) = self.memory.take() else {
-            return;
-        };
-        let mut block = Some(Block {
-            memory: Some(memory),
-            bytes: self.bytes,
-            pool: Arc::clone(&self.pool),
-        });
-        // A thread that is ending has no list any more, and no job.
-        let _ = OF_JOB.try_with(|dropped| {
-            if let Some(dropped) = dropped.borrow_mut().as_mut() {
-                dropped.extend(block.take());
-            }
-        });
-        if let Some(memory) = block.and_then(|mut block| block.memory.take()) {
+        if let Some(memory) = self.memory.take() {
             self.pool.give(memory, self.bytes);
         }
     }
 }
 
-/// From here on this thread runs a job.
-pub(super) fn begin_job() {
-    OF_JOB.with_borrow_mut(|dropped| *dropped = Some(Vec::new()));
-}
+/// Blocks that the commands of a lane's job use.
+#[derive(Debug, Default)]
+pub(super) struct InUse(Vec<Arc<Block>>);
 
-/// The job's commands have finished: what it dropped is idle.
-pub(super) fn end_job() {
-    // Taken out first: dropping the blocks looks at the list again.
-    let dropped = OF_JOB.take();
-    drop(dropped);
+impl InUse {
+    /// Holds `block` until the job has finished.
+    pub(super) fn hold(&mut self, block: &Arc<Block>) {
+        // What was used last is used next as a rule.
+        let is_held = |held: &Arc<Block>| Arc::ptr_eq(held, block);
+        if !self.0.iter().rev().any(is_held) {
+            self.0.push(Arc::clone(block));
+        }
+    }
+
+    /// A block of `bytes` from `pool` that has no owner any more: later commands of the lane's queue may have it.
+    pub(super) fn take(&mut self, pool: &Arc<Pool>, bytes: u64) -> Option<Arc<Block>> {
+        let is_free = |block: &mut Arc<Block>| {
+            block.bytes == bytes && block.is_of(pool) && Arc::get_mut(block).is_some()
+        };
+        let at = self.0.iter_mut().position(is_free)?;
+        Some(self.0.swap_remove(at))
+    }
+
+    /// The job's commands have finished.
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
+    }
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@
 use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::fmt::{Debug, Write as _};
-use std::io::Write as _;
+use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -30,6 +30,9 @@ use super::call::{self, Called};
 use super::info::DeviceInfo;
 use super::status::Failed;
 
+/// The extension with 64-bit atomics, which a program that needs it enables.
+pub const INT64_ATOMICS: &str = "cl_khr_int64_base_atomics";
+
 /// A complete OpenCL C program.
 #[derive(Debug, Clone)]
 pub struct ProgramText {
@@ -37,6 +40,9 @@ pub struct ProgramText {
     options: &'static str,
     source: Arc<str>,
     key: Arc<str>,
+    needs_int64_atomics: bool,
+    /// Lanes that its tiles have, if they talk through sub-groups; else 0.
+    sub_group_lanes: usize,
 }
 
 impl ProgramText {
@@ -53,10 +59,13 @@ impl ProgramText {
         for (file, text) in parts {
             let _ = writeln!(source, "#line 1 \"{file}\"\n{text}");
         }
-        let key = hex(&Sha256::digest(source.as_bytes()));
+        let key = format!("{:x}", Sha256::digest(source.as_bytes()));
+        let enables = format!("#pragma OPENCL EXTENSION {INT64_ATOMICS} : enable");
         Self {
             name,
             options: "",
+            needs_int64_atomics: source.contains(&enables),
+            sub_group_lanes: 0,
             source: source.into(),
             key: key.into(),
         }
@@ -79,12 +88,28 @@ impl ProgramText {
 
     /// The same text, compiled with `options`.
     pub fn with_options(self, options: &'static str) -> Self {
-        let key = hex(&Sha256::digest(format!("{options}\n{}", self.source)));
+        let key = format!(
+            "{:x}",
+            Sha256::digest(format!("{options}\n{}", self.source))
+        );
         Self {
             options,
             key: key.into(),
             ..self
         }
+    }
+
+    /// The same text, whose kernels run only in sub-groups of so many work-items or more.
+    pub(crate) fn with_sub_group_lanes(self, lanes: usize) -> Self {
+        Self {
+            sub_group_lanes: lanes,
+            ..self
+        }
+    }
+
+    /// Work-items that its sub-groups must have.
+    pub(super) fn sub_group_lanes(&self) -> usize {
+        self.sub_group_lanes
     }
 
     /// Options for the compiler.
@@ -102,6 +127,11 @@ impl ProgramText {
         &self.source
     }
 
+    /// Whether it uses atomics on 64-bit words.
+    pub fn needs_int64_atomics(&self) -> bool {
+        self.needs_int64_atomics
+    }
+
     /// Hash of text and options: the program's identity within a process.
     pub(super) fn key(&self) -> &str {
         &self.key
@@ -112,7 +142,7 @@ impl ProgramText {
 pub(super) fn build(context: &Context, info: &DeviceInfo, text: &ProgramText) -> Result<Program> {
     let file = cache_file(info, text.key(), "bin");
     if let Some(program) = file
-        .as_ref()
+        .as_deref()
         .and_then(load)
         .and_then(|binary| from_binary(context, info, text, &binary))
     {
@@ -178,18 +208,49 @@ pub(crate) fn cache_file(info: &DeviceInfo, what: &str, extension: &str) -> Opti
         hash.update([0]);
     }
     hash.update(what.as_bytes());
-    Some(folder.join(format!("{}.{extension}", hex(&hash.finalize()))))
+    Some(folder.join(format!("{:x}.{extension}", hash.finalize())))
 }
 
 /// The binary in a cache file, if its checksum says that it is whole.
-fn load(file: &PathBuf) -> Option<Vec<u8>> {
-    let stored = std::fs::read(file).ok()?;
+fn load(file: &Path) -> Option<Vec<u8>> {
+    let stored = read_file(file).ok()?;
     let (sum, binary) = stored.split_at_checked(32)?;
     (Sha256::digest(binary).as_slice() == sum).then(|| binary.to_vec())
 }
 
 fn store(file: &Path, binary: &[u8]) -> std::io::Result<()> {
     store_file(file, &[&Sha256::digest(binary), binary])
+}
+
+/// Reads a file of the cache, unless another user could have written it: what stands there runs in this process.
+pub(crate) fn read_file(file: &Path) -> std::io::Result<Vec<u8>> {
+    let found = std::fs::metadata(file)?;
+    // Reading anything else, such as a pipe, could take for ever.
+    match found.is_file() && is_trusted(&found) {
+        true => std::fs::read(file),
+        false => Err(ErrorKind::PermissionDenied.into()),
+    }
+}
+
+/// Whether only this user, and root, can have written a file.
+#[cfg(target_os = "linux")]
+fn is_trusted(file: &std::fs::Metadata) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    // SAFETY: it only returns a number.
+    let user = unsafe { libc::geteuid() };
+    let writable_by_others = 0o022;
+    (file.uid() == user || file.uid() == 0) && file.mode() & writable_by_others == 0
+}
+
+/// Other systems have not been tried.
+#[cfg(not(target_os = "linux"))]
+fn is_trusted(_: &std::fs::Metadata) -> bool {
+    true
+}
+
+/// The text of such a file.
+pub(crate) fn read_text(file: &Path) -> Option<String> {
+    String::from_utf8(read_file(file).ok()?).ok()
 }
 
 /// Writes a file whose readers see all of its `parts` or nothing.
@@ -202,13 +263,6 @@ pub(crate) fn store_file(file: &Path, parts: &[&[u8]]) -> std::io::Result<()> {
     }
     scratch.persist(file)?;
     Ok(())
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }
 
 #[cfg(test)]

@@ -1,8 +1,9 @@
 //! What a job can do on its device: allocate, copy, fill, launch.
 //!
 //! The queue is in-order, so a job reads as straight-line code; only downloads wait. Every
-//! command leaves an event behind, and when the job ends their device clocks are added up
-//! into its [`Cost`]. Sizes of zero are legal here (OpenCL refuses them, `ocl` panics):
+//! command leaves an event behind. It tells how the command ended, which is looked at before the job uses what the host
+//! has been given; and when the job ends, device clocks are added up into its [`Cost`]. The queue holds all memory
+//! that its commands use until they have finished (`pool`). Sizes of zero are legal here (OpenCL refuses them, `ocl` panics):
 //! an empty buffer holds one element, an empty transfer or launch does nothing. Global
 //! sizes are padded to the work-group size, so every kernel checks its index.
 
@@ -16,18 +17,18 @@ use crate::error::{Error, Result};
 
 use super::call;
 use super::context::{Access, Opened};
-use super::info::{DeviceInfo, KernelBody};
+use super::info::{DeviceInfo, KernelBody, SubGroupShuffle};
 use super::memory::Grant;
 use super::owner::{Answer, Cost};
-use super::pool::{self, Block};
-use super::program::ProgramText;
+use super::pool::{Block, InUse};
+use super::program::{INT64_ATOMICS, ProgramText};
 use super::staging::Staging;
 use super::status::Failed;
 
 /// A device buffer of `len` elements; its bytes return to the budget when it is dropped.
 #[derive(Debug)]
 pub struct Buffer<T> {
-    block: Block,
+    block: Arc<Block>,
     len: usize,
     grant: Grant,
     _element: std::marker::PhantomData<T>,
@@ -72,11 +73,23 @@ pub enum Arg<'a> {
     Null,
 }
 
+/// What a command is for.
 #[derive(Debug, Clone, Copy)]
 enum Stage {
     Upload,
     Kernel(&'static str),
     Download,
+}
+
+impl Stage {
+    /// What errors call it.
+    fn name(self) -> &'static str {
+        match self {
+            Stage::Upload => "upload",
+            Stage::Kernel(name) => name,
+            Stage::Download => "download",
+        }
+    }
 }
 
 /// One lane of an opened device: an in-order queue; lives on its owner thread.
@@ -86,9 +99,11 @@ pub struct Queue {
     body: KernelBody,
     commands: CommandQueue,
     kernels: HashMap<(String, &'static str), Kernel>,
-    /// What the job has sent, until the copies are done.
-    sent: Vec<Block>,
+    /// Memory that the job's commands use.
+    in_use: InUse,
     events: Vec<(Stage, Event)>,
+    /// How many of them are known to have ended well.
+    checked: usize,
     cost: Cost,
 }
 
@@ -99,8 +114,9 @@ impl Queue {
             body: opened.info.body(),
             commands: opened.command_queue()?,
             kernels: HashMap::new(),
-            sent: Vec::new(),
+            in_use: InUse::default(),
             events: Vec::new(),
+            checked: 0,
             cost: Cost::default(),
             opened,
         })
@@ -115,11 +131,17 @@ impl Queue {
         self.body = self.opened.info.body();
         self.cost = Cost::default();
         self.events.clear();
-        pool::begin_job();
+        self.checked = 0;
         let value = job(self);
         let finished = self.finish();
-        let value = value?;
-        finished?;
+        let value = match (value, finished) {
+            // The first failure of the device is the one to tell of; it may be behind what the job says.
+            (Err(error), _) if error.is_of_device() => return Err(error),
+            (_, Err(error)) => return Err(error),
+            // Another lane's kernel failed meanwhile; what it left in this one's memory, nobody knows.
+            (Ok(_), Ok(())) if self.is_lost() => return Err(self.opened.foreign()),
+            (value, Ok(())) => value?,
+        };
         self.settle();
         Ok(Answer {
             value,
@@ -127,7 +149,7 @@ impl Queue {
         })
     }
 
-    /// Waits for all commands, of a failed job too: they may still use its buffers.
+    /// Waits for all commands, of a failed job too: they may still use its buffers. Looks how they ended.
     pub(super) fn finish(&mut self) -> Result<()> {
         let finished = call::finish(&self.commands, "").map_err(|e| {
             let error = self.fail("clFinish", &e);
@@ -135,9 +157,19 @@ impl Queue {
             self.opened.lose(&error);
             error
         });
-        self.sent.clear();
-        pool::end_job();
+        let finished = finished.and_then(|()| self.check());
+        // The pools of a lost context keep nothing.
+        self.in_use.clear();
         finished
+    }
+
+    /// Looks how the commands ended that are done by now: all so far.
+    fn check(&mut self) -> Result<()> {
+        for (stage, event) in &self.events[self.checked..] {
+            self.opened.check(stage.name(), event)?;
+        }
+        self.checked = self.events.len();
+        Ok(())
     }
 
     /// The device's description.
@@ -203,7 +235,21 @@ impl Queue {
         len: usize,
     ) -> Result<Buffer<T>> {
         let bytes = (len.max(1) as u64).saturating_mul(size_of::<T>() as u64);
-        let (block, grant) = self.opened.block(what, bytes, self.limit)?;
+        let in_use = Some(&mut self.in_use);
+        let (block, grant) = self.opened.block(what, bytes, self.limit, in_use)?;
+        self.buffer(block, grant, len)
+    }
+
+    /// Memory as a buffer of later commands.
+    fn buffer<T>(&mut self, block: Arc<Block>, grant: Grant, len: usize) -> Result<Buffer<T>> {
+        let unmapped = block
+            .memory()
+            .to_device(&self.commands)
+            .map_err(|e| self.fail("clEnqueueUnmapMemObject", &e))?;
+        if let Some(event) = unmapped {
+            self.in_use.hold(&block);
+            self.events.push((Stage::Upload, event));
+        }
         Ok(Buffer {
             block,
             len,
@@ -235,18 +281,8 @@ impl Queue {
             if !self.opened.owns(&staging.block) {
                 return Err(self.opened.foreign());
             }
-            if let Some(mapping) = staging.mapping.take() {
-                mapping
-                    .end(&self.commands)
-                    .map_err(|e| self.fail("clEnqueueUnmapMemObject", &e))?;
-            }
             self.cost.uploaded += (len * size_of::<T>()) as u64;
-            return Ok(Buffer {
-                block: staging.block,
-                len,
-                grant,
-                _element: std::marker::PhantomData,
-            });
+            return self.buffer(staging.block, grant, len);
         }
         let buffer = self.allocate(what, len)?;
         self.send_to(&buffer, 0, staging)?;
@@ -267,15 +303,15 @@ impl Queue {
         if staging.len == 0 {
             return Ok(());
         }
-        let how = (staging.mapping.is_some(), "staged");
-        let mem = self.mem(buffer)?;
-        // SAFETY: the range was checked above. `sent` keeps page-locked elements until the copy
-        // is done; a CPU's, which are unmapped below, are waited for.
-        let event = unsafe { call::write(&self.commands, mem, how, offset, &staging[..]) }
-            .map_err(|e| self.fail("clEnqueueWriteBuffer", &e))?;
+        let mem = self.use_buffer(buffer)?;
+        // Held before the call: the staging memory's, too, is no one else's before the copy is done.
+        self.in_use.hold(&staging.block);
+        // SAFETY: the range was checked above; `in_use` keeps the elements until the copy is done.
+        let event =
+            unsafe { call::write(&self.commands, mem, (false, "staged"), offset, &staging[..]) }
+                .map_err(|e| self.fail("clEnqueueWriteBuffer", &e))?;
         self.cost.uploaded += size_of_val(&staging[..]) as u64;
         self.events.push((Stage::Upload, event));
-        self.sent.push(staging.block);
         Ok(())
     }
 
@@ -289,7 +325,14 @@ impl Queue {
         if self.opened.on_host() {
             self.cost.downloaded += (len * size_of::<T>()) as u64;
             let Buffer { block, grant, .. } = buffer;
-            return self.opened.mapped(block, grant, len, &self.commands);
+            let (staging, mapped) = self
+                .opened
+                .mapped(block, Some(grant), len, &self.commands)?;
+            if let Some(event) = mapped {
+                self.events.push((Stage::Download, event));
+                self.check()?;
+            }
+            return Ok(staging);
         }
         let mut staging = self.staging("downloads", len)?;
         self.download(&buffer, 0, &mut staging)?;
@@ -310,8 +353,9 @@ impl Queue {
             return Ok(Fetching(self.fetch(buffer, len)?));
         }
         let mut staging = self.staging("downloads", len)?;
-        // SAFETY: nobody sees the elements before `end_fetches` has waited. Dropped earlier, their block
-        // stays with the job until its commands have finished, as the buffer's does.
+        self.in_use.hold(&staging.block);
+        // SAFETY: nobody sees the elements before `end_fetches` has waited; dropped earlier, `in_use` holds
+        // them until the copy is done, as it does the buffer's.
         unsafe { self.read_to(&buffer, (false, 0), &mut staging)? };
         Ok(Fetching(staging))
     }
@@ -326,6 +370,7 @@ impl Queue {
     ) -> Result<Vec<Staging<T>>> {
         if !self.opened.on_host() && !begun.is_empty() {
             call::finish(&self.commands, "downloads").map_err(|e| self.fail("clFinish", &e))?;
+            self.check()?;
         }
         Ok(begun.into_iter().map(|fetching| fetching.0).collect())
     }
@@ -354,7 +399,7 @@ impl Queue {
         if data.is_empty() {
             return Ok(());
         }
-        let mem = self.mem(buffer)?;
+        let mem = self.use_buffer(buffer)?;
         // SAFETY: blocking, so `data` outlives the copy; the range was checked above.
         let event = unsafe { call::write(&self.commands, mem, (true, "direct"), offset, data) }
             .map_err(|e| self.fail("clEnqueueWriteBuffer", &e))?;
@@ -389,13 +434,16 @@ impl Queue {
         if out.is_empty() {
             return Ok(());
         }
-        let mem = self.mem(buffer)?;
+        let mem = self.use_buffer(buffer)?;
         // SAFETY: the range was checked above; the rest is the caller's promise.
         let event = unsafe { call::read(&self.commands, mem, (blocking, offset), out) }
             .map_err(|e| self.fail("clEnqueueReadBuffer", &e))?;
         self.cost.downloaded += size_of_val(out) as u64;
         self.events.push((Stage::Download, event));
-        Ok(())
+        match blocking {
+            true => self.check(),
+            false => Ok(()),
+        }
     }
 
     /// The first `len` elements of the buffer.
@@ -416,7 +464,8 @@ impl Queue {
         if buffer.is_empty() {
             return Ok(());
         }
-        let event = call::fill(&self.commands, self.mem(buffer)?, value, buffer.len)
+        let mem = self.use_buffer(buffer)?;
+        let event = call::fill(&self.commands, mem, value, buffer.len)
             .map_err(|e| self.fail("clEnqueueFillBuffer", &e))?;
         self.events.push((Stage::Kernel("fill"), event));
         Ok(())
@@ -431,7 +480,7 @@ impl Queue {
         if from.is_empty() {
             return Ok(());
         }
-        let (source, target) = (self.mem(from)?, self.mem(to)?);
+        let (source, target) = (self.use_buffer(from)?, self.use_buffer(to)?);
         let event = call::copy::<T>(&self.commands, source, target, from.len)
             .map_err(|e| self.fail("clEnqueueCopyBuffer", &e))?;
         self.events.push((Stage::Kernel("copy"), event));
@@ -441,7 +490,8 @@ impl Queue {
     /// Launches `kernel` of `program` over at least `items` work-items in groups of `group`.
     ///
     /// # Errors
-    /// [`Error::ProgramBuild`] with the compiler's log, [`Error::OpenCl`] if the driver fails.
+    /// [`Error::MissingExtension`] if the device lacks what the program uses, [`Error::ProgramBuild`] with the
+    /// compiler's log, [`Error::OpenCl`] if the driver fails.
     pub fn launch(
         &mut self,
         program: &ProgramText,
@@ -452,14 +502,17 @@ impl Queue {
         if items == 0 {
             return Ok(());
         }
-        self.prepare(program, kernel)?;
+        self.prepare(program, kernel, group)?;
+        for arg in args {
+            self.use_arg(*arg)?;
+        }
         let call = &self.kernels[&(program.key().to_owned(), kernel)];
         for (index, arg) in args.iter().enumerate() {
             self.set_arg((call, kernel), index as u32, *arg)?;
         }
         let global = items.div_ceil(group) * group;
-        // SAFETY: the arguments were set just above with live buffers, which the driver keeps
-        // alive until the command has run; kernels check their index against their lengths.
+        // SAFETY: the arguments were set just above with live buffers, which `in_use` keeps
+        // until the command has run; kernels check their index against their lengths.
         let event = unsafe { call::enqueue(&self.commands, (call, kernel), global, group) }
             .map_err(|e| self.fail(format!("kernel {kernel}"), &e))?;
         self.cost.launches += 1;
@@ -467,20 +520,60 @@ impl Queue {
         Ok(())
     }
 
-    /// Compiles the program and creates the kernel unless that was done before.
-    fn prepare(&mut self, text: &ProgramText, kernel: &'static str) -> Result<()> {
+    /// Compiles the program and creates the kernel, for work-groups of `group`, unless that was done before.
+    fn prepare(&mut self, text: &ProgramText, kernel: &'static str, group: usize) -> Result<()> {
         let id = (text.key().to_owned(), kernel);
         if self.kernels.contains_key(&id) {
             return Ok(());
         }
+        if text.needs_int64_atomics() && !self.info().has_int64_atomics() {
+            return Err(Error::MissingExtension {
+                program: text.name(),
+                device: self.info().label(),
+                extension: INT64_ATOMICS,
+            });
+        }
         let program = self.opened.program(text)?;
         let created = call::create_kernel(&program, kernel)
             .map_err(|e| self.fail(format!("clCreateKernel {kernel}"), &e))?;
+        self.check_sub_groups(text, (&created, kernel), group)?;
         self.kernels.insert(id, created);
         Ok(())
     }
 
-    /// Adds the device clocks of the job's finished events to its cost.
+    /// Sees that the tiles of a kernel fit its sub-groups. What a device says of all kernels may not hold for this one;
+    /// but Intel's devices list the sizes that there are.
+    fn check_sub_groups(
+        &self,
+        text: &ProgramText,
+        (kernel, name): (&Kernel, &'static str),
+        group: usize,
+    ) -> Result<()> {
+        let lanes = text.sub_group_lanes();
+        if lanes == 0 {
+            return Ok(());
+        }
+        let info = self.info();
+        let width = match info.sub_group_shuffle() {
+            Some(SubGroupShuffle::Khronos) => {
+                call::sub_group_size(kernel, name, info.device_id, group)
+                    .map_err(|e| self.fail(format!("clGetKernelSubGroupInfo {name}"), &e))?
+            }
+            Some(SubGroupShuffle::Intel) | None => info.sub_group_width,
+        };
+        match width >= lanes {
+            true => Ok(()),
+            false => Err(Error::ProgramBuild {
+                program: text.name().to_owned(),
+                device: info.label(),
+                log: format!(
+                    "kernel {name} has sub-groups of {width} work-items, too narrow for tiles of {lanes}"
+                ),
+            }),
+        }
+    }
+
+    /// Adds the device clocks of the job's events, which have ended well, to its cost.
     fn settle(&mut self) {
         for (stage, event) in self.events.drain(..) {
             let took = elapsed(&event);
@@ -502,8 +595,8 @@ impl Queue {
         arg: Arg<'_>,
     ) -> Result<()> {
         let value = match &arg {
-            Arg::Words(buffer) => ArgVal::mem(self.mem(buffer)?),
-            Arg::Longs(buffer) => ArgVal::mem(self.mem(buffer)?),
+            Arg::Words(buffer) => ArgVal::mem(buffer.block.memory().mem()),
+            Arg::Longs(buffer) => ArgVal::mem(buffer.block.memory().mem()),
             Arg::U32(value) => ArgVal::scalar(value),
             Arg::Null => ArgVal::mem_null(),
         };
@@ -511,11 +604,35 @@ impl Queue {
             .map_err(|e| self.fail(format!("argument {index} of kernel {name}"), &e))
     }
 
-    /// The memory of a buffer, which must be of this queue's context.
-    fn mem<'a, T>(&self, buffer: &'a Buffer<T>) -> Result<&'a Mem> {
-        match self.opened.owns(&buffer.block) {
-            true => Ok(&buffer.block.memory().mem),
-            false => Err(self.opened.foreign()),
+    /// Holds the memory of an argument for a command.
+    fn use_arg(&mut self, arg: Arg<'_>) -> Result<()> {
+        match arg {
+            Arg::Words(buffer) => self.use_block(&buffer.block),
+            Arg::Longs(buffer) => self.use_block(&buffer.block),
+            Arg::U32(_) | Arg::Null => Ok(()),
+        }
+    }
+
+    /// The memory of a buffer for a command.
+    fn use_buffer<'a, T>(&mut self, buffer: &'a Buffer<T>) -> Result<&'a Mem> {
+        self.use_block(&buffer.block)?;
+        Ok(buffer.block.memory().mem())
+    }
+
+    /// Holds memory, which must be of this queue's context, until the job has finished.
+    fn use_block(&mut self, block: &Arc<Block>) -> Result<()> {
+        if !self.opened.owns(block) {
+            return Err(self.opened.foreign());
+        }
+        self.in_use.hold(block);
+        Ok(())
+    }
+
+    /// The error for an answer that cannot be right.
+    pub(crate) fn wrong_answer(&self, what: String) -> Error {
+        Error::WrongAnswer {
+            device: self.info().label(),
+            what,
         }
     }
 

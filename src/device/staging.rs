@@ -8,79 +8,136 @@
 //! From ordinary memory a driver copies through a buffer of its own, at a third of the link's
 //! speed or less; where the device is the host's CPU nothing needs to be copied at all. Both
 //! come from pools, because locking pages costs more than using them a few times.
+//!
+//! ```text
+//!  Memory   ┌▶ the host's (mapped) ──to_device: unmap, in the queue of the commands that come next──┐
+//!           └──to_host: map, waits for that queue──────────────── the device's (not mapped) ◀──────┘
+//! ```
+//!
+//! Memory that the host is done with stays mapped, idle or not. Who takes it next needs it mapped, and makes no call,
+//! or lets a kernel use it, and unmaps it in that kernel's own queue. So no command ever depends on
+//! an unmap in another queue: OpenCL does not order queues, and runtimes that keep a copy for the host
+//! (Mesa's rusticl) write it back when the unmap runs.
 
 use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use ocl::core::{CommandQueue, Mem, MemMap, OclPrm};
+use ocl::core::{CommandQueue, Event, Mem, MemMap, OclPrm};
 
 use super::call::{self, Called};
 use super::memory::Grant;
 use super::pool::Block;
 
-/// A buffer that the host sees; unmapped when dropped.
+/// A memory object, and where the host sees it.
 #[derive(Debug)]
-pub(super) struct Mapping {
-    /// Taken out when it ends.
-    map: Option<MemMap<u8>>,
+pub(super) struct Memory {
     mem: Mem,
-    commands: CommandQueue,
+    /// While it is the host's.
+    map: Mutex<Option<MemMap<u8>>>,
+    /// Where it is unmapped before it is released; no other command of its stands there.
+    host: CommandQueue,
 }
 
-// SAFETY: a shared mapping only tells its address; what stands there is read and written through
-// `Staging`, which is borrowed accordingly.
-unsafe impl Sync for Mapping {}
-
-impl Mapping {
-    /// Maps the first `bytes` of `mem`, waiting for the commands before it in `commands`. It is
-    /// unmapped through `host`, on which no kernels run.
-    pub(super) fn new(
-        mem: &Mem,
-        bytes: usize,
-        commands: &CommandQueue,
-        host: &CommandQueue,
-    ) -> Called<Self> {
-        // SAFETY: callers map no more bytes than the buffer has, and use it on the device only
-        // after `end`.
-        let map = unsafe { call::map(commands, mem, bytes, "") }?;
-        Ok(Self {
-            map: Some(map),
-            mem: mem.clone(),
-            commands: host.clone(),
-        })
-    }
-
-    /// Gives the memory back to the device, before later commands of `commands`.
-    ///
-    /// # Errors
-    /// The driver's: then the device may not see what the host wrote.
-    pub(super) fn end(mut self, commands: &CommandQueue) -> Called<()> {
-        match self.map.take() {
-            Some(map) => call::unmap(commands, &self.mem, &map, "to send"),
-            None => Ok(()),
+impl Memory {
+    /// New memory, which is the device's.
+    pub(super) fn new(mem: Mem, host: &CommandQueue) -> Self {
+        Self {
+            mem,
+            map: Mutex::default(),
+            host: host.clone(),
         }
     }
+
+    /// The memory object.
+    pub(super) fn mem(&self) -> &Mem {
+        &self.mem
+    }
+
+    /// Gives all `bytes` to the host, after the commands before in `commands`. Returns where they are,
+    /// and what became of the mapping, if there was none yet.
+    pub(super) fn to_host(
+        &self,
+        bytes: usize,
+        commands: &CommandQueue,
+    ) -> Called<(NonNull<u8>, Option<Event>)> {
+        let mut held = self.map.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut event = None;
+        let map = match held.take() {
+            Some(map) => map,
+            None => {
+                // SAFETY: callers map what the buffer has, and commands use it only after `to_device`.
+                let (map, mapped) = unsafe { call::map(commands, &self.mem, bytes, "") }?;
+                event = Some(mapped);
+                map
+            }
+        };
+        let address = NonNull::new(map.as_ptr().cast_mut());
+        *held = Some(map);
+        match address {
+            Some(address) => Ok((address, event)),
+            None => unreachable!("`ocl` makes no map of a null pointer"),
+        }
+    }
+
+    /// Gives the memory to later commands of `commands`; the host must be done with it.
+    ///
+    /// # Errors
+    /// The driver's: then it is still the host's.
+    pub(super) fn to_device(&self, commands: &CommandQueue) -> Called<Option<Event>> {
+        let mut held = self.map.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(map) = held.as_ref() else {
+            return Ok(None);
+        };
+        let event = call::unmap(commands, &self.mem, map, "to send")?;
+        *held = None;
+        Ok(Some(event))
+    }
 }
 
-impl Drop for Mapping {
+impl Drop for Memory {
     fn drop(&mut self) {
-        let Some(map) = self.map.take() else { return };
-        if let Err(error) = call::unmap(&self.commands, &self.mem, &map, "after reading") {
-            log::debug!("clEnqueueUnmapMemObject failed: {error}");
+        let held = self.map.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let Some(map) = held.take() else { return };
+        let unmapped = call::unmap(&self.host, &self.mem, &map, "to release")
+            .and_then(|_| call::flush(&self.host));
+        if let Err(error) = unmapped {
+            log::debug!("memory was released while it was mapped: {error}");
         }
     }
 }
 
 /// `len` elements of host memory, with what an earlier use left in them.
 pub struct Staging<T: OclPrm> {
-    /// Of a CPU's buffer; page-locked memory is mapped for good, by its block.
-    pub(super) mapping: Option<Mapping>,
-    pub(super) block: Block,
+    address: NonNull<T>,
+    pub(super) block: Arc<Block>,
+    /// Of a CPU's buffer; page-locked memory does not count.
     pub(super) grant: Option<Grant>,
     pub(super) len: usize,
-    pub(super) element: std::marker::PhantomData<T>,
 }
 
+// SAFETY: the elements are plain words in memory that stays mapped as long as `block` is held; whoever has the
+// staging memory is their only user, and reads and writes them by its borrow rules.
+unsafe impl<T: OclPrm> Send for Staging<T> {}
+// SAFETY: as above; a shared borrow only reads.
+unsafe impl<T: OclPrm> Sync for Staging<T> {}
+
 impl<T: OclPrm> Staging<T> {
+    /// The first `len` elements at `address`, which `block` has mapped.
+    pub(super) fn new(
+        address: NonNull<u8>,
+        block: Arc<Block>,
+        grant: Option<Grant>,
+        len: usize,
+    ) -> Self {
+        Self {
+            address: address.cast(),
+            block,
+            grant,
+            len,
+        }
+    }
+
     /// Keeps the first `len` elements.
     pub fn truncate(&mut self, len: usize) {
         self.len = self.len.min(len);
@@ -98,30 +155,22 @@ impl<T: OclPrm> Staging<T> {
         // SAFETY: as above, every bit pattern is an element, and `self` is borrowed exclusively.
         unsafe { std::slice::from_raw_parts_mut(self.as_mut_ptr().cast(), bytes) }
     }
-
-    fn map(&self) -> &MemMap<u8> {
-        let mapping = self.mapping.as_ref();
-        match mapping.or(self.block.memory().mapping.as_ref()) {
-            Some(Mapping { map: Some(map), .. }) => map,
-            _ => unreachable!("staging memory is mapped"),
-        }
-    }
 }
 
 impl<T: OclPrm> Deref for Staging<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
-        // SAFETY: the block has room for `len` elements and is mapped, page-aligned, for as long
-        // as `self` lives; `self` is its only user; every bit pattern is a `T`.
-        unsafe { std::slice::from_raw_parts(self.map().as_ptr().cast(), self.len) }
+        // SAFETY: the block has room for `len` elements and stays mapped, page-aligned, as long
+        // as `self` holds it; `self` is its only user; every bit pattern is a `T`.
+        unsafe { std::slice::from_raw_parts(self.address.as_ptr(), self.len) }
     }
 }
 
 impl<T: OclPrm> DerefMut for Staging<T> {
     fn deref_mut(&mut self) -> &mut [T] {
         // SAFETY: as above, and `self` is borrowed exclusively.
-        unsafe { std::slice::from_raw_parts_mut(self.map().as_ptr().cast_mut().cast(), self.len) }
+        unsafe { std::slice::from_raw_parts_mut(self.address.as_ptr(), self.len) }
     }
 }
 

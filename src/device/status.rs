@@ -3,7 +3,7 @@
 //! `ocl` prints a banner around each status and hides program logs in a nested enum; a
 //! user needs the call, the device and `CL_OUT_OF_RESOURCES`, one line.
 
-use ocl::core::Error as OclError;
+use ocl::core::{Error as OclError, Status};
 
 use crate::error::Error;
 
@@ -45,6 +45,25 @@ impl Failed {
             device: device.to_owned(),
             status: self.to_string(),
         }
+    }
+}
+
+/// What commands end with that fail; drivers have codes of their own, too.
+const ENDS: [Status; 5] = [
+    Status::CL_DEVICE_NOT_AVAILABLE,
+    Status::CL_MEM_OBJECT_ALLOCATION_FAILURE,
+    Status::CL_OUT_OF_RESOURCES,
+    Status::CL_OUT_OF_HOST_MEMORY,
+    Status::CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST,
+];
+
+impl Failed {
+    /// The failure of a command that ended with `code`.
+    pub(super) fn ended(code: i32) -> Self {
+        Failed::Status(match ENDS.iter().find(|end| **end as i32 == code) {
+            Some(end) => format!("{end:?}"),
+            None => format!("status {code}"),
+        })
     }
 }
 

@@ -31,6 +31,7 @@ use futures::TryStreamExt;
 use crate::config::HortonConfig;
 use crate::device::Device;
 use crate::error::{Error, Result};
+use crate::self_test;
 
 use super::bitmap::Bitmap;
 use super::build_keys::{
@@ -295,6 +296,7 @@ impl BuildSide {
         if !self.matchable {
             return Ok(None);
         }
+        self_test::passed(&spec.device, spec.config.bucket_size).await?;
         let upload = Upload {
             device: &spec.device,
             memory_limit: spec.config.memory_limit(),

@@ -19,6 +19,7 @@ use crate::config::{Enabled, HortonConfig};
 use crate::cost::rows::{Rows, more_values, texts};
 use crate::cost::{Costs, Estimate, Keys, Size};
 use crate::device::Device;
+use crate::device::verdict::{self, Verdict};
 use crate::error::Error;
 use crate::join::keys;
 
@@ -44,6 +45,10 @@ pub enum Declined {
     Unmeasured(String),
     /// The device failed earlier in this session.
     DeviceFailed(String),
+    /// The device gave wrong answers in its self-test, or does not compile the kernels.
+    SelfTest(String),
+    /// `horton.table` asks for a table that the device has not what it takes for.
+    Table(String),
     /// The partition mode is still `Auto`, which no join can execute.
     UndecidedMode,
 }
@@ -60,6 +65,8 @@ impl fmt::Display for Declined {
             Declined::NoFaster(estimate) => write!(f, "{estimate}"),
             Declined::Unmeasured(reason) => write!(f, "costs not measured: {reason}"),
             Declined::DeviceFailed(reason) => write!(f, "device failed: {reason}"),
+            Declined::SelfTest(reason) => write!(f, "device failed its self-test: {reason}"),
+            Declined::Table(reason) => write!(f, "horton.table: {reason}"),
             Declined::UndecidedMode => write!(f, "partition mode undecided"),
         }
     }
@@ -145,8 +152,18 @@ pub(super) fn expected(
         }
         Err(error) => return Err(error.into()),
     };
-    if let Some(reason) = config.health.failure(device.info()) {
+    let info = device.info();
+    if let Some(reason) = config.health.failure(info) {
         return declined(Declined::DeviceFailed(reason));
+    }
+    if let Some(Verdict::Failed(reason)) = verdict::of(info, config.bucket_size.slots()) {
+        let device = info.label();
+        let declines = Declined::SelfTest(reason.clone());
+        warn_once(&Error::SelfTest { device, reason });
+        return declined(declines);
+    }
+    if let Some(reason) = config.table.obstacle(info) {
+        return declined(Declined::Table(reason));
     }
     if *join.partition_mode() == PartitionMode::Auto {
         return declined(Declined::UndecidedMode);

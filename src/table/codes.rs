@@ -23,6 +23,7 @@
 use crate::device::program::ProgramText;
 use crate::device::{Arg, Buffer, DeviceKind, Queue};
 use crate::error::{Error, Result};
+use crate::sources;
 
 use super::Items;
 use super::horton::MISS;
@@ -54,10 +55,7 @@ fn text((words, group): (usize, usize), (prefetch, peek): (bool, bool)) -> Progr
         ("PREFETCH", u8::from(prefetch).to_string()),
         peek_define(peek),
     ];
-    let parts = [
-        ("mix.cl", include_str!("../../cl/mix.cl")),
-        ("codes.cl", include_str!("../../cl/codes.cl")),
-    ];
+    let parts = [sources::MIX, sources::CODES];
     ProgramText::new("codes", &defines, &parts)
 }
 
@@ -95,9 +93,9 @@ pub struct CodeTable {
 }
 
 impl CodeTable {
-    /// Whether it is faster than other tables on the queue's device.
+    /// Whether it is faster than other tables on the queue's device, and can be built there.
     pub fn suits(queue: &Queue) -> bool {
-        queue.info().kind == DeviceKind::Cpu
+        queue.info().kind == DeviceKind::Cpu && queue.info().has_int64_atomics()
     }
 
     /// Builds a table of `items`, whose keys are codes of so many `words`, one or two, low word first; `None` if
@@ -144,9 +142,8 @@ impl CodeTable {
                 _ => log::debug!("a code cannot be stored with seed {:#x}", table.seed),
             }
         }
-        Err(Error::Invalid(format!(
-            "{n} codes found no room under any of {SEEDS} seeds; please report this"
-        )))
+        let what = format!("{n} codes found no room under any of {SEEDS} seeds");
+        Err(queue.wrong_answer(what))
     }
 
     /// Enters all items into the cleared table; what is wrong with them, or 0.

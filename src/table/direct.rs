@@ -16,6 +16,7 @@
 use crate::device::program::ProgramText;
 use crate::device::{Arg, Buffer, Queue};
 use crate::error::{Error, Result};
+use crate::sources;
 
 use super::Items;
 use super::horton::MISS;
@@ -38,7 +39,7 @@ fn text(group: usize, prefetch: bool) -> ProgramText {
         ("LOOK_AHEAD", LOOK_AHEAD.to_string()),
         ("PREFETCH", u8::from(prefetch).to_string()),
     ];
-    let parts = [("direct.cl", include_str!("../../cl/direct.cl"))];
+    let parts = [sources::DIRECT];
     ProgramText::new("direct table", &defines, &parts)
 }
 

@@ -12,6 +12,7 @@
 use crate::device::program::ProgramText;
 use crate::device::{Arg, Buffer, Queue};
 use crate::error::Result;
+use crate::sources;
 
 use super::Items;
 use super::group::group_only;
@@ -64,7 +65,7 @@ impl Distinct {
 }
 
 fn text() -> ProgramText {
-    let parts = [("distinct.cl", include_str!("../../cl/distinct.cl"))];
+    let parts = [sources::DISTINCT];
     ProgramText::new("distinct", &[], &parts)
 }
 

@@ -143,11 +143,12 @@ fn insert_distinct<T: Buckets>(
     }
     let census = census(queue, &program, &layout, &words)?;
     if census.items as usize != wanted {
-        return Err(Error::Invalid(format!(
-            "an insert left {} of {wanted} items in {}; please report this",
+        let what = format!(
+            "an insert left {} of {wanted} items in {}",
             census.items,
             T::NAME
-        )));
+        );
+        return Err(queue.wrong_answer(what));
     }
     let before = table.len();
     table.take_over(words, census, &stored);

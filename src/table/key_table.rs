@@ -15,7 +15,7 @@
 //! table of codes one 64-byte line, of 21 bytes a key.
 
 use crate::device::{Buffer, DeviceKind, Queue};
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 use super::codes::CodeTable;
 use super::direct::{CACHED, DirectTable, SPARSEST, SPARSEST_CACHED};
@@ -103,7 +103,7 @@ impl KeyTableConfig {
             Self::Codes(config) => Kind::Codes(config.seed),
             Self::Direct(_) if dense => Kind::Direct(entries),
             Self::Auto(_) if on_cpu && (dense || cached) => Kind::Direct(entries),
-            Self::Auto(config) if on_cpu => Kind::Codes(config.seed),
+            Self::Auto(config) if on_cpu && CodeTable::suits(queue) => Kind::Codes(config.seed),
             Self::Auto(config) | Self::Direct(config) | Self::Horton(config) => {
                 Kind::Horton(config)
             }
@@ -157,7 +157,12 @@ impl KeyTable {
                 Ok(distinct.then_some(Self::Linear(table)))
             }
             Kind::Direct(entries) => {
-                let table = DirectTable::build(queue, entries, items)?;
+                let table = DirectTable::build(queue, entries, items);
+                // The keys are below `codes`, so who finds one that is not is wrong.
+                let table = table.map_err(|error| match error {
+                    Error::Invalid(what) => queue.wrong_answer(what),
+                    error => error,
+                })?;
                 Ok(table.map(Self::Direct))
             }
             Kind::Codes(seed) => {

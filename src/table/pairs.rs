@@ -14,6 +14,7 @@ use std::sync::Arc;
 use crate::device::program::ProgramText;
 use crate::device::{Arg, Buffer, Queue};
 use crate::error::{Error, Result};
+use crate::sources;
 
 use super::group::RowGroups;
 use super::horton::MISS;
@@ -31,10 +32,7 @@ fn text(group: usize, prefetch: bool) -> ProgramText {
         ("PAIR_TILE", TILE.to_string()),
         ("MISS", format!("{MISS:#x}u")),
     ];
-    let parts = [
-        ("local.cl", include_str!("../../cl/local.cl")),
-        ("pairs.cl", include_str!("../../cl/pairs.cl")),
-    ];
+    let parts = [sources::LOCAL, sources::PAIRS];
     ProgramText::new("pairs", &defines, &parts)
 }
 

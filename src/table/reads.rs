@@ -6,6 +6,7 @@
 use crate::device::program::ProgramText;
 use crate::device::{Arg, Buffer, KernelBody, Queue};
 use crate::error::Result;
+use crate::sources;
 
 use super::horton::BucketSize;
 use super::horton::layout::{self, Variant};
@@ -33,11 +34,7 @@ fn text(variant: Variant, body: KernelBody) -> ProgramText {
         ("LINE_WORDS", LINE_WORDS.to_string()),
         ("READS_GROUP", group_of(body).to_string()),
     ]);
-    let parts = [
-        ("hash.cl", include_str!("../../cl/hash.cl")),
-        ("bucket.cl", include_str!("../../cl/bucket.cl")),
-        ("reads.cl", include_str!("../../cl/reads.cl")),
-    ];
+    let parts = [sources::HASH, sources::BUCKET, sources::READS];
     ProgramText::new("reads", &defines, &parts)
 }
 

@@ -9,6 +9,7 @@
 use crate::device::program::ProgramText;
 use crate::device::{Arg, Buffer, Queue};
 use crate::error::{Error, Result};
+use crate::sources;
 
 use super::horton::MISS;
 use super::horton::kernels::peek_define;
@@ -25,7 +26,7 @@ fn text(element: &str, peek: bool) -> ProgramText {
         ("ELEMENT", element.to_owned()),
         peek_define(peek),
     ];
-    let parts = [("rows.cl", include_str!("../../cl/rows.cl"))];
+    let parts = [sources::ROWS];
     ProgramText::new("rows", &defines, &parts)
 }
 

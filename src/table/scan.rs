@@ -13,6 +13,7 @@ use ocl::core::OclPrm;
 use crate::device::program::ProgramText;
 use crate::device::{Arg, Buffer, KernelBody, Queue};
 use crate::error::Result;
+use crate::sources;
 
 /// Words of a tile: 8 or 16 KiB of local memory.
 const TILE: usize = 2048;
@@ -58,10 +59,7 @@ fn text(word: &str, group: usize) -> ProgramText {
         ("SCAN_GROUP", group.to_string()),
         ("SCAN_TILE", TILE.to_string()),
     ];
-    let parts = [
-        ("local.cl", include_str!("../../cl/local.cl")),
-        ("scan.cl", include_str!("../../cl/scan.cl")),
-    ];
+    let parts = [sources::LOCAL, sources::SCAN];
     ProgramText::new("scan", &defines, &parts)
 }
 

@@ -16,6 +16,7 @@ use std::ops::Range;
 use crate::device::program::ProgramText;
 use crate::device::{Arg, Buffer, DeviceInfo, KernelBody, Queue};
 use crate::error::Result;
+use crate::sources;
 
 use super::Items;
 use super::horton::layout::{self, BucketSize, Variant};
@@ -38,17 +39,33 @@ const SUSPICIOUS: f64 = 4.0;
 /// No item, no bucket.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// Indices of the counters that the kernels share; twin of the defines in `cl/split.cl`.
+/// Indices of the counters that the kernels share.
 #[derive(Clone, Copy)]
 pub(super) enum Counter {
-    Repeats = 0,
-    Crowded = 1,
-    Homes = 3,
-    Stragglers = 4,
+    Repeats,
+    Crowded,
+    Overflow,
+    Homes,
+    Stragglers,
 }
 
 /// Counters in all.
 pub(super) const COUNTERS: usize = 5;
+
+impl Counter {
+    const ALL: [(&str, Counter); COUNTERS] = [
+        ("REPEATS", Counter::Repeats),
+        ("CROWDED", Counter::Crowded),
+        ("OVERFLOW", Counter::Overflow),
+        ("HOMES", Counter::Homes),
+        ("STRAGGLERS", Counter::Stragglers),
+    ];
+
+    /// What kernels call them.
+    pub fn defines() -> [(&'static str, String); COUNTERS] {
+        Self::ALL.map(|(name, counter)| (name, (counter as usize).to_string()))
+    }
+}
 
 /// Items of a tile.
 fn tile(info: &DeviceInfo) -> usize {
@@ -93,12 +110,13 @@ pub(super) fn text(
         ("SPLIT_GROUP", group.to_string()),
         ("SPLIT_TILE", tile.to_string()),
     ]);
+    defines.extend(Counter::defines());
     defines.extend_from_slice(rest.defines);
     let mut parts = vec![
-        ("hash.cl", include_str!("../../cl/hash.cl")),
-        ("bucket.cl", include_str!("../../cl/bucket.cl")),
-        ("local.cl", include_str!("../../cl/local.cl")),
-        ("split.cl", include_str!("../../cl/split.cl")),
+        sources::HASH,
+        sources::BUCKET,
+        sources::LOCAL,
+        sources::SPLIT,
     ];
     parts.extend_from_slice(rest.parts);
     ProgramText::new(name, &defines, &parts)

@@ -23,6 +23,7 @@
 use crate::device::program::ProgramText;
 use crate::device::{Arg, Buffer, Queue};
 use crate::error::{Error, Result};
+use crate::sources;
 
 use super::group::{Groups, RowGroups, group_by_pairs, group_only};
 use super::horton::{Items, MISS};
@@ -43,10 +44,7 @@ fn text(prefetch: bool) -> ProgramText {
         ("ORDERED", ORDERED.to_string()),
         ("PREFETCH", u8::from(prefetch).to_string()),
     ];
-    let parts = [
-        ("mix.cl", include_str!("../../cl/mix.cl")),
-        ("wide.cl", include_str!("../../cl/wide.cl")),
-    ];
+    let parts = [sources::MIX, sources::WIDE];
     ProgramText::new("wide", &defines, &parts)
 }
 

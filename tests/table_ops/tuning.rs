@@ -73,7 +73,7 @@ impl AnyTable {
 /// A body's defaults, and every other value of each of its parameters; with other buckets than
 /// those of 8 slots, of the parameters that depend on them.
 fn tunings(info: &DeviceInfo, body: KernelBody, workload: &Workload) -> Vec<Tuning> {
-    let default = Tuning::default_for(body, info.kind, workload);
+    let default = Tuning::default_for(info, body, workload);
     let tried = |parameter: &Parameter| match parameter {
         Parameter::Body => false,
         Parameter::Lanes | Parameter::Unroll => true,

@@ -10,6 +10,7 @@
 use crate::device::program::ProgramText;
 use crate::device::{Arg, Buffer, KernelBody, Queue};
 use crate::error::Result;
+use crate::sources;
 use crate::table::horton::BucketSize;
 use crate::table::horton::kernels::{self, peek_define};
 use crate::table::horton::layout::{self, Layout, Variant, key_of};
@@ -44,12 +45,13 @@ fn text(variant: Variant, placement: Placement, body: KernelBody) -> ProgramText
         peek_define(body.volatile_sees_atomics()),
     ]);
     let parts = [
-        ("hash.cl", include_str!("../../../cl/hash.cl")),
-        ("bucket.cl", include_str!("../../../cl/bucket.cl")),
-        ("fill.cl", include_str!("../../../cl/fill.cl")),
-        ("items.cl", include_str!("../../../cl/items.cl")),
-        ("census.cl", include_str!("../../../cl/census.cl")),
-        ("cuckoo.cl", include_str!("../../../cl/cuckoo.cl")),
+        sources::HASH,
+        sources::BUCKET,
+        sources::FILL,
+        sources::PUT_WIDE,
+        sources::ITEMS,
+        sources::CENSUS,
+        sources::CUCKOO,
     ];
     ProgramText::new("cuckoo", &defines, &parts)
 }

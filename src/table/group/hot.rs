@@ -18,6 +18,7 @@
 use crate::device::program::ProgramText;
 use crate::device::{Arg, Buffer, KernelBody, Queue};
 use crate::error::Result;
+use crate::sources;
 use crate::table::hash::{self, Reduction};
 use crate::table::horton::Items;
 use crate::table::horton::kernels::peek_define;
@@ -38,33 +39,33 @@ const SEEN_HOT: usize = 16;
 /// Rows of which at most one is sampled.
 const MIN_STRIDE: usize = 32;
 
-/// Rows sampled at most; the sample's table has twice as many slots.
+/// Rows sampled at most.
 const MAX_SAMPLES: usize = 1 << 16;
+
+/// Slots of the sample's table.
+const SEEN_SLOTS: usize = 2 * MAX_SAMPLES;
+
+/// 32-bit words of a slot: a key, and how often it was seen.
+const SEEN_WORDS: usize = 2;
 
 /// Work-items that sample: few, so that most find a hot key counted already.
 const SAMPLERS: usize = 1 << 14;
 
-const DIGIT: [(&str, &str); 2] = [
-    ("hash.cl", include_str!("../../../cl/hash.cl")),
-    (
-        "digit_of_hot.cl",
-        include_str!("../../../cl/digit_of_hot.cl"),
-    ),
-];
+const DIGIT: [(&str, &str); 2] = [sources::HASH, sources::DIGIT_OF_HOT];
 
 fn text(body: KernelBody) -> ProgramText {
     let mut defines = hash::defines(Reduction::MultiplyHigh);
     defines.extend([
         ("MAX_HOT", MAX_HOT.to_string()),
         ("SEEN_HOT", SEEN_HOT.to_string()),
-        ("SEEN_SLOTS", (2 * MAX_SAMPLES).to_string()),
+        ("SEEN_SLOTS", SEEN_SLOTS.to_string()),
         peek_define(body.volatile_sees_atomics()),
     ]);
     let kernels = Kernels {
         name: "group hot keys",
         defines: &defines,
         digit: &DIGIT,
-        rest: &[("group_hot.cl", include_str!("../../../cl/group_hot.cl"))],
+        rest: &[sources::GROUP_HOT],
     };
     kernels.text(body)
 }
@@ -94,13 +95,13 @@ impl Sample {
         if samples < SEEN_HOT {
             return Ok(Self::None);
         }
-        let seen = queue.allocate::<u64>("keys seen in a sample", 2 * MAX_SAMPLES)?;
+        let seen = queue.allocate("keys seen in a sample", SEEN_WORDS * SEEN_SLOTS)?;
         queue.fill(&seen, 0)?;
         let hot = queue.allocate("hot keys in a sample", 1 + MAX_HOT)?;
         queue.fill(&hot, 0)?;
         let args = [
             Arg::Words(keys),
-            Arg::Longs(&seen),
+            Arg::Words(&seen),
             Arg::Words(&hot),
             Arg::U32(samples as u32),
             Arg::U32(stride as u32),

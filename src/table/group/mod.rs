@@ -276,6 +276,11 @@ fn by_sort(queue: &mut Queue, items: Items<'_>, key_bits: u32) -> Result<Groups>
     Groups::of(queue, &[Some(&sorted)])
 }
 
+/// So many distinct keys that, if enough of `rows` rows have them, crowd one of the ranges that these are grouped by.
+pub(crate) fn crowding_keys(rows: usize, keys: usize) -> Vec<u32> {
+    range::crowding_keys(rows, keys)
+}
+
 /// Every grouping program under the name of a file; see [`crate::table::programs`].
 pub(crate) fn programs() -> impl Iterator<Item = (String, ProgramText)> {
     range::programs()

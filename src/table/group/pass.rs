@@ -10,6 +10,7 @@
 use crate::device::program::ProgramText;
 use crate::device::{Arg, Buffer, KernelBody, Queue};
 use crate::error::Result;
+use crate::sources;
 use crate::table::horton::Items;
 use crate::table::scan::{self, group_of};
 
@@ -44,10 +45,7 @@ impl Kernels<'_> {
         ];
         defines.extend_from_slice(self.defines);
         let mut parts = self.digit.to_vec();
-        parts.extend([
-            ("local.cl", include_str!("../../../cl/local.cl")),
-            ("radix_pass.cl", include_str!("../../../cl/radix_pass.cl")),
-        ]);
+        parts.extend([sources::LOCAL, sources::RADIX_PASS]);
         parts.extend_from_slice(self.rest);
         ProgramText::new(self.name, &defines, &parts)
     }

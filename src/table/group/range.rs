@@ -13,6 +13,7 @@
 use crate::device::program::ProgramText;
 use crate::device::{Arg, Buffer, KernelBody, Queue};
 use crate::error::Result;
+use crate::sources;
 use crate::table::hash::{self, Reduction};
 use crate::table::horton::{BucketSize, Items};
 use crate::table::scan::{self, group_of};
@@ -32,15 +33,9 @@ const LOAD: f64 = 0.9;
 
 const SEED: u32 = 0x9e37_79b9;
 
-const PARTS: [(&str, &str); 1] = [("group_range.cl", include_str!("../../../cl/group_range.cl"))];
+const PARTS: [(&str, &str); 1] = [sources::GROUP_RANGE];
 
-const DIGIT: [(&str, &str); 2] = [
-    ("hash.cl", include_str!("../../../cl/hash.cl")),
-    (
-        "digit_of_range.cl",
-        include_str!("../../../cl/digit_of_range.cl"),
-    ),
-];
+const DIGIT: [(&str, &str); 2] = [sources::HASH, sources::DIGIT_OF_RANGE];
 
 fn defines() -> [(&'static str, String); 2] {
     [
@@ -91,6 +86,17 @@ fn shape(n: usize) -> Shape {
         range: RANGE,
         capacity: RANGE_ITEMS,
     }
+}
+
+/// Distinct keys that all belong to the first of the ranges that `rows` rows are split by.
+pub(super) fn crowding_keys(rows: usize, keys: usize) -> Vec<u32> {
+    let shape = shape(rows);
+    let range_of = |key: u32| {
+        let hash = hash::primary_hash(key, shape.seed);
+        Reduction::MultiplyHigh.reduce(hash, shape.buckets) as usize / shape.range
+    };
+    let crowding = (0..=u32::MAX).filter(|key| range_of(*key) == 0);
+    crowding.take(keys).collect()
 }
 
 /// Rows by range, ordered within each that is not crowded, groups counted.

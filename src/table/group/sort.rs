@@ -11,6 +11,7 @@
 use crate::device::program::ProgramText;
 use crate::device::{Arg, Buffer, KernelBody, Queue};
 use crate::error::Result;
+use crate::sources;
 use crate::table::horton::Items;
 use crate::table::scan;
 
@@ -20,11 +21,8 @@ use super::{GROUP, Groups, Part, Size};
 const KERNELS: Kernels<'_> = Kernels {
     name: "group by sort",
     defines: &[],
-    digit: &[(
-        "digit_of_key.cl",
-        include_str!("../../../cl/digit_of_key.cl"),
-    )],
-    rest: &[("group_sort.cl", include_str!("../../../cl/group_sort.cl"))],
+    digit: &[sources::DIGIT_OF_KEY],
+    rest: &[sources::GROUP_SORT],
 };
 
 /// Every program of this module under the name of a file; see [`crate::table::programs`].

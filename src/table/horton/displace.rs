@@ -47,8 +47,9 @@ impl Stragglers {
 
 /// The table whose stragglers find slots.
 pub(super) struct Displacement<'a> {
-    pub program: &'a ProgramText,
     pub layout: Layout,
+    /// Whether values have 32 bits.
+    pub wide: bool,
     pub table: &'a Buffer<u64>,
     /// Items of four buckets a word, a byte each.
     pub fill: &'a Buffer<u32>,
@@ -64,11 +65,13 @@ struct Scratch {
 }
 
 impl Displacement<'_> {
-    /// Returns the items that are left without a slot.
+    /// Returns the items that are left without a slot: all, where the device lacks 64-bit atomics.
     pub fn run(&self, queue: &mut Queue, mut from: Stragglers) -> Result<Stragglers> {
-        if from.count == 0 || from.count > from.capacity {
+        let can_be_tried = queue.info().has_int64_atomics() && from.count <= from.capacity;
+        if from.count == 0 || !can_be_tried {
             return Ok(from);
         }
+        let program = kernels::displace_program(queue, self.layout.variant(self.wide));
         // Whole groups may be sent away, so that there can be more stragglers for a while.
         from.capacity = from.capacity.min(2 * from.count + 4096);
         let scratch = Scratch {
@@ -80,7 +83,7 @@ impl Displacement<'_> {
         let mut to = Stragglers::new(queue, from.capacity)?;
         let mut patience = Patience::new(from.count);
         for round in 0..ROUNDS {
-            self.round(queue, (&from, &to), &scratch, round)?;
+            self.round((queue, &program), (&from, &to), &scratch, round)?;
             let mut count = [0u32];
             queue.download(self.counters, Counter::Stragglers as usize, &mut count)?;
             to.count = count[0] as usize;
@@ -96,7 +99,7 @@ impl Displacement<'_> {
 
     fn round(
         &self,
-        queue: &mut Queue,
+        (queue, program): (&mut Queue, &ProgramText),
         (from, to): (&Stragglers, &Stragglers),
         scratch: &Scratch,
         round: u32,
@@ -119,9 +122,9 @@ impl Displacement<'_> {
         let (m, round) = (Arg::U32(movers as u32), Arg::U32(round));
         let args = [table, fill, stragglers, best, n, m, round, buckets, seed];
         let ways = kernels::grid(from.count * movers * ENTRIES * self.layout.slots());
-        queue.launch(self.program, "explore", ways, &args)?;
+        queue.launch(program, "explore", ways, &args)?;
         let args = [table, stragglers, best, moves, claims, n, buckets, seed];
-        queue.launch(self.program, "propose", grid, &args)?;
+        queue.launch(program, "propose", grid, &args)?;
         // `commit` counts who is left in the straggler counter, which starts at zero.
         queue.fill(self.counters, 0)?;
         let args = [
@@ -137,8 +140,8 @@ impl Displacement<'_> {
             buckets,
             seed,
         ];
-        queue.launch(self.program, "commit", grid, &args)?;
-        queue.launch(self.program, "release", grid, &[moves, claims, n])
+        queue.launch(program, "commit", grid, &args)?;
+        queue.launch(program, "release", grid, &[moves, claims, n])
     }
 }
 

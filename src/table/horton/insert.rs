@@ -45,6 +45,7 @@ impl Inserter<'_> {
         Phases {
             program: self.0.program,
             layout: self.0.layout,
+            wide: true,
             words: self.0.words,
             counters,
         }

@@ -1,10 +1,11 @@
 //! The programs of a Horton table and the sizes of their launches.
 //!
 //! ```text
-//!  build    hash · bucket · local · split · fill · build · displace · census
-//!  update   the same · items · merge · sweep, for values of 32 bits
-//!  lookup   hash · bucket (· tile) · lookup
-//!  gather   hash · bucket (· tile) · gather
+//!  build      hash · bucket · local · split · fill · build · census
+//!  displace   hash · bucket · fill · changing · displace, where a build leaves stragglers
+//!  update     that of build · put_wide · items · merge · changing · sweep, for values of 32 bits
+//!  lookup     hash · bucket (· tile) · lookup
+//!  gather     hash · bucket (· tile) · gather
 //! ```
 //!
 //! Every constant lives in Rust and reaches the kernels as a define; a variant (bucket
@@ -12,9 +13,10 @@
 
 use crate::device::program::ProgramText;
 use crate::device::{DeviceInfo, DeviceKind, KernelBody, Queue, SubGroupShuffle};
+use crate::sources::{self, Part};
 use crate::table::hash::Reduction;
 use crate::table::scan::group_of;
-use crate::table::split::{self, NONE, Rest};
+use crate::table::split::{self, Counter, NONE, Rest};
 use crate::table::tuning::{Kind, Residence, Second, Tuning, Workload};
 
 use super::layout::{self, BucketSize, Variant};
@@ -96,7 +98,7 @@ impl Reader {
             slots: bucket_size.slots(),
             residence: Residence::Memory,
         };
-        Tuning::default_for(body, kind, &workload)
+        Tuning::default_of(body, kind, &workload)
     }
 
     /// A program over buckets that ends in `part`.
@@ -105,7 +107,7 @@ impl Reader {
         name: &'static str,
         variant: Variant,
         tuning: &Tuning,
-        part: (&str, &'static str),
+        part: Part,
     ) -> ProgramText {
         let prefetch = self == Reader::Chunk { prefetch: true };
         let shuffle = match self {
@@ -124,18 +126,15 @@ impl Reader {
             ("SUB_GROUP_SHUFFLE", shuffle.to_owned()),
         ]);
         defines.extend(tuned_defines(tuning));
-        let mut parts = vec![
-            ("hash.cl", include_str!("../../../cl/hash.cl")),
-            ("bucket.cl", include_str!("../../../cl/bucket.cl")),
-        ];
+        let mut parts = vec![sources::HASH, sources::BUCKET];
         if tiles {
-            parts.push(("tile.cl", include_str!("../../../cl/tile.cl")));
+            parts.push(sources::TILE);
         }
         parts.push(part);
         let text = ProgramText::new(name, &defines, &parts);
         match (self, tuning) {
-            (Reader::SubGroupTile(SubGroupShuffle::Khronos), _) => {
-                text.with_options("-cl-std=CL3.0")
+            (Reader::SubGroupTile(shuffle), Tuning::Tile { lanes, .. }) => {
+                of_sub_groups(text, shuffle, *lanes)
             }
             (Reader::WarpTile, Tuning::Tile { registers: 32, .. }) => {
                 text.with_options("-cl-nv-maxrregcount=32")
@@ -145,14 +144,25 @@ impl Reader {
     }
 
     fn lookup(self, variant: Variant, tuning: &Tuning) -> ProgramText {
-        let part = ("lookup.cl", include_str!("../../../cl/lookup.cl"));
-        self.text("lookup", variant, tuning, part)
+        self.text("lookup", variant, tuning, sources::LOOKUP)
     }
 
     fn gather(self, variant: Variant) -> ProgramText {
         let tuning = self.default_tuning(variant.bucket_size);
-        let part = ("gather.cl", include_str!("../../../cl/gather.cl"));
-        self.text("gather", variant, &tuning, part)
+        self.text("gather", variant, &tuning, sources::GATHER)
+    }
+}
+
+/// A program whose tiles of so many lanes talk through sub-groups.
+pub(crate) fn of_sub_groups(
+    text: ProgramText,
+    shuffle: SubGroupShuffle,
+    lanes: usize,
+) -> ProgramText {
+    let text = text.with_sub_group_lanes(lanes);
+    match shuffle {
+        SubGroupShuffle::Intel => text,
+        SubGroupShuffle::Khronos => text.with_options("-cl-std=CL3.0"),
     }
 }
 
@@ -181,56 +191,77 @@ fn tuned_defines(tuning: &Tuning) -> Vec<(&'static str, String)> {
 
 /// The build program of a job.
 pub(super) fn build_program(queue: &Queue, variant: Variant) -> ProgramText {
-    let rest = Rest {
-        defines: &build_defines(
-            variant.bucket_size,
-            queue.body(),
-            queue.volatile_sees_atomics(),
-        ),
-        parts: &BUILD_PARTS,
-    };
-    split::program(queue, "horton build", variant, &rest)
+    phases_program(queue, "horton build", variant, &BUILD_PARTS)
 }
 
 /// The program of a job that inserts or removes.
 pub(super) fn update_program(queue: &Queue, variant: Variant) -> ProgramText {
-    let rest = Rest {
-        defines: &build_defines(
-            variant.bucket_size,
-            queue.body(),
-            queue.volatile_sees_atomics(),
-        ),
-        parts: &UPDATE_PARTS,
-    };
-    split::program(queue, "horton update", variant, &rest)
+    phases_program(queue, "horton update", variant, &UPDATE_PARTS)
 }
 
-const BUILD_PARTS: [(&str, &str); 4] = [
-    ("fill.cl", include_str!("../../../cl/fill.cl")),
-    ("build.cl", include_str!("../../../cl/build.cl")),
-    ("displace.cl", include_str!("../../../cl/displace.cl")),
-    ("census.cl", include_str!("../../../cl/census.cl")),
-];
+fn phases_program(
+    queue: &Queue,
+    name: &'static str,
+    variant: Variant,
+    parts: &[Part],
+) -> ProgramText {
+    let defines = build_defines(
+        variant.bucket_size,
+        queue.body(),
+        queue.volatile_sees_atomics(),
+    );
+    let rest = Rest {
+        defines: &defines,
+        parts,
+    };
+    split::program(queue, name, variant, &rest)
+}
 
-const UPDATE_PARTS: [(&str, &str); 7] = [
-    BUILD_PARTS[0],
-    BUILD_PARTS[1],
-    BUILD_PARTS[2],
-    BUILD_PARTS[3],
-    ("items.cl", include_str!("../../../cl/items.cl")),
-    ("merge.cl", include_str!("../../../cl/merge.cl")),
-    ("sweep.cl", include_str!("../../../cl/sweep.cl")),
+/// The program of a job that has stragglers.
+pub(super) fn displace_program(queue: &Queue, variant: Variant) -> ProgramText {
+    let peek = queue.volatile_sees_atomics();
+    ProgramText::once("horton displace", &(variant, peek), || {
+        displace_text(variant, peek)
+    })
+}
+
+fn displace_text(variant: Variant, peek: bool) -> ProgramText {
+    let mut defines = layout::defines(variant, false);
+    defines.extend(Counter::defines());
+    defines.extend([
+        ("NONE", format!("{NONE:#x}u")),
+        ("LATE_ROUND", format!("{LATE_ROUND}u")),
+        peek_define(peek),
+    ]);
+    let mut parts = vec![sources::HASH, sources::BUCKET, sources::FILL];
+    if variant.wide {
+        parts.push(sources::PUT_WIDE);
+    }
+    parts.extend([sources::CHANGING, sources::DISPLACE]);
+    ProgramText::new("horton displace", &defines, &parts)
+}
+
+const BUILD_PARTS: [Part; 3] = [sources::FILL, sources::BUILD, sources::CENSUS];
+
+const UPDATE_PARTS: [Part; 8] = [
+    sources::FILL,
+    sources::PUT_WIDE,
+    sources::BUILD,
+    sources::CENSUS,
+    sources::ITEMS,
+    sources::MERGE,
+    sources::CHANGING,
+    sources::SWEEP,
 ];
 
 fn build_defines(
     bucket_size: BucketSize,
     body: KernelBody,
     peek: bool,
-) -> [(&'static str, String); 9] {
+) -> [(&'static str, String); 8] {
     let (range, group) = (range(bucket_size), group_of(body));
     [
         ("CHAIN_LIMIT", format!("{CHAIN_LIMIT}u")),
-        ("LATE_ROUND", format!("{LATE_ROUND}u")),
         ("RANGE_GROUP", group.to_string()),
         ("RANGE", range.to_string()),
         ("RANGE_LINKS", (range + 256).to_string()),
@@ -262,8 +293,8 @@ pub(super) fn gather_program(queue: &Queue, variant: Variant) -> (ProgramText, T
         slots: variant.bucket_size.slots(),
         residence: Residence::Memory,
     };
-    let tuning = Tuning::default_for(queue.body(), info.kind, &workload);
-    (Reader::new(info, queue.body()).gather(variant), tuning)
+    let tuning = Tuning::default_for(info, queue.body(), &workload);
+    (Reader::new(info, tuning.body()).gather(variant), tuning)
 }
 
 /// Keys a work-item of a tile, `most` or as few as leave every compute unit 2048 work-items.
@@ -275,18 +306,24 @@ pub(super) fn rounds(info: &DeviceInfo, keys: usize, most: usize) -> usize {
 /// Every program over Horton tables under the name of a file; see [`crate::table::programs`].
 pub(crate) fn programs() -> impl Iterator<Item = (String, ProgramText)> {
     let builds = BucketSize::ALL.into_iter().flat_map(|bucket_size| {
+        let wide = Variant {
+            wide: true,
+            ..bucket_size.into()
+        };
+        let displace = [
+            (format!("horton_displace_{bucket_size}"), bucket_size.into()),
+            (format!("horton_displace_wide_{bucket_size}"), wide),
+        ]
+        .map(|(name, variant)| (name, displace_text(variant, false)));
         [KernelBody::Chunk, KernelBody::LocalTile]
             .into_iter()
             .flat_map(move |body| {
-                let wide = Variant {
-                    wide: true,
-                    ..bucket_size.into()
-                };
                 [
                     phases("build", bucket_size.into(), body, &BUILD_PARTS),
                     phases("update", wide, body, &UPDATE_PARTS),
                 ]
             })
+            .chain(displace)
     });
     let readers = BucketSize::ALL.into_iter().flat_map(|bucket_size| {
         Reader::ALL.into_iter().flat_map(move |(reader, suffix)| {
@@ -305,12 +342,7 @@ pub(crate) fn programs() -> impl Iterator<Item = (String, ProgramText)> {
 }
 
 /// A program that builds or updates, and the name of its file.
-fn phases(
-    kind: &str,
-    variant: Variant,
-    body: KernelBody,
-    parts: &[(&'static str, &'static str)],
-) -> (String, ProgramText) {
+fn phases(kind: &str, variant: Variant, body: KernelBody, parts: &[Part]) -> (String, ProgramText) {
     let rest = Rest {
         defines: &build_defines(variant.bucket_size, body, body.volatile_sees_atomics()),
         parts,

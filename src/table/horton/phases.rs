@@ -48,6 +48,8 @@ impl Overflow {
 pub(super) struct Phases<'a> {
     pub program: &'a ProgramText,
     pub layout: Layout,
+    /// Whether values have 32 bits.
+    pub wide: bool,
     pub words: &'a Buffer<u64>,
     pub counters: &'a Buffer<u32>,
 }
@@ -89,8 +91,8 @@ impl Phases<'_> {
         fill: &Buffer<u32>,
     ) -> Result<Stragglers> {
         let displacement = Displacement {
-            program: self.program,
             layout: self.layout,
+            wide: self.wide,
             table: self.words,
             fill,
             counters: self.counters,

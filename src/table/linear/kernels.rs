@@ -7,6 +7,7 @@
 
 use crate::device::program::ProgramText;
 use crate::device::{KernelBody, Queue};
+use crate::sources;
 use crate::table::hash::{self, Reduction};
 use crate::table::horton::BucketSize;
 use crate::table::launch::{self, LOOK_AHEAD};
@@ -43,10 +44,10 @@ impl Variant {
             ("REUSE", flag(self.deletion == Deletion::LeavesTombstone)),
         ]);
         let parts = [
-            ("hash.cl", include_str!("../../../cl/hash.cl")),
-            ("word.cl", include_str!("../../../cl/word.cl")),
-            ("local.cl", include_str!("../../../cl/local.cl")),
-            ("linear.cl", include_str!("../../../cl/linear.cl")),
+            sources::HASH,
+            sources::WORD,
+            sources::LOCAL,
+            sources::LINEAR,
         ];
         ProgramText::new("linear probing", &defines, &parts)
     }

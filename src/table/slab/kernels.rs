@@ -7,7 +7,9 @@
 
 use crate::device::program::ProgramText;
 use crate::device::{KernelBody, Queue, SubGroupShuffle};
+use crate::sources;
 use crate::table::hash::{self, Reduction};
+use crate::table::horton::kernels::of_sub_groups;
 use crate::table::launch::{self, LOOK_AHEAD, Spread};
 use crate::table::{batch, word};
 
@@ -78,21 +80,24 @@ impl Variant {
             ("PREFETCH", flag(self.prefetch)),
         ]);
         let parts = [
-            ("hash.cl", include_str!("../../../cl/hash.cl")),
-            ("word.cl", include_str!("../../../cl/word.cl")),
-            ("local.cl", include_str!("../../../cl/local.cl")),
-            ("lanes.cl", include_str!("../../../cl/lanes.cl")),
-            ("slab_alloc.cl", include_str!("../../../cl/slab_alloc.cl")),
-            ("slab.cl", include_str!("../../../cl/slab.cl")),
+            sources::HASH,
+            sources::WORD,
+            sources::LOCAL,
+            sources::LANES,
+            sources::SLAB_ALLOC,
+            sources::SLAB,
         ];
         let text = ProgramText::new("slab hash", &defines, &parts);
         match (self.body, self.shuffle) {
-            (KernelBody::SubGroupTile, Some(SubGroupShuffle::Khronos)) => {
-                text.with_options("-cl-std=CL3.0")
-            }
+            (KernelBody::SubGroupTile, Some(shuffle)) => of_sub_groups(text, shuffle, lanes),
             _ => text,
         }
     }
+}
+
+/// How lanes talk on a queue's device.
+fn body(queue: &Queue) -> KernelBody {
+    queue.info().body_for_lanes(queue.body(), TILE_LANES)
 }
 
 /// Arguments of a kernel for the super blocks.
@@ -106,7 +111,7 @@ pub(super) fn program(queue: &Queue, entries: Entries, pool: &PoolLayout) -> Pro
         entries,
         light: pool.light,
         blocks: pool.blocks,
-        body: queue.body(),
+        body: body(queue),
         shuffle: queue.info().sub_group_shuffle(),
         prefetch: launch::prefetches(queue),
         peek_volatile: queue.volatile_sees_atomics(),
@@ -116,7 +121,7 @@ pub(super) fn program(queue: &Queue, entries: Entries, pool: &PoolLayout) -> Pro
 
 /// How operations, or slabs, are spread over work-items.
 pub(super) fn spread(queue: &Queue, elements: usize) -> Spread {
-    let (_, group) = lanes_and_group(queue.body());
+    let (_, group) = lanes_and_group(body(queue));
     Spread {
         group,
         ..Spread::new(queue, elements, 1)
@@ -125,7 +130,7 @@ pub(super) fn spread(queue: &Queue, elements: usize) -> Spread {
 
 /// Launch size of one work-item an element.
 pub(super) fn singles(queue: &Queue, elements: usize) -> (usize, usize) {
-    (elements, lanes_and_group(queue.body()).1)
+    (elements, lanes_and_group(body(queue)).1)
 }
 
 /// Every program of the slab hash under the name of a file; see [`crate::table::programs`].

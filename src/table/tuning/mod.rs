@@ -133,8 +133,15 @@ pub enum Tuning {
 
 impl Tuning {
     /// What is good on the devices that were at hand: 32 keys ahead on PoCL and on Intel's CPU
-    /// runtime, tiles of two slots a lane on an H200, in the cache buffered.
-    pub fn default_for(body: KernelBody, kind: DeviceKind, workload: &Workload) -> Self {
+    /// runtime, tiles of two slots a lane on an H200, in the cache buffered. Where such tiles do not fit the sub-groups, they
+    /// talk through local memory instead.
+    pub fn default_for(info: &DeviceInfo, body: KernelBody, workload: &Workload) -> Self {
+        let body = info.body_for_slots(body, workload.slots);
+        Self::default_of(body, info.kind, workload)
+    }
+
+    /// The same for no device in particular.
+    pub(crate) fn default_of(body: KernelBody, kind: DeviceKind, workload: &Workload) -> Self {
         let lanes = workload.slots / 2;
         let cached = workload.residence == Residence::Cached && body == KernelBody::WarpTile;
         match body {
@@ -174,14 +181,16 @@ impl Tuning {
         };
         match queue.body() == info.body() {
             true => Self::for_device(info, &workload),
-            false => Self::default_for(queue.body(), info.kind, &workload),
+            false => Self::default_for(info, queue.body(), &workload),
         }
     }
 
     /// What lookups of a workload do on a device: the remembered tuning, or else the default.
     pub fn for_device(info: &DeviceInfo, workload: &Workload) -> Self {
+        // A self-test may have ruled it out since it was remembered.
         remembered(info, workload)
-            .unwrap_or_else(|| Self::default_for(info.body(), info.kind, workload))
+            .filter(|tuning| tuning.fits(info, workload.slots))
+            .unwrap_or_else(|| Self::default_for(info, info.body(), workload))
     }
 
     /// The kernel body.
@@ -218,6 +227,7 @@ impl Tuning {
                     && (64..=info.max_work_group).contains(&group)
                     && (1..=256).contains(&keys)
                     && (second == Second::Direct || (warps && keys > 1))
+                    && info.runs(self.body(), lanes, slots)
             }
         };
         sound && info.supports(self.body())
@@ -233,7 +243,7 @@ impl Tuning {
         let others: Vec<Self> = match parameter {
             Parameter::Body => KernelBody::ALL
                 .into_iter()
-                .map(|body| Self::default_for(body, info.kind, workload))
+                .map(|body| Self::default_for(info, body, workload))
                 .filter(|tuning| tuning.body() != self.body())
                 .collect(),
             Parameter::Lanes => [1, 2, 4, 8].map(|lanes| self.with_lanes(lanes)).into(),

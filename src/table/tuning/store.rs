@@ -14,7 +14,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::device::program::{cache_file, store_file};
+use crate::device::program::{cache_file, read_text, store_file};
 use crate::device::{DeviceInfo, KernelBody};
 use crate::error::{Error, Result};
 
@@ -69,7 +69,7 @@ pub fn store(info: &DeviceInfo, new: &[(Workload, Tuning)]) -> Result<PathBuf> {
 }
 
 fn load(info: &DeviceInfo) -> Tunings {
-    let text = file(info).and_then(|file| std::fs::read_to_string(file).ok());
+    let text = file(info).and_then(|file| read_text(&file));
     let lines = text.as_deref().unwrap_or_default().lines();
     lines
         .filter_map(parse)

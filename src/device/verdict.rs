@@ -1,0 +1,141 @@
+//! What self-tests found of devices, remembered.
+//!
+//! ```text
+//!  joins' self-test ─▶ set ─▶ this process, and a file beside the compiled kernels
+//!  of ◀─ this process ◀─ <cache>/<sha-256 of device, driver, version of ours, slots>.verdict
+//!           "passed SubGroupTile"        "failed repeating keys: 3 of 100 pairs are wrong"
+//! ```
+//!
+//! Drivers compile kernels wrongly now and then, so one is trusted with rows only once it has given right ones. The test
+//! itself is of kernels that this layer does not know ([`crate::self_test`]); what it found decides here which device
+//! `auto` picks and by which body its lanes talk. There is one for each size of buckets, as other sizes are other
+//! kernels and few joins ask for them. A failure that another process may not meet, such as memory that ran out, is
+//! not written to the file.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::sources;
+
+use super::info::{DeviceInfo, KernelBody};
+use super::program::{cache_file, read_text, store_file};
+
+/// What a self-test found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// Right answers, with this body.
+    Passed(KernelBody),
+    /// This was wrong.
+    Failed(String),
+}
+
+/// What is known of a device.
+#[derive(Debug, Clone, Default)]
+enum Known {
+    /// Nobody has asked the file.
+    #[default]
+    Unread,
+    /// It was not tested.
+    Untested,
+    Tested(Verdict),
+}
+
+/// Another self-test, or another file: another number.
+const VERSION: u32 = 1;
+
+/// Slots of a bucket that joins have unless they ask for others.
+pub(crate) const DEFAULT_SLOTS: usize = 8;
+
+/// A device's place, and the slots of a bucket.
+type Tested = ((usize, usize), usize);
+
+/// What this process knows.
+fn known() -> MutexGuard<'static, BTreeMap<Tested, Known>> {
+    static KNOWN: Mutex<BTreeMap<Tested, Known>> = Mutex::new(BTreeMap::new());
+    KNOWN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What the self-test with buckets of so many slots found of a device, if it was run.
+pub fn of(info: &DeviceInfo, slots: usize) -> Option<Verdict> {
+    let mut known = known();
+    let entry = known.entry((info.index, slots)).or_default();
+    if let Known::Unread = entry {
+        *entry = match load(info, slots) {
+            Some(verdict) => Known::Tested(verdict),
+            None => Known::Untested,
+        };
+    }
+    match entry {
+        Known::Tested(verdict) => Some(verdict.clone()),
+        Known::Unread | Known::Untested => None,
+    }
+}
+
+/// Notes what the self-test found, for later processes too if it `lasts`.
+pub(crate) fn set((info, slots): (&DeviceInfo, usize), verdict: Verdict, lasts: bool) {
+    if lasts
+        && let Some(file) = file(info, slots)
+        && let Err(error) = store_file(&file, &[print(&verdict).as_bytes()])
+    {
+        log::debug!("verdict {} not written: {error}", file.display());
+    }
+    known().insert((info.index, slots), Known::Tested(verdict));
+}
+
+/// The file of a device, its driver and this version of the kernels.
+fn file(info: &DeviceInfo, slots: usize) -> Option<PathBuf> {
+    let what = format!(
+        "verdict {VERSION} {} {} {slots}",
+        env!("CARGO_PKG_VERSION"),
+        sources::version()
+    );
+    cache_file(info, &what, "verdict")
+}
+
+fn load(info: &DeviceInfo, slots: usize) -> Option<Verdict> {
+    parse(&read_text(&file(info, slots)?)?)
+}
+
+fn print(verdict: &Verdict) -> String {
+    match verdict {
+        Verdict::Passed(body) => format!("passed {body:?}\n"),
+        Verdict::Failed(reason) => format!("failed {}\n", reason.replace('\n', " ")),
+    }
+}
+
+fn parse(text: &str) -> Option<Verdict> {
+    let line = text.strip_suffix('\n')?;
+    if let Some(reason) = line.strip_prefix("failed ") {
+        return Some(Verdict::Failed(reason.to_owned()));
+    }
+    let name = line.strip_prefix("passed ")?;
+    let body = KernelBody::ALL
+        .into_iter()
+        .find(|body| format!("{body:?}") == name)?;
+    Some(Verdict::Passed(body))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_printed_is_parsed_and_anything_else_is_not() {
+        let passed = KernelBody::ALL.map(Verdict::Passed);
+        let failed = Verdict::Failed("two of ten".to_owned());
+        for verdict in passed.iter().chain([&failed]) {
+            assert_eq!(parse(&print(verdict)).as_ref(), Some(verdict));
+        }
+        for text in [
+            "",
+            "passed",
+            "passed Chunk",
+            "passed Chunks\n",
+            "failed",
+            "\n",
+        ] {
+            assert_eq!(parse(text), None, "{text:?}");
+        }
+    }
+}
