@@ -1,0 +1,226 @@
+//! Drivers that are wrong: a self-test tells, or the command's status; rows come from the host, and why is said.
+
+use horton_join::device::verdict::{self, Verdict};
+use horton_join::device::{Device, KernelBody, pick};
+use horton_join::error::Error;
+use horton_join::self_test;
+use horton_join::table::horton::BucketSize;
+
+use super::child::{QUERIES, check_rows, keep_warnings, metric, role, run, session, sql, warnings};
+
+/// The join's line of a plan says this.
+async fn explains(reason: &str) {
+    let plan = sql(&session().await, &format!("EXPLAIN {}", QUERIES[0])).await;
+    assert!(plan.contains(reason), "{reason}: {plan}");
+}
+
+/// A join meets the wrong driver first, later ones know; so do later processes.
+async fn is_distrusted(reason: &str) {
+    keep_warnings();
+    let known = role().as_deref() == Some("later");
+    if !known {
+        explains("HortonJoinExec").await;
+    }
+    let session = session().await;
+    check_rows(&session).await;
+    let plan = sql(&session, &format!("EXPLAIN ANALYZE {}", QUERIES[0])).await;
+    assert!(plan.contains("horton=stock ("), "{plan}");
+    explains("horton=stock (no device: no usable OpenCL device").await;
+    explains(reason).await;
+    let place = Device::open("0:0").unwrap().info().index;
+    let asked = format!("SET horton.device = '{}:{}'", place.0, place.1);
+    sql(&session, &asked).await;
+    check_rows(&session).await;
+    let plan = sql(&session, &format!("EXPLAIN {}", QUERIES[0])).await;
+    assert!(
+        plan.contains("horton=stock (device failed its self-test: "),
+        "{plan}"
+    );
+    assert!(plan.contains(reason), "{plan}");
+    assert!(matches!(pick("auto"), Err(Error::NoUsableDevice(_))));
+    let warnings = warnings();
+    let with_reason = warnings.iter().filter(|text| text.contains(reason));
+    assert!((1..=2).contains(&with_reason.count()), "{warnings:?}");
+}
+
+/// In a process that meets the driver first, and in one that has read of it.
+async fn check_distrust(test: &str, shim: &str, reason: &str) {
+    if role().is_some() {
+        return is_distrusted(reason).await;
+    }
+    let cache = tempfile::tempdir().unwrap();
+    for role in ["first", "later"] {
+        run(test, role, shim, cache.path());
+    }
+}
+
+#[tokio::test]
+async fn a_driver_that_does_not_compile_is_not_used() {
+    let test = "self_test::a_driver_that_does_not_compile_is_not_used";
+    check_distrust(test, "refuse=fill_range", "did not compile").await;
+}
+
+#[tokio::test]
+async fn a_driver_that_skips_a_kernel_is_not_used() {
+    let test = "self_test::a_driver_that_skips_a_kernel_is_not_used";
+    check_distrust(test, "skip=write_pairs", "distinct keys: ").await;
+}
+
+#[tokio::test]
+async fn a_command_that_fails_late_gives_no_row() {
+    let test = "self_test::a_command_that_fails_late_gives_no_row";
+    match role().as_deref() {
+        None => {
+            let cache = tempfile::tempdir().unwrap();
+            run(test, "right", "", cache.path());
+            for kernel in ["count_pairs", "write_pairs", "look_up"] {
+                run(test, "wrong", &format!("fail={kernel}"), cache.path());
+            }
+        }
+        Some("right") => {
+            let session = session().await;
+            check_rows(&session).await;
+            assert!(metric(&session, QUERIES[0], "kernel_launches").await > 0);
+        }
+        Some(_) => {
+            keep_warnings();
+            // The table of dense keys, on every kind of device.
+            let direct = "SET horton.table = 'direct'";
+            let fresh = session().await;
+            sql(&fresh, direct).await;
+            // Its columns are the host's to gather: no kernel works on what the failed one has left.
+            let failing = QUERIES[1];
+            assert!(metric(&fresh, failing, "device_errors").await > 0);
+            let session = session().await;
+            sql(&session, direct).await;
+            let rows = sql(&session, failing).await;
+            sql(&session, "SET horton.enabled = 'never'").await;
+            assert_eq!(rows, sql(&session, failing).await);
+            sql(&session, "SET horton.enabled = 'always'").await;
+            check_rows(&session).await;
+            let plan = sql(&session, &format!("EXPLAIN {}", QUERIES[0])).await;
+            assert!(plan.contains("horton=stock (device failed: "), "{plan}");
+            let warnings = warnings();
+            let status = "CL_OUT_OF_RESOURCES";
+            assert!(
+                warnings.iter().any(|text| text.contains(status)),
+                "{warnings:?}"
+            );
+        }
+    }
+}
+
+/// What a driver says of its sub-groups is not believed: their program does not compile here, or they are too narrow.
+#[tokio::test]
+async fn a_driver_that_lies_about_sub_groups_uses_local_tiles() {
+    let test = "self_test::a_driver_that_lies_about_sub_groups_uses_local_tiles";
+    if role().is_none() {
+        for (role, shim) in [
+            ("lies", "gpu sub-groups=32"),
+            ("narrow", "gpu sub-groups=2"),
+        ] {
+            let cache = tempfile::tempdir().unwrap();
+            run(test, role, shim, cache.path());
+        }
+        return;
+    }
+    let device = Device::open("auto").unwrap();
+    let believed = match role().as_deref() {
+        Some("lies") => KernelBody::SubGroupTile,
+        _ => KernelBody::LocalTile,
+    };
+    assert_eq!(device.info().body(), believed);
+    let session = session().await;
+    sql(&session, "SET horton.table = 'horton'").await;
+    check_rows(&session).await;
+    for query in QUERIES {
+        assert!(
+            metric(&session, query, "kernel_launches").await > 0,
+            "{query}"
+        );
+        assert_eq!(metric(&session, query, "device_errors").await, 0, "{query}");
+    }
+    assert_eq!(device.info().body(), KernelBody::LocalTile);
+}
+
+/// Kernels whose absence need not be seen: without what they find, another way leads to the same rows
+/// (`sample_keys`, `emit_single_rows`, `group_range`), seldom is there anything for them to do (`order_groups`,
+/// `release`), or others take what they find for addresses, and the process ends (`mark_heads`, `propose`).
+#[cfg(debug_assertions)]
+const UNSEEN: [&str; 7] = [
+    "emit_single_rows",
+    "group_range",
+    "mark_heads",
+    "order_groups",
+    "propose",
+    "release",
+    "sample_keys",
+];
+
+/// A self-test misses every other kernel that it launches.
+#[test]
+#[cfg(debug_assertions)]
+fn no_kernel_can_be_skipped_unseen() {
+    use horton_join::device::faults;
+
+    let test = "self_test::no_kernel_can_be_skipped_unseen";
+    const KERNEL: &str = "clEnqueueNDRangeKernel ";
+    let Some(role) = role() else {
+        let cache = tempfile::tempdir().unwrap();
+        let text = run(test, "list", "", cache.path());
+        let kernels = text.lines().filter_map(|line| line.strip_prefix(KERNEL));
+        let kernels: Vec<&str> = kernels.filter(|kernel| !UNSEEN.contains(kernel)).collect();
+        assert!(kernels.len() > 20, "{text}");
+        for kernel in kernels {
+            // Else a process that was right before would be believed.
+            for file in std::fs::read_dir(cache.path()).unwrap() {
+                let file = file.unwrap().path();
+                if file
+                    .extension()
+                    .is_some_and(|extension| extension == "verdict")
+                {
+                    std::fs::remove_file(file).unwrap();
+                }
+            }
+            run(test, "wrong", &format!("skip={kernel}"), cache.path());
+        }
+        return;
+    };
+    let device = Device::open("auto").unwrap();
+    faults::begin(None);
+    let passed = futures::executor::block_on(self_test::passed(&device, BucketSize::Eight));
+    let uses = faults::end().uses;
+    if role == "list" {
+        passed.unwrap();
+        return uses.keys().for_each(|site| println!("{site}"));
+    }
+    assert!(matches!(passed, Err(Error::SelfTest { .. })), "{passed:?}");
+    let verdict = verdict::of(device.info(), BucketSize::Eight.slots());
+    assert!(!matches!(verdict, Some(Verdict::Passed(_))), "{verdict:?}");
+}
+
+#[test]
+fn what_passed_is_remembered() {
+    let test = "self_test::what_passed_is_remembered";
+    let Some(role) = role() else {
+        let cache = tempfile::tempdir().unwrap();
+        run(test, "first", "", cache.path());
+        return drop(run(test, "later", "skip=write_pairs", cache.path()));
+    };
+    let device = Device::open("auto").unwrap();
+    let verdict = verdict::of(device.info(), 8);
+    assert_eq!(verdict.is_some(), role == "later");
+    // The later process would fail, were it tested.
+    futures::executor::block_on(self_test::passed(&device, BucketSize::Eight)).unwrap();
+    // Buckets of another size are other kernels.
+    let other = futures::executor::block_on(self_test::passed(&device, BucketSize::Sixteen));
+    assert_eq!(
+        other.is_ok(),
+        role == "first" || is_remembered(&device),
+        "{other:?}"
+    );
+}
+
+fn is_remembered(device: &Device) -> bool {
+    verdict::of(device.info(), 16) == Some(Verdict::Passed(device.info().body()))
+}
