@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# ensure-tools.sh oclgrind|clang|ocloc|valgrind: makes sure that a tool of the tests is there, installing it
+# ensure-tools.sh oclgrind|clang|ocloc|valgrind|mmdebstrap: makes sure that a tool of the tests is there, installing it
 # on Debian and Ubuntu. When that fails, the last line says why and the exit status is 1.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 
 tool=${1:?which tool?}
 case $tool in
-oclgrind | valgrind) package=$tool ;;
+oclgrind | valgrind | mmdebstrap) package=$tool ;;
 clang)
     # Distributions name it by its version; PoCL depends on one. Clang 15 crashes in one of ten
     # compilations for gfx1100 (heap corruption in a pass), 19 in none of forty.

@@ -7,12 +7,15 @@
 #   NAME.cl, NAME.amd.cl, NAME.intel.cl   for all targets, for AMD's only, for Intel's only
 #   NAME.nvidia.cl                        for none: NVIDIA has no offline compiler of OpenCL C
 #   // options: -cl-std=CL2.0             as the first line: build options instead of CL1.2
+# Programs that do not enable the extension with 64-bit atomics, as all that joins need, are
+# compiled for AMD's GPUs with the extension taken away, as on devices that lack it.
 # A target is skipped, visibly, where its compiler is missing or does not know it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 amd=(gfx701 gfx90a gfx1030 gfx1100)
 intel=(skl dg2) # Gen9 and Arc
+without_atomics='-Xclang -cl-ext=-cl_khr_int64_base_atomics,-cl_khr_int64_extended_atomics'
 
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
@@ -32,13 +35,21 @@ compile() {
     esac
 }
 
+# needs_atomics FILE: whether it enables 64-bit atomics.
+needs_atomics() { grep -q '^#pragma OPENCL EXTENSION cl_khr_int64_base_atomics : enable' "$1"; }
+
+# options FILE TARGET
 options() {
     local line
     read -r line <"$1" || true
     case $line in
-    '// options: '*) echo "${line#// options: }" ;;
-    *) echo -cl-std=CL1.2 ;;
+    '// options: '*) line=${line#// options: } ;;
+    *) line=-cl-std=CL1.2 ;;
     esac
+    case $2 in
+    gfx*) needs_atomics "$1" || line+=" $without_atomics" ;;
+    esac
+    echo "$line"
 }
 
 # usable VENDOR TOOL TARGET...: prints the targets whose compiler accepts a one-line kernel, and
@@ -74,7 +85,20 @@ programs=("$scratch"/cl/*.cl)
     exit 1
 }
 
-compilations=0 failures=0
+# What takes the extension away must do so: a program that needs it no longer compiles.
+probe=$(grep -lE '^#pragma OPENCL EXTENSION cl_khr_int64_base_atomics' "${programs[@]}" | head -n 1)
+for target in ${targets[@]+"${targets[@]}"}; do
+    case $target in
+    gfx*)
+        if compile "$target" "$probe" "-cl-std=CL1.2 $without_atomics" >/dev/null 2>&1; then
+            echo "${probe##*/} compiles for $target without the 64-bit atomics that it needs" >&2
+            exit 1
+        fi
+        ;;
+    esac
+done
+
+compilations=0 failures=0 without=0
 for target in ${targets[@]+"${targets[@]}"}; do
     for program in "${programs[@]}"; do
         case $program:$target in
@@ -82,10 +106,13 @@ for target in ${targets[@]+"${targets[@]}"}; do
         *.amd.cl:* | *.intel.cl:gfx* | *.nvidia.cl:*) continue ;;
         esac
         compilations=$((compilations + 1))
+        case $(options "$program" "$target") in
+        *"$without_atomics") without=$((without + 1)) ;;
+        esac
         # Twice: clang 15, where there is no newer one, crashes now and then by itself, in a pass
         # for gfx1100; what it does not take, it refuses both times.
-        if ! compile "$target" "$program" "$(options "$program")" >"$scratch/log" 2>&1 &&
-            ! compile "$target" "$program" "$(options "$program")" >"$scratch/log" 2>&1; then
+        if ! compile "$target" "$program" "$(options "$program" "$target")" >"$scratch/log" 2>&1 &&
+            ! compile "$target" "$program" "$(options "$program" "$target")" >"$scratch/log" 2>&1; then
             failures=$((failures + 1))
             echo "FAILED ${program##*/} for $target"
             cat "$scratch/log"
@@ -93,7 +120,7 @@ for target in ${targets[@]+"${targets[@]}"}; do
     done
 done
 
-summary="${#programs[@]} programs x ${#targets[@]} targets, $compilations compilations"
+summary="${#programs[@]} programs x ${#targets[@]} targets, $compilations compilations, $without without 64-bit atomics"
 skipped=$(wc -l <"$scratch/skipped")
 reasons=$(paste -sd ';' "$scratch/skipped")
 echo "portability: $summary, $failures failures, $skipped skipped${reasons:+ (${reasons//;/; })}"

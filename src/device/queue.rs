@@ -456,6 +456,23 @@ impl Queue {
         Ok(out)
     }
 
+    /// The count of `what` that kernels left in the word at `at`.
+    ///
+    /// # Errors
+    /// [`Error::WrongAnswer`] if it is more than `most`, those of [`download`](Self::download).
+    pub(crate) fn count(
+        &mut self,
+        (buffer, at): (&Buffer<u32>, usize),
+        (what, most): (&str, usize),
+    ) -> Result<usize> {
+        let mut count = [0u32];
+        self.download(buffer, at, &mut count)?;
+        match count[0] as usize {
+            count if count <= most => Ok(count),
+            count => Err(self.wrong_answer(format!("{count} {what} of {most}"))),
+        }
+    }
+
     /// Sets every element to `value`.
     ///
     /// # Errors

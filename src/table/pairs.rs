@@ -127,11 +127,16 @@ impl Matches {
         let mut counts = [0u64; 3];
         queue.download(&tile_starts, tiles, &mut counts)?;
         let [total, matched, reads] = counts;
+        let matched = match groups {
+            Some(_) => matched,
+            None => total,
+        };
+        if matched > (n as u64).min(total) {
+            let what = format!("{matched} of {n} looked-up rows with {total} pairs");
+            return Err(queue.wrong_answer(what));
+        }
         Ok(Self {
-            matched: match groups {
-                Some(_) => matched,
-                None => total,
-            },
+            matched,
             values,
             groups,
             n,

@@ -308,8 +308,8 @@ impl Ordered {
         ];
         queue.launch(&program, "mark_runs", (words, GROUP), &args)?;
         scan::exclusive(queue, &ranks, words + 1)?;
-        let (mut runs, mut several) = ([0u32], [0u32]);
-        queue.download(&ranks, words, &mut runs)?;
+        let runs = queue.count((&ranks, words), ("runs", n))?;
+        let mut several = [0u32];
         queue.download(&mixed, 0, &mut several)?;
         Ok(Self {
             program,
@@ -318,7 +318,7 @@ impl Ordered {
             heads,
             starts,
             ranks,
-            runs: runs[0] as usize,
+            runs,
             mixing: codes.mixing,
             mixed: several[0] != 0,
         })

@@ -1,7 +1,7 @@
 //! The child processes, and joins in them.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output};
 use std::sync::{Mutex, PoisonError};
 
 use arrow::util::pretty::pretty_format_batches;
@@ -28,17 +28,21 @@ pub fn role() -> Option<String> {
     std::env::var(ROLE).ok()
 }
 
-/// Runs the test named `test` (with its module) again in a child process whose driver is as `shim` says. Returns what it
-/// printed.
-pub fn run(test: &str, role: &str, shim: &str, cache: &Path) -> String {
-    let output = Command::new(std::env::current_exe().unwrap())
+/// Runs the test named `test` (with its module) again in a child process whose driver is as `shim` says.
+pub fn outcome(test: &str, role: &str, shim: &str, cache: &Path) -> Output {
+    Command::new(std::env::current_exe().unwrap())
         .args([test, "--exact", "--nocapture"])
         .env(LIBRARY, library())
         .env(SHIM, shim)
         .env(CACHE, cache)
         .env(ROLE, role)
         .output()
-        .unwrap();
+        .unwrap()
+}
+
+/// The same, which must pass. Returns what it printed.
+pub fn run(test: &str, role: &str, shim: &str, cache: &Path) -> String {
+    let output = outcome(test, role, shim, cache);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{role}, {shim}: {text}\n{errors}");

@@ -144,24 +144,25 @@ async fn a_driver_that_lies_about_sub_groups_uses_local_tiles() {
 }
 
 /// Kernels whose absence need not be seen: without what they find, another way leads to the same rows
-/// (`sample_keys`, `emit_single_rows`, `group_range`), seldom is there anything for them to do (`order_groups`,
-/// `release`), or others take what they find for addresses, and the process ends (`mark_heads`, `propose`).
+/// (`sample_keys`, `emit_single_rows`, `group_range`), or seldom is there anything for them to do (`order_groups`,
+/// `release`).
 #[cfg(debug_assertions)]
-const UNSEEN: [&str; 7] = [
+const UNSEEN: [&str; 5] = [
     "emit_single_rows",
     "group_range",
-    "mark_heads",
     "order_groups",
-    "propose",
     "release",
     "sample_keys",
 ];
 
-/// A self-test misses every other kernel that it launches.
+/// A self-test misses every other kernel that it launches. Where later kernels take for places what was left in
+/// memory, the driver may end the process instead: no row comes of that either.
 #[test]
 #[cfg(debug_assertions)]
 fn no_kernel_can_be_skipped_unseen() {
     use horton_join::device::faults;
+
+    use super::child::outcome;
 
     let test = "self_test::no_kernel_can_be_skipped_unseen";
     const KERNEL: &str = "clEnqueueNDRangeKernel ";
@@ -171,7 +172,8 @@ fn no_kernel_can_be_skipped_unseen() {
         let kernels = text.lines().filter_map(|line| line.strip_prefix(KERNEL));
         let kernels: Vec<&str> = kernels.filter(|kernel| !UNSEEN.contains(kernel)).collect();
         assert!(kernels.len() > 20, "{text}");
-        for kernel in kernels {
+        let mut ended = Vec::new();
+        for kernel in &kernels {
             // Else a process that was right before would be believed.
             for file in std::fs::read_dir(cache.path()).unwrap() {
                 let file = file.unwrap().path();
@@ -182,8 +184,17 @@ fn no_kernel_can_be_skipped_unseen() {
                     std::fs::remove_file(file).unwrap();
                 }
             }
-            run(test, "wrong", &format!("skip={kernel}"), cache.path());
+            let output = outcome(test, "wrong", &format!("skip={kernel}"), cache.path());
+            match output.status.code() {
+                Some(0) => assert!(
+                    String::from_utf8_lossy(&output.stdout).contains("1 passed"),
+                    "{output:?}"
+                ),
+                Some(_) => panic!("{kernel}: {}", String::from_utf8_lossy(&output.stderr)),
+                None => ended.push(kernel),
+            }
         }
+        assert!(ended.len() < kernels.len() / 4, "{ended:?}");
         return;
     };
     let device = Device::open("auto").unwrap();
@@ -194,7 +205,11 @@ fn no_kernel_can_be_skipped_unseen() {
         passed.unwrap();
         return uses.keys().for_each(|site| println!("{site}"));
     }
-    assert!(matches!(passed, Err(Error::SelfTest { .. })), "{passed:?}");
+    // What is left in memory may also be a count beyond all memory; it is no reason to panic.
+    assert!(
+        matches!(passed, Err(Error::SelfTest { .. } | Error::OpenCl { .. })),
+        "{passed:?}"
+    );
     let verdict = verdict::of(device.info(), BucketSize::Eight.slots());
     assert!(!matches!(verdict, Some(Verdict::Passed(_))), "{verdict:?}");
 }

@@ -104,7 +104,8 @@ impl Stragglers {
     }
 
     fn recount(&mut self, queue: &mut Queue) -> Result<()> {
-        self.count = queue.read(&self.counter, 1)?[0] as usize;
+        let what = ("items without a slot", self.words.len());
+        self.count = queue.count((&self.counter, 0), what)?;
         Ok(())
     }
 }

@@ -58,18 +58,18 @@ pub(super) struct Digit<'a> {
     pub by: u32,
 }
 
-/// Where rows go: those of a digit in tile t from `words[digit * tiles + t]` on.
+/// Where `rows` rows go: those of a digit in tile t from `words[digit * tiles + t]` on.
 pub(super) struct Places {
     pub words: Buffer<u32>,
     pub tiles: usize,
+    rows: usize,
 }
 
 impl Places {
     /// Rows before those of a digit.
     pub fn before(&self, queue: &mut Queue, digit: usize) -> Result<usize> {
-        let mut before = [0u32];
-        queue.download(&self.words, digit * self.tiles, &mut before)?;
-        Ok(before[0] as usize)
+        let at = digit * self.tiles;
+        queue.count((&self.words, at), ("rows of lower digits", self.rows))
     }
 }
 
@@ -112,7 +112,11 @@ impl<'a> Pass<'a> {
         let grid = (tiles * self.group, self.group);
         queue.launch(self.program, "histogram", grid, &args)?;
         scan::exclusive(queue, &words, words.len())?;
-        Ok(Places { words, tiles })
+        Ok(Places {
+            words,
+            tiles,
+            rows: self.n,
+        })
     }
 
     /// Moves rows to their places; those beyond the end of an output are left out of it.

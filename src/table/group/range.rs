@@ -135,7 +135,8 @@ impl Ranged {
             group_starts: queue.allocate("groups by range", ranges + 1)?,
             size: Size::default(),
         };
-        ranged.order(queue, &split.counts, &split.incomplete)?;
+        let n = items.keys.len();
+        ranged.order(queue, (&split.counts, &split.incomplete), n)?;
         Ok(ranged)
     }
 
@@ -143,12 +144,12 @@ impl Ranged {
         (self.shape.ranges() * self.group, self.group)
     }
 
-    /// Orders every range's items and counts its groups.
+    /// Orders every range's items, of `n` in all, and counts its groups.
     fn order(
         &mut self,
         queue: &mut Queue,
-        counts: &Buffer<u32>,
-        incomplete: &Buffer<u32>,
+        (counts, incomplete): (&Buffer<u32>, &Buffer<u32>),
+        n: usize,
     ) -> Result<()> {
         let ranges = self.shape.ranges();
         let starts = [&self.row_starts, &self.group_starts];
@@ -166,15 +167,13 @@ impl Ranged {
             Arg::U32(self.shape.seed),
         ];
         queue.launch(&self.program, "group_range", self.grid(), &args)?;
-        let mut totals = [0u32; 2];
-        for (starts, total) in starts.into_iter().zip(&mut totals) {
+        let mut total = |starts, what| {
             scan::exclusive(queue, starts, ranges + 1)?;
-            queue.download(starts, ranges, std::slice::from_mut(total))?;
-        }
-        self.size = Size {
-            rows: totals[0] as usize,
-            groups: totals[1] as usize,
+            queue.count((starts, ranges), what)
         };
+        let rows = total(&self.row_starts, ("rows in ranges", n))?;
+        let groups = total(&self.group_starts, ("groups", rows))?;
+        self.size = Size { rows, groups };
         Ok(())
     }
 

@@ -57,14 +57,13 @@ impl Sorted {
         let args = [Arg::Words(&keys), Arg::Words(&marks), Arg::U32(n as u32)];
         queue.launch(&program, "mark_groups", (n, GROUP), &args)?;
         scan::exclusive(queue, &marks, n + 1)?;
-        let mut groups = [0u32];
-        queue.download(&marks, n, &mut groups)?;
+        let groups = queue.count((&marks, n), ("groups", n))?;
         Ok(Self {
             program,
             keys,
             rows,
             marks,
-            groups: groups[0] as usize,
+            groups,
         })
     }
 }

@@ -64,6 +64,10 @@ impl Phases<'_> {
         homes: usize,
         stragglers: &mut Stragglers,
     ) -> Result<()> {
+        let room = overflow.homes.len() / HOME_WORDS;
+        if homes > room {
+            return Err(queue.wrong_answer(format!("{homes} overflowing buckets of {room}")));
+        }
         let args = [
             Arg::Longs(self.words),
             Arg::Words(&overflow.fill),

@@ -1,0 +1,80 @@
+#!/usr/bin/env bash
+# rusticl.sh [--release] [gpu|cpu]: TPC-H's queries, the join tests and DataFusion's joins.slt on Mesa's
+# rusticl over llvmpipe, as a GPU and as a CPU: a driver without 64-bit atomics and without sub-groups of
+# its own choice, as Linux distributions ship it for GPUs of AMD, Intel, Apple and Qualcomm.
+#
+#   Debian 13 in target/rusticl ◀─ mmdebstrap: mesa-opencl-icd, ocl-icd-libopencl1, pocl-opencl-icd
+#     └─ chroot, this folder and cargo's mounted into it ─▶ runs what this machine built
+#
+# Mesa of older releases lacks rusticl's llvmpipe, so the root is Debian 13's, whatever runs outside. That
+# is set up once. RUSTICL_RUNS=50 repeats TPC-H. Exit status 77: it cannot be set up here, and why.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+. scripts/apt.sh
+
+profile=()
+[ "${1:-}" != --release ] || { profile=(--release) && shift; }
+types=("${@:-gpu}")
+[ $# != 0 ] || types=(gpu cpu)
+runs=${RUSTICL_RUNS:-1}
+root=$PWD/target/rusticl
+cargo_home=${CARGO_HOME:-$HOME/.cargo}
+rustup_home=${RUSTUP_HOME:-$HOME/.rustup}
+
+cannot() {
+    echo "rusticl: not run: $1" >&2
+    exit 77
+}
+
+# The mounts end with the process, so that nothing of them is left.
+# inside TYPE COMMAND...
+inside() {
+    # shellcheck disable=SC2016 # expanded inside
+    as_root unshare --mount --propagation private bash -euc '
+        root=$1 folder=$2 cargo=$3 rustup=$4
+        shift 4
+        mkdir -p /proc "$root"{/proc,/dev,"$folder","$cargo","$rustup"}
+        for path in /proc /dev "$folder" "$cargo"; do mount --rbind "$path" "$root$path"; done
+        [ ! -d "$rustup" ] || mount --rbind "$rustup" "$root$rustup"
+        exec chroot "$root" env --chdir="$folder" "$@"
+    ' rusticl "$root" "$PWD" "$cargo_home" "$rustup_home" \
+        HOME="$HOME" CARGO_HOME="$cargo_home" RUSTUP_HOME="$rustup_home" PATH="$cargo_home/bin:$PATH" \
+        OCL_ICD_VENDORS=rusticl.icd RUSTICL_ENABLE=llvmpipe RUSTICL_DEVICE_TYPE="$1" \
+        HORTON_CACHE_DIR="/var/cache/horton-join/$1" "${@:2}"
+}
+
+set_up() {
+    scripts/ensure-tools.sh mmdebstrap >&2 || return
+    as_root rm -rf "$root"
+    as_root mmdebstrap --quiet --variant=minbase \
+        --include=mesa-opencl-icd,ocl-icd-libopencl1,pocl-opencl-icd trixie "$root.new" \
+        http://deb.debian.org/debian >&2 || return
+    as_root mv "$root.new" "$root"
+}
+
+# built CARGO-ARGUMENTS...: builds test binaries and prints where they are.
+built() {
+    cargo test "${profile[@]}" --no-run "$@" 2>&1 | tee /dev/stderr |
+        sed -n 's/^ *Executable .*(\(.*\))$/\1/p'
+}
+
+mkdir -p target
+[ "$(uname -s)" = Linux ] || cannot "it needs Linux"
+[ -d "$root" ] || set_up || cannot "no Debian 13 in ${root#"$PWD"/}"
+inside gpu true || cannot "this system allows no mounts or no chroot"
+
+cargo build "${profile[@]}" --examples
+join=$(built --test join)
+sqllogictest=$(built --test sqllogictest)
+examples=target/debug/examples
+[ ${#profile[@]} = 0 ] || examples=target/release/examples
+
+for type in "${types[@]}"; do
+    echo "rusticl as $type:"
+    inside "$type" "$examples/devices"
+    for ((run = 1; run <= runs; run++)); do
+        inside "$type" "$examples/tpch_join" --scale 0.02 --query all --check
+    done
+    inside "$type" "$join"
+    inside "$type" "$sqllogictest" joins.slt
+done
