@@ -16,9 +16,14 @@ const KINDS: [TableKind; 4] = [
     TableKind::Codes,
 ];
 
-/// Runs a case over each kind of table; Horton's run first.
-fn check_all(mut case: Case) -> [Run; 4] {
-    KINDS.map(|table| {
+/// Whether the device can have such a table.
+fn can_have(table: TableKind) -> bool {
+    table.obstacle(device().info()).is_none()
+}
+
+/// Runs a case over each kind of table that the device can have: Horton's run, and the others'.
+fn check_all(mut case: Case) -> (Run, Vec<Run>) {
+    let run = |table| {
         case.config.table = table;
         let run = case.check();
         let built = kind_of(&run);
@@ -30,7 +35,10 @@ fn check_all(mut case: Case) -> [Run; 4] {
             table => assert_eq!(built, table, "{case}"),
         }
         run
-    })
+    };
+    let kinds = KINDS.into_iter().filter(|table| can_have(*table));
+    let mut runs = kinds.map(run).collect::<Vec<_>>().into_iter();
+    (runs.next().unwrap(), runs.collect())
 }
 
 /// Direct tables have slots of 4 bytes, lines of codes are 64 bytes of 5 slots; linear probing has slots of 8, at
@@ -49,14 +57,16 @@ fn kind_of(run: &Run) -> TableKind {
 }
 
 fn same_rows(case: Case) {
-    let [horton, others @ ..] = check_all(case.clone()).map(|run| {
+    let sorted = |run: &Run| {
         let mut rows = run.rows();
         rows.iter_mut().for_each(|rows| rows.sort_unstable());
         rows
-    });
-    others
-        .iter()
-        .for_each(|other| assert_eq!(&horton, other, "{case}"));
+    };
+    let (horton, others) = check_all(case.clone());
+    let horton = sorted(&horton);
+    for other in &others {
+        assert_eq!(horton, sorted(other), "{case}");
+    }
 }
 
 /// Rows `(key, payload)` of both sides, build keys repeating or not.
@@ -161,10 +171,12 @@ fn surrogates_take_the_whole_range_of_32_bits() {
                 join_type,
                 ..Case::new(build.clone(), probe.clone())
             };
-            let [horton, linear, ..] = check_all(case);
-            assert_eq!(horton.count(), linear.count());
+            let (horton, others) = check_all(case);
+            for other in &others {
+                assert_eq!(horton.count(), other.count());
+            }
             if join_type == JoinType::Inner {
-                assert_eq!(linear.count(), matches);
+                assert_eq!(horton.count(), matches);
             }
         }
     }
@@ -220,16 +232,18 @@ fn large_builds_give_the_same_rows() {
         let build = Side::new(vec![("k", ints(&left)), ("v", payload(left.len()))]);
         let probe = Side::new(vec![("k", ints(&right))]);
         let case = Case::new(build.in_batches_of(8192), probe.in_batches_of(8192));
-        let runs = check_all(case);
+        let (horton, others) = check_all(case);
         let expected = ROWS as usize / 2 + if repeats { 1000 } else { 0 };
-        assert_eq!(runs.map(|run| run.count()), [expected; 4]);
+        for run in others.iter().chain([&horton]) {
+            assert_eq!(run.count(), expected);
+        }
     }
 }
 
 #[test]
 fn lookups_without_buckets_report_none() {
     let (build, probe) = sides(false, true);
-    let [horton, others @ ..] = check_all(Case::new(build, probe));
+    let (horton, others) = check_all(Case::new(build, probe));
     assert!(horton.ratio("buckets_per_lookup").1 > 0);
     for other in others {
         assert_eq!(other.ratio("buckets_per_lookup"), (0, 0));
@@ -281,11 +295,14 @@ fn the_table_suits_the_keys() {
     assert_eq!(kind(Direct, 1000, 4), Direct);
     assert_eq!(kind(Direct, 1000, 5), Horton);
     assert_eq!(kind(Direct, 1000, 1 << 40), Horton);
-    assert_eq!(kind(Codes, 1000, 1), Codes);
-    assert_eq!(kind(Codes, 1000, 1 << 40), Codes);
+    let codes = if can_have(Codes) { Codes } else { Horton };
+    if can_have(Codes) {
+        assert_eq!(kind(Codes, 1000, 1), Codes);
+        assert_eq!(kind(Codes, 1000, 1 << 40), Codes);
+    }
     assert_eq!(kind(Auto, 200, 1), Horton);
     let on_cpu = device().info().kind == DeviceKind::Cpu;
-    for (step, many) in [(1, Direct), (100, Direct), (200, Codes), (1 << 40, Codes)] {
+    for (step, many) in [(1, Direct), (100, Direct), (200, codes), (1 << 40, codes)] {
         let expected = if on_cpu { many } else { Horton };
         assert_eq!(kind(Auto, 20_000, step), expected, "{step}");
     }
