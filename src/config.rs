@@ -201,6 +201,9 @@ impl Default for HortonConfig {
     }
 }
 
+/// Rows of a chunk at most, whatever the build side: the pairs of a window are then fewer than 2^32.
+pub(crate) const MOST_CHUNK_ROWS: usize = 1 << 28;
+
 /// Name and description of every option of a session, in the order of [`HortonConfig`]'s fields.
 const OPTIONS: [(&str, &str); 10] = [
     (
@@ -222,7 +225,7 @@ const OPTIONS: [(&str, &str); 10] = [
     ),
     (
         "chunk_rows",
-        "Probe rows that are looked up at once; 0 for the device's default",
+        "Probe rows that are looked up at once, at most 2^28; 0 for the device's default",
     ),
     (
         "device_memory_limit",
@@ -307,7 +310,7 @@ impl HortonConfig {
                 self.bucket_size = BucketSize::try_from(parse::<usize>(key, value, |_| true)?)?
             }
             "chunk_rows" => {
-                self.chunk_rows = parse(key, value, |n: &usize| *n <= 1 << 30)?;
+                self.chunk_rows = parse(key, value, |n: &usize| *n <= MOST_CHUNK_ROWS)?;
             }
             "device_memory_limit" => self.device_memory_limit = parse(key, value, |_| true)?,
             "min_rows" => self.min_rows = parse(key, value, |_| true)?,
@@ -416,6 +419,7 @@ mod tests {
             ("bucket_size", "5"),
             ("bucket_size", "eight"),
             ("chunk_rows", "-1"),
+            ("chunk_rows", "268435457"),
             ("device_memory_limit", "-1"),
             ("keep_partitions", "2"),
             ("on_device_error", "panic"),

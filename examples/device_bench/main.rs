@@ -83,6 +83,7 @@ impl Column {
 /// One row of figures.
 struct Figures {
     mib: u64,
+    /// The table's own: devices without 64-bit atomics cap what is asked for.
     load: f64,
     columns: Vec<Column>,
     wrong: usize,
@@ -177,6 +178,7 @@ fn measure(
     let count = items_of(mib, load);
     let (build_time, built) = bench.build(keys.first(count).to_vec(), load, options.bucket_size)?;
     let table = horton(&built)?;
+    let actual_load = table.load_factor();
     let hits = keys.hits(count, probes);
     let hit_keys = bench.upload(hits.keys.clone())?;
     let gather = rate(probes, bench.gather(table, &hit_keys)?);
@@ -222,7 +224,7 @@ fn measure(
     ]);
     Ok(Figures {
         mib,
-        load,
+        load: actual_load,
         columns,
         wrong,
     })
@@ -312,7 +314,7 @@ fn print_figures(figures: &Figures, first: bool) {
         }
         line.push_str("  wrong\n");
     }
-    let _ = write!(line, "{:>9} {:>5}", figures.mib, figures.load);
+    let _ = write!(line, "{:>9} {:>5.3}", figures.mib, figures.load);
     for column in &figures.columns {
         let _ = write!(line, "{:>11.1}", column.rate / 1e6);
         if let Some(ratio) = column.ratio {
@@ -337,7 +339,7 @@ fn csv(rows: &[Figures]) -> String {
         let rates: Vec<String> = rates.collect();
         let _ = writeln!(
             text,
-            "{},{},{},{}",
+            "{},{:.3},{},{}",
             row.mib,
             row.load,
             rates.join(","),

@@ -33,7 +33,7 @@ use arrow::datatypes::Int64Type;
 use datafusion::datasource::MemTable;
 use datafusion::prelude::{SessionConfig, SessionContext};
 
-use crate::config::{Enabled, HortonConfig};
+use crate::config::{Enabled, HortonConfig, OnDeviceError};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::join::parts::side_by_side;
@@ -469,6 +469,8 @@ fn horton_context(device: &Device, config: &SessionConfig) -> SessionContext {
     let horton = HortonConfig {
         enabled: Enabled::Always,
         device: format!("{platform}:{index}"),
+        // Else the stock join's times would be taken for the device's.
+        on_device_error: OnDeviceError::Error,
         ..HortonConfig::default()
     };
     session::context(config.clone().with_option_extension(horton))

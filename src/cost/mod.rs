@@ -25,10 +25,10 @@ mod store;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::device::Device;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// Milliseconds that a join of `build` and `probe` rows takes.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -152,6 +152,16 @@ pub struct Estimate {
     pub stock: f64,
 }
 
+/// What this process knows of a device.
+enum Known {
+    Measured(Arc<Costs>),
+    /// When measuring it failed, and why.
+    Failed(Instant, String),
+}
+
+/// How long a device that failed is not measured again.
+const RETRY: Duration = Duration::from_secs(60);
+
 /// How much faster than the stock join the device must be expected to be, and by how many milliseconds more: estimates
 /// err by a share and by what little joins cost besides, and a join that was fine as it was should not get slower.
 /// (TPC-H at scale 1, PoCL on two cores, seven calibrations: the join of query 5 is expected to be 16 to 27 ms faster, and makes the
@@ -184,26 +194,46 @@ impl fmt::Display for Estimate {
 }
 
 impl Costs {
-    /// The costs on `device`, measured now unless they are remembered.
+    /// The costs on `device`, measured now unless they are remembered. A device that failed meanwhile is not asked
+    /// again for a minute, so that not every plan waits for it.
     ///
     /// # Errors
-    /// The device's.
+    /// [`Error::Unmeasured`] with the device's.
     pub fn of(device: &Device) -> Result<Arc<Self>> {
-        static KNOWN: Mutex<BTreeMap<(usize, usize), Arc<Costs>>> = Mutex::new(BTreeMap::new());
+        static KNOWN: Mutex<BTreeMap<(usize, usize), Known>> = Mutex::new(BTreeMap::new());
         let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(costs) = known.get(&device.info().index) {
-            return Ok(Arc::clone(costs));
+        let unmeasured = |reason: &str| Error::Unmeasured {
+            device: device.info().label(),
+            reason: reason.to_owned(),
+        };
+        match known.get(&device.info().index) {
+            Some(Known::Measured(costs)) => return Ok(Arc::clone(costs)),
+            Some(Known::Failed(when, reason)) if when.elapsed() < RETRY => {
+                return Err(unmeasured(reason));
+            }
+            Some(Known::Failed(..)) | None => {}
         }
-        let costs = match store::load(device.info()) {
-            Some(costs) => costs,
-            None => {
-                let costs = calibrate::calibrate(device)?;
-                store::store(device.info(), &costs);
-                costs
+        let (entry, costs) = match Self::loaded_or_measured(device) {
+            Ok(costs) => {
+                let costs = Arc::new(costs);
+                (Known::Measured(Arc::clone(&costs)), Ok(costs))
+            }
+            Err(error) => {
+                let reason = error.brief();
+                let error = unmeasured(&reason);
+                (Known::Failed(Instant::now(), reason), Err(error))
             }
         };
-        let costs = Arc::new(costs);
-        known.insert(device.info().index, Arc::clone(&costs));
+        known.insert(device.info().index, entry);
+        costs
+    }
+
+    fn loaded_or_measured(device: &Device) -> Result<Self> {
+        if let Some(costs) = store::load(device.info()) {
+            return Ok(costs);
+        }
+        let costs = calibrate::calibrate(device)?;
+        store::store(device.info(), &costs);
         Ok(costs)
     }
 

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
+use crate::config::MOST_CHUNK_ROWS;
 use crate::device::{Answer, Cost};
 use crate::error::Result;
 
@@ -21,9 +22,6 @@ use super::columns::DeviceColumn;
 use super::lookup::{Access, Found, Wanted, Words, look_up};
 use super::segments::SegmentedTable;
 use super::table::JoinTable;
-
-/// Rows of a chunk at most, whatever the build side.
-const MOST_CHUNK_ROWS: usize = 1 << 28;
 
 /// The table, or the tables, of a build side.
 #[derive(Debug, Clone)]

@@ -1,5 +1,7 @@
 //! Drivers that are wrong: a self-test tells, or the command's status; rows come from the host, and why is said.
 
+use std::path::Path;
+
 use horton_join::device::verdict::{self, Verdict};
 use horton_join::device::{Device, KernelBody, pick};
 use horton_join::error::Error;
@@ -238,4 +240,36 @@ fn what_passed_is_remembered() {
 
 fn is_remembered(device: &Device) -> bool {
     verdict::of(device.info(), 16) == Some(Verdict::Passed(device.info().body()))
+}
+
+/// The stock join's times are not taken for those of a device that failed, nor is every plan kept waiting.
+#[tokio::test]
+async fn a_device_that_fails_is_not_measured() {
+    let test = "self_test::a_device_that_fails_is_not_measured";
+    let remembered = |cache: &Path| {
+        let files = std::fs::read_dir(cache).unwrap();
+        let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
+        names.filter(|name| name.ends_with(".costs")).count()
+    };
+    if role().is_none() {
+        for (role, shim, files) in [("fails", "fail=look_up", 0), ("works", "", 1)] {
+            let cache = tempfile::tempdir().unwrap();
+            run(test, role, shim, cache.path());
+            assert_eq!(remembered(cache.path()), files, "{role}");
+        }
+        return;
+    }
+    let session = session().await;
+    for statement in [
+        "SET horton.enabled = 'auto'",
+        "SET horton.min_rows = 0",
+        "SET horton.table = 'direct'",
+    ] {
+        sql(&session, statement).await;
+    }
+    for _ in 0..2 {
+        let plan = sql(&session, &format!("EXPLAIN {}", QUERIES[0])).await;
+        let fails = role().as_deref() == Some("fails");
+        assert_eq!(plan.contains("costs not measured: "), fails, "{plan}");
+    }
 }
