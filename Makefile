@@ -69,6 +69,10 @@ oclgrind: ## run the table tests with data race and memory checks (oclgrind)
 memcheck: ## run the unsafe code of the device layer and the loader under valgrind, on PoCL
 	scripts/memcheck.sh
 
+.PHONY: rusticl
+rusticl: ## TPC-H, the join tests and joins.slt on Mesa's rusticl, in a Debian 13 root of its own
+	scripts/rusticl.sh
+
 .PHONY: portability
 portability: ## compile the kernels for AMD and Intel GPUs, which need not be there
 	scripts/portability.sh
