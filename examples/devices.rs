@@ -15,10 +15,10 @@
 use std::io::{self, Write};
 use std::process::ExitCode;
 
+use horton_join::device::verdict::Suite;
 use horton_join::device::{self, Device, DeviceInfo, DeviceKind};
 use horton_join::error::{Error, Result};
 use horton_join::self_test;
-use horton_join::table::horton::BucketSize;
 
 #[tokio::main]
 async fn main() -> ExitCode {
@@ -75,7 +75,7 @@ async fn test(device: &DeviceInfo) -> String {
     }
     let (platform, index) = device.index;
     let passed = match Device::open(&format!("{platform}:{index}")) {
-        Ok(device) => self_test::passed(&device, BucketSize::Eight).await,
+        Ok(device) => self_test::passed(&device, [Suite::DEFAULT]).await,
         Err(error) => Err(error),
     };
     match passed {

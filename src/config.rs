@@ -13,6 +13,7 @@ use datafusion::common::config::{ConfigEntry, ConfigExtension, ExtensionOptions}
 use datafusion::error::{DataFusionError, Result as DataFusionResult};
 
 use crate::device::program::INT64_ATOMICS;
+use crate::device::verdict::Suite;
 use crate::device::{DeviceInfo, DeviceKind};
 use crate::error::{Error, Result};
 use crate::health::Health;
@@ -269,6 +270,18 @@ impl HortonConfig {
             load_factor: self.load_factor,
             ..TableConfig::default()
         }
+    }
+
+    /// What the self-test of a device must have shown before joins with these options use it.
+    pub fn suites(&self) -> impl Iterator<Item = Suite> + use<> {
+        let buckets = Suite::Buckets(self.bucket_size.slots());
+        let table = match self.table {
+            TableKind::Linear => Some(Suite::Linear),
+            TableKind::Codes => Some(Suite::Codes),
+            TableKind::Auto | TableKind::Direct | TableKind::Horton => None,
+        };
+        let more = (buckets != Suite::DEFAULT).then_some(buckets);
+        [Suite::DEFAULT].into_iter().chain(more).chain(table)
     }
 
     /// Probe rows that are looked up at once on a device of this kind. Where a chunk is copied to

@@ -39,10 +39,13 @@ impl Health {
     pub fn note(&self, device: &DeviceInfo, error: &Error) {
         let mut failures = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         failures.entry(device.index).or_insert_with(|| {
-            log::warn!(
-                "{error}; this session's joins stay on the host from now on \
-                 (SET horton.device = … trusts the device again)"
-            );
+            // That a self-test failed has been said, and holds for all sessions.
+            if !matches!(error, Error::SelfTest { .. }) {
+                log::warn!(
+                    "{error}; this session's joins stay on the host from now on \
+                     (SET horton.device = … trusts the device again)"
+                );
+            }
             error.brief()
         });
     }

@@ -28,7 +28,7 @@ use super::status::{Failed, without_panic};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Site {
     PlatformIds,
-    PlatformName,
+    PlatformInfo,
     DeviceIds,
     DeviceInfo,
     CreateContext,
@@ -52,6 +52,7 @@ pub(super) enum Site {
     Flush,
     EventStatus,
     EventTime,
+    Wait,
 }
 
 impl Site {
@@ -60,7 +61,7 @@ impl Site {
     pub(super) fn function(self) -> &'static str {
         match self {
             Site::PlatformIds => "clGetPlatformIDs",
-            Site::PlatformName => "clGetPlatformInfo",
+            Site::PlatformInfo => "clGetPlatformInfo",
             Site::DeviceIds => "clGetDeviceIDs",
             Site::DeviceInfo => "clGetDeviceInfo",
             Site::CreateContext => "clCreateContext",
@@ -84,6 +85,7 @@ impl Site {
             Site::Flush => "clFlush",
             Site::EventStatus => "clGetEventInfo",
             Site::EventTime => "clGetEventProfilingInfo",
+            Site::Wait => "clWaitForEvents",
         }
     }
 }
@@ -109,9 +111,9 @@ pub(super) fn platform_ids() -> Called<Vec<PlatformId>> {
     at(Site::PlatformIds, "", cl::get_platform_ids)
 }
 
-pub(super) fn platform_name(platform: PlatformId) -> Called<String> {
-    at(Site::PlatformName, "", || {
-        cl::get_platform_info(platform, PlatformInfo::Name).map(|name| name.to_string())
+pub(super) fn platform_text(platform: PlatformId, what: PlatformInfo) -> Called<String> {
+    at(Site::PlatformInfo, "", || {
+        cl::get_platform_info(platform, what).map(|text| text.to_string())
     })
 }
 
@@ -454,6 +456,25 @@ pub(super) fn flush(commands: &CommandQueue) -> Called<()> {
 
 /// How a command ended that is done: an error, if it failed. `what` is the command.
 pub(super) fn event_status(event: &Event, what: &'static str) -> Called<()> {
+    let status = match current_status(event, what)? {
+        // Some drivers are late to say that a command has ended. That it failed, the status says.
+        1.. => {
+            let waited = at(Site::Wait, what, || cl::wait_for_event(event));
+            match current_status(event, what)? {
+                1.. => return waited,
+                status => status,
+            }
+        }
+        status => status,
+    };
+    match status {
+        0.. => Ok(()),
+        failed => Err(Failed::ended(failed)),
+    }
+}
+
+/// What is known of a command now: positive before it has ended, negative if it failed.
+fn current_status(event: &Event, what: &'static str) -> Called<i32> {
     let mut status = 0i32;
     at(Site::EventStatus, what, || {
         // SAFETY: the event is a live object, and `status` has room for what this parameter returns.
@@ -466,14 +487,12 @@ pub(super) fn event_status(event: &Event, what: &'static str) -> Called<()> {
                 std::ptr::null_mut(),
             )
         };
-        status = status.min(called);
+        if called != 0 {
+            status = called;
+        }
         Ok(())
     })?;
-    match status {
-        // Some drivers are late to say that a command has ended.
-        0.. => Ok(()),
-        failed => Err(Failed::ended(failed)),
-    }
+    Ok(status)
 }
 
 /// A time of a finished command, in nanoseconds of the device's clock.

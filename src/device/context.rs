@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 
 use super::call::{self, Called};
 use super::info::{DeviceInfo, DeviceKind};
-use super::memory::{Budget, Grant};
+use super::memory::Budget;
 use super::pages;
 use super::pool::{Block, InUse, Pool, block_bytes};
 use super::program::{self, ProgramText};
@@ -147,7 +147,7 @@ impl Opened {
         bytes: u64,
         limit: u64,
         in_use: Option<&mut InUse>,
-    ) -> Result<(Arc<Block>, Grant)> {
+    ) -> Result<Arc<Block>> {
         let refused = |limit: u64, used: u64| Error::DeviceMemory {
             what,
             device: self.info.label(),
@@ -159,22 +159,21 @@ impl Opened {
             return Err(refused(self.info.max_allocation, self.budget.used()));
         }
         let size = block_bytes(bytes).min(self.info.max_allocation);
-        let limit = limit.min(self.budget.limit());
-        let grant = self
-            .budget
-            .take(size, limit)
-            .map_err(|used| refused(limit, used))?;
         let pool = match access {
             Access::Streamed => &self.blocks,
             Access::Random => &self.tables,
         };
         if let Some(block) = in_use.and_then(|in_use| in_use.take(pool, size)) {
-            return Ok((block, grant));
+            return Ok(block);
         }
-        let block = pool.take(size, || {
+        let limit = limit.min(self.budget.limit());
+        let grant = self
+            .budget
+            .take(size, limit)
+            .map_err(|used| refused(limit, used))?;
+        pool.take(size, Some(grant), || {
             self.or_without_idle(|| self.create(what, size, access))
-        })?;
-        Ok((block, grant))
+        })
     }
 
     /// What `create` makes; once more without idle memory if that fails.
@@ -231,19 +230,16 @@ impl Opened {
     /// Host memory for `len` elements that the device can copy from or use directly.
     pub(super) fn staging<T: OclPrm>(&self, what: &'static str, len: usize) -> Result<Staging<T>> {
         let bytes = (len.max(1) * size_of::<T>()) as u64;
-        let (block, grant) = match self.on_host() {
-            true => {
-                // Idle memory alone: commands may still run that use what a lane could give.
-                let (block, grant) = self.block((what, Access::Streamed), bytes, u64::MAX, None)?;
-                (block, Some(grant))
-            }
+        let block = match self.on_host() {
+            // Idle memory alone: commands may still run that use what a lane could give.
+            true => self.block((what, Access::Streamed), bytes, u64::MAX, None)?,
             false => {
                 let size = block_bytes(bytes);
                 let lock = || self.or_without_idle(|| self.lock(what, size));
-                (self.locked.take(size, lock)?, None)
+                self.locked.take(size, None, lock)?
             }
         };
-        let (staging, mapped) = self.mapped(block, grant, len, &self.host)?;
+        let (staging, mapped) = self.mapped(block, len, &self.host)?;
         if let Some(event) = mapped {
             self.check("map", &event)?;
         }
@@ -261,7 +257,6 @@ impl Opened {
     pub(super) fn mapped<T: OclPrm>(
         &self,
         block: Arc<Block>,
-        grant: Option<Grant>,
         len: usize,
         commands: &CommandQueue,
     ) -> Result<(Staging<T>, Option<Event>)> {
@@ -270,7 +265,7 @@ impl Opened {
             .memory()
             .to_host(bytes, commands)
             .map_err(|e| self.fail("clEnqueueMapBuffer", &e))?;
-        Ok((Staging::new(address, block, grant, len), mapped))
+        Ok((Staging::new(address, block, len), mapped))
     }
 
     /// Looks how a command ended, which the caller knows to be done.

@@ -1,28 +1,28 @@
 //! Which OpenCL devices there are, which of them can run the kernels, and picking one.
 //!
 //! ```text
-//!  horton.device = 'auto'      GPU > accelerator > CPU > software renderer; with 64-bit atomics first, then
-//!                              most compute units first; none that failed its self-test
+//!  horton.device = 'auto'      GPU > accelerator > CPU > software renderer; most compute units first, then
+//!                              with 64-bit atomics first; none that failed its self-test
 //!                = '0:1'       second device of the first platform
 //!                = 'radeon'    part of a device or platform name, any case
 //! ```
 //!
 //! What a join's kernels need is little: an available compiler, little-endian words, 64-bit
 //! addresses, and work-groups of at least 256 items with 32 KiB of local memory. 32-bit atomics are core since
-//! OpenCL 1.1; 64-bit ones are an extension that only tables that change need, and builds at high loads.
-//! A device lacking any of it is listed with the reason and skipped by `auto`. That a driver's kernels are right, too, a
+//! OpenCL 1.1. A device lacking any of it is listed with the reason and skipped by `auto`. 64-bit atomics are an
+//! extension that only tables that change need, and builds at high loads. That a driver's kernels are right, too, a
 //! self-test shows before joins use it (`verdict`).
 
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use ocl::core::{DeviceId, DeviceInfo as Request, PlatformId};
+use ocl::core::{DeviceId, DeviceInfo as Request, PlatformId, PlatformInfo};
 
 use crate::error::{Error, Result};
 
 use super::call;
 use super::program::INT64_ATOMICS;
-use super::verdict::{self, DEFAULT_SLOTS, Verdict};
+use super::verdict::{self, DEFAULT_SLOTS, Suite, Verdict};
 
 /// What kind of processor a device is, in the order in which `auto` prefers them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -93,6 +93,8 @@ pub struct DeviceInfo {
     pub index: (usize, usize),
     /// Platform name.
     pub platform: String,
+    /// Its version; PoCL's names the compiler, too.
+    pub platform_version: String,
     /// Device name.
     pub name: String,
     /// Vendor name.
@@ -126,18 +128,19 @@ pub struct DeviceInfo {
 impl DeviceInfo {
     /// The lookup kernel body that this device runs: the fastest, or what its self-test found to work.
     pub fn body(&self) -> KernelBody {
-        match verdict::of(self, DEFAULT_SLOTS) {
+        match verdict::of(self, Suite::DEFAULT) {
             Some(Verdict::Passed(body)) => body,
             _ => self.fastest_body(),
         }
     }
 
-    /// The body that is fastest, if it works.
+    /// The body that is fastest by what the device says of itself.
     pub(crate) fn fastest_body(&self) -> KernelBody {
+        let has = |body| self.has_tiles_of(body, DEFAULT_SLOTS / 2);
         match self.kind {
             DeviceKind::Cpu => KernelBody::Chunk,
-            _ if self.supports(KernelBody::WarpTile) => KernelBody::WarpTile,
-            _ if self.supports(KernelBody::SubGroupTile) => KernelBody::SubGroupTile,
+            _ if has(KernelBody::WarpTile) => KernelBody::WarpTile,
+            _ if has(KernelBody::SubGroupTile) => KernelBody::SubGroupTile,
             _ => KernelBody::LocalTile,
         }
     }
@@ -152,7 +155,9 @@ impl DeviceInfo {
     pub(crate) fn runs(&self, body: KernelBody, lanes: usize, slots: usize) -> bool {
         let local_tiles = Some(Verdict::Passed(KernelBody::LocalTile));
         let needs_none = matches!(body, KernelBody::Chunk | KernelBody::LocalTile);
-        needs_none || self.has_tiles_of(body, lanes) && verdict::of(self, slots) != local_tiles
+        needs_none
+            || self.has_tiles_of(body, lanes)
+                && verdict::of(self, Suite::Buckets(slots)) != local_tiles
     }
 
     /// Whether tiles of so many lanes, a power of two, can talk by `body`: all lanes of a tile must be in one
@@ -161,7 +166,8 @@ impl DeviceInfo {
         match body {
             KernelBody::Chunk | KernelBody::LocalTile => true,
             KernelBody::SubGroupTile => {
-                self.sub_group_shuffle().is_some() && self.sub_group_width >= lanes
+                let width = self.sub_group_width;
+                self.sub_group_shuffle().is_some() && width >= lanes && width % lanes == 0
             }
             KernelBody::WarpTile => self.has("cl_nv_pragma_unroll"),
         }
@@ -227,21 +233,21 @@ impl DeviceInfo {
 
     /// What keeps `auto` from using it: that it lacks something, or its self-test failed.
     fn obstacle(&self) -> Option<String> {
-        let failed = || match verdict::of(self, DEFAULT_SLOTS)? {
+        let failed = || match verdict::of(self, Suite::DEFAULT)? {
             Verdict::Failed(reason) => Some(format!("its self-test failed: {reason}")),
             Verdict::Passed(_) => None,
         };
         self.obstacle.clone().or_else(failed)
     }
 
-    /// Its place among those that `auto` chooses from, the best first. Of two drivers of one device, the one with 64-bit
-    /// atomics has all kinds of tables.
+    /// Its place among those that `auto` chooses from, the best first. Of two drivers of one device, which has the same
+    /// compute units, the one with 64-bit atomics has all kinds of tables.
     fn rank(&self) -> impl Ord + use<> {
         (
             self.is_software_renderer(),
             self.kind,
-            !self.has_int64_atomics(),
             std::cmp::Reverse(self.compute_units),
+            !self.has_int64_atomics(),
         )
     }
 
@@ -283,7 +289,10 @@ fn gib(bytes: u64) -> f64 {
 /// [`Error::NoPlatform`] if there is no OpenCL loader or no platform.
 pub fn platforms() -> Result<Vec<String>> {
     let _guard = one_at_a_time();
-    Ok(platform_ids()?.into_iter().map(platform_name).collect())
+    Ok(platform_ids()?
+        .into_iter()
+        .map(|platform| platform_text(platform, PlatformInfo::Name))
+        .collect())
 }
 
 /// Every device of every platform.
@@ -317,8 +326,8 @@ fn platform_ids() -> Result<Vec<PlatformId>> {
     }
 }
 
-fn platform_name(platform: PlatformId) -> String {
-    call::platform_name(platform).unwrap_or_default()
+fn platform_text(platform: PlatformId, what: PlatformInfo) -> String {
+    call::platform_text(platform, what).unwrap_or_default()
 }
 
 fn devices_of(p: usize, platform: &PlatformId) -> Vec<DeviceInfo> {
@@ -339,7 +348,8 @@ fn describe(index: (usize, usize), platform: PlatformId, id: DeviceId) -> Device
     let kind_bits = number(id, Request::Type);
     let mut info = DeviceInfo {
         index,
-        platform: platform_name(platform),
+        platform: platform_text(platform, PlatformInfo::Name),
+        platform_version: platform_text(platform, PlatformInfo::Version),
         name: text(id, Request::Name),
         vendor: text(id, Request::Vendor),
         version: format!(

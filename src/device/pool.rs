@@ -25,6 +25,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::memory::Grant;
 use super::staging::Memory;
 
 /// Bytes of the smallest block.
@@ -68,6 +69,8 @@ pub(super) struct Block {
     memory: Option<Memory>,
     bytes: u64,
     pool: Arc<Pool>,
+    /// Its bytes of the budget; page-locked memory has none.
+    _grant: Option<Grant>,
 }
 
 /// The bytes of a block with room for `bytes`.
@@ -93,6 +96,7 @@ impl Pool {
     pub(super) fn take<E>(
         self: &Arc<Self>,
         bytes: u64,
+        grant: Option<Grant>,
         create: impl FnOnce() -> Result<Memory, E>,
     ) -> Result<Arc<Block>, E> {
         let memory = match self.take_idle(bytes) {
@@ -103,6 +107,7 @@ impl Pool {
             memory: Some(memory),
             bytes,
             pool: Arc::clone(self),
+            _grant: grant,
         }))
     }
 
@@ -182,7 +187,7 @@ impl Drop for Block {
     }
 }
 
-/// Blocks that the commands of a lane's job use.
+/// Blocks that commands of a lane's job use, as far as they are not known to be done.
 #[derive(Debug, Default)]
 pub(super) struct InUse(Vec<Arc<Block>>);
 
@@ -196,16 +201,21 @@ impl InUse {
         }
     }
 
-    /// A block of `bytes` from `pool` that has no owner any more: later commands of the lane's queue may have it.
+    /// A block of `bytes` from `pool` that has no owner any more: later commands of the lane's queue may have it. It stays
+    /// held, as earlier ones may still run.
     pub(super) fn take(&mut self, pool: &Arc<Pool>, bytes: u64) -> Option<Arc<Block>> {
-        let is_free = |block: &mut Arc<Block>| {
-            block.bytes == bytes && block.is_of(pool) && Arc::get_mut(block).is_some()
-        };
+        let fits = |block: &Arc<Block>| block.bytes == bytes && block.is_of(pool);
+        let is_free = |block: &mut Arc<Block>| fits(block) && Arc::get_mut(block).is_some();
         let at = self.0.iter_mut().position(is_free)?;
-        Some(self.0.swap_remove(at))
+        Some(Arc::clone(&self.0[at]))
     }
 
-    /// The job's commands have finished.
+    /// Whether commands alone hold some of it: that is free when they are done.
+    pub(super) fn has_free(&mut self) -> bool {
+        self.0.iter_mut().any(|block| Arc::get_mut(block).is_some())
+    }
+
+    /// The commands so far are done.
     pub(super) fn clear(&mut self) {
         self.0.clear();
     }

@@ -20,6 +20,7 @@ use std::fmt::{Debug, Write as _};
 use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use ocl::core::{Context, Program};
 use sha2::{Digest, Sha256};
@@ -203,7 +204,11 @@ pub(crate) fn cache_file(info: &DeviceInfo, what: &str, extension: &str) -> Opti
         None => dirs::cache_dir()?.join("horton-join"),
     };
     let mut hash = Sha256::new();
-    for part in [&info.platform, &info.name, &info.vendor, &info.version] {
+    let platform = [&info.platform, &info.platform_version];
+    for part in platform
+        .into_iter()
+        .chain([&info.name, &info.vendor, &info.version])
+    {
         hash.update(part.as_bytes());
         hash.update([0]);
     }
@@ -251,6 +256,16 @@ fn is_trusted(_: &std::fs::Metadata) -> bool {
 /// The text of such a file.
 pub(crate) fn read_text(file: &Path) -> Option<String> {
     String::from_utf8(read_file(file).ok()?).ok()
+}
+
+/// How long ago a file was written; `None` if nobody knows.
+pub(super) fn age(file: &Path) -> Option<Duration> {
+    std::fs::metadata(file)
+        .ok()?
+        .modified()
+        .ok()?
+        .elapsed()
+        .ok()
 }
 
 /// Writes a file whose readers see all of its `parts` or nothing.

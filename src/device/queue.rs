@@ -18,19 +18,18 @@ use crate::error::{Error, Result};
 use super::call;
 use super::context::{Access, Opened};
 use super::info::{DeviceInfo, KernelBody, SubGroupShuffle};
-use super::memory::Grant;
 use super::owner::{Answer, Cost};
 use super::pool::{Block, InUse};
 use super::program::{INT64_ATOMICS, ProgramText};
 use super::staging::Staging;
 use super::status::Failed;
 
-/// A device buffer of `len` elements; its bytes return to the budget when it is dropped.
+/// A device buffer of `len` elements; its bytes return to the budget when it is dropped and the commands that use it are
+/// known to be done.
 #[derive(Debug)]
 pub struct Buffer<T> {
     block: Arc<Block>,
     len: usize,
-    grant: Grant,
     _element: std::marker::PhantomData<T>,
 }
 
@@ -99,7 +98,7 @@ pub struct Queue {
     body: KernelBody,
     commands: CommandQueue,
     kernels: HashMap<(String, &'static str), Kernel>,
-    /// Memory that the job's commands use.
+    /// Memory that commands use, as far as they are not known to be done.
     in_use: InUse,
     events: Vec<(Stage, Event)>,
     /// How many of them are known to have ended well.
@@ -158,17 +157,20 @@ impl Queue {
             error
         });
         let finished = finished.and_then(|()| self.check());
-        // The pools of a lost context keep nothing.
-        self.in_use.clear();
+        if finished.is_err() {
+            // The pools of a lost context keep nothing.
+            self.in_use.clear();
+        }
         finished
     }
 
-    /// Looks how the commands ended that are done by now: all so far.
+    /// Looks how the commands ended that are done by now: all so far. Their memory is free.
     fn check(&mut self) -> Result<()> {
         for (stage, event) in &self.events[self.checked..] {
             self.opened.check(stage.name(), event)?;
         }
         self.checked = self.events.len();
+        self.in_use.clear();
         Ok(())
     }
 
@@ -235,13 +237,28 @@ impl Queue {
         len: usize,
     ) -> Result<Buffer<T>> {
         let bytes = (len.max(1) as u64).saturating_mul(size_of::<T>() as u64);
-        let in_use = Some(&mut self.in_use);
-        let (block, grant) = self.opened.block(what, bytes, self.limit, in_use)?;
-        self.buffer(block, grant, len)
+        let opened = Arc::clone(&self.opened);
+        let limit = self.limit;
+        let block = |queue: &mut Self| opened.block(what, bytes, limit, Some(&mut queue.in_use));
+        let block = match block(self) {
+            // Commands alone hold some memory: it is free once they are done.
+            Err(_) if !self.is_lost() && self.in_use.has_free() => {
+                self.wait("memory")?;
+                block(self)?
+            }
+            found => found?,
+        };
+        self.buffer(block, len)
+    }
+
+    /// Waits for the commands so far, and looks how they ended.
+    fn wait(&mut self, what: &'static str) -> Result<()> {
+        call::finish(&self.commands, what).map_err(|e| self.fail("clFinish", &e))?;
+        self.check()
     }
 
     /// Memory as a buffer of later commands.
-    fn buffer<T>(&mut self, block: Arc<Block>, grant: Grant, len: usize) -> Result<Buffer<T>> {
+    fn buffer<T>(&mut self, block: Arc<Block>, len: usize) -> Result<Buffer<T>> {
         let unmapped = block
             .memory()
             .to_device(&self.commands)
@@ -253,7 +270,6 @@ impl Queue {
         Ok(Buffer {
             block,
             len,
-            grant,
             _element: std::marker::PhantomData,
         })
     }
@@ -274,15 +290,15 @@ impl Queue {
     pub fn send<T: OclPrm>(
         &mut self,
         what: &'static str,
-        mut staging: Staging<T>,
+        staging: Staging<T>,
     ) -> Result<Buffer<T>> {
         let len = staging.len;
-        if let Some(grant) = staging.grant.take() {
+        if self.opened.on_host() {
             if !self.opened.owns(&staging.block) {
                 return Err(self.opened.foreign());
             }
             self.cost.uploaded += (len * size_of::<T>()) as u64;
-            return self.buffer(staging.block, grant, len);
+            return self.buffer(staging.block, len);
         }
         let buffer = self.allocate(what, len)?;
         self.send_to(&buffer, 0, staging)?;
@@ -324,10 +340,7 @@ impl Queue {
         within(&buffer, 0, len)?;
         if self.opened.on_host() {
             self.cost.downloaded += (len * size_of::<T>()) as u64;
-            let Buffer { block, grant, .. } = buffer;
-            let (staging, mapped) = self
-                .opened
-                .mapped(block, Some(grant), len, &self.commands)?;
+            let (staging, mapped) = self.opened.mapped(buffer.block, len, &self.commands)?;
             if let Some(event) = mapped {
                 self.events.push((Stage::Download, event));
                 self.check()?;
@@ -369,8 +382,7 @@ impl Queue {
         begun: Vec<Fetching<T>>,
     ) -> Result<Vec<Staging<T>>> {
         if !self.opened.on_host() && !begun.is_empty() {
-            call::finish(&self.commands, "downloads").map_err(|e| self.fail("clFinish", &e))?;
-            self.check()?;
+            self.wait("downloads")?;
         }
         Ok(begun.into_iter().map(|fetching| fetching.0).collect())
     }
@@ -578,13 +590,13 @@ impl Queue {
             }
             Some(SubGroupShuffle::Intel) | None => info.sub_group_width,
         };
-        match width >= lanes {
+        match width >= lanes && width % lanes == 0 {
             true => Ok(()),
             false => Err(Error::ProgramBuild {
                 program: text.name().to_owned(),
                 device: info.label(),
                 log: format!(
-                    "kernel {name} has sub-groups of {width} work-items, too narrow for tiles of {lanes}"
+                    "kernel {name} has sub-groups of {width} work-items, which tiles of {lanes} do not fit"
                 ),
             }),
         }

@@ -26,7 +26,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use ocl::core::{CommandQueue, Event, Mem, MemMap, OclPrm};
 
 use super::call::{self, Called};
-use super::memory::Grant;
 use super::pool::Block;
 
 /// A memory object, and where the host sees it.
@@ -111,8 +110,6 @@ impl Drop for Memory {
 pub struct Staging<T: OclPrm> {
     address: NonNull<T>,
     pub(super) block: Arc<Block>,
-    /// Of a CPU's buffer; page-locked memory does not count.
-    pub(super) grant: Option<Grant>,
     pub(super) len: usize,
 }
 
@@ -124,16 +121,10 @@ unsafe impl<T: OclPrm> Sync for Staging<T> {}
 
 impl<T: OclPrm> Staging<T> {
     /// The first `len` elements at `address`, which `block` has mapped.
-    pub(super) fn new(
-        address: NonNull<u8>,
-        block: Arc<Block>,
-        grant: Option<Grant>,
-        len: usize,
-    ) -> Self {
+    pub(super) fn new(address: NonNull<u8>, block: Arc<Block>, len: usize) -> Self {
         Self {
             address: address.cast(),
             block,
-            grant,
             len,
         }
     }

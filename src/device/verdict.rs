@@ -2,24 +2,25 @@
 //!
 //! ```text
 //!  joins' self-test ─▶ set ─▶ this process, and a file beside the compiled kernels
-//!  of ◀─ this process ◀─ <cache>/<sha-256 of device, driver, version of ours, slots>.verdict
+//!  of ◀─ this process ◀─ <cache>/<sha-256 of device, driver, version of ours, suite>.verdict
 //!           "passed SubGroupTile"        "failed repeating keys: 3 of 100 pairs are wrong"
 //! ```
 //!
 //! Drivers compile kernels wrongly now and then, so one is trusted with rows only once it has given right ones. The test
 //! itself is of kernels that this layer does not know ([`crate::self_test`]); what it found decides here which device
-//! `auto` picks and by which body its lanes talk. There is one for each size of buckets, as other sizes are other
-//! kernels and few joins ask for them. A failure that another process may not meet, such as memory that ran out, is
-//! not written to the file.
+//! `auto` picks and by which body its lanes talk. Its parts ([`Suite`]) have verdicts of their own, as few joins ask for
+//! other tables than the default. A failure that another process may not meet, such as memory that ran out, is
+//! not written to the file. One that is written counts for [`FAILED_FOR`], as what was wrong may have been a full disk.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use crate::sources;
 
 use super::info::{DeviceInfo, KernelBody};
-use super::program::{cache_file, read_text, store_file};
+use super::program::{age, cache_file, read_text, store_file};
 
 /// What a self-test found.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,13 +43,32 @@ enum Known {
 }
 
 /// Another self-test, or another file: another number.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// Slots of a bucket that joins have unless they ask for others.
 pub(crate) const DEFAULT_SLOTS: usize = 8;
 
-/// A device's place, and the slots of a bucket.
-type Tested = ((usize, usize), usize);
+/// How long a failure in a file is believed.
+const FAILED_FOR: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// A part of the self-test.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Suite {
+    /// Horton tables with buckets of so many slots.
+    Buckets(usize),
+    /// Linear probing.
+    Linear,
+    /// Tables of codes, where they are asked for; on CPUs the default has them.
+    Codes,
+}
+
+impl Suite {
+    /// What joins use unless options ask for more: buckets of 8 slots, and all kernels that know of no buckets.
+    pub const DEFAULT: Suite = Suite::Buckets(DEFAULT_SLOTS);
+}
+
+/// A device's place, and a part of its self-test.
+type Tested = ((usize, usize), Suite);
 
 /// What this process knows.
 fn known() -> MutexGuard<'static, BTreeMap<Tested, Known>> {
@@ -56,13 +76,16 @@ fn known() -> MutexGuard<'static, BTreeMap<Tested, Known>> {
     KNOWN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What the self-test with buckets of so many slots found of a device, if it was run.
-pub fn of(info: &DeviceInfo, slots: usize) -> Option<Verdict> {
+/// What a part of the self-test found of a device, if it was run.
+pub fn of(info: &DeviceInfo, suite: Suite) -> Option<Verdict> {
     let mut known = known();
-    let entry = known.entry((info.index, slots)).or_default();
+    let entry = known.entry((info.index, suite)).or_default();
     if let Known::Unread = entry {
-        *entry = match load(info, slots) {
-            Some(verdict) => Known::Tested(verdict),
+        *entry = match load(info, suite) {
+            Some(verdict) => {
+                warn(info, &verdict);
+                Known::Tested(verdict)
+            }
             None => Known::Untested,
         };
     }
@@ -72,29 +95,48 @@ pub fn of(info: &DeviceInfo, slots: usize) -> Option<Verdict> {
     }
 }
 
+/// Says once in this process that a device failed.
+fn warn(info: &DeviceInfo, verdict: &Verdict) {
+    if let Verdict::Failed(reason) = verdict {
+        let device = info.label();
+        log::warn!("OpenCL device '{device}' failed its self-test: {reason}; joins do not use it");
+    }
+}
+
 /// Notes what the self-test found, for later processes too if it `lasts`.
-pub(crate) fn set((info, slots): (&DeviceInfo, usize), verdict: Verdict, lasts: bool) {
+pub(crate) fn set((info, suite): (&DeviceInfo, Suite), verdict: Verdict, lasts: bool) {
     if lasts
-        && let Some(file) = file(info, slots)
+        && let Some(file) = file(info, suite)
         && let Err(error) = store_file(&file, &[print(&verdict).as_bytes()])
     {
         log::debug!("verdict {} not written: {error}", file.display());
     }
-    known().insert((info.index, slots), Known::Tested(verdict));
+    warn(info, &verdict);
+    known().insert((info.index, suite), Known::Tested(verdict));
 }
 
-/// The file of a device, its driver and this version of the kernels.
-fn file(info: &DeviceInfo, slots: usize) -> Option<PathBuf> {
+/// The file of a device, what decides about the kernels that it runs, its driver, and this version of the kernels.
+fn file(info: &DeviceInfo, suite: Suite) -> Option<PathBuf> {
     let what = format!(
-        "verdict {VERSION} {} {} {slots}",
+        "verdict {VERSION} {} {} {suite:?} {:?} {:?} {} {}",
         env!("CARGO_PKG_VERSION"),
-        sources::version()
+        sources::version(),
+        info.kind,
+        info.fastest_body(),
+        info.sub_group_width,
+        info.extensions
     );
     cache_file(info, &what, "verdict")
 }
 
-fn load(info: &DeviceInfo, slots: usize) -> Option<Verdict> {
-    parse(&read_text(&file(info, slots)?)?)
+fn load(info: &DeviceInfo, suite: Suite) -> Option<Verdict> {
+    let file = file(info, suite)?;
+    let verdict = parse(&read_text(&file)?)?;
+    let stands = match verdict {
+        Verdict::Passed(_) => true,
+        Verdict::Failed(_) => age(&file).is_none_or(|age| age < FAILED_FOR),
+    };
+    stands.then_some(verdict)
 }
 
 fn print(verdict: &Verdict) -> String {

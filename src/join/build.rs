@@ -296,7 +296,7 @@ impl BuildSide {
         if !self.matchable {
             return Ok(None);
         }
-        self_test::passed(&spec.device, spec.config.bucket_size).await?;
+        self_test::passed(&spec.device, spec.config.suites()).await?;
         let upload = Upload {
             device: &spec.device,
             memory_limit: spec.config.memory_limit(),

@@ -6,9 +6,9 @@
 //!     └────────────┴───────────────┴────────────────────────────────▶ the host, for a reason
 //! ```
 
+use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow::datatypes::{DataType, Fields, Schema};
 use datafusion::common::{JoinType, Result};
@@ -156,11 +156,10 @@ pub(super) fn expected(
     if let Some(reason) = config.health.failure(info) {
         return declined(Declined::DeviceFailed(reason));
     }
-    if let Some(Verdict::Failed(reason)) = verdict::of(info, config.bucket_size.slots()) {
-        let device = info.label();
-        let declines = Declined::SelfTest(reason.clone());
-        warn_once(&Error::SelfTest { device, reason });
-        return declined(declines);
+    for suite in config.suites() {
+        if let Some(Verdict::Failed(reason)) = verdict::of(info, suite) {
+            return declined(Declined::SelfTest(reason));
+        }
     }
     if let Some(reason) = config.table.obstacle(info) {
         return declined(Declined::Table(reason));
@@ -278,9 +277,11 @@ fn of_joined(join: &HashJoinExec, has: impl Fn(&Schema) -> f64) -> f64 {
 /// Values of eight bytes of a row that [`more_values`] does not count.
 const KEY_AND_ONE: f64 = 2.0;
 
+/// Says each error once in this process.
 fn warn_once(error: &Error) {
-    static WARNED: AtomicBool = AtomicBool::new(false);
-    if !WARNED.swap(true, Ordering::Relaxed) {
+    static SAID: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    let mut said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
+    if said.insert(error.to_string()) {
         log::warn!("{error}; joins stay on the host");
     }
 }

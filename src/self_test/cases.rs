@@ -13,10 +13,12 @@
 //! | repeating keys | group_range |
 //! | a hot key; hot and crowded keys | sample_keys, radix_pass, the sort |
 //! | keys of two and four words | mix, split_codes, runs; the sort where they repeat |
-//! | dense keys, codes | direct tables; tables of codes on CPUs |
+//! | dense keys, codes | direct tables; tables of codes on CPUs, or where they are asked for |
+//! | linear probing | its kernels, where it is asked for |
 
 use std::collections::HashMap;
 
+use crate::device::verdict::Suite;
 use crate::device::{Buffer, KernelBody, Queue};
 use crate::error::{Error, Result};
 use crate::table::codes::CodeTable;
@@ -25,6 +27,7 @@ use crate::table::grouped::{BuildKeys, GroupedTable, KeyFormat};
 use crate::table::hash::jenkins;
 use crate::table::horton::{BucketSize, MISS, TableConfig};
 use crate::table::key_table::{KeyTable, KeyTableConfig};
+use crate::table::linear::LinearConfig;
 use crate::table::pairs::{Matches, Pairs};
 use crate::table::rows::{gather_rows, set_bits};
 use crate::table::tuning::{Kind, Residence, Tuning, Workload};
@@ -60,13 +63,25 @@ struct Case {
     probe: Vec<u32>,
 }
 
-/// Runs all cases that depend on buckets of this size, with lanes talking by `body`; those that do not, with the
-/// default size.
+/// Runs all cases of a suite, with lanes talking by `body`.
 ///
 /// # Errors
 /// [`Error::SelfTest`] with the first that is wrong; the device's own.
-pub(super) fn all(queue: &mut Queue, body: KernelBody, bucket_size: BucketSize) -> Result<()> {
+pub(super) fn all(queue: &mut Queue, body: KernelBody, suite: Suite) -> Result<()> {
     queue.use_body(body)?;
+    match suite {
+        Suite::Buckets(slots) => buckets(queue, slots.try_into()?)?,
+        Suite::Linear => linear(queue)?,
+        Suite::Codes => codes(queue)?,
+    }
+    match suite == Suite::DEFAULT {
+        true => others(queue),
+        false => Ok(()),
+    }
+}
+
+/// Cases that depend on the size of buckets.
+fn buckets(queue: &mut Queue, bucket_size: BucketSize) -> Result<()> {
     let horton = |load_factor| {
         KeyTableConfig::Horton(TableConfig {
             load_factor,
@@ -83,10 +98,31 @@ pub(super) fn all(queue: &mut Queue, body: KernelBody, bucket_size: BucketSize) 
         full.check(queue)?;
         full.check_load(queue, load_factor)?;
     }
-    match bucket_size == TableConfig::default().bucket_size {
-        true => others(queue),
-        false => Ok(()),
+    Ok(())
+}
+
+/// Linear probing, whose keys may repeat, too.
+fn linear(queue: &mut Queue) -> Result<()> {
+    let config = KeyTableConfig::Linear(LinearConfig::default());
+    one_word("linear probing", config, keys(KEYS)).check(queue)?;
+    let repeating = (0..4 * KEYS).map(|row| jenkins(row % KEYS)).collect();
+    one_word("linear probing, repeating keys", config, repeating).check(queue)?;
+    Case {
+        config,
+        ..wide("linear probing, keys of two words", 2, 1)
     }
+    .check(queue)
+}
+
+/// Tables of codes.
+fn codes(queue: &mut Queue) -> Result<()> {
+    let config = KeyTableConfig::Codes(TableConfig::default());
+    one_word("codes", config, keys(KEYS)).check(queue)?;
+    Case {
+        config,
+        ..wide("codes of two words", 2, 1)
+    }
+    .check(queue)
 }
 
 /// Cases that do not depend on the size of buckets.
@@ -110,16 +146,10 @@ fn others(queue: &mut Queue) -> Result<()> {
         )
     };
     dense.check(queue)?;
-    if CodeTable::suits(queue) {
-        let config = KeyTableConfig::Codes(TableConfig::default());
-        one_word("codes", config, keys(KEYS)).check(queue)?;
-        Case {
-            config,
-            ..wide("codes of two words", 2, 1)
-        }
-        .check(queue)?;
+    match CodeTable::suits(queue) {
+        true => codes(queue),
+        false => Ok(()),
     }
-    Ok(())
 }
 
 /// Distinct keys, the smallest and the largest among them.

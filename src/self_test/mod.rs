@@ -1,7 +1,7 @@
 //! Whether a device's kernels are right: asked once, before a join trusts it with rows.
 //!
 //! ```text
-//!  build side ─▶ passed ─▶ known? (device::verdict) ─yes─▶ go on │ the host
+//!  build side ─▶ passed ─▶ each suite: known? (device::verdict) ─yes─▶ go on │ the host
 //!                            └no─▶ every case, lanes talking in the fastest way ─right─▶ Passed(that)
 //!                                       └wrong, does not compile or fit
 //!                                              └─▶ every case with local tiles ──right─▶ Passed(LocalTile)
@@ -14,42 +14,32 @@
 //! (`cases`). That takes milliseconds beside the compilation of kernels that joins need anyway. A device that fails
 //! costs time and no rows: the join that asked goes on on the host, and later joins are planned so.
 //!
-//! It is asked by builds and not by the planner, as it may take seconds where kernels are not compiled yet.
+//! It is asked by builds, those of the calibration too, and not by the planner, as it may take seconds where kernels are
+//! not compiled yet. A part of its own ([`Suite`]) has what joins use only if options ask for it.
 
 mod cases;
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-use crate::device::verdict::{self, Verdict};
+use crate::device::verdict::{self, Suite, Verdict};
 use crate::device::{Device, DeviceInfo, KernelBody};
 use crate::error::{Error, Result};
-use crate::table::horton::BucketSize;
 
-/// Tests the device for tables with buckets of this size, unless that was done before by this version on its driver.
+/// Runs those of `suites` on the device that this version has not run on its driver before.
 ///
 /// # Errors
 /// [`Error::SelfTest`] if its answers are wrong, its kernels do not compile, or they could not be run now for lack of memory;
 /// [`Error::OpenCl`] and [`Error::QueueStopped`] if it failed in another way, which is not remembered.
-pub async fn passed(device: &Device, bucket_size: BucketSize) -> Result<()> {
-    let known = || verdict::of(device.info(), bucket_size.slots());
-    if let Some(verdict) = known() {
-        return of_verdict(device.info(), verdict);
+pub async fn passed(device: &Device, suites: impl IntoIterator<Item = Suite>) -> Result<()> {
+    for suite in suites {
+        match verdict::of(device.info(), suite) {
+            Some(Verdict::Passed(_)) => {}
+            Some(Verdict::Failed(reason)) => return Err(failure(device.info(), reason)),
+            None => run(device, suite).await?,
+        }
     }
-    let turn = turn(device);
-    let _turn = turn.lock().await;
-    match known() {
-        Some(verdict) => of_verdict(device.info(), verdict),
-        None => run(device, bucket_size).await,
-    }
-}
-
-fn of_verdict(info: &DeviceInfo, verdict: Verdict) -> Result<()> {
-    match verdict {
-        Verdict::Passed(_) => Ok(()),
-        Verdict::Failed(reason) => Err(failure(info, reason)),
-    }
+    Ok(())
 }
 
 fn failure(info: &DeviceInfo, reason: String) -> Error {
@@ -59,42 +49,39 @@ fn failure(info: &DeviceInfo, reason: String) -> Error {
     }
 }
 
-/// Queries that ask at once wait for one test.
-fn turn(device: &Device) -> Arc<tokio::sync::Mutex<()>> {
-    type Turns = BTreeMap<(usize, usize), Arc<tokio::sync::Mutex<()>>>;
-    static TURNS: Mutex<Turns> = Mutex::new(Turns::new());
-    let mut turns = TURNS.lock().unwrap_or_else(PoisonError::into_inner);
-    Arc::clone(turns.entry(device.info().index).or_default())
-}
-
-async fn run(device: &Device, bucket_size: BucketSize) -> Result<()> {
+async fn run(device: &Device, suite: Suite) -> Result<()> {
     let info = device.info();
-    let set = |verdict, lasts| verdict::set((info, bucket_size.slots()), verdict, lasts);
     let fastest = info.fastest_body();
-    let Err(error) = run_with(device, fastest, bucket_size).await else {
-        set(Verdict::Passed(fastest), true);
+    let Err(error) = run_with(device, fastest, suite).await else {
+        verdict::set((info, suite), Verdict::Passed(fastest), true);
         return Ok(());
     };
+    let mut lasts = lasts(&error);
     let local = KernelBody::LocalTile;
-    let has_other = matches!(fastest, KernelBody::SubGroupTile | KernelBody::WarpTile);
-    if has_other && run_with(device, local, bucket_size).await.is_ok() {
-        log::info!("{error}; lanes talk through local memory instead");
-        set(Verdict::Passed(local), lasts(&error));
-        return Ok(());
-    }
-    if lasts(&error) {
-        let reason = match &error {
-            Error::SelfTest { reason, .. } | Error::WrongAnswer { what: reason, .. } => {
-                reason.clone()
+    if matches!(fastest, KernelBody::SubGroupTile | KernelBody::WarpTile) {
+        match run_with(device, local, suite).await {
+            Ok(()) => {
+                log::info!("{error}; lanes talk through local memory instead");
+                verdict::set((info, suite), Verdict::Passed(local), lasts);
+                return Ok(());
             }
-            other => other.brief(),
-        };
-        set(Verdict::Failed(reason.clone()), true);
+            Err(other) => lasts &= self::lasts(&other),
+        }
+    }
+    let reason = match &error {
+        Error::SelfTest { reason, .. } | Error::WrongAnswer { what: reason, .. } => reason.clone(),
+        other => other.brief(),
+    };
+    if lasts {
+        verdict::set((info, suite), Verdict::Failed(reason.clone()), true);
         return Err(failure(info, reason));
     }
     match error {
-        Error::DeviceMemory { .. } => Err(failure(info, format!("not run: {}", error.brief()))),
-        error => Err(error),
+        Error::OpenCl { .. } | Error::QueueStopped { .. } => Err(error),
+        error => {
+            log::warn!("the self-test of {} did not end: {error}", info.label());
+            Err(failure(info, format!("not ended: {reason}")))
+        }
     }
 }
 
@@ -106,13 +93,23 @@ fn lasts(error: &Error) -> bool {
     )
 }
 
-async fn run_with(device: &Device, body: KernelBody, bucket_size: BucketSize) -> Result<()> {
+/// Runs a suite, unless another query has done so meanwhile: queries that ask at once wait for one test. They
+/// wait on the device's own threads, as the one that tests never needs their runtimes.
+async fn run_with(device: &Device, body: KernelBody, suite: Suite) -> Result<()> {
+    static TURN: Mutex<()> = Mutex::new(());
     let began = Instant::now();
+    let info = device.info().clone();
     let answer = device
-        .run(move |queue| cases::all(queue, body, bucket_size))
+        .run(move |queue| {
+            let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+            match verdict::of(&info, suite) == Some(Verdict::Passed(body)) {
+                true => Ok(()),
+                false => cases::all(queue, body, suite),
+            }
+        })
         .await?;
     log::debug!(
-        "self-test of {} with '{body}', {bucket_size} slots: {} launches, {:?} on the device, {:?} in all",
+        "self-test of {} with '{body}', {suite:?}: {} launches, {:?} on the device, {:?} in all",
         device.info().label(),
         answer.cost.launches,
         answer.cost.kernel,

@@ -11,6 +11,19 @@ use super::child::is_child;
 /// Words of a buffer: on a GPU, a copy takes long enough.
 const WORDS: usize = 64 << 20 >> 2;
 
+/// How many words another lane's job finds changed by a copy that is under way.
+fn overwritten(device: &Device) -> usize {
+    let read = device.run_blocking(|queue| {
+        let other = queue.allocate::<u32>("test", WORDS)?;
+        queue.fill(&other, 7)?;
+        queue.read(&other, 1)?;
+        std::thread::sleep(Duration::from_millis(600));
+        queue.read(&other, WORDS)
+    });
+    let words = read.unwrap().value;
+    words.iter().filter(|word| **word != 7).count()
+}
+
 /// A job enqueues a copy into a buffer and returns; meanwhile the last other owner of the buffer drops it, as the
 /// future of a cancelled query does, and another lane asks for as much memory. Through the shim copies begin late on any
 /// device.
@@ -37,23 +50,57 @@ fn a_copy_under_way_keeps_its_memory() {
         });
         wait.recv().unwrap();
         drop(buffer);
-        let read = device.run_blocking(|queue| {
-            let other = queue.allocate::<u32>("test", WORDS)?;
-            queue.fill(&other, 7)?;
-            queue.read(&other, 1)?;
-            std::thread::sleep(Duration::from_millis(600));
-            queue.read(&other, WORDS)
-        });
-        let overwritten = read
-            .unwrap()
-            .value
-            .iter()
-            .filter(|word| **word != 7)
-            .count();
-        assert_eq!(overwritten, 0, "words of another job");
+        assert_eq!(overwritten(&device), 0, "words of another job");
         futures::executor::block_on(sent).unwrap();
     }
     let idle = device.run_blocking(|_| Ok(()));
     idle.unwrap();
+    assert_eq!(device.budget().used(), 0);
+}
+
+/// The job itself drops the buffer, takes its memory for another, and drops that before any command has used it.
+#[test]
+fn memory_taken_once_more_in_a_job_is_kept_for_the_first_copy() {
+    let test = "lanes::memory_taken_once_more_in_a_job_is_kept_for_the_first_copy";
+    if !is_child(test, "gpu delay=300") {
+        return;
+    }
+    let device = Device::open("auto").unwrap();
+    let mut staging = futures::executor::block_on(device.staging("test", WORDS)).unwrap();
+    staging.fill(1);
+    let (enqueued, wait) = channel();
+    let sent = device.run(move |queue| {
+        let first = queue.allocate::<u32>("test", WORDS)?;
+        queue.send_to(&first, 0, staging)?;
+        drop(first);
+        drop(queue.allocate::<u32>("test", WORDS)?);
+        enqueued.send(()).unwrap();
+        Ok(())
+    });
+    wait.recv().unwrap();
+    assert_eq!(overwritten(&device), 0, "words of another job");
+    futures::executor::block_on(sent).unwrap();
+}
+
+/// What commands alone hold counts as long as they may run, and is waited for where memory is short.
+#[test]
+fn memory_of_commands_counts_for_the_budget() {
+    const PART: usize = 8 << 18;
+    if !is_child("lanes::memory_of_commands_counts_for_the_budget", "gpu") {
+        return;
+    }
+    let device = Device::open("auto").unwrap();
+    let limit = 20 << 20;
+    let job = device.run_blocking(move |queue| {
+        queue.limit_memory(limit);
+        for part in 0..8 {
+            // Each of another class of size, so that none takes the other's.
+            let buffer = queue.allocate::<u32>("test", PART + part * (PART / 8))?;
+            queue.fill(&buffer, 1)?;
+        }
+        Ok(())
+    });
+    job.unwrap();
+    assert!(device.budget().peak() <= limit);
     assert_eq!(device.budget().used(), 0);
 }

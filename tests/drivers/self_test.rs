@@ -1,14 +1,16 @@
 //! Drivers that are wrong: a self-test tells, or the command's status; rows come from the host, and why is said.
 
 use std::path::Path;
+use std::time::Duration;
 
-use horton_join::device::verdict::{self, Verdict};
-use horton_join::device::{Device, KernelBody, pick};
+use horton_join::device::verdict::{self, Suite, Verdict};
+use horton_join::device::{Device, DeviceKind, KernelBody, pick};
 use horton_join::error::Error;
 use horton_join::self_test;
-use horton_join::table::horton::BucketSize;
 
-use super::child::{QUERIES, check_rows, keep_warnings, metric, role, run, session, sql, warnings};
+use super::child::{
+    QUERIES, check_rows, is_child, keep_warnings, metric, role, run, session, sql, warnings,
+};
 
 /// The join's line of a plan says this.
 async fn explains(reason: &str) {
@@ -78,6 +80,7 @@ async fn a_command_that_fails_late_gives_no_row() {
             for kernel in ["count_pairs", "write_pairs", "look_up"] {
                 run(test, "wrong", &format!("fail={kernel}"), cache.path());
             }
+            run(test, "wrong", "late=write_pairs", cache.path());
         }
         Some("right") => {
             let session = session().await;
@@ -201,7 +204,7 @@ fn no_kernel_can_be_skipped_unseen() {
     };
     let device = Device::open("auto").unwrap();
     faults::begin(None);
-    let passed = futures::executor::block_on(self_test::passed(&device, BucketSize::Eight));
+    let passed = futures::executor::block_on(self_test::passed(&device, [Suite::DEFAULT]));
     let uses = faults::end().uses;
     if role == "list" {
         passed.unwrap();
@@ -212,7 +215,7 @@ fn no_kernel_can_be_skipped_unseen() {
         matches!(passed, Err(Error::SelfTest { .. } | Error::OpenCl { .. })),
         "{passed:?}"
     );
-    let verdict = verdict::of(device.info(), BucketSize::Eight.slots());
+    let verdict = verdict::of(device.info(), Suite::DEFAULT);
     assert!(!matches!(verdict, Some(Verdict::Passed(_))), "{verdict:?}");
 }
 
@@ -225,21 +228,16 @@ fn what_passed_is_remembered() {
         return drop(run(test, "later", "skip=write_pairs", cache.path()));
     };
     let device = Device::open("auto").unwrap();
-    let verdict = verdict::of(device.info(), 8);
+    let verdict = verdict::of(device.info(), Suite::DEFAULT);
     assert_eq!(verdict.is_some(), role == "later");
     // The later process would fail, were it tested.
-    futures::executor::block_on(self_test::passed(&device, BucketSize::Eight)).unwrap();
+    futures::executor::block_on(self_test::passed(&device, [Suite::DEFAULT])).unwrap();
     // Buckets of another size are other kernels.
-    let other = futures::executor::block_on(self_test::passed(&device, BucketSize::Sixteen));
     assert_eq!(
-        other.is_ok(),
-        role == "first" || is_remembered(&device),
-        "{other:?}"
+        verdict::of(device.info(), Suite::Buckets(16)).is_some(),
+        role == "later"
     );
-}
-
-fn is_remembered(device: &Device) -> bool {
-    verdict::of(device.info(), 16) == Some(Verdict::Passed(device.info().body()))
+    futures::executor::block_on(self_test::passed(&device, [Suite::Buckets(16)])).unwrap();
 }
 
 /// The stock join's times are not taken for those of a device that failed, nor is every plan kept waiting.
@@ -272,4 +270,123 @@ async fn a_device_that_fails_is_not_measured() {
         let fails = role().as_deref() == Some("fails");
         assert_eq!(plan.contains("costs not measured: "), fails, "{plan}");
     }
+}
+
+/// What only some options use is tested where they are set, beside what all joins use.
+#[tokio::test]
+async fn options_are_tested_too() {
+    let test = "self_test::options_are_tested_too";
+    let options = [
+        ("SET horton.bucket_size = 16", "skip=enter"),
+        ("SET horton.bucket_size = 16", "skip=count_pairs"),
+        ("SET horton.table = 'linear'", "skip=insert_keys"),
+        ("SET horton.table = 'codes'", "skip=enter_codes"),
+    ];
+    let Some(option) = role() else {
+        for (option, shim) in options {
+            let cache = tempfile::tempdir().unwrap();
+            run(test, option, shim, cache.path());
+        }
+        return;
+    };
+    let session = session().await;
+    sql(&session, &option).await;
+    check_rows(&session).await;
+    let plan = sql(&session, &format!("EXPLAIN {}", QUERIES[0])).await;
+    assert!(plan.contains("self-test"), "{plan}");
+}
+
+/// The same driver may offer a device as another kind, with other kernels: a new cache entry.
+#[test]
+fn what_passed_as_another_kind_is_not_believed() {
+    let test = "self_test::what_passed_as_another_kind_is_not_believed";
+    let Some(_) = role() else {
+        let cache = tempfile::tempdir().unwrap();
+        for shim in ["", "gpu", "without=cl_khr_int64_base_atomics"] {
+            run(test, shim, shim, cache.path());
+        }
+        return;
+    };
+    let device = Device::open("auto").unwrap();
+    let fastest = match device.info().kind {
+        DeviceKind::Cpu => KernelBody::Chunk,
+        _ => KernelBody::LocalTile,
+    };
+    assert_eq!(verdict::of(device.info(), Suite::DEFAULT), None);
+    futures::executor::block_on(self_test::passed(&device, [Suite::DEFAULT])).unwrap();
+    assert_eq!(device.info().body(), fastest);
+}
+
+/// A query waits for its self-test while another is planned on the only thread, which blocks to measure joins.
+#[tokio::test]
+async fn planning_beside_a_self_test_ends() {
+    if !is_child("self_test::planning_beside_a_self_test_ends", "") {
+        return;
+    }
+    std::thread::spawn(|| {
+        std::thread::sleep(Duration::from_secs(120));
+        eprintln!("it hangs");
+        std::process::exit(3);
+    });
+    let (tested, planned) = (session().await, session().await);
+    sql(&planned, "SET horton.enabled = 'auto'").await;
+    sql(&planned, "SET horton.min_rows = 0").await;
+    let plan = async {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        sql(&planned, &format!("EXPLAIN {}", QUERIES[0])).await
+    };
+    let (_, plan) = tokio::join!(sql(&tested, QUERIES[0]), plan);
+    assert!(plan.contains("Join"), "{plan}");
+}
+
+/// Whatever options and keys, joins launch no kernel that no self-test has launched.
+#[tokio::test]
+#[cfg(debug_assertions)]
+async fn every_kernel_of_a_join_is_tested() {
+    use std::collections::BTreeSet;
+
+    use horton_join::device::faults;
+
+    if !is_child("self_test::every_kernel_of_a_join_is_tested", "") {
+        return;
+    }
+    let kernels = || -> BTreeSet<String> {
+        let sites = faults::end().uses.into_keys();
+        sites
+            .filter_map(|site| Some(site.strip_prefix("clEnqueueNDRangeKernel ")?.to_owned()))
+            .collect()
+    };
+    let device = Device::open("auto").unwrap();
+    faults::begin(None);
+    let suites = [4, 8, 16].map(Suite::Buckets);
+    let suites = suites.into_iter().chain([Suite::Linear, Suite::Codes]);
+    self_test::passed(&device, suites).await.unwrap();
+    let tested = kernels();
+    faults::begin(None);
+    let session = session().await;
+    // Keys that repeat, some of them often, and keys of several words.
+    sql(
+        &session,
+        "CREATE TABLE many AS SELECT CASE WHEN value % 4 = 0 THEN 7 ELSE value % 9000 END AS k,
+           value % 9000 * 10000000000 AS far, value AS v FROM range(0, 60000)",
+    )
+    .await;
+    for table in ["auto", "horton", "direct", "linear", "codes"] {
+        sql(&session, &format!("SET horton.table = '{table}'")).await;
+        for size in [4, 8, 16] {
+            sql(&session, &format!("SET horton.bucket_size = {size}")).await;
+            for query in QUERIES.into_iter().chain([
+                "SELECT count(*), sum(v) FROM many JOIN trip ON many.k = trip.id",
+                "SELECT count(*), sum(v) FROM trip LEFT JOIN many ON many.far = trip.id * 10000000000",
+                "SELECT count(*) FROM many WHERE EXISTS
+                   (SELECT 1 FROM trip WHERE trip.id = k AND trip.km = v AND trip.city = far)",
+            ]) {
+                sql(&session, query).await;
+            }
+        }
+    }
+    let launched = kernels();
+    assert!(launched.len() > 20, "{launched:?}");
+    let untested: Vec<_> = launched.difference(&tested).collect();
+    assert!(untested.is_empty(), "{untested:?}");
 }

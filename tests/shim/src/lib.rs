@@ -14,6 +14,7 @@
 //! | `refuse=TEXT` | programs with the text do not compile |
 //! | `skip=KERNEL` | launches of the kernel do nothing, and succeed |
 //! | `fail=KERNEL` | launches of the kernel do nothing, and their commands end with `CL_OUT_OF_RESOURCES` |
+//! | `late=KERNEL` | the same, but the commands say so only when others behind them have ended |
 
 #![cfg(target_os = "linux")]
 #![allow(non_snake_case, clippy::too_many_arguments, clippy::missing_safety_doc)]
@@ -41,6 +42,9 @@ const KERNEL_FUNCTION_NAME: u32 = 0x1190;
 const QUEUE_CONTEXT: u32 = 0x1090;
 
 const GPU: u64 = 4;
+
+/// How much later than others behind them late commands say how they ended.
+const LATE: Duration = Duration::from_millis(50);
 
 /// The words of `HORTON_SHIM`.
 static WORDS: LazyLock<Vec<String>> = LazyLock::new(|| {
@@ -235,7 +239,18 @@ pub unsafe extern "C" fn clEnqueueNDRangeKernel(
     }
     if said("fail").any(|failing| failing == name) && !event.is_null() {
         // SAFETY: the queue is the caller's, who takes the event.
-        unsafe { *event = ended_event(queue, OUT_OF_RESOURCES) };
+        unsafe {
+            *event = user_event(queue);
+            end(*event, OUT_OF_RESOURCES);
+        }
+        return SUCCESS;
+    }
+    if said("late").any(|failing| failing == name) && !event.is_null() {
+        // SAFETY: as above.
+        unsafe {
+            *event = user_event(queue);
+            end_later(*event, LATE, OUT_OF_RESOURCES);
+        }
         return SUCCESS;
     }
     // SAFETY: the type is that of OpenCL's header.
@@ -291,15 +306,11 @@ pub unsafe extern "C" fn clEnqueueWriteBuffer(
             queue, buffer, blocking, offset, size, data, 1, &start, event,
         )
     };
-    let start = start as usize;
-    std::thread::spawn(move || {
-        std::thread::sleep(Duration::from_millis(ms));
-        // SAFETY: the event is this thread's alone, and is released once.
-        unsafe {
-            end(start as Ptr, 0);
-            real::<Release>(c"clReleaseEvent")(start as Ptr);
-        }
-    });
+    // SAFETY: the event has not ended yet, and is no one else's.
+    unsafe {
+        end_later(start, Duration::from_millis(ms), SUCCESS);
+        real::<Release>(c"clReleaseEvent")(start);
+    }
     status
 }
 
@@ -320,12 +331,18 @@ unsafe fn end(event: Ptr, status: i32) {
     unsafe { real::<Set>(c"clSetUserEventStatus")(event, status) };
 }
 
-/// The event of a command that has ended with `status`.
-unsafe fn ended_event(queue: Ptr, status: i32) -> Ptr {
-    // SAFETY: the queue is the caller's.
-    unsafe {
-        let event = user_event(queue);
-        end(event, status);
-        event
-    }
+/// Ends one of [`user_event`] in another thread.
+unsafe fn end_later(event: Ptr, after: Duration, status: i32) {
+    type Count = unsafe extern "C" fn(Ptr) -> i32;
+    // SAFETY: the event is alive; the thread has a reference of its own.
+    unsafe { real::<Count>(c"clRetainEvent")(event) };
+    let event = event as usize;
+    std::thread::spawn(move || {
+        std::thread::sleep(after);
+        // SAFETY: that reference is released once.
+        unsafe {
+            end(event as Ptr, status);
+            real::<Count>(c"clReleaseEvent")(event as Ptr);
+        }
+    });
 }
