@@ -40,12 +40,12 @@ inside() {
     ' rusticl "$root" "$PWD" "$cargo_home" "$rustup_home" \
         HOME="$HOME" CARGO_HOME="$cargo_home" RUSTUP_HOME="$rustup_home" PATH="$cargo_home/bin:$PATH" \
         OCL_ICD_VENDORS=rusticl.icd RUSTICL_ENABLE=llvmpipe RUSTICL_DEVICE_TYPE="$1" \
-        HORTON_CACHE_DIR="/var/cache/horton-join/$1" "${@:2}"
+        HORTON_CACHE_DIR=/var/cache/horton-join "${@:2}"
 }
 
 set_up() {
     scripts/ensure-tools.sh mmdebstrap >&2 || return
-    as_root rm -rf "$root"
+    as_root rm -rf "$root" "$root.new"
     as_root mmdebstrap --quiet --variant=minbase \
         --include=mesa-opencl-icd,ocl-icd-libopencl1,pocl-opencl-icd trixie "$root.new" \
         http://deb.debian.org/debian >&2 || return

@@ -67,8 +67,8 @@ pub enum Error {
     /// The device lacks an extension that a program uses. Joins need none; see
     /// [`KeyTableConfig`](crate::table::key_table::KeyTableConfig).
     #[error(
-        "{program} needs {extension}, which OpenCL device '{device}' lacks; a Horton table that is built at once \
-         needs it not (HortonTable::build, horton.table = 'auto'), and other devices have it"
+        "{program} needs {extension}, which OpenCL device '{device}' lacks; take a device that has it, or a Horton \
+         table of distinct keys that is built at once (horton.table = 'auto')"
     )]
     MissingExtension {
         /// The `.cl` family.

@@ -167,7 +167,7 @@ impl DeviceInfo {
             KernelBody::Chunk | KernelBody::LocalTile => true,
             KernelBody::SubGroupTile => {
                 let width = self.sub_group_width;
-                self.sub_group_shuffle().is_some() && width >= lanes && width % lanes == 0
+                self.sub_group_shuffle().is_some() && width > 0 && width.is_multiple_of(lanes)
             }
             KernelBody::WarpTile => self.has("cl_nv_pragma_unroll"),
         }

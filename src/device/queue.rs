@@ -590,7 +590,7 @@ impl Queue {
             }
             Some(SubGroupShuffle::Intel) | None => info.sub_group_width,
         };
-        match width >= lanes && width % lanes == 0 {
+        match width > 0 && width.is_multiple_of(lanes) {
             true => Ok(()),
             false => Err(Error::ProgramBuild {
                 program: text.name().to_owned(),

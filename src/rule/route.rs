@@ -47,7 +47,7 @@ pub enum Declined {
     DeviceFailed(String),
     /// The device gave wrong answers in its self-test, or does not compile the kernels.
     SelfTest(String),
-    /// `horton.table` asks for a table that the device has not what it takes for.
+    /// `horton.table` asks for a table that needs what the device lacks.
     Table(String),
     /// The partition mode is still `Auto`, which no join can execute.
     UndecidedMode,
