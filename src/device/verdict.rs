@@ -10,7 +10,7 @@
 //! itself is of kernels that this layer does not know ([`crate::self_test`]); what it found decides here which device
 //! `auto` picks and by which body its lanes talk. Its parts ([`Suite`]) have verdicts of their own, as few joins ask for
 //! other tables than the default. A failure that another process may not meet, such as memory that ran out, is
-//! not written to the file. One that is written counts for [`FAILED_FOR`], as what was wrong may have been a full disk.
+//! not written to the file. One that is written counts for a day, as what was wrong may have been a full disk.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -14,7 +14,7 @@
 //! memory: about 14 bytes a key and 13 a bucket.
 //!
 //! Displacement alone needs 64-bit atomics. A device without them builds tables at loads that leave no
-//! stragglers ([`most_load`]); should there be some even so, that is another attempt.
+//! stragglers (`most_load`); should there be some even so, that is another attempt.
 
 use std::ops::Range;
 
