@@ -30,7 +30,8 @@ use crate::error::{Error, Result};
 ///
 /// # Errors
 /// [`Error::SelfTest`] if its answers are wrong, its kernels do not compile, or they could not be run now for lack of memory;
-/// [`Error::OpenCl`] and [`Error::QueueStopped`] if it failed in another way, which is not remembered.
+/// [`Error::MissingExtension`] if the device cannot have such tables; [`Error::OpenCl`] and [`Error::QueueStopped`] if it
+/// failed in another way, which is not remembered.
 pub async fn passed(device: &Device, suites: impl IntoIterator<Item = Suite>) -> Result<()> {
     for suite in suites {
         match verdict::of(device.info(), suite) {
@@ -56,6 +57,10 @@ async fn run(device: &Device, suite: Suite) -> Result<()> {
         verdict::set((info, suite), Verdict::Passed(fastest), true);
         return Ok(());
     };
+    if let Error::MissingExtension { .. } = error {
+        // The planner asks for it; whoever does not is told what is missing.
+        return Err(error);
+    }
     let mut lasts = lasts(&error);
     let local = KernelBody::LocalTile;
     if matches!(fastest, KernelBody::SubGroupTile | KernelBody::WarpTile) {
