@@ -3,7 +3,8 @@
 //   group   items with one primary bucket and one tag: they are in one bucket besides it, which a
 //           remap entry names
 //
-// Slots and entries are words of 64 bits that others change, so they are read and written with atomics.
+// Slots and entries are words of 64 bits that others change, so they are read and written with
+// atomics.
 //
 // hash.cl and bucket.cl come first.
 #pragma OPENCL EXTENSION cl_khr_int64_base_atomics : enable

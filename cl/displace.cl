@@ -10,8 +10,8 @@
 // phases: explore and propose only read the table, commit touches it with atomics only. At load
 // 0.95 about one item in 250 gets here; six to eleven rounds place them all.
 //
-// It is the one phase of a build that needs 64-bit atomics, and a program of its own: a join's load leaves no
-// straggler, so that most machines never compile it.
+// It is the one phase of a build that needs 64-bit atomics, and a program of its own: a join's load
+// leaves no straggler, so that most machines never compile it.
 //
 // hash.cl, bucket.cl, fill.cl, put_wide.cl (of wide values) and changing.cl come first.
 #ifndef STRAGGLERS

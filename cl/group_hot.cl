@@ -36,8 +36,9 @@ uint peek_seen(__global uint *word) {
 #endif
 }
 
-// Counts a key; returns whether that makes it hot, which is once. A slot is two words: the key with its bits
-// inverted, 0 while the slot is free, and how often it was seen. A key of all ones is never hot.
+// Counts a key; returns whether that makes it hot, which is once. A slot is two words: the key with
+// its bits inverted, 0 while the slot is free, and how often it was seen. A key of all ones is
+// never hot.
 bool count_key(__global uint *seen, uint key) {
   const uint inverted = ~key, home = jenkins(key);
   if (inverted == 0) return false;

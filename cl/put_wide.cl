@@ -1,7 +1,7 @@
 // Putting values of 32 bits into buckets that items were removed from.
 //
-// Such buckets have gaps. Their count gives a work-item a slot, but not which: it looks for one with
-// compare-and-swap, so that this part, and no other of a build, needs 64-bit atomics.
+// Such buckets have gaps. Their count gives a work-item a slot, but not which: it looks for one
+// with compare-and-swap, so that this part, and no other of a build, needs 64-bit atomics.
 //
 // hash.cl, bucket.cl and fill.cl come first.
 #pragma OPENCL EXTENSION cl_khr_int64_base_atomics : enable

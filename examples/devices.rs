@@ -1,5 +1,6 @@
-//! Lists the OpenCL platforms and devices of this machine: what each supports, whether joins can run there
-//! and give right answers (each is tested once), with which kernels, and which one `horton.device = 'auto'` means.
+//! Lists the OpenCL platforms and devices of this machine: what each supports, whether joins can
+//! run there and give right answers (each is tested once), with which kernels, and which one
+//! `horton.device = 'auto'` means.
 //!
 //! ```text
 //!   cargo run --example devices

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# ensure-tools.sh oclgrind|clang|ocloc|valgrind|mmdebstrap: makes sure that a tool of the tests is there, installing it
-# on Debian and Ubuntu. When that fails, the last line says why and the exit status is 1.
+# ensure-tools.sh oclgrind|clang|ocloc|valgrind|mmdebstrap: makes sure that a tool of the tests is
+# there, installing it on Debian and Ubuntu. When that fails, the last line says why and the exit
+# status is 1.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/apt.sh

@@ -1,13 +1,15 @@
 #!/usr/bin/env bash
-# rusticl.sh [--release] [gpu|cpu]: TPC-H's queries, the join tests and DataFusion's joins.slt on Mesa's
-# rusticl over llvmpipe, as a GPU and as a CPU: a driver without 64-bit atomics and without sub-groups of
-# its own choice, as Linux distributions ship it for GPUs of AMD, Intel, Apple and Qualcomm.
+# rusticl.sh [--release] [gpu|cpu]: TPC-H's queries, the join tests and DataFusion's joins.slt on
+# Mesa's rusticl over llvmpipe, as a GPU and as a CPU: a driver without 64-bit atomics and without
+# sub-groups of its own choice, as Linux distributions ship it for GPUs of AMD, Intel, Apple and
+# Qualcomm.
 #
 #   Debian 13 in target/rusticl ◀─ mmdebstrap: mesa-opencl-icd, ocl-icd-libopencl1, pocl-opencl-icd
 #     └─ chroot, this folder and cargo's mounted into it ─▶ runs what this machine built
 #
-# Mesa of older releases lacks rusticl's llvmpipe, so the root is Debian 13's, whatever runs outside. That
-# is set up once. RUSTICL_RUNS=50 repeats TPC-H. Exit status 77: it cannot be set up here, and why.
+# Mesa of older releases lacks rusticl's llvmpipe, so the root is Debian 13's, whatever runs
+# outside. That is set up once. RUSTICL_RUNS=50 repeats TPC-H. Exit status 77: it cannot be set up
+# here, and why.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/apt.sh

@@ -116,6 +116,38 @@ impl fmt::Display for TableKind {
     }
 }
 
+/// What scans do with the keys of build sides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Filters {
+    /// They leave out rows that meet no build row, as far as that pays.
+    Auto,
+    /// They prune files by bounds and short lists, as DataFusion's own scans do.
+    Off,
+}
+
+impl FromStr for Filters {
+    type Err = Error;
+
+    fn from_str(value: &str) -> Result<Self> {
+        match value.to_lowercase().as_str() {
+            "auto" => Ok(Filters::Auto),
+            "off" => Ok(Filters::Off),
+            _ => Err(Error::Invalid(format!(
+                "horton.filters is 'auto' or 'off', not '{value}'"
+            ))),
+        }
+    }
+}
+
+impl fmt::Display for Filters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Filters::Auto => "auto",
+            Filters::Off => "off",
+        })
+    }
+}
+
 /// What a join does when its device fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnDeviceError {
@@ -170,6 +202,8 @@ pub struct HortonConfig {
     /// Keep both sides hash-partitioned where DataFusion planned so, instead of building one
     /// table for all probe partitions.
     pub keep_partitions: bool,
+    /// Whether scans leave out rows that meet no build row: auto or off.
+    pub filters: Filters,
     /// What a join does when its device fails: fallback or error.
     pub on_device_error: OnDeviceError,
     /// Bits of a hashed surrogate, 0 to 32: fewer make unequal keys collide. For tests, and so
@@ -194,6 +228,7 @@ impl Default for HortonConfig {
             device_memory_limit: 0,
             min_rows: 1 << 20,
             keep_partitions: false,
+            filters: Filters::Auto,
             on_device_error: OnDeviceError::Fallback,
             surrogate_bits: u32::BITS,
             max_table_rows: MAX_VALUE as usize,
@@ -202,11 +237,12 @@ impl Default for HortonConfig {
     }
 }
 
-/// Rows of a chunk at most, whatever the build side: the pairs of a window are then fewer than 2^32.
+/// Rows of a chunk at most, whatever the build side: the pairs of a window are then fewer than
+/// 2^32.
 pub(crate) const MOST_CHUNK_ROWS: usize = 1 << 28;
 
 /// Name and description of every option of a session, in the order of [`HortonConfig`]'s fields.
-const OPTIONS: [(&str, &str); 10] = [
+const OPTIONS: [(&str, &str); 11] = [
     (
         "enabled",
         "Which joins run on an OpenCL device: auto, always or never",
@@ -239,6 +275,10 @@ const OPTIONS: [(&str, &str); 10] = [
     (
         "keep_partitions",
         "Keep hash-partitioned joins partitioned instead of building one table for all partitions",
+    ),
+    (
+        "filters",
+        "Whether scans leave out rows that meet no build row: auto or off",
     ),
     (
         "on_device_error",
@@ -328,6 +368,7 @@ impl HortonConfig {
             "device_memory_limit" => self.device_memory_limit = parse(key, value, |_| true)?,
             "min_rows" => self.min_rows = parse(key, value, |_| true)?,
             "keep_partitions" => self.keep_partitions = parse(key, value, |_| true)?,
+            "filters" => self.filters = value.parse()?,
             "on_device_error" => self.on_device_error = value.parse()?,
             _ => {
                 let known: Vec<&str> = OPTIONS.iter().map(|(name, _)| *name).collect();
@@ -351,6 +392,7 @@ impl HortonConfig {
             "device_memory_limit" => self.device_memory_limit.to_string(),
             "min_rows" => self.min_rows.to_string(),
             "keep_partitions" => self.keep_partitions.to_string(),
+            "filters" => self.filters.to_string(),
             _ => self.on_device_error.to_string(),
         }
     }
@@ -435,6 +477,7 @@ mod tests {
             ("chunk_rows", "268435457"),
             ("device_memory_limit", "-1"),
             ("keep_partitions", "2"),
+            ("filters", "on"),
             ("on_device_error", "panic"),
         ] {
             let error = config.set_option(key, value).unwrap_err().to_string();

@@ -79,8 +79,8 @@ pub enum Error {
         extension: &'static str,
     },
 
-    /// The device gave wrong answers where right ones are known, or does not compile the kernels; see
-    /// [`self_test`](crate::self_test).
+    /// The device gave wrong answers where right ones are known, or does not compile the kernels;
+    /// see [`self_test`](crate::self_test).
     #[error("OpenCL device '{device}' failed its self-test: {reason}")]
     SelfTest {
         /// Device name.
@@ -98,7 +98,8 @@ pub enum Error {
         what: String,
     },
 
-    /// The device failed while both joins were measured on it, so that `auto` cannot compare them now.
+    /// The device failed while both joins were measured on it, so that `auto` cannot compare them
+    /// now.
     #[error("joins on OpenCL device '{device}' could not be measured: {reason}")]
     Unmeasured {
         /// Device name.

@@ -18,9 +18,11 @@
 //! 5. [`join::pairs`], driven by [`join::probe`] over a [`join::build`]
 //! 6. [`join::emit`]
 //!
-//! [`device`] is the one home of OpenCL and of `unsafe`. Before a join uses one, its kernels have passed a
-//! [`self_test`]. Should it fail, the host finishes the query ([`join::fallback`]) and later joins stay there
-//! ([`health`]).
+//! What a build side knows goes to the scans of the probe side, whose rows become fewer ([`scan`]).
+//!
+//! [`device`] is the one home of OpenCL and of `unsafe`. Before a join uses one, its kernels have
+//! passed a [`self_test`]. Should it fail, the host finishes the query ([`join::fallback`]) and
+//! later joins stay there ([`health`]).
 
 #![deny(missing_docs, unsafe_op_in_unsafe_fn)]
 
@@ -30,7 +32,9 @@ pub mod device;
 pub mod error;
 pub mod health;
 pub mod join;
+mod one_child;
 pub mod rule;
+pub mod scan;
 pub mod self_test;
 pub mod session;
 mod sources;

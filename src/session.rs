@@ -2,20 +2,27 @@
 //!
 //! ```text
 //!  SessionStateBuilder ──install──▶ + options horton.…
-//!                                   + rule 1 after JoinSelection
-//!                                   + rule 2 at the very end
+//!                                   + statistics remembered, at the front
+//!                                   + sides, then rule 1, after JoinSelection
+//!                                   + rule 2, then scans' rules around FilterPushdown(Post)
 //! ```
 
 use std::sync::Arc;
 
 use datafusion::execution::SessionStateBuilder;
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::prelude::{SessionConfig, SessionContext};
 
 use crate::config::HortonConfig;
 use crate::health::Health;
+use crate::rule::sides::BuildFilteredAggregates;
 use crate::rule::{CollectBuildSide, JoinOnDevice};
+use crate::scan::known::RememberStatistics;
+use crate::scan::rules::{HANDS_OUT, Settle, TakeFilters};
 
-/// Installs the options and rules into a session's builder.
+type Rule = Arc<dyn PhysicalOptimizerRule + Send + Sync>;
+
+/// Installs the options and rules into a session's builder, once however often it is called.
 ///
 /// Works on a builder with default features and on one made from an existing state. Options
 /// that the builder's configuration already has are kept.
@@ -34,16 +41,32 @@ pub fn install(mut builder: SessionStateBuilder) -> SessionStateBuilder {
         .take()
         .unwrap_or_default()
         .rules;
+    if !rules.iter().any(|rule| rule.name() == JoinOnDevice.name()) {
+        add(&mut rules);
+    }
+    builder.with_physical_optimizer_rules(rules)
+}
+
+/// Adds this crate's rules where they belong among `rules`.
+fn add(rules: &mut Vec<Rule>) {
     // Without JoinSelection every join keeps its mode, so there is nothing to do after it.
     if let Some(at) = rules
         .iter()
         .position(|rule| rule.name() == "join_selection")
     {
         rules.insert(at + 1, Arc::new(CollectBuildSide));
+        rules.insert(at + 1, Arc::new(BuildFilteredAggregates));
     }
-    builder
-        .with_physical_optimizer_rules(rules)
-        .with_physical_optimizer_rule(Arc::new(JoinOnDevice))
+    let hands_out = rules.iter().position(|rule| rule.name() == HANDS_OUT);
+    match hands_out {
+        Some(at) => {
+            rules.insert(at + 1, Arc::new(Settle));
+            rules.insert(at, Arc::new(TakeFilters));
+            rules.insert(at, Arc::new(JoinOnDevice));
+            rules.insert(0, Arc::new(RememberStatistics));
+        }
+        None => rules.push(Arc::new(JoinOnDevice)),
+    }
 }
 
 /// A ready session: DataFusion's defaults, `config`, and [`install`].

@@ -3,16 +3,20 @@
 //! Each test runs itself again in a process whose loader finds no libOpenCL: the library's name
 //! is read once, so it must be in the environment before anything asks for a device.
 
+#[path = "watch/text.rs"]
+mod text;
+
 use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use arrow::util::display::{ArrayFormatter, FormatOptions};
 use datafusion::common::Result;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use horton_join::device;
 use horton_join::error::Error;
 use log::{Level, LevelFilter, Log, Metadata, Record};
+
+use text::text;
 
 /// Names the OpenCL library to open; see the loader crate.
 const LIBRARY: &str = "HORTON_OPENCL_LIBRARY";
@@ -77,18 +81,7 @@ impl Log for Warnings {
 /// The sorted rows of a statement.
 async fn sql(session: &SessionContext, statement: &str) -> Result<Vec<String>> {
     let batches = session.sql(statement).await?.collect().await?;
-    let options = FormatOptions::default().with_null("NULL");
-    let mut rows = Vec::new();
-    for batch in &batches {
-        let columns = batch.columns().iter();
-        let columns: Vec<ArrayFormatter> = columns
-            .map(|column| ArrayFormatter::try_new(column, &options).unwrap())
-            .collect();
-        rows.extend((0..batch.num_rows()).map(|row| {
-            let values: Vec<String> = columns.iter().map(|c| c.value(row).to_string()).collect();
-            values.join(" | ")
-        }));
-    }
+    let mut rows = text(&batches);
     rows.sort_unstable();
     Ok(rows)
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   scale ─▶ (table, part) jobs, largest first ─▶ one thread a core ─▶ MemTable of several partitions
-//!   DIR   ─▶ lineitem.parquet | lineitem/*.parquet ─▶ ListingTable
+//!   DIR   ─▶ lineitem.parquet | lineitem/*.parquet ─▶ ListingTable ─ in memory? ─▶ MemTable
 //! ```
 //!
 //! `tpchgen` makes the rows of the official dbgen, any part of a table independently of the
@@ -57,6 +57,32 @@ impl Data {
         }
         Ok(())
     }
+}
+
+/// The same tables, read into memory in `partitions` partitions each.
+///
+/// # Errors
+/// Names the table that cannot be read.
+pub async fn in_memory(data: Data, partitions: usize) -> Result<Data> {
+    let context = SessionContext::new();
+    data.register(&context)?;
+    let mut tables = vec![];
+    for (name, table) in &data.tables {
+        let frame = context.table(TableReference::bare(name.as_str())).await?;
+        let batches = frame.collect().await;
+        let batches = batches.map_err(|e| format!("cannot read table '{name}': {e}"))?;
+        let share = batches.len().div_ceil(partitions).max(1);
+        let parts = batches.chunks(share).map(<[RecordBatch]>::to_vec);
+        let mut parts: Vec<Vec<RecordBatch>> = parts.collect();
+        // A table without rows has a partition without batches.
+        parts.resize_with(parts.len().max(1), Vec::new);
+        let contents = MemTable::try_new(table.schema(), parts)?;
+        tables.push((name.clone(), Arc::new(contents) as Arc<dyn TableProvider>));
+    }
+    Ok(Data {
+        about: format!("{}, read into memory", data.about),
+        tables,
+    })
 }
 
 /// TPC-H's tables, largest first so that the last jobs to run are the short ones.

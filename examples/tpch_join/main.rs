@@ -53,6 +53,14 @@ struct Args {
     #[arg(long, value_name = "DIR", conflicts_with = "scale")]
     data: Option<PathBuf>,
 
+    /// Read the files into memory first
+    #[arg(long, requires = "data")]
+    in_memory: bool,
+
+    /// Run all .sql files of a folder over the tables in --data
+    #[arg(long, value_name = "DIR", requires = "data", conflicts_with = "query")]
+    queries: Option<PathBuf>,
+
     /// A TPC-H query's number, 'all', or a query text
     #[arg(long, value_name = "N|all|SQL", default_value = "all")]
     query: Selection,
@@ -66,7 +74,7 @@ struct Args {
     #[arg(long, value_name = "N")]
     rows: Option<usize>,
 
-    /// Time the best of N runs by turns, after one to warm up
+    /// Time N runs by turns, after one to warm up: the best and the median of each side
     #[arg(long, value_name = "N", default_value = "1", value_parser = repeats)]
     repeat: usize,
 
@@ -162,7 +170,7 @@ fn run(args: &Args) -> Result<usize> {
 
 async fn run_queries(args: &Args) -> Result<usize> {
     let mut out = io::stdout();
-    let all = args.query == Selection::All;
+    let all = args.queries.is_some() || args.query == Selection::All;
     let check = args.check || all;
     let rows = args.rows.unwrap_or(if all { 3 } else { 20 });
 
@@ -174,14 +182,28 @@ async fn run_queries(args: &Args) -> Result<usize> {
     data.register(&horton)?;
     let sides = Sides { stock, horton };
 
-    let scale = data_scale(&sides.stock, &args.query).await?;
+    let queries = match &args.queries {
+        Some(dir) => queries::of_folder(dir)?,
+        None => args
+            .query
+            .queries(data_scale(&sides.stock, &args.query).await?),
+    };
     let effort = Effort {
         repeat: args.repeat,
         time: Duration::from_secs_f64(args.seconds),
     };
     let mut outcomes: Vec<Outcome> = vec![];
-    for query in args.query.queries(scale) {
-        let outcome = measure(&sides, &query, effort, check).await?;
+    let mut failures: Vec<String> = vec![];
+    for query in queries {
+        let outcome = match measure(&sides, &query, effort, check).await {
+            Ok(outcome) => outcome,
+            // One of many does not keep the others from running.
+            Err(error) if args.queries.is_some() => {
+                failures.push(error.to_string());
+                continue;
+            }
+            Err(error) => return Err(error),
+        };
         report::query(&mut out, &outcome, rows)?;
         if args.explain {
             report::plan(&mut out, &outcome)?;
@@ -190,9 +212,13 @@ async fn run_queries(args: &Args) -> Result<usize> {
     }
     if all {
         report::summary(&mut out, &outcomes)?;
+        report::failures(&mut out, &failures)?;
         report::closing_line(&mut out, &outcomes)?;
     }
     out.flush()?;
+    if !failures.is_empty() {
+        return Err(format!("{} of the queries failed", failures.len()).into());
+    }
     Ok(outcomes.iter().map(Outcome::difference_count).sum())
 }
 
@@ -212,7 +238,14 @@ async fn horton_context(args: &Args) -> Result<SessionContext> {
 
 async fn load(args: &Args, partitions: usize) -> Result<Data> {
     match &args.data {
-        Some(dir) => data::open(dir, args.query.is_tpch()).await,
+        Some(dir) => {
+            let all_of_tpch = args.queries.is_none() && args.query.is_tpch();
+            let data = data::open(dir, all_of_tpch).await?;
+            match args.in_memory {
+                true => data::in_memory(data, partitions).await,
+                false => Ok(data),
+            }
+        }
         None => data::generate(args.scale, partitions),
     }
 }
@@ -242,11 +275,15 @@ mod tests {
         assert_eq!((args.scale, args.query), (0.1, Selection::All));
         assert_eq!((args.enabled.as_str(), args.repeat), ("always", 1));
         assert!(parse("tpch_join --data some").is_ok());
+        assert!(parse("tpch_join --data some --in-memory --queries q").is_ok());
         for wrong in [
             "--scale 0",
             "--scale nan",
             "--scale 1 --data some",
             "--query 23",
+            "--in-memory",
+            "--queries q",
+            "--data some --queries q --query 1",
             "--repeat 0",
             "--seconds=-1",
             "--seconds nan",

@@ -77,10 +77,10 @@ pub struct Outcome {
     pub run: Run,
     /// Its hash joins, in the order of EXPLAIN.
     pub joins: Vec<Join>,
-    /// Best time of the stock plan.
-    pub stock_time: Duration,
-    /// Best time with Horton joins.
-    pub horton_time: Duration,
+    /// Times of the stock plan.
+    pub stock: Times,
+    /// Times with Horton joins.
+    pub horton: Times,
     /// Stock time over Horton time: the median over the pairs of runs, at least one.
     pub median_ratio: f64,
     /// What the first run that differed from the stock plan's rows showed, or that
@@ -115,7 +115,7 @@ impl Outcome {
 
     /// Best stock time over best Horton time: above 1, Horton is faster.
     pub fn ratio(&self) -> f64 {
-        ratio(self.stock_time, self.horton_time)
+        ratio(self.stock.best, self.horton.best)
     }
 
     /// Differing rows and columns, and one for an idle device; 0 if rows were not compared.
@@ -123,6 +123,26 @@ impl Outcome {
         let idle = usize::from(self.is_idle());
         let of_rows = self.differences.as_ref();
         of_rows.map_or(0, |differences| differences.count() + idle)
+    }
+}
+
+/// What runs of one side took.
+#[derive(Debug, Clone, Copy)]
+pub struct Times {
+    /// The fastest.
+    pub best: Duration,
+    /// The one in the middle.
+    pub median: Duration,
+}
+
+impl Times {
+    /// Of some runs, at least one.
+    fn of(runs: &[Duration]) -> Self {
+        let seconds = runs.iter().map(Duration::as_secs_f64);
+        Self {
+            best: runs.iter().copied().min().unwrap_or_default(),
+            median: Duration::from_secs_f64(median(seconds.collect())),
+        }
     }
 }
 
@@ -149,7 +169,7 @@ pub async fn measure(sides: &Sides, query: &Query, effort: Effort, check: bool) 
     let reference = run(&sides.stock, &query.sql).await.map_err(&in_stock)?;
     let mut last = run(&sides.horton, &query.sql).await.map_err(&in_horton)?;
     let mut differences = check.then(|| compare_runs(&reference, &last)).transpose()?;
-    let (mut stock_time, mut horton_time) = (Duration::MAX, Duration::MAX);
+    let (mut stock_times, mut horton_times) = (vec![], vec![]);
     let mut ratios = vec![];
     let began = Instant::now();
     while ratios.len() < effort.repeat || began.elapsed() < effort.time {
@@ -163,8 +183,8 @@ pub async fn measure(sides: &Sides, query: &Query, effort: Effort, check: bool) 
             horton = run(&sides.horton, &query.sql).await.map_err(&in_horton)?;
         }
         ratios.push(ratio(stock.time, horton.time));
-        stock_time = stock_time.min(stock.time);
-        horton_time = horton_time.min(horton.time);
+        stock_times.push(stock.time);
+        horton_times.push(horton.time);
         if differences.as_ref().is_some_and(|d| d.count() == 0) {
             differences = Some(compare_runs(&reference, &horton)?);
         }
@@ -174,8 +194,8 @@ pub async fn measure(sides: &Sides, query: &Query, effort: Effort, check: bool) 
         label: query.label.clone(),
         joins: joins(&last.plan)?,
         run: last,
-        stock_time,
-        horton_time,
+        stock: Times::of(&stock_times),
+        horton: Times::of(&horton_times),
         median_ratio: median(ratios),
         differences,
     })

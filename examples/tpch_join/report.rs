@@ -5,6 +5,7 @@
 //! an error value and not with `println!`'s panic.
 
 use std::io::{self, Write};
+use std::time::Duration;
 
 use arrow::array::RecordBatch;
 use arrow::util::pretty::pretty_format_batches_with_schema;
@@ -47,8 +48,8 @@ pub fn query(out: &mut impl Write, outcome: &Outcome, rows: usize) -> Result<()>
     writeln!(
         out,
         "time:  horton {} ms, stock {} ms, stock/horton {:.2}, median {:.2}",
-        millis(outcome.horton_time),
-        millis(outcome.stock_time),
+        millis(outcome.horton.best),
+        millis(outcome.stock.best),
         outcome.ratio(),
         outcome.median_ratio
     )?;
@@ -77,7 +78,7 @@ pub fn plan(out: &mut impl Write, outcome: &Outcome) -> Result<()> {
 pub fn summary(out: &mut impl Write, outcomes: &[Outcome]) -> Result<()> {
     writeln!(
         out,
-        "\n{:<7}{:>9}{:>14}{:>13}{:>10}{:>12}{:>12}{:>14}{:>8}{:>13}",
+        "\n{:<18}{:>9}{:>14}{:>13}{:>10}{:>12}{:>12}{:>14}{:>8}{:>13}",
         "query",
         "rows",
         "device joins",
@@ -85,34 +86,46 @@ pub fn summary(out: &mut impl Write, outcomes: &[Outcome]) -> Result<()> {
         "launches",
         "horton ms",
         "stock ms",
-        "stock/horton",
+        "best ratio",
         "median",
         "differences"
     )?;
     for outcome in outcomes {
         writeln!(
             out,
-            "{:<7}{:>9}{:>14}{:>13}{:>10}{:>12}{:>12}{:>14.2}{:>8.2}{:>13}",
+            "{:<18}{:>9}{:>14}{:>13}{:>10}{:>12}{:>12}{:>14.2}{:>8.2}{:>13}",
             outcome.label,
             outcome.run.rows(),
             outcome.device_joins().count(),
             outcome.stock_joins(),
             outcome.launches(),
-            millis(outcome.horton_time),
-            millis(outcome.stock_time),
+            millis(outcome.horton.median),
+            millis(outcome.stock.median),
             outcome.ratio(),
             outcome.median_ratio,
             outcome.difference_count()
         )?;
     }
-    let horton = outcomes.iter().map(|outcome| outcome.horton_time).sum();
-    let stock = outcomes.iter().map(|outcome| outcome.stock_time).sum();
+    let horton: Duration = outcomes.iter().map(|outcome| outcome.horton.median).sum();
+    let stock: Duration = outcomes.iter().map(|outcome| outcome.stock.median).sum();
     writeln!(
         out,
-        "all: horton {} ms, stock {} ms\n",
+        "all, by medians: horton {} ms, stock {} ms, horton/stock {:.3}\n",
         millis(horton),
-        millis(stock)
+        millis(stock),
+        horton.as_secs_f64() / stock.as_secs_f64()
     )?;
+    Ok(())
+}
+
+/// Prints the queries that failed.
+///
+/// # Errors
+/// Of the writer.
+pub fn failures(out: &mut impl Write, failures: &[String]) -> io::Result<()> {
+    for failure in failures {
+        writeln!(out, "FAILED: {failure}")?;
+    }
     Ok(())
 }
 
@@ -212,6 +225,6 @@ fn count(number: usize, noun: &str) -> String {
     }
 }
 
-fn millis(time: std::time::Duration) -> String {
+fn millis(time: Duration) -> String {
     format!("{:.1}", time.as_secs_f64() * 1e3)
 }

@@ -194,8 +194,8 @@ impl fmt::Display for Estimate {
 }
 
 impl Costs {
-    /// The costs on `device`, measured now unless they are remembered. A device that failed meanwhile is not asked
-    /// again for a minute, so that not every plan waits for it.
+    /// The costs on `device`, measured now unless they are remembered. A device that failed
+    /// meanwhile is not asked again for a minute, so that not every plan waits for it.
     ///
     /// # Errors
     /// [`Error::Unmeasured`] with the device's.

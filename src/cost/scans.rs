@@ -25,6 +25,8 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 
+use crate::scan::known::Known;
+
 /// A scan and its statistics.
 #[derive(Debug)]
 struct Scan {
@@ -59,9 +61,12 @@ pub fn with_known_rows(plan: &Arc<dyn ExecutionPlan>) -> Result<Arc<dyn Executio
 }
 
 /// The rows of a table in memory.
-fn rows_in_memory(plan: &dyn ExecutionPlan) -> Option<usize> {
+pub(crate) fn rows_in_memory(plan: &dyn ExecutionPlan) -> Option<usize> {
     let source = plan.downcast_ref::<DataSourceExec>()?.data_source();
-    let source = source.downcast_ref::<MemorySourceConfig>()?;
+    let known = source.downcast_ref::<Known>().map(Known::source);
+    let source = known
+        .unwrap_or(source)
+        .downcast_ref::<MemorySourceConfig>()?;
     let batches = source.partitions().iter().flatten();
     let rows = batches.map(|batch| batch.num_rows()).sum();
     Some(plan.fetch().map_or(rows, |most| most.min(rows)))

@@ -195,7 +195,8 @@ pub(super) fn create_kernel(program: &Program, kernel: &'static str) -> Called<K
     })
 }
 
-// `ocl` declares what OpenCL 1.2 has. The loader forwards this function of OpenCL 2.1 on all systems.
+// `ocl` declares what OpenCL 1.2 has. The loader forwards this function of OpenCL 2.1 on all
+// systems.
 unsafe extern "system" {
     fn clGetKernelSubGroupInfo(
         kernel: *mut c_void,
@@ -222,8 +223,8 @@ pub(super) fn sub_group_size(
     let mut size = 0usize;
     let mut status = 0;
     at(Site::SubGroupInfo, name, || {
-        // SAFETY: kernel and device are live objects; the request takes a work-group's size and answers
-        // with one `size_t`, for which `size` has room.
+        // SAFETY: kernel and device are live objects; the request takes a work-group's size and
+        // answers with one `size_t`, for which `size` has room.
         status = unsafe {
             clGetKernelSubGroupInfo(
                 kernel.as_ptr().cast(),
@@ -269,7 +270,8 @@ pub(super) fn create_buffer(
     })
 }
 
-/// Maps the first `bytes` of a buffer for reading and writing, after the commands before, for which it waits.
+/// Maps the first `bytes` of a buffer for reading and writing, after the commands before, for which
+/// it waits.
 ///
 /// # Safety
 /// The buffer has that many bytes, and no command uses it until it is unmapped.
@@ -477,7 +479,8 @@ pub(super) fn event_status(event: &Event, what: &'static str) -> Called<()> {
 fn current_status(event: &Event, what: &'static str) -> Called<i32> {
     let mut status = 0i32;
     at(Site::EventStatus, what, || {
-        // SAFETY: the event is a live object, and `status` has room for what this parameter returns.
+        // SAFETY: the event is a live object, and `status` has room for what this parameter
+        // returns.
         let called = unsafe {
             cl::ffi::clGetEventInfo(
                 *event.as_ptr_ref(),

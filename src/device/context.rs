@@ -139,8 +139,8 @@ impl Opened {
         Ok(program)
     }
 
-    /// Memory for `bytes` if at most `limit` are then in use: an idle block, or one that the commands of a lane were the
-    /// last to use, for later commands of the same queue.
+    /// Memory for `bytes` if at most `limit` are then in use: an idle block, or one that the
+    /// commands of a lane were the last to use, for later commands of the same queue.
     pub(super) fn block(
         &self,
         (what, access): (&'static str, Access),
@@ -253,7 +253,8 @@ impl Opened {
         Ok(Memory::new(mem, &self.host))
     }
 
-    /// Memory as the host's, after the commands before in `commands`; and the mapping's event, if it was not.
+    /// Memory as the host's, after the commands before in `commands`; and the mapping's event, if
+    /// it was not.
     pub(super) fn mapped<T: OclPrm>(
         &self,
         block: Arc<Block>,
@@ -271,7 +272,8 @@ impl Opened {
     /// Looks how a command ended, which the caller knows to be done.
     ///
     /// # Errors
-    /// [`Error::OpenCl`] if it failed. What else stands in the context may be wrong, too: it is lost then.
+    /// [`Error::OpenCl`] if it failed. What else stands in the context may be wrong, too: it is
+    /// lost then.
     pub(super) fn check(&self, command: &'static str, event: &Event) -> Result<()> {
         call::event_status(event, command).map_err(|e| {
             let error = self.fail(command, &e);

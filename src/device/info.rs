@@ -8,10 +8,11 @@
 //! ```
 //!
 //! What a join's kernels need is little: an available compiler, little-endian words, 64-bit
-//! addresses, and work-groups of at least 256 items with 32 KiB of local memory. 32-bit atomics are core since
-//! OpenCL 1.1. A device lacking any of it is listed with the reason and skipped by `auto`. 64-bit atomics are an
-//! extension that only tables that change need, and builds at high loads. That a driver's kernels are right, too, a
-//! self-test shows before joins use it (`verdict`).
+//! addresses, and work-groups of at least 256 items with 32 KiB of local memory. 32-bit atomics are
+//! core since OpenCL 1.1. A device lacking any of it is listed with the reason and skipped by
+//! `auto`. 64-bit atomics are an extension that only tables that change need, and builds at high
+//! loads. That a driver's kernels are right, too, a self-test shows before joins use it
+//! (`verdict`).
 
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -115,7 +116,8 @@ pub struct DeviceInfo {
     pub local_memory: u64,
     /// Space-separated extension names.
     pub extensions: String,
-    /// Work-items of its narrowest sub-groups; 0 if it has none that kernels can use, or does not say.
+    /// Work-items of its narrowest sub-groups; 0 if it has none that kernels can use, or does not
+    /// say.
     pub sub_group_width: usize,
     /// Whether it works in the host's memory, as CPUs and integrated GPUs do.
     pub unified_memory: bool,
@@ -126,7 +128,8 @@ pub struct DeviceInfo {
 }
 
 impl DeviceInfo {
-    /// The lookup kernel body that this device runs: the fastest, or what its self-test found to work.
+    /// The lookup kernel body that this device runs: the fastest, or what its self-test found to
+    /// work.
     pub fn body(&self) -> KernelBody {
         match verdict::of(self, Suite::DEFAULT) {
             Some(Verdict::Passed(body)) => body,
@@ -145,8 +148,8 @@ impl DeviceInfo {
         }
     }
 
-    /// Whether kernels with this body run there, at least with buckets of the default size: the device has what they
-    /// need, and its self-test did not find them wrong.
+    /// Whether kernels with this body run there, at least with buckets of the default size: the
+    /// device has what they need, and its self-test did not find them wrong.
     pub fn supports(&self, body: KernelBody) -> bool {
         self.runs(body, DEFAULT_SLOTS / 2, DEFAULT_SLOTS)
     }
@@ -160,8 +163,8 @@ impl DeviceInfo {
                 && verdict::of(self, Suite::Buckets(slots)) != local_tiles
     }
 
-    /// Whether tiles of so many lanes, a power of two, can talk by `body`: all lanes of a tile must be in one
-    /// sub-group.
+    /// Whether tiles of so many lanes, a power of two, can talk by `body`: all lanes of a tile must
+    /// be in one sub-group.
     fn has_tiles_of(&self, body: KernelBody, lanes: usize) -> bool {
         match body {
             KernelBody::Chunk | KernelBody::LocalTile => true,
@@ -198,7 +201,8 @@ impl DeviceInfo {
         (has_c && self.has("cl_khr_subgroup_shuffle")).then_some(SubGroupShuffle::Khronos)
     }
 
-    /// Whether it computes in software what a GPU's driver is for: right, but slower than a CPU's runtime.
+    /// Whether it computes in software what a GPU's driver is for: right, but slower than a CPU's
+    /// runtime.
     pub fn is_software_renderer(&self) -> bool {
         let name = self.name.to_lowercase();
         SOFTWARE_RENDERERS.iter().any(|known| name.contains(known))
@@ -240,8 +244,9 @@ impl DeviceInfo {
         self.obstacle.clone().or_else(failed)
     }
 
-    /// Its place among those that `auto` chooses from, the best first. Of two drivers of one device, which has the same
-    /// compute units, the one with 64-bit atomics has all kinds of tables.
+    /// Its place among those that `auto` chooses from, the best first. Of two drivers of one
+    /// device, which has the same compute units, the one with 64-bit atomics has all kinds of
+    /// tables.
     fn rank(&self) -> impl Ord + use<> {
         (
             self.is_software_renderer(),
@@ -379,8 +384,9 @@ fn describe(index: (usize, usize), platform: PlatformId, id: DeviceId) -> Device
     info
 }
 
-/// Work-items of the narrowest sub-groups that a kernel may get. Intel's devices list the sizes; others have one as a
-/// rule, of which work-groups are best a multiple. What a kernel gets is looked at once more before its launch.
+/// Work-items of the narrowest sub-groups that a kernel may get. Intel's devices list the sizes;
+/// others have one as a rule, of which work-groups are best a multiple. What a kernel gets is
+/// looked at once more before its launch.
 fn sub_group_width(info: &DeviceInfo, id: DeviceId) -> usize {
     // Their requests have no names in `ocl`.
     const MAX_NUM_SUB_GROUPS: u32 = 0x105c;

@@ -11,10 +11,10 @@
 //!  idle; beyond the cap, others are released
 //! ```
 //!
-//! A command may run long after the call that enqueued it, and the owner of its memory may be dropped by
-//! another thread meanwhile: a query is cancelled, a job is skipped. So a lane holds what its commands use,
-//! and a block is idle only when its lanes have finished, too. What a job's lane alone holds, later commands of
-//! the same in-order queue may have at once.
+//! A command may run long after the call that enqueued it, and the owner of its memory may be
+//! dropped by another thread meanwhile: a query is cancelled, a job is skipped. So a lane holds
+//! what its commands use, and a block is idle only when its lanes have finished, too. What a job's
+//! lane alone holds, later commands of the same in-order queue may have at once.
 //!
 //! A probe chunk wants the same handful of buffers again and again, and creating one is not
 //! free: a GPU driver may wait for all queues when memory is freed, a CPU runtime hands
@@ -61,8 +61,8 @@ impl Idle {
     }
 }
 
-/// Memory of one buffer, shared by its owners and by the lanes whose commands use it; goes back to its
-/// pool when the last of them drops it.
+/// Memory of one buffer, shared by its owners and by the lanes whose commands use it; goes back to
+/// its pool when the last of them drops it.
 #[derive(Debug)]
 pub(super) struct Block {
     /// Taken out in `drop` only.
@@ -152,7 +152,8 @@ impl Pool {
         drop(released);
     }
 
-    /// Keeps nothing from now on: what commands of a lost context still do to its memory, nobody knows.
+    /// Keeps nothing from now on: what commands of a lost context still do to its memory, nobody
+    /// knows.
     pub(super) fn close(&self) {
         self.idle().closed = true;
         self.clear();
@@ -201,8 +202,8 @@ impl InUse {
         }
     }
 
-    /// A block of `bytes` from `pool` that has no owner any more: later commands of the lane's queue may have it. It stays
-    /// held, as earlier ones may still run.
+    /// A block of `bytes` from `pool` that has no owner any more: later commands of the lane's
+    /// queue may have it. It stays held, as earlier ones may still run.
     pub(super) fn take(&mut self, pool: &Arc<Pool>, bytes: u64) -> Option<Arc<Block>> {
         let fits = |block: &Arc<Block>| block.bytes == bytes && block.is_of(pool);
         let is_free = |block: &mut Arc<Block>| fits(block) && Arc::get_mut(block).is_some();

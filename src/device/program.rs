@@ -227,7 +227,8 @@ fn store(file: &Path, binary: &[u8]) -> std::io::Result<()> {
     store_file(file, &[&Sha256::digest(binary), binary])
 }
 
-/// Reads a file of the cache, unless another user could have written it: what stands there runs in this process.
+/// Reads a file of the cache, unless another user could have written it: what stands there runs in
+/// this process.
 pub(crate) fn read_file(file: &Path) -> std::io::Result<Vec<u8>> {
     let found = std::fs::metadata(file)?;
     // Reading anything else, such as a pipe, could take for ever.

@@ -1,11 +1,12 @@
 //! What a job can do on its device: allocate, copy, fill, launch.
 //!
-//! The queue is in-order, so a job reads as straight-line code; only downloads wait. Every
-//! command leaves an event behind. It tells how the command ended, which is looked at before the job uses what the host
-//! has been given; and when the job ends, device clocks are added up into its [`Cost`]. The queue holds all memory
-//! that its commands use until they have finished (`pool`). Sizes of zero are legal here (OpenCL refuses them, `ocl` panics):
-//! an empty buffer holds one element, an empty transfer or launch does nothing. Global
-//! sizes are padded to the work-group size, so every kernel checks its index.
+//! The queue is in-order, so a job reads as straight-line code; only downloads wait. Every command
+//! leaves an event behind. It tells how the command ended, which is looked at before the job uses
+//! what the host has been given; and when the job ends, device clocks are added up into its
+//! [`Cost`]. The queue holds all memory that its commands use until they have finished (`pool`).
+//! Sizes of zero are legal here (OpenCL refuses them, `ocl` panics): an empty buffer holds one
+//! element, an empty transfer or launch does nothing. Global sizes are padded to the work-group
+//! size, so every kernel checks its index.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -24,8 +25,8 @@ use super::program::{INT64_ATOMICS, ProgramText};
 use super::staging::Staging;
 use super::status::Failed;
 
-/// A device buffer of `len` elements; its bytes return to the budget when it is dropped and the commands that use it are
-/// known to be done.
+/// A device buffer of `len` elements; its bytes return to the budget when it is dropped and the
+/// commands that use it are known to be done.
 #[derive(Debug)]
 pub struct Buffer<T> {
     block: Arc<Block>,
@@ -134,10 +135,12 @@ impl Queue {
         let value = job(self);
         let finished = self.finish();
         let value = match (value, finished) {
-            // The first failure of the device is the one to tell of; it may be behind what the job says.
+            // The first failure of the device is the one to tell of; it may be behind what the job
+            // says.
             (Err(error), _) if error.is_of_device() => return Err(error),
             (_, Err(error)) => return Err(error),
-            // Another lane's kernel failed meanwhile; what it left in this one's memory, nobody knows.
+            // Another lane's kernel failed meanwhile; what it left in this one's memory, nobody
+            // knows.
             (Ok(_), Ok(())) if self.is_lost() => return Err(self.opened.foreign()),
             (value, Ok(())) => value?,
         };
@@ -148,7 +151,8 @@ impl Queue {
         })
     }
 
-    /// Waits for all commands, of a failed job too: they may still use its buffers. Looks how they ended.
+    /// Waits for all commands, of a failed job too: they may still use its buffers. Looks how they
+    /// ended.
     pub(super) fn finish(&mut self) -> Result<()> {
         let finished = call::finish(&self.commands, "").map_err(|e| {
             let error = self.fail("clFinish", &e);
@@ -320,7 +324,8 @@ impl Queue {
             return Ok(());
         }
         let mem = self.use_buffer(buffer)?;
-        // Held before the call: the staging memory's, too, is no one else's before the copy is done.
+        // Held before the call: the staging memory's, too, is no one else's before the copy is
+        // done.
         self.in_use.hold(&staging.block);
         // SAFETY: the range was checked above; `in_use` keeps the elements until the copy is done.
         let event =
@@ -367,8 +372,8 @@ impl Queue {
         }
         let mut staging = self.staging("downloads", len)?;
         self.in_use.hold(&staging.block);
-        // SAFETY: nobody sees the elements before `end_fetches` has waited; dropped earlier, `in_use` holds
-        // them until the copy is done, as it does the buffer's.
+        // SAFETY: nobody sees the elements before `end_fetches` has waited; dropped earlier,
+        // `in_use` holds them until the copy is done, as it does the buffer's.
         unsafe { self.read_to(&buffer, (false, 0), &mut staging)? };
         Ok(Fetching(staging))
     }
@@ -519,8 +524,8 @@ impl Queue {
     /// Launches `kernel` of `program` over at least `items` work-items in groups of `group`.
     ///
     /// # Errors
-    /// [`Error::MissingExtension`] if the device lacks what the program uses, [`Error::ProgramBuild`] with the
-    /// compiler's log, [`Error::OpenCl`] if the driver fails.
+    /// [`Error::MissingExtension`] if the device lacks what the program uses,
+    /// [`Error::ProgramBuild`] with the compiler's log, [`Error::OpenCl`] if the driver fails.
     pub fn launch(
         &mut self,
         program: &ProgramText,
@@ -549,7 +554,8 @@ impl Queue {
         Ok(())
     }
 
-    /// Compiles the program and creates the kernel, for work-groups of `group`, unless that was done before.
+    /// Compiles the program and creates the kernel, for work-groups of `group`, unless that was
+    /// done before.
     fn prepare(&mut self, text: &ProgramText, kernel: &'static str, group: usize) -> Result<()> {
         let id = (text.key().to_owned(), kernel);
         if self.kernels.contains_key(&id) {
@@ -570,8 +576,8 @@ impl Queue {
         Ok(())
     }
 
-    /// Sees that the tiles of a kernel fit its sub-groups. What a device says of all kernels may not hold for this one;
-    /// but Intel's devices list the sizes that there are.
+    /// Sees that the tiles of a kernel fit its sub-groups. What a device says of all kernels may
+    /// not hold for this one; but Intel's devices list the sizes that there are.
     fn check_sub_groups(
         &self,
         text: &ProgramText,

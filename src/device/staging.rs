@@ -14,10 +14,10 @@
 //!           └──to_host: map, waits for that queue──────────────── the device's (not mapped) ◀──────┘
 //! ```
 //!
-//! Memory that the host is done with stays mapped, idle or not. Who takes it next needs it mapped, and makes no call,
-//! or lets a kernel use it, and unmaps it in that kernel's own queue. So no command ever depends on
-//! an unmap in another queue: OpenCL does not order queues, and runtimes that keep a copy for the host
-//! (Mesa's rusticl) write it back when the unmap runs.
+//! Memory that the host is done with stays mapped, idle or not. Who takes it next needs it mapped,
+//! and makes no call, or lets a kernel use it, and unmaps it in that kernel's own queue. So no
+//! command ever depends on an unmap in another queue: OpenCL does not order queues, and runtimes
+//! that keep a copy for the host (Mesa's rusticl) write it back when the unmap runs.
 
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
@@ -53,8 +53,8 @@ impl Memory {
         &self.mem
     }
 
-    /// Gives all `bytes` to the host, after the commands before in `commands`. Returns where they are,
-    /// and what became of the mapping, if there was none yet.
+    /// Gives all `bytes` to the host, after the commands before in `commands`. Returns where they
+    /// are, and what became of the mapping, if there was none yet.
     pub(super) fn to_host(
         &self,
         bytes: usize,
@@ -65,7 +65,8 @@ impl Memory {
         let map = match held.take() {
             Some(map) => map,
             None => {
-                // SAFETY: callers map what the buffer has, and commands use it only after `to_device`.
+                // SAFETY: callers map what the buffer has, and commands use it only after
+                // `to_device`.
                 let (map, mapped) = unsafe { call::map(commands, &self.mem, bytes, "") }?;
                 event = Some(mapped);
                 map
@@ -113,8 +114,8 @@ pub struct Staging<T: OclPrm> {
     pub(super) len: usize,
 }
 
-// SAFETY: the elements are plain words in memory that stays mapped as long as `block` is held; whoever has the
-// staging memory is their only user, and reads and writes them by its borrow rules.
+// SAFETY: the elements are plain words in memory that stays mapped as long as `block` is held;
+// whoever has the staging memory is their only user, and reads and writes them by its borrow rules.
 unsafe impl<T: OclPrm> Send for Staging<T> {}
 // SAFETY: as above; a shared borrow only reads.
 unsafe impl<T: OclPrm> Sync for Staging<T> {}

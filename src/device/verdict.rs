@@ -6,11 +6,12 @@
 //!           "passed SubGroupTile"        "failed repeating keys: 3 of 100 pairs are wrong"
 //! ```
 //!
-//! Drivers compile kernels wrongly now and then, so one is trusted with rows only once it has given right ones. The test
-//! itself is of kernels that this layer does not know ([`crate::self_test`]); what it found decides here which device
-//! `auto` picks and by which body its lanes talk. Its parts ([`Suite`]) have verdicts of their own, as few joins ask for
-//! other tables than the default. A failure that another process may not meet, such as memory that ran out, is
-//! not written to the file. One that is written counts for a day, as what was wrong may have been a full disk.
+//! Drivers compile kernels wrongly now and then, so one is trusted with rows only once it has given
+//! right ones. The test itself is of kernels that this layer does not know ([`crate::self_test`]);
+//! what it found decides here which device `auto` picks and by which body its lanes talk. Its parts
+//! ([`Suite`]) have verdicts of their own, as few joins ask for other tables than the default. A
+//! failure that another process may not meet, such as memory that ran out, is not written to the
+//! file. One that is written counts for a day, as what was wrong may have been a full disk.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -63,7 +64,8 @@ pub enum Suite {
 }
 
 impl Suite {
-    /// What joins use unless options ask for more: buckets of 8 slots, and all kernels that know of no buckets.
+    /// What joins use unless options ask for more: buckets of 8 slots, and all kernels that know of
+    /// no buckets.
     pub const DEFAULT: Suite = Suite::Buckets(DEFAULT_SLOTS);
 }
 
@@ -115,7 +117,8 @@ pub(crate) fn set((info, suite): (&DeviceInfo, Suite), verdict: Verdict, lasts: 
     known().insert((info.index, suite), Known::Tested(verdict));
 }
 
-/// The file of a device, what decides about the kernels that it runs, its driver, and this version of the kernels.
+/// The file of a device, what decides about the kernels that it runs, its driver, and this version
+/// of the kernels.
 fn file(info: &DeviceInfo, suite: Suite) -> Option<PathBuf> {
     let what = format!(
         "verdict {VERSION} {} {} {suite:?} {:?} {:?} {} {}",

@@ -4,26 +4,26 @@
 //!  HortonJoinExec { stock: Arc<HashJoinExec>, route }
 //!     plan duties (properties, statistics, distribution, pushdown) ─▶ the stock node's answers
 //!     execute:  Route::Device ─▶ BuildSide + Probe      Route::Stock ─▶ the stock node
+//!     filters:  one a key column, told by either        inputs: opened when filters are there
 //! ```
 //!
 //! A device that failed since the join was planned is not asked: the first execution of any
 //! partition decides that for all, as they share a build.
 //!
 //! The node keeps the `HashJoinExec` it came from and lets it answer whatever is asked of the
-//! plan, so that nothing about the plan can differ; only execution is ours. A declined join
-//! is the same node with the reason beside it in EXPLAIN, and is a `HashJoinExec` to
-//! whoever downcasts it. Every method whose default would be wrong for a join is here.
+//! plan, so that nothing about the plan can differ; only execution and dynamic filters are ours.
+//! A declined join is the same node with the reason beside it in EXPLAIN, and is a `HashJoinExec`
+//! to whoever downcasts it. Every method whose default would be wrong for a join is here.
 
-use std::any::Any;
 use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{JoinSide, JoinType, Result, Statistics, internal_err};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::physical_expr::expressions::DynamicFilterPhysicalExpr;
+use datafusion::physical_expr::expressions::{DynamicFilterPhysicalExpr, lit};
 use datafusion::physical_expr::{Distribution, PhysicalExpr};
 use datafusion::physical_plan::execution_plan::CardinalityEffect;
 use datafusion::physical_plan::filter_pushdown::{
@@ -31,7 +31,9 @@ use datafusion::physical_plan::filter_pushdown::{
 };
 use datafusion::physical_plan::joins::utils::{ColumnIndex, build_join_schema};
 use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
-use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricsSet, RecordOutput};
+use datafusion::physical_plan::metrics::{
+    ExecutionPlanMetricsSet, MetricBuilder, MetricsSet, RecordOutput,
+};
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
@@ -41,19 +43,23 @@ use datafusion::physical_plan::{
 };
 use futures::{FutureExt, StreamExt, TryFutureExt};
 
-use crate::config::{HortonConfig, TableKind};
+use crate::config::{Filters, HortonConfig, TableKind};
 use crate::device::Device;
 use crate::error::Error;
 use crate::rule::{Declined, Route};
 
 use super::build::{BuildSide, BuildSpec};
 use super::emit::Shape;
-use super::filter::{FilterBoard, FilterSpec};
+use super::filter::{Board, Facts, FilterSpec, KeyFilter};
 use super::lookup::Access;
-use super::memory::{BuildMemory, of_probe_rows};
+use super::memory::{self, BuildMemory, of_probe_rows};
 use super::metrics::JoinMetrics;
 use super::pairs::Outcome;
 use super::probe::{Probe, ProbeSpec, SharedBuild, streams};
+use super::pushdown;
+use super::reach::Reach;
+use super::run::{Run, Runs};
+use super::tap::{KeyTap, Tap, open};
 
 /// An equi-join on an OpenCL device, in the place of a `HashJoinExec`.
 pub struct HortonJoinExec {
@@ -64,12 +70,13 @@ pub struct HortonJoinExec {
     taken: OnceLock<Route>,
     config: HortonConfig,
     metrics: ExecutionPlanMetricsSet,
-    /// The build that all probe partitions share in CollectLeft mode, and how many of them
-    /// have yet to take it. Kept no longer, so that its memory is theirs to give back and
-    /// a second execution starts afresh.
-    collected: Mutex<Option<(SharedBuild, usize)>>,
-    /// Where builds report for the dynamic filter, if a probe scan waits for one.
-    board: OnceLock<Option<Arc<FilterBoard>>>,
+    /// What the build side tells the probe side's scans, once filters were pushed down.
+    filters: Vec<KeyFilter>,
+    /// Its executions, with those of nodes made of this one: they share the filters.
+    runs: Arc<Runs>,
+    /// The stock join that ran last, if one did in this one's place.
+    ran: Mutex<Option<Arc<HashJoinExec>>>,
+    reach: OnceLock<Reach>,
 }
 
 impl fmt::Debug for HortonJoinExec {
@@ -90,8 +97,10 @@ impl HortonJoinExec {
             taken: OnceLock::new(),
             config,
             metrics: ExecutionPlanMetricsSet::new(),
-            collected: Mutex::new(None),
-            board: OnceLock::new(),
+            filters: Vec::new(),
+            runs: Arc::default(),
+            ran: Mutex::default(),
+            reach: OnceLock::new(),
         }
     }
 
@@ -129,12 +138,50 @@ impl HortonJoinExec {
 
     /// The same join around another stock node.
     fn rewrap(&self, stock: &dyn ExecutionPlan) -> Result<Arc<dyn ExecutionPlan>> {
+        self.rewrap_with(stock, self.filters.clone())
+    }
+
+    /// As [`rewrap`](Self::rewrap), with other filters.
+    fn rewrap_with(
+        &self,
+        stock: &dyn ExecutionPlan,
+        filters: Vec<KeyFilter>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
         let Some(join) = stock.downcast_ref::<HashJoinExec>() else {
             return internal_err!("expected a HashJoinExec, got {}", stock.name());
         };
         let stock = Arc::new(join.builder().build()?);
-        let exec = Self::new(stock, self.route.clone(), self.config.clone());
+        let mut exec = Self::new(stock, self.route.clone(), self.config.clone());
+        exec.filters = filters;
+        exec.runs = Arc::clone(&self.runs);
         Ok(Arc::new(exec))
+    }
+
+    /// Whether the stock join makes its own filter, as it runs and scans are DataFusion's own.
+    fn leaves_filters(&self) -> bool {
+        matches!(self.route, Route::Stock(_)) && self.config.filters == Filters::Off
+    }
+
+    /// The filters of the join's keys.
+    fn made_filters(&self) -> Vec<Arc<DynamicFilterPhysicalExpr>> {
+        let filters = self.filters.iter();
+        filters.map(|own| Arc::clone(&own.filter)).collect()
+    }
+
+    /// Where filters go, found out once.
+    fn reach(&self, context: &TaskContext) -> Result<&Reach> {
+        if let Some(reach) = self.reach.get() {
+            return Ok(reach);
+        }
+        let options = &context.session_config().options().optimizer;
+        let filters = match options.enable_join_dynamic_filter_pushdown {
+            true => self.filters.as_slice(),
+            false => &[],
+        };
+        let inputs = [self.stock.left(), self.stock.right()];
+        let makes_sets = self.config.filters == Filters::Auto;
+        let reach = Reach::of(inputs, filters, makes_sets)?;
+        Ok(self.reach.get_or_init(|| reach))
     }
 
     fn key_types(&self) -> Result<Vec<DataType>> {
@@ -197,8 +244,8 @@ impl HortonJoinExec {
         &self,
         device: &Device,
         partition: usize,
-        context: &Arc<TaskContext>,
-        metrics: &JoinMetrics,
+        run: &Arc<Run>,
+        (context, metrics): (&Arc<TaskContext>, &JoinMetrics),
     ) -> Result<SharedBuild> {
         let spec = BuildSpec {
             on: self.stock.on().iter().map(|(l, _)| Arc::clone(l)).collect(),
@@ -213,67 +260,111 @@ impl HortonJoinExec {
             config: self.config.clone(),
         };
         let memory = BuildMemory::new(context.memory_pool(), partition);
-        let stream = self.stock.left().execute(partition, Arc::clone(context))?;
+        let opened_late = self.reach(context)?.reaches_build;
+        let stream = open(self.stock.left(), partition, context, opened_late)?;
         let build = BuildSide::collect(spec, stream, memory, metrics.clone());
         // Made here, not in the future: a build that is never polled reports when dropped.
-        let reporter = self.board(context)?.map(|board| board.reporter(partition));
+        let board = self.board(run, context)?;
+        let reporter = board.as_ref().map(|board| board.reporter(partition));
+        let build_time = metrics.build_time.clone();
         let build = async move {
             let build = build.await?;
             if let Some(reporter) = reporter {
-                reporter.report(&build).await?;
+                let facts = Facts {
+                    rows: build.rows.len(),
+                    distinct: build.distinct(),
+                    keys: build.keys.clone(),
+                };
+                reporter.report(facts, &build_time).await?;
             }
             Ok(Arc::new(build))
         };
-        Ok(build.map_err(Arc::new).boxed().shared())
-    }
-
-    /// The board of the dynamic filter, if the probe side holds that filter.
-    fn board(&self, context: &TaskContext) -> Result<Option<Arc<FilterBoard>>> {
-        if let Some(board) = self.board.get() {
-            return Ok(board.clone());
-        }
-        let options = Arc::clone(context.session_config().options());
-        let filter = self.stock.dynamic_expressions_produced().pop();
-        let filter = filter.and_then(|filter| {
-            (filter as Arc<dyn Any + Send + Sync>)
-                .downcast::<DynamicFilterPhysicalExpr>()
-                .ok()
-        });
-        let board = match filter {
-            Some(filter)
-                if options.optimizer.enable_join_dynamic_filter_pushdown
-                    && holds(self.stock.right(), filter.as_ref())? =>
-            {
-                let spec = self.filter_spec(filter, options);
-                let partitioned = spec.probe_partitioning.is_some();
-                let builds = match partitioned {
-                    true => self.stock.left().output_partitioning().partition_count(),
-                    false => 1,
+        let build = build.map_err(Arc::new).boxed().shared();
+        let others = board.filter(|_| self.is_partitioned());
+        Ok(match others {
+            // The filters are complete once all builds are.
+            Some(board) => {
+                board.add(&build);
+                let build = async move {
+                    let build = build.await?;
+                    board.complete().await;
+                    Ok(build)
                 };
-                Some(FilterBoard::new(spec, builds))
+                build.boxed().shared()
             }
-            _ => None,
-        };
-        Ok(self.board.get_or_init(|| board).clone())
+            None => build,
+        })
     }
 
-    fn filter_spec(
-        &self,
-        filter: Arc<DynamicFilterPhysicalExpr>,
-        options: Arc<ConfigOptions>,
-    ) -> FilterSpec {
+    fn is_partitioned(&self) -> bool {
+        *self.stock.partition_mode() == PartitionMode::Partitioned
+    }
+
+    /// The board of the join's filters in `run`, if some scan holds one.
+    fn board(&self, run: &Arc<Run>, context: &TaskContext) -> Result<Option<Arc<Board>>> {
+        let reach = self.reach(context)?;
+        if reach.held.is_empty() {
+            return Ok(None);
+        }
+        let builds = match self.is_partitioned() {
+            true => self.stock.left().output_partitioning().partition_count(),
+            false => 1,
+        };
         let stock = &self.stock;
-        let partitioned = *stock.partition_mode() == PartitionMode::Partitioned;
-        FilterSpec {
-            filter,
-            build_on: stock.on().iter().map(|(l, _)| Arc::clone(l)).collect(),
+        let spec = FilterSpec {
+            filters: reach.held.clone(),
             probe_on: stock.on().iter().map(|(_, r)| Arc::clone(r)).collect(),
+            types: self.key_types()?,
             probe_schema: stock.right().schema(),
-            probe_partitioning: partitioned.then(|| stock.right().output_partitioning().clone()),
             null_equality: stock.null_equality(),
             null_aware: stock.null_aware,
-            options,
+            options: Arc::clone(context.session_config().options()),
+            most_rows: reach.most_rows,
+            width: context.session_config().target_partitions(),
+        };
+        let memory = memory::of_filters(context.memory_pool());
+        Ok(Some(run.board(|| Board::new(spec, builds, run, memory))))
+    }
+
+    /// The rows of the stock join, which tells scans what its build side knows.
+    fn execute_stock(
+        &self,
+        partition: usize,
+        run: Arc<Run>,
+        context: Arc<TaskContext>,
+    ) -> Result<SendableRecordBatchStream> {
+        let reach = self.reach(&context)?;
+        if !reach.reaches_build && !reach.reaches_probe {
+            return self.stock.execute(partition, context);
         }
+        let stock = run.stock(|| self.tapped(&run, &context))?;
+        *self.ran.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&stock));
+        let stream = stock.execute(partition, context)?;
+        Ok(run.holding(stream))
+    }
+
+    /// The stock join over inputs that are opened as late as filters need, and whose keys are
+    /// told.
+    fn tapped(&self, run: &Arc<Run>, context: &TaskContext) -> Result<Arc<HashJoinExec>> {
+        let reach = self.reach(context)?;
+        let board = self.board(run, context)?;
+        let keys = board.and_then(|board| {
+            let time = MetricBuilder::new(&self.metrics).subset_time("filter_time", 0);
+            KeyTap::of(self.stock.on(), board, time)
+        });
+        let left = Tap {
+            input: Arc::clone(self.stock.left()),
+            opened_late: reach.reaches_build,
+            keys,
+        };
+        let right = Tap {
+            input: Arc::clone(self.stock.right()),
+            opened_late: reach.reaches_probe,
+            keys: None,
+        };
+        let stock = self.stock.builder();
+        let stock = stock.with_new_children(vec![Arc::new(left), Arc::new(right)])?;
+        Ok(Arc::new(stock.build()?))
     }
 
     /// The build that probe partition `partition` waits for.
@@ -281,27 +372,13 @@ impl HortonJoinExec {
         &self,
         device: &Device,
         partition: usize,
-        context: &Arc<TaskContext>,
-        metrics: &JoinMetrics,
+        run: &Arc<Run>,
+        of: (&Arc<TaskContext>, &JoinMetrics),
     ) -> Result<SharedBuild> {
-        if *self.stock.partition_mode() == PartitionMode::Partitioned {
-            return self.start_build(device, partition, context, metrics);
+        match self.is_partitioned() {
+            true => self.start_build(device, partition, run, of),
+            false => run.collected(self.probes(), || self.start_build(device, 0, run, of)),
         }
-        let mut collected = self
-            .collected
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        let (build, takers) = match collected.take() {
-            Some(waiting) => waiting,
-            None => (
-                self.start_build(device, 0, context, metrics)?,
-                self.probes(),
-            ),
-        };
-        if takers > 1 {
-            *collected = Some((build.clone(), takers - 1));
-        }
-        Ok(build)
     }
 
     fn probe_spec(&self, device: &Device, context: &TaskContext) -> Result<ProbeSpec> {
@@ -309,7 +386,7 @@ impl HortonJoinExec {
         let right = stock.right();
         let ordered = right.output_ordering().is_some();
         let whole_chunks = !right.boundedness().is_unbounded();
-        let waits = stock.fetch().is_some() || self.board(context)?.is_some();
+        let waits = stock.fetch().is_some() || self.reach(context)?.reaches_probe;
         Ok(ProbeSpec {
             on: stock.on().iter().map(|(_, r)| Arc::clone(r)).collect(),
             null_equality: stock.null_equality(),
@@ -349,29 +426,6 @@ impl HortonJoinExec {
             }
             _ => Ok(()),
         }
-    }
-}
-
-/// Whether some node of `plan` evaluates or prunes by `filter`.
-fn holds(plan: &Arc<dyn ExecutionPlan>, filter: &DynamicFilterPhysicalExpr) -> Result<bool> {
-    let id = filter.expression_id();
-    let mut found = false;
-    plan.apply(|node| {
-        node.apply_expressions(&mut |root| {
-            root.apply(|expression| {
-                found |= expression.expression_id() == id;
-                Ok(stop_if(found))
-            })
-        })?;
-        Ok(stop_if(found))
-    })?;
-    Ok(found)
-}
-
-fn stop_if(found: bool) -> TreeNodeRecursion {
-    match found {
-        true => TreeNodeRecursion::Stop,
-        false => TreeNodeRecursion::Continue,
     }
 }
 
@@ -456,7 +510,9 @@ impl ExecutionPlan for HortonJoinExec {
     }
 
     fn dynamic_expressions_produced(&self) -> Vec<Arc<dyn PhysicalExpr>> {
-        self.stock.dynamic_expressions_produced()
+        let own = self.filters.iter().map(|own| Arc::clone(&own.filter) as _);
+        let stock = self.stock.dynamic_expressions_produced();
+        own.chain(stock).collect()
     }
 
     fn required_input_distribution(&self) -> Vec<Distribution> {
@@ -497,6 +553,9 @@ impl ExecutionPlan for HortonJoinExec {
     }
 
     fn reset_state(self: Arc<Self>) -> Result<Arc<dyn ExecutionPlan>> {
+        for filter in self.made_filters() {
+            filter.update(lit(true))?;
+        }
         let stock = Arc::clone(&self.stock).reset_state()?;
         self.rewrap(stock.as_ref())
     }
@@ -506,15 +565,19 @@ impl ExecutionPlan for HortonJoinExec {
         partition: usize,
         context: Arc<TaskContext>,
     ) -> Result<SendableRecordBatchStream> {
+        let partitions = self.properties().output_partitioning().partition_count();
+        let of = (partition, partitions);
+        let run = self.runs.join(of, &context, &self.made_filters())?;
         let Route::Device(device, _) = self.decide() else {
-            return self.stock.execute(partition, context);
+            return self.execute_stock(partition, run, context);
         };
         self.check_partitions()?;
         let metrics = JoinMetrics::new(&self.metrics, partition);
-        let build = self.build(device, partition, &context, &metrics)?;
+        let build = self.build(device, partition, &run, (&context, &metrics))?;
         let spec = Arc::new(self.probe_spec(device, &context)?);
         let memory = of_probe_rows(context.memory_pool(), partition);
-        let input = self.stock.right().execute(partition, context)?;
+        let opened_late = self.reach(&context)?.reaches_probe;
+        let input = open(self.stock.right(), partition, &context, opened_late)?;
         let probe = Probe::new(spec, build, input, (memory, metrics.clone()));
         let stream = futures::stream::unfold(Some(probe), |probe| async move {
             let mut probe = probe?;
@@ -525,16 +588,21 @@ impl ExecutionPlan for HortonJoinExec {
             }
         });
         let stream = stream.map(move |batch| batch.record_output(&metrics.baseline));
-        Ok(Box::pin(RecordBatchStreamAdapter::new(
-            self.schema(),
-            stream,
-        )))
+        let stream = RecordBatchStreamAdapter::new(self.schema(), stream);
+        Ok(run.holding(Box::pin(stream)))
     }
 
     fn metrics(&self) -> Option<MetricsSet> {
         match self.route() {
             Route::Device(..) => Some(self.metrics.clone_inner()),
-            Route::Stock(_) => self.stock.metrics(),
+            Route::Stock(_) => {
+                let ran = self.ran.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut metrics = ran.as_ref().unwrap_or(&self.stock).metrics()?;
+                for metric in self.metrics.clone_inner().iter() {
+                    metrics.push(Arc::clone(metric));
+                }
+                Some(metrics)
+            }
         }
     }
 
@@ -586,8 +654,20 @@ impl ExecutionPlan for HortonJoinExec {
         parent_filters: Vec<Arc<dyn PhysicalExpr>>,
         config: &ConfigOptions,
     ) -> Result<FilterDescription> {
-        self.stock
-            .gather_filters_for_pushdown(phase, parent_filters, config)
+        // Asked for the filters of its own alone, the stock join says whether they are allowed.
+        let stock = self
+            .stock
+            .gather_filters_for_pushdown(phase, Vec::new(), config)?;
+        let own = stock.self_filters().into_iter().nth(1).unwrap_or_default();
+        let own = match own.is_empty() || !self.filters.is_empty() {
+            true => Vec::new(),
+            false if self.leaves_filters() => own,
+            false => pushdown::key_filters(self.stock.on()),
+        };
+        let [left, right] =
+            pushdown::parents(&self.stock, &self.output().columns, &parent_filters)?;
+        let right = right.with_self_filters(own);
+        Ok(FilterDescription::new().with_child(left).with_child(right))
     }
 
     fn handle_child_pushdown_result(
@@ -596,11 +676,20 @@ impl ExecutionPlan for HortonJoinExec {
         child_pushdown_result: ChildPushdownResult,
         config: &ConfigOptions,
     ) -> Result<FilterPushdownPropagation<Arc<dyn ExecutionPlan>>> {
-        let mut result =
-            self.stock
-                .handle_child_pushdown_result(phase, child_pushdown_result, config)?;
-        if let Some(stock) = result.updated_node.take() {
-            result.updated_node = Some(self.rewrap(stock.as_ref())?);
+        if self.leaves_filters() {
+            let stock = &self.stock;
+            let mut result =
+                stock.handle_child_pushdown_result(phase, child_pushdown_result, config)?;
+            if let Some(stock) = result.updated_node.take() {
+                result.updated_node = Some(self.rewrap(stock.as_ref())?);
+            }
+            return Ok(result);
+        }
+        let own = child_pushdown_result.self_filters.get(1);
+        let own: Vec<KeyFilter> = own.map_or(Vec::new(), |own| pushdown::accepted(own));
+        let mut result = FilterPushdownPropagation::if_any(child_pushdown_result);
+        if !own.is_empty() {
+            result.updated_node = Some(self.rewrap_with(self.stock.as_ref(), own)?);
         }
         Ok(result)
     }

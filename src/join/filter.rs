@@ -1,105 +1,143 @@
-//! The dynamic filter: what the build side knows, pushed into the probe side's scans.
+//! What the build side tells the scans of the probe side: a dynamic filter a key column.
 //!
 //! ```text
-//!  build 0 ─ facts ─┐
-//!  build 1 ─ facts ─┼─▶ FilterBoard ── all in ──▶ update once, mark complete ─▶ probes start
-//!  build n ─ gone  ─┘
+//!  build 0 ─ keys ─┐
+//!  build 1 ─ keys ─┼─▶ Board ── all in ──▶ update each filter once ─▶ probes open their inputs
+//!  build n ─ gone ─┘
 //!
-//!  facts: key >= min AND key <= max AND key IN (…) | hash_lookup(key)
-//!  several partitions: CASE hash(key) % n WHEN 0 THEN facts 0 … ELSE false END
+//!  key >= min AND key <= max      for pruning files, row groups and pages
+//!  AND key IN (…)                 the same, of few values
+//!  AND key IN bitmap | bloom      for rows, where somebody evaluates them
 //! ```
 //!
-//! The same expressions as `HashJoinExec`'s `SharedBuildAccumulator` makes, so that a Parquet
-//! scan prunes the same row groups: bounds of each key, and a list of the values of a
-//! small build side or a lookup in a hash set of a large one. The filter must be complete
-//! before it is used, so in Partitioned mode every probe waits until each build has
-//! reported; a build that is dropped or fails reports that nothing is known of it.
+//! DataFusion's `SharedBuildAccumulator` makes one filter over all key columns, a hash table
+//! lookup a partition. A filter that names columns of two scans reaches neither, and the lookup is
+//! a second hash table that one core fills. Here each column has its own filter, which goes down
+//! to the scan that has the column, and several builds have one [set](KeySet) together.
+//!
+//! A filter is never needed for right rows: it may be missing (a build was dropped, the memory
+//! pool refused the set) or late.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use arrow::array::{Array, ArrayRef, StructArray};
+use arrow::array::{Array, ArrayRef};
 use arrow::compute::concat;
-use arrow::datatypes::{DataType, Field, Fields, SchemaRef};
+use arrow::datatypes::{DataType, SchemaRef};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::{NullEquality, ScalarValue};
-use datafusion::error::Result;
-use datafusion::functions::core::r#struct as struct_function;
+use datafusion::execution::memory_pool::MemoryReservation;
 use datafusion::functions_aggregate::min_max::{MaxAccumulator, MinAccumulator};
 use datafusion::logical_expr::{Accumulator, Operator};
+use datafusion::physical_expr::PhysicalExprRef;
 use datafusion::physical_expr::expressions::{
-    BinaryExpr, CaseExpr, DynamicFilterPhysicalExpr, InListExpr, IsNullExpr, lit,
+    BinaryExpr, DynamicFilterPhysicalExpr, InListExpr, IsNullExpr, lit,
 };
-use datafusion::physical_expr::{
-    Partitioning, PhysicalExprRef, RangePartitioning, ScalarFunctionExpr,
-};
-use datafusion::physical_plan::joins::join_hash_map::JoinHashMapU32;
-use datafusion::physical_plan::joins::utils::update_hash;
-use datafusion::physical_plan::joins::{HashExpr, HashTableLookupExpr, Map, SeededRandomState};
-use datafusion::physical_plan::repartition::{REPARTITION_RANDOM_STATE, RangeExpr};
+use datafusion::physical_plan::metrics::Time;
+use futures::future::WeakShared;
 use tokio::sync::watch;
 
-use super::build::BuildSide;
+use crate::error::Result;
 
-/// Seed of the hash set behind `hash_lookup`; any will do, within one filter.
-const LOOKUP_SEED: SeededRandomState = SeededRandomState::with_seed(0x486f_7274);
+use super::key_set::{InKeySet, KeySet};
+use super::parts::{Part, parts, side_by_side};
+use super::probe::{BoxedBuild, SharedBuild};
+use super::run::Run;
 
-/// What a filter is made for.
+/// The filter of one key column.
+#[derive(Debug, Clone)]
+pub struct KeyFilter {
+    /// Which of the join's keys.
+    pub key: usize,
+    /// What the scans hold.
+    pub filter: Arc<DynamicFilterPhysicalExpr>,
+    /// Whether rows are tested by it, not only files pruned.
+    pub is_evaluated: bool,
+}
+
+/// What a join's filters are made for.
 #[derive(Debug, Clone)]
 pub struct FilterSpec {
-    /// The expression that the probe side's scans hold.
-    pub filter: Arc<DynamicFilterPhysicalExpr>,
-    /// Key expressions over the build side.
-    pub build_on: Vec<PhysicalExprRef>,
+    /// The filters that some scan holds.
+    pub filters: Vec<KeyFilter>,
     /// Key expressions over the probe side.
     pub probe_on: Vec<PhysicalExprRef>,
+    /// Their types.
+    pub types: Vec<DataType>,
     /// Schema of the probe side.
     pub probe_schema: SchemaRef,
-    /// How the probe side is partitioned where each partition has its own build.
-    pub probe_partitioning: Option<Partitioning>,
     /// Whether NULL keys match each other.
     pub null_equality: NullEquality,
     /// NOT IN: NULL keys of the probe side must arrive.
     pub null_aware: bool,
     /// The session's options (limits of value lists).
     pub options: Arc<ConfigOptions>,
+    /// Build rows up to which sets are worth their time, if known (see [`reach`](super::reach)).
+    pub most_rows: Option<usize>,
+    /// Parts of the keys that are worked on at once.
+    pub width: usize,
 }
 
-/// What is known of one build.
+/// What one build knows.
 #[derive(Debug, Clone)]
-enum Facts {
-    /// It was dropped or failed.
-    Unknown,
-    /// It has no rows.
-    Empty,
-    /// A probe row must satisfy this to match.
-    Known {
-        predicate: PhysicalExprRef,
-        has_null: bool,
-    },
+pub struct Facts {
+    /// Its rows.
+    pub rows: usize,
+    /// An upper bound of the number of different keys.
+    pub distinct: usize,
+    /// `keys[b][c]`: key column `c` of batch `b`.
+    pub keys: Vec<Vec<ArrayRef>>,
 }
 
-/// Collects the facts of all builds and updates the filter once.
+/// Collects what all builds of a run know, and updates its filters once.
 #[derive(Debug)]
-pub struct FilterBoard {
+pub struct Board {
     spec: FilterSpec,
-    reports: Mutex<Vec<Option<Facts>>>,
+    run: Weak<Run>,
+    /// For sets.
+    memory: MemoryReservation,
+    /// For keys of builds that wait for others: a stock join copies its build side.
+    waiting: MemoryReservation,
+    /// Whether each build has reported, and what; nothing is known of one that was dropped.
+    reports: Mutex<Vec<Option<Option<Facts>>>>,
+    /// How many builds there are.
+    count: usize,
+    /// Builds whose streams wait for each other. Weak, as they own their reporters.
+    builds: Mutex<Vec<WeakBuild>>,
     complete: watch::Sender<bool>,
+}
+
+struct WeakBuild(Option<WeakShared<BoxedBuild>>);
+
+impl std::fmt::Debug for WeakBuild {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("WeakBuild")
+    }
 }
 
 /// One build's place on the board; reports for it if it never does.
 #[derive(Debug)]
 pub struct Reporter {
-    board: Arc<FilterBoard>,
+    board: Arc<Board>,
     partition: usize,
     reported: bool,
 }
 
-impl FilterBoard {
-    /// A board for `builds` builds.
-    pub fn new(spec: FilterSpec, builds: usize) -> Arc<Self> {
+impl Board {
+    /// A board for `builds` builds of `run`; bytes of sets are taken from `memory`'s pool.
+    pub fn new(
+        spec: FilterSpec,
+        builds: usize,
+        run: &Arc<Run>,
+        memory: MemoryReservation,
+    ) -> Arc<Self> {
         Arc::new(Self {
             spec,
+            run: Arc::downgrade(run),
+            waiting: memory.new_empty(),
+            memory,
             reports: Mutex::new(vec![None; builds]),
+            count: builds,
+            builds: Mutex::default(),
             complete: watch::Sender::new(false),
         })
     }
@@ -113,204 +151,235 @@ impl FilterBoard {
         }
     }
 
-    /// Notes a build's facts; the last one updates the filter.
-    fn report(&self, partition: usize, facts: Facts) -> Result<()> {
-        let all = {
-            let mut reports = self.reports.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some(report) = reports.get_mut(partition) {
-                *report = Some(facts);
+    /// Notes that a stream drives `build`.
+    pub fn add(&self, build: &SharedBuild) {
+        let mut builds = self.builds.lock().unwrap_or_else(PoisonError::into_inner);
+        builds.push(WeakBuild(build.downgrade()));
+    }
+
+    /// Waits until every build has reported; drives them all, as a consumer may poll one stream
+    /// to its end before the next. Does not wait for builds that no stream was asked for.
+    pub async fn complete(&self) {
+        let builds: Vec<SharedBuild> = {
+            let builds = self.builds.lock().unwrap_or_else(PoisonError::into_inner);
+            if builds.len() < self.count {
+                return;
             }
-            reports.iter().cloned().collect::<Option<Vec<Facts>>>()
+            // What is gone has reported, or never will.
+            let alive = builds
+                .iter()
+                .filter_map(|build| build.0.as_ref()?.upgrade());
+            alive.collect()
         };
-        let Some(all) = all else {
+        let drivers = builds
+            .into_iter()
+            .map(datafusion::common::runtime::SpawnedTask::spawn);
+        let drivers: Vec<_> = drivers.collect();
+        let mut complete = self.complete.subscribe();
+        // The sender lives in the board, so waiting cannot fail.
+        let _ = complete.wait_for(|complete| *complete).await;
+        drop(drivers);
+    }
+
+    /// The facts, if there is memory for keys that wait.
+    fn kept(&self, facts: Facts) -> Option<Facts> {
+        let keys = facts.keys.iter().flatten().filter(|_| self.count > 1);
+        let bytes = keys.map(|key| key.get_array_memory_size()).sum();
+        self.waiting.try_grow(bytes).ok().map(|()| facts)
+    }
+
+    /// Notes a build's report; the facts of all, if it was the last.
+    fn note(&self, partition: usize, facts: Option<Facts>) -> Option<Vec<Option<Facts>>> {
+        let mut reports = self.reports.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(report) = reports.get_mut(partition) {
+            *report = Some(facts);
+        }
+        match reports.iter().all(Option::is_some) {
+            true => std::mem::take(&mut *reports).into_iter().collect(),
+            false => None,
+        }
+    }
+
+    /// Updates the filters by what all builds know.
+    async fn tell(&self, all: Vec<Option<Facts>>) -> Result<()> {
+        let known: Option<Vec<Facts>> = all.into_iter().collect();
+        let told = match known.as_deref().and_then(together) {
+            Some(facts) => self.update(&facts).await,
+            None => Ok(()),
+        };
+        self.end();
+        told
+    }
+
+    fn end(&self) {
+        self.waiting.free();
+        for filter in &self.spec.filters {
+            filter.filter.mark_complete();
+        }
+        self.complete.send_replace(true);
+    }
+
+    async fn update(&self, facts: &Facts) -> Result<()> {
+        let Some(run) = self.run.upgrade() else {
             return Ok(());
         };
-        let updated = match self.predicate(&all) {
-            Ok(Some(predicate)) => self.spec.filter.update(predicate),
-            Ok(None) => Ok(()),
-            Err(error) => Err(error),
-        };
-        self.spec.filter.mark_complete();
-        self.complete.send_replace(true);
-        updated
-    }
-
-    /// The whole filter; `None` leaves it as it is, letting everything through.
-    fn predicate(&self, all: &[Facts]) -> Result<Option<PhysicalExprRef>> {
-        let has_null = all.iter().any(|facts| match facts {
-            Facts::Unknown => true,
-            Facts::Empty => false,
-            Facts::Known { has_null, .. } => *has_null,
-        });
-        let predicate = match all {
-            [Facts::Known { predicate, .. }] => Arc::clone(predicate),
-            [_] => return Ok(None),
-            several => self.routed(several)?,
-        };
-        self.keep_nulls(predicate, has_null).map(Some)
-    }
-
-    /// The filter of several partitions: each row meets the facts of the build it is sent to.
-    fn routed(&self, all: &[Facts]) -> Result<PhysicalExprRef> {
-        let unknown = all.iter().any(|facts| matches!(facts, Facts::Unknown));
-        let known: Vec<&PhysicalExprRef> = all
-            .iter()
-            .filter_map(|facts| match facts {
-                Facts::Known { predicate, .. } => Some(predicate),
-                _ => None,
-            })
-            .collect();
-        match (unknown, known.as_slice()) {
-            (true, []) if !all.iter().any(|facts| matches!(facts, Facts::Empty)) => Ok(lit(true)),
-            (false, []) => Ok(lit(false)),
-            (false, [only]) => Ok(Arc::clone(only)),
-            _ => match &self.spec.probe_partitioning {
-                Some(Partitioning::Range(range)) => self.routed_by_range(all, range),
-                _ => self.routed_by_hash(all, unknown),
-            },
+        for filter in &self.spec.filters {
+            let key = Arc::clone(&self.spec.probe_on[filter.key]);
+            let (predicate, set) = self.predicate(filter, key, facts).await?;
+            log::debug!("filter of {} build rows: {predicate}", facts.rows);
+            let slot = set.as_ref().map(|set| Arc::clone(set.slot()));
+            run.tell(&filter.filter, predicate, slot)?;
         }
+        Ok(())
     }
 
-    fn routed_by_hash(&self, all: &[Facts], unknown: bool) -> Result<PhysicalExprRef> {
-        let hash: PhysicalExprRef = Arc::new(HashExpr::new(
-            self.spec.probe_on.clone(),
-            REPARTITION_RANDOM_STATE.clone(),
-            "hash_repartition".to_owned(),
-        ));
-        let partition = binary(hash, Operator::Modulo, number(all.len()));
-        // What no WHEN names is empty, or unknown if any partition is.
-        let branches = all
-            .iter()
-            .enumerate()
-            .filter_map(|(i, facts)| match facts {
-                Facts::Known { predicate, .. } => Some((number(i), Arc::clone(predicate))),
-                Facts::Empty if unknown => Some((number(i), lit(false))),
-                _ => None,
-            })
-            .collect();
-        let case = CaseExpr::try_new(Some(partition), branches, Some(lit(unknown)))?;
-        Ok(Arc::new(case))
-    }
-
-    fn routed_by_range(&self, all: &[Facts], range: &RangePartitioning) -> Result<PhysicalExprRef> {
-        let partition: PhysicalExprRef =
-            Arc::new(RangeExpr::try_new(self.spec.probe_on.clone(), range)?);
-        let mut branches: Vec<(PhysicalExprRef, PhysicalExprRef)> = all
-            .iter()
-            .enumerate()
-            .map(|(i, facts)| {
-                let predicate = match facts {
-                    Facts::Known { predicate, .. } => Arc::clone(predicate),
-                    Facts::Empty => lit(false),
-                    Facts::Unknown => lit(true),
-                };
-                (number(i), predicate)
-            })
-            .collect();
-        let last = branches.pop().map(|(_, predicate)| predicate);
-        Ok(Arc::new(CaseExpr::try_new(
-            Some(partition),
-            branches,
-            last,
-        )?))
-    }
-
-    /// Lets NULL keys through where the join needs them: a null-aware join always, a null-equal
-    /// one if a build key is NULL.
-    fn keep_nulls(&self, predicate: PhysicalExprRef, has_null: bool) -> Result<PhysicalExprRef> {
+    /// What a probe row's `key` must satisfy to meet a build row.
+    async fn predicate(
+        &self,
+        filter: &KeyFilter,
+        key: PhysicalExprRef,
+        facts: &Facts,
+    ) -> Result<(PhysicalExprRef, Option<Arc<InKeySet>>)> {
         let spec = &self.spec;
-        let null_equal = spec.null_equality == NullEquality::NullEqualsNull && has_null;
-        if !spec.null_aware && !null_equal {
-            return Ok(predicate);
+        let keys = facts.keys.iter().map(|keys| &keys[filter.key]);
+        let keys: Vec<Vec<ArrayRef>> = keys.map(|key| vec![Arc::clone(key)]).collect();
+        let nulls: usize = keys.iter().flatten().map(|k| k.logical_null_count()).sum();
+        let equal_nulls = spec.null_equality == NullEquality::NullEqualsNull && nulls > 0;
+        let nulls_pass = (spec.null_aware || equal_nulls) && key.nullable(&spec.probe_schema)?;
+        if nulls == facts.rows {
+            return Ok((or_null(lit(false), &key, nulls_pass), None));
         }
-        let mut is_null: Option<PhysicalExprRef> = None;
-        for key in &spec.probe_on {
-            if key.nullable(&spec.probe_schema)? {
-                let this: PhysicalExprRef = Arc::new(IsNullExpr::new(Arc::clone(key)));
-                is_null = Some(match is_null {
-                    Some(others) => binary(others, Operator::Or, this),
-                    None => this,
-                });
+        let bounds = bounds(&key, &keys, spec.width).await?;
+        let list = match &bounds {
+            Some(_) => self.list(&key, &keys, facts)?,
+            None => None,
+        };
+        let pruning = [bounds, list].into_iter().flatten().reduce(and);
+        let pruning = pruning.map(|pruning| or_null(pruning, &key, nulls_pass));
+        let set = match self.makes_set(filter, facts) {
+            true => self.set(&keys, filter.key).await?,
+            false => None,
+        };
+        let set = set.map(|set| Arc::new(InKeySet::new(key, set, nulls_pass)));
+        let of_set = set.as_ref().map(|set| Arc::clone(set) as PhysicalExprRef);
+        let predicate = [pruning, of_set].into_iter().flatten().reduce(and);
+        Ok((predicate.unwrap_or_else(|| lit(true)), set))
+    }
+
+    fn makes_set(&self, filter: &KeyFilter, facts: &Facts) -> bool {
+        let is_worth = self.spec.most_rows.is_none_or(|most| facts.rows <= most);
+        filter.is_evaluated && is_worth
+    }
+
+    /// The set of the values; `None` if the memory pool has no room for it.
+    async fn set(&self, keys: &[Vec<ArrayRef>], key: usize) -> Result<Option<Arc<KeySet>>> {
+        let spec = &self.spec;
+        match KeySet::of(keys, &spec.types[key], spec.width, &self.memory).await {
+            Ok(set) => Ok(Some(set)),
+            Err(error) if error.is_pool_memory() => {
+                log::debug!("no room for the set of a filter: {error}");
+                Ok(None)
             }
+            Err(error) => Err(error),
         }
-        Ok(match is_null {
-            Some(is_null) => binary(is_null, Operator::Or, predicate),
-            None => predicate,
-        })
+    }
+
+    /// `key IN (…)` of a few values, for pruning.
+    fn list(
+        &self,
+        key: &PhysicalExprRef,
+        keys: &[Vec<ArrayRef>],
+        facts: &Facts,
+    ) -> Result<Option<PhysicalExprRef>> {
+        let options = &self.spec.options.optimizer;
+        let keys: Vec<&dyn Array> = keys.iter().flatten().map(AsRef::as_ref).collect();
+        let bytes: usize = keys.iter().map(|key| key.get_array_memory_size()).sum();
+        let is_small = bytes <= options.hash_join_inlist_pushdown_max_size
+            && facts.distinct <= options.hash_join_inlist_pushdown_max_distinct_values;
+        if !is_small {
+            return Ok(None);
+        }
+        let values = concat(&keys)?;
+        let schema = &self.spec.probe_schema;
+        let list = InListExpr::try_new_from_array(Arc::clone(key), values, false, schema)?;
+        Ok(Some(Arc::new(list)))
     }
 }
 
+/// The facts of all builds as of one; `None` without rows.
+fn together(all: &[Facts]) -> Option<Facts> {
+    let facts = Facts {
+        rows: all.iter().map(|facts| facts.rows).sum(),
+        distinct: all.iter().map(|facts| facts.distinct).sum(),
+        keys: all.iter().flat_map(|facts| facts.keys.clone()).collect(),
+    };
+    (facts.rows > 0).then_some(facts)
+}
+
 impl Reporter {
-    /// Reports the facts of `build` and waits until every build has reported.
+    /// Reports what a build knows; what that takes goes to `time`.
     ///
     /// # Errors
     /// If the filter's expressions cannot be made.
-    pub async fn report(mut self, build: &BuildSide) -> Result<()> {
-        let facts = facts_of(&self.board.spec, build)?;
+    pub async fn report(mut self, facts: Facts, time: &Time) -> Result<()> {
+        let _timer = time.timer();
         self.reported = true;
-        self.board.report(self.partition, facts)?;
-        let mut complete = self.board.complete.subscribe();
-        // The sender lives in the board, so waiting cannot fail.
-        let _ = complete.wait_for(|complete| *complete).await;
-        Ok(())
+        let facts = self.board.kept(facts);
+        match self.board.note(self.partition, facts) {
+            Some(all) => self.board.tell(all).await,
+            None => Ok(()),
+        }
     }
 }
 
 impl Drop for Reporter {
     fn drop(&mut self) {
-        if !self.reported
-            && let Err(error) = self.board.report(self.partition, Facts::Unknown)
-        {
-            log::warn!("dynamic filter not updated: {error}");
+        // Without this build's keys the filters let everything through.
+        if !self.reported && self.board.note(self.partition, None).is_some() {
+            self.board.end();
         }
     }
 }
 
-/// What a build side says about rows that may match it.
-fn facts_of(spec: &FilterSpec, build: &BuildSide) -> Result<Facts> {
-    if build.rows.is_empty() {
-        return Ok(Facts::Empty);
+/// `key >= min AND key <= max`, of types whose order and equality agree.
+async fn bounds(
+    key: &PhysicalExprRef,
+    keys: &[Vec<ArrayRef>],
+    width: usize,
+) -> Result<Option<PhysicalExprRef>> {
+    let first = keys.iter().flatten().next();
+    let Some(data_type) = first.map(|key| value_type(key.data_type()).clone()) else {
+        return Ok(None);
+    };
+    // A float's zeros are equal, but one is less; nested values have no order here.
+    if data_type.is_floating() || data_type.is_nested() {
+        return Ok(None);
     }
-    let bounds = bounds(spec, &build.keys)?;
-    let membership = membership(spec, build)?;
-    Ok(Facts::Known {
-        predicate: binary(bounds, Operator::And, membership),
-        has_null: build
-            .keys
-            .iter()
-            .flatten()
-            .any(|column| column.null_count() > 0),
-    })
+    let measure = |part: Part| {
+        let data_type = data_type.clone();
+        async move { min_max(part.columns.iter().flatten(), &data_type) }
+    };
+    let measured = side_by_side(parts(keys), width, measure).await?;
+    let (mins, maxs): (Vec<_>, Vec<_>) = measured.into_iter().unzip();
+    let mins = ScalarValue::iter_to_array(mins)?;
+    let maxs = ScalarValue::iter_to_array(maxs)?;
+    let (min, _) = min_max([&mins].into_iter(), &data_type)?;
+    let (_, max) = min_max([&maxs].into_iter(), &data_type)?;
+    Ok(Some(and(
+        binary(Arc::clone(key), Operator::GtEq, lit(min)),
+        binary(Arc::clone(key), Operator::LtEq, lit(max)),
+    )))
 }
 
-/// `key >= min AND key <= max` for every key.
-fn bounds(spec: &FilterSpec, keys: &[Vec<ArrayRef>]) -> Result<PhysicalExprRef> {
-    let mut all: Option<PhysicalExprRef> = None;
-    for (c, key) in spec.probe_on.iter().enumerate() {
-        let column: Vec<&ArrayRef> = keys.iter().filter_map(|batch| batch.get(c)).collect();
-        let (min, max) = min_max(&column)?;
-        let range = binary(
-            binary(Arc::clone(key), Operator::GtEq, lit(min)),
-            Operator::And,
-            binary(Arc::clone(key), Operator::LtEq, lit(max)),
-        );
-        all = Some(match all {
-            Some(others) => binary(others, Operator::And, range),
-            None => range,
-        });
-    }
-    Ok(all.unwrap_or_else(|| lit(true)))
-}
-
-fn min_max(column: &[&ArrayRef]) -> Result<(ScalarValue, ScalarValue)> {
-    let data_type = column.first().map_or(DataType::Null, |array| {
-        value_type(array.data_type()).clone()
-    });
-    let mut min = MinAccumulator::try_new(&data_type)?;
-    let mut max = MaxAccumulator::try_new(&data_type)?;
+fn min_max<'a>(
+    column: impl Iterator<Item = &'a ArrayRef>,
+    data_type: &DataType,
+) -> Result<(ScalarValue, ScalarValue)> {
+    let mut min = MinAccumulator::try_new(data_type)?;
+    let mut max = MaxAccumulator::try_new(data_type)?;
     for array in column {
-        min.update_batch(std::slice::from_ref(*array))?;
-        max.update_batch(std::slice::from_ref(*array))?;
+        min.update_batch(std::slice::from_ref(array))?;
+        max.update_batch(std::slice::from_ref(array))?;
     }
     Ok((min.evaluate()?, max.evaluate()?))
 }
@@ -323,88 +392,21 @@ fn value_type(data_type: &DataType) -> &DataType {
     }
 }
 
-/// A list of the build side's values if it is small, else a lookup in a hash set of them.
-fn membership(spec: &FilterSpec, build: &BuildSide) -> Result<PhysicalExprRef> {
-    let options = &spec.options.optimizer;
-    let bytes: usize = build
-        .keys
-        .iter()
-        .flatten()
-        .map(|column| column.get_array_memory_size())
-        .sum();
-    let distinct = build.distinct();
-    let small = bytes <= options.hash_join_inlist_pushdown_max_size
-        && distinct <= options.hash_join_inlist_pushdown_max_distinct_values;
-    if small {
-        value_list(spec, &build.keys)
-    } else {
-        hash_lookup(spec, build)
-    }
-}
-
-fn value_list(spec: &FilterSpec, keys: &[Vec<ArrayRef>]) -> Result<PhysicalExprRef> {
-    let columns = (0..spec.probe_on.len())
-        .map(|c| {
-            let parts: Vec<&dyn Array> = keys.iter().map(|batch| batch[c].as_ref()).collect();
-            Ok(concat(&parts)?)
-        })
-        .collect::<Result<Vec<ArrayRef>>>()?;
-    let (key, values): (PhysicalExprRef, ArrayRef) = match columns.as_slice() {
-        [column] => (Arc::clone(&spec.probe_on[0]), Arc::clone(column)),
-        columns => {
-            let fields: Fields = columns
-                .iter()
-                .enumerate()
-                .map(|(i, column)| Field::new(format!("c{i}"), column.data_type().clone(), true))
-                .collect();
-            let values = StructArray::try_new(fields.clone(), columns.to_vec(), None)?;
-            let field = Field::new("struct", DataType::Struct(fields), true);
-            let key = ScalarFunctionExpr::new(
-                "struct",
-                struct_function(),
-                spec.probe_on.clone(),
-                Arc::new(field),
-                Arc::new(ConfigOptions::default()),
-            );
-            (Arc::new(key), Arc::new(values))
+/// Lets NULL keys through, too, if they `pass`.
+fn or_null(predicate: PhysicalExprRef, key: &PhysicalExprRef, pass: bool) -> PhysicalExprRef {
+    match pass {
+        true => {
+            let is_null = Arc::new(IsNullExpr::new(Arc::clone(key)));
+            binary(is_null, Operator::Or, predicate)
         }
-    };
-    let list = InListExpr::try_new_from_array(key, values, false, &spec.probe_schema)?;
-    Ok(Arc::new(list))
+        false => predicate,
+    }
 }
 
-/// As the stock join's own table would answer: false positives only for equal hashes.
-fn hash_lookup(spec: &FilterSpec, build: &BuildSide) -> Result<PhysicalExprRef> {
-    let rows = build.rows.len();
-    let mut map = JoinHashMapU32::with_capacity(rows);
-    let mut offset = 0;
-    for batch in build.rows.batches() {
-        let mut hashes = vec![0; batch.num_rows()];
-        update_hash(
-            &spec.build_on,
-            batch,
-            &mut map,
-            offset,
-            LOOKUP_SEED.random_state(),
-            &mut hashes,
-            0,
-            true,
-            spec.null_equality,
-        )?;
-        offset += batch.num_rows();
-    }
-    Ok(Arc::new(HashTableLookupExpr::new(
-        spec.probe_on.clone(),
-        LOOKUP_SEED.clone(),
-        Arc::new(Map::HashMap(Box::new(map))),
-        "hash_lookup".to_owned(),
-    )))
+fn and(left: PhysicalExprRef, right: PhysicalExprRef) -> PhysicalExprRef {
+    binary(left, Operator::And, right)
 }
 
 fn binary(left: PhysicalExprRef, op: Operator, right: PhysicalExprRef) -> PhysicalExprRef {
     Arc::new(BinaryExpr::new(left, op, right))
-}
-
-fn number(value: usize) -> PhysicalExprRef {
-    lit(ScalarValue::UInt64(Some(value as u64)))
 }

@@ -6,6 +6,7 @@
 //!  HortonJoinBuild[0]: tables           groups, and tables that the host keeps for a device without room, or in its place
 //!  HortonJoinBuild[0]: visited rows     one bit a build row
 //!  HortonJoinBuild[0]: device           tables, groups and columns on the device
+//!  HortonJoinBuild: filters             sets of keys, for scans of the probe side
 //!  HortonJoinProbe[3]: probe rows       rows that wait for a table to come back to the device
 //! ```
 //!
@@ -58,4 +59,9 @@ impl BuildMemory {
 /// What probe rows of `partition` that wait for a table are reserved under.
 pub fn of_probe_rows(pool: &Arc<dyn MemoryPool>, partition: usize) -> MemoryReservation {
     MemoryConsumer::new(format!("HortonJoinProbe[{partition}]: probe rows")).register(pool)
+}
+
+/// What sets of keys, for scans of the probe side, are reserved under.
+pub fn of_filters(pool: &Arc<dyn MemoryPool>) -> MemoryReservation {
+    MemoryConsumer::new("HortonJoinBuild: filters").register(pool)
 }

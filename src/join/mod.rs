@@ -15,7 +15,8 @@
 //! * [`table`]: its table, and its [`columns`], on the device; [`segments`]: several tables, where one
 //!   has no room; [`tables`]: either of them
 //! * [`memory`]: what is reserved in the memory pool
-//! * [`filter`]: what the build side tells the probe side's scans
+//! * [`filter`]: what the build side tells the probe side's scans: [`key_set`]s; [`pushdown`]: on
+//!   which ways; [`reach`]: how far; [`run`]: in which execution; [`tap`]: for a join on the host
 //! * [`probe`]: the stream of one probe partition
 //! * [`lookup`]: the device's part of a chunk; [`hits`]: what several tables have of it; [`host`]: the
 //!   host's part, once the device failed
@@ -36,6 +37,7 @@ pub mod fallback;
 pub mod filter;
 pub mod hits;
 pub mod host;
+pub mod key_set;
 pub mod keys;
 pub mod lookup;
 pub mod memory;
@@ -43,8 +45,12 @@ pub mod metrics;
 pub mod pairs;
 pub mod parts;
 pub mod probe;
+pub mod pushdown;
+pub mod reach;
+pub mod run;
 pub mod segments;
 pub mod table;
 pub mod tables;
+pub mod tap;
 
 pub use exec::HortonJoinExec;

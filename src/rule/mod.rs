@@ -1,17 +1,20 @@
 //! The two optimizer rules that put joins on the device, and why one stays on the host.
 //!
 //! ```text
-//!  … JoinSelection ─▶ CollectBuildSide ─▶ … ─▶ SanityCheckPlan ─▶ JoinOnDevice
-//!                     Partitioned ─▶ CollectLeft                  HashJoinExec ─▶ HortonJoinExec
+//!  JoinSelection ─▶ sides ─▶ CollectBuildSide ─▶ … ─▶ JoinOnDevice ─▶ FilterPushdown(Post) ─▶ …
+//!                            Partitioned              HashJoinExec
+//!                            ─▶ CollectLeft           ─▶ HortonJoinExec
 //! ```
 //!
 //! The device needs no hash repartition of either side, and that copy is a large part of the
-//! stock join's cost, so the first rule takes it out of joins that the second will take. `route` says where one
-//! join runs, `together` where those do that use each other's partitions.
-//! The second comes last so that every rule in between sees the node it knows. A join that is
-//! not taken stays a `HashJoinExec`; EXPLAIN prints the [`Declined`] reason beside it.
+//! stock join's cost, so the first rule takes it out of joins that the second will take. `route`
+//! says where one join runs, `together` where those do that use each other's partitions, and
+//! [`sides`] which side of a join over an aggregate is built. The second comes just before
+//! dynamic filters are handed out, as joins make filters of their own. A join that is not taken
+//! stays a `HashJoinExec`; EXPLAIN prints the [`Declined`] reason beside it.
 
 mod route;
+pub mod sides;
 mod together;
 
 use std::cell::RefCell;

@@ -1,4 +1,5 @@
-//! What a self-test runs: each kernel family that a join may use, on a few thousand keys, against a hash map.
+//! What a self-test runs: each kernel family that a join may use, on a few thousand keys, against a
+//! hash map.
 //!
 //! ```text
 //!  build keys ─▶ GroupedTable ─▶ look_up ─▶ counts · bits · pairs by windows · visited rows · gathered columns
@@ -35,8 +36,8 @@ use crate::table::tuning::{Kind, Residence, Tuning, Workload};
 /// Distinct keys of most cases.
 const KEYS: u32 = 4096;
 
-/// A load that leaves a few of some thousand items without a slot at first, and that displacement reaches in any
-/// order of work-items.
+/// A load that leaves a few of some thousand items without a slot at first, and that displacement
+/// reaches in any order of work-items.
 fn full(bucket_size: BucketSize) -> f64 {
     match bucket_size {
         BucketSize::Four => 0.9,
@@ -169,7 +170,8 @@ fn hot_key() -> Vec<u32> {
     (0..KEYS).map(key).collect()
 }
 
-/// A key that a quarter of the rows have, some that crowd a range without being that hot, and many others.
+/// A key that a quarter of the rows have, some that crowd a range without being that hot, and many
+/// others.
 fn hot_keys() -> Vec<u32> {
     let rows = 4 * KEYS;
     let crowd = crowding_keys(rows as usize, 8);

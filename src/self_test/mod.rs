@@ -8,14 +8,16 @@
 //!                                                              └───────────────────────▶ Failed: the host
 //! ```
 //!
-//! OpenCL drivers miscompile: PoCL 3.1 around early returns, PoCL 5 with sub-groups, Intel's CPU runtime with plain stores to
-//! local memory, and rows would be wrong without a word. So every kernel family that a join may use runs once
-//! for each device, driver and version of ours, on a few thousand keys, and is compared with a hash map
-//! (`cases`). That takes milliseconds beside the compilation of kernels that joins need anyway. A device that fails
-//! costs time and no rows: the join that asked goes on on the host, and later joins are planned so.
+//! OpenCL drivers miscompile: PoCL 3.1 around early returns, PoCL 5 with sub-groups, Intel's CPU
+//! runtime with plain stores to local memory, and rows would be wrong without a word. So every
+//! kernel family that a join may use runs once for each device, driver and version of ours, on a
+//! few thousand keys, and is compared with a hash map (`cases`). That takes milliseconds beside the
+//! compilation of kernels that joins need anyway. A device that fails costs time and no rows: the
+//! join that asked goes on on the host, and later joins are planned so.
 //!
-//! It is asked by builds, those of the calibration too, and not by the planner, as it may take seconds where kernels are
-//! not compiled yet. A part of its own ([`Suite`]) has what joins use only if options ask for it.
+//! It is asked by builds, those of the calibration too, and not by the planner, as it may take
+//! seconds where kernels are not compiled yet. A part of its own ([`Suite`]) has what joins use
+//! only if options ask for it.
 
 mod cases;
 
@@ -29,9 +31,10 @@ use crate::error::{Error, Result};
 /// Runs those of `suites` on the device that this version has not run on its driver before.
 ///
 /// # Errors
-/// [`Error::SelfTest`] if its answers are wrong, its kernels do not compile, or they could not be run now for lack of memory;
-/// [`Error::MissingExtension`] if the device cannot have such tables; [`Error::OpenCl`] and [`Error::QueueStopped`] if it
-/// failed in another way, which is not remembered.
+/// [`Error::SelfTest`] if its answers are wrong, its kernels do not compile, or they could not be
+/// run now for lack of memory; [`Error::MissingExtension`] if the device cannot have such tables;
+/// [`Error::OpenCl`] and [`Error::QueueStopped`] if it failed in another way, which is not
+/// remembered.
 pub async fn passed(device: &Device, suites: impl IntoIterator<Item = Suite>) -> Result<()> {
     for suite in suites {
         match verdict::of(device.info(), suite) {
@@ -98,8 +101,8 @@ fn lasts(error: &Error) -> bool {
     )
 }
 
-/// Runs a suite, unless another query has done so meanwhile: queries that ask at once wait for one test. They
-/// wait on the device's own threads, as the one that tests never needs their runtimes.
+/// Runs a suite, unless another query has done so meanwhile: queries that ask at once wait for one
+/// test. They wait on the device's own threads, as the one that tests never needs their runtimes.
 async fn run_with(device: &Device, body: KernelBody, suite: Suite) -> Result<()> {
     static TURN: Mutex<()> = Mutex::new(());
     let began = Instant::now();

@@ -28,7 +28,8 @@ pub fn role() -> Option<String> {
     std::env::var(ROLE).ok()
 }
 
-/// Runs the test named `test` (with its module) again in a child process whose driver is as `shim` says.
+/// Runs the test named `test` (with its module) again in a child process whose driver is as `shim`
+/// says.
 pub fn outcome(test: &str, role: &str, shim: &str, cache: &Path) -> Output {
     Command::new(std::env::current_exe().unwrap())
         .args([test, "--exact", "--nocapture"])

@@ -24,9 +24,9 @@ fn overwritten(device: &Device) -> usize {
     words.iter().filter(|word| **word != 7).count()
 }
 
-/// A job enqueues a copy into a buffer and returns; meanwhile the last other owner of the buffer drops it, as the
-/// future of a cancelled query does, and another lane asks for as much memory. Through the shim copies begin late on any
-/// device.
+/// A job enqueues a copy into a buffer and returns; meanwhile the last other owner of the buffer
+/// drops it, as the future of a cancelled query does, and another lane asks for as much memory.
+/// Through the shim copies begin late on any device.
 #[test]
 fn a_copy_under_way_keeps_its_memory() {
     let test = "lanes::a_copy_under_way_keeps_its_memory";
@@ -58,7 +58,8 @@ fn a_copy_under_way_keeps_its_memory() {
     assert_eq!(device.budget().used(), 0);
 }
 
-/// The job itself drops the buffer, takes its memory for another, and drops that before any command has used it.
+/// The job itself drops the buffer, takes its memory for another, and drops that before any command
+/// has used it.
 #[test]
 fn memory_taken_once_more_in_a_job_is_kept_for_the_first_copy() {
     let test = "lanes::memory_taken_once_more_in_a_job_is_kept_for_the_first_copy";
@@ -82,7 +83,8 @@ fn memory_taken_once_more_in_a_job_is_kept_for_the_first_copy() {
     futures::executor::block_on(sent).unwrap();
 }
 
-/// What commands alone hold counts as long as they may run, and is waited for where memory is short.
+/// What commands alone hold counts as long as they may run, and is waited for where memory is
+/// short.
 #[test]
 fn memory_of_commands_counts_for_the_budget() {
     const PART: usize = 8 << 18;

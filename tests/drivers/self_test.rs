@@ -1,4 +1,5 @@
-//! Drivers that are wrong: a self-test tells, or the command's status; rows come from the host, and why is said.
+//! Drivers that are wrong: a self-test tells, or the command's status; rows come from the host, and
+//! why is said.
 
 use std::path::Path;
 use std::time::Duration;
@@ -93,7 +94,8 @@ async fn a_command_that_fails_late_gives_no_row() {
             let direct = "SET horton.table = 'direct'";
             let fresh = session().await;
             sql(&fresh, direct).await;
-            // Its columns are the host's to gather: no kernel works on what the failed one has left.
+            // Its columns are the host's to gather: no kernel works on what the failed one has
+            // left.
             let failing = QUERIES[1];
             assert!(metric(&fresh, failing, "device_errors").await > 0);
             let session = session().await;
@@ -115,7 +117,8 @@ async fn a_command_that_fails_late_gives_no_row() {
     }
 }
 
-/// What a driver says of its sub-groups is not believed: their program does not compile here, or they are too narrow.
+/// What a driver says of its sub-groups is not believed: their program does not compile here, or
+/// they are too narrow.
 #[tokio::test]
 async fn a_driver_that_lies_about_sub_groups_uses_local_tiles() {
     let test = "self_test::a_driver_that_lies_about_sub_groups_uses_local_tiles";
@@ -148,9 +151,9 @@ async fn a_driver_that_lies_about_sub_groups_uses_local_tiles() {
     assert_eq!(device.info().body(), KernelBody::LocalTile);
 }
 
-/// Kernels whose absence need not be seen: without what they find, another way leads to the same rows
-/// (`sample_keys`, `emit_single_rows`, `group_range`), or seldom is there anything for them to do (`order_groups`,
-/// `release`).
+/// Kernels whose absence need not be seen: without what they find, another way leads to the same
+/// rows (`sample_keys`, `emit_single_rows`, `group_range`), or seldom is there anything for them to
+/// do (`order_groups`, `release`).
 #[cfg(debug_assertions)]
 const UNSEEN: [&str; 5] = [
     "emit_single_rows",
@@ -160,8 +163,8 @@ const UNSEEN: [&str; 5] = [
     "sample_keys",
 ];
 
-/// A self-test misses every other kernel that it launches. Where later kernels take for places what was left in
-/// memory, the driver may end the process instead: no row comes of that either.
+/// A self-test misses every other kernel that it launches. Where later kernels take for places what
+/// was left in memory, the driver may end the process instead: no row comes of that either.
 #[test]
 #[cfg(debug_assertions)]
 fn no_kernel_can_be_skipped_unseen() {
@@ -240,7 +243,8 @@ fn what_passed_is_remembered() {
     futures::executor::block_on(self_test::passed(&device, [Suite::Buckets(16)])).unwrap();
 }
 
-/// The stock join's times are not taken for those of a device that failed, nor is every plan kept waiting.
+/// The stock join's times are not taken for those of a device that failed, nor is every plan kept
+/// waiting.
 #[tokio::test]
 async fn a_device_that_fails_is_not_measured() {
     let test = "self_test::a_device_that_fails_is_not_measured";
@@ -317,7 +321,8 @@ fn what_passed_as_another_kind_is_not_believed() {
     assert_eq!(device.info().body(), fastest);
 }
 
-/// A query waits for its self-test while another is planned on the only thread, which blocks to measure joins.
+/// A query waits for its self-test while another is planned on the only thread, which blocks to
+/// measure joins.
 #[tokio::test]
 async fn planning_beside_a_self_test_ends() {
     if !is_child("self_test::planning_beside_a_self_test_ends", "") {

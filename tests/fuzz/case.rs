@@ -45,6 +45,17 @@ pub struct Case {
     /// After it ran to its end the plan runs again with an OpenCL call that fails.
     pub strike: Option<Strike>,
     pub table: Table,
+    /// The plan runs once more over these scans, which are told the build side's keys.
+    pub scan: Option<Scan>,
+}
+
+/// Scans that keep filters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scan {
+    /// Of batches in memory.
+    Memory,
+    /// Of a Parquet file a partition.
+    Parquet,
 }
 
 /// One input.
@@ -339,6 +350,9 @@ fn draw(random: &mut Random) -> Case {
                 false => MAX_VALUE as usize,
             },
         },
+        scan: random
+            .one_in(3)
+            .then(|| random.pick(&[Scan::Memory, Scan::Memory, Scan::Parquet])),
     }
 }
 

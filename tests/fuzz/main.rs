@@ -14,6 +14,8 @@
 mod case;
 mod data;
 mod fault;
+#[path = "../watch/handed_out.rs"]
+mod handed_out;
 mod plan;
 mod regressions;
 mod run;
@@ -147,6 +149,7 @@ struct Fuzz {
     launches: AtomicUsize,
     rows: AtomicUsize,
     in_order: AtomicUsize,
+    filtered: AtomicUsize,
     nested_loops: AtomicUsize,
     refused: AtomicUsize,
     exhausted: AtomicUsize,
@@ -168,6 +171,7 @@ impl Fuzz {
             launches: AtomicUsize::new(0),
             rows: AtomicUsize::new(0),
             in_order: AtomicUsize::new(0),
+            filtered: AtomicUsize::new(0),
             nested_loops: AtomicUsize::new(0),
             refused: AtomicUsize::new(0),
             exhausted: AtomicUsize::new(0),
@@ -232,6 +236,7 @@ impl Fuzz {
         add(&self.launches, report.launches);
         add(&self.rows, report.rows);
         add(&self.in_order, report.in_order.into());
+        add(&self.filtered, report.filtered.into());
         add(&self.nested_loops, report.nested_loop.into());
         add(&self.refused, report.refused.into());
         add(&self.exhausted, report.exhausted.into());
@@ -256,13 +261,14 @@ impl Fuzz {
         let get = |counter: &AtomicUsize| counter.load(Ordering::Relaxed);
         print(&format!(
             "fuzz: {} cases, seed {}, {} device joins, {end} \
-             ({} kernel launches, {} rows, {} in order, {} nested loop joins, {} refused, {} out of memory, {} cancelled, {} struck by a fault, {:.0?})",
+             ({} kernel launches, {} rows, {} in order, {} with filters, {} nested loop joins, {} refused, {} out of memory, {} cancelled, {} struck by a fault, {:.0?})",
             get(&self.cases),
             self.seed,
             get(&self.joins),
             get(&self.launches),
             get(&self.rows),
             get(&self.in_order),
+            get(&self.filtered),
             get(&self.nested_loops),
             get(&self.refused),
             get(&self.exhausted),

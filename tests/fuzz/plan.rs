@@ -1,5 +1,6 @@
 //! Plans from cases: the inputs, `HashJoinExec`, `NestedLoopJoinExec`.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, RecordBatch, RecordBatchOptions, UInt32Array};
@@ -7,7 +8,12 @@ use arrow::compute::{SortOptions, sort_to_indices, take_record_batch};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::common::hash_utils::{RandomState, create_hashes};
 use datafusion::common::{JoinSide, NullEquality, Result, ScalarValue};
+use datafusion::datasource::listing::PartitionedFile;
+use datafusion::datasource::object_store::ObjectStoreUrl;
+use datafusion::datasource::physical_plan::{FileScanConfigBuilder, ParquetSource};
+use datafusion::datasource::source::DataSourceExec;
 use datafusion::logical_expr::Operator;
+use datafusion::parquet::arrow::ArrowWriter;
 use datafusion::physical_expr::expressions::{
     BinaryExpr, CastExpr, Column as ColumnExpr, IsNullExpr, Literal,
 };
@@ -61,9 +67,29 @@ impl Inputs {
 
     /// The stock join, without its limit if `fetch` is false.
     pub fn stock(&self, case: &Case, fetch: bool) -> Result<HashJoinExec> {
+        let inputs = (self.build.exec(case)?, self.probe.exec(case)?);
+        self.stock_of(inputs, case, fetch)
+    }
+
+    /// The stock join over Parquet files in `folder`; `None` if they would not have the same rows:
+    /// types that the format lacks, and partitions that must keep theirs.
+    pub fn over_files(&self, case: &Case, folder: &Path) -> Option<HashJoinExec> {
+        if case.mode == Mode::Split {
+            return None;
+        }
+        let build = self.build.files(case, &folder.join("build")).ok()?;
+        let probe = self.probe.files(case, &folder.join("probe")).ok()?;
+        self.stock_of((build, probe), case, true).ok()
+    }
+
+    fn stock_of(
+        &self,
+        (left, right): (Arc<dyn ExecutionPlan>, Arc<dyn ExecutionPlan>),
+        case: &Case,
+        fetch: bool,
+    ) -> Result<HashJoinExec> {
         let on = self.build.on.iter().zip(&self.probe.on);
         let on = on.map(|(l, r)| (Arc::clone(l), Arc::clone(r))).collect();
-        let (left, right) = (self.build.exec(case)?, self.probe.exec(case)?);
         HashJoinExecBuilder::new(left, right, on, case.join_type)
             .with_filter(self.filter(case))
             .with_projection(self.projection(case))
@@ -179,6 +205,14 @@ impl Input {
             let ordering = LexOrdering::new([sort]).into_iter().collect();
             exec = Arc::new(Arc::unwrap_or_clone(exec).try_with_sort_information(ordering)?);
         }
+        self.repartitioned(case, exec)
+    }
+
+    fn repartitioned(
+        &self,
+        case: &Case,
+        exec: Arc<dyn ExecutionPlan>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
         Ok(match case.mode {
             Mode::Repartitioned => Arc::new(RepartitionExec::try_new(
                 exec,
@@ -186,6 +220,28 @@ impl Input {
             )?),
             _ => exec,
         })
+    }
+
+    /// A scan of one file a partition, whose names begin with `path`.
+    fn files(&self, case: &Case, path: &Path) -> Result<Arc<dyn ExecutionPlan>> {
+        let source = Arc::new(ParquetSource::new(Arc::clone(&self.schema)));
+        let local = ObjectStoreUrl::local_filesystem();
+        let mut config = FileScanConfigBuilder::new(local, source);
+        for (p, batches) in self.partitions.iter().enumerate() {
+            let file = path.with_extension(p.to_string());
+            let mut bytes = Vec::new();
+            let mut writer = ArrowWriter::try_new(&mut bytes, Arc::clone(&self.schema), None)?;
+            for batch in batches {
+                writer.write(batch)?;
+                writer.flush()?;
+            }
+            writer.close()?;
+            std::fs::write(&file, &bytes)?;
+            let name = file.to_string_lossy().into_owned();
+            config = config.with_file(PartitionedFile::new(name, bytes.len() as u64));
+        }
+        let scan = DataSourceExec::from_data_source(config.build());
+        self.repartitioned(case, scan)
     }
 }
 

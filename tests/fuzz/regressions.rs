@@ -69,6 +69,7 @@ fn a_batch_is_no_larger_than_asked_for_when_a_step_adds_unmatched_rows() {
             device_limit: 0,
             max_rows: 2147483646,
         },
+        scan: None,
     });
 }
 
@@ -122,5 +123,6 @@ fn a_batch_is_no_larger_than_asked_for_when_nothing_matches() {
             device_limit: 0,
             max_rows: 2147483646,
         },
+        scan: None,
     });
 }

@@ -10,6 +10,7 @@
 //!   memory pool is empty at the end
 //! * under a limit on the memory pool or the device: the same rows, or `ResourcesExhausted`; after a
 //!   run that was dropped midway, all of the above
+//! * with filters handed to scans, in memory or of Parquet files: the same rows
 //! * with an OpenCL call that fails: the same rows, or the call's error where it is asked for
 //! * small inputs: `NestedLoopJoinExec`, which shares no code with either
 
@@ -41,8 +42,9 @@ use horton_join::join::keys;
 use horton_join::rule::Route;
 use tokio::runtime::Handle;
 
-use super::case::{Case, Mode};
+use super::case::{Case, Mode, Scan};
 use super::fault::Sites;
+use super::handed_out::handed_out;
 use super::plan::{Inputs, config};
 
 /// Pairs of rows up to which the nested loop join is asked too.
@@ -66,6 +68,8 @@ pub struct Report {
     pub rows: usize,
     /// Rows were compared in order.
     pub in_order: bool,
+    /// Scans were told the build side's keys.
+    pub filtered: bool,
     /// The nested loop join was asked too.
     pub nested_loop: bool,
     /// Both sides refused the case.
@@ -423,6 +427,7 @@ impl Worker {
                 }
             }
         }
+        report.filtered = self.check_filtered(case, &inputs, (&expected, &converter))?;
         report.nested_loop = self.check_nested_loop(case, &inputs, &expected, &converter)?;
         drop(joins);
         check_released(&limited.memory_pool)?;
@@ -463,6 +468,38 @@ impl Worker {
             route,
             config(case, on_error),
         )))
+    }
+
+    /// Runs the join over scans that are told the build side's keys.
+    fn check_filtered(
+        &self,
+        case: &Case,
+        inputs: &Inputs,
+        (expected, converter): (&Output, &RowConverter),
+    ) -> Checked<bool> {
+        // A limit's rows may be others.
+        let Some(scan) = case.scan.filter(|_| case.fetch.is_none()) else {
+            return Ok(false);
+        };
+        let folder = tempfile::tempdir().map_err(DataFusionError::from)?;
+        let stock = match scan {
+            Scan::Memory => Some(inputs.stock(case, true)?),
+            Scan::Parquet => inputs.over_files(case, folder.path()),
+        };
+        let Some(stock) = stock else {
+            return Ok(false);
+        };
+        let config = config(case, OnDeviceError::Error);
+        let route = Route::Device(self.device.clone(), None);
+        let join = HortonJoinExec::new(Arc::new(stock), route, config.clone());
+        let plan = handed_out(Arc::new(join), &config)?;
+        let found = match self.run(&plan, case) {
+            Err(error) if is_exhausted(case, &error) => return Ok(false),
+            found => Output::new(converter, found?)?,
+        };
+        check_rows(Order::Multiset, expected, &found)?;
+        drop(plan);
+        Ok(true)
     }
 
     fn check_nested_loop(

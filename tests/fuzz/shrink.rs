@@ -9,7 +9,7 @@ use datafusion::common::{JoinType, NullEquality};
 use horton_join::config::TableKind;
 use horton_join::table::horton::MAX_VALUE;
 
-use super::case::{Case, Filter, Key, Mode, Side, Term};
+use super::case::{Case, Filter, Key, Mode, Scan, Side, Term};
 use super::data::Kind;
 
 /// One attempt at a smaller case; `None` where it does not apply.
@@ -89,6 +89,8 @@ fn rows(case: &Case) -> Vec<Attempt> {
 fn knobs(case: &Case) -> Vec<Attempt> {
     let mut attempts = vec![
         change(|case| case.again = false),
+        change(|case| case.scan = None),
+        change(|case| case.scan = case.scan.map(|_| Scan::Memory)),
         change(|case| case.side_by_side = false),
         change(|case| case.fetch = None),
         change(|case| case.projection = None),

@@ -1,7 +1,11 @@
 //! Cases, data, and running them: what all the tests share.
 
+#[path = "../watch/handed_out.rs"]
+mod handed_out;
 #[path = "../watch/patience.rs"]
 pub mod patience;
+#[path = "../watch/text.rs"]
+mod text;
 
 use std::future::Future;
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -14,7 +18,6 @@ use arrow::array::{
 };
 use arrow::compute::take_record_batch;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
-use arrow::util::display::{ArrayFormatter, FormatOptions};
 use datafusion::common::{JoinSide, JoinType, NullEquality, Result};
 use datafusion::execution::TaskContext;
 use datafusion::logical_expr::Operator;
@@ -34,7 +37,9 @@ use horton_join::rule::Route;
 use rand_mt::Mt;
 use tokio::runtime::Runtime;
 
+use self::handed_out::handed_out;
 use self::patience::Patience;
+pub use self::text::text;
 
 /// All join types.
 pub const JOIN_TYPES: [JoinType; 10] = [
@@ -362,6 +367,11 @@ impl Case {
         Arc::new(exec)
     }
 
+    /// The same with what the build side tells handed down to scans.
+    pub fn with_filters(&self) -> Arc<dyn ExecutionPlan> {
+        handed_out(self.on_device(), &self.config).unwrap()
+    }
+
     pub fn context(&self) -> Arc<TaskContext> {
         context(SessionConfig::new().with_batch_size(self.batch_size))
     }
@@ -391,13 +401,17 @@ impl Case {
         let _guard = side_by_side();
         let stock = run(Arc::new(self.stock()), self.context()).unwrap();
         let device = run(self.on_device(), self.context()).unwrap();
-        let (mut expected, mut found) = (stock.rows(), device.rows());
-        if !self.is_ordered() {
-            expected.iter_mut().for_each(|rows| rows.sort_unstable());
-            found.iter_mut().for_each(|rows| rows.sort_unstable());
-        }
-        for (expected, found) in expected.iter().zip(&found) {
-            assert_same(expected, found, &self.to_string());
+        let filtered = run(self.with_filters(), self.context()).unwrap();
+        let mut expected = stock.rows();
+        let (device_rows, filtered_rows) = (device.rows(), filtered.rows());
+        for (mut found, how) in [(device_rows, ""), (filtered_rows, "with filters: ")] {
+            if !self.is_ordered() {
+                expected.iter_mut().for_each(|rows| rows.sort_unstable());
+                found.iter_mut().for_each(|rows| rows.sort_unstable());
+            }
+            for (expected, found) in expected.iter().zip(&found) {
+                assert_same(expected, found, &format!("{how}{self}"));
+            }
         }
         let rows = device.metric("output_rows");
         assert_eq!(rows, device.count(), "output_rows: {self}");
@@ -482,22 +496,4 @@ pub fn run(plan: Arc<dyn ExecutionPlan>, context: Arc<TaskContext>) -> Result<Ru
         let metrics = plan.metrics().unwrap();
         Ok(Run { batches, metrics })
     })
-}
-
-/// One string a row.
-pub fn text(batches: &[RecordBatch]) -> Vec<String> {
-    let options = FormatOptions::default().with_null("NULL");
-    let mut rows = Vec::new();
-    for batch in batches {
-        let columns: Vec<ArrayFormatter> = batch
-            .columns()
-            .iter()
-            .map(|column| ArrayFormatter::try_new(column, &options).unwrap())
-            .collect();
-        rows.extend((0..batch.num_rows()).map(|row| {
-            let values: Vec<String> = columns.iter().map(|c| c.value(row).to_string()).collect();
-            values.join(" | ")
-        }));
-    }
-    rows
 }

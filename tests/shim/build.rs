@@ -1,5 +1,6 @@
-//! Makes the shim depend on the system's libOpenCL, so that whoever opens the shim finds there what it does not
-//! define. An empty library of that name is linked, as the real one need not be there yet.
+//! Makes the shim depend on the system's libOpenCL, so that whoever opens the shim finds there what
+//! it does not define. An empty library of that name is linked, as the real one need not be there
+//! yet.
 
 use std::path::Path;
 use std::process::Command;

@@ -19,7 +19,7 @@ use datafusion_sqllogictest::{
     is_spark_path,
 };
 use horton_join::HortonJoinExec;
-use horton_join::config::{Enabled, HortonConfig};
+use horton_join::config::{Enabled, Filters, HortonConfig};
 use sqllogictest::{AsyncDB, DBOutput};
 
 use super::Pass;
@@ -38,6 +38,11 @@ pub fn session(stock: &SessionContext, pass: Pass, asked: &str) -> SessionContex
             enabled: Enabled::Always,
             device: asked.to_owned(),
             keep_partitions: pass == Pass::Partitioned,
+            // Nodes above scans would show in plans.
+            filters: match pass {
+                Pass::Partitioned => Filters::Off,
+                Pass::Collected => Filters::Auto,
+            },
             ..HortonConfig::default()
         });
     }

@@ -201,6 +201,15 @@ impl KeyEncoder {
         }
     }
 
+    /// The number of exact surrogates of one word; `None` of others.
+    pub fn exact_codes(&self) -> Option<u64> {
+        let one_word = self.is_exact() && self.words() == 1;
+        match &self.plan {
+            Plan::Exact(_) if one_word => Some(self.codes()),
+            _ => None,
+        }
+    }
+
     /// The number of bits that a surrogate needs: the logarithm of the number of codes, 32 when
     /// hashed, all of its words' when it has strings.
     pub fn bits(&self) -> u32 {

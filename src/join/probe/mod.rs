@@ -67,7 +67,10 @@ const LEAST_CHUNK_ROWS: usize = 64;
 const LEAST_WINDOW: usize = 64;
 
 /// The build side, or the one error of its build for all probe streams.
-pub type SharedBuild = Shared<BoxFuture<'static, Result<Arc<BuildSide>, Arc<Error>>>>;
+pub type SharedBuild = Shared<BoxedBuild>;
+
+/// A build that one stream alone may wait for.
+pub type BoxedBuild = BoxFuture<'static, Result<Arc<BuildSide>, Arc<Error>>>;
 
 /// A chunk on its way through the device.
 struct Asked {

@@ -276,7 +276,8 @@ fn by_sort(queue: &mut Queue, items: Items<'_>, key_bits: u32) -> Result<Groups>
     Groups::of(queue, &[Some(&sorted)])
 }
 
-/// So many distinct keys that, if enough of `rows` rows have them, crowd one of the ranges that these are grouped by.
+/// So many distinct keys that, if enough of `rows` rows have them, crowd one of the ranges that
+/// these are grouped by.
 pub(crate) fn crowding_keys(rows: usize, keys: usize) -> Vec<u32> {
     range::crowding_keys(rows, keys)
 }

@@ -13,8 +13,8 @@
 //! again with another seed, then with more buckets, [`ATTEMPTS`] times in all. Scratch
 //! memory: about 14 bytes a key and 13 a bucket.
 //!
-//! Displacement alone needs 64-bit atomics. A device without them builds tables at loads that leave no
-//! stragglers (`most_load`); should there be some even so, that is another attempt.
+//! Displacement alone needs 64-bit atomics. A device without them builds tables at loads that leave
+//! no stragglers (`most_load`); should there be some even so, that is another attempt.
 
 use std::ops::Range;
 
@@ -95,8 +95,9 @@ pub fn build(queue: &mut Queue, config: &TableConfig, items: Items<'_>) -> Resul
     })
 }
 
-/// The highest load that a build can reach. Without displacement it is one that leaves no stragglers: of a hundred
-/// million items in one table, none up to 0.85 with 8 slots, of 15 to 19 million none up to 0.6 with 4 and 0.9 with 16.
+/// The highest load that a build can reach. Without displacement it is one that leaves no
+/// stragglers: of a hundred million items in one table, none up to 0.85 with 8 slots, of 15 to 19
+/// million none up to 0.6 with 4 and 0.9 with 16.
 fn most_load(queue: &Queue, bucket_size: BucketSize) -> f64 {
     match bucket_size {
         _ if queue.info().has_int64_atomics() => 1.0,

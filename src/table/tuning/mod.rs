@@ -133,8 +133,8 @@ pub enum Tuning {
 
 impl Tuning {
     /// What is good on the devices that were at hand: 32 keys ahead on PoCL and on Intel's CPU
-    /// runtime, tiles of two slots a lane on an H200, in the cache buffered. Where such tiles do not fit the sub-groups, they
-    /// talk through local memory instead.
+    /// runtime, tiles of two slots a lane on an H200, in the cache buffered. Where such tiles do
+    /// not fit the sub-groups, they talk through local memory instead.
     pub fn default_for(info: &DeviceInfo, body: KernelBody, workload: &Workload) -> Self {
         let body = info.body_for_slots(body, workload.slots);
         Self::default_of(body, info.kind, workload)

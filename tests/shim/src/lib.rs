@@ -79,7 +79,8 @@ unsafe fn real<F: Copy>(name: &CStr) -> F {
     // SAFETY: the name ends with a NUL.
     let found = unsafe { dlsym(RTLD_NEXT, name.as_ptr()) };
     assert!(!found.is_null(), "no {name:?} behind the shim");
-    // SAFETY: a function pointer is as large as any, and this one is of type `F` by the caller's promise.
+    // SAFETY: a function pointer is as large as any, and this one is of type `F` by the caller's
+    // promise.
     unsafe { std::mem::transmute_copy(&found) }
 }
 
@@ -166,7 +167,8 @@ pub unsafe extern "C" fn clCreateProgramWithSource(
     // A program that was released may have stood at the same place.
     refused.remove(&(program as usize));
     for i in 0..count as usize {
-        // SAFETY: there are `count` strings, each with its length, or 0 or no lengths where they end with a NUL.
+        // SAFETY: there are `count` strings, each with its length, or 0 or no lengths where they
+        // end with a NUL.
         let text = unsafe {
             let text = *strings.add(i);
             match lengths.is_null() || *lengths.add(i) == 0 {

@@ -1,0 +1,197 @@
+//! Where dynamic filters go, read off the plan: who holds them, and how many rows they meet.
+//!
+//! ```text
+//!        Join ─ own filter f           left: holds g of a join above   → opened when first polled
+//!       /    \                         right: holds f                  → opened after the build
+//!    left    right                     right: holds nothing            → opened at once
+//!     │g      │f
+//!    scan    scan
+//! ```
+//!
+//! A join opens an input no earlier than the filters that reach it can be complete: those of
+//! joins above are, once somebody polls this one, and its own is after its build. Inputs that no
+//! filter reaches are opened at once, so that independent builds run side by side.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use datafusion::common::Result;
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::DynamicFilterPhysicalExpr;
+use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
+use datafusion::physical_plan::coop::CooperativeExec;
+use datafusion::physical_plan::filter::FilterExec;
+use datafusion::physical_plan::projection::ProjectionExec;
+use datafusion::physical_plan::repartition::RepartitionExec;
+use datafusion::physical_plan::sorts::sort::SortExec;
+use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
+use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
+
+use crate::cost::scans::rows_in_memory;
+
+use super::filter::KeyFilter;
+
+/// Where a join's filters go, and which others reach its inputs.
+#[derive(Debug, Default)]
+pub struct Reach {
+    /// The join's own filters that some scan holds.
+    pub held: Vec<KeyFilter>,
+    /// Whether a filter of another join reaches the build side.
+    pub reaches_build: bool,
+    /// Whether any filter reaches the probe side.
+    pub reaches_probe: bool,
+    /// Build rows up to which sets are worth their time; `None` if unknown.
+    pub most_rows: Option<usize>,
+}
+
+impl Reach {
+    /// Of the join over `build` and `probe` that makes `filters`, with sets if it `makes_sets`.
+    ///
+    /// # Errors
+    /// Those of visiting a plan's expressions.
+    pub fn of(
+        [build, probe]: [&Arc<dyn ExecutionPlan>; 2],
+        filters: &[KeyFilter],
+        makes_sets: bool,
+    ) -> Result<Self> {
+        let mut held = Vec::new();
+        for filter in filters {
+            if holds(probe, &filter.filter)? {
+                held.push(filter.clone());
+            }
+        }
+        Ok(Self {
+            reaches_build: holds_others(build)?,
+            reaches_probe: !held.is_empty() || holds_others(probe)?,
+            most_rows: match makes_sets {
+                true => most_rows(build, probe, &held)?,
+                false => Some(0),
+            },
+            held,
+        })
+    }
+}
+
+/// Build rows of which a set takes less than a millisecond, whatever it excludes.
+const FEW_ROWS: usize = 1 << 16;
+
+/// The node that keeps filters above a scan, by its name.
+const KEEPER: &str = "DynamicFilterExec";
+
+/// The identities of the dynamic filters in `node`'s own expressions.
+fn held_by(node: &dyn ExecutionPlan) -> Result<Vec<u64>> {
+    let mut held = Vec::new();
+    node.apply_expressions(&mut |root| {
+        root.apply(|expression| {
+            if expression
+                .downcast_ref::<DynamicFilterPhysicalExpr>()
+                .is_some()
+            {
+                held.extend(expression.expression_id());
+            }
+            Ok(TreeNodeRecursion::Continue)
+        })?;
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    // A producer may show its own filter: it does not test rows by it.
+    let made = node.dynamic_expressions_produced();
+    let made: HashSet<u64> = made.iter().filter_map(|f| f.expression_id()).collect();
+    held.retain(|id| !made.contains(id));
+    Ok(held)
+}
+
+/// Whether some node of `plan` tests rows, or prunes, by `filter`.
+fn holds(plan: &Arc<dyn ExecutionPlan>, filter: &DynamicFilterPhysicalExpr) -> Result<bool> {
+    let id = filter.expression_id();
+    let mut found = false;
+    plan.apply(|node| {
+        found |= id.is_some_and(|id| held_by(node.as_ref()).is_ok_and(|held| held.contains(&id)));
+        Ok(match found {
+            true => TreeNodeRecursion::Stop,
+            false => TreeNodeRecursion::Continue,
+        })
+    })?;
+    Ok(found)
+}
+
+/// Whether some scan of `plan` tests rows by a filter that no node of it makes. Filters that
+/// only prune do not count: those of sorts are never complete.
+fn holds_others(plan: &Arc<dyn ExecutionPlan>) -> Result<bool> {
+    let (mut held, mut made) = (HashSet::new(), HashSet::new());
+    plan.apply(|node| {
+        let of_node = node.dynamic_expressions_produced();
+        made.extend(of_node.iter().filter_map(|filter| filter.expression_id()));
+        if node.name() == KEEPER {
+            held.extend(held_by(node.as_ref())?);
+        }
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    Ok(held.difference(&made).next().is_some())
+}
+
+/// Build rows up to which the sets of filters can save what they cost; `None` if unknown.
+///
+/// Two cases are known. The build side is a table of which no row was left out: its keys exclude
+/// hardly anything, as foreign keys go. Or the scans that `filters` reach have fewer rows than
+/// the build side.
+fn most_rows(
+    build: &Arc<dyn ExecutionPlan>,
+    probe: &Arc<dyn ExecutionPlan>,
+    filters: &[KeyFilter],
+) -> Result<Option<usize>> {
+    let ids = filters.iter().filter_map(|f| f.filter.expression_id());
+    let ids: HashSet<u64> = ids.collect();
+    let whole = rows_scanned(build).map(|rows| rows.saturating_sub(1).max(FEW_ROWS));
+    let reached = rows_reached(probe, &ids)?.map(|rows| rows.max(FEW_ROWS));
+    Ok(whole.into_iter().chain(reached).min())
+}
+
+/// The rows of the one scan below `plan`, if each of its rows comes through once or not at all.
+fn rows_scanned(plan: &Arc<dyn ExecutionPlan>) -> Option<usize> {
+    if plan.children().is_empty() {
+        return rows_of(plan.as_ref());
+    }
+    let passes = plan.fetch().is_none()
+        && (plan.is::<FilterExec>()
+            || plan.is::<ProjectionExec>()
+            || plan.is::<RepartitionExec>()
+            || plan.is::<CoalescePartitionsExec>()
+            || plan.is::<CooperativeExec>()
+            || plan.is::<SortExec>()
+            || plan.name() == KEEPER);
+    match plan.children().as_slice() {
+        [child] if passes => rows_scanned(child),
+        _ => None,
+    }
+}
+
+/// The rows of all scans that hold one of the filters `ids`; `None` if they are unknown.
+fn rows_reached(plan: &Arc<dyn ExecutionPlan>, ids: &HashSet<u64>) -> Result<Option<usize>> {
+    let mut rows = Some(0);
+    plan.apply(|node| {
+        if !held_by(node.as_ref())?.iter().any(|id| ids.contains(id)) {
+            return Ok(TreeNodeRecursion::Continue);
+        }
+        node.apply(|below| {
+            if below.children().is_empty() {
+                let of_leaf = rows_of(below.as_ref());
+                rows = rows.zip(of_leaf).map(|(a, b)| a + b);
+            }
+            Ok(TreeNodeRecursion::Continue)
+        })?;
+        Ok(TreeNodeRecursion::Jump)
+    })?;
+    Ok(rows)
+}
+
+/// The rows of a scan before any filter, by its statistics.
+fn rows_of(leaf: &dyn ExecutionPlan) -> Option<usize> {
+    if leaf.boundedness().is_unbounded() {
+        return None;
+    }
+    rows_in_memory(leaf).or_else(|| {
+        let statistics = StatisticsContext::new().compute(leaf, &StatisticsArgs::new());
+        statistics.ok()?.num_rows.get_value().copied()
+    })
+}

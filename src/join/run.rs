@@ -1,0 +1,218 @@
+//! One execution of a join, and why filters of another are never applied.
+//!
+//! ```text
+//!  execute(0, context) ─┐                       ┌─ build, shared by the partitions
+//!  execute(1, context) ─┼─▶ Run ─ held by ──────┤
+//!  execute(2, context) ─┘     their streams     └─ sets that its filters point to
+//!
+//!  begins:  filters let everything through again      last stream gone:  sets are emptied
+//!  two runs at once:  filters let everything through, as neither can tell whose scan asks
+//! ```
+//!
+//! A plan can be executed more than once: a cached plan, a recursive query, two sessions at the
+//! same time. Its dynamic filters are objects of the plan, not of an execution, so a join counts
+//! its executions. Partitions belong together if they were asked for with the same context, each
+//! once. A consumer may read one to its end before it asks for the next, so a run stays open
+//! until all were asked for, unless a stream was dropped before its end.
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use datafusion::error::Result;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::PhysicalExprRef;
+use datafusion::physical_expr::expressions::{DynamicFilterPhysicalExpr, lit};
+use datafusion::physical_plan::joins::HashJoinExec;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use futures::StreamExt;
+
+use super::filter::Board;
+use super::key_set::Slot;
+use super::probe::SharedBuild;
+
+/// The executions of a join.
+#[derive(Debug, Default)]
+pub struct Runs {
+    /// Those that more partitions may join.
+    open: Mutex<Vec<Arc<Run>>>,
+    /// How many there are, open or not.
+    alive: AtomicUsize,
+}
+
+/// One execution of a join.
+pub struct Run {
+    runs: Arc<Runs>,
+    context: Arc<TaskContext>,
+    /// Partitions that were asked for.
+    taken: Mutex<HashSet<usize>>,
+    /// The build that all partitions share, and how many of them have yet to take it.
+    collected: Mutex<Option<(SharedBuild, usize)>>,
+    /// The stock join of this run.
+    stock: Mutex<Option<Arc<HashJoinExec>>>,
+    board: Mutex<Option<Arc<Board>>>,
+    told: Mutex<Vec<Arc<Slot>>>,
+}
+
+impl std::fmt::Debug for Run {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Run")
+            .field("taken", &self.taken)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Runs {
+    /// The run of partition `partition` of `partitions` under `context`. A run that begins sets
+    /// `filters` back.
+    ///
+    /// # Errors
+    /// If a filter cannot be set back.
+    pub fn join(
+        self: &Arc<Self>,
+        (partition, partitions): (usize, usize),
+        context: &Arc<TaskContext>,
+        filters: &[Arc<DynamicFilterPhysicalExpr>],
+    ) -> Result<Arc<Run>> {
+        let mut open = lock(&self.open);
+        let mine = open.iter().position(|run| {
+            Arc::ptr_eq(&run.context, context) && !lock(&run.taken).contains(&partition)
+        });
+        let at = match mine {
+            Some(at) => at,
+            None => {
+                // What no stream holds was given up.
+                open.retain(|run| Arc::strong_count(run) > 1);
+                self.alive.fetch_add(1, Ordering::AcqRel);
+                open.push(Arc::new(Run {
+                    runs: Arc::clone(self),
+                    context: Arc::clone(context),
+                    taken: Mutex::default(),
+                    collected: Mutex::default(),
+                    stock: Mutex::default(),
+                    board: Mutex::default(),
+                    told: Mutex::default(),
+                }));
+                for filter in filters {
+                    filter.update(lit(true))?;
+                }
+                open.len() - 1
+            }
+        };
+        let all_taken = {
+            let mut taken = lock(&open[at].taken);
+            taken.insert(partition);
+            taken.len() == partitions
+        };
+        Ok(match all_taken {
+            true => open.swap_remove(at),
+            false => Arc::clone(&open[at]),
+        })
+    }
+}
+
+impl Run {
+    /// The build that `takers` streams share, started by `start` for the first of them. It is
+    /// kept no longer than until the last one has it, so that its memory is theirs to give back.
+    ///
+    /// # Errors
+    /// Those of `start`.
+    pub fn collected(
+        &self,
+        takers: usize,
+        start: impl FnOnce() -> Result<SharedBuild>,
+    ) -> Result<SharedBuild> {
+        let mut collected = lock(&self.collected);
+        let (build, takers) = match collected.take() {
+            Some(waiting) => waiting,
+            None => (start()?, takers),
+        };
+        if takers > 1 {
+            *collected = Some((build.clone(), takers - 1));
+        }
+        Ok(build)
+    }
+
+    /// The stock join of this run, made by `make` if no other stream did.
+    ///
+    /// # Errors
+    /// Those of `make`.
+    pub fn stock(
+        &self,
+        make: impl FnOnce() -> Result<Arc<HashJoinExec>>,
+    ) -> Result<Arc<HashJoinExec>> {
+        let mut stock = lock(&self.stock);
+        if let Some(stock) = stock.as_ref() {
+            return Ok(Arc::clone(stock));
+        }
+        Ok(Arc::clone(stock.insert(make()?)))
+    }
+
+    /// The board of this run, made by `make` if no other stream did.
+    pub fn board(&self, make: impl FnOnce() -> Arc<Board>) -> Arc<Board> {
+        Arc::clone(lock(&self.board).get_or_insert_with(make))
+    }
+
+    /// Sets `filter` to `predicate`, which tests the sets in `slots`, unless another run could
+    /// mistake it for its own.
+    ///
+    /// # Errors
+    /// If the filter cannot be set.
+    pub fn tell(
+        &self,
+        filter: &DynamicFilterPhysicalExpr,
+        predicate: PhysicalExprRef,
+        slots: impl IntoIterator<Item = Arc<Slot>>,
+    ) -> Result<()> {
+        let _no_run_begins = lock(&self.runs.open);
+        if self.runs.alive.load(Ordering::Acquire) == 1 {
+            filter.update(predicate)?;
+            lock(&self.told).extend(slots);
+        }
+        Ok(())
+    }
+
+    /// `stream` as one of this run's, which it keeps alive.
+    pub fn holding(
+        self: Arc<Self>,
+        stream: SendableRecordBatchStream,
+    ) -> SendableRecordBatchStream {
+        let schema = stream.schema();
+        let held = Held {
+            run: self,
+            ended: false,
+        };
+        let stream = futures::stream::unfold((stream, held), |(mut stream, mut held)| async {
+            let next = stream.next().await;
+            held.ended = next.is_none();
+            Some((next?, (stream, held)))
+        });
+        Box::pin(RecordBatchStreamAdapter::new(schema, stream))
+    }
+}
+
+/// A stream's hold on its run.
+struct Held {
+    run: Arc<Run>,
+    ended: bool,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if !self.ended {
+            let mut open = lock(&self.run.runs.open);
+            open.retain(|run| !Arc::ptr_eq(run, &self.run));
+        }
+    }
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        self.runs.alive.fetch_sub(1, Ordering::AcqRel);
+        lock(&self.told).iter().for_each(|slot| slot.clear());
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,153 @@
+//! Keeps filters from columns that only share a name with theirs.
+//!
+//! ```text
+//!   filter id@2                        filter id@2
+//!       │                                  │
+//!  CoalescePartitions                   Exact  ── refuses it
+//!       │  finds "id": column 0 ✗          │
+//!      Join  [id, x, id]              CoalescePartitions
+//! ```
+//!
+//! Most of DataFusion's nodes hand a filter to their child by the name of its column
+//! (`ChildFilterDescription::from_child`). In a schema with two columns of that name it ends at
+//! the first, and in a union at whatever has the name. Pruning by such a filter loses rows, and
+//! testing rows by it loses more. Neither may a filter go below a LIMIT, which some nodes have as
+//! `fetch`. An [`Exact`] stands above each such node while filters are handed out, and lets
+//! through those whose columns are the same below.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::sync::Arc;
+
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::{Result, internal_err};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_plan::aggregates::AggregateExec;
+use datafusion::physical_plan::filter_pushdown::{
+    ChildFilterDescription, FilterDescription, FilterPushdownPhase,
+};
+use datafusion::physical_plan::joins::HashJoinExec;
+use datafusion::physical_plan::projection::ProjectionExec;
+use datafusion::physical_plan::union::{InterleaveExec, UnionExec};
+use datafusion::physical_plan::{
+    ChildrenPropertiesMode, DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties,
+    ReplaceChildrenOptions,
+};
+
+use crate::join::HortonJoinExec;
+use crate::one_child::with_properties_of;
+
+/// A node that is asked for filters over `columns` alone.
+#[derive(Debug)]
+pub struct Exact {
+    node: Arc<dyn ExecutionPlan>,
+    columns: HashSet<usize>,
+}
+
+impl Exact {
+    /// `node`, behind a guard if it needs one.
+    pub fn around(node: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
+        // Joins see to it themselves.
+        if node.children().is_empty() || node.is::<HortonJoinExec>() || node.is::<HashJoinExec>() {
+            return node;
+        }
+        let all = node.schema().fields().len();
+        // Of a node with a LIMIT the first rows are wanted, whichever pass.
+        let exact = (0..all).filter(|i| node.fetch().is_none() && is_exact(node.as_ref(), *i));
+        let columns: HashSet<usize> = exact.collect();
+        match columns.len() == all {
+            true => node,
+            false => Arc::new(Self { node, columns }),
+        }
+    }
+
+    fn over(&self, node: Arc<dyn ExecutionPlan>) -> Self {
+        let columns = self.columns.clone();
+        Self { node, columns }
+    }
+
+    /// The node behind the guard.
+    pub fn node(&self) -> &Arc<dyn ExecutionPlan> {
+        &self.node
+    }
+}
+
+/// Whether a filter over column `i` of `node`'s rows reaches the same column of its children's.
+fn is_exact(node: &dyn ExecutionPlan, i: usize) -> bool {
+    let schema = node.schema();
+    let name = schema.field(i).name();
+    // Its own schema is searched by name, too.
+    if only(node, name) != Some(i) {
+        return false;
+    }
+    if node.is::<ProjectionExec>() {
+        return true;
+    }
+    let children = node.children();
+    if let Some(aggregate) = node.downcast_ref::<AggregateExec>() {
+        // Filters over other columns than groups are not handed on.
+        return aggregate.group_expr().expr().get(i).is_none_or(|(key, _)| {
+            let column = key.downcast_ref::<Column>().map(Column::index);
+            column.is_some() && only(children[0].as_ref(), name) == column
+        });
+    }
+    let by_place = node.is::<UnionExec>() || node.is::<InterleaveExec>();
+    children.iter().all(|child| {
+        let found = only(child.as_ref(), name);
+        found.is_some() && (!by_place || found == Some(i))
+    })
+}
+
+/// The one column of `plan`'s rows that has this name.
+fn only(plan: &dyn ExecutionPlan, name: &str) -> Option<usize> {
+    let schema = plan.schema();
+    let mut named = (0..schema.fields().len()).filter(|i| schema.field(*i).name() == name);
+    let first = named.next()?;
+    named.next().is_none().then_some(first)
+}
+
+impl DisplayAs for Exact {
+    fn fmt_as(&self, t: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.node.fmt_as(t, f)
+    }
+}
+
+impl ExecutionPlan for Exact {
+    fn name(&self) -> &str {
+        "Exact"
+    }
+
+    with_properties_of!(node);
+
+    fn apply_expressions(
+        &self,
+        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn execute(
+        &self,
+        partition: usize,
+        context: Arc<TaskContext>,
+    ) -> Result<SendableRecordBatchStream> {
+        self.node.execute(partition, context)
+    }
+
+    fn gather_filters_for_pushdown(
+        &self,
+        _: FilterPushdownPhase,
+        parent_filters: Vec<Arc<dyn PhysicalExpr>>,
+        _: &ConfigOptions,
+    ) -> Result<FilterDescription> {
+        let child = ChildFilterDescription::from_child_with_allowed_indices(
+            &parent_filters,
+            self.columns.clone(),
+            &self.node,
+        )?;
+        Ok(FilterDescription::new().with_child(child))
+    }
+}

@@ -1,0 +1,201 @@
+//! The plan node above a scan: keeps dynamic filters and applies them.
+//!
+//! Everything about its plan is the scan's; only rows are fewer. It never waits for a filter:
+//! joins open their inputs once their filters are there ([`reach`](crate::join::reach)), and one
+//! that comes late is applied from then on.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::sync::Arc;
+
+use arrow::compute::BatchCoalescer;
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::{Result, Statistics, internal_err};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::DynamicFilterPhysicalExpr;
+use datafusion::physical_plan::execution_plan::CardinalityEffect;
+use datafusion::physical_plan::filter_pushdown::{
+    ChildFilterDescription, ChildPushdownResult, FilterDescription, FilterPushdownPhase,
+    FilterPushdownPropagation, PushedDown,
+};
+use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricsSet};
+use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::{
+    ChildrenPropertiesMode, DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties,
+    ReplaceChildrenOptions,
+};
+
+use crate::one_child::with_properties_of;
+
+use super::filtering::{Filtering, ScanMetrics};
+
+/// A scan without the rows that its dynamic filters exclude.
+#[derive(Debug)]
+pub struct DynamicFilterExec {
+    input: Arc<dyn ExecutionPlan>,
+    filters: Vec<Arc<dyn PhysicalExpr>>,
+    metrics: ExecutionPlanMetricsSet,
+}
+
+impl DynamicFilterExec {
+    /// `input`, with no filters yet.
+    pub fn new(input: Arc<dyn ExecutionPlan>) -> Self {
+        Self {
+            input,
+            filters: Vec::new(),
+            metrics: ExecutionPlanMetricsSet::new(),
+        }
+    }
+
+    fn over(&self, input: Arc<dyn ExecutionPlan>) -> Self {
+        Self::with(input, self.filters.clone())
+    }
+
+    /// The scan.
+    pub fn input(&self) -> &Arc<dyn ExecutionPlan> {
+        &self.input
+    }
+
+    /// The filters.
+    pub fn filters(&self) -> &[Arc<dyn PhysicalExpr>] {
+        &self.filters
+    }
+
+    /// The same node over `input` with these `filters`.
+    #[must_use]
+    pub fn with(input: Arc<dyn ExecutionPlan>, filters: Vec<Arc<dyn PhysicalExpr>>) -> Self {
+        Self {
+            filters,
+            ..Self::new(input)
+        }
+    }
+
+    /// The same node with only those filters whose identities are among `ids`.
+    #[must_use]
+    pub fn retain(&self, ids: &HashSet<u64>) -> Self {
+        let is_kept = |filter: &&Arc<dyn PhysicalExpr>| {
+            filter.expression_id().is_some_and(|id| ids.contains(&id))
+        };
+        let filters = self.filters.iter().filter(is_kept).cloned().collect();
+        Self::with(Arc::clone(&self.input), filters)
+    }
+}
+
+impl DisplayAs for DynamicFilterExec {
+    fn fmt_as(&self, t: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let filters: Vec<String> = self.filters.iter().map(ToString::to_string).collect();
+        match t {
+            DisplayFormatType::TreeRender => writeln!(f, "filters={}", filters.join(", ")),
+            _ => write!(f, "DynamicFilterExec: filters=[{}]", filters.join(", ")),
+        }
+    }
+}
+
+impl ExecutionPlan for DynamicFilterExec {
+    fn name(&self) -> &str {
+        "DynamicFilterExec"
+    }
+
+    with_properties_of!(input);
+
+    fn apply_expressions(
+        &self,
+        f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        let mut go = TreeNodeRecursion::Continue;
+        for filter in &self.filters {
+            go = f(filter)?;
+            if go == TreeNodeRecursion::Stop {
+                break;
+            }
+        }
+        Ok(go)
+    }
+
+    fn execute(
+        &self,
+        partition: usize,
+        context: Arc<TaskContext>,
+    ) -> Result<SendableRecordBatchStream> {
+        let rows = context.session_config().batch_size().max(1);
+        let schema = self.schema();
+        let metrics = ScanMetrics::new(&self.metrics, partition);
+        let input = self.input.execute(partition, context)?;
+        let output = BatchCoalescer::new(Arc::clone(&schema), rows)
+            .with_biggest_coalesce_batch_size(Some(rows.div_ceil(2)));
+        let filtering = Filtering::new(input, &self.filters, output, metrics);
+        let stream = futures::stream::try_unfold(filtering, |mut filtering| async move {
+            let batch = filtering.next().await?;
+            Ok(batch.map(|batch| (batch, filtering)))
+        });
+        Ok(Box::pin(RecordBatchStreamAdapter::new(schema, stream)))
+    }
+
+    fn metrics(&self) -> Option<MetricsSet> {
+        Some(self.metrics.clone_inner())
+    }
+
+    fn child_stats_requests(&self, partition: Option<usize>) -> Vec<ChildStats> {
+        vec![ChildStats::At(partition)]
+    }
+
+    fn statistics_from_inputs(
+        &self,
+        inputs: &[Arc<Statistics>],
+        _: &StatisticsArgs,
+    ) -> Result<Arc<Statistics>> {
+        match inputs {
+            [input] if self.filters.is_empty() => Ok(Arc::clone(input)),
+            [input] => Ok(Arc::new(input.as_ref().clone().to_inexact())),
+            _ => internal_err!("a DynamicFilterExec has one child"),
+        }
+    }
+
+    fn cardinality_effect(&self) -> CardinalityEffect {
+        CardinalityEffect::LowerEqual
+    }
+
+    fn gather_filters_for_pushdown(
+        &self,
+        _: FilterPushdownPhase,
+        parent_filters: Vec<Arc<dyn PhysicalExpr>>,
+        _: &ConfigOptions,
+    ) -> Result<FilterDescription> {
+        // A scan with a LIMIT returns its first rows, whichever pass.
+        let child = match self.input.fetch() {
+            Some(_) => ChildFilterDescription::all_unsupported(&parent_filters),
+            None => ChildFilterDescription::from_child(&parent_filters, &self.input)?,
+        };
+        Ok(FilterDescription::new().with_child(child))
+    }
+
+    fn handle_child_pushdown_result(
+        &self,
+        _: FilterPushdownPhase,
+        child_pushdown_result: ChildPushdownResult,
+        _: &ConfigOptions,
+    ) -> Result<FilterPushdownPropagation<Arc<dyn ExecutionPlan>>> {
+        let mut filters = self.filters.clone();
+        let mut keep = |filter: &Arc<dyn PhysicalExpr>| {
+            let is_dynamic = filter.downcast_ref::<DynamicFilterPhysicalExpr>().is_some();
+            if is_dynamic {
+                filters.push(Arc::clone(filter));
+            }
+            is_dynamic
+        };
+        let answers = child_pushdown_result.parent_filters.iter();
+        let answers = answers.map(|parent| match parent.any() {
+            // The scan tests every row by it.
+            PushedDown::Yes => PushedDown::Yes,
+            PushedDown::No if keep(&parent.filter) => PushedDown::Yes,
+            PushedDown::No => PushedDown::No,
+        });
+        let answers = answers.collect();
+        let node = Self::with(Arc::clone(&self.input), filters);
+        let result = FilterPushdownPropagation::with_parent_pushdown_result(answers);
+        Ok(result.with_updated_node(Arc::new(node) as _))
+    }
+}

@@ -1,0 +1,282 @@
+//! The rows of a scan that pass its filters.
+//!
+//! ```text
+//!  batch ─▶ filter a ─▶ filter b ─▶ survivors, gathered into full batches
+//!
+//!  a filter:   Tried ── lets too much through ──▶ Resting
+//!                ▲  └─ changed: from the start       │
+//!                └──────── some batches later ───────┘
+//! ```
+//!
+//! Filters are tried in order of the share of rows that they let through. A filter that lets most
+//! rows through costs the copy of these rows and saves little, so it rests, and is tried again
+//! now and then: values that come in the order of time change. Masks of several filters are
+//! combined, and rows are copied once; only where few are left, later filters see just those.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, AsArray, BooleanArray, RecordBatch};
+use arrow::compute::{BatchCoalescer, and, filter_record_batch, prep_null_mask_filter};
+use datafusion::common::{Result, ScalarValue};
+use datafusion::execution::SendableRecordBatchStream;
+use datafusion::logical_expr::Operator;
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::{BinaryExpr, DynamicFilterPhysicalExpr, Literal};
+use datafusion::physical_plan::metrics::{
+    BaselineMetrics, Count, ExecutionPlanMetricsSet, MetricBuilder, MetricCategory, RecordOutput,
+};
+use futures::TryStreamExt;
+
+use crate::join::key_set::InKeySet;
+
+/// Batches by which a filter is judged.
+const TRIAL: usize = 8;
+
+/// Batches that a filter rests: trials of a useless one take a sixteenth of the batches.
+const REST: usize = 15 * TRIAL;
+
+/// Of ten rows, as many as a filter may let through: copying more costs what it saves.
+const MOST_OF_TEN: usize = 7;
+
+/// Survivors among which a later filter is tested alone: one row of so many.
+const FEW: usize = 8;
+
+/// Metrics of one partition.
+#[derive(Debug)]
+pub struct ScanMetrics {
+    baseline: BaselineMetrics,
+    input_rows: Count,
+    rests: Count,
+}
+
+impl ScanMetrics {
+    /// Registers the metrics of `partition`.
+    pub fn new(set: &ExecutionPlanMetricsSet, partition: usize) -> Self {
+        Self {
+            baseline: BaselineMetrics::new(set, partition),
+            input_rows: MetricBuilder::new(set)
+                .with_category(MetricCategory::Rows)
+                .counter("input_rows", partition),
+            rests: MetricBuilder::new(set).counter("filter_rests", partition),
+        }
+    }
+}
+
+/// One filter of one partition.
+struct Filter {
+    dynamic: Arc<dyn PhysicalExpr>,
+    generation: u64,
+    /// What it tests now; `None` if it lets everything through.
+    test: Option<Arc<dyn PhysicalExpr>>,
+    state: State,
+    /// The share of rows that passed the last trial.
+    share: f64,
+}
+
+enum State {
+    Tried {
+        batches: usize,
+        seen: usize,
+        passed: usize,
+    },
+    Resting {
+        batches: usize,
+    },
+}
+
+impl State {
+    fn new() -> Self {
+        State::Tried {
+            batches: 0,
+            seen: 0,
+            passed: 0,
+        }
+    }
+}
+
+impl Filter {
+    fn new(dynamic: &Arc<dyn PhysicalExpr>) -> Self {
+        Self {
+            dynamic: Arc::clone(dynamic),
+            generation: 0,
+            test: None,
+            state: State::new(),
+            share: 1.0,
+        }
+    }
+
+    /// Looks whether the filter changed.
+    fn refresh(&mut self) -> Result<()> {
+        let generation = self.dynamic.snapshot_generation();
+        if generation == self.generation {
+            return Ok(());
+        }
+        self.generation = generation;
+        self.state = State::new();
+        self.test = match self.dynamic.downcast_ref::<DynamicFilterPhysicalExpr>() {
+            Some(dynamic) => test_of(dynamic.current()?),
+            None => None,
+        };
+        Ok(())
+    }
+
+    /// Whether it is to be asked about the next batch.
+    fn is_tried(&mut self) -> bool {
+        if let State::Resting { batches } = &mut self.state {
+            *batches -= 1;
+            if *batches > 0 {
+                return false;
+            }
+            self.state = State::new();
+        }
+        true
+    }
+
+    /// Which rows pass; `None` if all.
+    fn test(&mut self, batch: &RecordBatch, rests: &Count) -> Result<Option<BooleanArray>> {
+        let Some(test) = &self.test else {
+            return Ok(None);
+        };
+        let rows = batch.num_rows();
+        let mask = mask_of(test, batch)?;
+        let passes = mask.true_count();
+        if let State::Tried {
+            batches,
+            seen,
+            passed,
+        } = &mut self.state
+        {
+            *batches += 1;
+            *seen += rows;
+            *passed += passes;
+            if *batches == TRIAL {
+                self.share = *passed as f64 / (*seen).max(1) as f64;
+                let rests_now = *passed * 10 > *seen * MOST_OF_TEN;
+                rests.add(usize::from(rests_now));
+                self.state = match rests_now {
+                    true => State::Resting { batches: REST },
+                    false => State::new(),
+                };
+            }
+        }
+        Ok((passes < rows).then_some(mask))
+    }
+}
+
+/// What of a dynamic filter is tested of rows: the set alone where there is one, as it excludes
+/// whatever bounds and lists beside it do; `None` for `true`.
+fn test_of(current: Arc<dyn PhysicalExpr>) -> Option<Arc<dyn PhysicalExpr>> {
+    let is_true = current
+        .downcast_ref::<Literal>()
+        .is_some_and(|literal| *literal.value() == ScalarValue::Boolean(Some(true)));
+    if is_true {
+        return None;
+    }
+    if let Some(both) = current.downcast_ref::<BinaryExpr>()
+        && *both.op() == Operator::And
+        && both.right().downcast_ref::<InKeySet>().is_some()
+    {
+        return Some(Arc::clone(both.right()));
+    }
+    Some(current)
+}
+
+/// The rows of `batch` that pass `test`; a NULL does not.
+fn mask_of(test: &Arc<dyn PhysicalExpr>, batch: &RecordBatch) -> Result<BooleanArray> {
+    let mask = test.evaluate(batch)?.into_array(batch.num_rows())?;
+    let mask = mask.as_boolean();
+    Ok(match mask.nulls() {
+        None => mask.clone(),
+        Some(_) => prep_null_mask_filter(mask),
+    })
+}
+
+/// The filtered batches of one partition.
+pub struct Filtering {
+    /// `None` once it has ended.
+    input: Option<SendableRecordBatchStream>,
+    filters: Vec<Filter>,
+    output: BatchCoalescer,
+    metrics: ScanMetrics,
+}
+
+impl Filtering {
+    /// The rows of `input` that pass `filters`, in batches of `output`'s size.
+    pub fn new(
+        input: SendableRecordBatchStream,
+        filters: &[Arc<dyn PhysicalExpr>],
+        output: BatchCoalescer,
+        metrics: ScanMetrics,
+    ) -> Self {
+        Self {
+            input: Some(input),
+            filters: filters.iter().map(Filter::new).collect(),
+            output,
+            metrics,
+        }
+    }
+
+    /// The next batch.
+    ///
+    /// # Errors
+    /// The scan's; those of evaluating a filter.
+    pub async fn next(&mut self) -> Result<Option<RecordBatch>> {
+        loop {
+            if let Some(batch) = self.output.next_completed_batch() {
+                return Ok(Some(batch.record_output(&self.metrics.baseline)));
+            }
+            let Some(input) = &mut self.input else {
+                return Ok(None);
+            };
+            match input.try_next().await? {
+                Some(batch) => self.push(batch)?,
+                None => {
+                    self.input = None;
+                    self.output.finish_buffered_batch()?;
+                }
+            }
+        }
+    }
+
+    /// Gathers the rows of `batch` that pass.
+    fn push(&mut self, batch: RecordBatch) -> Result<()> {
+        let time = self.metrics.baseline.elapsed_compute().clone();
+        let _timer = time.timer();
+        self.metrics.input_rows.add(batch.num_rows());
+        let (batch, mask) = self.test(batch)?;
+        match mask {
+            Some(mask) => self.output.push_batch_with_filter(batch, &mask)?,
+            None => self.output.push_batch(batch)?,
+        }
+        Ok(())
+    }
+
+    /// The rows that may pass, and which of them do; `None` if all.
+    fn test(&mut self, mut batch: RecordBatch) -> Result<(RecordBatch, Option<BooleanArray>)> {
+        for filter in &mut self.filters {
+            filter.refresh()?;
+        }
+        self.filters.sort_by(|a, b| a.share.total_cmp(&b.share));
+        let mut mask: Option<BooleanArray> = None;
+        for filter in &mut self.filters {
+            if batch.num_rows() == 0 || !filter.is_tried() {
+                continue;
+            }
+            let Some(passes) = filter.test(&batch, &self.metrics.rests)? else {
+                continue;
+            };
+            let both = match &mask {
+                Some(mask) => and(mask, &passes)?,
+                None => passes,
+            };
+            mask = match both.true_count() * FEW < batch.num_rows() {
+                true => {
+                    batch = filter_record_batch(&batch, &both)?;
+                    None
+                }
+                false => Some(both),
+            };
+        }
+        Ok((batch, mask))
+    }
+}

@@ -1,0 +1,173 @@
+//! The rules around the one that hands dynamic filters out.
+//!
+//! ```text
+//!  TakeFilters   a keeper above each scan, a guard above each node that would mislead a filter
+//!  DataFusion's  hands filters out
+//!  Settle        guards go, keepers without filters go, scans are DataFusion's own again
+//! ```
+//!
+//! DataFusion's rule asks nodes for their answers and changes nothing else, so the three leave a
+//! plan with the properties that it had.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use datafusion::common::Result;
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
+use datafusion::datasource::source::DataSourceExec;
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_plan::empty::EmptyExec;
+use datafusion::physical_plan::joins::HashJoinExec;
+use datafusion::physical_plan::placeholder_row::PlaceholderRowExec;
+use datafusion::physical_plan::{
+    ChildrenPropertiesMode, ExecutionPlan, ExecutionPlanProperties, ReplaceChildrenOptions,
+};
+
+use crate::config::{Enabled, Filters, HortonConfig};
+use crate::join::HortonJoinExec;
+
+use super::exact::Exact;
+use super::exec::DynamicFilterExec;
+use super::known::Known;
+
+/// DataFusion's rule that hands dynamic filters out.
+pub const HANDS_OUT: &str = "FilterPushdown(Post)";
+
+/// Before [`HANDS_OUT`]: scans are offered as keepers of filters.
+#[derive(Debug)]
+pub struct TakeFilters;
+
+/// After it: what kept none goes again.
+#[derive(Debug)]
+pub struct Settle;
+
+/// Whether filters of joins are to reach scans.
+pub(super) fn is_on(config: &ConfigOptions) -> bool {
+    let horton = config.extensions.get::<HortonConfig>();
+    let is_on =
+        |horton: &HortonConfig| horton.enabled != Enabled::Never && horton.filters == Filters::Auto;
+    config.optimizer.enable_join_dynamic_filter_pushdown && horton.is_some_and(is_on)
+}
+
+/// Whether `node` reads rows from somewhere, of whatever kind.
+fn is_scan(node: &dyn ExecutionPlan) -> bool {
+    let makes_none = node.is::<EmptyExec>() || node.is::<PlaceholderRowExec>();
+    node.children().is_empty() && !makes_none
+}
+
+/// Whether `node` is one of this session's joins, on a device or not.
+fn is_join(node: &dyn ExecutionPlan) -> bool {
+    node.is::<HortonJoinExec>() || node.is::<HashJoinExec>()
+}
+
+fn has_joins(plan: &Arc<dyn ExecutionPlan>) -> Result<bool> {
+    let mut found = false;
+    plan.apply(|node| {
+        found |= is_join(node.as_ref());
+        Ok(match found {
+            true => TreeNodeRecursion::Stop,
+            false => TreeNodeRecursion::Continue,
+        })
+    })?;
+    Ok(found)
+}
+
+impl PhysicalOptimizerRule for TakeFilters {
+    fn optimize(
+        &self,
+        plan: Arc<dyn ExecutionPlan>,
+        config: &ConfigOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        if !is_on(config) || !has_joins(&plan)? {
+            return Ok(plan);
+        }
+        plan.transform_up(|node| {
+            // An endless scan would wait for a batch to be full.
+            let takes = is_scan(node.as_ref()) && !node.boundedness().is_unbounded();
+            let guarded = match takes {
+                true => Arc::new(DynamicFilterExec::new(Arc::clone(&node))) as _,
+                false => Exact::around(Arc::clone(&node)),
+            };
+            Ok(match Arc::ptr_eq(&guarded, &node) {
+                true => Transformed::no(node),
+                false => Transformed::yes(guarded),
+            })
+        })
+        .data()
+    }
+
+    fn name(&self) -> &str {
+        "horton_take_filters"
+    }
+
+    fn schema_check(&self) -> bool {
+        true
+    }
+}
+
+impl PhysicalOptimizerRule for Settle {
+    fn optimize(
+        &self,
+        plan: Arc<dyn ExecutionPlan>,
+        config: &ConfigOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        if !is_on(config) {
+            return Ok(plan);
+        }
+        // Filters of sorts and aggregates are true of one execution only, and those nodes drop
+        // rows as cheaply themselves. Joins set theirs back.
+        let mut of_joins = HashSet::new();
+        plan.apply(|node| {
+            if is_join(node.as_ref()) {
+                let made = node.dynamic_expressions_produced();
+                of_joins.extend(made.iter().filter_map(|filter| filter.expression_id()));
+            }
+            Ok(TreeNodeRecursion::Continue)
+        })?;
+        settled(plan, &of_joins)
+    }
+
+    fn name(&self) -> &str {
+        "horton_settle"
+    }
+
+    fn schema_check(&self) -> bool {
+        true
+    }
+}
+
+/// The plan without guards, and without scans' filters but those in `of_joins`.
+fn settled(
+    plan: Arc<dyn ExecutionPlan>,
+    of_joins: &HashSet<u64>,
+) -> Result<Arc<dyn ExecutionPlan>> {
+    if let Some(guard) = plan.downcast_ref::<Exact>() {
+        return settled(Arc::clone(guard.node()), of_joins);
+    }
+    if let Some(scan) = plan.downcast_ref::<DynamicFilterExec>() {
+        let scan = scan.retain(of_joins);
+        let input = settled(Arc::clone(scan.input()), of_joins)?;
+        return Ok(match scan.filters().is_empty() {
+            true => input,
+            false => Arc::new(DynamicFilterExec::with(input, scan.filters().to_vec())),
+        });
+    }
+    if let Some(scan) = plan.downcast_ref::<DataSourceExec>() {
+        return Ok(Known::without(scan).map_or(plan, |scan| Arc::new(scan) as _));
+    }
+    let before = plan.children().into_iter().cloned().collect::<Vec<_>>();
+    let after = before
+        .iter()
+        .map(|child| settled(Arc::clone(child), of_joins))
+        .collect::<Result<Vec<_>>>()?;
+    let is_same = before.iter().zip(&after).all(|(a, b)| Arc::ptr_eq(a, b));
+    match is_same {
+        true => Ok(plan),
+        // What goes had its child's properties.
+        false => plan.replace_children(
+            after,
+            ReplaceChildrenOptions::new(ChildrenPropertiesMode::Keep),
+        ),
+    }
+}
