@@ -49,6 +49,7 @@ use crate::error::Error;
 use crate::rule::{Declined, Route};
 
 use super::build::{BuildSide, BuildSpec};
+use super::early::{Build, open, open_builds};
 use super::emit::Shape;
 use super::filter::{Board, Facts, FilterSpec, KeyFilter};
 use super::lookup::Access;
@@ -59,7 +60,7 @@ use super::probe::{Probe, ProbeSpec, SharedBuild, streams};
 use super::pushdown;
 use super::reach::Reach;
 use super::run::{Run, Runs};
-use super::tap::{KeyTap, Tap, open};
+use super::tap::{KeyTap, Tap};
 
 /// An equi-join on an OpenCL device, in the place of a `HashJoinExec`.
 pub struct HortonJoinExec {
@@ -261,7 +262,10 @@ impl HortonJoinExec {
         };
         let memory = BuildMemory::new(context.memory_pool(), partition);
         let opened_late = self.reach(context)?.reaches_build;
-        let stream = open(self.stock.left(), partition, context, opened_late)?;
+        let stream = match run.opened().take() {
+            Some(stream) => stream,
+            None => open(self.stock.left(), partition, context, opened_late)?,
+        };
         let build = BuildSide::collect(spec, stream, memory, metrics.clone());
         // Made here, not in the future: a build that is never polled reports when dropped.
         let board = self.board(run, context)?;
@@ -334,7 +338,8 @@ impl HortonJoinExec {
         context: Arc<TaskContext>,
     ) -> Result<SendableRecordBatchStream> {
         let reach = self.reach(&context)?;
-        if !reach.reaches_build && !reach.reaches_probe {
+        let is_touched = reach.reaches_build || reach.reaches_probe || run.opened().is_kept();
+        if !is_touched {
             return self.stock.execute(partition, context);
         }
         let stock = run.stock(|| self.tapped(&run, &context))?;
@@ -355,16 +360,52 @@ impl HortonJoinExec {
         let left = Tap {
             input: Arc::clone(self.stock.left()),
             opened_late: reach.reaches_build,
+            opened: Some(Arc::clone(run.opened())),
             keys,
         };
         let right = Tap {
             input: Arc::clone(self.stock.right()),
             opened_late: reach.reaches_probe,
+            opened: None,
             keys: None,
         };
         let stock = self.stock.builder();
         let stock = stock.with_new_children(vec![Arc::new(left), Arc::new(right)])?;
         Ok(Arc::new(stock.build()?))
+    }
+
+    /// Opens build sides of joins below inputs that are opened late.
+    fn open_below(&self, run: &Run, context: &Arc<TaskContext>) -> Result<()> {
+        let reach = self.reach(context)?;
+        run.open_below(|| {
+            let mut held = Vec::new();
+            if reach.reaches_build && !run.opened().is_kept() {
+                held.extend(open_builds(self.stock.left(), context)?);
+            }
+            if reach.reaches_probe {
+                held.extend(open_builds(self.stock.right(), context)?);
+            }
+            Ok(held)
+        })
+    }
+
+    /// Opens the build side before the join is executed, if all partitions share it and no filter
+    /// reaches it.
+    ///
+    /// # Errors
+    /// Those of opening it.
+    pub(super) fn open_build(&self, context: &Arc<TaskContext>) -> Result<Build> {
+        let is_early = *self.stock.partition_mode() == PartitionMode::CollectLeft
+            && !self.reach(context)?.reaches_build;
+        if !is_early {
+            return Ok(Build::Waits);
+        }
+        let Some(run) = self.runs.begin(context, &self.made_filters())? else {
+            return Ok(Build::WasOpened);
+        };
+        let build = self.stock.left().execute(0, Arc::clone(context))?;
+        run.opened().put(build);
+        Ok(Build::Opened(run.held()))
     }
 
     /// The build that probe partition `partition` waits for.
@@ -568,6 +609,7 @@ impl ExecutionPlan for HortonJoinExec {
         let partitions = self.properties().output_partitioning().partition_count();
         let of = (partition, partitions);
         let run = self.runs.join(of, &context, &self.made_filters())?;
+        self.open_below(&run, &context)?;
         let Route::Device(device, _) = self.decide() else {
             return self.execute_stock(partition, run, context);
         };

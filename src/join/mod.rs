@@ -16,7 +16,8 @@
 //!   has no room; [`tables`]: either of them
 //! * [`memory`]: what is reserved in the memory pool
 //! * [`filter`]: what the build side tells the probe side's scans: [`key_set`]s; [`pushdown`]: on
-//!   which ways; [`reach`]: how far; [`run`]: in which execution; [`tap`]: for a join on the host
+//!   which ways; [`reach`]: how far; [`run`]: in which execution; [`tap`]: for a join on the host;
+//!   [`early`]: when inputs are opened for that
 //! * [`probe`]: the stream of one probe partition
 //! * [`lookup`]: the device's part of a chunk; [`hits`]: what several tables have of it; [`host`]: the
 //!   host's part, once the device failed
@@ -31,6 +32,7 @@ pub mod build;
 pub mod build_keys;
 pub mod chunk;
 pub mod columns;
+pub mod early;
 pub mod emit;
 pub mod exec;
 pub mod fallback;

@@ -27,6 +27,7 @@ use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::StreamExt;
 
+use super::early::Opened;
 use super::filter::Board;
 use super::key_set::Slot;
 use super::probe::SharedBuild;
@@ -52,6 +53,10 @@ pub struct Run {
     stock: Mutex<Option<Arc<HashJoinExec>>>,
     board: Mutex<Option<Arc<Board>>>,
     told: Mutex<Vec<Arc<Slot>>>,
+    /// The build side, if a join above had it opened.
+    opened: Arc<Opened>,
+    /// The executions of joins below whose build sides this one had opened.
+    below: Mutex<Option<Vec<Held>>>,
 }
 
 impl std::fmt::Debug for Run {
@@ -80,24 +85,7 @@ impl Runs {
         });
         let at = match mine {
             Some(at) => at,
-            None => {
-                // What no stream holds was given up.
-                open.retain(|run| Arc::strong_count(run) > 1);
-                self.alive.fetch_add(1, Ordering::AcqRel);
-                open.push(Arc::new(Run {
-                    runs: Arc::clone(self),
-                    context: Arc::clone(context),
-                    taken: Mutex::default(),
-                    collected: Mutex::default(),
-                    stock: Mutex::default(),
-                    board: Mutex::default(),
-                    told: Mutex::default(),
-                }));
-                for filter in filters {
-                    filter.update(lit(true))?;
-                }
-                open.len() - 1
-            }
+            None => self.begin_in(&mut open, context, filters)?,
         };
         let all_taken = {
             let mut taken = lock(&open[at].taken);
@@ -108,6 +96,51 @@ impl Runs {
             true => open.swap_remove(at),
             false => Arc::clone(&open[at]),
         })
+    }
+
+    /// Begins a run under `context` before any partition of it is asked for, unless there is one
+    /// that partitions can join. A run that begins sets `filters` back.
+    ///
+    /// # Errors
+    /// As [`join`](Self::join).
+    pub fn begin(
+        self: &Arc<Self>,
+        context: &Arc<TaskContext>,
+        filters: &[Arc<DynamicFilterPhysicalExpr>],
+    ) -> Result<Option<Arc<Run>>> {
+        let mut open = lock(&self.open);
+        if open.iter().any(|run| Arc::ptr_eq(&run.context, context)) {
+            return Ok(None);
+        }
+        let at = self.begin_in(&mut open, context, filters)?;
+        Ok(Some(Arc::clone(&open[at])))
+    }
+
+    /// Adds a run to those that are `open`; its place there.
+    fn begin_in(
+        self: &Arc<Self>,
+        open: &mut Vec<Arc<Run>>,
+        context: &Arc<TaskContext>,
+        filters: &[Arc<DynamicFilterPhysicalExpr>],
+    ) -> Result<usize> {
+        // What no stream holds was given up.
+        open.retain(|run| Arc::strong_count(run) > 1);
+        self.alive.fetch_add(1, Ordering::AcqRel);
+        open.push(Arc::new(Run {
+            runs: Arc::clone(self),
+            context: Arc::clone(context),
+            taken: Mutex::default(),
+            collected: Mutex::default(),
+            stock: Mutex::default(),
+            board: Mutex::default(),
+            told: Mutex::default(),
+            opened: Arc::default(),
+            below: Mutex::default(),
+        }));
+        for filter in filters {
+            filter.update(lit(true))?;
+        }
+        Ok(open.len() - 1)
     }
 }
 
@@ -153,6 +186,31 @@ impl Run {
         Arc::clone(lock(&self.board).get_or_insert_with(make))
     }
 
+    /// Where the build side is kept if a join above has it opened.
+    pub fn opened(&self) -> &Arc<Opened> {
+        &self.opened
+    }
+
+    /// Has build sides of joins below opened by `open`, if no other stream did.
+    ///
+    /// # Errors
+    /// Those of `open`.
+    pub fn open_below(&self, open: impl FnOnce() -> Result<Vec<Held>>) -> Result<()> {
+        let mut below = lock(&self.below);
+        if below.is_none() {
+            *below = Some(open()?);
+        }
+        Ok(())
+    }
+
+    /// A hold on this run that is let go before the run has ended.
+    pub fn held(self: Arc<Self>) -> Held {
+        Held {
+            run: self,
+            ended: false,
+        }
+    }
+
     /// Sets `filter` to `predicate`, which tests the sets in `slots`, unless another run could
     /// mistake it for its own.
     ///
@@ -178,21 +236,19 @@ impl Run {
         stream: SendableRecordBatchStream,
     ) -> SendableRecordBatchStream {
         let schema = stream.schema();
-        let held = Held {
-            run: self,
-            ended: false,
-        };
-        let stream = futures::stream::unfold((stream, held), |(mut stream, mut held)| async {
-            let next = stream.next().await;
-            held.ended = next.is_none();
-            Some((next?, (stream, held)))
-        });
+        let stream =
+            futures::stream::unfold((stream, self.held()), |(mut stream, mut held)| async {
+                let next = stream.next().await;
+                held.ended = next.is_none();
+                Some((next?, (stream, held)))
+            });
         Box::pin(RecordBatchStreamAdapter::new(schema, stream))
     }
 }
 
-/// A stream's hold on its run.
-struct Held {
+/// A hold on a run: a stream's, or that of a join above.
+#[derive(Debug)]
+pub struct Held {
     run: Arc<Run>,
     ended: bool,
 }

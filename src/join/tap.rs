@@ -28,10 +28,11 @@ use datafusion::physical_plan::{
     ChildrenPropertiesMode, DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties,
     ReplaceChildrenOptions,
 };
-use futures::{StreamExt, TryStreamExt};
+use futures::StreamExt;
 
 use crate::one_child::with_properties_of;
 
+use super::early::{Opened, open};
 use super::filter::{Board, Facts, Reporter};
 
 /// One input of a stock join.
@@ -41,6 +42,8 @@ pub struct Tap {
     pub input: Arc<dyn ExecutionPlan>,
     /// Whether it is opened when it is first polled.
     pub opened_late: bool,
+    /// Its stream, if it was opened early.
+    pub opened: Option<Arc<Opened>>,
     /// Where its keys are told.
     pub keys: Option<KeyTap>,
 }
@@ -54,26 +57,6 @@ pub struct KeyTap {
     pub board: Arc<Board>,
     /// What that takes.
     pub time: Time,
-}
-
-/// The rows of partition `partition` of `plan`, opened when they are first polled if `late`.
-///
-/// # Errors
-/// Those of opening it.
-pub fn open(
-    plan: &Arc<dyn ExecutionPlan>,
-    partition: usize,
-    context: &Arc<TaskContext>,
-    late: bool,
-) -> Result<SendableRecordBatchStream> {
-    let (plan, context) = (Arc::clone(plan), Arc::clone(context));
-    if !late {
-        return plan.execute(partition, context);
-    }
-    let schema = plan.schema();
-    let opened = futures::stream::once(async move { plan.execute(partition, context) });
-    let stream = RecordBatchStreamAdapter::new(schema, opened.try_flatten());
-    Ok(Box::pin(stream))
 }
 
 /// Keys noted so far.
@@ -132,6 +115,7 @@ impl Tap {
         Self {
             input,
             opened_late: self.opened_late,
+            opened: self.opened.clone(),
             keys: self.keys.clone(),
         }
     }
@@ -162,7 +146,10 @@ impl ExecutionPlan for Tap {
         partition: usize,
         context: Arc<TaskContext>,
     ) -> Result<SendableRecordBatchStream> {
-        let stream = open(&self.input, partition, &context, self.opened_late)?;
+        let stream = match self.opened.as_ref().and_then(|opened| opened.take()) {
+            Some(stream) => stream,
+            None => open(&self.input, partition, &context, self.opened_late)?,
+        };
         let Some(tap) = &self.keys else {
             return Ok(stream);
         };

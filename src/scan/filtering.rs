@@ -3,15 +3,16 @@
 //! ```text
 //!  batch ─▶ filter a ─▶ filter b ─▶ survivors, gathered into full batches
 //!
-//!  a filter:   Tried ── lets too much through ──▶ Resting
-//!                ▲  └─ changed: from the start       │
-//!                └──────── some batches later ───────┘
+//!  a filter:   Tried ── lets most of a batch through ──▶ Resting for 1, 2, 4 … 128 batches
+//!                ▲                                           │   from 1 on, once it excludes
+//!                └── its rest is over, or it changed ────────┘   enough rows of a batch
 //! ```
 //!
 //! Filters are tried in order of the share of rows that they let through. A filter that lets most
-//! rows through costs the copy of these rows and saves little, so it rests, and is tried again
-//! now and then: values that come in the order of time change. Masks of several filters are
-//! combined, and rows are copied once; only where few are left, later filters see just those.
+//! rows through costs the copy of these rows and saves little, so it rests, each time for twice as
+//! many batches, and is tried again: values that come in the order of time change. Masks of
+//! several filters are combined, and rows are copied once; only where few are left, later filters
+//! see just those.
 
 use std::sync::Arc;
 
@@ -29,11 +30,8 @@ use futures::TryStreamExt;
 
 use crate::join::key_set::InKeySet;
 
-/// Batches by which a filter is judged.
-const TRIAL: usize = 8;
-
-/// Batches that a filter rests: trials of a useless one take a sixteenth of the batches.
-const REST: usize = 15 * TRIAL;
+/// Batches that a filter rests at most: one that is of no use costs a test of 128 batches.
+const LONGEST_REST: usize = 128;
 
 /// Of ten rows, as many as a filter may let through: copying more costs what it saves.
 const MOST_OF_TEN: usize = 7;
@@ -69,29 +67,19 @@ struct Filter {
     /// What it tests now; `None` if it lets everything through.
     test: Option<Arc<dyn PhysicalExpr>>,
     state: State,
-    /// The share of rows that passed the last trial.
+    /// The share of rows that passed when it was tried last.
     share: f64,
 }
 
 enum State {
     Tried {
-        batches: usize,
-        seen: usize,
-        passed: usize,
+        /// Batches of the rest before; 0 if it excluded enough rows since.
+        rested: usize,
     },
     Resting {
         batches: usize,
+        left: usize,
     },
-}
-
-impl State {
-    fn new() -> Self {
-        State::Tried {
-            batches: 0,
-            seen: 0,
-            passed: 0,
-        }
-    }
 }
 
 impl Filter {
@@ -100,7 +88,7 @@ impl Filter {
             dynamic: Arc::clone(dynamic),
             generation: 0,
             test: None,
-            state: State::new(),
+            state: State::Tried { rested: 0 },
             share: 1.0,
         }
     }
@@ -112,7 +100,7 @@ impl Filter {
             return Ok(());
         }
         self.generation = generation;
-        self.state = State::new();
+        self.state = State::Tried { rested: 0 };
         self.test = match self.dynamic.downcast_ref::<DynamicFilterPhysicalExpr>() {
             Some(dynamic) => test_of(dynamic.current()?),
             None => None,
@@ -122,12 +110,12 @@ impl Filter {
 
     /// Whether it is to be asked about the next batch.
     fn is_tried(&mut self) -> bool {
-        if let State::Resting { batches } = &mut self.state {
-            *batches -= 1;
-            if *batches > 0 {
+        if let State::Resting { batches, left } = &mut self.state {
+            if *left > 0 {
+                *left -= 1;
                 return false;
             }
-            self.state = State::new();
+            self.state = State::Tried { rested: *batches };
         }
         true
     }
@@ -140,26 +128,20 @@ impl Filter {
         let rows = batch.num_rows();
         let mask = mask_of(test, batch)?;
         let passes = mask.true_count();
-        if let State::Tried {
-            batches,
-            seen,
-            passed,
-        } = &mut self.state
-        {
-            *batches += 1;
-            *seen += rows;
-            *passed += passes;
-            if *batches == TRIAL {
-                self.share = *passed as f64 / (*seen).max(1) as f64;
-                let rests_now = *passed * 10 > *seen * MOST_OF_TEN;
-                rests.add(usize::from(rests_now));
-                self.state = match rests_now {
-                    true => State::Resting { batches: REST },
-                    false => State::new(),
-                };
-            }
+        self.share = passes as f64 / rows.max(1) as f64;
+        let rested = match self.state {
+            State::Tried { rested } => rested,
+            State::Resting { batches, .. } => batches,
+        };
+        if passes * 10 <= rows * MOST_OF_TEN {
+            self.state = State::Tried { rested: 0 };
+            return Ok(Some(mask));
         }
-        Ok((passes < rows).then_some(mask))
+        rests.add(1);
+        let batches = (2 * rested).clamp(1, LONGEST_REST);
+        let left = batches;
+        self.state = State::Resting { batches, left };
+        Ok(None)
     }
 }
 

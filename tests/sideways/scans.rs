@@ -102,7 +102,7 @@ async fn several_filters_leave_the_rows_that_pass_all() {
         .await
         .unwrap();
     let expected: Vec<i64> = (1000..20_000).filter(|n| n % 150 == 0).collect();
-    // `most` rests after its first trial: what it excludes comes before.
+    // `most` rests once it lets all rows through: what it excludes comes before.
     assert_eq!(values(&batches), expected);
     assert_eq!(metric::<DynamicFilterExec>(&plan, "input_rows"), 20_000);
     assert_eq!(
@@ -120,7 +120,8 @@ async fn a_filter_that_lets_too_much_through_rests_and_is_tried_again() {
         .await
         .unwrap();
     let rests = metric::<DynamicFilterExec>(&plan, "filter_rests");
-    assert!((2..=6).contains(&rests), "{rests}");
+    // After 1, 2, 4, … 128, 128 batches.
+    assert!((8..=12).contains(&rests), "{rests}");
 
     // One that excludes nothing at first and much later on.
     let changing = filter();
