@@ -9,19 +9,29 @@
 //! ```
 //!
 //! An input that a filter reaches is opened when it is first polled, as filters are complete
-//! then. Joins below it would open their build sides one after the other, and each waits for
-//! files and for the cores it leaves idle. So build sides that no filter reaches are opened
-//! together with the first join above that opens an input late. DataFusion's nodes that read
+//! then. Joins below it would open their build sides one after the other, and while each waits for
+//! its files, cores are idle. So build sides that no filter reaches are opened together with the
+//! first join above that opens an input late. DataFusion's nodes that read
 //! several partitions into one start to do so when they are opened.
 
 use std::any::Any;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use datafusion::common::Result;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::aggregates::AggregateExec;
+use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
+use datafusion::physical_plan::coop::CooperativeExec;
+use datafusion::physical_plan::filter::FilterExec;
+use datafusion::physical_plan::joins::HashJoinExec;
+use datafusion::physical_plan::projection::ProjectionExec;
+use datafusion::physical_plan::repartition::RepartitionExec;
+use datafusion::physical_plan::sorts::sort::SortExec;
+use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::union::UnionExec;
 use futures::TryStreamExt;
 
 use super::HortonJoinExec;
@@ -47,9 +57,20 @@ pub fn open(
     Ok(Box::pin(stream))
 }
 
-/// A build side that was opened before its join was executed, until the join takes it.
+/// A build side that is opened before its join is executed.
 #[derive(Default)]
-pub struct Opened(Mutex<Option<SendableRecordBatchStream>>);
+pub struct Opened(Mutex<Place>);
+
+#[derive(Default)]
+enum Place {
+    /// The join opens it.
+    #[default]
+    Unused,
+    /// It waits for the join.
+    Kept(SendableRecordBatchStream),
+    /// The join has it.
+    Taken,
+}
 
 impl fmt::Debug for Opened {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -60,19 +81,29 @@ impl fmt::Debug for Opened {
 impl Opened {
     /// Keeps `stream` for the join.
     pub fn put(&self, stream: SendableRecordBatchStream) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(stream);
+        *self.place() = Place::Kept(stream);
     }
 
     /// The stream, once.
     pub fn take(&self) -> Option<SendableRecordBatchStream> {
-        let mut stream = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        stream.take()
+        let mut place = self.place();
+        match std::mem::replace(&mut *place, Place::Taken) {
+            Place::Kept(stream) => Some(stream),
+            Place::Taken => None,
+            Place::Unused => {
+                *place = Place::Unused;
+                None
+            }
+        }
     }
 
-    /// Whether a stream is kept.
-    pub fn is_kept(&self) -> bool {
-        let stream = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        stream.is_some()
+    /// Whether a stream was put here, taken or not.
+    pub fn is_used(&self) -> bool {
+        !matches!(*self.place(), Place::Unused)
+    }
+
+    fn place(&self) -> MutexGuard<'_, Place> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -82,7 +113,7 @@ pub enum Build {
     Waits,
     /// It was opened, for this execution.
     Opened(Held),
-    /// A join further above had it opened, and all below.
+    /// The join has an execution already, begun for a join further above.
     WasOpened,
 }
 
@@ -116,7 +147,26 @@ fn visit(
         }
         Build::WasOpened => return Ok(()),
     };
+    if !executes_inputs(plan.as_ref()) {
+        return Ok(());
+    }
     let children = plan.children();
     let mut others = children.into_iter().skip(executed);
     others.try_for_each(|child| visit(child, context, held))
+}
+
+/// Whether `node` is known to execute its inputs themselves, once. (A recursive query executes
+/// copies of its second one, which read what the first left.)
+fn executes_inputs(node: &dyn ExecutionPlan) -> bool {
+    node.is::<HashJoinExec>()
+        || node.is::<HortonJoinExec>()
+        || node.is::<AggregateExec>()
+        || node.is::<CoalescePartitionsExec>()
+        || node.is::<CooperativeExec>()
+        || node.is::<FilterExec>()
+        || node.is::<ProjectionExec>()
+        || node.is::<RepartitionExec>()
+        || node.is::<SortExec>()
+        || node.is::<SortPreservingMergeExec>()
+        || node.is::<UnionExec>()
 }

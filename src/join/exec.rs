@@ -338,7 +338,7 @@ impl HortonJoinExec {
         context: Arc<TaskContext>,
     ) -> Result<SendableRecordBatchStream> {
         let reach = self.reach(&context)?;
-        let is_touched = reach.reaches_build || reach.reaches_probe || run.opened().is_kept();
+        let is_touched = reach.reaches_build || reach.reaches_probe || run.opened().is_used();
         if !is_touched {
             return self.stock.execute(partition, context);
         }
@@ -379,7 +379,7 @@ impl HortonJoinExec {
         let reach = self.reach(context)?;
         run.open_below(|| {
             let mut held = Vec::new();
-            if reach.reaches_build && !run.opened().is_kept() {
+            if reach.reaches_build {
                 held.extend(open_builds(self.stock.left(), context)?);
             }
             if reach.reaches_probe {
@@ -396,16 +396,18 @@ impl HortonJoinExec {
     /// Those of opening it.
     pub(super) fn open_build(&self, context: &Arc<TaskContext>) -> Result<Build> {
         let is_early = *self.stock.partition_mode() == PartitionMode::CollectLeft
-            && !self.reach(context)?.reaches_build;
+            && !self.reach(context)?.prunes_build;
         if !is_early {
             return Ok(Build::Waits);
         }
         let Some(run) = self.runs.begin(context, &self.made_filters())? else {
             return Ok(Build::WasOpened);
         };
+        // Ends the execution if the build side cannot be opened.
+        let held = run.held();
         let build = self.stock.left().execute(0, Arc::clone(context))?;
-        run.opened().put(build);
-        Ok(Build::Opened(run.held()))
+        held.run().opened().put(build);
+        Ok(Build::Opened(held))
     }
 
     /// The build that probe partition `partition` waits for.

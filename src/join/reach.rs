@@ -39,6 +39,8 @@ pub struct Reach {
     pub held: Vec<KeyFilter>,
     /// Whether a filter of another join reaches the build side.
     pub reaches_build: bool,
+    /// Whether a scan of the build side prunes or tests by a filter made above.
+    pub prunes_build: bool,
     /// Whether any filter reaches the probe side.
     pub reaches_probe: bool,
     /// Build rows up to which sets are worth their time; `None` if unknown.
@@ -62,8 +64,9 @@ impl Reach {
             }
         }
         Ok(Self {
-            reaches_build: holds_others(build)?,
-            reaches_probe: !held.is_empty() || holds_others(probe)?,
+            reaches_build: holds_others(build, |node| node.name() == KEEPER)?,
+            prunes_build: holds_others(build, |_| true)?,
+            reaches_probe: !held.is_empty() || holds_others(probe, |node| node.name() == KEEPER)?,
             most_rows: match makes_sets {
                 true => most_rows(build, probe, &held)?,
                 false => Some(0),
@@ -115,14 +118,17 @@ fn holds(plan: &Arc<dyn ExecutionPlan>, filter: &DynamicFilterPhysicalExpr) -> R
     Ok(found)
 }
 
-/// Whether some scan of `plan` tests rows by a filter that no node of it makes. Filters that
-/// only prune do not count: those of sorts are never complete.
-fn holds_others(plan: &Arc<dyn ExecutionPlan>) -> Result<bool> {
+/// Whether a node of `plan` that `counts` holds a filter that no node of it makes. Joins wait for
+/// filters that keepers hold: those that only prune may be of sorts, and are never complete.
+fn holds_others(
+    plan: &Arc<dyn ExecutionPlan>,
+    counts: impl Fn(&dyn ExecutionPlan) -> bool,
+) -> Result<bool> {
     let (mut held, mut made) = (HashSet::new(), HashSet::new());
     plan.apply(|node| {
         let of_node = node.dynamic_expressions_produced();
         made.extend(of_node.iter().filter_map(|filter| filter.expression_id()));
-        if node.name() == KEEPER {
+        if counts(node.as_ref()) {
             held.extend(held_by(node.as_ref())?);
         }
         Ok(TreeNodeRecursion::Continue)

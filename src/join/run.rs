@@ -13,11 +13,12 @@
 //! same time. Its dynamic filters are objects of the plan, not of an execution, so a join counts
 //! its executions. Partitions belong together if they were asked for with the same context, each
 //! once. A consumer may read one to its end before it asks for the next, so a run stays open
-//! until all were asked for, unless a stream was dropped before its end.
+//! until all were asked for, unless a stream was dropped before its end. One that a join above
+//! began to open its build side ends with that join.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use datafusion::error::Result;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
@@ -43,7 +44,7 @@ pub struct Runs {
 
 /// One execution of a join.
 pub struct Run {
-    runs: Arc<Runs>,
+    runs: Weak<Runs>,
     context: Arc<TaskContext>,
     /// Partitions that were asked for.
     taken: Mutex<HashSet<usize>>,
@@ -127,7 +128,7 @@ impl Runs {
         open.retain(|run| Arc::strong_count(run) > 1);
         self.alive.fetch_add(1, Ordering::AcqRel);
         open.push(Arc::new(Run {
-            runs: Arc::clone(self),
+            runs: Arc::downgrade(self),
             context: Arc::clone(context),
             taken: Mutex::default(),
             collected: Mutex::default(),
@@ -206,6 +207,7 @@ impl Run {
     /// A hold on this run that is let go before the run has ended.
     pub fn held(self: Arc<Self>) -> Held {
         Held {
+            runs: self.runs.upgrade(),
             run: self,
             ended: false,
         }
@@ -222,8 +224,11 @@ impl Run {
         predicate: PhysicalExprRef,
         slots: impl IntoIterator<Item = Arc<Slot>>,
     ) -> Result<()> {
-        let _no_run_begins = lock(&self.runs.open);
-        if self.runs.alive.load(Ordering::Acquire) == 1 {
+        let Some(runs) = self.runs.upgrade() else {
+            return Ok(());
+        };
+        let _no_run_begins = lock(&runs.open);
+        if runs.alive.load(Ordering::Acquire) == 1 {
             filter.update(predicate)?;
             lock(&self.told).extend(slots);
         }
@@ -250,13 +255,22 @@ impl Run {
 #[derive(Debug)]
 pub struct Held {
     run: Arc<Run>,
+    /// Outlives the plan's node, which a consumer may drop before its streams.
+    runs: Option<Arc<Runs>>,
     ended: bool,
+}
+
+impl Held {
+    /// The run.
+    pub fn run(&self) -> &Run {
+        &self.run
+    }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
-        if !self.ended {
-            let mut open = lock(&self.run.runs.open);
+        if let Some(runs) = self.runs.as_ref().filter(|_| !self.ended) {
+            let mut open = lock(&runs.open);
             open.retain(|run| !Arc::ptr_eq(run, &self.run));
         }
     }
@@ -264,7 +278,9 @@ impl Drop for Held {
 
 impl Drop for Run {
     fn drop(&mut self) {
-        self.runs.alive.fetch_sub(1, Ordering::AcqRel);
+        if let Some(runs) = self.runs.upgrade() {
+            runs.alive.fetch_sub(1, Ordering::AcqRel);
+        }
         lock(&self.told).iter().for_each(|slot| slot.clear());
     }
 }

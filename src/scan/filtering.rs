@@ -10,9 +10,9 @@
 //!
 //! Filters are tried in order of the share of rows that they let through. A filter that lets most
 //! rows through costs the copy of these rows and saves little, so it rests, each time for twice as
-//! many batches, and is tried again: values that come in the order of time change. Masks of
-//! several filters are combined, and rows are copied once; only where few are left, later filters
-//! see just those.
+//! many batches up to 128, and is tried again: values that come in the order of time change. Masks
+//! of several filters are combined, and rows are copied once. Where few are left, later filters
+//! see just those, and are not judged by them.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ use futures::TryStreamExt;
 
 use crate::join::key_set::InKeySet;
 
-/// Batches that a filter rests at most: one that is of no use costs a test of 128 batches.
+/// Batches that a filter rests at most: of a useless one, one batch of 129 is tested.
 const LONGEST_REST: usize = 128;
 
 /// Of ten rows, as many as a filter may let through: copying more costs what it saves.
@@ -120,28 +120,31 @@ impl Filter {
         true
     }
 
-    /// Which rows pass; `None` if all.
-    fn test(&mut self, batch: &RecordBatch, rests: &Count) -> Result<Option<BooleanArray>> {
-        let Some(test) = &self.test else {
-            return Ok(None);
-        };
-        let rows = batch.num_rows();
-        let mask = mask_of(test, batch)?;
-        let passes = mask.true_count();
+    /// Which rows pass; `None` if all do.
+    fn test(&self, batch: &RecordBatch) -> Result<Option<BooleanArray>> {
+        match &self.test {
+            Some(test) => mask_of(test, batch).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Judges by a batch of which so many `rows` pass. Returns whether the filter rests.
+    fn judge(&mut self, passes: usize, rows: usize) -> bool {
         self.share = passes as f64 / rows.max(1) as f64;
         let rested = match self.state {
             State::Tried { rested } => rested,
             State::Resting { batches, .. } => batches,
         };
-        if passes * 10 <= rows * MOST_OF_TEN {
-            self.state = State::Tried { rested: 0 };
-            return Ok(Some(mask));
-        }
-        rests.add(1);
-        let batches = (2 * rested).clamp(1, LONGEST_REST);
-        let left = batches;
-        self.state = State::Resting { batches, left };
-        Ok(None)
+        let rests = passes * 10 > rows * MOST_OF_TEN;
+        self.state = match rests {
+            true => {
+                let batches = (2 * rested).clamp(1, LONGEST_REST);
+                let left = batches;
+                State::Resting { batches, left }
+            }
+            false => State::Tried { rested: 0 },
+        };
+        rests
     }
 }
 
@@ -239,14 +242,22 @@ impl Filtering {
             filter.refresh()?;
         }
         self.filters.sort_by(|a, b| a.share.total_cmp(&b.share));
+        let rows = batch.num_rows();
         let mut mask: Option<BooleanArray> = None;
         for filter in &mut self.filters {
             if batch.num_rows() == 0 || !filter.is_tried() {
                 continue;
             }
-            let Some(passes) = filter.test(&batch, &self.metrics.rests)? else {
+            let Some(passes) = filter.test(&batch)? else {
                 continue;
             };
+            if batch.num_rows() == rows && filter.judge(passes.true_count(), rows) {
+                self.metrics.rests.add(1);
+                // Not worth a copy of the rows, unless they are copied anyway.
+                if mask.is_none() {
+                    continue;
+                }
+            }
             let both = match &mask {
                 Some(mask) => and(mask, &passes)?,
                 None => passes,

@@ -111,9 +111,9 @@ fn a_table_built_with_the_known_seed_survives_keys_chosen_against_it() {
     assert_eq!(layout.seed, TableConfig::default().seed);
     for (shared, keys) in hostile() {
         let (chosen, (hostile_layout, second)) = build_all(keys);
-        // Keys of one bucket cost another attempt, with another seed. Under one tag all that overflows
-        // a bucket goes to one other, so that items are displaced for as many rounds as an attempt
-        // may take, if the order of claims is unlucky; the next seed is an ordinary one.
+        // Keys of one bucket cost another attempt, with another seed. Under one tag all that
+        // overflows a bucket goes to one other, so that items are displaced for as many rounds as
+        // an attempt may take, if the order of claims is unlucky; the next seed is an ordinary one.
         let most = match shared {
             "a tag" => LAUNCHES_OF_ALL_ROUNDS + 3 * launches,
             _ => 4 * launches,

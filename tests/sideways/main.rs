@@ -8,6 +8,7 @@
 
 mod again;
 mod data;
+mod early;
 mod names;
 mod queries;
 mod scans;

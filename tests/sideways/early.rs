@@ -1,0 +1,188 @@
+//! Build sides that are opened with a join further above.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use datafusion::common::Result;
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
+use datafusion::execution::SessionStateBuilder;
+use datafusion::execution::memory_pool::{GreedyMemoryPool, MemoryPool};
+use datafusion::execution::runtime_env::RuntimeEnvBuilder;
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_plan::filter::FilterExec;
+use datafusion::physical_plan::joins::HashJoinExec;
+use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
+use datafusion::prelude::{SessionConfig, SessionContext};
+use horton_join::HortonJoinExec;
+use horton_join::config::{Enabled, Filters, HortonConfig};
+use horton_join::rule::{Declined, Route};
+
+use super::data::*;
+
+/// The filter of `small` reaches `big`, so that the join below is opened late. No filter reaches
+/// `other`.
+const QUERY: &str = "SELECT small.v, x.v FROM small JOIN \
+                     (SELECT b.k, b.v FROM (SELECT * FROM other WHERE v > 5) o \
+                      JOIN (SELECT * FROM big WHERE f > 0) b ON o.v = b.v) x ON small.k = x.k";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_build_side_is_read_before_the_join_above_is_polled() {
+    let tables = Tables::new().await;
+    for enabled in ["always", "auto"] {
+        let session = tables
+            .horton(Place::Memory, &[("horton.enabled", enabled)])
+            .await;
+        let plan = plan(&session, QUERY).await.unwrap();
+        let context = session.task_ctx();
+        let count = plan.output_partitioning().partition_count();
+        let streams: Vec<_> = (0..count)
+            .map(|p| plan.execute(p, Arc::clone(&context)).unwrap())
+            .collect();
+        let read = || metric::<FilterExec>(&plan, "output_rows");
+        for _ in 0..500 {
+            if read() > 0 {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        assert!(read() > 0, "{enabled}");
+        assert_eq!(metric::<HortonJoinExec>(&plan, "build_input_rows"), 0);
+        drop(streams);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_build_side_that_nobody_takes_is_let_go() {
+    let tables = Tables::new().await;
+    let expected = run(&tables.stock(Place::Memory).await, QUERY).await.rows;
+    let pool: Arc<dyn MemoryPool> = Arc::new(GreedyMemoryPool::new(1 << 30));
+    let runtime = RuntimeEnvBuilder::new()
+        .with_memory_pool(Arc::clone(&pool))
+        .build_arc()
+        .unwrap();
+    let config = SessionConfig::new()
+        .with_target_partitions(3)
+        .with_option_extension(HortonConfig {
+            enabled: Enabled::Always,
+            ..HortonConfig::default()
+        });
+    let state = SessionStateBuilder::new()
+        .with_config(config)
+        .with_runtime_env(runtime)
+        .with_default_features();
+    let session = SessionContext::new_with_state(horton_join::install(state).build());
+    tables.register(&session, Place::Memory).await;
+    // A sort between: its memory is reserved while the build side waits for its join.
+    let sorted_build = QUERY.replace("WHERE v > 5", "ORDER BY s DESC LIMIT 400");
+    for query in [QUERY, &sorted_build] {
+        let plan = plan(&session, query).await.unwrap();
+        let context = session.task_ctx();
+        let count = plan.output_partitioning().partition_count();
+        for asked in [1, count] {
+            let streams: Vec<_> = (0..asked)
+                .map(|p| plan.execute(p, Arc::clone(&context)).unwrap())
+                .collect();
+            tokio::time::sleep(Duration::from_millis(30)).await;
+            drop(streams);
+            for _ in 0..200 {
+                if pool.reserved() == 0 {
+                    break;
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            assert_eq!(pool.reserved(), 0, "{asked} of {count}: {query}");
+        }
+    }
+    assert_eq!(run(&session, QUERY).await.rows, expected);
+}
+
+/// Joins without joins below them stay on the host, whatever was decided.
+#[derive(Debug)]
+struct LowestStay;
+
+impl PhysicalOptimizerRule for LowestStay {
+    fn optimize(
+        &self,
+        plan: Arc<dyn ExecutionPlan>,
+        _: &ConfigOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        plan.transform_up(|node| {
+            let Some(join) = node.downcast_ref::<HortonJoinExec>() else {
+                return Ok(Transformed::no(node));
+            };
+            if join.children().into_iter().any(has_join) {
+                return Ok(Transformed::no(node));
+            }
+            let stays = HortonJoinExec::new(
+                Arc::clone(join.stock()),
+                Route::Stock(Declined::UnknownRows),
+                HortonConfig {
+                    filters: Filters::Off,
+                    ..HortonConfig::default()
+                },
+            );
+            Ok(Transformed::yes(Arc::new(stays) as Arc<dyn ExecutionPlan>))
+        })
+        .data()
+    }
+
+    fn name(&self) -> &str {
+        "lowest_stay"
+    }
+
+    fn schema_check(&self) -> bool {
+        true
+    }
+}
+
+fn has_join(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    // One that stays on the host is a `HashJoinExec` to whoever asks.
+    let is_join = plan.is::<HortonJoinExec>() || plan.is::<HashJoinExec>();
+    is_join || plan.children().into_iter().any(has_join)
+}
+
+/// A stock join that keeps its own filter must run as one join in all partitions: each of two
+/// would wait for reports of the other.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_join_on_the_host_below_one_on_the_device_ends_without_our_filters() {
+    let tables = Tables::new().await;
+    for place in PLACES {
+        let expected = run(&tables.stock(place).await, QUERY).await.rows;
+        let options = [
+            ("horton.filters", "off"),
+            // More partitions than one of a small file.
+            ("datafusion.optimizer.repartition_file_min_size", "0"),
+        ];
+        let state = tables.horton(place, &options).await.state();
+        let mut builder = SessionStateBuilder::new_from_existing(state);
+        let optimizer = builder.physical_optimizers().take().unwrap();
+        let mut rules = optimizer.rules;
+        let after = rules
+            .iter()
+            .position(|rule| rule.name() == "horton_join_on_device");
+        rules.insert(after.unwrap() + 1, Arc::new(LowestStay));
+        let state = builder.with_physical_optimizer_rules(rules).build();
+        let found = run(&SessionContext::new_with_state(state), QUERY).await;
+        assert_eq!(found.rows, expected, "{place:?}");
+        assert!(launches(&found.plan) > 0);
+    }
+}
+
+/// The second input of a recursive query reads what its first left: it is not for others to open.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn joins_in_recursive_queries_are_not_opened_early() {
+    let tables = Tables::new().await;
+    let query = "WITH RECURSIVE r AS (SELECT k, 0 d FROM small WHERE v < 3 UNION ALL \
+                 SELECT big.v % 200, d + 1 FROM r JOIN big ON big.k = r.k WHERE d < 2) \
+                 SELECT o.v, x.k FROM other o \
+                 JOIN (SELECT w.s, r.k FROM wide w JOIN r ON r.k = w.k) x ON o.s = x.s";
+    for place in PLACES {
+        let expected = run(&tables.stock(place).await, query).await.rows;
+        for partitions in [1, 3] {
+            let config = SessionConfig::new().with_target_partitions(partitions);
+            let session = tables.horton_of(config, place, &[]).await;
+            assert_eq!(run(&session, query).await.rows, expected, "{place:?}");
+        }
+    }
+}
