@@ -5,13 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arrow::array::RecordBatch;
-use datafusion::execution::SessionStateBuilder;
-use datafusion::execution::memory_pool::{GreedyMemoryPool, MemoryPool};
-use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::physical_plan::execution_plan::reset_plan_states;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, collect};
 use datafusion::prelude::{SessionConfig, SessionContext};
 use futures::{StreamExt, TryStreamExt};
+use horton_join::config::{Enabled, HortonConfig};
 
 use super::data::*;
 
@@ -197,21 +195,12 @@ async fn a_query_that_is_dropped_midway_leaves_a_plan_that_runs() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_partitioned_join_that_is_dropped_midway_gives_its_memory_back() {
     let tables = Tables::new().await;
-    let pool: Arc<dyn MemoryPool> = Arc::new(GreedyMemoryPool::new(1 << 30));
-    let runtime = RuntimeEnvBuilder::new()
-        .with_memory_pool(Arc::clone(&pool))
-        .build_arc()
-        .unwrap();
-    let state = SessionStateBuilder::new()
-        .with_config(SessionConfig::new().with_target_partitions(3))
-        .with_runtime_env(runtime)
-        .with_default_features();
-    let session = SessionContext::new_with_state(horton_join::install(state).build());
-    tables.register(&session, Place::Memory).await;
-    for option in ["horton.enabled = 'always'", "horton.keep_partitions = true"] {
-        let set = session.sql(&format!("SET {option}")).await.unwrap();
-        set.collect().await.unwrap();
-    }
+    let partitioned = HortonConfig {
+        enabled: Enabled::Always,
+        keep_partitions: true,
+        ..HortonConfig::default()
+    };
+    let (pool, session) = pooled(&tables, partitioned).await;
     let query =
         "SELECT big.v FROM (SELECT * FROM wide WHERE v % 3 > 0) wide JOIN big ON wide.k = big.k";
     let mut held = 0;
@@ -229,13 +218,7 @@ async fn a_partitioned_join_that_is_dropped_midway_gives_its_memory_back() {
         held = held.max(pool.reserved());
         drop(streams);
         drop(plan);
-        for _ in 0..200 {
-            if pool.reserved() == 0 {
-                break;
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-        assert_eq!(pool.reserved(), 0, "after {polls} polls");
+        given_back(&pool, &format!("after {polls} polls")).await;
     }
     assert!(held > 0);
 }

@@ -13,9 +13,13 @@ use datafusion::common::Result;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::dataframe::DataFrameWriteOptions;
 use datafusion::datasource::MemTable;
+use datafusion::execution::SessionStateBuilder;
+use datafusion::execution::memory_pool::{GreedyMemoryPool, MemoryPool};
+use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::physical_plan::{ExecutionPlan, collect};
 use datafusion::prelude::{ParquetReadOptions, SessionConfig, SessionContext, col};
 use horton_join::HortonJoinExec;
+use horton_join::config::HortonConfig;
 use horton_join::scan::DynamicFilterExec;
 use rand_mt::Mt;
 
@@ -200,6 +204,36 @@ impl Tables {
         }
         session
     }
+}
+
+/// A pool of memory, and a session of `tables` in memory that takes its memory from there.
+pub async fn pooled(
+    tables: &Tables,
+    horton: HortonConfig,
+) -> (Arc<dyn MemoryPool>, SessionContext) {
+    let pool: Arc<dyn MemoryPool> = Arc::new(GreedyMemoryPool::new(1 << 30));
+    let runtime = RuntimeEnvBuilder::new()
+        .with_memory_pool(Arc::clone(&pool))
+        .build_arc()
+        .unwrap();
+    let state = SessionStateBuilder::new()
+        .with_config(config().with_option_extension(horton))
+        .with_runtime_env(runtime)
+        .with_default_features();
+    let session = SessionContext::new_with_state(horton_join::install(state).build());
+    tables.register(&session, Place::Memory).await;
+    (pool, session)
+}
+
+/// Waits until all memory was given back to `pool`; panics with `about` if it is not.
+pub async fn given_back(pool: &Arc<dyn MemoryPool>, about: &str) {
+    for _ in 0..200 {
+        if pool.reserved() == 0 {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    panic!("{} bytes are not given back: {about}", pool.reserved());
 }
 
 pub fn config() -> SessionConfig {

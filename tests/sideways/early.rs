@@ -7,8 +7,6 @@ use datafusion::common::Result;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::execution::SessionStateBuilder;
-use datafusion::execution::memory_pool::{GreedyMemoryPool, MemoryPool};
-use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::joins::HashJoinExec;
@@ -56,23 +54,11 @@ async fn a_build_side_is_read_before_the_join_above_is_polled() {
 async fn a_build_side_that_nobody_takes_is_let_go() {
     let tables = Tables::new().await;
     let expected = run(&tables.stock(Place::Memory).await, QUERY).await.rows;
-    let pool: Arc<dyn MemoryPool> = Arc::new(GreedyMemoryPool::new(1 << 30));
-    let runtime = RuntimeEnvBuilder::new()
-        .with_memory_pool(Arc::clone(&pool))
-        .build_arc()
-        .unwrap();
-    let config = SessionConfig::new()
-        .with_target_partitions(3)
-        .with_option_extension(HortonConfig {
-            enabled: Enabled::Always,
-            ..HortonConfig::default()
-        });
-    let state = SessionStateBuilder::new()
-        .with_config(config)
-        .with_runtime_env(runtime)
-        .with_default_features();
-    let session = SessionContext::new_with_state(horton_join::install(state).build());
-    tables.register(&session, Place::Memory).await;
+    let always = HortonConfig {
+        enabled: Enabled::Always,
+        ..HortonConfig::default()
+    };
+    let (pool, session) = pooled(&tables, always).await;
     // A sort between: its memory is reserved while the build side waits for its join.
     let sorted_build = QUERY.replace("WHERE v > 5", "ORDER BY s DESC LIMIT 400");
     for query in [QUERY, &sorted_build] {
@@ -85,13 +71,7 @@ async fn a_build_side_that_nobody_takes_is_let_go() {
                 .collect();
             tokio::time::sleep(Duration::from_millis(30)).await;
             drop(streams);
-            for _ in 0..200 {
-                if pool.reserved() == 0 {
-                    break;
-                }
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-            assert_eq!(pool.reserved(), 0, "{asked} of {count}: {query}");
+            given_back(&pool, &format!("{asked} of {count}: {query}")).await;
         }
     }
     assert_eq!(run(&session, QUERY).await.rows, expected);
