@@ -11,8 +11,7 @@
 //! An input that a filter reaches is opened when it is first polled, as filters are complete
 //! then. Joins below it would open their build sides one after the other, and while each waits for
 //! its files, cores are idle. So build sides that no filter reaches are opened together with the
-//! first join above that opens an input late. DataFusion's nodes that read
-//! several partitions into one start to do so when they are opened.
+//! first join above that opens an input late. A `CoalescePartitionsExec` starts to read then.
 
 use std::any::Any;
 use std::fmt;
