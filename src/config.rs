@@ -25,10 +25,9 @@ use crate::table::linear::LinearConfig;
 /// Which joins run on a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Enabled {
-    /// Joins whose inputs are estimated to have at least `horton.min_rows` rows together and that
-    /// are expected to be faster there (see [`cost`](crate::cost)).
+    /// Joins whose build side has at least `horton.min_build_rows` rows.
     Auto,
-    /// Every join that a device can run.
+    /// Every join that a device can run, whatever its size.
     Always,
     /// None: plans stay as DataFusion made them.
     Never,
@@ -60,7 +59,7 @@ impl fmt::Display for Enabled {
 }
 
 /// The table that a join builds and looks up.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TableKind {
     /// A Horton table, but for many keys on a CPU a direct one or one of codes.
     Auto,
@@ -197,8 +196,8 @@ pub struct HortonConfig {
     pub chunk_rows: usize,
     /// Bytes of device memory that joins may use together; 0 for the device's default.
     pub device_memory_limit: u64,
-    /// Estimated input rows from which `auto` considers a join.
-    pub min_rows: usize,
+    /// Rows of a build side from which `auto` asks the device; 0 for the device's default.
+    pub min_build_rows: usize,
     /// Keep both sides hash-partitioned where DataFusion planned so, instead of building one
     /// table for all probe partitions.
     pub keep_partitions: bool,
@@ -212,6 +211,9 @@ pub struct HortonConfig {
     /// Build rows that one table may have; more make several tables. For tests, and so no option
     /// of a session.
     pub max_table_rows: usize,
+    /// Rows after which the other side of a join is read, too. For tests, and so no option of a
+    /// session.
+    pub turn_rows: usize,
     /// Devices that failed in this session; not an option either.
     pub health: Health,
 }
@@ -220,18 +222,19 @@ impl Default for HortonConfig {
     fn default() -> Self {
         Self {
             enabled: Enabled::Auto,
-            device: "auto".to_owned(),
+            device: Self::AUTO.to_owned(),
             table: TableKind::Auto,
             load_factor: DEFAULT_LOAD_FACTOR,
             bucket_size: BucketSize::Eight,
             chunk_rows: 0,
             device_memory_limit: 0,
-            min_rows: 1 << 20,
+            min_build_rows: 0,
             keep_partitions: false,
             filters: Filters::Auto,
             on_device_error: OnDeviceError::Fallback,
             surrogate_bits: u32::BITS,
             max_table_rows: MAX_VALUE as usize,
+            turn_rows: 1 << 20,
             health: Health::default(),
         }
     }
@@ -269,8 +272,8 @@ const OPTIONS: [(&str, &str); 11] = [
         "Bytes of device memory that joins may use together; 0 for the device's default",
     ),
     (
-        "min_rows",
-        "Estimated input rows from which horton.enabled = 'auto' considers a join",
+        "min_build_rows",
+        "Rows of a build side from which horton.enabled = 'auto' asks the device; 0 for the device's default",
     ),
     (
         "keep_partitions",
@@ -287,6 +290,20 @@ const OPTIONS: [(&str, &str); 11] = [
 ];
 
 impl HortonConfig {
+    /// The device that fits best.
+    pub const AUTO: &str = "auto";
+
+    /// Rows of a build side from which `auto` asks a device of this kind. `always` asks it whatever
+    /// they are.
+    pub fn min_build_rows(&self, kind: DeviceKind) -> usize {
+        match (self.enabled, self.min_build_rows, kind) {
+            (Enabled::Always, ..) => 0,
+            (_, 0, DeviceKind::Cpu) => 1 << 20,
+            (_, 0, _) => 1 << 17,
+            (_, rows, _) => rows,
+        }
+    }
+
     /// How a table of this session is built: with a seed of its own, for the keys are the user's.
     pub fn table_config(&self) -> KeyTableConfig {
         let config = self.horton_config();
@@ -366,7 +383,7 @@ impl HortonConfig {
                 self.chunk_rows = parse(key, value, |n: &usize| *n <= MOST_CHUNK_ROWS)?;
             }
             "device_memory_limit" => self.device_memory_limit = parse(key, value, |_| true)?,
-            "min_rows" => self.min_rows = parse(key, value, |_| true)?,
+            "min_build_rows" => self.min_build_rows = parse(key, value, |_| true)?,
             "keep_partitions" => self.keep_partitions = parse(key, value, |_| true)?,
             "filters" => self.filters = value.parse()?,
             "on_device_error" => self.on_device_error = value.parse()?,
@@ -390,7 +407,7 @@ impl HortonConfig {
             "bucket_size" => self.bucket_size.to_string(),
             "chunk_rows" => self.chunk_rows.to_string(),
             "device_memory_limit" => self.device_memory_limit.to_string(),
-            "min_rows" => self.min_rows.to_string(),
+            "min_build_rows" => self.min_build_rows.to_string(),
             "keep_partitions" => self.keep_partitions.to_string(),
             "filters" => self.filters.to_string(),
             _ => self.on_device_error.to_string(),

@@ -98,16 +98,6 @@ pub enum Error {
         what: String,
     },
 
-    /// The device failed while both joins were measured on it, so that `auto` cannot compare them
-    /// now.
-    #[error("joins on OpenCL device '{device}' could not be measured: {reason}")]
-    Unmeasured {
-        /// Device name.
-        device: String,
-        /// What failed.
-        reason: String,
-    },
-
     /// A buffer would exceed the device's memory budget or its largest allocation.
     #[error(
         "{what} needs {wanted} bytes on '{device}', over its limit of {limit} bytes \

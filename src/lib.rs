@@ -11,7 +11,7 @@
 //!                           ─▶ join type ─▶ 6 gather columns ─▶ RecordBatch
 //! ```
 //!
-//! 1. [`rule`], installed by [`session`], switched by [`config`], advised by [`cost`]
+//! 1. [`rule`], installed by [`session`], switched by [`config`]
 //! 2. [`join::keys`] (`join` is the operator)
 //! 3. [`table::group`], for keys that repeat
 //! 4. [`table::horton`], built and looked up by the kernels in `cl/`
@@ -27,12 +27,12 @@
 #![deny(missing_docs, unsafe_op_in_unsafe_fn)]
 
 pub mod config;
-pub mod cost;
 pub mod device;
 pub mod error;
 pub mod health;
 pub mod join;
 mod one_child;
+pub mod ready;
 pub mod rule;
 pub mod scan;
 pub mod self_test;
@@ -41,6 +41,7 @@ mod sources;
 pub mod table;
 
 pub use join::HortonJoinExec;
+pub use ready::warm_up;
 pub use session::{context, install};
 
 #[cfg(doctest)]

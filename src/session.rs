@@ -3,7 +3,7 @@
 //! ```text
 //!  SessionStateBuilder ──install──▶ + options horton.…
 //!                                   + statistics remembered, at the front
-//!                                   + sides, then rule 1, after JoinSelection
+//!                                   + rule 1 after JoinSelection
 //!                                   + rule 2, then scans' rules around FilterPushdown(Post)
 //! ```
 
@@ -15,8 +15,7 @@ use datafusion::prelude::{SessionConfig, SessionContext};
 
 use crate::config::HortonConfig;
 use crate::health::Health;
-use crate::rule::sides::BuildFilteredAggregates;
-use crate::rule::{CollectBuildSide, JoinOnDevice};
+use crate::rule::{OpenSides, WrapJoins};
 use crate::scan::known::RememberStatistics;
 use crate::scan::rules::{HANDS_OUT, Settle, TakeFilters};
 
@@ -41,7 +40,7 @@ pub fn install(mut builder: SessionStateBuilder) -> SessionStateBuilder {
         .take()
         .unwrap_or_default()
         .rules;
-    if !rules.iter().any(|rule| rule.name() == JoinOnDevice.name()) {
+    if !rules.iter().any(|rule| rule.name() == WrapJoins.name()) {
         add(&mut rules);
     }
     builder.with_physical_optimizer_rules(rules)
@@ -49,23 +48,22 @@ pub fn install(mut builder: SessionStateBuilder) -> SessionStateBuilder {
 
 /// Adds this crate's rules where they belong among `rules`.
 fn add(rules: &mut Vec<Rule>) {
-    // Without JoinSelection every join keeps its mode, so there is nothing to do after it.
+    // Without JoinSelection the second rule finds the joins whose sides are open.
     if let Some(at) = rules
         .iter()
         .position(|rule| rule.name() == "join_selection")
     {
-        rules.insert(at + 1, Arc::new(CollectBuildSide));
-        rules.insert(at + 1, Arc::new(BuildFilteredAggregates));
+        rules.insert(at + 1, Arc::new(OpenSides));
     }
     let hands_out = rules.iter().position(|rule| rule.name() == HANDS_OUT);
     match hands_out {
         Some(at) => {
             rules.insert(at + 1, Arc::new(Settle));
             rules.insert(at, Arc::new(TakeFilters));
-            rules.insert(at, Arc::new(JoinOnDevice));
+            rules.insert(at, Arc::new(WrapJoins));
             rules.insert(0, Arc::new(RememberStatistics));
         }
-        None => rules.push(Arc::new(JoinOnDevice)),
+        None => rules.push(Arc::new(WrapJoins)),
     }
 }
 

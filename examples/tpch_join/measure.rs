@@ -257,9 +257,7 @@ fn join(node: &dyn ExecutionPlan) -> Option<Join> {
     let metrics = node.metrics();
     let metric = |name| Some(metrics.as_ref()?.sum_by_name(name)?.as_usize());
     Some(Join {
-        device: horton
-            .and_then(|join| join.device_name())
-            .map(str::to_string),
+        device: horton.and_then(HortonJoinExec::device_name),
         line: displayable(node).one_line().to_string().trim().to_string(),
         launches: metric("kernel_launches").unwrap_or(0),
         has_rows: ["build_input_rows", "input_rows"]

@@ -22,22 +22,19 @@ use arrow::datatypes::DataType;
 use datafusion::common::NullEquality;
 use datafusion::common::runtime::SpawnedTask;
 use datafusion::common::utils::memory::RecordBatchMemoryCounter;
-use datafusion::execution::SendableRecordBatchStream;
-use datafusion::execution::memory_pool::MemoryReservation;
 use datafusion::physical_expr::PhysicalExprRef;
 use datafusion::physical_expr_common::utils::evaluate_expressions_to_arrays;
-use futures::TryStreamExt;
 
-use crate::config::HortonConfig;
+use crate::config::{Enabled, HortonConfig};
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::self_test;
 
 use super::bitmap::Bitmap;
 use super::build_keys::{
     BuildKeys, EncodedKeys, PlainKeys, choose_encoder, encode_parts, encoded_bytes, has_nulls,
 };
 use super::columns::{DeviceColumn, Source, Upload, log_words};
+use super::decide::Declined;
 use super::emit::{BuildRows, NO_ROW};
 use super::fallback::Fallback;
 use super::host::HostTable;
@@ -45,6 +42,7 @@ use super::keys::KeyEncoder;
 use super::memory::BuildMemory;
 use super::metrics::JoinMetrics;
 use super::parts::{parts, side_by_side, task_failed};
+use super::reading::Collected;
 use super::segments::{SegmentConfig, SegmentedTable};
 use super::table::JoinTable;
 use super::tables::BuildTable;
@@ -109,8 +107,18 @@ pub struct BuildSide {
     matchable: bool,
     /// Whether the join type needs to know which rows were matched, and no residual filter has a say.
     visits: bool,
+    /// Why the host is to join these rows, if no table could be built.
+    handed_back: Option<Declined>,
     width: usize,
     memory: BuildMemory,
+}
+
+/// What became of a build.
+pub enum Built {
+    /// Its table is on the device.
+    Side(Box<BuildSide>),
+    /// The host is to join the rows, for this reason.
+    HandedBack(Collected, Declined),
 }
 
 /// What the probe streams of a null-aware anti join saw.
@@ -123,22 +131,27 @@ pub struct ProbeSeen {
 }
 
 impl BuildSide {
-    /// Collects `stream` and builds its table.
+    /// Builds the table of the rows `collected`.
     ///
     /// # Errors
-    /// The stream's; `ResourcesExhausted` from the memory pool; [`Error::TooManyRows`]; the
-    /// device's.
-    pub async fn collect(
+    /// `ResourcesExhausted` from the memory pool; [`Error::TooManyRows`]; the device's, if the
+    /// session wants to see them.
+    pub async fn build(
         spec: BuildSpec,
-        stream: SendableRecordBatchStream,
+        collected: Collected,
         memory: BuildMemory,
         metrics: JoinMetrics,
-    ) -> Result<Self> {
-        // Batches can be slices of one larger batch, whose buffers count once.
-        let mut counter = RecordBatchMemoryCounter::new();
-        let batches = collect_batches(stream, &memory.batches, &mut counter, &metrics).await?;
+    ) -> Result<Built> {
         let timer = metrics.build_time.timer();
-        let rows: usize = batches.iter().map(RecordBatch::num_rows).sum();
+        let Collected {
+            batches,
+            rows,
+            bytes,
+            mut counter,
+            memory: of_batches,
+            ..
+        } = collected;
+        memory.batches.grow(of_batches.free());
         let limit = NO_ROW as usize - 1;
         if rows > limit {
             return Err(Error::TooManyRows { rows, limit });
@@ -178,10 +191,15 @@ impl BuildSide {
             visited: spec.visited.then(|| Bitmap::new(rows)),
             probe_seen: ProbeSeen::default(),
             probes_left: AtomicUsize::new(spec.probes),
+            handed_back: None,
             memory,
         };
         let mut joined = build.build_table(&spec, (to_send, rows), &metrics).await?;
         let built = began.elapsed();
+        if let Some(reason) = build.handed_back.take() {
+            let collected = build.into_collected(bytes, counter);
+            return Ok(Built::HandedBack(collected, reason));
+        }
         let left = build.columns_to_join(&spec, |_| true);
         joined += left.bytes;
         build.set_joined(left.join(spec.width).await?);
@@ -194,7 +212,20 @@ impl BuildSide {
         let memory = &build.memory;
         let kept = memory.device.size() + memory.tables.size() + memory.visited.size();
         metrics.build_mem_used.add(kept);
-        Ok(build)
+        Ok(Built::Side(Box::new(build)))
+    }
+
+    /// The rows alone, `bytes` of which `counter` has counted.
+    fn into_collected(self, bytes: usize, counter: RecordBatchMemoryCounter) -> Collected {
+        let memory = self.memory.batches.split(bytes);
+        Collected {
+            rows: self.rows.len(),
+            input_batches: self.rows.batches().len(),
+            batches: self.rows.into_batches(),
+            bytes,
+            counter,
+            memory,
+        }
     }
 
     /// Builds the table, and meanwhile makes one array of each column that the device does not gather in any case. Returns the
@@ -251,17 +282,25 @@ impl BuildSide {
         keys: (BuildKeys, usize),
         metrics: &JoinMetrics,
     ) -> Result<Option<BuildTable>> {
-        if self.fallback.is_taken() {
-            return Ok(None);
-        }
         match self.tables(spec, keys, metrics).await {
             Ok(table) => Ok(table),
+            Err(error) if is_too_large(&error) => {
+                self.hand_back(Declined::DoesNotFit);
+                Ok(None)
+            }
             Err(error) => {
+                let reason = error.brief();
                 self.fallback.take_over(error, metrics)?;
-                self.forget_tables();
+                self.hand_back(Declined::Failed(reason));
                 Ok(None)
             }
         }
+    }
+
+    /// Gives the rows to the host for `reason`.
+    fn hand_back(&mut self, reason: Declined) {
+        self.forget_tables();
+        self.handed_back = Some(reason);
     }
 
     /// The host's table, made when it is first asked for.
@@ -296,7 +335,6 @@ impl BuildSide {
         if !self.matchable {
             return Ok(None);
         }
-        self_test::passed(&spec.device, spec.config.suites()).await?;
         let upload = Upload {
             device: &spec.device,
             memory_limit: spec.config.memory_limit(),
@@ -308,7 +346,7 @@ impl BuildSide {
             match self.whole(spec, upload, (&keys, rows)).await {
                 Ok(table) => return Ok(Some(BuildTable::Whole(Arc::new(table)))),
                 // Linear probing numbers fewer rows.
-                Err(error @ (Error::DeviceMemory { .. } | Error::TooManyRows { .. })) => {
+                Err(error) if is_too_large(&error) && spec.config.enabled == Enabled::Always => {
                     log::debug!("one table has no room: {error}");
                     most_keys = most_keys.min(count.div_ceil(2));
                 }
@@ -481,25 +519,12 @@ impl BuildSide {
     }
 }
 
-/// Collects non-empty batches, reserving their memory.
-async fn collect_batches(
-    mut stream: SendableRecordBatchStream,
-    memory: &MemoryReservation,
-    counter: &mut RecordBatchMemoryCounter,
-    metrics: &JoinMetrics,
-) -> Result<Vec<RecordBatch>> {
-    let mut batches = Vec::new();
-    while let Some(batch) = stream.try_next().await? {
-        let bytes = counter.count_batch(&batch);
-        memory.try_grow(bytes)?;
-        metrics.build_mem_used.add(bytes);
-        metrics.build_input_batches.add(1);
-        metrics.build_input_rows.add(batch.num_rows());
-        if batch.num_rows() > 0 {
-            batches.push(batch);
-        }
-    }
-    Ok(batches)
+/// Whether one table of the keys has no room.
+fn is_too_large(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::DeviceMemory { .. } | Error::TooManyRows { .. }
+    )
 }
 
 /// Key columns of every batch.

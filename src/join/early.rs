@@ -13,9 +13,7 @@
 //! its files, cores are idle. So build sides that no filter reaches are opened together with the
 //! first join above that opens an input late. A `CoalescePartitionsExec` starts to read then.
 
-use std::any::Any;
-use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use datafusion::common::Result;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
@@ -56,56 +54,6 @@ pub fn open(
     Ok(Box::pin(stream))
 }
 
-/// A build side that is opened before its join is executed.
-#[derive(Default)]
-pub struct Opened(Mutex<Place>);
-
-#[derive(Default)]
-enum Place {
-    /// The join opens it.
-    #[default]
-    Unused,
-    /// It waits for the join.
-    Kept(SendableRecordBatchStream),
-    /// The join has it.
-    Taken,
-}
-
-impl fmt::Debug for Opened {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Opened")
-    }
-}
-
-impl Opened {
-    /// Keeps `stream` for the join.
-    pub fn put(&self, stream: SendableRecordBatchStream) {
-        *self.place() = Place::Kept(stream);
-    }
-
-    /// The stream, once.
-    pub fn take(&self) -> Option<SendableRecordBatchStream> {
-        let mut place = self.place();
-        match std::mem::replace(&mut *place, Place::Taken) {
-            Place::Kept(stream) => Some(stream),
-            Place::Taken => None,
-            Place::Unused => {
-                *place = Place::Unused;
-                None
-            }
-        }
-    }
-
-    /// Whether a stream was put here, taken or not.
-    pub fn is_used(&self) -> bool {
-        !matches!(*self.place(), Place::Unused)
-    }
-
-    fn place(&self) -> MutexGuard<'_, Place> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 /// What became of a join's build side.
 pub enum Build {
     /// It is opened with the join.
@@ -132,26 +80,21 @@ fn visit(
     context: &Arc<TaskContext>,
     held: &mut Vec<Held>,
 ) -> Result<()> {
-    // A join that stays on the host is a `HashJoinExec` to `downcast_ref`.
-    let join = (plan.as_ref() as &dyn Any).downcast_ref::<HortonJoinExec>();
-    let build = match join {
+    let build = match plan.downcast_ref::<HortonJoinExec>() {
         Some(join) => join.open_build(context)?,
         None => Build::Waits,
     };
-    let executed = match build {
-        Build::Waits => 0,
+    match build {
+        Build::Waits if executes_inputs(plan.as_ref()) => {
+            let mut children = plan.children().into_iter();
+            children.try_for_each(|child| visit(child, context, held))
+        }
         Build::Opened(run) => {
             held.push(run);
-            1
+            Ok(())
         }
-        Build::WasOpened => return Ok(()),
-    };
-    if !executes_inputs(plan.as_ref()) {
-        return Ok(());
+        Build::Waits | Build::WasOpened => Ok(()),
     }
-    let children = plan.children();
-    let mut others = children.into_iter().skip(executed);
-    others.try_for_each(|child| visit(child, context, held))
 }
 
 /// Whether `node` is known to execute its inputs themselves, once. (A recursive query executes

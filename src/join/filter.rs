@@ -10,7 +10,7 @@
 //!  AND key IN bitmap | bloom      for rows, where somebody evaluates them
 //! ```
 //!
-//! DataFusion's `SharedBuildAccumulator` makes one filter over all key columns, a hash table
+//! DataFusion's `SharedDecisionAccumulator` makes one filter over all key columns, a hash table
 //! lookup a partition. A filter that names columns of two scans reaches neither, and the lookup is
 //! a second hash table that one core fills. Here each column has its own filter, which goes down
 //! to the scan that has the column, and several builds have one [set](KeySet) together.
@@ -38,9 +38,9 @@ use tokio::sync::watch;
 
 use crate::error::Result;
 
+use super::decide::{BoxedDecision, SharedDecision};
 use super::key_set::{InKeySet, KeySet};
 use super::parts::{Part, parts, side_by_side};
-use super::probe::{BoxedBuild, SharedBuild};
 use super::run::Run;
 
 /// The filter of one key column.
@@ -106,7 +106,7 @@ pub struct Board {
     complete: watch::Sender<bool>,
 }
 
-struct WeakBuild(Option<WeakShared<BoxedBuild>>);
+struct WeakBuild(Option<WeakShared<BoxedDecision>>);
 
 impl std::fmt::Debug for WeakBuild {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -152,7 +152,7 @@ impl Board {
     }
 
     /// Notes that a stream drives `build`.
-    pub fn add(&self, build: &SharedBuild) {
+    pub fn add(&self, build: &SharedDecision) {
         let mut builds = self.builds.lock().unwrap_or_else(PoisonError::into_inner);
         builds.push(WeakBuild(build.downgrade()));
     }
@@ -160,7 +160,7 @@ impl Board {
     /// Waits until every build has reported; drives them all, as a consumer may poll one stream
     /// to its end before the next. Does not wait for builds that no stream was asked for.
     pub async fn complete(&self) {
-        let builds: Vec<SharedBuild> = {
+        let builds: Vec<SharedDecision> = {
             let builds = self.builds.lock().unwrap_or_else(PoisonError::into_inner);
             if builds.len() < self.count {
                 return;

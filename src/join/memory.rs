@@ -1,6 +1,8 @@
 //! What a join reserves in DataFusion's memory pool, under names that say what it is.
 //!
 //! ```text
+//!  HortonJoinBuild[0]: left rows        rows of either input, until it is decided which one is built
+//!  HortonJoinBuild[0]: right rows
 //!  HortonJoinBuild[0]: batches          the build side's rows, and arrays made of them
 //!  HortonJoinBuild[0]: keys             key expressions' values; surrogates until they are on the device
 //!  HortonJoinBuild[0]: tables           groups, and tables that the host keeps for a device without room, or in its place
@@ -17,6 +19,13 @@
 use std::sync::Arc;
 
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReservation};
+
+use super::sides::Side;
+
+/// What the rows of a side that build `partition` joins are reserved under, until it is decided.
+pub fn of_rows(pool: &Arc<dyn MemoryPool>, partition: usize, side: Side) -> MemoryReservation {
+    MemoryConsumer::new(format!("HortonJoinBuild[{partition}]: {side} rows")).register(pool)
+}
 
 /// The reservations of one build side.
 #[derive(Debug)]

@@ -11,6 +11,8 @@ use datafusion::physical_plan::metrics::{
 use crate::device::Cost;
 use crate::table::key_table::KeyTable;
 
+use super::reading::Collected;
+
 /// Metrics of one partition of a join.
 #[derive(Debug, Clone)]
 pub struct JoinMetrics {
@@ -125,6 +127,13 @@ impl JoinMetrics {
         device.uploaded_bytes.add(cost.uploaded as usize);
         device.downloaded_bytes.add(cost.downloaded as usize);
         device.kernel_launches.add(cost.launches as usize);
+    }
+
+    /// Records the rows of a build side.
+    pub fn add_build_input(&self, build: &Collected) {
+        self.build_mem_used.add(build.bytes);
+        self.build_input_batches.add(build.input_batches);
+        self.build_input_rows.add(build.rows);
     }
 
     /// Records the table of a build side.

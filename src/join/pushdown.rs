@@ -17,15 +17,16 @@ use std::any::Any;
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use datafusion::common::config::ConfigOptions;
 use datafusion::common::{JoinSide, JoinType, Result};
 use datafusion::physical_expr::expressions::{Column, DynamicFilterPhysicalExpr, lit};
 use datafusion::physical_expr::{PhysicalExpr, PhysicalExprRef};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::filter_pushdown::{
-    ChildFilterDescription, PushedDown, PushedDownPredicate,
+    ChildFilterDescription, FilterPushdownPhase, PushedDown, PushedDownPredicate,
 };
-use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::joins::utils::ColumnIndex;
+use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
 
 use super::filter::KeyFilter;
 
@@ -37,18 +38,39 @@ fn dynamic(filter: Arc<dyn PhysicalExpr>) -> Option<Arc<DynamicFilterPhysicalExp
     (filter as Arc<dyn Any + Send + Sync>).downcast().ok()
 }
 
-/// A filter for each key of the probe side, which lets everything through for now.
-pub fn key_filters(on: &On) -> Vec<PhysicalExprRef> {
-    let filter = |(_, key): &(_, PhysicalExprRef)| {
-        Arc::new(DynamicFilterPhysicalExpr::new(
-            vec![Arc::clone(key)],
-            lit(true),
-        )) as _
-    };
-    on.iter().map(filter).collect()
+/// Filters for the keys of each side that may be probed, which let everything through for now. The
+/// right side may always be; the left one only where `join` leaves sides open.
+///
+/// # Errors
+/// Those of DataFusion, which says whether filters of a join are allowed.
+pub fn key_filters(
+    join: &HashJoinExec,
+    config: &ConfigOptions,
+) -> Result<[Vec<PhysicalExprRef>; 2]> {
+    // Asked for the filters of its own alone, the stock join says whether they are allowed.
+    let stock = join.gather_filters_for_pushdown(FilterPushdownPhase::Post, Vec::new(), config)?;
+    let right = stock
+        .self_filters()
+        .get(1)
+        .is_some_and(|own| !own.is_empty());
+    let (left, _) = join.join_type().on_lr_is_preserved();
+    let left = left
+        && *join.partition_mode() == PartitionMode::Auto
+        && config.optimizer.enable_join_dynamic_filter_pushdown;
+    let on = join.on();
+    let filters = |keys: Vec<&PhysicalExprRef>| keys.into_iter().map(key_filter).collect();
+    Ok([
+        filters(on.iter().map(|(l, _)| l).filter(|_| left).collect()),
+        filters(on.iter().map(|(_, r)| r).filter(|_| right).collect()),
+    ])
 }
 
-/// The [`key_filters`] as the probe side answered to them.
+fn key_filter(key: &PhysicalExprRef) -> PhysicalExprRef {
+    let filter = DynamicFilterPhysicalExpr::new(vec![Arc::clone(key)], lit(true));
+    Arc::new(filter)
+}
+
+/// The [`key_filters`] as a side answered to them.
 pub fn accepted(answers: &[PushedDownPredicate]) -> Vec<KeyFilter> {
     let filter = |(key, answer): (usize, &PushedDownPredicate)| {
         Some(KeyFilter {

@@ -28,51 +28,63 @@ use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 
-use crate::cost::scans::rows_in_memory;
+use crate::scan::known::rows_in_memory;
 
 use super::filter::KeyFilter;
+use super::sides::Side;
 
 /// Where a join's filters go, and which others reach its inputs.
 #[derive(Debug, Default)]
-pub struct Reach {
-    /// The join's own filters that some scan holds.
+pub struct Reach([OfSide; 2]);
+
+/// What is known of the scans of one input.
+#[derive(Debug, Default)]
+pub struct OfSide {
+    /// The join's own filters that some scan holds, to be told once the other input is built.
     pub held: Vec<KeyFilter>,
-    /// Whether a filter of another join reaches the build side.
-    pub reaches_build: bool,
-    /// Whether a scan of the build side prunes or tests by a filter made above.
-    pub prunes_build: bool,
-    /// Whether any filter reaches the probe side.
-    pub reaches_probe: bool,
+    /// Whether a filter of another join reaches it.
+    pub is_reached: bool,
+    /// Whether a scan prunes or tests by a filter made above.
+    pub is_pruned: bool,
     /// Build rows up to which sets are worth their time; `None` if unknown.
     pub most_rows: Option<usize>,
 }
 
 impl Reach {
-    /// Of the join over `build` and `probe` that makes `filters`, with sets if it `makes_sets`.
+    /// Of the join over `inputs`, left and right, the scans of which hold `filters` of its own, with
+    /// sets if it `makes_sets`.
     ///
     /// # Errors
     /// Those of visiting a plan's expressions.
     pub fn of(
-        [build, probe]: [&Arc<dyn ExecutionPlan>; 2],
-        filters: &[KeyFilter],
+        inputs: [&Arc<dyn ExecutionPlan>; 2],
+        filters: [&[KeyFilter]; 2],
         makes_sets: bool,
     ) -> Result<Self> {
-        let mut held = Vec::new();
-        for filter in filters {
-            if holds(probe, &filter.filter)? {
-                held.push(filter.clone());
+        let of_side = |probe: usize| -> Result<OfSide> {
+            let (build, probe, filters) = (inputs[1 - probe], inputs[probe], filters[probe]);
+            let mut held = Vec::new();
+            for filter in filters {
+                if holds(probe, &filter.filter)? {
+                    held.push(filter.clone());
+                }
             }
-        }
-        Ok(Self {
-            reaches_build: holds_others(build, |node| node.name() == KEEPER)?,
-            prunes_build: holds_others(build, |_| true)?,
-            reaches_probe: !held.is_empty() || holds_others(probe, |node| node.name() == KEEPER)?,
-            most_rows: match makes_sets {
-                true => most_rows(build, probe, &held)?,
-                false => Some(0),
-            },
-            held,
-        })
+            Ok(OfSide {
+                is_reached: holds_others(probe, filters, |node| node.name() == KEEPER)?,
+                is_pruned: holds_others(probe, filters, |_| true)?,
+                most_rows: match makes_sets {
+                    true => most_rows(build, probe, &held)?,
+                    false => Some(0),
+                },
+                held,
+            })
+        };
+        Ok(Self([of_side(0)?, of_side(1)?]))
+    }
+
+    /// What is known of the scans of `side`.
+    pub fn side(&self, side: Side) -> &OfSide {
+        &self.0[side as usize]
     }
 }
 
@@ -118,13 +130,16 @@ fn holds(plan: &Arc<dyn ExecutionPlan>, filter: &DynamicFilterPhysicalExpr) -> R
     Ok(found)
 }
 
-/// Whether a node of `plan` that `counts` holds a filter that no node of it makes. Joins wait for
+/// Whether a node of `plan` that `counts` holds a filter that is not one of `own` and that no node of
+/// it makes. Joins wait for
 /// filters that keepers hold: those that only prune may be of sorts, and are never complete.
 fn holds_others(
     plan: &Arc<dyn ExecutionPlan>,
+    own: &[KeyFilter],
     counts: impl Fn(&dyn ExecutionPlan) -> bool,
 ) -> Result<bool> {
-    let (mut held, mut made) = (HashSet::new(), HashSet::new());
+    let own = own.iter().filter_map(|own| own.filter.expression_id());
+    let (mut held, mut made) = (HashSet::new(), own.collect::<HashSet<u64>>());
     plan.apply(|node| {
         let of_node = node.dynamic_expressions_produced();
         made.extend(of_node.iter().filter_map(|filter| filter.expression_id()));

@@ -1,7 +1,7 @@
 //! One execution of a join, and why filters of another are never applied.
 //!
 //! ```text
-//!  execute(0, context) ─┐                       ┌─ build, shared by the partitions
+//!  execute(0, context) ─┐                       ┌─ decision, shared by the partitions
 //!  execute(1, context) ─┼─▶ Run ─ held by ──────┤
 //!  execute(2, context) ─┘     their streams     └─ sets that its filters point to
 //!
@@ -24,14 +24,13 @@ use datafusion::error::Result;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::PhysicalExprRef;
 use datafusion::physical_expr::expressions::{DynamicFilterPhysicalExpr, lit};
-use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::StreamExt;
 
-use super::early::Opened;
+use super::decide::SharedDecision;
 use super::filter::Board;
 use super::key_set::Slot;
-use super::probe::SharedBuild;
+use super::sides::Side;
 
 /// The executions of a join.
 #[derive(Debug, Default)]
@@ -48,14 +47,11 @@ pub struct Run {
     context: Arc<TaskContext>,
     /// Partitions that were asked for.
     taken: Mutex<HashSet<usize>>,
-    /// The build that all partitions share, and how many of them have yet to take it.
-    collected: Mutex<Option<(SharedBuild, usize)>>,
-    /// The stock join of this run.
-    stock: Mutex<Option<Arc<HashJoinExec>>>,
-    board: Mutex<Option<Arc<Board>>>,
+    /// The decision that all partitions share, and how many of them have yet to take it.
+    decision: Mutex<Option<(SharedDecision, usize)>>,
+    /// Of the filters that are told if the left side is built, and if the right one is.
+    boards: [Mutex<Option<Arc<Board>>>; 2],
     told: Mutex<Vec<Arc<Slot>>>,
-    /// The build side, if a join above had it opened.
-    opened: Arc<Opened>,
     /// The executions of joins below whose build sides this one had opened.
     below: Mutex<Option<Vec<Held>>>,
 }
@@ -131,11 +127,9 @@ impl Runs {
             runs: Arc::downgrade(self),
             context: Arc::clone(context),
             taken: Mutex::default(),
-            collected: Mutex::default(),
-            stock: Mutex::default(),
-            board: Mutex::default(),
+            decision: Mutex::default(),
+            boards: Default::default(),
             told: Mutex::default(),
-            opened: Arc::default(),
             below: Mutex::default(),
         }));
         for filter in filters {
@@ -146,50 +140,47 @@ impl Runs {
 }
 
 impl Run {
-    /// The build that `takers` streams share, started by `start` for the first of them. It is
-    /// kept no longer than until the last one has it, so that its memory is theirs to give back.
+    /// The decision that `takers` streams share, begun by `begin` if it was not. It is kept no longer
+    /// than until the last stream has it, so that its memory is theirs to give back.
     ///
     /// # Errors
-    /// Those of `start`.
-    pub fn collected(
+    /// Those of `begin`.
+    pub fn decision(
         &self,
         takers: usize,
-        start: impl FnOnce() -> Result<SharedBuild>,
-    ) -> Result<SharedBuild> {
-        let mut collected = lock(&self.collected);
-        let (build, takers) = match collected.take() {
+        begin: impl FnOnce() -> Result<SharedDecision>,
+    ) -> Result<SharedDecision> {
+        let mut place = lock(&self.decision);
+        let (decision, takers) = match place.take() {
             Some(waiting) => waiting,
-            None => (start()?, takers),
+            None => (begin()?, takers),
         };
         if takers > 1 {
-            *collected = Some((build.clone(), takers - 1));
+            *place = Some((decision.clone(), takers - 1));
         }
-        Ok(build)
+        Ok(decision)
     }
 
-    /// The stock join of this run, made by `make` if no other stream did.
+    /// Begins the decision that `takers` streams will share, before one asks for it.
     ///
     /// # Errors
-    /// Those of `make`.
-    pub fn stock(
+    /// Those of `begin`.
+    pub fn begin_decision(
         &self,
-        make: impl FnOnce() -> Result<Arc<HashJoinExec>>,
-    ) -> Result<Arc<HashJoinExec>> {
-        let mut stock = lock(&self.stock);
-        if let Some(stock) = stock.as_ref() {
-            return Ok(Arc::clone(stock));
+        takers: usize,
+        begin: impl FnOnce() -> Result<SharedDecision>,
+    ) -> Result<()> {
+        let mut place = lock(&self.decision);
+        if place.is_none() {
+            *place = Some((begin()?, takers));
         }
-        Ok(Arc::clone(stock.insert(make()?)))
+        Ok(())
     }
 
-    /// The board of this run, made by `make` if no other stream did.
-    pub fn board(&self, make: impl FnOnce() -> Arc<Board>) -> Arc<Board> {
-        Arc::clone(lock(&self.board).get_or_insert_with(make))
-    }
-
-    /// Where the build side is kept if a join above has it opened.
-    pub fn opened(&self) -> &Arc<Opened> {
-        &self.opened
+    /// The board of this run for the case that `build` is the build side, made by `make` if no
+    /// other stream did.
+    pub fn board(&self, build: Side, make: impl FnOnce() -> Arc<Board>) -> Arc<Board> {
+        Arc::clone(lock(&self.boards[build as usize]).get_or_insert_with(make))
     }
 
     /// Has build sides of joins below opened by `open`, if no other stream did.

@@ -33,6 +33,18 @@ use datafusion::physical_plan::{DisplayFormatType, ExecutionPlan, SortOrderPushd
 
 use super::rules::is_on;
 
+/// The rows of a table in memory.
+pub(crate) fn rows_in_memory(plan: &dyn ExecutionPlan) -> Option<usize> {
+    let source = plan.downcast_ref::<DataSourceExec>()?.data_source();
+    let known = source.downcast_ref::<Known>().map(Known::source);
+    let source = known
+        .unwrap_or(source)
+        .downcast_ref::<MemorySourceConfig>()?;
+    let batches = source.partitions().iter().flatten();
+    let rows = batches.map(|batch| batch.num_rows()).sum();
+    Some(plan.fetch().map_or(rows, |most| most.min(rows)))
+}
+
 /// A source whose statistics are computed once.
 #[derive(Debug)]
 pub struct Known {

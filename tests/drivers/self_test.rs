@@ -264,7 +264,7 @@ async fn a_device_that_fails_is_not_measured() {
     let session = session().await;
     for statement in [
         "SET horton.enabled = 'auto'",
-        "SET horton.min_rows = 0",
+        "SET horton.min_build_rows = 1",
         "SET horton.table = 'direct'",
     ] {
         sql(&session, statement).await;
@@ -335,7 +335,7 @@ async fn planning_beside_a_self_test_ends() {
     });
     let (tested, planned) = (session().await, session().await);
     sql(&planned, "SET horton.enabled = 'auto'").await;
-    sql(&planned, "SET horton.min_rows = 0").await;
+    sql(&planned, "SET horton.min_build_rows = 1").await;
     let plan = async {
         tokio::time::sleep(Duration::from_millis(300)).await;
         sql(&planned, &format!("EXPLAIN {}", QUERIES[0])).await

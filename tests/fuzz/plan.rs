@@ -393,6 +393,7 @@ pub fn config(case: &Case, on_device_error: OnDeviceError) -> HortonConfig {
     let table = &case.table;
     HortonConfig {
         enabled: Enabled::Always,
+        device: std::env::var("HORTON_TEST_DEVICE").unwrap_or_else(|_| "auto".to_owned()),
         chunk_rows: table.chunk_rows,
         bucket_size: match table.bucket_size {
             4 => BucketSize::Four,

@@ -39,7 +39,6 @@ use horton_join::HortonJoinExec;
 use horton_join::config::OnDeviceError;
 use horton_join::device::Device;
 use horton_join::join::keys;
-use horton_join::rule::Route;
 use tokio::runtime::Handle;
 
 use super::case::{Case, Mode, Scan};
@@ -462,12 +461,8 @@ impl Worker {
         on_error: OnDeviceError,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let stock = Arc::new(inputs.stock(case, true)?);
-        let route = Route::Device(self.device.clone(), None);
-        Ok(Arc::new(HortonJoinExec::new(
-            stock,
-            route,
-            config(case, on_error),
-        )))
+        let config = config(case, on_error);
+        Ok(Arc::new(HortonJoinExec::new(stock, config)))
     }
 
     /// Runs the join over scans that are told the build side's keys.
@@ -490,8 +485,7 @@ impl Worker {
             return Ok(false);
         };
         let config = config(case, OnDeviceError::Error);
-        let route = Route::Device(self.device.clone(), None);
-        let join = HortonJoinExec::new(Arc::new(stock), route, config.clone());
+        let join = HortonJoinExec::new(Arc::new(stock), config.clone());
         let plan = handed_out(Arc::new(join), &config)?;
         let found = match self.run(&plan, case) {
             Err(error) if is_exhausted(case, &error) => return Ok(false),

@@ -33,7 +33,6 @@ use futures::TryStreamExt;
 use horton_join::HortonJoinExec;
 use horton_join::config::{Enabled, HortonConfig, TableKind};
 use horton_join::device::Device;
-use horton_join::rule::Route;
 use rand_mt::Mt;
 use tokio::runtime::Runtime;
 
@@ -61,8 +60,13 @@ pub const NULL_EQUALITIES: [NullEquality; 2] = [
     NullEquality::NullEqualsNull,
 ];
 
+/// The device that tests ask for.
+pub fn asked() -> String {
+    std::env::var("HORTON_TEST_DEVICE").unwrap_or_else(|_| "auto".to_owned())
+}
+
 pub fn device() -> Device {
-    let asked = std::env::var("HORTON_TEST_DEVICE").unwrap_or_else(|_| "auto".to_owned());
+    let asked = asked();
     Device::open(&asked).unwrap()
 }
 
@@ -314,6 +318,7 @@ impl Case {
             batch_size: 8192,
             config: HortonConfig {
                 enabled: Enabled::Always,
+                device: asked(),
                 // The same on every device; `auto` is tests/join/tables.rs's.
                 table: TableKind::Horton,
                 ..HortonConfig::default()
@@ -361,10 +366,7 @@ impl Case {
     }
 
     pub fn put_on_device(&self, stock: HashJoinExec) -> Arc<HortonJoinExec> {
-        let route = Route::Device(device(), None);
-        let exec = HortonJoinExec::new(Arc::new(stock), route, self.config.clone());
-        assert!(exec.device_name().is_some());
-        Arc::new(exec)
+        Arc::new(HortonJoinExec::new(Arc::new(stock), self.config.clone()))
     }
 
     /// The same with what the build side tells handed down to scans.

@@ -14,7 +14,6 @@ use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use datafusion::prelude::{SessionConfig, SessionContext};
 use horton_join::HortonJoinExec;
 use horton_join::config::{Enabled, Filters, HortonConfig};
-use horton_join::rule::{Declined, Route};
 
 use super::data::*;
 
@@ -96,8 +95,8 @@ impl PhysicalOptimizerRule for LowestStay {
             }
             let stays = HortonJoinExec::new(
                 Arc::clone(join.stock()),
-                Route::Stock(Declined::UnknownRows),
                 HortonConfig {
+                    min_build_rows: usize::MAX,
                     filters: Filters::Off,
                     ..HortonConfig::default()
                 },

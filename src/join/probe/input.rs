@@ -1,28 +1,15 @@
-//! The input of one probe partition, read ahead while the table is built.
+//! The input of one probe partition: its stream, and what was taken and put back.
 //!
 //! ```text
-//!  build   ▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓ one core, or the device
-//!  input   ▒▒▒▒▒▒ until a first chunk's rows are there     ▒▒▒ ▒▒▒ a chunk at a time
-//!
-//!  put back ─┐
-//!  ahead ────┼─▶ the next batch
+//!  put back ─┬─▶ the next batch
 //!  stream ───┘
 //! ```
-//!
-//! A build has long moments in which one core is busy or the device is: scans and filters of the probe side use them, if
-//! nothing is lost by it. Not so where they would miss the join's dynamic filter; where a LIMIT may need no more than a
-//! few rows; or where some node below keeps rows of its own (another join, a sort, an aggregate, a repartition by hash, which
-//! keeps what slower partitions do not take yet), as its memory would be added to what the build needs. What is read counts as input when it is taken, and an error is
-//! met then: a build side without rows hides it, as in the stock join, which reads nothing ahead.
 
 use std::collections::VecDeque;
 
 use arrow::array::RecordBatch;
 use datafusion::error::Result;
 use datafusion::execution::SendableRecordBatchStream;
-use datafusion::physical_plan::execution_plan::EmissionType;
-use datafusion::physical_plan::repartition::RepartitionExec;
-use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, Partitioning};
 use futures::{FutureExt, TryStreamExt};
 
 use crate::join::metrics::JoinMetrics;
@@ -31,22 +18,9 @@ use crate::join::metrics::JoinMetrics;
 pub struct Input {
     /// `None` once it has ended.
     stream: Option<SendableRecordBatchStream>,
-    /// What comes before the stream's batches, perhaps with the error that ended it.
-    ahead: VecDeque<Result<RecordBatch>>,
-    /// What comes before those: it was taken before.
+    /// What comes before the stream's batches: it was taken before.
     back: VecDeque<RecordBatch>,
     metrics: JoinMetrics,
-}
-
-/// Whether all nodes of `plan` hand on what they read, as scans, filters and projections do.
-pub fn streams(plan: &dyn ExecutionPlan) -> bool {
-    let children = plan.children();
-    let keeps = plan.is::<RepartitionExec>()
-        && !matches!(plan.output_partitioning(), Partitioning::RoundRobinBatch(_));
-    plan.pipeline_behavior() == EmissionType::Incremental
-        && !keeps
-        && children.len() <= 1
-        && children.into_iter().all(|child| streams(child.as_ref()))
 }
 
 impl Input {
@@ -54,24 +28,8 @@ impl Input {
     pub fn new(stream: SendableRecordBatchStream, metrics: JoinMetrics) -> Self {
         Self {
             stream: Some(stream),
-            ahead: VecDeque::new(),
             back: VecDeque::new(),
             metrics,
-        }
-    }
-
-    /// Reads until `rows` rows are there, or the stream has ended. Nothing is lost if the future is dropped.
-    pub async fn read_ahead(&mut self, rows: usize) {
-        let mut left = rows;
-        while left > 0
-            && let Some(stream) = &mut self.stream
-        {
-            let next = stream.try_next().await;
-            match &next {
-                Ok(Some(batch)) => left = left.saturating_sub(batch.num_rows()),
-                Ok(None) | Err(_) => self.stream = None,
-            }
-            self.ahead.extend(next.transpose());
         }
     }
 
@@ -92,9 +50,6 @@ impl Input {
     }
 
     async fn next_of_any_size(&mut self, waits: bool) -> Result<Option<RecordBatch>> {
-        if let Some(batch) = self.ahead.pop_front() {
-            return batch.map(Some);
-        }
         let Some(stream) = &mut self.stream else {
             return Ok(None);
         };
@@ -118,13 +73,12 @@ impl Input {
 
     /// Whether there may be more batches.
     pub fn has_more(&self) -> bool {
-        self.stream.is_some() || !self.ahead.is_empty() || !self.back.is_empty()
+        self.stream.is_some() || !self.back.is_empty()
     }
 
     /// Ends it: nothing more is wanted.
     pub fn close(&mut self) {
         self.stream = None;
-        self.ahead.clear();
         self.back.clear();
     }
 }

@@ -1,11 +1,11 @@
 //! The stream of one probe partition.
 //!
 //! ```text
-//!          ┌──────────── chunk used up ───────────┐
-//!          ▼                                      │
-//!   Build ─▶ Fetch ── chunk looked up ──▶ Emit ───┘       while in Build: a chunk's rows are read ahead
-//!     │        └── input ended ──▶ Unmatched ──▶ Done ── output flushed ──▶ Ended
-//!     └── nothing can come of it ───────────────▶ Done
+//!     ┌──────────── chunk used up ───────────┐
+//!     ▼                                      │
+//!   Fetch ── chunk looked up ──▶ Emit ───────┘
+//!     └── input ended ──▶ Unmatched ──▶ Done ── output flushed ──▶ Ended
+//!                  nothing can come of it ─▶ Done
 //!
 //!   input ──▶ gathered, encoded ──▶ [asked] [asked] ──▶ answered, resolved ──▶ output
 //! ```
@@ -28,14 +28,16 @@ mod output;
 mod spec;
 
 use std::collections::VecDeque;
-use std::pin::pin;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::execution::memory_pool::MemoryReservation;
 use datafusion::physical_plan::coalesce::LimitedBatchCoalescer;
-use futures::future::{BoxFuture, Either, Shared, select};
+use datafusion::physical_plan::metrics::RecordOutput;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use futures::StreamExt;
+use futures::future::BoxFuture;
 
 use crate::device::Answer;
 use crate::error::{Error, Result};
@@ -46,7 +48,6 @@ use super::lookup::{Found, Wanted};
 use super::metrics::JoinMetrics;
 use super::tables::BuildTable;
 
-pub use input::streams;
 pub use spec::ProbeSpec;
 
 use input::Input;
@@ -66,12 +67,6 @@ const LEAST_CHUNK_ROWS: usize = 64;
 /// Pairs of a window that is not halved again.
 const LEAST_WINDOW: usize = 64;
 
-/// The build side, or the one error of its build for all probe streams.
-pub type SharedBuild = Shared<BoxedBuild>;
-
-/// A build that one stream alone may wait for.
-pub type BoxedBuild = BoxFuture<'static, Result<Arc<BuildSide>, Arc<Error>>>;
-
 /// A chunk on its way through the device.
 struct Asked {
     batches: VecDeque<ProbeBatch>,
@@ -81,7 +76,6 @@ struct Asked {
 }
 
 enum State {
-    Build(SharedBuild),
     Fetch(Arc<BuildSide>),
     Emit(Arc<BuildSide>, Box<Chunk>),
     Unmatched(Arc<BuildSide>, u32),
@@ -108,10 +102,10 @@ pub struct Probe {
 }
 
 impl Probe {
-    /// A stream over `input` that waits for `build` first.
+    /// A stream over `input`, the keys of which are looked up in the table of `build`.
     pub fn new(
         spec: Arc<ProbeSpec>,
-        build: SharedBuild,
+        build: Arc<BuildSide>,
         input: SendableRecordBatchStream,
         (memory, metrics): (MemoryReservation, JoinMetrics),
     ) -> Self {
@@ -120,19 +114,49 @@ impl Probe {
             spec.batch_size,
             spec.fetch,
         );
+        let mut chunk_rows = spec.most_rows(build.encoder.words());
+        if let Some(table) = &build.table {
+            chunk_rows = table.chunk_rows(chunk_rows);
+        }
+        let mut next_chunk_rows = (chunk_rows / GROWTH).max(1);
+        if spec.fetch.is_some() {
+            next_chunk_rows = next_chunk_rows.min(FIRST_CHUNK_ROWS);
+        }
+        let join_type = spec.join_type;
+        let nothing = (build.rows.is_empty() && join_type.empty_build_side_produces_empty_result())
+            || (!build.can_match() && join_type.empty_map_produces_empty_result());
         Self {
-            chunk_rows: spec.chunk_rows.max(1),
+            wanted: spec.wanted(&build),
+            chunk_rows,
             is_short: false,
-            next_chunk_rows: 1,
+            next_chunk_rows,
             memory,
             spec,
             input: Input::new(input, metrics.clone()),
-            state: State::Build(build),
+            state: match nothing {
+                true => State::Done,
+                false => State::Fetch(build),
+            },
             asked: VecDeque::new(),
-            wanted: Wanted::Count,
             output,
             metrics,
         }
+    }
+
+    /// The output batches as a stream.
+    pub fn into_stream(self) -> SendableRecordBatchStream {
+        let schema = Arc::clone(&self.spec.output.schema);
+        let metrics = self.metrics.clone();
+        let stream = futures::stream::unfold(Some(self), |probe| async move {
+            let mut probe = probe?;
+            match probe.next().await {
+                Ok(batch) => batch.map(|batch| (Ok(batch), Some(probe))),
+                // After an error the stream has ended: nothing partial follows.
+                Err(error) => Some((Err(Error::into(error)), None)),
+            }
+        });
+        let stream = stream.map(move |batch| batch.record_output(&metrics.baseline));
+        Box::pin(RecordBatchStreamAdapter::new(schema, stream))
     }
 
     /// The next output batch.
@@ -145,7 +169,6 @@ impl Probe {
                 return Ok(Some(batch));
             }
             self.state = match std::mem::replace(&mut self.state, State::Ended) {
-                State::Build(build) => self.await_build(build).await?,
                 State::Fetch(build) => self.fetch(build).await?,
                 State::Emit(build, chunk) => self.emit(build, chunk).await?,
                 State::Unmatched(build, row) => self.emit_unmatched(build, row).await?,
@@ -158,34 +181,6 @@ impl Probe {
                 State::Ended => return Ok(None),
             };
         }
-    }
-
-    async fn await_build(&mut self, build: SharedBuild) -> Result<State> {
-        let ahead = match self.spec.reads_ahead {
-            true => self.spec.chunk_rows.div_ceil(GROWTH),
-            false => 0,
-        };
-        let build = match select(build, pin!(self.input.read_ahead(ahead))).await {
-            Either::Left((build, _)) => build,
-            Either::Right(((), build)) => build.await,
-        };
-        let build = build.map_err(|e| Error::DataFusion(shared(e)))?;
-        let join_type = self.spec.join_type;
-        let nothing = (build.rows.is_empty() && join_type.empty_build_side_produces_empty_result())
-            || (!build.can_match() && join_type.empty_map_produces_empty_result());
-        self.wanted = self.spec.wanted(&build);
-        self.chunk_rows = self.spec.most_rows(build.encoder.words());
-        if let Some(table) = &build.table {
-            self.chunk_rows = table.chunk_rows(self.chunk_rows);
-        }
-        self.next_chunk_rows = (self.chunk_rows / GROWTH).max(1);
-        if self.spec.fetch.is_some() {
-            self.next_chunk_rows = self.next_chunk_rows.min(FIRST_CHUNK_ROWS);
-        }
-        Ok(match nothing {
-            true => State::Done,
-            false => State::Fetch(build),
-        })
     }
 
     /// Keeps the device busy and waits for the first of the chunks it has.
@@ -272,17 +267,5 @@ impl Probe {
         };
         let smaller = (*window / 2).max(LEAST_WINDOW);
         std::mem::replace(window, smaller.min(*window)) > smaller
-    }
-}
-
-/// The build's one error, for another probe stream.
-fn shared(error: Arc<Error>) -> datafusion::error::DataFusionError {
-    use datafusion::error::DataFusionError;
-    match error.as_ref() {
-        Error::DeviceMemory { .. } => DataFusionError::ResourcesExhausted(error.to_string()),
-        Error::DataFusion(DataFusionError::ResourcesExhausted(text)) => {
-            DataFusionError::ResourcesExhausted(text.clone())
-        }
-        _ => DataFusionError::External(Box::new(error)),
     }
 }

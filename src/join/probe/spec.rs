@@ -41,8 +41,6 @@ pub struct ProbeSpec {
     pub chunk_rows: usize,
     /// Whether to wait for a whole chunk: not with an unbounded input.
     pub whole_chunks: bool,
-    /// Whether to read while the table is built.
-    pub reads_ahead: bool,
     /// The device and the limit on its memory.
     pub access: Access,
 }

@@ -1,0 +1,177 @@
+//! DataFusion's own join over what was read already: the one way out for joins that no device runs.
+//!
+//! ```text
+//!  build batches ─▶ Handed ──────────────────▶ HashJoinExec, CollectLeft     few build rows
+//!  probe streams ─▶ Handed ──────────────────▶
+//!
+//!  build batches ─▶ Handed ─▶ Repartition ───▶ HashJoinExec, Partitioned     many
+//!  probe streams ─▶ Handed ─▶ Repartition ───▶
+//! ```
+//!
+//! The mode follows DataFusion's own thresholds (`hash_join_single_partition_threshold`), applied to
+//! the rows that are there instead of an estimate: a `CollectLeft` join fills its table on one core.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::{Result, internal_err};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::{PhysicalExpr, PhysicalExprRef};
+use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
+use datafusion::physical_plan::repartition::RepartitionExec;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::{
+    DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, Partitioning,
+    PlanProperties,
+};
+
+use super::oriented::Oriented;
+use super::reading::Collected;
+
+/// The join of `oriented` over a `build` side that is there and the streams of its `probe` side.
+/// It has `partitions` output partitions, or one a probe stream.
+///
+/// # Errors
+/// If DataFusion cannot make the join.
+pub fn host_join(
+    oriented: &Oriented,
+    build: Collected,
+    probe: Vec<SendableRecordBatchStream>,
+    partitions: Option<usize>,
+) -> Result<HashJoinExec> {
+    let join = oriented.join();
+    let partitions = partitions.filter(|n| *n > 1 && is_partitioned(oriented, &build));
+    let parts = partitions.unwrap_or(1);
+    let left = Handed::of(
+        join.left(),
+        build.into_streams(&join.left().schema(), parts),
+    );
+    let right = Handed::of(join.right(), probe);
+    let (left, right, mode) = match partitions {
+        Some(partitions) => {
+            let (l, r) = join.on().iter().cloned().unzip();
+            let left = repartition(left, l, partitions)?;
+            let right = repartition(right, r, partitions)?;
+            (left, right, PartitionMode::Partitioned)
+        }
+        None => (left, right, PartitionMode::CollectLeft),
+    };
+    let builder = join.builder().reset_state().with_partition_mode(mode);
+    builder.with_new_children(vec![left, right])?.build()
+}
+
+/// Whether DataFusion would repartition both sides, had it known the rows and bytes.
+fn is_partitioned(oriented: &Oriented, build: &Collected) -> bool {
+    let join = oriented.join();
+    let options = &oriented.context().session_config().options().optimizer;
+    let is_large = build.bytes > options.hash_join_single_partition_threshold
+        || build.rows > options.hash_join_single_partition_threshold_rows;
+    is_large && options.repartition_joins && !join.null_aware && join.fetch().is_none()
+}
+
+fn repartition(
+    input: Arc<dyn ExecutionPlan>,
+    keys: Vec<PhysicalExprRef>,
+    partitions: usize,
+) -> Result<Arc<dyn ExecutionPlan>> {
+    let partitioning = Partitioning::Hash(keys, partitions);
+    Ok(Arc::new(RepartitionExec::try_new(input, partitioning)?))
+}
+
+impl Collected {
+    /// The rows as `parts` streams, which give back their memory batch by batch.
+    fn into_streams(
+        self,
+        schema: &arrow::datatypes::SchemaRef,
+        parts: usize,
+    ) -> Vec<SendableRecordBatchStream> {
+        let each = self.batches.len().div_ceil(parts).max(1);
+        let bytes = self.bytes / self.batches.len().max(1);
+        let memory = Arc::new(self.memory);
+        let mut batches = self.batches.into_iter();
+        let part = |_| {
+            let part: Vec<_> = batches.by_ref().take(each).collect();
+            let memory = Arc::clone(&memory);
+            let stream = futures::stream::iter(part.into_iter().map(move |batch| {
+                memory.shrink(bytes.min(memory.size()));
+                Ok(batch)
+            }));
+            Box::pin(RecordBatchStreamAdapter::new(Arc::clone(schema), stream)) as _
+        };
+        (0..parts).map(part).collect()
+    }
+}
+
+/// A leaf that hands out streams which are there, each once.
+pub struct Handed {
+    streams: Mutex<Vec<Option<SendableRecordBatchStream>>>,
+    properties: Arc<PlanProperties>,
+}
+
+impl Handed {
+    /// Hands out `streams` of the rows of `input`, in its order.
+    fn of(
+        input: &Arc<dyn ExecutionPlan>,
+        streams: Vec<SendableRecordBatchStream>,
+    ) -> Arc<dyn ExecutionPlan> {
+        let properties = PlanProperties::new(
+            input.equivalence_properties().clone(),
+            Partitioning::UnknownPartitioning(streams.len()),
+            input.pipeline_behavior(),
+            input.boundedness(),
+        );
+        Arc::new(Self {
+            streams: Mutex::new(streams.into_iter().map(Some).collect()),
+            properties: Arc::new(properties),
+        })
+    }
+}
+
+impl fmt::Debug for Handed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Handed")
+    }
+}
+
+impl DisplayAs for Handed {
+    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Handed")
+    }
+}
+
+impl ExecutionPlan for Handed {
+    fn name(&self) -> &str {
+        "Handed"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        &self.properties
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        Vec::new()
+    }
+
+    fn apply_expressions(
+        &self,
+        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        _: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        Ok(self)
+    }
+
+    fn execute(&self, partition: usize, _: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        let mut streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
+        match streams.get_mut(partition).and_then(Option::take) {
+            Some(stream) => Ok(stream),
+            None => internal_err!("rows that were read are handed out once"),
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! Which side of a join is built: the one that ends first when both are read by turns.
+//!
+//! ```text
+//!  rows     1 M       2 M             4 M                     ended: build side
+//!  first    ▓▓▓▓ 1    ▓▓▓▓ 3          ▓▓▓▓▓▓▓▓ 5
+//!  second        ▓▓▓▓ 2    ▓▓▓▓ 4              ▓▓ 6, ended    ◀── is built, the first is probed
+//! ```
+//!
+//! Planners choose sides by estimates, which are wrong by orders of magnitude above joins,
+//! aggregates and filters. An actual end cannot be wrong. What the losing side cost is bounded: it
+//! was read no further than twice the rows of the side that won, and its rows are probed as they
+//! are. The first turn is long enough for most build sides to end in it, so that the other side is
+//! not opened before their keys filter its scans.
+//!
+//! A side that the memory pool refuses, or that fails, is out: the other one must end. Where sides
+//! are fixed (a promise of order, NOT IN, a LIMIT in the join, an endless input), the left one alone
+//! is read.
+
+use std::sync::Arc;
+
+use datafusion::common::JoinType;
+use datafusion::common::runtime::SpawnedTask;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::aggregates::AggregateExec;
+use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
+use datafusion::physical_plan::filter::FilterExec;
+use datafusion::physical_plan::joins::HashJoinExec;
+use datafusion::physical_plan::projection::ProjectionExec;
+use datafusion::physical_plan::repartition::RepartitionExec;
+
+use crate::error::{Error, Result};
+
+use super::parts::task_failed;
+use super::reading::{Reading, Turn};
+
+/// A side of a join, as planned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    /// The left input: the build side of a `HashJoinExec`.
+    Left,
+    /// The right input.
+    Right,
+}
+
+impl Side {
+    /// The left and the right one.
+    pub const BOTH: [Side; 2] = [Side::Left, Side::Right];
+
+    /// The other one.
+    pub fn other(self) -> Self {
+        match self {
+            Side::Left => Side::Right,
+            Side::Right => Side::Left,
+        }
+    }
+}
+
+impl std::fmt::Display for Side {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Side::Left => "left",
+            Side::Right => "right",
+        })
+    }
+}
+
+/// Which sides may be built.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sides {
+    /// The left one.
+    Fixed,
+    /// The one that ends first; this one is read first.
+    Open(Side),
+}
+
+impl Sides {
+    /// Those of `join` while it has no LIMIT and its sides are `open`.
+    pub fn of(join: &HashJoinExec, open: bool) -> Self {
+        match open && join.fetch().is_none() {
+            true => Sides::Open(first(join)),
+            false => Sides::Fixed,
+        }
+    }
+
+    /// The side that is read first.
+    pub fn first(self) -> Side {
+        match self {
+            Sides::Fixed => Side::Left,
+            Sides::Open(first) => first,
+        }
+    }
+}
+
+/// The side of `join` to read first: the right one if it is small for a reason that the plan shows,
+/// and the left one has no filter whose keys would make it cheaper still.
+fn first(join: &HashJoinExec) -> Side {
+    let (_, filters_probe) = join.join_type().swap().on_lr_is_preserved();
+    let right_first = filters_probe
+        && is_small(join.right(), false)
+        && !is_small(join.left(), false)
+        && !has_filter(join.left());
+    match right_first {
+        true => Side::Right,
+        false => Side::Left,
+    }
+}
+
+/// Whether `plan` has few rows: a LIMIT, or a filter over an aggregate, which keeps its groups until
+/// its last row came and whose filter is there to leave few.
+fn is_small(plan: &Arc<dyn ExecutionPlan>, filtered: bool) -> bool {
+    if plan.fetch().is_some() {
+        return true;
+    }
+    if plan.is::<AggregateExec>() {
+        return filtered;
+    }
+    let passes = plan.is::<FilterExec>()
+        || plan.is::<ProjectionExec>()
+        || plan.is::<RepartitionExec>()
+        || plan.is::<CoalescePartitionsExec>();
+    match plan.children().as_slice() {
+        [child] if passes => is_small(child, filtered || plan.is::<FilterExec>()),
+        _ => false,
+    }
+}
+
+/// Whether some row of the tables below `plan` is left out by a filter or a LIMIT.
+fn has_filter(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    plan.is::<FilterExec>() || plan.fetch().is_some() || plan.children().into_iter().any(has_filter)
+}
+
+/// Whether `join` gives the same rows with either side built, in an order that nobody relies on.
+pub fn can_swap(join: &HashJoinExec) -> bool {
+    let [left, right] = [join.left(), join.right()];
+    let swaps = join.join_type().supports_swap()
+        || matches!(join.join_type(), JoinType::LeftMark | JoinType::RightMark);
+    let is_endless = |plan: &Arc<dyn ExecutionPlan>| {
+        use datafusion::physical_plan::ExecutionPlanProperties;
+        plan.boundedness().is_unbounded()
+    };
+    let is_ordered = {
+        use datafusion::physical_plan::ExecutionPlanProperties;
+        right.output_ordering().is_some()
+    };
+    swaps && !join.null_aware && !is_ordered && !is_endless(left) && !is_endless(right)
+}
+
+/// The first turn of a side, begun or not.
+pub enum First {
+    /// It begins when the join is polled.
+    Waits(Reading),
+    /// It began with the join's execution.
+    Begun(SpawnedTask<(Reading, Result<Turn>)>),
+}
+
+impl First {
+    /// Begins the turn now where there is a runtime to run it.
+    pub fn begin(mut reading: Reading, rows: usize) -> Self {
+        if tokio::runtime::Handle::try_current().is_err() {
+            return First::Waits(reading);
+        }
+        First::Begun(SpawnedTask::spawn(async move {
+            let turn = reading.turn(rows).await;
+            (reading, turn)
+        }))
+    }
+
+    async fn end(self, rows: usize) -> Result<(Reading, Turn)> {
+        match self {
+            First::Waits(mut reading) => {
+                let turn = reading.turn(rows).await?;
+                Ok((reading, turn))
+            }
+            First::Begun(task) => {
+                let (reading, turn) = task.join().await.map_err(|e| task_failed(&e))?;
+                Ok((reading, turn?))
+            }
+        }
+    }
+}
+
+/// Reads sides by turns until one has ended: the build side, its rows, and the other side.
+///
+/// # Errors
+/// That of the input that must end, or `ResourcesExhausted` if the memory pool refuses its rows.
+pub async fn race(
+    sides: Sides,
+    (first, second): (First, Reading),
+    turn_rows: usize,
+) -> Result<(Side, Reading, Reading)> {
+    let side = sides.first();
+    let (first, turn) = first.end(turn_rows).await?;
+    let mut race = Race {
+        runners: [Runner::new(side, first), Runner::new(side.other(), second)],
+    };
+    race.runners[1].is_out = sides == Sides::Fixed;
+    let mut winner = race.note(0, turn)?;
+    let mut rows = turn_rows;
+    let mut next = 1;
+    while winner.is_none() {
+        if !race.runners[next].is_out {
+            let alone = race.runners[1 - next].is_out;
+            let rows = if alone { usize::MAX } else { rows };
+            let turn = race.runners[next].reading.turn(rows).await?;
+            winner = race.note(next, turn)?;
+        }
+        next = 1 - next;
+        if next == 0 {
+            rows = rows.saturating_mul(2);
+        }
+    }
+    let [a, b] = race.runners;
+    Ok(match winner {
+        Some(1) => (b.side, b.reading, a.reading),
+        _ => (a.side, a.reading, b.reading),
+    })
+}
+
+struct Runner {
+    side: Side,
+    reading: Reading,
+    is_out: bool,
+}
+
+impl Runner {
+    fn new(side: Side, reading: Reading) -> Self {
+        Self {
+            side,
+            reading,
+            is_out: false,
+        }
+    }
+}
+
+struct Race {
+    runners: [Runner; 2],
+}
+
+impl Race {
+    /// Notes how a turn of runner `at` ended; `at` if it is the build side.
+    fn note(&mut self, at: usize, turn: Turn) -> Result<Option<usize>> {
+        let alone = self.runners[1 - at].is_out;
+        let runner = &mut self.runners[at];
+        match turn {
+            Turn::Ended => return Ok(Some(at)),
+            Turn::Full => {}
+            Turn::Refused(error) if alone => return Err(error),
+            // A planned build side that fails is the join's error, as in the stock join.
+            Turn::Failed if alone || runner.side == Side::Left => {
+                let lost = || Error::Invalid("an input failed without an error".to_owned());
+                return Err(runner.reading.take_error().unwrap_or_else(lost));
+            }
+            Turn::Refused(_) | Turn::Failed => runner.is_out = true,
+        }
+        Ok(None)
+    }
+}

@@ -1,0 +1,240 @@
+//! An execution of the node, from its first partition to a decided join.
+//!
+//! ```text
+//!  execute(p) ─▶ run ─▶ builds below that may begin ─▶ this join's build, begun once
+//!                              CollectLeft, either side:  one build for all partitions
+//!                              Partitioned:               build p for partition p
+//!             stream p:  wait for the decision ─▶ its rows
+//! ```
+//!
+//! The side that is read first is opened at once, unless a filter of another join reaches it: then
+//! it is opened when the stream is polled, as that filter is complete then. The other side waits for
+//! this join's own filter, if one of its scans holds it.
+
+use std::sync::Arc;
+
+use datafusion::common::{Result, internal_err};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_plan::joins::PartitionMode;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
+use futures::{FutureExt, StreamExt, TryFutureExt, TryStreamExt};
+
+use crate::config::Filters;
+
+use super::decide::{Joiner, SharedDecision, for_another};
+use super::early::{Build, open, open_builds};
+use super::exec::HortonJoinExec;
+use super::filter::Board;
+use super::memory;
+use super::oriented::Oriented;
+use super::reach::Reach;
+use super::reading::Reading;
+use super::run::Run;
+use super::sides::{First, Side, Sides, race};
+
+impl HortonJoinExec {
+    /// The rows of output partition `partition`.
+    pub(super) fn start(
+        &self,
+        partition: usize,
+        context: &Arc<TaskContext>,
+    ) -> Result<SendableRecordBatchStream> {
+        let partitions = self.output_partitions();
+        let run = self
+            .runs
+            .join((partition, partitions), context, &self.made_filters())?;
+        self.open_below(&run, context)?;
+        let (decision, at) = match self.is_partitioned() {
+            true => (self.begin(partition, &run, context)?, 0),
+            false => {
+                let decision = run.decision(partitions, || self.begin(0, &run, context))?;
+                (decision, partition)
+            }
+        };
+        let schema = self.schema();
+        let of_output = Arc::clone(&schema);
+        let opened = async move {
+            let decided = decision.await.map_err(for_another)?;
+            decided.stream(at, partition)
+        };
+        let stream = futures::stream::once(opened).try_flatten();
+        // A swapped join's schema can have other metadata.
+        let stream = stream.map(move |batch| Ok(batch?.with_schema(Arc::clone(&of_output))?));
+        let stream = RecordBatchStreamAdapter::new(schema, stream);
+        Ok(run.holding(Box::pin(stream)))
+    }
+
+    /// Begins the build before the join is executed, if all partitions share it and no filter of
+    /// another join reaches the side that is read first.
+    ///
+    /// # Errors
+    /// Those of opening it.
+    pub(super) fn open_build(&self, context: &Arc<TaskContext>) -> Result<Build> {
+        let first = self.sides().first();
+        if self.is_partitioned() || self.reach(context)?.side(first).is_pruned {
+            return Ok(Build::Waits);
+        }
+        let Some(run) = self.runs.begin(context, &self.made_filters())? else {
+            return Ok(Build::WasOpened);
+        };
+        // Ends the execution if the build side cannot be opened.
+        let held = Arc::clone(&run).held();
+        run.begin_decision(self.output_partitions(), || self.begin(0, &run, context))?;
+        self.open_below(&run, context)?;
+        Ok(Build::Opened(held))
+    }
+
+    /// Where filters go, found out once.
+    fn reach(&self, context: &TaskContext) -> Result<&Reach> {
+        if let Some(reach) = self.reach.get() {
+            return Ok(reach);
+        }
+        let options = &context.session_config().options().optimizer;
+        let filters = match options.enable_join_dynamic_filter_pushdown {
+            true => [self.filters[0].as_slice(), self.filters[1].as_slice()],
+            false => [&[][..], &[][..]],
+        };
+        let inputs = [self.stock.left(), self.stock.right()];
+        let reach = Reach::of(inputs, filters, self.config.filters == Filters::Auto)?;
+        Ok(self.reach.get_or_init(|| reach))
+    }
+
+    /// Opens build sides of joins below inputs that are opened late.
+    fn open_below(&self, run: &Run, context: &Arc<TaskContext>) -> Result<()> {
+        run.open_below(|| {
+            let mut held = Vec::new();
+            for side in Side::BOTH {
+                if self.is_opened_late(side, context)? {
+                    held.extend(open_builds(self.input(side), context)?);
+                }
+            }
+            Ok(held)
+        })
+    }
+
+    /// Whether `side` waits for a filter.
+    fn is_opened_late(&self, side: Side, context: &TaskContext) -> Result<bool> {
+        let reach = self.reach(context)?.side(side);
+        let is_second = side != self.sides().first();
+        Ok(reach.is_reached || (is_second && !reach.held.is_empty()))
+    }
+
+    /// Begins build `partition`.
+    fn begin(
+        &self,
+        partition: usize,
+        run: &Arc<Run>,
+        context: &Arc<TaskContext>,
+    ) -> Result<SharedDecision> {
+        self.check_partitions()?;
+        let sides = self.sides();
+        let first = sides.first();
+        let reading = |side| self.reading(side, partition, context);
+        let (one, other) = (reading(first)?, reading(first.other())?);
+        let turn_rows = self.config.turn_rows;
+        let one = match self.is_opened_late(first, context)? {
+            true => First::Waits(one),
+            false => First::begin(one, turn_rows),
+        };
+        // Made here, not in the future: a build that is never polled reports when dropped.
+        let mut reporters = [None, None];
+        for side in Side::BOTH {
+            if sides != Sides::Fixed || side == Side::Left {
+                let board = self.board(side, run, context)?;
+                reporters[side as usize] = board.map(|board| (board.reporter(partition), board));
+            }
+        }
+        let board = match &reporters[Side::Left as usize] {
+            Some((_, board)) if self.is_partitioned() => Some(Arc::clone(board)),
+            _ => None,
+        };
+        let (planned, config) = (Arc::clone(&self.stock), self.config.clone());
+        let (metrics, decisions) = (self.metrics.clone(), Arc::clone(&self.decisions));
+        let (on_host, partitions) = (Arc::clone(&self.on_host), self.host_partitions());
+        let context = Arc::clone(context);
+        let decided = async move {
+            let (build, reading, probe) = race(sides, (one, other), turn_rows).await?;
+            let swapped = build == Side::Right;
+            let [left, right] = reporters;
+            // The other direction's filters stay as they are: they let everything through.
+            let reporter = if swapped { right } else { left };
+            let joiner = Joiner {
+                oriented: Oriented::of(&planned, swapped, &config, &context)?,
+                build,
+                partition,
+                partitions,
+                reporter: reporter.map(|(reporter, _)| reporter),
+                metrics,
+                decisions,
+                on_host,
+            };
+            Ok(Arc::new(joiner.decide(reading, probe).await?))
+        };
+        let decided = decided.map_err(Arc::new).boxed().shared();
+        Ok(match board {
+            // The filters are complete once all builds are.
+            Some(board) => {
+                board.add(&decided);
+                let decided = async move {
+                    let decided = decided.await?;
+                    board.complete().await;
+                    Ok(decided)
+                };
+                decided.boxed().shared()
+            }
+            None => decided,
+        })
+    }
+
+    /// The rows of `side` that build `partition` joins, not read yet.
+    fn reading(&self, side: Side, partition: usize, context: &Arc<TaskContext>) -> Result<Reading> {
+        let input = self.input(side);
+        let late = self.is_opened_late(side, context)?;
+        let partitions = match self.is_partitioned() {
+            true => partition..partition + 1,
+            false => 0..input.output_partitioning().partition_count(),
+        };
+        let streams = partitions.map(|p| open(input, p, context, late));
+        let streams = streams.collect::<Result<Vec<_>>>()?;
+        let memory = memory::of_rows(context.memory_pool(), partition, side);
+        Ok(Reading::new(input.schema(), streams, memory))
+    }
+
+    /// The board of the filters that are told if `build` is the build side, if some scan holds one.
+    fn board(
+        &self,
+        build: Side,
+        run: &Arc<Run>,
+        context: &Arc<TaskContext>,
+    ) -> Result<Option<Arc<Board>>> {
+        let reach = self.reach(context)?.side(build.other());
+        if reach.held.is_empty() {
+            return Ok(None);
+        }
+        let builds = match self.is_partitioned() {
+            true => self.output_partitions(),
+            false => 1,
+        };
+        let oriented = Oriented::of(&self.stock, build == Side::Right, &self.config, context)?;
+        let spec = oriented.filter_spec(&reach.held, reach.most_rows)?;
+        let memory = memory::of_filters(context.memory_pool());
+        let make = || Board::new(spec, builds, run, memory);
+        Ok(Some(run.board(build, make)))
+    }
+
+    fn check_partitions(&self) -> Result<()> {
+        let left = self.stock.left().output_partitioning().partition_count();
+        let right = self.stock.right().output_partitioning().partition_count();
+        match self.stock.partition_mode() {
+            PartitionMode::Partitioned if left != right => internal_err!(
+                "a partitioned join has {left} build and {right} probe partitions; \
+                 repartition one side"
+            ),
+            PartitionMode::CollectLeft if left != 1 => {
+                internal_err!("a CollectLeft join has {left} build partitions; coalesce them")
+            }
+            _ => Ok(()),
+        }
+    }
+}

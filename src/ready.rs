@@ -1,0 +1,197 @@
+//! Devices made ready in the background: no query waits for a driver, unless it asks to.
+//!
+//! ```text
+//!  first planned join, warm_up ─▶ begin ─▶ a thread:  open ─▶ self-test, which compiles ─▶ settled
+//!                                                       │
+//!  a join's build side is there ─▶ now ◀────────────────┘   Opening │ Compiling │ Ready │ Declined │ Invalid
+//! ```
+//!
+//! Opening a device takes up to 0.2 s and compiling its kernels for the first time seconds. A
+//! planner's or runtime's thread must not do either, and a join under `auto` need not wait: the host
+//! joins as fast as DataFusion does. Under `always` joins wait for it, and where a device is named they
+//! wait until it is open, for the name may be wrong. No thread is blocked.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use datafusion::prelude::SessionContext;
+use futures::executor::block_on;
+use tokio::sync::watch;
+
+use crate::config::{Enabled, HortonConfig, TableKind};
+use crate::device::Device;
+use crate::device::verdict::Suite;
+use crate::error::{Error, Result};
+use crate::self_test;
+
+/// What is known of the device that a session asks for.
+#[derive(Debug, Clone)]
+pub enum Readiness {
+    /// It is being opened.
+    Opening,
+    /// Its kernels are being compiled and tested.
+    Compiling,
+    /// It has passed its self-test.
+    Ready(Device),
+    /// There is none, or it is not to be trusted, for this reason.
+    Declined(String),
+    /// The session asks for one that is not there or cannot be used.
+    Invalid(Arc<Error>),
+}
+
+/// What a session asks for. Sessions that ask for the same share a device.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Asked {
+    device: String,
+    table: TableKind,
+    suites: Vec<Suite>,
+}
+
+impl Asked {
+    fn by(config: &HortonConfig) -> Self {
+        Self {
+            device: config.device.clone(),
+            table: config.table,
+            suites: config.suites().collect(),
+        }
+    }
+}
+
+/// Why no session has a device any more, where the process can still find out.
+const THREAD_ENDED: &str = "the thread that made the device ready has ended";
+
+type States = BTreeMap<Asked, watch::Receiver<Readiness>>;
+
+fn states() -> MutexGuard<'static, States> {
+    static STATES: Mutex<States> = Mutex::new(States::new());
+    STATES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Makes the device of a session ready in the background, unless it is or that was begun. What
+/// failed before is tried again: a device may have been added since.
+pub fn begin(config: &HortonConfig) {
+    drop(receiver(config));
+}
+
+/// What is known now.
+pub fn now(config: &HortonConfig) -> Readiness {
+    let known = states()
+        .get(&Asked::by(config))
+        .map(|state| state.borrow().clone());
+    known.unwrap_or_else(|| receiver(config).borrow().clone())
+}
+
+/// What is known once the device is open: never [`Readiness::Opening`].
+pub async fn opened(config: &HortonConfig) -> Readiness {
+    once(config, |state| !matches!(state, Readiness::Opening)).await
+}
+
+/// What is known once it is settled: neither [`Readiness::Opening`] nor [`Readiness::Compiling`].
+pub async fn settled(config: &HortonConfig) -> Readiness {
+    let is_settled =
+        |state: &Readiness| !matches!(state, Readiness::Opening | Readiness::Compiling);
+    once(config, is_settled).await
+}
+
+async fn once(config: &HortonConfig, holds: impl FnMut(&Readiness) -> bool) -> Readiness {
+    let known = states().get(&Asked::by(config)).cloned();
+    let mut state = known.unwrap_or_else(|| receiver(config));
+    match state.wait_for(holds).await {
+        Ok(state) => state.clone(),
+        Err(_) => Readiness::Declined(THREAD_ENDED.to_owned()),
+    }
+}
+
+/// Waits until joins of `context` can use their device, for services that answer their first query
+/// as fast as all others. Opening a device and compiling its kernels takes seconds where no cache
+/// of compiled kernels is.
+///
+/// # Errors
+/// If there is no device that joins can use: they run on the host.
+pub async fn warm_up(context: &SessionContext) -> Result<()> {
+    let config = {
+        let state = context.state_ref();
+        let state = state.read();
+        let options = &state.config_options().extensions;
+        options.get::<HortonConfig>().cloned()
+    };
+    let Some(config) = config.filter(|config| config.enabled != Enabled::Never) else {
+        let reason = "joins of this session use no device: call horton_join::install, and set \
+                      horton.enabled = 'auto'";
+        return Err(Error::Invalid(reason.to_owned()));
+    };
+    begin(&config);
+    match settled(&config).await {
+        Readiness::Ready(_) => Ok(()),
+        Readiness::Declined(reason) => Err(Error::Invalid(reason)),
+        Readiness::Invalid(error) => Err(Error::Invalid(error.to_string())),
+        Readiness::Opening | Readiness::Compiling => Err(Error::Invalid(THREAD_ENDED.to_owned())),
+    }
+}
+
+/// The state of what `config` asks for, which a thread settles if it is not ready.
+fn receiver(config: &HortonConfig) -> watch::Receiver<Readiness> {
+    let asked = Asked::by(config);
+    let mut states = states();
+    if let Some(state) = states.get(&asked) {
+        let is_over = matches!(
+            *state.borrow(),
+            Readiness::Declined(_) | Readiness::Invalid(_)
+        );
+        if !is_over {
+            return state.clone();
+        }
+    }
+    let (told, state) = watch::channel(Readiness::Opening);
+    let of_thread = asked.clone();
+    let thread = std::thread::Builder::new()
+        .name("horton warm-up".to_owned())
+        .spawn(move || {
+            let settled = prepare(&of_thread, &told);
+            told.send_replace(settled);
+        });
+    if let Err(error) = thread {
+        return watch::channel(Readiness::Declined(format!("no thread: {error}"))).1;
+    }
+    states.insert(asked, state.clone());
+    state
+}
+
+/// Opens the device and runs its self-test.
+fn prepare(asked: &Asked, told: &watch::Sender<Readiness>) -> Readiness {
+    let mut tried = None;
+    loop {
+        let device = match Device::open(&asked.device) {
+            Ok(device) => device,
+            Err(error @ (Error::NoPlatform(_) | Error::NoUsableDevice(_))) => {
+                warn_once(&error);
+                return Readiness::Declined(format!("no device: {}", error.brief()));
+            }
+            Err(error @ (Error::UnknownDevice { .. } | Error::UnsuitableDevice { .. })) => {
+                return Readiness::Invalid(Arc::new(error));
+            }
+            Err(error) => return Readiness::Declined(error.brief()),
+        };
+        if let Some(reason) = asked.table.obstacle(device.info()) {
+            return Readiness::Declined(format!("horton.table: {reason}"));
+        }
+        told.send_replace(Readiness::Compiling);
+        match block_on(self_test::passed(&device, asked.suites.iter().copied())) {
+            Ok(()) => return Readiness::Ready(device),
+            // 'auto' means another device once one has failed.
+            Err(Error::SelfTest { .. }) if tried != Some(device.info().index) => {
+                tried = Some(device.info().index);
+            }
+            Err(error) => return Readiness::Declined(error.brief()),
+        }
+    }
+}
+
+/// Says each error once in this process.
+fn warn_once(error: &Error) {
+    static SAID: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    let mut said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
+    if said.insert(error.to_string()) {
+        log::warn!("{error}; joins stay on the host");
+    }
+}
