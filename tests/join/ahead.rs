@@ -1,4 +1,4 @@
-//! What a probe stream reads while its build side comes, and when it must not.
+//! When a join must not read its probe side yet, and what becomes of an error that it read early.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use datafusion::physical_plan::joins::PartitionMode;
 use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::{ExecutionPlan, Partitioning};
-use futures::{StreamExt, stream};
+use futures::StreamExt;
 use tokio::sync::watch;
 
 use super::feed::{Then, feed, going_on, partition, plan};
@@ -47,22 +47,6 @@ impl Watched {
     }
 }
 
-/// `build`, whose batches come once so many results of `probe` were taken.
-fn after(build: &Side, probe: &Watched, count: usize) -> Arc<dyn ExecutionPlan> {
-    let partitions = build.partitions.iter().map(|batches| {
-        let (batches, taken) = (batches.clone(), probe.taken.clone());
-        partition(&build.schema, move || {
-            let (batches, mut taken) = (batches.clone(), taken.subscribe());
-            let wait = async move {
-                taken.wait_for(|taken| *taken >= count).await.unwrap();
-                going_on(batches, Then::End)
-            };
-            stream::once(wait).flatten().boxed()
-        })
-    });
-    plan(partitions.collect(), false)
-}
-
 const ROWS: usize = 200;
 const BATCH: usize = 10;
 
@@ -99,82 +83,66 @@ fn taken_while_waiting(
 }
 
 #[test]
-fn the_probe_side_is_read_while_the_build_side_comes() {
-    for join_type in JOIN_TYPES {
-        for mode in [PartitionMode::CollectLeft, PartitionMode::Partitioned] {
-            let case = Case {
-                join_type,
-                mode,
-                ..case(1)
-            };
-            let _guard = side_by_side();
-            let expected = run(case.on_device(), case.context()).unwrap();
-            let probe = Watched::new(case.probe.clone(), Then::End);
-            // The stock join would wait forever.
-            let build = after(&case.build, &probe, 2);
-            let join = case.put_on_device(case.stock_of(build, probe.exec(false)));
-            let found = run(join, case.context()).unwrap();
-            assert_eq!(found.rows(), expected.rows(), "{case}");
-            assert!(found.metric("kernel_launches") > 0);
-            for name in ["input_rows", "input_batches", "output_rows"] {
-                assert_eq!(found.metric(name), expected.metric(name), "{name}: {case}");
-            }
-        }
-    }
-}
-
-#[test]
-fn no_more_than_the_first_chunk_is_read_ahead() {
-    // An empty batch stands after the first.
-    assert_eq!(taken_while_waiting(&case(1), false, |probe| probe), 3);
-    assert_eq!(taken_while_waiting(&case(2), false, |probe| probe), 3);
-}
-
-#[test]
-fn nothing_is_read_ahead_that_may_not_be_wanted_or_that_some_node_would_keep() {
+fn the_probe_side_is_not_read_while_the_build_side_comes() {
     let limited = Case {
         fetch: Some(5),
         ..case(1)
     };
-    assert_eq!(taken_while_waiting(&limited, false, |probe| probe), 0);
-    assert_eq!(taken_while_waiting(&case(1), true, |probe| probe), 0);
+    let open = Case {
+        mode: PartitionMode::Auto,
+        ..case(1)
+    };
     let sorted = |probe: Arc<dyn ExecutionPlan>| {
         let key = PhysicalSortExpr::new_default(case(1).probe.column(1));
         let order = LexOrdering::new([key]).unwrap();
         Arc::new(SortExec::new(order, probe)) as Arc<dyn ExecutionPlan>
     };
-    assert_eq!(taken_while_waiting(&case(1), false, sorted), 0);
     let repartitioned = |by: Partitioning| {
         move |probe: Arc<dyn ExecutionPlan>| {
             Arc::new(RepartitionExec::try_new(probe, by.clone()).unwrap()) as Arc<dyn ExecutionPlan>
         }
     };
     let by_hash = Partitioning::Hash(vec![case(1).probe.column(0)], 2);
-    assert_eq!(
-        taken_while_waiting(&case(1), false, repartitioned(by_hash)),
-        0
+    let (by_hash, evenly) = (
+        repartitioned(by_hash),
+        repartitioned(Partitioning::RoundRobinBatch(2)),
     );
-    let evenly = repartitioned(Partitioning::RoundRobinBatch(2));
-    assert!(taken_while_waiting(&case(1), false, evenly) > 0);
     let joined = |probe: Arc<dyn ExecutionPlan>| {
         let inner = case(1);
         inner.put_on_device(inner.stock_of(inner.build.exec(), probe)) as Arc<dyn ExecutionPlan>
     };
-    assert_eq!(taken_while_waiting(&case(1), false, joined), 0);
+    for case in [case(1), limited, open] {
+        assert_eq!(taken_while_waiting(&case, false, |probe| probe), 0);
+        assert_eq!(taken_while_waiting(&case, true, |probe| probe), 0);
+        assert_eq!(taken_while_waiting(&case, false, sorted), 0);
+        assert_eq!(taken_while_waiting(&case, false, &by_hash), 0);
+        assert_eq!(taken_while_waiting(&case, false, &evenly), 0);
+        assert_eq!(taken_while_waiting(&case, false, joined), 0);
+    }
 }
 
 #[test]
-fn an_error_read_ahead_is_met_when_it_is_reached() {
+fn an_error_read_early_is_met_when_it_is_reached() {
     let broken = Then::Error("the probe side broke");
-    for (rows, fails) in [(0, false), (100, true)] {
+    let _guard = side_by_side();
+    for (can_match, fails) in [(false, false), (true, true)] {
         let mut case = case(1);
-        case.build.partitions[0][0] = case.build.partitions[0][0].slice(0, rows);
+        case.mode = PartitionMode::Auto;
+        // The build side has 100 rows: its first turn ends before it does.
+        case.config.turn_rows = 50;
+        case.build = case.build.in_batches_of(BATCH);
+        if !can_match {
+            let keys = vec![None; 100];
+            case.build = Side::new(vec![("k", ints(&keys)), ("v", payload(100))]);
+            case.build = case.build.in_batches_of(BATCH);
+        }
         case.probe.partitions[0].truncate(1);
         let probe = Watched::new(case.probe.clone(), broken);
-        // One batch and the error were read before the build side came.
-        let build = after(&case.build, &probe, 2);
-        let join = case.put_on_device(case.stock_of(build, probe.exec(false)));
-        match run(join, case.context()) {
+        let join = case.put_on_device(case.stock_of(case.build.exec(), probe.exec(false)));
+        let run = run(join, case.context());
+        // One batch and the error.
+        assert_eq!(probe.count(), 2);
+        match run {
             Ok(run) => {
                 assert!(!fails);
                 assert_eq!((run.count(), run.metric("input_rows")), (0, 0));

@@ -16,6 +16,7 @@ use datafusion::prelude::{SessionConfig, SessionContext};
 use futures::{StreamExt, TryStreamExt};
 use horton_join::HortonJoinExec;
 use horton_join::config::TableKind;
+use horton_join::join::decide::{Declined, Place};
 
 use super::harness::*;
 
@@ -64,18 +65,31 @@ fn assert_exhausted(errors: &[DataFusionError], text: &str) {
 }
 
 #[test]
-fn a_build_over_the_device_limit_is_resources_exhausted_for_every_partition() {
+fn a_build_over_the_device_limit_is_joined_on_the_host() {
     let _guard = alone();
     for mut case in [case(1000, 4000, 4), partitioned(case(1000, 4000, 4))] {
+        let expected = run(Arc::new(case.stock()), case.context()).unwrap();
         for table in [TableKind::Horton, TableKind::Linear] {
             if table.obstacle(device().info()).is_some() {
                 continue;
             }
             case.config.table = table;
             case.config.device_memory_limit = 1000;
-            let errors = errors(case.on_device(), case.context());
-            assert_eq!(errors.len(), 4);
-            assert_exhausted(&errors, "horton.device_memory_limit");
+            let join = case.on_device();
+            let found = run(join.clone(), case.context()).unwrap();
+            assert!(found.rows() == expected.rows(), "{case}");
+            let decisions = join.decisions();
+            let builds = match case.mode {
+                PartitionMode::Partitioned => 4,
+                _ => 1,
+            };
+            assert_eq!(decisions.len(), builds);
+            for decision in decisions {
+                assert!(
+                    matches!(decision.place, Place::Host(Declined::DoesNotFit)),
+                    "{decision:?}"
+                );
+            }
             eventually("device memory is given back", || {
                 device().budget().used() == 0
             });
@@ -261,13 +275,12 @@ fn rewrites_of_the_plan_keep_the_join_on_the_device_and_its_promises() {
         let limited = rewritten.with_fetch(Some(3)).unwrap();
         assert_eq!(limited.fetch(), Some(3));
         let reset = limited.reset_state().unwrap();
-        let device = |plan: &Arc<dyn ExecutionPlan>| {
-            let join = plan.downcast_ref::<HortonJoinExec>().unwrap();
-            join.device_name().map(str::to_owned)
-        };
-        assert!(device(&plan).is_some());
-        assert_eq!(device(&reset), device(&plan));
-        let rows = run(reset, case.context()).unwrap();
+        let rows = run(Arc::clone(&reset), case.context()).unwrap();
         assert!(rows.batches.iter().all(|batches| text(batches).len() <= 3));
+        // The nodes stand for one join: each knows where it ran.
+        for plan in [plan, reset] {
+            let join = plan.downcast_ref::<HortonJoinExec>().unwrap();
+            assert_eq!(join.device_name().as_ref(), Some(&device().info().name));
+        }
     }
 }

@@ -219,12 +219,9 @@ fn a_probe_chunk_over_the_device_limit_is_split() {
                 join_type,
                 ..Case::new(build.clone(), probe.clone())
             };
-            case.config.device_memory_limit = 400_000;
             // Not `check`, which would take the lock again.
-            let whole = Case {
-                config: horton_join::config::HortonConfig::default(),
-                ..case.clone()
-            };
+            let whole = case.clone();
+            case.config.device_memory_limit = 400_000;
             let expected = run(whole.on_device(), whole.context()).unwrap();
             let found = run(case.on_device(), case.context()).unwrap();
             let sorted = |run: &Run| {
@@ -322,7 +319,7 @@ fn reservations_say_what_they_are() {
         });
     }
     said.dedup();
-    assert_eq!(said, ["batches", "keys", "device"]);
+    assert_eq!(said, ["left rows", "keys", "device"]);
 }
 
 #[test]

@@ -5,19 +5,15 @@ use std::sync::Arc;
 use arrow::array::{Int64Array, RecordBatch};
 use arrow::datatypes::{DataType, Field, Schema};
 use datafusion::common::Result;
-use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::dataframe::DataFrameWriteOptions;
 use datafusion::datasource::MemTable;
 use datafusion::error::DataFusionError;
 use datafusion::execution::SessionStateBuilder;
-use datafusion::physical_optimizer::PhysicalOptimizerRule;
-use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::{ExecutionPlan, collect};
 use datafusion::prelude::{ParquetReadOptions, SessionConfig, SessionContext};
 use horton_join::HortonJoinExec;
-use horton_join::config::{Enabled, HortonConfig, TableKind};
-use horton_join::rule::{OpenSides, WrapJoins};
+use horton_join::config::{HortonConfig, TableKind};
 
 use super::harness::*;
 
@@ -75,6 +71,20 @@ fn session(enabled: &str) -> SessionContext {
 /// The physical plan that EXPLAIN prints.
 fn explain(session: &SessionContext, query: &str) -> String {
     ok(session, &format!("EXPLAIN {query}")).join("\n")
+}
+
+/// Waits until joins of `session` can use their device.
+fn warm_up(session: &SessionContext) {
+    let session = session.clone();
+    block_on(async move { horton_join::warm_up(&session).await }).unwrap();
+}
+
+/// The line of EXPLAIN ANALYZE that shows the one join of a query.
+fn analysed(session: &SessionContext, query: &str) -> String {
+    let plan = ok(session, &format!("EXPLAIN ANALYZE {query}")).join("\n");
+    let line = plan.lines().find(|line| line.contains("HortonJoinExec:"));
+    line.unwrap_or_else(|| panic!("no join in {plan}"))
+        .to_owned()
 }
 
 /// Joins of a plan on the device, joins elsewhere, kernels that they launched.
@@ -287,12 +297,9 @@ fn a_table_set_in_sql_is_built_and_shown_and_gives_the_same_rows() {
     assert!(launches > 0);
     let plan = explain(&session, EQUI_JOIN);
     assert!(plan.contains(&format!(", table={table}")), "{plan}");
-    let analysed = ok(&session, &format!("EXPLAIN ANALYZE {EQUI_JOIN}")).join("\n");
-    let line = analysed
-        .lines()
-        .find(|line| line.contains("HortonJoinExec:"));
+    let line = analysed(&session, EQUI_JOIN);
     for name in ["type_b_buckets", "buckets_per_lookup"] {
-        assert!(shown(line.unwrap(), name).starts_with("N/A"), "{analysed}");
+        assert!(shown(&line, name).starts_with("N/A"), "{line}");
     }
     ok(&session, "SET datafusion.explain.format = 'tree'");
     let plan = explain(&session, EQUI_JOIN);
@@ -306,92 +313,33 @@ fn a_table_set_in_sql_is_built_and_shown_and_gives_the_same_rows() {
 #[test]
 fn auto_leaves_a_join_of_few_rows_on_the_host_and_says_so() {
     let session = session("auto");
+    warm_up(&session);
     let plan = explain(&session, EQUI_JOIN);
-    assert!(plan.contains("HashJoinExec"), "{plan}");
-    assert!(!plan.contains("HortonJoinExec"), "{plan}");
-    assert!(
-        plan.contains("horton=stock (about 420 input rows, horton.min_rows = 1048576)"),
-        "{plan}"
-    );
-    // More rows than that are weighed, by what joins cost on this machine.
-    ok(&session, "SET horton.min_rows = 420");
-    let plan = explain(&session, EQUI_JOIN);
-    for expected in ["ms on the device", "ms as the stock join"] {
-        assert!(plan.contains(expected), "{plan}");
+    for part in [
+        "HortonJoinExec",
+        "build=the side that ends first",
+        &format!("device='{}' from the device's default of rows", asked()),
+    ] {
+        assert!(plan.contains(part), "{part} in {plan}");
     }
-}
-
-/// The devices of the joins of `plan` that are not the host's.
-fn devices(plan: &Arc<dyn ExecutionPlan>) -> Vec<String> {
-    let mut devices = Vec::new();
-    plan.apply(|node| {
-        if let Some(join) = node.downcast_ref::<HortonJoinExec>() {
-            devices.extend(join.device_name().map(str::to_owned));
-        }
-        Ok(TreeNodeRecursion::Continue)
-    })
-    .unwrap();
-    devices
-}
-
-#[test]
-fn a_join_whose_build_side_was_collected_stays_on_the_device() {
-    let config = config()
-        .set_usize(
-            "datafusion.optimizer.hash_join_single_partition_threshold",
-            0,
+    let default = HortonConfig::default().min_build_rows(device().info().kind);
+    let few = |limit| {
+        format!(
+            "horton=[build=left, 120 rows, on the host: fewer than horton.min_build_rows = {limit}]"
         )
-        .set_usize(
-            "datafusion.optimizer.hash_join_single_partition_threshold_rows",
-            0,
-        );
-    let stock = SessionContext::new_with_config(config);
-    tables(&stock);
-    let plan = block_on(async move {
-        let query = stock.sql(EQUI_JOIN).await.unwrap();
-        query.create_physical_plan().await.unwrap()
-    });
-    let options = |enabled, min_rows| {
-        let mut options = ConfigOptions::new();
-        options.extensions.insert(HortonConfig {
-            enabled,
-            min_rows,
-            device: std::env::var("HORTON_TEST_DEVICE").unwrap_or_else(|_| "auto".to_owned()),
-            ..HortonConfig::default()
-        });
-        options
     };
-    let (takes_all, takes_none) = (
-        options(Enabled::Always, 0),
-        options(Enabled::Auto, usize::MAX),
-    );
-    let collected = CollectBuildSide.optimize(plan, &takes_all).unwrap();
-    // The second rule would not take it, had the first not done so.
-    let taken = JoinOnDevice.optimize(Arc::clone(&collected), &takes_none);
-    assert_eq!(devices(&taken.unwrap()).len(), 1);
-    // That was said of one plan.
-    let taken = JoinOnDevice.optimize(collected, &takes_none).unwrap();
-    assert_eq!(devices(&taken), Vec::<String>::new());
-}
-
-#[test]
-fn a_join_left_on_the_host_is_a_hash_join_to_whoever_asks() {
-    let session = session("auto");
-    let plan = block_on(async move {
-        let query = session.sql(EQUI_JOIN).await.unwrap();
-        query.create_physical_plan().await.unwrap()
-    });
-    let mut found = 0;
-    plan.apply(|node| {
-        found += usize::from(node.downcast_ref::<HashJoinExec>().is_some());
-        assert!(
-            node.downcast_ref::<HortonJoinExec>()
-                .is_none_or(|j| j.device_name().is_none())
-        );
-        Ok(TreeNodeRecursion::Continue)
-    })
-    .unwrap();
-    assert_eq!(found, 1);
+    let line = analysed(&session, EQUI_JOIN);
+    assert!(line.contains(&few(default)), "{line}");
+    ok(&session, "SET horton.min_build_rows = 121");
+    let plan = explain(&session, EQUI_JOIN);
+    assert!(plan.contains("from 121 rows"), "{plan}");
+    let line = analysed(&session, EQUI_JOIN);
+    assert!(line.contains(&few(121)), "{line}");
+    // From so many rows on it runs on the device.
+    ok(&session, "SET horton.min_build_rows = 120");
+    let line = analysed(&session, EQUI_JOIN);
+    let on = format!("horton=[build=left, 120 rows, on {}]", device().info().name);
+    assert!(line.contains(&on), "{line}");
 }
 
 #[test]
@@ -405,7 +353,7 @@ fn never_leaves_the_plan_as_it_was() {
 }
 
 #[test]
-fn partitioned_joins_collect_their_build_side_unless_told_to_keep_partitions() {
+fn partitioned_joins_have_one_build_side_unless_told_to_keep_partitions() {
     let session = session("always");
     ok(
         &session,
@@ -417,7 +365,7 @@ fn partitioned_joins_collect_their_build_side_unless_told_to_keep_partitions() {
     );
     let (expected, _) = query(&session, EQUI_JOIN);
     let plan = explain(&session, EQUI_JOIN);
-    assert!(plan.contains("mode=CollectLeft"), "{plan}");
+    assert!(plan.contains("HortonJoinExec: mode=Auto"), "{plan}");
     assert!(!plan.contains("Hash(["), "{plan}");
     ok(&session, "SET horton.keep_partitions = true");
     let plan = explain(&session, EQUI_JOIN);
@@ -447,13 +395,14 @@ fn a_join_left_on_the_host_returns_the_rows_of_the_stock_join_and_its_metrics() 
     let stock = SessionContext::new_with_config(config());
     tables(&stock);
     let session = session("auto");
-    assert_eq!(query(&session, EQUI_JOIN).0, query(&stock, EQUI_JOIN).0);
-    let plan = ok(&session, &format!("EXPLAIN ANALYZE {EQUI_JOIN}")).join("\n");
-    let line = plan
-        .lines()
-        .find(|line| line.contains("HashJoinExec:"))
-        .unwrap();
-    assert!(shown(line, "build_time").ends_with('s'), "{line}");
+    let (expected, _) = query(&stock, EQUI_JOIN);
+    assert_eq!(query(&session, EQUI_JOIN).0, expected);
+    let line = analysed(&session, EQUI_JOIN);
+    assert!(line.contains(", on the host: "), "{line}");
+    assert!(shown(&line, "build_time").ends_with('s'), "{line}");
+    for (name, value) in [("output_rows", expected.len()), ("build_input_rows", 120)] {
+        assert_eq!(shown(&line, name), value.to_string(), "{name} in {line}");
+    }
     assert!(!line.contains("kernel_time"), "{line}");
 }
 
@@ -467,15 +416,24 @@ fn explain_shows_mode_join_type_keys_filter_and_device() {
         .lines()
         .find(|line| line.contains("HortonJoinExec:"))
         .unwrap();
-    let name = device().info().name.clone();
-    for part in [
-        "mode=CollectLeft",
+    let parts = [
+        "mode=Auto",
         "join_type=Inner",
         "on=[(k@0, k@0)]",
         "filter=v@0 < v@1",
         "projection=[v@1, s@4]",
-        &format!("device={name}"),
-    ] {
+    ];
+    for part in parts.into_iter().chain([
+        "horton=[build=the side that ends first, left read first",
+        &format!("device='{}' from any rows]", asked()),
+    ]) {
+        assert!(line.contains(part), "{part} in {line}");
+    }
+    // What was decided is known once the join has run.
+    let line = analysed(&session, EQUI_JOIN);
+    let name = device().info().name.clone();
+    let decided = format!("horton=[build=left, 120 rows, on {name}]");
+    for part in parts.into_iter().chain([decided.as_str()]) {
         assert!(line.contains(part), "{part} in {line}");
     }
     let left = explain(
@@ -507,11 +465,7 @@ fn shown(line: &str, name: &str) -> String {
 fn explain_analyze_shows_where_time_and_memory_went() {
     let session = session("always");
     let rows = query(&session, EQUI_JOIN).0.len();
-    let plan = ok(&session, &format!("EXPLAIN ANALYZE {EQUI_JOIN}")).join("\n");
-    let line = plan
-        .lines()
-        .find(|line| line.contains("HortonJoinExec:"))
-        .unwrap();
+    let line = &analysed(&session, EQUI_JOIN);
     assert_eq!(shown(line, "output_rows"), rows.to_string());
     for name in [
         "elapsed_compute",
@@ -577,19 +531,29 @@ fn metrics_of_a_join_are_plausible() {
 }
 
 #[test]
-fn a_table_of_unknown_size_is_not_taken_by_auto() {
+fn a_table_of_unknown_size_is_joined_by_the_rows_that_it_has() {
     let session = session("auto");
+    warm_up(&session);
+    // DataFusion builds a table that it knows to be small.
+    for option in ["threshold", "threshold_rows"] {
+        let option = format!("datafusion.optimizer.hash_join_single_partition_{option}");
+        ok(&session, &format!("SET {option} = 0"));
+    }
     let schema = Arc::new(Schema::new(vec![Field::new("k", DataType::Int64, true)]));
     let column = Arc::new(Int64Array::from(vec![1, 2, 3]));
     let batch = RecordBatch::try_new(Arc::clone(&schema), vec![column]).unwrap();
     let provider = MemTable::try_new(schema, vec![vec![batch]]).unwrap();
     session.register_table("t", Arc::new(provider)).unwrap();
-    let unnested = "SELECT * FROM a JOIN (SELECT unnest([k, k + 1]) AS u FROM t) ON a.k = u";
-    let plan = explain(&session, unnested);
-    assert!(
-        plan.contains("horton=stock (number of input rows unknown)"),
-        "{plan}"
-    );
+    let unnested = "SELECT * FROM (SELECT unnest([k, k + 1]) AS u FROM t) JOIN a ON a.k = u";
+    for (min_build_rows, place) in [(7, "the host: fewer than"), (6, &device().info().name)] {
+        let set = format!("SET horton.min_build_rows = {min_build_rows}");
+        ok(&session, &set);
+        let line = analysed(&session, unnested);
+        assert!(
+            line.contains(&format!("build=left, 6 rows, on {place}")),
+            "{line}"
+        );
+    }
 }
 
 #[test]
