@@ -1,9 +1,9 @@
 //! Drivers that are wrong: a self-test tells, or the command's status; rows come from the host, and
 //! why is said.
 
-use std::path::Path;
 use std::time::Duration;
 
+use datafusion::prelude::SessionContext;
 use horton_join::device::verdict::{self, Suite, Verdict};
 use horton_join::device::{Device, DeviceKind, KernelBody, pick};
 use horton_join::error::Error;
@@ -13,35 +13,32 @@ use super::child::{
     QUERIES, check_rows, is_child, keep_warnings, metric, role, run, session, sql, warnings,
 };
 
-/// The join's line of a plan says this.
-async fn explains(reason: &str) {
-    let plan = sql(&session().await, &format!("EXPLAIN {}", QUERIES[0])).await;
+/// The plan of a join that has run says that it was on the host, and this.
+async fn explains(session: &SessionContext, reason: &str) {
+    let plan = sql(session, &format!("EXPLAIN ANALYZE {}", QUERIES[0])).await;
+    assert!(plan.contains("rows, on the host: "), "{plan}");
     assert!(plan.contains(reason), "{reason}: {plan}");
 }
 
 /// A join meets the wrong driver first, later ones know; so do later processes.
 async fn is_distrusted(reason: &str) {
     keep_warnings();
-    let known = role().as_deref() == Some("later");
-    if !known {
-        explains("HortonJoinExec").await;
+    let device = Device::open("0:0").unwrap();
+    let verdict = verdict::of(device.info(), Suite::DEFAULT);
+    match role().as_deref() {
+        Some("later") => assert!(matches!(verdict, Some(Verdict::Failed(_))), "{verdict:?}"),
+        _ => assert_eq!(verdict, None),
     }
     let session = session().await;
     check_rows(&session).await;
-    let plan = sql(&session, &format!("EXPLAIN ANALYZE {}", QUERIES[0])).await;
-    assert!(plan.contains("horton=stock ("), "{plan}");
-    explains("horton=stock (no device: no usable OpenCL device").await;
-    explains(reason).await;
-    let place = Device::open("0:0").unwrap().info().index;
+    explains(&session, "on the host: no device: no usable OpenCL device").await;
+    explains(&self::session().await, reason).await;
+    let place = device.info().index;
     let asked = format!("SET horton.device = '{}:{}'", place.0, place.1);
     sql(&session, &asked).await;
     check_rows(&session).await;
-    let plan = sql(&session, &format!("EXPLAIN {}", QUERIES[0])).await;
-    assert!(
-        plan.contains("horton=stock (device failed its self-test: "),
-        "{plan}"
-    );
-    assert!(plan.contains(reason), "{plan}");
+    explains(&session, "failed its self-test: ").await;
+    explains(&session, reason).await;
     assert!(matches!(pick("auto"), Err(Error::NoUsableDevice(_))));
     let warnings = warnings();
     let with_reason = warnings.iter().filter(|text| text.contains(reason));
@@ -105,8 +102,7 @@ async fn a_command_that_fails_late_gives_no_row() {
             assert_eq!(rows, sql(&session, failing).await);
             sql(&session, "SET horton.enabled = 'always'").await;
             check_rows(&session).await;
-            let plan = sql(&session, &format!("EXPLAIN {}", QUERIES[0])).await;
-            assert!(plan.contains("horton=stock (device failed: "), "{plan}");
+            explains(&session, "on the host: device failed: ").await;
             let warnings = warnings();
             let status = "CL_OUT_OF_RESOURCES";
             assert!(
@@ -243,39 +239,6 @@ fn what_passed_is_remembered() {
     futures::executor::block_on(self_test::passed(&device, [Suite::Buckets(16)])).unwrap();
 }
 
-/// The stock join's times are not taken for those of a device that failed, nor is every plan kept
-/// waiting.
-#[tokio::test]
-async fn a_device_that_fails_is_not_measured() {
-    let test = "self_test::a_device_that_fails_is_not_measured";
-    let remembered = |cache: &Path| {
-        let files = std::fs::read_dir(cache).unwrap();
-        let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
-        names.filter(|name| name.ends_with(".costs")).count()
-    };
-    if role().is_none() {
-        for (role, shim, files) in [("fails", "fail=look_up", 0), ("works", "", 1)] {
-            let cache = tempfile::tempdir().unwrap();
-            run(test, role, shim, cache.path());
-            assert_eq!(remembered(cache.path()), files, "{role}");
-        }
-        return;
-    }
-    let session = session().await;
-    for statement in [
-        "SET horton.enabled = 'auto'",
-        "SET horton.min_build_rows = 1",
-        "SET horton.table = 'direct'",
-    ] {
-        sql(&session, statement).await;
-    }
-    for _ in 0..2 {
-        let plan = sql(&session, &format!("EXPLAIN {}", QUERIES[0])).await;
-        let fails = role().as_deref() == Some("fails");
-        assert_eq!(plan.contains("costs not measured: "), fails, "{plan}");
-    }
-}
-
 /// What only some options use is tested where they are set, beside what all joins use.
 #[tokio::test]
 async fn options_are_tested_too() {
@@ -296,8 +259,7 @@ async fn options_are_tested_too() {
     let session = session().await;
     sql(&session, &option).await;
     check_rows(&session).await;
-    let plan = sql(&session, &format!("EXPLAIN {}", QUERIES[0])).await;
-    assert!(plan.contains("self-test"), "{plan}");
+    explains(&session, "self-test").await;
 }
 
 /// The same driver may offer a device as another kind, with other kernels: a new cache entry.
@@ -321,11 +283,10 @@ fn what_passed_as_another_kind_is_not_believed() {
     assert_eq!(device.info().body(), fastest);
 }
 
-/// A query waits for its self-test while another is planned on the only thread, which blocks to
-/// measure joins.
+/// A query waits for the self-test while another is planned, and runs, on the only thread.
 #[tokio::test]
-async fn planning_beside_a_self_test_ends() {
-    if !is_child("self_test::planning_beside_a_self_test_ends", "") {
+async fn a_query_beside_a_self_test_ends() {
+    if !is_child("self_test::a_query_beside_a_self_test_ends", "") {
         return;
     }
     std::thread::spawn(|| {
@@ -336,12 +297,12 @@ async fn planning_beside_a_self_test_ends() {
     let (tested, planned) = (session().await, session().await);
     sql(&planned, "SET horton.enabled = 'auto'").await;
     sql(&planned, "SET horton.min_build_rows = 1").await;
-    let plan = async {
+    let beside = async {
         tokio::time::sleep(Duration::from_millis(300)).await;
-        sql(&planned, &format!("EXPLAIN {}", QUERIES[0])).await
+        sql(&planned, QUERIES[0]).await
     };
-    let (_, plan) = tokio::join!(sql(&tested, QUERIES[0]), plan);
-    assert!(plan.contains("Join"), "{plan}");
+    let (rows, beside) = tokio::join!(sql(&tested, QUERIES[0]), beside);
+    assert_eq!(rows, beside);
 }
 
 /// Whatever options and keys, joins launch no kernel that no self-test has launched.

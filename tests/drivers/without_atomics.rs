@@ -44,8 +44,8 @@ async fn a_table_that_needs_them_leaves_joins_to_the_host_and_says_why() {
     for table in ["linear", "codes"] {
         sql(&session, &format!("SET horton.table = '{table}'")).await;
         check_rows(&session).await;
-        let plan = sql(&session, &format!("EXPLAIN {}", QUERIES[0])).await;
-        let reason = format!("horton=stock (horton.table: '{table}' needs {EXTENSION}");
+        let plan = sql(&session, &format!("EXPLAIN ANALYZE {}", QUERIES[0])).await;
+        let reason = format!("on the host: horton.table: '{table}' needs {EXTENSION}");
         assert!(plan.contains(&reason), "{plan}");
     }
 }

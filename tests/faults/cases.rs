@@ -20,7 +20,7 @@ use super::harness::*;
 /// Called when a probe side is first asked for rows: the build is over.
 pub type OnProbe = Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>;
 
-/// A probe side that nothing is read ahead of, as it says that it might keep rows: whoever asks has the build behind it.
+/// A probe side. Whoever asks it for rows has the build behind it, as the build side is fixed.
 #[derive(Debug)]
 struct Feed {
     partitions: Vec<Vec<RecordBatch>>,

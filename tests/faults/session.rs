@@ -7,7 +7,7 @@ use datafusion::prelude::{SessionConfig, SessionContext};
 use horton_join::config::{Enabled, HortonConfig};
 use horton_join::device::faults::{self, Fault};
 
-use super::harness::text;
+use super::harness::{device, text};
 use super::watch::{one_at_a_time, watched};
 
 /// Warnings that a device is trusted no more.
@@ -54,10 +54,16 @@ fn rows(session: &SessionContext, query: &str) -> Result<Vec<String>, String> {
     })
 }
 
+/// The plan of the query, which is run.
 fn plan(session: &SessionContext) -> String {
-    rows(session, &format!("EXPLAIN {QUERY}"))
+    rows(session, &format!("EXPLAIN ANALYZE {QUERY}"))
         .unwrap()
         .join("\n")
+}
+
+/// What the plan of a join shows that ran on the device.
+fn on_device() -> String {
+    format!("rows, on {}", device().info().name)
 }
 
 fn a_lost_device() {
@@ -76,14 +82,14 @@ fn a_fault_in_a_chunk_leaves_the_session_on_the_host() {
     log::set_max_level(log::LevelFilter::Warn);
     let said = SAID.load(Ordering::Relaxed);
     let session = session();
-    assert!(plan(&session).contains("HortonJoinExec"));
+    assert!(plan(&session).contains(&on_device()));
     a_lost_device();
     assert_eq!(rows(&session, QUERY).unwrap(), ROWS);
     assert!(faults::end().failed > 0);
     let shown = plan(&session);
     assert!(
-        shown.contains("horton=stock (device failed: OpenCL kernel lookup_chunk failed on")
-            && shown.contains("CL_OUT_OF_RESOURCES)"),
+        shown.contains("rows, on the host: device failed: OpenCL kernel lookup_chunk failed on")
+            && shown.contains("CL_OUT_OF_RESOURCES]"),
         "{shown}"
     );
     for _ in 0..3 {
@@ -91,10 +97,10 @@ fn a_fault_in_a_chunk_leaves_the_session_on_the_host() {
     }
     assert_eq!(SAID.load(Ordering::Relaxed) - said, 1, "said once");
     // Other sessions have a device, opened anew; so has this one, if it asks for it.
-    assert!(plan(&self::session()).contains("HortonJoinExec"));
+    assert!(plan(&self::session()).contains(&on_device()));
     rows(&session, "SET horton.device = 'auto'").unwrap();
     faults::begin(None);
-    assert!(plan(&session).contains("HortonJoinExec"));
+    assert!(plan(&session).contains(&on_device()));
     assert_eq!(rows(&session, QUERY).unwrap(), ROWS);
     let uses = faults::end().uses;
     assert!(
@@ -108,6 +114,7 @@ fn a_session_that_wants_to_see_errors_sees_them() {
     let _guard = one_at_a_time();
     let session = session();
     rows(&session, "SET horton.on_device_error = 'error'").unwrap();
+    assert!(plan(&session).contains(&on_device()));
     a_lost_device();
     let error = rows(&session, QUERY).unwrap_err();
     assert!(faults::end().failed > 0);
@@ -116,6 +123,6 @@ fn a_session_that_wants_to_see_errors_sees_them() {
             && error.contains("CL_OUT_OF_RESOURCES"),
         "{error}"
     );
-    assert!(plan(&session).contains("horton=stock (device failed: "));
+    assert!(plan(&session).contains("rows, on the host: device failed: "));
     assert_eq!(rows(&session, QUERY).unwrap(), ROWS);
 }

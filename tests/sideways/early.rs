@@ -5,11 +5,10 @@ use std::time::Duration;
 
 use datafusion::common::Result;
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
 use datafusion::execution::SessionStateBuilder;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::filter::FilterExec;
-use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use datafusion::prelude::{SessionConfig, SessionContext};
 use horton_join::HortonJoinExec;
@@ -76,7 +75,7 @@ async fn a_build_side_that_nobody_takes_is_let_go() {
     assert_eq!(run(&session, QUERY).await.rows, expected);
 }
 
-/// Joins without joins below them stay on the host, whatever was decided.
+/// Joins without joins below them stay on the host, however many rows they have.
 #[derive(Debug)]
 struct LowestStay;
 
@@ -116,13 +115,10 @@ impl PhysicalOptimizerRule for LowestStay {
 }
 
 fn has_join(plan: &Arc<dyn ExecutionPlan>) -> bool {
-    // One that stays on the host is a `HashJoinExec` to whoever asks.
-    let is_join = plan.is::<HortonJoinExec>() || plan.is::<HashJoinExec>();
-    is_join || plan.children().into_iter().any(has_join)
+    plan.is::<HortonJoinExec>() || plan.children().into_iter().any(has_join)
 }
 
-/// A stock join that keeps its own filter must run as one join in all partitions: each of two
-/// would wait for reports of the other.
+/// DataFusion's own join runs as one in all partitions, below a join that opens it late.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_join_on_the_host_below_one_on_the_device_ends_without_our_filters() {
     let tables = Tables::new().await;
@@ -139,12 +135,24 @@ async fn a_join_on_the_host_below_one_on_the_device_ends_without_our_filters() {
         let mut rules = optimizer.rules;
         let after = rules
             .iter()
-            .position(|rule| rule.name() == "horton_join_on_device");
+            .position(|rule| rule.name() == "horton_wrap_joins");
         rules.insert(after.unwrap() + 1, Arc::new(LowestStay));
         let state = builder.with_physical_optimizer_rules(rules).build();
         let found = run(&SessionContext::new_with_state(state), QUERY).await;
         assert_eq!(found.rows, expected, "{place:?}");
         assert!(launches(&found.plan) > 0);
+        let places = |plan: &Arc<dyn ExecutionPlan>| {
+            let mut places = Vec::new();
+            let note = |node: &Arc<dyn ExecutionPlan>| {
+                let join = node.downcast_ref::<HortonJoinExec>();
+                places.extend(join.map(|join| join.device_name().is_some()));
+                Ok(TreeNodeRecursion::Continue)
+            };
+            plan.apply(note).unwrap();
+            places
+        };
+        // The join above, and the one below it.
+        assert_eq!(places(&found.plan), [true, false]);
     }
 }
 

@@ -13,6 +13,8 @@ use datafusion::physical_expr::expressions::{BinaryExpr, Column, DynamicFilterPh
 use datafusion::physical_plan::{ExecutionPlan, collect, displayable};
 use datafusion::prelude::{SessionConfig, SessionContext};
 use futures::{StreamExt, TryStreamExt};
+use horton_join::HortonJoinExec;
+use horton_join::join::sides::Side;
 use horton_join::scan::DynamicFilterExec;
 
 use super::data::*;
@@ -135,6 +137,14 @@ async fn a_filter_that_lets_too_much_through_rests_and_is_tried_again() {
     assert!((2000..4000).contains(&rows), "{rows}");
 }
 
+/// The first node of `plan` that is a `T`.
+fn find<T: ExecutionPlan>(plan: &Arc<dyn ExecutionPlan>) -> Option<&Arc<dyn ExecutionPlan>> {
+    if plan.is::<T>() {
+        return Some(plan);
+    }
+    plan.children().into_iter().find_map(find::<T>)
+}
+
 /// The lines of an executed plan, with metrics.
 fn shown(plan: &Arc<dyn ExecutionPlan>) -> String {
     let lines =
@@ -160,12 +170,16 @@ async fn explain_analyze_shows_kind_bytes_and_rows() {
                 "{place:?} {text}"
             );
             assert!(text.contains(" bytes)"), "{text}");
-            let (seen, passed) = scanned(&ran.plan);
+            let join = Arc::clone(find::<HortonJoinExec>(&ran.plan).unwrap());
+            let decisions = join.downcast_ref::<HortonJoinExec>().unwrap().decisions();
+            assert_eq!(decisions[0].build, Side::Left);
+            // The scans of the side that was probed.
+            let (seen, passed) = scanned(join.children()[1]);
             assert!(
                 seen > 0 && passed * 5 < seen,
                 "{place:?} {key}: {passed} of {seen}"
             );
-            let probed = metric::<horton_join::HortonJoinExec>(&ran.plan, "input_rows");
+            let probed = metric::<HortonJoinExec>(&ran.plan, "input_rows");
             assert_eq!(probed, passed);
         }
     }
@@ -254,5 +268,6 @@ async fn a_second_installation_changes_nothing() {
     let lines = |plan: Arc<dyn ExecutionPlan>| displayable(plan.as_ref()).indent(true).to_string();
     let once = lines(plan(&session, query).await.unwrap());
     assert_eq!(lines(plan(&again, query).await.unwrap()), once);
-    assert_eq!(once.matches("DynamicFilterExec").count(), 1, "{once}");
+    // One above each side's scan.
+    assert_eq!(once.matches("DynamicFilterExec").count(), 2, "{once}");
 }
