@@ -21,7 +21,9 @@ use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_expr_common::utils::evaluate_expressions_to_arrays;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::joins::HashJoinExec;
-use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, Metric, MetricBuilder};
+use datafusion::physical_plan::metrics::{
+    ExecutionPlanMetricsSet, Metric, MetricBuilder, MetricsSet,
+};
 use futures::future::{BoxFuture, Shared};
 
 use crate::config::{Enabled, HortonConfig};
@@ -143,24 +145,27 @@ impl fmt::Display for Decisions {
     }
 }
 
-/// DataFusion's own joins that ran last in the place of each build, for their metrics.
+/// Metrics of DataFusion's own joins that ran last in the place of each build. The joins are not
+/// kept: one holds its build side, and that side's memory, for as long as it is there.
 #[derive(Debug, Default)]
-pub struct OnHost(Mutex<BTreeMap<usize, Arc<HashJoinExec>>>);
+pub struct OnHost(Mutex<BTreeMap<usize, MetricsSet>>);
 
 impl OnHost {
-    fn note(&self, partition: usize, join: Arc<HashJoinExec>) {
-        self.lock().insert(partition, join);
+    /// Notes the metrics of `join` after one of its partitions was executed, which adds some.
+    fn note(&self, partition: usize, join: &HashJoinExec) {
+        // Read under the lock: partitions are executed side by side, and the last one has them all.
+        let mut noted = self.lock();
+        noted.extend(join.metrics().map(|metrics| (partition, metrics)));
     }
 
     /// The metrics of all of them.
     pub fn metrics(&self) -> Vec<Arc<Metric>> {
-        let joins = self.lock();
-        let of_joins = joins.values().filter_map(|join| join.metrics());
-        let metrics = of_joins.map(|metrics| metrics.iter().cloned().collect::<Vec<_>>());
-        metrics.flatten().collect()
+        let noted = self.lock();
+        let metrics = noted.values().flat_map(MetricsSet::iter);
+        metrics.cloned().collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<usize, Arc<HashJoinExec>>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<usize, MetricsSet>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -287,10 +292,12 @@ impl Joiner {
         }
         log::debug!("a join of {} build rows on the host: {reason}", build.rows);
         self.note(build.rows, Place::Host(reason));
-        let join = host_join(&self.oriented, build, probe, self.partitions)?;
-        let join = Arc::new(join);
-        self.on_host.note(self.partition, Arc::clone(&join));
-        Ok(Decided::Host(join, self.oriented))
+        Ok(Decided::Host {
+            join: host_join(&self.oriented, build, probe, self.partitions)?,
+            oriented: self.oriented,
+            partition: self.partition,
+            on_host: self.on_host,
+        })
     }
 
     fn note(&self, rows: usize, place: Place) {
@@ -316,7 +323,16 @@ pub enum Decided {
         metrics: ExecutionPlanMetricsSet,
     },
     /// DataFusion's own join over what was read.
-    Host(Arc<HashJoinExec>, Oriented),
+    Host {
+        /// That join.
+        join: HashJoinExec,
+        /// The join it stands for.
+        oriented: Oriented,
+        /// Which build this is.
+        partition: usize,
+        /// Where its metrics are noted.
+        on_host: Arc<OnHost>,
+    },
 }
 
 impl Decided {
@@ -326,11 +342,18 @@ impl Decided {
     /// Those of executing DataFusion's own join.
     pub fn stream(&self, at: usize, partition: usize) -> Result<SendableRecordBatchStream> {
         match self {
-            Decided::Host(join, oriented) => {
-                match at < join.properties().output_partitioning().partition_count() {
-                    true => Ok(join.execute(at, Arc::clone(oriented.context()))?),
-                    false => Ok(nothing(&join.schema())),
+            Decided::Host {
+                join,
+                oriented,
+                partition,
+                on_host,
+            } => {
+                if at >= join.properties().output_partitioning().partition_count() {
+                    return Ok(nothing(&join.schema()));
                 }
+                let stream = join.execute(at, Arc::clone(oriented.context()))?;
+                on_host.note(*partition, join);
+                Ok(stream)
             }
             Decided::Device {
                 spec,

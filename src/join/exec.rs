@@ -60,7 +60,7 @@ pub struct HortonJoinExec {
     pub(super) runs: Arc<Runs>,
     /// What its executions decided.
     pub(super) decisions: Arc<Decisions>,
-    /// DataFusion's own joins that ran in this one's place.
+    /// Metrics of DataFusion's own joins that ran in this one's place.
     pub(super) on_host: Arc<OnHost>,
     pub(super) reach: OnceLock<Reach>,
     properties: Arc<PlanProperties>,

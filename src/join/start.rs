@@ -13,6 +13,8 @@
 
 use std::sync::Arc;
 
+use arrow::array::{RecordBatch, RecordBatchOptions};
+use arrow::datatypes::SchemaRef;
 use datafusion::common::{Result, internal_err};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::joins::PartitionMode;
@@ -32,6 +34,17 @@ use super::reach::Reach;
 use super::reading::Reading;
 use super::run::Run;
 use super::sides::{First, Side, Sides, race};
+
+/// `batch` under the join's own `schema`: that of a swapped join can have other metadata.
+fn under(schema: &SchemaRef, batch: RecordBatch) -> Result<RecordBatch> {
+    if Arc::ptr_eq(schema, batch.schema_ref()) {
+        return Ok(batch);
+    }
+    let (_, columns, rows) = batch.into_parts();
+    let options = RecordBatchOptions::new().with_row_count(Some(rows));
+    let batch = RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options)?;
+    Ok(batch)
+}
 
 impl HortonJoinExec {
     /// The rows of output partition `partition`.
@@ -59,8 +72,7 @@ impl HortonJoinExec {
             decided.stream(at, partition)
         };
         let stream = futures::stream::once(opened).try_flatten();
-        // A swapped join's schema can have other metadata.
-        let stream = stream.map(move |batch| Ok(batch?.with_schema(Arc::clone(&of_output))?));
+        let stream = stream.map(move |batch| under(&of_output, batch?));
         let stream = RecordBatchStreamAdapter::new(schema, stream);
         Ok(run.holding(Box::pin(stream)))
     }
