@@ -238,7 +238,7 @@ impl Joiner {
         let probe = probe.into_streams();
         let spec = self.oriented.build_spec(&device, probe.len())?;
         let metrics = JoinMetrics::new(&self.metrics, self.partition);
-        metrics.add_build_input(&build);
+        let read = (build.input_batches, build.rows, build.bytes);
         let pool = self.oriented.context().memory_pool();
         let memory = BuildMemory::new(pool, self.partition);
         let build = match BuildSide::build(spec, build, memory, metrics.clone()).await? {
@@ -247,6 +247,8 @@ impl Joiner {
                 return self.on_host_with(build, probe, reason).await;
             }
         };
+        // The host's join counts what was handed back to it.
+        metrics.add_build_input(read);
         if let Some(reporter) = self.reporter.take() {
             let facts = Facts {
                 rows,

@@ -11,8 +11,6 @@ use datafusion::physical_plan::metrics::{
 use crate::device::Cost;
 use crate::table::key_table::KeyTable;
 
-use super::reading::Collected;
-
 /// Metrics of one partition of a join.
 #[derive(Debug, Clone)]
 pub struct JoinMetrics {
@@ -129,11 +127,11 @@ impl JoinMetrics {
         device.kernel_launches.add(cost.launches as usize);
     }
 
-    /// Records the rows of a build side.
-    pub fn add_build_input(&self, build: &Collected) {
-        self.build_mem_used.add(build.bytes);
-        self.build_input_batches.add(build.input_batches);
-        self.build_input_rows.add(build.rows);
+    /// Records the batches, rows and bytes of a build side.
+    pub fn add_build_input(&self, (batches, rows, bytes): (usize, usize, usize)) {
+        self.build_mem_used.add(bytes);
+        self.build_input_batches.add(batches);
+        self.build_input_rows.add(rows);
     }
 
     /// Records the table of a build side.

@@ -32,8 +32,14 @@ pub struct Case {
     pub projection: Option<Vec<usize>>,
     pub fetch: Option<usize>,
     pub batch_size: usize,
-    /// Partitions of the probe side, and of the build side unless it is collected.
+    /// Partitions of the probe side, and of the build side where both are split.
     pub partitions: usize,
+    /// Rows after which the other side is read, too, where either may be built.
+    pub turn_rows: usize,
+    /// Rows of a build side from which the device is asked; `None`: whatever they are.
+    pub min_build_rows: Option<usize>,
+    /// Whether DataFusion's own join repartitions its inputs, where it may.
+    pub host_splits: bool,
     /// Partitions run at the same time, not one after the other.
     pub side_by_side: bool,
     /// The plan runs a second time after `reset_state`.
@@ -108,6 +114,11 @@ pub enum Mode {
     Split,
     /// `Partitioned`: both sides split by `RepartitionExec`.
     Repartitioned,
+    /// `Auto`: either side may be built; batches of both dealt out in turn.
+    Open {
+        /// Partitions of the planned build side.
+        build: usize,
+    },
 }
 
 /// A residual filter.
@@ -297,6 +308,10 @@ fn draw(random: &mut Random) -> Case {
             Mode::Split,
             Mode::Split,
             Mode::Repartitioned,
+            Mode::Open { build: 1 },
+            Mode::Open { build: 1 },
+            Mode::Open { build: 2 },
+            Mode::Open { build: 3 },
         ]),
     };
     Case {
@@ -320,6 +335,14 @@ fn draw(random: &mut Random) -> Case {
             .then(|| random.pick(&[0, 1, 1, 2, 3, 5, 10, 50, 1000])),
         batch_size: random.pick(&[1, 2, 3, 7, 16, 100, 1024, 8192, 8192]),
         partitions: random.pick(&[1, 1, 2, 3, 4]),
+        turn_rows: random.pick(&[1, 2, 7, 30, 200, 1 << 20]),
+        min_build_rows: random.one_in(4).then(|| match random.below(4) {
+            0 => usize::MAX,
+            1 => rows.max(1),
+            2 => rows + 1,
+            _ => 1 + random.below(1 + rows.max(probe_rows)),
+        }),
+        host_splits: random.one_in(2),
         side_by_side: random.one_in(6),
         again: random.one_in(16),
         pool_limit: match random.one_in(12) {

@@ -63,7 +63,8 @@ mod debug {
     use horton_join::device::faults::{self, Fault};
 
     use super::super::case::Strike;
-    use super::super::run::{Checked, Found, Worker, check_released, differ, is_exhausted};
+    use super::super::run::{Checked, Found, Places, Worker};
+    use super::super::run::{check_released, differ, is_exhausted};
     use super::Case;
 
     const STATUSES: [&str; 5] = [
@@ -153,11 +154,12 @@ mod debug {
         let limited = worker.limited(found.case)?;
         let plan = worker.on_device(found.inputs, found.case, on_error)?;
         let output = worker.run_in(&limited, &plan, found.case);
+        let places = Places::of(&plan);
         drop(plan);
         let failed = faults::report().failed;
         match output {
             Ok(output) => {
-                let checked = found.check(worker, output);
+                let checked = found.check(worker, &places, output);
                 checked.map_err(|difference| difference.with(&what))?;
             }
             Err(error) if is_exhausted(found.case, &error) => {}

@@ -72,6 +72,11 @@ fn random_joins_are_what_the_stock_join_makes_of_them() {
     }
     let [cases, refused] = [&fuzz.cases, &fuzz.refused].map(|n| n.load(Ordering::Relaxed));
     assert!(10 * refused <= cases, "{refused} of {cases} cases refused");
+    let [swapped, on_host] = [&fuzz.swapped, &fuzz.on_host].map(|n| n.load(Ordering::Relaxed));
+    assert!(
+        20 * swapped >= cases && 10 * on_host >= cases,
+        "of {cases} cases {swapped} built the right side, and {on_host} ran on the host"
+    );
     let exhausted = fuzz.exhausted.load(Ordering::Relaxed);
     assert!(
         5 * exhausted <= cases,
@@ -149,6 +154,8 @@ struct Fuzz {
     launches: AtomicUsize,
     rows: AtomicUsize,
     in_order: AtomicUsize,
+    swapped: AtomicUsize,
+    on_host: AtomicUsize,
     filtered: AtomicUsize,
     nested_loops: AtomicUsize,
     refused: AtomicUsize,
@@ -171,6 +178,8 @@ impl Fuzz {
             launches: AtomicUsize::new(0),
             rows: AtomicUsize::new(0),
             in_order: AtomicUsize::new(0),
+            swapped: AtomicUsize::new(0),
+            on_host: AtomicUsize::new(0),
             filtered: AtomicUsize::new(0),
             nested_loops: AtomicUsize::new(0),
             refused: AtomicUsize::new(0),
@@ -236,6 +245,8 @@ impl Fuzz {
         add(&self.launches, report.launches);
         add(&self.rows, report.rows);
         add(&self.in_order, report.in_order.into());
+        add(&self.swapped, report.swapped.into());
+        add(&self.on_host, report.on_host.into());
         add(&self.filtered, report.filtered.into());
         add(&self.nested_loops, report.nested_loop.into());
         add(&self.refused, report.refused.into());
@@ -260,14 +271,16 @@ impl Fuzz {
     fn say(&self, end: &str) {
         let get = |counter: &AtomicUsize| counter.load(Ordering::Relaxed);
         print(&format!(
-            "fuzz: {} cases, seed {}, {} device joins, {end} \
-             ({} kernel launches, {} rows, {} in order, {} with filters, {} nested loop joins, {} refused, {} out of memory, {} cancelled, {} struck by a fault, {:.0?})",
+            "fuzz: {} cases, seed {}, {} joins, {end} \
+             ({} kernel launches, {} rows, {} in order, {} with the right side built, {} on the host, {} with filters, {} nested loop joins, {} refused, {} out of memory, {} cancelled, {} struck by a fault, {:.0?})",
             get(&self.cases),
             self.seed,
             get(&self.joins),
             get(&self.launches),
             get(&self.rows),
             get(&self.in_order),
+            get(&self.swapped),
+            get(&self.on_host),
             get(&self.filtered),
             get(&self.nested_loops),
             get(&self.refused),

@@ -48,6 +48,7 @@ pub struct Input {
     pub schema: SchemaRef,
     pub rows: RecordBatch,
     pub on: Vec<PhysicalExprRef>,
+    side: JoinSide,
     partitions: Vec<Vec<RecordBatch>>,
     sorted_by: Option<usize>,
 }
@@ -58,6 +59,7 @@ impl Inputs {
             Mode::Collected => (1, case.partitions),
             Mode::Split => (case.partitions, case.partitions),
             Mode::Repartitioned => (1, 1),
+            Mode::Open { build } => (build, case.partitions),
         };
         Ok(Self {
             build: Input::new(case, JoinSide::Left, build)?,
@@ -65,13 +67,41 @@ impl Inputs {
         })
     }
 
-    /// The stock join, without its limit if `fetch` is false.
+    /// The stock join, without its limit if `fetch` is false. It builds the left side.
     pub fn stock(&self, case: &Case, fetch: bool) -> Result<HashJoinExec> {
-        let inputs = (self.build.exec(case)?, self.probe.exec(case)?);
-        self.stock_of(inputs, case, fetch)
+        let inputs = match case.mode {
+            Mode::Open { .. } => (self.build.collected(case)?, self.probe.exec(case)?),
+            _ => (self.build.exec(case)?, self.probe.exec(case)?),
+        };
+        let mode = match case.mode {
+            Mode::Collected | Mode::Open { .. } => PartitionMode::CollectLeft,
+            Mode::Split | Mode::Repartitioned => PartitionMode::Partitioned,
+        };
+        self.stock_of(inputs, case, (mode, fetch))
     }
 
-    /// The stock join over Parquet files in `folder`; `None` if they would not have the same rows:
+    /// The stock join that builds the right side.
+    pub fn swapped(&self, case: &Case) -> Result<Arc<dyn ExecutionPlan>> {
+        let inputs = (self.build.exec(case)?, self.probe.collected(case)?);
+        let join = self.stock_of(inputs, case, (PartitionMode::Auto, true))?;
+        let swapped = join.swap_inputs(PartitionMode::CollectLeft)?;
+        Ok(match swapped.is::<HashJoinExec>() {
+            true => swapped,
+            // Below a projection that puts columns into their order.
+            false => Arc::clone(swapped.children()[0]),
+        })
+    }
+
+    /// The join that ours stands for.
+    pub fn planned(&self, case: &Case) -> Result<HashJoinExec> {
+        let Mode::Open { .. } = case.mode else {
+            return self.stock(case, true);
+        };
+        let inputs = (self.build.exec(case)?, self.probe.exec(case)?);
+        self.stock_of(inputs, case, (PartitionMode::Auto, true))
+    }
+
+    /// The planned join over Parquet files in `folder`; `None` if they would not have the same rows:
     /// types that the format lacks, and partitions that must keep theirs.
     pub fn over_files(&self, case: &Case, folder: &Path) -> Option<HashJoinExec> {
         if case.mode == Mode::Split {
@@ -79,24 +109,26 @@ impl Inputs {
         }
         let build = self.build.files(case, &folder.join("build")).ok()?;
         let probe = self.probe.files(case, &folder.join("probe")).ok()?;
-        self.stock_of((build, probe), case, true).ok()
+        let mode = match case.mode {
+            Mode::Open { .. } => PartitionMode::Auto,
+            Mode::Collected => PartitionMode::CollectLeft,
+            Mode::Split | Mode::Repartitioned => PartitionMode::Partitioned,
+        };
+        self.stock_of((build, probe), case, (mode, true)).ok()
     }
 
     fn stock_of(
         &self,
         (left, right): (Arc<dyn ExecutionPlan>, Arc<dyn ExecutionPlan>),
         case: &Case,
-        fetch: bool,
+        (mode, fetch): (PartitionMode, bool),
     ) -> Result<HashJoinExec> {
         let on = self.build.on.iter().zip(&self.probe.on);
         let on = on.map(|(l, r)| (Arc::clone(l), Arc::clone(r))).collect();
         HashJoinExecBuilder::new(left, right, on, case.join_type)
             .with_filter(self.filter(case))
             .with_projection(self.projection(case))
-            .with_partition_mode(match case.mode {
-                Mode::Collected => PartitionMode::CollectLeft,
-                Mode::Split | Mode::Repartitioned => PartitionMode::Partitioned,
-            })
+            .with_partition_mode(mode)
             .with_null_equality(case.null_equality)
             .with_null_aware(case.null_aware)
             .with_fetch(case.fetch.filter(|_| fetch))
@@ -179,6 +211,7 @@ impl Input {
             schema,
             rows,
             on,
+            side,
             partitions,
             sorted_by: data.sorted_by,
         })
@@ -197,15 +230,29 @@ impl Input {
     }
 
     fn exec(&self, case: &Case) -> Result<Arc<dyn ExecutionPlan>> {
+        let exec = self.exec_of(&self.partitions)?;
+        self.repartitioned(case, exec)
+    }
+
+    /// The same rows and batches in one partition.
+    fn collected(&self, case: &Case) -> Result<Arc<dyn ExecutionPlan>> {
+        let sizes = match self.side {
+            JoinSide::Left => &case.build.batches,
+            _ => &case.probe.batches,
+        };
+        self.exec_of(&[cut(&self.rows, sizes)])
+    }
+
+    fn exec_of(&self, partitions: &[Vec<RecordBatch>]) -> Result<Arc<dyn ExecutionPlan>> {
         let schema = Arc::clone(&self.schema);
-        let mut exec = TestMemoryExec::try_new_exec(&self.partitions, schema, None)?;
+        let mut exec = TestMemoryExec::try_new_exec(partitions, schema, None)?;
         if let Some(index) = self.sorted_by {
             let column = Arc::new(ColumnExpr::new(self.schema.field(index).name(), index));
             let sort = PhysicalSortExpr::new(column, SortOptions::new(false, true));
             let ordering = LexOrdering::new([sort]).into_iter().collect();
             exec = Arc::new(Arc::unwrap_or_clone(exec).try_with_sort_information(ordering)?);
         }
-        self.repartitioned(case, exec)
+        Ok(exec)
     }
 
     fn repartitioned(
@@ -392,7 +439,12 @@ impl<'a> Scope<'a> {
 pub fn config(case: &Case, on_device_error: OnDeviceError) -> HortonConfig {
     let table = &case.table;
     HortonConfig {
-        enabled: Enabled::Always,
+        enabled: match case.min_build_rows {
+            None => Enabled::Always,
+            Some(_) => Enabled::Auto,
+        },
+        min_build_rows: case.min_build_rows.unwrap_or_default(),
+        turn_rows: case.turn_rows,
         device: std::env::var("HORTON_TEST_DEVICE").unwrap_or_else(|_| "auto".to_owned()),
         chunk_rows: table.chunk_rows,
         bucket_size: match table.bucket_size {

@@ -4,12 +4,14 @@
 //!   steps through its hash table ([`Order`]), else as a multiset; with a limit, a part of
 //!   the unlimited rows that is as large
 //! * the plan's properties and schema; the declared ordering, where the stock join's rows have it
-//! * metrics: output rows; input rows and batches as the stock join; a kernel ran if and only
-//!   if some build row can match
-//! * no batch is empty or larger than asked for; a second run gives the same rows; the
-//!   memory pool is empty at the end
-//! * under a limit on the memory pool or the device: the same rows, or `ResourcesExhausted`; after a
-//!   run that was dropped midway, all of the above
+//! * metrics: output rows; input rows and batches as the stock join that builds the same side; a
+//!   kernel ran if and only if some build row can match
+//! * where either side may be built, or the host is to join: the same rows, as a multiset; why the
+//!   host joins; that metrics count no row twice
+//! * no batch of the device's is empty or larger than asked for; a second run gives the same rows;
+//!   the memory pool is empty at the end
+//! * under a limit on the memory pool: the same rows, or `ResourcesExhausted`; on the device: the same
+//!   rows; after a run that was dropped midway, all of the above
 //! * with filters handed to scans, in memory or of Parquet files: the same rows
 //! * with an OpenCL call that fails: the same rows, or the call's error where it is asked for
 //! * small inputs: `NestedLoopJoinExec`, which shares no code with either
@@ -32,19 +34,24 @@ use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::physical_expr::{LexOrdering, PhysicalSortExpr};
 use datafusion::physical_plan::execution_plan::reset_plan_states;
 use datafusion::physical_plan::metrics::MetricsSet;
-use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, collect_partitioned};
+use datafusion::physical_plan::{
+    ExecutionPlan, ExecutionPlanProperties, Partitioning, collect_partitioned,
+};
 use datafusion::prelude::SessionConfig;
 use futures::{StreamExt, TryStreamExt};
 use horton_join::HortonJoinExec;
 use horton_join::config::OnDeviceError;
 use horton_join::device::Device;
+use horton_join::join::decide::{Decision, Declined, Place};
 use horton_join::join::keys;
+use horton_join::join::sides::Side;
+use horton_join::ready::{self, Readiness};
 use tokio::runtime::Handle;
 
 use super::case::{Case, Mode, Scan};
 use super::fault::Sites;
 use super::handed_out::handed_out;
-use super::plan::{Inputs, config};
+use super::plan::{Input, Inputs, config};
 
 /// Pairs of rows up to which the nested loop join is asked too.
 const NESTED_LOOP_PAIRS: usize = 400;
@@ -67,6 +74,10 @@ pub struct Report {
     pub rows: usize,
     /// Rows were compared in order.
     pub in_order: bool,
+    /// The right side was built.
+    pub swapped: bool,
+    /// The host joined rows of some build.
+    pub on_host: bool,
     /// Scans were told the build side's keys.
     pub filtered: bool,
     /// The nested loop join was asked too.
@@ -118,11 +129,43 @@ pub fn differ<T>(what: &'static str, how: impl fmt::Display) -> Checked<T> {
     Err(Difference { what, how })
 }
 
+/// Where a join ran, build by build.
+pub struct Places(Vec<Decision>);
+
+impl Places {
+    pub fn of(plan: &Arc<dyn ExecutionPlan>) -> Self {
+        let join = plan.downcast_ref::<HortonJoinExec>();
+        Self(join.map_or(Vec::new(), HortonJoinExec::decisions))
+    }
+
+    /// Builds that the host joined, and why.
+    fn on_host(&self) -> impl Iterator<Item = &Declined> {
+        self.0.iter().filter_map(|decision| match &decision.place {
+            Place::Host(reason) => Some(reason),
+            Place::Device(_) => None,
+        })
+    }
+
+    fn all_on_device(&self) -> bool {
+        self.on_host().next().is_none()
+    }
+
+    fn all_on_host(&self) -> bool {
+        self.on_host().count() == self.0.len()
+    }
+
+    fn swapped(&self) -> bool {
+        self.0.iter().any(|decision| decision.build == Side::Right)
+    }
+}
+
 /// A case's joins, over their own copies of the inputs.
 struct Joins {
     stock: Arc<dyn ExecutionPlan>,
     device: Arc<dyn ExecutionPlan>,
     probe_ordered: bool,
+    /// Whether a device can compare the keys.
+    supported: bool,
 }
 
 /// Makes rows of a plan comparable.
@@ -218,6 +261,9 @@ impl Order {
             && case.fetch.is_none()
             && case.table.device_limit == 0
             && case.table.surrogate_bits == 32;
+        if let Mode::Open { .. } = case.mode {
+            return Order::Multiset;
+        }
         let one_batch = inputs.build.most_batches() <= 1 && case.mode != Mode::Repartitioned;
         let known = match case.join_type {
             JoinType::Inner | JoinType::RightSemi | JoinType::RightAnti | JoinType::RightMark => {
@@ -246,10 +292,17 @@ pub struct Found<'a> {
 }
 
 impl Found<'_> {
-    /// Whether `batches` are those rows, in batches as large as asked for.
-    pub fn check(&self, worker: &Worker, batches: Vec<Vec<RecordBatch>>) -> Checked<Output> {
+    /// Whether `batches` are those rows, in batches as large as asked for where the device joined.
+    pub fn check(
+        &self,
+        worker: &Worker,
+        places: &Places,
+        batches: Vec<Vec<RecordBatch>>,
+    ) -> Checked<Output> {
         let found = Output::new(self.converter, batches)?;
-        check_batches(self.case, &found)?;
+        if places.all_on_device() {
+            check_batches(self.case, &found)?;
+        }
         match self.case.fetch.filter(|_| self.order == Order::Multiset) {
             Some(fetch) => {
                 let all: Arc<dyn ExecutionPlan> = Arc::new(self.inputs.stock(self.case, false)?);
@@ -279,7 +332,12 @@ impl Worker {
     }
 
     fn context(&self, case: &Case, runtime: &Arc<RuntimeEnv>) -> Arc<TaskContext> {
-        let config = self.config.clone().with_batch_size(case.batch_size);
+        let mut config = self.config.clone().with_batch_size(case.batch_size);
+        if case.host_splits {
+            let optimizer = &mut config.options_mut().optimizer;
+            optimizer.hash_join_single_partition_threshold = 0;
+            optimizer.hash_join_single_partition_threshold_rows = 0;
+        }
         let runtime = Arc::clone(runtime);
         let (scalar, higher_order, aggregate, window) = Default::default();
         Arc::new(TaskContext::new(
@@ -370,6 +428,7 @@ impl Worker {
         let Some((inputs, joins)) = self.joins(case) else {
             return Ok(refused);
         };
+        self.get_ready(case)?;
         let limited = self.limited(case)?;
         if let Some(polls) = case.cancel_after {
             self.cancel((&limited, &joins.device), case, polls)?;
@@ -402,11 +461,15 @@ impl Worker {
             order,
             expected: &expected,
         };
-        let found = right.check(self, found)?;
-        check_plan(&joins, &expected, &found)?;
+        let places = Places::of(&joins.device);
+        let found = right.check(self, &places, found)?;
+        check_plan(case, &joins, &expected, &found)?;
+        check_places(case, &joins, &places)?;
         let mut report = Report {
             joins: 1,
-            launches: check_metrics(case, &inputs, &joins, &found)?,
+            launches: self.check_metrics(case, (&inputs, &joins), &places, &found)?,
+            swapped: places.swapped(),
+            on_host: !places.all_on_device(),
             rows: found.count(),
             in_order: order == Order::Sequences,
             cancelled: case.cancel_after.is_some(),
@@ -435,7 +498,19 @@ impl Worker {
         Ok(report)
     }
 
-    /// The inputs and both joins over them; `None` for what is no join or declined.
+    /// Waits until the device is ready for the case's tables: under `auto` joins do not.
+    fn get_ready(&self, case: &Case) -> Checked<()> {
+        let config = config(case, OnDeviceError::Error);
+        let settled = self
+            .handle
+            .block_on(async move { ready::settled(&config).await });
+        match settled {
+            Readiness::Ready(_) => Ok(()),
+            other => differ("device", format!("{other:?}")),
+        }
+    }
+
+    /// The inputs and both joins over them; `None` for what is no join.
     fn joins(&self, case: &Case) -> Option<(Inputs, Joins)> {
         let inputs = Inputs::new(case).ok()?;
         let stock = inputs.stock(case, true).ok()?;
@@ -443,8 +518,9 @@ impl Worker {
             let l = l.data_type(&inputs.build.schema)?;
             Ok((l, r.data_type(&inputs.probe.schema)?))
         });
-        keys::supported(&types.collect::<Result<Vec<_>>>().ok()?).ok()?;
+        let types = types.collect::<Result<Vec<_>>>().ok()?;
         let joins = Joins {
+            supported: keys::supported(&types).is_ok(),
             probe_ordered: stock.right().output_ordering().is_some(),
             stock: Arc::new(stock),
             // The host would hide that the device failed.
@@ -460,9 +536,9 @@ impl Worker {
         case: &Case,
         on_error: OnDeviceError,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let stock = Arc::new(inputs.stock(case, true)?);
+        let planned = Arc::new(inputs.planned(case)?);
         let config = config(case, on_error);
-        Ok(Arc::new(HortonJoinExec::new(stock, config)))
+        Ok(Arc::new(HortonJoinExec::new(planned, config)))
     }
 
     /// Runs the join over scans that are told the build side's keys.
@@ -478,7 +554,7 @@ impl Worker {
         };
         let folder = tempfile::tempdir().map_err(DataFusionError::from)?;
         let stock = match scan {
-            Scan::Memory => Some(inputs.stock(case, true)?),
+            Scan::Memory => Some(inputs.planned(case)?),
             Scan::Parquet => inputs.over_files(case, folder.path()),
         };
         let Some(stock) = stock else {
@@ -494,6 +570,61 @@ impl Worker {
         check_rows(Order::Multiset, expected, &found)?;
         drop(plan);
         Ok(true)
+    }
+
+    /// Whether the join counted what it did. Returns the kernels launched.
+    fn check_metrics(
+        &self,
+        case: &Case,
+        (inputs, joins): (&Inputs, &Joins),
+        places: &Places,
+        found: &Output,
+    ) -> Checked<usize> {
+        let metrics = joins.device.metrics().unwrap_or_default();
+        let rows = metric(&metrics, "output_rows");
+        if rows != found.count() {
+            return differ("output_rows", format!("{rows} for {} rows", found.count()));
+        }
+        // The stock join that builds the same side.
+        let stock = match places.swapped() {
+            false => Arc::clone(&joins.stock),
+            true => {
+                let swapped = inputs.swapped(case)?;
+                self.run(&swapped, case)?;
+                swapped
+            }
+        };
+        let expected = stock.metrics().unwrap_or_default();
+        let is_open = matches!(case.mode, Mode::Open { .. });
+        let mut same = vec!["build_input_rows"];
+        // A join of repartitioned inputs reads no probe rows where it has no build rows.
+        if !is_open || !case.host_splits || places.all_on_device() {
+            same.push("input_rows");
+        }
+        // Batches without rows are let go before the host, or the side that is probed, has them.
+        if places.all_on_device() {
+            same.push("build_input_batches");
+            same.extend((!is_open).then_some("input_batches"));
+        }
+        for name in same.into_iter().filter(|_| case.fetch.is_none()) {
+            let (expected, found) = (metric(&expected, name), metric(&metrics, name));
+            if expected != found {
+                return differ("metrics", format!("{name} is {found}, not {expected}"));
+            }
+        }
+        let launches = metric(&metrics, "kernel_launches");
+        let matchable = match places.swapped() {
+            true => matchable(case, &inputs.probe),
+            false => matchable(case, &inputs.build),
+        };
+        let tried = places.on_host().any(|why| *why == Declined::DoesNotFit);
+        if places.all_on_device() && (launches > 0) != matchable
+            || places.all_on_host() && launches > 0 && !tried
+        {
+            let how = format!("{launches}, although build rows that can match: {matchable}");
+            return differ("kernel launches", how);
+        }
+        Ok(launches)
     }
 
     fn check_nested_loop(
@@ -618,20 +749,30 @@ fn check_limited(fetch: usize, all: &Output, expected: &Output, found: &Output) 
     Ok(())
 }
 
-fn check_plan(joins: &Joins, expected: &Output, found: &Output) -> Checked<()> {
+fn check_plan(case: &Case, joins: &Joins, expected: &Output, found: &Output) -> Checked<()> {
     let Joins { stock, device, .. } = joins;
-    let declared = |plan: &Arc<dyn ExecutionPlan>| {
+    let declared = |plan: &Arc<dyn ExecutionPlan>, promised: String| {
+        let emission = plan.properties().emission_type;
+        format!("{:?} {promised} {emission:?}", plan.schema())
+    };
+    let promised = |plan: &Arc<dyn ExecutionPlan>| {
         let properties = plan.properties();
         format!(
-            "{:?} {:?} {:?} {:?} {:?}",
-            plan.schema(),
+            "{:?} {:?} {:?}",
             properties.output_partitioning(),
             properties.output_ordering(),
             plan.maintains_input_order(),
-            properties.emission_type,
         )
     };
-    let (theirs, ours) = (declared(stock), declared(device));
+    let theirs = match case.mode {
+        // Either side may be probed: as many partitions as that one has, in no order.
+        Mode::Open { build } => {
+            let partitions = Partitioning::UnknownPartitioning(build.max(case.partitions));
+            format!("{partitions:?} {:?} {:?}", None::<()>, [false, false])
+        }
+        _ => promised(stock),
+    };
+    let (theirs, ours) = (declared(stock, theirs), declared(device, promised(device)));
     if theirs != ours {
         return differ("properties", format!("{theirs}\n{ours}"));
     }
@@ -696,33 +837,34 @@ fn check_batches(case: &Case, found: &Output) -> Checked<()> {
     }
 }
 
-fn check_metrics(case: &Case, inputs: &Inputs, joins: &Joins, found: &Output) -> Checked<usize> {
-    let (expected, metrics) = (joins.stock.metrics(), joins.device.metrics());
-    let (expected, metrics) = (expected.unwrap_or_default(), metrics.unwrap_or_default());
-    let rows = metric(&metrics, "output_rows");
-    if rows != found.count() {
-        return differ("output_rows", format!("{rows} for {} rows", found.count()));
-    }
-    if case.fetch.is_none() {
-        for name in [
-            "build_input_rows",
-            "build_input_batches",
-            "input_rows",
-            "input_batches",
-        ] {
-            let (expected, found) = (metric(&expected, name), metric(&metrics, name));
-            if expected != found {
-                return differ("metrics", format!("{name} is {found}, not {expected}"));
+/// Whether each build was decided on as the case says.
+fn check_places(case: &Case, joins: &Joins, places: &Places) -> Checked<()> {
+    for decision in &places.0 {
+        let few = case.min_build_rows.is_some_and(|rows| decision.rows < rows);
+        let as_said = match &decision.place {
+            Place::Host(Declined::KeyType(_)) => !joins.supported,
+            Place::Host(Declined::FewRows { min_build_rows }) => {
+                few && case.min_build_rows == Some(*min_build_rows)
             }
+            Place::Host(Declined::DoesNotFit) => {
+                !few && (case.table.device_limit > 0 || case.min_build_rows.is_some())
+            }
+            Place::Host(_) => false,
+            Place::Device(_) => joins.supported && !few,
+        };
+        let open = matches!(case.mode, Mode::Open { .. }) && case.fetch.is_none();
+        if !as_said || decision.build == Side::Right && !open {
+            return differ("decision", format!("{decision:?}"));
         }
     }
-    let launches = metric(&metrics, "kernel_launches");
-    let matchable = matchable(case, inputs);
-    if (launches > 0) != matchable {
-        let how = format!("{launches}, although build rows that can match: {matchable}");
-        return differ("kernel launches", how);
+    let builds = match case.mode {
+        Mode::Split | Mode::Repartitioned => case.partitions,
+        Mode::Collected | Mode::Open { .. } => 1,
+    };
+    match places.0.len() == builds {
+        true => Ok(()),
+        false => differ("decisions", format!("{:?} of {builds} builds", places.0)),
     }
-    Ok(launches)
 }
 
 fn metric(metrics: &MetricsSet, name: &str) -> usize {
@@ -731,11 +873,11 @@ fn metric(metrics: &MetricsSet, name: &str) -> usize {
 }
 
 /// Whether any build row can match.
-fn matchable(case: &Case, inputs: &Inputs) -> bool {
-    let Ok(keys) = inputs.build.keys() else {
+fn matchable(case: &Case, build: &Input) -> bool {
+    let Ok(keys) = build.keys() else {
         return false;
     };
-    let rows = inputs.build.rows.num_rows();
+    let rows = build.rows.num_rows();
     if case.null_equality == NullEquality::NullEqualsNull {
         return rows > 0;
     }

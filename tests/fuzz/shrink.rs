@@ -99,6 +99,15 @@ fn knobs(case: &Case) -> Vec<Attempt> {
         change(|case| case.filter = Some(Filter::Constant(Some(false)))),
         change(|case| case.partitions = 1),
         change(|case| case.mode = Mode::Collected),
+        change(|case| {
+            if let Mode::Open { build } = &mut case.mode {
+                *build = 1;
+            }
+        }),
+        change(|case| case.turn_rows = 1 << 20),
+        change(|case| case.min_build_rows = None),
+        change(|case| case.min_build_rows = case.min_build_rows.map(|_| usize::MAX)),
+        change(|case| case.host_splits = false),
         change(|case| case.batch_size = 8192),
         change(|case| case.table.chunk_rows = 65536),
         change(|case| case.table.bucket_size = 8),
