@@ -295,7 +295,7 @@ impl Joiner {
         log::debug!("a join of {} build rows on the host: {reason}", build.rows);
         self.note(build.rows, Place::Host(reason));
         Ok(Decided::Host {
-            join: host_join(&self.oriented, build, probe, self.partitions)?,
+            join: Box::new(host_join(&self.oriented, build, probe, self.partitions)?),
             oriented: self.oriented,
             partition: self.partition,
             on_host: self.on_host,
@@ -327,7 +327,7 @@ pub enum Decided {
     /// DataFusion's own join over what was read.
     Host {
         /// That join.
-        join: HashJoinExec,
+        join: Box<HashJoinExec>,
         /// The join it stands for.
         oriented: Oriented,
         /// Which build this is.
