@@ -1,0 +1,20 @@
+//! What joins decide with the rows at hand: which side is built, and where.
+//!
+//! ```text
+//!  left, right ─▶ HortonJoinExec ─┬─▶ rows         those of DataFusion's join, CollectLeft
+//!                                 ├─▶ decisions()  the side, its rows, the device or the host
+//!                                 └─▶ memory pool  empty once all streams are gone
+//! ```
+//!
+//! A turn has 16 rows here (`HortonConfig::turn_rows`), so that sides of a few dozen rows are read
+//! by turns.
+
+#[path = "../join/feed.rs"]
+#[allow(dead_code)]
+mod feed;
+mod fixed;
+#[path = "../join/harness.rs"]
+#[allow(dead_code)]
+mod harness;
+mod plans;
+mod sides;
