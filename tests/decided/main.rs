@@ -17,4 +17,7 @@ mod fixed;
 #[allow(dead_code)]
 mod harness;
 mod plans;
+mod reasons;
+mod session;
+mod shown;
 mod sides;
