@@ -9,6 +9,8 @@
 //! A turn has 16 rows here (`HortonConfig::turn_rows`), so that sides of a few dozen rows are read
 //! by turns.
 
+mod consumers;
+mod ends;
 #[path = "../join/feed.rs"]
 #[allow(dead_code)]
 mod feed;
@@ -16,6 +18,7 @@ mod fixed;
 #[path = "../join/harness.rs"]
 #[allow(dead_code)]
 mod harness;
+mod memory;
 mod plans;
 mod reasons;
 mod session;

@@ -1,0 +1,208 @@
+//! Memory pools that have room for one side, or for none.
+//!
+//! ```text
+//!  pool   ▓▓▓▓▓▓▓ 7 batches of the first side ░ the 8th is refused: the first side is out
+//!                                             ▓ the second one fits, and is built
+//! ```
+
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, Int64Array, RecordBatch};
+use arrow::datatypes::{DataType, Field, Schema};
+use datafusion::common::{DataFusionError, JoinType};
+use datafusion::execution::TaskContext;
+use datafusion::execution::memory_pool::MemoryPool;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::limit::GlobalLimitExec;
+use futures::TryStreamExt;
+use horton_join::HortonJoinExec;
+
+use super::harness::*;
+use super::plans::*;
+
+/// Rows and bytes of a batch.
+const BATCH: usize = 4000;
+const BATCH_BYTES: usize = BATCH * size_of::<i64>();
+
+/// Room for seven batches, and most of an eighth.
+const LIMIT: usize = 8 * BATCH_BYTES - 1;
+
+/// Rows of a side that has no room.
+const LARGE: usize = 10 * BATCH;
+
+/// Rows of a side that fits, with all that is built of it, into what seven batches leave.
+const SMALL: usize = 50;
+
+/// Keys `0..rows`, no two batches of which share a buffer.
+fn apart(rows: usize, parts: usize) -> Side {
+    let schema = Arc::new(Schema::new(vec![Field::new("k", DataType::Int64, true)]));
+    let batch = |at: usize| {
+        let keys = Int64Array::from_iter_values(at as i64..(at + BATCH).min(rows) as i64);
+        RecordBatch::try_new(Arc::clone(&schema), vec![Arc::new(keys) as ArrayRef]).unwrap()
+    };
+    let mut partitions = vec![Vec::new(); parts];
+    for (i, at) in (0..rows).step_by(BATCH).enumerate() {
+        partitions[i % parts].push(batch(at));
+    }
+    Side {
+        schema,
+        partitions,
+        sorted_by: None,
+    }
+}
+
+/// A join of so many rows, read in long turns.
+fn case_of((left, right): (usize, usize), parts: usize, at: At) -> Case {
+    let mut case = open(apart(left, parts), apart(right, parts), at);
+    case.config.turn_rows = 1 << 20;
+    case
+}
+
+#[test]
+fn a_left_side_that_the_pool_refuses_is_probed() {
+    let _guard = side_by_side();
+    let in_parts = [(JoinType::Inner, 3), (JoinType::LeftAnti, 3)];
+    for at in At::ALL {
+        let types = JOIN_TYPES.map(|join_type| (join_type, 1));
+        for (join_type, parts) in types.into_iter().chain(in_parts) {
+            let mut case = case_of((LARGE, SMALL), parts, at);
+            case.join_type = join_type;
+            let about = format!("{at:?} {parts} {case}");
+            let (pool, context) = pooled(at, LIMIT);
+            let found = outcome(&case.on_device(), context);
+            let found = found.unwrap_or_else(|e| panic!("{about}: {e}"));
+            assert_eq!(found.rows, expected(&case), "{about}");
+            assert_decided(&found, (Right, SMALL), at, &about);
+            given_back(&pool, &about);
+        }
+    }
+}
+
+/// A join whose right side is read first: it has a LIMIT.
+fn right_first(case: &Case) -> Arc<HortonJoinExec> {
+    let right = GlobalLimitExec::new(coalesced(case.probe.exec()), 0, Some(1 << 30));
+    case.put_on_device(case.stock_of(case.build.exec(), Arc::new(right)))
+}
+
+#[test]
+fn a_right_side_that_is_read_first_and_refused_is_probed() {
+    let _guard = side_by_side();
+    for at in At::ALL {
+        let case = case_of((SMALL, LARGE), 1, at);
+        let (pool, context) = pooled(at, LIMIT);
+        let found = outcome(&right_first(&case), context).unwrap();
+        assert_eq!(found.rows, expected(&case), "{at:?}");
+        assert_decided(&found, (Left, SMALL), at, &format!("{at:?}"));
+        given_back(&pool, &format!("{at:?}"));
+    }
+}
+
+/// The errors of all partitions of `join`.
+fn errors(join: &Arc<HortonJoinExec>, context: &Arc<TaskContext>) -> Vec<DataFusionError> {
+    let (join, context) = (Arc::clone(join), Arc::clone(context));
+    block_on(async move {
+        let partitions = join.properties().output_partitioning().partition_count();
+        let streams = (0..partitions).map(|p| join.execute(p, Arc::clone(&context)).unwrap());
+        let all = streams.map(|stream| stream.try_collect::<Vec<_>>());
+        let results = futures::future::join_all(all).await;
+        results
+            .into_iter()
+            .map(|result| result.unwrap_err())
+            .collect()
+    })
+}
+
+fn assert_exhausted(errors: &[DataFusionError], consumer: &str, pool: &Arc<dyn MemoryPool>) {
+    for error in errors {
+        let root = error.find_root();
+        assert!(
+            matches!(root, DataFusionError::ResourcesExhausted(_)),
+            "{error}"
+        );
+        assert!(error.to_string().contains(consumer), "{error}");
+    }
+    given_back(pool, consumer);
+}
+
+#[test]
+fn two_sides_that_the_pool_refuses_are_resources_exhausted() {
+    let _guard = side_by_side();
+    for at in At::ALL {
+        for parts in [1, 3] {
+            let case = case_of((LARGE, LARGE), parts, at);
+            for (join, side) in [(case.on_device(), "right"), (right_first(&case), "left")] {
+                let (pool, context) = pooled(at, LIMIT);
+                let errors = errors(&join, &context);
+                assert_eq!(errors.len(), parts);
+                let consumer = format!("HortonJoinBuild[0]: {side} rows");
+                assert_exhausted(&errors, &consumer, &pool);
+                assert!(join.decisions().is_empty());
+            }
+        }
+    }
+}
+
+#[test]
+fn a_left_side_that_alone_may_be_built_and_is_refused_is_resources_exhausted() {
+    let _guard = side_by_side();
+    for at in [At::Device, At::Host] {
+        let mut case = case_of((LARGE, SMALL), 1, at);
+        case.fetch = Some(10);
+        let (pool, context) = pooled(at, LIMIT);
+        let join = case.on_device();
+        let errors = errors(&join, &context);
+        assert_exhausted(&errors, "HortonJoinBuild[0]: left rows", &pool);
+    }
+}
+
+#[test]
+fn a_side_that_fits_but_its_table_does_not_is_resources_exhausted() {
+    let _guard = side_by_side();
+    for (at, consumer) in [(At::Device, "HortonJoinBuild"), (At::Host, "HashJoinInput")] {
+        let case = case_of((LARGE, LARGE), 1, at);
+        let (pool, context) = pooled(at, 10 * BATCH_BYTES + BATCH_BYTES / 2);
+        let join = case.on_device();
+        let errors = errors(&join, &context);
+        assert_exhausted(&errors, consumer, &pool);
+    }
+}
+
+#[test]
+fn a_plan_that_ran_out_of_memory_runs_in_a_larger_pool() {
+    let _guard = side_by_side();
+    for at in At::ALL {
+        let case = case_of((LARGE, LARGE), 3, at);
+        let join = case.on_device();
+        let (pool, context) = pooled(at, LIMIT);
+        assert_exhausted(&errors(&join, &context), "HortonJoinBuild", &pool);
+        let (pool, context) = pooled(at, PLENTY);
+        let found = outcome(&join, context).unwrap();
+        assert_eq!(found.rows, expected(&case), "{at:?}");
+        assert_decided(&found, (Left, LARGE), at, &format!("{at:?}"));
+        given_back(&pool, &format!("{at:?}"));
+    }
+}
+
+#[test]
+fn rows_of_the_side_that_is_probed_are_given_back_as_they_are_probed() {
+    let _guard = side_by_side();
+    for at in [At::Device, At::Host] {
+        // All of the left side is read in its first turn, but for its end.
+        let mut case = case_of((LARGE, SMALL), 1, at);
+        case.config.turn_rows = LARGE;
+        case.config.chunk_rows = BATCH;
+        case.join_type = JoinType::Left;
+        let (pool, context) = pooled(at, PLENTY);
+        let (join, of_read) = (case.on_device(), Arc::clone(&pool));
+        let reserved: Vec<usize> = block_on(async move {
+            let stream = join.execute(0, context).unwrap();
+            let reserved = stream.map_ok(|_| of_read.reserved());
+            reserved.try_collect().await.unwrap()
+        });
+        let first = reserved.first().copied().unwrap();
+        assert!(first >= 5 * BATCH_BYTES, "{at:?}: {reserved:?}");
+        let last = reserved.last().copied().unwrap();
+        assert!(last <= 2 * BATCH_BYTES, "{at:?}: {reserved:?}");
+        given_back(&pool, &format!("{at:?}"));
+    }
+}
