@@ -1,0 +1,131 @@
+//! Devices that are ready, or not, or not there.
+
+use std::sync::Arc;
+
+use datafusion::prelude::{SessionConfig, SessionContext};
+use horton_join::config::{Enabled, HortonConfig};
+use horton_join::table::horton::BucketSize;
+
+use super::harness::*;
+use super::plans::*;
+use super::session::*;
+
+const QUERY: &str = "SELECT big.v, small.v FROM big JOIN small ON big.k = small.k";
+
+fn unknown() -> HortonConfig {
+    HortonConfig {
+        device: "no such device".to_owned(),
+        min_build_rows: 1,
+        ..HortonConfig::default()
+    }
+}
+
+/// Checks that `error` says what was asked for, and what there is.
+fn assert_names_the_devices(error: &str) {
+    assert!(error.contains("'no such device'"), "{error}");
+    for device in horton_join::device::list().unwrap() {
+        assert!(error.contains(&device.label()), "{error}");
+    }
+}
+
+#[test]
+fn joins_use_the_device_from_the_first_query_after_the_warm_up_on() {
+    let horton = HortonConfig {
+        bucket_size: BucketSize::Sixteen,
+        ..horton()
+    };
+    warm_up(&horton).unwrap();
+    let ran = Sessions::new(&config(), horton).same_rows(QUERY);
+    let decisions = decisions(&ran.plan);
+    assert_place(only(&decisions), At::Device, "after the warm-up");
+}
+
+#[test]
+fn many_may_wait_for_a_device_at_once() {
+    let config = SessionConfig::new().with_option_extension(HortonConfig {
+        device: asked(),
+        bucket_size: BucketSize::Four,
+        ..HortonConfig::default()
+    });
+    let sessions: Vec<SessionContext> = (0..8)
+        .map(|_| horton_join::context(config.clone()))
+        .collect();
+    let all = block_on(async move {
+        futures::future::join_all(sessions.iter().map(horton_join::warm_up)).await
+    });
+    assert!(all.iter().all(Result::is_ok), "{all:?}");
+}
+
+#[test]
+fn a_join_that_always_runs_on_a_device_waits_until_it_is_ready() {
+    // No other test asks for this table, so nobody made the device ready for it.
+    let always = HortonConfig {
+        enabled: Enabled::Always,
+        device: asked(),
+        table: horton_join::config::TableKind::Linear,
+        ..HortonConfig::default()
+    };
+    if always.table.obstacle(device().info()).is_some() {
+        return;
+    }
+    let ran = Sessions::new(&config(), always).same_rows(QUERY);
+    let decisions = decisions(&ran.plan);
+    assert_place(only(&decisions), At::Device, "under 'always'");
+}
+
+#[test]
+fn a_session_that_uses_no_device_cannot_be_warmed_up() {
+    let never = HortonConfig {
+        enabled: Enabled::Never,
+        ..HortonConfig::default()
+    };
+    let error = warm_up(&never).unwrap_err().to_string();
+    assert!(error.contains("horton.enabled"), "{error}");
+    let stock = Arc::new(SessionContext::new());
+    let error = block_on(async move { horton_join::warm_up(&stock).await });
+    let error = error.unwrap_err().to_string();
+    assert!(error.contains("horton_join::install"), "{error}");
+}
+
+#[test]
+fn the_warm_up_for_an_unknown_device_names_those_there_are() {
+    for enabled in [Enabled::Auto, Enabled::Always] {
+        let error = warm_up(&HortonConfig {
+            enabled,
+            ..unknown()
+        });
+        assert_names_the_devices(&error.unwrap_err().to_string());
+    }
+}
+
+#[test]
+fn a_query_for_an_unknown_device_names_those_there_are() {
+    for enabled in [Enabled::Auto, Enabled::Always] {
+        // A build side too small for the device is no excuse.
+        for min_build_rows in [1, usize::MAX] {
+            let config = HortonConfig {
+                enabled,
+                min_build_rows,
+                ..unknown()
+            };
+            let sessions = Sessions::new(&super::session::config(), config);
+            for _ in 0..2 {
+                let error = sql(&sessions.horton, QUERY).unwrap_err().to_string();
+                assert_names_the_devices(&error);
+            }
+            // A query without a join asks for no device, nor does EXPLAIN.
+            assert_eq!(
+                text(&sql(&sessions.horton, "SELECT count(*) FROM big").unwrap()),
+                ["3000"]
+            );
+            assert!(sql(&sessions.horton, &format!("EXPLAIN {QUERY}")).is_ok());
+            // A device that is there mends it.
+            let set = format!("SET horton.device = '{}'", asked());
+            sql(&sessions.horton, &set).unwrap();
+            assert_eq!(
+                query(&sessions.horton, QUERY).rows,
+                query(&sessions.stock, QUERY).rows
+            );
+        }
+    }
+}
