@@ -36,7 +36,7 @@ use datafusion::physical_plan::joins::SeededRandomState;
 
 use crate::error::Result;
 
-use super::keys::{Extents, KeyEncoder};
+use super::keys::{Extents, KeyEncoder, comparable};
 use super::parts::{Part, parts, side_by_side};
 
 /// Bits of a bitmap for each build row, at most: as many as eight bytes a row.
@@ -188,7 +188,8 @@ impl KeySet {
     /// If `keys` are of a type that cannot be cast to that of the set.
     pub fn test(&self, keys: &ArrayRef) -> Result<BooleanBuffer> {
         let cast_keys;
-        let keys = match *keys.data_type() == self.data_type {
+        let keys = match comparable(keys.data_type(), &self.data_type) {
+            // Casting to another time zone would move what is compared as it is.
             true => keys,
             // A scan may test values as a file has them.
             false => {
@@ -376,7 +377,7 @@ impl PhysicalExpr for InKeySet {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use arrow::array::{Float64Array, Int64Array, StringArray};
+    use arrow::array::{Float64Array, Int64Array, StringArray, make_array};
     use arrow::datatypes::{Field, TimeUnit};
     use datafusion::execution::memory_pool::{
         GreedyMemoryPool, MemoryConsumer, MemoryPool, UnboundedMemoryPool,
@@ -450,6 +451,17 @@ mod tests {
         let others = set.test(&ints((5000..105_000).map(far))).unwrap();
         let share = others.count_set_bits() as f64 / 1e5;
         assert!(share < 0.02, "{share}");
+    }
+
+    #[tokio::test]
+    async fn times_pass_as_they_are_whatever_their_zone() {
+        let zone = DataType::Timestamp(TimeUnit::Nanosecond, Some("+02:00".into()));
+        let plain = DataType::Timestamp(TimeUnit::Nanosecond, None);
+        let numbers = ints([i64::MIN, 0, 5].into_iter().map(Some));
+        let set = set_of(&[cast(&numbers, &plain).unwrap()]).await;
+        let zoned = numbers.to_data().into_builder().data_type(zone);
+        let passes = set.test(&make_array(zoned.build().unwrap())).unwrap();
+        assert_eq!(passes.count_set_bits(), 3);
     }
 
     #[tokio::test]

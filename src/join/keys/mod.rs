@@ -47,6 +47,7 @@ use self::padded::Padded;
 use crate::error::{Error, Result};
 use crate::table::grouped::KeyFormat;
 
+pub(super) use self::verify::comparable;
 pub use self::verify::{equal_pairs, equal_strings, equal_views, supported};
 
 /// How one join's keys become surrogates; fixed once the build side is known.
