@@ -41,7 +41,7 @@ pub fn session(stock: &SessionContext, pass: Pass, asked: &str) -> SessionContex
             // Nodes above scans would show in plans.
             filters: match pass {
                 Pass::Partitioned => Filters::Off,
-                Pass::Collected => Filters::Auto,
+                Pass::Open => Filters::Auto,
             },
             ..HortonConfig::default()
         });
@@ -116,7 +116,7 @@ impl Database {
         for cell in rows.iter_mut().flatten() {
             self.names.expected_paths(cell);
             if explain {
-                self.names.stock_line(cell);
+                Names::stock_line(cell);
             }
         }
     }

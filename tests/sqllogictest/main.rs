@@ -4,7 +4,7 @@
 //!  crate datafusion-sqllogictest ─ copy ─▶ scratch workspace + a few CSVs ─▶ each file twice
 //!    1  partitions kept,         all records, plans too (our line as the stock one)
 //!       scans without filters
-//!    2  repartitioning removed   all records but EXPLAIN: the default, and other plans
+//!    2  either side built        all records but EXPLAIN: the default, and other plans
 //! ```
 //!
 //! `cargo test --release --test sqllogictest -- joins.slt subquery.slt:330` runs the files
@@ -49,17 +49,17 @@ use suite::{Suite, TestFile};
 enum Pass {
     /// Both sides stay partitioned where DataFusion planned so: the plans are the stock ones.
     Partitioned,
-    /// Repartitioning is removed, as by default.
-    Collected,
+    /// Either side of a join may be built, as by default.
+    Open,
 }
 
 impl Pass {
-    const ALL: [Pass; 2] = [Pass::Partitioned, Pass::Collected];
+    const ALL: [Pass; 2] = [Pass::Partitioned, Pass::Open];
 
     fn name(self) -> &'static str {
         match self {
             Pass::Partitioned => "partitions kept",
-            Pass::Collected => "repartitioning removed",
+            Pass::Open => "either side built",
         }
     }
 }
@@ -178,10 +178,10 @@ fn run(options: Options) -> Result<bool, Box<dyn Error>> {
     }
     let asked = std::env::var("HORTON_TEST_DEVICE").unwrap_or_else(|_| "auto".to_owned());
     let names = Names {
-        device: Device::open(&asked)?.info().name.clone(),
         paths: suite.paths(),
     };
-    println!("{} files on {}", files.len(), names.device);
+    let device = Device::open(&asked)?;
+    println!("{} files on {}", files.len(), device.info().name);
     let shared = Arc::new(Shared {
         asked,
         names,
@@ -204,7 +204,7 @@ fn report(total: &Outcome) -> bool {
         total.plans, total.trees
     );
     println!(
-        "EXPLAIN records left out with repartitioning removed: {}",
+        "EXPLAIN records left out with either side built: {}",
         total.other_plans
     );
     println!(
@@ -312,7 +312,7 @@ async fn run_records(
             continue;
         }
         let explain = compares_plan(&record);
-        if explain && pass == Pass::Collected {
+        if explain && pass == Pass::Open {
             outcome.other_plans += 1;
             continue;
         }

@@ -1,17 +1,17 @@
 //! The text of results as the test files expect it.
 //!
 //! ```text
-//!  02)--HortonJoinExec: mode=…, on=[…], device=NAME   ▶   02)--HashJoinExec: mode=…, on=[…]
-//!  02)--HashJoinExec: …, horton=stock (reason)        ▶   02)--HashJoinExec: …
+//!  02)--HortonJoinExec: mode=…, on=[…], horton=[…]    ▶   02)--HashJoinExec: mode=…, on=[…]
 //!  [[tmp/.tmpX/datafusion/core/tests/data/a.csv]]     ▶   [[WORKSPACE_ROOT/datafusion/core/…]]
 //! ```
 //!
 //! Only what the operator adds to a line is taken away; the rest of the line is its own and
 //! is compared.
 
-/// Metrics of a join that are not compared: the device's, which the stock join lacks, and two
-/// that measure the stock join's own table.
-const OTHER_METRICS: [&str; 13] = [
+/// Metrics of a join that are not compared: the device's and that of filters, which the stock join
+/// lacks, and two that measure the stock join's own table.
+const OTHER_METRICS: [&str; 14] = [
+    "filter_time",
     "upload_time",
     "kernel_time",
     "download_time",
@@ -30,8 +30,6 @@ const OTHER_METRICS: [&str; 13] = [
 /// What this run calls things, and what the files call them.
 #[derive(Debug, Clone)]
 pub struct Names {
-    /// The device of every join.
-    pub device: String,
     /// Paths and their replacements, to be applied in order.
     pub paths: Vec<(String, String)>,
 }
@@ -47,15 +45,13 @@ impl Names {
     }
 
     /// A line of a plan with the stock join's text in the place of ours.
-    pub fn stock_line(&self, line: &mut String) {
+    pub fn stock_line(line: &mut String) {
         if line.contains("HortonJoinExec: ") {
-            let device = format!(", device={}", self.device);
-            *line = line
-                .replacen("HortonJoinExec: ", "HashJoinExec: ", 1)
-                .replacen(&device, "", 1);
-        } else if let Some(start) = line.find(", horton=stock (") {
-            let end = closing(line, start).unwrap_or(line.len());
-            line.replace_range(start..end, "");
+            *line = line.replacen("HortonJoinExec: ", "HashJoinExec: ", 1);
+            if let Some(start) = line.find(", horton=[") {
+                let end = closing(line, start).unwrap_or(line.len());
+                line.replace_range(start..end, "");
+            }
         }
         *line = common_line(line);
     }
@@ -83,14 +79,14 @@ pub fn common_line(line: &String) -> String {
     line
 }
 
-/// The end of the first parenthesis from `start` on, nested ones included.
+/// The end of the first bracket from `start` on, nested ones included.
 fn closing(line: &str, start: usize) -> Option<usize> {
     let mut depth = 0;
     for (at, byte) in line.bytes().enumerate().skip(start) {
         match byte {
-            b'(' => depth += 1,
-            b')' if depth == 1 => return Some(at + 1),
-            b')' => depth -= 1,
+            b'[' => depth += 1,
+            b']' if depth == 1 => return Some(at + 1),
+            b']' => depth -= 1,
             _ => {}
         }
     }
