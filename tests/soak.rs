@@ -9,8 +9,9 @@
 //! ```
 //!
 //! `make soak DURATION=600` runs it for so many seconds (`HORTON_SOAK_DURATION`); a plain
-//! `cargo test` for twenty. Queries run in sessions of their own limits on device memory, and on the rows of
-//! a table, so that joins in one table and in several go on side by side.
+//! `cargo test` for twenty. Queries run in sessions of their own limits on device memory, on the rows of
+//! a table, and on those of a turn, so that joins in one table and in several, of either side, go on
+//! side by side.
 
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -66,9 +67,15 @@ const LONG: [&str; 2] = [
     "SELECT a.v, b.s FROM a LEFT JOIN b ON a.s = b.s",
 ];
 
-/// The sessions: limits on device memory (which all queries share; 0: the device's own), and rows of a
-/// table.
-const SESSIONS: [(u64, usize); 3] = [(0, MAX_VALUE as usize), (0, 3000), (1 << 28, 7000)];
+/// The sessions: limits on device memory (which all queries share; 0: the device's own), rows of a
+/// table, and rows after which the other side is read, too.
+const SESSIONS: [Limits; 3] = [
+    (0, MAX_VALUE as usize, 1 << 20),
+    (0, 3000, 5000),
+    (1 << 28, 7000, 1 << 20),
+];
+
+type Limits = (u64, usize, usize);
 
 fn table(seed: u64, value: &str) -> MemTable {
     let mut random = Mt64::new(seed);
@@ -95,7 +102,7 @@ fn table(seed: u64, value: &str) -> MemTable {
     MemTable::try_new(batch.schema(), vec![batches.collect()]).unwrap()
 }
 
-fn session(runtime: &Arc<RuntimeEnv>, horton: Option<(u64, usize)>) -> SessionContext {
+fn session(runtime: &Arc<RuntimeEnv>, horton: Option<Limits>) -> SessionContext {
     let config = SessionConfig::new().with_target_partitions(4);
     let state = |config| {
         SessionStateBuilder::new()
@@ -105,12 +112,13 @@ fn session(runtime: &Arc<RuntimeEnv>, horton: Option<(u64, usize)>) -> SessionCo
     };
     let state = match horton {
         None => state(config).build(),
-        Some((device_memory_limit, max_table_rows)) => {
+        Some((device_memory_limit, max_table_rows, turn_rows)) => {
             let options = HortonConfig {
                 enabled: Enabled::Always,
                 device: asked(),
                 device_memory_limit,
                 max_table_rows,
+                turn_rows,
                 // The host would hide that the device failed.
                 on_device_error: OnDeviceError::Error,
                 ..HortonConfig::default()
@@ -184,7 +192,7 @@ impl Soak {
     }
 
     async fn run(&self, task: usize, s: usize, query: usize) -> Result<()> {
-        let (limit, _) = SESSIONS[s];
+        let (limit, ..) = SESSIONS[s];
         self.say(task, format!("{:?}: {}", SESSIONS[s], QUERIES[query]));
         let frame = self.sessions[s].sql(QUERIES[query]).await?;
         match frame.collect().await {

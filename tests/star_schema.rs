@@ -10,9 +10,10 @@
 //! Tables and queries are modelled on those of TPC-DS (the Q-numbers beside them), small and
 //! generated from a fixed seed. Foreign keys are skewed, some NULL and some without a row to
 //! point at; keys are `Int32` in some tables and `Int64` in others, strings `Utf8` or
-//! `Utf8View`. Every query runs in a plain session and in two with device joins: one table
-//! for all partitions, and partitions kept. Results are compared as multisets; there are no
-//! floating-point numbers in them, so equal means equal.
+//! `Utf8View`. Every query runs in a plain session and in three with device joins: one table
+//! for all partitions, of the side planned or of the one that ends first, and partitions kept.
+//! Results are compared as multisets; there are no floating-point numbers in them, so equal means
+//! equal.
 
 use std::sync::Arc;
 
@@ -28,6 +29,9 @@ use datafusion::physical_plan::joins::PartitionMode;
 use datafusion::physical_plan::{ExecutionPlan, collect};
 use datafusion::prelude::{SessionConfig, SessionContext};
 use horton_join::HortonJoinExec;
+use horton_join::config::HortonConfig;
+use horton_join::join::decide::Decision;
+use horton_join::join::sides::Side;
 use rand_mt::Mt;
 
 // ---------------------------------------------------------------- data
@@ -950,10 +954,15 @@ const QUERIES: &[(&str, &str)] = &[
 
 // ---------------------------------------------------------------- comparison
 
-/// A session with device joins. Where partitions are kept, the thresholds below which
-/// DataFusion would collect the build side are lowered, so that there are partitions to keep.
-async fn device_session(keep_partitions: bool) -> SessionContext {
+/// A session with device joins whose sides are read by turns of `turn_rows` rows. Where partitions
+/// are kept, the thresholds below which DataFusion would collect the build side are lowered, so that
+/// there are partitions to keep.
+async fn device_session(keep_partitions: bool, turn_rows: usize) -> SessionContext {
     let mut config = SessionConfig::new();
+    config.options_mut().extensions.insert(HortonConfig {
+        turn_rows,
+        ..HortonConfig::default()
+    });
     if keep_partitions {
         config = config
             .with_target_partitions(3)
@@ -982,12 +991,13 @@ async fn device_session(keep_partitions: bool) -> SessionContext {
     session
 }
 
-/// Device joins of a plan, those of them that kept partitions, hash joins elsewhere, kernels
-/// that were launched.
+/// Device joins of a plan, those of them that kept partitions, those that built the right side, joins
+/// elsewhere, kernels that were launched.
 #[derive(Debug, Default, Clone, Copy)]
 struct Joins {
     device: usize,
     partitioned: usize,
+    swapped: usize,
     stock: usize,
     launches: usize,
 }
@@ -996,6 +1006,7 @@ impl Joins {
     fn add(&mut self, other: Self) {
         self.device += other.device;
         self.partitioned += other.partitioned;
+        self.swapped += other.swapped;
         self.stock += other.stock;
         self.launches += other.launches;
     }
@@ -1009,6 +1020,8 @@ fn joins(plan: &Arc<dyn ExecutionPlan>) -> Joins {
             joins.stock += usize::from(join.device_name().is_none());
             let mode = join.stock().partition_mode();
             joins.partitioned += usize::from(*mode == PartitionMode::Partitioned);
+            let is_swapped = |decision: &Decision| decision.build == Side::Right;
+            joins.swapped += usize::from(join.decisions().iter().any(is_swapped));
             let launches = node
                 .metrics()
                 .and_then(|m| m.sum_by_name("kernel_launches"));
@@ -1088,38 +1101,45 @@ async fn many_join_queries_return_the_rows_of_the_stock_joins() {
     let stock = SessionContext::new();
     let sessions = [
         stock,
-        device_session(false).await,
-        device_session(true).await,
+        device_session(false, HortonConfig::default().turn_rows).await,
+        device_session(false, 50).await,
+        device_session(true, 50).await,
     ];
     register_all(&sessions);
-    let [stock, collected, kept] = sessions;
-    let (mut all, mut failures) = ([Joins::default(); 2], Vec::new());
+    let [stock, planned, raced, kept] = sessions;
+    let (mut all, mut failures) = ([Joins::default(); 3], Vec::new());
     for (name, query) in QUERIES {
         let (expected, _) = run(&stock, query)
             .await
             .unwrap_or_else(|e| panic!("{name}, stock joins: {e}"));
         assert!(!expected.is_empty(), "{name}: no rows");
-        for (session, all) in [&collected, &kept].into_iter().zip(&mut all) {
+        for (session, all) in [&planned, &raced, &kept].into_iter().zip(&mut all) {
             match check(session, query, &expected).await {
                 Ok(joins) => all.add(joins),
                 Err(what) => failures.push(format!("{name}: {what}\n{query}")),
             }
         }
     }
-    let [collected, kept] = all;
+    let [planned, raced, kept] = all;
     println!(
         "star schema: {} queries, {} joins on the device with one table each, \
-         {} with partitions kept ({} have several)",
+         {} by turns ({} built the right side), {} with partitions kept ({} have several)",
         QUERIES.len(),
-        collected.device,
+        planned.device,
+        raced.device,
+        raced.swapped,
         kept.device,
         kept.partitioned
     );
     assert!(failures.is_empty(), "{}", failures.join("\n\n"));
     assert!(QUERIES.len() >= 32);
-    assert!(collected.device >= 100 && kept.device >= 100);
+    for joins in [planned, raced, kept] {
+        assert!(joins.device >= 100, "{joins:?}");
+    }
+    assert!(raced.swapped >= 20, "{raced:?}");
+    assert_eq!(kept.swapped, 0, "{kept:?}");
     assert!(
-        kept.partitioned > collected.partitioned,
-        "{collected:?} {kept:?}"
+        kept.partitioned > planned.partitioned,
+        "{planned:?} {kept:?}"
     );
 }
