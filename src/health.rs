@@ -1,13 +1,13 @@
 //! Which devices a session still trusts.
 //!
 //! ```text
-//!  a join's OpenCL error ─▶ note: logged, once ─▶ later joins: horton=stock (device failed: …)
+//!  a join's OpenCL error ─▶ note: logged, once ─▶ later joins: on the host: device failed: …
 //!  SET horton.device = … ─▶ trusted again
 //! ```
 //!
 //! A device that failed once may fail at every query, each time after the work was half done. So
-//! the session that met the error stops planning joins for that device, and joins
-//! planned before run as the stock join. Other sessions of the process are not told: they
+//! the session that met the error asks that device for no more joins: they run on the host.
+//! Other sessions of the process are not told: they
 //! may use another configuration, and find out at the cost of one query. It travels
 //! with the session's options, which is where rules and plan nodes find it.
 

@@ -13,10 +13,10 @@
 //! kernel family that a join may use runs once for each device, driver and version of ours, on a
 //! few thousand keys, and is compared with a hash map (`cases`). That takes milliseconds beside the
 //! compilation of kernels that joins need anyway. A device that fails costs time and no rows: the
-//! join that asked goes on on the host, and later joins are planned so.
+//! joins that ask for it run on the host.
 //!
-//! It is asked by builds, those of the calibration too, and not by the planner, as it may take
-//! seconds where kernels are not compiled yet. A part of its own ([`Suite`]) has what joins use
+//! It runs in the background from the first planned join on ([`ready`](crate::ready)), as it may
+//! take seconds where kernels are not compiled yet. A part of its own ([`Suite`]) has what joins use
 //! only if options ask for it.
 
 mod cases;
