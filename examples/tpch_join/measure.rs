@@ -81,6 +81,9 @@ pub struct Outcome {
     pub stock: Times,
     /// Times with Horton joins.
     pub horton: Times,
+    /// The first run of each side, Horton's and the stock plan's: in a fresh process the device is
+    /// being made ready meanwhile.
+    pub first: [Duration; 2],
     /// Stock time over Horton time: the median over the pairs of runs, at least one.
     pub median_ratio: f64,
     /// What the first run that differed from the stock plan's rows showed, or that
@@ -167,12 +170,19 @@ pub async fn measure(sides: &Sides, query: &Query, effort: Effort, check: bool) 
     };
     let (in_stock, in_horton) = (side("stock plan"), side("Horton plan"));
     let reference = run(&sides.stock, &query.sql).await.map_err(&in_stock)?;
-    let mut last = run(&sides.horton, &query.sql).await.map_err(&in_horton)?;
-    let mut differences = check.then(|| compare_runs(&reference, &last)).transpose()?;
+    let warm = run(&sides.horton, &query.sql).await.map_err(&in_horton)?;
+    let first = [warm.time, reference.time];
+    let mut differences = check.then(|| compare_runs(&reference, &warm)).transpose()?;
+    let mut last = Some(warm);
     let (mut stock_times, mut horton_times) = (vec![], vec![]);
     let mut ratios = vec![];
     let began = Instant::now();
-    while ratios.len() < effort.repeat || began.elapsed() < effort.time {
+    // Each side is as often the first as the second: where those differ, a median shows the more
+    // frequent.
+    let repeat = effort.repeat.next_multiple_of(2);
+    while ratios.len() < repeat || began.elapsed() < effort.time {
+        // What one side keeps alive would slow the other down.
+        drop(last.take());
         let (stock, horton);
         // Neither side is always the first.
         if ratios.len() % 2 == 1 {
@@ -188,14 +198,16 @@ pub async fn measure(sides: &Sides, query: &Query, effort: Effort, check: bool) 
         if differences.as_ref().is_some_and(|d| d.count() == 0) {
             differences = Some(compare_runs(&reference, &horton)?);
         }
-        last = horton;
+        last = Some(horton);
     }
+    let last = last.ok_or("no run was measured")?;
     Ok(Outcome {
         label: query.label.clone(),
         joins: joins(&last.plan)?,
         run: last,
         stock: Times::of(&stock_times),
         horton: Times::of(&horton_times),
+        first,
         median_ratio: median(ratios),
         differences,
     })

@@ -47,11 +47,14 @@ pub fn query(out: &mut impl Write, outcome: &Outcome, rows: usize) -> Result<()>
     }
     writeln!(
         out,
-        "time:  horton {} ms, stock {} ms, stock/horton {:.2}, median {:.2}",
+        "time:  horton {} ms, stock {} ms, stock/horton {:.2}, median {:.2}; \
+         first run: horton {} ms, stock {} ms",
         millis(outcome.horton.best),
         millis(outcome.stock.best),
         outcome.ratio(),
-        outcome.median_ratio
+        outcome.median_ratio,
+        millis(outcome.first[0]),
+        millis(outcome.first[1])
     )?;
     if outcome.is_idle() {
         writeln!(out, "WARNING: the device joins launched no kernel")?;

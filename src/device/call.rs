@@ -9,10 +9,11 @@
 //! A driver may fail any call at any time, and `ocl` panics on status codes that it does not know,
 //! so all of them stand in one file, where nothing can be forgotten: a test compares the calls
 //! here with the sites and finds none elsewhere. A release build has only the gate's
-//! `catch_unwind`, which costs nothing until something unwinds. Releasing objects is not
+//! `catch_unwind`, which costs nothing until something unwinds, and a lock that exits take. Releasing objects is not
 //! here: the loader's forwarders answer that it succeeded, whatever the driver says.
 
 use std::ffi::{CString, c_void};
+use std::sync::atomic::AtomicBool;
 
 use ocl::core::{
     self as cl, ArgVal, CommandQueue, CommandQueueProperties, Context, ContextProperties, DeviceId,
@@ -20,6 +21,7 @@ use ocl::core::{
     ProfilingInfo, Program, ProgramInfo, ProgramInfoResult,
 };
 
+use super::exit;
 #[cfg(debug_assertions)]
 use super::faults;
 use super::status::{Failed, without_panic};
@@ -98,6 +100,7 @@ pub(super) type Called<T> = Result<T, Failed>;
 fn at<T>(site: Site, what: &'static str, call: impl FnOnce() -> cl::Result<T>) -> Called<T> {
     #[cfg(debug_assertions)]
     faults::pass(site.function(), what)?;
+    let _under_way = exit::enter();
     match without_panic(call) {
         Ok(Ok(value)) => Ok(value),
         Ok(Err(error)) => Err(Failed::from(error)),
@@ -108,7 +111,8 @@ fn at<T>(site: Site, what: &'static str, call: impl FnOnce() -> cl::Result<T>) -
 // ---------------------------------------------------------------- which devices there are
 
 pub(super) fn platform_ids() -> Called<Vec<PlatformId>> {
-    at(Site::PlatformIds, "", cl::get_platform_ids)
+    static SEEN: AtomicBool = AtomicBool::new(false);
+    exit::loading(&SEEN, || at(Site::PlatformIds, "", cl::get_platform_ids))
 }
 
 pub(super) fn platform_text(platform: PlatformId, what: PlatformInfo) -> Called<String> {
@@ -134,8 +138,11 @@ pub(super) fn device_info(id: DeviceId, request: u32) -> Called<Vec<u8>> {
 
 pub(super) fn create_context(platform: PlatformId, device: DeviceId) -> Called<Context> {
     let properties = ContextProperties::new().platform(platform);
-    at(Site::CreateContext, "", || {
-        cl::create_context(Some(&properties), &[device], None, None)
+    static SEEN: AtomicBool = AtomicBool::new(false);
+    exit::loading(&SEEN, || {
+        at(Site::CreateContext, "", || {
+            cl::create_context(Some(&properties), &[device], None, None)
+        })
     })
 }
 
@@ -173,8 +180,11 @@ pub(super) fn build_program(
     options: &CString,
     name: &'static str,
 ) -> Called<()> {
-    at(Site::BuildProgram, name, || {
-        cl::build_program(program, Some(&[device]), options, None, None)
+    static SEEN: AtomicBool = AtomicBool::new(false);
+    exit::loading(&SEEN, || {
+        at(Site::BuildProgram, name, || {
+            cl::build_program(program, Some(&[device]), options, None, None)
+        })
     })
 }
 

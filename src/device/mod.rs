@@ -17,6 +17,7 @@
 //! * `context`, `pool`: what lanes share: context, programs, blocks that are used again
 //! * [`memory`]: the byte budget of a device
 //! * `call`: every OpenCL call, through one gate; `faults`, in debug builds, fails them on demand
+//! * `exit`: no call beside the driver's clean-up
 //! * [`verdict`]: what self-tests found, remembered
 //! * [`program`]: program text from `.cl` parts and defines, and the binary cache
 //! * [`host`]: prefetching on the host itself
@@ -28,6 +29,7 @@
 
 mod call;
 mod context;
+mod exit;
 #[cfg(debug_assertions)]
 pub mod faults;
 pub mod host;

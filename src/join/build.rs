@@ -13,7 +13,7 @@
 //! no place in the table.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use arrow::array::{Array, ArrayRef, AsArray, MAX_INLINE_VIEW_LEN, RecordBatch};
@@ -41,6 +41,7 @@ use super::host::HostTable;
 use super::keys::KeyEncoder;
 use super::memory::BuildMemory;
 use super::metrics::JoinMetrics;
+use super::owed::Owed;
 use super::parts::{parts, side_by_side, task_failed};
 use super::reading::Collected;
 use super::segments::{SegmentConfig, SegmentedTable};
@@ -53,6 +54,9 @@ const LEAST_KEY_BYTES: u64 = 8;
 
 /// Bytes of a string that stand in its view.
 const INLINE: usize = MAX_INLINE_VIEW_LEN as usize;
+
+/// Build rows from which probe streams emit together what the join owes.
+const MANY_OWED: usize = 1 << 16;
 
 /// Buffers of views that output batches may share; what is in more of them is copied together.
 const SHARED_BUFFERS: usize = 512;
@@ -102,7 +106,8 @@ pub struct BuildSide {
     pub visited: Option<Bitmap>,
     /// Whether any probe stream saw a row, and a NULL key (null-aware anti joins).
     pub probe_seen: ProbeSeen,
-    probes_left: AtomicUsize,
+    /// What is emitted once the probe has ended.
+    pub owed: Owed,
     /// Whether any row can match.
     matchable: bool,
     /// Whether the join type needs to know which rows were matched, and no residual filter has a say.
@@ -190,7 +195,7 @@ impl BuildSide {
             fallback: Fallback::new(spec.device.clone(), &spec.config),
             visited: spec.visited.then(|| Bitmap::new(rows)),
             probe_seen: ProbeSeen::default(),
-            probes_left: AtomicUsize::new(spec.probes),
+            owed: Owed::new(spec.probes, spec.visited && rows > MANY_OWED),
             handed_back: None,
             memory,
         };
@@ -466,11 +471,6 @@ impl BuildSide {
             Source::Batch(column) => self.rows.column(column),
             Source::Key(c) => self.key_columns.get(c).map_or(&[], Vec::as_slice),
         }
-    }
-
-    /// Whether the caller is the last probe stream to end.
-    pub fn probe_ended(&self) -> bool {
-        self.probes_left.fetch_sub(1, Ordering::AcqRel) == 1
     }
 
     /// Whether any row can match.

@@ -12,6 +12,7 @@
 //! rows of one batch, are taken; the rest is interleaved. A row number finds its batch through a table
 //! with one entry per `BLOCK` rows, so that is a step or two and not a binary search.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use arrow::array::{
@@ -143,13 +144,9 @@ impl BuildRows {
         }
     }
 
-    /// The number of the first row after the batch of `row`.
-    pub fn batch_end(&self, row: u32) -> u32 {
-        let end = self.len() as u32;
-        if row >= end {
-            return end;
-        }
-        self.starts[self.locate(row).0 + 1]
+    /// The numbers of the rows of batch `batch`.
+    pub fn rows_of(&self, batch: usize) -> Range<u32> {
+        self.starts[batch]..self.starts[batch + 1]
     }
 }
 

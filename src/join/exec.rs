@@ -369,7 +369,7 @@ impl ExecutionPlan for HortonJoinExec {
     ) -> Result<FilterDescription> {
         let makes = phase == FilterPushdownPhase::Post && self.made_filters().is_empty();
         let [own_left, own_right] = match makes {
-            true => pushdown::key_filters(&self.stock, config)?,
+            true => pushdown::key_filters(&self.stock, self.config.turn_rows, config)?,
             false => Default::default(),
         };
         let columns = output(&self.stock).columns;

@@ -47,6 +47,7 @@ pub mod lookup;
 pub mod memory;
 pub mod metrics;
 pub mod oriented;
+pub mod owed;
 pub mod pairs;
 pub mod parts;
 pub mod probe;

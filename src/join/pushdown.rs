@@ -29,6 +29,7 @@ use datafusion::physical_plan::joins::utils::ColumnIndex;
 use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
 
 use super::filter::KeyFilter;
+use super::reach::rows_scanned;
 
 /// The key columns of both sides.
 type On = [(PhysicalExprRef, PhysicalExprRef)];
@@ -39,12 +40,14 @@ fn dynamic(filter: Arc<dyn PhysicalExpr>) -> Option<Arc<DynamicFilterPhysicalExp
 }
 
 /// Filters for the keys of each side that may be probed, which let everything through for now. The
-/// right side may always be; the left one only where `join` leaves sides open.
+/// right side may always be; the left one only where `join` leaves sides open, and it may have more than
+/// `turn_rows` rows: with fewer it ends in its first turn.
 ///
 /// # Errors
 /// Those of DataFusion, which says whether filters of a join are allowed.
 pub fn key_filters(
     join: &HashJoinExec,
+    turn_rows: usize,
     config: &ConfigOptions,
 ) -> Result<[Vec<PhysicalExprRef>; 2]> {
     // Asked for the filters of its own alone, the stock join says whether they are allowed.
@@ -56,7 +59,8 @@ pub fn key_filters(
     let (left, _) = join.join_type().on_lr_is_preserved();
     let left = left
         && *join.partition_mode() == PartitionMode::Auto
-        && config.optimizer.enable_join_dynamic_filter_pushdown;
+        && config.optimizer.enable_join_dynamic_filter_pushdown
+        && rows_scanned(join.left()).is_none_or(|rows| rows > turn_rows);
     let on = join.on();
     let filters = |keys: Vec<&PhysicalExprRef>| keys.into_iter().map(key_filter).collect();
     Ok([

@@ -169,7 +169,7 @@ fn most_rows(
 }
 
 /// The rows of the one scan below `plan`, if each of its rows comes through once or not at all.
-fn rows_scanned(plan: &Arc<dyn ExecutionPlan>) -> Option<usize> {
+pub fn rows_scanned(plan: &Arc<dyn ExecutionPlan>) -> Option<usize> {
     if plan.children().is_empty() {
         return rows_of(plan.as_ref());
     }

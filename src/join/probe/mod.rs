@@ -28,6 +28,7 @@ mod output;
 mod spec;
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
@@ -78,7 +79,7 @@ struct Asked {
 enum State {
     Fetch(Arc<BuildSide>),
     Emit(Arc<BuildSide>, Box<Chunk>),
-    Unmatched(Arc<BuildSide>, u32),
+    Unmatched(Arc<BuildSide>, Range<u32>),
     Done,
     Ended,
 }
@@ -171,7 +172,7 @@ impl Probe {
             self.state = match std::mem::replace(&mut self.state, State::Ended) {
                 State::Fetch(build) => self.fetch(build).await?,
                 State::Emit(build, chunk) => self.emit(build, chunk).await?,
-                State::Unmatched(build, row) => self.emit_unmatched(build, row).await?,
+                State::Unmatched(build, rows) => self.emit_unmatched(build, rows).await?,
                 State::Done => {
                     self.input.close();
                     self.asked.clear();
@@ -185,6 +186,7 @@ impl Probe {
 
     /// Keeps the device busy and waits for the first of the chunks it has.
     async fn fetch(&mut self, build: Arc<BuildSide>) -> Result<State> {
+        build.owed.go_on();
         while self.asked.len() < self.in_flight(&build) && self.input.has_more() {
             let (batches, memory) = self.gather(&build).await?;
             if batches.is_empty() {
@@ -197,7 +199,7 @@ impl Probe {
             }
         }
         let Some(asked) = self.asked.pop_front() else {
-            return Ok(State::Unmatched(build, 0));
+            return self.end_probe(build).await;
         };
         let found = match asked.answer.await {
             Ok(answer) => {

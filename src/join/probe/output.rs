@@ -6,6 +6,7 @@
 //!  visited build rows, at the end ─────────────────────────────────────────────────▶ join type ─▶ rows
 //! ```
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -24,6 +25,7 @@ use crate::join::columns::Source;
 use crate::join::emit::{Located, Pairs};
 use crate::join::keys::{equal_pairs, equal_strings, equal_views};
 use crate::join::lookup::{Found, Rest, Wanted, Window};
+use crate::join::owed::Share;
 
 use super::{Probe, State};
 
@@ -277,29 +279,44 @@ impl Probe {
         }
     }
 
-    /// At the end of the last probe stream: up to a batch of build rows from `row` on that
-    /// their join type owes.
+    /// At the end of a probe stream: its share of the build rows that the join type owes.
+    pub(super) async fn end_probe(&mut self, build: Arc<BuildSide>) -> Result<State> {
+        let is_settled = self.spec.null_aware && build.probe_seen.null.load(Ordering::Relaxed);
+        if build.visited.is_none() || is_settled {
+            return Ok(State::Done);
+        }
+        match build.owed.end().await {
+            Share::Nothing => return Ok(State::Done),
+            Share::First => {
+                self.collect_visits(&build).await?;
+                build.owed.share();
+                // As in the stock join, the rows owed count as one more input batch.
+                self.metrics.input_batches.add(1);
+            }
+            Share::Part => {}
+        }
+        Ok(State::Unmatched(build, 0..0))
+    }
+
+    /// Up to a batch of build rows that the join type owes, of those left in `rows` or of the next
+    /// batch that no other stream emits.
     pub(super) async fn emit_unmatched(
         &mut self,
         build: Arc<BuildSide>,
-        row: u32,
+        rows: Range<u32>,
     ) -> Result<State> {
         let Some(visited) = &build.visited else {
             return Ok(State::Done);
         };
-        if self.spec.null_aware && build.probe_seen.null.load(Ordering::Relaxed) {
-            return Ok(State::Done);
-        }
-        if row == 0 {
-            if !build.probe_ended() {
-                return Ok(State::Done);
-            }
-            self.collect_visits(&build).await?;
-        }
+        let rows = match rows.is_empty() {
+            false => rows,
+            true => match build.owed.claim(build.rows.batches().len()) {
+                Some(batch) => build.rows.rows_of(batch),
+                None => return Ok(State::Done),
+            },
+        };
         let timer = self.metrics.join_time.timer();
-        let (owed, next) = self.owed_rows(&build, visited, row);
-        // As in the stock join, the rows owed count as one more input batch.
-        self.metrics.input_batches.add(usize::from(row == 0));
+        let (owed, rest) = self.owed_rows(&build, visited, rows);
         self.metrics.input_rows.add(owed.len());
         let mark = owed.iter().map(|row| Some(visited.get(*row))).collect();
         let pairs = Pairs {
@@ -310,38 +327,34 @@ impl Probe {
         let count = pairs.build.len();
         let batch = self.spec.output.batch(&build.rows, None, &pairs, count)?;
         timer.done();
-        let next = match next == build.rows.len() as u32 {
-            true => State::Done,
-            false => State::Unmatched(build, next),
-        };
-        self.push_and(batch, next)
+        self.push_and(batch, State::Unmatched(build, rest))
     }
 
-    /// The first build rows from `row` on that the join type owes, of one batch, as gathering from many takes several
-    /// times as long, and no more than an output batch holds; and the row to go on with.
-    fn owed_rows(&self, build: &BuildSide, visited: &Bitmap, row: u32) -> (Vec<u32>, u32) {
+    /// Those of the build `rows`, all of one batch as gathering from many takes several times as long,
+    /// that the join type owes, no more than an output batch holds; and the rows to go on with.
+    fn owed_rows(
+        &self,
+        build: &BuildSide,
+        visited: &Bitmap,
+        rows: Range<u32>,
+    ) -> (Vec<u32>, Range<u32>) {
         let skip_null_keys = self.spec.null_aware && build.probe_seen.any.load(Ordering::Relaxed);
         let is_owed = |row: &u32| !(skip_null_keys && build.first_key_is_null(*row));
-        let most = self.spec.batch_size;
-        let (end, mut next) = (build.rows.len() as u32, row);
-        let mut owed = Vec::new();
-        while owed.is_empty() && next < end {
-            let rows = next..build.rows.batch_end(next);
-            next = rows.end;
-            owed = match self.spec.join_type {
-                JoinType::LeftSemi => visited.rows(rows, true).take(most).collect(),
-                JoinType::LeftMark => rows.take(most).collect(),
-                _ => visited
-                    .rows(rows, false)
-                    .filter(is_owed)
-                    .take(most)
-                    .collect(),
-            };
-            if let (true, Some(last)) = (owed.len() == most, owed.last()) {
-                next = last + 1;
-            }
-        }
-        (owed, next)
+        let (most, end) = (self.spec.batch_size, rows.end);
+        let owed: Vec<u32> = match self.spec.join_type {
+            JoinType::LeftSemi => visited.rows(rows, true).take(most).collect(),
+            JoinType::LeftMark => rows.take(most).collect(),
+            _ => visited
+                .rows(rows, false)
+                .filter(is_owed)
+                .take(most)
+                .collect(),
+        };
+        let next = match owed.last() {
+            Some(last) if owed.len() == most => last + 1,
+            _ => end,
+        };
+        (owed, next..end)
     }
 
     /// Hands rows to the output; goes on to `next` unless that has enough.
