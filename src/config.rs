@@ -240,6 +240,9 @@ impl Default for HortonConfig {
     }
 }
 
+/// Rows that a device joins faster than the host, whatever its calls cost.
+const MANY_ROWS: usize = 1 << 20;
+
 /// Rows of a chunk at most, whatever the build side: the pairs of a window are then fewer than
 /// 2^32.
 pub(crate) const MOST_CHUNK_ROWS: usize = 1 << 28;
@@ -294,13 +297,25 @@ impl HortonConfig {
     pub const AUTO: &str = "auto";
 
     /// Rows of a build side from which `auto` asks a device of this kind. `always` asks it whatever
-    /// they are.
+    /// they are. A GPU's default is small, as [`min_probe_rows`](Self::min_probe_rows) looks at the
+    /// other side, too.
     pub fn min_build_rows(&self, kind: DeviceKind) -> usize {
         match (self.enabled, self.min_build_rows, kind) {
             (Enabled::Always, ..) => 0,
-            (_, 0, DeviceKind::Cpu) => 1 << 20,
-            (_, 0, _) => 1 << 17,
+            (_, 0, DeviceKind::Cpu) => MANY_ROWS,
+            (_, 0, _) => MANY_ROWS / 8,
             (_, rows, _) => rows,
+        }
+    }
+
+    /// Rows of a probe side from which `auto` asks a device of this kind for a join of `build_rows`
+    /// build rows; 0 if it need not be looked at: under an explicit number, and where the build
+    /// side has many rows itself.
+    pub fn min_probe_rows(&self, kind: DeviceKind, build_rows: usize) -> usize {
+        match (self.enabled, self.min_build_rows, kind) {
+            (Enabled::Always, ..) | (_, 0, DeviceKind::Cpu) => 0,
+            (_, 0, _) if build_rows < MANY_ROWS => MANY_ROWS,
+            _ => 0,
         }
     }
 

@@ -1,7 +1,8 @@
 //! Where a join runs, decided when its build side is there.
 //!
 //! ```text
-//!  inputs ─▶ race: a build side ─▶ place ─▶ rows ≥ horton.min_build_rows, device ready, keys of its kind
+//!  inputs ─▶ race: a build side ─▶ place ─▶ rows ≥ horton.min_build_rows, device ready, keys of its kind,
+//!                                    │       and of a small build side: many rows to probe
 //!                                    │ yes                              │ no, for a reason
 //!                                    ▼                                  │
 //!                     table on the device ── failed, does not fit ──────┤
@@ -19,11 +20,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use datafusion::error::DataFusionError;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_expr_common::utils::evaluate_expressions_to_arrays;
-use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::metrics::{
     ExecutionPlanMetricsSet, Metric, MetricBuilder, MetricsSet,
 };
+use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use futures::future::{BoxFuture, Shared};
 
 use crate::config::{Enabled, HortonConfig};
@@ -38,7 +39,7 @@ use super::memory::BuildMemory;
 use super::metrics::JoinMetrics;
 use super::oriented::Oriented;
 use super::probe::{Probe, ProbeSpec};
-use super::reading::{Collected, Reading, nothing};
+use super::reading::{Collected, Reading, Turn, nothing};
 use super::sides::Side;
 
 /// A join that is decided, or the one error of its build for all its streams.
@@ -56,6 +57,11 @@ pub enum Declined {
     FewRows {
         /// `horton.min_build_rows`, or the device's default.
         min_build_rows: usize,
+    },
+    /// `auto`: neither side has many rows.
+    FewToProbe {
+        /// Rows of the probe side from which so few build rows go to the device.
+        wanted: usize,
     },
     /// `auto`: the device is being opened, or its kernels are being compiled.
     Preparing,
@@ -76,6 +82,7 @@ impl fmt::Display for Declined {
             Declined::FewRows { min_build_rows } => {
                 write!(f, "fewer than horton.min_build_rows = {min_build_rows}")
             }
+            Declined::FewToProbe { wanted } => write!(f, "fewer than {wanted} rows to probe"),
             Declined::Preparing => write!(f, "kernels are being compiled"),
             Declined::NotReady(reason) => write!(f, "{reason}"),
             Declined::FailedBefore(reason) => write!(f, "device failed: {reason}"),
@@ -228,14 +235,63 @@ impl Joiner {
     ///
     /// # Errors
     /// Those of [`place`] and of the build.
-    pub async fn decide(mut self, build: Reading, probe: Reading) -> Result<Decided> {
+    pub async fn decide(mut self, build: Reading, mut probe: Reading) -> Result<Decided> {
         let build = build.into_build()?;
-        let rows = build.rows;
-        let device = match place(&self.oriented, rows).await? {
-            Place::Device(device) => device,
-            Place::Host(reason) => return self.on_host(build, probe, reason).await,
+        self.tell(&build).await?;
+        let place = match place(&self.oriented, build.rows).await? {
+            Place::Device(device) => self.with_probe(device, build.rows, &mut probe).await?,
+            host => host,
         };
         let probe = probe.into_streams();
+        match place {
+            Place::Device(device) => self.on_device(device, build, probe).await,
+            Place::Host(reason) => self.on_host(build, probe, reason),
+        }
+    }
+
+    /// Tells scans of the probe side the keys of the build side.
+    async fn tell(&mut self, build: &Collected) -> Result<()> {
+        let Some(reporter) = self.reporter.take() else {
+            return Ok(());
+        };
+        let on = self.oriented.join().on().iter();
+        let on: Vec<_> = on.map(|(key, _)| Arc::clone(key)).collect();
+        let keys = build.batches.iter();
+        let keys = keys.map(|batch| evaluate_expressions_to_arrays(&on, batch));
+        let facts = Facts {
+            rows: build.rows,
+            distinct: build.rows,
+            keys: keys.collect::<Result<_, DataFusionError>>()?,
+        };
+        let time = MetricBuilder::new(&self.metrics).subset_time("filter_time", self.partition);
+        reporter.report(facts, &time).await
+    }
+
+    /// `device`, unless the build side has few rows and the probe side ends with few, too.
+    async fn with_probe(
+        &self,
+        device: Device,
+        build_rows: usize,
+        probe: &mut Reading,
+    ) -> Result<Place> {
+        let (config, join) = (self.oriented.config(), self.oriented.join());
+        let wanted = config.min_probe_rows(device.info().kind, build_rows);
+        if wanted == 0 || join.fetch().is_some() || join.right().boundedness().is_unbounded() {
+            return Ok(Place::Device(device));
+        }
+        let turn = probe.turn(wanted).await?;
+        Ok(match probe.rows() < wanted && matches!(turn, Turn::Ended) {
+            true => Place::Host(Declined::FewToProbe { wanted }),
+            false => Place::Device(device),
+        })
+    }
+
+    async fn on_device(
+        self,
+        device: Device,
+        build: Collected,
+        probe: Vec<SendableRecordBatchStream>,
+    ) -> Result<Decided> {
         let spec = self.oriented.build_spec(&device, probe.len())?;
         let metrics = JoinMetrics::new(&self.metrics, self.partition);
         let read = (build.input_batches, build.rows, build.bytes);
@@ -243,22 +299,12 @@ impl Joiner {
         let memory = BuildMemory::new(pool, self.partition);
         let build = match BuildSide::build(spec, build, memory, metrics.clone()).await? {
             Built::Side(build) => build,
-            Built::HandedBack(build, reason) => {
-                return self.on_host_with(build, probe, reason).await;
-            }
+            Built::HandedBack(build, reason) => return self.on_host(build, probe, reason),
         };
         // The host's join counts what was handed back to it.
         metrics.add_build_input(read);
-        if let Some(reporter) = self.reporter.take() {
-            let facts = Facts {
-                rows,
-                distinct: build.distinct(),
-                keys: build.keys.clone(),
-            };
-            reporter.report(facts, &metrics.build_time).await?;
-        }
-        self.note(rows, Place::Device(device.clone()));
         let spec = Arc::new(self.oriented.probe_spec(&device));
+        self.note(build.rows.len(), Place::Device(device));
         let streams = probe.into_iter().map(|stream| Mutex::new(Some(stream)));
         Ok(Decided::Device {
             spec,
@@ -269,29 +315,12 @@ impl Joiner {
         })
     }
 
-    async fn on_host(self, build: Collected, probe: Reading, reason: Declined) -> Result<Decided> {
-        self.on_host_with(build, probe.into_streams(), reason).await
-    }
-
-    async fn on_host_with(
-        mut self,
+    fn on_host(
+        self,
         build: Collected,
         probe: Vec<SendableRecordBatchStream>,
         reason: Declined,
     ) -> Result<Decided> {
-        if let Some(reporter) = self.reporter.take() {
-            let on = self.oriented.join().on().iter();
-            let on: Vec<_> = on.map(|(key, _)| Arc::clone(key)).collect();
-            let keys = build.batches.iter();
-            let keys = keys.map(|batch| evaluate_expressions_to_arrays(&on, batch));
-            let facts = Facts {
-                rows: build.rows,
-                distinct: build.rows,
-                keys: keys.collect::<Result<_, DataFusionError>>()?,
-            };
-            let time = MetricBuilder::new(&self.metrics).subset_time("filter_time", self.partition);
-            reporter.report(facts, &time).await?;
-        }
         log::debug!("a join of {} build rows on the host: {reason}", build.rows);
         self.note(build.rows, Place::Host(reason));
         Ok(Decided::Host {
