@@ -30,6 +30,7 @@ use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
 
 use super::filter::KeyFilter;
 use super::reach::rows_scanned;
+use super::sides::{Side, Sides};
 
 /// The key columns of both sides.
 type On = [(PhysicalExprRef, PhysicalExprRef)];
@@ -40,8 +41,8 @@ fn dynamic(filter: Arc<dyn PhysicalExpr>) -> Option<Arc<DynamicFilterPhysicalExp
 }
 
 /// Filters for the keys of each side that may be probed, which let everything through for now. The
-/// right side may always be; the left one only where `join` leaves sides open, and it may have more than
-/// `turn_rows` rows: with fewer it ends in its first turn.
+/// right side may always be; the left one only where `join` leaves sides open, unless it is read
+/// first and ends in that turn, of `turn_rows` rows.
 ///
 /// # Errors
 /// Those of DataFusion, which says whether filters of a join are allowed.
@@ -60,13 +61,19 @@ pub fn key_filters(
     let left = left
         && *join.partition_mode() == PartitionMode::Auto
         && config.optimizer.enable_join_dynamic_filter_pushdown
-        && rows_scanned(join.left()).is_none_or(|rows| rows > turn_rows);
+        && !ends_in_first_turn(join, turn_rows);
     let on = join.on();
     let filters = |keys: Vec<&PhysicalExprRef>| keys.into_iter().map(key_filter).collect();
     Ok([
         filters(on.iter().map(|(l, _)| l).filter(|_| left).collect()),
         filters(on.iter().map(|(_, r)| r).filter(|_| right).collect()),
     ])
+}
+
+/// Whether the left side of `join`, whose sides are open, is read first and no further.
+fn ends_in_first_turn(join: &HashJoinExec, turn_rows: usize) -> bool {
+    Sides::of(join, true).first() == Side::Left
+        && rows_scanned(join.left()).is_some_and(|rows| rows < turn_rows)
 }
 
 fn key_filter(key: &PhysicalExprRef) -> PhysicalExprRef {

@@ -29,6 +29,7 @@ use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::repartition::RepartitionExec;
 
 use crate::error::{Error, Result};
+use crate::scan::exact::Exact;
 
 use super::parts::task_failed;
 use super::reading::{Reading, Turn};
@@ -108,6 +109,8 @@ fn first(join: &HashJoinExec) -> Side {
 /// Whether `plan` has few rows: a LIMIT, or a filter over an aggregate, which keeps its groups until
 /// its last row came and whose filter is there to leave few.
 fn is_small(plan: &Arc<dyn ExecutionPlan>, filtered: bool) -> bool {
+    // Guards stand above limits while filters are handed out.
+    let plan = plan.downcast_ref::<Exact>().map_or(plan, Exact::node);
     if plan.fetch().is_some() {
         return true;
     }
