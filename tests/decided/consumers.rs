@@ -6,6 +6,7 @@ use arrow::array::RecordBatch;
 use datafusion::common::{JoinType, Result};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::limit::GlobalLimitExec;
 use futures::future::join_all;
 use futures::{StreamExt, TryStreamExt};
 use horton_join::HortonJoinExec;
@@ -186,8 +187,15 @@ fn every_join_type_returns_its_rows_from_several_partitions() {
             let (_, context) = pooled(at, PLENTY);
             let rows = Reads::AtOnce.rows(&join, forward(&join), &context);
             assert_eq!(rows, expected(&case), "{at:?} {build:?} {case}");
-            let counted = join.metrics().and_then(|metrics| metrics.output_rows());
-            assert_eq!(counted, Some(rows.len()), "{at:?} {build:?} {case}");
+            let metrics = join.metrics().unwrap();
+            let about = format!("{at:?} {build:?} {case}");
+            assert_eq!(metrics.output_rows(), Some(rows.len()), "{about}");
+            // Tables that were filled: one, or one a partition.
+            let filled = metrics
+                .iter()
+                .map(|metric| metric.value())
+                .filter(|value| value.name() == "build_input_rows" && value.as_usize() > 0);
+            assert_eq!(filled.count() > 1, at == At::HostParts, "{about}");
         }
     });
 }
@@ -292,4 +300,69 @@ fn a_plan_runs_several_times_at_once() {
         given_back(&pool, &about);
         given_back(&other_pool, &about);
     });
+}
+
+/// Build rows from which the streams of a join on the device emit unmatched rows together.
+const MANY: usize = 70_000;
+
+/// A join that builds many rows, most of them without a partner: of the left side, or the right.
+fn owing(build: Which) -> (Case, Arc<HortonJoinExec>) {
+    let keys = |rows: usize| -> Vec<Option<i64>> { (0..rows as i64).map(Some).collect() };
+    let many = Side::new(vec![("k", ints(&keys(MANY)))]).in_batches_of(5000);
+    let few = Side::new(vec![("k", ints(&keys(30)))]);
+    let few = few.in_partitions(3, |row| row).in_batches_of(4);
+    let sides = match build {
+        Left => (many, few),
+        Right => (few, many),
+    };
+    let mut case = open(sides.0, sides.1, At::Device);
+    // The side that is read first ends in its first turn.
+    case.config.turn_rows = 1 << 20;
+    let (left, mut right) = (case.build.exec(), case.probe.exec());
+    case.join_type = JoinType::LeftAnti;
+    if build == Right {
+        case.join_type = JoinType::RightAnti;
+        right = Arc::new(GlobalLimitExec::new(right, 0, Some(MANY)));
+    }
+    let join = case.put_on_device(case.stock_of(left, right));
+    (case, join)
+}
+
+#[test]
+fn unmatched_rows_of_a_large_build_side_reach_consumers_of_every_kind() {
+    let _guard = side_by_side();
+    for build in [Left, Right] {
+        for reads in WAYS {
+            let (case, join) = owing(build);
+            let about = format!("{build:?} {reads:?} {case}");
+            let (pool, context) = pooled(At::Device, PLENTY);
+            let order = forward(&join).into_iter().rev().collect();
+            let rows = reads.rows(&join, order, &context);
+            assert!(rows == expected(&case), "{} rows: {about}", rows.len());
+            let decisions = join.decisions();
+            let decision = only(&decisions);
+            assert_eq!((decision.build, decision.rows), (build, MANY), "{about}");
+            given_back(&pool, &about);
+        }
+    }
+}
+
+#[test]
+fn a_stream_that_is_dropped_keeps_no_other_from_a_large_build_side_s_end() {
+    let _guard = side_by_side();
+    for build in [Left, Right] {
+        let (_, join) = owing(build);
+        let (pool, context) = pooled(At::Device, PLENTY);
+        let ended = block_on(async move {
+            let mut all = streams(&join, 0..count(&join), &context)?;
+            // Never polled: nobody emits what is owed, and nobody waits for it.
+            let last = all.pop();
+            let others = all.into_iter().map(|stream| stream.try_collect::<Vec<_>>());
+            let others = join_all(others).await;
+            drop(last);
+            others.into_iter().collect::<Result<Vec<_>>>()
+        });
+        assert_eq!(text(&ended.unwrap().concat()).len(), 0, "{build:?}");
+        given_back(&pool, &format!("{build:?}"));
+    }
 }

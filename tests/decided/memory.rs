@@ -88,7 +88,8 @@ fn right_first(case: &Case) -> Arc<HortonJoinExec> {
 fn a_right_side_that_is_read_first_and_refused_is_probed() {
     let _guard = side_by_side();
     for at in At::ALL {
-        let case = case_of((SMALL, LARGE), 1, at);
+        let mut case = case_of((SMALL, LARGE), 1, at);
+        case.join_type = JoinType::Right;
         let (pool, context) = pooled(at, LIMIT);
         let found = outcome(&right_first(&case), context).unwrap();
         assert_eq!(found.rows, expected(&case), "{at:?}");
@@ -201,6 +202,8 @@ fn rows_of_the_side_that_is_probed_are_given_back_as_they_are_probed() {
         });
         let first = reserved.first().copied().unwrap();
         assert!(first >= 5 * BATCH_BYTES, "{at:?}: {reserved:?}");
+        let half = reserved[reserved.len() / 2];
+        assert!(half <= first - 3 * BATCH_BYTES, "{at:?}: {reserved:?}");
         let last = reserved.last().copied().unwrap();
         assert!(last <= 2 * BATCH_BYTES, "{at:?}: {reserved:?}");
         given_back(&pool, &format!("{at:?}"));

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use datafusion::prelude::{SessionConfig, SessionContext};
-use horton_join::config::{Enabled, HortonConfig};
+use horton_join::config::{Enabled, HortonConfig, TableKind};
+use horton_join::device::DeviceKind;
 use horton_join::table::horton::BucketSize;
 
 use super::harness::*;
@@ -12,9 +13,10 @@ use super::session::*;
 
 const QUERY: &str = "SELECT big.v, small.v FROM big JOIN small ON big.k = small.k";
 
-fn unknown() -> HortonConfig {
+/// Options that name a device that is not there.
+fn unknown(name: &str) -> HortonConfig {
     HortonConfig {
-        device: "no such device".to_owned(),
+        device: format!("no such device: {name}"),
         min_build_rows: 1,
         ..HortonConfig::default()
     }
@@ -22,7 +24,7 @@ fn unknown() -> HortonConfig {
 
 /// Checks that `error` says what was asked for, and what there is.
 fn assert_names_the_devices(error: &str) {
-    assert!(error.contains("'no such device'"), "{error}");
+    assert!(error.contains("'no such device: "), "{error}");
     for device in horton_join::device::list().unwrap() {
         assert!(error.contains(&device.label()), "{error}");
     }
@@ -62,7 +64,7 @@ fn a_join_that_always_runs_on_a_device_waits_until_it_is_ready() {
     let always = HortonConfig {
         enabled: Enabled::Always,
         device: asked(),
-        table: horton_join::config::TableKind::Linear,
+        table: TableKind::Linear,
         ..HortonConfig::default()
     };
     if always.table.obstacle(device().info()).is_some() {
@@ -92,7 +94,7 @@ fn the_warm_up_for_an_unknown_device_names_those_there_are() {
     for enabled in [Enabled::Auto, Enabled::Always] {
         let error = warm_up(&HortonConfig {
             enabled,
-            ..unknown()
+            ..unknown("warm-up")
         });
         assert_names_the_devices(&error.unwrap_err().to_string());
     }
@@ -106,7 +108,8 @@ fn a_query_for_an_unknown_device_names_those_there_are() {
             let config = HortonConfig {
                 enabled,
                 min_build_rows,
-                ..unknown()
+                // One that nobody asked for before: the query has to wait for the answer.
+                ..unknown(&format!("{enabled} {min_build_rows}"))
             };
             let sessions = Sessions::new(&super::session::config(), config);
             for _ in 0..2 {
@@ -127,5 +130,29 @@ fn a_query_for_an_unknown_device_names_those_there_are() {
                 query(&sessions.stock, QUERY).rows
             );
         }
+    }
+}
+
+#[test]
+fn small_build_sides_go_to_a_gpu_only_for_many_rows_to_probe_and_only_by_default() {
+    let default = HortonConfig::default();
+    assert_eq!(default.min_build_rows(DeviceKind::Cpu), 1 << 20);
+    assert_eq!(default.min_build_rows(DeviceKind::Gpu), 1 << 17);
+    assert_eq!(default.min_probe_rows(DeviceKind::Cpu, 1 << 20), 0);
+    assert_eq!(default.min_probe_rows(DeviceKind::Gpu, 1 << 17), 1 << 20);
+    assert_eq!(default.min_probe_rows(DeviceKind::Gpu, 1 << 20), 0);
+    let said = HortonConfig {
+        min_build_rows: 5,
+        ..HortonConfig::default()
+    };
+    let always = HortonConfig {
+        enabled: Enabled::Always,
+        ..HortonConfig::default()
+    };
+    for kind in [DeviceKind::Cpu, DeviceKind::Gpu] {
+        assert_eq!(said.min_build_rows(kind), 5);
+        assert_eq!(said.min_probe_rows(kind, 5), 0);
+        assert_eq!(always.min_build_rows(kind), 0);
+        assert_eq!(always.min_probe_rows(kind, 0), 0);
     }
 }

@@ -15,10 +15,11 @@ use super::plans::*;
 /// Rows of the left side, of the right one, and the side that ends first.
 const SIZES: [(usize, usize, Which); 3] = [(40, 200, Left), (200, 40, Right), (40, 40, Left)];
 
-/// No projection, all columns backwards, none.
+/// No projection, all columns backwards and one of them again, none.
 fn projections(case: &Case) -> [Option<Vec<usize>>; 3] {
     let columns = case.stock().join_schema().fields().len();
-    [None, Some((0..columns).rev().collect()), Some(Vec::new())]
+    let some = (0..columns).rev().chain([columns - 1]).collect();
+    [None, Some(some), Some(Vec::new())]
 }
 
 fn every_join_is_right(at: At) {
