@@ -179,7 +179,12 @@ async fn run_queries(args: &Args) -> Result<usize> {
     let data = load(args, stock.state().config().target_partitions()).await?;
     writeln!(out, "{}", data.about)?;
     data.register(&stock)?;
-    data.register(&horton)?;
+    // The session that scans a table of files first caches their metadata: each needs its own.
+    let own = match &args.data {
+        Some(dir) if !args.in_memory => Some(data::open(dir, false).await?),
+        _ => None,
+    };
+    own.as_ref().unwrap_or(&data).register(&horton)?;
     let sides = Sides { stock, horton };
 
     let queries = match &args.queries {
