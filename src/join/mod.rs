@@ -1,24 +1,26 @@
 //! The join operator.
 //!
 //! ```text
-//!  HortonJoinExec::execute(p)
-//!    build  ─ once a plan (CollectLeft) or once a partition (Partitioned), shared
-//!       collect batches ─▶ keys ─▶ surrogates ─▶ device table
-//!    probe  ─ one stream a partition
+//!  HortonJoinExec::execute(p) ─▶ start: once a plan, or once a partition (Partitioned), shared
+//!    sides     both inputs read by turns; the one that ends first is the build side
+//!    decide    on the device │ on the host: DataFusion's own join over what was read
+//!    build     keys ─▶ surrogates ─▶ device table
+//!    probe     one stream a partition
 //!       chunk of batches ─▶ surrogates ─▶ device lookup ─▶ candidate pairs
 //!       ─▶ verify ─▶ residual filter ─▶ join type ─▶ emit
 //! ```
 //!
-//! * [`exec`]: the plan node
+//! * [`exec`]: the plan node; [`start`]: its executions; [`run`]: which partitions belong together
+//! * [`sides`]: which side is built, of two [`reading`]s; [`oriented`]: the join as it is then
+//! * [`decide`]: where it runs; [`host_join`]: on the host
 //! * [`keys`]: key columns to surrogates, numbers that a device can look up
-//! * [`build`]: the collected build side; [`build_keys`]: its keys, encoded in [`parts`]
+//! * [`build`]: the build side; [`build_keys`]: its keys, encoded in [`parts`]
 //! * [`table`]: its table, and its [`columns`], on the device; [`segments`]: several tables, where one
 //!   has no room; [`tables`]: either of them
 //! * [`memory`]: what is reserved in the memory pool
 //! * [`filter`]: what the build side tells the probe side's scans: [`key_set`]s; [`pushdown`]: on
-//!   which ways; [`reach`]: how far; [`run`]: in which execution; [`tap`]: for a join on the host;
-//!   [`early`]: when inputs are opened for that
-//! * [`probe`]: the stream of one probe partition
+//!   which ways; [`reach`]: how far; [`early`]: when inputs are opened for that
+//! * [`probe`]: the stream of one probe partition; [`owed`]: what all emit at the end
 //! * [`lookup`]: the device's part of a chunk; [`hits`]: what several tables have of it; [`host`]: the
 //!   host's part, once the device failed
 //! * [`fallback`]: when that is, and what is kept for it
