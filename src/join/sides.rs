@@ -20,13 +20,13 @@ use std::sync::Arc;
 
 use datafusion::common::JoinType;
 use datafusion::common::runtime::SpawnedTask;
-use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::repartition::RepartitionExec;
+use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 
 use crate::error::{Error, Result};
 use crate::scan::exact::Exact;
@@ -137,15 +137,8 @@ pub fn can_swap(join: &HashJoinExec) -> bool {
     let [left, right] = [join.left(), join.right()];
     let swaps = join.join_type().supports_swap()
         || matches!(join.join_type(), JoinType::LeftMark | JoinType::RightMark);
-    let is_endless = |plan: &Arc<dyn ExecutionPlan>| {
-        use datafusion::physical_plan::ExecutionPlanProperties;
-        plan.boundedness().is_unbounded()
-    };
-    let is_ordered = {
-        use datafusion::physical_plan::ExecutionPlanProperties;
-        right.output_ordering().is_some()
-    };
-    swaps && !join.null_aware && !is_ordered && !is_endless(left) && !is_endless(right)
+    let is_endless = left.boundedness().is_unbounded() || right.boundedness().is_unbounded();
+    swaps && !join.null_aware && right.output_ordering().is_none() && !is_endless
 }
 
 /// The first turn of a side, begun or not.
