@@ -5,6 +5,7 @@ use std::sync::Arc;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use horton_join::config::{Enabled, HortonConfig, TableKind};
 use horton_join::device::DeviceKind;
+use horton_join::join::decide::Declined;
 use horton_join::table::horton::BucketSize;
 
 use super::harness::*;
@@ -154,5 +155,36 @@ fn small_build_sides_go_to_a_gpu_only_for_many_rows_to_probe_and_only_by_default
         assert_eq!(said.min_probe_rows(kind, 5), 0);
         assert_eq!(always.min_build_rows(kind), 0);
         assert_eq!(always.min_probe_rows(kind, 0), 0);
+    }
+}
+
+/// Keys `0..rows`, in batches of the usual size.
+fn keys(rows: usize) -> Side {
+    let keys: Vec<Option<i64>> = (0..rows as i64).map(Some).collect();
+    Side::new(vec![("k", ints(&keys))]).in_batches_of(8192)
+}
+
+#[test]
+fn by_default_both_sides_decide_whether_a_gpu_is_asked() {
+    let _guard = side_by_side();
+    const BUILD: usize = 140_000;
+    let kind = device().info().kind;
+    for probe in [200_000, (1 << 20) - 1, 1 << 20] {
+        let mut case = open(keys(BUILD), keys(probe), At::Device);
+        case.config.min_build_rows = 0;
+        case.projection = Some(Vec::new());
+        let join = case.on_device();
+        let found = run(join.clone(), case.context()).unwrap();
+        assert_eq!(found.count(), BUILD);
+        let reason = match kind {
+            DeviceKind::Cpu => Some(Declined::FewRows {
+                min_build_rows: 1 << 20,
+            }),
+            _ => (probe < 1 << 20).then_some(Declined::FewToProbe { wanted: 1 << 20 }),
+        };
+        let decisions = join.decisions();
+        let decision = only(&decisions);
+        assert_eq!((decision.build, decision.rows), (Left, BUILD));
+        assert_eq!(declined(decision), reason.as_ref(), "{probe} on {kind:?}");
     }
 }
