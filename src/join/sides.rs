@@ -8,8 +8,8 @@
 //!
 //! Planners choose sides by estimates, which are wrong by orders of magnitude above joins,
 //! aggregates and filters. An actual end cannot be wrong. What the losing side cost is bounded: it
-//! was read no further than twice the rows of the side that won, and its rows are probed as they
-//! are. The first turn is long enough for most build sides to end in it, so that the other side is
+//! was read no further than its first turn, or twice the rows of the side that won, and its rows are
+//! probed as they are. The first turn is long enough for most build sides to end in it, so that the other side is
 //! not opened before their keys filter its scans.
 //!
 //! A side that the memory pool refuses, or that fails, is out: the other one must end. Where sides
