@@ -314,6 +314,10 @@ fn draw(random: &mut Random) -> Case {
             Mode::Open { build: 3 },
         ]),
     };
+    let pool_limit = match random.one_in(12) {
+        true => 1 << (10 + random.below(8)),
+        false => 0,
+    };
     Case {
         build: side(random, build, rows),
         probe: side(random, probe, probe_rows),
@@ -342,13 +346,11 @@ fn draw(random: &mut Random) -> Case {
             2 => rows + 1,
             _ => 1 + random.below(1 + rows.max(probe_rows)),
         }),
-        host_splits: random.one_in(2),
         side_by_side: random.one_in(6),
         again: random.one_in(16),
-        pool_limit: match random.one_in(12) {
-            true => 1 << (10 + random.below(8)),
-            false => 0,
-        },
+        pool_limit,
+        // A RepartitionExec of several inputs that spills can wait for itself (apache/datafusion#24883).
+        host_splits: pool_limit == 0 && random.one_in(2),
         cancel_after: random.one_in(8).then(|| random.below(40)),
         strike: random.one_in(4).then(|| Strike::random(random)),
         table: Table {
