@@ -205,6 +205,8 @@ pub struct HortonConfig {
     pub filters: Filters,
     /// What a join does when its device fails: fallback or error.
     pub on_device_error: OnDeviceError,
+    /// Whether joins go to disk that the memory pool has no room for.
+    pub spill: bool,
     /// Bits of a hashed surrogate, 0 to 32: fewer make unequal keys collide. For tests, and so
     /// no option of a session.
     pub surrogate_bits: u32,
@@ -232,6 +234,7 @@ impl Default for HortonConfig {
             keep_partitions: false,
             filters: Filters::Auto,
             on_device_error: OnDeviceError::Fallback,
+            spill: true,
             surrogate_bits: u32::BITS,
             max_table_rows: MAX_VALUE as usize,
             turn_rows: 1 << 20,
@@ -248,7 +251,7 @@ const MANY_ROWS: usize = 1 << 20;
 pub(crate) const MOST_CHUNK_ROWS: usize = 1 << 28;
 
 /// Name and description of every option of a session, in the order of [`HortonConfig`]'s fields.
-const OPTIONS: [(&str, &str); 11] = [
+const OPTIONS: [(&str, &str); 12] = [
     (
         "enabled",
         "Which joins run on an OpenCL device: auto, always or never",
@@ -289,6 +292,10 @@ const OPTIONS: [(&str, &str); 11] = [
     (
         "on_device_error",
         "When a device fails: 'fallback' finishes the query on the host, 'error' ends it",
+    ),
+    (
+        "spill",
+        "Whether joins go to temporary files that the memory limit has no room for",
     ),
 ];
 
@@ -402,6 +409,7 @@ impl HortonConfig {
             "keep_partitions" => self.keep_partitions = parse(key, value, |_| true)?,
             "filters" => self.filters = value.parse()?,
             "on_device_error" => self.on_device_error = value.parse()?,
+            "spill" => self.spill = parse(key, value, |_| true)?,
             _ => {
                 let known: Vec<&str> = OPTIONS.iter().map(|(name, _)| *name).collect();
                 return Err(Error::Invalid(format!(
@@ -425,7 +433,8 @@ impl HortonConfig {
             "min_build_rows" => self.min_build_rows.to_string(),
             "keep_partitions" => self.keep_partitions.to_string(),
             "filters" => self.filters.to_string(),
-            _ => self.on_device_error.to_string(),
+            "on_device_error" => self.on_device_error.to_string(),
+            _ => self.spill.to_string(),
         }
     }
 }
@@ -511,6 +520,7 @@ mod tests {
             ("keep_partitions", "2"),
             ("filters", "on"),
             ("on_device_error", "panic"),
+            ("spill", "sometimes"),
         ] {
             let error = config.set_option(key, value).unwrap_err().to_string();
             assert!(error.contains(key), "{error}");

@@ -229,6 +229,17 @@ impl Error {
         )
     }
 
+    /// The same error, if a memory pool had no room, with `advice`.
+    pub(crate) fn with_advice(self, advice: &str) -> Self {
+        match self {
+            Error::DataFusion(DataFusionError::ResourcesExhausted(text)) => {
+                let text = format!("{text}; {advice}");
+                DataFusionError::ResourcesExhausted(text).into()
+            }
+            other => other,
+        }
+    }
+
     /// The part that fits beside a plan node: the first line, without the advice.
     pub(crate) fn brief(&self) -> String {
         let text = self.to_string();

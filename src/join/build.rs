@@ -21,7 +21,7 @@ use arrow::compute::concat;
 use arrow::datatypes::DataType;
 use datafusion::common::NullEquality;
 use datafusion::common::runtime::SpawnedTask;
-use datafusion::common::utils::memory::RecordBatchMemoryCounter;
+use datafusion::execution::memory_pool::MemoryReservation;
 use datafusion::physical_expr::PhysicalExprRef;
 use datafusion::physical_expr_common::utils::evaluate_expressions_to_arrays;
 
@@ -123,7 +123,7 @@ pub enum Built {
     /// Its table is on the device.
     Side(Box<BuildSide>),
     /// The host is to join the rows, for this reason.
-    HandedBack(Collected, Declined),
+    HandedBack(Declined),
 }
 
 /// What the probe streams of a null-aware anti join saw.
@@ -136,7 +136,8 @@ pub struct ProbeSeen {
 }
 
 impl BuildSide {
-    /// Builds the table of the rows `collected`.
+    /// Builds the table of the rows `collected`, the memory of which the caller holds on to, until
+    /// it is handed over ([`hold`](Self::hold)).
     ///
     /// # Errors
     /// `ResourcesExhausted` from the memory pool; [`Error::TooManyRows`]; the device's, if the
@@ -151,12 +152,9 @@ impl BuildSide {
         let Collected {
             batches,
             rows,
-            bytes,
             mut counter,
-            memory: of_batches,
             ..
         } = collected;
-        memory.batches.grow(of_batches.free());
         let limit = NO_ROW as usize - 1;
         if rows > limit {
             return Err(Error::TooManyRows { rows, limit });
@@ -202,8 +200,7 @@ impl BuildSide {
         let mut joined = build.build_table(&spec, (to_send, rows), &metrics).await?;
         let built = began.elapsed();
         if let Some(reason) = build.handed_back.take() {
-            let collected = build.into_collected(bytes, counter);
-            return Ok(Built::HandedBack(collected, reason));
+            return Ok(Built::HandedBack(reason));
         }
         let left = build.columns_to_join(&spec, |_| true);
         joined += left.bytes;
@@ -220,17 +217,9 @@ impl BuildSide {
         Ok(Built::Side(Box::new(build)))
     }
 
-    /// The rows alone, `bytes` of which `counter` has counted.
-    fn into_collected(self, bytes: usize, counter: RecordBatchMemoryCounter) -> Collected {
-        let memory = self.memory.batches.split(bytes);
-        Collected {
-            rows: self.rows.len(),
-            input_batches: self.rows.batches().len(),
-            batches: self.rows.into_batches(),
-            bytes,
-            counter,
-            memory,
-        }
+    /// Holds what is reserved for the rows.
+    pub fn hold(&self, rows: &MemoryReservation) {
+        self.memory.batches.grow(rows.free());
     }
 
     /// Builds the table, and meanwhile makes one array of each column that the device does not gather in any case. Returns the
@@ -598,7 +587,7 @@ fn join_arrays<'a>(arrays: impl Iterator<Item = &'a ArrayRef>) -> Result<ArrayRe
 }
 
 /// The array with the bytes of its views, if it has any, in buffers of its own.
-fn compact(array: ArrayRef) -> ArrayRef {
+pub fn compact(array: ArrayRef) -> ArrayRef {
     match array.data_type() {
         DataType::Utf8View => Arc::new(array.as_string_view().gc()),
         DataType::BinaryView => Arc::new(array.as_binary_view().gc()),

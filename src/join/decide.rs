@@ -8,6 +8,8 @@
 //!                     table on the device ── failed, does not fit ──────┤
 //!                                    │                                  ▼
 //!                     Decided::Device: probe streams        Decided::Host: DataFusion's own join
+//!
+//!  neither side fits into memory ─▶ Decided::Spilled: buckets, each of which is decided like that
 //! ```
 //!
 //! DuckDB and DataFusion decide on perfect hashing at the same point (`try_create_array_map`): rows
@@ -21,10 +23,11 @@ use datafusion::error::DataFusionError;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_expr_common::utils::evaluate_expressions_to_arrays;
 use datafusion::physical_plan::joins::HashJoinExec;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::ExecutionPlanProperties;
 use datafusion::physical_plan::metrics::{
     ExecutionPlanMetricsSet, Metric, MetricBuilder, MetricsSet,
 };
-use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use futures::future::{BoxFuture, Shared};
 
 use crate::config::{Enabled, HortonConfig};
@@ -34,13 +37,14 @@ use crate::ready::{self, Readiness};
 
 use super::build::{BuildSide, Built};
 use super::filter::{Facts, Reporter};
-use super::host_join::host_join;
+use super::host_join::{HostJoin, host_join};
 use super::memory::BuildMemory;
 use super::metrics::JoinMetrics;
 use super::oriented::Oriented;
 use super::probe::{Probe, ProbeSpec};
 use super::reading::{Collected, Reading, Turn, nothing};
 use super::sides::Side;
+use super::spill::Spilled;
 
 /// A join that is decided, or the one error of its build for all its streams.
 pub type SharedDecision = Shared<BoxedDecision>;
@@ -73,6 +77,8 @@ pub enum Declined {
     Failed(String),
     /// `auto`: the table does not fit into the device's memory.
     DoesNotFit,
+    /// The memory pool refused what the device's table takes beside the rows.
+    NoMemory,
 }
 
 impl fmt::Display for Declined {
@@ -88,6 +94,7 @@ impl fmt::Display for Declined {
             Declined::FailedBefore(reason) => write!(f, "device failed: {reason}"),
             Declined::Failed(reason) => write!(f, "device failed while building: {reason}"),
             Declined::DoesNotFit => write!(f, "no room on the device"),
+            Declined::NoMemory => write!(f, "no room in the memory pool"),
         }
     }
 }
@@ -110,11 +117,33 @@ pub struct Decision {
     pub rows: usize,
     /// Where the join runs.
     pub place: Place,
+    /// Whether these are rows of one bucket, out of a join that went to disk.
+    pub spilled: bool,
+}
+
+/// Which of a node's joins: that of a partition, or of a bucket of its rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct At {
+    /// The partition, 0 if all share a build.
+    pub partition: usize,
+    /// The bucket's number, if the rows went to disk.
+    pub bucket: Option<usize>,
+}
+
+/// What a node shows of the joins that run in its place.
+#[derive(Debug, Clone, Default)]
+pub struct Shown {
+    /// The node's own metrics.
+    pub metrics: ExecutionPlanMetricsSet,
+    /// What was decided.
+    pub decisions: Arc<Decisions>,
+    /// DataFusion's own joins.
+    pub on_host: Arc<OnHost>,
 }
 
 /// What was decided of each of a join's builds when it ran last.
 #[derive(Debug, Default)]
-pub struct Decisions(Mutex<BTreeMap<usize, Decision>>);
+pub struct Decisions(Mutex<BTreeMap<At, Decision>>);
 
 impl Decisions {
     /// All of them.
@@ -122,11 +151,16 @@ impl Decisions {
         self.lock().values().cloned().collect()
     }
 
-    fn note(&self, partition: usize, decision: Decision) {
-        self.lock().insert(partition, decision);
+    fn note(&self, at: At, decision: Decision) {
+        let mut decisions = self.lock();
+        if at.bucket.is_none_or(|bucket| bucket == 0) {
+            // An earlier execution can have had more buckets, or none.
+            decisions.retain(|noted, _| noted.partition != at.partition);
+        }
+        decisions.insert(at, decision);
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<usize, Decision>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<At, Decision>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -140,6 +174,10 @@ impl fmt::Display for Decisions {
         };
         let rows: usize = all.iter().map(|decision| decision.rows).sum();
         write!(f, "build={}, {rows} rows", last.build)?;
+        let spilled = all.iter().filter(|decision| decision.spilled).count();
+        if spilled > 0 {
+            write!(f, ", spilled to {spilled} buckets")?;
+        }
         let on_device = all.iter().filter(|d| matches!(d.place, Place::Device(_)));
         let on_device = on_device.count();
         if on_device > 0 && on_device < all.len() {
@@ -155,14 +193,14 @@ impl fmt::Display for Decisions {
 /// Metrics of DataFusion's own joins that ran last in the place of each build. The joins are not
 /// kept: one holds its build side, and that side's memory, for as long as it is there.
 #[derive(Debug, Default)]
-pub struct OnHost(Mutex<BTreeMap<usize, MetricsSet>>);
+pub struct OnHost(Mutex<BTreeMap<At, MetricsSet>>);
 
 impl OnHost {
     /// Notes the metrics of `join` after one of its partitions was executed, which adds some.
-    fn note(&self, partition: usize, join: &HashJoinExec) {
+    fn note(&self, at: At, join: &HashJoinExec) {
         // Read under the lock: partitions are executed side by side, and the last one has them all.
         let mut noted = self.lock();
-        noted.extend(join.metrics().map(|metrics| (partition, metrics)));
+        noted.extend(join.metrics().map(|metrics| (at, metrics)));
     }
 
     /// The metrics of all of them.
@@ -172,7 +210,7 @@ impl OnHost {
         metrics.cloned().collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<usize, MetricsSet>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<At, MetricsSet>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -216,17 +254,13 @@ pub struct Joiner {
     /// The side that is built.
     pub build: Side,
     /// Which build this is.
-    pub partition: usize,
+    pub at: At,
     /// Output partitions, if the host may repartition both sides into so many.
     pub partitions: Option<usize>,
     /// What the build side tells scans of the probe side.
     pub reporter: Option<Reporter>,
-    /// The node's metrics.
-    pub metrics: ExecutionPlanMetricsSet,
-    /// Where decisions are noted.
-    pub decisions: Arc<Decisions>,
-    /// Where DataFusion's own joins are noted.
-    pub on_host: Arc<OnHost>,
+    /// What the node shows of it.
+    pub shown: Shown,
 }
 
 impl Joiner {
@@ -235,8 +269,7 @@ impl Joiner {
     ///
     /// # Errors
     /// Those of [`place`] and of the build.
-    pub async fn decide(mut self, build: Reading, mut probe: Reading) -> Result<Decided> {
-        let build = build.into_build()?;
+    pub async fn decide(mut self, build: Collected, mut probe: Reading) -> Result<Decided> {
         self.tell(&build).await?;
         let place = match place(&self.oriented, build.rows).await? {
             Place::Device(device) => self.with_probe(device, build.rows, &mut probe).await?,
@@ -263,7 +296,8 @@ impl Joiner {
             distinct: build.rows,
             keys: keys.collect::<Result<_, DataFusionError>>()?,
         };
-        let time = MetricBuilder::new(&self.metrics).subset_time("filter_time", self.partition);
+        let time = MetricBuilder::new(&self.shown.metrics);
+        let time = time.subset_time("filter_time", self.at.partition);
         reporter.report(facts, &time).await
     }
 
@@ -293,25 +327,33 @@ impl Joiner {
         probe: Vec<SendableRecordBatchStream>,
     ) -> Result<Decided> {
         let spec = self.oriented.build_spec(&device, probe.len())?;
-        let metrics = JoinMetrics::new(&self.metrics, self.partition);
+        let metrics = JoinMetrics::new(&self.shown.metrics, self.at.partition);
         let read = (build.input_batches, build.rows, build.bytes);
         let pool = self.oriented.context().memory_pool();
-        let memory = BuildMemory::new(pool, self.partition);
-        let build = match BuildSide::build(spec, build, memory, metrics.clone()).await? {
-            Built::Side(build) => build,
-            Built::HandedBack(build, reason) => return self.on_host(build, probe, reason),
+        let memory = BuildMemory::new(pool, self.at.partition);
+        let (rows, kept) = build.apart();
+        let built = match BuildSide::build(spec, rows, memory, metrics.clone()).await {
+            Ok(Built::Side(side)) => side,
+            Ok(Built::HandedBack(reason)) => return self.on_host(kept, probe, reason),
+            // A table on the host has its memory already.
+            Err(error) if error.is_pool_memory() => {
+                return self.on_host(kept, probe, Declined::NoMemory);
+            }
+            Err(error) => return Err(error),
         };
+        kept.memory.shrink(kept.table);
+        built.hold(&kept.memory);
         // The host's join counts what was handed back to it.
         metrics.add_build_input(read);
         let spec = Arc::new(self.oriented.probe_spec(&device));
-        self.note(build.rows.len(), Place::Device(device));
+        self.note(built.rows.len(), Place::Device(device));
         let streams = probe.into_iter().map(|stream| Mutex::new(Some(stream)));
         Ok(Decided::Device {
             spec,
-            build: Arc::new(*build),
+            build: Arc::new(*built),
             streams: streams.collect(),
             oriented: self.oriented,
-            metrics: self.metrics,
+            metrics: self.shown.metrics,
         })
     }
 
@@ -325,16 +367,19 @@ impl Joiner {
         self.note(build.rows, Place::Host(reason));
         Ok(Decided::Host {
             join: Box::new(host_join(&self.oriented, build, probe, self.partitions)?),
-            oriented: self.oriented,
-            partition: self.partition,
-            on_host: self.on_host,
+            at: self.at,
+            on_host: self.shown.on_host,
         })
     }
 
     fn note(&self, rows: usize, place: Place) {
-        let build = self.build;
-        let decision = Decision { build, rows, place };
-        self.decisions.note(self.partition, decision);
+        let decision = Decision {
+            build: self.build,
+            rows,
+            place,
+            spilled: self.at.bucket.is_some(),
+        };
+        self.shown.decisions.note(self.at, decision);
     }
 }
 
@@ -356,14 +401,14 @@ pub enum Decided {
     /// DataFusion's own join over what was read.
     Host {
         /// That join.
-        join: Box<HashJoinExec>,
-        /// The join it stands for.
-        oriented: Oriented,
+        join: Box<HostJoin>,
         /// Which build this is.
-        partition: usize,
+        at: At,
         /// Where its metrics are noted.
         on_host: Arc<OnHost>,
     },
+    /// Neither side fits into memory.
+    Spilled(Arc<Spilled>),
 }
 
 impl Decided {
@@ -375,17 +420,14 @@ impl Decided {
         match self {
             Decided::Host {
                 join,
-                oriented,
-                partition,
+                at: noted,
                 on_host,
             } => {
-                if at >= join.properties().output_partitioning().partition_count() {
-                    return Ok(nothing(&join.schema()));
-                }
-                let stream = join.execute(at, Arc::clone(oriented.context()))?;
-                on_host.note(*partition, join);
+                let stream = join.stream(at)?;
+                on_host.note(*noted, join.join());
                 Ok(stream)
             }
+            Decided::Spilled(spilled) => Ok(spilled.stream(at)?),
             Decided::Device {
                 spec,
                 build,

@@ -31,7 +31,7 @@ use datafusion::physical_plan::filter_pushdown::{
     ChildPushdownResult, FilterDescription, FilterPushdownPhase, FilterPushdownPropagation,
 };
 use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
-use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricsSet};
+use datafusion::physical_plan::metrics::MetricsSet;
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
 use datafusion::physical_plan::{
@@ -41,7 +41,7 @@ use datafusion::physical_plan::{
 
 use crate::config::{Enabled, HortonConfig, TableKind};
 
-use super::decide::{Decision, Decisions, OnHost, Place};
+use super::decide::{Decision, Place, Shown};
 use super::filter::KeyFilter;
 use super::oriented::output;
 use super::pushdown;
@@ -53,15 +53,12 @@ use super::sides::{Side, Sides};
 pub struct HortonJoinExec {
     pub(super) stock: Arc<HashJoinExec>,
     pub(super) config: HortonConfig,
-    pub(super) metrics: ExecutionPlanMetricsSet,
+    /// Metrics, and what was decided.
+    pub(super) shown: Shown,
     /// What either input's scans are told of the other one's keys: the left input's, the right one's.
     pub(super) filters: [Vec<KeyFilter>; 2],
     /// Its executions, with those of nodes made of this one: they share the filters.
     pub(super) runs: Arc<Runs>,
-    /// What its executions decided.
-    pub(super) decisions: Arc<Decisions>,
-    /// Metrics of DataFusion's own joins that ran in this one's place.
-    pub(super) on_host: Arc<OnHost>,
     pub(super) reach: OnceLock<Reach>,
     properties: Arc<PlanProperties>,
 }
@@ -100,11 +97,9 @@ impl HortonJoinExec {
             properties: properties(&stock),
             stock,
             config,
-            metrics: ExecutionPlanMetricsSet::new(),
             filters: Default::default(),
             runs: Arc::default(),
-            decisions: Arc::default(),
-            on_host: Arc::default(),
+            shown: Shown::default(),
             reach: OnceLock::new(),
         }
     }
@@ -116,7 +111,7 @@ impl HortonJoinExec {
 
     /// What was decided of its builds when it ran last; nothing before it was executed.
     pub fn decisions(&self) -> Vec<Decision> {
-        self.decisions.all()
+        self.shown.decisions.all()
     }
 
     /// The device that it ran on; `None` if it was not executed, or ran on the host.
@@ -146,7 +141,7 @@ impl HortonJoinExec {
         let mut exec = Self::new(stock, self.config.clone());
         exec.filters = filters;
         exec.runs = Arc::clone(&self.runs);
-        exec.decisions = Arc::clone(&self.decisions);
+        exec.shown.decisions = Arc::clone(&self.shown.decisions);
         Ok(Arc::new(exec))
     }
 
@@ -209,7 +204,7 @@ impl DisplayAs for HortonJoinExec {
             }
         }
         let stock = Stock(&self.stock, t).to_string();
-        let decided = self.decisions.to_string();
+        let decided = self.shown.decisions.to_string();
         let how = match decided.is_empty() {
             true => self.rules(),
             false => decided,
@@ -313,8 +308,8 @@ impl ExecutionPlan for HortonJoinExec {
     }
 
     fn metrics(&self) -> Option<MetricsSet> {
-        let mut metrics = self.metrics.clone_inner();
-        let on_host = self.on_host.metrics().into_iter();
+        let mut metrics = self.shown.metrics.clone_inner();
+        let on_host = self.shown.on_host.metrics().into_iter();
         on_host.for_each(|metric| metrics.push(metric));
         Some(metrics)
     }

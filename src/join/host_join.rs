@@ -14,10 +14,15 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
 use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::utils::memory::estimate_memory_size;
 use datafusion::common::{Result, internal_err};
+use datafusion::execution::memory_pool::MemoryLimit;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::physical_expr::{PhysicalExpr, PhysicalExprRef};
+use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr, PhysicalExprRef};
+use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
 use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
 use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
@@ -26,8 +31,34 @@ use datafusion::physical_plan::{
     PlanProperties,
 };
 
+use super::granted::Granted;
 use super::oriented::Oriented;
-use super::reading::Collected;
+use super::reading::{Collected, nothing};
+
+/// DataFusion's join, and the context to execute it in.
+pub struct HostJoin {
+    join: HashJoinExec,
+    context: Arc<TaskContext>,
+}
+
+impl HostJoin {
+    /// The join.
+    pub fn join(&self) -> &HashJoinExec {
+        &self.join
+    }
+
+    /// The rows of output partition `at`; there are none if the join has fewer.
+    ///
+    /// # Errors
+    /// Those of executing it.
+    pub fn stream(&self, at: usize) -> Result<SendableRecordBatchStream> {
+        let partitions = self.join.properties().output_partitioning();
+        if at >= partitions.partition_count() {
+            return Ok(nothing(&self.join.schema()));
+        }
+        self.join.execute(at, Arc::clone(&self.context))
+    }
+}
 
 /// The join of `oriented` over a `build` side that is there and the streams of its `probe` side.
 /// It has `partitions` output partitions, or one a probe stream.
@@ -39,14 +70,13 @@ pub fn host_join(
     build: Collected,
     probe: Vec<SendableRecordBatchStream>,
     partitions: Option<usize>,
-) -> Result<HashJoinExec> {
+) -> Result<HostJoin> {
     let join = oriented.join();
     let partitions = partitions.filter(|n| *n > 1 && is_partitioned(oriented, &build));
     let parts = partitions.unwrap_or(1);
-    let left = Handed::of(
-        join.left(),
-        build.into_streams(&join.left().schema(), parts),
-    );
+    let context = Granted::context(oriented.context(), build.memory)?;
+    let left = streams_of(build.batches, &join.left().schema(), parts);
+    let left = Handed::of(join.left(), left);
     let right = Handed::of(join.right(), probe);
     let (left, right, mode) = match partitions {
         Some(partitions) => {
@@ -58,12 +88,28 @@ pub fn host_join(
         None => (left, right, PartitionMode::CollectLeft),
     };
     let builder = join.builder().reset_state().with_partition_mode(mode);
-    builder.with_new_children(vec![left, right])?.build()
+    let join = builder.with_new_children(vec![left, right])?.build()?;
+    Ok(HostJoin { join, context })
 }
 
-/// Whether DataFusion would repartition both sides, had it known the rows and bytes.
+/// Bytes of an empty hash map.
+const MAP: usize = 64;
+
+/// Bytes of the hash table that DataFusion's join makes of `rows` rows: its own estimate, and a bit
+/// a row for those that were met.
+pub fn table_bytes(rows: usize) -> usize {
+    let table = estimate_memory_size::<(u32, u64)>(rows, MAP);
+    table.unwrap_or(usize::MAX / 2) + rows.div_ceil(8)
+}
+
+/// Whether DataFusion would repartition both sides, had it known the rows and bytes. Not under a
+/// limit on memory: a `RepartitionExec` that spills can wait for ever (apache/datafusion#24883).
 fn is_partitioned(oriented: &Oriented, build: &Collected) -> bool {
     let join = oriented.join();
+    let pool = oriented.context().memory_pool();
+    if !matches!(pool.memory_limit(), MemoryLimit::Infinite) {
+        return false;
+    }
     let options = &oriented.context().session_config().options().optimizer;
     let is_large = build.bytes > options.hash_join_single_partition_threshold
         || build.rows > options.hash_join_single_partition_threshold_rows;
@@ -79,28 +125,20 @@ fn repartition(
     Ok(Arc::new(RepartitionExec::try_new(input, partitioning)?))
 }
 
-impl Collected {
-    /// The rows as `parts` streams, which give back their memory batch by batch.
-    fn into_streams(
-        self,
-        schema: &arrow::datatypes::SchemaRef,
-        parts: usize,
-    ) -> Vec<SendableRecordBatchStream> {
-        let each = self.batches.len().div_ceil(parts).max(1);
-        let bytes = self.bytes / self.batches.len().max(1);
-        let memory = Arc::new(self.memory);
-        let mut batches = self.batches.into_iter();
-        let part = |_| {
-            let part: Vec<_> = batches.by_ref().take(each).collect();
-            let memory = Arc::clone(&memory);
-            let stream = futures::stream::iter(part.into_iter().map(move |batch| {
-                memory.shrink(bytes.min(memory.size()));
-                Ok(batch)
-            }));
-            Box::pin(RecordBatchStreamAdapter::new(Arc::clone(schema), stream)) as _
-        };
-        (0..parts).map(part).collect()
-    }
+/// `batches` as `parts` streams.
+fn streams_of(
+    batches: Vec<RecordBatch>,
+    schema: &SchemaRef,
+    parts: usize,
+) -> Vec<SendableRecordBatchStream> {
+    let each = batches.len().div_ceil(parts).max(1);
+    let mut batches = batches.into_iter();
+    let part = |_| {
+        let part: Vec<_> = batches.by_ref().take(each).map(Ok).collect();
+        let stream = futures::stream::iter(part);
+        Box::pin(RecordBatchStreamAdapter::new(Arc::clone(schema), stream)) as _
+    };
+    (0..parts).map(part).collect()
 }
 
 /// A leaf that hands out streams which are there, each once.
@@ -123,6 +161,25 @@ impl Handed {
         );
         Arc::new(Self {
             streams: Mutex::new(streams.into_iter().map(Some).collect()),
+            properties: Arc::new(properties),
+        })
+    }
+}
+
+impl Handed {
+    /// Hands out `stream`, in no order.
+    pub fn unordered(
+        schema: SchemaRef,
+        stream: SendableRecordBatchStream,
+    ) -> Arc<dyn ExecutionPlan> {
+        let properties = PlanProperties::new(
+            EquivalenceProperties::new(schema),
+            Partitioning::UnknownPartitioning(1),
+            EmissionType::Incremental,
+            Boundedness::Bounded,
+        );
+        Arc::new(Self {
+            streams: Mutex::new(vec![Some(stream)]),
             properties: Arc::new(properties),
         })
     }

@@ -3,6 +3,8 @@
 //! ```text
 //!  HortonJoinBuild[0]: left rows        rows of either input, until it is decided which one is built
 //!  HortonJoinBuild[0]: right rows
+//!  HortonJoinBuild[0]: left buckets     rows on their way to disk, of either side
+//!  HortonJoinBuild[0]: right buckets
 //!  HortonJoinBuild[0]: batches          the build side's rows, and arrays made of them
 //!  HortonJoinBuild[0]: keys             key expressions' values; surrogates until they are on the device
 //!  HortonJoinBuild[0]: tables           groups, and tables that the host keeps for a device without room, or in its place
@@ -25,6 +27,12 @@ use super::sides::Side;
 /// What the rows of a side that build `partition` joins are reserved under, until it is decided.
 pub fn of_rows(pool: &Arc<dyn MemoryPool>, partition: usize, side: Side) -> MemoryReservation {
     MemoryConsumer::new(format!("HortonJoinBuild[{partition}]: {side} rows")).register(pool)
+}
+
+/// What the rows of a side are reserved under while they are scattered over buckets.
+pub fn of_buckets(pool: &Arc<dyn MemoryPool>, partition: usize, side: Side) -> MemoryReservation {
+    let name = format!("HortonJoinBuild[{partition}]: {side} buckets");
+    MemoryConsumer::new(name).register(pool)
 }
 
 /// The reservations of one build side.

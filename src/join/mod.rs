@@ -12,7 +12,8 @@
 //!
 //! * [`exec`]: the plan node; [`start`]: its executions; [`run`]: which partitions belong together
 //! * [`sides`]: which side is built, of two [`reading`]s; [`oriented`]: the join as it is then
-//! * [`decide`]: where it runs; [`host_join`]: on the host
+//! * [`decide`]: where it runs; [`host_join`]: on the host, in memory that is [`granted`]
+//! * [`spill`]: on disk, as neither side fits into memory
 //! * [`keys`]: key columns to surrogates, numbers that a device can look up
 //! * [`build`]: the build side; [`build_keys`]: its keys, encoded in [`parts`]
 //! * [`table`]: its table, and its [`columns`], on the device; [`segments`]: several tables, where one
@@ -40,6 +41,7 @@ pub mod emit;
 pub mod exec;
 pub mod fallback;
 pub mod filter;
+pub mod granted;
 pub mod hits;
 pub mod host;
 pub mod host_join;
@@ -59,6 +61,7 @@ pub mod reading;
 pub mod run;
 pub mod segments;
 pub mod sides;
+pub mod spill;
 pub mod start;
 pub mod table;
 pub mod tables;

@@ -6,17 +6,18 @@
 //!  part 2 ▓▓▓▓▓▓▓▓▓▓▓░░░░          Full     so many rows are there
 //!                                  Refused  the memory pool has no room for more
 //!
-//!  into_build   ─▶ all batches, and what they reserve
+//!  collect      ─▶ the kept batches, and what they reserve
 //!  into_streams ─▶ a stream a part: the kept batches, then the rest
 //! ```
 //!
 //! A join learns which side is smaller by reading both. Nothing is read twice: the side that is not
 //! built is probed from its first batch on, and gives back the memory of each batch that it hands
-//! out.
+//! out. With each batch goes the memory of its share of a hash table on the host: a side that was
+//! read can be built.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
@@ -32,7 +33,12 @@ use tokio::sync::watch;
 
 use crate::error::{Error, Result};
 
+use super::emit::NO_ROW;
+use super::host_join::table_bytes;
 use super::parts::task_failed;
+
+/// Rows of a build side, which are numbered in 32 bits.
+const MOST_ROWS: usize = NO_ROW as usize - 1;
 
 /// How a turn ended.
 #[derive(Debug)]
@@ -60,6 +66,8 @@ struct Kept {
     batches: AtomicUsize,
     /// Batches can be slices of one larger batch, whose buffers count once.
     counter: Mutex<RecordBatchMemoryCounter>,
+    /// Bytes that are reserved for a hash table of the rows.
+    table: Mutex<usize>,
     memory: MemoryReservation,
 }
 
@@ -75,7 +83,7 @@ struct Part {
     error: Option<DataFusionError>,
 }
 
-/// All rows of an input.
+/// Rows of an input that are to be built.
 pub struct Collected {
     /// Batches with rows.
     pub batches: Vec<RecordBatch>,
@@ -87,8 +95,28 @@ pub struct Collected {
     pub bytes: usize,
     /// What counted them.
     pub counter: RecordBatchMemoryCounter,
-    /// What they reserve.
+    /// What they reserve, with `table` bytes for a hash table on the host.
     pub memory: MemoryReservation,
+    /// Bytes for that table.
+    pub table: usize,
+}
+
+impl Collected {
+    /// The rows twice: for a build that may fail, without their memory, and with it for what comes
+    /// then.
+    pub fn apart(self) -> (Self, Self) {
+        let rows = Self {
+            batches: self.batches.clone(),
+            counter: self.counter,
+            memory: self.memory.new_empty(),
+            ..self
+        };
+        let kept = Self {
+            counter: RecordBatchMemoryCounter::new(),
+            ..self
+        };
+        (rows, kept)
+    }
 }
 
 impl Reading {
@@ -109,6 +137,7 @@ impl Reading {
                 rows: AtomicUsize::new(0),
                 batches: AtomicUsize::new(0),
                 counter: Mutex::new(RecordBatchMemoryCounter::new()),
+                table: Mutex::new(0),
                 memory,
             }),
         }
@@ -151,10 +180,27 @@ impl Reading {
         }
         Ok(match refused {
             _ if self.parts.iter().any(|part| part.error.is_some()) => Turn::Failed,
-            Some(error) => Turn::Refused(error.into()),
+            Some(error) => Turn::Refused(error),
             None if self.parts.iter().all(Part::has_ended) => Turn::Ended,
             None => Turn::Full,
         })
+    }
+
+    /// The input's schema.
+    pub fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    /// Whether the memory pool would grant `bytes` for `rows` rows and a hash table of them.
+    pub fn has_room(&self, rows: usize, bytes: usize) -> bool {
+        let asked = self.kept.memory.new_empty();
+        rows <= MOST_ROWS && asked.try_grow(bytes + table_bytes(rows)).is_ok()
+    }
+
+    /// The error that ended the input.
+    pub fn lost(&mut self) -> Error {
+        let lost = || Error::Invalid("an input failed without an error".to_owned());
+        self.take_error().unwrap_or_else(lost)
     }
 
     /// Rows that are kept.
@@ -163,34 +209,48 @@ impl Reading {
     }
 
     /// The error that ended a part, if one did.
-    pub fn take_error(&mut self) -> Option<Error> {
+    fn take_error(&mut self) -> Option<Error> {
         let error = self.parts.iter_mut().find_map(|part| part.error.take());
         error.map(Error::DataFusion)
     }
 
-    /// All rows of an input that has ended.
-    ///
-    /// # Errors
-    /// [`Error::Invalid`] if it is still read.
-    pub fn into_build(self) -> Result<Collected> {
-        let kept = Arc::into_inner(self.kept)
-            .ok_or_else(|| Error::Invalid("a build side that is still read".to_owned()))?;
-        let parts = self.parts.into_iter();
-        let batches = parts.flat_map(|part| part.batches);
+    /// The rows that are kept; those that come are kept anew.
+    pub fn collect(&mut self) -> Collected {
+        let kept = &self.kept;
+        let batches = self.parts.iter_mut().flat_map(|part| part.batches.drain(..));
         let (batches, bytes): (Vec<_>, Vec<usize>) = batches.unzip();
-        let counter = kept.counter.into_inner();
-        Ok(Collected {
+        let fresh = RecordBatchMemoryCounter::new();
+        Collected {
             batches,
-            rows: kept.rows.into_inner(),
-            input_batches: kept.batches.into_inner(),
+            rows: kept.rows.swap(0, Ordering::AcqRel),
+            input_batches: kept.batches.swap(0, Ordering::AcqRel),
             bytes: bytes.iter().sum(),
-            counter: counter.unwrap_or_else(PoisonError::into_inner),
-            memory: kept.memory,
-        })
+            counter: std::mem::replace(&mut *lock(&kept.counter), fresh),
+            memory: kept.memory.split(kept.memory.size()),
+            table: std::mem::take(&mut *lock(&kept.table)),
+        }
+    }
+
+    /// Keeps batches that the memory pool refused, although it does: without them nothing goes on.
+    pub fn keep_refused(&mut self) {
+        for part in &mut self.parts {
+            if let Some((batch, bytes)) = part.refused.take() {
+                let rows = batch.num_rows();
+                self.kept.memory.grow(bytes + self.kept.table_for(rows));
+                part.batches.push_back((batch, bytes));
+            }
+        }
+    }
+
+    /// Gives back what is reserved for a hash table: the rows are to be probed.
+    pub fn forget_table(&self) {
+        let table = std::mem::take(&mut *lock(&self.kept.table));
+        self.kept.memory.shrink(table);
     }
 
     /// The input's rows as streams, one a part.
     pub fn into_streams(self) -> Vec<SendableRecordBatchStream> {
+        self.forget_table();
         let (schema, kept) = (self.schema, self.kept);
         let streams = self.parts.into_iter().map(|mut part| {
             let refused = part.refused.take().map(|(batch, _)| (batch, 0));
@@ -238,15 +298,14 @@ struct Reader {
 
 impl Reader {
     /// Reads `part`; with the pool's error, if it refused a batch.
-    async fn read(mut self, mut part: Part) -> (Part, Option<DataFusionError>) {
+    async fn read(mut self, mut part: Part) -> (Part, Option<Error>) {
         loop {
             if let Some((batch, bytes)) = part.refused.take() {
-                if let Err(error) = self.kept.memory.try_grow(bytes) {
+                if let Err(error) = self.kept.grant(batch.num_rows(), bytes) {
                     part.refused = Some((batch, bytes));
                     self.stop.send_replace(true);
                     return (part, Some(error));
                 }
-                self.kept.rows.fetch_add(batch.num_rows(), Ordering::AcqRel);
                 part.batches.push_back((batch, bytes));
             }
             if self.kept.rows.load(Ordering::Acquire) >= self.rows {
@@ -281,7 +340,34 @@ impl Reader {
 
 impl Kept {
     fn bytes_of(&self, batch: &RecordBatch) -> usize {
-        let mut counter = self.counter.lock().unwrap_or_else(PoisonError::into_inner);
-        counter.count_batch(batch)
+        lock(&self.counter).count_batch(batch)
     }
+
+    /// Reserves `bytes` for `rows` rows, and their share of a hash table.
+    fn grant(&self, rows: usize, bytes: usize) -> Result<()> {
+        let mut table = lock(&self.table);
+        let all = self.rows.load(Ordering::Acquire) + rows;
+        if all > MOST_ROWS {
+            let limit = MOST_ROWS;
+            return Err(Error::TooManyRows { rows: all, limit });
+        }
+        let wanted = table_bytes(all).max(*table);
+        self.memory.try_grow(bytes + wanted - *table)?;
+        *table = wanted;
+        self.rows.store(all, Ordering::Release);
+        Ok(())
+    }
+
+    /// Counts `rows` rows; the bytes that their share of a hash table takes.
+    fn table_for(&self, rows: usize) -> usize {
+        let mut table = lock(&self.table);
+        let all = self.rows.fetch_add(rows, Ordering::AcqRel) + rows;
+        let before = *table;
+        *table = table_bytes(all).max(before);
+        *table - before
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -12,9 +12,10 @@
 //! probed as they are. The first turn is long enough for most build sides to end in it, so that the other side is
 //! not opened before their keys filter its scans.
 //!
-//! A side that the memory pool refuses, or that fails, is out: the other one must end. Where sides
-//! are fixed (a promise of order, NOT IN, a LIMIT in the join, an endless input), the left one alone
-//! is read.
+//! A side that the memory pool refuses, or that fails, is out: the other one must end. If the pool
+//! refuses that, too, neither side fits, and both go to disk ([`spill`](super::spill)). Where sides are
+//! fixed (a promise of order, NOT IN, a LIMIT in the join, an endless input), the left one alone is
+//! read.
 
 use std::sync::Arc;
 
@@ -175,41 +176,63 @@ impl First {
     }
 }
 
-/// Reads sides by turns until one has ended: the build side, its rows, and the other side.
+/// How a race ended.
+pub enum Raced {
+    /// With a build side.
+    Won {
+        /// Which one it is.
+        side: Side,
+        /// All of its rows.
+        build: Reading,
+        /// The other side.
+        probe: Reading,
+    },
+    /// The memory pool had room for no side that may be built.
+    Refused {
+        /// The left and the right side, as far as they were read.
+        readings: [Reading; 2],
+        /// The pool's error.
+        error: Error,
+    },
+}
+
+/// Reads sides by turns until one has ended.
 ///
 /// # Errors
-/// That of the input that must end, or `ResourcesExhausted` if the memory pool refuses its rows.
+/// That of the input that must end.
 pub async fn race(
     sides: Sides,
     (first, second): (First, Reading),
     turn_rows: usize,
-) -> Result<(Side, Reading, Reading)> {
+) -> Result<Raced> {
     let side = sides.first();
     let (first, turn) = first.end(turn_rows).await?;
     let mut race = Race {
         runners: [Runner::new(side, first), Runner::new(side.other(), second)],
     };
     race.runners[1].is_out = sides == Sides::Fixed;
-    let mut winner = race.note(0, turn)?;
+    let mut noted = race.note(0, turn)?;
     let mut rows = turn_rows;
     let mut next = 1;
-    while winner.is_none() {
+    loop {
+        match noted {
+            Noted::Won(at) => return Ok(race.won(at)),
+            Noted::Refused(error) => return Ok(race.refused(error)),
+            Noted::GoesOn => {}
+        }
         if !race.runners[next].is_out {
             let alone = race.runners[1 - next].is_out;
             let rows = if alone { usize::MAX } else { rows };
             let turn = race.runners[next].reading.turn(rows).await?;
-            winner = race.note(next, turn)?;
+            noted = race.note(next, turn)?;
+        } else {
+            noted = Noted::GoesOn;
         }
         next = 1 - next;
         if next == 0 {
             rows = rows.saturating_mul(2);
         }
     }
-    let [a, b] = race.runners;
-    Ok(match winner {
-        Some(1) => (b.side, b.reading, a.reading),
-        _ => (a.side, a.reading, b.reading),
-    })
 }
 
 struct Runner {
@@ -232,22 +255,53 @@ struct Race {
     runners: [Runner; 2],
 }
 
+/// What a turn decided.
+enum Noted {
+    GoesOn,
+    /// This runner ended first.
+    Won(usize),
+    /// Nobody is left.
+    Refused(Error),
+}
+
 impl Race {
-    /// Notes how a turn of runner `at` ended; `at` if it is the build side.
-    fn note(&mut self, at: usize, turn: Turn) -> Result<Option<usize>> {
+    /// Notes how a turn of runner `at` ended.
+    fn note(&mut self, at: usize, turn: Turn) -> Result<Noted> {
         let alone = self.runners[1 - at].is_out;
         let runner = &mut self.runners[at];
         match turn {
-            Turn::Ended => return Ok(Some(at)),
+            Turn::Ended => return Ok(Noted::Won(at)),
             Turn::Full => {}
-            Turn::Refused(error) if alone => return Err(error),
+            Turn::Refused(error) if alone => return Ok(Noted::Refused(error)),
             // A planned build side that fails is the join's error, as in the stock join.
             Turn::Failed if alone || runner.side == Side::Left => {
-                let lost = || Error::Invalid("an input failed without an error".to_owned());
-                return Err(runner.reading.take_error().unwrap_or_else(lost));
+                return Err(runner.reading.lost());
             }
-            Turn::Refused(_) | Turn::Failed => runner.is_out = true,
+            Turn::Refused(_) | Turn::Failed => {
+                runner.is_out = true;
+                runner.reading.forget_table();
+            }
         }
-        Ok(None)
+        Ok(Noted::GoesOn)
+    }
+
+    fn won(self, at: usize) -> Raced {
+        let [a, b] = self.runners;
+        let (won, lost) = if at == 0 { (a, b) } else { (b, a) };
+        Raced::Won {
+            side: won.side,
+            build: won.reading,
+            probe: lost.reading,
+        }
+    }
+
+    fn refused(self, error: Error) -> Raced {
+        let [a, b] = self.runners;
+        let (left, right) = match a.side {
+            Side::Left => (a, b),
+            Side::Right => (b, a),
+        };
+        let readings = [left.reading, right.reading];
+        Raced::Refused { readings, error }
     }
 }

@@ -24,7 +24,7 @@ use futures::{FutureExt, StreamExt, TryFutureExt, TryStreamExt};
 
 use crate::config::Filters;
 
-use super::decide::{Joiner, SharedDecision, for_another};
+use super::decide::{Decided, Joiner, SharedDecision, for_another};
 use super::early::{Build, open, open_builds};
 use super::exec::HortonJoinExec;
 use super::filter::Board;
@@ -33,7 +33,8 @@ use super::oriented::Oriented;
 use super::reach::Reach;
 use super::reading::Reading;
 use super::run::Run;
-use super::sides::{First, Side, Sides, race};
+use super::sides::{First, Raced, Side, Sides, race};
+use super::spill::{Node, Spilled};
 
 /// `batch` under the join's own `schema`: that of a swapped join can have other metadata.
 fn under(schema: &SchemaRef, batch: RecordBatch) -> Result<RecordBatch> {
@@ -161,27 +162,31 @@ impl HortonJoinExec {
             Some((_, board)) if self.is_partitioned() => Some(Arc::clone(board)),
             _ => None,
         };
-        let (planned, config) = (Arc::clone(&self.stock), self.config.clone());
-        let (metrics, decisions) = (self.metrics.clone(), Arc::clone(&self.decisions));
-        let (on_host, partitions) = (Arc::clone(&self.on_host), self.host_partitions());
-        let context = Arc::clone(context);
+        let node = self.node(partition, context);
+        let partitions = self.host_partitions();
         let decided = async move {
-            let (build, reading, probe) = race(sides, (one, other), turn_rows).await?;
-            let swapped = build == Side::Right;
+            let raced = race(sides, (one, other), turn_rows).await?;
+            let (side, build, probe) = match raced {
+                Raced::Won { side, build, probe } => (side, build, probe),
+                // The filters stay as they are: they let everything through.
+                Raced::Refused { readings, error } => {
+                    let spilled = Spilled::new(node, readings, error)?;
+                    return Ok(Arc::new(Decided::Spilled(spilled)));
+                }
+            };
             let [left, right] = reporters;
-            // The other direction's filters stay as they are: they let everything through.
-            let reporter = if swapped { right } else { left };
+            // The other direction's filters stay as they are.
+            let reporter = if side == Side::Right { right } else { left };
             let joiner = Joiner {
-                oriented: Oriented::of(&planned, swapped, &config, &context)?,
-                build,
-                partition,
+                oriented: node.oriented(side)?,
+                build: side,
+                at: node.at(None),
                 partitions,
                 reporter: reporter.map(|(reporter, _)| reporter),
-                metrics,
-                decisions,
-                on_host,
+                shown: node.shown,
             };
-            Ok(Arc::new(joiner.decide(reading, probe).await?))
+            let mut build = build;
+            Ok(Arc::new(joiner.decide(build.collect(), probe).await?))
         };
         let decided = decided.map_err(Arc::new).boxed().shared();
         Ok(match board {
@@ -197,6 +202,17 @@ impl HortonJoinExec {
             }
             None => decided,
         })
+    }
+
+    /// What an execution of build `partition` must know of this node.
+    fn node(&self, partition: usize, context: &Arc<TaskContext>) -> Node {
+        Node {
+            planned: Arc::clone(&self.stock),
+            config: self.config.clone(),
+            context: Arc::clone(context),
+            shown: self.shown.clone(),
+            partition,
+        }
     }
 
     /// The rows of `side` that build `partition` joins, not read yet.

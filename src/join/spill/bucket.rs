@@ -1,0 +1,117 @@
+//! Buckets of rows, and pairs of them.
+//!
+//! ```text
+//!  Bucket ─ batches in memory ─┐
+//!         └ a temporary file ──┴─▶ stream, as often as it is asked for
+//! ```
+//!
+//! A bucket does not change once it is there. It can be read again: by several streams, and by the
+//! passes of a side that does not fit.
+
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use datafusion::common::JoinType;
+use datafusion::execution::SendableRecordBatchStream;
+use datafusion::execution::memory_pool::MemoryReservation;
+use datafusion::execution::spill_file::SpillFile;
+use datafusion::physical_plan::SpillManager;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+
+use crate::error::Result;
+use crate::join::sides::Side;
+
+/// How often rows are scattered at most: enough for 16^8 times the memory, and an end for keys of
+/// which many share a hash.
+const MOST_LEVELS: u64 = 8;
+
+/// Rows of one side that belong together.
+pub struct Bucket {
+    /// Rows.
+    pub rows: usize,
+    /// Bytes of them in memory.
+    pub bytes: usize,
+    pub(super) kept: Vec<RecordBatch>,
+    pub(super) file: Option<Arc<dyn SpillFile>>,
+    /// What all buckets of the side have in memory.
+    pub(super) _memory: Arc<MemoryReservation>,
+}
+
+impl Bucket {
+    /// The rows, from the first on, in batches of up to `batch_size`.
+    ///
+    /// # Errors
+    /// If the file cannot be opened.
+    pub fn stream(
+        self: &Arc<Self>,
+        manager: &SpillManager,
+        batch_size: usize,
+    ) -> Result<SendableRecordBatchStream> {
+        if let Some(file) = &self.file {
+            return Ok(manager.read_spill_as_stream(Arc::clone(file), None)?);
+        }
+        let schema = Arc::clone(manager.schema());
+        let batches = super::scatter::in_batches(Arc::clone(self), batch_size);
+        let stream = futures::stream::iter(batches);
+        Ok(Box::pin(RecordBatchStreamAdapter::new(schema, stream)))
+    }
+}
+
+/// Both sides' rows of some keys.
+#[derive(Clone)]
+pub struct Pair {
+    buckets: [Arc<Bucket>; 2],
+    /// How often the rows were scattered before.
+    pub level: u64,
+    /// Bytes of all pairs that came of the same rows.
+    all_bytes: [usize; 2],
+}
+
+impl Pair {
+    /// Two buckets that were scattered `level` times before.
+    pub fn new(left: Arc<Bucket>, right: Arc<Bucket>, level: u64) -> Self {
+        Self {
+            buckets: [left, right],
+            level,
+            all_bytes: [usize::MAX; 2],
+        }
+    }
+
+    /// The pair as one of some that have so many bytes together.
+    pub fn of(self, all_bytes: [usize; 2]) -> Self {
+        Self { all_bytes, ..self }
+    }
+
+    /// The bucket of a side.
+    pub fn bucket(&self, side: Side) -> &Arc<Bucket> {
+        &self.buckets[side as usize]
+    }
+
+    /// The side with fewer bytes.
+    pub fn smaller(&self) -> Side {
+        match self.bucket(Side::Right).bytes < self.bucket(Side::Left).bytes {
+            true => Side::Right,
+            false => Side::Left,
+        }
+    }
+
+    /// Whether there are no rows.
+    pub fn is_empty(&self) -> bool {
+        self.buckets.iter().all(|bucket| bucket.rows == 0)
+    }
+
+    /// Whether no row can come of the pair, as a side has none.
+    pub fn gives_nothing(&self, join_type: JoinType) -> bool {
+        let [left, right] = &self.buckets;
+        let swapped = join_type.swap();
+        (left.rows == 0 && join_type.empty_build_side_produces_empty_result())
+            || (right.rows == 0 && swapped.empty_build_side_produces_empty_result())
+    }
+
+    /// Whether another hash may make smaller pairs of it. One that has more than half of what came
+    /// of the same rows has a hot key: no hash takes that apart.
+    pub fn can_split(&self, side: Side) -> bool {
+        let is_hot = self.bucket(side).bytes > self.all_bytes[side as usize] / 2;
+        self.level + 1 < MOST_LEVELS && !is_hot && self.bucket(side).rows > 1
+    }
+}

@@ -1,0 +1,66 @@
+//! The order that a join promises, restored.
+//!
+//! `HashJoinExec` keeps the order of its right side for some join types, and the optimizer may have
+//! left out a sort for that. Buckets come in another order. What is promised is static, so a stream
+//! that comes from buckets is sorted: by all promised orders, one after the other. Rows that follow
+//! two orders at once are sorted by both one after the other, so the result follows each of them.
+//! Rows in the files could have numbers instead; that would be another column in all of them.
+
+use std::sync::Arc;
+
+use datafusion::common::Result;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::LexOrdering;
+use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
+use datafusion::physical_plan::sorts::sort::SortExec;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::ExecutionPlan;
+use futures::{StreamExt, TryStreamExt};
+
+use crate::join::host_join::Handed;
+
+/// `stream` in the order that `planned` promises, and with as many rows as it may have.
+///
+/// # Errors
+/// Those of DataFusion's sort.
+pub fn promised(
+    planned: &Arc<HashJoinExec>,
+    stream: SendableRecordBatchStream,
+    context: &Arc<TaskContext>,
+) -> Result<SendableRecordBatchStream> {
+    let equivalences = planned.properties().equivalence_properties();
+    let orderings = equivalences.oeq_class().iter();
+    // A join with either side built promises none.
+    let ordering = match planned.partition_mode() {
+        PartitionMode::Auto => None,
+        _ => LexOrdering::new(orderings.flatten().cloned()),
+    };
+    match ordering {
+        Some(ordering) => {
+            let rows = Handed::unordered(planned.schema(), stream);
+            let sort = SortExec::new(ordering, rows).with_fetch(planned.fetch());
+            sort.execute(0, Arc::clone(context))
+        }
+        None => Ok(limited(stream, planned.fetch())),
+    }
+}
+
+/// The first `fetch` rows.
+fn limited(stream: SendableRecordBatchStream, fetch: Option<usize>) -> SendableRecordBatchStream {
+    let Some(fetch) = fetch else {
+        return stream;
+    };
+    let schema = stream.schema();
+    let rows = futures::stream::try_unfold((stream, fetch), |(mut stream, left)| async move {
+        if left == 0 {
+            return Ok(None);
+        }
+        let Some(batch) = stream.try_next().await? else {
+            return Ok(None);
+        };
+        let batch = batch.slice(0, left.min(batch.num_rows()));
+        let left = left - batch.num_rows();
+        Ok(Some((batch, (stream, left))))
+    });
+    Box::pin(RecordBatchStreamAdapter::new(schema, rows.boxed()))
+}

@@ -1,0 +1,199 @@
+//! The join of one pair of buckets, whose build side fits, or comes in parts.
+//!
+//! ```text
+//!  fits    build side, all of it ─▶ probe side ─▶ rows
+//!  parts   rows that fit ─▶ the whole probe side ─▶ rows     pass after pass
+//! ```
+//!
+//! A pass decides on the rows that it builds, as it sees all of the other side. So the side whose
+//! unmatched rows the join type emits is the one that comes in parts:
+//!
+//! | join type | built in parts |
+//! |---|---|
+//! | Inner | the smaller side |
+//! | Left, LeftSemi, LeftAnti, LeftMark | the left side |
+//! | Right, RightSemi, RightAnti, RightMark | the right side |
+//! | Full | as Left; then the right side as RightAnti, its rows with NULLs |
+
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions, new_null_array};
+use datafusion::common::{JoinSide, JoinType};
+use datafusion::error::DataFusionError;
+use datafusion::execution::SendableRecordBatchStream;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::joins::HashJoinExec;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use futures::{StreamExt, TryStreamExt};
+
+use crate::error::Result;
+use crate::join::decide::Joiner;
+use crate::join::oriented::{Oriented, output};
+use crate::join::reading::{Collected, Reading, Turn};
+use crate::join::sides::Side;
+
+use super::Spilled;
+use super::bucket::Pair;
+
+/// The rows of a pair whose `build` side is all there.
+pub async fn whole(
+    spilled: &Arc<Spilled>,
+    pair: &Pair,
+    build: Side,
+    mut reading: Reading,
+) -> Result<SendableRecordBatchStream> {
+    let phase = Phase::new(Arc::clone(&spilled.node.planned), build);
+    phase.join(spilled, pair, reading.collect()).await
+}
+
+/// The rows of a pair of which no side fits; `smaller` has fewer bytes.
+pub fn in_parts(spilled: &Arc<Spilled>, pair: Pair, smaller: Side) -> SendableRecordBatchStream {
+    let schema = spilled.planned.schema();
+    let phases = match phases(&spilled.node.planned, smaller) {
+        Ok(phases) => phases,
+        Err(error) => {
+            let failed = futures::stream::once(async { Err(error) });
+            return Box::pin(RecordBatchStreamAdapter::new(schema, failed));
+        }
+    };
+    let passes = Passes {
+        spilled: Arc::clone(spilled),
+        pair,
+        phases,
+        reading: None,
+    };
+    let streams = futures::stream::try_unfold(passes, |mut passes| async {
+        let stream = passes.next().await?;
+        Ok::<_, DataFusionError>(stream.map(|stream| (stream, passes)))
+    });
+    Box::pin(RecordBatchStreamAdapter::new(schema, streams.try_flatten().boxed()))
+}
+
+/// One way through a pair.
+struct Phase {
+    join: Arc<HashJoinExec>,
+    build: Side,
+    /// The join whose rows these are, if they come without their left side.
+    padded: Option<Arc<HashJoinExec>>,
+}
+
+impl Phase {
+    fn new(join: Arc<HashJoinExec>, build: Side) -> Self {
+        Self {
+            join,
+            build,
+            padded: None,
+        }
+    }
+
+    async fn join(
+        &self,
+        spilled: &Spilled,
+        pair: &Pair,
+        build: Collected,
+    ) -> Result<SendableRecordBatchStream> {
+        let (node, swapped) = (&spilled.node, self.build == Side::Right);
+        let joiner = Joiner {
+            oriented: Oriented::of(&self.join, swapped, &node.config, &node.context)?,
+            build: self.build,
+            at: spilled.next_at(),
+            partitions: None,
+            reporter: None,
+            shown: node.shown.clone(),
+        };
+        let probe = spilled.reading(pair, self.build.other())?;
+        let decided = Box::pin(joiner.decide(build, probe)).await?;
+        let rows = decided.stream(0, node.partition)?;
+        let schema = spilled.planned.schema();
+        let padded = self.padded.clone();
+        let rows = rows.map(move |batch| match &padded {
+            Some(full) => pad(full, &batch?),
+            None => batch,
+        });
+        Ok(Box::pin(RecordBatchStreamAdapter::new(schema, rows)))
+    }
+}
+
+/// The ways through a pair of which no side fits.
+fn phases(join: &Arc<HashJoinExec>, smaller: Side) -> Result<Vec<Phase>, DataFusionError> {
+    use JoinType::{Full, Inner, Left, LeftAnti, LeftMark, LeftSemi, RightAnti};
+    let build = match join.join_type() {
+        Inner => smaller,
+        Left | LeftSemi | LeftAnti | LeftMark => Side::Left,
+        Full => {
+            let left = join.builder().with_type(Left).build()?;
+            let right = join.builder().with_projection(None).with_type(RightAnti);
+            return Ok(vec![
+                // The last is taken first.
+                Phase {
+                    join: Arc::new(right.build()?),
+                    build: Side::Right,
+                    padded: Some(Arc::clone(join)),
+                },
+                Phase::new(Arc::new(left), Side::Left),
+            ]);
+        }
+        _ => Side::Right,
+    };
+    Ok(vec![Phase::new(Arc::clone(join), build)])
+}
+
+/// Rows of the right side as rows of the `full` join.
+fn pad(full: &HashJoinExec, right: &RecordBatch) -> Result<RecordBatch, DataFusionError> {
+    let shape = output(full);
+    let rows = right.num_rows();
+    let columns = shape.columns.iter().zip(shape.schema.fields());
+    let column = |(source, field): (&datafusion::physical_plan::joins::utils::ColumnIndex, _)| {
+        let field: &arrow::datatypes::FieldRef = field;
+        match source.side {
+            JoinSide::Right => Arc::clone(right.column(source.index)),
+            _ => new_null_array(field.data_type(), rows),
+        }
+    };
+    let columns: Vec<ArrayRef> = columns.map(column).collect();
+    let options = RecordBatchOptions::new().with_row_count(Some(rows));
+    let batch = RecordBatch::try_new_with_options(shape.schema, columns, &options)?;
+    Ok(batch)
+}
+
+/// Passes that are still to be made.
+struct Passes {
+    spilled: Arc<Spilled>,
+    pair: Pair,
+    phases: Vec<Phase>,
+    /// What is left of the phase's build side.
+    reading: Option<Reading>,
+}
+
+impl Passes {
+    /// The rows of the next pass.
+    async fn next(&mut self) -> Result<Option<SendableRecordBatchStream>> {
+        while let Some(phase) = self.phases.last() {
+            let reading = match self.reading.take() {
+                Some(reading) => reading,
+                None => self.spilled.reading(&self.pair, phase.build)?,
+            };
+            let mut reading = reading;
+            let turn = reading.turn(usize::MAX).await?;
+            if matches!(turn, Turn::Failed) {
+                return Err(reading.lost());
+            }
+            if matches!(turn, Turn::Refused(_)) && reading.rows() == 0 {
+                // Without one batch nothing goes on.
+                reading.keep_refused();
+            }
+            let build = reading.collect();
+            if build.rows == 0 {
+                self.phases.pop();
+                continue;
+            }
+            let rows = phase.join(&self.spilled, &self.pair, build).await?;
+            match turn {
+                Turn::Ended => drop(self.phases.pop()),
+                _ => self.reading = Some(reading),
+            }
+            return Ok(Some(rows));
+        }
+        Ok(None)
+    }
+}
