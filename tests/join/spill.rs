@@ -2,18 +2,19 @@
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, RecordBatch, StringViewArray};
+use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::compute::cast;
-use arrow::datatypes::DataType;
-use datafusion::common::{DataFusionError, JoinType, NullEquality};
+use arrow::datatypes::{DataType, Int64Type};
+use datafusion::common::JoinType;
 use datafusion::execution::TaskContext;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::{GreedyMemoryPool, MemoryPool};
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::physical_plan::joins::PartitionMode;
-use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
+use datafusion::physical_plan::ExecutionPlan;
 use datafusion::prelude::{SessionConfig, SessionContext};
-use futures::{FutureExt, StreamExt, TryStreamExt};
+use futures::{FutureExt, StreamExt};
+use horton_join::config::Enabled;
 
 use super::harness::*;
 
@@ -120,6 +121,13 @@ fn check(case: &Case, bytes: usize) -> Run {
     found
 }
 
+/// The same, with buckets joined on the host: a device takes its time for each of them.
+fn on_host(mut case: Case) -> Case {
+    case.config.enabled = Enabled::Auto;
+    case.config.min_build_rows = 1 << 30;
+    case
+}
+
 #[test]
 fn every_join_type_spills_in_every_mode() {
     let _guard = side_by_side();
@@ -130,7 +138,7 @@ fn every_join_type_spills_in_every_mode() {
                 (PartitionMode::CollectLeft, 3),
                 (PartitionMode::Auto, 3),
             ] {
-                let mut case = keyed(ints, [6000, 8000], 5000, parts);
+                let mut case = on_host(keyed(ints, [6000, 8000], 5000, parts));
                 (case.join_type, case.null_equality, case.mode) = (join_type, null_equality, mode);
                 if mode == PartitionMode::Auto {
                     case.build = case.build.in_partitions(2, |row| row);
@@ -140,4 +148,221 @@ fn every_join_type_spills_in_every_mode() {
             }
         }
     }
+}
+
+#[test]
+fn buckets_are_joined_on_the_device() {
+    let _guard = side_by_side();
+    for join_type in JOIN_TYPES {
+        let mut case = keyed(ints, [6000, 8000], 5000, 2);
+        case.join_type = join_type;
+        let found = check(&case, 128 << 10);
+        assert!(found.metric("kernel_launches") > 0, "{case}");
+    }
+}
+
+#[test]
+fn partitioned_joins_spill() {
+    let _guard = side_by_side();
+    for join_type in JOIN_TYPES {
+        let mut case = on_host(keyed(ints, [9000, 9000], 6000, 3));
+        // Rows with equal keys are in partitions of one number.
+        let by_key = |side: &Side| {
+            let keys = side.batch().column(0).as_primitive::<Int64Type>().clone();
+            let key = move |row| keys.is_valid(row).then(|| keys.value(row)).unwrap_or(0) as usize;
+            side.clone().in_partitions(3, key)
+        };
+        (case.build, case.probe) = (by_key(&case.build), by_key(&case.probe));
+        (case.mode, case.join_type) = (PartitionMode::Partitioned, join_type);
+        check(&case, 64 << 10);
+    }
+}
+
+#[test]
+fn keys_of_all_kinds_spill() {
+    let _guard = side_by_side();
+    let views: ToColumn = |keys| cast(&strings(keys), &DataType::Utf8View).unwrap();
+    let dictionaries: ToColumn = |keys| {
+        let kind = DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8));
+        cast(&strings(keys), &kind).unwrap()
+    };
+    for to_column in [short_strings, strings, sparse_ints, views, dictionaries] {
+        for join_type in [JoinType::Inner, JoinType::Full, JoinType::LeftMark] {
+            let mut case = on_host(keyed(to_column, [6000, 7000], 5000, 2));
+            case.join_type = join_type;
+            check(&case, 64 << 10);
+        }
+    }
+}
+
+#[test]
+fn a_hot_key_is_joined_in_passes() {
+    let _guard = side_by_side();
+    for join_type in JOIN_TYPES {
+        for filtered in [false, true] {
+            // One key has nearly all rows of both sides: no hash takes them apart.
+            let keys = |rows: usize, other: i64| -> Vec<Option<i64>> {
+                let key = |row: usize| match row % 40 {
+                    0 => None,
+                    1 => Some(other + row as i64),
+                    _ => Some(7),
+                };
+                (0..rows).map(key).collect()
+            };
+            let columns = |keys: Vec<Option<i64>>, name| {
+                vec![("k", ints(&keys)), (name, payload(keys.len()))]
+            };
+            let build = columns(keys(2000, 1000), "b");
+            let probe = columns(keys(300, 1000), "p");
+            let (build, probe) = match join_type {
+                // The side whose rows are owed is the larger one.
+                JoinType::Right | JoinType::RightAnti => (probe, build),
+                _ => (build, probe),
+            };
+            let mut case = on_host(case(build, probe, 2));
+            case.join_type = join_type;
+            let case = if filtered { case.with_filter(1, 1) } else { case };
+            let found = check(&case, 6 << 10);
+            assert!(found.metric("spilled_rows") > 0);
+        }
+    }
+}
+
+#[test]
+fn buckets_that_are_too_large_are_scattered_again() {
+    let _guard = side_by_side();
+    for join_type in [JoinType::Inner, JoinType::Full, JoinType::RightMark] {
+        let mut case = on_host(keyed(ints, [40_000, 44_000], 60_000, 2));
+        case.join_type = join_type;
+        let found = check(&case, 64 << 10);
+        // Rows of both sides are written once a level.
+        let rows = 84_000 / 8 * 7;
+        assert!(found.metric("spilled_rows") > rows * 3 / 2, "{case}");
+    }
+}
+
+#[test]
+fn not_in_spills() {
+    let _guard = side_by_side();
+    let build = || {
+        let keys = repeating_keys(1, 6000, 5000);
+        vec![("k", ints(&keys)), ("b", payload(keys.len()))]
+    };
+    let few: Vec<Option<i64>> = (0..3000).map(|k| Some(k * 2)).collect();
+    let mut with_null = few.clone();
+    with_null.push(None);
+    for keys in [few, with_null, vec![]] {
+        let probe = vec![("k", ints(&keys))];
+        let probe = Side::new(probe).in_partitions(2, |row| row);
+        let probe = probe.in_batches_of(500);
+        let build = Side::new(build()).in_batches_of(500);
+        let mut case = on_host(Case::new(build, probe));
+        (case.join_type, case.null_aware) = (JoinType::LeftAnti, true);
+        check(&case, 64 << 10);
+    }
+}
+
+#[test]
+fn a_promised_order_is_kept() {
+    let _guard = side_by_side();
+    for join_type in [
+        JoinType::Inner,
+        JoinType::Right,
+        JoinType::RightSemi,
+        JoinType::RightAnti,
+    ] {
+        let rows = 60_000;
+        let keys = repeating_keys(1, rows, 50_000);
+        let mut sorted = repeating_keys(2, rows, 50_000);
+        sorted.sort_unstable();
+        let build = vec![("k", ints(&keys)), ("b", payload(rows))];
+        let probe = vec![("k", ints(&sorted)), ("p", payload(rows))];
+        let mut case = on_host(case(build, probe, 1));
+        case.probe = case.probe.sorted_by(0);
+        case.join_type = join_type;
+        let found = check(&case, 1 << 20);
+        let at = case.stock().schema().index_of("p").unwrap() - 1;
+        let keys: Vec<Option<i64>> = found.batches[0]
+            .iter()
+            .flat_map(|batch| batch.column(at).as_primitive::<Int64Type>().iter())
+            .collect();
+        assert!(keys.is_sorted(), "{case}");
+    }
+}
+
+#[test]
+fn a_limit_in_the_join_holds_for_each_stream() {
+    let _guard = side_by_side();
+    let mut case = on_host(keyed(ints, [6000, 8000], 5000, 2));
+    case.fetch = Some(100);
+    let limited = Limited::new(64 << 10);
+    let found = run(case.on_device(), Arc::clone(&limited.context)).unwrap();
+    assert!(found.metric("spill_count") > 0);
+    let rows: Vec<usize> = found.rows().iter().map(Vec::len).collect();
+    assert!(rows.iter().all(|rows| *rows <= 100) && rows.contains(&100), "{rows:?}");
+    limited.assert_clean("limit");
+}
+
+#[test]
+fn there_is_no_limit_below_which_a_join_fails() {
+    let _guard = side_by_side();
+    let mut case = on_host(keyed(strings, [3000, 4000], 2000, 2));
+    case.join_type = JoinType::Full;
+    let expected = run(Arc::new(case.stock()), case.context()).unwrap();
+    let mut spilled = Vec::new();
+    for log in 0..=12 {
+        let limited = Limited::new(1024 << log);
+        let join = case.on_device();
+        let found = run(join.clone(), Arc::clone(&limited.context)).unwrap();
+        assert_eq!(found.count(), expected.count(), "{} KiB", 1 << log);
+        spilled.push(join.decisions().iter().any(|decision| decision.spilled));
+        drop(join);
+        limited.assert_clean("sweep");
+    }
+    assert!(spilled[0] && !spilled[12] && spilled.is_sorted_by(|a, b| a >= b), "{spilled:?}");
+}
+
+#[test]
+fn a_stream_dropped_at_any_poll_leaves_nothing() {
+    let _guard = side_by_side();
+    for polls in 0..30 {
+        let case = on_host(keyed(ints, [6000, 8000], 5000, 2));
+        let limited = Limited::new(64 << 10);
+        let (join, context) = (case.on_device(), Arc::clone(&limited.context));
+        block_on(async move {
+            let mut streams: Vec<_> = (0..2)
+                .map(|p| join.execute(p, Arc::clone(&context)).unwrap())
+                .collect();
+            for _ in 0..polls {
+                for stream in &mut streams {
+                    let _ = stream.next().now_or_never();
+                }
+                tokio::time::sleep(std::time::Duration::from_millis(polls)).await;
+            }
+        });
+        limited.assert_clean(&format!("dropped after {polls} polls"));
+    }
+}
+
+/// The error of a join that cannot go to disk.
+fn refused(case: &Case, limited: &Limited) -> String {
+    let error = run(case.on_device(), Arc::clone(&limited.context));
+    let error = error.map(|_| ()).unwrap_err();
+    limited.assert_clean("refused");
+    error.to_string()
+}
+
+#[test]
+fn what_keeps_a_join_from_spilling_is_said() {
+    let _guard = side_by_side();
+    let mut case = on_host(keyed(ints, [6000, 8000], 5000, 2));
+    let small = Limited::with(64 << 10, |disk| disk.with_max_temp_directory_size(10_000));
+    let error = refused(&case, &small);
+    assert!(error.contains("max_temp_directory_size"), "{error}");
+    let disabled = Limited::with(64 << 10, |disk| disk.with_mode(DiskManagerMode::Disabled));
+    let error = refused(&case, &disabled);
+    assert!(error.contains("DiskManager"), "{error}");
+    case.config.spill = false;
+    let error = refused(&case, &Limited::new(64 << 10));
+    assert!(error.contains("horton.spill"), "{error}");
 }

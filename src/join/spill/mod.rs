@@ -34,7 +34,7 @@ use datafusion::error::DataFusionError;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::PhysicalExprRef;
 use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
-use datafusion::physical_plan::metrics::SpillMetrics;
+use datafusion::physical_plan::metrics::{BaselineMetrics, SpillMetrics};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{
     ExecutionPlan, ExecutionPlanProperties, Partitioning, SpillManager,
@@ -128,6 +128,8 @@ impl Spilled {
             ..node
         };
         let metrics = SpillMetrics::new(&node.shown.metrics, node.partition);
+        // A join of no rows shows that, too.
+        BaselineMetrics::new(&node.shown.metrics, node.partition).done();
         let compression = node.context.session_config().spill_compression();
         let manager = |side: &Reading| {
             let runtime = node.context.runtime_env();
@@ -243,17 +245,13 @@ impl Spilled {
     /// The pairs of a pair, by another hash.
     async fn split(&self, pair: &Pair) -> Result<Vec<Pair>> {
         let level = pair.level + 1;
-        let mut sides = Vec::with_capacity(2);
-        for side in Side::BOTH {
-            let spec = spec(&self.node, &self.planned, &self.managers, side);
-            let scatter = Scatter::new(spec.at_level(level));
-            let reading = self.reading(pair, side)?;
-            for stream in reading.into_streams() {
-                scatter.add(stream).await?;
-            }
-            sides.push(scatter.finish().await?);
-        }
-        Ok(pairs_of(&sides[0], &sides[1], level))
+        let spec = |side| spec(&self.node, &self.planned, &self.managers, side).at_level(level);
+        let streams = |side| Ok::<_, Error>(self.reading(pair, side)?.into_streams());
+        let left = scatter_all(spec(Side::Left), streams(Side::Left)?, 1).await?;
+        let right = scatter_all(spec(Side::Right), streams(Side::Right)?, 1).await?;
+        let is_short = left.is_short().await || right.is_short().await;
+        let (left, right) = (left.finish(is_short).await?, right.finish(is_short).await?);
+        Ok(pairs_of(&left, &right, level))
     }
 
     fn next_at(&self) -> At {
@@ -328,28 +326,48 @@ struct Scattering {
 
 impl Scattering {
     async fn lanes(self, [left, right]: [Reading; 2]) -> Result<Vec<Lane>> {
-        let [left_spec, right_spec] = self.specs;
-        let left = scatter_all(left_spec, left.into_streams(), self.width).await?;
+        let [left_spec, right_spec] = &self.specs;
+        let left = scatter_all(left_spec.again(), left.into_streams(), self.width).await?;
         let right = right.into_streams();
         let groups: Vec<Vec<_>> = match self.own_lanes {
             true => right.into_iter().map(|stream| vec![stream]).collect(),
             false => vec![right],
         };
-        let mut lanes = Vec::with_capacity(groups.len());
+        let mut rights = Vec::with_capacity(groups.len());
         for streams in groups {
-            let right = scatter_all(right_spec.again(), streams, self.width).await?;
-            let mut pairs = match self.null_aware && right.nulls.rows > 0 {
-                // NOT IN: a NULL on the right decides for no row.
-                true => Vec::new(),
-                false => pairs_of(&left, &right, 0),
-            };
-            if self.null_aware && right.rows() == 0 {
-                let nothing = Arc::clone(&right.nulls);
-                pairs.push(Pair::new(Arc::clone(&left.nulls), nothing, 0));
-            }
-            lanes.push(Mutex::new(pairs));
+            rights.push(scatter_all(right_spec.again(), streams, self.width).await?);
+        }
+        // Rows of one side in memory would leave none for the other one's buckets.
+        let mut is_short = left.is_short().await;
+        for right in &rights {
+            is_short |= right.is_short().await;
+        }
+        let left = left.finish(is_short).await?;
+        let mut lanes = Vec::with_capacity(rights.len());
+        for right in rights {
+            let right = right.finish(is_short).await?;
+            lanes.push(Mutex::new(self.pairs(&left, &right)));
         }
         Ok(lanes)
+    }
+
+    /// The pairs that the join's rows come of.
+    fn pairs(&self, left: &Scattered, right: &Scattered) -> Vec<Pair> {
+        if !self.null_aware {
+            return pairs_of(left, right, 0);
+        }
+        // NOT IN: a NULL on the right decides for no row, and a NULL on the left is in no list but
+        // the empty one.
+        match (right.nulls.rows, right.rows()) {
+            (1.., _) => Vec::new(),
+            (0, 0) => {
+                let nulls = Pair::new(Arc::clone(&left.nulls), Arc::clone(&right.nulls), 0);
+                let mut pairs = pairs_of(left, right, 0);
+                pairs.extend((!nulls.is_empty()).then_some(nulls));
+                pairs
+            }
+            _ => pairs_of(left, right, 0),
+        }
     }
 }
 
@@ -358,17 +376,17 @@ async fn scatter_all(
     spec: ScatterSpec,
     streams: Vec<SendableRecordBatchStream>,
     width: usize,
-) -> Result<Scattered> {
+) -> Result<Arc<Scatter>> {
     let scatter = Arc::new(Scatter::new(spec));
     side_by_side(streams, width, |stream| {
         let scatter = Arc::clone(&scatter);
         async move { scatter.add(stream).await }
     })
     .await?;
-    scatter.finish().await
+    Ok(scatter)
 }
 
-/// The pairs of two sides, those in memory last: they are taken first.
+/// The pairs of two sides.
 fn pairs_of(left: &Scattered, right: &Scattered, level: u64) -> Vec<Pair> {
     let sizes = [left.bytes(), right.bytes()];
     let pairs = left.buckets.iter().zip(&right.buckets);

@@ -40,6 +40,10 @@ const BUCKETS: usize = 16;
 /// Bytes of rows that wait to be written together, for all buckets of a side.
 const WRITTEN_TOGETHER: usize = 8 << 20;
 
+/// Bytes of rows that a side has in memory whatever the pool says: with fewer, files would be of
+/// batches of a few rows.
+const LEAST_TOGETHER: usize = 1 << 20;
+
 /// Bytes of a batch in a file, about: what a reader has in memory at once.
 const FILE_BATCH: usize = 512 << 10;
 
@@ -105,6 +109,14 @@ struct State {
     counter: RecordBatchMemoryCounter,
     /// Whether the pool refused memory.
     is_short: bool,
+}
+
+impl State {
+    /// Bytes that `parts` add to what is in memory.
+    fn count(&mut self, parts: &[(usize, RecordBatch)]) -> usize {
+        let bytes = parts.iter().map(|(_, part)| self.counter.count_batch(part));
+        bytes.sum()
+    }
 }
 
 /// A side in buckets.
@@ -184,31 +196,31 @@ impl Scatter {
         Ok(parts)
     }
 
-    /// Keeps rows, or writes them with all that were kept.
+    /// Keeps rows; writes all that were kept before if the pool refuses more.
     async fn keep(&self, parts: Vec<(usize, RecordBatch)>) -> Result<()> {
         let mut state = self.state.lock().await;
-        let counted = |state: &mut State| -> usize {
-            let bytes = parts.iter().map(|(_, part)| state.counter.count_batch(part));
-            bytes.sum()
-        };
-        let mut bytes = counted(&mut state);
         let memory = &self.spec.memory;
+        let mut bytes = state.count(&parts);
         let is_full = state.is_short && memory.size() + bytes > WRITTEN_TOGETHER;
         if is_full || memory.try_grow(bytes).is_err() {
-            self.write(&mut state).await?;
-            bytes = counted(&mut state);
-            state.is_short |= memory.try_grow(bytes).is_err() || !is_full;
+            state.is_short = true;
+            if memory.size() + bytes > LEAST_TOGETHER {
+                self.write(&mut state).await?;
+                bytes = state.count(&parts);
+            }
+            // They are there already, and are written next if they are many.
+            memory.grow(bytes);
         }
         let each = bytes / parts.len().max(1);
-        let fits = memory.size() >= bytes;
         for (at, part) in parts {
             state.filling[at].push(part, each);
         }
-        match fits {
-            true => Ok(()),
-            // These were there already; they go at once.
-            false => self.write(&mut state).await,
-        }
+        Ok(())
+    }
+
+    /// Whether the pool refused memory.
+    pub async fn is_short(&self) -> bool {
+        self.state.lock().await.is_short
     }
 
     /// Writes what is in memory.
@@ -224,18 +236,17 @@ impl Scatter {
         let (filling, written) = written.join().await.map_err(|e| task_failed(&e))?;
         state.filling = filling;
         state.counter = RecordBatchMemoryCounter::new();
-        state.is_short = true;
         self.spec.memory.free();
         Ok(written?)
     }
 
-    /// The buckets.
+    /// The buckets, in files if memory `is_short`.
     ///
     /// # Errors
     /// Those of writing files.
-    pub async fn finish(&self) -> Result<Scattered> {
+    pub async fn finish(&self, is_short: bool) -> Result<Scattered> {
         let mut state = self.state.lock().await;
-        if state.is_short {
+        if is_short {
             self.write(&mut state).await?;
         }
         let memory = Arc::new(self.spec.memory.split(self.spec.memory.size()));
