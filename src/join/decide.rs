@@ -33,6 +33,7 @@ use crate::error::{Error, Result};
 use crate::ready::{self, Readiness};
 
 use super::build::{BuildSide, Built};
+use super::coalesce::coalesce;
 use super::filter::{Facts, Reporter};
 use super::host_join::host_join;
 use super::memory::BuildMemory;
@@ -236,7 +237,7 @@ impl Joiner {
     /// # Errors
     /// Those of [`place`] and of the build.
     pub async fn decide(mut self, build: Reading, mut probe: Reading) -> Result<Decided> {
-        let build = build.into_build()?;
+        let build = coalesce(build.into_build()?, self.oriented.width()).await?;
         self.tell(&build).await?;
         let place = match place(&self.oriented, build.rows).await? {
             Place::Device(device) => self.with_probe(device, build.rows, &mut probe).await?,

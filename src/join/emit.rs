@@ -27,12 +27,13 @@ use datafusion::scalar::ScalarValue;
 use crate::error::Result;
 
 use super::columns::Source;
+use super::joined::{can_be_joined, has_dictionary, interleave_joined};
 
 /// Build row of a pair without one: the NULL side of an outer join.
 pub const NO_ROW: u32 = u32::MAX;
 
 /// Rows per entry of the table that finds a row's batch.
-const BLOCK: usize = 1024;
+pub(super) const BLOCK: usize = 1024;
 
 /// The batches of a build side, their rows numbered through.
 #[derive(Debug)]
@@ -116,11 +117,14 @@ impl BuildRows {
         rows: &Located<'_>,
         data_type: &DataType,
     ) -> Result<ArrayRef> {
-        if rows.all_null {
-            return Ok(new_null_array(data_type, rows.rows.len()));
-        }
-        if let [array] = column {
-            return Ok(take(array, rows.indices(), None)?);
+        let has_dictionary = has_dictionary(data_type);
+        match column {
+            // With the values that the other output batches have, so that they are put together without copies.
+            [array] if has_dictionary || !rows.all_null => {
+                return Ok(take(array, rows.indices(), None)?);
+            }
+            _ if rows.all_null => return Ok(new_null_array(data_type, rows.rows.len())),
+            _ => {}
         }
         let places = rows.places();
         let batch = places.first().map_or(0, |(batch, _)| *batch);
@@ -129,11 +133,12 @@ impl BuildRows {
             return Ok(take(&column[batch], &within, None)?);
         }
         let null = new_null_array(data_type, 1);
-        let arrays: Vec<&dyn Array> = column
-            .iter()
-            .chain(rows.any_null.then_some(&null))
-            .map(AsRef::as_ref)
-            .collect();
+        let arrays = column.iter().chain(rows.any_null.then_some(&null));
+        if has_dictionary && can_be_joined(data_type) {
+            let arrays: Vec<ArrayRef> = arrays.map(Arc::clone).collect();
+            return Ok(interleave_joined(&arrays, places)?);
+        }
+        let arrays: Vec<&dyn Array> = arrays.map(AsRef::as_ref).collect();
         Ok(interleave(&arrays, places)?)
     }
 

@@ -14,6 +14,7 @@
 //! * [`sides`]: which side is built, of two [`reading`]s; [`oriented`]: the join as it is then
 //! * [`decide`]: where it runs; [`host_join`]: on the host
 //! * [`keys`]: key columns to surrogates, numbers that a device can look up
+//! * [`coalesce`]: tiny batches of a build side; [`joined`]: columns of many batches as one array
 //! * [`build`]: the build side; [`build_keys`]: its keys, encoded in [`parts`]
 //! * [`table`]: its table, and its [`columns`], on the device; [`segments`]: several tables, where one
 //!   has no room; [`tables`]: either of them
@@ -33,6 +34,7 @@ pub mod bitmap;
 pub mod build;
 pub mod build_keys;
 pub mod chunk;
+pub mod coalesce;
 pub mod columns;
 pub mod decide;
 pub mod early;
@@ -43,6 +45,7 @@ pub mod filter;
 pub mod hits;
 pub mod host;
 pub mod host_join;
+pub mod joined;
 pub mod key_set;
 pub mod keys;
 pub mod lookup;
