@@ -9,7 +9,7 @@
 //!
 //! The build side is not concatenated: that would double its memory, and more than 2^31
 //! bytes of strings do not fit one array. A column that the build made one array (`set_joined`), or
-//! rows of one batch, are taken; the rest is interleaved. A row number finds its batch through a table
+//! rows of one batch, are taken; the rest is interleaved, dictionaries by [`joined`](super::joined). A row number finds its batch through a table
 //! with one entry per `BLOCK` rows, so that is a step or two and not a binary search.
 
 use std::ops::Range;
@@ -352,7 +352,8 @@ impl<'a> ProbeRows<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use arrow::array::Int32Array;
+    use arrow::array::{AsArray, DictionaryArray, Int32Array};
+    use arrow::datatypes::UInt32Type;
 
     fn build() -> BuildRows {
         let sizes = [3usize, 1, 2000, 5];
@@ -380,6 +381,25 @@ mod tests {
             .unwrap();
         let expected: Int32Array = (0..2009).rev().map(Some).chain([None]).collect();
         assert_eq!(gathered.as_ref(), &expected as &dyn Array);
+    }
+
+    #[test]
+    fn rows_without_a_match_have_the_dictionary_of_the_others() {
+        let mut build = build();
+        let values: ArrayRef = Arc::new(Int32Array::from(vec![7, 8]));
+        let keys = UInt32Array::from_iter_values((0..2009).map(|row| row % 2));
+        let array = DictionaryArray::<UInt32Type>::new(keys, Arc::clone(&values));
+        build.set_joined(0, Arc::new(array));
+        for rows in [[NO_ROW, NO_ROW], [3, NO_ROW], [3, 4]] {
+            let located = Located::new(&build, &rows);
+            let column = build.column(0);
+            let data_type = column[0].data_type();
+            let gathered = build.gather(column, &located, data_type).unwrap();
+            let of = gathered.as_any_dictionary().values();
+            assert!(Arc::ptr_eq(of, &values));
+            let nulls = rows.iter().filter(|row| **row == NO_ROW).count();
+            assert_eq!(gathered.null_count(), nulls);
+        }
     }
 
     #[test]

@@ -228,22 +228,15 @@ fn share_values(a: &ArrayRef, b: &ArrayRef) -> bool {
     Arc::ptr_eq(a, b) || a.to_data().ptr_eq(&b.to_data())
 }
 
-/// One array of `arrays`, with the bytes of views in buffers of its own if it `copies` them.
+/// One array of `arrays`, which have a [`Size`]; with the bytes of views in buffers of its own if it
+/// `copies` them.
 ///
 /// # Errors
-/// Arrow's; among them [`ArrowError::DictionaryKeyOverflowError`] and
-/// [`ArrowError::OffsetOverflowError`], where one array has no room.
+/// Arrow's; among them [`ArrowError::DictionaryKeyOverflowError`], where one array has no room.
 pub fn join(arrays: &[ArrayRef], copies: bool) -> Joined<ArrayRef> {
-    let counted = Size::of(arrays);
-    match arrays {
-        [array] if !copies => Ok(Arc::clone(array)),
-        _ if counted.is_none() => Err(ArrowError::OffsetOverflowError(i32::MAX as usize)),
-        _ => join_unchecked(arrays, copies),
+    if let ([array], false) = (arrays, copies) {
+        return Ok(Arc::clone(array));
     }
-}
-
-/// As [`join`], of arrays that are known to fit.
-fn join_unchecked(arrays: &[ArrayRef], copies: bool) -> Joined<ArrayRef> {
     let Some(data_type) = arrays.first().map(|array| array.data_type()) else {
         return concat_all(arrays);
     };
@@ -259,7 +252,7 @@ fn join_unchecked(arrays: &[ArrayRef], copies: bool) -> Joined<ArrayRef> {
         };
     }
     let children = children(arrays).into_iter();
-    let mut children = children.map(|arrays| join_unchecked(&arrays, copies));
+    let mut children = children.map(|arrays| join(&arrays, copies));
     Ok(match data_type {
         DataType::Struct(fields) => {
             let rows = arrays.iter().map(|array| array.len()).sum();
@@ -413,7 +406,7 @@ impl<'a, K: ArrowDictionaryKeyType> Run<'a, K> {
 /// not joined: the rows of each array are taken, and these are joined.
 ///
 /// # Errors
-/// Those of [`join`].
+/// Those of [`join`]; [`ArrowError::OffsetOverflowError`] where offsets of 32 bits have no room.
 pub fn interleave_joined(arrays: &[ArrayRef], places: &[(usize, usize)]) -> Joined<ArrayRef> {
     let mut order: Vec<u32> = (0..places.len() as u32).collect();
     order.sort_by_key(|i| places[*i as usize].0);
@@ -423,7 +416,11 @@ pub fn interleave_joined(arrays: &[ArrayRef], places: &[(usize, usize)]) -> Join
         let array = &arrays[places[run[0] as usize].0];
         take(array, &UInt64Array::from_iter_values(rows), None)
     });
-    let joined = join(&taken.collect::<Joined<Vec<_>>>()?, false)?;
+    let taken = taken.collect::<Joined<Vec<_>>>()?;
+    if Size::of(&taken).is_none() {
+        return Err(ArrowError::OffsetOverflowError(i32::MAX as usize));
+    }
+    let joined = join(&taken, false)?;
     let mut back = vec![0; order.len()];
     for (at, i) in (0..).zip(&order) {
         back[*i as usize] = at;
