@@ -8,8 +8,8 @@
 //!
 //! The counterpart of DataFusion's `collect_left_input`, except that the batches stay as they are:
 //! only columns that the host will gather, and that do not outgrow an array's offsets, become one
-//! array ([`joined`](super::joined)). A device that fails leaves a build side whose lookups the host answers
-//! ([`fallback`](super::fallback)). Rows with a NULL key that equals nothing are kept for outer joins but have
+//! array ([`joined`](super::joined)). A device that fails leaves a build side whose lookups the
+//! host answers ([`fallback`](super::fallback)). Rows with a NULL key that equals nothing are kept for outer joins but have
 //! no place in the table.
 
 use std::sync::Arc;
@@ -411,8 +411,9 @@ impl BuildSide {
         Ok(table)
     }
 
-    /// The columns that the host will gather, of those that are `wanted`, and that are better gathered from one
-    /// array than from many. Columns for which there is no memory stay as they are.
+    /// The columns that the host will gather, of those that are `wanted`, and that are better
+    /// gathered from one array than from many. Columns for which there is no memory stay as they
+    /// are.
     fn columns_to_join(
         &self,
         spec: &BuildSpec,
@@ -439,7 +440,8 @@ impl BuildSide {
         to_join
     }
 
-    /// Makes each of the columns one array, and gives back what it does not take. Returns what is left of that.
+    /// Makes each of the columns one array, and gives back what it does not take. Returns what is
+    /// left of that.
     fn set_joined(&mut self, joined: Vec<JoinedColumn>) -> usize {
         let mut all = 0;
         for column in joined {

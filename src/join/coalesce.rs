@@ -23,8 +23,8 @@ use super::reading::Collected;
 /// Rows of a batch that is made of small ones, at least, but where large ones stand between.
 const ROWS: usize = 8 * BLOCK;
 
-/// The rows `collected`, in larger batches if there are many of which some are small. They stay as they are
-/// where there is no memory for that; `width` batches are made at a time.
+/// The rows `collected`, in larger batches if there are many of which some are small. They stay as
+/// they are where there is no memory for that; `width` batches are made at a time.
 ///
 /// # Errors
 /// [`Error::Invalid`](crate::error::Error::Invalid) if a task panics.
@@ -41,7 +41,7 @@ pub async fn coalesce(mut collected: Collected, width: usize) -> Result<Collecte
     let merge = |group: Group| async move { Ok(group.merge()) };
     let merged = side_by_side(groups, width, merge).await?;
     collected.batches = merged.into_iter().flatten().collect();
-    // Slices share buffers, so nobody knows what the small batches held but by counting what is left.
+    // Slices share buffers: what the small batches held shows by counting what is left.
     collected.counter = RecordBatchMemoryCounter::new();
     let batches = collected.batches.iter();
     collected.bytes = batches.map(|b| collected.counter.count_batch(b)).sum();

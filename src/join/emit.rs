@@ -9,8 +9,8 @@
 //!
 //! The build side is not concatenated: that would double its memory, and more than 2^31
 //! bytes of strings do not fit one array. A column that the build made one array (`set_joined`), or
-//! rows of one batch, are taken; the rest is interleaved, dictionaries by [`joined`](super::joined). A row number finds its batch through a table
-//! with one entry per `BLOCK` rows, so that is a step or two and not a binary search.
+//! rows of one batch, are taken; the rest is interleaved, dictionaries by
+//! [`joined`](super::joined). A row number finds its batch through a table with one entry per `BLOCK` rows, so that is a step or two and not a binary search.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -119,7 +119,7 @@ impl BuildRows {
     ) -> Result<ArrayRef> {
         let has_dictionary = has_dictionary(data_type);
         match column {
-            // With the values that the other output batches have, so that they are put together without copies.
+            // Its values are those of other output batches, which are put together uncopied.
             [array] if has_dictionary || !rows.all_null => {
                 return Ok(take(array, rows.indices(), None)?);
             }

@@ -2,15 +2,15 @@
 //!
 //! ```text
 //!  Int32, FixedSizeBinary, views …   concat; bytes of views in many buffers are copied together
-//!  Struct, List, Map …               children joined each for itself, offsets and NULLs around them
-//!  Dictionary   batches  k₀ k₁ │ k₂     values  v │ v    one array of values: shared, keys alone are joined
-//!                        k₀ k₁ │ k₂             v │ w    several: used values numbered anew, each once
+//!  Struct, List, Map …               children joined one by one, offsets and NULLs around them
+//!  Dictionary   keys k₀ k₁ k₂, values v v v   v is shared, keys alone are joined
+//!               keys k₀ k₁ k₂, values v v w   used values are numbered anew, each once
 //! ```
 //!
 //! Arrow's kernels append the values of dictionaries without looking at them, once an array, and
 //! panic where the sum outgrows the type of the keys. So an output batch interleaved from a
-//! thousand slices of one batch would carry its dictionary a thousand times. Here a value stands once,
-//! and keys that have no room are an error, after which the column can stay as it is.
+//! thousand slices of one batch would carry its dictionary a thousand times. Here a value stands
+//! once, and keys that have no room are an error, after which the column can stay as it is.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -59,7 +59,8 @@ pub fn can_be_joined(data_type: &DataType) -> bool {
     }
 }
 
-/// Whether values of the type are gathered faster, or with less around them, from one array than from many.
+/// Whether values of the type are gathered faster, or with less around them, from one array than
+/// from many.
 pub fn is_better_joined(data_type: &DataType) -> bool {
     use DataType::*;
     // Copying these takes longer than it saves: their bytes are met at random either way.
@@ -107,7 +108,8 @@ impl Size {
         (size.counted <= i32::MAX as usize).then_some(size)
     }
 
-    /// Whether bytes of views are to be copied together, or every output batch would share all buffers.
+    /// Whether bytes of views are to be copied together, or every output batch would share all
+    /// buffers.
     pub fn copies(&self) -> bool {
         self.buffers > MANY
     }
@@ -228,8 +230,8 @@ fn share_values(a: &ArrayRef, b: &ArrayRef) -> bool {
     Arc::ptr_eq(a, b) || a.to_data().ptr_eq(&b.to_data())
 }
 
-/// One array of `arrays`, which have a [`Size`]; with the bytes of views in buffers of its own if it
-/// `copies` them.
+/// One array of `arrays`, which have a [`Size`]; with the bytes of views in buffers of its own if
+/// it `copies` them.
 ///
 /// # Errors
 /// Arrow's; among them [`ArrowError::DictionaryKeyOverflowError`], where one array has no room.
@@ -324,7 +326,8 @@ fn nulls(arrays: &[ArrayRef]) -> Option<NullBuffer> {
     Some(NullBuffer::new(bits.finish()))
 }
 
-/// One dictionary: over the values of all, if they share them, else over each value that is used, once.
+/// One dictionary: over the values of all, if they share them, else over each value that is used,
+/// once.
 fn join_dictionaries<K: ArrowDictionaryKeyType>(arrays: &[ArrayRef]) -> Joined<ArrayRef> {
     let runs: Vec<&[ArrayRef]> = arrays.chunk_by(share_values).collect();
     if let [run] = runs.as_slice() {
