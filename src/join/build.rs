@@ -7,17 +7,16 @@
 //! ```
 //!
 //! The counterpart of DataFusion's `collect_left_input`, except that the batches stay as they are:
-//! only columns that the host will gather, and that cannot outgrow an array's offsets, become one
-//! array. A device that fails leaves a build side whose lookups the host answers
-//! ([`fallback`](super::fallback)). Rows with a NULL key that equals nothing are kept for outer joins but have
+//! only columns that the host will gather, and that do not outgrow an array's offsets, become one
+//! array ([`joined`](super::joined)). A device that fails leaves a build side whose lookups the
+//! host answers ([`fallback`](super::fallback)). Rows with a NULL key that equals nothing are kept for outer joins but have
 //! no place in the table.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
-use arrow::array::{Array, ArrayRef, AsArray, MAX_INLINE_VIEW_LEN, RecordBatch};
-use arrow::compute::concat;
+use arrow::array::{Array, ArrayRef, RecordBatch};
 use arrow::datatypes::DataType;
 use datafusion::common::NullEquality;
 use datafusion::common::runtime::SpawnedTask;
@@ -38,11 +37,12 @@ use super::decide::Declined;
 use super::emit::{BuildRows, NO_ROW};
 use super::fallback::Fallback;
 use super::host::HostTable;
+use super::joined::{ColumnsToJoin, JoinedColumn, Size, has_dictionary, is_better_joined};
 use super::keys::KeyEncoder;
 use super::memory::BuildMemory;
 use super::metrics::JoinMetrics;
 use super::owed::Owed;
-use super::parts::{parts, side_by_side, task_failed};
+use super::parts::task_failed;
 use super::reading::Collected;
 use super::segments::{SegmentConfig, SegmentedTable};
 use super::table::JoinTable;
@@ -52,14 +52,8 @@ use super::tables::BuildTable;
 /// even tried.
 const LEAST_KEY_BYTES: u64 = 8;
 
-/// Bytes of a string that stand in its view.
-const INLINE: usize = MAX_INLINE_VIEW_LEN as usize;
-
 /// Build rows from which probe streams emit together what the join owes.
 const MANY_OWED: usize = 1 << 16;
-
-/// Buffers of views that output batches may share; what is in more of them is copied together.
-const SHARED_BUFFERS: usize = 512;
 
 /// What a build needs to know about its join.
 #[derive(Debug, Clone)]
@@ -76,6 +70,8 @@ pub struct BuildSpec {
     pub filtered: bool,
     /// Columns that pairs bring to the output or the residual filter.
     pub columns: Vec<usize>,
+    /// Columns that build rows bring to the output, with a match or at the end.
+    pub owed: Vec<usize>,
     /// Parts of the build side that are worked on at once.
     pub width: usize,
     /// Streams that will probe the table.
@@ -203,8 +199,7 @@ impl BuildSide {
             return Ok(Built::HandedBack(reason));
         }
         let left = build.columns_to_join(&spec, |_| true);
-        joined += left.bytes;
-        build.set_joined(left.join(spec.width).await?);
+        joined += build.set_joined(left.join(spec.width).await?);
         log::debug!(
             "build side of {rows} rows: encoder after {encoded:?}, table after {built:?}, columns after {:?}",
             began.elapsed()
@@ -235,11 +230,11 @@ impl BuildSide {
             return Ok(0);
         };
         let early = self.columns_to_join(spec, |arrays| log_words(arrays).is_none());
-        if early.columns.is_empty() {
+        if early.is_empty() {
             self.table = self.try_tables(spec, (keys, rows), metrics).await?;
             return Ok(0);
         }
-        let (reserved, encoder) = (early.bytes, self.encoder.clone());
+        let (reserved, encoder) = (early.reserved(), self.encoder.clone());
         // As a task of its own, as putting parts together keeps a core busy.
         let joined = SpawnedTask::spawn(early.join(spec.width));
         let table = self.try_tables(spec, (keys, rows), metrics).await;
@@ -257,8 +252,7 @@ impl BuildSide {
             table => {
                 self.table = table?;
                 let joined = joined.join().await.map_err(|e| task_failed(&e))?;
-                self.set_joined(joined?);
-                Ok(reserved)
+                Ok(self.set_joined(joined?))
             }
         }
     }
@@ -406,42 +400,51 @@ impl BuildSide {
         Ok(table)
     }
 
-    /// The columns that the host will gather, of those that are `wanted`, of fixed width or of string
-    /// views: gathering from thousands of arrays takes several times as long. Bytes of views in many buffers
-    /// are gathered too, or every output batch would share them all. Columns for which
-    /// there is no memory stay as they are.
+    /// The columns that the host will gather, of those that are `wanted`, and that are better
+    /// gathered from one array than from many. Columns for which there is no memory stay as they
+    /// are.
     fn columns_to_join(
         &self,
         spec: &BuildSpec,
         wanted: impl Fn(&[ArrayRef]) -> bool,
     ) -> ColumnsToJoin {
         let mut to_join = ColumnsToJoin::default();
-        for source in self.sources(spec) {
+        let mut sources = self.sources(spec);
+        // Rows owed at the end come batch by batch; but those of many batches make an output batch.
+        let owed = spec.owed.iter().filter(|c| !spec.columns.contains(c));
+        let owed = owed.map(|c| Source::Batch(*c));
+        sources.extend(owed.filter(|source| self.has_dictionary(*source)));
+        for source in sources {
             let arrays = self.arrays(source);
             let are_joined = arrays.len() < 2 || self.is_gathered(source);
-            if are_joined || !wanted(arrays) || !arrays.iter().all(can_be_joined) {
+            if are_joined || !wanted(arrays) || !is_better_joined(arrays[0].data_type()) {
                 continue;
             }
-            let copies = data_buffers(arrays) > SHARED_BUFFERS;
-            let bytes = arrays.iter().map(|array| joined_bytes(array, copies)).sum();
-            if self.memory.batches.try_grow(bytes).is_ok() {
-                to_join.bytes += bytes;
-                let columns: Vec<Vec<ArrayRef>> =
-                    arrays.iter().map(|array| vec![Arc::clone(array)]).collect();
-                to_join.columns.push((source, columns, copies));
+            let size = Size::of(arrays);
+            let is_room = |size: &Size| self.memory.batches.try_grow(size.bytes).is_ok();
+            if let Some(size) = size.filter(is_room) {
+                to_join.push(source, arrays, size);
             }
         }
         to_join
     }
 
-    /// Makes each of the columns one array.
-    fn set_joined(&mut self, joined: Vec<(Source, ArrayRef)>) {
-        for (source, array) in joined {
-            match source {
-                Source::Batch(column) => self.rows.set_joined(column, array),
-                Source::Key(c) => self.key_columns[c] = vec![array],
+    /// Makes each of the columns one array, and gives back what it does not take. Returns what is
+    /// left of that.
+    fn set_joined(&mut self, joined: Vec<JoinedColumn>) -> usize {
+        let mut all = 0;
+        for column in joined {
+            let bytes = column.array.as_ref().map(Array::get_buffer_memory_size);
+            let bytes = bytes.unwrap_or(0).min(column.reserved);
+            self.memory.batches.shrink(column.reserved - bytes);
+            all += bytes;
+            match (column.source, column.array) {
+                (Source::Batch(c), Some(array)) => self.rows.set_joined(c, array),
+                (Source::Key(c), Some(array)) => self.key_columns[c] = vec![array],
+                (_, None) => {}
             }
         }
+        all
     }
 
     /// Columns that the probe would gather.
@@ -452,6 +455,11 @@ impl BuildSide {
             false => spec.on.len(),
         };
         columns.chain((0..keys).map(Source::Key)).collect()
+    }
+
+    fn has_dictionary(&self, source: Source) -> bool {
+        let first = self.arrays(source).first();
+        first.is_some_and(|array| has_dictionary(array.data_type()))
     }
 
     /// A column, an array a batch or one of all rows.
@@ -523,76 +531,6 @@ fn evaluate_keys(on: &[PhysicalExprRef], batches: &[RecordBatch]) -> Result<Vec<
         .map(|batch| evaluate_expressions_to_arrays(on, batch))
         .collect::<datafusion::error::Result<_>>()?;
     Ok(keys)
-}
-
-fn can_be_joined(array: &ArrayRef) -> bool {
-    match array.data_type() {
-        DataType::Utf8View | DataType::BinaryView | DataType::Boolean => true,
-        other => other.is_primitive(),
-    }
-}
-
-/// Buffers of bytes that views point into.
-fn data_buffers(arrays: &[ArrayRef]) -> usize {
-    let buffers = arrays.iter().map(|array| match array.data_type() {
-        DataType::Utf8View => array.as_string_view().data_buffers().len(),
-        DataType::BinaryView => array.as_binary_view().data_buffers().len(),
-        _ => 0,
-    });
-    buffers.sum()
-}
-
-/// Bytes that an array's values take once joined, with those of its views if it `copies` them.
-fn joined_bytes(array: &ArrayRef, copies: bool) -> usize {
-    let of_views = |views: &[u128]| -> usize {
-        let lengths = views.iter().map(|view| *view as u32 as usize);
-        lengths.filter(|length| *length > INLINE).sum()
-    };
-    let bytes = match array.data_type() {
-        DataType::Utf8View if copies => of_views(array.as_string_view().views()),
-        DataType::BinaryView if copies => of_views(array.as_binary_view().views()),
-        _ => 0,
-    };
-    let width = array.data_type().primitive_width().unwrap_or(16) + 1;
-    width * array.len() + bytes
-}
-
-/// Columns of which one array each is to be made.
-#[derive(Default)]
-struct ColumnsToJoin {
-    /// Their arrays, and whether the bytes of views are copied.
-    columns: Vec<(Source, Vec<Vec<ArrayRef>>, bool)>,
-    /// What is reserved for them.
-    bytes: usize,
-}
-
-impl ColumnsToJoin {
-    /// The arrays, `width` parts of a column at a time.
-    async fn join(self, width: usize) -> Result<Vec<(Source, ArrayRef)>> {
-        let mut all = Vec::with_capacity(self.columns.len());
-        for (source, arrays, copies) in self.columns {
-            let joined = side_by_side(parts(&arrays), width, move |part| async move {
-                let array = join_arrays(part.columns.iter().flatten())?;
-                Ok(if copies { compact(array) } else { array })
-            });
-            all.push((source, join_arrays(joined.await?.iter())?));
-        }
-        Ok(all)
-    }
-}
-
-fn join_arrays<'a>(arrays: impl Iterator<Item = &'a ArrayRef>) -> Result<ArrayRef> {
-    let arrays: Vec<&dyn Array> = arrays.map(AsRef::as_ref).collect();
-    Ok(concat(&arrays)?)
-}
-
-/// The array with the bytes of its views, if it has any, in buffers of its own.
-pub fn compact(array: ArrayRef) -> ArrayRef {
-    match array.data_type() {
-        DataType::Utf8View => Arc::new(array.as_string_view().gc()),
-        DataType::BinaryView => Arc::new(array.as_binary_view().gc()),
-        _ => array,
-    }
 }
 
 /// The key columns by column instead of by batch.

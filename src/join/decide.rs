@@ -36,6 +36,7 @@ use crate::error::{Error, Result};
 use crate::ready::{self, Readiness};
 
 use super::build::{BuildSide, Built};
+use super::coalesce::coalesce;
 use super::filter::{Facts, Reporter};
 use super::host_join::{HostJoin, host_join};
 use super::memory::BuildMemory;
@@ -270,6 +271,7 @@ impl Joiner {
     /// # Errors
     /// Those of [`place`] and of the build.
     pub async fn decide(mut self, build: Collected, mut probe: Reading) -> Result<Decided> {
+        let build = coalesce(build, self.oriented.width()).await?;
         self.tell(&build).await?;
         let place = match place(&self.oriented, build.rows).await? {
             Place::Device(device) => self.with_probe(device, build.rows, &mut probe).await?,

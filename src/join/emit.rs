@@ -9,8 +9,8 @@
 //!
 //! The build side is not concatenated: that would double its memory, and more than 2^31
 //! bytes of strings do not fit one array. A column that the build made one array (`set_joined`), or
-//! rows of one batch, are taken; the rest is interleaved. A row number finds its batch through a table
-//! with one entry per `BLOCK` rows, so that is a step or two and not a binary search.
+//! rows of one batch, are taken; the rest is interleaved, dictionaries by
+//! [`joined`](super::joined). A row number finds its batch through a table with one entry per `BLOCK` rows, so that is a step or two and not a binary search.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -27,12 +27,13 @@ use datafusion::scalar::ScalarValue;
 use crate::error::Result;
 
 use super::columns::Source;
+use super::joined::{can_be_joined, has_dictionary, interleave_joined};
 
 /// Build row of a pair without one: the NULL side of an outer join.
 pub const NO_ROW: u32 = u32::MAX;
 
 /// Rows per entry of the table that finds a row's batch.
-const BLOCK: usize = 1024;
+pub(super) const BLOCK: usize = 1024;
 
 /// The batches of a build side, their rows numbered through.
 #[derive(Debug)]
@@ -116,11 +117,14 @@ impl BuildRows {
         rows: &Located<'_>,
         data_type: &DataType,
     ) -> Result<ArrayRef> {
-        if rows.all_null {
-            return Ok(new_null_array(data_type, rows.rows.len()));
-        }
-        if let [array] = column {
-            return Ok(take(array, rows.indices(), None)?);
+        let has_dictionary = has_dictionary(data_type);
+        match column {
+            // Its values are those of other output batches, which are put together uncopied.
+            [array] if has_dictionary || !rows.all_null => {
+                return Ok(take(array, rows.indices(), None)?);
+            }
+            _ if rows.all_null => return Ok(new_null_array(data_type, rows.rows.len())),
+            _ => {}
         }
         let places = rows.places();
         let batch = places.first().map_or(0, |(batch, _)| *batch);
@@ -129,11 +133,12 @@ impl BuildRows {
             return Ok(take(&column[batch], &within, None)?);
         }
         let null = new_null_array(data_type, 1);
-        let arrays: Vec<&dyn Array> = column
-            .iter()
-            .chain(rows.any_null.then_some(&null))
-            .map(AsRef::as_ref)
-            .collect();
+        let arrays = column.iter().chain(rows.any_null.then_some(&null));
+        if has_dictionary && can_be_joined(data_type) {
+            let arrays: Vec<ArrayRef> = arrays.map(Arc::clone).collect();
+            return Ok(interleave_joined(&arrays, places)?);
+        }
+        let arrays: Vec<&dyn Array> = arrays.map(AsRef::as_ref).collect();
         Ok(interleave(&arrays, places)?)
     }
 
@@ -347,7 +352,8 @@ impl<'a> ProbeRows<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use arrow::array::Int32Array;
+    use arrow::array::{AsArray, DictionaryArray, Int32Array};
+    use arrow::datatypes::UInt32Type;
 
     fn build() -> BuildRows {
         let sizes = [3usize, 1, 2000, 5];
@@ -375,6 +381,25 @@ mod tests {
             .unwrap();
         let expected: Int32Array = (0..2009).rev().map(Some).chain([None]).collect();
         assert_eq!(gathered.as_ref(), &expected as &dyn Array);
+    }
+
+    #[test]
+    fn rows_without_a_match_have_the_dictionary_of_the_others() {
+        let mut build = build();
+        let values: ArrayRef = Arc::new(Int32Array::from(vec![7, 8]));
+        let keys = UInt32Array::from_iter_values((0..2009).map(|row| row % 2));
+        let array = DictionaryArray::<UInt32Type>::new(keys, Arc::clone(&values));
+        build.set_joined(0, Arc::new(array));
+        for rows in [[NO_ROW, NO_ROW], [3, NO_ROW], [3, 4]] {
+            let located = Located::new(&build, &rows);
+            let column = build.column(0);
+            let data_type = column[0].data_type();
+            let gathered = build.gather(column, &located, data_type).unwrap();
+            let of = gathered.as_any_dictionary().values();
+            assert!(Arc::ptr_eq(of, &values));
+            let nulls = rows.iter().filter(|row| **row == NO_ROW).count();
+            assert_eq!(gathered.null_count(), nulls);
+        }
     }
 
     #[test]

@@ -15,6 +15,7 @@
 //! * [`decide`]: where it runs; [`host_join`]: on the host, in memory that is [`granted`]
 //! * [`spill`]: on disk, as neither side fits into memory
 //! * [`keys`]: key columns to surrogates, numbers that a device can look up
+//! * [`coalesce`]: tiny batches of a build side; [`joined`]: columns of many batches as one array
 //! * [`build`]: the build side; [`build_keys`]: its keys, encoded in [`parts`]
 //! * [`table`]: its table, and its [`columns`], on the device; [`segments`]: several tables, where one
 //!   has no room; [`tables`]: either of them
@@ -34,6 +35,7 @@ pub mod bitmap;
 pub mod build;
 pub mod build_keys;
 pub mod chunk;
+pub mod coalesce;
 pub mod columns;
 pub mod decide;
 pub mod early;
@@ -45,6 +47,7 @@ pub mod granted;
 pub mod hits;
 pub mod host;
 pub mod host_join;
+pub mod joined;
 pub mod key_set;
 pub mod keys;
 pub mod lookup;

@@ -112,15 +112,7 @@ impl Oriented {
             Outcome::Later => &[][..],
             _ => &output.columns,
         };
-        let mut columns: Vec<usize> = of_pairs
-            .iter()
-            .chain(of_filter)
-            .filter(|column| column.side == JoinSide::Left)
-            .map(|column| column.index)
-            .collect();
-        columns.sort_unstable();
-        columns.dedup();
-        columns
+        left_columns(of_pairs.iter().chain(of_filter))
     }
 
     /// What a build on `device` must know, the table of which `probes` streams look up.
@@ -136,6 +128,7 @@ impl Oriented {
             visited: emits_build_rows(*join.join_type()),
             filtered: join.filter().is_some(),
             columns: self.build_columns(),
+            owed: left_columns(&self.output().columns),
             width: self.width(),
             probes,
             device: device.clone(),
@@ -195,6 +188,16 @@ impl Oriented {
             width: self.width(),
         })
     }
+}
+
+/// The build side's columns among these, each once.
+fn left_columns<'a>(columns: impl IntoIterator<Item = &'a ColumnIndex>) -> Vec<usize> {
+    let columns = columns.into_iter();
+    let left = columns.filter(|column| column.side == JoinSide::Left);
+    let mut columns: Vec<usize> = left.map(|column| column.index).collect();
+    columns.sort_unstable();
+    columns.dedup();
+    columns
 }
 
 /// Output schema of `join` and where its columns come from.

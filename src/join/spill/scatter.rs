@@ -29,7 +29,7 @@ use futures::TryStreamExt;
 use tokio::sync::Mutex;
 
 use crate::error::Result;
-use crate::join::build::compact;
+use crate::join::joined::compact;
 use crate::join::parts::task_failed;
 
 use super::bucket::Bucket;

@@ -1,0 +1,193 @@
+//! Small batches of a build side, made larger.
+//!
+//! ```text
+//!  [1] [1] [1] … [1] [1] [8192] [8192] [3] [8192]
+//!  └──── [8192] ───┘      as it came
+//! ```
+//!
+//! All that a build does batch by batch (keys, encoding, numbering rows, gathering) is measured by
+//! batches of thousands of rows. A source of tiny ones makes that dear for every row. Large batches
+//! are not copied, nor are few: DataFusion's coalescing keeps them as they are, too, but copies all
+//! that are shorter than half a batch.
+
+use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
+use datafusion::common::utils::memory::RecordBatchMemoryCounter;
+
+use crate::error::Result;
+
+use super::emit::BLOCK;
+use super::joined::{MANY, Size, join};
+use super::parts::side_by_side;
+use super::reading::Collected;
+
+/// Rows of a batch that is made of small ones, at least, but where large ones stand between.
+const ROWS: usize = 8 * BLOCK;
+
+/// The rows `collected`, in larger batches if there are many of which some are small. They stay as
+/// they are where there is no memory for that; `width` batches are made at a time.
+///
+/// # Errors
+/// [`Error::Invalid`](crate::error::Error::Invalid) if a task panics.
+pub async fn coalesce(mut collected: Collected, width: usize) -> Result<Collected> {
+    if collected.batches.len() <= MANY {
+        return Ok(collected);
+    }
+    let groups = groups(std::mem::take(&mut collected.batches));
+    let bytes: usize = groups.iter().map(|group| group.bytes()).sum();
+    if bytes == 0 || collected.memory.try_grow(bytes).is_err() {
+        collected.batches = groups.into_iter().flat_map(|group| group.0).collect();
+        return Ok(collected);
+    }
+    let merge = |group: Group| async move { Ok(group.merge()) };
+    let merged = side_by_side(groups, width, merge).await?;
+    collected.batches = merged.into_iter().flatten().collect();
+    // Slices share buffers: what the small batches held shows by counting what is left.
+    collected.counter = RecordBatchMemoryCounter::new();
+    let batches = collected.batches.iter();
+    collected.bytes = batches.map(|b| collected.counter.count_batch(b)).sum();
+    collected.memory.resize(collected.bytes + collected.table);
+    Ok(collected)
+}
+
+/// Small batches that follow each other, or a batch.
+#[derive(Default)]
+struct Group(Vec<RecordBatch>);
+
+/// Cuts `batches` into groups of about `ROWS` rows.
+fn groups(batches: Vec<RecordBatch>) -> Vec<Group> {
+    let mut groups: Vec<Group> = Vec::new();
+    let mut rows = ROWS;
+    for batch in batches {
+        let is_small = batch.num_rows() < BLOCK;
+        if !is_small || rows >= ROWS {
+            groups.push(Group::default());
+            rows = 0;
+        }
+        rows += if is_small { batch.num_rows() } else { ROWS };
+        if let Some(group) = groups.last_mut() {
+            group.0.push(batch);
+        }
+    }
+    groups
+}
+
+impl Group {
+    fn columns(&self) -> impl Iterator<Item = Vec<ArrayRef>> {
+        let columns = self.0.first().map_or(0, RecordBatch::num_columns);
+        let column = |c: usize| self.0.iter().map(|b| b.column(c).clone()).collect();
+        (0..columns).map(column)
+    }
+
+    /// What the batch will take; nothing, if it stays as it is.
+    fn bytes(&self) -> usize {
+        if self.0.len() < 2 {
+            return 0;
+        }
+        let sizes: Option<Vec<Size>> = self.columns().map(|c| Size::of(&c)).collect();
+        sizes.map_or(0, |sizes| sizes.iter().map(|size| size.bytes).sum())
+    }
+
+    /// One batch, or those that there are if their columns have no room in one.
+    fn merge(self) -> Vec<RecordBatch> {
+        match self.one() {
+            Some(batch) => vec![batch],
+            None => self.0,
+        }
+    }
+
+    fn one(&self) -> Option<RecordBatch> {
+        let [first, _, ..] = self.0.as_slice() else {
+            return None;
+        };
+        let columns = self.columns().map(|arrays| {
+            let size = Size::of(&arrays)?;
+            join(&arrays, size.copies()).ok()
+        });
+        let columns = columns.collect::<Option<Vec<_>>>()?;
+        let rows = self.0.iter().map(RecordBatch::num_rows).sum();
+        let options = RecordBatchOptions::new().with_row_count(Some(rows));
+        RecordBatch::try_new_with_options(first.schema(), columns, &options).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    use arrow::array::Int64Array;
+    use arrow::compute::concat_batches;
+    use datafusion::execution::memory_pool::{GreedyMemoryPool, MemoryConsumer, MemoryPool};
+
+    fn batch(first: i64, rows: usize) -> RecordBatch {
+        let values = Int64Array::from_iter_values(first..first + rows as i64);
+        RecordBatch::try_from_iter([("v", Arc::new(values) as ArrayRef)]).unwrap()
+    }
+
+    /// Batches of so many rows, as they are collected, and their pool with `room` for more.
+    fn collected(sizes: &[usize], room: usize) -> (Collected, Arc<dyn MemoryPool>) {
+        let mut counter = RecordBatchMemoryCounter::new();
+        let mut rows = 0;
+        let each = sizes.iter().map(|size| {
+            rows += size;
+            batch((rows - size) as i64, *size)
+        });
+        let batches: Vec<RecordBatch> = each.collect();
+        let bytes = batches.iter().map(|b| counter.count_batch(b)).sum();
+        let pool: Arc<dyn MemoryPool> = Arc::new(GreedyMemoryPool::new(bytes + room));
+        let memory = MemoryConsumer::new("test").register(&pool);
+        memory.try_grow(bytes).unwrap();
+        let input_batches = batches.len();
+        let collected = Collected {
+            batches,
+            rows,
+            input_batches,
+            bytes,
+            counter,
+            memory,
+            table: 0,
+        };
+        (collected, pool)
+    }
+
+    async fn sizes_after(sizes: &[usize], room: usize) -> Vec<usize> {
+        let (collected, pool) = collected(sizes, room);
+        let schema = collected.batches[0].schema();
+        let expected = concat_batches(&schema, &collected.batches).unwrap();
+        let large: Vec<RecordBatch> = collected.batches.clone();
+        let after = coalesce(collected, 2).await.unwrap();
+        assert_eq!(concat_batches(&schema, &after.batches).unwrap(), expected);
+        assert_eq!(
+            (after.rows, after.input_batches),
+            (expected.num_rows(), sizes.len())
+        );
+        assert_eq!(after.memory.size(), after.bytes);
+        assert_eq!(pool.reserved(), after.bytes);
+        for batch in after
+            .batches
+            .iter()
+            .filter(|batch| batch.num_rows() == 5000)
+        {
+            let is_uncopied = |of: &RecordBatch| Arc::ptr_eq(of.column(0), batch.column(0));
+            assert!(large.iter().any(is_uncopied));
+        }
+        after.batches.iter().map(RecordBatch::num_rows).collect()
+    }
+
+    #[tokio::test]
+    async fn many_small_batches_become_few_and_large_ones_stay() {
+        let mut sizes = vec![10; 2000];
+        sizes.extend([5000, 5000, 3, 5000]);
+        sizes.extend([1; 600]);
+        let expected = [8200, 8200, 3600, 5000, 5000, 3, 5000, 600];
+        assert_eq!(sizes_after(&sizes, 1 << 30).await, expected);
+    }
+
+    #[tokio::test]
+    async fn few_batches_and_batches_without_memory_stay() {
+        let few = vec![1; MANY];
+        assert_eq!(sizes_after(&few, 1 << 30).await, few);
+        let many = vec![1; 1000];
+        assert_eq!(sizes_after(&many, 100).await, many);
+    }
+}
