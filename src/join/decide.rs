@@ -35,7 +35,7 @@ use crate::ready::{self, Readiness};
 use super::build::{BuildSide, Built};
 use super::filter::{Facts, Reporter};
 use super::host_join::host_join;
-use super::memory::BuildMemory;
+use super::memory::{BuildMemory, ProbeMemory};
 use super::metrics::JoinMetrics;
 use super::oriented::Oriented;
 use super::probe::{Probe, ProbeSpec};
@@ -402,7 +402,7 @@ impl Decided {
                 };
                 let metrics = JoinMetrics::new(metrics, partition);
                 let pool = oriented.context().memory_pool();
-                let memory = super::memory::of_probe_rows(pool, partition);
+                let memory = ProbeMemory::new(pool, partition);
                 let (spec, build) = (Arc::clone(spec), Arc::clone(build));
                 Ok(Probe::new(spec, build, stream, (memory, metrics)).into_stream())
             }
