@@ -133,7 +133,7 @@ impl Probe {
         wanted: &mut Wanted,
     ) {
         let pair_bytes = ProbeSpec::pair_bytes(build);
-        let least = (FLOOR / pair_bytes).clamp(LEAST_WINDOW, self.spec.batch_size + LEAST_WINDOW);
+        let least = (FLOOR / pair_bytes).max(LEAST_WINDOW);
         while let Wanted::Pairs { window, .. } = *wanted {
             let bytes = pair_bytes * window.min(most);
             if memory.set_pairs(bytes) || !wanted.halve(least) {
