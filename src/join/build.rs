@@ -104,6 +104,8 @@ pub struct BuildSide {
     pub probe_seen: ProbeSeen,
     /// What is emitted once the probe has ended.
     pub owed: Owed,
+    /// Streams that probe the table.
+    pub probes: usize,
     /// Whether any row can match.
     matchable: bool,
     /// Whether the join type needs to know which rows were matched, and no residual filter has a say.
@@ -189,6 +191,7 @@ impl BuildSide {
             fallback: Fallback::new(spec.device.clone(), &spec.config),
             visited: spec.visited.then(|| Bitmap::new(rows)),
             probe_seen: ProbeSeen::default(),
+            probes: spec.probes,
             owed: Owed::new(spec.probes, spec.visited && rows > MANY_OWED),
             handed_back: None,
             memory,
@@ -298,15 +301,17 @@ impl BuildSide {
     pub async fn host_table(&self) -> Result<Arc<HostTable>> {
         let make = || async {
             let words = self.encoder.words();
-            // Given back however this ends.
             let encoded = self.memory.keys.new_empty();
             encoded.try_grow(encoded_bytes(&self.encoder, self.rows.len()))?;
             let kept = self.memory.tables.new_empty();
             kept.try_grow(HostTable::bytes(self.rows.len(), words))?;
             let parts = encode_parts(&self.encoder, &self.keys, self.width).await?;
-            let table = Arc::new(HostTable::build(&parts, words));
+            // What is reserved stays so until the thread is done, though the query may be cancelled.
+            let make = move || (HostTable::build(&parts, words), kept, encoded);
+            let made = SpawnedTask::spawn_blocking(make).join().await;
+            let (table, kept, _) = made.map_err(|e| task_failed(&e))?;
             self.memory.tables.grow(kept.free());
-            Ok(table)
+            Ok(Arc::new(table))
         };
         self.fallback.table.get_or_try_init(make).await.cloned()
     }

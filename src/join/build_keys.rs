@@ -21,7 +21,7 @@ use crate::error::{Error, Result};
 
 use super::build::BuildSpec;
 use super::keys::{Extents, KeyEncoder};
-use super::parts::{Part, parts, side_by_side};
+use super::parts::{Part, off_the_runtime, parts, side_by_side};
 
 /// The surrogate keys of one part of the build side.
 #[derive(Debug)]
@@ -262,11 +262,9 @@ pub(super) async fn encode_parts(
     keys: &[Vec<ArrayRef>],
     width: usize,
 ) -> Result<Vec<SurrogateKeys>> {
-    let encode = |part: Part| {
-        let encoder = encoder.clone();
-        async move { encode_part(&encoder, &part) }
-    };
-    side_by_side(parts(keys), width, encode).await
+    let encoder = encoder.clone();
+    let encode = move |part: Part| encode_part(&encoder, &part);
+    off_the_runtime(parts(keys), width, encode).await
 }
 
 /// Surrogates of the rows that can match.

@@ -15,13 +15,13 @@ use std::ops::Range;
 
 use arrow::array::{ArrayRef, RecordBatch};
 use arrow::buffer::{BooleanBuffer, Buffer};
-use datafusion::execution::memory_pool::MemoryReservation;
 
 use crate::error::Result;
 
 use super::columns::DeviceColumn;
 use super::emit::Pairs;
-use super::lookup::Found;
+use super::lookup::{Found, Wanted};
+use super::memory::ProbeMemory;
 
 /// Batches that were looked up together, first to last.
 #[derive(Debug)]
@@ -30,12 +30,14 @@ pub struct Chunk {
     pub batches: VecDeque<ProbeBatch>,
     /// What the lookup found.
     pub found: Found,
+    /// What lookups bring back, in windows that there is memory for.
+    pub wanted: Wanted,
+    /// What is reserved for it, until all of it has been emitted.
+    pub memory: ProbeMemory,
     /// The first pair that no step has taken.
     next: u64,
     /// The first pair of the first batch.
     first: u64,
-    /// What is reserved for the batches, until they have been emitted.
-    _memory: Option<MemoryReservation>,
 }
 
 /// One batch of a chunk.
@@ -127,15 +129,16 @@ impl Chunk {
     /// The batches whose lookup found `found`.
     pub fn new(
         batches: VecDeque<ProbeBatch>,
-        memory: Option<MemoryReservation>,
-        found: Found,
+        memory: ProbeMemory,
+        (found, wanted): (Found, Wanted),
     ) -> Self {
         Self {
             batches,
             found,
+            wanted,
+            memory,
             next: 0,
             first: 0,
-            _memory: memory,
         }
     }
 

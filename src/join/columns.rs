@@ -129,12 +129,17 @@ impl DeviceColumn {
         gather_rows(queue, (&self.words, self.log_words), rows, n)
     }
 
+    /// Bytes of a value.
+    pub fn width(&self) -> usize {
+        4 << self.log_words
+    }
+
     /// `n` values from `from` on of those that were gathered into `bytes`, as an array.
     ///
     /// # Errors
     /// Arrow's, if there are fewer.
     pub fn array(&self, bytes: &[u8], from: usize, n: usize) -> Result<ArrayRef> {
-        let width = 4 << self.log_words;
+        let width = self.width();
         let values = bytes.get(from * width..(from + n) * width).unwrap_or(&[]);
         let data = ArrayData::builder(self.data_type.clone())
             .len(n)

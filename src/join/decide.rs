@@ -39,7 +39,7 @@ use super::build::{BuildSide, Built};
 use super::coalesce::coalesce;
 use super::filter::{Facts, Reporter};
 use super::host_join::{HostJoin, host_join};
-use super::memory::BuildMemory;
+use super::memory::{BuildMemory, ProbeMemory};
 use super::metrics::JoinMetrics;
 use super::oriented::Oriented;
 use super::probe::{Probe, ProbeSpec};
@@ -446,7 +446,7 @@ impl Decided {
                 };
                 let metrics = JoinMetrics::new(metrics, partition);
                 let pool = oriented.context().memory_pool();
-                let memory = super::memory::of_probe_rows(pool, partition);
+                let memory = ProbeMemory::new(pool, partition);
                 let (spec, build) = (Arc::clone(spec), Arc::clone(build));
                 Ok(Probe::new(spec, build, stream, (memory, metrics)).into_stream())
             }

@@ -40,7 +40,7 @@ use crate::error::Result;
 
 use super::decide::{BoxedDecision, SharedDecision};
 use super::key_set::{InKeySet, KeySet};
-use super::parts::{Part, parts, side_by_side};
+use super::parts::{Part, off_the_runtime, parts};
 use super::run::Run;
 
 /// The filter of one key column.
@@ -355,11 +355,9 @@ async fn bounds(
     if data_type.is_floating() || data_type.is_nested() {
         return Ok(None);
     }
-    let measure = |part: Part| {
-        let data_type = data_type.clone();
-        async move { min_max(part.columns.iter().flatten(), &data_type) }
-    };
-    let measured = side_by_side(parts(keys), width, measure).await?;
+    let of_part = data_type.clone();
+    let measure = move |part: Part| min_max(part.columns.iter().flatten(), &of_part);
+    let measured = off_the_runtime(parts(keys), width, measure).await?;
     let (mins, maxs): (Vec<_>, Vec<_>) = measured.into_iter().unzip();
     let mins = ScalarValue::iter_to_array(mins)?;
     let maxs = ScalarValue::iter_to_array(maxs)?;

@@ -14,8 +14,8 @@
 //! Putze, Sanders and Singler, 2007). The join's own table would answer exactly, but it is on the
 //! device, and a second one on the host takes ten times as long to fill.
 //!
-//! A set is filled by the build's [`parts`](super::parts), side by side, with its bytes reserved
-//! before. Filters outlive their query, as plans do, so the expression holds a [`Slot`]: the join
+//! A set is filled by the build's [`parts`](super::parts), side by side and off the runtime's threads,
+//! with its bytes reserved before. Filters outlive their query, as plans do, so the expression holds a [`Slot`]: the join
 //! empties it when its last stream is gone, and an empty slot lets every row through.
 
 use std::fmt;
@@ -37,7 +37,7 @@ use datafusion::physical_plan::joins::SeededRandomState;
 use crate::error::Result;
 
 use super::keys::{Extents, KeyEncoder, comparable};
-use super::parts::{Part, parts, side_by_side};
+use super::parts::{Part, off_the_runtime, parts};
 
 /// Bits of a bitmap for each build row, at most: as many as eight bytes a row.
 const BITMAP_BITS: u64 = 64;
@@ -95,11 +95,9 @@ impl KeySet {
         memory: &MemoryReservation,
     ) -> Result<Arc<Self>> {
         let types = [data_type.clone()];
-        let measure = |part: Part| {
-            let types = types.clone();
-            async move { Extents::measure(&part.columns, &types) }
-        };
-        let extents = side_by_side(parts(keys), width, measure).await?;
+        let of_part = types.clone();
+        let measure = move |part: Part| Extents::measure(&part.columns, &of_part);
+        let extents = off_the_runtime(parts(keys), width, measure).await?;
         let extents = match extents.into_iter().reduce(Extents::union) {
             Some(extents) => extents,
             None => Extents::measure(&[], &types)?,
@@ -107,15 +105,12 @@ impl KeySet {
         let rows: usize = keys.iter().flatten().map(|key| key.len()).sum();
         let encoder = KeyEncoder::of(&extents, &types, NullEquality::NullEqualsNothing);
         let set = Arc::new(Self::empty(encoder, data_type, rows, memory)?);
-        let insert = |part: Part| {
-            let set = Arc::clone(&set);
-            async move {
-                part.columns
-                    .iter()
-                    .try_for_each(|keys| set.insert(&keys[0]))
-            }
+        let of_part = Arc::clone(&set);
+        let insert = move |part: Part| {
+            let mut columns = part.columns.iter();
+            columns.try_for_each(|keys| of_part.insert(&keys[0]))
         };
-        side_by_side(parts(keys), width, insert).await?;
+        off_the_runtime(parts(keys), width, insert).await?;
         Ok(set)
     }
 

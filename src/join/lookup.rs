@@ -115,6 +115,19 @@ pub enum Wanted {
     },
 }
 
+impl Wanted {
+    /// Halves a window of more than `least` pairs, to no fewer; whether there was one.
+    pub fn halve(&mut self, least: usize) -> bool {
+        match self {
+            Wanted::Pairs { window, .. } if *window > least => {
+                *window = (*window / 2).max(least);
+                true
+            }
+            _ => false,
+        }
+    }
+}
+
 /// What a lookup found.
 #[derive(Debug, Default)]
 pub struct Found {

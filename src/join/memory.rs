@@ -11,16 +11,28 @@
 //!  HortonJoinBuild[0]: visited rows     one bit a build row
 //!  HortonJoinBuild[0]: device           tables, groups and columns on the device
 //!  HortonJoinBuild: filters             sets of keys, for scans of the probe side
-//!  HortonJoinProbe[3]: probe rows       rows that wait for a table to come back to the device
+//!  HortonJoinProbe[3]: probe rows       chunks of probe rows with their keys, looked up or emitted
+//!  HortonJoinProbe[3]: pairs            windows of their pairs, with gathered columns
 //! ```
 //!
 //! A reservation goes with what it is for: with the build side, or with a chunk, however those end.
+//! A build side that is refused is an error. A chunk that is refused is smaller: what it has goes as it
+//! is, the second one in flight waits, windows are halved. Chunks are large for speed alone, so they
+//! leave half of a limited pool to those who fail without: an aggregate above, the next build side.
+//!
+//! Where that leaves nothing, a stream goes on with one batch of its input and a window of [`FLOOR`]
+//! bytes, unreserved, as DataFusion's joins hold a batch. Growing beyond the limit instead makes the
+//! pool refuse all others, who then fail. The batch is not cut: its buffers are there anyway, and rows
+//! of a whole one pass through uncopied. Output batches are not reserved either.
+//!
 //! The device's own budget ([`Budget`](crate::device::memory::Budget)) is counted apart, because a
 //! GPU's memory is not the host's; but an operator of queries wants to see what a join holds there, too.
 
 use std::sync::Arc;
 
-use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReservation};
+use datafusion::execution::memory_pool::{
+    MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation,
+};
 
 use super::sides::Side;
 
@@ -73,9 +85,66 @@ impl BuildMemory {
     }
 }
 
-/// What probe rows of `partition` that wait for a table are reserved under.
-pub fn of_probe_rows(pool: &Arc<dyn MemoryPool>, partition: usize) -> MemoryReservation {
-    MemoryConsumer::new(format!("HortonJoinProbe[{partition}]: probe rows")).register(pool)
+/// Bytes of a window of pairs that a stream takes however full the memory pool is.
+pub const FLOOR: usize = 1 << 20;
+
+/// The part of a limited pool that probe streams leave to others.
+const LEFT: usize = 2;
+
+/// What a chunk of probe rows reserves; that of a stream is empty, and makes those of its chunks.
+#[derive(Debug)]
+pub struct ProbeMemory {
+    /// Batches, key columns, and surrogates.
+    pub rows: MemoryReservation,
+    /// A window of pairs with gathered columns.
+    pub pairs: MemoryReservation,
+    pool: Arc<dyn MemoryPool>,
+}
+
+impl ProbeMemory {
+    /// Nothing reserved yet by the probe stream of `partition`.
+    pub fn new(pool: &Arc<dyn MemoryPool>, partition: usize) -> Self {
+        let of = |what: &str| {
+            MemoryConsumer::new(format!("HortonJoinProbe[{partition}]: {what}")).register(pool)
+        };
+        Self {
+            rows: of("probe rows"),
+            pairs: of("pairs"),
+            pool: Arc::clone(pool),
+        }
+    }
+
+    /// Nothing reserved yet for a chunk.
+    pub fn for_chunk(&self) -> Self {
+        Self {
+            rows: self.rows.new_empty(),
+            pairs: self.pairs.new_empty(),
+            pool: Arc::clone(&self.pool),
+        }
+    }
+
+    /// Reserves `bytes` more for rows; whether they were granted.
+    pub fn add_rows(&self, bytes: usize) -> bool {
+        self.leaves_enough(bytes) && self.rows.try_grow(bytes).is_ok()
+    }
+
+    /// Reserves `bytes` for pairs instead of what there is; without a grant, nothing.
+    pub fn set_pairs(&self, bytes: usize) -> bool {
+        self.pairs.free();
+        self.leaves_enough(bytes) && self.pairs.try_grow(bytes).is_ok()
+    }
+
+    /// Gives back what more than `bytes` is reserved for pairs.
+    pub fn keep_pairs(&self, bytes: usize) {
+        self.pairs.resize(self.pairs.size().min(bytes));
+    }
+
+    fn leaves_enough(&self, bytes: usize) -> bool {
+        match self.pool.memory_limit() {
+            MemoryLimit::Finite(limit) => self.pool.reserved() + bytes <= limit / LEFT,
+            _ => true,
+        }
+    }
 }
 
 /// What sets of keys, for scans of the probe side, are reserved under.

@@ -14,6 +14,9 @@ use futures::{StreamExt, TryStreamExt};
 
 use crate::error::{Error, Result};
 
+/// Rows that are worked on where they are: those of a batch.
+const FEW: usize = 8192;
+
 /// Rows of a part.
 const PART: usize = 1 << 18;
 
@@ -70,6 +73,30 @@ where
     }
     futures::stream::iter(items)
         .map(|item| SpawnedTask::spawn(work(item)))
+        .buffered(width.max(1))
+        .map(|joined| joined.map_err(|e| task_failed(&e))?)
+        .try_collect()
+        .await
+}
+
+/// Does `work` on every part, up to `width` at a time on threads for blocking work; results in order.
+/// A runtime's thread stays with no more rows than a batch has.
+///
+/// # Errors
+/// The first of `work`'s; [`Error::Invalid`] if it panics.
+pub async fn off_the_runtime<T, W>(parts: Vec<Part>, width: usize, work: W) -> Result<Vec<T>>
+where
+    T: Send + 'static,
+    W: Fn(Part) -> Result<T> + Clone + Send + 'static,
+{
+    if parts.iter().map(|part| part.rows).sum::<usize>() <= FEW {
+        return parts.into_iter().map(work).collect();
+    }
+    futures::stream::iter(parts)
+        .map(|part| {
+            let work = work.clone();
+            SpawnedTask::spawn_blocking(move || work(part))
+        })
         .buffered(width.max(1))
         .map(|joined| joined.map_err(|e| task_failed(&e))?)
         .try_collect()

@@ -22,7 +22,7 @@ use super::build_keys::KeySource;
 use super::columns::{DeviceColumn, Upload};
 use super::parts::side_by_side;
 
-/// Rows of a window of visited rows.
+/// Rows of a window of visited rows, at most.
 const VISITS: usize = 1 << 20;
 
 /// The build side on the device.
@@ -113,7 +113,7 @@ impl JoinTable {
         let met_values = LookedUp { values, reads };
         let matches = Matches::count(queue, met_values, Some(Arc::clone(groups)), met.len())?;
         let bits = unset_bits(queue, rows)?;
-        let window = queue.allocate("visited rows", VISITS)?;
+        let window = queue.allocate("visited rows", rows.clamp(1, VISITS))?;
         let mut first = 0;
         loop {
             let written = matches.write_build(queue, first, &window)?;

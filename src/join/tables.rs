@@ -89,12 +89,20 @@ impl BuildTable {
         }
     }
 
-    /// Rows of a chunk, of usually `rows`: more if each chunk has tables copied to the device.
-    pub fn chunk_rows(&self, rows: usize) -> usize {
+    /// Rows of a chunk, of usually `rows`: more if each chunk has tables copied to the device. The
+    /// chunks of all `probes` streams together have no more than the build side then.
+    pub fn chunk_rows(&self, rows: usize, probes: usize) -> usize {
         match self {
-            Self::Segments(table) if self.is_lent() => rows.max(table.len().min(MOST_CHUNK_ROWS)),
+            Self::Segments(table) if self.is_lent() => {
+                rows.max((table.len() / probes.max(1)).min(MOST_CHUNK_ROWS))
+            }
             _ => rows,
         }
+    }
+
+    /// Whether no key has several pairs.
+    pub fn is_unique(&self) -> bool {
+        matches!(self, Self::Whole(table) if table.built.groups.is_none())
     }
 
     /// Whether each chunk has tables copied to the device.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use datafusion::common::{DataFusionError, JoinType};
 use datafusion::execution::TaskContext;
-use datafusion::execution::memory_pool::{GreedyMemoryPool, MemoryPool};
+use datafusion::execution::memory_pool::{GreedyMemoryPool, MemoryConsumer, MemoryPool};
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::physical_plan::joins::PartitionMode;
 use datafusion::physical_plan::{
@@ -128,6 +128,43 @@ fn a_memory_pool_without_room_for_the_device_table_is_resources_exhausted() {
     eventually("device memory is given back", || {
         device().budget().used() == 0
     });
+}
+
+#[test]
+fn a_memory_pool_with_room_for_the_build_side_alone_is_probed_batch_by_batch() {
+    let _guard = alone();
+    let mut case = case(20_000, 40_000, 2);
+    for join_type in JOIN_TYPES {
+        case.join_type = join_type;
+        let expected = run(Arc::new(case.stock()), case.context()).unwrap();
+        let pool: Arc<dyn MemoryPool> = Arc::new(GreedyMemoryPool::new(2_000_000));
+        let held = MemoryConsumer::new("others").register(&pool);
+        // Half of a pool is others': chunks are refused, the build side is not.
+        held.grow(1_000_000);
+        let found = run(case.on_device(), context_with(Arc::clone(&pool))).unwrap();
+        assert!(found.rows() == expected.rows(), "{case}");
+        assert!(found.metric("kernel_launches") > 0, "{case}");
+        drop(held);
+        eventually("the reservation is given back", || pool.reserved() == 0);
+    }
+}
+
+#[test]
+fn a_small_join_needs_little_device_memory() {
+    let _guard = alone();
+    let mut case = case(7, 1000, 1);
+    case.build = Side::new(vec![("k", ints(&[1, 1, 2, 2, 3, 9, 9].map(Some)))]);
+    case.config.device_memory_limit = 1 << 20;
+    for join_type in [JoinType::Left, JoinType::LeftSemi, JoinType::LeftAnti] {
+        case.join_type = join_type;
+        let expected = run(Arc::new(case.stock()), case.context()).unwrap();
+        let join = case.on_device();
+        let found = run(join.clone(), case.context()).unwrap();
+        assert!(found.rows() == expected.rows(), "{case}");
+        let decided = join.decisions();
+        assert!(matches!(decided[0].place, Place::Device(_)), "{decided:?}");
+        assert!(found.metric("kernel_launches") > 0, "{case}");
+    }
 }
 
 #[test]

@@ -432,7 +432,9 @@ fn all_that_a_join_keeps_is_reserved_under_its_name() {
         if limit > 0 {
             // Groups, and tables that the device has no room for.
             least("HortonJoinBuild[0]: tables", 4 * ROWS);
-            least("HortonJoinProbe[0]: probe rows", 12 * 2000);
         }
+        // A chunk, with a word of key a row; and its pairs.
+        least("HortonJoinProbe[0]: probe rows", 12 * 2000);
+        least("HortonJoinProbe[0]: pairs", 8 * 2000);
     }
 }

@@ -1,7 +1,8 @@
 //! From the input to the device: batches gathered into chunks, encoded, and asked for.
 //!
 //! ```text
-//!  input ─▶ [batch][batch]…  up to a chunk's rows ─▶ keys in staging memory ─▶ device, or the host in its place
+//!  input ─▶ [batch][batch]…  up to a chunk's rows, bytes, or a refusal
+//!        ─▶ keys in staging memory ─▶ device, or the host in its place
 //! ```
 //!
 //! What the device was asked is looked up again on the host if it fails later; where it alone knows which build
@@ -12,7 +13,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use arrow::array::{Array, ArrayRef, RecordBatch};
-use datafusion::execution::memory_pool::MemoryReservation;
 use datafusion::physical_expr_common::utils::evaluate_expressions_to_arrays;
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -23,62 +23,144 @@ use crate::join::build::BuildSide;
 use crate::join::chunk::ProbeBatch;
 use crate::join::host::HostMatches;
 use crate::join::lookup::{Found, Wanted, Words};
+use crate::join::memory::{FLOOR, ProbeMemory};
 use crate::join::tables::BuildTable;
 
-use super::{Asked, GROWTH, Probe};
+use super::weight::Weigher;
+use super::{Asked, GROWTH, LEAST_WINDOW, Probe, ProbeSpec};
 
-/// Host bytes of a row's key and hits, beside the row itself, while a table is lent to the device.
+/// Host bytes of what the host finds for a key: in several tables' hits, or in the device's place.
 const HIT_BYTES: usize = 40;
 
-impl Probe {
-    /// Batches with rows, up to the chunk's size, and what they reserve if they are more than
-    /// usual; none at the end of the input.
-    pub(super) async fn gather(
+/// Batches of a chunk, each with its key columns, and what they reserve.
+pub(super) struct Gathered {
+    batches: Vec<(RecordBatch, Vec<ArrayRef>)>,
+    rows: usize,
+    bytes: usize,
+    memory: ProbeMemory,
+    weigher: Weigher,
+}
+
+impl Gathered {
+    fn new(memory: ProbeMemory) -> Self {
+        Self {
+            batches: Vec::new(),
+            rows: 0,
+            bytes: 0,
+            memory,
+            weigher: Weigher::default(),
+        }
+    }
+
+    /// The batches.
+    pub(super) fn batches(&self) -> impl Iterator<Item = RecordBatch> + use<'_> {
+        self.batches.iter().map(|(batch, _)| batch.clone())
+    }
+
+    /// Whether there is room for a batch with its key columns: of `most` bytes with those before, and of
+    /// what the memory pool grants, with `row_bytes` more a row. Reserves that.
+    fn has_room(
         &mut self,
-        build: &BuildSide,
-    ) -> Result<(Vec<RecordBatch>, Option<MemoryReservation>)> {
-        let mut batches = Vec::new();
-        let mut rows = 0;
+        (batch, keys): (&RecordBatch, &[ArrayRef]),
+        (most, row_bytes): (usize, usize),
+    ) -> bool {
+        let bytes = self.weigher.weigh(batch, keys);
+        self.bytes += bytes;
+        let is_full = !self.batches.is_empty() && self.bytes > most;
+        !is_full && self.memory.add_rows(bytes + row_bytes * batch.num_rows())
+    }
+
+    fn push(&mut self, batch: RecordBatch, keys: Vec<ArrayRef>) {
+        self.rows += batch.num_rows();
+        self.batches.push((batch, keys));
+    }
+}
+
+impl Probe {
+    /// A chunk: batches with rows, up to its rows, its bytes, or what the memory pool grants; at least
+    /// one batch, which is there anyway. `None` at the end of the input, or if a chunk in flight is to
+    /// give its memory back first.
+    pub(super) async fn gather(&mut self, build: &BuildSide) -> Result<Option<Gathered>> {
         let wanted = self.next_chunk_rows;
         self.next_chunk_rows = (GROWTH * wanted).min(self.chunk_rows).max(1);
-        let is_lent = build.table.as_ref().is_some_and(BuildTable::is_lent);
-        let memory = is_lent.then(|| self.memory.new_empty());
-        while rows < wanted {
-            let waits = self.spec.whole_chunks || batches.is_empty();
+        let limits = (self.chunk_bytes, row_bytes(build));
+        let mut gathered = Gathered::new(self.memory.for_chunk());
+        while gathered.rows < wanted {
+            let waits = self.spec.whole_chunks || gathered.batches.is_empty();
             let Some(batch) = self.input.next(waits).await? else {
                 break;
             };
-            let (batch, rest) = match batch.num_rows() > wanted - rows && self.is_short {
-                true => {
-                    let len = wanted - rows;
-                    let rest = batch.slice(len, batch.num_rows() - len);
-                    (batch.slice(0, len), Some(rest))
-                }
-                false => (batch, None),
+            let batch = match self.is_short {
+                true => self.head(batch, wanted - gathered.rows),
+                false => batch,
             };
-            if let Some(rest) = rest {
-                self.input.put_back(rest);
+            let keys = self.keys(&batch)?;
+            let has_room = gathered.has_room((&batch, &keys), limits);
+            let is_least = gathered.batches.is_empty() && self.asked.is_empty();
+            if !has_room && !is_least {
+                self.input.put_back(batch);
+                break;
             }
-            let bytes = batch.get_array_memory_size() + HIT_BYTES * batch.num_rows();
-            let refused = memory.as_ref().map(|memory| memory.try_grow(bytes));
-            rows += batch.num_rows();
-            batches.push(batch);
-            // A chunk of the usual size needs no leave.
-            if matches!(refused, Some(Err(_))) && rows >= self.spec.chunk_rows {
+            gathered.push(batch, keys);
+            if !has_room {
                 break;
             }
         }
-        Ok((batches, memory))
+        Ok((!gathered.batches.is_empty()).then_some(gathered))
     }
 
-    /// Encodes `batches` and hands their keys to the device, or to the host in its place.
+    /// The first `rows` rows of `batch`; what is left comes next.
+    fn head(&mut self, batch: RecordBatch, rows: usize) -> RecordBatch {
+        if batch.num_rows() <= rows {
+            return batch;
+        }
+        let rest = batch.slice(rows, batch.num_rows() - rows);
+        self.input.put_back(rest);
+        batch.slice(0, rows)
+    }
+
+    /// The key columns of `batch`.
+    fn keys(&self, batch: &RecordBatch) -> Result<Vec<ArrayRef>> {
+        let _timer = self.metrics.join_time.timer();
+        Ok(evaluate_expressions_to_arrays(&self.spec.on, batch)?)
+    }
+
+    /// Reserves a window of `wanted`, of so many pairs at most; one that the memory pool refuses is halved.
+    pub(super) fn reserve_pairs(
+        &self,
+        build: &BuildSide,
+        (memory, most): (&ProbeMemory, usize),
+        wanted: &mut Wanted,
+    ) {
+        let pair_bytes = ProbeSpec::pair_bytes(build);
+        let least = (FLOOR / pair_bytes).max(LEAST_WINDOW);
+        while let Wanted::Pairs { window, .. } = *wanted {
+            let bytes = pair_bytes * window.min(most);
+            if memory.set_pairs(bytes) || !wanted.halve(least) {
+                return;
+            }
+        }
+    }
+
+    /// Encodes what was `gathered` and hands its keys to the device, or to the host in its place.
     pub(super) async fn ask(
         &mut self,
         build: &Arc<BuildSide>,
-        batches: &[RecordBatch],
+        gathered: Gathered,
     ) -> Result<Asked> {
-        let rows: usize = batches.iter().map(RecordBatch::num_rows).sum();
+        let Gathered {
+            batches,
+            rows,
+            memory,
+            ..
+        } = gathered;
         let words = build.encoder.words();
+        let mut wanted = self.spec.first_window(self.wanted, rows);
+        let most = match build.table.as_ref().is_some_and(BuildTable::is_unique) {
+            true => rows,
+            false => usize::MAX,
+        };
+        self.reserve_pairs(build, (&memory, most), &mut wanted);
         let mut keys = match build.can_match() {
             true => Some(self.room_for_keys(build, rows * words).await?),
             false => None,
@@ -86,8 +168,7 @@ impl Probe {
         let _timer = self.metrics.join_time.timer();
         let mut place = 0;
         let mut chunk = VecDeque::with_capacity(batches.len());
-        for batch in batches {
-            let columns = evaluate_expressions_to_arrays(&self.spec.on, batch)?;
+        for (batch, columns) in batches {
             if self.spec.null_aware {
                 note_nulls(build, &columns);
             }
@@ -104,16 +185,16 @@ impl Probe {
                 false => columns,
             };
             let places = from as u32..place as u32;
-            chunk.push_back(ProbeBatch::new(batch.clone(), columns, places, matchable));
+            chunk.push_back(ProbeBatch::new(batch, columns, places, matchable));
         }
         let (by_device, answer) = match keys.filter(|_| place > 0) {
             Some((table, mut keys)) => {
                 keys.truncate(place * words);
                 match table {
-                    Some(table) => (true, table.look_up(&self.spec.access, keys, self.wanted)),
+                    Some(table) => (true, table.look_up(&self.spec.access, keys, wanted)),
                     None => {
                         let (build, keys) = (Arc::clone(build), keys.into_vec());
-                        (false, look_up_on_host(build, keys, self.wanted))
+                        (false, look_up_on_host(build, keys, wanted))
                     }
                 }
             }
@@ -121,7 +202,8 @@ impl Probe {
         };
         Ok(Asked {
             batches: chunk,
-            memory: None,
+            memory,
+            wanted,
             by_device,
             answer,
         })
@@ -208,6 +290,15 @@ impl Probe {
         }
         Ok(())
     }
+}
+
+/// Host bytes of a row beside its batch: its surrogate, its place, and what the host finds for it.
+fn row_bytes(build: &BuildSide) -> usize {
+    let by_host = match &build.table {
+        Some(BuildTable::Whole(_)) if !build.fallback.is_taken() => 0,
+        _ => HIT_BYTES,
+    };
+    size_of::<u32>() * (build.encoder.words() + 1) + by_host
 }
 
 /// The host's matches of `keys`; notes the visited rows, where lookups do so.

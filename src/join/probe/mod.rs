@@ -12,7 +12,8 @@
 //!
 //! Probe batches are gathered into chunks, because a device wants 64 K keys and more at a
 //! time (a batch of 8,192 rows costs twice as much a row); a chunk's batches are then
-//! resolved one by one, in order. While the device works on one chunk the next is gathered
+//! resolved one by one, in order. A chunk ends at a number of rows or of bytes, or where the memory
+//! pool refuses more ([`memory`](super::memory)). While the device works on one chunk the next is gathered
 //! and encoded. The first chunks are small where the join itself has a LIMIT; elsewhere the first is a quarter of a chunk,
 //! which is enough to start with, as a chunk costs a GPU's driver a third of a millisecond however small it is.
 //! The device's answers come through a channel: a stream waiting for them blocks
@@ -26,6 +27,7 @@ mod ask;
 mod input;
 mod output;
 mod spec;
+mod weight;
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -33,7 +35,6 @@ use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use datafusion::execution::SendableRecordBatchStream;
-use datafusion::execution::memory_pool::MemoryReservation;
 use datafusion::physical_plan::coalesce::LimitedBatchCoalescer;
 use datafusion::physical_plan::metrics::RecordOutput;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
@@ -46,6 +47,7 @@ use crate::error::{Error, Result};
 use super::build::BuildSide;
 use super::chunk::{Chunk, ProbeBatch};
 use super::lookup::{Found, Wanted};
+use super::memory::ProbeMemory;
 use super::metrics::JoinMetrics;
 use super::tables::BuildTable;
 
@@ -71,7 +73,8 @@ const LEAST_WINDOW: usize = 64;
 /// A chunk on its way through the device.
 struct Asked {
     batches: VecDeque<ProbeBatch>,
-    memory: Option<MemoryReservation>,
+    memory: ProbeMemory,
+    wanted: Wanted,
     by_device: bool,
     answer: BoxFuture<'static, Result<Answer<Found>>>,
 }
@@ -94,11 +97,13 @@ pub struct Probe {
     output: LimitedBatchCoalescer,
     /// Rows of a chunk at most.
     chunk_rows: usize,
+    /// Bytes of a chunk's batches at most, unless it has one only.
+    chunk_bytes: usize,
     /// Whether the device had no room for a chunk: they are smaller since, and batches are cut.
     is_short: bool,
     next_chunk_rows: usize,
-    /// For rows that wait for a table to come back to the device.
-    memory: MemoryReservation,
+    /// Of which chunks have theirs.
+    memory: ProbeMemory,
     metrics: JoinMetrics,
 }
 
@@ -108,7 +113,7 @@ impl Probe {
         spec: Arc<ProbeSpec>,
         build: Arc<BuildSide>,
         input: SendableRecordBatchStream,
-        (memory, metrics): (MemoryReservation, JoinMetrics),
+        (memory, metrics): (ProbeMemory, JoinMetrics),
     ) -> Self {
         let output = LimitedBatchCoalescer::new(
             Arc::clone(&spec.output.schema),
@@ -117,7 +122,7 @@ impl Probe {
         );
         let mut chunk_rows = spec.most_rows(build.encoder.words());
         if let Some(table) = &build.table {
-            chunk_rows = table.chunk_rows(chunk_rows);
+            chunk_rows = table.chunk_rows(chunk_rows, build.probes);
         }
         let mut next_chunk_rows = (chunk_rows / GROWTH).max(1);
         if spec.fetch.is_some() {
@@ -128,6 +133,7 @@ impl Probe {
             || (!build.can_match() && join_type.empty_map_produces_empty_result());
         Self {
             wanted: spec.wanted(&build),
+            chunk_bytes: spec.most_bytes(chunk_rows),
             chunk_rows,
             is_short: false,
             next_chunk_rows,
@@ -188,13 +194,13 @@ impl Probe {
     async fn fetch(&mut self, build: Arc<BuildSide>) -> Result<State> {
         build.owed.go_on();
         while self.asked.len() < self.in_flight(&build) && self.input.has_more() {
-            let (batches, memory) = self.gather(&build).await?;
-            if batches.is_empty() {
-                continue;
-            }
+            let Some(gathered) = self.gather(&build).await? else {
+                break;
+            };
+            let batches: Vec<_> = gathered.batches().collect();
             let rows = batches.iter().map(RecordBatch::num_rows).sum();
-            match self.ask(&build, &batches).await {
-                Ok(asked) => self.asked.push_back(Asked { memory, ..asked }),
+            match self.ask(&build, gathered).await {
+                Ok(asked) => self.asked.push_back(asked),
                 Err(error) => self.split(error, rows, batches)?,
             }
         }
@@ -221,13 +227,15 @@ impl Probe {
                 build.fallback.take_over(error, &self.metrics)?;
                 self.look_up_again(&build, &asked.batches, (0, 0))
                     .await?
-                    .found(self.wanted)
+                    .found(asked.wanted)
             }
         };
         if let Some(buckets) = found.buckets_read {
             self.metrics.add_lookups(found.keys, buckets);
         }
-        let chunk = Chunk::new(asked.batches, asked.memory, found);
+        let pairs = found.window.len * ProbeSpec::pair_bytes(&build);
+        asked.memory.keep_pairs(pairs);
+        let chunk = Chunk::new(asked.batches, asked.memory, (found, self.wanted));
         Ok(State::Emit(build, Box::new(chunk)))
     }
 
@@ -262,12 +270,8 @@ impl Probe {
         Ok(())
     }
 
-    /// Halves the windows of pairs; whether they can be.
+    /// Halves the windows of chunks from now on; whether they can be.
     fn shrink_windows(&mut self) -> bool {
-        let Wanted::Pairs { window, .. } = &mut self.wanted else {
-            return false;
-        };
-        let smaller = (*window / 2).max(LEAST_WINDOW);
-        std::mem::replace(window, smaller.min(*window)) > smaller
+        self.wanted.halve(LEAST_WINDOW)
     }
 }

@@ -27,7 +27,7 @@ use crate::join::keys::{equal_pairs, equal_strings, equal_views};
 use crate::join::lookup::{Found, Rest, Wanted, Window};
 use crate::join::owed::Share;
 
-use super::{Probe, State};
+use super::{LEAST_WINDOW, Probe, State};
 
 impl Probe {
     /// What comes next of a chunk: one step of its first batch, or all it is wanted for.
@@ -40,7 +40,7 @@ impl Probe {
         if self.spec.null_aware && build.probe_seen.null.load(Ordering::Relaxed) {
             return Ok(State::Fetch(build));
         }
-        match self.wanted {
+        match chunk.wanted {
             Wanted::Visits => {
                 self.count_chunk(&chunk);
                 Ok(State::Fetch(build))
@@ -55,7 +55,7 @@ impl Probe {
             }
             Wanted::Bits => self.emit_batch(build, chunk),
             Wanted::Pairs { .. } => {
-                while let Some(first) = chunk.missing(self.step_pairs()) {
+                while let Some(first) = chunk.missing(self.step_pairs(&chunk)) {
                     self.fetch_window(&build, &mut chunk, first).await?;
                 }
                 self.emit_step(build, chunk)
@@ -118,8 +118,8 @@ impl Probe {
     }
 
     /// Pairs of a step at most: one fewer than a window, which tells whether more follow.
-    pub(super) fn step_pairs(&self) -> usize {
-        match self.wanted {
+    pub(super) fn step_pairs(&self, chunk: &Chunk) -> usize {
+        match chunk.wanted {
             Wanted::Pairs { window, .. } => self.spec.batch_size.min(window - 1),
             _ => self.spec.batch_size,
         }
@@ -134,20 +134,24 @@ impl Probe {
         first: u64,
     ) -> Result<()> {
         let lost = || Error::Invalid("pairs were lost; please report this".into());
-        let asked = (&self.spec.access, self.wanted);
-        let window = chunk.found.window_from(build.table.as_ref(), first, asked);
-        let window = window.ok_or_else(lost)?;
         // The last one's memory is for the next.
         chunk.found.window = Window {
             first,
             ..Window::default()
         };
+        let left = usize::try_from(chunk.found.total - first).unwrap_or(usize::MAX);
+        self.reserve_pairs(build, (&chunk.memory, left), &mut chunk.wanted);
+        let asked = (&self.spec.access, chunk.wanted);
+        let window = chunk.found.window_from(build.table.as_ref(), first, asked);
+        let window = window.ok_or_else(lost)?;
         match window.await {
             Ok(answer) => {
                 self.metrics.add_cost(&answer.cost);
                 chunk.found.window = answer.value;
             }
-            Err(error) if error.is_device_memory() && self.shrink_windows() => {}
+            Err(error) if error.is_device_memory() && chunk.wanted.halve(LEAST_WINDOW) => {
+                self.shrink_windows();
+            }
             Err(error) => {
                 build.fallback.take_over(error, &self.metrics)?;
                 let from = chunk.front().ok_or_else(lost)?;
@@ -165,7 +169,7 @@ impl Probe {
         mut chunk: Box<Chunk>,
     ) -> Result<State> {
         let timer = self.metrics.join_time.timer();
-        let limit = self.step_pairs();
+        let limit = self.step_pairs(&chunk);
         let Some(Step { pairs, is_last }) = chunk.step(limit, build.gathered())? else {
             return Ok(State::Fetch(build));
         };

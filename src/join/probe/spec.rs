@@ -4,7 +4,7 @@ use datafusion::common::{JoinSide, JoinType, NullEquality};
 use datafusion::physical_expr::PhysicalExprRef;
 
 use crate::join::build::BuildSide;
-use crate::join::columns::Source;
+use crate::join::columns::{DeviceColumn, Source};
 use crate::join::emit::Shape;
 use crate::join::lookup::{Access, Wanted};
 use crate::join::pairs::Outcome;
@@ -15,6 +15,10 @@ const LONG_KEYS: usize = 8 << 20;
 
 /// Pairs of a window for each row of a chunk: fewer windows for small fan-outs.
 const WINDOW_PAIRS: usize = 4;
+
+/// Bytes of a chunk's batches, and of its window of pairs, for each of its rows: 128 MiB on a GPU, 32 on a
+/// CPU. Rows of analytic queries are narrower as a rule, so that rows end their chunks.
+const ROW_BYTES: usize = 128;
 
 /// What all probe streams of a join know.
 #[derive(Debug)]
@@ -55,6 +59,36 @@ impl ProbeSpec {
         most.max(1)
     }
 
+    /// Bytes of the batches of a chunk of `rows` rows at most, unless one alone has more.
+    pub(super) fn most_bytes(&self, rows: usize) -> usize {
+        ROW_BYTES * rows.max(self.chunk_rows)
+    }
+
+    /// Bytes of a pair in a window: key's position, build row and gathered columns.
+    pub(super) fn pair_bytes(build: &BuildSide) -> usize {
+        let gathered = build.gathered().iter().map(DeviceColumn::width);
+        2 * size_of::<u32>() + gathered.sum::<usize>()
+    }
+
+    /// Pairs of a window at most.
+    fn window(&self, build: &BuildSide) -> usize {
+        let has_room = ROW_BYTES * self.chunk_rows / Self::pair_bytes(build);
+        (WINDOW_PAIRS * self.chunk_rows)
+            .min(has_room)
+            .max(self.batch_size + 1)
+    }
+
+    /// As `wanted`, for the lookup of a chunk of `rows` rows: few rows have few pairs as a rule.
+    pub(super) fn first_window(&self, wanted: Wanted, rows: usize) -> Wanted {
+        match wanted {
+            Wanted::Pairs { build_rows, window } => Wanted::Pairs {
+                build_rows,
+                window: window.min((WINDOW_PAIRS * rows).max(self.batch_size + 1)),
+            },
+            other => other,
+        }
+    }
+
     /// What lookups must bring back.
     pub(super) fn wanted(&self, build: &BuildSide) -> Wanted {
         let checked = self.filter.is_some() || !build.encoder.is_exact();
@@ -64,7 +98,7 @@ impl ProbeSpec {
             Outcome::Matches if !checked && self.output.columns.is_empty() => Wanted::Count,
             _ => Wanted::Pairs {
                 build_rows: self.needs_build_rows(build),
-                window: (WINDOW_PAIRS * self.chunk_rows).max(self.batch_size + 1),
+                window: self.window(build),
             },
         }
     }
