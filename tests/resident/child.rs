@@ -71,11 +71,11 @@ impl Query {
         let (build, probe) = match self {
             Self::Wide => (
                 table((1, 1000), 1000, Texts::Short),
-                table((PARTITIONS, rows(40_000)), 1000, Texts::Plain),
+                table((PARTITIONS, rows(25_000)), 1000, Texts::Plain),
             ),
             Self::Dictionary => (
                 table((1, 1000), 1000, Texts::Short),
-                table((PARTITIONS, rows(300_000)), 1000, Texts::Dictionary),
+                table((PARTITIONS, rows(150_000)), 1000, Texts::Dictionary),
             ),
             Self::Explosion => (
                 table((1, 16_000), 16, Texts::Medium),
