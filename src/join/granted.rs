@@ -10,7 +10,8 @@
 //! DataFusion's join reserves its build side again while it reads it. Were the first reservation given
 //! back for that, another consumer could take it in between, and a join whose rows are there would
 //! fail. So its reservations are taken out of the one that is held. What its estimate is above ours
-//! is counted in the query's pool, too.
+//! is asked of the query's pool, too, and not counted if that refuses: a pool over its limit would
+//! refuse all others.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -67,13 +68,14 @@ impl MemoryPool for Granted {
     fn grow(&self, _: &MemoryReservation, additional: usize) {
         let mut used = self.used();
         *used += additional;
-        self.held.grow(used.saturating_sub(self.held.size()));
+        let _ = self.held.try_grow(used.saturating_sub(self.held.size()));
     }
 
     fn shrink(&self, _: &MemoryReservation, shrink: usize) {
         let mut used = self.used();
         *used -= shrink;
-        self.held.shrink(shrink);
+        let unused = self.held.size().saturating_sub(*used);
+        self.held.shrink(shrink.min(unused));
     }
 
     fn try_grow(&self, reservation: &MemoryReservation, additional: usize) -> Result<()> {

@@ -231,13 +231,13 @@ impl Reading {
         }
     }
 
-    /// Keeps batches that the memory pool refused, although it does: without them nothing goes on.
+    /// Keeps batches that the memory pool refused, although it does: without one nothing goes on.
+    /// They are not reserved, as a pool over its limit would refuse all others.
     pub fn keep_refused(&mut self) {
         for part in &mut self.parts {
-            if let Some((batch, bytes)) = part.refused.take() {
-                let rows = batch.num_rows();
-                self.kept.memory.grow(bytes + self.kept.table_for(rows));
-                part.batches.push_back((batch, bytes));
+            if let Some((batch, _)) = part.refused.take() {
+                self.kept.rows.fetch_add(batch.num_rows(), Ordering::AcqRel);
+                part.batches.push_back((batch, 0));
             }
         }
     }
@@ -356,15 +356,6 @@ impl Kept {
         *table = wanted;
         self.rows.store(all, Ordering::Release);
         Ok(())
-    }
-
-    /// Counts `rows` rows; the bytes that their share of a hash table takes.
-    fn table_for(&self, rows: usize) -> usize {
-        let mut table = lock(&self.table);
-        let all = self.rows.fetch_add(rows, Ordering::AcqRel) + rows;
-        let before = *table;
-        *table = table_bytes(all).max(before);
-        *table - before
     }
 }
 

@@ -232,11 +232,11 @@ fn a_hot_key_is_joined_in_passes() {
 fn buckets_that_are_too_large_are_scattered_again() {
     let _guard = side_by_side();
     for join_type in [JoinType::Inner, JoinType::Full, JoinType::RightMark] {
-        let mut case = on_host(keyed(ints, [40_000, 44_000], 60_000, 2));
+        let mut case = on_host(keyed(ints, [60_000, 60_000], 60_000, 2));
         case.join_type = join_type;
         let found = check(&case, 64 << 10);
         // Rows of both sides are written once a level.
-        let rows = 84_000 / 8 * 7;
+        let rows = 120_000 / 8 * 7;
         assert!(found.metric("spilled_rows") > rows * 3 / 2, "{case}");
     }
 }

@@ -1,8 +1,7 @@
 //! Buckets of rows, and pairs of them.
 //!
 //! ```text
-//!  Bucket ─ batches in memory ─┐
-//!         └ a temporary file ──┴─▶ stream, as often as it is asked for
+//!  Bucket ─ a temporary file ─▶ stream, as often as it is asked for
 //! ```
 //!
 //! A bucket does not change once it is there. It can be read again: by several streams, and by the
@@ -10,15 +9,13 @@
 
 use std::sync::Arc;
 
-use arrow::array::RecordBatch;
 use datafusion::common::JoinType;
 use datafusion::execution::SendableRecordBatchStream;
-use datafusion::execution::memory_pool::MemoryReservation;
 use datafusion::execution::spill_file::SpillFile;
 use datafusion::physical_plan::SpillManager;
-use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 
 use crate::error::Result;
+use crate::join::reading::nothing;
 use crate::join::sides::Side;
 
 /// How often rows are scattered at most: enough for 16^8 times the memory, and an end for keys of
@@ -31,29 +28,20 @@ pub struct Bucket {
     pub rows: usize,
     /// Bytes of them in memory.
     pub bytes: usize,
-    pub(super) kept: Vec<RecordBatch>,
+    /// The file, if there are rows.
     pub(super) file: Option<Arc<dyn SpillFile>>,
-    /// What all buckets of the side have in memory.
-    pub(super) _memory: Arc<MemoryReservation>,
 }
 
 impl Bucket {
-    /// The rows, from the first on, in batches of up to `batch_size`.
+    /// The rows, from the first on.
     ///
     /// # Errors
     /// If the file cannot be opened.
-    pub fn stream(
-        self: &Arc<Self>,
-        manager: &SpillManager,
-        batch_size: usize,
-    ) -> Result<SendableRecordBatchStream> {
-        if let Some(file) = &self.file {
-            return Ok(manager.read_spill_as_stream(Arc::clone(file), None)?);
+    pub fn stream(&self, manager: &SpillManager) -> Result<SendableRecordBatchStream> {
+        match &self.file {
+            Some(file) => Ok(manager.read_spill_as_stream(Arc::clone(file), None)?),
+            None => Ok(nothing(manager.schema())),
         }
-        let schema = Arc::clone(manager.schema());
-        let batches = super::scatter::in_batches(Arc::clone(self), batch_size);
-        let stream = futures::stream::iter(batches);
-        Ok(Box::pin(RecordBatchStreamAdapter::new(schema, stream)))
     }
 }
 

@@ -1,8 +1,8 @@
 //! Joins of which neither side fits into memory.
 //!
 //! ```text
-//!  left side  ─▶ scatter ─▶ buckets 0 … 15 ┐ by a hash of the keys; in memory while the pool grants
-//!  right side ─▶ scatter ─▶ buckets 0 … 15 ┘ it, in temporary files once it does not
+//!  left side  ─▶ scatter ─▶ buckets 0 … 15 ┐ by a hash of the keys, in temporary files
+//!  right side ─▶ scatter ─▶ buckets 0 … 15 ┘
 //!
 //!  streams: take a pair of buckets ─▶ its smaller side fits ─▶ joined as any join (decide)
 //!                                   ├▶ too large            ─▶ scattered again, by another hash
@@ -234,8 +234,7 @@ impl Spilled {
     /// A side of a pair, not read yet.
     fn reading(&self, pair: &Pair, side: Side) -> Result<Reading> {
         let manager = &self.managers[side as usize];
-        let batch_size = self.node.context.session_config().batch_size();
-        let stream = pair.bucket(side).stream(manager, batch_size)?;
+        let stream = pair.bucket(side).stream(manager)?;
         let pool = self.node.context.memory_pool();
         let memory = super::memory::of_rows(pool, self.node.partition, side);
         let schema = Arc::clone(manager.schema());
@@ -249,8 +248,6 @@ impl Spilled {
         let streams = |side| Ok::<_, Error>(self.reading(pair, side)?.into_streams());
         let left = scatter_all(spec(Side::Left), streams(Side::Left)?, 1).await?;
         let right = scatter_all(spec(Side::Right), streams(Side::Right)?, 1).await?;
-        let is_short = left.is_short().await || right.is_short().await;
-        let (left, right) = (left.finish(is_short).await?, right.finish(is_short).await?);
         Ok(pairs_of(&left, &right, level))
     }
 
@@ -333,19 +330,9 @@ impl Scattering {
             true => right.into_iter().map(|stream| vec![stream]).collect(),
             false => vec![right],
         };
-        let mut rights = Vec::with_capacity(groups.len());
+        let mut lanes = Vec::with_capacity(groups.len());
         for streams in groups {
-            rights.push(scatter_all(right_spec.again(), streams, self.width).await?);
-        }
-        // Rows of one side in memory would leave none for the other one's buckets.
-        let mut is_short = left.is_short().await;
-        for right in &rights {
-            is_short |= right.is_short().await;
-        }
-        let left = left.finish(is_short).await?;
-        let mut lanes = Vec::with_capacity(rights.len());
-        for right in rights {
-            let right = right.finish(is_short).await?;
+            let right = scatter_all(right_spec.again(), streams, self.width).await?;
             lanes.push(Mutex::new(self.pairs(&left, &right)));
         }
         Ok(lanes)
@@ -376,14 +363,14 @@ async fn scatter_all(
     spec: ScatterSpec,
     streams: Vec<SendableRecordBatchStream>,
     width: usize,
-) -> Result<Arc<Scatter>> {
+) -> Result<Scattered> {
     let scatter = Arc::new(Scatter::new(spec));
     side_by_side(streams, width, |stream| {
         let scatter = Arc::clone(&scatter);
         async move { scatter.add(stream).await }
     })
     .await?;
-    Ok(scatter)
+    scatter.finish().await
 }
 
 /// The pairs of two sides.

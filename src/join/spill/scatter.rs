@@ -2,10 +2,12 @@
 //!
 //! ```text
 //!  batch ─▶ hash, 4 bits ─▶ rows of bucket 0, 1, … 15 ─▶ kept in memory
-//!                                                          │ the pool refuses
+//!                                                          │ they are many, or the pool refuses more
 //!                                                          ▼
 //!                                    all buckets' rows ─▶ files, in batches of their own
 //! ```
+//!
+//! No row stays in memory: a bucket's table needs it, and so do the operators above and below.
 //!
 //! The hash is DataFusion's, by which its joins find equal keys, with a seed of its own at each level:
 //! rows that share a bucket, or came through a `RepartitionExec`, are spread again.
@@ -40,8 +42,8 @@ const BUCKETS: usize = 16;
 /// Bytes of rows that wait to be written together, for all buckets of a side.
 const WRITTEN_TOGETHER: usize = 8 << 20;
 
-/// Bytes of rows that a side has in memory whatever the pool says: with fewer, files would be of
-/// batches of a few rows.
+/// Bytes of rows that a side has in memory whatever the pool says, and that are not reserved then:
+/// with fewer, files would be of batches of a few rows.
 const LEAST_TOGETHER: usize = 1 << 20;
 
 /// Bytes of a batch in a file, about: what a reader has in memory at once.
@@ -107,8 +109,7 @@ struct State {
     filling: Vec<Filling>,
     /// What is in memory, buffers that batches share once.
     counter: RecordBatchMemoryCounter,
-    /// Whether the pool refused memory.
-    is_short: bool,
+    bytes: usize,
 }
 
 impl State {
@@ -147,7 +148,7 @@ impl Scatter {
         let state = State {
             filling,
             counter: RecordBatchMemoryCounter::new(),
-            is_short: false,
+            bytes: 0,
         };
         Self {
             spec,
@@ -199,28 +200,22 @@ impl Scatter {
     /// Keeps rows; writes all that were kept before if the pool refuses more.
     async fn keep(&self, parts: Vec<(usize, RecordBatch)>) -> Result<()> {
         let mut state = self.state.lock().await;
-        let memory = &self.spec.memory;
         let mut bytes = state.count(&parts);
-        let is_full = state.is_short && memory.size() + bytes > WRITTEN_TOGETHER;
-        if is_full || memory.try_grow(bytes).is_err() {
-            state.is_short = true;
-            if memory.size() + bytes > LEAST_TOGETHER {
+        let is_full = state.bytes + bytes > WRITTEN_TOGETHER;
+        if is_full || self.spec.memory.try_grow(bytes).is_err() {
+            if state.bytes + bytes > LEAST_TOGETHER {
                 self.write(&mut state).await?;
                 bytes = state.count(&parts);
             }
-            // They are there already, and are written next if they are many.
-            memory.grow(bytes);
+            // If the pool refuses, they are there all the same, and written next if they are many.
+            let _ = self.spec.memory.try_grow(bytes);
         }
+        state.bytes += bytes;
         let each = bytes / parts.len().max(1);
         for (at, part) in parts {
             state.filling[at].push(part, each);
         }
         Ok(())
-    }
-
-    /// Whether the pool refused memory.
-    pub async fn is_short(&self) -> bool {
-        self.state.lock().await.is_short
     }
 
     /// Writes what is in memory.
@@ -235,23 +230,20 @@ impl Scatter {
         });
         let (filling, written) = written.join().await.map_err(|e| task_failed(&e))?;
         state.filling = filling;
-        state.counter = RecordBatchMemoryCounter::new();
+        (state.counter, state.bytes) = (RecordBatchMemoryCounter::new(), 0);
         self.spec.memory.free();
         Ok(written?)
     }
 
-    /// The buckets, in files if memory `is_short`.
+    /// The buckets.
     ///
     /// # Errors
     /// Those of writing files.
-    pub async fn finish(&self, is_short: bool) -> Result<Scattered> {
+    pub async fn finish(&self) -> Result<Scattered> {
         let mut state = self.state.lock().await;
-        if is_short {
-            self.write(&mut state).await?;
-        }
-        let memory = Arc::new(self.spec.memory.split(self.spec.memory.size()));
+        self.write(&mut state).await?;
         let filling = std::mem::take(&mut state.filling).into_iter();
-        let buckets = filling.map(|bucket| bucket.finish(&memory));
+        let buckets = filling.map(Filling::finish);
         let mut buckets = buckets.collect::<DataFusionResult<Vec<_>>>()?;
         let nulls = buckets.split_off(BUCKETS).remove(0);
         Ok(Scattered { buckets, nulls })
@@ -317,18 +309,13 @@ impl Filling {
         Ok(())
     }
 
-    fn finish(mut self, memory: &Arc<MemoryReservation>) -> DataFusionResult<Arc<Bucket>> {
+    fn finish(mut self) -> DataFusionResult<Arc<Bucket>> {
         let file = match &mut self.file {
             Some(append) => append(None)?,
             None => None,
         };
-        Ok(Arc::new(Bucket {
-            rows: self.rows,
-            bytes: self.bytes,
-            kept: self.kept,
-            file,
-            _memory: Arc::clone(memory),
-        }))
+        let (rows, bytes) = (self.rows, self.bytes);
+        Ok(Arc::new(Bucket { rows, bytes, file }))
     }
 }
 
@@ -363,17 +350,5 @@ fn grouped(
             [first, ..] => concat_batches(&first.schema(), &group).map_err(Into::into),
             [] => return None,
         })
-    })
-}
-
-/// The rows of a bucket in memory, in batches of up to `batch_size` rows.
-pub fn in_batches(
-    bucket: Arc<Bucket>,
-    batch_size: usize,
-) -> impl Iterator<Item = DataFusionResult<RecordBatch>> + Send {
-    let batches = grouped(bucket.kept.clone(), batch_size);
-    batches.inspect(move |_| {
-        // What the bucket reserves is held while it is read.
-        let _ = &bucket;
     })
 }
