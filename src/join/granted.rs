@@ -33,7 +33,10 @@ impl Granted {
     ///
     /// # Errors
     /// If DataFusion cannot make the runtime environment.
-    pub fn context(context: &Arc<TaskContext>, held: MemoryReservation) -> Result<Arc<TaskContext>> {
+    pub fn context(
+        context: &Arc<TaskContext>,
+        held: MemoryReservation,
+    ) -> Result<Arc<TaskContext>> {
         let used = Mutex::new(0);
         let builder = RuntimeEnvBuilder::from_runtime_env(&context.runtime_env());
         let runtime = builder.with_memory_pool(Arc::new(Self { held, used }));

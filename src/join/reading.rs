@@ -217,7 +217,10 @@ impl Reading {
     /// The rows that are kept; those that come are kept anew.
     pub fn collect(&mut self) -> Collected {
         let kept = &self.kept;
-        let batches = self.parts.iter_mut().flat_map(|part| part.batches.drain(..));
+        let batches = self
+            .parts
+            .iter_mut()
+            .flat_map(|part| part.batches.drain(..));
         let (batches, bytes): (Vec<_>, Vec<usize>) = batches.unzip();
         let fresh = RecordBatchMemoryCounter::new();
         Collected {

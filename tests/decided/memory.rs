@@ -55,6 +55,8 @@ fn apart(rows: usize, parts: usize) -> Side {
 fn case_of((left, right): (usize, usize), parts: usize, at: At) -> Case {
     let mut case = open(apart(left, parts), apart(right, parts), at);
     case.config.turn_rows = 1 << 20;
+    // What does not fit is an error here; tests/join/spill.rs has what goes to disk.
+    case.config.spill = false;
     case
 }
 
@@ -159,7 +161,10 @@ fn a_left_side_that_alone_may_be_built_and_is_refused_is_resources_exhausted() {
 #[test]
 fn a_side_that_fits_but_its_table_does_not_is_resources_exhausted() {
     let _guard = side_by_side();
-    for (at, consumer) in [(At::Device, "HortonJoinBuild"), (At::Host, "HashJoinInput")] {
+    for (at, consumer) in [
+        (At::Device, "HortonJoinBuild"),
+        (At::Host, "HortonJoinBuild"),
+    ] {
         let case = case_of((LARGE, LARGE), 1, at);
         let (pool, context) = pooled(at, 10 * BATCH_BYTES + BATCH_BYTES / 2);
         let join = case.on_device();

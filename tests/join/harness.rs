@@ -281,6 +281,11 @@ impl Run {
         metric(&self.metrics, name)
     }
 
+    /// The same; 0 if there is no such metric.
+    pub fn metric_or_none(&self, name: &str) -> usize {
+        sum(&self.metrics, name).map_or(0, |value| value.as_usize())
+    }
+
     /// Part and total of a ratio over all partitions.
     pub fn ratio(&self, name: &str) -> (usize, usize) {
         match sum(&self.metrics, name) {

@@ -100,10 +100,11 @@ fn a_build_over_the_device_limit_is_joined_on_the_host() {
 #[test]
 fn a_memory_pool_too_small_for_the_build_side_is_resources_exhausted() {
     let _guard = alone();
-    for case in [
+    for mut case in [
         case(20_000, 40_000, 4),
         partitioned(case(20_000, 40_000, 4)),
     ] {
+        case.config.spill = false;
         let pool: Arc<dyn MemoryPool> = Arc::new(GreedyMemoryPool::new(10_000));
         let errors = errors(case.on_device(), context_with(Arc::clone(&pool)));
         assert_eq!(errors.len(), 4);
@@ -119,7 +120,8 @@ fn a_memory_pool_too_small_for_the_build_side_is_resources_exhausted() {
 fn a_memory_pool_without_room_for_the_device_table_is_resources_exhausted() {
     let _guard = alone();
     // 160,000 bytes of keys, and about as much again for surrogates and the table.
-    let case = case(20_000, 100, 1);
+    let mut case = case(20_000, 100, 1);
+    case.config.spill = false;
     let pool: Arc<dyn MemoryPool> = Arc::new(GreedyMemoryPool::new(200_000));
     let errors = errors(case.on_device(), context_with(Arc::clone(&pool)));
     assert_eq!(errors.len(), 1);

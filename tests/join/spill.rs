@@ -10,8 +10,8 @@ use datafusion::execution::TaskContext;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::{GreedyMemoryPool, MemoryPool};
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
-use datafusion::physical_plan::joins::PartitionMode;
 use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::joins::PartitionMode;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use futures::{FutureExt, StreamExt};
 use horton_join::config::Enabled;
@@ -30,10 +30,7 @@ impl Limited {
         Self::with(bytes, |builder| builder)
     }
 
-    fn with(
-        bytes: usize,
-        change: impl Fn(DiskManagerBuilder) -> DiskManagerBuilder,
-    ) -> Self {
+    fn with(bytes: usize, change: impl Fn(DiskManagerBuilder) -> DiskManagerBuilder) -> Self {
         let files = tempfile::tempdir().unwrap();
         let pool: Arc<dyn MemoryPool> = Arc::new(GreedyMemoryPool::new(bytes));
         let mode = DiskManagerMode::Directories(vec![files.path().to_owned()]);
@@ -138,13 +135,15 @@ fn every_join_type_spills_in_every_mode() {
                 (PartitionMode::CollectLeft, 3),
                 (PartitionMode::Auto, 3),
             ] {
-                let mut case = on_host(keyed(ints, [6000, 8000], 5000, parts));
+                let mut case = on_host(keyed(ints, [2500, 3000], 2000, parts));
                 (case.join_type, case.null_equality, case.mode) = (join_type, null_equality, mode);
                 if mode == PartitionMode::Auto {
                     case.build = case.build.in_partitions(2, |row| row);
                 }
-                check(&case, 64 << 10);
-                check(&case.with_filter(1, 1), 64 << 10);
+                check(&case, 24 << 10);
+                if null_equality == NULL_EQUALITIES[0] {
+                    check(&case.with_filter(1, 1), 24 << 10);
+                }
             }
         }
     }
@@ -188,9 +187,9 @@ fn keys_of_all_kinds_spill() {
     };
     for to_column in [short_strings, strings, sparse_ints, views, dictionaries] {
         for join_type in [JoinType::Inner, JoinType::Full, JoinType::LeftMark] {
-            let mut case = on_host(keyed(to_column, [6000, 7000], 5000, 2));
+            let mut case = on_host(keyed(to_column, [2500, 3000], 2000, 2));
             case.join_type = join_type;
-            check(&case, 64 << 10);
+            check(&case, 32 << 10);
         }
     }
 }
@@ -221,7 +220,11 @@ fn a_hot_key_is_joined_in_passes() {
             };
             let mut case = on_host(case(build, probe, 2));
             case.join_type = join_type;
-            let case = if filtered { case.with_filter(1, 1) } else { case };
+            let case = if filtered {
+                case.with_filter(1, 1)
+            } else {
+                case
+            };
             let found = check(&case, 6 << 10);
             assert!(found.metric("spilled_rows") > 0);
         }
@@ -299,7 +302,10 @@ fn a_limit_in_the_join_holds_for_each_stream() {
     let found = run(case.on_device(), Arc::clone(&limited.context)).unwrap();
     assert!(found.metric("spill_count") > 0);
     let rows: Vec<usize> = found.rows().iter().map(Vec::len).collect();
-    assert!(rows.iter().all(|rows| *rows <= 100) && rows.contains(&100), "{rows:?}");
+    assert!(
+        rows.iter().all(|rows| *rows <= 100) && rows.contains(&100),
+        "{rows:?}"
+    );
     limited.assert_clean("limit");
 }
 
@@ -319,7 +325,10 @@ fn there_is_no_limit_below_which_a_join_fails() {
         drop(join);
         limited.assert_clean("sweep");
     }
-    assert!(spilled[0] && !spilled[12] && spilled.is_sorted_by(|a, b| a >= b), "{spilled:?}");
+    assert!(
+        spilled[0] && !spilled[12] && spilled.is_sorted_by(|a, b| a >= b),
+        "{spilled:?}"
+    );
 }
 
 #[test]

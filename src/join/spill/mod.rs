@@ -181,7 +181,10 @@ impl Spilled {
     }
 
     /// The rows of the next pair that has some; `None` if none is left.
-    async fn next_joined(self: &Arc<Self>, lane: &Lane) -> Result<Option<SendableRecordBatchStream>> {
+    async fn next_joined(
+        self: &Arc<Self>,
+        lane: &Lane,
+    ) -> Result<Option<SendableRecordBatchStream>> {
         while let Some(pair) = pop(lane) {
             if let Some(joined) = self.join(pair, lane).await? {
                 return Ok(Some(joined));
@@ -271,7 +274,9 @@ fn obstacle(node: &Node) -> Option<&'static str> {
         return Some("the join cannot go to disk, as an input has no end");
     }
     if !node.context.runtime_env().disk_manager.tmp_files_enabled() {
-        return Some("the join could go to disk if the session's DiskManager allowed temporary files");
+        return Some(
+            "the join could go to disk if the session's DiskManager allowed temporary files",
+        );
     }
     None
 }

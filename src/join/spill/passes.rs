@@ -66,7 +66,10 @@ pub fn in_parts(spilled: &Arc<Spilled>, pair: Pair, smaller: Side) -> SendableRe
         let stream = passes.next().await?;
         Ok::<_, DataFusionError>(stream.map(|stream| (stream, passes)))
     });
-    Box::pin(RecordBatchStreamAdapter::new(schema, streams.try_flatten().boxed()))
+    Box::pin(RecordBatchStreamAdapter::new(
+        schema,
+        streams.try_flatten().boxed(),
+    ))
 }
 
 /// One way through a pair.

@@ -257,14 +257,16 @@ fn null_rows(keys: &[ArrayRef], null_keys: NullKeys) -> Option<Vec<bool>> {
     }
     let nulls: Vec<_> = keys.iter().filter_map(|key| key.logical_nulls()).collect();
     let rows = 0..keys.first().map_or(0, |key| key.len());
-    Some(rows.map(|row| nulls.iter().any(|n| n.is_null(row))).collect())
+    Some(
+        rows.map(|row| nulls.iter().any(|n| n.is_null(row)))
+            .collect(),
+    )
 }
 
 /// The batch with the bytes of its views in buffers of its own: other rows' bytes are not kept.
 fn compacted(batch: RecordBatch) -> Result<RecordBatch> {
-    let is_view = |array: &ArrayRef| {
-        matches!(array.data_type(), DataType::Utf8View | DataType::BinaryView)
-    };
+    let is_view =
+        |array: &ArrayRef| matches!(array.data_type(), DataType::Utf8View | DataType::BinaryView);
     if !batch.columns().iter().any(is_view) {
         return Ok(batch);
     }
