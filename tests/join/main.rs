@@ -21,4 +21,5 @@ mod resources;
 mod segments;
 mod session;
 mod shapes;
+mod short;
 mod tables;

@@ -37,6 +37,7 @@ impl Probe {
         &mut self,
         build: &BuildSide,
     ) -> Result<(Vec<RecordBatch>, Option<MemoryReservation>)> {
+        self.forget_shortage(build);
         let mut batches = Vec::new();
         let mut rows = 0;
         let wanted = self.next_chunk_rows;
@@ -137,6 +138,8 @@ impl Probe {
         if let Some(table) = build.table.as_ref().filter(|_| !build.fallback.is_taken()) {
             match table.keys_with_room(&self.spec.access, words).await {
                 Ok(keys) => return Ok((Some(table.clone()), keys)),
+                // Smaller chunks may have room.
+                Err(error) if error.is_device_memory() => return Err(error),
                 Err(error) => build.fallback.take_over(error, &self.metrics)?,
             }
         }
@@ -195,6 +198,7 @@ impl Probe {
             match table.mark_visited(&self.spec.access, rows).await {
                 Ok(cost) => {
                     self.metrics.add_cost(&cost);
+                    journal.forget();
                     return Ok(());
                 }
                 Err(error) => build.fallback.take_over(error, &self.metrics)?,
@@ -206,6 +210,7 @@ impl Probe {
             append_matchable(build, columns, &mut keys)?;
             host_matches(build, &keys, (0, 0)).await?;
         }
+        journal.forget();
         Ok(())
     }
 }
