@@ -202,10 +202,37 @@ pub enum Error {
     DataFusion(#[from] DataFusionError),
 }
 
+/// Whose failure an error is that a join meets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Blame {
+    /// The device's: it may fail at every query.
+    Device,
+    /// Its driver's, which is short of memory for now.
+    Driver,
+    /// Nobody's: the join has no room on the device.
+    Room,
+    /// The input's, an option's, a limit's or the host's.
+    Query,
+}
+
 impl Error {
     /// Whether less work at once could succeed: the device has no memory left.
     pub fn is_device_memory(&self) -> bool {
         matches!(self, Error::DeviceMemory { .. })
+    }
+
+    /// Bytes that others must give back before what was refused has room; `None` if that would be
+    /// too large even alone.
+    pub(crate) fn short_of(&self) -> Option<u64> {
+        match self {
+            Error::DeviceMemory {
+                wanted,
+                limit,
+                used,
+                ..
+            } if wanted <= limit => Some(used.saturating_add(*wanted).saturating_sub(*limit)),
+            _ => None,
+        }
     }
 
     /// Whether a memory pool, or what reports as one, had no room.
@@ -237,6 +264,27 @@ impl Error {
                 DataFusionError::ResourcesExhausted(text).into()
             }
             other => other,
+        }
+    }
+
+    /// Whether the device's driver had no memory left. Other processes may have taken it, and give
+    /// it back.
+    pub fn is_driver_memory(&self) -> bool {
+        let Error::OpenCl { status, .. } = self else {
+            return false;
+        };
+        status == "CL_MEM_OBJECT_ALLOCATION_FAILURE" || status == "CL_OUT_OF_HOST_MEMORY"
+    }
+
+    /// Whose failure the error is if a join meets it on its device.
+    pub(crate) fn blame(&self) -> Blame {
+        match self {
+            Error::DeviceMemory { .. } => Blame::Room,
+            error if error.is_driver_memory() => Blame::Driver,
+            error if error.is_of_device() => Blame::Device,
+            // A join's tables grow, and it groups keys that repeat before it builds their table.
+            Error::TableFull { .. } | Error::NoRoom { .. } | Error::DuplicateKeys => Blame::Device,
+            _ => Blame::Query,
         }
     }
 

@@ -3,6 +3,7 @@
 //! ```text
 //!  a join's OpenCL error ─▶ note: logged, once ─▶ later joins: on the host: device failed: …
 //!  SET horton.device = … ─▶ trusted again
+//!  a driver without memory ─▶ the same, for a few seconds
 //! ```
 //!
 //! A device that failed once may fail at every query, each time after the work was half done. So
@@ -10,16 +11,39 @@
 //! Other sessions of the process are not told: they
 //! may use another configuration, and find out at the cost of one query. It travels
 //! with the session's options, which is where rules and plan nodes find it.
+//!
+//! A driver runs short of memory when other processes take it, and they give it back. What our own
+//! [`Budget`](crate::device::memory::Budget) refuses is no failure of the device: it is asked again
+//! at once, as that is told before any work is done.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use crate::device::DeviceInfo;
-use crate::error::Error;
+use crate::device::memory::PATIENCE;
+use crate::error::{Blame, Error};
+
+/// How long a device is not asked whose driver had no memory: a join that finds it still short, and
+/// waits for memory in vain, then costs a hundredth of the time.
+pub const SHORT_FOR: Duration = PATIENCE.saturating_mul(100);
 
 /// What went wrong on the devices of one session; clones share it.
 #[derive(Debug, Clone, Default)]
-pub struct Health(Arc<Mutex<BTreeMap<(usize, usize), String>>>);
+pub struct Health(Arc<Mutex<BTreeMap<(usize, usize), Failure>>>);
+
+#[derive(Debug)]
+struct Failure {
+    reason: String,
+    /// When it is forgotten.
+    until: Option<Instant>,
+}
+
+impl Failure {
+    fn is_over(&self) -> bool {
+        self.until.is_some_and(|until| until <= Instant::now())
+    }
+}
 
 /// It is no option: configurations that differ only here are the same.
 impl PartialEq for Health {
@@ -32,21 +56,41 @@ impl Health {
     /// Why the device is not trusted any more; `None` if it is.
     pub fn failure(&self, device: &DeviceInfo) -> Option<String> {
         let failures = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        failures.get(&device.index).cloned()
+        let failure = failures.get(&device.index);
+        let failure = failure.filter(|failure| !failure.is_over());
+        failure.map(|failure| failure.reason.clone())
     }
 
-    /// Stops trusting the device, and says so if it is the first time.
+    /// Stops trusting the device if the `error` is its failure, and says so if it is the first
+    /// time.
     pub fn note(&self, device: &DeviceInfo, error: &Error) {
+        let until = match error.blame() {
+            Blame::Device => None,
+            Blame::Driver => Some(Instant::now() + SHORT_FOR),
+            Blame::Room | Blame::Query => return,
+        };
         let mut failures = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        failures.entry(device.index).or_insert_with(|| {
-            // That a self-test failed has been said, and holds for all sessions.
-            if !matches!(error, Error::SelfTest { .. }) {
-                log::warn!(
-                    "{error}; this session's joins stay on the host from now on \
-                     (SET horton.device = … trusts the device again)"
-                );
-            }
-            error.brief()
+        let known = failures.get(&device.index);
+        let is_known = known.is_some_and(|known| {
+            let outlasts = known.until.is_none() || until.is_some();
+            outlasts && !known.is_over()
         });
+        if is_known {
+            return;
+        }
+        match until {
+            // That a self-test failed has been said, and holds for all sessions.
+            _ if matches!(error, Error::SelfTest { .. }) => {}
+            None => log::warn!(
+                "{error}; this session's joins stay on the host from now on \
+                 (SET horton.device = … trusts the device again)"
+            ),
+            Some(_) => log::warn!(
+                "{error}; this session's joins stay on the host for {} seconds",
+                SHORT_FOR.as_secs()
+            ),
+        }
+        let reason = error.brief();
+        failures.insert(device.index, Failure { reason, until });
     }
 }

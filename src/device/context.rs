@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 
 use super::call::{self, Called};
 use super::info::{DeviceInfo, DeviceKind};
-use super::memory::Budget;
+use super::memory::{Budget, Grant, Refused};
 use super::pages;
 use super::pool::{Block, InUse, Pool, block_bytes};
 use super::program::{self, ProgramText};
@@ -32,6 +32,14 @@ pub(super) enum Access {
     Streamed,
     /// At random places: what lookups read. A CPU's gets large pages.
     Random,
+}
+
+/// Where a block's bytes come from.
+enum Room {
+    /// Memory that was idle.
+    Idle(Arc<Block>),
+    /// Memory that is to be created.
+    New(Grant),
 }
 
 /// An opened device.
@@ -62,7 +70,8 @@ impl Opened {
             .map_err(|e| e.error("clCreateContext", &info.label()))?;
         let host = call::create_queue(&context, info.device_id)
             .map_err(|e| e.error("clCreateCommandQueue", &info.label()))?;
-        // A sixteenth: enough for the chunks of some queries, little beside the tables.
+        // A sixteenth: enough for the chunks of some queries, little beside the tables. It counts
+        // in the budget, and goes when others ask for it.
         let [blocks, tables] = [(); 2].map(|()| Pool::new(budget.limit() / 32));
         Ok(Self {
             info,
@@ -148,17 +157,18 @@ impl Opened {
         limit: u64,
         in_use: Option<&mut InUse>,
     ) -> Result<Arc<Block>> {
-        let refused = |limit: u64, used: u64| Error::DeviceMemory {
+        let refused = |wanted: u64, limit: u64, used: u64| Error::DeviceMemory {
             what,
             device: self.info.label(),
-            wanted: bytes,
+            wanted,
             limit,
             used,
         };
-        if bytes > self.info.max_allocation {
-            return Err(refused(self.info.max_allocation, self.budget.used()));
+        let most = self.info.max_allocation;
+        if bytes > most {
+            return Err(refused(bytes, most, self.budget.used()));
         }
-        let size = block_bytes(bytes).min(self.info.max_allocation);
+        let size = block_bytes(bytes).min(most);
         let pool = match access {
             Access::Streamed => &self.blocks,
             Access::Random => &self.tables,
@@ -167,13 +177,35 @@ impl Opened {
             return Ok(block);
         }
         let limit = limit.min(self.budget.limit());
-        let grant = self
-            .budget
-            .take(size, limit)
-            .map_err(|used| refused(limit, used))?;
-        pool.take(size, Some(grant), || {
-            self.or_without_idle(|| self.create(what, size, access))
-        })
+        let found = self.room(pool, size, limit);
+        match found.map_err(|used| refused(size, limit, used))? {
+            Room::Idle(block) => Ok(block),
+            Room::New(grant) => {
+                let memory = self.or_without_idle(|| self.create(what, size, access))?;
+                Ok(pool.block(memory, size, Some(grant)))
+            }
+        }
+    }
+
+    /// Room for `size` bytes of `pool` if at most `limit` are then taken. Other idle memory is
+    /// released for it. Fails with the bytes in use.
+    fn room(&self, pool: &Arc<Pool>, size: u64, limit: u64) -> Result<Room, u64> {
+        loop {
+            let found = match pool.take_idle(size, limit) {
+                Ok(Some(block)) => Ok(Room::Idle(block)),
+                Ok(None) => self.budget.take(size, limit).map(Room::New),
+                Err(refused) => Err(refused),
+            };
+            match found {
+                Ok(room) => return Ok(room),
+                Err(Refused::Used(used)) => return Err(used),
+                // Should others take it first, the next turn says so.
+                Err(Refused::Idle(over)) => {
+                    self.blocks.release(over);
+                    self.tables.release(over);
+                }
+            }
+        }
     }
 
     /// What `create` makes; once more without idle memory if that fails.
@@ -235,8 +267,14 @@ impl Opened {
             true => self.block((what, Access::Streamed), bytes, u64::MAX, None)?,
             false => {
                 let size = block_bytes(bytes);
-                let lock = || self.or_without_idle(|| self.lock(what, size));
-                self.locked.take(size, None, lock)?
+                match self.locked.take_idle(size, u64::MAX) {
+                    Ok(Some(block)) => block,
+                    // Without bytes of the budget, none are refused.
+                    Ok(None) | Err(_) => {
+                        let memory = self.or_without_idle(|| self.lock(what, size))?;
+                        self.locked.block(memory, size, None)
+                    }
+                }
             }
         };
         let (staging, mapped) = self.mapped(block, len, &self.host)?;

@@ -1,22 +1,63 @@
 //! The byte budget of a device.
 //!
+//! ```text
+//!  0 ──────── used ────────┬──── idle ────┬─────────── free ───────────▶ limit
+//!      buffers of jobs     │ kept by pools│
+//!                          └─ given back first, when a job asks for more than is free
+//! ```
+//!
 //! CPU runtimes allocate lazily and abort the process when memory runs out, GPU drivers
 //! fail late and then lose the context, so we count ourselves: every buffer takes a grant
-//! before it is created and gives it back when it is dropped. The default budget is 80 %
+//! before it is created. The grant goes with the memory: it is idle while a pool keeps that, and
+//! ends when the memory is released. The default budget is 80 %
 //! of the device's global memory, but half of it on CPUs and integrated GPUs, whose "device memory"
 //! is the host's.
+//!
+//! Who is refused, takes nothing, not even for a moment: a large request must not make small ones
+//! beside it fail. A join that is refused waits until others have given back what it is short of,
+//! for [`PATIENCE`], before it makes do with less. Those who wait stand in line. The first of
+//! them waits on a thread for blocking work, because a runtime may have no timer; lanes, on which
+//! others free their memory, never wait.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::runtime::Handle;
 
 use super::info::{DeviceInfo, DeviceKind};
+
+/// How long a join waits for memory that others use: some chunks' time, and little beside a query
+/// that runs out of memory.
+pub const PATIENCE: Duration = Duration::from_millis(100);
 
 /// Bytes in use on one device, and how many there may be.
 #[derive(Debug)]
 pub struct Budget {
     limit: u64,
-    used: AtomicU64,
-    peak: AtomicU64,
+    taken: Mutex<Taken>,
+    /// Told when bytes are given back.
+    given_back: Condvar,
+    /// Held by the first of those who wait.
+    line: tokio::sync::Mutex<()>,
+}
+
+#[derive(Debug, Default)]
+struct Taken {
+    /// By jobs and what they made.
+    used: u64,
+    /// By pools, for later jobs.
+    idle: u64,
+    /// The most of both at once.
+    peak: u64,
+}
+
+/// Why bytes are not granted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Refused {
+    /// So many bytes are used.
+    Used(u64),
+    /// They would be, were so many bytes of idle memory released.
+    Idle(u64),
 }
 
 /// A share of a [`Budget`], returned when dropped.
@@ -24,18 +65,23 @@ pub struct Budget {
 pub(super) struct Grant {
     budget: Arc<Budget>,
     bytes: u64,
+    is_idle: bool,
 }
 
 impl Budget {
     pub(super) fn for_device(info: &DeviceInfo) -> Arc<Self> {
-        let limit = match info.kind == DeviceKind::Cpu || info.unified_memory {
+        Self::of(match info.kind == DeviceKind::Cpu || info.unified_memory {
             true => info.global_memory / 2,
             false => info.global_memory / 5 * 4,
-        };
+        })
+    }
+
+    fn of(limit: u64) -> Arc<Self> {
         Arc::new(Self {
             limit,
-            used: AtomicU64::new(0),
-            peak: AtomicU64::new(0),
+            taken: Mutex::default(),
+            given_back: Condvar::new(),
+            line: tokio::sync::Mutex::default(),
         })
     }
 
@@ -44,35 +90,114 @@ impl Budget {
         self.limit
     }
 
-    /// Bytes in use.
+    /// Bytes that jobs and what they made use, without idle memory.
     pub fn used(&self) -> u64 {
-        self.used.load(Ordering::Relaxed)
+        self.taken().used
     }
 
-    /// The most bytes that were ever in use.
+    /// Bytes of memory that is kept for later jobs, and released when others ask for it.
+    pub fn idle(&self) -> u64 {
+        self.taken().idle
+    }
+
+    /// The most bytes that were ever taken, idle memory included.
     pub fn peak(&self) -> u64 {
-        self.peak.load(Ordering::Relaxed)
+        self.taken().peak
     }
 
-    /// Takes `bytes` if at most `limit` are in use afterwards, else says how many are in use.
-    pub(super) fn take(self: &Arc<Self>, bytes: u64, limit: u64) -> Result<Grant, u64> {
-        let before = self.used.fetch_add(bytes, Ordering::Relaxed);
-        let after = before.saturating_add(bytes);
-        if after > limit.min(self.limit) {
-            self.used.fetch_sub(bytes, Ordering::Relaxed);
-            return Err(before);
-        }
-        self.peak.fetch_max(after, Ordering::Relaxed);
+    fn taken(&self) -> MutexGuard<'_, Taken> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes `bytes` if at most `limit` are taken afterwards.
+    pub(super) fn take(self: &Arc<Self>, bytes: u64, limit: u64) -> Result<Grant, Refused> {
+        let mut taken = self.taken();
+        let idle = taken.idle;
+        self.use_more(&mut taken, (bytes, idle), limit)?;
         Ok(Grant {
             budget: Arc::clone(self),
             bytes,
+            is_idle: false,
         })
+    }
+
+    /// Counts `bytes` more in use, beside so many idle ones, if there is room.
+    fn use_more(
+        &self,
+        taken: &mut Taken,
+        (bytes, idle): (u64, u64),
+        limit: u64,
+    ) -> Result<(), Refused> {
+        let limit = limit.min(self.limit);
+        let used = taken.used.saturating_add(bytes);
+        if used > limit {
+            return Err(Refused::Used(taken.used));
+        }
+        match used.saturating_add(idle).saturating_sub(limit) {
+            0 => {
+                (taken.used, taken.idle) = (used, idle);
+                taken.peak = taken.peak.max(used + idle);
+                Ok(())
+            }
+            over => Err(Refused::Idle(over)),
+        }
+    }
+
+    /// Waits in line until others have given back `short` bytes of those that are used now. Returns
+    /// whether they have, before [`PATIENCE`] was at its end.
+    pub(crate) async fn wait_for(self: &Arc<Self>, short: u64) -> bool {
+        let until = Instant::now() + PATIENCE;
+        let (Some(most), Ok(runtime)) = (self.used().checked_sub(short), Handle::try_current())
+        else {
+            return false;
+        };
+        let _turn = self.line.lock().await;
+        let budget = Arc::clone(self);
+        let waited = runtime.spawn_blocking(move || budget.wait_until(most, until));
+        waited.await.unwrap_or(false)
+    }
+
+    /// Whether at most `most` bytes are used, then or before.
+    fn wait_until(&self, most: u64, then: Instant) -> bool {
+        let left = then.saturating_duration_since(Instant::now());
+        let is_short = |taken: &mut Taken| taken.used > most;
+        let waited = self
+            .given_back
+            .wait_timeout_while(self.taken(), left, is_short);
+        let (taken, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        taken.used <= most
+    }
+}
+
+impl Grant {
+    /// Its memory is a pool's from now on.
+    pub(super) fn lay_idle(&mut self) {
+        let mut taken = self.budget.taken();
+        taken.used -= self.bytes;
+        taken.idle += self.bytes;
+        self.is_idle = true;
+        self.budget.given_back.notify_all();
+    }
+
+    /// Its memory is used again, if at most `limit` bytes are taken then.
+    pub(super) fn use_again(&mut self, limit: u64) -> Result<(), Refused> {
+        let mut taken = self.budget.taken();
+        let idle = taken.idle - self.bytes;
+        self.budget
+            .use_more(&mut taken, (self.bytes, idle), limit)?;
+        self.is_idle = false;
+        Ok(())
     }
 }
 
 impl Drop for Grant {
     fn drop(&mut self) {
-        self.budget.used.fetch_sub(self.bytes, Ordering::Relaxed);
+        let mut taken = self.budget.taken();
+        match self.is_idle {
+            true => taken.idle -= self.bytes,
+            false => taken.used -= self.bytes,
+        }
+        self.budget.given_back.notify_all();
     }
 }
 
@@ -82,16 +207,80 @@ mod tests {
 
     #[test]
     fn grants_return_their_bytes() {
-        let budget = Arc::new(Budget {
-            limit: 100,
-            used: AtomicU64::new(0),
-            peak: AtomicU64::new(0),
-        });
+        let budget = Budget::of(100);
         let first = budget.take(60, u64::MAX).unwrap();
-        assert_eq!(budget.take(60, u64::MAX).unwrap_err(), 60);
-        assert_eq!(budget.take(20, 70).unwrap_err(), 60);
+        assert_eq!(budget.take(60, u64::MAX).unwrap_err(), Refused::Used(60));
+        assert_eq!(budget.take(20, 70).unwrap_err(), Refused::Used(60));
         drop(first);
         assert_eq!(budget.used(), 0);
         assert_eq!(budget.peak(), 60);
+    }
+
+    #[test]
+    fn idle_bytes_count_and_are_in_nobodys_way() {
+        let budget = Budget::of(100);
+        let mut idle = budget.take(40, u64::MAX).unwrap();
+        idle.lay_idle();
+        assert_eq!((budget.used(), budget.idle()), (0, 40));
+        let other = budget.take(50, u64::MAX).unwrap();
+        assert_eq!(budget.take(20, 100).unwrap_err(), Refused::Idle(10));
+        assert_eq!(budget.take(51, 100).unwrap_err(), Refused::Used(50));
+        // A limit of less counts it, too.
+        assert_eq!(idle.use_again(80).unwrap_err(), Refused::Used(50));
+        idle.use_again(90).unwrap();
+        assert_eq!((budget.used(), budget.idle()), (90, 0));
+        drop(other);
+        idle.lay_idle();
+        drop(idle);
+        assert_eq!((budget.used(), budget.idle(), budget.peak()), (0, 0, 90));
+    }
+
+    #[test]
+    fn a_large_request_that_is_refused_takes_nothing_from_small_ones() {
+        let budget = Budget::of(1000);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..20_000 {
+                        assert!(budget.take(1001, u64::MAX).is_err());
+                    }
+                });
+                scope.spawn(|| {
+                    for _ in 0..20_000 {
+                        budget.take(250, u64::MAX).unwrap();
+                    }
+                });
+            }
+        });
+        assert_eq!(budget.used(), 0);
+    }
+
+    #[tokio::test]
+    async fn who_waits_goes_on_when_others_have_given_back_enough() {
+        let budget = Budget::of(100);
+        let held = [30, 30, 40].map(|bytes| budget.take(bytes, u64::MAX).unwrap());
+        let began = Instant::now();
+        assert!(!budget.wait_for(101).await, "nobody can give back so much");
+        assert!(began.elapsed() < PATIENCE);
+        let giver = std::thread::spawn(move || {
+            for grant in held {
+                std::thread::sleep(PATIENCE / 50);
+                drop(grant);
+            }
+        });
+        assert!(budget.wait_for(50).await);
+        assert!(budget.used() <= 50);
+        giver.join().unwrap();
+    }
+
+    #[tokio::test]
+    async fn all_in_line_wait_for_no_longer_than_their_patience() {
+        let budget = Budget::of(100);
+        let _held = budget.take(100, u64::MAX).unwrap();
+        let began = Instant::now();
+        let waiting = (0..8).map(|_| budget.wait_for(10));
+        let waited = futures::future::join_all(waiting).await;
+        assert!(waited.iter().all(|is_given| !is_given));
+        assert!(began.elapsed() >= PATIENCE && began.elapsed() < 7 * PATIENCE);
     }
 }

@@ -187,6 +187,17 @@ impl Device {
         &self.budget
     }
 
+    /// Whether others have given back what `error` was short of: waits for a moment if they use as
+    /// much, beside the `own` bytes of who asks. No lane waits, as others free their memory there.
+    pub(crate) async fn has_room_after(&self, error: &Error, own: u64) -> bool {
+        match error.short_of() {
+            Some(short) if short.saturating_add(own) <= self.budget.used() => {
+                self.budget.wait_for(short).await
+            }
+            _ => false,
+        }
+    }
+
     /// Host memory for `len` elements to be sent to the device, with what an earlier use left in
     /// them. Usually from a pool; where it is empty, locking pages takes about a millisecond a
     /// megabyte.

@@ -8,8 +8,11 @@
 //!             ◀── lanes: every block that a command of their job uses, until the job has finished
 //!     │ nobody holds it
 //!     ▼
-//!  idle; beyond the cap, others are released
+//!  idle; beyond the cap, and when a job asks for more than is free, others are released
 //! ```
+//!
+//! Idle memory counts in the device's [`Budget`](super::memory::Budget). Its bytes become idle, or
+//! are used again, while the pool is locked, so that all that is idle can be found there.
 //!
 //! A command may run long after the call that enqueued it, and the owner of its memory may be
 //! dropped by another thread meanwhile: a query is cancelled, a job is skipped. So a lane holds
@@ -25,7 +28,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::memory::Grant;
+use super::memory::{Grant, Refused};
 use super::staging::Memory;
 
 /// Bytes of the smallest block.
@@ -41,21 +44,31 @@ pub(super) struct Pool {
     cap: u64,
 }
 
+/// Memory that is not used, and its bytes of the budget; page-locked memory has none.
+type Kept = (Memory, Option<Grant>);
+
 #[derive(Debug, Default)]
 struct Idle {
-    blocks: HashMap<u64, Vec<Memory>>,
+    blocks: HashMap<u64, Vec<Kept>>,
     bytes: u64,
     /// Whether the context is lost: nothing is kept any more.
     closed: bool,
 }
 
 impl Idle {
-    /// A block of another size, of that which takes most: what is used now makes room for what is used next.
-    fn take_other(&mut self, bytes: u64) -> Option<Memory> {
-        let others = self.blocks.iter().filter(|(size, _)| **size != bytes);
-        let (size, _) = others.max_by_key(|(size, blocks)| **size * blocks.len() as u64)?;
-        let size = *size;
-        let memory = self.blocks.get_mut(&size)?.pop()?;
+    /// The size of which blocks take most, `other` aside.
+    fn most_but(&self, other: u64) -> Option<u64> {
+        let others = self.blocks.iter().filter(|(size, _)| **size != other);
+        let taken = |(size, blocks): &(&u64, &Vec<Kept>)| **size * blocks.len() as u64;
+        let largest = others
+            .filter(|of_size| taken(of_size) > 0)
+            .max_by_key(taken);
+        largest.map(|(size, _)| *size)
+    }
+
+    /// A block of the size, which is no longer idle. Its bytes go back to the budget at once.
+    fn take(&mut self, size: u64) -> Option<Memory> {
+        let (memory, _) = self.blocks.get_mut(&size)?.pop()?;
         self.bytes -= size;
         Some(memory)
     }
@@ -70,7 +83,7 @@ pub(super) struct Block {
     bytes: u64,
     pool: Arc<Pool>,
     /// Its bytes of the budget; page-locked memory has none.
-    _grant: Option<Grant>,
+    grant: Option<Grant>,
 }
 
 /// The bytes of a block with room for `bytes`.
@@ -92,64 +105,95 @@ impl Pool {
         })
     }
 
-    /// A block of `bytes` (see [`block_bytes`]), created by `create` if none is idle.
-    pub(super) fn take<E>(
+    /// A block of the new `memory` of `bytes` (see [`block_bytes`]).
+    pub(super) fn block(
         self: &Arc<Self>,
+        memory: Memory,
         bytes: u64,
         grant: Option<Grant>,
-        create: impl FnOnce() -> Result<Memory, E>,
-    ) -> Result<Arc<Block>, E> {
-        let memory = match self.take_idle(bytes) {
-            Some(memory) => memory,
-            None => create()?,
-        };
-        Ok(Arc::new(Block {
+    ) -> Arc<Block> {
+        Arc::new(Block {
             memory: Some(memory),
             bytes,
             pool: Arc::clone(self),
-            _grant: grant,
-        }))
+            grant,
+        })
     }
 
     fn idle(&self) -> MutexGuard<'_, Idle> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn take_idle(&self, bytes: u64) -> Option<Memory> {
+    /// An idle block of `bytes`, if there is one and at most `limit` bytes of the budget are then
+    /// taken.
+    pub(super) fn take_idle(
+        self: &Arc<Self>,
+        bytes: u64,
+        limit: u64,
+    ) -> Result<Option<Arc<Block>>, Refused> {
         let mut idle = self.idle();
-        let memory = idle.blocks.get_mut(&bytes)?.pop()?;
-        idle.bytes -= bytes;
-        Some(memory)
-    }
-
-    fn give(&self, memory: Memory, bytes: u64) {
-        if bytes > LARGEST {
-            return;
-        }
-        // Released once others may go on.
-        let mut released = Vec::new();
-        let mut idle = self.idle();
-        if idle.closed {
-            return;
-        }
-        while idle.bytes + bytes > self.cap {
-            match idle.take_other(bytes) {
-                Some(memory) => released.push(memory),
-                None => return,
+        let Some((memory, mut grant)) = idle.blocks.get_mut(&bytes).and_then(Vec::pop) else {
+            return Ok(None);
+        };
+        let again = grant
+            .as_mut()
+            .map_or(Ok(()), |grant| grant.use_again(limit));
+        match again {
+            Ok(()) => {
+                idle.bytes -= bytes;
+                Ok(Some(self.block(memory, bytes, grant)))
+            }
+            Err(refused) => {
+                idle.blocks.entry(bytes).or_default().push((memory, grant));
+                Err(refused)
             }
         }
-        idle.blocks.entry(bytes).or_default().push(memory);
-        idle.bytes += bytes;
+    }
+
+    /// Keeps memory that is not used any more, or releases it.
+    fn give(&self, (memory, mut grant): Kept, bytes: u64) {
+        // Released once others may go on.
+        let mut others = Vec::new();
+        let mut idle = self.idle();
+        let mut keeps = bytes <= LARGEST && !idle.closed;
+        while keeps && idle.bytes + bytes > self.cap {
+            // What is used now makes room for what is used next.
+            match idle.most_but(bytes).and_then(|size| idle.take(size)) {
+                Some(memory) => others.push(memory),
+                None => keeps = false,
+            }
+        }
+        if keeps {
+            if let Some(grant) = &mut grant {
+                grant.lay_idle();
+            }
+            idle.blocks.entry(bytes).or_default().push((memory, grant));
+            idle.bytes += bytes;
+            return;
+        }
+        drop(idle);
+        // Its bytes are free once the memory is.
+        drop(memory);
+        drop(grant);
+    }
+
+    /// Releases idle blocks of at least `bytes`, or all there are.
+    pub(super) fn release(&self, bytes: u64) {
+        let mut released = Vec::new();
+        let mut idle = self.idle();
+        let least = idle.bytes.saturating_sub(bytes);
+        while idle.bytes > least {
+            match idle.most_but(0).and_then(|size| idle.take(size)) {
+                Some(memory) => released.push(memory),
+                None => break,
+            }
+        }
         drop(idle);
     }
 
     /// Releases every idle block: memory is short.
     pub(super) fn clear(&self) {
-        let mut idle = self.idle();
-        idle.bytes = 0;
-        let released = std::mem::take(&mut idle.blocks);
-        drop(idle);
-        drop(released);
+        self.release(u64::MAX);
     }
 
     /// Keeps nothing from now on: what commands of a lost context still do to its memory, nobody
@@ -183,7 +227,7 @@ impl Block {
 impl Drop for Block {
     fn drop(&mut self) {
         if let Some(memory) = self.memory.take() {
-            self.pool.give(memory, self.bytes);
+            self.pool.give((memory, self.grant.take()), self.bytes);
         }
     }
 }

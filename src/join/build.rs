@@ -336,7 +336,13 @@ impl BuildSide {
         };
         let mut most_keys = spec.config.max_table_rows;
         if rows <= most_keys && count as u64 <= upload.limit() / LEAST_KEY_BYTES {
-            match self.whole(spec, upload, (&keys, rows)).await {
+            let mut built = self.whole(spec, upload, (&keys, rows)).await;
+            if let Err(error) = &built
+                && spec.device.has_room_after(error, 0).await
+            {
+                built = self.whole(spec, upload, (&keys, rows)).await;
+            }
+            match built {
                 Ok(table) => return Ok(Some(BuildTable::Whole(Arc::new(table)))),
                 // Linear probing numbers fewer rows.
                 Err(error) if is_too_large(&error) && spec.config.enabled == Enabled::Always => {

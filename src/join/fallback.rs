@@ -1,10 +1,13 @@
 //! Going on without the device: when a join does so, and what it must have kept for that.
 //!
 //! ```text
+//!  no room on the device ─▶ others give back enough, soon? ─▶ asked again
+//!       │ no, nor is there room for less at once
+//!       ▼
 //!  OpenCL error ─▶ take_over ─┬ horton.on_device_error = 'error' ─▶ the query's error
 //!                             └ 'fallback' ─▶ this build's lookups are the host's from now on
 //!  device lookups that noted visits ─▶ journal ─┬ checkpoint: bits brought back ─▶ forgotten
-//!                                               └ device failed ─▶ looked up again on the host
+//!                                               └ not brought back ─▶ looked up again on the host
 //! ```
 //!
 //! The host needs the build side, which it has (batches and key columns), and the keys of chunks
@@ -25,7 +28,7 @@ use tokio::sync::OnceCell;
 
 use crate::config::{HortonConfig, OnDeviceError};
 use crate::device::{Device, DeviceInfo};
-use crate::error::{Error, Result};
+use crate::error::{Blame, Error, Result};
 use crate::health::Health;
 
 use super::host::HostTable;
@@ -53,10 +56,32 @@ pub struct Journal {
     rows: usize,
 }
 
-impl Journal {
+/// What was kept, and is again unless its visits are known: the stream that took it may be dropped.
+pub struct TakenJournal<'a> {
+    taken: Journal,
+    kept: &'a Mutex<Journal>,
+}
+
+impl TakenJournal<'_> {
     /// The key columns of each batch.
     pub fn batches(&self) -> &[Vec<ArrayRef>] {
-        &self.batches
+        &self.taken.batches
+    }
+
+    /// Its visits are known.
+    pub fn forget(mut self) {
+        self.taken = Journal::default();
+    }
+}
+
+impl Drop for TakenJournal<'_> {
+    fn drop(&mut self) {
+        let Journal { batches, rows } = std::mem::take(&mut self.taken);
+        if rows > 0 {
+            let mut journal = lock(self.kept);
+            journal.batches.extend(batches);
+            journal.rows += rows;
+        }
     }
 }
 
@@ -84,7 +109,7 @@ impl Fallback {
     /// # Errors
     /// The `error`, if it is not the device's or the session wants to see it.
     pub fn take_over(&self, error: Error, metrics: &JoinMetrics) -> Result<()> {
-        if !error.is_of_device() {
+        if error.blame() == Blame::Query {
             return Err(error);
         }
         metrics.device_errors.add(1);
@@ -106,7 +131,7 @@ impl Fallback {
     /// Keeps the key columns of an answered lookup. Returns whether it is time to bring the
     /// bits of `build_rows` rows back.
     pub fn keep(&self, batches: impl Iterator<Item = Vec<ArrayRef>>, build_rows: usize) -> bool {
-        let mut journal = self.journal();
+        let mut journal = lock(&self.journal);
         for columns in batches {
             journal.rows += columns.first().map_or(0, |column| column.len());
             journal.batches.push(columns);
@@ -115,11 +140,44 @@ impl Fallback {
     }
 
     /// Takes what was kept. Bits that are read from now on include its visits.
-    pub fn take_journal(&self) -> Journal {
-        std::mem::take(&mut *self.journal())
+    pub fn take_journal(&self) -> TakenJournal<'_> {
+        take(&self.journal)
     }
+}
 
-    fn journal(&self) -> MutexGuard<'_, Journal> {
-        self.journal.lock().unwrap_or_else(PoisonError::into_inner)
+fn take(kept: &Mutex<Journal>) -> TakenJournal<'_> {
+    TakenJournal {
+        taken: std::mem::take(&mut *lock(kept)),
+        kept,
+    }
+}
+
+fn lock(journal: &Mutex<Journal>) -> MutexGuard<'_, Journal> {
+    journal.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_journal_whose_visits_are_not_known_is_kept() {
+        let journal = |rows| Journal {
+            batches: vec![Vec::new()],
+            rows,
+        };
+        let kept = Mutex::new(journal(3));
+        let size = || {
+            let journal = lock(&kept);
+            (journal.batches.len(), journal.rows)
+        };
+        let taken = take(&kept);
+        assert_eq!((taken.batches().len(), size()), (1, (0, 0)));
+        // Another stream's, meanwhile.
+        *lock(&kept) = journal(4);
+        drop(taken);
+        assert_eq!(size(), (2, 7));
+        take(&kept).forget();
+        assert_eq!(size(), (0, 0));
     }
 }

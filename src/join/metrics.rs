@@ -34,7 +34,7 @@ pub struct JoinMetrics {
     pub probe_hit_rate: RatioMetrics,
     /// Matches per probe row with a match.
     pub avg_fanout: RatioMetrics,
-    /// Errors of the device.
+    /// Errors of the device, and refusals of its memory, after which the host went on.
     pub device_errors: Count,
     device: DeviceMetrics,
     _compute: Arc<ComputeTime>,

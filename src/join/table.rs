@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use crate::device::{Buffer, Queue};
 use crate::error::{Error, Result};
+use crate::table::group::RowGroups;
 use crate::table::grouped::{BuildKeys, GroupedTable, KeyFormat};
 use crate::table::key_table::{KeyTable, KeyTableConfig};
 use crate::table::pairs::{LookedUp, Matches};
@@ -107,21 +108,89 @@ impl JoinTable {
         let Some(groups) = &self.built.groups else {
             return Ok(visited);
         };
-        let met: Vec<u32> = set_numbers(&visited).collect();
-        let values = queue.buffer_from("visited groups", &met)?;
-        let reads = queue.buffer_from("bucket reads", &[0])?;
-        let met_values = LookedUp { values, reads };
-        let matches = Matches::count(queue, met_values, Some(Arc::clone(groups)), met.len())?;
-        let bits = unset_bits(queue, rows)?;
-        let window = queue.allocate("visited rows", rows.clamp(1, VISITS))?;
-        let mut first = 0;
-        loop {
-            let written = matches.write_build(queue, first, &window)?;
-            if written == 0 {
-                return queue.read(&bits, bits.len());
+        match rows_of_groups(queue, groups, (&visited, rows)) {
+            Err(error) if error.is_device_memory() => {
+                log::debug!("{error}; the host goes through the groups");
+                rows_of_groups_by_host(queue, groups, (&visited, rows))
             }
-            set_bits(queue, &window, written, &bits)?;
-            first += written as u64;
+            found => found,
+        }
+    }
+}
+
+/// The bits of the `rows` rows that are in groups whose bits are set in `visited`.
+fn rows_of_groups(
+    queue: &mut Queue,
+    groups: &Arc<RowGroups>,
+    (visited, rows): (&[u32], usize),
+) -> Result<Vec<u32>> {
+    let met: Vec<u32> = set_numbers(visited).collect();
+    let values = queue.buffer_from("visited groups", &met)?;
+    let reads = queue.buffer_from("bucket reads", &[0])?;
+    let met_values = LookedUp { values, reads };
+    let matches = Matches::count(queue, met_values, Some(Arc::clone(groups)), met.len())?;
+    let bits = unset_bits(queue, rows)?;
+    let window = queue.allocate("visited rows", rows.clamp(1, VISITS))?;
+    let mut first = 0;
+    loop {
+        let written = matches.write_build(queue, first, &window)?;
+        if written == 0 {
+            return queue.read(&bits, bits.len());
+        }
+        set_bits(queue, &window, written, &bits)?;
+        first += written as u64;
+    }
+}
+
+/// The same by the host, a window of the groups at a time: where the device has no memory left to
+/// do it. It costs the copying of all rows of groups that were met.
+fn rows_of_groups_by_host(
+    queue: &mut Queue,
+    groups: &RowGroups,
+    (visited, rows): (&[u32], usize),
+) -> Result<Vec<u32>> {
+    let mut bits = vec![0u32; rows.div_ceil(32)];
+    let (mut offsets, mut members) = (Words::of(&groups.offsets), Words::of(&groups.rows));
+    for group in set_numbers(visited).map(|group| group as usize) {
+        let range = offsets.at(queue, group)?..offsets.at(queue, group + 1)?;
+        for at in range {
+            let row = members.at(queue, at as usize)?;
+            match bits.get_mut(row as usize / 32) {
+                Some(word) => *word |= 1 << (row % 32),
+                None => return Err(queue.wrong_answer(format!("build row {row} of {rows}"))),
+            }
+        }
+    }
+    Ok(bits)
+}
+
+/// Words of a buffer, read in ascending order.
+struct Words<'a> {
+    buffer: &'a Buffer<u32>,
+    /// Those that are here, and the first one's place.
+    window: Vec<u32>,
+    first: usize,
+}
+
+impl<'a> Words<'a> {
+    fn of(buffer: &'a Buffer<u32>) -> Self {
+        Self {
+            buffer,
+            window: Vec::new(),
+            first: 0,
+        }
+    }
+
+    fn at(&mut self, queue: &mut Queue, at: usize) -> Result<u32> {
+        if !(self.first..self.first + self.window.len()).contains(&at) {
+            let len = self.buffer.len().saturating_sub(at).min(VISITS);
+            self.window.resize(len, 0);
+            self.first = at;
+            queue.download(self.buffer, at, &mut self.window)?;
+        }
+        match self.window.get(at - self.first) {
+            Some(word) => Ok(*word),
+            None => Err(queue.wrong_answer(format!("place {at} of {}", self.buffer.len()))),
         }
     }
 }

@@ -73,6 +73,14 @@ impl BuildTable {
         }
     }
 
+    /// Bytes that stay on the device while the join goes on, as far as they are known to.
+    pub fn device_bytes(&self) -> u64 {
+        match self {
+            Self::Whole(table) => table.bytes() as u64,
+            Self::Segments(_) => 0,
+        }
+    }
+
     /// Columns that windows bring.
     pub fn columns(&self) -> &[DeviceColumn] {
         match self {

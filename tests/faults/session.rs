@@ -2,10 +2,12 @@
 //! device is named again. Other sessions are not concerned.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
 
 use datafusion::prelude::{SessionConfig, SessionContext};
 use horton_join::config::{Enabled, HortonConfig};
 use horton_join::device::faults::{self, Fault};
+use horton_join::health::SHORT_FOR;
 
 use super::harness::{device, text};
 use super::watch::{one_at_a_time, watched};
@@ -124,5 +126,31 @@ fn a_session_that_wants_to_see_errors_sees_them() {
         "{error}"
     );
     assert!(plan(&session).contains("rows, on the host: device failed: "));
+    assert_eq!(rows(&session, QUERY).unwrap(), ROWS);
+}
+
+/// Other processes take a device's memory, and give it back.
+#[test]
+fn a_device_that_was_short_of_memory_is_asked_again() {
+    let _guard = one_at_a_time();
+    let session = session();
+    assert!(plan(&session).contains(&on_device()));
+    faults::begin(Some(Fault {
+        site: "clEnqueueNDRangeKernel lookup_chunk".to_owned(),
+        nth: 1,
+        status: "CL_MEM_OBJECT_ALLOCATION_FAILURE",
+        lasts: true,
+    }));
+    assert_eq!(rows(&session, QUERY).unwrap(), ROWS);
+    assert!(faults::end().failed > 0);
+    let short = Instant::now();
+    let shown = plan(&session);
+    assert!(
+        shown.contains("rows, on the host: device failed: ")
+            && shown.contains("CL_MEM_OBJECT_ALLOCATION_FAILURE"),
+        "{shown}"
+    );
+    std::thread::sleep(SHORT_FOR.saturating_sub(short.elapsed()));
+    assert!(plan(&session).contains(&on_device()));
     assert_eq!(rows(&session, QUERY).unwrap(), ROWS);
 }

@@ -22,5 +22,6 @@ mod resources;
 mod segments;
 mod session;
 mod shapes;
+mod short;
 mod spill;
 mod tables;

@@ -81,6 +81,7 @@ impl Probe {
     /// one batch, which is there anyway. `None` at the end of the input, or if a chunk in flight is to
     /// give its memory back first.
     pub(super) async fn gather(&mut self, build: &BuildSide) -> Result<Option<Gathered>> {
+        self.forget_shortage(build);
         let wanted = self.next_chunk_rows;
         self.next_chunk_rows = (GROWTH * wanted).min(self.chunk_rows).max(1);
         let limits = (self.chunk_bytes, row_bytes(build));
@@ -219,6 +220,8 @@ impl Probe {
         if let Some(table) = build.table.as_ref().filter(|_| !build.fallback.is_taken()) {
             match table.keys_with_room(&self.spec.access, words).await {
                 Ok(keys) => return Ok((Some(table.clone()), keys)),
+                // Smaller chunks may have room.
+                Err(error) if error.is_device_memory() => return Err(error),
                 Err(error) => build.fallback.take_over(error, &self.metrics)?,
             }
         }
@@ -277,6 +280,7 @@ impl Probe {
             match table.mark_visited(&self.spec.access, rows).await {
                 Ok(cost) => {
                     self.metrics.add_cost(&cost);
+                    journal.forget();
                     return Ok(());
                 }
                 Err(error) => build.fallback.take_over(error, &self.metrics)?,
@@ -288,6 +292,7 @@ impl Probe {
             append_matchable(build, columns, &mut keys)?;
             host_matches(build, &keys, (0, 0)).await?;
         }
+        journal.forget();
         Ok(())
     }
 }

@@ -17,8 +17,9 @@
 //! and encoded. The first chunks are small where the join itself has a LIMIT; elsewhere the first is a quarter of a chunk,
 //! which is enough to start with, as a chunk costs a GPU's driver a third of a millisecond however small it is.
 //! The device's answers come through a channel: a stream waiting for them blocks
-//! no thread, and dropping it cancels what was not started. A chunk that the device has no room for is
-//! split. One that the device fails to answer is looked up on the host ([`fallback`](super::fallback)),
+//! no thread, and dropping it cancels what was not started. A chunk that the device has no room for waits
+//! for others to give memory back, and is split if they do not. One that the device has no room for
+//! even so, or fails to answer, is looked up on the host ([`fallback`](super::fallback)),
 //! from its first batch or from the pair on that comes next.
 //!
 //! Here are the states; `input` is read, `ask` hands chunks to the device, `output` makes rows of what it found.
@@ -64,7 +65,7 @@ const GROWTH: usize = 4;
 /// Chunks that a stream has on the device at once.
 const IN_FLIGHT: usize = 2;
 
-/// Rows of a chunk that is not split again if the device has no room for it.
+/// Rows of a chunk that is not split again if the device has no room for it: the host answers.
 const LEAST_CHUNK_ROWS: usize = 64;
 
 /// Pairs of a window that is not halved again.
@@ -101,6 +102,8 @@ pub struct Probe {
     chunk_bytes: usize,
     /// Whether the device had no room for a chunk: they are smaller since, and batches are cut.
     is_short: bool,
+    /// Whether the chunk that comes next has waited for memory.
+    has_waited: bool,
     next_chunk_rows: usize,
     /// Of which chunks have theirs.
     memory: ProbeMemory,
@@ -120,10 +123,7 @@ impl Probe {
             spec.batch_size,
             spec.fetch,
         );
-        let mut chunk_rows = spec.most_rows(build.encoder.words());
-        if let Some(table) = &build.table {
-            chunk_rows = table.chunk_rows(chunk_rows, build.probes);
-        }
+        let chunk_rows = spec.most_chunk_rows(&build);
         let mut next_chunk_rows = (chunk_rows / GROWTH).max(1);
         if spec.fetch.is_some() {
             next_chunk_rows = next_chunk_rows.min(FIRST_CHUNK_ROWS);
@@ -136,6 +136,7 @@ impl Probe {
             chunk_bytes: spec.most_bytes(chunk_rows),
             chunk_rows,
             is_short: false,
+            has_waited: false,
             next_chunk_rows,
             memory,
             spec,
@@ -201,7 +202,7 @@ impl Probe {
             let rows = batches.iter().map(RecordBatch::num_rows).sum();
             match self.ask(&build, gathered).await {
                 Ok(asked) => self.asked.push_back(asked),
-                Err(error) => self.split(error, rows, batches)?,
+                Err(error) => self.make_do(&build, error, (rows, batches)).await?,
             }
         }
         let Some(asked) = self.asked.pop_front() else {
@@ -211,6 +212,7 @@ impl Probe {
             Ok(answer) => {
                 self.metrics.add_cost(&answer.cost);
                 if asked.by_device {
+                    self.has_waited = false;
                     self.keep_visits(&build, &asked.batches).await?;
                 }
                 answer.value
@@ -220,7 +222,7 @@ impl Probe {
                 let later = self.asked.drain(..).flat_map(|asked| asked.batches);
                 let batches = asked.batches.into_iter().chain(later);
                 let batches = batches.map(|b| b.batch).collect();
-                self.split(error, rows, batches)?;
+                self.make_do(&build, error, (rows, batches)).await?;
                 return Ok(State::Fetch(build));
             }
             Err(error) => {
@@ -249,25 +251,61 @@ impl Probe {
         }
     }
 
-    /// If the device had no room for a chunk of `rows` rows: smaller ones from now on, `batches`
-    /// first.
+    /// After the device had no room for a chunk of `rows` rows: its `batches` come next, all at once
+    /// if others have given memory back, else in smaller chunks, at last on the host.
     ///
     /// # Errors
-    /// Any other, or if there is nothing to split.
-    fn split(&mut self, error: Error, rows: usize, batches: Vec<RecordBatch>) -> Result<()> {
-        let windows = error.is_device_memory() && self.shrink_windows();
-        if !error.is_device_memory() || (rows <= LEAST_CHUNK_ROWS && !windows) {
+    /// Any other, or if the session wants to see it.
+    async fn make_do(
+        &mut self,
+        build: &BuildSide,
+        error: Error,
+        (rows, batches): (usize, Vec<RecordBatch>),
+    ) -> Result<()> {
+        if !error.is_device_memory() {
             return Err(error);
         }
-        log::debug!("a chunk of {rows} probe rows is split: {error}");
-        self.is_short = true;
-        self.chunk_rows = (rows / 2).clamp(1, self.chunk_rows);
-        self.next_chunk_rows = self.chunk_rows;
+        if !self.has_room_after(build, &error).await && !self.split(rows) {
+            build.fallback.take_over(error, &self.metrics)?;
+        }
         batches
             .into_iter()
             .rev()
             .for_each(|batch| self.input.put_back(batch));
         Ok(())
+    }
+
+    /// Whether others have given back what `error` was short of; waits for it once a chunk.
+    async fn has_room_after(&mut self, build: &BuildSide, error: &Error) -> bool {
+        if std::mem::replace(&mut self.has_waited, true) {
+            return false;
+        }
+        let own = build.table.as_ref().map_or(0, BuildTable::device_bytes);
+        self.spec.access.device.has_room_after(error, own).await
+    }
+
+    /// Chunks of the usual size, if they were smaller and the host answers them now.
+    fn forget_shortage(&mut self, build: &BuildSide) {
+        if self.is_short && build.fallback.is_taken() {
+            self.is_short = false;
+            self.chunk_rows = self.spec.most_chunk_rows(build);
+            self.next_chunk_rows = self.chunk_rows;
+            self.wanted = self.spec.wanted(build);
+        }
+    }
+
+    /// Makes chunks smaller than one of `rows` rows, and windows of pairs, from now on; whether
+    /// they can be.
+    fn split(&mut self, rows: usize) -> bool {
+        let windows = self.shrink_windows();
+        if rows <= LEAST_CHUNK_ROWS && !windows {
+            return false;
+        }
+        log::debug!("a chunk of {rows} probe rows is split");
+        self.is_short = true;
+        self.chunk_rows = (rows / 2).max(LEAST_CHUNK_ROWS).min(self.chunk_rows);
+        self.next_chunk_rows = self.chunk_rows;
+        true
     }
 
     /// Halves the windows of chunks from now on; whether they can be.

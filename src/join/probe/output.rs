@@ -125,8 +125,8 @@ impl Probe {
         }
     }
 
-    /// Brings further pairs. If the device has no room for as many, or fails, none: then fewer are
-    /// asked for from now on, or the host.
+    /// Brings further pairs. If the device has no room for as many, or fails, none: then they are
+    /// asked for again, fewer from now on, or of the host.
     pub(super) async fn fetch_window(
         &mut self,
         build: &BuildSide,
@@ -146,13 +146,19 @@ impl Probe {
         let window = window.ok_or_else(lost)?;
         match window.await {
             Ok(answer) => {
+                self.has_waited = false;
                 self.metrics.add_cost(&answer.cost);
                 chunk.found.window = answer.value;
             }
-            Err(error) if error.is_device_memory() && chunk.wanted.halve(LEAST_WINDOW) => {
-                self.shrink_windows();
-            }
             Err(error) => {
+                let is_room = error.is_device_memory();
+                if is_room && self.has_room_after(build, &error).await {
+                    return Ok(());
+                }
+                if is_room && chunk.wanted.halve(LEAST_WINDOW) {
+                    self.shrink_windows();
+                    return Ok(());
+                }
                 build.fallback.take_over(error, &self.metrics)?;
                 let from = chunk.front().ok_or_else(lost)?;
                 let matches = self.look_up_again(build, &chunk.batches, from).await?;

@@ -50,13 +50,17 @@ pub struct ProbeSpec {
 }
 
 impl ProbeSpec {
-    /// Rows of a chunk with keys of so many words at most.
-    pub(super) fn most_rows(&self, key_words: usize) -> usize {
-        let most = match key_words {
+    /// Rows of a chunk at most, to be looked up in the table of `build`.
+    pub(super) fn most_chunk_rows(&self, build: &BuildSide) -> usize {
+        let most = match build.encoder.words() {
             0..=2 => self.chunk_rows,
             words => self.chunk_rows.min(LONG_KEYS / (4 * words)),
         };
-        most.max(1)
+        let most = most.max(1);
+        build
+            .table
+            .as_ref()
+            .map_or(most, |table| table.chunk_rows(most, build.probes))
     }
 
     /// Bytes of the batches of a chunk of `rows` rows at most, unless one alone has more.
