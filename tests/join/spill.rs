@@ -168,7 +168,13 @@ fn partitioned_joins_spill() {
         // Rows with equal keys are in partitions of one number.
         let by_key = |side: &Side| {
             let keys = side.batch().column(0).as_primitive::<Int64Type>().clone();
-            let key = move |row| keys.is_valid(row).then(|| keys.value(row)).unwrap_or(0) as usize;
+            let key = move |row| {
+                if keys.is_valid(row) {
+                    keys.value(row) as usize
+                } else {
+                    0
+                }
+            };
             side.clone().in_partitions(3, key)
         };
         (case.build, case.probe) = (by_key(&case.build), by_key(&case.probe));

@@ -101,11 +101,14 @@ pub struct Spilled {
     node: Node,
     /// The join as planned: `node` has one for buckets.
     planned: Arc<HashJoinExec>,
-    lanes: Shared<BoxFuture<'static, Result<Arc<Vec<Lane>>, Arc<Error>>>>,
+    lanes: Shared<BoxFuture<'static, Lanes>>,
     /// What `SpillManager`s count.
     managers: [SpillManager; 2],
     next_bucket: AtomicUsize,
 }
+
+/// The pairs of all streams, or the one error of scattering.
+type Lanes = Result<Arc<Vec<Lane>>, Arc<Error>>;
 
 /// Pairs that are still to be joined. Streams share one, or have one each.
 type Lane = Mutex<Vec<Pair>>;
