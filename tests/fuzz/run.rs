@@ -849,6 +849,7 @@ fn check_places(case: &Case, joins: &Joins, places: &Places) -> Checked<()> {
             Place::Host(Declined::DoesNotFit) => {
                 !few && (case.table.device_limit > 0 || case.min_build_rows.is_some())
             }
+            Place::Host(Declined::NoMemory) => !few && case.pool_limit > 0,
             Place::Host(_) => false,
             Place::Device(_) => joins.supported && !few,
         };
