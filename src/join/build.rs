@@ -9,8 +9,8 @@
 //! The counterpart of DataFusion's `collect_left_input`, except that the batches stay as they are:
 //! only columns that the host will gather, and that do not outgrow an array's offsets, become one
 //! array ([`joined`](super::joined)). A device that fails leaves a build side whose lookups the
-//! host answers ([`fallback`](super::fallback)). Rows with a NULL key that equals nothing are kept for outer joins but have
-//! no place in the table.
+//! host answers ([`fallback`](super::fallback)). Rows with a NULL key that equals nothing are kept
+//! for outer joins but have no place in the table.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;

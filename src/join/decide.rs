@@ -20,7 +20,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use datafusion::error::DataFusionError;
-use datafusion::execution::SendableRecordBatchStream;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr_common::utils::evaluate_expressions_to_arrays;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::ExecutionPlanProperties;
@@ -142,6 +142,47 @@ pub struct Shown {
     pub on_host: Arc<OnHost>,
 }
 
+impl Shown {
+    /// Forgets what an earlier execution of `partition` showed: it can have had more buckets, or none.
+    pub fn begin(&self, partition: usize) {
+        let is_other = |at: &At| at.partition != partition;
+        self.decisions.lock().retain(|at, _| is_other(at));
+        self.on_host.lock().retain(|at, _| is_other(at));
+    }
+}
+
+/// What an execution of a build must know of its node.
+#[derive(Clone)]
+pub struct Node {
+    /// The join as planned.
+    pub planned: Arc<HashJoinExec>,
+    /// The session's options.
+    pub config: HortonConfig,
+    /// The query's context.
+    pub context: Arc<TaskContext>,
+    /// What the node shows.
+    pub shown: Shown,
+    /// Which build this is.
+    pub partition: usize,
+}
+
+impl Node {
+    /// The join with `build` as its build side.
+    ///
+    /// # Errors
+    /// Those of [`Oriented::of`].
+    pub fn oriented(&self, build: Side) -> datafusion::error::Result<Oriented> {
+        let swapped = build == Side::Right;
+        Oriented::of(&self.planned, swapped, &self.config, &self.context)
+    }
+
+    /// What decisions are noted under.
+    pub fn at(&self, bucket: Option<usize>) -> At {
+        let partition = self.partition;
+        At { partition, bucket }
+    }
+}
+
 /// What was decided of each of a join's builds when it ran last.
 #[derive(Debug, Default)]
 pub struct Decisions(Mutex<BTreeMap<At, Decision>>);
@@ -153,12 +194,7 @@ impl Decisions {
     }
 
     fn note(&self, at: At, decision: Decision) {
-        let mut decisions = self.lock();
-        if at.bucket.is_none_or(|bucket| bucket == 0) {
-            // An earlier execution can have had more buckets, or none.
-            decisions.retain(|noted, _| noted.partition != at.partition);
-        }
-        decisions.insert(at, decision);
+        self.lock().insert(at, decision);
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<At, Decision>> {

@@ -10,7 +10,8 @@
 //! The build side is not concatenated: that would double its memory, and more than 2^31
 //! bytes of strings do not fit one array. A column that the build made one array (`set_joined`), or
 //! rows of one batch, are taken; the rest is interleaved, dictionaries by
-//! [`joined`](super::joined). A row number finds its batch through a table with one entry per `BLOCK` rows, so that is a step or two and not a binary search.
+//! [`joined`](super::joined). A row number finds its batch through a table with one entry per
+//! `BLOCK` rows, so that is a step or two and not a binary search.
 
 use std::ops::Range;
 use std::sync::Arc;

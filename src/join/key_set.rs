@@ -15,8 +15,9 @@
 //! device, and a second one on the host takes ten times as long to fill.
 //!
 //! A set is filled by the build's [`parts`](super::parts), side by side and off the runtime's threads,
-//! with its bytes reserved before. Filters outlive their query, as plans do, so the expression holds a [`Slot`]: the join
-//! empties it when its last stream is gone, and an empty slot lets every row through.
+//! with its bytes reserved before. Filters outlive their query, as plans do, so the expression holds
+//! a [`Slot`]: the join empties it when its last stream is gone, and an empty slot lets every row
+//! through.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};

@@ -16,8 +16,8 @@
 //! ```
 //!
 //! A reservation goes with what it is for: with the build side, or with a chunk, however those end.
-//! A build side that is refused is an error. A chunk that is refused is smaller: what it has goes as it
-//! is, the second one in flight waits, windows are halved. Chunks are large for speed alone, so they
+//! A build side that is refused goes to disk ([`spill`](super::spill)). A chunk that is refused is
+//! smaller: what it has goes as it is, the second one in flight waits, windows are halved. Chunks are large for speed alone, so they
 //! leave half of a limited pool to those who fail without: an aggregate above, the next build side.
 //!
 //! Where that leaves nothing, a stream goes on with one batch of its input and a window of [`FLOOR`]

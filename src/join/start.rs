@@ -24,7 +24,7 @@ use futures::{FutureExt, StreamExt, TryFutureExt, TryStreamExt};
 
 use crate::config::Filters;
 
-use super::decide::{Decided, Joiner, SharedDecision, for_another};
+use super::decide::{Decided, Joiner, Node, SharedDecision, for_another};
 use super::early::{Build, open, open_builds};
 use super::exec::HortonJoinExec;
 use super::filter::Board;
@@ -34,7 +34,7 @@ use super::reach::Reach;
 use super::reading::Reading;
 use super::run::Run;
 use super::sides::{First, Raced, Side, Sides, race};
-use super::spill::{Node, Spilled};
+use super::spill::Spilled;
 
 /// `batch` under the join's own `schema`: that of a swapped join can have other metadata.
 fn under(schema: &SchemaRef, batch: RecordBatch) -> Result<RecordBatch> {
@@ -166,7 +166,8 @@ impl HortonJoinExec {
         let partitions = self.host_partitions();
         let decided = async move {
             let raced = race(sides, (one, other), turn_rows).await?;
-            let (side, build, probe) = match raced {
+            node.shown.begin(partition);
+            let (side, mut build, probe) = match raced {
                 Raced::Won { side, build, probe } => (side, build, probe),
                 // The filters stay as they are: they let everything through.
                 Raced::Refused { readings, error } => {
@@ -185,7 +186,6 @@ impl HortonJoinExec {
                 reporter: reporter.map(|(reporter, _)| reporter),
                 shown: node.shown,
             };
-            let mut build = build;
             Ok(Arc::new(joiner.decide(build.collect(), probe).await?))
         };
         let decided = decided.map_err(Arc::new).boxed().shared();

@@ -232,7 +232,9 @@ fn a_hot_key_is_joined_in_passes() {
                 case
             };
             let found = check(&case, 6 << 10);
-            assert!(found.metric("spilled_rows") > 0);
+            // 2300 rows, each written once: a bucket of one hot key is not scattered again.
+            let rows = found.metric("spilled_rows");
+            assert!((1..=2300).contains(&rows), "{rows} rows written: {case}");
         }
     }
 }

@@ -26,7 +26,7 @@ const MOST_LEVELS: u64 = 8;
 pub struct Bucket {
     /// Rows.
     pub rows: usize,
-    /// Bytes of them in memory.
+    /// Bytes that they take in memory.
     pub bytes: usize,
     /// The file, if there are rows.
     pub(super) file: Option<Arc<dyn SpillFile>>,

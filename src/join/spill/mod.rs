@@ -31,7 +31,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use datafusion::common::Result as DataFusionResult;
 use datafusion::common::{JoinType, NullEquality};
 use datafusion::error::DataFusionError;
-use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_expr::PhysicalExprRef;
 use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
 use datafusion::physical_plan::metrics::{BaselineMetrics, SpillMetrics};
@@ -42,59 +42,16 @@ use datafusion::physical_plan::{
 use futures::future::{BoxFuture, Shared};
 use futures::{FutureExt, StreamExt, TryFutureExt, TryStreamExt};
 
-use crate::config::HortonConfig;
 use crate::error::{Error, Result};
 
-use super::decide::{At, Shown, for_another};
-use super::oriented::Oriented;
+use super::decide::{At, Node, for_another};
 use super::parts::side_by_side;
-use super::reading::Reading;
+use super::reading::{Reading, Turn};
 use super::sides::Side;
 
 use bucket::{Bucket, Pair};
 use order::promised;
 use scatter::{NullKeys, Scatter, ScatterSpec, Scattered};
-
-/// What an execution of a build must know of its node.
-#[derive(Clone)]
-pub struct Node {
-    /// The join as planned.
-    pub planned: Arc<HashJoinExec>,
-    /// The session's options.
-    pub config: HortonConfig,
-    /// The query's context.
-    pub context: Arc<TaskContext>,
-    /// What the node shows.
-    pub shown: Shown,
-    /// Which build this is.
-    pub partition: usize,
-}
-
-impl Node {
-    /// The join with `build` as its build side.
-    ///
-    /// # Errors
-    /// Those of [`Oriented::of`].
-    pub fn oriented(&self, build: Side) -> DataFusionResult<Oriented> {
-        let swapped = build == Side::Right;
-        Oriented::of(&self.planned, swapped, &self.config, &self.context)
-    }
-
-    /// What decisions are noted under.
-    pub fn at(&self, bucket: Option<usize>) -> At {
-        let partition = self.partition;
-        At { partition, bucket }
-    }
-
-    fn keys(&self, side: Side) -> Vec<PhysicalExprRef> {
-        let on = self.planned.on().iter();
-        let key = |(left, right): &(PhysicalExprRef, PhysicalExprRef)| match side {
-            Side::Left => Arc::clone(left),
-            Side::Right => Arc::clone(right),
-        };
-        on.map(key).collect()
-    }
-}
 
 /// A join whose sides are in buckets.
 pub struct Spilled {
@@ -102,7 +59,7 @@ pub struct Spilled {
     /// The join as planned: `node` has one for buckets.
     planned: Arc<HashJoinExec>,
     lanes: Shared<BoxFuture<'static, Lanes>>,
-    /// What `SpillManager`s count.
+    /// What writes and reads files of the left and of the right side.
     managers: [SpillManager; 2],
     next_bucket: AtomicUsize,
 }
@@ -231,8 +188,8 @@ impl Spilled {
             return Ok(false);
         }
         match reading.turn(usize::MAX).await? {
-            super::reading::Turn::Ended => Ok(true),
-            super::reading::Turn::Failed => Err(reading.lost()),
+            Turn::Ended => Ok(true),
+            Turn::Failed => Err(reading.lost()),
             _ => Ok(false),
         }
     }
@@ -303,13 +260,22 @@ fn spec(
         (_, false) => NullKeys::Drop,
     };
     ScatterSpec {
-        keys: node.keys(side),
+        keys: keys(planned, side),
         null_keys,
         level: 0,
         manager: managers[side as usize].clone(),
         batch_size: node.context.session_config().batch_size(),
         memory: super::memory::of_buckets(node.context.memory_pool(), node.partition, side),
     }
+}
+
+/// The key expressions of a side.
+fn keys(planned: &HashJoinExec, side: Side) -> Vec<PhysicalExprRef> {
+    let key = |(left, right): &(PhysicalExprRef, PhysicalExprRef)| match side {
+        Side::Left => Arc::clone(left),
+        Side::Right => Arc::clone(right),
+    };
+    planned.on().iter().map(key).collect()
 }
 
 /// Whether the plan promises that an output partition has the rows of one probe partition alone.

@@ -109,6 +109,7 @@ struct State {
     filling: Vec<Filling>,
     /// What is in memory, buffers that batches share once.
     counter: RecordBatchMemoryCounter,
+    /// Bytes of it, reserved or not.
     bytes: usize,
 }
 
@@ -135,7 +136,7 @@ impl Scattered {
         rows.sum::<usize>() + self.nulls.rows
     }
 
-    /// Bytes in memory, if they were there.
+    /// Bytes that all rows would take in memory.
     pub fn bytes(&self) -> usize {
         self.buckets.iter().map(|bucket| bucket.bytes).sum()
     }
@@ -211,9 +212,11 @@ impl Scatter {
             let _ = self.spec.memory.try_grow(bytes);
         }
         state.bytes += bytes;
-        let each = bytes / parts.len().max(1);
+        let rows: usize = parts.iter().map(|(_, part)| part.num_rows()).sum();
         for (at, part) in parts {
-            state.filling[at].push(part, each);
+            // Buffers that parts share are nobody's: each has its rows' share of all bytes.
+            let share = bytes * part.num_rows() / rows.max(1);
+            state.filling[at].push(part, share);
         }
         Ok(())
     }
