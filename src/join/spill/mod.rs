@@ -15,7 +15,7 @@
 //! sides of a pair are known, so the smaller one is built, whatever the plan said. Streams of one
 //! join take pairs from one list and wait for nobody: a consumer may read one stream to its end before
 //! the next. Only where the plan promises that a stream keeps its partition's rows, each has a list of
-//! its own ([`Lane`]).
+//! its own (a lane).
 //!
 //! DataFusion's `SpillManager` writes the files and its `DiskManager` deletes them when they are let go. A
 //! sort-merge join instead would need keys that sort, and has no NOT IN.
