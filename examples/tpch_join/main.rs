@@ -17,6 +17,7 @@
 
 mod check;
 mod data;
+mod limit;
 mod measure;
 mod queries;
 mod report;
@@ -32,6 +33,7 @@ use clap::Parser;
 use datafusion::prelude::{SessionConfig, SessionContext};
 
 use crate::data::Data;
+use crate::limit::{Limit, pooled};
 use crate::measure::{Effort, Outcome, Sides, measure};
 use crate::queries::Selection;
 
@@ -81,6 +83,11 @@ struct Args {
     /// Go on with each query for so many seconds, beyond N runs
     #[arg(long, value_name = "S", default_value = "0", value_parser = seconds)]
     seconds: f64,
+
+    /// Limit the memory of both sides, in bytes (64M) or as a share of what the stock plan of a
+    /// query reserves without a limit (1/4); rows are compared with those of a run without one
+    #[arg(long, value_name = "SIZE|SHARE")]
+    memory_limit: Option<Limit>,
 
     /// Print the executed plan with its metrics
     #[arg(long)]
@@ -174,8 +181,8 @@ async fn run_queries(args: &Args) -> Result<usize> {
     let check = args.check || all;
     let rows = args.rows.unwrap_or(if all { 3 } else { 20 });
 
-    let horton = horton_context(args).await?;
-    let stock = SessionContext::new();
+    let horton = pooled(&horton_context(args).await?, None)?;
+    let stock = pooled(&SessionContext::new(), None)?;
     let data = load(args, stock.state().config().target_partitions()).await?;
     writeln!(out, "{}", data.about)?;
     data.register(&stock)?;
@@ -185,7 +192,11 @@ async fn run_queries(args: &Args) -> Result<usize> {
         _ => None,
     };
     own.as_ref().unwrap_or(&data).register(&horton)?;
-    let sides = Sides { stock, horton };
+    let sides = Sides {
+        stock,
+        horton,
+        limit: args.memory_limit,
+    };
 
     let queries = match &args.queries {
         Some(dir) => queries::of_folder(dir)?,
@@ -203,7 +214,7 @@ async fn run_queries(args: &Args) -> Result<usize> {
         let outcome = match measure(&sides, &query, effort, check).await {
             Ok(outcome) => outcome,
             // One of many does not keep the others from running.
-            Err(error) if args.queries.is_some() => {
+            Err(error) if args.queries.is_some() || args.memory_limit.is_some() => {
                 failures.push(error.to_string());
                 continue;
             }
@@ -294,6 +305,8 @@ mod tests {
             "--seconds nan",
             "--enabled maybe",
             "--set load_factor",
+            "--memory-limit 0",
+            "--memory-limit 2/1",
         ] {
             assert!(parse(&format!("tpch_join {wrong}")).is_err(), "{wrong}");
         }

@@ -21,6 +21,7 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::execution::context::SQLOptions;
+use datafusion::execution::memory_pool::MemoryLimit;
 use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::{ExecutionPlan, collect, displayable};
 use datafusion::prelude::SessionContext;
@@ -28,6 +29,7 @@ use horton_join::join::HortonJoinExec;
 
 use crate::Result;
 use crate::check::{Differences, compare};
+use crate::limit::{Limit, is_exhausted, pooled, take_peak};
 use crate::queries::Query;
 
 /// The two contexts over the same tables.
@@ -36,6 +38,20 @@ pub struct Sides {
     pub stock: SessionContext,
     /// With the Horton rules.
     pub horton: SessionContext,
+    /// How much memory measured runs may reserve.
+    pub limit: Option<Limit>,
+}
+
+impl Sides {
+    /// Both for a query whose stock plan reserves `peak` bytes.
+    fn limited(&self, peak: usize) -> Result<Self> {
+        let bytes = self.limit.map(|limit| limit.bytes(peak));
+        Ok(Self {
+            stock: pooled(&self.stock, bytes)?,
+            horton: pooled(&self.horton, bytes)?,
+            limit: self.limit,
+        })
+    }
 }
 
 /// One finished execution of a query.
@@ -77,15 +93,17 @@ pub struct Outcome {
     pub run: Run,
     /// Its hash joins, in the order of EXPLAIN.
     pub joins: Vec<Join>,
-    /// Times of the stock plan.
-    pub stock: Times,
+    /// Times of the stock plan; `None` if it failed for want of memory.
+    pub stock: Option<Times>,
     /// Times with Horton joins.
     pub horton: Times,
     /// The first run of each side, Horton's and the stock plan's: in a fresh process the device is
     /// being made ready meanwhile.
     pub first: [Duration; 2],
-    /// Stock time over Horton time: the median over the pairs of runs, at least one.
-    pub median_ratio: f64,
+    /// Stock time over Horton time: the median over the pairs of runs, if there are any.
+    pub median_ratio: Option<f64>,
+    /// What runs reserved at most.
+    pub memory: Memory,
     /// What the first run that differed from the stock plan's rows showed, or that
     /// none did; `None` if rows were not compared.
     pub differences: Option<Differences>,
@@ -117,8 +135,8 @@ impl Outcome {
     }
 
     /// Best stock time over best Horton time: above 1, Horton is faster.
-    pub fn ratio(&self) -> f64 {
-        ratio(self.stock.best, self.horton.best)
+    pub fn ratio(&self) -> Option<f64> {
+        Some(ratio(self.stock?.best, self.horton.best))
     }
 
     /// Differing rows and columns, and one for an idle device; 0 if rows were not compared.
@@ -127,6 +145,19 @@ impl Outcome {
         let of_rows = self.differences.as_ref();
         of_rows.map_or(0, |differences| differences.count() + idle)
     }
+}
+
+/// Bytes that runs reserved in their memory pools.
+#[derive(Debug, Clone, Copy)]
+pub struct Memory {
+    /// The limit on them.
+    pub limit: Option<usize>,
+    /// The most of a run with Horton joins.
+    pub horton: usize,
+    /// The most of a run of the stock plan.
+    pub stock: usize,
+    /// What the last run's joins wrote to disk.
+    pub spilled: usize,
 }
 
 /// What runs of one side took.
@@ -159,17 +190,21 @@ pub struct Effort {
 }
 
 /// Runs `query` once on both sides to warm up and as often as `effort` says to measure, by turns; compares the
-/// rows if `check`.
+/// rows if `check`. Under a limit, the stock plan without one gives the rows to compare.
 ///
 /// # Errors
-/// A side's error, with the query's label and the side.
+/// A side's error, with the query's label and the side. That the stock plan has too little memory
+/// is none.
 pub async fn measure(sides: &Sides, query: &Query, effort: Effort, check: bool) -> Result<Outcome> {
     let side = |name: &'static str| {
         let label = query.label.clone();
         move |e| format!("{label}, {name}: {e}")
     };
     let (in_stock, in_horton) = (side("stock plan"), side("Horton plan"));
+    take_peak(&sides.stock)?;
     let reference = run(&sides.stock, &query.sql).await.map_err(&in_stock)?;
+    let sides = sides.limited(take_peak(&sides.stock)?)?;
+    let mut stock_fails = false;
     let warm = run(&sides.horton, &query.sql).await.map_err(&in_horton)?;
     let first = [warm.time, reference.time];
     let mut differences = check.then(|| compare_runs(&reference, &warm)).transpose()?;
@@ -180,21 +215,28 @@ pub async fn measure(sides: &Sides, query: &Query, effort: Effort, check: bool) 
     // Each side is as often the first as the second: where those differ, a median shows the more
     // frequent.
     let repeat = effort.repeat.next_multiple_of(2);
-    while ratios.len() < repeat || began.elapsed() < effort.time {
+    while horton_times.len() < repeat || began.elapsed() < effort.time {
         // What one side keeps alive would slow the other down.
         drop(last.take());
-        let (stock, horton);
+        let (mut stock, mut horton) = (None, None);
         // Neither side is always the first.
-        if ratios.len() % 2 == 1 {
-            horton = run(&sides.horton, &query.sql).await.map_err(&in_horton)?;
-            stock = run(&sides.stock, &query.sql).await.map_err(&in_stock)?;
-        } else {
-            stock = run(&sides.stock, &query.sql).await.map_err(&in_stock)?;
-            horton = run(&sides.horton, &query.sql).await.map_err(&in_horton)?;
+        for turn in 0..2 {
+            if (horton_times.len() + turn) % 2 == 1 {
+                horton = Some(run(&sides.horton, &query.sql).await.map_err(&in_horton)?);
+            } else if !stock_fails {
+                stock = match run(&sides.stock, &query.sql).await {
+                    Err(error) if sides.limit.is_some() && is_exhausted(&error) => None,
+                    ran => Some(ran.map_err(&in_stock)?),
+                };
+                stock_fails = stock.is_none();
+            }
         }
-        ratios.push(ratio(stock.time, horton.time));
-        stock_times.push(stock.time);
+        let horton = horton.ok_or("each turn has a run")?;
         horton_times.push(horton.time);
+        if let Some(stock) = stock {
+            ratios.push(ratio(stock.time, horton.time));
+            stock_times.push(stock.time);
+        }
         if differences.as_ref().is_some_and(|d| d.count() == 0) {
             differences = Some(compare_runs(&reference, &horton)?);
         }
@@ -204,12 +246,36 @@ pub async fn measure(sides: &Sides, query: &Query, effort: Effort, check: bool) 
     Ok(Outcome {
         label: query.label.clone(),
         joins: joins(&last.plan)?,
-        run: last,
-        stock: Times::of(&stock_times),
+        stock: (!stock_fails).then(|| Times::of(&stock_times)),
         horton: Times::of(&horton_times),
         first,
-        median_ratio: median(ratios),
+        median_ratio: (!stock_fails).then(|| median(ratios)),
+        memory: memory(&sides, &last.plan)?,
+        run: last,
         differences,
+    })
+}
+
+/// What runs of both sides reserved, and what the joins of `plan` wrote to disk.
+fn memory(sides: &Sides, plan: &Arc<dyn ExecutionPlan>) -> Result<Memory> {
+    let mut spilled = 0;
+    plan.apply(|node| {
+        let metrics = node
+            .is::<HortonJoinExec>()
+            .then(|| node.metrics())
+            .flatten();
+        spilled += metrics.and_then(|m| m.spilled_bytes()).unwrap_or(0);
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    let limit = sides.horton.runtime_env().memory_pool.memory_limit();
+    Ok(Memory {
+        limit: match limit {
+            MemoryLimit::Finite(bytes) => Some(bytes),
+            _ => None,
+        },
+        horton: take_peak(&sides.horton)?,
+        stock: take_peak(&sides.stock)?,
+        spilled,
     })
 }
 

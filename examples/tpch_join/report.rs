@@ -10,6 +10,7 @@ use std::time::Duration;
 use arrow::array::RecordBatch;
 use arrow::util::pretty::pretty_format_batches_with_schema;
 use datafusion::physical_plan::display::DisplayableExecutionPlan;
+use indicatif::HumanBytes;
 
 use crate::Result;
 use crate::check::Differences;
@@ -47,14 +48,25 @@ pub fn query(out: &mut impl Write, outcome: &Outcome, rows: usize) -> Result<()>
     }
     writeln!(
         out,
-        "time:  horton {} ms, stock {} ms, stock/horton {:.2}, median {:.2}; \
+        "time:  horton {} ms, stock {} ms, stock/horton {}, median {}; \
          first run: horton {} ms, stock {} ms",
         millis(outcome.horton.best),
-        millis(outcome.stock.best),
-        outcome.ratio(),
-        outcome.median_ratio,
+        outcome.stock.map_or(FAILS.to_string(), |t| millis(t.best)),
+        number(outcome.ratio()),
+        number(outcome.median_ratio),
         millis(outcome.first[0]),
         millis(outcome.first[1])
+    )?;
+    let memory = &outcome.memory;
+    writeln!(
+        out,
+        "memory: horton {}, stock {} reserved at most, {}; {} spilled by joins",
+        HumanBytes(memory.horton as u64),
+        HumanBytes(memory.stock as u64),
+        memory.limit.map_or("no limit".to_string(), |limit| {
+            format!("limit {}", HumanBytes(limit as u64))
+        }),
+        HumanBytes(memory.spilled as u64),
     )?;
     if outcome.is_idle() {
         writeln!(out, "WARNING: the device joins launched no kernel")?;
@@ -96,24 +108,32 @@ pub fn summary(out: &mut impl Write, outcomes: &[Outcome]) -> Result<()> {
     for outcome in outcomes {
         writeln!(
             out,
-            "{:<18}{:>9}{:>14}{:>13}{:>10}{:>12}{:>12}{:>14.2}{:>8.2}{:>13}",
+            "{:<18}{:>9}{:>14}{:>13}{:>10}{:>12}{:>12}{:>14}{:>8}{:>13}",
             outcome.label,
             outcome.run.rows(),
             outcome.device_joins().count(),
             outcome.stock_joins(),
             outcome.launches(),
             millis(outcome.horton.median),
-            millis(outcome.stock.median),
-            outcome.ratio(),
-            outcome.median_ratio,
+            outcome
+                .stock
+                .map_or(FAILS.to_string(), |t| millis(t.median)),
+            number(outcome.ratio()),
+            number(outcome.median_ratio),
             outcome.difference_count()
         )?;
     }
-    let horton: Duration = outcomes.iter().map(|outcome| outcome.horton.median).sum();
-    let stock: Duration = outcomes.iter().map(|outcome| outcome.stock.median).sum();
+    let both = outcomes.iter().filter_map(|o| Some((o.horton, o.stock?)));
+    let (horton, stock): (Vec<_>, Vec<_>) = both.map(|(h, s)| (h.median, s.median)).unzip();
+    let failed = outcomes.len() - stock.len();
+    let (horton, stock): (Duration, Duration) = (horton.iter().sum(), stock.iter().sum());
+    let all = match failed {
+        0 => "all".to_string(),
+        _ => format!("all but {failed} for which the stock plan has too little memory"),
+    };
     writeln!(
         out,
-        "all, by medians: horton {} ms, stock {} ms, horton/stock {:.3}\n",
+        "{all}, by medians: horton {} ms, stock {} ms, horton/stock {:.3}\n",
         millis(horton),
         millis(stock),
         horton.as_secs_f64() / stock.as_secs_f64()
@@ -226,6 +246,13 @@ fn count(number: usize, noun: &str) -> String {
         (_, true) => format!("{number} {noun}es"),
         (_, false) => format!("{number} {noun}s"),
     }
+}
+
+/// What is shown of a side that has too little memory.
+const FAILS: &str = "fails";
+
+fn number(number: Option<f64>) -> String {
+    number.map_or("-".to_string(), |number| format!("{number:.2}"))
 }
 
 fn millis(time: Duration) -> String {
