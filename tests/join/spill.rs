@@ -383,3 +383,40 @@ fn what_keeps_a_join_from_spilling_is_said() {
     let error = refused(&case, &Limited::new(64 << 10));
     assert!(error.contains("horton.spill"), "{error}");
 }
+
+/// Handles that this process has on files below `folder`.
+fn open_files(folder: &std::path::Path) -> usize {
+    let handles = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+    let files = handles.filter_map(|handle| std::fs::read_link(handle.path()).ok());
+    files.filter(|file| file.starts_with(folder)).count()
+}
+
+#[test]
+fn many_streams_open_few_files() {
+    let _guard = side_by_side();
+    let streams = 64;
+    let mut case = on_host(keyed(ints, [64_000, 64_000], 50_000, streams));
+    let by_key = |side: &Side| {
+        let keys = side.batch().column(0).as_primitive::<Int64Type>().clone();
+        side.clone()
+            .in_partitions(streams, move |row| keys.value(row) as usize % streams)
+    };
+    (case.build, case.probe) = (by_key(&case.build), by_key(&case.probe));
+    case.mode = PartitionMode::Partitioned;
+    let limited = Limited::new(1 << 20);
+    let (join, context) = (case.on_device(), Arc::clone(&limited.context));
+    let folder = limited.files.path().to_owned();
+    let most = block_on(async move {
+        let streams = (0..streams).map(|p| join.execute(p, Arc::clone(&context)).unwrap());
+        let mut streams: Vec<_> = streams.collect();
+        let mut most = 0;
+        // Each has a bucket in hand, and the others in files.
+        for stream in &mut streams {
+            stream.next().await.unwrap().unwrap();
+            most = most.max(open_files(&folder));
+        }
+        most
+    });
+    assert!((64..900).contains(&most), "{most} files");
+    limited.assert_clean("many streams");
+}

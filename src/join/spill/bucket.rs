@@ -18,8 +18,8 @@ use crate::error::Result;
 use crate::join::reading::nothing;
 use crate::join::sides::Side;
 
-/// How often rows are scattered at most: enough for 16^8 times the memory, and an end for keys of
-/// which many share a hash.
+/// How often rows are scattered at most: enough for 3^8 times the memory at least, and an end for keys
+/// of which many share a hash.
 const MOST_LEVELS: u64 = 8;
 
 /// Rows of one side that belong together.

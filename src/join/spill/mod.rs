@@ -51,7 +51,7 @@ use super::sides::Side;
 
 use bucket::{Bucket, Pair};
 use order::promised;
-use scatter::{NullKeys, Scatter, ScatterSpec, Scattered};
+use scatter::{NullKeys, Scatter, ScatterSpec, Scattered, buckets};
 
 /// A join whose sides are in buckets.
 pub struct Spilled {
@@ -259,9 +259,11 @@ fn spec(
         (_, true) => NullKeys::Spread,
         (_, false) => NullKeys::Drop,
     };
+    let streams = planned.properties().output_partitioning();
     ScatterSpec {
         keys: keys(planned, side),
         null_keys,
+        buckets: buckets(streams.partition_count()),
         level: 0,
         manager: managers[side as usize].clone(),
         batch_size: node.context.session_config().batch_size(),

@@ -1,7 +1,7 @@
 //! One side of a join, scattered over buckets by a hash of its keys.
 //!
 //! ```text
-//!  batch ─▶ hash, 4 bits ─▶ rows of bucket 0, 1, … 15 ─▶ kept in memory
+//!  batch ─▶ hash of keys ─▶ rows of bucket 0, 1, … 15 ─▶ kept in memory
 //!                                                          │ they are many, or the pool refuses more
 //!                                                          ▼
 //!                                    all buckets' rows ─▶ files, in batches of their own
@@ -36,8 +36,24 @@ use crate::join::parts::task_failed;
 
 use super::bucket::Bucket;
 
-/// Buckets of a side: the share of memory that a bucket needs, against the files that are open.
-const BUCKETS: usize = 16;
+/// Buckets of a side at most: a bucket is so much smaller than what it comes of.
+const MOST_BUCKETS: usize = 16;
+
+/// Buckets of a side at least: with two, one has half of the rows without a hot key.
+const LEAST_BUCKETS: usize = 3;
+
+/// Files that the streams of a join have open together: a half of what a process may have by
+/// default (`ulimit -n`, 1024).
+const OPEN_FILES: usize = 512;
+
+/// Open files a bucket: that of one side, and two while the other side's is written.
+const FILES_A_BUCKET: usize = 3;
+
+/// Buckets of a side where `streams` streams may scatter at once.
+pub fn buckets(streams: usize) -> usize {
+    let each = OPEN_FILES / FILES_A_BUCKET / streams.max(1);
+    each.clamp(LEAST_BUCKETS, MOST_BUCKETS)
+}
 
 /// Bytes of rows that wait to be written together, for all buckets of a side.
 const WRITTEN_TOGETHER: usize = 8 << 20;
@@ -71,6 +87,8 @@ pub struct ScatterSpec {
     pub keys: Vec<PhysicalExprRef>,
     /// What becomes of NULLs.
     pub null_keys: NullKeys,
+    /// Buckets.
+    pub buckets: usize,
     /// How often its rows were scattered before.
     pub level: u64,
     /// Writes files.
@@ -145,7 +163,7 @@ impl Scattered {
 impl Scatter {
     /// Nothing scattered yet.
     pub fn new(spec: ScatterSpec) -> Self {
-        let filling = (0..=BUCKETS).map(|_| Filling::default()).collect();
+        let filling = (0..=spec.buckets).map(|_| Filling::default()).collect();
         let state = State {
             filling,
             counter: RecordBatchMemoryCounter::new(),
@@ -173,7 +191,8 @@ impl Scatter {
     /// The rows of each bucket, and those that are apart.
     fn parts(&self, batch: &RecordBatch) -> Result<Vec<(usize, RecordBatch)>> {
         let keys = evaluate_expressions_to_arrays(&self.spec.keys, batch)?;
-        let mut rows: Vec<Vec<u32>> = vec![Vec::new(); BUCKETS + 1];
+        let buckets = self.spec.buckets;
+        let mut rows: Vec<Vec<u32>> = vec![Vec::new(); buckets + 1];
         let mut hashes = vec![0; batch.num_rows()];
         let seed = RandomState::with_seed(SEED.wrapping_add(self.spec.level));
         create_hashes(&keys, &seed, &mut hashes)?;
@@ -181,10 +200,9 @@ impl Scatter {
         for (row, hash) in hashes.into_iter().enumerate() {
             let at = match (nulls.as_ref().is_some_and(|n| n[row]), self.spec.null_keys) {
                 (true, NullKeys::Drop) => continue,
-                (true, NullKeys::Apart) => BUCKETS,
-                (true, NullKeys::Spread) => row % BUCKETS,
-                // Fibonacci hashing: a table's bits are the low ones.
-                _ => (hash.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 60) as usize,
+                (true, NullKeys::Apart) => buckets,
+                (true, NullKeys::Spread) => row % buckets,
+                _ => bucket_of(hash, buckets),
             };
             rows[at].push(row as u32);
         }
@@ -248,9 +266,15 @@ impl Scatter {
         let filling = std::mem::take(&mut state.filling).into_iter();
         let buckets = filling.map(Filling::finish);
         let mut buckets = buckets.collect::<DataFusionResult<Vec<_>>>()?;
-        let nulls = buckets.split_off(BUCKETS).remove(0);
+        let nulls = buckets.split_off(self.spec.buckets).remove(0);
         Ok(Scattered { buckets, nulls })
     }
+}
+
+/// The bucket of a hash: by its high bits after Fibonacci hashing, as a table's bits are the low ones.
+fn bucket_of(hash: u64, buckets: usize) -> usize {
+    let high = hash.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+    ((high * buckets as u64) >> 32) as usize
 }
 
 /// Whether each row has a NULL key, where that matters.
