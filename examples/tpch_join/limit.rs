@@ -1,12 +1,13 @@
 //! A limit on the memory that a query reserves, and how much it reserves without one.
 
+use std::num::NonZeroUsize;
 use std::str::FromStr;
 use std::sync::Arc;
 
 use datafusion::error::DataFusionError;
 use datafusion::execution::SessionStateBuilder;
 use datafusion::execution::memory_pool::{
-    GreedyMemoryPool, MemoryPool, PeakRecordingPool, UnboundedMemoryPool,
+    GreedyMemoryPool, MemoryPool, PeakRecordingPool, TrackConsumersPool, UnboundedMemoryPool,
 };
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::prelude::SessionContext;
@@ -16,6 +17,9 @@ use crate::Result;
 /// Least bytes that a share of a query's memory comes to: below it, DataFusion's scans and
 /// aggregates have none to work with.
 const LEAST_SHARE: usize = 16 << 20;
+
+/// Consumers of memory that an error names.
+const NAMED: NonZeroUsize = NonZeroUsize::MIN.saturating_add(4);
 
 /// How much memory a query may reserve.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -60,7 +64,7 @@ impl FromStr for Limit {
 /// If DataFusion cannot make the runtime environment.
 pub fn pooled(context: &SessionContext, limit: Option<usize>) -> Result<SessionContext> {
     let pool: Arc<dyn MemoryPool> = match limit {
-        Some(bytes) => Arc::new(GreedyMemoryPool::new(bytes)),
+        Some(bytes) => Arc::new(TrackConsumersPool::new(GreedyMemoryPool::new(bytes), NAMED)),
         None => Arc::new(UnboundedMemoryPool::default()),
     };
     let runtime = RuntimeEnvBuilder::from_runtime_env(&context.runtime_env());

@@ -105,7 +105,8 @@ struct Args {
     #[arg(long, default_value = "always", value_parser = ["auto", "always", "never"])]
     enabled: String,
 
-    /// Another option of horton, as in --set load_factor=0.9; may be repeated
+    /// Another option of horton, as in --set load_factor=0.9, or of both sides, as in --set
+    /// datafusion.execution.batch_size=1024; may be repeated
     #[arg(long, value_name = "KEY=VALUE", value_parser = key_value)]
     set: Vec<(String, String)>,
 }
@@ -131,16 +132,19 @@ fn seconds(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Splits `key=value`; the key may have the prefix `horton.`.
+/// Splits `key=value`; the key gets the prefix `horton.` if it has no other.
 fn key_value(text: &str) -> Result<(String, String), String> {
     let (key, value) = text.split_once('=').ok_or("KEY=VALUE")?;
     let key = key.trim();
-    let key = key.strip_prefix("horton.").unwrap_or(key);
     let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '.';
     if key.is_empty() || !key.chars().all(is_name) {
         return Err("the key is not an option's name".to_string());
     }
-    Ok((key.to_string(), value.trim().to_string()))
+    let is_whole = ["horton.", "datafusion."]
+        .iter()
+        .any(|prefix| key.starts_with(prefix));
+    let prefix = if is_whole { "" } else { "horton." };
+    Ok((format!("{prefix}{key}"), value.trim().to_string()))
 }
 
 fn main() -> ExitCode {
@@ -182,7 +186,7 @@ async fn run_queries(args: &Args) -> Result<usize> {
     let rows = args.rows.unwrap_or(if all { 3 } else { 20 });
 
     let horton = pooled(&horton_context(args).await?, None)?;
-    let stock = pooled(&SessionContext::new(), None)?;
+    let stock = pooled(&stock_context(args).await?, None)?;
     let data = load(args, stock.state().config().target_partitions()).await?;
     writeln!(out, "{}", data.about)?;
     data.register(&stock)?;
@@ -228,7 +232,9 @@ async fn run_queries(args: &Args) -> Result<usize> {
     }
     if all {
         report::summary(&mut out, &outcomes)?;
-        report::failures(&mut out, &failures)?;
+    }
+    report::failures(&mut out, &failures)?;
+    if all {
         report::closing_line(&mut out, &outcomes)?;
     }
     out.flush()?;
@@ -241,15 +247,32 @@ async fn run_queries(args: &Args) -> Result<usize> {
 /// A context with Horton joins and the options of the command line.
 async fn horton_context(args: &Args) -> Result<SessionContext> {
     let context = horton_join::session::context(SessionConfig::new());
-    let enabled = [("enabled", args.enabled.as_str())];
-    let device = args.device.as_deref().map(|device| ("device", device));
-    let others = args.set.iter().map(|(key, value)| (&key[..], &value[..]));
-    for (key, value) in enabled.into_iter().chain(device).chain(others) {
-        let value = value.replace('\'', "''");
-        let statement = format!("SET horton.{key} = '{value}'");
-        context.sql(&statement).await?.collect().await?;
+    set(&context, "horton.enabled", &args.enabled).await?;
+    if let Some(device) = &args.device {
+        set(&context, "horton.device", device).await?;
+    }
+    for (key, value) in &args.set {
+        set(&context, key, value).await?;
     }
     Ok(context)
+}
+
+/// A context of DataFusion as published, with the options that are its own.
+async fn stock_context(args: &Args) -> Result<SessionContext> {
+    let context = SessionContext::new();
+    for (key, value) in &args.set {
+        if key.starts_with("datafusion.") {
+            set(&context, key, value).await?;
+        }
+    }
+    Ok(context)
+}
+
+async fn set(context: &SessionContext, key: &str, value: &str) -> Result<()> {
+    let value = value.replace('\'', "''");
+    let statement = format!("SET {key} = '{value}'");
+    context.sql(&statement).await?.collect().await?;
+    Ok(())
 }
 
 async fn load(args: &Args, partitions: usize) -> Result<Data> {
@@ -315,8 +338,16 @@ mod tests {
     #[test]
     fn options_take_an_optional_prefix() {
         let pair = |key: &str, value: &str| Ok((key.to_string(), value.to_string()));
-        assert_eq!(key_value("load_factor=0.9"), pair("load_factor", "0.9"));
-        assert_eq!(key_value("horton.device = a=b"), pair("device", "a=b"));
+        assert_eq!(
+            key_value("load_factor=0.9"),
+            pair("horton.load_factor", "0.9")
+        );
+        assert_eq!(
+            key_value("horton.device = a=b"),
+            pair("horton.device", "a=b")
+        );
+        let batch_size = "datafusion.execution.batch_size";
+        assert_eq!(key_value(&format!("{batch_size}=9")), pair(batch_size, "9"));
         assert!(key_value("a;drop=1").is_err());
     }
 }
