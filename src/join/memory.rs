@@ -88,8 +88,18 @@ impl BuildMemory {
 /// Bytes of a window of pairs that a stream takes however full the memory pool is.
 pub const FLOOR: usize = 1 << 20;
 
-/// The part of a limited pool that probe streams leave to others.
-const LEFT: usize = 2;
+/// Bytes for each row that a chunk of probe rows, its window of pairs, or a turn may have: 128 MiB for
+/// 2^20 rows. Rows of analytic queries are narrower as a rule, so that rows are what ends them.
+pub const ROW_BYTES: usize = 128;
+
+/// Whether half of a limited `pool` is free after `bytes` more: what is taken for speed alone leaves
+/// so much to those who fail without.
+pub fn leaves_half(pool: &Arc<dyn MemoryPool>, bytes: usize) -> bool {
+    match pool.memory_limit() {
+        MemoryLimit::Finite(limit) => pool.reserved() + bytes <= limit / 2,
+        _ => true,
+    }
+}
 
 /// What a chunk of probe rows reserves; that of a stream is empty, and makes those of its chunks.
 #[derive(Debug)]
@@ -125,25 +135,18 @@ impl ProbeMemory {
 
     /// Reserves `bytes` more for rows; whether they were granted.
     pub fn add_rows(&self, bytes: usize) -> bool {
-        self.leaves_enough(bytes) && self.rows.try_grow(bytes).is_ok()
+        leaves_half(&self.pool, bytes) && self.rows.try_grow(bytes).is_ok()
     }
 
     /// Reserves `bytes` for pairs instead of what there is; without a grant, nothing.
     pub fn set_pairs(&self, bytes: usize) -> bool {
         self.pairs.free();
-        self.leaves_enough(bytes) && self.pairs.try_grow(bytes).is_ok()
+        leaves_half(&self.pool, bytes) && self.pairs.try_grow(bytes).is_ok()
     }
 
     /// Gives back what more than `bytes` is reserved for pairs.
     pub fn keep_pairs(&self, bytes: usize) {
         self.pairs.resize(self.pairs.size().min(bytes));
-    }
-
-    fn leaves_enough(&self, bytes: usize) -> bool {
-        match self.pool.memory_limit() {
-            MemoryLimit::Finite(limit) => self.pool.reserved() + bytes <= limit / LEFT,
-            _ => true,
-        }
     }
 }
 

@@ -7,13 +7,17 @@
 //!                                  Refused  the memory pool has no room for more
 //!
 //!  collect      ─▶ the kept batches, and what they reserve
-//!  into_streams ─▶ a stream a part: the kept batches, then the rest
+//!  set_aside    ─▶ the kept batches go to a file a part
+//!  into_streams ─▶ a stream a part: its file, the kept batches, then the rest
 //! ```
 //!
 //! A join learns which side is smaller by reading both. Nothing is read twice: the side that is not
 //! built is probed from its first batch on, and gives back the memory of each batch that it hands
 //! out. With each batch goes the memory of its share of a hash table on the host: a side that was
 //! read can be built.
+//!
+//! A sparing reading takes what nobody would miss. It ends a turn at a number of bytes, too, and leaves
+//! half of a limited memory pool to others.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -21,20 +25,24 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
+use datafusion::common::resources_datafusion_err;
 use datafusion::common::runtime::SpawnedTask;
 use datafusion::common::utils::memory::RecordBatchMemoryCounter;
 use datafusion::error::DataFusionError;
 use datafusion::execution::SendableRecordBatchStream;
-use datafusion::execution::memory_pool::MemoryReservation;
+use datafusion::execution::memory_pool::{MemoryPool, MemoryReservation};
+use datafusion::execution::spill_file::SpillFile;
+use datafusion::physical_plan::SpillManager;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use futures::StreamExt;
 use futures::future::{Either, select};
+use futures::{StreamExt, TryStreamExt};
 use tokio::sync::watch;
 
 use crate::error::{Error, Result};
 
 use super::emit::NO_ROW;
 use super::host_join::table_bytes;
+use super::memory::{ROW_BYTES, leaves_half};
 use super::parts::task_failed;
 
 /// Rows of a build side, which are numbered in 32 bits.
@@ -69,12 +77,16 @@ struct Kept {
     /// Bytes that are reserved for a hash table of the rows.
     table: Mutex<usize>,
     memory: MemoryReservation,
+    /// The pool of which half is left to others, while the reading is sparing.
+    spared: Mutex<Option<Arc<dyn MemoryPool>>>,
 }
 
 #[derive(Default)]
 struct Part {
     /// `None` once it has ended.
     stream: Option<SendableRecordBatchStream>,
+    /// The first batches, if they were set aside, and what reads them.
+    aside: Option<(Arc<dyn SpillFile>, SpillManager)>,
     /// Batches with rows, and the bytes that they reserve.
     batches: VecDeque<(RecordBatch, usize)>,
     /// A batch that the pool refused, and its bytes.
@@ -139,21 +151,38 @@ impl Reading {
                 counter: Mutex::new(RecordBatchMemoryCounter::new()),
                 table: Mutex::new(0),
                 memory,
+                spared: Mutex::new(None),
             }),
         }
     }
 
-    /// Reads on until `rows` rows are there in all, or the input has ended.
+    /// The same, sparing `pool`.
+    pub fn sparing(self, pool: &Arc<dyn MemoryPool>) -> Self {
+        *lock(&self.kept.spared) = Some(Arc::clone(pool));
+        self
+    }
+
+    /// Takes all memory that there is from now on.
+    pub fn spare_nothing(&self) {
+        *lock(&self.kept.spared) = None;
+    }
+
+    /// Reads on until `rows` rows are there in all, or the input has ended. A sparing reading stops at
+    /// [`ROW_BYTES`] bytes a row, too.
     ///
     /// # Errors
     /// [`Error::Invalid`] if a task panics.
     pub async fn turn(&mut self, rows: usize) -> Result<Turn> {
         let (stop, stopped) = watch::channel(false);
         let stop = Arc::new(stop);
+        let bytes = match *lock(&self.kept.spared) {
+            Some(_) => rows.saturating_mul(ROW_BYTES),
+            None => usize::MAX,
+        };
         let read = |part: Part| {
             let turn = Reader {
                 kept: Arc::clone(&self.kept),
-                rows,
+                until: (rows, bytes),
                 stop: Arc::clone(&stop),
                 stopped: stopped.clone(),
             };
@@ -251,17 +280,55 @@ impl Reading {
         self.kept.memory.shrink(table);
     }
 
+    /// Whether rows that are kept reserve memory.
+    pub fn has_memory(&self) -> bool {
+        self.kept.memory.size() > 0
+    }
+
+    /// Reads from the first row on again, if some were set aside.
+    pub fn fetch_back(&mut self) {
+        if self.parts.iter().all(|part| part.aside.is_none()) {
+            return;
+        }
+        self.forget_table();
+        self.kept.rows.store(0, Ordering::Release);
+        self.kept.batches.store(0, Ordering::Release);
+        *lock(&self.kept.counter) = RecordBatchMemoryCounter::new();
+        for part in &mut self.parts {
+            let all = std::mem::take(part);
+            part.stream = Some(all.into_stream(&self.schema, Arc::clone(&self.kept)));
+        }
+    }
+
+    /// Moves the rows that are kept to files, which `manager` writes, and gives their memory back.
+    ///
+    /// # Errors
+    /// Those of writing files; [`Error::Invalid`] if a task panics.
+    pub async fn set_aside(&mut self, manager: &SpillManager) -> Result<()> {
+        self.forget_table();
+        for part in &mut self.parts {
+            if part.aside.is_some() {
+                continue;
+            }
+            let (batches, bytes): (Vec<_>, Vec<usize>) = part.batches.drain(..).unzip();
+            let writer = manager.clone();
+            let written = SpawnedTask::spawn_blocking(move || {
+                writer.spill_record_batch_and_finish(&batches, "rows to probe of a hash join")
+            });
+            let file = written.join().await.map_err(|e| task_failed(&e))??;
+            part.aside = file.map(|file| (file, manager.clone()));
+            self.kept.memory.shrink(bytes.iter().sum());
+        }
+        Ok(())
+    }
+
     /// The input's rows as streams, one a part.
     pub fn into_streams(self) -> Vec<SendableRecordBatchStream> {
         self.forget_table();
         let (schema, kept) = (self.schema, self.kept);
-        let streams = self.parts.into_iter().map(|mut part| {
-            let refused = part.refused.take().map(|(batch, _)| (batch, 0));
-            part.batches.extend(refused);
-            match part.batches.is_empty() && part.error.is_none() {
-                true => part.stream.unwrap_or_else(|| nothing(&schema)),
-                false => part.into_stream(&schema, Arc::clone(&kept)),
-            }
+        let streams = self.parts.into_iter().map(|part| match part.is_unread() {
+            true => part.stream.unwrap_or_else(|| nothing(&schema)),
+            false => part.into_stream(&schema, Arc::clone(&kept)),
         });
         streams.collect()
     }
@@ -278,14 +345,28 @@ impl Part {
         self.stream.is_none() && self.refused.is_none()
     }
 
-    fn into_stream(self, schema: &SchemaRef, kept: Arc<Kept>) -> SendableRecordBatchStream {
+    /// Whether all of its rows are still to come from its stream.
+    fn is_unread(&self) -> bool {
+        let has_rows = !self.batches.is_empty() || self.refused.is_some();
+        !has_rows && self.aside.is_none() && self.error.is_none()
+    }
+
+    fn into_stream(mut self, schema: &SchemaRef, kept: Arc<Kept>) -> SendableRecordBatchStream {
+        let refused = self.refused.take().map(|(batch, _)| (batch, 0));
+        self.batches.extend(refused);
         let error = futures::stream::iter(self.error.map(Err));
         let rest = self.stream.unwrap_or_else(|| nothing(schema));
+        let aside = self.aside.map(|(file, manager)| {
+            // Opened when its rows are asked for.
+            let opened = async move { manager.read_spill_as_stream(file, None) };
+            futures::stream::once(opened).try_flatten()
+        });
+        let aside = futures::stream::iter(aside).flatten();
         let batches = futures::stream::iter(self.batches).map(move |(batch, bytes)| {
             kept.memory.shrink(bytes);
             Ok(batch)
         });
-        let stream = batches.chain(error).chain(rest);
+        let stream = aside.chain(batches).chain(error).chain(rest);
         Box::pin(RecordBatchStreamAdapter::new(Arc::clone(schema), stream))
     }
 }
@@ -293,8 +374,8 @@ impl Part {
 /// One turn, as a part sees it.
 struct Reader {
     kept: Arc<Kept>,
-    /// Rows of the input at which the turn ends.
-    rows: usize,
+    /// Rows and bytes of the input at which the turn ends.
+    until: (usize, usize),
     stop: Arc<watch::Sender<bool>>,
     stopped: watch::Receiver<bool>,
 }
@@ -311,7 +392,7 @@ impl Reader {
                 }
                 part.batches.push_back((batch, bytes));
             }
-            if self.kept.rows.load(Ordering::Acquire) >= self.rows {
+            if self.kept.has(self.until) {
                 self.stop.send_replace(true);
             }
             let Some(stream) = part.stream.as_mut().filter(|_| !*self.stopped.borrow()) else {
@@ -342,6 +423,12 @@ impl Reader {
 }
 
 impl Kept {
+    /// Whether so many rows, or bytes, are there.
+    fn has(&self, (rows, bytes): (usize, usize)) -> bool {
+        let kept = self.memory.size().saturating_sub(*lock(&self.table));
+        self.rows.load(Ordering::Acquire) >= rows || kept >= bytes
+    }
+
     fn bytes_of(&self, batch: &RecordBatch) -> usize {
         lock(&self.counter).count_batch(batch)
     }
@@ -355,7 +442,14 @@ impl Kept {
             return Err(Error::TooManyRows { rows: all, limit });
         }
         let wanted = table_bytes(all).max(*table);
-        self.memory.try_grow(bytes + wanted - *table)?;
+        let more = bytes + wanted - *table;
+        if let Some(pool) = &*lock(&self.spared)
+            && !leaves_half(pool, more)
+        {
+            let text = "half of the memory pool is left to others";
+            return Err(Error::DataFusion(resources_datafusion_err!("{text}")));
+        }
+        self.memory.try_grow(more)?;
         *table = wanted;
         self.rows.store(all, Ordering::Release);
         Ok(())

@@ -12,10 +12,18 @@
 //! probed as they are. The first turn is long enough for most build sides to end in it, so that the other side is
 //! not opened before their keys filter its scans.
 //!
-//! A side that the memory pool refuses, or that fails, is out: the other one must end. If the pool
-//! refuses that, too, neither side fits, and both go to disk ([`spill`](super::spill)). Where sides are
-//! fixed (a promise of order, NOT IN, a LIMIT in the join, an endless input), the left one alone is
-//! read.
+//! The side that is read second is sparing ([`reading`](super::reading)): a planned build side must not
+//! lack what only a guess has taken. What becomes of a side:
+//!
+//! ```text
+//!  Runs ── sparing, and refused ──────────▶ Waits ── the other is out ─▶ Runs, takes all memory
+//!    │  └─ the other is refused: to disk ─────┘
+//!    └── refused with nothing left of the other in memory, or failed ──▶ Out: it is probed
+//! ```
+//!
+//! If a side is refused while the other is out and on disk, neither fits, and both go there
+//! ([`spill`](super::spill)). Where sides are fixed (a promise of order, NOT IN, a LIMIT in the join, an
+//! endless input), the left one alone is read.
 
 use std::sync::Arc;
 
@@ -27,7 +35,7 @@ use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::repartition::RepartitionExec;
-use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
+use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, SpillManager};
 
 use crate::error::{Error, Result};
 use crate::scan::exact::Exact;
@@ -196,22 +204,28 @@ pub enum Raced {
     },
 }
 
-/// Reads sides by turns until one has ended.
+/// What writes rows of a side to disk; `None` if the session has none do that.
+pub type Disk<'a> = dyn Fn(&Reading) -> Option<SpillManager> + Send + Sync + 'a;
+
+/// Reads sides by turns until one has ended. The second one is sparing.
 ///
 /// # Errors
-/// That of the input that must end.
+/// That of the input that must end, and those of writing files.
 pub async fn race(
     sides: Sides,
     (first, second): (First, Reading),
     turn_rows: usize,
+    disk: &Disk<'_>,
 ) -> Result<Raced> {
     let side = sides.first();
     let (first, turn) = first.end(turn_rows).await?;
     let mut race = Race {
         runners: [Runner::new(side, first), Runner::new(side.other(), second)],
     };
-    race.runners[1].is_out = sides == Sides::Fixed;
-    let mut noted = race.note(0, turn)?;
+    if sides == Sides::Fixed {
+        race.runners[1].state = State::Out;
+    }
+    let mut noted = race.note(0, turn, disk).await?;
     let mut rows = turn_rows;
     let mut next = 1;
     loop {
@@ -220,14 +234,15 @@ pub async fn race(
             Noted::Refused(error) => return Ok(race.refused(error)),
             Noted::GoesOn => {}
         }
-        if !race.runners[next].is_out {
-            let alone = race.runners[1 - next].is_out;
-            let rows = if alone { usize::MAX } else { rows };
-            let turn = race.runners[next].reading.turn(rows).await?;
-            noted = race.note(next, turn)?;
-        } else {
-            noted = Noted::GoesOn;
-        }
+        noted = match race.runners[next].state {
+            State::Runs => {
+                let alone = race.runners[1 - next].state != State::Runs;
+                let rows = if alone { usize::MAX } else { rows };
+                let turn = race.runners[next].reading.turn(rows).await?;
+                race.note(next, turn, disk).await?
+            }
+            State::Waits | State::Out => Noted::GoesOn,
+        };
         next = 1 - next;
         if next == 0 {
             rows = rows.saturating_mul(2);
@@ -235,19 +250,50 @@ pub async fn race(
     }
 }
 
+/// What becomes of a side.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// It is read.
+    Runs,
+    /// It is read on if the other one is out.
+    Waits,
+    /// It is not built.
+    Out,
+}
+
 struct Runner {
     side: Side,
     reading: Reading,
-    is_out: bool,
+    state: State,
 }
 
 impl Runner {
     fn new(side: Side, reading: Reading) -> Self {
+        let state = State::Runs;
         Self {
             side,
             reading,
-            is_out: false,
+            state,
         }
+    }
+
+    /// Moves its rows to `disk`; whether it had some in memory.
+    async fn set_aside(&mut self, disk: &Disk<'_>) -> Result<bool> {
+        let Some(manager) = disk(&self.reading).filter(|_| self.reading.has_memory()) else {
+            return Ok(false);
+        };
+        if self.state == State::Runs {
+            self.state = State::Waits;
+        }
+        self.reading.set_aside(&manager).await?;
+        Ok(true)
+    }
+
+    /// Reads on, as the other one is out.
+    fn takes_over(&mut self) {
+        self.state = State::Runs;
+        self.reading.spare_nothing();
+        self.reading.fetch_back();
     }
 }
 
@@ -266,23 +312,38 @@ enum Noted {
 
 impl Race {
     /// Notes how a turn of runner `at` ended.
-    fn note(&mut self, at: usize, turn: Turn) -> Result<Noted> {
-        let alone = self.runners[1 - at].is_out;
-        let runner = &mut self.runners[at];
+    async fn note(&mut self, at: usize, turn: Turn, disk: &Disk<'_>) -> Result<Noted> {
+        let alone = self.runners[1 - at].state == State::Out;
         match turn {
             Turn::Ended => return Ok(Noted::Won(at)),
             Turn::Full => {}
-            Turn::Refused(error) if alone => return Ok(Noted::Refused(error)),
             // A planned build side that fails is the join's error, as in the stock join.
-            Turn::Failed if alone || runner.side == Side::Left => {
-                return Err(runner.reading.lost());
+            Turn::Failed if alone || self.runners[at].side == Side::Left => {
+                return Err(self.runners[at].reading.lost());
             }
-            Turn::Refused(_) | Turn::Failed => {
-                runner.is_out = true;
-                runner.reading.forget_table();
+            Turn::Failed => self.out(at),
+            Turn::Refused(_) if at == 1 && !alone => {
+                self.runners[at].state = State::Waits;
+                self.runners[at].reading.forget_table();
+            }
+            Turn::Refused(error) => {
+                if self.runners[1 - at].set_aside(disk).await? {
+                    return Ok(Noted::GoesOn);
+                }
+                if alone {
+                    return Ok(Noted::Refused(error));
+                }
+                self.out(at);
             }
         }
         Ok(Noted::GoesOn)
+    }
+
+    /// Runner `at` is not built.
+    fn out(&mut self, at: usize) {
+        self.runners[at].state = State::Out;
+        self.runners[at].reading.forget_table();
+        self.runners[1 - at].takes_over();
     }
 
     fn won(self, at: usize) -> Raced {

@@ -34,7 +34,7 @@ use super::reach::Reach;
 use super::reading::Reading;
 use super::run::Run;
 use super::sides::{First, Raced, Side, Sides, race};
-use super::spill::Spilled;
+use super::spill::{self, Spilled};
 
 /// `batch` under the join's own `schema`: that of a swapped join can have other metadata.
 fn under(schema: &SchemaRef, batch: RecordBatch) -> Result<RecordBatch> {
@@ -144,7 +144,8 @@ impl HortonJoinExec {
         let sides = self.sides();
         let first = sides.first();
         let reading = |side| self.reading(side, partition, context);
-        let (one, other) = (reading(first)?, reading(first.other())?);
+        let other = reading(first.other())?.sparing(context.memory_pool());
+        let one = reading(first)?;
         let turn_rows = self.config.turn_rows;
         let one = match self.is_opened_late(first, context)? {
             true => First::Waits(one),
@@ -165,7 +166,8 @@ impl HortonJoinExec {
         let node = self.node(partition, context);
         let partitions = self.host_partitions();
         let decided = async move {
-            let raced = race(sides, (one, other), turn_rows).await?;
+            let disk = |side: &Reading| spill::manager(&node, side);
+            let raced = race(sides, (one, other), turn_rows, &disk).await?;
             node.shown.begin(partition);
             let (side, mut build, probe) = match raced {
                 Raced::Won { side, build, probe } => (side, build, probe),

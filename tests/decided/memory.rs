@@ -6,6 +6,8 @@
 //! ```
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use arrow::array::{ArrayRef, Int64Array, RecordBatch};
 use arrow::datatypes::{DataType, Field, Schema};
@@ -14,9 +16,10 @@ use datafusion::execution::TaskContext;
 use datafusion::execution::memory_pool::MemoryPool;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::limit::GlobalLimitExec;
-use futures::TryStreamExt;
+use futures::{StreamExt, TryStreamExt};
 use horton_join::HortonJoinExec;
 
+use super::feed::{Then, going_on, partition, plan};
 use super::harness::*;
 use super::plans::*;
 
@@ -213,4 +216,94 @@ fn rows_of_the_side_that_is_probed_are_given_back_as_they_are_probed() {
         assert!(last <= 2 * BATCH_BYTES, "{at:?}: {reserved:?}");
         given_back(&pool, &format!("{at:?}"));
     }
+}
+
+/// A pool with room for `rows` rows of keys and a hash table of them, for the host's or the device's,
+/// and no more than a batch beside.
+fn room_for(rows: usize) -> usize {
+    rows * (size_of::<i64>() + 40) + 2 * BATCH_BYTES
+}
+
+#[test]
+fn rows_that_were_read_of_the_other_side_make_room_on_disk() {
+    let _guard = side_by_side();
+    let (small, large) = (10 * BATCH, 60 * BATCH);
+    for at in At::ALL {
+        for parts in [1, 3] {
+            for (rows, won) in [((small, large), Left), ((large, small), Right)] {
+                let mut case = case_of(rows, parts, at);
+                case.config.spill = true;
+                // Turns end by rows long before the pool has none left.
+                case.config.turn_rows = 2 * BATCH;
+                let about = format!("{at:?} {parts} {rows:?}");
+                let (pool, context) = pooled(at, room_for(small));
+                let join = case.on_device();
+                let found = outcome(&join, context).unwrap_or_else(|e| panic!("{about}: {e}"));
+                assert_eq!(found.rows, expected(&case), "{about}");
+                assert_built(&found, (won, small), &about);
+                given_back(&pool, &about);
+            }
+        }
+    }
+}
+
+/// Checks which side was built, wherever: the pool can be too small for the device's table.
+fn assert_built(found: &Outcome, built: (Which, usize), about: &str) {
+    let decision = only(&found.decisions);
+    assert_eq!((decision.build, decision.rows), built, "{about}");
+    assert!(!decision.spilled, "{about}");
+}
+
+#[test]
+fn a_first_side_that_does_not_fit_makes_room_for_the_second() {
+    let _guard = side_by_side();
+    let (small, large) = (10 * BATCH, 60 * BATCH);
+    for at in At::ALL {
+        let mut case = case_of((large, small), 3, at);
+        // The first side fills the pool in its first turn.
+        case.config.spill = true;
+        let (pool, context) = pooled(at, room_for(small));
+        let join = case.on_device();
+        let found = outcome(&join, Arc::clone(&context)).unwrap();
+        assert_eq!(found.rows, expected(&case), "{at:?}");
+        assert_built(&found, (Right, small), &format!("{at:?}"));
+        let written = join.metrics().unwrap().spilled_rows();
+        assert!(written.is_some_and(|rows| rows < large), "{written:?}");
+        given_back(&pool, &format!("{at:?}"));
+        assert_eq!(context.runtime_env().disk_manager.used_disk_space(), 0);
+    }
+}
+
+#[test]
+fn the_side_that_is_read_second_leaves_half_of_the_pool() {
+    let _guard = side_by_side();
+    let (pool, context) = pooled(At::Host, 2 << 20);
+    let mut case = case_of((4 * BATCH, 60 * BATCH), 1, At::Host);
+    case.config.turn_rows = 4 * BATCH;
+    let most = Arc::new(AtomicUsize::new(0));
+    let (read, of_read) = (Arc::clone(&pool), Arc::clone(&most));
+    let batches = case.probe.partitions[0].clone();
+    // More of it would be read for as long as the left side goes on.
+    let right = partition(&case.probe.schema, move || {
+        let (pool, most) = (Arc::clone(&read), Arc::clone(&of_read));
+        let batches = futures::stream::iter(batches.clone()).map(move |batch| {
+            most.fetch_max(pool.reserved(), Ordering::Relaxed);
+            Ok(batch)
+        });
+        batches.boxed()
+    });
+    let left = case.build.partitions[0].clone();
+    let left = partition(&case.build.schema, move || {
+        going_on(left.clone(), Then::Wait)
+    });
+    let stock = case.stock_of(plan(vec![left], true), plan(vec![right], false));
+    let mut stream = case.put_on_device(stock).execute(0, context).unwrap();
+    block_on(async move {
+        let wait = Duration::from_millis(500);
+        let next = tokio::time::timeout(wait, stream.try_next()).await;
+        assert!(next.is_err(), "a side that goes on cannot be joined");
+    });
+    let most = most.load(Ordering::Relaxed);
+    assert!((3 << 18..=1 << 20).contains(&most), "{most}");
+    given_back(&pool, "dropped");
 }

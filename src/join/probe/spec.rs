@@ -7,6 +7,7 @@ use crate::join::build::BuildSide;
 use crate::join::columns::{DeviceColumn, Source};
 use crate::join::emit::Shape;
 use crate::join::lookup::{Access, Wanted};
+use crate::join::memory::ROW_BYTES;
 use crate::join::pairs::Outcome;
 
 /// Bytes of a chunk's keys where they are of more than two words: page-locking more memory costs more
@@ -15,10 +16,6 @@ const LONG_KEYS: usize = 8 << 20;
 
 /// Pairs of a window for each row of a chunk: fewer windows for small fan-outs.
 const WINDOW_PAIRS: usize = 4;
-
-/// Bytes of a chunk's batches, and of its window of pairs, for each of its rows: 128 MiB on a GPU, 32 on a
-/// CPU. Rows of analytic queries are narrower as a rule, so that rows end their chunks.
-const ROW_BYTES: usize = 128;
 
 /// What all probe streams of a join know.
 #[derive(Debug)]

@@ -87,16 +87,10 @@ impl Spilled {
             planned: Arc::new(join.build()?),
             ..node
         };
-        let metrics = SpillMetrics::new(&node.shown.metrics, node.partition);
         // A join of no rows shows that, too.
         BaselineMetrics::new(&node.shown.metrics, node.partition).done();
-        let compression = node.context.session_config().spill_compression();
-        let manager = |side: &Reading| {
-            let runtime = node.context.runtime_env();
-            let manager = SpillManager::new(runtime, metrics.clone(), Arc::clone(side.schema()));
-            manager.with_compression_type(compression)
-        };
-        let managers = [manager(&readings[0]), manager(&readings[1])];
+        let metrics = SpillMetrics::new(&node.shown.metrics, node.partition);
+        let managers = [&readings[0], &readings[1]].map(|side| manager_of(&node, side, &metrics));
         let scattering = Scattering {
             specs: Side::BOTH.map(|side| spec(&node, &planned, &managers, side)),
             own_lanes: keeps_partitions(&planned),
@@ -218,6 +212,18 @@ impl Spilled {
         let bucket = self.next_bucket.fetch_add(1, Ordering::Relaxed);
         self.node.at(Some(bucket))
     }
+}
+
+/// What writes and reads files of rows of `side`; `None` if the join cannot go to disk.
+pub fn manager(node: &Node, side: &Reading) -> Option<SpillManager> {
+    let metrics = || SpillMetrics::new(&node.shown.metrics, node.partition);
+    (obstacle(node).is_none()).then(|| manager_of(node, side, &metrics()))
+}
+
+fn manager_of(node: &Node, side: &Reading, metrics: &SpillMetrics) -> SpillManager {
+    let runtime = node.context.runtime_env();
+    let manager = SpillManager::new(runtime, metrics.clone(), Arc::clone(side.schema()));
+    manager.with_compression_type(node.context.session_config().spill_compression())
 }
 
 fn pop(lane: &Lane) -> Option<Pair> {
