@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
-use datafusion::common::{Result, exec_datafusion_err};
+use datafusion::common::{DataFusionError, Result, exec_datafusion_err};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
@@ -20,6 +20,8 @@ use super::harness::Side;
 pub enum Then {
     End,
     Error(&'static str),
+    /// An operator below was refused memory.
+    Exhausted(&'static str),
     Wait,
 }
 
@@ -69,6 +71,10 @@ pub fn going_on(batches: Vec<RecordBatch>, then: Then) -> Batches {
     let end = match then {
         Then::End => stream::empty().boxed(),
         Then::Error(text) => stream::iter([Err(exec_datafusion_err!("{text}"))]).boxed(),
+        Then::Exhausted(text) => {
+            let error = DataFusionError::ResourcesExhausted(text.to_owned());
+            stream::iter([Err(error)]).boxed()
+        }
         Then::Wait => stream::pending().boxed(),
     };
     batches.chain(end).boxed()

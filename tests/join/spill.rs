@@ -1,21 +1,24 @@
 //! Joins that the memory pool has no room for: rows as without a limit, and nothing left behind.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Int64Type};
-use datafusion::common::JoinType;
+use datafusion::common::{DataFusionError, JoinType};
 use datafusion::execution::TaskContext;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::{GreedyMemoryPool, MemoryPool};
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::display::DisplayableExecutionPlan;
 use datafusion::physical_plan::joins::PartitionMode;
 use datafusion::prelude::{SessionConfig, SessionContext};
-use futures::{FutureExt, StreamExt};
+use futures::{FutureExt, StreamExt, stream};
+use horton_join::HortonJoinExec;
 use horton_join::config::Enabled;
 
+use super::feed::{Then, feed, partition, plan};
 use super::harness::*;
 
 /// A session of its own, with a limit on memory and files in a folder of their own.
@@ -359,6 +362,181 @@ fn a_stream_dropped_at_any_poll_leaves_nothing() {
         });
         limited.assert_clean(&format!("dropped after {polls} polls"));
     }
+}
+
+#[test]
+fn a_stream_dropped_after_any_batch_leaves_nothing() {
+    let _guard = side_by_side();
+    for batches in 1..=12 {
+        let mut case = on_host(keyed(ints, [6000, 8000], 5000, 2));
+        case.join_type = JoinType::Full;
+        let limited = Limited::new(64 << 10);
+        let (join, context) = (case.on_device(), Arc::clone(&limited.context));
+        block_on(async move {
+            let mut first = join.execute(0, Arc::clone(&context)).unwrap();
+            let mut second = join.execute(1, context).unwrap();
+            let _ = second.next().now_or_never();
+            for _ in 0..batches {
+                first.next().await.unwrap().unwrap();
+            }
+            assert!(first.next().now_or_never().is_none_or(|end| end.is_some()));
+        });
+        limited.assert_clean(&format!("dropped after {batches} batches"));
+    }
+}
+
+#[test]
+fn streams_are_read_in_any_order() {
+    let _guard = side_by_side();
+    for join_type in [JoinType::Inner, JoinType::Full, JoinType::LeftAnti] {
+        for mode in [PartitionMode::CollectLeft, PartitionMode::Auto] {
+            let mut case = on_host(keyed(ints, [6000, 8000], 5000, 3));
+            (case.join_type, case.mode) = (join_type, mode);
+            let mut collected = case.clone();
+            collected.mode = PartitionMode::CollectLeft;
+            let expected = run(Arc::new(collected.stock()), case.context()).unwrap();
+            for orders in [[0, 1, 2], [2, 1, 0], [1, 2, 0]] {
+                let limited = Limited::new(64 << 10);
+                let (join, context) = (case.on_device(), Arc::clone(&limited.context));
+                let rows = block_on(async move {
+                    let streams = (0..3).map(|p| join.execute(p, Arc::clone(&context)).unwrap());
+                    let mut streams: Vec<_> = streams.map(Some).collect();
+                    let mut rows = 0;
+                    // Each is read to its end before the next is polled.
+                    for at in orders {
+                        let mut stream = streams[at].take().unwrap();
+                        while let Some(batch) = stream.next().await {
+                            rows += batch.unwrap().num_rows();
+                        }
+                    }
+                    assert!(join.decisions().iter().all(|d| d.spilled));
+                    rows
+                });
+                assert_eq!(rows, expected.count(), "{orders:?}: {case}");
+                limited.assert_clean("any order");
+            }
+        }
+    }
+}
+
+/// The join of `case` with sides that go on as said, one partition each.
+fn going_on(case: &Case, left: Then, right: Then) -> Arc<HortonJoinExec> {
+    let right = vec![right; case.probe.partitions.len()];
+    let sides = (feed(&case.build, &[left]), feed(&case.probe, &right));
+    case.put_on_device(case.stock_of(sides.0, sides.1))
+}
+
+#[test]
+fn an_input_without_memory_is_no_reason_to_spill() {
+    let _guard = side_by_side();
+    let exhausted = Then::Exhausted("a sort below has no memory");
+    for mode in [PartitionMode::CollectLeft, PartitionMode::Auto] {
+        for (left, right) in [(exhausted, Then::End), (Then::End, exhausted)] {
+            let mut case = on_host(keyed(ints, [6000, 8000], 5000, 2));
+            case.mode = mode;
+            let limited = Limited::new(8 << 20);
+            let join = going_on(&case, left, right);
+            let failed = run(join.clone(), Arc::clone(&limited.context));
+            let error = failed.map(|_| ()).unwrap_err();
+            assert!(
+                matches!(error.find_root(), DataFusionError::ResourcesExhausted(text)
+                    if text == "a sort below has no memory"),
+                "{error}"
+            );
+            assert_eq!(spilled(&join, "spill_count"), 0, "{error}");
+            drop(join);
+            limited.assert_clean("an input without memory");
+        }
+    }
+}
+
+#[test]
+fn an_input_that_fails_while_it_is_scattered_leaves_nothing() {
+    let _guard = side_by_side();
+    for text in ["the file is torn", "a sort below has no memory"] {
+        let then = match text.starts_with("a sort") {
+            true => Then::Exhausted(text),
+            false => Then::Error(text),
+        };
+        for mode in [PartitionMode::CollectLeft, PartitionMode::Auto] {
+            for (left, right) in [(then, Then::End), (Then::End, then)] {
+                // More than what waits in memory to be written together.
+                let mut case = on_host(keyed(ints, [150_000, 150_000], 100_000, 2));
+                case.mode = mode;
+                let limited = Limited::new(64 << 10);
+                let join = going_on(&case, left, right);
+                let failed = run(join.clone(), Arc::clone(&limited.context));
+                let error = failed.map(|_| ()).unwrap_err().to_string();
+                assert!(error.contains(text), "{error}");
+                assert!(spilled(&join, "spill_count") > 0, "{mode:?} {error}");
+                drop(join);
+                limited.assert_clean(&error);
+            }
+        }
+    }
+}
+
+/// A metric of `join`; 0 if there is none.
+fn spilled(join: &Arc<HortonJoinExec>, name: &str) -> usize {
+    let metrics = join.metrics().unwrap_or_default();
+    let value = metrics.sum(|metric| metric.value().name() == name);
+    value.map_or(0, |value| value.as_usize())
+}
+
+#[test]
+fn metrics_say_what_was_written() {
+    let _guard = side_by_side();
+    let columns = |rows: i64, step: i64| {
+        let keys: Vec<Option<i64>> = (0..rows).map(|row| Some(row * step)).collect();
+        vec![("k", ints(&keys)), ("v", payload(keys.len()))]
+    };
+    let sides = [columns(6000, 2), columns(8000, 3)];
+    let mut written = Vec::new();
+    let mut left_files = Vec::new();
+    for at in 0..2 {
+        let case = on_host(case(sides[at].clone(), sides[1 - at].clone(), 1));
+        let limited = Limited::new(64 << 10);
+        // When the right side ends, the left one is all in files, and nothing else.
+        let (folder, found) = (limited.files.path().to_owned(), Arc::new(Mutex::new(0)));
+        let noted = Arc::clone(&found);
+        let batches = case.probe.partitions[0].clone();
+        let right = partition(&case.probe.schema, move || {
+            let (folder, noted) = (folder.clone(), Arc::clone(&noted));
+            let end = stream::once(async move { *noted.lock().unwrap() = bytes_below(&folder) });
+            let end = end.filter_map(|()| std::future::ready(None));
+            stream::iter(batches.clone()).map(Ok).chain(end).boxed()
+        });
+        let left = feed(&case.build, &[Then::End]);
+        let join = case.put_on_device(case.stock_of(left, plan(vec![right], false)));
+        let found_rows = run(join.clone(), Arc::clone(&limited.context)).unwrap();
+        // Every third even number.
+        assert_eq!(found_rows.count(), 2000);
+        assert_eq!(found_rows.metric("spilled_rows"), 14_000);
+        let inputs = ["build_input_rows", "input_rows"].map(|name| found_rows.metric(name));
+        assert_eq!(inputs.iter().sum::<usize>(), 14_000, "{inputs:?}");
+        written.push(found_rows.metric("spilled_bytes"));
+        left_files.push(*found.lock().unwrap());
+        let shown = DisplayableExecutionPlan::with_metrics(join.as_ref());
+        let shown = shown.indent(false).to_string();
+        let counts = ["spilled_rows=14.00 K", "spill_count=", "spilled_bytes="];
+        assert!(counts.iter().all(|count| shown.contains(count)), "{shown}");
+        drop(join);
+        limited.assert_clean("metrics");
+    }
+    // Each side was the left one once.
+    let both = left_files.iter().sum::<usize>();
+    assert!(left_files.iter().all(|bytes| *bytes > 0));
+    assert_eq!(written, [both, both]);
+}
+
+/// Bytes of the files below `folder`.
+fn bytes_below(folder: &std::path::Path) -> usize {
+    let entries = std::fs::read_dir(folder).unwrap().flatten();
+    let bytes = entries.map(|entry| match entry.path().is_dir() {
+        true => bytes_below(&entry.path()),
+        false => entry.metadata().unwrap().len() as usize,
+    });
+    bytes.sum()
 }
 
 /// The error of a join that cannot go to disk.

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use arrow::util::pretty::pretty_format_batches;
 use datafusion::execution::SessionStateBuilder;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
+use datafusion::physical_plan::metrics::MetricValue;
 use datafusion::physical_plan::{ExecutionPlan, collect};
 use datafusion::prelude::{SessionConfig, SessionContext};
 
 use super::pool::PeakPool;
-use super::probe::{Texts, table};
+use super::probe::{SMALL, Texts, table};
 
 /// Tells a child which joins it measures.
 const ROLE: &str = "HORTON_TEST_RESIDENT_ROLE";
@@ -21,18 +22,22 @@ const ROWS: &str = "HORTON_TEST_RESIDENT_ROWS";
 /// Bytes of the memory pool, instead of `POOL_BYTES`.
 const POOL: &str = "HORTON_TEST_RESIDENT_POOL";
 
-/// Bytes of the memory pool.
-pub const POOL_BYTES: usize = 64 << 20;
-
-const PARTITIONS: usize = 4;
+/// Bytes of the memory pool, if that names none.
+const POOL_BYTES: usize = 64 << 20;
 
 /// What is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Query {
     /// Probe rows of 4 KB.
     Wide,
-    /// The same, in dictionaries.
+    /// The same in more partitions.
+    Streams,
+    /// The same, with a build side of several tables on the device.
+    Tables,
+    /// The same as the first, in dictionaries.
     Dictionary,
+    /// Build rows in a dictionary of 1,600 batches.
+    Batches,
     /// Probe rows that meet 1,000 build rows of 1 KB each.
     Explosion,
 }
@@ -48,8 +53,15 @@ pub struct Measured {
     pub reserved: usize,
     /// Kernels that joins ran.
     pub launches: usize,
+    /// Keys that they looked up, once a table.
+    pub lookups: usize,
     /// What the query answered.
     pub answer: String,
+}
+
+/// Bytes of the memory pool.
+pub fn pool_bytes() -> usize {
+    variable(POOL, POOL_BYTES)
 }
 
 fn variable(name: &str, otherwise: usize) -> usize {
@@ -60,28 +72,62 @@ fn variable(name: &str, otherwise: usize) -> usize {
 impl Query {
     fn sql(self) -> &'static str {
         match self {
+            Self::Batches => "SELECT count(*), count(b.s) FROM b JOIN p ON b.k = p.k",
             Self::Explosion => "SELECT count(*), max(length(b.s)) FROM b JOIN p ON b.k = p.k",
             _ => "SELECT count(*), max(length(p.s)) FROM b JOIN p ON b.k = p.k",
         }
     }
 
-    /// The two tables; the probe side has `rows` rows a partition.
-    fn register(self, session: &SessionContext, rows: Option<usize>) {
-        let rows = |usual| rows.unwrap_or_else(|| variable(ROWS, usual));
-        let (build, probe) = match self {
-            Self::Wide => (
-                table((1, 1000), 1000, Texts::Short),
-                table((PARTITIONS, rows(25_000)), 1000, Texts::Plain),
-            ),
-            Self::Dictionary => (
-                table((1, 1000), 1000, Texts::Short),
-                table((PARTITIONS, rows(150_000)), 1000, Texts::Dictionary),
-            ),
-            Self::Explosion => (
-                table((1, 16_000), 16, Texts::Medium),
-                table((PARTITIONS, rows(100)), 16, Texts::Short),
-            ),
+    /// Partitions of the probe side.
+    pub fn partitions(self) -> usize {
+        match self {
+            Self::Streams => 16,
+            _ => 4,
+        }
+    }
+
+    /// Rows of each of them.
+    pub fn rows(self) -> usize {
+        let usual = match self {
+            Self::Wide => 25_000,
+            Self::Streams => 12_000,
+            Self::Tables => 15_000,
+            Self::Dictionary => 150_000,
+            Self::Batches => 50_000,
+            Self::Explosion => 100,
         };
+        variable(ROWS, usual)
+    }
+
+    /// What the session is told beside the joins' role.
+    fn options(self) -> &'static [&'static str] {
+        match self {
+            // Other kinds of tables count no lookups.
+            Self::Tables => &[
+                "SET horton.device_memory_limit = 1500000",
+                "SET horton.table = 'horton'",
+            ],
+            // What would make larger batches before the join does.
+            Self::Batches => &[
+                "SET horton.filters = 'off'",
+                "SET datafusion.optimizer.enable_round_robin_repartition = false",
+            ],
+            _ => &[],
+        }
+    }
+
+    /// The two tables; the probe side has `rows` rows a partition.
+    fn register(self, session: &SessionContext, rows: usize) {
+        let (build_rows, keys, build, probe) = match self {
+            Self::Wide => (1000, 1000, Texts::Short, Texts::Plain),
+            Self::Streams => (1000, 1000, Texts::Short, Texts::Cut),
+            Self::Tables => (100_000, 100_000, Texts::Short, Texts::Plain),
+            Self::Dictionary => (1000, 1000, Texts::Short, Texts::Dictionary),
+            Self::Batches => (1600 * SMALL, 100_000, Texts::Small, Texts::Short),
+            Self::Explosion => (16_000, 16, Texts::Medium, Texts::Short),
+        };
+        let build = table((1, build_rows), keys as i64, build);
+        let probe = table((self.partitions(), rows), keys as i64, probe);
         session.register_table("b", build).unwrap();
         session.register_table("p", probe).unwrap();
     }
@@ -120,6 +166,7 @@ fn child(test: &str, role: &str) -> Measured {
         resident: value("resident").parse().unwrap(),
         reserved: value("reserved").parse().unwrap(),
         launches: value("launches").parse().unwrap(),
+        lookups: value("lookups").parse().unwrap(),
         answer: value("answer"),
     }
 }
@@ -132,15 +179,17 @@ fn measure(role: &str, query: Query) {
         .unwrap();
     // Kernels are compiled, and the device is there, before anything counts.
     let warm = Arc::new(PeakPool::new(1 << 30));
-    runtime.block_on(run(("always", query), Some(100), warm));
+    runtime.block_on(run(("always", query), 100, warm));
     std::fs::write("/proc/self/clear_refs", "5").unwrap();
     let before = status("VmRSS:");
-    let pool = Arc::new(PeakPool::new(variable(POOL, POOL_BYTES)));
-    let (answer, launches) = runtime.block_on(run((role, query), None, Arc::clone(&pool)));
+    let pool = Arc::new(PeakPool::new(pool_bytes()));
+    let ran = runtime.block_on(run((role, query), query.rows(), Arc::clone(&pool)));
+    let (answer, [launches, lookups]) = ran;
     let peak = status("VmHWM:");
     let (resident, reserved) = (peak - before, pool.peak());
     println!(
-        "peak={peak};resident={resident};reserved={reserved};launches={launches};answer={answer};"
+        "peak={peak};resident={resident};reserved={reserved};launches={launches};\
+         lookups={lookups};answer={answer};"
     );
 }
 
@@ -152,14 +201,14 @@ fn status(name: &str) -> usize {
     1024 * kilobytes.parse::<usize>().unwrap()
 }
 
-/// Runs `query` with `rows` probe rows a partition; its answer, and kernels of its joins.
+/// Runs `query` with `rows` probe rows a partition; its answer, and what its joins ran and looked up.
 async fn run(
     (role, query): (&str, Query),
-    rows: Option<usize>,
+    rows: usize,
     pool: Arc<PeakPool>,
-) -> (String, usize) {
+) -> (String, [usize; 2]) {
     let runtime = RuntimeEnvBuilder::new().with_memory_pool(pool);
-    let config = SessionConfig::new().with_target_partitions(PARTITIONS);
+    let config = SessionConfig::new().with_target_partitions(query.partitions());
     let builder = SessionStateBuilder::new()
         .with_config(config)
         .with_runtime_env(runtime.build_arc().unwrap())
@@ -168,7 +217,8 @@ async fn run(
     let of_role = format!("SET horton.enabled = '{role}'");
     // Without it, stock's joins hold as much again in channels between threads.
     let side_by_side = "SET datafusion.optimizer.repartition_joins = false";
-    for set in [of_role.as_str(), side_by_side] {
+    let sets = [of_role.as_str(), side_by_side];
+    for set in sets.iter().chain(query.options()) {
         session.sql(set).await.unwrap().collect().await.unwrap();
     }
     query.register(&session, rows);
@@ -178,12 +228,19 @@ async fn run(
         .await
         .unwrap();
     let answer = pretty_format_batches(&batches).unwrap().to_string();
-    (answer, launches(&plan))
+    let launches = sum(&plan, "kernel_launches", MetricValue::as_usize);
+    let lookups = sum(&plan, "buckets_per_lookup", |value| match value {
+        MetricValue::Ratio { ratio_metrics, .. } => ratio_metrics.total(),
+        _ => 0,
+    });
+    (answer, [launches, lookups])
 }
 
-fn launches(plan: &Arc<dyn ExecutionPlan>) -> usize {
-    let metrics = plan.metrics();
-    let own = metrics.and_then(|metrics| metrics.sum_by_name("kernel_launches"));
-    let below = plan.children().into_iter().map(launches).sum::<usize>();
-    own.map_or(0, |value| value.as_usize()) + below
+/// The sum of metric `name` over all nodes, each as `number` says.
+fn sum(plan: &Arc<dyn ExecutionPlan>, name: &str, number: fn(&MetricValue) -> usize) -> usize {
+    let metrics = plan.metrics().unwrap_or_default();
+    let named = metrics.iter().map(|metric| metric.value());
+    let own = named.filter(|value| value.name() == name).map(number);
+    let below = plan.children().into_iter().map(|c| sum(c, name, number));
+    own.sum::<usize>() + below.sum::<usize>()
 }

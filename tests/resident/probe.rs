@@ -1,6 +1,6 @@
 //! Tables whose rows are made when they are read: nothing of them is resident before.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use arrow::array::{ArrayRef, DictionaryArray, Int64Array, RecordBatch, StringArray};
 use arrow::datatypes::{DataType, Field, Int32Type, Schema, SchemaRef};
@@ -9,16 +9,23 @@ use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::streaming::PartitionStream;
 
-/// Rows of a batch.
+/// Rows of a batch, but for [`Texts::Small`] and [`Texts::Cut`].
 const BATCH: usize = 8192;
+
+/// Rows of a batch with [`Texts::Small`], and values of its dictionary.
+pub const SMALL: usize = 64;
 
 /// What the column `s` of a table is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Texts {
     /// A text of 4 KB a row.
     Plain,
-    /// The same, of a dictionary of 1,000 that each batch has for itself.
+    /// The same in batches of 500 rows.
+    Cut,
+    /// A text of 4 KB a row, of a dictionary of 1,000 that each batch has for itself.
     Dictionary,
+    /// A text of 4 KB a row, of one dictionary that all batches share; they are small.
+    Small,
     /// A text of 1 KB a row.
     Medium,
     /// A byte.
@@ -28,10 +35,19 @@ pub enum Texts {
 impl Texts {
     fn data_type(self) -> DataType {
         match self {
-            Self::Dictionary => {
+            Self::Dictionary | Self::Small => {
                 DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8))
             }
             _ => DataType::Utf8,
+        }
+    }
+
+    /// Rows of a batch.
+    fn batch_rows(self) -> usize {
+        match self {
+            Self::Small => SMALL,
+            Self::Cut => 500,
+            _ => BATCH,
         }
     }
 
@@ -40,12 +56,18 @@ impl Texts {
         let long = "x".repeat(4096);
         let texts = |text: &str, n| StringArray::from_iter_values(std::iter::repeat_n(text, n));
         match self {
-            Self::Plain => Arc::new(texts(&long, rows)),
+            Self::Plain | Self::Cut => Arc::new(texts(&long, rows)),
             Self::Medium => Arc::new(texts(&long[..1024], rows)),
             Self::Short => Arc::new(texts("x", rows)),
             Self::Dictionary => {
                 let keys = (0..rows as i32).map(|row| row % 1000).collect();
                 let values = Arc::new(texts(&long, 1000));
+                Arc::new(DictionaryArray::<Int32Type>::new(keys, values))
+            }
+            Self::Small => {
+                static VALUES: LazyLock<ArrayRef> = LazyLock::new(|| Texts::Plain.column(SMALL));
+                let keys = (0..rows as i32).collect();
+                let values = Arc::clone(&VALUES);
                 Arc::new(DictionaryArray::<Int32Type>::new(keys, values))
             }
         }
@@ -63,7 +85,7 @@ struct Rows {
 
 impl Rows {
     fn batch(&self, from: usize) -> RecordBatch {
-        let rows = from..(from + BATCH).min(self.rows);
+        let rows = from..(from + self.texts.batch_rows()).min(self.rows);
         let texts = self.texts.column(rows.len());
         let keys = Int64Array::from_iter_values(rows.map(|row| row as i64 % self.keys));
         RecordBatch::try_new(Arc::clone(&self.schema), vec![Arc::new(keys), texts]).unwrap()
@@ -81,7 +103,7 @@ impl PartitionStream for Partition {
 
     fn execute(&self, _: Arc<TaskContext>) -> SendableRecordBatchStream {
         let rows = Arc::clone(&self.0);
-        let batches = (0..rows.rows).step_by(BATCH);
+        let batches = (0..rows.rows).step_by(rows.texts.batch_rows());
         let schema = Arc::clone(&self.0.schema);
         let stream = futures::stream::iter(batches.map(move |from| Ok(rows.batch(from))));
         Box::pin(RecordBatchStreamAdapter::new(schema, stream))
@@ -92,7 +114,8 @@ impl PartitionStream for Partition {
 pub fn table((partitions, rows): (usize, usize), keys: i64, texts: Texts) -> Arc<StreamingTable> {
     let schema = Arc::new(Schema::new(vec![
         Field::new("k", DataType::Int64, false),
-        Field::new("s", texts.data_type(), false),
+        // Else `count(s)` would be `count(*)`.
+        Field::new("s", texts.data_type(), true),
     ]));
     let rows = Arc::new(Rows {
         schema: Arc::clone(&schema),

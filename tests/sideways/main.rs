@@ -12,5 +12,6 @@ mod early;
 mod names;
 mod queries;
 mod scans;
+mod spilled;
 #[path = "../watch/text.rs"]
 mod text;

@@ -1,15 +1,19 @@
 //! The engine that runs a record: DataFusion with our rules on.
 //!
 //! The parts of DataFusion's own engine in the order that it uses them; in between, the
-//! executed plan is searched for joins that launched kernels. Its session is rebuilt with
-//! [`horton_join::install`], around the same catalogs and functions.
+//! executed plan is searched for joins that launched kernels or went to disk. Its session is rebuilt
+//! with [`horton_join::install`], around the same catalogs and functions.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use arrow::array::RecordBatch;
 use async_trait::async_trait;
+use datafusion::error::{DataFusionError, Result};
+use datafusion::execution::memory_pool::{GreedyMemoryPool, MemoryLimit};
+use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::execution::{FunctionRegistry, SessionStateBuilder};
 use datafusion::physical_plan::common::collect;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
@@ -25,8 +29,17 @@ use sqllogictest::{AsyncDB, DBOutput};
 use super::Pass;
 use super::plans::{Names, is_explain, is_tree_with_our_node};
 
+/// Bytes of the limited pass's memory pool.
+const POOL_BYTES: usize = 4 << 20;
+
+/// How often the stock session may show that it is refused what ours was.
+const TRIES: usize = 3;
+
 /// The session `stock` with every join on the device `asked`.
-pub fn session(stock: &SessionContext, pass: Pass, asked: &str) -> SessionContext {
+///
+/// # Errors
+/// If DataFusion cannot make a runtime with the pass's memory pool.
+pub fn session(stock: &SessionContext, pass: Pass, asked: &str) -> Result<SessionContext> {
     let state = stock.state();
     let default_catalog = state
         .config_options()
@@ -41,14 +54,45 @@ pub fn session(stock: &SessionContext, pass: Pass, asked: &str) -> SessionContex
             // Nodes above scans would show in plans.
             filters: match pass {
                 Pass::Partitioned => Filters::Off,
-                Pass::Open => Filters::Auto,
+                Pass::Open | Pass::Limited => Filters::Auto,
             },
             ..HortonConfig::default()
         });
+        if pass == Pass::Limited {
+            // By default a sort asks for 10 MB before its first row.
+            config.options_mut().execution.sort_spill_reservation_bytes = POOL_BYTES / 64;
+        }
+    }
+    if pass == Pass::Limited {
+        let runtime = with_pool(&stock.runtime_env(), POOL_BYTES)?;
+        builder = builder.with_runtime_env(runtime);
     }
     let session = SessionContext::new_with_state(horton_join::install(builder).build());
     restore(&session, stock, default_catalog);
-    session
+    Ok(session)
+}
+
+/// The session `session` with stock joins, and as much memory.
+fn stock(session: &SessionContext) -> Result<SessionContext> {
+    let mut state = session.state();
+    let extensions = &mut state.config_mut().options_mut().extensions;
+    if let Some(config) = extensions.get_mut::<HortonConfig>() {
+        config.enabled = Enabled::Never;
+    }
+    let runtime = match state.runtime_env().memory_pool.memory_limit() {
+        // What the session's own pool still counts is none of the stock join's.
+        MemoryLimit::Finite(bytes) => with_pool(state.runtime_env(), bytes)?,
+        _ => Arc::clone(state.runtime_env()),
+    };
+    let builder = SessionStateBuilder::new_from_existing(state).with_runtime_env(runtime);
+    Ok(SessionContext::new_with_state(builder.build()))
+}
+
+/// `runtime` with a pool of so many bytes.
+fn with_pool(runtime: &RuntimeEnv, bytes: usize) -> Result<Arc<RuntimeEnv>> {
+    let builder = RuntimeEnvBuilder::from_runtime_env(runtime);
+    let pool = Arc::new(GreedyMemoryPool::new(bytes));
+    builder.with_memory_pool(pool).build_arc()
 }
 
 /// What rebuilding the session `stock` lost.
@@ -74,13 +118,26 @@ fn restore(session: &SessionContext, stock: &SessionContext, default_catalog: bo
 #[derive(Debug, Default)]
 pub struct Tally {
     joins: AtomicUsize,
+    spilled: AtomicUsize,
     tree: AtomicBool,
+    refused: AtomicBool,
 }
 
 impl Tally {
     /// Joins that launched kernels.
     pub fn joins(&self) -> usize {
         self.joins.load(Ordering::Relaxed)
+    }
+
+    /// Joins that went to disk.
+    pub fn spilled(&self) -> usize {
+        self.spilled.load(Ordering::Relaxed)
+    }
+
+    /// Whether the last statement found too little memory for an operator of DataFusion, in the stock
+    /// session as in ours.
+    pub fn last_was_refused(&self) -> bool {
+        self.refused.load(Ordering::Relaxed)
     }
 
     /// Whether the last statement's result was a plan drawn as a tree with our node in it.
@@ -108,6 +165,19 @@ impl Database {
         }
     }
 
+    /// Whether the stock session with as much memory is refused, too, in some of a few tries: which
+    /// operator is refused depends on which one asks first.
+    async fn refuses_stock(&self, sql: &str) -> Result<bool> {
+        let stock = stock(&self.session)?;
+        for _ in 0..TRIES {
+            match execute(&stock, sql).await {
+                Err(error) if is_exhausted(&error) => return Ok(true),
+                _ => {}
+            }
+        }
+        Ok(false)
+    }
+
     /// Rows as the file expects them.
     fn expected_text(&self, sql: &str, rows: &mut [Vec<String>]) {
         let explain = is_explain(sql);
@@ -129,14 +199,22 @@ impl AsyncDB for Database {
 
     async fn run(&mut self, sql: &str) -> Result<DFOutput, Self::Error> {
         self.tally.tree.store(false, Ordering::Relaxed);
-        let frame = self.session.sql(sql).await?;
-        let context = Arc::new(frame.task_ctx());
-        let plan = frame.create_physical_plan().await?;
-        let stream = execute_stream(Arc::clone(&plan), context)?;
-        let types = convert_schema_to_types(stream.schema().fields());
-        let batches = collect(stream).await?;
-        let joins = joins_on_device(&plan);
+        self.tally.refused.store(false, Ordering::Relaxed);
+        let (plan, batches) = match execute(&self.session, sql).await {
+            Ok(done) => done,
+            Err(error) => {
+                let refused = is_refused(&error) && self.refuses_stock(sql).await?;
+                self.tally.refused.store(refused, Ordering::Relaxed);
+                return Err(error.into());
+            }
+        };
+        let types = convert_schema_to_types(plan.schema().fields());
+        let (joins, spilled) = (
+            joins_with(&plan, "kernel_launches"),
+            joins_with(&plan, "spill_count"),
+        );
         self.tally.joins.fetch_add(joins, Ordering::Relaxed);
+        self.tally.spilled.fetch_add(spilled, Ordering::Relaxed);
         let mut rows = convert_batches(&plan.schema(), batches, is_spark_path(&self.file))?;
         self.expected_text(sql, &mut rows);
         Ok(match rows.is_empty() && types.is_empty() {
@@ -156,12 +234,35 @@ impl AsyncDB for Database {
     async fn shutdown(&mut self) {}
 }
 
-/// The joins of an executed plan that launched kernels.
-fn joins_on_device(plan: &Arc<dyn ExecutionPlan>) -> usize {
-    let launched = plan
+/// Runs a statement: its plan, and its rows.
+async fn execute(
+    session: &SessionContext,
+    sql: &str,
+) -> Result<(Arc<dyn ExecutionPlan>, Vec<RecordBatch>)> {
+    let frame = session.sql(sql).await?;
+    let context = Arc::new(frame.task_ctx());
+    let plan = frame.create_physical_plan().await?;
+    let batches = collect(execute_stream(Arc::clone(&plan), context)?).await?;
+    Ok((plan, batches))
+}
+
+/// Whether the memory pool refused something.
+fn is_exhausted(error: &DataFusionError) -> bool {
+    matches!(error.find_root(), DataFusionError::ResourcesExhausted(_))
+}
+
+/// Whether the memory pool refused an operator that is no hash join.
+fn is_refused(error: &DataFusionError) -> bool {
+    let text = error.to_string();
+    is_exhausted(error) && !text.contains("HortonJoin") && !text.contains("HashJoinInput")
+}
+
+/// The joins of an executed plan whose metric `name` is above 0.
+fn joins_with(plan: &Arc<dyn ExecutionPlan>, name: &str) -> usize {
+    let has = plan
         .downcast_ref::<HortonJoinExec>()
-        .and_then(|join| join.metrics()?.sum_by_name("kernel_launches"))
-        .is_some_and(|launches| launches.as_usize() > 0);
-    let below: usize = plan.children().into_iter().map(joins_on_device).sum();
-    usize::from(launched) + below
+        .and_then(|join| join.metrics()?.sum(|metric| metric.value().name() == name))
+        .is_some_and(|value| value.as_usize() > 0);
+    let below = plan.children().into_iter().map(|c| joins_with(c, name));
+    usize::from(has) + below.sum::<usize>()
 }

@@ -1,21 +1,24 @@
 //! DataFusion's own test suite, with every join on the device.
 //!
 //! ```text
-//!  crate datafusion-sqllogictest ─ copy ─▶ scratch workspace + a few CSVs ─▶ each file twice
+//!  crate datafusion-sqllogictest ─ copy ─▶ scratch workspace + a few CSVs ─▶ each file three times
 //!    1  partitions kept,         all records, plans too (our line as the stock one)
 //!       scans without filters
 //!    2  either side built        all records but EXPLAIN: the default, and other plans
+//!    3  4 MiB of memory          as 2, in a memory pool that makes joins spill
 //! ```
 //!
 //! `cargo test --release --test sqllogictest -- joins.slt subquery.slt:330` runs the files
 //! whose path contains a name, or one record of them and the statements before it. Without
 //! names it runs every file that mentions JOIN and needs no data that the crate lacks.
-//! `--pass 1` or `--pass 2` runs each file once; `HORTON_TEST_DEVICE` picks the device, as
+//! `--pass 1`, `2` or `3` runs each file once; `HORTON_TEST_DEVICE` picks the device, as
 //! `horton.device` does.
 //!
 //! Results are made into text and compared by DataFusion's own engine parts, so a query passes
-//! here exactly when it would pass there; `plans.rs` says what is not compared of a plan. The
-//! last line counts records, and the joins that launched kernels.
+//! here exactly when it would pass there; `plans.rs` says what is not compared of a plan. In the
+//! third pass the pool may refuse DataFusion's own operators: such a record is left out if the stock
+//! session is refused, too. The last lines count records, and the joins that launched kernels or went
+//! to disk.
 
 mod data;
 mod database;
@@ -51,15 +54,18 @@ enum Pass {
     Partitioned,
     /// Either side of a join may be built, as by default.
     Open,
+    /// The same within a memory pool of 4 MiB, until a file sets a limit of its own.
+    Limited,
 }
 
 impl Pass {
-    const ALL: [Pass; 2] = [Pass::Partitioned, Pass::Open];
+    const ALL: [Pass; 3] = [Pass::Partitioned, Pass::Open, Pass::Limited];
 
     fn name(self) -> &'static str {
         match self {
             Pass::Partitioned => "partitions kept",
             Pass::Open => "either side built",
+            Pass::Limited => "4 MiB of memory",
         }
     }
 }
@@ -72,7 +78,7 @@ struct Options {
     #[clap(long, default_value_t = std::thread::available_parallelism().map_or(1, usize::from))]
     test_threads: usize,
     /// The one pass to run.
-    #[clap(long, value_parser = clap::value_parser!(u8).range(1..=2))]
+    #[clap(long, value_parser = clap::value_parser!(u8).range(1..=3))]
     pass: Option<u8>,
     /// List nothing and stop: files are no test cases to the built-in harness.
     #[clap(long)]
@@ -84,9 +90,8 @@ struct Options {
 
 impl Options {
     fn passes(&self) -> &'static [Pass] {
-        match self.pass {
-            Some(1) => &Pass::ALL[..1],
-            Some(_) => &Pass::ALL[1..],
+        match self.pass.map(usize::from) {
+            Some(pass) => &Pass::ALL[pass - 1..pass],
             None => &Pass::ALL,
         }
     }
@@ -130,7 +135,11 @@ struct Outcome {
     other_filters: usize,
     /// EXPLAIN records in tree form, where our node's box has another size.
     trees: usize,
+    /// Records that a limited pool refuses to the stock session, too.
+    refused: usize,
     joins: usize,
+    /// Joins that went to disk.
+    spilled: usize,
 }
 
 impl Outcome {
@@ -148,7 +157,9 @@ impl Outcome {
         self.other_plans += other.other_plans;
         self.other_filters += other.other_filters;
         self.trees += other.trees;
+        self.refused += other.refused;
         self.joins += other.joins;
+        self.spilled += other.spilled;
     }
 }
 
@@ -188,14 +199,17 @@ fn run(options: Options) -> Result<bool, Box<dyn Error>> {
         passes: options.passes(),
         turns: Semaphore::new(options.test_threads.max(1)),
     });
+    let spills = options.names.is_empty() && shared.passes.contains(&Pass::Limited);
     let total = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()?
         .block_on(run_files(files, shared));
-    Ok(report(&total))
+    Ok(report(&total, spills))
 }
 
-fn report(total: &Outcome) -> bool {
+/// Prints what became of all records; whether they passed, and some join went to disk where one
+/// `spills`.
+fn report(total: &Outcome, spills: bool) -> bool {
     for failure in &total.failures {
         println!("\n{failure}");
     }
@@ -204,7 +218,7 @@ fn report(total: &Outcome) -> bool {
         total.plans, total.trees
     );
     println!(
-        "EXPLAIN records left out with either side built: {}",
+        "EXPLAIN records left out with either side built, with and without a limit: {}",
         total.other_plans
     );
     println!(
@@ -212,12 +226,20 @@ fn report(total: &Outcome) -> bool {
         total.other_filters
     );
     println!(
-        "records: {} passed, {} failed; joins on device: {}",
+        "records left out as 4 MiB are too few for the stock session, too: {}",
+        total.refused
+    );
+    println!(
+        "records: {} passed, {} failed; joins on device: {}, on disk: {}",
         total.passed,
         total.failures.len(),
-        total.joins
+        total.joins,
+        total.spilled
     );
-    total.failures.is_empty()
+    if spills && total.spilled == 0 {
+        println!("no join went to disk");
+    }
+    total.failures.is_empty() && (total.spilled > 0 || !spills)
 }
 
 /// What all files need.
@@ -238,7 +260,7 @@ async fn run_files(files: Vec<TestFile>, shared: Arc<Shared>) -> Outcome {
             };
             let start = Instant::now();
             let mut outcome = Outcome::default();
-            // One after the other: both use the file's scratch folder.
+            // One after the other: all use the file's scratch folder.
             for pass in shared.passes {
                 let work = run_file(file.clone(), *pass, Arc::clone(&shared));
                 outcome.add(match tokio::spawn(work).await {
@@ -280,7 +302,10 @@ async fn run_file(file: TestFile, pass: Pass, shared: Arc<Shared>) -> Outcome {
     let Some(context) = TestContext::try_new_for_test_file(&file.relative).await else {
         return fail("cannot run here".to_owned());
     };
-    let session = database::session(context.session_ctx(), pass, &shared.asked);
+    let session = match database::session(context.session_ctx(), pass, &shared.asked) {
+        Ok(session) => session,
+        Err(error) => return fail(error.to_string()),
+    };
     match parse_file(&file.path) {
         Ok(records) => run_records(records, &file, (pass, session), &shared).await,
         Err(error) => fail(error.to_string()),
@@ -312,7 +337,7 @@ async fn run_records(
             continue;
         }
         let explain = compares_plan(&record);
-        if explain && pass == Pass::Open {
+        if explain && pass != Pass::Partitioned {
             outcome.other_plans += 1;
             continue;
         }
@@ -328,6 +353,7 @@ async fn run_records(
                 outcome.plans += usize::from(explain);
             }
             Err(_) if tally.last_was_tree() => outcome.trees += 1,
+            Err(_) if tally.last_was_refused() => outcome.refused += 1,
             Err(error) => outcome.failures.push(format!(
                 "{} with {}",
                 error.to_string().trim_end(),
@@ -335,7 +361,7 @@ async fn run_records(
             )),
         }
     }
-    outcome.joins = tally.joins();
+    (outcome.joins, outcome.spilled) = (tally.joins(), tally.spilled());
     outcome
 }
 
