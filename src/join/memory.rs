@@ -133,6 +133,11 @@ impl ProbeMemory {
         }
     }
 
+    /// Whether `bytes` more for rows would be granted.
+    pub fn has_room(&self, bytes: usize) -> bool {
+        leaves_half(&self.pool, bytes)
+    }
+
     /// Reserves `bytes` more for rows; whether they were granted.
     pub fn add_rows(&self, bytes: usize) -> bool {
         leaves_half(&self.pool, bytes) && self.rows.try_grow(bytes).is_ok()

@@ -70,6 +70,13 @@ impl Gathered {
         !is_full && self.memory.add_rows(bytes + row_bytes * batch.num_rows())
     }
 
+    /// Whether a batch of `bytes` is likely to have room: of `most` bytes with those before, and of what
+    /// the memory pool grants.
+    fn expects_room(&self, bytes: usize, most: usize) -> bool {
+        let is_full = !self.batches.is_empty() && self.bytes + bytes > most;
+        !is_full && self.memory.has_room(bytes)
+    }
+
     fn push(&mut self, batch: RecordBatch, keys: Vec<ArrayRef>) {
         self.rows += batch.num_rows();
         self.batches.push((batch, keys));
@@ -87,6 +94,11 @@ impl Probe {
         let limits = (self.chunk_bytes, row_bytes(build));
         let mut gathered = Gathered::new(self.memory.for_chunk());
         while gathered.rows < wanted {
+            let is_least = gathered.batches.is_empty() && self.asked.is_empty();
+            // A batch that is taken and put back is in memory, too, so it is not even taken.
+            if !is_least && !gathered.expects_room(self.batch_bytes, limits.0) {
+                break;
+            }
             let waits = self.spec.whole_chunks || gathered.batches.is_empty();
             let Some(batch) = self.input.next(waits).await? else {
                 break;
@@ -96,8 +108,9 @@ impl Probe {
                 false => batch,
             };
             let keys = self.keys(&batch)?;
+            let before = gathered.bytes;
             let has_room = gathered.has_room((&batch, &keys), limits);
-            let is_least = gathered.batches.is_empty() && self.asked.is_empty();
+            self.batch_bytes = gathered.bytes - before;
             if !has_room && !is_least {
                 self.input.put_back(batch);
                 break;

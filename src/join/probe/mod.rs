@@ -100,6 +100,8 @@ pub struct Probe {
     chunk_rows: usize,
     /// Bytes of a chunk's batches at most, unless it has one only.
     chunk_bytes: usize,
+    /// Bytes of the last batch.
+    batch_bytes: usize,
     /// Whether the device had no room for a chunk: they are smaller since, and batches are cut.
     is_short: bool,
     /// Whether the chunk that comes next has waited for memory.
@@ -135,6 +137,7 @@ impl Probe {
             wanted: spec.wanted(&build),
             chunk_bytes: spec.most_bytes(chunk_rows),
             chunk_rows,
+            batch_bytes: 0,
             is_short: false,
             has_waited: false,
             next_chunk_rows,
