@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray};
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Int64Type};
 use datafusion::common::JoinType;
@@ -39,9 +39,7 @@ impl Limited {
             .with_memory_pool(Arc::clone(&pool))
             .with_disk_manager_builder(disk)
             .build_arc();
-        let mut config = SessionConfig::new().with_batch_size(512);
-        // A sort that restores an order has to do with the memory there is.
-        config.options_mut().execution.sort_spill_reservation_bytes = bytes / 8;
+        let config = SessionConfig::new().with_batch_size(512);
         let context = SessionContext::new_with_config_rt(config, runtime.unwrap()).task_ctx();
         Self {
             context,
@@ -298,6 +296,54 @@ fn a_promised_order_is_kept() {
             .flat_map(|batch| batch.column(at).as_primitive::<Int64Type>().iter())
             .collect();
         assert!(keys.is_sorted(), "{case}");
+    }
+}
+
+#[test]
+fn a_promised_order_is_kept_in_a_pool_of_few_bytes() {
+    let _guard = side_by_side();
+    let build = vec![
+        ("k", ints(&repeating_keys(1, 3000, 2000))),
+        ("b", payload(3000)),
+    ];
+    let mut sorted = repeating_keys(2, 3000, 2000);
+    sorted.sort_unstable();
+    let probe = vec![("k", ints(&sorted))];
+    for parts in [1, 2] {
+        for fetch in [None, Some(0), Some(1), Some(700)] {
+            let probe = Side::new(probe.clone()).in_partitions(parts, |row| row);
+            let sorted = probe.in_batches_of(500).sorted_by(0);
+            let mut case = on_host(Case::new(Side::new(build.clone()), sorted));
+            case.join_type = JoinType::Right;
+            let limited = Limited::new(1 << 10);
+            let all = run(Arc::new(case.stock()), case.context()).unwrap();
+            case.fetch = fetch;
+            let found = run(case.on_device(), Arc::clone(&limited.context)).unwrap();
+            let at = case.stock().schema().fields().len() - 1;
+            let keys = |run: &Run| -> Vec<Vec<Option<i64>>> {
+                let of = |batch: &RecordBatch| -> Vec<Option<i64>> {
+                    batch
+                        .column(at)
+                        .as_primitive::<Int64Type>()
+                        .iter()
+                        .collect()
+                };
+                let partitions = run.batches.iter();
+                partitions
+                    .map(|p| p.iter().flat_map(of).collect())
+                    .collect()
+            };
+            let found_keys = keys(&found);
+            assert!(found_keys.iter().all(|keys| keys.is_sorted()), "{case}");
+            let first = |keys: Vec<Vec<Option<i64>>>| {
+                let mut keys = keys.concat();
+                keys.sort_unstable();
+                keys.truncate(fetch.unwrap_or(usize::MAX));
+                keys
+            };
+            assert_eq!(first(found_keys), first(keys(&all)), "{case}");
+            limited.assert_clean(&case.to_string());
+        }
     }
 }
 

@@ -137,7 +137,8 @@ impl Spilled {
         let rows = futures::stream::once(opened).try_flatten();
         let schema = self.planned.schema();
         let stream = Box::pin(RecordBatchStreamAdapter::new(schema, rows.boxed()));
-        promised(&self.planned, stream, &self.node.context)
+        let node = &self.node;
+        promised(&self.planned, stream, (&node.context, node.partition))
     }
 
     /// The rows of the next pair that has some; `None` if none is left.
