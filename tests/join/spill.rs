@@ -342,6 +342,7 @@ fn a_promised_order_is_kept_in_a_pool_of_few_bytes() {
                 keys
             };
             assert_eq!(first(found_keys), first(keys(&all)), "{case}");
+            assert_eq!(found.metric("output_rows"), found.count(), "{case}");
             limited.assert_clean(&case.to_string());
         }
     }
@@ -355,6 +356,7 @@ fn a_limit_in_the_join_holds_for_each_stream() {
     let limited = Limited::new(64 << 10);
     let found = run(case.on_device(), Arc::clone(&limited.context)).unwrap();
     assert!(found.metric("spill_count") > 0);
+    assert_eq!(found.metric("output_rows"), found.count());
     let rows: Vec<usize> = found.rows().iter().map(Vec::len).collect();
     assert!(
         rows.iter().all(|rows| *rows <= 100) && rows.contains(&100),

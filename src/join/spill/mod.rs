@@ -34,7 +34,7 @@ use datafusion::error::DataFusionError;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_expr::PhysicalExprRef;
 use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
-use datafusion::physical_plan::metrics::{BaselineMetrics, SpillMetrics};
+use datafusion::physical_plan::metrics::{BaselineMetrics, RecordOutput, SpillMetrics};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{
     ExecutionPlan, ExecutionPlanProperties, Partitioning, SpillManager,
@@ -88,8 +88,6 @@ impl Spilled {
             ..node
         };
         let metrics = SpillMetrics::new(&node.shown.metrics, node.partition);
-        // A join of no rows shows that, too.
-        BaselineMetrics::new(&node.shown.metrics, node.partition).done();
         let compression = node.context.session_config().spill_compression();
         let manager = |side: &Reading| {
             let runtime = node.context.runtime_env();
@@ -113,11 +111,15 @@ impl Spilled {
         }))
     }
 
-    /// The rows of stream `at`.
+    /// The rows of stream `at`, which is the node's output partition `partition`.
     ///
     /// # Errors
     /// If the promised order cannot be restored.
-    pub fn stream(self: &Arc<Self>, at: usize) -> DataFusionResult<SendableRecordBatchStream> {
+    pub fn stream(
+        self: &Arc<Self>,
+        at: usize,
+        partition: usize,
+    ) -> DataFusionResult<SendableRecordBatchStream> {
         let spilled = Arc::clone(self);
         let opened = async move {
             let lanes = spilled.lanes.clone().await.map_err(for_another)?;
@@ -136,9 +138,16 @@ impl Spilled {
         };
         let rows = futures::stream::once(opened).try_flatten();
         let schema = self.planned.schema();
-        let stream = Box::pin(RecordBatchStreamAdapter::new(schema, rows.boxed()));
+        let stream = RecordBatchStreamAdapter::new(Arc::clone(&schema), rows.boxed());
         let node = &self.node;
-        promised(&self.planned, stream, (&node.context, node.partition))
+        let rows = promised(
+            &self.planned,
+            Box::pin(stream),
+            (&node.context, node.partition),
+        )?;
+        let metrics = BaselineMetrics::new(&node.shown.metrics, partition);
+        let rows = rows.map(move |batch| Ok(batch?.record_output(&metrics)));
+        Ok(Box::pin(RecordBatchStreamAdapter::new(schema, rows)))
     }
 
     /// The rows of the next pair that has some; `None` if none is left.
