@@ -10,8 +10,10 @@ use datafusion::execution::TaskContext;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::{GreedyMemoryPool, MemoryPool};
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
-use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_expr::{LexOrdering, PhysicalSortExpr};
 use datafusion::physical_plan::joins::PartitionMode;
+use datafusion::physical_plan::test::TestMemoryExec;
+use datafusion::physical_plan::{ChildrenPropertiesMode, ExecutionPlan, ReplaceChildrenOptions};
 use datafusion::prelude::{SessionConfig, SessionContext};
 use futures::{FutureExt, StreamExt};
 use horton_join::config::Enabled;
@@ -346,6 +348,45 @@ fn a_promised_order_is_kept_in_a_pool_of_few_bytes() {
             limited.assert_clean(&case.to_string());
         }
     }
+}
+
+#[test]
+fn two_promised_orders_are_kept_at_once() {
+    let _guard = side_by_side();
+    // Each partition follows both orders, and the two together do not.
+    let column = |first: i64| ints(&(first..first + 1000).map(Some).collect::<Vec<_>>());
+    let part = |[a, b]: [i64; 2]| {
+        let side = Side::new(vec![("k", column(0)), ("x", column(a)), ("y", column(b))]);
+        side.in_batches_of(100)
+    };
+    let mut probe = part([0, 1000]);
+    probe.partitions.extend(part([1000, 0]).partitions);
+    let build = Side::new(vec![("k", column(0))]).in_batches_of(100);
+    let case = on_host(Case::new(build.clone(), probe.clone()));
+    let by = |column| LexOrdering::new([PhysicalSortExpr::new_default(probe.column(column))]);
+    let orders = [by(1).unwrap(), by(2).unwrap()];
+    let sorted =
+        TestMemoryExec::try_new_exec(&probe.partitions, Arc::clone(&probe.schema), None).unwrap();
+    let sorted = Arc::unwrap_or_clone(sorted).try_with_sort_information(orders.to_vec());
+    let inputs: Vec<Arc<dyn ExecutionPlan>> = vec![build.exec(), Arc::new(sorted.unwrap())];
+    let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
+    let join = case.on_device().replace_children(inputs, options).unwrap();
+    let promised = join.properties().equivalence_properties().oeq_class().len();
+    assert_eq!(promised, 2);
+    let limited = Limited::new(4 << 10);
+    let found = run(join, Arc::clone(&limited.context)).unwrap();
+    assert!(found.metric("spill_count") > 0);
+    assert_eq!(found.count(), 2000);
+    for batches in &found.batches {
+        for column in [2, 3] {
+            let values = batches.iter().flat_map(|batch| {
+                let column = batch.column(column).as_primitive::<Int64Type>();
+                column.values().to_vec()
+            });
+            assert!(values.is_sorted(), "column {column}");
+        }
+    }
+    limited.assert_clean("two orders");
 }
 
 #[test]

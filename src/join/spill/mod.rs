@@ -14,8 +14,8 @@
 //! each pair is a join of its own, on the device or on the host, and the join types need no care. Both
 //! sides of a pair are known, so the smaller one is built, whatever the plan said. Streams of one
 //! join take pairs from one list and wait for nobody: a consumer may read one stream to its end before
-//! the next. Only where the plan promises that a stream keeps its partition's rows, each has a list of
-//! its own (a lane).
+//! the next. Only where the plan promises that a stream keeps its partition's rows, or follows two orders
+//! at once, each has a list of its own (a lane).
 //!
 //! DataFusion's `SpillManager` writes the files and its `DiskManager` deletes them when they are let go. A
 //! sort-merge join instead would need keys that sort, and has no NOT IN.
@@ -290,13 +290,16 @@ fn keys(planned: &HashJoinExec, side: Side) -> Vec<PhysicalExprRef> {
     planned.on().iter().map(key).collect()
 }
 
-/// Whether the plan promises that an output partition has the rows of one probe partition alone.
+/// Whether the plan promises that an output partition has the rows of one probe partition alone, or two
+/// orders at once, which rows of several partitions may not follow.
 fn keeps_partitions(planned: &HashJoinExec) -> bool {
-    *planned.partition_mode() == PartitionMode::CollectLeft
-        && matches!(
-            planned.properties().output_partitioning(),
-            Partitioning::Hash(..) | Partitioning::Range(..)
-        )
+    let properties = planned.properties();
+    let by_keys = matches!(
+        properties.output_partitioning(),
+        Partitioning::Hash(..) | Partitioning::Range(..)
+    );
+    let orders = properties.equivalence_properties().oeq_class().len();
+    *planned.partition_mode() == PartitionMode::CollectLeft && (by_keys || orders > 1)
 }
 
 /// How both sides become pairs of buckets.
