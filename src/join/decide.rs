@@ -26,7 +26,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::ExecutionPlanProperties;
 use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::metrics::{
-    ExecutionPlanMetricsSet, Metric, MetricBuilder, MetricsSet,
+    ExecutionPlanMetricsSet, Metric, MetricBuilder, MetricValue, MetricsSet,
 };
 use futures::future::{BoxFuture, Shared};
 
@@ -136,6 +136,8 @@ pub struct At {
 pub struct Shown {
     /// The node's own metrics.
     pub metrics: ExecutionPlanMetricsSet,
+    /// Those of buckets that a device joined.
+    pub buckets: ExecutionPlanMetricsSet,
     /// What was decided.
     pub decisions: Arc<Decisions>,
     /// DataFusion's own joins.
@@ -149,6 +151,38 @@ impl Shown {
         self.decisions.lock().retain(|at, _| is_other(at));
         self.on_host.lock().retain(|at, _| is_other(at));
     }
+
+    /// The same for buckets.
+    pub fn of_buckets(&self) -> Self {
+        Self {
+            metrics: self.buckets.clone(),
+            ..self.clone()
+        }
+    }
+
+    /// All metrics. Rows that come of buckets are not the node's yet: it may owe fewer.
+    pub fn all_metrics(&self) -> MetricsSet {
+        let mut all = self.metrics.clone_inner();
+        let on_host = self.on_host.lock();
+        let mut add = |metrics: &MetricsSet, in_bucket: bool| {
+            let metrics = metrics.iter().filter(|m| !in_bucket || !is_output(m));
+            metrics.for_each(|metric| all.push(Arc::clone(metric)));
+        };
+        add(&self.buckets.clone_inner(), true);
+        for (at, metrics) in on_host.iter() {
+            add(metrics, at.bucket.is_some());
+        }
+        all
+    }
+}
+
+/// Whether it counts what a node gives out.
+fn is_output(metric: &Metric) -> bool {
+    use MetricValue::{OutputBatches, OutputBytes, OutputRows};
+    matches!(
+        metric.value(),
+        OutputRows(_) | OutputBytes(_) | OutputBatches(_)
+    )
 }
 
 /// What an execution of a build must know of its node.
@@ -238,13 +272,6 @@ impl OnHost {
         // Read under the lock: partitions are executed side by side, and the last one has them all.
         let mut noted = self.lock();
         noted.extend(join.metrics().map(|metrics| (at, metrics)));
-    }
-
-    /// The metrics of all of them.
-    pub fn metrics(&self) -> Vec<Arc<Metric>> {
-        let noted = self.lock();
-        let metrics = noted.values().flat_map(MetricsSet::iter);
-        metrics.cloned().collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<At, MetricsSet>> {
@@ -465,7 +492,7 @@ impl Decided {
                 on_host.note(*noted, join.join());
                 Ok(stream)
             }
-            Decided::Spilled(spilled) => Ok(spilled.stream(at)?),
+            Decided::Spilled(spilled) => Ok(spilled.stream(at, partition)?),
             Decided::Device {
                 spec,
                 build,

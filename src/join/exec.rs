@@ -308,10 +308,7 @@ impl ExecutionPlan for HortonJoinExec {
     }
 
     fn metrics(&self) -> Option<MetricsSet> {
-        let mut metrics = self.shown.metrics.clone_inner();
-        let on_host = self.shown.on_host.metrics().into_iter();
-        on_host.for_each(|metric| metrics.push(metric));
-        Some(metrics)
+        Some(self.shown.all_metrics())
     }
 
     fn child_stats_requests(&self, partition: Option<usize>) -> Vec<ChildStats> {

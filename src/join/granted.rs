@@ -12,6 +12,9 @@
 //! fail. So its reservations are taken out of the one that is held. What its estimate is above ours
 //! is asked of the query's pool, too, and not counted if that refuses: a pool over its limit would
 //! refuse all others.
+//!
+//! The sort of a join that went to disk is granted its first bytes in that way, and asks for the rest
+//! ([`Granted::sort_context`]).
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,12 +23,17 @@ use datafusion::common::Result;
 use datafusion::execution::TaskContext;
 use datafusion::execution::memory_pool::{MemoryLimit, MemoryPool, MemoryReservation};
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
+use datafusion::prelude::SessionConfig;
+
+use super::memory::FLOOR;
 
 /// A pool that hands out a reservation of another.
 #[derive(Debug)]
 pub struct Granted {
     held: MemoryReservation,
     used: Mutex<usize>,
+    /// Bytes up to which nothing is refused.
+    floor: usize,
 }
 
 impl Granted {
@@ -37,13 +45,39 @@ impl Granted {
         context: &Arc<TaskContext>,
         held: MemoryReservation,
     ) -> Result<Arc<TaskContext>> {
+        let config = context.session_config().clone();
+        Self::of(usize::MAX, held).within(context, config)
+    }
+
+    /// `context` for a sort: with a pool that grants [`FLOOR`] bytes, and hands out `held` as far as the
+    /// query's pool lets that grow.
+    ///
+    /// # Errors
+    /// If DataFusion cannot make the runtime environment.
+    pub fn sort_context(
+        context: &Arc<TaskContext>,
+        held: MemoryReservation,
+    ) -> Result<Arc<TaskContext>> {
+        let mut config = context.session_config().clone();
+        let execution = &mut config.options_mut().execution;
+        // What a sort takes before its first row: it must find room for rows then.
+        let for_merges = execution.sort_spill_reservation_bytes.min(FLOOR / 2);
+        execution.sort_spill_reservation_bytes = for_merges;
+        Self::of(FLOOR, held).within(context, config)
+    }
+
+    fn of(floor: usize, held: MemoryReservation) -> Self {
         let used = Mutex::new(0);
+        Self { held, used, floor }
+    }
+
+    fn within(self, context: &Arc<TaskContext>, config: SessionConfig) -> Result<Arc<TaskContext>> {
         let builder = RuntimeEnvBuilder::from_runtime_env(&context.runtime_env());
-        let runtime = builder.with_memory_pool(Arc::new(Self { held, used }));
+        let runtime = builder.with_memory_pool(Arc::new(self));
         Ok(Arc::new(TaskContext::new(
             context.task_id(),
             context.session_id(),
-            context.session_config().clone(),
+            config,
             context.scalar_functions().clone(),
             context.higher_order_functions().clone(),
             context.aggregate_functions().clone(),
@@ -81,8 +115,14 @@ impl MemoryPool for Granted {
         self.held.shrink(shrink.min(unused));
     }
 
-    fn try_grow(&self, reservation: &MemoryReservation, additional: usize) -> Result<()> {
-        self.grow(reservation, additional);
+    fn try_grow(&self, _: &MemoryReservation, additional: usize) -> Result<()> {
+        let mut used = self.used();
+        let wanted = *used + additional;
+        let more = wanted.saturating_sub(self.held.size());
+        match self.held.try_grow(more) {
+            Err(error) if wanted > self.floor => return Err(error),
+            _ => *used = wanted,
+        }
         Ok(())
     }
 

@@ -5,6 +5,7 @@
 //!  HortonJoinBuild[0]: right rows
 //!  HortonJoinBuild[0]: left buckets     rows on their way to disk, of either side
 //!  HortonJoinBuild[0]: right buckets
+//!  HortonJoinBuild[0]: order            a sort of rows that come from disk
 //!  HortonJoinBuild[0]: batches          the build side's rows, and arrays made of them
 //!  HortonJoinBuild[0]: keys             key expressions' values; surrogates until they are on the device
 //!  HortonJoinBuild[0]: tables           groups, and tables that the host keeps for a device without room, or in its place
@@ -47,6 +48,12 @@ pub fn of_buckets(pool: &Arc<dyn MemoryPool>, partition: usize, side: Side) -> M
     MemoryConsumer::new(name).register(pool)
 }
 
+/// What a sort is reserved under that restores the order of rows which come from disk.
+pub fn of_order(pool: &Arc<dyn MemoryPool>, partition: usize) -> MemoryReservation {
+    let consumer = MemoryConsumer::new(format!("HortonJoinBuild[{partition}]: order"));
+    consumer.with_can_spill(true).register(pool)
+}
+
 /// The reservations of one build side.
 #[derive(Debug)]
 pub struct BuildMemory {
@@ -85,7 +92,8 @@ impl BuildMemory {
     }
 }
 
-/// Bytes of a window of pairs that a stream takes however full the memory pool is.
+/// Bytes of a window of pairs, and of a sort of rows that come from disk, that a stream takes however
+/// full the memory pool is.
 pub const FLOOR: usize = 1 << 20;
 
 /// Bytes for each row that a chunk of probe rows, its window of pairs, or a turn may have: 128 MiB for

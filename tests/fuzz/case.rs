@@ -110,6 +110,9 @@ pub struct Strike {
 pub enum Mode {
     /// `CollectLeft`: build in one partition, probe batches dealt out in turn.
     Collected,
+    /// `CollectLeft`, probe rows dealt out by a `RepartitionExec`, and the plan says so: a join
+    /// that keeps them where they are says so, too.
+    Kept,
     /// `Partitioned`: both sides split by the hash of their keys beforehand.
     Split,
     /// `Partitioned`: both sides split by `RepartitionExec`.
@@ -304,7 +307,8 @@ fn draw(random: &mut Random) -> Case {
         false => random.pick(&[
             Mode::Collected,
             Mode::Collected,
-            Mode::Collected,
+            Mode::Kept,
+            Mode::Kept,
             Mode::Split,
             Mode::Split,
             Mode::Repartitioned,
@@ -314,8 +318,9 @@ fn draw(random: &mut Random) -> Case {
             Mode::Open { build: 3 },
         ]),
     };
-    let pool_limit = match random.one_in(12) {
-        true => 1 << (10 + random.below(8)),
+    // From less than a batch of a few rows to more than most cases have.
+    let pool_limit = match random.one_in(4) {
+        true => 1 << (8 + random.below(8)),
         false => 0,
     };
     Case {

@@ -64,7 +64,7 @@ mod debug {
 
     use super::super::case::Strike;
     use super::super::run::{Checked, Found, Places, Worker};
-    use super::super::run::{check_released, differ, is_exhausted};
+    use super::super::run::{differ, is_exhausted};
     use super::Case;
 
     const STATUSES: [&str; 5] = [
@@ -125,7 +125,7 @@ mod debug {
                 let plan = worker.on_device(found.inputs, found.case, on_error)?;
                 worker.cancel((&limited, &plan), found.case, polls)?;
                 drop(plan);
-                check_released(&limited.memory_pool)?;
+                limited.check_left()?;
                 check_idle(worker)?;
             }
             run(worker, found, (on_error, fault))
@@ -153,7 +153,7 @@ mod debug {
         let _struck = Struck::begin(Some(fault));
         let limited = worker.limited(found.case)?;
         let plan = worker.on_device(found.inputs, found.case, on_error)?;
-        let output = worker.run_in(&limited, &plan, found.case);
+        let output = worker.run_limited(&limited, &plan, found.case);
         let places = Places::of(&plan);
         drop(plan);
         let failed = faults::report().failed;
@@ -171,7 +171,7 @@ mod debug {
                 }
             }
         }
-        check_released(&limited.memory_pool)?;
+        limited.check_left()?;
         check_idle(worker)?;
         Ok(failed > 0)
     }

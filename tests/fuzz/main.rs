@@ -82,6 +82,16 @@ fn random_joins_are_what_the_stock_join_makes_of_them() {
         5 * exhausted <= cases,
         "{exhausted} of {cases} cases ran out of memory"
     );
+    let [limited, spilled, exhausted] =
+        [&fuzz.limited, &fuzz.spilled, &fuzz.limited_exhausted].map(|n| n.load(Ordering::Relaxed));
+    assert!(
+        6 * limited >= cases && 3 * spilled >= limited,
+        "of {cases} cases {limited} had a limited pool, of which {spilled} spilled"
+    );
+    assert!(
+        exhausted <= limited.div_ceil(100),
+        "{exhausted} of {limited} cases with a limited pool ran out of memory"
+    );
 }
 
 /// Panics with the difference, if there is one.
@@ -160,6 +170,9 @@ struct Fuzz {
     nested_loops: AtomicUsize,
     refused: AtomicUsize,
     exhausted: AtomicUsize,
+    limited: AtomicUsize,
+    spilled: AtomicUsize,
+    limited_exhausted: AtomicUsize,
     cancelled: AtomicUsize,
     struck: AtomicUsize,
 }
@@ -184,6 +197,9 @@ impl Fuzz {
             nested_loops: AtomicUsize::new(0),
             refused: AtomicUsize::new(0),
             exhausted: AtomicUsize::new(0),
+            limited: AtomicUsize::new(0),
+            spilled: AtomicUsize::new(0),
+            limited_exhausted: AtomicUsize::new(0),
             cancelled: AtomicUsize::new(0),
             struck: AtomicUsize::new(0),
         }
@@ -217,7 +233,14 @@ impl Fuzz {
         while let Some(seed) = self.next_seed() {
             *running.lock().unwrap() = Some((seed, Instant::now()));
             match try_check(&worker, &Case::random(seed)) {
-                Ok(report) => self.count(&report),
+                Ok(report) => {
+                    if let Some(error) = report.exhausted.as_ref().filter(|_| report.limited) {
+                        print(&format!(
+                            "HORTON_FUZZ_CASE={seed} ran out of memory: {error}"
+                        ));
+                    }
+                    self.count(&report);
+                }
                 Err(difference) => {
                     let mut failed = self.failed.lock().unwrap();
                     failed.get_or_insert((seed, difference));
@@ -250,7 +273,13 @@ impl Fuzz {
         add(&self.filtered, report.filtered.into());
         add(&self.nested_loops, report.nested_loop.into());
         add(&self.refused, report.refused.into());
-        add(&self.exhausted, report.exhausted.into());
+        add(&self.limited, report.limited.into());
+        add(&self.spilled, report.spilled.into());
+        let exhausted = match report.limited {
+            true => &self.limited_exhausted,
+            false => &self.exhausted,
+        };
+        add(exhausted, report.exhausted.is_some().into());
         add(&self.cancelled, report.cancelled.into());
         add(&self.struck, report.struck.into());
     }
@@ -272,7 +301,7 @@ impl Fuzz {
         let get = |counter: &AtomicUsize| counter.load(Ordering::Relaxed);
         print(&format!(
             "fuzz: {} cases, seed {}, {} joins, {end} \
-             ({} kernel launches, {} rows, {} in order, {} with the right side built, {} on the host, {} with filters, {} nested loop joins, {} refused, {} out of memory, {} cancelled, {} struck by a fault, {:.0?})",
+             ({} kernel launches, {} rows, {} in order, {} with the right side built, {} on the host, {} with filters, {} nested loop joins, {} refused, {} with a limited pool: {} spilled, {} out of memory, {} others out of memory, {} cancelled, {} struck by a fault, {:.0?})",
             get(&self.cases),
             self.seed,
             get(&self.joins),
@@ -284,6 +313,9 @@ impl Fuzz {
             get(&self.filtered),
             get(&self.nested_loops),
             get(&self.refused),
+            get(&self.limited),
+            get(&self.spilled),
+            get(&self.limited_exhausted),
             get(&self.exhausted),
             get(&self.cancelled),
             get(&self.struck),

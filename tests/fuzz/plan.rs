@@ -58,7 +58,7 @@ impl Inputs {
         let (build, probe) = match case.mode {
             Mode::Collected => (1, case.partitions),
             Mode::Split => (case.partitions, case.partitions),
-            Mode::Repartitioned => (1, 1),
+            Mode::Kept | Mode::Repartitioned => (1, 1),
             Mode::Open { build } => (build, case.partitions),
         };
         Ok(Self {
@@ -74,7 +74,7 @@ impl Inputs {
             _ => (self.build.exec(case)?, self.probe.exec(case)?),
         };
         let mode = match case.mode {
-            Mode::Collected | Mode::Open { .. } => PartitionMode::CollectLeft,
+            Mode::Collected | Mode::Kept | Mode::Open { .. } => PartitionMode::CollectLeft,
             Mode::Split | Mode::Repartitioned => PartitionMode::Partitioned,
         };
         self.stock_of(inputs, case, (mode, fetch))
@@ -111,7 +111,7 @@ impl Inputs {
         let probe = self.probe.files(case, &folder.join("probe")).ok()?;
         let mode = match case.mode {
             Mode::Open { .. } => PartitionMode::Auto,
-            Mode::Collected => PartitionMode::CollectLeft,
+            Mode::Collected | Mode::Kept => PartitionMode::CollectLeft,
             Mode::Split | Mode::Repartitioned => PartitionMode::Partitioned,
         };
         self.stock_of((build, probe), case, (mode, true)).ok()
@@ -260,12 +260,17 @@ impl Input {
         case: &Case,
         exec: Arc<dyn ExecutionPlan>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        Ok(match case.mode {
-            Mode::Repartitioned => Arc::new(RepartitionExec::try_new(
+        let by_keys = match case.mode {
+            Mode::Repartitioned => true,
+            Mode::Kept => self.side == JoinSide::Right,
+            _ => false,
+        };
+        Ok(match by_keys {
+            true => Arc::new(RepartitionExec::try_new(
                 exec,
                 Partitioning::Hash(self.on.clone(), case.partitions),
             )?),
-            _ => exec,
+            false => exec,
         })
     }
 
@@ -444,8 +449,6 @@ pub fn config(case: &Case, on_device_error: OnDeviceError) -> HortonConfig {
             Some(_) => Enabled::Auto,
         },
         min_build_rows: case.min_build_rows.unwrap_or_default(),
-        // Rows from buckets come in another order than the stock join's: tests/join/spill.rs.
-        spill: false,
         turn_rows: case.turn_rows,
         device: std::env::var("HORTON_TEST_DEVICE").unwrap_or_else(|_| "auto".to_owned()),
         chunk_rows: table.chunk_rows,

@@ -7,8 +7,8 @@ use horton_join::config::TableKind;
 
 use super::case::Mode::*;
 use super::case::{Case, Column, Filter, Key, Scan, Side, Table};
-use super::check;
 use super::data::Kind::*;
+use super::{check, try_check, worker};
 
 /// A step's rows went out as one batch: all candidates and the rows without any.
 #[test]
@@ -245,4 +245,93 @@ fn rows_that_are_handed_back_to_the_host_are_counted_once() {
         },
         scan: None,
     });
+}
+
+/// A join of 40 rows a side in a pool that has no room for either.
+fn spilling() -> Case {
+    let side = || Side {
+        columns: vec![Column {
+            kind: Int64,
+            values: (0..40).map(Some).collect(),
+        }],
+        batches: vec![5],
+        sliced: false,
+        sorted_by: None,
+    };
+    Case {
+        build: side(),
+        probe: side(),
+        on: vec![Key {
+            build: 0,
+            probe: 0,
+            as_text: false,
+        }],
+        join_type: Inner,
+        mode: Collected,
+        null_equality: NullEqualsNothing,
+        null_aware: false,
+        filter: None,
+        projection: None,
+        fetch: None,
+        batch_size: 8192,
+        partitions: 1,
+        turn_rows: 1 << 20,
+        min_build_rows: None,
+        host_splits: false,
+        side_by_side: false,
+        again: false,
+        pool_limit: 256,
+        cancel_after: None,
+        strike: None,
+        table: Table {
+            chunk_rows: 65536,
+            bucket_size: 8,
+            load_factor: 0.8,
+            surrogate_bits: 32,
+            table_kind: TableKind::Horton,
+            device_limit: 0,
+            max_rows: 2147483646,
+        },
+        scan: None,
+    }
+}
+
+/// Checks a case that goes to disk.
+fn check_spilling(case: &Case) {
+    match try_check(&worker(), case) {
+        Ok(report) => assert!(report.spilled && report.exhausted.is_none(), "{report:?}"),
+        Err(difference) => panic!("{difference}"),
+    }
+}
+
+/// Not wrong yet: streams that share buckets would give each other's rows.
+#[test]
+fn a_stream_that_keeps_its_partition_has_buckets_of_its_own() {
+    check_spilling(&Case {
+        mode: Kept,
+        partitions: 3,
+        ..spilling()
+    });
+}
+
+/// Rows that a limit cuts off after a bucket was joined were counted.
+#[test]
+fn output_rows_of_a_join_on_disk_are_those_of_its_limit() {
+    check_spilling(&Case {
+        fetch: Some(3),
+        ..spilling()
+    });
+}
+
+/// The sort asked for more than the pool has, and panicked if it was to keep no row.
+#[test]
+fn a_join_on_disk_is_sorted_in_little_memory_and_may_owe_no_row() {
+    for fetch in [None, Some(0), Some(3)] {
+        let mut case = Case {
+            fetch,
+            ..spilling()
+        };
+        case.probe.sorted_by = Some(0);
+        check_spilling(&case);
+    }
 }

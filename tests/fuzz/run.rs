@@ -2,7 +2,7 @@
 //!
 //! * rows: as a sequence per partition where the stock join's order does not depend on how it
 //!   steps through its hash table ([`Order`]), else as a multiset; with a limit, a part of
-//!   the unlimited rows that is as large
+//!   the unlimited rows that is as large; where rows went to disk, as the plan promises
 //! * the plan's properties and schema; the declared ordering, where the stock join's rows have it
 //! * metrics: output rows; input rows and batches as the stock join that builds the same side; a
 //!   kernel ran if and only if some build row can match
@@ -10,8 +10,9 @@
 //!   host joins; that metrics count no row twice
 //! * no batch of the device's is empty or larger than asked for; a second run gives the same rows;
 //!   the memory pool is empty at the end
-//! * under a limit on the memory pool: the same rows, or `ResourcesExhausted`; on the device: the same
-//!   rows; after a run that was dropped midway, all of the above
+//! * under a limit on the memory pool: the same rows, some by way of files, or rarely
+//!   `ResourcesExhausted`; no file is left; metrics count what was written
+//! * under a limit on the device: the same rows; after a run that was dropped midway, all of the above
 //! * with filters handed to scans, in memory or of Parquet files: the same rows
 //! * with an OpenCL call that fails: the same rows, or the call's error where it is asked for
 //! * small inputs: `NestedLoopJoinExec`, which shares no code with either
@@ -24,15 +25,18 @@ use std::time::{Duration, Instant};
 
 use arrow::array::{Array, RecordBatch};
 use arrow::buffer::NullBuffer;
+use arrow::datatypes::SchemaRef;
 use arrow::row::{RowConverter, Rows, SortField};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use datafusion::common::{JoinType, NullEquality};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::TaskContext;
+use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::{GreedyMemoryPool, MemoryPool, UnboundedMemoryPool};
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::physical_expr::{LexOrdering, PhysicalSortExpr};
 use datafusion::physical_plan::execution_plan::reset_plan_states;
+use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::metrics::MetricsSet;
 use datafusion::physical_plan::{
     ExecutionPlan, ExecutionPlanProperties, Partitioning, collect_partitioned,
@@ -46,6 +50,7 @@ use horton_join::join::decide::{Decision, Declined, Place};
 use horton_join::join::keys;
 use horton_join::join::sides::Side;
 use horton_join::ready::{self, Readiness};
+use tempfile::TempDir;
 use tokio::runtime::Handle;
 
 use super::case::{Case, Mode, Scan};
@@ -66,7 +71,7 @@ pub struct Worker {
 }
 
 /// What a clean case did.
-#[derive(Debug, Default, Clone, Copy)]
+#[derive(Debug, Default, Clone)]
 pub struct Report {
     /// Device joins run.
     pub joins: usize,
@@ -84,8 +89,12 @@ pub struct Report {
     pub nested_loop: bool,
     /// Both sides refused the case.
     pub refused: bool,
-    /// The device join had too little memory, which was limited.
-    pub exhausted: bool,
+    /// The memory pool was limited.
+    pub limited: bool,
+    /// Rows went to disk.
+    pub spilled: bool,
+    /// The error of a device join that had too little memory, which was limited.
+    pub exhausted: Option<String>,
     /// A run was dropped midway before.
     pub cancelled: bool,
     /// An OpenCL call was made to fail in another run.
@@ -130,17 +139,31 @@ pub fn differ<T>(what: &'static str, how: impl fmt::Display) -> Checked<T> {
 }
 
 /// Where a join ran, build by build.
-pub struct Places(Vec<Decision>);
+pub struct Places {
+    decisions: Vec<Decision>,
+    /// Builds of which no side fit into memory. They have decisions of their own for each bucket.
+    spilled: usize,
+}
 
 impl Places {
     pub fn of(plan: &Arc<dyn ExecutionPlan>) -> Self {
         let join = plan.downcast_ref::<HortonJoinExec>();
-        Self(join.map_or(Vec::new(), HortonJoinExec::decisions))
+        let metrics = plan.metrics().unwrap_or_default();
+        let spilled = metrics.iter().filter(|m| m.value().name() == "spill_count");
+        Self {
+            decisions: join.map_or(Vec::new(), HortonJoinExec::decisions),
+            spilled: spilled.count(),
+        }
+    }
+
+    fn has_spilled(&self) -> bool {
+        self.spilled > 0
     }
 
     /// Builds that the host joined, and why.
     fn on_host(&self) -> impl Iterator<Item = &Declined> {
-        self.0.iter().filter_map(|decision| match &decision.place {
+        let decisions = self.decisions.iter();
+        decisions.filter_map(|decision| match &decision.place {
             Place::Host(reason) => Some(reason),
             Place::Device(_) => None,
         })
@@ -151,11 +174,12 @@ impl Places {
     }
 
     fn all_on_host(&self) -> bool {
-        self.on_host().count() == self.0.len()
+        self.on_host().count() == self.decisions.len()
     }
 
     fn swapped(&self) -> bool {
-        self.0.iter().any(|decision| decision.build == Side::Right)
+        let mut decisions = self.decisions.iter();
+        decisions.any(|decision| decision.build == Side::Right)
     }
 }
 
@@ -241,11 +265,24 @@ impl Output {
     }
 }
 
+/// How a run over scans that keep filters ended.
+#[derive(Debug, PartialEq, Eq)]
+enum Filtered {
+    /// There was none.
+    No,
+    /// With the same rows.
+    Same,
+    /// With the error of too little memory, which was limited.
+    Exhausted(String),
+}
+
 /// How rows are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Order {
     /// As one sequence per partition.
     Sequences,
+    /// As one multiset per partition.
+    Partitions,
     /// As one multiset.
     Multiset,
 }
@@ -277,8 +314,82 @@ impl Order {
         };
         match known && !case.side_by_side {
             true => Order::Sequences,
+            false => Order::promised(case, inputs),
+        }
+    }
+
+    /// That of rows in no particular order: each in its partition, where the plan says so or each
+    /// partition is a join of its own.
+    fn promised(case: &Case, inputs: &Inputs) -> Self {
+        let by_keys = |plan: HashJoinExec| {
+            let partitioning = plan.properties().output_partitioning();
+            matches!(partitioning, Partitioning::Hash(..))
+        };
+        let keeps = match case.mode {
+            Mode::Split | Mode::Repartitioned => true,
+            Mode::Kept => inputs.stock(case, true).is_ok_and(by_keys),
+            Mode::Collected | Mode::Open { .. } => false,
+        };
+        match keeps {
+            true => Order::Partitions,
             false => Order::Multiset,
         }
+    }
+}
+
+/// The orders that a plan declares for the rows of each partition.
+struct Declared {
+    schema: SchemaRef,
+    /// All orders, one after the other: rows that follow each of them follow this one.
+    all: LexOrdering,
+}
+
+impl Declared {
+    fn of(plan: &Arc<dyn ExecutionPlan>) -> Option<Self> {
+        Some(Self {
+            schema: plan.schema(),
+            all: plan.properties().output_ordering()?.clone(),
+        })
+    }
+
+    /// The sort keys of a partition's rows.
+    fn keys(&self, batches: &[RecordBatch]) -> Result<Rows> {
+        let field = |sort: &PhysicalSortExpr| {
+            let data_type = sort.expr.data_type(&self.schema)?;
+            Ok(SortField::new_with_options(data_type, sort.options))
+        };
+        let fields = self.all.iter().map(field).collect::<Result<Vec<_>>>()?;
+        let converter = RowConverter::new(fields)?;
+        let mut rows = converter.empty_rows(0, 0);
+        for batch in batches {
+            let keys = self.all.iter().map(|sort| {
+                let value = sort.expr.evaluate(batch)?;
+                value.into_array(batch.num_rows())
+            });
+            converter.append(&mut rows, &keys.collect::<Result<Vec<_>>>()?)?;
+        }
+        Ok(rows)
+    }
+
+    /// Whether each partition's rows are in this order.
+    fn holds(&self, output: &Output) -> Checked<bool> {
+        for batches in &output.batches {
+            if !self.keys(batches)?.iter().is_sorted() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// The first `fetch` sort keys of all partitions together.
+    fn first(&self, fetch: usize, output: &Output) -> Checked<Vec<Vec<u8>>> {
+        let mut first = Vec::new();
+        for batches in &output.batches {
+            first.extend(self.keys(batches)?.iter().map(|key| key.data().to_vec()));
+        }
+        first.sort_unstable();
+        first.truncate(fetch);
+        Ok(first)
     }
 }
 
@@ -288,6 +399,7 @@ pub struct Found<'a> {
     pub inputs: &'a Inputs,
     converter: &'a RowConverter,
     order: Order,
+    declared: Option<Declared>,
     expected: &'a Output,
 }
 
@@ -303,15 +415,78 @@ impl Found<'_> {
         if places.all_on_device() {
             check_batches(self.case, &found)?;
         }
-        match self.case.fetch.filter(|_| self.order == Order::Multiset) {
+        let order = match places.has_spilled() {
+            true => Order::promised(self.case, self.inputs),
+            false => self.order,
+        };
+        match self.case.fetch.filter(|_| order != Order::Sequences) {
             Some(fetch) => {
                 let all: Arc<dyn ExecutionPlan> = Arc::new(self.inputs.stock(self.case, false)?);
                 let all = Output::new(self.converter, worker.run(&all, self.case)?)?;
                 check_limited(fetch, &all, self.expected, &found)?;
+                self.check_first(fetch, &all, &found)?;
             }
-            None => check_rows(self.order, self.expected, &found)?,
+            None => check_rows(order, self.expected, &found)?,
         }
+        self.check_order(&found)?;
         Ok(found)
+    }
+
+    /// The stock join declares some orderings that its own rows do not have: an ordered probe
+    /// column that repeats, then an ordered build column.
+    fn check_order(&self, found: &Output) -> Checked<()> {
+        match &self.declared {
+            Some(declared) if declared.holds(self.expected)? && !declared.holds(found)? => {
+                differ("declared ordering", Shown(self.expected, found))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the rows of a limit in a declared order are the first of all.
+    fn check_first(&self, fetch: usize, all: &Output, found: &Output) -> Checked<()> {
+        match &self.declared {
+            Some(declared)
+                if declared.holds(all)?
+                    && declared.first(fetch, all)? != declared.first(fetch, found)? =>
+            {
+                differ("first rows", Shown(all, found))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What a case's runs take memory and files from.
+pub struct Limited {
+    pub runtime: Arc<RuntimeEnv>,
+    /// Where files go, if memory is limited.
+    folder: Option<TempDir>,
+}
+
+impl Limited {
+    /// Nothing is reserved, and no file is there. Tasks of the runtime may give back a moment later.
+    pub fn check_left(&self) -> Checked<()> {
+        check_released(&self.runtime.memory_pool)?;
+        let start = Instant::now();
+        while self.files()? > 0 || self.runtime.disk_manager.used_disk_space() > 0 {
+            if start.elapsed() > LEFT_LATE {
+                return differ("files left", self.files()?);
+            }
+            std::thread::yield_now();
+        }
+        Ok(())
+    }
+
+    /// Files in the folders that the session made.
+    fn files(&self) -> Result<usize> {
+        let mut files = 0;
+        if let Some(folder) = &self.folder {
+            for folder in std::fs::read_dir(folder.path())? {
+                files += std::fs::read_dir(folder?.path())?.count();
+            }
+        }
+        Ok(files)
     }
 }
 
@@ -358,23 +533,32 @@ impl Worker {
     }
 
     /// The runtime of the case's memory pool.
-    pub fn limited(&self, case: &Case) -> Result<Arc<RuntimeEnv>> {
+    pub fn limited(&self, case: &Case) -> Result<Limited> {
         if case.pool_limit == 0 {
-            return Ok(Arc::clone(&self.runtime));
+            let runtime = Arc::clone(&self.runtime);
+            let folder = None;
+            return Ok(Limited { runtime, folder });
         }
         let pool = Arc::new(GreedyMemoryPool::new(case.pool_limit));
-        RuntimeEnvBuilder::new().with_memory_pool(pool).build_arc()
+        let folder = tempfile::tempdir()?;
+        let mode = DiskManagerMode::Directories(vec![folder.path().to_owned()]);
+        let disk = DiskManagerBuilder::default().with_mode(mode);
+        let builder = RuntimeEnvBuilder::new().with_memory_pool(pool);
+        Ok(Limited {
+            runtime: builder.with_disk_manager_builder(disk).build_arc()?,
+            folder: Some(folder),
+        })
     }
 
     /// Polls the streams of a plan in turn, and drops them.
     pub fn cancel(
         &self,
-        (runtime, plan): (&Arc<RuntimeEnv>, &Arc<dyn ExecutionPlan>),
+        (limited, plan): (&Limited, &Arc<dyn ExecutionPlan>),
         case: &Case,
         polls: usize,
     ) -> Result<()> {
         let plan = reset_plan_states(Arc::clone(plan))?;
-        let context = self.context(case, runtime);
+        let context = self.context(case, &limited.runtime);
         self.handle.block_on(async move {
             let mut streams = Vec::new();
             for partition in 0..plan.output_partitioning().partition_count() {
@@ -394,8 +578,17 @@ impl Worker {
         })
     }
 
-    /// [`run`](Self::run) within the memory of `runtime`.
-    pub fn run_in(
+    /// [`run`](Self::run) within what is `limited`.
+    pub fn run_limited(
+        &self,
+        limited: &Limited,
+        plan: &Arc<dyn ExecutionPlan>,
+        case: &Case,
+    ) -> Result<Vec<Vec<RecordBatch>>> {
+        self.run_in(&limited.runtime, plan, case)
+    }
+
+    fn run_in(
         &self,
         runtime: &Arc<RuntimeEnv>,
         plan: &Arc<dyn ExecutionPlan>,
@@ -421,9 +614,13 @@ impl Worker {
     /// # Errors
     /// The first difference.
     pub fn check(&self, case: &Case) -> Checked<Report> {
+        let begun = Report {
+            limited: case.pool_limit > 0,
+            ..Report::default()
+        };
         let refused = Report {
             refused: true,
-            ..Report::default()
+            ..begun.clone()
         };
         let Some((inputs, joins)) = self.joins(case) else {
             return Ok(refused);
@@ -432,19 +629,25 @@ impl Worker {
         let limited = self.limited(case)?;
         if let Some(polls) = case.cancel_after {
             self.cancel((&limited, &joins.device), case, polls)?;
+            limited.check_left()?;
         }
-        let (device, sites) = Sites::count(case, || self.run_in(&limited, &joins.device, case));
+        let run = || self.run_limited(&limited, &joins.device, case);
+        let (device, sites) = Sites::count(case, run);
         let runs = (self.run(&joins.stock, case), device);
         let (expected, found) = match runs {
-            (Err(_), Err(_)) => return Ok(refused),
+            (Err(_), Err(_)) => {
+                drop(joins);
+                limited.check_left()?;
+                return Ok(refused);
+            }
             (Ok(_), Err(error)) if is_exhausted(case, &error) => {
                 drop(joins);
-                check_released(&limited.memory_pool)?;
+                limited.check_left()?;
                 return Ok(Report {
-                    exhausted: true,
+                    exhausted: Some(error.to_string()),
                     cancelled: case.cancel_after.is_some(),
                     joins: 1,
-                    ..Report::default()
+                    ..begun
                 });
             }
             (Ok(_), Err(error)) => return differ("error", error),
@@ -459,11 +662,12 @@ impl Worker {
             inputs: &inputs,
             converter: &converter,
             order,
+            declared: Declared::of(&joins.device),
             expected: &expected,
         };
         let places = Places::of(&joins.device);
         let found = right.check(self, &places, found)?;
-        check_plan(case, &joins, &expected, &found)?;
+        check_plan(case, &joins, &found)?;
         check_places(case, &joins, &places)?;
         let mut report = Report {
             joins: 1,
@@ -471,28 +675,32 @@ impl Worker {
             swapped: places.swapped(),
             on_host: !places.all_on_device(),
             rows: found.count(),
-            in_order: order == Order::Sequences,
+            in_order: order == Order::Sequences && !places.has_spilled(),
+            spilled: places.has_spilled(),
             cancelled: case.cancel_after.is_some(),
-            ..Report::default()
+            ..begun
         };
         if case.again {
             let fresh = reset_plan_states(Arc::clone(&joins.device))?;
             report.joins += 1;
-            match self.run(&fresh, case) {
+            match self.run_limited(&limited, &fresh, case) {
                 // Another worker's case has the device's memory now.
-                Err(error) if is_exhausted(case, &error) => report.exhausted = true,
+                Err(error) if is_exhausted(case, &error) => {
+                    report.exhausted = Some(error.to_string());
+                }
                 again => {
-                    let again = Output::new(&converter, again?)?;
-                    if case.fetch.is_none() || order == Order::Sequences {
-                        check_rows(order, &expected, &again)?;
-                    }
+                    let again = again?;
+                    right.check(self, &Places::of(&fresh), again)?;
                 }
             }
         }
-        report.filtered = self.check_filtered(case, &inputs, (&expected, &converter))?;
+        match self.check_filtered((case, &inputs), &limited, (&expected, &converter))? {
+            Filtered::Exhausted(error) => report.exhausted = Some(error),
+            filtered => report.filtered = filtered == Filtered::Same,
+        }
         report.nested_loop = self.check_nested_loop(case, &inputs, &expected, &converter)?;
         drop(joins);
-        check_released(&limited.memory_pool)?;
+        limited.check_left()?;
         report.struck = sites.strike(self, &right)?;
         check_released(&self.pool)?;
         Ok(report)
@@ -544,13 +752,13 @@ impl Worker {
     /// Runs the join over scans that are told the build side's keys.
     fn check_filtered(
         &self,
-        case: &Case,
-        inputs: &Inputs,
+        (case, inputs): (&Case, &Inputs),
+        limited: &Limited,
         (expected, converter): (&Output, &RowConverter),
-    ) -> Checked<bool> {
+    ) -> Checked<Filtered> {
         // A limit's rows may be others.
         let Some(scan) = case.scan.filter(|_| case.fetch.is_none()) else {
-            return Ok(false);
+            return Ok(Filtered::No);
         };
         let folder = tempfile::tempdir().map_err(DataFusionError::from)?;
         let stock = match scan {
@@ -558,18 +766,19 @@ impl Worker {
             Scan::Parquet => inputs.over_files(case, folder.path()),
         };
         let Some(stock) = stock else {
-            return Ok(false);
+            return Ok(Filtered::No);
         };
         let config = config(case, OnDeviceError::Error);
         let join = HortonJoinExec::new(Arc::new(stock), config.clone());
         let plan = handed_out(Arc::new(join), &config)?;
-        let found = match self.run(&plan, case) {
-            Err(error) if is_exhausted(case, &error) => return Ok(false),
+        let found = match self.run_limited(limited, &plan, case) {
+            Err(error) if is_exhausted(case, &error) => {
+                return Ok(Filtered::Exhausted(error.to_string()));
+            }
             found => Output::new(converter, found?)?,
         };
         check_rows(Order::Multiset, expected, &found)?;
-        drop(plan);
-        Ok(true)
+        Ok(Filtered::Same)
     }
 
     /// Whether the join counted what it did. Returns the kernels launched.
@@ -584,6 +793,9 @@ impl Worker {
         let rows = metric(&metrics, "output_rows");
         if rows != found.count() {
             return differ("output_rows", format!("{rows} for {} rows", found.count()));
+        }
+        if places.has_spilled() {
+            return check_spilled(case, inputs, places, &metrics);
         }
         // The stock join that builds the same side.
         let stock = match places.swapped() {
@@ -614,10 +826,11 @@ impl Worker {
         }
         let launches = metric(&metrics, "kernel_launches");
         let matchable = match places.swapped() {
-            true => matchable(case, &inputs.probe),
-            false => matchable(case, &inputs.build),
+            true => matchable(case, &inputs.probe) > 0,
+            false => matchable(case, &inputs.build) > 0,
         };
-        let tried = places.on_host().any(|why| *why == Declined::DoesNotFit);
+        let tried = |why: &Declined| matches!(why, Declined::DoesNotFit | Declined::NoMemory);
+        let tried = places.on_host().any(tried);
         if places.all_on_device() && (launches > 0) != matchable
             || places.all_on_host() && launches > 0 && !tried
         {
@@ -673,11 +886,14 @@ pub fn is_exhausted(case: &Case, error: &DataFusionError) -> bool {
     limited && matches!(error.find_root(), DataFusionError::ResourcesExhausted(_))
 }
 
+/// Time after which what a run has not given back stays.
+const LEFT_LATE: Duration = Duration::from_secs(20);
+
 /// Tasks of the runtime may give memory back a moment later.
-pub fn check_released(pool: &Arc<dyn MemoryPool>) -> Checked<()> {
+fn check_released(pool: &Arc<dyn MemoryPool>) -> Checked<()> {
     let start = Instant::now();
     while pool.reserved() > 0 {
-        if start.elapsed() > Duration::from_secs(20) {
+        if start.elapsed() > LEFT_LATE {
             return differ("memory left", pool.reserved());
         }
         std::thread::yield_now();
@@ -719,6 +935,26 @@ fn check_rows(order: Order, expected: &Output, found: &Output) -> Checked<()> {
             };
             differ(what, Shown(expected, found))
         }
+        Order::Partitions => {
+            let of_each = |output: &Output| -> Vec<_> {
+                let rows = output.rows.iter();
+                let sorted = rows.map(|rows| {
+                    let mut rows: Vec<_> = rows.iter().map(|row| row.data().to_vec()).collect();
+                    rows.sort_unstable();
+                    rows
+                });
+                sorted.collect()
+            };
+            let same = expected.counts() == found.counts() && of_each(expected) == of_each(found);
+            let what = match expected.multiset() == found.multiset() {
+                true => "rows of partitions",
+                false => "rows",
+            };
+            match same {
+                true => Ok(()),
+                false => differ(what, Shown(expected, found)),
+            }
+        }
         Order::Multiset => {
             let same = expected.count() == found.count() && expected.multiset() == found.multiset();
             match same {
@@ -749,7 +985,7 @@ fn check_limited(fetch: usize, all: &Output, expected: &Output, found: &Output) 
     Ok(())
 }
 
-fn check_plan(case: &Case, joins: &Joins, expected: &Output, found: &Output) -> Checked<()> {
+fn check_plan(case: &Case, joins: &Joins, found: &Output) -> Checked<()> {
     let Joins { stock, device, .. } = joins;
     let declared = |plan: &Arc<dyn ExecutionPlan>, promised: String| {
         let emission = plan.properties().emission_type;
@@ -783,48 +1019,7 @@ fn check_plan(case: &Case, joins: &Joins, expected: &Output, found: &Output) -> 
     {
         return differ("schema", device.schema());
     }
-    // The stock join declares some orderings that its own rows do not have: an ordered probe
-    // column that repeats, then an ordered build column.
-    if let Some(ordering) = device.properties().output_ordering()
-        && is_sorted(device, ordering, expected)?
-        && !is_sorted(device, ordering, found)?
-    {
-        return differ("declared ordering", Shown(expected, found));
-    }
     Ok(())
-}
-
-/// Whether the rows of each partition are in `ordering`.
-fn is_sorted(
-    plan: &Arc<dyn ExecutionPlan>,
-    ordering: &LexOrdering,
-    output: &Output,
-) -> Checked<bool> {
-    let sorted = |batches: &Vec<RecordBatch>| -> Result<bool> {
-        let field = |sort: &PhysicalSortExpr| {
-            let data_type = sort.expr.data_type(&plan.schema())?;
-            Ok(SortField::new_with_options(data_type, sort.options))
-        };
-        let fields = ordering.iter().map(field).collect::<Result<Vec<_>>>()?;
-        let converter = RowConverter::new(fields)?;
-        let mut rows = converter.empty_rows(0, 0);
-        for batch in batches {
-            let keys = ordering.iter().map(|sort| {
-                let value = sort.expr.evaluate(batch)?;
-                value.into_array(batch.num_rows())
-            });
-            converter.append(&mut rows, &keys.collect::<Result<Vec<_>>>()?)?;
-        }
-        Ok(rows.iter().is_sorted())
-    };
-    for batches in &output.batches {
-        match sorted(batches) {
-            Ok(true) => {}
-            Ok(false) => return Ok(false),
-            Err(error) => return differ("test", error),
-        }
-    }
-    Ok(true)
 }
 
 fn check_batches(case: &Case, found: &Output) -> Checked<()> {
@@ -839,7 +1034,7 @@ fn check_batches(case: &Case, found: &Output) -> Checked<()> {
 
 /// Whether each build was decided on as the case says.
 fn check_places(case: &Case, joins: &Joins, places: &Places) -> Checked<()> {
-    for decision in &places.0 {
+    for decision in &places.decisions {
         let few = case.min_build_rows.is_some_and(|rows| decision.rows < rows);
         let as_said = match &decision.place {
             Place::Host(Declined::KeyType(_)) => !joins.supported,
@@ -853,19 +1048,60 @@ fn check_places(case: &Case, joins: &Joins, places: &Places) -> Checked<()> {
             Place::Host(_) => false,
             Place::Device(_) => joins.supported && !few,
         };
+        // Of a bucket both sides are known, so that the plan's choice does not matter.
         let open = matches!(case.mode, Mode::Open { .. }) && case.fetch.is_none();
+        let open = open || decision.spilled;
         if !as_said || decision.build == Side::Right && !open {
             return differ("decision", format!("{decision:?}"));
         }
     }
     let builds = match case.mode {
         Mode::Split | Mode::Repartitioned => case.partitions,
-        Mode::Collected | Mode::Open { .. } => 1,
+        Mode::Collected | Mode::Kept | Mode::Open { .. } => 1,
     };
-    match places.0.len() == builds {
+    let decisions = &places.decisions;
+    let spilled = decisions.iter().any(|decision| decision.spilled);
+    let whole = decisions.iter().filter(|decision| !decision.spilled);
+    match whole.count() + places.spilled == builds && (places.spilled > 0 || !spilled) {
         true => Ok(()),
-        false => differ("decisions", format!("{:?} of {builds} builds", places.0)),
+        false => differ(
+            "decisions",
+            format!(
+                "{decisions:?} of {builds} builds, {} spilled",
+                places.spilled
+            ),
+        ),
     }
+}
+
+/// Whether a join counted what went to disk. Returns the kernels launched.
+fn check_spilled(
+    case: &Case,
+    inputs: &Inputs,
+    places: &Places,
+    metrics: &MetricsSet,
+) -> Checked<usize> {
+    let [files, rows, bytes] =
+        ["spill_count", "spilled_rows", "spilled_bytes"].map(|name| metric(metrics, name));
+    // Rows of no file are rows that nothing comes of.
+    let wanted = |input: &Input| match case.null_equality {
+        NullEquality::NullEqualsNull => input.rows.num_rows(),
+        NullEquality::NullEqualsNothing => matchable(case, input),
+    };
+    let wanted = wanted(&inputs.build) + wanted(&inputs.probe);
+    // A limit of no rows reads none.
+    let all = places.decisions.iter().all(|decision| decision.spilled) && case.fetch != Some(0);
+    let counted = (files > 0) == (rows > 0) && (files > 0) == (bytes > 0) && files <= rows;
+    let is_limited = case.pool_limit > 0;
+    if !is_limited || !counted || all && rows < wanted {
+        let how = format!("{rows} rows and {bytes} bytes in {files} files, of {wanted} rows");
+        return differ("spilled", how);
+    }
+    let launches = metric(metrics, "kernel_launches");
+    if places.decisions.is_empty() && launches > 0 {
+        return differ("kernel launches", format!("{launches} for no bucket"));
+    }
+    Ok(launches)
 }
 
 fn metric(metrics: &MetricsSet, name: &str) -> usize {
@@ -873,16 +1109,16 @@ fn metric(metrics: &MetricsSet, name: &str) -> usize {
     sum.map_or(0, |value| value.as_usize())
 }
 
-/// Whether any build row can match.
-fn matchable(case: &Case, build: &Input) -> bool {
+/// Rows of a side that can match.
+fn matchable(case: &Case, build: &Input) -> usize {
     let Ok(keys) = build.keys() else {
-        return false;
+        return 0;
     };
     let rows = build.rows.num_rows();
     if case.null_equality == NullEquality::NullEqualsNull {
-        return rows > 0;
+        return rows;
     }
     let nulls: Vec<_> = keys.iter().map(Array::logical_nulls).collect();
     let nulls = NullBuffer::union_many(nulls.iter().map(Option::as_ref));
-    rows > nulls.map_or(0, |nulls| nulls.null_count())
+    rows - nulls.map_or(0, |nulls| nulls.null_count())
 }

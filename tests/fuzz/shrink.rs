@@ -117,6 +117,7 @@ fn knobs(case: &Case) -> Vec<Attempt> {
         change(|case| case.table.device_limit = 0),
         change(|case| case.table.max_rows = MAX_VALUE as usize),
         change(|case| case.pool_limit = 0),
+        change(|case| case.pool_limit = (case.pool_limit / 2).max(case.pool_limit.min(1))),
         change(|case| case.cancel_after = None),
         change(|case| case.strike = None),
         change(|case| {

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use arrow::array::{Array, ArrayRef, AsArray};
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Int64Type};
 use datafusion::common::{DataFusionError, JoinType};
@@ -10,9 +10,12 @@ use datafusion::execution::TaskContext;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::{GreedyMemoryPool, MemoryPool};
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
+use datafusion::physical_expr::{LexOrdering, PhysicalSortExpr};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::display::DisplayableExecutionPlan;
 use datafusion::physical_plan::joins::PartitionMode;
+use datafusion::physical_plan::test::TestMemoryExec;
+use datafusion::physical_plan::{ChildrenPropertiesMode, ExecutionPlan, ReplaceChildrenOptions};
 use datafusion::prelude::{SessionConfig, SessionContext};
 use futures::{FutureExt, StreamExt, stream};
 use horton_join::HortonJoinExec;
@@ -42,9 +45,7 @@ impl Limited {
             .with_memory_pool(Arc::clone(&pool))
             .with_disk_manager_builder(disk)
             .build_arc();
-        let mut config = SessionConfig::new().with_batch_size(512);
-        // A sort that restores an order has to do with the memory there is.
-        config.options_mut().execution.sort_spill_reservation_bytes = bytes / 8;
+        let config = SessionConfig::new().with_batch_size(512);
         let context = SessionContext::new_with_config_rt(config, runtime.unwrap()).task_ctx();
         Self {
             context,
@@ -305,6 +306,94 @@ fn a_promised_order_is_kept() {
 }
 
 #[test]
+fn a_promised_order_is_kept_in_a_pool_of_few_bytes() {
+    let _guard = side_by_side();
+    let build = vec![
+        ("k", ints(&repeating_keys(1, 3000, 2000))),
+        ("b", payload(3000)),
+    ];
+    let mut sorted = repeating_keys(2, 3000, 2000);
+    sorted.sort_unstable();
+    let probe = vec![("k", ints(&sorted))];
+    for parts in [1, 2] {
+        for fetch in [None, Some(0), Some(1), Some(700)] {
+            let probe = Side::new(probe.clone()).in_partitions(parts, |row| row);
+            let sorted = probe.in_batches_of(500).sorted_by(0);
+            let mut case = on_host(Case::new(Side::new(build.clone()), sorted));
+            case.join_type = JoinType::Right;
+            let limited = Limited::new(1 << 10);
+            let all = run(Arc::new(case.stock()), case.context()).unwrap();
+            case.fetch = fetch;
+            let found = run(case.on_device(), Arc::clone(&limited.context)).unwrap();
+            let at = case.stock().schema().fields().len() - 1;
+            let keys = |run: &Run| -> Vec<Vec<Option<i64>>> {
+                let of = |batch: &RecordBatch| -> Vec<Option<i64>> {
+                    batch
+                        .column(at)
+                        .as_primitive::<Int64Type>()
+                        .iter()
+                        .collect()
+                };
+                let partitions = run.batches.iter();
+                partitions
+                    .map(|p| p.iter().flat_map(of).collect())
+                    .collect()
+            };
+            let found_keys = keys(&found);
+            assert!(found_keys.iter().all(|keys| keys.is_sorted()), "{case}");
+            let first = |keys: Vec<Vec<Option<i64>>>| {
+                let mut keys = keys.concat();
+                keys.sort_unstable();
+                keys.truncate(fetch.unwrap_or(usize::MAX));
+                keys
+            };
+            assert_eq!(first(found_keys), first(keys(&all)), "{case}");
+            assert_eq!(found.metric("output_rows"), found.count(), "{case}");
+            limited.assert_clean(&case.to_string());
+        }
+    }
+}
+
+#[test]
+fn two_promised_orders_are_kept_at_once() {
+    let _guard = side_by_side();
+    // Each partition follows both orders, and the two together do not.
+    let column = |first: i64| ints(&(first..first + 1000).map(Some).collect::<Vec<_>>());
+    let part = |[a, b]: [i64; 2]| {
+        let side = Side::new(vec![("k", column(0)), ("x", column(a)), ("y", column(b))]);
+        side.in_batches_of(100)
+    };
+    let mut probe = part([0, 1000]);
+    probe.partitions.extend(part([1000, 0]).partitions);
+    let build = Side::new(vec![("k", column(0))]).in_batches_of(100);
+    let case = on_host(Case::new(build.clone(), probe.clone()));
+    let by = |column| LexOrdering::new([PhysicalSortExpr::new_default(probe.column(column))]);
+    let orders = [by(1).unwrap(), by(2).unwrap()];
+    let sorted =
+        TestMemoryExec::try_new_exec(&probe.partitions, Arc::clone(&probe.schema), None).unwrap();
+    let sorted = Arc::unwrap_or_clone(sorted).try_with_sort_information(orders.to_vec());
+    let inputs: Vec<Arc<dyn ExecutionPlan>> = vec![build.exec(), Arc::new(sorted.unwrap())];
+    let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
+    let join = case.on_device().replace_children(inputs, options).unwrap();
+    let promised = join.properties().equivalence_properties().oeq_class().len();
+    assert_eq!(promised, 2);
+    let limited = Limited::new(4 << 10);
+    let found = run(join, Arc::clone(&limited.context)).unwrap();
+    assert!(found.metric("spill_count") > 0);
+    assert_eq!(found.count(), 2000);
+    for batches in &found.batches {
+        for column in [2, 3] {
+            let values = batches.iter().flat_map(|batch| {
+                let column = batch.column(column).as_primitive::<Int64Type>();
+                column.values().to_vec()
+            });
+            assert!(values.is_sorted(), "column {column}");
+        }
+    }
+    limited.assert_clean("two orders");
+}
+
+#[test]
 fn a_limit_in_the_join_holds_for_each_stream() {
     let _guard = side_by_side();
     let mut case = on_host(keyed(ints, [6000, 8000], 5000, 2));
@@ -312,6 +401,7 @@ fn a_limit_in_the_join_holds_for_each_stream() {
     let limited = Limited::new(64 << 10);
     let found = run(case.on_device(), Arc::clone(&limited.context)).unwrap();
     assert!(found.metric("spill_count") > 0);
+    assert_eq!(found.metric("output_rows"), found.count());
     let rows: Vec<usize> = found.rows().iter().map(Vec::len).collect();
     assert!(
         rows.iter().all(|rows| *rows <= 100) && rows.contains(&100),

@@ -14,8 +14,8 @@
 //! each pair is a join of its own, on the device or on the host, and the join types need no care. Both
 //! sides of a pair are known, so the smaller one is built, whatever the plan said. Streams of one
 //! join take pairs from one list and wait for nobody: a consumer may read one stream to its end before
-//! the next. Only where the plan promises that a stream keeps its partition's rows, each has a list of
-//! its own (a lane).
+//! the next. Only where the plan promises that a stream keeps its partition's rows, or follows two orders
+//! at once, each has a list of its own (a lane).
 //!
 //! DataFusion's `SpillManager` writes the files and its `DiskManager` deletes them when they are let go. A
 //! sort-merge join instead would need keys that sort, and has no NOT IN.
@@ -34,7 +34,7 @@ use datafusion::error::DataFusionError;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_expr::PhysicalExprRef;
 use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
-use datafusion::physical_plan::metrics::{BaselineMetrics, SpillMetrics};
+use datafusion::physical_plan::metrics::{BaselineMetrics, RecordOutput, SpillMetrics};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{
     ExecutionPlan, ExecutionPlanProperties, Partitioning, SpillManager,
@@ -87,8 +87,6 @@ impl Spilled {
             planned: Arc::new(join.build()?),
             ..node
         };
-        // A join of no rows shows that, too.
-        BaselineMetrics::new(&node.shown.metrics, node.partition).done();
         let metrics = SpillMetrics::new(&node.shown.metrics, node.partition);
         let managers = [&readings[0], &readings[1]].map(|side| manager_of(&node, side, &metrics));
         let scattering = Scattering {
@@ -107,11 +105,15 @@ impl Spilled {
         }))
     }
 
-    /// The rows of stream `at`.
+    /// The rows of stream `at`, which is the node's output partition `partition`.
     ///
     /// # Errors
     /// If the promised order cannot be restored.
-    pub fn stream(self: &Arc<Self>, at: usize) -> DataFusionResult<SendableRecordBatchStream> {
+    pub fn stream(
+        self: &Arc<Self>,
+        at: usize,
+        partition: usize,
+    ) -> DataFusionResult<SendableRecordBatchStream> {
         let spilled = Arc::clone(self);
         let opened = async move {
             let lanes = spilled.lanes.clone().await.map_err(for_another)?;
@@ -130,8 +132,16 @@ impl Spilled {
         };
         let rows = futures::stream::once(opened).try_flatten();
         let schema = self.planned.schema();
-        let stream = Box::pin(RecordBatchStreamAdapter::new(schema, rows.boxed()));
-        promised(&self.planned, stream, &self.node.context)
+        let stream = RecordBatchStreamAdapter::new(Arc::clone(&schema), rows.boxed());
+        let node = &self.node;
+        let rows = promised(
+            &self.planned,
+            Box::pin(stream),
+            (&node.context, node.partition),
+        )?;
+        let metrics = BaselineMetrics::new(&node.shown.metrics, partition);
+        let rows = rows.map(move |batch| Ok(batch?.record_output(&metrics)));
+        Ok(Box::pin(RecordBatchStreamAdapter::new(schema, rows)))
     }
 
     /// The rows of the next pair that has some; `None` if none is left.
@@ -286,13 +296,16 @@ fn keys(planned: &HashJoinExec, side: Side) -> Vec<PhysicalExprRef> {
     planned.on().iter().map(key).collect()
 }
 
-/// Whether the plan promises that an output partition has the rows of one probe partition alone.
+/// Whether the plan promises that an output partition has the rows of one probe partition alone, or two
+/// orders at once, which rows of several partitions may not follow.
 fn keeps_partitions(planned: &HashJoinExec) -> bool {
-    *planned.partition_mode() == PartitionMode::CollectLeft
-        && matches!(
-            planned.properties().output_partitioning(),
-            Partitioning::Hash(..) | Partitioning::Range(..)
-        )
+    let properties = planned.properties();
+    let by_keys = matches!(
+        properties.output_partitioning(),
+        Partitioning::Hash(..) | Partitioning::Range(..)
+    );
+    let orders = properties.equivalence_properties().oeq_class().len();
+    *planned.partition_mode() == PartitionMode::CollectLeft && (by_keys || orders > 1)
 }
 
 /// How both sides become pairs of buckets.

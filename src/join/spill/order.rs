@@ -4,6 +4,7 @@
 //! left out a sort for that. Buckets come in another order. What is promised is static, so a stream
 //! that comes from buckets is sorted: by all promised orders, one after the other. Rows that follow
 //! two orders at once are sorted by both one after the other, so the result follows each of them.
+//! A LIMIT comes after the sort, as DataFusion's sort of the first rows alone cannot go to disk.
 //! Rows in the files could have numbers instead; that would be another column in all of them.
 
 use std::sync::Arc;
@@ -17,16 +18,19 @@ use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::{StreamExt, TryStreamExt};
 
+use crate::join::granted::Granted;
 use crate::join::host_join::Handed;
+use crate::join::memory::of_order;
 
-/// `stream` in the order that `planned` promises, and with as many rows as it may have.
+/// `stream` of the join of `partition` in the order that `planned` promises, and with as many rows as it
+/// may have.
 ///
 /// # Errors
 /// Those of DataFusion's sort.
 pub fn promised(
     planned: &Arc<HashJoinExec>,
     stream: SendableRecordBatchStream,
-    context: &Arc<TaskContext>,
+    (context, partition): (&Arc<TaskContext>, usize),
 ) -> Result<SendableRecordBatchStream> {
     let equivalences = planned.properties().equivalence_properties();
     let orderings = equivalences.oeq_class().iter();
@@ -35,14 +39,16 @@ pub fn promised(
         PartitionMode::Auto => None,
         _ => LexOrdering::new(orderings.flatten().cloned()),
     };
-    match ordering {
+    let stream = match ordering {
         Some(ordering) => {
             let rows = Handed::unordered(planned.schema(), stream);
-            let sort = SortExec::new(ordering, rows).with_fetch(planned.fetch());
-            sort.execute(0, Arc::clone(context))
+            let held = of_order(context.memory_pool(), partition);
+            let context = Granted::sort_context(context, held)?;
+            SortExec::new(ordering, rows).execute(0, context)?
         }
-        None => Ok(limited(stream, planned.fetch())),
-    }
+        None => stream,
+    };
+    Ok(limited(stream, planned.fetch()))
 }
 
 /// The first `fetch` rows.

@@ -102,7 +102,7 @@ impl Phase {
             at: spilled.next_at(),
             partitions: None,
             reporter: None,
-            shown: node.shown.clone(),
+            shown: node.shown.of_buckets(),
         };
         let probe = spilled.reading(pair, self.build.other())?;
         let decided = Box::pin(joiner.decide(build, probe)).await?;
