@@ -29,6 +29,7 @@
 //! * [`chunk`]: looked-up batches, and the candidate pairs of each
 //! * [`pairs`]: what each join type makes of them
 //! * [`emit`]: output columns from pairs of rows
+//! * `weight`: what the batches of a chunk, or of a turn, weigh
 //! * [`metrics`]: what EXPLAIN ANALYZE shows
 
 pub mod bitmap;
@@ -68,5 +69,6 @@ pub mod spill;
 pub mod start;
 pub mod table;
 pub mod tables;
+mod weight;
 
 pub use exec::HortonJoinExec;

@@ -25,8 +25,8 @@ use crate::join::host::HostMatches;
 use crate::join::lookup::{Found, Wanted, Words};
 use crate::join::memory::{FLOOR, ProbeMemory};
 use crate::join::tables::BuildTable;
+use crate::join::weight::Weigher;
 
-use super::weight::Weigher;
 use super::{Asked, GROWTH, LEAST_WINDOW, Probe, ProbeSpec};
 
 /// Host bytes of what the host finds for a key: in several tables' hits, or in the device's place.

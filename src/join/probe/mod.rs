@@ -28,7 +28,6 @@ mod ask;
 mod input;
 mod output;
 mod spec;
-mod weight;
 
 use std::collections::VecDeque;
 use std::ops::Range;

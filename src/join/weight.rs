@@ -1,4 +1,4 @@
-//! What the batches of a chunk weigh: the bytes of their rows, and of buffers that they share.
+//! What the batches of a chunk, or of a turn, weigh: the bytes of their rows, and of buffers that they share.
 //!
 //! ```text
 //!  numbers, strings     bytes of the rows             a slice of a large array weighs what it shows
@@ -22,14 +22,14 @@ const TEXT: usize = 64;
 
 /// Weighs batches one after the other.
 #[derive(Debug, Default)]
-pub(super) struct Weigher {
+pub struct Weigher {
     /// Addresses of buffers, and of lists of buffers, that were counted.
     counted: HashSet<usize>,
 }
 
 impl Weigher {
     /// Bytes that `batch` adds to those before, with its key columns `keys`.
-    pub(super) fn weigh(&mut self, batch: &RecordBatch, keys: &[ArrayRef]) -> usize {
+    pub fn weigh(&mut self, batch: &RecordBatch, keys: &[ArrayRef]) -> usize {
         let columns = batch.columns();
         let is_new = |key: &&ArrayRef| !columns.iter().any(|column| Arc::ptr_eq(column, key));
         let all = columns.iter().chain(keys.iter().filter(is_new));
