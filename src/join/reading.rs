@@ -44,6 +44,7 @@ use super::emit::NO_ROW;
 use super::host_join::table_bytes;
 use super::memory::{ROW_BYTES, leaves_half};
 use super::parts::task_failed;
+use super::weight::Weigher;
 
 /// Rows of a build side, which are numbered in 32 bits.
 const MOST_ROWS: usize = NO_ROW as usize - 1;
@@ -77,8 +78,18 @@ struct Kept {
     /// Bytes that are reserved for a hash table of the rows.
     table: Mutex<usize>,
     memory: MemoryReservation,
-    /// The pool of which half is left to others, while the reading is sparing.
-    spared: Mutex<Option<Arc<dyn MemoryPool>>>,
+    /// What a sparing reading goes by.
+    sparing: Mutex<Option<Sparing>>,
+}
+
+/// What a sparing reading goes by.
+struct Sparing {
+    /// Half of it is left to others.
+    pool: Arc<dyn MemoryPool>,
+    /// Of the rows that are kept. Slices of a large array reserve all of it, but weigh what they show.
+    weigher: Weigher,
+    /// Bytes that they weigh.
+    weight: usize,
 }
 
 #[derive(Default)]
@@ -151,20 +162,24 @@ impl Reading {
                 counter: Mutex::new(RecordBatchMemoryCounter::new()),
                 table: Mutex::new(0),
                 memory,
-                spared: Mutex::new(None),
+                sparing: Mutex::new(None),
             }),
         }
     }
 
     /// The same, sparing `pool`.
     pub fn sparing(self, pool: &Arc<dyn MemoryPool>) -> Self {
-        *lock(&self.kept.spared) = Some(Arc::clone(pool));
+        *lock(&self.kept.sparing) = Some(Sparing {
+            pool: Arc::clone(pool),
+            weigher: Weigher::default(),
+            weight: 0,
+        });
         self
     }
 
     /// Takes all memory that there is from now on.
     pub fn spare_nothing(&self) {
-        *lock(&self.kept.spared) = None;
+        *lock(&self.kept.sparing) = None;
     }
 
     /// Reads on until `rows` rows are there in all, or the input has ended. A sparing reading stops at
@@ -175,14 +190,10 @@ impl Reading {
     pub async fn turn(&mut self, rows: usize) -> Result<Turn> {
         let (stop, stopped) = watch::channel(false);
         let stop = Arc::new(stop);
-        let bytes = match *lock(&self.kept.spared) {
-            Some(_) => rows.saturating_mul(ROW_BYTES),
-            None => usize::MAX,
-        };
         let read = |part: Part| {
             let turn = Reader {
                 kept: Arc::clone(&self.kept),
-                until: (rows, bytes),
+                rows,
                 stop: Arc::clone(&stop),
                 stopped: stopped.clone(),
             };
@@ -374,8 +385,8 @@ impl Part {
 /// One turn, as a part sees it.
 struct Reader {
     kept: Arc<Kept>,
-    /// Rows and bytes of the input at which the turn ends.
-    until: (usize, usize),
+    /// Rows of the input at which the turn ends.
+    rows: usize,
     stop: Arc<watch::Sender<bool>>,
     stopped: watch::Receiver<bool>,
 }
@@ -392,7 +403,7 @@ impl Reader {
                 }
                 part.batches.push_back((batch, bytes));
             }
-            if self.kept.has(self.until) {
+            if self.kept.has(self.rows) {
                 self.stop.send_replace(true);
             }
             let Some(stream) = part.stream.as_mut().filter(|_| !*self.stopped.borrow()) else {
@@ -423,13 +434,19 @@ impl Reader {
 }
 
 impl Kept {
-    /// Whether so many rows, or bytes, are there.
-    fn has(&self, (rows, bytes): (usize, usize)) -> bool {
-        let kept = self.memory.size().saturating_sub(*lock(&self.table));
-        self.rows.load(Ordering::Acquire) >= rows || kept >= bytes
+    /// Whether so many rows are there, or the bytes of as many.
+    fn has(&self, rows: usize) -> bool {
+        let most = rows.saturating_mul(ROW_BYTES);
+        let is_heavy = |sparing: &Sparing| sparing.weight >= most;
+        self.rows.load(Ordering::Acquire) >= rows
+            || lock(&self.sparing).as_ref().is_some_and(is_heavy)
     }
 
+    /// Bytes that `batch` reserves.
     fn bytes_of(&self, batch: &RecordBatch) -> usize {
+        if let Some(sparing) = &mut *lock(&self.sparing) {
+            sparing.weight += sparing.weigher.weigh(batch, &[]);
+        }
         lock(&self.counter).count_batch(batch)
     }
 
@@ -443,8 +460,8 @@ impl Kept {
         }
         let wanted = table_bytes(all).max(*table);
         let more = bytes + wanted - *table;
-        if let Some(pool) = &*lock(&self.spared)
-            && !leaves_half(pool, more)
+        if let Some(sparing) = &*lock(&self.sparing)
+            && !leaves_half(&sparing.pool, more)
         {
             let text = "half of the memory pool is left to others";
             return Err(Error::DataFusion(resources_datafusion_err!("{text}")));
