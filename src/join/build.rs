@@ -82,6 +82,13 @@ pub struct BuildSpec {
     pub config: HortonConfig,
 }
 
+impl BuildSpec {
+    /// Whether several tables are built where one has no room.
+    fn in_segments(&self) -> bool {
+        self.config.segments && self.config.enabled == Enabled::Always
+    }
+}
+
 /// A collected build side and its device table.
 #[derive(Debug)]
 pub struct BuildSide {
@@ -345,12 +352,15 @@ impl BuildSide {
             match built {
                 Ok(table) => return Ok(Some(BuildTable::Whole(Arc::new(table)))),
                 // Linear probing numbers fewer rows.
-                Err(error) if is_too_large(&error) && spec.config.enabled == Enabled::Always => {
+                Err(error) if is_too_large(&error) && spec.in_segments() => {
                     log::debug!("one table has no room: {error}");
                     most_keys = most_keys.min(count.div_ceil(2));
                 }
                 Err(error) => return Err(error),
             }
+        } else if !spec.config.segments {
+            let limit = most_keys.min((upload.limit() / LEAST_KEY_BYTES) as usize);
+            return Err(Error::TooManyRows { rows, limit });
         }
         let keys = match keys {
             BuildKeys::Encoded(keys) if self.encoder.words() == 1 => keys,

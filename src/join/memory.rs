@@ -140,10 +140,15 @@ impl ProbeMemory {
     }
 
     fn leaves_enough(&self, bytes: usize) -> bool {
-        match self.pool.memory_limit() {
-            MemoryLimit::Finite(limit) => self.pool.reserved() + bytes <= limit / LEFT,
-            _ => true,
-        }
+        leaves_enough(&self.pool, bytes)
+    }
+}
+
+/// Whether `pool` has enough for others after `bytes` more.
+pub fn leaves_enough(pool: &Arc<dyn MemoryPool>, bytes: usize) -> bool {
+    match pool.memory_limit() {
+        MemoryLimit::Finite(limit) => pool.reserved() + bytes <= limit / LEFT,
+        _ => true,
     }
 }
 

@@ -11,6 +11,7 @@
 //! `HORTON_TEST_DEVICE` names; `make test` sees to it that it is PoCL's.
 
 mod ahead;
+mod buckets;
 mod build_columns;
 mod errors;
 mod feed;
