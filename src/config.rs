@@ -210,12 +210,9 @@ pub struct HortonConfig {
     /// Bits of a hashed surrogate, 0 to 32: fewer make unequal keys collide. For tests, and so
     /// no option of a session.
     pub surrogate_bits: u32,
-    /// Build rows that one table may have; more make several tables. For tests, and so no option
+    /// Build rows that one table may have; more go to buckets. For tests, and so no option
     /// of a session.
     pub max_table_rows: usize,
-    /// Whether a build side that the device has no room for is in several tables, not in buckets. For
-    /// comparing both, and so no option of a session.
-    pub segments: bool,
     /// Rows after which the other side of a join is read, too. For tests, and so no option of a
     /// session.
     pub turn_rows: usize,
@@ -240,7 +237,6 @@ impl Default for HortonConfig {
             spill: true,
             surrogate_bits: u32::BITS,
             max_table_rows: MAX_VALUE as usize,
-            segments: true,
             turn_rows: 1 << 20,
             health: Health::default(),
         }

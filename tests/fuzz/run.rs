@@ -847,7 +847,8 @@ fn check_places(case: &Case, joins: &Joins, places: &Places) -> Checked<()> {
                 few && case.min_build_rows == Some(*min_build_rows)
             }
             Place::Host(Declined::DoesNotFit) => {
-                !few && (case.table.device_limit > 0 || case.min_build_rows.is_some())
+                let is_limited = case.table.device_limit > 0 || case.min_build_rows.is_some();
+                !few && (is_limited || decision.rows > case.table.max_rows)
             }
             Place::Host(Declined::NoMemory) => !few && case.pool_limit > 0,
             Place::Host(_) => false,

@@ -390,7 +390,7 @@ impl Lane {
 /// Whether sides go to buckets for which the device has no room.
 pub fn can_scatter(node: &Node) -> bool {
     let config = &node.config;
-    config.enabled == Enabled::Always && !config.segments && obstacle(node).is_none()
+    config.enabled == Enabled::Always && obstacle(node).is_none()
 }
 
 /// Buckets of a pair in memory for which the device had no room after all.
