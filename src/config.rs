@@ -210,7 +210,7 @@ pub struct HortonConfig {
     /// Bits of a hashed surrogate, 0 to 32: fewer make unequal keys collide. For tests, and so
     /// no option of a session.
     pub surrogate_bits: u32,
-    /// Build rows that one table may have; more make several tables. For tests, and so no option
+    /// Build rows that one table may have; more go to buckets. For tests, and so no option
     /// of a session.
     pub max_table_rows: usize,
     /// Rows after which the other side of a join is read, too. For tests, and so no option of a

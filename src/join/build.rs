@@ -24,7 +24,7 @@ use datafusion::execution::memory_pool::MemoryReservation;
 use datafusion::physical_expr::PhysicalExprRef;
 use datafusion::physical_expr_common::utils::evaluate_expressions_to_arrays;
 
-use crate::config::{Enabled, HortonConfig};
+use crate::config::HortonConfig;
 use crate::device::Device;
 use crate::error::{Error, Result};
 
@@ -44,9 +44,7 @@ use super::metrics::JoinMetrics;
 use super::owed::Owed;
 use super::parts::task_failed;
 use super::reading::Collected;
-use super::segments::{SegmentConfig, SegmentedTable};
 use super::table::JoinTable;
-use super::tables::BuildTable;
 
 /// Device bytes of a key while one table is built, at least (a slot of a direct table): more keys are not
 /// even tried.
@@ -94,7 +92,7 @@ pub struct BuildSide {
     /// How keys become surrogates.
     pub encoder: KeyEncoder,
     /// The table; missing if no row can match, or if the device failed to build it.
-    pub table: Option<BuildTable>,
+    pub table: Option<Arc<JoinTable>>,
     /// What to do when the device fails.
     pub fallback: Fallback,
     /// Matched rows, for join types that need them; where the table notes them itself, only
@@ -266,14 +264,14 @@ impl BuildSide {
         self.memory.forget_tables(Bitmap::bytes(visited));
     }
 
-    /// As [`tables`](Self::tables); `None` too if the device fails and the host is to answer.
+    /// As [`one_table`](Self::one_table); `None` too if the device fails and the host is to answer.
     async fn try_tables(
         &mut self,
         spec: &BuildSpec,
         keys: (BuildKeys, usize),
         metrics: &JoinMetrics,
-    ) -> Result<Option<BuildTable>> {
-        match self.tables(spec, keys, metrics).await {
+    ) -> Result<Option<Arc<JoinTable>>> {
+        match self.one_table(spec, keys, metrics).await {
             Ok(table) => Ok(table),
             Err(error) if is_too_large(&error) => {
                 self.hand_back(Declined::DoesNotFit);
@@ -316,14 +314,13 @@ impl BuildSide {
         self.fallback.table.get_or_try_init(make).await.cloned()
     }
 
-    /// The table of the encoded `keys`; several, if the device has no room for one. `None` if no row
-    /// can match.
-    async fn tables(
-        &mut self,
+    /// The table of the encoded `keys`; `None` if no row can match.
+    async fn one_table(
+        &self,
         spec: &BuildSpec,
         (keys, rows): (BuildKeys, usize),
         metrics: &JoinMetrics,
-    ) -> Result<Option<BuildTable>> {
+    ) -> Result<Option<Arc<JoinTable>>> {
         let count = keys.count(rows);
         if !self.matchable {
             return Ok(None);
@@ -334,42 +331,18 @@ impl BuildSide {
             width: spec.width,
             metrics,
         };
-        let mut most_keys = spec.config.max_table_rows;
-        if rows <= most_keys && count as u64 <= upload.limit() / LEAST_KEY_BYTES {
-            let mut built = self.whole(spec, upload, (&keys, rows)).await;
-            if let Err(error) = &built
-                && spec.device.has_room_after(error, 0).await
-            {
-                built = self.whole(spec, upload, (&keys, rows)).await;
-            }
-            match built {
-                Ok(table) => return Ok(Some(BuildTable::Whole(Arc::new(table)))),
-                // Linear probing numbers fewer rows.
-                Err(error) if is_too_large(&error) && spec.config.enabled == Enabled::Always => {
-                    log::debug!("one table has no room: {error}");
-                    most_keys = most_keys.min(count.div_ceil(2));
-                }
-                Err(error) => return Err(error),
-            }
+        let has_room = usize::try_from(upload.limit() / LEAST_KEY_BYTES).unwrap_or(usize::MAX);
+        let limit = spec.config.max_table_rows.min(has_room);
+        if rows > spec.config.max_table_rows || count > has_room {
+            return Err(Error::TooManyRows { rows, limit });
         }
-        let keys = match keys {
-            BuildKeys::Encoded(keys) if self.encoder.words() == 1 => keys,
-            other => {
-                drop(other);
-                self.encoder = self.encoder.clone().one_word(spec.null_equality);
-                let keys = (&self.keys[..], rows);
-                EncodedKeys::new(&self.encoder, keys, spec.width, &self.memory.keys).await?
-            }
-        };
-        let config = SegmentConfig {
-            table: spec.config.horton_config(),
-            format: self.encoder.format(),
-            visits: self.notes_visits(),
-            most_keys,
-            piece: spec.config.chunk_rows(spec.device.info().kind),
-        };
-        let table = SegmentedTable::build(upload, config, &keys.ranges, &self.memory).await?;
-        Ok(Some(BuildTable::Segments(Arc::new(table))))
+        let mut built = self.whole(spec, upload, (&keys, rows)).await;
+        if let Err(error) = &built
+            && spec.device.has_room_after(error, 0).await
+        {
+            built = self.whole(spec, upload, (&keys, rows)).await;
+        }
+        Ok(Some(Arc::new(built?)))
     }
 
     /// One table of all `keys`, with the columns that it is to gather.
@@ -489,7 +462,7 @@ impl BuildSide {
     /// An upper bound of the number of different surrogates.
     pub fn distinct(&self) -> usize {
         match &self.table {
-            Some(table) => table.distinct(),
+            Some(table) => table.table().len(),
             None if self.matchable => self.rows.len(),
             None => 0,
         }
@@ -504,12 +477,12 @@ impl BuildSide {
     pub fn visits_on_device(&self) -> bool {
         self.table
             .as_ref()
-            .is_some_and(BuildTable::visits_on_device)
+            .is_some_and(|table| table.visited.is_some())
     }
 
     /// Columns that lookups bring.
     pub fn gathered(&self) -> &[DeviceColumn] {
-        self.table.as_ref().map_or(&[], BuildTable::columns)
+        self.table.as_ref().map_or(&[], |table| &table.columns)
     }
 
     /// Whether lookups bring the values of `source`.

@@ -68,34 +68,6 @@ impl KeyRange {
             of: Arc::new(keys),
         }
     }
-
-    /// The keys `wanted`, counted through all of `keys`.
-    pub fn cut(keys: &[KeyRange], wanted: Range<usize>) -> Vec<KeyRange> {
-        let mut before = 0;
-        let mut cut = Vec::new();
-        for part in keys {
-            let from = wanted.start.saturating_sub(before).min(part.count());
-            let to = wanted.end.saturating_sub(before).min(part.count());
-            if from < to {
-                cut.push(Self {
-                    of: Arc::clone(&part.of),
-                    range: part.range.start + from..part.range.start + to,
-                });
-            }
-            before += part.count();
-        }
-        cut
-    }
-
-    /// Whether all rows of the part have a key.
-    pub fn has_all_rows(&self) -> bool {
-        self.of.rows.is_none()
-    }
-
-    /// The number of the row of the first key, if [all rows](Self::has_all_rows) have one.
-    pub fn first_row(&self) -> u32 {
-        (self.of.first_row + self.range.start) as u32
-    }
 }
 
 /// Keys that can be written to where the device copies them from.

@@ -9,7 +9,8 @@
 //!                                    │                                  ▼
 //!                     Decided::Device: probe streams        Decided::Host: DataFusion's own join
 //!
-//!  neither side fits into memory ─▶ Decided::Spilled: buckets, each of which is decided like that
+//!  neither side fits into memory, or the build side not on the device
+//!                                 ─▶ Decided::Spilled: buckets, each of which is decided like that
 //! ```
 //!
 //! DuckDB and DataFusion decide on perfect hashing at the same point (`try_create_array_map`): rows
@@ -109,6 +110,15 @@ pub enum Place {
     Host(Declined),
 }
 
+/// Where the rows of a bucket are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Home {
+    /// In a file.
+    Disk,
+    /// In memory, while the pool grants it.
+    Memory,
+}
+
 /// What was decided of a join, or of one of its partitions.
 #[derive(Debug, Clone)]
 pub struct Decision {
@@ -118,8 +128,8 @@ pub struct Decision {
     pub rows: usize,
     /// Where the join runs.
     pub place: Place,
-    /// Whether these are rows of one bucket, out of a join that went to disk.
-    pub spilled: bool,
+    /// Where these rows were if they are those of one bucket.
+    pub bucket: Option<Home>,
 }
 
 /// Which of a node's joins: that of a partition, or of a bucket of its rows.
@@ -127,7 +137,7 @@ pub struct Decision {
 pub struct At {
     /// The partition, 0 if all share a build.
     pub partition: usize,
-    /// The bucket's number, if the rows went to disk.
+    /// The bucket's number, if the rows are in buckets.
     pub bucket: Option<usize>,
 }
 
@@ -245,9 +255,11 @@ impl fmt::Display for Decisions {
         };
         let rows: usize = all.iter().map(|decision| decision.rows).sum();
         write!(f, "build={}, {rows} rows", last.build)?;
-        let spilled = all.iter().filter(|decision| decision.spilled).count();
-        if spilled > 0 {
-            write!(f, ", spilled to {spilled} buckets")?;
+        let are_in = |home| all.iter().filter(|d| d.bucket == Some(home)).count();
+        match (are_in(Home::Disk), are_in(Home::Memory)) {
+            (0, 0) => {}
+            (0, kept) => write!(f, ", in {kept} buckets")?,
+            (spilled, _) => write!(f, ", spilled to {spilled} buckets")?,
         }
         let on_device = all.iter().filter(|d| matches!(d.place, Place::Device(_)));
         let on_device = on_device.count();
@@ -325,6 +337,25 @@ pub struct Joiner {
     pub reporter: Option<Reporter>,
     /// What the node shows of it.
     pub shown: Shown,
+    /// Where the rows were if they are those of one bucket.
+    pub bucket: Option<Home>,
+    /// Whether sides go to buckets if the device has no room for the build side.
+    pub scatters: bool,
+}
+
+/// What came of a decision.
+pub enum Joined {
+    /// A join.
+    Decided(Decided),
+    /// None, as the device has no room for the build side, and the join [`scatters`](Joiner::scatters).
+    TooLarge {
+        /// The build side.
+        build: Collected,
+        /// The probe side.
+        probe: Vec<SendableRecordBatchStream>,
+        /// The device.
+        device: Device,
+    },
 }
 
 impl Joiner {
@@ -333,7 +364,7 @@ impl Joiner {
     ///
     /// # Errors
     /// Those of [`place`] and of the build.
-    pub async fn decide(mut self, build: Collected, mut probe: Reading) -> Result<Decided> {
+    pub async fn decide(mut self, build: Collected, mut probe: Reading) -> Result<Joined> {
         let build = coalesce(build, self.oriented.width()).await?;
         self.tell(&build).await?;
         let place = match place(&self.oriented, build.rows).await? {
@@ -343,7 +374,7 @@ impl Joiner {
         let probe = probe.into_streams();
         match place {
             Place::Device(device) => self.on_device(device, build, probe).await,
-            Place::Host(reason) => self.on_host(build, probe, reason),
+            Place::Host(reason) => self.on_host(build, probe, reason).map(Joined::Decided),
         }
     }
 
@@ -390,7 +421,7 @@ impl Joiner {
         device: Device,
         build: Collected,
         probe: Vec<SendableRecordBatchStream>,
-    ) -> Result<Decided> {
+    ) -> Result<Joined> {
         let spec = self.oriented.build_spec(&device, probe.len())?;
         let metrics = JoinMetrics::new(&self.shown.metrics, self.at.partition);
         let read = (build.input_batches, build.rows, build.bytes);
@@ -399,10 +430,20 @@ impl Joiner {
         let (rows, kept) = build.apart();
         let built = match BuildSide::build(spec, rows, memory, metrics.clone()).await {
             Ok(Built::Side(side)) => side,
-            Ok(Built::HandedBack(reason)) => return self.on_host(kept, probe, reason),
+            Ok(Built::HandedBack(Declined::DoesNotFit)) if self.scatters => {
+                return Ok(Joined::TooLarge {
+                    build: kept,
+                    probe,
+                    device,
+                });
+            }
+            Ok(Built::HandedBack(reason)) => {
+                return self.on_host(kept, probe, reason).map(Joined::Decided);
+            }
             // A table on the host has its memory already.
             Err(error) if error.is_pool_memory() => {
-                return self.on_host(kept, probe, Declined::NoMemory);
+                let reason = Declined::NoMemory;
+                return self.on_host(kept, probe, reason).map(Joined::Decided);
             }
             Err(error) => return Err(error),
         };
@@ -413,13 +454,13 @@ impl Joiner {
         let spec = Arc::new(self.oriented.probe_spec(&device));
         self.note(built.rows.len(), Place::Device(device));
         let streams = probe.into_iter().map(|stream| Mutex::new(Some(stream)));
-        Ok(Decided::Device {
+        Ok(Joined::Decided(Decided::Device {
             spec,
             build: Arc::new(*built),
             streams: streams.collect(),
             oriented: self.oriented,
             metrics: self.shown.metrics,
-        })
+        }))
     }
 
     fn on_host(
@@ -442,7 +483,7 @@ impl Joiner {
             build: self.build,
             rows,
             place,
-            spilled: self.at.bucket.is_some(),
+            bucket: self.bucket,
         };
         self.shown.decisions.note(self.at, decision);
     }

@@ -13,7 +13,7 @@
 //! The host needs the build side, which it has (batches and key columns), and the keys of chunks
 //! that the device did not answer, which are encoded again. Only the bits of visited build rows
 //! live on the device alone, for joins that emit build rows at their end and whose lookups alone
-//! decide (with several tables, [`segments`](super::segments), the host has those, too). For those the key
+//! decide. For those the key
 //! columns of answered chunks are kept, uncopied; once there are
 //! `JOURNAL_ROWS` or as many as build rows, the bits are brought back, an eighth of a byte a
 //! build row, and the columns are let go. So taking over costs nothing before it happens

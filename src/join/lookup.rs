@@ -22,10 +22,8 @@ use crate::error::Result;
 use crate::table::pairs::{Matches, Pairs};
 use crate::table::rows::set_bits;
 
-use super::hits::Hits;
 use super::host::HostMatches;
 use super::table::JoinTable;
-use super::tables::BuildTable;
 
 /// A device, and how much of its memory may be in use.
 #[derive(Debug, Clone)]
@@ -155,8 +153,6 @@ pub enum Rest {
     Nothing,
     /// The device, which has one table.
     Device(Arc<Matches>),
-    /// What several tables have, put together.
-    Segments(Arc<Hits>),
     /// The host, in the device's place.
     Host(Arc<HostMatches>),
 }
@@ -228,7 +224,7 @@ impl Found {
     /// The window from pair `first` on; `None` if there are no more.
     pub fn window_from(
         &self,
-        table: Option<&BuildTable>,
+        table: Option<&Arc<JoinTable>>,
         first: u64,
         (access, wanted): (&Access, Wanted),
     ) -> Option<BoxFuture<'static, Result<Answer<Window>>>> {
@@ -236,14 +232,11 @@ impl Found {
             return None;
         };
         let window = match (&self.rest, table) {
-            (Rest::Device(matches), Some(BuildTable::Whole(table))) => {
+            (Rest::Device(matches), Some(table)) => {
                 let (matches, table) = (Arc::clone(matches), Arc::clone(table));
                 let job =
                     move |queue: &mut Queue| fetch_window(queue, &table, &matches, first, wanted);
                 return Some(access.run(job));
-            }
-            (Rest::Segments(hits), Some(BuildTable::Segments(table))) => {
-                hits.window(table, first, window)
             }
             (Rest::Host(matches), _) => matches.window(first, window),
             _ => return None,

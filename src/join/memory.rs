@@ -8,7 +8,7 @@
 //!  HortonJoinBuild[0]: order            a sort of rows that come from disk
 //!  HortonJoinBuild[0]: batches          the build side's rows, and arrays made of them
 //!  HortonJoinBuild[0]: keys             key expressions' values; surrogates until they are on the device
-//!  HortonJoinBuild[0]: tables           groups, and tables that the host keeps for a device without room, or in its place
+//!  HortonJoinBuild[0]: tables           the table that the host keeps in the device's place
 //!  HortonJoinBuild[0]: visited rows     one bit a build row
 //!  HortonJoinBuild[0]: device           tables, groups and columns on the device
 //!  HortonJoinBuild: filters             sets of keys, for scans of the probe side
@@ -61,7 +61,7 @@ pub struct BuildMemory {
     pub batches: MemoryReservation,
     /// Key columns, and surrogate keys while they are on the host.
     pub keys: MemoryReservation,
-    /// Groups and tables in host memory.
+    /// The table in host memory.
     pub tables: MemoryReservation,
     /// Bitmaps of rows that were matched.
     pub visited: MemoryReservation,

@@ -13,18 +13,16 @@
 //! * [`exec`]: the plan node; [`start`]: its executions; [`run`]: which partitions belong together
 //! * [`sides`]: which side is built, of two [`reading`]s; [`oriented`]: the join as it is then
 //! * [`decide`]: where it runs; [`host_join`]: on the host, in memory that is [`granted`]
-//! * [`spill`]: on disk, as neither side fits into memory
+//! * [`spill`]: on disk, as neither side fits into memory; in buckets, as the device has no room
 //! * [`keys`]: key columns to surrogates, numbers that a device can look up
 //! * [`coalesce`]: tiny batches of a build side; [`joined`]: columns of many batches as one array
 //! * [`build`]: the build side; [`build_keys`]: its keys, encoded in [`parts`]
-//! * [`table`]: its table, and its [`columns`], on the device; [`segments`]: several tables, where one
-//!   has no room; [`tables`]: either of them
+//! * [`table`]: its table, and its [`columns`], on the device
 //! * [`memory`]: what is reserved in the memory pool
 //! * [`filter`]: what the build side tells the probe side's scans: [`key_set`]s; [`pushdown`]: on
 //!   which ways; [`reach`]: how far; [`early`]: when inputs are opened for that
 //! * [`probe`]: the stream of one probe partition; [`owed`]: what all emit at the end
-//! * [`lookup`]: the device's part of a chunk; [`hits`]: what several tables have of it; [`host`]: the
-//!   host's part, once the device failed
+//! * [`lookup`]: the device's part of a chunk; [`host`]: the host's part, once the device failed
 //! * [`fallback`]: when that is, and what is kept for it
 //! * [`chunk`]: looked-up batches, and the candidate pairs of each
 //! * [`pairs`]: what each join type makes of them
@@ -45,7 +43,6 @@ pub mod exec;
 pub mod fallback;
 pub mod filter;
 pub mod granted;
-pub mod hits;
 pub mod host;
 pub mod host_join;
 pub mod joined;
@@ -63,12 +60,10 @@ pub mod pushdown;
 pub mod reach;
 pub mod reading;
 pub mod run;
-pub mod segments;
 pub mod sides;
 pub mod spill;
 pub mod start;
 pub mod table;
-pub mod tables;
 mod weight;
 
 pub use exec::HortonJoinExec;

@@ -24,7 +24,7 @@ use futures::{FutureExt, StreamExt, TryFutureExt, TryStreamExt};
 
 use crate::config::Filters;
 
-use super::decide::{Decided, Joiner, Node, SharedDecision, for_another};
+use super::decide::{Decided, Joined, Joiner, Node, SharedDecision, for_another};
 use super::early::{Build, open, open_builds};
 use super::exec::HortonJoinExec;
 use super::filter::Board;
@@ -34,7 +34,7 @@ use super::reach::Reach;
 use super::reading::Reading;
 use super::run::Run;
 use super::sides::{First, Raced, Side, Sides, race};
-use super::spill::{self, Spilled};
+use super::spill::{self, Spilled, can_scatter};
 
 /// `batch` under the join's own `schema`: that of a swapped join can have other metadata.
 fn under(schema: &SchemaRef, batch: RecordBatch) -> Result<RecordBatch> {
@@ -186,9 +186,22 @@ impl HortonJoinExec {
                 at: node.at(None),
                 partitions,
                 reporter: reporter.map(|(reporter, _)| reporter),
-                shown: node.shown,
+                shown: node.shown.clone(),
+                bucket: None,
+                scatters: can_scatter(&node),
             };
-            Ok(Arc::new(joiner.decide(build.collect(), probe).await?))
+            let decided = match joiner.decide(build.collect(), probe).await? {
+                Joined::Decided(decided) => decided,
+                Joined::TooLarge {
+                    build,
+                    probe,
+                    device,
+                } => {
+                    let sides = (side, build, probe);
+                    Decided::Spilled(Spilled::in_memory(node, sides, &device)?)
+                }
+            };
+            Ok(Arc::new(decided))
         };
         let decided = decided.map_err(Arc::new).boxed().shared();
         Ok(match board {

@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use crate::device::{Buffer, Queue};
+use crate::device::{Buffer, Cost, Queue};
 use crate::error::{Error, Result};
 use crate::table::group::RowGroups;
 use crate::table::grouped::{BuildKeys, GroupedTable, KeyFormat};
@@ -18,9 +18,10 @@ use crate::table::key_table::{KeyTable, KeyTableConfig};
 use crate::table::pairs::{LookedUp, Matches};
 use crate::table::rows::set_bits;
 
-use super::bitmap::ones_of;
+use super::bitmap::{Bitmap, ones_of};
 use super::build_keys::KeySource;
 use super::columns::{DeviceColumn, Upload};
+use super::lookup::Access;
 use super::parts::side_by_side;
 
 /// Rows of a window of visited rows, at most.
@@ -94,6 +95,26 @@ impl JoinTable {
         let visited = self.visited.as_ref().map_or(0, Buffer::bytes);
         let columns: u64 = self.columns.iter().map(DeviceColumn::bytes).sum();
         (self.built.bytes() + visited + columns) as usize
+    }
+
+    /// Whether no key has several pairs.
+    pub fn is_unique(&self) -> bool {
+        self.built.groups.is_none()
+    }
+
+    /// Sets the bits, of `rows` rows, of those that lookups met.
+    ///
+    /// # Errors
+    /// [`DeviceMemory`](Error::DeviceMemory) and OpenCL's own.
+    pub async fn mark_visited(
+        self: Arc<Self>,
+        access: &Access,
+        (visited, rows): (&Bitmap, usize),
+    ) -> Result<Cost> {
+        let bits = access.run(move |queue| self.visited_rows(queue, rows));
+        let bits = bits.await?;
+        visited.set_all(&bits.value);
+        Ok(bits.cost)
     }
 
     /// One bit for each of `rows` build rows: whether a lookup met it.

@@ -169,22 +169,19 @@ pub fn all() -> Vec<(&'static str, Case)> {
         ("right anti, bits", case(RightAnti, ints, 0)),
         ("right mark, strings", case(RightMark, strings, 300)),
     ];
-    // Keys of several words are encoded anew for several tables.
     for (name, join_type, keys, distinct) in [
-        ("several tables, many pairs", Inner, ints as Keys, 40),
-        ("several tables, left, visits noted", Left, ints, 300),
-        ("several tables, left, sparse keys", Left, sparse_ints, 300),
-        ("several tables, right semi, bits", RightSemi, ints, 300),
+        ("buckets, many pairs", Inner, ints as Keys, 40),
+        ("buckets, left, visits noted", Left, ints, 300),
+        ("buckets, left, sparse keys", Left, sparse_ints, 300),
+        ("buckets, right semi, bits", RightSemi, ints, 300),
     ] {
-        let mut tables = case(join_type, keys, distinct);
-        tables.config.max_table_rows = 300;
-        rest.push((name, tables));
+        let mut buckets = case(join_type, keys, distinct);
+        buckets.config.max_table_rows = 300;
+        rest.push((name, buckets));
     }
-    let mut lent = case(Full, strings, 300);
-    // 31 tables of a smallest block each, and room for 25: half of the limit is for work.
-    lent.config.max_table_rows = 20;
-    lent.config.device_memory_limit = 200_000;
-    rest.push(("lent tables, full, strings", lent));
+    let mut limited = case(Full, strings, 300);
+    limited.config.device_memory_limit = 200_000;
+    rest.push(("buckets under a limit, full, strings", limited));
     let parts = in_parts(case(LeftAnti, ints, 300), PartitionMode::CollectLeft);
     rest.push(("left anti, two probe partitions", parts));
     let parts = in_parts(case(Full, ints, 300), PartitionMode::Partitioned);

@@ -163,6 +163,11 @@ impl Side {
 }
 
 impl Case {
+    /// Whether one table may have no room on the device.
+    pub fn is_small_device(&self) -> bool {
+        self.table.device_limit > 0 || self.table.max_rows < MAX_VALUE as usize
+    }
+
     /// The case as a test to paste into `regressions.rs`.
     pub fn as_test(&self, seed: u64) -> String {
         let mut case = format!("{self:?}").replace('[', "vec![");

@@ -46,7 +46,7 @@ use futures::{StreamExt, TryStreamExt};
 use horton_join::HortonJoinExec;
 use horton_join::config::OnDeviceError;
 use horton_join::device::Device;
-use horton_join::join::decide::{Decision, Declined, Place};
+use horton_join::join::decide::{Decision, Declined, Home, Place};
 use horton_join::join::keys;
 use horton_join::join::sides::Side;
 use horton_join::ready::{self, Readiness};
@@ -141,7 +141,7 @@ pub fn differ<T>(what: &'static str, how: impl fmt::Display) -> Checked<T> {
 /// Where a join ran, build by build.
 pub struct Places {
     decisions: Vec<Decision>,
-    /// Builds of which no side fit into memory. They have decisions of their own for each bucket.
+    /// How often a build wrote files, or may have: those in buckets have a decision for each bucket.
     spilled: usize,
 }
 
@@ -676,7 +676,7 @@ impl Worker {
             on_host: !places.all_on_device(),
             rows: found.count(),
             in_order: order == Order::Sequences && !places.has_spilled(),
-            spilled: places.has_spilled(),
+            spilled: places.has_spilled() && case.pool_limit > 0,
             cancelled: case.cancel_after.is_some(),
             ..begun
         };
@@ -1042,7 +1042,8 @@ fn check_places(case: &Case, joins: &Joins, places: &Places) -> Checked<()> {
                 few && case.min_build_rows == Some(*min_build_rows)
             }
             Place::Host(Declined::DoesNotFit) => {
-                !few && (case.table.device_limit > 0 || case.min_build_rows.is_some())
+                let is_limited = case.table.device_limit > 0 || case.min_build_rows.is_some();
+                !few && (is_limited || decision.rows > case.table.max_rows)
             }
             Place::Host(Declined::NoMemory) => !few && case.pool_limit > 0,
             Place::Host(_) => false,
@@ -1050,7 +1051,7 @@ fn check_places(case: &Case, joins: &Joins, places: &Places) -> Checked<()> {
         };
         // Of a bucket both sides are known, so that the plan's choice does not matter.
         let open = matches!(case.mode, Mode::Open { .. }) && case.fetch.is_none();
-        let open = open || decision.spilled;
+        let open = open || decision.bucket.is_some();
         if !as_said || decision.build == Side::Right && !open {
             return differ("decision", format!("{decision:?}"));
         }
@@ -1060,9 +1061,13 @@ fn check_places(case: &Case, joins: &Joins, places: &Places) -> Checked<()> {
         Mode::Collected | Mode::Kept | Mode::Open { .. } => 1,
     };
     let decisions = &places.decisions;
-    let spilled = decisions.iter().any(|decision| decision.spilled);
-    let whole = decisions.iter().filter(|decision| !decision.spilled);
-    match whole.count() + places.spilled == builds && (places.spilled > 0 || !spilled) {
+    let whole = decisions
+        .iter()
+        .filter(|decision| decision.bucket.is_none());
+    let whole = whole.count();
+    let in_buckets = decisions.len() > whole;
+    // A build in buckets without rows has no decision.
+    match whole == builds && !in_buckets || whole < builds && places.has_spilled() {
         true => Ok(()),
         false => differ(
             "decisions",
@@ -1090,10 +1095,13 @@ fn check_spilled(
     };
     let wanted = wanted(&inputs.build) + wanted(&inputs.probe);
     // A limit of no rows reads none.
-    let all = places.decisions.iter().all(|decision| decision.spilled) && case.fetch != Some(0);
+    let on_disk = |decision: &Decision| decision.bucket == Some(Home::Disk);
+    let all = places.decisions.iter().all(on_disk) && !case.is_small_device();
+    let all = all && case.fetch != Some(0);
     let counted = (files > 0) == (rows > 0) && (files > 0) == (bytes > 0) && files <= rows;
-    let is_limited = case.pool_limit > 0;
-    if !is_limited || !counted || all && rows < wanted {
+    // Where only the device is small, buckets stay in memory.
+    let is_expected = case.pool_limit > 0 || case.is_small_device() && files == 0;
+    if !is_expected || !counted || all && rows < wanted {
         let how = format!("{rows} rows and {bytes} bytes in {files} files, of {wanted} rows");
         return differ("spilled", how);
     }

@@ -11,6 +11,7 @@
 //! `HORTON_TEST_DEVICE` names; `make test` sees to it that it is PoCL's.
 
 mod ahead;
+mod buckets;
 mod build_columns;
 mod errors;
 mod feed;
@@ -18,8 +19,8 @@ mod harness;
 mod hostile;
 mod join_types;
 mod key_types;
+mod limits;
 mod resources;
-mod segments;
 mod session;
 mod shapes;
 mod short;

@@ -19,6 +19,7 @@ use datafusion::prelude::{SessionConfig, SessionContext};
 use futures::{FutureExt, StreamExt, stream};
 use horton_join::HortonJoinExec;
 use horton_join::config::Enabled;
+use horton_join::join::decide::Home;
 
 use super::feed::{Then, feed, partition, plan};
 use super::harness::*;
@@ -115,7 +116,12 @@ fn check(case: &Case, bytes: usize) -> Run {
     assert_eq!(expected.len(), rows.len(), "{case}");
     assert!(expected == rows, "{case}");
     assert_eq!(found.metric("output_rows"), rows.len(), "{case}");
-    assert!(join.decisions().iter().all(|d| d.spilled), "{case}");
+    assert!(
+        join.decisions()
+            .iter()
+            .all(|d| d.bucket == Some(Home::Disk)),
+        "{case}"
+    );
     drop(join);
     limited.assert_clean(&case.to_string());
     found
@@ -421,7 +427,11 @@ fn there_is_no_limit_below_which_a_join_fails() {
         let join = case.on_device();
         let found = run(join.clone(), Arc::clone(&limited.context)).unwrap();
         assert_eq!(found.count(), expected.count(), "{} KiB", 1 << log);
-        spilled.push(join.decisions().iter().any(|decision| decision.spilled));
+        spilled.push(
+            join.decisions()
+                .iter()
+                .any(|decision| decision.bucket.is_some()),
+        );
         drop(join);
         limited.assert_clean("sweep");
     }
@@ -498,7 +508,7 @@ fn streams_are_read_in_any_order() {
                             rows += batch.unwrap().num_rows();
                         }
                     }
-                    assert!(join.decisions().iter().all(|d| d.spilled));
+                    assert!(join.decisions().iter().all(|d| d.bucket.is_some()));
                     rows
                 });
                 assert_eq!(rows, expected.count(), "{orders:?}: {case}");

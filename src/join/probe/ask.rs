@@ -22,9 +22,9 @@ use crate::error::{Error, Result};
 use crate::join::build::BuildSide;
 use crate::join::chunk::ProbeBatch;
 use crate::join::host::HostMatches;
-use crate::join::lookup::{Found, Wanted, Words};
+use crate::join::lookup::{Found, Wanted, Words, look_up};
 use crate::join::memory::{FLOOR, ProbeMemory};
-use crate::join::tables::BuildTable;
+use crate::join::table::JoinTable;
 use crate::join::weight::Weigher;
 
 use super::{Asked, GROWTH, LEAST_WINDOW, Probe, ProbeSpec};
@@ -170,7 +170,7 @@ impl Probe {
         } = gathered;
         let words = build.encoder.words();
         let mut wanted = self.spec.first_window(self.wanted, rows);
-        let most = match build.table.as_ref().is_some_and(BuildTable::is_unique) {
+        let most = match build.table.as_ref().is_some_and(|table| table.is_unique()) {
             true => rows,
             false => usize::MAX,
         };
@@ -204,9 +204,13 @@ impl Probe {
         let (by_device, answer) = match keys.filter(|_| place > 0) {
             Some((table, mut keys)) => {
                 keys.truncate(place * words);
-                match table {
-                    Some(table) => (true, table.look_up(&self.spec.access, keys, wanted)),
-                    None => {
+                match (table, keys) {
+                    (Some(table), Words::Staged(keys)) => {
+                        let access = &self.spec.access;
+                        let found = access.run(move |queue| look_up(queue, &table, keys, wanted));
+                        (true, found)
+                    }
+                    (_, keys) => {
                         let (build, keys) = (Arc::clone(build), keys.into_vec());
                         (false, look_up_on_host(build, keys, wanted))
                     }
@@ -229,10 +233,11 @@ impl Probe {
         &mut self,
         build: &BuildSide,
         words: usize,
-    ) -> Result<(Option<BuildTable>, Words)> {
+    ) -> Result<(Option<Arc<JoinTable>>, Words)> {
         if let Some(table) = build.table.as_ref().filter(|_| !build.fallback.is_taken()) {
-            match table.keys_with_room(&self.spec.access, words).await {
-                Ok(keys) => return Ok((Some(table.clone()), keys)),
+            let device = &self.spec.access.device;
+            match device.staging("probe keys", words).await {
+                Ok(keys) => return Ok((Some(Arc::clone(table)), Words::Staged(keys))),
                 // Smaller chunks may have room.
                 Err(error) if error.is_device_memory() => return Err(error),
                 Err(error) => build.fallback.take_over(error, &self.metrics)?,
@@ -290,7 +295,8 @@ impl Probe {
         let journal = build.fallback.take_journal();
         if !(build.visits_on_device() && build.fallback.is_taken()) {
             let rows = (visited, build.rows.len());
-            match table.mark_visited(&self.spec.access, rows).await {
+            let marked = Arc::clone(table).mark_visited(&self.spec.access, rows);
+            match marked.await {
                 Ok(cost) => {
                     self.metrics.add_cost(&cost);
                     journal.forget();
@@ -313,7 +319,7 @@ impl Probe {
 /// Host bytes of a row beside its batch: its surrogate, its place, and what the host finds for it.
 fn row_bytes(build: &BuildSide) -> usize {
     let by_host = match &build.table {
-        Some(BuildTable::Whole(_)) if !build.fallback.is_taken() => 0,
+        Some(_) if !build.fallback.is_taken() => 0,
         _ => HIT_BYTES,
     };
     size_of::<u32>() * (build.encoder.words() + 1) + by_host

@@ -49,7 +49,6 @@ use super::chunk::{Chunk, ProbeBatch};
 use super::lookup::{Found, Wanted};
 use super::memory::ProbeMemory;
 use super::metrics::JoinMetrics;
-use super::tables::BuildTable;
 
 pub use spec::ProbeSpec;
 
@@ -196,7 +195,7 @@ impl Probe {
     /// Keeps the device busy and waits for the first of the chunks it has.
     async fn fetch(&mut self, build: Arc<BuildSide>) -> Result<State> {
         build.owed.go_on();
-        while self.asked.len() < self.in_flight(&build) && self.input.has_more() {
+        while self.asked.len() < self.in_flight() && self.input.has_more() {
             let Some(gathered) = self.gather(&build).await? else {
                 break;
             };
@@ -244,9 +243,8 @@ impl Probe {
     }
 
     /// Chunks that are on the device at once.
-    fn in_flight(&self, build: &BuildSide) -> usize {
-        let is_lent = build.table.as_ref().is_some_and(BuildTable::is_lent);
-        match self.spec.whole_chunks && !is_lent && !self.is_short {
+    fn in_flight(&self) -> usize {
+        match self.spec.whole_chunks && !self.is_short {
             true => IN_FLIGHT,
             // An unbounded input may not go on before its rows are answered.
             false => 1,
@@ -282,7 +280,7 @@ impl Probe {
         if std::mem::replace(&mut self.has_waited, true) {
             return false;
         }
-        let own = build.table.as_ref().map_or(0, BuildTable::device_bytes);
+        let own = build.table.as_ref().map_or(0, |table| table.bytes() as u64);
         self.spec.access.device.has_room_after(error, own).await
     }
 

@@ -53,11 +53,7 @@ impl ProbeSpec {
             0..=2 => self.chunk_rows,
             words => self.chunk_rows.min(LONG_KEYS / (4 * words)),
         };
-        let most = most.max(1);
-        build
-            .table
-            .as_ref()
-            .map_or(most, |table| table.chunk_rows(most, build.probes))
+        most.max(1)
     }
 
     /// Bytes of the batches of a chunk of `rows` rows at most, unless one alone has more.

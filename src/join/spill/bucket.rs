@@ -1,7 +1,7 @@
 //! Buckets of rows, and pairs of them.
 //!
 //! ```text
-//!  Bucket ─ a temporary file ─▶ stream, as often as it is asked for
+//!  Bucket ─ batches in memory, or a temporary file ─▶ stream, as often as it is asked for
 //! ```
 //!
 //! A bucket does not change once it is there. It can be read again: by several streams, and by the
@@ -9,12 +9,16 @@
 
 use std::sync::Arc;
 
+use arrow::array::RecordBatch;
 use datafusion::common::JoinType;
 use datafusion::execution::SendableRecordBatchStream;
+use datafusion::execution::memory_pool::MemoryReservation;
 use datafusion::execution::spill_file::SpillFile;
 use datafusion::physical_plan::SpillManager;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 
 use crate::error::Result;
+use crate::join::decide::Home;
 use crate::join::reading::nothing;
 use crate::join::sides::Side;
 
@@ -28,7 +32,9 @@ pub struct Bucket {
     pub rows: usize,
     /// Bytes that they take in memory.
     pub bytes: usize,
-    /// The file, if there are rows.
+    /// The rows, if they are in memory, and what they reserve.
+    pub(super) kept: Option<(Vec<RecordBatch>, MemoryReservation)>,
+    /// The file, if there are rows in one.
     pub(super) file: Option<Arc<dyn SpillFile>>,
 }
 
@@ -40,8 +46,31 @@ impl Bucket {
     pub fn stream(&self, manager: &SpillManager) -> Result<SendableRecordBatchStream> {
         match &self.file {
             Some(file) => Ok(manager.read_spill_as_stream(Arc::clone(file), None)?),
-            None => Ok(nothing(manager.schema())),
+            None => {
+                let stream = self.streams(manager, 1).pop();
+                Ok(stream.unwrap_or_else(|| nothing(manager.schema())))
+            }
         }
+    }
+
+    /// The rows in memory as `parts` streams.
+    pub fn streams(&self, manager: &SpillManager, parts: usize) -> Vec<SendableRecordBatchStream> {
+        let batches = self.batches();
+        let each = batches.len().div_ceil(parts.max(1));
+        let part = |part: usize| {
+            let from = (part * each).min(batches.len());
+            let to = (from + each).min(batches.len());
+            let batches: Vec<_> = batches[from..to].iter().cloned().map(Ok).collect();
+            let schema = Arc::clone(manager.schema());
+            let batches = futures::stream::iter(batches);
+            Box::pin(RecordBatchStreamAdapter::new(schema, batches)) as _
+        };
+        (0..parts).map(part).collect()
+    }
+
+    /// The rows in memory.
+    pub fn batches(&self) -> &[RecordBatch] {
+        self.kept.as_ref().map_or(&[], |(batches, _)| batches)
     }
 }
 
@@ -80,6 +109,19 @@ impl Pair {
         match self.bucket(Side::Right).bytes < self.bucket(Side::Left).bytes {
             true => Side::Right,
             false => Side::Left,
+        }
+    }
+
+    /// Whether no row is in a file.
+    pub fn is_in_memory(&self) -> bool {
+        self.buckets.iter().all(|bucket| bucket.file.is_none())
+    }
+
+    /// Where the rows are.
+    pub fn home(&self) -> Home {
+        match self.is_in_memory() {
+            true => Home::Memory,
+            false => Home::Disk,
         }
     }
 

@@ -26,7 +26,7 @@ mod passes;
 mod scatter;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use datafusion::common::Result as DataFusionResult;
 use datafusion::common::{JoinType, NullEquality};
@@ -42,16 +42,18 @@ use datafusion::physical_plan::{
 use futures::future::{BoxFuture, Shared};
 use futures::{FutureExt, StreamExt, TryFutureExt, TryStreamExt};
 
+use crate::config::Enabled;
+use crate::device::Device;
 use crate::error::{Error, Result};
 
-use super::decide::{At, Node, for_another};
+use super::decide::{At, Decided, Home, Node, for_another};
 use super::parts::side_by_side;
-use super::reading::{Reading, Turn};
+use super::reading::{Collected, Reading, Turn};
 use super::sides::Side;
 
 use bucket::{Bucket, Pair};
 use order::promised;
-use scatter::{NullKeys, Scatter, ScatterSpec, Scattered, buckets};
+use scatter::{LEAST_BUCKETS, NullKeys, Scatter, ScatterSpec, Scattered, buckets, most_in_memory};
 
 /// A join whose sides are in buckets.
 pub struct Spilled {
@@ -59,6 +61,10 @@ pub struct Spilled {
     /// The join as planned: `node` has one for buckets.
     planned: Arc<HashJoinExec>,
     lanes: Shared<BoxFuture<'static, Lanes>>,
+    /// Streams that share a lane.
+    streams: usize,
+    /// Bytes that joins may take on the device.
+    device_limit: u64,
     /// What writes and reads files of the left and of the right side.
     managers: [SpillManager; 2],
     next_bucket: AtomicUsize,
@@ -68,7 +74,37 @@ pub struct Spilled {
 type Lanes = Result<Arc<Vec<Lane>>, Arc<Error>>;
 
 /// Pairs that are still to be joined. Streams share one, or have one each.
-type Lane = Mutex<Vec<Pair>>;
+#[derive(Default)]
+struct Lane(Mutex<Waiting>);
+
+/// What a lane's streams take next.
+#[derive(Default)]
+struct Waiting {
+    /// The last is taken first.
+    pairs: Vec<Pair>,
+    /// A pair of which parts of the probe side are left, and the first of those. Who took one before
+    /// holds it until it takes another: held here, its future would keep what it is a part of.
+    begun: Option<(Weak<Begun>, usize)>,
+}
+
+/// A pair that streams join together, each a part of its probe side.
+struct Begun {
+    parts: usize,
+    rows: Shared<BoxFuture<'static, Result<Arc<Rows>, Arc<Error>>>>,
+}
+
+/// The rows of a pair.
+enum Rows {
+    /// There are none, or they come of smaller pairs.
+    None,
+    /// All of them.
+    All(Mutex<Option<SendableRecordBatchStream>>),
+    /// Those of each part, while the pair's memory is held.
+    Parts(
+        Decided,
+        #[expect(dead_code, reason = "its rows are reserved while it is there")] Pair,
+    ),
+}
 
 impl Spilled {
     /// The join of two sides that were read as far as the memory pool allowed.
@@ -80,6 +116,47 @@ impl Spilled {
             return Err(error.with_advice(advice));
         }
         log::debug!("a join goes to disk: {error}");
+        let device_limit = node.config.memory_limit();
+        Self::scattering(node, readings, (Home::Disk, 0), device_limit)
+    }
+
+    /// The join of two sides for which the device has no room: the build `side`, which is there, and
+    /// the streams of the other one.
+    ///
+    /// # Errors
+    /// If DataFusion cannot make the join of buckets.
+    pub fn in_memory(
+        node: Node,
+        (side, build, probe): (Side, Collected, Vec<SendableRecordBatchStream>),
+        device: &Device,
+    ) -> Result<Arc<Self>> {
+        let device_limit = node.config.memory_limit().min(device.budget().limit());
+        let buckets = buckets_on(device_limit, &node, build.rows);
+        log::debug!(
+            "{} build rows go to {buckets} buckets in memory",
+            build.rows
+        );
+        let width = node.context.session_config().target_partitions();
+        let schemas = [node.planned.left().schema(), node.planned.right().schema()];
+        let reading = |of: Side, streams| {
+            let memory = super::memory::of_rows(node.context.memory_pool(), node.partition, of);
+            Reading::new(Arc::clone(&schemas[of as usize]), streams, memory)
+        };
+        let build = build.into_streams(&schemas[side as usize], width);
+        let (build, probe) = (reading(side, build), reading(side.other(), probe));
+        let readings = match side {
+            Side::Left => [build, probe],
+            Side::Right => [probe, build],
+        };
+        Self::scattering(node, readings, (Home::Memory, buckets), device_limit)
+    }
+
+    fn scattering(
+        node: Node,
+        readings: [Reading; 2],
+        (home, in_memory): (Home, usize),
+        device_limit: u64,
+    ) -> Result<Arc<Self>> {
         let planned = Arc::clone(&node.planned);
         let join = planned.builder().with_null_aware(false).with_fetch(None);
         let join = join.with_partition_mode(PartitionMode::CollectLeft);
@@ -90,7 +167,13 @@ impl Spilled {
         let metrics = SpillMetrics::new(&node.shown.metrics, node.partition);
         let managers = [&readings[0], &readings[1]].map(|side| manager_of(&node, side, &metrics));
         let scattering = Scattering {
-            specs: Side::BOTH.map(|side| spec(&node, &planned, &managers, side)),
+            specs: Side::BOTH.map(|side| {
+                let spec = spec(&node, &planned, &managers, side);
+                match home {
+                    Home::Disk => spec,
+                    Home::Memory => spec.at_home(home, in_memory),
+                }
+            }),
             own_lanes: keeps_partitions(&planned),
             null_aware: planned.null_aware,
             width: node.context.session_config().target_partitions(),
@@ -98,6 +181,11 @@ impl Spilled {
         let lanes = scattering.lanes(readings).map_ok(Arc::new);
         Ok(Arc::new(Self {
             lanes: lanes.map_err(Arc::new).boxed().shared(),
+            streams: match lanes_of(&planned) {
+                1 => planned.properties().output_partitioning().partition_count(),
+                _ => 1,
+            },
+            device_limit,
             node,
             planned,
             managers,
@@ -118,14 +206,11 @@ impl Spilled {
         let opened = async move {
             let lanes = spilled.lanes.clone().await.map_err(for_another)?;
             let lane = at.min(lanes.len().saturating_sub(1));
-            let pairs = futures::stream::try_unfold((), move |()| {
+            let pairs = futures::stream::try_unfold(None, move |begun| {
                 let (spilled, lanes) = (Arc::clone(&spilled), Arc::clone(&lanes));
                 async move {
-                    let joined = match lanes.get(lane) {
-                        Some(lane) => spilled.next_joined(lane).await?,
-                        None => None,
-                    };
-                    Ok::<_, DataFusionError>(joined.map(|stream| (stream, ())))
+                    let joined = spilled.next_joined(&lanes, lane, begun).await?;
+                    Ok::<_, DataFusionError>(joined.map(|(rows, begun)| (rows, Some(begun))))
                 }
             });
             Ok::<_, DataFusionError>(pairs.try_flatten())
@@ -147,42 +232,103 @@ impl Spilled {
     /// The rows of the next pair that has some; `None` if none is left.
     async fn next_joined(
         self: &Arc<Self>,
-        lane: &Lane,
-    ) -> Result<Option<SendableRecordBatchStream>> {
-        while let Some(pair) = pop(lane) {
-            if let Some(joined) = self.join(pair, lane).await? {
-                return Ok(Some(joined));
+        lanes: &Arc<Vec<Lane>>,
+        lane: usize,
+        mut last: Option<Arc<Begun>>,
+    ) -> Result<Option<(SendableRecordBatchStream, Arc<Begun>)>> {
+        while let Some((begun, part)) = self.take(lanes, lane) {
+            // Not before: of the last pair parts may be left.
+            last.replace(Arc::clone(&begun));
+            let rows = begun.rows.clone().await.map_err(for_another)?;
+            let rows = match rows.as_ref() {
+                Rows::None => None,
+                Rows::All(rows) => rows.lock().unwrap_or_else(PoisonError::into_inner).take(),
+                Rows::Parts(decided, _) => Some(decided.stream(part, self.node.partition)?),
+            };
+            if let Some(rows) = rows {
+                return Ok(Some((rows, begun)));
             }
         }
         Ok(None)
     }
 
-    /// The rows of a pair. One that is too large is scattered again, into `lane`.
-    async fn join(
-        self: &Arc<Self>,
-        pair: Pair,
-        lane: &Lane,
-    ) -> Result<Option<SendableRecordBatchStream>> {
+    /// A part of a pair that is still to be joined.
+    fn take(self: &Arc<Self>, lanes: &Arc<Vec<Lane>>, lane: usize) -> Option<(Arc<Begun>, usize)> {
+        let mut waiting = lanes.get(lane)?.lock();
+        let begun = waiting.begun.take();
+        let begun = begun.and_then(|(begun, part)| Some((begun.upgrade()?, part)));
+        let (begun, part) = match begun {
+            Some(begun) => begun,
+            None => {
+                let pair = waiting.pairs.pop()?;
+                let parts = match pair.is_in_memory() {
+                    true => self.streams,
+                    false => 1,
+                };
+                let (spilled, lanes) = (Arc::clone(self), Arc::clone(lanes));
+                let rows = async move {
+                    let rows = spilled.join(pair, parts, &lanes[lane]).await;
+                    rows.map(Arc::new).map_err(Arc::new)
+                };
+                let rows = rows.boxed().shared();
+                (Arc::new(Begun { parts, rows }), 0)
+            }
+        };
+        if part + 1 < begun.parts {
+            waiting.begun = Some((Arc::downgrade(&begun), part + 1));
+        }
+        Some((begun, part))
+    }
+
+    /// The rows of a pair, the probe side of which comes in `parts`. A pair that is too large is
+    /// scattered again, into `lane`.
+    async fn join(self: &Arc<Self>, pair: Pair, parts: usize, lane: &Lane) -> Result<Rows> {
         if pair.gives_nothing(*self.planned.join_type()) {
-            return Ok(None);
+            return Ok(Rows::None);
         }
         let build = pair.smaller();
-        let mut reading = self.reading(&pair, build)?;
-        if self.fits(&pair, build, &mut reading).await? {
-            let stream = passes::whole(self, &pair, build, reading).await?;
-            return Ok(Some(stream));
-        }
-        drop(reading);
-        match pair.can_split(build) {
-            true => {
-                let pairs = self.split(&pair).await?;
-                lane.lock()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .extend(pairs);
-                Ok(None)
+        if let Some(rows) = self.build(&pair, build).await? {
+            let probe = self.probing(&pair, build.other(), parts)?;
+            if let Some(decided) = passes::whole(self, &pair, (build, rows), probe).await? {
+                return Ok(match pair.home() {
+                    Home::Memory => Rows::Parts(decided, pair),
+                    // Files are let go when they were read.
+                    Home::Disk => Rows::all(decided.stream(0, self.node.partition)?),
+                });
             }
-            false => Ok(Some(passes::in_parts(self, pair, build))),
+        } else if !pair.can_split(build) {
+            return Ok(Rows::all(passes::in_parts(self, pair, build)));
         }
+        let pairs = self.split(&pair).await?;
+        lane.lock().pairs.extend(pairs);
+        Ok(Rows::None)
+    }
+
+    /// The rows of the build side, if the memory pool has room for them.
+    async fn build(&self, pair: &Pair, build: Side) -> Result<Option<Collected>> {
+        if pair.is_in_memory() {
+            let pool = self.node.context.memory_pool();
+            let memory = super::memory::of_rows(pool, self.node.partition, build);
+            let batches = pair.bucket(build).batches().to_vec();
+            if let Ok(held) = Collected::held(batches, memory) {
+                return Ok(Some(held));
+            }
+        }
+        let mut reading = self.reading(pair, build)?;
+        match self.fits(pair, build, &mut reading).await? {
+            true => Ok(Some(reading.collect())),
+            false => Ok(None),
+        }
+    }
+
+    /// The other side of a pair, in `parts`.
+    fn probing(&self, pair: &Pair, side: Side, parts: usize) -> Result<Reading> {
+        if parts == 1 {
+            return self.reading(pair, side);
+        }
+        let manager = &self.managers[side as usize];
+        let streams = pair.bucket(side).streams(manager, parts);
+        Ok(self.reading_of(side, streams))
     }
 
     /// Whether all rows of the build side are there now.
@@ -202,20 +348,37 @@ impl Spilled {
     fn reading(&self, pair: &Pair, side: Side) -> Result<Reading> {
         let manager = &self.managers[side as usize];
         let stream = pair.bucket(side).stream(manager)?;
+        Ok(self.reading_of(side, vec![stream]))
+    }
+
+    fn reading_of(&self, side: Side, streams: Vec<SendableRecordBatchStream>) -> Reading {
         let pool = self.node.context.memory_pool();
         let memory = super::memory::of_rows(pool, self.node.partition, side);
-        let schema = Arc::clone(manager.schema());
-        Ok(Reading::new(schema, vec![stream], memory))
+        let schema = Arc::clone(self.managers[side as usize].schema());
+        Reading::new(schema, streams, memory)
     }
 
     /// The pairs of a pair, by another hash.
     async fn split(&self, pair: &Pair) -> Result<Vec<Pair>> {
         let level = pair.level + 1;
-        let spec = |side| spec(&self.node, &self.planned, &self.managers, side).at_level(level);
+        let spec = |side| {
+            let spec = spec(&self.node, &self.planned, &self.managers, side).at_level(level);
+            match pair.is_in_memory() {
+                true => spec.at_home(Home::Memory, AGAIN),
+                false => spec,
+            }
+        };
         let streams = |side| Ok::<_, Error>(self.reading(pair, side)?.into_streams());
         let left = scatter_all(spec(Side::Left), streams(Side::Left)?, 1).await?;
         let right = scatter_all(spec(Side::Right), streams(Side::Right)?, 1).await?;
         Ok(pairs_of(&left, &right, level))
+    }
+
+    /// Whether smaller buckets than one of `rows` build rows may have room on the device. Where its
+    /// table is a small part of the limit already, others have the room.
+    fn can_shrink(&self, rows: usize) -> bool {
+        let most = self.device_limit / 8;
+        KEY_BYTES * rows as u64 > most || rows > self.node.config.max_table_rows
     }
 
     fn next_at(&self) -> At {
@@ -236,8 +399,53 @@ fn manager_of(node: &Node, side: &Reading, metrics: &SpillMetrics) -> SpillManag
     manager.with_compression_type(node.context.session_config().spill_compression())
 }
 
-fn pop(lane: &Lane) -> Option<Pair> {
-    lane.lock().unwrap_or_else(PoisonError::into_inner).pop()
+impl Rows {
+    fn all(rows: SendableRecordBatchStream) -> Self {
+        Rows::All(Mutex::new(Some(rows)))
+    }
+}
+
+impl Lane {
+    fn of(pairs: Vec<Pair>) -> Self {
+        let begun = None;
+        Self(Mutex::new(Waiting { pairs, begun }))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether sides go to buckets for which the device has no room.
+pub fn can_scatter(node: &Node) -> bool {
+    let config = &node.config;
+    config.enabled == Enabled::Always && obstacle(node).is_none()
+}
+
+/// Buckets of a pair in memory for which the device had no room after all.
+const AGAIN: usize = 4;
+
+/// Device bytes a key while a table is built: key, table, and what its groups take meanwhile.
+const KEY_BYTES: u64 = 48;
+
+/// Buckets of a side, so that a table of `rows` build rows in as many parts takes half of the device's
+/// limit while it is built. The other half is for the table before it and for chunks.
+fn buckets_on(device_limit: u64, node: &Node, rows: usize) -> usize {
+    let lanes = lanes_of(&node.planned);
+    let limit = device_limit / 2 / lanes as u64;
+    let by_bytes = (KEY_BYTES * rows as u64).div_ceil(limit.max(1));
+    // Buckets are not all of one size.
+    let by_rows = (rows / 4 * 5).div_ceil(node.config.max_table_rows.max(1));
+    let buckets = usize::try_from(by_bytes).unwrap_or(usize::MAX).max(by_rows);
+    buckets.clamp(LEAST_BUCKETS, most_in_memory(lanes))
+}
+
+/// Lanes of a join of `planned`, or of all its partitions.
+fn lanes_of(planned: &HashJoinExec) -> usize {
+    match keeps_partitions(planned) || *planned.partition_mode() == PartitionMode::Partitioned {
+        true => planned.properties().output_partitioning().partition_count(),
+        false => 1,
+    }
 }
 
 /// Why a join cannot go to disk, and what to do.
@@ -280,10 +488,12 @@ fn spec(
         keys: keys(planned, side),
         null_keys,
         buckets: buckets(streams.partition_count()),
+        home: Home::Disk,
         level: 0,
         manager: managers[side as usize].clone(),
         batch_size: node.context.session_config().batch_size(),
         memory: super::memory::of_buckets(node.context.memory_pool(), node.partition, side),
+        pool: Arc::clone(node.context.memory_pool()),
     }
 }
 
@@ -328,7 +538,7 @@ impl Scattering {
         let mut lanes = Vec::with_capacity(groups.len());
         for streams in groups {
             let right = scatter_all(right_spec.again(), streams, self.width).await?;
-            lanes.push(Mutex::new(self.pairs(&left, &right)));
+            lanes.push(Lane::of(self.pairs(&left, &right)));
         }
         Ok(lanes)
     }

@@ -26,8 +26,8 @@ use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::{StreamExt, TryStreamExt};
 
-use crate::error::Result;
-use crate::join::decide::Joiner;
+use crate::error::{Error, Result};
+use crate::join::decide::{Decided, Home, Joined, Joiner};
 use crate::join::oriented::{Oriented, output};
 use crate::join::reading::{Collected, Reading, Turn};
 use crate::join::sides::Side;
@@ -35,15 +35,25 @@ use crate::join::sides::Side;
 use super::Spilled;
 use super::bucket::Pair;
 
-/// The rows of a pair whose `build` side is all there.
+/// How a pair is joined, the `build` side of which is all there; `None` if the device has no room for
+/// it, and another hash may make smaller pairs.
 pub async fn whole(
     spilled: &Arc<Spilled>,
     pair: &Pair,
-    build: Side,
-    mut reading: Reading,
-) -> Result<SendableRecordBatchStream> {
-    let phase = Phase::new(Arc::clone(&spilled.node.planned), build);
-    phase.join(spilled, pair, reading.collect()).await
+    (side, build): (Side, Collected),
+    probe: Reading,
+) -> Result<Option<Decided>> {
+    let phase = Phase::new(Arc::clone(&spilled.node.planned), side);
+    let scatters =
+        super::can_scatter(&spilled.node) && spilled.can_shrink(build.rows) && pair.can_split(side);
+    let home = pair.home();
+    match phase
+        .decide(spilled, (build, probe), (home, scatters))
+        .await?
+    {
+        Joined::Decided(decided) => Ok(Some(decided)),
+        Joined::TooLarge { .. } => Ok(None),
+    }
 }
 
 /// The rows of a pair of which no side fits; `smaller` has fewer bytes.
@@ -89,12 +99,12 @@ impl Phase {
         }
     }
 
-    async fn join(
+    async fn decide(
         &self,
         spilled: &Spilled,
-        pair: &Pair,
-        build: Collected,
-    ) -> Result<SendableRecordBatchStream> {
+        (build, probe): (Collected, Reading),
+        (home, scatters): (Home, bool),
+    ) -> Result<Joined> {
         let (node, swapped) = (&spilled.node, self.build == Side::Right);
         let joiner = Joiner {
             oriented: Oriented::of(&self.join, swapped, &node.config, &node.context)?,
@@ -103,10 +113,25 @@ impl Phase {
             partitions: None,
             reporter: None,
             shown: node.shown.of_buckets(),
+            bucket: Some(home),
+            scatters,
         };
+        Box::pin(joiner.decide(build, probe)).await
+    }
+
+    async fn join(
+        &self,
+        spilled: &Spilled,
+        pair: &Pair,
+        build: Collected,
+    ) -> Result<SendableRecordBatchStream> {
         let probe = spilled.reading(pair, self.build.other())?;
-        let decided = Box::pin(joiner.decide(build, probe)).await?;
-        let rows = decided.stream(0, node.partition)?;
+        let joined = self.decide(spilled, (build, probe), (pair.home(), false));
+        let joined = joined.await?;
+        let Joined::Decided(decided) = joined else {
+            return Err(Error::Invalid("a pass is decided".to_owned()));
+        };
+        let rows = decided.stream(0, spilled.node.partition)?;
         let schema = spilled.planned.schema();
         let padded = self.padded.clone();
         let rows = rows.map(move |batch| match &padded {

@@ -7,22 +7,31 @@
 //!                                    all buckets' rows ─▶ files, in batches of their own
 //! ```
 //!
-//! No row stays in memory: a bucket's table needs it, and so do the operators above and below.
+//! No row stays in memory: a bucket's table needs it, and so do the operators above and below. But where
+//! it is the device that is too small, rows stay, while the pool grants them ([`Home::Memory`]):
+//!
+//! ```text
+//!  batch ─▶ hash of keys ─▶ rows in the order of buckets ─▶ each bucket's, in batches of full size
+//!                                                            │ the pool is half full
+//!                                                            ▼
+//!                                                   all rows ─▶ files, as above
+//! ```
 //!
 //! The hash is DataFusion's, by which its joins find equal keys, with a seed of its own at each level:
 //! rows that share a bucket, or came through a `RepartitionExec`, are spread again.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex as StdMutex, MutexGuard, PoisonError};
 
 use arrow::array::{Array, ArrayRef, RecordBatch, UInt32Array};
-use arrow::compute::{concat_batches, take_record_batch};
+use arrow::compute::{BatchCoalescer, concat_batches, take_record_batch};
 use arrow::datatypes::DataType;
 use datafusion::common::hash_utils::{RandomState, create_hashes};
 use datafusion::common::runtime::SpawnedTask;
 use datafusion::common::utils::memory::RecordBatchMemoryCounter;
 use datafusion::error::Result as DataFusionResult;
 use datafusion::execution::SendableRecordBatchStream;
-use datafusion::execution::memory_pool::MemoryReservation;
+use datafusion::execution::memory_pool::{MemoryPool, MemoryReservation};
 use datafusion::execution::spill_file::SpillFile;
 use datafusion::physical_expr::PhysicalExprRef;
 use datafusion::physical_expr_common::utils::evaluate_expressions_to_arrays;
@@ -31,7 +40,9 @@ use futures::TryStreamExt;
 use tokio::sync::Mutex;
 
 use crate::error::Result;
+use crate::join::decide::Home;
 use crate::join::joined::compact;
+use crate::join::memory;
 use crate::join::parts::task_failed;
 
 use super::bucket::Bucket;
@@ -40,7 +51,7 @@ use super::bucket::Bucket;
 const MOST_BUCKETS: usize = 16;
 
 /// Buckets of a side at least: with two, one has half of the rows without a hot key.
-const LEAST_BUCKETS: usize = 3;
+pub const LEAST_BUCKETS: usize = 3;
 
 /// Files that the streams of a join have open together: a half of what a process may have by
 /// default (`ulimit -n`, 1024).
@@ -48,6 +59,11 @@ const OPEN_FILES: usize = 512;
 
 /// Open files a bucket: that of one side, and two while the other side's is written.
 const FILES_A_BUCKET: usize = 3;
+
+/// Buckets of a side in memory at most: should they have to go to files, `lanes` times as many.
+pub fn most_in_memory(lanes: usize) -> usize {
+    (OPEN_FILES / FILES_A_BUCKET / lanes.max(1)).max(LEAST_BUCKETS)
+}
 
 /// Buckets of a side where `streams` streams may scatter at once.
 pub fn buckets(streams: usize) -> usize {
@@ -89,6 +105,8 @@ pub struct ScatterSpec {
     pub null_keys: NullKeys,
     /// Buckets.
     pub buckets: usize,
+    /// Where rows are.
+    pub home: Home,
     /// How often its rows were scattered before.
     pub level: u64,
     /// Writes files.
@@ -97,9 +115,20 @@ pub struct ScatterSpec {
     pub batch_size: usize,
     /// What rows in memory are reserved under.
     pub memory: MemoryReservation,
+    /// Where that is.
+    pub pool: Arc<dyn MemoryPool>,
 }
 
 impl ScatterSpec {
+    /// The same with so many buckets, there.
+    pub fn at_home(self, home: Home, buckets: usize) -> Self {
+        Self {
+            home,
+            buckets,
+            ..self
+        }
+    }
+
     /// The same for rows that were scattered `level` times before.
     pub fn at_level(self, level: u64) -> Self {
         Self { level, ..self }
@@ -111,6 +140,7 @@ impl ScatterSpec {
             keys: self.keys.clone(),
             manager: self.manager.clone(),
             memory: self.memory.new_empty(),
+            pool: Arc::clone(&self.pool),
             ..*self
         }
     }
@@ -119,7 +149,48 @@ impl ScatterSpec {
 /// A side that is being scattered.
 pub struct Scatter {
     spec: ScatterSpec,
+    /// Rows in memory, while they have a place there.
+    keeping: Option<Keeping>,
     state: Mutex<State>,
+}
+
+/// Rows that stay in memory. Each bucket has a lock of its own, as streams fill them side by side.
+struct Keeping {
+    buckets: Vec<StdMutex<BatchCoalescer>>,
+    /// Whether the pool has refused some.
+    is_refused: AtomicBool,
+}
+
+impl Keeping {
+    fn of(spec: &ScatterSpec) -> Option<Self> {
+        if spec.home == Home::Disk {
+            return None;
+        }
+        let batch = spec.batch_size.max(1);
+        let bucket = |_| {
+            StdMutex::new(BatchCoalescer::new(
+                Arc::clone(spec.manager.schema()),
+                batch,
+            ))
+        };
+        Some(Self {
+            buckets: (0..=spec.buckets).map(bucket).collect(),
+            is_refused: AtomicBool::new(false),
+        })
+    }
+
+    fn bucket(&self, at: usize) -> MutexGuard<'_, BatchCoalescer> {
+        self.buckets[at]
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The rows of a bucket, which has none then.
+    fn take(&self, at: usize) -> Result<Vec<RecordBatch>> {
+        let mut bucket = self.bucket(at);
+        bucket.finish_buffered_batch()?;
+        Ok(std::iter::from_fn(|| bucket.next_completed_batch()).collect())
+    }
 }
 
 struct State {
@@ -170,6 +241,7 @@ impl Scatter {
             bytes: 0,
         };
         Self {
+            keeping: Keeping::of(&spec),
             spec,
             state: Mutex::new(state),
         }
@@ -181,6 +253,12 @@ impl Scatter {
     /// The stream's, and those of writing files.
     pub async fn add(&self, mut stream: SendableRecordBatchStream) -> Result<()> {
         while let Some(batch) = stream.try_next().await? {
+            if let Some(keeping) = self.in_memory() {
+                match self.hold(keeping, &batch)? {
+                    true => continue,
+                    false => self.give_up(keeping).await?,
+                }
+            }
             let parts = self.parts(&batch)?;
             drop(batch);
             self.keep(parts).await?;
@@ -188,23 +266,101 @@ impl Scatter {
         Ok(())
     }
 
-    /// The rows of each bucket, and those that are apart.
-    fn parts(&self, batch: &RecordBatch) -> Result<Vec<(usize, RecordBatch)>> {
+    /// Where rows are kept, if they still are.
+    fn in_memory(&self) -> Option<&Keeping> {
+        let keeping = self.keeping.as_ref();
+        keeping.filter(|keeping| !keeping.is_refused.load(Ordering::Acquire))
+    }
+
+    /// Keeps the rows of a batch in memory; whether the pool grants it.
+    fn hold(&self, keeping: &Keeping, batch: &RecordBatch) -> Result<bool> {
+        let numbers = self.numbers(batch)?;
+        let (rows, ends) = in_order(&numbers, self.spec.buckets + 1);
+        let sorted = compacted(take_record_batch(batch, &UInt32Array::from(rows))?)?;
+        let bytes = sorted.get_array_memory_size();
+        if !memory::leaves_half(&self.spec.pool, bytes) || self.spec.memory.try_grow(bytes).is_err()
+        {
+            return Ok(false);
+        }
+        let mut from = 0;
+        for (at, to) in ends.into_iter().enumerate() {
+            if from < to {
+                keeping
+                    .bucket(at)
+                    .push_batch(sorted.slice(from, to - from))?;
+            }
+            from = to;
+        }
+        Ok(true)
+    }
+
+    /// Moves all rows into files, and those that come.
+    async fn give_up(&self, keeping: &Keeping) -> Result<()> {
+        let mut state = self.state.lock().await;
+        keeping.is_refused.store(true, Ordering::Release);
+        self.unkeep(keeping, &mut state)?;
+        self.write(&mut state).await
+    }
+
+    /// Hands rows that were kept to those who write them.
+    fn unkeep(&self, keeping: &Keeping, state: &mut State) -> Result<()> {
+        for at in 0..keeping.buckets.len() {
+            for batch in keeping.take(at)? {
+                let bytes = batch.get_array_memory_size();
+                state.filling[at].push(batch, bytes);
+            }
+        }
+        Ok(())
+    }
+
+    /// The buckets in memory.
+    fn kept(&self, keeping: &Keeping) -> Result<Scattered> {
+        let memory = &self.spec.memory;
+        let bucket = |at| {
+            let batches = keeping.take(at)?;
+            let rows = batches.iter().map(RecordBatch::num_rows).sum();
+            let bytes = batches.iter().map(RecordBatch::get_array_memory_size).sum();
+            let memory = memory.split(memory.size().min(bytes));
+            Ok(Arc::new(Bucket {
+                rows,
+                bytes,
+                kept: Some((batches, memory)),
+                file: None,
+            }))
+        };
+        let buckets = (0..keeping.buckets.len()).map(bucket);
+        let mut buckets = buckets.collect::<Result<Vec<_>>>()?;
+        memory.free();
+        let nulls = buckets.split_off(self.spec.buckets).remove(0);
+        Ok(Scattered { buckets, nulls })
+    }
+
+    /// Each row's bucket.
+    fn numbers(&self, batch: &RecordBatch) -> Result<Vec<u32>> {
         let keys = evaluate_expressions_to_arrays(&self.spec.keys, batch)?;
         let buckets = self.spec.buckets;
-        let mut rows: Vec<Vec<u32>> = vec![Vec::new(); buckets + 1];
         let mut hashes = vec![0; batch.num_rows()];
         let seed = RandomState::with_seed(SEED.wrapping_add(self.spec.level));
         create_hashes(&keys, &seed, &mut hashes)?;
         let nulls = null_rows(&keys, self.spec.null_keys);
-        for (row, hash) in hashes.into_iter().enumerate() {
-            let at = match (nulls.as_ref().is_some_and(|n| n[row]), self.spec.null_keys) {
-                (true, NullKeys::Drop) => continue,
-                (true, NullKeys::Apart) => buckets,
-                (true, NullKeys::Spread) => row % buckets,
-                _ => bucket_of(hash, buckets),
-            };
-            rows[at].push(row as u32);
+        let number = |(row, hash): (usize, u64)| match (&nulls, self.spec.null_keys) {
+            (Some(nulls), null_keys) if nulls[row] => match null_keys {
+                NullKeys::Drop => NOWHERE,
+                NullKeys::Apart => buckets as u32,
+                _ => (row % buckets) as u32,
+            },
+            _ => bucket_of(hash, buckets) as u32,
+        };
+        Ok(hashes.into_iter().enumerate().map(number).collect())
+    }
+
+    /// The rows of each bucket, and those that are apart.
+    fn parts(&self, batch: &RecordBatch) -> Result<Vec<(usize, RecordBatch)>> {
+        let mut rows: Vec<Vec<u32>> = vec![Vec::new(); self.spec.buckets + 1];
+        for (row, at) in self.numbers(batch)?.into_iter().enumerate() {
+            if at != NOWHERE {
+                rows[at as usize].push(row as u32);
+            }
         }
         let mut parts = Vec::with_capacity(rows.len());
         for (at, rows) in rows.into_iter().enumerate() {
@@ -261,7 +417,13 @@ impl Scatter {
     /// # Errors
     /// Those of writing files.
     pub async fn finish(&self) -> Result<Scattered> {
+        if let Some(keeping) = self.in_memory() {
+            return self.kept(keeping);
+        }
         let mut state = self.state.lock().await;
+        if let Some(keeping) = &self.keeping {
+            self.unkeep(keeping, &mut state)?;
+        }
         self.write(&mut state).await?;
         let filling = std::mem::take(&mut state.filling).into_iter();
         let buckets = filling.map(Filling::finish);
@@ -269,6 +431,30 @@ impl Scatter {
         let nulls = buckets.split_off(self.spec.buckets).remove(0);
         Ok(Scattered { buckets, nulls })
     }
+}
+
+/// The bucket of a row that nobody wants.
+const NOWHERE: u32 = u32::MAX;
+
+/// Rows in the order of their buckets, and where each of so many `buckets` ends.
+fn in_order(numbers: &[u32], buckets: usize) -> (Vec<u32>, Vec<usize>) {
+    let mut ends = vec![0; buckets];
+    for at in numbers.iter().filter(|at| **at != NOWHERE) {
+        ends[*at as usize] += 1;
+    }
+    let mut all = 0;
+    for end in &mut ends {
+        (*end, all) = (all, all + *end);
+    }
+    let mut rows = vec![0; all];
+    for (row, at) in numbers.iter().enumerate() {
+        if *at != NOWHERE {
+            let next = &mut ends[*at as usize];
+            rows[*next] = row as u32;
+            *next += 1;
+        }
+    }
+    (rows, ends)
 }
 
 /// The bucket of a hash: by its high bits after Fibonacci hashing, as a table's bits are the low ones.
@@ -344,7 +530,12 @@ impl Filling {
             None => None,
         };
         let (rows, bytes) = (self.rows, self.bytes);
-        Ok(Arc::new(Bucket { rows, bytes, file }))
+        Ok(Arc::new(Bucket {
+            rows,
+            bytes,
+            kept: None,
+            file,
+        }))
     }
 }
 

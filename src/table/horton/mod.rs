@@ -18,7 +18,6 @@
 //!   trait [`Table`]
 //! * `phases`: what building and inserting share; its last part `displace`
 //! * `lookup`: bulk lookup on the device; `limit`: how fast it could be
-//! * [`stored`]: its words in host memory, where the device has no room for them
 //! * [`model`]: the same table in plain Rust, a test oracle
 //! * `kernels`: program text and launch sizes
 
@@ -32,7 +31,6 @@ pub(crate) mod lookup;
 pub mod model;
 pub(crate) mod phases;
 mod remove;
-pub mod stored;
 mod table;
 
 use std::sync::Arc;
