@@ -32,8 +32,8 @@ pub enum Query {
     Wide,
     /// The same in more partitions.
     Streams,
-    /// The same, with a build side of several tables on the device.
-    Tables,
+    /// The same, with a build side that the device has no room for.
+    Buckets,
     /// The same as the first, in dictionaries.
     Dictionary,
     /// Build rows in a dictionary of 1,600 batches.
@@ -53,8 +53,8 @@ pub struct Measured {
     pub reserved: usize,
     /// Kernels that joins ran.
     pub launches: usize,
-    /// Keys that they looked up, once a table.
-    pub lookups: usize,
+    /// Rows that they wrote to disk.
+    pub spilled: usize,
     /// What the query answered.
     pub answer: String,
 }
@@ -91,7 +91,7 @@ impl Query {
         let usual = match self {
             Self::Wide => 25_000,
             Self::Streams => 12_000,
-            Self::Tables => 15_000,
+            Self::Buckets => 15_000,
             Self::Dictionary => 150_000,
             Self::Batches => 50_000,
             Self::Explosion => 100,
@@ -102,11 +102,7 @@ impl Query {
     /// What the session is told beside the joins' role.
     fn options(self) -> &'static [&'static str] {
         match self {
-            // Other kinds of tables count no lookups.
-            Self::Tables => &[
-                "SET horton.device_memory_limit = 1500000",
-                "SET horton.table = 'horton'",
-            ],
+            Self::Buckets => &["SET horton.device_memory_limit = 1500000"],
             // What would make larger batches before the join does.
             Self::Batches => &[
                 "SET horton.filters = 'off'",
@@ -121,7 +117,7 @@ impl Query {
         let (build_rows, keys, build, probe) = match self {
             Self::Wide => (1000, 1000, Texts::Short, Texts::Plain),
             Self::Streams => (1000, 1000, Texts::Short, Texts::Cut),
-            Self::Tables => (100_000, 100_000, Texts::Short, Texts::Plain),
+            Self::Buckets => (100_000, 100_000, Texts::Short, Texts::Plain),
             Self::Dictionary => (1000, 1000, Texts::Short, Texts::Dictionary),
             Self::Batches => (1600 * SMALL, 100_000, Texts::Small, Texts::Short),
             Self::Explosion => (16_000, 16, Texts::Medium, Texts::Short),
@@ -166,7 +162,7 @@ fn child(test: &str, role: &str) -> Measured {
         resident: value("resident").parse().unwrap(),
         reserved: value("reserved").parse().unwrap(),
         launches: value("launches").parse().unwrap(),
-        lookups: value("lookups").parse().unwrap(),
+        spilled: value("spilled").parse().unwrap(),
         answer: value("answer"),
     }
 }
@@ -189,7 +185,7 @@ fn measure(role: &str, query: Query) {
     let (resident, reserved) = (peak - before, pool.peak());
     println!(
         "peak={peak};resident={resident};reserved={reserved};launches={launches};\
-         lookups={lookups};answer={answer};"
+         spilled={spilled};answer={answer};"
     );
 }
 
@@ -229,11 +225,8 @@ async fn run(
         .unwrap();
     let answer = pretty_format_batches(&batches).unwrap().to_string();
     let launches = sum(&plan, "kernel_launches", MetricValue::as_usize);
-    let lookups = sum(&plan, "buckets_per_lookup", |value| match value {
-        MetricValue::Ratio { ratio_metrics, .. } => ratio_metrics.total(),
-        _ => 0,
-    });
-    (answer, [launches, lookups])
+    let spilled = sum(&plan, "spilled_rows", MetricValue::as_usize);
+    (answer, [launches, spilled])
 }
 
 /// The sum of metric `name` over all nodes, each as `number` says.

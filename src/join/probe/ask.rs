@@ -29,7 +29,7 @@ use crate::join::weight::Weigher;
 
 use super::{Asked, GROWTH, LEAST_WINDOW, Probe, ProbeSpec};
 
-/// Host bytes of what the host finds for a key: in several tables' hits, or in the device's place.
+/// Host bytes of what the host finds for a key in the device's place.
 const HIT_BYTES: usize = 40;
 
 /// Batches of a chunk, each with its key columns, and what they reserve.
