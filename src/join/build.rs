@@ -102,8 +102,6 @@ pub struct BuildSide {
     pub probe_seen: ProbeSeen,
     /// What is emitted once the probe has ended.
     pub owed: Owed,
-    /// Streams that probe the table.
-    pub probes: usize,
     /// Whether any row can match.
     matchable: bool,
     /// Whether the join type needs to know which rows were matched, and no residual filter has a say.
@@ -189,7 +187,6 @@ impl BuildSide {
             fallback: Fallback::new(spec.device.clone(), &spec.config),
             visited: spec.visited.then(|| Bitmap::new(rows)),
             probe_seen: ProbeSeen::default(),
-            probes: spec.probes,
             owed: Owed::new(spec.probes, spec.visited && rows > MANY_OWED),
             handed_back: None,
             memory,

@@ -513,7 +513,7 @@ pub enum Decided {
         /// Where its metrics are noted.
         on_host: Arc<OnHost>,
     },
-    /// Neither side fits into memory.
+    /// Neither side fits into memory, or the build side not on the device.
     Spilled(Arc<Spilled>),
 }
 

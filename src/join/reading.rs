@@ -16,8 +16,8 @@
 //! out. With each batch goes the memory of its share of a hash table on the host: a side that was
 //! read can be built.
 //!
-//! A sparing reading takes what nobody would miss. It ends a turn at a number of bytes, too, and leaves
-//! half of a limited memory pool to others.
+//! A sparing reading takes what nobody would miss. It ends a turn at a number of bytes, too, and but for
+//! [`FLOOR`] bytes it leaves half of a limited memory pool to others.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -42,7 +42,7 @@ use crate::error::{Error, Result};
 
 use super::emit::NO_ROW;
 use super::host_join::table_bytes;
-use super::memory::{ROW_BYTES, leaves_half};
+use super::memory::{FLOOR, ROW_BYTES, leaves_half};
 use super::parts::task_failed;
 use super::weight::Weigher;
 
@@ -504,6 +504,7 @@ impl Kept {
         let wanted = table_bytes(all).max(*table);
         let more = bytes + wanted - *table;
         if let Some(sparing) = &*lock(&self.sparing)
+            && self.memory.size() + more > FLOOR
             && !leaves_half(&sparing.pool, more)
         {
             let text = "half of the memory pool is left to others";

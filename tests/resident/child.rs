@@ -180,7 +180,7 @@ fn measure(role: &str, query: Query) {
     let before = status("VmRSS:");
     let pool = Arc::new(PeakPool::new(pool_bytes()));
     let ran = runtime.block_on(run((role, query), query.rows(), Arc::clone(&pool)));
-    let (answer, [launches, lookups]) = ran;
+    let (answer, [launches, spilled]) = ran;
     let peak = status("VmHWM:");
     let (resident, reserved) = (peak - before, pool.peak());
     println!(

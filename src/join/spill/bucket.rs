@@ -16,6 +16,7 @@ use datafusion::execution::memory_pool::MemoryReservation;
 use datafusion::execution::spill_file::SpillFile;
 use datafusion::physical_plan::SpillManager;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use futures::StreamExt;
 
 use crate::error::Result;
 use crate::join::decide::Home;
@@ -123,6 +124,20 @@ impl Pair {
             true => Home::Memory,
             false => Home::Disk,
         }
+    }
+
+    /// `rows` of the pair, with which its rows in memory stay reserved. Files are let go when they were
+    /// read.
+    pub fn held_by(self, rows: SendableRecordBatchStream) -> SendableRecordBatchStream {
+        if self.buckets.iter().all(|bucket| bucket.kept.is_none()) {
+            return rows;
+        }
+        let schema = rows.schema();
+        let rows = rows.map(move |batch| {
+            let _held = &self;
+            batch
+        });
+        Box::pin(RecordBatchStreamAdapter::new(schema, rows))
     }
 
     /// Whether there are no rows.

@@ -1,8 +1,8 @@
-//! Joins of which neither side fits into memory.
+//! Joins of which neither side fits into memory, or the build side not on the device.
 //!
 //! ```text
-//!  left side  ─▶ scatter ─▶ buckets 0 … 15 ┐ by a hash of the keys, in temporary files
-//!  right side ─▶ scatter ─▶ buckets 0 … 15 ┘
+//!  left side  ─▶ scatter ─▶ buckets 0, 1, … ┐ by a hash of the keys, in temporary files,
+//!  right side ─▶ scatter ─▶ buckets 0, 1, … ┘ or in memory if only the device is too small
 //!
 //!  streams: take a pair of buckets ─▶ its smaller side fits ─▶ joined as any join (decide)
 //!                                   ├▶ too large            ─▶ scattered again, by another hash
@@ -10,11 +10,11 @@
 //! ```
 //!
 //! A Grace hash join (Kitsuregawa, Tanaka and Moto-oka 1983), begun only when DataFusion's memory pool
-//! refuses what is read: a join that fits costs nothing more. Rows with equal keys are in one pair, so
+//! refuses what is read, or the device a table: a join that fits costs nothing more. Rows with equal keys are in one pair, so
 //! each pair is a join of its own, on the device or on the host, and the join types need no care. Both
 //! sides of a pair are known, so the smaller one is built, whatever the plan said. Streams of one
-//! join take pairs from one list and wait for nobody: a consumer may read one stream to its end before
-//! the next. Only where the plan promises that a stream keeps its partition's rows, or follows two orders
+//! join take pairs from one list, and join one in memory together, each a part of its probe side. They
+//! wait for no row of each other: a consumer may read one stream to its end before the next. Only where the plan promises that a stream keeps its partition's rows, or follows two orders
 //! at once, each has a list of its own (a lane).
 //!
 //! DataFusion's `SpillManager` writes the files and its `DiskManager` deletes them when they are let go. A
@@ -28,6 +28,7 @@ mod scatter;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use arrow::datatypes::SchemaRef;
 use datafusion::common::Result as DataFusionResult;
 use datafusion::common::{JoinType, NullEquality};
 use datafusion::error::DataFusionError;
@@ -47,6 +48,7 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 
 use super::decide::{At, Decided, Home, Node, for_another};
+use super::joined::has_dictionary;
 use super::parts::side_by_side;
 use super::reading::{Collected, Reading, Turn};
 use super::sides::Side;
@@ -292,8 +294,10 @@ impl Spilled {
             if let Some(decided) = passes::whole(self, &pair, (build, rows), probe).await? {
                 return Ok(match pair.home() {
                     Home::Memory => Rows::Parts(decided, pair),
-                    // Files are let go when they were read.
-                    Home::Disk => Rows::all(decided.stream(0, self.node.partition)?),
+                    Home::Disk => {
+                        let rows = decided.stream(0, self.node.partition)?;
+                        Rows::all(pair.held_by(rows))
+                    }
                 });
             }
         } else if !pair.can_split(build) {
@@ -375,9 +379,9 @@ impl Spilled {
     }
 
     /// Whether smaller buckets than one of `rows` build rows may have room on the device. Where its
-    /// table is a small part of the limit already, others have the room.
+    /// table is a 64th of the limit already, others have the room.
     fn can_shrink(&self, rows: usize) -> bool {
-        let most = self.device_limit / 8;
+        let most = self.device_limit / 64;
         KEY_BYTES * rows as u64 > most || rows > self.node.config.max_table_rows
     }
 
@@ -418,8 +422,17 @@ impl Lane {
 
 /// Whether sides go to buckets for which the device has no room.
 pub fn can_scatter(node: &Node) -> bool {
-    let config = &node.config;
-    config.enabled == Enabled::Always && obstacle(node).is_none()
+    let sides = [node.planned.left().schema(), node.planned.right().schema()];
+    // Keys of a dictionary can be too few for the values of many batches.
+    let are_copied = sides.iter().all(|side| !has_dictionaries(side));
+    node.config.enabled == Enabled::Always && are_copied && obstacle(node).is_none()
+}
+
+fn has_dictionaries(side: &SchemaRef) -> bool {
+    let fields = side.fields().iter();
+    fields
+        .into_iter()
+        .any(|field| has_dictionary(field.data_type()))
 }
 
 /// Buckets of a pair in memory for which the device had no room after all.
@@ -492,6 +505,7 @@ fn spec(
         level: 0,
         manager: managers[side as usize].clone(),
         batch_size: node.context.session_config().batch_size(),
+        width: node.context.session_config().target_partitions(),
         memory: super::memory::of_buckets(node.context.memory_pool(), node.partition, side),
         pool: Arc::clone(node.context.memory_pool()),
     }

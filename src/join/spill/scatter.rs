@@ -43,7 +43,7 @@ use crate::error::Result;
 use crate::join::decide::Home;
 use crate::join::joined::compact;
 use crate::join::memory;
-use crate::join::parts::task_failed;
+use crate::join::parts::{side_by_side, task_failed};
 
 use super::bucket::Bucket;
 
@@ -113,6 +113,8 @@ pub struct ScatterSpec {
     pub manager: SpillManager,
     /// Rows of a batch.
     pub batch_size: usize,
+    /// Buckets that are written at a time.
+    pub width: usize,
     /// What rows in memory are reserved under.
     pub memory: MemoryReservation,
     /// Where that is.
@@ -395,21 +397,26 @@ impl Scatter {
         Ok(())
     }
 
-    /// Writes what is in memory.
+    /// Writes what is in memory, some buckets at a time.
     async fn write(&self, state: &mut State) -> Result<()> {
-        let mut filling = std::mem::take(&mut state.filling);
+        let filling = std::mem::take(&mut state.filling);
         let (manager, batch_size) = (self.spec.manager.clone(), self.spec.batch_size);
-        let written = SpawnedTask::spawn_blocking(move || {
-            let written = filling
-                .iter_mut()
-                .try_for_each(|bucket| bucket.write(&manager, batch_size));
-            (filling, written)
-        });
-        let (filling, written) = written.join().await.map_err(|e| task_failed(&e))?;
+        let write = |mut bucket: Filling| {
+            let manager = manager.clone();
+            async move {
+                let written = SpawnedTask::spawn_blocking(move || {
+                    let written = bucket.write(&manager, batch_size);
+                    (bucket, written)
+                });
+                written.join().await.map_err(|e| task_failed(&e))
+            }
+        };
+        let written = side_by_side(filling, self.spec.width, write).await?;
+        let (filling, written): (Vec<_>, Vec<_>) = written.into_iter().unzip();
         state.filling = filling;
         (state.counter, state.bytes) = (RecordBatchMemoryCounter::new(), 0);
         self.spec.memory.free();
-        Ok(written?)
+        Ok(written.into_iter().collect::<DataFusionResult<()>>()?)
     }
 
     /// The buckets.
@@ -519,7 +526,7 @@ impl Filling {
             None => self.file.insert(new_file(manager)?),
         };
         for batch in grouped(std::mem::take(&mut self.kept), batch_size) {
-            append(Some(&batch?))?;
+            append(Some(&batch))?;
         }
         Ok(())
     }
@@ -548,12 +555,9 @@ fn new_file(manager: &SpillManager) -> DataFusionResult<Append> {
 }
 
 /// The same rows in batches of up to `batch_size` rows and about [`FILE_BATCH`] bytes.
-fn grouped(
-    batches: Vec<RecordBatch>,
-    batch_size: usize,
-) -> impl Iterator<Item = DataFusionResult<RecordBatch>> {
+fn grouped(batches: Vec<RecordBatch>, batch_size: usize) -> impl Iterator<Item = RecordBatch> {
     let mut batches = batches.into_iter().peekable();
-    std::iter::from_fn(move || {
+    let groups = std::iter::from_fn(move || {
         let first = batches.next()?;
         let (mut rows, mut bytes) = (first.num_rows(), first.get_array_memory_size());
         let mut group = vec![first];
@@ -565,10 +569,16 @@ fn grouped(
             }
             group.extend(batches.next());
         }
-        Some(match group.as_slice() {
-            [only] => Ok(only.clone()),
-            [first, ..] => concat_batches(&first.schema(), &group).map_err(Into::into),
-            [] => return None,
-        })
-    })
+        Some(merged(group))
+    });
+    groups.flatten()
+}
+
+/// One batch, or those that there are if their columns have no room in one.
+fn merged(group: Vec<RecordBatch>) -> Vec<RecordBatch> {
+    let one = match group.as_slice() {
+        [first, _, ..] => concat_batches(&first.schema(), &group).ok(),
+        _ => None,
+    };
+    one.map_or(group, |batch| vec![batch])
 }
