@@ -102,7 +102,13 @@ impl Query {
     /// What the session is told beside the joins' role.
     fn options(self) -> &'static [&'static str] {
         match self {
-            Self::Buckets => &["SET horton.device_memory_limit = 1500000"],
+            // Each stream holds a batch, whatever the pool says: together less than the pool.
+            Self::Streams => &["SET datafusion.execution.batch_size = 512"],
+            // A direct table would fit.
+            Self::Buckets => &[
+                "SET horton.device_memory_limit = 1500000",
+                "SET horton.table = 'horton'",
+            ],
             // What would make larger batches before the join does.
             Self::Batches => &[
                 "SET horton.filters = 'off'",
