@@ -16,8 +16,8 @@
 //! out. With each batch goes the memory of its share of a hash table on the host: a side that was
 //! read can be built.
 //!
-//! A sparing reading takes what nobody would miss. It ends a turn at a number of bytes, too, and but for
-//! [`FLOOR`] bytes it leaves half of a limited memory pool to others.
+//! A sparing reading leaves half of a limited memory pool to others, but for [`FLOOR`] bytes of its
+//! own. Its turns end at a number of bytes, too.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
