@@ -15,9 +15,9 @@ use datafusion::prelude::{SessionConfig, SessionContext};
 
 use crate::config::HortonConfig;
 use crate::health::Health;
-use crate::rule::{OpenSides, WrapJoins};
+use crate::plan::filters::{HANDS_OUT, Settle, TakeFilters};
+use crate::plan::joins::{OpenSides, WrapJoins};
 use crate::scan::known::RememberStatistics;
-use crate::scan::rules::{HANDS_OUT, Settle, TakeFilters};
 
 type Rule = Arc<dyn PhysicalOptimizerRule + Send + Sync>;
 

@@ -42,12 +42,12 @@ use datafusion::physical_plan::{
 use crate::config::{Enabled, HortonConfig, TableKind};
 
 use super::decide::{Decision, Place, Shown};
-use super::filter::KeyFilter;
-use super::oriented::output;
-use super::pushdown;
-use super::reach::Reach;
 use super::run::Runs;
 use super::sides::{Side, Sides};
+use crate::join::decide::oriented::output;
+use crate::join::tell::filter::KeyFilter;
+use crate::join::tell::pushdown;
+use crate::join::tell::reach::Reach;
 
 /// An equi-join on an OpenCL device or the host, in the place of a `HashJoinExec`.
 pub struct HortonJoinExec {

@@ -28,8 +28,8 @@ use arrow::row::{Row, RowConverter, Rows, SortField};
 
 use crate::error::Result;
 
-use super::columns::Source;
-use super::parts::{parts, side_by_side};
+use crate::join::lookup::columns::Source;
+use crate::parts::{parts, side_by_side};
 
 /// Bytes of a string that stand in its view.
 const INLINE: usize = MAX_INLINE_VIEW_LEN as usize;

@@ -28,9 +28,9 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::StreamExt;
 
 use super::decide::SharedDecision;
-use super::filter::Board;
-use super::key_set::Slot;
 use super::sides::Side;
+use crate::join::tell::filter::Board;
+use crate::keys::set::Slot;
 
 /// The executions of a join.
 #[derive(Debug, Default)]

@@ -12,7 +12,7 @@
 //! and its rows are probed as they are. The first turn is long enough for most build sides to end in
 //! it, so that the other side is not opened before their keys filter its scans.
 //!
-//! The side that is read second is sparing ([`reading`](super::reading)): a planned build side must
+//! The side that is read second is sparing ([`reading`](crate::join::collect::reading)): a planned build side must
 //! not lack what only a guess has taken. What becomes of a side:
 //!
 //! ```text
@@ -40,8 +40,8 @@ use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, SpillMan
 use crate::error::{Error, Result};
 use crate::scan::exact::Exact;
 
-use super::parts::task_failed;
-use super::reading::{Reading, Turn};
+use crate::join::collect::reading::{Reading, Turn};
+use crate::parts::task_failed;
 
 /// A side of a join, as planned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -27,14 +27,14 @@ use crate::config::Filters;
 use super::decide::{Decided, Joined, Joiner, Node, SharedDecision, for_another};
 use super::early::{Build, open, open_builds};
 use super::exec::HortonJoinExec;
-use super::filter::Board;
 use super::memory;
-use super::oriented::Oriented;
-use super::reach::Reach;
-use super::reading::Reading;
 use super::run::Run;
 use super::sides::{First, Raced, Side, Sides, race};
 use super::spill::{self, Spilled, can_scatter};
+use crate::join::collect::reading::Reading;
+use crate::join::decide::oriented::Oriented;
+use crate::join::tell::filter::Board;
+use crate::join::tell::reach::Reach;
 
 /// `batch` under the join's own `schema`: that of a swapped join can have other metadata.
 fn under(schema: &SchemaRef, batch: RecordBatch) -> Result<RecordBatch> {

@@ -38,7 +38,7 @@ use datafusion::physical_plan::{
 };
 
 use crate::join::HortonJoinExec;
-use crate::one_child::with_properties_of;
+use crate::scan::one_child::with_properties_of;
 
 /// A node that is asked for filters over `columns` alone.
 #[derive(Debug)]

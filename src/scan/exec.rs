@@ -1,7 +1,7 @@
 //! The plan node above a scan: keeps dynamic filters and applies them.
 //!
 //! Everything about its plan is the scan's; only rows are fewer. It never waits for a filter:
-//! joins open their inputs once their filters are there ([`reach`](crate::join::reach)), and one
+//! joins open their inputs once their filters are there ([`reach`](crate::join::tell::reach)), and one
 //! that comes late is applied from then on.
 
 use std::collections::HashSet;
@@ -28,7 +28,7 @@ use datafusion::physical_plan::{
     ReplaceChildrenOptions,
 };
 
-use crate::one_child::with_properties_of;
+use crate::scan::one_child::with_properties_of;
 
 use super::filtering::{Filtering, ScanMetrics};
 

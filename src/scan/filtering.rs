@@ -28,7 +28,7 @@ use datafusion::physical_plan::metrics::{
 };
 use futures::TryStreamExt;
 
-use crate::join::key_set::InKeySet;
+use crate::keys::set::InKeySet;
 
 /// Batches that a filter rests at most: of a useless one, one batch of 129 is tested.
 const LONGEST_REST: usize = 128;

@@ -31,7 +31,7 @@ use datafusion::physical_plan::filter_pushdown::FilterPushdownPropagation;
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use datafusion::physical_plan::{DisplayFormatType, ExecutionPlan, SortOrderPushdownResult};
 
-use super::rules::is_on;
+use crate::plan::filters::is_on;
 
 /// The rows of a table in memory.
 pub(crate) fn rows_in_memory(plan: &dyn ExecutionPlan) -> Option<usize> {

@@ -26,6 +26,6 @@ pub mod exact;
 pub mod exec;
 pub mod filtering;
 pub mod known;
-pub mod rules;
+mod one_child;
 
 pub use exec::DynamicFilterExec;

@@ -20,11 +20,11 @@ use futures::future::BoxFuture;
 use crate::device::Answer;
 use crate::error::{Error, Result};
 use crate::join::build::BuildSide;
-use crate::join::chunk::ProbeBatch;
-use crate::join::host::HostMatches;
+use crate::join::lookup::device::JoinTable;
+use crate::join::lookup::host::HostMatches;
 use crate::join::lookup::{Found, Wanted, Words, look_up};
 use crate::join::memory::{FLOOR, ProbeMemory};
-use crate::join::table::JoinTable;
+use crate::join::probe::chunk::ProbeBatch;
 use crate::join::weight::Weigher;
 
 use super::{Asked, GROWTH, LEAST_WINDOW, Probe, ProbeSpec};

@@ -19,12 +19,13 @@
 //! The device's answers come through a channel: a stream waiting for them blocks
 //! no thread, and dropping it cancels what was not started. A chunk that the device has no room for waits
 //! for others to give memory back, and is split if they do not. One that the device has no room for
-//! even so, or fails to answer, is looked up on the host ([`fallback`](super::fallback)),
+//! even so, or fails to answer, is looked up on the host ([`fallback`](crate::join::lookup::fallback)),
 //! from its first batch or from the pair on that comes next.
 //!
 //! Here are the states; `input` is read, `ask` hands chunks to the device, `output` makes rows of what it found.
 
 mod ask;
+pub mod chunk;
 mod input;
 mod output;
 mod spec;
@@ -45,10 +46,10 @@ use crate::device::Answer;
 use crate::error::{Error, Result};
 
 use super::build::BuildSide;
-use super::chunk::{Chunk, ProbeBatch};
 use super::lookup::{Found, Wanted};
 use super::memory::ProbeMemory;
 use super::metrics::JoinMetrics;
+use crate::join::probe::chunk::{Chunk, ProbeBatch};
 
 pub use spec::ProbeSpec;
 

@@ -20,12 +20,12 @@ use datafusion::physical_plan::coalesce::PushBatchStatus;
 use crate::error::{Error, Result};
 use crate::join::bitmap::Bitmap;
 use crate::join::build::BuildSide;
-use crate::join::chunk::{Chunk, ProbeBatch, Step};
-use crate::join::columns::Source;
+use crate::join::build::owed::Share;
 use crate::join::emit::{Located, Pairs};
-use crate::join::keys::{equal_pairs, equal_strings, equal_views};
+use crate::join::lookup::columns::Source;
 use crate::join::lookup::{Found, Rest, Wanted, Window};
-use crate::join::owed::Share;
+use crate::join::probe::chunk::{Chunk, ProbeBatch, Step};
+use crate::keys::{equal_pairs, equal_strings, equal_views};
 
 use super::{LEAST_WINDOW, Probe, State};
 

@@ -19,8 +19,8 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::StreamExt;
 
 use crate::error::Result;
+use crate::join::collect::reading::nothing;
 use crate::join::decide::Home;
-use crate::join::reading::nothing;
 use crate::join::sides::Side;
 
 /// How often rows are scattered at most: enough for 3^8 times the memory at least, and an end for keys

@@ -50,9 +50,9 @@ use crate::error::{Error, Result};
 
 use super::decide::{At, Decided, Home, Node, for_another};
 use super::joined::has_dictionary;
-use super::parts::side_by_side;
-use super::reading::{Collected, Reading, Turn};
 use super::sides::Side;
+use crate::join::collect::reading::{Collected, Reading, Turn};
+use crate::parts::side_by_side;
 
 use bucket::{Bucket, Pair};
 use order::promised;

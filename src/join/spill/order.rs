@@ -18,8 +18,8 @@ use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::{StreamExt, TryStreamExt};
 
-use crate::join::granted::Granted;
-use crate::join::host_join::Handed;
+use crate::join::decide::granted::Granted;
+use crate::join::decide::host_join::Handed;
 use crate::join::memory::of_order;
 
 /// `stream` of the join of `partition` in the order that `planned` promises, and with as many rows as it

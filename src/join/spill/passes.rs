@@ -27,9 +27,9 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::{StreamExt, TryStreamExt};
 
 use crate::error::{Error, Result};
+use crate::join::collect::reading::{Collected, Reading, Turn};
+use crate::join::decide::oriented::{Oriented, output};
 use crate::join::decide::{Decided, Home, Joined, Joiner};
-use crate::join::oriented::{Oriented, output};
-use crate::join::reading::{Collected, Reading, Turn};
 use crate::join::sides::Side;
 
 use super::Spilled;

@@ -43,7 +43,7 @@ use crate::error::Result;
 use crate::join::decide::Home;
 use crate::join::joined::compact;
 use crate::join::memory;
-use crate::join::parts::{side_by_side, task_failed};
+use crate::parts::{side_by_side, task_failed};
 
 use super::bucket::Bucket;
 

@@ -13,6 +13,8 @@
 //! [`joined`](super::joined). A row number finds its batch through a table with one entry per
 //! `BLOCK` rows, so that is a step or two and not a binary search.
 
+pub mod outcome;
+
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -27,8 +29,8 @@ use datafusion::scalar::ScalarValue;
 
 use crate::error::Result;
 
-use super::columns::Source;
 use super::joined::{can_be_joined, has_dictionary, interleave_joined};
+use crate::join::lookup::columns::Source;
 
 /// Build row of a pair without one: the NULL side of an outer join.
 pub const NO_ROW: u32 = u32::MAX;

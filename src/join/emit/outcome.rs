@@ -15,7 +15,7 @@ use datafusion::common::JoinType;
 
 use crate::error::Result;
 
-use super::emit::{NO_ROW, Pairs};
+use crate::join::emit::{NO_ROW, Pairs};
 
 /// How a join type turns a step's matches into output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

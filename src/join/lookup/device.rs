@@ -18,11 +18,11 @@ use crate::table::key_table::{KeyTable, KeyTableConfig};
 use crate::table::pairs::{LookedUp, Matches};
 use crate::table::rows::set_bits;
 
-use super::bitmap::{Bitmap, ones_of};
-use super::build_keys::KeySource;
 use super::columns::{DeviceColumn, Upload};
-use super::lookup::Access;
-use super::parts::side_by_side;
+use crate::join::bitmap::{Bitmap, ones_of};
+use crate::join::lookup::Access;
+use crate::keys::source::KeySource;
+use crate::parts::side_by_side;
 
 /// Rows of a window of visited rows, at most.
 const VISITS: usize = 1 << 20;
@@ -40,9 +40,9 @@ pub struct JoinTable {
 
 /// What a table is built from, on the device.
 #[derive(Debug)]
-pub(super) struct DeviceKeys {
-    pub(super) keys: Buffer<u32>,
-    pub(super) rows: Option<Buffer<u32>>,
+pub struct DeviceKeys {
+    keys: Buffer<u32>,
+    rows: Option<Buffer<u32>>,
 }
 
 impl JoinTable {
@@ -235,7 +235,7 @@ fn set_numbers(words: &[u32]) -> impl Iterator<Item = u32> {
 
 /// Sends the keys of all parts, of so many words, one after the other in the buffer; their row
 /// numbers if they are to be `numbered`, because those are not the positions.
-pub(super) async fn send_keys<K: KeySource>(
+pub async fn send_keys<K: KeySource>(
     upload: Upload<'_>,
     (parts, words): (Vec<K>, usize),
     numbered: bool,

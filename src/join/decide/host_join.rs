@@ -33,7 +33,7 @@ use datafusion::physical_plan::{
 
 use super::granted::Granted;
 use super::oriented::Oriented;
-use super::reading::{Collected, nothing};
+use crate::join::collect::reading::{Collected, nothing};
 
 /// DataFusion's join, and the context to execute it in.
 pub struct HostJoin {

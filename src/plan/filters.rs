@@ -27,9 +27,9 @@ use datafusion::physical_plan::{
 use crate::config::{Enabled, Filters, HortonConfig};
 use crate::join::HortonJoinExec;
 
-use super::exact::Exact;
-use super::exec::DynamicFilterExec;
-use super::known::Known;
+use crate::scan::exact::Exact;
+use crate::scan::exec::DynamicFilterExec;
+use crate::scan::known::Known;
 
 /// DataFusion's rule that hands dynamic filters out.
 pub const HANDS_OUT: &str = "FilterPushdown(Post)";
@@ -43,7 +43,7 @@ pub struct TakeFilters;
 pub struct Settle;
 
 /// Whether filters of joins are to reach scans.
-pub(super) fn is_on(config: &ConfigOptions) -> bool {
+pub fn is_on(config: &ConfigOptions) -> bool {
     let horton = config.extensions.get::<HortonConfig>();
     let is_on =
         |horton: &HortonConfig| horton.enabled != Enabled::Never && horton.filters == Filters::Auto;

@@ -9,8 +9,10 @@
 //! The counterpart of DataFusion's `collect_left_input`, except that the batches stay as they are:
 //! only columns that the host will gather, and that do not outgrow an array's offsets, become one
 //! array ([`joined`](super::joined)). A device that fails leaves a build side whose lookups the
-//! host answers ([`fallback`](super::fallback)). Rows with a NULL key that equals nothing are kept
+//! host answers ([`fallback`](crate::join::lookup::fallback)). Rows with a NULL key that equals nothing are kept
 //! for outer joins but have no place in the table.
+
+pub mod owed;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -29,22 +31,22 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 
 use super::bitmap::Bitmap;
-use super::build_keys::{
-    BuildKeys, EncodedKeys, PlainKeys, choose_encoder, encode_parts, encoded_bytes, has_nulls,
-};
-use super::columns::{DeviceColumn, Source, Upload, log_words};
 use super::decide::Declined;
 use super::emit::{BuildRows, NO_ROW};
-use super::fallback::Fallback;
-use super::host::HostTable;
 use super::joined::{ColumnsToJoin, JoinedColumn, Size, has_dictionary, is_better_joined};
-use super::keys::KeyEncoder;
 use super::memory::BuildMemory;
 use super::metrics::JoinMetrics;
-use super::owed::Owed;
-use super::parts::task_failed;
-use super::reading::Collected;
-use super::table::JoinTable;
+use crate::join::build::owed::Owed;
+use crate::join::collect::reading::Collected;
+use crate::join::lookup::columns::{DeviceColumn, Source, Upload, log_words};
+use crate::join::lookup::device::JoinTable;
+use crate::join::lookup::fallback::Fallback;
+use crate::join::lookup::host::HostTable;
+use crate::keys::KeyEncoder;
+use crate::keys::source::{
+    BuildKeys, EncodedKeys, PlainKeys, choose_encoder, encode_parts, encoded_bytes, has_nulls,
+};
+use crate::parts::task_failed;
 
 /// Device bytes of a key while one table is built, at least (a slot of a direct table): more keys are not
 /// even tried.

@@ -16,6 +16,10 @@
 //! DuckDB and DataFusion decide on perfect hashing at the same point (`try_create_array_map`): rows
 //! that are there are facts. Nothing is estimated.
 
+pub mod granted;
+pub mod host_join;
+pub mod oriented;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -37,16 +41,16 @@ use crate::error::{Error, Result};
 use crate::ready::{self, Readiness};
 
 use super::build::{BuildSide, Built};
-use super::coalesce::coalesce;
-use super::filter::{Facts, Reporter};
-use super::host_join::{HostJoin, host_join};
 use super::memory::{BuildMemory, ProbeMemory};
 use super::metrics::JoinMetrics;
-use super::oriented::Oriented;
 use super::probe::{Probe, ProbeSpec};
-use super::reading::{Collected, Reading, Turn, nothing};
 use super::sides::Side;
 use super::spill::Spilled;
+use crate::join::collect::coalesce::coalesce;
+use crate::join::collect::reading::{Collected, Reading, Turn, nothing};
+use crate::join::decide::host_join::{HostJoin, host_join};
+use crate::join::decide::oriented::Oriented;
+use crate::join::tell::filter::{Facts, Reporter};
 
 /// A join that is decided, or the one error of its build for all its streams.
 pub type SharedDecision = Shared<BoxedDecision>;

@@ -38,10 +38,10 @@ use tokio::sync::watch;
 
 use crate::error::Result;
 
-use super::decide::{BoxedDecision, SharedDecision};
-use super::key_set::{InKeySet, KeySet};
-use super::parts::{Part, off_the_runtime, parts};
-use super::run::Run;
+use crate::join::decide::{BoxedDecision, SharedDecision};
+use crate::join::run::Run;
+use crate::keys::set::{InKeySet, KeySet};
+use crate::parts::{Part, off_the_runtime, parts};
 
 /// The filter of one key column.
 #[derive(Debug, Clone)]

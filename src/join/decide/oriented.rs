@@ -21,13 +21,13 @@ use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use crate::config::HortonConfig;
 use crate::device::Device;
 
-use super::build::BuildSpec;
-use super::emit::Shape;
-use super::filter::{FilterSpec, KeyFilter};
-use super::keys;
-use super::lookup::Access;
-use super::pairs::Outcome;
-use super::probe::ProbeSpec;
+use crate::join::build::BuildSpec;
+use crate::join::emit::Shape;
+use crate::join::emit::outcome::Outcome;
+use crate::join::lookup::Access;
+use crate::join::probe::ProbeSpec;
+use crate::join::tell::filter::{FilterSpec, KeyFilter};
+use crate::keys;
 
 /// A join whose left input is the build side.
 #[derive(Debug, Clone)]

@@ -30,6 +30,8 @@
 mod exact;
 mod hashed;
 mod padded;
+pub mod set;
+pub mod source;
 #[cfg(test)]
 mod tests;
 mod verify;
@@ -47,7 +49,7 @@ use self::padded::Padded;
 use crate::error::{Error, Result};
 use crate::table::grouped::KeyFormat;
 
-pub(super) use self::verify::comparable;
+pub(crate) use self::verify::comparable;
 pub use self::verify::{equal_pairs, equal_strings, equal_views, supported};
 
 /// How one join's keys become surrogates; fixed once the build side is known.

@@ -30,7 +30,7 @@ use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
 
 use super::filter::KeyFilter;
 use super::reach::rows_scanned;
-use super::sides::{Side, Sides};
+use crate::join::sides::{Side, Sides};
 
 /// The key columns of both sides.
 type On = [(PhysicalExprRef, PhysicalExprRef)];

@@ -18,8 +18,8 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::build_keys::SurrogateKeys;
-use super::lookup::{Found, Rest, Wanted, Window, Words};
+use crate::join::lookup::{Found, Rest, Wanted, Window, Words};
+use crate::keys::source::SurrogateKeys;
 
 /// Surrogate keys to build rows.
 #[derive(Debug)]

@@ -32,7 +32,7 @@ use crate::error::{Blame, Error, Result};
 use crate::health::Health;
 
 use super::host::HostTable;
-use super::metrics::JoinMetrics;
+use crate::join::metrics::JoinMetrics;
 
 /// Probe rows whose keys are kept at least before visited bits are brought back.
 const JOURNAL_ROWS: usize = 1 << 23;

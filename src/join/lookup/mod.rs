@@ -11,6 +11,11 @@
 //! rows go without saying. Pairs beyond a window wait on the device until they are asked for, so
 //! that a hot key's fan-out takes bounded memory.
 
+pub mod columns;
+pub mod device;
+pub mod fallback;
+pub mod host;
+
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
@@ -22,8 +27,8 @@ use crate::error::Result;
 use crate::table::pairs::{Matches, Pairs};
 use crate::table::rows::set_bits;
 
-use super::host::HostMatches;
-use super::table::JoinTable;
+use crate::join::lookup::device::JoinTable;
+use crate::join::lookup::host::HostMatches;
 
 /// A device, and how much of its memory may be in use.
 #[derive(Debug, Clone)]

@@ -14,7 +14,7 @@
 //! Putze, Sanders and Singler, 2007). The join's own table would answer exactly, but it is on the
 //! device, and a second one on the host takes ten times as long to fill.
 //!
-//! A set is filled by the build's [`parts`](super::parts), side by side and off the runtime's threads,
+//! A set is filled by the build's [`parts`](crate::parts), side by side and off the runtime's threads,
 //! with its bytes reserved before. Filters outlive their query, as plans do, so the expression holds
 //! a [`Slot`]: the join empties it when its last stream is gone, and an empty slot lets every row
 //! through.
@@ -37,8 +37,8 @@ use datafusion::physical_plan::joins::SeededRandomState;
 
 use crate::error::Result;
 
-use super::keys::{Extents, KeyEncoder, comparable};
-use super::parts::{Part, off_the_runtime, parts};
+use crate::keys::{Extents, KeyEncoder, comparable};
+use crate::parts::{Part, off_the_runtime, parts};
 
 /// Bits of a bitmap for each build row, at most: as many as eight bytes a row.
 const BITMAP_BITS: u64 = 64;

@@ -40,11 +40,11 @@ use tokio::sync::watch;
 
 use crate::error::{Error, Result};
 
-use super::emit::NO_ROW;
-use super::host_join::table_bytes;
-use super::memory::{FLOOR, ROW_BYTES, leaves_half};
-use super::parts::task_failed;
-use super::weight::Weigher;
+use crate::join::decide::host_join::table_bytes;
+use crate::join::emit::NO_ROW;
+use crate::join::memory::{FLOOR, ROW_BYTES, leaves_half};
+use crate::join::weight::Weigher;
+use crate::parts::task_failed;
 
 /// Rows of a build side, which are numbered in 32 bits.
 const MOST_ROWS: usize = NO_ROW as usize - 1;

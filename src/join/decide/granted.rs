@@ -25,7 +25,7 @@ use datafusion::execution::memory_pool::{MemoryLimit, MemoryPool, MemoryReservat
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::prelude::SessionConfig;
 
-use super::memory::FLOOR;
+use crate::join::memory::FLOOR;
 
 /// A pool that hands out a reservation of another.
 #[derive(Debug)]

@@ -19,9 +19,9 @@ use datafusion::execution::memory_pool::MemoryReservation;
 
 use crate::error::{Error, Result};
 
-use super::build::BuildSpec;
-use super::keys::{Extents, KeyEncoder};
-use super::parts::{Part, off_the_runtime, parts, side_by_side};
+use crate::join::build::BuildSpec;
+use crate::keys::{Extents, KeyEncoder};
+use crate::parts::{Part, off_the_runtime, parts, side_by_side};
 
 /// The surrogate keys of one part of the build side.
 #[derive(Debug)]
@@ -38,7 +38,7 @@ pub struct SurrogateKeys {
 
 impl SurrogateKeys {
     /// Writes the numbers that the rows of the keys `range` have in the whole build side.
-    pub(super) fn number(&self, range: Range<usize>, out: &mut [u32]) {
+    pub fn number(&self, range: Range<usize>, out: &mut [u32]) {
         let first = self.first_row as u32;
         match &self.rows {
             Some(rows) => out
@@ -213,7 +213,7 @@ pub fn has_nulls(keys: &[Vec<ArrayRef>]) -> bool {
 }
 
 /// Chooses the encoding of `keys`.
-pub(super) async fn choose_encoder(spec: &BuildSpec, keys: &[Vec<ArrayRef>]) -> Result<KeyEncoder> {
+pub async fn choose_encoder(spec: &BuildSpec, keys: &[Vec<ArrayRef>]) -> Result<KeyEncoder> {
     let measure = |part: Part| {
         let types = spec.types.clone();
         async move { Extents::measure(&part.columns, &types) }
@@ -229,7 +229,7 @@ pub(super) async fn choose_encoder(spec: &BuildSpec, keys: &[Vec<ArrayRef>]) -> 
 }
 
 /// The surrogates of all rows that can match, by parts.
-pub(super) async fn encode_parts(
+pub async fn encode_parts(
     encoder: &KeyEncoder,
     keys: &[Vec<ArrayRef>],
     width: usize,

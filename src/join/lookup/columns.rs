@@ -19,8 +19,8 @@ use crate::device::{Buffer, Device, Queue};
 use crate::error::Result;
 use crate::table::rows::gather_rows;
 
-use super::metrics::JoinMetrics;
-use super::parts::{Part, parts, side_by_side};
+use crate::join::metrics::JoinMetrics;
+use crate::parts::{Part, parts, side_by_side};
 
 /// Where a column of the build side comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

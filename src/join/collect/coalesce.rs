@@ -15,10 +15,10 @@ use datafusion::common::utils::memory::RecordBatchMemoryCounter;
 
 use crate::error::Result;
 
-use super::emit::BLOCK;
-use super::joined::{MANY, Size, join};
-use super::parts::side_by_side;
 use super::reading::Collected;
+use crate::join::emit::BLOCK;
+use crate::join::joined::{MANY, Size, join};
+use crate::parts::side_by_side;
 
 /// Rows of a batch that is made of small ones, at least, but where large ones stand between.
 const ROWS: usize = 8 * BLOCK;

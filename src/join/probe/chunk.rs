@@ -18,10 +18,10 @@ use arrow::buffer::{BooleanBuffer, Buffer};
 
 use crate::error::Result;
 
-use super::columns::DeviceColumn;
-use super::emit::Pairs;
-use super::lookup::{Found, Wanted};
-use super::memory::ProbeMemory;
+use crate::join::emit::Pairs;
+use crate::join::lookup::columns::DeviceColumn;
+use crate::join::lookup::{Found, Wanted};
+use crate::join::memory::ProbeMemory;
 
 /// Batches that were looked up together, first to last.
 #[derive(Debug)]

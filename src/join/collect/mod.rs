@@ -1,0 +1,4 @@
+//! Reading the inputs until a build side is there.
+
+pub mod coalesce;
+pub mod reading;

@@ -1,0 +1,4 @@
+//! The optimizer rules.
+
+pub mod filters;
+pub mod joins;
