@@ -28,7 +28,7 @@ use arrow::row::{Row, RowConverter, Rows, SortField};
 
 use crate::error::Result;
 
-use crate::join::lookup::columns::Source;
+use crate::join::rows::Source;
 use crate::parts::{parts, side_by_side};
 
 /// Bytes of a string that stand in its view.

@@ -42,6 +42,7 @@ pub mod lookup;
 pub mod memory;
 pub mod metrics;
 pub mod probe;
+pub mod rows;
 pub mod run;
 pub mod sides;
 pub mod spill;

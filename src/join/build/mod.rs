@@ -32,16 +32,17 @@ use crate::error::{Error, Result};
 
 use super::bitmap::Bitmap;
 use super::decide::Declined;
-use super::emit::{BuildRows, NO_ROW};
 use super::joined::{ColumnsToJoin, JoinedColumn, Size, has_dictionary, is_better_joined};
 use super::memory::BuildMemory;
 use super::metrics::JoinMetrics;
 use crate::join::build::owed::Owed;
 use crate::join::collect::reading::Collected;
-use crate::join::lookup::columns::{DeviceColumn, Source, Upload, log_words};
+use crate::join::lookup::columns::{DeviceColumn, Upload, log_words};
 use crate::join::lookup::device::JoinTable;
 use crate::join::lookup::fallback::Fallback;
 use crate::join::lookup::host::HostTable;
+use crate::join::rows::Source;
+use crate::join::rows::{BuildRows, NO_ROW};
 use crate::keys::KeyEncoder;
 use crate::keys::source::{
     BuildKeys, EncodedKeys, PlainKeys, choose_encoder, encode_parts, encoded_bytes, has_nulls,

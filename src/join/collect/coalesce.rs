@@ -16,8 +16,8 @@ use datafusion::common::utils::memory::RecordBatchMemoryCounter;
 use crate::error::Result;
 
 use super::reading::Collected;
-use crate::join::emit::BLOCK;
 use crate::join::joined::{MANY, Size, join};
+use crate::join::rows::BLOCK;
 use crate::parts::side_by_side;
 
 /// Rows of a batch that is made of small ones, at least, but where large ones stand between.

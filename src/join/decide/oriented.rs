@@ -22,8 +22,8 @@ use crate::config::HortonConfig;
 use crate::device::Device;
 
 use crate::join::build::BuildSpec;
-use crate::join::emit::Shape;
 use crate::join::emit::outcome::Outcome;
+use crate::join::emit::shape::Shape;
 use crate::join::lookup::Access;
 use crate::join::probe::ProbeSpec;
 use crate::join::tell::filter::{FilterSpec, KeyFilter};

@@ -15,7 +15,8 @@ use datafusion::common::JoinType;
 
 use crate::error::Result;
 
-use crate::join::emit::{NO_ROW, Pairs};
+use crate::join::emit::pairs::Pairs;
+use crate::join::rows::NO_ROW;
 
 /// How a join type turns a step's matches into output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

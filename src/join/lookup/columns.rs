@@ -17,19 +17,11 @@ use arrow::datatypes::DataType;
 
 use crate::device::{Buffer, Device, Queue};
 use crate::error::Result;
+use crate::join::rows::Source;
 use crate::table::rows::gather_rows;
 
 use crate::join::metrics::JoinMetrics;
 use crate::parts::{Part, parts, side_by_side};
-
-/// Where a column of the build side comes from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Source {
-    /// A column of its batches.
-    Batch(usize),
-    /// A key expression's values.
-    Key(usize),
-}
 
 /// One column on the device.
 #[derive(Debug)]

@@ -18,9 +18,9 @@ use crate::table::key_table::{KeyTable, KeyTableConfig};
 use crate::table::pairs::{LookedUp, Matches};
 use crate::table::rows::set_bits;
 
-use super::columns::{DeviceColumn, Upload};
 use crate::join::bitmap::{Bitmap, ones_of};
 use crate::join::lookup::Access;
+use crate::join::lookup::columns::{DeviceColumn, Upload};
 use crate::keys::source::KeySource;
 use crate::parts::side_by_side;
 

@@ -18,7 +18,7 @@ use arrow::buffer::{BooleanBuffer, Buffer};
 
 use crate::error::Result;
 
-use crate::join::emit::Pairs;
+use crate::join::emit::pairs::Pairs;
 use crate::join::lookup::columns::DeviceColumn;
 use crate::join::lookup::{Found, Wanted};
 use crate::join::memory::ProbeMemory;

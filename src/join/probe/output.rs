@@ -21,10 +21,11 @@ use crate::error::{Error, Result};
 use crate::join::bitmap::Bitmap;
 use crate::join::build::BuildSide;
 use crate::join::build::owed::Share;
-use crate::join::emit::{Located, Pairs};
-use crate::join::lookup::columns::Source;
+use crate::join::emit::pairs::Pairs;
 use crate::join::lookup::{Found, Rest, Wanted, Window};
 use crate::join::probe::chunk::{Chunk, ProbeBatch, Step};
+use crate::join::rows::Located;
+use crate::join::rows::Source;
 use crate::keys::{equal_pairs, equal_strings, equal_views};
 
 use super::{LEAST_WINDOW, Probe, State};

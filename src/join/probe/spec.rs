@@ -4,11 +4,12 @@ use datafusion::common::{JoinSide, JoinType, NullEquality};
 use datafusion::physical_expr::PhysicalExprRef;
 
 use crate::join::build::BuildSide;
-use crate::join::emit::Shape;
 use crate::join::emit::outcome::Outcome;
-use crate::join::lookup::columns::{DeviceColumn, Source};
+use crate::join::emit::shape::Shape;
+use crate::join::lookup::columns::DeviceColumn;
 use crate::join::lookup::{Access, Wanted};
 use crate::join::memory::ROW_BYTES;
+use crate::join::rows::Source;
 
 /// Bytes of a chunk's keys where they are of more than two words: page-locking more memory costs more
 /// than larger chunks gain.

@@ -1,0 +1,89 @@
+//! Pairs of a probe row and a build row.
+//!
+//! ```text
+//!  probe  0 0 1 4     build  7 9 2 -      row 4 has no match
+//! ```
+//!
+//! A lookup finds pairs, the residual filter drops some, the join type adds rows without a match.
+//! What is left makes an output batch.
+
+use arrow::array::{Array, ArrayRef, BooleanArray, new_null_array};
+use arrow::compute::{concat, filter, prep_null_mask_filter};
+
+use crate::error::Result;
+use crate::join::rows::{NO_ROW, Source};
+
+/// Pairs of rows that make an output batch.
+#[derive(Debug, Default, Clone)]
+pub struct Pairs {
+    /// Build rows, or [`NO_ROW`]; empty if no output column needs them.
+    pub build: Vec<u32>,
+    /// Columns of the build side at those rows, as far as the device gathered them.
+    pub gathered: Vec<(Source, ArrayRef)>,
+    /// Rows of the probe batch, ascending but for unmatched rows at the end.
+    pub probe: Vec<u32>,
+    /// Mark column of mark joins.
+    pub mark: Option<BooleanArray>,
+}
+
+impl Pairs {
+    /// A gathered column.
+    pub fn gathered(&self, source: Source) -> Option<&ArrayRef> {
+        let mut columns = self.gathered.iter();
+        columns
+            .find(|(of, _)| *of == source)
+            .map(|(_, column)| column)
+    }
+
+    /// How many probe rows there are among the pairs, which come in their order.
+    pub fn probe_rows(&self) -> usize {
+        let changes = self.probe.windows(2).filter(|pair| pair[0] != pair[1]);
+        changes.count() + usize::from(!self.probe.is_empty())
+    }
+
+    /// Whether the probe rows are `0..rows`, each once: then its columns can be passed on.
+    pub fn are_whole(&self, rows: usize) -> bool {
+        self.probe.len() == rows && self.probe.iter().zip(0..).all(|(row, i)| *row == i)
+    }
+
+    /// Appends pairs of `probe` rows without a build row.
+    ///
+    /// # Errors
+    /// Arrow's.
+    pub fn append_unmatched(&mut self, probe: Vec<u32>) -> Result<()> {
+        for (_, column) in &mut self.gathered {
+            let nulls = new_null_array(column.data_type(), probe.len());
+            *column = concat(&[column.as_ref(), nulls.as_ref()])?;
+        }
+        self.build.extend(std::iter::repeat_n(NO_ROW, probe.len()));
+        self.probe.extend(probe);
+        Ok(())
+    }
+
+    /// The pairs whose bit is set and not NULL.
+    ///
+    /// # Errors
+    /// Arrow's.
+    pub fn keep(mut self, passed: &BooleanArray) -> Result<Self> {
+        if passed.true_count() == passed.len() {
+            return Ok(self);
+        }
+        let passed = match passed.null_count() {
+            0 => passed.clone(),
+            _ => prep_null_mask_filter(passed),
+        };
+        for (_, column) in &mut self.gathered {
+            *column = filter(column, &passed)?;
+        }
+        let kept = |rows: &[u32]| match rows.is_empty() {
+            true => Vec::new(),
+            false => passed.values().set_indices().map(|i| rows[i]).collect(),
+        };
+        Ok(Self {
+            build: kept(&self.build),
+            probe: kept(&self.probe),
+            mark: None,
+            gathered: self.gathered,
+        })
+    }
+}

@@ -1,0 +1,255 @@
+//! The rows of the build side: batches as they came, numbered through.
+//!
+//! ```text
+//!  build batches  b0 [0 1 2]  b1 [3 4]  b2 [5 6 7]        rows numbered through
+//!  rows 4, 0, none  ─▶  interleave([b0, b1, b2, null], [(1,1) (0,0) (3,0)])
+//! ```
+//!
+//! The build side is not concatenated: that would double its memory, and more than 2^31
+//! bytes of strings do not fit one array. A column that the build made one array (`set_joined`), or
+//! rows of one batch, are taken; the rest is interleaved, dictionaries by
+//! [`joined`](super::joined). A row number finds its batch through a table with one entry per
+//! `BLOCK` rows, so that is a step or two and not a binary search.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, RecordBatch, UInt32Array, new_null_array};
+use arrow::compute::{interleave, take};
+use arrow::datatypes::DataType;
+
+use crate::error::Result;
+
+use super::joined::{can_be_joined, has_dictionary, interleave_joined};
+
+/// Where a column of the build side comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Source {
+    /// A column of its batches.
+    Batch(usize),
+    /// A key expression's values.
+    Key(usize),
+}
+
+/// Build row of a pair without one: the NULL side of an outer join.
+pub const NO_ROW: u32 = u32::MAX;
+
+/// Rows per entry of the table that finds a row's batch.
+pub const BLOCK: usize = 1024;
+
+/// The batches of a build side, their rows numbered through.
+#[derive(Debug)]
+pub struct BuildRows {
+    batches: Vec<RecordBatch>,
+    /// `columns[c][b]`: column `c` of batch `b`; or its only array, of all rows.
+    columns: Vec<Vec<ArrayRef>>,
+    /// First row of each batch, and the number of rows.
+    starts: Vec<u32>,
+    /// Batch that holds the first row of each block.
+    blocks: Vec<u32>,
+}
+
+impl BuildRows {
+    /// Numbers the rows of non-empty `batches`, at most 2^32 - 1 in all.
+    pub fn new(batches: Vec<RecordBatch>) -> Self {
+        let mut starts = vec![0u32];
+        let mut blocks = Vec::new();
+        let mut rows = 0usize;
+        for (b, batch) in batches.iter().enumerate() {
+            rows += batch.num_rows();
+            starts.push(rows as u32);
+            while blocks.len() * BLOCK < rows {
+                blocks.push(b as u32);
+            }
+        }
+        let width = batches.first().map_or(0, RecordBatch::num_columns);
+        let column = |c: usize| batches.iter().map(|b| Arc::clone(b.column(c))).collect();
+        Self {
+            columns: (0..width).map(column).collect(),
+            batches,
+            starts,
+            blocks,
+        }
+    }
+
+    /// Column `index`, an array a batch, or one of all rows.
+    pub fn column(&self, index: usize) -> &[ArrayRef] {
+        self.columns.get(index).map_or(&[], Vec::as_slice)
+    }
+
+    /// The batches.
+    pub fn batches(&self) -> &[RecordBatch] {
+        &self.batches
+    }
+
+    /// The batches, no more numbered.
+    pub fn into_batches(self) -> Vec<RecordBatch> {
+        self.batches
+    }
+
+    /// Rows in all.
+    pub fn len(&self) -> usize {
+        self.starts.last().map_or(0, |rows| *rows as usize)
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Batch and row within it; [`NO_ROW`] is row 0 of the null array behind the last batch.
+    pub fn locate(&self, row: u32) -> (usize, usize) {
+        if row == NO_ROW {
+            return (self.batches.len(), 0);
+        }
+        let mut batch = self.blocks[row as usize / BLOCK] as usize;
+        while self.starts[batch + 1] <= row {
+            batch += 1;
+        }
+        (batch, (row - self.starts[batch]) as usize)
+    }
+
+    /// The values at `rows` of a column of an array a batch.
+    ///
+    /// # Errors
+    /// Arrow's, e.g. strings of one output batch beyond the offsets of their type.
+    pub fn gather(
+        &self,
+        column: &[ArrayRef],
+        rows: &Located<'_>,
+        data_type: &DataType,
+    ) -> Result<ArrayRef> {
+        let has_dictionary = has_dictionary(data_type);
+        match column {
+            // Its values are those of other output batches, which are put together uncopied.
+            [array] if has_dictionary || !rows.all_null => {
+                return Ok(take(array, rows.indices(), None)?);
+            }
+            _ if rows.all_null => return Ok(new_null_array(data_type, rows.rows.len())),
+            _ => {}
+        }
+        let places = rows.places();
+        let batch = places.first().map_or(0, |(batch, _)| *batch);
+        if batch < column.len() && places.iter().all(|(b, _)| *b == batch) {
+            let within = UInt32Array::from_iter_values(places.iter().map(|(_, row)| *row as u32));
+            return Ok(take(&column[batch], &within, None)?);
+        }
+        let null = new_null_array(data_type, 1);
+        let arrays = column.iter().chain(rows.any_null.then_some(&null));
+        if has_dictionary && can_be_joined(data_type) {
+            let arrays: Vec<ArrayRef> = arrays.map(Arc::clone).collect();
+            return Ok(interleave_joined(&arrays, places)?);
+        }
+        let arrays: Vec<&dyn Array> = arrays.map(AsRef::as_ref).collect();
+        Ok(interleave(&arrays, places)?)
+    }
+
+    /// Makes column `index` one array.
+    pub fn set_joined(&mut self, index: usize, array: ArrayRef) {
+        if let Some(column) = self.columns.get_mut(index) {
+            *column = vec![array];
+        }
+    }
+
+    /// The numbers of the rows of batch `batch`.
+    pub fn rows_of(&self, batch: usize) -> Range<u32> {
+        self.starts[batch]..self.starts[batch + 1]
+    }
+}
+
+/// Build rows of an output batch, located once for all its columns.
+pub struct Located<'a> {
+    build: &'a BuildRows,
+    rows: &'a [u32],
+    any_null: bool,
+    all_null: bool,
+    places: std::cell::OnceCell<Vec<(usize, usize)>>,
+    indices: std::cell::OnceCell<UInt32Array>,
+}
+
+impl<'a> Located<'a> {
+    /// Prepares `rows` of `build` for gathering.
+    pub fn new(build: &'a BuildRows, rows: &'a [u32]) -> Self {
+        Self {
+            build,
+            rows,
+            any_null: rows.contains(&NO_ROW),
+            all_null: rows.iter().all(|row| *row == NO_ROW),
+            places: std::cell::OnceCell::new(),
+            indices: std::cell::OnceCell::new(),
+        }
+    }
+
+    /// Batch of each row, and its row there.
+    pub fn places(&self) -> &[(usize, usize)] {
+        self.places.get_or_init(|| {
+            self.rows
+                .iter()
+                .map(|row| self.build.locate(*row))
+                .collect()
+        })
+    }
+
+    /// The rows' numbers, NULL where there is none.
+    fn indices(&self) -> &UInt32Array {
+        let rows = || self.rows.iter().map(|row| (*row != NO_ROW).then_some(*row));
+        self.indices.get_or_init(|| match self.any_null {
+            true => rows().collect(),
+            false => UInt32Array::from(self.rows.to_vec()),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use arrow::array::{AsArray, DictionaryArray, Int32Array};
+    use arrow::datatypes::UInt32Type;
+
+    fn build() -> BuildRows {
+        let sizes = [3usize, 1, 2000, 5];
+        let mut next = 0i32;
+        let batches = sizes
+            .iter()
+            .map(|&n| {
+                let values: Vec<i32> = (next..next + n as i32).collect();
+                next += n as i32;
+                let array: ArrayRef = Arc::new(Int32Array::from(values));
+                RecordBatch::try_from_iter([("v", array)]).unwrap()
+            })
+            .collect();
+        BuildRows::new(batches)
+    }
+
+    #[test]
+    fn every_row_is_found_in_its_batch() {
+        let build = build();
+        assert_eq!(build.len(), 2009);
+        let rows: Vec<u32> = (0..2009).rev().chain([NO_ROW]).collect();
+        let located = Located::new(&build, &rows);
+        let gathered = build
+            .gather(build.column(0), &located, &DataType::Int32)
+            .unwrap();
+        let expected: Int32Array = (0..2009).rev().map(Some).chain([None]).collect();
+        assert_eq!(gathered.as_ref(), &expected as &dyn Array);
+    }
+
+    #[test]
+    fn rows_without_a_match_have_the_dictionary_of_the_others() {
+        let mut build = build();
+        let values: ArrayRef = Arc::new(Int32Array::from(vec![7, 8]));
+        let keys = UInt32Array::from_iter_values((0..2009).map(|row| row % 2));
+        let array = DictionaryArray::<UInt32Type>::new(keys, Arc::clone(&values));
+        build.set_joined(0, Arc::new(array));
+        for rows in [[NO_ROW, NO_ROW], [3, NO_ROW], [3, 4]] {
+            let located = Located::new(&build, &rows);
+            let column = build.column(0);
+            let data_type = column[0].data_type();
+            let gathered = build.gather(column, &located, data_type).unwrap();
+            let of = gathered.as_any_dictionary().values();
+            assert!(Arc::ptr_eq(of, &values));
+            let nulls = rows.iter().filter(|row| **row == NO_ROW).count();
+            assert_eq!(gathered.null_count(), nulls);
+        }
+    }
+}
