@@ -17,7 +17,7 @@ use crate::config::HortonConfig;
 use crate::health::Health;
 use crate::plan::filters::{HANDS_OUT, Settle, TakeFilters};
 use crate::plan::joins::{OpenSides, WrapJoins};
-use crate::scan::known::RememberStatistics;
+use crate::plan::statistics::RememberStatistics;
 
 type Rule = Arc<dyn PhysicalOptimizerRule + Send + Sync>;
 

@@ -41,10 +41,11 @@ use datafusion::physical_plan::{
 
 use crate::config::{Enabled, HortonConfig, TableKind};
 
-use super::decide::{Decision, Place, Shown};
 use super::run::Runs;
-use super::sides::{Side, Sides};
 use crate::join::decide::oriented::output;
+use crate::join::decision::{Decision, Place, Shown};
+use crate::join::side::Side;
+use crate::join::sides::Sides;
 use crate::join::tell::filter::KeyFilter;
 use crate::join::tell::pushdown;
 use crate::join::tell::reach::Reach;

@@ -35,7 +35,7 @@ use datafusion::execution::memory_pool::{
     MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation,
 };
 
-use super::sides::Side;
+use crate::join::side::Side;
 
 /// What the rows of a side that build `partition` joins are reserved under, until it is decided.
 pub fn of_rows(pool: &Arc<dyn MemoryPool>, partition: usize, side: Side) -> MemoryReservation {

@@ -27,8 +27,8 @@ use datafusion::physical_expr::expressions::{DynamicFilterPhysicalExpr, lit};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::StreamExt;
 
-use super::decide::SharedDecision;
-use super::sides::Side;
+use crate::join::decide::SharedDecision;
+use crate::join::side::Side;
 use crate::join::tell::filter::Board;
 use crate::keys::set::Slot;
 

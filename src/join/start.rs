@@ -24,15 +24,17 @@ use futures::{FutureExt, StreamExt, TryFutureExt, TryStreamExt};
 
 use crate::config::Filters;
 
-use super::decide::{Decided, Joined, Joiner, Node, SharedDecision, for_another};
 use super::early::{Build, open, open_builds};
 use super::exec::HortonJoinExec;
 use super::memory;
 use super::run::Run;
-use super::sides::{First, Raced, Side, Sides, race};
 use super::spill::{self, Spilled, can_scatter};
+use crate::join::collect::race::{First, Raced, race};
 use crate::join::collect::reading::Reading;
 use crate::join::decide::oriented::Oriented;
+use crate::join::decide::{Decided, Joined, Joiner, Node, SharedDecision, for_another};
+use crate::join::side::Side;
+use crate::join::sides::Sides;
 use crate::join::tell::filter::Board;
 use crate::join::tell::reach::Reach;
 

@@ -24,10 +24,11 @@ use datafusion::physical_plan::{
     ChildrenPropertiesMode, ExecutionPlan, ExecutionPlanProperties, ReplaceChildrenOptions,
 };
 
-use crate::config::{Enabled, Filters, HortonConfig};
 use crate::join::HortonJoinExec;
 
 use crate::scan::exact::Exact;
+
+use super::switch::filters_reach_scans;
 use crate::scan::exec::DynamicFilterExec;
 use crate::scan::known::Known;
 
@@ -41,14 +42,6 @@ pub struct TakeFilters;
 /// After it: what kept none goes again.
 #[derive(Debug)]
 pub struct Settle;
-
-/// Whether filters of joins are to reach scans.
-pub fn is_on(config: &ConfigOptions) -> bool {
-    let horton = config.extensions.get::<HortonConfig>();
-    let is_on =
-        |horton: &HortonConfig| horton.enabled != Enabled::Never && horton.filters == Filters::Auto;
-    config.optimizer.enable_join_dynamic_filter_pushdown && horton.is_some_and(is_on)
-}
 
 /// Whether `node` reads rows from somewhere, of whatever kind.
 fn is_scan(node: &dyn ExecutionPlan) -> bool {
@@ -79,15 +72,19 @@ impl PhysicalOptimizerRule for TakeFilters {
         plan: Arc<dyn ExecutionPlan>,
         config: &ConfigOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        if !is_on(config) || !has_joins(&plan)? {
+        if !filters_reach_scans(config) || !has_joins(&plan)? {
             return Ok(plan);
         }
         plan.transform_up(|node| {
             // An endless scan would wait for a batch to be full.
             let takes = is_scan(node.as_ref()) && !node.boundedness().is_unbounded();
-            let guarded = match takes {
-                true => Arc::new(DynamicFilterExec::new(Arc::clone(&node))) as _,
-                false => Exact::around(Arc::clone(&node)),
+            let guarded = if takes {
+                Arc::new(DynamicFilterExec::new(Arc::clone(&node))) as _
+            } else if is_join(node.as_ref()) {
+                // Joins hand filters on by their columns themselves.
+                Arc::clone(&node)
+            } else {
+                Exact::around(Arc::clone(&node))
             };
             Ok(match Arc::ptr_eq(&guarded, &node) {
                 true => Transformed::no(node),
@@ -112,7 +109,7 @@ impl PhysicalOptimizerRule for Settle {
         plan: Arc<dyn ExecutionPlan>,
         config: &ConfigOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        if !is_on(config) {
+        if !filters_reach_scans(config) {
             return Ok(plan);
         }
         // Filters of sorts and aggregates are true of one execution only, and those nodes drop

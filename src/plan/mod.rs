@@ -2,3 +2,5 @@
 
 pub mod filters;
 pub mod joins;
+pub mod statistics;
+mod switch;

@@ -29,7 +29,6 @@ use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::filter_pushdown::{
     ChildFilterDescription, FilterDescription, FilterPushdownPhase,
 };
-use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::union::{InterleaveExec, UnionExec};
 use datafusion::physical_plan::{
@@ -37,7 +36,6 @@ use datafusion::physical_plan::{
     ReplaceChildrenOptions,
 };
 
-use crate::join::HortonJoinExec;
 use crate::scan::one_child::with_properties_of;
 
 /// A node that is asked for filters over `columns` alone.
@@ -50,8 +48,7 @@ pub struct Exact {
 impl Exact {
     /// `node`, behind a guard if it needs one.
     pub fn around(node: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
-        // Joins see to it themselves.
-        if node.children().is_empty() || node.is::<HortonJoinExec>() || node.is::<HashJoinExec>() {
+        if node.children().is_empty() {
             return node;
         }
         let all = node.schema().fields().len();

@@ -16,7 +16,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{Result, Statistics};
 use datafusion::datasource::memory::MemorySourceConfig;
 use datafusion::datasource::source::{DataSource, DataSourceExec, OpenArgs};
@@ -25,13 +25,10 @@ use datafusion::physical_expr::projection::ProjectionExprs;
 use datafusion::physical_expr::{
     EquivalenceProperties, LexOrdering, Partitioning, PhysicalExpr, PhysicalSortExpr,
 };
-use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::execution_plan::SchedulingType;
 use datafusion::physical_plan::filter_pushdown::FilterPushdownPropagation;
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use datafusion::physical_plan::{DisplayFormatType, ExecutionPlan, SortOrderPushdownResult};
-
-use crate::plan::filters::is_on;
 
 /// The rows of a table in memory.
 pub(crate) fn rows_in_memory(plan: &dyn ExecutionPlan) -> Option<usize> {
@@ -54,7 +51,8 @@ pub struct Known {
 }
 
 impl Known {
-    fn around(source: Arc<dyn DataSource>) -> Arc<dyn DataSource> {
+    /// `source`, with its statistics remembered.
+    pub fn around(source: Arc<dyn DataSource>) -> Arc<dyn DataSource> {
         Arc::new(Self {
             source,
             statistics: Mutex::default(),
@@ -74,47 +72,10 @@ impl Known {
 }
 
 /// `scan` over another source of the same rows.
-fn with_source(scan: &DataSourceExec, source: Arc<dyn DataSource>) -> DataSourceExec {
+pub fn with_source(scan: &DataSourceExec, source: Arc<dyn DataSource>) -> DataSourceExec {
     let partitioning = scan.properties().output_partitioning().clone();
     let scan = scan.clone().with_data_source(source);
     scan.with_partitioning(partitioning)
-}
-
-/// The rule at the front.
-#[derive(Debug)]
-pub struct RememberStatistics;
-
-impl PhysicalOptimizerRule for RememberStatistics {
-    fn optimize(
-        &self,
-        plan: Arc<dyn ExecutionPlan>,
-        config: &ConfigOptions,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        if !is_on(config) {
-            return Ok(plan);
-        }
-        plan.transform_up(|node| {
-            let Some(scan) = node.downcast_ref::<DataSourceExec>() else {
-                return Ok(Transformed::no(node));
-            };
-            let source = scan.data_source();
-            if !source.is::<MemorySourceConfig>() {
-                return Ok(Transformed::no(node));
-            }
-            let known = Known::around(Arc::clone(source));
-            let scan = with_source(scan, known);
-            Ok(Transformed::yes(Arc::new(scan) as Arc<dyn ExecutionPlan>))
-        })
-        .data()
-    }
-
-    fn name(&self) -> &str {
-        "horton_remember_statistics"
-    }
-
-    fn schema_check(&self) -> bool {
-        true
-    }
 }
 
 impl DataSource for Known {

@@ -31,12 +31,12 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 
 use super::bitmap::Bitmap;
-use super::decide::Declined;
 use super::joined::{ColumnsToJoin, JoinedColumn, Size, has_dictionary, is_better_joined};
 use super::memory::BuildMemory;
 use super::metrics::JoinMetrics;
 use crate::join::build::owed::Owed;
 use crate::join::collect::reading::Collected;
+use crate::join::decision::Declined;
 use crate::join::lookup::columns::{DeviceColumn, Upload, log_words};
 use crate::join::lookup::device::JoinTable;
 use crate::join::lookup::fallback::Fallback;

@@ -20,8 +20,8 @@ use futures::StreamExt;
 
 use crate::error::Result;
 use crate::join::collect::reading::nothing;
-use crate::join::decide::Home;
-use crate::join::sides::Side;
+use crate::join::decision::Home;
+use crate::join::side::Side;
 
 /// How often rows are scattered at most: enough for 3^8 times the memory at least, and an end for keys
 /// of which many share a hash.

@@ -48,10 +48,11 @@ use crate::config::Enabled;
 use crate::device::Device;
 use crate::error::{Error, Result};
 
-use super::decide::{At, Decided, Home, Node, for_another};
 use super::joined::has_dictionary;
-use super::sides::Side;
 use crate::join::collect::reading::{Collected, Reading, Turn};
+use crate::join::decide::{Decided, Node, for_another};
+use crate::join::decision::{At, Home};
+use crate::join::side::Side;
 use crate::parts::side_by_side;
 
 use bucket::{Bucket, Pair};

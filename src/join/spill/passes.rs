@@ -29,8 +29,9 @@ use futures::{StreamExt, TryStreamExt};
 use crate::error::{Error, Result};
 use crate::join::collect::reading::{Collected, Reading, Turn};
 use crate::join::decide::oriented::{Oriented, output};
-use crate::join::decide::{Decided, Home, Joined, Joiner};
-use crate::join::sides::Side;
+use crate::join::decide::{Decided, Joined, Joiner};
+use crate::join::decision::Home;
+use crate::join::side::Side;
 
 use super::Spilled;
 use super::bucket::Pair;

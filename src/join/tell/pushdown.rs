@@ -30,7 +30,8 @@ use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
 
 use super::filter::KeyFilter;
 use super::reach::rows_scanned;
-use crate::join::sides::{Side, Sides};
+use crate::join::side::Side;
+use crate::join::sides::Sides;
 
 /// The key columns of both sides.
 type On = [(PhysicalExprRef, PhysicalExprRef)];

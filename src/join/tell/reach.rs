@@ -31,7 +31,7 @@ use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use crate::scan::known::rows_in_memory;
 
 use super::filter::KeyFilter;
-use crate::join::sides::Side;
+use crate::join::side::Side;
 
 /// Where a join's filters go, and which others reach its inputs.
 #[derive(Debug, Default)]

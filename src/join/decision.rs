@@ -1,0 +1,230 @@
+//! What was decided of a join, and what its node shows of that.
+//!
+//! ```text
+//!  HortonJoinExec ─ Shown ─┬─ Decisions   build side, rows, device or reason, of each build or bucket
+//!                          ├─ metrics     its own, and those of buckets
+//!                          └─ OnHost      metrics of DataFusion's own joins in its place
+//! ```
+//!
+//! EXPLAIN and EXPLAIN ANALYZE read it, and programs through
+//! [`HortonJoinExec::decisions`](super::exec::HortonJoinExec::decisions).
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::joins::HashJoinExec;
+use datafusion::physical_plan::metrics::{
+    ExecutionPlanMetricsSet, Metric, MetricValue, MetricsSet,
+};
+
+use crate::device::Device;
+
+use super::side::Side;
+
+/// Why a join runs on the host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Declined {
+    /// No device can compare the keys.
+    KeyType(String),
+    /// `auto`: the build side has fewer rows.
+    FewRows {
+        /// `horton.min_build_rows`, or the device's default.
+        min_build_rows: usize,
+    },
+    /// `auto`: neither side has many rows.
+    FewToProbe {
+        /// Rows of the probe side from which so few build rows go to the device.
+        wanted: usize,
+    },
+    /// `auto`: the device is being opened, or its kernels are being compiled.
+    Preparing,
+    /// There is no device, or it failed its self-test.
+    NotReady(String),
+    /// The device failed earlier in this session.
+    FailedBefore(String),
+    /// The device failed while it built the table.
+    Failed(String),
+    /// `auto`: the table does not fit into the device's memory.
+    DoesNotFit,
+    /// The memory pool refused what the device's table takes beside the rows.
+    NoMemory,
+}
+
+impl fmt::Display for Declined {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Declined::KeyType(reason) => write!(f, "key type: {reason}"),
+            Declined::FewRows { min_build_rows } => {
+                write!(f, "fewer than horton.min_build_rows = {min_build_rows}")
+            }
+            Declined::FewToProbe { wanted } => write!(f, "fewer than {wanted} rows to probe"),
+            Declined::Preparing => write!(f, "kernels are being compiled"),
+            Declined::NotReady(reason) => write!(f, "{reason}"),
+            Declined::FailedBefore(reason) => write!(f, "device failed: {reason}"),
+            Declined::Failed(reason) => write!(f, "device failed while building: {reason}"),
+            Declined::DoesNotFit => write!(f, "no room on the device"),
+            Declined::NoMemory => write!(f, "no room in the memory pool"),
+        }
+    }
+}
+
+/// Where a join runs.
+#[derive(Debug, Clone)]
+pub enum Place {
+    /// On this device.
+    Device(Device),
+    /// As DataFusion's own join, for this reason.
+    Host(Declined),
+}
+
+/// Where the rows of a bucket are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Home {
+    /// In a file.
+    Disk,
+    /// In memory, while the pool grants it.
+    Memory,
+}
+
+/// What was decided of a join, or of one of its partitions.
+#[derive(Debug, Clone)]
+pub struct Decision {
+    /// The side that was built.
+    pub build: Side,
+    /// Its rows.
+    pub rows: usize,
+    /// Where the join runs.
+    pub place: Place,
+    /// Where these rows were if they are those of one bucket.
+    pub bucket: Option<Home>,
+}
+
+/// Which of a node's joins: that of a partition, or of a bucket of its rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct At {
+    /// The partition, 0 if all share a build.
+    pub partition: usize,
+    /// The bucket's number, if the rows are in buckets.
+    pub bucket: Option<usize>,
+}
+
+/// What a node shows of the joins that run in its place.
+#[derive(Debug, Clone, Default)]
+pub struct Shown {
+    /// The node's own metrics.
+    pub metrics: ExecutionPlanMetricsSet,
+    /// Those of buckets that a device joined.
+    pub buckets: ExecutionPlanMetricsSet,
+    /// What was decided.
+    pub decisions: Arc<Decisions>,
+    /// DataFusion's own joins.
+    pub on_host: Arc<OnHost>,
+}
+
+impl Shown {
+    /// Forgets what an earlier execution of `partition` showed: it can have had more buckets, or none.
+    pub fn begin(&self, partition: usize) {
+        let is_other = |at: &At| at.partition != partition;
+        self.decisions.lock().retain(|at, _| is_other(at));
+        self.on_host.lock().retain(|at, _| is_other(at));
+    }
+
+    /// The same for buckets.
+    pub fn of_buckets(&self) -> Self {
+        Self {
+            metrics: self.buckets.clone(),
+            ..self.clone()
+        }
+    }
+
+    /// All metrics. Rows that come of buckets are not the node's yet: it may owe fewer.
+    pub fn all_metrics(&self) -> MetricsSet {
+        let mut all = self.metrics.clone_inner();
+        let on_host = self.on_host.lock();
+        let mut add = |metrics: &MetricsSet, in_bucket: bool| {
+            let metrics = metrics.iter().filter(|m| !in_bucket || !is_output(m));
+            metrics.for_each(|metric| all.push(Arc::clone(metric)));
+        };
+        add(&self.buckets.clone_inner(), true);
+        for (at, metrics) in on_host.iter() {
+            add(metrics, at.bucket.is_some());
+        }
+        all
+    }
+}
+
+/// Whether it counts what a node gives out.
+fn is_output(metric: &Metric) -> bool {
+    use MetricValue::{OutputBatches, OutputBytes, OutputRows};
+    matches!(
+        metric.value(),
+        OutputRows(_) | OutputBytes(_) | OutputBatches(_)
+    )
+}
+
+/// What was decided of each of a join's builds when it ran last.
+#[derive(Debug, Default)]
+pub struct Decisions(Mutex<BTreeMap<At, Decision>>);
+
+impl Decisions {
+    /// All of them.
+    pub fn all(&self) -> Vec<Decision> {
+        self.lock().values().cloned().collect()
+    }
+
+    /// Notes what was decided of the build `at`.
+    pub fn note(&self, at: At, decision: Decision) {
+        self.lock().insert(at, decision);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<At, Decision>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Display for Decisions {
+    /// `build=left, 4990 rows, on NVIDIA H200`; with several builds, how many went where.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let all = self.all();
+        let Some(last) = all.last() else {
+            return Ok(());
+        };
+        let rows: usize = all.iter().map(|decision| decision.rows).sum();
+        write!(f, "build={}, {rows} rows", last.build)?;
+        let are_in = |home| all.iter().filter(|d| d.bucket == Some(home)).count();
+        match (are_in(Home::Disk), are_in(Home::Memory)) {
+            (0, 0) => {}
+            (0, kept) => write!(f, ", in {kept} buckets")?,
+            (spilled, _) => write!(f, ", spilled to {spilled} buckets")?,
+        }
+        let on_device = all.iter().filter(|d| matches!(d.place, Place::Device(_)));
+        let on_device = on_device.count();
+        if on_device > 0 && on_device < all.len() {
+            write!(f, ", {on_device} of {} on the device", all.len())?;
+        }
+        match &last.place {
+            Place::Device(device) => write!(f, ", on {}", device.info().name),
+            Place::Host(reason) => write!(f, ", on the host: {reason}"),
+        }
+    }
+}
+
+/// Metrics of DataFusion's own joins that ran last in the place of each build. The joins are not
+/// kept: one holds its build side, and that side's memory, for as long as it is there.
+#[derive(Debug, Default)]
+pub struct OnHost(Mutex<BTreeMap<At, MetricsSet>>);
+
+impl OnHost {
+    /// Notes the metrics of `join` after one of its partitions was executed, which adds some.
+    pub fn note(&self, at: At, join: &HashJoinExec) {
+        // Read under the lock: partitions are executed side by side, and the last one has them all.
+        let mut noted = self.lock();
+        noted.extend(join.metrics().map(|metrics| (at, metrics)));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<At, MetricsSet>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
