@@ -42,6 +42,7 @@ pub mod joined;
 pub mod lookup;
 pub mod memory;
 pub mod metrics;
+pub mod opened;
 pub mod probe;
 pub mod rows;
 pub mod run;

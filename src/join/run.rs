@@ -17,20 +17,18 @@
 //! began to open its build side ends with that join.
 
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use datafusion::error::Result;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::physical_expr::PhysicalExprRef;
-use datafusion::physical_expr::expressions::{DynamicFilterPhysicalExpr, lit};
+use datafusion::physical_expr::expressions::DynamicFilterPhysicalExpr;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::StreamExt;
 
-use crate::join::decide::SharedDecision;
+use crate::join::opened::SharedJoin;
 use crate::join::side::Side;
 use crate::join::tell::filter::Board;
-use crate::keys::set::Slot;
+use crate::join::tell::telling::{Executions, Telling};
 
 /// The executions of a join.
 #[derive(Debug, Default)]
@@ -38,20 +36,20 @@ pub struct Runs {
     /// Those that more partitions may join.
     open: Mutex<Vec<Arc<Run>>>,
     /// How many there are, open or not.
-    alive: AtomicUsize,
+    executions: Arc<Executions>,
 }
 
 /// One execution of a join.
 pub struct Run {
     runs: Weak<Runs>,
+    telling: Arc<Telling>,
     context: Arc<TaskContext>,
     /// Partitions that were asked for.
     taken: Mutex<HashSet<usize>>,
     /// The decision that all partitions share, and how many of them have yet to take it.
-    decision: Mutex<Option<(SharedDecision, usize)>>,
+    decision: Mutex<Option<(SharedJoin, usize)>>,
     /// Of the filters that are told if the left side is built, and if the right one is.
     boards: [Mutex<Option<Arc<Board>>>; 2],
-    told: Mutex<Vec<Arc<Slot>>>,
     /// The executions of joins below whose build sides this one had opened.
     below: Mutex<Option<Vec<Held>>>,
 }
@@ -122,19 +120,16 @@ impl Runs {
     ) -> Result<usize> {
         // What no stream holds was given up.
         open.retain(|run| Arc::strong_count(run) > 1);
-        self.alive.fetch_add(1, Ordering::AcqRel);
+        let telling = self.executions.begin(filters)?;
         open.push(Arc::new(Run {
             runs: Arc::downgrade(self),
+            telling,
             context: Arc::clone(context),
             taken: Mutex::default(),
             decision: Mutex::default(),
             boards: Default::default(),
-            told: Mutex::default(),
             below: Mutex::default(),
         }));
-        for filter in filters {
-            filter.update(lit(true))?;
-        }
         Ok(open.len() - 1)
     }
 }
@@ -148,8 +143,8 @@ impl Run {
     pub fn decision(
         &self,
         takers: usize,
-        begin: impl FnOnce() -> Result<SharedDecision>,
-    ) -> Result<SharedDecision> {
+        begin: impl FnOnce() -> Result<SharedJoin>,
+    ) -> Result<SharedJoin> {
         let mut place = lock(&self.decision);
         let (decision, takers) = match place.take() {
             Some(waiting) => waiting,
@@ -168,7 +163,7 @@ impl Run {
     pub fn begin_decision(
         &self,
         takers: usize,
-        begin: impl FnOnce() -> Result<SharedDecision>,
+        begin: impl FnOnce() -> Result<SharedJoin>,
     ) -> Result<()> {
         let mut place = lock(&self.decision);
         if place.is_none() {
@@ -204,26 +199,9 @@ impl Run {
         }
     }
 
-    /// Sets `filter` to `predicate`, which tests the sets in `slots`, unless another run could
-    /// mistake it for its own.
-    ///
-    /// # Errors
-    /// If the filter cannot be set.
-    pub fn tell(
-        &self,
-        filter: &DynamicFilterPhysicalExpr,
-        predicate: PhysicalExprRef,
-        slots: impl IntoIterator<Item = Arc<Slot>>,
-    ) -> Result<()> {
-        let Some(runs) = self.runs.upgrade() else {
-            return Ok(());
-        };
-        let _no_run_begins = lock(&runs.open);
-        if runs.alive.load(Ordering::Acquire) == 1 {
-            filter.update(predicate)?;
-            lock(&self.told).extend(slots);
-        }
-        Ok(())
+    /// What this run tells the scans.
+    pub fn telling(&self) -> &Arc<Telling> {
+        &self.telling
     }
 
     /// `stream` as one of this run's, which it keeps alive.
@@ -264,15 +242,6 @@ impl Drop for Held {
             let mut open = lock(&runs.open);
             open.retain(|run| !Arc::ptr_eq(run, &self.run));
         }
-    }
-}
-
-impl Drop for Run {
-    fn drop(&mut self) {
-        if let Some(runs) = self.runs.upgrade() {
-            runs.alive.fetch_sub(1, Ordering::AcqRel);
-        }
-        lock(&self.told).iter().for_each(|slot| slot.clear());
     }
 }
 

@@ -24,18 +24,20 @@ use futures::{FutureExt, StreamExt, TryFutureExt, TryStreamExt};
 
 use crate::config::Filters;
 
+use super::decide::{Joined, Joiner, Node, for_another};
 use super::early::{Build, open, open_builds};
 use super::exec::HortonJoinExec;
 use super::memory;
+use super::opened::{Opened, SharedJoin};
 use super::run::Run;
-use super::spill::{self, Spilled, can_scatter};
+use super::spill::scattering::{can_scatter, manager};
+use super::spill::spilled::Spilled;
 use crate::join::collect::race::{First, Raced, race};
 use crate::join::collect::reading::Reading;
 use crate::join::decide::oriented::Oriented;
-use crate::join::decide::{Decided, Joined, Joiner, Node, SharedDecision, for_another};
 use crate::join::side::Side;
 use crate::join::sides::Sides;
-use crate::join::tell::filter::Board;
+use crate::join::tell::filter::{Board, Driver};
 use crate::join::tell::reach::Reach;
 
 /// `batch` under the join's own `schema`: that of a swapped join can have other metadata.
@@ -47,6 +49,15 @@ fn under(schema: &SchemaRef, batch: RecordBatch) -> Result<RecordBatch> {
     let options = RecordBatchOptions::new().with_row_count(Some(rows));
     let batch = RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options)?;
     Ok(batch)
+}
+
+/// What drives `join` while somebody else holds it.
+fn driver(join: &SharedJoin) -> Driver {
+    let join = join.downgrade();
+    Box::new(move || {
+        let join = join.as_ref()?.upgrade()?;
+        Some(join.map(|_| ()).boxed())
+    })
 }
 
 impl HortonJoinExec {
@@ -141,7 +152,7 @@ impl HortonJoinExec {
         partition: usize,
         run: &Arc<Run>,
         context: &Arc<TaskContext>,
-    ) -> Result<SharedDecision> {
+    ) -> Result<SharedJoin> {
         self.check_partitions()?;
         let sides = self.sides();
         let first = sides.first();
@@ -168,7 +179,7 @@ impl HortonJoinExec {
         let node = self.node(partition, context);
         let partitions = self.host_partitions();
         let decided = async move {
-            let disk = |side: &Reading| spill::manager(&node, side);
+            let disk = |side: &Reading| manager(&node, side);
             let raced = race(sides, (one, other), turn_rows, &disk).await?;
             node.shown.begin(partition);
             let (side, mut build, probe) = match raced {
@@ -176,7 +187,7 @@ impl HortonJoinExec {
                 // The filters stay as they are: they let everything through.
                 Raced::Refused { readings, error } => {
                     let spilled = Spilled::new(node, readings, error)?;
-                    return Ok(Arc::new(Decided::Spilled(spilled)));
+                    return Ok(Arc::new(Opened::Spilled(spilled)));
                 }
             };
             let [left, right] = reporters;
@@ -192,24 +203,24 @@ impl HortonJoinExec {
                 bucket: None,
                 scatters: can_scatter(&node),
             };
-            let decided = match joiner.decide(build.collect(), probe).await? {
-                Joined::Decided(decided) => decided,
+            let opened = match joiner.decide(build.collect(), probe).await? {
+                Joined::Decided(decided) => Opened::Decided(decided),
                 Joined::TooLarge {
                     build,
                     probe,
                     device,
                 } => {
                     let sides = (side, build, probe);
-                    Decided::Spilled(Spilled::in_memory(node, sides, &device)?)
+                    Opened::Spilled(Spilled::in_memory(node, sides, &device)?)
                 }
             };
-            Ok(Arc::new(decided))
+            Ok(Arc::new(opened))
         };
         let decided = decided.map_err(Arc::new).boxed().shared();
         Ok(match board {
             // The filters are complete once all builds are.
             Some(board) => {
-                board.add(&decided);
+                board.add(driver(&decided));
                 let decided = async move {
                     let decided = decided.await?;
                     board.complete().await;
@@ -264,7 +275,7 @@ impl HortonJoinExec {
         let oriented = Oriented::of(&self.stock, build == Side::Right, &self.config, context)?;
         let spec = oriented.filter_spec(&reach.held, reach.most_rows)?;
         let memory = memory::of_filters(context.memory_pool());
-        let make = || Board::new(spec, builds, run, memory);
+        let make = || Board::new(spec, builds, run.telling(), memory);
         Ok(Some(run.board(build, make)))
     }
 

@@ -10,7 +10,7 @@
 //!                     Decided::Device: probe streams        Decided::Host: DataFusion's own join
 //!
 //!  neither side fits into memory, or the build side not on the device
-//!                                 ─▶ Decided::Spilled: buckets, each of which is decided like that
+//!                                 ─▶ spill: buckets, each of which is decided like that
 //! ```
 //!
 //! DuckDB and DataFusion decide on perfect hashing at the same point (`try_create_array_map`): rows
@@ -28,7 +28,6 @@ use datafusion::physical_expr_common::utils::evaluate_expressions_to_arrays;
 use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricBuilder};
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
-use futures::future::{BoxFuture, Shared};
 
 use crate::config::{Enabled, HortonConfig};
 use crate::device::Device;
@@ -41,18 +40,11 @@ use crate::join::memory::{BuildMemory, ProbeMemory};
 use crate::join::metrics::JoinMetrics;
 use crate::join::probe::{Probe, ProbeSpec};
 use crate::join::side::Side;
-use crate::join::spill::Spilled;
 use crate::join::tell::filter::{Facts, Reporter};
 use crate::ready::{self, Readiness};
 
 use host_join::{HostJoin, host_join};
 use oriented::Oriented;
-
-/// A join that is decided, or the one error of its build for all its streams.
-pub type SharedDecision = Shared<BoxedDecision>;
-
-/// A decision that one stream alone may wait for.
-pub type BoxedDecision = BoxFuture<'static, Result<Arc<Decided>, Arc<Error>>>;
 
 /// What an execution of a build must know of its node.
 #[derive(Clone)]
@@ -308,8 +300,6 @@ pub enum Decided {
         /// Where its metrics are noted.
         on_host: Arc<OnHost>,
     },
-    /// Neither side fits into memory, or the build side not on the device.
-    Spilled(Arc<Spilled>),
 }
 
 impl Decided {
@@ -328,7 +318,6 @@ impl Decided {
                 on_host.note(*noted, join.join());
                 Ok(stream)
             }
-            Decided::Spilled(spilled) => Ok(spilled.stream(at, partition)?),
             Decided::Device {
                 spec,
                 build,

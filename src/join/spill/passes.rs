@@ -33,23 +33,23 @@ use crate::join::decide::{Decided, Joined, Joiner};
 use crate::join::decision::Home;
 use crate::join::side::Side;
 
-use super::Spilled;
 use super::bucket::Pair;
+use super::pairs::PairJoin;
+use super::scattering::can_scatter;
 
 /// How a pair is joined, the `build` side of which is all there; `None` if the device has no room for
 /// it, and another hash may make smaller pairs.
 pub async fn whole(
-    spilled: &Arc<Spilled>,
+    pairs: &Arc<PairJoin>,
     pair: &Pair,
     (side, build): (Side, Collected),
     probe: Reading,
 ) -> Result<Option<Decided>> {
-    let phase = Phase::new(Arc::clone(&spilled.node.planned), side);
-    let scatters =
-        super::can_scatter(&spilled.node) && spilled.can_shrink(build.rows) && pair.can_split(side);
+    let phase = Phase::new(Arc::clone(&pairs.node.planned), side);
+    let scatters = can_scatter(&pairs.node) && pairs.can_shrink(build.rows) && pair.can_split(side);
     let home = pair.home();
     match phase
-        .decide(spilled, (build, probe), (home, scatters))
+        .decide(pairs, (build, probe), (home, scatters))
         .await?
     {
         Joined::Decided(decided) => Ok(Some(decided)),
@@ -58,9 +58,9 @@ pub async fn whole(
 }
 
 /// The rows of a pair of which no side fits; `smaller` has fewer bytes.
-pub fn in_parts(spilled: &Arc<Spilled>, pair: Pair, smaller: Side) -> SendableRecordBatchStream {
-    let schema = spilled.planned.schema();
-    let phases = match phases(&spilled.node.planned, smaller) {
+pub fn in_parts(pairs: &Arc<PairJoin>, pair: Pair, smaller: Side) -> SendableRecordBatchStream {
+    let schema = pairs.planned.schema();
+    let phases = match phases(&pairs.node.planned, smaller) {
         Ok(phases) => phases,
         Err(error) => {
             let failed = futures::stream::once(async { Err(error) });
@@ -68,7 +68,7 @@ pub fn in_parts(spilled: &Arc<Spilled>, pair: Pair, smaller: Side) -> SendableRe
         }
     };
     let passes = Passes {
-        spilled: Arc::clone(spilled),
+        pairs: Arc::clone(pairs),
         pair,
         phases,
         reading: None,
@@ -102,15 +102,15 @@ impl Phase {
 
     async fn decide(
         &self,
-        spilled: &Spilled,
+        pairs: &PairJoin,
         (build, probe): (Collected, Reading),
         (home, scatters): (Home, bool),
     ) -> Result<Joined> {
-        let (node, swapped) = (&spilled.node, self.build == Side::Right);
+        let (node, swapped) = (&pairs.node, self.build == Side::Right);
         let joiner = Joiner {
             oriented: Oriented::of(&self.join, swapped, &node.config, &node.context)?,
             build: self.build,
-            at: spilled.next_at(),
+            at: pairs.next_at(),
             partitions: None,
             reporter: None,
             shown: node.shown.of_buckets(),
@@ -122,18 +122,18 @@ impl Phase {
 
     async fn join(
         &self,
-        spilled: &Spilled,
+        pairs: &PairJoin,
         pair: &Pair,
         build: Collected,
     ) -> Result<SendableRecordBatchStream> {
-        let probe = spilled.reading(pair, self.build.other())?;
-        let joined = self.decide(spilled, (build, probe), (pair.home(), false));
+        let probe = pairs.reading(pair, self.build.other())?;
+        let joined = self.decide(pairs, (build, probe), (pair.home(), false));
         let joined = joined.await?;
         let Joined::Decided(decided) = joined else {
             return Err(Error::Invalid("a pass is decided".to_owned()));
         };
-        let rows = decided.stream(0, spilled.node.partition)?;
-        let schema = spilled.planned.schema();
+        let rows = decided.stream(0, pairs.node.partition)?;
+        let schema = pairs.planned.schema();
         let padded = self.padded.clone();
         let rows = rows.map(move |batch| match &padded {
             Some(full) => pad(full, &batch?),
@@ -187,7 +187,7 @@ fn pad(full: &HashJoinExec, right: &RecordBatch) -> Result<RecordBatch, DataFusi
 
 /// Passes that are still to be made.
 struct Passes {
-    spilled: Arc<Spilled>,
+    pairs: Arc<PairJoin>,
     pair: Pair,
     phases: Vec<Phase>,
     /// What is left of the phase's build side.
@@ -200,7 +200,7 @@ impl Passes {
         while let Some(phase) = self.phases.last() {
             let reading = match self.reading.take() {
                 Some(reading) => reading,
-                None => self.spilled.reading(&self.pair, phase.build)?,
+                None => self.pairs.reading(&self.pair, phase.build)?,
             };
             let mut reading = reading;
             let turn = reading.turn(usize::MAX).await?;
@@ -216,7 +216,7 @@ impl Passes {
                 self.phases.pop();
                 continue;
             }
-            let rows = phase.join(&self.spilled, &self.pair, build).await?;
+            let rows = phase.join(&self.pairs, &self.pair, build).await?;
             match turn {
                 Turn::Ended => drop(self.phases.pop()),
                 _ => self.reading = Some(reading),

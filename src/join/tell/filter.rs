@@ -33,13 +33,12 @@ use datafusion::physical_expr::expressions::{
     BinaryExpr, DynamicFilterPhysicalExpr, InListExpr, IsNullExpr, lit,
 };
 use datafusion::physical_plan::metrics::Time;
-use futures::future::WeakShared;
+use futures::future::BoxFuture;
 use tokio::sync::watch;
 
 use crate::error::Result;
 
-use crate::join::decide::{BoxedDecision, SharedDecision};
-use crate::join::run::Run;
+use super::telling::Telling;
 use crate::keys::set::{InKeySet, KeySet};
 use crate::parts::{Part, off_the_runtime, parts};
 
@@ -89,10 +88,9 @@ pub struct Facts {
 }
 
 /// Collects what all builds of a run know, and updates its filters once.
-#[derive(Debug)]
 pub struct Board {
     spec: FilterSpec,
-    run: Weak<Run>,
+    telling: Weak<Telling>,
     /// For sets.
     memory: MemoryReservation,
     /// For keys of builds that wait for others: a stock join copies its build side.
@@ -101,16 +99,20 @@ pub struct Board {
     reports: Mutex<Vec<Option<Option<Facts>>>>,
     /// How many builds there are.
     count: usize,
-    /// Builds whose streams wait for each other. Weak, as they own their reporters.
-    builds: Mutex<Vec<WeakBuild>>,
+    /// Builds whose streams wait for each other.
+    builds: Mutex<Vec<Driver>>,
     complete: watch::Sender<bool>,
 }
 
-struct WeakBuild(Option<WeakShared<BoxedDecision>>);
+/// A future that drives a build; `None` if the build is gone. Holds the build weakly, as that owns its
+/// reporter.
+pub type Driver = Box<dyn Fn() -> Option<BoxFuture<'static, ()>> + Send + Sync>;
 
-impl std::fmt::Debug for WeakBuild {
+impl std::fmt::Debug for Board {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("WeakBuild")
+        f.debug_struct("Board")
+            .field("spec", &self.spec)
+            .finish_non_exhaustive()
     }
 }
 
@@ -123,16 +125,16 @@ pub struct Reporter {
 }
 
 impl Board {
-    /// A board for `builds` builds of `run`; bytes of sets are taken from `memory`'s pool.
+    /// A board for `builds` builds of one execution; bytes of sets are taken from `memory`'s pool.
     pub fn new(
         spec: FilterSpec,
         builds: usize,
-        run: &Arc<Run>,
+        telling: &Arc<Telling>,
         memory: MemoryReservation,
     ) -> Arc<Self> {
         Arc::new(Self {
             spec,
-            run: Arc::downgrade(run),
+            telling: Arc::downgrade(telling),
             waiting: memory.new_empty(),
             memory,
             reports: Mutex::new(vec![None; builds]),
@@ -151,25 +153,22 @@ impl Board {
         }
     }
 
-    /// Notes that a stream drives `build`.
-    pub fn add(&self, build: &SharedDecision) {
+    /// Notes a build that a stream drives.
+    pub fn add(&self, build: Driver) {
         let mut builds = self.builds.lock().unwrap_or_else(PoisonError::into_inner);
-        builds.push(WeakBuild(build.downgrade()));
+        builds.push(build);
     }
 
     /// Waits until every build has reported; drives them all, as a consumer may poll one stream
     /// to its end before the next. Does not wait for builds that no stream was asked for.
     pub async fn complete(&self) {
-        let builds: Vec<SharedDecision> = {
+        let builds: Vec<BoxFuture<'static, ()>> = {
             let builds = self.builds.lock().unwrap_or_else(PoisonError::into_inner);
             if builds.len() < self.count {
                 return;
             }
             // What is gone has reported, or never will.
-            let alive = builds
-                .iter()
-                .filter_map(|build| build.0.as_ref()?.upgrade());
-            alive.collect()
+            builds.iter().filter_map(|build| build()).collect()
         };
         let drivers = builds
             .into_iter()
@@ -220,7 +219,7 @@ impl Board {
     }
 
     async fn update(&self, facts: &Facts) -> Result<()> {
-        let Some(run) = self.run.upgrade() else {
+        let Some(telling) = self.telling.upgrade() else {
             return Ok(());
         };
         for filter in &self.spec.filters {
@@ -228,7 +227,7 @@ impl Board {
             let (predicate, set) = self.predicate(filter, key, facts).await?;
             log::debug!("filter of {} build rows: {predicate}", facts.rows);
             let slot = set.as_ref().map(|set| Arc::clone(set.slot()));
-            run.tell(&filter.filter, predicate, slot)?;
+            telling.tell(&filter.filter, predicate, slot)?;
         }
         Ok(())
     }

@@ -3,3 +3,4 @@
 pub mod filter;
 pub mod pushdown;
 pub mod reach;
+pub mod telling;

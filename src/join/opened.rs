@@ -1,0 +1,41 @@
+//! A join whose rows can be read: one that is decided, or one whose sides are in buckets.
+
+use std::sync::Arc;
+
+use datafusion::error::Result as DataFusionResult;
+use datafusion::execution::SendableRecordBatchStream;
+use futures::future::{BoxFuture, Shared};
+
+use crate::error::{Error, Result};
+
+use super::decide::Decided;
+use super::spill::spilled::Spilled;
+
+/// A join that streams wait for together, or the one error of its build for all of them.
+pub type SharedJoin = Shared<BoxFuture<'static, Result<Arc<Opened>, Arc<Error>>>>;
+
+/// A join whose rows can be read.
+pub enum Opened {
+    /// Its build side is in memory, on the device or on the host.
+    Decided(Decided),
+    /// Neither side fits into memory, or the build side not on the device.
+    Spilled(Arc<Spilled>),
+}
+
+impl Opened {
+    /// The rows of stream `at`, for output partition `partition`. There are none if the probe side
+    /// has fewer streams.
+    ///
+    /// # Errors
+    /// Those of executing DataFusion's own join, or of restoring a promised order.
+    pub fn stream(
+        &self,
+        at: usize,
+        partition: usize,
+    ) -> DataFusionResult<SendableRecordBatchStream> {
+        match self {
+            Opened::Decided(decided) => Ok(decided.stream(at, partition)?),
+            Opened::Spilled(spilled) => spilled.stream(at, partition),
+        }
+    }
+}

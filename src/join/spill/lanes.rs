@@ -1,0 +1,106 @@
+//! Pairs of buckets that streams have yet to join.
+//!
+//! ```text
+//!  Lane: pairs [p4 p3 p2], begun p1 ─┬─ stream 0 takes part 2 of p1
+//!                                    └─ stream 1 takes part 3 of p1, then begins p2
+//! ```
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use datafusion::execution::SendableRecordBatchStream;
+use futures::FutureExt;
+use futures::future::{BoxFuture, Shared};
+
+use crate::error::{Error, Result};
+use crate::join::decide::Decided;
+
+use super::bucket::Pair;
+
+/// The pairs of all streams, or the one error of scattering.
+pub type Lanes = Result<Arc<Vec<Lane>>, Arc<Error>>;
+
+/// Pairs that are still to be joined. Streams share one, or have one each.
+#[derive(Default)]
+pub struct Lane(Mutex<Waiting>);
+
+/// What a lane's streams take next.
+#[derive(Default)]
+struct Waiting {
+    /// The last is taken first.
+    pairs: Vec<Pair>,
+    /// A pair of which parts of the probe side are left, and the first of those. Who took one before
+    /// holds it until it takes another: held here, its future would keep what it is a part of.
+    begun: Option<(Weak<Begun>, usize)>,
+}
+
+/// A pair that streams join together, each a part of its probe side.
+pub struct Begun {
+    parts: usize,
+    rows: Shared<BoxFuture<'static, Result<Arc<Rows>, Arc<Error>>>>,
+}
+
+/// The rows of a pair.
+pub enum Rows {
+    /// There are none, or they come of smaller pairs.
+    None,
+    /// All of them.
+    All(Mutex<Option<SendableRecordBatchStream>>),
+    /// Those of each part, while the pair's memory is held.
+    Parts(Decided, Pair),
+}
+
+impl Rows {
+    /// The rows of a pair that one stream joins.
+    pub fn all(rows: SendableRecordBatchStream) -> Self {
+        Rows::All(Mutex::new(Some(rows)))
+    }
+}
+
+impl Begun {
+    /// A pair of which streams take `parts` parts of what `join` makes.
+    pub fn new(parts: usize, join: impl Future<Output = Result<Rows>> + Send + 'static) -> Self {
+        let rows = async move { join.await.map(Arc::new).map_err(Arc::new) };
+        let rows = rows.boxed().shared();
+        Self { parts, rows }
+    }
+
+    /// Its rows, once they can be read.
+    ///
+    /// # Errors
+    /// The one of joining the pair, for each stream that takes a part.
+    pub async fn rows(&self) -> Result<Arc<Rows>, Arc<Error>> {
+        self.rows.clone().await
+    }
+}
+
+impl Lane {
+    /// A lane of these pairs.
+    pub fn of(pairs: Vec<Pair>) -> Self {
+        let begun = None;
+        Self(Mutex::new(Waiting { pairs, begun }))
+    }
+
+    /// Adds smaller pairs of one that was too large.
+    pub fn extend(&self, pairs: Vec<Pair>) {
+        self.lock().pairs.extend(pairs);
+    }
+
+    /// The next part of a pair, and its number. `begin` begins a pair of which no part was taken.
+    pub fn take(&self, begin: impl FnOnce(Pair) -> Begun) -> Option<(Arc<Begun>, usize)> {
+        let mut waiting = self.lock();
+        let begun = waiting.begun.take();
+        let begun = begun.and_then(|(begun, part)| Some((begun.upgrade()?, part)));
+        let (begun, part) = match begun {
+            Some(begun) => begun,
+            None => (Arc::new(begin(waiting.pairs.pop()?)), 0),
+        };
+        if part + 1 < begun.parts {
+            waiting.begun = Some((Arc::downgrade(&begun), part + 1));
+        }
+        Some((begun, part))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,119 @@
+//! What joining one pair of buckets needs: its sides read again, its build side, smaller pairs of it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use datafusion::execution::SendableRecordBatchStream;
+use datafusion::physical_plan::SpillManager;
+use datafusion::physical_plan::joins::HashJoinExec;
+
+use crate::error::{Error, Result};
+use crate::join::collect::reading::{Collected, Reading, Turn};
+use crate::join::decide::Node;
+use crate::join::decision::{At, Home};
+use crate::join::memory::of_rows;
+use crate::join::side::Side;
+
+use super::bucket::Pair;
+use super::scattering::{KEY_BYTES, pairs_of, scatter_all, spec};
+
+/// Buckets of a pair in memory for which the device had no room after all.
+pub const AGAIN: usize = 4;
+
+/// A join whose rows are in pairs of buckets.
+pub struct PairJoin {
+    /// What its node knows; the join there is the one of a pair.
+    pub node: Node,
+    /// The join as planned.
+    pub planned: Arc<HashJoinExec>,
+    /// Bytes that joins may take on the device.
+    pub device_limit: u64,
+    /// What writes and reads files of the left and of the right side.
+    pub managers: [SpillManager; 2],
+    /// The number of the next bucket that is decided.
+    pub next_bucket: AtomicUsize,
+}
+
+impl PairJoin {
+    /// The rows of the build side, if the memory pool has room for them.
+    pub async fn build(&self, pair: &Pair, build: Side) -> Result<Option<Collected>> {
+        if pair.is_in_memory() {
+            let pool = self.node.context.memory_pool();
+            let memory = of_rows(pool, self.node.partition, build);
+            let batches = pair.bucket(build).batches().to_vec();
+            if let Ok(held) = Collected::held(batches, memory) {
+                return Ok(Some(held));
+            }
+        }
+        let mut reading = self.reading(pair, build)?;
+        match self.fits(pair, build, &mut reading).await? {
+            true => Ok(Some(reading.collect())),
+            false => Ok(None),
+        }
+    }
+
+    /// The other side of a pair, in `parts`.
+    pub fn probing(&self, pair: &Pair, side: Side, parts: usize) -> Result<Reading> {
+        if parts == 1 {
+            return self.reading(pair, side);
+        }
+        let manager = &self.managers[side as usize];
+        let streams = pair.bucket(side).streams(manager, parts);
+        Ok(self.reading_of(side, streams))
+    }
+
+    /// Whether all rows of the build side are there now.
+    pub async fn fits(&self, pair: &Pair, build: Side, reading: &mut Reading) -> Result<bool> {
+        // Asked first: what cannot fit need not be read.
+        if !reading.has_room(pair.bucket(build).rows, pair.bucket(build).bytes) {
+            return Ok(false);
+        }
+        match reading.turn(usize::MAX).await? {
+            Turn::Ended => Ok(true),
+            Turn::Failed => Err(reading.lost()),
+            _ => Ok(false),
+        }
+    }
+
+    /// A side of a pair, not read yet.
+    pub fn reading(&self, pair: &Pair, side: Side) -> Result<Reading> {
+        let manager = &self.managers[side as usize];
+        let stream = pair.bucket(side).stream(manager)?;
+        Ok(self.reading_of(side, vec![stream]))
+    }
+
+    pub fn reading_of(&self, side: Side, streams: Vec<SendableRecordBatchStream>) -> Reading {
+        let pool = self.node.context.memory_pool();
+        let memory = of_rows(pool, self.node.partition, side);
+        let schema = Arc::clone(self.managers[side as usize].schema());
+        Reading::new(schema, streams, memory)
+    }
+
+    /// The pairs of a pair, by another hash.
+    pub async fn split(&self, pair: &Pair) -> Result<Vec<Pair>> {
+        let level = pair.level + 1;
+        let spec = |side| {
+            let spec = spec(&self.node, &self.planned, &self.managers, side).at_level(level);
+            match pair.is_in_memory() {
+                true => spec.at_home(Home::Memory, AGAIN),
+                false => spec,
+            }
+        };
+        let streams = |side| Ok::<_, Error>(self.reading(pair, side)?.into_streams());
+        let left = scatter_all(spec(Side::Left), streams(Side::Left)?, 1).await?;
+        let right = scatter_all(spec(Side::Right), streams(Side::Right)?, 1).await?;
+        Ok(pairs_of(&left, &right, level))
+    }
+
+    /// Whether smaller buckets than one of `rows` build rows may have room on the device. Where its
+    /// table is a 64th of the limit already, others have the room.
+    pub fn can_shrink(&self, rows: usize) -> bool {
+        let most = self.device_limit / 64;
+        KEY_BYTES * rows as u64 > most || rows > self.node.config.max_table_rows
+    }
+
+    pub fn next_at(&self) -> At {
+        let bucket = self.next_bucket.fetch_add(1, Ordering::Relaxed);
+        self.node.at(Some(bucket))
+    }
+}

@@ -1,0 +1,251 @@
+//! How the sides of a join become pairs of buckets, read off its plan.
+//!
+//! ```text
+//!  join ─▶ a ScatterSpec a side ─▶ scattered, the left side first ─▶ pairs ─▶ lanes
+//! ```
+
+use std::sync::Arc;
+
+use arrow::datatypes::SchemaRef;
+use datafusion::common::{JoinType, NullEquality};
+use datafusion::execution::SendableRecordBatchStream;
+use datafusion::physical_expr::PhysicalExprRef;
+use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
+use datafusion::physical_plan::metrics::SpillMetrics;
+use datafusion::physical_plan::{
+    ExecutionPlan, ExecutionPlanProperties, Partitioning, SpillManager,
+};
+
+use crate::config::Enabled;
+use crate::error::Result;
+use crate::join::collect::reading::Reading;
+use crate::join::decide::Node;
+use crate::join::decision::Home;
+use crate::join::joined::has_dictionary;
+use crate::join::memory::of_buckets;
+use crate::join::side::Side;
+use crate::parts::side_by_side;
+
+use super::bucket::{Bucket, Pair};
+use super::lanes::Lane;
+use super::scatter::{
+    LEAST_BUCKETS, NullKeys, Scatter, ScatterSpec, Scattered, buckets, most_in_memory,
+};
+
+/// What writes and reads files of rows of `side`; `None` if the join cannot go to disk.
+pub fn manager(node: &Node, side: &Reading) -> Option<SpillManager> {
+    let metrics = || SpillMetrics::new(&node.shown.metrics, node.partition);
+    (obstacle(node).is_none()).then(|| manager_of(node, side, &metrics()))
+}
+
+/// What writes and reads files of rows of `side`, counted in `metrics`.
+pub fn manager_of(node: &Node, side: &Reading, metrics: &SpillMetrics) -> SpillManager {
+    let runtime = node.context.runtime_env();
+    let manager = SpillManager::new(runtime, metrics.clone(), Arc::clone(side.schema()));
+    manager.with_compression_type(node.context.session_config().spill_compression())
+}
+
+/// Whether sides go to buckets for which the device has no room.
+pub fn can_scatter(node: &Node) -> bool {
+    let sides = [node.planned.left().schema(), node.planned.right().schema()];
+    // Keys of a dictionary can be too few for the values of many batches.
+    let are_copied = sides.iter().all(|side| !has_dictionaries(side));
+    node.config.enabled == Enabled::Always && are_copied && obstacle(node).is_none()
+}
+
+fn has_dictionaries(side: &SchemaRef) -> bool {
+    let fields = side.fields().iter();
+    fields
+        .into_iter()
+        .any(|field| has_dictionary(field.data_type()))
+}
+
+/// Device bytes a key while a table is built: key, table, and what its groups take meanwhile.
+pub const KEY_BYTES: u64 = 48;
+
+/// Buckets of a side, so that a table of `rows` build rows in as many parts takes half of the device's
+/// limit while it is built. The other half is for the table before it and for chunks.
+pub fn buckets_on(device_limit: u64, node: &Node, rows: usize) -> usize {
+    let lanes = lanes_of(&node.planned);
+    let limit = device_limit / 2 / lanes as u64;
+    let by_bytes = (KEY_BYTES * rows as u64).div_ceil(limit.max(1));
+    // Buckets are not all of one size.
+    let by_rows = (rows / 4 * 5).div_ceil(node.config.max_table_rows.max(1));
+    let buckets = usize::try_from(by_bytes).unwrap_or(usize::MAX).max(by_rows);
+    buckets.clamp(LEAST_BUCKETS, most_in_memory(lanes))
+}
+
+/// Lanes of a join of `planned`, or of all its partitions.
+pub fn lanes_of(planned: &HashJoinExec) -> usize {
+    match keeps_partitions(planned) || *planned.partition_mode() == PartitionMode::Partitioned {
+        true => planned.properties().output_partitioning().partition_count(),
+        false => 1,
+    }
+}
+
+/// Why a join cannot go to disk, and what to do.
+pub fn obstacle(node: &Node) -> Option<&'static str> {
+    let inputs = [node.planned.left(), node.planned.right()];
+    if !node.config.spill {
+        return Some("SET horton.spill = true lets the join go to disk");
+    }
+    if inputs.into_iter().any(|i| i.boundedness().is_unbounded()) {
+        return Some("the join cannot go to disk, as an input has no end");
+    }
+    if !node.context.runtime_env().disk_manager.tmp_files_enabled() {
+        return Some(
+            "the join could go to disk if the session's DiskManager allowed temporary files",
+        );
+    }
+    None
+}
+
+/// How a side of `node`, which was `planned`, is scattered at the first level.
+pub fn spec(
+    node: &Node,
+    planned: &HashJoinExec,
+    managers: &[SpillManager; 2],
+    side: Side,
+) -> ScatterSpec {
+    use JoinType::{Full, Left, LeftAnti, LeftMark, Right, RightAnti, RightMark};
+    let emits = match side {
+        Side::Left => matches!(planned.join_type(), Left | Full | LeftAnti | LeftMark),
+        Side::Right => matches!(planned.join_type(), Right | Full | RightAnti | RightMark),
+    };
+    let null_keys = match (planned.null_equality(), emits) {
+        (NullEquality::NullEqualsNull, _) => NullKeys::Match,
+        (_, _) if planned.null_aware => NullKeys::Apart,
+        (_, true) => NullKeys::Spread,
+        (_, false) => NullKeys::Drop,
+    };
+    let streams = planned.properties().output_partitioning();
+    ScatterSpec {
+        keys: keys(planned, side),
+        null_keys,
+        buckets: buckets(streams.partition_count()),
+        home: Home::Disk,
+        level: 0,
+        manager: managers[side as usize].clone(),
+        batch_size: node.context.session_config().batch_size(),
+        width: node.context.session_config().target_partitions(),
+        memory: of_buckets(node.context.memory_pool(), node.partition, side),
+        pool: Arc::clone(node.context.memory_pool()),
+    }
+}
+
+/// The key expressions of a side.
+pub fn keys(planned: &HashJoinExec, side: Side) -> Vec<PhysicalExprRef> {
+    let key = |(left, right): &(PhysicalExprRef, PhysicalExprRef)| match side {
+        Side::Left => Arc::clone(left),
+        Side::Right => Arc::clone(right),
+    };
+    planned.on().iter().map(key).collect()
+}
+
+/// Whether the plan promises that an output partition has the rows of one probe partition alone, or two
+/// orders at once, which rows of several partitions may not follow.
+pub fn keeps_partitions(planned: &HashJoinExec) -> bool {
+    let properties = planned.properties();
+    let by_keys = matches!(
+        properties.output_partitioning(),
+        Partitioning::Hash(..) | Partitioning::Range(..)
+    );
+    let orders = properties.equivalence_properties().oeq_class().len();
+    *planned.partition_mode() == PartitionMode::CollectLeft && (by_keys || orders > 1)
+}
+
+/// How both sides become pairs of buckets.
+pub struct Scattering {
+    specs: [ScatterSpec; 2],
+    own_lanes: bool,
+    null_aware: bool,
+    width: usize,
+}
+
+impl Scattering {
+    /// Of both sides of `node`, which was `planned`, to files.
+    pub fn of(node: &Node, planned: &HashJoinExec, managers: &[SpillManager; 2]) -> Self {
+        Self {
+            specs: Side::BOTH.map(|side| spec(node, planned, managers, side)),
+            own_lanes: keeps_partitions(planned),
+            null_aware: planned.null_aware,
+            width: node.context.session_config().target_partitions(),
+        }
+    }
+
+    /// The same to `home`; in memory to so many buckets.
+    pub fn at_home(self, home: Home, in_memory: usize) -> Self {
+        match home {
+            Home::Disk => self,
+            Home::Memory => Self {
+                specs: self.specs.map(|spec| spec.at_home(home, in_memory)),
+                ..self
+            },
+        }
+    }
+
+    /// Scatters both sides; the pairs of each lane.
+    ///
+    /// # Errors
+    /// Those of the inputs, of the memory pool and of writing files.
+    pub async fn lanes(self, [left, right]: [Reading; 2]) -> Result<Vec<Lane>> {
+        let [left_spec, right_spec] = &self.specs;
+        let left = scatter_all(left_spec.again(), left.into_streams(), self.width).await?;
+        let right = right.into_streams();
+        let groups: Vec<Vec<_>> = match self.own_lanes {
+            true => right.into_iter().map(|stream| vec![stream]).collect(),
+            false => vec![right],
+        };
+        let mut lanes = Vec::with_capacity(groups.len());
+        for streams in groups {
+            let right = scatter_all(right_spec.again(), streams, self.width).await?;
+            lanes.push(Lane::of(self.pairs(&left, &right)));
+        }
+        Ok(lanes)
+    }
+
+    /// The pairs that the join's rows come of.
+    pub fn pairs(&self, left: &Scattered, right: &Scattered) -> Vec<Pair> {
+        if !self.null_aware {
+            return pairs_of(left, right, 0);
+        }
+        // NOT IN: a NULL on the right decides for no row, and a NULL on the left is in no list but
+        // the empty one.
+        match (right.nulls.rows, right.rows()) {
+            (1.., _) => Vec::new(),
+            (0, 0) => {
+                let nulls = Pair::new(Arc::clone(&left.nulls), Arc::clone(&right.nulls), 0);
+                let mut pairs = pairs_of(left, right, 0);
+                pairs.extend((!nulls.is_empty()).then_some(nulls));
+                pairs
+            }
+            _ => pairs_of(left, right, 0),
+        }
+    }
+}
+
+/// Scatters all `streams` of a side, `width` at a time.
+pub async fn scatter_all(
+    spec: ScatterSpec,
+    streams: Vec<SendableRecordBatchStream>,
+    width: usize,
+) -> Result<Scattered> {
+    let scatter = Arc::new(Scatter::new(spec));
+    side_by_side(streams, width, |stream| {
+        let scatter = Arc::clone(&scatter);
+        async move { scatter.add(stream).await }
+    })
+    .await?;
+    scatter.finish().await
+}
+
+/// The pairs of two sides.
+pub fn pairs_of(left: &Scattered, right: &Scattered, level: u64) -> Vec<Pair> {
+    let sizes = [left.bytes(), right.bytes()];
+    let pairs = left.buckets.iter().zip(&right.buckets);
+    let pair = |(left, right): (&Arc<Bucket>, &Arc<Bucket>)| {
+        Pair::new(Arc::clone(left), Arc::clone(right), level).of(sizes)
+    };
+    let pairs = pairs.map(pair).filter(|pair| !pair.is_empty());
+    pairs.collect()
+}

@@ -1,0 +1,218 @@
+//! The streams of a join whose sides are in buckets.
+//!
+//! ```text
+//!  stream: lane ─ a pair, or a part of one ─▶ joined whole, in passes, or scattered again ─▶ rows
+//!          rows ─▶ in the order that the plan promises ─▶ output
+//! ```
+
+use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, PoisonError};
+
+use datafusion::common::Result as DataFusionResult;
+use datafusion::error::DataFusionError;
+use datafusion::execution::SendableRecordBatchStream;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::joins::PartitionMode;
+use datafusion::physical_plan::metrics::{BaselineMetrics, RecordOutput, SpillMetrics};
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use futures::future::{BoxFuture, Shared};
+use futures::{FutureExt, StreamExt, TryFutureExt, TryStreamExt};
+
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::join::collect::reading::{Collected, Reading};
+use crate::join::decide::{Node, for_another};
+use crate::join::decision::Home;
+use crate::join::memory::of_rows;
+use crate::join::side::Side;
+
+use super::bucket::Pair;
+use super::lanes::{Begun, Lane, Lanes, Rows};
+use super::order::promised;
+use super::pairs::PairJoin;
+use super::passes;
+use super::scattering::{Scattering, buckets_on, lanes_of, manager_of, obstacle};
+
+/// A join whose sides are in buckets.
+pub struct Spilled {
+    pairs: Arc<PairJoin>,
+    lanes: Shared<BoxFuture<'static, Lanes>>,
+    /// Streams that share a lane.
+    streams: usize,
+}
+
+impl Spilled {
+    /// The join of two sides that were read as far as the memory pool allowed.
+    ///
+    /// # Errors
+    /// The pool's `error`, if the session does not want joins to spill, or they cannot.
+    pub fn new(node: Node, readings: [Reading; 2], error: Error) -> Result<Arc<Self>> {
+        if let Some(advice) = obstacle(&node) {
+            return Err(error.with_advice(advice));
+        }
+        log::debug!("a join goes to disk: {error}");
+        let device_limit = node.config.memory_limit();
+        Self::scattering(node, readings, (Home::Disk, 0), device_limit)
+    }
+
+    /// The join of two sides for which the device has no room: the build `side`, which is there, and
+    /// the streams of the other one.
+    ///
+    /// # Errors
+    /// If DataFusion cannot make the join of buckets.
+    pub fn in_memory(
+        node: Node,
+        (side, build, probe): (Side, Collected, Vec<SendableRecordBatchStream>),
+        device: &Device,
+    ) -> Result<Arc<Self>> {
+        let device_limit = node.config.memory_limit().min(device.budget().limit());
+        let buckets = buckets_on(device_limit, &node, build.rows);
+        log::debug!(
+            "{} build rows go to {buckets} buckets in memory",
+            build.rows
+        );
+        let width = node.context.session_config().target_partitions();
+        let schemas = [node.planned.left().schema(), node.planned.right().schema()];
+        let reading = |of: Side, streams| {
+            let memory = of_rows(node.context.memory_pool(), node.partition, of);
+            Reading::new(Arc::clone(&schemas[of as usize]), streams, memory)
+        };
+        let build = build.into_streams(&schemas[side as usize], width);
+        let (build, probe) = (reading(side, build), reading(side.other(), probe));
+        let readings = match side {
+            Side::Left => [build, probe],
+            Side::Right => [probe, build],
+        };
+        Self::scattering(node, readings, (Home::Memory, buckets), device_limit)
+    }
+
+    fn scattering(
+        node: Node,
+        readings: [Reading; 2],
+        (home, in_memory): (Home, usize),
+        device_limit: u64,
+    ) -> Result<Arc<Self>> {
+        let planned = Arc::clone(&node.planned);
+        let join = planned.builder().with_null_aware(false).with_fetch(None);
+        let join = join.with_partition_mode(PartitionMode::CollectLeft);
+        let node = Node {
+            planned: Arc::new(join.build()?),
+            ..node
+        };
+        let metrics = SpillMetrics::new(&node.shown.metrics, node.partition);
+        let managers = [&readings[0], &readings[1]].map(|side| manager_of(&node, side, &metrics));
+        let scattering = Scattering::of(&node, &planned, &managers).at_home(home, in_memory);
+        let lanes = scattering.lanes(readings).map_ok(Arc::new);
+        Ok(Arc::new(Self {
+            lanes: lanes.map_err(Arc::new).boxed().shared(),
+            streams: match lanes_of(&planned) {
+                1 => planned.properties().output_partitioning().partition_count(),
+                _ => 1,
+            },
+            pairs: Arc::new(PairJoin {
+                node,
+                planned,
+                device_limit,
+                managers,
+                next_bucket: AtomicUsize::new(0),
+            }),
+        }))
+    }
+
+    /// The rows of stream `at`, which is the node's output partition `partition`.
+    ///
+    /// # Errors
+    /// If the promised order cannot be restored.
+    pub fn stream(
+        self: &Arc<Self>,
+        at: usize,
+        partition: usize,
+    ) -> DataFusionResult<SendableRecordBatchStream> {
+        let spilled = Arc::clone(self);
+        let opened = async move {
+            let lanes = spilled.lanes.clone().await.map_err(for_another)?;
+            let lane = at.min(lanes.len().saturating_sub(1));
+            let pairs = futures::stream::try_unfold(None, move |begun| {
+                let (spilled, lanes) = (Arc::clone(&spilled), Arc::clone(&lanes));
+                async move {
+                    let joined = spilled.next_joined(&lanes, lane, begun).await?;
+                    Ok::<_, DataFusionError>(joined.map(|(rows, begun)| (rows, Some(begun))))
+                }
+            });
+            Ok::<_, DataFusionError>(pairs.try_flatten())
+        };
+        let rows = futures::stream::once(opened).try_flatten();
+        let schema = self.pairs.planned.schema();
+        let stream = RecordBatchStreamAdapter::new(Arc::clone(&schema), rows.boxed());
+        let node = &self.pairs.node;
+        let rows = promised(
+            &self.pairs.planned,
+            Box::pin(stream),
+            (&node.context, node.partition),
+        )?;
+        let metrics = BaselineMetrics::new(&node.shown.metrics, partition);
+        let rows = rows.map(move |batch| Ok(batch?.record_output(&metrics)));
+        Ok(Box::pin(RecordBatchStreamAdapter::new(schema, rows)))
+    }
+
+    /// The rows of the next pair that has some; `None` if none is left.
+    async fn next_joined(
+        self: &Arc<Self>,
+        lanes: &Arc<Vec<Lane>>,
+        lane: usize,
+        mut last: Option<Arc<Begun>>,
+    ) -> Result<Option<(SendableRecordBatchStream, Arc<Begun>)>> {
+        let Some(pairs) = lanes.get(lane) else {
+            return Ok(None);
+        };
+        while let Some((begun, part)) = pairs.take(|pair| self.begin(pair, lanes, lane)) {
+            // Not before: of the last pair parts may be left.
+            last.replace(Arc::clone(&begun));
+            let rows = begun.rows().await.map_err(for_another)?;
+            let rows = match rows.as_ref() {
+                Rows::None => None,
+                Rows::All(rows) => rows.lock().unwrap_or_else(PoisonError::into_inner).take(),
+                Rows::Parts(decided, _) => Some(decided.stream(part, self.pairs.node.partition)?),
+            };
+            if let Some(rows) = rows {
+                return Ok(Some((rows, begun)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Begins to join `pair`, which is of `lane`.
+    fn begin(self: &Arc<Self>, pair: Pair, lanes: &Arc<Vec<Lane>>, lane: usize) -> Begun {
+        let parts = if pair.is_in_memory() { self.streams } else { 1 };
+        let (spilled, lanes) = (Arc::clone(self), Arc::clone(lanes));
+        Begun::new(parts, async move {
+            spilled.join(pair, parts, &lanes[lane]).await
+        })
+    }
+
+    /// The rows of a pair, the probe side of which comes in `parts`. A pair that is too large is
+    /// scattered again, into `lane`.
+    async fn join(self: &Arc<Self>, pair: Pair, parts: usize, lane: &Lane) -> Result<Rows> {
+        if pair.gives_nothing(*self.pairs.planned.join_type()) {
+            return Ok(Rows::None);
+        }
+        let build = pair.smaller();
+        if let Some(rows) = self.pairs.build(&pair, build).await? {
+            let probe = self.pairs.probing(&pair, build.other(), parts)?;
+            if let Some(decided) = passes::whole(&self.pairs, &pair, (build, rows), probe).await? {
+                return Ok(match pair.home() {
+                    Home::Memory => Rows::Parts(decided, pair),
+                    Home::Disk => {
+                        let rows = decided.stream(0, self.pairs.node.partition)?;
+                        Rows::all(pair.held_by(rows))
+                    }
+                });
+            }
+        } else if !pair.can_split(build) {
+            return Ok(Rows::all(passes::in_parts(&self.pairs, pair, build)));
+        }
+        let pairs = self.pairs.split(&pair).await?;
+        lane.extend(pairs);
+        Ok(Rows::None)
+    }
+}
