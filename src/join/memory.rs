@@ -31,6 +31,7 @@
 
 use std::sync::Arc;
 
+use datafusion::common::utils::memory::estimate_memory_size;
 use datafusion::execution::memory_pool::{
     MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation,
 };
@@ -166,4 +167,14 @@ impl ProbeMemory {
 /// What sets of keys, for scans of the probe side, are reserved under.
 pub fn of_filters(pool: &Arc<dyn MemoryPool>) -> MemoryReservation {
     MemoryConsumer::new("HortonJoinBuild: filters").register(pool)
+}
+
+/// Bytes of an empty hash map.
+const MAP: usize = 64;
+
+/// Bytes of the hash table that DataFusion's join makes of `rows` rows: its own estimate, and a bit
+/// a row for those that were met.
+pub fn table_bytes(rows: usize) -> usize {
+    let table = estimate_memory_size::<(u32, u64)>(rows, MAP);
+    table.unwrap_or(usize::MAX / 2) + rows.div_ceil(8)
 }

@@ -30,6 +30,7 @@
 //! * `weight`: what the batches of a chunk, or of a turn, weigh
 //! * [`metrics`]: what EXPLAIN ANALYZE shows
 
+pub mod arrays;
 pub mod bitmap;
 pub mod build;
 pub mod collect;
@@ -38,7 +39,6 @@ pub mod decision;
 pub mod early;
 pub mod emit;
 pub mod exec;
-pub mod joined;
 pub mod lookup;
 pub mod memory;
 pub mod metrics;

@@ -8,7 +8,7 @@
 //! The build side is not concatenated: that would double its memory, and more than 2^31
 //! bytes of strings do not fit one array. A column that the build made one array (`set_joined`), or
 //! rows of one batch, are taken; the rest is interleaved, dictionaries by
-//! [`joined`](super::joined). A row number finds its batch through a table with one entry per
+//! [`arrays`](crate::join::arrays). A row number finds its batch through a table with one entry per
 //! `BLOCK` rows, so that is a step or two and not a binary search.
 
 use std::ops::Range;
@@ -20,7 +20,7 @@ use arrow::datatypes::DataType;
 
 use crate::error::Result;
 
-use super::joined::{can_be_joined, has_dictionary, interleave_joined};
+use crate::join::arrays::{can_be_joined, has_dictionary, interleave_joined};
 
 /// Where a column of the build side comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

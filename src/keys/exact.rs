@@ -27,8 +27,8 @@ use arrow::compute::cast;
 use arrow::datatypes::{ArrowNativeType, DataType, IntervalUnit};
 use datafusion::common::NullEquality;
 
-use super::and;
-use super::padded::{self, is_text};
+use super::masks::and;
+use super::text::{TextExtent, is_text};
 use crate::error::Result;
 
 /// The largest number of codes that surrogates of so many words can tell apart.
@@ -41,7 +41,7 @@ const MAX_WORDS: usize = 2;
 
 /// The exact encoding of all key columns of a join.
 #[derive(Clone, Debug)]
-pub(super) struct Exact {
+pub struct Exact {
     columns: Vec<Column>,
     /// The product of the columns' codes; 0 when no row can match.
     codes: u128,
@@ -65,7 +65,7 @@ struct Column {
 
 impl Exact {
     /// The encoding for a build side that nothing can match.
-    pub(super) fn nothing() -> Self {
+    pub fn nothing() -> Self {
         Self {
             columns: Vec::new(),
             codes: 0,
@@ -75,7 +75,7 @@ impl Exact {
 
     /// The shortest encoding for key columns of these `extents`, or `None` when all columns
     /// together have more than 2^64 codes.
-    pub(super) fn fit(
+    pub fn fit(
         extents: &[Extent],
         types: &[DataType],
         null_equality: NullEquality,
@@ -111,26 +111,22 @@ impl Exact {
     }
 
     /// The number of distinct surrogates, at most 2^64.
-    pub(super) fn codes(&self) -> u128 {
+    pub fn codes(&self) -> u128 {
         self.codes
     }
 
     /// Words of a surrogate.
-    pub(super) fn words(&self) -> usize {
+    pub fn words(&self) -> usize {
         self.words
     }
 
     /// Bits of the largest surrogate.
-    pub(super) fn bits(&self) -> u32 {
+    pub fn bits(&self) -> u32 {
         u128::BITS - self.codes.saturating_sub(1).leading_zeros()
     }
 
     /// Writes the surrogate of each row to `out` and returns which of them can match.
-    pub(super) fn encode(
-        &self,
-        columns: &[ArrayRef],
-        out: &mut [u32],
-    ) -> Result<Option<BooleanBuffer>> {
+    pub fn encode(&self, columns: &[ArrayRef], out: &mut [u32]) -> Result<Option<BooleanBuffer>> {
         match self.words {
             1 => self.encode_words::<1>(columns, out.as_chunks_mut().0),
             _ => self.encode_words::<MAX_WORDS>(columns, out.as_chunks_mut().0),
@@ -171,22 +167,22 @@ fn from_words<const W: usize>(words: [u32; W]) -> u64 {
 
 /// The values of one key column, or of a part of it.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Extent {
+pub struct Extent {
     /// Smallest and largest; `None` when every value is NULL.
     range: Option<(i128, i128)>,
     nulls: bool,
     /// Of strings, which have no range.
-    pub(super) text: Option<padded::Extent>,
+    pub text: Option<TextExtent>,
 }
 
 impl Extent {
     /// The extents of `keys[batch][column]`, or `None` when a column is neither of strings nor of a type
     /// with codes, or its strings are too long, or it has more than 2^64 codes by itself.
-    pub(super) fn measure(keys: &[Vec<ArrayRef>], types: &[DataType]) -> Result<Option<Vec<Self>>> {
+    pub fn measure(keys: &[Vec<ArrayRef>], types: &[DataType]) -> Result<Option<Vec<Self>>> {
         let mut extents = vec![Self::default(); types.len()];
         for (extent, data_type) in extents.iter_mut().zip(types) {
             if is_text(data_type) {
-                extent.text = Some(padded::Extent::default());
+                extent.text = Some(TextExtent::default());
             }
         }
         for batch in keys {
@@ -204,7 +200,7 @@ impl Extent {
     /// The extent of one array.
     fn of_batch(array: &ArrayRef, data_type: &DataType) -> Result<Option<Self>> {
         if is_text(data_type) {
-            return Ok(padded::Extent::measure(array).map(|text| Self {
+            return Ok(TextExtent::measure(array).map(|text| Self {
                 text: Some(text),
                 ..Self::default()
             }));
@@ -221,7 +217,7 @@ impl Extent {
     }
 
     /// The extent of both, or `None` if that has more than 2^64 codes.
-    pub(super) fn union(self, other: Self) -> Option<Self> {
+    pub fn union(self, other: Self) -> Option<Self> {
         let range = match (self.range, other.range) {
             (Some((a, b)), Some((c, d))) => Some((a.min(c), b.max(d))),
             (a, b) => a.or(b),

@@ -21,7 +21,7 @@ use crate::table::hash::random_seed;
 
 /// The hashed encoding of all key columns of a join.
 #[derive(Clone, Debug)]
-pub(super) struct Hashed {
+pub struct Hashed {
     null_equality: NullEquality,
     /// Shared by both sides of a join.
     state: RandomState,
@@ -30,7 +30,7 @@ pub(super) struct Hashed {
 }
 
 impl Hashed {
-    pub(super) fn new(null_equality: NullEquality) -> Self {
+    pub fn new(null_equality: NullEquality) -> Self {
         Self {
             null_equality,
             state: RandomState::with_seed(random_seed()),
@@ -39,23 +39,19 @@ impl Hashed {
     }
 
     /// Keeps the low `bits` bits.
-    pub(super) fn keep_bits(&mut self, bits: u32) {
+    pub fn keep_bits(&mut self, bits: u32) {
         self.mask = u32::MAX
             .checked_shr(u32::BITS.saturating_sub(bits))
             .unwrap_or(0);
     }
 
     /// Bits of the largest surrogate.
-    pub(super) fn bits(&self) -> u32 {
+    pub fn bits(&self) -> u32 {
         self.mask.count_ones()
     }
 
     /// Writes the surrogate of each row to `out` and returns which of them can match.
-    pub(super) fn encode(
-        &self,
-        columns: &[ArrayRef],
-        out: &mut [u32],
-    ) -> Result<Option<BooleanBuffer>> {
+    pub fn encode(&self, columns: &[ArrayRef], out: &mut [u32]) -> Result<Option<BooleanBuffer>> {
         with_hashes(columns, &self.state, |hashes| {
             for (out, hash) in out.iter_mut().zip(hashes) {
                 *out = fold(*hash) & self.mask;

@@ -15,34 +15,22 @@
 //!
 //! Cost: a copy of the bytes, row after row, as fast as memory on all cores.
 
-use arrow::array::{Array, ArrayRef, AsArray};
+use arrow::array::{Array, ArrayRef};
 use arrow::buffer::{BooleanBuffer, NullBuffer};
 use arrow::datatypes::DataType;
 use datafusion::common::NullEquality;
 
-use super::and;
 use super::exact::{self, Exact};
+use super::masks::and;
+use super::text::{MAX_WORDS, WORD, for_each_value};
 use crate::error::Result;
-
-/// Words of the longest surrogate: 32 bytes.
-pub(super) const MAX_WORDS: usize = 8;
-
-/// Bytes of a word.
-const WORD: usize = size_of::<u32>();
 
 /// In the place of a length: the string is NULL.
 const NULL: u32 = u32::MAX;
 
-/// The strings of one key column, or of a part of it.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Extent {
-    /// Bytes of the longest.
-    longest: usize,
-}
-
 /// The padded encoding of all key columns of a join.
 #[derive(Clone, Debug)]
-pub(super) struct Padded {
+pub struct Padded {
     /// The columns with codes, if there are any, and their encoding.
     numbers: Option<(Vec<usize>, Exact)>,
     texts: Vec<Text>,
@@ -60,45 +48,10 @@ struct Text {
     at: usize,
 }
 
-/// Whether values of the type are strings of bytes.
-pub(super) fn is_text(data_type: &DataType) -> bool {
-    use DataType::*;
-    matches!(
-        data_type,
-        Utf8 | LargeUtf8 | Utf8View | Binary | LargeBinary | BinaryView
-    )
-}
-
-impl Extent {
-    /// The extent of one array; `None` if its strings are too long.
-    pub(super) fn measure(array: &ArrayRef) -> Option<Self> {
-        let mut extent = Self::default();
-        for_each_value(array, |_, bytes| {
-            extent.longest = extent.longest.max(bytes.map_or(0, <[u8]>::len));
-        });
-        extent.fits().then_some(extent)
-    }
-
-    /// The extent of both.
-    pub(super) fn union(self, other: Self) -> Self {
-        Self {
-            longest: self.longest.max(other.longest),
-        }
-    }
-
-    fn fits(self) -> bool {
-        self.words() <= MAX_WORDS
-    }
-
-    fn words(self) -> usize {
-        1 + self.longest.div_ceil(WORD)
-    }
-}
-
 impl Padded {
     /// The encoding for key columns of these `extents`; `None` if surrogates would be too long or
     /// no column is of strings.
-    pub(super) fn fit(
+    pub fn fit(
         extents: &[exact::Extent],
         types: &[DataType],
         null_equality: NullEquality,
@@ -142,16 +95,12 @@ impl Padded {
     }
 
     /// Words of a surrogate.
-    pub(super) fn words(&self) -> usize {
+    pub fn words(&self) -> usize {
         self.words
     }
 
     /// Writes the surrogate of each row to `out` and returns which of them can match.
-    pub(super) fn encode(
-        &self,
-        columns: &[ArrayRef],
-        out: &mut [u32],
-    ) -> Result<Option<BooleanBuffer>> {
+    pub fn encode(&self, columns: &[ArrayRef], out: &mut [u32]) -> Result<Option<BooleanBuffer>> {
         out.fill(0);
         let mut mask = None;
         if let Some((numbered, exact)) = &self.numbers {
@@ -205,29 +154,5 @@ impl Padded {
         let mut fits = vec![true; array.len()];
         too_long.into_iter().for_each(|row| fits[row] = false);
         and(valid, Some(BooleanBuffer::from(fits)))
-    }
-}
-
-/// Calls `each` with every row and its bytes, `None` if NULL.
-fn for_each_value(array: &ArrayRef, mut each: impl FnMut(usize, Option<&[u8]>)) {
-    macro_rules! walk {
-        ($array:expr) => {{
-            let array = $array;
-            for row in 0..array.len() {
-                let value: Option<&[u8]> = array
-                    .is_valid(row)
-                    .then(|| AsRef::<[u8]>::as_ref(array.value(row)));
-                each(row, value);
-            }
-        }};
-    }
-    match array.data_type() {
-        DataType::Utf8 => walk!(array.as_string::<i32>()),
-        DataType::LargeUtf8 => walk!(array.as_string::<i64>()),
-        DataType::Utf8View => walk!(array.as_string_view()),
-        DataType::Binary => walk!(array.as_binary::<i32>()),
-        DataType::LargeBinary => walk!(array.as_binary::<i64>()),
-        DataType::BinaryView => walk!(array.as_binary_view()),
-        _ => {}
     }
 }

@@ -37,7 +37,8 @@ use datafusion::physical_plan::joins::SeededRandomState;
 
 use crate::error::Result;
 
-use crate::keys::{Extents, KeyEncoder, comparable};
+use crate::keys::encoder::{Extents, KeyEncoder};
+use crate::keys::verify::comparable;
 use crate::parts::{Part, off_the_runtime, parts};
 
 /// Bits of a bitmap for each build row, at most: as many as eight bytes a row.

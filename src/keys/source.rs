@@ -15,12 +15,13 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef};
+use arrow::datatypes::DataType;
+use datafusion::common::NullEquality;
 use datafusion::execution::memory_pool::MemoryReservation;
 
 use crate::error::{Error, Result};
 
-use crate::join::build::BuildSpec;
-use crate::keys::{Extents, KeyEncoder};
+use crate::keys::encoder::{Extents, KeyEncoder};
 use crate::parts::{Part, off_the_runtime, parts, side_by_side};
 
 /// The surrogate keys of one part of the build side.
@@ -212,20 +213,38 @@ pub fn has_nulls(keys: &[Vec<ArrayRef>]) -> bool {
         .any(|column| column.logical_null_count() > 0)
 }
 
-/// Chooses the encoding of `keys`.
-pub async fn choose_encoder(spec: &BuildSpec, keys: &[Vec<ArrayRef>]) -> Result<KeyEncoder> {
+/// What the keys of a join are.
+#[derive(Debug, Clone)]
+pub struct KeySpec {
+    /// Types of the key columns.
+    pub types: Vec<DataType>,
+    /// Whether NULL keys match each other.
+    pub null_equality: NullEquality,
+    /// Bits of a hashed surrogate, at most 32.
+    pub surrogate_bits: u32,
+}
+
+/// Chooses the encoding of `keys`, of which `width` parts are measured at a time.
+///
+/// # Errors
+/// Those of [`Extents::measure`].
+pub async fn choose_encoder(
+    spec: &KeySpec,
+    keys: &[Vec<ArrayRef>],
+    width: usize,
+) -> Result<KeyEncoder> {
     let measure = |part: Part| {
         let types = spec.types.clone();
         async move { Extents::measure(&part.columns, &types) }
     };
-    let extents = side_by_side(parts(keys), spec.width, measure).await?;
+    let extents = side_by_side(parts(keys), width, measure).await?;
     let whole = extents.into_iter().reduce(Extents::union);
     let extents = match whole {
         Some(extents) => extents,
         None => Extents::measure(&[], &spec.types)?,
     };
     Ok(KeyEncoder::of(&extents, &spec.types, spec.null_equality)
-        .with_surrogate_bits(spec.config.surrogate_bits, spec.null_equality))
+        .with_surrogate_bits(spec.surrogate_bits, spec.null_equality))
 }
 
 /// The surrogates of all rows that can match, by parts.

@@ -25,7 +25,7 @@ use datafusion::common::utils::normalize_float_zero;
 use datafusion::logical_expr::utils::can_hash;
 use datafusion::physical_plan::joins::utils::JoinKeyComparator;
 
-use super::and;
+use super::masks::and;
 use crate::device::host::prefetch;
 use crate::error::{Error, Result};
 
@@ -181,7 +181,7 @@ pub fn supported(types: &[(DataType, DataType)]) -> std::result::Result<(), Stri
 /// Whether values of the two types have the same representation and meaning, so that they
 /// can be compared as they are: equal types up to names and nullability of nested fields,
 /// time zones (values are UTC) and decimal precisions.
-pub(crate) fn comparable(a: &DataType, b: &DataType) -> bool {
+pub fn comparable(a: &DataType, b: &DataType) -> bool {
     use DataType::*;
     match (a, b) {
         (Timestamp(a, _), Timestamp(b, _)) => a == b,

@@ -8,10 +8,11 @@
 //!
 //! The counterpart of DataFusion's `collect_left_input`, except that the batches stay as they are:
 //! only columns that the host will gather, and that do not outgrow an array's offsets, become one
-//! array ([`joined`](super::joined)). A device that fails leaves a build side whose lookups the
+//! array ([`arrays`](crate::join::arrays)). A device that fails leaves a build side whose lookups the
 //! host answers ([`fallback`](crate::join::lookup::fallback)). Rows with a NULL key that equals nothing are kept
 //! for outer joins but have no place in the table.
 
+pub mod joined;
 pub mod owed;
 
 use std::sync::Arc;
@@ -19,8 +20,6 @@ use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use arrow::array::{Array, ArrayRef, RecordBatch};
-use arrow::datatypes::DataType;
-use datafusion::common::NullEquality;
 use datafusion::common::runtime::SpawnedTask;
 use datafusion::execution::memory_pool::MemoryReservation;
 use datafusion::physical_expr::PhysicalExprRef;
@@ -31,9 +30,10 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 
 use super::bitmap::Bitmap;
-use super::joined::{ColumnsToJoin, JoinedColumn, Size, has_dictionary, is_better_joined};
 use super::memory::BuildMemory;
 use super::metrics::JoinMetrics;
+use crate::join::arrays::{Size, has_dictionary, is_better_joined};
+use crate::join::build::joined::{ColumnsToJoin, JoinedColumn};
 use crate::join::build::owed::Owed;
 use crate::join::collect::reading::Collected;
 use crate::join::decision::Declined;
@@ -43,9 +43,10 @@ use crate::join::lookup::fallback::Fallback;
 use crate::join::lookup::host::HostTable;
 use crate::join::rows::Source;
 use crate::join::rows::{BuildRows, NO_ROW};
-use crate::keys::KeyEncoder;
+use crate::keys::encoder::KeyEncoder;
 use crate::keys::source::{
-    BuildKeys, EncodedKeys, PlainKeys, choose_encoder, encode_parts, encoded_bytes, has_nulls,
+    BuildKeys, EncodedKeys, KeySpec, PlainKeys, choose_encoder, encode_parts, encoded_bytes,
+    has_nulls,
 };
 use crate::parts::task_failed;
 
@@ -61,10 +62,8 @@ const MANY_OWED: usize = 1 << 16;
 pub struct BuildSpec {
     /// Key expressions over the build side.
     pub on: Vec<PhysicalExprRef>,
-    /// Their types.
-    pub types: Vec<DataType>,
-    /// Whether NULL keys match each other.
-    pub null_equality: NullEquality,
+    /// What the keys are.
+    pub keys: KeySpec,
     /// Whether the join type needs to know which build rows were matched.
     pub visited: bool,
     /// Whether matches must pass a residual filter.
@@ -167,7 +166,7 @@ impl BuildSide {
             memory.visited.try_grow(Bitmap::bytes(rows))?;
         }
         let began = Instant::now();
-        let encoder = choose_encoder(&spec, &keys).await?;
+        let encoder = choose_encoder(&spec.keys, &keys, spec.width).await?;
         let to_send = match has_nulls(&keys) {
             false => BuildKeys::Plain,
             true => {

@@ -16,7 +16,7 @@ use datafusion::common::utils::memory::RecordBatchMemoryCounter;
 use crate::error::Result;
 
 use super::reading::Collected;
-use crate::join::joined::{MANY, Size, join};
+use crate::join::arrays::{MANY, Size, join};
 use crate::join::rows::BLOCK;
 use crate::parts::side_by_side;
 

@@ -40,8 +40,7 @@ use tokio::sync::watch;
 
 use crate::error::{Error, Result};
 
-use crate::join::decide::host_join::table_bytes;
-use crate::join::memory::{FLOOR, ROW_BYTES, leaves_half};
+use crate::join::memory::{FLOOR, ROW_BYTES, leaves_half, table_bytes};
 use crate::join::rows::NO_ROW;
 use crate::join::weight::Weigher;
 use crate::parts::task_failed;

@@ -17,7 +17,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use datafusion::common::tree_node::TreeNodeRecursion;
-use datafusion::common::utils::memory::estimate_memory_size;
 use datafusion::common::{Result, internal_err};
 use datafusion::execution::memory_pool::MemoryLimit;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
@@ -90,16 +89,6 @@ pub fn host_join(
     let builder = join.builder().reset_state().with_partition_mode(mode);
     let join = builder.with_new_children(vec![left, right])?.build()?;
     Ok(HostJoin { join, context })
-}
-
-/// Bytes of an empty hash map.
-const MAP: usize = 64;
-
-/// Bytes of the hash table that DataFusion's join makes of `rows` rows: its own estimate, and a bit
-/// a row for those that were met.
-pub fn table_bytes(rows: usize) -> usize {
-    let table = estimate_memory_size::<(u32, u64)>(rows, MAP);
-    table.unwrap_or(usize::MAX / 2) + rows.div_ceil(8)
 }
 
 /// Whether DataFusion would repartition both sides, had it known the rows and bytes. Not under a

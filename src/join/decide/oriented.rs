@@ -27,7 +27,8 @@ use crate::join::emit::shape::Shape;
 use crate::join::lookup::Access;
 use crate::join::probe::ProbeSpec;
 use crate::join::tell::filter::{FilterSpec, KeyFilter};
-use crate::keys;
+use crate::keys::source::KeySpec;
+use crate::keys::verify::supported;
 
 /// A join whose left input is the build side.
 #[derive(Debug, Clone)]
@@ -88,7 +89,7 @@ impl Oriented {
         let types = self.join.on().iter();
         let types = types.map(|(l, r)| Ok((l.data_type(&left)?, r.data_type(&right)?)));
         let types = types.collect::<Result<Vec<_>>>()?;
-        Ok(keys::supported(&types).err())
+        Ok(supported(&types).err())
     }
 
     fn key_types(&self) -> Result<Vec<DataType>> {
@@ -123,8 +124,11 @@ impl Oriented {
         let join = &self.join;
         Ok(BuildSpec {
             on: join.on().iter().map(|(l, _)| Arc::clone(l)).collect(),
-            types: self.key_types()?,
-            null_equality: join.null_equality(),
+            keys: KeySpec {
+                types: self.key_types()?,
+                null_equality: join.null_equality(),
+                surrogate_bits: self.config.surrogate_bits,
+            },
             visited: emits_build_rows(*join.join_type()),
             filtered: join.filter().is_some(),
             columns: self.build_columns(),

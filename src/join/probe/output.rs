@@ -26,7 +26,7 @@ use crate::join::lookup::{Found, Rest, Wanted, Window};
 use crate::join::probe::chunk::{Chunk, ProbeBatch, Step};
 use crate::join::rows::Located;
 use crate::join::rows::Source;
-use crate::keys::{equal_pairs, equal_strings, equal_views};
+use crate::keys::verify::{equal_pairs, equal_strings, equal_views};
 
 use super::{LEAST_WINDOW, Probe, State};
 

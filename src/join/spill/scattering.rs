@@ -18,10 +18,10 @@ use datafusion::physical_plan::{
 
 use crate::config::Enabled;
 use crate::error::Result;
+use crate::join::arrays::has_dictionary;
 use crate::join::collect::reading::Reading;
 use crate::join::decide::Node;
 use crate::join::decision::Home;
-use crate::join::joined::has_dictionary;
 use crate::join::memory::of_buckets;
 use crate::join::side::Side;
 use crate::parts::side_by_side;

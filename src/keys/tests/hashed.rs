@@ -1,6 +1,7 @@
 //! Hashed surrogates: floats, dictionaries, strings, nested types, collisions.
 
 use super::*;
+use crate::keys::hashed::Hashed;
 
 #[test]
 fn float_zeros_are_equal_and_nans_are_by_bits() {
@@ -286,10 +287,7 @@ fn hashed_surrogates_collide_no_more_than_random_numbers() {
     // n² / 2^33 = 8 collisions are expected.
     for columns in keys {
         let types: Vec<DataType> = columns.iter().map(|c| c.data_type().clone()).collect();
-        let encoder = KeyEncoder {
-            plan: Plan::Hashed(Hashed::new(NullEqualsNothing)),
-            types,
-        };
+        let encoder = KeyEncoder::hashed(Hashed::new(NullEqualsNothing), types);
         let mut codes = encode(&encoder, &columns);
         codes.sort();
         codes.dedup();
@@ -318,8 +316,7 @@ fn keys_that_share_a_surrogate_under_one_seed_are_spread_by_another() {
         let encoder = || {
             let mut hashed = Hashed::new(NullEqualsNothing);
             hashed.keep_bits(BITS);
-            let (plan, types) = (Plan::Hashed(hashed), types.clone());
-            KeyEncoder { plan, types }
+            KeyEncoder::hashed(hashed, types.clone())
         };
         let codes = encode(&encoder(), &columns);
         let shared = (0..rows as u32).filter(|row| codes[*row as usize] == codes[0]);

@@ -15,7 +15,8 @@ use datafusion::common::NullEquality::{self, NullEqualsNothing, NullEqualsNull};
 use datafusion::physical_plan::joins::utils::JoinKeyComparator;
 use rand_mt::Mt64;
 
-use super::*;
+use super::encoder::*;
+use super::verify::*;
 
 const BOTH: [NullEquality; 2] = [NullEqualsNothing, NullEqualsNull];
 

@@ -1,0 +1,328 @@
+//! The encoding of one join's keys, chosen by the build side.
+//!
+//! ```text
+//!  key columns of the build side ─▶ Extents ─▶ exact │ padded │ hashed
+//!  key columns of either side    ─▶ KeyEncoder ─▶ surrogates, and which rows can match
+//! ```
+
+use std::fmt;
+
+use arrow::array::{Array, ArrayRef};
+use arrow::buffer::BooleanBuffer;
+use arrow::datatypes::DataType;
+use datafusion::common::NullEquality;
+
+use crate::error::{Error, Result};
+use crate::table::grouped::KeyFormat;
+
+use super::exact::{Exact, Extent};
+use super::hashed::Hashed;
+use super::padded::Padded;
+use super::verify;
+
+/// How one join's keys become surrogates; fixed once the build side is known.
+#[derive(Clone, Debug)]
+pub struct KeyEncoder {
+    plan: Plan,
+    types: Vec<DataType>,
+}
+
+#[derive(Clone, Debug)]
+enum Plan {
+    Exact(Exact),
+    Padded(Padded),
+    Hashed(Hashed),
+}
+
+/// What the choice of an encoding depends on: rows, and the range of each key column. Parts of
+/// a build side are measured side by side.
+#[derive(Clone, Debug)]
+pub struct Extents {
+    rows: usize,
+    /// `None` if some column's values have no codes.
+    columns: Option<Vec<Extent>>,
+}
+
+impl Extents {
+    /// The extents of `keys[b][c]`, key column `c` of batch `b`, of type `types[c]`.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] without key columns, or when a batch does not have the columns
+    /// that `types` names.
+    pub fn measure(keys: &[Vec<ArrayRef>], types: &[DataType]) -> Result<Self> {
+        if types.is_empty() {
+            return Err(Error::Invalid(
+                "a join needs at least one key column".into(),
+            ));
+        }
+        let mut rows = 0;
+        for batch in keys {
+            rows += row_count(batch, types)?;
+        }
+        Ok(Self {
+            rows,
+            columns: Extent::measure(keys, types)?,
+        })
+    }
+
+    /// The extents of both parts.
+    #[must_use]
+    pub fn union(self, other: Self) -> Self {
+        let columns = match (self.columns, other.columns) {
+            (Some(a), Some(b)) => a.into_iter().zip(b).map(|(a, b)| a.union(b)).collect(),
+            _ => None,
+        };
+        Self {
+            rows: self.rows + other.rows,
+            columns,
+        }
+    }
+}
+
+impl KeyEncoder {
+    /// Chooses the encoding for a build side.
+    ///
+    /// `build_keys[b][c]` is key column `c` of build batch `b` (the evaluated key
+    /// expressions, all columns of a batch of one length) and `types[c]` its type.
+    /// Without any build row the encoding is exact, with no codes: nothing can match.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] without key columns, or when a batch does not have the columns
+    /// that `types` names.
+    pub fn fit(
+        build_keys: &[Vec<ArrayRef>],
+        types: &[DataType],
+        null_equality: NullEquality,
+    ) -> Result<Self> {
+        Ok(Self::of(
+            &Extents::measure(build_keys, types)?,
+            types,
+            null_equality,
+        ))
+    }
+
+    /// An encoder of hashed surrogates.
+    #[cfg(test)]
+    pub fn hashed(hashed: Hashed, types: Vec<DataType>) -> Self {
+        let plan = Plan::Hashed(hashed);
+        Self { plan, types }
+    }
+
+    /// As [`fit`](Self::fit), for a build side of these extents.
+    pub fn of(extents: &Extents, types: &[DataType], null_equality: NullEquality) -> Self {
+        let exact = match (extents.rows, &extents.columns) {
+            (0, _) => Some(Plan::Exact(Exact::nothing())),
+            (_, Some(columns)) => Exact::fit(columns, types, null_equality)
+                .map(Plan::Exact)
+                .or_else(|| Padded::fit(columns, types, null_equality).map(Plan::Padded)),
+            (_, None) => None,
+        };
+        Self {
+            plan: exact.unwrap_or_else(|| Plan::Hashed(Hashed::new(null_equality))),
+            types: types.to_vec(),
+        }
+    }
+
+    /// Keeps only the low `bits` bits of hashed surrogates (none when 0, all from 32 on).
+    ///
+    /// A testing aid: it makes unequal keys collide as often as wanted. Exact surrogates of several
+    /// words give way to hashed ones if less than 32 bits are kept, those of one word stay as they are.
+    #[must_use]
+    pub fn with_surrogate_bits(mut self, bits: u32, null_equality: NullEquality) -> Self {
+        if bits < u32::BITS {
+            self = self.one_word(null_equality);
+        }
+        if let Plan::Hashed(hashed) = &mut self.plan {
+            hashed.keep_bits(bits);
+        }
+        self
+    }
+
+    /// An encoder with surrogates of one word: hashed ones, if these have more.
+    #[must_use]
+    pub fn one_word(mut self, null_equality: NullEquality) -> Self {
+        if self.words() > 1 {
+            self.plan = Plan::Hashed(Hashed::new(null_equality));
+        }
+        self
+    }
+
+    /// Whether equal surrogates mean equal keys, so that no candidate needs verifying.
+    pub fn is_exact(&self) -> bool {
+        !matches!(self.plan, Plan::Hashed(_))
+    }
+
+    /// 32-bit words of a surrogate, 1 to 8.
+    pub fn words(&self) -> usize {
+        match &self.plan {
+            Plan::Exact(exact) => exact.words(),
+            Plan::Padded(padded) => padded.words(),
+            Plan::Hashed(_) => 1,
+        }
+    }
+
+    /// What a surrogate is to a table.
+    pub fn format(&self) -> KeyFormat {
+        match self.words() {
+            1 => KeyFormat::OneWord {
+                codes: self.codes(),
+            },
+            words => KeyFormat::Words(words),
+        }
+    }
+
+    /// The number of surrogates of one word that there can be.
+    fn codes(&self) -> u64 {
+        match &self.plan {
+            Plan::Exact(exact) => u64::try_from(exact.codes()).unwrap_or(u64::MAX),
+            Plan::Padded(_) | Plan::Hashed(_) => 1 << self.bits().min(u32::BITS),
+        }
+    }
+
+    /// The number of exact surrogates of one word; `None` of others.
+    pub fn exact_codes(&self) -> Option<u64> {
+        let one_word = self.is_exact() && self.words() == 1;
+        match &self.plan {
+            Plan::Exact(_) if one_word => Some(self.codes()),
+            _ => None,
+        }
+    }
+
+    /// The number of bits that a surrogate needs: the logarithm of the number of codes, 32 when
+    /// hashed, all of its words' when it has strings.
+    pub fn bits(&self) -> u32 {
+        match &self.plan {
+            Plan::Exact(exact) => exact.bits(),
+            Plan::Padded(padded) => 32 * padded.words() as u32,
+            Plan::Hashed(hashed) => hashed.bits(),
+        }
+    }
+
+    /// Writes the surrogate of every row of `columns` (of either side) to `out`, which has room
+    /// for [`words`](Self::words) words a row, low word first, and
+    /// returns which rows can match; `None` means that all of them can.
+    ///
+    /// A row cannot match when it has a NULL key that equals nothing, or, if
+    /// [exact](Self::is_exact), a value outside the build side's range. The surrogate of
+    /// such a row is unspecified.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when the columns are not the key columns this encoder was made
+    /// for, or differ in length, or have not as many rows as `out`.
+    pub fn encode(&self, columns: &[ArrayRef], out: &mut [u32]) -> Result<Option<BooleanBuffer>> {
+        let rows = row_count(columns, &self.types)?;
+        if out.len() != rows * self.words() {
+            return Err(Error::Invalid(format!(
+                "{} words for the surrogates of {rows} rows of {} words",
+                out.len(),
+                self.words()
+            )));
+        }
+        let mask = match &self.plan {
+            Plan::Exact(exact) => exact.encode(columns, out)?,
+            Plan::Padded(padded) => padded.encode(columns, out)?,
+            Plan::Hashed(hashed) => hashed.encode(columns, out)?,
+        };
+        Ok(mask.filter(|mask| mask.has_false()))
+    }
+
+    /// Writes the surrogates of the rows that can match to the front of `out`, as
+    /// [`encode`](Self::encode) does those of all; returns their rows, or `None` if all can.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn encode_matchable(
+        &self,
+        columns: &[ArrayRef],
+        out: &mut [u32],
+    ) -> Result<Option<Vec<u32>>> {
+        let Some(mask) = self.encode(columns, out)? else {
+            return Ok(None);
+        };
+        let rows = match self.words() {
+            1 => compact::<1>(out.as_chunks_mut().0, &mask),
+            2 => compact::<2>(out.as_chunks_mut().0, &mask),
+            words => compact_long(out, words, &mask),
+        };
+        Ok(Some(rows))
+    }
+}
+
+/// Moves the surrogates of the rows in `mask` to the front; returns the rows.
+fn compact<const W: usize>(out: &mut [[u32; W]], mask: &BooleanBuffer) -> Vec<u32> {
+    let mut rows = Vec::with_capacity(mask.count_set_bits());
+    for (word, first) in mask.bit_chunks().iter_padded().zip((0..).step_by(64)) {
+        if word == u64::MAX {
+            // Most rows can match, as a rule, or hardly any.
+            out.copy_within(first..first + 64, rows.len());
+            rows.extend(first as u32..first as u32 + 64);
+            continue;
+        }
+        let mut left = word;
+        while left != 0 {
+            let row = first + left.trailing_zeros() as usize;
+            out[rows.len()] = out[row];
+            rows.push(row as u32);
+            left &= left - 1;
+        }
+    }
+    rows
+}
+
+/// The same for surrogates of so many words.
+fn compact_long(out: &mut [u32], words: usize, mask: &BooleanBuffer) -> Vec<u32> {
+    let rows: Vec<u32> = mask.set_indices().map(|row| row as u32).collect();
+    for (to, row) in rows.iter().enumerate() {
+        let from = *row as usize * words;
+        out.copy_within(from..from + words, to * words);
+    }
+    rows
+}
+
+/// `exact(3 columns, 1234567 codes)` or `hashed(Utf8, Int64)`.
+impl fmt::Display for KeyEncoder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.plan {
+            Plan::Padded(padded) => {
+                let (columns, words) = (self.types.len(), padded.words());
+                let plural = if columns == 1 { "" } else { "s" };
+                write!(f, "exact({columns} column{plural}, {words} words)")
+            }
+            Plan::Exact(exact) => {
+                let plural = if self.types.len() == 1 { "" } else { "s" };
+                let (columns, codes) = (self.types.len(), exact.codes());
+                write!(f, "exact({columns} column{plural}, {codes} codes)")
+            }
+            Plan::Hashed(_) => {
+                f.write_str("hashed(")?;
+                for (i, data_type) in self.types.iter().enumerate() {
+                    let comma = if i == 0 { "" } else { ", " };
+                    write!(f, "{comma}{data_type}")?;
+                }
+                f.write_str(")")
+            }
+        }
+    }
+}
+
+/// The number of rows of `columns`, once they have proved to be key columns of `types`.
+fn row_count(columns: &[ArrayRef], types: &[DataType]) -> Result<usize> {
+    let rows = columns.first().map_or(0, |column| column.len());
+    let fit = columns.len() == types.len()
+        && columns.iter().zip(types).all(|(column, data_type)| {
+            column.len() == rows && verify::comparable(column.data_type(), data_type)
+        });
+    if fit {
+        return Ok(rows);
+    }
+    let found: Vec<String> = columns
+        .iter()
+        .map(|column| format!("{} × {}", column.len(), column.data_type()))
+        .collect();
+    let wanted: Vec<String> = types.iter().map(DataType::to_string).collect();
+    Err(Error::Invalid(format!(
+        "key columns [{}] found where [{}] of one length were expected",
+        found.join(", "),
+        wanted.join(", ")
+    )))
+}
