@@ -24,7 +24,7 @@ use crate::device::Device;
 use crate::join::build::BuildSpec;
 use crate::join::emit::outcome::Outcome;
 use crate::join::emit::shape::Shape;
-use crate::join::lookup::Access;
+use crate::join::lookup::table::Access;
 use crate::join::probe::ProbeSpec;
 use crate::join::tell::filter::{FilterSpec, KeyFilter};
 use crate::keys::source::KeySpec;

@@ -1,289 +1,140 @@
-//! The build side on the device: its keys' table, and what lookups need beside it.
+//! The device's part of a probe chunk: look keys up, and bring back no more than is needed.
 //!
 //! ```text
-//!  keys ──────────parts, side by side─▶ device: keys ─▶ GroupedTable
-//!  wanted columns ────────────────────▶ device: columns, to be gathered by row
-//!  join types that ask which build rows were matched: one bit a value of the table
+//!  keys ─send─▶ values ─▶ pairs counted ─▶ found, with a first window ─▶ more windows
 //! ```
-//!
-//! Nothing of it comes back but those bits, once, at the end of the probe.
 
 use std::sync::Arc;
 
-use crate::device::{Buffer, Cost, Queue};
-use crate::error::{Error, Result};
-use crate::table::group::RowGroups;
-use crate::table::grouped::{BuildKeys, GroupedTable, KeyFormat};
-use crate::table::key_table::{KeyTable, KeyTableConfig};
-use crate::table::pairs::{LookedUp, Matches};
+use futures::future::BoxFuture;
+
+use crate::device::{Answer, Queue, Staging};
+use crate::error::Result;
+use crate::table::pairs::{Matches, Pairs};
 use crate::table::rows::set_bits;
 
-use crate::join::bitmap::{Bitmap, ones_of};
-use crate::join::lookup::Access;
-use crate::join::lookup::columns::{DeviceColumn, Upload};
-use crate::keys::source::KeySource;
-use crate::parts::side_by_side;
+use super::found::{Found, MorePairs, Wanted, Window, Words};
+use super::table::{Access, JoinTable};
 
-/// Rows of a window of visited rows, at most.
-const VISITS: usize = 1 << 20;
-
-/// The build side on the device.
-#[derive(Debug)]
-pub struct JoinTable {
-    /// Any key to its rows.
-    pub built: GroupedTable,
-    /// One bit a value of the table, if lookups are to say which they met.
-    pub visited: Option<Buffer<u32>>,
-    /// Columns to gather.
-    pub columns: Vec<DeviceColumn>,
+/// Looks `keys` up in `table`, on its device.
+pub fn lookup(
+    access: &Access,
+    table: Arc<JoinTable>,
+    keys: Staging<u32>,
+    wanted: Wanted,
+) -> BoxFuture<'static, Result<Answer<Found>>> {
+    let of_rest = access.clone();
+    access.run(move |queue| {
+        let (mut found, matches) = find(queue, &table, keys, wanted)?;
+        if found.window.end() < found.total && matches!(wanted, Wanted::Pairs { .. }) {
+            found.rest = Some(Arc::new(DeviceMatches {
+                access: of_rest,
+                table,
+                matches: Arc::new(matches),
+            }));
+        }
+        Ok(found)
+    })
 }
 
-/// What a table is built from, on the device.
+/// Pairs that wait on the device.
 #[derive(Debug)]
-pub struct DeviceKeys {
-    keys: Buffer<u32>,
-    rows: Option<Buffer<u32>>,
+struct DeviceMatches {
+    access: Access,
+    table: Arc<JoinTable>,
+    matches: Arc<Matches>,
 }
 
-impl JoinTable {
-    /// Builds the table of `parts`, whose keys are of `format`. Row numbers travel only if some
-    /// row (of `rows`) has no key.
-    ///
-    /// # Errors
-    /// Those of [`GroupedTable::build`].
-    pub async fn build<K: KeySource>(
-        upload: Upload<'_>,
-        config: KeyTableConfig,
-        (parts, rows): (Vec<K>, usize),
-        (format, visits): (KeyFormat, bool),
-    ) -> Result<Self> {
-        let n: usize = parts.iter().map(KeySource::count).sum();
-        let keys = send_keys(upload, (parts, format.words()), n < rows).await?;
-        let limit = upload.memory_limit;
-        let built = upload.device.run(move |queue| {
-            queue.limit_memory(limit);
-            let keys = BuildKeys {
-                keys: &keys.keys,
-                rows: keys.rows.as_ref(),
-                format,
-            };
-            let built = GroupedTable::build(queue, config, keys)?;
-            let visited = match visits {
-                true => Some(unset_bits(queue, values(&built, rows))?),
-                false => None,
-            };
-            Ok((built, visited))
-        });
-        let built = built.await?;
-        upload.metrics.add_cost(&built.cost);
-        let (built, visited) = built.value;
-        upload.metrics.add_table(&built.table);
-        Ok(Self {
-            built,
-            visited,
-            columns: Vec::new(),
-        })
-    }
-
-    /// The table.
-    pub fn table(&self) -> &KeyTable {
-        &self.built.table
-    }
-
-    /// Bytes on the device.
-    pub fn bytes(&self) -> usize {
-        let visited = self.visited.as_ref().map_or(0, Buffer::bytes);
-        let columns: u64 = self.columns.iter().map(DeviceColumn::bytes).sum();
-        (self.built.bytes() + visited + columns) as usize
-    }
-
-    /// Whether no key has several pairs.
-    pub fn is_unique(&self) -> bool {
-        self.built.groups.is_none()
-    }
-
-    /// Sets the bits, of `rows` rows, of those that lookups met.
-    ///
-    /// # Errors
-    /// [`DeviceMemory`](Error::DeviceMemory) and OpenCL's own.
-    pub async fn mark_visited(
+impl MorePairs for DeviceMatches {
+    fn window(
         self: Arc<Self>,
-        access: &Access,
-        (visited, rows): (&Bitmap, usize),
-    ) -> Result<Cost> {
-        let bits = access.run(move |queue| self.visited_rows(queue, rows));
-        let bits = bits.await?;
-        visited.set_all(&bits.value);
-        Ok(bits.cost)
-    }
-
-    /// One bit for each of `rows` build rows: whether a lookup met it.
-    ///
-    /// # Errors
-    /// [`DeviceMemory`](Error::DeviceMemory) and OpenCL's own.
-    pub fn visited_rows(&self, queue: &mut Queue, rows: usize) -> Result<Vec<u32>> {
-        let Some(visited) = &self.visited else {
-            return Ok(vec![0; rows.div_ceil(32)]);
-        };
-        let visited = queue.read(visited, visited.len())?;
-        let Some(groups) = &self.built.groups else {
-            return Ok(visited);
-        };
-        match rows_of_groups(queue, groups, (&visited, rows)) {
-            Err(error) if error.is_device_memory() => {
-                log::debug!("{error}; the host goes through the groups");
-                rows_of_groups_by_host(queue, groups, (&visited, rows))
-            }
-            found => found,
-        }
+        first: u64,
+        wanted: Wanted,
+    ) -> BoxFuture<'static, Result<Answer<Window>>> {
+        let access = self.access.clone();
+        access.run(move |queue| fetch_window(queue, &self.table, &self.matches, first, wanted))
     }
 }
 
-/// The bits of the `rows` rows that are in groups whose bits are set in `visited`.
-fn rows_of_groups(
+/// What the keys of a chunk meet, and the matches that further pairs come of.
+fn find(
     queue: &mut Queue,
-    groups: &Arc<RowGroups>,
-    (visited, rows): (&[u32], usize),
-) -> Result<Vec<u32>> {
-    let met: Vec<u32> = set_numbers(visited).collect();
-    let values = queue.buffer_from("visited groups", &met)?;
-    let reads = queue.buffer_from("bucket reads", &[0])?;
-    let met_values = LookedUp { values, reads };
-    let matches = Matches::count(queue, met_values, Some(Arc::clone(groups)), met.len())?;
-    let bits = unset_bits(queue, rows)?;
-    let window = queue.allocate("visited rows", rows.clamp(1, VISITS))?;
-    let mut first = 0;
-    loop {
-        let written = matches.write_build(queue, first, &window)?;
-        if written == 0 {
-            return queue.read(&bits, bits.len());
-        }
-        set_bits(queue, &window, written, &bits)?;
-        first += written as u64;
+    table: &JoinTable,
+    keys: Staging<u32>,
+    wanted: Wanted,
+) -> Result<(Found, Matches)> {
+    let n = keys.len() / table.built.key_words();
+    let keys = queue.send("probe keys", keys)?;
+    let matches = table.built.look_up(queue, &keys, n)?;
+    if let Some(visited) = &table.visited {
+        set_bits(queue, matches.values(), n, visited)?;
     }
-}
-
-/// The same by the host, a window of the groups at a time: where the device has no memory left to
-/// do it. It costs the copying of all rows of groups that were met.
-fn rows_of_groups_by_host(
-    queue: &mut Queue,
-    groups: &RowGroups,
-    (visited, rows): (&[u32], usize),
-) -> Result<Vec<u32>> {
-    let mut bits = vec![0u32; rows.div_ceil(32)];
-    let (mut offsets, mut members) = (Words::of(&groups.offsets), Words::of(&groups.rows));
-    for group in set_numbers(visited).map(|group| group as usize) {
-        let range = offsets.at(queue, group)?..offsets.at(queue, group + 1)?;
-        for at in range {
-            let row = members.at(queue, at as usize)?;
-            match bits.get_mut(row as usize / 32) {
-                Some(word) => *word |= 1 << (row % 32),
-                None => return Err(queue.wrong_answer(format!("build row {row} of {rows}"))),
-            }
-        }
-    }
-    Ok(bits)
-}
-
-/// Words of a buffer, read in ascending order.
-struct Words<'a> {
-    buffer: &'a Buffer<u32>,
-    /// Those that are here, and the first one's place.
-    window: Vec<u32>,
-    first: usize,
-}
-
-impl<'a> Words<'a> {
-    fn of(buffer: &'a Buffer<u32>) -> Self {
-        Self {
-            buffer,
-            window: Vec::new(),
-            first: 0,
-        }
-    }
-
-    fn at(&mut self, queue: &mut Queue, at: usize) -> Result<u32> {
-        if !(self.first..self.first + self.window.len()).contains(&at) {
-            let len = self.buffer.len().saturating_sub(at).min(VISITS);
-            self.window.resize(len, 0);
-            self.first = at;
-            queue.download(self.buffer, at, &mut self.window)?;
-        }
-        match self.window.get(at - self.first) {
-            Some(word) => Ok(*word),
-            None => Err(queue.wrong_answer(format!("place {at} of {}", self.buffer.len()))),
-        }
-    }
-}
-
-/// Values that the table can have: rows, or groups.
-fn values(built: &GroupedTable, rows: usize) -> usize {
-    built.groups.as_ref().map_or(rows, |groups| groups.len())
-}
-
-fn unset_bits(queue: &mut Queue, n: usize) -> Result<Buffer<u32>> {
-    let bits = queue.allocate("visited bits", n.div_ceil(32))?;
-    queue.fill(&bits, 0)?;
-    Ok(bits)
-}
-
-/// The numbers whose bits are set.
-fn set_numbers(words: &[u32]) -> impl Iterator<Item = u32> {
-    let words = words.iter().enumerate();
-    words.flat_map(|(w, word)| ones_of(u64::from(*word), 32 * w as u32))
-}
-
-/// Sends the keys of all parts, of so many words, one after the other in the buffer; their row
-/// numbers if they are to be `numbered`, because those are not the positions.
-pub async fn send_keys<K: KeySource>(
-    upload: Upload<'_>,
-    (parts, words): (Vec<K>, usize),
-    numbered: bool,
-) -> Result<DeviceKeys> {
-    let n: usize = parts.iter().map(KeySource::count).sum();
-    let limit = upload.memory_limit;
-    let buffers = upload.device.run(move |queue| {
-        queue.limit_memory(limit);
-        let keys = queue.allocate("build keys", n * words)?;
-        let rows = match numbered {
-            true => Some(queue.allocate("build rows", n)?),
-            false => None,
-        };
-        Ok(DeviceKeys { keys, rows })
-    });
-    let buffers = Arc::new(buffers.await?.value);
-    let mut at = 0;
-    let mut placed = Vec::with_capacity(parts.len());
-    for part in parts {
-        let len = part.count();
-        placed.push((at, part));
-        at += len;
-    }
-    let send = |(at, part): (usize, K)| {
-        let (device, buffers) = (upload.device.clone(), Arc::clone(&buffers));
-        let metrics = upload.metrics.clone();
-        async move {
-            let n = part.count();
-            let mut keys = device.staging("build keys", n * words).await?;
-            part.write(&mut keys)?;
-            let rows = match buffers.rows {
-                Some(_) => {
-                    let mut rows = device.staging("build rows", n).await?;
-                    part.number(&mut rows);
-                    Some(rows)
-                }
-                None => None,
-            };
-            let sent = device.run(move |queue| {
-                if let (Some(buffer), Some(rows)) = (&buffers.rows, rows) {
-                    queue.send_to(buffer, at, rows)?;
-                }
-                queue.send_to(&buffers.keys, at * words, keys)
-            });
-            metrics.add_cost(&sent.await?.cost);
-            Ok(())
-        }
+    let mut found = Found {
+        keys: n,
+        buckets_read: (table.table().as_horton()).map(|_| n + matches.reads() as usize),
+        matched: matches.matched(),
+        total: matches.total(),
+        ..Found::default()
     };
-    side_by_side(placed, upload.width, send).await?;
-    Arc::try_unwrap(buffers).map_err(|_| Error::Invalid("build keys are still being sent".into()))
+    match wanted {
+        Wanted::Count | Wanted::Visits => {}
+        Wanted::Bits => {
+            let bits = matches.bits(queue)?;
+            let words = bits.len();
+            found.bits = Some(Words::Staged(queue.fetch(bits, words)?));
+        }
+        Wanted::Pairs { .. } if found.total == 0 => {}
+        Wanted::Pairs { .. } => {
+            found.window = fetch_window(queue, table, &matches, 0, wanted)?;
+        }
+    }
+    Ok((found, matches))
+}
+
+fn fetch_window(
+    queue: &mut Queue,
+    table: &JoinTable,
+    matches: &Matches,
+    first: u64,
+    wanted: Wanted,
+) -> Result<Window> {
+    let Wanted::Pairs { build_rows, window } = wanted else {
+        return Ok(Window::default());
+    };
+    let left = usize::try_from(matches.total() - first).unwrap_or(usize::MAX);
+    let len = left.min(window);
+    let (probe, build) = if matches.one_each() {
+        let build = queue.allocate("build rows of pairs", len)?;
+        matches.write_build(queue, first, &build)?;
+        (None, build)
+    } else {
+        let pairs = Pairs::with_room(queue, len)?;
+        matches.write(queue, first, &pairs)?;
+        (Some(pairs.probe), pairs.build)
+    };
+    let mut wanted = Vec::with_capacity(table.columns.len() + 2);
+    for column in &table.columns {
+        let gathered = column.gather(queue, &build, len)?;
+        let words = gathered.len();
+        wanted.push(queue.begin_fetch(gathered, words)?);
+    }
+    if build_rows {
+        wanted.push(queue.begin_fetch(build, len)?);
+    }
+    let brings_probe = probe.is_some();
+    if let Some(probe) = probe {
+        wanted.push(queue.begin_fetch(probe, len)?);
+    }
+    let mut columns = queue.end_fetches(wanted)?;
+    let mut last_if = |is_there: bool| match is_there {
+        true => columns.pop().map(Words::Staged),
+        false => None,
+    };
+    Ok(Window {
+        first,
+        len,
+        probe: last_if(brings_probe),
+        build: last_if(build_rows),
+        columns,
+    })
 }

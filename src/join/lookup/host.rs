@@ -18,7 +18,12 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::join::lookup::{Found, Rest, Wanted, Window, Words};
+use super::found::{Found, MorePairs, Wanted, Window, Words};
+use futures::FutureExt;
+use futures::future::BoxFuture;
+
+use crate::device::{Answer, Cost};
+use crate::error::Result;
 use crate::keys::source::SurrogateKeys;
 
 /// Surrogate keys to build rows.
@@ -189,7 +194,7 @@ impl HostMatches {
     }
 
     /// Up to `len` pairs from number `first` on.
-    pub fn window(&self, first: u64, len: usize) -> Window {
+    pub fn pairs(&self, first: u64, len: usize) -> Window {
         let (mut probe, mut build) = (Vec::new(), Vec::new());
         let at = self.starts.partition_point(|start| *start <= first);
         let from = at.saturating_sub(1).min(self.entries.len());
@@ -243,11 +248,29 @@ impl HostMatches {
             Wanted::Count | Wanted::Visits => {}
             Wanted::Bits => found.bits = Some(Words::Host(self.bits())),
             Wanted::Pairs { window, .. } => {
-                found.window = self.window(0, window);
-                found.rest = Rest::Host(Arc::new(self));
+                found.window = self.pairs(0, window);
+                found.rest = Some(Arc::new(self));
             }
         }
         found
+    }
+}
+
+impl MorePairs for HostMatches {
+    fn window(
+        self: Arc<Self>,
+        first: u64,
+        wanted: Wanted,
+    ) -> BoxFuture<'static, Result<Answer<Window>>> {
+        let window = match wanted {
+            Wanted::Pairs { window, .. } => self.pairs(first, window),
+            Wanted::Count | Wanted::Visits | Wanted::Bits => Window::default(),
+        };
+        let answer = Answer {
+            value: window,
+            cost: Cost::default(),
+        };
+        futures::future::ready(Ok(answer)).boxed()
     }
 }
 
@@ -306,7 +329,7 @@ mod tests {
         assert_eq!(matches.end(), 107);
         for first in 0..=all.len() {
             for len in 1..=all.len() + 1 {
-                let window = matches.window(100 + first as u64, len);
+                let window = matches.pairs(100 + first as u64, len);
                 let to = all.len().min(first + len);
                 assert_eq!(pairs(&window), &all[first..to]);
             }
@@ -358,7 +381,7 @@ mod tests {
         };
         let table = Arc::new(HostTable::build(&[part], 2));
         let matches = HostMatches::new(table, (&[2, 1, 1, 1, 1, 2], 2), (0, 0));
-        assert_eq!(pairs(&matches.window(0, 9)), [(0, 6), (2, 5), (2, 7)]);
+        assert_eq!(pairs(&matches.pairs(0, 9)), [(0, 6), (2, 5), (2, 7)]);
     }
 
     #[test]
@@ -372,6 +395,6 @@ mod tests {
         let table = Arc::new(HostTable::build(&[part], 3));
         let probe = [1, 2, 4, 1, 2, 5, 0, 2, 3, 1, 2, 3];
         let matches = HostMatches::new(table, (&probe, 3), (0, 0));
-        assert_eq!(pairs(&matches.window(0, 9)), [(0, 6), (3, 5), (3, 7)]);
+        assert_eq!(pairs(&matches.pairs(0, 9)), [(0, 6), (3, 5), (3, 7)]);
     }
 }

@@ -20,7 +20,7 @@ use crate::error::Result;
 
 use crate::join::emit::pairs::Pairs;
 use crate::join::lookup::columns::DeviceColumn;
-use crate::join::lookup::{Found, Wanted};
+use crate::join::lookup::found::{Found, Wanted};
 use crate::join::memory::ProbeMemory;
 
 /// Batches that were looked up together, first to last.

@@ -24,9 +24,9 @@
 //!
 //! Here are the states; `input` is read, `ask` hands chunks to the device, `output` makes rows of what it found.
 
-mod ask;
 pub mod chunk;
 mod input;
+mod lookup;
 mod output;
 mod spec;
 
@@ -46,9 +46,9 @@ use crate::device::Answer;
 use crate::error::{Error, Result};
 
 use super::build::BuildSide;
-use super::lookup::{Found, Wanted};
 use super::memory::ProbeMemory;
 use super::metrics::JoinMetrics;
+use crate::join::lookup::found::{Found, Wanted};
 use crate::join::probe::chunk::{Chunk, ProbeBatch};
 
 pub use spec::ProbeSpec;
@@ -229,7 +229,7 @@ impl Probe {
             }
             Err(error) => {
                 build.fallback.take_over(error, &self.metrics)?;
-                self.look_up_again(&build, &asked.batches, (0, 0))
+                self.lookup_again(&build, &asked.batches, (0, 0))
                     .await?
                     .found(asked.wanted)
             }

@@ -22,7 +22,7 @@ use crate::join::bitmap::Bitmap;
 use crate::join::build::BuildSide;
 use crate::join::build::owed::Share;
 use crate::join::emit::pairs::Pairs;
-use crate::join::lookup::{Found, Rest, Wanted, Window};
+use crate::join::lookup::found::{Found, Wanted, Window};
 use crate::join::probe::chunk::{Chunk, ProbeBatch, Step};
 use crate::join::rows::Located;
 use crate::join::rows::Source;
@@ -142,10 +142,8 @@ impl Probe {
         };
         let left = usize::try_from(chunk.found.total - first).unwrap_or(usize::MAX);
         self.reserve_pairs(build, (&chunk.memory, left), &mut chunk.wanted);
-        let asked = (&self.spec.access, chunk.wanted);
-        let window = chunk.found.window_from(build.table.as_ref(), first, asked);
-        let window = window.ok_or_else(lost)?;
-        match window.await {
+        let rest = chunk.found.rest.clone().ok_or_else(lost)?;
+        match rest.window(first, chunk.wanted).await {
             Ok(answer) => {
                 self.has_waited = false;
                 self.metrics.add_cost(&answer.cost);
@@ -162,8 +160,8 @@ impl Probe {
                 }
                 build.fallback.take_over(error, &self.metrics)?;
                 let from = chunk.front().ok_or_else(lost)?;
-                let matches = self.look_up_again(build, &chunk.batches, from).await?;
-                chunk.found.rest = Rest::Host(Arc::new(matches));
+                let matches = self.lookup_again(build, &chunk.batches, from).await?;
+                chunk.found.rest = Some(Arc::new(matches));
             }
         }
         Ok(())

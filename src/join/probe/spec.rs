@@ -7,7 +7,8 @@ use crate::join::build::BuildSide;
 use crate::join::emit::outcome::Outcome;
 use crate::join::emit::shape::Shape;
 use crate::join::lookup::columns::DeviceColumn;
-use crate::join::lookup::{Access, Wanted};
+use crate::join::lookup::found::Wanted;
+use crate::join::lookup::table::Access;
 use crate::join::memory::ROW_BYTES;
 use crate::join::rows::Source;
 

@@ -20,9 +20,10 @@ use futures::future::BoxFuture;
 use crate::device::Answer;
 use crate::error::{Error, Result};
 use crate::join::build::BuildSide;
-use crate::join::lookup::device::JoinTable;
+use crate::join::lookup::device::lookup;
+use crate::join::lookup::found::{Found, Wanted, Words};
 use crate::join::lookup::host::HostMatches;
-use crate::join::lookup::{Found, Wanted, Words, look_up};
+use crate::join::lookup::table::JoinTable;
 use crate::join::memory::{FLOOR, ProbeMemory};
 use crate::join::probe::chunk::ProbeBatch;
 use crate::join::weight::Weigher;
@@ -207,12 +208,12 @@ impl Probe {
                 match (table, keys) {
                     (Some(table), Words::Staged(keys)) => {
                         let access = &self.spec.access;
-                        let found = access.run(move |queue| look_up(queue, &table, keys, wanted));
+                        let found = lookup(access, table, keys, wanted);
                         (true, found)
                     }
                     (_, keys) => {
                         let (build, keys) = (Arc::clone(build), keys.into_vec());
-                        (false, look_up_on_host(build, keys, wanted))
+                        (false, lookup_on_host(build, keys, wanted))
                     }
                 }
             }
@@ -248,7 +249,7 @@ impl Probe {
 
     /// The host's answer to what is left of a chunk, from the key at a place and its first pair
     /// on, after the device failed.
-    pub(super) async fn look_up_again(
+    pub(super) async fn lookup_again(
         &mut self,
         build: &BuildSide,
         batches: &VecDeque<ProbeBatch>,
@@ -338,7 +339,7 @@ async fn host_matches(build: &BuildSide, keys: &[u32], from: (u32, u64)) -> Resu
 }
 
 /// The host's answer to the `keys` of a chunk.
-fn look_up_on_host(
+fn lookup_on_host(
     build: Arc<BuildSide>,
     keys: Vec<u32>,
     wanted: Wanted,

@@ -1,0 +1,150 @@
+//! What a lookup brings back, whoever answers it: the device, or the host in its place.
+//!
+//! ```text
+//!           ┌ Count    how many pairs
+//!  Wanted ──┤ Visits   nothing: bits of build rows stay with the engine
+//!           │ Bits     one bit a key
+//!           └ Pairs    a window: probe rows, build rows, gathered columns ── MorePairs ─▶ the next one
+//! ```
+//!
+//! A semi join needs bits alone, and `count(*)` a total. If every key has one match, the probe rows
+//! are 0, 1, 2, … and are not sent. Pairs beyond a window wait with the engine until they are asked
+//! for, so that a hot key's fan-out takes bounded memory.
+
+use std::fmt::Debug;
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+
+use crate::device::{Answer, Staging};
+use crate::error::Result;
+
+/// 32-bit words on their way to or from a lookup.
+#[derive(Debug)]
+pub enum Words {
+    /// Where the device copies them from, or to.
+    Staged(Staging<u32>),
+    /// The host's own.
+    Host(Vec<u32>),
+}
+
+impl Words {
+    /// Keeps the first `len` words.
+    pub fn truncate(&mut self, len: usize) {
+        match self {
+            Words::Staged(words) => words.truncate(len),
+            Words::Host(words) => words.truncate(len),
+        }
+    }
+
+    /// The words, copied if they are not the host's own.
+    pub fn into_vec(self) -> Vec<u32> {
+        match self {
+            Words::Staged(words) => words.to_vec(),
+            Words::Host(words) => words,
+        }
+    }
+}
+
+impl Deref for Words {
+    type Target = [u32];
+
+    fn deref(&self) -> &[u32] {
+        match self {
+            Words::Staged(words) => words,
+            Words::Host(words) => words,
+        }
+    }
+}
+
+impl DerefMut for Words {
+    fn deref_mut(&mut self) -> &mut [u32] {
+        match self {
+            Words::Staged(words) => words,
+            Words::Host(words) => words,
+        }
+    }
+}
+
+/// What a lookup brings back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wanted {
+    /// The number of pairs.
+    Count,
+    /// Nothing.
+    Visits,
+    /// Which keys have a match.
+    Bits,
+    /// The pairs, at most `window` at a time.
+    Pairs {
+        /// Their build rows too, not only gathered columns.
+        build_rows: bool,
+        /// Pairs of a window; at least two.
+        window: usize,
+    },
+}
+
+impl Wanted {
+    /// Halves a window of more than `least` pairs, to no fewer; whether there was one.
+    pub fn halve(&mut self, least: usize) -> bool {
+        match self {
+            Wanted::Pairs { window, .. } if *window > least => {
+                *window = (*window / 2).max(least);
+                true
+            }
+            _ => false,
+        }
+    }
+}
+
+/// What a lookup found.
+#[derive(Debug, Default)]
+pub struct Found {
+    /// Keys looked up.
+    pub keys: usize,
+    /// Buckets read, if the table has buckets.
+    pub buckets_read: Option<usize>,
+    /// Keys with a match.
+    pub matched: u64,
+    /// Pairs.
+    pub total: u64,
+    /// One bit a key, if wanted.
+    pub bits: Option<Words>,
+    /// The first pairs, if wanted.
+    pub window: Window,
+    /// What has the pairs behind that window, if there are any.
+    pub rest: Option<Arc<dyn MorePairs>>,
+}
+
+/// An engine's pairs of one lookup.
+pub trait MorePairs: Debug + Send + Sync {
+    /// The window from pair `first` on, of the length that is `wanted`.
+    fn window(
+        self: Arc<Self>,
+        first: u64,
+        wanted: Wanted,
+    ) -> BoxFuture<'static, Result<Answer<Window>>>;
+}
+
+/// Consecutive pairs.
+#[derive(Debug, Default)]
+pub struct Window {
+    /// The first pair's number.
+    pub first: u64,
+    /// Pairs.
+    pub len: usize,
+    /// Positions of their keys, ascending; missing if pair `i` is of key `i`.
+    pub probe: Option<Words>,
+    /// Their build rows, if wanted.
+    pub build: Option<Words>,
+    /// For each column that the table gathers: its values, in 32-bit words.
+    pub columns: Vec<Staging<u32>>,
+}
+
+impl Window {
+    /// The number of the first pair after it.
+    pub fn end(&self) -> u64 {
+        self.first + self.len as u64
+    }
+}

@@ -1,0 +1,316 @@
+//! The build side on the device: its keys' table, and what lookups need beside it.
+//!
+//! ```text
+//!  keys ──────────parts, side by side─▶ device: keys ─▶ GroupedTable
+//!  wanted columns ────────────────────▶ device: columns, to be gathered by row
+//!  join types that ask which build rows were matched: one bit a value of the table
+//! ```
+//!
+//! Nothing of it comes back but those bits, once, at the end of the probe.
+
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+
+use crate::device::{Answer, Buffer, Cost, Device, Queue};
+use crate::error::{Error, Result};
+use crate::table::group::RowGroups;
+use crate::table::grouped::{BuildKeys, GroupedTable, KeyFormat};
+use crate::table::key_table::{KeyTable, KeyTableConfig};
+use crate::table::pairs::{LookedUp, Matches};
+use crate::table::rows::set_bits;
+
+use crate::join::bitmap::{Bitmap, ones_of};
+use crate::join::lookup::columns::{DeviceColumn, Upload};
+use crate::keys::source::KeySource;
+use crate::parts::side_by_side;
+
+/// Rows of a window of visited rows, at most.
+const VISITS: usize = 1 << 20;
+
+/// A device, and how much of its memory may be in use.
+#[derive(Debug, Clone)]
+pub struct Access {
+    /// The device.
+    pub device: Device,
+    /// Device memory limit in bytes.
+    pub memory_limit: u64,
+}
+
+impl Access {
+    /// As [`Device::run`], within the limit.
+    pub fn run<T: Send + 'static>(
+        &self,
+        job: impl FnOnce(&mut Queue) -> Result<T> + Send + 'static,
+    ) -> BoxFuture<'static, Result<Answer<T>>> {
+        let limit = self.memory_limit;
+        self.device.run(move |queue| {
+            queue.limit_memory(limit);
+            job(queue)
+        })
+    }
+}
+
+/// The build side on the device.
+#[derive(Debug)]
+pub struct JoinTable {
+    /// Any key to its rows.
+    pub built: GroupedTable,
+    /// One bit a value of the table, if lookups are to say which they met.
+    pub visited: Option<Buffer<u32>>,
+    /// Columns to gather.
+    pub columns: Vec<DeviceColumn>,
+}
+
+/// What a table is built from, on the device.
+#[derive(Debug)]
+pub struct DeviceKeys {
+    keys: Buffer<u32>,
+    rows: Option<Buffer<u32>>,
+}
+
+impl JoinTable {
+    /// Builds the table of `parts`, whose keys are of `format`. Row numbers travel only if some
+    /// row (of `rows`) has no key.
+    ///
+    /// # Errors
+    /// Those of [`GroupedTable::build`].
+    pub async fn build<K: KeySource>(
+        upload: Upload<'_>,
+        config: KeyTableConfig,
+        (parts, rows): (Vec<K>, usize),
+        (format, visits): (KeyFormat, bool),
+    ) -> Result<Self> {
+        let n: usize = parts.iter().map(KeySource::count).sum();
+        let keys = send_keys(upload, (parts, format.words()), n < rows).await?;
+        let limit = upload.memory_limit;
+        let built = upload.device.run(move |queue| {
+            queue.limit_memory(limit);
+            let keys = BuildKeys {
+                keys: &keys.keys,
+                rows: keys.rows.as_ref(),
+                format,
+            };
+            let built = GroupedTable::build(queue, config, keys)?;
+            let visited = match visits {
+                true => Some(unset_bits(queue, values(&built, rows))?),
+                false => None,
+            };
+            Ok((built, visited))
+        });
+        let built = built.await?;
+        upload.metrics.add_cost(&built.cost);
+        let (built, visited) = built.value;
+        upload.metrics.add_table(&built.table);
+        Ok(Self {
+            built,
+            visited,
+            columns: Vec::new(),
+        })
+    }
+
+    /// The table.
+    pub fn table(&self) -> &KeyTable {
+        &self.built.table
+    }
+
+    /// Bytes on the device.
+    pub fn bytes(&self) -> usize {
+        let visited = self.visited.as_ref().map_or(0, Buffer::bytes);
+        let columns: u64 = self.columns.iter().map(DeviceColumn::bytes).sum();
+        (self.built.bytes() + visited + columns) as usize
+    }
+
+    /// Whether no key has several pairs.
+    pub fn is_unique(&self) -> bool {
+        self.built.groups.is_none()
+    }
+
+    /// Sets the bits, of `rows` rows, of those that lookups met.
+    ///
+    /// # Errors
+    /// [`DeviceMemory`](Error::DeviceMemory) and OpenCL's own.
+    pub async fn mark_visited(
+        self: Arc<Self>,
+        access: &Access,
+        (visited, rows): (&Bitmap, usize),
+    ) -> Result<Cost> {
+        let bits = access.run(move |queue| self.visited_rows(queue, rows));
+        let bits = bits.await?;
+        visited.set_all(&bits.value);
+        Ok(bits.cost)
+    }
+
+    /// One bit for each of `rows` build rows: whether a lookup met it.
+    ///
+    /// # Errors
+    /// [`DeviceMemory`](Error::DeviceMemory) and OpenCL's own.
+    pub fn visited_rows(&self, queue: &mut Queue, rows: usize) -> Result<Vec<u32>> {
+        let Some(visited) = &self.visited else {
+            return Ok(vec![0; rows.div_ceil(32)]);
+        };
+        let visited = queue.read(visited, visited.len())?;
+        let Some(groups) = &self.built.groups else {
+            return Ok(visited);
+        };
+        match rows_of_groups(queue, groups, (&visited, rows)) {
+            Err(error) if error.is_device_memory() => {
+                log::debug!("{error}; the host goes through the groups");
+                rows_of_groups_by_host(queue, groups, (&visited, rows))
+            }
+            found => found,
+        }
+    }
+}
+
+/// The bits of the `rows` rows that are in groups whose bits are set in `visited`.
+fn rows_of_groups(
+    queue: &mut Queue,
+    groups: &Arc<RowGroups>,
+    (visited, rows): (&[u32], usize),
+) -> Result<Vec<u32>> {
+    let met: Vec<u32> = set_numbers(visited).collect();
+    let values = queue.buffer_from("visited groups", &met)?;
+    let reads = queue.buffer_from("bucket reads", &[0])?;
+    let met_values = LookedUp { values, reads };
+    let matches = Matches::count(queue, met_values, Some(Arc::clone(groups)), met.len())?;
+    let bits = unset_bits(queue, rows)?;
+    let window = queue.allocate("visited rows", rows.clamp(1, VISITS))?;
+    let mut first = 0;
+    loop {
+        let written = matches.write_build(queue, first, &window)?;
+        if written == 0 {
+            return queue.read(&bits, bits.len());
+        }
+        set_bits(queue, &window, written, &bits)?;
+        first += written as u64;
+    }
+}
+
+/// The same by the host, a window of the groups at a time: where the device has no memory left to
+/// do it. It costs the copying of all rows of groups that were met.
+fn rows_of_groups_by_host(
+    queue: &mut Queue,
+    groups: &RowGroups,
+    (visited, rows): (&[u32], usize),
+) -> Result<Vec<u32>> {
+    let mut bits = vec![0u32; rows.div_ceil(32)];
+    let (mut offsets, mut members) = (
+        WordReader::of(&groups.offsets),
+        WordReader::of(&groups.rows),
+    );
+    for group in set_numbers(visited).map(|group| group as usize) {
+        let range = offsets.at(queue, group)?..offsets.at(queue, group + 1)?;
+        for at in range {
+            let row = members.at(queue, at as usize)?;
+            match bits.get_mut(row as usize / 32) {
+                Some(word) => *word |= 1 << (row % 32),
+                None => return Err(queue.wrong_answer(format!("build row {row} of {rows}"))),
+            }
+        }
+    }
+    Ok(bits)
+}
+
+/// WordReader of a buffer, read in ascending order.
+struct WordReader<'a> {
+    buffer: &'a Buffer<u32>,
+    /// Those that are here, and the first one's place.
+    window: Vec<u32>,
+    first: usize,
+}
+
+impl<'a> WordReader<'a> {
+    fn of(buffer: &'a Buffer<u32>) -> Self {
+        Self {
+            buffer,
+            window: Vec::new(),
+            first: 0,
+        }
+    }
+
+    fn at(&mut self, queue: &mut Queue, at: usize) -> Result<u32> {
+        if !(self.first..self.first + self.window.len()).contains(&at) {
+            let len = self.buffer.len().saturating_sub(at).min(VISITS);
+            self.window.resize(len, 0);
+            self.first = at;
+            queue.download(self.buffer, at, &mut self.window)?;
+        }
+        match self.window.get(at - self.first) {
+            Some(word) => Ok(*word),
+            None => Err(queue.wrong_answer(format!("place {at} of {}", self.buffer.len()))),
+        }
+    }
+}
+
+/// Values that the table can have: rows, or groups.
+fn values(built: &GroupedTable, rows: usize) -> usize {
+    built.groups.as_ref().map_or(rows, |groups| groups.len())
+}
+
+fn unset_bits(queue: &mut Queue, n: usize) -> Result<Buffer<u32>> {
+    let bits = queue.allocate("visited bits", n.div_ceil(32))?;
+    queue.fill(&bits, 0)?;
+    Ok(bits)
+}
+
+/// The numbers whose bits are set.
+fn set_numbers(words: &[u32]) -> impl Iterator<Item = u32> {
+    let words = words.iter().enumerate();
+    words.flat_map(|(w, word)| ones_of(u64::from(*word), 32 * w as u32))
+}
+
+/// Sends the keys of all parts, of so many words, one after the other in the buffer; their row
+/// numbers if they are to be `numbered`, because those are not the positions.
+pub async fn send_keys<K: KeySource>(
+    upload: Upload<'_>,
+    (parts, words): (Vec<K>, usize),
+    numbered: bool,
+) -> Result<DeviceKeys> {
+    let n: usize = parts.iter().map(KeySource::count).sum();
+    let limit = upload.memory_limit;
+    let buffers = upload.device.run(move |queue| {
+        queue.limit_memory(limit);
+        let keys = queue.allocate("build keys", n * words)?;
+        let rows = match numbered {
+            true => Some(queue.allocate("build rows", n)?),
+            false => None,
+        };
+        Ok(DeviceKeys { keys, rows })
+    });
+    let buffers = Arc::new(buffers.await?.value);
+    let mut at = 0;
+    let mut placed = Vec::with_capacity(parts.len());
+    for part in parts {
+        let len = part.count();
+        placed.push((at, part));
+        at += len;
+    }
+    let send = |(at, part): (usize, K)| {
+        let (device, buffers) = (upload.device.clone(), Arc::clone(&buffers));
+        let metrics = upload.metrics.clone();
+        async move {
+            let n = part.count();
+            let mut keys = device.staging("build keys", n * words).await?;
+            part.write(&mut keys)?;
+            let rows = match buffers.rows {
+                Some(_) => {
+                    let mut rows = device.staging("build rows", n).await?;
+                    part.number(&mut rows);
+                    Some(rows)
+                }
+                None => None,
+            };
+            let sent = device.run(move |queue| {
+                if let (Some(buffer), Some(rows)) = (&buffers.rows, rows) {
+                    queue.send_to(buffer, at, rows)?;
+                }
+                queue.send_to(&buffers.keys, at * words, keys)
+            });
+            metrics.add_cost(&sent.await?.cost);
+            Ok(())
+        }
+    };
+    side_by_side(placed, upload.width, send).await?;
+    Arc::try_unwrap(buffers).map_err(|_| Error::Invalid("build keys are still being sent".into()))
+}
