@@ -1,51 +1,60 @@
 //! Hash joins for [Apache DataFusion](https://datafusion.apache.org) on OpenCL devices of any
 //! vendor, with [Horton tables](table::horton).
 //!
-//! The flow:
-//!
 //! ```text
-//!  SQL ─▶ DataFusion plan ─▶ 1 rule: HashJoinExec ─▶ HortonJoinExec
-//!       both sides, by turns ─▶ 7 the one that ends first is built ─▶ on the device, or the host
-//!       build side: batches ─▶ 2 keys (surrogates) ─▶ 3 groups ─▶ 4 device table
-//!       probe side: batches ─▶ chunks of ≥64 K rows ─▶ 2 keys ─▶ 4 device lookup
-//!                           ─▶ 5 (probe row, build row) pairs ─▶ verify ─▶ residual filter
-//!                           ─▶ join type ─▶ 6 gather columns ─▶ RecordBatch
+//!  SQL ─▶ DataFusion's plan ─▶ plan: HashJoinExec becomes HortonJoinExec
+//!                                                  │ execute
+//!  join   collect   both sides read by turns; the one that ends first is the build side
+//!         tell      its keys go to the scans of the probe side, whose rows become fewer (scan)
+//!         decide    device, or the host: DataFusion's own join over what was read
+//!         build     batches ─▶ keys: surrogates ─▶ table: a multimap on the device
+//!         probe     batches ─▶ chunks ─▶ keys ─▶ lookup on the device ─▶ pairs of rows
+//!         emit      pairs ─▶ join type ─▶ columns ─▶ RecordBatch
+//!         spill     where a side has no room: buckets, each joined like that
 //! ```
 //!
-//! 1. [`rule`], installed by [`session`], switched by [`config`]
-//! 2. [`join::keys`] (`join` is the operator)
-//! 3. [`table::group`], for keys that repeat
-//! 4. [`table::horton`], built and looked up by the kernels in `cl/`
-//! 5. [`join::pairs`], driven by [`join::probe`] over a [`join::build`]
-//! 6. [`join::emit`]
-//! 7. [`join::sides`], then [`join::decide`], with a device that is [`ready`]
+//! Three calls make a session join on a device: [`install`], [`context`], and [`warm_up`] for services.
+//! Options are in [`config`], errors in [`error`]. What a join decided is read off the
+//! [`HortonJoinExec`] of its plan.
 //!
-//! What a build side knows goes to the scans of the probe side, whose rows become fewer ([`scan`]).
-//!
-//! [`device`] is the one home of OpenCL and of `unsafe`. Before a join uses one, its kernels have
-//! passed a [`self_test`]. Should it fail, the host finishes the query ([`join::fallback`]) and
-//! later joins stay there ([`health`]). Joins on the host are DataFusion's own ([`join::host_join`]).
+//! The tables are a library of their own: [`device`] opens one, [`table`] has what runs there.
 
 #![deny(missing_docs, unsafe_op_in_unsafe_fn)]
 
 pub mod config;
 pub mod device;
 pub mod error;
-pub mod health;
-pub mod join;
-pub mod keys;
-pub mod parts;
-pub mod plan;
-pub mod ready;
-pub mod scan;
-pub mod self_test;
-pub mod session;
+mod health;
+mod join;
+mod keys;
+mod parts;
+mod plan;
+mod ready;
+mod scan;
+mod self_test;
+mod session;
 mod sources;
 pub mod table;
 
-pub use join::HortonJoinExec;
+pub use join::decision::{Decision, Declined, Home, Place};
+pub use join::exec::HortonJoinExec;
+pub use join::side::Side;
 pub use ready::warm_up;
+pub use self_test::self_test;
 pub use session::{context, install};
+
+/// What this crate's own tests look at; no part of its interface.
+#[doc(hidden)]
+pub mod internals {
+    pub use crate::health::{Health, SHORT_FOR};
+    pub use crate::join::sides::can_swap;
+    pub use crate::keys::verify::supported;
+    pub use crate::plan::filters::{Settle, TakeFilters};
+    pub use crate::plan::joins::{OpenSides, WrapJoins};
+    pub use crate::ready::{Readiness, settled};
+    pub use crate::scan::exec::DynamicFilterExec;
+    pub use crate::self_test::passed;
+}
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

@@ -28,10 +28,10 @@ use datafusion::datasource::MemTable;
 use datafusion::physical_plan::joins::PartitionMode;
 use datafusion::physical_plan::{ExecutionPlan, collect};
 use datafusion::prelude::{SessionConfig, SessionContext};
+use horton_join::Decision;
 use horton_join::HortonJoinExec;
+use horton_join::Side;
 use horton_join::config::HortonConfig;
-use horton_join::join::decide::Decision;
-use horton_join::join::sides::Side;
 use rand_mt::Mt;
 
 // ---------------------------------------------------------------- data

@@ -28,9 +28,9 @@ use datafusion::physical_plan::display::DisplayableExecutionPlan;
 use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::{ExecutionPlan, collect};
 use datafusion::prelude::{SessionConfig, SessionContext};
+use horton_join::HortonJoinExec;
 use horton_join::device::Device;
 use horton_join::error::Error;
-use horton_join::join::HortonJoinExec;
 
 use crate::Result;
 use crate::cases::Query;

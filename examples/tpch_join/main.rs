@@ -3,7 +3,7 @@
 //! ```text
 //!   cargo run --release --example tpch_join -- --scale 0.1 --query all --check
 //!
-//!   data ─▶ the same tables in two contexts: stock | horton_join::session::context
+//!   data ─▶ the same tables in two contexts: stock | horton_join::context
 //!   each query ─▶ both ─▶ rows, joins and their devices, times, differences
 //! ```
 //!
@@ -246,7 +246,7 @@ async fn run_queries(args: &Args) -> Result<usize> {
 
 /// A context with Horton joins and the options of the command line.
 async fn horton_context(args: &Args) -> Result<SessionContext> {
-    let context = horton_join::session::context(SessionConfig::new());
+    let context = horton_join::context(SessionConfig::new());
     set(&context, "horton.enabled", &args.enabled).await?;
     if let Some(device) = &args.device {
         set(&context, "horton.device", device).await?;

@@ -43,12 +43,6 @@ impl Bitmap {
         self.words[row as usize / 64].load(Ordering::Relaxed) >> (row % 64) & 1 == 1
     }
 
-    /// The rows whose bits are set.
-    pub fn ones(&self) -> impl Iterator<Item = u32> {
-        let words = self.words.iter().zip(0..);
-        words.flat_map(|(word, w)| ones_of(word.load(Ordering::Relaxed), 64 * w))
-    }
-
     /// Those of `rows` whose bits are set, or not set, in order. Words without any are passed over.
     pub fn rows(&self, rows: Range<u32>, set: bool) -> impl Iterator<Item = u32> {
         let words = rows.start / 64..rows.end.div_ceil(64);
@@ -83,7 +77,7 @@ mod tests {
         let bitmap = Bitmap::new(size as usize);
         let is_set = |row: &u32| row % 7 == 3 || (64..128).contains(row) || *row == size - 1;
         (0..size).filter(is_set).for_each(|row| bitmap.set(row));
-        assert!(bitmap.ones().eq((0..size).filter(is_set)));
+        assert!(bitmap.rows(0..size, true).eq((0..size).filter(is_set)));
         for start in 0..size {
             for end in [start, start + 1, start + 64, 191, 192, 193, size] {
                 let rows = start..end.clamp(start, size);

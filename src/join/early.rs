@@ -31,7 +31,7 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::union::UnionExec;
 use futures::TryStreamExt;
 
-use super::HortonJoinExec;
+use super::exec::HortonJoinExec;
 use super::run::Held;
 
 /// The rows of partition `partition` of `plan`, opened when they are first polled if `late`.

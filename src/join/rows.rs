@@ -82,11 +82,6 @@ impl BuildRows {
         &self.batches
     }
 
-    /// The batches, no more numbered.
-    pub fn into_batches(self) -> Vec<RecordBatch> {
-        self.batches
-    }
-
     /// Rows in all.
     pub fn len(&self) -> usize {
         self.starts.last().map_or(0, |rows| *rows as usize)

@@ -229,13 +229,6 @@ pub struct Held {
     ended: bool,
 }
 
-impl Held {
-    /// The run.
-    pub fn run(&self) -> &Run {
-        &self.run
-    }
-}
-
 impl Drop for Held {
     fn drop(&mut self) {
         if let Some(runs) = self.runs.as_ref().filter(|_| !self.ended) {

@@ -89,6 +89,7 @@ impl KeyEncoder {
     /// # Errors
     /// [`Error::Invalid`] without key columns, or when a batch does not have the columns
     /// that `types` names.
+    #[cfg(test)]
     pub fn fit(
         build_keys: &[Vec<ArrayRef>],
         types: &[DataType],

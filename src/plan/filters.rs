@@ -24,7 +24,7 @@ use datafusion::physical_plan::{
     ChildrenPropertiesMode, ExecutionPlan, ExecutionPlanProperties, ReplaceChildrenOptions,
 };
 
-use crate::join::HortonJoinExec;
+use crate::join::exec::HortonJoinExec;
 
 use crate::scan::exact::Exact;
 
@@ -35,7 +35,7 @@ use crate::scan::known::Known;
 /// DataFusion's rule that hands dynamic filters out.
 pub const HANDS_OUT: &str = "FilterPushdown(Post)";
 
-/// Before [`HANDS_OUT`]: scans are offered as keepers of filters.
+/// Before DataFusion's `FilterPushdown(Post)`: scans are offered as keepers of filters.
 #[derive(Debug)]
 pub struct TakeFilters;
 

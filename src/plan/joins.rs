@@ -22,7 +22,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
 
 use crate::config::{Enabled, HortonConfig};
-use crate::join::HortonJoinExec;
+use crate::join::exec::HortonJoinExec;
 use crate::join::sides::can_swap;
 use crate::ready;
 

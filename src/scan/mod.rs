@@ -27,5 +27,3 @@ pub mod exec;
 pub mod filtering;
 pub mod known;
 mod one_child;
-
-pub use exec::DynamicFilterExec;

@@ -28,6 +28,16 @@ use crate::device::verdict::{self, Suite, Verdict};
 use crate::device::{Device, DeviceInfo, KernelBody};
 use crate::error::{Error, Result};
 
+/// Runs the kernels of a join on the device and compares their answers, as joins do before they use it.
+/// What passed on its driver before is not run again.
+///
+/// # Errors
+/// [`Error::SelfTest`] if it is not to be trusted; [`Error::OpenCl`] and [`Error::QueueStopped`] if it
+/// failed in another way.
+pub async fn self_test(device: &Device) -> Result<()> {
+    passed(device, [Suite::DEFAULT]).await
+}
+
 /// Runs those of `suites` on the device that this version has not run on its driver before.
 ///
 /// # Errors

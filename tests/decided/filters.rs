@@ -9,7 +9,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::streaming::PartitionStream;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use horton_join::config::{Filters, HortonConfig};
-use horton_join::scan::DynamicFilterExec;
+use horton_join::internals::DynamicFilterExec;
 
 use super::feed::{Then, going_on, partition};
 use super::harness::*;

@@ -10,8 +10,8 @@ use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
 use datafusion::physical_plan::limit::GlobalLimitExec;
 use horton_join::HortonJoinExec;
 use horton_join::config::HortonConfig;
-use horton_join::join::sides::can_swap;
-use horton_join::rule::{OpenSides, WrapJoins};
+use horton_join::internals::can_swap;
+use horton_join::internals::{OpenSides, WrapJoins};
 
 use super::feed::{Then, going_on, partition, plan};
 use super::harness::*;

@@ -13,10 +13,10 @@ use datafusion::physical_plan::joins::PartitionMode;
 use datafusion::physical_plan::metrics::MetricsSet;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use horton_join::HortonJoinExec;
+pub use horton_join::Side as Which;
+pub use horton_join::Side::{Left, Right};
 use horton_join::config::{Enabled, HortonConfig};
-use horton_join::join::decide::{Decision, Declined, Place};
-pub use horton_join::join::sides::Side as Which;
-pub use horton_join::join::sides::Side::{Left, Right};
+use horton_join::{Decision, Declined, Place};
 
 use super::harness::*;
 

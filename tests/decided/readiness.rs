@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use datafusion::prelude::{SessionConfig, SessionContext};
+use horton_join::Declined;
 use horton_join::config::{Enabled, HortonConfig, TableKind};
 use horton_join::device::DeviceKind;
-use horton_join::join::decide::Declined;
 use horton_join::table::horton::BucketSize;
 
 use super::harness::*;

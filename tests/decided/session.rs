@@ -8,9 +8,9 @@ use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::datasource::MemTable;
 use datafusion::physical_plan::{ExecutionPlan, collect};
 use datafusion::prelude::{SessionConfig, SessionContext};
+use horton_join::Decision;
 use horton_join::HortonJoinExec;
 use horton_join::config::{Enabled, HortonConfig};
-use horton_join::join::decide::Decision;
 
 use super::harness::*;
 use super::plans::*;

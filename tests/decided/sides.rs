@@ -6,8 +6,8 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, RecordBatch, RunArray};
 use arrow::datatypes::{Field, Int32Type, Schema};
 use datafusion::common::JoinType;
+use horton_join::Declined;
 use horton_join::config::Enabled;
-use horton_join::join::decide::Declined;
 
 use super::harness::*;
 use super::plans::*;

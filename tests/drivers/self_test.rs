@@ -7,7 +7,7 @@ use datafusion::prelude::SessionContext;
 use horton_join::device::verdict::{self, Suite, Verdict};
 use horton_join::device::{Device, DeviceKind, KernelBody, pick};
 use horton_join::error::Error;
-use horton_join::self_test;
+use horton_join::internals::passed;
 
 use super::child::{
     QUERIES, check_rows, is_child, keep_warnings, metric, role, run, session, sql, warnings,
@@ -203,7 +203,7 @@ fn no_kernel_can_be_skipped_unseen() {
     };
     let device = Device::open("auto").unwrap();
     faults::begin(None);
-    let passed = futures::executor::block_on(self_test::passed(&device, [Suite::DEFAULT]));
+    let passed = futures::executor::block_on(passed(&device, [Suite::DEFAULT]));
     let uses = faults::end().uses;
     if role == "list" {
         passed.unwrap();
@@ -230,13 +230,13 @@ fn what_passed_is_remembered() {
     let verdict = verdict::of(device.info(), Suite::DEFAULT);
     assert_eq!(verdict.is_some(), role == "later");
     // The later process would fail, were it tested.
-    futures::executor::block_on(self_test::passed(&device, [Suite::DEFAULT])).unwrap();
+    futures::executor::block_on(passed(&device, [Suite::DEFAULT])).unwrap();
     // Buckets of another size are other kernels.
     assert_eq!(
         verdict::of(device.info(), Suite::Buckets(16)).is_some(),
         role == "later"
     );
-    futures::executor::block_on(self_test::passed(&device, [Suite::Buckets(16)])).unwrap();
+    futures::executor::block_on(passed(&device, [Suite::Buckets(16)])).unwrap();
 }
 
 /// What only some options use is tested where they are set, beside what all joins use.
@@ -279,7 +279,7 @@ fn what_passed_as_another_kind_is_not_believed() {
         _ => KernelBody::LocalTile,
     };
     assert_eq!(verdict::of(device.info(), Suite::DEFAULT), None);
-    futures::executor::block_on(self_test::passed(&device, [Suite::DEFAULT])).unwrap();
+    futures::executor::block_on(passed(&device, [Suite::DEFAULT])).unwrap();
     assert_eq!(device.info().body(), fastest);
 }
 
@@ -326,7 +326,7 @@ async fn every_kernel_of_a_join_is_tested() {
     faults::begin(None);
     let suites = [4, 8, 16].map(Suite::Buckets);
     let suites = suites.into_iter().chain([Suite::Linear, Suite::Codes]);
-    self_test::passed(&device, suites).await.unwrap();
+    passed(&device, suites).await.unwrap();
     let tested = kernels();
     faults::begin(None);
     let session = session().await;

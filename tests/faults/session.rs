@@ -7,7 +7,7 @@ use std::time::Instant;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use horton_join::config::{Enabled, HortonConfig};
 use horton_join::device::faults::{self, Fault};
-use horton_join::health::SHORT_FOR;
+use horton_join::internals::SHORT_FOR;
 
 use super::harness::{device, text};
 use super::watch::{one_at_a_time, watched};

@@ -17,7 +17,7 @@ use futures::TryStreamExt;
 use horton_join::HortonJoinExec;
 use horton_join::config::OnDeviceError;
 use horton_join::device::faults::{self, Fault};
-use horton_join::health::Health;
+use horton_join::internals::Health;
 
 use super::cases::{OnProbe, all, feed};
 use super::harness::{Case, device, metric, run, text};

@@ -44,12 +44,12 @@ use datafusion::physical_plan::{
 use datafusion::prelude::SessionConfig;
 use futures::{StreamExt, TryStreamExt};
 use horton_join::HortonJoinExec;
+use horton_join::Side;
 use horton_join::config::OnDeviceError;
 use horton_join::device::Device;
-use horton_join::join::decide::{Decision, Declined, Home, Place};
-use horton_join::join::keys;
-use horton_join::join::sides::Side;
-use horton_join::ready::{self, Readiness};
+use horton_join::internals::supported;
+use horton_join::internals::{Readiness, settled};
+use horton_join::{Decision, Declined, Home, Place};
 use tempfile::TempDir;
 use tokio::runtime::Handle;
 
@@ -709,9 +709,7 @@ impl Worker {
     /// Waits until the device is ready for the case's tables: under `auto` joins do not.
     fn get_ready(&self, case: &Case) -> Checked<()> {
         let config = config(case, OnDeviceError::Error);
-        let settled = self
-            .handle
-            .block_on(async move { ready::settled(&config).await });
+        let settled = self.handle.block_on(async move { settled(&config).await });
         match settled {
             Readiness::Ready(_) => Ok(()),
             other => differ("device", format!("{other:?}")),
@@ -728,7 +726,7 @@ impl Worker {
         });
         let types = types.collect::<Result<Vec<_>>>().ok()?;
         let joins = Joins {
-            supported: keys::supported(&types).is_ok(),
+            supported: supported(&types).is_ok(),
             probe_ordered: stock.right().output_ordering().is_some(),
             stock: Arc::new(stock),
             // The host would hide that the device failed.

@@ -14,7 +14,7 @@ use datafusion::physical_plan::joins::PartitionMode;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use futures::{FutureExt, StreamExt};
 
-use horton_join::join::decide::{Home, Place};
+use horton_join::{Home, Place};
 
 use super::harness::*;
 

@@ -15,7 +15,7 @@ use datafusion::physical_plan::joins::PartitionMode;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use futures::StreamExt;
 
-use horton_join::join::decide::{Declined, Place};
+use horton_join::{Declined, Place};
 
 use super::harness::*;
 

@@ -17,7 +17,7 @@ use futures::{StreamExt, stream};
 use horton_join::HortonJoinExec;
 use horton_join::config::OnDeviceError;
 use horton_join::device::{Buffer, DeviceKind};
-use horton_join::join::decide::{Declined, Place};
+use horton_join::{Declined, Place};
 
 use super::feed::{partition, plan};
 use super::harness::*;

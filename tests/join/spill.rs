@@ -17,9 +17,9 @@ use datafusion::physical_plan::test::TestMemoryExec;
 use datafusion::physical_plan::{ChildrenPropertiesMode, ExecutionPlan, ReplaceChildrenOptions};
 use datafusion::prelude::{SessionConfig, SessionContext};
 use futures::{FutureExt, StreamExt, stream};
+use horton_join::Home;
 use horton_join::HortonJoinExec;
 use horton_join::config::Enabled;
-use horton_join::join::decide::Home;
 
 use super::feed::{Then, feed, partition, plan};
 use super::harness::*;

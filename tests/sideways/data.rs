@@ -20,7 +20,7 @@ use datafusion::physical_plan::{ExecutionPlan, collect};
 use datafusion::prelude::{ParquetReadOptions, SessionConfig, SessionContext, col};
 use horton_join::HortonJoinExec;
 use horton_join::config::HortonConfig;
-use horton_join::scan::DynamicFilterExec;
+use horton_join::internals::DynamicFilterExec;
 use rand_mt::Mt;
 
 use super::text::text;

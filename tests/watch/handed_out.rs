@@ -8,7 +8,7 @@ use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::filter_pushdown::FilterPushdown;
 use datafusion::physical_plan::ExecutionPlan;
 use horton_join::config::HortonConfig;
-use horton_join::scan::rules::{Settle, TakeFilters};
+use horton_join::internals::{Settle, TakeFilters};
 
 /// `plan` with what its joins tell handed to its scans.
 pub fn handed_out(

@@ -458,15 +458,6 @@ impl BuildSide {
         self.matchable
     }
 
-    /// An upper bound of the number of different surrogates.
-    pub fn distinct(&self) -> usize {
-        match &self.table {
-            Some(table) => table.table().len(),
-            None if self.matchable => self.rows.len(),
-            None => 0,
-        }
-    }
-
     /// Whether lookups note which rows were matched, as they alone decide that.
     pub fn notes_visits(&self) -> bool {
         self.visits && self.encoder.is_exact()

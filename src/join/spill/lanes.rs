@@ -46,7 +46,10 @@ pub enum Rows {
     /// All of them.
     All(Mutex<Option<SendableRecordBatchStream>>),
     /// Those of each part, while the pair's memory is held.
-    Parts(Decided, Pair),
+    Parts(
+        Decided,
+        #[expect(dead_code, reason = "its rows are reserved while it is there")] Pair,
+    ),
 }
 
 impl Rows {
