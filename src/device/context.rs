@@ -12,9 +12,9 @@ use ocl::core::{CommandQueue, Context, Event, Mem, MemFlags, OclPrm, Program};
 
 use crate::error::{Error, Result};
 
+use super::budget::{Budget, Grant, Refused};
 use super::call::{self, Called};
 use super::info::{DeviceInfo, DeviceKind};
-use super::memory::{Budget, Grant, Refused};
 use super::pages;
 use super::pool::{Block, InUse, Pool, block_bytes};
 use super::program::{self, ProgramText};

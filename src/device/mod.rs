@@ -15,7 +15,7 @@
 //! * [`queue`]: buffers, transfers and kernel launches inside a job
 //! * [`staging`]: host memory for fast transfers
 //! * `context`, `pool`: what lanes share: context, programs, blocks that are used again
-//! * [`memory`]: the byte budget of a device
+//! * [`budget`]: the byte budget of a device
 //! * `call`: every OpenCL call, through one gate; `faults`, in debug builds, fails them on demand
 //! * `exit`: no call beside the driver's clean-up
 //! * [`verdict`]: what self-tests found, remembered
@@ -27,6 +27,7 @@
 //! Jobs of several queries run a few at a time; a job is one probe chunk or one build, so they
 //! interleave, and a device runs one kernel well at a time anyway.
 
+pub mod budget;
 mod call;
 mod context;
 mod exit;
@@ -34,7 +35,6 @@ mod exit;
 pub mod faults;
 pub mod host;
 pub mod info;
-pub mod memory;
 pub mod owner;
 mod pages;
 mod pool;

@@ -27,9 +27,9 @@ use tokio::sync::oneshot;
 
 use crate::error::{Error, Result};
 
+use super::budget::Budget;
 use super::context::Opened;
 use super::info::{DeviceInfo, DeviceKind, is_auto, pick};
-use super::memory::Budget;
 use super::queue::Queue;
 use super::staging::Staging;
 use super::status::without_panic;

@@ -11,7 +11,7 @@
 //!  idle; beyond the cap, and when a job asks for more than is free, others are released
 //! ```
 //!
-//! Idle memory counts in the device's [`Budget`](super::memory::Budget). Its bytes become idle, or
+//! Idle memory counts in the device's [`Budget`](super::budget::Budget). Its bytes become idle, or
 //! are used again, while the pool is locked, so that all that is idle can be found there.
 //!
 //! A command may run long after the call that enqueued it, and the owner of its memory may be
@@ -28,7 +28,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::memory::{Grant, Refused};
+use super::budget::{Grant, Refused};
 use super::staging::Memory;
 
 /// Bytes of the smallest block.
