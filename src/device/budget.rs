@@ -24,7 +24,8 @@ use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
 
-use super::info::{DeviceInfo, DeviceKind};
+use super::info::DeviceInfo;
+use super::kind::DeviceKind;
 
 /// How long a join waits for memory that others use: some chunks' time, and little beside a query
 /// that runs out of memory.

@@ -14,11 +14,13 @@ use crate::error::{Error, Result};
 
 use super::budget::{Budget, Grant, Refused};
 use super::call::{self, Called};
-use super::info::{DeviceInfo, DeviceKind};
+use super::info::DeviceInfo;
+use super::kind::DeviceKind;
+use super::memory::Memory;
 use super::pages;
 use super::pool::{Block, InUse, Pool, block_bytes};
 use super::program::{self, ProgramText};
-use super::staging::{Memory, Staging};
+use super::staging::Staging;
 use super::status::Failed;
 
 /// Idle page-locked memory that is kept, in bytes: what sixteen partitions have under way at once, two chunks of a million

@@ -14,7 +14,6 @@
 //! loads. That a driver's kernels are right, too, a self-test shows before joins use it
 //! (`verdict`).
 
-use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ocl::core::{DeviceId, DeviceInfo as Request, PlatformId, PlatformInfo};
@@ -22,67 +21,7 @@ use ocl::core::{DeviceId, DeviceInfo as Request, PlatformId, PlatformInfo};
 use crate::error::{Error, Result};
 
 use super::call;
-use super::program::INT64_ATOMICS;
-use super::verdict::{self, DEFAULT_SLOTS, Suite, Verdict};
-
-/// What kind of processor a device is, in the order in which `auto` prefers them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum DeviceKind {
-    /// A graphics processor.
-    Gpu,
-    /// A dedicated accelerator.
-    Accelerator,
-    /// The host's processor, through a CPU runtime such as PoCL.
-    Cpu,
-}
-
-/// The lookup kernel's body: one source, several ways to spread a bucket over lanes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum KernelBody {
-    /// A contiguous chunk of keys per work-item with rolling prefetch: CPU runtimes.
-    Chunk,
-    /// `slots / 2` lanes a bucket, talking through local memory: any GPU.
-    LocalTile,
-    /// `slots / 2` lanes a bucket, talking through the shuffles of sub-groups.
-    SubGroupTile,
-    /// `slots / 2` lanes a bucket, talking through warp shuffles in inline PTX: NVIDIA.
-    WarpTile,
-}
-
-impl KernelBody {
-    /// All bodies.
-    pub const ALL: [KernelBody; 4] = [
-        KernelBody::Chunk,
-        KernelBody::LocalTile,
-        KernelBody::SubGroupTile,
-        KernelBody::WarpTile,
-    ];
-
-    /// Whether a volatile load sees what atomics wrote: NVIDIA's read the L2, where those write.
-    pub fn volatile_sees_atomics(self) -> bool {
-        self == KernelBody::WarpTile
-    }
-}
-
-impl fmt::Display for KernelBody {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            KernelBody::Chunk => "chunk per work-item, prefetching",
-            KernelBody::LocalTile => "tile of lanes, local memory",
-            KernelBody::SubGroupTile => "tile of lanes, sub-group shuffles",
-            KernelBody::WarpTile => "tile of lanes, warp shuffles",
-        })
-    }
-}
-
-/// Which extension lets the lanes of a sub-group read each other's values.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum SubGroupShuffle {
-    /// `cl_intel_subgroups`, in OpenCL C 1.2.
-    Intel,
-    /// `cl_khr_subgroup_shuffle`, in OpenCL C 3.0.
-    Khronos,
-}
+use super::kind::{DEFAULT_SLOTS, DeviceKind, INT64_ATOMICS, KernelBody, SubGroupShuffle};
 
 /// Parts of the names of Mesa's software renderers.
 const SOFTWARE_RENDERERS: [&str; 4] = ["llvmpipe", "lavapipe", "softpipe", "swrast"];
@@ -128,15 +67,6 @@ pub struct DeviceInfo {
 }
 
 impl DeviceInfo {
-    /// The lookup kernel body that this device runs: the fastest, or what its self-test found to
-    /// work.
-    pub fn body(&self) -> KernelBody {
-        match verdict::of(self, Suite::DEFAULT) {
-            Some(Verdict::Passed(body)) => body,
-            _ => self.fastest_body(),
-        }
-    }
-
     /// The body that is fastest by what the device says of itself.
     pub(crate) fn fastest_body(&self) -> KernelBody {
         let has = |body| self.has_tiles_of(body, DEFAULT_SLOTS / 2);
@@ -148,24 +78,9 @@ impl DeviceInfo {
         }
     }
 
-    /// Whether kernels with this body run there, at least with buckets of the default size: the
-    /// device has what they need, and its self-test did not find them wrong.
-    pub fn supports(&self, body: KernelBody) -> bool {
-        self.runs(body, DEFAULT_SLOTS / 2, DEFAULT_SLOTS)
-    }
-
-    /// Whether tiles of so many lanes talk by `body` there, for buckets of so many slots.
-    pub(crate) fn runs(&self, body: KernelBody, lanes: usize, slots: usize) -> bool {
-        let local_tiles = Some(Verdict::Passed(KernelBody::LocalTile));
-        let needs_none = matches!(body, KernelBody::Chunk | KernelBody::LocalTile);
-        needs_none
-            || self.has_tiles_of(body, lanes)
-                && verdict::of(self, Suite::Buckets(slots)) != local_tiles
-    }
-
     /// Whether tiles of so many lanes, a power of two, can talk by `body`: all lanes of a tile must
     /// be in one sub-group.
-    fn has_tiles_of(&self, body: KernelBody, lanes: usize) -> bool {
+    pub(super) fn has_tiles_of(&self, body: KernelBody, lanes: usize) -> bool {
         match body {
             KernelBody::Chunk | KernelBody::LocalTile => true,
             KernelBody::SubGroupTile => {
@@ -179,14 +94,6 @@ impl DeviceInfo {
     /// `body`, or local tiles where tiles of so many lanes cannot talk by it.
     pub(crate) fn body_for_lanes(&self, body: KernelBody, lanes: usize) -> KernelBody {
         match self.has_tiles_of(body, lanes) {
-            true => body,
-            false => KernelBody::LocalTile,
-        }
-    }
-
-    /// The same for lookups in buckets of so many slots, two a lane.
-    pub(crate) fn body_for_slots(&self, body: KernelBody, slots: usize) -> KernelBody {
-        match self.runs(body, slots / 2, slots) {
             true => body,
             false => KernelBody::LocalTile,
         }
@@ -234,58 +141,6 @@ impl DeviceInfo {
     pub fn label(&self) -> String {
         format!("{}:{} {}", self.index.0, self.index.1, self.name)
     }
-
-    /// What keeps `auto` from using it: that it lacks something, or its self-test failed.
-    fn obstacle(&self) -> Option<String> {
-        let failed = || match verdict::of(self, Suite::DEFAULT)? {
-            Verdict::Failed(reason) => Some(format!("its self-test failed: {reason}")),
-            Verdict::Passed(_) => None,
-        };
-        self.obstacle.clone().or_else(failed)
-    }
-
-    /// Its place among those that `auto` chooses from, the best first. Of two drivers of one
-    /// device, which has the same compute units, the one with 64-bit atomics has all kinds of
-    /// tables.
-    fn rank(&self) -> impl Ord + use<> {
-        (
-            self.is_software_renderer(),
-            self.kind,
-            std::cmp::Reverse(self.compute_units),
-            !self.has_int64_atomics(),
-        )
-    }
-
-    fn matches(&self, asked: &str) -> bool {
-        let asked = asked.to_lowercase();
-        asked == format!("{}:{}", self.index.0, self.index.1)
-            || self.name.to_lowercase().contains(&asked)
-            || self.platform.to_lowercase().contains(&asked)
-    }
-}
-
-impl fmt::Display for DeviceInfo {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{} [{:?}, {}, {}; {} compute units, {:.1} GiB, buffers to {:.1} GiB] {}",
-            self.label(),
-            self.kind,
-            self.platform,
-            self.version,
-            self.compute_units,
-            gib(self.global_memory),
-            gib(self.max_allocation),
-            match &self.obstacle {
-                None => format!("accepted; {}", self.body()),
-                Some(reason) => format!("not accepted: {reason}"),
-            }
-        )
-    }
-}
-
-fn gib(bytes: u64) -> f64 {
-    bytes as f64 / (1u64 << 30) as f64
 }
 
 /// Names of all platforms by index, those without devices included.
@@ -459,55 +314,4 @@ fn number(id: DeviceId, request: Request) -> u64 {
 fn little_endian(bytes: &[u8]) -> u64 {
     let bytes = bytes.iter().take(8).rev();
     bytes.fold(0, |value, byte| value << 8 | u64::from(*byte))
-}
-
-/// The device that `asked` (the value of `horton.device`) means.
-///
-/// # Errors
-/// [`Error::NoPlatform`]; [`Error::UnknownDevice`] with the list of devices if nothing
-/// matches; [`Error::UnsuitableDevice`] if what matches cannot run the kernels;
-/// [`Error::NoUsableDevice`] with the reasons if `auto` finds none that can.
-pub fn pick(asked: &str) -> Result<DeviceInfo> {
-    choose(list()?, asked.trim())
-}
-
-/// Whether the best device is asked for, whichever it is.
-pub(super) fn is_auto(asked: &str) -> bool {
-    let asked = asked.trim();
-    asked.is_empty() || asked.eq_ignore_ascii_case("auto")
-}
-
-fn choose(devices: Vec<DeviceInfo>, asked: &str) -> Result<DeviceInfo> {
-    if is_auto(asked) {
-        return best(devices);
-    }
-    let matching: Vec<&DeviceInfo> = devices.iter().filter(|d| d.matches(asked)).collect();
-    match matching.iter().find(|d| d.obstacle.is_none()) {
-        Some(device) => Ok((*device).clone()),
-        None => Err(match matching.first() {
-            Some(device) => Error::UnsuitableDevice {
-                device: device.label(),
-                reason: device.obstacle.clone().unwrap_or_default(),
-            },
-            None => Error::UnknownDevice {
-                asked: asked.to_owned(),
-                available: devices.iter().map(DeviceInfo::label).collect(),
-            },
-        }),
-    }
-}
-
-fn best(devices: Vec<DeviceInfo>) -> Result<DeviceInfo> {
-    let reasons = match devices.is_empty() {
-        true => vec!["no platform has a device".to_owned()],
-        false => devices
-            .iter()
-            .filter_map(|d| Some(format!("{}: {}", d.label(), d.obstacle()?)))
-            .collect(),
-    };
-    devices
-        .into_iter()
-        .filter(|d| d.obstacle().is_none())
-        .min_by_key(DeviceInfo::rank)
-        .ok_or(Error::NoUsableDevice(reasons))
 }

@@ -18,7 +18,7 @@
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -29,48 +29,14 @@ use crate::error::{Error, Result};
 
 use super::budget::Budget;
 use super::context::Opened;
-use super::info::{DeviceInfo, DeviceKind, is_auto, pick};
+use super::info::DeviceInfo;
+use super::job::Answer;
+use super::kind::DeviceKind;
+use super::pick::{is_auto, pick};
 use super::queue::Queue;
 use super::staging::Staging;
 use super::status::without_panic;
 use super::verdict::{self, Suite, Verdict};
-
-/// What a job cost on the device.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Cost {
-    /// Kernels launched.
-    pub launches: u64,
-    /// Time of host-to-device transfers, from the device's event clock.
-    pub upload: Duration,
-    /// Time of kernels and fills.
-    pub kernel: Duration,
-    /// Time of device-to-host transfers.
-    pub download: Duration,
-    /// Bytes sent to the device.
-    pub uploaded: u64,
-    /// Bytes brought back.
-    pub downloaded: u64,
-}
-
-impl std::ops::AddAssign for Cost {
-    fn add_assign(&mut self, other: Self) {
-        self.launches += other.launches;
-        self.upload += other.upload;
-        self.kernel += other.kernel;
-        self.download += other.download;
-        self.uploaded += other.uploaded;
-        self.downloaded += other.downloaded;
-    }
-}
-
-/// A job's result and its cost.
-#[derive(Debug)]
-pub struct Answer<T> {
-    /// What the job returned.
-    pub value: T,
-    /// What it cost on the device.
-    pub cost: Cost,
-}
 
 type Job = Box<dyn FnOnce(Result<&mut Queue>) + Send>;
 

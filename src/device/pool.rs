@@ -29,7 +29,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::budget::{Grant, Refused};
-use super::staging::Memory;
+use super::memory::Memory;
 
 /// Bytes of the smallest block.
 const SMALLEST: u64 = 4 << 10;

@@ -21,91 +21,11 @@
 
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
-use ocl::core::{CommandQueue, Event, Mem, MemMap, OclPrm};
+use ocl::core::OclPrm;
 
-use super::call::{self, Called};
 use super::pool::Block;
-
-/// A memory object, and where the host sees it.
-#[derive(Debug)]
-pub(super) struct Memory {
-    mem: Mem,
-    /// While it is the host's.
-    map: Mutex<Option<MemMap<u8>>>,
-    /// Where it is unmapped before it is released; no other command of its stands there.
-    host: CommandQueue,
-}
-
-impl Memory {
-    /// New memory, which is the device's.
-    pub(super) fn new(mem: Mem, host: &CommandQueue) -> Self {
-        Self {
-            mem,
-            map: Mutex::default(),
-            host: host.clone(),
-        }
-    }
-
-    /// The memory object.
-    pub(super) fn mem(&self) -> &Mem {
-        &self.mem
-    }
-
-    /// Gives all `bytes` to the host, after the commands before in `commands`. Returns where they
-    /// are, and what became of the mapping, if there was none yet.
-    pub(super) fn to_host(
-        &self,
-        bytes: usize,
-        commands: &CommandQueue,
-    ) -> Called<(NonNull<u8>, Option<Event>)> {
-        let mut held = self.map.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut event = None;
-        let map = match held.take() {
-            Some(map) => map,
-            None => {
-                // SAFETY: callers map what the buffer has, and commands use it only after
-                // `to_device`.
-                let (map, mapped) = unsafe { call::map(commands, &self.mem, bytes, "") }?;
-                event = Some(mapped);
-                map
-            }
-        };
-        let address = NonNull::new(map.as_ptr().cast_mut());
-        *held = Some(map);
-        match address {
-            Some(address) => Ok((address, event)),
-            None => unreachable!("`ocl` makes no map of a null pointer"),
-        }
-    }
-
-    /// Gives the memory to later commands of `commands`; the host must be done with it.
-    ///
-    /// # Errors
-    /// The driver's: then it is still the host's.
-    pub(super) fn to_device(&self, commands: &CommandQueue) -> Called<Option<Event>> {
-        let mut held = self.map.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(map) = held.as_ref() else {
-            return Ok(None);
-        };
-        let event = call::unmap(commands, &self.mem, map, "to send")?;
-        *held = None;
-        Ok(Some(event))
-    }
-}
-
-impl Drop for Memory {
-    fn drop(&mut self) {
-        let held = self.map.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let Some(map) = held.take() else { return };
-        let unmapped = call::unmap(&self.host, &self.mem, &map, "to release")
-            .and_then(|_| call::flush(&self.host));
-        if let Err(error) = unmapped {
-            log::debug!("memory was released while it was mapped: {error}");
-        }
-    }
-}
 
 /// `len` elements of host memory, with what an earlier use left in them.
 pub struct Staging<T: OclPrm> {

@@ -20,8 +20,9 @@ use std::time::Duration;
 
 use crate::sources;
 
-use super::info::{DeviceInfo, KernelBody};
-use super::program::{age, cache_file, read_text, store_file};
+use super::cache::{age, cache_file, read_text, store_file};
+use super::info::DeviceInfo;
+use super::kind::{DEFAULT_SLOTS, KernelBody};
 
 /// What a self-test found.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,9 +46,6 @@ enum Known {
 
 /// Another self-test, or another file: another number.
 const VERSION: u32 = 2;
-
-/// Slots of a bucket that joins have unless they ask for others.
-pub(crate) const DEFAULT_SLOTS: usize = 8;
 
 /// How long a failure in a file is believed.
 const FAILED_FOR: Duration = Duration::from_secs(24 * 60 * 60);

@@ -14,7 +14,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::device::program::{cache_file, read_text, store_file};
+use crate::device::cache::{cache_file, read_text, store_file};
 use crate::device::{DeviceInfo, KernelBody};
 use crate::error::{Error, Result};
 
