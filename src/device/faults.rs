@@ -11,8 +11,10 @@
 //! for the process: tests that use it run one at a time.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use super::exit::TEST_PATIENCE;
 use super::status::Failed;
 
 /// A call that is to fail.
@@ -67,6 +69,11 @@ pub fn begin(fault: Option<Fault>) {
         fault,
         ..Layer::default()
     };
+}
+
+/// Has an exit of this process wait for at most `milliseconds` until calls have ended.
+pub fn set_exit_patience(milliseconds: u64) {
+    TEST_PATIENCE.store(milliseconds, Ordering::Relaxed);
 }
 
 /// The calls since [`begin`].
