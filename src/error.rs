@@ -165,9 +165,17 @@ pub enum Error {
         capacity: usize,
     },
 
-    /// An argument or option outside its range.
+    /// An argument or option outside its range: its giver's mistake.
     #[error("{0}")]
     Invalid(String),
+
+    /// An invariant of this crate is broken: its authors' mistake.
+    #[error(
+        "horton-join {version} has a bug: {0}; please report this to the authors of horton-join, not of \
+         DataFusion",
+        version = env!("CARGO_PKG_VERSION")
+    )]
+    Internal(String),
 
     /// There are more rows than can be numbered: in one table, or in a build side of many.
     #[error(
@@ -213,6 +221,8 @@ pub(crate) enum Blame {
     Room,
     /// The input's, an option's, a limit's or the host's.
     Query,
+    /// This crate's: what it knows of the query may be wrong, so nothing goes on.
+    Bug,
 }
 
 impl Error {
@@ -284,6 +294,7 @@ impl Error {
             error if error.is_of_device() => Blame::Device,
             // A join's tables grow, and it groups keys that repeat before it builds their table.
             Error::TableFull { .. } | Error::NoRoom { .. } | Error::DuplicateKeys => Blame::Device,
+            Error::Internal(_) => Blame::Bug,
             _ => Blame::Query,
         }
     }
@@ -307,7 +318,36 @@ impl From<Error> for DataFusionError {
         match error {
             Error::DataFusion(inner) => inner,
             Error::DeviceMemory { .. } => DataFusionError::ResourcesExhausted(error.to_string()),
+            Error::Internal(_) => DataFusionError::Internal(error.to_string()),
             other => DataFusionError::External(Box::new(other)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_broken_invariant_is_an_internal_error_and_nobody_elses_fault() {
+        let error = Error::Internal("pairs were lost".to_owned());
+        assert_eq!(error.blame(), Blame::Bug);
+        assert!(!error.is_of_device());
+        assert!(error.brief().ends_with("has a bug: pairs were lost"));
+        let shown = DataFusionError::from(error);
+        assert!(matches!(shown, DataFusionError::Internal(_)), "{shown:?}");
+        let text = shown.to_string();
+        let ours = concat!("horton-join ", env!("CARGO_PKG_VERSION"), " has a bug");
+        assert!(
+            text.contains(ours) && text.contains("please report this"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn an_argument_outside_its_range_is_its_givers_fault() {
+        let error = Error::Invalid("5 slots".to_owned());
+        assert_eq!(error.blame(), Blame::Query);
+        assert!(matches!(error.into(), DataFusionError::External(_)));
     }
 }

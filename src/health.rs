@@ -67,7 +67,7 @@ impl Health {
         let until = match error.blame() {
             Blame::Device => None,
             Blame::Driver => Some(Instant::now() + SHORT_FOR),
-            Blame::Room | Blame::Query => return,
+            Blame::Room | Blame::Query | Blame::Bug => return,
         };
         let mut failures = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let known = failures.get(&device.index);
