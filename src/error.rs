@@ -67,8 +67,8 @@ pub enum Error {
     /// The device lacks an extension that a program uses. Joins need none; see
     /// [`KeyTableConfig`](crate::table::key_table::KeyTableConfig).
     #[error(
-        "{program} needs {extension}, which OpenCL device '{device}' lacks; take a device that has it, or a Horton \
-         table of distinct keys that is built at once (horton.table = 'auto')"
+        "OpenCL device '{device}' lacks {extension}, which {program} needs; use a device that has \
+         it, or a Horton table that is built at once"
     )]
     MissingExtension {
         /// The `.cl` family.
@@ -100,8 +100,8 @@ pub enum Error {
 
     /// A buffer would exceed the device's memory budget or its largest allocation.
     #[error(
-        "{what} needs {wanted} bytes on '{device}', over its limit of {limit} bytes \
-         ({used} in use); raise horton.device_memory_limit or join a smaller build side"
+        "no room for {what} on OpenCL device '{device}': {wanted} bytes are needed, {used} of {limit} \
+         are in use; raise horton.device_memory_limit or join a smaller build side"
     )]
     DeviceMemory {
         /// What the buffer is for.
@@ -117,13 +117,13 @@ pub enum Error {
     },
 
     /// The same key was given twice to a table of unique keys.
-    #[error("the keys of a Horton table must be distinct; build a GroupedTable for repeating keys")]
+    #[error("a key repeats in a table of distinct keys; build a GroupedTable instead")]
     DuplicateKeys,
 
     /// A bulk build did not fit after every retry.
     #[error(
-        "{rejected} of {keys} keys did not fit into a Horton table of {buckets} buckets after \
-         {attempts} attempts; lower horton.load_factor"
+        "a Horton table of {buckets} buckets has no room for {rejected} of {keys} keys after \
+         {attempts} attempts; lower the load factor"
     )]
     TableFull {
         /// Keys given.
@@ -138,8 +138,8 @@ pub enum Error {
 
     /// A table that does not grow by itself had no room for some keys; all others are stored.
     #[error(
-        "{rejected} of {keys} keys found no room in {table}; the others are stored, and nothing \
-         was lost: make room (rehash, remove and flush) or start with a larger table"
+        "{table} has no room for {rejected} of {keys} keys; the others are stored: make room (rehash, \
+         or remove and flush) or start with a larger table"
     )]
     NoRoom {
         /// What kind of table.
@@ -152,8 +152,8 @@ pub enum Error {
 
     /// A bulk insert into a table without room for all keys; the table is as it was before.
     #[error(
-        "{} keys find no room in a table of {len} items with room for {capacity}; \
-         the table is as it was before",
+        "a table with {len} of at most {capacity} items has no room for {} keys; it is unchanged: \
+         insert fewer or build a larger table",
         keys.len()
     )]
     Rejected {
@@ -179,8 +179,8 @@ pub enum Error {
 
     /// There are more rows than can be numbered: in one table, or in a build side of many.
     #[error(
-        "the build side has {rows} rows, over the {limit} that can be numbered here; hash-partition \
-         both sides (horton.keep_partitions = true, more target_partitions) or swap them"
+        "the build side has {rows} rows, over the limit of {limit}; swap the sides or hash-partition \
+         both (datafusion.execution.target_partitions)"
     )]
     TooManyRows {
         /// Rows of the build side.
@@ -190,7 +190,7 @@ pub enum Error {
     },
 
     /// A device-resident join has more pairs than 32 bits can number.
-    #[error("the join has {pairs} pairs, over the 2^32 - 1 of one result; take them in windows")]
+    #[error("the result has {pairs} pairs, over the limit of 2^32 - 1; take them in windows")]
     TooManyPairs {
         /// Pairs in all.
         pairs: u64,

@@ -41,7 +41,7 @@ pub(super) fn within<T>(buffer: &Buffer<T>, offset: usize, len: usize) -> Result
     match offset.checked_add(len) {
         Some(end) if end <= buffer.len => Ok(()),
         _ => Err(Error::Invalid(format!(
-            "elements {offset}..+{len} are outside a device buffer of {}",
+            "{len} elements from {offset} on are outside of a device buffer of {}",
             buffer.len
         ))),
     }

@@ -274,10 +274,10 @@ fn obstacle(info: &DeviceInfo, id: DeviceId) -> Option<String> {
             number(id, Request::AddressBits) < 64,
             "its addresses have fewer than 64 bits",
         ),
-        (info.global_memory == 0, "it says that it has no memory"),
+        (info.global_memory == 0, "it reports no memory"),
         (
             info.max_work_group < 256,
-            "its work-groups hold fewer than 256 work-items",
+            "its work-groups have fewer than 256 work-items",
         ),
         (
             info.local_memory < 32 << 10,
@@ -285,7 +285,7 @@ fn obstacle(info: &DeviceInfo, id: DeviceId) -> Option<String> {
         ),
         (
             info.version.starts_with("OpenCL 1.0"),
-            "OpenCL 1.0 lacks 32-bit atomics",
+            "its OpenCL 1.0 lacks 32-bit atomics",
         ),
     ];
     lacks

@@ -60,7 +60,7 @@ pub(super) fn check_lookup(n: usize, room: usize) -> Result<()> {
     match n <= room && n <= u32::MAX as usize {
         true => Ok(()),
         false => Err(Error::Internal(format!(
-            "{n} keys (at most 2^32 - 1) were to be looked up, but there is room for {room}"
+            "a lookup of {n} keys (at most 2^32 - 1) in buffers of {room}"
         ))),
     }
 }

@@ -99,7 +99,7 @@ impl Matches {
     ) -> Result<Self> {
         if values.len() < n || n > u32::MAX as usize {
             return Err(Error::Internal(format!(
-                "pairs of {n} values (at most 2^32 - 1) were asked for, but there are {}",
+                "pairs of {n} values (at most 2^32 - 1) from a buffer of {}",
                 values.len()
             )));
         }

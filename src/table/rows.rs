@@ -43,7 +43,7 @@ fn program(queue: &Queue, log_words: u32) -> Result<ProgramText> {
     let peek = queue.volatile_sees_atomics();
     let Some(element) = ELEMENTS.get(log_words as usize) else {
         return Err(Error::Internal(format!(
-            "rows of 2^{log_words} words were to be gathered; 2^{} is the most",
+            "rows of 2^{log_words} words are over the limit of 2^{}",
             ELEMENTS.len() - 1
         )));
     };
@@ -106,7 +106,7 @@ pub(super) fn count_up(queue: &mut Queue, n: usize) -> Result<Buffer<u32>> {
 fn check(numbers: &Buffer<u32>, n: usize) -> Result<()> {
     if numbers.len() < n || n > u32::MAX as usize {
         return Err(Error::Internal(format!(
-            "{n} row numbers (at most 2^32 - 1) were asked for, but there are {}",
+            "{n} row numbers (at most 2^32 - 1) from a buffer of {}",
             numbers.len()
         )));
     }

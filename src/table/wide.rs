@@ -98,7 +98,7 @@ impl SplitCodes {
     pub fn new(queue: &mut Queue, codes: &Buffer<u32>, n: usize, mixing: Mixing) -> Result<Self> {
         if codes.len() < mixing.words * n {
             return Err(Error::Internal(format!(
-                "{n} codes of {} words were to be split, but there are {} words",
+                "{n} codes of {} words from a buffer of {} words",
                 mixing.words,
                 codes.len()
             )));

@@ -157,7 +157,7 @@ impl Queue {
     pub fn use_body(&mut self, body: KernelBody) -> Result<()> {
         if !self.info().supports(body) {
             return Err(Error::Invalid(format!(
-                "device '{}' does not support the kernel body '{body}'",
+                "OpenCL device '{}' does not support the kernel body '{body}'",
                 self.info().label()
             )));
         }
