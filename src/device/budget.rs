@@ -71,9 +71,11 @@ pub(super) struct Grant {
 
 impl Budget {
     pub(super) fn for_device(info: &DeviceInfo) -> Arc<Self> {
-        Self::of(match info.kind == DeviceKind::Cpu || info.unified_memory {
-            true => info.global_memory / 2,
-            false => info.global_memory / 5 * 4,
+        let is_of_host = info.kind == DeviceKind::Cpu || info.unified_memory;
+        Self::of(if is_of_host {
+            info.global_memory / 2
+        } else {
+            info.global_memory / 5 * 4
         })
     }
 
@@ -114,7 +116,7 @@ impl Budget {
     pub(super) fn take(self: &Arc<Self>, bytes: u64, limit: u64) -> Result<Grant, Refused> {
         let mut taken = self.taken();
         let idle = taken.idle;
-        self.use_more(&mut taken, (bytes, idle), limit)?;
+        self.use_more(&mut taken, bytes, idle, limit)?;
         Ok(Grant {
             budget: Arc::clone(self),
             bytes,
@@ -126,7 +128,8 @@ impl Budget {
     fn use_more(
         &self,
         taken: &mut Taken,
-        (bytes, idle): (u64, u64),
+        bytes: u64,
+        idle: u64,
         limit: u64,
     ) -> Result<(), Refused> {
         let limit = limit.min(self.limit);
@@ -184,8 +187,7 @@ impl Grant {
     pub(super) fn use_again(&mut self, limit: u64) -> Result<(), Refused> {
         let mut taken = self.budget.taken();
         let idle = taken.idle - self.bytes;
-        self.budget
-            .use_more(&mut taken, (self.bytes, idle), limit)?;
+        self.budget.use_more(&mut taken, self.bytes, idle, limit)?;
         self.is_idle = false;
         Ok(())
     }
@@ -194,9 +196,10 @@ impl Grant {
 impl Drop for Grant {
     fn drop(&mut self) {
         let mut taken = self.budget.taken();
-        match self.is_idle {
-            true => taken.idle -= self.bytes,
-            false => taken.used -= self.bytes,
+        if self.is_idle {
+            taken.idle -= self.bytes;
+        } else {
+            taken.used -= self.bytes;
         }
         self.budget.given_back.notify_all();
     }

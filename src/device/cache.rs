@@ -32,10 +32,10 @@ pub(crate) fn cache_file(info: &DeviceInfo, what: &str, extension: &str) -> Opti
 pub(crate) fn read_file(file: &Path) -> std::io::Result<Vec<u8>> {
     let found = std::fs::metadata(file)?;
     // Reading anything else, such as a pipe, could take for ever.
-    match found.is_file() && is_trusted(&found) {
-        true => std::fs::read(file),
-        false => Err(ErrorKind::PermissionDenied.into()),
+    if !found.is_file() || !is_trusted(&found) {
+        return Err(ErrorKind::PermissionDenied.into());
     }
+    std::fs::read(file)
 }
 
 /// Whether only this user, and root, can have written a file.

@@ -332,7 +332,8 @@ pub(super) fn unmap(
 pub(super) unsafe fn write<T: OclPrm>(
     commands: &CommandQueue,
     mem: &Mem,
-    (blocking, what): (bool, &'static str),
+    blocking: bool,
+    what: &'static str,
     offset: usize,
     data: &[T],
 ) -> Called<Event> {
@@ -361,7 +362,8 @@ pub(super) unsafe fn write<T: OclPrm>(
 pub(super) unsafe fn read<T: OclPrm>(
     commands: &CommandQueue,
     mem: &Mem,
-    (blocking, offset): (bool, usize),
+    blocking: bool,
+    offset: usize,
     out: &mut [T],
 ) -> Called<Event> {
     let mut event = Event::null();
@@ -434,7 +436,8 @@ pub(super) fn copy<T: OclPrm>(
 /// Its arguments are set, and the kernel stays within the buffers among them.
 pub(super) unsafe fn enqueue(
     commands: &CommandQueue,
-    (kernel, name): (&Kernel, &'static str),
+    kernel: &Kernel,
+    name: &'static str,
     global: usize,
     group: usize,
 ) -> Called<Event> {

@@ -154,7 +154,8 @@ impl Opened {
     /// commands of a lane were the last to use, for later commands of the same queue.
     pub(super) fn block(
         &self,
-        (what, access): (&'static str, Access),
+        what: &'static str,
+        access: Access,
         bytes: u64,
         limit: u64,
         in_use: Option<&mut InUse>,
@@ -224,9 +225,10 @@ impl Opened {
     }
 
     fn create(&self, what: &'static str, bytes: u64, access: Access) -> Result<Memory> {
-        let flags = match self.on_host() {
-            true => MemFlags::READ_WRITE | MemFlags::ALLOC_HOST_PTR,
-            false => MemFlags::READ_WRITE,
+        let flags = if self.on_host() {
+            MemFlags::READ_WRITE | MemFlags::ALLOC_HOST_PTR
+        } else {
+            MemFlags::READ_WRITE
         };
         let mut mem = self.create_buffer(flags, bytes, what)?;
         let asks = self.on_host() && access == Access::Random && bytes >= pages::WORTH;
@@ -264,26 +266,27 @@ impl Opened {
     /// Host memory for `len` elements that the device can copy from or use directly.
     pub(super) fn staging<T: OclPrm>(&self, what: &'static str, len: usize) -> Result<Staging<T>> {
         let bytes = (len.max(1) * size_of::<T>()) as u64;
-        let block = match self.on_host() {
-            // Idle memory alone: commands may still run that use what a lane could give.
-            true => self.block((what, Access::Streamed), bytes, u64::MAX, None)?,
-            false => {
-                let size = block_bytes(bytes);
-                match self.locked.take_idle(size, u64::MAX) {
-                    Ok(Some(block)) => block,
-                    // Without bytes of the budget, none are refused.
-                    Ok(None) | Err(_) => {
-                        let memory = self.or_without_idle(|| self.lock(what, size))?;
-                        self.locked.block(memory, size, None)
-                    }
-                }
-            }
+        let block = if self.on_host() {
+            // No memory of a lane's: commands may still use it.
+            self.block(what, Access::Streamed, bytes, u64::MAX, None)?
+        } else {
+            self.locked_block(what, bytes)?
         };
         let (staging, mapped) = self.mapped(block, len, &self.host)?;
         if let Some(event) = mapped {
             self.check("map", &event)?;
         }
         Ok(staging)
+    }
+
+    /// A block of page-locked memory. It has no bytes of the budget, so none are refused.
+    fn locked_block(&self, what: &'static str, bytes: u64) -> Result<Arc<Block>> {
+        let size = block_bytes(bytes);
+        if let Ok(Some(block)) = self.locked.take_idle(size, u64::MAX) {
+            return Ok(block);
+        }
+        let memory = self.or_without_idle(|| self.lock(what, size))?;
+        Ok(self.locked.block(memory, size, None))
     }
 
     /// Page-locked memory, which stays mapped.

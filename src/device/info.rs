@@ -93,9 +93,10 @@ impl DeviceInfo {
 
     /// `body`, or local tiles where tiles of so many lanes cannot talk by it.
     pub(crate) fn body_for_lanes(&self, body: KernelBody, lanes: usize) -> KernelBody {
-        match self.has_tiles_of(body, lanes) {
-            true => body,
-            false => KernelBody::LocalTile,
+        if self.has_tiles_of(body, lanes) {
+            body
+        } else {
+            KernelBody::LocalTile
         }
     }
 
@@ -178,12 +179,11 @@ fn one_at_a_time() -> MutexGuard<'static, ()> {
 fn platform_ids() -> Result<Vec<PlatformId>> {
     horton_opencl_loader::link();
     let platforms = call::platform_ids().map_err(|e| Error::NoPlatform(e.to_string()))?;
-    match platforms.is_empty() {
-        true => Err(Error::NoPlatform(
-            horton_opencl_loader::status().to_string(),
-        )),
-        false => Ok(platforms),
+    if platforms.is_empty() {
+        let status = horton_opencl_loader::status().to_string();
+        return Err(Error::NoPlatform(status));
     }
+    Ok(platforms)
 }
 
 fn platform_text(platform: PlatformId, what: PlatformInfo) -> String {

@@ -35,9 +35,10 @@ impl DeviceInfo {
 
     /// The same for lookups in buckets of so many slots, two a lane.
     pub(crate) fn body_for_slots(&self, body: KernelBody, slots: usize) -> KernelBody {
-        match self.runs(body, slots / 2, slots) {
-            true => body,
-            false => KernelBody::LocalTile,
+        if self.runs(body, slots / 2, slots) {
+            body
+        } else {
+            KernelBody::LocalTile
         }
     }
 
@@ -131,13 +132,14 @@ fn choose(devices: Vec<DeviceInfo>, asked: &str) -> Result<DeviceInfo> {
 }
 
 fn best(devices: Vec<DeviceInfo>) -> Result<DeviceInfo> {
-    let reasons = match devices.is_empty() {
-        true => vec!["no platform has a device".to_owned()],
-        false => devices
-            .iter()
-            .filter_map(|d| Some(format!("{}: {}", d.label(), d.obstacle()?)))
-            .collect(),
-    };
+    if devices.is_empty() {
+        let reason = "no platform has a device".to_owned();
+        return Err(Error::NoUsableDevice(vec![reason]));
+    }
+    let reasons = devices
+        .iter()
+        .filter_map(|d| Some(format!("{}: {}", d.label(), d.obstacle()?)))
+        .collect();
     devices
         .into_iter()
         .filter(|d| d.obstacle().is_none())

@@ -104,7 +104,7 @@ fn warn(info: &DeviceInfo, verdict: &Verdict) {
 }
 
 /// Notes what the self-test found, for later processes too if it `lasts`.
-pub(crate) fn set((info, suite): (&DeviceInfo, Suite), verdict: Verdict, lasts: bool) {
+pub(crate) fn set(info: &DeviceInfo, suite: Suite, verdict: Verdict, lasts: bool) {
     if lasts
         && let Some(file) = file(info, suite)
         && let Err(error) = store_file(&file, &[print(&verdict).as_bytes()])

@@ -45,12 +45,12 @@ impl Queue {
         }
         let call = &self.kernels[&(program.key().to_owned(), kernel)];
         for (index, arg) in args.iter().enumerate() {
-            self.set_arg((call, kernel), index as u32, *arg)?;
+            self.set_arg(call, kernel, index as u32, *arg)?;
         }
         let global = items.div_ceil(group) * group;
         // SAFETY: the arguments were set just above with live buffers, which `in_use` keeps
         // until the command has run; kernels check their index against their lengths.
-        let event = unsafe { call::enqueue(&self.commands, (call, kernel), global, group) }
+        let event = unsafe { call::enqueue(&self.commands, call, kernel, global, group) }
             .map_err(|e| self.fail(format!("kernel {kernel}"), &e))?;
         self.cost.launches += 1;
         self.events.push((Stage::Kernel(kernel), event));
@@ -74,7 +74,7 @@ impl Queue {
         let program = self.opened.program(text)?;
         let created = call::create_kernel(&program, kernel)
             .map_err(|e| self.fail(format!("clCreateKernel {kernel}"), &e))?;
-        self.check_sub_groups(text, (&created, kernel), group)?;
+        self.check_sub_groups(text, &created, kernel, group)?;
         self.kernels.insert(id, created);
         Ok(())
     }
@@ -84,7 +84,8 @@ impl Queue {
     fn check_sub_groups(
         &self,
         text: &ProgramText,
-        (kernel, name): (&Kernel, &'static str),
+        kernel: &Kernel,
+        name: &'static str,
         group: usize,
     ) -> Result<()> {
         let lanes = text.sub_group_lanes();
@@ -99,24 +100,20 @@ impl Queue {
             }
             Some(SubGroupShuffle::Intel) | None => info.sub_group_width,
         };
-        match width > 0 && width.is_multiple_of(lanes) {
-            true => Ok(()),
-            false => Err(Error::ProgramBuild {
-                program: text.name().to_owned(),
-                device: info.label(),
-                log: format!(
-                    "kernel {name} has sub-groups of {width} work-items, which tiles of {lanes} do not fit"
-                ),
-            }),
+        if width > 0 && width.is_multiple_of(lanes) {
+            return Ok(());
         }
+        Err(Error::ProgramBuild {
+            program: text.name().to_owned(),
+            device: info.label(),
+            log: format!(
+                "the sub-groups of kernel {name} have {width} work-items, but its tiles need a \
+                 multiple of {lanes}"
+            ),
+        })
     }
 
-    fn set_arg(
-        &self,
-        (kernel, name): (&Kernel, &'static str),
-        index: u32,
-        arg: Arg<'_>,
-    ) -> Result<()> {
+    fn set_arg(&self, kernel: &Kernel, name: &'static str, index: u32, arg: Arg<'_>) -> Result<()> {
         let value = match &arg {
             Arg::Words(buffer) => ArgVal::mem(buffer.block.memory().mem()),
             Arg::Longs(buffer) => ArgVal::mem(buffer.block.memory().mem()),

@@ -176,7 +176,7 @@ impl Queue {
     /// [`Error::DeviceMemory`] over the budget or the device's largest allocation,
     /// [`Error::OpenCl`] if the driver refuses.
     pub fn allocate<T: OclPrm>(&mut self, what: &'static str, len: usize) -> Result<Buffer<T>> {
-        self.allocate_for((what, Access::Streamed), len)
+        self.allocate_for(what, Access::Streamed, len)
     }
 
     /// The same for a buffer that lookups read, at random places: on CPUs, in large pages.
@@ -188,18 +188,20 @@ impl Queue {
         what: &'static str,
         len: usize,
     ) -> Result<Buffer<T>> {
-        self.allocate_for((what, Access::Random), len)
+        self.allocate_for(what, Access::Random, len)
     }
 
     fn allocate_for<T: OclPrm>(
         &mut self,
-        what: (&'static str, Access),
+        what: &'static str,
+        access: Access,
         len: usize,
     ) -> Result<Buffer<T>> {
         let bytes = (len.max(1) as u64).saturating_mul(size_of::<T>() as u64);
         let opened = Arc::clone(&self.opened);
         let limit = self.limit;
-        let block = |queue: &mut Self| opened.block(what, bytes, limit, Some(&mut queue.in_use));
+        let block =
+            |queue: &mut Self| opened.block(what, access, bytes, limit, Some(&mut queue.in_use));
         let block = match block(self) {
             // Commands alone hold some memory: it is free once they are done.
             Err(_) if !self.is_lost() && self.in_use.has_free() => {

@@ -57,7 +57,7 @@ impl Queue {
         self.in_use.hold(&staging.block);
         // SAFETY: the range was checked above; `in_use` keeps the elements until the copy is done.
         let event =
-            unsafe { call::write(&self.commands, mem, (false, "staged"), offset, &staging[..]) }
+            unsafe { call::write(&self.commands, mem, false, "staged", offset, &staging[..]) }
                 .map_err(|e| self.fail("clEnqueueWriteBuffer", &e))?;
         self.cost.uploaded += size_of_val(&staging[..]) as u64;
         self.events.push((Stage::Upload, event));
@@ -102,7 +102,7 @@ impl Queue {
         self.in_use.hold(&staging.block);
         // SAFETY: nobody sees the elements before `end_fetches` has waited; dropped earlier,
         // `in_use` holds them until the copy is done, as it does the buffer's.
-        unsafe { self.read_to(&buffer, (false, 0), &mut staging)? };
+        unsafe { self.read_to(&buffer, false, 0, &mut staging)? };
         Ok(Fetching(staging))
     }
 
@@ -146,7 +146,7 @@ impl Queue {
         }
         let mem = self.use_buffer(buffer)?;
         // SAFETY: blocking, so `data` outlives the copy; the range was checked above.
-        let event = unsafe { call::write(&self.commands, mem, (true, "direct"), offset, data) }
+        let event = unsafe { call::write(&self.commands, mem, true, "direct", offset, data) }
             .map_err(|e| self.fail("clEnqueueWriteBuffer", &e))?;
         self.cost.uploaded += size_of_val(data) as u64;
         self.events.push((Stage::Upload, event));
@@ -164,7 +164,7 @@ impl Queue {
         out: &mut [T],
     ) -> Result<()> {
         // SAFETY: blocking, so `out` outlives the copy.
-        unsafe { self.read_to(buffer, (true, offset), out) }
+        unsafe { self.read_to(buffer, true, offset, out) }
     }
 
     /// # Safety
@@ -172,7 +172,8 @@ impl Queue {
     unsafe fn read_to<T: OclPrm>(
         &mut self,
         buffer: &Buffer<T>,
-        (blocking, offset): (bool, usize),
+        blocking: bool,
+        offset: usize,
         out: &mut [T],
     ) -> Result<()> {
         within(buffer, offset, out.len())?;
@@ -181,14 +182,14 @@ impl Queue {
         }
         let mem = self.use_buffer(buffer)?;
         // SAFETY: the range was checked above; the rest is the caller's promise.
-        let event = unsafe { call::read(&self.commands, mem, (blocking, offset), out) }
+        let event = unsafe { call::read(&self.commands, mem, blocking, offset, out) }
             .map_err(|e| self.fail("clEnqueueReadBuffer", &e))?;
         self.cost.downloaded += size_of_val(out) as u64;
         self.events.push((Stage::Download, event));
-        match blocking {
-            true => self.check(),
-            false => Ok(()),
+        if blocking {
+            self.check()?;
         }
+        Ok(())
     }
 
     /// The first `len` elements of the buffer.
