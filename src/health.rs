@@ -13,7 +13,7 @@
 //! with the session's options, which is where rules and plan nodes find it.
 //!
 //! A driver runs short of memory when other processes take it, and they give it back. What our own
-//! [`Budget`](crate::device::budget::Budget) refuses is no failure of the device: it is asked again
+//! [`Budget`](crate::device::Budget) refuses is no failure of the device: it is asked again
 //! at once, as that is told before any work is done.
 
 use std::collections::BTreeMap;

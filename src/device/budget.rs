@@ -29,7 +29,7 @@ use super::kind::DeviceKind;
 
 /// How long a join waits for memory that others use: some chunks' time, and little beside a query
 /// that runs out of memory.
-pub const PATIENCE: Duration = Duration::from_millis(100);
+pub(crate) const PATIENCE: Duration = Duration::from_millis(100);
 
 /// Bytes in use on one device, and how many there may be.
 #[derive(Debug)]

@@ -29,7 +29,7 @@ pub(crate) fn cache_file(info: &DeviceInfo, what: &str, extension: &str) -> Opti
 
 /// Reads a file of the cache, unless another user could have written it: what stands there runs in
 /// this process.
-pub(crate) fn read_file(file: &Path) -> std::io::Result<Vec<u8>> {
+pub(super) fn read_file(file: &Path) -> std::io::Result<Vec<u8>> {
     let found = std::fs::metadata(file)?;
     // Reading anything else, such as a pipe, could take for ever.
     if !found.is_file() || !is_trusted(&found) {

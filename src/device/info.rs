@@ -101,7 +101,7 @@ impl DeviceInfo {
     }
 
     /// How sub-groups shuffle there, if they do. Khronos' extension is used in OpenCL C 3.0.
-    pub fn sub_group_shuffle(&self) -> Option<SubGroupShuffle> {
+    pub(crate) fn sub_group_shuffle(&self) -> Option<SubGroupShuffle> {
         if self.has("cl_intel_subgroups") {
             return Some(SubGroupShuffle::Intel);
         }
@@ -111,7 +111,7 @@ impl DeviceInfo {
 
     /// Whether it computes in software what a GPU's driver is for: right, but slower than a CPU's
     /// runtime.
-    pub fn is_software_renderer(&self) -> bool {
+    pub(super) fn is_software_renderer(&self) -> bool {
         let name = self.name.to_lowercase();
         SOFTWARE_RENDERERS.iter().any(|known| name.contains(known))
     }
@@ -126,7 +126,7 @@ impl DeviceInfo {
     }
 
     /// Whether a `__builtin_prefetch` compiles and does something there (PoCL, Intel's CPU runtime).
-    pub fn has_prefetch(&self) -> bool {
+    pub(crate) fn has_prefetch(&self) -> bool {
         let platform = self.platform.to_lowercase();
         self.kind == DeviceKind::Cpu
             && (platform.contains("portable computing language") || platform.contains("intel"))
@@ -134,7 +134,7 @@ impl DeviceInfo {
 
     /// Whether a volatile load sees what atomics wrote, as between the cores of a CPU; an atomic
     /// that changes nothing costs many times as much. Not where a simulator would call it a race.
-    pub fn has_coherent_caches(&self) -> bool {
+    pub(super) fn has_coherent_caches(&self) -> bool {
         self.has_prefetch()
     }
 

@@ -3,10 +3,10 @@
 use std::fmt;
 
 /// The extension with 64-bit atomics, which a program that needs it enables.
-pub const INT64_ATOMICS: &str = "cl_khr_int64_base_atomics";
+pub(crate) const INT64_ATOMICS: &str = "cl_khr_int64_base_atomics";
 
 /// Slots of a bucket that joins have unless they ask for others.
-pub(crate) const DEFAULT_SLOTS: usize = 8;
+pub(super) const DEFAULT_SLOTS: usize = 8;
 
 /// What kind of processor a device is, in the order in which `auto` prefers them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -42,7 +42,7 @@ impl KernelBody {
     ];
 
     /// Whether a volatile load sees what atomics wrote: NVIDIA's read the L2, where those write.
-    pub fn volatile_sees_atomics(self) -> bool {
+    pub(crate) fn volatile_sees_atomics(self) -> bool {
         self == KernelBody::WarpTile
     }
 }
@@ -60,7 +60,7 @@ impl fmt::Display for KernelBody {
 
 /// Which extension lets the lanes of a sub-group read each other's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum SubGroupShuffle {
+pub(crate) enum SubGroupShuffle {
     /// `cl_intel_subgroups`, in OpenCL C 1.2.
     Intel,
     /// `cl_khr_subgroup_shuffle`, in OpenCL C 3.0.

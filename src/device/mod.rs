@@ -10,15 +10,15 @@
 //! queue and kernels each; a job is a closure over [`Queue`], sent through a
 //! channel and answered through another. A panic inside a job becomes an error.
 //!
-//! * [`info`]: which devices there are and what they say of themselves; `kind`: their kinds
+//! * `info`: which devices there are and what they say of themselves; `kind`: their kinds
 //! * `pick`: picking one, and the kernels that it runs
-//! * [`owner`]: the lanes, and the jobs that they run; `job`: what a job returns and costs
-//! * [`queue`]: what a job can do: memory, `transfer`, `launch`
-//! * `buffer`, [`staging`]: memory of the device and of the host, as elements
+//! * `owner`: the lanes, and the jobs that they run; `job`: what a job returns and costs
+//! * `queue`: what a job can do: memory, `transfer`, `launch`
+//! * `buffer`, `staging`: memory of the device and of the host, as elements
 //! * `memory`, `pool`: memory objects, and blocks of them that are used again
-//! * [`budget`]: how many bytes of a device may be in use
+//! * `budget`: how many bytes of a device may be in use
 //! * `context`: what the lanes of a device share
-//! * [`program`]: program text from `.cl` parts and defines, compiled
+//! * `program`: program text from `.cl` parts and defines, compiled
 //! * `cache`: files that keep compiled programs and verdicts
 //! * [`verdict`]: what self-tests found, remembered
 //! * `call`: every OpenCL call, through one gate; `faults`, in debug builds, fails them on demand
@@ -30,7 +30,7 @@
 //! Jobs of several queries run a few at a time; a job is one probe chunk or one build, so they
 //! interleave, and a device runs one kernel well at a time anyway.
 
-pub mod budget;
+pub(crate) mod budget;
 mod buffer;
 pub(crate) mod cache;
 mod call;
@@ -39,26 +39,29 @@ mod exit;
 #[cfg(debug_assertions)]
 pub mod faults;
 pub mod host;
-pub mod info;
+mod info;
 mod job;
 mod kind;
 mod memory;
-pub mod owner;
+mod owner;
 mod pages;
 mod pick;
 mod pool;
-pub mod program;
-pub mod queue;
-pub mod staging;
+pub(crate) mod program;
+mod queue;
+mod staging;
 mod status;
 pub mod verdict;
 
+pub use budget::Budget;
 pub use buffer::Buffer;
 pub use info::{DeviceInfo, list, platforms};
 pub use job::{Answer, Cost};
-pub use kind::{DeviceKind, KernelBody, SubGroupShuffle};
+pub(crate) use kind::SubGroupShuffle;
+pub use kind::{DeviceKind, KernelBody};
 pub use owner::Device;
 pub use pick::pick;
+pub use program::ProgramText;
 pub use queue::Queue;
 pub use queue::launch::Arg;
 pub use staging::Staging;

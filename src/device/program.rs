@@ -28,7 +28,7 @@ use crate::error::{Error, Result};
 use super::cache::{cache_file, read_file, store_file};
 use super::call::{self, Called};
 use super::info::DeviceInfo;
-pub use super::kind::INT64_ATOMICS;
+pub(crate) use super::kind::INT64_ATOMICS;
 use super::status::Failed;
 
 /// A complete OpenCL C program.
@@ -85,7 +85,7 @@ impl ProgramText {
     }
 
     /// The same text, compiled with `options`.
-    pub fn with_options(self, options: &'static str) -> Self {
+    pub(crate) fn with_options(self, options: &'static str) -> Self {
         let key = format!(
             "{:x}",
             Sha256::digest(format!("{options}\n{}", self.source))
@@ -126,7 +126,7 @@ impl ProgramText {
     }
 
     /// Whether it uses atomics on 64-bit words.
-    pub fn needs_int64_atomics(&self) -> bool {
+    pub(super) fn needs_int64_atomics(&self) -> bool {
         self.needs_int64_atomics
     }
 

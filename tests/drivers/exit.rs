@@ -8,7 +8,7 @@
 use std::process::Output;
 use std::time::{Duration, Instant};
 
-use horton_join::device::program::ProgramText;
+use horton_join::device::ProgramText;
 use horton_join::device::{Arg, Device, faults};
 
 use super::child::{outcome, role};

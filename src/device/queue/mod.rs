@@ -183,7 +183,7 @@ impl Queue {
     ///
     /// # Errors
     /// As [`allocate`](Self::allocate).
-    pub fn allocate_table<T: OclPrm>(
+    pub(crate) fn allocate_table<T: OclPrm>(
         &mut self,
         what: &'static str,
         len: usize,

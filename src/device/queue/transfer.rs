@@ -68,7 +68,8 @@ impl Queue {
     /// or as they stand where the device is the host's CPU.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if there are fewer, [`Error::OpenCl`] if the driver fails.
+    /// [`Invalid`](crate::error::Error::Invalid) if there are fewer,
+    /// [`OpenCl`](crate::error::Error::OpenCl) if the driver fails.
     pub fn fetch<T: OclPrm>(&mut self, buffer: Buffer<T>, len: usize) -> Result<Staging<T>> {
         within(&buffer, 0, len)?;
         if self.opened.on_host() {
@@ -109,7 +110,7 @@ impl Queue {
     /// What was begun to be fetched in this job, once all copies are done.
     ///
     /// # Errors
-    /// [`Error::OpenCl`] if the driver fails.
+    /// [`OpenCl`](crate::error::Error::OpenCl) if the driver fails.
     pub(crate) fn end_fetches<T: OclPrm>(
         &mut self,
         begun: Vec<Fetching<T>>,
@@ -133,7 +134,8 @@ impl Queue {
     /// Copies `data` to the buffer's elements from `offset`.
     ///
     /// # Errors
-    /// [`Error::Invalid`] outside the buffer, [`Error::OpenCl`] if the driver fails.
+    /// [`Invalid`](crate::error::Error::Invalid) outside of the buffer,
+    /// [`OpenCl`](crate::error::Error::OpenCl) if the driver fails.
     pub fn upload<T: OclPrm>(
         &mut self,
         buffer: &Buffer<T>,
@@ -205,7 +207,8 @@ impl Queue {
     /// The count of `what` that kernels left in the word at `at`.
     ///
     /// # Errors
-    /// [`Error::WrongAnswer`] if it is more than `most`, those of [`download`](Self::download).
+    /// [`WrongAnswer`](crate::error::Error::WrongAnswer) if it is more than `most`; those of
+    /// [`download`](Self::download).
     pub(crate) fn count(
         &mut self,
         (buffer, at): (&Buffer<u32>, usize),
@@ -222,7 +225,7 @@ impl Queue {
     /// Sets every element to `value`.
     ///
     /// # Errors
-    /// [`Error::OpenCl`] if the driver fails.
+    /// [`OpenCl`](crate::error::Error::OpenCl) if the driver fails.
     pub fn fill<T: OclPrm>(&mut self, buffer: &Buffer<T>, value: T) -> Result<()> {
         if buffer.is_empty() {
             return Ok(());
@@ -237,7 +240,8 @@ impl Queue {
     /// Copies the elements of `from` to the start of `to`, on the device.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if `to` is shorter, [`Error::OpenCl`] if the driver fails.
+    /// [`Invalid`](crate::error::Error::Invalid) if `to` is shorter,
+    /// [`OpenCl`](crate::error::Error::OpenCl) if the driver fails.
     pub fn copy<T: OclPrm>(&mut self, from: &Buffer<T>, to: &Buffer<T>) -> Result<()> {
         within(to, 0, from.len)?;
         if from.is_empty() {
