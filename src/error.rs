@@ -100,8 +100,8 @@ pub enum Error {
 
     /// A buffer would exceed the device's memory budget or its largest allocation.
     #[error(
-        "no room for {what} on OpenCL device '{device}': {wanted} bytes are needed, {used} of {limit} \
-         are in use; raise horton.device_memory_limit or join a smaller build side"
+        "no room for {what} on OpenCL device '{device}': {wanted} bytes are needed, {used} of \
+         {limit} are in use; raise horton.device_memory_limit or join a smaller build side"
     )]
     DeviceMemory {
         /// What the buffer is for.
@@ -138,8 +138,8 @@ pub enum Error {
 
     /// A table that does not grow by itself had no room for some keys; all others are stored.
     #[error(
-        "{table} has no room for {rejected} of {keys} keys; the others are stored: make room (rehash, \
-         or remove and flush) or start with a larger table"
+        "{table} has no room for {rejected} of {keys} keys; the others are stored: make room \
+         (rehash, or remove and flush) or start with a larger table"
     )]
     NoRoom {
         /// What kind of table.
@@ -171,16 +171,16 @@ pub enum Error {
 
     /// An invariant of this crate is broken: its authors' mistake.
     #[error(
-        "horton-join {version} has a bug: {0}; please report this to the authors of horton-join, not of \
-         DataFusion",
+        "horton-join {version} has a bug: {0}; please report this to the authors of horton-join, not \
+         of DataFusion",
         version = env!("CARGO_PKG_VERSION")
     )]
     Internal(String),
 
     /// There are more rows than can be numbered: in one table, or in a build side of many.
     #[error(
-        "the build side has {rows} rows, over the limit of {limit}; swap the sides or hash-partition \
-         both (datafusion.execution.target_partitions)"
+        "the build side has {rows} rows, over the limit of {limit}; swap the sides or \
+         hash-partition both (datafusion.execution.target_partitions)"
     )]
     TooManyRows {
         /// Rows of the build side.

@@ -1,4 +1,4 @@
-//! The byte budget of a device.
+//! How many bytes of a device may be in use.
 //!
 //! ```text
 //!  0 ──────── used ────────┬──── idle ────┬─────────── free ───────────▶ limit
@@ -6,18 +6,17 @@
 //!                          └─ given back first, when a job asks for more than is free
 //! ```
 //!
-//! CPU runtimes allocate lazily and abort the process when memory runs out, GPU drivers
-//! fail late and then lose the context, so we count ourselves: every buffer takes a grant
-//! before it is created. The grant goes with the memory: it is idle while a pool keeps that, and
-//! ends when the memory is released. The default budget is 80 %
-//! of the device's global memory, but half of it on CPUs and integrated GPUs, whose "device memory"
-//! is the host's.
+//! Drivers cannot be left to refuse. CPU runtimes allocate lazily and abort the process when memory
+//! runs out; GPU drivers fail late and then lose the context. So every buffer takes a grant before
+//! it is created. The grant goes with the memory: it is idle while a pool keeps the memory, and
+//! ends when that is released. The limit is 80 % of the device's memory, or half where that is the
+//! host's: on CPUs and integrated GPUs.
 //!
-//! Who is refused, takes nothing, not even for a moment: a large request must not make small ones
-//! beside it fail. A join that is refused waits until others have given back what it is short of,
-//! for [`PATIENCE`], before it makes do with less. Those who wait stand in line. The first of
-//! them waits on a thread for blocking work, because a runtime may have no timer; lanes, on which
-//! others free their memory, never wait.
+//! A refused request takes nothing, not even for a moment, so that a large one cannot make small
+//! ones beside it fail. A join that is refused waits for up to [`PATIENCE`] until others have given
+//! back enough, before it makes do with less. Joins wait in line. The first of them waits on a
+//! thread for blocking work, because a runtime may have no timer. Lanes never wait: others free
+//! their memory there.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -27,8 +26,8 @@ use tokio::runtime::Handle;
 use super::info::DeviceInfo;
 use super::kind::DeviceKind;
 
-/// How long a join waits for memory that others use: some chunks' time, and little beside a query
-/// that runs out of memory.
+/// How long a join waits for memory that others use. It is the time of some chunks, and little
+/// beside that of a query that runs out of memory.
 pub(crate) const PATIENCE: Duration = Duration::from_millis(100);
 
 /// Bytes in use on one device, and how many there may be.
@@ -36,28 +35,28 @@ pub(crate) const PATIENCE: Duration = Duration::from_millis(100);
 pub struct Budget {
     limit: u64,
     taken: Mutex<Taken>,
-    /// Told when bytes are given back.
+    /// Notified when bytes are given back.
     given_back: Condvar,
-    /// Held by the first of those who wait.
+    /// The lock that the first waiting join holds.
     line: tokio::sync::Mutex<()>,
 }
 
 #[derive(Debug, Default)]
 struct Taken {
-    /// By jobs and what they made.
+    /// Bytes of jobs and of what they made.
     used: u64,
-    /// By pools, for later jobs.
+    /// Bytes that pools keep for later jobs.
     idle: u64,
-    /// The most of both at once.
+    /// The largest sum of both so far.
     peak: u64,
 }
 
 /// Why bytes are not granted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Refused {
-    /// So many bytes are used.
+    /// There is no room: this many bytes are used.
     Used(u64),
-    /// They would be, were so many bytes of idle memory released.
+    /// There would be room if this many idle bytes were released.
     Idle(u64),
 }
 
@@ -88,22 +87,22 @@ impl Budget {
         })
     }
 
-    /// The budget in bytes.
+    /// Returns the limit in bytes.
     pub fn limit(&self) -> u64 {
         self.limit
     }
 
-    /// Bytes that jobs and what they made use, without idle memory.
+    /// Returns the bytes that jobs, and what they made, use; idle memory is not among them.
     pub fn used(&self) -> u64 {
         self.taken().used
     }
 
-    /// Bytes of memory that is kept for later jobs, and released when others ask for it.
+    /// Returns the bytes that pools keep for later jobs, and release when others need them.
     pub fn idle(&self) -> u64 {
         self.taken().idle
     }
 
-    /// The most bytes that were ever taken, idle memory included.
+    /// Returns the largest sum of used and idle bytes so far.
     pub fn peak(&self) -> u64 {
         self.taken().peak
     }
@@ -124,7 +123,7 @@ impl Budget {
         })
     }
 
-    /// Counts `bytes` more in use, beside so many idle ones, if there is room.
+    /// Counts `bytes` more as used, and `idle` as idle, if that is within `limit`.
     fn use_more(
         &self,
         taken: &mut Taken,
@@ -147,8 +146,8 @@ impl Budget {
         }
     }
 
-    /// Waits in line until others have given back `short` bytes of those that are used now. Returns
-    /// whether they have, before [`PATIENCE`] was at its end.
+    /// Waits in line until others have given back `short` of the bytes that are used now. Returns
+    /// whether they did so within [`PATIENCE`].
     pub(crate) async fn wait_for(self: &Arc<Self>, short: u64) -> bool {
         let until = Instant::now() + PATIENCE;
         let (Some(most), Ok(runtime)) = (self.used().checked_sub(short), Handle::try_current())
@@ -161,7 +160,8 @@ impl Budget {
         waited.await.unwrap_or(false)
     }
 
-    /// Whether at most `most` bytes are used, then or before.
+    /// Waits until at most `most` bytes are used, at longest until `then`. Returns whether they
+    /// are.
     fn wait_until(&self, most: u64, then: Instant) -> bool {
         let left = then.saturating_duration_since(Instant::now());
         let is_short = |taken: &mut Taken| taken.used > most;
@@ -174,7 +174,7 @@ impl Budget {
 }
 
 impl Grant {
-    /// Its memory is a pool's from now on.
+    /// Counts the bytes as idle: a pool has the memory now.
     pub(super) fn lay_idle(&mut self) {
         let mut taken = self.budget.taken();
         taken.used -= self.bytes;
@@ -183,7 +183,7 @@ impl Grant {
         self.budget.given_back.notify_all();
     }
 
-    /// Its memory is used again, if at most `limit` bytes are taken then.
+    /// Counts the bytes as used again, if at most `limit` bytes are then taken.
     pub(super) fn use_again(&mut self, limit: u64) -> Result<(), Refused> {
         let mut taken = self.budget.taken();
         let idle = taken.idle - self.bytes;

@@ -1,4 +1,12 @@
 //! Memory of a device as typed elements.
+//!
+//! ```text
+//!  Buffer<T> { len } ─▶ Arc<Block> ─▶ Memory ─▶ cl_mem
+//!                          └─ also held by lanes whose commands use it (`pool`)
+//! ```
+//!
+//! Dropping a buffer waits for nothing: the block outlives it until its commands are done.
+//! An empty buffer has a block of one element, as OpenCL has no empty buffers.
 
 use std::sync::Arc;
 
@@ -6,8 +14,8 @@ use crate::error::{Error, Result};
 
 use super::pool::Block;
 
-/// A device buffer of `len` elements; its bytes return to the budget when it is dropped and the
-/// commands that use it are known to be done.
+/// A device buffer of `len` elements. Its bytes return to the budget when it is dropped and the
+/// commands that use it are done.
 #[derive(Debug)]
 pub struct Buffer<T> {
     pub(super) block: Arc<Block>,
@@ -16,7 +24,7 @@ pub struct Buffer<T> {
 }
 
 impl<T> Buffer<T> {
-    /// Elements.
+    /// Returns the number of elements.
     pub fn len(&self) -> usize {
         self.len
     }
@@ -31,7 +39,7 @@ impl<T> Buffer<T> {
         self.len = self.len.min(len);
     }
 
-    /// Bytes on the device.
+    /// Returns the bytes of its elements.
     pub fn bytes(&self) -> u64 {
         (self.len * size_of::<T>()) as u64
     }

@@ -1,4 +1,13 @@
 //! Files that remember something of a device from process to process.
+//!
+//! ```text
+//!  <HORTON_CACHE_DIR, or the user's cache folder/horton-join>/
+//!     <sha-256 of device, driver and what is remembered>.bin | .verdict
+//! ```
+//!
+//! A file is written under another name and renamed, so that a reader sees all of it or nothing.
+//! Files that another user could have written are not read, as programs in them run here. A
+//! folder that cannot be written costs only time.
 
 use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
@@ -8,7 +17,7 @@ use sha2::{Digest, Sha256};
 
 use super::info::DeviceInfo;
 
-/// The file that remembers `what` of a device and its driver.
+/// Returns the path of the file that remembers `what` of a device and its driver.
 pub(crate) fn cache_file(info: &DeviceInfo, what: &str, extension: &str) -> Option<PathBuf> {
     let folder = match std::env::var_os("HORTON_CACHE_DIR") {
         Some(folder) => PathBuf::from(folder),
@@ -27,11 +36,10 @@ pub(crate) fn cache_file(info: &DeviceInfo, what: &str, extension: &str) -> Opti
     Some(folder.join(format!("{:x}.{extension}", hash.finalize())))
 }
 
-/// Reads a file of the cache, unless another user could have written it: what stands there runs in
-/// this process.
+/// Reads a file of the cache, unless another user could have written it.
 pub(super) fn read_file(file: &Path) -> std::io::Result<Vec<u8>> {
     let found = std::fs::metadata(file)?;
-    // Reading anything else, such as a pipe, could take for ever.
+    // Reading anything but a file, such as a pipe, could take forever.
     if !found.is_file() || !is_trusted(&found) {
         return Err(ErrorKind::PermissionDenied.into());
     }
@@ -54,12 +62,12 @@ fn is_trusted(_: &std::fs::Metadata) -> bool {
     true
 }
 
-/// The text of such a file.
+/// Reads such a file as text.
 pub(crate) fn read_text(file: &Path) -> Option<String> {
     String::from_utf8(read_file(file).ok()?).ok()
 }
 
-/// How long ago a file was written; `None` if nobody knows.
+/// Returns how long ago a file was written; `None` if the system does not say.
 pub(super) fn age(file: &Path) -> Option<Duration> {
     std::fs::metadata(file)
         .ok()?

@@ -1,9 +1,12 @@
 //! What the lanes of one opened device share: its context, compiled programs and pools.
 //!
-//! A driver that reports a kernel's fault, or a queue or context that it does not know any more,
-//! has lost the context with all its memory. It is marked then: lanes open the device anew for
-//! their next job, and what stood in the old context can no longer be used, which is an error
-//! (a buffer of one context must not reach a kernel of another).
+//! ```text
+//!  lane ─▶ Opened { context, programs, pools } ── a fatal status ─▶ lost ─▶ lanes open a new one
+//! ```
+//!
+//! A driver that reports a kernel's fault, or no longer knows a queue, has lost the context with
+//! all its memory. Lanes then open the device anew for their next job. Buffers of the old context
+//! can no longer be used: the error says so, as no buffer may reach a kernel of another context.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -23,8 +26,9 @@ use super::program::{self, ProgramText};
 use super::staging::Staging;
 use super::status::Failed;
 
-/// Idle page-locked memory that is kept, in bytes: what sixteen partitions have under way at once, two chunks of a million
-/// rows each with four matches a row. What is beyond is locked anew, which takes a millisecond a megabyte.
+/// How many bytes of page-locked memory stay when idle. Sixteen partitions use as much at once,
+/// each with two chunks of a million rows and four matches a row. Locking anew takes a millisecond
+/// a megabyte.
 const LOCKED_CAP: u64 = 2 << 30;
 
 /// How a buffer is read.

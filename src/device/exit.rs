@@ -9,9 +9,9 @@
 //!
 //! Devices are made ready in the background, and a query can be dropped while a kernel is compiled.
 //! A process that ends then runs the driver's clean-up beside the compiler's thread, and NVIDIA's
-//! driver and PoCL crash. Exit handlers run in reverse order, so ours must be registered after those
-//! of the driver's libraries. The last of these is the compiler. The first build of a program loads
-//! it, which takes a moment itself: meanwhile ours is registered again and again.
+//! driver and PoCL crash. Exit handlers run in reverse order, so ours must be registered after
+//! those of the driver's libraries. The last of these is the compiler. The first build of a program
+//! loads it, which takes a moment itself: meanwhile ours is registered again and again.
 //!
 //! An exit waits no longer than `PATIENCE`, as a hanging device must not keep a process alive.
 //! Then the clean-up would crash, so the process ends without it. That skips the handlers which the

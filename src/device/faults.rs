@@ -5,10 +5,10 @@
 //!  begin(Some(fault))  … and fail its site at its n-th use    ├─▶ end() ─▶ Report
 //! ```
 //!
-//! A site is an OpenCL function with what it is called for: `clCreateBuffer build keys`,
-//! `clEnqueueNDRangeKernel probe_chunk`. A fault that [lasts](Fault::lasts) makes every later
-//! call of any site fail too, as after a driver has lost its device. The layer is one
-//! for the process: tests that use it run one at a time.
+//! A site is an OpenCL function and what it is called for: `clCreateBuffer build keys`,
+//! `clEnqueueNDRangeKernel probe_chunk`. A fault that [lasts](Fault::lasts) makes every later call
+//! of any site fail, too, as after a driver has lost its device. The layer is one for the process:
+//! tests that use it run one at a time.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;

@@ -1,18 +1,17 @@
-//! Which OpenCL devices there are, which of them can run the kernels, and picking one.
+//! Which OpenCL devices there are, and what they say of themselves.
 //!
 //! ```text
-//!  horton.device = 'auto'      GPU > accelerator > CPU > software renderer; most compute units first, then
-//!                              with 64-bit atomics first; none that failed its self-test
-//!                = '0:1'       second device of the first platform
-//!                = 'radeon'    part of a device or platform name, any case
+//!  platforms ─▶ devices of each ─▶ describe ─▶ DeviceInfo { name, limits, obstacle }
 //! ```
 //!
-//! What a join's kernels need is little: an available compiler, little-endian words, 64-bit
-//! addresses, and work-groups of at least 256 items with 32 KiB of local memory. 32-bit atomics are
-//! core since OpenCL 1.1. A device lacking any of it is listed with the reason and skipped by
-//! `auto`. 64-bit atomics are an extension that only tables that change need, and builds at high
-//! loads. That a driver's kernels are right, too, a self-test shows before joins use it
-//! (`verdict`).
+//! A join's kernels need little:
+//!
+//! * an available compiler, little-endian words and 64-bit addresses,
+//! * work-groups of at least 256 items with 32 KiB of local memory,
+//! * 32-bit atomics, which are core since OpenCL 1.1.
+//!
+//! A device that lacks any of it is listed with the reason, and `auto` skips it. Some tables also
+//! need 64-bit atomics, an extension. `pick` chooses among the devices.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -67,7 +66,7 @@ pub struct DeviceInfo {
 }
 
 impl DeviceInfo {
-    /// The body that is fastest by what the device says of itself.
+    /// Returns the body that should be fastest, by what the device says of itself.
     pub(crate) fn fastest_body(&self) -> KernelBody {
         let has = |body| self.has_tiles_of(body, DEFAULT_SLOTS / 2);
         match self.kind {
@@ -78,7 +77,7 @@ impl DeviceInfo {
         }
     }
 
-    /// Whether tiles of so many lanes, a power of two, can talk by `body`: all lanes of a tile must
+    /// Whether tiles of `lanes` lanes, a power of two, can talk by `body`. All lanes of a tile must
     /// be in one sub-group.
     pub(super) fn has_tiles_of(&self, body: KernelBody, lanes: usize) -> bool {
         match body {
@@ -91,7 +90,7 @@ impl DeviceInfo {
         }
     }
 
-    /// `body`, or local tiles where tiles of so many lanes cannot talk by it.
+    /// Returns `body`, or local tiles where tiles of `lanes` lanes cannot talk by it.
     pub(crate) fn body_for_lanes(&self, body: KernelBody, lanes: usize) -> KernelBody {
         if self.has_tiles_of(body, lanes) {
             body
@@ -100,7 +99,7 @@ impl DeviceInfo {
         }
     }
 
-    /// How sub-groups shuffle there, if they do. Khronos' extension is used in OpenCL C 3.0.
+    /// Returns how sub-groups shuffle there, if they do. Khronos' extension needs OpenCL C 3.0.
     pub(crate) fn sub_group_shuffle(&self) -> Option<SubGroupShuffle> {
         if self.has("cl_intel_subgroups") {
             return Some(SubGroupShuffle::Intel);
@@ -109,8 +108,7 @@ impl DeviceInfo {
         (has_c && self.has("cl_khr_subgroup_shuffle")).then_some(SubGroupShuffle::Khronos)
     }
 
-    /// Whether it computes in software what a GPU's driver is for: right, but slower than a CPU's
-    /// runtime.
+    /// Whether it renders in software, as Mesa can: right, but slower than a CPU's runtime.
     pub(super) fn is_software_renderer(&self) -> bool {
         let name = self.name.to_lowercase();
         SOFTWARE_RENDERERS.iter().any(|known| name.contains(known))
@@ -125,26 +123,26 @@ impl DeviceInfo {
         self.extensions.split_whitespace().any(|e| e == extension)
     }
 
-    /// Whether a `__builtin_prefetch` compiles and does something there (PoCL, Intel's CPU runtime).
+    /// Whether `__builtin_prefetch` compiles and has an effect there: on PoCL and Intel's runtime.
     pub(crate) fn has_prefetch(&self) -> bool {
         let platform = self.platform.to_lowercase();
         self.kind == DeviceKind::Cpu
             && (platform.contains("portable computing language") || platform.contains("intel"))
     }
 
-    /// Whether a volatile load sees what atomics wrote, as between the cores of a CPU; an atomic
-    /// that changes nothing costs many times as much. Not where a simulator would call it a race.
+    /// Whether a volatile load sees what atomics wrote, as between the cores of a CPU. An atomic
+    /// load costs many times as much. Simulators, which would report a race, do not count.
     pub(super) fn has_coherent_caches(&self) -> bool {
         self.has_prefetch()
     }
 
-    /// Short name with the place: `0:0 NVIDIA H200`.
+    /// Returns its place and name: `0:0 NVIDIA H200`.
     pub fn label(&self) -> String {
         format!("{}:{} {}", self.index.0, self.index.1, self.name)
     }
 }
 
-/// Names of all platforms by index, those without devices included.
+/// Lists the names of all platforms by index, those without devices included.
 ///
 /// # Errors
 /// [`Error::NoPlatform`] if there is no OpenCL loader or no platform.
@@ -156,7 +154,7 @@ pub fn platforms() -> Result<Vec<String>> {
         .collect())
 }
 
-/// Every device of every platform.
+/// Lists every device of every platform.
 ///
 /// # Errors
 /// [`Error::NoPlatform`] if there is no OpenCL loader or no platform. Platforms without
@@ -170,7 +168,7 @@ pub fn list() -> Result<Vec<DeviceInfo>> {
         .collect())
 }
 
-/// PoCL lists no devices to a thread that asks while another initialises it.
+/// Lets one thread ask at a time: PoCL lists no devices while another thread initialises it.
 fn one_at_a_time() -> MutexGuard<'static, ()> {
     static ASKING: Mutex<()> = Mutex::new(());
     ASKING.lock().unwrap_or_else(PoisonError::into_inner)
@@ -239,9 +237,9 @@ fn describe(index: (usize, usize), platform: PlatformId, id: DeviceId) -> Device
     info
 }
 
-/// Work-items of the narrowest sub-groups that a kernel may get. Intel's devices list the sizes;
-/// others have one as a rule, of which work-groups are best a multiple. What a kernel gets is
-/// looked at once more before its launch.
+/// Returns the work-items of the narrowest sub-groups that a kernel may get. Intel's devices list
+/// the sizes. Others usually have one, the preferred multiple of work-groups. A launch checks what
+/// its kernel really gets.
 fn sub_group_width(info: &DeviceInfo, id: DeviceId) -> usize {
     // Their requests have no names in `ocl`.
     const MAX_NUM_SUB_GROUPS: u32 = 0x105c;
@@ -294,7 +292,7 @@ fn obstacle(info: &DeviceInfo, id: DeviceId) -> Option<String> {
         .map(|(_, reason)| (*reason).to_owned())
 }
 
-/// Raw value of a request; empty when the device does not answer it.
+/// Returns the raw answer to a request; empty if the device does not answer it.
 fn raw(id: DeviceId, request: u32) -> Vec<u8> {
     call::device_info(id, request).unwrap_or_default()
 }
@@ -310,7 +308,7 @@ fn number(id: DeviceId, request: Request) -> u64 {
     little_endian(&raw(id, request as u32))
 }
 
-/// The number in the first eight bytes.
+/// Returns the number in the first eight bytes.
 fn little_endian(bytes: &[u8]) -> u64 {
     let bytes = bytes.iter().take(8).rev();
     bytes.fold(0, |value, byte| value << 8 | u64::from(*byte))

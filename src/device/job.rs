@@ -1,4 +1,10 @@
 //! What a job returns, and what it costs.
+//!
+//! ```text
+//!  Device::run(job) ─▶ Answer { value, cost: Cost { launches, upload, kernel, download, … } }
+//! ```
+//!
+//! Times are those of the device's event clock: the host's would count waiting, too.
 
 use std::time::Duration;
 

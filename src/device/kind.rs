@@ -1,4 +1,11 @@
-//! Kinds of devices and of kernels, told apart by name alone.
+//! The kinds of devices and of kernel bodies.
+//!
+//! ```text
+//!  kind ◀─ info ◀─ cache ◀─ program, verdict ◀─ pick
+//! ```
+//!
+//! These names need no driver, so every other file may use them. Were they in `info`, it and
+//! `program` would need each other.
 
 use std::fmt;
 

@@ -1,4 +1,14 @@
-//! A memory object, and where the host sees it.
+//! A memory object that belongs to the host or to the device, by turns.
+//!
+//! ```text
+//!   ┌▶ the host's (mapped) ──to_device: unmap, in the queue of the commands that come next──┐
+//!   └──to_host: map, waits for that queue────────── the device's (not mapped) ◀─────────────┘
+//! ```
+//!
+//! Memory that the host is done with stays mapped. The next host use makes no call. The next
+//! kernel's queue unmaps it. So no command depends on an unmap in another queue. OpenCL does not
+//! order queues, and some runtimes write a copy of the host's back when the unmap runs (Mesa's
+//! rusticl). Unmapping at once would need a wait.
 
 use std::ptr::NonNull;
 use std::sync::{Mutex, PoisonError};
@@ -7,18 +17,18 @@ use ocl::core::{CommandQueue, Event, Mem, MemMap};
 
 use super::call::{self, Called};
 
-/// A memory object, and where the host sees it.
+/// A memory object, and its address on the host while it is the host's.
 #[derive(Debug)]
 pub(super) struct Memory {
     mem: Mem,
     /// While it is the host's.
     map: Mutex<Option<MemMap<u8>>>,
-    /// Where it is unmapped before it is released; no other command of its stands there.
+    /// The queue that unmaps it before it is released, and runs no other command of it.
     host: CommandQueue,
 }
 
 impl Memory {
-    /// New memory, which is the device's.
+    /// Wraps new memory, which is the device's.
     pub(super) fn new(mem: Mem, host: &CommandQueue) -> Self {
         Self {
             mem,
@@ -32,8 +42,8 @@ impl Memory {
         &self.mem
     }
 
-    /// Gives all `bytes` to the host, after the commands before in `commands`. Returns where they
-    /// are, and what became of the mapping, if there was none yet.
+    /// Gives all `bytes` to the host, after earlier commands of `commands`. Returns their address,
+    /// and the event of the mapping if one was needed.
     pub(super) fn to_host(
         &self,
         bytes: usize,

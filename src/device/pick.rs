@@ -1,4 +1,14 @@
-//! Picking a device, and the kernels that it runs.
+//! Picking a device, and the kernel body that it runs.
+//!
+//! ```text
+//!  horton.device = 'auto'      GPU > accelerator > CPU > software renderer; then the most compute
+//!                              units; then 64-bit atomics; none that failed its self-test
+//!                = '0:1'       second device of the first platform
+//!                = 'radeon'    part of a device or platform name, any case
+//! ```
+//!
+//! What a device says of itself (`info`) and what its self-test found (`verdict`) decide together.
+//! They are apart from here because a verdict's file is named after the device's description.
 
 use std::fmt;
 
@@ -9,8 +19,8 @@ use super::kind::{DEFAULT_SLOTS, KernelBody};
 use super::verdict::{self, Suite, Verdict};
 
 impl DeviceInfo {
-    /// The lookup kernel body that this device runs: the fastest, or what its self-test found to
-    /// work.
+    /// Returns the lookup kernel body that this device runs: the fastest, or the one that its
+    /// self-test found to work.
     pub fn body(&self) -> KernelBody {
         match verdict::of(self, Suite::DEFAULT) {
             Some(Verdict::Passed(body)) => body,
@@ -18,13 +28,13 @@ impl DeviceInfo {
         }
     }
 
-    /// Whether kernels with this body run there, at least with buckets of the default size: the
-    /// device has what they need, and its self-test did not find them wrong.
+    /// Whether kernels with this body run there, with buckets of the default size. The device must
+    /// have what they need, and its self-test must not have found them wrong.
     pub fn supports(&self, body: KernelBody) -> bool {
         self.runs(body, DEFAULT_SLOTS / 2, DEFAULT_SLOTS)
     }
 
-    /// Whether tiles of so many lanes talk by `body` there, for buckets of so many slots.
+    /// Whether tiles of `lanes` lanes talk by `body` there, for buckets of `slots` slots.
     pub(crate) fn runs(&self, body: KernelBody, lanes: usize, slots: usize) -> bool {
         let local_tiles = Some(Verdict::Passed(KernelBody::LocalTile));
         let needs_none = matches!(body, KernelBody::Chunk | KernelBody::LocalTile);
@@ -33,7 +43,8 @@ impl DeviceInfo {
                 && verdict::of(self, Suite::Buckets(slots)) != local_tiles
     }
 
-    /// The same for lookups in buckets of so many slots, two a lane.
+    /// Returns `body`, or local tiles where it does not run for buckets of `slots` slots, two a
+    /// lane.
     pub(crate) fn body_for_slots(&self, body: KernelBody, slots: usize) -> KernelBody {
         if self.runs(body, slots / 2, slots) {
             body
@@ -42,7 +53,7 @@ impl DeviceInfo {
         }
     }
 
-    /// What keeps `auto` from using it: that it lacks something, or its self-test failed.
+    /// Returns why `auto` does not use it: it lacks something, or its self-test failed.
     fn obstacle(&self) -> Option<String> {
         let failed = || match verdict::of(self, Suite::DEFAULT)? {
             Verdict::Failed(reason) => Some(format!("its self-test failed: {reason}")),
@@ -51,9 +62,8 @@ impl DeviceInfo {
         self.obstacle.clone().or_else(failed)
     }
 
-    /// Its place among those that `auto` chooses from, the best first. Of two drivers of one
-    /// device, which has the same compute units, the one with 64-bit atomics has all kinds of
-    /// tables.
+    /// Returns its rank for `auto`, the best first. Two drivers of one device have the same compute
+    /// units; the one with 64-bit atomics has all kinds of tables.
     fn rank(&self) -> impl Ord + use<> {
         (
             self.is_software_renderer(),
@@ -95,7 +105,7 @@ fn gib(bytes: u64) -> f64 {
     bytes as f64 / (1u64 << 30) as f64
 }
 
-/// The device that `asked` (the value of `horton.device`) means.
+/// Picks the device that `asked`, the value of `horton.device`, means.
 ///
 /// # Errors
 /// [`Error::NoPlatform`]; [`Error::UnknownDevice`] with the list of devices if nothing

@@ -1,18 +1,16 @@
-//! Program text, its compilation, and the cache of compiled programs on disk.
+//! Program text from `.cl` parts and defines, and compiling it.
 //!
 //! ```text
 //!  #define SLOTS 8 …          constants, all from Rust
 //!  #line 1 "hash.cl" …        the parts, in order
 //!        │ sha-256 with device and driver
 //!        ▼
-//!  <cache>/horton-join/<hash>.bin = sha-256 of the binary ‖ binary
+//!  <cache>/<hash>.bin = sha-256 of the binary ‖ binary
 //! ```
 //!
-//! Compiling the kernels costs 0.3-0.6 s, loading them 1-5 ms. Defines stand in the text
-//! because `-D` options with parentheses fail on two runtimes. A file is written under
-//! another name and renamed, so that processes racing for it see all or nothing; one that
-//! is torn, foreign or refused by the driver is compiled anew. `HORTON_CACHE_DIR` moves the
-//! cache; a folder that cannot be written only costs the time.
+//! Compiling the kernels costs 0.3-0.6 s, and loading them 1-5 ms, so binaries are kept (`cache`).
+//! One that is torn, or that the driver refuses, is compiled anew. Defines stand in the text
+//! because `-D` options with parentheses fail on two runtimes.
 
 use std::collections::BTreeMap;
 use std::ffi::CString;
@@ -69,8 +67,8 @@ impl ProgramText {
         }
     }
 
-    /// The text of a family's `variant`, made when it is first asked for in this process: making
-    /// and hashing one takes as long as some launches.
+    /// Returns the text of a family's `variant`, which is made once in a process. Making and
+    /// hashing one takes as long as some launches.
     pub(crate) fn once(
         family: &'static str,
         variant: &dyn Debug,
@@ -97,7 +95,7 @@ impl ProgramText {
         }
     }
 
-    /// The same text, whose kernels run only in sub-groups of so many work-items or more.
+    /// The same text, whose kernels need sub-groups of a multiple of `lanes` work-items.
     pub(crate) fn with_sub_group_lanes(self, lanes: usize) -> Self {
         Self {
             sub_group_lanes: lanes,
@@ -105,7 +103,7 @@ impl ProgramText {
         }
     }
 
-    /// Work-items that its sub-groups must have.
+    /// The lanes of its tiles, which must fit its sub-groups; 0 if it has none.
     pub(super) fn sub_group_lanes(&self) -> usize {
         self.sub_group_lanes
     }
@@ -136,7 +134,7 @@ impl ProgramText {
     }
 }
 
-/// The compiled program: from the cache if it is there and the driver takes it.
+/// Returns the compiled program: from the cache if it is there and the driver takes it.
 pub(super) fn build(context: &Context, info: &DeviceInfo, text: &ProgramText) -> Result<Program> {
     let file = cache_file(info, text.key(), "bin");
     if let Some(program) = file

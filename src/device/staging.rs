@@ -1,23 +1,13 @@
 //! Host memory that a device copies to and from at full speed.
 //!
 //! ```text
-//!  GPU   Staging: page-locked memory ─send: copy──▶ Buffer ─kernels─▶ Buffer ─fetch: copy─▶ Staging
-//!  CPU   Staging: a mapped buffer ──send: unmap───▶ the same memory as Buffer ─fetch: map─▶ Staging
+//!  GPU   page-locked Staging ─send: copy──▶ Buffer ─kernels─▶ Buffer ─fetch: copy─▶ Staging
+//!  CPU   a mapped Staging ──send: unmap───▶ that memory as Buffer ─fetch: map────▶ Staging
 //! ```
 //!
 //! From ordinary memory a driver copies through a buffer of its own, at a third of the link's
-//! speed or less; where the device is the host's CPU nothing needs to be copied at all. Both
-//! come from pools, because locking pages costs more than using them a few times.
-//!
-//! ```text
-//!  Memory   ┌▶ the host's (mapped) ──to_device: unmap, in the queue of the commands that come next──┐
-//!           └──to_host: map, waits for that queue──────────────── the device's (not mapped) ◀──────┘
-//! ```
-//!
-//! Memory that the host is done with stays mapped, idle or not. Who takes it next needs it mapped,
-//! and makes no call, or lets a kernel use it, and unmaps it in that kernel's own queue. So no
-//! command ever depends on an unmap in another queue: OpenCL does not order queues, and runtimes
-//! that keep a copy for the host (Mesa's rusticl) write it back when the unmap runs.
+//! speed or less. A CPU device needs no copy at all: `memory` changes hands. Both kinds come from
+//! pools, because locking pages costs more than using them a few times.
 
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
@@ -27,7 +17,7 @@ use ocl::core::OclPrm;
 
 use super::pool::Block;
 
-/// `len` elements of host memory, with what an earlier use left in them.
+/// `len` elements of host memory that a device can copy from, or use itself.
 pub struct Staging<T: OclPrm> {
     address: NonNull<T>,
     pub(super) block: Arc<Block>,

@@ -1,4 +1,13 @@
 //! Launching kernels.
+//!
+//! ```text
+//!  launch(program, kernel, (items, group), args)
+//!     ├─ prepare: compile, create the kernel, check its sub-groups; once for each kernel
+//!     ├─ hold the buffers among the arguments
+//!     └─ enqueue `items` rounded up to whole groups
+//! ```
+//!
+//! Kernels check their index, because OpenCL 1.2 has no global sizes but multiples of a group.
 
 use ocl::core::{ArgVal, Kernel};
 
@@ -79,8 +88,8 @@ impl Queue {
         Ok(())
     }
 
-    /// Sees that the tiles of a kernel fit its sub-groups. What a device says of all kernels may
-    /// not hold for this one; but Intel's devices list the sizes that there are.
+    /// Checks that the tiles of a kernel fit its sub-groups. What a device says of all kernels may
+    /// not hold for this one. Intel's devices list all sizes, so theirs holds.
     fn check_sub_groups(
         &self,
         text: &ProgramText,

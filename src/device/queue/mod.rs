@@ -1,12 +1,15 @@
-//! What a job can do on its device: allocate, copy, fill, launch.
+//! What a job can do on its device: allocate here, copy (`transfer`), run kernels (`launch`).
+//!
+//! ```text
+//!  job ─▶ allocate, send, launch, fetch, … ─▶ in-order queue ─▶ events ─▶ check ─▶ settle: Cost
+//! ```
 //!
 //! The queue is in-order, so a job reads as straight-line code; only downloads wait. Every command
-//! leaves an event behind. It tells how the command ended, which is looked at before the job uses
-//! what the host has been given; and when the job ends, device clocks are added up into its
-//! [`Cost`]. The queue holds all memory that its commands use until they have finished (`pool`).
-//! Sizes of zero are legal here (OpenCL refuses them, `ocl` panics): an empty buffer holds one
-//! element, an empty transfer or launch does nothing. Global sizes are padded to the work-group
-//! size, so every kernel checks its index.
+//! leaves an event. `check` asks the events how their commands ended, before the job uses what the
+//! host was given. When the job ends, device clocks are added up into its [`Cost`].
+//!
+//! The queue holds all memory that its commands use until they have finished (`pool`). Sizes of
+//! zero are legal here: OpenCL refuses them, and `ocl` panics.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -38,7 +41,7 @@ enum Stage {
 }
 
 impl Stage {
-    /// What errors call it.
+    /// Returns its name in errors.
     fn name(self) -> &'static str {
         match self {
             Stage::Upload => "upload",
@@ -55,10 +58,10 @@ pub struct Queue {
     body: KernelBody,
     commands: CommandQueue,
     kernels: HashMap<(String, &'static str), Kernel>,
-    /// Memory that commands use, as far as they are not known to be done.
+    /// The memory of commands that are not known to be done.
     in_use: InUse,
     events: Vec<(Stage, Event)>,
-    /// How many of them are known to have ended well.
+    /// The number of events whose commands are known to have ended well.
     checked: usize,
     cost: Cost,
 }
@@ -78,7 +81,7 @@ impl Queue {
         })
     }
 
-    /// Runs one job: fresh costs and limits before, waiting and adding up after.
+    /// Runs one job: resets costs and limits, runs it, waits for its commands and adds up costs.
     pub(super) fn job<T>(
         &mut self,
         job: impl FnOnce(&mut Queue) -> Result<T>,
@@ -91,12 +94,10 @@ impl Queue {
         let value = job(self);
         let finished = self.finish();
         let value = match (value, finished) {
-            // The first failure of the device is the one to tell of; it may be behind what the job
-            // says.
+            // The device's first failure is returned: it may have caused what follows.
             (Err(error), _) if error.is_of_device() => return Err(error),
             (_, Err(error)) => return Err(error),
-            // Another lane's kernel failed meanwhile; what it left in this one's memory, nobody
-            // knows.
+            // Another lane's kernel failed meanwhile, and may have overwritten this one's memory.
             (Ok(_), Ok(())) if self.is_lost() => return Err(self.opened.foreign()),
             (value, Ok(())) => value?,
         };
@@ -107,12 +108,11 @@ impl Queue {
         })
     }
 
-    /// Waits for all commands, of a failed job too: they may still use its buffers. Looks how they
-    /// ended.
+    /// Waits for all commands and checks how they ended. A failed job's may still use its buffers.
     pub(super) fn finish(&mut self) -> Result<()> {
         let finished = call::finish(&self.commands, "").map_err(|e| {
             let error = self.fail("clFinish", &e);
-            // What was enqueued may still run, or may not have.
+            // The commands may still run.
             self.opened.lose(&error);
             error
         });
@@ -124,7 +124,7 @@ impl Queue {
         finished
     }
 
-    /// Looks how the commands ended that are done by now: all so far. Their memory is free.
+    /// Checks how the commands so far ended, which are all done, and frees their memory.
     fn check(&mut self) -> Result<()> {
         for (stage, event) in &self.events[self.checked..] {
             self.opened.check(stage.name(), event)?;
@@ -134,12 +134,12 @@ impl Queue {
         Ok(())
     }
 
-    /// The device's description.
+    /// Returns the device's description.
     pub fn info(&self) -> &DeviceInfo {
         &self.opened.info
     }
 
-    /// How kernels use the device: its own way, or what the job asked for.
+    /// Returns the kernels' body: the device's own, or the one that the job asked for.
     pub fn body(&self) -> KernelBody {
         self.body
     }
@@ -149,8 +149,8 @@ impl Queue {
         self.body.volatile_sees_atomics() || self.info().has_coherent_caches()
     }
 
-    /// Runs the kernels of the rest of this job with another body than the device's own: to
-    /// compare them, or to exercise one where it is slow.
+    /// Sets the kernels' body for the rest of this job, to compare bodies or to test one where it
+    /// is slow.
     ///
     /// # Errors
     /// [`Error::Invalid`] if the device does not support it.
@@ -170,7 +170,7 @@ impl Queue {
         self.limit = bytes;
     }
 
-    /// A buffer of `len` elements with unspecified contents; `what` names it in errors.
+    /// Allocates a buffer of `len` elements with unspecified contents; `what` names it in errors.
     ///
     /// # Errors
     /// [`Error::DeviceMemory`] over the budget or the device's largest allocation,
@@ -179,7 +179,7 @@ impl Queue {
         self.allocate_for(what, Access::Streamed, len)
     }
 
-    /// The same for a buffer that lookups read, at random places: on CPUs, in large pages.
+    /// Allocates a buffer that lookups read at random places: on CPUs, in large pages.
     ///
     /// # Errors
     /// As [`allocate`](Self::allocate).
@@ -203,7 +203,7 @@ impl Queue {
         let block =
             |queue: &mut Self| opened.block(what, access, bytes, limit, Some(&mut queue.in_use));
         let block = match block(self) {
-            // Commands alone hold some memory: it is free once they are done.
+            // Some memory is held by commands alone: it is free once they are done.
             Err(_) if !self.is_lost() && self.in_use.has_free() => {
                 self.wait("memory")?;
                 block(self)?
@@ -213,13 +213,13 @@ impl Queue {
         self.buffer(block, len)
     }
 
-    /// Waits for the commands so far, and looks how they ended.
+    /// Waits for the commands so far and checks how they ended.
     fn wait(&mut self, what: &'static str) -> Result<()> {
         call::finish(&self.commands, what).map_err(|e| self.fail("clFinish", &e))?;
         self.check()
     }
 
-    /// Memory as a buffer of later commands.
+    /// Makes `block` a buffer of later commands.
     fn buffer<T>(&mut self, block: Arc<Block>, len: usize) -> Result<Buffer<T>> {
         let unmapped = block
             .memory()
@@ -236,7 +236,7 @@ impl Queue {
         })
     }
 
-    /// Host memory for `len` elements, with what an earlier use left in them.
+    /// Takes host memory for `len` elements, with unspecified contents.
     ///
     /// # Errors
     /// As [`allocate`](Self::allocate); page-locked memory does not count for the budget.
@@ -244,7 +244,7 @@ impl Queue {
         self.opened.staging(what, len)
     }
 
-    /// Adds the device clocks of the job's events, which have ended well, to its cost.
+    /// Adds the device times of the job's events to its cost.
     fn settle(&mut self) {
         for (stage, event) in self.events.drain(..) {
             let took = elapsed(&event);
@@ -259,13 +259,13 @@ impl Queue {
         }
     }
 
-    /// The memory of a buffer for a command.
+    /// Holds and returns the memory of a buffer for a command.
     fn use_buffer<'a, T>(&mut self, buffer: &'a Buffer<T>) -> Result<&'a Mem> {
         self.use_block(&buffer.block)?;
         Ok(buffer.block.memory().mem())
     }
 
-    /// Holds memory, which must be of this queue's context, until the job has finished.
+    /// Holds memory until the job has finished; it must be of this queue's context.
     fn use_block(&mut self, block: &Arc<Block>) -> Result<()> {
         if !self.opened.owns(block) {
             return Err(self.opened.foreign());
@@ -274,7 +274,7 @@ impl Queue {
         Ok(())
     }
 
-    /// The error for an answer that cannot be right.
+    /// Makes the error for an answer that cannot be right.
     pub(crate) fn wrong_answer(&self, what: String) -> Error {
         Error::WrongAnswer {
             device: self.info().label(),
@@ -292,7 +292,7 @@ impl Queue {
     }
 }
 
-/// Device time of a finished command; zero where the driver does not say.
+/// Returns the device time of a finished command; zero where the driver does not say.
 fn elapsed(event: &Event) -> Duration {
     let clock = |when| call::event_time(event, when);
     match (clock(ProfilingInfo::Start), clock(ProfilingInfo::End)) {

@@ -1,4 +1,13 @@
-//! Copies between the host and the device, and on it.
+//! Copies between the host and the device, and on the device.
+//!
+//! ```text
+//!            waits for its copy          goes on meanwhile
+//!  upload    upload, buffer_from         send, send_to        (Staging)
+//!  download  download, read, fetch       begin_fetch … end_fetches
+//! ```
+//!
+//! Each checks its range first, as a driver may not. What a copy still uses is held until it has
+//! ended, so staging memory may be dropped at once.
 
 use ocl::core::OclPrm;
 
@@ -14,8 +23,8 @@ use super::{Queue, Stage};
 pub(crate) struct Fetching<T: OclPrm>(Staging<T>);
 
 impl Queue {
-    /// The staged elements as a buffer: copied while the job goes on, or as they stand where
-    /// the device is the host's CPU.
+    /// Turns the staged elements into a buffer. A GPU gets a copy while the job goes on; a CPU
+    /// device gets the memory itself.
     ///
     /// # Errors
     /// As [`allocate`](Self::allocate).
@@ -52,8 +61,7 @@ impl Queue {
             return Ok(());
         }
         let mem = self.use_buffer(buffer)?;
-        // Held before the call: the staging memory's, too, is no one else's before the copy is
-        // done.
+        // Held before the call, so that nobody gets the staging memory before the copy is done.
         self.in_use.hold(&staging.block);
         // SAFETY: the range was checked above; `in_use` keeps the elements until the copy is done.
         let event =
@@ -64,8 +72,8 @@ impl Queue {
         Ok(())
     }
 
-    /// The first `len` elements of the buffer on the host, after all commands before: copied,
-    /// or as they stand where the device is the host's CPU.
+    /// Brings the first `len` elements of the buffer to the host, after all earlier commands. A GPU
+    /// copies them; a CPU device gives the memory itself.
     ///
     /// # Errors
     /// [`Invalid`](crate::error::Error::Invalid) if there are fewer,
@@ -86,11 +94,11 @@ impl Queue {
         Ok(staging)
     }
 
-    /// As [`fetch`](Self::fetch), without waiting for a copy. What the copy needs goes to later commands of
-    /// the job at once.
+    /// Begins a [`fetch`](Self::fetch) and does not wait for the copy. Later commands of the job
+    /// may have the buffer's memory at once.
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`fetch`](Self::fetch).
     pub(crate) fn begin_fetch<T: OclPrm>(
         &mut self,
         buffer: Buffer<T>,
@@ -107,7 +115,7 @@ impl Queue {
         Ok(Fetching(staging))
     }
 
-    /// What was begun to be fetched in this job, once all copies are done.
+    /// Waits for the fetches that this job has begun.
     ///
     /// # Errors
     /// [`OpenCl`](crate::error::Error::OpenCl) if the driver fails.
@@ -121,7 +129,7 @@ impl Queue {
         Ok(begun.into_iter().map(|fetching| fetching.0).collect())
     }
 
-    /// A buffer with the contents of `data`.
+    /// Allocates a buffer with the contents of `data`.
     ///
     /// # Errors
     /// As [`allocate`](Self::allocate) and [`upload`](Self::upload).
@@ -155,7 +163,7 @@ impl Queue {
         Ok(())
     }
 
-    /// Copies the buffer's elements from `offset` into `out`, waiting for all commands before.
+    /// Copies the buffer's elements from `offset` into `out`, after all earlier commands.
     ///
     /// # Errors
     /// As [`upload`](Self::upload).
@@ -169,6 +177,8 @@ impl Queue {
         unsafe { self.read_to(buffer, true, offset, out) }
     }
 
+    /// Copies the buffer's elements from `offset` into `out`; waits for that if `blocking`.
+    ///
     /// # Safety
     /// Unless it is `blocking`, `out` must not be touched or released before the command is done.
     unsafe fn read_to<T: OclPrm>(
@@ -194,7 +204,7 @@ impl Queue {
         Ok(())
     }
 
-    /// The first `len` elements of the buffer.
+    /// Reads the first `len` elements of the buffer.
     ///
     /// # Errors
     /// As [`download`](Self::download).
@@ -204,7 +214,7 @@ impl Queue {
         Ok(out)
     }
 
-    /// The count of `what` that kernels left in the word at `at`.
+    /// Reads the count of `what` that kernels left in the word at `at`.
     ///
     /// # Errors
     /// [`WrongAnswer`](crate::error::Error::WrongAnswer) if it is more than `most`; those of

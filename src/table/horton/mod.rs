@@ -113,7 +113,7 @@ impl TableConfig {
             return Ok(());
         }
         Err(Error::Invalid(format!(
-            "invalid load factor {}: expected a number in (0, 1]",
+            "invalid load_factor {}: expected a number in (0, 1]",
             self.load_factor
         )))
     }
