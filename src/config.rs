@@ -42,7 +42,7 @@ impl FromStr for Enabled {
             "always" => Ok(Enabled::Always),
             "never" => Ok(Enabled::Never),
             _ => Err(Error::Invalid(format!(
-                "horton.enabled is 'auto', 'always' or 'never', not '{value}'"
+                "invalid value '{value}' for horton.enabled: expected 'auto', 'always' or 'never'"
             ))),
         }
     }
@@ -84,7 +84,7 @@ impl FromStr for TableKind {
             "linear" => Ok(TableKind::Linear),
             "codes" => Ok(TableKind::Codes),
             _ => Err(Error::Invalid(format!(
-                "horton.table is 'auto', 'horton', 'linear', 'direct' or 'codes', not '{value}'"
+                "invalid value '{value}' for horton.table: expected 'auto', 'horton', 'linear', 'direct' or 'codes'"
             ))),
         }
     }
@@ -132,7 +132,7 @@ impl FromStr for Filters {
             "auto" => Ok(Filters::Auto),
             "off" => Ok(Filters::Off),
             _ => Err(Error::Invalid(format!(
-                "horton.filters is 'auto' or 'off', not '{value}'"
+                "invalid value '{value}' for horton.filters: expected 'auto' or 'off'"
             ))),
         }
     }
@@ -164,7 +164,7 @@ impl FromStr for OnDeviceError {
             "fallback" => Ok(OnDeviceError::Fallback),
             "error" => Ok(OnDeviceError::Error),
             _ => Err(Error::Invalid(format!(
-                "horton.on_device_error is 'fallback' or 'error', not '{value}'"
+                "invalid value '{value}' for horton.on_device_error: expected 'fallback' or 'error'"
             ))),
         }
     }
@@ -450,8 +450,13 @@ fn parse<T: FromStr>(key: &str, value: &str, in_range: impl Fn(&T) -> bool) -> R
                 .iter()
                 .find(|(name, _)| *name == key)
                 .map_or("", |(_, description)| description);
+            let expected = match std::any::type_name::<T>() {
+                "bool" => "true or false",
+                "f64" => "a number",
+                _ => "a whole number",
+            };
             Error::Invalid(format!(
-                "'{value}' is no value for horton.{key} ({description})"
+                "invalid value '{value}' for horton.{key}: expected {expected} ({description})"
             ))
         })
 }

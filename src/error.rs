@@ -67,8 +67,8 @@ pub enum Error {
     /// The device lacks an extension that a program uses. Joins need none; see
     /// [`KeyTableConfig`](crate::table::key_table::KeyTableConfig).
     #[error(
-        "{program} needs {extension}, which OpenCL device '{device}' lacks; take a device that has it, or a Horton \
-         table of distinct keys that is built at once (horton.table = 'auto')"
+        "OpenCL device '{device}' lacks {extension}, which {program} needs; use a device that has \
+         it, or a Horton table that is built at once"
     )]
     MissingExtension {
         /// The `.cl` family.
@@ -100,8 +100,8 @@ pub enum Error {
 
     /// A buffer would exceed the device's memory budget or its largest allocation.
     #[error(
-        "{what} needs {wanted} bytes on '{device}', over its limit of {limit} bytes \
-         ({used} in use); raise horton.device_memory_limit or join a smaller build side"
+        "no room for {what} on OpenCL device '{device}': {wanted} bytes are needed, {used} of \
+         {limit} are in use; raise horton.device_memory_limit or join a smaller build side"
     )]
     DeviceMemory {
         /// What the buffer is for.
@@ -117,13 +117,13 @@ pub enum Error {
     },
 
     /// The same key was given twice to a table of unique keys.
-    #[error("the keys of a Horton table must be distinct; build a GroupedTable for repeating keys")]
+    #[error("a key repeats in a table of distinct keys; build a GroupedTable instead")]
     DuplicateKeys,
 
     /// A bulk build did not fit after every retry.
     #[error(
-        "{rejected} of {keys} keys did not fit into a Horton table of {buckets} buckets after \
-         {attempts} attempts; lower horton.load_factor"
+        "a Horton table of {buckets} buckets has no room for {rejected} of {keys} keys after \
+         {attempts} attempts; lower the load factor"
     )]
     TableFull {
         /// Keys given.
@@ -138,8 +138,8 @@ pub enum Error {
 
     /// A table that does not grow by itself had no room for some keys; all others are stored.
     #[error(
-        "{rejected} of {keys} keys found no room in {table}; the others are stored, and nothing \
-         was lost: make room (rehash, remove and flush) or start with a larger table"
+        "{table} has no room for {rejected} of {keys} keys; the others are stored: make room \
+         (rehash, or remove and flush) or start with a larger table"
     )]
     NoRoom {
         /// What kind of table.
@@ -152,8 +152,8 @@ pub enum Error {
 
     /// A bulk insert into a table without room for all keys; the table is as it was before.
     #[error(
-        "{} keys find no room in a table of {len} items with room for {capacity}; \
-         the table is as it was before",
+        "a table with {len} of at most {capacity} items has no room for {} keys; it is unchanged: \
+         insert fewer or build a larger table",
         keys.len()
     )]
     Rejected {
@@ -165,14 +165,22 @@ pub enum Error {
         capacity: usize,
     },
 
-    /// An argument or option outside its range.
+    /// An argument or option outside its range: its giver's mistake.
     #[error("{0}")]
     Invalid(String),
 
+    /// An invariant of this crate is broken: its authors' mistake.
+    #[error(
+        "horton-join {version} has a bug: {0}; please report this to the authors of horton-join, not \
+         of DataFusion",
+        version = env!("CARGO_PKG_VERSION")
+    )]
+    Internal(String),
+
     /// There are more rows than can be numbered: in one table, or in a build side of many.
     #[error(
-        "the build side has {rows} rows, over the {limit} that can be numbered here; hash-partition \
-         both sides (horton.keep_partitions = true, more target_partitions) or swap them"
+        "the build side has {rows} rows, over the limit of {limit}; swap the sides or \
+         hash-partition both (datafusion.execution.target_partitions)"
     )]
     TooManyRows {
         /// Rows of the build side.
@@ -182,7 +190,7 @@ pub enum Error {
     },
 
     /// A device-resident join has more pairs than 32 bits can number.
-    #[error("the join has {pairs} pairs, over the 2^32 - 1 of one result; take them in windows")]
+    #[error("the result has {pairs} pairs, over the limit of 2^32 - 1; take them in windows")]
     TooManyPairs {
         /// Pairs in all.
         pairs: u64,
@@ -213,6 +221,8 @@ pub(crate) enum Blame {
     Room,
     /// The input's, an option's, a limit's or the host's.
     Query,
+    /// This crate's: what it knows of the query may be wrong, so nothing goes on.
+    Bug,
 }
 
 impl Error {
@@ -284,6 +294,7 @@ impl Error {
             error if error.is_of_device() => Blame::Device,
             // A join's tables grow, and it groups keys that repeat before it builds their table.
             Error::TableFull { .. } | Error::NoRoom { .. } | Error::DuplicateKeys => Blame::Device,
+            Error::Internal(_) => Blame::Bug,
             _ => Blame::Query,
         }
     }
@@ -307,7 +318,36 @@ impl From<Error> for DataFusionError {
         match error {
             Error::DataFusion(inner) => inner,
             Error::DeviceMemory { .. } => DataFusionError::ResourcesExhausted(error.to_string()),
+            Error::Internal(_) => DataFusionError::Internal(error.to_string()),
             other => DataFusionError::External(Box::new(other)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_broken_invariant_is_an_internal_error_and_nobody_elses_fault() {
+        let error = Error::Internal("pairs were lost".to_owned());
+        assert_eq!(error.blame(), Blame::Bug);
+        assert!(!error.is_of_device());
+        assert!(error.brief().ends_with("has a bug: pairs were lost"));
+        let shown = DataFusionError::from(error);
+        assert!(matches!(shown, DataFusionError::Internal(_)), "{shown:?}");
+        let text = shown.to_string();
+        let ours = concat!("horton-join ", env!("CARGO_PKG_VERSION"), " has a bug");
+        assert!(
+            text.contains(ours) && text.contains("please report this"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn an_argument_outside_its_range_is_its_givers_fault() {
+        let error = Error::Invalid("5 slots".to_owned());
+        assert_eq!(error.blame(), Blame::Query);
+        assert!(matches!(error.into(), DataFusionError::External(_)));
     }
 }

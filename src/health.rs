@@ -13,7 +13,7 @@
 //! with the session's options, which is where rules and plan nodes find it.
 //!
 //! A driver runs short of memory when other processes take it, and they give it back. What our own
-//! [`Budget`](crate::device::memory::Budget) refuses is no failure of the device: it is asked again
+//! [`Budget`](crate::device::Budget) refuses is no failure of the device: it is asked again
 //! at once, as that is told before any work is done.
 
 use std::collections::BTreeMap;
@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::device::DeviceInfo;
-use crate::device::memory::PATIENCE;
+use crate::device::budget::PATIENCE;
 use crate::error::{Blame, Error};
 
 /// How long a device is not asked whose driver had no memory: a join that finds it still short, and
@@ -67,7 +67,7 @@ impl Health {
         let until = match error.blame() {
             Blame::Device => None,
             Blame::Driver => Some(Instant::now() + SHORT_FOR),
-            Blame::Room | Blame::Query => return,
+            Blame::Room | Blame::Query | Blame::Bug => return,
         };
         let mut failures = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let known = failures.get(&device.index);

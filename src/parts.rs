@@ -61,7 +61,7 @@ pub fn parts(batches: &[Vec<ArrayRef>]) -> Vec<Part> {
 /// A single item is not worth another task.
 ///
 /// # Errors
-/// The first of `work`'s; [`Error::Invalid`] if a task panics.
+/// The first of `work`'s; [`Error::DataFusion`] if a task panics.
 pub async fn side_by_side<I, T, W, F>(items: Vec<I>, width: usize, work: W) -> Result<Vec<T>>
 where
     T: Send + 'static,
@@ -83,7 +83,7 @@ where
 /// A runtime's thread stays with no more rows than a batch has.
 ///
 /// # Errors
-/// The first of `work`'s; [`Error::Invalid`] if it panics.
+/// The first of `work`'s; [`Error::DataFusion`] if it panics.
 pub async fn off_the_runtime<T, W>(parts: Vec<Part>, width: usize, work: W) -> Result<Vec<T>>
 where
     T: Send + 'static,
@@ -103,9 +103,9 @@ where
         .await
 }
 
-/// The error of a task that panicked.
+/// The error of a task that panicked, which an expression of the query may do.
 pub fn task_failed(error: &impl std::fmt::Display) -> Error {
-    Error::Invalid(format!("a build task failed: {error}"))
+    datafusion::error::DataFusionError::Execution(format!("a build task failed: {error}")).into()
 }
 
 #[cfg(test)]

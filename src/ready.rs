@@ -125,7 +125,9 @@ pub async fn warm_up(context: &SessionContext) -> Result<()> {
         Readiness::Ready(_) => Ok(()),
         Readiness::Declined(reason) => Err(Error::Invalid(reason)),
         Readiness::Invalid(error) => Err(Error::Invalid(error.to_string())),
-        Readiness::Opening | Readiness::Compiling => Err(Error::Invalid(THREAD_ENDED.to_owned())),
+        Readiness::Opening | Readiness::Compiling => Err(Error::Internal(
+            "a device that is settled is not open".to_owned(),
+        )),
     }
 }
 

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use horton_join::device::program::ProgramText;
+use horton_join::device::ProgramText;
 use horton_join::device::{Arg, Device, list, pick};
 use horton_join::error::Error;
 use horton_join::table::horton::{HortonTable, TableConfig};

@@ -9,7 +9,7 @@
 
 use std::sync::Arc;
 
-use horton_join::device::program::ProgramText;
+use horton_join::device::ProgramText;
 use horton_join::device::{Arg, Buffer, Device, Queue};
 use horton_join::error::{Error, Result};
 use horton_join::table::horton::MISS;

@@ -6,11 +6,11 @@
 //!                                            └─ debug builds: counted, and failed on demand
 //! ```
 //!
-//! A driver may fail any call at any time, and `ocl` panics on status codes that it does not know,
-//! so all of them stand in one file, where nothing can be forgotten: a test compares the calls
-//! here with the sites and finds none elsewhere. A release build has only the gate's
-//! `catch_unwind`, which costs nothing until something unwinds, and a lock that exits take. Releasing objects is not
-//! here: the loader's forwarders answer that it succeeded, whatever the driver says.
+//! A driver may fail any call at any time, and `ocl` panics on status codes that it does not know.
+//! So all calls stand in one file, and none can be forgotten: a test compares the calls here with
+//! the sites and finds none elsewhere. In release builds the gate is a `catch_unwind`, which costs
+//! nothing until something unwinds, and a lock that exits take. Releasing objects is not here: the
+//! loader's forwarders answer that it succeeded, whatever the driver says.
 
 use std::ffi::{CString, c_void};
 use std::sync::atomic::AtomicBool;
@@ -332,7 +332,8 @@ pub(super) fn unmap(
 pub(super) unsafe fn write<T: OclPrm>(
     commands: &CommandQueue,
     mem: &Mem,
-    (blocking, what): (bool, &'static str),
+    blocking: bool,
+    what: &'static str,
     offset: usize,
     data: &[T],
 ) -> Called<Event> {
@@ -354,14 +355,16 @@ pub(super) unsafe fn write<T: OclPrm>(
     Ok(event)
 }
 
-/// Copies the elements from `offset` into `out`; waits for it, and for all commands before, if `blocking`.
+/// Copies the elements from `offset` into `out`. Waits for the copy, and for earlier commands, if
+/// `blocking`.
 ///
 /// # Safety
 /// The buffer has those elements; without waiting, `out` stays untouched until the copy is done.
 pub(super) unsafe fn read<T: OclPrm>(
     commands: &CommandQueue,
     mem: &Mem,
-    (blocking, offset): (bool, usize),
+    blocking: bool,
+    offset: usize,
     out: &mut [T],
 ) -> Called<Event> {
     let mut event = Event::null();
@@ -434,7 +437,8 @@ pub(super) fn copy<T: OclPrm>(
 /// Its arguments are set, and the kernel stays within the buffers among them.
 pub(super) unsafe fn enqueue(
     commands: &CommandQueue,
-    (kernel, name): (&Kernel, &'static str),
+    kernel: &Kernel,
+    name: &'static str,
     global: usize,
     group: usize,
 ) -> Called<Event> {

@@ -1,9 +1,12 @@
 //! What the lanes of one opened device share: its context, compiled programs and pools.
 //!
-//! A driver that reports a kernel's fault, or a queue or context that it does not know any more,
-//! has lost the context with all its memory. It is marked then: lanes open the device anew for
-//! their next job, and what stood in the old context can no longer be used, which is an error
-//! (a buffer of one context must not reach a kernel of another).
+//! ```text
+//!  lane ─▶ Opened { context, programs, pools } ── a fatal status ─▶ lost ─▶ lanes open a new one
+//! ```
+//!
+//! A driver that reports a kernel's fault, or no longer knows a queue, has lost the context with
+//! all its memory. Lanes then open the device anew for their next job. Buffers of the old context
+//! can no longer be used: the error says so, as no buffer may reach a kernel of another context.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -12,17 +15,20 @@ use ocl::core::{CommandQueue, Context, Event, Mem, MemFlags, OclPrm, Program};
 
 use crate::error::{Error, Result};
 
+use super::budget::{Budget, Grant, Refused};
 use super::call::{self, Called};
-use super::info::{DeviceInfo, DeviceKind};
-use super::memory::{Budget, Grant, Refused};
+use super::info::DeviceInfo;
+use super::kind::DeviceKind;
+use super::memory::Memory;
 use super::pages;
 use super::pool::{Block, InUse, Pool, block_bytes};
 use super::program::{self, ProgramText};
-use super::staging::{Memory, Staging};
+use super::staging::Staging;
 use super::status::Failed;
 
-/// Idle page-locked memory that is kept, in bytes: what sixteen partitions have under way at once, two chunks of a million
-/// rows each with four matches a row. What is beyond is locked anew, which takes a millisecond a megabyte.
+/// How many bytes of page-locked memory stay when idle. Sixteen partitions use as much at once,
+/// each with two chunks of a million rows and four matches a row. Locking anew takes a millisecond
+/// a megabyte.
 const LOCKED_CAP: u64 = 2 << 30;
 
 /// How a buffer is read.
@@ -152,7 +158,8 @@ impl Opened {
     /// commands of a lane were the last to use, for later commands of the same queue.
     pub(super) fn block(
         &self,
-        (what, access): (&'static str, Access),
+        what: &'static str,
+        access: Access,
         bytes: u64,
         limit: u64,
         in_use: Option<&mut InUse>,
@@ -222,9 +229,10 @@ impl Opened {
     }
 
     fn create(&self, what: &'static str, bytes: u64, access: Access) -> Result<Memory> {
-        let flags = match self.on_host() {
-            true => MemFlags::READ_WRITE | MemFlags::ALLOC_HOST_PTR,
-            false => MemFlags::READ_WRITE,
+        let flags = if self.on_host() {
+            MemFlags::READ_WRITE | MemFlags::ALLOC_HOST_PTR
+        } else {
+            MemFlags::READ_WRITE
         };
         let mut mem = self.create_buffer(flags, bytes, what)?;
         let asks = self.on_host() && access == Access::Random && bytes >= pages::WORTH;
@@ -262,26 +270,27 @@ impl Opened {
     /// Host memory for `len` elements that the device can copy from or use directly.
     pub(super) fn staging<T: OclPrm>(&self, what: &'static str, len: usize) -> Result<Staging<T>> {
         let bytes = (len.max(1) * size_of::<T>()) as u64;
-        let block = match self.on_host() {
-            // Idle memory alone: commands may still run that use what a lane could give.
-            true => self.block((what, Access::Streamed), bytes, u64::MAX, None)?,
-            false => {
-                let size = block_bytes(bytes);
-                match self.locked.take_idle(size, u64::MAX) {
-                    Ok(Some(block)) => block,
-                    // Without bytes of the budget, none are refused.
-                    Ok(None) | Err(_) => {
-                        let memory = self.or_without_idle(|| self.lock(what, size))?;
-                        self.locked.block(memory, size, None)
-                    }
-                }
-            }
+        let block = if self.on_host() {
+            // No memory of a lane's: commands may still use it.
+            self.block(what, Access::Streamed, bytes, u64::MAX, None)?
+        } else {
+            self.locked_block(what, bytes)?
         };
         let (staging, mapped) = self.mapped(block, len, &self.host)?;
         if let Some(event) = mapped {
             self.check("map", &event)?;
         }
         Ok(staging)
+    }
+
+    /// A block of page-locked memory. It has no bytes of the budget, so none are refused.
+    fn locked_block(&self, what: &'static str, bytes: u64) -> Result<Arc<Block>> {
+        let size = block_bytes(bytes);
+        if let Ok(Some(block)) = self.locked.take_idle(size, u64::MAX) {
+            return Ok(block);
+        }
+        let memory = self.or_without_idle(|| self.lock(what, size))?;
+        Ok(self.locked.block(memory, size, None))
     }
 
     /// Page-locked memory, which stays mapped.

@@ -1,18 +1,26 @@
-//! No OpenCL call is under way while the process exits.
+//! A process that exits while OpenCL calls are under way ends with its status, not with a crash.
 //!
 //! ```text
 //!  call::at ─▶ enter ─▶ OpenCL call ─▶ leave
 //!                 ▲
-//!  exit ─▶ wait for the calls that are under way ─▶ no other begins ─▶ the driver's own clean-up
+//!  exit(status) ─▶ wait ─┬─ all calls have ended: no other begins ─▶ the driver's own clean-up
+//!                        └─ PATIENCE is over ─▶ _exit(status), without any clean-up
 //! ```
 //!
-//! Devices are made ready in the background, and queries can be dropped while a kernel is compiled.
-//! A process that ends then runs the driver's clean-up beside the compiler's thread: NVIDIA's driver
-//! crashes. Functions given to `atexit` run in reverse order, so this one must be given after those
-//! of the driver's libraries. The last of them, its compiler, is loaded by the first program that is
-//! built, which takes a moment itself: meanwhile it is given again and again. An exit waits no longer
-//! than `PATIENCE`, as a hanging device must not keep a process alive.
+//! Devices are made ready in the background, and a query can be dropped while a kernel is compiled.
+//! A process that ends then runs the driver's clean-up beside the compiler's thread, and NVIDIA's
+//! driver and PoCL crash. Exit handlers run in reverse order, so ours must be registered after
+//! those of the driver's libraries. The last of these is the compiler. The first build of a program
+//! loads it, which takes a moment itself: meanwhile ours is registered again and again.
+//!
+//! An exit waits no longer than `PATIENCE`, as a hanging device must not keep a process alive.
+//! Then the clean-up would crash, so the process ends without it. That skips the handlers which the
+//! program registered before it used a device; what they would have done is lost in the crash, too.
+//! `on_exit` tells a handler the status. Where only `atexit` is, the status is not known, and the
+//! exit goes on as if the calls had ended.
 
+#[cfg(debug_assertions)]
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, TryLockError};
@@ -24,8 +32,12 @@ static UNDER_WAY: RwLock<()> = RwLock::new(());
 /// How long an exit waits for calls to end.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How often the function is given while the driver may be loading libraries.
+/// How often the handler is registered while the driver may be loading libraries.
 const PAUSE: Duration = Duration::from_millis(5);
+
+/// The milliseconds that a test puts in the place of [`PATIENCE`].
+#[cfg(debug_assertions)]
+pub(super) static TEST_PATIENCE: AtomicU64 = AtomicU64::new(u64::MAX);
 
 /// Lets a call begin, until what is returned is dropped; forever if the process exits.
 pub(super) fn enter() -> RwLockReadGuard<'static, ()> {
@@ -42,7 +54,7 @@ pub(super) fn loading<T>(seen: &AtomicBool, call: impl FnOnce() -> T) -> T {
         .name("horton exit".to_owned())
         .spawn(move || {
             while loaded.recv_timeout(PAUSE) == Err(RecvTimeoutError::Timeout) {
-                watch();
+                register();
             }
         });
     let answer = call();
@@ -50,26 +62,26 @@ pub(super) fn loading<T>(seen: &AtomicBool, call: impl FnOnce() -> T) -> T {
     if let Ok(watcher) = watcher {
         drop(watcher.join());
     }
-    watch();
+    register();
     answer
 }
 
-/// Has an exit wait for calls before it does what was registered so far.
-fn watch() {
-    // SAFETY: the function takes nothing, returns nothing and does not unwind.
-    let refused = unsafe { libc::atexit(wait) };
-    if refused != 0 {
+/// Has an exit wait for calls before it runs the handlers that are registered so far.
+fn register() {
+    if !handler::register() {
         log::debug!("an exit does not wait for OpenCL calls");
     }
 }
 
-extern "C" fn wait() {
+/// Waits until no call is under way, and lets no other begin. Returns whether all have ended; only
+/// the first handler of an exit waits.
+fn wait() -> bool {
     static WAITED: AtomicBool = AtomicBool::new(false);
     if WAITED.swap(true, Ordering::AcqRel) {
-        return;
+        return true;
     }
     let began = Instant::now();
-    while began.elapsed() < PATIENCE {
+    while began.elapsed() < patience() {
         let alone = match UNDER_WAY.try_write() {
             Ok(alone) => alone,
             Err(TryLockError::Poisoned(alone)) => alone.into_inner(),
@@ -79,6 +91,60 @@ extern "C" fn wait() {
             }
         };
         // Never let go: no call begins any more.
-        return std::mem::forget(alone);
+        std::mem::forget(alone);
+        return true;
+    }
+    false
+}
+
+#[cfg(debug_assertions)]
+fn patience() -> Duration {
+    PATIENCE.min(Duration::from_millis(TEST_PATIENCE.load(Ordering::Relaxed)))
+}
+
+#[cfg(not(debug_assertions))]
+fn patience() -> Duration {
+    PATIENCE
+}
+
+/// With glibc, whose handlers are told the status.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+mod handler {
+    use std::ffi::{c_int, c_void};
+    use std::ptr::null_mut;
+
+    // The `libc` crate does not declare it.
+    unsafe extern "C" {
+        fn on_exit(handler: extern "C" fn(c_int, *mut c_void), data: *mut c_void) -> c_int;
+    }
+
+    pub(super) fn register() -> bool {
+        // SAFETY: the handler has the type that glibc calls, does not unwind and ignores its data.
+        unsafe { on_exit(end, null_mut()) == 0 }
+    }
+
+    extern "C" fn end(status: c_int, _: *mut c_void) {
+        if super::wait() {
+            return;
+        }
+        // SAFETY: a null pointer means all output streams; `_exit` ends the process at once, so
+        // nothing runs beside the call that is under way.
+        unsafe {
+            libc::fflush(null_mut());
+            libc::_exit(status);
+        }
+    }
+}
+
+/// On other systems.
+#[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+mod handler {
+    pub(super) fn register() -> bool {
+        // SAFETY: the handler takes nothing, returns nothing and does not unwind.
+        unsafe { libc::atexit(end) == 0 }
+    }
+
+    extern "C" fn end() {
+        super::wait();
     }
 }

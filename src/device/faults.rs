@@ -5,14 +5,16 @@
 //!  begin(Some(fault))  … and fail its site at its n-th use    ├─▶ end() ─▶ Report
 //! ```
 //!
-//! A site is an OpenCL function with what it is called for: `clCreateBuffer build keys`,
-//! `clEnqueueNDRangeKernel probe_chunk`. A fault that [lasts](Fault::lasts) makes every later
-//! call of any site fail too, as after a driver has lost its device. The layer is one
-//! for the process: tests that use it run one at a time.
+//! A site is an OpenCL function and what it is called for: `clCreateBuffer build keys`,
+//! `clEnqueueNDRangeKernel probe_chunk`. A fault that [lasts](Fault::lasts) makes every later call
+//! of any site fail, too, as after a driver has lost its device. The layer is one for the process:
+//! tests that use it run one at a time.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use super::exit::TEST_PATIENCE;
 use super::status::Failed;
 
 /// A call that is to fail.
@@ -67,6 +69,11 @@ pub fn begin(fault: Option<Fault>) {
         fault,
         ..Layer::default()
     };
+}
+
+/// Has an exit of this process wait for at most `milliseconds` until calls have ended.
+pub fn set_exit_patience(milliseconds: u64) {
+    TEST_PATIENCE.store(milliseconds, Ordering::Relaxed);
 }
 
 /// The calls since [`begin`].

@@ -1,14 +1,19 @@
-//! The host's own processor: what it is told ahead, where it compares strings at random places and
-//! where CPU runtimes are measured beside it.
+//! The host's own processor: hints for where it reads at random places.
+//!
+//! ```text
+//!  prefetch(rows, i + 8) … compare(rows, i)     strings of candidate pairs
+//! ```
+//!
+//! Both are `unsafe` or a system's own, so they stand here.
 
-/// Asks the system for large pages under `slice`, as under the buffers of CPU devices that are read at
-/// random places; before it is written to, as pages stay what they are.
+/// Asks the system for large pages under `slice`, as for tables of CPU devices. Call it before the
+/// slice is first written to: pages keep their size.
 pub fn ask_for_large_pages<T>(slice: &[T]) {
     super::pages::ask(slice.as_ptr() as usize, size_of_val(slice));
 }
 
-/// Asks for the cache line of `slice[index]`, which will be read soon; does nothing outside the
-/// slice and on processors without a known instruction.
+/// Prefetches the cache line of `slice[index]`. Does nothing outside of the slice, or on processors
+/// without a known instruction.
 #[inline(always)]
 pub fn prefetch<T>(slice: &[T], index: usize) {
     #[cfg(target_arch = "x86_64")]

@@ -1,286 +1,97 @@
-//! The byte budget of a device.
+//! A memory object that belongs to the host or to the device, by turns.
 //!
 //! ```text
-//!  0 ──────── used ────────┬──── idle ────┬─────────── free ───────────▶ limit
-//!      buffers of jobs     │ kept by pools│
-//!                          └─ given back first, when a job asks for more than is free
+//!   ┌▶ the host's (mapped) ──to_device: unmap, in the queue of the commands that come next──┐
+//!   └──to_host: map, waits for that queue────────── the device's (not mapped) ◀─────────────┘
 //! ```
 //!
-//! CPU runtimes allocate lazily and abort the process when memory runs out, GPU drivers
-//! fail late and then lose the context, so we count ourselves: every buffer takes a grant
-//! before it is created. The grant goes with the memory: it is idle while a pool keeps that, and
-//! ends when the memory is released. The default budget is 80 %
-//! of the device's global memory, but half of it on CPUs and integrated GPUs, whose "device memory"
-//! is the host's.
-//!
-//! Who is refused, takes nothing, not even for a moment: a large request must not make small ones
-//! beside it fail. A join that is refused waits until others have given back what it is short of,
-//! for [`PATIENCE`], before it makes do with less. Those who wait stand in line. The first of
-//! them waits on a thread for blocking work, because a runtime may have no timer; lanes, on which
-//! others free their memory, never wait.
+//! Memory that the host is done with stays mapped. The next host use makes no call. The next
+//! kernel's queue unmaps it. So no command depends on an unmap in another queue. OpenCL does not
+//! order queues, and some runtimes write a copy of the host's back when the unmap runs (Mesa's
+//! rusticl). Unmapping at once would need a wait.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::ptr::NonNull;
+use std::sync::{Mutex, PoisonError};
 
-use tokio::runtime::Handle;
+use ocl::core::{CommandQueue, Event, Mem, MemMap};
 
-use super::info::{DeviceInfo, DeviceKind};
+use super::call::{self, Called};
 
-/// How long a join waits for memory that others use: some chunks' time, and little beside a query
-/// that runs out of memory.
-pub const PATIENCE: Duration = Duration::from_millis(100);
-
-/// Bytes in use on one device, and how many there may be.
+/// A memory object, and its address on the host while it is the host's.
 #[derive(Debug)]
-pub struct Budget {
-    limit: u64,
-    taken: Mutex<Taken>,
-    /// Told when bytes are given back.
-    given_back: Condvar,
-    /// Held by the first of those who wait.
-    line: tokio::sync::Mutex<()>,
+pub(super) struct Memory {
+    mem: Mem,
+    /// While it is the host's.
+    map: Mutex<Option<MemMap<u8>>>,
+    /// The queue that unmaps it before it is released, and runs no other command of it.
+    host: CommandQueue,
 }
 
-#[derive(Debug, Default)]
-struct Taken {
-    /// By jobs and what they made.
-    used: u64,
-    /// By pools, for later jobs.
-    idle: u64,
-    /// The most of both at once.
-    peak: u64,
-}
-
-/// Why bytes are not granted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Refused {
-    /// So many bytes are used.
-    Used(u64),
-    /// They would be, were so many bytes of idle memory released.
-    Idle(u64),
-}
-
-/// A share of a [`Budget`], returned when dropped.
-#[derive(Debug)]
-pub(super) struct Grant {
-    budget: Arc<Budget>,
-    bytes: u64,
-    is_idle: bool,
-}
-
-impl Budget {
-    pub(super) fn for_device(info: &DeviceInfo) -> Arc<Self> {
-        Self::of(match info.kind == DeviceKind::Cpu || info.unified_memory {
-            true => info.global_memory / 2,
-            false => info.global_memory / 5 * 4,
-        })
+impl Memory {
+    /// Wraps new memory, which is the device's.
+    pub(super) fn new(mem: Mem, host: &CommandQueue) -> Self {
+        Self {
+            mem,
+            map: Mutex::default(),
+            host: host.clone(),
+        }
     }
 
-    fn of(limit: u64) -> Arc<Self> {
-        Arc::new(Self {
-            limit,
-            taken: Mutex::default(),
-            given_back: Condvar::new(),
-            line: tokio::sync::Mutex::default(),
-        })
+    /// The memory object.
+    pub(super) fn mem(&self) -> &Mem {
+        &self.mem
     }
 
-    /// The budget in bytes.
-    pub fn limit(&self) -> u64 {
-        self.limit
-    }
-
-    /// Bytes that jobs and what they made use, without idle memory.
-    pub fn used(&self) -> u64 {
-        self.taken().used
-    }
-
-    /// Bytes of memory that is kept for later jobs, and released when others ask for it.
-    pub fn idle(&self) -> u64 {
-        self.taken().idle
-    }
-
-    /// The most bytes that were ever taken, idle memory included.
-    pub fn peak(&self) -> u64 {
-        self.taken().peak
-    }
-
-    fn taken(&self) -> MutexGuard<'_, Taken> {
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Takes `bytes` if at most `limit` are taken afterwards.
-    pub(super) fn take(self: &Arc<Self>, bytes: u64, limit: u64) -> Result<Grant, Refused> {
-        let mut taken = self.taken();
-        let idle = taken.idle;
-        self.use_more(&mut taken, (bytes, idle), limit)?;
-        Ok(Grant {
-            budget: Arc::clone(self),
-            bytes,
-            is_idle: false,
-        })
-    }
-
-    /// Counts `bytes` more in use, beside so many idle ones, if there is room.
-    fn use_more(
+    /// Gives all `bytes` to the host, after earlier commands of `commands`. Returns their address,
+    /// and the event of the mapping if one was needed.
+    pub(super) fn to_host(
         &self,
-        taken: &mut Taken,
-        (bytes, idle): (u64, u64),
-        limit: u64,
-    ) -> Result<(), Refused> {
-        let limit = limit.min(self.limit);
-        let used = taken.used.saturating_add(bytes);
-        if used > limit {
-            return Err(Refused::Used(taken.used));
-        }
-        match used.saturating_add(idle).saturating_sub(limit) {
-            0 => {
-                (taken.used, taken.idle) = (used, idle);
-                taken.peak = taken.peak.max(used + idle);
-                Ok(())
+        bytes: usize,
+        commands: &CommandQueue,
+    ) -> Called<(NonNull<u8>, Option<Event>)> {
+        let mut held = self.map.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut event = None;
+        let map = match held.take() {
+            Some(map) => map,
+            None => {
+                // SAFETY: callers map what the buffer has, and commands use it only after
+                // `to_device`.
+                let (map, mapped) = unsafe { call::map(commands, &self.mem, bytes, "") }?;
+                event = Some(mapped);
+                map
             }
-            over => Err(Refused::Idle(over)),
-        }
-    }
-
-    /// Waits in line until others have given back `short` bytes of those that are used now. Returns
-    /// whether they have, before [`PATIENCE`] was at its end.
-    pub(crate) async fn wait_for(self: &Arc<Self>, short: u64) -> bool {
-        let until = Instant::now() + PATIENCE;
-        let (Some(most), Ok(runtime)) = (self.used().checked_sub(short), Handle::try_current())
-        else {
-            return false;
         };
-        let _turn = self.line.lock().await;
-        let budget = Arc::clone(self);
-        let waited = runtime.spawn_blocking(move || budget.wait_until(most, until));
-        waited.await.unwrap_or(false)
-    }
-
-    /// Whether at most `most` bytes are used, then or before.
-    fn wait_until(&self, most: u64, then: Instant) -> bool {
-        let left = then.saturating_duration_since(Instant::now());
-        let is_short = |taken: &mut Taken| taken.used > most;
-        let waited = self
-            .given_back
-            .wait_timeout_while(self.taken(), left, is_short);
-        let (taken, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        taken.used <= most
-    }
-}
-
-impl Grant {
-    /// Its memory is a pool's from now on.
-    pub(super) fn lay_idle(&mut self) {
-        let mut taken = self.budget.taken();
-        taken.used -= self.bytes;
-        taken.idle += self.bytes;
-        self.is_idle = true;
-        self.budget.given_back.notify_all();
-    }
-
-    /// Its memory is used again, if at most `limit` bytes are taken then.
-    pub(super) fn use_again(&mut self, limit: u64) -> Result<(), Refused> {
-        let mut taken = self.budget.taken();
-        let idle = taken.idle - self.bytes;
-        self.budget
-            .use_more(&mut taken, (self.bytes, idle), limit)?;
-        self.is_idle = false;
-        Ok(())
-    }
-}
-
-impl Drop for Grant {
-    fn drop(&mut self) {
-        let mut taken = self.budget.taken();
-        match self.is_idle {
-            true => taken.idle -= self.bytes,
-            false => taken.used -= self.bytes,
+        let address = NonNull::new(map.as_ptr().cast_mut());
+        *held = Some(map);
+        match address {
+            Some(address) => Ok((address, event)),
+            None => unreachable!("`ocl` makes no map of a null pointer"),
         }
-        self.budget.given_back.notify_all();
+    }
+
+    /// Gives the memory to later commands of `commands`; the host must be done with it.
+    ///
+    /// # Errors
+    /// The driver's: then it is still the host's.
+    pub(super) fn to_device(&self, commands: &CommandQueue) -> Called<Option<Event>> {
+        let mut held = self.map.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(map) = held.as_ref() else {
+            return Ok(None);
+        };
+        let event = call::unmap(commands, &self.mem, map, "to send")?;
+        *held = None;
+        Ok(Some(event))
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn grants_return_their_bytes() {
-        let budget = Budget::of(100);
-        let first = budget.take(60, u64::MAX).unwrap();
-        assert_eq!(budget.take(60, u64::MAX).unwrap_err(), Refused::Used(60));
-        assert_eq!(budget.take(20, 70).unwrap_err(), Refused::Used(60));
-        drop(first);
-        assert_eq!(budget.used(), 0);
-        assert_eq!(budget.peak(), 60);
-    }
-
-    #[test]
-    fn idle_bytes_count_and_are_in_nobodys_way() {
-        let budget = Budget::of(100);
-        let mut idle = budget.take(40, u64::MAX).unwrap();
-        idle.lay_idle();
-        assert_eq!((budget.used(), budget.idle()), (0, 40));
-        let other = budget.take(50, u64::MAX).unwrap();
-        assert_eq!(budget.take(20, 100).unwrap_err(), Refused::Idle(10));
-        assert_eq!(budget.take(51, 100).unwrap_err(), Refused::Used(50));
-        // A limit of less counts it, too.
-        assert_eq!(idle.use_again(80).unwrap_err(), Refused::Used(50));
-        idle.use_again(90).unwrap();
-        assert_eq!((budget.used(), budget.idle()), (90, 0));
-        drop(other);
-        idle.lay_idle();
-        drop(idle);
-        assert_eq!((budget.used(), budget.idle(), budget.peak()), (0, 0, 90));
-    }
-
-    #[test]
-    fn a_large_request_that_is_refused_takes_nothing_from_small_ones() {
-        let budget = Budget::of(1000);
-        std::thread::scope(|scope| {
-            for _ in 0..4 {
-                scope.spawn(|| {
-                    for _ in 0..20_000 {
-                        assert!(budget.take(1001, u64::MAX).is_err());
-                    }
-                });
-                scope.spawn(|| {
-                    for _ in 0..20_000 {
-                        budget.take(250, u64::MAX).unwrap();
-                    }
-                });
-            }
-        });
-        assert_eq!(budget.used(), 0);
-    }
-
-    #[tokio::test]
-    async fn who_waits_goes_on_when_others_have_given_back_enough() {
-        let budget = Budget::of(100);
-        let held = [30, 30, 40].map(|bytes| budget.take(bytes, u64::MAX).unwrap());
-        let began = Instant::now();
-        assert!(!budget.wait_for(101).await, "nobody can give back so much");
-        assert!(began.elapsed() < PATIENCE);
-        let giver = std::thread::spawn(move || {
-            for grant in held {
-                std::thread::sleep(PATIENCE / 50);
-                drop(grant);
-            }
-        });
-        assert!(budget.wait_for(50).await);
-        assert!(budget.used() <= 50);
-        giver.join().unwrap();
-    }
-
-    #[tokio::test]
-    async fn all_in_line_wait_for_no_longer_than_their_patience() {
-        let budget = Budget::of(100);
-        let _held = budget.take(100, u64::MAX).unwrap();
-        let began = Instant::now();
-        let waiting = (0..8).map(|_| budget.wait_for(10));
-        let waited = futures::future::join_all(waiting).await;
-        assert!(waited.iter().all(|is_given| !is_given));
-        assert!(began.elapsed() >= PATIENCE && began.elapsed() < 7 * PATIENCE);
+impl Drop for Memory {
+    fn drop(&mut self) {
+        let held = self.map.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let Some(map) = held.take() else { return };
+        let unmapped = call::unmap(&self.host, &self.mem, &map, "to release")
+            .and_then(|_| call::flush(&self.host));
+        if let Err(error) = unmapped {
+            log::debug!("memory was released while it was mapped: {error}");
+        }
     }
 }

@@ -10,41 +10,58 @@
 //! queue and kernels each; a job is a closure over [`Queue`], sent through a
 //! channel and answered through another. A panic inside a job becomes an error.
 //!
-//! * [`info`]: which devices there are, which are accepted, and picking one
-//! * [`owner`]: the lanes, jobs and what they cost
-//! * [`queue`]: buffers, transfers and kernel launches inside a job
-//! * [`staging`]: host memory for fast transfers
-//! * `context`, `pool`: what lanes share: context, programs, blocks that are used again
-//! * [`memory`]: the byte budget of a device
+//! * `info`: which devices there are and what they say of themselves; `kind`: their kinds
+//! * `pick`: picking one, and the kernels that it runs
+//! * `owner`: the lanes, and the jobs that they run; `job`: what a job returns and costs
+//! * `queue`: what a job can do: memory, `transfer`, `launch`
+//! * `buffer`, `staging`: memory of the device and of the host, as elements
+//! * `memory`, `pool`: memory objects, and blocks of them that are used again
+//! * `budget`: how many bytes of a device may be in use
+//! * `context`: what the lanes of a device share
+//! * `program`: program text from `.cl` parts and defines, compiled
+//! * `cache`: files that keep compiled programs and verdicts
+//! * [`verdict`]: what self-tests found, remembered
 //! * `call`: every OpenCL call, through one gate; `faults`, in debug builds, fails them on demand
 //! * `exit`: no call beside the driver's clean-up
-//! * [`verdict`]: what self-tests found, remembered
-//! * [`program`]: program text from `.cl` parts and defines, and the binary cache
+//! * `status`: OpenCL's errors under their names
 //! * [`host`]: prefetching on the host itself
 //! * `pages`: large pages under the buffers of CPU devices
-//! * `status`: OpenCL's errors under their names
 //!
 //! Jobs of several queries run a few at a time; a job is one probe chunk or one build, so they
 //! interleave, and a device runs one kernel well at a time anyway.
 
+pub(crate) mod budget;
+mod buffer;
+pub(crate) mod cache;
 mod call;
 mod context;
 mod exit;
 #[cfg(debug_assertions)]
 pub mod faults;
 pub mod host;
-pub mod info;
-pub mod memory;
-pub mod owner;
+mod info;
+mod job;
+mod kind;
+mod memory;
+mod owner;
 mod pages;
+mod pick;
 mod pool;
-pub mod program;
-pub mod queue;
-pub mod staging;
+pub(crate) mod program;
+mod queue;
+mod staging;
 mod status;
 pub mod verdict;
 
-pub use info::{DeviceInfo, DeviceKind, KernelBody, SubGroupShuffle, list, pick, platforms};
-pub use owner::{Answer, Cost, Device};
-pub use queue::{Arg, Buffer, Queue};
+pub use budget::Budget;
+pub use buffer::Buffer;
+pub use info::{DeviceInfo, list, platforms};
+pub use job::{Answer, Cost};
+pub(crate) use kind::SubGroupShuffle;
+pub use kind::{DeviceKind, KernelBody};
+pub use owner::Device;
+pub use pick::pick;
+pub use program::ProgramText;
+pub use queue::Queue;
+pub use queue::launch::Arg;
 pub use staging::Staging;

@@ -6,19 +6,19 @@
 //!        └───────────── Answer { value, cost } ────────────────────┘
 //! ```
 //!
-//! A job is straight-line code over one in-order queue. Where copies take a link's time, three
-//! lanes overlap the upload of one job with the kernels of another and the download of a third;
-//! a CPU device has one lane, for its kernels use all cores by themselves.
+//! A job is straight-line code over one in-order queue. A GPU has three lanes: they overlap the
+//! upload of one job with the kernels of another and the download of a third. A CPU device has one
+//! lane, as its kernels use all cores by themselves.
 //!
-//! A device is opened once in a process and stays open: compiling its kernels costs up to
-//! half a second, and a context pins driver memory only once that way. Should its context be lost,
-//! the next job opens it anew. A job whose asker
-//! is gone before it starts is skipped, which is how dropping a stream cancels its work.
+//! A device is opened once in a process and stays open. Compiling its kernels costs up to half a
+//! second, and each context pins memory of the driver. Should the context be lost, the next job
+//! opens it anew. A job whose asker is gone before it starts is skipped: dropping a stream cancels
+//! its work.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -27,50 +27,16 @@ use tokio::sync::oneshot;
 
 use crate::error::{Error, Result};
 
+use super::budget::Budget;
 use super::context::Opened;
-use super::info::{DeviceInfo, DeviceKind, is_auto, pick};
-use super::memory::Budget;
+use super::info::DeviceInfo;
+use super::job::Answer;
+use super::kind::DeviceKind;
+use super::pick::{is_auto, pick};
 use super::queue::Queue;
 use super::staging::Staging;
 use super::status::without_panic;
 use super::verdict::{self, Suite, Verdict};
-
-/// What a job cost on the device.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Cost {
-    /// Kernels launched.
-    pub launches: u64,
-    /// Time of host-to-device transfers, from the device's event clock.
-    pub upload: Duration,
-    /// Time of kernels and fills.
-    pub kernel: Duration,
-    /// Time of device-to-host transfers.
-    pub download: Duration,
-    /// Bytes sent to the device.
-    pub uploaded: u64,
-    /// Bytes brought back.
-    pub downloaded: u64,
-}
-
-impl std::ops::AddAssign for Cost {
-    fn add_assign(&mut self, other: Self) {
-        self.launches += other.launches;
-        self.upload += other.upload;
-        self.kernel += other.kernel;
-        self.download += other.download;
-        self.uploaded += other.uploaded;
-        self.downloaded += other.downloaded;
-    }
-}
-
-/// A job's result and its cost.
-#[derive(Debug)]
-pub struct Answer<T> {
-    /// What the job returned.
-    pub value: T,
-    /// What it cost on the device.
-    pub cost: Cost,
-}
 
 type Job = Box<dyn FnOnce(Result<&mut Queue>) + Send>;
 
@@ -86,7 +52,7 @@ pub struct Device {
     jobs: Sender<Job>,
 }
 
-/// The device as far as it was opened, by the first lane that had a job.
+/// The opened device, once the first lane has had a job.
 #[derive(Default)]
 struct Shared {
     opened: Mutex<Option<Arc<Opened>>>,
@@ -120,8 +86,8 @@ impl std::fmt::Debug for Device {
 }
 
 impl Device {
-    /// The device that `asked` means (see [`pick`]). Its context is created by its own thread
-    /// when the first job comes, so this does not wait for the driver to do so.
+    /// Opens the device that `asked` means (see [`pick`]). A lane creates its context for the first
+    /// job, so this does not wait for the driver.
     ///
     /// # Errors
     /// Those of [`pick`]; [`Error::QueueStopped`] if its thread cannot be started.
@@ -177,18 +143,18 @@ impl Device {
         })
     }
 
-    /// The device's description.
+    /// Returns the device's description.
     pub fn info(&self) -> &DeviceInfo {
         &self.info
     }
 
-    /// The device's byte budget.
+    /// Returns the device's byte budget.
     pub fn budget(&self) -> &Budget {
         &self.budget
     }
 
-    /// Whether others have given back what `error` was short of: waits for a moment if they use as
-    /// much, beside the `own` bytes of who asks. No lane waits, as others free their memory there.
+    /// Waits for a moment until others have given back what `error` was short of. Returns whether
+    /// they have; `false` at once if they use less, not counting the `own` bytes of the asker.
     pub(crate) async fn has_room_after(&self, error: &Error, own: u64) -> bool {
         match error.short_of() {
             Some(short) if short.saturating_add(own) <= self.budget.used() => {
@@ -198,9 +164,8 @@ impl Device {
         }
     }
 
-    /// Host memory for `len` elements to be sent to the device, with what an earlier use left in
-    /// them. Usually from a pool; where it is empty, locking pages takes about a millisecond a
-    /// megabyte.
+    /// Takes host memory for `len` elements that are to be sent, with unspecified contents. It
+    /// comes from a pool; if that is empty, locking pages takes about a millisecond a megabyte.
     ///
     /// # Errors
     /// [`Error::DeviceMemory`] where the device's memory is the host's, [`Error::OpenCl`].
@@ -211,8 +176,8 @@ impl Device {
         }
     }
 
-    /// Runs `job` on a lane; the future waits for it without blocking the calling thread. The
-    /// job stands in line from now on, and is skipped if the future is dropped before its turn.
+    /// Runs `job` on a lane. It is in line from now on, and is skipped if the future is dropped
+    /// before its turn. Waiting for the future blocks no thread.
     ///
     /// # Errors
     /// The job's own, or [`Error::QueueStopped`] if it panicked or the thread is gone.
@@ -230,10 +195,10 @@ impl Device {
         answer.boxed()
     }
 
-    /// As [`run`](Self::run), blocking; for programs outside an async runtime.
+    /// Runs `job` and blocks until it is done; for programs without an async runtime.
     ///
     /// # Errors
-    /// As [`run`](Self::run).
+    /// Those of [`run`](Self::run).
     pub fn run_blocking<T: Send + 'static>(
         &self,
         job: impl FnOnce(&mut Queue) -> Result<T> + Send + 'static,
@@ -273,8 +238,8 @@ impl Device {
     }
 }
 
-/// The devices that this process has opened. Requests are remembered, because every planned
-/// join makes one and drivers take their time to list devices.
+/// The devices that this process has opened. Requests are remembered, because every join makes one
+/// and drivers are slow to list devices.
 struct Started {
     by_request: BTreeMap<String, Device>,
     by_place: BTreeMap<(usize, usize), Device>,
@@ -305,8 +270,8 @@ struct Lane {
 }
 
 impl Lane {
-    /// Runs jobs until every handle is gone. A device that cannot be opened fails the job that
-    /// asked, and is tried again for the next, as is one whose context was lost.
+    /// Runs jobs until every handle is gone. A device that cannot be opened fails the job, and is
+    /// opened again for the next, as is one whose context was lost.
     fn serve(&self) {
         let mut queue: Option<Queue> = None;
         while let Some(job) = self.next_job() {
@@ -319,7 +284,7 @@ impl Lane {
         }
     }
 
-    /// Waits for a job; idle lanes stand in line at the lock.
+    /// Waits for a job; idle lanes wait at the lock.
     fn next_job(&self) -> Option<Job> {
         let inbox = self.inbox.lock().unwrap_or_else(PoisonError::into_inner);
         inbox.recv().ok()

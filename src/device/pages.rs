@@ -5,16 +5,16 @@
 //!           [ …     |       2 MiB       |  2 MiB  | … ]                             50
 //! ```
 //!
-//! Lookups are at random places, and a processor remembers where some two thousand pages are: with small
-//! ones, nearly every lookup also waits for a page table. Linux gives large pages to
-//! those who ask (`madvise`, where transparent huge pages are not `never`); a refusal changes nothing.
-//! Buffers that are passed through once do not ask: finding a large page may take moving others.
-//! Measured on 2 cores with PoCL: `benches/NOTES.md`.
+//! A processor remembers where some two thousand pages are. With small pages, nearly every lookup
+//! at a random place also waits for a page table. Linux gives large pages on request (`madvise`,
+//! where transparent huge pages are not `never`); a refusal changes nothing. Buffers that are read
+//! once, in order, do not ask, as finding a large page may mean moving others. `benches/NOTES.md`
+//! has the measurements, on 2 cores with PoCL.
 
-/// Bytes from which on a buffer has large pages in it at any alignment.
+/// The size in bytes from which a buffer holds a large page at any alignment.
 pub(super) const WORTH: u64 = 4 << 20;
 
-/// Asks for large pages for `bytes` from `address` on, which are mapped.
+/// Asks for large pages under the mapped `bytes` from `address` on.
 #[cfg(target_os = "linux")]
 pub(super) fn ask(address: usize, bytes: usize) {
     const PAGE: usize = 2 << 20;

@@ -11,25 +11,24 @@
 //!  idle; beyond the cap, and when a job asks for more than is free, others are released
 //! ```
 //!
-//! Idle memory counts in the device's [`Budget`](super::memory::Budget). Its bytes become idle, or
-//! are used again, while the pool is locked, so that all that is idle can be found there.
+//! A probe chunk wants the same handful of buffers again and again, and creating one costs time. A
+//! GPU driver may wait for all queues when memory is freed; a CPU runtime gets fresh pages by one
+//! fault each. Sizes are rounded up to one of eight classes an octave, at most an eighth too much.
+//! Blocks over [`LARGEST`] are tables, which come and go with queries: they are released.
 //!
-//! A command may run long after the call that enqueued it, and the owner of its memory may be
-//! dropped by another thread meanwhile: a query is cancelled, a job is skipped. So a lane holds
-//! what its commands use, and a block is idle only when its lanes have finished, too. What a job's
-//! lane alone holds, later commands of the same in-order queue may have at once.
+//! A command may run long after the call that enqueued it. Meanwhile another thread may drop the
+//! owner of its memory: a query is cancelled, a job is skipped. So a lane holds the blocks that its
+//! commands use, and a block is idle only when its lanes have finished, too. Later commands of the
+//! same in-order queue may have a block at once that only their lane holds.
 //!
-//! A probe chunk wants the same handful of buffers again and again, and creating one is not
-//! free: a GPU driver may wait for all queues when memory is freed, a CPU runtime hands
-//! fresh pages to the kernel one fault at a time. Sizes are rounded up to one of eight classes
-//! an octave, at most an eighth too much. Blocks over [`LARGEST`] are tables, which come and go
-//! with queries: they are created and released.
+//! Idle memory counts in the device's [`Budget`](super::budget::Budget). Its bytes become idle, or
+//! are used again, while the pool is locked, so that all idle bytes can be found there.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::memory::{Grant, Refused};
-use super::staging::Memory;
+use super::budget::{Grant, Refused};
+use super::memory::Memory;
 
 /// Bytes of the smallest block.
 const SMALLEST: u64 = 4 << 10;
@@ -56,7 +55,7 @@ struct Idle {
 }
 
 impl Idle {
-    /// The size of which blocks take most, `other` aside.
+    /// Returns the size whose idle blocks take most bytes, but not `other`.
     fn most_but(&self, other: u64) -> Option<u64> {
         let others = self.blocks.iter().filter(|(size, _)| **size != other);
         let taken = |(size, blocks): &(&u64, &Vec<Kept>)| **size * blocks.len() as u64;
@@ -74,8 +73,8 @@ impl Idle {
     }
 }
 
-/// Memory of one buffer, shared by its owners and by the lanes whose commands use it; goes back to
-/// its pool when the last of them drops it.
+/// Memory of one buffer. Its owners and the lanes whose commands use it share it; when the last of
+/// them drops it, it goes back to its pool.
 #[derive(Debug)]
 pub(super) struct Block {
     /// Taken out in `drop` only.
@@ -124,8 +123,8 @@ impl Pool {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An idle block of `bytes`, if there is one and at most `limit` bytes of the budget are then
-    /// taken.
+    /// Takes an idle block of `bytes`, if there is one. Refuses if more than `limit` bytes of the
+    /// budget would then be taken.
     pub(super) fn take_idle(
         self: &Arc<Self>,
         bytes: u64,
@@ -152,12 +151,12 @@ impl Pool {
 
     /// Keeps memory that is not used any more, or releases it.
     fn give(&self, (memory, mut grant): Kept, bytes: u64) {
-        // Released once others may go on.
+        // Dropped after the lock, as releasing memory takes time.
         let mut others = Vec::new();
         let mut idle = self.idle();
         let mut keeps = bytes <= LARGEST && !idle.closed;
         while keeps && idle.bytes + bytes > self.cap {
-            // What is used now makes room for what is used next.
+            // Sizes that are in use push out those that are not.
             match idle.most_but(bytes).and_then(|size| idle.take(size)) {
                 Some(memory) => others.push(memory),
                 None => keeps = false,
@@ -172,7 +171,7 @@ impl Pool {
             return;
         }
         drop(idle);
-        // Its bytes are free once the memory is.
+        // The bytes are free after the memory is.
         drop(memory);
         drop(grant);
     }
@@ -196,8 +195,7 @@ impl Pool {
         self.release(u64::MAX);
     }
 
-    /// Keeps nothing from now on: what commands of a lost context still do to its memory, nobody
-    /// knows.
+    /// Keeps nothing from now on: commands of a lost context may still write to its memory.
     pub(super) fn close(&self) {
         self.idle().closed = true;
         self.clear();
@@ -232,21 +230,21 @@ impl Drop for Block {
     }
 }
 
-/// Blocks that commands of a lane's job use, as far as they are not known to be done.
+/// The blocks of a lane's commands that are not known to be done.
 #[derive(Debug, Default)]
 pub(super) struct InUse(Vec<Arc<Block>>);
 
 impl InUse {
     /// Holds `block` until the job has finished.
     pub(super) fn hold(&mut self, block: &Arc<Block>) {
-        // What was used last is used next as a rule.
+        // The last one is usually the next one.
         let is_held = |held: &Arc<Block>| Arc::ptr_eq(held, block);
         if !self.0.iter().rev().any(is_held) {
             self.0.push(Arc::clone(block));
         }
     }
 
-    /// A block of `bytes` from `pool` that has no owner any more: later commands of the lane's
+    /// Finds a block of `bytes` of `pool` that has no owner any more: later commands of the lane's
     /// queue may have it. It stays held, as earlier ones may still run.
     pub(super) fn take(&mut self, pool: &Arc<Pool>, bytes: u64) -> Option<Arc<Block>> {
         let fits = |block: &Arc<Block>| block.bytes == bytes && block.is_of(pool);
@@ -255,12 +253,12 @@ impl InUse {
         Some(Arc::clone(&self.0[at]))
     }
 
-    /// Whether commands alone hold some of it: that is free when they are done.
+    /// Whether commands alone hold some block, which is free when they are done.
     pub(super) fn has_free(&mut self) -> bool {
         self.0.iter_mut().any(|block| Arc::get_mut(block).is_some())
     }
 
-    /// The commands so far are done.
+    /// Lets all blocks go: the commands so far are done.
     pub(super) fn clear(&mut self) {
         self.0.clear();
     }

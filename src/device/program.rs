@@ -1,38 +1,33 @@
-//! Program text, its compilation, and the cache of compiled programs on disk.
+//! Program text from `.cl` parts and defines, and compiling it.
 //!
 //! ```text
 //!  #define SLOTS 8 …          constants, all from Rust
 //!  #line 1 "hash.cl" …        the parts, in order
 //!        │ sha-256 with device and driver
 //!        ▼
-//!  <cache>/horton-join/<hash>.bin = sha-256 of the binary ‖ binary
+//!  <cache>/<hash>.bin = sha-256 of the binary ‖ binary
 //! ```
 //!
-//! Compiling the kernels costs 0.3-0.6 s, loading them 1-5 ms. Defines stand in the text
-//! because `-D` options with parentheses fail on two runtimes. A file is written under
-//! another name and renamed, so that processes racing for it see all or nothing; one that
-//! is torn, foreign or refused by the driver is compiled anew. `HORTON_CACHE_DIR` moves the
-//! cache; a folder that cannot be written only costs the time.
+//! Compiling the kernels costs 0.3-0.6 s, and loading them 1-5 ms, so binaries are kept (`cache`).
+//! One that is torn, or that the driver refuses, is compiled anew. Defines stand in the text
+//! because `-D` options with parentheses fail on two runtimes.
 
 use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::fmt::{Debug, Write as _};
-use std::io::{ErrorKind, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use ocl::core::{Context, Program};
 use sha2::{Digest, Sha256};
 
 use crate::error::{Error, Result};
 
+use super::cache::{cache_file, read_file, store_file};
 use super::call::{self, Called};
 use super::info::DeviceInfo;
+pub(crate) use super::kind::INT64_ATOMICS;
 use super::status::Failed;
-
-/// The extension with 64-bit atomics, which a program that needs it enables.
-pub const INT64_ATOMICS: &str = "cl_khr_int64_base_atomics";
 
 /// A complete OpenCL C program.
 #[derive(Debug, Clone)]
@@ -72,8 +67,8 @@ impl ProgramText {
         }
     }
 
-    /// The text of a family's `variant`, made when it is first asked for in this process: making
-    /// and hashing one takes as long as some launches.
+    /// Returns the text of a family's `variant`, which is made once in a process. Making and
+    /// hashing one takes as long as some launches.
     pub(crate) fn once(
         family: &'static str,
         variant: &dyn Debug,
@@ -88,7 +83,7 @@ impl ProgramText {
     }
 
     /// The same text, compiled with `options`.
-    pub fn with_options(self, options: &'static str) -> Self {
+    pub(crate) fn with_options(self, options: &'static str) -> Self {
         let key = format!(
             "{:x}",
             Sha256::digest(format!("{options}\n{}", self.source))
@@ -100,7 +95,7 @@ impl ProgramText {
         }
     }
 
-    /// The same text, whose kernels run only in sub-groups of so many work-items or more.
+    /// The same text, whose kernels need sub-groups of a multiple of `lanes` work-items.
     pub(crate) fn with_sub_group_lanes(self, lanes: usize) -> Self {
         Self {
             sub_group_lanes: lanes,
@@ -108,7 +103,7 @@ impl ProgramText {
         }
     }
 
-    /// Work-items that its sub-groups must have.
+    /// The lanes of its tiles, which must fit its sub-groups; 0 if it has none.
     pub(super) fn sub_group_lanes(&self) -> usize {
         self.sub_group_lanes
     }
@@ -129,7 +124,7 @@ impl ProgramText {
     }
 
     /// Whether it uses atomics on 64-bit words.
-    pub fn needs_int64_atomics(&self) -> bool {
+    pub(super) fn needs_int64_atomics(&self) -> bool {
         self.needs_int64_atomics
     }
 
@@ -139,7 +134,7 @@ impl ProgramText {
     }
 }
 
-/// The compiled program: from the cache if it is there and the driver takes it.
+/// Returns the compiled program: from the cache if it is there and the driver takes it.
 pub(super) fn build(context: &Context, info: &DeviceInfo, text: &ProgramText) -> Result<Program> {
     let file = cache_file(info, text.key(), "bin");
     if let Some(program) = file
@@ -197,25 +192,6 @@ fn binary_of(program: &Program, text: &ProgramText) -> Option<Vec<u8>> {
     binaries.into_iter().next().filter(|b| !b.is_empty())
 }
 
-/// The file that remembers `what` of a device and its driver.
-pub(crate) fn cache_file(info: &DeviceInfo, what: &str, extension: &str) -> Option<PathBuf> {
-    let folder = match std::env::var_os("HORTON_CACHE_DIR") {
-        Some(folder) => PathBuf::from(folder),
-        None => dirs::cache_dir()?.join("horton-join"),
-    };
-    let mut hash = Sha256::new();
-    let platform = [&info.platform, &info.platform_version];
-    for part in platform
-        .into_iter()
-        .chain([&info.name, &info.vendor, &info.version])
-    {
-        hash.update(part.as_bytes());
-        hash.update([0]);
-    }
-    hash.update(what.as_bytes());
-    Some(folder.join(format!("{:x}.{extension}", hash.finalize())))
-}
-
 /// The binary in a cache file, if its checksum says that it is whole.
 fn load(file: &Path) -> Option<Vec<u8>> {
     let stored = read_file(file).ok()?;
@@ -225,60 +201,6 @@ fn load(file: &Path) -> Option<Vec<u8>> {
 
 fn store(file: &Path, binary: &[u8]) -> std::io::Result<()> {
     store_file(file, &[&Sha256::digest(binary), binary])
-}
-
-/// Reads a file of the cache, unless another user could have written it: what stands there runs in
-/// this process.
-pub(crate) fn read_file(file: &Path) -> std::io::Result<Vec<u8>> {
-    let found = std::fs::metadata(file)?;
-    // Reading anything else, such as a pipe, could take for ever.
-    match found.is_file() && is_trusted(&found) {
-        true => std::fs::read(file),
-        false => Err(ErrorKind::PermissionDenied.into()),
-    }
-}
-
-/// Whether only this user, and root, can have written a file.
-#[cfg(target_os = "linux")]
-fn is_trusted(file: &std::fs::Metadata) -> bool {
-    use std::os::unix::fs::MetadataExt;
-    // SAFETY: it only returns a number.
-    let user = unsafe { libc::geteuid() };
-    let writable_by_others = 0o022;
-    (file.uid() == user || file.uid() == 0) && file.mode() & writable_by_others == 0
-}
-
-/// Other systems have not been tried.
-#[cfg(not(target_os = "linux"))]
-fn is_trusted(_: &std::fs::Metadata) -> bool {
-    true
-}
-
-/// The text of such a file.
-pub(crate) fn read_text(file: &Path) -> Option<String> {
-    String::from_utf8(read_file(file).ok()?).ok()
-}
-
-/// How long ago a file was written; `None` if nobody knows.
-pub(super) fn age(file: &Path) -> Option<Duration> {
-    std::fs::metadata(file)
-        .ok()?
-        .modified()
-        .ok()?
-        .elapsed()
-        .ok()
-}
-
-/// Writes a file whose readers see all of its `parts` or nothing.
-pub(crate) fn store_file(file: &Path, parts: &[&[u8]]) -> std::io::Result<()> {
-    let folder = file.parent().unwrap_or(Path::new("."));
-    std::fs::create_dir_all(folder)?;
-    let mut scratch = tempfile::NamedTempFile::new_in(folder)?;
-    for part in parts {
-        scratch.write_all(part)?;
-    }
-    scratch.persist(file)?;
-    Ok(())
 }
 
 #[cfg(test)]

@@ -1,113 +1,23 @@
 //! Host memory that a device copies to and from at full speed.
 //!
 //! ```text
-//!  GPU   Staging: page-locked memory ─send: copy──▶ Buffer ─kernels─▶ Buffer ─fetch: copy─▶ Staging
-//!  CPU   Staging: a mapped buffer ──send: unmap───▶ the same memory as Buffer ─fetch: map─▶ Staging
+//!  GPU   page-locked Staging ─send: copy──▶ Buffer ─kernels─▶ Buffer ─fetch: copy─▶ Staging
+//!  CPU   a mapped Staging ──send: unmap───▶ that memory as Buffer ─fetch: map────▶ Staging
 //! ```
 //!
 //! From ordinary memory a driver copies through a buffer of its own, at a third of the link's
-//! speed or less; where the device is the host's CPU nothing needs to be copied at all. Both
-//! come from pools, because locking pages costs more than using them a few times.
-//!
-//! ```text
-//!  Memory   ┌▶ the host's (mapped) ──to_device: unmap, in the queue of the commands that come next──┐
-//!           └──to_host: map, waits for that queue──────────────── the device's (not mapped) ◀──────┘
-//! ```
-//!
-//! Memory that the host is done with stays mapped, idle or not. Who takes it next needs it mapped,
-//! and makes no call, or lets a kernel use it, and unmaps it in that kernel's own queue. So no
-//! command ever depends on an unmap in another queue: OpenCL does not order queues, and runtimes
-//! that keep a copy for the host (Mesa's rusticl) write it back when the unmap runs.
+//! speed or less. A CPU device needs no copy at all: `memory` changes hands. Both kinds come from
+//! pools, because locking pages costs more than using them a few times.
 
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
-use ocl::core::{CommandQueue, Event, Mem, MemMap, OclPrm};
+use ocl::core::OclPrm;
 
-use super::call::{self, Called};
 use super::pool::Block;
 
-/// A memory object, and where the host sees it.
-#[derive(Debug)]
-pub(super) struct Memory {
-    mem: Mem,
-    /// While it is the host's.
-    map: Mutex<Option<MemMap<u8>>>,
-    /// Where it is unmapped before it is released; no other command of its stands there.
-    host: CommandQueue,
-}
-
-impl Memory {
-    /// New memory, which is the device's.
-    pub(super) fn new(mem: Mem, host: &CommandQueue) -> Self {
-        Self {
-            mem,
-            map: Mutex::default(),
-            host: host.clone(),
-        }
-    }
-
-    /// The memory object.
-    pub(super) fn mem(&self) -> &Mem {
-        &self.mem
-    }
-
-    /// Gives all `bytes` to the host, after the commands before in `commands`. Returns where they
-    /// are, and what became of the mapping, if there was none yet.
-    pub(super) fn to_host(
-        &self,
-        bytes: usize,
-        commands: &CommandQueue,
-    ) -> Called<(NonNull<u8>, Option<Event>)> {
-        let mut held = self.map.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut event = None;
-        let map = match held.take() {
-            Some(map) => map,
-            None => {
-                // SAFETY: callers map what the buffer has, and commands use it only after
-                // `to_device`.
-                let (map, mapped) = unsafe { call::map(commands, &self.mem, bytes, "") }?;
-                event = Some(mapped);
-                map
-            }
-        };
-        let address = NonNull::new(map.as_ptr().cast_mut());
-        *held = Some(map);
-        match address {
-            Some(address) => Ok((address, event)),
-            None => unreachable!("`ocl` makes no map of a null pointer"),
-        }
-    }
-
-    /// Gives the memory to later commands of `commands`; the host must be done with it.
-    ///
-    /// # Errors
-    /// The driver's: then it is still the host's.
-    pub(super) fn to_device(&self, commands: &CommandQueue) -> Called<Option<Event>> {
-        let mut held = self.map.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(map) = held.as_ref() else {
-            return Ok(None);
-        };
-        let event = call::unmap(commands, &self.mem, map, "to send")?;
-        *held = None;
-        Ok(Some(event))
-    }
-}
-
-impl Drop for Memory {
-    fn drop(&mut self) {
-        let held = self.map.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let Some(map) = held.take() else { return };
-        let unmapped = call::unmap(&self.host, &self.mem, &map, "to release")
-            .and_then(|_| call::flush(&self.host));
-        if let Err(error) = unmapped {
-            log::debug!("memory was released while it was mapped: {error}");
-        }
-    }
-}
-
-/// `len` elements of host memory, with what an earlier use left in them.
+/// `len` elements of host memory that a device can copy from, or use itself.
 pub struct Staging<T: OclPrm> {
     address: NonNull<T>,
     pub(super) block: Arc<Block>,

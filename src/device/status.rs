@@ -1,7 +1,11 @@
 //! OpenCL errors under their names.
 //!
-//! `ocl` prints a banner around each status and hides program logs in a nested enum; a
-//! user needs the call, the device and `CL_OUT_OF_RESOURCES`, one line.
+//! ```text
+//!  ocl::Error: banner, nested enums ─▶ Failed::Status("CL_OUT_OF_RESOURCES") ─▶ Error::OpenCl
+//! ```
+//!
+//! `ocl` prints a banner around each status and hides program logs in a nested enum. A user needs
+//! one line: the call, the device and the status.
 
 use ocl::core::{Error as OclError, Status};
 

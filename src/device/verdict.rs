@@ -6,12 +6,13 @@
 //!           "passed SubGroupTile"        "failed repeating keys: 3 of 100 pairs are wrong"
 //! ```
 //!
-//! Drivers compile kernels wrongly now and then, so one is trusted with rows only once it has given
-//! right ones. The test itself is of kernels that this layer does not know ([`crate::self_test`]);
-//! what it found decides here which device `auto` picks and by which body its lanes talk. Its parts
-//! ([`Suite`]) have verdicts of their own, as few joins ask for other tables than the default. A
-//! failure that another process may not meet, such as memory that ran out, is not written to the
-//! file. One that is written counts for a day, as what was wrong may have been a full disk.
+//! Some drivers compile kernels wrongly, so one is trusted only once it has given right rows. The
+//! test is of kernels that this layer does not know ([`crate::self_test`]). Its result decides
+//! which device `auto` picks, and by which body the lanes talk. Its parts ([`Suite`]) have verdicts
+//! of their own, as few joins ask for other tables than the default.
+//!
+//! A failure that another process may not meet, such as memory that ran out, is not written to the
+//! file. A written failure counts for a day, as its cause may have been a full disk.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -20,8 +21,9 @@ use std::time::Duration;
 
 use crate::sources;
 
-use super::info::{DeviceInfo, KernelBody};
-use super::program::{age, cache_file, read_text, store_file};
+use super::cache::{age, cache_file, read_text, store_file};
+use super::info::DeviceInfo;
+use super::kind::{DEFAULT_SLOTS, KernelBody};
 
 /// What a self-test found.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,11 +45,8 @@ enum Known {
     Tested(Verdict),
 }
 
-/// Another self-test, or another file: another number.
+/// The version of the self-test and of its file's format.
 const VERSION: u32 = 2;
-
-/// Slots of a bucket that joins have unless they ask for others.
-pub(crate) const DEFAULT_SLOTS: usize = 8;
 
 /// How long a failure in a file is believed.
 const FAILED_FOR: Duration = Duration::from_secs(24 * 60 * 60);
@@ -55,7 +54,7 @@ const FAILED_FOR: Duration = Duration::from_secs(24 * 60 * 60);
 /// A part of the self-test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Suite {
-    /// Horton tables with buckets of so many slots.
+    /// Horton tables with this many slots a bucket.
     Buckets(usize),
     /// Linear probing.
     Linear,
@@ -64,8 +63,7 @@ pub enum Suite {
 }
 
 impl Suite {
-    /// What joins use unless options ask for more: buckets of 8 slots, and all kernels that know of
-    /// no buckets.
+    /// The part that all joins need: buckets of 8 slots, and all kernels without buckets.
     pub const DEFAULT: Suite = Suite::Buckets(DEFAULT_SLOTS);
 }
 
@@ -78,7 +76,7 @@ fn known() -> MutexGuard<'static, BTreeMap<Tested, Known>> {
     KNOWN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What a part of the self-test found of a device, if it was run.
+/// Returns what a part of the self-test found of a device, if it was run.
 pub fn of(info: &DeviceInfo, suite: Suite) -> Option<Verdict> {
     let mut known = known();
     let entry = known.entry((info.index, suite)).or_default();
@@ -97,7 +95,7 @@ pub fn of(info: &DeviceInfo, suite: Suite) -> Option<Verdict> {
     }
 }
 
-/// Says once in this process that a device failed.
+/// Warns once in this process that a device failed.
 fn warn(info: &DeviceInfo, verdict: &Verdict) {
     if let Verdict::Failed(reason) = verdict {
         let device = info.label();
@@ -106,7 +104,7 @@ fn warn(info: &DeviceInfo, verdict: &Verdict) {
 }
 
 /// Notes what the self-test found, for later processes too if it `lasts`.
-pub(crate) fn set((info, suite): (&DeviceInfo, Suite), verdict: Verdict, lasts: bool) {
+pub(crate) fn set(info: &DeviceInfo, suite: Suite, verdict: Verdict, lasts: bool) {
     if lasts
         && let Some(file) = file(info, suite)
         && let Err(error) = store_file(&file, &[print(&verdict).as_bytes()])
@@ -117,8 +115,8 @@ pub(crate) fn set((info, suite): (&DeviceInfo, Suite), verdict: Verdict, lasts: 
     known().insert((info.index, suite), Known::Tested(verdict));
 }
 
-/// The file of a device, what decides about the kernels that it runs, its driver, and this version
-/// of the kernels.
+/// Returns the path of the verdict of a device, its driver, this version of the kernels and all
+/// that decides which of them it runs.
 fn file(info: &DeviceInfo, suite: Suite) -> Option<PathBuf> {
     let what = format!(
         "verdict {VERSION} {} {} {suite:?} {:?} {:?} {} {}",

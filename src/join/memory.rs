@@ -26,7 +26,7 @@
 //! pool refuse all others, who then fail. The batch is not cut: its buffers are there anyway, and rows
 //! of a whole one pass through uncopied. Output batches are not reserved either.
 //!
-//! The device's own budget ([`Budget`](crate::device::memory::Budget)) is counted apart, because a
+//! The device's own budget ([`Budget`](crate::device::Budget)) is counted apart, because a
 //! GPU's memory is not the host's; but an operator of queries wants to see what a join holds there, too.
 
 use std::sync::Arc;

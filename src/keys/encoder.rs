@@ -47,11 +47,11 @@ impl Extents {
     /// The extents of `keys[b][c]`, key column `c` of batch `b`, of type `types[c]`.
     ///
     /// # Errors
-    /// [`Error::Invalid`] without key columns, or when a batch does not have the columns
+    /// [`Error::Internal`] without key columns, or when a batch does not have the columns
     /// that `types` names.
     pub fn measure(keys: &[Vec<ArrayRef>], types: &[DataType]) -> Result<Self> {
         if types.is_empty() {
-            return Err(Error::Invalid(
+            return Err(Error::Internal(
                 "a join needs at least one key column".into(),
             ));
         }
@@ -87,7 +87,7 @@ impl KeyEncoder {
     /// Without any build row the encoding is exact, with no codes: nothing can match.
     ///
     /// # Errors
-    /// [`Error::Invalid`] without key columns, or when a batch does not have the columns
+    /// [`Error::Internal`] without key columns, or when a batch does not have the columns
     /// that `types` names.
     #[cfg(test)]
     pub fn fit(
@@ -208,12 +208,12 @@ impl KeyEncoder {
     /// such a row is unspecified.
     ///
     /// # Errors
-    /// [`Error::Invalid`] when the columns are not the key columns this encoder was made
+    /// [`Error::Internal`] when the columns are not the key columns this encoder was made
     /// for, or differ in length, or have not as many rows as `out`.
     pub fn encode(&self, columns: &[ArrayRef], out: &mut [u32]) -> Result<Option<BooleanBuffer>> {
         let rows = row_count(columns, &self.types)?;
         if out.len() != rows * self.words() {
-            return Err(Error::Invalid(format!(
+            return Err(Error::Internal(format!(
                 "{} words for the surrogates of {rows} rows of {} words",
                 out.len(),
                 self.words()
@@ -321,7 +321,7 @@ fn row_count(columns: &[ArrayRef], types: &[DataType]) -> Result<usize> {
         .map(|column| format!("{} × {}", column.len(), column.data_type()))
         .collect();
     let wanted: Vec<String> = types.iter().map(DataType::to_string).collect();
-    Err(Error::Invalid(format!(
+    Err(Error::Internal(format!(
         "key columns [{}] found where [{}] of one length were expected",
         found.join(", "),
         wanted.join(", ")

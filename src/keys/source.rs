@@ -132,8 +132,8 @@ impl KeySource for PlainKeys {
             let len = words * columns.first().map_or(0, |column| column.len());
             let out = &mut out[at..at + len];
             if self.encoder.encode(columns, out)?.is_some() {
-                let reason = "a build row has no key, though none is NULL; please report this";
-                return Err(Error::Invalid(reason.to_owned()));
+                let reason = "a build row has no key, though none is NULL";
+                return Err(Error::Internal(reason.to_owned()));
             }
             at += len;
         }

@@ -36,7 +36,7 @@ use crate::error::{Error, Result};
 /// only under [`NullEquality::NullEqualsNull`], and a pair of rows without columns is.
 ///
 /// # Errors
-/// [`Error::Invalid`] when the two sides differ in columns, rows or types (see
+/// [`Error::Internal`] when the two sides differ in columns, rows or types (see
 /// [`supported`]).
 pub fn equal_pairs(
     build_columns: &[ArrayRef],
@@ -45,7 +45,7 @@ pub fn equal_pairs(
 ) -> Result<BooleanBuffer> {
     let pairs = build_columns.first().map_or(0, |column| column.len());
     if build_columns.len() != probe_columns.len() {
-        return Err(Error::Invalid(format!(
+        return Err(Error::Internal(format!(
             "{} build key columns cannot be compared with {} probe key columns",
             build_columns.len(),
             probe_columns.len()
@@ -211,7 +211,7 @@ fn check_pair(build: &ArrayRef, probe: &ArrayRef, pairs: usize) -> Result<()> {
     if same {
         return Ok(());
     }
-    Err(Error::Invalid(format!(
+    Err(Error::Internal(format!(
         "key columns of {pairs} candidate pairs cannot be compared: {} × {} and {} × {}",
         build.len(),
         build.data_type(),

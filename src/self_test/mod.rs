@@ -67,7 +67,7 @@ async fn run(device: &Device, suite: Suite) -> Result<()> {
     let info = device.info();
     let fastest = info.fastest_body();
     let Err(error) = run_with(device, fastest, suite).await else {
-        verdict::set((info, suite), Verdict::Passed(fastest), true);
+        verdict::set(info, suite, Verdict::Passed(fastest), true);
         return Ok(());
     };
     if let Error::MissingExtension { .. } = error {
@@ -80,7 +80,7 @@ async fn run(device: &Device, suite: Suite) -> Result<()> {
         match run_with(device, local, suite).await {
             Ok(()) => {
                 log::info!("{error}; lanes talk through local memory instead");
-                verdict::set((info, suite), Verdict::Passed(local), lasts);
+                verdict::set(info, suite, Verdict::Passed(local), lasts);
                 return Ok(());
             }
             Err(other) => lasts &= self::lasts(&other),
@@ -91,7 +91,7 @@ async fn run(device: &Device, suite: Suite) -> Result<()> {
         other => other.brief(),
     };
     if lasts {
-        verdict::set((info, suite), Verdict::Failed(reason.clone()), true);
+        verdict::set(info, suite, Verdict::Failed(reason.clone()), true);
         return Err(failure(info, reason));
     }
     match error {

@@ -32,7 +32,7 @@ impl Items<'_> {
         let keys = self.keys.len();
         match self.values {
             Some(values) if values.len() != keys => Err(crate::error::Error::Invalid(format!(
-                "{keys} keys were given with {} values",
+                "{keys} keys and {} values: expected one value a key",
                 values.len()
             ))),
             _ => Ok(keys),
@@ -257,7 +257,7 @@ pub(super) fn enough(what: &str, given: usize, n: usize) -> Result<()> {
     match given >= n {
         true => Ok(()),
         false => Err(crate::error::Error::Invalid(format!(
-            "{n} operations were given {given} {what}"
+            "{n} operations with {given} {what}: expected one each"
         ))),
     }
 }

@@ -69,7 +69,7 @@ impl Batch<'_> {
             return checked_len(n);
         }
         Err(Error::Invalid(format!(
-            "a batch has {} kinds, {n} keys and {} values",
+            "a batch with {} kinds, {n} keys and {} values: expected as many of each",
             self.kinds.len(),
             self.values.len()
         )))

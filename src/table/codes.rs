@@ -102,7 +102,7 @@ impl CodeTable {
     /// some code is there more than once.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if codes have more words or there are fewer or more values; [`Error::TooManyRows`]
+    /// [`Error::Internal`] if codes have more words or there are fewer or more values; [`Error::TooManyRows`]
     /// beyond 2^32 - 1 codes; [`Error::DeviceMemory`], OpenCL's own.
     pub fn build(
         queue: &mut Queue,
@@ -110,13 +110,13 @@ impl CodeTable {
         (items, words): (Items<'_>, usize),
     ) -> Result<Option<Self>> {
         if !(1..=2).contains(&words) {
-            return Err(Error::Invalid(format!(
+            return Err(Error::Internal(format!(
                 "a table of codes has codes of one or two words, not {words}"
             )));
         }
         let n = items.keys.len() / words;
         if let Some(values) = items.values.filter(|values| values.len() != n) {
-            return Err(Error::Invalid(format!(
+            return Err(Error::Internal(format!(
                 "{n} codes were given with {} values",
                 values.len()
             )));
@@ -178,7 +178,7 @@ impl CodeTable {
     /// Looks up the first `n` of `keys`, codes of as many words as the table's: `values[i]` receives the value, or [`MISS`].
     ///
     /// # Errors
-    /// [`Error::Invalid`] if a buffer is shorter, and OpenCL's own.
+    /// [`Error::Internal`] if a buffer is shorter, and OpenCL's own.
     pub fn lookup(
         &self,
         queue: &mut Queue,

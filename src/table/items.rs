@@ -159,7 +159,7 @@ impl ItemsOf<'_> {
 pub(super) fn check_keys(keys: &Buffer<u32>, n: usize) -> Result<()> {
     match keys.len() < n || n > u32::MAX as usize {
         true => Err(Error::Invalid(format!(
-            "{n} keys (at most 2^32 - 1) were to be used, but there are {}",
+            "{n} keys (at most 2^32 - 1) from a buffer of {}",
             keys.len()
         ))),
         false => Ok(()),

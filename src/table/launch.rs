@@ -55,12 +55,12 @@ impl Spread {
 /// Whether `n` keys can be looked up where keys and values are of `room` elements.
 ///
 /// # Errors
-/// [`Error::Invalid`] if not.
+/// [`Error::Internal`] if not.
 pub(super) fn check_lookup(n: usize, room: usize) -> Result<()> {
     match n <= room && n <= u32::MAX as usize {
         true => Ok(()),
-        false => Err(Error::Invalid(format!(
-            "{n} keys (at most 2^32 - 1) were to be looked up, but there is room for {room}"
+        false => Err(Error::Internal(format!(
+            "a lookup of {n} keys (at most 2^32 - 1) in buffers of {room}"
         ))),
     }
 }

@@ -111,6 +111,6 @@ pub(super) fn check_values(
 /// The error for values over [`MAX_VALUE`].
 pub(super) fn too_large(invalid: usize, n: usize) -> Error {
     Error::Invalid(format!(
-        "{invalid} of {n} values exceed the largest that can be stored, {MAX_VALUE}"
+        "{invalid} of {n} values are over the limit of {MAX_VALUE}"
     ))
 }

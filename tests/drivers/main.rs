@@ -8,6 +8,8 @@
 #![cfg(target_os = "linux")]
 
 mod child;
+#[cfg(debug_assertions)]
+mod exit;
 mod lanes;
 mod self_test;
 mod without_atomics;

@@ -67,7 +67,7 @@ fn rejects<T: Checked>(
     };
     // Counted, named, each once, and of those that were to be inserted.
     assert!(
-        text.starts_with(&format!("{} keys find no room", keys.len())),
+        text.contains(&format!(" has no room for {} keys;", keys.len())),
         "{text}"
     );
     assert!(!keys.is_empty() && keys.is_sorted_by(|a, b| a < b));

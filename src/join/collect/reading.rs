@@ -228,7 +228,7 @@ impl Reading {
     /// [`ROW_BYTES`] bytes a row, too.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if a task panics.
+    /// [`Error::DataFusion`] if a task panics.
     pub async fn turn(&mut self, rows: usize) -> Result<Turn> {
         let (stop, stopped) = watch::channel(false);
         let stop = Arc::new(stop);
@@ -281,7 +281,7 @@ impl Reading {
 
     /// The error that ended the input.
     pub fn lost(&mut self) -> Error {
-        let lost = || Error::Invalid("an input failed without an error".to_owned());
+        let lost = || Error::Internal("an input failed without an error".to_owned());
         self.take_error().unwrap_or_else(lost)
     }
 
@@ -356,7 +356,7 @@ impl Reading {
     /// Moves the rows that are kept to files, which `manager` writes, and gives their memory back.
     ///
     /// # Errors
-    /// Those of writing files; [`Error::Invalid`] if a task panics.
+    /// Those of writing files; [`Error::DataFusion`] if a task panics.
     pub async fn set_aside(&mut self, manager: &SpillManager) -> Result<()> {
         self.forget_table();
         for part in &mut self.parts {

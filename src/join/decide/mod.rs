@@ -349,6 +349,7 @@ pub fn for_another(error: Arc<Error>) -> DataFusionError {
         Error::DataFusion(DataFusionError::ResourcesExhausted(text)) => {
             DataFusionError::ResourcesExhausted(text.clone())
         }
+        Error::Internal(text) => Error::Internal(text.clone()).into(),
         _ => DataFusionError::External(Box::new(error)),
     }
 }

@@ -109,7 +109,7 @@ impl Fallback {
     /// # Errors
     /// The `error`, if it is not the device's or the session wants to see it.
     pub fn take_over(&self, error: Error, metrics: &JoinMetrics) -> Result<()> {
-        if error.blame() == Blame::Query {
+        if matches!(error.blame(), Blame::Query | Blame::Bug) {
             return Err(error);
         }
         metrics.device_errors.add(1);

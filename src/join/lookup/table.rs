@@ -312,5 +312,5 @@ pub async fn send_keys<K: KeySource>(
         }
     };
     side_by_side(placed, upload.width, send).await?;
-    Arc::try_unwrap(buffers).map_err(|_| Error::Invalid("build keys are still being sent".into()))
+    Arc::try_unwrap(buffers).map_err(|_| Error::Internal("build keys are still being sent".into()))
 }

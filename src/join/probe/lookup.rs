@@ -262,7 +262,7 @@ impl Probe {
             let rows = append_matchable(build, &columns, &mut keys)?;
             let places = (keys.len() - before) / build.encoder.words();
             if places != probe.places.len() || rows != probe.rows {
-                let reason = "key expressions gave other values when evaluated again";
+                let reason = "join keys gave other values when they were evaluated again: they must be deterministic";
                 return Err(Error::Invalid(reason.to_owned()));
             }
         }

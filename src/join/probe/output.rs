@@ -134,7 +134,7 @@ impl Probe {
         chunk: &mut Chunk,
         first: u64,
     ) -> Result<()> {
-        let lost = || Error::Invalid("pairs were lost; please report this".into());
+        let lost = || Error::Internal("pairs were lost".into());
         // The last one's memory is for the next.
         chunk.found.window = Window {
             first,

@@ -130,7 +130,7 @@ impl Phase {
         let joined = self.decide(pairs, (build, probe), (pair.home(), false));
         let joined = joined.await?;
         let Joined::Decided(decided) = joined else {
-            return Err(Error::Invalid("a pass is decided".to_owned()));
+            return Err(Error::Internal("a pass was not decided".to_owned()));
         };
         let rows = decided.stream(0, pairs.node.partition)?;
         let schema = pairs.planned.schema();

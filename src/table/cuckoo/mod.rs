@@ -84,7 +84,7 @@ impl CuckooConfig {
     fn layout(&self, n: usize) -> Result<Layout> {
         if !(self.load_factor > 0.0 && self.load_factor <= 1.0) {
             return Err(Error::Invalid(format!(
-                "a load factor lies in (0, 1], not {}",
+                "invalid load_factor {}: expected a number in (0, 1]",
                 self.load_factor
             )));
         }

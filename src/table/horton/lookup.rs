@@ -87,7 +87,7 @@ impl Lookup<'_> {
     ) -> Result<()> {
         if !tuning.fits(queue.info(), self.layout.slots()) {
             return Err(Error::Invalid(format!(
-                "'{tuning}' with {} slots a bucket is nothing for {}",
+                "tuning '{tuning}' with {}-slot buckets does not fit device {}",
                 self.layout.slots(),
                 queue.info().label()
             )));
@@ -150,7 +150,7 @@ impl Lookup<'_> {
 pub(crate) fn check_narrow(is_wide: bool) -> Result<()> {
     match is_wide {
         true => Err(Error::Invalid(
-            "the table has values of 32 bits, which need Table::lookup".to_owned(),
+            "the table has values of 32 bits: use Table::lookup".to_owned(),
         )),
         false => Ok(()),
     }

@@ -113,7 +113,7 @@ impl TableConfig {
             return Ok(());
         }
         Err(Error::Invalid(format!(
-            "a load factor lies in (0, 1], not {} (horton.load_factor)",
+            "invalid load_factor {}: expected a number in (0, 1]",
             self.load_factor
         )))
     }
@@ -273,14 +273,14 @@ impl HortonTable {
 fn check_pairs(keys: &[u32], values: &[u32]) -> Result<()> {
     if keys.len() != values.len() {
         return Err(Error::Invalid(format!(
-            "{} keys were given with {} values",
+            "{} keys and {} values: expected one value a key",
             keys.len(),
             values.len()
         )));
     }
     match values.iter().find(|v| **v > MAX_VALUE) {
         Some(value) => Err(Error::Invalid(format!(
-            "value {value} exceeds the largest a Horton table holds, {MAX_VALUE}"
+            "value {value} is over the limit of a Horton table, {MAX_VALUE}"
         ))),
         None => Ok(()),
     }

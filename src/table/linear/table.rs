@@ -56,7 +56,7 @@ impl Table for LinearTable {
     fn build(queue: &mut Queue, config: &LinearConfig, items: Items<'_>) -> Result<Self> {
         if !(config.load_factor > 0.0 && config.load_factor <= 1.0) {
             return Err(Error::Invalid(format!(
-                "a load factor lies in (0, 1], not {}",
+                "invalid load_factor {}: expected a number in (0, 1]",
                 config.load_factor
             )));
         }

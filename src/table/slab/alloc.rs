@@ -166,7 +166,7 @@ impl SlabPool {
         let size = layout.super_block_words();
         if words.len() != layout.super_blocks || words.iter().any(|block| block.len() != size) {
             return Err(Error::Invalid(format!(
-                "{} super blocks of {size} words were expected",
+                "invalid words of a pool: expected {} super blocks of {size} words",
                 layout.super_blocks
             )));
         }

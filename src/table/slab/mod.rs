@@ -117,7 +117,7 @@ impl SlabHash {
         // NaN and infinity, too, are no share.
         if !(share > 0.0 && buckets < f64::from(1 << 28)) {
             return Err(Error::Invalid(format!(
-                "{items} items at {} slabs a bucket make no table",
+                "no table has {items} items at {} slabs a bucket",
                 config.slabs_per_bucket
             )));
         }

@@ -138,8 +138,8 @@ impl SlabHash {
     fn refuse(&self, given: usize, rejected: usize, invalid: usize) -> Result<()> {
         if invalid > 0 {
             let limit = match self.layout.entries {
-                Entries::Pairs => format!("values exceed the largest, {MAX_VALUE}"),
-                Entries::Keys => format!("keys exceed the largest, {MAX_KEY}"),
+                Entries::Pairs => format!("values are over the limit of {MAX_VALUE}"),
+                Entries::Keys => format!("keys are over the limit of {MAX_KEY}"),
             };
             return Err(Error::Invalid(format!("{invalid} of {given} {limit}")));
         }

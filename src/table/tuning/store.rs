@@ -14,7 +14,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::device::program::{cache_file, read_text, store_file};
+use crate::device::cache::{cache_file, read_text, store_file};
 use crate::device::{DeviceInfo, KernelBody};
 use crate::error::{Error, Result};
 
@@ -51,14 +51,13 @@ pub fn store(info: &DeviceInfo, new: &[(Workload, Tuning)]) -> Result<PathBuf> {
     let misfit = |(workload, tuning): &&(Workload, Tuning)| !tuning.fits(info, workload.slots);
     if let Some((workload, tuning)) = new.iter().find(misfit) {
         return Err(Error::Invalid(format!(
-            "'{tuning}' with {} slots a bucket is nothing for {}",
+            "tuning '{tuning}' with {}-slot buckets does not fit device {}",
             workload.slots,
             info.label()
         )));
     }
-    let file = file(info).ok_or_else(|| {
-        Error::Invalid("there is no folder for tunings; set HORTON_CACHE_DIR".to_owned())
-    })?;
+    let file = file(info)
+        .ok_or_else(|| Error::Invalid("no folder for tunings; set HORTON_CACHE_DIR".to_owned()))?;
     let mut tunings = load(info);
     tunings.extend(new.iter().copied());
     store_file(&file, &[print(&tunings).as_bytes()])

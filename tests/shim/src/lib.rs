@@ -11,6 +11,7 @@
 //! | `sub-groups=N` | devices say that they have sub-groups of N work-items, and Khronos' shuffles |
 //! | `without=EXTENSION` | devices do not say that they have it |
 //! | `delay=MS` | copies to the device that nobody waits for begin so many milliseconds later |
+//! | `compile=MS` | programs take so many milliseconds longer to compile; meanwhile the driver's clean-up at exit aborts |
 //! | `refuse=TEXT` | programs with the text do not compile |
 //! | `skip=KERNEL` | launches of the kernel do nothing, and succeed |
 //! | `fail=KERNEL` | launches of the kernel do nothing, and their commands end with `CL_OUT_OF_RESOURCES` |
@@ -22,6 +23,7 @@
 use std::collections::BTreeSet;
 use std::ffi::{CStr, c_char, c_void};
 use std::ptr::null_mut;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -55,6 +57,9 @@ static WORDS: LazyLock<Vec<String>> = LazyLock::new(|| {
 /// Programs that do not compile.
 static REFUSED: Mutex<BTreeSet<usize>> = Mutex::new(BTreeSet::new());
 
+/// How many programs are being compiled with `compile`.
+static COMPILING: AtomicUsize = AtomicUsize::new(0);
+
 fn says(word: &str) -> bool {
     WORDS.iter().any(|said| said == word)
 }
@@ -68,6 +73,7 @@ fn said<'a>(name: &'a str) -> impl Iterator<Item = &'static str> + 'a {
 
 unsafe extern "C" {
     fn dlsym(handle: Ptr, name: *const c_char) -> Ptr;
+    fn atexit(handler: extern "C" fn()) -> i32;
 }
 
 /// The function called `name` behind this library.
@@ -184,6 +190,13 @@ pub unsafe extern "C" fn clCreateProgramWithSource(
     program
 }
 
+/// The clean-up of a driver that crashes beside its compiler.
+extern "C" fn clean_up() {
+    if COMPILING.load(Ordering::SeqCst) > 0 {
+        std::process::abort();
+    }
+}
+
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn clBuildProgram(
     program: Ptr,
@@ -199,6 +212,13 @@ pub unsafe extern "C" fn clBuildProgram(
         return BUILD_PROGRAM_FAILURE;
     }
     drop(refused);
+    if let Some(ms) = said("compile").next().and_then(|ms| ms.parse().ok()) {
+        COMPILING.fetch_add(1, Ordering::SeqCst);
+        // SAFETY: the function takes nothing, returns nothing and does not unwind.
+        unsafe { atexit(clean_up) };
+        std::thread::sleep(Duration::from_millis(ms));
+        COMPILING.fetch_sub(1, Ordering::SeqCst);
+    }
     // SAFETY: the type is that of OpenCL's header.
     let next: Build = unsafe { real(c"clBuildProgram") };
     // SAFETY: the caller keeps the function's contract; the arguments are the same.

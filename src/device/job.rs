@@ -1,0 +1,46 @@
+//! What a job returns, and what it costs.
+//!
+//! ```text
+//!  Device::run(job) ─▶ Answer { value, cost: Cost { launches, upload, kernel, download, … } }
+//! ```
+//!
+//! Times are those of the device's event clock: the host's would count waiting, too.
+
+use std::time::Duration;
+
+/// What a job cost on the device.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Cost {
+    /// Kernels launched.
+    pub launches: u64,
+    /// Time of host-to-device transfers, from the device's event clock.
+    pub upload: Duration,
+    /// Time of kernels and fills.
+    pub kernel: Duration,
+    /// Time of device-to-host transfers.
+    pub download: Duration,
+    /// Bytes sent to the device.
+    pub uploaded: u64,
+    /// Bytes brought back.
+    pub downloaded: u64,
+}
+
+impl std::ops::AddAssign for Cost {
+    fn add_assign(&mut self, other: Self) {
+        self.launches += other.launches;
+        self.upload += other.upload;
+        self.kernel += other.kernel;
+        self.download += other.download;
+        self.uploaded += other.uploaded;
+        self.downloaded += other.downloaded;
+    }
+}
+
+/// A job's result and its cost.
+#[derive(Debug)]
+pub struct Answer<T> {
+    /// What the job returned.
+    pub value: T,
+    /// What it cost on the device.
+    pub cost: Cost,
+}
