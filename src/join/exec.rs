@@ -206,9 +206,10 @@ impl DisplayAs for HortonJoinExec {
         }
         let stock = Stock(&self.stock, t).to_string();
         let decided = self.shown.decisions.to_string();
-        let how = match decided.is_empty() {
-            true => self.rules(),
-            false => decided,
+        let how = if decided.is_empty() {
+            self.rules()
+        } else {
+            decided
         };
         let table = match self.config.table {
             TableKind::Auto => String::new(),
@@ -263,9 +264,10 @@ impl ExecutionPlan for HortonJoinExec {
     }
 
     fn maintains_input_order(&self) -> Vec<bool> {
-        match self.is_open() {
-            true => vec![false, false],
-            false => self.stock.maintains_input_order(),
+        if self.is_open() {
+            vec![false, false]
+        } else {
+            self.stock.maintains_input_order()
         }
     }
 
@@ -361,9 +363,10 @@ impl ExecutionPlan for HortonJoinExec {
         config: &ConfigOptions,
     ) -> Result<FilterDescription> {
         let makes = phase == FilterPushdownPhase::Post && self.made_filters().is_empty();
-        let [own_left, own_right] = match makes {
-            true => pushdown::key_filters(&self.stock, self.config.turn_rows, config)?,
-            false => Default::default(),
+        let [own_left, own_right] = if makes {
+            pushdown::key_filters(&self.stock, self.config.turn_rows, config)?
+        } else {
+            Default::default()
         };
         let columns = output(&self.stock).columns;
         let [left, right] = pushdown::parents(&self.stock, &columns, &parent_filters)?;

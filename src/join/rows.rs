@@ -188,9 +188,12 @@ impl<'a> Located<'a> {
     /// The rows' numbers, NULL where there is none.
     fn indices(&self) -> &UInt32Array {
         let rows = || self.rows.iter().map(|row| (*row != NO_ROW).then_some(*row));
-        self.indices.get_or_init(|| match self.any_null {
-            true => rows().collect(),
-            false => UInt32Array::from(self.rows.to_vec()),
+        self.indices.get_or_init(|| {
+            if self.any_null {
+                rows().collect()
+            } else {
+                UInt32Array::from(self.rows.to_vec())
+            }
         })
     }
 }

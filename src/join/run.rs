@@ -87,9 +87,10 @@ impl Runs {
             taken.insert(partition);
             taken.len() == partitions
         };
-        Ok(match all_taken {
-            true => open.swap_remove(at),
-            false => Arc::clone(&open[at]),
+        Ok(if all_taken {
+            open.swap_remove(at)
+        } else {
+            Arc::clone(&open[at])
         })
     }
 

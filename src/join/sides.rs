@@ -32,9 +32,10 @@ pub enum Sides {
 impl Sides {
     /// Those of `join` while it has no LIMIT and its sides are `open`.
     pub fn of(join: &HashJoinExec, open: bool) -> Self {
-        match open && join.fetch().is_none() {
-            true => Sides::Open(first(join)),
-            false => Sides::Fixed,
+        if open && join.fetch().is_none() {
+            Sides::Open(first(join))
+        } else {
+            Sides::Fixed
         }
     }
 
@@ -55,10 +56,7 @@ fn first(join: &HashJoinExec) -> Side {
         && is_small(join.right(), false)
         && !is_small(join.left(), false)
         && !has_filter(join.left());
-    match right_first {
-        true => Side::Right,
-        false => Side::Left,
-    }
+    if right_first { Side::Right } else { Side::Left }
 }
 
 /// Whether `plan` has few rows: a LIMIT, or a filter over an aggregate, which keeps its groups until

@@ -72,12 +72,11 @@ impl HortonJoinExec {
             .runs
             .join((partition, partitions), context, &self.made_filters())?;
         self.open_below(&run, context)?;
-        let (decision, at) = match self.is_partitioned() {
-            true => (self.begin(partition, &run, context)?, 0),
-            false => {
-                let decision = run.decision(partitions, || self.begin(0, &run, context))?;
-                (decision, partition)
-            }
+        let (decision, at) = if self.is_partitioned() {
+            (self.begin(partition, &run, context)?, 0)
+        } else {
+            let decision = run.decision(partitions, || self.begin(0, &run, context))?;
+            (decision, partition)
         };
         let schema = self.schema();
         let of_output = Arc::clone(&schema);
@@ -117,9 +116,10 @@ impl HortonJoinExec {
             return Ok(reach);
         }
         let options = &context.session_config().options().optimizer;
-        let filters = match options.enable_join_dynamic_filter_pushdown {
-            true => [self.filters[0].as_slice(), self.filters[1].as_slice()],
-            false => [&[][..], &[][..]],
+        let filters = if options.enable_join_dynamic_filter_pushdown {
+            [self.filters[0].as_slice(), self.filters[1].as_slice()]
+        } else {
+            [&[][..], &[][..]]
         };
         let inputs = [self.stock.left(), self.stock.right()];
         let reach = Reach::of(inputs, filters, self.config.filters == Filters::Auto)?;
@@ -160,9 +160,10 @@ impl HortonJoinExec {
         let other = reading(first.other())?.sparing(context.memory_pool());
         let one = reading(first)?;
         let turn_rows = self.config.turn_rows;
-        let one = match self.is_opened_late(first, context)? {
-            true => First::Waits(one),
-            false => First::begin(one, turn_rows),
+        let one = if self.is_opened_late(first, context)? {
+            First::Waits(one)
+        } else {
+            First::begin(one, turn_rows)
         };
         // Made here, not in the future: a build that is never polled reports when dropped.
         let mut reporters = [None, None];
@@ -247,9 +248,10 @@ impl HortonJoinExec {
     fn reading(&self, side: Side, partition: usize, context: &Arc<TaskContext>) -> Result<Reading> {
         let input = self.input(side);
         let late = self.is_opened_late(side, context)?;
-        let partitions = match self.is_partitioned() {
-            true => partition..partition + 1,
-            false => 0..input.output_partitioning().partition_count(),
+        let partitions = if self.is_partitioned() {
+            partition..partition + 1
+        } else {
+            0..input.output_partitioning().partition_count()
         };
         let streams = partitions.map(|p| open(input, p, context, late));
         let streams = streams.collect::<Result<Vec<_>>>()?;
@@ -268,9 +270,10 @@ impl HortonJoinExec {
         if reach.held.is_empty() {
             return Ok(None);
         }
-        let builds = match self.is_partitioned() {
-            true => self.output_partitions(),
-            false => 1,
+        let builds = if self.is_partitioned() {
+            self.output_partitions()
+        } else {
+            1
         };
         let oriented = Oriented::of(&self.stock, build == Side::Right, &self.config, context)?;
         let spec = oriented.filter_spec(&reach.held, reach.most_rows)?;

@@ -42,11 +42,11 @@ impl Weigher {
             DataType::BinaryView => self.views(array.as_binary_view()),
             _ => {
                 let data = array.to_data();
-                match data.child_data().is_empty() {
-                    true => data
-                        .get_slice_memory_size()
-                        .unwrap_or_else(|_| self.whole(&data)),
-                    false => self.whole(&data),
+                if data.child_data().is_empty() {
+                    data.get_slice_memory_size()
+                        .unwrap_or_else(|_| self.whole(&data))
+                } else {
+                    self.whole(&data)
                 }
             }
         }
@@ -60,9 +60,10 @@ impl Weigher {
                 buffers if !self.counted.insert(buffers.as_ptr() as usize) => 0,
                 buffers => {
                     let bytes = buffers.iter().map(|buffer| self.buffer(buffer)).sum();
-                    match bytes > TEXT * array.len() {
-                        true => array.total_buffer_bytes_used().min(bytes),
-                        false => bytes,
+                    if bytes > TEXT * array.len() {
+                        array.total_buffer_bytes_used().min(bytes)
+                    } else {
+                        bytes
                     }
                 }
             }
@@ -78,9 +79,10 @@ impl Weigher {
     }
 
     fn buffer(&mut self, buffer: &Buffer) -> usize {
-        match self.counted.insert(buffer.data_ptr().as_ptr() as usize) {
-            true => buffer.capacity(),
-            false => 0,
+        if self.counted.insert(buffer.data_ptr().as_ptr() as usize) {
+            buffer.capacity()
+        } else {
+            0
         }
     }
 }

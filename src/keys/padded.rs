@@ -65,9 +65,10 @@ impl Padded {
                 native.push(data_type.clone());
             }
         }
-        let numbers = match columns.is_empty() {
-            true => None,
-            false => Some((columns, Exact::fit(&ranges, &native, null_equality)?)),
+        let numbers = if columns.is_empty() {
+            None
+        } else {
+            Some((columns, Exact::fit(&ranges, &native, null_equality)?))
         };
         if let Some((_, exact)) = &numbers {
             words += exact.words();

@@ -185,11 +185,12 @@ impl KeySet {
     /// If `keys` are of a type that cannot be cast to that of the set.
     pub fn test(&self, keys: &ArrayRef) -> Result<BooleanBuffer> {
         let cast_keys;
-        let keys = match comparable(keys.data_type(), &self.data_type) {
+        let keys = if comparable(keys.data_type(), &self.data_type) {
             // Casting to another time zone would move what is compared as it is.
-            true => keys,
+            keys
+        } else {
             // A scan may test values as a file has them.
-            false => {
+            {
                 cast_keys = cast(keys, &self.data_type)?;
                 &cast_keys
             }

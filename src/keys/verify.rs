@@ -116,9 +116,10 @@ fn equal_byte_views<T: ByteViewType<Native: PartialEq> + ?Sized>(
         // Length and first four bytes, or all of a short string's.
         let (left, right) = (build.views()[b], probe.views()[p]);
         left as u64 == right as u64
-            && match left as u32 <= MAX_INLINE_VIEW_LEN {
-                true => left == right,
-                false => build.value(b) == probe.value(p),
+            && if left as u32 <= MAX_INLINE_VIEW_LEN {
+                left == right
+            } else {
+                build.value(b) == probe.value(p)
             }
     })
 }

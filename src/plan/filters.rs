@@ -58,9 +58,10 @@ fn has_joins(plan: &Arc<dyn ExecutionPlan>) -> Result<bool> {
     let mut found = false;
     plan.apply(|node| {
         found |= is_join(node.as_ref());
-        Ok(match found {
-            true => TreeNodeRecursion::Stop,
-            false => TreeNodeRecursion::Continue,
+        Ok(if found {
+            TreeNodeRecursion::Stop
+        } else {
+            TreeNodeRecursion::Continue
         })
     })?;
     Ok(found)
@@ -86,9 +87,10 @@ impl PhysicalOptimizerRule for TakeFilters {
             } else {
                 Exact::around(Arc::clone(&node))
             };
-            Ok(match Arc::ptr_eq(&guarded, &node) {
-                true => Transformed::no(node),
-                false => Transformed::yes(guarded),
+            Ok(if Arc::ptr_eq(&guarded, &node) {
+                Transformed::no(node)
+            } else {
+                Transformed::yes(guarded)
             })
         })
         .data()
@@ -145,9 +147,10 @@ fn settled(
     if let Some(scan) = plan.downcast_ref::<DynamicFilterExec>() {
         let scan = scan.retain(of_joins);
         let input = settled(Arc::clone(scan.input()), of_joins)?;
-        return Ok(match scan.filters().is_empty() {
-            true => input,
-            false => Arc::new(DynamicFilterExec::with(input, scan.filters().to_vec())),
+        return Ok(if scan.filters().is_empty() {
+            input
+        } else {
+            Arc::new(DynamicFilterExec::with(input, scan.filters().to_vec()))
         });
     }
     if let Some(scan) = plan.downcast_ref::<DataSourceExec>() {
@@ -159,12 +162,13 @@ fn settled(
         .map(|child| settled(Arc::clone(child), of_joins))
         .collect::<Result<Vec<_>>>()?;
     let is_same = before.iter().zip(&after).all(|(a, b)| Arc::ptr_eq(a, b));
-    match is_same {
-        true => Ok(plan),
+    if is_same {
+        Ok(plan)
+    } else {
         // What goes had its child's properties.
-        false => plan.replace_children(
+        plan.replace_children(
             after,
             ReplaceChildrenOptions::new(ChildrenPropertiesMode::Keep),
-        ),
+        )
     }
 }

@@ -67,12 +67,13 @@ impl PhysicalOptimizerRule for OpenSides {
         let Some(horton) = options(config).filter(|horton| !horton.keep_partitions) else {
             return Ok(plan);
         };
-        replace(plan, horton, |join| match can_swap(join) {
-            true => {
+        replace(plan, horton, |join| {
+            if can_swap(join) {
                 let open = join.builder().with_partition_mode(PartitionMode::Auto);
                 open.build().map(Some)
+            } else {
+                Ok(None)
             }
-            false => Ok(None),
         })
     }
 

@@ -55,9 +55,10 @@ impl Exact {
         // Of a node with a LIMIT the first rows are wanted, whichever pass.
         let exact = (0..all).filter(|i| node.fetch().is_none() && is_exact(node.as_ref(), *i));
         let columns: HashSet<usize> = exact.collect();
-        match columns.len() == all {
-            true => node,
-            false => Arc::new(Self { node, columns }),
+        if columns.len() == all {
+            node
+        } else {
+            Arc::new(Self { node, columns })
         }
     }
 

@@ -136,13 +136,12 @@ impl Filter {
             State::Resting { batches, .. } => batches,
         };
         let rests = passes * 10 > rows * MOST_OF_TEN;
-        self.state = match rests {
-            true => {
-                let batches = (2 * rested).clamp(1, LONGEST_REST);
-                let left = batches;
-                State::Resting { batches, left }
-            }
-            false => State::Tried { rested: 0 },
+        self.state = if rests {
+            let batches = (2 * rested).clamp(1, LONGEST_REST);
+            let left = batches;
+            State::Resting { batches, left }
+        } else {
+            State::Tried { rested: 0 }
         };
         rests
     }
@@ -262,12 +261,11 @@ impl Filtering {
                 Some(mask) => and(mask, &passes)?,
                 None => passes,
             };
-            mask = match both.true_count() * FEW < batch.num_rows() {
-                true => {
-                    batch = filter_record_batch(&batch, &both)?;
-                    None
-                }
-                false => Some(both),
+            mask = if both.true_count() * FEW < batch.num_rows() {
+                batch = filter_record_batch(&batch, &both)?;
+                None
+            } else {
+                Some(both)
             };
         }
         Ok((batch, mask))

@@ -167,14 +167,11 @@ impl BuildSide {
         }
         let began = Instant::now();
         let encoder = choose_encoder(&spec.keys, &keys, spec.width).await?;
-        let to_send = match has_nulls(&keys) {
-            false => BuildKeys::Plain,
-            true => {
-                let keys = (&keys[..], rows);
-                BuildKeys::Encoded(
-                    EncodedKeys::new(&encoder, keys, spec.width, &memory.keys).await?,
-                )
-            }
+        let to_send = if has_nulls(&keys) {
+            let keys = (&keys[..], rows);
+            BuildKeys::Encoded(EncodedKeys::new(&encoder, keys, spec.width, &memory.keys).await?)
+        } else {
+            BuildKeys::Plain
         };
         let encoded = began.elapsed();
         let mut build = Self {
@@ -433,9 +430,10 @@ impl BuildSide {
     /// Columns that the probe would gather.
     fn sources(&self, spec: &BuildSpec) -> Vec<Source> {
         let columns = spec.columns.iter().map(|column| Source::Batch(*column));
-        let keys = match self.encoder.is_exact() {
-            true => 0,
-            false => spec.on.len(),
+        let keys = if self.encoder.is_exact() {
+            0
+        } else {
+            spec.on.len()
         };
         columns.chain((0..keys).map(Source::Key)).collect()
     }

@@ -379,9 +379,12 @@ impl Reading {
     pub fn into_streams(self) -> Vec<SendableRecordBatchStream> {
         self.forget_table();
         let (schema, kept) = (self.schema, self.kept);
-        let streams = self.parts.into_iter().map(|part| match part.is_unread() {
-            true => part.stream.unwrap_or_else(|| nothing(&schema)),
-            false => part.into_stream(&schema, Arc::clone(&kept)),
+        let streams = self.parts.into_iter().map(|part| {
+            if part.is_unread() {
+                part.stream.unwrap_or_else(|| nothing(&schema))
+            } else {
+                part.into_stream(&schema, Arc::clone(&kept))
+            }
         });
         streams.collect()
     }

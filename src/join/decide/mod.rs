@@ -197,9 +197,10 @@ impl Joiner {
             return Ok(Place::Device(device));
         }
         let turn = probe.turn(wanted).await?;
-        Ok(match probe.rows() < wanted && matches!(turn, Turn::Ended) {
-            true => Place::Host(Declined::FewToProbe { wanted }),
-            false => Place::Device(device),
+        Ok(if probe.rows() < wanted && matches!(turn, Turn::Ended) {
+            Place::Host(Declined::FewToProbe { wanted })
+        } else {
+            Place::Device(device)
         })
     }
 

@@ -49,9 +49,10 @@ impl Oriented {
         config: &HortonConfig,
         context: &Arc<TaskContext>,
     ) -> Result<Self> {
-        let join = match swapped {
-            true => Arc::new(swap(planned)?),
-            false => Arc::clone(planned),
+        let join = if swapped {
+            Arc::new(swap(planned)?)
+        } else {
+            Arc::clone(planned)
         };
         Ok(Self {
             join,

@@ -75,9 +75,12 @@ impl Pairs {
         for (_, column) in &mut self.gathered {
             *column = filter(column, &passed)?;
         }
-        let kept = |rows: &[u32]| match rows.is_empty() {
-            true => Vec::new(),
-            false => passed.values().set_indices().map(|i| rows[i]).collect(),
+        let kept = |rows: &[u32]| {
+            if rows.is_empty() {
+                Vec::new()
+            } else {
+                passed.values().set_indices().map(|i| rows[i]).collect()
+            }
         };
         Ok(Self {
             build: kept(&self.build),

@@ -126,9 +126,12 @@ fn fetch_window(
         wanted.push(queue.begin_fetch(probe, len)?);
     }
     let mut columns = queue.end_fetches(wanted)?;
-    let mut last_if = |is_there: bool| match is_there {
-        true => columns.pop().map(Words::Staged),
-        false => None,
+    let mut last_if = |is_there: bool| {
+        if is_there {
+            columns.pop().map(Words::Staged)
+        } else {
+            None
+        }
     };
     Ok(Window {
         first,

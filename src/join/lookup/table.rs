@@ -92,9 +92,10 @@ impl JoinTable {
                 format,
             };
             let built = GroupedTable::build(queue, config, keys)?;
-            let visited = match visits {
-                true => Some(unset_bits(queue, values(&built, rows))?),
-                false => None,
+            let visited = if visits {
+                Some(unset_bits(queue, values(&built, rows))?)
+            } else {
+                None
             };
             Ok((built, visited))
         });
@@ -272,9 +273,10 @@ pub async fn send_keys<K: KeySource>(
     let buffers = upload.device.run(move |queue| {
         queue.limit_memory(limit);
         let keys = queue.allocate("build keys", n * words)?;
-        let rows = match numbered {
-            true => Some(queue.allocate("build rows", n)?),
-            false => None,
+        let rows = if numbered {
+            Some(queue.allocate("build rows", n)?)
+        } else {
+            None
         };
         Ok(DeviceKeys { keys, rows })
     });

@@ -53,12 +53,13 @@ impl Input {
         let Some(stream) = &mut self.stream else {
             return Ok(None);
         };
-        let next = match waits {
-            true => stream.try_next().await,
-            false => match stream.try_next().now_or_never() {
+        let next = if waits {
+            stream.try_next().await
+        } else {
+            match stream.try_next().now_or_never() {
                 Some(next) => next,
                 None => return Ok(None),
-            },
+            }
         };
         if !matches!(next, Ok(Some(_))) {
             self.stream = None;

@@ -104,9 +104,10 @@ impl Probe {
             let Some(batch) = self.input.next(waits).await? else {
                 break;
             };
-            let batch = match self.is_short {
-                true => self.head(batch, wanted - gathered.rows),
-                false => batch,
+            let batch = if self.is_short {
+                self.head(batch, wanted - gathered.rows)
+            } else {
+                batch
             };
             let keys = self.keys(&batch)?;
             let before = gathered.bytes;
@@ -171,14 +172,16 @@ impl Probe {
         } = gathered;
         let words = build.encoder.words();
         let mut wanted = self.spec.first_window(self.wanted, rows);
-        let most = match build.table.as_ref().is_some_and(|table| table.is_unique()) {
-            true => rows,
-            false => usize::MAX,
+        let most = if build.table.as_ref().is_some_and(|table| table.is_unique()) {
+            rows
+        } else {
+            usize::MAX
         };
         self.reserve_pairs(build, (&memory, most), &mut wanted);
-        let mut keys = match build.can_match() {
-            true => Some(self.room_for_keys(build, rows * words).await?),
-            false => None,
+        let mut keys = if build.can_match() {
+            Some(self.room_for_keys(build, rows * words).await?)
+        } else {
+            None
         };
         let _timer = self.metrics.join_time.timer();
         let mut place = 0;
@@ -195,9 +198,10 @@ impl Probe {
                 matchable = build.encoder.encode_matchable(&columns, out)?;
                 place += matchable.as_ref().map_or(rows, Vec::len);
             }
-            let columns = match build.encoder.is_exact() && !build.visits_on_device() {
-                true => Vec::new(),
-                false => columns,
+            let columns = if build.encoder.is_exact() && !build.visits_on_device() {
+                Vec::new()
+            } else {
+                columns
             };
             let places = from as u32..place as u32;
             chunk.push_back(ProbeBatch::new(batch, columns, places, matchable));
@@ -279,9 +283,10 @@ impl Probe {
             return Ok(());
         }
         let columns = batches.iter().map(|batch| batch.keys.clone());
-        match build.fallback.keep(columns, build.rows.len()) {
-            true => self.collect_visits(build).await,
-            false => Ok(()),
+        if build.fallback.keep(columns, build.rows.len()) {
+            self.collect_visits(build).await
+        } else {
+            Ok(())
         }
     }
 

@@ -143,9 +143,10 @@ impl Probe {
             memory,
             spec,
             input: Input::new(input, metrics.clone()),
-            state: match nothing {
-                true => State::Done,
-                false => State::Fetch(build),
+            state: if nothing {
+                State::Done
+            } else {
+                State::Fetch(build)
             },
             asked: VecDeque::new(),
             output,
@@ -245,10 +246,11 @@ impl Probe {
 
     /// Chunks that are on the device at once.
     fn in_flight(&self) -> usize {
-        match self.spec.whole_chunks && !self.is_short {
-            true => IN_FLIGHT,
+        if self.spec.whole_chunks && !self.is_short {
+            IN_FLIGHT
+        } else {
             // An unbounded input may not go on before its rows are answered.
-            false => 1,
+            1
         }
     }
 

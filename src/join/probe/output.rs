@@ -235,9 +235,10 @@ impl Probe {
         pairs: Pairs,
     ) -> Result<Pairs> {
         let located = Located::new(&build.rows, &pairs.build);
-        let picked = match pairs.are_whole(probe.batch.num_rows()) {
-            true => None,
-            false => Some(UInt32Array::from(pairs.probe.clone())),
+        let picked = if pairs.are_whole(probe.batch.num_rows()) {
+            None
+        } else {
+            Some(UInt32Array::from(pairs.probe.clone()))
         };
         let mut build_columns = Vec::new();
         let mut probe_columns = Vec::new();
@@ -317,12 +318,13 @@ impl Probe {
         let Some(visited) = &build.visited else {
             return Ok(State::Done);
         };
-        let rows = match rows.is_empty() {
-            false => rows,
-            true => match build.owed.claim(build.rows.batches().len()) {
+        let rows = if rows.is_empty() {
+            match build.owed.claim(build.rows.batches().len()) {
                 Some(batch) => build.rows.rows_of(batch),
                 None => return Ok(State::Done),
-            },
+            }
+        } else {
+            rows
         };
         let timer = self.metrics.join_time.timer();
         let (owed, rest) = self.owed_rows(&build, visited, rows);

@@ -107,9 +107,10 @@ impl ProbeSpec {
         let gathered = |source: Source| build.is_gathered(source);
         let filter = self.filter.iter().flat_map(|(_, shape)| &shape.columns);
         let mut columns = self.output.columns.iter().chain(filter);
-        let keys = match build.encoder.is_exact() {
-            true => 0,
-            false => self.on.len(),
+        let keys = if build.encoder.is_exact() {
+            0
+        } else {
+            self.on.len()
         };
         (build.visited.is_some() && !build.notes_visits())
             || matches!(self.outcome, Outcome::MatchesAndUnmatched { .. })

@@ -107,9 +107,10 @@ impl Pair {
 
     /// The side with fewer bytes.
     pub fn smaller(&self) -> Side {
-        match self.bucket(Side::Right).bytes < self.bucket(Side::Left).bytes {
-            true => Side::Right,
-            false => Side::Left,
+        if self.bucket(Side::Right).bytes < self.bucket(Side::Left).bytes {
+            Side::Right
+        } else {
+            Side::Left
         }
     }
 
@@ -120,9 +121,10 @@ impl Pair {
 
     /// Where the rows are.
     pub fn home(&self) -> Home {
-        match self.is_in_memory() {
-            true => Home::Memory,
-            false => Home::Disk,
+        if self.is_in_memory() {
+            Home::Memory
+        } else {
+            Home::Disk
         }
     }
 

@@ -46,9 +46,10 @@ impl PairJoin {
             }
         }
         let mut reading = self.reading(pair, build)?;
-        match self.fits(pair, build, &mut reading).await? {
-            true => Ok(Some(reading.collect())),
-            false => Ok(None),
+        if self.fits(pair, build, &mut reading).await? {
+            Ok(Some(reading.collect()))
+        } else {
+            Ok(None)
         }
     }
 
@@ -94,9 +95,10 @@ impl PairJoin {
         let level = pair.level + 1;
         let spec = |side| {
             let spec = spec(&self.node, &self.planned, &self.managers, side).at_level(level);
-            match pair.is_in_memory() {
-                true => spec.at_home(Home::Memory, AGAIN),
-                false => spec,
+            if pair.is_in_memory() {
+                spec.at_home(Home::Memory, AGAIN)
+            } else {
+                spec
             }
         };
         let streams = |side| Ok::<_, Error>(self.reading(pair, side)?.into_streams());

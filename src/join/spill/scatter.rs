@@ -256,9 +256,10 @@ impl Scatter {
     pub async fn add(&self, mut stream: SendableRecordBatchStream) -> Result<()> {
         while let Some(batch) = stream.try_next().await? {
             if let Some(keeping) = self.in_memory() {
-                match self.hold(keeping, &batch)? {
-                    true => continue,
-                    false => self.give_up(keeping).await?,
+                if self.hold(keeping, &batch)? {
+                    continue;
+                } else {
+                    self.give_up(keeping).await?
                 }
             }
             let parts = self.parts(&batch)?;

@@ -77,9 +77,10 @@ pub fn buckets_on(device_limit: u64, node: &Node, rows: usize) -> usize {
 
 /// Lanes of a join of `planned`, or of all its partitions.
 pub fn lanes_of(planned: &HashJoinExec) -> usize {
-    match keeps_partitions(planned) || *planned.partition_mode() == PartitionMode::Partitioned {
-        true => planned.properties().output_partitioning().partition_count(),
-        false => 1,
+    if keeps_partitions(planned) || *planned.partition_mode() == PartitionMode::Partitioned {
+        planned.properties().output_partitioning().partition_count()
+    } else {
+        1
     }
 }
 
@@ -192,9 +193,10 @@ impl Scattering {
         let [left_spec, right_spec] = &self.specs;
         let left = scatter_all(left_spec.again(), left.into_streams(), self.width).await?;
         let right = right.into_streams();
-        let groups: Vec<Vec<_>> = match self.own_lanes {
-            true => right.into_iter().map(|stream| vec![stream]).collect(),
-            false => vec![right],
+        let groups: Vec<Vec<_>> = if self.own_lanes {
+            right.into_iter().map(|stream| vec![stream]).collect()
+        } else {
+            vec![right]
         };
         let mut lanes = Vec::with_capacity(groups.len());
         for streams in groups {

@@ -193,9 +193,10 @@ impl Board {
         if let Some(report) = reports.get_mut(partition) {
             *report = Some(facts);
         }
-        match reports.iter().all(Option::is_some) {
-            true => std::mem::take(&mut *reports).into_iter().collect(),
-            false => None,
+        if reports.iter().all(Option::is_some) {
+            std::mem::take(&mut *reports).into_iter().collect()
+        } else {
+            None
         }
     }
 
@@ -255,9 +256,10 @@ impl Board {
         };
         let pruning = [bounds, list].into_iter().flatten().reduce(and);
         let pruning = pruning.map(|pruning| or_null(pruning, &key, nulls_pass));
-        let set = match self.makes_set(filter, facts) {
-            true => self.set(&keys, filter.key).await?,
-            false => None,
+        let set = if self.makes_set(filter, facts) {
+            self.set(&keys, filter.key).await?
+        } else {
+            None
         };
         let set = set.map(|set| Arc::new(InKeySet::new(key, set, nulls_pass)));
         let of_set = set.as_ref().map(|set| Arc::clone(set) as PhysicalExprRef);
@@ -391,12 +393,11 @@ fn value_type(data_type: &DataType) -> &DataType {
 
 /// Lets NULL keys through, too, if they `pass`.
 fn or_null(predicate: PhysicalExprRef, key: &PhysicalExprRef, pass: bool) -> PhysicalExprRef {
-    match pass {
-        true => {
-            let is_null = Arc::new(IsNullExpr::new(Arc::clone(key)));
-            binary(is_null, Operator::Or, predicate)
-        }
-        false => predicate,
+    if pass {
+        let is_null = Arc::new(IsNullExpr::new(Arc::clone(key)));
+        binary(is_null, Operator::Or, predicate)
+    } else {
+        predicate
     }
 }
 

@@ -119,12 +119,13 @@ pub fn parents(
         // Rows that a filter takes away would make others the first.
         Some(_) => [false, false],
     };
-    let describe = |preserved, child: &Arc<dyn ExecutionPlan>, side| match preserved {
-        true => {
+    let describe = |preserved, child: &Arc<dyn ExecutionPlan>, side| {
+        if preserved {
             let allowed = allowed(join, columns, side);
             ChildFilterDescription::from_child_with_allowed_indices(filters, allowed, child)
+        } else {
+            Ok(ChildFilterDescription::all_unsupported(filters))
         }
-        false => Ok(ChildFilterDescription::all_unsupported(filters)),
     };
     Ok([
         describe(left, join.left(), JoinSide::Left)?,

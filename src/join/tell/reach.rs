@@ -72,9 +72,10 @@ impl Reach {
             Ok(OfSide {
                 is_reached: holds_others(probe, filters, |node| node.name() == KEEPER)?,
                 is_pruned: holds_others(probe, filters, |_| true)?,
-                most_rows: match makes_sets {
-                    true => most_rows(build, probe, &held)?,
-                    false => Some(0),
+                most_rows: if makes_sets {
+                    most_rows(build, probe, &held)?
+                } else {
+                    Some(0)
                 },
                 held,
             })
@@ -122,9 +123,10 @@ fn holds(plan: &Arc<dyn ExecutionPlan>, filter: &DynamicFilterPhysicalExpr) -> R
     let mut found = false;
     plan.apply(|node| {
         found |= id.is_some_and(|id| held_by(node.as_ref()).is_ok_and(|held| held.contains(&id)));
-        Ok(match found {
-            true => TreeNodeRecursion::Stop,
-            false => TreeNodeRecursion::Continue,
+        Ok(if found {
+            TreeNodeRecursion::Stop
+        } else {
+            TreeNodeRecursion::Continue
         })
     })?;
     Ok(found)
