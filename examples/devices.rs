@@ -16,7 +16,6 @@
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use horton_join::device::verdict::Suite;
 use horton_join::device::{self, Device, DeviceInfo, DeviceKind};
 use horton_join::error::{Error, Result};
 use horton_join::self_test;
@@ -76,7 +75,7 @@ async fn test(device: &DeviceInfo) -> String {
     }
     let (platform, index) = device.index;
     let passed = match Device::open(&format!("{platform}:{index}")) {
-        Ok(device) => self_test::passed(&device, [Suite::DEFAULT]).await,
+        Ok(device) => self_test::passed(&device).await,
         Err(error) => Err(error),
     };
     match passed {

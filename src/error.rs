@@ -64,11 +64,10 @@ pub enum Error {
         log: String,
     },
 
-    /// The device lacks an extension that a program uses. Joins need none; see
-    /// [`KeyTableConfig`](crate::table::key_table::KeyTableConfig).
+    /// The device lacks an extension that a program uses. Joins need none.
     #[error(
         "{program} needs {extension}, which OpenCL device '{device}' lacks; take a device that has it, or a Horton \
-         table of distinct keys that is built at once (horton.table = 'auto')"
+         table of distinct keys that is built at once"
     )]
     MissingExtension {
         /// The `.cl` family.
@@ -123,7 +122,7 @@ pub enum Error {
     /// A bulk build did not fit after every retry.
     #[error(
         "{rejected} of {keys} keys did not fit into a Horton table of {buckets} buckets after \
-         {attempts} attempts; lower horton.load_factor"
+         {attempts} attempts; lower the load factor"
     )]
     TableFull {
         /// Keys given.
@@ -172,7 +171,7 @@ pub enum Error {
     /// There are more rows than can be numbered: in one table, or in a build side of many.
     #[error(
         "the build side has {rows} rows, over the {limit} that can be numbered here; hash-partition \
-         both sides (horton.keep_partitions = true, more target_partitions) or swap them"
+         both sides or swap them"
     )]
     TooManyRows {
         /// Rows of the build side.

@@ -23,7 +23,7 @@ use crate::error::{Error, Result};
 
 use super::call;
 use super::program::INT64_ATOMICS;
-use super::verdict::{self, DEFAULT_SLOTS, Suite, Verdict};
+use super::verdict::{self, DEFAULT_SLOTS, Verdict};
 
 /// What kind of processor a device is, in the order in which `auto` prefers them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -131,7 +131,7 @@ impl DeviceInfo {
     /// The lookup kernel body that this device runs: the fastest, or what its self-test found to
     /// work.
     pub fn body(&self) -> KernelBody {
-        match verdict::of(self, Suite::DEFAULT) {
+        match verdict::of(self) {
             Some(Verdict::Passed(body)) => body,
             _ => self.fastest_body(),
         }
@@ -151,16 +151,14 @@ impl DeviceInfo {
     /// Whether kernels with this body run there, at least with buckets of the default size: the
     /// device has what they need, and its self-test did not find them wrong.
     pub fn supports(&self, body: KernelBody) -> bool {
-        self.runs(body, DEFAULT_SLOTS / 2, DEFAULT_SLOTS)
+        self.runs(body, DEFAULT_SLOTS / 2)
     }
 
-    /// Whether tiles of so many lanes talk by `body` there, for buckets of so many slots.
-    pub(crate) fn runs(&self, body: KernelBody, lanes: usize, slots: usize) -> bool {
+    /// Whether tiles of so many lanes talk by `body` there.
+    pub(crate) fn runs(&self, body: KernelBody, lanes: usize) -> bool {
         let local_tiles = Some(Verdict::Passed(KernelBody::LocalTile));
         let needs_none = matches!(body, KernelBody::Chunk | KernelBody::LocalTile);
-        needs_none
-            || self.has_tiles_of(body, lanes)
-                && verdict::of(self, Suite::Buckets(slots)) != local_tiles
+        needs_none || self.has_tiles_of(body, lanes) && verdict::of(self) != local_tiles
     }
 
     /// Whether tiles of so many lanes, a power of two, can talk by `body`: all lanes of a tile must
@@ -186,7 +184,7 @@ impl DeviceInfo {
 
     /// The same for lookups in buckets of so many slots, two a lane.
     pub(crate) fn body_for_slots(&self, body: KernelBody, slots: usize) -> KernelBody {
-        match self.runs(body, slots / 2, slots) {
+        match self.runs(body, slots / 2) {
             true => body,
             false => KernelBody::LocalTile,
         }
@@ -237,7 +235,7 @@ impl DeviceInfo {
 
     /// What keeps `auto` from using it: that it lacks something, or its self-test failed.
     fn obstacle(&self) -> Option<String> {
-        let failed = || match verdict::of(self, Suite::DEFAULT)? {
+        let failed = || match verdict::of(self)? {
             Verdict::Failed(reason) => Some(format!("its self-test failed: {reason}")),
             Verdict::Passed(_) => None,
         };

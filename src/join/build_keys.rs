@@ -225,7 +225,7 @@ pub(super) async fn choose_encoder(spec: &BuildSpec, keys: &[Vec<ArrayRef>]) -> 
         None => Extents::measure(&[], &spec.types)?,
     };
     Ok(KeyEncoder::of(&extents, &spec.types, spec.null_equality)
-        .with_surrogate_bits(spec.config.surrogate_bits, spec.null_equality))
+        .with_surrogate_bits(spec.config.knobs.surrogate_bits, spec.null_equality))
 }
 
 /// The surrogates of all rows that can match, by parts.

@@ -383,7 +383,7 @@ impl Spilled {
     /// table is a 64th of the limit already, others have the room.
     fn can_shrink(&self, rows: usize) -> bool {
         let most = self.device_limit / 64;
-        KEY_BYTES * rows as u64 > most || rows > self.node.config.max_table_rows
+        KEY_BYTES * rows as u64 > most || rows > self.node.config.knobs.max_table_rows
     }
 
     fn next_at(&self) -> At {
@@ -449,7 +449,7 @@ fn buckets_on(device_limit: u64, node: &Node, rows: usize) -> usize {
     let limit = device_limit / 2 / lanes as u64;
     let by_bytes = (KEY_BYTES * rows as u64).div_ceil(limit.max(1));
     // Buckets are not all of one size.
-    let by_rows = (rows / 4 * 5).div_ceil(node.config.max_table_rows.max(1));
+    let by_rows = (rows / 4 * 5).div_ceil(node.config.knobs.max_table_rows.max(1));
     let buckets = usize::try_from(by_bytes).unwrap_or(usize::MAX).max(by_rows);
     buckets.clamp(LEAST_BUCKETS, most_in_memory(lanes))
 }

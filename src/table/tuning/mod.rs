@@ -227,7 +227,7 @@ impl Tuning {
                     && (64..=info.max_work_group).contains(&group)
                     && (1..=256).contains(&keys)
                     && (second == Second::Direct || (warps && keys > 1))
-                    && info.runs(self.body(), lanes, slots)
+                    && info.runs(self.body(), lanes)
             }
         };
         sound && info.supports(self.body())
