@@ -306,10 +306,7 @@ impl Case {
                 slots: BucketSize::Eight.slots(),
                 residence,
             };
-            let tuning = match queue.body() == queue.info().body() {
-                true => Tuning::for_device(queue.info(), &workload),
-                false => Tuning::default_for(queue.info(), queue.body(), &workload),
-            };
+            let tuning = Tuning::of(queue.info(), queue.body(), &workload);
             for n in [n, n.min(WORK_ITEMS - 1)] {
                 queue.fill(&values, !MISS)?;
                 table.lookup_tuned(queue, (&keys, n), (&values, &reads), &tuning)?;
