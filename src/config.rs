@@ -12,15 +12,12 @@ use std::str::FromStr;
 use datafusion::common::config::{ConfigEntry, ConfigExtension, ExtensionOptions};
 use datafusion::error::{DataFusionError, Result as DataFusionResult};
 
-use crate::device::program::INT64_ATOMICS;
-use crate::device::verdict::Suite;
-use crate::device::{DeviceInfo, DeviceKind};
+use crate::device::DeviceKind;
 use crate::error::{Error, Result};
 use crate::health::Health;
 use crate::table::hash::random_seed;
-use crate::table::horton::{BucketSize, DEFAULT_LOAD_FACTOR, MAX_VALUE, TableConfig};
-use crate::table::key_table::KeyTableConfig;
-use crate::table::linear::LinearConfig;
+use crate::table::horton::{MAX_VALUE, TableConfig};
+use crate::table::key_table::{IndexConfig, IndexKind};
 
 /// Which joins run on a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,63 +51,6 @@ impl fmt::Display for Enabled {
             Enabled::Auto => "auto",
             Enabled::Always => "always",
             Enabled::Never => "never",
-        })
-    }
-}
-
-/// The table that a join builds and looks up.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum TableKind {
-    /// A Horton table, but for many keys on a CPU a direct one or one of codes.
-    Auto,
-    /// A table with a slot for every possible key where keys are dense, else a Horton table.
-    Direct,
-    /// A Horton table.
-    Horton,
-    /// Linear probing in a table that is at most half full.
-    Linear,
-    /// Linear probing over keys of one or two words, a cache line at a time.
-    Codes,
-}
-
-impl FromStr for TableKind {
-    type Err = Error;
-
-    fn from_str(value: &str) -> Result<Self> {
-        match value.to_lowercase().as_str() {
-            "auto" => Ok(TableKind::Auto),
-            "direct" => Ok(TableKind::Direct),
-            "horton" => Ok(TableKind::Horton),
-            "linear" => Ok(TableKind::Linear),
-            "codes" => Ok(TableKind::Codes),
-            _ => Err(Error::Invalid(format!(
-                "invalid value '{value}' for horton.table: expected 'auto', 'horton', 'linear', 'direct' or 'codes'"
-            ))),
-        }
-    }
-}
-
-impl TableKind {
-    /// What keeps a device from having such tables, if anything.
-    pub fn obstacle(self, device: &DeviceInfo) -> Option<String> {
-        let needs_int64 = matches!(self, TableKind::Linear | TableKind::Codes);
-        (needs_int64 && !device.has_int64_atomics()).then(|| {
-            format!(
-                "'{self}' needs {INT64_ATOMICS}, which {} lacks",
-                device.label()
-            )
-        })
-    }
-}
-
-impl fmt::Display for TableKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            TableKind::Auto => "auto",
-            TableKind::Direct => "direct",
-            TableKind::Horton => "horton",
-            TableKind::Linear => "linear",
-            TableKind::Codes => "codes",
         })
     }
 }
@@ -186,36 +126,20 @@ pub struct HortonConfig {
     pub enabled: Enabled,
     /// The OpenCL device: 'auto', 'PLATFORM:INDEX' or part of a device's name.
     pub device: String,
-    /// The table that joins build: auto, horton, linear, direct or codes.
-    pub table: TableKind,
-    /// Items per slot of a Horton table, in (0, 1].
-    pub load_factor: f64,
-    /// Slots per bucket of a Horton table: 4, 8 or 16.
-    pub bucket_size: BucketSize,
     /// Probe rows that are looked up at once; 0 for the device's default.
     pub chunk_rows: usize,
     /// Bytes of device memory that joins may use together; 0 for the device's default.
     pub device_memory_limit: u64,
     /// Rows of a build side from which `auto` asks the device; 0 for the device's default.
     pub min_build_rows: usize,
-    /// Keep both sides hash-partitioned where DataFusion planned so, instead of building one
-    /// table for all probe partitions.
-    pub keep_partitions: bool,
     /// Whether scans leave out rows that meet no build row: auto or off.
     pub filters: Filters,
     /// What a join does when its device fails: fallback or error.
     pub on_device_error: OnDeviceError,
     /// Whether joins go to disk that the memory pool has no room for.
     pub spill: bool,
-    /// Bits of a hashed surrogate, 0 to 32: fewer make unequal keys collide. For tests, and so
-    /// no option of a session.
-    pub surrogate_bits: u32,
-    /// Build rows that one table may have; more go to buckets. For tests, and so no option
-    /// of a session.
-    pub max_table_rows: usize,
-    /// Rows after which the other side of a join is read, too. For tests, and so no option of a
-    /// session.
-    pub turn_rows: usize,
+    /// What only tests change; no option of a session.
+    pub knobs: Knobs,
     /// Devices that failed in this session; not an option either.
     pub health: Health,
 }
@@ -225,20 +149,38 @@ impl Default for HortonConfig {
         Self {
             enabled: Enabled::Auto,
             device: Self::AUTO.to_owned(),
-            table: TableKind::Auto,
-            load_factor: DEFAULT_LOAD_FACTOR,
-            bucket_size: BucketSize::Eight,
             chunk_rows: 0,
             device_memory_limit: 0,
             min_build_rows: 0,
-            keep_partitions: false,
             filters: Filters::Auto,
             on_device_error: OnDeviceError::Fallback,
             spill: true,
+            knobs: Knobs::default(),
+            health: Health::default(),
+        }
+    }
+}
+
+/// Limits and choices that tests set to reach the rare paths of a join with few rows.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Knobs {
+    /// The index that a join builds over its keys.
+    pub index: IndexKind,
+    /// Bits of a hashed surrogate, 0 to 32. Fewer bits make unequal keys collide.
+    pub surrogate_bits: u32,
+    /// Build rows that one table may have. More rows go to buckets.
+    pub max_table_rows: usize,
+    /// Rows of one side after which the other side is read, too.
+    pub turn_rows: usize,
+}
+
+impl Default for Knobs {
+    fn default() -> Self {
+        Self {
+            index: IndexKind::Auto,
             surrogate_bits: u32::BITS,
             max_table_rows: MAX_VALUE as usize,
             turn_rows: 1 << 20,
-            health: Health::default(),
         }
     }
 }
@@ -251,7 +193,7 @@ const MANY_ROWS: usize = 1 << 20;
 pub(crate) const MOST_CHUNK_ROWS: usize = 1 << 28;
 
 /// Name and description of every option of a session, in the order of [`HortonConfig`]'s fields.
-const OPTIONS: [(&str, &str); 12] = [
+const OPTIONS: [(&str, &str); 8] = [
     (
         "enabled",
         "Which joins run on an OpenCL device: auto, always or never",
@@ -259,15 +201,6 @@ const OPTIONS: [(&str, &str); 12] = [
     (
         "device",
         "The OpenCL device: 'auto', '<platform>:<index>' or part of a device's name",
-    ),
-    (
-        "table",
-        "The table that joins build: auto, horton, linear (linear probing), direct where keys are dense, or codes (linear probing by cache lines)",
-    ),
-    ("load_factor", "Items per slot of a Horton table, in (0, 1]"),
-    (
-        "bucket_size",
-        "Slots per bucket of a Horton table: 4, 8 or 16",
     ),
     (
         "chunk_rows",
@@ -280,10 +213,6 @@ const OPTIONS: [(&str, &str); 12] = [
     (
         "min_build_rows",
         "Rows of a build side from which horton.enabled = 'auto' asks the device; 0 for the device's default",
-    ),
-    (
-        "keep_partitions",
-        "Keep hash-partitioned joins partitioned instead of building one table for all partitions",
     ),
     (
         "filters",
@@ -326,41 +255,16 @@ impl HortonConfig {
         }
     }
 
-    /// How a table of this session is built: with a seed of its own, for the keys are the user's.
-    pub fn table_config(&self) -> KeyTableConfig {
-        let config = self.horton_config();
-        match self.table {
-            TableKind::Auto => KeyTableConfig::Auto(config),
-            TableKind::Direct => KeyTableConfig::Direct(config),
-            TableKind::Horton => KeyTableConfig::Horton(config),
-            TableKind::Codes => KeyTableConfig::Codes(config),
-            TableKind::Linear => KeyTableConfig::Linear(LinearConfig {
-                seed: config.seed,
-                ..LinearConfig::default()
-            }),
+    /// How a join of this session indexes its keys. Each join has a seed of its own, as the keys
+    /// are the user's.
+    pub fn index_config(&self) -> IndexConfig {
+        IndexConfig {
+            kind: self.knobs.index,
+            horton: TableConfig {
+                seed: random_seed() as u32,
+                ..TableConfig::default()
+            },
         }
-    }
-
-    /// As [`table_config`](Self::table_config), for a Horton table.
-    pub fn horton_config(&self) -> TableConfig {
-        TableConfig {
-            seed: random_seed() as u32,
-            bucket_size: self.bucket_size,
-            load_factor: self.load_factor,
-            ..TableConfig::default()
-        }
-    }
-
-    /// What the self-test of a device must have shown before joins with these options use it.
-    pub fn suites(&self) -> impl Iterator<Item = Suite> + use<> {
-        let buckets = Suite::Buckets(self.bucket_size.slots());
-        let table = match self.table {
-            TableKind::Linear => Some(Suite::Linear),
-            TableKind::Codes => Some(Suite::Codes),
-            TableKind::Auto | TableKind::Direct | TableKind::Horton => None,
-        };
-        let more = (buckets != Suite::DEFAULT).then_some(buckets);
-        [Suite::DEFAULT].into_iter().chain(more).chain(table)
     }
 
     /// Probe rows that are looked up at once on a device of this kind. Where a chunk is copied to
@@ -394,19 +298,11 @@ impl HortonConfig {
                 // Naming a device is trusting it.
                 self.health = Health::default();
             }
-            "table" => self.table = value.parse()?,
-            "load_factor" => {
-                self.load_factor = parse(key, value, |f: &f64| *f > 0.0 && *f <= 1.0)?;
-            }
-            "bucket_size" => {
-                self.bucket_size = BucketSize::try_from(parse::<usize>(key, value, |_| true)?)?
-            }
             "chunk_rows" => {
                 self.chunk_rows = parse(key, value, |n: &usize| *n <= MOST_CHUNK_ROWS)?;
             }
             "device_memory_limit" => self.device_memory_limit = parse(key, value, |_| true)?,
             "min_build_rows" => self.min_build_rows = parse(key, value, |_| true)?,
-            "keep_partitions" => self.keep_partitions = parse(key, value, |_| true)?,
             "filters" => self.filters = value.parse()?,
             "on_device_error" => self.on_device_error = value.parse()?,
             "spill" => self.spill = parse(key, value, |_| true)?,
@@ -425,13 +321,9 @@ impl HortonConfig {
         match key {
             "enabled" => self.enabled.to_string(),
             "device" => self.device.clone(),
-            "table" => self.table.to_string(),
-            "load_factor" => self.load_factor.to_string(),
-            "bucket_size" => self.bucket_size.to_string(),
             "chunk_rows" => self.chunk_rows.to_string(),
             "device_memory_limit" => self.device_memory_limit.to_string(),
             "min_build_rows" => self.min_build_rows.to_string(),
-            "keep_partitions" => self.keep_partitions.to_string(),
             "filters" => self.filters.to_string(),
             "on_device_error" => self.on_device_error.to_string(),
             _ => self.spill.to_string(),
@@ -514,15 +406,9 @@ mod tests {
         let mut config = HortonConfig::default();
         for (key, value) in [
             ("enabled", "maybe"),
-            ("table", "cuckoo"),
-            ("load_factor", "1.5"),
-            ("load_factor", "NaN"),
-            ("bucket_size", "5"),
-            ("bucket_size", "eight"),
             ("chunk_rows", "-1"),
             ("chunk_rows", "268435457"),
             ("device_memory_limit", "-1"),
-            ("keep_partitions", "2"),
             ("filters", "on"),
             ("on_device_error", "panic"),
             ("spill", "sometimes"),
@@ -531,7 +417,7 @@ mod tests {
             assert!(error.contains(key), "{error}");
         }
         let unknown = config.set_option("colour", "red").unwrap_err().to_string();
-        assert!(unknown.contains("load_factor"), "{unknown}");
+        assert!(unknown.contains("chunk_rows"), "{unknown}");
         assert_eq!(config, HortonConfig::default());
     }
 }

@@ -64,8 +64,7 @@ pub enum Error {
         log: String,
     },
 
-    /// The device lacks an extension that a program uses. Joins need none; see
-    /// [`KeyTableConfig`](crate::table::key_table::KeyTableConfig).
+    /// The device lacks an extension that a program uses. Joins need none.
     #[error(
         "OpenCL device '{device}' lacks {extension}, which {program} needs; use a device that has \
          it, or a Horton table that is built at once"

@@ -53,7 +53,6 @@ pub mod internals {
     pub use crate::plan::joins::{OpenSides, WrapJoins};
     pub use crate::ready::{Readiness, settled};
     pub use crate::scan::exec::DynamicFilterExec;
-    pub use crate::self_test::passed;
 }
 
 #[cfg(doctest)]

@@ -18,9 +18,8 @@ use datafusion::prelude::SessionContext;
 use futures::executor::block_on;
 use tokio::sync::watch;
 
-use crate::config::{Enabled, HortonConfig, TableKind};
+use crate::config::{Enabled, HortonConfig};
 use crate::device::Device;
-use crate::device::verdict::Suite;
 use crate::error::{Error, Result};
 use crate::self_test;
 
@@ -39,28 +38,11 @@ pub enum Readiness {
     Invalid(Arc<Error>),
 }
 
-/// What a session asks for. Sessions that ask for the same share a device.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Asked {
-    device: String,
-    table: TableKind,
-    suites: Vec<Suite>,
-}
-
-impl Asked {
-    fn by(config: &HortonConfig) -> Self {
-        Self {
-            device: config.device.clone(),
-            table: config.table,
-            suites: config.suites().collect(),
-        }
-    }
-}
-
 /// Why no session has a device any more, where the process can still find out.
 const THREAD_ENDED: &str = "the thread that made the device ready has ended";
 
-type States = BTreeMap<Asked, watch::Receiver<Readiness>>;
+/// By the device that sessions ask for. Those that ask for the same share it.
+type States = BTreeMap<String, watch::Receiver<Readiness>>;
 
 fn states() -> MutexGuard<'static, States> {
     static STATES: Mutex<States> = Mutex::new(States::new());
@@ -76,7 +58,7 @@ pub fn begin(config: &HortonConfig) {
 /// What is known now.
 pub fn now(config: &HortonConfig) -> Readiness {
     let known = states()
-        .get(&Asked::by(config))
+        .get(&config.device)
         .map(|state| state.borrow().clone());
     known.unwrap_or_else(|| receiver(config).borrow().clone())
 }
@@ -94,7 +76,7 @@ pub async fn settled(config: &HortonConfig) -> Readiness {
 }
 
 async fn once(config: &HortonConfig, holds: impl FnMut(&Readiness) -> bool) -> Readiness {
-    let known = states().get(&Asked::by(config)).cloned();
+    let known = states().get(&config.device).cloned();
     let mut state = known.unwrap_or_else(|| receiver(config));
     match state.wait_for(holds).await {
         Ok(state) => state.clone(),
@@ -133,9 +115,9 @@ pub async fn warm_up(context: &SessionContext) -> Result<()> {
 
 /// The state of what `config` asks for, which a thread settles if it is not ready.
 fn receiver(config: &HortonConfig) -> watch::Receiver<Readiness> {
-    let asked = Asked::by(config);
+    let asked = &config.device;
     let mut states = states();
-    if let Some(state) = states.get(&asked) {
+    if let Some(state) = states.get(asked) {
         let is_over = matches!(
             *state.borrow(),
             Readiness::Declined(_) | Readiness::Invalid(_)
@@ -155,15 +137,15 @@ fn receiver(config: &HortonConfig) -> watch::Receiver<Readiness> {
     if let Err(error) = thread {
         return watch::channel(Readiness::Declined(format!("no thread: {error}"))).1;
     }
-    states.insert(asked, state.clone());
+    states.insert(asked.clone(), state.clone());
     state
 }
 
 /// Opens the device and runs its self-test.
-fn prepare(asked: &Asked, told: &watch::Sender<Readiness>) -> Readiness {
+fn prepare(asked: &str, told: &watch::Sender<Readiness>) -> Readiness {
     let mut tried = None;
     loop {
-        let device = match Device::open(&asked.device) {
+        let device = match Device::open(asked) {
             Ok(device) => device,
             Err(error @ (Error::NoPlatform(_) | Error::NoUsableDevice(_))) => {
                 warn_once(&error);
@@ -174,11 +156,8 @@ fn prepare(asked: &Asked, told: &watch::Sender<Readiness>) -> Readiness {
             }
             Err(error) => return Readiness::Declined(error.brief()),
         };
-        if let Some(reason) = asked.table.obstacle(device.info()) {
-            return Readiness::Declined(format!("horton.table: {reason}"));
-        }
         told.send_replace(Readiness::Compiling);
-        match block_on(self_test::passed(&device, asked.suites.iter().copied())) {
+        match block_on(self_test::self_test(&device)) {
             Ok(()) => return Readiness::Ready(device),
             // 'auto' means another device once one has failed.
             Err(Error::SelfTest { .. }) if tried != Some(device.info().index) => {

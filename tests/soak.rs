@@ -31,7 +31,7 @@ use datafusion::physical_plan::{ExecutionPlan, collect};
 use datafusion::prelude::{SessionConfig, SessionContext};
 use futures::StreamExt;
 use horton_join::HortonJoinExec;
-use horton_join::config::{Enabled, HortonConfig, OnDeviceError};
+use horton_join::config::{Enabled, HortonConfig, Knobs, OnDeviceError};
 use horton_join::device::Device;
 use horton_join::table::horton::MAX_VALUE;
 use rand_mt::Mt64;
@@ -137,8 +137,11 @@ fn session(runtime: &Arc<RuntimeEnv>, horton: Option<Limits>) -> SessionContext 
                 enabled: Enabled::Always,
                 device: asked(),
                 device_memory_limit,
-                max_table_rows,
-                turn_rows,
+                knobs: Knobs {
+                    max_table_rows,
+                    turn_rows,
+                    ..Knobs::default()
+                },
                 // The host would hide that the device failed.
                 on_device_error: OnDeviceError::Error,
                 ..HortonConfig::default()

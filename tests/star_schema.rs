@@ -25,13 +25,14 @@ use arrow::datatypes::DataType;
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::datasource::MemTable;
+use datafusion::execution::SessionStateBuilder;
 use datafusion::physical_plan::joins::PartitionMode;
 use datafusion::physical_plan::{ExecutionPlan, collect};
 use datafusion::prelude::{SessionConfig, SessionContext};
 use horton_join::Decision;
 use horton_join::HortonJoinExec;
 use horton_join::Side;
-use horton_join::config::HortonConfig;
+use horton_join::config::{HortonConfig, Knobs};
 use rand_mt::Mt;
 
 // ---------------------------------------------------------------- data
@@ -960,7 +961,10 @@ const QUERIES: &[(&str, &str)] = &[
 async fn device_session(keep_partitions: bool, turn_rows: usize) -> SessionContext {
     let mut config = SessionConfig::new();
     config.options_mut().extensions.insert(HortonConfig {
-        turn_rows,
+        knobs: Knobs {
+            turn_rows,
+            ..Knobs::default()
+        },
         ..HortonConfig::default()
     });
     if keep_partitions {
@@ -975,16 +979,19 @@ async fn device_session(keep_partitions: bool, turn_rows: usize) -> SessionConte
                 0,
             );
     }
-    let session = horton_join::context(config);
+    let builder = SessionStateBuilder::new()
+        .with_config(config)
+        .with_default_features();
+    let mut builder = horton_join::install(builder);
+    if keep_partitions && let Some(optimizer) = builder.physical_optimizers() {
+        // Joins stay as DataFusion planned them.
+        optimizer
+            .rules
+            .retain(|rule| rule.name() != "horton_open_sides");
+    }
+    let session = SessionContext::new_with_state(builder.build());
     let device = std::env::var("HORTON_TEST_DEVICE").unwrap_or_else(|_| "auto".to_owned());
-    for (option, value) in [
-        ("enabled", "always"),
-        ("device", &device),
-        (
-            "keep_partitions",
-            if keep_partitions { "true" } else { "false" },
-        ),
-    ] {
+    for (option, value) in [("enabled", "always"), ("device", &device)] {
         let set = format!("SET horton.{option} = '{value}'");
         session.sql(&set).await.unwrap();
     }
@@ -1101,7 +1108,7 @@ async fn many_join_queries_return_the_rows_of_the_stock_joins() {
     let stock = SessionContext::new();
     let sessions = [
         stock,
-        device_session(false, HortonConfig::default().turn_rows).await,
+        device_session(false, Knobs::default().turn_rows).await,
         device_session(false, 50).await,
         device_session(true, 50).await,
     ];

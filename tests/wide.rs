@@ -9,7 +9,7 @@ use horton_join::device::{Device, KernelBody, Queue};
 use horton_join::error::Result;
 use horton_join::table::grouped::{BuildKeys, GroupedTable, KeyFormat};
 use horton_join::table::horton::TableConfig;
-use horton_join::table::key_table::{KeyTable, KeyTableConfig};
+use horton_join::table::key_table::{IndexConfig, IndexKind, KeyTable};
 use horton_join::table::wide::{Mixing, SplitCodes, split};
 use rand_mt::Mt64;
 
@@ -108,7 +108,7 @@ fn check_split(rows: impl Into<Rows>) {
     check_over(rows, &[(split_config(), 2), (split_config(), 5)]);
 }
 
-fn check_over(rows: impl Into<Rows>, configs: &[(KeyTableConfig, usize)]) {
+fn check_over(rows: impl Into<Rows>, configs: &[(IndexConfig, usize)]) {
     let (rows, device) = (rows.into(), device());
     let mut expected: HashMap<u64, Vec<u32>> = HashMap::new();
     for (i, code) in rows.codes.iter().enumerate() {
@@ -161,13 +161,13 @@ fn check_over(rows: impl Into<Rows>, configs: &[(KeyTableConfig, usize)]) {
 }
 
 /// Keys of several words by way of a table of 32-bit keys.
-fn split_config() -> KeyTableConfig {
+fn split_config() -> IndexConfig {
     (&TableConfig::default()).into()
 }
 
 /// Keys of one or two words as they are.
-fn codes_config() -> KeyTableConfig {
-    KeyTableConfig::Codes(TableConfig::default())
+fn codes_config() -> IndexConfig {
+    IndexKind::Codes.into()
 }
 
 /// The code that mixes to what stands for an empty slot in a table of codes.
@@ -188,7 +188,7 @@ type Sides = (Vec<u32>, Vec<u32>);
 /// Joins build and probe keys of so many words each; the build rows may have numbers.
 fn join(
     queue: &mut Queue,
-    config: KeyTableConfig,
+    config: IndexConfig,
     ((build, probe), numbers, words): (Sides, Option<Vec<u32>>, usize),
 ) -> Result<Joined> {
     let keys = queue.buffer_from("keys", &build)?;

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use horton_join::device::DeviceInfo;
 use horton_join::table::hash::Reduction;
 use horton_join::table::horton::TableConfig;
-use horton_join::table::tuning::{Kind, Residence, Tuning, Workload, remembered};
+use horton_join::table::tuning::{Kind, Residence, Tuning, Workload};
 
 use crate::models::Point;
 use crate::plot::Figure;
@@ -98,7 +98,7 @@ fn deviations(text: &mut String) {
 fn tunings(text: &mut String, info: &DeviceInfo) {
     text.push_str(
         "Lookups of tables of 8 slots are tuned for each kind of table apart, in the cache and beyond:\n\n\
-         | table | where | parameters | from |\n|---|---|---|---|\n",
+         | table | where | parameters |\n|---|---|---|\n",
     );
     for kind in Kind::ALL {
         for residence in Residence::ALL {
@@ -107,16 +107,8 @@ fn tunings(text: &mut String, info: &DeviceInfo) {
                 slots: 8,
                 residence,
             };
-            let from = match remembered(info, &workload) {
-                Some(_) => "`tune`",
-                None => "default",
-            };
-            let tuning = Tuning::for_device(info, &workload);
-            let _ = writeln!(
-                text,
-                "| {} | {residence:?} | {tuning} | {from} |",
-                kind.name()
-            );
+            let tuning = Tuning::of(info, info.body(), &workload);
+            let _ = writeln!(text, "| {} | {residence:?} | {tuning} |", kind.name());
         }
     }
     text.push('\n');

@@ -7,7 +7,7 @@ use horton_join::error::{Error, Result};
 use horton_join::table::cuckoo::{CuckooConfig, CuckooTable, Placement};
 use horton_join::table::hash::Reduction;
 use horton_join::table::horton::{BucketSize, Census, HortonTable, TableConfig};
-use horton_join::table::tuning::{Kind, Tuning};
+use horton_join::table::tuning::Kind;
 use horton_join::table::{Items, Reads, Table};
 
 use crate::workload::{Asked, Resident, Workload, count_wrong};
@@ -56,27 +56,19 @@ impl AnyTable {
         Ok(Self::Cuckoo(CuckooTable::build(queue, &config, items)?))
     }
 
-    /// Looks `n` keys up, by the best way that is known or as `tuning` says.
+    /// Looks `n` keys up.
     fn lookup(
         &self,
         queue: &mut Queue,
         (keys, n): (&Buffer<u32>, usize),
         (values, reads): (&Buffer<u32>, &Buffer<u32>),
-        tuning: Option<&Tuning>,
     ) -> Result<()> {
-        match (self, tuning) {
-            (Self::Horton(table), None) => table.lookup(queue, keys, values, reads, n),
-            (Self::Cuckoo(table), None) => table.lookup(queue, keys, values, reads, n),
-            (Self::Horton(table), Some(tuning)) => {
-                table.lookup_tuned(queue, (keys, n), (values, reads), tuning)
-            }
-            (Self::Cuckoo(table), Some(tuning)) => {
-                table.lookup_tuned(queue, (keys, n), (values, reads), tuning)
-            }
+        match self {
+            Self::Horton(table) => table.lookup(queue, keys, values, reads, n),
+            Self::Cuckoo(table) => table.lookup(queue, keys, values, reads, n),
         }
     }
 
-    #[allow(dead_code, reason = "not every program asks for it")]
     fn count_reads(&self, queue: &mut Queue, keys: &Buffer<u32>, n: usize) -> Result<Reads> {
         match self {
             Self::Horton(table) => table.count_reads(queue, keys, n),
@@ -84,7 +76,6 @@ impl AnyTable {
         }
     }
 
-    #[allow(dead_code, reason = "not every program asks for it")]
     pub fn census(&self) -> Census {
         match self {
             Self::Horton(table) => table.census(),
@@ -102,7 +93,6 @@ impl AnyTable {
 
 /// What looking keys up takes, for one key.
 #[derive(Debug, Clone, Copy)]
-#[allow(dead_code, reason = "not every program asks for it")]
 pub struct PerLookup {
     pub buckets: f64,
     pub lines: f64,
@@ -133,12 +123,7 @@ impl Bench {
     }
 
     /// The best kernel time of looking all keys up, whose answers are checked.
-    pub fn look_up(
-        &self,
-        table: &AnyTable,
-        asked: &Asked,
-        tuning: Option<Tuning>,
-    ) -> Result<Duration> {
+    pub fn look_up(&self, table: &AnyTable, asked: &Asked) -> Result<Duration> {
         let n = asked.keys.len();
         let mut best = Duration::MAX;
         let mut last = None;
@@ -148,7 +133,7 @@ impl Bench {
             let answer = self.device.run_blocking(move |queue| {
                 let values = queue.allocate("values", n)?;
                 let reads = queue.buffer_from("reads", &[0])?;
-                table.lookup(queue, (&keys, n), (&values, &reads), tuning.as_ref())?;
+                table.lookup(queue, (&keys, n), (&values, &reads))?;
                 Ok(values)
             })?;
             best = best.min(answer.cost.kernel);
@@ -164,7 +149,6 @@ impl Bench {
     }
 
     /// Buckets and cache lines a lookup of these keys reads.
-    #[allow(dead_code, reason = "not every program asks for it")]
     pub fn count(&self, table: &AnyTable, asked: &Asked) -> Result<PerLookup> {
         let (table, keys) = (table.clone(), Resident::clone(&asked.keys));
         let n = keys.len();

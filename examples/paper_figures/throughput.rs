@@ -64,7 +64,7 @@ pub fn measure(bench: &Bench, cases: &[Case], probes: usize) -> Result<Vec<Rate>
                     true => bench.workload.hits(count, probes),
                     false => bench.workload.misses(probes),
                 }?;
-                let time = bench.look_up(&table, &asked, None)?;
+                let time = bench.look_up(&table, &asked)?;
                 let reads = bench.count(&table, &asked)?;
                 let rate = Rate {
                     kind,

@@ -67,7 +67,7 @@ struct Args {
     #[arg(long, default_value = "always", value_parser = ["auto", "always"])]
     enabled: String,
 
-    /// An option: horton's, as in --set load_factor=0.9, or datafusion.…, which both plans
+    /// An option: horton's, as in --set chunk_rows=65536, or datafusion.…, which both plans
     /// get; may be repeated
     #[arg(long, value_name = "KEY=VALUE", value_parser = key_value)]
     set: Vec<(String, String)>,
@@ -282,7 +282,7 @@ mod tests {
             "--repeat 0",
             "--partitions 0",
             "--enabled never",
-            "--set load_factor",
+            "--set chunk_rows",
             "--preset tiny",
             "--study both",
         ] {
@@ -305,8 +305,8 @@ mod tests {
     fn options_get_their_prefix() {
         let pair = |key: &str, value: &str| Ok((key.to_string(), value.to_string()));
         assert_eq!(
-            key_value("load_factor=0.9"),
-            pair("horton.load_factor", "0.9")
+            key_value("chunk_rows=65536"),
+            pair("horton.chunk_rows", "65536")
         );
         assert_eq!(
             key_value("horton.device = a=b"),

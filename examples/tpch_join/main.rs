@@ -105,7 +105,7 @@ struct Args {
     #[arg(long, default_value = "always", value_parser = ["auto", "always", "never"])]
     enabled: String,
 
-    /// Another option of horton, as in --set load_factor=0.9, or of both sides, as in --set
+    /// Another option of horton, as in --set chunk_rows=65536, or of both sides, as in --set
     /// datafusion.execution.batch_size=1024; may be repeated
     #[arg(long, value_name = "KEY=VALUE", value_parser = key_value)]
     set: Vec<(String, String)>,
@@ -327,7 +327,7 @@ mod tests {
             "--seconds=-1",
             "--seconds nan",
             "--enabled maybe",
-            "--set load_factor",
+            "--set chunk_rows",
             "--memory-limit 0",
             "--memory-limit 2/1",
         ] {
@@ -339,8 +339,8 @@ mod tests {
     fn options_take_an_optional_prefix() {
         let pair = |key: &str, value: &str| Ok((key.to_string(), value.to_string()));
         assert_eq!(
-            key_value("load_factor=0.9"),
-            pair("horton.load_factor", "0.9")
+            key_value("chunk_rows=65536"),
+            pair("horton.chunk_rows", "65536")
         );
         assert_eq!(
             key_value("horton.device = a=b"),

@@ -36,7 +36,7 @@ use super::pick::{is_auto, pick};
 use super::queue::Queue;
 use super::staging::Staging;
 use super::status::without_panic;
-use super::verdict::{self, Suite, Verdict};
+use super::verdict::{self, Verdict};
 
 type Job = Box<dyn FnOnce(Result<&mut Queue>) + Send>;
 
@@ -96,7 +96,7 @@ impl Device {
         let mut started = STARTED.lock().unwrap_or_else(PoisonError::into_inner);
         // What 'auto' picked may have failed its self-test since.
         let failed = |info: &DeviceInfo| {
-            let verdict = verdict::of(info, Suite::DEFAULT);
+            let verdict = verdict::of(info);
             matches!(verdict, Some(Verdict::Failed(_)))
         };
         let stands = |device: &&Device| !is_auto(asked) || !failed(&device.info);

@@ -16,13 +16,13 @@ use crate::error::{Error, Result};
 
 use super::info::{DeviceInfo, list};
 use super::kind::{DEFAULT_SLOTS, KernelBody};
-use super::verdict::{self, Suite, Verdict};
+use super::verdict::{self, Verdict};
 
 impl DeviceInfo {
     /// Returns the lookup kernel body that this device runs: the fastest, or the one that its
     /// self-test found to work.
     pub fn body(&self) -> KernelBody {
-        match verdict::of(self, Suite::DEFAULT) {
+        match verdict::of(self) {
             Some(Verdict::Passed(body)) => body,
             _ => self.fastest_body(),
         }
@@ -31,22 +31,20 @@ impl DeviceInfo {
     /// Whether kernels with this body run there, with buckets of the default size. The device must
     /// have what they need, and its self-test must not have found them wrong.
     pub fn supports(&self, body: KernelBody) -> bool {
-        self.runs(body, DEFAULT_SLOTS / 2, DEFAULT_SLOTS)
+        self.runs(body, DEFAULT_SLOTS / 2)
     }
 
-    /// Whether tiles of `lanes` lanes talk by `body` there, for buckets of `slots` slots.
-    pub(crate) fn runs(&self, body: KernelBody, lanes: usize, slots: usize) -> bool {
+    /// Whether tiles of `lanes` lanes talk by `body` there.
+    pub(crate) fn runs(&self, body: KernelBody, lanes: usize) -> bool {
         let local_tiles = Some(Verdict::Passed(KernelBody::LocalTile));
         let needs_none = matches!(body, KernelBody::Chunk | KernelBody::LocalTile);
-        needs_none
-            || self.has_tiles_of(body, lanes)
-                && verdict::of(self, Suite::Buckets(slots)) != local_tiles
+        needs_none || self.has_tiles_of(body, lanes) && verdict::of(self) != local_tiles
     }
 
     /// Returns `body`, or local tiles where it does not run for buckets of `slots` slots, two a
     /// lane.
     pub(crate) fn body_for_slots(&self, body: KernelBody, slots: usize) -> KernelBody {
-        if self.runs(body, slots / 2, slots) {
+        if self.runs(body, slots / 2) {
             body
         } else {
             KernelBody::LocalTile
@@ -55,7 +53,7 @@ impl DeviceInfo {
 
     /// Returns why `auto` does not use it: it lacks something, or its self-test failed.
     fn obstacle(&self) -> Option<String> {
-        let failed = || match verdict::of(self, Suite::DEFAULT)? {
+        let failed = || match verdict::of(self)? {
             Verdict::Failed(reason) => Some(format!("its self-test failed: {reason}")),
             Verdict::Passed(_) => None,
         };

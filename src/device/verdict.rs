@@ -2,17 +2,15 @@
 //!
 //! ```text
 //!  joins' self-test ─▶ set ─▶ this process, and a file beside the compiled kernels
-//!  of ◀─ this process ◀─ <cache>/<sha-256 of device, driver, version of ours, suite>.verdict
+//!  of ◀─ this process ◀─ <cache>/<sha-256 of device, driver, version of ours>.verdict
 //!           "passed SubGroupTile"        "failed repeating keys: 3 of 100 pairs are wrong"
 //! ```
 //!
-//! Some drivers compile kernels wrongly, so one is trusted only once it has given right rows. The
-//! test is of kernels that this layer does not know ([`crate::self_test`]). Its result decides
-//! which device `auto` picks, and by which body the lanes talk. Its parts ([`Suite`]) have verdicts
-//! of their own, as few joins ask for other tables than the default.
-//!
-//! A failure that another process may not meet, such as memory that ran out, is not written to the
-//! file. A written failure counts for a day, as its cause may have been a full disk.
+//! Drivers compile kernels wrongly now and then, so one is trusted with rows only once it has given
+//! right ones. The test itself is of kernels that this layer does not know ([`crate::self_test`]);
+//! what it found decides here which device `auto` picks and by which body its lanes talk. A failure
+//! that another process may not meet, such as memory that ran out, is not written to the file. One
+//! that is written counts for a day, as what was wrong may have been a full disk.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -23,7 +21,7 @@ use crate::sources;
 
 use super::cache::{age, cache_file, read_text, store_file};
 use super::info::DeviceInfo;
-use super::kind::{DEFAULT_SLOTS, KernelBody};
+use super::kind::KernelBody;
 
 /// What a self-test found.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,43 +43,27 @@ enum Known {
     Tested(Verdict),
 }
 
-/// The version of the self-test and of its file's format.
-const VERSION: u32 = 2;
+/// Another self-test, or another file: another number.
+const VERSION: u32 = 3;
 
 /// How long a failure in a file is believed.
 const FAILED_FOR: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// A part of the self-test.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Suite {
-    /// Horton tables with this many slots a bucket.
-    Buckets(usize),
-    /// Linear probing.
-    Linear,
-    /// Tables of codes, where they are asked for; on CPUs the default has them.
-    Codes,
-}
-
-impl Suite {
-    /// The part that all joins need: buckets of 8 slots, and all kernels without buckets.
-    pub const DEFAULT: Suite = Suite::Buckets(DEFAULT_SLOTS);
-}
-
-/// A device's place, and a part of its self-test.
-type Tested = ((usize, usize), Suite);
+/// A device's place.
+type Index = (usize, usize);
 
 /// What this process knows.
-fn known() -> MutexGuard<'static, BTreeMap<Tested, Known>> {
-    static KNOWN: Mutex<BTreeMap<Tested, Known>> = Mutex::new(BTreeMap::new());
+fn known() -> MutexGuard<'static, BTreeMap<Index, Known>> {
+    static KNOWN: Mutex<BTreeMap<Index, Known>> = Mutex::new(BTreeMap::new());
     KNOWN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns what a part of the self-test found of a device, if it was run.
-pub fn of(info: &DeviceInfo, suite: Suite) -> Option<Verdict> {
+/// What the self-test found of a device, if it was run.
+pub fn of(info: &DeviceInfo) -> Option<Verdict> {
     let mut known = known();
-    let entry = known.entry((info.index, suite)).or_default();
+    let entry = known.entry(info.index).or_default();
     if let Known::Unread = entry {
-        *entry = match load(info, suite) {
+        *entry = match load(info) {
             Some(verdict) => {
                 warn(info, &verdict);
                 Known::Tested(verdict)
@@ -104,22 +86,22 @@ fn warn(info: &DeviceInfo, verdict: &Verdict) {
 }
 
 /// Notes what the self-test found, for later processes too if it `lasts`.
-pub(crate) fn set(info: &DeviceInfo, suite: Suite, verdict: Verdict, lasts: bool) {
+pub(crate) fn set(info: &DeviceInfo, verdict: Verdict, lasts: bool) {
     if lasts
-        && let Some(file) = file(info, suite)
+        && let Some(file) = file(info)
         && let Err(error) = store_file(&file, &[print(&verdict).as_bytes()])
     {
         log::debug!("verdict {} not written: {error}", file.display());
     }
     warn(info, &verdict);
-    known().insert((info.index, suite), Known::Tested(verdict));
+    known().insert(info.index, Known::Tested(verdict));
 }
 
-/// Returns the path of the verdict of a device, its driver, this version of the kernels and all
-/// that decides which of them it runs.
-fn file(info: &DeviceInfo, suite: Suite) -> Option<PathBuf> {
+/// The file of a device, what decides about the kernels that it runs, its driver, and this version
+/// of the kernels.
+fn file(info: &DeviceInfo) -> Option<PathBuf> {
     let what = format!(
-        "verdict {VERSION} {} {} {suite:?} {:?} {:?} {} {}",
+        "verdict {VERSION} {} {} {:?} {:?} {} {}",
         env!("CARGO_PKG_VERSION"),
         sources::version(),
         info.kind,
@@ -130,8 +112,8 @@ fn file(info: &DeviceInfo, suite: Suite) -> Option<PathBuf> {
     cache_file(info, &what, "verdict")
 }
 
-fn load(info: &DeviceInfo, suite: Suite) -> Option<Verdict> {
-    let file = file(info, suite)?;
+fn load(info: &DeviceInfo) -> Option<Verdict> {
+    let file = file(info)?;
     let verdict = parse(&read_text(&file)?)?;
     let stands = match verdict {
         Verdict::Passed(_) => true,

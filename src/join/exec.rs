@@ -39,7 +39,7 @@ use datafusion::physical_plan::{
     InputDistributionRequirements, Partitioning, PlanProperties, ReplaceChildrenOptions,
 };
 
-use crate::config::{Enabled, HortonConfig, TableKind};
+use crate::config::{Enabled, HortonConfig};
 
 use super::run::Runs;
 use crate::join::decide::oriented::output;
@@ -211,18 +211,14 @@ impl DisplayAs for HortonJoinExec {
         } else {
             decided
         };
-        let table = match self.config.table {
-            TableKind::Auto => String::new(),
-            other => format!(", table={other}"),
-        };
         match t {
             DisplayFormatType::TreeRender => {
                 write!(f, "{stock}")?;
-                writeln!(f, "horton={how}{table}")
+                writeln!(f, "horton={how}")
             }
             _ => {
                 let line = stock.replacen("HashJoinExec", "HortonJoinExec", 1);
-                write!(f, "{line}, horton=[{how}{table}]")
+                write!(f, "{line}, horton=[{how}]")
             }
         }
     }
@@ -364,7 +360,7 @@ impl ExecutionPlan for HortonJoinExec {
     ) -> Result<FilterDescription> {
         let makes = phase == FilterPushdownPhase::Post && self.made_filters().is_empty();
         let [own_left, own_right] = if makes {
-            pushdown::key_filters(&self.stock, self.config.turn_rows, config)?
+            pushdown::key_filters(&self.stock, self.config.knobs.turn_rows, config)?
         } else {
             Default::default()
         };

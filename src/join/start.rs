@@ -159,7 +159,7 @@ impl HortonJoinExec {
         let reading = |side| self.reading(side, partition, context);
         let other = reading(first.other())?.sparing(context.memory_pool());
         let one = reading(first)?;
-        let turn_rows = self.config.turn_rows;
+        let turn_rows = self.config.knobs.turn_rows;
         let one = if self.is_opened_late(first, context)? {
             First::Waits(one)
         } else {

@@ -64,7 +64,7 @@ impl PhysicalOptimizerRule for OpenSides {
         plan: Arc<dyn ExecutionPlan>,
         config: &ConfigOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let Some(horton) = options(config).filter(|horton| !horton.keep_partitions) else {
+        let Some(horton) = options(config) else {
             return Ok(plan);
         };
         replace(plan, horton, |join| {

@@ -14,12 +14,10 @@
 //! | repeating keys | group_range |
 //! | a hot key; hot and crowded keys | sample_keys, radix_pass, the sort |
 //! | keys of two and four words | mix, split_codes, runs; the sort where they repeat |
-//! | dense keys, codes | direct tables; tables of codes on CPUs, or where they are asked for |
-//! | linear probing | its kernels, where it is asked for |
+//! | dense keys, codes | direct tables; tables of codes on CPUs |
 
 use std::collections::HashMap;
 
-use crate::device::verdict::Suite;
 use crate::device::{Buffer, KernelBody, Queue};
 use crate::error::{Error, Result};
 use crate::table::codes::CodeTable;
@@ -27,8 +25,7 @@ use crate::table::group::crowding_keys;
 use crate::table::grouped::{BuildKeys, GroupedTable, KeyFormat};
 use crate::table::hash::jenkins;
 use crate::table::horton::{BucketSize, MISS, TableConfig};
-use crate::table::key_table::{KeyTable, KeyTableConfig};
-use crate::table::linear::LinearConfig;
+use crate::table::key_table::{IndexConfig, IndexKind, KeyTable};
 use crate::table::pairs::{Matches, Pairs};
 use crate::table::rows::{gather_rows, set_bits};
 use crate::table::tuning::{Kind, Residence, Tuning, Workload};
@@ -36,15 +33,9 @@ use crate::table::tuning::{Kind, Residence, Tuning, Workload};
 /// Distinct keys of most cases.
 const KEYS: u32 = 4096;
 
-/// A load that leaves a few of some thousand items without a slot at first, and that displacement
-/// reaches in any order of work-items.
-fn full(bucket_size: BucketSize) -> f64 {
-    match bucket_size {
-        BucketSize::Four => 0.9,
-        BucketSize::Eight => 0.95,
-        BucketSize::Sixteen => 0.97,
-    }
-}
+/// A load of buckets of eight slots that leaves a few of some thousand items without a slot at
+/// first, and that displacement reaches in any order of work-items.
+const FULL: f64 = 0.95;
 
 /// How much less may come of it: less than by a table that grows.
 const SPARE: f64 = 0.015;
@@ -58,99 +49,68 @@ const MOST_PROBES: usize = 1 << 20;
 /// A build side and the keys that probe it, each so many words, low word first.
 struct Case {
     name: &'static str,
-    config: KeyTableConfig,
+    config: IndexConfig,
     format: KeyFormat,
     build: Vec<u32>,
     probe: Vec<u32>,
 }
 
-/// Runs all cases of a suite, with lanes talking by `body`.
+/// Runs all cases, with lanes talking by `body`.
 ///
 /// # Errors
 /// [`Error::SelfTest`] with the first that is wrong; the device's own.
-pub(super) fn all(queue: &mut Queue, body: KernelBody, suite: Suite) -> Result<()> {
+pub(super) fn all(queue: &mut Queue, body: KernelBody) -> Result<()> {
     queue.use_body(body)?;
-    match suite {
-        Suite::Buckets(slots) => buckets(queue, slots.try_into()?)?,
-        Suite::Linear => linear(queue)?,
-        Suite::Codes => codes(queue)?,
-    }
-    match suite == Suite::DEFAULT {
-        true => others(queue),
-        false => Ok(()),
-    }
-}
-
-/// Cases that depend on the size of buckets.
-fn buckets(queue: &mut Queue, bucket_size: BucketSize) -> Result<()> {
-    let horton = |load_factor| {
-        KeyTableConfig::Horton(TableConfig {
-            load_factor,
-            bucket_size,
-            ..TableConfig::default()
-        })
-    };
-    let distinct = one_word("distinct keys", horton(0.8), keys(KEYS));
+    let distinct = one_word("distinct keys", IndexKind::Horton, keys(KEYS));
     distinct.check(queue)?;
-    distinct.check_lookups(queue, bucket_size)?;
+    distinct.check_lookups(queue)?;
     if queue.info().has_int64_atomics() {
-        let load_factor = full(bucket_size);
-        let full = one_word("a full table", horton(load_factor), keys(4 * KEYS));
-        full.check(queue)?;
-        full.check_load(queue, load_factor)?;
+        full_table(queue)?;
+    }
+    let repeating = (0..4 * KEYS).map(|row| jenkins(row % KEYS)).collect();
+    one_word("repeating keys", IndexKind::Horton, repeating).check(queue)?;
+    one_word("a hot key", IndexKind::Horton, hot_key()).check(queue)?;
+    one_word("hot and crowded keys", IndexKind::Horton, hot_keys()).check(queue)?;
+    wide("keys of two words", 2, 1).check(queue)?;
+    wide("repeating keys of two words", 2, 3).check(queue)?;
+    wide("keys of four words", 4, 2).check(queue)?;
+    dense().check(queue)?;
+    if CodeTable::suits(queue) {
+        codes(queue)?;
     }
     Ok(())
 }
 
-/// Linear probing, whose keys may repeat, too.
-fn linear(queue: &mut Queue) -> Result<()> {
-    let config = KeyTableConfig::Linear(LinearConfig::default());
-    one_word("linear probing", config, keys(KEYS)).check(queue)?;
-    let repeating = (0..4 * KEYS).map(|row| jenkins(row % KEYS)).collect();
-    one_word("linear probing, repeating keys", config, repeating).check(queue)?;
+/// Displacement: more items than buckets take at first.
+fn full_table(queue: &mut Queue) -> Result<()> {
+    let config = TableConfig {
+        load_factor: FULL,
+        ..TableConfig::default()
+    };
+    let full = one_word("a full table", &config, keys(4 * KEYS));
+    full.check(queue)?;
+    full.check_load(queue, FULL)
+}
+
+/// Every other of few numbers.
+fn dense() -> Case {
+    let keys = (0..KEYS).rev().map(|key| 2 * key).collect();
     Case {
-        config,
-        ..wide("linear probing, keys of two words", 2, 1)
+        format: KeyFormat::OneWord {
+            codes: 2 * u64::from(KEYS),
+        },
+        ..one_word("dense keys", IndexKind::Direct, keys)
     }
-    .check(queue)
 }
 
 /// Tables of codes.
 fn codes(queue: &mut Queue) -> Result<()> {
-    let config = KeyTableConfig::Codes(TableConfig::default());
-    one_word("codes", config, keys(KEYS)).check(queue)?;
+    one_word("codes", IndexKind::Codes, keys(KEYS)).check(queue)?;
     Case {
-        config,
+        config: IndexKind::Codes.into(),
         ..wide("codes of two words", 2, 1)
     }
     .check(queue)
-}
-
-/// Cases that do not depend on the size of buckets.
-fn others(queue: &mut Queue) -> Result<()> {
-    let horton = KeyTableConfig::Horton(TableConfig::default());
-    let repeating = (0..4 * KEYS).map(|row| jenkins(row % KEYS)).collect();
-    one_word("repeating keys", horton, repeating).check(queue)?;
-    one_word("a hot key", horton, hot_key()).check(queue)?;
-    one_word("hot and crowded keys", horton, hot_keys()).check(queue)?;
-    wide("keys of two words", 2, 1).check(queue)?;
-    wide("repeating keys of two words", 2, 3).check(queue)?;
-    wide("keys of four words", 4, 2).check(queue)?;
-    let dense = Case {
-        format: KeyFormat::OneWord {
-            codes: 2 * u64::from(KEYS),
-        },
-        ..one_word(
-            "dense keys",
-            KeyTableConfig::Direct(TableConfig::default()),
-            (0..KEYS).rev().map(|key| 2 * key).collect(),
-        )
-    };
-    dense.check(queue)?;
-    match CodeTable::suits(queue) {
-        true => codes(queue),
-        false => Ok(()),
-    }
 }
 
 /// Distinct keys, the smallest and the largest among them.
@@ -185,14 +145,14 @@ fn hot_keys() -> Vec<u32> {
 }
 
 /// Keys of one word, probed by each of them once and by as many others, mixed.
-fn one_word(name: &'static str, config: KeyTableConfig, build: Vec<u32>) -> Case {
+fn one_word(name: &'static str, config: impl Into<IndexConfig>, build: Vec<u32>) -> Case {
     let mut probe = build.clone();
     probe.sort_unstable();
     probe.dedup();
     let probe = probe.into_iter().rev().enumerate();
     Case {
         name,
-        config,
+        config: config.into(),
         format: KeyFormat::ANY_WORD,
         probe: probe
             .flat_map(|(i, key)| [jenkins(!(i as u32)), key])
@@ -214,7 +174,7 @@ fn wide(name: &'static str, words: usize, times: u32) -> Case {
     let rows = (0..distinct * times).map(|row| row % distinct);
     Case {
         name,
-        config: KeyTableConfig::Horton(TableConfig::default()),
+        config: IndexKind::Horton.into(),
         format: KeyFormat::Words(words),
         build: rows.flat_map(key).collect(),
         probe: (0..2 * distinct).rev().flat_map(key).collect(),
@@ -321,7 +281,7 @@ impl Case {
     }
 
     /// The table's lookups in every way that joins use on this device, the tuned ones included.
-    fn check_lookups(&self, queue: &mut Queue, bucket_size: BucketSize) -> Result<()> {
+    fn check_lookups(&self, queue: &mut Queue) -> Result<()> {
         let table = self.build(queue)?;
         let KeyTable::Horton(table) = &table.table else {
             return Ok(());
@@ -343,13 +303,10 @@ impl Case {
         for residence in Residence::ALL {
             let workload = Workload {
                 kind: Kind::Horton,
-                slots: bucket_size.slots(),
+                slots: BucketSize::Eight.slots(),
                 residence,
             };
-            let tuning = match queue.body() == queue.info().body() {
-                true => Tuning::for_device(queue.info(), &workload),
-                false => Tuning::default_for(queue.info(), queue.body(), &workload),
-            };
+            let tuning = Tuning::of(queue.info(), queue.body(), &workload);
             for n in [n, n.min(WORK_ITEMS - 1)] {
                 queue.fill(&values, !MISS)?;
                 table.lookup_tuned(queue, (&keys, n), (&values, &reads), &tuning)?;

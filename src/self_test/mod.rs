@@ -1,7 +1,7 @@
 //! Whether a device's kernels are right: asked once, before a join trusts it with rows.
 //!
 //! ```text
-//!  build side ─▶ passed ─▶ each suite: known? (device::verdict) ─yes─▶ go on │ the host
+//!  build side ─▶ passed ─▶ known? (device::verdict) ─yes─▶ go on │ the host
 //!                            └no─▶ every case, lanes talking in the fastest way ─right─▶ Passed(that)
 //!                                       └wrong, does not compile or fit
 //!                                              └─▶ every case with local tiles ──right─▶ Passed(LocalTile)
@@ -16,44 +16,29 @@
 //! joins that ask for it run on the host.
 //!
 //! It runs in the background from the first planned join on ([`ready`](crate::ready)), as it may
-//! take seconds where kernels are not compiled yet. A part of its own ([`Suite`]) has what joins use
-//! only if options ask for it.
+//! take seconds where kernels are not compiled yet.
 
 mod cases;
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-use crate::device::verdict::{self, Suite, Verdict};
+use crate::device::verdict::{self, Verdict};
 use crate::device::{Device, DeviceInfo, KernelBody};
 use crate::error::{Error, Result};
 
-/// Runs the kernels of a join on the device and compares their answers, as joins do before they use it.
-/// What passed on its driver before is not run again.
-///
-/// # Errors
-/// [`Error::SelfTest`] if it is not to be trusted; [`Error::OpenCl`] and [`Error::QueueStopped`] if it
-/// failed in another way.
-pub async fn self_test(device: &Device) -> Result<()> {
-    passed(device, [Suite::DEFAULT]).await
-}
-
-/// Runs those of `suites` on the device that this version has not run on its driver before.
+/// Runs the self-test on the device, unless this version has done so before on its driver.
 ///
 /// # Errors
 /// [`Error::SelfTest`] if its answers are wrong, its kernels do not compile, or they could not be
-/// run now for lack of memory; [`Error::MissingExtension`] if the device cannot have such tables;
-/// [`Error::OpenCl`] and [`Error::QueueStopped`] if it failed in another way, which is not
-/// remembered.
-pub async fn passed(device: &Device, suites: impl IntoIterator<Item = Suite>) -> Result<()> {
-    for suite in suites {
-        match verdict::of(device.info(), suite) {
-            Some(Verdict::Passed(_)) => {}
-            Some(Verdict::Failed(reason)) => return Err(failure(device.info(), reason)),
-            None => run(device, suite).await?,
-        }
+/// run now for lack of memory; [`Error::OpenCl`] and [`Error::QueueStopped`] if it failed in another
+/// way, which is not remembered.
+pub async fn self_test(device: &Device) -> Result<()> {
+    match verdict::of(device.info()) {
+        Some(Verdict::Passed(_)) => Ok(()),
+        Some(Verdict::Failed(reason)) => Err(failure(device.info(), reason)),
+        None => run(device).await,
     }
-    Ok(())
 }
 
 fn failure(info: &DeviceInfo, reason: String) -> Error {
@@ -63,24 +48,20 @@ fn failure(info: &DeviceInfo, reason: String) -> Error {
     }
 }
 
-async fn run(device: &Device, suite: Suite) -> Result<()> {
+async fn run(device: &Device) -> Result<()> {
     let info = device.info();
     let fastest = info.fastest_body();
-    let Err(error) = run_with(device, fastest, suite).await else {
-        verdict::set(info, suite, Verdict::Passed(fastest), true);
+    let Err(error) = run_with(device, fastest).await else {
+        verdict::set(info, Verdict::Passed(fastest), true);
         return Ok(());
     };
-    if let Error::MissingExtension { .. } = error {
-        // The planner asks for it; whoever does not is told what is missing.
-        return Err(error);
-    }
     let mut lasts = lasts(&error);
     let local = KernelBody::LocalTile;
     if matches!(fastest, KernelBody::SubGroupTile | KernelBody::WarpTile) {
-        match run_with(device, local, suite).await {
+        match run_with(device, local).await {
             Ok(()) => {
                 log::info!("{error}; lanes talk through local memory instead");
-                verdict::set(info, suite, Verdict::Passed(local), lasts);
+                verdict::set(info, Verdict::Passed(local), lasts);
                 return Ok(());
             }
             Err(other) => lasts &= self::lasts(&other),
@@ -91,7 +72,7 @@ async fn run(device: &Device, suite: Suite) -> Result<()> {
         other => other.brief(),
     };
     if lasts {
-        verdict::set(info, suite, Verdict::Failed(reason.clone()), true);
+        verdict::set(info, Verdict::Failed(reason.clone()), true);
         return Err(failure(info, reason));
     }
     match error {
@@ -111,23 +92,23 @@ fn lasts(error: &Error) -> bool {
     )
 }
 
-/// Runs a suite, unless another query has done so meanwhile: queries that ask at once wait for one
+/// Runs all cases, unless another query has done so meanwhile: queries that ask at once wait for one
 /// test. They wait on the device's own threads, as the one that tests never needs their runtimes.
-async fn run_with(device: &Device, body: KernelBody, suite: Suite) -> Result<()> {
+async fn run_with(device: &Device, body: KernelBody) -> Result<()> {
     static TURN: Mutex<()> = Mutex::new(());
     let began = Instant::now();
     let info = device.info().clone();
     let answer = device
         .run(move |queue| {
             let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-            match verdict::of(&info, suite) == Some(Verdict::Passed(body)) {
-                true => Ok(()),
-                false => cases::all(queue, body, suite),
+            if verdict::of(&info) == Some(Verdict::Passed(body)) {
+                return Ok(());
             }
+            cases::all(queue, body)
         })
         .await?;
     log::debug!(
-        "self-test of {} with '{body}', {suite:?}: {} launches, {:?} on the device, {:?} in all",
+        "self-test of {} with '{body}': {} launches, {:?} on the device, {:?} in all",
         device.info().label(),
         answer.cost.launches,
         answer.cost.kernel,

@@ -19,7 +19,7 @@ use crate::error::{Error, Result};
 
 use super::Items;
 use super::group::{RowGroups, group};
-use super::key_table::{KeyTable, KeyTableConfig};
+use super::key_table::{IndexConfig, KeyTable};
 use super::pairs::{LookedUp, Matches, Pairs};
 use super::wide::{GroupedCodes, Mixing, Runs, SplitCodes};
 
@@ -80,14 +80,14 @@ impl KeyFormat {
 }
 
 impl GroupedTable {
-    /// Builds the table on the queue's device. `config` is that of a Horton table or of linear probing, by
-    /// reference, or a [`KeyTableConfig`].
+    /// Builds the table on the queue's device. `config` is that of a Horton table, by
+    /// reference, an [`IndexConfig`] or an [`IndexKind`](super::key_table::IndexKind).
     ///
     /// # Errors
     /// Those of [`KeyTable::build`] and [`group`].
     pub fn build(
         queue: &mut Queue,
-        config: impl Into<KeyTableConfig>,
+        config: impl Into<IndexConfig>,
         input: BuildKeys<'_>,
     ) -> Result<Self> {
         let config = &config.into();
@@ -112,7 +112,7 @@ impl GroupedTable {
 
     fn build_groups(
         queue: &mut Queue,
-        config: &KeyTableConfig,
+        config: &IndexConfig,
         items: Items<'_>,
         codes: u64,
     ) -> Result<Self> {
@@ -132,11 +132,7 @@ impl GroupedTable {
     }
 
     /// A table over keys of two words as they are, where the device has a fast one and they do not repeat.
-    fn build_codes(
-        queue: &mut Queue,
-        config: &KeyTableConfig,
-        input: BuildKeys<'_>,
-    ) -> Result<Self> {
+    fn build_codes(queue: &mut Queue, config: &IndexConfig, input: BuildKeys<'_>) -> Result<Self> {
         let items = Items {
             keys: input.keys,
             values: input.rows,
@@ -153,7 +149,7 @@ impl GroupedTable {
 
     fn build_wide(
         queue: &mut Queue,
-        config: &KeyTableConfig,
+        config: &IndexConfig,
         input: BuildKeys<'_>,
         words: usize,
     ) -> Result<Self> {
@@ -173,7 +169,7 @@ impl GroupedTable {
     /// The same with one mixing; `None` if it does not tell all keys apart.
     fn build_mixed(
         queue: &mut Queue,
-        config: &KeyTableConfig,
+        config: &IndexConfig,
         input: BuildKeys<'_>,
         mixing: Mixing,
     ) -> Result<Option<Self>> {

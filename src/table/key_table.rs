@@ -1,124 +1,125 @@
 //! The table that a join looks keys up in: any kind, behind one face.
 //!
 //! ```text
-//!  distinct keys ─build─▶ Horton | linear probing | direct | codes ─lookup─▶ row, or group, or MISS
+//!  distinct keys ─build─▶ Horton | direct | codes ─lookup─▶ row, or group, or MISS
 //!  keys that repeat ────▶ none: group them first (table/grouped.rs)
 //! ```
 //!
 //! Joins need no more of a table than this, so everything behind it (groups, pairs, windows, visited
-//! rows) is the same for all. An enum and not the trait [`Table`]: that one answers with
-//! 32-bit values and a word beside each that says whether they were found, and takes keys that repeat.
+//! rows) is the same for all. An enum and not the trait [`Table`](super::Table): that one answers with
+//! 32-bit values and a word beside each that says whether they were found, and takes keys that
+//! repeat.
 //!
-//! Cost: a Horton table reads about one 64-byte bucket a lookup at load 0.8; linear probing one or two 8-byte
-//! slots for a hit and 2.5 for a miss at load 0.5, which are mostly in one cache line, of up to
-//! twice as large a table. A direct table reads 4 bytes, but only takes keys that are dense numbers, and a
-//! table of codes one 64-byte line, of 21 bytes a key.
+//! Cost: a Horton table reads about one 64-byte bucket a lookup at load 0.8. A direct table reads 4
+//! bytes, but only takes keys that are dense numbers. A table of codes reads one 64-byte line, and
+//! has 21 bytes a key.
 
 use crate::device::{Buffer, DeviceKind, Queue};
 use crate::error::{Error, Result};
 
+use super::Items;
 use super::codes::CodeTable;
 use super::direct::{CACHED, DirectTable, SPARSEST, SPARSEST_CACHED};
 use super::horton::build::build;
 use super::horton::{Built, HortonTable, TableConfig};
-use super::linear::{LinearConfig, LinearTable};
-use super::{Items, Table};
 
-/// Keys from which on [`KeyTableConfig::Auto`] takes another table than Horton's on a CPU: with fewer, all are in
+/// Keys from which on [`IndexKind::Auto`] takes another table than Horton's on a CPU: with fewer, all are in
 /// the nearest cache.
 const ON_CPU_FROM: usize = 256;
 
 /// Codes for which a direct table, filled in no time, is worth it for any number of keys from there on.
 const FEW_CODES: usize = 1 << 18;
 
-/// Which table, and how it is built.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum KeyTableConfig {
-    /// What suits the keys and the device: on CPUs, for 256 keys and more, [`Direct`](Self::Direct) where they are
-    /// dense or few enough for the caches, else [`Codes`](Self::Codes); a Horton table on all others.
-    Auto(TableConfig),
-    /// A table with a slot for every possible key where they are dense numbers, else a Horton table.
-    Direct(TableConfig),
+/// Which index a join builds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum IndexKind {
+    /// The index that suits the keys and the device. On CPUs and from 256 keys on, that is
+    /// [`Direct`](Self::Direct) for dense or few possible keys, else [`Codes`](Self::Codes). It
+    /// is a Horton table everywhere else.
+    #[default]
+    Auto,
+    /// A slot for every possible key if keys are dense numbers, else a Horton table.
+    Direct,
     /// A Horton table.
-    Horton(TableConfig),
-    /// Linear probing.
-    Linear(LinearConfig),
-    /// Linear probing over keys of one or two words, a cache line at a time; over one word of the mix of longer ones, and of
-    /// two words that repeat.
-    Codes(TableConfig),
+    Horton,
+    /// Linear probing by cache lines over keys of one or two words. Longer keys, and repeating
+    /// keys of two words, go by one word of their mix.
+    Codes,
 }
 
-impl From<&TableConfig> for KeyTableConfig {
+/// Which index is built, and how.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct IndexConfig {
+    /// The kind of index.
+    pub kind: IndexKind,
+    /// How a Horton table is built. Its seed is that of every kind.
+    pub horton: TableConfig,
+}
+
+impl From<&TableConfig> for IndexConfig {
     fn from(config: &TableConfig) -> Self {
-        Self::Horton(*config)
-    }
-}
-
-impl From<&LinearConfig> for KeyTableConfig {
-    fn from(config: &LinearConfig) -> Self {
-        Self::Linear(*config)
-    }
-}
-
-impl KeyTableConfig {
-    /// Seed of the hash functions.
-    pub fn seed(&self) -> u32 {
-        match self {
-            Self::Auto(config)
-            | Self::Direct(config)
-            | Self::Horton(config)
-            | Self::Codes(config) => config.seed,
-            Self::Linear(config) => config.seed,
+        Self {
+            kind: IndexKind::Horton,
+            horton: *config,
         }
     }
+}
 
-    /// Builds a table of distinct keys of two words, if that is asked for or suits the device; `None` if not, or if
-    /// some key repeats: then [`wide`](super::wide) goes by half of their mix.
+impl From<IndexKind> for IndexConfig {
+    fn from(kind: IndexKind) -> Self {
+        Self {
+            kind,
+            ..Self::default()
+        }
+    }
+}
+
+impl IndexConfig {
+    /// Seed of the hash functions.
+    pub fn seed(&self) -> u32 {
+        self.horton.seed
+    }
+
+    /// Builds a table of distinct keys of two words, if that is asked for or suits the device.
+    /// Returns `None` if not, or if some key repeats: then [`wide`](super::wide) goes by half of
+    /// their mix.
     ///
     /// # Errors
     /// Those of [`CodeTable::build`].
     pub fn build_codes(&self, queue: &mut Queue, items: Items<'_>) -> Result<Option<KeyTable>> {
-        let wanted = match self {
-            Self::Auto(_) => CodeTable::suits(queue),
-            Self::Codes(_) => true,
-            Self::Direct(_) | Self::Horton(_) | Self::Linear(_) => false,
+        let wanted = match self.kind {
+            IndexKind::Auto => CodeTable::suits(queue),
+            IndexKind::Codes => true,
+            IndexKind::Direct | IndexKind::Horton => false,
         };
-        match wanted {
-            true => {
-                let table = CodeTable::build(queue, self.seed(), (items, 2))?;
-                Ok(table.map(KeyTable::Codes))
-            }
-            false => Ok(None),
+        if !wanted {
+            return Ok(None);
         }
+        let table = CodeTable::build(queue, self.seed(), (items, 2))?;
+        Ok(table.map(KeyTable::Codes))
     }
 
     /// The kind for `n` keys below `codes`.
-    fn kind(&self, queue: &Queue, n: usize, codes: u64) -> Kind {
+    fn choose(&self, queue: &Queue, n: usize, codes: u64) -> Chosen {
         let entries = usize::try_from(codes).unwrap_or(usize::MAX);
         let dense = codes < 1 << u32::BITS && entries <= SPARSEST.saturating_mul(n);
         let cached = entries <= CACHED.min(SPARSEST_CACHED.saturating_mul(n)).max(FEW_CODES);
         let on_cpu = n >= ON_CPU_FROM && queue.info().kind == DeviceKind::Cpu;
-        match *self {
-            Self::Linear(config) => Kind::Linear(config),
-            Self::Codes(config) => Kind::Codes(config.seed),
-            Self::Direct(_) if dense => Kind::Direct(entries),
-            Self::Auto(_) if on_cpu && (dense || cached) => Kind::Direct(entries),
-            Self::Auto(config) if on_cpu && CodeTable::suits(queue) => Kind::Codes(config.seed),
-            Self::Auto(config) | Self::Direct(config) | Self::Horton(config) => {
-                Kind::Horton(config)
-            }
+        match self.kind {
+            IndexKind::Codes => Chosen::Codes,
+            IndexKind::Direct if dense => Chosen::Direct { entries },
+            IndexKind::Auto if on_cpu && (dense || cached) => Chosen::Direct { entries },
+            IndexKind::Auto if on_cpu && CodeTable::suits(queue) => Chosen::Codes,
+            IndexKind::Auto | IndexKind::Direct | IndexKind::Horton => Chosen::Horton,
         }
     }
 }
 
-/// A kind of table.
-enum Kind {
-    Horton(TableConfig),
-    Linear(LinearConfig),
-    /// With so many entries.
-    Direct(usize),
-    /// With this seed.
-    Codes(u32),
+/// The kind of index for certain keys.
+enum Chosen {
+    Horton,
+    Direct { entries: usize },
+    Codes,
 }
 
 /// A table of distinct keys to rows, up to 2^31 - 2, in device memory. Keys are of 32 bits, in a
@@ -127,8 +128,6 @@ enum Kind {
 pub enum KeyTable {
     /// A Horton table.
     Horton(HortonTable),
-    /// Linear probing.
-    Linear(LinearTable),
     /// A slot for every possible key.
     Direct(DirectTable),
     /// Linear probing over keys of one or two words.
@@ -140,23 +139,18 @@ impl KeyTable {
     /// if some key is there more than once.
     ///
     /// # Errors
-    /// Those of [`build`], [`Table::build`], [`DirectTable::build`] or [`CodeTable::build`].
+    /// Those of [`build`], [`DirectTable::build`] or [`CodeTable::build`].
     pub fn build(
         queue: &mut Queue,
-        config: &KeyTableConfig,
+        config: &IndexConfig,
         (items, codes): (Items<'_>, u64),
     ) -> Result<Option<Self>> {
-        match config.kind(queue, items.keys.len(), codes) {
-            Kind::Horton(config) => Ok(match build(queue, &config, items)? {
+        match config.choose(queue, items.keys.len(), codes) {
+            Chosen::Horton => Ok(match build(queue, &config.horton, items)? {
                 Built::Table(table) => Some(Self::Horton(table)),
                 Built::Repeats => None,
             }),
-            Kind::Linear(config) => {
-                let table = LinearTable::build(queue, &config, items)?;
-                let distinct = table.len() == items.keys.len();
-                Ok(distinct.then_some(Self::Linear(table)))
-            }
-            Kind::Direct(entries) => {
+            Chosen::Direct { entries } => {
                 let table = DirectTable::build(queue, entries, items);
                 // The keys are below `codes`, so who finds one that is not is wrong.
                 let table = table.map_err(|error| match error {
@@ -165,8 +159,8 @@ impl KeyTable {
                 })?;
                 Ok(table.map(Self::Direct))
             }
-            Kind::Codes(seed) => {
-                let table = CodeTable::build(queue, seed, (items, 1))?;
+            Chosen::Codes => {
+                let table = CodeTable::build(queue, config.seed(), (items, 1))?;
                 Ok(table.map(Self::Codes))
             }
         }
@@ -186,7 +180,6 @@ impl KeyTable {
     ) -> Result<()> {
         match self {
             Self::Horton(table) => table.lookup(queue, keys, values, reads, n),
-            Self::Linear(table) => table.find(queue, keys, values, n),
             Self::Direct(table) => table.lookup(queue, keys, values, n),
             Self::Codes(table) => table.lookup(queue, keys, values, n),
         }
@@ -196,14 +189,14 @@ impl KeyTable {
     pub fn as_horton(&self) -> Option<&HortonTable> {
         match self {
             Self::Horton(table) => Some(table),
-            Self::Linear(_) | Self::Direct(_) | Self::Codes(_) => None,
+            Self::Direct(_) | Self::Codes(_) => None,
         }
     }
 
     /// 32-bit words of a key.
     pub fn key_words(&self) -> usize {
         match self {
-            Self::Horton(_) | Self::Linear(_) | Self::Direct(_) => 1,
+            Self::Horton(_) | Self::Direct(_) => 1,
             Self::Codes(table) => table.key_words(),
         }
     }
@@ -212,7 +205,6 @@ impl KeyTable {
     pub fn len(&self) -> usize {
         match self {
             Self::Horton(table) => table.len(),
-            Self::Linear(table) => table.len(),
             Self::Direct(table) => table.len(),
             Self::Codes(table) => table.len(),
         }
@@ -227,7 +219,6 @@ impl KeyTable {
     pub fn slots(&self) -> usize {
         match self {
             Self::Horton(table) => table.layout().words(),
-            Self::Linear(table) => table.layout().capacity,
             Self::Direct(table) => table.entries(),
             Self::Codes(table) => table.slots(),
         }
@@ -237,7 +228,6 @@ impl KeyTable {
     pub fn bytes(&self) -> u64 {
         match self {
             Self::Horton(table) => table.bytes(),
-            Self::Linear(table) => table.bytes(),
             Self::Direct(table) => table.bytes(),
             Self::Codes(table) => table.bytes(),
         }

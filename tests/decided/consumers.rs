@@ -320,7 +320,7 @@ fn owing(build: Which) -> (Case, Arc<HortonJoinExec>) {
     };
     let mut case = open(sides.0, sides.1, At::Device);
     // The side that is read first ends in its first turn.
-    case.config.turn_rows = 1 << 20;
+    case.config.knobs.turn_rows = 1 << 20;
     let (left, mut right) = (case.build.exec(), case.probe.exec());
     case.join_type = JoinType::LeftAnti;
     if build == Right {

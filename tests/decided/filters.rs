@@ -8,7 +8,7 @@ use datafusion::catalog::streaming::StreamingTable;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::streaming::PartitionStream;
 use datafusion::prelude::{SessionConfig, SessionContext};
-use horton_join::config::{Filters, HortonConfig};
+use horton_join::config::{Filters, HortonConfig, Knobs};
 use horton_join::internals::DynamicFilterExec;
 
 use super::feed::{Then, going_on, partition};
@@ -158,7 +158,10 @@ fn the_side_that_is_built_keeps_all_its_rows() {
 fn assert_filtered_from_the_first_row_on(text: &str, build: Which, turn_rows: usize) {
     for at in PLACES {
         let horton = HortonConfig {
-            turn_rows,
+            knobs: Knobs {
+                turn_rows,
+                ..Knobs::default()
+            },
             ..horton_at(at)
         };
         let sessions = Sessions::new(&small_batches(), horton);
@@ -196,7 +199,10 @@ fn filters_pass_through_joins_whose_sides_are_open() {
     for at in PLACES {
         for turn_rows in [TURN, 1 << 20] {
             let horton = HortonConfig {
-                turn_rows,
+                knobs: Knobs {
+                    turn_rows,
+                    ..Knobs::default()
+                },
                 ..horton_at(at)
             };
             Sessions::new(&small_batches(), horton).same_rows(query);

@@ -201,15 +201,6 @@ fn joins_with_a_mode_build_what_was_planned() {
 }
 
 #[test]
-fn sessions_that_keep_partitions_keep_sides_too() {
-    let mut case = planned(At::Host);
-    case.config.keep_partitions = true;
-    let join = ruled(case.stock(), &case.config);
-    assert_eq!(*join.stock().partition_mode(), PartitionMode::CollectLeft);
-    assert_left_is_built(&case, &join, At::Host);
-}
-
-#[test]
 fn the_partitions_that_differ_have_decisions_of_their_own() {
     // 150 and 50 rows are built: one partition reaches 100.
     let left: Vec<Option<i64>> = (0..200).map(Some).collect();

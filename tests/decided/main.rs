@@ -6,7 +6,7 @@
 //!                                 └─▶ memory pool  empty once all streams are gone
 //! ```
 //!
-//! A turn has 16 rows here (`HortonConfig::turn_rows`), so that sides of a few dozen rows are read
+//! A turn has 16 rows here (`Knobs::turn_rows`), so that sides of a few dozen rows are read
 //! by turns.
 
 mod consumers;

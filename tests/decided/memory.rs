@@ -57,7 +57,7 @@ fn apart(rows: usize, parts: usize) -> Side {
 /// A join of so many rows, read in long turns.
 fn case_of((left, right): (usize, usize), parts: usize, at: At) -> Case {
     let mut case = open(apart(left, parts), apart(right, parts), at);
-    case.config.turn_rows = 1 << 20;
+    case.config.knobs.turn_rows = 1 << 20;
     // What does not fit is an error here; tests/join/spill.rs has what goes to disk.
     case.config.spill = false;
     case
@@ -198,7 +198,7 @@ fn rows_of_the_side_that_is_probed_are_given_back_as_they_are_probed() {
     for at in [At::Device, At::Host] {
         // All of the left side is read in its first turn, but for its end.
         let mut case = case_of((LARGE, SMALL), 1, at);
-        case.config.turn_rows = LARGE;
+        case.config.knobs.turn_rows = LARGE;
         case.config.chunk_rows = BATCH;
         case.join_type = JoinType::Left;
         let (pool, context) = pooled(at, PLENTY);
@@ -234,7 +234,7 @@ fn rows_that_were_read_of_the_other_side_make_room_on_disk() {
                 let mut case = case_of(rows, parts, at);
                 case.config.spill = true;
                 // Turns end by rows long before the pool has none left.
-                case.config.turn_rows = 2 * BATCH;
+                case.config.knobs.turn_rows = 2 * BATCH;
                 let about = format!("{at:?} {parts} {rows:?}");
                 let (pool, context) = pooled(at, room_for(small));
                 let join = case.on_device();
@@ -279,7 +279,7 @@ fn the_side_that_is_read_second_leaves_half_of_the_pool() {
     let _guard = side_by_side();
     let (pool, context) = pooled(At::Host, 8 << 20);
     let mut case = case_of((18 * BATCH, 60 * BATCH), 1, At::Host);
-    case.config.turn_rows = 18 * BATCH;
+    case.config.knobs.turn_rows = 18 * BATCH;
     let most = Arc::new(AtomicUsize::new(0));
     let (read, of_read) = (Arc::clone(&pool), Arc::clone(&most));
     let batches = case.probe.partitions[0].clone();
@@ -314,7 +314,7 @@ fn a_small_side_is_built_though_half_of_the_pool_is_taken() {
     let _guard = side_by_side();
     for at in At::ALL {
         let mut case = case_of((40 * BATCH, SMALL), 1, at);
-        case.config.turn_rows = 30 * BATCH;
+        case.config.knobs.turn_rows = 30 * BATCH;
         let (pool, context) = pooled(at, 8 << 20);
         let join = case.on_device();
         let found = outcome(&join, context).unwrap();

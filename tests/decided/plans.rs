@@ -75,7 +75,7 @@ pub fn open(left: Side, right: Side, at: At) -> Case {
     case.mode = PartitionMode::Auto;
     case.config.enabled = Enabled::Auto;
     case.config.min_build_rows = at.min_build_rows();
-    case.config.turn_rows = TURN;
+    case.config.knobs.turn_rows = TURN;
     case
 }
 

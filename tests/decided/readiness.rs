@@ -4,9 +4,8 @@ use std::sync::Arc;
 
 use datafusion::prelude::{SessionConfig, SessionContext};
 use horton_join::Declined;
-use horton_join::config::{Enabled, HortonConfig, TableKind};
+use horton_join::config::{Enabled, HortonConfig};
 use horton_join::device::DeviceKind;
-use horton_join::table::horton::BucketSize;
 
 use super::harness::*;
 use super::plans::*;
@@ -34,7 +33,7 @@ fn assert_names_the_devices(error: &str) {
 #[test]
 fn joins_use_the_device_from_the_first_query_after_the_warm_up_on() {
     let horton = HortonConfig {
-        bucket_size: BucketSize::Sixteen,
+        device: device().info().name.to_uppercase(),
         ..horton()
     };
     warm_up(&horton).unwrap();
@@ -46,8 +45,7 @@ fn joins_use_the_device_from_the_first_query_after_the_warm_up_on() {
 #[test]
 fn many_may_wait_for_a_device_at_once() {
     let config = SessionConfig::new().with_option_extension(HortonConfig {
-        device: asked(),
-        bucket_size: BucketSize::Four,
+        device: device().info().name.to_lowercase(),
         ..HortonConfig::default()
     });
     let sessions: Vec<SessionContext> = (0..8)
@@ -61,16 +59,12 @@ fn many_may_wait_for_a_device_at_once() {
 
 #[test]
 fn a_join_that_always_runs_on_a_device_waits_until_it_is_ready() {
-    // No other test asks for this table, so nobody made the device ready for it.
+    // No other test asks for the device by this name, so nobody made it ready for that.
     let always = HortonConfig {
         enabled: Enabled::Always,
-        device: asked(),
-        table: TableKind::Linear,
+        device: device().info().name.clone(),
         ..HortonConfig::default()
     };
-    if always.table.obstacle(device().info()).is_some() {
-        return;
-    }
     let ran = Sessions::new(&config(), always).same_rows(QUERY);
     let decisions = decisions(&ran.plan);
     assert_place(only(&decisions), At::Device, "under 'always'");

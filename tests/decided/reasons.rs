@@ -7,7 +7,7 @@ use datafusion::physical_plan::limit::GlobalLimitExec;
 use datafusion::physical_plan::{
     ChildrenPropertiesMode, ExecutionPlan, ReplaceChildrenOptions, displayable,
 };
-use horton_join::config::HortonConfig;
+use horton_join::config::{HortonConfig, Knobs};
 
 use super::harness::*;
 use super::plans::*;
@@ -16,7 +16,7 @@ use super::session::*;
 /// Turns so long that the side that is read first ends in its first one.
 fn long_turns() -> HortonConfig {
     HortonConfig {
-        turn_rows: 1 << 20,
+        knobs: Knobs::default(),
         ..horton()
     }
 }

@@ -10,7 +10,7 @@ use datafusion::physical_plan::{ExecutionPlan, collect};
 use datafusion::prelude::{SessionConfig, SessionContext};
 use horton_join::Decision;
 use horton_join::HortonJoinExec;
-use horton_join::config::{Enabled, HortonConfig};
+use horton_join::config::{Enabled, HortonConfig, Knobs};
 
 use super::harness::*;
 use super::plans::*;
@@ -28,7 +28,10 @@ pub fn horton() -> HortonConfig {
         enabled: Enabled::Auto,
         device: asked(),
         min_build_rows: 1,
-        turn_rows: TURN,
+        knobs: Knobs {
+            turn_rows: TURN,
+            ..Knobs::default()
+        },
         ..HortonConfig::default()
     };
     warm_up(&config).unwrap();

@@ -8,7 +8,7 @@ use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::windows::BoundedWindowAggExec;
 use datafusion::physical_plan::{ExecutionPlan, Partitioning};
 use horton_join::HortonJoinExec;
-use horton_join::config::{Enabled, HortonConfig, TableKind};
+use horton_join::config::{Enabled, HortonConfig};
 
 use super::harness::*;
 use super::plans::*;
@@ -65,12 +65,6 @@ fn explain_shows_by_which_rules_a_join_will_be_decided() {
     };
     let says = format!("horton=[{open}, device='{device}' from the device's default of rows]");
     assert_says(&of(default, QUERY), &says);
-    let linear = HortonConfig {
-        table: TableKind::Linear,
-        ..auto.clone()
-    };
-    let says = format!("horton=[{open}, device='{device}' from 1 rows, table=linear]");
-    assert_says(&of(linear, QUERY), &says);
     let never = HortonConfig {
         enabled: Enabled::Never,
         ..auto

@@ -6,6 +6,8 @@ use std::sync::{Mutex, PoisonError};
 
 use arrow::util::pretty::pretty_format_batches;
 use datafusion::prelude::{SessionConfig, SessionContext};
+use horton_join::config::{HortonConfig, Knobs};
+use horton_join::table::key_table::IndexKind;
 use log::{Level, LevelFilter, Log, Metadata, Record};
 
 const LIBRARY: &str = "HORTON_OPENCL_LIBRARY";
@@ -95,7 +97,21 @@ pub fn warnings() -> Vec<String> {
 
 /// A session with two tables, whose joins all go to the device.
 pub async fn session() -> SessionContext {
-    let session = horton_join::context(SessionConfig::new().with_target_partitions(2));
+    session_over(IndexKind::Auto).await
+}
+
+/// The same, whose joins build indexes of this kind.
+pub async fn session_over(index: IndexKind) -> SessionContext {
+    let config = SessionConfig::new()
+        .with_target_partitions(2)
+        .with_option_extension(HortonConfig {
+            knobs: Knobs {
+                index,
+                ..Knobs::default()
+            },
+            ..HortonConfig::default()
+        });
+    let session = horton_join::context(config);
     for statement in [
         "SET horton.enabled = 'always'",
         "CREATE TABLE city AS SELECT value * 3 AS id, 'city ' || value AS name, value % 100 AS size

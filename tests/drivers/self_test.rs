@@ -4,13 +4,15 @@
 use std::time::Duration;
 
 use datafusion::prelude::SessionContext;
-use horton_join::device::verdict::{self, Suite, Verdict};
+use horton_join::device::verdict::{self, Verdict};
 use horton_join::device::{Device, DeviceKind, KernelBody, pick};
 use horton_join::error::Error;
-use horton_join::internals::passed;
+use horton_join::self_test;
+use horton_join::table::key_table::IndexKind;
 
 use super::child::{
-    QUERIES, check_rows, is_child, keep_warnings, metric, role, run, session, sql, warnings,
+    QUERIES, check_rows, is_child, keep_warnings, metric, role, run, session, session_over, sql,
+    warnings,
 };
 
 /// The plan of a join that has run says that it was on the host, and this.
@@ -24,7 +26,7 @@ async fn explains(session: &SessionContext, reason: &str) {
 async fn is_distrusted(reason: &str) {
     keep_warnings();
     let device = Device::open("0:0").unwrap();
-    let verdict = verdict::of(device.info(), Suite::DEFAULT);
+    let verdict = verdict::of(device.info());
     match role().as_deref() {
         Some("later") => assert!(matches!(verdict, Some(Verdict::Failed(_))), "{verdict:?}"),
         _ => assert_eq!(verdict, None),
@@ -88,15 +90,12 @@ async fn a_command_that_fails_late_gives_no_row() {
         Some(_) => {
             keep_warnings();
             // The table of dense keys, on every kind of device.
-            let direct = "SET horton.table = 'direct'";
-            let fresh = session().await;
-            sql(&fresh, direct).await;
+            let fresh = session_over(IndexKind::Direct).await;
             // Its columns are the host's to gather: no kernel works on what the failed one has
             // left.
             let failing = QUERIES[1];
             assert!(metric(&fresh, failing, "device_errors").await > 0);
-            let session = session().await;
-            sql(&session, direct).await;
+            let session = session_over(IndexKind::Direct).await;
             let rows = sql(&session, failing).await;
             sql(&session, "SET horton.enabled = 'never'").await;
             assert_eq!(rows, sql(&session, failing).await);
@@ -134,8 +133,7 @@ async fn a_driver_that_lies_about_sub_groups_uses_local_tiles() {
         _ => KernelBody::LocalTile,
     };
     assert_eq!(device.info().body(), believed);
-    let session = session().await;
-    sql(&session, "SET horton.table = 'horton'").await;
+    let session = session_over(IndexKind::Horton).await;
     check_rows(&session).await;
     for query in QUERIES {
         assert!(
@@ -203,7 +201,7 @@ fn no_kernel_can_be_skipped_unseen() {
     };
     let device = Device::open("auto").unwrap();
     faults::begin(None);
-    let passed = futures::executor::block_on(passed(&device, [Suite::DEFAULT]));
+    let passed = futures::executor::block_on(self_test(&device));
     let uses = faults::end().uses;
     if role == "list" {
         passed.unwrap();
@@ -214,7 +212,7 @@ fn no_kernel_can_be_skipped_unseen() {
         matches!(passed, Err(Error::SelfTest { .. } | Error::OpenCl { .. })),
         "{passed:?}"
     );
-    let verdict = verdict::of(device.info(), Suite::DEFAULT);
+    let verdict = verdict::of(device.info());
     assert!(!matches!(verdict, Some(Verdict::Passed(_))), "{verdict:?}");
 }
 
@@ -227,39 +225,10 @@ fn what_passed_is_remembered() {
         return drop(run(test, "later", "skip=write_pairs", cache.path()));
     };
     let device = Device::open("auto").unwrap();
-    let verdict = verdict::of(device.info(), Suite::DEFAULT);
+    let verdict = verdict::of(device.info());
     assert_eq!(verdict.is_some(), role == "later");
     // The later process would fail, were it tested.
-    futures::executor::block_on(passed(&device, [Suite::DEFAULT])).unwrap();
-    // Buckets of another size are other kernels.
-    assert_eq!(
-        verdict::of(device.info(), Suite::Buckets(16)).is_some(),
-        role == "later"
-    );
-    futures::executor::block_on(passed(&device, [Suite::Buckets(16)])).unwrap();
-}
-
-/// What only some options use is tested where they are set, beside what all joins use.
-#[tokio::test]
-async fn options_are_tested_too() {
-    let test = "self_test::options_are_tested_too";
-    let options = [
-        ("SET horton.bucket_size = 16", "skip=enter"),
-        ("SET horton.bucket_size = 16", "skip=count_pairs"),
-        ("SET horton.table = 'linear'", "skip=insert_keys"),
-        ("SET horton.table = 'codes'", "skip=enter_codes"),
-    ];
-    let Some(option) = role() else {
-        for (option, shim) in options {
-            let cache = tempfile::tempdir().unwrap();
-            run(test, option, shim, cache.path());
-        }
-        return;
-    };
-    let session = session().await;
-    sql(&session, &option).await;
-    check_rows(&session).await;
-    explains(&session, "self-test").await;
+    futures::executor::block_on(self_test(&device)).unwrap();
 }
 
 /// The same driver may offer a device as another kind, with other kernels: a new cache entry.
@@ -278,8 +247,8 @@ fn what_passed_as_another_kind_is_not_believed() {
         DeviceKind::Cpu => KernelBody::Chunk,
         _ => KernelBody::LocalTile,
     };
-    assert_eq!(verdict::of(device.info(), Suite::DEFAULT), None);
-    futures::executor::block_on(passed(&device, [Suite::DEFAULT])).unwrap();
+    assert_eq!(verdict::of(device.info()), None);
+    futures::executor::block_on(self_test(&device)).unwrap();
     assert_eq!(device.info().body(), fastest);
 }
 
@@ -305,7 +274,7 @@ async fn a_query_beside_a_self_test_ends() {
     assert_eq!(rows, beside);
 }
 
-/// Whatever options and keys, joins launch no kernel that no self-test has launched.
+/// Whatever index and keys, joins launch no kernel that no self-test has launched.
 #[tokio::test]
 #[cfg(debug_assertions)]
 async fn every_kernel_of_a_join_is_tested() {
@@ -324,31 +293,30 @@ async fn every_kernel_of_a_join_is_tested() {
     };
     let device = Device::open("auto").unwrap();
     faults::begin(None);
-    let suites = [4, 8, 16].map(Suite::Buckets);
-    let suites = suites.into_iter().chain([Suite::Linear, Suite::Codes]);
-    passed(&device, suites).await.unwrap();
+    self_test(&device).await.unwrap();
     let tested = kernels();
     faults::begin(None);
-    let session = session().await;
-    // Keys that repeat, some of them often, and keys of several words.
-    sql(
-        &session,
-        "CREATE TABLE many AS SELECT CASE WHEN value % 4 = 0 THEN 7 ELSE value % 9000 END AS k,
-           value % 9000 * 10000000000 AS far, value AS v FROM range(0, 60000)",
-    )
-    .await;
-    for table in ["auto", "horton", "direct", "linear", "codes"] {
-        sql(&session, &format!("SET horton.table = '{table}'")).await;
-        for size in [4, 8, 16] {
-            sql(&session, &format!("SET horton.bucket_size = {size}")).await;
-            for query in QUERIES.into_iter().chain([
-                "SELECT count(*), sum(v) FROM many JOIN trip ON many.k = trip.id",
-                "SELECT count(*), sum(v) FROM trip LEFT JOIN many ON many.far = trip.id * 10000000000",
-                "SELECT count(*) FROM many WHERE EXISTS
-                   (SELECT 1 FROM trip WHERE trip.id = k AND trip.km = v AND trip.city = far)",
-            ]) {
-                sql(&session, query).await;
-            }
+    let mut kinds = vec![IndexKind::Auto, IndexKind::Horton, IndexKind::Direct];
+    // Joins of other devices have no such tables.
+    if device.info().kind == DeviceKind::Cpu {
+        kinds.push(IndexKind::Codes);
+    }
+    for index in kinds {
+        let session = session_over(index).await;
+        // Keys that repeat, some of them often, and keys of several words.
+        sql(
+            &session,
+            "CREATE TABLE many AS SELECT CASE WHEN value % 4 = 0 THEN 7 ELSE value % 9000 END AS k,
+               value % 9000 * 10000000000 AS far, value AS v FROM range(0, 60000)",
+        )
+        .await;
+        for query in QUERIES.into_iter().chain([
+            "SELECT count(*), sum(v) FROM many JOIN trip ON many.k = trip.id",
+            "SELECT count(*), sum(v) FROM trip LEFT JOIN many ON many.far = trip.id * 10000000000",
+            "SELECT count(*) FROM many WHERE EXISTS
+               (SELECT 1 FROM trip WHERE trip.id = k AND trip.km = v AND trip.city = far)",
+        ]) {
+            sql(&session, query).await;
         }
     }
     let launched = kernels();

@@ -176,7 +176,7 @@ pub fn all() -> Vec<(&'static str, Case)> {
         ("buckets, right semi, bits", RightSemi, ints, 300),
     ] {
         let mut buckets = case(join_type, keys, distinct);
-        buckets.config.max_table_rows = 300;
+        buckets.config.knobs.max_table_rows = 300;
         rest.push((name, buckets));
     }
     let mut limited = case(Full, strings, 300);

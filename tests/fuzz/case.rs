@@ -11,8 +11,8 @@
 use std::collections::HashMap;
 
 use datafusion::common::{JoinType, NullEquality};
-use horton_join::config::TableKind;
 use horton_join::table::horton::MAX_VALUE;
+use horton_join::table::key_table::IndexKind;
 use rand_mt::Mt64;
 
 use super::data::Kind;
@@ -145,11 +145,9 @@ pub enum Term {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Table {
     pub chunk_rows: usize,
-    pub bucket_size: usize,
-    pub load_factor: f64,
     pub surrogate_bits: u32,
-    /// The kind of table.
-    pub table_kind: TableKind,
+    /// The kind of index.
+    pub index: IndexKind,
     /// Bytes in use on the device at most; 0: the default.
     pub device_limit: u64,
     /// Rows of one table at most.
@@ -171,7 +169,7 @@ impl Case {
     /// The case as a test to paste into `regressions.rs`.
     pub fn as_test(&self, seed: u64) -> String {
         let mut case = format!("{self:?}").replace('[', "vec![");
-        case = case.replace("table_kind: ", "table_kind: TableKind::");
+        case = case.replace("index: ", "index: IndexKind::");
         for variant in ["Constant(", "Less(", "Same(", "IsNull("] {
             case = case.replace(variant, &format!("Filter::{variant}"));
         }
@@ -365,15 +363,12 @@ fn draw(random: &mut Random) -> Case {
         strike: random.one_in(4).then(|| Strike::random(random)),
         table: Table {
             chunk_rows: random.pick(&[1, 2, 5, 17, 100, 1000, 65536, 65536, 65536]),
-            bucket_size: random.pick(&[4, 8, 8, 16]),
-            load_factor: random.pick(&[0.1, 0.5, 0.7, 0.8, 0.9, 0.95, 1.0]),
             surrogate_bits: random.pick(&[0, 1, 3, 5, 8, 12, 32, 32, 32, 32]),
-            table_kind: random.pick(&[
-                TableKind::Horton,
-                TableKind::Horton,
-                TableKind::Linear,
-                TableKind::Direct,
-                TableKind::Codes,
+            index: random.pick(&[
+                IndexKind::Horton,
+                IndexKind::Horton,
+                IndexKind::Direct,
+                IndexKind::Codes,
             ]),
             device_limit: match random.one_in(6) {
                 true => random.pick(&[10_000, 100_000, 150_000, 250_000, 400_000]),

@@ -26,8 +26,7 @@ use datafusion::physical_plan::joins::{
 };
 use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::test::TestMemoryExec;
-use horton_join::config::{Enabled, HortonConfig, OnDeviceError};
-use horton_join::table::horton::BucketSize;
+use horton_join::config::{Enabled, HortonConfig, Knobs, OnDeviceError};
 
 use super::case::{Case, Filter, Key, Mode, Side, Term};
 
@@ -449,19 +448,15 @@ pub fn config(case: &Case, on_device_error: OnDeviceError) -> HortonConfig {
             Some(_) => Enabled::Auto,
         },
         min_build_rows: case.min_build_rows.unwrap_or_default(),
-        turn_rows: case.turn_rows,
         device: std::env::var("HORTON_TEST_DEVICE").unwrap_or_else(|_| "auto".to_owned()),
         chunk_rows: table.chunk_rows,
-        bucket_size: match table.bucket_size {
-            4 => BucketSize::Four,
-            8 => BucketSize::Eight,
-            _ => BucketSize::Sixteen,
-        },
-        load_factor: table.load_factor,
-        surrogate_bits: table.surrogate_bits,
-        table: table.table_kind,
         device_memory_limit: table.device_limit,
-        max_table_rows: table.max_rows,
+        knobs: Knobs {
+            index: table.index,
+            surrogate_bits: table.surrogate_bits,
+            max_table_rows: table.max_rows,
+            turn_rows: case.turn_rows,
+        },
         on_device_error,
         ..HortonConfig::default()
     }

@@ -3,7 +3,7 @@
 use datafusion::common::JoinType::*;
 use datafusion::common::NullEquality::*;
 
-use horton_join::config::TableKind;
+use horton_join::table::key_table::IndexKind;
 
 use super::case::Mode::*;
 use super::case::{Case, Column, Filter, Key, Scan, Side, Table};
@@ -65,10 +65,8 @@ fn a_batch_is_no_larger_than_asked_for_when_a_step_adds_unmatched_rows() {
         strike: None,
         table: Table {
             chunk_rows: 65536,
-            bucket_size: 8,
-            load_factor: 0.8,
             surrogate_bits: 32,
-            table_kind: TableKind::Horton,
+            index: IndexKind::Horton,
             device_limit: 0,
             max_rows: 2147483646,
         },
@@ -122,10 +120,8 @@ fn a_batch_is_no_larger_than_asked_for_when_nothing_matches() {
         strike: None,
         table: Table {
             chunk_rows: 65536,
-            bucket_size: 8,
-            load_factor: 0.8,
             surrogate_bits: 32,
-            table_kind: TableKind::Horton,
+            index: IndexKind::Horton,
             device_limit: 0,
             max_rows: 2147483646,
         },
@@ -179,10 +175,8 @@ fn times_pass_filters_whatever_their_zone() {
         strike: None,
         table: Table {
             chunk_rows: 65536,
-            bucket_size: 8,
-            load_factor: 0.8,
             surrogate_bits: 32,
-            table_kind: TableKind::Horton,
+            index: IndexKind::Horton,
             device_limit: 0,
             max_rows: 2147483646,
         },
@@ -236,10 +230,8 @@ fn rows_that_are_handed_back_to_the_host_are_counted_once() {
         strike: None,
         table: Table {
             chunk_rows: 65536,
-            bucket_size: 8,
-            load_factor: 0.8,
             surrogate_bits: 32,
-            table_kind: TableKind::Horton,
+            index: IndexKind::Horton,
             device_limit: 10_000,
             max_rows: 2147483646,
         },
@@ -285,10 +277,8 @@ fn spilling() -> Case {
         strike: None,
         table: Table {
             chunk_rows: 65536,
-            bucket_size: 8,
-            load_factor: 0.8,
             surrogate_bits: 32,
-            table_kind: TableKind::Horton,
+            index: IndexKind::Horton,
             device_limit: 0,
             max_rows: 2147483646,
         },

@@ -6,8 +6,8 @@
 use std::time::{Duration, Instant};
 
 use datafusion::common::{JoinType, NullEquality};
-use horton_join::config::TableKind;
 use horton_join::table::horton::MAX_VALUE;
+use horton_join::table::key_table::IndexKind;
 
 use super::case::{Case, Filter, Key, Mode, Scan, Side, Term};
 use super::data::Kind;
@@ -110,10 +110,8 @@ fn knobs(case: &Case) -> Vec<Attempt> {
         change(|case| case.host_splits = false),
         change(|case| case.batch_size = 8192),
         change(|case| case.table.chunk_rows = 65536),
-        change(|case| case.table.bucket_size = 8),
-        change(|case| case.table.load_factor = 0.8),
         change(|case| case.table.surrogate_bits = 32),
-        change(|case| case.table.table_kind = TableKind::Horton),
+        change(|case| case.table.index = IndexKind::Horton),
         change(|case| case.table.device_limit = 0),
         change(|case| case.table.max_rows = MAX_VALUE as usize),
         change(|case| case.pool_limit = 0),

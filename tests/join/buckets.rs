@@ -26,7 +26,7 @@ fn keyed(to_column: ToColumn, distinct: u32, most: usize) -> Case {
     let left = Side::new(vec![("k", build_keys), ("b", payload(build))]);
     let right = Side::new(vec![("k", probe_keys), ("p", payload(probe))]);
     let mut case = Case::new(left.in_batches_of(300), right.in_batches_of(400));
-    case.config.max_table_rows = most;
+    case.config.knobs.max_table_rows = most;
     case
 }
 
@@ -206,7 +206,7 @@ fn a_device_limit_holds() {
         let mut case = Case::new(left.in_batches_of(1000), right.in_batches_of(1000));
         case.join_type = join_type;
         case.config.chunk_rows = 1000;
-        case.config.turn_rows = 1 << 20;
+        case.config.knobs.turn_rows = 1 << 20;
         case.config.device_memory_limit = 300_000;
         let found = in_memory(&case);
         assert!(found.metric("kernel_launches") > 0, "{case}");

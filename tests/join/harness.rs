@@ -31,8 +31,9 @@ use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use datafusion::prelude::{SessionConfig, SessionContext};
 use futures::TryStreamExt;
 use horton_join::HortonJoinExec;
-use horton_join::config::{Enabled, HortonConfig, TableKind};
+use horton_join::config::{Enabled, HortonConfig, Knobs};
 use horton_join::device::Device;
+use horton_join::table::key_table::IndexKind;
 use rand_mt::Mt;
 use tokio::runtime::Runtime;
 
@@ -325,7 +326,10 @@ impl Case {
                 enabled: Enabled::Always,
                 device: asked(),
                 // The same on every device; `auto` is tests/join/tables.rs's.
-                table: TableKind::Horton,
+                knobs: Knobs {
+                    index: IndexKind::Horton,
+                    ..Knobs::default()
+                },
                 ..HortonConfig::default()
             },
         }
@@ -442,7 +446,7 @@ impl Case {
 
     /// Whether one table has no room for the build side.
     fn goes_to_buckets(&self) -> bool {
-        self.build.batch().num_rows() > self.config.max_table_rows
+        self.build.batch().num_rows() > self.config.knobs.max_table_rows
     }
 
     /// Whether `HashJoinExec` promises the order of its rows, and they do not come of buckets.

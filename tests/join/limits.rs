@@ -86,7 +86,7 @@ fn a_build_side_of_more_rows_than_a_table_numbers_joins_as_the_stock_join() {
         for rows in [50, 599] {
             for case in [repeating(600, 500, 80), unique(600, 500)] {
                 let mut case = Case { join_type, ..case };
-                case.config.max_table_rows = rows;
+                case.config.knobs.max_table_rows = rows;
                 check(&case);
             }
         }
@@ -110,7 +110,7 @@ fn buckets_keep_filters_nulls_texts_and_windows() {
                         ..case.clone()
                     };
                     case.config.chunk_rows = chunk_rows;
-                    case.config.max_table_rows = 190;
+                    case.config.knobs.max_table_rows = 190;
                     check(&case);
                 }
             }
@@ -123,8 +123,8 @@ fn hashed_keys_that_share_surrogates_join_in_buckets() {
     for join_type in JOIN_TYPES {
         let mut case = text_keys(repeating(1, 1, 1), 300, 300, 60);
         case.join_type = join_type;
-        case.config.surrogate_bits = 3;
-        case.config.max_table_rows = 70;
+        case.config.knobs.surrogate_bits = 3;
+        case.config.knobs.max_table_rows = 70;
         check(&case);
     }
 }
@@ -134,7 +134,7 @@ fn buckets_are_shared_by_probe_partitions_and_built_by_each_of_a_partitioned_joi
     for join_type in JOIN_TYPES {
         let mut case = repeating(500, 600, 60);
         case.join_type = join_type;
-        case.config.max_table_rows = 100;
+        case.config.knobs.max_table_rows = 100;
         case.probe = case.probe.in_partitions(3, |row| row);
         check(&case);
         let part = |side: &Side| {
@@ -255,7 +255,7 @@ fn a_key_whose_matches_explode_streams_in_bounded_memory() {
     for (max_table_rows, fetch) in [(usize::MAX >> 33, Some(10)), (build / 4, Some(10))] {
         let mut case = one_key(build, probe);
         case.fetch = fetch;
-        case.config.max_table_rows = max_table_rows;
+        case.config.knobs.max_table_rows = max_table_rows;
         // The build side, its surrogates (8 bytes a row), groups and gathered columns; meanwhile room
         // for a table on the host.
         let pool: Arc<dyn MemoryPool> = Arc::new(GreedyMemoryPool::new(8 * input));

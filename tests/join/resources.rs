@@ -15,7 +15,7 @@ use datafusion::physical_plan::{
 use datafusion::prelude::{SessionConfig, SessionContext};
 use futures::{StreamExt, TryStreamExt};
 use horton_join::HortonJoinExec;
-use horton_join::config::TableKind;
+use horton_join::table::key_table::IndexKind;
 use horton_join::{Declined, Place};
 
 use super::harness::*;
@@ -69,11 +69,11 @@ fn a_build_over_the_device_limit_is_joined_on_the_host() {
     let _guard = alone();
     for mut case in [case(1000, 4000, 4), partitioned(case(1000, 4000, 4))] {
         let expected = run(Arc::new(case.stock()), case.context()).unwrap();
-        for table in [TableKind::Horton, TableKind::Linear] {
-            if table.obstacle(device().info()).is_some() {
+        for index in [IndexKind::Horton, IndexKind::Codes] {
+            if index == IndexKind::Codes && !device().info().has_int64_atomics() {
                 continue;
             }
-            case.config.table = table;
+            case.config.knobs.index = index;
             case.config.device_memory_limit = 1000;
             let join = case.on_device();
             let found = run(join.clone(), case.context()).unwrap();

@@ -13,7 +13,7 @@ use datafusion::execution::SessionStateBuilder;
 use datafusion::physical_plan::{ExecutionPlan, collect};
 use datafusion::prelude::{ParquetReadOptions, SessionConfig, SessionContext};
 use horton_join::HortonJoinExec;
-use horton_join::config::{HortonConfig, TableKind};
+use horton_join::config::HortonConfig;
 
 use super::harness::*;
 
@@ -153,11 +153,7 @@ fn queries_return_the_rows_of_the_stock_session() {
     let stock = SessionContext::new_with_config(config());
     tables(&stock);
     let device = session("always");
-    for keep_partitions in [false, true] {
-        ok(
-            &device,
-            &format!("SET horton.keep_partitions = {keep_partitions}"),
-        );
+    for device in [device, as_planned(&session("always"))] {
         for text in queries {
             let (expected, _) = query(&stock, text);
             let (rows, (joins, others, launches)) = query(&device, text);
@@ -203,6 +199,17 @@ fn a_limit_above_a_join_returns_so_many_rows() {
     }
 }
 
+/// `session` with joins as DataFusion planned them: without the rule that leaves sides open.
+fn as_planned(session: &SessionContext) -> SessionContext {
+    let mut builder = SessionStateBuilder::new_from_existing(session.state());
+    if let Some(optimizer) = builder.physical_optimizers() {
+        optimizer
+            .rules
+            .retain(|rule| rule.name() != "horton_open_sides");
+    }
+    SessionContext::new_with_state(builder.build())
+}
+
 // ---------------------------------------------------------------- options
 
 #[test]
@@ -222,20 +229,11 @@ fn an_unknown_device_is_an_error_that_lists_the_devices() {
 fn values_outside_their_range_are_errors_and_change_nothing() {
     let session = session("always");
     for (option, value, says) in [
-        ("bucket_size", "5", "4, 8 or 16"),
-        ("bucket_size", "'big'", "bucket_size"),
-        (
-            "table",
-            "'cuckoo'",
-            "'auto', 'horton', 'linear', 'direct' or 'codes'",
-        ),
-        ("load_factor", "1.01", "(0, 1]"),
-        ("load_factor", "0", "(0, 1]"),
         ("chunk_rows", "-1", "chunk_rows"),
         ("enabled", "'sometimes'", "'auto', 'always' or 'never'"),
         ("device_memory_limit", "-1", "device_memory_limit"),
-        ("keep_partitions", "'perhaps'", "keep_partitions"),
-        ("colour", "'red'", "load_factor"),
+        ("colour", "'red'", "chunk_rows"),
+        ("table", "'horton'", "there is no option horton.table"),
     ] {
         let show = "SELECT name, value FROM information_schema.df_settings \
                     WHERE name LIKE 'horton.%'";
@@ -252,60 +250,17 @@ fn every_option_is_shown_under_its_name() {
     for (option, value) in [
         ("enabled", "never"),
         ("device", "auto"),
-        ("table", "linear"),
-        ("load_factor", "0.5"),
-        ("bucket_size", "16"),
         ("chunk_rows", "1000"),
         ("device_memory_limit", "1000000"),
         ("min_build_rows", "17"),
-        ("keep_partitions", "true"),
+        ("filters", "off"),
+        ("on_device_error", "error"),
+        ("spill", "false"),
     ] {
         ok(&session, &format!("SET horton.{option} = '{value}'"));
         let shown = ok(&session, &format!("SHOW horton.{option}"));
         assert_eq!(shown, [format!("horton.{option} | {value}")]);
     }
-}
-
-#[test]
-fn bucket_sizes_and_load_factors_set_in_sql_give_the_same_rows() {
-    let session = session("always");
-    let (expected, _) = query(&session, EQUI_JOIN);
-    for bucket_size in [4, 8, 16] {
-        for load_factor in ["0.25", "0.8", "0.95", "1"] {
-            ok(&session, &format!("SET horton.bucket_size = {bucket_size}"));
-            ok(&session, &format!("SET horton.load_factor = {load_factor}"));
-            let (rows, (_, _, launches)) = query(&session, EQUI_JOIN);
-            assert_eq!(rows, expected);
-            assert!(launches > 0);
-        }
-    }
-}
-
-#[test]
-fn a_table_set_in_sql_is_built_and_shown_and_gives_the_same_rows() {
-    let session = session("always");
-    let (expected, _) = query(&session, EQUI_JOIN);
-    assert!(!explain(&session, EQUI_JOIN).contains("table="));
-    // Direct tables have no buckets either, and every device can have them.
-    let table = match TableKind::Linear.obstacle(device().info()) {
-        None => "linear",
-        Some(_) => "direct",
-    };
-    ok(&session, &format!("SET horton.table = '{table}'"));
-    let (rows, (_, _, launches)) = query(&session, EQUI_JOIN);
-    assert_eq!(rows, expected);
-    assert!(launches > 0);
-    let plan = explain(&session, EQUI_JOIN);
-    assert!(plan.contains(&format!(", table={table}")), "{plan}");
-    let line = analysed(&session, EQUI_JOIN);
-    for name in ["type_b_buckets", "buckets_per_lookup"] {
-        assert!(shown(&line, name).starts_with("N/A"), "{line}");
-    }
-    ok(&session, "SET datafusion.explain.format = 'tree'");
-    let plan = explain(&session, EQUI_JOIN);
-    assert!(plan.contains(table), "{plan}");
-    ok(&session, "SET horton.table = 'Auto'");
-    assert!(!explain(&session, EQUI_JOIN).contains(table));
 }
 
 // ---------------------------------------------------------------- which joins are taken
@@ -353,7 +308,7 @@ fn never_leaves_the_plan_as_it_was() {
 }
 
 #[test]
-fn partitioned_joins_have_one_build_side_unless_told_to_keep_partitions() {
+fn partitioned_joins_have_one_build_side_where_the_rule_opens_sides() {
     let session = session("always");
     ok(
         &session,
@@ -367,7 +322,7 @@ fn partitioned_joins_have_one_build_side_unless_told_to_keep_partitions() {
     let plan = explain(&session, EQUI_JOIN);
     assert!(plan.contains("HortonJoinExec: mode=Auto"), "{plan}");
     assert!(!plan.contains("Hash(["), "{plan}");
-    ok(&session, "SET horton.keep_partitions = true");
+    let session = as_planned(&session);
     let plan = explain(&session, EQUI_JOIN);
     assert!(plan.contains("HortonJoinExec: mode=Partitioned"), "{plan}");
     assert_eq!(query(&session, EQUI_JOIN).0, expected);

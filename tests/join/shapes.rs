@@ -12,7 +12,6 @@ use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, UnionFields};
 use datafusion::common::JoinType;
 use datafusion::physical_plan::joins::PartitionMode;
-use horton_join::table::horton::BucketSize;
 
 use super::harness::*;
 
@@ -442,29 +441,6 @@ fn strings_whose_surrogates_collide_match_only_their_equals() {
         surrogates > ROWS - 1000,
         "{surrogates} surrogates of {ROWS} strings"
     );
-}
-
-// ---------------------------------------------------------------- tables
-
-#[test]
-fn every_bucket_size_and_load_factor_gives_the_same_rows() {
-    let left: Vec<Option<i64>> = (0..5000).map(|k| Some(k * 7919 % 100_003)).collect();
-    let right: Vec<Option<i64>> = (0..6000).map(|k| Some(k * 31 % 100_003)).collect();
-    let build = Side::new(vec![("k", ints(&left))]);
-    let probe = Side::new(vec![("k", ints(&right))]);
-    for bucket_size in [BucketSize::Four, BucketSize::Eight, BucketSize::Sixteen] {
-        for load_factor in [0.3, 0.8, 0.95] {
-            let mut case = Case::new(build.clone(), probe.clone());
-            case.config.bucket_size = bucket_size;
-            case.config.load_factor = load_factor;
-            let run = case.check();
-            let (items, slots) = run.ratio("load_factor");
-            assert_eq!(items, 5000);
-            let reached = items as f64 / slots as f64;
-            assert!(reached <= load_factor + 0.01, "{reached} at {load_factor}");
-            assert!(reached > load_factor / 2.0, "{reached} at {load_factor}");
-        }
-    }
 }
 
 #[test]

@@ -1,36 +1,31 @@
-//! `horton.table`: joins over a Horton table, linear probing, a direct table and one of codes return the same rows.
+//! Joins over a Horton table, a direct table and one of codes return the same rows.
 //!
 //! Every case is also compared with the stock join ([`Case::check`]), which sees that kernels were launched.
 
 use datafusion::common::JoinType;
 use datafusion::physical_plan::joins::PartitionMode;
-use horton_join::config::TableKind;
 use horton_join::device::DeviceKind;
+use horton_join::table::key_table::IndexKind;
 
 use super::harness::*;
 
-const KINDS: [TableKind; 4] = [
-    TableKind::Horton,
-    TableKind::Linear,
-    TableKind::Direct,
-    TableKind::Codes,
-];
+const KINDS: [IndexKind; 3] = [IndexKind::Horton, IndexKind::Direct, IndexKind::Codes];
 
 /// Whether the device can have such a table.
-fn can_have(table: TableKind) -> bool {
-    table.obstacle(device().info()).is_none()
+fn can_have(table: IndexKind) -> bool {
+    table != IndexKind::Codes || device().info().has_int64_atomics()
 }
 
 /// Runs a case over each kind of table that the device can have: Horton's run, and the others'.
 fn check_all(mut case: Case) -> (Run, Vec<Run>) {
     let run = |table| {
-        case.config.table = table;
+        case.config.knobs.index = table;
         let run = case.check();
         let built = kind_of(&run);
         match table {
             // Sparse keys have none.
-            TableKind::Direct => {
-                assert!([table, TableKind::Horton].contains(&built), "{case}");
+            IndexKind::Direct => {
+                assert!([table, IndexKind::Horton].contains(&built), "{case}");
             }
             table => assert_eq!(built, table, "{case}"),
         }
@@ -41,18 +36,15 @@ fn check_all(mut case: Case) -> (Run, Vec<Run>) {
     (runs.next().unwrap(), runs.collect())
 }
 
-/// Direct tables have slots of 4 bytes, lines of codes are 64 bytes of 5 slots; linear probing has slots of 8, at
-/// most half of them used, and no buckets.
-fn kind_of(run: &Run) -> TableKind {
+/// Direct tables have slots of 4 bytes, lines of codes are 64 bytes of 5 slots.
+fn kind_of(run: &Run) -> IndexKind {
     let (items, slots) = run.ratio("load_factor");
-    let (_, buckets) = run.ratio("type_b_buckets");
     assert!(items > 0);
     let bytes = run.metric("table_bytes");
     match bytes / slots {
-        4 => TableKind::Direct,
-        _ if 5 * bytes == 64 * slots => TableKind::Codes,
-        _ if buckets == 0 && 2 * items <= slots => TableKind::Linear,
-        _ => TableKind::Horton,
+        4 => IndexKind::Direct,
+        _ if 5 * bytes == 64 * slots => IndexKind::Codes,
+        _ => IndexKind::Horton,
     }
 }
 
@@ -112,7 +104,7 @@ fn every_join_type_gives_the_same_rows_over_every_table() {
 }
 
 #[test]
-fn partitioned_joins_build_linear_tables_too() {
+fn partitioned_joins_build_every_table_too() {
     for join_type in JOIN_TYPES {
         let left: Vec<Option<i64>> = (0..300).map(|k| Some(k % 100)).collect();
         let right: Vec<Option<i64>> = (0..400).map(|k| Some(k % 130)).collect();
@@ -130,7 +122,7 @@ fn partitioned_joins_build_linear_tables_too() {
 }
 
 #[test]
-fn not_in_over_a_linear_table() {
+fn not_in_over_every_table() {
     for (build_null, probe_null) in [(false, false), (true, false), (false, true)] {
         let mut left: Vec<Option<i64>> = (0..50).map(Some).collect();
         let mut right: Vec<Option<i64>> = (20..60).map(Some).collect();
@@ -190,7 +182,7 @@ fn colliding_surrogates_are_verified_over_every_table() {
             let (build, probe) = sides(true, false);
             let mut case = Case::new(build, probe.in_batches_of(64));
             case.join_type = join_type;
-            case.config.surrogate_bits = bits;
+            case.config.knobs.surrogate_bits = bits;
             same_rows(case);
         }
     }
@@ -287,10 +279,10 @@ fn the_table_suits_the_keys() {
         let right: Vec<Option<i64>> = (0..1000).map(|k| Some(k * step)).collect();
         let build = Side::new(vec![("k", ints(&left))]);
         let mut case = Case::new(build, Side::new(vec![("k", ints(&right))]));
-        case.config.table = table;
+        case.config.knobs.index = table;
         kind_of(&case.check())
     };
-    use TableKind::{Auto, Codes, Direct, Horton};
+    use IndexKind::{Auto, Codes, Direct, Horton};
     assert_eq!(kind(Direct, 1000, 1), Direct);
     assert_eq!(kind(Direct, 1000, 4), Direct);
     assert_eq!(kind(Direct, 1000, 5), Horton);

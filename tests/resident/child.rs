@@ -105,10 +105,7 @@ impl Query {
             // Each stream holds a batch, whatever the pool says: together less than the pool.
             Self::Streams => &["SET datafusion.execution.batch_size = 512"],
             // A direct table would fit.
-            Self::Buckets => &[
-                "SET horton.device_memory_limit = 1500000",
-                "SET horton.table = 'horton'",
-            ],
+            Self::Buckets => &["SET horton.device_memory_limit = 1500000"],
             // What would make larger batches before the join does.
             Self::Batches => &[
                 "SET horton.filters = 'off'",

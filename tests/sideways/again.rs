@@ -144,9 +144,9 @@ async fn consumers_read_partitions_in_any_order() {
     ];
     for place in PLACES {
         let stock = tables.stock(place).await;
-        for keep in ["false", "true"] {
-            let options = [("horton.keep_partitions", keep)];
-            let session = tables.horton(place, &options).await;
+        let open = tables.horton(place, &[]).await;
+        let planned = tables.as_planned(place, &[]).await;
+        for (name, session) in [("open", open), ("as planned", planned)] {
             for query in queries {
                 let expected = run(&stock, query).await.rows;
                 let planned = plan(&session, query).await.unwrap();
@@ -162,7 +162,7 @@ async fn consumers_read_partitions_in_any_order() {
                         assert_eq!(
                             sorted(&rows),
                             expected,
-                            "{place:?} keep_partitions={keep} {ask_first} {query}"
+                            "{place:?} sides {name} {ask_first} {query}"
                         );
                     }
                 }
@@ -197,10 +197,9 @@ async fn a_partitioned_join_that_is_dropped_midway_gives_its_memory_back() {
     let tables = Tables::new().await;
     let partitioned = HortonConfig {
         enabled: Enabled::Always,
-        keep_partitions: true,
         ..HortonConfig::default()
     };
-    let (pool, session) = pooled(&tables, partitioned).await;
+    let (pool, session) = pooled(&tables, partitioned, true).await;
     let query =
         "SELECT big.v FROM (SELECT * FROM wide WHERE v % 3 > 0) wide JOIN big ON wide.k = big.k";
     let mut held = 0;

@@ -188,7 +188,25 @@ impl Tables {
         place: Place,
         options: &[(&str, &str)],
     ) -> SessionContext {
-        let session = horton_join::context(config);
+        self.set(horton_join::context(config), place, options).await
+    }
+
+    /// A session whose joins keep their sides as DataFusion planned them, partitioned or not.
+    pub async fn as_planned(&self, place: Place, options: &[(&str, &str)]) -> SessionContext {
+        let builder = SessionStateBuilder::new()
+            .with_config(config())
+            .with_default_features();
+        let session = SessionContext::new_with_state(keep_sides(builder).build());
+        self.set(session, place, options).await
+    }
+
+    /// `session` with the tables, `options`, and all joins on the device.
+    async fn set(
+        &self,
+        session: SessionContext,
+        place: Place,
+        options: &[(&str, &str)],
+    ) -> SessionContext {
         self.register(&session, place).await;
         let device = std::env::var("HORTON_TEST_DEVICE").unwrap_or_else(|_| "auto".to_owned());
         let first = [("horton.enabled", "always"), ("horton.device", &device)];
@@ -206,10 +224,23 @@ impl Tables {
     }
 }
 
-/// A pool of memory, and a session of `tables` in memory that takes its memory from there.
+/// Installs this crate without the rule that leaves sides open.
+fn keep_sides(builder: SessionStateBuilder) -> SessionStateBuilder {
+    let mut builder = horton_join::install(builder);
+    if let Some(optimizer) = builder.physical_optimizers() {
+        optimizer
+            .rules
+            .retain(|rule| rule.name() != "horton_open_sides");
+    }
+    builder
+}
+
+/// A pool of memory, and a session of `tables` in memory that takes its memory from there. Joins keep
+/// their sides as DataFusion planned them if `planned`.
 pub async fn pooled(
     tables: &Tables,
     horton: HortonConfig,
+    planned: bool,
 ) -> (Arc<dyn MemoryPool>, SessionContext) {
     let pool: Arc<dyn MemoryPool> = Arc::new(GreedyMemoryPool::new(1 << 30));
     let runtime = RuntimeEnvBuilder::new()
@@ -220,7 +251,11 @@ pub async fn pooled(
         .with_config(config().with_option_extension(horton))
         .with_runtime_env(runtime)
         .with_default_features();
-    let session = SessionContext::new_with_state(horton_join::install(state).build());
+    let state = match planned {
+        true => keep_sides(state),
+        false => horton_join::install(state),
+    };
+    let session = SessionContext::new_with_state(state.build());
     tables.register(&session, Place::Memory).await;
     (pool, session)
 }

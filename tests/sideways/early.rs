@@ -56,7 +56,7 @@ async fn a_build_side_that_nobody_takes_is_let_go() {
         enabled: Enabled::Always,
         ..HortonConfig::default()
     };
-    let (pool, session) = pooled(&tables, always).await;
+    let (pool, session) = pooled(&tables, always, false).await;
     // A sort between: its memory is reserved while the build side waits for its join.
     let sorted_build = QUERY.replace("WHERE v > 5", "ORDER BY s DESC LIMIT 400");
     for query in [QUERY, &sorted_build] {

@@ -50,7 +50,6 @@ pub fn session(stock: &SessionContext, pass: Pass, asked: &str) -> Result<Sessio
         config.options_mut().extensions.insert(HortonConfig {
             enabled: Enabled::Always,
             device: asked.to_owned(),
-            keep_partitions: pass == Pass::Partitioned,
             // Nodes above scans would show in plans.
             filters: match pass {
                 Pass::Partitioned => Filters::Off,
@@ -67,9 +66,22 @@ pub fn session(stock: &SessionContext, pass: Pass, asked: &str) -> Result<Sessio
         let runtime = with_pool(&stock.runtime_env(), POOL_BYTES)?;
         builder = builder.with_runtime_env(runtime);
     }
-    let session = SessionContext::new_with_state(horton_join::install(builder).build());
+    let mut builder = horton_join::install(builder);
+    if pass == Pass::Partitioned {
+        keep_sides(&mut builder);
+    }
+    let session = SessionContext::new_with_state(builder.build());
     restore(&session, stock, default_catalog);
     Ok(session)
+}
+
+/// Takes away the rule that leaves sides open: joins stay as DataFusion planned them.
+fn keep_sides(builder: &mut SessionStateBuilder) {
+    if let Some(optimizer) = builder.physical_optimizers() {
+        optimizer
+            .rules
+            .retain(|rule| rule.name() != "horton_open_sides");
+    }
 }
 
 /// The session `session` with stock joins, and as much memory.

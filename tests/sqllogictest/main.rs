@@ -50,7 +50,7 @@ use suite::{Suite, TestFile};
 /// How joins are planned while a file runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Pass {
-    /// Both sides stay partitioned where DataFusion planned so: the plans are the stock ones.
+    /// Sides stay as DataFusion planned them, partitioned or not: the plans are the stock ones.
     Partitioned,
     /// Either side of a join may be built, as by default.
     Open,

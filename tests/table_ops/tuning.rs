@@ -1,20 +1,13 @@
-//! Whatever parameters a lookup kernel has, its answers are the same; and which it has is remembered.
+//! Whatever parameters a lookup kernel has, its answers are the same.
 
-use std::process::{Command, Stdio};
-
-use horton_join::device::{Buffer, Device, DeviceInfo, KernelBody, Queue};
+use horton_join::device::{Buffer, DeviceInfo, KernelBody, Queue};
 use horton_join::error::{Error, Result};
 use horton_join::table::cuckoo::{CuckooConfig, CuckooTable, Placement};
 use horton_join::table::horton::{BucketSize, HortonTable, MISS, TableConfig};
-use horton_join::table::tuning::{
-    Kind, Parameter, Residence, Second, Tuning, Workload, remembered, store,
-};
+use horton_join::table::tuning::{Kind, Residence, Second, Tuning, Workload};
 use horton_join::table::{Items, Table};
 
 use crate::harness::{bodies, device, distinct_keys, on_device, small};
-
-/// Set in the process that has a cache of its own.
-const CHILD: &str = "HORTON_TUNING_CHILD";
 
 enum AnyTable {
     Horton(HortonTable),
@@ -70,18 +63,81 @@ impl AnyTable {
     }
 }
 
-/// A body's defaults, and every other value of each of its parameters; with other buckets than
-/// those of 8 slots, of the parameters that depend on them.
+/// A body's tuning, and every other value of each of its parameters. With other buckets than those
+/// of 8 slots, only the parameters are varied that depend on them.
 fn tunings(info: &DeviceInfo, body: KernelBody, workload: &Workload) -> Vec<Tuning> {
-    let default = Tuning::default_for(info, body, workload);
-    let tried = |parameter: &Parameter| match parameter {
-        Parameter::Body => false,
-        Parameter::Lanes | Parameter::Unroll => true,
-        _ => workload.slots == 8,
+    let first = Tuning::of(info, body, workload);
+    let mut tunings = vec![first];
+    let mut others = |tuning: Tuning| {
+        if tuning.fits(info, workload.slots) && !tunings.contains(&tuning) {
+            tunings.push(tuning);
+        }
     };
-    let parameters = Parameter::ALL.into_iter().filter(tried);
-    let others = parameters.flat_map(|parameter| default.others(parameter, info, workload));
-    std::iter::once(default).chain(others).collect()
+    let seconds = [Second::Direct, Second::Buffered];
+    match first {
+        Tuning::Chunk {
+            look_ahead,
+            shares,
+            second,
+        } if workload.slots == 8 => {
+            for second in seconds {
+                others(Tuning::Chunk {
+                    look_ahead,
+                    shares,
+                    second,
+                });
+            }
+            for look_ahead in [8, 16, 32, 64, 128] {
+                others(Tuning::Chunk {
+                    look_ahead,
+                    shares,
+                    second,
+                });
+            }
+            for shares in [4, 16, 64, 256, 1024] {
+                others(Tuning::Chunk {
+                    look_ahead,
+                    shares,
+                    second,
+                });
+            }
+        }
+        Tuning::Chunk { .. } => {}
+        Tuning::Tile {
+            body,
+            lanes,
+            unroll,
+            group,
+            keys,
+            second,
+        } => {
+            let tile = |lanes, unroll, group, keys, second| Tuning::Tile {
+                body,
+                lanes,
+                unroll,
+                group,
+                keys,
+                second,
+            };
+            for lanes in [1, 2, 4, 8] {
+                others(tile(lanes, lanes, group, keys, second));
+            }
+            for unroll in [1, 2, 4, 8] {
+                others(tile(lanes, unroll, group, keys, second));
+            }
+            if workload.slots == 8 {
+                for group in [64, 128, 256, 512] {
+                    others(tile(lanes, unroll, group, keys, second));
+                }
+                for keys in [1, 2, 4, 8, 16, 32] {
+                    for second in seconds {
+                        others(tile(lanes, unroll, group, keys, second));
+                    }
+                }
+            }
+        }
+    }
+    tunings
 }
 
 fn all_workloads(kinds: &[Kind], slots: &[usize]) -> Vec<Workload> {
@@ -150,7 +206,6 @@ fn a_tuning_that_does_not_fit_is_an_error() {
         body: KernelBody::LocalTile,
         lanes: 4,
         unroll: 4,
-        registers: 0,
         group: 256,
         keys: 1,
         second: Second::Direct,
@@ -161,73 +216,4 @@ fn a_tuning_that_does_not_fit_is_an_error() {
         Ok(table.look_up(queue, &keys, &lanes))
     });
     assert!(matches!(result, Err(Error::Invalid(_))), "{result:?}");
-    let result = store(device().info(), &[(workload, lanes)]);
-    assert!(matches!(result, Err(Error::Invalid(_))), "{result:?}");
-}
-
-#[test]
-fn a_stored_tuning_is_used_and_a_torn_file_is_not() {
-    if std::env::var_os(CHILD).is_some() {
-        return remember();
-    }
-    let folder = tempfile::tempdir().unwrap();
-    for step in ["store", "find", "torn"] {
-        let done = Command::new(std::env::current_exe().unwrap())
-            .args([
-                "--exact",
-                "tuning::a_stored_tuning_is_used_and_a_torn_file_is_not",
-            ])
-            .env(CHILD, step)
-            .env("HORTON_CACHE_DIR", folder.path())
-            .stdout(Stdio::null())
-            .status()
-            .unwrap();
-        assert!(done.success(), "{step}");
-        if step == "find" {
-            let files = std::fs::read_dir(folder.path()).unwrap();
-            let files = files.map(|entry| entry.unwrap().path());
-            let file = files
-                .filter(|file| file.extension().is_some_and(|e| e == "tuning"))
-                .collect::<Vec<_>>();
-            let text = std::fs::read(&file[0]).unwrap();
-            std::fs::write(&file[0], &text[..text.len() - 3]).unwrap();
-        }
-    }
-}
-
-/// What each step of the test above does in a process with a cache of its own.
-fn remember() {
-    let device: Device = device();
-    let workload = Workload {
-        kind: Kind::Horton,
-        slots: 8,
-        residence: Residence::Cached,
-    };
-    let tuning = Tuning::Tile {
-        body: KernelBody::LocalTile,
-        lanes: 2,
-        unroll: 1,
-        registers: 0,
-        group: 64,
-        keys: 4,
-        second: Second::Direct,
-    };
-    let step = std::env::var(CHILD).unwrap();
-    if step == "store" {
-        assert_eq!(remembered(device.info(), &workload), None);
-        store(device.info(), &[(workload, tuning)]).unwrap();
-    }
-    let expected = (step != "torn").then_some(tuning);
-    assert_eq!(remembered(device.info(), &workload), expected);
-    // Lookups with it, values of 31 and of 32 bits.
-    let keys = distinct_keys(42, 5_000);
-    let values: Vec<u32> = (0..5_000).collect();
-    let table = HortonTable::from_pairs(&device, &keys, &values, &TableConfig::default()).unwrap();
-    let found = table.get_many(&device, &keys).unwrap();
-    assert!(
-        found
-            .iter()
-            .zip(&values)
-            .all(|(found, v)| *found == Some(*v))
-    );
 }

@@ -328,8 +328,8 @@ impl BuildSide {
             metrics,
         };
         let has_room = usize::try_from(upload.limit() / LEAST_KEY_BYTES).unwrap_or(usize::MAX);
-        let limit = spec.config.max_table_rows.min(has_room);
-        if rows > spec.config.max_table_rows || count > has_room {
+        let limit = spec.config.knobs.max_table_rows.min(has_room);
+        if rows > spec.config.knobs.max_table_rows || count > has_room {
             return Err(Error::TooManyRows { rows, limit });
         }
         let mut built = self.whole(spec, upload, (&keys, rows)).await;
@@ -349,7 +349,7 @@ impl BuildSide {
         (keys, rows): (&BuildKeys, usize),
     ) -> Result<JoinTable> {
         let how = (self.encoder.format(), self.notes_visits());
-        let config = spec.config.table_config();
+        let config = spec.config.index_config();
         let mut table = match keys {
             BuildKeys::Plain => {
                 let keys = PlainKeys::of(&self.encoder, &self.keys);

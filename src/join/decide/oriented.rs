@@ -128,7 +128,7 @@ impl Oriented {
             keys: KeySpec {
                 types: self.key_types()?,
                 null_equality: join.null_equality(),
-                surrogate_bits: self.config.surrogate_bits,
+                surrogate_bits: self.config.knobs.surrogate_bits,
             },
             visited: emits_build_rows(*join.join_type()),
             filtered: join.filter().is_some(),

@@ -16,7 +16,7 @@ use crate::device::{Answer, Buffer, Cost, Device, Queue};
 use crate::error::{Error, Result};
 use crate::table::group::RowGroups;
 use crate::table::grouped::{BuildKeys, GroupedTable, KeyFormat};
-use crate::table::key_table::{KeyTable, KeyTableConfig};
+use crate::table::key_table::{IndexConfig, KeyTable};
 use crate::table::pairs::{LookedUp, Matches};
 use crate::table::rows::set_bits;
 
@@ -77,7 +77,7 @@ impl JoinTable {
     /// Those of [`GroupedTable::build`].
     pub async fn build<K: KeySource>(
         upload: Upload<'_>,
-        config: KeyTableConfig,
+        config: IndexConfig,
         (parts, rows): (Vec<K>, usize),
         (format, visits): (KeyFormat, bool),
     ) -> Result<Self> {

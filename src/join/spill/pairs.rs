@@ -111,7 +111,7 @@ impl PairJoin {
     /// table is a 64th of the limit already, others have the room.
     pub fn can_shrink(&self, rows: usize) -> bool {
         let most = self.device_limit / 64;
-        KEY_BYTES * rows as u64 > most || rows > self.node.config.max_table_rows
+        KEY_BYTES * rows as u64 > most || rows > self.node.config.knobs.max_table_rows
     }
 
     pub fn next_at(&self) -> At {

@@ -70,7 +70,7 @@ pub fn buckets_on(device_limit: u64, node: &Node, rows: usize) -> usize {
     let limit = device_limit / 2 / lanes as u64;
     let by_bytes = (KEY_BYTES * rows as u64).div_ceil(limit.max(1));
     // Buckets are not all of one size.
-    let by_rows = (rows / 4 * 5).div_ceil(node.config.max_table_rows.max(1));
+    let by_rows = (rows / 4 * 5).div_ceil(node.config.knobs.max_table_rows.max(1));
     let buckets = usize::try_from(by_bytes).unwrap_or(usize::MAX).max(by_rows);
     buckets.clamp(LEAST_BUCKETS, most_in_memory(lanes))
 }

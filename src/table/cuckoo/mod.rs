@@ -136,7 +136,7 @@ impl CuckooTable {
         self.as_lookup(false).run(queue, keys, &out, n)
     }
 
-    /// The same as `tuning` says, whatever is remembered for the device: for who measures tunings.
+    /// The same with any other `tuning`: for who measures tunings.
     ///
     /// # Errors
     /// Those of [`lookup`](Self::lookup); [`Error::Invalid`] if the tuning does not fit the device.

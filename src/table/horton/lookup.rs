@@ -69,7 +69,7 @@ impl Lookup<'_> {
         n: usize,
     ) -> Result<()> {
         let bytes = self.words.bytes();
-        let tuning = Tuning::of(queue, self.kind, self.layout.bucket_size, bytes);
+        let tuning = Tuning::of_job(queue, self.kind, self.layout.bucket_size, bytes);
         self.run_tuned(queue, (keys, n), out, &tuning)
     }
 
@@ -178,7 +178,7 @@ impl HortonTable {
         self.as_lookup(false).run(queue, keys, &out, n)
     }
 
-    /// The same as `tuning` says, whatever is remembered for the device: for who measures tunings.
+    /// The same with any other `tuning`: for who measures tunings.
     ///
     /// # Errors
     /// Those of [`lookup`](Self::lookup); [`Error::Invalid`] if the tuning does not fit the device.
