@@ -1,8 +1,16 @@
 //! One error type for the crate, and its one conversion into [`DataFusionError`].
 //!
-//! Every variant says what was attempted and, where the user can do something about
-//! it, what. Nothing here panics or prints: OpenCL's status codes are mapped to their
-//! names because a bare `-61` helps nobody.
+//! ```text
+//!  Error ─┬─ blame ─▶ Device, Driver: noted (`health`), the host goes on
+//!         │           Room: waits, or does with less, or the host goes on
+//!         │           Query, Bug: the query ends
+//!         └─ into ──▶ DataFusionError: ResourcesExhausted, Internal (Bug), its own, or External
+//! ```
+//!
+//! Every text says what failed, where, and then what the user can do. The first part, before the
+//! semicolon, stands alone beside a plan node (`brief`). OpenCL's status codes have their names,
+//! because a bare `-61` helps nobody. Mistakes of users and of this crate are different variants,
+//! [`Error::Invalid`] and [`Error::Internal`]: only the latter are to be reported.
 
 use datafusion::error::DataFusionError;
 
@@ -170,8 +178,8 @@ pub enum Error {
 
     /// An invariant of this crate is broken: its authors' mistake.
     #[error(
-        "horton-join {version} has a bug: {0}; please report this to the authors of horton-join, not \
-         of DataFusion",
+        "horton-join {version} has a bug: {0}; please report this to the authors of horton-join, \
+         not of DataFusion",
         version = env!("CARGO_PKG_VERSION")
     )]
     Internal(String),

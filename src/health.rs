@@ -6,15 +6,14 @@
 //!  a driver without memory ─▶ the same, for a few seconds
 //! ```
 //!
-//! A device that failed once may fail at every query, each time after the work was half done. So
-//! the session that met the error asks that device for no more joins: they run on the host.
-//! Other sessions of the process are not told: they
-//! may use another configuration, and find out at the cost of one query. It travels
-//! with the session's options, which is where rules and plan nodes find it.
+//! A device that failed once may fail at every query, each time after half of the work. So the
+//! session that met the error asks that device for no more joins: they run on the host. Other
+//! sessions are not told. They may use another configuration, and find out at the cost of one
+//! query. Health travels with the session's options, where rules and plan nodes find it.
 //!
-//! A driver runs short of memory when other processes take it, and they give it back. What our own
-//! [`Budget`](crate::device::Budget) refuses is no failure of the device: it is asked again
-//! at once, as that is told before any work is done.
+//! A driver runs short of memory when other processes take it, and they give it back. A refusal of
+//! our own [`Budget`](crate::device::Budget) is no failure of the device. It comes before any work
+//! is done, so the device is asked again at once.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -24,8 +23,8 @@ use crate::device::DeviceInfo;
 use crate::device::budget::PATIENCE;
 use crate::error::{Blame, Error};
 
-/// How long a device is not asked whose driver had no memory: a join that finds it still short, and
-/// waits for memory in vain, then costs a hundredth of the time.
+/// How long a device is not asked after its driver had no memory. A join that finds it still short
+/// waits in vain, which then costs a hundredth of the time.
 pub const SHORT_FOR: Duration = PATIENCE.saturating_mul(100);
 
 /// What went wrong on the devices of one session; clones share it.
@@ -45,7 +44,7 @@ impl Failure {
     }
 }
 
-/// It is no option: configurations that differ only here are the same.
+/// All are equal: health is no option, so configurations that differ only here are the same.
 impl PartialEq for Health {
     fn eq(&self, _: &Self) -> bool {
         true

@@ -19,6 +19,10 @@
 //! `on_exit` tells a handler the status. Where only `atexit` is, the status is not known, and the
 //! exit goes on as if the calls had ended.
 
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+use std::ffi::{c_int, c_void};
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+use std::ptr::null_mut;
 #[cfg(debug_assertions)]
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -68,7 +72,7 @@ pub(super) fn loading<T>(seen: &AtomicBool, call: impl FnOnce() -> T) -> T {
 
 /// Has an exit wait for calls before it runs the handlers that are registered so far.
 fn register() {
-    if !handler::register() {
+    if !register_handler() {
         log::debug!("an exit does not wait for OpenCL calls");
     }
 }
@@ -107,44 +111,42 @@ fn patience() -> Duration {
     PATIENCE
 }
 
-/// With glibc, whose handlers are told the status.
+// With glibc, handlers are told the status. The `libc` crate does not declare this.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
-mod handler {
-    use std::ffi::{c_int, c_void};
-    use std::ptr::null_mut;
+unsafe extern "C" {
+    fn on_exit(handler: extern "C" fn(c_int, *mut c_void), data: *mut c_void) -> c_int;
+}
 
-    // The `libc` crate does not declare it.
-    unsafe extern "C" {
-        fn on_exit(handler: extern "C" fn(c_int, *mut c_void), data: *mut c_void) -> c_int;
+/// Registers [`end`] as a handler. Returns whether the system took it.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+fn register_handler() -> bool {
+    // SAFETY: the handler has the type that glibc calls, does not unwind and ignores its data.
+    unsafe { on_exit(end, null_mut()) == 0 }
+}
+
+/// Lets the exit go on, or ends the process if a call is still under way.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+extern "C" fn end(status: c_int, _: *mut c_void) {
+    if wait() {
+        return;
     }
-
-    pub(super) fn register() -> bool {
-        // SAFETY: the handler has the type that glibc calls, does not unwind and ignores its data.
-        unsafe { on_exit(end, null_mut()) == 0 }
-    }
-
-    extern "C" fn end(status: c_int, _: *mut c_void) {
-        if super::wait() {
-            return;
-        }
-        // SAFETY: a null pointer means all output streams; `_exit` ends the process at once, so
-        // nothing runs beside the call that is under way.
-        unsafe {
-            libc::fflush(null_mut());
-            libc::_exit(status);
-        }
+    // SAFETY: a null pointer means all output streams; `_exit` ends the process at once, so
+    // nothing runs beside the call that is under way.
+    unsafe {
+        libc::fflush(null_mut());
+        libc::_exit(status);
     }
 }
 
-/// On other systems.
+/// Registers [`end`] as a handler. Returns whether the system took it.
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
-mod handler {
-    pub(super) fn register() -> bool {
-        // SAFETY: the handler takes nothing, returns nothing and does not unwind.
-        unsafe { libc::atexit(end) == 0 }
-    }
+fn register_handler() -> bool {
+    // SAFETY: the handler takes nothing, returns nothing and does not unwind.
+    unsafe { libc::atexit(end) == 0 }
+}
 
-    extern "C" fn end() {
-        super::wait();
-    }
+/// Lets the exit go on, in any case: it does not know the status.
+#[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+extern "C" fn end() {
+    wait();
 }
