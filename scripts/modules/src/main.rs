@@ -1,0 +1,186 @@
+//! Checks that no modules import each other in a circle, and draws them.
+//!
+//! ```text
+//!  src/**/*.rs ─ imports ─▶ file to file ─ circle? ─▶ exit status 1
+//!                      └──▶ folder to folder, at every level ─ circle? ─▶ exit status 1
+//!                                   └─▶ docs/architecture.md, between its two markers
+//! ```
+//!
+//! An import is a path that begins with `crate`, `super`, or a child of the module, in a `use` or not.
+//! Unit tests, macro arguments and the `mod` lines of a parent do not count. `cargo-modules` does as much for
+//! files, but takes minutes to build and knows no folders.
+//!
+//! `cargo run -p horton-modules` checks; with `-- --draw` it writes the drawing anew.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::process::ExitCode;
+use std::{env, fs, io};
+
+mod imports;
+
+/// What imports what.
+type Graph = BTreeMap<String, BTreeSet<String>>;
+
+/// A circle of `graph`, if there is one.
+fn circle(graph: &Graph) -> Option<Vec<String>> {
+    let mut left = graph.clone();
+    loop {
+        let before = left.len();
+        let names: BTreeSet<String> = left.keys().cloned().collect();
+        left.retain(|_, to| to.iter().any(|to| names.contains(to)));
+        if left.len() == before {
+            break;
+        }
+    }
+    // Each that is left imports another one that is left: whoever follows them comes back.
+    let mut way = vec![left.keys().next()?.clone()];
+    loop {
+        let next = left[way.last()?].iter().find(|to| left.contains_key(*to))?;
+        if let Some(at) = way.iter().position(|seen| seen == next) {
+            return Some(way.split_off(at));
+        }
+        way.push(next.clone());
+    }
+}
+
+/// The imports among the children of module `parent`, of all modules below each.
+fn among(files: &Graph, parent: &str) -> Graph {
+    let child = |module: &str| {
+        let below = match parent {
+            "" => module,
+            _ => module.strip_prefix(parent)?.strip_prefix("::")?,
+        };
+        below.split("::").next().map(str::to_owned)
+    };
+    let mut graph = Graph::new();
+    for (from, to) in files {
+        let Some(from) = child(from).filter(|from| !from.is_empty()) else {
+            continue;
+        };
+        let imported = graph.entry(from.clone()).or_default();
+        imported.extend(to.iter().filter_map(|to| child(to)));
+        imported.retain(|to| *to != from && !to.is_empty());
+    }
+    graph
+}
+
+/// Prints every circle; whether there is one.
+fn check(files: &Graph) -> bool {
+    let mut parents: BTreeSet<String> = BTreeSet::from([String::new()]);
+    parents.extend(
+        files
+            .keys()
+            .filter_map(|m| Some(m.rsplit_once("::")?.0.to_owned())),
+    );
+    let folders = parents
+        .iter()
+        .map(|parent| (parent.as_str(), among(files, parent)));
+    let graphs = folders.chain([("all files", files.clone())]);
+    let mut found = false;
+    for (what, graph) in graphs {
+        if let Some(circle) = circle(&graph) {
+            println!("circle in {what}: {} -> {}", circle.join(" -> "), circle[0]);
+            found = true;
+        }
+    }
+    found
+}
+
+/// A drawing of `graph` without imports that a longer way implies.
+fn drawing(graph: &Graph) -> String {
+    let reaches = |from: &str, to: &str| {
+        let mut seen = BTreeSet::new();
+        let mut next = vec![from.to_owned()];
+        while let Some(module) = next.pop() {
+            if seen.insert(module.clone()) {
+                next.extend(graph.get(&module).into_iter().flatten().cloned());
+            }
+        }
+        seen.contains(to)
+    };
+    let mut lines = vec!["```mermaid".to_owned(), "flowchart TD".to_owned()];
+    for (from, to) in graph {
+        for one in to {
+            if !to.iter().any(|other| other != one && reaches(other, one)) {
+                lines.push(format!("    {from} --> {one}"));
+            }
+        }
+    }
+    lines.push("```".to_owned());
+    lines.join("\n")
+}
+
+/// Names between which `text` has the drawing of a module's children.
+fn markers(parent: &str) -> (String, String) {
+    let name = if parent.is_empty() { "crate" } else { parent };
+    (
+        format!("<!-- modules of {name} -->\n"),
+        format!("\n<!-- end of {name} -->"),
+    )
+}
+
+/// `text` with the drawings of `files` between its markers.
+fn drawn(text: &str, files: &Graph) -> Option<String> {
+    let mut text = text.to_owned();
+    for parent in ["", "join", "table", "device"] {
+        let (begin, end) = markers(parent);
+        let from = text.find(&begin)? + begin.len();
+        let to = from + text[from..].find(&end)?;
+        text.replace_range(from..to, &drawing(&among(files, parent)));
+    }
+    Some(text)
+}
+
+fn main() -> io::Result<ExitCode> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let files = imports::of(&root.join("src"))?;
+    let page = root.join("docs/architecture.md");
+    let before = fs::read_to_string(&page)?;
+    let Some(after) = drawn(&before, &files) else {
+        println!("{} lacks a marker of a drawing", page.display());
+        return Ok(ExitCode::FAILURE);
+    };
+    if env::args().any(|argument| argument == "--draw") {
+        fs::write(&page, &after)?;
+    } else if after != before {
+        println!("the drawings in {} are old: make modules", page.display());
+        return Ok(ExitCode::FAILURE);
+    }
+    Ok(if check(&files) {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn graph(edges: &[(&str, &str)]) -> Graph {
+        let mut graph = Graph::new();
+        for (from, to) in edges {
+            graph
+                .entry((*from).into())
+                .or_default()
+                .insert((*to).into());
+            graph.entry((*to).into()).or_default();
+        }
+        graph
+    }
+
+    #[test]
+    fn circles_are_found_behind_what_leads_to_them() {
+        assert_eq!(circle(&graph(&[("a", "b"), ("b", "c")])), None);
+        let found = circle(&graph(&[("a", "b"), ("b", "c"), ("c", "b"), ("c", "d")]));
+        assert_eq!(found, Some(vec!["b".to_owned(), "c".to_owned()]));
+    }
+
+    #[test]
+    fn folders_can_have_a_circle_that_files_do_not_have() {
+        let files = graph(&[("x::a", "y::a"), ("y::b", "x::b")]);
+        assert_eq!(circle(&files), None);
+        assert!(circle(&among(&files, "")).is_some());
+    }
+}
