@@ -17,7 +17,7 @@ use arrow::datatypes::DataType;
 
 use crate::device::{Buffer, Device, Queue};
 use crate::error::Result;
-use crate::table::rows::gather_rows;
+use crate::table::primitives::rows::gather_rows;
 
 use super::metrics::JoinMetrics;
 use super::parts::{Part, parts, side_by_side};

@@ -19,8 +19,8 @@ use futures::future::BoxFuture;
 
 use crate::device::{Answer, Device, Queue, Staging};
 use crate::error::Result;
-use crate::table::pairs::{Matches, Pairs};
-use crate::table::rows::set_bits;
+use crate::table::multimap::pairs::{Matches, Pairs};
+use crate::table::primitives::rows::set_bits;
 
 use super::host::HostMatches;
 use super::table::JoinTable;
