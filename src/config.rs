@@ -15,9 +15,9 @@ use datafusion::error::{DataFusionError, Result as DataFusionResult};
 use crate::device::DeviceKind;
 use crate::error::{Error, Result};
 use crate::health::Health;
-use crate::table::hash::random_seed;
 use crate::table::horton::{MAX_VALUE, TableConfig};
-use crate::table::key_table::{IndexConfig, IndexKind};
+use crate::table::multimap::index::{IndexConfig, IndexKind};
+use crate::table::primitives::hash::random_seed;
 
 /// Which joins run on a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

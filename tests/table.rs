@@ -6,14 +6,14 @@ use std::collections::{HashMap, HashSet};
 
 use horton_join::device::{Answer, Buffer, Cost, Device, KernelBody, Queue};
 use horton_join::error::{Error, Result};
-use horton_join::table::direct::DirectTable;
-use horton_join::table::grouped::{BuildKeys, GroupedTable, KeyFormat};
-use horton_join::table::hash;
 use horton_join::table::horton::{
     BucketSize, Built, HortonModel, HortonTable, Items, Layout, MAX_VALUE, MISS, TableConfig, build,
 };
-use horton_join::table::pairs::{Matches, Pairs};
-use horton_join::table::rows::{gather_rows, set_bits};
+use horton_join::table::multimap::direct::DirectTable;
+use horton_join::table::multimap::map::{BuildKeys, GroupedTable, KeyFormat};
+use horton_join::table::multimap::pairs::{Matches, Pairs};
+use horton_join::table::primitives::hash;
+use horton_join::table::primitives::rows::{gather_rows, set_bits};
 use rand_mt::Mt;
 
 fn device() -> Device {

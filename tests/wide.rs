@@ -7,10 +7,10 @@ use std::collections::{HashMap, HashSet};
 
 use horton_join::device::{Device, KernelBody, Queue};
 use horton_join::error::Result;
-use horton_join::table::grouped::{BuildKeys, GroupedTable, KeyFormat};
 use horton_join::table::horton::TableConfig;
-use horton_join::table::key_table::{IndexConfig, IndexKind, KeyTable};
-use horton_join::table::wide::{Mixing, SplitCodes, split};
+use horton_join::table::multimap::index::{IndexConfig, IndexKind, KeyTable};
+use horton_join::table::multimap::map::{BuildKeys, GroupedTable, KeyFormat};
+use horton_join::table::multimap::wide::{Mixing, SplitCodes, split};
 use rand_mt::Mt64;
 
 fn device() -> Device {

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use horton_join::device::{Answer, Buffer, Device, Queue};
 use horton_join::error::{Error, Result};
-use horton_join::table::grouped::{BuildKeys, GroupedTable, KeyFormat};
 use horton_join::table::horton::{HortonTable, TableConfig};
-use horton_join::table::pairs::Pairs;
+use horton_join::table::multimap::map::{BuildKeys, GroupedTable, KeyFormat};
+use horton_join::table::multimap::pairs::Pairs;
 
 use crate::keys::Probe;
 

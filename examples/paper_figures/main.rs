@@ -27,7 +27,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use horton_join::device::{Device, DeviceKind};
 use horton_join::error::{Error, Result};
-use horton_join::table::hash::Reduction;
+use horton_join::table::primitives::hash::Reduction;
 
 use keys::Keys;
 use report::Setting;

@@ -1,9 +1,9 @@
 //! Figures 8 to 11 and 14: the paper's models, and what tables here come to.
 
 use horton_join::error::Result;
-use horton_join::table::hash::{self, Reduction};
 use horton_join::table::horton::BucketSize;
-use horton_join::table::tuning::Kind;
+use horton_join::table::horton::tuning::Kind;
+use horton_join::table::primitives::hash::{self, Reduction};
 
 use crate::equations::Model;
 use crate::keys::Keys;

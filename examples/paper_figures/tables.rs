@@ -5,9 +5,9 @@ use std::time::Duration;
 use horton_join::device::{Buffer, Device, Queue};
 use horton_join::error::{Error, Result};
 use horton_join::table::cuckoo::{CuckooConfig, CuckooTable, Placement};
-use horton_join::table::hash::Reduction;
+use horton_join::table::horton::tuning::Kind;
 use horton_join::table::horton::{BucketSize, Census, HortonTable, TableConfig};
-use horton_join::table::tuning::Kind;
+use horton_join::table::primitives::hash::Reduction;
 use horton_join::table::{Items, Reads, Table};
 
 use crate::workload::{Asked, Resident, Workload, count_wrong};

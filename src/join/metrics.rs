@@ -9,7 +9,7 @@ use datafusion::physical_plan::metrics::{
 };
 
 use crate::device::Cost;
-use crate::table::key_table::KeyTable;
+use crate::table::multimap::index::KeyTable;
 
 /// Metrics of one partition of a join.
 #[derive(Debug, Clone)]

@@ -20,15 +20,15 @@ use std::collections::HashMap;
 
 use crate::device::{Buffer, KernelBody, Queue};
 use crate::error::{Error, Result};
-use crate::table::codes::CodeTable;
-use crate::table::group::crowding_keys;
-use crate::table::grouped::{BuildKeys, GroupedTable, KeyFormat};
-use crate::table::hash::jenkins;
+use crate::table::horton::tuning::{Kind, Residence, Tuning, Workload};
 use crate::table::horton::{BucketSize, MISS, TableConfig};
-use crate::table::key_table::{IndexConfig, IndexKind, KeyTable};
-use crate::table::pairs::{Matches, Pairs};
-use crate::table::rows::{gather_rows, set_bits};
-use crate::table::tuning::{Kind, Residence, Tuning, Workload};
+use crate::table::multimap::codes::CodeTable;
+use crate::table::multimap::index::{IndexConfig, IndexKind, KeyTable};
+use crate::table::multimap::map::{BuildKeys, GroupedTable, KeyFormat};
+use crate::table::multimap::pairs::{Matches, Pairs};
+use crate::table::primitives::group::crowding_keys;
+use crate::table::primitives::hash::jenkins;
+use crate::table::primitives::rows::{gather_rows, set_bits};
 
 /// Distinct keys of most cases.
 const KEYS: u32 = 4096;

@@ -243,7 +243,7 @@ pub trait Table: Sized {
 }
 
 /// Brings items back from two buffers of one length.
-pub(super) fn read_pairs(
+pub(crate) fn read_pairs(
     queue: &mut Queue,
     (keys, values): (Buffer<u32>, Buffer<u32>),
 ) -> Result<Vec<(u32, u32)>> {
@@ -253,7 +253,7 @@ pub(super) fn read_pairs(
 }
 
 /// Refuses a buffer of fewer elements than operations.
-pub(super) fn enough(what: &str, given: usize, n: usize) -> Result<()> {
+pub(crate) fn enough(what: &str, given: usize, n: usize) -> Result<()> {
     match given >= n {
         true => Ok(()),
         false => Err(crate::error::Error::Invalid(format!(

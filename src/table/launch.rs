@@ -11,20 +11,20 @@
 use crate::device::{DeviceKind, KernelBody, Queue};
 use crate::error::{Error, Result};
 
-use super::scan::group_of;
+use crate::table::primitives::scan::group_of;
 
 /// Work-group size on GPUs; with small ones, a GPU spends its time on starting them.
-pub(super) const GROUP: usize = 256;
+pub(crate) const GROUP: usize = 256;
 
 /// Keys between a prefetch and its use on CPU runtimes (measured for lookups of Horton tables).
-pub(super) const LOOK_AHEAD: u32 = 32;
+pub(crate) const LOOK_AHEAD: u32 = 32;
 
 /// Work-items that a CPU core gets, so that all end at about the same time.
 const ITEMS_PER_CORE: usize = 16;
 
 /// Shares of a launch.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Spread {
+pub(crate) struct Spread {
     /// Elements a work-item.
     pub share: usize,
     /// Work-items a group.
@@ -56,7 +56,7 @@ impl Spread {
 ///
 /// # Errors
 /// [`Error::Internal`] if not.
-pub(super) fn check_lookup(n: usize, room: usize) -> Result<()> {
+pub(crate) fn check_lookup(n: usize, room: usize) -> Result<()> {
     match n <= room && n <= u32::MAX as usize {
         true => Ok(()),
         false => Err(Error::Internal(format!(
@@ -66,12 +66,12 @@ pub(super) fn check_lookup(n: usize, room: usize) -> Result<()> {
 }
 
 /// Whether kernels prefetch.
-pub(super) fn prefetches(queue: &Queue) -> bool {
+pub(crate) fn prefetches(queue: &Queue) -> bool {
     queue.body() == KernelBody::Chunk && queue.info().has_prefetch()
 }
 
 /// Bytes of a table up to which random accesses to it stay in the cache.
-pub(super) fn cached_bytes(queue: &Queue) -> usize {
+pub(crate) fn cached_bytes(queue: &Queue) -> usize {
     match queue.info().kind {
         DeviceKind::Cpu => 4 << 20,
         _ => 32 << 20,

@@ -42,51 +42,34 @@
 
 pub mod api;
 pub mod batch;
-pub mod codes;
 pub mod cuckoo;
-pub mod direct;
-mod distinct;
-pub mod group;
-pub mod grouped;
-pub mod hash;
 pub mod horton;
-mod insert;
-mod items;
-pub mod key_table;
 mod launch;
 pub mod linear;
-mod mix;
-pub mod pairs;
-mod patience;
-mod reads;
-pub mod rows;
-mod scan;
+pub mod multimap;
+pub mod primitives;
 pub mod slab;
-mod split;
-pub mod tuning;
-pub mod wide;
-mod word;
 
 use crate::device::program::ProgramText;
 
 pub use api::{Answers, Items, Statistics, Table, WhenFull};
-pub use reads::Reads;
+pub use horton::reads::Reads;
 
 /// Every program that this crate can compile, under the name of a file without its `.cl`: for
 /// offline compilers (`make portability`). Those with NVIDIA's inline PTX, which no other
 /// compiler takes, end in `.nvidia`. `__builtin_prefetch` is off, as it is on GPUs.
 pub fn programs() -> Vec<(String, ProgramText)> {
     horton::programs()
-        .chain(group::programs())
-        .chain(scan::programs())
-        .chain(pairs::programs())
-        .chain(rows::programs())
-        .chain(wide::programs())
-        .chain(direct::programs())
-        .chain(codes::programs())
-        .chain(distinct::programs())
+        .chain(primitives::group::programs())
+        .chain(primitives::scan::programs())
+        .chain(multimap::pairs::programs())
+        .chain(primitives::rows::programs())
+        .chain(multimap::wide::programs())
+        .chain(multimap::direct::programs())
+        .chain(multimap::codes::programs())
+        .chain(primitives::distinct::programs())
         .chain(cuckoo::programs())
-        .chain(reads::programs())
+        .chain(horton::reads::programs())
         .chain(linear::programs())
         .chain(slab::programs())
         .collect()

@@ -8,7 +8,7 @@ use horton_join::device::verdict::{self, Verdict};
 use horton_join::device::{Device, DeviceKind, KernelBody, pick};
 use horton_join::error::Error;
 use horton_join::self_test;
-use horton_join::table::key_table::IndexKind;
+use horton_join::table::multimap::index::IndexKind;
 
 use super::child::{
     QUERIES, check_rows, is_child, keep_warnings, metric, role, run, session, session_over, sql,

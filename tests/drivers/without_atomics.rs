@@ -3,8 +3,8 @@
 use horton_join::device::Device;
 use horton_join::error::Error;
 use horton_join::table::horton::{BucketSize, HortonTable, TableConfig};
-use horton_join::table::key_table::IndexKind;
 use horton_join::table::linear::{LinearConfig, LinearTable};
+use horton_join::table::multimap::index::IndexKind;
 use horton_join::table::slab::{SlabConfig, SlabHash};
 use horton_join::table::{Items, Table};
 

@@ -4,8 +4,8 @@ use std::collections::{HashMap, HashSet};
 
 use horton_join::device::{Device, KernelBody, Queue};
 use horton_join::table::batch::Kind;
-use horton_join::table::hash::jenkins;
 use horton_join::table::linear::MAX_VALUE;
+use horton_join::table::primitives::hash::jenkins;
 use rand_mt::Mt;
 
 use super::harness::{Family, Op, bodies, device, distinct_keys, run, small};

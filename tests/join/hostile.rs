@@ -4,9 +4,9 @@
 //! bucket or a tag; against a seed drawn for each join such a set is an ordinary one. Work is
 //! counted (launches, buckets read), not timed.
 
-use horton_join::table::hash::{primary_bucket, tag_of};
 use horton_join::table::horton::build::{Built, build};
 use horton_join::table::horton::{Items, TableConfig};
+use horton_join::table::primitives::hash::{primary_bucket, tag_of};
 use rand_mt::Mt;
 
 use super::harness::*;

@@ -15,7 +15,7 @@ use datafusion::physical_plan::{
 use datafusion::prelude::{SessionConfig, SessionContext};
 use futures::{StreamExt, TryStreamExt};
 use horton_join::HortonJoinExec;
-use horton_join::table::key_table::IndexKind;
+use horton_join::table::multimap::index::IndexKind;
 use horton_join::{Declined, Place};
 
 use super::harness::*;

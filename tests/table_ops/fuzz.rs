@@ -4,9 +4,9 @@ use horton_join::device::Queue;
 use horton_join::error::{Error, Result};
 use horton_join::table::WhenFull;
 use horton_join::table::cuckoo::CuckooTable;
-use horton_join::table::hash::Reduction;
 use horton_join::table::horton::{BucketSize, HortonTable};
 use horton_join::table::linear::LinearTable;
+use horton_join::table::primitives::hash::Reduction;
 use horton_join::table::slab::SlabHash;
 use rand_mt::Mt;
 

@@ -4,8 +4,8 @@ use std::collections::{HashMap, HashSet};
 
 use horton_join::device::{Device, KernelBody, Queue};
 use horton_join::error::Result;
-use horton_join::table::hash::{self, Reduction};
 use horton_join::table::horton::BucketSize;
+use horton_join::table::primitives::hash::{self, Reduction};
 use horton_join::table::{Answers, Items, Table, WhenFull};
 use rand_mt::Mt;
 

@@ -6,8 +6,9 @@ use horton_join::device::Queue;
 use horton_join::error::Result;
 use horton_join::table::Table;
 use horton_join::table::horton::{
-    BucketSize, HortonModel, HortonTable, Layout, MAX_VALUE, TableConfig, Upkeep, layout,
+    BucketSize, HortonModel, HortonTable, Layout, MAX_VALUE, TableConfig, Upkeep,
 };
+use horton_join::table::primitives::bucket;
 
 use crate::harness::{Beside, Checked, Shape, distinct_keys, on_device, scaled, small};
 
@@ -234,7 +235,7 @@ fn items_behind_an_entry_move_together_when_their_bucket_fills() {
             beside.compare(queue, &[])?;
             let model = beside.table.download(queue)?;
             if model.find(key).1 == 2 {
-                let holds = |word: &u64| layout::key_of(*word) == key;
+                let holds = |word: &u64| bucket::key_of(*word) == key;
                 let slot = model.words.iter().position(holds).unwrap();
                 seconds.insert(slot / layout.slots());
             }

@@ -10,9 +10,9 @@ use std::collections::HashMap;
 use horton_join::device::Queue;
 use horton_join::error::{Error, Result};
 use horton_join::table::cuckoo::CuckooTable;
-use horton_join::table::hash::jenkins;
 use horton_join::table::horton::{BucketSize, HortonTable};
 use horton_join::table::linear::LinearTable;
+use horton_join::table::primitives::hash::jenkins;
 use horton_join::table::slab::SlabHash;
 use horton_join::table::{Answers, Items, WhenFull};
 

@@ -3,8 +3,8 @@
 use horton_join::device::{Buffer, DeviceInfo, KernelBody, Queue};
 use horton_join::error::{Error, Result};
 use horton_join::table::cuckoo::{CuckooConfig, CuckooTable, Placement};
+use horton_join::table::horton::tuning::{Kind, Residence, Second, Tuning, Workload};
 use horton_join::table::horton::{BucketSize, HortonTable, MISS, TableConfig};
-use horton_join::table::tuning::{Kind, Residence, Second, Tuning, Workload};
 use horton_join::table::{Items, Table};
 
 use crate::harness::{bodies, device, distinct_keys, on_device, small};

@@ -10,8 +10,8 @@ use futures::future::BoxFuture;
 
 use crate::device::{Answer, Queue, Staging};
 use crate::error::Result;
-use crate::table::pairs::{Matches, Pairs};
-use crate::table::rows::set_bits;
+use crate::table::multimap::pairs::{Matches, Pairs};
+use crate::table::primitives::rows::set_bits;
 
 use super::found::{Found, MorePairs, Wanted, Window, Words};
 use super::table::{Access, JoinTable};

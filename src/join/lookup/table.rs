@@ -14,11 +14,11 @@ use futures::future::BoxFuture;
 
 use crate::device::{Answer, Buffer, Cost, Device, Queue};
 use crate::error::{Error, Result};
-use crate::table::group::RowGroups;
-use crate::table::grouped::{BuildKeys, GroupedTable, KeyFormat};
-use crate::table::key_table::{IndexConfig, KeyTable};
-use crate::table::pairs::{LookedUp, Matches};
-use crate::table::rows::set_bits;
+use crate::table::multimap::index::{IndexConfig, KeyTable};
+use crate::table::multimap::map::{BuildKeys, GroupedTable, KeyFormat};
+use crate::table::multimap::pairs::{LookedUp, Matches};
+use crate::table::primitives::group::RowGroups;
+use crate::table::primitives::rows::set_bits;
 
 use crate::join::bitmap::{Bitmap, ones_of};
 use crate::join::lookup::columns::{DeviceColumn, Upload};

@@ -13,24 +13,24 @@
 //! tables. Unlike there, an item's bucket may hold it only by luck, and no bucket says
 //! where else to look.
 //!
-//! * `place`: bulk placement on the device, driver of `cl/cuckoo.cl`
+//! * `place`: bulk placement on the device, driver of `cl/cuckoo/place.cl`
 //! * [`model`]: the same table in plain Rust, a test oracle
 
+mod as_table;
 pub mod model;
 mod place;
-mod table;
 
 use std::sync::Arc;
 
 use crate::device::{Buffer, Queue};
 use crate::error::{Error, Result};
 
-use super::hash::Reduction;
-use super::horton::layout::{Layout, Variant};
-use super::horton::lookup::{Lookup, Out, check_narrow};
-use super::horton::{BucketSize, Census, TableConfig};
-use super::tuning::{Kind, Tuning};
-use super::{Reads, WhenFull};
+use crate::table::horton::lookup::{Lookup, Out, check_narrow};
+use crate::table::horton::tuning::{Kind, Tuning};
+use crate::table::horton::{BucketSize, Census, TableConfig};
+use crate::table::primitives::bucket::{Layout, Variant};
+use crate::table::primitives::hash::Reduction;
+use crate::table::{Reads, WhenFull};
 
 pub use model::CuckooModel;
 pub(crate) use place::programs;

@@ -1,4 +1,4 @@
-//! Bulk placement in a cuckoo table on the device; the driver of `cl/cuckoo.cl`.
+//! Bulk placement in a cuckoo table on the device; the driver of `cl/cuckoo/place.cl`.
 //!
 //! ```text
 //!  new items ─place─▶ slots; stragglers ─{ explore ─▶ propose ─▶ commit ─▶ release }*─▶ slots
@@ -12,19 +12,19 @@ use crate::device::{Arg, Buffer, KernelBody, Queue};
 use crate::error::Result;
 use crate::sources;
 use crate::table::horton::BucketSize;
+use crate::table::horton::items::Stored;
 use crate::table::horton::kernels::{self, peek_define};
-use crate::table::horton::layout::{self, Layout, Variant, key_of};
-use crate::table::items::Stored;
-use crate::table::patience::{Patience, ROUNDS};
-use crate::table::scan::group_of;
-use crate::table::split::NONE;
+use crate::table::horton::patience::{Patience, ROUNDS};
+use crate::table::primitives::bucket::{self, Layout, Variant, key_of};
+use crate::table::primitives::scan::group_of;
+use crate::table::primitives::split::NONE;
 
-use super::Placement;
+use crate::table::cuckoo::Placement;
 
 /// Buckets that a search looks at; two moves deep with 8 slots, three with 4.
 const NODES: usize = 256;
 
-/// 32-bit words of a chain of moves; twin of the define in `cl/cuckoo.cl`.
+/// 32-bit words of a chain of moves; twin of the define in `cl/cuckoo/place.cl`.
 const PATH_WORDS: usize = 8;
 
 /// The program of a job that inserts or removes.
@@ -35,7 +35,7 @@ pub(super) fn program(queue: &Queue, variant: Variant, placement: Placement) -> 
 fn text(variant: Variant, placement: Placement, body: KernelBody) -> ProgramText {
     let group = group_of(body).to_string();
     let first_fit = placement == Placement::FirstFit;
-    let mut defines = layout::defines(variant, false);
+    let mut defines = bucket::defines(variant, false);
     defines.extend([
         ("NONE", format!("{NONE:#x}u")),
         ("FIRST_FIT", u8::from(first_fit).to_string()),

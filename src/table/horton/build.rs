@@ -1,7 +1,7 @@
 //! Bulk build of a Horton table on the device.
 //!
 //! ```text
-//!  keys, values ─split─▶ items by range of buckets (table/split.rs)
+//!  keys, values ─split─▶ items by range of buckets (table/primitives/split.rs)
 //!               ─fill_range─▶ primary slots, overflow by bucket; a key twice? ──▶ Repeats
 //!               ─place─▶ Type B buckets, remapped items, stragglers (0.4 % at load 0.95)
 //!               ─displace─▶ no stragglers (displace.rs)
@@ -9,7 +9,7 @@
 //! ```
 //!
 //! The paper inserts serially on the CPU (section 7); here each phase is a kernel over all items,
-//! ranges or overflowing buckets (`cl/build.cl`). A build that leaves stragglers is tried
+//! ranges or overflowing buckets (`cl/horton/build.cl`). A build that leaves stragglers is tried
 //! again with another seed, then with more buckets, [`ATTEMPTS`] times in all. Scratch
 //! memory: about 14 bytes a key and 13 a bucket.
 //!
@@ -22,13 +22,13 @@ use crate::device::program::ProgramText;
 use crate::device::{Arg, Buffer, Queue};
 use crate::error::{Error, Result};
 use crate::table::Items;
-use crate::table::scan::local_group;
-use crate::table::split::{COUNTERS, Counter, Ranges, Shape, Split};
+use crate::table::primitives::scan::local_group;
+use crate::table::primitives::split::{COUNTERS, Counter, Ranges, Shape, Split};
 
 use super::displace::Stragglers;
-use super::layout::{BucketSize, Layout, MAX_VALUE};
 use super::phases::{HOME_WORDS, Overflow, Phases, census};
-use super::{HortonTable, TableConfig, WhenFull, kernels};
+use crate::table::horton::{HortonTable, TableConfig, WhenFull, kernels};
+use crate::table::primitives::bucket::{BucketSize, Layout, MAX_VALUE};
 
 /// Seeds and sizes that are tried before a build gives up.
 pub const ATTEMPTS: usize = 8;

@@ -1,5 +1,5 @@
 //! Displacement: slots for the items that `place` found none for; the driver of
-//! `cl/displace.cl`.
+//! `cl/horton/displace.cl`.
 //!
 //! ```text
 //!  stragglers ─▶ { explore ─▶ propose ─▶ commit ─▶ release }* ─▶ none left
@@ -9,14 +9,14 @@
 //! parallel). The first explores only the stragglers' own candidates; then those of one
 //! primary item that could make room; and when few are left, those of all.
 
+use super::patience::{Patience, ROUNDS};
 use crate::device::program::ProgramText;
 use crate::device::{Arg, Buffer, Queue};
 use crate::error::Result;
-use crate::table::patience::{Patience, ROUNDS};
-use crate::table::split::{Counter, NONE};
+use crate::table::primitives::split::{Counter, NONE};
 
-use super::kernels;
-use super::layout::Layout;
+use crate::table::horton::kernels;
+use crate::table::primitives::bucket::Layout;
 
 /// The round from which on all primary items of a straggler's bucket are looked at; with few
 /// stragglers left it is not the work of a round that counts, but how long it takes.

@@ -11,15 +11,15 @@
 //! Every constant lives in Rust and reaches the kernels as a define; a variant (bucket
 //! size, lookup body, CPU or GPU) is a define too, never a copied file.
 
+use super::tuning::{Kind, Residence, Second, Tuning, Workload};
 use crate::device::program::ProgramText;
 use crate::device::{DeviceInfo, DeviceKind, KernelBody, Queue, SubGroupShuffle};
 use crate::sources::{self, Part};
-use crate::table::hash::Reduction;
-use crate::table::scan::group_of;
-use crate::table::split::{self, Counter, NONE, Rest};
-use crate::table::tuning::{Kind, Residence, Second, Tuning, Workload};
+use crate::table::primitives::hash::Reduction;
+use crate::table::primitives::scan::group_of;
+use crate::table::primitives::split::{self, Counter, NONE, Rest};
 
-use super::layout::{self, BucketSize, Variant};
+use crate::table::primitives::bucket::{self, BucketSize, Variant};
 
 /// Overflowing items of one bucket that the build looks at. With random keys a bucket of
 /// billions has about 30 in all (paper, section 6.1); more means that the seed is bad.
@@ -117,7 +117,7 @@ impl Reader {
         };
         let tiles = !matches!(self, Reader::Chunk { .. });
         let flag = |flag: bool| u8::from(flag).to_string();
-        let mut defines = layout::defines(variant, prefetch);
+        let mut defines = bucket::defines(variant, prefetch);
         defines.extend([
             ("NONE", format!("{NONE:#x}u")),
             ("TILES", flag(tiles)),
@@ -225,7 +225,7 @@ pub(super) fn displace_program(queue: &Queue, variant: Variant) -> ProgramText {
 }
 
 fn displace_text(variant: Variant, peek: bool) -> ProgramText {
-    let mut defines = layout::defines(variant, false);
+    let mut defines = bucket::defines(variant, false);
     defines.extend(Counter::defines());
     defines.extend([
         ("NONE", format!("{NONE:#x}u")),

@@ -1,13 +1,13 @@
 //! How fast the device could look keys up at best: one random bucket read per key.
 //!
 //! Every rate of a benchmark means little without the rate of the memory beside it, measured
-//! in the same run on the same table (`cl/gather.cl`).
+//! in the same run on the same table (`cl/horton/limit.cl`).
 
+use super::tuning::Tuning;
 use crate::device::{Arg, Buffer, Queue};
 use crate::error::Result;
-use crate::table::tuning::Tuning;
 
-use super::{HortonTable, kernels};
+use crate::table::horton::{HortonTable, kernels};
 
 impl HortonTable {
     /// Reads the primary bucket of each of the first `n` keys and writes a word for each to

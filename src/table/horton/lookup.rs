@@ -10,13 +10,13 @@
 //! The kernel's body is chosen by what the device is ([`KernelBody`]); all give the same
 //! answers. Cuckoo tables are looked up by the same kernels ([`Variant`]).
 
+use super::tuning::{Kind, Second, Tuning};
 use crate::device::{Arg, Buffer, Queue};
 use crate::error::{Error, Result};
-use crate::table::tuning::{Kind, Second, Tuning};
 use crate::table::{Answers, Reads};
 
-use super::layout::{Layout, Variant};
-use super::{HortonTable, kernels};
+use crate::table::horton::{HortonTable, kernels};
+use crate::table::primitives::bucket::{Layout, Variant};
 
 /// A table that is looked up.
 pub(crate) struct Lookup<'a> {

@@ -21,31 +21,35 @@
 //! * [`model`]: the same table in plain Rust, a test oracle
 //! * `kernels`: program text and launch sizes
 
+mod as_table;
 pub mod build;
 mod displace;
+pub(crate) mod growth;
 mod insert;
+pub(crate) mod items;
 pub(crate) mod kernels;
-pub mod layout;
 mod limit;
 pub(crate) mod lookup;
 pub mod model;
+pub(crate) mod patience;
 pub(crate) mod phases;
+pub(crate) mod reads;
 mod remove;
-mod table;
+pub mod tuning;
 
 use std::sync::Arc;
 
-use layout::Variant;
+use crate::table::primitives::bucket::Variant;
 
 use crate::device::{Buffer, Device, Queue};
 use crate::error::{Error, Result};
 use crate::table::{Answers, Table};
 
-pub use crate::table::hash::Reduction;
+pub use crate::table::primitives::bucket::{BucketSize, Layout, MAX_VALUE, MISS};
+pub use crate::table::primitives::hash::Reduction;
 pub use crate::table::{Items, WhenFull};
 pub use build::Built;
 pub(crate) use kernels::programs;
-pub use layout::{BucketSize, Layout, MAX_VALUE, MISS};
 pub use model::{Census, HortonModel};
 
 /// How a table is built.
@@ -57,7 +61,7 @@ pub struct TableConfig {
     /// default is [`DEFAULT_LOAD_FACTOR`].
     pub load_factor: f64,
     /// Seed of the hash functions. For keys that somebody may have chosen against the known default,
-    /// [`random_seed`](crate::table::hash::random_seed); joins draw one each.
+    /// [`random_seed`](crate::table::primitives::hash::random_seed); joins draw one each.
     pub seed: u32,
     /// How hashes become buckets.
     pub reduction: Reduction,

@@ -15,11 +15,11 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
-use super::layout::{
+use crate::table::primitives::bucket::{
     EMPTY_WORD, Layout, MAX_VALUE, TYPE_B, entry_at, is_type_b, is_wide, key_of, value_of,
     with_entry, word_of,
 };
-use crate::table::hash::{SECONDARY_FUNCTIONS, jenkins};
+use crate::table::primitives::hash::{SECONDARY_FUNCTIONS, jenkins};
 
 /// A Horton table in host memory.
 #[derive(Debug, Clone)]
@@ -207,7 +207,7 @@ impl HortonModel {
 
     fn check_entries(&self, needed: &HashMap<(u32, u32), u32>) -> Result<(), String> {
         for b in 0..self.layout.buckets {
-            for tag in 0..crate::table::hash::TAGS {
+            for tag in 0..crate::table::primitives::hash::TAGS {
                 if let Some(w) = self.remapped_to(b, tag)
                     && needed.get(&(b, tag)) != Some(&w)
                 {

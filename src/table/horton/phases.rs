@@ -8,13 +8,13 @@
 use crate::device::program::ProgramText;
 use crate::device::{Arg, Buffer, Queue};
 use crate::error::Result;
-use crate::table::scan::local_group;
-use crate::table::split::Counter;
+use crate::table::primitives::scan::local_group;
+use crate::table::primitives::split::Counter;
 
 use super::displace::{Displacement, Stragglers};
-use super::kernels;
-use super::layout::Layout;
 use super::model::Census;
+use crate::table::horton::kernels;
+use crate::table::primitives::bucket::Layout;
 
 /// 32-bit words of an overflowing bucket's record in `homes`.
 pub(super) const HOME_WORDS: usize = 4;

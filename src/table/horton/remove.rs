@@ -1,4 +1,4 @@
-//! Bulk remove in a Horton table on the device, and its upkeep; the driver of `cl/sweep.cl`.
+//! Bulk remove in a Horton table on the device, and its upkeep; the driver of `cl/horton/sweep.cl`.
 //!
 //! ```text
 //!  keys ─locate, erase─▶ free slots ─sweep─▶ remapped items at home, Type A where it suffices
@@ -11,15 +11,15 @@
 
 use std::sync::Arc;
 
+use super::growth::{Buckets, copy_of_words};
+use super::items::{ItemsOf, check_keys};
 use crate::device::program::ProgramText;
 use crate::device::{Arg, Buffer, Queue};
 use crate::error::Result;
-use crate::table::insert::{Buckets, copy_of_words};
-use crate::table::items::{ItemsOf, check_keys};
 
-use super::layout::Layout;
 use super::phases::census;
-use super::{HortonTable, Upkeep, kernels};
+use crate::table::horton::{HortonTable, Upkeep, kernels};
+use crate::table::primitives::bucket::Layout;
 
 /// Sweeps in a row; each frees slots that others wait for, and a chain of more is not worth the time.
 const SWEEPS: usize = 16;

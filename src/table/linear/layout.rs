@@ -1,4 +1,4 @@
-//! Shape of a linear-probing table; with `table/word.rs` the twin of `cl/linear.cl`.
+//! Shape of a linear-probing table; with `table/primitives/word.rs` the twin of `cl/linear/table.cl`.
 //!
 //! ```text
 //!  slot i = words[i], i in 0..capacity, capacity a power of two
@@ -11,7 +11,7 @@
 //! ranges of slots is splitting them by hash.
 
 use crate::error::{Error, Result};
-use crate::table::hash::primary_bucket;
+use crate::table::primitives::hash::primary_bucket;
 
 /// The largest table: 2^31 slots, 16 GiB.
 pub const MAX_CAPACITY: usize = 1 << 31;

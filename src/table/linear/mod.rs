@@ -12,7 +12,7 @@
 //!   launch ([`LinearTable::apply`]). Of insertions of one key in one launch, any one counts.
 //!   Deleted keys clutter the table until it is rehashed ([`LinearTable::rehash`]).
 //! * [`Deletion::LeavesTombstone`]: the same author's "Reusing Deleted Slots". Deleted slots are used again; in
-//!   return insertions and deletions run in phases. `cl/linear.cl` says what a naive reading
+//!   return insertions and deletions run in phases. `cl/linear/table.cl` says what a naive reading
 //!   gets wrong, and what is done about it.
 //!
 //! Cost: one random access an operation at low loads; the mean probe of a hit is
@@ -23,15 +23,15 @@
 //! Two ways to insert: [`LinearTable::put`] stores what finds a slot and says how many did not, as
 //! operations side by side must; [`Table::insert`](crate::table::Table::insert) makes sure of room first (`table`).
 //!
-//! * [`layout`]: shape of a table; `table/word.rs`: its words
+//! * [`layout`]: shape of a table; `table/primitives/word.rs`: its words
 //! * `table`: the same as every kind of table does it
 //! * [`model`]: the same table in plain Rust, a test oracle
 //! * `kernels`: program text
 
+mod as_table;
 mod kernels;
 pub mod layout;
 pub mod model;
-mod table;
 
 use std::sync::Arc;
 
@@ -40,11 +40,11 @@ use crate::error::{Error, Result};
 use crate::table::api::enough;
 use crate::table::batch::{self, Batch, Kind};
 use crate::table::launch::{Spread, cached_bytes};
-use crate::table::split::{self, COUNTERS as SPLIT_COUNTERS, Ranges, Shape, Split};
-use crate::table::word::{EMPTY_WORD, too_large};
+use crate::table::primitives::split::{self, COUNTERS as SPLIT_COUNTERS, Ranges, Shape, Split};
+use crate::table::primitives::word::{EMPTY_WORD, too_large};
 use crate::table::{Items, WhenFull};
 
-pub use super::word::{MAX_VALUE, MISS};
+pub use crate::table::primitives::word::{MAX_VALUE, MISS};
 pub(crate) use kernels::programs;
 pub use layout::{Deletion, LinearLayout, MAX_CAPACITY};
 pub use model::LinearModel;
@@ -122,7 +122,7 @@ impl ProbeLengths {
     }
 }
 
-/// Indices of the counters that kernels add to; twin of the defines in `cl/linear.cl`.
+/// Indices of the counters that kernels add to; twin of the defines in `cl/linear/table.cl`.
 enum Counter {
     Added,
     Removed,

@@ -6,13 +6,13 @@
 //! ```
 //!
 //! A Simple GPU Hash Table, sections "Insertion", "Lookups", "Deletion"; Reusing Deleted Slots.
-//! The two deletions differ as they do in `cl/linear.cl`.
+//! The two deletions differ as they do in `cl/linear/table.cl`.
 
 use std::collections::HashSet;
 
 use super::layout::{Deletion, LinearLayout};
-use super::{MAX_VALUE, ProbeLengths};
-use crate::table::word::{
+use crate::table::linear::{MAX_VALUE, ProbeLengths};
+use crate::table::primitives::word::{
     DELETED, EMPTY_WORD, TOMBSTONE, is_live, key_of, live_value, value_of, word_of,
 };
 

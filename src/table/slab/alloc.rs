@@ -1,4 +1,4 @@
-//! SlabAlloc and SlabAlloc-light: where slabs come from; the driver of `cl/slab_alloc.cl`.
+//! SlabAlloc and SlabAlloc-light: where slabs come from; the driver of `cl/slab/alloc.cl`.
 //!
 //! ```text
 //!  SlabAlloc        [super block] [super block] …    a buffer each; more can be added
@@ -16,8 +16,8 @@ use std::sync::Arc;
 use crate::device::{Arg, Buffer, Queue};
 use crate::error::{Error, Result};
 
-use super::kernels;
 use super::layout::{Entries, MAX_SUPER_BLOCKS, PoolLayout};
+use crate::table::slab::kernels;
 
 /// Memory for slabs on a device.
 ///

@@ -8,10 +8,11 @@
 use crate::device::program::ProgramText;
 use crate::device::{KernelBody, Queue, SubGroupShuffle};
 use crate::sources;
-use crate::table::hash::{self, Reduction};
+use crate::table::batch;
 use crate::table::horton::kernels::of_sub_groups;
 use crate::table::launch::{self, LOOK_AHEAD, Spread};
-use crate::table::{batch, word};
+use crate::table::primitives::hash::{self, Reduction};
+use crate::table::primitives::word;
 
 use super::layout::{Entries, MAX_KEY, MAX_SUPER_BLOCKS, PoolLayout};
 

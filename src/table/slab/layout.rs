@@ -1,4 +1,4 @@
-//! Words, addresses and shape of a slab hash; the twin of `cl/slab.cl` and `cl/slab_alloc.cl`.
+//! Words, addresses and shape of a slab hash; the twin of `cl/slab/table.cl` and `cl/slab/alloc.cl`.
 //!
 //! ```text
 //!  slab      32 words of 32 bits:  30 keys, or 15 (key, value) │ auxiliary │ next address
@@ -10,7 +10,7 @@
 //! words are data: 94 % memory utilisation.
 
 use crate::error::{Error, Result};
-use crate::table::hash::primary_bucket;
+use crate::table::primitives::hash::primary_bucket;
 
 /// Words of 32 bits in a slab.
 pub const SLAB_WORDS: usize = 32;

@@ -24,11 +24,11 @@
 //! [`Table`](crate::table::Table) has a key once and takes a batch back if it does not fit.
 
 pub mod alloc;
+mod as_table;
 mod kernels;
+mod launch;
 pub mod layout;
 pub mod model;
-mod operations;
-mod table;
 
 use std::sync::Arc;
 
@@ -38,9 +38,9 @@ use crate::table::batch::Batch;
 use crate::table::{Items, WhenFull};
 
 use alloc::{doubles, halves};
-use operations::{Counter, Operations};
+use launch::{Counter, Operations};
 
-pub use super::word::{MAX_VALUE, MISS};
+pub use crate::table::primitives::word::{MAX_VALUE, MISS};
 pub use alloc::SlabPool;
 pub(crate) use kernels::programs;
 pub use layout::{Entries, MAX_BLOCKS, MAX_KEY, MAX_SUPER_BLOCKS, NO_SLAB, PoolLayout, SlabLayout};

@@ -10,8 +10,8 @@
 use std::collections::HashSet;
 
 use super::layout::{Entries, LINK, NO_SLAB, PoolLayout, SLAB_WORDS, SlabLayout};
-use super::{MAX_KEY, SlabCensus};
-use crate::table::word::{DELETED, MAX_VALUE};
+use crate::table::primitives::word::{DELETED, MAX_VALUE};
+use crate::table::slab::{MAX_KEY, SlabCensus};
 
 /// A slab hash in host memory.
 #[derive(Debug, Clone)]
