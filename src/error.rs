@@ -18,6 +18,16 @@ use datafusion::error::DataFusionError;
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Everything that can go wrong between a join and its device.
+///
+/// ```text
+///  Invalid, UnknownDevice, UnsuitableDevice …   the user's: the text says what to change
+///  OpenCl, Build, DeviceMemory …                the device's: joins go on without it, unless
+///                                               horton.on_device_error = 'error'
+///  Internal                                     ours: please report it
+/// ```
+///
+/// A join's errors reach DataFusion's users as a `DataFusionError`: memory as `ResourcesExhausted`,
+/// [`Internal`](Error::Internal) as `Internal`, all others as `External`.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
