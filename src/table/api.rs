@@ -14,6 +14,12 @@
 use crate::device::{Buffer, Queue};
 use crate::error::Result;
 
+/// What a lookup without [`Answers`] answers for an absent key.
+pub const MISS: u32 = u32::MAX;
+
+/// Seeds and sizes that are tried before a build gives up.
+pub const ATTEMPTS: usize = 8;
+
 /// The keys and values of a bulk operation, on the device.
 #[derive(Debug, Clone, Copy)]
 pub struct Items<'a> {

@@ -8,10 +8,9 @@
 //! A kernel walks `share` elements from `get_global_id(0) * share`, whatever the device. On CPU
 //! runtimes that gives prefetching something to run ahead of; on GPUs neighbours read neighbours.
 
-use crate::device::{DeviceKind, KernelBody, Queue};
+use crate::device::program::ProgramText;
+use crate::device::{DeviceInfo, DeviceKind, KernelBody, Queue, SubGroupShuffle};
 use crate::error::{Error, Result};
-
-use crate::table::primitives::scan::group_of;
 
 /// Work-group size on GPUs; with small ones, a GPU spends its time on starting them.
 pub(crate) const GROUP: usize = 256;
@@ -71,9 +70,62 @@ pub(crate) fn prefetches(queue: &Queue) -> bool {
 }
 
 /// Bytes of a table up to which random accesses to it stay in the cache.
-pub(crate) fn cached_bytes(queue: &Queue) -> usize {
-    match queue.info().kind {
+pub(crate) fn cached_bytes(info: &DeviceInfo) -> u64 {
+    match info.kind {
         DeviceKind::Cpu => 4 << 20,
-        _ => 32 << 20,
+        _ => 48 << 20,
     }
+}
+
+/// Work-group size of kernels over tiles in local memory: one thread on CPU runtimes, where
+/// barriers between work-items cost more than the items.
+pub(crate) fn local_group(queue: &Queue) -> usize {
+    group_of(queue.body())
+}
+
+/// The same for a kernel body.
+pub(crate) fn group_of(body: KernelBody) -> usize {
+    match body {
+        KernelBody::Chunk => 1,
+        KernelBody::LocalTile | KernelBody::SubGroupTile | KernelBody::WarpTile => 256,
+    }
+}
+
+/// How kernels see what others' atomics write.
+pub(crate) fn peek_define(peek: bool) -> (&'static str, String) {
+    ("PEEK_VOLATILE", u8::from(peek).to_string())
+}
+
+/// A program whose tiles of so many lanes talk through sub-groups.
+pub(crate) fn of_sub_groups(
+    text: ProgramText,
+    shuffle: SubGroupShuffle,
+    lanes: usize,
+) -> ProgramText {
+    let text = text.with_sub_group_lanes(lanes);
+    match shuffle {
+        SubGroupShuffle::Intel => text,
+        SubGroupShuffle::Khronos => text.with_options("-cl-std=CL3.0"),
+    }
+}
+
+/// Launch size of one work-item per element.
+pub(crate) fn grid_of(items: usize) -> (usize, usize) {
+    (items, GROUP)
+}
+
+/// Elements per work-item where each walks a contiguous share: enough work-items to fill the
+/// device, shares of whole cache lines.
+pub(crate) fn share(info: &DeviceInfo, items: usize) -> usize {
+    let per_unit = match info.kind {
+        DeviceKind::Cpu => 16,
+        _ => 2048,
+    };
+    share_among(info, items, per_unit)
+}
+
+/// The same with so many work-items a compute unit.
+pub(crate) fn share_among(info: &DeviceInfo, items: usize, per_unit: usize) -> usize {
+    let workers = info.compute_units.max(1) as usize * per_unit;
+    items.div_ceil(workers).max(1).next_multiple_of(16)
 }

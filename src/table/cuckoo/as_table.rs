@@ -5,16 +5,17 @@ use std::sync::Arc;
 use crate::device::program::ProgramText;
 use crate::device::{Buffer, Queue};
 use crate::error::Result;
-use crate::table::horton::Census;
+use crate::table::api::{Answers, Items, Statistics, Table};
 use crate::table::horton::growth::{self, Buckets, Growth, copy_of_words, empty_words};
 use crate::table::horton::items::{ItemsOf, Stored, check_keys};
 use crate::table::horton::lookup::Out;
+use crate::table::horton::model::Census;
 use crate::table::horton::phases::census;
 use crate::table::primitives::bucket::Layout;
-use crate::table::{Answers, Items, Statistics, Table};
 
+use super::config::CuckooConfig;
 use super::place::{Placing, program};
-use crate::table::cuckoo::{CuckooConfig, CuckooTable};
+use super::table::CuckooTable;
 
 /// Any 32-bit keys to any 32-bit values.
 ///

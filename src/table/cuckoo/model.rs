@@ -6,11 +6,11 @@
 
 use std::collections::{HashSet, VecDeque};
 
-use crate::table::horton::{Census, MAX_VALUE};
-use crate::table::primitives::bucket::{EMPTY_WORD, Layout, key_of, value_of, word_of};
+use crate::table::horton::model::Census;
+use crate::table::primitives::bucket::{EMPTY_WORD, Layout, MAX_VALUE, key_of, value_of, word_of};
 use crate::table::primitives::hash;
 
-use crate::table::cuckoo::Placement;
+use super::config::Placement;
 
 /// Buckets that a search looks at before it gives up.
 const NODES: usize = 4096;

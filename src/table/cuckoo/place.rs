@@ -11,15 +11,13 @@ use crate::device::program::ProgramText;
 use crate::device::{Arg, Buffer, KernelBody, Queue};
 use crate::error::Result;
 use crate::sources;
-use crate::table::horton::BucketSize;
 use crate::table::horton::items::Stored;
-use crate::table::horton::kernels::{self, peek_define};
 use crate::table::horton::patience::{Patience, ROUNDS};
-use crate::table::primitives::bucket::{self, Layout, Variant, key_of};
-use crate::table::primitives::scan::group_of;
+use crate::table::launch::{grid_of, group_of, peek_define};
+use crate::table::primitives::bucket::{self, BucketSize, Layout, Variant, key_of};
 use crate::table::primitives::split::NONE;
 
-use crate::table::cuckoo::Placement;
+use super::config::Placement;
 
 /// Buckets that a search looks at; two moves deep with 8 slots, three with 4.
 const NODES: usize = 256;
@@ -123,7 +121,7 @@ impl Placing<'_> {
             Arg::Words(&fill),
             Arg::U32(self.layout.buckets),
         ];
-        let grid = kernels::grid(buckets.div_ceil(4));
+        let grid = grid_of(buckets.div_ceil(4));
         queue.launch(self.program, "count_items", grid, &args)?;
         let mut stragglers = Stragglers::new(queue, n)?;
         let args = [
@@ -137,7 +135,7 @@ impl Placing<'_> {
             Arg::U32(self.layout.buckets),
             Arg::U32(self.layout.seed),
         ];
-        queue.launch(self.program, "place", kernels::grid(n), &args)?;
+        queue.launch(self.program, "place", grid_of(n), &args)?;
         stragglers.recount(queue)?;
         self.displace(queue, &fill, stragglers)
     }
@@ -180,7 +178,7 @@ impl Placing<'_> {
         (paths, claims): (&Buffer<u32>, &Buffer<u32>),
         round: u32,
     ) -> Result<()> {
-        let grid = kernels::grid(from.count);
+        let grid = grid_of(from.count);
         let n = Arg::U32(from.count as u32);
         let (table, fill) = (Arg::Longs(self.words), Arg::Words(fill));
         let stragglers = Arg::Longs(&from.words);

@@ -2,19 +2,20 @@
 
 use std::sync::Arc;
 
-use super::growth::{self, Buckets, Growth};
-use super::items::{ItemsOf, Stored};
 use crate::device::program::ProgramText;
 use crate::device::{Buffer, Queue};
 use crate::error::Result;
-use crate::table::{Answers, Items, Statistics, Table};
+use crate::table::api::{Answers, Items, Statistics, Table};
+use crate::table::horton::kernels;
+use crate::table::primitives::bucket::Layout;
 
 use super::build::{self, Built};
+use super::growth::{self, Buckets, Growth};
 use super::insert::Inserter;
+use super::items::{ItemsOf, Stored};
 use super::lookup::Out;
 use super::model::Census;
-use crate::table::horton::{HortonTable, TableConfig, kernels};
-use crate::table::primitives::bucket::Layout;
+use super::table::{HortonTable, TableConfig};
 
 /// Any 32-bit keys to any 32-bit values.
 ///

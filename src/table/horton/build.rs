@@ -19,19 +19,17 @@
 use std::ops::Range;
 
 use crate::device::program::ProgramText;
-use crate::device::{Arg, Buffer, Queue};
+use crate::device::{Arg, Buffer, Device, Queue};
 use crate::error::{Error, Result};
-use crate::table::Items;
-use crate::table::primitives::scan::local_group;
+use crate::table::api::{ATTEMPTS, Items, WhenFull};
+use crate::table::horton::kernels;
+use crate::table::launch::local_group;
+use crate::table::primitives::bucket::{BucketSize, Layout, MAX_VALUE};
 use crate::table::primitives::split::{COUNTERS, Counter, Ranges, Shape, Split};
 
 use super::displace::Stragglers;
 use super::phases::{HOME_WORDS, Overflow, Phases, census};
-use crate::table::horton::{HortonTable, TableConfig, WhenFull, kernels};
-use crate::table::primitives::bucket::{BucketSize, Layout, MAX_VALUE};
-
-/// Seeds and sizes that are tried before a build gives up.
-pub const ATTEMPTS: usize = 8;
+use super::table::{HortonTable, TableConfig};
 
 /// Attempts with the first size.
 const SEEDS_BEFORE_GROWTH: usize = 2;
@@ -291,4 +289,50 @@ fn overflow_room(items: usize) -> usize {
 /// Room for overflowing buckets: with random keys at most 43 % are (16 slots, load 1).
 fn home_room(buckets: usize) -> usize {
     buckets / 2 + 1024
+}
+
+impl HortonTable {
+    /// Builds a table of `keys[i]` → `values[i]` on `device`, blocking.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if the lengths differ or a value exceeds [`MAX_VALUE`],
+    /// [`Error::DuplicateKeys`], and those of [`build`].
+    pub fn from_pairs(
+        device: &Device,
+        keys: &[u32],
+        values: &[u32],
+        config: &TableConfig,
+    ) -> Result<Self> {
+        check_pairs(keys, values)?;
+        let (keys, values, config) = (keys.to_vec(), values.to_vec(), *config);
+        let job = move |queue: &mut Queue| {
+            let keys = queue.buffer_from("keys", &keys)?;
+            let values = queue.buffer_from("values", &values)?;
+            let items = Items {
+                keys: &keys,
+                values: Some(&values),
+            };
+            match build(queue, &config, items)? {
+                Built::Table(table) => Ok(table),
+                Built::Repeats => Err(Error::DuplicateKeys),
+            }
+        };
+        Ok(device.run_blocking(job)?.value)
+    }
+}
+
+fn check_pairs(keys: &[u32], values: &[u32]) -> Result<()> {
+    if keys.len() != values.len() {
+        return Err(Error::Invalid(format!(
+            "{} keys and {} values: expected one value a key",
+            keys.len(),
+            values.len()
+        )));
+    }
+    match values.iter().find(|v| **v > MAX_VALUE) {
+        Some(value) => Err(Error::Invalid(format!(
+            "value {value} is over the limit of a Horton table, {MAX_VALUE}"
+        ))),
+        None => Ok(()),
+    }
 }

@@ -9,14 +9,15 @@
 //! parallel). The first explores only the stragglers' own candidates; then those of one
 //! primary item that could make room; and when few are left, those of all.
 
-use super::patience::{Patience, ROUNDS};
 use crate::device::program::ProgramText;
 use crate::device::{Arg, Buffer, Queue};
 use crate::error::Result;
+use crate::table::horton::kernels;
+use crate::table::launch::grid_of;
+use crate::table::primitives::bucket::Layout;
 use crate::table::primitives::split::{Counter, NONE};
 
-use crate::table::horton::kernels;
-use crate::table::primitives::bucket::Layout;
+use super::patience::{Patience, ROUNDS};
 
 /// The round from which on all primary items of a straggler's bucket are looked at; with few
 /// stragglers left it is not the work of a round that counts, but how long it takes.
@@ -111,7 +112,7 @@ impl Displacement<'_> {
             _ => self.layout.slots(),
         };
         let n = Arg::U32(from.count as u32);
-        let grid = kernels::grid(from.count);
+        let grid = grid_of(from.count);
         let (buckets, seed) = (Arg::U32(self.layout.buckets), Arg::U32(self.layout.seed));
         let (table, fill) = (Arg::Longs(self.table), Arg::Words(self.fill));
         let stragglers = Arg::Longs(&from.words);
@@ -121,7 +122,7 @@ impl Displacement<'_> {
         queue.fill(&scratch.best, 0)?;
         let (m, round) = (Arg::U32(movers as u32), Arg::U32(round));
         let args = [table, fill, stragglers, best, n, m, round, buckets, seed];
-        let ways = kernels::grid(from.count * movers * ENTRIES * self.layout.slots());
+        let ways = grid_of(from.count * movers * ENTRIES * self.layout.slots());
         queue.launch(program, "explore", ways, &args)?;
         let args = [table, stragglers, best, moves, claims, n, buckets, seed];
         queue.launch(program, "propose", grid, &args)?;

@@ -16,15 +16,13 @@ use std::sync::Arc;
 use crate::device::program::ProgramText;
 use crate::device::{Buffer, Queue};
 use crate::error::{Error, Result};
-
-use super::build::ATTEMPTS;
-use super::items::{ItemsOf, Stored};
-use super::phases::census;
-use crate::table::api::read_pairs;
-use crate::table::horton::Census;
+use crate::table::api::{ATTEMPTS, Items, Statistics, Table, WhenFull, read_pairs};
 use crate::table::primitives::bucket::{EMPTY_WORD, Layout, key_of, value_of};
 use crate::table::primitives::distinct::Distinct;
-use crate::table::{Items, Statistics, Table, WhenFull};
+
+use super::items::{ItemsOf, Stored};
+use super::model::Census;
+use super::phases::census;
 
 /// What came of inserting items with distinct keys.
 enum Insertion {

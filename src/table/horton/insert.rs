@@ -10,21 +10,21 @@
 //! Cost: copying, reading and writing the table in order, and what a build costs for the new
 //! items. Scratch memory: two tables, 40 bytes a new key and 5 a bucket.
 
-use super::growth::empty_words;
-use super::items::{ItemsOf, Stored};
 use crate::device::{Arg, Buffer, Queue};
 use crate::error::Result;
-use crate::table::Items;
-use crate::table::primitives::scan::local_group;
+use crate::table::api::Items;
+use crate::table::launch::local_group;
+use crate::table::primitives::bucket::{Layout, key_of};
 use crate::table::primitives::split::{COUNTERS, Counter, Split};
 
 use super::build::shape;
 use super::displace::Stragglers;
+use super::growth::empty_words;
+use super::items::{ItemsOf, Stored};
 use super::model::Census;
 use super::phases::{Overflow, Phases};
 use super::remove::sweep;
-use crate::table::horton::{HortonTable, TableConfig};
-use crate::table::primitives::bucket::{Layout, key_of};
+use super::table::{HortonTable, TableConfig};
 
 impl HortonTable {
     /// A table without items.

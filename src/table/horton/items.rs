@@ -12,11 +12,9 @@
 use crate::device::program::ProgramText;
 use crate::device::{Arg, Buffer, Queue};
 use crate::error::{Error, Result};
-
-use crate::table::Items;
-use crate::table::horton::kernels;
+use crate::table::api::Items;
+use crate::table::launch::{grid_of, local_group, share};
 use crate::table::primitives::bucket::Layout;
-use crate::table::primitives::scan::local_group;
 
 /// What `store` and `erase` count; twin of the defines in `cl/horton/items.cl`.
 #[derive(Clone, Copy)]
@@ -73,7 +71,7 @@ impl ItemsOf<'_> {
             Arg::U32(self.layout.buckets),
             Arg::U32(self.layout.seed),
         ];
-        queue.launch(self.program, "locate", kernels::grid(n), &args)?;
+        queue.launch(self.program, "locate", grid_of(n), &args)?;
         Ok(places)
     }
 
@@ -169,6 +167,6 @@ pub(crate) fn check_keys(keys: &Buffer<u32>, n: usize) -> Result<()> {
 /// Launch size of work-groups that stride over `n` elements.
 pub(crate) fn strided(queue: &Queue, n: usize) -> (usize, usize) {
     let group = local_group(queue);
-    let share = kernels::share(queue.info(), n).div_ceil(group);
+    let share = share(queue.info(), n).div_ceil(group);
     (n.div_ceil(share * group) * group, group)
 }

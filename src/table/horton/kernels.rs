@@ -11,15 +11,15 @@
 //! Every constant lives in Rust and reaches the kernels as a define; a variant (bucket
 //! size, lookup body, CPU or GPU) is a define too, never a copied file.
 
-use super::tuning::{Kind, Residence, Second, Tuning, Workload};
 use crate::device::program::ProgramText;
 use crate::device::{DeviceInfo, DeviceKind, KernelBody, Queue, SubGroupShuffle};
 use crate::sources::{self, Part};
+use crate::table::launch::{group_of, of_sub_groups, peek_define};
+use crate::table::primitives::bucket::{self, BucketSize, Variant};
 use crate::table::primitives::hash::Reduction;
-use crate::table::primitives::scan::group_of;
 use crate::table::primitives::split::{self, Counter, NONE, Rest};
 
-use crate::table::primitives::bucket::{self, BucketSize, Variant};
+use super::tuning::{Kind, Residence, Second, Tuning, Workload};
 
 /// Overflowing items of one bucket that the build looks at. With random keys a bucket of
 /// billions has about 30 in all (paper, section 6.1); more means that the seed is bad.
@@ -28,10 +28,6 @@ const CHAIN_LIMIT: u32 = 64;
 /// The round of displacement from which stragglers spare each other every other time; six to eleven
 /// rounds place them all as a rule.
 const LATE_ROUND: u32 = 12;
-
-/// Work-group size of kernels that need none; with small ones, a GPU spends its time on starting
-/// them.
-pub(super) const GROUP: usize = 256;
 
 /// Keys that queue in `lookup_chunk`: enough to hide one latency of memory behind the others'.
 const WAITING: usize = 16;
@@ -152,19 +148,6 @@ impl Reader {
     }
 }
 
-/// A program whose tiles of so many lanes talk through sub-groups.
-pub(crate) fn of_sub_groups(
-    text: ProgramText,
-    shuffle: SubGroupShuffle,
-    lanes: usize,
-) -> ProgramText {
-    let text = text.with_sub_group_lanes(lanes);
-    match shuffle {
-        SubGroupShuffle::Intel => text,
-        SubGroupShuffle::Khronos => text.with_options("-cl-std=CL3.0"),
-    }
-}
-
 /// What of a tuning is compiled in.
 fn tuned_defines(tuning: &Tuning) -> Vec<(&'static str, String)> {
     match *tuning {
@@ -271,11 +254,6 @@ fn build_defines(
     ]
 }
 
-/// How kernels see what others' atomics write.
-pub(crate) fn peek_define(peek: bool) -> (&'static str, String) {
-    ("PEEK_VOLATILE", u8::from(peek).to_string())
-}
-
 /// The lookup program of a job.
 pub(crate) fn lookup_program(queue: &Queue, variant: Variant, tuning: &Tuning) -> ProgramText {
     let reader = Reader::new(queue.info(), tuning.body());
@@ -377,25 +355,4 @@ fn lookup_variants(bucket_size: BucketSize) -> [(&'static str, Variant); 5] {
         ("cuckoo", cuckoo),
         ("cuckoo_wide", wide_cuckoo),
     ]
-}
-
-/// Launch size of one work-item per element.
-pub(crate) fn grid(items: usize) -> (usize, usize) {
-    (items, GROUP)
-}
-
-/// Elements per work-item where each walks a contiguous share: enough work-items to fill the
-/// device, shares of whole cache lines.
-pub(crate) fn share(info: &DeviceInfo, items: usize) -> usize {
-    let per_unit = match info.kind {
-        DeviceKind::Cpu => 16,
-        _ => 2048,
-    };
-    share_among(info, items, per_unit)
-}
-
-/// The same with so many work-items a compute unit.
-pub(super) fn share_among(info: &DeviceInfo, items: usize, per_unit: usize) -> usize {
-    let workers = info.compute_units.max(1) as usize * per_unit;
-    items.div_ceil(workers).max(1).next_multiple_of(16)
 }

@@ -10,13 +10,15 @@
 //! The kernel's body is chosen by what the device is ([`KernelBody`]); all give the same
 //! answers. Cuckoo tables are looked up by the same kernels ([`Variant`]).
 
-use super::tuning::{Kind, Second, Tuning};
 use crate::device::{Arg, Buffer, Queue};
 use crate::error::{Error, Result};
-use crate::table::{Answers, Reads};
-
-use crate::table::horton::{HortonTable, kernels};
+use crate::table::api::Answers;
+use crate::table::horton::kernels;
+use crate::table::launch::share_among;
 use crate::table::primitives::bucket::{Layout, Variant};
+
+use super::table::HortonTable;
+use super::tuning::{Kind, Second, Tuning};
 
 /// A table that is looked up.
 pub(crate) struct Lookup<'a> {
@@ -116,7 +118,7 @@ impl Lookup<'_> {
             .chain(found.flat_map(|(found, twin)| [Arg::Words(found), Arg::U32(u32::from(*twin))]));
         match *tuning {
             Tuning::Chunk { shares, .. } => {
-                let share = kernels::share_among(queue.info(), n, shares);
+                let share = share_among(queue.info(), n, shares);
                 args.extend([Arg::U32(share as u32), Arg::U32(n as u32)]);
                 args.extend(rest);
                 queue.launch(&program, "lookup_chunk", (n.div_ceil(share), 1), &args)
@@ -197,14 +199,6 @@ impl HortonTable {
 
     fn check_narrow(&self) -> Result<()> {
         check_narrow(self.wide || self.twin)
-    }
-
-    /// Counts the buckets and cache lines that looking up the first `n` of `keys` reads.
-    ///
-    /// # Errors
-    /// [`Error::Invalid`] if there are fewer keys; OpenCL's own.
-    pub fn count_reads(&self, queue: &mut Queue, keys: &Buffer<u32>, n: usize) -> Result<Reads> {
-        self.as_lookup(true).count(queue, keys, n)
     }
 
     pub(super) fn as_lookup(&self, wide: bool) -> Lookup<'_> {

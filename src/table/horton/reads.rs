@@ -7,13 +7,13 @@ use crate::device::program::ProgramText;
 use crate::device::{Arg, Buffer, KernelBody, Queue};
 use crate::error::Result;
 use crate::sources;
+use crate::table::launch::group_of;
+use crate::table::primitives::bucket::{self, BucketSize, Variant};
+use crate::table::primitives::split::NONE;
 
 use super::items::{check_keys, strided};
 use super::lookup::Lookup;
-use crate::table::horton::BucketSize;
-use crate::table::primitives::bucket::{self, Variant};
-use crate::table::primitives::scan::group_of;
-use crate::table::primitives::split::NONE;
+use super::table::HortonTable;
 
 /// 64-bit words of a cache line.
 const LINE_WORDS: usize = 8;
@@ -73,5 +73,15 @@ impl Lookup<'_> {
             buckets: sums[0],
             lines: sums[1],
         })
+    }
+}
+
+impl HortonTable {
+    /// Counts the buckets and cache lines that looking up the first `n` of `keys` reads.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if there are fewer keys; OpenCL's own.
+    pub fn count_reads(&self, queue: &mut Queue, keys: &Buffer<u32>, n: usize) -> Result<Reads> {
+        self.as_lookup(true).count(queue, keys, n)
     }
 }

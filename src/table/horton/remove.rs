@@ -11,15 +11,16 @@
 
 use std::sync::Arc;
 
-use super::growth::{Buckets, copy_of_words};
-use super::items::{ItemsOf, check_keys};
 use crate::device::program::ProgramText;
 use crate::device::{Arg, Buffer, Queue};
 use crate::error::Result;
-
-use super::phases::census;
-use crate::table::horton::{HortonTable, Upkeep, kernels};
+use crate::table::launch::grid_of;
 use crate::table::primitives::bucket::Layout;
+
+use super::growth::{Buckets, copy_of_words};
+use super::items::{ItemsOf, check_keys};
+use super::phases::census;
+use super::table::{HortonTable, Upkeep};
 
 /// Sweeps in a row; each frees slots that others wait for, and a chain of more is not worth the time.
 const SWEEPS: usize = 16;
@@ -41,7 +42,7 @@ pub(super) fn sweep(
             Arg::U32(layout.buckets),
             Arg::U32(layout.seed),
         ];
-        let grid = kernels::grid(layout.buckets as usize);
+        let grid = grid_of(layout.buckets as usize);
         queue.launch(program, "sweep", grid, &args)?;
         if queue.read(&moved, 1)?[0] == 0 {
             break;
@@ -113,7 +114,7 @@ impl HortonTable {
             Arg::U32(self.layout.buckets),
             Arg::U32(self.layout.seed),
         ];
-        queue.launch(program, "drop_entries", kernels::grid(n), &args)
+        queue.launch(program, "drop_entries", grid_of(n), &args)
     }
 
     /// Makes the words this handle's own, so that its clones keep what they have.

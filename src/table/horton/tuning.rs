@@ -14,8 +14,8 @@
 use std::fmt;
 
 use crate::device::{DeviceInfo, DeviceKind, KernelBody, Queue};
-
-use crate::table::horton::BucketSize;
+use crate::table::launch::cached_bytes;
+use crate::table::primitives::bucket::BucketSize;
 
 /// What kind of table is looked up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -57,18 +57,10 @@ impl Residence {
 
     /// That of a table of so many bytes.
     pub fn of(info: &DeviceInfo, bytes: u64) -> Self {
-        if bytes <= Self::most_cached(info) {
+        if bytes <= cached_bytes(info) {
             Residence::Cached
         } else {
             Residence::Memory
-        }
-    }
-
-    /// Bytes of the largest table that is taken to stay in the cache.
-    pub fn most_cached(info: &DeviceInfo) -> u64 {
-        match info.kind {
-            DeviceKind::Cpu => 4 << 20,
-            _ => 48 << 20,
         }
     }
 }

@@ -16,12 +16,13 @@
 
 use crate::device::{Buffer, Queue};
 use crate::error::{Error, Result};
-use crate::table::api::{enough, read_pairs};
+use crate::table::api::{Answers, Items, MISS, Statistics, Table, WhenFull, enough, read_pairs};
+use crate::table::linear::kernels;
 use crate::table::primitives::distinct::Distinct;
 use crate::table::primitives::{scan, word};
-use crate::table::{Answers, Items, Statistics, Table, WhenFull};
 
-use crate::table::linear::{Deletion, LinearConfig, LinearLayout, LinearTable, MISS, kernels};
+use super::layout::{Deletion, LinearLayout};
+use super::table::{LinearConfig, LinearTable};
 
 /// Any 32-bit keys to values up to [`MAX_VALUE`](crate::table::linear::MAX_VALUE).
 ///

@@ -9,10 +9,9 @@ use crate::device::program::ProgramText;
 use crate::device::{KernelBody, Queue};
 use crate::sources;
 use crate::table::batch;
-use crate::table::horton::BucketSize;
-use crate::table::launch::{self, LOOK_AHEAD};
+use crate::table::launch::{self, LOOK_AHEAD, group_of};
+use crate::table::primitives::bucket::BucketSize;
 use crate::table::primitives::hash::{self, Reduction};
-use crate::table::primitives::scan::group_of;
 use crate::table::primitives::split::{self, Rest};
 use crate::table::primitives::word;
 

@@ -24,13 +24,9 @@ use crate::device::program::ProgramText;
 use crate::device::{Arg, Buffer, DeviceKind, Queue};
 use crate::error::{Error, Result};
 use crate::sources;
-
-use crate::table::Items;
-use crate::table::horton::MISS;
-use crate::table::horton::kernels::peek_define;
-use crate::table::launch::{Spread, check_lookup, prefetches};
+use crate::table::api::{Items, MISS};
+use crate::table::launch::{Spread, check_lookup, group_of, local_group, peek_define, prefetches};
 use crate::table::primitives::mix::seed_words;
-use crate::table::primitives::scan::{group_of, local_group};
 
 /// Codes that a line has room for.
 const LINE_CODES: usize = 5;

@@ -17,11 +17,8 @@ use crate::device::program::ProgramText;
 use crate::device::{Arg, Buffer, Queue};
 use crate::error::{Error, Result};
 use crate::sources;
-
-use crate::table::Items;
-use crate::table::horton::MISS;
-use crate::table::launch::{LOOK_AHEAD, Spread, check_lookup, prefetches};
-use crate::table::primitives::scan::{group_of, local_group};
+use crate::table::api::{Items, MISS};
+use crate::table::launch::{LOOK_AHEAD, Spread, check_lookup, group_of, local_group, prefetches};
 
 /// Codes a row up to which keys are dense: with more, a Horton table is no larger.
 pub const SPARSEST: usize = 4;

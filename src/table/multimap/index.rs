@@ -16,12 +16,12 @@
 
 use crate::device::{Buffer, DeviceKind, Queue};
 use crate::error::{Error, Result};
+use crate::table::api::Items;
+use crate::table::horton::build::{Built, build};
+use crate::table::horton::table::{HortonTable, TableConfig};
 
 use super::codes::CodeTable;
 use super::direct::{CACHED, DirectTable, SPARSEST, SPARSEST_CACHED};
-use crate::table::Items;
-use crate::table::horton::build::build;
-use crate::table::horton::{Built, HortonTable, TableConfig};
 
 /// Keys from which on [`IndexKind::Auto`] takes another table than Horton's on a CPU: with fewer, all are in
 /// the nearest cache.

@@ -16,12 +16,13 @@ use std::sync::Arc;
 
 use crate::device::{Buffer, Queue};
 use crate::error::{Error, Result};
+use crate::table::api::Items;
+use crate::table::primitives::group::group;
+use crate::table::primitives::group::groups::RowGroups;
 
 use super::index::{IndexConfig, KeyTable};
 use super::pairs::{LookedUp, Matches, Pairs};
 use super::wide::{GroupedCodes, Mixing, Runs, SplitCodes};
-use crate::table::Items;
-use crate::table::primitives::group::{RowGroups, group};
 
 /// Keys of several words of which a pair shares a word once in five hundred builds or more seldom.
 const LIKELY_DISTINCT: usize = 1 << 12;

@@ -15,9 +15,9 @@ use crate::device::program::ProgramText;
 use crate::device::{Arg, Buffer, Queue};
 use crate::error::{Error, Result};
 use crate::sources;
-
-use crate::table::horton::MISS;
-use crate::table::primitives::group::RowGroups;
+use crate::table::api::MISS;
+use crate::table::launch::local_group;
+use crate::table::primitives::group::groups::RowGroups;
 use crate::table::primitives::{rows, scan};
 
 /// Probe rows of a tile; their starts take 8 KiB of local memory.
@@ -257,7 +257,7 @@ impl Matches {
 
 /// The program, and the launch size of one work-group a tile of `n` rows.
 fn launch(queue: &Queue, n: usize) -> (ProgramText, (usize, usize)) {
-    let group = scan::local_group(queue);
+    let group = local_group(queue);
     let prefetch = group == 1 && queue.info().has_prefetch();
     let program = ProgramText::once("pairs", &(group, prefetch), || text(group, prefetch));
     (program, (n.div_ceil(TILE) * group, group))

@@ -24,10 +24,10 @@ use crate::device::program::ProgramText;
 use crate::device::{Arg, Buffer, Queue};
 use crate::error::{Error, Result};
 use crate::sources;
-
-use crate::table::horton::{Items, MISS};
+use crate::table::api::{Items, MISS};
 use crate::table::launch::prefetches;
-use crate::table::primitives::group::{Groups, RowGroups, group_by_pairs, group_only};
+use crate::table::primitives::group::groups::{Groups, RowGroups};
+use crate::table::primitives::group::{group_by_pairs, group_only};
 use crate::table::primitives::mix::{mixed, seed_words};
 use crate::table::primitives::rows::gather_rows;
 use crate::table::primitives::scan;

@@ -17,8 +17,10 @@
 
 use std::fmt;
 
-use super::hash::{self, Reduction};
 use crate::error::{Error, Result};
+use crate::table::api::MISS;
+
+use super::hash::{self, Reduction};
 
 /// Key half of an empty slot. Also a legal key: the value tells them apart.
 pub const EMPTY_KEY: u32 = u32::MAX;
@@ -28,9 +30,6 @@ pub const EMPTY_WORD: u64 = 0x7fff_ffff << 32 | EMPTY_KEY as u64;
 
 /// The largest value of an item in a join's table, whose lookups answer [`MISS`] for absent keys.
 pub const MAX_VALUE: u32 = 0x7fff_fffe;
-
-/// What a bulk lookup answers for an absent key.
-pub const MISS: u32 = u32::MAX;
 
 /// The type bit: set in the last word of a Type B bucket.
 pub const TYPE_B: u64 = 1 << 63;

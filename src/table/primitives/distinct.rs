@@ -13,9 +13,9 @@ use crate::device::program::ProgramText;
 use crate::device::{Arg, Buffer, Queue};
 use crate::error::Result;
 use crate::sources;
+use crate::table::api::Items;
 
 use super::group::group_only;
-use crate::table::Items;
 
 /// Work-group size.
 const GROUP: usize = 256;

@@ -10,9 +10,8 @@ use crate::device::program::ProgramText;
 use crate::device::{Arg, Buffer, Queue};
 use crate::error::{Error, Result};
 use crate::sources;
-
-use crate::table::horton::MISS;
-use crate::table::horton::kernels::peek_define;
+use crate::table::api::MISS;
+use crate::table::launch::peek_define;
 
 /// Work-group size of kernels that need none.
 const GROUP: usize = 256;

@@ -11,9 +11,10 @@
 use ocl::core::OclPrm;
 
 use crate::device::program::ProgramText;
-use crate::device::{Arg, Buffer, KernelBody, Queue};
+use crate::device::{Arg, Buffer, Queue};
 use crate::error::Result;
 use crate::sources;
+use crate::table::launch::local_group;
 
 /// Words of a tile: 8 or 16 KiB of local memory.
 const TILE: usize = 2048;
@@ -35,20 +36,6 @@ impl Word for u64 {
     const NAME: &'static str = "ulong";
     fn arg(buffer: &Buffer<Self>) -> Arg<'_> {
         Arg::Longs(buffer)
-    }
-}
-
-/// Work-group size of kernels over tiles in local memory: one thread on CPU runtimes, where
-/// barriers between work-items cost more than the items.
-pub(crate) fn local_group(queue: &Queue) -> usize {
-    group_of(queue.body())
-}
-
-/// The same for a kernel body.
-pub(crate) fn group_of(body: KernelBody) -> usize {
-    match body {
-        KernelBody::Chunk => 1,
-        KernelBody::LocalTile | KernelBody::SubGroupTile | KernelBody::WarpTile => 256,
     }
 }
 

@@ -17,10 +17,10 @@ use crate::device::program::ProgramText;
 use crate::device::{Arg, Buffer, DeviceInfo, KernelBody, Queue};
 use crate::error::Result;
 use crate::sources;
+use crate::table::api::Items;
+use crate::table::launch::group_of;
 
 use super::bucket::{self, BucketSize, Variant};
-use super::scan::group_of;
-use crate::table::Items;
 
 /// Bins that one level splits a bin into; more would leave a work-group's tile too few
 /// items a bin to write them in whole cache lines.

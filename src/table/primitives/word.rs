@@ -18,12 +18,8 @@
 use crate::device::program::ProgramText;
 use crate::device::{Arg, Buffer, Queue};
 use crate::error::{Error, Result};
-
-use crate::table::Answers;
+use crate::table::api::{Answers, MISS};
 use crate::table::launch::GROUP;
-
-/// What a bulk lookup answers for an absent key.
-pub const MISS: u32 = u32::MAX;
 
 /// The largest value that can be stored.
 pub const MAX_VALUE: u32 = u32::MAX - 2;

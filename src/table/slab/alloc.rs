@@ -15,9 +15,9 @@ use std::sync::Arc;
 
 use crate::device::{Arg, Buffer, Queue};
 use crate::error::{Error, Result};
+use crate::table::slab::kernels;
 
 use super::layout::{Entries, MAX_SUPER_BLOCKS, PoolLayout};
-use crate::table::slab::kernels;
 
 /// Memory for slabs on a device.
 ///

@@ -14,14 +14,14 @@
 
 use crate::device::{Buffer, Queue};
 use crate::error::{Error, Result};
-use crate::table::api::{enough, read_pairs};
+use crate::table::api::{
+    ATTEMPTS, Answers, Items, MISS, Statistics, Table, WhenFull, enough, read_pairs,
+};
 use crate::table::batch::{Batch, Kind};
-use crate::table::horton::build::ATTEMPTS;
 use crate::table::primitives::word;
-use crate::table::{Answers, Items, Statistics, Table, WhenFull};
 
 use super::layout::{MAX_BLOCKS, PoolLayout};
-use crate::table::slab::{MISS, SlabConfig, SlabHash};
+use super::table::{SlabConfig, SlabHash};
 
 /// Any 32-bit keys to values up to [`MAX_VALUE`](crate::table::slab::MAX_VALUE); in a table of keys, keys up to
 /// [`MAX_KEY`](crate::table::slab::MAX_KEY), each its own value.

@@ -9,8 +9,7 @@ use crate::device::program::ProgramText;
 use crate::device::{KernelBody, Queue, SubGroupShuffle};
 use crate::sources;
 use crate::table::batch;
-use crate::table::horton::kernels::of_sub_groups;
-use crate::table::launch::{self, LOOK_AHEAD, Spread};
+use crate::table::launch::{self, LOOK_AHEAD, Spread, of_sub_groups};
 use crate::table::primitives::hash::{self, Reduction};
 use crate::table::primitives::word;
 

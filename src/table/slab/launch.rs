@@ -13,9 +13,11 @@ use crate::device::program::ProgramText;
 use crate::device::{Arg, Buffer, Queue};
 use crate::error::{Error, Result};
 use crate::table::primitives::scan;
+use crate::table::primitives::word::MAX_VALUE;
+use crate::table::slab::kernels;
 
-use super::layout::Entries;
-use crate::table::slab::{MAX_KEY, MAX_VALUE, SlabCensus, SlabHash, kernels};
+use super::layout::{Entries, MAX_KEY, SlabCensus};
+use super::table::SlabHash;
 
 /// The most operations of one launch.
 const MAX_OPERATIONS: usize = 1 << 31;

@@ -140,6 +140,17 @@ impl SlabLayout {
     }
 }
 
+/// What a table is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SlabCensus {
+    /// Items.
+    pub items: u64,
+    /// Deleted entries.
+    pub deleted: u64,
+    /// Slabs in use, base slabs not counted.
+    pub slabs: u64,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

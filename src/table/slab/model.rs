@@ -9,9 +9,11 @@
 
 use std::collections::HashSet;
 
-use super::layout::{Entries, LINK, NO_SLAB, PoolLayout, SLAB_WORDS, SlabLayout};
 use crate::table::primitives::word::{DELETED, MAX_VALUE};
-use crate::table::slab::{MAX_KEY, SlabCensus};
+
+use super::layout::{
+    Entries, LINK, MAX_KEY, NO_SLAB, PoolLayout, SLAB_WORDS, SlabCensus, SlabLayout,
+};
 
 /// A slab hash in host memory.
 #[derive(Debug, Clone)]

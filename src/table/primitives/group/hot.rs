@@ -19,13 +19,12 @@ use crate::device::program::ProgramText;
 use crate::device::{Arg, Buffer, KernelBody, Queue};
 use crate::error::Result;
 use crate::sources;
-use crate::table::horton::Items;
-use crate::table::horton::kernels::peek_define;
+use crate::table::api::Items;
+use crate::table::launch::{GROUP, group_of, peek_define};
 use crate::table::primitives::hash::{self, Reduction};
-use crate::table::primitives::scan::group_of;
 
+use super::groups::{Groups, Part, Size};
 use super::pass::{Digit, Kernels, Pass, Places};
-use crate::table::primitives::group::{GROUP, Groups, Part, Size};
 
 /// Digits of a pass, less that of all other keys.
 const MAX_HOT: usize = 255;

@@ -31,6 +31,7 @@
 //! Scratch: 27 bytes a row; with hot keys 8 more; and for every row of a crowded range 24 more. If
 //! that is not to be had, all rows are sorted: 16 bytes a row, and 12 for their groups.
 
+pub mod groups;
 mod hot;
 mod pass;
 mod range;
@@ -39,111 +40,17 @@ mod sort;
 use crate::device::program::ProgramText;
 use crate::device::{Buffer, Queue};
 use crate::error::{Error, Result};
+use crate::table::api::Items;
 
+use super::bucket::MAX_VALUE;
 use super::rows::gather_rows;
-use crate::table::horton::{Items, MAX_VALUE};
 
+pub use groups::{Groups, RowGroups};
+
+use groups::Part;
 use hot::{Parted, Sample};
 use range::Ranged;
 use sort::Sorted;
-
-/// Work-group size of kernels that need none.
-const GROUP: usize = 256;
-
-/// Rows by group, on the device.
-#[derive(Debug)]
-pub struct Groups {
-    /// The distinct keys, in no order; one a group.
-    pub unique_keys: Buffer<u32>,
-    /// `groups + 1` positions in `rows`.
-    pub offsets: Buffer<u32>,
-    /// Rows, group after group, ascending within each.
-    pub rows: Buffer<u32>,
-}
-
-/// What is left of groups once a table has their keys.
-#[derive(Debug)]
-pub struct RowGroups {
-    /// `groups + 1` positions in `rows`.
-    pub offsets: Buffer<u32>,
-    /// Rows, group after group, ascending within each.
-    pub rows: Buffer<u32>,
-}
-
-impl RowGroups {
-    /// Groups.
-    pub fn len(&self) -> usize {
-        self.offsets.len().saturating_sub(1)
-    }
-
-    /// Whether there is none.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// Bytes on the device.
-    pub fn bytes(&self) -> u64 {
-        self.offsets.bytes() + self.rows.bytes()
-    }
-}
-
-impl From<Groups> for RowGroups {
-    fn from(Groups { offsets, rows, .. }: Groups) -> Self {
-        Self { offsets, rows }
-    }
-}
-
-/// How many groups and rows.
-#[derive(Debug, Clone, Copy, Default)]
-struct Size {
-    groups: usize,
-    rows: usize,
-}
-
-impl Size {
-    fn and(self, other: Self) -> Self {
-        Self {
-            groups: self.groups + other.groups,
-            rows: self.rows + other.rows,
-        }
-    }
-}
-
-/// Rows that have been grouped, part of all.
-trait Part {
-    fn size(&self) -> Size;
-
-    /// Writes the groups behind so many others.
-    fn emit(&self, queue: &mut Queue, to: &Groups, first: Size) -> Result<()>;
-}
-
-impl Groups {
-    /// Room for distinct keys and offsets, the last offset set.
-    fn allocate_keys(queue: &mut Queue, size: Size) -> Result<(Buffer<u32>, Buffer<u32>)> {
-        let unique_keys = queue.allocate("unique keys", size.groups)?;
-        let offsets = queue.allocate_table("group offsets", size.groups + 1)?;
-        queue.upload(&offsets, size.groups, &[size.rows as u32])?;
-        Ok((unique_keys, offsets))
-    }
-
-    /// The groups of all parts.
-    fn of(queue: &mut Queue, parts: &[Option<&dyn Part>]) -> Result<Self> {
-        let parts = || parts.iter().flatten();
-        let size = parts().fold(Size::default(), |sum, part| sum.and(part.size()));
-        let (unique_keys, offsets) = Self::allocate_keys(queue, size)?;
-        let groups = Self {
-            unique_keys,
-            offsets,
-            rows: queue.allocate_table("rows by group", size.rows)?,
-        };
-        let mut first = Size::default();
-        for part in parts() {
-            part.emit(queue, &groups, first)?;
-            first = first.and(part.size());
-        }
-        Ok(groups)
-    }
-}
 
 /// Groups items and has `build` make something of the distinct keys, in the groups' order. The
 /// items' values are their row numbers, ascending and at most [`MAX_VALUE`] (without them, their positions).

@@ -11,8 +11,9 @@ use crate::device::program::ProgramText;
 use crate::device::{Arg, Buffer, KernelBody, Queue};
 use crate::error::Result;
 use crate::sources;
-use crate::table::horton::Items;
-use crate::table::primitives::scan::{self, group_of};
+use crate::table::api::Items;
+use crate::table::launch::{group_of, local_group};
+use crate::table::primitives::scan;
 
 /// Bits of a digit.
 pub(super) const RADIX_BITS: u32 = 8;
@@ -85,7 +86,7 @@ impl<'a> Pass<'a> {
     pub fn new(queue: &Queue, program: &'a ProgramText, n: usize) -> Self {
         Self {
             program,
-            group: scan::local_group(queue),
+            group: local_group(queue),
             n,
             tile: tile(queue, n),
         }

@@ -14,13 +14,15 @@ use crate::device::program::ProgramText;
 use crate::device::{Arg, Buffer, KernelBody, Queue};
 use crate::error::Result;
 use crate::sources;
-use crate::table::horton::{BucketSize, Items};
+use crate::table::api::Items;
+use crate::table::launch::{GROUP, group_of, local_group};
+use crate::table::primitives::bucket::BucketSize;
 use crate::table::primitives::hash::{self, Reduction};
-use crate::table::primitives::scan::{self, group_of};
+use crate::table::primitives::scan;
 use crate::table::primitives::split::{self, COUNTERS, Rest, Shape, Split};
 
+use super::groups::{Groups, Part, Size};
 use super::pass::{Digit, Kernels, Pass};
-use crate::table::primitives::group::{GROUP, Groups, Part, Size};
 
 /// Buckets of a range; with 8 slots and [`LOAD`] 922 rows.
 const RANGE: usize = 128;
@@ -127,7 +129,7 @@ impl Ranged {
         let split = SplitItems::new(queue, &program, shape, items)?;
         let mut ranged = Self {
             program,
-            group: scan::local_group(queue),
+            group: local_group(queue),
             shape,
             items: split.items,
             crowded: queue.allocate("crowded ranges", ranges.div_ceil(32))?,

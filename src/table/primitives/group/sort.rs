@@ -12,11 +12,12 @@ use crate::device::program::ProgramText;
 use crate::device::{Arg, Buffer, KernelBody, Queue};
 use crate::error::Result;
 use crate::sources;
-use crate::table::horton::Items;
+use crate::table::api::Items;
+use crate::table::launch::{GROUP, group_of};
 use crate::table::primitives::scan;
 
+use super::groups::{Groups, Part, Size};
 use super::pass::{Digit, Kernels, Pass, RADIX_BITS};
-use crate::table::primitives::group::{GROUP, Groups, Part, Size};
 
 const KERNELS: Kernels<'_> = Kernels {
     name: "group by sort",
@@ -30,7 +31,7 @@ pub(super) fn programs() -> impl Iterator<Item = (String, ProgramText)> {
     [KernelBody::Chunk, KernelBody::LocalTile]
         .into_iter()
         .map(|body| {
-            let name = format!("group_sort_{}", scan::group_of(body));
+            let name = format!("group_sort_{}", group_of(body));
             (name, KERNELS.text(body))
         })
 }

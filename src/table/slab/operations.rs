@@ -1,0 +1,138 @@
+//! What a slab hash does with a batch of keys.
+
+use crate::device::{Buffer, Queue};
+use crate::error::Result;
+use crate::table::api::Items;
+use crate::table::batch::Batch;
+
+use super::launch::{Counter, Operations};
+use super::table::SlabHash;
+
+impl SlabHash {
+    /// REPLACE for every item: a key that is there gets the new value, of keys given more than once one value counts.
+    /// Returns how many were not there.
+    ///
+    /// # Errors
+    /// [`Error::NoRoom`] if slabs run out: every item that is not rejected is stored, and nothing is lost.
+    /// [`Error::Invalid`] with the number of values over [`MAX_VALUE`], or keys over [`MAX_KEY`] in a table of keys.
+    /// [`Error::DeviceMemory`] and OpenCL's own.
+    pub fn replace(&mut self, queue: &mut Queue, items: Items<'_>) -> Result<usize> {
+        self.store(queue, "replace_keys", items)
+    }
+
+    /// INSERT for every item: another instance, whether the key is there or not.
+    ///
+    /// # Errors
+    /// As [`replace`](Self::replace).
+    pub fn insert_instances(&mut self, queue: &mut Queue, items: Items<'_>) -> Result<usize> {
+        self.store(queue, "insert_keys", items)
+    }
+
+    fn store(
+        &mut self,
+        queue: &mut Queue,
+        kernel: &'static str,
+        items: Items<'_>,
+    ) -> Result<usize> {
+        let n = items.count()?;
+        let counts = self.run(
+            queue,
+            &Operations::of_keys(kernel, items.keys, items.values, n),
+        )?;
+        Ok(counts.of(Counter::Added))
+    }
+
+    /// SEARCH for the first `n` of `keys`; `values[i]` receives a value (the key itself in a table of keys) or [`MISS`].
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if a buffer is shorter than `n` or `n` exceeds 2^31; OpenCL's own.
+    pub fn search(
+        &self,
+        queue: &mut Queue,
+        keys: &Buffer<u32>,
+        values: &Buffer<u32>,
+        n: usize,
+    ) -> Result<()> {
+        let operations = Operations {
+            answers: Some(values),
+            ..Operations::of_keys("search_keys", keys, None, n)
+        };
+        self.launch(queue, &operations)
+    }
+
+    /// Counts the instances of the first `n` of `keys` into `counts`.
+    ///
+    /// # Errors
+    /// As [`search`](Self::search).
+    pub fn count(
+        &self,
+        queue: &mut Queue,
+        keys: &Buffer<u32>,
+        counts: &Buffer<u32>,
+        n: usize,
+    ) -> Result<()> {
+        let operations = Operations {
+            answers: Some(counts),
+            ..Operations::of_keys("count_keys", keys, None, n)
+        };
+        self.launch(queue, &operations)
+    }
+
+    /// SEARCHALL for all of `keys`: offsets, one more than keys, and values; those of key i are
+    /// `values[offsets[i]..offsets[i + 1]]`, in no order.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if there are more than 2^32 - 1 values; as [`search`](Self::search).
+    pub fn search_all(
+        &self,
+        queue: &mut Queue,
+        keys: &Buffer<u32>,
+    ) -> Result<(Buffer<u32>, Buffer<u32>)> {
+        self.list_instances(queue, keys)
+    }
+
+    /// DELETE for the first `n` of `keys`: the first instance of each; returns how many there were.
+    ///
+    /// # Errors
+    /// As [`search`](Self::search).
+    pub fn delete(&mut self, queue: &mut Queue, keys: &Buffer<u32>, n: usize) -> Result<usize> {
+        let counts = self.run(queue, &Operations::of_keys("delete_keys", keys, None, n))?;
+        Ok(counts.of(Counter::Removed))
+    }
+
+    /// DELETEALL for the first `n` of `keys`: all instances; returns how many there were.
+    ///
+    /// # Errors
+    /// As [`search`](Self::search).
+    pub fn delete_all(&mut self, queue: &mut Queue, keys: &Buffer<u32>, n: usize) -> Result<usize> {
+        let counts = self.run(
+            queue,
+            &Operations::of_keys("delete_all_keys", keys, None, n),
+        )?;
+        Ok(counts.of(Counter::Removed))
+    }
+
+    /// Does operations of all kinds, side by side; `answers[i]` receives what [`Kind`](crate::table::batch::Kind) says. Where slabs run out
+    /// and a SlabAlloc grows, the operations without room are done in another launch.
+    ///
+    /// # Errors
+    /// As [`replace`](Self::replace); [`Error::Invalid`] if the buffers differ in length. Operations of unknown
+    /// kinds do nothing, and their answers are left as they were.
+    pub fn apply(
+        &mut self,
+        queue: &mut Queue,
+        batch: Batch<'_>,
+        answers: &Buffer<u32>,
+    ) -> Result<()> {
+        let operations = Operations {
+            kernel: "apply_batch",
+            kinds: Some(batch.kinds),
+            keys: batch.keys,
+            values: Some(batch.values),
+            answers: Some(answers),
+            n: batch.len()?,
+        };
+        self.run(queue, &operations)?;
+        Ok(())
+    }
+}
