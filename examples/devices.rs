@@ -16,10 +16,10 @@
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use horton_join::device::verdict::Suite;
 use horton_join::device::{self, Device, DeviceInfo, DeviceKind};
 use horton_join::error::{Error, Result};
-use horton_join::self_test;
+use horton_test_support::internals::self_test;
+use horton_test_support::internals::verdict::Suite;
 
 #[tokio::main]
 async fn main() -> ExitCode {

@@ -25,7 +25,7 @@ use datafusion::execution::memory_pool::MemoryLimit;
 use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::{ExecutionPlan, collect, displayable};
 use datafusion::prelude::SessionContext;
-use horton_join::join::HortonJoinExec;
+use horton_join::HortonJoinExec;
 
 use crate::Result;
 use crate::check::{Differences, compare};

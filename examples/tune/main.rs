@@ -12,14 +12,6 @@
 //! Every answer of every candidate is checked. Winners are stored beside the compiled kernels
 //! (`HORTON_CACHE_DIR`) and used by lookups from then on.
 
-#[path = "../device_bench/keys.rs"]
-#[allow(dead_code)]
-mod keys;
-#[path = "../paper_figures/tables.rs"]
-mod tables;
-#[path = "../paper_figures/workload.rs"]
-mod workload;
-
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -30,9 +22,9 @@ use horton_join::table::hash::Reduction;
 use horton_join::table::horton::BucketSize;
 use horton_join::table::tuning::{Kind, Parameter, Residence, Tuning, Workload, store};
 
-use keys::Keys;
-use tables::{AnyTable, Bench, Plan};
-use workload::Asked;
+use horton_test_support::lookups::keys::Keys;
+use horton_test_support::lookups::tables::{AnyTable, Bench, Plan};
+use horton_test_support::lookups::workload::{self, Asked};
 
 /// What is better is faster by this much, or it is noise.
 const NOTICEABLE: f64 = 1.01;

@@ -34,6 +34,8 @@ use horton_join::HortonJoinExec;
 use horton_join::config::{Enabled, HortonConfig, OnDeviceError};
 use horton_join::device::Device;
 use horton_join::table::horton::MAX_VALUE;
+use horton_test_support::env::asked;
+use horton_test_support::{child, test_name};
 use rand_mt::Mt64;
 use tempfile::TempDir;
 
@@ -154,10 +156,6 @@ fn session(runtime: &Arc<RuntimeEnv>, horton: Option<Limits>) -> SessionContext 
         .register_table("b", Arc::new(table(2, "w")))
         .unwrap();
     session
-}
-
-fn asked() -> String {
-    std::env::var("HORTON_TEST_DEVICE").unwrap_or_else(|_| "auto".to_owned())
 }
 
 /// What a task is at, and since which tick.
@@ -380,6 +378,13 @@ fn print(line: &str) {
 
 #[test]
 fn queries_at_once_give_the_right_rows_and_their_memory_back() {
+    if child::role().is_none() {
+        let test = test_name!("queries_at_once_give_the_right_rows_and_their_memory_back");
+        // What it prints goes where this process prints, as it runs.
+        let status = child::command(&test, "soak").status().unwrap();
+        assert!(status.success(), "{status}");
+        return;
+    }
     let duration = std::env::var("HORTON_SOAK_DURATION").ok();
     let duration = duration
         .and_then(|text| text.parse().ok())

@@ -13,7 +13,7 @@ use datafusion::physical_plan::streaming::{PartitionStream, StreamingTableExec};
 use futures::stream::BoxStream;
 use futures::{StreamExt, stream};
 
-use super::harness::Side;
+use horton_test_support::joins::Side;
 
 /// How a partition goes on behind its batches.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -109,8 +109,9 @@ fn check_join(plan: &Arc<dyn ExecutionPlan>) {
 }
 
 async fn query(query: &str) -> Vec<RecordBatch> {
+    horton_test_support::turns::side_by_side();
     let session = session();
-    let device = std::env::var("HORTON_TEST_DEVICE").unwrap_or_else(|_| "auto".to_owned());
+    let device = horton_test_support::env::asked();
     for statement in [
         "SET horton.enabled = 'always'".to_owned(),
         format!("SET horton.device = '{device}'"),

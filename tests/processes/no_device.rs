@@ -3,11 +3,7 @@
 //! Each test runs itself again in a process whose loader finds no libOpenCL: the library's name
 //! is read once, so it must be in the environment before anything asks for a device.
 
-#[path = "watch/text.rs"]
-mod text;
-
-use std::process::Command;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use datafusion::common::Result;
@@ -15,9 +11,9 @@ use datafusion::physical_plan::{collect, displayable};
 use datafusion::prelude::{SessionConfig, SessionContext};
 use horton_join::device;
 use horton_join::error::Error;
-use log::{Level, LevelFilter, Log, Metadata, Record};
-
-use text::text;
+use horton_test_support::plans::sorted;
+use horton_test_support::text::text;
+use horton_test_support::{child, test_name, warnings};
 
 /// Names the OpenCL library to open; see the loader crate.
 const LIBRARY: &str = "HORTON_OPENCL_LIBRARY";
@@ -30,61 +26,13 @@ fn without_opencl(test: &str) -> bool {
 
 /// Whether `variable` is set to `value` here; if it is not, runs `test` where it is.
 fn with_variable(test: &str, variable: &str, value: &str) -> bool {
-    if std::env::var_os(variable).is_some_and(|found| found == value) {
-        return true;
-    }
-    let output = Command::new(std::env::current_exe().unwrap())
-        .args([test, "--exact", "--nocapture"])
-        .env(variable, value)
-        .output()
-        .unwrap();
-    let text = String::from_utf8_lossy(&output.stdout);
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{text}\n{errors}");
-    assert!(text.contains("1 passed"), "{text}");
-    false
-}
-
-/// Keeps the warnings of this crate.
-struct Warnings(Mutex<Vec<String>>);
-
-static WARNINGS: Warnings = Warnings(Mutex::new(Vec::new()));
-
-impl Warnings {
-    fn install() {
-        log::set_logger(&WARNINGS).unwrap();
-        log::set_max_level(LevelFilter::Warn);
-    }
-
-    fn all(&self) -> Vec<String> {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
-    }
-}
-
-impl Log for Warnings {
-    fn enabled(&self, metadata: &Metadata) -> bool {
-        metadata.level() <= Level::Warn && metadata.target().starts_with("horton")
-    }
-
-    fn log(&self, record: &Record) {
-        if self.enabled(record.metadata()) {
-            let mut warnings = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            warnings.push(record.args().to_string());
-        }
-    }
-
-    fn flush(&self) {}
+    child::is_child(&test_name!(test), &[(variable, value.as_ref())])
 }
 
 /// The sorted rows of a statement.
 async fn sql(session: &SessionContext, statement: &str) -> Result<Vec<String>> {
     let batches = session.sql(statement).await?.collect().await?;
-    let mut rows = text(&batches);
-    rows.sort_unstable();
-    Ok(rows)
+    Ok(sorted(&batches))
 }
 
 async fn session(enabled: &str) -> SessionContext {
@@ -120,7 +68,7 @@ async fn joins_run_on_the_host_and_the_warning_comes_once() {
     if !without_opencl("joins_run_on_the_host_and_the_warning_comes_once") {
         return;
     }
-    Warnings::install();
+    warnings::keep();
     let session = session("always").await;
     let queries: [(&str, &[&str]); 6] = [
         (INNER, &["two | 20", "zwei | 20"]),
@@ -156,7 +104,7 @@ async fn joins_run_on_the_host_and_the_warning_comes_once() {
     for (query, rows) in queries {
         assert_eq!(sql(&session, query).await.unwrap(), rows, "{query}");
     }
-    let warnings = WARNINGS.all();
+    let warnings = warnings::kept();
     assert_eq!(warnings.len(), 1, "{warnings:?}");
     assert!(
         warnings[0].contains("no OpenCL platform found"),
@@ -192,10 +140,10 @@ async fn never_says_nothing() {
     if !without_opencl("never_says_nothing") {
         return;
     }
-    Warnings::install();
+    warnings::keep();
     let session = session("never").await;
     assert_eq!(sql(&session, INNER).await.unwrap().len(), 2);
-    assert_eq!(WARNINGS.all(), [""; 0]);
+    assert_eq!(warnings::kept(), [""; 0]);
 }
 
 #[tokio::test]

@@ -2,16 +2,14 @@
 //! cache of compiled programs under racing processes and torn files.
 
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 
-use horton_join::device::program::ProgramText;
 use horton_join::device::{Arg, Device, list, pick};
 use horton_join::error::Error;
 use horton_join::table::horton::{HortonTable, TableConfig};
+use horton_test_support::internals::ProgramText;
+use horton_test_support::{child, test_name};
 use sha2::{Digest, Sha256};
-
-/// Set in the processes that this test starts of itself.
-const CHILD: &str = "HORTON_TEST_CACHE_CHILD";
 
 #[test]
 fn auto_picks_the_first_kind_among_accepted_devices() {
@@ -84,11 +82,11 @@ fn a_kernel_or_argument_that_does_not_fit_is_an_error() {
 #[test]
 fn racing_processes_and_torn_files_leave_a_cache_that_works() {
     let folder = tempfile::tempdir().unwrap();
-    if std::env::var_os(CHILD).is_some() {
+    if child::role().is_some() {
         build_and_look_up();
         return;
     }
-    let children: Vec<Child> = (0..3).map(|_| child(folder.path())).collect();
+    let children: Vec<Child> = (0..3).map(|_| start(folder.path())).collect();
     children.into_iter().for_each(succeed);
     let files: Vec<_> = std::fs::read_dir(folder.path())
         .unwrap()
@@ -111,13 +109,13 @@ fn racing_processes_and_torn_files_leave_a_cache_that_works() {
         };
         std::fs::write(file, torn).unwrap();
     }
-    succeed(child(folder.path()));
+    succeed(start(folder.path()));
     // The bad ones were replaced: a process that finds all of them compiles nothing.
     for file in &files {
         assert!(std::fs::read(file).unwrap().len() > 64, "{file:?}");
     }
     // Many processes read and write the same files while they are torn again and again.
-    let children: Vec<Child> = (0..3).map(|_| child(folder.path())).collect();
+    let children: Vec<Child> = (0..3).map(|_| start(folder.path())).collect();
     for _ in 0..20 {
         files
             .iter()
@@ -128,7 +126,7 @@ fn racing_processes_and_torn_files_leave_a_cache_that_works() {
     // A folder that cannot be written only costs the time.
     let file = folder.path().join("file");
     std::fs::write(&file, "").unwrap();
-    succeed(child(&file));
+    succeed(start(&file));
 }
 
 fn build_and_look_up() {
@@ -139,13 +137,9 @@ fn build_and_look_up() {
     assert_eq!(found, [Some(60), None, Some(50)]);
 }
 
-fn child(cache: &Path) -> Child {
-    Command::new(std::env::current_exe().unwrap())
-        .args([
-            "--exact",
-            "racing_processes_and_torn_files_leave_a_cache_that_works",
-        ])
-        .env(CHILD, "1")
+fn start(cache: &Path) -> Child {
+    let test = test_name!("racing_processes_and_torn_files_leave_a_cache_that_works");
+    child::command(&test, "racing")
         .env("HORTON_CACHE_DIR", cache)
         .stdout(Stdio::null())
         .spawn()

@@ -2,7 +2,7 @@
 //! device}, for every bucket size, load and lookup body, with the model's `check()` over
 //! every table. `HORTON_TEST_SMALL=1` keeps the sizes fit for oclgrind (`make oclgrind`).
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use horton_join::device::{Answer, Buffer, Cost, Device, KernelBody, Queue};
 use horton_join::error::{Error, Result};
@@ -14,48 +14,13 @@ use horton_join::table::horton::{
 };
 use horton_join::table::pairs::{Matches, Pairs};
 use horton_join::table::rows::{gather_rows, set_bits};
+use horton_test_support::env::{device, small};
+use horton_test_support::tables::{bodies, distinct_keys, run};
 use rand_mt::Mt;
-
-fn device() -> Device {
-    let asked = std::env::var("HORTON_TEST_DEVICE").unwrap_or_else(|_| "auto".to_owned());
-    Device::open(&asked).unwrap()
-}
-
-fn small() -> bool {
-    std::env::var_os("HORTON_TEST_SMALL").is_some()
-}
 
 /// `large` items, or few under oclgrind.
 fn scaled(large: usize) -> usize {
-    if small() { large.min(1500) } else { large }
-}
-
-/// Lookup bodies that run on the device under test.
-fn bodies(device: &Device) -> Vec<KernelBody> {
-    KernelBody::ALL
-        .into_iter()
-        .filter(|body| device.info().supports(*body))
-        .collect()
-}
-
-fn distinct_keys(seed: u32, n: usize) -> Vec<u32> {
-    let mut random = Mt::new(seed);
-    let mut seen = HashSet::with_capacity(n);
-    while seen.len() < n {
-        seen.insert(random.next_u32());
-    }
-    let mut keys: Vec<u32> = seen.into_iter().collect();
-    keys.sort_unstable_by_key(|k| hash::jenkins(k ^ seed));
-    keys
-}
-
-fn run<T: Send + 'static>(
-    device: &Device,
-    job: impl FnOnce(&mut Queue) -> Result<T> + Send + 'static,
-) -> Answer<T> {
-    let answer = device.run_blocking(job).unwrap();
-    assert!(answer.cost.launches > 0, "no kernel was launched");
-    answer
+    horton_test_support::env::scaled(large, 1500)
 }
 
 fn build_unique(queue: &mut Queue, config: &TableConfig, keys: &[u32]) -> Result<HortonTable> {

@@ -5,25 +5,18 @@
 
 use std::collections::{HashMap, HashSet};
 
-use horton_join::device::{Device, KernelBody, Queue};
+use horton_join::device::{KernelBody, Queue};
 use horton_join::error::Result;
 use horton_join::table::grouped::{BuildKeys, GroupedTable, KeyFormat};
 use horton_join::table::horton::TableConfig;
 use horton_join::table::key_table::{KeyTable, KeyTableConfig};
 use horton_join::table::wide::{Mixing, SplitCodes, split};
+use horton_test_support::env::device;
 use rand_mt::Mt64;
-
-fn device() -> Device {
-    let asked = std::env::var("HORTON_TEST_DEVICE").unwrap_or_else(|_| "auto".to_owned());
-    Device::open(&asked).unwrap()
-}
 
 /// `large` rows, or few under oclgrind.
 fn scaled(large: usize) -> usize {
-    match std::env::var_os("HORTON_TEST_SMALL") {
-        Some(_) => large.min(1500),
-        None => large,
-    }
+    horton_test_support::env::scaled(large, 1500)
 }
 
 fn seed() -> u32 {

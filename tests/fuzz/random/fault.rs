@@ -60,7 +60,7 @@ mod debug {
     use std::time::{Duration, Instant};
 
     use horton_join::config::OnDeviceError;
-    use horton_join::device::faults::{self, Fault};
+    use horton_test_support::internals::faults::{self, Fault};
 
     use super::super::case::Strike;
     use super::super::run::{Checked, Found, Places, Worker};

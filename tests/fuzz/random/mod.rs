@@ -14,8 +14,6 @@
 mod case;
 mod data;
 mod fault;
-#[path = "../watch/handed_out.rs"]
-mod handed_out;
 mod plan;
 mod regressions;
 mod run;
@@ -27,7 +25,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{LazyLock, Mutex};
 use std::time::{Duration, Instant};
 
-use horton_join::device::Device;
+use horton_test_support::env::device;
 use tokio::runtime::Runtime;
 
 use self::case::Case;
@@ -147,8 +145,7 @@ fn quietly<T>(f: impl FnOnce() -> T) -> T {
 /// A worker on the one device and runtime of the process.
 fn worker() -> Worker {
     static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().unwrap());
-    let asked = std::env::var("HORTON_TEST_DEVICE").unwrap_or_else(|_| "auto".to_owned());
-    Worker::new(RUNTIME.handle().clone(), Device::open(&asked).unwrap())
+    Worker::new(RUNTIME.handle().clone(), device())
 }
 
 /// A run over many cases.

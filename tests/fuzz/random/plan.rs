@@ -450,7 +450,7 @@ pub fn config(case: &Case, on_device_error: OnDeviceError) -> HortonConfig {
         },
         min_build_rows: case.min_build_rows.unwrap_or_default(),
         turn_rows: case.turn_rows,
-        device: std::env::var("HORTON_TEST_DEVICE").unwrap_or_else(|_| "auto".to_owned()),
+        device: horton_test_support::env::asked(),
         chunk_rows: table.chunk_rows,
         bucket_size: match table.bucket_size {
             4 => BucketSize::Four,

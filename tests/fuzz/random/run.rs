@@ -46,17 +46,17 @@ use futures::{StreamExt, TryStreamExt};
 use horton_join::HortonJoinExec;
 use horton_join::config::OnDeviceError;
 use horton_join::device::Device;
-use horton_join::join::decide::{Decision, Declined, Home, Place};
-use horton_join::join::keys;
-use horton_join::join::sides::Side;
-use horton_join::ready::{self, Readiness};
+use horton_test_support::internals::Side;
+use horton_test_support::internals::keys;
+use horton_test_support::internals::ready::{self, Readiness};
+use horton_test_support::internals::{Decision, Declined, Home, Place};
 use tempfile::TempDir;
 use tokio::runtime::Handle;
 
 use super::case::{Case, Mode, Scan};
 use super::fault::Sites;
-use super::handed_out::handed_out;
 use super::plan::{Input, Inputs, config};
+use horton_test_support::handed_out::handed_out;
 
 /// Pairs of rows up to which the nested loop join is asked too.
 const NESTED_LOOP_PAIRS: usize = 400;

@@ -13,8 +13,8 @@ use horton_join::HortonJoinExec;
 
 use datafusion::prelude::SessionContext;
 
-use super::harness::*;
 use super::plans::*;
+use horton_test_support::joins::*;
 
 /// Partitions of the left and the right side.
 const PARTS: [(usize, usize); 4] = [(1, 4), (4, 1), (3, 2), (2, 3)];
@@ -148,7 +148,7 @@ fn a_join_has_as_many_partitions_as_the_side_that_has_more() {
 
 #[test]
 fn partitions_are_read_in_any_order() {
-    let _guard = side_by_side();
+    side_by_side();
     each(|case, _, build, at| {
         for join_type in [JoinType::Inner, JoinType::Full, JoinType::LeftAnti] {
             let case = Case {
@@ -178,7 +178,7 @@ fn partitions_are_read_in_any_order() {
 
 #[test]
 fn every_join_type_returns_its_rows_from_several_partitions() {
-    let _guard = side_by_side();
+    side_by_side();
     each(|case, _, build, at| {
         for join_type in JOIN_TYPES {
             let case = Case {
@@ -205,7 +205,7 @@ fn every_join_type_returns_its_rows_from_several_partitions() {
 
 #[test]
 fn a_partition_alone_returns_the_rows_that_are_its_own() {
-    let _guard = side_by_side();
+    side_by_side();
     each(|case, join, _, at| {
         let (pool, context) = pooled(at, PLENTY);
         let mut rows = Vec::new();
@@ -220,7 +220,7 @@ fn a_partition_alone_returns_the_rows_that_are_its_own() {
 
 #[test]
 fn partitions_that_nobody_polls_take_nothing_from_the_others() {
-    let _guard = side_by_side();
+    side_by_side();
     each(|case, join, _, at| {
         let (pool, context) = pooled(at, PLENTY);
         let mut rows = Vec::new();
@@ -243,7 +243,7 @@ fn partitions_that_nobody_polls_take_nothing_from_the_others() {
 
 #[test]
 fn streams_that_are_dropped_early_leave_a_plan_that_runs_and_no_memory() {
-    let _guard = side_by_side();
+    side_by_side();
     each(|case, join, build, at| {
         let expected = expected(case);
         for polls in 0..4 {
@@ -270,7 +270,7 @@ fn streams_that_are_dropped_early_leave_a_plan_that_runs_and_no_memory() {
 
 #[test]
 fn a_plan_runs_again_and_keeps_no_memory_in_between() {
-    let _guard = side_by_side();
+    side_by_side();
     each(|case, join, build, at| {
         let (pool, context) = pooled(at, PLENTY);
         for run in 0..3 {
@@ -285,7 +285,7 @@ fn a_plan_runs_again_and_keeps_no_memory_in_between() {
 
 #[test]
 fn a_plan_runs_several_times_at_once() {
-    let _guard = side_by_side();
+    side_by_side();
     each(|case, join, build, at| {
         let about = format!("{at:?} {case}");
         let expected = expected(case);
@@ -333,7 +333,7 @@ fn owing(build: Which) -> (Case, Arc<HortonJoinExec>) {
 
 #[test]
 fn unmatched_rows_of_a_large_build_side_reach_consumers_of_every_kind() {
-    let _guard = side_by_side();
+    side_by_side();
     for build in [Left, Right] {
         for reads in WAYS {
             let (case, join) = owing(build);
@@ -352,7 +352,7 @@ fn unmatched_rows_of_a_large_build_side_reach_consumers_of_every_kind() {
 
 #[test]
 fn a_stream_that_is_dropped_keeps_no_other_from_a_large_build_side_s_end() {
-    let _guard = side_by_side();
+    side_by_side();
     for build in [Left, Right] {
         let (_, join) = owing(build);
         let (pool, context) = pooled(At::Device, PLENTY);

@@ -9,9 +9,9 @@ use datafusion::physical_plan::limit::GlobalLimitExec;
 use futures::{StreamExt, TryStreamExt};
 use horton_join::HortonJoinExec;
 
-use super::feed::{Then, feed, going_on, partition, plan};
-use super::harness::*;
 use super::plans::*;
+use crate::feed::{Then, feed, going_on, partition, plan};
+use horton_test_support::joins::*;
 
 /// The device, and the host.
 const PLACES: [At; 2] = [At::Device, At::Host];

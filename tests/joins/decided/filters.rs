@@ -9,12 +9,12 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::streaming::PartitionStream;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use horton_join::config::{Filters, HortonConfig};
-use horton_join::scan::DynamicFilterExec;
+use horton_test_support::internals::DynamicFilterExec;
 
-use super::feed::{Then, going_on, partition};
-use super::harness::*;
 use super::plans::*;
 use super::session::*;
+use crate::feed::{Then, going_on, partition};
+use horton_test_support::joins::*;
 
 /// The device, and the host.
 const PLACES: [At; 2] = [At::Device, At::Host];

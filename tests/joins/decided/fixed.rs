@@ -10,12 +10,12 @@ use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
 use datafusion::physical_plan::limit::GlobalLimitExec;
 use horton_join::HortonJoinExec;
 use horton_join::config::HortonConfig;
-use horton_join::join::sides::can_swap;
-use horton_join::rule::{OpenSides, WrapJoins};
+use horton_test_support::internals::can_swap;
+use horton_test_support::internals::{OpenSides, WrapJoins};
 
-use super::feed::{Then, going_on, partition, plan};
-use super::harness::*;
 use super::plans::*;
+use crate::feed::{Then, going_on, partition, plan};
+use horton_test_support::joins::*;
 
 /// `join` as both rules leave it in a session with options `horton`.
 fn ruled(join: HashJoinExec, horton: &HortonConfig) -> Arc<HortonJoinExec> {

@@ -11,14 +11,8 @@
 
 mod consumers;
 mod ends;
-#[path = "../join/feed.rs"]
-#[allow(dead_code)]
-mod feed;
 mod filters;
 mod fixed;
-#[path = "../join/harness.rs"]
-#[allow(dead_code)]
-mod harness;
 mod memory;
 mod plans;
 mod readiness;

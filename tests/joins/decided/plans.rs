@@ -14,11 +14,11 @@ use datafusion::physical_plan::metrics::MetricsSet;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use horton_join::HortonJoinExec;
 use horton_join::config::{Enabled, HortonConfig};
-use horton_join::join::decide::{Decision, Declined, Place};
-pub use horton_join::join::sides::Side as Which;
-pub use horton_join::join::sides::Side::{Left, Right};
+pub use horton_test_support::internals::Side as Which;
+pub use horton_test_support::internals::Side::{Left, Right};
+use horton_test_support::internals::{Decision, Declined, Place};
 
-use super::harness::*;
+use horton_test_support::joins::*;
 
 /// Rows of a side's first turn.
 pub const TURN: usize = 16;
@@ -195,7 +195,7 @@ pub fn assert_place(decision: &Decision, at: At, about: &str) {
 
 /// Runs `case` at `at`; checks its rows, and that it built `build`.
 pub fn check(case: &Case, build: (Which, usize), at: At) -> Outcome {
-    let _guard = side_by_side();
+    side_by_side();
     let about = format!("{at:?}, {build:?}: {case}");
     let (_, context) = pooled(at, PLENTY);
     let found = outcome(&case.on_device(), context).unwrap_or_else(|e| panic!("{about}: {e}"));

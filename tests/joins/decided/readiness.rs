@@ -5,12 +5,12 @@ use std::sync::Arc;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use horton_join::config::{Enabled, HortonConfig, TableKind};
 use horton_join::device::DeviceKind;
-use horton_join::join::decide::Declined;
 use horton_join::table::horton::BucketSize;
+use horton_test_support::internals::Declined;
 
-use super::harness::*;
 use super::plans::*;
 use super::session::*;
+use horton_test_support::joins::*;
 
 const QUERY: &str = "SELECT big.v, small.v FROM big JOIN small ON big.k = small.k";
 
@@ -166,7 +166,7 @@ fn keys(rows: usize) -> Side {
 
 #[test]
 fn by_default_both_sides_decide_whether_a_gpu_is_asked() {
-    let _guard = side_by_side();
+    side_by_side();
     const BUILD: usize = 140_000;
     let kind = device().info().kind;
     for probe in [200_000, (1 << 20) - 1, 1 << 20] {

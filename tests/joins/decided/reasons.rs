@@ -9,9 +9,9 @@ use datafusion::physical_plan::{
 };
 use horton_join::config::HortonConfig;
 
-use super::harness::*;
 use super::plans::*;
 use super::session::*;
+use horton_test_support::joins::*;
 
 /// Turns so long that the side that is read first ends in its first one.
 fn long_turns() -> HortonConfig {

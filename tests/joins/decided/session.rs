@@ -4,16 +4,16 @@ use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use datafusion::common::Result;
-use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::datasource::MemTable;
 use datafusion::physical_plan::{ExecutionPlan, collect};
 use datafusion::prelude::{SessionConfig, SessionContext};
 use horton_join::HortonJoinExec;
 use horton_join::config::{Enabled, HortonConfig};
-use horton_join::join::decide::Decision;
+use horton_test_support::internals::Decision;
 
-use super::harness::*;
 use super::plans::*;
+use horton_test_support::joins::*;
+pub use horton_test_support::plans::nodes;
 
 /// What a query returned, and its executed plan.
 pub struct Ran {
@@ -93,7 +93,7 @@ pub fn sql(session: &SessionContext, query: &str) -> Result<Vec<RecordBatch>> {
 
 /// Runs `plan`; its rows, sorted.
 pub fn rows(session: &SessionContext, plan: &Arc<dyn ExecutionPlan>) -> Vec<String> {
-    let _guard = side_by_side();
+    side_by_side();
     let (plan, context) = (Arc::clone(plan), session.task_ctx());
     let batches = block_on(async move { collect(plan, context).await });
     sorted(text(&batches.unwrap()))
@@ -103,19 +103,6 @@ pub fn query(session: &SessionContext, query: &str) -> Ran {
     let plan = plan(session, query);
     let rows = rows(session, &plan);
     Ran { rows, plan }
-}
-
-/// The nodes of `plan` that are a `T`, from its top to its leaves.
-pub fn nodes<T: ExecutionPlan>(plan: &Arc<dyn ExecutionPlan>) -> Vec<Arc<dyn ExecutionPlan>> {
-    let mut nodes = Vec::new();
-    let visit = |node: &Arc<dyn ExecutionPlan>| {
-        if node.is::<T>() {
-            nodes.push(Arc::clone(node));
-        }
-        Ok(TreeNodeRecursion::Continue)
-    };
-    plan.apply(visit).unwrap();
-    nodes
 }
 
 /// What the joins of `plan` decided, from its top to its leaves.

@@ -10,16 +10,16 @@ use datafusion::physical_plan::{ExecutionPlan, Partitioning};
 use horton_join::HortonJoinExec;
 use horton_join::config::{Enabled, HortonConfig, TableKind};
 
-use super::harness::*;
 use super::plans::*;
 use super::session::*;
+use horton_test_support::joins::*;
 
 /// Left is `big`, right is `small`, which ends first.
 const QUERY: &str = "SELECT big.v, small.v FROM big JOIN small ON big.k = small.k";
 
 /// The answer to `text`, a line a row.
 fn answer(sessions: &Sessions, text_of: &str) -> String {
-    let _guard = side_by_side();
+    side_by_side();
     text(&sql(&sessions.horton, text_of).unwrap()).join("\n")
 }
 

@@ -7,10 +7,10 @@ use arrow::array::{ArrayRef, RecordBatch, RunArray};
 use arrow::datatypes::{Field, Int32Type, Schema};
 use datafusion::common::JoinType;
 use horton_join::config::Enabled;
-use horton_join::join::decide::Declined;
+use horton_test_support::internals::Declined;
 
-use super::harness::*;
 use super::plans::*;
+use horton_test_support::joins::*;
 
 /// Rows of the left side, of the right one, and the side that ends first.
 const SIZES: [(usize, usize, Which); 3] = [(40, 200, Left), (200, 40, Right), (40, 40, Left)];
@@ -97,7 +97,7 @@ fn the_device_is_asked_from_min_build_rows_on() {
         for (min_build_rows, reason) in [(39, None), (40, None), (41, few(41)), (200, few(200))] {
             let mut case = open(side(5, left), side(6, right), At::Device);
             case.config.min_build_rows = min_build_rows;
-            let _guard = side_by_side();
+            side_by_side();
             let found = outcome(&case.on_device(), case.context()).unwrap();
             assert_eq!(found.rows, expected(&case));
             let decision = only(&found.decisions);

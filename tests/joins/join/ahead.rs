@@ -11,8 +11,8 @@ use datafusion::physical_plan::{ExecutionPlan, Partitioning};
 use futures::StreamExt;
 use tokio::sync::watch;
 
-use super::feed::{Then, feed, going_on, partition, plan};
-use super::harness::*;
+use crate::feed::{Then, feed, going_on, partition, plan};
+use horton_test_support::joins::*;
 
 /// Batches of a probe side, and how many of them were taken.
 #[derive(Clone)]
@@ -124,7 +124,7 @@ fn the_probe_side_is_not_read_while_the_build_side_comes() {
 #[test]
 fn an_error_read_early_is_met_when_it_is_reached() {
     let broken = Then::Error("the probe side broke");
-    let _guard = side_by_side();
+    side_by_side();
     for (can_match, fails) in [(false, false), (true, true)] {
         let mut case = case(1);
         case.mode = PartitionMode::Auto;

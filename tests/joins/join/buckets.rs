@@ -14,9 +14,9 @@ use datafusion::physical_plan::joins::PartitionMode;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use futures::{FutureExt, StreamExt};
 
-use horton_join::join::decide::{Home, Place};
+use horton_test_support::internals::{Home, Place};
 
-use super::harness::*;
+use horton_test_support::joins::*;
 
 /// Both sides with NULLs and repeating keys; tables of at most `most` rows.
 fn keyed(to_column: ToColumn, distinct: u32, most: usize) -> Case {
@@ -64,7 +64,7 @@ fn in_memory(case: &Case) -> Run {
 
 #[test]
 fn every_join_type_goes_to_buckets_in_every_mode() {
-    let _guard = side_by_side();
+    side_by_side();
     for join_type in JOIN_TYPES {
         for null_equality in NULL_EQUALITIES {
             for (mode, parts) in [
@@ -91,7 +91,7 @@ fn every_join_type_goes_to_buckets_in_every_mode() {
 
 #[test]
 fn partitioned_joins_go_to_buckets() {
-    let _guard = side_by_side();
+    side_by_side();
     for join_type in JOIN_TYPES {
         let mut case = keyed(ints, 600, 100);
         (case.join_type, case.mode) = (join_type, PartitionMode::Partitioned);
@@ -108,7 +108,7 @@ fn partitioned_joins_go_to_buckets() {
 
 #[test]
 fn keys_of_all_kinds_go_to_buckets() {
-    let _guard = side_by_side();
+    side_by_side();
     for to_column in [ints as ToColumn, sparse_ints, strings] {
         for join_type in [JoinType::Inner, JoinType::Full, JoinType::RightAnti] {
             let mut case = keyed(to_column, 600, 300);
@@ -120,7 +120,7 @@ fn keys_of_all_kinds_go_to_buckets() {
 
 #[test]
 fn texts_of_a_bucket_are_its_own() {
-    let _guard = side_by_side();
+    side_by_side();
     let mut case = keyed(ints, 600, 300);
     let texts = (0..2000).map(|row| format!("a text that is no part of a view, of row {row}"));
     let texts = StringViewArray::from_iter_values(texts);
@@ -131,7 +131,7 @@ fn texts_of_a_bucket_are_its_own() {
 
 #[test]
 fn a_hot_key_is_joined_on_the_host() {
-    let _guard = side_by_side();
+    side_by_side();
     for join_type in JOIN_TYPES {
         // A quarter of the keys is one, and too many for a table.
         let mut case = keyed(ints, 600, 200);
@@ -170,7 +170,7 @@ impl Limited {
 
 #[test]
 fn rows_that_the_pool_refuses_go_to_files() {
-    let _guard = side_by_side();
+    side_by_side();
     for join_type in JOIN_TYPES {
         let mut case = keyed(ints, 600, 400);
         case.join_type = join_type;
@@ -186,7 +186,7 @@ fn rows_that_the_pool_refuses_go_to_files() {
 
 #[test]
 fn what_buckets_reserve_is_given_back() {
-    let _guard = side_by_side();
+    side_by_side();
     let mut case = keyed(ints, 600, 300);
     case.join_type = JoinType::Full;
     case.probe = case.probe.in_partitions(3, |row| row);
@@ -218,7 +218,7 @@ fn a_device_limit_holds() {
 
 #[test]
 fn streams_that_are_read_one_after_the_other_share_buckets() {
-    let _guard = side_by_side();
+    side_by_side();
     for join_type in [JoinType::Inner, JoinType::Left, JoinType::Full] {
         let mut case = keyed(ints, 600, 400);
         case.join_type = join_type;
@@ -244,7 +244,7 @@ fn streams_that_are_read_one_after_the_other_share_buckets() {
 
 #[test]
 fn a_stream_dropped_at_any_poll_leaves_nothing() {
-    let _guard = side_by_side();
+    side_by_side();
     let mut case = keyed(ints, 600, 400);
     case.probe = case.probe.in_partitions(2, |row| row);
     for polls in 0..30 {
@@ -265,7 +265,7 @@ fn a_stream_dropped_at_any_poll_leaves_nothing() {
 
 #[test]
 fn the_plan_says_that_rows_are_in_buckets() {
-    let _guard = side_by_side();
+    side_by_side();
     let case = keyed(ints, 600, 400);
     let join = case.on_device();
     run(join.clone(), case.context()).unwrap();

@@ -11,7 +11,7 @@ use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, Int64Type};
 use datafusion::common::JoinType;
 
-use super::harness::*;
+use horton_test_support::joins::*;
 
 const ROWS: usize = 4000;
 const VALUES: usize = 50;

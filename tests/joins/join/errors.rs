@@ -10,8 +10,8 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::joins::PartitionMode;
 use futures::{StreamExt, TryStreamExt};
 
-use super::feed::{Then, feed};
-use super::harness::*;
+use crate::feed::{Then, feed};
+use horton_test_support::joins::*;
 
 fn sides(parts: usize) -> (Side, Side) {
     let (left, right) = (repeating_keys(41, 100, 40), repeating_keys(42, 300, 40));
@@ -179,7 +179,7 @@ fn a_stream_dropped_while_its_build_side_waits_lets_go_of_everything() {
 fn a_probe_stream_goes_on_when_the_one_that_started_the_build_is_dropped() {
     let (build, probe) = sides(2);
     let case = Case::new(build.in_batches_of(10), probe);
-    let _guard = side_by_side();
+    side_by_side();
     let expected = run(case.on_device(), case.context()).unwrap().rows();
     for polls in 0..6 {
         let (plan, context) = (case.on_device(), case.context());

@@ -9,7 +9,7 @@ use horton_join::table::horton::build::{Built, build};
 use horton_join::table::horton::{Items, TableConfig};
 use rand_mt::Mt;
 
-use super::harness::*;
+use horton_test_support::joins::*;
 
 const KEYS: usize = 5000;
 
@@ -85,7 +85,7 @@ fn joins_of_keys_chosen_against_the_known_seed_cost_what_random_keys_do() {
 
 #[test]
 fn a_table_built_with_the_known_seed_survives_keys_chosen_against_it() {
-    let _guard = side_by_side();
+    side_by_side();
     let build_all = |keys: Vec<u32>| {
         let built = device().run_blocking(move |queue| {
             let (n, keys) = (keys.len(), queue.buffer_from("keys", &keys)?);

@@ -3,7 +3,7 @@
 use datafusion::common::{JoinType, NullEquality};
 use datafusion::physical_plan::joins::PartitionMode;
 
-use super::harness::*;
+use horton_test_support::joins::*;
 
 /// Keys with duplicates and NULLs on both sides, some on one side only.
 fn keys() -> (Vec<Option<i64>>, Vec<Option<i64>>) {
@@ -240,7 +240,7 @@ fn not_in_sees_the_null_of_any_probe_partition_when_they_run_side_by_side() {
         ..Case::new(build, probe.in_batches_of(10))
     };
     for _ in 0..10 {
-        let _guard = side_by_side();
+        side_by_side();
         let plan = case.on_device();
         let batches = block_on(datafusion::physical_plan::collect(plan, case.context()));
         assert_eq!(text(&batches.unwrap()).len(), 0);
@@ -259,7 +259,7 @@ fn partitions_that_run_side_by_side_emit_unmatched_build_rows_once() {
             join_type,
             ..case(PartitionMode::CollectLeft, ints)
         };
-        let _guard = side_by_side();
+        side_by_side();
         let sorted = |plan| {
             let batches = block_on(datafusion::physical_plan::collect(plan, case.context()));
             let mut rows = text(&batches.unwrap());

@@ -18,7 +18,7 @@ use datafusion::logical_expr::Operator;
 use datafusion::physical_expr::expressions::{BinaryExpr, cast as cast_expr, lit};
 use datafusion::physical_plan::joins::PartitionMode;
 
-use super::harness::*;
+use horton_test_support::joins::*;
 
 /// Join types that between them show matches, unmatched rows of both sides and marks.
 const SHOWN: [JoinType; 4] = [

@@ -15,9 +15,9 @@ use datafusion::physical_plan::joins::PartitionMode;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use futures::StreamExt;
 
-use horton_join::join::decide::{Declined, Place};
+use horton_test_support::internals::{Declined, Place};
 
-use super::harness::*;
+use horton_test_support::joins::*;
 
 /// Both sides with NULLs, repeating keys and a row number.
 fn repeating(build_rows: usize, probe_rows: usize, distinct: u32) -> Case {

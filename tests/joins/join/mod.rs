@@ -14,8 +14,6 @@ mod ahead;
 mod buckets;
 mod build_columns;
 mod errors;
-mod feed;
-mod harness;
 mod hostile;
 mod join_types;
 mod key_types;

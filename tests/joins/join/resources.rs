@@ -16,9 +16,9 @@ use datafusion::prelude::{SessionConfig, SessionContext};
 use futures::{StreamExt, TryStreamExt};
 use horton_join::HortonJoinExec;
 use horton_join::config::TableKind;
-use horton_join::join::decide::{Declined, Place};
+use horton_test_support::internals::{Declined, Place};
 
-use super::harness::*;
+use horton_test_support::joins::*;
 
 fn case(build_rows: i64, probe_rows: i64, parts: usize) -> Case {
     let left: Vec<Option<i64>> = (0..build_rows).map(Some).collect();

@@ -15,7 +15,7 @@ use datafusion::prelude::{ParquetReadOptions, SessionConfig, SessionContext};
 use horton_join::HortonJoinExec;
 use horton_join::config::{HortonConfig, TableKind};
 
-use super::harness::*;
+use horton_test_support::joins::*;
 
 /// Runs one statement.
 fn sql(session: &SessionContext, statement: &str) -> Result<Vec<RecordBatch>> {
@@ -24,13 +24,13 @@ fn sql(session: &SessionContext, statement: &str) -> Result<Vec<RecordBatch>> {
 }
 
 fn ok(session: &SessionContext, statement: &str) -> Vec<String> {
-    let _guard = side_by_side();
+    side_by_side();
     let batches = sql(session, statement).unwrap_or_else(|e| panic!("{statement}: {e}"));
     text(&batches)
 }
 
 fn error(session: &SessionContext, statement: &str) -> String {
-    let _guard = side_by_side();
+    side_by_side();
     sql(session, statement).unwrap_err().to_string()
 }
 
@@ -63,7 +63,7 @@ fn session(enabled: &str) -> SessionContext {
     let session = horton_join::context(config());
     tables(&session);
     ok(&session, &format!("SET horton.enabled = '{enabled}'"));
-    let device = std::env::var("HORTON_TEST_DEVICE").unwrap_or_else(|_| "auto".to_owned());
+    let device = horton_test_support::env::asked();
     ok(&session, &format!("SET horton.device = '{device}'"));
     session
 }
@@ -110,7 +110,7 @@ fn joins(plan: &Arc<dyn ExecutionPlan>) -> (usize, usize, usize) {
 
 /// Sorted rows of a query, and [`joins`] of its plan.
 fn query(session: &SessionContext, query: &str) -> (Vec<String>, (usize, usize, usize)) {
-    let _guard = side_by_side();
+    side_by_side();
     let (session, query) = (session.clone(), query.to_owned());
     block_on(async move {
         let plan = session.sql(&query).await.unwrap();

@@ -14,7 +14,7 @@ use datafusion::common::JoinType;
 use datafusion::physical_plan::joins::PartitionMode;
 use horton_join::table::horton::BucketSize;
 
-use super::harness::*;
+use horton_test_support::joins::*;
 
 fn side(name: &str, keys: &[Option<i64>]) -> Side {
     Side::new(vec![("k", ints(keys)), (name, payload(keys.len()))])

@@ -17,10 +17,10 @@ use futures::{StreamExt, stream};
 use horton_join::HortonJoinExec;
 use horton_join::config::OnDeviceError;
 use horton_join::device::{Buffer, DeviceKind};
-use horton_join::join::decide::{Declined, Place};
+use horton_test_support::internals::{Declined, Place};
 
-use super::feed::{partition, plan};
-use super::harness::*;
+use crate::feed::{partition, plan};
+use horton_test_support::joins::*;
 
 /// The joins' limit: more than they need.
 const LIMIT: u64 = 8 << 20;

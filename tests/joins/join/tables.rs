@@ -7,7 +7,7 @@ use datafusion::physical_plan::joins::PartitionMode;
 use horton_join::config::TableKind;
 use horton_join::device::DeviceKind;
 
-use super::harness::*;
+use horton_test_support::joins::*;
 
 const KINDS: [TableKind; 4] = [
     TableKind::Horton,

@@ -10,7 +10,6 @@ use arrow::array::{
 };
 use arrow::datatypes::{Field, Schema};
 use datafusion::common::Result;
-use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::dataframe::DataFrameWriteOptions;
 use datafusion::datasource::MemTable;
 use datafusion::execution::SessionStateBuilder;
@@ -18,12 +17,11 @@ use datafusion::execution::memory_pool::{GreedyMemoryPool, MemoryPool};
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::physical_plan::{ExecutionPlan, collect};
 use datafusion::prelude::{ParquetReadOptions, SessionConfig, SessionContext, col};
-use horton_join::HortonJoinExec;
 use horton_join::config::HortonConfig;
-use horton_join::scan::DynamicFilterExec;
+use horton_test_support::internals::DynamicFilterExec;
+pub use horton_test_support::plans::{launches, metric, sorted};
+use horton_test_support::turns::side_by_side;
 use rand_mt::Mt;
-
-use super::text::text;
 
 /// Rows of a batch in memory.
 const BATCH: usize = 500;
@@ -132,6 +130,7 @@ pub struct Tables {
 impl Tables {
     /// `big` has 20 times the rows of `small` and `other`, and ten times the keys.
     pub async fn new() -> Self {
+        side_by_side();
         let tables = vec![
             ("small", rows(1, 300, 200)),
             ("other", rows(2, 400, 300)),
@@ -190,7 +189,7 @@ impl Tables {
     ) -> SessionContext {
         let session = horton_join::context(config);
         self.register(&session, place).await;
-        let device = std::env::var("HORTON_TEST_DEVICE").unwrap_or_else(|_| "auto".to_owned());
+        let device = horton_test_support::env::asked();
         let first = [("horton.enabled", "always"), ("horton.device", &device)];
         for (key, value) in first.iter().chain(options) {
             let statement = format!("SET {key} = '{value}'");
@@ -264,33 +263,6 @@ pub async fn run(session: &SessionContext, query: &str) -> Ran {
         rows: sorted(&batches),
         plan,
     }
-}
-
-/// One string a row, sorted.
-pub fn sorted(batches: &[RecordBatch]) -> Vec<String> {
-    let mut rows = text(batches);
-    rows.sort_unstable();
-    rows
-}
-
-/// The sum of metric `name` over the nodes of `plan` that are a `T`.
-pub fn metric<T: ExecutionPlan>(plan: &Arc<dyn ExecutionPlan>, name: &str) -> usize {
-    let mut sum = 0;
-    plan.apply(|node| {
-        if node.is::<T>() {
-            let set = node.metrics();
-            let value = set.and_then(|set| set.sum(|metric| metric.value().name() == name));
-            sum += value.map_or(0, |value| value.as_usize());
-        }
-        Ok(TreeNodeRecursion::Continue)
-    })
-    .unwrap();
-    sum
-}
-
-/// Kernels that the joins of a plan launched.
-pub fn launches(plan: &Arc<dyn ExecutionPlan>) -> usize {
-    metric::<HortonJoinExec>(plan, "kernel_launches")
 }
 
 /// Rows into and out of the scans that keep filters.

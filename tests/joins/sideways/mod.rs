@@ -13,5 +13,3 @@ mod names;
 mod queries;
 mod scans;
 mod spilled;
-#[path = "../watch/text.rs"]
-mod text;

@@ -14,8 +14,8 @@ use datafusion::physical_plan::{ExecutionPlan, collect, displayable};
 use datafusion::prelude::{SessionConfig, SessionContext};
 use futures::{StreamExt, TryStreamExt};
 use horton_join::HortonJoinExec;
-use horton_join::join::sides::Side;
-use horton_join::scan::DynamicFilterExec;
+use horton_test_support::internals::DynamicFilterExec;
+use horton_test_support::internals::Side;
 
 use super::data::*;
 

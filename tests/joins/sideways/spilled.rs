@@ -30,7 +30,7 @@ const QUERIES: [&str; 6] = [
 async fn limited(tables: &Tables, place: Place) -> SessionContext {
     let horton = HortonConfig {
         enabled: Enabled::Always,
-        device: std::env::var("HORTON_TEST_DEVICE").unwrap_or_else(|_| "auto".to_owned()),
+        device: horton_test_support::env::asked(),
         ..HortonConfig::default()
     };
     let config = config()

@@ -1,19 +1,15 @@
 //! The child processes, and joins in them.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
-use std::sync::{Mutex, PoisonError};
+use std::process::Output;
 
 use arrow::util::pretty::pretty_format_batches;
 use datafusion::prelude::{SessionConfig, SessionContext};
-use log::{Level, LevelFilter, Log, Metadata, Record};
+use horton_test_support::child;
 
 const LIBRARY: &str = "HORTON_OPENCL_LIBRARY";
 const SHIM: &str = "HORTON_SHIM";
 const CACHE: &str = "HORTON_CACHE_DIR";
-
-/// Tells children of one test apart.
-const ROLE: &str = "HORTON_TEST_DRIVER_ROLE";
 
 /// The shim, which cargo builds beside the tests.
 fn library() -> PathBuf {
@@ -23,20 +19,15 @@ fn library() -> PathBuf {
     library
 }
 
-/// What this process does in its test: nothing if it is not a child.
-pub fn role() -> Option<String> {
-    std::env::var(ROLE).ok()
-}
+pub use horton_test_support::child::role;
 
-/// Runs the test named `test` (with its module) again in a child process whose driver is as `shim`
-/// says.
+/// Runs the test named `test` (with its module here) again in a child process whose driver is as
+/// `shim` says.
 pub fn outcome(test: &str, role: &str, shim: &str, cache: &Path) -> Output {
-    Command::new(std::env::current_exe().unwrap())
-        .args([test, "--exact", "--nocapture"])
+    child::command(&format!("drivers::{test}"), role)
         .env(LIBRARY, library())
         .env(SHIM, shim)
         .env(CACHE, cache)
-        .env(ROLE, role)
         .output()
         .unwrap()
 }
@@ -59,38 +50,6 @@ pub fn is_child(test: &str, shim: &str) -> bool {
         return false;
     }
     true
-}
-
-/// Keeps the warnings of this crate.
-struct Warnings(Mutex<Vec<String>>);
-
-static WARNINGS: Warnings = Warnings(Mutex::new(Vec::new()));
-
-impl Log for Warnings {
-    fn enabled(&self, metadata: &Metadata) -> bool {
-        metadata.level() <= Level::Warn && metadata.target().starts_with("horton")
-    }
-
-    fn log(&self, record: &Record) {
-        if self.enabled(record.metadata()) {
-            let mut warnings = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            warnings.push(record.args().to_string());
-        }
-    }
-
-    fn flush(&self) {}
-}
-
-/// From here on warnings are kept.
-pub fn keep_warnings() {
-    log::set_logger(&WARNINGS).unwrap();
-    log::set_max_level(LevelFilter::Warn);
-}
-
-/// Those so far.
-pub fn warnings() -> Vec<String> {
-    let warnings = WARNINGS.0.lock().unwrap_or_else(PoisonError::into_inner);
-    warnings.clone()
 }
 
 /// A session with two tables, whose joins all go to the device.

@@ -5,7 +5,6 @@
 //! ```
 //!
 //! The library is opened once in a process, so every driver has one of its own.
-#![cfg(target_os = "linux")]
 
 mod child;
 mod lanes;

@@ -4,14 +4,13 @@
 use std::time::Duration;
 
 use datafusion::prelude::SessionContext;
-use horton_join::device::verdict::{self, Suite, Verdict};
 use horton_join::device::{Device, DeviceKind, KernelBody, pick};
 use horton_join::error::Error;
-use horton_join::self_test;
+use horton_test_support::internals::self_test;
+use horton_test_support::internals::verdict::{self, Suite, Verdict};
+use horton_test_support::warnings;
 
-use super::child::{
-    QUERIES, check_rows, is_child, keep_warnings, metric, role, run, session, sql, warnings,
-};
+use super::child::{QUERIES, check_rows, is_child, metric, role, run, session, sql};
 
 /// The plan of a join that has run says that it was on the host, and this.
 async fn explains(session: &SessionContext, reason: &str) {
@@ -22,7 +21,7 @@ async fn explains(session: &SessionContext, reason: &str) {
 
 /// A join meets the wrong driver first, later ones know; so do later processes.
 async fn is_distrusted(reason: &str) {
-    keep_warnings();
+    warnings::keep();
     let device = Device::open("0:0").unwrap();
     let verdict = verdict::of(device.info(), Suite::DEFAULT);
     match role().as_deref() {
@@ -40,7 +39,7 @@ async fn is_distrusted(reason: &str) {
     explains(&session, "failed its self-test: ").await;
     explains(&session, reason).await;
     assert!(matches!(pick("auto"), Err(Error::NoUsableDevice(_))));
-    let warnings = warnings();
+    let warnings = warnings::kept();
     let with_reason = warnings.iter().filter(|text| text.contains(reason));
     assert!((1..=2).contains(&with_reason.count()), "{warnings:?}");
 }
@@ -86,7 +85,7 @@ async fn a_command_that_fails_late_gives_no_row() {
             assert!(metric(&session, QUERIES[0], "kernel_launches").await > 0);
         }
         Some(_) => {
-            keep_warnings();
+            warnings::keep();
             // The table of dense keys, on every kind of device.
             let direct = "SET horton.table = 'direct'";
             let fresh = session().await;
@@ -103,7 +102,7 @@ async fn a_command_that_fails_late_gives_no_row() {
             sql(&session, "SET horton.enabled = 'always'").await;
             check_rows(&session).await;
             explains(&session, "on the host: device failed: ").await;
-            let warnings = warnings();
+            let warnings = warnings::kept();
             let status = "CL_OUT_OF_RESOURCES";
             assert!(
                 warnings.iter().any(|text| text.contains(status)),
@@ -164,7 +163,7 @@ const UNSEEN: [&str; 5] = [
 #[test]
 #[cfg(debug_assertions)]
 fn no_kernel_can_be_skipped_unseen() {
-    use horton_join::device::faults;
+    use horton_test_support::internals::faults;
 
     use super::child::outcome;
 
@@ -311,7 +310,7 @@ async fn a_query_beside_a_self_test_ends() {
 async fn every_kernel_of_a_join_is_tested() {
     use std::collections::BTreeSet;
 
-    use horton_join::device::faults;
+    use horton_test_support::internals::faults;
 
     if !is_child("self_test::every_kernel_of_a_join_is_tested", "") {
         return;

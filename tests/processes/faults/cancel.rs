@@ -16,11 +16,11 @@ use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use futures::{StreamExt, TryStreamExt};
-use horton_join::device::faults;
+use horton_test_support::internals::faults;
 
 use super::cases::{OnProbe, feed};
-use super::harness::*;
 use super::watch::{one_at_a_time, watched};
+use horton_test_support::joins::*;
 
 const CHUNK: usize = 512;
 const CHUNKS: usize = 24;

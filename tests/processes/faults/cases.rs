@@ -15,7 +15,7 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 use futures::{StreamExt, stream};
 
-use super::harness::*;
+use horton_test_support::joins::*;
 
 /// Called when a probe side is first asked for rows: the build is over.
 pub type OnProbe = Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>;

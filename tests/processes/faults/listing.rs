@@ -1,7 +1,7 @@
 //! Faults while the devices are listed: then a join stays on the host, or on another device.
 
-use horton_join::device::faults::{self, Fault};
 use horton_join::device::{list, pick};
+use horton_test_support::internals::faults::{self, Fault};
 
 use super::watch::one_at_a_time;
 

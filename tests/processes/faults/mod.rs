@@ -9,11 +9,6 @@
 //!
 //! The fault layer is one for the process and exists in debug builds only; so the tests here run
 //! one at a time, those that need caches of their own in a child process.
-#![cfg(debug_assertions)]
-
-#[path = "../join/harness.rs"]
-#[allow(dead_code)]
-mod harness;
 
 mod cancel;
 mod cases;

@@ -6,11 +6,11 @@ use std::time::Instant;
 
 use datafusion::prelude::{SessionConfig, SessionContext};
 use horton_join::config::{Enabled, HortonConfig};
-use horton_join::device::faults::{self, Fault};
-use horton_join::health::SHORT_FOR;
+use horton_test_support::internals::faults::{self, Fault};
+use horton_test_support::internals::health::SHORT_FOR;
 
-use super::harness::{device, text};
 use super::watch::{one_at_a_time, watched};
+use horton_test_support::joins::{device, text};
 
 /// Warnings that a device is trusted no more.
 static SAID: AtomicUsize = AtomicUsize::new(0);

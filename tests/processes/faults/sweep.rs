@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -16,16 +15,15 @@ use datafusion::prelude::{SessionConfig, SessionContext};
 use futures::TryStreamExt;
 use horton_join::HortonJoinExec;
 use horton_join::config::OnDeviceError;
-use horton_join::device::faults::{self, Fault};
-use horton_join::health::Health;
+use horton_test_support::internals::faults::{self, Fault};
+use horton_test_support::internals::health::Health;
+
+use horton_test_support::{child, test_name};
 
 use super::cases::{OnProbe, all, feed};
-use super::harness::{Case, device, metric, run, text};
 use super::sites::functions;
 use super::watch::{one_at_a_time, watched};
-
-/// Set in the process that this test starts of itself.
-const CHILD: &str = "HORTON_TEST_FAULTS_CHILD";
+use horton_test_support::joins::{Case, device, metric, run, text};
 
 const STATUSES: [&str; 5] = [
     "CL_OUT_OF_RESOURCES",
@@ -106,17 +104,14 @@ struct Sweep {
 
 #[test]
 fn a_fault_at_any_call_loses_no_row() {
-    if std::env::var_os(CHILD).is_some() {
+    if child::role().is_some() {
         let cache = std::env::var_os("HORTON_CACHE_DIR").unwrap();
         Sweep::new(Path::new(&cache)).all();
         return;
     }
     let _guard = one_at_a_time();
     let cache = tempfile::tempdir().unwrap();
-    let status = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "sweep::a_fault_at_any_call_loses_no_row"])
-        .arg("--nocapture")
-        .env(CHILD, "1")
+    let status = child::command(&test_name!("a_fault_at_any_call_loses_no_row"), "sweep")
         .env("HORTON_CACHE_DIR", cache.path())
         .status()
         .unwrap();

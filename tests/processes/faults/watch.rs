@@ -5,10 +5,10 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use horton_join::device::faults;
+use horton_test_support::internals::faults;
 use tokio::runtime::Runtime;
 
-use super::harness::patience::Patience;
+use horton_test_support::patience::Patience;
 
 /// Seconds after which a case says what it is at.
 const LONG: u32 = 15;

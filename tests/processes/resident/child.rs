@@ -1,6 +1,5 @@
 //! The child processes, and what is measured in them.
 
-use std::process::Command;
 use std::sync::Arc;
 
 use arrow::util::pretty::pretty_format_batches;
@@ -10,11 +9,10 @@ use datafusion::physical_plan::metrics::MetricValue;
 use datafusion::physical_plan::{ExecutionPlan, collect};
 use datafusion::prelude::{SessionConfig, SessionContext};
 
+use horton_test_support::child;
+
 use super::pool::PeakPool;
 use super::probe::{SMALL, Texts, table};
-
-/// Tells a child which joins it measures.
-const ROLE: &str = "HORTON_TEST_RESIDENT_ROLE";
 
 /// Rows of a partition of the probe side, instead of a query's own.
 const ROWS: &str = "HORTON_TEST_RESIDENT_ROWS";
@@ -138,27 +136,24 @@ impl Query {
 /// What stock's joins and ours take in child processes of the test `test`; `None` in a child, which has
 /// printed that.
 pub fn measured(test: &str, query: Query) -> Option<[Measured; 2]> {
-    match std::env::var(ROLE) {
-        Ok(role) => {
+    match child::role() {
+        Some(role) => {
             measure(&role, query);
             None
         }
-        Err(_) => Some(["never", "always"].map(|role| child(test, role))),
+        None => Some(["never", "always"].map(|role| of_child(test, role))),
     }
 }
 
-fn child(test: &str, role: &str) -> Measured {
-    let output = Command::new(std::env::current_exe().unwrap())
-        .args([test, "--exact", "--nocapture", "--test-threads=1"])
-        .env(ROLE, role)
+fn of_child(test: &str, role: &str) -> Measured {
+    let output = child::command(&format!("resident::{test}"), role)
+        .arg("--test-threads=1")
         // Large buffers are the kernel's again once they are dropped.
         .env("MALLOC_MMAP_THRESHOLD_", "65536")
         .env("MALLOC_ARENA_MAX", "1")
         .output()
         .unwrap();
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{role}: {text}\n{errors}");
+    let text = child::passed(&output);
     let value = |name: &str| {
         let (_, rest) = text.split_once(&format!("{name}=")).unwrap();
         rest.split_once(';').unwrap().0.to_owned()

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
+use crate::internals::{Settle, TakeFilters};
 use datafusion::common::Result;
 use datafusion::common::config::ConfigOptions;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::filter_pushdown::FilterPushdown;
 use datafusion::physical_plan::ExecutionPlan;
 use horton_join::config::HortonConfig;
-use horton_join::scan::rules::{Settle, TakeFilters};
 
 /// `plan` with what its joins tell handed to its scans.
 pub fn handed_out(

@@ -1,15 +1,8 @@
-//! Cases, data, and running them: what all the tests share.
-
-#[path = "../watch/handed_out.rs"]
-mod handed_out;
-#[path = "../watch/patience.rs"]
-pub mod patience;
-#[path = "../watch/text.rs"]
-mod text;
+//! Joins to be run beside the stock join: cases, their data, and running them.
 
 use std::future::Future;
 use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::sync::{Arc, LazyLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use arrow::array::{
@@ -32,13 +25,14 @@ use datafusion::prelude::{SessionConfig, SessionContext};
 use futures::TryStreamExt;
 use horton_join::HortonJoinExec;
 use horton_join::config::{Enabled, HortonConfig, TableKind};
-use horton_join::device::Device;
 use rand_mt::Mt;
 use tokio::runtime::Runtime;
 
-use self::handed_out::handed_out;
-use self::patience::Patience;
-pub use self::text::text;
+pub use crate::env::{asked, device};
+use crate::handed_out::handed_out;
+use crate::patience::Patience;
+pub use crate::text::text;
+pub use crate::turns::{alone, side_by_side};
 
 /// All join types.
 pub const JOIN_TYPES: [JoinType; 10] = [
@@ -60,30 +54,10 @@ pub const NULL_EQUALITIES: [NullEquality; 2] = [
     NullEquality::NullEqualsNull,
 ];
 
-/// The device that tests ask for.
-pub fn asked() -> String {
-    std::env::var("HORTON_TEST_DEVICE").unwrap_or_else(|_| "auto".to_owned())
-}
-
-pub fn device() -> Device {
-    let asked = asked();
-    Device::open(&asked).unwrap()
-}
-
-/// Tests that measure the device's memory run alone, the others side by side.
-static QUIET: RwLock<()> = RwLock::new(());
-
-pub fn side_by_side() -> RwLockReadGuard<'static, ()> {
-    QUIET.read().unwrap_or_else(PoisonError::into_inner)
-}
-
-pub fn alone() -> RwLockWriteGuard<'static, ()> {
-    QUIET.write().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Runs a future on the tests' runtime; fails instead of hanging.
+/// Runs a future on the tests' runtime, in the test's turn; fails instead of hanging.
 pub fn block_on<T: Send + 'static>(future: impl Future<Output = T> + Send + 'static) -> T {
     static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().unwrap());
+    side_by_side();
     let (done, wait) = channel();
     RUNTIME.spawn(async move { done.send(future.await) });
     let mut patience = Patience::default();
@@ -385,7 +359,7 @@ impl Case {
 
     /// Runs the join on the device alone.
     pub fn run_on_device(&self) -> Run {
-        let _guard = side_by_side();
+        side_by_side();
         run(self.on_device(), self.context()).unwrap()
     }
 
@@ -405,7 +379,7 @@ impl Case {
 
     /// As [`check`](Self::check), whether there is something to look up or not.
     pub fn check_rows(&self) -> Run {
-        let _guard = side_by_side();
+        side_by_side();
         let stock = run(Arc::new(self.stock()), self.context()).unwrap();
         let device = run(self.on_device(), self.context()).unwrap();
         let filtered = run(self.with_filters(), self.context()).unwrap();

@@ -2,44 +2,18 @@
 
 use std::collections::HashSet;
 
-use horton_join::device::{Answer, Device, KernelBody, Queue};
+use horton_join::device::{Device, Queue};
 use horton_join::error::Result;
 use horton_join::table::batch::{Batch, Kind};
-use horton_join::table::hash::jenkins;
 use horton_join::table::linear::{Deletion, Inserted, LinearConfig, LinearTable};
 use horton_join::table::slab::{Entries, PoolLayout, SlabConfig, SlabHash};
 use horton_join::table::{Items, Table as _};
-use rand_mt::Mt;
-
-pub fn device() -> Device {
-    let asked = std::env::var("HORTON_TEST_DEVICE").unwrap_or_else(|_| "auto".to_owned());
-    Device::open(&asked).unwrap()
-}
-
-pub fn small() -> bool {
-    std::env::var_os("HORTON_TEST_SMALL").is_some()
-}
+pub use horton_test_support::env::{device, small};
+pub use horton_test_support::tables::{bodies, distinct_keys};
 
 /// `large`, or little under oclgrind.
 pub fn scaled(large: usize) -> usize {
-    if small() { large.min(200) } else { large }
-}
-
-/// Kernel bodies that run on the device under test.
-pub fn bodies(device: &Device) -> Vec<KernelBody> {
-    let all = KernelBody::ALL.into_iter();
-    all.filter(|body| device.info().supports(*body)).collect()
-}
-
-pub fn distinct_keys(seed: u32, n: usize) -> Vec<u32> {
-    let mut random = Mt::new(seed);
-    let mut seen = HashSet::with_capacity(n);
-    while seen.len() < n {
-        seen.insert(random.next_u32());
-    }
-    let mut keys: Vec<u32> = seen.into_iter().collect();
-    keys.sort_unstable_by_key(|k| jenkins(k ^ seed));
-    keys
+    horton_test_support::env::scaled(large, 200)
 }
 
 /// Runs a job and checks that the device took part.
@@ -47,9 +21,7 @@ pub fn run<T: Send + 'static>(
     device: &Device,
     job: impl FnOnce(&mut Queue) -> Result<T> + Send + 'static,
 ) -> T {
-    let Answer { value, cost } = device.run_blocking(job).unwrap();
-    assert!(cost.launches > 0, "no kernel was launched");
-    value
+    horton_test_support::tables::run(device, job).value
 }
 
 /// One operation of a batch.

@@ -6,9 +6,9 @@ use horton_join::error::Result;
 use horton_join::table::WhenFull;
 use horton_join::table::horton::{BucketSize, HortonTable};
 
-use crate::equations::Model;
-use crate::harness::{Beside, Shape, distinct_keys, on_device, small};
-use crate::load::load_of;
+use super::harness::{Beside, Shape, distinct_keys, on_device, small};
+use super::load::load_of;
+use horton_test_support::lookups::equations::Model;
 
 /// Slots of the tables that are filled, so many that chance moves a cost by two thousandths at most.
 const SLOTS: usize = 1 << 17;

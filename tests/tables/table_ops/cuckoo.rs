@@ -6,7 +6,7 @@ use horton_join::table::cuckoo::{CuckooConfig, CuckooModel, CuckooTable, Placeme
 use horton_join::table::horton::{BucketSize, MISS};
 use horton_join::table::{Table, WhenFull};
 
-use crate::harness::{
+use super::harness::{
     Beside, Checked, Shape, bodies, device, distinct_keys, number, on_device, scaled, small,
     with_items,
 };

@@ -8,7 +8,7 @@ use horton_join::table::linear::{Deletion, LinearConfig, LinearModel, LinearTabl
 use horton_join::table::slab::{PoolLayout, SlabConfig, SlabHash, SlabModel};
 use horton_join::table::{Table, linear, slab};
 
-use crate::harness::{Checked, Shape};
+use super::harness::{Checked, Shape};
 
 impl Checked for LinearTable {
     const MAX_VALUE: u32 = linear::MAX_VALUE;

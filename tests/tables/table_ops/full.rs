@@ -7,7 +7,7 @@ use horton_join::table::WhenFull;
 use horton_join::table::cuckoo::CuckooTable;
 use horton_join::table::horton::{BucketSize, HortonTable};
 
-use crate::harness::{Beside, Checked, Shape, distinct_keys, on_device, small, with_items};
+use super::harness::{Beside, Checked, Shape, distinct_keys, on_device, small, with_items};
 
 /// Slots of the tables, items that fill them, and the load factor of those that grow. Far from
 /// full under oclgrind, where displacement to the last slot takes minutes.

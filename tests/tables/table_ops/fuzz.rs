@@ -10,7 +10,7 @@ use horton_join::table::linear::LinearTable;
 use horton_join::table::slab::SlabHash;
 use rand_mt::Mt;
 
-use crate::harness::{Beside, Checked, Shape, bodies, device, number, on_device, small};
+use super::harness::{Beside, Checked, Shape, bodies, device, number, on_device, small};
 
 /// Operations of one mixture.
 const STEPS: usize = 12;

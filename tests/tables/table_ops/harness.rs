@@ -1,13 +1,15 @@
 //! A table beside a `HashMap`: every operation is done to both, then all answers are compared.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
-use horton_join::device::{Device, KernelBody, Queue};
+use horton_join::device::{Device, Queue};
 use horton_join::error::Result;
-use horton_join::table::hash::{self, Reduction};
+use horton_join::table::hash::Reduction;
 use horton_join::table::horton::BucketSize;
 use horton_join::table::{Answers, Items, Table, WhenFull};
-use rand_mt::Mt;
+pub use horton_test_support::env::{number, small};
+use horton_test_support::tables::run;
+pub use horton_test_support::tables::{bodies, distinct_keys};
 
 /// What a test may ask of any kind of table.
 #[derive(Debug, Clone, Copy)]
@@ -60,49 +62,19 @@ pub trait Checked: Table {
 pub fn device() -> Device {
     // RUST_LOG=horton_join=trace says what each round of displacement left.
     drop(env_logger::try_init());
-    let asked = std::env::var("HORTON_TEST_DEVICE").unwrap_or_else(|_| "auto".to_owned());
-    Device::open(&asked).unwrap()
-}
-
-pub fn small() -> bool {
-    std::env::var_os("HORTON_TEST_SMALL").is_some()
+    horton_test_support::env::device()
 }
 
 /// `large` items, or few under oclgrind.
 pub fn scaled(large: usize) -> usize {
-    if small() { large.min(600) } else { large }
-}
-
-/// A number from the environment.
-pub fn number(name: &str, default: usize) -> usize {
-    std::env::var(name).map_or(default, |text| text.parse().unwrap())
-}
-
-pub fn bodies(device: &Device) -> Vec<KernelBody> {
-    KernelBody::ALL
-        .into_iter()
-        .filter(|body| device.info().supports(*body))
-        .collect()
+    horton_test_support::env::scaled(large, 600)
 }
 
 /// Runs a job whose kernels must have run.
 pub fn on_device<T: Send + 'static>(
     job: impl FnOnce(&mut Queue) -> Result<T> + Send + 'static,
 ) -> T {
-    let answer = device().run_blocking(job).unwrap();
-    assert!(answer.cost.launches > 0, "no kernel was launched");
-    answer.value
-}
-
-pub fn distinct_keys(seed: u32, n: usize) -> Vec<u32> {
-    let mut random = Mt::new(seed);
-    let mut seen = HashSet::with_capacity(n);
-    while seen.len() < n {
-        seen.insert(random.next_u32());
-    }
-    let mut keys: Vec<u32> = seen.into_iter().collect();
-    keys.sort_unstable_by_key(|k| hash::jenkins(k ^ seed));
-    keys
+    run(&device(), job).value
 }
 
 /// A table and what must be in it.

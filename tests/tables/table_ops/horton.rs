@@ -9,7 +9,7 @@ use horton_join::table::horton::{
     BucketSize, HortonModel, HortonTable, Layout, MAX_VALUE, TableConfig, Upkeep, layout,
 };
 
-use crate::harness::{Beside, Checked, Shape, distinct_keys, on_device, scaled, small};
+use super::harness::{Beside, Checked, Shape, distinct_keys, on_device, scaled, small};
 
 impl Checked for HortonTable {
     const LAST_COUNTS: bool = true;

@@ -8,7 +8,7 @@ use horton_join::table::Table;
 use horton_join::table::horton::{BucketSize, HortonModel, HortonTable, Layout, TableConfig};
 use horton_join::table::{Items, WhenFull};
 
-use crate::harness::{distinct_keys, number, on_device, scaled, small};
+use super::harness::{distinct_keys, number, on_device, scaled, small};
 
 /// The load factor of the paper's figure 9, to which a table of so many slots a bucket is filled.
 pub fn load_of(bucket_size: BucketSize) -> f64 {

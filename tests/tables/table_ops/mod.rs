@@ -5,9 +5,6 @@
 mod cost;
 mod cuckoo;
 mod dynamic;
-#[path = "../../examples/paper_figures/equations.rs"]
-#[allow(dead_code, reason = "the figures draw all of them")]
-mod equations;
 mod full;
 mod fuzz;
 mod harness;

@@ -16,7 +16,7 @@ use horton_join::table::linear::LinearTable;
 use horton_join::table::slab::SlabHash;
 use horton_join::table::{Answers, Items, WhenFull};
 
-use crate::harness::{
+use super::harness::{
     Beside, Checked, Shape, bodies, device, distinct_keys, look_up, on_device, scaled, small,
     with_items,
 };

@@ -1,6 +1,6 @@
 //! Whatever parameters a lookup kernel has, its answers are the same; and which it has is remembered.
 
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use horton_join::device::{Buffer, Device, DeviceInfo, KernelBody, Queue};
 use horton_join::error::{Error, Result};
@@ -11,10 +11,9 @@ use horton_join::table::tuning::{
 };
 use horton_join::table::{Items, Table};
 
-use crate::harness::{bodies, device, distinct_keys, on_device, small};
+use horton_test_support::{child, test_name};
 
-/// Set in the process that has a cache of its own.
-const CHILD: &str = "HORTON_TUNING_CHILD";
+use super::harness::{bodies, device, distinct_keys, on_device, small};
 
 enum AnyTable {
     Horton(HortonTable),
@@ -167,17 +166,13 @@ fn a_tuning_that_does_not_fit_is_an_error() {
 
 #[test]
 fn a_stored_tuning_is_used_and_a_torn_file_is_not() {
-    if std::env::var_os(CHILD).is_some() {
+    if child::role().is_some() {
         return remember();
     }
     let folder = tempfile::tempdir().unwrap();
     for step in ["store", "find", "torn"] {
-        let done = Command::new(std::env::current_exe().unwrap())
-            .args([
-                "--exact",
-                "tuning::a_stored_tuning_is_used_and_a_torn_file_is_not",
-            ])
-            .env(CHILD, step)
+        let test = test_name!("a_stored_tuning_is_used_and_a_torn_file_is_not");
+        let done = child::command(&test, step)
             .env("HORTON_CACHE_DIR", folder.path())
             .stdout(Stdio::null())
             .status()
@@ -212,7 +207,7 @@ fn remember() {
         keys: 4,
         second: Second::Direct,
     };
-    let step = std::env::var(CHILD).unwrap();
+    let step = child::role().unwrap();
     if step == "store" {
         assert_eq!(remembered(device.info(), &workload), None);
         store(device.info(), &[(workload, tuning)]).unwrap();

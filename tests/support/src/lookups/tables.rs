@@ -10,7 +10,7 @@ use horton_join::table::horton::{BucketSize, Census, HortonTable, TableConfig};
 use horton_join::table::tuning::{Kind, Tuning};
 use horton_join::table::{Items, Reads, Table};
 
-use crate::workload::{Asked, Resident, Workload, count_wrong};
+use super::workload::{Asked, Resident, Workload, count_wrong};
 
 /// What a table is filled to, and how.
 #[derive(Debug, Clone, Copy)]

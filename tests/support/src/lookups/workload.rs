@@ -9,12 +9,12 @@
 
 use std::sync::Arc;
 
-use horton_join::device::program::ProgramText;
+use crate::internals::ProgramText;
 use horton_join::device::{Arg, Buffer, Device, Queue};
 use horton_join::error::{Error, Result};
 use horton_join::table::horton::MISS;
 
-use crate::keys::Keys;
+use super::keys::Keys;
 
 /// Keys on the device.
 pub type Resident = Arc<Buffer<u32>>;

@@ -18,7 +18,7 @@ use std::fmt;
 
 use regex::Regex;
 
-use crate::tables::{Answers, Keys, Shape};
+use super::tables::{Answers, Keys, Shape};
 
 /// What is asked of the join.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -308,7 +308,7 @@ fn others((build, probe): (u64, u64), (fan_build, fan_probe): (u64, u64)) -> Vec
 ///
 /// # Errors
 /// There is none, with the names there are; a pattern that is not a regular expression.
-pub fn select(cases: Vec<Case>, patterns: &[String]) -> crate::Result<Vec<Case>> {
+pub fn select(cases: Vec<Case>, patterns: &[String]) -> super::Result<Vec<Case>> {
     let patterns = patterns
         .iter()
         .map(|pattern| Regex::new(pattern))

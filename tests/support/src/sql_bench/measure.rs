@@ -28,13 +28,13 @@ use datafusion::physical_plan::display::DisplayableExecutionPlan;
 use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::{ExecutionPlan, collect};
 use datafusion::prelude::{SessionConfig, SessionContext};
+use horton_join::HortonJoinExec;
 use horton_join::device::Device;
 use horton_join::error::Error;
-use horton_join::join::HortonJoinExec;
 
-use crate::Result;
-use crate::cases::Query;
-use crate::tables::{Pair, Shape};
+use super::Result;
+use super::cases::Query;
+use super::tables::{Pair, Shape};
 
 /// How often the device's used bytes are read in the warm-up run.
 const SAMPLE_EVERY: Duration = Duration::from_micros(100);
@@ -370,7 +370,7 @@ pub async fn measure(
     repeat: usize,
 ) -> Result<Outcome> {
     let name = outcome.name.clone();
-    let of_case = |e: crate::Error| format!("{name}, {e}");
+    let of_case = |e: super::Error| format!("{name}, {e}");
     let stock = sides.run(Side::Stock, query).await.map_err(of_case)?;
     outcome.add(sides, Side::Stock, stock, false);
     let (horton, peak) = sides.run_sampled(query).await.map_err(of_case)?;
@@ -387,8 +387,8 @@ pub async fn measure(
 
 #[cfg(test)]
 mod tests {
+    use super::super::tables::{Keys, Tables};
     use super::*;
-    use crate::tables::{Keys, Tables};
 
     /// On a session without a device join: answers are right, and the idle device is counted.
     #[tokio::test]

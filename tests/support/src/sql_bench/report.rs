@@ -14,8 +14,8 @@ use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::Result;
-use crate::measure::{Facts, Outcome, Run};
+use super::Result;
+use super::measure::{Facts, Outcome, Run};
 
 /// What the shares mean, above the table.
 const LEGEND: &str = "\
@@ -272,7 +272,7 @@ mod tests {
 
     #[test]
     fn names_fit_their_column() {
-        use crate::cases::Preset;
+        use super::super::cases::Preset;
         for case in [Preset::Host, Preset::Small]
             .into_iter()
             .flat_map(Preset::cases)

@@ -33,7 +33,7 @@ use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::catalog::MemTable;
 use rand_mt::Mt64;
 
-use crate::Result;
+use super::Result;
 
 /// Rows of a batch: DataFusion's own default.
 pub const BATCH_ROWS: u64 = 8192;

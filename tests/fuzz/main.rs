@@ -1,0 +1,12 @@
+//! Joins drawn at random, and many queries at once.
+//!
+//! ```text
+//!  random  cases drawn from seeds, beside the stock join  ─▶ here
+//!  soak    32 queries at once, some dropped midway        ─▶ a child process
+//! ```
+//!
+//! Some random cases make OpenCL calls fail, which the process's fault layer does to all its joins;
+//! the soak test measures the process's memory. So the latter has a process of its own.
+
+mod random;
+mod soak;
