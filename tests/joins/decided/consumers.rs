@@ -11,8 +11,6 @@ use futures::future::join_all;
 use futures::{StreamExt, TryStreamExt};
 use horton_join::HortonJoinExec;
 
-use datafusion::prelude::SessionContext;
-
 use super::plans::*;
 use horton_test_support::joins::*;
 
@@ -187,7 +185,7 @@ fn every_join_type_returns_its_rows_from_several_partitions() {
             };
             let join = case.on_device();
             // Under a limit on memory the host does not repartition.
-            let context = SessionContext::new_with_config(at.config()).task_ctx();
+            let context = context(at.config());
             let rows = Reads::AtOnce.rows(&join, forward(&join), &context);
             assert_eq!(rows, expected(&case), "{at:?} {build:?} {case}");
             let metrics = join.metrics().unwrap();

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use datafusion::prelude::{SessionConfig, SessionContext};
-use horton_join::config::{Enabled, HortonConfig, TableKind};
+use horton_join::config::{Enabled, HortonConfig};
 use horton_join::device::DeviceKind;
-use horton_join::table::horton::BucketSize;
 use horton_test_support::internals::Declined;
+use horton_test_support::{child, test_name};
 
 use super::plans::*;
 use super::session::*;
@@ -33,10 +33,14 @@ fn assert_names_the_devices(error: &str) {
 
 #[test]
 fn joins_use_the_device_from_the_first_query_after_the_warm_up_on() {
-    let horton = HortonConfig {
-        bucket_size: BucketSize::Sixteen,
-        ..horton()
-    };
+    // In a process where nobody asked for a device before.
+    if !child::is_child(
+        &test_name!("joins_use_the_device_from_the_first_query_after_the_warm_up_on"),
+        &[],
+    ) {
+        return;
+    }
+    let horton = horton_cold();
     warm_up(&horton).unwrap();
     let ran = Sessions::new(&config(), horton).same_rows(QUERY);
     let decisions = decisions(&ran.plan);
@@ -45,9 +49,12 @@ fn joins_use_the_device_from_the_first_query_after_the_warm_up_on() {
 
 #[test]
 fn many_may_wait_for_a_device_at_once() {
+    // In a process where nobody asked for a device before.
+    if !child::is_child(&test_name!("many_may_wait_for_a_device_at_once"), &[]) {
+        return;
+    }
     let config = SessionConfig::new().with_option_extension(HortonConfig {
         device: asked(),
-        bucket_size: BucketSize::Four,
         ..HortonConfig::default()
     });
     let sessions: Vec<SessionContext> = (0..8)
@@ -61,16 +68,18 @@ fn many_may_wait_for_a_device_at_once() {
 
 #[test]
 fn a_join_that_always_runs_on_a_device_waits_until_it_is_ready() {
-    // No other test asks for this table, so nobody made the device ready for it.
+    // In a process where nobody asked for a device before.
+    if !child::is_child(
+        &test_name!("a_join_that_always_runs_on_a_device_waits_until_it_is_ready"),
+        &[],
+    ) {
+        return;
+    }
     let always = HortonConfig {
         enabled: Enabled::Always,
         device: asked(),
-        table: TableKind::Linear,
         ..HortonConfig::default()
     };
-    if always.table.obstacle(device().info()).is_some() {
-        return;
-    }
     let ran = Sessions::new(&config(), always).same_rows(QUERY);
     let decisions = decisions(&ran.plan);
     assert_place(only(&decisions), At::Device, "under 'always'");

@@ -24,15 +24,20 @@ pub struct Ran {
 
 /// Options that have every join with rows on the device, and turns of `TURN` rows.
 pub fn horton() -> HortonConfig {
-    let config = HortonConfig {
+    let config = horton_cold();
+    warm_up(&config).unwrap();
+    config
+}
+
+/// The same options; the device need not be ready.
+pub fn horton_cold() -> HortonConfig {
+    HortonConfig {
         enabled: Enabled::Auto,
         device: asked(),
         min_build_rows: 1,
         turn_rows: TURN,
         ..HortonConfig::default()
-    };
-    warm_up(&config).unwrap();
-    config
+    }
 }
 
 /// Three partitions, and joins' inputs as the query has them.

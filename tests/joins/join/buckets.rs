@@ -11,7 +11,7 @@ use datafusion::execution::memory_pool::{GreedyMemoryPool, MemoryPool};
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::joins::PartitionMode;
-use datafusion::prelude::{SessionConfig, SessionContext};
+use datafusion::prelude::SessionConfig;
 use futures::{FutureExt, StreamExt};
 
 use horton_test_support::internals::{Home, Place};
@@ -157,7 +157,7 @@ impl Limited {
         let mut config = SessionConfig::new().with_batch_size(512);
         config.options_mut().execution.sort_spill_reservation_bytes = 1 << 10;
         let runtime = runtime.build_arc().unwrap();
-        let context = SessionContext::new_with_config_rt(config, runtime).task_ctx();
+        let context = context_in(config, runtime);
         Self { context, pool }
     }
 

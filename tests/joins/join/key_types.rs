@@ -73,13 +73,13 @@ fn sparse(keys: Keys) -> ArrayRef {
 }
 
 #[test]
-fn integers_of_every_width_join() {
+pub fn integers_of_every_width_join() {
     use DataType::*;
     check_cast_to([Int8, Int16, Int32, Int64, UInt8, UInt16, UInt32, UInt64]);
 }
 
 #[test]
-fn integers_too_far_apart_for_exact_surrogates_join() {
+pub fn integers_too_far_apart_for_exact_surrogates_join() {
     check_columns(sparse);
     let extremes = |shift: i64| {
         let keys = [
@@ -104,7 +104,7 @@ fn integers_too_far_apart_for_exact_surrogates_join() {
 }
 
 #[test]
-fn booleans_join() {
+pub fn booleans_join() {
     let odd = |keys: Keys| {
         let odd = keys.iter().map(|k| k.map(|k| k % 2 == 1));
         Arc::new(BooleanArray::from_iter(odd)) as ArrayRef
@@ -115,7 +115,7 @@ fn booleans_join() {
 }
 
 #[test]
-fn dates_times_timestamps_and_durations_join() {
+pub fn dates_times_timestamps_and_durations_join() {
     use DataType::*;
     check_columns(|keys| cast(&cast(&ints(keys), &Int32).unwrap(), &Date32).unwrap());
     check_columns(|keys| {
@@ -139,7 +139,7 @@ fn dates_times_timestamps_and_durations_join() {
 }
 
 #[test]
-fn timestamps_of_different_zones_join_as_instants() {
+pub fn timestamps_of_different_zones_join_as_instants() {
     let keys = repeating_keys(5, 40, 10);
     let zoned = |zone: &str| {
         let zone = DataType::Timestamp(TimeUnit::Second, Some(zone.into()));
@@ -149,7 +149,7 @@ fn timestamps_of_different_zones_join_as_instants() {
 }
 
 #[test]
-fn intervals_join() {
+pub fn intervals_join() {
     check_columns(|keys| {
         let months = keys.iter().map(|k| k.map(|k| k as i32));
         Arc::new(IntervalYearMonthArray::from_iter(months))
@@ -169,7 +169,7 @@ fn intervals_join() {
 }
 
 #[test]
-fn decimals_of_every_width_join() {
+pub fn decimals_of_every_width_join() {
     use DataType::*;
     check_cast_to([
         Decimal32(9, 2),
@@ -187,14 +187,14 @@ fn decimals_of_every_width_join() {
 }
 
 #[test]
-fn decimals_of_different_precision_join() {
+pub fn decimals_of_different_precision_join() {
     let keys = repeating_keys(6, 40, 10);
     let decimal = |precision| cast(&ints(&keys), &DataType::Decimal128(precision, 3)).unwrap();
     check_arrays(&[(decimal(20), decimal(30))]);
 }
 
 #[test]
-fn floats_join_minus_zero_with_zero_and_nan_with_the_same_nan() {
+pub fn floats_join_minus_zero_with_zero_and_nan_with_the_same_nan() {
     let other_nan = f64::from_bits(f64::NAN.to_bits() ^ 1);
     let left = vec![
         Some(0.0),
@@ -225,7 +225,7 @@ fn floats_join_minus_zero_with_zero_and_nan_with_the_same_nan() {
 }
 
 #[test]
-fn minus_zero_inside_a_struct_is_what_the_stock_join_says() {
+pub fn minus_zero_inside_a_struct_is_what_the_stock_join_says() {
     let nested = |values: Vec<f64>| {
         let field = Arc::new(Field::new("x", DataType::Float64, true));
         let array: ArrayRef = Arc::new(Float64Array::from(values));
@@ -238,7 +238,7 @@ fn minus_zero_inside_a_struct_is_what_the_stock_join_says() {
 }
 
 #[test]
-fn strings_of_every_layout_join() {
+pub fn strings_of_every_layout_join() {
     use DataType::*;
     for data_type in [Utf8, LargeUtf8, Utf8View] {
         check_columns(|keys| cast(&strings(keys), &data_type).unwrap());
@@ -258,7 +258,7 @@ fn strings_of_every_layout_join() {
 }
 
 #[test]
-fn binaries_of_every_layout_join() {
+pub fn binaries_of_every_layout_join() {
     use DataType::*;
     let bytes = |keys: Keys| {
         let bytes = |k: i64| vec![0u8, 0xff, k as u8, 0];
@@ -282,7 +282,7 @@ fn dictionary(keys: Keys, names: [Option<&str>; 5]) -> ArrayRef {
 }
 
 #[test]
-fn dictionaries_join_by_value_and_a_null_value_is_null() {
+pub fn dictionaries_join_by_value_and_a_null_value_is_null() {
     let left = dictionary(
         &repeating_keys(7, 30, 10),
         [Some("a"), None, Some("b"), Some("a"), Some("c")],
@@ -295,7 +295,7 @@ fn dictionaries_join_by_value_and_a_null_value_is_null() {
 }
 
 #[test]
-fn dictionaries_of_integers_and_of_every_index_width_join() {
+pub fn dictionaries_of_integers_and_of_every_index_width_join() {
     use DataType::*;
     for index in [Int8, Int16, Int64, UInt8, UInt32] {
         let to = Dictionary(Box::new(index), Box::new(Int64));
@@ -324,7 +324,7 @@ fn lists(keys: Keys) -> (OffsetBuffer<i32>, ArrayRef, Option<NullBuffer>) {
 }
 
 #[test]
-fn lists_of_every_layout_join() {
+pub fn lists_of_every_layout_join() {
     check_columns(|keys| {
         let (offsets, values, nulls) = lists(keys);
         Arc::new(ListArray::new(items("item"), offsets, values, nulls))
@@ -348,7 +348,7 @@ fn lists_of_every_layout_join() {
 }
 
 #[test]
-fn structs_join_field_by_field() {
+pub fn structs_join_field_by_field() {
     check_columns(|keys| {
         let a = cast(&ints(keys), &DataType::Int32).unwrap();
         let half: Vec<Option<i64>> = keys.iter().map(|k| k.map(|k| k / 2)).collect();
@@ -371,7 +371,7 @@ fn structs_join_field_by_field() {
 }
 
 #[test]
-fn maps_join_entry_by_entry() {
+pub fn maps_join_entry_by_entry() {
     check_columns(|keys| {
         let (offsets, values, nulls) = lists(keys);
         let names = Int32Array::from_iter_values(0..values.len() as i32);
@@ -389,7 +389,7 @@ fn maps_join_entry_by_entry() {
 }
 
 #[test]
-fn keys_of_the_null_type_match_only_where_nulls_do() {
+pub fn keys_of_the_null_type_match_only_where_nulls_do() {
     let nulls = |rows| Arc::new(NullArray::new(rows)) as ArrayRef;
     for null_equality in NULL_EQUALITIES {
         for join_type in JOIN_TYPES {
@@ -409,7 +409,7 @@ fn keys_of_the_null_type_match_only_where_nulls_do() {
 }
 
 #[test]
-fn a_side_of_nulls_alone_meets_the_nulls_of_the_other() {
+pub fn a_side_of_nulls_alone_meets_the_nulls_of_the_other() {
     let nulls = vec![None; 6];
     let some: Vec<Option<i64>> = vec![Some(0), None, Some(3), None];
     let none: Vec<Option<i64>> = (0..5).map(Some).collect();
@@ -438,7 +438,7 @@ fn a_side_of_nulls_alone_meets_the_nulls_of_the_other() {
 }
 
 #[test]
-fn a_null_in_one_of_two_columns_is_compared_with_that_column_alone() {
+pub fn a_null_in_one_of_two_columns_is_compared_with_that_column_alone() {
     let first = [Some(1), None, None, Some(1)];
     let second = [None, Some(1), None, Some(1)];
     for column in [ints as fn(Keys) -> ArrayRef, strings] {
@@ -449,7 +449,7 @@ fn a_null_in_one_of_two_columns_is_compared_with_that_column_alone() {
 }
 
 #[test]
-fn several_key_columns_join_on_all_of_them() {
+pub fn several_key_columns_join_on_all_of_them() {
     let column = |seed, rows, distinct| repeating_keys(seed, rows, distinct);
     let (a, b) = (
         (column(11, 60, 4), column(12, 80, 5)),
@@ -466,7 +466,7 @@ fn several_key_columns_join_on_all_of_them() {
 }
 
 #[test]
-fn eight_key_columns_of_mixed_types_join() {
+pub fn eight_key_columns_of_mixed_types_join() {
     use DataType::*;
     let (left, right) = (repeating_keys(15, 60, 6), repeating_keys(16, 80, 7));
     let types = [
@@ -492,7 +492,7 @@ fn eight_key_columns_of_mixed_types_join() {
 }
 
 #[test]
-fn key_expressions_join_by_their_values() {
+pub fn key_expressions_join_by_their_values() {
     let (left, right) = (repeating_keys(17, 60, 12), repeating_keys(18, 80, 12));
     let build = Side::new(vec![("k", ints(&left)), ("v", payload(60))]).in_batches_of(9);
     let probe = Side::new(vec![("k", ints(&right)), ("w", payload(80))]).in_batches_of(9);
@@ -511,7 +511,7 @@ fn key_expressions_join_by_their_values() {
 }
 
 #[test]
-fn partitioned_joins_fit_their_surrogates_to_each_partition() {
+pub fn partitioned_joins_fit_their_surrogates_to_each_partition() {
     // Partition 0 has dense keys, 1 sparse ones, 2 none on the build side.
     let left: Vec<Option<i64>> = (0..30)
         .map(|k| Some(if k % 2 == 0 { k } else { k << 50 }))

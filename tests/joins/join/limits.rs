@@ -12,7 +12,7 @@ use datafusion::execution::memory_pool::{GreedyMemoryPool, MemoryPool, MemoryRes
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::joins::PartitionMode;
-use datafusion::prelude::{SessionConfig, SessionContext};
+use datafusion::prelude::SessionConfig;
 use futures::StreamExt;
 
 use horton_test_support::internals::{Declined, Place};
@@ -193,7 +193,7 @@ fn a_build_side_over_the_device_limit_goes_to_buckets() {
 fn context_with(pool: &Arc<dyn MemoryPool>) -> Arc<TaskContext> {
     let runtime = RuntimeEnvBuilder::new().with_memory_pool(Arc::clone(pool));
     let runtime = runtime.build_arc().unwrap();
-    SessionContext::new_with_config_rt(SessionConfig::new(), runtime).task_ctx()
+    context_in(SessionConfig::new(), runtime)
 }
 
 #[test]

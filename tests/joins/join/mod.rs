@@ -13,6 +13,7 @@
 mod ahead;
 mod buckets;
 mod build_columns;
+mod engines;
 mod errors;
 mod hostile;
 mod join_types;

@@ -12,7 +12,7 @@ use datafusion::physical_plan::{
     ChildrenPropertiesMode, ExecutionPlan, ExecutionPlanProperties, ReplaceChildrenOptions,
     collect, execution_plan,
 };
-use datafusion::prelude::{SessionConfig, SessionContext};
+use datafusion::prelude::SessionConfig;
 use futures::{StreamExt, TryStreamExt};
 use horton_join::HortonJoinExec;
 use horton_join::config::TableKind;
@@ -39,7 +39,7 @@ fn partitioned(mut case: Case) -> Case {
 
 fn context_with(pool: Arc<dyn MemoryPool>) -> Arc<TaskContext> {
     let runtime = RuntimeEnvBuilder::new().with_memory_pool(pool).build_arc();
-    SessionContext::new_with_config_rt(SessionConfig::new(), runtime.unwrap()).task_ctx()
+    context_in(SessionConfig::new(), runtime.unwrap())
 }
 
 /// The errors of all partitions, run side by side.

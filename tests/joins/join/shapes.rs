@@ -23,7 +23,7 @@ fn side(name: &str, keys: &[Option<i64>]) -> Side {
 // ---------------------------------------------------------------- sizes
 
 #[test]
-fn empty_sides_join_as_the_stock_join_does() {
+pub fn empty_sides_join_as_the_stock_join_does() {
     let some: Vec<Option<i64>> = vec![Some(1), None, Some(2), Some(2)];
     for join_type in JOIN_TYPES {
         for mode in [PartitionMode::CollectLeft, PartitionMode::Partitioned] {
@@ -42,7 +42,7 @@ fn empty_sides_join_as_the_stock_join_does() {
 }
 
 #[test]
-fn sides_without_any_batch_join_as_the_stock_join_does() {
+pub fn sides_without_any_batch_join_as_the_stock_join_does() {
     for join_type in JOIN_TYPES {
         let mut case = Case::new(side("v", &[Some(1)]), side("w", &[Some(1)]));
         case.join_type = join_type;
@@ -54,7 +54,7 @@ fn sides_without_any_batch_join_as_the_stock_join_does() {
 }
 
 #[test]
-fn one_row_joins_one_row() {
+pub fn one_row_joins_one_row() {
     for join_type in JOIN_TYPES {
         for right in [Some(5), Some(6), None] {
             let case = Case {
@@ -67,7 +67,7 @@ fn one_row_joins_one_row() {
 }
 
 #[test]
-fn build_sides_of_many_small_batches_keep_their_rows_apart() {
+pub fn build_sides_of_many_small_batches_keep_their_rows_apart() {
     let left = repeating_keys(21, 3000, 500);
     let right = repeating_keys(22, 500, 600);
     for rows in [1, 2, 1000, 1024, 1025] {
@@ -84,7 +84,7 @@ fn build_sides_of_many_small_batches_keep_their_rows_apart() {
 }
 
 #[test]
-fn output_batches_have_the_rows_they_should() {
+pub fn output_batches_have_the_rows_they_should() {
     let (left, right) = (repeating_keys(23, 200, 50), repeating_keys(24, 700, 50));
     for batch_size in [1, 3, 64, 8192] {
         let case = Case {
@@ -104,7 +104,7 @@ fn output_batches_have_the_rows_they_should() {
 }
 
 #[test]
-fn probe_sides_around_chunk_boundaries_lose_no_row() {
+pub fn probe_sides_around_chunk_boundaries_lose_no_row() {
     let left = repeating_keys(25, 40, 30);
     for chunk_rows in [1, 7, 64] {
         for rows in [
@@ -126,7 +126,7 @@ fn probe_sides_around_chunk_boundaries_lose_no_row() {
 }
 
 #[test]
-fn probe_sides_around_the_boundaries_of_large_chunks_lose_no_row() {
+pub fn probe_sides_around_the_boundaries_of_large_chunks_lose_no_row() {
     // Chunks grow: 32,768 rows, then 65,536 each.
     let left: Vec<Option<i64>> = (0..2000).map(|k| Some(k * 64)).collect();
     for rows in [32_767, 32_768, 32_769, 98_304, 98_305] {
@@ -142,7 +142,7 @@ fn probe_sides_around_the_boundaries_of_large_chunks_lose_no_row() {
 }
 
 #[test]
-fn batches_without_a_row_to_look_up_stand_between_others() {
+pub fn batches_without_a_row_to_look_up_stand_between_others() {
     // All match, none can (NULL or out of range), some can; on both sides.
     let all: Vec<Option<i64>> = (10..30).map(Some).collect();
     let none = vec![None; 20];
@@ -177,7 +177,7 @@ fn batches_without_a_row_to_look_up_stand_between_others() {
 // ---------------------------------------------------------------- order
 
 #[test]
-fn a_sorted_probe_side_stays_sorted_and_matches_come_in_build_order() {
+pub fn a_sorted_probe_side_stays_sorted_and_matches_come_in_build_order() {
     let mut right = repeating_keys(27, 300, 60);
     right.sort_unstable();
     let left = repeating_keys(28, 200, 70);
@@ -205,7 +205,7 @@ fn a_sorted_probe_side_stays_sorted_and_matches_come_in_build_order() {
 }
 
 #[test]
-fn matches_of_one_probe_row_come_in_build_order_with_hashed_keys_too() {
+pub fn matches_of_one_probe_row_come_in_build_order_with_hashed_keys_too() {
     let (left, right) = (repeating_keys(29, 400, 5), repeating_keys(30, 20, 6));
     let build = Side::new(vec![("k", strings(&left)), ("v", payload(400))]).in_batches_of(33);
     let probe = Side::new(vec![("k", strings(&right)), ("w", payload(20))]);
@@ -221,7 +221,7 @@ fn matches_of_one_probe_row_come_in_build_order_with_hashed_keys_too() {
 // ---------------------------------------------------------------- projections and limits
 
 #[test]
-fn embedded_projections_pick_reorder_and_repeat_columns() {
+pub fn embedded_projections_pick_reorder_and_repeat_columns() {
     let (left, right) = (repeating_keys(31, 50, 10), repeating_keys(32, 80, 12));
     for join_type in JOIN_TYPES {
         let mut case = Case::new(side("v", &left), side("w", &right).in_batches_of(30));
@@ -236,7 +236,7 @@ fn embedded_projections_pick_reorder_and_repeat_columns() {
 }
 
 #[test]
-fn an_empty_projection_yields_row_counts_without_columns() {
+pub fn an_empty_projection_yields_row_counts_without_columns() {
     let (left, right) = (repeating_keys(33, 50, 10), repeating_keys(34, 80, 12));
     for join_type in JOIN_TYPES {
         let columns: [ToColumn; 3] = [ints, ints, sparse_ints];
@@ -257,7 +257,7 @@ fn an_empty_projection_yields_row_counts_without_columns() {
 }
 
 #[test]
-fn fetch_returns_so_many_rows_and_they_are_the_first() {
+pub fn fetch_returns_so_many_rows_and_they_are_the_first() {
     let (left, right) = (repeating_keys(35, 60, 10), repeating_keys(36, 90, 12));
     for join_type in JOIN_TYPES {
         for fetch in [1, 2, 17, 100_000] {
@@ -277,7 +277,7 @@ fn fetch_returns_so_many_rows_and_they_are_the_first() {
 }
 
 #[test]
-fn fetch_of_nothing_returns_nothing() {
+pub fn fetch_of_nothing_returns_nothing() {
     for join_type in JOIN_TYPES {
         let case = Case {
             join_type,
@@ -418,7 +418,7 @@ fn a_hot_key_among_others_is_neither_lost_nor_slow() {
 }
 
 #[test]
-fn strings_whose_surrogates_collide_match_only_their_equals() {
+pub fn strings_whose_surrogates_collide_match_only_their_equals() {
     const ROWS: usize = 400_000;
     let texts = |from: usize| {
         let texts = (from..from + ROWS).map(|i| format!("{i}"));
@@ -468,7 +468,7 @@ fn every_bucket_size_and_load_factor_gives_the_same_rows() {
 }
 
 #[test]
-fn sliced_batches_with_offsets_join_by_their_own_rows() {
+pub fn sliced_batches_with_offsets_join_by_their_own_rows() {
     let keys: ArrayRef = Arc::new(Int64Array::from_iter(
         (0..100).map(|k| (k % 3 != 0).then_some(k)),
     ));

@@ -15,7 +15,7 @@ use datafusion::physical_plan::display::DisplayableExecutionPlan;
 use datafusion::physical_plan::joins::PartitionMode;
 use datafusion::physical_plan::test::TestMemoryExec;
 use datafusion::physical_plan::{ChildrenPropertiesMode, ExecutionPlan, ReplaceChildrenOptions};
-use datafusion::prelude::{SessionConfig, SessionContext};
+use datafusion::prelude::SessionConfig;
 use futures::{FutureExt, StreamExt, stream};
 use horton_join::HortonJoinExec;
 use horton_join::config::Enabled;
@@ -46,7 +46,7 @@ impl Limited {
             .with_disk_manager_builder(disk)
             .build_arc();
         let config = SessionConfig::new().with_batch_size(512);
-        let context = SessionContext::new_with_config_rt(config, runtime.unwrap()).task_ctx();
+        let context = context_in(config, runtime.unwrap());
         Self {
             context,
             pool,

@@ -16,15 +16,10 @@ const KINDS: [TableKind; 4] = [
     TableKind::Codes,
 ];
 
-/// Whether the device can have such a table.
-fn can_have(table: TableKind) -> bool {
-    table.obstacle(device().info()).is_none()
-}
-
 /// Runs a case over each kind of table that the device can have: Horton's run, and the others'.
 fn check_all(mut case: Case) -> (Run, Vec<Run>) {
     let run = |table| {
-        case.config.table = table;
+        set_engine(&mut case.config, table);
         let run = case.check();
         let built = kind_of(&run);
         match table {
@@ -41,18 +36,12 @@ fn check_all(mut case: Case) -> (Run, Vec<Run>) {
     (runs.next().unwrap(), runs.collect())
 }
 
-/// Direct tables have slots of 4 bytes, lines of codes are 64 bytes of 5 slots; linear probing has slots of 8, at
-/// most half of them used, and no buckets.
+/// The one kind of a run's tables.
 fn kind_of(run: &Run) -> TableKind {
-    let (items, slots) = run.ratio("load_factor");
-    let (_, buckets) = run.ratio("type_b_buckets");
-    assert!(items > 0);
-    let bytes = run.metric("table_bytes");
-    match bytes / slots {
-        4 => TableKind::Direct,
-        _ if 5 * bytes == 64 * slots => TableKind::Codes,
-        _ if buckets == 0 && 2 * items <= slots => TableKind::Linear,
-        _ => TableKind::Horton,
+    let built = run.tables().into_iter().filter(|(_, tables)| *tables > 0);
+    match built.collect::<Vec<_>>()[..] {
+        [(kind, _)] => kind,
+        ref tables => panic!("{tables:?}"),
     }
 }
 
@@ -287,7 +276,7 @@ fn the_table_suits_the_keys() {
         let right: Vec<Option<i64>> = (0..1000).map(|k| Some(k * step)).collect();
         let build = Side::new(vec![("k", ints(&left))]);
         let mut case = Case::new(build, Side::new(vec![("k", ints(&right))]));
-        case.config.table = table;
+        set_engine(&mut case.config, table);
         kind_of(&case.check())
     };
     use TableKind::{Auto, Codes, Direct, Horton};

@@ -14,7 +14,7 @@ use datafusion::execution::memory_pool::{GreedyMemoryPool, MemoryPool};
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::ExecutionPlan;
-use datafusion::prelude::{SessionConfig, SessionContext};
+use datafusion::prelude::SessionConfig;
 use futures::{StreamExt, TryStreamExt};
 use horton_test_support::internals::faults;
 
@@ -73,8 +73,7 @@ fn start(case: &Case, on_probe: &OnProbe) -> (SendableRecordBatchStream, Arc<dyn
     let pool: Arc<dyn MemoryPool> = Arc::new(GreedyMemoryPool::new(1 << 30));
     let runtime = RuntimeEnvBuilder::new().with_memory_pool(Arc::clone(&pool));
     let config = SessionConfig::new().with_batch_size(case.batch_size);
-    let context: Arc<TaskContext> =
-        SessionContext::new_with_config_rt(config, runtime.build_arc().unwrap()).task_ctx();
+    let context: Arc<TaskContext> = context_in(config, runtime.build_arc().unwrap());
     (case.put_on_device(stock).execute(0, context).unwrap(), pool)
 }
 

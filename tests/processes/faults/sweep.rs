@@ -11,7 +11,7 @@ use datafusion::execution::TaskContext;
 use datafusion::execution::memory_pool::{GreedyMemoryPool, MemoryPool};
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::physical_plan::{ExecutionPlan, displayable};
-use datafusion::prelude::{SessionConfig, SessionContext};
+use datafusion::prelude::SessionConfig;
 use futures::TryStreamExt;
 use horton_join::HortonJoinExec;
 use horton_join::config::OnDeviceError;
@@ -23,7 +23,7 @@ use horton_test_support::{child, test_name};
 use super::cases::{OnProbe, all, feed};
 use super::sites::functions;
 use super::watch::{one_at_a_time, watched};
-use horton_test_support::joins::{Case, device, metric, run, text};
+use horton_test_support::joins::{Case, context_in, device, metric, run, text};
 
 const STATUSES: [&str; 5] = [
     "CL_OUT_OF_RESOURCES",
@@ -340,7 +340,7 @@ fn pool() -> Arc<dyn MemoryPool> {
 fn context(case: &Case, pool: &Arc<dyn MemoryPool>) -> Arc<TaskContext> {
     let runtime = RuntimeEnvBuilder::new().with_memory_pool(Arc::clone(pool));
     let config = SessionConfig::new().with_batch_size(case.batch_size);
-    SessionContext::new_with_config_rt(config, runtime.build_arc().unwrap()).task_ctx()
+    context_in(config, runtime.build_arc().unwrap())
 }
 
 fn execute(what: &str, plan: Arc<HortonJoinExec>, context: Arc<TaskContext>) -> Result<Outcome> {

@@ -1,5 +1,6 @@
 //! Joins to be run beside the stock join: cases, their data, and running them.
 
+use std::cell::Cell;
 use std::future::Future;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, LazyLock};
@@ -13,6 +14,7 @@ use arrow::compute::take_record_batch;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::common::{JoinSide, JoinType, NullEquality, Result};
 use datafusion::execution::TaskContext;
+use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::logical_expr::Operator;
 use datafusion::physical_expr::expressions::{BinaryExpr, Column};
 use datafusion::physical_expr::{LexOrdering, PhysicalExprRef, PhysicalSortExpr};
@@ -21,7 +23,7 @@ use datafusion::physical_plan::joins::{HashJoinExec, HashJoinExecBuilder, Partit
 use datafusion::physical_plan::metrics::{MetricValue, MetricsSet};
 use datafusion::physical_plan::test::TestMemoryExec;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
-use datafusion::prelude::{SessionConfig, SessionContext};
+use datafusion::prelude::SessionConfig;
 use futures::TryStreamExt;
 use horton_join::HortonJoinExec;
 use horton_join::config::{Enabled, HortonConfig, TableKind};
@@ -78,6 +80,53 @@ pub fn eventually(what: &str, holds: impl Fn() -> bool) {
         assert!(start.elapsed() < Duration::from_secs(10), "{what}");
         std::thread::sleep(Duration::from_millis(5));
     }
+}
+
+// ---------------------------------------------------------------- engines
+
+/// Whether the device under test can have such a table.
+pub fn can_have(engine: TableKind) -> bool {
+    engine.obstacle(device().info()).is_none()
+}
+
+/// Has joins keep their keys in `engine`. No other place names the option.
+pub fn set_engine(config: &mut HortonConfig, engine: TableKind) {
+    config.table = engine;
+}
+
+thread_local! {
+    /// What cases of this thread's test ask for instead of the default, and how many tables it got.
+    static ENGINE: Cell<(Option<TableKind>, usize)> = const { Cell::new((None, 0)) };
+}
+
+/// Runs `cases` with `engine`, which every [`Case::new`] in them asks for. Checks that joins had such
+/// tables. Does nothing where the device can have none.
+pub fn with_engine(engine: TableKind, cases: impl Fn()) {
+    if !can_have(engine) {
+        return;
+    }
+    ENGINE.set((Some(engine), 0));
+    cases();
+    let (_, tables) = ENGINE.replace((None, 0));
+    assert!(tables > 0, "no table of the kind {engine}");
+}
+
+/// Checks that a case's tables are of the kind that its thread's test asks for, if it does.
+fn note_engine(case: &Case, run: &Run) {
+    let (Some(engine), tables) = ENGINE.get() else {
+        return;
+    };
+    if case.config.table != engine {
+        return;
+    }
+    let others = run.tables().into_iter();
+    for (kind, count) in others {
+        // Sparse keys have no direct table.
+        let suits = kind == engine || (engine, kind) == (TableKind::Direct, TableKind::Horton);
+        assert!(count == 0 || suits, "{engine}, but {count} {kind}: {case}");
+    }
+    let asked = run.metric_or_none(&format!("{engine}_tables"));
+    ENGINE.set((Some(engine), tables + asked));
 }
 
 // ---------------------------------------------------------------- data
@@ -260,6 +309,15 @@ impl Run {
         sum(&self.metrics, name).map_or(0, |value| value.as_usize())
     }
 
+    /// The tables on the device, by kind.
+    pub fn tables(&self) -> [(TableKind, usize); 4] {
+        use TableKind::{Codes, Direct, Horton, Linear};
+        [Horton, Linear, Direct, Codes].map(|kind| {
+            let tables = self.metric_or_none(&format!("{kind}_tables"));
+            (kind, tables)
+        })
+    }
+
     /// Part and total of a ratio over all partitions.
     pub fn ratio(&self, name: &str) -> (usize, usize) {
         match sum(&self.metrics, name) {
@@ -283,6 +341,14 @@ fn sum(metrics: &MetricsSet, name: &str) -> Option<MetricValue> {
 impl Case {
     /// An inner CollectLeft join on the first column of each side.
     pub fn new(build: Side, probe: Side) -> Self {
+        let mut config = HortonConfig {
+            enabled: Enabled::Always,
+            device: asked(),
+            ..HortonConfig::default()
+        };
+        if let (Some(engine), _) = ENGINE.get() {
+            set_engine(&mut config, engine);
+        }
         Self {
             on: vec![(build.column(0), probe.column(0))],
             build,
@@ -295,13 +361,7 @@ impl Case {
             null_aware: false,
             fetch: None,
             batch_size: 8192,
-            config: HortonConfig {
-                enabled: Enabled::Always,
-                device: asked(),
-                // The same on every device; `auto` is tests/join/tables.rs's.
-                table: TableKind::Horton,
-                ..HortonConfig::default()
-            },
+            config,
         }
     }
 
@@ -401,6 +461,7 @@ impl Case {
                 assert_same(expected, found, &format!("{how}{self}"));
             }
         }
+        note_engine(self, &device);
         let rows = device.metric("output_rows");
         assert_eq!(rows, device.count(), "output_rows: {self}");
         let (_, lookups) = device.ratio("buckets_per_lookup");
@@ -473,8 +534,16 @@ fn assert_same(expected: &[String], found: &[String], case: &str) {
     );
 }
 
+/// What a plan is run with. A session would know all of DataFusion's functions beside it, which
+/// takes longer in debug builds than a small join does, and no plan here looks one up.
 pub fn context(config: SessionConfig) -> Arc<TaskContext> {
-    SessionContext::new_with_config(config).task_ctx()
+    context_in(config, Arc::default())
+}
+
+/// The same with memory and files of `runtime`.
+pub fn context_in(config: SessionConfig, runtime: Arc<RuntimeEnv>) -> Arc<TaskContext> {
+    let context = TaskContext::default().with_session_config(config);
+    Arc::new(context.with_runtime(runtime))
 }
 
 /// Collects the partitions of a plan, one after the other.
