@@ -17,6 +17,7 @@ use futures::StreamExt;
 
 use horton_test_support::internals::{Declined, Place};
 
+use horton_test_support::env::small;
 use horton_test_support::joins::*;
 
 /// Both sides with NULLs, repeating keys and a row number.
@@ -246,8 +247,7 @@ fn one_key(build: usize, probe: usize) -> Case {
 #[test]
 fn a_key_whose_matches_explode_streams_in_bounded_memory() {
     let _guard = alone();
-    let small = std::env::var("HORTON_TEST_SMALL").is_ok();
-    let (build, probe) = match small {
+    let (build, probe) = match small() {
         true => (10_000, 5_000),
         false => (1_000_000, 100_000),
     };
