@@ -3,9 +3,9 @@
 
 use std::time::{Duration, Instant};
 
-use horton_join::device::host::{ask_for_large_pages, prefetch};
 use horton_join::table::horton::{HortonModel, Layout, MISS};
 use horton_join::table::primitives::bucket::{EMPTY_WORD, entry_at, is_type_b, key_of, value_of};
+use horton_test_support::internals::{ask_for_large_pages, prefetch};
 
 /// Keys between a prefetch and its lookup, as in the kernel.
 const LOOK_AHEAD: usize = 32;

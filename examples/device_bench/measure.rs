@@ -9,7 +9,7 @@ use horton_join::table::horton::{HortonTable, TableConfig};
 use horton_join::table::multimap::map::{BuildKeys, GroupedTable, KeyFormat};
 use horton_join::table::multimap::pairs::Pairs;
 
-use crate::keys::Probe;
+use horton_test_support::lookups::keys::Probe;
 
 /// A device, and how often each measurement is repeated; the best run counts.
 pub struct Bench {

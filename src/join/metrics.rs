@@ -66,6 +66,9 @@ struct DeviceMetrics {
     load_factor: RatioMetrics,
     type_b_buckets: RatioMetrics,
     buckets_per_lookup: RatioMetrics,
+    /// For counters that only some joins have.
+    set: ExecutionPlanMetricsSet,
+    partition: usize,
 }
 
 impl JoinMetrics {
@@ -111,6 +114,8 @@ impl JoinMetrics {
                 load_factor: ratio("load_factor"),
                 type_b_buckets: ratio("type_b_buckets"),
                 buckets_per_lookup: ratio("buckets_per_lookup"),
+                set: set.clone(),
+                partition,
             },
             _compute: Arc::new(compute),
         }
@@ -140,6 +145,13 @@ impl JoinMetrics {
         device.table_bytes.add(table.bytes() as usize);
         device.load_factor.add_part(table.len());
         device.load_factor.add_total(table.slots());
+        let kind = match table {
+            KeyTable::Horton(_) => "horton_tables",
+            KeyTable::Direct(_) => "direct_tables",
+            KeyTable::Codes(_) => "codes_tables",
+        };
+        let tables = MetricBuilder::new(&device.set).counter(kind, device.partition);
+        tables.add(1);
         // Ratios of buckets stay without a value where the table has none.
         if let Some(table) = table.as_horton() {
             let type_b = table.census().type_b as usize;

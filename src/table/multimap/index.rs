@@ -14,6 +14,8 @@
 //! bytes, but only takes keys that are dense numbers. A table of codes reads one 64-byte line, and
 //! has 21 bytes a key.
 
+use std::fmt;
+
 use crate::device::{Buffer, DeviceKind, Queue};
 use crate::error::{Error, Result};
 use crate::table::api::Items;
@@ -45,6 +47,17 @@ pub enum IndexKind {
     /// Linear probing by cache lines over keys of one or two words. Longer keys, and repeating
     /// keys of two words, go by one word of their mix.
     Codes,
+}
+
+impl fmt::Display for IndexKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            IndexKind::Auto => "auto",
+            IndexKind::Direct => "direct",
+            IndexKind::Horton => "horton",
+            IndexKind::Codes => "codes",
+        })
+    }
 }
 
 /// Which index is built, and how.
