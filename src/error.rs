@@ -116,7 +116,7 @@ pub enum Error {
     },
 
     /// The same key was given twice to a table of unique keys.
-    #[error("the keys of a Horton table must be distinct; build a GroupedTable for repeating keys")]
+    #[error("the keys of a Horton table must be distinct; build a MultiMap for repeating keys")]
     DuplicateKeys,
 
     /// A bulk build did not fit after every retry.

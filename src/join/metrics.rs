@@ -9,7 +9,7 @@ use datafusion::physical_plan::metrics::{
 };
 
 use crate::device::Cost;
-use crate::table::multimap::index::KeyTable;
+use crate::table::multimap::HashIndex;
 
 /// Metrics of one partition of a join.
 #[derive(Debug, Clone)]
@@ -135,7 +135,7 @@ impl JoinMetrics {
     }
 
     /// Records the table of a build side.
-    pub fn add_table(&self, table: &KeyTable) {
+    pub fn add_table(&self, table: &HashIndex) {
         let device = &self.device;
         device.table_bytes.add(table.bytes() as usize);
         device.load_factor.add_part(table.len());

@@ -1,7 +1,7 @@
 //! The build side on the device: its keys' table, and what lookups need beside it.
 //!
 //! ```text
-//!  keys ──────────parts, side by side─▶ device: keys ─▶ GroupedTable
+//!  keys ──────────parts, side by side─▶ device: keys ─▶ MultiMap
 //!  wanted columns ────────────────────▶ device: columns, to be gathered by row
 //!  join types that ask which build rows were matched: one bit a value of the table
 //! ```
@@ -12,9 +12,9 @@ use std::sync::Arc;
 
 use crate::device::{Buffer, Cost, Queue};
 use crate::error::{Error, Result};
-use crate::table::multimap::index::{IndexConfig, KeyTable};
-use crate::table::multimap::map::{BuildKeys, GroupedTable, KeyFormat};
 use crate::table::multimap::pairs::{LookedUp, Matches};
+use crate::table::multimap::{HashIndex, IndexConfig};
+use crate::table::multimap::{KeyFormat, MultiMap, MultiMapInput};
 use crate::table::primitives::group::RowGroups;
 use crate::table::primitives::rows::set_bits;
 
@@ -31,7 +31,7 @@ const VISITS: usize = 1 << 20;
 #[derive(Debug)]
 pub struct JoinTable {
     /// Any key to its rows.
-    pub built: GroupedTable,
+    pub built: MultiMap,
     /// One bit a value of the table, if lookups are to say which they met.
     pub visited: Option<Buffer<u32>>,
     /// Columns to gather.
@@ -50,7 +50,7 @@ impl JoinTable {
     /// row (of `rows`) has no key.
     ///
     /// # Errors
-    /// Those of [`GroupedTable::build`].
+    /// Those of [`MultiMap::build`].
     pub async fn build<K: KeySource>(
         upload: Upload<'_>,
         config: IndexConfig,
@@ -62,12 +62,12 @@ impl JoinTable {
         let limit = upload.memory_limit;
         let built = upload.device.run(move |queue| {
             queue.limit_memory(limit);
-            let keys = BuildKeys {
+            let keys = MultiMapInput {
                 keys: &keys.keys,
                 rows: keys.rows.as_ref(),
                 format,
             };
-            let built = GroupedTable::build(queue, config, keys)?;
+            let built = MultiMap::build(queue, config, keys)?;
             let visited = match visits {
                 true => Some(unset_bits(queue, values(&built, rows))?),
                 false => None,
@@ -77,7 +77,7 @@ impl JoinTable {
         let built = built.await?;
         upload.metrics.add_cost(&built.cost);
         let (built, visited) = built.value;
-        upload.metrics.add_table(&built.table);
+        upload.metrics.add_table(&built.index);
         Ok(Self {
             built,
             visited,
@@ -86,8 +86,8 @@ impl JoinTable {
     }
 
     /// The table.
-    pub fn table(&self) -> &KeyTable {
-        &self.built.table
+    pub fn table(&self) -> &HashIndex {
+        &self.built.index
     }
 
     /// Bytes on the device.
@@ -217,7 +217,7 @@ impl<'a> Words<'a> {
 }
 
 /// Values that the table can have: rows, or groups.
-fn values(built: &GroupedTable, rows: usize) -> usize {
+fn values(built: &MultiMap, rows: usize) -> usize {
     built.groups.as_ref().map_or(rows, |groups| groups.len())
 }
 

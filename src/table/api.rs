@@ -229,7 +229,7 @@ pub trait Table: Sized {
     ///
     /// # Errors
     /// As there.
-    fn find_many(&self, queue: &mut Queue, keys: &[u32]) -> Result<Vec<Option<u32>>> {
+    fn lookup_many(&self, queue: &mut Queue, keys: &[u32]) -> Result<Vec<Option<u32>>> {
         let n = keys.len();
         let answers = Answers::with_room(queue, n)?;
         let keys = queue.buffer_from("keys", keys)?;
@@ -260,10 +260,11 @@ pub(crate) fn read_pairs(
 
 /// Refuses a buffer of fewer elements than operations.
 pub(crate) fn enough(what: &str, given: usize, n: usize) -> Result<()> {
-    match given >= n {
-        true => Ok(()),
-        false => Err(crate::error::Error::Invalid(format!(
+    if given >= n {
+        Ok(())
+    } else {
+        Err(crate::error::Error::Invalid(format!(
             "{n} operations were given {given} {what}"
-        ))),
+        )))
     }
 }

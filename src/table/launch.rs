@@ -56,11 +56,12 @@ impl Spread {
 /// # Errors
 /// [`Error::Invalid`] if not.
 pub(crate) fn check_lookup(n: usize, room: usize) -> Result<()> {
-    match n <= room && n <= u32::MAX as usize {
-        true => Ok(()),
-        false => Err(Error::Invalid(format!(
+    if n <= room && n <= u32::MAX as usize {
+        Ok(())
+    } else {
+        Err(Error::Invalid(format!(
             "{n} keys (at most 2^32 - 1) were to be looked up, but there is room for {room}"
-        ))),
+        )))
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use arrow::util::pretty::pretty_format_batches;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use horton_join::config::{HortonConfig, Knobs};
-use horton_join::table::multimap::index::IndexKind;
+use horton_join::table::multimap::IndexKind;
 use log::{Level, LevelFilter, Log, Metadata, Record};
 
 const LIBRARY: &str = "HORTON_OPENCL_LIBRARY";

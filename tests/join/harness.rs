@@ -33,7 +33,7 @@ use futures::TryStreamExt;
 use horton_join::HortonJoinExec;
 use horton_join::config::{Enabled, HortonConfig, Knobs};
 use horton_join::device::Device;
-use horton_join::table::multimap::index::IndexKind;
+use horton_join::table::multimap::IndexKind;
 use rand_mt::Mt;
 use tokio::runtime::Runtime;
 

@@ -16,7 +16,7 @@ use datafusion::prelude::{SessionConfig, SessionContext};
 use futures::{StreamExt, TryStreamExt};
 use horton_join::HortonJoinExec;
 use horton_join::join::decide::{Declined, Place};
-use horton_join::table::multimap::index::IndexKind;
+use horton_join::table::multimap::IndexKind;
 
 use super::harness::*;
 

@@ -45,7 +45,7 @@ use self::exact::{Exact, Extent};
 use self::hashed::Hashed;
 use self::padded::Padded;
 use crate::error::{Error, Result};
-use crate::table::multimap::map::KeyFormat;
+use crate::table::multimap::KeyFormat;
 
 pub(super) use self::verify::comparable;
 pub use self::verify::{equal_pairs, equal_strings, equal_views, supported};

@@ -58,11 +58,11 @@ impl CuckooModel {
 
     /// Value of `key`.
     pub fn lookup(&self, key: u32) -> Option<u32> {
-        self.find(key).0
+        self.lookup_counted(key).0
     }
 
     /// Value of `key`, and how many buckets were read for it (1 or 2).
-    pub fn find(&self, key: u32) -> (Option<u32>, u32) {
+    pub fn lookup_counted(&self, key: u32) -> (Option<u32>, u32) {
         if self.twin && key == key_of(EMPTY_WORD) {
             return (Some(value_of(EMPTY_WORD)), 1);
         }
@@ -109,9 +109,10 @@ impl CuckooModel {
                 }
             }
         }
-        match self.twin && keys.contains(&key_of(EMPTY_WORD)) {
-            true => Err("the key of an empty slot's word is in the table twice".to_owned()),
-            false => Ok(()),
+        if self.twin && keys.contains(&key_of(EMPTY_WORD)) {
+            Err("the key of an empty slot's word is in the table twice".to_owned())
+        } else {
+            Ok(())
         }
     }
 

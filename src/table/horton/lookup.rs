@@ -150,11 +150,12 @@ impl Lookup<'_> {
 
 /// An error if a table has values whose lookups need presence told apart.
 pub(crate) fn check_narrow(is_wide: bool) -> Result<()> {
-    match is_wide {
-        true => Err(Error::Invalid(
+    if is_wide {
+        Err(Error::Invalid(
             "the table has values of 32 bits, which need Table::lookup".to_owned(),
-        )),
-        false => Ok(()),
+        ))
+    } else {
+        Ok(())
     }
 }
 

@@ -138,11 +138,11 @@ impl HortonModel {
 
     /// Value of `key`.
     pub fn lookup(&self, key: u32) -> Option<u32> {
-        self.find(key).0
+        self.lookup_counted(key).0
     }
 
     /// Value of `key`, and how many buckets were read for it (1 or 2).
-    pub fn find(&self, key: u32) -> (Option<u32>, u32) {
+    pub fn lookup_counted(&self, key: u32) -> (Option<u32>, u32) {
         if self.twin && key == key_of(EMPTY_WORD) {
             return (Some(value_of(EMPTY_WORD)), 1);
         }

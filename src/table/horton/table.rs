@@ -90,7 +90,7 @@ impl TableConfig {
 /// # fn main() -> horton_join::error::Result<()> {
 /// let device = Device::open("auto")?;
 /// let table = HortonTable::from_pairs(&device, &[7, 3, 9], &[70, 30, 90], &TableConfig::default())?;
-/// assert_eq!(table.get_many(&device, &[9, 8, 7])?, [Some(90), None, Some(70)]);
+/// assert_eq!(table.lookup_blocking(&device, &[9, 8, 7])?, [Some(90), None, Some(70)]);
 /// # Ok(())
 /// # }
 /// ```
@@ -131,7 +131,7 @@ impl HortonTable {
     ///
     /// # Errors
     /// [`Error::DeviceMemory`] and OpenCL's own.
-    pub fn get_many(&self, device: &Device, keys: &[u32]) -> Result<Vec<Option<u32>>> {
+    pub fn lookup_blocking(&self, device: &Device, keys: &[u32]) -> Result<Vec<Option<u32>>> {
         let n = keys.len();
         let (keys, table) = (keys.to_vec(), self.clone());
         let job = move |queue: &mut Queue| {

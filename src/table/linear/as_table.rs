@@ -45,7 +45,7 @@ use super::table::{LinearConfig, LinearTable};
 ///     assert_eq!(table.remove_many(queue, &[7, 8])?, 1);
 ///     // Values have two numbers less than keys.
 ///     assert!(table.insert_pairs(queue, &[1, 2], &[10, u32::MAX]).is_err());
-///     table.find_many(queue, &[1, 3, 5, 7, 9])
+///     table.lookup_many(queue, &[1, 3, 5, 7, 9])
 /// })?;
 /// assert_eq!(found.value, [None, Some(1), Some(50), None, Some(90)]);
 /// # Ok(())
@@ -88,7 +88,7 @@ impl Table for LinearTable {
         n: usize,
     ) -> Result<()> {
         enough("answers", answers.found.len(), n)?;
-        self.find(queue, keys, &answers.values, n)?;
+        LinearTable::lookup(self, queue, keys, &answers.values, n)?;
         let program = kernels::program(queue, self.layout.deletion);
         word::mark_found(queue, &program, answers, n)
     }
@@ -151,7 +151,7 @@ impl LinearTable {
         let distinct = Distinct::new(queue, items)?;
         let n = distinct.keys.len();
         let answers = Answers::with_room(queue, n)?;
-        self.lookup(queue, &distinct.keys, &answers, n)?;
+        Table::lookup(self, queue, &distinct.keys, &answers, n)?;
         let new = n - sum(queue, &answers.found, n)?;
         let (wanted, room) = (self.len + new, self.layout.room());
         if self.has_room(new) {

@@ -143,7 +143,7 @@ impl LinearTable {
     ///
     /// # Errors
     /// [`Error::Invalid`] if a buffer is shorter than `n` or `n` exceeds 2^32 - 1; OpenCL's own.
-    pub fn find(
+    pub fn lookup(
         &self,
         queue: &mut Queue,
         keys: &Buffer<u32>,
@@ -165,7 +165,7 @@ impl LinearTable {
     /// Removes the first `n` of `keys`; returns how many were there.
     ///
     /// # Errors
-    /// As [`find`](Self::find).
+    /// As [`lookup`](Self::lookup).
     pub fn take(&mut self, queue: &mut Queue, keys: &Buffer<u32>, n: usize) -> Result<usize> {
         batch::checked_len(n)?;
         enough("keys", keys.len(), n)?;
@@ -243,9 +243,10 @@ impl LinearTable {
     }
 
     fn sweep_if_due(&mut self, queue: &mut Queue) -> Result<()> {
-        match self.removed > self.layout.capacity / SWEEP_SHARE {
-            true => self.sweep(queue),
-            false => Ok(()),
+        if self.removed > self.layout.capacity / SWEEP_SHARE {
+            self.sweep(queue)
+        } else {
+            Ok(())
         }
     }
 

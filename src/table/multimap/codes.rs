@@ -103,7 +103,8 @@ impl CodeTable {
     pub fn build(
         queue: &mut Queue,
         seed: u32,
-        (items, words): (Items<'_>, usize),
+        items: Items<'_>,
+        words: usize,
     ) -> Result<Option<Self>> {
         if !(1..=2).contains(&words) {
             return Err(Error::Invalid(format!(

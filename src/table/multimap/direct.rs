@@ -122,7 +122,7 @@ impl DirectTable {
             Arg::U32(spread.share as u32),
             Arg::U32(n as u32),
         ];
-        queue.launch(&program(queue), "look_up", spread.grid(n), &args)
+        queue.launch(&program(queue), "lookup_direct", spread.grid(n), &args)
     }
 
     /// Keys.

@@ -22,6 +22,7 @@ use crate::table::horton::table::{HortonTable, TableConfig};
 
 use super::codes::CodeTable;
 use super::direct::{CACHED, DirectTable, SPARSEST, SPARSEST_CACHED};
+use super::pairs::LookedUp;
 
 /// Keys from which on [`IndexKind::Auto`] takes another table than Horton's on a CPU: with fewer, all are in
 /// the nearest cache.
@@ -86,7 +87,7 @@ impl IndexConfig {
     ///
     /// # Errors
     /// Those of [`CodeTable::build`].
-    pub fn build_codes(&self, queue: &mut Queue, items: Items<'_>) -> Result<Option<KeyTable>> {
+    pub fn build_codes(&self, queue: &mut Queue, items: Items<'_>) -> Result<Option<HashIndex>> {
         let wanted = match self.kind {
             IndexKind::Auto => CodeTable::suits(queue),
             IndexKind::Codes => true,
@@ -95,8 +96,8 @@ impl IndexConfig {
         if !wanted {
             return Ok(None);
         }
-        let table = CodeTable::build(queue, self.seed(), (items, 2))?;
-        Ok(table.map(KeyTable::Codes))
+        let table = CodeTable::build(queue, self.seed(), items, 2)?;
+        Ok(table.map(HashIndex::Codes))
     }
 
     /// The kind for `n` keys below `codes`.
@@ -115,6 +116,15 @@ impl IndexConfig {
     }
 }
 
+/// Distinct keys of one word, and their rows.
+#[derive(Debug, Clone, Copy)]
+pub struct IndexInput<'a> {
+    /// The keys. Their values are at most 2^31 - 2.
+    pub items: Items<'a>,
+    /// Possible keys: each key is below it.
+    pub codes: u64,
+}
+
 /// The kind of index for certain keys.
 enum Chosen {
     Horton,
@@ -125,7 +135,7 @@ enum Chosen {
 /// A table of distinct keys to rows, up to 2^31 - 2, in device memory. Keys are of 32 bits, in a
 /// [`Codes`](Self::Codes) table perhaps of 64.
 #[derive(Debug)]
-pub enum KeyTable {
+pub enum HashIndex {
     /// A Horton table.
     Horton(HortonTable),
     /// A slot for every possible key.
@@ -134,17 +144,17 @@ pub enum KeyTable {
     Codes(CodeTable),
 }
 
-impl KeyTable {
-    /// Builds a table of `items`, whose values are at most 2^31 - 2 and whose keys are below `codes`; `None`
-    /// if some key is there more than once.
+impl HashIndex {
+    /// Builds an index over `input`; `None` if some key is there more than once.
     ///
     /// # Errors
     /// Those of [`build`], [`DirectTable::build`] or [`CodeTable::build`].
     pub fn build(
         queue: &mut Queue,
         config: &IndexConfig,
-        (items, codes): (Items<'_>, u64),
+        input: IndexInput<'_>,
     ) -> Result<Option<Self>> {
+        let IndexInput { items, codes } = input;
         match config.choose(queue, items.keys.len(), codes) {
             Chosen::Horton => Ok(match build(queue, &config.horton, items)? {
                 Built::Table(table) => Some(Self::Horton(table)),
@@ -160,29 +170,27 @@ impl KeyTable {
                 Ok(table.map(Self::Direct))
             }
             Chosen::Codes => {
-                let table = CodeTable::build(queue, config.seed(), (items, 1))?;
+                let table = CodeTable::build(queue, config.seed(), items, 1)?;
                 Ok(table.map(Self::Codes))
             }
         }
     }
 
-    /// Looks up the first `n` of `keys`: `values[i]` receives the value, or all ones for a key that is not
-    /// there. `reads[0]` grows by the second buckets read, if the table has buckets.
+    /// Looks up the first `n` of `keys`. A key that is not there gets the value
+    /// [`MISS`](crate::table::api::MISS).
     ///
     /// # Errors
-    /// Those of the table's own `lookup`.
-    pub fn lookup(
-        &self,
-        queue: &mut Queue,
-        keys: &Buffer<u32>,
-        (values, reads): (&Buffer<u32>, &Buffer<u32>),
-        n: usize,
-    ) -> Result<()> {
+    /// [`Error::DeviceMemory`] and those of the table's own `lookup`.
+    pub fn lookup(&self, queue: &mut Queue, keys: &Buffer<u32>, n: usize) -> Result<LookedUp> {
+        let values = queue.allocate("looked-up values", n)?;
+        let reads = queue.allocate("bucket reads", 1)?;
+        queue.fill(&reads, 0)?;
         match self {
-            Self::Horton(table) => table.lookup(queue, keys, values, reads, n),
-            Self::Direct(table) => table.lookup(queue, keys, values, n),
-            Self::Codes(table) => table.lookup(queue, keys, values, n),
+            Self::Horton(table) => table.lookup(queue, keys, &values, &reads, n)?,
+            Self::Direct(table) => table.lookup(queue, keys, &values, n)?,
+            Self::Codes(table) => table.lookup(queue, keys, &values, n)?,
         }
+        Ok(LookedUp { values, reads })
     }
 
     /// The table, if it is a Horton table.

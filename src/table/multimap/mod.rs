@@ -2,7 +2,10 @@
 
 pub mod codes;
 pub mod direct;
-pub mod index;
-pub mod map;
+mod index;
+mod map;
 pub mod pairs;
 pub mod wide;
+
+pub use index::{HashIndex, IndexConfig, IndexInput, IndexKind};
+pub use map::{KeyFormat, MultiMap, MultiMapInput};

@@ -171,9 +171,10 @@ impl Runs {
         Ok(Self {
             words,
             goes_on: None,
-            codes: match codes.mixing.is_one_to_one() {
-                true => None,
-                false => Some(copy_of(queue, words_of_codes)?),
+            codes: if codes.mixing.is_one_to_one() {
+                None
+            } else {
+                Some(copy_of(queue, words_of_codes)?)
             },
             mixing: codes.mixing,
         })
@@ -242,12 +243,13 @@ impl GroupedCodes {
             ordered = Ordered::new(queue, groups, &codes)?;
         }
         drop(codes);
-        let kept = match ordered.mixing.is_one_to_one() {
-            true => None,
-            false => match ordered.keep_codes(queue, words)? {
+        let kept = if ordered.mixing.is_one_to_one() {
+            None
+        } else {
+            match ordered.keep_codes(queue, words)? {
                 None => return Ok(None),
                 kept => kept,
-            },
+            }
         };
         Ok(Some(ordered.into_runs(queue, rows, kept)?))
     }
@@ -357,9 +359,10 @@ impl Ordered {
             Some(rows) => Some(gather_rows(queue, (rows, 0), positions, n)?),
             None => None,
         };
-        let offsets = match self.runs < n {
-            true => Some(queue.allocate_table("offsets of runs", self.runs + 1)?),
-            false => None,
+        let offsets = if self.runs < n {
+            Some(queue.allocate_table("offsets of runs", self.runs + 1)?)
+        } else {
+            None
         };
         if let Some(offsets) = &offsets {
             queue.upload(offsets, self.runs, &[n as u32])?;
@@ -386,9 +389,10 @@ impl Ordered {
     ) -> Result<Runs> {
         let n = self.groups.rows.len();
         let words = queue.allocate_table("runs", 2 * self.runs)?;
-        let goes_on = match self.runs > self.groups.unique_keys.len() {
-            true => Some(queue.allocate("runs that go on", self.runs.div_ceil(32))?),
-            false => None,
+        let goes_on = if self.runs > self.groups.unique_keys.len() {
+            Some(queue.allocate("runs that go on", self.runs.div_ceil(32))?)
+        } else {
+            None
         };
         if let Some(goes_on) = &goes_on {
             queue.fill(goes_on, 0)?;

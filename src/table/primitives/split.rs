@@ -69,9 +69,10 @@ impl Counter {
 
 /// Items of a tile.
 fn tile(info: &DeviceInfo) -> usize {
-    match info.local_memory >= LARGE_TILE_MEMORY {
-        true => 4096,
-        false => 2048,
+    if info.local_memory >= LARGE_TILE_MEMORY {
+        4096
+    } else {
+        2048
     }
 }
 
@@ -142,9 +143,10 @@ impl Shape {
     /// Words of spare memory that a split needs: none if it has one level; else the words of all
     /// buckets and some more, as the last coarse bin may have few buckets, and few vary much.
     pub fn spare_words(&self) -> usize {
-        match levels(self.ranges()).0.is_empty() {
-            true => 0,
-            false => self.buckets as usize * self.bucket_size.slots() + LAST_BIN_SLACK,
+        if levels(self.ranges()).0.is_empty() {
+            0
+        } else {
+            self.buckets as usize * self.bucket_size.slots() + LAST_BIN_SLACK
         }
     }
 }
@@ -256,9 +258,10 @@ impl<'a> Split<'a> {
         for (depth, level) in coarse.iter().enumerate() {
             let bins = shape.ranges().div_ceil(1 << level.ranges_log2);
             let in_scratch = (coarse.len() - depth) % 2 == 0;
-            let range_capacity = match in_scratch {
-                true => shape.capacity,
-                false => shape.range * shape.bucket_size.slots(),
+            let range_capacity = if in_scratch {
+                shape.capacity
+            } else {
+                shape.range * shape.bucket_size.slots()
             };
             let to = Bins {
                 in_scratch,
@@ -323,9 +326,10 @@ impl<'a> Split<'a> {
     }
 
     fn items_of(&self, in_scratch: bool) -> &Buffer<u64> {
-        match in_scratch {
-            true => &self.ranges.items,
-            false => self.spare,
+        if in_scratch {
+            &self.ranges.items
+        } else {
+            self.spare
         }
     }
 

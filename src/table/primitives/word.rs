@@ -55,10 +55,7 @@ pub const fn is_live(word: u64) -> bool {
 
 /// Value of an item, or [`MISS`].
 pub(crate) const fn live_value(word: u64) -> u32 {
-    match is_live(word) {
-        true => value_of(word),
-        false => MISS,
-    }
+    if is_live(word) { value_of(word) } else { MISS }
 }
 
 /// The constants as defines for `cl/primitives/word.cl`.

@@ -173,9 +173,10 @@ impl SlabPool {
         let pool = Self::new(queue, layout)?;
         for (s, words) in words.iter().enumerate() {
             let words = doubles(words);
-            let (buffer, offset) = match layout.light {
-                true => (&pool.buffers[0], s * size / 2),
-                false => (&pool.buffers[s], 0),
+            let (buffer, offset) = if layout.light {
+                (&pool.buffers[0], s * size / 2)
+            } else {
+                (&pool.buffers[s], 0)
             };
             queue.upload(buffer, offset, &words)?;
         }

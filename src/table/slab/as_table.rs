@@ -43,7 +43,7 @@ use super::table::{SlabConfig, SlabHash};
 ///     let mut table = SlabHash::build(queue, &SlabConfig::default(), items)?;
 ///     assert_eq!(table.insert_pairs(queue, &[9, 5], &[90, 50])?, 1); // 9 was there
 ///     assert_eq!(table.remove_many(queue, &[7, 8])?, 1);
-///     table.find_many(queue, &[3, 5, 7, 9])
+///     table.lookup_many(queue, &[3, 5, 7, 9])
 /// })?;
 /// assert_eq!(found.value, [Some(1), Some(50), None, Some(90)]);
 /// # Ok(())
@@ -220,14 +220,15 @@ impl SlabHash {
 
 /// A pool of twice the size, unless there is none.
 fn larger(pool: PoolLayout) -> PoolLayout {
-    match pool.blocks < MAX_BLOCKS {
-        true => PoolLayout {
+    if pool.blocks < MAX_BLOCKS {
+        PoolLayout {
             blocks: 2 * pool.blocks,
             ..pool
-        },
-        false => PoolLayout {
+        }
+    } else {
+        PoolLayout {
             super_blocks: pool.super_blocks + 1,
             ..pool
-        },
+        }
     }
 }
