@@ -25,8 +25,8 @@ void ask_ahead(volatile __global const uint *slots, __global const uint *keys, u
 #endif
 }
 
-// `values` may be missing: then a key's is its position. wrong[0] receives bit 0 if a key has a slot
-// already, bit 1 if there is no slot for one.
+// `values` may be missing: then a key's is its position. wrong[0] receives bit 0 if a key has a
+// slot already, bit 1 if there is no slot for one.
 __kernel __attribute__((reqd_work_group_size(DIRECT_GROUP, 1, 1))) void enter(
     volatile __global uint *slots, __global const uint *keys, __global const uint *values,
     __global uint *wrong, uint entries, uint share, uint n) {

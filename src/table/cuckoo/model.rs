@@ -26,7 +26,8 @@ pub struct CuckooModel {
     pub twin: bool,
 }
 
-/// A bucket that a search has reached: from which node, and from which word, whose item leads there.
+/// A bucket that a search has reached: from which node, and from which word, whose item leads
+/// there.
 #[derive(Debug, Clone, Copy)]
 struct Node {
     bucket: u32,
@@ -34,7 +35,8 @@ struct Node {
 }
 
 impl CuckooModel {
-    /// A table of distinct `items` (key, value), or how many of them were left when one found no slot.
+    /// A table of distinct `items` (key, value), or how many of them were left when one found no
+    /// slot.
     ///
     /// # Errors
     /// The number of items without a slot.

@@ -4,8 +4,9 @@
 //!  new items ─place─▶ slots; stragglers ─{ explore ─▶ propose ─▶ commit ─▶ release }*─▶ slots
 //! ```
 //!
-//! A straggler follows the shortest chain of moves; where a search finds none, it takes the place of an item of its
-//! buckets, which is a straggler of the next round. Scratch: 8 bytes a new item, 5 bytes a bucket and 48 a straggler.
+//! A straggler follows the shortest chain of moves; where a search finds none, it takes the place
+//! of an item of its buckets, which is a straggler of the next round. Scratch: 8 bytes a new item,
+//! 5 bytes a bucket and 48 a straggler.
 
 use crate::device::program::ProgramText;
 use crate::device::{Arg, Buffer, KernelBody, Queue};

@@ -29,12 +29,13 @@ pub struct CuckooTable {
 impl CuckooTable {
     /// Looks up the first `n` of `keys` in a table of values up to
     /// [`MAX_VALUE`](super::horton::MAX_VALUE), as
-    /// [`HortonTable::lookup`](super::horton::HortonTable::lookup) does: `values[i]` receives the value
-    /// or [`MISS`](super::horton::MISS), `reads[0]` grows by the number of second buckets read.
+    /// [`HortonTable::lookup`](super::horton::HortonTable::lookup) does: `values[i]` receives the
+    /// value or [`MISS`](super::horton::MISS), `reads[0]` grows by the number of second buckets
+    /// read.
     ///
     /// # Errors
-    /// [`Error::Invalid`](crate::error::Error::Invalid) if the table has other values, a buffer is shorter than `n` or `n` exceeds
-    /// 2^32 - 1; OpenCL's own.
+    /// [`Error::Invalid`](crate::error::Error::Invalid) if the table has other values, a buffer is
+    /// shorter than `n` or `n` exceeds 2^32 - 1; OpenCL's own.
     pub fn lookup(
         &self,
         queue: &mut Queue,
@@ -51,7 +52,8 @@ impl CuckooTable {
     /// The same with any other `tuning`: for who measures tunings.
     ///
     /// # Errors
-    /// Those of [`lookup`](Self::lookup); [`Error::Invalid`](crate::error::Error::Invalid) if the tuning does not fit the device.
+    /// Those of [`lookup`](Self::lookup); [`Error::Invalid`](crate::error::Error::Invalid) if the
+    /// tuning does not fit the device.
     pub fn lookup_tuned(
         &self,
         queue: &mut Queue,

@@ -78,8 +78,8 @@ impl Lookup<'_> {
     /// Looks up the first `n` of `keys` as `tuning` says.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if a buffer is shorter than `n`, `n` exceeds 2^32 - 1, or the tuning does not
-    /// fit the device; OpenCL's own.
+    /// [`Error::Invalid`] if a buffer is shorter than `n`, `n` exceeds 2^32 - 1, or the tuning does
+    /// not fit the device; OpenCL's own.
     pub fn run_tuned(
         &self,
         queue: &mut Queue,
@@ -166,8 +166,8 @@ impl HortonTable {
     /// tables have [`Table::lookup`](crate::table::Table::lookup).
     ///
     /// # Errors
-    /// [`Error::Invalid`] if the table has other values, a buffer is shorter than `n` or `n` exceeds
-    /// 2^32 - 1; OpenCL's own.
+    /// [`Error::Invalid`] if the table has other values, a buffer is shorter than `n` or `n`
+    /// exceeds 2^32 - 1; OpenCL's own.
     pub fn lookup(
         &self,
         queue: &mut Queue,

@@ -1,7 +1,8 @@
 //! What lookups read, counted on the device; the driver of `cl/horton/reads.cl`.
 //!
-//! The Horton paper measures data movement with hardware counters (section 8). Where there are none,
-//! counting says the same: the buckets that each lookup reads, and the cache lines they lie on.
+//! The Horton paper measures data movement with hardware counters (section 8). Where there are
+//! none, counting says the same: the buckets that each lookup reads, and the cache lines they lie
+//! on.
 
 use crate::device::program::ProgramText;
 use crate::device::{Arg, Buffer, KernelBody, Queue};

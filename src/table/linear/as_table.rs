@@ -8,11 +8,11 @@
 //! ```
 //!
 //! A probe finds every slot there is, so an insertion has no room if and only if slots run out, and
-//! counting keys beforehand is enough: nothing ever needs to be undone. (Tables of buckets work on a
-//! copy, as their items find room or not; a slab hash undoes.) Counting costs a pass over the table,
-//! grouping the batch's keys and looking them up, but only where the table has fewer slots to spare
-//! than the batch has items. The table counts as full with a slot in 32 empty: without empty slots each
-//! lookup that misses would read all slots.
+//! counting keys beforehand is enough: nothing ever needs to be undone. (Tables of buckets work on
+//! a copy, as their items find room or not; a slab hash undoes.) Counting costs a pass over the
+//! table, grouping the batch's keys and looking them up, but only where the table has fewer slots
+//! to spare than the batch has items. The table counts as full with a slot in 32 empty: without
+//! empty slots each lookup that misses would read all slots.
 
 use crate::device::{Buffer, Queue};
 use crate::error::{Error, Result};
@@ -26,9 +26,10 @@ use super::table::{LinearConfig, LinearTable};
 
 /// Any 32-bit keys to values up to [`MAX_VALUE`](crate::table::linear::MAX_VALUE).
 ///
-/// * Needs twice the memory of other tables at its load factor of 0.5, and slows down as it fills: see
-///   [`probe_lengths`](Self::probe_lengths).
-/// * With [`Deletion::KeepsKey`], room of deleted keys comes back only when the table is short of it: then an insertion rehashes all.
+/// * Needs twice the memory of other tables at its load factor of 0.5, and slows down as it fills:
+///   see [`probe_lengths`](Self::probe_lengths).
+/// * With [`Deletion::KeepsKey`], room of deleted keys comes back only when the table is short of
+///   it: then an insertion rehashes all.
 /// * Of a key that is given more than once, any value counts.
 ///
 /// ```

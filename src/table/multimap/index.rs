@@ -5,10 +5,10 @@
 //!  keys that repeat ────▶ none: group them first (table/multimap/map.rs)
 //! ```
 //!
-//! Joins need no more of a table than this, so everything behind it (groups, pairs, windows, visited
-//! rows) is the same for all. An enum and not the trait [`Table`](crate::table::Table): that one answers with
-//! 32-bit values and a word beside each that says whether they were found, and takes keys that
-//! repeat.
+//! Joins need no more of a table than this, so everything behind it (groups, pairs, windows,
+//! visited rows) is the same for all. An enum and not the trait [`Table`](crate::table::Table):
+//! that one answers with 32-bit values and a word beside each that says whether they were found,
+//! and takes keys that repeat.
 //!
 //! Cost: a Horton table reads about one 64-byte bucket a lookup at load 0.8. A direct table reads 4
 //! bytes, but only takes keys that are dense numbers. A table of codes reads one 64-byte line, and
@@ -24,11 +24,12 @@ use super::codes::CodeTable;
 use super::direct::{CACHED, DirectTable, SPARSEST, SPARSEST_CACHED};
 use super::pairs::LookedUp;
 
-/// Keys from which on [`IndexKind::Auto`] takes another table than Horton's on a CPU: with fewer, all are in
-/// the nearest cache.
+/// Keys from which on [`IndexKind::Auto`] takes another table than Horton's on a CPU: with fewer,
+/// all are in the nearest cache.
 const ON_CPU_FROM: usize = 256;
 
-/// Codes for which a direct table, filled in no time, is worth it for any number of keys from there on.
+/// Codes for which a direct table, filled in no time, is worth it for any number of keys from there
+/// on.
 const FEW_CODES: usize = 1 << 18;
 
 /// Which index a join builds.
@@ -82,8 +83,8 @@ impl IndexConfig {
     }
 
     /// Builds a table of distinct keys of two words, if that is asked for or suits the device.
-    /// Returns `None` if not, or if some key repeats: then [`wide`](crate::table::multimap::wide) goes by half of
-    /// their mix.
+    /// Returns `None` if not, or if some key repeats: then [`wide`](crate::table::multimap::wide)
+    /// goes by half of their mix.
     ///
     /// # Errors
     /// Those of [`CodeTable::build`].

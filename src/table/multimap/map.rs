@@ -5,12 +5,12 @@
 //!  repeating keys   table: key ─▶ group g ─▶ rows[offsets[g] .. offsets[g + 1]]
 //! ```
 //!
-//! Most builds are primary keys, so the table is first built as if keys were unique; the
-//! build finds a repeat, as a rule after a small part of its work, and only then are the rows
-//! grouped and the table built over the distinct keys. If only a few hot keys repeat, setting
-//! their rows apart is all the grouping there is. Keys of two words have tables of their own on CPUs
-//! ([`crate::table::multimap::codes`]); otherwise keys of several words are grouped by what the table knows them by, and told apart by
-//! [`crate::table::multimap::wide`].
+//! Most builds are primary keys, so the table is first built as if keys were unique; the build
+//! finds a repeat, as a rule after a small part of its work, and only then are the rows grouped and
+//! the table built over the distinct keys. If only a few hot keys repeat, setting their rows apart
+//! is all the grouping there is. Keys of two words have tables of their own on CPUs
+//! ([`codes`](super::codes)); otherwise keys of several words are grouped by what the table knows
+//! them by, and told apart by [`wide`](super::wide).
 
 use std::sync::Arc;
 
@@ -30,7 +30,8 @@ const LIKELY_DISTINCT: usize = 1 << 12;
 /// Codes of keys that may be any word.
 const ANY: u64 = 1 << 32;
 
-/// Mixings that are tried before a build gives up: each has one chance in 2^64 a pair of keys to fail.
+/// Mixings that are tried before a build gives up: each has one chance in 2^64 a pair of keys to
+/// fail.
 const MIXINGS: u32 = 4;
 
 /// A device table over any keys, and the rows that its values stand for.
@@ -132,7 +133,8 @@ impl MultiMap {
         })
     }
 
-    /// A table over keys of two words as they are, where the device has a fast one and they do not repeat.
+    /// A table over keys of two words as they are, where the device has a fast one and they do not
+    /// repeat.
     fn build_codes(
         queue: &mut Queue,
         config: &IndexConfig,
@@ -235,8 +237,8 @@ impl MultiMap {
     /// ```
     ///
     /// # Errors
-    /// [`TooManyPairs`](crate::error::Error::TooManyPairs) beyond 2^32 - 1, for which [`Matches`] has windows;
-    /// [`DeviceMemory`](crate::error::Error::DeviceMemory) and OpenCL's own.
+    /// [`TooManyPairs`](crate::error::Error::TooManyPairs) beyond 2^32 - 1, for which [`Matches`]
+    /// has windows; [`DeviceMemory`](crate::error::Error::DeviceMemory) and OpenCL's own.
     pub fn join(&self, queue: &mut Queue, keys: &Buffer<u32>, n: usize) -> Result<Pairs> {
         self.lookup(queue, keys, n)?.into_pairs(queue)
     }

@@ -9,13 +9,13 @@ use super::launch::{Counter, Operations};
 use super::table::SlabHash;
 
 impl SlabHash {
-    /// REPLACE for every item: a key that is there gets the new value, of keys given more than once one value counts.
-    /// Returns how many were not there.
+    /// REPLACE for every item: a key that is there gets the new value, of keys given more than once
+    /// one value counts. Returns how many were not there.
     ///
     /// # Errors
-    /// [`Error::NoRoom`] if slabs run out: every item that is not rejected is stored, and nothing is lost.
-    /// [`Error::Invalid`] with the number of values over [`MAX_VALUE`], or keys over [`MAX_KEY`] in a table of keys.
-    /// [`Error::DeviceMemory`] and OpenCL's own.
+    /// [`Error::NoRoom`] if slabs run out: every item that is not rejected is stored, and nothing
+    /// is lost. [`Error::Invalid`] with the number of values over [`MAX_VALUE`], or keys over
+    /// [`MAX_KEY`] in a table of keys. [`Error::DeviceMemory`] and OpenCL's own.
     pub fn replace(&mut self, queue: &mut Queue, items: Items<'_>) -> Result<usize> {
         self.store(queue, "replace_keys", items)
     }
@@ -42,7 +42,8 @@ impl SlabHash {
         Ok(counts.of(Counter::Added))
     }
 
-    /// SEARCH for the first `n` of `keys`; `values[i]` receives a value (the key itself in a table of keys) or [`MISS`].
+    /// SEARCH for the first `n` of `keys`; `values[i]` receives a value (the key itself in a table
+    /// of keys) or [`MISS`].
     ///
     /// # Errors
     /// [`Error::Invalid`] if a buffer is shorter than `n` or `n` exceeds 2^31; OpenCL's own.
@@ -112,12 +113,13 @@ impl SlabHash {
         Ok(counts.of(Counter::Removed))
     }
 
-    /// Does operations of all kinds, side by side; `answers[i]` receives what [`Kind`](crate::table::batch::Kind) says. Where slabs run out
-    /// and a SlabAlloc grows, the operations without room are done in another launch.
+    /// Does operations of all kinds, side by side; `answers[i]` receives what
+    /// [`Kind`](crate::table::batch::Kind) says. Where slabs run out and a SlabAlloc grows, the
+    /// operations without room are done in another launch.
     ///
     /// # Errors
-    /// As [`replace`](Self::replace); [`Error::Invalid`] if the buffers differ in length. Operations of unknown
-    /// kinds do nothing, and their answers are left as they were.
+    /// As [`replace`](Self::replace); [`Error::Invalid`] if the buffers differ in length.
+    /// Operations of unknown kinds do nothing, and their answers are left as they were.
     pub fn apply(
         &mut self,
         queue: &mut Queue,

@@ -218,7 +218,8 @@ impl Part for Parted {
     }
 }
 
-/// The table that `cl/primitives/group/digit_of_hot.cl` looks keys up in: the i-th key has number i + 1.
+/// The table that `cl/primitives/group/digit_of_hot.cl` looks keys up in: the i-th key has number i
+/// + 1.
 fn table_of(hot: &[u32]) -> Vec<u32> {
     let slots = (SLOTS_A_KEY * hot.len()).next_power_of_two();
     let mut table = vec![0; 2 * slots];
