@@ -21,7 +21,7 @@ use std::collections::HashMap;
 use crate::device::{Buffer, KernelBody, Queue};
 use crate::error::{Error, Result};
 use crate::table::horton::tuning::{Kind, Residence, Tuning, Workload};
-use crate::table::horton::{BucketSize, MISS, TableConfig};
+use crate::table::horton::{BucketSize, MISS, NarrowAnswers, TableConfig};
 use crate::table::multimap::codes::CodeTable;
 use crate::table::multimap::pairs::{Matches, Pairs};
 use crate::table::multimap::{HashIndex, IndexConfig, IndexKind};
@@ -309,7 +309,12 @@ impl Case {
             let tuning = Tuning::of(queue.info(), queue.body(), &workload);
             for n in [n, n.min(WORK_ITEMS - 1)] {
                 queue.fill(&values, !MISS)?;
-                table.lookup_tuned(queue, (&keys, n), (&values, &reads), &tuning)?;
+                let answers = NarrowAnswers {
+                    values: &values,
+                    reads: &reads,
+                    n,
+                };
+                table.lookup_tuned(queue, &keys, answers, &tuning)?;
                 let wrong = differences(&queue.read(&values, n)?, &expected[..n]);
                 self.right(queue, "lookups", wrong, n)?;
             }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::device::{Buffer, Queue};
 use crate::error::Result;
-use crate::table::horton::lookup::{Lookup, Out, check_narrow};
+use crate::table::horton::lookup::{Lookup, NarrowAnswers, Out, check_narrow};
 use crate::table::horton::model::Census;
 use crate::table::horton::reads::Reads;
 use crate::table::horton::tuning::{Kind, Tuning};
@@ -57,14 +57,15 @@ impl CuckooTable {
     pub fn lookup_tuned(
         &self,
         queue: &mut Queue,
-        (keys, n): (&Buffer<u32>, usize),
-        (values, reads): (&Buffer<u32>, &Buffer<u32>),
+        keys: &Buffer<u32>,
+        answers: NarrowAnswers<'_>,
         tuning: &Tuning,
     ) -> Result<()> {
+        let NarrowAnswers { values, reads, n } = answers;
         check_narrow(self.wide || self.twin)?;
         let out = Out::narrow(values, reads);
         self.as_lookup(false)
-            .run_tuned(queue, (keys, n), &out, tuning)
+            .run_tuned(queue, keys, n, &out, tuning)
     }
 
     /// Counts the buckets and cache lines that looking up the first `n` of `keys` reads.

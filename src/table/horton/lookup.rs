@@ -28,6 +28,17 @@ pub(crate) struct Lookup<'a> {
     pub words: &'a Buffer<u64>,
 }
 
+/// Where the answers to the first `n` keys go, in a table of values of 31 bits.
+#[derive(Debug, Clone, Copy)]
+pub struct NarrowAnswers<'a> {
+    /// The value of each key, or [`MISS`](crate::table::api::MISS).
+    pub values: &'a Buffer<u32>,
+    /// The first word grows by the number of second buckets read.
+    pub reads: &'a Buffer<u32>,
+    /// Keys that are looked up.
+    pub n: usize,
+}
+
 /// Where answers go, each buffer one word a key but `reads`, whose first word grows by the number
 /// of second buckets read.
 pub(crate) struct Out<'a> {
@@ -72,7 +83,7 @@ impl Lookup<'_> {
     ) -> Result<()> {
         let bytes = self.words.bytes();
         let tuning = Tuning::of_job(queue, self.kind, self.layout.bucket_size, bytes);
-        self.run_tuned(queue, (keys, n), out, &tuning)
+        self.run_tuned(queue, keys, n, out, &tuning)
     }
 
     /// Looks up the first `n` of `keys` as `tuning` says.
@@ -83,7 +94,8 @@ impl Lookup<'_> {
     pub fn run_tuned(
         &self,
         queue: &mut Queue,
-        (keys, n): (&Buffer<u32>, usize),
+        keys: &Buffer<u32>,
+        n: usize,
         out: &Out<'_>,
         tuning: &Tuning,
     ) -> Result<()> {
@@ -188,14 +200,15 @@ impl HortonTable {
     pub fn lookup_tuned(
         &self,
         queue: &mut Queue,
-        (keys, n): (&Buffer<u32>, usize),
-        (values, reads): (&Buffer<u32>, &Buffer<u32>),
+        keys: &Buffer<u32>,
+        answers: NarrowAnswers<'_>,
         tuning: &Tuning,
     ) -> Result<()> {
+        let NarrowAnswers { values, reads, n } = answers;
         self.check_narrow()?;
         let out = Out::narrow(values, reads);
         self.as_lookup(false)
-            .run_tuned(queue, (keys, n), &out, tuning)
+            .run_tuned(queue, keys, n, &out, tuning)
     }
 
     fn check_narrow(&self) -> Result<()> {

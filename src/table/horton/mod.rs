@@ -45,5 +45,6 @@ pub use crate::table::primitives::bucket::{BucketSize, Layout, MAX_VALUE};
 pub use crate::table::primitives::hash::Reduction;
 pub use build::Built;
 pub(crate) use kernels::programs;
+pub use lookup::NarrowAnswers;
 pub use model::{Census, HortonModel};
 pub use table::{DEFAULT_LOAD_FACTOR, HortonTable, TableConfig, Upkeep};

@@ -43,7 +43,24 @@ const BLOCK: usize = 64;
 /// 64-bit words of a line.
 const LINE_WORDS: usize = 8;
 
-fn text((words, group): (usize, usize), (prefetch, peek): (bool, bool)) -> ProgramText {
+/// What a program over codes depends on.
+#[derive(Debug)]
+struct Variant {
+    /// Words of a key.
+    words: usize,
+    /// Work-group size.
+    group: usize,
+    prefetch: bool,
+    peek: bool,
+}
+
+fn text(variant: &Variant) -> ProgramText {
+    let Variant {
+        words,
+        group,
+        prefetch,
+        peek,
+    } = *variant;
     let defines = [
         ("MISS", format!("{MISS:#x}u")),
         ("EMPTY_CODE", format!("{:#x}ul", u64::MAX)),
@@ -66,14 +83,24 @@ pub(crate) fn programs() -> impl Iterator<Item = (String, ProgramText)> {
         .flat_map(|group| [(1, group), (2, group)])
         .map(|(words, group)| {
             let name = format!("codes_{words}_{group}");
-            (name, text((words, group), (false, false)))
+            let variant = Variant {
+                words,
+                group,
+                prefetch: false,
+                peek: false,
+            };
+            (name, text(&variant))
         })
 }
 
 fn program(queue: &Queue, words: usize) -> ProgramText {
-    let sizes = (words, local_group(queue));
-    let reads = (prefetches(queue), queue.volatile_sees_atomics());
-    ProgramText::once("codes", &(sizes, reads), || text(sizes, reads))
+    let variant = Variant {
+        words,
+        group: local_group(queue),
+        prefetch: prefetches(queue),
+        peek: queue.volatile_sees_atomics(),
+    };
+    ProgramText::once("codes", &variant, || text(&variant))
 }
 
 /// What `enter_codes` says of a code that is there twice.

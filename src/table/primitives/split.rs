@@ -202,6 +202,13 @@ impl Ranges {
     }
 }
 
+/// Where a level writes items: bins of `capacity` items each, and how many each has.
+struct Target<'a> {
+    items: &'a Buffer<u64>,
+    counts: &'a Buffer<u32>,
+    capacity: usize,
+}
+
 /// The bins of a coarse level: `counts[b]` items from `b * capacity`, or what there is room for.
 struct Bins {
     in_scratch: bool,
@@ -271,7 +278,11 @@ impl<'a> Split<'a> {
             };
             queue.fill(&to.counts, 0)?;
             let to_items = split.items_of(in_scratch);
-            let target = (to_items, &to.counts, to.capacity);
+            let target = Target {
+                items: to_items,
+                counts: &to.counts,
+                capacity: to.capacity,
+            };
             split.level(queue, 0..split.bins(), level, target)?;
             split.coarse.push(to);
         }
@@ -318,7 +329,11 @@ impl<'a> Split<'a> {
     /// Splits some of the coarse bins; returns their ranges.
     pub fn finish(&self, queue: &mut Queue, bins: Range<usize>) -> Result<Range<usize>> {
         let ranges = &self.ranges;
-        let target = (&ranges.items, &ranges.counts, ranges.shape.capacity);
+        let target = Target {
+            items: &ranges.items,
+            counts: &ranges.counts,
+            capacity: ranges.shape.capacity,
+        };
         self.level(queue, bins.clone(), &self.last, target)?;
         let all = ranges.shape.ranges();
         let first_range = |bin: usize| (bin * self.last.fan_out).min(all);
@@ -339,7 +354,7 @@ impl<'a> Split<'a> {
         queue: &mut Queue,
         bins: Range<usize>,
         level: &Level,
-        (to, counts, to_capacity): (&Buffer<u64>, &Buffer<u32>, usize),
+        to: Target<'_>,
     ) -> Result<()> {
         let shape = &self.ranges.shape;
         let from = self.coarse.last();
@@ -352,8 +367,8 @@ impl<'a> Split<'a> {
             self.items.values.map_or(Arg::Null, Arg::Words),
             from_items.map_or(Arg::Null, Arg::Longs),
             from.map_or(Arg::Null, |from| Arg::Words(&from.counts)),
-            Arg::Longs(to),
-            Arg::Words(counts),
+            Arg::Longs(to.items),
+            Arg::Words(to.counts),
             Arg::Words(self.counters),
             Arg::U32(bins.start as u32),
             Arg::U32(capacity as u32),
@@ -361,8 +376,8 @@ impl<'a> Split<'a> {
             Arg::U32(tiles as u32),
             Arg::U32(level.fan_out as u32),
             Arg::U32(shift),
-            Arg::U32(to_capacity as u32),
-            Arg::U32(self.end_of(to)),
+            Arg::U32(to.capacity as u32),
+            Arg::U32(self.end_of(to.items)),
             Arg::U32(shape.buckets),
             Arg::U32(shape.seed),
         ];

@@ -117,7 +117,7 @@ fn grouped<T>(
     }
     let grouped = match Sample::take(queue, items.keys)? {
         Sample::None => by_range(queue, items, key_bits, None).map(|groups| (None, groups)),
-        Sample::Few(hot) => by_hot_keys(queue, items, key_bits, (&hot, build)),
+        Sample::Few(hot) => by_hot_keys(queue, items, key_bits, &hot, build),
         Sample::Many => by_sort(queue, items, key_bits).map(|groups| (None, groups)),
     };
     match grouped {
@@ -132,10 +132,8 @@ fn by_hot_keys<T>(
     queue: &mut Queue,
     items: Items<'_>,
     key_bits: u32,
-    (hot, build): (
-        &[u32],
-        impl Fn(&mut Queue, &Buffer<u32>) -> Result<Option<T>>,
-    ),
+    hot: &[u32],
+    build: impl Fn(&mut Queue, &Buffer<u32>) -> Result<Option<T>>,
 ) -> Result<(Option<T>, Groups)> {
     let parted = Parted::new(queue, items, hot)?;
     let (unique_keys, offsets) = parted.single_rows(queue)?;
