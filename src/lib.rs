@@ -14,8 +14,8 @@
 //!
 //! 1. [`rule`], installed by [`session`], switched by [`config`]
 //! 2. [`join::keys`] (`join` is the operator)
-//! 3. [`table::group`], for keys that repeat
-//! 4. [`table::horton`], built and looked up by the kernels in `cl/`
+//! 3. [`table::primitives::group`], for keys that repeat
+//! 4. [`table::multimap`], built and looked up by the kernels in `cl/`
 //! 5. [`join::pairs`], driven by [`join::probe`] over a [`join::build`]
 //! 6. [`join::emit`]
 //! 7. [`join::sides`], then [`join::decide`], with a device that is [`ready`]

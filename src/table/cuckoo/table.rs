@@ -20,7 +20,7 @@ pub struct CuckooTable {
     pub(super) words: Arc<Buffer<u64>>,
     pub(super) census: Census,
     pub(super) config: CuckooConfig,
-    /// Whether there may be values beyond [`MAX_VALUE`](super::horton::MAX_VALUE).
+    /// Whether there may be values beyond [`MAX_VALUE`](crate::table::horton::MAX_VALUE).
     pub(super) wide: bool,
     /// Whether the item is there whose word is that of an empty slot; it stands in no bucket.
     pub(super) twin: bool,
@@ -28,10 +28,10 @@ pub struct CuckooTable {
 
 impl CuckooTable {
     /// Looks up the first `n` of `keys` in a table of values up to
-    /// [`MAX_VALUE`](super::horton::MAX_VALUE), as
-    /// [`HortonTable::lookup`](super::horton::HortonTable::lookup) does: `values[i]` receives the
-    /// value or [`MISS`](super::horton::MISS), `reads[0]` grows by the number of second buckets
-    /// read.
+    /// [`MAX_VALUE`](crate::table::horton::MAX_VALUE), as
+    /// [`HortonTable::lookup`](crate::table::horton::HortonTable::lookup) does: `values[i]`
+    /// receives the value or [`MISS`](crate::table::horton::MISS), `reads[0]` grows by the number
+    /// of second buckets read.
     ///
     /// # Errors
     /// [`Error::Invalid`](crate::error::Error::Invalid) if the table has other values, a buffer is

@@ -6,9 +6,9 @@
 //!             └─▶ secondary bucket ─▶ value | MISS
 //! ```
 //!
-//! Horton paper, section 5.1 and figure 4: one bucket for nearly every key, two at most.
-//! The kernel's body is chosen by what the device is ([`KernelBody`]); all give the same
-//! answers. Cuckoo tables are looked up by the same kernels ([`Variant`]).
+//! Horton paper, section 5.1 and figure 4: one bucket for nearly every key, two at most. The
+//! kernel's body is chosen by what the device is ([`KernelBody`](crate::device::KernelBody)); all
+//! give the same answers. Cuckoo tables are looked up by the same kernels ([`Variant`]).
 
 use crate::device::{Arg, Buffer, Queue};
 use crate::error::{Error, Result};

@@ -81,7 +81,7 @@ impl HortonTable {
     /// Counts the buckets and cache lines that looking up the first `n` of `keys` reads.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if there are fewer keys; OpenCL's own.
+    /// [`Error::Invalid`](crate::error::Error::Invalid) if there are fewer keys; OpenCL's own.
     pub fn count_reads(&self, queue: &mut Queue, keys: &Buffer<u32>, n: usize) -> Result<Reads> {
         self.as_lookup(true).count(queue, keys, n)
     }

@@ -13,9 +13,11 @@ impl SlabHash {
     /// one value counts. Returns how many were not there.
     ///
     /// # Errors
-    /// [`Error::NoRoom`] if slabs run out: every item that is not rejected is stored, and nothing
-    /// is lost. [`Error::Invalid`] with the number of values over [`MAX_VALUE`], or keys over
-    /// [`MAX_KEY`] in a table of keys. [`Error::DeviceMemory`] and OpenCL's own.
+    /// [`Error::NoRoom`](crate::error::Error::NoRoom) if slabs run out: every item that is not
+    /// rejected is stored, and nothing is lost. [`Error::Invalid`](crate::error::Error::Invalid)
+    /// with the number of values over [`MAX_VALUE`](super::MAX_VALUE), or keys over
+    /// [`MAX_KEY`](super::MAX_KEY) in a table of keys.
+    /// [`Error::DeviceMemory`](crate::error::Error::DeviceMemory) and OpenCL's own.
     pub fn replace(&mut self, queue: &mut Queue, items: Items<'_>) -> Result<usize> {
         self.store(queue, "replace_keys", items)
     }
@@ -43,10 +45,11 @@ impl SlabHash {
     }
 
     /// SEARCH for the first `n` of `keys`; `values[i]` receives a value (the key itself in a table
-    /// of keys) or [`MISS`].
+    /// of keys) or [`MISS`](super::MISS).
     ///
     /// # Errors
-    /// [`Error::Invalid`] if a buffer is shorter than `n` or `n` exceeds 2^31; OpenCL's own.
+    /// [`Error::Invalid`](crate::error::Error::Invalid) if a buffer is shorter than `n` or `n`
+    /// exceeds 2^31; OpenCL's own.
     pub fn search(
         &self,
         queue: &mut Queue,
@@ -83,7 +86,8 @@ impl SlabHash {
     /// `values[offsets[i]..offsets[i + 1]]`, in no order.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if there are more than 2^32 - 1 values; as [`search`](Self::search).
+    /// [`Error::Invalid`](crate::error::Error::Invalid) if there are more than 2^32 - 1 values; as
+    /// [`search`](Self::search).
     pub fn search_all(
         &self,
         queue: &mut Queue,
@@ -118,8 +122,9 @@ impl SlabHash {
     /// operations without room are done in another launch.
     ///
     /// # Errors
-    /// As [`replace`](Self::replace); [`Error::Invalid`] if the buffers differ in length.
-    /// Operations of unknown kinds do nothing, and their answers are left as they were.
+    /// As [`replace`](Self::replace); [`Error::Invalid`](crate::error::Error::Invalid) if the
+    /// buffers differ in length. Operations of unknown kinds do nothing, and their answers are left
+    /// as they were.
     pub fn apply(
         &mut self,
         queue: &mut Queue,

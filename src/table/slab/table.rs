@@ -19,8 +19,8 @@ pub struct SlabConfig {
     /// β of the paper, section III-C: slabs that the items of a bucket would fill, above 0. It
     /// decides the number of buckets; 0.7 gives 60 % memory utilisation.
     pub slabs_per_bucket: f64,
-    /// Where slabs come from. A SlabAlloc grows by super blocks up to [`MAX_SUPER_BLOCKS`], a
-    /// SlabAlloc-light never.
+    /// Where slabs come from. A SlabAlloc grows by super blocks up to
+    /// [`MAX_SUPER_BLOCKS`](super::MAX_SUPER_BLOCKS), a SlabAlloc-light never.
     pub pool: PoolLayout,
     /// Entries in the base slabs, at least.
     pub min_capacity: usize,
