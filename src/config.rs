@@ -16,7 +16,7 @@ use crate::device::DeviceKind;
 use crate::error::{Error, Result};
 use crate::health::Health;
 use crate::table::horton::{MAX_VALUE, TableConfig};
-use crate::table::multimap::index::{IndexConfig, IndexKind};
+use crate::table::multimap::{IndexConfig, IndexKind};
 use crate::table::primitives::hash::random_seed;
 
 /// Which joins run on a device.

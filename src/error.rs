@@ -134,7 +134,7 @@ pub enum Error {
     },
 
     /// The same key was given twice to a table of unique keys.
-    #[error("a key repeats in a table of distinct keys; build a GroupedTable instead")]
+    #[error("a key repeats in a table of distinct keys; build a MultiMap instead")]
     DuplicateKeys,
 
     /// A bulk build did not fit after every retry.

@@ -7,9 +7,9 @@
 //! ```
 //!
 //! Opening a device takes up to 0.2 s and compiling its kernels for the first time seconds. A
-//! planner's or runtime's thread must not do either, and a join under `auto` need not wait: the host
-//! joins as fast as DataFusion does. Under `always` joins wait for it, and where a device is named they
-//! wait until it is open, for the name may be wrong. No thread is blocked.
+//! planner's or runtime's thread must not do either, and a join under `auto` need not wait: the
+//! host joins as fast as DataFusion does. Under `always` joins wait for it, and where a device is
+//! named they wait until it is open, for the name may be wrong. No thread is blocked.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

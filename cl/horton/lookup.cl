@@ -4,10 +4,10 @@
 //              │ miss, Type B, entry of its tag set     (CUCKOO: miss)
 //              └─▶ secondary bucket ─▶ value | MISS
 //
-// A cuckoo table differs in who needs a second bucket and which it is, and in nothing else, so
-// that what the tables are compared by is the tables. With WIDE_VALUES presence is told apart from the
-// value, in `found`; one item, whose word would be that of an empty slot, is in no bucket then
-// but in `twin`.
+// A cuckoo table differs in who needs a second bucket and which it is, and in nothing else, so that
+// what the tables are compared by is the tables. With WIDE_VALUES presence is told apart from the
+// value, in `found`; one item, whose word would be that of an empty slot, is in no bucket then but
+// in `twin`.
 //
 // hash.cl and bucket.cl come first, and tile.cl where there are tiles.
 #ifndef TILES

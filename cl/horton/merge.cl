@@ -3,8 +3,8 @@
 //   new items by range ─merge_range─▶ primary slots; overflow by bucket ─▶ place, displace
 //                                     └─▶ guests that lost their slots  ─▶ displace
 //
-// The build's fill_range for buckets that are not empty: a range of buckets is read into local memory,
-// where one work-item a bucket inserts that bucket's new items one after the other, as the
+// The build's fill_range for buckets that are not empty: a range of buckets is read into local
+// memory, where one work-item a bucket inserts that bucket's new items one after the other, as the
 // paper does, and no other work-item touches them:
 //
 //   1  a free slot
@@ -49,7 +49,8 @@ bool put_in_gap(__local ulong *words, uint b, ulong word) {
   return false;
 }
 
-// Puts an item of bucket `bucket`, b of its range, into the slot of a guest; the guest, or EMPTY_WORD.
+// Puts an item of bucket `bucket`, b of its range, into the slot of a guest; the guest, or
+// EMPTY_WORD.
 ulong put_out_guest(__local ulong *words, uint b, ulong word, uint bucket, uint seed,
                     uint buckets) {
   const uint n = item_slots(words[AT(LAST, b)]);

@@ -2,8 +2,8 @@
 //
 //   key ─▶ primary bucket [ line(s) ] ─miss─▶ second bucket [ line(s), unless it is the same ]
 //
-// (Horton paper, section 8.) The lookup kernels count second buckets only, and whole work-groups at a
-// time; this one is for the evaluation, and slow. A bucket of 4 slots is half a line, one of 16
+// (Horton paper, section 8.) The lookup kernels count second buckets only, and whole work-groups at
+// a time; this one is for the evaluation, and slow. A bucket of 4 slots is half a line, one of 16
 // two lines.
 //
 // hash.cl and bucket.cl come first.

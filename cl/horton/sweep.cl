@@ -6,9 +6,9 @@
 //   drop_entries  only the entries of keys that were removed
 //
 // The paper deletes an entry when no item of its bucket is left in the secondary one, and leaves
-// open when items come home. A sweep looks at every Type B bucket, one work-item each, which
-// alone may move the items of its groups, fill its bucket's free slots and change its entries: so
-// there are no claims and no waiting. What comes home leaves a slot free where it was, so sweeps are
+// open when items come home. A sweep looks at every Type B bucket, one work-item each, which alone
+// may move the items of its groups, fill its bucket's free slots and change its entries: so there
+// are no claims and no waiting. What comes home leaves a slot free where it was, so sweeps are
 // repeated until none moves. Words are read with atomics, as others move their own items.
 //
 // hash.cl, bucket.cl and changing.cl come first.
@@ -60,8 +60,8 @@ uint bring_home(const Changing *c, Group group, uint w, bool repatriate, uint *m
   return left;
 }
 
-// Turns bucket b Type A with its only stray in the last slot, or an item in exchange for it that may
-// stand there. Returns whether it did.
+// Turns bucket b Type A with its only stray in the last slot, or an item in exchange for it that
+// may stand there. Returns whether it did.
 bool take_last_slot(const Changing *c, uint b, Stray stray) {
   uint s = LAST;
   ulong last = stray.word;

@@ -1,16 +1,18 @@
-// Linear probing over codes of one or two words, a cache line at a time; the twin of src/table/codes.rs.
+// Linear probing over codes of one or two words, a cache line at a time; the twin of
+// src/table/codes.rs.
 //
 //   a line    m0 m1 m2 m3 m4 | v0 v1 v2 v3 v4 | stays       five mixed codes, their values, 32 bits
 //             8 bytes each     4 bytes each     4 bytes
 //
 // A mixed code stands for its code, so comparing it is all there is to compare. A line fills up
-// from the left; codes that find it full go into the next line with room. As a Horton table's remap entries
-// tell which keys left their bucket, so do the bits of `stays` here: bit t is 1 as long as no code with tag t
-// that belongs into this line stands in another. So one line answers nearly every miss. A code that mixes to
-// EMPTY_CODE cannot be entered; looked up, it meets an empty slot, whose value is MISS.
+// from the left; codes that find it full go into the next line with room. As a Horton table's remap
+// entries tell which keys left their bucket, so do the bits of `stays` here: bit t is 1 as long as
+// no code with tag t that belongs into this line stands in another. So one line answers nearly
+// every miss. A code that mixes to EMPTY_CODE cannot be entered; looked up, it meets an empty slot,
+// whose value is MISS.
 //
-// A work-item does a share of the codes, a block at a time: while it does one, it asks for the lines of
-// the next. Each code is mixed once, by a loop of its own that compilers vectorize.
+// A work-item does a share of the codes, a block at a time: while it does one, it asks for the
+// lines of the next. Each code is mixed once, by a loop of its own that compilers vectorize.
 //
 //   ways      | block: mixed, homes | next block |      a ring of two blocks in private memory
 //

@@ -25,8 +25,8 @@ void ask_ahead(volatile __global const uint *slots, __global const uint *keys, u
 #endif
 }
 
-// `values` may be missing: then a key's is its position. wrong[0] receives bit 0 if a key has a slot
-// already, bit 1 if there is no slot for one.
+// `values` may be missing: then a key's is its position. wrong[0] receives bit 0 if a key has a
+// slot already, bit 1 if there is no slot for one.
 __kernel __attribute__((reqd_work_group_size(DIRECT_GROUP, 1, 1))) void enter(
     volatile __global uint *slots, __global const uint *keys, __global const uint *values,
     __global uint *wrong, uint entries, uint share, uint n) {
@@ -42,7 +42,7 @@ __kernel __attribute__((reqd_work_group_size(DIRECT_GROUP, 1, 1))) void enter(
   if (seen) atomic_or(wrong, seen);
 }
 
-__kernel __attribute__((reqd_work_group_size(DIRECT_GROUP, 1, 1))) void look_up(
+__kernel __attribute__((reqd_work_group_size(DIRECT_GROUP, 1, 1))) void lookup_direct(
     __global const uint *slots, __global const uint *keys, __global uint *values, uint entries,
     uint share, uint n) {
   const uint from = min((uint)get_global_id(0) * share, n), end = from + min(share, n - from);

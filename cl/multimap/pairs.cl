@@ -31,8 +31,8 @@
 #define ROWS_AHEAD 16u
 #endif
 
-// Asks for the group of a value that comes OFFSETS_AHEAD rows later, and for the rows of one nearer by,
-// unless they are not wanted.
+// Asks for the group of a value that comes OFFSETS_AHEAD rows later, and for the rows of one nearer
+// by, unless they are not wanted.
 void look_ahead(__global const uint *values, __global const uint *offsets,
                 __global const uint *rows, uint i, uint end) {
 #if PREFETCH
@@ -49,8 +49,8 @@ uint matches_of(__global const uint *offsets, uint value) {
 }
 
 // With groups, tile_pairs[tiles + 1] grows by the number of rows with a match: without, they are as
-// many as the pairs. tile_pairs[tiles + 2] receives reads[0], so that one download brings all. With groups, tile_pairs
-// begins as zeros.
+// many as the pairs. tile_pairs[tiles + 2] receives reads[0], so that one download brings all. With
+// groups, tile_pairs begins as zeros.
 __kernel __attribute__((reqd_work_group_size(PAIR_GROUP, 1, 1))) void count_pairs(
     __global const uint *values, __global const uint *offsets, __global const uint *reads,
     __global ulong *tile_pairs, uint tiles, uint n) {

@@ -82,7 +82,8 @@ __kernel void order_groups(__global const uint *offsets, __global uint *checks, 
   }
 }
 
-// A work-item a word of `starts`. mixed[0] becomes 1 if a group that was not ordered has several checks.
+// A work-item a word of `starts`. mixed[0] becomes 1 if a group that was not ordered has several
+// checks.
 __kernel void mark_runs(__global const uint *checks, __global const uint *heads,
                         __global const uint *offsets, __global uint *starts, __global uint *counts,
                         __global uint *mixed, uint groups, uint n) {
@@ -128,7 +129,8 @@ __kernel void runs_of_rows(__global const uint *checks, __global const uint *row
   if (p < n) runs[p] = (uint2)(checks[p], rows ? rows[p] : p);
 }
 
-// ---------------------------------------------------------------- codes that checks do not tell apart
+// ---------------------------------------------------------------- codes that checks do not tell
+// apart
 
 bool are_equal(__global const uint *a, __global const uint *b, uint words) {
   uint differ = 0;
@@ -153,8 +155,8 @@ __kernel void keep_codes(__global const uint *starts, __global const uint *ranks
 
 // ---------------------------------------------------------------- lookup
 
-// From the first run of a key to the answer to its code. goes_on may be missing; so may be the codes of
-// the runs, where checks tell all.
+// From the first run of a key to the answer to its code. goes_on may be missing; so may be the
+// codes of the runs, where checks tell all.
 __kernel void resolve(__global const uint *first, __global const uint *checks,
                       __global const uint2 *runs, __global const uint *goes_on,
                       __global const uint *codes, __global const uint *run_codes,

@@ -5,8 +5,8 @@
 //                              count_up     0 1 2 3
 //
 // set_bits looks at a word before it changes it where that costs less than an atomic: most rows are
-// visited again and again, and reading keeps the line shared. Bits are only ever set, so a late look
-// costs an atomic and no more. gather_rows moves a row's words in one go, whatever they are.
+// visited again and again, and reading keeps the line shared. Bits are only ever set, so a late
+// look costs an atomic and no more. gather_rows moves a row's words in one go, whatever they are.
 #ifndef MISS
 #error "MISS: no row"
 #endif

@@ -5,12 +5,12 @@
 //   memory block  1024 units; a set bit of its bitmap is a unit that is free
 //
 // A tile has a resident block, whose bitmap its lanes hold in registers, 32 / LANES words each. A
-// slab costs one atomic on one word of it. When the block is full, the tile goes on to
-// another by two hashes (section V, "resident changes"): super blocks by turns, and within
-// them in steps that visit every block, so that what is free is found before `EXHAUSTED`
-// is said. Bits are set where units are *free*: one fill of ones then makes an empty pool, since
-// an empty slab is all ones as well. A slab in the pool is always empty, so that whoever takes
-// one can link it at once: OpenCL C 1.2 has no fence that would order its first words before the link.
+// slab costs one atomic on one word of it. When the block is full, the tile goes on to another by
+// two hashes (section V, "resident changes"): super blocks by turns, and within them in steps that
+// visit every block, so that what is free is found before `EXHAUSTED` is said. Bits are set where
+// units are *free*: one fill of ones then makes an empty pool, since an empty slab is all ones as
+// well. A slab in the pool is always empty, so that whoever takes one can link it at once: OpenCL C
+// 1.2 has no fence that would order its first words before the link.
 //
 // LIGHT 1: all super blocks in one buffer, an address is one addition away from its slab.
 // LIGHT 0: a buffer each, more can be added; their beginnings are in local memory.

@@ -3,9 +3,9 @@
 //   bucket ─▶ base slab ─▶ slab ─▶ slab          a slab: 128 bytes, one memory access of a tile
 //   slab   [k v][k v] … [k v][aux next]          pairs: 15 of them; keys only: 30
 //
-// Work is shared as in the paper's section IV-A: every lane has an operation of its own, and its tile
-// does them one after the other, all lanes together: each looks at WORDS / LANES entries,
-// 16 bytes on GPUs, and ballots say where the key, a free entry and the next slab are. The paper's
+// Work is shared as in the paper's section IV-A: every lane has an operation of its own, and its
+// tile does them one after the other, all lanes together: each looks at WORDS / LANES entries, 16
+// bytes on GPUs, and ballots say where the key, a free entry and the next slab are. The paper's
 // tile is the whole warp, 4 bytes a lane; tiles of 8 lanes do four operations at a time with the
 // same memory accesses.
 //
@@ -237,8 +237,8 @@ void advance(const Lists *lists, const Lanes *lanes, uint only, uint limit, Oper
 // ---------------------------------------------------------------- many operations
 
 // kinds, values, picked may be 0: then all operations are of the kind `only`, values are positions,
-// and operations are numbered from 0 on. rejects[..counters[REJECTS]] receives the numbers of those without
-// room. `share` operations a work-item.
+// and operations are numbered from 0 on. rejects[..counters[REJECTS]] receives the numbers of those
+// without room. `share` operations a work-item.
 #define BATCH_PARAMS                                                                               \
   POOL_PARAMS, __global entry_t *base, __global const uint *kinds, __global const uint *keys,      \
       __global const uint *values, __global uint *answers, __global const uint *picked,            \
@@ -292,8 +292,8 @@ void do_batch(const Lists *lists, const Lanes *lanes, const Work *work, uint onl
   }
 }
 
-// Adds the tallies of a work-group up, and them to the counters: the whole group takes part. (Rejects
-// are counted where they are listed.)
+// Adds the tallies of a work-group up, and them to the counters: the whole group takes part.
+// (Rejects are counted where they are listed.)
 void report(__global uint *counters, const Tally *tally, __local uint *sums) {
   for (uint i = get_local_id(0); i < COUNTERS; i += LANES_GROUP) sums[i] = 0;
   barrier(CLK_LOCAL_MEM_FENCE);
@@ -382,7 +382,8 @@ LANES_KERNEL flush(POOL_PARAMS, __global entry_t *base, uint buckets) {
   const uint bucket = get_global_id(0);
   if (bucket >= buckets) return;
   __global entry_t *from = base + (size_t)bucket * WORDS, *to = from;
-  // No more items than entries were seen: `to` is never beyond `from`, and has a link if it is full.
+  // No more items than entries were seen: `to` is never beyond `from`, and has a link if it is
+  // full.
   uint used = 0, next = BASE;
   while (next != NO_SLAB) {
     next = address_in(from[LINK]);

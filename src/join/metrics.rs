@@ -9,7 +9,7 @@ use datafusion::physical_plan::metrics::{
 };
 
 use crate::device::Cost;
-use crate::table::multimap::index::KeyTable;
+use crate::table::multimap::HashIndex;
 
 /// Metrics of one partition of a join.
 #[derive(Debug, Clone)]
@@ -140,15 +140,15 @@ impl JoinMetrics {
     }
 
     /// Records the table of a build side.
-    pub fn add_table(&self, table: &KeyTable) {
+    pub fn add_table(&self, table: &HashIndex) {
         let device = &self.device;
         device.table_bytes.add(table.bytes() as usize);
         device.load_factor.add_part(table.len());
         device.load_factor.add_total(table.slots());
         let kind = match table {
-            KeyTable::Horton(_) => "horton_tables",
-            KeyTable::Direct(_) => "direct_tables",
-            KeyTable::Codes(_) => "codes_tables",
+            HashIndex::Horton(_) => "horton_tables",
+            HashIndex::Direct(_) => "direct_tables",
+            HashIndex::Codes(_) => "codes_tables",
         };
         let tables = MetricBuilder::new(&device.set).counter(kind, device.partition);
         tables.add(1);

@@ -2,7 +2,7 @@
 //! hash map.
 //!
 //! ```text
-//!  build keys ─▶ GroupedTable ─▶ look_up ─▶ counts · bits · pairs by windows · visited rows · gathered columns
+//!  build keys ─▶ MultiMap ─▶ lookup ─▶ counts · bits · pairs by windows · visited rows · gathered columns
 //!      └──────▶ HashMap: key ─▶ rows ─────────────────────── compared with ───────────────────┘
 //! ```
 //!
@@ -21,11 +21,11 @@ use std::collections::HashMap;
 use crate::device::{Buffer, KernelBody, Queue};
 use crate::error::{Error, Result};
 use crate::table::horton::tuning::{Kind, Residence, Tuning, Workload};
-use crate::table::horton::{BucketSize, MISS, TableConfig};
+use crate::table::horton::{BucketSize, MISS, NarrowAnswers, TableConfig};
 use crate::table::multimap::codes::CodeTable;
-use crate::table::multimap::index::{IndexConfig, IndexKind, KeyTable};
-use crate::table::multimap::map::{BuildKeys, GroupedTable, KeyFormat};
 use crate::table::multimap::pairs::{Matches, Pairs};
+use crate::table::multimap::{HashIndex, IndexConfig, IndexKind};
+use crate::table::multimap::{KeyFormat, MultiMap, MultiMapInput};
 use crate::table::primitives::group::crowding_keys;
 use crate::table::primitives::hash::jenkins;
 use crate::table::primitives::rows::{gather_rows, set_bits};
@@ -193,14 +193,14 @@ impl Case {
         }
     }
 
-    fn build(&self, queue: &mut Queue) -> Result<GroupedTable> {
+    fn build(&self, queue: &mut Queue) -> Result<MultiMap> {
         let keys = queue.buffer_from("self-test build keys", &self.build)?;
-        let keys = BuildKeys {
+        let keys = MultiMapInput {
             keys: &keys,
             rows: None,
             format: self.format,
         };
-        GroupedTable::build(queue, self.config, keys)
+        MultiMap::build(queue, self.config, keys)
     }
 
     /// What a join gets.
@@ -213,7 +213,7 @@ impl Case {
 
         let table = self.build(queue)?;
         let probe = queue.buffer_from("self-test probe keys", &self.probe)?;
-        let matches = table.look_up(queue, &probe, rows.len())?;
+        let matches = table.lookup(queue, &probe, rows.len())?;
         let pairs: usize = rows.iter().map(|rows| rows.len()).sum();
         let matched = rows.iter().filter(|rows| !rows.is_empty()).count();
         let counts = [matches.total(), matches.matched()];
@@ -275,7 +275,7 @@ impl Case {
     /// That the table has about the load that was asked for.
     fn check_load(&self, queue: &mut Queue, load_factor: f64) -> Result<()> {
         let table = self.build(queue)?;
-        let grew = (table.table.as_horton())
+        let grew = (table.index.as_horton())
             .is_some_and(|table| table.load_factor() < load_factor - SPARE);
         self.right(queue, "tables", usize::from(grew), 1)
     }
@@ -283,7 +283,7 @@ impl Case {
     /// The table's lookups in every way that joins use on this device, the tuned ones included.
     fn check_lookups(&self, queue: &mut Queue) -> Result<()> {
         let table = self.build(queue)?;
-        let KeyTable::Horton(table) = &table.table else {
+        let HashIndex::Horton(table) = &table.index else {
             return Ok(());
         };
         let most = match queue.body() {
@@ -309,7 +309,12 @@ impl Case {
             let tuning = Tuning::of(queue.info(), queue.body(), &workload);
             for n in [n, n.min(WORK_ITEMS - 1)] {
                 queue.fill(&values, !MISS)?;
-                table.lookup_tuned(queue, (&keys, n), (&values, &reads), &tuning)?;
+                let answers = NarrowAnswers {
+                    values: &values,
+                    reads: &reads,
+                    n,
+                };
+                table.lookup_tuned(queue, &keys, answers, &tuning)?;
                 let wrong = differences(&queue.read(&values, n)?, &expected[..n]);
                 self.right(queue, "lookups", wrong, n)?;
             }

@@ -7,6 +7,9 @@
 //!
 //! A kernel walks `share` elements from `get_global_id(0) * share`, whatever the device. On CPU
 //! runtimes that gives prefetching something to run ahead of; on GPUs neighbours read neighbours.
+//!
+//! Sizes and defines that programs of several tables share are here, too: work-groups, caches, and
+//! how kernels see what others' atomics write.
 
 use crate::device::program::ProgramText;
 use crate::device::{DeviceInfo, DeviceKind, KernelBody, Queue, SubGroupShuffle};
@@ -56,11 +59,12 @@ impl Spread {
 /// # Errors
 /// [`Error::Internal`] if not.
 pub(crate) fn check_lookup(n: usize, room: usize) -> Result<()> {
-    match n <= room && n <= u32::MAX as usize {
-        true => Ok(()),
-        false => Err(Error::Internal(format!(
+    if n <= room && n <= u32::MAX as usize {
+        Ok(())
+    } else {
+        Err(Error::Internal(format!(
             "a lookup of {n} keys (at most 2^32 - 1) in buffers of {room}"
-        ))),
+        )))
     }
 }
 

@@ -133,7 +133,7 @@ fn build_and_look_up() {
     let device = Device::open("auto").unwrap();
     let table =
         HortonTable::from_pairs(&device, &[5, 6], &[50, 60], &TableConfig::default()).unwrap();
-    let found = table.get_many(&device, &[6, 7, 5]).unwrap();
+    let found = table.lookup_blocking(&device, &[6, 7, 5]).unwrap();
     assert_eq!(found, [Some(60), None, Some(50)]);
 }
 

@@ -10,8 +10,8 @@ use horton_join::table::horton::{
     BucketSize, Built, HortonModel, HortonTable, Items, Layout, MAX_VALUE, MISS, TableConfig, build,
 };
 use horton_join::table::multimap::direct::DirectTable;
-use horton_join::table::multimap::map::{BuildKeys, GroupedTable, KeyFormat};
 use horton_join::table::multimap::pairs::{Matches, Pairs};
+use horton_join::table::multimap::{KeyFormat, MultiMap, MultiMapInput};
 use horton_join::table::primitives::hash;
 use horton_join::table::primitives::rows::{gather_rows, set_bits};
 use horton_test_support::env::{device, small};
@@ -80,7 +80,7 @@ fn check_table(device: &Device, table: &HortonTable, keys: &[u32]) {
         .collect();
     let mut second_reads = 0;
     for (probe, expected) in probes.iter().zip(&expected) {
-        let (value, reads) = model.find(*probe);
+        let (value, reads) = model.lookup_counted(*probe);
         assert_eq!(value.unwrap_or(MISS), *expected, "key {probe} on the host");
         second_reads += reads - 1;
     }
@@ -200,7 +200,7 @@ fn twenty_seeds_reach_the_papers_load_without_losing_a_key() {
             ..config(BucketSize::Eight, 0.95)
         };
         let table = run(&device, move |q| build_unique(q, &config, &build_keys)).value;
-        let found = table.get_many(&device, keys).unwrap();
+        let found = table.lookup_blocking(&device, keys).unwrap();
         assert!(found.into_iter().eq((0..keys.len() as u32).map(Some)));
         assert!(small() || table.load_factor() > 0.94, "seed {seed} grew");
     }
@@ -231,7 +231,7 @@ fn an_empty_probe_launches_nothing() {
     let (values, reads, cost) = look_up(&device, device.info().body(), &table, &[]);
     assert!(values.is_empty());
     assert_eq!((reads, cost.launches), (0, 0));
-    assert_eq!(table.get_many(&device, &[]).unwrap(), []);
+    assert_eq!(table.lookup_blocking(&device, &[]).unwrap(), []);
 }
 
 #[test]
@@ -243,10 +243,10 @@ fn the_extreme_keys_are_keys_like_any_other() {
         let values = [5, 0, MAX_VALUE, 7, 1, 2];
         let table = HortonTable::from_pairs(&device, &keys, &values, &config).unwrap();
         let expected: Vec<Option<u32>> = values.iter().copied().map(Some).collect();
-        assert_eq!(table.get_many(&device, &keys).unwrap(), expected);
+        assert_eq!(table.lookup_blocking(&device, &keys).unwrap(), expected);
         let without = HortonTable::from_pairs(&device, &[3], &[4], &config).unwrap();
         assert_eq!(
-            without.get_many(&device, &[u32::MAX, 3, 0]).unwrap(),
+            without.lookup_blocking(&device, &[u32::MAX, 3, 0]).unwrap(),
             [None, Some(4), None]
         );
     }
@@ -337,14 +337,14 @@ fn check_join(device: &Device, body: KernelBody, input: &Input) -> Cost {
             Some(rows) => Some(queue.buffer_from("rows", rows)?),
             None => None,
         };
-        let keys = BuildKeys {
+        let keys = MultiMapInput {
             keys: &keys,
             rows: rows.as_ref(),
             format: KeyFormat::OneWord {
                 codes: 1 << input.bits,
             },
         };
-        let table = GroupedTable::build(queue, &TableConfig::default(), keys)?;
+        let table = MultiMap::build(queue, &TableConfig::default(), keys)?;
         let probe_keys = queue.buffer_from("probe keys", &probes)?;
         let pairs = table.join(queue, &probe_keys, probes.len())?;
         let (probe, build) = (
@@ -382,11 +382,11 @@ fn check_bits(queue: &mut Queue, matches: &Matches, (n, probe): (usize, &[u32]))
 /// The same pairs come a window at a time.
 fn check_windows(
     queue: &mut Queue,
-    table: &GroupedTable,
+    table: &MultiMap,
     (keys, n): (&Buffer<u32>, usize),
     (probe, build): (&[u32], &[u32]),
 ) -> Result<()> {
-    let matches = table.look_up(queue, keys, n)?;
+    let matches = table.lookup(queue, keys, n)?;
     assert_eq!(matches.total(), probe.len() as u64);
     check_bits(queue, &matches, (n, probe))?;
     let window = Pairs::with_room(queue, probe.len() / 3 + 1)?;

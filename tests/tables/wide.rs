@@ -8,9 +8,9 @@ use std::collections::{HashMap, HashSet};
 use horton_join::device::{KernelBody, Queue};
 use horton_join::error::Result;
 use horton_join::table::horton::TableConfig;
-use horton_join::table::multimap::index::{IndexConfig, IndexKind, KeyTable};
-use horton_join::table::multimap::map::{BuildKeys, GroupedTable, KeyFormat};
 use horton_join::table::multimap::wide::{Mixing, SplitCodes, split};
+use horton_join::table::multimap::{HashIndex, IndexConfig, IndexKind};
+use horton_join::table::multimap::{KeyFormat, MultiMap, MultiMapInput};
 use horton_test_support::env::device;
 use rand_mt::Mt64;
 
@@ -189,7 +189,7 @@ fn join(
         Some(numbers) => Some(queue.buffer_from("rows", numbers)?),
         None => None,
     };
-    let input = BuildKeys {
+    let input = MultiMapInput {
         keys: &keys,
         rows: numbers.as_ref(),
         format: match words {
@@ -197,7 +197,7 @@ fn join(
             words => KeyFormat::Words(words),
         },
     };
-    let table = GroupedTable::build(queue, config, input)?;
+    let table = MultiMap::build(queue, config, input)?;
     let keys = queue.buffer_from("probe keys", &probe)?;
     let pairs = table.join(queue, &keys, probe.len() / words)?;
     let probe = queue.read(&pairs.probe, pairs.probe.len())?;
@@ -205,7 +205,7 @@ fn join(
     Ok(Joined {
         pairs: probe.into_iter().zip(build).collect(),
         grouped: table.groups.is_some(),
-        of_codes: matches!(table.table, KeyTable::Codes(_)) && table.runs.is_none(),
+        of_codes: matches!(table.index, HashIndex::Codes(_)) && table.runs.is_none(),
     })
 }
 

@@ -65,7 +65,7 @@ fn find(
 ) -> Result<(Found, Matches)> {
     let n = keys.len() / table.built.key_words();
     let keys = queue.send("probe keys", keys)?;
-    let matches = table.built.look_up(queue, &keys, n)?;
+    let matches = table.built.lookup(queue, &keys, n)?;
     if let Some(visited) = &table.visited {
         set_bits(queue, matches.values(), n, visited)?;
     }

@@ -1,7 +1,7 @@
 //! The build side on the device: its keys' table, and what lookups need beside it.
 //!
 //! ```text
-//!  keys ──────────parts, side by side─▶ device: keys ─▶ GroupedTable
+//!  keys ──────────parts, side by side─▶ device: keys ─▶ MultiMap
 //!  wanted columns ────────────────────▶ device: columns, to be gathered by row
 //!  join types that ask which build rows were matched: one bit a value of the table
 //! ```
@@ -14,9 +14,9 @@ use futures::future::BoxFuture;
 
 use crate::device::{Answer, Buffer, Cost, Device, Queue};
 use crate::error::{Error, Result};
-use crate::table::multimap::index::{IndexConfig, KeyTable};
-use crate::table::multimap::map::{BuildKeys, GroupedTable, KeyFormat};
 use crate::table::multimap::pairs::{LookedUp, Matches};
+use crate::table::multimap::{HashIndex, IndexConfig};
+use crate::table::multimap::{KeyFormat, MultiMap, MultiMapInput};
 use crate::table::primitives::group::RowGroups;
 use crate::table::primitives::rows::set_bits;
 
@@ -55,7 +55,7 @@ impl Access {
 #[derive(Debug)]
 pub struct JoinTable {
     /// Any key to its rows.
-    pub built: GroupedTable,
+    pub built: MultiMap,
     /// One bit a value of the table, if lookups are to say which they met.
     pub visited: Option<Buffer<u32>>,
     /// Columns to gather.
@@ -74,7 +74,7 @@ impl JoinTable {
     /// row (of `rows`) has no key.
     ///
     /// # Errors
-    /// Those of [`GroupedTable::build`].
+    /// Those of [`MultiMap::build`].
     pub async fn build<K: KeySource>(
         upload: Upload<'_>,
         config: IndexConfig,
@@ -86,12 +86,12 @@ impl JoinTable {
         let limit = upload.memory_limit;
         let built = upload.device.run(move |queue| {
             queue.limit_memory(limit);
-            let keys = BuildKeys {
+            let keys = MultiMapInput {
                 keys: &keys.keys,
                 rows: keys.rows.as_ref(),
                 format,
             };
-            let built = GroupedTable::build(queue, config, keys)?;
+            let built = MultiMap::build(queue, config, keys)?;
             let visited = if visits {
                 Some(unset_bits(queue, values(&built, rows))?)
             } else {
@@ -102,7 +102,7 @@ impl JoinTable {
         let built = built.await?;
         upload.metrics.add_cost(&built.cost);
         let (built, visited) = built.value;
-        upload.metrics.add_table(&built.table);
+        upload.metrics.add_table(&built.index);
         Ok(Self {
             built,
             visited,
@@ -111,8 +111,8 @@ impl JoinTable {
     }
 
     /// The table.
-    pub fn table(&self) -> &KeyTable {
-        &self.built.table
+    pub fn table(&self) -> &HashIndex {
+        &self.built.index
     }
 
     /// Bytes on the device.
@@ -245,7 +245,7 @@ impl<'a> WordReader<'a> {
 }
 
 /// Values that the table can have: rows, or groups.
-fn values(built: &GroupedTable, rows: usize) -> usize {
+fn values(built: &MultiMap, rows: usize) -> usize {
     built.groups.as_ref().map_or(rows, |groups| groups.len())
 }
 

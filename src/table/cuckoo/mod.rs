@@ -13,6 +13,8 @@
 //! tables. Unlike there, an item's bucket may hold it only by luck, and no bucket says
 //! where else to look.
 //!
+//! * `table`: the table and its lookups; `config`: how it is built
+//! * `as_table`: the trait [`Table`](crate::table::Table)
 //! * `place`: bulk placement on the device, driver of `cl/cuckoo/place.cl`
 //! * [`model`]: the same table in plain Rust, a test oracle
 

@@ -4,8 +4,9 @@
 //!  new items ─place─▶ slots; stragglers ─{ explore ─▶ propose ─▶ commit ─▶ release }*─▶ slots
 //! ```
 //!
-//! A straggler follows the shortest chain of moves; where a search finds none, it takes the place of an item of its
-//! buckets, which is a straggler of the next round. Scratch: 8 bytes a new item, 5 bytes a bucket and 48 a straggler.
+//! A straggler follows the shortest chain of moves; where a search finds none, it takes the place
+//! of an item of its buckets, which is a straggler of the next round. Scratch: 8 bytes a new item,
+//! 5 bytes a bucket and 48 a straggler.
 
 use crate::device::program::ProgramText;
 use crate::device::{Arg, Buffer, KernelBody, Queue};
@@ -108,6 +109,14 @@ impl Stragglers {
     }
 }
 
+/// Stragglers before a round and room for those after it, and what the round works on.
+struct Pass<'a> {
+    from: &'a Stragglers,
+    to: &'a Stragglers,
+    paths: &'a Buffer<u32>,
+    claims: &'a Buffer<u32>,
+}
+
 impl Placing<'_> {
     /// Places items that are not there; returns the keys of those that find no slot.
     pub fn insert(&self, queue: &mut Queue, stored: &Stored) -> Result<Vec<u32>> {
@@ -155,7 +164,13 @@ impl Placing<'_> {
         let mut to = Stragglers::new(queue, from.count)?;
         let mut patience = Patience::new(from.count);
         for round in 0..ROUNDS {
-            self.round(queue, fill, (&from, &to), (&paths, &claims), round)?;
+            let pass = Pass {
+                from: &from,
+                to: &to,
+                paths: &paths,
+                claims: &claims,
+            };
+            self.round(queue, fill, pass, round)?;
             to.recount(queue)?;
             std::mem::swap(&mut from, &mut to);
             log::trace!(
@@ -174,15 +189,15 @@ impl Placing<'_> {
         &self,
         queue: &mut Queue,
         fill: &Buffer<u32>,
-        (from, to): (&Stragglers, &Stragglers),
-        (paths, claims): (&Buffer<u32>, &Buffer<u32>),
+        pass: Pass<'_>,
         round: u32,
     ) -> Result<()> {
+        let Pass { from, to, .. } = pass;
         let grid = grid_of(from.count);
         let n = Arg::U32(from.count as u32);
         let (table, fill) = (Arg::Longs(self.words), Arg::Words(fill));
         let stragglers = Arg::Longs(&from.words);
-        let (paths, claims) = (Arg::Words(paths), Arg::Words(claims));
+        let (paths, claims) = (Arg::Words(pass.paths), Arg::Words(pass.claims));
         let hashing = [Arg::U32(self.layout.buckets), Arg::U32(self.layout.seed)];
 
         let [buckets, seed] = hashing;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::device::{Buffer, Queue};
 use crate::error::Result;
-use crate::table::horton::lookup::{Lookup, Out, check_narrow};
+use crate::table::horton::lookup::{Lookup, NarrowAnswers, Out, check_narrow};
 use crate::table::horton::model::Census;
 use crate::table::horton::reads::Reads;
 use crate::table::horton::tuning::{Kind, Tuning};
@@ -20,7 +20,7 @@ pub struct CuckooTable {
     pub(super) words: Arc<Buffer<u64>>,
     pub(super) census: Census,
     pub(super) config: CuckooConfig,
-    /// Whether there may be values beyond [`MAX_VALUE`](super::horton::MAX_VALUE).
+    /// Whether there may be values beyond [`MAX_VALUE`](crate::table::horton::MAX_VALUE).
     pub(super) wide: bool,
     /// Whether the item is there whose word is that of an empty slot; it stands in no bucket.
     pub(super) twin: bool,
@@ -28,13 +28,14 @@ pub struct CuckooTable {
 
 impl CuckooTable {
     /// Looks up the first `n` of `keys` in a table of values up to
-    /// [`MAX_VALUE`](super::horton::MAX_VALUE), as
-    /// [`HortonTable::lookup`](super::horton::HortonTable::lookup) does: `values[i]` receives the value
-    /// or [`MISS`](super::horton::MISS), `reads[0]` grows by the number of second buckets read.
+    /// [`MAX_VALUE`](crate::table::horton::MAX_VALUE), as
+    /// [`HortonTable::lookup`](crate::table::horton::HortonTable::lookup) does: `values[i]`
+    /// receives the value or [`MISS`](crate::table::horton::MISS), `reads[0]` grows by the number
+    /// of second buckets read.
     ///
     /// # Errors
-    /// [`Error::Invalid`](crate::error::Error::Invalid) if the table has other values, a buffer is shorter than `n` or `n` exceeds
-    /// 2^32 - 1; OpenCL's own.
+    /// [`Error::Invalid`](crate::error::Error::Invalid) if the table has other values, a buffer is
+    /// shorter than `n` or `n` exceeds 2^32 - 1; OpenCL's own.
     pub fn lookup(
         &self,
         queue: &mut Queue,
@@ -51,18 +52,20 @@ impl CuckooTable {
     /// The same with any other `tuning`: for who measures tunings.
     ///
     /// # Errors
-    /// Those of [`lookup`](Self::lookup); [`Error::Invalid`](crate::error::Error::Invalid) if the tuning does not fit the device.
+    /// Those of [`lookup`](Self::lookup); [`Error::Invalid`](crate::error::Error::Invalid) if the
+    /// tuning does not fit the device.
     pub fn lookup_tuned(
         &self,
         queue: &mut Queue,
-        (keys, n): (&Buffer<u32>, usize),
-        (values, reads): (&Buffer<u32>, &Buffer<u32>),
+        keys: &Buffer<u32>,
+        answers: NarrowAnswers<'_>,
         tuning: &Tuning,
     ) -> Result<()> {
+        let NarrowAnswers { values, reads, n } = answers;
         check_narrow(self.wide || self.twin)?;
         let out = Out::narrow(values, reads);
         self.as_lookup(false)
-            .run_tuned(queue, (keys, n), &out, tuning)
+            .run_tuned(queue, keys, n, &out, tuning)
     }
 
     /// Counts the buckets and cache lines that looking up the first `n` of `keys` reads.

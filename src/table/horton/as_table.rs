@@ -51,8 +51,8 @@ impl Table for HortonTable {
 
     /// As [`Table::build`]; of a key that is there more than once, the last value counts. Distinct
     /// keys to their positions are built as a join's table is, and
-    /// [`Error::TableFull`](crate::error::Error::TableFull) says how many found no slot; other items
-    /// are inserted into an empty table.
+    /// [`Error::TableFull`](crate::error::Error::TableFull) says how many found no slot; other
+    /// items are inserted into an empty table.
     fn build(queue: &mut Queue, config: &TableConfig, items: Items<'_>) -> Result<Self> {
         config.check()?;
         let n = items.count()?;

@@ -53,8 +53,8 @@ enum Attempt {
 /// Builds a table of `items`, whose values are at most [`MAX_VALUE`], on the queue's device.
 ///
 /// # Errors
-/// [`Error::TooManyRows`]; [`Error::TableFull`] if some keys have no slot after [`ATTEMPTS`] attempts,
-/// [`Error::DeviceMemory`], and OpenCL's own.
+/// [`Error::TooManyRows`]; [`Error::TableFull`] if some keys have no slot after [`ATTEMPTS`]
+/// attempts, [`Error::DeviceMemory`], and OpenCL's own.
 pub fn build(queue: &mut Queue, config: &TableConfig, items: Items<'_>) -> Result<Built> {
     config.check()?;
     let n = items.keys.len();
@@ -203,9 +203,9 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// Splits the items by range and fills every range's primary slots. Stops after one
-    /// coarse bin if keys repeat there: most keys that repeat show it by then, and a key with many rows
-    /// in the fullest bin, its own. Returns the counters.
+    /// Splits the items by range and fills every range's primary slots. Stops after one coarse bin
+    /// if keys repeat there: most keys that repeat show it by then, and a key with many rows in the
+    /// fullest bin, its own. Returns the counters.
     fn fill_ranges(&self, queue: &mut Queue, overflow: &Overflow) -> Result<Vec<u32>> {
         let shape = shape(&self.layout, self.items.keys.len());
         let memory = (&self.words, &self.counters);

@@ -65,6 +65,12 @@ struct Scratch {
     claims: Buffer<u32>,
 }
 
+/// Stragglers before a round, and room for those after it.
+struct Sides<'a> {
+    from: &'a Stragglers,
+    to: &'a Stragglers,
+}
+
 impl Displacement<'_> {
     /// Returns the items that are left without a slot: all, where the device lacks 64-bit atomics.
     pub fn run(&self, queue: &mut Queue, mut from: Stragglers) -> Result<Stragglers> {
@@ -84,7 +90,11 @@ impl Displacement<'_> {
         let mut to = Stragglers::new(queue, from.capacity)?;
         let mut patience = Patience::new(from.count);
         for round in 0..ROUNDS {
-            self.round((queue, &program), (&from, &to), &scratch, round)?;
+            let sides = Sides {
+                from: &from,
+                to: &to,
+            };
+            self.round(queue, &program, sides, &scratch, round)?;
             let mut count = [0u32];
             queue.download(self.counters, Counter::Stragglers as usize, &mut count)?;
             to.count = count[0] as usize;
@@ -100,8 +110,9 @@ impl Displacement<'_> {
 
     fn round(
         &self,
-        (queue, program): (&mut Queue, &ProgramText),
-        (from, to): (&Stragglers, &Stragglers),
+        queue: &mut Queue,
+        program: &ProgramText,
+        Sides { from, to }: Sides<'_>,
         scratch: &Scratch,
         round: u32,
     ) -> Result<()> {

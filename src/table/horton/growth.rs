@@ -7,8 +7,8 @@
 //!  insert_distinct   copy of the table ─store─▶ new values in place ─place─▶ new items ─census─▶ the table
 //! ```
 //!
-//! It works on a copy, so that keys without a slot leave the table as it was, and so that clones of the
-//! handle keep what they had.
+//! It works on a copy, so that keys without a slot leave the table as it was, and so that clones of
+//! the handle keep what they had.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -36,8 +36,8 @@ enum Insertion {
 struct Full {
     /// Keys that were to be inserted.
     fresh: Buffer<u32>,
-    /// Keys for which no slot was found, as far as it was tried; perhaps keys that were there before,
-    /// whose slots others took.
+    /// Keys for which no slot was found, as far as it was tried; perhaps keys that were there
+    /// before, whose slots others took.
     left: Vec<u32>,
     /// Items too many.
     count: usize,
@@ -46,8 +46,8 @@ struct Full {
 }
 
 impl Full {
-    /// The `count` keys that find no room: those left, and the last others in the stead of keys that
-    /// were there before and stay.
+    /// The `count` keys that find no room: those left, and the last others in the stead of keys
+    /// that were there before and stay.
     fn rejected(&self, queue: &mut Queue) -> Result<Vec<u32>> {
         let fresh = queue.read(&self.fresh, self.fresh.len())?;
         let left: HashSet<u32> = self.left.iter().copied().collect();
@@ -79,7 +79,8 @@ pub(crate) trait Buckets: Table {
     fn has_twin(&self) -> bool;
     /// A table of another shape without items in its buckets, otherwise like this one.
     fn empty_like(&self, queue: &mut Queue, layout: Layout) -> Result<Self>;
-    /// The program that changes such a table, with `cl/horton/items.cl` and `cl/horton/census.cl` in it.
+    /// The program that changes such a table, with `cl/horton/items.cl` and `cl/horton/census.cl`
+    /// in it.
     fn program(&self, queue: &Queue) -> ProgramText;
     /// Places items that are not there; returns the keys of those that find no slot.
     fn place(queue: &mut Queue, slots: &ItemsOf<'_>, stored: &Stored) -> Result<Vec<u32>>;

@@ -6,9 +6,9 @@
 //!                         ─place, displace─▶ no stragglers (phases.rs)  ─sweep─▶ no idle entries
 //! ```
 //!
-//! Horton paper, section 5.3, for a batch of distinct keys at once, on a copy of the table (`growth`).
-//! Cost: copying, reading and writing the table in order, and what a build costs for the new
-//! items. Scratch memory: two tables, 40 bytes a new key and 5 a bucket.
+//! Horton paper, section 5.3, for a batch of distinct keys at once, on a copy of the table
+//! (`growth`). Cost: copying, reading and writing the table in order, and what a build costs for
+//! the new items. Scratch memory: two tables, 40 bytes a new key and 5 a bucket.
 
 use crate::device::{Arg, Buffer, Queue};
 use crate::error::Result;

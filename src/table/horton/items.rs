@@ -155,12 +155,13 @@ impl ItemsOf<'_> {
 
 /// That there are `n` keys, and that 32 bits can count them.
 pub(crate) fn check_keys(keys: &Buffer<u32>, n: usize) -> Result<()> {
-    match keys.len() < n || n > u32::MAX as usize {
-        true => Err(Error::Invalid(format!(
+    if keys.len() < n || n > u32::MAX as usize {
+        Err(Error::Invalid(format!(
             "{n} keys (at most 2^32 - 1) from a buffer of {}",
             keys.len()
-        ))),
-        false => Ok(()),
+        )))
+    } else {
+        Ok(())
     }
 }
 

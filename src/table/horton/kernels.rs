@@ -32,8 +32,8 @@ const LATE_ROUND: u32 = 12;
 /// Keys that queue in `lookup_chunk`: enough to hide one latency of memory behind the others'.
 const WAITING: usize = 16;
 
-/// New items that a range of buckets may have in an insert: its slots and eight standard deviations,
-/// in 5 KiB of local memory.
+/// New items that a range of buckets may have in an insert: its slots and eight standard
+/// deviations, in 5 KiB of local memory.
 const RANGE_ITEMS: usize = 2560;
 
 /// Slots of a range of buckets: 16 KiB of local memory, so that several work-groups share a

@@ -12,14 +12,16 @@
 //! one about 1.18 and 1.06 at load factor 0.95, because a key is in its primary bucket unless
 //! that bucket's entry for it says otherwise.
 //!
-//! * [`layout`]: the words of a table
+//! * `table`: the table, and how it is built; [`bucket`](super::primitives::bucket): its words
 //! * [`build`]: bulk build on the device
-//! * `insert`, `remove`: bulk insert, update and remove in a table that is there; `table`: the
-//!   trait [`Table`]
-//! * `phases`: what building and inserting share; its last part `displace`
-//! * `lookup`: bulk lookup on the device; `limit`: how fast it could be
+//! * `insert`, `remove`: bulk insert, update and remove in a table that is there; `items`: finding
+//!   and changing items in place; `growth`: more room where items find no slot
+//! * `as_table`: the trait [`Table`](crate::table::Table)
+//! * `phases`: what building and inserting share; its last part `displace`, which `patience` ends
+//! * `lookup`: bulk lookup on the device; [`tuning`]: its parameters; `limit`: how fast it could
+//!   be; `reads`: what it reads, counted
 //! * [`model`]: the same table in plain Rust, a test oracle
-//! * `kernels`: program text and launch sizes
+//! * `kernels`: program text
 
 mod as_table;
 pub mod build;
@@ -43,5 +45,6 @@ pub use crate::table::primitives::bucket::{BucketSize, Layout, MAX_VALUE};
 pub use crate::table::primitives::hash::Reduction;
 pub use build::Built;
 pub(crate) use kernels::programs;
+pub use lookup::NarrowAnswers;
 pub use model::{Census, HortonModel};
 pub use table::{DEFAULT_LOAD_FACTOR, HortonTable, TableConfig, Upkeep};

@@ -1,7 +1,8 @@
 //! What lookups read, counted on the device; the driver of `cl/horton/reads.cl`.
 //!
-//! The Horton paper measures data movement with hardware counters (section 8). Where there are none,
-//! counting says the same: the buckets that each lookup reads, and the cache lines they lie on.
+//! The Horton paper measures data movement with hardware counters (section 8). Where there are
+//! none, counting says the same: the buckets that each lookup reads, and the cache lines they lie
+//! on.
 
 use crate::device::program::ProgramText;
 use crate::device::{Arg, Buffer, KernelBody, Queue};
@@ -80,7 +81,7 @@ impl HortonTable {
     /// Counts the buckets and cache lines that looking up the first `n` of `keys` reads.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if there are fewer keys; OpenCL's own.
+    /// [`Error::Invalid`](crate::error::Error::Invalid) if there are fewer keys; OpenCL's own.
     pub fn count_reads(&self, queue: &mut Queue, keys: &Buffer<u32>, n: usize) -> Result<Reads> {
         self.as_lookup(true).count(queue, keys, n)
     }

@@ -22,7 +22,8 @@ use super::items::{ItemsOf, check_keys};
 use super::phases::census;
 use super::table::{HortonTable, Upkeep};
 
-/// Sweeps in a row; each frees slots that others wait for, and a chain of more is not worth the time.
+/// Sweeps in a row; each frees slots that others wait for, and a chain of more is not worth the
+/// time.
 const SWEEPS: usize = 16;
 
 /// Brings remapped items home (or, unless `repatriate`, only clears idle entries).
@@ -53,8 +54,8 @@ pub(super) fn sweep(
 
 impl HortonTable {
     /// Brings remapped items home where there are free slots, and turns Type B buckets that need no
-    /// entries Type A: what [`Upkeep::Eager`] does with every removal, and who only looks up from here
-    /// on may want under [`Upkeep::Lazy`].
+    /// entries Type A: what [`Upkeep::Eager`] does with every removal, and who only looks up from
+    /// here on may want under [`Upkeep::Lazy`].
     ///
     /// # Errors
     /// [`Error::DeviceMemory`](crate::error::Error::DeviceMemory) and OpenCL's own.

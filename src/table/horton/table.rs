@@ -18,8 +18,8 @@ pub struct TableConfig {
     /// Items per slot, in (0, 1]; the table grows beyond it when its keys do not fit. The
     /// default is [`DEFAULT_LOAD_FACTOR`].
     pub load_factor: f64,
-    /// Seed of the hash functions. For keys that somebody may have chosen against the known default,
-    /// [`random_seed`](crate::table::primitives::hash::random_seed); joins draw one each.
+    /// Seed of the hash functions. For keys that somebody may have chosen against the known
+    /// default, [`random_seed`](crate::table::primitives::hash::random_seed); joins draw one each.
     pub seed: u32,
     /// How hashes become buckets.
     pub reduction: Reduction,
@@ -36,10 +36,11 @@ pub struct TableConfig {
 pub enum Upkeep {
     /// With every removal: lookups read as few buckets as they can.
     Eager,
-    /// When an eighth of the slots has been emptied, and when an insert has to displace items; until
-    /// then a removal only clears the entries that nothing needs. Removals are 4 to 9 times as fast
-    /// as eager ones, mixtures of operations by a tenth; lookups lose 10 % at worst (measured:
-    /// `benches/results/tables-2026-11-21.md`), unless [`HortonTable::repatriate`] is called before them.
+    /// When an eighth of the slots has been emptied, and when an insert has to displace items;
+    /// until then a removal only clears the entries that nothing needs. Removals are 4 to 9 times
+    /// as fast as eager ones, mixtures of operations by a tenth; lookups lose 10 % at worst
+    /// (measured: `benches/results/tables-2026-11-21.md`), unless [`HortonTable::repatriate`] is
+    /// called before them.
     #[default]
     Lazy,
 }
@@ -90,7 +91,7 @@ impl TableConfig {
 /// # fn main() -> horton_join::error::Result<()> {
 /// let device = Device::open("auto")?;
 /// let table = HortonTable::from_pairs(&device, &[7, 3, 9], &[70, 30, 90], &TableConfig::default())?;
-/// assert_eq!(table.get_many(&device, &[9, 8, 7])?, [Some(90), None, Some(70)]);
+/// assert_eq!(table.lookup_blocking(&device, &[9, 8, 7])?, [Some(90), None, Some(70)]);
 /// # Ok(())
 /// # }
 /// ```
@@ -131,7 +132,7 @@ impl HortonTable {
     ///
     /// # Errors
     /// [`Error::DeviceMemory`] and OpenCL's own.
-    pub fn get_many(&self, device: &Device, keys: &[u32]) -> Result<Vec<Option<u32>>> {
+    pub fn lookup_blocking(&self, device: &Device, keys: &[u32]) -> Result<Vec<Option<u32>>> {
         let n = keys.len();
         let (keys, table) = (keys.to_vec(), self.clone());
         let job = move |queue: &mut Queue| {

@@ -1,4 +1,5 @@
-//! How lookups use a device: the parameters of `cl/horton/lookup.cl`, and the best of them that were measured.
+//! How lookups use a device: the parameters of `cl/horton/lookup.cl`, and the best of them that
+//! were measured.
 //!
 //! ```text
 //!  kernel body, kind of table, slots a bucket, cached or not ─▶ Tuning::of ─▶ a constant
@@ -6,10 +7,10 @@
 //!
 //! The Horton paper tunes every kind of table by itself (section 7: unrolling, threads a compute
 //! unit, keys a group of threads), as a slow baseline proves nothing. So each parameter was varied
-//! here, one after another, on an NVIDIA H200 and on PoCL
-//! (`benches/results/tables-2026-11-21.md`). Winners by 3 % and more are constants, with their rate
-//! beside the first guess. A file of tunings for every device gained nothing for joins, whose
-//! buckets of eight slots are fastest with the first guess on both. Answers never depend on a tuning.
+//! here, one after another, on an NVIDIA H200 and on PoCL (`benches/results/tables-2026-11-21.md`).
+//! Winners by 3 % and more are constants, with their rate beside the first guess. A file of tunings
+//! for every device gained nothing for joins, whose buckets of eight slots are fastest with the
+//! first guess on both. Answers never depend on a tuning.
 
 use std::fmt;
 
@@ -109,8 +110,8 @@ pub enum Tuning {
         group: usize,
         /// Keys a work-item at most; few keys are spread over the whole device instead.
         keys: usize,
-        /// Looks at second buckets; [`Second::Buffered`] only with [`KernelBody::WarpTile`], several
-        /// keys a work-item and values of 31 bits.
+        /// Looks at second buckets; [`Second::Buffered`] only with [`KernelBody::WarpTile`],
+        /// several keys a work-item and values of 31 bits.
         second: Second,
     },
 }

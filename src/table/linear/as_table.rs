@@ -8,11 +8,11 @@
 //! ```
 //!
 //! A probe finds every slot there is, so an insertion has no room if and only if slots run out, and
-//! counting keys beforehand is enough: nothing ever needs to be undone. (Tables of buckets work on a
-//! copy, as their items find room or not; a slab hash undoes.) Counting costs a pass over the table,
-//! grouping the batch's keys and looking them up, but only where the table has fewer slots to spare
-//! than the batch has items. The table counts as full with a slot in 32 empty: without empty slots each
-//! lookup that misses would read all slots.
+//! counting keys beforehand is enough: nothing ever needs to be undone. (Tables of buckets work on
+//! a copy, as their items find room or not; a slab hash undoes.) Counting costs a pass over the
+//! table, grouping the batch's keys and looking them up, but only where the table has fewer slots
+//! to spare than the batch has items. The table counts as full with a slot in 32 empty: without
+//! empty slots each lookup that misses would read all slots.
 
 use crate::device::{Buffer, Queue};
 use crate::error::{Error, Result};
@@ -26,9 +26,10 @@ use super::table::{LinearConfig, LinearTable};
 
 /// Any 32-bit keys to values up to [`MAX_VALUE`](crate::table::linear::MAX_VALUE).
 ///
-/// * Needs twice the memory of other tables at its load factor of 0.5, and slows down as it fills: see
-///   [`probe_lengths`](Self::probe_lengths).
-/// * With [`Deletion::KeepsKey`], room of deleted keys comes back only when the table is short of it: then an insertion rehashes all.
+/// * Needs twice the memory of other tables at its load factor of 0.5, and slows down as it fills:
+///   see [`probe_lengths`](Self::probe_lengths).
+/// * With [`Deletion::KeepsKey`], room of deleted keys comes back only when the table is short of
+///   it: then an insertion rehashes all.
 /// * Of a key that is given more than once, any value counts.
 ///
 /// ```
@@ -45,7 +46,7 @@ use super::table::{LinearConfig, LinearTable};
 ///     assert_eq!(table.remove_many(queue, &[7, 8])?, 1);
 ///     // Values have two numbers less than keys.
 ///     assert!(table.insert_pairs(queue, &[1, 2], &[10, u32::MAX]).is_err());
-///     table.find_many(queue, &[1, 3, 5, 7, 9])
+///     table.lookup_many(queue, &[1, 3, 5, 7, 9])
 /// })?;
 /// assert_eq!(found.value, [None, Some(1), Some(50), None, Some(90)]);
 /// # Ok(())
@@ -88,7 +89,7 @@ impl Table for LinearTable {
         n: usize,
     ) -> Result<()> {
         enough("answers", answers.found.len(), n)?;
-        self.find(queue, keys, &answers.values, n)?;
+        LinearTable::lookup(self, queue, keys, &answers.values, n)?;
         let program = kernels::program(queue, self.layout.deletion);
         word::mark_found(queue, &program, answers, n)
     }
@@ -151,7 +152,7 @@ impl LinearTable {
         let distinct = Distinct::new(queue, items)?;
         let n = distinct.keys.len();
         let answers = Answers::with_room(queue, n)?;
-        self.lookup(queue, &distinct.keys, &answers, n)?;
+        Table::lookup(self, queue, &distinct.keys, &answers, n)?;
         let new = n - sum(queue, &answers.found, n)?;
         let (wanted, room) = (self.len + new, self.layout.room());
         if self.has_room(new) {

@@ -14,8 +14,8 @@ use crate::table::primitives::word::{EMPTY_WORD, too_large};
 use super::layout::{Deletion, LinearLayout};
 use super::model::{LinearModel, ProbeLengths};
 
-/// Ranges that keys are split into: the most that the split does in one pass. Each is 2 MiB of a table
-/// of 1 GiB, so that those in use at one time fit an L2.
+/// Ranges that keys are split into: the most that the split does in one pass. Each is 2 MiB of a
+/// table of 1 GiB, so that those in use at one time fit an L2.
 const RANGES: usize = 512;
 
 /// The fewest keys that are worth splitting: a few for each range.
@@ -27,14 +27,15 @@ const ITEMS_PER_ITEM: usize = 4;
 /// Slots that a work-item of a pass over the table takes on GPUs: a cache line.
 const SLOTS_PER_ITEM: usize = 16;
 
-/// A sweep follows when more than one in so many slots had a key removed: it reads 8 bytes a slot, so 64 for each of
-/// those keys.
+/// A sweep follows when more than one in so many slots had a key removed: it reads 8 bytes a slot,
+/// so 64 for each of those keys.
 const SWEEP_SHARE: usize = 8;
 
 /// How a table is built.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LinearConfig {
-    /// The most items per slot that a build or growth makes, in (0, 1]; the slots are the next power of two.
+    /// The most items per slot that a build or growth makes, in (0, 1]; the slots are the next
+    /// power of two.
     pub load_factor: f64,
     /// Slots at least.
     pub min_capacity: usize,
@@ -87,7 +88,8 @@ impl Counts {
     }
 }
 
-/// A linear-probing table of 32-bit keys to values up to [`MAX_VALUE`](super::MAX_VALUE) in device memory.
+/// A linear-probing table of 32-bit keys to values up to [`MAX_VALUE`](super::MAX_VALUE) in device
+/// memory.
 #[derive(Debug)]
 pub struct LinearTable {
     pub(super) config: LinearConfig,
@@ -102,7 +104,8 @@ impl LinearTable {
     /// An empty table of at least `slots` slots.
     ///
     /// # Errors
-    /// [`Error::Invalid`] over [`MAX_CAPACITY`](super::MAX_CAPACITY), [`Error::DeviceMemory`], and OpenCL's own.
+    /// [`Error::Invalid`] over [`MAX_CAPACITY`](super::MAX_CAPACITY), [`Error::DeviceMemory`], and
+    /// OpenCL's own.
     pub fn with_capacity(queue: &mut Queue, config: &LinearConfig, slots: usize) -> Result<Self> {
         let layout = LinearLayout::new(slots, config.deletion, config.seed)?;
         let words = queue.allocate_table("a linear-probing table", layout.capacity)?;
@@ -121,8 +124,8 @@ impl LinearTable {
     ///
     /// # Errors
     /// [`Error::NoRoom`] with the number of keys that found no slot, [`Error::Invalid`] with the
-    /// number of values over [`MAX_VALUE`](super::MAX_VALUE): all other items are stored, and nothing is lost.
-    /// [`Error::DeviceMemory`] and OpenCL's own.
+    /// number of values over [`MAX_VALUE`](super::MAX_VALUE): all other items are stored, and
+    /// nothing is lost. [`Error::DeviceMemory`] and OpenCL's own.
     pub fn put(&mut self, queue: &mut Queue, items: Items<'_>) -> Result<Inserted> {
         let n = batch::checked_len(items.keys.len())?;
         items.count()?;
@@ -143,7 +146,7 @@ impl LinearTable {
     ///
     /// # Errors
     /// [`Error::Invalid`] if a buffer is shorter than `n` or `n` exceeds 2^32 - 1; OpenCL's own.
-    pub fn find(
+    pub fn lookup(
         &self,
         queue: &mut Queue,
         keys: &Buffer<u32>,
@@ -165,7 +168,7 @@ impl LinearTable {
     /// Removes the first `n` of `keys`; returns how many were there.
     ///
     /// # Errors
-    /// As [`find`](Self::find).
+    /// As [`lookup`](Self::lookup).
     pub fn take(&mut self, queue: &mut Queue, keys: &Buffer<u32>, n: usize) -> Result<usize> {
         batch::checked_len(n)?;
         enough("keys", keys.len(), n)?;
@@ -182,10 +185,10 @@ impl LinearTable {
         Ok(counts.of(Counter::Removed))
     }
 
-    /// Does [`Search`](Kind::Search), [`Insert`](Kind::Insert), [`Replace`](Kind::Replace) and [`Delete`](Kind::Delete) operations, side by side;
-    /// `answers[i]` receives the value that the key of operation i had before, or [`MISS`](super::MISS). With
-    /// [`Deletion::LeavesTombstone`], insertions and lookups run in one launch, then deletions in
-    /// another.
+    /// Does [`Search`](Kind::Search), [`Insert`](Kind::Insert), [`Replace`](Kind::Replace) and
+    /// [`Delete`](Kind::Delete) operations, side by side; `answers[i]` receives the value that the
+    /// key of operation i had before, or [`MISS`](super::MISS). With [`Deletion::LeavesTombstone`],
+    /// insertions and lookups run in one launch, then deletions in another.
     ///
     /// # Errors
     /// As [`put`](Self::put); [`Error::Invalid`] if the buffers differ in length. Operations of
@@ -221,8 +224,9 @@ impl LinearTable {
         self.sweep_if_due(queue)
     }
 
-    /// Empties the deleted slots that no item's probe passes; no key moves. It happens by itself after
-    /// every `slots / 8` removals; with [`Deletion::KeepsKey`] there is nothing to do. Needs a bit a slot.
+    /// Empties the deleted slots that no item's probe passes; no key moves. It happens by itself
+    /// after every `slots / 8` removals; with [`Deletion::KeepsKey`] there is nothing to do. Needs
+    /// a bit a slot.
     ///
     /// # Errors
     /// [`Error::DeviceMemory`] and OpenCL's own.
@@ -243,9 +247,10 @@ impl LinearTable {
     }
 
     fn sweep_if_due(&mut self, queue: &mut Queue) -> Result<()> {
-        match self.removed > self.layout.capacity / SWEEP_SHARE {
-            true => self.sweep(queue),
-            false => Ok(()),
+        if self.removed > self.layout.capacity / SWEEP_SHARE {
+            self.sweep(queue)
+        } else {
+            Ok(())
         }
     }
 
@@ -253,8 +258,9 @@ impl LinearTable {
     /// memory of both tables.
     ///
     /// # Errors
-    /// [`Error::NoRoom`] if the items exceed the slots, [`Error::Invalid`] over [`MAX_CAPACITY`](super::MAX_CAPACITY),
-    /// [`Error::DeviceMemory`], and OpenCL's own: then the table is as it was.
+    /// [`Error::NoRoom`] if the items exceed the slots, [`Error::Invalid`] over
+    /// [`MAX_CAPACITY`](super::MAX_CAPACITY), [`Error::DeviceMemory`], and OpenCL's own: then the
+    /// table is as it was.
     pub fn rehash(&mut self, queue: &mut Queue, slots: usize) -> Result<()> {
         let mut larger = Self::with_capacity(queue, &self.config, slots)?;
         let capacity = larger.layout.capacity;
@@ -422,8 +428,8 @@ impl LinearTable {
         self.launch(queue, "insert_keys", &args, (spread, n))
     }
 
-    /// Items by ranges of slots, if that is worth its memory and its pass: not in a small table, for few keys, or
-    /// if many keys are the same.
+    /// Items by ranges of slots, if that is worth its memory and its pass: not in a small table,
+    /// for few keys, or if many keys are the same.
     fn split(&self, queue: &mut Queue, items: Items<'_>) -> Result<Option<Ranges>> {
         let n = items.keys.len();
         if n < SPLIT_KEYS || self.bytes() <= cached_bytes(queue.info()) {

@@ -1,24 +1,27 @@
-//! Linear probing over codes of one or two words, a cache line at a time; the driver of `cl/multimap/codes.cl`.
+//! Linear probing over codes of one or two words, a cache line at a time; the driver of
+//! `cl/multimap/codes.cl`.
 //!
 //! ```text
 //!  code ──mix──▶ m ──▶ line      m0 m1 m2 m3 m4 | v0 v1 v2 v3 v4 | stays     64 bytes
 //!                                                └ full: the next line, and the bit of m's tag here says so
 //! ```
 //!
-//! Linear probing is not the papers'; the bits that spare a miss the second line do what remap entries do in a
-//! Horton table (section 4), and take what was left of the line. What a lookup costs on a CPU is, in the cache, the instructions and, beyond it, the lines
-//! that it reads. A Horton table's bucket is compared with a key by branches that nothing foretells, or else its
-//! remap entries are looked at for nothing; keys of two words are looked up by half of their mix and what is found
-//! there is compared and resolved by [`crate::table::multimap::wide`]: two random reads and five launches a chunk. Here one
-//! line has codes and values, and nothing is compared but the mixed codes, which stand for the codes. GPUs
-//! hide all of that.
+//! Linear probing is not the papers'; the bits that spare a miss the second line do what remap
+//! entries do in a Horton table (section 4), and take what was left of the line. What a lookup
+//! costs on a CPU is, in the cache, the instructions and, beyond it, the lines that it reads. A
+//! Horton table's bucket is compared with a key by branches that nothing foretells, or else its
+//! remap entries are looked at for nothing; keys of two words are looked up by half of their mix
+//! and what is found there is compared and resolved by [`crate::table::multimap::wide`]: two random
+//! reads and five launches a chunk. Here one line has codes and values, and nothing is compared but
+//! the mixed codes, which stand for the codes. GPUs hide all of that.
 //!
-//! Bucketized cuckoo hashing with 12-byte items would fill lines to 0.9 instead of 0.6, and read a second line
-//! for more of the hits; linear probing goes on in the next line, which CPUs fetch unasked. Codes must be
-//! distinct: rows by code are [`crate::table::primitives::group`]'s and [`crate::table::multimap::wide`]'s.
+//! Bucketized cuckoo hashing with 12-byte items would fill lines to 0.9 instead of 0.6, and read a
+//! second line for more of the hits; linear probing goes on in the next line, which CPUs fetch
+//! unasked. Codes must be distinct: rows by code are [`crate::table::primitives::group`]'s and
+//! [`crate::table::multimap::wide`]'s.
 //!
-//! Cost: 64 bytes for three codes; one compare-and-swap a code to build; 1.07 lines read a hit, 1.01 a miss (simulated;
-//! without the bits 1.36 a miss).
+//! Cost: 64 bytes for three codes; one compare-and-swap a code to build; 1.07 lines read a hit,
+//! 1.01 a miss (simulated; without the bits 1.36 a miss).
 
 use crate::device::program::ProgramText;
 use crate::device::{Arg, Buffer, DeviceKind, Queue};
@@ -40,7 +43,24 @@ const BLOCK: usize = 64;
 /// 64-bit words of a line.
 const LINE_WORDS: usize = 8;
 
-fn text((words, group): (usize, usize), (prefetch, peek): (bool, bool)) -> ProgramText {
+/// What a program over codes depends on.
+#[derive(Debug)]
+struct Variant {
+    /// Words of a key.
+    words: usize,
+    /// Work-group size.
+    group: usize,
+    prefetch: bool,
+    peek: bool,
+}
+
+fn text(variant: &Variant) -> ProgramText {
+    let Variant {
+        words,
+        group,
+        prefetch,
+        peek,
+    } = *variant;
     let defines = [
         ("MISS", format!("{MISS:#x}u")),
         ("EMPTY_CODE", format!("{:#x}ul", u64::MAX)),
@@ -63,14 +83,24 @@ pub(crate) fn programs() -> impl Iterator<Item = (String, ProgramText)> {
         .flat_map(|group| [(1, group), (2, group)])
         .map(|(words, group)| {
             let name = format!("codes_{words}_{group}");
-            (name, text((words, group), (false, false)))
+            let variant = Variant {
+                words,
+                group,
+                prefetch: false,
+                peek: false,
+            };
+            (name, text(&variant))
         })
 }
 
 fn program(queue: &Queue, words: usize) -> ProgramText {
-    let sizes = (words, local_group(queue));
-    let reads = (prefetches(queue), queue.volatile_sees_atomics());
-    ProgramText::once("codes", &(sizes, reads), || text(sizes, reads))
+    let variant = Variant {
+        words,
+        group: local_group(queue),
+        prefetch: prefetches(queue),
+        peek: queue.volatile_sees_atomics(),
+    };
+    ProgramText::once("codes", &variant, || text(&variant))
 }
 
 /// What `enter_codes` says of a code that is there twice.
@@ -94,16 +124,17 @@ impl CodeTable {
         queue.info().kind == DeviceKind::Cpu && queue.info().has_int64_atomics()
     }
 
-    /// Builds a table of `items`, whose keys are codes of so many `words`, one or two, low word first; `None` if
-    /// some code is there more than once.
+    /// Builds a table of `items`, whose keys are codes of so many `words`, one or two, low word
+    /// first; `None` if some code is there more than once.
     ///
     /// # Errors
-    /// [`Error::Internal`] if codes have more words or there are fewer or more values; [`Error::TooManyRows`]
-    /// beyond 2^32 - 1 codes; [`Error::DeviceMemory`], OpenCL's own.
+    /// [`Error::Internal`] if codes have more words or there are fewer or more values;
+    /// [`Error::TooManyRows`] beyond 2^32 - 1 codes; [`Error::DeviceMemory`], OpenCL's own.
     pub fn build(
         queue: &mut Queue,
         seed: u32,
-        (items, words): (Items<'_>, usize),
+        items: Items<'_>,
+        words: usize,
     ) -> Result<Option<Self>> {
         if !(1..=2).contains(&words) {
             return Err(Error::Internal(format!(
@@ -171,7 +202,8 @@ impl CodeTable {
         (self.lines.len() / LINE_WORDS) as u32
     }
 
-    /// Looks up the first `n` of `keys`, codes of as many words as the table's: `values[i]` receives the value, or [`MISS`].
+    /// Looks up the first `n` of `keys`, codes of as many words as the table's: `values[i]`
+    /// receives the value, or [`MISS`].
     ///
     /// # Errors
     /// [`Error::Internal`] if a buffer is shorter, and OpenCL's own.

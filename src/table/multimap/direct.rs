@@ -5,11 +5,12 @@
 //!  key 2 ─▶ row 0, key 5 ─▶ row 1        slots  - - 0 - - 1
 //! ```
 //!
-//! Not from the papers: what `HashJoinExec` calls an array map. Many primary keys are the numbers from 1 up,
-//! and where the surrogates of a build side have at most [`SPARSEST`] codes a row (on a CPU, where they are
-//! few enough for its caches, [`SPARSEST_CACHED`]), the slot of a key is the key: no hash, no comparison, 4 bytes read. On CPU runtimes, where
-//! kernels are nearly all of a join's time, that halves it. On GPUs they are a small part of it and a Horton
-//! table's bucket costs one read too, so nothing is gained there.
+//! Not from the papers: what `HashJoinExec` calls an array map. Many primary keys are the numbers
+//! from 1 up, and where the surrogates of a build side have at most [`SPARSEST`] codes a row (on a
+//! CPU, where they are few enough for its caches, [`SPARSEST_CACHED`]), the slot of a key is the
+//! key: no hash, no comparison, 4 bytes read. On CPU runtimes, where kernels are nearly all of a
+//! join's time, that halves it. On GPUs they are a small part of it and a Horton table's bucket
+//! costs one read too, so nothing is gained there.
 //!
 //! Cost: 4 bytes a code, one compare-and-swap a row to build, one read of 4 bytes a lookup.
 
@@ -23,7 +24,8 @@ use crate::table::launch::{LOOK_AHEAD, Spread, check_lookup, group_of, local_gro
 /// Codes a row up to which keys are dense: with more, a Horton table is no larger.
 pub const SPARSEST: usize = 4;
 
-/// Codes up to which a table may be less dense on a CPU, whose caches have room for 32 MiB or soon will.
+/// Codes up to which a table may be less dense on a CPU, whose caches have room for 32 MiB or soon
+/// will.
 pub const CACHED: usize = 1 << 23;
 
 /// Codes a row up to which it may be so: filling the table must not cost more than lookups save.
@@ -64,8 +66,8 @@ pub struct DirectTable {
 }
 
 impl DirectTable {
-    /// Builds a table of `items`, whose keys must be below `entries`; `None` if some key is there more
-    /// than once.
+    /// Builds a table of `items`, whose keys must be below `entries`; `None` if some key is there
+    /// more than once.
     ///
     /// # Errors
     /// [`Error::Invalid`] if some are not, [`Error::DeviceMemory`], OpenCL's own.
@@ -122,7 +124,7 @@ impl DirectTable {
             Arg::U32(spread.share as u32),
             Arg::U32(n as u32),
         ];
-        queue.launch(&program(queue), "look_up", spread.grid(n), &args)
+        queue.launch(&program(queue), "lookup_direct", spread.grid(n), &args)
     }
 
     /// Keys.

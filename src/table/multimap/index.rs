@@ -5,10 +5,10 @@
 //!  keys that repeat ────▶ none: group them first (table/multimap/map.rs)
 //! ```
 //!
-//! Joins need no more of a table than this, so everything behind it (groups, pairs, windows, visited
-//! rows) is the same for all. An enum and not the trait [`Table`](crate::table::Table): that one answers with
-//! 32-bit values and a word beside each that says whether they were found, and takes keys that
-//! repeat.
+//! Joins need no more of a table than this, so everything behind it (groups, pairs, windows,
+//! visited rows) is the same for all. An enum and not the trait [`Table`](crate::table::Table):
+//! that one answers with 32-bit values and a word beside each that says whether they were found,
+//! and takes keys that repeat.
 //!
 //! Cost: a Horton table reads about one 64-byte bucket a lookup at load 0.8. A direct table reads 4
 //! bytes, but only takes keys that are dense numbers. A table of codes reads one 64-byte line, and
@@ -24,12 +24,14 @@ use crate::table::horton::table::{HortonTable, TableConfig};
 
 use super::codes::CodeTable;
 use super::direct::{CACHED, DirectTable, SPARSEST, SPARSEST_CACHED};
+use super::pairs::LookedUp;
 
-/// Keys from which on [`IndexKind::Auto`] takes another table than Horton's on a CPU: with fewer, all are in
-/// the nearest cache.
+/// Keys from which on [`IndexKind::Auto`] takes another table than Horton's on a CPU: with fewer,
+/// all are in the nearest cache.
 const ON_CPU_FROM: usize = 256;
 
-/// Codes for which a direct table, filled in no time, is worth it for any number of keys from there on.
+/// Codes for which a direct table, filled in no time, is worth it for any number of keys from there
+/// on.
 const FEW_CODES: usize = 1 << 18;
 
 /// Which index a join builds.
@@ -94,12 +96,12 @@ impl IndexConfig {
     }
 
     /// Builds a table of distinct keys of two words, if that is asked for or suits the device.
-    /// Returns `None` if not, or if some key repeats: then [`wide`](crate::table::multimap::wide) goes by half of
-    /// their mix.
+    /// Returns `None` if not, or if some key repeats: then [`wide`](crate::table::multimap::wide)
+    /// goes by half of their mix.
     ///
     /// # Errors
     /// Those of [`CodeTable::build`].
-    pub fn build_codes(&self, queue: &mut Queue, items: Items<'_>) -> Result<Option<KeyTable>> {
+    pub fn build_codes(&self, queue: &mut Queue, items: Items<'_>) -> Result<Option<HashIndex>> {
         let wanted = match self.kind {
             IndexKind::Auto => CodeTable::suits(queue),
             IndexKind::Codes => true,
@@ -108,8 +110,8 @@ impl IndexConfig {
         if !wanted {
             return Ok(None);
         }
-        let table = CodeTable::build(queue, self.seed(), (items, 2))?;
-        Ok(table.map(KeyTable::Codes))
+        let table = CodeTable::build(queue, self.seed(), items, 2)?;
+        Ok(table.map(HashIndex::Codes))
     }
 
     /// The kind for `n` keys below `codes`.
@@ -128,6 +130,15 @@ impl IndexConfig {
     }
 }
 
+/// Distinct keys of one word, and their rows.
+#[derive(Debug, Clone, Copy)]
+pub struct IndexInput<'a> {
+    /// The keys. Their values are at most 2^31 - 2.
+    pub items: Items<'a>,
+    /// Possible keys: each key is below it.
+    pub codes: u64,
+}
+
 /// The kind of index for certain keys.
 enum Chosen {
     Horton,
@@ -138,7 +149,7 @@ enum Chosen {
 /// A table of distinct keys to rows, up to 2^31 - 2, in device memory. Keys are of 32 bits, in a
 /// [`Codes`](Self::Codes) table perhaps of 64.
 #[derive(Debug)]
-pub enum KeyTable {
+pub enum HashIndex {
     /// A Horton table.
     Horton(HortonTable),
     /// A slot for every possible key.
@@ -147,17 +158,17 @@ pub enum KeyTable {
     Codes(CodeTable),
 }
 
-impl KeyTable {
-    /// Builds a table of `items`, whose values are at most 2^31 - 2 and whose keys are below `codes`; `None`
-    /// if some key is there more than once.
+impl HashIndex {
+    /// Builds an index over `input`; `None` if some key is there more than once.
     ///
     /// # Errors
     /// Those of [`build`], [`DirectTable::build`] or [`CodeTable::build`].
     pub fn build(
         queue: &mut Queue,
         config: &IndexConfig,
-        (items, codes): (Items<'_>, u64),
+        input: IndexInput<'_>,
     ) -> Result<Option<Self>> {
+        let IndexInput { items, codes } = input;
         match config.choose(queue, items.keys.len(), codes) {
             Chosen::Horton => Ok(match build(queue, &config.horton, items)? {
                 Built::Table(table) => Some(Self::Horton(table)),
@@ -173,29 +184,27 @@ impl KeyTable {
                 Ok(table.map(Self::Direct))
             }
             Chosen::Codes => {
-                let table = CodeTable::build(queue, config.seed(), (items, 1))?;
+                let table = CodeTable::build(queue, config.seed(), items, 1)?;
                 Ok(table.map(Self::Codes))
             }
         }
     }
 
-    /// Looks up the first `n` of `keys`: `values[i]` receives the value, or all ones for a key that is not
-    /// there. `reads[0]` grows by the second buckets read, if the table has buckets.
+    /// Looks up the first `n` of `keys`. A key that is not there gets the value
+    /// [`MISS`](crate::table::api::MISS).
     ///
     /// # Errors
-    /// Those of the table's own `lookup`.
-    pub fn lookup(
-        &self,
-        queue: &mut Queue,
-        keys: &Buffer<u32>,
-        (values, reads): (&Buffer<u32>, &Buffer<u32>),
-        n: usize,
-    ) -> Result<()> {
+    /// [`Error::DeviceMemory`] and those of the table's own `lookup`.
+    pub fn lookup(&self, queue: &mut Queue, keys: &Buffer<u32>, n: usize) -> Result<LookedUp> {
+        let values = queue.allocate("looked-up values", n)?;
+        let reads = queue.allocate("bucket reads", 1)?;
+        queue.fill(&reads, 0)?;
         match self {
-            Self::Horton(table) => table.lookup(queue, keys, values, reads, n),
-            Self::Direct(table) => table.lookup(queue, keys, values, n),
-            Self::Codes(table) => table.lookup(queue, keys, values, n),
+            Self::Horton(table) => table.lookup(queue, keys, &values, &reads, n)?,
+            Self::Direct(table) => table.lookup(queue, keys, &values, n)?,
+            Self::Codes(table) => table.lookup(queue, keys, &values, n)?,
         }
+        Ok(LookedUp { values, reads })
     }
 
     /// The table, if it is a Horton table.

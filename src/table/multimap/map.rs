@@ -5,12 +5,12 @@
 //!  repeating keys   table: key ─▶ group g ─▶ rows[offsets[g] .. offsets[g + 1]]
 //! ```
 //!
-//! Most builds are primary keys, so the table is first built as if keys were unique; the
-//! build finds a repeat, as a rule after a small part of its work, and only then are the rows
-//! grouped and the table built over the distinct keys. If only a few hot keys repeat, setting
-//! their rows apart is all the grouping there is. Keys of two words have tables of their own on CPUs
-//! ([`crate::table::multimap::codes`]); otherwise keys of several words are grouped by what the table knows them by, and told apart by
-//! [`crate::table::multimap::wide`].
+//! Most builds are primary keys, so the table is first built as if keys were unique; the build
+//! finds a repeat, as a rule after a small part of its work, and only then are the rows grouped and
+//! the table built over the distinct keys. If only a few hot keys repeat, setting their rows apart
+//! is all the grouping there is. Keys of two words have tables of their own on CPUs
+//! ([`codes`](super::codes)); otherwise keys of several words are grouped by what the table knows
+//! them by, and told apart by [`wide`](super::wide).
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::table::api::Items;
 use crate::table::primitives::group::group;
 use crate::table::primitives::group::groups::RowGroups;
 
-use super::index::{IndexConfig, KeyTable};
+use super::index::{HashIndex, IndexConfig, IndexInput};
 use super::pairs::{LookedUp, Matches, Pairs};
 use super::wide::{GroupedCodes, Mixing, Runs, SplitCodes};
 
@@ -30,14 +30,15 @@ const LIKELY_DISTINCT: usize = 1 << 12;
 /// Codes of keys that may be any word.
 const ANY: u64 = 1 << 32;
 
-/// Mixings that are tried before a build gives up: each has one chance in 2^64 a pair of keys to fail.
+/// Mixings that are tried before a build gives up: each has one chance in 2^64 a pair of keys to
+/// fail.
 const MIXINGS: u32 = 4;
 
 /// A device table over any keys, and the rows that its values stand for.
 #[derive(Debug)]
-pub struct GroupedTable {
+pub struct MultiMap {
     /// Key to row, or key to group, or key to run.
-    pub table: KeyTable,
+    pub index: HashIndex,
     /// The rows by group; without them keys are unique and values are rows.
     pub groups: Option<Arc<RowGroups>>,
     /// Of keys of several words: what the table's values stand for.
@@ -46,7 +47,7 @@ pub struct GroupedTable {
 
 /// The build side's keys on the device.
 #[derive(Debug, Clone, Copy)]
-pub struct BuildKeys<'a> {
+pub struct MultiMapInput<'a> {
     /// One key a row that can match.
     pub keys: &'a Buffer<u32>,
     /// Their row numbers; without them, their positions.
@@ -80,16 +81,16 @@ impl KeyFormat {
     }
 }
 
-impl GroupedTable {
+impl MultiMap {
     /// Builds the table on the queue's device. `config` is that of a Horton table, by
-    /// reference, an [`IndexConfig`] or an [`IndexKind`](crate::table::multimap::index::IndexKind).
+    /// reference, an [`IndexConfig`] or an [`IndexKind`](super::IndexKind).
     ///
     /// # Errors
-    /// Those of [`KeyTable::build`] and [`group`].
+    /// Those of [`HashIndex::build`] and [`group`].
     pub fn build(
         queue: &mut Queue,
         config: impl Into<IndexConfig>,
-        input: BuildKeys<'_>,
+        input: MultiMapInput<'_>,
     ) -> Result<Self> {
         let config = &config.into();
         let codes = match input.format {
@@ -101,9 +102,9 @@ impl GroupedTable {
             keys: input.keys,
             values: input.rows,
         };
-        match KeyTable::build(queue, config, (items, codes))? {
-            Some(table) => Ok(Self {
-                table,
+        match HashIndex::build(queue, config, IndexInput { items, codes })? {
+            Some(index) => Ok(Self {
+                index,
                 groups: None,
                 runs: None,
             }),
@@ -118,29 +119,34 @@ impl GroupedTable {
         codes: u64,
     ) -> Result<Self> {
         let bits = u64::BITS - codes.saturating_sub(1).leading_zeros();
-        let (table, groups) = group(queue, items, bits, |queue, unique_keys| {
+        let (index, groups) = group(queue, items, bits, |queue, unique_keys| {
             let items = Items {
                 keys: unique_keys,
                 values: None,
             };
-            KeyTable::build(queue, config, (items, codes))
+            HashIndex::build(queue, config, IndexInput { items, codes })
         })?;
         Ok(Self {
-            table,
+            index,
             groups: Some(Arc::new(groups.into())),
             runs: None,
         })
     }
 
-    /// A table over keys of two words as they are, where the device has a fast one and they do not repeat.
-    fn build_codes(queue: &mut Queue, config: &IndexConfig, input: BuildKeys<'_>) -> Result<Self> {
+    /// A table over keys of two words as they are, where the device has a fast one and they do not
+    /// repeat.
+    fn build_codes(
+        queue: &mut Queue,
+        config: &IndexConfig,
+        input: MultiMapInput<'_>,
+    ) -> Result<Self> {
         let items = Items {
             keys: input.keys,
             values: input.rows,
         };
         match config.build_codes(queue, items)? {
-            Some(table) => Ok(Self {
-                table,
+            Some(index) => Ok(Self {
+                index,
                 groups: None,
                 runs: None,
             }),
@@ -151,7 +157,7 @@ impl GroupedTable {
     fn build_wide(
         queue: &mut Queue,
         config: &IndexConfig,
-        input: BuildKeys<'_>,
+        input: MultiMapInput<'_>,
         words: usize,
     ) -> Result<Self> {
         for attempt in 0..MIXINGS {
@@ -171,7 +177,7 @@ impl GroupedTable {
     fn build_mixed(
         queue: &mut Queue,
         config: &IndexConfig,
-        input: BuildKeys<'_>,
+        input: MultiMapInput<'_>,
         mixing: Mixing,
     ) -> Result<Option<Self>> {
         let n = input.keys.len() / mixing.words;
@@ -181,10 +187,11 @@ impl GroupedTable {
                 keys: &codes.keys,
                 values: None,
             };
-            if let Some(table) = KeyTable::build(queue, config, (items, ANY))? {
+            if let Some(index) = HashIndex::build(queue, config, IndexInput { items, codes: ANY })?
+            {
                 let runs = Runs::of_rows(queue, (&codes, input.keys), input.rows)?;
                 return Ok(Some(Self {
-                    table,
+                    index,
                     groups: None,
                     runs: Some(runs),
                 }));
@@ -197,9 +204,9 @@ impl GroupedTable {
             keys: &grouped.keys,
             values: Some(&grouped.first),
         };
-        match KeyTable::build(queue, config, (items, ANY))? {
-            Some(table) => Ok(Some(Self {
-                table,
+        match HashIndex::build(queue, config, IndexInput { items, codes: ANY })? {
+            Some(index) => Ok(Some(Self {
+                index,
                 groups: grouped.groups.map(Arc::new),
                 runs: Some(grouped.runs),
             })),
@@ -212,14 +219,14 @@ impl GroupedTable {
     ///
     /// ```
     /// use horton_join::device::Device;
-    /// use crate::table::multimap::map::{BuildKeys, GroupedTable, KeyFormat};
+    /// use crate::table::multimap::map::{MultiMapInput, MultiMap, KeyFormat};
     /// use horton_join::table::horton::TableConfig;
     ///
     /// # fn main() -> horton_join::error::Result<()> {
     /// let pairs = Device::open("auto")?.run_blocking(|queue| {
     ///     let build = queue.buffer_from("build keys", &[5, 3, 5, 8])?;
-    ///     let keys = BuildKeys { keys: &build, rows: None, format: KeyFormat::ANY_WORD };
-    ///     let table = GroupedTable::build(queue, &TableConfig::default(), keys)?;
+    ///     let keys = MultiMapInput { keys: &build, rows: None, format: KeyFormat::ANY_WORD };
+    ///     let table = MultiMap::build(queue, &TableConfig::default(), keys)?;
     ///     let probe = queue.buffer_from("probe keys", &[8, 9, 5])?;
     ///     let pairs = table.join(queue, &probe, 3)?;
     ///     Ok((queue.read(&pairs.probe, 3)?, queue.read(&pairs.build, 3)?))
@@ -230,22 +237,22 @@ impl GroupedTable {
     /// ```
     ///
     /// # Errors
-    /// [`TooManyPairs`](crate::error::Error::TooManyPairs) beyond 2^32 - 1, for which [`Matches`] has windows;
-    /// [`DeviceMemory`](crate::error::Error::DeviceMemory) and OpenCL's own.
+    /// [`TooManyPairs`](crate::error::Error::TooManyPairs) beyond 2^32 - 1, for which [`Matches`]
+    /// has windows; [`DeviceMemory`](crate::error::Error::DeviceMemory) and OpenCL's own.
     pub fn join(&self, queue: &mut Queue, keys: &Buffer<u32>, n: usize) -> Result<Pairs> {
-        self.look_up(queue, keys, n)?.into_pairs(queue)
+        self.lookup(queue, keys, n)?.into_pairs(queue)
     }
 
     /// Looks up the first `n` of `keys` and counts their pairs.
     ///
     /// # Errors
     /// [`DeviceMemory`](crate::error::Error::DeviceMemory) and OpenCL's own.
-    pub fn look_up(&self, queue: &mut Queue, keys: &Buffer<u32>, n: usize) -> Result<Matches> {
+    pub fn lookup(&self, queue: &mut Queue, keys: &Buffer<u32>, n: usize) -> Result<Matches> {
         let looked_up = match &self.runs {
-            None => self.values(queue, keys, n)?,
+            None => self.index.lookup(queue, keys, n)?,
             Some(runs) => {
                 let codes = SplitCodes::new(queue, keys, n, runs.mixing())?;
-                let found = self.values(queue, &codes.keys, n)?;
+                let found = self.index.lookup(queue, &codes.keys, n)?;
                 LookedUp {
                     values: runs.resolve(queue, &found.values, (&codes, keys), n)?,
                     ..found
@@ -255,26 +262,17 @@ impl GroupedTable {
         Matches::count(queue, looked_up, self.groups.clone(), n)
     }
 
-    /// The table's values of keys as it has them.
-    fn values(&self, queue: &mut Queue, keys: &Buffer<u32>, n: usize) -> Result<LookedUp> {
-        let values = queue.allocate("looked-up values", n)?;
-        let reads = queue.allocate("bucket reads", 1)?;
-        queue.fill(&reads, 0)?;
-        self.table.lookup(queue, keys, (&values, &reads), n)?;
-        Ok(LookedUp { values, reads })
-    }
-
     /// 32-bit words of a key.
     pub fn key_words(&self) -> usize {
         match &self.runs {
             Some(runs) => runs.mixing().words,
-            None => self.table.key_words(),
+            None => self.index.key_words(),
         }
     }
 
     /// Bytes on the device.
     pub fn bytes(&self) -> u64 {
         let groups = self.groups.as_ref().map_or(0, |groups| groups.bytes());
-        self.table.bytes() + groups + self.runs.as_ref().map_or(0, Runs::bytes)
+        self.index.bytes() + groups + self.runs.as_ref().map_or(0, Runs::bytes)
     }
 }

@@ -9,23 +9,24 @@
 //!  runs: check, answer; bits: the key goes on
 //! ```
 //!
-//! The mix of two words is one-to-one: key and check together are the code, and comparing the check is all the
-//! verifying there is. Of longer codes the runs keep theirs, and lookups compare them too; should two
-//! codes of a build share key and check, it is done again with another seed. Codes that share a key, a few in a
-//! thousand million pairs, are runs one after the other.
-//! If all runs have one row, a run answers with it and nothing else is kept of the groups.
+//! The mix of two words is one-to-one: key and check together are the code, and comparing the check
+//! is all the verifying there is. Of longer codes the runs keep theirs, and lookups compare them
+//! too; should two codes of a build share key and check, it is done again with another seed. Codes
+//! that share a key, a few in a thousand million pairs, are runs one after the other. If all runs
+//! have one row, a run answers with it and nothing else is kept of the groups.
 //!
 //! Cost: 8 bytes and a bit a run, the code if it is longer than two words, and one more random read
-//! (with a longer code, two) for each key that is in the table. A table of 64-bit keys would need no groups, but buckets of twice the
-//! size or half the slots, and it would not be the paper's table; comparing on the host costs a random
-//! read there, at a tenth of the rate, and brings every candidate back for it.
+//! (with a longer code, two) for each key that is in the table. A table of 64-bit keys would need
+//! no groups, but buckets of twice the size or half the slots, and it would not be the paper's
+//! table; comparing on the host costs a random read there, at a tenth of the rate, and brings every
+//! candidate back for it.
 
 use crate::device::program::ProgramText;
 use crate::device::{Arg, Buffer, Queue};
 use crate::error::{Error, Result};
 use crate::sources;
 use crate::table::api::{Items, MISS};
-use crate::table::launch::prefetches;
+use crate::table::launch::{GROUP, prefetches};
 use crate::table::primitives::group::groups::{Groups, RowGroups};
 use crate::table::primitives::group::{group_by_pairs, group_only};
 use crate::table::primitives::mix::{mixed, seed_words};
@@ -34,9 +35,6 @@ use crate::table::primitives::scan;
 
 /// The largest group whose rows one work-item puts in order of their checks.
 const ORDERED: usize = 32;
-
-/// Work-group size of kernels that need none.
-const GROUP: usize = 256;
 
 fn text(prefetch: bool) -> ProgramText {
     let defines = [
@@ -149,8 +147,8 @@ pub struct GroupedCodes {
 }
 
 impl Runs {
-    /// The runs of codes, split from `words`, whose keys are distinct: the run of a code is its position.
-    /// `rows` are their row numbers; without them, their positions.
+    /// The runs of codes, split from `words`, whose keys are distinct: the run of a code is its
+    /// position. `rows` are their row numbers; without them, their positions.
     ///
     /// # Errors
     /// [`Error::DeviceMemory`] and OpenCL's own.
@@ -171,16 +169,17 @@ impl Runs {
         Ok(Self {
             words,
             goes_on: None,
-            codes: match codes.mixing.is_one_to_one() {
-                true => None,
-                false => Some(copy_of(queue, words_of_codes)?),
+            codes: if codes.mixing.is_one_to_one() {
+                None
+            } else {
+                Some(copy_of(queue, words_of_codes)?)
             },
             mixing: codes.mixing,
         })
     }
 
-    /// What the first `n` of `codes` stand for, whose keys have the values `first` in the table: rows or
-    /// groups, or [`MISS`] for absent codes.
+    /// What the first `n` of `codes` stand for, whose keys have the values `first` in the table:
+    /// rows or groups, or [`MISS`] for absent codes.
     ///
     /// # Errors
     /// [`Error::DeviceMemory`] and OpenCL's own.
@@ -220,8 +219,9 @@ impl Runs {
 }
 
 impl GroupedCodes {
-    /// Groups `codes`, split from `words`, by key and check; `rows` are their row numbers, ascending;
-    /// without them, their positions. `None` if two codes share key and check: another seed is wanted.
+    /// Groups `codes`, split from `words`, by key and check; `rows` are their row numbers,
+    /// ascending; without them, their positions. `None` if two codes share key and check: another
+    /// seed is wanted.
     ///
     /// # Errors
     /// [`Error::DeviceMemory`] and OpenCL's own.
@@ -242,12 +242,13 @@ impl GroupedCodes {
             ordered = Ordered::new(queue, groups, &codes)?;
         }
         drop(codes);
-        let kept = match ordered.mixing.is_one_to_one() {
-            true => None,
-            false => match ordered.keep_codes(queue, words)? {
+        let kept = if ordered.mixing.is_one_to_one() {
+            None
+        } else {
+            match ordered.keep_codes(queue, words)? {
                 None => return Ok(None),
                 kept => kept,
-            },
+            }
         };
         Ok(Some(ordered.into_runs(queue, rows, kept)?))
     }
@@ -271,7 +272,8 @@ struct Ordered {
     ranks: Buffer<u32>,
     runs: usize,
     mixing: Mixing,
-    /// Whether some group of more than [`ORDERED`] positions has several checks, which may be in any order.
+    /// Whether some group of more than [`ORDERED`] positions has several checks, which may be in
+    /// any order.
     mixed: bool,
 }
 
@@ -357,9 +359,10 @@ impl Ordered {
             Some(rows) => Some(gather_rows(queue, (rows, 0), positions, n)?),
             None => None,
         };
-        let offsets = match self.runs < n {
-            true => Some(queue.allocate_table("offsets of runs", self.runs + 1)?),
-            false => None,
+        let offsets = if self.runs < n {
+            Some(queue.allocate_table("offsets of runs", self.runs + 1)?)
+        } else {
+            None
         };
         if let Some(offsets) = &offsets {
             queue.upload(offsets, self.runs, &[n as u32])?;
@@ -386,9 +389,10 @@ impl Ordered {
     ) -> Result<Runs> {
         let n = self.groups.rows.len();
         let words = queue.allocate_table("runs", 2 * self.runs)?;
-        let goes_on = match self.runs > self.groups.unique_keys.len() {
-            true => Some(queue.allocate("runs that go on", self.runs.div_ceil(32))?),
-            false => None,
+        let goes_on = if self.runs > self.groups.unique_keys.len() {
+            Some(queue.allocate("runs that go on", self.runs.div_ceil(32))?)
+        } else {
+            None
         };
         if let Some(goes_on) = &goes_on {
             queue.fill(goes_on, 0)?;

@@ -14,11 +14,9 @@ use crate::device::{Arg, Buffer, Queue};
 use crate::error::Result;
 use crate::sources;
 use crate::table::api::Items;
+use crate::table::launch::GROUP;
 
 use super::group::group_only;
-
-/// Work-group size.
-const GROUP: usize = 256;
 
 /// Items with distinct keys, on the device.
 pub(crate) struct Distinct {
@@ -30,8 +28,8 @@ impl Distinct {
     /// Of each key in `items` the last item.
     ///
     /// # Errors
-    /// Those of [`group_only`], and [`Error::Invalid`](crate::error::Error::Invalid) if the numbers of keys
-    /// and values differ.
+    /// Those of [`group_only`], and [`Error::Invalid`](crate::error::Error::Invalid) if the numbers
+    /// of keys and values differ.
     pub fn new(queue: &mut Queue, items: Items<'_>) -> Result<Self> {
         items.count()?;
         let positions = Items {

@@ -6,12 +6,12 @@
 //!  (primary bucket, tag) ──▶ k_sec ──▶ R_1 … R_7
 //! ```
 //!
-//! Horton paper, sections 5.3.1 and 5.3.4. Items that share a remap entry hash to one
-//! secondary bucket because `k_sec` is made one-to-one from (primary bucket, tag), so an
-//! entry can be cleared when nothing in that bucket needs it. Two things differ from the
-//! paper: hashes are reduced to a bucket by multiply-high (as uniform as `%`, without the
-//! division; the paper's `%` is there too, see [`Reduction`]), and a per-table seed enters them, so that a set of keys that is bad for
-//! one table is an ordinary set for the next attempt.
+//! Horton paper, sections 5.3.1 and 5.3.4. Items that share a remap entry hash to one secondary
+//! bucket because `k_sec` is made one-to-one from (primary bucket, tag), so an entry can be cleared
+//! when nothing in that bucket needs it. Two things differ from the paper: hashes are reduced to a
+//! bucket by multiply-high (as uniform as `%`, without the division; the paper's `%` is there too,
+//! see [`Reduction`]), and a per-table seed enters them, so that a set of keys that is bad for one
+//! table is an ordinary set for the next attempt.
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
@@ -53,8 +53,8 @@ pub fn jenkins(mut a: u32) -> u32 {
     (a ^ 0xb55a_4f09) ^ (a >> 16)
 }
 
-/// A seed that nobody can choose keys against: keys that share a bucket, a tag or a secondary bucket
-/// under one seed are spread by another. Drawn from the operating system's random numbers.
+/// A seed that nobody can choose keys against: keys that share a bucket, a tag or a secondary
+/// bucket under one seed are spread by another. Drawn from the operating system's random numbers.
 pub fn random_seed() -> u64 {
     RandomState::new().build_hasher().finish()
 }

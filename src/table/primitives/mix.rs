@@ -1,11 +1,13 @@
-//! Codes of several words mixed to 64 bits, on which tables go by; the twin of `cl/primitives/mix.cl`.
+//! Codes of several words mixed to 64 bits, on which tables go by; the twin of
+//! `cl/primitives/mix.cl`.
 //!
 //! ```text
 //!  code, two words at a time ──XOR──▶ mix ──▶ … ──▶ 64 bits       from a table's seed on
 //! ```
 //!
-//! One-to-one for codes of two words: what is mixed stands for the code. The seed is random for every table
-//! of a join, or someone who knows the function could send codes that all mix to one bucket.
+//! One-to-one for codes of two words: what is mixed stands for the code. The seed is random for
+//! every table of a join, or someone who knows the function could send codes that all mix to one
+//! bucket.
 
 /// What is mixed with codes of a table with this seed, low word first.
 pub(crate) fn seed_words(seed: u32) -> [u32; 2] {

@@ -1,12 +1,16 @@
-//! Kernels that tables and joins are made of.
+//! What tables and joins are made of: hashes, words, and kernels over arrays.
 //!
-//! * [`hash`]: the hash functions that tables share; `mix`: the hash of keys of several words
-//! * [`bucket`]: the words of a bucket, and what programs over buckets depend on
-//! * `word`: a key and its value in 64 bits
-//! * `scan`: prefix sums
-//! * `split`: items by ranges of buckets
-//! * [`group`]: rows by key, for keys that repeat; `distinct`: the last item of every key
-//! * [`rows`]: bits and columns by row number
+//! ```text
+//!  hash, mix      a key, or several words, to a number
+//!  bucket, word   a key and its value in 64 bits: in buckets, and in tables that change
+//!  scan           prefix sums
+//!  split          items by ranges of buckets
+//!  group          rows by key, for keys that repeat
+//!  distinct       the last item of every key
+//!  rows           bits and columns by row number
+//! ```
+//!
+//! Nothing here knows a table. Each file drives the kernels of `cl/primitives` that have its name.
 
 pub mod bucket;
 pub(crate) mod distinct;

@@ -11,10 +11,7 @@ use crate::device::{Arg, Buffer, Queue};
 use crate::error::{Error, Result};
 use crate::sources;
 use crate::table::api::MISS;
-use crate::table::launch::peek_define;
-
-/// Work-group size of kernels that need none.
-const GROUP: usize = 256;
+use crate::table::launch::{GROUP, peek_define};
 
 /// What a row of `1 << log_words` words is in OpenCL C.
 const ELEMENTS: [&str; 4] = ["uint", "uint2", "uint4", "uint8"];
@@ -71,7 +68,8 @@ pub fn set_bits(
 /// must be in the column.
 ///
 /// # Errors
-/// [`Error::Internal`] if there are fewer rows or `log_words` is over 3; [`Error::DeviceMemory`], OpenCL's own.
+/// [`Error::Internal`] if there are fewer rows or `log_words` is over 3; [`Error::DeviceMemory`],
+/// OpenCL's own.
 pub fn gather_rows(
     queue: &mut Queue,
     (column, log_words): (&Buffer<u32>, u32),

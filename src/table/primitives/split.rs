@@ -69,9 +69,10 @@ impl Counter {
 
 /// Items of a tile.
 fn tile(info: &DeviceInfo) -> usize {
-    match info.local_memory >= LARGE_TILE_MEMORY {
-        true => 4096,
-        false => 2048,
+    if info.local_memory >= LARGE_TILE_MEMORY {
+        4096
+    } else {
+        2048
     }
 }
 
@@ -142,9 +143,10 @@ impl Shape {
     /// Words of spare memory that a split needs: none if it has one level; else the words of all
     /// buckets and some more, as the last coarse bin may have few buckets, and few vary much.
     pub fn spare_words(&self) -> usize {
-        match levels(self.ranges()).0.is_empty() {
-            true => 0,
-            false => self.buckets as usize * self.bucket_size.slots() + LAST_BIN_SLACK,
+        if levels(self.ranges()).0.is_empty() {
+            0
+        } else {
+            self.buckets as usize * self.bucket_size.slots() + LAST_BIN_SLACK
         }
     }
 }
@@ -198,6 +200,13 @@ impl Ranges {
             shape,
         })
     }
+}
+
+/// Where a level writes items: bins of `capacity` items each, and how many each has.
+struct Target<'a> {
+    items: &'a Buffer<u64>,
+    counts: &'a Buffer<u32>,
+    capacity: usize,
 }
 
 /// The bins of a coarse level: `counts[b]` items from `b * capacity`, or what there is room for.
@@ -256,9 +265,10 @@ impl<'a> Split<'a> {
         for (depth, level) in coarse.iter().enumerate() {
             let bins = shape.ranges().div_ceil(1 << level.ranges_log2);
             let in_scratch = (coarse.len() - depth) % 2 == 0;
-            let range_capacity = match in_scratch {
-                true => shape.capacity,
-                false => shape.range * shape.bucket_size.slots(),
+            let range_capacity = if in_scratch {
+                shape.capacity
+            } else {
+                shape.range * shape.bucket_size.slots()
             };
             let to = Bins {
                 in_scratch,
@@ -268,7 +278,11 @@ impl<'a> Split<'a> {
             };
             queue.fill(&to.counts, 0)?;
             let to_items = split.items_of(in_scratch);
-            let target = (to_items, &to.counts, to.capacity);
+            let target = Target {
+                items: to_items,
+                counts: &to.counts,
+                capacity: to.capacity,
+            };
             split.level(queue, 0..split.bins(), level, target)?;
             split.coarse.push(to);
         }
@@ -315,7 +329,11 @@ impl<'a> Split<'a> {
     /// Splits some of the coarse bins; returns their ranges.
     pub fn finish(&self, queue: &mut Queue, bins: Range<usize>) -> Result<Range<usize>> {
         let ranges = &self.ranges;
-        let target = (&ranges.items, &ranges.counts, ranges.shape.capacity);
+        let target = Target {
+            items: &ranges.items,
+            counts: &ranges.counts,
+            capacity: ranges.shape.capacity,
+        };
         self.level(queue, bins.clone(), &self.last, target)?;
         let all = ranges.shape.ranges();
         let first_range = |bin: usize| (bin * self.last.fan_out).min(all);
@@ -323,9 +341,10 @@ impl<'a> Split<'a> {
     }
 
     fn items_of(&self, in_scratch: bool) -> &Buffer<u64> {
-        match in_scratch {
-            true => &self.ranges.items,
-            false => self.spare,
+        if in_scratch {
+            &self.ranges.items
+        } else {
+            self.spare
         }
     }
 
@@ -335,7 +354,7 @@ impl<'a> Split<'a> {
         queue: &mut Queue,
         bins: Range<usize>,
         level: &Level,
-        (to, counts, to_capacity): (&Buffer<u64>, &Buffer<u32>, usize),
+        to: Target<'_>,
     ) -> Result<()> {
         let shape = &self.ranges.shape;
         let from = self.coarse.last();
@@ -348,8 +367,8 @@ impl<'a> Split<'a> {
             self.items.values.map_or(Arg::Null, Arg::Words),
             from_items.map_or(Arg::Null, Arg::Longs),
             from.map_or(Arg::Null, |from| Arg::Words(&from.counts)),
-            Arg::Longs(to),
-            Arg::Words(counts),
+            Arg::Longs(to.items),
+            Arg::Words(to.counts),
             Arg::Words(self.counters),
             Arg::U32(bins.start as u32),
             Arg::U32(capacity as u32),
@@ -357,8 +376,8 @@ impl<'a> Split<'a> {
             Arg::U32(tiles as u32),
             Arg::U32(level.fan_out as u32),
             Arg::U32(shift),
-            Arg::U32(to_capacity as u32),
-            Arg::U32(self.end_of(to)),
+            Arg::U32(to.capacity as u32),
+            Arg::U32(self.end_of(to.items)),
             Arg::U32(shape.buckets),
             Arg::U32(shape.seed),
         ];

@@ -1,4 +1,5 @@
-//! The 64-bit word of a key and its value in tables that change; the twin of `cl/primitives/word.cl`.
+//! The 64-bit word of a key and its value in tables that change; the twin of
+//! `cl/primitives/word.cl`.
 //!
 //! ```text
 //!  63          32 31          0
@@ -8,8 +9,8 @@
 //!  [  all ones   |  all ones  ]     EMPTY_WORD: never used
 //! ```
 //!
-//! `cl/primitives/word.cl` has two kernels besides, for what the driver asks of values: which are no [`MISS`], and
-//! how many cannot be stored.
+//! `cl/primitives/word.cl` has two kernels besides, for what the driver asks of values: which are
+//! no [`MISS`], and how many cannot be stored.
 //!
 //! One compare-and-swap publishes key and value together, so that nobody sees one without the
 //! other. The sources reserve a key for "empty" (and another for "deleted"); two *values* are
@@ -55,10 +56,7 @@ pub const fn is_live(word: u64) -> bool {
 
 /// Value of an item, or [`MISS`].
 pub(crate) const fn live_value(word: u64) -> u32 {
-    match is_live(word) {
-        true => value_of(word),
-        false => MISS,
-    }
+    if is_live(word) { value_of(word) } else { MISS }
 }
 
 /// The constants as defines for `cl/primitives/word.cl`.
@@ -73,7 +71,8 @@ pub(crate) fn defines(peek_volatile: bool) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// Says of the first `n` values, which a lookup left, whether they were found. `program` has `cl/primitives/word.cl` in it.
+/// Says of the first `n` values, which a lookup left, whether they were found. `program` has
+/// `cl/primitives/word.cl` in it.
 pub(crate) fn mark_found(
     queue: &mut Queue,
     program: &ProgramText,

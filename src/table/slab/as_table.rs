@@ -7,10 +7,11 @@
 //!                                                └ or all items into a larger table
 //! ```
 //!
-//! Whether a batch fits depends on which lists its keys go to, so room cannot be counted beforehand as in
-//! linear probing; and copying the table, as tables of buckets do, would cost a copy of the whole
-//! pool for every batch. The old values cost a search a key, before each insertion, and 12 bytes. A batch that did
-//! not fit costs a [`flush`](SlabHash::flush) besides, as its slabs must go back.
+//! Whether a batch fits depends on which lists its keys go to, so room cannot be counted beforehand
+//! as in linear probing; and copying the table, as tables of buckets do, would cost a copy of the
+//! whole pool for every batch. The old values cost a search a key, before each insertion, and 12
+//! bytes. A batch that did not fit costs a [`flush`](SlabHash::flush) besides, as its slabs must go
+//! back.
 
 use crate::device::{Buffer, Queue};
 use crate::error::{Error, Result};
@@ -23,8 +24,8 @@ use crate::table::primitives::word;
 use super::layout::{MAX_BLOCKS, PoolLayout};
 use super::table::{SlabConfig, SlabHash};
 
-/// Any 32-bit keys to values up to [`MAX_VALUE`](crate::table::slab::MAX_VALUE); in a table of keys, keys up to
-/// [`MAX_KEY`](crate::table::slab::MAX_KEY), each its own value.
+/// Any 32-bit keys to values up to [`MAX_VALUE`](crate::table::slab::MAX_VALUE); in a table of
+/// keys, keys up to [`MAX_KEY`](crate::table::slab::MAX_KEY), each its own value.
 ///
 /// * A lookup of an absent key reads a whole list: keep [`SlabConfig::slabs_per_bucket`] below 1.
 /// * The number of buckets never changes while items fit: a table that has outgrown its
@@ -43,7 +44,7 @@ use super::table::{SlabConfig, SlabHash};
 ///     let mut table = SlabHash::build(queue, &SlabConfig::default(), items)?;
 ///     assert_eq!(table.insert_pairs(queue, &[9, 5], &[90, 50])?, 1); // 9 was there
 ///     assert_eq!(table.remove_many(queue, &[7, 8])?, 1);
-///     table.find_many(queue, &[3, 5, 7, 9])
+///     table.lookup_many(queue, &[3, 5, 7, 9])
 /// })?;
 /// assert_eq!(found.value, [Some(1), Some(50), None, Some(90)]);
 /// # Ok(())
@@ -104,7 +105,8 @@ impl Table for SlabHash {
         slabs * self.layout.entries.per_slab()
     }
 
-    /// A lookup reads slabs: 1 for an item in a base slab, 2 for one in the slab behind it, and so on.
+    /// A lookup reads slabs: 1 for an item in a base slab, 2 for one in the slab behind it, and so
+    /// on.
     fn statistics(&self, queue: &mut Queue) -> Result<Statistics> {
         let reads = self.reads_of_hits(queue)? as f64;
         Ok(Statistics {
@@ -140,7 +142,8 @@ impl<'a> Undo<'a> {
         Ok(undo)
     }
 
-    /// Puts the old values back, deletes the others and gives their slabs back; returns the keys that had no room.
+    /// Puts the old values back, deletes the others and gives their slabs back; returns the keys
+    /// that had no room.
     fn run(self, table: &mut SlabHash, queue: &mut Queue) -> Result<Vec<u32>> {
         let n = self.keys.len();
         table.search(queue, self.keys, &self.after, n)?;
@@ -170,7 +173,8 @@ impl<'a> Undo<'a> {
 }
 
 impl SlabHash {
-    /// Replaces every item; if some find no room (or cannot be stored), none. Returns the keys without room.
+    /// Replaces every item; if some find no room (or cannot be stored), none. Returns the keys
+    /// without room.
     fn replace_all_or_none(&mut self, queue: &mut Queue, items: Items<'_>) -> Result<Vec<u32>> {
         let undo = Undo::new(self, queue, items.keys)?;
         let Err(error) = self.replace(queue, items) else {
@@ -220,14 +224,15 @@ impl SlabHash {
 
 /// A pool of twice the size, unless there is none.
 fn larger(pool: PoolLayout) -> PoolLayout {
-    match pool.blocks < MAX_BLOCKS {
-        true => PoolLayout {
+    if pool.blocks < MAX_BLOCKS {
+        PoolLayout {
             blocks: 2 * pool.blocks,
             ..pool
-        },
-        false => PoolLayout {
+        }
+    } else {
+        PoolLayout {
             super_blocks: pool.super_blocks + 1,
             ..pool
-        },
+        }
     }
 }

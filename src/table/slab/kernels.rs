@@ -18,7 +18,8 @@ use super::layout::{Entries, MAX_KEY, MAX_SUPER_BLOCKS, PoolLayout};
 /// Lanes of a tile on GPUs: each takes 16 bytes of a slab.
 const TILE_LANES: usize = 8;
 
-/// Work-group size where lanes talk through local memory: all of a group wait for its slowest operation.
+/// Work-group size where lanes talk through local memory: all of a group wait for its slowest
+/// operation.
 const LOCAL_GROUP: usize = 64;
 
 /// What a program depends on.

@@ -129,7 +129,8 @@ impl SlabHash {
         Ok(all)
     }
 
-    /// Whether another super block could be added: running out of device memory is running out of slabs.
+    /// Whether another super block could be added: running out of device memory is running out of
+    /// slabs.
     fn pool_grows(&mut self, queue: &mut Queue) -> Result<bool> {
         match self.pool.grow(queue) {
             Err(Error::DeviceMemory { .. }) => Ok(false),
@@ -192,8 +193,8 @@ impl SlabHash {
         queue.launch(&program, operations.kernel, spread.grid(pass.n), &args)
     }
 
-    /// Slabs that an operation may look at: no list is longer than all slabs, and whenever another operation was first,
-    /// that one was done.
+    /// Slabs that an operation may look at: no list is longer than all slabs, and whenever another
+    /// operation was first, that one was done.
     fn step_limit(&self, n: usize) -> u32 {
         let slabs = self.pool.layout().slabs() as u64;
         (4 * (slabs + n as u64) + 64).min(u64::from(u32::MAX)) as u32
@@ -275,7 +276,8 @@ impl SlabHash {
         })
     }
 
-    /// Collects the items on the device, in no particular order: keys and values, one of each an item.
+    /// Collects the items on the device, in no particular order: keys and values, one of each an
+    /// item.
     ///
     /// # Errors
     /// [`Error::DeviceMemory`] and OpenCL's own.

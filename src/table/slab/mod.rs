@@ -7,21 +7,23 @@
 //! ```
 //!
 //! Ashkiani, Farach-Colton, Owens, "A Dynamic Hash Table for the GPU", IPDPS 2018. Operations of
-//! all kinds run side by side in one launch, and a list grows inside it. A
-//! lookup reads 1 + β slabs for a key that is not there, where β, the mean number of slabs that the items of a bucket
-//! would fill, is chosen at the start ([`SlabConfig::slabs_per_bucket`]); beyond about 65 % memory utilisation most
-//! operations visit a second slab. Deleted entries are used again by [`insert_instances`](SlabHash::insert_instances), or cleared away by
-//! [`flush`](SlabHash::flush).
+//! all kinds run side by side in one launch, and a list grows inside it. A lookup reads 1 + β slabs
+//! for a key that is not there, where β, the mean number of slabs that the items of a bucket would
+//! fill, is chosen at the start ([`SlabConfig::slabs_per_bucket`]); beyond about 65 % memory
+//! utilisation most operations visit a second slab. Deleted entries are used again by
+//! [`insert_instances`](SlabHash::insert_instances), or cleared away by [`flush`](SlabHash::flush).
 //!
 //! * [`layout`]: words, addresses, shapes
 //! * [`alloc`]: SlabAlloc and SlabAlloc-light
 //! * [`model`]: the same table in plain Rust, a test oracle
-//! * `kernels`: program text and launch sizes; `operations`: launching them
-//! * `table`: the same as every kind of table does it
+//! * `table`: the table, and how it is built; `operations`: what it does with a batch of keys
+//! * `kernels`: program text and launch sizes; `launch`: launching them
+//! * `as_table`: the same as every kind of table does it
 //!
-//! [`insert_instances`](SlabHash::insert_instances), [`replace`](SlabHash::replace), [`delete`](SlabHash::delete),
-//! [`search`](SlabHash::search) and so on are the paper's operations, which do what they can and count what they cannot;
-//! [`Table`](crate::table::Table) has a key once and takes a batch back if it does not fit.
+//! [`insert_instances`](SlabHash::insert_instances), [`replace`](SlabHash::replace),
+//! [`delete`](SlabHash::delete), [`search`](SlabHash::search) and so on are the paper's operations,
+//! which do what they can and count what they cannot; [`Table`](crate::table::Table) has a key once
+//! and takes a batch back if it does not fit.
 
 pub mod alloc;
 mod as_table;

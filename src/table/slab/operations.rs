@@ -9,13 +9,15 @@ use super::launch::{Counter, Operations};
 use super::table::SlabHash;
 
 impl SlabHash {
-    /// REPLACE for every item: a key that is there gets the new value, of keys given more than once one value counts.
-    /// Returns how many were not there.
+    /// REPLACE for every item: a key that is there gets the new value, of keys given more than once
+    /// one value counts. Returns how many were not there.
     ///
     /// # Errors
-    /// [`Error::NoRoom`] if slabs run out: every item that is not rejected is stored, and nothing is lost.
-    /// [`Error::Invalid`] with the number of values over [`MAX_VALUE`], or keys over [`MAX_KEY`] in a table of keys.
-    /// [`Error::DeviceMemory`] and OpenCL's own.
+    /// [`Error::NoRoom`](crate::error::Error::NoRoom) if slabs run out: every item that is not
+    /// rejected is stored, and nothing is lost. [`Error::Invalid`](crate::error::Error::Invalid)
+    /// with the number of values over [`MAX_VALUE`](super::MAX_VALUE), or keys over
+    /// [`MAX_KEY`](super::MAX_KEY) in a table of keys.
+    /// [`Error::DeviceMemory`](crate::error::Error::DeviceMemory) and OpenCL's own.
     pub fn replace(&mut self, queue: &mut Queue, items: Items<'_>) -> Result<usize> {
         self.store(queue, "replace_keys", items)
     }
@@ -42,10 +44,12 @@ impl SlabHash {
         Ok(counts.of(Counter::Added))
     }
 
-    /// SEARCH for the first `n` of `keys`; `values[i]` receives a value (the key itself in a table of keys) or [`MISS`].
+    /// SEARCH for the first `n` of `keys`; `values[i]` receives a value (the key itself in a table
+    /// of keys) or [`MISS`](super::MISS).
     ///
     /// # Errors
-    /// [`Error::Invalid`] if a buffer is shorter than `n` or `n` exceeds 2^31; OpenCL's own.
+    /// [`Error::Invalid`](crate::error::Error::Invalid) if a buffer is shorter than `n` or `n`
+    /// exceeds 2^31; OpenCL's own.
     pub fn search(
         &self,
         queue: &mut Queue,
@@ -82,7 +86,8 @@ impl SlabHash {
     /// `values[offsets[i]..offsets[i + 1]]`, in no order.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if there are more than 2^32 - 1 values; as [`search`](Self::search).
+    /// [`Error::Invalid`](crate::error::Error::Invalid) if there are more than 2^32 - 1 values; as
+    /// [`search`](Self::search).
     pub fn search_all(
         &self,
         queue: &mut Queue,
@@ -112,12 +117,14 @@ impl SlabHash {
         Ok(counts.of(Counter::Removed))
     }
 
-    /// Does operations of all kinds, side by side; `answers[i]` receives what [`Kind`](crate::table::batch::Kind) says. Where slabs run out
-    /// and a SlabAlloc grows, the operations without room are done in another launch.
+    /// Does operations of all kinds, side by side; `answers[i]` receives what
+    /// [`Kind`](crate::table::batch::Kind) says. Where slabs run out and a SlabAlloc grows, the
+    /// operations without room are done in another launch.
     ///
     /// # Errors
-    /// As [`replace`](Self::replace); [`Error::Invalid`] if the buffers differ in length. Operations of unknown
-    /// kinds do nothing, and their answers are left as they were.
+    /// As [`replace`](Self::replace); [`Error::Invalid`](crate::error::Error::Invalid) if the
+    /// buffers differ in length. Operations of unknown kinds do nothing, and their answers are left
+    /// as they were.
     pub fn apply(
         &mut self,
         queue: &mut Queue,

@@ -16,10 +16,11 @@ use super::model::SlabModel;
 pub struct SlabConfig {
     /// What slabs hold.
     pub entries: Entries,
-    /// β of the paper, section III-C: slabs that the items of a bucket would fill, above 0. It decides the number of
-    /// buckets; 0.7 gives 60 % memory utilisation.
+    /// β of the paper, section III-C: slabs that the items of a bucket would fill, above 0. It
+    /// decides the number of buckets; 0.7 gives 60 % memory utilisation.
     pub slabs_per_bucket: f64,
-    /// Where slabs come from. A SlabAlloc grows by super blocks up to [`MAX_SUPER_BLOCKS`], a SlabAlloc-light never.
+    /// Where slabs come from. A SlabAlloc grows by super blocks up to
+    /// [`MAX_SUPER_BLOCKS`](super::MAX_SUPER_BLOCKS), a SlabAlloc-light never.
     pub pool: PoolLayout,
     /// Entries in the base slabs, at least.
     pub min_capacity: usize,
@@ -30,7 +31,8 @@ pub struct SlabConfig {
 }
 
 impl Default for SlabConfig {
-    /// Pairs at 60 % utilisation; SlabAlloc with super blocks of 32 MiB, as in the paper's evaluation.
+    /// Pairs at 60 % utilisation; SlabAlloc with super blocks of 32 MiB, as in the paper's
+    /// evaluation.
     fn default() -> Self {
         Self {
             entries: Entries::Pairs,
@@ -63,7 +65,8 @@ impl SlabHash {
     /// An empty table with buckets for `items` items.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for a configuration that makes no sense, [`Error::DeviceMemory`], and OpenCL's own.
+    /// [`Error::Invalid`] for a configuration that makes no sense, [`Error::DeviceMemory`], and
+    /// OpenCL's own.
     pub fn with_room(queue: &mut Queue, config: &SlabConfig, items: usize) -> Result<Self> {
         let share = config.slabs_per_bucket * config.entries.per_slab() as f64;
         let least = config.min_capacity.div_ceil(config.entries.per_slab());
@@ -93,7 +96,8 @@ impl SlabHash {
         })
     }
 
-    /// FLUSH for every bucket: moves the items together, drops deleted entries and gives slabs back to the pool.
+    /// FLUSH for every bucket: moves the items together, drops deleted entries and gives slabs back
+    /// to the pool.
     ///
     /// # Errors
     /// OpenCL's own.

@@ -12,7 +12,7 @@ use std::collections::HashMap;
 
 use datafusion::common::{JoinType, NullEquality};
 use horton_join::table::horton::MAX_VALUE;
-use horton_join::table::multimap::index::IndexKind;
+use horton_join::table::multimap::IndexKind;
 use rand_mt::Mt64;
 
 use super::data::Kind;

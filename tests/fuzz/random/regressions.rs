@@ -3,7 +3,7 @@
 use datafusion::common::JoinType::*;
 use datafusion::common::NullEquality::*;
 
-use horton_join::table::multimap::index::IndexKind;
+use horton_join::table::multimap::IndexKind;
 
 use super::case::Mode::*;
 use super::case::{Case, Column, Filter, Key, Scan, Side, Table};

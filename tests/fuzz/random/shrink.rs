@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use datafusion::common::{JoinType, NullEquality};
 use horton_join::table::horton::MAX_VALUE;
-use horton_join::table::multimap::index::IndexKind;
+use horton_join::table::multimap::IndexKind;
 
 use super::case::{Case, Filter, Key, Mode, Scan, Side, Term};
 use super::data::Kind;

@@ -8,7 +8,7 @@
 //! The other files run with the defaults of the device, which on a CPU are a Horton table for few
 //! keys, a direct one or one of codes for many. `tables.rs` compares the engines with each other.
 
-use horton_join::table::multimap::index::IndexKind;
+use horton_join::table::multimap::IndexKind;
 use horton_test_support::joins::with_engine;
 
 use super::{key_types, shapes};

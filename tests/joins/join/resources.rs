@@ -15,7 +15,7 @@ use datafusion::physical_plan::{
 use datafusion::prelude::SessionConfig;
 use futures::{StreamExt, TryStreamExt};
 use horton_join::HortonJoinExec;
-use horton_join::table::multimap::index::IndexKind;
+use horton_join::table::multimap::IndexKind;
 use horton_join::{Declined, Place};
 
 use horton_test_support::joins::*;

@@ -5,7 +5,7 @@
 use datafusion::common::JoinType;
 use datafusion::physical_plan::joins::PartitionMode;
 use horton_join::device::DeviceKind;
-use horton_join::table::multimap::index::IndexKind;
+use horton_join::table::multimap::IndexKind;
 
 use horton_test_support::joins::*;
 

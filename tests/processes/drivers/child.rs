@@ -6,7 +6,7 @@ use std::process::Output;
 use arrow::util::pretty::pretty_format_batches;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use horton_join::config::{HortonConfig, Knobs};
-use horton_join::table::multimap::index::IndexKind;
+use horton_join::table::multimap::IndexKind;
 use horton_test_support::child;
 
 const LIBRARY: &str = "HORTON_OPENCL_LIBRARY";

@@ -7,7 +7,7 @@ use datafusion::prelude::SessionContext;
 use horton_join::device::{Device, DeviceKind, KernelBody, pick};
 use horton_join::error::Error;
 use horton_join::self_test;
-use horton_join::table::multimap::index::IndexKind;
+use horton_join::table::multimap::IndexKind;
 use horton_test_support::internals::verdict::{self, Verdict};
 use horton_test_support::warnings;
 
@@ -75,7 +75,7 @@ async fn a_command_that_fails_late_gives_no_row() {
         None => {
             let cache = tempfile::tempdir().unwrap();
             run(test, "right", "", cache.path());
-            for kernel in ["count_pairs", "write_pairs", "look_up"] {
+            for kernel in ["count_pairs", "write_pairs", "lookup_direct"] {
                 run(test, "wrong", &format!("fail={kernel}"), cache.path());
             }
             run(test, "wrong", "late=write_pairs", cache.path());

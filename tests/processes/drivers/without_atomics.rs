@@ -4,7 +4,7 @@ use horton_join::device::Device;
 use horton_join::error::Error;
 use horton_join::table::horton::{BucketSize, HortonTable, TableConfig};
 use horton_join::table::linear::{LinearConfig, LinearTable};
-use horton_join::table::multimap::index::IndexKind;
+use horton_join::table::multimap::IndexKind;
 use horton_join::table::slab::{SlabConfig, SlabHash};
 use horton_join::table::{Items, Table};
 
@@ -112,7 +112,7 @@ fn loads_that_leave_stragglers_are_capped() {
                 (load - f64::min(wanted, most)).abs() < 0.001,
                 "{bucket_size} {wanted} {load}"
             );
-            let found = table.get_many(&device, &keys).unwrap();
+            let found = table.lookup_blocking(&device, &keys).unwrap();
             assert!(
                 found
                     .iter()

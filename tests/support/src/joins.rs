@@ -27,7 +27,7 @@ use datafusion::prelude::SessionConfig;
 use futures::TryStreamExt;
 use horton_join::HortonJoinExec;
 use horton_join::config::{Enabled, HortonConfig};
-use horton_join::table::multimap::index::IndexKind;
+use horton_join::table::multimap::IndexKind;
 use rand_mt::Mt;
 use tokio::runtime::Runtime;
 

@@ -33,7 +33,7 @@ fn a_full_table_rejects_what_does_not_fit_and_keeps_the_rest() {
             }
             assert_eq!((table.len(), table.layout().capacity), (256, 256));
             table.to_model(queue)?.check().unwrap();
-            let found = table.find_many(queue, &keys)?;
+            let found = table.lookup_many(queue, &keys)?;
             assert_eq!(found.iter().flatten().count(), 256);
             assert!(found.iter().zip(0..).all(|(v, i)| v.is_none_or(|v| v == i)));
             // Values of keys that are there can still be replaced.
@@ -67,7 +67,7 @@ fn a_full_table_rejects_what_does_not_fit_and_keeps_the_rest() {
             assert_eq!((table.len(), table.layout().capacity), (items, 1024));
             assert_eq!(table.probe_lengths(queue)?.deleted, 0);
             table.to_model(queue)?.check().unwrap();
-            assert_eq!(table.find_many(queue, &present[100..])?, [Some(3); 156]);
+            assert_eq!(table.lookup_many(queue, &present[100..])?, [Some(3); 156]);
             Ok(())
         });
     }
@@ -95,7 +95,7 @@ fn rehash_keeps_every_pair_and_drops_deleted_keys() {
                 let expected: Vec<_> = (0..n as u32)
                     .map(|i| (i >= n as u32 / 2).then_some(i))
                     .collect();
-                assert!(table.find_many(queue, &keys)? == expected);
+                assert!(table.lookup_many(queue, &keys)? == expected);
                 table.to_model(queue)?.check().unwrap();
                 Ok(())
             });
@@ -125,7 +125,7 @@ fn a_key_beyond_a_tombstone_is_replaced_where_it_stands() {
         assert_eq!((table.len(), table.probe_lengths(queue)?.deleted), (2, 1));
         table.to_model(queue)?.check().unwrap();
         table.remove_many(queue, &[b])?;
-        assert_eq!(table.find_many(queue, &[b, c])?, [None, Some(1)]);
+        assert_eq!(table.lookup_many(queue, &[b, c])?, [None, Some(1)]);
         // The slot of a or b is taken by the next one.
         put(queue, &mut table, &[a], &[3])?;
         assert_eq!(table.probe_lengths(queue)?.deleted, 1);
@@ -279,8 +279,8 @@ fn buffers_that_do_not_fit_together_are_refused() {
             values: Some(&two),
         };
         assert!(table.put(queue, items).is_err());
-        assert!(table.find(queue, &two, &three, 3).is_err());
-        assert!(table.find(queue, &three, &two, 3).is_err());
+        assert!(table.lookup(queue, &two, &three, 3).is_err());
+        assert!(table.lookup(queue, &three, &two, 3).is_err());
         assert!(table.remove(queue, &two, 3).is_err());
         let batch = Batch {
             kinds: &two,

@@ -150,7 +150,7 @@ fn flush_keeps_every_item_and_gives_all_other_slabs_back() {
                 let expected: Vec<_> = (0..keys.len())
                     .map(|i| (i >= from).then(|| value_of(&config, keys[i], i as u32)))
                     .collect();
-                assert!(table.find_many(queue, &keys)? == expected);
+                assert!(table.lookup_many(queue, &keys)? == expected);
             }
             assert_eq!(slabs, 0);
             // What was given back is as good as new.
@@ -196,7 +196,7 @@ fn exhaustion_is_an_error_that_loses_nothing() {
             assert_eq!(table.len(), keys.len() - rejected);
             assert_eq!(table.census(queue)?.slabs, 1024);
             table.to_model(queue)?.check().unwrap();
-            let found = table.find_many(queue, &keys)?;
+            let found = table.lookup_many(queue, &keys)?;
             assert_eq!(found.iter().flatten().count(), table.len());
             assert!(found.iter().zip(0..).all(|(v, i)| v.is_none_or(|v| v == i)));
             // In a mixed batch the others are answered.
@@ -232,7 +232,7 @@ fn exhaustion_is_an_error_that_loses_nothing() {
                 matches!(outcome, Err(Error::NoRoom { rejected, .. }) if rejected + stored == half / 2)
             );
             let answers = queue.read(&answers, half)?;
-            let expected = table.find_many(queue, &present[..half])?;
+            let expected = table.lookup_many(queue, &present[..half])?;
             assert!(
                 (0..half)
                     .step_by(2)
@@ -243,7 +243,7 @@ fn exhaustion_is_an_error_that_loses_nothing() {
             table.flush(queue)?;
             replace(queue, &mut table, &absent, &vec![3; absent.len()])?;
             assert_eq!(
-                table.find_many(queue, &absent)?,
+                table.lookup_many(queue, &absent)?,
                 vec![Some(3); absent.len()]
             );
             table.to_model(queue)?.check().unwrap();
@@ -276,7 +276,7 @@ fn a_slab_alloc_grows_under_a_mixed_batch() {
             assert_eq!(replace(queue, &mut table, &keys, &values)?, keys.len());
             assert!(table.pool().layout().super_blocks > 1);
             let expected: Vec<_> = values.iter().copied().map(Some).collect();
-            assert!(table.find_many(queue, &keys)? == expected);
+            assert!(table.lookup_many(queue, &keys)? == expected);
             table.to_model(queue)?.check().unwrap();
             Ok(())
         });
@@ -388,9 +388,9 @@ fn tables_of_keys_reserve_two() {
         let mut table = SlabHash::with_room(queue, &config, 100)?;
         let keys = [0, MAX_KEY, MAX_KEY - 1];
         assert_eq!(replace(queue, &mut table, &keys, &[9, 9, 9])?, 3);
-        assert_eq!(table.find_many(queue, &keys)?, keys.map(Some));
+        assert_eq!(table.lookup_many(queue, &keys)?, keys.map(Some));
         let reserved = [MAX_KEY + 1, MAX_KEY + 2];
-        assert_eq!(table.find_many(queue, &reserved)?, [None, None]);
+        assert_eq!(table.lookup_many(queue, &reserved)?, [None, None]);
         assert_eq!(table.remove_many(queue, &reserved)?, 0);
         assert!(matches!(
             replace(queue, &mut table, &reserved, &[0, 0]),

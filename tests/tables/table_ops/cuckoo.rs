@@ -120,7 +120,7 @@ fn the_fast_lookup_reads_what_the_model_reads() {
             .iter()
             .map(|k| model.lookup(*k).unwrap_or(MISS))
             .collect();
-        let second_reads: u32 = probes.iter().map(|k| model.find(*k).1 - 1).sum();
+        let second_reads: u32 = probes.iter().map(|k| model.lookup_counted(*k).1 - 1).sum();
         for body in bodies(&device()) {
             let (table, probes) = (table.clone(), probes.clone());
             let (values, reads) = on_device(move |queue| {

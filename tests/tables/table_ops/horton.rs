@@ -204,16 +204,17 @@ fn an_entry_goes_with_the_last_item_behind_it() {
         let mut beside = Beside::<HortonTable>::build(queue, shape, &items(&all))?;
         assert_eq!(beside.table.layout(), layout);
         let model = beside.table.download(queue)?;
-        let (away, home): (Vec<u32>, Vec<u32>) =
-            shared.iter().partition(|key| model.find(**key).1 == 2);
+        let (away, home): (Vec<u32>, Vec<u32>) = shared
+            .iter()
+            .partition(|key| model.lookup_counted(**key).1 == 2);
         assert_eq!((home.len(), away.len()), (7, 5));
         for (i, key) in away.iter().enumerate() {
-            let reads = beside.table.download(queue)?.find(absent).1;
+            let reads = beside.table.download(queue)?.lookup_counted(absent).1;
             assert_eq!(reads, 2, "{i} of {} items removed", away.len());
             beside.remove(queue, &[*key])?;
             beside.compare(queue, &shared)?;
         }
-        assert_eq!(beside.table.download(queue)?.find(absent).1, 1);
+        assert_eq!(beside.table.download(queue)?.lookup_counted(absent).1, 1);
         Ok(())
     });
 }
@@ -234,7 +235,7 @@ fn items_behind_an_entry_move_together_when_their_bucket_fills() {
             beside.insert(queue, &[(key, !key)])?;
             beside.compare(queue, &[])?;
             let model = beside.table.download(queue)?;
-            if model.find(key).1 == 2 {
+            if model.lookup_counted(key).1 == 2 {
                 let holds = |word: &u64| bucket::key_of(*word) == key;
                 let slot = model.words.iter().position(holds).unwrap();
                 seconds.insert(slot / layout.slots());

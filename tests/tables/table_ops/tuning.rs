@@ -4,7 +4,7 @@ use horton_join::device::{Buffer, DeviceInfo, KernelBody, Queue};
 use horton_join::error::{Error, Result};
 use horton_join::table::cuckoo::{CuckooConfig, CuckooTable, Placement};
 use horton_join::table::horton::tuning::{Kind, Residence, Second, Tuning, Workload};
-use horton_join::table::horton::{BucketSize, HortonTable, MISS, TableConfig};
+use horton_join::table::horton::{BucketSize, HortonTable, MISS, NarrowAnswers, TableConfig};
 use horton_join::table::{Items, Table};
 
 use super::harness::{bodies, device, distinct_keys, on_device, small};
@@ -55,9 +55,14 @@ impl AnyTable {
         // Poisoned, so that an answer nobody wrote shows.
         queue.fill(&values, 0xdead_beef)?;
         let reads = queue.buffer_from("reads", &[0])?;
+        let answers = NarrowAnswers {
+            values: &values,
+            reads: &reads,
+            n,
+        };
         match self {
-            Self::Horton(table) => table.lookup_tuned(queue, (keys, n), (&values, &reads), tuning),
-            Self::Cuckoo(table) => table.lookup_tuned(queue, (keys, n), (&values, &reads), tuning),
+            Self::Horton(table) => table.lookup_tuned(queue, keys, answers, tuning),
+            Self::Cuckoo(table) => table.lookup_tuned(queue, keys, answers, tuning),
         }?;
         Ok((queue.read(&values, n)?, queue.read(&reads, 1)?[0]))
     }

@@ -120,6 +120,13 @@ impl Sample {
     }
 }
 
+/// Where groups are written. Without `rows`, they stay where they are.
+struct Target<'a> {
+    unique_keys: &'a Buffer<u32>,
+    offsets: &'a Buffer<u32>,
+    rows: Option<&'a Buffer<u32>>,
+}
+
 /// Rows of hot keys by key, behind all others.
 pub(super) struct Parted {
     program: ProgramText,
@@ -173,25 +180,24 @@ impl Parted {
             Arg::U32(rest as u32),
         ];
         queue.launch(&self.program, "emit_single_rows", (rest, GROUP), &args)?;
-        self.emit_to(queue, (&unique_keys, &offsets, None), size)?;
+        let to = Target {
+            unique_keys: &unique_keys,
+            offsets: &offsets,
+            rows: None,
+        };
+        self.emit_to(queue, to, size)?;
         Ok((unique_keys, offsets))
     }
 
-    /// Without `rows`, they stay where they are.
-    fn emit_to(
-        &self,
-        queue: &mut Queue,
-        (unique_keys, offsets, rows): (&Buffer<u32>, &Buffer<u32>, Option<&Buffer<u32>>),
-        first: Size,
-    ) -> Result<()> {
+    fn emit_to(&self, queue: &mut Queue, to: Target<'_>, first: Size) -> Result<()> {
         let size = self.size();
         let args = [
             Arg::Words(&self.hot_keys),
             Arg::Words(&self.places.words),
             Arg::Words(&self.rows),
-            Arg::Words(unique_keys),
-            Arg::Words(offsets),
-            rows.map_or(Arg::Null, Arg::Words),
+            Arg::Words(to.unique_keys),
+            Arg::Words(to.offsets),
+            to.rows.map_or(Arg::Null, Arg::Words),
             Arg::U32(first.groups as u32),
             Arg::U32(first.rows as u32),
             Arg::U32(self.rest_keys.len() as u32),
@@ -199,7 +205,7 @@ impl Parted {
             Arg::U32(self.places.tiles as u32),
             Arg::U32(size.groups as u32),
         ];
-        let moved = rows.map_or(0, |_| size.rows);
+        let moved = to.rows.map_or(0, |_| size.rows);
         let grid = (moved.max(size.groups), GROUP);
         queue.launch(&self.program, "emit_hot", grid, &args)
     }
@@ -214,11 +220,17 @@ impl Part for Parted {
     }
 
     fn emit(&self, queue: &mut Queue, to: &Groups, first: Size) -> Result<()> {
-        self.emit_to(queue, (&to.unique_keys, &to.offsets, Some(&to.rows)), first)
+        let to = Target {
+            unique_keys: &to.unique_keys,
+            offsets: &to.offsets,
+            rows: Some(&to.rows),
+        };
+        self.emit_to(queue, to, first)
     }
 }
 
-/// The table that `cl/primitives/group/digit_of_hot.cl` looks keys up in: the i-th key has number i + 1.
+/// The table that `cl/primitives/group/digit_of_hot.cl` looks keys up in: the i-th key has number i
+/// + 1.
 fn table_of(hot: &[u32]) -> Vec<u32> {
     let slots = (SLOTS_A_KEY * hot.len()).next_power_of_two();
     let mut table = vec![0; 2 * slots];

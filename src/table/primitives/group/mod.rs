@@ -19,13 +19,14 @@
 //!          sort: by a radix sort, the one that takes any keys ─────────────▶ groups
 //! ```
 //!
+//! * [`groups`]: the groups, and how they are put together from parts
 //! * `hot`: one pass over all rows, if there are such keys
 //! * `range`: two to four times as fast as the sort, but a range must fit local memory
 //! * `sort`: a hot key costs there what any other key costs
 //! * `pass`: what hot keys, crowded ranges and the sort share, rows by digit
 //!
-//! So a key with many rows costs what its own rows do, not what all others do. The hot keys could be
-//! left to the sort of crowded rows; but then those rows would be moved four times instead of
+//! So a key with many rows costs what its own rows do, not what all others do. The hot keys could
+//! be left to the sort of crowded rows; but then those rows would be moved four times instead of
 //! once, and a sort of all rows runs at a third of the rate of unique keys.
 //!
 //! Scratch: 27 bytes a row; with hot keys 8 more; and for every row of a crowded range 24 more. If
@@ -53,11 +54,11 @@ use range::Ranged;
 use sort::Sorted;
 
 /// Groups items and has `build` make something of the distinct keys, in the groups' order. The
-/// items' values are their row numbers, ascending and at most [`MAX_VALUE`] (without them, their positions).
-/// Only the low `key_bits` bits of the keys may be set.
+/// items' values are their row numbers, ascending and at most [`MAX_VALUE`] (without them, their
+/// positions). Only the low `key_bits` bits of the keys may be set.
 ///
-/// `build` answers `None` to keys that are not distinct: it is first asked with those that there are if
-/// only hot keys repeat.
+/// `build` answers `None` to keys that are not distinct: it is first asked with those that there
+/// are if only hot keys repeat.
 ///
 /// # Errors
 /// [`Error::TooManyRows`], [`Error::DeviceMemory`], OpenCL's own and those of `build`;
@@ -116,7 +117,7 @@ fn grouped<T>(
     }
     let grouped = match Sample::take(queue, items.keys)? {
         Sample::None => by_range(queue, items, key_bits, None).map(|groups| (None, groups)),
-        Sample::Few(hot) => by_hot_keys(queue, items, key_bits, (&hot, build)),
+        Sample::Few(hot) => by_hot_keys(queue, items, key_bits, &hot, build),
         Sample::Many => by_sort(queue, items, key_bits).map(|groups| (None, groups)),
     };
     match grouped {
@@ -131,10 +132,8 @@ fn by_hot_keys<T>(
     queue: &mut Queue,
     items: Items<'_>,
     key_bits: u32,
-    (hot, build): (
-        &[u32],
-        impl Fn(&mut Queue, &Buffer<u32>) -> Result<Option<T>>,
-    ),
+    hot: &[u32],
+    build: impl Fn(&mut Queue, &Buffer<u32>) -> Result<Option<T>>,
 ) -> Result<(Option<T>, Groups)> {
     let parted = Parted::new(queue, items, hot)?;
     let (unique_keys, offsets) = parted.single_rows(queue)?;

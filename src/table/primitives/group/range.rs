@@ -5,10 +5,11 @@
 //!                         └─▶ crowded ranges ─radix_pass─▶ their keys, rows, for the sort
 //! ```
 //!
-//! Twice to four times as fast as the sort, as long as a range fits local memory, which has
-//! room for 2.2 times the mean: up to about 70 rows a key. A range that does not, and all ranges of a
-//! coarse bin that overflows, are crowded: what the split kept of their rows is ignored, and one stable
-//! pass over the input picks the rows again. Scratch: 27 bytes a row, and 8 for every crowded one.
+//! Twice to four times as fast as the sort, as long as a range fits local memory, which has room
+//! for 2.2 times the mean: up to about 70 rows a key. A range that does not, and all ranges of a
+//! coarse bin that overflows, are crowded: what the split kept of their rows is ignored, and one
+//! stable pass over the input picks the rows again. Scratch: 27 bytes a row, and 8 for every
+//! crowded one.
 
 use crate::device::program::ProgramText;
 use crate::device::{Arg, Buffer, KernelBody, Queue};
