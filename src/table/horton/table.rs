@@ -76,7 +76,7 @@ impl TableConfig {
             return Ok(());
         }
         Err(Error::Invalid(format!(
-            "a load factor lies in (0, 1], not {} (horton.load_factor)",
+            "a load factor lies in (0, 1], not {}",
             self.load_factor
         )))
     }

@@ -68,7 +68,7 @@ impl TryFrom<usize> for BucketSize {
             .find(|size| size.slots() == slots)
             .ok_or_else(|| {
                 Error::Invalid(format!(
-                    "a bucket has 4, 8 or 16 slots, not {slots} (horton.bucket_size)"
+                    "a bucket has 4, 8 or 16 slots, not {slots}"
                 ))
             })
     }
