@@ -11,8 +11,7 @@
 //! | distinct keys | split, fill_range, place, census, lookup, pairs, scan, rows |
 //! | each way to look up | lookup kernels of the tunings, with one and with several keys a work-item |
 //! | a full table | displacement, where there are 64-bit atomics |
-//! | repeating keys | group_range |
-//! | a hot key; hot and crowded keys | sample_keys, radix_pass, the sort |
+//! | repeating keys; a hot key | the sort, groups |
 //! | keys of two and four words | mix, split_codes, runs; the sort where they repeat |
 //! | dense keys, codes | direct tables; tables of codes on CPUs |
 
@@ -26,7 +25,6 @@ use crate::table::multimap::codes::CodeTable;
 use crate::table::multimap::pairs::{Matches, Pairs};
 use crate::table::multimap::{HashIndex, IndexConfig, IndexKind};
 use crate::table::multimap::{KeyFormat, MultiMap, MultiMapInput};
-use crate::table::primitives::group::crowding_keys;
 use crate::table::primitives::hash::jenkins;
 use crate::table::primitives::rows::{gather_rows, set_bits};
 
@@ -70,7 +68,6 @@ pub(super) fn all(queue: &mut Queue, body: KernelBody) -> Result<()> {
     let repeating = (0..4 * KEYS).map(|row| jenkins(row % KEYS)).collect();
     one_word("repeating keys", IndexKind::Horton, repeating).check(queue)?;
     one_word("a hot key", IndexKind::Horton, hot_key()).check(queue)?;
-    one_word("hot and crowded keys", IndexKind::Horton, hot_keys()).check(queue)?;
     wide("keys of two words", 2, 1).check(queue)?;
     wide("repeating keys of two words", 2, 3).check(queue)?;
     wide("keys of four words", 4, 2).check(queue)?;
@@ -128,20 +125,6 @@ fn hot_key() -> Vec<u32> {
         _ => jenkins(row),
     };
     (0..KEYS).map(key).collect()
-}
-
-/// A key that a quarter of the rows have, some that crowd a range without being that hot, and many
-/// others.
-fn hot_keys() -> Vec<u32> {
-    let rows = 4 * KEYS;
-    let crowd = crowding_keys(rows as usize, 8);
-    let crowded = crowd.len() as u32;
-    let key = |row: u32| match row % 8 {
-        0 | 1 => 7,
-        2 => crowd[(row / 8 % crowded) as usize],
-        _ => jenkins(row),
-    };
-    (0..rows).map(key).collect()
 }
 
 /// Keys of one word, probed by each of them once and by as many others, mixed.

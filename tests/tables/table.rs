@@ -510,20 +510,9 @@ fn keys_with_hot(seed: u32, n: usize, hot: &[(u32, usize)]) -> Vec<u32> {
     keys
 }
 
-/// Keys of one range of those that rows are grouped by, or of `ranges` neighbouring ones.
-fn keys_of_one_range(rows: usize, ranges: u32, count: usize) -> Vec<u32> {
-    let buckets = (rows as f64 / (8.0 * 0.9)).ceil() as u32;
-    let range = |key: &u32| hash::primary_bucket(*key, 0x9e37_79b9, buckets) / (128 * ranges);
-    (0..u32::MAX)
-        .filter(|key| range(key) == 1)
-        .take(count)
-        .collect()
-}
-
 #[test]
 fn a_hot_key_of_any_share_keeps_its_rows_in_order() {
     let device = device();
-    // Two levels of ranges, then one.
     let (large, small) = (scaled(480_000), scaled(50_000));
     for (n, share) in [
         (large, 0.0001),
@@ -541,11 +530,11 @@ fn a_hot_key_of_any_share_keeps_its_rows_in_order() {
 }
 
 #[test]
-fn hot_keys_share_their_ranges_with_others_that_repeat() {
+fn hot_keys_are_grouped_beside_others_that_repeat() {
     let device = device();
     let n = scaled(100_000);
-    // The first is found in a sample, others crowd their range at least, and nothing is unique.
-    let neighbours = keys_of_one_range(n, 1, 6);
+    // Half of the rows, a fifth, … and nothing is unique.
+    let neighbours = distinct_keys(25, 6);
     let hot: Vec<(u32, usize)> = neighbours
         .iter()
         .copied()
@@ -572,19 +561,6 @@ fn a_hot_key_keeps_rows_that_are_no_positions() {
         let rows = (0..n as u32).map(|i| 5 * i + 3).collect();
         check_groups(&device, keys, Some(rows), 32);
     }
-}
-
-#[test]
-fn keys_that_crowd_a_coarse_bin_lose_no_row() {
-    let device = device();
-    let n = scaled(480_000);
-    // None is frequent enough for the sample; together they overflow a bin of 32 ranges.
-    let rows = (n / 60).min(200);
-    let hot: Vec<(u32, usize)> = keys_of_one_range(n, if small() { 1 } else { 32 }, 50)
-        .into_iter()
-        .map(|key| (key, rows))
-        .collect();
-    check_groups(&device, keys_with_hot(23, n, &hot), None, 32);
 }
 
 #[test]

@@ -7,8 +7,7 @@
 //!
 //! Most builds are primary keys, so the table is first built as if keys were unique; the build
 //! finds a repeat, as a rule after a small part of its work, and only then are the rows grouped and
-//! the table built over the distinct keys. If only a few hot keys repeat, setting their rows apart
-//! is all the grouping there is. Keys of two words have tables of their own on CPUs
+//! the table built over the distinct keys. Keys of two words have tables of their own on CPUs
 //! ([`codes`](super::codes)); otherwise keys of several words are grouped by what the table knows
 //! them by, and told apart by [`wide`](super::wide).
 
@@ -17,8 +16,7 @@ use std::sync::Arc;
 use crate::device::{Buffer, Queue};
 use crate::error::{Error, Result};
 use crate::table::api::Items;
-use crate::table::primitives::group::group;
-use crate::table::primitives::group::groups::RowGroups;
+use crate::table::primitives::group::{RowGroups, group};
 
 use super::index::{HashIndex, IndexConfig, IndexInput};
 use super::pairs::{LookedUp, Matches, Pairs};
@@ -119,13 +117,13 @@ impl MultiMap {
         codes: u64,
     ) -> Result<Self> {
         let bits = u64::BITS - codes.saturating_sub(1).leading_zeros();
-        let (index, groups) = group(queue, items, bits, |queue, unique_keys| {
-            let items = Items {
-                keys: unique_keys,
-                values: None,
-            };
-            HashIndex::build(queue, config, IndexInput { items, codes })
-        })?;
+        let groups = group(queue, items, bits)?;
+        let items = Items {
+            keys: &groups.unique_keys,
+            values: None,
+        };
+        let index = HashIndex::build(queue, config, IndexInput { items, codes })?;
+        let index = index.ok_or(Error::DuplicateKeys)?;
         Ok(Self {
             index,
             groups: Some(Arc::new(groups.into())),

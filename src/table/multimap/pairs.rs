@@ -17,7 +17,7 @@ use crate::error::{Error, Result};
 use crate::sources;
 use crate::table::api::MISS;
 use crate::table::launch::local_group;
-use crate::table::primitives::group::groups::RowGroups;
+use crate::table::primitives::group::RowGroups;
 use crate::table::primitives::{rows, scan};
 
 /// Probe rows of a tile; their starts take 8 KiB of local memory.

@@ -27,8 +27,7 @@ use crate::error::{Error, Result};
 use crate::sources;
 use crate::table::api::{Items, MISS};
 use crate::table::launch::{GROUP, prefetches};
-use crate::table::primitives::group::groups::{Groups, RowGroups};
-use crate::table::primitives::group::{group_by_pairs, group_only};
+use crate::table::primitives::group::{Groups, RowGroups, group, group_by_pairs};
 use crate::table::primitives::mix::{mixed, seed_words};
 use crate::table::primitives::rows::gather_rows;
 use crate::table::primitives::scan;
@@ -234,7 +233,7 @@ impl GroupedCodes {
             keys: &codes.keys,
             values: None,
         };
-        let groups = group_only(queue, by_key, u32::BITS)?;
+        let groups = group(queue, by_key, u32::BITS)?;
         let mut ordered = Ordered::new(queue, groups, &codes)?;
         if ordered.mixed {
             // A key of many rows that other codes share: seldom, unless someone wants it so.

@@ -6,8 +6,8 @@
 //!
 //! Two work-items with the same new key must not both insert it, and cannot wait for each other. So
 //! keys are grouped first, as a join groups its build side, and of each group the last item
-//! stays: what would be there if items came one after the other. It costs one split by ranges, a
-//! small part of an insert, and a hot key costs what any other key costs.
+//! stays: what would be there if items came one after the other. A hot key
+//! costs what any other key costs.
 
 use crate::device::program::ProgramText;
 use crate::device::{Arg, Buffer, Queue};
@@ -16,7 +16,7 @@ use crate::sources;
 use crate::table::api::Items;
 use crate::table::launch::GROUP;
 
-use super::group::group_only;
+use super::group::group;
 
 /// Items with distinct keys, on the device.
 pub(crate) struct Distinct {
@@ -28,7 +28,7 @@ impl Distinct {
     /// Of each key in `items` the last item.
     ///
     /// # Errors
-    /// Those of [`group_only`], and [`Error::Invalid`](crate::error::Error::Invalid) if the numbers
+    /// Those of [`group`], and [`Error::Invalid`](crate::error::Error::Invalid) if the numbers
     /// of keys and values differ.
     pub fn new(queue: &mut Queue, items: Items<'_>) -> Result<Self> {
         items.count()?;
@@ -36,7 +36,7 @@ impl Distinct {
             values: None,
             ..items
         };
-        let groups = group_only(queue, positions, u32::BITS)?;
+        let groups = group(queue, positions, u32::BITS)?;
         let n = groups.unique_keys.len();
         let values = queue.allocate("values of distinct keys", n)?;
         let args = [

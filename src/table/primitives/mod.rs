@@ -5,6 +5,7 @@
 //!  bucket, word   a key and its value in 64 bits: in buckets, and in tables that change
 //!  scan           prefix sums
 //!  split          items by ranges of buckets
+//!  radix_sort     keys in order, and the rows beside them
 //!  group          rows by key, for keys that repeat
 //!  distinct       the last item of every key
 //!  rows           bits and columns by row number
@@ -17,6 +18,7 @@ pub(crate) mod distinct;
 pub mod group;
 pub mod hash;
 pub(crate) mod mix;
+mod radix_sort;
 pub mod rows;
 pub(crate) mod scan;
 pub(crate) mod split;

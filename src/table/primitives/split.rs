@@ -217,17 +217,6 @@ struct Bins {
     capacity: usize,
 }
 
-/// Which ranges the bins of a coarse level are, and what they had room for; see `room_in` in
-/// `cl/primitives/split.cl`.
-pub(crate) struct Coarse<'a> {
-    /// `1 << ranges_log2` ranges a bin.
-    pub ranges_log2: u32,
-    /// Items that would be in each bin.
-    pub counts: &'a Buffer<u32>,
-    pub capacity: usize,
-    pub end: u32,
-}
-
 /// A split about to do its last level.
 pub(crate) struct Split<'a> {
     program: &'a ProgramText,
@@ -309,16 +298,6 @@ impl<'a> Split<'a> {
         Ok(fullest
             .filter(|bin| f64::from(counts[*bin]) > expected)
             .unwrap_or(0))
-    }
-
-    /// The coarse levels.
-    pub fn coarse(&self) -> impl Iterator<Item = Coarse<'_>> {
-        self.coarse.iter().map(|bins| Coarse {
-            ranges_log2: bins.ranges_log2,
-            counts: &bins.counts,
-            capacity: bins.capacity,
-            end: self.end_of(self.items_of(bins.in_scratch)),
-        })
     }
 
     /// Where bins in a buffer end, in units of a bucket's items.

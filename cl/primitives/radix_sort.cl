@@ -1,12 +1,11 @@
-// One pass of a stable radix sort: rows by digit, in their order within each.
+// One pass of a stable radix sort: items by digit, in their order within each.
 //
 //   digits  2 0 2 0 1     keys  k1 k3 | k4 | k0 k2
 //   keys    k0 … k4   ─▶  rows  1  3  | 4  | 0  2
 //
 // The digits of every tile are counted, a prefix sum over (digit, tile) turns counts into places,
-// and each tile moves to its places in order. What a digit is, the part before says (digit_*.cl):
-// bits of the key for a sort, the number of a hot key, or whether the key's range is crowded. A
-// digit that most rows have costs what any other costs.
+// and each tile moves to its places in order. A digit that most items have costs what any other
+// costs.
 //
 // On a CPU a work-item moves its tile item by item (scatter). On a GPU a work-group first
 // sorts the tile by digit in local memory (scatter_tile), so that what goes to one place is
@@ -21,37 +20,38 @@
 #error "RADIX: digits, 256 at most"
 #endif
 
+// The bits of the key from bit `shift` on.
+uint digit_of(uint key, uint shift) { return key >> shift & (RADIX - 1); }
+
 // counts[digit * tiles + tile]
 __kernel __attribute__((reqd_work_group_size(PASS_GROUP, 1, 1))) void histogram(
-    __global const uint *keys, __global uint *counts, uint n, uint tile, uint tiles,
-    __global const uint *table, uint by) {
+    __global const uint *keys, __global uint *counts, uint n, uint tile, uint tiles, uint shift) {
   __local uint count[RADIX];
   const uint self = get_local_id(0), t = get_group_id(0), from = t * tile;
   const uint to = from + min(n - from, tile);
   for (uint d = self; d < RADIX; d += PASS_GROUP) count[d] = 0;
   barrier(CLK_LOCAL_MEM_FENCE);
   for (uint i = from + self; i < to; i += PASS_GROUP)
-    count_in_group(&count[digit_of(keys[i], table, by)]);
+    count_in_group(&count[digit_of(keys[i], shift)]);
   barrier(CLK_LOCAL_MEM_FENCE);
   for (uint d = self; d < RADIX; d += PASS_GROUP) counts[d * tiles + t] = count[d];
 }
 
 #if PASS_GROUP == 1
 
-// rows == 0: the row is the position. Outputs may end before the last place; what is beyond is
-// left out.
+// rows == 0: the row is the position.
 __kernel __attribute__((reqd_work_group_size(1, 1, 1))) void scatter(
     __global const uint *keys, __global const uint *rows, __global uint *keys_out,
-    __global uint *rows_out, uint keys_room, uint rows_room, __global const uint *places, uint n,
-    uint tile, uint tiles, __global const uint *table, uint by) {
+    __global uint *rows_out, __global const uint *places, uint n, uint tile, uint tiles,
+    uint shift) {
   const uint t = get_group_id(0), from = t * tile;
   const uint to = from + min(n - from, tile);
   uint place[RADIX];
   for (uint d = 0; d < RADIX; ++d) place[d] = places[d * tiles + t];
   for (uint i = from; i < to; ++i) {
-    const uint at = place[digit_of(keys[i], table, by)]++;
-    if (at < keys_room) keys_out[at] = keys[i];
-    if (at < rows_room) rows_out[at] = rows ? rows[i] : i;
+    const uint at = place[digit_of(keys[i], shift)]++;
+    keys_out[at] = keys[i];
+    rows_out[at] = rows ? rows[i] : i;
   }
 }
 
@@ -100,14 +100,13 @@ void sort_nibble(__local uint *items, __local ushort *counts, __local uint *sums
 // digit, which stays behind all its items.
 __kernel __attribute__((reqd_work_group_size(PASS_GROUP, 1, 1))) void scatter_tile(
     __global const uint *keys, __global const uint *rows, __global uint *keys_out,
-    __global uint *rows_out, uint keys_room, uint rows_room, __global const uint *places, uint n,
-    uint tiles, __global const uint *table, uint by) {
+    __global uint *rows_out, __global const uint *places, uint n, uint tiles, uint shift) {
   __local uint items[PASS_TILE], start[RADIX], sums[PASS_GROUP];
   __local ushort counts[NIBBLE * PASS_GROUP];
   const uint self = get_local_id(0), t = get_group_id(0), from = t * PASS_TILE;
   const uint size = min(n - from, (uint)PASS_TILE);
   for (uint i = self; i < PASS_TILE; i += PASS_GROUP)
-    items[i] = item_of(i < size ? digit_of(keys[from + i], table, by) : RADIX - 1, i);
+    items[i] = item_of(i < size ? digit_of(keys[from + i], shift) : RADIX - 1, i);
   barrier(CLK_LOCAL_MEM_FENCE);
   sort_nibble(items, counts, sums, 0);
   sort_nibble(items, counts, sums, 4);
@@ -119,8 +118,8 @@ __kernel __attribute__((reqd_work_group_size(PASS_GROUP, 1, 1))) void scatter_ti
   for (uint i = self; i < size; i += PASS_GROUP) {
     const uint item = items[i], source = from + place_of_item(item);
     const uint at = start[digit_of_item(item)] + i;
-    if (at < keys_room) keys_out[at] = keys[source];
-    if (at < rows_room) rows_out[at] = rows ? rows[source] : source;
+    keys_out[at] = keys[source];
+    rows_out[at] = rows ? rows[source] : source;
   }
 }
 
