@@ -111,6 +111,11 @@ pub fn with_engine(engine: TableKind, cases: impl Fn()) {
     assert!(tables > 0, "no table of the kind {engine}");
 }
 
+/// Whether the cases of this thread's test name an engine.
+pub fn is_engine_named() -> bool {
+    ENGINE.get().0.is_some()
+}
+
 /// Checks that a case's tables are of the kind that its thread's test asks for, if it does.
 fn note_engine(case: &Case, run: &Run) {
     let (Some(engine), tables) = ENGINE.get() else {
