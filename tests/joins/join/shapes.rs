@@ -12,6 +12,7 @@ use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, UnionFields};
 use datafusion::common::JoinType;
 use datafusion::physical_plan::joins::PartitionMode;
+use horton_join::config::TableKind;
 use horton_join::table::horton::BucketSize;
 
 use horton_test_support::joins::*;
@@ -455,6 +456,7 @@ fn every_bucket_size_and_load_factor_gives_the_same_rows() {
     for bucket_size in [BucketSize::Four, BucketSize::Eight, BucketSize::Sixteen] {
         for load_factor in [0.3, 0.8, 0.95] {
             let mut case = Case::new(build.clone(), probe.clone());
+            set_engine(&mut case.config, TableKind::Horton);
             case.config.bucket_size = bucket_size;
             case.config.load_factor = load_factor;
             let run = case.check();
