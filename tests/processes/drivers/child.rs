@@ -6,6 +6,7 @@ use std::process::Output;
 use arrow::util::pretty::pretty_format_batches;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use horton_test_support::child;
+pub use horton_test_support::child::role;
 
 const LIBRARY: &str = "HORTON_OPENCL_LIBRARY";
 const SHIM: &str = "HORTON_SHIM";
@@ -18,8 +19,6 @@ fn library() -> PathBuf {
     assert!(library.exists(), "{} is not there", library.display());
     library
 }
-
-pub use horton_test_support::child::role;
 
 /// Runs the test named `test` (with its module here) again in a child process whose driver is as
 /// `shim` says.

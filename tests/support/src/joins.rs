@@ -99,8 +99,8 @@ thread_local! {
     static ENGINE: Cell<(Option<TableKind>, usize)> = const { Cell::new((None, 0)) };
 }
 
-/// Runs `cases` with `engine`, which every [`Case::new`] in them asks for. Checks that joins had such
-/// tables. Does nothing where the device can have none.
+/// Runs `cases` with `engine`, which every [`Case::new`] in them asks for. Checks that joins had
+/// such tables. Does nothing where the device can have none.
 pub fn with_engine(engine: TableKind, cases: impl Fn()) {
     if !can_have(engine) {
         return;
