@@ -22,6 +22,17 @@ test: ## everything that must hold before a commit
 	$(MAKE) doc
 	$(MAKE) oclgrind
 
+# What make check leaves out: most of the time, for disks, pools and devices that are too small.
+SLOW = join::spill join::short join::limits join::engines sideways::queries
+.PHONY: check
+check: ## in three minutes after a build: lints, unit tests, tables and joins in small (docs/testing.md)
+	scripts/ensure-opencl.sh
+	$(MAKE) fmt
+	$(MAKE) clippy
+	$(ON_POCL) cargo test --workspace --lib
+	$(ON_POCL) env HORTON_TEST_SMALL=1 cargo test --test tables
+	$(ON_POCL) env HORTON_TEST_SMALL=1 cargo test --test joins -- $(SLOW:%=--skip %)
+
 DURATION ?= 60
 SEED ?= $$(date +%s)
 # PROFILE=--release is faster, but there OpenCL calls do not fail on demand.

@@ -58,7 +58,7 @@ fn apart(rows: usize, parts: usize) -> Side {
 fn case_of((left, right): (usize, usize), parts: usize, at: At) -> Case {
     let mut case = open(apart(left, parts), apart(right, parts), at);
     case.config.knobs.turn_rows = 1 << 20;
-    // What does not fit is an error here; tests/join/spill.rs has what goes to disk.
+    // What does not fit is an error here; tests/joins/join/spill.rs has what goes to disk.
     case.config.spill = false;
     case
 }

@@ -13,6 +13,7 @@ use arrow::datatypes::{DataType, Field, UnionFields};
 use datafusion::common::JoinType;
 use datafusion::physical_plan::joins::PartitionMode;
 
+use horton_test_support::env::small;
 use horton_test_support::joins::*;
 
 fn side(name: &str, keys: &[Option<i64>]) -> Side {
@@ -156,7 +157,9 @@ pub fn batches_without_a_row_to_look_up_stand_between_others() {
         [&some, &all, &all, &none, &none],
         [&outside, &none, &outside, &none, &outside],
     ];
-    for order in orders {
+    // The first two have each kind of batch, in front and behind.
+    let most = if small() || is_engine_named() { 2 } else { 4 };
+    for order in orders.into_iter().take(most) {
         let right = order.map(Vec::as_slice).concat();
         for column in [ints, sparse_ints, short_strings, strings] {
             let build = Side::new(vec![("k", column(&left)), ("v", payload(100))]);

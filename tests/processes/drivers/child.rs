@@ -8,6 +8,7 @@ use datafusion::prelude::{SessionConfig, SessionContext};
 use horton_join::config::{HortonConfig, Knobs};
 use horton_join::table::multimap::IndexKind;
 use horton_test_support::child;
+pub use horton_test_support::child::role;
 
 const LIBRARY: &str = "HORTON_OPENCL_LIBRARY";
 const SHIM: &str = "HORTON_SHIM";
@@ -20,8 +21,6 @@ fn library() -> PathBuf {
     assert!(library.exists(), "{} is not there", library.display());
     library
 }
-
-pub use horton_test_support::child::role;
 
 /// Runs the test named `test` (with its module here) again in a child process whose driver is as
 /// `shim` says.

@@ -11,7 +11,7 @@ use std::process::{Command, Output};
 /// Says in a child process what it is there for.
 const ROLE: &str = "HORTON_TEST_ROLE";
 
-/// The name of a test of this module, as the test harness has it: `child::of!("a_test")`.
+/// The name of a test of this module, as the test harness has it: `test_name!("a_test")`.
 #[macro_export]
 macro_rules! test_name {
     ($name:expr) => {

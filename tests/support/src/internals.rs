@@ -1,6 +1,6 @@
 //! What tests use of horton-join beyond its public items, in one list.
 //!
-//! Tests and examples name these by this module only, so that a move inside the crate is one line here.
+//! Tests and examples name these by this module only: a move inside the crate is one line here.
 
 pub use horton_join::device::ProgramText;
 #[cfg(debug_assertions)]

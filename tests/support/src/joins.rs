@@ -100,8 +100,8 @@ thread_local! {
     static ENGINE: Cell<(Option<IndexKind>, usize)> = const { Cell::new((None, 0)) };
 }
 
-/// Runs `cases` with `engine`, which every [`Case::new`] in them asks for. Checks that joins had such
-/// tables. Does nothing where the device can have none.
+/// Runs `cases` with `engine`, which every [`Case::new`] in them asks for. Checks that joins had
+/// such tables. Does nothing where the device can have none.
 pub fn with_engine(engine: IndexKind, cases: impl Fn()) {
     if !can_have(engine) {
         return;
@@ -110,6 +110,11 @@ pub fn with_engine(engine: IndexKind, cases: impl Fn()) {
     cases();
     let (_, tables) = ENGINE.replace((None, 0));
     assert!(tables > 0, "no table of the kind {engine}");
+}
+
+/// Whether the cases of this thread's test name an engine.
+pub fn is_engine_named() -> bool {
+    ENGINE.get().0.is_some()
 }
 
 /// Checks that a case's tables are of the kind that its thread's test asks for, if it does.

@@ -6,8 +6,8 @@
 //!  test C   alone()           · · · · · · · · · · ·├───────┤
 //! ```
 //!
-//! A test's turn lasts until its thread ends, so what it leaves on the device counts as its own. The
-//! test harness gives every test a thread. With one thread for all, nobody is there to meet.
+//! A test's turn lasts until its thread ends, so what it leaves on the device counts as its own.
+//! The test harness gives every test a thread. With one thread for all, nobody is there to meet.
 
 use std::cell::RefCell;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
