@@ -66,11 +66,7 @@ impl TryFrom<usize> for BucketSize {
         BucketSize::ALL
             .into_iter()
             .find(|size| size.slots() == slots)
-            .ok_or_else(|| {
-                Error::Invalid(format!(
-                    "a bucket has 4, 8 or 16 slots, not {slots}"
-                ))
-            })
+            .ok_or_else(|| Error::Invalid(format!("a bucket has 4, 8 or 16 slots, not {slots}")))
     }
 }
 
