@@ -217,7 +217,7 @@ impl MultiMap {
     ///
     /// ```
     /// use horton_join::device::Device;
-    /// use crate::table::multimap::map::{MultiMapInput, MultiMap, KeyFormat};
+    /// use horton_join::table::multimap::{KeyFormat, MultiMap, MultiMapInput};
     /// use horton_join::table::horton::TableConfig;
     ///
     /// # fn main() -> horton_join::error::Result<()> {

@@ -9,7 +9,7 @@ use horton_join::table::horton::{Items, TableConfig};
 use horton_join::table::primitives::hash::{primary_bucket, tag_of};
 use rand_mt::Mt;
 
-use horton_join::config::TableKind;
+use horton_join::table::multimap::IndexKind;
 use horton_test_support::joins::*;
 
 const KEYS: usize = 5000;
@@ -66,7 +66,7 @@ fn joins_of_keys_chosen_against_the_known_seed_cost_what_random_keys_do() {
     let cost = |keys: &[u32]| {
         // Lookups of other tables read no buckets.
         let mut case = case(keys);
-        set_engine(&mut case.config, TableKind::Horton);
+        set_engine(&mut case.config, IndexKind::Horton);
         let run = case.check();
         let (read, lookups) = run.ratio("buckets_per_lookup");
         let launches = run.metric("kernel_launches");

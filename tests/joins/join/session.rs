@@ -455,7 +455,7 @@ fn metrics_of_a_join_are_plausible() {
         probe,
     );
     // Other tables have no buckets.
-    set_engine(&mut case.config, TableKind::Horton);
+    set_engine(&mut case.config, IndexKind::Horton);
     let run = case.check();
     for (name, value) in [
         ("output_rows", 3000),
