@@ -14,6 +14,7 @@ use datafusion::physical_plan::{ExecutionPlan, collect};
 use datafusion::prelude::{ParquetReadOptions, SessionConfig, SessionContext};
 use horton_join::HortonJoinExec;
 use horton_join::config::HortonConfig;
+use horton_join::table::multimap::IndexKind;
 
 use horton_test_support::joins::*;
 
