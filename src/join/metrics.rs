@@ -40,6 +40,17 @@ pub struct JoinMetrics {
     _compute: Arc<ComputeTime>,
 }
 
+/// Size of a build side, as it was read.
+#[derive(Debug, Clone, Copy)]
+pub struct BuildInput {
+    /// Batches.
+    pub batches: usize,
+    /// Rows.
+    pub rows: usize,
+    /// Bytes of the batches.
+    pub bytes: usize,
+}
+
 /// As the stock join: compute time is what building and joining took. Added up once, with
 /// the last clone of the partition's metrics.
 #[derive(Debug)]
@@ -128,10 +139,10 @@ impl JoinMetrics {
     }
 
     /// Records the batches, rows and bytes of a build side.
-    pub fn add_build_input(&self, (batches, rows, bytes): (usize, usize, usize)) {
-        self.build_mem_used.add(bytes);
-        self.build_input_batches.add(batches);
-        self.build_input_rows.add(rows);
+    pub fn add_build_input(&self, input: BuildInput) {
+        self.build_mem_used.add(input.bytes);
+        self.build_input_batches.add(input.batches);
+        self.build_input_rows.add(input.rows);
     }
 
     /// Records the table of a build side.

@@ -70,7 +70,8 @@ impl Runs {
     /// If a filter cannot be set back.
     pub fn join(
         self: &Arc<Self>,
-        (partition, partitions): (usize, usize),
+        partition: usize,
+        partitions: usize,
         context: &Arc<TaskContext>,
         filters: &[Arc<DynamicFilterPhysicalExpr>],
     ) -> Result<Arc<Run>> {

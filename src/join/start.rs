@@ -70,7 +70,7 @@ impl HortonJoinExec {
         let partitions = self.output_partitions();
         let run = self
             .runs
-            .join((partition, partitions), context, &self.made_filters())?;
+            .join(partition, partitions, context, &self.made_filters())?;
         self.open_below(&run, context)?;
         let (decision, at) = if self.is_partitioned() {
             (self.begin(partition, &run, context)?, 0)
@@ -181,7 +181,7 @@ impl HortonJoinExec {
         let partitions = self.host_partitions();
         let decided = async move {
             let disk = |side: &Reading| manager(&node, side);
-            let raced = race(sides, (one, other), turn_rows, &disk).await?;
+            let raced = race(sides, one, other, turn_rows, &disk).await?;
             node.shown.begin(partition);
             let (side, mut build, probe) = match raced {
                 Raced::Won { side, build, probe } => (side, build, probe),
@@ -211,8 +211,8 @@ impl HortonJoinExec {
                     probe,
                     device,
                 } => {
-                    let sides = (side, build, probe);
-                    Opened::Spilled(Spilled::in_memory(node, sides, &device)?)
+                    let spilled = Spilled::in_memory(node, side, build, probe, &device)?;
+                    Opened::Spilled(spilled)
                 }
             };
             Ok(Arc::new(opened))

@@ -182,7 +182,8 @@ impl EncodedKeys {
     /// `ResourcesExhausted` from the memory pool.
     pub async fn new(
         encoder: &KeyEncoder,
-        (keys, rows): (&[Vec<ArrayRef>], usize),
+        keys: &[Vec<ArrayRef>],
+        rows: usize,
         width: usize,
         memory: &MemoryReservation,
     ) -> Result<Self> {

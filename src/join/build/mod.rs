@@ -40,7 +40,7 @@ use crate::join::decision::Declined;
 use crate::join::lookup::columns::{DeviceColumn, Upload, log_words};
 use crate::join::lookup::fallback::Fallback;
 use crate::join::lookup::host::HostTable;
-use crate::join::lookup::table::JoinTable;
+use crate::join::lookup::table::{JoinTable, TableSpec};
 use crate::join::rows::Source;
 use crate::join::rows::{BuildRows, NO_ROW};
 use crate::keys::encoder::KeyEncoder;
@@ -168,8 +168,8 @@ impl BuildSide {
         let began = Instant::now();
         let encoder = choose_encoder(&spec.keys, &keys, spec.width).await?;
         let to_send = if has_nulls(&keys) {
-            let keys = (&keys[..], rows);
-            BuildKeys::Encoded(EncodedKeys::new(&encoder, keys, spec.width, &memory.keys).await?)
+            let memory = &memory.keys;
+            BuildKeys::Encoded(EncodedKeys::new(&encoder, &keys, rows, spec.width, memory).await?)
         } else {
             BuildKeys::Plain
         };
@@ -190,7 +190,7 @@ impl BuildSide {
             handed_back: None,
             memory,
         };
-        let mut joined = build.build_table(&spec, (to_send, rows), &metrics).await?;
+        let mut joined = build.build_table(&spec, to_send, &metrics).await?;
         let built = began.elapsed();
         if let Some(reason) = build.handed_back.take() {
             return Ok(Built::HandedBack(reason));
@@ -219,22 +219,22 @@ impl BuildSide {
     async fn build_table(
         &mut self,
         spec: &BuildSpec,
-        (keys, rows): (BuildKeys, usize),
+        keys: BuildKeys,
         metrics: &JoinMetrics,
     ) -> Result<usize> {
         let BuildKeys::Plain = keys else {
-            self.table = self.try_tables(spec, (keys, rows), metrics).await?;
+            self.table = self.try_tables(spec, keys, metrics).await?;
             return Ok(0);
         };
         let early = self.columns_to_join(spec, |arrays| log_words(arrays).is_none());
         if early.is_empty() {
-            self.table = self.try_tables(spec, (keys, rows), metrics).await?;
+            self.table = self.try_tables(spec, keys, metrics).await?;
             return Ok(0);
         }
         let (reserved, encoder) = (early.reserved(), self.encoder.clone());
         // As a task of its own, as putting parts together keeps a core busy.
         let joined = SpawnedTask::spawn(early.join(spec.width));
-        let table = self.try_tables(spec, (keys, rows), metrics).await;
+        let table = self.try_tables(spec, keys, metrics).await;
         match table {
             Err(error) if reserved > 0 && error.is_pool_memory() => {
                 // The table comes first, should what is left of the memory pool be too little for both.
@@ -242,8 +242,7 @@ impl BuildSide {
                 self.memory.batches.shrink(reserved);
                 self.forget_tables();
                 self.encoder = encoder;
-                let keys = (BuildKeys::Plain, rows);
-                self.table = self.try_tables(spec, keys, metrics).await?;
+                self.table = self.try_tables(spec, BuildKeys::Plain, metrics).await?;
                 Ok(0)
             }
             table => {
@@ -264,7 +263,7 @@ impl BuildSide {
     async fn try_tables(
         &mut self,
         spec: &BuildSpec,
-        keys: (BuildKeys, usize),
+        keys: BuildKeys,
         metrics: &JoinMetrics,
     ) -> Result<Option<Arc<JoinTable>>> {
         match self.one_table(spec, keys, metrics).await {
@@ -314,9 +313,10 @@ impl BuildSide {
     async fn one_table(
         &self,
         spec: &BuildSpec,
-        (keys, rows): (BuildKeys, usize),
+        keys: BuildKeys,
         metrics: &JoinMetrics,
     ) -> Result<Option<Arc<JoinTable>>> {
+        let rows = self.rows.len();
         let count = keys.count(rows);
         if !self.matchable {
             return Ok(None);
@@ -332,11 +332,11 @@ impl BuildSide {
         if rows > spec.config.knobs.max_table_rows || count > has_room {
             return Err(Error::TooManyRows { rows, limit });
         }
-        let mut built = self.whole(spec, upload, (&keys, rows)).await;
+        let mut built = self.whole(spec, upload, &keys).await;
         if let Err(error) = &built
             && spec.device.has_room_after(error, 0).await
         {
-            built = self.whole(spec, upload, (&keys, rows)).await;
+            built = self.whole(spec, upload, &keys).await;
         }
         Ok(Some(Arc::new(built?)))
     }
@@ -346,17 +346,21 @@ impl BuildSide {
         &self,
         spec: &BuildSpec,
         upload: Upload<'_>,
-        (keys, rows): (&BuildKeys, usize),
+        keys: &BuildKeys,
     ) -> Result<JoinTable> {
-        let how = (self.encoder.format(), self.notes_visits());
-        let config = spec.config.index_config();
+        let table = TableSpec {
+            config: spec.config.index_config(),
+            format: self.encoder.format(),
+            rows: self.rows.len(),
+            notes_visits: self.notes_visits(),
+        };
         let mut table = match keys {
             BuildKeys::Plain => {
                 let keys = PlainKeys::of(&self.encoder, &self.keys);
-                JoinTable::build(upload, config, (keys, rows), how).await?
+                JoinTable::build(upload, table, keys).await?
             }
             BuildKeys::Encoded(keys) => {
-                JoinTable::build(upload, config, (keys.ranges.clone(), rows), how).await?
+                JoinTable::build(upload, table, keys.ranges.clone()).await?
             }
         };
         let columns = Upload {
@@ -365,11 +369,7 @@ impl BuildSide {
             ..upload
         };
         for source in self.sources(spec) {
-            let arrays = self.arrays(source);
-            let Some(log_words) = log_words(arrays) else {
-                continue;
-            };
-            match DeviceColumn::send(columns, source, (arrays.to_vec(), log_words)).await {
+            match DeviceColumn::send(columns, source, self.arrays(source)).await {
                 Ok(column) => table.columns.extend(column),
                 // The host gathers what the device has no room for.
                 Err(Error::DeviceMemory { .. }) => break,

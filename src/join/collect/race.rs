@@ -98,7 +98,8 @@ pub type Disk<'a> = dyn Fn(&Reading) -> Option<SpillManager> + Send + Sync + 'a;
 /// That of the input that must end, and those of writing files.
 pub async fn race(
     sides: Sides,
-    (first, second): (First, Reading),
+    first: First,
+    second: Reading,
     turn_rows: usize,
     disk: &Disk<'_>,
 ) -> Result<Raced> {

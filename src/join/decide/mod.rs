@@ -37,7 +37,7 @@ use crate::join::collect::coalesce::coalesce;
 use crate::join::collect::reading::{Collected, Reading, Turn, nothing};
 use crate::join::decision::{At, Decision, Declined, Home, OnHost, Place, Shown};
 use crate::join::memory::{BuildMemory, ProbeMemory};
-use crate::join::metrics::JoinMetrics;
+use crate::join::metrics::{BuildInput, JoinMetrics};
 use crate::join::probe::{Probe, ProbeSpec};
 use crate::join::side::Side;
 use crate::join::tell::filter::{Facts, Reporter};
@@ -212,7 +212,11 @@ impl Joiner {
     ) -> Result<Joined> {
         let spec = self.oriented.build_spec(&device, probe.len())?;
         let metrics = JoinMetrics::new(&self.shown.metrics, self.at.partition);
-        let read = (build.input_batches, build.rows, build.bytes);
+        let read = BuildInput {
+            batches: build.input_batches,
+            rows: build.rows,
+            bytes: build.bytes,
+        };
         let pool = self.oriented.context().memory_pool();
         let memory = BuildMemory::new(pool, self.at.partition);
         let (rows, kept) = build.apart();
@@ -337,7 +341,7 @@ impl Decided {
                 let pool = oriented.context().memory_pool();
                 let memory = ProbeMemory::new(pool, partition);
                 let (spec, build) = (Arc::clone(spec), Arc::clone(build));
-                Ok(Probe::new(spec, build, stream, (memory, metrics)).into_stream())
+                Ok(Probe::new(spec, build, stream, memory, metrics).into_stream())
             }
         }
     }

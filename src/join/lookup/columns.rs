@@ -70,18 +70,20 @@ pub fn log_words(arrays: &[ArrayRef]) -> Option<u32> {
 }
 
 impl DeviceColumn {
-    /// Sends `arrays`, a column's values by batch with [`log_words`], to the device.
+    /// Sends `arrays`, a column's values by batch, to the device; `None` if they cannot be gathered
+    /// there ([`log_words`]).
     ///
     /// # Errors
     /// [`DeviceMemory`](crate::error::Error::DeviceMemory) and OpenCL's own.
     pub async fn send(
         upload: Upload<'_>,
         source: Source,
-        (arrays, log_words): (Vec<ArrayRef>, u32),
+        arrays: &[ArrayRef],
     ) -> Result<Option<Self>> {
-        let Some(data_type) = arrays.first().map(|array| array.data_type().clone()) else {
+        let (Some(first), Some(log_words)) = (arrays.first(), log_words(arrays)) else {
             return Ok(None);
         };
+        let data_type = first.data_type().clone();
         let rows: usize = arrays.iter().map(|array| array.len()).sum();
         let limit = upload.memory_limit;
         let words = upload.device.run(move |queue| {
@@ -89,7 +91,8 @@ impl DeviceColumn {
             queue.allocate_table("a build column", rows << log_words)
         });
         let words = Arc::new(words.await?.value);
-        let batches: Vec<Vec<ArrayRef>> = arrays.into_iter().map(|array| vec![array]).collect();
+        let batches = arrays.iter().map(|array| vec![Arc::clone(array)]);
+        let batches: Vec<Vec<ArrayRef>> = batches.collect();
         let send = |part: Part| {
             let (device, words) = (upload.device.clone(), Arc::clone(&words));
             let metrics = upload.metrics.clone();

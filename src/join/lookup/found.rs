@@ -67,6 +67,15 @@ impl DerefMut for Words {
     }
 }
 
+/// A position in a chunk of probe rows, from which lookups count.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ChunkPosition {
+    /// Position of a key in the chunk.
+    pub key: u32,
+    /// Number of that key's first pair.
+    pub pair: u64,
+}
+
 /// What a lookup brings back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wanted {

@@ -18,7 +18,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::found::{Found, MorePairs, Wanted, Window, Words};
+use super::found::{ChunkPosition, Found, MorePairs, Wanted, Window, Words};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
@@ -34,6 +34,8 @@ pub struct HostTable {
     /// Where each bucket's entries begin, and the last one's end.
     offsets: Vec<u32>,
     shift: u32,
+    /// 32-bit words of a key.
+    words: usize,
     /// Numbers of keys of more than two words.
     names: Names,
 }
@@ -90,6 +92,7 @@ impl HostTable {
             entries,
             offsets: next,
             shift,
+            words,
             names,
         }
     }
@@ -157,24 +160,20 @@ fn numbers<'a>(
 #[derive(Debug)]
 pub struct HostMatches {
     table: Arc<HostTable>,
-    first_place: u32,
+    /// Position of the first key in the chunk.
+    first_key: u32,
     entries: Vec<Range<u32>>,
     /// The number of each key's first pair, and that of the first pair behind the last key's.
     starts: Vec<u64>,
 }
 
 impl HostMatches {
-    /// Looks up `keys` of so many words, which stand from `first_place` on in their chunk and whose first pair has
-    /// the number `first_pair`.
-    pub fn new(
-        table: Arc<HostTable>,
-        (keys, words): (&[u32], usize),
-        (first_place, first_pair): (u32, u64),
-    ) -> Self {
-        let entries: Vec<Range<u32>> = numbers(&table.names, keys, words)
+    /// Looks `keys` up, which stand from `start` on in their chunk.
+    pub fn new(table: Arc<HostTable>, keys: &[u32], start: ChunkPosition) -> Self {
+        let entries: Vec<Range<u32>> = numbers(&table.names, keys, table.words)
             .map(|key| table.find(key))
             .collect();
-        let mut pairs = first_pair;
+        let mut pairs = start.pair;
         let mut starts = vec![pairs];
         starts.extend(entries.iter().map(|places| {
             pairs += places.len() as u64;
@@ -182,7 +181,7 @@ impl HostMatches {
         }));
         Self {
             table,
-            first_place,
+            first_key: start.key,
             entries,
             starts,
         }
@@ -198,7 +197,7 @@ impl HostMatches {
         let (mut probe, mut build) = (Vec::new(), Vec::new());
         let at = self.starts.partition_point(|start| *start <= first);
         let from = at.saturating_sub(1).min(self.entries.len());
-        for (place, (places, start)) in (self.first_place + from as u32..)
+        for (place, (places, start)) in (self.first_key + from as u32..)
             .zip(self.entries[from..].iter().zip(&self.starts[from..]))
         {
             let taken = first.saturating_sub(*start) as usize;
@@ -316,7 +315,7 @@ mod tests {
     #[test]
     fn windows_are_consecutive_pairs_in_probe_order() {
         let keys = [1, 7, 0, 7, 2];
-        let matches = HostMatches::new(table(), (&keys, 1), (10, 100));
+        let matches = HostMatches::new(table(), &keys, ChunkPosition { key: 10, pair: 100 });
         let all = [
             (11, 0),
             (11, 2),
@@ -339,7 +338,8 @@ mod tests {
     #[test]
     fn a_lookup_finds_what_is_wanted() {
         let keys = [1, 7, 0, 7, 2];
-        let found = |wanted| HostMatches::new(table(), (&keys, 1), (0, 0)).found(wanted);
+        let start = ChunkPosition::default();
+        let found = |wanted| HostMatches::new(table(), &keys, start).found(wanted);
         let count = found(Wanted::Count);
         assert_eq!((count.matched, count.total), (3, 7));
         let bits = found(Wanted::Bits).bits.unwrap();
@@ -380,7 +380,7 @@ mod tests {
             rows: None,
         };
         let table = Arc::new(HostTable::build(&[part], 2));
-        let matches = HostMatches::new(table, (&[2, 1, 1, 1, 1, 2], 2), (0, 0));
+        let matches = HostMatches::new(table, &[2, 1, 1, 1, 1, 2], ChunkPosition::default());
         assert_eq!(pairs(&matches.pairs(0, 9)), [(0, 6), (2, 5), (2, 7)]);
     }
 
@@ -394,7 +394,7 @@ mod tests {
         };
         let table = Arc::new(HostTable::build(&[part], 3));
         let probe = [1, 2, 4, 1, 2, 5, 0, 2, 3, 1, 2, 3];
-        let matches = HostMatches::new(table, (&probe, 3), (0, 0));
+        let matches = HostMatches::new(table, &probe, ChunkPosition::default());
         assert_eq!(pairs(&matches.pairs(0, 9)), [(0, 6), (3, 5), (3, 7)]);
     }
 }

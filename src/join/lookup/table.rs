@@ -62,6 +62,19 @@ pub struct JoinTable {
     pub columns: Vec<DeviceColumn>,
 }
 
+/// What a table is to be.
+#[derive(Debug, Clone, Copy)]
+pub struct TableSpec {
+    /// The session's options of it.
+    pub config: IndexConfig,
+    /// Format of the keys.
+    pub format: KeyFormat,
+    /// Rows of the build side, with or without a key.
+    pub rows: usize,
+    /// Whether lookups note which of the table's values they met.
+    pub notes_visits: bool,
+}
+
 /// What a table is built from, on the device.
 #[derive(Debug)]
 pub struct DeviceKeys {
@@ -70,19 +83,18 @@ pub struct DeviceKeys {
 }
 
 impl JoinTable {
-    /// Builds the table of `parts`, whose keys are of `format`. Row numbers travel only if some
-    /// row (of `rows`) has no key.
+    /// Builds the table of `parts`. Row numbers travel only if some row has no key.
     ///
     /// # Errors
     /// Those of [`GroupedTable::build`].
     pub async fn build<K: KeySource>(
         upload: Upload<'_>,
-        config: IndexConfig,
-        (parts, rows): (Vec<K>, usize),
-        (format, visits): (KeyFormat, bool),
+        spec: TableSpec,
+        parts: Vec<K>,
     ) -> Result<Self> {
+        let TableSpec { format, rows, .. } = spec;
         let n: usize = parts.iter().map(KeySource::count).sum();
-        let keys = send_keys(upload, (parts, format.words()), n < rows).await?;
+        let keys = send_keys(upload, parts, format.words(), n < rows).await?;
         let limit = upload.memory_limit;
         let built = upload.device.run(move |queue| {
             queue.limit_memory(limit);
@@ -91,8 +103,8 @@ impl JoinTable {
                 rows: keys.rows.as_ref(),
                 format,
             };
-            let built = GroupedTable::build(queue, config, keys)?;
-            let visited = if visits {
+            let built = GroupedTable::build(queue, spec.config, keys)?;
+            let visited = if spec.notes_visits {
                 Some(unset_bits(queue, values(&built, rows))?)
             } else {
                 None
@@ -134,7 +146,8 @@ impl JoinTable {
     pub async fn mark_visited(
         self: Arc<Self>,
         access: &Access,
-        (visited, rows): (&Bitmap, usize),
+        visited: &Bitmap,
+        rows: usize,
     ) -> Result<Cost> {
         let bits = access.run(move |queue| self.visited_rows(queue, rows));
         let bits = bits.await?;
@@ -154,10 +167,10 @@ impl JoinTable {
         let Some(groups) = &self.built.groups else {
             return Ok(visited);
         };
-        match rows_of_groups(queue, groups, (&visited, rows)) {
+        match rows_of_groups(queue, groups, &visited, rows) {
             Err(error) if error.is_device_memory() => {
                 log::debug!("{error}; the host goes through the groups");
-                rows_of_groups_by_host(queue, groups, (&visited, rows))
+                rows_of_groups_by_host(queue, groups, &visited, rows)
             }
             found => found,
         }
@@ -168,7 +181,8 @@ impl JoinTable {
 fn rows_of_groups(
     queue: &mut Queue,
     groups: &Arc<RowGroups>,
-    (visited, rows): (&[u32], usize),
+    visited: &[u32],
+    rows: usize,
 ) -> Result<Vec<u32>> {
     let met: Vec<u32> = set_numbers(visited).collect();
     let values = queue.buffer_from("visited groups", &met)?;
@@ -193,7 +207,8 @@ fn rows_of_groups(
 fn rows_of_groups_by_host(
     queue: &mut Queue,
     groups: &RowGroups,
-    (visited, rows): (&[u32], usize),
+    visited: &[u32],
+    rows: usize,
 ) -> Result<Vec<u32>> {
     let mut bits = vec![0u32; rows.div_ceil(32)];
     let (mut offsets, mut members) = (
@@ -261,11 +276,15 @@ fn set_numbers(words: &[u32]) -> impl Iterator<Item = u32> {
     words.flat_map(|(w, word)| ones_of(u64::from(*word), 32 * w as u32))
 }
 
-/// Sends the keys of all parts, of so many words, one after the other in the buffer; their row
-/// numbers if they are to be `numbered`, because those are not the positions.
+/// Sends the keys of all parts, of `words` words each, one after the other. Their rows' numbers
+/// go with them if the keys are `numbered`, as those are not the positions.
+///
+/// # Errors
+/// [`DeviceMemory`](Error::DeviceMemory), OpenCL's own, and those of [`KeySource::write`].
 pub async fn send_keys<K: KeySource>(
     upload: Upload<'_>,
-    (parts, words): (Vec<K>, usize),
+    parts: Vec<K>,
+    words: usize,
     numbered: bool,
 ) -> Result<DeviceKeys> {
     let n: usize = parts.iter().map(KeySource::count).sum();

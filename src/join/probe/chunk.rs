@@ -20,7 +20,7 @@ use crate::error::Result;
 
 use crate::join::emit::pairs::Pairs;
 use crate::join::lookup::columns::DeviceColumn;
-use crate::join::lookup::found::{Found, Wanted};
+use crate::join::lookup::found::{ChunkPosition, Found, Wanted};
 use crate::join::memory::ProbeMemory;
 
 /// Batches that were looked up together, first to last.
@@ -130,7 +130,8 @@ impl Chunk {
     pub fn new(
         batches: VecDeque<ProbeBatch>,
         memory: ProbeMemory,
-        (found, wanted): (Found, Wanted),
+        found: Found,
+        wanted: Wanted,
     ) -> Self {
         Self {
             batches,
@@ -148,10 +149,13 @@ impl Chunk {
         self.first = self.next;
     }
 
-    /// Position of the first batch's first key, and number of its first pair.
-    pub fn front(&self) -> Option<(u32, u64)> {
+    /// Returns where the first batch begins.
+    pub fn front(&self) -> Option<ChunkPosition> {
         let batch = self.batches.front()?;
-        Some((batch.places.start, self.first))
+        Some(ChunkPosition {
+            key: batch.places.start,
+            pair: self.first,
+        })
     }
 
     /// The first pair of the window that must come before the next step of up to `limit` pairs;

@@ -21,7 +21,7 @@ use crate::device::Answer;
 use crate::error::{Error, Result};
 use crate::join::build::BuildSide;
 use crate::join::lookup::device::lookup;
-use crate::join::lookup::found::{Found, Wanted, Words};
+use crate::join::lookup::found::{ChunkPosition, Found, Wanted, Words};
 use crate::join::lookup::host::HostMatches;
 use crate::join::lookup::table::JoinTable;
 use crate::join::memory::{FLOOR, ProbeMemory};
@@ -32,6 +32,15 @@ use super::{Asked, GROWTH, LEAST_WINDOW, Probe, ProbeSpec};
 
 /// Host bytes of what the host finds for a key in the device's place.
 const HIT_BYTES: usize = 40;
+
+/// Room of a chunk of probe rows.
+#[derive(Clone, Copy)]
+struct ChunkRoom {
+    /// Bytes of the batches at most, unless there is only one.
+    bytes: usize,
+    /// Bytes that each row takes beside its batch.
+    row_bytes: usize,
+}
 
 /// Batches of a chunk, each with its key columns, and what they reserve.
 pub(super) struct Gathered {
@@ -58,17 +67,13 @@ impl Gathered {
         self.batches.iter().map(|(batch, _)| batch.clone())
     }
 
-    /// Whether there is room for a batch with its key columns: of `most` bytes with those before, and of
-    /// what the memory pool grants, with `row_bytes` more a row. Reserves that.
-    fn has_room(
-        &mut self,
-        (batch, keys): (&RecordBatch, &[ArrayRef]),
-        (most, row_bytes): (usize, usize),
-    ) -> bool {
+    /// Reserves room for a batch with its key columns; returns whether `room` and the memory pool
+    /// have some.
+    fn has_room(&mut self, batch: &RecordBatch, keys: &[ArrayRef], room: ChunkRoom) -> bool {
         let bytes = self.weigher.weigh(batch, keys);
         self.bytes += bytes;
-        let is_full = !self.batches.is_empty() && self.bytes > most;
-        !is_full && self.memory.add_rows(bytes + row_bytes * batch.num_rows())
+        let is_full = !self.batches.is_empty() && self.bytes > room.bytes;
+        !is_full && (self.memory).add_rows(bytes + room.row_bytes * batch.num_rows())
     }
 
     /// Whether a batch of `bytes` is likely to have room: of `most` bytes with those before, and of what
@@ -92,12 +97,15 @@ impl Probe {
         self.forget_shortage(build);
         let wanted = self.next_chunk_rows;
         self.next_chunk_rows = (GROWTH * wanted).min(self.chunk_rows).max(1);
-        let limits = (self.chunk_bytes, row_bytes(build));
+        let room = ChunkRoom {
+            bytes: self.chunk_bytes,
+            row_bytes: row_bytes(build),
+        };
         let mut gathered = Gathered::new(self.memory.for_chunk());
         while gathered.rows < wanted {
             let is_least = gathered.batches.is_empty() && self.asked.is_empty();
             // A batch that is taken and put back is in memory, too, so it is not even taken.
-            if !is_least && !gathered.expects_room(self.batch_bytes, limits.0) {
+            if !is_least && !gathered.expects_room(self.batch_bytes, room.bytes) {
                 break;
             }
             let waits = self.spec.whole_chunks || gathered.batches.is_empty();
@@ -111,7 +119,7 @@ impl Probe {
             };
             let keys = self.keys(&batch)?;
             let before = gathered.bytes;
-            let has_room = gathered.has_room((&batch, &keys), limits);
+            let has_room = gathered.has_room(&batch, &keys, room);
             self.batch_bytes = gathered.bytes - before;
             if !has_room && !is_least {
                 self.input.put_back(batch);
@@ -145,7 +153,8 @@ impl Probe {
     pub(super) fn reserve_pairs(
         &self,
         build: &BuildSide,
-        (memory, most): (&ProbeMemory, usize),
+        memory: &ProbeMemory,
+        most: usize,
         wanted: &mut Wanted,
     ) {
         let pair_bytes = ProbeSpec::pair_bytes(build);
@@ -177,7 +186,7 @@ impl Probe {
         } else {
             usize::MAX
         };
-        self.reserve_pairs(build, (&memory, most), &mut wanted);
+        self.reserve_pairs(build, &memory, most, &mut wanted);
         let mut keys = if build.can_match() {
             Some(self.room_for_keys(build, rows * words).await?)
         } else {
@@ -251,13 +260,16 @@ impl Probe {
         Ok((None, Words::Host(vec![0; words])))
     }
 
-    /// The host's answer to what is left of a chunk, from the key at a place and its first pair
-    /// on, after the device failed.
+    /// Returns the host's answer to what is left of a chunk from `start` on, after the device failed.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if the join's keys are not deterministic, and `ResourcesExhausted` from the
+    /// memory pool.
     pub(super) async fn lookup_again(
         &mut self,
         build: &BuildSide,
         batches: &VecDeque<ProbeBatch>,
-        from: (u32, u64),
+        start: ChunkPosition,
     ) -> Result<HostMatches> {
         let mut keys = Vec::new();
         for probe in batches {
@@ -270,7 +282,7 @@ impl Probe {
                 return Err(Error::Invalid(reason.to_owned()));
             }
         }
-        host_matches(build, &keys, from).await
+        host_matches(build, &keys, start).await
     }
 
     /// Keeps what the device was asked, where it alone knows which build rows were met.
@@ -300,8 +312,8 @@ impl Probe {
         }
         let journal = build.fallback.take_journal();
         if !(build.visits_on_device() && build.fallback.is_taken()) {
-            let rows = (visited, build.rows.len());
-            let marked = Arc::clone(table).mark_visited(&self.spec.access, rows);
+            let rows = build.rows.len();
+            let marked = Arc::clone(table).mark_visited(&self.spec.access, visited, rows);
             match marked.await {
                 Ok(cost) => {
                     self.metrics.add_cost(&cost);
@@ -315,7 +327,7 @@ impl Probe {
         for columns in journal.batches() {
             keys.clear();
             append_matchable(build, columns, &mut keys)?;
-            host_matches(build, &keys, (0, 0)).await?;
+            host_matches(build, &keys, ChunkPosition::default()).await?;
         }
         journal.forget();
         Ok(())
@@ -332,9 +344,12 @@ fn row_bytes(build: &BuildSide) -> usize {
 }
 
 /// The host's matches of `keys`; notes the visited rows, where lookups do so.
-async fn host_matches(build: &BuildSide, keys: &[u32], from: (u32, u64)) -> Result<HostMatches> {
-    let keys = (keys, build.encoder.words());
-    let matches = HostMatches::new(build.host_table().await?, keys, from);
+async fn host_matches(
+    build: &BuildSide,
+    keys: &[u32],
+    start: ChunkPosition,
+) -> Result<HostMatches> {
+    let matches = HostMatches::new(build.host_table().await?, keys, start);
     if let Some(visited) = &build.visited
         && build.notes_visits()
     {
@@ -350,7 +365,7 @@ fn lookup_on_host(
     wanted: Wanted,
 ) -> BoxFuture<'static, Result<Answer<Found>>> {
     let answer = async move {
-        let matches = host_matches(&build, &keys, (0, 0)).await?;
+        let matches = host_matches(&build, &keys, ChunkPosition::default()).await?;
         Ok(Answer {
             value: matches.found(wanted),
             cost: Default::default(),

@@ -48,7 +48,7 @@ use crate::error::{Error, Result};
 use super::build::BuildSide;
 use super::memory::ProbeMemory;
 use super::metrics::JoinMetrics;
-use crate::join::lookup::found::{Found, Wanted};
+use crate::join::lookup::found::{ChunkPosition, Found, Wanted};
 use crate::join::probe::chunk::{Chunk, ProbeBatch};
 
 pub use spec::ProbeSpec;
@@ -117,7 +117,8 @@ impl Probe {
         spec: Arc<ProbeSpec>,
         build: Arc<BuildSide>,
         input: SendableRecordBatchStream,
-        (memory, metrics): (ProbeMemory, JoinMetrics),
+        memory: ProbeMemory,
+        metrics: JoinMetrics,
     ) -> Self {
         let output = LimitedBatchCoalescer::new(
             Arc::clone(&spec.output.schema),
@@ -205,7 +206,7 @@ impl Probe {
             let rows = batches.iter().map(RecordBatch::num_rows).sum();
             match self.ask(&build, gathered).await {
                 Ok(asked) => self.asked.push_back(asked),
-                Err(error) => self.make_do(&build, error, (rows, batches)).await?,
+                Err(error) => self.make_do(&build, error, rows, batches).await?,
             }
         }
         let Some(asked) = self.asked.pop_front() else {
@@ -225,12 +226,12 @@ impl Probe {
                 let later = self.asked.drain(..).flat_map(|asked| asked.batches);
                 let batches = asked.batches.into_iter().chain(later);
                 let batches = batches.map(|b| b.batch).collect();
-                self.make_do(&build, error, (rows, batches)).await?;
+                self.make_do(&build, error, rows, batches).await?;
                 return Ok(State::Fetch(build));
             }
             Err(error) => {
                 build.fallback.take_over(error, &self.metrics)?;
-                self.lookup_again(&build, &asked.batches, (0, 0))
+                self.lookup_again(&build, &asked.batches, ChunkPosition::default())
                     .await?
                     .found(asked.wanted)
             }
@@ -240,7 +241,7 @@ impl Probe {
         }
         let pairs = found.window.len * ProbeSpec::pair_bytes(&build);
         asked.memory.keep_pairs(pairs);
-        let chunk = Chunk::new(asked.batches, asked.memory, (found, self.wanted));
+        let chunk = Chunk::new(asked.batches, asked.memory, found, self.wanted);
         Ok(State::Emit(build, Box::new(chunk)))
     }
 
@@ -263,7 +264,8 @@ impl Probe {
         &mut self,
         build: &BuildSide,
         error: Error,
-        (rows, batches): (usize, Vec<RecordBatch>),
+        rows: usize,
+        batches: Vec<RecordBatch>,
     ) -> Result<()> {
         if !error.is_device_memory() {
             return Err(error);

@@ -26,7 +26,7 @@ use crate::join::lookup::found::{Found, Wanted, Window};
 use crate::join::probe::chunk::{Chunk, ProbeBatch, Step};
 use crate::join::rows::Located;
 use crate::join::rows::Source;
-use crate::keys::verify::{equal_pairs, equal_strings, equal_views};
+use crate::keys::verify::{Picked, equal_pairs, equal_strings, equal_views};
 
 use super::{LEAST_WINDOW, Probe, State};
 
@@ -141,7 +141,7 @@ impl Probe {
             ..Window::default()
         };
         let left = usize::try_from(chunk.found.total - first).unwrap_or(usize::MAX);
-        self.reserve_pairs(build, (&chunk.memory, left), &mut chunk.wanted);
+        self.reserve_pairs(build, &chunk.memory, left, &mut chunk.wanted);
         let rest = chunk.found.rest.clone().ok_or_else(lost)?;
         match rest.window(first, chunk.wanted).await {
             Ok(answer) => {
@@ -246,7 +246,7 @@ impl Probe {
         for (c, key) in probe.keys.iter().enumerate() {
             let gathered = pairs.gathered(Source::Key(c));
             if gathered.is_none()
-                && let Some(bits) = self.compare_in_place(build, (key, c), &pairs, &located)
+                && let Some(bits) = self.compare_in_place(build, key, c, &pairs, &located)
             {
                 equal = Some(equal.map_or(bits.clone(), |equal| &equal & &bits));
                 continue;
@@ -273,19 +273,26 @@ impl Probe {
         }
     }
 
-    /// Which pairs have equal strings in key column `c`; `None` for other types.
+    /// Returns which pairs have equal strings in key column `column`; `None` for other types.
     pub(super) fn compare_in_place(
         &self,
         build: &BuildSide,
-        (key, c): (&ArrayRef, usize),
+        key: &ArrayRef,
+        column: usize,
         pairs: &Pairs,
         located: &Located<'_>,
     ) -> Option<BooleanBuffer> {
-        let column = build.arrays(Source::Key(c));
-        let (probe, nulls) = ((key, &pairs.probe[..]), self.spec.null_equality);
-        match column {
-            [array] => equal_views((array, &pairs.build), probe, nulls),
-            _ => equal_strings(column, located.places(), probe, nulls),
+        let nulls = self.spec.null_equality;
+        let probe = Picked {
+            array: key,
+            rows: &pairs.probe,
+        };
+        match build.arrays(Source::Key(column)) {
+            [array] => {
+                let rows = &pairs.build;
+                equal_views(Picked { array, rows }, probe, nulls)
+            }
+            arrays => equal_strings(arrays, located.places(), probe, nulls),
         }
     }
 

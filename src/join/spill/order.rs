@@ -30,7 +30,8 @@ use crate::join::memory::of_order;
 pub fn promised(
     planned: &Arc<HashJoinExec>,
     stream: SendableRecordBatchStream,
-    (context, partition): (&Arc<TaskContext>, usize),
+    context: &Arc<TaskContext>,
+    partition: usize,
 ) -> Result<SendableRecordBatchStream> {
     let equivalences = planned.properties().equivalence_properties();
     let orderings = equivalences.oeq_class().iter();

@@ -42,16 +42,14 @@ use super::scattering::can_scatter;
 pub async fn whole(
     pairs: &Arc<PairJoin>,
     pair: &Pair,
-    (side, build): (Side, Collected),
+    side: Side,
+    build: Collected,
     probe: Reading,
 ) -> Result<Option<Decided>> {
     let phase = Phase::new(Arc::clone(&pairs.node.planned), side);
     let scatters = can_scatter(&pairs.node) && pairs.can_shrink(build.rows) && pair.can_split(side);
     let home = pair.home();
-    match phase
-        .decide(pairs, (build, probe), (home, scatters))
-        .await?
-    {
+    match phase.decide(pairs, build, probe, home, scatters).await? {
         Joined::Decided(decided) => Ok(Some(decided)),
         Joined::TooLarge { .. } => Ok(None),
     }
@@ -103,8 +101,10 @@ impl Phase {
     async fn decide(
         &self,
         pairs: &PairJoin,
-        (build, probe): (Collected, Reading),
-        (home, scatters): (Home, bool),
+        build: Collected,
+        probe: Reading,
+        home: Home,
+        scatters: bool,
     ) -> Result<Joined> {
         let (node, swapped) = (&pairs.node, self.build == Side::Right);
         let joiner = Joiner {
@@ -127,7 +127,7 @@ impl Phase {
         build: Collected,
     ) -> Result<SendableRecordBatchStream> {
         let probe = pairs.reading(pair, self.build.other())?;
-        let joined = self.decide(pairs, (build, probe), (pair.home(), false));
+        let joined = self.decide(pairs, build, probe, pair.home(), false);
         let joined = joined.await?;
         let Joined::Decided(decided) = joined else {
             return Err(Error::Internal("a pass was not decided".to_owned()));

@@ -52,7 +52,7 @@ impl Spilled {
         }
         log::debug!("a join goes to disk: {error}");
         let device_limit = node.config.memory_limit();
-        Self::scattering(node, readings, (Home::Disk, 0), device_limit)
+        Self::scattering(node, readings, Home::Disk, 0, device_limit)
     }
 
     /// The join of two sides for which the device has no room: the build `side`, which is there, and
@@ -62,7 +62,9 @@ impl Spilled {
     /// If DataFusion cannot make the join of buckets.
     pub fn in_memory(
         node: Node,
-        (side, build, probe): (Side, Collected, Vec<SendableRecordBatchStream>),
+        side: Side,
+        build: Collected,
+        probe: Vec<SendableRecordBatchStream>,
         device: &Device,
     ) -> Result<Arc<Self>> {
         let device_limit = node.config.memory_limit().min(device.budget().limit());
@@ -83,13 +85,14 @@ impl Spilled {
             Side::Left => [build, probe],
             Side::Right => [probe, build],
         };
-        Self::scattering(node, readings, (Home::Memory, buckets), device_limit)
+        Self::scattering(node, readings, Home::Memory, buckets, device_limit)
     }
 
     fn scattering(
         node: Node,
         readings: [Reading; 2],
-        (home, in_memory): (Home, usize),
+        home: Home,
+        buckets: usize,
         device_limit: u64,
     ) -> Result<Arc<Self>> {
         let planned = Arc::clone(&node.planned);
@@ -101,7 +104,7 @@ impl Spilled {
         };
         let metrics = SpillMetrics::new(&node.shown.metrics, node.partition);
         let managers = [&readings[0], &readings[1]].map(|side| manager_of(&node, side, &metrics));
-        let scattering = Scattering::of(&node, &planned, &managers).at_home(home, in_memory);
+        let scattering = Scattering::of(&node, &planned, &managers).at_home(home, buckets);
         let lanes = scattering.lanes(readings).map_ok(Arc::new);
         Ok(Arc::new(Self {
             lanes: lanes.map_err(Arc::new).boxed().shared(),
@@ -145,11 +148,8 @@ impl Spilled {
         let schema = self.pairs.planned.schema();
         let stream = RecordBatchStreamAdapter::new(Arc::clone(&schema), rows.boxed());
         let node = &self.pairs.node;
-        let rows = promised(
-            &self.pairs.planned,
-            Box::pin(stream),
-            (&node.context, node.partition),
-        )?;
+        let planned = &self.pairs.planned;
+        let rows = promised(planned, Box::pin(stream), &node.context, node.partition)?;
         let metrics = BaselineMetrics::new(&node.shown.metrics, partition);
         let rows = rows.map(move |batch| Ok(batch?.record_output(&metrics)));
         Ok(Box::pin(RecordBatchStreamAdapter::new(schema, rows)))
@@ -199,7 +199,7 @@ impl Spilled {
         let build = pair.smaller();
         if let Some(rows) = self.pairs.build(&pair, build).await? {
             let probe = self.pairs.probing(&pair, build.other(), parts)?;
-            if let Some(decided) = passes::whole(&self.pairs, &pair, (build, rows), probe).await? {
+            if let Some(decided) = passes::whole(&self.pairs, &pair, build, rows, probe).await? {
                 return Ok(match pair.home() {
                     Home::Memory => Rows::Parts(decided, pair),
                     Home::Disk => {
