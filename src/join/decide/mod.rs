@@ -32,7 +32,7 @@ use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use crate::config::{Enabled, HortonConfig};
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::join::build::{BuildSide, Built};
+use crate::join::build::side::{BuildSide, Built};
 use crate::join::collect::coalesce::coalesce;
 use crate::join::collect::reading::{Collected, Reading, Turn, nothing};
 use crate::join::decision::{At, Decision, Declined, Home, OnHost, Place, Shown};

@@ -21,7 +21,7 @@ use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use crate::config::HortonConfig;
 use crate::device::Device;
 
-use crate::join::build::BuildSpec;
+use crate::join::build::spec::BuildSpec;
 use crate::join::emit::outcome::Outcome;
 use crate::join::emit::shape::Shape;
 use crate::join::lookup::table::Access;

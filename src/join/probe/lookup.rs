@@ -19,7 +19,7 @@ use futures::future::BoxFuture;
 
 use crate::device::Answer;
 use crate::error::{Error, Result};
-use crate::join::build::BuildSide;
+use crate::join::build::side::BuildSide;
 use crate::join::lookup::device::lookup;
 use crate::join::lookup::found::{ChunkPosition, Found, Wanted, Words};
 use crate::join::lookup::host::HostMatches;

@@ -45,7 +45,7 @@ use futures::future::BoxFuture;
 use crate::device::Answer;
 use crate::error::{Error, Result};
 
-use super::build::BuildSide;
+use super::build::side::BuildSide;
 use super::memory::ProbeMemory;
 use super::metrics::JoinMetrics;
 use crate::join::lookup::found::{ChunkPosition, Found, Wanted};

@@ -19,8 +19,8 @@ use datafusion::physical_plan::coalesce::PushBatchStatus;
 
 use crate::error::{Error, Result};
 use crate::join::bitmap::Bitmap;
-use crate::join::build::BuildSide;
 use crate::join::build::owed::Share;
+use crate::join::build::side::BuildSide;
 use crate::join::emit::pairs::Pairs;
 use crate::join::lookup::found::{Found, Wanted, Window};
 use crate::join::probe::chunk::{Chunk, ProbeBatch, Step};

@@ -3,7 +3,7 @@
 use datafusion::common::{JoinSide, JoinType, NullEquality};
 use datafusion::physical_expr::PhysicalExprRef;
 
-use crate::join::build::BuildSide;
+use crate::join::build::side::BuildSide;
 use crate::join::emit::outcome::Outcome;
 use crate::join::emit::shape::Shape;
 use crate::join::lookup::columns::DeviceColumn;
