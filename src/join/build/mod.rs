@@ -6,13 +6,22 @@
 //!                      BuildSide, shared by all probe partitions ◀── JoinTable ◀─┘
 //! ```
 //!
-//! The counterpart of DataFusion's `collect_left_input`, except that the batches stay as they are:
-//! only columns that the host will gather, and that do not outgrow an array's offsets, become one
-//! array ([`arrays`](crate::join::arrays)). A device that fails leaves a build side whose lookups the
-//! host answers ([`fallback`](crate::join::lookup::fallback)). Rows with a NULL key that equals nothing are kept
+//! The counterpart of DataFusion's `collect_left_input`, except that the batches stay as they are.
+//! Only columns that the host gathers, and that fit one array, become one ([`joined`]). A device
+//! that fails leaves a build side whose lookups the host answers
+//! ([`fallback`](crate::join::lookup::fallback)). Rows with a NULL key that equals nothing are kept
 //! for outer joins but have no place in the table.
+//!
+//! * [`spec`]: what a build must know of its join
+//! * [`builder`]: from collected rows to a [`side`], with its [`table`] and its [`joined`] columns
+//! * [`keyed`], [`visited`], [`owed`], [`probe_seen`]: what a side consists of
 
+pub mod builder;
 pub mod joined;
+pub mod keyed;
 pub mod owed;
+pub mod probe_seen;
 pub mod side;
 pub mod spec;
+pub mod table;
+pub mod visited;

@@ -32,7 +32,8 @@ use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use crate::config::{Enabled, HortonConfig};
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::join::build::side::{BuildSide, Built};
+use crate::join::build::builder::{self, Built};
+use crate::join::build::side::BuildSide;
 use crate::join::collect::coalesce::coalesce;
 use crate::join::collect::reading::{Collected, Reading, Turn, nothing};
 use crate::join::decision::{At, Decision, Declined, Home, OnHost, Place, Shown};
@@ -220,7 +221,7 @@ impl Joiner {
         let pool = self.oriented.context().memory_pool();
         let memory = BuildMemory::new(pool, self.at.partition);
         let (rows, kept) = build.apart();
-        let built = match BuildSide::build(spec, rows, memory, metrics.clone()).await {
+        let built = match builder::build(spec, rows, memory, metrics.clone()).await {
             Ok(Built::Side(side)) => side,
             Ok(Built::HandedBack(Declined::DoesNotFit)) if self.scatters => {
                 return Ok(Joined::TooLarge {
@@ -244,7 +245,7 @@ impl Joiner {
         // The host's join counts what was handed back to it.
         metrics.add_build_input(read);
         let spec = Arc::new(self.oriented.probe_spec(&device));
-        self.note(built.rows.len(), Place::Device(device));
+        self.note(built.rows().len(), Place::Device(device));
         let streams = probe.into_iter().map(|stream| Mutex::new(Some(stream)));
         Ok(Joined::Decided(Decided::Device {
             spec,

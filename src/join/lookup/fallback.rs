@@ -21,17 +21,15 @@
 //! the transfers. Reading the bits with every chunk would cost as much as the chunk.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use arrow::array::ArrayRef;
-use tokio::sync::OnceCell;
 
 use crate::config::{HortonConfig, OnDeviceError};
 use crate::device::{Device, DeviceInfo};
 use crate::error::{Blame, Error, Result};
 use crate::health::Health;
 
-use super::host::HostTable;
 use crate::join::metrics::JoinMetrics;
 
 /// Probe rows whose keys are kept at least before visited bits are brought back.
@@ -44,8 +42,6 @@ pub struct Fallback {
     health: Health,
     device: Device,
     taken: AtomicBool,
-    /// The host's table, once it was needed.
-    pub table: OnceCell<Arc<HostTable>>,
     journal: Mutex<Journal>,
 }
 
@@ -94,7 +90,6 @@ impl Fallback {
             health: config.health.clone(),
             device,
             taken: AtomicBool::new(failed),
-            table: OnceCell::new(),
             journal: Mutex::default(),
         }
     }

@@ -10,7 +10,6 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use arrow::array::{Array, ArrayRef, RecordBatch};
 use datafusion::physical_expr_common::utils::evaluate_expressions_to_arrays;
@@ -179,9 +178,9 @@ impl Probe {
             memory,
             ..
         } = gathered;
-        let words = build.encoder.words();
+        let words = build.encoder().words();
         let mut wanted = self.spec.first_window(self.wanted, rows);
-        let most = if build.table.as_ref().is_some_and(|table| table.is_unique()) {
+        let most = if build.table().is_some_and(|table| table.is_unique()) {
             rows
         } else {
             usize::MAX
@@ -197,17 +196,17 @@ impl Probe {
         let mut chunk = VecDeque::with_capacity(batches.len());
         for (batch, columns) in batches {
             if self.spec.null_aware {
-                note_nulls(build, &columns);
+                build.probe_seen().note(&columns);
             }
             let from = place;
             let mut matchable = None;
             if let Some((_, keys)) = &mut keys {
                 let (at, rows) = (place * words, batch.num_rows());
                 let out = &mut keys[at..at + rows * words];
-                matchable = build.encoder.encode_matchable(&columns, out)?;
+                matchable = build.encoder().encode_matchable(&columns, out)?;
                 place += matchable.as_ref().map_or(rows, Vec::len);
             }
-            let columns = if build.encoder.is_exact() && !build.visits_on_device() {
+            let columns = if build.encoder().is_exact() && !build.visits_on_device() {
                 Vec::new()
             } else {
                 columns
@@ -248,13 +247,13 @@ impl Probe {
         build: &BuildSide,
         words: usize,
     ) -> Result<(Option<Arc<JoinTable>>, Words)> {
-        if let Some(table) = build.table.as_ref().filter(|_| !build.fallback.is_taken()) {
+        if let Some(table) = build.answering_table() {
             let device = &self.spec.access.device;
             match device.staging("probe keys", words).await {
                 Ok(keys) => return Ok((Some(Arc::clone(table)), Words::Staged(keys))),
                 // Smaller chunks may have room.
                 Err(error) if error.is_device_memory() => return Err(error),
-                Err(error) => build.fallback.take_over(error, &self.metrics)?,
+                Err(error) => build.fallback().take_over(error, &self.metrics)?,
             }
         }
         Ok((None, Words::Host(vec![0; words])))
@@ -276,7 +275,7 @@ impl Probe {
             let columns = evaluate_expressions_to_arrays(&self.spec.on, &probe.batch)?;
             let before = keys.len();
             let rows = append_matchable(build, &columns, &mut keys)?;
-            let places = (keys.len() - before) / build.encoder.words();
+            let places = (keys.len() - before) / build.encoder().words();
             if places != probe.places.len() || rows != probe.rows {
                 let reason = "join keys gave other values when they were evaluated again: they must be deterministic";
                 return Err(Error::Invalid(reason.to_owned()));
@@ -295,7 +294,7 @@ impl Probe {
             return Ok(());
         }
         let columns = batches.iter().map(|batch| batch.keys.clone());
-        if build.fallback.keep(columns, build.rows.len()) {
+        if build.fallback().keep(columns, build.rows().len()) {
             self.collect_visits(build).await
         } else {
             Ok(())
@@ -304,23 +303,23 @@ impl Probe {
 
     /// Brings back which build rows the answered lookups met, or looks their keys up again.
     pub(super) async fn collect_visits(&mut self, build: &BuildSide) -> Result<()> {
-        let (Some(visited), Some(table)) = (&build.visited, &build.table) else {
+        let (Some(visited), Some(table)) = (build.visited(), build.table()) else {
             return Ok(());
         };
-        if !build.notes_visits() {
+        if !visited.by_lookups() {
             return Ok(());
         }
-        let journal = build.fallback.take_journal();
-        if !(build.visits_on_device() && build.fallback.is_taken()) {
-            let rows = build.rows.len();
-            let marked = Arc::clone(table).mark_visited(&self.spec.access, visited, rows);
+        let journal = build.fallback().take_journal();
+        if !(build.visits_on_device() && build.fallback().is_taken()) {
+            let (bits, rows) = (visited.rows(), build.rows().len());
+            let marked = Arc::clone(table).mark_visited(&self.spec.access, bits, rows);
             match marked.await {
                 Ok(cost) => {
                     self.metrics.add_cost(&cost);
                     journal.forget();
                     return Ok(());
                 }
-                Err(error) => build.fallback.take_over(error, &self.metrics)?,
+                Err(error) => build.fallback().take_over(error, &self.metrics)?,
             }
         }
         let mut keys = Vec::new();
@@ -336,11 +335,11 @@ impl Probe {
 
 /// Host bytes of a row beside its batch: its surrogate, its place, and what the host finds for it.
 fn row_bytes(build: &BuildSide) -> usize {
-    let by_host = match &build.table {
-        Some(_) if !build.fallback.is_taken() => 0,
-        _ => HIT_BYTES,
+    let by_host = match build.answering_table() {
+        Some(_) => 0,
+        None => HIT_BYTES,
     };
-    size_of::<u32>() * (build.encoder.words() + 1) + by_host
+    size_of::<u32>() * (build.encoder().words() + 1) + by_host
 }
 
 /// The host's matches of `keys`; notes the visited rows, where lookups do so.
@@ -350,10 +349,8 @@ async fn host_matches(
     start: ChunkPosition,
 ) -> Result<HostMatches> {
     let matches = HostMatches::new(build.host_table().await?, keys, start);
-    if let Some(visited) = &build.visited
-        && build.notes_visits()
-    {
-        matches.build_rows().for_each(|row| visited.set(row));
+    if let Some(visited) = build.visited().filter(|visited| visited.by_lookups()) {
+        (matches.build_rows()).for_each(|row| visited.rows().set(row));
     }
     Ok(matches)
 }
@@ -380,11 +377,11 @@ fn append_matchable(
     columns: &[ArrayRef],
     keys: &mut Vec<u32>,
 ) -> Result<Option<Vec<u32>>> {
-    let (before, words) = (keys.len(), build.encoder.words());
+    let (before, words) = (keys.len(), build.encoder().words());
     let rows = columns.first().map_or(0, |column| column.len());
     keys.resize(before + rows * words, 0);
     let matchable = build
-        .encoder
+        .encoder()
         .encode_matchable(columns, &mut keys[before..])?;
     let kept = matchable.as_ref().map_or(rows, Vec::len);
     keys.truncate(before + kept * words);
@@ -397,12 +394,4 @@ fn nothing_found() -> BoxFuture<'static, Result<Answer<Found>>> {
         cost: Default::default(),
     };
     futures::future::ready(Ok(nothing)).boxed()
-}
-
-/// Notes what a null-aware anti join must know of its probe side.
-fn note_nulls(build: &BuildSide, columns: &[ArrayRef]) {
-    build.probe_seen.any.store(true, Ordering::Relaxed);
-    if columns.iter().any(|key| key.logical_null_count() > 0) {
-        build.probe_seen.null.store(true, Ordering::Relaxed);
-    }
 }

@@ -131,7 +131,8 @@ impl Probe {
             next_chunk_rows = next_chunk_rows.min(FIRST_CHUNK_ROWS);
         }
         let join_type = spec.join_type;
-        let nothing = (build.rows.is_empty() && join_type.empty_build_side_produces_empty_result())
+        let nothing = (build.rows().is_empty()
+            && join_type.empty_build_side_produces_empty_result())
             || (!build.can_match() && join_type.empty_map_produces_empty_result());
         Self {
             wanted: spec.wanted(&build),
@@ -197,7 +198,9 @@ impl Probe {
 
     /// Keeps the device busy and waits for the first of the chunks it has.
     async fn fetch(&mut self, build: Arc<BuildSide>) -> Result<State> {
-        build.owed.go_on();
+        if let Some(visited) = build.visited() {
+            visited.owed().go_on();
+        }
         while self.asked.len() < self.in_flight() && self.input.has_more() {
             let Some(gathered) = self.gather(&build).await? else {
                 break;
@@ -230,7 +233,7 @@ impl Probe {
                 return Ok(State::Fetch(build));
             }
             Err(error) => {
-                build.fallback.take_over(error, &self.metrics)?;
+                build.fallback().take_over(error, &self.metrics)?;
                 self.lookup_again(&build, &asked.batches, ChunkPosition::default())
                     .await?
                     .found(asked.wanted)
@@ -271,7 +274,7 @@ impl Probe {
             return Err(error);
         }
         if !self.has_room_after(build, &error).await && !self.split(rows) {
-            build.fallback.take_over(error, &self.metrics)?;
+            build.fallback().take_over(error, &self.metrics)?;
         }
         batches
             .into_iter()
@@ -285,13 +288,13 @@ impl Probe {
         if std::mem::replace(&mut self.has_waited, true) {
             return false;
         }
-        let own = build.table.as_ref().map_or(0, |table| table.bytes() as u64);
+        let own = build.table().map_or(0, |table| table.bytes() as u64);
         self.spec.access.device.has_room_after(error, own).await
     }
 
     /// Chunks of the usual size, if they were smaller and the host answers them now.
     fn forget_shortage(&mut self, build: &BuildSide) {
-        if self.is_short && build.fallback.is_taken() {
+        if self.is_short && build.fallback().is_taken() {
             self.is_short = false;
             self.chunk_rows = self.spec.most_chunk_rows(build);
             self.next_chunk_rows = self.chunk_rows;

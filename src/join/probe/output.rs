@@ -8,7 +8,6 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use arrow::array::{Array, ArrayRef, BooleanArray, RecordBatch, UInt32Array};
 use arrow::buffer::BooleanBuffer;
@@ -38,7 +37,7 @@ impl Probe {
         mut chunk: Box<Chunk>,
     ) -> Result<State> {
         // A NOT IN whose other side has a NULL returns nothing at all.
-        if self.spec.null_aware && build.probe_seen.null.load(Ordering::Relaxed) {
+        if self.spec.null_aware && build.probe_seen().null() {
             return Ok(State::Fetch(build));
         }
         match chunk.wanted {
@@ -91,7 +90,7 @@ impl Probe {
         }
         chunk.found.total -= rows as u64;
         let pairs = Pairs::default();
-        let batch = self.spec.output.batch(&build.rows, None, &pairs, rows)?;
+        let batch = self.spec.output.batch(build.rows(), None, &pairs, rows)?;
         timer.done();
         self.push_and(batch, State::Emit(build, chunk))
     }
@@ -113,7 +112,7 @@ impl Probe {
         let pairs = self.spec.outcome.resolve(&matched, 0..rows);
         let count = pairs.probe.len();
         let output = &self.spec.output;
-        let batch = output.batch(&build.rows, Some(&probe.batch), &pairs, count)?;
+        let batch = output.batch(build.rows(), Some(&probe.batch), &pairs, count)?;
         timer.done();
         self.push_and(batch, State::Emit(build, chunk))
     }
@@ -158,7 +157,7 @@ impl Probe {
                     self.shrink_windows();
                     return Ok(());
                 }
-                build.fallback.take_over(error, &self.metrics)?;
+                build.fallback().take_over(error, &self.metrics)?;
                 let from = chunk.front().ok_or_else(lost)?;
                 let matches = self.lookup_again(build, &chunk.batches, from).await?;
                 chunk.found.rest = Some(Arc::new(matches));
@@ -186,7 +185,7 @@ impl Probe {
         let pairs = self.spec.outcome.apply(matches, range)?;
         let rows = pairs.probe.len();
         let output = &self.spec.output;
-        let batch = output.batch(&build.rows, Some(&probe.batch), &pairs, rows)?;
+        let batch = output.batch(build.rows(), Some(&probe.batch), &pairs, rows)?;
         if is_last {
             let rows = probe.batch.num_rows();
             self.metrics.probe_hit_rate.add_total(rows);
@@ -206,7 +205,7 @@ impl Probe {
         if pairs.probe.is_empty() {
             return Ok(pairs);
         }
-        if !build.encoder.is_exact() {
+        if !build.encoder().is_exact() {
             pairs = self.verify(build, probe, pairs)?;
         }
         self.metrics.avg_fanout.add_part(pairs.probe.len());
@@ -215,14 +214,14 @@ impl Probe {
         self.metrics.probe_hit_rate.add_part(hits);
         if let Some((filter, shape)) = &self.spec.filter {
             let rows = pairs.probe.len();
-            let input = shape.batch(&build.rows, Some(&probe.batch), &pairs, rows)?;
+            let input = shape.batch(build.rows(), Some(&probe.batch), &pairs, rows)?;
             let passed = filter.evaluate(&input)?.into_array(rows)?;
             pairs = pairs.keep(as_boolean_array(&passed)?)?;
         }
-        if let Some(visited) = &build.visited
-            && !build.notes_visits()
+        if let Some(visited) = build.visited()
+            && !visited.by_lookups()
         {
-            pairs.build.iter().for_each(|row| visited.set(*row));
+            (pairs.build.iter()).for_each(|row| visited.rows().set(*row));
         }
         Ok(pairs)
     }
@@ -234,7 +233,7 @@ impl Probe {
         probe: &ProbeBatch,
         pairs: Pairs,
     ) -> Result<Pairs> {
-        let located = Located::new(&build.rows, &pairs.build);
+        let located = Located::new(build.rows(), &pairs.build);
         let picked = if pairs.are_whole(probe.batch.num_rows()) {
             None
         } else {
@@ -254,8 +253,8 @@ impl Probe {
             build_columns.push(match gathered {
                 Some(values) => Arc::clone(values),
                 None => {
-                    let column = build.arrays(Source::Key(c));
-                    build.rows.gather(column, &located, key.data_type())?
+                    let column = build.column(Source::Key(c));
+                    build.rows().gather(column, &located, key.data_type())?
                 }
             });
             probe_columns.push(match &picked {
@@ -287,7 +286,7 @@ impl Probe {
             array: key,
             rows: &pairs.probe,
         };
-        match build.arrays(Source::Key(column)) {
+        match build.column(Source::Key(column)) {
             [array] => {
                 let rows = &pairs.build;
                 equal_views(Picked { array, rows }, probe, nulls)
@@ -298,15 +297,15 @@ impl Probe {
 
     /// At the end of a probe stream: its share of the build rows that the join type owes.
     pub(super) async fn end_probe(&mut self, build: Arc<BuildSide>) -> Result<State> {
-        let is_settled = self.spec.null_aware && build.probe_seen.null.load(Ordering::Relaxed);
-        if build.visited.is_none() || is_settled {
+        let is_settled = self.spec.null_aware && build.probe_seen().null();
+        let Some(visited) = build.visited().filter(|_| !is_settled) else {
             return Ok(State::Done);
-        }
-        match build.owed.end().await {
+        };
+        match visited.owed().end().await {
             Share::Nothing => return Ok(State::Done),
             Share::First => {
                 self.collect_visits(&build).await?;
-                build.owed.share();
+                visited.owed().share();
                 // As in the stock join, the rows owed count as one more input batch.
                 self.metrics.input_batches.add(1);
             }
@@ -322,28 +321,31 @@ impl Probe {
         build: Arc<BuildSide>,
         rows: Range<u32>,
     ) -> Result<State> {
-        let Some(visited) = &build.visited else {
+        let Some(visited) = build.visited() else {
             return Ok(State::Done);
         };
         let rows = if rows.is_empty() {
-            match build.owed.claim(build.rows.batches().len()) {
-                Some(batch) => build.rows.rows_of(batch),
+            match visited.owed().claim(build.rows().batches().len()) {
+                Some(batch) => build.rows().rows_of(batch),
                 None => return Ok(State::Done),
             }
         } else {
             rows
         };
         let timer = self.metrics.join_time.timer();
-        let (owed, rest) = self.owed_rows(&build, visited, rows);
+        let (owed, rest) = self.owed_rows(&build, visited.rows(), rows);
         self.metrics.input_rows.add(owed.len());
-        let mark = owed.iter().map(|row| Some(visited.get(*row))).collect();
+        let mark = owed
+            .iter()
+            .map(|row| Some(visited.rows().get(*row)))
+            .collect();
         let pairs = Pairs {
             mark: Some(mark),
             build: owed,
             ..Pairs::default()
         };
         let count = pairs.build.len();
-        let batch = self.spec.output.batch(&build.rows, None, &pairs, count)?;
+        let batch = self.spec.output.batch(build.rows(), None, &pairs, count)?;
         timer.done();
         self.push_and(batch, State::Unmatched(build, rest))
     }
@@ -356,7 +358,7 @@ impl Probe {
         visited: &Bitmap,
         rows: Range<u32>,
     ) -> (Vec<u32>, Range<u32>) {
-        let skip_null_keys = self.spec.null_aware && build.probe_seen.any.load(Ordering::Relaxed);
+        let skip_null_keys = self.spec.null_aware && build.probe_seen().row();
         let is_owed = |row: &u32| !(skip_null_keys && build.first_key_is_null(*row));
         let (most, end) = (self.spec.batch_size, rows.end);
         let owed: Vec<u32> = match self.spec.join_type {

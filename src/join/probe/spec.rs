@@ -51,7 +51,7 @@ pub struct ProbeSpec {
 impl ProbeSpec {
     /// Rows of a chunk at most, to be looked up in the table of `build`.
     pub(super) fn most_chunk_rows(&self, build: &BuildSide) -> usize {
-        let most = match build.encoder.words() {
+        let most = match build.encoder().words() {
             0..=2 => self.chunk_rows,
             words => self.chunk_rows.min(LONG_KEYS / (4 * words)),
         };
@@ -90,7 +90,7 @@ impl ProbeSpec {
 
     /// What lookups must bring back.
     pub(super) fn wanted(&self, build: &BuildSide) -> Wanted {
-        let checked = self.filter.is_some() || !build.encoder.is_exact();
+        let checked = self.filter.is_some() || !build.encoder().is_exact();
         match self.outcome {
             Outcome::Later if !checked => Wanted::Visits,
             Outcome::Matched | Outcome::Unmatched | Outcome::Marked if !checked => Wanted::Bits,
@@ -107,12 +107,12 @@ impl ProbeSpec {
         let gathered = |source: Source| build.is_gathered(source);
         let filter = self.filter.iter().flat_map(|(_, shape)| &shape.columns);
         let mut columns = self.output.columns.iter().chain(filter);
-        let keys = if build.encoder.is_exact() {
+        let keys = if build.encoder().is_exact() {
             0
         } else {
             self.on.len()
         };
-        (build.visited.is_some() && !build.notes_visits())
+        build.visited().is_some_and(|visited| !visited.by_lookups())
             || matches!(self.outcome, Outcome::MatchesAndUnmatched { .. })
             || (0..keys).any(|c| !gathered(Source::Key(c)))
             || columns.any(|c| c.side == JoinSide::Left && !gathered(Source::Batch(c.index)))
