@@ -20,7 +20,8 @@ use arrow::datatypes::DataType;
 
 use crate::error::Result;
 
-use crate::join::arrays::{can_be_joined, has_dictionary, interleave_joined};
+use crate::join::arrays::join::interleave_joined;
+use crate::join::arrays::types::{can_be_joined, has_dictionary};
 
 /// Where a column of the build side comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -10,7 +10,9 @@ use arrow::error::ArrowError;
 use datafusion::execution::memory_pool::MemoryReservation;
 
 use crate::error::Result;
-use crate::join::arrays::{Size, is_better_joined, join};
+use crate::join::arrays::join::join;
+use crate::join::arrays::size::Size;
+use crate::join::arrays::types::is_better_joined;
 use crate::join::build::keyed::KeyedRows;
 use crate::join::build::spec::BuildSpec;
 use crate::join::rows::Source;

@@ -13,7 +13,7 @@ use datafusion::physical_expr::PhysicalExprRef;
 use datafusion::physical_expr_common::utils::evaluate_expressions_to_arrays;
 
 use crate::error::Result;
-use crate::join::arrays::has_dictionary;
+use crate::join::arrays::types::has_dictionary;
 use crate::join::rows::{BuildRows, Source};
 use crate::keys::encoder::KeyEncoder;
 

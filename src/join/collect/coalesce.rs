@@ -16,7 +16,8 @@ use datafusion::common::utils::memory::RecordBatchMemoryCounter;
 use crate::error::Result;
 
 use super::reading::Collected;
-use crate::join::arrays::{MANY, Size, join};
+use crate::join::arrays::join::join;
+use crate::join::arrays::size::{MANY, Size};
 use crate::join::rows::BLOCK;
 use crate::parts::side_by_side;
 

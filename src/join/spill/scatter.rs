@@ -40,7 +40,7 @@ use futures::TryStreamExt;
 use tokio::sync::Mutex;
 
 use crate::error::Result;
-use crate::join::arrays::compact;
+use crate::join::arrays::join::compact;
 use crate::join::decision::Home;
 use crate::join::memory;
 use crate::parts::{side_by_side, task_failed};

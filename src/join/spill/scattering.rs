@@ -18,7 +18,7 @@ use datafusion::physical_plan::{
 
 use crate::config::Enabled;
 use crate::error::Result;
-use crate::join::arrays::has_dictionary;
+use crate::join::arrays::types::has_dictionary;
 use crate::join::collect::reading::Reading;
 use crate::join::decide::Node;
 use crate::join::decision::Home;
