@@ -22,10 +22,13 @@
 //! A sort-merge join instead would need keys that sort, and has no NOT IN.
 
 mod bucket;
+mod filling;
 mod lanes;
+mod numbers;
 mod order;
 mod pairs;
 mod passes;
 mod scatter;
 pub mod scattering;
+mod spec;
 pub mod spilled;

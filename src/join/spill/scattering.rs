@@ -28,9 +28,8 @@ use crate::parts::side_by_side;
 
 use super::bucket::{Bucket, Pair};
 use super::lanes::Lane;
-use super::scatter::{
-    LEAST_BUCKETS, NullKeys, Scatter, ScatterSpec, Scattered, buckets, most_in_memory,
-};
+use super::scatter::{Scatter, Scattered};
+use super::spec::{LEAST_BUCKETS, NullKeys, ScatterSpec, buckets, most_in_memory};
 
 /// What writes and reads files of rows of `side`; `None` if the join cannot go to disk.
 pub fn manager(node: &Node, side: &Reading) -> Option<SpillManager> {
