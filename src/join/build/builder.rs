@@ -24,7 +24,7 @@ use crate::join::build::side::{BuildSide, Lookups};
 use crate::join::build::spec::BuildSpec;
 use crate::join::build::table::{TableBuild, TableBuilt};
 use crate::join::build::visited::Visited;
-use crate::join::collect::reading::Collected;
+use crate::join::collect::collected::Collected;
 use crate::join::decision::Declined;
 use crate::join::lookup::columns::log_words;
 use crate::join::lookup::fallback::Fallback;

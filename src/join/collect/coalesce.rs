@@ -15,9 +15,9 @@ use datafusion::common::utils::memory::RecordBatchMemoryCounter;
 
 use crate::error::Result;
 
-use super::reading::Collected;
 use crate::join::arrays::join::join;
 use crate::join::arrays::size::{MANY, Size};
+use crate::join::collect::collected::Collected;
 use crate::join::rows::BLOCK;
 use crate::parts::side_by_side;
 

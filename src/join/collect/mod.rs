@@ -1,5 +1,7 @@
 //! Reading the inputs until a build side is there.
 
 pub mod coalesce;
+pub mod collected;
+mod part;
 pub mod race;
 pub mod reading;

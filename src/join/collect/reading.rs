@@ -16,37 +16,26 @@
 //! out. With each batch goes the memory of its share of a hash table on the host: a side that was
 //! read can be built.
 //!
-//! A sparing reading leaves half of a limited memory pool to others, but for [`FLOOR`] bytes of its
+//! A sparing reading leaves half of a limited memory pool to others, but for [`FLOOR`](crate::join::memory::FLOOR) bytes of its
 //! own. Its turns end at a number of bytes, too.
 
-use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
-use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
-use datafusion::common::resources_datafusion_err;
 use datafusion::common::runtime::SpawnedTask;
 use datafusion::common::utils::memory::RecordBatchMemoryCounter;
-use datafusion::error::DataFusionError;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::execution::memory_pool::{MemoryPool, MemoryReservation};
-use datafusion::execution::spill_file::SpillFile;
 use datafusion::physical_plan::SpillManager;
-use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use futures::future::{Either, select};
-use futures::{StreamExt, TryStreamExt};
 use tokio::sync::watch;
 
 use crate::error::{Error, Result};
-
-use crate::join::memory::{FLOOR, ROW_BYTES, leaves_half, table_bytes};
-use crate::join::rows::NO_ROW;
+use crate::join::collect::collected::{Collected, empty_stream};
+use crate::join::collect::part::{Kept, MOST_ROWS, Part, Reader, Sparing, lock};
+use crate::join::memory::table_bytes;
 use crate::join::weight::Weigher;
 use crate::parts::task_failed;
-
-/// Rows of a build side, which are numbered in 32 bits.
-const MOST_ROWS: usize = NO_ROW as usize - 1;
 
 /// How a turn ended.
 #[derive(Debug)]
@@ -66,122 +55,6 @@ pub struct Reading {
     schema: SchemaRef,
     parts: Vec<Part>,
     kept: Arc<Kept>,
-}
-
-/// What all parts have of an input.
-struct Kept {
-    rows: AtomicUsize,
-    batches: AtomicUsize,
-    /// Batches can be slices of one larger batch, whose buffers count once.
-    counter: Mutex<RecordBatchMemoryCounter>,
-    /// Bytes that are reserved for a hash table of the rows.
-    table: Mutex<usize>,
-    memory: MemoryReservation,
-    /// What a sparing reading goes by.
-    sparing: Mutex<Option<Sparing>>,
-}
-
-/// What a sparing reading goes by.
-struct Sparing {
-    /// Half of it is left to others.
-    pool: Arc<dyn MemoryPool>,
-    /// Of the rows that are kept. Slices of a large array reserve all of it, but weigh what they show.
-    weigher: Weigher,
-    /// Bytes that they weigh.
-    weight: usize,
-}
-
-#[derive(Default)]
-struct Part {
-    /// `None` once it has ended.
-    stream: Option<SendableRecordBatchStream>,
-    /// The first batches, if they were set aside, and what reads them.
-    aside: Option<(Arc<dyn SpillFile>, SpillManager)>,
-    /// Batches with rows, and the bytes that they reserve.
-    batches: VecDeque<(RecordBatch, usize)>,
-    /// A batch that the pool refused, and its bytes.
-    refused: Option<(RecordBatch, usize)>,
-    /// What ended the stream.
-    error: Option<DataFusionError>,
-}
-
-/// Rows of an input that are to be built.
-pub struct Collected {
-    /// Batches with rows.
-    pub batches: Vec<RecordBatch>,
-    /// Their rows.
-    pub rows: usize,
-    /// How many batches there were, those without rows included.
-    pub input_batches: usize,
-    /// Bytes of the batches.
-    pub bytes: usize,
-    /// What counted them.
-    pub counter: RecordBatchMemoryCounter,
-    /// What they reserve, with `table` bytes for a hash table on the host.
-    pub memory: MemoryReservation,
-    /// Bytes for that table.
-    pub table: usize,
-}
-
-impl Collected {
-    /// `batches` whose memory another holds, with a hash table on the host reserved under `memory`.
-    ///
-    /// # Errors
-    /// The memory pool's.
-    pub fn held(batches: Vec<RecordBatch>, memory: MemoryReservation) -> Result<Self> {
-        let rows = batches.iter().map(RecordBatch::num_rows).sum();
-        let table = table_bytes(rows);
-        memory.try_grow(table)?;
-        let mut counter = RecordBatchMemoryCounter::new();
-        Ok(Self {
-            bytes: batches.iter().map(|b| counter.count_batch(b)).sum(),
-            input_batches: batches.len(),
-            batches,
-            rows,
-            counter,
-            memory,
-            table,
-        })
-    }
-
-    /// The rows as `parts` streams, which give back what each batch reserves.
-    pub fn into_streams(self, schema: &SchemaRef, parts: usize) -> Vec<SendableRecordBatchStream> {
-        self.memory.shrink(self.table);
-        let row_bytes = self.memory.size() / self.rows.max(1);
-        let memory = Arc::new(self.memory);
-        let each = self.batches.len().div_ceil(parts.max(1)).max(1);
-        let mut streams: Vec<SendableRecordBatchStream> = Vec::with_capacity(parts);
-        let mut batches = self.batches.into_iter().peekable();
-        while batches.peek().is_some() {
-            let part: Vec<_> = batches.by_ref().take(each).collect();
-            let memory = Arc::clone(&memory);
-            let part = futures::stream::iter(part).map(move |batch| {
-                memory.shrink(row_bytes * batch.num_rows());
-                Ok(batch)
-            });
-            streams.push(Box::pin(RecordBatchStreamAdapter::new(
-                Arc::clone(schema),
-                part,
-            )));
-        }
-        streams
-    }
-
-    /// The rows twice: for a build that may fail, without their memory, and with it for what comes
-    /// then.
-    pub fn apart(self) -> (Self, Self) {
-        let rows = Self {
-            batches: self.batches.clone(),
-            counter: self.counter,
-            memory: self.memory.new_empty(),
-            ..self
-        };
-        let kept = Self {
-            counter: RecordBatchMemoryCounter::new(),
-            ..self
-        };
-        (rows, kept)
-    }
 }
 
 impl Reading {
@@ -225,7 +98,7 @@ impl Reading {
     }
 
     /// Reads on until `rows` rows are there in all, or the input has ended. A sparing reading stops at
-    /// [`ROW_BYTES`] bytes a row, too.
+    /// [`ROW_BYTES`](crate::join::memory::ROW_BYTES) bytes a row, too.
     ///
     /// # Errors
     /// [`Error::DataFusion`] if a task panics.
@@ -381,144 +254,11 @@ impl Reading {
         let (schema, kept) = (self.schema, self.kept);
         let streams = self.parts.into_iter().map(|part| {
             if part.is_unread() {
-                part.stream.unwrap_or_else(|| nothing(&schema))
+                part.stream.unwrap_or_else(|| empty_stream(&schema))
             } else {
                 part.into_stream(&schema, Arc::clone(&kept))
             }
         });
         streams.collect()
     }
-}
-
-/// A stream without rows.
-pub fn nothing(schema: &SchemaRef) -> SendableRecordBatchStream {
-    let none = futures::stream::empty();
-    Box::pin(RecordBatchStreamAdapter::new(Arc::clone(schema), none))
-}
-
-impl Part {
-    fn has_ended(&self) -> bool {
-        self.stream.is_none() && self.refused.is_none()
-    }
-
-    /// Whether all of its rows are still to come from its stream.
-    fn is_unread(&self) -> bool {
-        let has_rows = !self.batches.is_empty() || self.refused.is_some();
-        !has_rows && self.aside.is_none() && self.error.is_none()
-    }
-
-    fn into_stream(mut self, schema: &SchemaRef, kept: Arc<Kept>) -> SendableRecordBatchStream {
-        let refused = self.refused.take().map(|(batch, _)| (batch, 0));
-        self.batches.extend(refused);
-        let error = futures::stream::iter(self.error.map(Err));
-        let rest = self.stream.unwrap_or_else(|| nothing(schema));
-        let aside = self.aside.map(|(file, manager)| {
-            // Opened when its rows are asked for.
-            let opened = async move { manager.read_spill_as_stream(file, None) };
-            futures::stream::once(opened).try_flatten()
-        });
-        let aside = futures::stream::iter(aside).flatten();
-        let batches = futures::stream::iter(self.batches).map(move |(batch, bytes)| {
-            kept.memory.shrink(bytes);
-            Ok(batch)
-        });
-        let stream = aside.chain(batches).chain(error).chain(rest);
-        Box::pin(RecordBatchStreamAdapter::new(Arc::clone(schema), stream))
-    }
-}
-
-/// One turn, as a part sees it.
-struct Reader {
-    kept: Arc<Kept>,
-    /// Rows of the input at which the turn ends.
-    rows: usize,
-    stop: Arc<watch::Sender<bool>>,
-    stopped: watch::Receiver<bool>,
-}
-
-impl Reader {
-    /// Reads `part`; with the pool's error, if it refused a batch.
-    async fn read(mut self, mut part: Part) -> (Part, Option<Error>) {
-        loop {
-            if let Some((batch, bytes)) = part.refused.take() {
-                if let Err(error) = self.kept.grant(batch.num_rows(), bytes) {
-                    part.refused = Some((batch, bytes));
-                    self.stop.send_replace(true);
-                    return (part, Some(error));
-                }
-                part.batches.push_back((batch, bytes));
-            }
-            if self.kept.has(self.rows) {
-                self.stop.send_replace(true);
-            }
-            let Some(stream) = part.stream.as_mut().filter(|_| !*self.stopped.borrow()) else {
-                return (part, None);
-            };
-            let stopped = std::pin::pin!(self.stopped.wait_for(|stopped| *stopped));
-            let next = match select(stream.next(), stopped).await {
-                Either::Left((next, _)) => next,
-                // The others have what was asked for; nothing of the stream is lost.
-                Either::Right(_) => continue,
-            };
-            match next {
-                Some(Ok(batch)) => {
-                    self.kept.batches.fetch_add(1, Ordering::AcqRel);
-                    if batch.num_rows() > 0 {
-                        let bytes = self.kept.bytes_of(&batch);
-                        part.refused = Some((batch, bytes));
-                    }
-                }
-                Some(Err(error)) => {
-                    (part.stream, part.error) = (None, Some(error));
-                    self.stop.send_replace(true);
-                }
-                None => part.stream = None,
-            }
-        }
-    }
-}
-
-impl Kept {
-    /// Whether so many rows are there, or the bytes of as many.
-    fn has(&self, rows: usize) -> bool {
-        let most = rows.saturating_mul(ROW_BYTES);
-        let is_heavy = |sparing: &Sparing| sparing.weight >= most;
-        self.rows.load(Ordering::Acquire) >= rows
-            || lock(&self.sparing).as_ref().is_some_and(is_heavy)
-    }
-
-    /// Bytes that `batch` reserves.
-    fn bytes_of(&self, batch: &RecordBatch) -> usize {
-        if let Some(sparing) = &mut *lock(&self.sparing) {
-            sparing.weight += sparing.weigher.weigh(batch, &[]);
-        }
-        lock(&self.counter).count_batch(batch)
-    }
-
-    /// Reserves `bytes` for `rows` rows, and their share of a hash table.
-    fn grant(&self, rows: usize, bytes: usize) -> Result<()> {
-        let mut table = lock(&self.table);
-        let all = self.rows.load(Ordering::Acquire) + rows;
-        if all > MOST_ROWS {
-            let limit = MOST_ROWS;
-            return Err(Error::TooManyRows { rows: all, limit });
-        }
-        let wanted = table_bytes(all).max(*table);
-        let more = bytes + wanted - *table;
-        if let Some(sparing) = &*lock(&self.sparing)
-            && self.memory.size() + more > FLOOR
-            && !leaves_half(&sparing.pool, more)
-        {
-            let text = "half of the memory pool is left to others";
-            return Err(Error::DataFusion(resources_datafusion_err!("{text}")));
-        }
-        self.memory.try_grow(more)?;
-        *table = wanted;
-        self.rows.store(all, Ordering::Release);
-        Ok(())
-    }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

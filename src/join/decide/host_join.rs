@@ -32,7 +32,7 @@ use datafusion::physical_plan::{
 
 use super::granted::Granted;
 use super::oriented::Oriented;
-use crate::join::collect::reading::{Collected, nothing};
+use crate::join::collect::collected::{Collected, empty_stream};
 
 /// DataFusion's join, and the context to execute it in.
 pub struct HostJoin {
@@ -53,7 +53,7 @@ impl HostJoin {
     pub fn stream(&self, at: usize) -> Result<SendableRecordBatchStream> {
         let partitions = self.join.properties().output_partitioning();
         if at >= partitions.partition_count() {
-            return Ok(nothing(&self.join.schema()));
+            return Ok(empty_stream(&self.join.schema()));
         }
         self.join.execute(at, Arc::clone(&self.context))
     }

@@ -35,7 +35,8 @@ use crate::error::{Error, Result};
 use crate::join::build::builder::{self, Built};
 use crate::join::build::side::BuildSide;
 use crate::join::collect::coalesce::coalesce;
-use crate::join::collect::reading::{Collected, Reading, Turn, nothing};
+use crate::join::collect::collected::{Collected, empty_stream};
+use crate::join::collect::reading::{Reading, Turn};
 use crate::join::decision::{At, Decision, Declined, Home, OnHost, Place, Shown};
 use crate::join::memory::{BuildMemory, ProbeMemory};
 use crate::join::metrics::{BuildInput, JoinMetrics};
@@ -336,7 +337,7 @@ impl Decided {
                     stream.take()
                 });
                 let Some(stream) = stream else {
-                    return Ok(nothing(&spec.output.schema));
+                    return Ok(empty_stream(&spec.output.schema));
                 };
                 let metrics = JoinMetrics::new(metrics, partition);
                 let pool = oriented.context().memory_pool();

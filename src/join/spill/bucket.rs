@@ -19,7 +19,7 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::StreamExt;
 
 use crate::error::Result;
-use crate::join::collect::reading::nothing;
+use crate::join::collect::collected::empty_stream;
 use crate::join::decision::Home;
 use crate::join::side::Side;
 
@@ -49,7 +49,7 @@ impl Bucket {
             Some(file) => Ok(manager.read_spill_as_stream(Arc::clone(file), None)?),
             None => {
                 let stream = self.streams(manager, 1).pop();
-                Ok(stream.unwrap_or_else(|| nothing(manager.schema())))
+                Ok(stream.unwrap_or_else(|| empty_stream(manager.schema())))
             }
         }
     }

@@ -8,7 +8,8 @@ use datafusion::physical_plan::SpillManager;
 use datafusion::physical_plan::joins::HashJoinExec;
 
 use crate::error::{Error, Result};
-use crate::join::collect::reading::{Collected, Reading, Turn};
+use crate::join::collect::collected::Collected;
+use crate::join::collect::reading::{Reading, Turn};
 use crate::join::decide::Node;
 use crate::join::decision::{At, Home};
 use crate::join::memory::of_rows;

@@ -27,7 +27,8 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::{StreamExt, TryStreamExt};
 
 use crate::error::{Error, Result};
-use crate::join::collect::reading::{Collected, Reading, Turn};
+use crate::join::collect::collected::Collected;
+use crate::join::collect::reading::{Reading, Turn};
 use crate::join::decide::oriented::{Oriented, output};
 use crate::join::decide::{Decided, Joined, Joiner};
 use crate::join::decision::Home;

@@ -20,7 +20,8 @@ use futures::{FutureExt, StreamExt, TryFutureExt, TryStreamExt};
 
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::join::collect::reading::{Collected, Reading};
+use crate::join::collect::collected::Collected;
+use crate::join::collect::reading::Reading;
 use crate::join::decide::{Node, for_another};
 use crate::join::decision::Home;
 use crate::join::memory::of_rows;
