@@ -55,7 +55,7 @@ pub fn open(
 }
 
 /// What became of a join's build side.
-pub enum Build {
+pub enum BuildOpening {
     /// It is opened with the join.
     Waits,
     /// It was opened, for this execution.
@@ -82,18 +82,18 @@ fn visit(
 ) -> Result<()> {
     let build = match plan.downcast_ref::<HortonJoinExec>() {
         Some(join) => join.open_build(context)?,
-        None => Build::Waits,
+        None => BuildOpening::Waits,
     };
     match build {
-        Build::Waits if executes_inputs(plan.as_ref()) => {
+        BuildOpening::Waits if executes_inputs(plan.as_ref()) => {
             let mut children = plan.children().into_iter();
             children.try_for_each(|child| visit(child, context, held))
         }
-        Build::Opened(run) => {
+        BuildOpening::Opened(run) => {
             held.push(run);
             Ok(())
         }
-        Build::Waits | Build::WasOpened => Ok(()),
+        BuildOpening::Waits | BuildOpening::WasOpened => Ok(()),
     }
 }
 

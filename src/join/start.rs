@@ -25,7 +25,7 @@ use futures::{FutureExt, StreamExt, TryFutureExt, TryStreamExt};
 use crate::config::Filters;
 
 use super::decide::{Joined, Joiner, Node, for_another};
-use super::early::{Build, open, open_builds};
+use super::early::{BuildOpening, open, open_builds};
 use super::exec::HortonJoinExec;
 use super::memory;
 use super::opened::{Opened, SharedJoin};
@@ -34,7 +34,7 @@ use super::spill::scattering::{can_scatter, manager};
 use super::spill::spilled::Spilled;
 use crate::join::collect::race::{First, Raced, race};
 use crate::join::collect::reading::Reading;
-use crate::join::decide::oriented::Oriented;
+use crate::join::decide::oriented::OrientedJoin;
 use crate::join::side::Side;
 use crate::join::sides::Sides;
 use crate::join::tell::filter::{Board, Driver};
@@ -95,19 +95,19 @@ impl HortonJoinExec {
     ///
     /// # Errors
     /// Those of opening it.
-    pub(super) fn open_build(&self, context: &Arc<TaskContext>) -> Result<Build> {
+    pub(super) fn open_build(&self, context: &Arc<TaskContext>) -> Result<BuildOpening> {
         let first = self.sides().first();
         if self.is_partitioned() || self.reach(context)?.side(first).is_pruned {
-            return Ok(Build::Waits);
+            return Ok(BuildOpening::Waits);
         }
         let Some(run) = self.runs.begin(context, &self.made_filters())? else {
-            return Ok(Build::WasOpened);
+            return Ok(BuildOpening::WasOpened);
         };
         // Ends the execution if the build side cannot be opened.
         let held = Arc::clone(&run).held();
         run.begin_decision(self.output_partitions(), || self.begin(0, &run, context))?;
         self.open_below(&run, context)?;
-        Ok(Build::Opened(held))
+        Ok(BuildOpening::Opened(held))
     }
 
     /// Where filters go, found out once.
@@ -275,7 +275,7 @@ impl HortonJoinExec {
         } else {
             1
         };
-        let oriented = Oriented::of(&self.stock, build == Side::Right, &self.config, context)?;
+        let oriented = OrientedJoin::of(&self.stock, build == Side::Right, &self.config, context)?;
         let spec = oriented.filter_spec(&reach.held, reach.most_rows)?;
         let memory = memory::of_filters(context.memory_pool());
         let make = || Board::new(spec, builds, run.telling(), memory);

@@ -150,14 +150,14 @@ impl KeySource for PlainKeys {
 
 /// The build side's keys on their way to the device.
 #[derive(Debug)]
-pub enum BuildKeys {
+pub enum KeysToSend {
     /// All rows have one.
     Plain,
     /// Some rows may have none.
     Encoded(EncodedKeys),
 }
 
-impl BuildKeys {
+impl KeysToSend {
     /// Keys of a build side of `rows` rows.
     pub fn count(&self, rows: usize) -> usize {
         match self {

@@ -13,11 +13,11 @@ use arrow::row::{Row, RowConverter, Rows, SortField};
 
 use super::children::{nulls, share_values};
 
-pub type Joined<T> = std::result::Result<T, ArrowError>;
+pub type ArrowResult<T> = std::result::Result<T, ArrowError>;
 
 /// One dictionary: over the values of all, if they share them, else over each value that is used,
 /// once.
-pub fn join_dictionaries<K: ArrowDictionaryKeyType>(arrays: &[ArrayRef]) -> Joined<ArrayRef> {
+pub fn join_dictionaries<K: ArrowDictionaryKeyType>(arrays: &[ArrayRef]) -> ArrowResult<ArrayRef> {
     let runs: Vec<&[ArrayRef]> = arrays.chunk_by(share_values).collect();
     if let [run] = runs.as_slice() {
         let keys = run.iter().map(|array| array.as_dictionary::<K>().keys());
@@ -26,7 +26,10 @@ pub fn join_dictionaries<K: ArrowDictionaryKeyType>(arrays: &[ArrayRef]) -> Join
         let values = Arc::clone(run[0].as_any_dictionary().values());
         return Ok(Arc::new(DictionaryArray::try_new(keys, values)?));
     }
-    let runs: Vec<Run<'_, K>> = runs.into_iter().map(Run::of).collect::<Joined<_>>()?;
+    let runs: Vec<SharedValues<'_, K>> = runs
+        .into_iter()
+        .map(SharedValues::of)
+        .collect::<ArrowResult<_>>()?;
     let values: Vec<ArrayRef> = runs.iter().map(|run| Arc::clone(&run.values)).collect();
     let rows = as_rows(&values)?;
     let mut places = Vec::new();
@@ -56,7 +59,7 @@ pub fn join_dictionaries<K: ArrowDictionaryKeyType>(arrays: &[ArrayRef]) -> Join
 }
 
 /// Values that are equal where their rows are.
-fn as_rows(values: &[ArrayRef]) -> Joined<Vec<Rows>> {
+fn as_rows(values: &[ArrayRef]) -> ArrowResult<Vec<Rows>> {
     let data_type = values.first().map_or(&DataType::Null, |v| v.data_type());
     let converter = RowConverter::new(vec![SortField::new(data_type.clone())])?;
     let convert = |values: &ArrayRef| converter.convert_columns(std::slice::from_ref(values));
@@ -64,7 +67,7 @@ fn as_rows(values: &[ArrayRef]) -> Joined<Vec<Rows>> {
 }
 
 /// Dictionary arrays that follow each other and share their values.
-struct Run<'a, K: ArrowDictionaryKeyType> {
+struct SharedValues<'a, K: ArrowDictionaryKeyType> {
     dictionaries: Vec<&'a DictionaryArray<K>>,
     /// How many values there are.
     before: usize,
@@ -74,8 +77,8 @@ struct Run<'a, K: ArrowDictionaryKeyType> {
     values: ArrayRef,
 }
 
-impl<'a, K: ArrowDictionaryKeyType> Run<'a, K> {
-    fn of(arrays: &'a [ArrayRef]) -> Joined<Self> {
+impl<'a, K: ArrowDictionaryKeyType> SharedValues<'a, K> {
+    fn of(arrays: &'a [ArrayRef]) -> ArrowResult<Self> {
         let dictionaries = arrays.iter().map(|array| array.as_dictionary::<K>());
         let dictionaries: Vec<&DictionaryArray<K>> = dictionaries.collect();
         let all = dictionaries[0].values();

@@ -12,7 +12,7 @@ use arrow::datatypes::{DataType, FieldRef};
 use arrow::error::ArrowError;
 
 use super::children::{children, nulls};
-use super::dictionaries::{Joined, join_dictionaries};
+use super::dictionaries::{ArrowResult, join_dictionaries};
 use super::size::Size;
 
 /// One array of `arrays`, which have a [`Size`]; with the bytes of views in buffers of its own if
@@ -20,7 +20,7 @@ use super::size::Size;
 ///
 /// # Errors
 /// Arrow's; among them [`ArrowError::DictionaryKeyOverflowError`], where one array has no room.
-pub fn join(arrays: &[ArrayRef], copies: bool) -> Joined<ArrayRef> {
+pub fn join(arrays: &[ArrayRef], copies: bool) -> ArrowResult<ArrayRef> {
     if let ([array], false) = (arrays, copies) {
         return Ok(Arc::clone(array));
     }
@@ -44,7 +44,7 @@ pub fn join(arrays: &[ArrayRef], copies: bool) -> Joined<ArrayRef> {
         DataType::Struct(fields) => {
             let rows = arrays.iter().map(|array| array.len()).sum();
             let (fields, nulls) = (fields.clone(), nulls(arrays));
-            let children = children.collect::<Joined<Vec<_>>>()?;
+            let children = children.collect::<ArrowResult<Vec<_>>>()?;
             Arc::new(StructArray::try_new_with_length(
                 fields, children, nulls, rows,
             )?)
@@ -69,7 +69,7 @@ pub fn join(arrays: &[ArrayRef], copies: bool) -> Joined<ArrayRef> {
     })
 }
 
-fn concat_all(arrays: &[ArrayRef]) -> Joined<ArrayRef> {
+fn concat_all(arrays: &[ArrayRef]) -> ArrowResult<ArrayRef> {
     let arrays: Vec<&dyn Array> = arrays.iter().map(AsRef::as_ref).collect();
     concat(&arrays)
 }
@@ -87,7 +87,7 @@ fn join_lists<O: OffsetSizeTrait>(
     arrays: &[ArrayRef],
     field: &FieldRef,
     items: ArrayRef,
-) -> Joined<ArrayRef> {
+) -> ArrowResult<ArrayRef> {
     let lists = arrays.iter().map(|array| array.as_list::<O>());
     let offsets = OffsetBuffer::from_lengths(lists.flat_map(|list| list.offsets().lengths()));
     let (field, nulls) = (Arc::clone(field), nulls(arrays));
@@ -100,7 +100,7 @@ fn join_lists<O: OffsetSizeTrait>(
 ///
 /// # Errors
 /// Those of [`join`]; [`ArrowError::OffsetOverflowError`] where offsets of 32 bits have no room.
-pub fn interleave_joined(arrays: &[ArrayRef], places: &[(usize, usize)]) -> Joined<ArrayRef> {
+pub fn interleave_joined(arrays: &[ArrayRef], places: &[(usize, usize)]) -> ArrowResult<ArrayRef> {
     let mut order: Vec<u32> = (0..places.len() as u32).collect();
     order.sort_by_key(|i| places[*i as usize].0);
     let of_one = |a: &u32, b: &u32| places[*a as usize].0 == places[*b as usize].0;
@@ -109,7 +109,7 @@ pub fn interleave_joined(arrays: &[ArrayRef], places: &[(usize, usize)]) -> Join
         let array = &arrays[places[run[0] as usize].0];
         take(array, &UInt64Array::from_iter_values(rows), None)
     });
-    let taken = taken.collect::<Joined<Vec<_>>>()?;
+    let taken = taken.collect::<ArrowResult<Vec<_>>>()?;
     if Size::of(&taken).is_none() {
         return Err(ArrowError::OffsetOverflowError(i32::MAX as usize));
     }

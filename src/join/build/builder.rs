@@ -31,7 +31,7 @@ use crate::join::lookup::fallback::Fallback;
 use crate::join::memory::BuildMemory;
 use crate::join::metrics::JoinMetrics;
 use crate::join::rows::NO_ROW;
-use crate::keys::source::{BuildKeys, EncodedKeys, choose_encoder, has_nulls};
+use crate::keys::source::{EncodedKeys, KeysToSend, choose_encoder, has_nulls};
 use crate::parts::task_failed;
 
 /// What became of a build.
@@ -79,9 +79,9 @@ pub async fn build(
     let encoder = choose_encoder(&spec.keys, &keys, spec.width).await?;
     let to_send = if has_nulls(&keys) {
         let memory = &memory.keys;
-        BuildKeys::Encoded(EncodedKeys::new(&encoder, &keys, n, spec.width, memory).await?)
+        KeysToSend::Encoded(EncodedKeys::new(&encoder, &keys, n, spec.width, memory).await?)
     } else {
-        BuildKeys::Plain
+        KeysToSend::Plain
     };
     let encoded = began.elapsed();
     let matchable = to_send.count(n) > 0;
@@ -128,10 +128,10 @@ pub async fn build(
 async fn table_and_columns(
     build: TableBuild<'_>,
     rows: &mut KeyedRows,
-    keys: BuildKeys,
+    keys: KeysToSend,
 ) -> Result<(TableBuilt, usize)> {
     let (spec, memory) = (build.spec, build.memory);
-    let BuildKeys::Plain = keys else {
+    let KeysToSend::Plain = keys else {
         return Ok((build.build(rows, &keys).await?, 0));
     };
     let early = ColumnsToJoin::of(spec, rows, &memory.batches, |_, arrays| {

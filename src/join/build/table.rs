@@ -20,7 +20,7 @@ use crate::join::lookup::fallback::Fallback;
 use crate::join::lookup::table::{JoinTable, TableSpec};
 use crate::join::memory::BuildMemory;
 use crate::join::metrics::JoinMetrics;
-use crate::keys::source::{BuildKeys, PlainKeys};
+use crate::keys::source::{KeysToSend, PlainKeys};
 
 /// Device bytes of a key while one table is built, at least (a slot of a direct table): more keys
 /// are not even tried.
@@ -54,7 +54,7 @@ impl TableBuild<'_> {
     ///
     /// # Errors
     /// `ResourcesExhausted` from the memory pool; the device's, if the session wants to see them.
-    pub async fn build(self, rows: &KeyedRows, keys: &BuildKeys) -> Result<TableBuilt> {
+    pub async fn build(self, rows: &KeyedRows, keys: &KeysToSend) -> Result<TableBuilt> {
         let reason = match self.try_twice(rows, keys).await {
             Ok(table) => return Ok(TableBuilt::Table(table)),
             Err(Error::DeviceMemory { .. } | Error::TooManyRows { .. }) => Declined::DoesNotFit,
@@ -75,7 +75,11 @@ impl TableBuild<'_> {
     }
 
     /// Builds the table, once more if others gave back what it was short of.
-    async fn try_twice(self, rows: &KeyedRows, keys: &BuildKeys) -> Result<Option<Arc<JoinTable>>> {
+    async fn try_twice(
+        self,
+        rows: &KeyedRows,
+        keys: &KeysToSend,
+    ) -> Result<Option<Arc<JoinTable>>> {
         let (spec, n) = (self.spec, rows.len());
         let count = keys.count(n);
         if count == 0 {
@@ -106,7 +110,7 @@ impl TableBuild<'_> {
         self,
         upload: Upload<'_>,
         rows: &KeyedRows,
-        keys: &BuildKeys,
+        keys: &KeysToSend,
     ) -> Result<JoinTable> {
         let spec = TableSpec {
             config: self.spec.config.index_config(),
@@ -115,11 +119,13 @@ impl TableBuild<'_> {
             notes_visits: self.notes_visits,
         };
         let mut table = match keys {
-            BuildKeys::Plain => {
+            KeysToSend::Plain => {
                 let keys = PlainKeys::of(rows.encoder(), rows.keys());
                 JoinTable::build(upload, spec, keys).await?
             }
-            BuildKeys::Encoded(keys) => JoinTable::build(upload, spec, keys.ranges.clone()).await?,
+            KeysToSend::Encoded(keys) => {
+                JoinTable::build(upload, spec, keys.ranges.clone()).await?
+            }
         };
         let columns = Upload {
             // What is left is for chunks.

@@ -56,7 +56,7 @@ pub struct Sparing {
 }
 
 #[derive(Default)]
-pub struct Part {
+pub struct InputPart {
     /// `None` once it has ended.
     pub stream: Option<SendableRecordBatchStream>,
     /// The first batches, if they were set aside, and what reads them.
@@ -69,7 +69,7 @@ pub struct Part {
     pub error: Option<DataFusionError>,
 }
 
-impl Part {
+impl InputPart {
     pub fn has_ended(&self) -> bool {
         self.stream.is_none() && self.refused.is_none()
     }
@@ -111,7 +111,7 @@ pub struct Reader {
 
 impl Reader {
     /// Reads `part`; with the pool's error, if it refused a batch.
-    pub async fn read(mut self, mut part: Part) -> (Part, Option<Error>) {
+    pub async fn read(mut self, mut part: InputPart) -> (InputPart, Option<Error>) {
         loop {
             if let Some((batch, bytes)) = part.refused.take() {
                 if let Err(error) = self.kept.grant(batch.num_rows(), bytes) {

@@ -32,7 +32,7 @@ use tokio::sync::watch;
 
 use crate::error::{Error, Result};
 use crate::join::collect::collected::{Collected, empty_stream};
-use crate::join::collect::part::{Kept, MOST_ROWS, Part, Reader, Sparing, lock};
+use crate::join::collect::part::{InputPart, Kept, MOST_ROWS, Reader, Sparing, lock};
 use crate::join::memory::table_bytes;
 use crate::join::weight::Weigher;
 use crate::parts::task_failed;
@@ -53,7 +53,7 @@ pub enum Turn {
 /// An input of a join.
 pub struct Reading {
     schema: SchemaRef,
-    parts: Vec<Part>,
+    parts: Vec<InputPart>,
     kept: Arc<Kept>,
 }
 
@@ -64,9 +64,9 @@ impl Reading {
         streams: Vec<SendableRecordBatchStream>,
         memory: MemoryReservation,
     ) -> Self {
-        let part = |stream| Part {
+        let part = |stream| InputPart {
             stream: Some(stream),
-            ..Part::default()
+            ..InputPart::default()
         };
         Self {
             schema,
@@ -105,7 +105,7 @@ impl Reading {
     pub async fn turn(&mut self, rows: usize) -> Result<Turn> {
         let (stop, stopped) = watch::channel(false);
         let stop = Arc::new(stop);
-        let read = |part: Part| {
+        let read = |part: InputPart| {
             let turn = Reader {
                 kept: Arc::clone(&self.kept),
                 rows,
@@ -136,7 +136,7 @@ impl Reading {
         Ok(match refused {
             _ if self.parts.iter().any(|part| part.error.is_some()) => Turn::Failed,
             Some(error) => Turn::Refused(error),
-            None if self.parts.iter().all(Part::has_ended) => Turn::Ended,
+            None if self.parts.iter().all(InputPart::has_ended) => Turn::Ended,
             None => Turn::Full,
         })
     }

@@ -46,7 +46,7 @@ use crate::join::tell::filter::{Facts, Reporter};
 use crate::ready::{self, Readiness};
 
 use host_join::{HostJoin, host_join};
-use oriented::Oriented;
+use oriented::OrientedJoin;
 
 /// What an execution of a build must know of its node.
 #[derive(Clone)]
@@ -67,10 +67,10 @@ impl Node {
     /// The join with `build` as its build side.
     ///
     /// # Errors
-    /// Those of [`Oriented::of`].
-    pub fn oriented(&self, build: Side) -> datafusion::error::Result<Oriented> {
+    /// Those of [`OrientedJoin::of`].
+    pub fn oriented(&self, build: Side) -> datafusion::error::Result<OrientedJoin> {
         let swapped = build == Side::Right;
-        Oriented::of(&self.planned, swapped, &self.config, &self.context)
+        OrientedJoin::of(&self.planned, swapped, &self.config, &self.context)
     }
 
     /// What decisions are noted under.
@@ -85,7 +85,7 @@ impl Node {
 /// # Errors
 /// [`Error::UnknownDevice`] and [`Error::UnsuitableDevice`]: `horton.device` names a device that is
 /// not there or cannot run the kernels.
-pub async fn place(oriented: &Oriented, rows: usize) -> Result<Place> {
+pub async fn place(oriented: &OrientedJoin, rows: usize) -> Result<Place> {
     let config = oriented.config();
     if let Some(reason) = oriented.unsupported_keys()? {
         return Ok(Place::Host(Declined::KeyType(reason)));
@@ -115,7 +115,7 @@ pub async fn place(oriented: &Oriented, rows: usize) -> Result<Place> {
 /// What a decided join needs of its node.
 pub struct Joiner {
     /// The join, its build side on the left.
-    pub oriented: Oriented,
+    pub oriented: OrientedJoin,
     /// The side that is built.
     pub build: Side,
     /// Which build this is.
@@ -294,7 +294,7 @@ pub enum Decided {
         /// The probe side's streams, each to be taken once.
         streams: Vec<Mutex<Option<SendableRecordBatchStream>>>,
         /// The join.
-        oriented: Oriented,
+        oriented: OrientedJoin,
         /// The node's metrics.
         metrics: ExecutionPlanMetricsSet,
     },

@@ -32,13 +32,13 @@ use crate::keys::verify::supported;
 
 /// A join whose left input is the build side.
 #[derive(Debug, Clone)]
-pub struct Oriented {
+pub struct OrientedJoin {
     join: Arc<HashJoinExec>,
     config: HortonConfig,
     context: Arc<TaskContext>,
 }
 
-impl Oriented {
+impl OrientedJoin {
     /// `planned` with its left input as the build side, or its right one if it is `swapped`.
     ///
     /// # Errors

@@ -3,7 +3,7 @@
 //! ```text
 //!  entries by bucket of their key   │ (k3,r0) │ (k1,r2) (k1,r7) (k9,r4) │ … │   (key, row) ascending
 //!  offsets of the buckets           0         1                         4
-//!  look_up(k1) ─▶ rows r2 r7 ─▶ the same counts, bits, windows and visits as the device's
+//!  lookup(k1)  ─▶ rows r2 r7 ─▶ the same counts, bits, windows and visits as the device's
 //! ```
 //!
 //! Everything behind a lookup stays as it is: pairs have the same numbers, as they come in probe
@@ -98,7 +98,7 @@ impl HostTable {
     }
 
     /// Places of the entries of `key`.
-    fn find(&self, key: u64) -> Range<u32> {
+    fn lookup(&self, key: u64) -> Range<u32> {
         let at = bucket(key, self.shift);
         let (from, to) = (self.offsets[at], self.offsets[at + 1]);
         let bucket = &self.entries[from as usize..to as usize];
@@ -171,7 +171,7 @@ impl HostMatches {
     /// Looks `keys` up, which stand from `start` on in their chunk.
     pub fn new(table: Arc<HostTable>, keys: &[u32], start: ChunkPosition) -> Self {
         let entries: Vec<Range<u32>> = numbers(&table.names, keys, table.words)
-            .map(|key| table.find(key))
+            .map(|key| table.lookup(key))
             .collect();
         let mut pairs = start.pair;
         let mut starts = vec![pairs];
@@ -304,12 +304,12 @@ mod tests {
     #[test]
     fn equal_keys_have_all_their_rows_in_order() {
         let table = table();
-        let rows = |key| table.rows(&table.find(key)).collect::<Vec<_>>();
+        let rows = |key| table.rows(&table.lookup(key)).collect::<Vec<_>>();
         assert_eq!(rows(7), [0, 2, 5]);
         assert_eq!((rows(5), rows(9), rows(0)), (vec![1], vec![3], vec![7]));
         assert!(rows(1).is_empty());
         let nothing = HostTable::build(&[], 1);
-        assert!(nothing.find(3).is_empty());
+        assert!(nothing.lookup(3).is_empty());
     }
 
     #[test]
@@ -366,7 +366,7 @@ mod tests {
         };
         let table = HostTable::build(&[part], 1);
         for (row, key) in keys.iter().enumerate() {
-            let rows: Vec<u32> = table.rows(&table.find(u64::from(*key))).collect();
+            let rows: Vec<u32> = table.rows(&table.lookup(u64::from(*key))).collect();
             assert_eq!(rows, [row as u32]);
         }
     }

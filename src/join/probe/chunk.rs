@@ -48,7 +48,7 @@ pub struct ProbeBatch {
     /// Its key columns, if candidates must be verified.
     pub keys: Vec<ArrayRef>,
     /// Its keys' positions in the chunk.
-    pub places: Range<u32>,
+    pub positions: Range<u32>,
     /// The rows that those are the keys of; `None` if all in order.
     pub rows: Option<Vec<u32>>,
     /// Probe rows resolved so far: up to the last match.
@@ -69,13 +69,13 @@ impl ProbeBatch {
     pub fn new(
         batch: RecordBatch,
         keys: Vec<ArrayRef>,
-        places: Range<u32>,
+        positions: Range<u32>,
         rows: Option<Vec<u32>>,
     ) -> Self {
         Self {
             batch,
             keys,
-            places,
+            positions,
             rows,
             resolved: 0,
         }
@@ -83,7 +83,7 @@ impl ProbeBatch {
 
     /// The rows whose keys stand at `places`.
     fn rows_at(&self, places: impl Iterator<Item = u32>) -> Vec<u32> {
-        let start = self.places.start;
+        let start = self.positions.start;
         match &self.rows {
             Some(rows) => places.map(|place| rows[(place - start) as usize]).collect(),
             None => places.map(|place| place - start).collect(),
@@ -109,7 +109,7 @@ impl ProbeBatch {
         let Some(words) = words else {
             return BooleanBuffer::new_unset(rows);
         };
-        let Range { start, end } = self.places;
+        let Range { start, end } = self.positions;
         let (first, last) = (start as usize / 32, (end as usize).div_ceil(32));
         let words = Buffer::from_slice_ref(&words[first..last.max(first)]);
         let (offset, keys) = (start as usize % 32, (end - start) as usize);
@@ -153,7 +153,7 @@ impl Chunk {
     pub fn front(&self) -> Option<ChunkPosition> {
         let batch = self.batches.front()?;
         Some(ChunkPosition {
-            key: batch.places.start,
+            key: batch.positions.start,
             pair: self.first,
         })
     }
@@ -179,7 +179,7 @@ impl Chunk {
         let window = &self.found.window;
         let from = (self.next - window.first) as usize;
         let to = (from + limit).min(window.len);
-        let end = batch.places.end;
+        let end = batch.positions.end;
         let (probe, goes_on): (Vec<u32>, bool) = match &window.probe {
             Some(places) => {
                 let taken = places[from..to].partition_point(|place| *place < end);

@@ -19,7 +19,7 @@ use futures::future::BoxFuture;
 use crate::device::Answer;
 use crate::error::{Error, Result};
 use crate::join::build::side::BuildSide;
-use crate::join::lookup::device::lookup;
+use crate::join::lookup::device;
 use crate::join::lookup::found::{ChunkPosition, Found, Wanted, Words};
 use crate::join::lookup::host::HostMatches;
 use crate::join::lookup::table::JoinTable;
@@ -27,7 +27,7 @@ use crate::join::memory::{FLOOR, ProbeMemory};
 use crate::join::probe::chunk::ProbeBatch;
 use crate::join::weight::Weigher;
 
-use super::{Asked, GROWTH, LEAST_WINDOW, Probe, ProbeSpec};
+use super::{GROWTH, LEAST_WINDOW, LookupInFlight, Probe, ProbeSpec};
 
 /// Host bytes of what the host finds for a key in the device's place.
 const HIT_BYTES: usize = 40;
@@ -42,7 +42,7 @@ struct ChunkRoom {
 }
 
 /// Batches of a chunk, each with its key columns, and what they reserve.
-pub(super) struct Gathered {
+pub(super) struct GatheredBatches {
     batches: Vec<(RecordBatch, Vec<ArrayRef>)>,
     rows: usize,
     bytes: usize,
@@ -50,7 +50,7 @@ pub(super) struct Gathered {
     weigher: Weigher,
 }
 
-impl Gathered {
+impl GatheredBatches {
     fn new(memory: ProbeMemory) -> Self {
         Self {
             batches: Vec::new(),
@@ -92,7 +92,7 @@ impl Probe {
     /// A chunk: batches with rows, up to its rows, its bytes, or what the memory pool grants; at least
     /// one batch, which is there anyway. `None` at the end of the input, or if a chunk in flight is to
     /// give its memory back first.
-    pub(super) async fn gather(&mut self, build: &BuildSide) -> Result<Option<Gathered>> {
+    pub(super) async fn gather(&mut self, build: &BuildSide) -> Result<Option<GatheredBatches>> {
         self.forget_shortage(build);
         let wanted = self.next_chunk_rows;
         self.next_chunk_rows = (GROWTH * wanted).min(self.chunk_rows).max(1);
@@ -100,9 +100,9 @@ impl Probe {
             bytes: self.chunk_bytes,
             row_bytes: row_bytes(build),
         };
-        let mut gathered = Gathered::new(self.memory.for_chunk());
+        let mut gathered = GatheredBatches::new(self.memory.for_chunk());
         while gathered.rows < wanted {
-            let is_least = gathered.batches.is_empty() && self.asked.is_empty();
+            let is_least = gathered.batches.is_empty() && self.in_flight.is_empty();
             // A batch that is taken and put back is in memory, too, so it is not even taken.
             if !is_least && !gathered.expects_room(self.batch_bytes, room.bytes) {
                 break;
@@ -167,12 +167,12 @@ impl Probe {
     }
 
     /// Encodes what was `gathered` and hands its keys to the device, or to the host in its place.
-    pub(super) async fn ask(
+    pub(super) async fn lookup(
         &mut self,
         build: &Arc<BuildSide>,
-        gathered: Gathered,
-    ) -> Result<Asked> {
-        let Gathered {
+        gathered: GatheredBatches,
+    ) -> Result<LookupInFlight> {
+        let GatheredBatches {
             batches,
             rows,
             memory,
@@ -220,7 +220,7 @@ impl Probe {
                 match (table, keys) {
                     (Some(table), Words::Staged(keys)) => {
                         let access = &self.spec.access;
-                        let found = lookup(access, table, keys, wanted);
+                        let found = device::lookup(access, table, keys, wanted);
                         (true, found)
                     }
                     (_, keys) => {
@@ -231,7 +231,7 @@ impl Probe {
             }
             None => (false, nothing_found()),
         };
-        Ok(Asked {
+        Ok(LookupInFlight {
             batches: chunk,
             memory,
             wanted,
@@ -276,7 +276,7 @@ impl Probe {
             let before = keys.len();
             let rows = append_matchable(build, &columns, &mut keys)?;
             let places = (keys.len() - before) / build.encoder().words();
-            if places != probe.places.len() || rows != probe.rows {
+            if places != probe.positions.len() || rows != probe.rows {
                 let reason = "join keys gave other values when they were evaluated again: they must be deterministic";
                 return Err(Error::Invalid(reason.to_owned()));
             }

@@ -7,7 +7,7 @@
 //!     └── input ended ──▶ Unmatched ──▶ Done ── output flushed ──▶ Ended
 //!                  nothing can come of it ─▶ Done
 //!
-//!   input ──▶ gathered, encoded ──▶ [asked] [asked] ──▶ answered, resolved ──▶ output
+//!   input ──▶ gathered, encoded ──▶ [in flight] [in flight] ──▶ answered, resolved ──▶ output
 //! ```
 //!
 //! Probe batches are gathered into chunks, because a device wants 64 K keys and more at a
@@ -22,7 +22,7 @@
 //! even so, or fails to answer, is looked up on the host ([`fallback`](crate::join::lookup::fallback)),
 //! from its first batch or from the pair on that comes next.
 //!
-//! Here are the states; `input` is read, `ask` hands chunks to the device, `output` makes rows of what it found.
+//! Here are the states; `input` is read, `lookup` hands chunks to the device, `output` makes rows of what it found.
 
 pub mod chunk;
 mod input;
@@ -71,7 +71,7 @@ const LEAST_CHUNK_ROWS: usize = 64;
 const LEAST_WINDOW: usize = 64;
 
 /// A chunk on its way through the device.
-struct Asked {
+struct LookupInFlight {
     batches: VecDeque<ProbeBatch>,
     memory: ProbeMemory,
     wanted: Wanted,
@@ -92,7 +92,7 @@ pub struct Probe {
     spec: Arc<ProbeSpec>,
     input: Input,
     state: State,
-    asked: VecDeque<Asked>,
+    in_flight: VecDeque<LookupInFlight>,
     wanted: Wanted,
     output: LimitedBatchCoalescer,
     /// Rows of a chunk at most.
@@ -150,7 +150,7 @@ impl Probe {
             } else {
                 State::Fetch(build)
             },
-            asked: VecDeque::new(),
+            in_flight: VecDeque::new(),
             output,
             metrics,
         }
@@ -187,7 +187,7 @@ impl Probe {
                 State::Unmatched(build, rows) => self.emit_unmatched(build, rows).await?,
                 State::Done => {
                     self.input.close();
-                    self.asked.clear();
+                    self.in_flight.clear();
                     self.output.finish()?;
                     State::Ended
                 }
@@ -201,55 +201,55 @@ impl Probe {
         if let Some(visited) = build.visited() {
             visited.owed().go_on();
         }
-        while self.asked.len() < self.in_flight() && self.input.has_more() {
+        while self.in_flight.len() < self.most_in_flight() && self.input.has_more() {
             let Some(gathered) = self.gather(&build).await? else {
                 break;
             };
             let batches: Vec<_> = gathered.batches().collect();
             let rows = batches.iter().map(RecordBatch::num_rows).sum();
-            match self.ask(&build, gathered).await {
-                Ok(asked) => self.asked.push_back(asked),
+            match self.lookup(&build, gathered).await {
+                Ok(lookup) => self.in_flight.push_back(lookup),
                 Err(error) => self.make_do(&build, error, rows, batches).await?,
             }
         }
-        let Some(asked) = self.asked.pop_front() else {
+        let Some(lookup) = self.in_flight.pop_front() else {
             return self.end_probe(build).await;
         };
-        let found = match asked.answer.await {
+        let found = match lookup.answer.await {
             Ok(answer) => {
                 self.metrics.add_cost(&answer.cost);
-                if asked.by_device {
+                if lookup.by_device {
                     self.has_waited = false;
-                    self.keep_visits(&build, &asked.batches).await?;
+                    self.keep_visits(&build, &lookup.batches).await?;
                 }
                 answer.value
             }
             Err(error) if error.is_device_memory() => {
-                let rows = asked.batches.iter().map(|b| b.batch.num_rows()).sum();
-                let later = self.asked.drain(..).flat_map(|asked| asked.batches);
-                let batches = asked.batches.into_iter().chain(later);
+                let rows = lookup.batches.iter().map(|b| b.batch.num_rows()).sum();
+                let later = self.in_flight.drain(..).flat_map(|lookup| lookup.batches);
+                let batches = lookup.batches.into_iter().chain(later);
                 let batches = batches.map(|b| b.batch).collect();
                 self.make_do(&build, error, rows, batches).await?;
                 return Ok(State::Fetch(build));
             }
             Err(error) => {
                 build.fallback().take_over(error, &self.metrics)?;
-                self.lookup_again(&build, &asked.batches, ChunkPosition::default())
+                self.lookup_again(&build, &lookup.batches, ChunkPosition::default())
                     .await?
-                    .found(asked.wanted)
+                    .found(lookup.wanted)
             }
         };
         if let Some(buckets) = found.buckets_read {
             self.metrics.add_lookups(found.keys, buckets);
         }
         let pairs = found.window.len * ProbeSpec::pair_bytes(&build);
-        asked.memory.keep_pairs(pairs);
-        let chunk = Chunk::new(asked.batches, asked.memory, found, self.wanted);
+        lookup.memory.keep_pairs(pairs);
+        let chunk = Chunk::new(lookup.batches, lookup.memory, found, self.wanted);
         Ok(State::Emit(build, Box::new(chunk)))
     }
 
-    /// Chunks that are on the device at once.
-    fn in_flight(&self) -> usize {
+    /// Returns how many chunks may be on the device at once.
+    fn most_in_flight(&self) -> usize {
         if self.spec.whole_chunks && !self.is_short {
             IN_FLIGHT
         } else {

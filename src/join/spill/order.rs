@@ -19,7 +19,7 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::{StreamExt, TryStreamExt};
 
 use crate::join::decide::granted::Granted;
-use crate::join::decide::host_join::Handed;
+use crate::join::decide::host_join::HandedExec;
 use crate::join::memory::of_order;
 
 /// `stream` of the join of `partition` in the order that `planned` promises, and with as many rows as it
@@ -42,7 +42,7 @@ pub fn promised(
     };
     let stream = match ordering {
         Some(ordering) => {
-            let rows = Handed::unordered(planned.schema(), stream);
+            let rows = HandedExec::unordered(planned.schema(), stream);
             let held = of_order(context.memory_pool(), partition);
             let context = Granted::sort_context(context, held)?;
             SortExec::new(ordering, rows).execute(0, context)?

@@ -29,7 +29,7 @@ use futures::{StreamExt, TryStreamExt};
 use crate::error::{Error, Result};
 use crate::join::collect::collected::Collected;
 use crate::join::collect::reading::{Reading, Turn};
-use crate::join::decide::oriented::{Oriented, output};
+use crate::join::decide::oriented::{OrientedJoin, output};
 use crate::join::decide::{Decided, Joined, Joiner};
 use crate::join::decision::Home;
 use crate::join::side::Side;
@@ -109,7 +109,7 @@ impl Phase {
     ) -> Result<Joined> {
         let (node, swapped) = (&pairs.node, self.build == Side::Right);
         let joiner = Joiner {
-            oriented: Oriented::of(&self.join, swapped, &node.config, &node.context)?,
+            oriented: OrientedJoin::of(&self.join, swapped, &node.config, &node.context)?,
             build: self.build,
             at: pairs.next_at(),
             partitions: None,
