@@ -67,7 +67,7 @@ fn add(rules: &mut Vec<Rule>) {
     }
 }
 
-/// A ready session: DataFusion's defaults, `config`, and [`install`].
+/// Returns a ready session: DataFusion's defaults, `config`, and [`install`].
 pub fn context(config: SessionConfig) -> SessionContext {
     let builder = SessionStateBuilder::new()
         .with_config(config)

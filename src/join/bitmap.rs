@@ -16,7 +16,7 @@ impl Bitmap {
         Self { words }
     }
 
-    /// Bytes of a bitmap of `rows` bits.
+    /// Returns the bytes of a bitmap of `rows` bits.
     pub fn bytes(rows: usize) -> usize {
         8 * rows.div_ceil(64)
     }
@@ -38,7 +38,7 @@ impl Bitmap {
         }
     }
 
-    /// Whether the bit of `row` is set.
+    /// Returns whether the bit of `row` is set.
     pub fn get(&self, row: u32) -> bool {
         self.words[row as usize / 64].load(Ordering::Relaxed) >> (row % 64) & 1 == 1
     }
@@ -60,7 +60,8 @@ impl Bitmap {
     }
 }
 
-/// The numbers of the bits that are set in `word`, the lowest of which has the number `first`.
+/// Returns the numbers of the bits that are set in `word`, the lowest of which has the number
+/// `first`.
 pub fn ones_of(word: u64, first: u32) -> impl Iterator<Item = u32> {
     let lower = |word: &u64| Some(word & (word - 1)).filter(|word| *word != 0);
     let words = std::iter::successors(Some(word).filter(|word| *word != 0), lower);

@@ -124,14 +124,15 @@ pub struct Shown {
 }
 
 impl Shown {
-    /// Forgets what an earlier execution of `partition` showed: it can have had more buckets, or none.
+    /// Forgets what an earlier execution of `partition` showed: it can have had more buckets, or
+    /// none.
     pub fn begin(&self, partition: usize) {
         let is_other = |at: &At| at.partition != partition;
         self.decisions.lock().retain(|at, _| is_other(at));
         self.on_host.lock().retain(|at, _| is_other(at));
     }
 
-    /// The same for buckets.
+    /// Returns the same for buckets.
     pub fn of_buckets(&self) -> Self {
         Self {
             metrics: self.buckets.clone(),
@@ -139,7 +140,7 @@ impl Shown {
         }
     }
 
-    /// All metrics. Rows that come of buckets are not the node's yet: it may owe fewer.
+    /// Returns all metrics. Rows that come of buckets are not the node's yet: it may owe fewer.
     pub fn all_metrics(&self) -> MetricsSet {
         let mut all = self.metrics.clone_inner();
         let on_host = self.on_host.lock();
@@ -155,7 +156,7 @@ impl Shown {
     }
 }
 
-/// Whether it counts what a node gives out.
+/// Returns whether it counts what a node gives out.
 fn is_output(metric: &Metric) -> bool {
     use MetricValue::{OutputBatches, OutputBytes, OutputRows};
     matches!(
@@ -169,7 +170,7 @@ fn is_output(metric: &Metric) -> bool {
 pub struct Decisions(Mutex<BTreeMap<At, Decision>>);
 
 impl Decisions {
-    /// All of them.
+    /// Returns all of them.
     pub fn all(&self) -> Vec<Decision> {
         self.lock().values().cloned().collect()
     }

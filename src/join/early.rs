@@ -34,7 +34,8 @@ use futures::TryStreamExt;
 use super::exec::HortonJoinExec;
 use super::run::Held;
 
-/// The rows of partition `partition` of `plan`, opened when they are first polled if `late`.
+/// Returns the rows of partition `partition` of `plan`, opened when they are first polled if
+/// `late`.
 ///
 /// # Errors
 /// Those of opening it.
@@ -97,8 +98,8 @@ fn visit(
     }
 }
 
-/// Whether `node` is known to execute its inputs themselves, once. (A recursive query executes
-/// copies of its second one, which read what the first left.)
+/// Returns whether `node` is known to execute its inputs themselves, once. (A recursive query
+/// executes copies of its second one, which read what the first left.)
 fn executes_inputs(node: &dyn ExecutionPlan) -> bool {
     node.is::<HashJoinExec>()
         || node.is::<HortonJoinExec>()

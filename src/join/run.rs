@@ -63,8 +63,8 @@ impl std::fmt::Debug for Run {
 }
 
 impl Runs {
-    /// The run of partition `partition` of `partitions` under `context`. A run that begins sets
-    /// `filters` back.
+    /// Returns the run of partition `partition` of `partitions` under `context`. A run that begins
+    /// sets `filters` back.
     ///
     /// # Errors
     /// If a filter cannot be set back.
@@ -137,8 +137,8 @@ impl Runs {
 }
 
 impl Run {
-    /// The decision that `takers` streams share, begun by `begin` if it was not. It is kept no longer
-    /// than until the last stream has it, so that its memory is theirs to give back.
+    /// Returns the decision that `takers` streams share, begun by `begin` if it was not. It is kept
+    /// no longer than until the last stream has it, so that its memory is theirs to give back.
     ///
     /// # Errors
     /// Those of `begin`.
@@ -174,8 +174,8 @@ impl Run {
         Ok(())
     }
 
-    /// The board of this run for the case that `build` is the build side, made by `make` if no
-    /// other stream did.
+    /// Returns the board of this run for the case that `build` is the build side, made by `make` if
+    /// no other stream did.
     pub fn board(&self, build: Side, make: impl FnOnce() -> Arc<Board>) -> Arc<Board> {
         Arc::clone(lock(&self.boards[build as usize]).get_or_insert_with(make))
     }
@@ -192,7 +192,7 @@ impl Run {
         Ok(())
     }
 
-    /// A hold on this run that is let go before the run has ended.
+    /// Returns a hold on this run that is let go before the run has ended.
     pub fn held(self: Arc<Self>) -> Held {
         Held {
             runs: self.runs.upgrade(),
@@ -201,7 +201,7 @@ impl Run {
         }
     }
 
-    /// What this run tells the scans.
+    /// Returns what this run tells the scans.
     pub fn telling(&self) -> &Arc<Telling> {
         &self.telling
     }

@@ -8,8 +8,8 @@
 //! ```
 //!
 //! The side that is read first is opened at once, unless a filter of another join reaches it: then
-//! it is opened when the stream is polled, as that filter is complete then. The other side waits for
-//! this join's own filter, if one of its scans holds it.
+//! it is opened when the stream is polled, as that filter is complete then. The other side waits
+//! for this join's own filter, if one of its scans holds it.
 
 use std::sync::Arc;
 
@@ -51,7 +51,7 @@ fn under(schema: &SchemaRef, batch: RecordBatch) -> Result<RecordBatch> {
     Ok(batch)
 }
 
-/// What drives `join` while somebody else holds it.
+/// Returns what drives `join` while somebody else holds it.
 fn driver(join: &SharedJoin) -> Driver {
     let join = join.downgrade();
     Box::new(move || {
@@ -61,7 +61,7 @@ fn driver(join: &SharedJoin) -> Driver {
 }
 
 impl HortonJoinExec {
-    /// The rows of output partition `partition`.
+    /// Returns the rows of output partition `partition`.
     pub(super) fn start(
         &self,
         partition: usize,
@@ -110,7 +110,7 @@ impl HortonJoinExec {
         Ok(BuildOpening::Opened(held))
     }
 
-    /// Where filters go, found out once.
+    /// Returns where filters go, found out once.
     fn reach(&self, context: &TaskContext) -> Result<&Reach> {
         if let Some(reach) = self.reach.get() {
             return Ok(reach);
@@ -139,7 +139,7 @@ impl HortonJoinExec {
         })
     }
 
-    /// Whether `side` waits for a filter.
+    /// Returns whether `side` waits for a filter.
     fn is_opened_late(&self, side: Side, context: &TaskContext) -> Result<bool> {
         let reach = self.reach(context)?.side(side);
         let is_second = side != self.sides().first();
@@ -233,7 +233,7 @@ impl HortonJoinExec {
         })
     }
 
-    /// What an execution of build `partition` must know of this node.
+    /// Returns what an execution of build `partition` must know of this node.
     fn node(&self, partition: usize, context: &Arc<TaskContext>) -> Node {
         Node {
             planned: Arc::clone(&self.stock),
@@ -244,7 +244,7 @@ impl HortonJoinExec {
         }
     }
 
-    /// The rows of `side` that build `partition` joins, not read yet.
+    /// Returns the rows of `side` that build `partition` joins, not read yet.
     fn reading(&self, side: Side, partition: usize, context: &Arc<TaskContext>) -> Result<Reading> {
         let input = self.input(side);
         let late = self.is_opened_late(side, context)?;
@@ -259,7 +259,8 @@ impl HortonJoinExec {
         Ok(Reading::new(input.schema(), streams, memory))
     }
 
-    /// The board of the filters that are told if `build` is the build side, if some scan holds one.
+    /// Returns the board of the filters that are told if `build` is the build side, if some scan
+    /// holds one.
     fn board(
         &self,
         build: Side,

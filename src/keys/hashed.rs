@@ -65,7 +65,7 @@ impl Hashed {
     }
 }
 
-/// The rows without a NULL in any column; `None` if those are all.
+/// Returns the rows without a NULL in any column; `None` if those are all.
 fn valid_rows(columns: &[ArrayRef]) -> Option<BooleanBuffer> {
     let nulls: Vec<Option<NullBuffer>> = columns.iter().map(Array::logical_nulls).collect();
     NullBuffer::union_many(nulls.iter().map(Option::as_ref)).map(NullBuffer::into_inner)

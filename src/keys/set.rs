@@ -14,10 +14,10 @@
 //! Putze, Sanders and Singler, 2007). The join's own table would answer exactly, but it is on the
 //! device, and a second one on the host takes ten times as long to fill.
 //!
-//! A set is filled by the build's [`parts`](crate::parts), side by side and off the runtime's threads,
-//! with its bytes reserved before. Filters outlive their query, as plans do, so the expression holds
-//! a [`Slot`]: the join empties it when its last stream is gone, and an empty slot lets every row
-//! through.
+//! A set is filled by the build's [`parts`](crate::parts), side by side and off the runtime's
+//! threads, with its bytes reserved before. Filters outlive their query, as plans do, so the
+//! expression holds a [`Slot`]: the join empties it when its last stream is gone, and an empty slot
+//! lets every row through.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -85,8 +85,8 @@ impl fmt::Display for About {
 }
 
 impl KeySet {
-    /// The set of the values `keys[b][0]` of type `data_type`, filled `width` parts at a time;
-    /// NULLs are left out. Its bytes are taken from `memory`'s pool.
+    /// Returns the set of the values `keys[b][0]` of type `data_type`, filled `width` parts at a
+    /// time; NULLs are left out. Its bytes are taken from `memory`'s pool.
     ///
     /// # Errors
     /// `ResourcesExhausted` from the memory pool.
@@ -140,7 +140,7 @@ impl KeySet {
         })
     }
 
-    /// What it is.
+    /// Returns what it is.
     pub fn about(&self) -> About {
         About {
             kind: match self.kind {
@@ -179,7 +179,7 @@ impl KeySet {
         Ok(())
     }
 
-    /// Whether each of `keys` may be in the set; a NULL is not.
+    /// Returns whether each of `keys` may be in the set; a NULL is not.
     ///
     /// # Errors
     /// If `keys` are of a type that cannot be cast to that of the set.
@@ -254,7 +254,7 @@ fn hashes(keys: &ArrayRef) -> Result<Vec<u64>> {
 pub struct Slot(RwLock<Option<Arc<KeySet>>>);
 
 impl Slot {
-    /// A slot with `set` in it.
+    /// Returns a slot with `set` in it.
     pub fn new(set: Arc<KeySet>) -> Arc<Self> {
         Arc::new(Self(RwLock::new(Some(set))))
     }
@@ -280,7 +280,7 @@ pub struct InKeySet {
 }
 
 impl InKeySet {
-    /// Whether the value of `key` may be in `set`; a NULL is if `nulls_pass`.
+    /// Returns whether the value of `key` may be in `set`; a NULL is if `nulls_pass`.
     pub fn new(key: PhysicalExprRef, set: Arc<KeySet>, nulls_pass: bool) -> Self {
         Self {
             key,
@@ -290,7 +290,7 @@ impl InKeySet {
         }
     }
 
-    /// Where the set is.
+    /// Returns where the set is.
     pub fn slot(&self) -> &Arc<Slot> {
         &self.slot
     }
@@ -397,7 +397,7 @@ mod tests {
         set.unwrap()
     }
 
-    /// Every third number and NULL, as `data_type`.
+    /// Returns every third number and NULL, as `data_type`.
     fn thirds(data_type: &DataType, until: i64) -> ArrayRef {
         let numbers = (0..until).map(|n| (n % 7 != 0).then_some(3 * n));
         cast(&ints(numbers), data_type).unwrap()

@@ -7,9 +7,9 @@
 //!                          on how many the parts before it have
 //! ```
 //!
-//! Extents, encoding and sending are done part by part on all cores, for the build side comes as one stream. Encoded in
-//! host memory first, 15 million keys of two words took an H200's host 11 ms, half the build: pages touched for the
-//! first time, and a copy.
+//! Extents, encoding and sending are done part by part on all cores, for the build side comes as
+//! one stream. Encoded in host memory first, 15 million keys of two words took an H200's host 11
+//! ms, half the build: pages touched for the first time, and a copy.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -62,7 +62,7 @@ pub struct KeyRange {
 }
 
 impl KeyRange {
-    /// All keys of a part.
+    /// Returns all keys of a part.
     pub fn all(keys: SurrogateKeys) -> Self {
         Self {
             range: 0..keys.keys.len() / keys.words,
@@ -110,7 +110,7 @@ pub struct PlainKeys {
 }
 
 impl PlainKeys {
-    /// The keys of all rows of `keys[b][c]`, by parts.
+    /// Returns the keys of all rows of `keys[b][c]`, by parts.
     pub fn of(encoder: &KeyEncoder, keys: &[Vec<ArrayRef>]) -> Vec<Self> {
         let plain = |part| Self {
             encoder: encoder.clone(),
@@ -158,7 +158,7 @@ pub enum KeysToSend {
 }
 
 impl KeysToSend {
-    /// Keys of a build side of `rows` rows.
+    /// Returns the keys of a build side of `rows` rows.
     pub fn count(&self, rows: usize) -> usize {
         match self {
             Self::Plain => rows,
@@ -207,7 +207,7 @@ pub fn encoded_bytes(encoder: &KeyEncoder, rows: usize) -> usize {
     (4 * encoder.words() + 4) * rows
 }
 
-/// Whether some key is NULL.
+/// Returns whether some key is NULL.
 pub fn has_nulls(keys: &[Vec<ArrayRef>]) -> bool {
     keys.iter()
         .flatten()
@@ -248,7 +248,7 @@ pub async fn choose_encoder(
         .with_surrogate_bits(spec.surrogate_bits, spec.null_equality))
 }
 
-/// The surrogates of all rows that can match, by parts.
+/// Returns the surrogates of all rows that can match, by parts.
 pub async fn encode_parts(
     encoder: &KeyEncoder,
     keys: &[Vec<ArrayRef>],
@@ -259,7 +259,7 @@ pub async fn encode_parts(
     off_the_runtime(parts(keys), width, encode).await
 }
 
-/// Surrogates of the rows that can match.
+/// Returns the surrogates of the rows that can match.
 fn encode_part(encoder: &KeyEncoder, part: &Part) -> Result<SurrogateKeys> {
     let words = encoder.words();
     let mut keys = vec![0; part.rows * words];

@@ -29,7 +29,7 @@ use super::masks::and;
 use crate::device::host::prefetch;
 use crate::error::{Error, Result};
 
-/// Which candidate pairs have equal keys.
+/// Returns which candidate pairs have equal keys.
 ///
 /// Row `i` of `build_columns` (the key columns of the build side, gathered) is compared
 /// with row `i` of `probe_columns`; all columns have one length. A pair of NULLs is equal
@@ -184,7 +184,7 @@ pub fn equal_strings(
     })
 }
 
-/// Whether key columns of these `(build, probe)` types can be encoded and compared.
+/// Returns whether key columns of these `(build, probe)` types can be encoded and compared.
 ///
 /// # Errors
 /// What the first pair that cannot is, in words.
@@ -200,7 +200,7 @@ pub fn supported(types: &[(DataType, DataType)]) -> std::result::Result<(), Stri
     Ok(())
 }
 
-/// Whether values of the two types have the same representation and meaning, so that they
+/// Returns whether values of the two types have the same representation and meaning, so that they
 /// can be compared as they are: equal types up to names and nullability of nested fields,
 /// time zones (values are UTC) and decimal precisions.
 pub fn comparable(a: &DataType, b: &DataType) -> bool {
@@ -242,7 +242,7 @@ fn check_pair(build: &ArrayRef, probe: &ArrayRef, pairs: usize) -> Result<()> {
     )))
 }
 
-/// Which rows of two columns of one length and comparable types are equal.
+/// Returns which rows of two columns of one length and comparable types are equal.
 fn equal_values(
     build: &ArrayRef,
     probe: &ArrayRef,
@@ -258,7 +258,7 @@ fn equal_values(
     }))
 }
 
-/// Whether Arrow's comparison kernels take the type: flat, or a dictionary of flat values.
+/// Returns whether Arrow's comparison kernels take the type: flat, or a dictionary of flat values.
 fn has_kernel(data_type: &DataType) -> bool {
     match data_type {
         DataType::Dictionary(_, values) => {
@@ -285,7 +285,7 @@ fn compare_values(
     }))
 }
 
-/// The rows that are true, not false and not NULL.
+/// Returns the rows that are true, not false and not NULL.
 fn all_true(array: BooleanArray) -> BooleanBuffer {
     match array.into_parts() {
         (values, Some(nulls)) => &values & nulls.inner(),

@@ -6,7 +6,7 @@ use arrow::array::{Array, ArrayRef, AsArray, BooleanBufferBuilder, OffsetSizeTra
 use arrow::buffer::NullBuffer;
 use arrow::datatypes::DataType;
 
-/// The children of arrays of one type, child by child, without what slices leave out; of
+/// Returns the children of arrays of one type, child by child, without what slices leave out; of
 /// dictionaries, each values array once in a row.
 pub fn children(arrays: &[ArrayRef]) -> Vec<Vec<ArrayRef>> {
     fn items<O: OffsetSizeTrait>(array: &ArrayRef) -> ArrayRef {
@@ -42,7 +42,7 @@ pub fn children(arrays: &[ArrayRef]) -> Vec<Vec<ArrayRef>> {
     }
 }
 
-/// Whether two dictionary arrays have one array of values.
+/// Returns whether two dictionary arrays have one array of values.
 pub fn share_values(a: &ArrayRef, b: &ArrayRef) -> bool {
     let (a, b) = (
         a.as_any_dictionary().values(),
@@ -51,7 +51,7 @@ pub fn share_values(a: &ArrayRef, b: &ArrayRef) -> bool {
     Arc::ptr_eq(a, b) || a.to_data().ptr_eq(&b.to_data())
 }
 
-/// The NULLs of all rows.
+/// Returns the NULLs of all rows.
 pub fn nulls(arrays: &[ArrayRef]) -> Option<NullBuffer> {
     if arrays.iter().all(|array| array.null_count() == 0) {
         return None;

@@ -15,8 +15,8 @@ use super::children::{nulls, share_values};
 
 pub type ArrowResult<T> = std::result::Result<T, ArrowError>;
 
-/// One dictionary: over the values of all, if they share them, else over each value that is used,
-/// once.
+/// Returns one dictionary: over the values of all, if they share them, else over each value that is
+/// used, once.
 pub fn join_dictionaries<K: ArrowDictionaryKeyType>(arrays: &[ArrayRef]) -> ArrowResult<ArrayRef> {
     let runs: Vec<&[ArrayRef]> = arrays.chunk_by(share_values).collect();
     if let [run] = runs.as_slice() {
@@ -58,7 +58,7 @@ pub fn join_dictionaries<K: ArrowDictionaryKeyType>(arrays: &[ArrayRef]) -> Arro
     Ok(Arc::new(DictionaryArray::try_new(keys, values)?))
 }
 
-/// Values that are equal where their rows are.
+/// Returns the values that are equal where their rows are.
 fn as_rows(values: &[ArrayRef]) -> ArrowResult<Vec<Rows>> {
     let data_type = values.first().map_or(&DataType::Null, |v| v.data_type());
     let converter = RowConverter::new(vec![SortField::new(data_type.clone())])?;

@@ -15,8 +15,8 @@ use super::children::{children, nulls};
 use super::dictionaries::{ArrowResult, join_dictionaries};
 use super::size::Size;
 
-/// One array of `arrays`, which have a [`Size`]; with the bytes of views in buffers of its own if
-/// it `copies` them.
+/// Returns one array of `arrays`, which have a [`Size`]; with the bytes of views in buffers of its
+/// own if it `copies` them.
 ///
 /// # Errors
 /// Arrow's; among them [`ArrowError::DictionaryKeyOverflowError`], where one array has no room.
@@ -74,7 +74,7 @@ fn concat_all(arrays: &[ArrayRef]) -> ArrowResult<ArrayRef> {
     concat(&arrays)
 }
 
-/// The array with the bytes of its views, if it has any, in buffers of its own.
+/// Returns the array with the bytes of its views, if it has any, in buffers of its own.
 pub fn compact(array: ArrayRef) -> ArrayRef {
     match array.data_type() {
         DataType::Utf8View => Arc::new(array.as_string_view().gc()),
@@ -95,8 +95,8 @@ fn join_lists<O: OffsetSizeTrait>(
     Ok(Arc::new(list))
 }
 
-/// The values at `places`, each an array and a row of it, of arrays with dictionaries that are
-/// not joined: the rows of each array are taken, and these are joined.
+/// Returns the values at `places`, each an array and a row of it, of arrays with dictionaries that
+/// are not joined: the rows of each array are taken, and these are joined.
 ///
 /// # Errors
 /// Those of [`join`]; [`ArrowError::OffsetOverflowError`] where offsets of 32 bits have no room.
@@ -131,7 +131,7 @@ mod tests {
     use arrow::compute::cast;
     use arrow::datatypes::{Field, Int8Type, Int32Type};
 
-    /// Rows `keys` of a dictionary of `texts`.
+    /// Returns the rows `keys` of a dictionary of `texts`.
     fn dictionary(texts: &[&str], keys: &[Option<i32>]) -> ArrayRef {
         let values = Arc::new(StringArray::from(texts.to_vec()));
         let keys = Int32Array::from(keys.to_vec());

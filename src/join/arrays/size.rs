@@ -39,8 +39,8 @@ impl Size {
         (size.counted <= i32::MAX as usize).then_some(size)
     }
 
-    /// Whether bytes of views are to be copied together, or every output batch would share all
-    /// buffers.
+    /// Returns whether bytes of views are to be copied together, or every output batch would share
+    /// all buffers.
     pub fn copies(&self) -> bool {
         self.buffers > MANY
     }
@@ -76,7 +76,7 @@ impl Size {
     }
 }
 
-/// Bytes of texts that are not views.
+/// Returns the bytes of texts that are not views.
 fn text_bytes(array: &ArrayRef) -> usize {
     fn between<O: OffsetSizeTrait>(offsets: &[O]) -> usize {
         match offsets {
@@ -101,7 +101,7 @@ fn data_buffers(array: &ArrayRef) -> usize {
     }
 }
 
-/// Bytes that views point to.
+/// Returns the bytes that views point to.
 fn view_bytes(arrays: &[ArrayRef]) -> usize {
     let of_views = |views: &[u128]| -> usize {
         let lengths = views.iter().map(|view| *view as u32 as usize);

@@ -3,7 +3,7 @@
 use arrow::datatypes::DataType;
 use arrow::row::{RowConverter, SortField};
 
-/// Whether arrays of the type can be joined.
+/// Returns whether arrays of the type can be joined.
 pub fn can_be_joined(data_type: &DataType) -> bool {
     use DataType::*;
     match data_type {
@@ -23,8 +23,8 @@ pub fn can_be_joined(data_type: &DataType) -> bool {
     }
 }
 
-/// Whether values of the type are gathered faster, or with less around them, from one array than
-/// from many.
+/// Returns whether values of the type are gathered faster, or with less around them, from one array
+/// than from many.
 pub fn is_better_joined(data_type: &DataType) -> bool {
     use DataType::*;
     // Copying these takes longer than it saves: their bytes are met at random either way.
@@ -32,7 +32,7 @@ pub fn is_better_joined(data_type: &DataType) -> bool {
     can_be_joined(data_type) && !is_text && *data_type != Null
 }
 
-/// Whether there is a dictionary somewhere in arrays of the type.
+/// Returns whether there is a dictionary somewhere in arrays of the type.
 pub fn has_dictionary(data_type: &DataType) -> bool {
     use DataType::*;
     match data_type {

@@ -123,8 +123,8 @@ pub async fn build(
     Ok(Built::Side(Box::new(side)))
 }
 
-/// Builds the table of `keys`, and meanwhile makes one array of each column that the device does not
-/// gather in any case. Returns the bytes reserved for those, too.
+/// Builds the table of `keys`, and meanwhile makes one array of each column that the device does
+/// not gather in any case. Returns the bytes reserved for those, too.
 async fn table_and_columns(
     build: TableBuild<'_>,
     rows: &mut KeyedRows,

@@ -112,8 +112,8 @@ impl ColumnsToJoin {
     }
 }
 
-/// Puts the columns into `rows`, and gives back what they do not take of `memory`. Returns the bytes
-/// that they keep.
+/// Puts the columns into `rows`, and gives back what they do not take of `memory`. Returns the
+/// bytes that they keep.
 pub fn set_in(
     joined: Vec<JoinedColumn>,
     rows: &mut KeyedRows,

@@ -6,11 +6,12 @@
 //!  stream 2 ─────────── ends ─┘              └─ batch 2 ── batch 4 ─▶
 //! ```
 //!
-//! Which rows were met is known when the last stream has ended. Were that stream to emit them alone,
-//! as in DataFusion's `CollectLeft` joins, all nodes above would work on one core. A consumer may read
-//! one stream to its end before the next, so nobody waits for a stream that does not go on: after
-//! `PATIENCE` without progress of any, those that have ended leave, and the last one emits alone.
-//! The first to wait keeps the time, on a thread for blocking work: a runtime may have no timer.
+//! Which rows were met is known when the last stream has ended. Were that stream to emit them
+//! alone, as in DataFusion's `CollectLeft` joins, all nodes above would work on one core. A
+//! consumer may read one stream to its end before the next, so nobody waits for a stream that does
+//! not go on: after `PATIENCE` without progress of any, those that have ended leave, and the last
+//! one emits alone. The first to wait keeps the time, on a thread for blocking work: a runtime may
+//! have no timer.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -78,7 +79,7 @@ impl Owed {
         }
     }
 
-    /// A stream has ended: its share of the rows.
+    /// Returns a stream has ended: its share of the rows.
     pub async fn end(&self) -> Share {
         if self.probing.fetch_sub(1, Ordering::AcqRel) == 1 {
             return Share::First;
@@ -103,7 +104,7 @@ impl Owed {
         self.phase.send_replace(Phase::Shared);
     }
 
-    /// The next of `batches` batches to emit, if one is left.
+    /// Returns the next of `batches` batches to emit, if one is left.
     pub fn claim(&self, batches: usize) -> Option<usize> {
         let batch = self.next_batch.fetch_add(1, Ordering::AcqRel);
         (batch < batches).then_some(batch)

@@ -24,8 +24,8 @@ use crate::parts::side_by_side;
 /// Rows of a batch that is made of small ones, at least, but where large ones stand between.
 const ROWS: usize = 8 * BLOCK;
 
-/// The rows `collected`, in larger batches if there are many of which some are small. They stay as
-/// they are where there is no memory for that; `width` batches are made at a time.
+/// Returns the rows `collected`, in larger batches if there are many of which some are small. They
+/// stay as they are where there is no memory for that; `width` batches are made at a time.
 ///
 /// # Errors
 /// [`Error::Invalid`](crate::error::Error::Invalid) if a task panics.
@@ -79,7 +79,7 @@ impl Group {
         (0..columns).map(column)
     }
 
-    /// What the batch will take; nothing, if it stays as it is.
+    /// Returns what the batch will take; nothing, if it stays as it is.
     fn bytes(&self) -> usize {
         if self.0.len() < 2 {
             return 0;
@@ -88,7 +88,7 @@ impl Group {
         sizes.map_or(0, |sizes| sizes.iter().map(|size| size.bytes).sum())
     }
 
-    /// One batch, or those that there are if their columns have no room in one.
+    /// Returns one batch, or those that there are if their columns have no room in one.
     fn merge(self) -> Vec<RecordBatch> {
         match self.one() {
             Some(batch) => vec![batch],
@@ -125,7 +125,8 @@ mod tests {
         RecordBatch::try_from_iter([("v", Arc::new(values) as ArrayRef)]).unwrap()
     }
 
-    /// Batches of so many rows, as they are collected, and their pool with `room` for more.
+    /// Returns the batches of so many rows, as they are collected, and their pool with `room` for
+    /// more.
     fn collected(sizes: &[usize], room: usize) -> (Collected, Arc<dyn MemoryPool>) {
         let mut counter = RecordBatchMemoryCounter::new();
         let mut rows = 0;

@@ -52,7 +52,7 @@ impl Collected {
         })
     }
 
-    /// The rows as `parts` streams, which give back what each batch reserves.
+    /// Returns the rows as `parts` streams, which give back what each batch reserves.
     pub fn into_streams(self, schema: &SchemaRef, parts: usize) -> Vec<SendableRecordBatchStream> {
         self.memory.shrink(self.table);
         let row_bytes = self.memory.size() / self.rows.max(1);
@@ -75,8 +75,8 @@ impl Collected {
         streams
     }
 
-    /// The rows twice: for a build that may fail, without their memory, and with it for what comes
-    /// then.
+    /// Returns the rows twice: for a build that may fail, without their memory, and with it for
+    /// what comes then.
     pub fn apart(self) -> (Self, Self) {
         let rows = Self {
             batches: self.batches.clone(),

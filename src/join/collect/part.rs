@@ -49,7 +49,8 @@ pub struct Kept {
 pub struct Sparing {
     /// Half of it is left to others.
     pub pool: Arc<dyn MemoryPool>,
-    /// Of the rows that are kept. Slices of a large array reserve all of it, but weigh what they show.
+    /// Of the rows that are kept. Slices of a large array reserve all of it, but weigh what they
+    /// show.
     pub weigher: Weigher,
     /// Bytes that they weigh.
     pub weight: usize,
@@ -74,7 +75,7 @@ impl InputPart {
         self.stream.is_none() && self.refused.is_none()
     }
 
-    /// Whether all of its rows are still to come from its stream.
+    /// Returns whether all of its rows are still to come from its stream.
     pub fn is_unread(&self) -> bool {
         let has_rows = !self.batches.is_empty() || self.refused.is_some();
         !has_rows && self.aside.is_none() && self.error.is_none()
@@ -152,7 +153,7 @@ impl Reader {
 }
 
 impl Kept {
-    /// Whether so many rows are there, or the bytes of as many.
+    /// Returns whether so many rows are there, or the bytes of as many.
     pub fn has(&self, rows: usize) -> bool {
         let most = rows.saturating_mul(ROW_BYTES);
         let is_heavy = |sparing: &Sparing| sparing.weight >= most;
@@ -160,7 +161,7 @@ impl Kept {
             || lock(&self.sparing).as_ref().is_some_and(is_heavy)
     }
 
-    /// Bytes that `batch` reserves.
+    /// Returns the bytes that `batch` reserves.
     pub fn bytes_of(&self, batch: &RecordBatch) -> usize {
         if let Some(sparing) = &mut *lock(&self.sparing) {
             sparing.weight += sparing.weigher.weigh(batch, &[]);

@@ -16,8 +16,8 @@
 //! out. With each batch goes the memory of its share of a hash table on the host: a side that was
 //! read can be built.
 //!
-//! A sparing reading leaves half of a limited memory pool to others, but for [`FLOOR`](crate::join::memory::FLOOR) bytes of its
-//! own. Its turns end at a number of bytes, too.
+//! A sparing reading leaves half of a limited memory pool to others, but for
+//! [`FLOOR`](crate::join::memory::FLOOR) bytes of its own. Its turns end at a number of bytes, too.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -82,7 +82,7 @@ impl Reading {
         }
     }
 
-    /// The same, sparing `pool`.
+    /// Returns the same, sparing `pool`.
     pub fn sparing(self, pool: &Arc<dyn MemoryPool>) -> Self {
         *lock(&self.kept.sparing) = Some(Sparing {
             pool: Arc::clone(pool),
@@ -97,8 +97,8 @@ impl Reading {
         *lock(&self.kept.sparing) = None;
     }
 
-    /// Reads on until `rows` rows are there in all, or the input has ended. A sparing reading stops at
-    /// [`ROW_BYTES`](crate::join::memory::ROW_BYTES) bytes a row, too.
+    /// Reads on until `rows` rows are there in all, or the input has ended. A sparing reading stops
+    /// at [`ROW_BYTES`](crate::join::memory::ROW_BYTES) bytes a row, too.
     ///
     /// # Errors
     /// [`Error::DataFusion`] if a task panics.
@@ -141,35 +141,36 @@ impl Reading {
         })
     }
 
-    /// The input's schema.
+    /// Returns the input's schema.
     pub fn schema(&self) -> &SchemaRef {
         &self.schema
     }
 
-    /// Whether the memory pool would grant `bytes` for `rows` rows and a hash table of them.
+    /// Returns whether the memory pool would grant `bytes` for `rows` rows and a hash table of
+    /// them.
     pub fn has_room(&self, rows: usize, bytes: usize) -> bool {
         let asked = self.kept.memory.new_empty();
         rows <= MOST_ROWS && asked.try_grow(bytes + table_bytes(rows)).is_ok()
     }
 
-    /// The error that ended the input.
+    /// Returns the error that ended the input.
     pub fn lost(&mut self) -> Error {
         let lost = || Error::Internal("an input failed without an error".to_owned());
         self.take_error().unwrap_or_else(lost)
     }
 
-    /// Rows that are kept.
+    /// Returns the rows that are kept.
     pub fn rows(&self) -> usize {
         self.kept.rows.load(Ordering::Acquire)
     }
 
-    /// The error that ended a part, if one did.
+    /// Returns the error that ended a part, if one did.
     fn take_error(&mut self) -> Option<Error> {
         let error = self.parts.iter_mut().find_map(|part| part.error.take());
         error.map(Error::DataFusion)
     }
 
-    /// The rows that are kept; those that come are kept anew.
+    /// Returns the rows that are kept; those that come are kept anew.
     pub fn collect(&mut self) -> Collected {
         let kept = &self.kept;
         let batches = self
@@ -206,7 +207,7 @@ impl Reading {
         self.kept.memory.shrink(table);
     }
 
-    /// Whether rows that are kept reserve memory.
+    /// Returns whether rows that are kept reserve memory.
     pub fn has_memory(&self) -> bool {
         self.kept.memory.size() > 0
     }
@@ -248,7 +249,7 @@ impl Reading {
         Ok(())
     }
 
-    /// The input's rows as streams, one a part.
+    /// Returns the input's rows as streams, one a part.
     pub fn into_streams(self) -> Vec<SendableRecordBatchStream> {
         self.forget_table();
         let (schema, kept) = (self.schema, self.kept);

@@ -8,8 +8,9 @@
 //!  probe streams ─▶ HandedExec ─▶ Repartition ▶
 //! ```
 //!
-//! The mode follows DataFusion's own thresholds (`hash_join_single_partition_threshold`), applied to
-//! the rows that are there instead of an estimate: a `CollectLeft` join fills its table on one core.
+//! The mode follows DataFusion's own thresholds (`hash_join_single_partition_threshold`), applied
+//! to the rows that are there instead of an estimate: a `CollectLeft` join fills its table on one
+//! core.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -41,12 +42,12 @@ pub struct HostJoin {
 }
 
 impl HostJoin {
-    /// The join.
+    /// Returns the join.
     pub fn join(&self) -> &HashJoinExec {
         &self.join
     }
 
-    /// The rows of output partition `at`; there are none if the join has fewer.
+    /// Returns the rows of output partition `at`; there are none if the join has fewer.
     ///
     /// # Errors
     /// Those of executing it.
@@ -59,8 +60,8 @@ impl HostJoin {
     }
 }
 
-/// The join of `oriented` over a `build` side that is there and the streams of its `probe` side.
-/// It has `partitions` output partitions, or one a probe stream.
+/// Returns the join of `oriented` over a `build` side that is there and the streams of its `probe`
+/// side. It has `partitions` output partitions, or one a probe stream.
 ///
 /// # Errors
 /// If DataFusion cannot make the join.
@@ -91,8 +92,9 @@ pub fn host_join(
     Ok(HostJoin { join, context })
 }
 
-/// Whether DataFusion would repartition both sides, had it known the rows and bytes. Not under a
-/// limit on memory: a `RepartitionExec` that spills can wait for ever (apache/datafusion#24883).
+/// Returns whether DataFusion would repartition both sides, had it known the rows and bytes. Not
+/// under a limit on memory: a `RepartitionExec` that spills can wait for ever
+/// (apache/datafusion#24883).
 fn is_partitioned(oriented: &OrientedJoin, build: &Collected) -> bool {
     let join = oriented.join();
     let pool = oriented.context().memory_pool();

@@ -64,7 +64,7 @@ pub struct Node {
 }
 
 impl Node {
-    /// The join with `build` as its build side.
+    /// Returns the join with `build` as its build side.
     ///
     /// # Errors
     /// Those of [`OrientedJoin::of`].
@@ -73,14 +73,14 @@ impl Node {
         OrientedJoin::of(&self.planned, swapped, &self.config, &self.context)
     }
 
-    /// What decisions are noted under.
+    /// Returns what decisions are noted under.
     pub fn at(&self, bucket: Option<usize>) -> At {
         let partition = self.partition;
         At { partition, bucket }
     }
 }
 
-/// Where a build side of `rows` rows is joined.
+/// Returns where a build side of `rows` rows is joined.
 ///
 /// # Errors
 /// [`Error::UnknownDevice`] and [`Error::UnsuitableDevice`]: `horton.device` names a device that is
@@ -136,7 +136,8 @@ pub struct Joiner {
 pub enum Joined {
     /// A join.
     Decided(Decided),
-    /// None, as the device has no room for the build side, and the join [`scatters`](Joiner::scatters).
+    /// None, as the device has no room for the build side, and the join
+    /// [`scatters`](Joiner::scatters).
     TooLarge {
         /// The build side.
         build: Collected,
@@ -310,7 +311,7 @@ pub enum Decided {
 }
 
 impl Decided {
-    /// The rows of stream `at`; there are none if the probe side has fewer streams.
+    /// Returns the rows of stream `at`; there are none if the probe side has fewer streams.
     ///
     /// # Errors
     /// Those of executing DataFusion's own join.
@@ -349,7 +350,7 @@ impl Decided {
     }
 }
 
-/// The one error of a build, for another of its streams.
+/// Returns the one error of a build, for another of its streams.
 pub fn for_another(error: Arc<Error>) -> DataFusionError {
     match error.as_ref() {
         Error::DeviceMemory { .. } => DataFusionError::ResourcesExhausted(error.to_string()),

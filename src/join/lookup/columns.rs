@@ -47,14 +47,14 @@ pub struct Upload<'a> {
 }
 
 impl Upload<'_> {
-    /// Bytes that may be in use on the device.
+    /// Returns the bytes that may be in use on the device.
     pub fn limit(&self) -> u64 {
         self.memory_limit.min(self.device.budget().limit())
     }
 }
 
-/// The logarithm of the 32-bit words of a value, if columns of `arrays` can be gathered on a
-/// device.
+/// Returns the logarithm of the 32-bit words of a value, if columns of `arrays` can be gathered on
+/// a device.
 pub fn log_words(arrays: &[ArrayRef]) -> Option<u32> {
     let data_type = arrays.first()?.data_type();
     let fits = |array: &ArrayRef| array.null_count() == 0 && array.data_type() == data_type;
@@ -116,7 +116,7 @@ impl DeviceColumn {
         }))
     }
 
-    /// The values at the first `n` of `rows`, in 32-bit words.
+    /// Returns the values at the first `n` of `rows`, in 32-bit words.
     ///
     /// # Errors
     /// [`DeviceMemory`](crate::error::Error::DeviceMemory) and OpenCL's own.
@@ -124,7 +124,7 @@ impl DeviceColumn {
         gather_rows(queue, (&self.words, self.log_words), rows, n)
     }
 
-    /// Bytes of a value.
+    /// Returns the bytes of a value.
     pub fn width(&self) -> usize {
         4 << self.log_words
     }
@@ -142,7 +142,7 @@ impl DeviceColumn {
         Ok(make_array(data.build()?))
     }
 
-    /// Bytes on the device.
+    /// Returns the bytes on the device.
     pub fn bytes(&self) -> u64 {
         self.words.bytes()
     }
@@ -160,7 +160,7 @@ fn copy_values(part: &Part, width: usize, out: &mut [u8]) {
     }
 }
 
-/// The bytes of the values of an array without NULLs, `width` each.
+/// Returns the bytes of the values of an array without NULLs, `width` each.
 fn value_bytes(data: &ArrayData, width: usize) -> &[u8] {
     let from = data.offset() * width;
     let bytes = data.buffers().first().map_or(&[][..], |b| b.as_slice());

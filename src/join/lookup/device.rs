@@ -56,7 +56,7 @@ impl MorePairs for DeviceMatches {
     }
 }
 
-/// What the keys of a chunk meet, and the matches that further pairs come of.
+/// Returns what the keys of a chunk meet, and the matches that further pairs come of.
 fn lookup_keys(
     queue: &mut Queue,
     table: &JoinTable,

@@ -59,7 +59,7 @@ pub struct TakenJournal<'a> {
 }
 
 impl TakenJournal<'_> {
-    /// The key columns of each batch.
+    /// Returns the key columns of each batch.
     pub fn batches(&self) -> &[Vec<ArrayRef>] {
         &self.taken.batches
     }
@@ -94,7 +94,7 @@ impl Fallback {
         }
     }
 
-    /// Whether the host answers lookups.
+    /// Returns whether the host answers lookups.
     pub fn is_taken(&self) -> bool {
         self.taken.load(Ordering::Acquire)
     }

@@ -38,7 +38,7 @@ impl Words {
         }
     }
 
-    /// The words, copied if they are not the host's own.
+    /// Returns the words, copied if they are not the host's own.
     pub fn into_vec(self) -> Vec<u32> {
         match self {
             Words::Staged(words) => words.to_vec(),
@@ -128,7 +128,7 @@ pub struct Found {
 
 /// An engine's pairs of one lookup.
 pub trait MorePairs: Debug + Send + Sync {
-    /// The window from pair `first` on, of the length that is `wanted`.
+    /// Returns the window from pair `first` on, of the length that is `wanted`.
     fn window(
         self: Arc<Self>,
         first: u64,
@@ -152,7 +152,7 @@ pub struct Window {
 }
 
 impl Window {
-    /// The number of the first pair after it.
+    /// Returns the number of the first pair after it.
     pub fn end(&self) -> u64 {
         self.first + self.len as u64
     }

@@ -7,12 +7,13 @@
 //! ```
 //!
 //! Everything behind a lookup stays as it is: pairs have the same numbers, as they come in probe
-//! order, matches in build order. Keys of one or two words are numbers here; longer ones are numbered, the distinct
-//! ones of the build side, through a map of their own. A bucket is sorted, so that a lookup is one random access and a
-//! short binary search, of log n steps even if all keys share a bucket. Building it takes the keys
-//! once more through the encoder, a counting sort and 16 bytes a row and 4 a bucket; nothing of it
-//! is there while the device works. The stock join's own table would not do: it numbers rows of
-//! one concatenated batch, and has no pairs to go on from in the middle of a chunk.
+//! order, matches in build order. Keys of one or two words are numbers here; longer ones are
+//! numbered, the distinct ones of the build side, through a map of their own. A bucket is sorted,
+//! so that a lookup is one random access and a short binary search, of log n steps even if all keys
+//! share a bucket. Building it takes the keys once more through the encoder, a counting sort and 16
+//! bytes a row and 4 a bucket; nothing of it is there while the device works. The stock join's own
+//! table would not do: it numbers rows of one concatenated batch, and has no pairs to go on from in
+//! the middle of a chunk.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -44,7 +45,7 @@ pub struct HostTable {
 type Names = HashMap<Box<[u32]>, u64>;
 
 impl HostTable {
-    /// Bytes of a table of `rows` rows with keys of so many words.
+    /// Returns the bytes of a table of `rows` rows with keys of so many words.
     pub fn bytes(rows: usize, words: usize) -> usize {
         let names = match words {
             0..=2 => 0,
@@ -54,7 +55,7 @@ impl HostTable {
         (size_of::<(u64, u32)>() + names) * rows + 4 * (buckets(rows) + 1)
     }
 
-    /// The table of `parts` with keys of `words` words, fewer than 2^32 rows in all.
+    /// Returns the table of `parts` with keys of `words` words, fewer than 2^32 rows in all.
     pub fn build(parts: &[SurrogateKeys], words: usize) -> Self {
         let n = parts.iter().map(|part| part.keys.len()).sum::<usize>() / words;
         let buckets = buckets(n);
@@ -97,7 +98,7 @@ impl HostTable {
         }
     }
 
-    /// Places of the entries of `key`.
+    /// Returns the places of the entries of `key`.
     fn lookup(&self, key: u64) -> Range<u32> {
         let at = bucket(key, self.shift);
         let (from, to) = (self.offsets[at], self.offsets[at + 1]);
@@ -108,7 +109,7 @@ impl HostTable {
         first..first + len as u32
     }
 
-    /// The rows at places of entries, ascending.
+    /// Returns the rows at places of entries, ascending.
     fn rows(&self, places: &Range<u32>) -> impl Iterator<Item = u32> + use<'_> {
         let entries = &self.entries[places.start as usize..places.end as usize];
         entries.iter().map(|entry| entry.1)
@@ -141,7 +142,7 @@ fn named(parts: &[SurrogateKeys], words: usize) -> Names {
     names
 }
 
-/// Keys of so many words as numbers; the low word comes first.
+/// Returns the keys of so many words as numbers; the low word comes first.
 fn numbers<'a>(
     names: &'a Names,
     keys: &'a [u32],
@@ -187,12 +188,12 @@ impl HostMatches {
         }
     }
 
-    /// The number behind that of the last pair.
+    /// Returns the number behind that of the last pair.
     pub fn end(&self) -> u64 {
         self.starts.last().copied().unwrap_or(0)
     }
 
-    /// Up to `len` pairs from number `first` on.
+    /// Returns up to `len` pairs from number `first` on.
     pub fn pairs(&self, first: u64, len: usize) -> Window {
         let (mut probe, mut build) = (Vec::new(), Vec::new());
         let at = self.starts.partition_point(|start| *start <= first);
@@ -217,14 +218,14 @@ impl HostMatches {
         }
     }
 
-    /// Every matched build row, those of equal keys again.
+    /// Returns every matched build row, those of equal keys again.
     pub fn build_rows(&self) -> impl Iterator<Item = u32> + use<'_> {
         self.entries
             .iter()
             .flat_map(|places| self.table.rows(places))
     }
 
-    /// One bit a key: whether it has a match.
+    /// Returns one bit a key: whether it has a match.
     fn bits(&self) -> Vec<u32> {
         let bits = |keys: &[Range<u32>]| {
             let bits = keys.iter().zip(0..);
@@ -235,7 +236,7 @@ impl HostMatches {
         self.entries.chunks(32).map(bits).collect()
     }
 
-    /// What the device would have found.
+    /// Returns what the device would have found.
     pub fn found(self, wanted: Wanted) -> Found {
         let matched = self.entries.iter().filter(|places| !places.is_empty());
         let mut found = Found {

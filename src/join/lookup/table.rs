@@ -122,19 +122,19 @@ impl JoinTable {
         })
     }
 
-    /// The table.
+    /// Returns the table.
     pub fn table(&self) -> &KeyTable {
         &self.built.table
     }
 
-    /// Bytes on the device.
+    /// Returns the bytes on the device.
     pub fn bytes(&self) -> usize {
         let visited = self.visited.as_ref().map_or(0, Buffer::bytes);
         let columns: u64 = self.columns.iter().map(DeviceColumn::bytes).sum();
         (self.built.bytes() + visited + columns) as usize
     }
 
-    /// Whether no key has several pairs.
+    /// Returns whether no key has several pairs.
     pub fn is_unique(&self) -> bool {
         self.built.groups.is_none()
     }
@@ -155,7 +155,7 @@ impl JoinTable {
         Ok(bits.cost)
     }
 
-    /// One bit for each of `rows` build rows: whether a lookup met it.
+    /// Returns one bit for each of `rows` build rows: whether a lookup met it.
     ///
     /// # Errors
     /// [`DeviceMemory`](Error::DeviceMemory) and OpenCL's own.
@@ -177,7 +177,7 @@ impl JoinTable {
     }
 }
 
-/// The bits of the `rows` rows that are in groups whose bits are set in `visited`.
+/// Returns the bits of the `rows` rows that are in groups whose bits are set in `visited`.
 fn rows_of_groups(
     queue: &mut Queue,
     groups: &Arc<RowGroups>,
@@ -202,8 +202,8 @@ fn rows_of_groups(
     }
 }
 
-/// The same by the host, a window of the groups at a time: where the device has no memory left to
-/// do it. It costs the copying of all rows of groups that were met.
+/// Returns the same by the host, a window of the groups at a time: where the device has no memory
+/// left to do it. It costs the copying of all rows of groups that were met.
 fn rows_of_groups_by_host(
     queue: &mut Queue,
     groups: &RowGroups,
@@ -259,7 +259,7 @@ impl<'a> WordReader<'a> {
     }
 }
 
-/// Values that the table can have: rows, or groups.
+/// Returns the values that the table can have: rows, or groups.
 fn values(built: &GroupedTable, rows: usize) -> usize {
     built.groups.as_ref().map_or(rows, |groups| groups.len())
 }
@@ -270,7 +270,7 @@ fn unset_bits(queue: &mut Queue, n: usize) -> Result<Buffer<u32>> {
     Ok(bits)
 }
 
-/// The numbers whose bits are set.
+/// Returns the numbers whose bits are set.
 fn set_numbers(words: &[u32]) -> impl Iterator<Item = u32> {
     let words = words.iter().enumerate();
     words.flat_map(|(w, word)| ones_of(u64::from(*word), 32 * w as u32))

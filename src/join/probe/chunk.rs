@@ -65,7 +65,7 @@ pub struct Step {
 }
 
 impl ProbeBatch {
-    /// A batch whose keys stand at `places`, those of `rows` or of all rows.
+    /// Returns a batch whose keys stand at `places`, those of `rows` or of all rows.
     pub fn new(
         batch: RecordBatch,
         keys: Vec<ArrayRef>,
@@ -81,7 +81,7 @@ impl ProbeBatch {
         }
     }
 
-    /// The rows whose keys stand at `places`.
+    /// Returns the rows whose keys stand at `places`.
     fn rows_at(&self, places: impl Iterator<Item = u32>) -> Vec<u32> {
         let start = self.positions.start;
         match &self.rows {
@@ -90,7 +90,7 @@ impl ProbeBatch {
         }
     }
 
-    /// The probe rows that a step's matches resolve: from the last step's end to its last
+    /// Returns the probe rows that a step's matches resolve: from the last step's end to its last
     /// match, or to the end of the batch.
     pub fn resolve(&mut self, matches: &Pairs, is_last: bool) -> Range<usize> {
         let from = self.resolved;
@@ -103,7 +103,7 @@ impl ProbeBatch {
         from..self.resolved
     }
 
-    /// Which rows have a match, from one bit a key of the chunk.
+    /// Returns which rows have a match, from one bit a key of the chunk.
     pub fn matched(&self, words: Option<&[u32]>) -> BooleanBuffer {
         let rows = self.batch.num_rows();
         let Some(words) = words else {
@@ -126,7 +126,7 @@ impl ProbeBatch {
 }
 
 impl Chunk {
-    /// The batches whose lookup found `found`.
+    /// Returns the batches whose lookup found `found`.
     pub fn new(
         batches: VecDeque<ProbeBatch>,
         memory: ProbeMemory,
@@ -158,8 +158,8 @@ impl Chunk {
         })
     }
 
-    /// The first pair of the window that must come before the next step of up to `limit` pairs;
-    /// `None` if the pairs at hand are enough.
+    /// Returns the first pair of the window that must come before the next step of up to `limit`
+    /// pairs; `None` if the pairs at hand are enough.
     pub fn missing(&self, limit: usize) -> Option<u64> {
         let window = &self.found.window;
         // One more than the limit tells whether the batch goes on.
@@ -167,7 +167,7 @@ impl Chunk {
         (!enough && window.end() < self.found.total).then_some(self.next)
     }
 
-    /// Up to `limit` candidates of the first batch, in probe order, matches in build order;
+    /// Returns up to `limit` candidates of the first batch, in probe order, matches in build order;
     /// `columns` are those that the table gathered.
     ///
     /// # Errors

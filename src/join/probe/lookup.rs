@@ -5,8 +5,8 @@
 //!        ─▶ keys in staging memory ─▶ device, or the host in its place
 //! ```
 //!
-//! What the device was asked is looked up again on the host if it fails later; where it alone knows which build
-//! rows were met, that is brought back, or what was asked so far is kept.
+//! What the device was asked is looked up again on the host if it fails later; where it alone knows
+//! which build rows were met, that is brought back, or what was asked so far is kept.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -61,7 +61,7 @@ impl GatheredBatches {
         }
     }
 
-    /// The batches.
+    /// Returns the batches.
     pub(super) fn batches(&self) -> impl Iterator<Item = RecordBatch> + use<'_> {
         self.batches.iter().map(|(batch, _)| batch.clone())
     }
@@ -75,8 +75,8 @@ impl GatheredBatches {
         !is_full && (self.memory).add_rows(bytes + room.row_bytes * batch.num_rows())
     }
 
-    /// Whether a batch of `bytes` is likely to have room: of `most` bytes with those before, and of what
-    /// the memory pool grants.
+    /// Returns whether a batch of `bytes` is likely to have room: of `most` bytes with those
+    /// before, and of what the memory pool grants.
     fn expects_room(&self, bytes: usize, most: usize) -> bool {
         let is_full = !self.batches.is_empty() && self.bytes + bytes > most;
         !is_full && self.memory.has_room(bytes)
@@ -89,9 +89,9 @@ impl GatheredBatches {
 }
 
 impl Probe {
-    /// A chunk: batches with rows, up to its rows, its bytes, or what the memory pool grants; at least
-    /// one batch, which is there anyway. `None` at the end of the input, or if a chunk in flight is to
-    /// give its memory back first.
+    /// Returns a chunk: batches with rows, up to its rows, its bytes, or what the memory pool
+    /// grants; at least one batch, which is there anyway. `None` at the end of the input, or if a
+    /// chunk in flight is to give its memory back first.
     pub(super) async fn gather(&mut self, build: &BuildSide) -> Result<Option<GatheredBatches>> {
         self.forget_shortage(build);
         let wanted = self.next_chunk_rows;
@@ -132,7 +132,7 @@ impl Probe {
         Ok((!gathered.batches.is_empty()).then_some(gathered))
     }
 
-    /// The first `rows` rows of `batch`; what is left comes next.
+    /// Returns the first `rows` rows of `batch`; what is left comes next.
     fn head(&mut self, batch: RecordBatch, rows: usize) -> RecordBatch {
         if batch.num_rows() <= rows {
             return batch;
@@ -142,13 +142,14 @@ impl Probe {
         batch.slice(0, rows)
     }
 
-    /// The key columns of `batch`.
+    /// Returns the key columns of `batch`.
     fn keys(&self, batch: &RecordBatch) -> Result<Vec<ArrayRef>> {
         let _timer = self.metrics.join_time.timer();
         Ok(evaluate_expressions_to_arrays(&self.spec.on, batch)?)
     }
 
-    /// Reserves a window of `wanted`, of so many pairs at most; one that the memory pool refuses is halved.
+    /// Reserves a window of `wanted`, of so many pairs at most; one that the memory pool refuses is
+    /// halved.
     pub(super) fn reserve_pairs(
         &self,
         build: &BuildSide,
@@ -240,8 +241,8 @@ impl Probe {
         })
     }
 
-    /// The table that answers a chunk, `None` for the host's, and room for the chunk's keys where it
-    /// wants them.
+    /// Returns the table that answers a chunk, `None` for the host's, and room for the chunk's keys
+    /// where it wants them.
     pub(super) async fn room_for_keys(
         &mut self,
         build: &BuildSide,
@@ -259,11 +260,12 @@ impl Probe {
         Ok((None, Words::Host(vec![0; words])))
     }
 
-    /// Returns the host's answer to what is left of a chunk from `start` on, after the device failed.
+    /// Returns the host's answer to what is left of a chunk from `start` on, after the device
+    /// failed.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if the join's keys are not deterministic, and `ResourcesExhausted` from the
-    /// memory pool.
+    /// [`Error::Invalid`] if the join's keys are not deterministic, and `ResourcesExhausted` from
+    /// the memory pool.
     pub(super) async fn lookup_again(
         &mut self,
         build: &BuildSide,
@@ -342,7 +344,7 @@ fn row_bytes(build: &BuildSide) -> usize {
     size_of::<u32>() * (build.encoder().words() + 1) + by_host
 }
 
-/// The host's matches of `keys`; notes the visited rows, where lookups do so.
+/// Returns the host's matches of `keys`; notes the visited rows, where lookups do so.
 async fn host_matches(
     build: &BuildSide,
     keys: &[u32],
@@ -355,7 +357,7 @@ async fn host_matches(
     Ok(matches)
 }
 
-/// The host's answer to the `keys` of a chunk.
+/// Returns the host's answer to the `keys` of a chunk.
 fn lookup_on_host(
     build: Arc<BuildSide>,
     keys: Vec<u32>,

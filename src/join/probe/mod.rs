@@ -10,19 +10,21 @@
 //!   input ──▶ gathered, encoded ──▶ [in flight] [in flight] ──▶ answered, resolved ──▶ output
 //! ```
 //!
-//! Probe batches are gathered into chunks, because a device wants 64 K keys and more at a
-//! time (a batch of 8,192 rows costs twice as much a row); a chunk's batches are then
-//! resolved one by one, in order. A chunk ends at a number of rows or of bytes, or where the memory
-//! pool refuses more ([`memory`](super::memory)). While the device works on one chunk the next is gathered
-//! and encoded. The first chunks are small where the join itself has a LIMIT; elsewhere the first is a quarter of a chunk,
-//! which is enough to start with, as a chunk costs a GPU's driver a third of a millisecond however small it is.
-//! The device's answers come through a channel: a stream waiting for them blocks
-//! no thread, and dropping it cancels what was not started. A chunk that the device has no room for waits
-//! for others to give memory back, and is split if they do not. One that the device has no room for
-//! even so, or fails to answer, is looked up on the host ([`fallback`](crate::join::lookup::fallback)),
-//! from its first batch or from the pair on that comes next.
+//! Probe batches are gathered into chunks, because a device wants 64 K keys and more at a time (a
+//! batch of 8,192 rows costs twice as much a row); a chunk's batches are then resolved one by one,
+//! in order. A chunk ends at a number of rows or of bytes, or where the memory pool refuses more
+//! ([`memory`](super::memory)). While the device works on one chunk the next is gathered and
+//! encoded. The first chunks are small where the join itself has a LIMIT; elsewhere the first is a
+//! quarter of a chunk, which is enough to start with, as a chunk costs a GPU's driver a third of a
+//! millisecond however small it is. The device's answers come through a channel: a stream waiting
+//! for them blocks no thread, and dropping it cancels what was not started. A chunk that the device
+//! has no room for waits for others to give memory back, and is split if they do not. One that the
+//! device has no room for even so, or fails to answer, is looked up on the host
+//! ([`fallback`](crate::join::lookup::fallback)), from its first batch or from the pair on that
+//! comes next.
 //!
-//! Here are the states; `input` is read, `lookup` hands chunks to the device, `output` makes rows of what it found.
+//! Here are the states; `input` is read, `lookup` hands chunks to the device, `output` makes rows
+//! of what it found.
 
 pub mod chunk;
 mod input;
@@ -112,7 +114,7 @@ pub struct Probe {
 }
 
 impl Probe {
-    /// A stream over `input`, the keys of which are looked up in the table of `build`.
+    /// Returns a stream over `input`, the keys of which are looked up in the table of `build`.
     pub fn new(
         spec: Arc<ProbeSpec>,
         build: Arc<BuildSide>,
@@ -156,7 +158,7 @@ impl Probe {
         }
     }
 
-    /// The output batches as a stream.
+    /// Returns the output batches as a stream.
     pub fn into_stream(self) -> SendableRecordBatchStream {
         let schema = Arc::clone(&self.spec.output.schema);
         let metrics = self.metrics.clone();
@@ -172,7 +174,7 @@ impl Probe {
         Box::pin(RecordBatchStreamAdapter::new(schema, stream))
     }
 
-    /// The next output batch.
+    /// Returns the next output batch.
     ///
     /// # Errors
     /// The inputs', the residual filter's, the device's.
@@ -258,8 +260,8 @@ impl Probe {
         }
     }
 
-    /// After the device had no room for a chunk of `rows` rows: its `batches` come next, all at once
-    /// if others have given memory back, else in smaller chunks, at last on the host.
+    /// After the device had no room for a chunk of `rows` rows: its `batches` come next, all at
+    /// once if others have given memory back, else in smaller chunks, at last on the host.
     ///
     /// # Errors
     /// Any other, or if the session wants to see it.
@@ -283,7 +285,7 @@ impl Probe {
         Ok(())
     }
 
-    /// Whether others have given back what `error` was short of; waits for it once a chunk.
+    /// Returns whether others have given back what `error` was short of; waits for it once a chunk.
     async fn has_room_after(&mut self, build: &BuildSide, error: &Error) -> bool {
         if std::mem::replace(&mut self.has_waited, true) {
             return false;

@@ -30,7 +30,7 @@ use crate::keys::verify::{Picked, equal_pairs, equal_strings, equal_views};
 use super::{LEAST_WINDOW, Probe, State};
 
 impl Probe {
-    /// What comes next of a chunk: one step of its first batch, or all it is wanted for.
+    /// Returns what comes next of a chunk: one step of its first batch, or all it is wanted for.
     pub(super) async fn emit(
         &mut self,
         build: Arc<BuildSide>,
@@ -77,7 +77,7 @@ impl Probe {
         metrics.avg_fanout.add_total(found.matched as usize);
     }
 
-    /// Rows without columns, as many as there are pairs.
+    /// Returns the rows without columns, as many as there are pairs.
     pub(super) fn emit_count(
         &mut self,
         build: Arc<BuildSide>,
@@ -95,7 +95,7 @@ impl Probe {
         self.push_and(batch, State::Emit(build, chunk))
     }
 
-    /// The whole first batch of a chunk, for a join type that asks only which rows match.
+    /// Returns the whole first batch of a chunk, for a join type that asks only which rows match.
     pub(super) fn emit_batch(
         &mut self,
         build: Arc<BuildSide>,
@@ -117,7 +117,8 @@ impl Probe {
         self.push_and(batch, State::Emit(build, chunk))
     }
 
-    /// Pairs of a step at most: one fewer than a window, which tells whether more follow.
+    /// Returns the pairs of a step at most: one fewer than a window, which tells whether more
+    /// follow.
     pub(super) fn step_pairs(&self, chunk: &Chunk) -> usize {
         match chunk.wanted {
             Wanted::Pairs { window, .. } => self.spec.batch_size.min(window - 1),
@@ -166,7 +167,7 @@ impl Probe {
         Ok(())
     }
 
-    /// One step of the chunk's first batch.
+    /// Returns one step of the chunk's first batch.
     pub(super) fn emit_step(
         &mut self,
         build: Arc<BuildSide>,
@@ -195,7 +196,7 @@ impl Probe {
         self.push_and(batch, State::Emit(build, chunk))
     }
 
-    /// The step's candidates that are matches: equal keys, residual filter passed.
+    /// Returns the step's candidates that are matches: equal keys, residual filter passed.
     pub(super) fn matches(
         &self,
         build: &BuildSide,
@@ -314,8 +315,8 @@ impl Probe {
         Ok(State::Unmatched(build, 0..0))
     }
 
-    /// Up to a batch of build rows that the join type owes, of those left in `rows` or of the next
-    /// batch that no other stream emits.
+    /// Returns up to a batch of build rows that the join type owes, of those left in `rows` or of
+    /// the next batch that no other stream emits.
     pub(super) async fn emit_unmatched(
         &mut self,
         build: Arc<BuildSide>,
@@ -350,8 +351,9 @@ impl Probe {
         self.push_and(batch, State::Unmatched(build, rest))
     }
 
-    /// Those of the build `rows`, all of one batch as gathering from many takes several times as long,
-    /// that the join type owes, no more than an output batch holds; and the rows to go on with.
+    /// Those of the build `rows`, all of one batch as gathering from many takes several times as
+    /// long, that the join type owes, no more than an output batch holds; and the rows to go on
+    /// with.
     fn owed_rows(
         &self,
         build: &BuildSide,

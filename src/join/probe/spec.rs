@@ -12,8 +12,8 @@ use crate::join::lookup::table::Access;
 use crate::join::memory::ROW_BYTES;
 use crate::join::rows::Source;
 
-/// Bytes of a chunk's keys where they are of more than two words: page-locking more memory costs more
-/// than larger chunks gain.
+/// Bytes of a chunk's keys where they are of more than two words: page-locking more memory costs
+/// more than larger chunks gain.
 const LONG_KEYS: usize = 8 << 20;
 
 /// Pairs of a window for each row of a chunk: fewer windows for small fan-outs.
@@ -49,7 +49,7 @@ pub struct ProbeSpec {
 }
 
 impl ProbeSpec {
-    /// Rows of a chunk at most, to be looked up in the table of `build`.
+    /// Returns the rows of a chunk at most, to be looked up in the table of `build`.
     pub(super) fn most_chunk_rows(&self, build: &BuildSide) -> usize {
         let most = match build.encoder().words() {
             0..=2 => self.chunk_rows,
@@ -58,18 +58,19 @@ impl ProbeSpec {
         most.max(1)
     }
 
-    /// Bytes of the batches of a chunk of `rows` rows at most, unless one alone has more.
+    /// Returns the bytes of the batches of a chunk of `rows` rows at most, unless one alone has
+    /// more.
     pub(super) fn most_bytes(&self, rows: usize) -> usize {
         ROW_BYTES * rows.max(self.chunk_rows)
     }
 
-    /// Bytes of a pair in a window: key's position, build row and gathered columns.
+    /// Returns the bytes of a pair in a window: key's position, build row and gathered columns.
     pub(super) fn pair_bytes(build: &BuildSide) -> usize {
         let gathered = build.gathered().iter().map(DeviceColumn::width);
         2 * size_of::<u32>() + gathered.sum::<usize>()
     }
 
-    /// Pairs of a window at most.
+    /// Returns the pairs of a window at most.
     fn window(&self, build: &BuildSide) -> usize {
         let has_room = ROW_BYTES * self.chunk_rows / Self::pair_bytes(build);
         (WINDOW_PAIRS * self.chunk_rows)
@@ -88,7 +89,7 @@ impl ProbeSpec {
         }
     }
 
-    /// What lookups must bring back.
+    /// Returns what lookups must bring back.
     pub(super) fn wanted(&self, build: &BuildSide) -> Wanted {
         let checked = self.filter.is_some() || !build.encoder().is_exact();
         match self.outcome {
@@ -102,7 +103,7 @@ impl ProbeSpec {
         }
     }
 
-    /// Whether the host does something with the pairs' build rows.
+    /// Returns whether the host does something with the pairs' build rows.
     pub(super) fn needs_build_rows(&self, build: &BuildSide) -> bool {
         let gathered = |source: Source| build.is_gathered(source);
         let filter = self.filter.iter().flat_map(|(_, shape)| &shape.columns);

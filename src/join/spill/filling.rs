@@ -77,7 +77,7 @@ fn new_file(manager: &SpillManager) -> DataFusionResult<Append> {
     }))
 }
 
-/// The same rows in batches of up to `batch_size` rows and about [`FILE_BATCH`] bytes.
+/// Returns the same rows in batches of up to `batch_size` rows and about [`FILE_BATCH`] bytes.
 fn grouped(batches: Vec<RecordBatch>, batch_size: usize) -> impl Iterator<Item = RecordBatch> {
     let mut batches = batches.into_iter().peekable();
     let groups = std::iter::from_fn(move || {
@@ -97,7 +97,7 @@ fn grouped(batches: Vec<RecordBatch>, batch_size: usize) -> impl Iterator<Item =
     groups.flatten()
 }
 
-/// One batch, or those that there are if their columns have no room in one.
+/// Returns one batch, or those that there are if their columns have no room in one.
 fn merged(group: Vec<RecordBatch>) -> Vec<RecordBatch> {
     let one = match group.as_slice() {
         [first, _, ..] => concat_batches(&first.schema(), &group).ok(),

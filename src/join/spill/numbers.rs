@@ -39,7 +39,7 @@ pub fn bucket_numbers(spec: &ScatterSpec, batch: &RecordBatch) -> Result<Vec<u32
     Ok(hashes.into_iter().enumerate().map(number).collect())
 }
 
-/// Rows in the order of their buckets, and where each of so many `buckets` ends.
+/// Returns the rows in the order of their buckets, and where each of so many `buckets` ends.
 pub fn in_order(numbers: &[u32], buckets: usize) -> (Vec<u32>, Vec<usize>) {
     let mut ends = vec![0; buckets];
     for at in numbers.iter().filter(|at| **at != NOWHERE) {
@@ -60,13 +60,14 @@ pub fn in_order(numbers: &[u32], buckets: usize) -> (Vec<u32>, Vec<usize>) {
     (rows, ends)
 }
 
-/// The bucket of a hash: by its high bits after Fibonacci hashing, as a table's bits are the low ones.
+/// Returns the bucket of a hash: by its high bits after Fibonacci hashing, as a table's bits are
+/// the low ones.
 fn bucket_of(hash: u64, buckets: usize) -> usize {
     let high = hash.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
     ((high * buckets as u64) >> 32) as usize
 }
 
-/// Whether each row has a NULL key, where that matters.
+/// Returns whether each row has a NULL key, where that matters.
 fn null_rows(keys: &[ArrayRef], null_keys: NullKeys) -> Option<Vec<bool>> {
     if null_keys == NullKeys::Match || keys.iter().all(|key| key.logical_null_count() == 0) {
         return None;

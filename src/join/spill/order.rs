@@ -22,8 +22,8 @@ use crate::join::decide::granted::Granted;
 use crate::join::decide::host_join::HandedExec;
 use crate::join::memory::of_order;
 
-/// `stream` of the join of `partition` in the order that `planned` promises, and with as many rows as it
-/// may have.
+/// `stream` of the join of `partition` in the order that `planned` promises, and with as many rows
+/// as it may have.
 ///
 /// # Errors
 /// Those of DataFusion's sort.
@@ -52,7 +52,7 @@ pub fn promised(
     Ok(limited(stream, planned.fetch()))
 }
 
-/// The first `fetch` rows.
+/// Returns the first `fetch` rows.
 fn limited(stream: SendableRecordBatchStream, fetch: Option<usize>) -> SendableRecordBatchStream {
     let Some(fetch) = fetch else {
         return stream;

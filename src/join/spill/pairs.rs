@@ -1,4 +1,5 @@
-//! What joining one pair of buckets needs: its sides read again, its build side, smaller pairs of it.
+//! What joining one pair of buckets needs: its sides read again, its build side, smaller pairs of
+//! it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -36,7 +37,7 @@ pub struct PairJoin {
 }
 
 impl PairJoin {
-    /// The rows of the build side, if the memory pool has room for them.
+    /// Returns the rows of the build side, if the memory pool has room for them.
     pub async fn build(&self, pair: &Pair, build: Side) -> Result<Option<Collected>> {
         if pair.is_in_memory() {
             let pool = self.node.context.memory_pool();
@@ -54,7 +55,7 @@ impl PairJoin {
         }
     }
 
-    /// The other side of a pair, in `parts`.
+    /// Returns the other side of a pair, in `parts`.
     pub fn probing(&self, pair: &Pair, side: Side, parts: usize) -> Result<Reading> {
         if parts == 1 {
             return self.reading(pair, side);
@@ -64,7 +65,7 @@ impl PairJoin {
         Ok(self.reading_of(side, streams))
     }
 
-    /// Whether all rows of the build side are there now.
+    /// Returns whether all rows of the build side are there now.
     pub async fn fits(&self, pair: &Pair, build: Side, reading: &mut Reading) -> Result<bool> {
         // Asked first: what cannot fit need not be read.
         if !reading.has_room(pair.bucket(build).rows, pair.bucket(build).bytes) {
@@ -77,7 +78,7 @@ impl PairJoin {
         }
     }
 
-    /// A side of a pair, not read yet.
+    /// Returns a side of a pair, not read yet.
     pub fn reading(&self, pair: &Pair, side: Side) -> Result<Reading> {
         let manager = &self.managers[side as usize];
         let stream = pair.bucket(side).stream(manager)?;
@@ -91,7 +92,7 @@ impl PairJoin {
         Reading::new(schema, streams, memory)
     }
 
-    /// The pairs of a pair, by another hash.
+    /// Returns the pairs of a pair, by another hash.
     pub async fn split(&self, pair: &Pair) -> Result<Vec<Pair>> {
         let level = pair.level + 1;
         let spec = |side| {
@@ -108,8 +109,8 @@ impl PairJoin {
         Ok(pairs_of(&left, &right, level))
     }
 
-    /// Whether smaller buckets than one of `rows` build rows may have room on the device. Where its
-    /// table is a 64th of the limit already, others have the room.
+    /// Returns whether smaller buckets than one of `rows` build rows may have room on the device.
+    /// Where its table is a 64th of the limit already, others have the room.
     pub fn can_shrink(&self, rows: usize) -> bool {
         let most = self.device_limit / 64;
         KEY_BYTES * rows as u64 > most || rows > self.node.config.knobs.max_table_rows

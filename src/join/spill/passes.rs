@@ -38,8 +38,8 @@ use super::bucket::Pair;
 use super::pairs::PairJoin;
 use super::scattering::can_scatter;
 
-/// How a pair is joined, the `build` side of which is all there; `None` if the device has no room for
-/// it, and another hash may make smaller pairs.
+/// Returns how a pair is joined, the `build` side of which is all there; `None` if the device has
+/// no room for it, and another hash may make smaller pairs.
 pub async fn whole(
     pairs: &Arc<PairJoin>,
     pair: &Pair,
@@ -56,7 +56,7 @@ pub async fn whole(
     }
 }
 
-/// The rows of a pair of which no side fits; `smaller` has fewer bytes.
+/// Returns the rows of a pair of which no side fits; `smaller` has fewer bytes.
 pub fn in_parts(pairs: &Arc<PairJoin>, pair: Pair, smaller: Side) -> SendableRecordBatchStream {
     let schema = pairs.planned.schema();
     let phases = match phases(&pairs.node.planned, smaller) {
@@ -144,7 +144,7 @@ impl Phase {
     }
 }
 
-/// The ways through a pair of which no side fits.
+/// Returns the ways through a pair of which no side fits.
 fn phases(join: &Arc<HashJoinExec>, smaller: Side) -> Result<Vec<Phase>, DataFusionError> {
     use JoinType::{Full, Inner, Left, LeftAnti, LeftMark, LeftSemi, RightAnti};
     let build = match join.join_type() {
@@ -168,7 +168,7 @@ fn phases(join: &Arc<HashJoinExec>, smaller: Side) -> Result<Vec<Phase>, DataFus
     Ok(vec![Phase::new(Arc::clone(join), build)])
 }
 
-/// Rows of the right side as rows of the `full` join.
+/// Returns the rows of the right side as rows of the `full` join.
 fn pad(full: &HashJoinExec, right: &RecordBatch) -> Result<RecordBatch, DataFusionError> {
     let shape = output(full);
     let rows = right.num_rows();
@@ -196,7 +196,7 @@ struct Passes {
 }
 
 impl Passes {
-    /// The rows of the next pass.
+    /// Returns the rows of the next pass.
     async fn next(&mut self) -> Result<Option<SendableRecordBatchStream>> {
         while let Some(phase) = self.phases.last() {
             let reading = match self.reading.take() {

@@ -7,8 +7,9 @@
 //!                                    all buckets' rows ─▶ files, in batches of their own
 //! ```
 //!
-//! No row stays in memory: a bucket's table needs it, and so do the operators above and below. But where
-//! it is the device that is too small, rows stay, while the pool grants them ([`Home::Memory`]):
+//! No row stays in memory: a bucket's table needs it, and so do the operators above and below. But
+//! where it is the device that is too small, rows stay, while the pool grants them
+//! ([`Home::Memory`]):
 //!
 //! ```text
 //!  batch ─▶ hash of keys ─▶ rows in the order of buckets ─▶ each bucket's, in batches of full size
@@ -87,7 +88,7 @@ impl Keeping {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The rows of a bucket, which has none then.
+    /// Returns the rows of a bucket, which has none then.
     fn take(&self, at: usize) -> Result<Vec<RecordBatch>> {
         let mut bucket = self.bucket(at);
         bucket.finish_buffered_batch()?;
@@ -105,7 +106,7 @@ struct State {
 }
 
 impl State {
-    /// Bytes that `parts` add to what is in memory.
+    /// Returns the bytes that `parts` add to what is in memory.
     fn count(&mut self, parts: &[(usize, RecordBatch)]) -> usize {
         let bytes = parts.iter().map(|(_, part)| self.counter.count_batch(part));
         bytes.sum()
@@ -127,7 +128,7 @@ impl Scattered {
         rows.sum::<usize>() + self.nulls.rows
     }
 
-    /// Bytes that all rows would take in memory.
+    /// Returns the bytes that all rows would take in memory.
     pub fn bytes(&self) -> usize {
         self.buckets.iter().map(|bucket| bucket.bytes).sum()
     }
@@ -169,7 +170,7 @@ impl Scatter {
         Ok(())
     }
 
-    /// Where rows are kept, if they still are.
+    /// Returns where rows are kept, if they still are.
     fn in_memory(&self) -> Option<&Keeping> {
         let keeping = self.keeping.as_ref();
         keeping.filter(|keeping| !keeping.is_refused.load(Ordering::Acquire))
@@ -216,7 +217,7 @@ impl Scatter {
         Ok(())
     }
 
-    /// The buckets in memory.
+    /// Returns the buckets in memory.
     fn kept(&self, keeping: &Keeping) -> Result<Scattered> {
         let memory = &self.spec.memory;
         let bucket = |at| {
@@ -238,7 +239,7 @@ impl Scatter {
         Ok(Scattered { buckets, nulls })
     }
 
-    /// The rows of each bucket, and those that are apart.
+    /// Returns the rows of each bucket, and those that are apart.
     fn parts(&self, batch: &RecordBatch) -> Result<Vec<(usize, RecordBatch)>> {
         let mut rows: Vec<Vec<u32>> = vec![Vec::new(); self.spec.buckets + 1];
         for (row, at) in bucket_numbers(&self.spec, batch)?.into_iter().enumerate() {
@@ -301,7 +302,7 @@ impl Scatter {
         Ok(written.into_iter().collect::<DataFusionResult<()>>()?)
     }
 
-    /// The buckets.
+    /// Returns the buckets.
     ///
     /// # Errors
     /// Those of writing files.
@@ -322,7 +323,8 @@ impl Scatter {
     }
 }
 
-/// The batch with the bytes of its views in buffers of its own: other rows' bytes are not kept.
+/// Returns the batch with the bytes of its views in buffers of its own: other rows' bytes are not
+/// kept.
 fn compacted(batch: RecordBatch) -> Result<RecordBatch> {
     let is_view =
         |array: &ArrayRef| matches!(array.data_type(), DataType::Utf8View | DataType::BinaryView);

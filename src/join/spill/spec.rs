@@ -21,12 +21,13 @@ const OPEN_FILES: usize = 512;
 /// Open files a bucket: that of one side, and two while the other side's is written.
 const FILES_A_BUCKET: usize = 3;
 
-/// Buckets of a side in memory at most: should they have to go to files, `lanes` times as many.
+/// Returns the buckets of a side in memory at most: should they have to go to files, `lanes` times
+/// as many.
 pub fn most_in_memory(lanes: usize) -> usize {
     (OPEN_FILES / FILES_A_BUCKET / lanes.max(1)).max(LEAST_BUCKETS)
 }
 
-/// Buckets of a side where `streams` streams may scatter at once.
+/// Returns the buckets of a side where `streams` streams may scatter at once.
 pub fn buckets(streams: usize) -> usize {
     let each = OPEN_FILES / FILES_A_BUCKET / streams.max(1);
     each.clamp(LEAST_BUCKETS, MOST_BUCKETS)
@@ -70,7 +71,7 @@ pub struct ScatterSpec {
 }
 
 impl ScatterSpec {
-    /// The same with so many buckets, there.
+    /// Returns the same with so many buckets, there.
     pub fn at_home(self, home: Home, buckets: usize) -> Self {
         Self {
             home,
@@ -79,12 +80,12 @@ impl ScatterSpec {
         }
     }
 
-    /// The same for rows that were scattered `level` times before.
+    /// Returns the same for rows that were scattered `level` times before.
     pub fn at_level(self, level: u64) -> Self {
         Self { level, ..self }
     }
 
-    /// The same, for other rows.
+    /// Returns the same, for other rows.
     pub fn again(&self) -> Self {
         Self {
             keys: self.keys.clone(),

@@ -43,7 +43,7 @@ pub struct Spilled {
 }
 
 impl Spilled {
-    /// The join of two sides that were read as far as the memory pool allowed.
+    /// Returns the join of two sides that were read as far as the memory pool allowed.
     ///
     /// # Errors
     /// The pool's `error`, if the session does not want joins to spill, or they cannot.
@@ -56,8 +56,8 @@ impl Spilled {
         Self::scattering(node, readings, Home::Disk, 0, device_limit)
     }
 
-    /// The join of two sides for which the device has no room: the build `side`, which is there, and
-    /// the streams of the other one.
+    /// Returns the join of two sides for which the device has no room: the build `side`, which is
+    /// there, and the streams of the other one.
     ///
     /// # Errors
     /// If DataFusion cannot make the join of buckets.
@@ -123,7 +123,7 @@ impl Spilled {
         }))
     }
 
-    /// The rows of stream `at`, which is the node's output partition `partition`.
+    /// Returns the rows of stream `at`, which is the node's output partition `partition`.
     ///
     /// # Errors
     /// If the promised order cannot be restored.
@@ -156,7 +156,7 @@ impl Spilled {
         Ok(Box::pin(RecordBatchStreamAdapter::new(schema, rows)))
     }
 
-    /// The rows of the next pair that has some; `None` if none is left.
+    /// Returns the rows of the next pair that has some; `None` if none is left.
     async fn next_joined(
         self: &Arc<Self>,
         lanes: &Arc<Vec<Lane>>,
@@ -191,8 +191,8 @@ impl Spilled {
         })
     }
 
-    /// The rows of a pair, the probe side of which comes in `parts`. A pair that is too large is
-    /// scattered again, into `lane`.
+    /// Returns the rows of a pair, the probe side of which comes in `parts`. A pair that is too
+    /// large is scattered again, into `lane`.
     async fn join(self: &Arc<Self>, pair: Pair, parts: usize, lane: &Lane) -> Result<Rows> {
         if pair.gives_nothing(*self.pairs.planned.join_type()) {
             return Ok(Rows::None);

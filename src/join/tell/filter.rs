@@ -104,8 +104,8 @@ pub struct Board {
     complete: watch::Sender<bool>,
 }
 
-/// A future that drives a build; `None` if the build is gone. Holds the build weakly, as that owns its
-/// reporter.
+/// A future that drives a build; `None` if the build is gone. Holds the build weakly, as that owns
+/// its reporter.
 pub type Driver = Box<dyn Fn() -> Option<BoxFuture<'static, ()>> + Send + Sync>;
 
 impl std::fmt::Debug for Board {
@@ -125,7 +125,8 @@ pub struct Reporter {
 }
 
 impl Board {
-    /// A board for `builds` builds of one execution; bytes of sets are taken from `memory`'s pool.
+    /// Returns a board for `builds` builds of one execution; bytes of sets are taken from
+    /// `memory`'s pool.
     pub fn new(
         spec: FilterSpec,
         builds: usize,
@@ -144,7 +145,7 @@ impl Board {
         })
     }
 
-    /// The place of build `partition`.
+    /// Returns the place of build `partition`.
     pub fn reporter(self: &Arc<Self>, partition: usize) -> Reporter {
         Reporter {
             board: Arc::clone(self),
@@ -180,7 +181,7 @@ impl Board {
         drop(drivers);
     }
 
-    /// The facts, if there is memory for keys that wait.
+    /// Returns the facts, if there is memory for keys that wait.
     fn kept(&self, facts: Facts) -> Option<Facts> {
         let keys = facts.keys.iter().flatten().filter(|_| self.count > 1);
         let bytes = keys.map(|key| key.get_array_memory_size()).sum();
@@ -233,7 +234,7 @@ impl Board {
         Ok(())
     }
 
-    /// What a probe row's `key` must satisfy to meet a build row.
+    /// Returns what a probe row's `key` must satisfy to meet a build row.
     async fn predicate(
         &self,
         filter: &KeyFilter,
@@ -272,7 +273,7 @@ impl Board {
         filter.is_evaluated && is_worth
     }
 
-    /// The set of the values; `None` if the memory pool has no room for it.
+    /// Returns the set of the values; `None` if the memory pool has no room for it.
     async fn set(&self, keys: &[Vec<ArrayRef>], key: usize) -> Result<Option<Arc<KeySet>>> {
         let spec = &self.spec;
         match KeySet::of(keys, &spec.types[key], spec.width, &self.memory).await {
@@ -307,7 +308,7 @@ impl Board {
     }
 }
 
-/// The facts of all builds as of one; `None` without rows.
+/// Returns the facts of all builds as of one; `None` without rows.
 fn together(all: &[Facts]) -> Option<Facts> {
     let facts = Facts {
         rows: all.iter().map(|facts| facts.rows).sum(),
@@ -383,7 +384,7 @@ fn min_max<'a>(
     Ok((min.evaluate()?, max.evaluate()?))
 }
 
-/// The type behind dictionaries.
+/// Returns the type behind dictionaries.
 fn value_type(data_type: &DataType) -> &DataType {
     match data_type {
         DataType::Dictionary(_, value) => value_type(value),
