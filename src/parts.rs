@@ -23,9 +23,9 @@ const PART: usize = 1 << 18;
 /// Rows `first_row..first_row + rows` of some columns.
 #[derive(Debug, Default)]
 pub struct Part {
-    /// Its first row's number.
+    /// Number of the first row.
     pub first_row: usize,
-    /// Its rows.
+    /// Number of rows.
     pub rows: usize,
     /// `columns[b][c]`: column `c` of its `b`-th slice.
     pub columns: Vec<Vec<ArrayRef>>,

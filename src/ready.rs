@@ -23,7 +23,7 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::self_test;
 
-/// What is known of the device that a session asks for.
+/// The state of the device that a session asks for.
 #[derive(Debug, Clone)]
 pub enum Readiness {
     /// It is being opened.
@@ -55,7 +55,7 @@ pub fn begin(config: &HortonConfig) {
     drop(receiver(config));
 }
 
-/// Returns what is known now.
+/// Returns the state now.
 pub fn now(config: &HortonConfig) -> Readiness {
     let known = states()
         .get(&config.device)
@@ -63,12 +63,12 @@ pub fn now(config: &HortonConfig) -> Readiness {
     known.unwrap_or_else(|| receiver(config).borrow().clone())
 }
 
-/// Returns what is known once the device is open: never [`Readiness::Opening`].
+/// Returns the state once the device is open: never [`Readiness::Opening`].
 pub async fn opened(config: &HortonConfig) -> Readiness {
     once(config, |state| !matches!(state, Readiness::Opening)).await
 }
 
-/// Returns what is known once it is settled: neither [`Readiness::Opening`] nor
+/// Returns the state once it is settled: neither [`Readiness::Opening`] nor
 /// [`Readiness::Compiling`].
 pub async fn settled(config: &HortonConfig) -> Readiness {
     let is_settled =

@@ -43,7 +43,8 @@ impl Bitmap {
         self.words[row as usize / 64].load(Ordering::Relaxed) >> (row % 64) & 1 == 1
     }
 
-    /// Those of `rows` whose bits are set, or not set, in order. Words without any are passed over.
+    /// Returns those of `rows` whose bits are set, or not set, in order. Words without any are
+    /// passed over.
     pub fn rows(&self, rows: Range<u32>, set: bool) -> impl Iterator<Item = u32> {
         let words = rows.start / 64..rows.end.div_ceil(64);
         words.flat_map(move |w| {

@@ -88,12 +88,12 @@ pub enum Home {
     Memory,
 }
 
-/// What was decided of a join, or of one of its partitions.
+/// A decision: how a join is run, or one of its partitions.
 #[derive(Debug, Clone)]
 pub struct Decision {
     /// The side that was built.
     pub build: Side,
-    /// Its rows.
+    /// Rows of that side.
     pub rows: usize,
     /// Where the join runs.
     pub place: Place,
@@ -110,14 +110,14 @@ pub struct At {
     pub bucket: Option<usize>,
 }
 
-/// What a node shows of the joins that run in its place.
+/// The record that a node shows of the joins that run in its place.
 #[derive(Debug, Clone, Default)]
 pub struct Shown {
     /// The node's own metrics.
     pub metrics: ExecutionPlanMetricsSet,
-    /// Those of buckets that a device joined.
+    /// Metrics of buckets that a device joined.
     pub buckets: ExecutionPlanMetricsSet,
-    /// What was decided.
+    /// The decisions.
     pub decisions: Arc<Decisions>,
     /// DataFusion's own joins.
     pub on_host: Arc<OnHost>,
@@ -132,7 +132,7 @@ impl Shown {
         self.on_host.lock().retain(|at, _| is_other(at));
     }
 
-    /// Returns the same for buckets.
+    /// Returns the record for buckets.
     pub fn of_buckets(&self) -> Self {
         Self {
             metrics: self.buckets.clone(),
@@ -165,12 +165,12 @@ fn is_output(metric: &Metric) -> bool {
     )
 }
 
-/// What was decided of each of a join's builds when it ran last.
+/// The decisions on each of a join's builds when it ran last.
 #[derive(Debug, Default)]
 pub struct Decisions(Mutex<BTreeMap<At, Decision>>);
 
 impl Decisions {
-    /// Returns all of them.
+    /// Returns all decisions.
     pub fn all(&self) -> Vec<Decision> {
         self.lock().values().cloned().collect()
     }

@@ -38,7 +38,7 @@ use super::run::Held;
 /// `late`.
 ///
 /// # Errors
-/// Those of opening it.
+/// The errors of opening it.
 pub fn open(
     plan: &Arc<dyn ExecutionPlan>,
     partition: usize,
@@ -55,7 +55,7 @@ pub fn open(
     Ok(Box::pin(stream))
 }
 
-/// What became of a join's build side.
+/// The state of a join's build side once its early opening was tried.
 pub enum BuildOpening {
     /// It is opened with the join.
     Waits,
@@ -69,7 +69,7 @@ pub enum BuildOpening {
 /// them. Returns the joins' executions, which end with the caller's.
 ///
 /// # Errors
-/// Those of opening them.
+/// The errors of opening them.
 pub fn open_builds(plan: &Arc<dyn ExecutionPlan>, context: &Arc<TaskContext>) -> Result<Vec<Held>> {
     let mut held = Vec::new();
     visit(plan, context, &mut held)?;

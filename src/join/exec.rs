@@ -56,10 +56,10 @@ pub struct HortonJoinExec {
     pub(super) config: HortonConfig,
     /// Metrics, and what was decided.
     pub(super) shown: Shown,
-    /// What either input's scans are told of the other one's keys: the left input's, the right
-    /// one's.
+    /// The filters by which either input's scans are told of the other one's keys: the left
+    /// input's, the right one's.
     pub(super) filters: [Vec<KeyFilter>; 2],
-    /// Its executions, with those of nodes made of this one: they share the filters.
+    /// The executions, with those of nodes made of this one: they share the filters.
     pub(super) runs: Arc<Runs>,
     pub(super) reach: OnceLock<Reach>,
     properties: Arc<PlanProperties>,
@@ -130,7 +130,7 @@ impl HortonJoinExec {
         self.rewrap_with(stock, self.filters.clone())
     }
 
-    /// As [`rewrap`](Self::rewrap), with other filters.
+    /// Returns the same join around another stock node, with other `filters`.
     fn rewrap_with(
         &self,
         stock: &dyn ExecutionPlan,

@@ -40,19 +40,19 @@ use datafusion::execution::memory_pool::{
 
 use crate::join::side::Side;
 
-/// Returns what the rows of a side that build `partition` joins are reserved under, until it is
+/// Returns a reservation for the rows of a side that build `partition` joins, until it is
 /// decided.
 pub fn of_rows(pool: &Arc<dyn MemoryPool>, partition: usize, side: Side) -> MemoryReservation {
     MemoryConsumer::new(format!("HortonJoinBuild[{partition}]: {side} rows")).register(pool)
 }
 
-/// Returns what the rows of a side are reserved under while they are scattered over buckets.
+/// Returns a reservation for the rows of a side while they are scattered over buckets.
 pub fn of_buckets(pool: &Arc<dyn MemoryPool>, partition: usize, side: Side) -> MemoryReservation {
     let name = format!("HortonJoinBuild[{partition}]: {side} buckets");
     MemoryConsumer::new(name).register(pool)
 }
 
-/// Returns what a sort is reserved under that restores the order of rows which come from disk.
+/// Returns a reservation for the sort that restores the order of rows which come from disk.
 pub fn of_order(pool: &Arc<dyn MemoryPool>, partition: usize) -> MemoryReservation {
     let consumer = MemoryConsumer::new(format!("HortonJoinBuild[{partition}]: order"));
     consumer.with_can_spill(true).register(pool)
@@ -114,7 +114,8 @@ pub fn leaves_half(pool: &Arc<dyn MemoryPool>, bytes: usize) -> bool {
     }
 }
 
-/// What a chunk of probe rows reserves; that of a stream is empty, and makes those of its chunks.
+/// The reservations of a chunk of probe rows. That of a stream is empty, and makes those of its
+/// chunks.
 #[derive(Debug)]
 pub struct ProbeMemory {
     /// Batches, key columns, and surrogates.
@@ -168,7 +169,7 @@ impl ProbeMemory {
     }
 }
 
-/// Returns what sets of keys, for scans of the probe side, are reserved under.
+/// Returns a reservation for sets of keys, for scans of the probe side.
 pub fn of_filters(pool: &Arc<dyn MemoryPool>) -> MemoryReservation {
     MemoryConsumer::new("HortonJoinBuild: filters").register(pool)
 }

@@ -27,7 +27,7 @@ impl Opened {
     /// probe side has fewer streams.
     ///
     /// # Errors
-    /// Those of executing DataFusion's own join, or of restoring a promised order.
+    /// The errors of executing DataFusion's own join, or of restoring a promised order.
     pub fn stream(
         &self,
         at: usize,

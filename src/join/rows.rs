@@ -108,7 +108,7 @@ impl BuildRows {
     /// Returns the values at `rows` of a column of an array a batch.
     ///
     /// # Errors
-    /// Arrow's, e.g. strings of one output batch beyond the offsets of their type.
+    /// Arrow's errors, e.g. strings of one output batch beyond the offsets of their type.
     pub fn gather(
         &self,
         column: &[ArrayRef],

@@ -33,7 +33,7 @@ use crate::join::tell::telling::{Executions, Telling};
 /// The executions of a join.
 #[derive(Debug, Default)]
 pub struct Runs {
-    /// Those that more partitions may join.
+    /// The executions that more partitions may join.
     open: Mutex<Vec<Arc<Run>>>,
     /// How many there are, open or not.
     executions: Arc<Executions>,
@@ -48,7 +48,7 @@ pub struct Run {
     taken: Mutex<HashSet<usize>>,
     /// The decision that all partitions share, and how many of them have yet to take it.
     decision: Mutex<Option<(SharedJoin, usize)>>,
-    /// Of the filters that are told if the left side is built, and if the right one is.
+    /// The boards of the filters that are told if the left side is built, and if the right one is.
     boards: [Mutex<Option<Arc<Board>>>; 2],
     /// The executions of joins below whose build sides this one had opened.
     below: Mutex<Option<Vec<Held>>>,
@@ -99,7 +99,7 @@ impl Runs {
     /// that partitions can join. A run that begins sets `filters` back.
     ///
     /// # Errors
-    /// As [`join`](Self::join).
+    /// The errors of [`join`](Self::join).
     pub fn begin(
         self: &Arc<Self>,
         context: &Arc<TaskContext>,
@@ -141,7 +141,7 @@ impl Run {
     /// no longer than until the last stream has it, so that its memory is theirs to give back.
     ///
     /// # Errors
-    /// Those of `begin`.
+    /// The errors of `begin`.
     pub fn decision(
         &self,
         takers: usize,
@@ -161,7 +161,7 @@ impl Run {
     /// Begins the decision that `takers` streams will share, before one asks for it.
     ///
     /// # Errors
-    /// Those of `begin`.
+    /// The errors of `begin`.
     pub fn begin_decision(
         &self,
         takers: usize,
@@ -183,7 +183,7 @@ impl Run {
     /// Has build sides of joins below opened by `open`, if no other stream did.
     ///
     /// # Errors
-    /// Those of `open`.
+    /// The errors of `open`.
     pub fn open_below(&self, open: impl FnOnce() -> Result<Vec<Held>>) -> Result<()> {
         let mut below = lock(&self.below);
         if below.is_none() {
@@ -201,7 +201,7 @@ impl Run {
         }
     }
 
-    /// Returns what this run tells the scans.
+    /// Returns the record of what this run tells the scans.
     pub fn telling(&self) -> &Arc<Telling> {
         &self.telling
     }

@@ -30,7 +30,8 @@ pub enum Sides {
 }
 
 impl Sides {
-    /// Those of `join` while it has no LIMIT and its sides are `open`.
+    /// Returns the sides of `join` that may be built while it has no LIMIT and its sides are
+    /// `open`.
     pub fn of(join: &HashJoinExec, open: bool) -> Self {
         if open && join.fetch().is_none() {
             Sides::Open(first(join))

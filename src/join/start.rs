@@ -51,7 +51,7 @@ fn under(schema: &SchemaRef, batch: RecordBatch) -> Result<RecordBatch> {
     Ok(batch)
 }
 
-/// Returns what drives `join` while somebody else holds it.
+/// Returns a future that drives `join` while somebody else holds it.
 fn driver(join: &SharedJoin) -> Driver {
     let join = join.downgrade();
     Box::new(move || {
@@ -94,7 +94,7 @@ impl HortonJoinExec {
     /// another join reaches the side that is read first.
     ///
     /// # Errors
-    /// Those of opening it.
+    /// The errors of opening it.
     pub(super) fn open_build(&self, context: &Arc<TaskContext>) -> Result<BuildOpening> {
         let first = self.sides().first();
         if self.is_partitioned() || self.reach(context)?.side(first).is_pruned {

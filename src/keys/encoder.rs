@@ -109,7 +109,7 @@ impl KeyEncoder {
         Self { plan, types }
     }
 
-    /// As [`fit`](Self::fit), for a build side of these extents.
+    /// Chooses the encoding as [`fit`](Self::fit) does, for a build side of these extents.
     pub fn of(extents: &Extents, types: &[DataType], null_equality: NullEquality) -> Self {
         let exact = match (extents.rows, &extents.columns) {
             (0, _) => Some(Plan::Exact(Exact::nothing())),
@@ -163,7 +163,7 @@ impl KeyEncoder {
         }
     }
 
-    /// Returns what a surrogate is to a table.
+    /// Returns the format that surrogates have in a table.
     pub fn format(&self) -> KeyFormat {
         match self.words() {
             1 => KeyFormat::OneWord {
@@ -232,7 +232,7 @@ impl KeyEncoder {
     /// [`encode`](Self::encode) does those of all; returns their rows, or `None` if all can.
     ///
     /// # Errors
-    /// As there.
+    /// The errors of [`encode`](Self::encode).
     pub fn encode_matchable(
         &self,
         columns: &[ArrayRef],
@@ -271,7 +271,7 @@ fn compact<const W: usize>(out: &mut [[u32; W]], mask: &BooleanBuffer) -> Vec<u3
     rows
 }
 
-/// Returns the same for surrogates of so many words.
+/// Moves surrogates of `words` words to the front as `compact` does; returns the rows.
 fn compact_long(out: &mut [u32], words: usize, mask: &BooleanBuffer) -> Vec<u32> {
     let rows: Vec<u32> = mask.set_indices().map(|row| row as u32).collect();
     for (to, row) in rows.iter().enumerate() {

@@ -83,7 +83,7 @@ impl Exact {
         (1..=MAX_WORDS).find_map(|words| Self::of_words(words, extents, types, null_equality))
     }
 
-    /// Returns the same with surrogates of so many words.
+    /// Returns the encoding with surrogates of so many words.
     fn of_words(
         words: usize,
         extents: &[Extent],
@@ -171,7 +171,7 @@ pub struct Extent {
     /// Smallest and largest; `None` when every value is NULL.
     range: Option<(i128, i128)>,
     nulls: bool,
-    /// Of strings, which have no range.
+    /// Strings, which have no range.
     pub text: Option<TextExtent>,
 }
 

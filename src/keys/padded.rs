@@ -44,7 +44,7 @@ struct Text {
     column: usize,
     /// Bytes of the longest string.
     longest: usize,
-    /// Its first word in a surrogate.
+    /// The string's first word in a surrogate.
     at: usize,
 }
 

@@ -71,7 +71,7 @@ enum Kind {
     Bloom,
 }
 
-/// What of a set is shown in EXPLAIN.
+/// The facts of a set that EXPLAIN shows.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct About {
     kind: &'static str,
@@ -140,7 +140,7 @@ impl KeySet {
         })
     }
 
-    /// Returns what it is.
+    /// Returns the facts that EXPLAIN shows.
     pub fn about(&self) -> About {
         About {
             kind: match self.kind {

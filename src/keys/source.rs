@@ -79,7 +79,7 @@ pub trait KeySource: Send + 'static {
     /// Writes the keys' words to `out`, which has room for just these.
     ///
     /// # Errors
-    /// Those of [`KeyEncoder::encode`].
+    /// The errors of [`KeyEncoder::encode`].
     fn write(&self, out: &mut [u32]) -> Result<()>;
 
     /// Writes the numbers that the keys' rows have in the whole build side.
@@ -170,7 +170,7 @@ impl KeysToSend {
 /// Surrogate keys in host memory, and what is reserved for them.
 #[derive(Debug)]
 pub struct EncodedKeys {
-    /// Those of consecutive rows.
+    /// Keys of consecutive rows.
     pub ranges: Vec<KeyRange>,
     _memory: MemoryReservation,
 }
@@ -214,7 +214,7 @@ pub fn has_nulls(keys: &[Vec<ArrayRef>]) -> bool {
         .any(|column| column.logical_null_count() > 0)
 }
 
-/// What the keys of a join are.
+/// Types and equality of a join's keys.
 #[derive(Debug, Clone)]
 pub struct KeySpec {
     /// Types of the key columns.
@@ -228,7 +228,7 @@ pub struct KeySpec {
 /// Chooses the encoding of `keys`, of which `width` parts are measured at a time.
 ///
 /// # Errors
-/// Those of [`Extents::measure`].
+/// The errors of [`Extents::measure`].
 pub async fn choose_encoder(
     spec: &KeySpec,
     keys: &[Vec<ArrayRef>],

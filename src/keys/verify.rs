@@ -187,7 +187,7 @@ pub fn equal_strings(
 /// Returns whether key columns of these `(build, probe)` types can be encoded and compared.
 ///
 /// # Errors
-/// What the first pair that cannot is, in words.
+/// The first pair of types that cannot, in words.
 pub fn supported(types: &[(DataType, DataType)]) -> std::result::Result<(), String> {
     for (build, probe) in types {
         if !comparable(build, probe) {

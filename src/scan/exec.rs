@@ -64,7 +64,7 @@ impl DynamicFilterExec {
         &self.filters
     }
 
-    /// Returns the same node over `input` with these `filters`.
+    /// Returns the node over `input` with these `filters`.
     #[must_use]
     pub fn with(input: Arc<dyn ExecutionPlan>, filters: Vec<Arc<dyn PhysicalExpr>>) -> Self {
         Self {
@@ -73,7 +73,7 @@ impl DynamicFilterExec {
         }
     }
 
-    /// Returns the same node with only those filters whose identities are among `ids`.
+    /// Returns the node with only those filters whose identities are among `ids`.
     #[must_use]
     pub fn retain(&self, ids: &HashSet<u64>) -> Self {
         let is_kept = |filter: &&Arc<dyn PhysicalExpr>| {

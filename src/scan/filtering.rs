@@ -33,7 +33,7 @@ use crate::keys::set::InKeySet;
 /// Batches that a filter rests at most: of a useless one, one batch of 129 is tested.
 const LONGEST_REST: usize = 128;
 
-/// Of ten rows, as many as a filter may let through: copying more costs what it saves.
+/// Rows of ten that a filter may let through: copying more costs what it saves.
 const MOST_OF_TEN: usize = 7;
 
 /// Survivors among which a later filter is tested alone: one row of so many.
@@ -64,7 +64,7 @@ impl ScanMetrics {
 struct Filter {
     dynamic: Arc<dyn PhysicalExpr>,
     generation: u64,
-    /// What it tests now; `None` if it lets everything through.
+    /// The predicate that it tests now; `None` if it lets everything through.
     test: Option<Arc<dyn PhysicalExpr>>,
     state: State,
     /// The share of rows that passed when it was tried last.
@@ -147,8 +147,8 @@ impl Filter {
     }
 }
 
-/// Returns what of a dynamic filter is tested of rows: the set alone where there is one, as it
-/// excludes whatever bounds and lists beside it do; `None` for `true`.
+/// Returns the part of a dynamic filter that rows are tested by: the set alone where there is one,
+/// as it excludes whatever bounds and lists beside it do; `None` for `true`.
 fn test_of(current: Arc<dyn PhysicalExpr>) -> Option<Arc<dyn PhysicalExpr>> {
     let is_true = current
         .downcast_ref::<Literal>()

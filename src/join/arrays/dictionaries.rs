@@ -58,7 +58,7 @@ pub fn join_dictionaries<K: ArrowDictionaryKeyType>(arrays: &[ArrayRef]) -> Arro
     Ok(Arc::new(DictionaryArray::try_new(keys, values)?))
 }
 
-/// Returns the values that are equal where their rows are.
+/// Returns rows that are equal where the `values` are.
 fn as_rows(values: &[ArrayRef]) -> ArrowResult<Vec<Rows>> {
     let data_type = values.first().map_or(&DataType::Null, |v| v.data_type());
     let converter = RowConverter::new(vec![SortField::new(data_type.clone())])?;
@@ -69,11 +69,11 @@ fn as_rows(values: &[ArrayRef]) -> ArrowResult<Vec<Rows>> {
 /// Dictionary arrays that follow each other and share their values.
 struct SharedValues<'a, K: ArrowDictionaryKeyType> {
     dictionaries: Vec<&'a DictionaryArray<K>>,
-    /// How many values there are.
+    /// The number of values.
     before: usize,
-    /// Keys of those that are used.
+    /// Keys of the values that are used.
     used: Vec<usize>,
-    /// Those that are used.
+    /// The values that are used.
     values: ArrayRef,
 }
 

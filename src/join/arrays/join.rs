@@ -19,7 +19,8 @@ use super::size::Size;
 /// own if it `copies` them.
 ///
 /// # Errors
-/// Arrow's; among them [`ArrowError::DictionaryKeyOverflowError`], where one array has no room.
+/// Arrow's errors; among them [`ArrowError::DictionaryKeyOverflowError`], where one array has no
+/// room.
 pub fn join(arrays: &[ArrayRef], copies: bool) -> ArrowResult<ArrayRef> {
     if let ([array], false) = (arrays, copies) {
         return Ok(Arc::clone(array));
@@ -99,7 +100,8 @@ fn join_lists<O: OffsetSizeTrait>(
 /// are not joined: the rows of each array are taken, and these are joined.
 ///
 /// # Errors
-/// Those of [`join`]; [`ArrowError::OffsetOverflowError`] where offsets of 32 bits have no room.
+/// The errors of [`join`]; [`ArrowError::OffsetOverflowError`] where offsets of 32 bits have no
+/// room.
 pub fn interleave_joined(arrays: &[ArrayRef], places: &[(usize, usize)]) -> ArrowResult<ArrayRef> {
     let mut order: Vec<u32> = (0..places.len() as u32).collect();
     order.sort_by_key(|i| places[*i as usize].0);

@@ -12,19 +12,19 @@ const INLINE: usize = MAX_INLINE_VIEW_LEN as usize;
 /// Arrays, or buffers of views, from which each output batch may be gathered.
 pub const MANY: usize = 512;
 
-/// What arrays take once joined.
+/// The size of arrays once joined.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Size {
     /// Bytes, at most, those of scratch space included.
     pub bytes: usize,
-    /// What offsets of 32 bits count, at most.
+    /// Items that offsets of 32 bits count, at most.
     counted: usize,
     /// Buffers that views point into.
     buffers: usize,
 }
 
 impl Size {
-    /// That of `arrays`; `None` if they cannot be joined.
+    /// Returns the size of `arrays`; `None` if they cannot be joined.
     pub fn of(arrays: &[ArrayRef]) -> Option<Self> {
         let data_type = arrays.first()?.data_type();
         let are_same = arrays.iter().all(|array| array.data_type() == data_type);

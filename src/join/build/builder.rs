@@ -34,7 +34,7 @@ use crate::join::rows::NO_ROW;
 use crate::keys::source::{EncodedKeys, KeysToSend, choose_encoder, has_nulls};
 use crate::parts::task_failed;
 
-/// What became of a build.
+/// The result of a build.
 pub enum Built {
     /// A build side whose table is on the device.
     Side(Box<BuildSide>),

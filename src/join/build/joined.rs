@@ -34,7 +34,7 @@ pub struct ColumnsToJoin {
 pub struct JoinedColumn {
     /// Where it comes from.
     pub source: Source,
-    /// Its one array; `None` if it has no room in one.
+    /// The array; `None` if it has no room in one.
     pub array: Option<ArrayRef>,
     /// Bytes reserved for it.
     pub reserved: usize,

@@ -23,7 +23,7 @@ pub struct KeyedRows {
     rows: BuildRows,
     /// Key columns of each batch: for NULL tests and for encoding them again.
     keys: Vec<Vec<ArrayRef>>,
-    /// The same by column: `key_columns[c][b]`, or one array of all rows.
+    /// Key columns by column: `key_columns[c][b]`, or one array of all rows.
     key_columns: Vec<Vec<ArrayRef>>,
     encoder: KeyEncoder,
 }
@@ -106,7 +106,7 @@ impl KeyedRows {
 /// Evaluates the key expressions `on` over every batch.
 ///
 /// # Errors
-/// Those of the expressions.
+/// The errors of the expressions.
 pub fn evaluate_keys(
     on: &[PhysicalExprRef],
     batches: &[RecordBatch],

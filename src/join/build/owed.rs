@@ -21,7 +21,7 @@ use tokio::sync::watch;
 /// How long streams that have ended wait for others that do not go on.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// What the streams of one build know of each other.
+/// The state that the streams of one build share.
 ///
 /// ```text
 ///   Probing ── last one ended, visits are known ──▶ Shared
@@ -48,14 +48,14 @@ pub struct Owed {
     next_batch: AtomicUsize,
 }
 
-/// What a stream does that has ended.
+/// The share of the owed rows that a stream emits after its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Share {
-    /// Nothing: another one emits.
+    /// No row: another stream emits.
     Nothing,
-    /// Its part, once it has the visits.
+    /// A part, after the visits are brought back.
     First,
-    /// Its part.
+    /// A part.
     Part,
 }
 
@@ -72,14 +72,14 @@ impl Owed {
         }
     }
 
-    /// A stream goes on.
+    /// Notes that a stream goes on.
     pub fn go_on(&self) {
         if self.is_shared {
             self.progress.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// Returns a stream has ended: its share of the rows.
+    /// Ends a stream; returns its share of the rows.
     pub async fn end(&self) -> Share {
         if self.probing.fetch_sub(1, Ordering::AcqRel) == 1 {
             return Share::First;
@@ -99,7 +99,7 @@ impl Owed {
         }
     }
 
-    /// The visits are known: all streams emit.
+    /// Lets all streams emit, as the visits are known.
     pub fn share(&self) {
         self.phase.send_replace(Phase::Shared);
     }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use arrow::array::{Array, ArrayRef};
 
-/// What probe streams saw of the probe side.
+/// The record of what probe streams saw of the probe side.
 #[derive(Debug, Default)]
 pub struct ProbeSeen {
     row: AtomicBool,

@@ -40,7 +40,7 @@ pub struct BuildSide {
     width: usize,
 }
 
-/// What answers lookups: the device's table, or the host's after the device failed.
+/// The tables that answer lookups: the device's table, or the host's after the device failed.
 #[derive(Debug)]
 pub struct Lookups {
     table: Option<Arc<JoinTable>>,
@@ -133,7 +133,7 @@ impl BuildSide {
         self.table().filter(|_| !self.lookups.fallback.is_taken())
     }
 
-    /// Returns what is done when the device fails.
+    /// Returns the state of the fallback to the host.
     pub fn fallback(&self) -> &Fallback {
         &self.lookups.fallback
     }
@@ -158,7 +158,7 @@ impl BuildSide {
         self.table().is_some_and(|table| table.visited.is_some())
     }
 
-    /// Returns what probe streams saw of the probe side.
+    /// Returns the record of what probe streams saw of the probe side.
     pub fn probe_seen(&self) -> &ProbeSeen {
         &self.probe_seen
     }

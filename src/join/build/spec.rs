@@ -1,4 +1,4 @@
-//! What a build must know of its join, read off the plan.
+//! The facts of a join that a build needs, read off the plan.
 
 use datafusion::physical_expr::PhysicalExprRef;
 
@@ -6,12 +6,12 @@ use crate::config::HortonConfig;
 use crate::device::Device;
 use crate::keys::source::KeySpec;
 
-/// What a build needs to know about its join.
+/// The facts of a join that a build needs.
 #[derive(Debug, Clone)]
 pub struct BuildSpec {
     /// Key expressions over the build side.
     pub on: Vec<PhysicalExprRef>,
-    /// What the keys are.
+    /// Types and equality of the keys.
     pub keys: KeySpec,
     /// Whether the join type needs to know which build rows were matched.
     pub visited: bool,

@@ -26,9 +26,9 @@ use crate::keys::source::{KeysToSend, PlainKeys};
 /// are not even tried.
 const LEAST_KEY_BYTES: u64 = 8;
 
-/// What became of a table.
+/// The result of building a table.
 pub enum TableBuilt {
-    /// It is on the device; missing if no row can match.
+    /// A table on the device; missing if no row can match.
     Table(Option<Arc<JoinTable>>),
     /// The host is to join the rows, for this reason.
     HandedBack(Declined),
@@ -37,13 +37,13 @@ pub enum TableBuilt {
 /// The build of a table.
 #[derive(Clone, Copy)]
 pub struct TableBuild<'a> {
-    /// What the join wants.
+    /// The facts of the join.
     pub spec: &'a BuildSpec,
     /// Whether lookups note which rows they met.
     pub notes_visits: bool,
-    /// What is reserved for the build side.
+    /// Memory that is reserved for the build side.
     pub memory: &'a BuildMemory,
-    /// What to do when the device fails.
+    /// Takes over when the device fails.
     pub fallback: &'a Fallback,
     /// The build's metrics.
     pub metrics: &'a JoinMetrics,

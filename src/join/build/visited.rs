@@ -40,7 +40,7 @@ impl Visited {
         self.by_lookups
     }
 
-    /// Returns what is emitted once the probe has ended.
+    /// Returns the rows that are owed once the probe has ended.
     pub fn owed(&self) -> &Owed {
         &self.owed
     }

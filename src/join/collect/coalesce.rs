@@ -79,7 +79,7 @@ impl Group {
         (0..columns).map(column)
     }
 
-    /// Returns what the batch will take; nothing, if it stays as it is.
+    /// Returns the bytes that the batch will take; 0 if it stays as it is.
     fn bytes(&self) -> usize {
         if self.0.len() < 2 {
             return 0;
@@ -125,7 +125,7 @@ mod tests {
         RecordBatch::try_from_iter([("v", Arc::new(values) as ArrayRef)]).unwrap()
     }
 
-    /// Returns the batches of so many rows, as they are collected, and their pool with `room` for
+    /// Returns batches of so many rows, as they are collected, and their pool with `room` for
     /// more.
     fn collected(sizes: &[usize], room: usize) -> (Collected, Arc<dyn MemoryPool>) {
         let mut counter = RecordBatchMemoryCounter::new();

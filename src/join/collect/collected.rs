@@ -23,9 +23,9 @@ pub struct Collected {
     pub input_batches: usize,
     /// Bytes of the batches.
     pub bytes: usize,
-    /// What counted them.
+    /// The counter of these bytes.
     pub counter: RecordBatchMemoryCounter,
-    /// What they reserve, with `table` bytes for a hash table on the host.
+    /// Memory that they reserve, with `table` bytes for a hash table on the host.
     pub memory: MemoryReservation,
     /// Bytes for that table.
     pub table: usize,

@@ -32,7 +32,7 @@ use crate::join::weight::Weigher;
 /// Rows of a build side, which are numbered in 32 bits.
 pub const MOST_ROWS: usize = NO_ROW as usize - 1;
 
-/// What all parts have of an input.
+/// The rows that all parts of an input have, and their memory.
 pub struct Kept {
     pub rows: AtomicUsize,
     pub batches: AtomicUsize,
@@ -41,16 +41,16 @@ pub struct Kept {
     /// Bytes that are reserved for a hash table of the rows.
     pub table: Mutex<usize>,
     pub memory: MemoryReservation,
-    /// What a sparing reading goes by.
+    /// The measure of a sparing reading.
     pub sparing: Mutex<Option<Sparing>>,
 }
 
-/// What a sparing reading goes by.
+/// The measure of a sparing reading.
 pub struct Sparing {
     /// Half of it is left to others.
     pub pool: Arc<dyn MemoryPool>,
-    /// Of the rows that are kept. Slices of a large array reserve all of it, but weigh what they
-    /// show.
+    /// Weighs the rows that are kept. Slices of a large array reserve all of it, but weigh what
+    /// they show.
     pub weigher: Weigher,
     /// Bytes that they weigh.
     pub weight: usize,
@@ -66,7 +66,7 @@ pub struct InputPart {
     pub batches: VecDeque<(RecordBatch, usize)>,
     /// A batch that the pool refused, and its bytes.
     pub refused: Option<(RecordBatch, usize)>,
-    /// What ended the stream.
+    /// The error that ended the stream.
     pub error: Option<DataFusionError>,
 }
 

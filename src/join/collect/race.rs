@@ -89,13 +89,13 @@ pub enum Raced {
     },
 }
 
-/// What writes rows of a side to disk; `None` if the session has none do that.
+/// Returns what writes rows of a side to disk; `None` if the session has none do that.
 pub type Disk<'a> = dyn Fn(&Reading) -> Option<SpillManager> + Send + Sync + 'a;
 
 /// Reads sides by turns until one has ended. The second one is sparing.
 ///
 /// # Errors
-/// That of the input that must end, and those of writing files.
+/// The error of the input that must end, and the errors of writing files.
 pub async fn race(
     sides: Sides,
     first: First,
@@ -136,7 +136,7 @@ pub async fn race(
     }
 }
 
-/// What becomes of a side.
+/// The state of a side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     /// It is read.
@@ -187,7 +187,7 @@ struct Race {
     runners: [Runner; 2],
 }
 
-/// What a turn decided.
+/// The consequence of a turn.
 enum Noted {
     GoesOn,
     /// This runner ended first.

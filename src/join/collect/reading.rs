@@ -82,7 +82,7 @@ impl Reading {
         }
     }
 
-    /// Returns the same, sparing `pool`.
+    /// Makes the reading a sparing one, which leaves half of `pool` to others.
     pub fn sparing(self, pool: &Arc<dyn MemoryPool>) -> Self {
         *lock(&self.kept.sparing) = Some(Sparing {
             pool: Arc::clone(pool),
@@ -159,7 +159,7 @@ impl Reading {
         self.take_error().unwrap_or_else(lost)
     }
 
-    /// Returns the rows that are kept.
+    /// Returns the number of rows that are kept.
     pub fn rows(&self) -> usize {
         self.kept.rows.load(Ordering::Acquire)
     }
@@ -170,7 +170,7 @@ impl Reading {
         error.map(Error::DataFusion)
     }
 
-    /// Returns the rows that are kept; those that come are kept anew.
+    /// Takes the rows that are kept; those that come are kept anew.
     pub fn collect(&mut self) -> Collected {
         let kept = &self.kept;
         let batches = self
@@ -230,7 +230,7 @@ impl Reading {
     /// Moves the rows that are kept to files, which `manager` writes, and gives their memory back.
     ///
     /// # Errors
-    /// Those of writing files; [`Error::DataFusion`] if a task panics.
+    /// The errors of writing files; [`Error::DataFusion`] if a task panics.
     pub async fn set_aside(&mut self, manager: &SpillManager) -> Result<()> {
         self.forget_table();
         for part in &mut self.parts {

@@ -50,7 +50,7 @@ impl HostJoin {
     /// Returns the rows of output partition `at`; there are none if the join has fewer.
     ///
     /// # Errors
-    /// Those of executing it.
+    /// The errors of executing it.
     pub fn stream(&self, at: usize) -> Result<SendableRecordBatchStream> {
         let partitions = self.join.properties().output_partitioning();
         if at >= partitions.partition_count() {

@@ -48,7 +48,7 @@ use crate::ready::{self, Readiness};
 use host_join::{HostJoin, host_join};
 use oriented::OrientedJoin;
 
-/// What an execution of a build must know of its node.
+/// The facts of a join's node that an execution of a build needs.
 #[derive(Clone)]
 pub struct Node {
     /// The join as planned.
@@ -57,7 +57,7 @@ pub struct Node {
     pub config: HortonConfig,
     /// The query's context.
     pub context: Arc<TaskContext>,
-    /// What the node shows.
+    /// The record that the node shows.
     pub shown: Shown,
     /// Which build this is.
     pub partition: usize,
@@ -67,13 +67,13 @@ impl Node {
     /// Returns the join with `build` as its build side.
     ///
     /// # Errors
-    /// Those of [`OrientedJoin::of`].
+    /// The errors of [`OrientedJoin::of`].
     pub fn oriented(&self, build: Side) -> datafusion::error::Result<OrientedJoin> {
         let swapped = build == Side::Right;
         OrientedJoin::of(&self.planned, swapped, &self.config, &self.context)
     }
 
-    /// Returns what decisions are noted under.
+    /// Returns the name that decisions are noted under.
     pub fn at(&self, bucket: Option<usize>) -> At {
         let partition = self.partition;
         At { partition, bucket }
@@ -112,7 +112,7 @@ pub async fn place(oriented: &OrientedJoin, rows: usize) -> Result<Place> {
     Ok(Place::Host(declined))
 }
 
-/// What a decided join needs of its node.
+/// A join that is to be decided.
 pub struct Joiner {
     /// The join, its build side on the left.
     pub oriented: OrientedJoin,
@@ -122,9 +122,9 @@ pub struct Joiner {
     pub at: At,
     /// Output partitions, if the host may repartition both sides into so many.
     pub partitions: Option<usize>,
-    /// What the build side tells scans of the probe side.
+    /// Reports the build side's keys to scans of the probe side.
     pub reporter: Option<Reporter>,
-    /// What the node shows of it.
+    /// The record that the node shows.
     pub shown: Shown,
     /// Where the rows were if they are those of one bucket.
     pub bucket: Option<Home>,
@@ -132,7 +132,7 @@ pub struct Joiner {
     pub scatters: bool,
 }
 
-/// What came of a decision.
+/// The result of a decision.
 pub enum Joined {
     /// A join.
     Decided(Decided),
@@ -153,7 +153,7 @@ impl Joiner {
     /// what the build side knows.
     ///
     /// # Errors
-    /// Those of [`place`] and of the build.
+    /// The errors of [`place`] and of the build.
     pub async fn decide(mut self, build: Collected, mut probe: Reading) -> Result<Joined> {
         let build = coalesce(build, self.oriented.width()).await?;
         self.tell(&build).await?;
@@ -286,9 +286,9 @@ impl Joiner {
 
 /// A join whose build side is there.
 pub enum Decided {
-    /// Its table is on a device.
+    /// A join whose table is on a device.
     Device {
-        /// What probe streams know.
+        /// The facts that probe streams share.
         spec: Arc<ProbeSpec>,
         /// The build side.
         build: Arc<BuildSide>,
@@ -301,7 +301,7 @@ pub enum Decided {
     },
     /// DataFusion's own join over what was read.
     Host {
-        /// That join.
+        /// DataFusion's join.
         join: Box<HostJoin>,
         /// Which build this is.
         at: At,
@@ -314,7 +314,7 @@ impl Decided {
     /// Returns the rows of stream `at`; there are none if the probe side has fewer streams.
     ///
     /// # Errors
-    /// Those of executing DataFusion's own join.
+    /// The errors of executing DataFusion's own join.
     pub fn stream(&self, at: usize, partition: usize) -> Result<SendableRecordBatchStream> {
         match self {
             Decided::Host {

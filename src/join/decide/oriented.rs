@@ -76,7 +76,7 @@ impl OrientedJoin {
         &self.context
     }
 
-    /// Returns the parts of a side that are worked on at once.
+    /// Returns how many parts of a side are worked on at once.
     pub fn width(&self) -> usize {
         self.context.session_config().target_partitions()
     }
@@ -220,7 +220,7 @@ pub fn output(join: &HashJoinExec) -> Shape {
     }
 }
 
-/// Returns the same join with its sides swapped and its columns as they were.
+/// Returns the join with its sides swapped and its columns as they were.
 fn swap(planned: &HashJoinExec) -> Result<HashJoinExec> {
     // Without a projection, a node above the join would put the columns into their order.
     let columns = (0..planned.schema().fields().len()).collect();

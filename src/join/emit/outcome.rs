@@ -58,7 +58,7 @@ impl Outcome {
     /// emitted as a match but resolves nothing again.
     ///
     /// # Errors
-    /// Arrow's.
+    /// Arrow's errors.
     pub fn apply(self, matches: Pairs, range: Range<usize>) -> Result<Pairs> {
         match self {
             Outcome::Matches => Ok(matches),

@@ -49,7 +49,7 @@ impl Pairs {
     /// Appends pairs of `probe` rows without a build row.
     ///
     /// # Errors
-    /// Arrow's.
+    /// Arrow's errors.
     pub fn append_unmatched(&mut self, probe: Vec<u32>) -> Result<()> {
         for (_, column) in &mut self.gathered {
             let nulls = new_null_array(column.data_type(), probe.len());
@@ -63,7 +63,7 @@ impl Pairs {
     /// Returns the pairs whose bit is set and not NULL.
     ///
     /// # Errors
-    /// Arrow's.
+    /// Arrow's errors.
     pub fn keep(mut self, passed: &BooleanArray) -> Result<Self> {
         if passed.true_count() == passed.len() {
             return Ok(self);

@@ -26,7 +26,7 @@ use crate::parts::{Part, parts, side_by_side};
 /// One column on the device.
 #[derive(Debug)]
 pub struct DeviceColumn {
-    /// What it is a column of.
+    /// Where it comes from.
     pub source: Source,
     data_type: DataType,
     log_words: u32,
@@ -132,7 +132,7 @@ impl DeviceColumn {
     /// `n` values from `from` on of those that were gathered into `bytes`, as an array.
     ///
     /// # Errors
-    /// Arrow's, if there are fewer.
+    /// Arrow's errors, if there are fewer.
     pub fn array(&self, bytes: &[u8], from: usize, n: usize) -> Result<ArrayRef> {
         let width = self.width();
         let values = bytes.get(from * width..(from + n) * width).unwrap_or(&[]);

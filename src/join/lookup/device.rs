@@ -56,7 +56,7 @@ impl MorePairs for DeviceMatches {
     }
 }
 
-/// Returns what the keys of a chunk meet, and the matches that further pairs come of.
+/// Looks the keys of a chunk up. Returns the result, and the matches that further pairs come of.
 fn lookup_keys(
     queue: &mut Queue,
     table: &JoinTable,

@@ -52,7 +52,8 @@ pub struct Journal {
     rows: usize,
 }
 
-/// What was kept, and is again unless its visits are known: the stream that took it may be dropped.
+/// A journal that a stream has taken. It is put back unless its visits become known, as the stream
+/// may be dropped.
 pub struct TakenJournal<'a> {
     taken: Journal,
     kept: &'a Mutex<Journal>,
@@ -64,7 +65,7 @@ impl TakenJournal<'_> {
         &self.taken.batches
     }
 
-    /// Its visits are known.
+    /// Lets go of the journal, as its visits are known.
     pub fn forget(mut self) {
         self.taken = Journal::default();
     }

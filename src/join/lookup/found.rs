@@ -1,4 +1,4 @@
-//! What a lookup brings back, whoever answers it: the device, or the host in its place.
+//! The results of a lookup, whoever answers it: the device, or the host in its place.
 //!
 //! ```text
 //!           ┌ Count    how many pairs
@@ -76,7 +76,7 @@ pub struct ChunkPosition {
     pub pair: u64,
 }
 
-/// What a lookup brings back.
+/// The form in which a lookup brings its matches back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wanted {
     /// The number of pairs.
@@ -107,7 +107,7 @@ impl Wanted {
     }
 }
 
-/// What a lookup found.
+/// The matches of a lookup.
 #[derive(Debug, Default)]
 pub struct Found {
     /// Keys looked up.
@@ -122,7 +122,7 @@ pub struct Found {
     pub bits: Option<Words>,
     /// The first pairs, if wanted.
     pub window: Window,
-    /// What has the pairs behind that window, if there are any.
+    /// The source of pairs behind that window, if there are any.
     pub rest: Option<Arc<dyn MorePairs>>,
 }
 

@@ -188,7 +188,7 @@ impl HostMatches {
         }
     }
 
-    /// Returns the number behind that of the last pair.
+    /// Returns the number after that of the last pair.
     pub fn end(&self) -> u64 {
         self.starts.last().copied().unwrap_or(0)
     }
@@ -225,7 +225,7 @@ impl HostMatches {
             .flat_map(|places| self.table.rows(places))
     }
 
-    /// Returns one bit a key: whether it has a match.
+    /// Returns one bit a key, set if it has a match.
     fn bits(&self) -> Vec<u32> {
         let bits = |keys: &[Range<u32>]| {
             let bits = keys.iter().zip(0..);
@@ -236,7 +236,7 @@ impl HostMatches {
         self.entries.chunks(32).map(bits).collect()
     }
 
-    /// Returns what the device would have found.
+    /// Returns the result that the device would have found.
     pub fn found(self, wanted: Wanted) -> Found {
         let matched = self.entries.iter().filter(|places| !places.is_empty());
         let mut found = Found {

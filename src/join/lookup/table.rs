@@ -38,7 +38,7 @@ pub struct Access {
 }
 
 impl Access {
-    /// As [`Device::run`], within the limit.
+    /// Runs `job` as [`Device::run`] does, within the limit.
     pub fn run<T: Send + 'static>(
         &self,
         job: impl FnOnce(&mut Queue) -> Result<T> + Send + 'static,
@@ -62,7 +62,7 @@ pub struct JoinTable {
     pub columns: Vec<DeviceColumn>,
 }
 
-/// What a table is to be.
+/// The properties that a table is to have.
 #[derive(Debug, Clone, Copy)]
 pub struct TableSpec {
     /// The session's options of it.
@@ -75,7 +75,7 @@ pub struct TableSpec {
     pub notes_visits: bool,
 }
 
-/// What a table is built from, on the device.
+/// Keys on the device, with their rows.
 #[derive(Debug)]
 pub struct DeviceKeys {
     keys: Buffer<u32>,
@@ -86,7 +86,7 @@ impl JoinTable {
     /// Builds the table of `parts`. Row numbers travel only if some row has no key.
     ///
     /// # Errors
-    /// Those of [`GroupedTable::build`].
+    /// The errors of [`GroupedTable::build`].
     pub async fn build<K: KeySource>(
         upload: Upload<'_>,
         spec: TableSpec,
@@ -202,8 +202,9 @@ fn rows_of_groups(
     }
 }
 
-/// Returns the same by the host, a window of the groups at a time: where the device has no memory
-/// left to do it. It costs the copying of all rows of groups that were met.
+/// Returns the bits as `rows_of_groups` does, but by the host, a window of the groups at a time:
+/// where the device has no memory left to do it. It costs the copying of all rows of groups that
+/// were met.
 fn rows_of_groups_by_host(
     queue: &mut Queue,
     groups: &RowGroups,
@@ -228,10 +229,10 @@ fn rows_of_groups_by_host(
     Ok(bits)
 }
 
-/// WordReader of a buffer, read in ascending order.
+/// Reads words of a buffer in ascending order.
 struct WordReader<'a> {
     buffer: &'a Buffer<u32>,
-    /// Those that are here, and the first one's place.
+    /// The words that are here; `first` is the first one's place.
     window: Vec<u32>,
     first: usize,
 }
@@ -259,7 +260,7 @@ impl<'a> WordReader<'a> {
     }
 }
 
-/// Returns the values that the table can have: rows, or groups.
+/// Returns how many values the table can have: rows, or groups.
 fn values(built: &GroupedTable, rows: usize) -> usize {
     built.groups.as_ref().map_or(rows, |groups| groups.len())
 }

@@ -26,13 +26,13 @@ use crate::join::memory::ProbeMemory;
 /// Batches that were looked up together, first to last.
 #[derive(Debug)]
 pub struct Chunk {
-    /// What is left of them.
+    /// The batches that are left.
     pub batches: VecDeque<ProbeBatch>,
-    /// What the lookup found.
+    /// The result of the lookup.
     pub found: Found,
-    /// What lookups bring back, in windows that there is memory for.
+    /// The form of results, with windows that there is memory for.
     pub wanted: Wanted,
-    /// What is reserved for it, until all of it has been emitted.
+    /// Memory that is reserved for the chunk, until all of it has been emitted.
     pub memory: ProbeMemory,
     /// The first pair that no step has taken.
     next: u64,
@@ -43,13 +43,13 @@ pub struct Chunk {
 /// One batch of a chunk.
 #[derive(Debug)]
 pub struct ProbeBatch {
-    /// Its rows.
+    /// The rows.
     pub batch: RecordBatch,
-    /// Its key columns, if candidates must be verified.
+    /// Key columns, if candidates must be verified.
     pub keys: Vec<ArrayRef>,
-    /// Its keys' positions in the chunk.
+    /// Positions of the keys in the chunk.
     pub positions: Range<u32>,
-    /// The rows that those are the keys of; `None` if all in order.
+    /// Rows of these keys; `None` if all in order.
     pub rows: Option<Vec<u32>>,
     /// Probe rows resolved so far: up to the last match.
     resolved: usize,
@@ -65,7 +65,7 @@ pub struct Step {
 }
 
 impl ProbeBatch {
-    /// Returns a batch whose keys stand at `places`, those of `rows` or of all rows.
+    /// Returns a batch whose keys stand at `positions`, those of `rows` or of all rows.
     pub fn new(
         batch: RecordBatch,
         keys: Vec<ArrayRef>,
@@ -81,7 +81,7 @@ impl ProbeBatch {
         }
     }
 
-    /// Returns the rows whose keys stand at `places`.
+    /// Returns the rows whose keys stand at `positions`.
     fn rows_at(&self, places: impl Iterator<Item = u32>) -> Vec<u32> {
         let start = self.positions.start;
         match &self.rows {
@@ -171,7 +171,7 @@ impl Chunk {
     /// `columns` are those that the table gathered.
     ///
     /// # Errors
-    /// Arrow's.
+    /// Arrow's errors.
     pub fn step(&mut self, limit: usize, columns: &[DeviceColumn]) -> Result<Option<Step>> {
         let Some(batch) = self.batches.front() else {
             return Ok(None);

@@ -18,7 +18,7 @@ use crate::join::metrics::JoinMetrics;
 pub struct Input {
     /// `None` once it has ended.
     stream: Option<SendableRecordBatchStream>,
-    /// What comes before the stream's batches: it was taken before.
+    /// Batches that were taken and put back: they come before the stream's.
     back: VecDeque<RecordBatch>,
     metrics: JoinMetrics,
 }

@@ -108,7 +108,7 @@ pub struct Probe {
     /// Whether the chunk that comes next has waited for memory.
     has_waited: bool,
     next_chunk_rows: usize,
-    /// Of which chunks have theirs.
+    /// The stream's reservation, from which chunks have theirs.
     memory: ProbeMemory,
     metrics: JoinMetrics,
 }

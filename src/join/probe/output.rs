@@ -30,7 +30,7 @@ use crate::keys::verify::{Picked, equal_pairs, equal_strings, equal_views};
 use super::{LEAST_WINDOW, Probe, State};
 
 impl Probe {
-    /// Returns what comes next of a chunk: one step of its first batch, or all it is wanted for.
+    /// Emits what comes next of a chunk: a step of its first batch, or all it is wanted for.
     pub(super) async fn emit(
         &mut self,
         build: Arc<BuildSide>,
@@ -77,7 +77,7 @@ impl Probe {
         metrics.avg_fanout.add_total(found.matched as usize);
     }
 
-    /// Returns the rows without columns, as many as there are pairs.
+    /// Emits rows without columns, as many as there are pairs.
     pub(super) fn emit_count(
         &mut self,
         build: Arc<BuildSide>,
@@ -95,7 +95,7 @@ impl Probe {
         self.push_and(batch, State::Emit(build, chunk))
     }
 
-    /// Returns the whole first batch of a chunk, for a join type that asks only which rows match.
+    /// Emits the whole first batch of a chunk, for a join type that asks only which rows match.
     pub(super) fn emit_batch(
         &mut self,
         build: Arc<BuildSide>,
@@ -117,7 +117,7 @@ impl Probe {
         self.push_and(batch, State::Emit(build, chunk))
     }
 
-    /// Returns the pairs of a step at most: one fewer than a window, which tells whether more
+    /// Returns how many pairs a step has at most: one fewer than a window, which tells whether more
     /// follow.
     pub(super) fn step_pairs(&self, chunk: &Chunk) -> usize {
         match chunk.wanted {
@@ -167,7 +167,7 @@ impl Probe {
         Ok(())
     }
 
-    /// Returns one step of the chunk's first batch.
+    /// Emits one step of the chunk's first batch.
     pub(super) fn emit_step(
         &mut self,
         build: Arc<BuildSide>,
@@ -315,7 +315,7 @@ impl Probe {
         Ok(State::Unmatched(build, 0..0))
     }
 
-    /// Returns up to a batch of build rows that the join type owes, of those left in `rows` or of
+    /// Emits up to a batch of build rows that the join type owes, of those left in `rows` or of
     /// the next batch that no other stream emits.
     pub(super) async fn emit_unmatched(
         &mut self,
@@ -351,9 +351,9 @@ impl Probe {
         self.push_and(batch, State::Unmatched(build, rest))
     }
 
-    /// Those of the build `rows`, all of one batch as gathering from many takes several times as
-    /// long, that the join type owes, no more than an output batch holds; and the rows to go on
-    /// with.
+    /// Returns those of the build `rows`, all of one batch as gathering from many takes several
+    /// times as long, that the join type owes, no more than an output batch holds; and the rows to
+    /// go on with.
     fn owed_rows(
         &self,
         build: &BuildSide,

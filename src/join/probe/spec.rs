@@ -1,4 +1,4 @@
-//! What all probe streams of a join know, and what follows from it for lookups.
+//! The facts that all probe streams of a join share, and what lookups must bring for them.
 
 use datafusion::common::{JoinSide, JoinType, NullEquality};
 use datafusion::physical_expr::PhysicalExprRef;
@@ -19,7 +19,7 @@ const LONG_KEYS: usize = 8 << 20;
 /// Pairs of a window for each row of a chunk: fewer windows for small fan-outs.
 const WINDOW_PAIRS: usize = 4;
 
-/// What all probe streams of a join know.
+/// The facts that all probe streams of a join share.
 #[derive(Debug)]
 pub struct ProbeSpec {
     /// Key expressions over the probe side.
@@ -28,7 +28,7 @@ pub struct ProbeSpec {
     pub null_equality: NullEquality,
     /// Join type.
     pub join_type: JoinType,
-    /// What the join type does with a step's matches.
+    /// The join type's use of a step's matches.
     pub outcome: Outcome,
     /// NOT IN: a NULL on either side decides for no row.
     pub null_aware: bool,
@@ -49,7 +49,7 @@ pub struct ProbeSpec {
 }
 
 impl ProbeSpec {
-    /// Returns the rows of a chunk at most, to be looked up in the table of `build`.
+    /// Returns how many rows a chunk has at most, to be looked up in the table of `build`.
     pub(super) fn most_chunk_rows(&self, build: &BuildSide) -> usize {
         let most = match build.encoder().words() {
             0..=2 => self.chunk_rows,
@@ -58,8 +58,8 @@ impl ProbeSpec {
         most.max(1)
     }
 
-    /// Returns the bytes of the batches of a chunk of `rows` rows at most, unless one alone has
-    /// more.
+    /// Returns how many bytes the batches have of a chunk of `rows` rows at most, unless one alone
+    /// has more.
     pub(super) fn most_bytes(&self, rows: usize) -> usize {
         ROW_BYTES * rows.max(self.chunk_rows)
     }
@@ -70,7 +70,7 @@ impl ProbeSpec {
         2 * size_of::<u32>() + gathered.sum::<usize>()
     }
 
-    /// Returns the pairs of a window at most.
+    /// Returns how many pairs a window has at most.
     fn window(&self, build: &BuildSide) -> usize {
         let has_room = ROW_BYTES * self.chunk_rows / Self::pair_bytes(build);
         (WINDOW_PAIRS * self.chunk_rows)

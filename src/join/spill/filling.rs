@@ -77,7 +77,7 @@ fn new_file(manager: &SpillManager) -> DataFusionResult<Append> {
     }))
 }
 
-/// Returns the same rows in batches of up to `batch_size` rows and about [`FILE_BATCH`] bytes.
+/// Returns the rows in batches of up to `batch_size` rows and about [`FILE_BATCH`] bytes.
 fn grouped(batches: Vec<RecordBatch>, batch_size: usize) -> impl Iterator<Item = RecordBatch> {
     let mut batches = batches.into_iter().peekable();
     let groups = std::iter::from_fn(move || {

@@ -23,7 +23,7 @@ pub type Lanes = Result<Arc<Vec<Lane>>, Arc<Error>>;
 #[derive(Default)]
 pub struct Lane(Mutex<Waiting>);
 
-/// What a lane's streams take next.
+/// The pairs that a lane's streams take next.
 #[derive(Default)]
 struct Waiting {
     /// The last is taken first.
@@ -46,7 +46,7 @@ pub enum Rows {
     None,
     /// All of them.
     All(Mutex<Option<SendableRecordBatchStream>>),
-    /// Those of each part, while the pair's memory is held.
+    /// The rows of each part, while the pair's memory is held.
     Parts(
         Decided,
         #[expect(dead_code, reason = "its rows are reserved while it is there")] Pair,
@@ -68,7 +68,7 @@ impl Begun {
         Self { parts, rows }
     }
 
-    /// Its rows, once they can be read.
+    /// Waits for the pair's rows until they can be read.
     ///
     /// # Errors
     /// The one of joining the pair, for each stream that takes a part.

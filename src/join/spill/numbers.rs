@@ -20,7 +20,7 @@ pub const NOWHERE: u32 = u32::MAX;
 /// Returns the number of each row's bucket.
 ///
 /// # Errors
-/// Those of the key expressions.
+/// The errors of the key expressions.
 pub fn bucket_numbers(spec: &ScatterSpec, batch: &RecordBatch) -> Result<Vec<u32>> {
     let keys = evaluate_expressions_to_arrays(&spec.keys, batch)?;
     let buckets = spec.buckets;

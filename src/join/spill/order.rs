@@ -26,7 +26,7 @@ use crate::join::memory::of_order;
 /// as it may have.
 ///
 /// # Errors
-/// Those of DataFusion's sort.
+/// The errors of DataFusion's sort.
 pub fn promised(
     planned: &Arc<HashJoinExec>,
     stream: SendableRecordBatchStream,

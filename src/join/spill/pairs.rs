@@ -24,13 +24,13 @@ pub const AGAIN: usize = 4;
 
 /// A join whose rows are in pairs of buckets.
 pub struct PairJoin {
-    /// What its node knows; the join there is the one of a pair.
+    /// The facts of its node; the join there is the one of a pair.
     pub node: Node,
     /// The join as planned.
     pub planned: Arc<HashJoinExec>,
     /// Bytes that joins may take on the device.
     pub device_limit: u64,
-    /// What writes and reads files of the left and of the right side.
+    /// The managers of files of the left and of the right side.
     pub managers: [SpillManager; 2],
     /// The number of the next bucket that is decided.
     pub next_bucket: AtomicUsize,

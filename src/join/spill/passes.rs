@@ -191,7 +191,7 @@ struct Passes {
     pairs: Arc<PairJoin>,
     pair: Pair,
     phases: Vec<Phase>,
-    /// What is left of the phase's build side.
+    /// The rest of the phase's build side.
     reading: Option<Reading>,
 }
 

@@ -99,7 +99,7 @@ impl Keeping {
 struct State {
     /// The buckets, and rows with NULL keys where those are apart.
     filling: Vec<Filling>,
-    /// What is in memory, buffers that batches share once.
+    /// The counter of bytes in memory: buffers that batches share count once.
     counter: RecordBatchMemoryCounter,
     /// Bytes of it, reserved or not.
     bytes: usize,
@@ -153,7 +153,7 @@ impl Scatter {
     /// Scatters the rows of `stream`.
     ///
     /// # Errors
-    /// The stream's, and those of writing files.
+    /// The stream's, and the errors of writing files.
     pub async fn add(&self, mut stream: SendableRecordBatchStream) -> Result<()> {
         while let Some(batch) = stream.try_next().await? {
             if let Some(keeping) = self.in_memory() {
@@ -305,7 +305,7 @@ impl Scatter {
     /// Returns the buckets.
     ///
     /// # Errors
-    /// Those of writing files.
+    /// The errors of writing files.
     pub async fn finish(&self) -> Result<Scattered> {
         if let Some(keeping) = self.in_memory() {
             return self.kept(keeping);

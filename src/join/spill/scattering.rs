@@ -31,13 +31,13 @@ use super::lanes::Lane;
 use super::scatter::{Scatter, Scattered};
 use super::spec::{LEAST_BUCKETS, NullKeys, ScatterSpec, buckets, most_in_memory};
 
-/// Returns what writes and reads files of rows of `side`; `None` if the join cannot go to disk.
+/// Returns the manager of files with rows of `side`; `None` if the join cannot go to disk.
 pub fn manager(node: &Node, side: &Reading) -> Option<SpillManager> {
     let metrics = || SpillMetrics::new(&node.shown.metrics, node.partition);
     (obstacle(node).is_none()).then(|| manager_of(node, side, &metrics()))
 }
 
-/// Returns what writes and reads files of rows of `side`, counted in `metrics`.
+/// Returns the manager of files with rows of `side`, counted in `metrics`.
 pub fn manager_of(node: &Node, side: &Reading, metrics: &SpillMetrics) -> SpillManager {
     let runtime = node.context.runtime_env();
     let manager = SpillManager::new(runtime, metrics.clone(), Arc::clone(side.schema()));
@@ -164,7 +164,7 @@ pub struct Scattering {
 }
 
 impl Scattering {
-    /// Of both sides of `node`, which was `planned`, to files.
+    /// Scatters both sides of `node`, which was `planned`, to files.
     pub fn of(node: &Node, planned: &HashJoinExec, managers: &[SpillManager; 2]) -> Self {
         Self {
             specs: Side::BOTH.map(|side| spec(node, planned, managers, side)),
@@ -174,7 +174,7 @@ impl Scattering {
         }
     }
 
-    /// Returns the same to `home`; in memory to so many buckets.
+    /// Changes where rows go to `home`; in memory to `in_memory` buckets.
     pub fn at_home(self, home: Home, in_memory: usize) -> Self {
         match home {
             Home::Disk => self,
@@ -188,7 +188,7 @@ impl Scattering {
     /// Scatters both sides; the pairs of each lane.
     ///
     /// # Errors
-    /// Those of the inputs, of the memory pool and of writing files.
+    /// The errors of the inputs, of the memory pool and of writing files.
     pub async fn lanes(self, [left, right]: [Reading; 2]) -> Result<Vec<Lane>> {
         let [left_spec, right_spec] = &self.specs;
         let left = scatter_all(left_spec.again(), left.into_streams(), self.width).await?;

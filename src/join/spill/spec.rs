@@ -33,7 +33,7 @@ pub fn buckets(streams: usize) -> usize {
     each.clamp(LEAST_BUCKETS, MOST_BUCKETS)
 }
 
-/// What becomes of rows with a NULL key.
+/// The treatment of rows with a NULL key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NullKeys {
     /// They match each other.
@@ -48,13 +48,13 @@ pub enum NullKeys {
 
 /// How a side is scattered.
 pub struct ScatterSpec {
-    /// Its key expressions.
+    /// Key expressions.
     pub keys: Vec<PhysicalExprRef>,
-    /// What becomes of NULLs.
+    /// The treatment of NULL keys.
     pub null_keys: NullKeys,
     /// Buckets.
     pub buckets: usize,
-    /// Where rows are.
+    /// Where the rows go.
     pub home: Home,
     /// How often its rows were scattered before.
     pub level: u64,
@@ -64,14 +64,14 @@ pub struct ScatterSpec {
     pub batch_size: usize,
     /// Buckets that are written at a time.
     pub width: usize,
-    /// What rows in memory are reserved under.
+    /// The reservation of rows in memory.
     pub memory: MemoryReservation,
-    /// Where that is.
+    /// The pool of that reservation.
     pub pool: Arc<dyn MemoryPool>,
 }
 
 impl ScatterSpec {
-    /// Returns the same with so many buckets, there.
+    /// Returns the spec with `buckets` buckets at `home`.
     pub fn at_home(self, home: Home, buckets: usize) -> Self {
         Self {
             home,
@@ -80,12 +80,12 @@ impl ScatterSpec {
         }
     }
 
-    /// Returns the same for rows that were scattered `level` times before.
+    /// Returns the spec for rows that were scattered `level` times before.
     pub fn at_level(self, level: u64) -> Self {
         Self { level, ..self }
     }
 
-    /// Returns the same, for other rows.
+    /// Returns a copy of the spec for other rows.
     pub fn again(&self) -> Self {
         Self {
             keys: self.keys.clone(),

@@ -47,13 +47,13 @@ use crate::parts::{Part, off_the_runtime, parts};
 pub struct KeyFilter {
     /// Which of the join's keys.
     pub key: usize,
-    /// What the scans hold.
+    /// The expression that the scans hold.
     pub filter: Arc<DynamicFilterPhysicalExpr>,
     /// Whether rows are tested by it, not only files pruned.
     pub is_evaluated: bool,
 }
 
-/// What a join's filters are made for.
+/// The facts of a join that its filters need.
 #[derive(Debug, Clone)]
 pub struct FilterSpec {
     /// The filters that some scan holds.
@@ -76,10 +76,10 @@ pub struct FilterSpec {
     pub width: usize,
 }
 
-/// What one build knows.
+/// The facts that one build knows.
 #[derive(Debug, Clone)]
 pub struct Facts {
-    /// Its rows.
+    /// Rows of the build side.
     pub rows: usize,
     /// An upper bound of the number of different keys.
     pub distinct: usize,
@@ -234,7 +234,7 @@ impl Board {
         Ok(())
     }
 
-    /// Returns what a probe row's `key` must satisfy to meet a build row.
+    /// Returns the predicate that a probe row's `key` must satisfy to meet a build row.
     async fn predicate(
         &self,
         filter: &KeyFilter,

@@ -46,7 +46,7 @@ fn dynamic(filter: Arc<dyn PhysicalExpr>) -> Option<Arc<DynamicFilterPhysicalExp
 /// it is read first and ends in that turn, of `turn_rows` rows.
 ///
 /// # Errors
-/// Those of DataFusion, which says whether filters of a join are allowed.
+/// The errors of DataFusion, which says whether filters of a join are allowed.
 pub fn key_filters(
     join: &HashJoinExec,
     turn_rows: usize,
@@ -104,7 +104,7 @@ fn preserves(join_type: JoinType) -> [bool; 2] {
     }
 }
 
-/// Returns what goes to the two sides of `filters` from above, over output columns that come from
+/// Returns the part for each side of `filters` from above, over output columns that come from
 /// `columns`.
 ///
 /// # Errors

@@ -37,7 +37,7 @@ use crate::join::side::Side;
 #[derive(Debug, Default)]
 pub struct Reach([OfSide; 2]);
 
-/// What is known of the scans of one input.
+/// The scans of one input, as far as filters reach them.
 #[derive(Debug, Default)]
 pub struct OfSide {
     /// The join's own filters that some scan holds, to be told once the other input is built.
@@ -51,11 +51,11 @@ pub struct OfSide {
 }
 
 impl Reach {
-    /// Of the join over `inputs`, left and right, the scans of which hold `filters` of its own,
-    /// with sets if it `makes_sets`.
+    /// Returns the reach of filters of the join over `inputs`, left and right, the scans of which
+    /// hold `filters` of its own, with sets if it `makes_sets`.
     ///
     /// # Errors
-    /// Those of visiting a plan's expressions.
+    /// The errors of visiting a plan's expressions.
     pub fn of(
         inputs: [&Arc<dyn ExecutionPlan>; 2],
         filters: [&[KeyFilter]; 2],
@@ -83,7 +83,7 @@ impl Reach {
         Ok(Self([of_side(0)?, of_side(1)?]))
     }
 
-    /// Returns what is known of the scans of `side`.
+    /// Returns the reach into the scans of `side`.
     pub fn side(&self, side: Side) -> &OfSide {
         &self.0[side as usize]
     }

@@ -21,7 +21,7 @@ use crate::keys::set::Slot;
 #[derive(Debug, Default)]
 pub struct Executions(Mutex<usize>);
 
-/// What one execution of a join told the scans.
+/// The sets that one execution of a join told the scans.
 #[derive(Debug)]
 pub struct Telling {
     executions: Arc<Executions>,
