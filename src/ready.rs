@@ -3,10 +3,10 @@
 //! ```text
 //!  first planned join, warm_up ─▶ begin ─▶ a thread:  open ─▶ self-test, which compiles ─▶ settled
 //!                                                       │
-//!  a join's build side is there ─▶ now ◀────────────────┘   Opening │ Compiling │ Ready │ Declined │ Invalid
+//!  a join's build side is there ─▶ now ◀────────────────┘   Opening │ Compiling │ Ready │ …
 //! ```
 //!
-//! Opening a device takes up to 0.2 s and compiling its kernels for the first time seconds. A
+//! Opening a device takes time, and compiling its kernels for the first time seconds. A
 //! planner's or runtime's thread must not do either, and a join under `auto` need not wait: the
 //! host joins as fast as DataFusion does. Under `always` joins wait for it, and where a device is
 //! named they wait until it is open, for the name may be wrong. No thread is blocked.

@@ -1,7 +1,7 @@
-//! What was decided of a join, and what its node shows of that.
+//! Decisions on a join, and the record of them that its node shows.
 //!
 //! ```text
-//!  HortonJoinExec ─ Shown ─┬─ Decisions   build side, rows, device or reason, of each build or bucket
+//!  HortonJoinExec ─ Shown ─┬─ Decisions   build side, rows, device or reason, a build or bucket
 //!                          ├─ metrics     its own, and those of buckets
 //!                          └─ OnHost      metrics of DataFusion's own joins in its place
 //! ```

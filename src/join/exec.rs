@@ -7,7 +7,7 @@
 //!     filters:  one a key column of either input, told once the other one is built
 //!
 //!  partition mode     sides         build                          output partitions
-//!    Auto             either        all partitions of a side       as many as the side that has more
+//!    Auto             either        all partitions of a side       as the side that has more
 //!    CollectLeft      as planned    the left input                 the right input's
 //!    Partitioned      as planned    one a partition                the right input's
 //! ```

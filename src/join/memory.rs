@@ -1,13 +1,13 @@
-//! What a join reserves in DataFusion's memory pool, under names that say what it is.
+//! Reservations of a join in DataFusion's memory pool, under names that say what they are for.
 //!
 //! ```text
-//!  HortonJoinBuild[0]: left rows        rows of either input, until it is decided which one is built
+//!  HortonJoinBuild[0]: left rows        rows of either input, until the build side is decided
 //!  HortonJoinBuild[0]: right rows
 //!  HortonJoinBuild[0]: left buckets     rows in buckets, or on their way there, of either side
 //!  HortonJoinBuild[0]: right buckets
 //!  HortonJoinBuild[0]: order            a sort of rows that come from buckets
 //!  HortonJoinBuild[0]: batches          the build side's rows, and arrays made of them
-//!  HortonJoinBuild[0]: keys             key expressions' values; surrogates until they are on the device
+//!  HortonJoinBuild[0]: keys             key expressions' values; surrogates before they are sent
 //!  HortonJoinBuild[0]: tables           the table that the host keeps in the device's place
 //!  HortonJoinBuild[0]: visited rows     one bit a build row
 //!  HortonJoinBuild[0]: device           tables, groups and columns on the device

@@ -1,4 +1,4 @@
-//! What EXPLAIN ANALYZE shows of a device join: the stock join's metrics under their names,
+//! Metrics of a device join for EXPLAIN ANALYZE: the stock join's metrics under their names,
 //! and where the device's time and bytes went.
 
 use std::sync::Arc;

@@ -1,8 +1,8 @@
-//! What the batches of a chunk, or of a turn, weigh: the bytes of their rows, and of buffers that
+//! Weight of the batches of a chunk, or of a turn: the bytes of their rows, and of buffers that
 //! they share.
 //!
 //! ```text
-//!  numbers, strings     bytes of the rows             a slice of a large array weighs what it shows
+//!  numbers, strings     bytes of the rows            a slice of a large array weighs what it shows
 //!  views                16 a row, and their texts ─┐  a buffer that many batches point into counts
 //!  dictionaries, lists  whole buffers ─────────────┴▶ once; of a large one what is pointed at
 //! ```

@@ -17,7 +17,7 @@
 //! The loops are over plain slices, one column at a time: a first pass writes all codes
 //! and notices whether any value was outside the range; only then a second pass over the
 //! (cached) batch finds out which. NULL slots are encoded like values and repaired later.
-//! One core encodes 3 G `Int64`s a second in cache, which is more than it can fetch.
+//! One core encodes faster than it can fetch.
 
 use std::ops::BitOr;
 

@@ -7,12 +7,12 @@
 //!                                                   [..1.1..][1......1] … 16 to 32 bits a row
 //! ```
 //!
-//! A set says "perhaps" of a value that the build side has and mostly "no" of others, at a few
-//! nanoseconds a row. Codes are those of the join's own [`KeyEncoder`], so any type with a range
+//! A set says "perhaps" of a value that the build side has and mostly "no" of others, at little
+//! cost a row. Codes are those of the join's own [`KeyEncoder`], so any type with a range
 //! has a bitmap, and what counts as equal is the same. Every other type is hashed as the join
 //! hashes it. A Bloom filter of one word a key costs one access to memory (blocked Bloom filter,
 //! Putze, Sanders and Singler, 2007). The join's own table would answer exactly, but it is on the
-//! device, and a second one on the host takes ten times as long to fill.
+//! device, and a second one on the host takes much longer to fill.
 //!
 //! A set is filled by the build's [`parts`](crate::parts), side by side and off the runtime's
 //! threads, with its bytes reserved before. Filters outlive their query, as plans do, so the

@@ -2,14 +2,14 @@
 //!
 //! ```text
 //!  key columns of batches ─parts─▶ extents ─union─▶ KeyEncoder
-//!     no NULLs   Plain     a part at a time straight to where the device copies from
-//!     NULLs      Encoded   surrogates of the rows that can match, in host memory: where a part's go depends
-//!                          on how many the parts before it have
+//!     no NULLs   Plain     a part at a time, straight to where the device copies from
+//!     NULLs      Encoded   surrogates of the rows that can match, in host memory
 //! ```
 //!
-//! Extents, encoding and sending are done part by part on all cores, for the build side comes as
-//! one stream. Encoded in host memory first, 15 million keys of two words took an H200's host 11
-//! ms, half the build: pages touched for the first time, and a copy.
+//! The build side comes as one stream, so extents, encoding and sending are done part by part on
+//! all cores. Keys without NULLs are not encoded in host memory first: that is a copy of all of
+//! them, to pages touched for the first time. With NULLs it must be, as the place of a part's keys
+//! depends on how many the parts before it have.
 
 use std::ops::Range;
 use std::sync::Arc;

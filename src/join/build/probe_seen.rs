@@ -1,4 +1,4 @@
-//! What the probe side of a null-aware anti join (`NOT IN`) had, as its streams saw it.
+//! The probe side of a null-aware anti join (`NOT IN`), as its streams saw it.
 //!
 //! ```text
 //!  the probe side had   no row     every build row is owed, those with a NULL key too

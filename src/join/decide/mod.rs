@@ -1,7 +1,7 @@
 //! Where a join runs, decided when its build side is there.
 //!
 //! ```text
-//!  inputs ─▶ race: a build side ─▶ place ─▶ rows ≥ horton.min_build_rows, device ready, keys of its kind,
+//!  inputs ─▶ race: a build side ─▶ place ─▶ rows ≥ horton.min_build_rows, device ready, its keys,
 //!                                    │       and of a small build side: many rows to probe
 //!                                    │ yes                              │ no, for a reason
 //!                                    ▼                                  │

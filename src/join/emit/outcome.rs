@@ -1,4 +1,4 @@
-//! What each join type makes of a probe batch's matches.
+//! Output pairs of each join type, made of a probe batch's matches.
 //!
 //! ```text
 //!  matches      (0,a) (0,c) │ (2,d)                     verified, filtered

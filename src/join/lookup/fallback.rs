@@ -1,4 +1,4 @@
-//! Going on without the device: when a join does so, and what it must have kept for that.
+//! Going on without the device: when a join does so, and the keys that it keeps for that.
 //!
 //! ```text
 //!  no room on the device ─▶ others give back enough, soon? ─▶ asked again
@@ -10,15 +10,14 @@
 //!                                               └ not brought back ─▶ looked up again on the host
 //! ```
 //!
-//! The host needs the build side, which it has (batches and key columns), and the keys of chunks
-//! that the device did not answer, which are encoded again. Only the bits of visited build rows
-//! live on the device alone, for joins that emit build rows at their end and whose lookups alone
-//! decide. For those the key
-//! columns of answered chunks are kept, uncopied; once there are
-//! `JOURNAL_ROWS` or as many as build rows, the bits are brought back, an eighth of a byte a
-//! build row, and the columns are let go. So taking over costs nothing before it happens
-//! but that memory (64 MiB of 8-byte keys, or what the build side's keys take) and under 1 % of
-//! the transfers. Reading the bits with every chunk would cost as much as the chunk.
+//! The host needs the build side, which it has, and the keys of chunks that the device did not
+//! answer, which are encoded again. Only the bits of visited build rows live on the device alone.
+//! These are kept for joins that emit build rows at their end and whose lookups alone decide.
+//!
+//! For those joins the key columns of answered chunks are kept, uncopied: the journal. Once it has
+//! `JOURNAL_ROWS` rows, or as many as the build side, the bits are brought back and the columns are
+//! let go. So taking over costs nothing before it happens but that memory. Reading the bits with
+//! every chunk would cost as much as the chunk itself.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};

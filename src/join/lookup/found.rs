@@ -4,7 +4,7 @@
 //!           ┌ Count    how many pairs
 //!  Wanted ──┤ Visits   nothing: bits of build rows stay with the engine
 //!           │ Bits     one bit a key
-//!           └ Pairs    a window: probe rows, build rows, gathered columns ── MorePairs ─▶ the next one
+//!           └ Pairs    a window: probe rows, build rows, gathered columns ── MorePairs ─▶ the next
 //! ```
 //!
 //! A semi join needs bits alone, and `count(*)` a total. If every key has one match, the probe rows

@@ -1,19 +1,19 @@
 //! The host's own answer to lookups, for when the device fails.
 //!
 //! ```text
-//!  entries by bucket of their key   │ (k3,r0) │ (k1,r2) (k1,r7) (k9,r4) │ … │   (key, row) ascending
+//!  entries by bucket of their key   │ (k3,r0) │ (k1,r2) (k1,r7) (k9,r4) │ …   sorted
 //!  offsets of the buckets           0         1                         4
-//!  lookup(k1)  ─▶ rows r2 r7 ─▶ the same counts, bits, windows and visits as the device's
+//!  lookup(k1) ─▶ rows r2 r7 ─▶ the same counts, bits, windows and visits as the device's
 //! ```
 //!
-//! Everything behind a lookup stays as it is: pairs have the same numbers, as they come in probe
-//! order, matches in build order. Keys of one or two words are numbers here; longer ones are
-//! numbered, the distinct ones of the build side, through a map of their own. A bucket is sorted,
-//! so that a lookup is one random access and a short binary search, of log n steps even if all keys
-//! share a bucket. Building it takes the keys once more through the encoder, a counting sort and 16
-//! bytes a row and 4 a bucket; nothing of it is there while the device works. The stock join's own
-//! table would not do: it numbers rows of one concatenated batch, and has no pairs to go on from in
-//! the middle of a chunk.
+//! Everything behind a lookup stays as it is. Pairs have the same numbers as on the device: they
+//! come in probe order, matches in build order. Keys of one or two words are numbers here. Longer
+//! keys are numbered through a map of the build side's distinct ones. Buckets are sorted, so a
+//! lookup is one random access and a binary search, of log n steps even if all keys share a bucket.
+//!
+//! The table is built by encoding the keys once more and a counting sort. Nothing of it is there
+//! while the device works. DataFusion's own table would not do: it numbers rows of one concatenated
+//! batch, and cannot go on from a pair in the middle of a chunk.
 
 use std::collections::HashMap;
 use std::ops::Range;

@@ -1,12 +1,13 @@
-//! From the input to the device: batches gathered into chunks, encoded, and asked for.
+//! From the input to the device: batches are gathered into chunks, encoded and looked up.
 //!
 //! ```text
 //!  input ─▶ [batch][batch]…  up to a chunk's rows, bytes, or a refusal
 //!        ─▶ keys in staging memory ─▶ device, or the host in its place
 //! ```
 //!
-//! What the device was asked is looked up again on the host if it fails later; where it alone knows
-//! which build rows were met, that is brought back, or what was asked so far is kept.
+//! If the device fails, its lookups in flight are made again on the host. Where the device alone
+//! knows which build rows were met, those bits are brought back from time to time. Until then the
+//! keys that were looked up are kept.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -10,21 +10,22 @@
 //!   input ──▶ gathered, encoded ──▶ [in flight] [in flight] ──▶ answered, resolved ──▶ output
 //! ```
 //!
-//! Probe batches are gathered into chunks, because a device wants 64 K keys and more at a time (a
-//! batch of 8,192 rows costs twice as much a row); a chunk's batches are then resolved one by one,
-//! in order. A chunk ends at a number of rows or of bytes, or where the memory pool refuses more
-//! ([`memory`](super::memory)). While the device works on one chunk the next is gathered and
-//! encoded. The first chunks are small where the join itself has a LIMIT; elsewhere the first is a
-//! quarter of a chunk, which is enough to start with, as a chunk costs a GPU's driver a third of a
-//! millisecond however small it is. The device's answers come through a channel: a stream waiting
-//! for them blocks no thread, and dropping it cancels what was not started. A chunk that the device
-//! has no room for waits for others to give memory back, and is split if they do not. One that the
-//! device has no room for even so, or fails to answer, is looked up on the host
-//! ([`fallback`](crate::join::lookup::fallback)), from its first batch or from the pair on that
-//! comes next.
+//! A device wants many keys at a time, so probe batches are gathered into chunks. The batches of a
+//! chunk are then resolved one by one, in order. A chunk ends at a number of rows or of bytes, or
+//! where the memory pool refuses more ([`memory`](super::memory)). While the device works on one
+//! chunk, the next is gathered and encoded. The first chunk is a quarter of a chunk, and less where
+//! the join itself has a LIMIT.
 //!
-//! Here are the states; `input` is read, `lookup` hands chunks to the device, `output` makes rows
-//! of what it found.
+//! The device's answers come through a channel. A stream that waits for them blocks no thread, and
+//! dropping it cancels the lookups that have not begun.
+//!
+//! A chunk that the device has no room for waits for others to give memory back, and is split if
+//! they do not. If the device has no room even then, or fails, the host looks the keys up
+//! ([`fallback`](crate::join::lookup::fallback)): from the chunk's first batch, or from its next
+//! pair.
+//!
+//! The states are here. `input` is read, `lookup` hands chunks to the device, `output` makes rows
+//! of the results.
 
 pub mod chunk;
 mod input;

@@ -1,9 +1,10 @@
-//! From what the device found to output batches.
+//! From the results of lookups to output batches.
 //!
 //! ```text
-//!  pairs, a window at a time ─▶ step of one batch ─▶ equal keys? ─▶ residual filter ─▶ join type ─▶ rows
-//!  bits, one a row           ─▶ batch ──────────────────────────────────────────────▶ join type ─▶ rows
-//!  visited build rows, at the end ─────────────────────────────────────────────────▶ join type ─▶ rows
+//!  pairs, a window at a time ─▶ step of one batch ─▶ equal keys? ─▶ residual filter ─▶ join type
+//!  bits, one a row           ─▶ batch ────────────────────────────────────────────────▶ join type
+//!  visited build rows, at the end ────────────────────────────────────────────────────▶ join type
+//!                                                                                    ─▶ rows
 //! ```
 
 use std::ops::Range;

@@ -6,7 +6,7 @@
 //!
 //!  streams: take a pair of buckets ─▶ its smaller side fits ─▶ joined as any join (decide)
 //!                                   ├▶ too large            ─▶ scattered again, by another hash
-//!                                   └▶ that did not help    ─▶ passes: as many rows as fit at a time
+//!                                   └▶ that did not help    ─▶ passes: the rows that fit at a time
 //! ```
 //!
 //! A Grace hash join (Kitsuregawa, Tanaka and Moto-oka 1983), begun only when DataFusion's memory

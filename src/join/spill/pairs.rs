@@ -1,5 +1,4 @@
-//! What joining one pair of buckets needs: its sides read again, its build side, smaller pairs of
-//! it.
+//! The facts that joining a pair of buckets needs: its sides, its build side, smaller pairs of it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

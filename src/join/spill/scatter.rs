@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  batch ─▶ hash of keys ─▶ rows of bucket 0, 1, … 15 ─▶ kept in memory
-//!                                                          │ they are many, or the pool refuses more
+//!                                                          │ too many, or refused by the pool
 //!                                                          ▼
 //!                                    all buckets' rows ─▶ files, in batches of their own
 //! ```

@@ -1,4 +1,4 @@
-//! What the build side tells the scans of the probe side: a dynamic filter a key column.
+//! The filters that a build side gives the scans of the probe side: a dynamic filter a key column.
 //!
 //! ```text
 //!  build 0 ─ keys ─┐
@@ -6,7 +6,7 @@
 //!  build n ─ gone ─┘
 //!
 //!  key >= min AND key <= max      for pruning files, row groups and pages
-//!  AND key IN (…)                 the same, of few values
+//!  AND key IN (…)                 likewise, of few values
 //!  AND key IN bitmap | bloom      for rows, where somebody evaluates them
 //! ```
 //!
