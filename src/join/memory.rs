@@ -29,7 +29,7 @@
 //! either.
 //!
 //! The device's own budget ([`Budget`](crate::device::Budget)) is counted apart, because a GPU's
-//! memory is not the host's; but an operator of queries wants to see what a join holds there, too.
+//! memory is not the host's. It is reserved here as well, so that operators see it.
 
 use std::sync::Arc;
 

@@ -12,9 +12,9 @@
 //! A plan can be executed more than once: a cached plan, a recursive query, two sessions at the
 //! same time. Its dynamic filters are objects of the plan, not of an execution, so a join counts
 //! its executions. Partitions belong together if they were asked for with the same context, each
-//! once. A consumer may read one to its end before it asks for the next, so a run stays open
-//! until all were asked for, unless a stream was dropped before its end. One that a join above
-//! began to open its build side ends with that join.
+//! once. A consumer may read one to its end before it asks for the next. So a run stays open until
+//! all were asked for, unless a stream was dropped before its end. One that a join above began to
+//! open its build side ends with that join.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};

@@ -49,8 +49,8 @@ impl Sides {
     }
 }
 
-/// Returns the side of `join` to read first: the right one if it is small for a reason that the
-/// plan shows, and the left one has no filter whose keys would make it cheaper still.
+/// Returns the side of `join` to read first. It is the right one if the plan shows why that is
+/// small, and the left one has no filter whose keys would make it cheaper still.
 fn first(join: &HashJoinExec) -> Side {
     let (_, filters_probe) = join.join_type().swap().on_lr_is_preserved();
     let right_first = filters_probe
@@ -60,8 +60,8 @@ fn first(join: &HashJoinExec) -> Side {
     if right_first { Side::Right } else { Side::Left }
 }
 
-/// Returns whether `plan` has few rows: a LIMIT, or a filter over an aggregate, which keeps its
-/// groups until its last row came and whose filter is there to leave few.
+/// Returns whether `plan` has few rows: a LIMIT, or a filter over an aggregate. An aggregate keeps
+/// its groups until its last row came, and a filter over it is there to leave few.
 fn is_small(plan: &Arc<dyn ExecutionPlan>, filtered: bool) -> bool {
     // Guards stand above limits while filters are handed out.
     let plan = plan.downcast_ref::<Exact>().map_or(plan, Exact::node);

@@ -7,8 +7,8 @@
 //!             stream p:  wait for the decision ─▶ its rows
 //! ```
 //!
-//! The side that is read first is opened at once, unless a filter of another join reaches it: then
-//! it is opened when the stream is polled, as that filter is complete then. The other side waits
+//! The side that is read first is opened at once, unless a filter of another join reaches it. Then
+//! it is opened when the stream is polled, as that filter is complete by then. The other side waits
 //! for this join's own filter, if one of its scans holds it.
 
 use std::sync::Arc;

@@ -96,8 +96,8 @@ fn join_lists<O: OffsetSizeTrait>(
     Ok(Arc::new(list))
 }
 
-/// Returns the values at `places`, each an array and a row of it, of arrays with dictionaries that
-/// are not joined: the rows of each array are taken, and these are joined.
+/// Returns the values at `places`, each an array and a row of it. The arrays have dictionaries that
+/// are not joined: the rows of each array are taken, and then joined.
 ///
 /// # Errors
 /// The errors of [`join`]; [`ArrowError::OffsetOverflowError`] where offsets of 32 bits have no

@@ -9,7 +9,7 @@
 //! Which rows were met is known when the last stream has ended. Were that stream to emit them
 //! alone, as in DataFusion's `CollectLeft` joins, all nodes above would work on one core. A
 //! consumer may read one stream to its end before the next, so nobody waits for a stream that does
-//! not go on: after `PATIENCE` without progress of any, those that have ended leave, and the last
+//! not go on. After `PATIENCE` without progress of any, streams that have ended leave, and the last
 //! one emits alone. The first to wait keeps the time, on a thread for blocking work: a runtime may
 //! have no timer.
 

@@ -7,10 +7,10 @@
 //! ```
 //!
 //! Planners choose sides by estimates, which are wrong by orders of magnitude above joins,
-//! aggregates and filters. An actual end cannot be wrong. While there is memory, what the losing
-//! side cost is bounded: it was read no further than its first turn, or twice the rows of the side
-//! that won, and its rows are probed as they are. The first turn is long enough for most build
-//! sides to end in it, so that the other side is not opened before their keys filter its scans.
+//! aggregates and filters. An actual end cannot be wrong. While there is memory, the cost of the
+//! losing side is bounded. It was read no further than its first turn, or twice the rows of the
+//! side that won. Its rows are probed as they are. The first turn is long enough for most build
+//! sides to end in it. So the other side is not opened before their keys filter its scans.
 //!
 //! The side that is read second is sparing ([`reading`](super::reading)): a planned build side must
 //! not lack what only a guess has taken. What becomes of a side:

@@ -11,10 +11,10 @@
 //!  into_streams ─▶ a stream a part: its file, the kept batches, then the rest
 //! ```
 //!
-//! A join learns which side is smaller by reading both. Nothing is read twice: the side that is not
-//! built is probed from its first batch on, and gives back the memory of each batch that it hands
-//! out. With each batch goes the memory of its share of a hash table on the host: a side that was
-//! read can be built.
+//! A join learns which side is smaller by reading both. Nothing is read twice. The side that is not
+//! built is probed from its first batch on, and gives back the memory of each batch. With each
+//! batch goes the memory of its share of a hash table on the host: a side that was read can be
+//! built.
 //!
 //! A sparing reading leaves half of a limited memory pool to others, but for
 //! [`FLOOR`](crate::join::memory::FLOOR) bytes of its own. Its turns end at a number of bytes, too.

@@ -9,9 +9,9 @@
 //!
 //! DataFusion's join reserves its build side again while it reads it. Were the first reservation
 //! given back for that, another consumer could take it in between, and a join whose rows are there
-//! would fail. So its reservations are taken out of the one that is held. What its estimate is
-//! above ours is asked of the query's pool, too, and not counted if that refuses: a pool over its
-//! limit would refuse all others.
+//! would fail. So its reservations are taken out of the one that is held. Where its estimate is
+//! above ours, the query's pool is asked for the rest. If that refuses, the rest is not counted, as
+//! a pool over its limit would refuse all others.
 //!
 //! The sort of a join that went to disk is granted its first bytes in that way, and asks for the
 //! rest ([`Granted::sort_context`]).

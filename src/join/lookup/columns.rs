@@ -5,7 +5,7 @@
 //!  build rows of pairs  4 0 4  ─gather_rows─▶  e a e    ─▶ host, in order
 //! ```
 //!
-//! The build rows of a probe chunk are random, and so is every access to their columns: a GPU hides
+//! The build rows of a probe chunk are random, and so is every access to their columns. A GPU hides
 //! the latency of such accesses, a host core waits for each. Fixed-width columns without NULLs of
 //! 4, 8 or 16 bytes a value qualify; others are gathered by the host.
 

@@ -202,9 +202,9 @@ fn rows_of_groups(
     }
 }
 
-/// Returns the bits as `rows_of_groups` does, but by the host, a window of the groups at a time:
-/// where the device has no memory left to do it. It costs the copying of all rows of groups that
-/// were met.
+/// Returns the bits as `rows_of_groups` does, but by the host, a window of the groups at a time.
+/// The device has no memory left to do it. It costs the copying of all rows of groups that were
+/// met.
 fn rows_of_groups_by_host(
     queue: &mut Queue,
     groups: &RowGroups,

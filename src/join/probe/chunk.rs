@@ -6,9 +6,9 @@
 //!  step        at most `limit` pairs of one batch
 //! ```
 //!
-//! As in the stock join, a step covers the probe rows up to its last match, so that a row whose
-//! candidates are spread over several steps is resolved once. Stepping by candidates keeps
-//! a hot key's fan-out in bounded memory.
+//! As in the stock join, a step covers the probe rows up to its last match. So a row whose
+//! candidates are spread over several steps is resolved once. Stepping by candidates keeps a hot
+//! key's fan-out in bounded memory.
 
 use std::collections::VecDeque;
 use std::ops::Range;

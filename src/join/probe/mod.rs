@@ -261,11 +261,12 @@ impl Probe {
         }
     }
 
-    /// After the device had no room for a chunk of `rows` rows: its `batches` come next, all at
-    /// once if others have given memory back, else in smaller chunks, at last on the host.
+    /// Puts the `batches` back of a chunk of `rows` rows that the device had no room for. They come
+    /// next: all at once if others have given memory back, else in smaller chunks, at last on the
+    /// host.
     ///
     /// # Errors
-    /// Any other, or if the session wants to see it.
+    /// The `error`, if it is of another kind or the session wants to see it.
     async fn make_do(
         &mut self,
         build: &BuildSide,

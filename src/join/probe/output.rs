@@ -316,7 +316,7 @@ impl Probe {
         Ok(State::Unmatched(build, 0..0))
     }
 
-    /// Emits up to a batch of build rows that the join type owes, of those left in `rows` or of
+    /// Emits up to a batch of build rows that the join type owes. They are left in `rows`, or of
     /// the next batch that no other stream emits.
     pub(super) async fn emit_unmatched(
         &mut self,
@@ -352,9 +352,8 @@ impl Probe {
         self.push_and(batch, State::Unmatched(build, rest))
     }
 
-    /// Returns those of the build `rows`, all of one batch as gathering from many takes several
-    /// times as long, that the join type owes, no more than an output batch holds; and the rows to
-    /// go on with.
+    /// Returns the build rows among `rows` that the join type owes, up to an output batch, and the
+    /// rows to go on with. All are of one build batch, as gathering from many takes longer.
     fn owed_rows(
         &self,
         build: &BuildSide,

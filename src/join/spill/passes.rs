@@ -38,7 +38,7 @@ use super::bucket::Pair;
 use super::pairs::PairJoin;
 use super::scattering::can_scatter;
 
-/// Returns how a pair is joined, the `build` side of which is all there; `None` if the device has
+/// Decides how a pair is joined, the `build` side of which is all there. `None` if the device has
 /// no room for it, and another hash may make smaller pairs.
 pub async fn whole(
     pairs: &Arc<PairJoin>,

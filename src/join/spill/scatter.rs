@@ -45,8 +45,8 @@ use super::spec::ScatterSpec;
 /// Bytes of rows that wait to be written together, for all buckets of a side.
 const WRITTEN_TOGETHER: usize = 8 << 20;
 
-/// Bytes of rows that a side has in memory whatever the pool says, and that are not reserved then:
-/// with fewer, files would be of batches of a few rows.
+/// Bytes of rows that a side has in memory whatever the pool says, and that are not reserved then.
+/// With fewer, files would be of batches of a few rows.
 const LEAST_TOGETHER: usize = 1 << 20;
 
 /// A side that is being scattered.

@@ -62,7 +62,7 @@ fn has_dictionaries(side: &SchemaRef) -> bool {
 /// Device bytes a key while a table is built: key, table, and what its groups take meanwhile.
 pub const KEY_BYTES: u64 = 48;
 
-/// Returns the buckets of a side, so that a table of `rows` build rows in as many parts takes half
+/// Returns the number of buckets for `rows` build rows. With so many, a bucket's table takes half
 /// of the device's limit while it is built. The other half is for the table before it and for
 /// chunks.
 pub fn buckets_on(device_limit: u64, node: &Node, rows: usize) -> usize {
@@ -143,8 +143,8 @@ pub fn keys(planned: &HashJoinExec, side: Side) -> Vec<PhysicalExprRef> {
     planned.on().iter().map(key).collect()
 }
 
-/// Returns whether the plan promises that an output partition has the rows of one probe partition
-/// alone, or two orders at once, which rows of several partitions may not follow.
+/// Returns whether output partitions must have the rows of one probe partition alone. The plan may
+/// promise that, or two orders at once, which rows of several partitions may not follow.
 pub fn keeps_partitions(planned: &HashJoinExec) -> bool {
     let properties = planned.properties();
     let by_keys = matches!(

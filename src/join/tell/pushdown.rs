@@ -7,11 +7,11 @@
 //!      left       right x
 //! ```
 //!
-//! The rules are those of `HashJoinExec::gather_filters_for_pushdown`: a filter goes to a side
+//! The rules are those of `HashJoinExec::gather_filters_for_pushdown`. A filter goes to a side
 //! whose rows the join type preserves, and over a key of a semi join to both. Two things differ. A
 //! filter a key column reaches scans that one filter over all of them cannot. And DataFusion finds
-//! a child's column by its name alone, which is wrong where two columns share it; such filters
-//! stay where they are. (Elsewhere in a plan [`exact`](crate::scan::exact) sees to that.)
+//! a child's column by its name alone, which is wrong where two columns share it; such filters stay
+//! where they are. (Elsewhere in a plan [`exact`](crate::scan::exact) sees to that.)
 
 use std::any::Any;
 use std::collections::HashSet;
@@ -42,8 +42,8 @@ fn dynamic(filter: Arc<dyn PhysicalExpr>) -> Option<Arc<DynamicFilterPhysicalExp
 }
 
 /// Returns the filters for the keys of each side that may be probed, which let everything through
-/// for now. The right side may always be; the left one only where `join` leaves sides open, unless
-/// it is read first and ends in that turn, of `turn_rows` rows.
+/// for now. The right side may always be. The left one may only where `join` leaves sides open,
+/// unless it is read first and ends in that turn, of `turn_rows` rows.
 ///
 /// # Errors
 /// The errors of DataFusion, which says whether filters of a join are allowed.

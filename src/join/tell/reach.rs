@@ -8,9 +8,9 @@
 //!    scan    scan
 //! ```
 //!
-//! A join opens an input no earlier than the filters that reach it can be complete: those of
-//! joins above are, once somebody polls this one, and its own is after its build. Inputs that no
-//! filter reaches are opened at once, so that independent builds run side by side.
+//! A join opens an input no earlier than the filters that reach it can be complete. Filters of
+//! joins above are, once somebody polls this one. Its own is after its build. Inputs that no filter
+//! reaches are opened at once, so that independent builds run side by side.
 
 use std::collections::HashSet;
 use std::sync::Arc;
