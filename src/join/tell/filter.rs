@@ -23,24 +23,20 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use arrow::array::{Array, ArrayRef};
 use arrow::compute::concat;
 use arrow::datatypes::{DataType, SchemaRef};
+use datafusion::common::NullEquality;
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::{NullEquality, ScalarValue};
 use datafusion::execution::memory_pool::MemoryReservation;
-use datafusion::functions_aggregate::min_max::{MaxAccumulator, MinAccumulator};
-use datafusion::logical_expr::{Accumulator, Operator};
 use datafusion::physical_expr::PhysicalExprRef;
-use datafusion::physical_expr::expressions::{
-    BinaryExpr, DynamicFilterPhysicalExpr, InListExpr, IsNullExpr, lit,
-};
+use datafusion::physical_expr::expressions::{DynamicFilterPhysicalExpr, InListExpr, lit};
 use datafusion::physical_plan::metrics::Time;
 use futures::future::BoxFuture;
 use tokio::sync::watch;
 
 use crate::error::Result;
 
+use super::predicates::{and, bounds, or_null};
 use super::telling::Telling;
 use crate::keys::set::{InKeySet, KeySet};
-use crate::parts::{Part, off_the_runtime, parts};
 
 /// The filter of one key column.
 #[derive(Debug, Clone)]
@@ -341,71 +337,4 @@ impl Drop for Reporter {
             self.board.end();
         }
     }
-}
-
-/// `key >= min AND key <= max`, of types whose order and equality agree.
-async fn bounds(
-    key: &PhysicalExprRef,
-    keys: &[Vec<ArrayRef>],
-    width: usize,
-) -> Result<Option<PhysicalExprRef>> {
-    let first = keys.iter().flatten().next();
-    let Some(data_type) = first.map(|key| value_type(key.data_type()).clone()) else {
-        return Ok(None);
-    };
-    // A float's zeros are equal, but one is less; nested values have no order here.
-    if data_type.is_floating() || data_type.is_nested() {
-        return Ok(None);
-    }
-    let of_part = data_type.clone();
-    let measure = move |part: Part| min_max(part.columns.iter().flatten(), &of_part);
-    let measured = off_the_runtime(parts(keys), width, measure).await?;
-    let (mins, maxs): (Vec<_>, Vec<_>) = measured.into_iter().unzip();
-    let mins = ScalarValue::iter_to_array(mins)?;
-    let maxs = ScalarValue::iter_to_array(maxs)?;
-    let (min, _) = min_max([&mins].into_iter(), &data_type)?;
-    let (_, max) = min_max([&maxs].into_iter(), &data_type)?;
-    Ok(Some(and(
-        binary(Arc::clone(key), Operator::GtEq, lit(min)),
-        binary(Arc::clone(key), Operator::LtEq, lit(max)),
-    )))
-}
-
-fn min_max<'a>(
-    column: impl Iterator<Item = &'a ArrayRef>,
-    data_type: &DataType,
-) -> Result<(ScalarValue, ScalarValue)> {
-    let mut min = MinAccumulator::try_new(data_type)?;
-    let mut max = MaxAccumulator::try_new(data_type)?;
-    for array in column {
-        min.update_batch(std::slice::from_ref(array))?;
-        max.update_batch(std::slice::from_ref(array))?;
-    }
-    Ok((min.evaluate()?, max.evaluate()?))
-}
-
-/// Returns the type behind dictionaries.
-fn value_type(data_type: &DataType) -> &DataType {
-    match data_type {
-        DataType::Dictionary(_, value) => value_type(value),
-        other => other,
-    }
-}
-
-/// Lets NULL keys through, too, if they `pass`.
-fn or_null(predicate: PhysicalExprRef, key: &PhysicalExprRef, pass: bool) -> PhysicalExprRef {
-    if pass {
-        let is_null = Arc::new(IsNullExpr::new(Arc::clone(key)));
-        binary(is_null, Operator::Or, predicate)
-    } else {
-        predicate
-    }
-}
-
-fn and(left: PhysicalExprRef, right: PhysicalExprRef) -> PhysicalExprRef {
-    binary(left, Operator::And, right)
-}
-
-fn binary(left: PhysicalExprRef, op: Operator, right: PhysicalExprRef) -> PhysicalExprRef {
-    Arc::new(BinaryExpr::new(left, op, right))
 }

@@ -6,6 +6,7 @@
 //! ```
 
 pub mod filter;
+mod predicates;
 pub mod pushdown;
 pub mod reach;
 pub mod telling;
