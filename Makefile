@@ -29,25 +29,25 @@ PROFILE ?=
 .PHONY: fuzz
 fuzz: ## compare random joins with the stock join: DURATION=600 (seconds) SEED=7 PROFILE=--release
 	scripts/ensure-opencl.sh $(PROFILE)
-	HORTON_FUZZ_DURATION=$(DURATION) HORTON_FUZZ_SEED=$(SEED) $(ON_POCL) cargo test $(PROFILE) --test fuzz
+	HORTON_FUZZ_DURATION=$(DURATION) HORTON_FUZZ_SEED=$(SEED) $(ON_POCL) cargo test $(PROFILE) --test fuzz random::
 
 .PHONY: soak
 soak: ## 32 queries at once, some dropped midway, with all memory given back: DURATION=600 (seconds)
 	scripts/ensure-opencl.sh --release
-	HORTON_SOAK_DURATION=$(DURATION) $(ON_POCL) cargo test --release --test soak
+	HORTON_SOAK_DURATION=$(DURATION) $(ON_POCL) cargo test --release --test fuzz soak::
 
 SEEDS ?= 200
 .PHONY: seeds
 seeds: ## fill tables to the paper's loads without growing, for SEEDS=200 seeds, on the device and in the model
 	scripts/ensure-opencl.sh --release
-	HORTON_LOAD_SEEDS=$(SEEDS) $(ON_POCL) cargo test --release --test table_ops -- --nocapture --test-threads=1 load:: cuckoo::tables_fill
+	HORTON_LOAD_SEEDS=$(SEEDS) $(ON_POCL) cargo test --release --test tables -- --nocapture --test-threads=1 table_ops::load:: cuckoo::tables_fill
 
 MIXTURES ?= 40
 .PHONY: operations
 operations: ## a million random operations on each kind of table against model and HashMap: MIXTURES=40 SEED=7
 	scripts/ensure-opencl.sh --release
-	HORTON_TABLE_OPS=$(MIXTURES) HORTON_TABLE_SEED=$(SEED) $(ON_POCL) cargo test --release --test table_ops -- --nocapture --test-threads=1 fuzz::
-	$(ON_POCL) cargo test --release --test dynamic -- --nocapture --test-threads=1 a_million
+	HORTON_TABLE_OPS=$(MIXTURES) HORTON_TABLE_SEED=$(SEED) $(ON_POCL) cargo test --release --test tables -- --nocapture --test-threads=1 table_ops::fuzz::
+	$(ON_POCL) cargo test --release --test tables -- --nocapture --test-threads=1 dynamic::suite::a_million
 
 .PHONY: fmt
 fmt: ## check the formatting

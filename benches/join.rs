@@ -17,21 +17,6 @@
 //! Criterion samples one side and then the other. The example's turns are fairer where a machine's
 //! clock drifts, so ratios to publish come from there. `HORTON_BENCH_DEVICE` names a device.
 
-// Not all that the example does is done here, and a target without test harness drops tests but
-// not what they import.
-#[allow(dead_code, unused_imports)]
-#[path = "../examples/sql_bench/cases.rs"]
-mod cases;
-#[allow(dead_code, unused_imports)]
-#[path = "../examples/sql_bench/measure.rs"]
-mod measure;
-#[allow(dead_code, unused_imports)]
-#[path = "../examples/sql_bench/report.rs"]
-mod report;
-#[allow(dead_code, unused_imports)]
-#[path = "../examples/sql_bench/tables.rs"]
-mod tables;
-
 use std::env;
 use std::io;
 use std::process::ExitCode;
@@ -40,13 +25,10 @@ use std::time::Duration;
 use criterion::{BenchmarkId, Criterion, SamplingMode, Throughput};
 use tokio::runtime::Runtime;
 
-use crate::cases::{Case, Query};
-use crate::measure::{Outcome, Settings, Side, Sides};
-use crate::tables::{Keys, Tables};
-
-/// Any error, ready to be shown.
-type Error = Box<dyn std::error::Error + Send + Sync>;
-type Result<T, E = Error> = std::result::Result<T, E>;
+use horton_test_support::sql_bench::cases::{Case, Query};
+use horton_test_support::sql_bench::measure::{Outcome, Settings, Side, Sides};
+use horton_test_support::sql_bench::tables::{Keys, Tables};
+use horton_test_support::sql_bench::{Result, report};
 
 const K: u64 = 1000;
 

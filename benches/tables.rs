@@ -12,8 +12,8 @@ use criterion::{BenchmarkGroup, Criterion, Throughput, criterion_group, criterio
 use horton_join::device::{Device, DeviceKind, Queue};
 use horton_join::error::Result;
 use horton_join::table::cuckoo::{CuckooConfig, CuckooTable, Placement};
-use horton_join::table::hash::jenkins;
 use horton_join::table::horton::{HortonTable, TableConfig, Upkeep};
+use horton_join::table::primitives::hash::jenkins;
 use horton_join::table::{Answers, Items, Table};
 
 type Group<'a> = BenchmarkGroup<'a, criterion::measurement::WallTime>;

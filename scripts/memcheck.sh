@@ -11,7 +11,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 scripts/ensure-tools.sh valgrind
-[ $# -gt 0 ] || set -- a_kernel_or_argument memory_returns an_empty_probe sizes_around \
+[ $# -gt 0 ] || set -- a_kernel_or_argument memory_returns an_empty_probe table::sizes_around \
     a_panicking_job a_stream_dropped_midway a_fault_in_a_chunk
 
 scratch=$(mktemp -d)
@@ -30,7 +30,7 @@ mkdir -p "$POCL_CACHE_DIR"
 programs() {
     cargo test --no-run "$@" 2>&1 | tee /dev/stderr | sed -n 's/.*Executable.*(\(.*\))$/\1/p'
 }
-mapfile -t ours < <(programs --test device --test table --test join --test faults)
+mapfile -t ours < <(programs --test tables --test joins --test processes)
 mapfile -t loader < <(programs --package horton-opencl-loader --test loader)
 
 status=0

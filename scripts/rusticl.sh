@@ -66,7 +66,7 @@ mkdir -p target
 inside gpu true || cannot "this system allows no mounts or no chroot"
 
 cargo build "${profile[@]}" --examples
-join=$(built --test join)
+joins=$(built --test joins)
 sqllogictest=$(built --test sqllogictest)
 examples=target/debug/examples
 [ ${#profile[@]} = 0 ] || examples=target/release/examples
@@ -77,6 +77,6 @@ for type in "${types[@]}"; do
     for ((run = 1; run <= runs; run++)); do
         inside "$type" "$examples/tpch_join" --scale 0.02 --query all --check
     done
-    inside "$type" "$join"
+    inside "$type" "$joins" join::
     inside "$type" "$sqllogictest" joins.slt
 done

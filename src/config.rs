@@ -15,9 +15,9 @@ use datafusion::error::{DataFusionError, Result as DataFusionResult};
 use crate::device::DeviceKind;
 use crate::error::{Error, Result};
 use crate::health::Health;
-use crate::table::hash::random_seed;
 use crate::table::horton::{MAX_VALUE, TableConfig};
-use crate::table::key_table::{IndexConfig, IndexKind};
+use crate::table::multimap::{IndexConfig, IndexKind};
+use crate::table::primitives::hash::random_seed;
 
 /// Which joins run on a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -119,7 +119,18 @@ impl fmt::Display for OnDeviceError {
     }
 }
 
-/// The options under `horton.`; each field's document is its description in SQL too.
+/// The options under `horton.`, of SQL's `SET horton.… = …`.
+///
+/// ```
+/// use datafusion::prelude::SessionConfig;
+/// use horton_join::config::{Enabled, HortonConfig};
+///
+/// let horton = HortonConfig { enabled: Enabled::Always, ..HortonConfig::default() };
+/// let session = horton_join::context(SessionConfig::new().with_option_extension(horton));
+/// # drop(session);
+/// ```
+///
+/// See also: [`install`](crate::install), which adds the defaults to a session that has none.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HortonConfig {
     /// Which joins run on a device: auto, always or never.

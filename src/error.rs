@@ -18,6 +18,16 @@ use datafusion::error::DataFusionError;
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Everything that can go wrong between a join and its device.
+///
+/// ```text
+///  Invalid, UnknownDevice, UnsuitableDevice …   the user's: the text says what to change
+///  OpenCl, Build, DeviceMemory …                the device's: joins go on without it, unless
+///                                               horton.on_device_error = 'error'
+///  Internal                                     ours: please report it
+/// ```
+///
+/// A join's errors reach DataFusion's users as a `DataFusionError`: memory as `ResourcesExhausted`,
+/// [`Internal`](Error::Internal) as `Internal`, all others as `External`.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -124,7 +134,7 @@ pub enum Error {
     },
 
     /// The same key was given twice to a table of unique keys.
-    #[error("a key repeats in a table of distinct keys; build a GroupedTable instead")]
+    #[error("a key repeats in a table of distinct keys; build a MultiMap instead")]
     DuplicateKeys,
 
     /// A bulk build did not fit after every retry.

@@ -23,8 +23,28 @@ type Rule = Arc<dyn PhysicalOptimizerRule + Send + Sync>;
 
 /// Installs the options and rules into a session's builder, once however often it is called.
 ///
+/// ```text
+///  SessionStateBuilder ─▶ install ─▶ build ─▶ SessionContext ─▶ equi-joins are HortonJoinExec
+/// ```
+///
 /// Works on a builder with default features and on one made from an existing state. Options
-/// that the builder's configuration already has are kept.
+/// that the builder's configuration already has are kept. Nothing is opened yet: the first planned
+/// join has a device made ready, and joins run on the host where there is none.
+///
+/// ```
+/// use datafusion::execution::SessionStateBuilder;
+/// use datafusion::prelude::SessionContext;
+///
+/// # #[tokio::main]
+/// # async fn main() -> datafusion::error::Result<()> {
+/// let builder = SessionStateBuilder::new().with_default_features();
+/// let session = SessionContext::new_with_state(horton_join::install(builder).build());
+/// session.sql("SET horton.min_build_rows = 100000").await?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// See also: [`context`] for a session with defaults, [`HortonConfig`] for the options.
 pub fn install(mut builder: SessionStateBuilder) -> SessionStateBuilder {
     let config = builder.config().get_or_insert_with(SessionConfig::new);
     let extensions = &mut config.options_mut().extensions;
@@ -67,7 +87,23 @@ fn add(rules: &mut Vec<Rule>) {
     }
 }
 
-/// Returns a ready session: DataFusion's defaults, `config`, and [`install`].
+/// Returns a session with DataFusion's defaults, `config`, and what [`install`] installs.
+///
+/// ```
+/// use datafusion::prelude::SessionConfig;
+///
+/// # #[tokio::main]
+/// # async fn main() -> datafusion::error::Result<()> {
+/// let session = horton_join::context(SessionConfig::new());
+/// let frame = session
+///     .sql("SELECT count(*) FROM range(0, 9) a JOIN range(4, 20) b ON a.value = b.value")
+///     .await?;
+/// assert_eq!(frame.collect().await?[0].num_rows(), 1);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// See also: [`warm_up`](crate::warm_up), for services whose first query should be fast.
 pub fn context(config: SessionConfig) -> SessionContext {
     let builder = SessionStateBuilder::new()
         .with_config(config)

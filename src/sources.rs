@@ -17,44 +17,39 @@ macro_rules! parts {
 }
 
 parts! {
-    BUCKET = "bucket.cl",
-    BUILD = "build.cl",
-    CENSUS = "census.cl",
-    CHANGING = "changing.cl",
-    CODES = "codes.cl",
-    CUCKOO = "cuckoo.cl",
-    DIGIT_OF_HOT = "digit_of_hot.cl",
-    DIGIT_OF_KEY = "digit_of_key.cl",
-    DIGIT_OF_RANGE = "digit_of_range.cl",
-    DIRECT = "direct.cl",
-    DISPLACE = "displace.cl",
-    DISTINCT = "distinct.cl",
-    FILL = "fill.cl",
-    GATHER = "gather.cl",
-    GROUP_HOT = "group_hot.cl",
-    GROUP_RANGE = "group_range.cl",
-    GROUP_SORT = "group_sort.cl",
-    HASH = "hash.cl",
-    ITEMS = "items.cl",
-    LANES = "lanes.cl",
-    LINEAR = "linear.cl",
-    LOCAL = "local.cl",
-    LOOKUP = "lookup.cl",
-    MERGE = "merge.cl",
-    MIX = "mix.cl",
-    PAIRS = "pairs.cl",
-    PUT_WIDE = "put_wide.cl",
-    RADIX_PASS = "radix_pass.cl",
-    READS = "reads.cl",
-    ROWS = "rows.cl",
-    SCAN = "scan.cl",
-    SLAB = "slab.cl",
-    SLAB_ALLOC = "slab_alloc.cl",
-    SPLIT = "split.cl",
-    SWEEP = "sweep.cl",
-    TILE = "tile.cl",
-    WIDE = "wide.cl",
-    WORD = "word.cl",
+    BUCKET = "primitives/bucket.cl",
+    BUILD = "horton/build.cl",
+    CENSUS = "horton/census.cl",
+    CHANGING = "horton/changing.cl",
+    CODES = "multimap/codes.cl",
+    CUCKOO = "cuckoo/place.cl",
+    DIRECT = "multimap/direct.cl",
+    DISPLACE = "horton/displace.cl",
+    DISTINCT = "primitives/distinct.cl",
+    FILL = "horton/fill.cl",
+    GATHER = "horton/limit.cl",
+    GROUP = "primitives/group.cl",
+    HASH = "primitives/hash.cl",
+    ITEMS = "horton/items.cl",
+    LANES = "primitives/lanes.cl",
+    LINEAR = "linear/table.cl",
+    LOCAL = "primitives/local.cl",
+    LOOKUP = "horton/lookup.cl",
+    MERGE = "horton/merge.cl",
+    MIX = "primitives/mix.cl",
+    PAIRS = "multimap/pairs.cl",
+    PUT_WIDE = "horton/put_wide.cl",
+    RADIX_SORT = "primitives/radix_sort.cl",
+    READS = "horton/reads.cl",
+    ROWS = "primitives/rows.cl",
+    SCAN = "primitives/scan.cl",
+    SLAB = "slab/table.cl",
+    SLAB_ALLOC = "slab/alloc.cl",
+    SPLIT = "primitives/split.cl",
+    SWEEP = "horton/sweep.cl",
+    TILE = "horton/tile.cl",
+    WIDE = "multimap/wide.cl",
+    WORD = "primitives/word.cl",
 }
 
 /// Tells one version of the kernels from another.
@@ -69,16 +64,41 @@ pub(crate) fn version() -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use std::path::{Path, PathBuf};
+
     use super::*;
 
     #[test]
     fn every_kernel_file_is_a_part() {
-        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("cl");
-        let files = std::fs::read_dir(folder).unwrap();
-        let mut files: Vec<_> = files.map(|file| file.unwrap().file_name()).collect();
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("cl");
+        let mut files: Vec<_> = below(&folder)
+            .iter()
+            .map(|file| {
+                file.strip_prefix(&folder)
+                    .unwrap()
+                    .to_str()
+                    .unwrap()
+                    .to_owned()
+            })
+            .collect();
         files.sort();
         let mut parts: Vec<_> = ALL.iter().map(|(file, _)| *file).collect();
         parts.sort_unstable();
         assert_eq!(files, parts);
+    }
+
+    /// All files in `folder` and its folders.
+    fn below(folder: &Path) -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(folder).unwrap();
+        let paths = entries.map(|entry| entry.unwrap().path());
+        paths
+            .flat_map(|path| {
+                if path.is_dir() {
+                    below(&path)
+                } else {
+                    vec![path]
+                }
+            })
+            .collect()
     }
 }

@@ -17,7 +17,7 @@ use horton_join::table::Items;
 use horton_join::table::Table;
 use horton_join::table::horton::{BucketSize, HortonTable, MAX_VALUE, MISS, TableConfig};
 
-use crate::workload::{Expected, count_wrong, draw};
+use horton_test_support::lookups::workload::{Expected, count_wrong, draw};
 
 /// Keys looked up at once.
 const CHUNK: usize = 1 << 27;

@@ -1,11 +1,11 @@
-//! The lookup loop of `cl/lookup.cl` for CPUs in plain Rust, on all cores: what a CPU runtime's
+//! The lookup loop of `cl/horton/lookup.cl` for CPUs in plain Rust, on all cores: what a CPU runtime's
 //! kernel is compared with.
 
 use std::time::{Duration, Instant};
 
-use horton_join::device::host::{ask_for_large_pages, prefetch};
-use horton_join::table::horton::layout::{EMPTY_WORD, entry_at, is_type_b, key_of, value_of};
 use horton_join::table::horton::{HortonModel, Layout, MISS};
+use horton_join::table::primitives::bucket::{EMPTY_WORD, entry_at, is_type_b, key_of, value_of};
+use horton_test_support::internals::{ask_for_large_pages, prefetch};
 
 /// Keys between a prefetch and its lookup, as in the kernel.
 const LOOK_AHEAD: usize = 32;

@@ -17,11 +17,7 @@
 
 mod billions;
 mod host;
-mod keys;
 mod measure;
-#[path = "../paper_figures/workload.rs"]
-#[allow(dead_code)]
-mod workload;
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -31,7 +27,7 @@ use clap::Parser;
 use horton_join::device::{Device, DeviceKind};
 use horton_join::error::{Error, Result};
 
-use keys::Keys;
+use horton_test_support::lookups::keys::{self, Keys};
 use measure::{Bench, horton};
 
 /// Rows of the builds with a hot key.

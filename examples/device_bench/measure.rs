@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use horton_join::device::{Answer, Buffer, Device, Queue};
 use horton_join::error::{Error, Result};
-use horton_join::table::grouped::{BuildKeys, GroupedTable, KeyFormat};
 use horton_join::table::horton::{HortonTable, TableConfig};
-use horton_join::table::pairs::Pairs;
+use horton_join::table::multimap::pairs::Pairs;
+use horton_join::table::multimap::{KeyFormat, MultiMap, MultiMapInput};
 
-use crate::keys::Probe;
+use horton_test_support::lookups::keys::Probe;
 
 /// A device, and how often each measurement is repeated; the best run counts.
 pub struct Bench {
@@ -25,11 +25,11 @@ pub struct Timed {
 }
 
 /// A build side on the device.
-pub type Built = Arc<GroupedTable>;
+pub type Built = Arc<MultiMap>;
 
 /// The Horton table that was built.
-pub fn horton(built: &GroupedTable) -> Result<&HortonTable> {
-    let table = built.table.as_horton();
+pub fn horton(built: &MultiMap) -> Result<&HortonTable> {
+    let table = built.index.as_horton();
     table.ok_or_else(|| Error::Invalid("a table of another kind was built".to_owned()))
 }
 
@@ -70,12 +70,12 @@ impl Bench {
             ..TableConfig::default()
         };
         let (time, table) = self.best(move |queue| {
-            let keys = BuildKeys {
+            let keys = MultiMapInput {
                 keys: &keys,
                 rows: None,
                 format: KeyFormat::ANY_WORD,
             };
-            GroupedTable::build(queue, &config, keys)
+            MultiMap::build(queue, &config, keys)
         })?;
         Ok((time, Arc::new(table)))
     }

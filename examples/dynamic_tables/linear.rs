@@ -154,7 +154,7 @@ fn bulk(bench: &mut Bench) -> Result<()> {
                 let keys = asked.clone();
                 let (took, (values, returned)) = bench.timed(move |queue| {
                     let values = queue.allocate("values", n)?;
-                    full.find(queue, &keys, &values, n)?;
+                    full.lookup(queue, &keys, &values, n)?;
                     Ok((values, full))
                 })?;
                 (full, times[i]) = (returned, took);

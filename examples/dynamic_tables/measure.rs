@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use horton_join::device::{Buffer, Device, Queue};
 use horton_join::error::Result;
-use horton_join::table::hash::jenkins;
 use horton_join::table::linear::MISS;
+use horton_join::table::primitives::hash::jenkins;
 
 pub struct Bench {
     pub device: Device,

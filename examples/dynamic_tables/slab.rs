@@ -424,7 +424,7 @@ fn op_keys_as_values(queue: &mut Queue, n: usize) -> Result<horton_join::device:
 
 /// Key `number` of [`keys`].
 pub fn key_number(number: u32) -> u32 {
-    horton_join::table::hash::jenkins(number)
+    horton_join::table::primitives::hash::jenkins(number)
 }
 
 /// Kinds, and numbers of keys, twice, plus 1 where the key is there. Each round deletes other keys, and

@@ -114,7 +114,7 @@ impl Subject {
         match self {
             Self::Horton(table) => table.lookup(queue, keys, &values, &reads, n),
             Self::Cuckoo(table) => table.lookup(queue, keys, &values, &reads, n),
-            Self::Linear(table) => table.find(queue, keys, &values, n),
+            Self::Linear(table) => table.lookup(queue, keys, &values, n),
             Self::Slab(table) => table.search(queue, keys, &values, n),
         }?;
         Ok(values)

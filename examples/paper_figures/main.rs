@@ -10,16 +10,10 @@
 //! the figures it states. Arrays to look up are made, and every answer is checked, on the device. Each
 //! kind of table is looked up as `tune` found best, if it has been run.
 
-mod equations;
-#[path = "../device_bench/keys.rs"]
-#[allow(dead_code)]
-mod keys;
 mod models;
 mod plot;
 mod report;
-mod tables;
 mod throughput;
-mod workload;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -27,13 +21,13 @@ use std::process::ExitCode;
 use clap::Parser;
 use horton_join::device::{Device, DeviceKind};
 use horton_join::error::{Error, Result};
-use horton_join::table::hash::Reduction;
+use horton_join::table::primitives::hash::Reduction;
 
-use keys::Keys;
+use horton_test_support::lookups::keys::Keys;
+use horton_test_support::lookups::tables::Bench;
+use horton_test_support::lookups::workload::Workload;
 use report::Setting;
-use tables::Bench;
 use throughput::{Case, PAPER_TABLE, Rate};
-use workload::Workload;
 
 #[derive(Parser)]
 #[command(about = "The evaluation of the Horton paper, repeated on one device")]

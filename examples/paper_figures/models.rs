@@ -1,14 +1,14 @@
 //! Figures 8 to 11 and 14: the paper's models, and what tables here come to.
 
 use horton_join::error::Result;
-use horton_join::table::hash::{self, Reduction};
 use horton_join::table::horton::BucketSize;
-use horton_join::table::tuning::Kind;
+use horton_join::table::horton::tuning::Kind;
+use horton_join::table::primitives::hash::{self, Reduction};
 
-use crate::equations::Model;
-use crate::keys::Keys;
 use crate::plot::{Axes, Figure, Series, Style};
-use crate::tables::{Bench, Plan};
+use horton_test_support::lookups::equations::Model;
+use horton_test_support::lookups::keys::Keys;
+use horton_test_support::lookups::tables::{Bench, Plan};
 
 /// Seed of figure 8's hash function.
 const SEED: u32 = 0x4854_4a31;

@@ -3,9 +3,9 @@
 use std::fmt::Write as _;
 
 use horton_join::device::DeviceInfo;
-use horton_join::table::hash::Reduction;
 use horton_join::table::horton::TableConfig;
-use horton_join::table::tuning::{Kind, Residence, Tuning, Workload};
+use horton_join::table::horton::tuning::{Kind, Residence, Tuning, Workload};
+use horton_join::table::primitives::hash::Reduction;
 
 use crate::models::Point;
 use crate::plot::Figure;

@@ -1,13 +1,13 @@
 //! Figures 12 and 13: lookups per second and bytes moved per lookup, by size of the table.
 
 use horton_join::error::Result;
-use horton_join::table::hash::Reduction;
 use horton_join::table::horton::BucketSize;
-use horton_join::table::tuning::Kind;
+use horton_join::table::horton::tuning::Kind;
+use horton_join::table::primitives::hash::Reduction;
 
-use crate::equations::Model;
 use crate::plot::{Axes, Figure, Series, Style};
-use crate::tables::{Bench, Plan};
+use horton_test_support::lookups::equations::Model;
+use horton_test_support::lookups::tables::{Bench, Plan};
 
 /// Bytes of a cache line, and those of a key and its answer.
 const LINE: f64 = 64.0;

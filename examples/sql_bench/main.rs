@@ -17,12 +17,8 @@
 //! Exit status: 0; 1 if an answer was wrong or a device idle against the settings; 2 for errors.
 //! Figures go to standard output, progress and errors to standard error.
 
-mod cases;
-mod measure;
 mod plot;
-mod report;
 mod study;
-mod tables;
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -31,14 +27,11 @@ use std::thread;
 
 use clap::Parser;
 
-use crate::cases::{Case, Preset};
-use crate::measure::{Outcome, Settings, Sides, measure};
 use crate::study::Study;
-use crate::tables::Tables;
-
-/// Any error, ready to be shown.
-type Error = Box<dyn std::error::Error + Send + Sync>;
-type Result<T, E = Error> = std::result::Result<T, E>;
+use horton_test_support::sql_bench::cases::{Case, Preset};
+use horton_test_support::sql_bench::measure::{Outcome, Settings, Sides, measure};
+use horton_test_support::sql_bench::tables::Tables;
+use horton_test_support::sql_bench::{Error, Result, cases, report};
 
 /// SQL joins of in-memory tables, stock DataFusion beside joins on an OpenCL device.
 #[derive(Parser)]
@@ -251,6 +244,8 @@ async fn run_cases(args: &Args, cases: &[Case], scale: f64) -> Result<Vec<Outcom
 
 #[cfg(test)]
 mod tests {
+    use horton_test_support::sql_bench::tables::Keys;
+
     use super::*;
 
     fn parse(line: &str) -> Result<Args, clap::Error> {
@@ -274,7 +269,7 @@ mod tests {
             scale == 1.0
                 && cases
                     .iter()
-                    .all(|case| { case.build == 100_000_000 || case.keys == tables::Keys::Text })
+                    .all(|case| { case.build == 100_000_000 || case.keys == Keys::Text })
         );
         for wrong in [
             "--scale 0",

@@ -13,12 +13,12 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::Result;
-use crate::cases::{Case, Preset, Query};
-use crate::measure::Outcome;
 use crate::plot::{Legend, Line, plot};
-use crate::report::Figures;
-use crate::tables::Keys;
+use horton_test_support::sql_bench::Result;
+use horton_test_support::sql_bench::cases::{Case, Preset, Query};
+use horton_test_support::sql_bench::measure::Outcome;
+use horton_test_support::sql_bench::report::Figures;
+use horton_test_support::sql_bench::tables::Keys;
 
 /// Which side grows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]

@@ -44,6 +44,31 @@ type Job = Box<dyn FnOnce(Result<&mut Queue>) + Send>;
 const LANES: usize = 3;
 
 /// An opened device. Clones share its lanes.
+///
+/// ```text
+///  Device::open ─▶ run(job) ─▶ a lane's thread: job(&mut Queue) ─▶ Answer { value, cost }
+/// ```
+///
+/// ```
+/// use horton_join::device::Device;
+/// use horton_join::error::Error;
+///
+/// # fn main() -> Result<(), Error> {
+/// let device = match Device::open("auto") {
+///     Ok(device) => device,
+///     Err(Error::NoPlatform(_) | Error::NoUsableDevice(_)) => return Ok(()),
+///     Err(error) => return Err(error),
+/// };
+/// let read = device.run_blocking(|queue| {
+///     let buffer = queue.buffer_from("numbers", &[1u32, 2, 3])?;
+///     queue.read(&buffer, 3)
+/// })?;
+/// assert_eq!(read.value, [1, 2, 3]);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// See also: [`list`](super::list) for all devices, [`Queue`] for what a job can do.
 #[derive(Clone)]
 pub struct Device {
     info: Arc<DeviceInfo>,

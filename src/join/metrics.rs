@@ -9,7 +9,7 @@ use datafusion::physical_plan::metrics::{
 };
 
 use crate::device::Cost;
-use crate::table::key_table::KeyTable;
+use crate::table::multimap::HashIndex;
 
 /// Metrics of one partition of a join.
 #[derive(Debug, Clone)]
@@ -77,6 +77,9 @@ struct DeviceMetrics {
     load_factor: RatioMetrics,
     type_b_buckets: RatioMetrics,
     buckets_per_lookup: RatioMetrics,
+    /// For counters that only some joins have.
+    set: ExecutionPlanMetricsSet,
+    partition: usize,
 }
 
 impl JoinMetrics {
@@ -122,6 +125,8 @@ impl JoinMetrics {
                 load_factor: ratio("load_factor"),
                 type_b_buckets: ratio("type_b_buckets"),
                 buckets_per_lookup: ratio("buckets_per_lookup"),
+                set: set.clone(),
+                partition,
             },
             _compute: Arc::new(compute),
         }
@@ -146,11 +151,18 @@ impl JoinMetrics {
     }
 
     /// Records the table of a build side.
-    pub fn add_table(&self, table: &KeyTable) {
+    pub fn add_table(&self, table: &HashIndex) {
         let device = &self.device;
         device.table_bytes.add(table.bytes() as usize);
         device.load_factor.add_part(table.len());
         device.load_factor.add_total(table.slots());
+        let kind = match table {
+            HashIndex::Horton(_) => "horton_tables",
+            HashIndex::Direct(_) => "direct_tables",
+            HashIndex::Codes(_) => "codes_tables",
+        };
+        let tables = MetricBuilder::new(&device.set).counter(kind, device.partition);
+        tables.add(1);
         // Ratios of buckets stay without a value where the table has none.
         if let Some(table) = table.as_horton() {
             let type_b = table.census().type_b as usize;

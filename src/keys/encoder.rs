@@ -13,7 +13,7 @@ use arrow::datatypes::DataType;
 use datafusion::common::NullEquality;
 
 use crate::error::{Error, Result};
-use crate::table::grouped::KeyFormat;
+use crate::table::multimap::KeyFormat;
 
 use super::exact::{Exact, Extent};
 use super::hashed::Hashed;

@@ -15,7 +15,7 @@ use datafusion::common::NullEquality;
 use datafusion::common::hash_utils::{RandomState, with_hashes};
 
 use crate::error::Result;
-use crate::table::hash::random_seed;
+use crate::table::primitives::hash::random_seed;
 
 /// The hashed encoding of all key columns of a join.
 #[derive(Clone, Debug)]

@@ -16,7 +16,7 @@
 //!   durations, decimals up to 128 bits and Booleans. A probe value outside the build
 //!   side's range cannot match and is told apart here, without a lookup. Cost: one pass
 //!   over the build keys for the ranges, then a subtraction and a multiplication a value. Two words
-//!   are told apart on the device ([`crate::table::wide`]), at any spread of the keys.
+//!   are told apart on the device ([`crate::table::multimap::wide`]), at any spread of the keys.
 //! * *padded*: as exact, for strings and binary values that take up to 8 words with all other
 //!   columns.
 //! * *hashed*: longer strings, floats, nested values, wider ranges. Unequal keys may share a

@@ -2,7 +2,7 @@
 //! hash map.
 //!
 //! ```text
-//!  build keys ─▶ GroupedTable ─▶ look_up ─▶ counts · bits · pairs by windows · visited rows · gathered columns
+//!  build keys ─▶ MultiMap ─▶ lookup ─▶ counts · bits · pairs by windows · visited rows · gathered columns
 //!      └──────▶ HashMap: key ─▶ rows ─────────────────────── compared with ───────────────────┘
 //! ```
 //!
@@ -11,8 +11,7 @@
 //! | distinct keys | split, fill_range, place, census, lookup, pairs, scan, rows |
 //! | each way to look up | lookup kernels of the tunings, with one and with several keys a work-item |
 //! | a full table | displacement, where there are 64-bit atomics |
-//! | repeating keys | group_range |
-//! | a hot key; hot and crowded keys | sample_keys, radix_pass, the sort |
+//! | repeating keys; a hot key | the sort, groups |
 //! | keys of two and four words | mix, split_codes, runs; the sort where they repeat |
 //! | dense keys, codes | direct tables; tables of codes on CPUs |
 
@@ -20,15 +19,14 @@ use std::collections::HashMap;
 
 use crate::device::{Buffer, KernelBody, Queue};
 use crate::error::{Error, Result};
-use crate::table::codes::CodeTable;
-use crate::table::group::crowding_keys;
-use crate::table::grouped::{BuildKeys, GroupedTable, KeyFormat};
-use crate::table::hash::jenkins;
-use crate::table::horton::{BucketSize, MISS, TableConfig};
-use crate::table::key_table::{IndexConfig, IndexKind, KeyTable};
-use crate::table::pairs::{Matches, Pairs};
-use crate::table::rows::{gather_rows, set_bits};
-use crate::table::tuning::{Kind, Residence, Tuning, Workload};
+use crate::table::horton::tuning::{Kind, Residence, Tuning, Workload};
+use crate::table::horton::{BucketSize, MISS, NarrowAnswers, TableConfig};
+use crate::table::multimap::codes::CodeTable;
+use crate::table::multimap::pairs::{Matches, Pairs};
+use crate::table::multimap::{HashIndex, IndexConfig, IndexKind};
+use crate::table::multimap::{KeyFormat, MultiMap, MultiMapInput};
+use crate::table::primitives::hash::jenkins;
+use crate::table::primitives::rows::{gather_rows, set_bits};
 
 /// Distinct keys of most cases.
 const KEYS: u32 = 4096;
@@ -70,7 +68,6 @@ pub(super) fn all(queue: &mut Queue, body: KernelBody) -> Result<()> {
     let repeating = (0..4 * KEYS).map(|row| jenkins(row % KEYS)).collect();
     one_word("repeating keys", IndexKind::Horton, repeating).check(queue)?;
     one_word("a hot key", IndexKind::Horton, hot_key()).check(queue)?;
-    one_word("hot and crowded keys", IndexKind::Horton, hot_keys()).check(queue)?;
     wide("keys of two words", 2, 1).check(queue)?;
     wide("repeating keys of two words", 2, 3).check(queue)?;
     wide("keys of four words", 4, 2).check(queue)?;
@@ -130,20 +127,6 @@ fn hot_key() -> Vec<u32> {
     (0..KEYS).map(key).collect()
 }
 
-/// A key that a quarter of the rows have, some that crowd a range without being that hot, and many
-/// others.
-fn hot_keys() -> Vec<u32> {
-    let rows = 4 * KEYS;
-    let crowd = crowding_keys(rows as usize, 8);
-    let crowded = crowd.len() as u32;
-    let key = |row: u32| match row % 8 {
-        0 | 1 => 7,
-        2 => crowd[(row / 8 % crowded) as usize],
-        _ => jenkins(row),
-    };
-    (0..rows).map(key).collect()
-}
-
 /// Keys of one word, probed by each of them once and by as many others, mixed.
 fn one_word(name: &'static str, config: impl Into<IndexConfig>, build: Vec<u32>) -> Case {
     let mut probe = build.clone();
@@ -193,14 +176,14 @@ impl Case {
         }
     }
 
-    fn build(&self, queue: &mut Queue) -> Result<GroupedTable> {
+    fn build(&self, queue: &mut Queue) -> Result<MultiMap> {
         let keys = queue.buffer_from("self-test build keys", &self.build)?;
-        let keys = BuildKeys {
+        let keys = MultiMapInput {
             keys: &keys,
             rows: None,
             format: self.format,
         };
-        GroupedTable::build(queue, self.config, keys)
+        MultiMap::build(queue, self.config, keys)
     }
 
     /// What a join gets.
@@ -213,7 +196,7 @@ impl Case {
 
         let table = self.build(queue)?;
         let probe = queue.buffer_from("self-test probe keys", &self.probe)?;
-        let matches = table.look_up(queue, &probe, rows.len())?;
+        let matches = table.lookup(queue, &probe, rows.len())?;
         let pairs: usize = rows.iter().map(|rows| rows.len()).sum();
         let matched = rows.iter().filter(|rows| !rows.is_empty()).count();
         let counts = [matches.total(), matches.matched()];
@@ -275,7 +258,7 @@ impl Case {
     /// That the table has about the load that was asked for.
     fn check_load(&self, queue: &mut Queue, load_factor: f64) -> Result<()> {
         let table = self.build(queue)?;
-        let grew = (table.table.as_horton())
+        let grew = (table.index.as_horton())
             .is_some_and(|table| table.load_factor() < load_factor - SPARE);
         self.right(queue, "tables", usize::from(grew), 1)
     }
@@ -283,7 +266,7 @@ impl Case {
     /// The table's lookups in every way that joins use on this device, the tuned ones included.
     fn check_lookups(&self, queue: &mut Queue) -> Result<()> {
         let table = self.build(queue)?;
-        let KeyTable::Horton(table) = &table.table else {
+        let HashIndex::Horton(table) = &table.index else {
             return Ok(());
         };
         let most = match queue.body() {
@@ -309,7 +292,12 @@ impl Case {
             let tuning = Tuning::of(queue.info(), queue.body(), &workload);
             for n in [n, n.min(WORK_ITEMS - 1)] {
                 queue.fill(&values, !MISS)?;
-                table.lookup_tuned(queue, (&keys, n), (&values, &reads), &tuning)?;
+                let answers = NarrowAnswers {
+                    values: &values,
+                    reads: &reads,
+                    n,
+                };
+                table.lookup_tuned(queue, &keys, answers, &tuning)?;
                 let wrong = differences(&queue.read(&values, n)?, &expected[..n]);
                 self.right(queue, "lookups", wrong, n)?;
             }

@@ -31,8 +31,8 @@ use crate::error::{Error, Result};
 ///
 /// # Errors
 /// [`Error::SelfTest`] if its answers are wrong, its kernels do not compile, or they could not be
-/// run now for lack of memory; [`Error::OpenCl`] and [`Error::QueueStopped`] if it failed in another
-/// way, which is not remembered.
+/// run now for lack of memory; [`Error::OpenCl`] and [`Error::QueueStopped`] if it failed in
+/// another way, which is not remembered.
 pub async fn self_test(device: &Device) -> Result<()> {
     match verdict::of(device.info()) {
         Some(Verdict::Passed(_)) => Ok(()),
@@ -92,8 +92,9 @@ fn lasts(error: &Error) -> bool {
     )
 }
 
-/// Runs all cases, unless another query has done so meanwhile: queries that ask at once wait for one
-/// test. They wait on the device's own threads, as the one that tests never needs their runtimes.
+/// Runs all cases, unless another query has done so meanwhile: queries that ask at once wait for
+/// one test. They wait on the device's own threads, as the one that tests never needs their
+/// runtimes.
 async fn run_with(device: &Device, body: KernelBody) -> Result<()> {
     static TURN: Mutex<()> = Mutex::new(());
     let began = Instant::now();

@@ -8,11 +8,18 @@
 //!
 //! One trait for all kinds, so that a test, a fuzzer or a benchmark is written once and runs over
 //! each of them. Keys are any 32-bit numbers; values are, too, in tables of buckets, and go up to
-//! [`MAX_VALUE`](super::linear::MAX_VALUE) in linear probing and slab hashes, which refuse a batch with
-//! others. Operations come in bulk, as a device is fast at nothing else; within one batch there is no order.
+//! [`MAX_VALUE`](super::linear::MAX_VALUE) in linear probing and slab hashes, which refuse a batch
+//! with others. Operations come in bulk, as a device is fast at nothing else; within one batch
+//! there is no order.
 
 use crate::device::{Buffer, Queue};
 use crate::error::Result;
+
+/// What a lookup without [`Answers`] answers for an absent key.
+pub const MISS: u32 = u32::MAX;
+
+/// Seeds and sizes that are tried before a build gives up.
+pub const ATTEMPTS: usize = 8;
 
 /// The keys and values of a bulk operation, on the device.
 #[derive(Debug, Clone, Copy)]
@@ -223,7 +230,7 @@ pub trait Table: Sized {
     ///
     /// # Errors
     /// As there.
-    fn find_many(&self, queue: &mut Queue, keys: &[u32]) -> Result<Vec<Option<u32>>> {
+    fn lookup_many(&self, queue: &mut Queue, keys: &[u32]) -> Result<Vec<Option<u32>>> {
         let n = keys.len();
         let answers = Answers::with_room(queue, n)?;
         let keys = queue.buffer_from("keys", keys)?;
@@ -243,7 +250,7 @@ pub trait Table: Sized {
 }
 
 /// Brings items back from two buffers of one length.
-pub(super) fn read_pairs(
+pub(crate) fn read_pairs(
     queue: &mut Queue,
     (keys, values): (Buffer<u32>, Buffer<u32>),
 ) -> Result<Vec<(u32, u32)>> {
@@ -253,11 +260,12 @@ pub(super) fn read_pairs(
 }
 
 /// Refuses a buffer of fewer elements than operations.
-pub(super) fn enough(what: &str, given: usize, n: usize) -> Result<()> {
-    match given >= n {
-        true => Ok(()),
-        false => Err(crate::error::Error::Invalid(format!(
+pub(crate) fn enough(what: &str, given: usize, n: usize) -> Result<()> {
+    if given >= n {
+        Ok(())
+    } else {
+        Err(crate::error::Error::Invalid(format!(
             "{n} operations with {given} {what}: expected one each"
-        ))),
+        )))
     }
 }

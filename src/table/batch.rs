@@ -45,7 +45,7 @@ impl Kind {
     ];
 
     /// The bit of this kind in a set of kinds.
-    pub(super) fn bit(self) -> u32 {
+    pub(crate) fn bit(self) -> u32 {
         1 << self as u32
     }
 }
@@ -63,7 +63,7 @@ pub struct Batch<'a> {
 
 impl Batch<'_> {
     /// Operations, if the buffers agree.
-    pub(super) fn len(&self) -> Result<usize> {
+    pub(crate) fn len(&self) -> Result<usize> {
         let n = self.keys.len();
         if self.kinds.len() == n && self.values.len() == n {
             return checked_len(n);
@@ -77,7 +77,7 @@ impl Batch<'_> {
 }
 
 /// A number of operations that 32 bits can count.
-pub(super) fn checked_len(n: usize) -> Result<usize> {
+pub(crate) fn checked_len(n: usize) -> Result<usize> {
     match u32::try_from(n) {
         Ok(_) => Ok(n),
         Err(_) => Err(Error::Invalid(format!(
@@ -87,7 +87,7 @@ pub(super) fn checked_len(n: usize) -> Result<usize> {
 }
 
 /// The kinds as defines.
-pub(super) fn defines() -> Vec<(&'static str, String)> {
+pub(crate) fn defines() -> Vec<(&'static str, String)> {
     let names = [
         "SEARCH",
         "INSERT",

@@ -7,24 +7,26 @@
 //!
 //! A kernel walks `share` elements from `get_global_id(0) * share`, whatever the device. On CPU
 //! runtimes that gives prefetching something to run ahead of; on GPUs neighbours read neighbours.
+//!
+//! Sizes and defines that programs of several tables share are here, too: work-groups, caches, and
+//! how kernels see what others' atomics write.
 
-use crate::device::{DeviceKind, KernelBody, Queue};
+use crate::device::program::ProgramText;
+use crate::device::{DeviceInfo, DeviceKind, KernelBody, Queue, SubGroupShuffle};
 use crate::error::{Error, Result};
 
-use super::scan::group_of;
-
 /// Work-group size on GPUs; with small ones, a GPU spends its time on starting them.
-pub(super) const GROUP: usize = 256;
+pub(crate) const GROUP: usize = 256;
 
 /// Keys between a prefetch and its use on CPU runtimes (measured for lookups of Horton tables).
-pub(super) const LOOK_AHEAD: u32 = 32;
+pub(crate) const LOOK_AHEAD: u32 = 32;
 
 /// Work-items that a CPU core gets, so that all end at about the same time.
 const ITEMS_PER_CORE: usize = 16;
 
 /// Shares of a launch.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Spread {
+pub(crate) struct Spread {
     /// Elements a work-item.
     pub share: usize,
     /// Work-items a group.
@@ -56,24 +58,78 @@ impl Spread {
 ///
 /// # Errors
 /// [`Error::Internal`] if not.
-pub(super) fn check_lookup(n: usize, room: usize) -> Result<()> {
-    match n <= room && n <= u32::MAX as usize {
-        true => Ok(()),
-        false => Err(Error::Internal(format!(
+pub(crate) fn check_lookup(n: usize, room: usize) -> Result<()> {
+    if n <= room && n <= u32::MAX as usize {
+        Ok(())
+    } else {
+        Err(Error::Internal(format!(
             "a lookup of {n} keys (at most 2^32 - 1) in buffers of {room}"
-        ))),
+        )))
     }
 }
 
 /// Whether kernels prefetch.
-pub(super) fn prefetches(queue: &Queue) -> bool {
+pub(crate) fn prefetches(queue: &Queue) -> bool {
     queue.body() == KernelBody::Chunk && queue.info().has_prefetch()
 }
 
 /// Bytes of a table up to which random accesses to it stay in the cache.
-pub(super) fn cached_bytes(queue: &Queue) -> usize {
-    match queue.info().kind {
+pub(crate) fn cached_bytes(info: &DeviceInfo) -> u64 {
+    match info.kind {
         DeviceKind::Cpu => 4 << 20,
-        _ => 32 << 20,
+        _ => 48 << 20,
     }
+}
+
+/// Work-group size of kernels over tiles in local memory: one thread on CPU runtimes, where
+/// barriers between work-items cost more than the items.
+pub(crate) fn local_group(queue: &Queue) -> usize {
+    group_of(queue.body())
+}
+
+/// The same for a kernel body.
+pub(crate) fn group_of(body: KernelBody) -> usize {
+    match body {
+        KernelBody::Chunk => 1,
+        KernelBody::LocalTile | KernelBody::SubGroupTile | KernelBody::WarpTile => 256,
+    }
+}
+
+/// How kernels see what others' atomics write.
+pub(crate) fn peek_define(peek: bool) -> (&'static str, String) {
+    ("PEEK_VOLATILE", u8::from(peek).to_string())
+}
+
+/// A program whose tiles of so many lanes talk through sub-groups.
+pub(crate) fn of_sub_groups(
+    text: ProgramText,
+    shuffle: SubGroupShuffle,
+    lanes: usize,
+) -> ProgramText {
+    let text = text.with_sub_group_lanes(lanes);
+    match shuffle {
+        SubGroupShuffle::Intel => text,
+        SubGroupShuffle::Khronos => text.with_options("-cl-std=CL3.0"),
+    }
+}
+
+/// Launch size of one work-item per element.
+pub(crate) fn grid_of(items: usize) -> (usize, usize) {
+    (items, GROUP)
+}
+
+/// Elements per work-item where each walks a contiguous share: enough work-items to fill the
+/// device, shares of whole cache lines.
+pub(crate) fn share(info: &DeviceInfo, items: usize) -> usize {
+    let per_unit = match info.kind {
+        DeviceKind::Cpu => 16,
+        _ => 2048,
+    };
+    share_among(info, items, per_unit)
+}
+
+/// The same with so many work-items a compute unit.
+pub(crate) fn share_among(info: &DeviceInfo, items: usize, per_unit: usize) -> usize {
+    let workers = info.compute_units.max(1) as usize * per_unit;
+    items.div_ceil(workers).max(1).next_multiple_of(16)
 }

@@ -24,6 +24,7 @@ use datafusion_sqllogictest::{
 };
 use horton_join::HortonJoinExec;
 use horton_join::config::{Enabled, Filters, HortonConfig};
+use horton_test_support::plans::keep_sides;
 use sqllogictest::{AsyncDB, DBOutput};
 
 use super::Pass;
@@ -68,20 +69,11 @@ pub fn session(stock: &SessionContext, pass: Pass, asked: &str) -> Result<Sessio
     }
     let mut builder = horton_join::install(builder);
     if pass == Pass::Partitioned {
-        keep_sides(&mut builder);
+        builder = keep_sides(builder);
     }
     let session = SessionContext::new_with_state(builder.build());
     restore(&session, stock, default_catalog);
     Ok(session)
-}
-
-/// Takes away the rule that leaves sides open: joins stay as DataFusion planned them.
-fn keep_sides(builder: &mut SessionStateBuilder) {
-    if let Some(optimizer) = builder.physical_optimizers() {
-        optimizer
-            .rules
-            .retain(|rule| rule.name() != "horton_open_sides");
-    }
 }
 
 /// The session `session` with stock joins, and as much memory.

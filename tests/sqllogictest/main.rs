@@ -187,7 +187,7 @@ fn run(options: Options) -> Result<bool, Box<dyn Error>> {
         println!("no test file has such a name");
         return Ok(true);
     }
-    let asked = std::env::var("HORTON_TEST_DEVICE").unwrap_or_else(|_| "auto".to_owned());
+    let asked = horton_test_support::env::asked();
     let names = Names {
         paths: suite.paths(),
     };

@@ -18,7 +18,7 @@ use arrow::datatypes::DataType;
 use crate::device::{Buffer, Device, Queue};
 use crate::error::Result;
 use crate::join::rows::Source;
-use crate::table::rows::gather_rows;
+use crate::table::primitives::rows::gather_rows;
 
 use crate::join::metrics::JoinMetrics;
 use crate::parts::{Part, parts, side_by_side};

@@ -10,8 +10,8 @@ use futures::future::BoxFuture;
 
 use crate::device::{Answer, Queue, Staging};
 use crate::error::Result;
-use crate::table::pairs::{Matches, Pairs};
-use crate::table::rows::set_bits;
+use crate::table::multimap::pairs::{Matches, Pairs};
+use crate::table::primitives::rows::set_bits;
 
 use super::found::{Found, MorePairs, Wanted, Window, Words};
 use super::table::{Access, JoinTable};
@@ -65,7 +65,7 @@ fn lookup_keys(
 ) -> Result<(Found, Matches)> {
     let n = keys.len() / table.built.key_words();
     let keys = queue.send("probe keys", keys)?;
-    let matches = table.built.look_up(queue, &keys, n)?;
+    let matches = table.built.lookup(queue, &keys, n)?;
     if let Some(visited) = &table.visited {
         set_bits(queue, matches.values(), n, visited)?;
     }

@@ -1,7 +1,7 @@
 //! The build side on the device: its keys' table, and what lookups need beside it.
 //!
 //! ```text
-//!  keys ──────────parts, side by side─▶ device: keys ─▶ GroupedTable
+//!  keys ──────────parts, side by side─▶ device: keys ─▶ MultiMap
 //!  wanted columns ────────────────────▶ device: columns, to be gathered by row
 //!  join types that ask which build rows were matched: one bit a value of the table
 //! ```
@@ -14,11 +14,11 @@ use futures::future::BoxFuture;
 
 use crate::device::{Answer, Buffer, Cost, Device, Queue};
 use crate::error::{Error, Result};
-use crate::table::group::RowGroups;
-use crate::table::grouped::{BuildKeys, GroupedTable, KeyFormat};
-use crate::table::key_table::{IndexConfig, KeyTable};
-use crate::table::pairs::{LookedUp, Matches};
-use crate::table::rows::set_bits;
+use crate::table::multimap::pairs::{LookedUp, Matches};
+use crate::table::multimap::{HashIndex, IndexConfig};
+use crate::table::multimap::{KeyFormat, MultiMap, MultiMapInput};
+use crate::table::primitives::group::RowGroups;
+use crate::table::primitives::rows::set_bits;
 
 use crate::join::bitmap::{Bitmap, ones_of};
 use crate::join::lookup::columns::{DeviceColumn, Upload};
@@ -55,7 +55,7 @@ impl Access {
 #[derive(Debug)]
 pub struct JoinTable {
     /// Any key to its rows.
-    pub built: GroupedTable,
+    pub built: MultiMap,
     /// One bit a value of the table, if lookups are to say which they met.
     pub visited: Option<Buffer<u32>>,
     /// Columns to gather.
@@ -86,7 +86,7 @@ impl JoinTable {
     /// Builds the table of `parts`. Row numbers travel only if some row has no key.
     ///
     /// # Errors
-    /// The errors of [`GroupedTable::build`].
+    /// The errors of [`MultiMap::build`].
     pub async fn build<K: KeySource>(
         upload: Upload<'_>,
         spec: TableSpec,
@@ -98,12 +98,12 @@ impl JoinTable {
         let limit = upload.memory_limit;
         let built = upload.device.run(move |queue| {
             queue.limit_memory(limit);
-            let keys = BuildKeys {
+            let keys = MultiMapInput {
                 keys: &keys.keys,
                 rows: keys.rows.as_ref(),
                 format,
             };
-            let built = GroupedTable::build(queue, spec.config, keys)?;
+            let built = MultiMap::build(queue, spec.config, keys)?;
             let visited = if spec.notes_visits {
                 Some(unset_bits(queue, values(&built, rows))?)
             } else {
@@ -114,7 +114,7 @@ impl JoinTable {
         let built = built.await?;
         upload.metrics.add_cost(&built.cost);
         let (built, visited) = built.value;
-        upload.metrics.add_table(&built.table);
+        upload.metrics.add_table(&built.index);
         Ok(Self {
             built,
             visited,
@@ -123,8 +123,8 @@ impl JoinTable {
     }
 
     /// Returns the table.
-    pub fn table(&self) -> &KeyTable {
-        &self.built.table
+    pub fn table(&self) -> &HashIndex {
+        &self.built.index
     }
 
     /// Returns the bytes on the device.
@@ -261,7 +261,7 @@ impl<'a> WordReader<'a> {
 }
 
 /// Returns how many values the table can have: rows, or groups.
-fn values(built: &GroupedTable, rows: usize) -> usize {
+fn values(built: &MultiMap, rows: usize) -> usize {
     built.groups.as_ref().map_or(rows, |groups| groups.len())
 }
 

@@ -6,11 +6,11 @@
 
 use std::collections::{HashSet, VecDeque};
 
-use crate::table::hash;
-use crate::table::horton::layout::{EMPTY_WORD, Layout, key_of, value_of, word_of};
-use crate::table::horton::{Census, MAX_VALUE};
+use crate::table::horton::model::Census;
+use crate::table::primitives::bucket::{EMPTY_WORD, Layout, MAX_VALUE, key_of, value_of, word_of};
+use crate::table::primitives::hash;
 
-use super::Placement;
+use super::config::Placement;
 
 /// Buckets that a search looks at before it gives up.
 const NODES: usize = 4096;
@@ -26,7 +26,8 @@ pub struct CuckooModel {
     pub twin: bool,
 }
 
-/// A bucket that a search has reached: from which node, and from which word, whose item leads there.
+/// A bucket that a search has reached: from which node, and from which word, whose item leads
+/// there.
 #[derive(Debug, Clone, Copy)]
 struct Node {
     bucket: u32,
@@ -34,7 +35,8 @@ struct Node {
 }
 
 impl CuckooModel {
-    /// A table of distinct `items` (key, value), or how many of them were left when one found no slot.
+    /// A table of distinct `items` (key, value), or how many of them were left when one found no
+    /// slot.
     ///
     /// # Errors
     /// The number of items without a slot.
@@ -58,11 +60,11 @@ impl CuckooModel {
 
     /// Value of `key`.
     pub fn lookup(&self, key: u32) -> Option<u32> {
-        self.find(key).0
+        self.lookup_counted(key).0
     }
 
     /// Value of `key`, and how many buckets were read for it (1 or 2).
-    pub fn find(&self, key: u32) -> (Option<u32>, u32) {
+    pub fn lookup_counted(&self, key: u32) -> (Option<u32>, u32) {
         if self.twin && key == key_of(EMPTY_WORD) {
             return (Some(value_of(EMPTY_WORD)), 1);
         }
@@ -109,9 +111,10 @@ impl CuckooModel {
                 }
             }
         }
-        match self.twin && keys.contains(&key_of(EMPTY_WORD)) {
-            true => Err("the key of an empty slot's word is in the table twice".to_owned()),
-            false => Ok(()),
+        if self.twin && keys.contains(&key_of(EMPTY_WORD)) {
+            Err("the key of an empty slot's word is in the table twice".to_owned())
+        } else {
+            Ok(())
         }
     }
 

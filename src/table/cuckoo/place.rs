@@ -1,30 +1,29 @@
-//! Bulk placement in a cuckoo table on the device; the driver of `cl/cuckoo.cl`.
+//! Bulk placement in a cuckoo table on the device; the driver of `cl/cuckoo/place.cl`.
 //!
 //! ```text
 //!  new items ─place─▶ slots; stragglers ─{ explore ─▶ propose ─▶ commit ─▶ release }*─▶ slots
 //! ```
 //!
-//! A straggler follows the shortest chain of moves; where a search finds none, it takes the place of an item of its
-//! buckets, which is a straggler of the next round. Scratch: 8 bytes a new item, 5 bytes a bucket and 48 a straggler.
+//! A straggler follows the shortest chain of moves; where a search finds none, it takes the place
+//! of an item of its buckets, which is a straggler of the next round. Scratch: 8 bytes a new item,
+//! 5 bytes a bucket and 48 a straggler.
 
 use crate::device::program::ProgramText;
 use crate::device::{Arg, Buffer, KernelBody, Queue};
 use crate::error::Result;
 use crate::sources;
-use crate::table::horton::BucketSize;
-use crate::table::horton::kernels::{self, peek_define};
-use crate::table::horton::layout::{self, Layout, Variant, key_of};
-use crate::table::items::Stored;
-use crate::table::patience::{Patience, ROUNDS};
-use crate::table::scan::group_of;
-use crate::table::split::NONE;
+use crate::table::horton::items::Stored;
+use crate::table::horton::patience::{Patience, ROUNDS};
+use crate::table::launch::{grid_of, group_of, peek_define};
+use crate::table::primitives::bucket::{self, BucketSize, Layout, Variant, key_of};
+use crate::table::primitives::split::NONE;
 
-use super::Placement;
+use super::config::Placement;
 
 /// Buckets that a search looks at; two moves deep with 8 slots, three with 4.
 const NODES: usize = 256;
 
-/// 32-bit words of a chain of moves; twin of the define in `cl/cuckoo.cl`.
+/// 32-bit words of a chain of moves; twin of the define in `cl/cuckoo/place.cl`.
 const PATH_WORDS: usize = 8;
 
 /// The program of a job that inserts or removes.
@@ -35,7 +34,7 @@ pub(super) fn program(queue: &Queue, variant: Variant, placement: Placement) -> 
 fn text(variant: Variant, placement: Placement, body: KernelBody) -> ProgramText {
     let group = group_of(body).to_string();
     let first_fit = placement == Placement::FirstFit;
-    let mut defines = layout::defines(variant, false);
+    let mut defines = bucket::defines(variant, false);
     defines.extend([
         ("NONE", format!("{NONE:#x}u")),
         ("FIRST_FIT", u8::from(first_fit).to_string()),
@@ -110,6 +109,14 @@ impl Stragglers {
     }
 }
 
+/// Stragglers before a round and room for those after it, and what the round works on.
+struct Pass<'a> {
+    from: &'a Stragglers,
+    to: &'a Stragglers,
+    paths: &'a Buffer<u32>,
+    claims: &'a Buffer<u32>,
+}
+
 impl Placing<'_> {
     /// Places items that are not there; returns the keys of those that find no slot.
     pub fn insert(&self, queue: &mut Queue, stored: &Stored) -> Result<Vec<u32>> {
@@ -123,7 +130,7 @@ impl Placing<'_> {
             Arg::Words(&fill),
             Arg::U32(self.layout.buckets),
         ];
-        let grid = kernels::grid(buckets.div_ceil(4));
+        let grid = grid_of(buckets.div_ceil(4));
         queue.launch(self.program, "count_items", grid, &args)?;
         let mut stragglers = Stragglers::new(queue, n)?;
         let args = [
@@ -137,7 +144,7 @@ impl Placing<'_> {
             Arg::U32(self.layout.buckets),
             Arg::U32(self.layout.seed),
         ];
-        queue.launch(self.program, "place", kernels::grid(n), &args)?;
+        queue.launch(self.program, "place", grid_of(n), &args)?;
         stragglers.recount(queue)?;
         self.displace(queue, &fill, stragglers)
     }
@@ -157,7 +164,13 @@ impl Placing<'_> {
         let mut to = Stragglers::new(queue, from.count)?;
         let mut patience = Patience::new(from.count);
         for round in 0..ROUNDS {
-            self.round(queue, fill, (&from, &to), (&paths, &claims), round)?;
+            let pass = Pass {
+                from: &from,
+                to: &to,
+                paths: &paths,
+                claims: &claims,
+            };
+            self.round(queue, fill, pass, round)?;
             to.recount(queue)?;
             std::mem::swap(&mut from, &mut to);
             log::trace!(
@@ -176,15 +189,15 @@ impl Placing<'_> {
         &self,
         queue: &mut Queue,
         fill: &Buffer<u32>,
-        (from, to): (&Stragglers, &Stragglers),
-        (paths, claims): (&Buffer<u32>, &Buffer<u32>),
+        pass: Pass<'_>,
         round: u32,
     ) -> Result<()> {
-        let grid = kernels::grid(from.count);
+        let Pass { from, to, .. } = pass;
+        let grid = grid_of(from.count);
         let n = Arg::U32(from.count as u32);
         let (table, fill) = (Arg::Longs(self.words), Arg::Words(fill));
         let stragglers = Arg::Longs(&from.words);
-        let (paths, claims) = (Arg::Words(paths), Arg::Words(claims));
+        let (paths, claims) = (Arg::Words(pass.paths), Arg::Words(pass.claims));
         let hashing = [Arg::U32(self.layout.buckets), Arg::U32(self.layout.seed)];
 
         let [buckets, seed] = hashing;

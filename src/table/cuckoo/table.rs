@@ -1,176 +1,144 @@
-//! The cuckoo table as a [`Table`].
+//! A cuckoo table in device memory, and its lookups.
 
 use std::sync::Arc;
 
-use crate::device::program::ProgramText;
 use crate::device::{Buffer, Queue};
 use crate::error::Result;
-use crate::table::horton::Census;
-use crate::table::horton::layout::Layout;
-use crate::table::horton::lookup::Out;
-use crate::table::horton::phases::census;
-use crate::table::insert::{self, Buckets, Growth, copy_of_words, empty_words};
-use crate::table::items::{ItemsOf, Stored, check_keys};
-use crate::table::{Answers, Items, Statistics, Table};
+use crate::table::horton::lookup::{Lookup, NarrowAnswers, Out, check_narrow};
+use crate::table::horton::model::Census;
+use crate::table::horton::reads::Reads;
+use crate::table::horton::tuning::{Kind, Tuning};
+use crate::table::primitives::bucket::{Layout, Variant};
 
-use super::place::{Placing, program};
-use super::{CuckooConfig, CuckooTable};
+use super::config::{CuckooConfig, Placement};
+use super::model::CuckooModel;
 
-/// Any 32-bit keys to any 32-bit values.
-///
-/// ```
-/// use horton_join::device::Device;
-/// use horton_join::table::cuckoo::{CuckooConfig, CuckooTable, Placement};
-/// use horton_join::table::{Answers, Items, Table};
-///
-/// # fn main() -> horton_join::error::Result<()> {
-/// let found = Device::open("auto")?.run_blocking(|queue| {
-///     let keys = queue.buffer_from("keys", &[7, 3, 9])?;
-///     let config = CuckooConfig { placement: Placement::FirstFit, ..CuckooConfig::default() };
-///     let items = Items { keys: &keys, values: None };
-///     let mut table = CuckooTable::build(queue, &config, items)?; // key ─▶ position
-///     let gone = queue.buffer_from("keys", &[3])?;
-///     assert_eq!(table.remove(queue, &gone, 1)?, 1);
-///
-///     let asked = queue.buffer_from("keys", &[9, 3])?;
-///     let answers = Answers::with_room(queue, 2)?;
-///     Table::lookup(&table, queue, &asked, &answers, 2)?;
-///     answers.read(queue, 2)
-/// })?;
-/// assert_eq!(found.value, [Some(2), None]);
-/// # Ok(())
-/// # }
-/// ```
-impl Table for CuckooTable {
-    type Config = CuckooConfig;
-
-    /// As [`Table::build`]; of a key that is there more than once, the last value counts.
-    fn build(queue: &mut Queue, config: &CuckooConfig, items: Items<'_>) -> Result<Self> {
-        let layout = config.layout(items.count()?)?;
-        let mut table = Self::empty(queue, layout, *config)?;
-        table.insert(queue, items)?;
-        Ok(table)
-    }
-
-    /// As [`Table::insert`]; of a key that is there more than once, the last value counts.
-    fn insert(&mut self, queue: &mut Queue, items: Items<'_>) -> Result<usize> {
-        insert::insert(self, queue, items)
-    }
-
-    fn lookup(
-        &self,
-        queue: &mut Queue,
-        keys: &Buffer<u32>,
-        answers: &Answers,
-        n: usize,
-    ) -> Result<()> {
-        let reads = queue.buffer_from("bucket reads", &[0])?;
-        let out = Out::wide(answers, self.twin, &reads);
-        self.as_lookup(true).run(queue, keys, &out, n)
-    }
-
-    fn remove(&mut self, queue: &mut Queue, keys: &Buffer<u32>, n: usize) -> Result<usize> {
-        check_keys(keys, n)?;
-        if n == 0 || self.is_empty() {
-            return Ok(0);
-        }
-        let before = self.len();
-        if Arc::get_mut(&mut self.words).is_none() {
-            self.words = Arc::new(copy_of_words(self, queue)?);
-        }
-        let program = self.program(queue);
-        let items = ItemsOf {
-            program: &program,
-            layout: self.layout,
-            words: &self.words,
-        };
-        let erased = items.erase(queue, keys, n)?;
-        self.twin &= !erased.twin_key;
-        self.census = census(queue, &program, &self.layout, &self.words)?;
-        Ok(before - self.len())
-    }
-
-    fn len(&self) -> usize {
-        self.census.items as usize + usize::from(self.twin)
-    }
-
-    fn capacity(&self) -> usize {
-        self.layout.words()
-    }
-
-    fn statistics(&self, _queue: &mut Queue) -> Result<Statistics> {
-        Ok(insert::statistics(self))
-    }
-
-    fn items(&self, queue: &mut Queue) -> Result<Vec<(u32, u32)>> {
-        insert::items(self, queue)
-    }
+/// A bucketized cuckoo table of distinct keys in device memory. Clones share the memory.
+#[derive(Debug, Clone)]
+pub struct CuckooTable {
+    pub(super) layout: Layout,
+    pub(super) words: Arc<Buffer<u64>>,
+    pub(super) census: Census,
+    pub(super) config: CuckooConfig,
+    /// Whether there may be values beyond [`MAX_VALUE`](crate::table::horton::MAX_VALUE).
+    pub(super) wide: bool,
+    /// Whether the item is there whose word is that of an empty slot; it stands in no bucket.
+    pub(super) twin: bool,
 }
 
 impl CuckooTable {
-    fn empty(queue: &mut Queue, layout: Layout, config: CuckooConfig) -> Result<Self> {
-        let words = empty_words::<Self>(queue, layout)?;
-        Ok(Self {
-            layout,
-            words: Arc::new(words),
-            census: Census::default(),
-            config,
-            wide: false,
-            twin: false,
-        })
+    /// Looks up the first `n` of `keys` in a table of values up to
+    /// [`MAX_VALUE`](crate::table::horton::MAX_VALUE), as
+    /// [`HortonTable::lookup`](crate::table::horton::HortonTable::lookup) does: `values[i]`
+    /// receives the value or [`MISS`](crate::table::horton::MISS), `reads[0]` grows by the number
+    /// of second buckets read.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`](crate::error::Error::Invalid) if the table has other values, a buffer is
+    /// shorter than `n` or `n` exceeds 2^32 - 1; OpenCL's own.
+    pub fn lookup(
+        &self,
+        queue: &mut Queue,
+        keys: &Buffer<u32>,
+        values: &Buffer<u32>,
+        reads: &Buffer<u32>,
+        n: usize,
+    ) -> Result<()> {
+        check_narrow(self.wide || self.twin)?;
+        let out = Out::narrow(values, reads);
+        self.as_lookup(false).run(queue, keys, &out, n)
     }
-}
 
-impl Buckets for CuckooTable {
-    const NAME: &'static str = "a cuckoo table";
-
-    fn layout(&self) -> Layout {
-        self.layout
+    /// The same with any other `tuning`: for who measures tunings.
+    ///
+    /// # Errors
+    /// Those of [`lookup`](Self::lookup); [`Error::Invalid`](crate::error::Error::Invalid) if the
+    /// tuning does not fit the device.
+    pub fn lookup_tuned(
+        &self,
+        queue: &mut Queue,
+        keys: &Buffer<u32>,
+        answers: NarrowAnswers<'_>,
+        tuning: &Tuning,
+    ) -> Result<()> {
+        let NarrowAnswers { values, reads, n } = answers;
+        check_narrow(self.wide || self.twin)?;
+        let out = Out::narrow(values, reads);
+        self.as_lookup(false)
+            .run_tuned(queue, keys, n, &out, tuning)
     }
 
-    fn growth(&self) -> Growth {
-        Growth {
-            when_full: self.config.when_full,
-            load_factor: self.config.load_factor,
+    /// Counts the buckets and cache lines that looking up the first `n` of `keys` reads.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`](crate::error::Error::Invalid) if there are fewer keys; OpenCL's own.
+    pub fn count_reads(&self, queue: &mut Queue, keys: &Buffer<u32>, n: usize) -> Result<Reads> {
+        self.as_lookup(true).count(queue, keys, n)
+    }
+
+    pub(super) fn as_lookup(&self, wide: bool) -> Lookup<'_> {
+        Lookup {
+            kind: match self.config.placement {
+                Placement::LoadBalanced => Kind::LoadBalanced,
+                Placement::FirstFit => Kind::FirstFit,
+            },
+            variant: self.variant(wide),
+            layout: self.layout,
+            words: &self.words,
         }
     }
 
-    fn census(&self) -> &Census {
-        &self.census
+    pub(super) fn variant(&self, wide: bool) -> Variant {
+        Variant {
+            cuckoo: true,
+            ..self.layout.variant(wide)
+        }
     }
 
-    fn words(&self) -> &Arc<Buffer<u64>> {
-        &self.words
-    }
-
-    fn has_twin(&self) -> bool {
-        self.twin
-    }
-
-    fn empty_like(&self, queue: &mut Queue, layout: Layout) -> Result<Self> {
-        Ok(Self {
+    /// Brings the words back as a model.
+    ///
+    /// # Errors
+    /// OpenCL's own.
+    pub fn download(&self, queue: &mut Queue) -> Result<CuckooModel> {
+        Ok(CuckooModel {
+            layout: self.layout,
+            words: queue.read(&self.words, self.layout.words())?,
             twin: self.twin,
-            ..Self::empty(queue, layout, self.config)?
         })
     }
 
-    fn program(&self, queue: &Queue) -> ProgramText {
-        program(queue, self.variant(true), self.config.placement)
+    /// Sends a model's words to the device; later items are placed as `config` says.
+    ///
+    /// # Errors
+    /// [`Error::DeviceMemory`](crate::error::Error::DeviceMemory) and OpenCL's own.
+    pub fn upload(queue: &mut Queue, model: &CuckooModel, config: CuckooConfig) -> Result<Self> {
+        Ok(Self {
+            layout: model.layout,
+            words: Arc::new(queue.buffer_from("a cuckoo table", &model.words)?),
+            census: model.census(),
+            config,
+            wide: model.is_wide(),
+            twin: model.twin,
+        })
     }
 
-    fn place(queue: &mut Queue, slots: &ItemsOf<'_>, stored: &Stored) -> Result<Vec<u32>> {
-        let placing = Placing {
-            program: slots.program,
-            layout: slots.layout,
-            words: slots.words,
-        };
-        placing.insert(queue, stored)
+    /// Shape and seed.
+    pub fn layout(&self) -> Layout {
+        self.layout
     }
 
-    fn take_over(&mut self, words: Buffer<u64>, census: Census, stored: &Stored) {
-        self.words = Arc::new(words);
-        self.census = census;
-        self.twin = stored.twin || (self.twin && !stored.twin_key);
-        self.wide |= stored.wide;
+    /// Which bucket an item goes to.
+    pub fn placement(&self) -> Placement {
+        self.config.placement
+    }
+
+    /// Items in buckets, and those in their second one; no bucket is Type B.
+    pub fn census(&self) -> Census {
+        self.census
+    }
+
+    /// Bytes in device memory.
+    pub fn bytes(&self) -> u64 {
+        self.words.bytes()
     }
 }

@@ -1,7 +1,7 @@
 //! Bulk build of a Horton table on the device.
 //!
 //! ```text
-//!  keys, values ─split─▶ items by range of buckets (table/split.rs)
+//!  keys, values ─split─▶ items by range of buckets (table/primitives/split.rs)
 //!               ─fill_range─▶ primary slots, overflow by bucket; a key twice? ──▶ Repeats
 //!               ─place─▶ Type B buckets, remapped items, stragglers (0.4 % at load 0.95)
 //!               ─displace─▶ no stragglers (displace.rs)
@@ -9,7 +9,7 @@
 //! ```
 //!
 //! The paper inserts serially on the CPU (section 7); here each phase is a kernel over all items,
-//! ranges or overflowing buckets (`cl/build.cl`). A build that leaves stragglers is tried
+//! ranges or overflowing buckets (`cl/horton/build.cl`). A build that leaves stragglers is tried
 //! again with another seed, then with more buckets, [`ATTEMPTS`] times in all. Scratch
 //! memory: about 14 bytes a key and 13 a bucket.
 //!
@@ -19,19 +19,17 @@
 use std::ops::Range;
 
 use crate::device::program::ProgramText;
-use crate::device::{Arg, Buffer, Queue};
+use crate::device::{Arg, Buffer, Device, Queue};
 use crate::error::{Error, Result};
-use crate::table::Items;
-use crate::table::scan::local_group;
-use crate::table::split::{COUNTERS, Counter, Ranges, Shape, Split};
+use crate::table::api::{ATTEMPTS, Items, WhenFull};
+use crate::table::horton::kernels;
+use crate::table::launch::local_group;
+use crate::table::primitives::bucket::{BucketSize, Layout, MAX_VALUE};
+use crate::table::primitives::split::{COUNTERS, Counter, Ranges, Shape, Split};
 
 use super::displace::Stragglers;
-use super::layout::{BucketSize, Layout, MAX_VALUE};
 use super::phases::{HOME_WORDS, Overflow, Phases, census};
-use super::{HortonTable, TableConfig, WhenFull, kernels};
-
-/// Seeds and sizes that are tried before a build gives up.
-pub const ATTEMPTS: usize = 8;
+use super::table::{HortonTable, TableConfig};
 
 /// Attempts with the first size.
 const SEEDS_BEFORE_GROWTH: usize = 2;
@@ -55,8 +53,8 @@ enum Attempt {
 /// Builds a table of `items`, whose values are at most [`MAX_VALUE`], on the queue's device.
 ///
 /// # Errors
-/// [`Error::TooManyRows`]; [`Error::TableFull`] if some keys have no slot after [`ATTEMPTS`] attempts,
-/// [`Error::DeviceMemory`], and OpenCL's own.
+/// [`Error::TooManyRows`]; [`Error::TableFull`] if some keys have no slot after [`ATTEMPTS`]
+/// attempts, [`Error::DeviceMemory`], and OpenCL's own.
 pub fn build(queue: &mut Queue, config: &TableConfig, items: Items<'_>) -> Result<Built> {
     config.check()?;
     let n = items.keys.len();
@@ -205,9 +203,9 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// Splits the items by range and fills every range's primary slots. Stops after one
-    /// coarse bin if keys repeat there: most keys that repeat show it by then, and a key with many rows
-    /// in the fullest bin, its own. Returns the counters.
+    /// Splits the items by range and fills every range's primary slots. Stops after one coarse bin
+    /// if keys repeat there: most keys that repeat show it by then, and a key with many rows in the
+    /// fullest bin, its own. Returns the counters.
     fn fill_ranges(&self, queue: &mut Queue, overflow: &Overflow) -> Result<Vec<u32>> {
         let shape = shape(&self.layout, self.items.keys.len());
         let memory = (&self.words, &self.counters);
@@ -291,4 +289,50 @@ fn overflow_room(items: usize) -> usize {
 /// Room for overflowing buckets: with random keys at most 43 % are (16 slots, load 1).
 fn home_room(buckets: usize) -> usize {
     buckets / 2 + 1024
+}
+
+impl HortonTable {
+    /// Builds a table of `keys[i]` → `values[i]` on `device`, blocking.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if the lengths differ or a value exceeds [`MAX_VALUE`],
+    /// [`Error::DuplicateKeys`], and those of [`build`].
+    pub fn from_pairs(
+        device: &Device,
+        keys: &[u32],
+        values: &[u32],
+        config: &TableConfig,
+    ) -> Result<Self> {
+        check_pairs(keys, values)?;
+        let (keys, values, config) = (keys.to_vec(), values.to_vec(), *config);
+        let job = move |queue: &mut Queue| {
+            let keys = queue.buffer_from("keys", &keys)?;
+            let values = queue.buffer_from("values", &values)?;
+            let items = Items {
+                keys: &keys,
+                values: Some(&values),
+            };
+            match build(queue, &config, items)? {
+                Built::Table(table) => Ok(table),
+                Built::Repeats => Err(Error::DuplicateKeys),
+            }
+        };
+        Ok(device.run_blocking(job)?.value)
+    }
+}
+
+fn check_pairs(keys: &[u32], values: &[u32]) -> Result<()> {
+    if keys.len() != values.len() {
+        return Err(Error::Invalid(format!(
+            "{} keys and {} values: expected one value a key",
+            keys.len(),
+            values.len()
+        )));
+    }
+    match values.iter().find(|v| **v > MAX_VALUE) {
+        Some(value) => Err(Error::Invalid(format!(
+            "value {value} is over the limit of a Horton table, {MAX_VALUE}"
+        ))),
+        None => Ok(()),
+    }
 }

@@ -1,5 +1,5 @@
 //! Displacement: slots for the items that `place` found none for; the driver of
-//! `cl/displace.cl`.
+//! `cl/horton/displace.cl`.
 //!
 //! ```text
 //!  stragglers ─▶ { explore ─▶ propose ─▶ commit ─▶ release }* ─▶ none left
@@ -12,11 +12,12 @@
 use crate::device::program::ProgramText;
 use crate::device::{Arg, Buffer, Queue};
 use crate::error::Result;
-use crate::table::patience::{Patience, ROUNDS};
-use crate::table::split::{Counter, NONE};
+use crate::table::horton::kernels;
+use crate::table::launch::grid_of;
+use crate::table::primitives::bucket::Layout;
+use crate::table::primitives::split::{Counter, NONE};
 
-use super::kernels;
-use super::layout::Layout;
+use super::patience::{Patience, ROUNDS};
 
 /// The round from which on all primary items of a straggler's bucket are looked at; with few
 /// stragglers left it is not the work of a round that counts, but how long it takes.
@@ -64,6 +65,12 @@ struct Scratch {
     claims: Buffer<u32>,
 }
 
+/// Stragglers before a round, and room for those after it.
+struct Sides<'a> {
+    from: &'a Stragglers,
+    to: &'a Stragglers,
+}
+
 impl Displacement<'_> {
     /// Returns the items that are left without a slot: all, where the device lacks 64-bit atomics.
     pub fn run(&self, queue: &mut Queue, mut from: Stragglers) -> Result<Stragglers> {
@@ -83,7 +90,11 @@ impl Displacement<'_> {
         let mut to = Stragglers::new(queue, from.capacity)?;
         let mut patience = Patience::new(from.count);
         for round in 0..ROUNDS {
-            self.round((queue, &program), (&from, &to), &scratch, round)?;
+            let sides = Sides {
+                from: &from,
+                to: &to,
+            };
+            self.round(queue, &program, sides, &scratch, round)?;
             let mut count = [0u32];
             queue.download(self.counters, Counter::Stragglers as usize, &mut count)?;
             to.count = count[0] as usize;
@@ -99,8 +110,9 @@ impl Displacement<'_> {
 
     fn round(
         &self,
-        (queue, program): (&mut Queue, &ProgramText),
-        (from, to): (&Stragglers, &Stragglers),
+        queue: &mut Queue,
+        program: &ProgramText,
+        Sides { from, to }: Sides<'_>,
         scratch: &Scratch,
         round: u32,
     ) -> Result<()> {
@@ -111,7 +123,7 @@ impl Displacement<'_> {
             _ => self.layout.slots(),
         };
         let n = Arg::U32(from.count as u32);
-        let grid = kernels::grid(from.count);
+        let grid = grid_of(from.count);
         let (buckets, seed) = (Arg::U32(self.layout.buckets), Arg::U32(self.layout.seed));
         let (table, fill) = (Arg::Longs(self.table), Arg::Words(self.fill));
         let stragglers = Arg::Longs(&from.words);
@@ -121,7 +133,7 @@ impl Displacement<'_> {
         queue.fill(&scratch.best, 0)?;
         let (m, round) = (Arg::U32(movers as u32), Arg::U32(round));
         let args = [table, fill, stragglers, best, n, m, round, buckets, seed];
-        let ways = kernels::grid(from.count * movers * ENTRIES * self.layout.slots());
+        let ways = grid_of(from.count * movers * ENTRIES * self.layout.slots());
         queue.launch(program, "explore", ways, &args)?;
         let args = [table, stragglers, best, moves, claims, n, buckets, seed];
         queue.launch(program, "propose", grid, &args)?;

@@ -1,4 +1,4 @@
-//! Bulk insert and update in a Horton table on the device; the driver of `cl/merge.cl`.
+//! Bulk insert and update in a Horton table on the device; the driver of `cl/horton/merge.cl`.
 //!
 //! ```text
 //!  items ─store─▶ keys that are there: new values in place (items.rs)
@@ -6,25 +6,25 @@
 //!                         ─place, displace─▶ no stragglers (phases.rs)  ─sweep─▶ no idle entries
 //! ```
 //!
-//! Horton paper, section 5.3, for a batch of distinct keys at once, on a copy of the table (table/insert.rs).
-//! Cost: copying, reading and writing the table in order, and what a build costs for the new
-//! items. Scratch memory: two tables, 40 bytes a new key and 5 a bucket.
+//! Horton paper, section 5.3, for a batch of distinct keys at once, on a copy of the table
+//! (`growth`). Cost: copying, reading and writing the table in order, and what a build costs for
+//! the new items. Scratch memory: two tables, 40 bytes a new key and 5 a bucket.
 
 use crate::device::{Arg, Buffer, Queue};
 use crate::error::Result;
-use crate::table::Items;
-use crate::table::insert::empty_words;
-use crate::table::items::{ItemsOf, Stored};
-use crate::table::scan::local_group;
-use crate::table::split::{COUNTERS, Counter, Split};
+use crate::table::api::Items;
+use crate::table::launch::local_group;
+use crate::table::primitives::bucket::{Layout, key_of};
+use crate::table::primitives::split::{COUNTERS, Counter, Split};
 
 use super::build::shape;
 use super::displace::Stragglers;
-use super::layout::{Layout, key_of};
+use super::growth::empty_words;
+use super::items::{ItemsOf, Stored};
 use super::model::Census;
 use super::phases::{Overflow, Phases};
 use super::remove::sweep;
-use super::{HortonTable, TableConfig};
+use super::table::{HortonTable, TableConfig};
 
 impl HortonTable {
     /// A table without items.

@@ -14,12 +14,12 @@
 use crate::device::program::ProgramText;
 use crate::device::{DeviceInfo, DeviceKind, KernelBody, Queue, SubGroupShuffle};
 use crate::sources::{self, Part};
-use crate::table::hash::Reduction;
-use crate::table::scan::group_of;
-use crate::table::split::{self, Counter, NONE, Rest};
-use crate::table::tuning::{Kind, Residence, Second, Tuning, Workload};
+use crate::table::launch::{group_of, of_sub_groups, peek_define};
+use crate::table::primitives::bucket::{self, BucketSize, Variant};
+use crate::table::primitives::hash::Reduction;
+use crate::table::primitives::split::{self, Counter, NONE, Rest};
 
-use super::layout::{self, BucketSize, Variant};
+use super::tuning::{Kind, Residence, Second, Tuning, Workload};
 
 /// Overflowing items of one bucket that the build looks at. With random keys a bucket of
 /// billions has about 30 in all (paper, section 6.1); more means that the seed is bad.
@@ -29,15 +29,11 @@ const CHAIN_LIMIT: u32 = 64;
 /// rounds place them all as a rule.
 const LATE_ROUND: u32 = 12;
 
-/// Work-group size of kernels that need none; with small ones, a GPU spends its time on starting
-/// them.
-pub(super) const GROUP: usize = 256;
-
 /// Keys that queue in `lookup_chunk`: enough to hide one latency of memory behind the others'.
 const WAITING: usize = 16;
 
-/// New items that a range of buckets may have in an insert: its slots and eight standard deviations,
-/// in 5 KiB of local memory.
+/// New items that a range of buckets may have in an insert: its slots and eight standard
+/// deviations, in 5 KiB of local memory.
 const RANGE_ITEMS: usize = 2560;
 
 /// Slots of a range of buckets: 16 KiB of local memory, so that several work-groups share a
@@ -117,7 +113,7 @@ impl Reader {
         };
         let tiles = !matches!(self, Reader::Chunk { .. });
         let flag = |flag: bool| u8::from(flag).to_string();
-        let mut defines = layout::defines(variant, prefetch);
+        let mut defines = bucket::defines(variant, prefetch);
         defines.extend([
             ("NONE", format!("{NONE:#x}u")),
             ("TILES", flag(tiles)),
@@ -149,19 +145,6 @@ impl Reader {
     fn gather(self, variant: Variant) -> ProgramText {
         let tuning = self.default_tuning(variant.bucket_size);
         self.text("gather", variant, &tuning, sources::GATHER)
-    }
-}
-
-/// A program whose tiles of so many lanes talk through sub-groups.
-pub(crate) fn of_sub_groups(
-    text: ProgramText,
-    shuffle: SubGroupShuffle,
-    lanes: usize,
-) -> ProgramText {
-    let text = text.with_sub_group_lanes(lanes);
-    match shuffle {
-        SubGroupShuffle::Intel => text,
-        SubGroupShuffle::Khronos => text.with_options("-cl-std=CL3.0"),
     }
 }
 
@@ -225,7 +208,7 @@ pub(super) fn displace_program(queue: &Queue, variant: Variant) -> ProgramText {
 }
 
 fn displace_text(variant: Variant, peek: bool) -> ProgramText {
-    let mut defines = layout::defines(variant, false);
+    let mut defines = bucket::defines(variant, false);
     defines.extend(Counter::defines());
     defines.extend([
         ("NONE", format!("{NONE:#x}u")),
@@ -269,11 +252,6 @@ fn build_defines(
         ("ITEMS_GROUP", group.to_string()),
         peek_define(peek),
     ]
-}
-
-/// How kernels see what others' atomics write.
-pub(crate) fn peek_define(peek: bool) -> (&'static str, String) {
-    ("PEEK_VOLATILE", u8::from(peek).to_string())
 }
 
 /// The lookup program of a job.
@@ -377,25 +355,4 @@ fn lookup_variants(bucket_size: BucketSize) -> [(&'static str, Variant); 5] {
         ("cuckoo", cuckoo),
         ("cuckoo_wide", wide_cuckoo),
     ]
-}
-
-/// Launch size of one work-item per element.
-pub(crate) fn grid(items: usize) -> (usize, usize) {
-    (items, GROUP)
-}
-
-/// Elements per work-item where each walks a contiguous share: enough work-items to fill the
-/// device, shares of whole cache lines.
-pub(crate) fn share(info: &DeviceInfo, items: usize) -> usize {
-    let per_unit = match info.kind {
-        DeviceKind::Cpu => 16,
-        _ => 2048,
-    };
-    share_among(info, items, per_unit)
-}
-
-/// The same with so many work-items a compute unit.
-pub(super) fn share_among(info: &DeviceInfo, items: usize, per_unit: usize) -> usize {
-    let workers = info.compute_units.max(1) as usize * per_unit;
-    items.div_ceil(workers).max(1).next_multiple_of(16)
 }

@@ -1,13 +1,15 @@
 //! How fast the device could look keys up at best: one random bucket read per key.
 //!
 //! Every rate of a benchmark means little without the rate of the memory beside it, measured
-//! in the same run on the same table (`cl/gather.cl`).
+//! in the same run on the same table (`cl/horton/limit.cl`).
 
 use crate::device::{Arg, Buffer, Queue};
 use crate::error::Result;
-use crate::table::tuning::Tuning;
+use crate::table::horton::kernels;
+use crate::table::launch::share_among;
 
-use super::{HortonTable, kernels};
+use super::table::HortonTable;
+use super::tuning::Tuning;
 
 impl HortonTable {
     /// Reads the primary bucket of each of the first `n` keys and writes a word for each to
@@ -28,7 +30,7 @@ impl HortonTable {
         let mut args = vec![Arg::Longs(&self.words), Arg::Words(keys), Arg::Words(out)];
         match tuning {
             Tuning::Chunk { shares, .. } => {
-                let share = kernels::share_among(queue.info(), n, shares);
+                let share = share_among(queue.info(), n, shares);
                 args.extend([Arg::U32(share as u32), n_arg, buckets, seed]);
                 queue.launch(&program, "gather_chunk", (n.div_ceil(share), 1), &args)
             }

@@ -6,17 +6,19 @@
 //!             └─▶ secondary bucket ─▶ value | MISS
 //! ```
 //!
-//! Horton paper, section 5.1 and figure 4: one bucket for nearly every key, two at most.
-//! The kernel's body is chosen by what the device is ([`KernelBody`]); all give the same
-//! answers. Cuckoo tables are looked up by the same kernels ([`Variant`]).
+//! Horton paper, section 5.1 and figure 4: one bucket for nearly every key, two at most. The
+//! kernel's body is chosen by what the device is ([`KernelBody`](crate::device::KernelBody)); all
+//! give the same answers. Cuckoo tables are looked up by the same kernels ([`Variant`]).
 
 use crate::device::{Arg, Buffer, Queue};
 use crate::error::{Error, Result};
-use crate::table::tuning::{Kind, Second, Tuning};
-use crate::table::{Answers, Reads};
+use crate::table::api::Answers;
+use crate::table::horton::kernels;
+use crate::table::launch::share_among;
+use crate::table::primitives::bucket::{Layout, Variant};
 
-use super::layout::{Layout, Variant};
-use super::{HortonTable, kernels};
+use super::table::HortonTable;
+use super::tuning::{Kind, Second, Tuning};
 
 /// A table that is looked up.
 pub(crate) struct Lookup<'a> {
@@ -24,6 +26,17 @@ pub(crate) struct Lookup<'a> {
     pub variant: Variant,
     pub layout: Layout,
     pub words: &'a Buffer<u64>,
+}
+
+/// Where the answers to the first `n` keys go, in a table of values of 31 bits.
+#[derive(Debug, Clone, Copy)]
+pub struct NarrowAnswers<'a> {
+    /// The value of each key, or [`MISS`](crate::table::api::MISS).
+    pub values: &'a Buffer<u32>,
+    /// The first word grows by the number of second buckets read.
+    pub reads: &'a Buffer<u32>,
+    /// Keys that are looked up.
+    pub n: usize,
 }
 
 /// Where answers go, each buffer one word a key but `reads`, whose first word grows by the number
@@ -70,18 +83,19 @@ impl Lookup<'_> {
     ) -> Result<()> {
         let bytes = self.words.bytes();
         let tuning = Tuning::of_job(queue, self.kind, self.layout.bucket_size, bytes);
-        self.run_tuned(queue, (keys, n), out, &tuning)
+        self.run_tuned(queue, keys, n, out, &tuning)
     }
 
     /// Looks up the first `n` of `keys` as `tuning` says.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if a buffer is shorter than `n`, `n` exceeds 2^32 - 1, or the tuning does not
-    /// fit the device; OpenCL's own.
+    /// [`Error::Invalid`] if a buffer is shorter than `n`, `n` exceeds 2^32 - 1, or the tuning does
+    /// not fit the device; OpenCL's own.
     pub fn run_tuned(
         &self,
         queue: &mut Queue,
-        (keys, n): (&Buffer<u32>, usize),
+        keys: &Buffer<u32>,
+        n: usize,
         out: &Out<'_>,
         tuning: &Tuning,
     ) -> Result<()> {
@@ -116,7 +130,7 @@ impl Lookup<'_> {
             .chain(found.flat_map(|(found, twin)| [Arg::Words(found), Arg::U32(u32::from(*twin))]));
         match *tuning {
             Tuning::Chunk { shares, .. } => {
-                let share = kernels::share_among(queue.info(), n, shares);
+                let share = share_among(queue.info(), n, shares);
                 args.extend([Arg::U32(share as u32), Arg::U32(n as u32)]);
                 args.extend(rest);
                 queue.launch(&program, "lookup_chunk", (n.div_ceil(share), 1), &args)
@@ -148,11 +162,12 @@ impl Lookup<'_> {
 
 /// An error if a table has values whose lookups need presence told apart.
 pub(crate) fn check_narrow(is_wide: bool) -> Result<()> {
-    match is_wide {
-        true => Err(Error::Invalid(
+    if is_wide {
+        Err(Error::Invalid(
             "the table has values of 32 bits: use Table::lookup".to_owned(),
-        )),
-        false => Ok(()),
+        ))
+    } else {
+        Ok(())
     }
 }
 
@@ -163,8 +178,8 @@ impl HortonTable {
     /// tables have [`Table::lookup`](crate::table::Table::lookup).
     ///
     /// # Errors
-    /// [`Error::Invalid`] if the table has other values, a buffer is shorter than `n` or `n` exceeds
-    /// 2^32 - 1; OpenCL's own.
+    /// [`Error::Invalid`] if the table has other values, a buffer is shorter than `n` or `n`
+    /// exceeds 2^32 - 1; OpenCL's own.
     pub fn lookup(
         &self,
         queue: &mut Queue,
@@ -185,26 +200,19 @@ impl HortonTable {
     pub fn lookup_tuned(
         &self,
         queue: &mut Queue,
-        (keys, n): (&Buffer<u32>, usize),
-        (values, reads): (&Buffer<u32>, &Buffer<u32>),
+        keys: &Buffer<u32>,
+        answers: NarrowAnswers<'_>,
         tuning: &Tuning,
     ) -> Result<()> {
+        let NarrowAnswers { values, reads, n } = answers;
         self.check_narrow()?;
         let out = Out::narrow(values, reads);
         self.as_lookup(false)
-            .run_tuned(queue, (keys, n), &out, tuning)
+            .run_tuned(queue, keys, n, &out, tuning)
     }
 
     fn check_narrow(&self) -> Result<()> {
         check_narrow(self.wide || self.twin)
-    }
-
-    /// Counts the buckets and cache lines that looking up the first `n` of `keys` reads.
-    ///
-    /// # Errors
-    /// [`Error::Invalid`] if there are fewer keys; OpenCL's own.
-    pub fn count_reads(&self, queue: &mut Queue, keys: &Buffer<u32>, n: usize) -> Result<Reads> {
-        self.as_lookup(true).count(queue, keys, n)
     }
 
     pub(super) fn as_lookup(&self, wide: bool) -> Lookup<'_> {

@@ -12,276 +12,39 @@
 //! one about 1.18 and 1.06 at load factor 0.95, because a key is in its primary bucket unless
 //! that bucket's entry for it says otherwise.
 //!
-//! * [`layout`]: the words of a table
+//! * `table`: the table, and how it is built; [`bucket`](super::primitives::bucket): its words
 //! * [`build`]: bulk build on the device
-//! * `insert`, `remove`: bulk insert, update and remove in a table that is there; `table`: the
-//!   trait [`Table`]
-//! * `phases`: what building and inserting share; its last part `displace`
-//! * `lookup`: bulk lookup on the device; `limit`: how fast it could be
+//! * `insert`, `remove`: bulk insert, update and remove in a table that is there; `items`: finding
+//!   and changing items in place; `growth`: more room where items find no slot
+//! * `as_table`: the trait [`Table`](crate::table::Table)
+//! * `phases`: what building and inserting share; its last part `displace`, which `patience` ends
+//! * `lookup`: bulk lookup on the device; [`tuning`]: its parameters; `limit`: how fast it could
+//!   be; `reads`: what it reads, counted
 //! * [`model`]: the same table in plain Rust, a test oracle
-//! * `kernels`: program text and launch sizes
+//! * `kernels`: program text
 
+mod as_table;
 pub mod build;
 mod displace;
+pub(crate) mod growth;
 mod insert;
+pub(crate) mod items;
 pub(crate) mod kernels;
-pub mod layout;
 mod limit;
 pub(crate) mod lookup;
 pub mod model;
+pub(crate) mod patience;
 pub(crate) mod phases;
+pub(crate) mod reads;
 mod remove;
-mod table;
+pub(crate) mod table;
+pub mod tuning;
 
-use std::sync::Arc;
-
-use layout::Variant;
-
-use crate::device::{Buffer, Device, Queue};
-use crate::error::{Error, Result};
-use crate::table::{Answers, Table};
-
-pub use crate::table::hash::Reduction;
-pub use crate::table::{Items, WhenFull};
+pub use crate::table::api::{ATTEMPTS, Items, MISS, WhenFull};
+pub use crate::table::primitives::bucket::{BucketSize, Layout, MAX_VALUE};
+pub use crate::table::primitives::hash::Reduction;
 pub use build::Built;
 pub(crate) use kernels::programs;
-pub use layout::{BucketSize, Layout, MAX_VALUE, MISS};
+pub use lookup::NarrowAnswers;
 pub use model::{Census, HortonModel};
-
-/// How a table is built.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct TableConfig {
-    /// Slots per bucket; 8 is the default.
-    pub bucket_size: BucketSize,
-    /// Items per slot, in (0, 1]; the table grows beyond it when its keys do not fit. The
-    /// default is [`DEFAULT_LOAD_FACTOR`].
-    pub load_factor: f64,
-    /// Seed of the hash functions. For keys that somebody may have chosen against the known default,
-    /// [`random_seed`](crate::table::hash::random_seed); joins draw one each.
-    pub seed: u32,
-    /// How hashes become buckets.
-    pub reduction: Reduction,
-    /// Slots that there are at least, for items to come.
-    pub min_capacity: usize,
-    /// What happens when some keys find no slot.
-    pub when_full: WhenFull,
-    /// When remapped items come home after removals.
-    pub upkeep: Upkeep,
-}
-
-/// When remapped items come home, and Type B buckets turn Type A, after removals.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Upkeep {
-    /// With every removal: lookups read as few buckets as they can.
-    Eager,
-    /// When an eighth of the slots has been emptied, and when an insert has to displace items; until
-    /// then a removal only clears the entries that nothing needs. Removals are 4 to 9 times as fast
-    /// as eager ones, mixtures of operations by a tenth; lookups lose 10 % at worst (measured:
-    /// `benches/results/tables-2026-11-21.md`), unless [`HortonTable::repatriate`] is called before them.
-    #[default]
-    Lazy,
-}
-
-/// The default load factor.
-pub const DEFAULT_LOAD_FACTOR: f64 = 0.8;
-
-impl Default for TableConfig {
-    fn default() -> Self {
-        Self {
-            bucket_size: BucketSize::Eight,
-            load_factor: DEFAULT_LOAD_FACTOR,
-            seed: 0x4854_4a31,
-            reduction: Reduction::MultiplyHigh,
-            min_capacity: 0,
-            when_full: WhenFull::Grow,
-            upkeep: Upkeep::default(),
-        }
-    }
-}
-
-impl TableConfig {
-    /// What programs that build depend on.
-    fn variant(&self) -> Variant {
-        Variant {
-            reduction: self.reduction,
-            ..self.bucket_size.into()
-        }
-    }
-
-    fn check(&self) -> Result<()> {
-        if self.load_factor > 0.0 && self.load_factor <= 1.0 {
-            return Ok(());
-        }
-        Err(Error::Invalid(format!(
-            "invalid load_factor {}: expected a number in (0, 1]",
-            self.load_factor
-        )))
-    }
-}
-
-/// A Horton table of distinct keys in device memory. Clones share the memory.
-///
-/// ```
-/// use horton_join::device::Device;
-/// use horton_join::table::horton::{HortonTable, TableConfig};
-///
-/// # fn main() -> horton_join::error::Result<()> {
-/// let device = Device::open("auto")?;
-/// let table = HortonTable::from_pairs(&device, &[7, 3, 9], &[70, 30, 90], &TableConfig::default())?;
-/// assert_eq!(table.get_many(&device, &[9, 8, 7])?, [Some(90), None, Some(70)]);
-/// # Ok(())
-/// # }
-/// ```
-#[derive(Debug, Clone)]
-pub struct HortonTable {
-    layout: Layout,
-    words: Arc<Buffer<u64>>,
-    census: Census,
-    config: TableConfig,
-    /// Whether there may be values beyond [`MAX_VALUE`].
-    wide: bool,
-    /// Whether the item is there whose word is that of an empty slot; it stands in no bucket.
-    twin: bool,
-    /// Items removed since remapped ones came home.
-    removed: usize,
-}
-
-impl HortonTable {
-    /// A table of values up to [`MAX_VALUE`] that has been built.
-    fn new(layout: Layout, words: Buffer<u64>, census: Census) -> Self {
-        Self {
-            layout,
-            words: Arc::new(words),
-            census,
-            config: TableConfig {
-                bucket_size: layout.bucket_size,
-                seed: layout.seed,
-                reduction: layout.reduction,
-                ..TableConfig::default()
-            },
-            wide: false,
-            twin: false,
-            removed: 0,
-        }
-    }
-
-    /// Builds a table of `keys[i]` → `values[i]` on `device`, blocking.
-    ///
-    /// # Errors
-    /// [`Error::Invalid`] if the lengths differ or a value exceeds [`MAX_VALUE`],
-    /// [`Error::DuplicateKeys`], and those of [`build::build`].
-    pub fn from_pairs(
-        device: &Device,
-        keys: &[u32],
-        values: &[u32],
-        config: &TableConfig,
-    ) -> Result<Self> {
-        check_pairs(keys, values)?;
-        let (keys, values, config) = (keys.to_vec(), values.to_vec(), *config);
-        let job = move |queue: &mut Queue| {
-            let keys = queue.buffer_from("keys", &keys)?;
-            let values = queue.buffer_from("values", &values)?;
-            let items = Items {
-                keys: &keys,
-                values: Some(&values),
-            };
-            match build::build(queue, &config, items)? {
-                Built::Table(table) => Ok(table),
-                Built::Repeats => Err(Error::DuplicateKeys),
-            }
-        };
-        Ok(device.run_blocking(job)?.value)
-    }
-
-    /// The values of `keys`, in their order; blocking.
-    ///
-    /// # Errors
-    /// [`Error::DeviceMemory`] and OpenCL's own.
-    pub fn get_many(&self, device: &Device, keys: &[u32]) -> Result<Vec<Option<u32>>> {
-        let n = keys.len();
-        let (keys, table) = (keys.to_vec(), self.clone());
-        let job = move |queue: &mut Queue| {
-            let keys = queue.buffer_from("keys", &keys)?;
-            let answers = Answers::with_room(queue, n)?;
-            Table::lookup(&table, queue, &keys, &answers, n)?;
-            answers.read(queue, n)
-        };
-        Ok(device.run_blocking(job)?.value)
-    }
-
-    /// Brings the words back as a model.
-    ///
-    /// # Errors
-    /// OpenCL's own.
-    pub fn download(&self, queue: &mut Queue) -> Result<HortonModel> {
-        Ok(HortonModel {
-            layout: self.layout,
-            words: queue.read(&self.words, self.layout.words())?,
-            twin: self.twin,
-        })
-    }
-
-    /// Sends a model's words to the device.
-    ///
-    /// # Errors
-    /// [`Error::DeviceMemory`] and OpenCL's own.
-    pub fn upload(queue: &mut Queue, model: &HortonModel) -> Result<Self> {
-        let words = queue.buffer_from("a Horton table", &model.words)?;
-        Ok(Self {
-            wide: model.is_wide(),
-            twin: model.twin,
-            ..Self::new(model.layout, words, model.census())
-        })
-    }
-
-    /// Shape and seed.
-    pub fn layout(&self) -> Layout {
-        self.layout
-    }
-
-    /// Items.
-    pub fn len(&self) -> usize {
-        self.census.items as usize + usize::from(self.twin)
-    }
-
-    /// Whether the table has no items.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// Items per slot.
-    pub fn load_factor(&self) -> f64 {
-        self.len() as f64 / self.layout.words() as f64
-    }
-
-    /// Share of buckets that are Type B, in 0..=1.
-    pub fn type_b_share(&self) -> f64 {
-        f64::from(self.census.type_b) / f64::from(self.layout.buckets)
-    }
-
-    /// What the table is made of.
-    pub fn census(&self) -> Census {
-        self.census
-    }
-
-    /// Bytes in device memory.
-    pub fn bytes(&self) -> u64 {
-        self.words.bytes()
-    }
-}
-
-fn check_pairs(keys: &[u32], values: &[u32]) -> Result<()> {
-    if keys.len() != values.len() {
-        return Err(Error::Invalid(format!(
-            "{} keys and {} values: expected one value a key",
-            keys.len(),
-            values.len()
-        )));
-    }
-    match values.iter().find(|v| **v > MAX_VALUE) {
-        Some(value) => Err(Error::Invalid(format!(
-            "value {value} is over the limit of a Horton table, {MAX_VALUE}"
-        ))),
-        None => Ok(()),
-    }
-}
+pub use table::{DEFAULT_LOAD_FACTOR, HortonTable, TableConfig, Upkeep};

@@ -15,11 +15,11 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
-use super::layout::{
+use crate::table::primitives::bucket::{
     EMPTY_WORD, Layout, MAX_VALUE, TYPE_B, entry_at, is_type_b, is_wide, key_of, value_of,
     with_entry, word_of,
 };
-use crate::table::hash::{SECONDARY_FUNCTIONS, jenkins};
+use crate::table::primitives::hash::{SECONDARY_FUNCTIONS, jenkins};
 
 /// A Horton table in host memory.
 #[derive(Debug, Clone)]
@@ -138,11 +138,11 @@ impl HortonModel {
 
     /// Value of `key`.
     pub fn lookup(&self, key: u32) -> Option<u32> {
-        self.find(key).0
+        self.lookup_counted(key).0
     }
 
     /// Value of `key`, and how many buckets were read for it (1 or 2).
-    pub fn find(&self, key: u32) -> (Option<u32>, u32) {
+    pub fn lookup_counted(&self, key: u32) -> (Option<u32>, u32) {
         if self.twin && key == key_of(EMPTY_WORD) {
             return (Some(value_of(EMPTY_WORD)), 1);
         }
@@ -207,7 +207,7 @@ impl HortonModel {
 
     fn check_entries(&self, needed: &HashMap<(u32, u32), u32>) -> Result<(), String> {
         for b in 0..self.layout.buckets {
-            for tag in 0..crate::table::hash::TAGS {
+            for tag in 0..crate::table::primitives::hash::TAGS {
                 if let Some(w) = self.remapped_to(b, tag)
                     && needed.get(&(b, tag)) != Some(&w)
                 {
@@ -220,8 +220,8 @@ impl HortonModel {
         Ok(())
     }
 
-    /// Checks that no item is remapped for which there is room at home, and that every Type B bucket
-    /// needs its entries: what a repatriation leaves.
+    /// Checks that no item is remapped for which there is room at home, and that every Type B
+    /// bucket needs its entries: what a repatriation leaves.
     ///
     /// # Errors
     /// The first bucket of which that is not so.
@@ -312,7 +312,8 @@ impl HortonModel {
         let guest = self
             .slots(b)
             .find(|&at| self.layout.primary_bucket(key_of(self.words[at])) != b);
-        // Not always into a Type B bucket: a guest that came as a last resort would put the item out again.
+        // Not always into a Type B bucket: a guest that came as a last resort would put the item
+        // out again.
         let may_return = !is_type_b(self.last(b)) || turn.random & 1 == 0;
         if let Some(at) = guest.filter(|_| may_return) {
             let displaced = self.send_away(b, self.group_of(self.words[at]));
@@ -367,7 +368,8 @@ impl HortonModel {
         displaced
     }
 
-    /// Empties the slot at `place`, where an item of group (`b`, `tag`) goes; returns those displaced.
+    /// Empties the slot at `place`, where an item of group (`b`, `tag`) goes; returns those
+    /// displaced.
     fn make_room(&mut self, b: u32, tag: u32, place: Place) -> Vec<u64> {
         let w = self.layout.secondary_bucket(b, tag, place.entry);
         let word = self.words[place.at];
@@ -390,7 +392,8 @@ impl HortonModel {
     }
 
     /// Whether a primary item of `w` could be put out of word `at`: a last resort, as the paper
-    /// never lets a secondary item do so; but some groups lead only to buckets full of primary ones.
+    /// never lets a secondary item do so; but some groups lead only to buckets full of primary
+    /// ones.
     fn ease_of_primary(&self, w: u32, at: usize) -> Option<Ease> {
         let last = self.last(w);
         if is_type_b(last) {

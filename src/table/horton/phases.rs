@@ -8,12 +8,11 @@
 use crate::device::program::ProgramText;
 use crate::device::{Arg, Buffer, Queue};
 use crate::error::Result;
-use crate::table::scan::local_group;
-use crate::table::split::Counter;
+use crate::table::launch::{grid_of, local_group, share};
+use crate::table::primitives::bucket::Layout;
+use crate::table::primitives::split::Counter;
 
 use super::displace::{Displacement, Stragglers};
-use super::kernels;
-use super::layout::Layout;
 use super::model::Census;
 
 /// 32-bit words of an overflowing bucket's record in `homes`.
@@ -80,7 +79,7 @@ impl Phases<'_> {
             Arg::U32(self.layout.buckets),
             Arg::U32(self.layout.seed),
         ];
-        queue.launch(self.program, "place", kernels::grid(homes), &args)?;
+        queue.launch(self.program, "place", grid_of(homes), &args)?;
         let mut count = [0u32];
         queue.download(self.counters, Counter::Stragglers as usize, &mut count)?;
         stragglers.count = count[0] as usize;
@@ -115,7 +114,7 @@ pub(crate) fn census(
     let sums = queue.allocate("census sums", 3)?;
     queue.fill(&sums, 0)?;
     let (group, pairs) = (local_group(queue), layout.words() / 2);
-    let share = kernels::share(queue.info(), pairs).div_ceil(group);
+    let share = share(queue.info(), pairs).div_ceil(group);
     let args = [
         Arg::Longs(words),
         Arg::Words(&sums),

@@ -1,4 +1,4 @@
-//! Bulk remove in a Horton table on the device, and its upkeep; the driver of `cl/sweep.cl`.
+//! Bulk remove in a Horton table on the device, and its upkeep; the driver of `cl/horton/sweep.cl`.
 //!
 //! ```text
 //!  keys ─locate, erase─▶ free slots ─sweep─▶ remapped items at home, Type A where it suffices
@@ -14,14 +14,16 @@ use std::sync::Arc;
 use crate::device::program::ProgramText;
 use crate::device::{Arg, Buffer, Queue};
 use crate::error::Result;
-use crate::table::insert::{Buckets, copy_of_words};
-use crate::table::items::{ItemsOf, check_keys};
+use crate::table::launch::grid_of;
+use crate::table::primitives::bucket::Layout;
 
-use super::layout::Layout;
+use super::growth::{Buckets, copy_of_words};
+use super::items::{ItemsOf, check_keys};
 use super::phases::census;
-use super::{HortonTable, Upkeep, kernels};
+use super::table::{HortonTable, Upkeep};
 
-/// Sweeps in a row; each frees slots that others wait for, and a chain of more is not worth the time.
+/// Sweeps in a row; each frees slots that others wait for, and a chain of more is not worth the
+/// time.
 const SWEEPS: usize = 16;
 
 /// Brings remapped items home (or, unless `repatriate`, only clears idle entries).
@@ -41,7 +43,7 @@ pub(super) fn sweep(
             Arg::U32(layout.buckets),
             Arg::U32(layout.seed),
         ];
-        let grid = kernels::grid(layout.buckets as usize);
+        let grid = grid_of(layout.buckets as usize);
         queue.launch(program, "sweep", grid, &args)?;
         if queue.read(&moved, 1)?[0] == 0 {
             break;
@@ -52,8 +54,8 @@ pub(super) fn sweep(
 
 impl HortonTable {
     /// Brings remapped items home where there are free slots, and turns Type B buckets that need no
-    /// entries Type A: what [`Upkeep::Eager`] does with every removal, and who only looks up from here
-    /// on may want under [`Upkeep::Lazy`].
+    /// entries Type A: what [`Upkeep::Eager`] does with every removal, and who only looks up from
+    /// here on may want under [`Upkeep::Lazy`].
     ///
     /// # Errors
     /// [`Error::DeviceMemory`](crate::error::Error::DeviceMemory) and OpenCL's own.
@@ -113,7 +115,7 @@ impl HortonTable {
             Arg::U32(self.layout.buckets),
             Arg::U32(self.layout.seed),
         ];
-        queue.launch(program, "drop_entries", kernels::grid(n), &args)
+        queue.launch(program, "drop_entries", grid_of(n), &args)
     }
 
     /// Makes the words this handle's own, so that its clones keep what they have.

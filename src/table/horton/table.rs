@@ -1,157 +1,206 @@
-//! The Horton table as a [`Table`].
+//! A Horton table in device memory: how it is built, and what it is made of.
 
 use std::sync::Arc;
 
-use crate::device::program::ProgramText;
-use crate::device::{Buffer, Queue};
-use crate::error::Result;
-use crate::table::insert::{self, Buckets, Growth};
-use crate::table::items::{ItemsOf, Stored};
-use crate::table::{Answers, Items, Statistics, Table};
+use crate::device::{Buffer, Device, Queue};
+use crate::error::{Error, Result};
+use crate::table::api::{Answers, Table, WhenFull};
+use crate::table::primitives::bucket::{BucketSize, Layout, Variant};
+use crate::table::primitives::hash::Reduction;
 
-use super::build::{self, Built};
-use super::insert::Inserter;
-use super::layout::Layout;
-use super::lookup::Out;
-use super::model::Census;
-use super::{HortonTable, TableConfig, kernels};
+use super::model::{Census, HortonModel};
 
-/// Any 32-bit keys to any 32-bit values.
+/// How a table is built.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct TableConfig {
+    /// Slots per bucket; 8 is the default.
+    pub bucket_size: BucketSize,
+    /// Items per slot, in (0, 1]; the table grows beyond it when its keys do not fit. The
+    /// default is [`DEFAULT_LOAD_FACTOR`].
+    pub load_factor: f64,
+    /// Seed of the hash functions. For keys that somebody may have chosen against the known
+    /// default, [`random_seed`](crate::table::primitives::hash::random_seed); joins draw one each.
+    pub seed: u32,
+    /// How hashes become buckets.
+    pub reduction: Reduction,
+    /// Slots that there are at least, for items to come.
+    pub min_capacity: usize,
+    /// What happens when some keys find no slot.
+    pub when_full: WhenFull,
+    /// When remapped items come home after removals.
+    pub upkeep: Upkeep,
+}
+
+/// When remapped items come home, and Type B buckets turn Type A, after removals.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Upkeep {
+    /// With every removal: lookups read as few buckets as they can.
+    Eager,
+    /// When an eighth of the slots has been emptied, and when an insert has to displace items;
+    /// until then a removal only clears the entries that nothing needs. Removals are 4 to 9 times
+    /// as fast as eager ones, mixtures of operations by a tenth; lookups lose 10 % at worst
+    /// (measured: `benches/results/tables-2026-11-21.md`), unless [`HortonTable::repatriate`] is
+    /// called before them.
+    #[default]
+    Lazy,
+}
+
+/// The default load factor.
+pub const DEFAULT_LOAD_FACTOR: f64 = 0.8;
+
+impl Default for TableConfig {
+    fn default() -> Self {
+        Self {
+            bucket_size: BucketSize::Eight,
+            load_factor: DEFAULT_LOAD_FACTOR,
+            seed: 0x4854_4a31,
+            reduction: Reduction::MultiplyHigh,
+            min_capacity: 0,
+            when_full: WhenFull::Grow,
+            upkeep: Upkeep::default(),
+        }
+    }
+}
+
+impl TableConfig {
+    /// What programs that build depend on.
+    pub(super) fn variant(&self) -> Variant {
+        Variant {
+            reduction: self.reduction,
+            ..self.bucket_size.into()
+        }
+    }
+
+    pub(super) fn check(&self) -> Result<()> {
+        if self.load_factor > 0.0 && self.load_factor <= 1.0 {
+            return Ok(());
+        }
+        Err(Error::Invalid(format!(
+            "invalid load_factor {}: expected a number in (0, 1]",
+            self.load_factor
+        )))
+    }
+}
+
+/// A Horton table of distinct keys in device memory. Clones share the memory.
 ///
 /// ```
 /// use horton_join::device::Device;
 /// use horton_join::table::horton::{HortonTable, TableConfig};
-/// use horton_join::table::{Answers, Items, Table};
 ///
 /// # fn main() -> horton_join::error::Result<()> {
-/// let found = Device::open("auto")?.run_blocking(|queue| {
-///     let keys = queue.buffer_from("keys", &[7, 3, 9])?;
-///     let values = queue.buffer_from("values", &[70, u32::MAX, 90])?;
-///     let items = Items { keys: &keys, values: Some(&values) };
-///     let mut table = HortonTable::build(queue, &TableConfig::default(), items)?;
-///
-///     let keys = queue.buffer_from("keys", &[9, 5])?;
-///     let new = table.insert(queue, Items { keys: &keys, values: None })?; // 9 ─▶ 0, 5 ─▶ 1
-///     assert_eq!((new, table.len()), (1, 4));
-///     let gone = queue.buffer_from("keys", &[7, 8])?;
-///     assert_eq!(table.remove(queue, &gone, 2)?, 1);
-///
-///     let asked = queue.buffer_from("keys", &[3, 5, 7, 9])?;
-///     let answers = Answers::with_room(queue, 4)?;
-///     Table::lookup(&table, queue, &asked, &answers, 4)?;
-///     answers.read(queue, 4)
-/// })?;
-/// assert_eq!(found.value, [Some(u32::MAX), Some(1), None, Some(0)]);
+/// let device = Device::open("auto")?;
+/// let table = HortonTable::from_pairs(&device, &[7, 3, 9], &[70, 30, 90], &TableConfig::default())?;
+/// assert_eq!(table.lookup_blocking(&device, &[9, 8, 7])?, [Some(90), None, Some(70)]);
 /// # Ok(())
 /// # }
 /// ```
-impl Table for HortonTable {
-    type Config = TableConfig;
-
-    /// As [`Table::build`]; of a key that is there more than once, the last value counts. Distinct
-    /// keys to their positions are built as a join's table is, and
-    /// [`Error::TableFull`](crate::error::Error::TableFull) says how many found no slot; other items
-    /// are inserted into an empty table.
-    fn build(queue: &mut Queue, config: &TableConfig, items: Items<'_>) -> Result<Self> {
-        config.check()?;
-        let n = items.count()?;
-        if items.values.is_none()
-            && let Built::Table(table) = build::build(queue, config, items)?
-        {
-            return Ok(Self {
-                config: *config,
-                ..table
-            });
-        }
-        let layout = build::layout(config, n, 0)?;
-        let mut table = Self::empty(queue, layout, *config)?;
-        Table::insert(&mut table, queue, items)?;
-        Ok(table)
-    }
-
-    /// As [`Table::insert`]; of a key that is there more than once, the last value counts.
-    fn insert(&mut self, queue: &mut Queue, items: Items<'_>) -> Result<usize> {
-        insert::insert(self, queue, items)
-    }
-
-    fn lookup(
-        &self,
-        queue: &mut Queue,
-        keys: &Buffer<u32>,
-        answers: &Answers,
-        n: usize,
-    ) -> Result<()> {
-        let reads = queue.buffer_from("bucket reads", &[0])?;
-        let out = Out::wide(answers, self.twin, &reads);
-        self.as_lookup(true).run(queue, keys, &out, n)
-    }
-
-    fn remove(&mut self, queue: &mut Queue, keys: &Buffer<u32>, n: usize) -> Result<usize> {
-        self.remove_keys(queue, keys, n)
-    }
-
-    fn len(&self) -> usize {
-        self.len()
-    }
-
-    fn capacity(&self) -> usize {
-        self.layout.words()
-    }
-
-    fn statistics(&self, _queue: &mut Queue) -> Result<Statistics> {
-        Ok(insert::statistics(self))
-    }
-
-    fn items(&self, queue: &mut Queue) -> Result<Vec<(u32, u32)>> {
-        insert::items(self, queue)
-    }
+#[derive(Debug, Clone)]
+pub struct HortonTable {
+    pub(super) layout: Layout,
+    pub(super) words: Arc<Buffer<u64>>,
+    pub(super) census: Census,
+    pub(super) config: TableConfig,
+    /// Whether there may be values beyond [`MAX_VALUE`](super::MAX_VALUE).
+    pub(super) wide: bool,
+    /// Whether the item is there whose word is that of an empty slot; it stands in no bucket.
+    pub(super) twin: bool,
+    /// Items removed since remapped ones came home.
+    pub(super) removed: usize,
 }
 
-impl Buckets for HortonTable {
-    const NAME: &'static str = "a Horton table";
-
-    fn layout(&self) -> Layout {
-        self.layout
-    }
-
-    fn growth(&self) -> Growth {
-        Growth {
-            when_full: self.config.when_full,
-            load_factor: self.config.load_factor,
+impl HortonTable {
+    /// A table of values up to [`MAX_VALUE`](super::MAX_VALUE) that has been built.
+    pub(super) fn new(layout: Layout, words: Buffer<u64>, census: Census) -> Self {
+        Self {
+            layout,
+            words: Arc::new(words),
+            census,
+            config: TableConfig {
+                bucket_size: layout.bucket_size,
+                seed: layout.seed,
+                reduction: layout.reduction,
+                ..TableConfig::default()
+            },
+            wide: false,
+            twin: false,
+            removed: 0,
         }
     }
 
-    fn census(&self) -> &Census {
-        &self.census
+    /// The values of `keys`, in their order; blocking.
+    ///
+    /// # Errors
+    /// [`Error::DeviceMemory`] and OpenCL's own.
+    pub fn lookup_blocking(&self, device: &Device, keys: &[u32]) -> Result<Vec<Option<u32>>> {
+        let n = keys.len();
+        let (keys, table) = (keys.to_vec(), self.clone());
+        let job = move |queue: &mut Queue| {
+            let keys = queue.buffer_from("keys", &keys)?;
+            let answers = Answers::with_room(queue, n)?;
+            Table::lookup(&table, queue, &keys, &answers, n)?;
+            answers.read(queue, n)
+        };
+        Ok(device.run_blocking(job)?.value)
     }
 
-    fn words(&self) -> &Arc<Buffer<u64>> {
-        &self.words
-    }
-
-    fn has_twin(&self) -> bool {
-        self.twin
-    }
-
-    fn empty_like(&self, queue: &mut Queue, layout: Layout) -> Result<Self> {
-        Ok(Self {
+    /// Brings the words back as a model.
+    ///
+    /// # Errors
+    /// OpenCL's own.
+    pub fn download(&self, queue: &mut Queue) -> Result<HortonModel> {
+        Ok(HortonModel {
+            layout: self.layout,
+            words: queue.read(&self.words, self.layout.words())?,
             twin: self.twin,
-            ..Self::empty(queue, layout, self.config)?
         })
     }
 
-    fn program(&self, queue: &Queue) -> ProgramText {
-        kernels::update_program(queue, self.layout.variant(true))
+    /// Sends a model's words to the device.
+    ///
+    /// # Errors
+    /// [`Error::DeviceMemory`] and OpenCL's own.
+    pub fn upload(queue: &mut Queue, model: &HortonModel) -> Result<Self> {
+        let words = queue.buffer_from("a Horton table", &model.words)?;
+        Ok(Self {
+            wide: model.is_wide(),
+            twin: model.twin,
+            ..Self::new(model.layout, words, model.census())
+        })
     }
 
-    fn place(queue: &mut Queue, slots: &ItemsOf<'_>, stored: &Stored) -> Result<Vec<u32>> {
-        Inserter(slots).insert(queue, stored)
+    /// Shape and seed.
+    pub fn layout(&self) -> Layout {
+        self.layout
     }
 
-    fn take_over(&mut self, words: Buffer<u64>, census: Census, stored: &Stored) {
-        self.words = Arc::new(words);
-        self.census = census;
-        self.twin = stored.twin || (self.twin && !stored.twin_key);
-        self.wide |= stored.wide;
+    /// Items.
+    pub fn len(&self) -> usize {
+        self.census.items as usize + usize::from(self.twin)
+    }
+
+    /// Whether the table has no items.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Items per slot.
+    pub fn load_factor(&self) -> f64 {
+        self.len() as f64 / self.layout.words() as f64
+    }
+
+    /// Share of buckets that are Type B, in 0..=1.
+    pub fn type_b_share(&self) -> f64 {
+        f64::from(self.census.type_b) / f64::from(self.layout.buckets)
+    }
+
+    /// What the table is made of.
+    pub fn census(&self) -> Census {
+        self.census
+    }
+
+    /// Bytes in device memory.
+    pub fn bytes(&self) -> u64 {
+        self.words.bytes()
     }
 }

@@ -2,18 +2,18 @@
 //!
 //! ```text
 //!  linear   hash · word · local · linear        REUSE 0 | 1, PREFETCH 0 | 1
-//!  split    (table/split.rs), for insertions into large tables
+//!  split    (table/primitives/split.rs), for insertions into large tables
 //! ```
 
 use crate::device::program::ProgramText;
 use crate::device::{KernelBody, Queue};
 use crate::sources;
-use crate::table::hash::{self, Reduction};
-use crate::table::horton::BucketSize;
-use crate::table::launch::{self, LOOK_AHEAD};
-use crate::table::scan::group_of;
-use crate::table::split::{self, Rest};
-use crate::table::{batch, word};
+use crate::table::batch;
+use crate::table::launch::{self, LOOK_AHEAD, group_of};
+use crate::table::primitives::bucket::BucketSize;
+use crate::table::primitives::hash::{self, Reduction};
+use crate::table::primitives::split::{self, Rest};
+use crate::table::primitives::word;
 
 use super::layout::Deletion;
 

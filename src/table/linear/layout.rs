@@ -1,4 +1,5 @@
-//! Shape of a linear-probing table; with `table/word.rs` the twin of `cl/linear.cl`.
+//! Shape of a linear-probing table; with `table/primitives/word.rs` the twin of
+//! `cl/linear/table.cl`.
 //!
 //! ```text
 //!  slot i = words[i], i in 0..capacity, capacity a power of two
@@ -11,13 +12,13 @@
 //! ranges of slots is splitting them by hash.
 
 use crate::error::{Error, Result};
-use crate::table::hash::primary_bucket;
+use crate::table::primitives::hash::primary_bucket;
 
 /// The largest table: 2^31 slots, 16 GiB.
 pub const MAX_CAPACITY: usize = 1 << 31;
 
-/// Of 32 slots, one stays without an item: every probe must end at an empty slot before long. It is the highest load that
-/// the source measures (31 · 2^22 keys in 2^27 slots).
+/// Of 32 slots, one stays without an item: every probe must end at an empty slot before long. It is
+/// the highest load that the source measures (31 · 2^22 keys in 2^27 slots).
 const SPARE_SHARE: usize = 32;
 
 /// What a deletion leaves behind.
@@ -71,8 +72,8 @@ impl LinearLayout {
         slots.max(items + items / (SPARE_SHARE - 1) + 1)
     }
 
-    /// Items that there is room for while probes are to end: at 31 of 32 slots a miss reads 500, in a full table all
-    /// of them.
+    /// Items that there is room for while probes are to end: at 31 of 32 slots a miss reads 500, in
+    /// a full table all of them.
     pub fn room(&self) -> usize {
         self.capacity - self.capacity.div_ceil(SPARE_SHARE)
     }

@@ -6,15 +6,35 @@
 //! ```
 //!
 //! A Simple GPU Hash Table, sections "Insertion", "Lookups", "Deletion"; Reusing Deleted Slots.
-//! The two deletions differ as they do in `cl/linear.cl`.
+//! The two deletions differ as they do in `cl/linear/table.cl`.
 
 use std::collections::HashSet;
 
-use super::layout::{Deletion, LinearLayout};
-use super::{MAX_VALUE, ProbeLengths};
-use crate::table::word::{
-    DELETED, EMPTY_WORD, TOMBSTONE, is_live, key_of, live_value, value_of, word_of,
+use crate::table::primitives::word::{
+    DELETED, EMPTY_WORD, MAX_VALUE, TOMBSTONE, is_live, key_of, live_value, value_of, word_of,
 };
+
+use super::layout::{Deletion, LinearLayout};
+
+/// What the slots of a table hold, and how far from their homes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ProbeLengths {
+    /// Items.
+    pub items: u64,
+    /// Slots of deleted keys.
+    pub deleted: u64,
+    /// Probe lengths of all items, added up. An item in its home slot has probe length 0.
+    pub sum: u64,
+    /// The longest probe.
+    pub max: u64,
+}
+
+impl ProbeLengths {
+    /// Mean probe length of an item; 0 without items.
+    pub fn mean(&self) -> f64 {
+        self.sum as f64 / self.items.max(1) as f64
+    }
+}
 
 /// A linear-probing table in host memory.
 #[derive(Debug, Clone)]

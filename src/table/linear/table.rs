@@ -1,200 +1,490 @@
-//! Linear probing as a [`Table`]: room is made sure of before a slot changes.
-//!
-//! ```text
-//!  n items ─ n slots to spare? ─yes──────────────────────────────────────────▶ put
-//!               └no─ n new keys at most, how many really? ─there is room──────▶ put
-//!                       │              └ with deleted keys dropped ─rehash────▶ put
-//!                       └ no room ─▶ the table as it was | a larger one ──────▶ put
-//! ```
-//!
-//! A probe finds every slot there is, so an insertion has no room if and only if slots run out, and
-//! counting keys beforehand is enough: nothing ever needs to be undone. (Tables of buckets work on a
-//! copy, as their items find room or not; a slab hash undoes.) Counting costs a pass over the table,
-//! grouping the batch's keys and looking them up, but only where the table has fewer slots to spare
-//! than the batch has items. The table counts as full with a slot in 32 empty: without empty slots each
-//! lookup that misses would read all slots.
+//! A linear-probing table in device memory: bulk operations, rehashing, and what it is made of.
 
-use crate::device::{Buffer, Queue};
+use std::sync::Arc;
+
+use crate::device::{Arg, Buffer, Queue};
 use crate::error::{Error, Result};
-use crate::table::api::{enough, read_pairs};
-use crate::table::distinct::Distinct;
-use crate::table::{Answers, Items, Statistics, Table, WhenFull, scan, word};
+use crate::table::api::{Items, WhenFull, enough};
+use crate::table::batch::{self, Batch, Kind};
+use crate::table::launch::{Spread, cached_bytes};
+use crate::table::linear::kernels;
+use crate::table::primitives::split::{self, COUNTERS as SPLIT_COUNTERS, Ranges, Shape, Split};
+use crate::table::primitives::word::{EMPTY_WORD, too_large};
 
-use super::{Deletion, LinearConfig, LinearLayout, LinearTable, MISS, kernels};
+use super::layout::{Deletion, LinearLayout};
+use super::model::{LinearModel, ProbeLengths};
 
-/// Any 32-bit keys to values up to [`MAX_VALUE`](super::MAX_VALUE).
-///
-/// * Needs twice the memory of other tables at its load factor of 0.5, and slows down as it fills: see
-///   [`probe_lengths`](Self::probe_lengths).
-/// * With [`Deletion::KeepsKey`], room of deleted keys comes back only when the table is short of it: then an insertion rehashes all.
-/// * Of a key that is given more than once, any value counts.
-///
-/// ```
-/// use horton_join::device::Device;
-/// use horton_join::table::linear::{Deletion, LinearConfig, LinearTable};
-/// use horton_join::table::{Items, Table};
-///
-/// # fn main() -> horton_join::error::Result<()> {
-/// let found = Device::open("auto")?.run_blocking(|queue| {
-///     let config = LinearConfig { deletion: Deletion::LeavesTombstone, ..LinearConfig::default() };
-///     let keys = queue.buffer_from("keys", &[7, 3, 9])?;
-///     let mut table = LinearTable::build(queue, &config, Items { keys: &keys, values: None })?;
-///     assert_eq!(table.insert_pairs(queue, &[9, 5], &[90, 50])?, 1); // 9 was there
-///     assert_eq!(table.remove_many(queue, &[7, 8])?, 1);
-///     // Values have two numbers less than keys.
-///     assert!(table.insert_pairs(queue, &[1, 2], &[10, u32::MAX]).is_err());
-///     table.find_many(queue, &[1, 3, 5, 7, 9])
-/// })?;
-/// assert_eq!(found.value, [None, Some(1), Some(50), None, Some(90)]);
-/// # Ok(())
-/// # }
-/// ```
-impl Table for LinearTable {
-    type Config = LinearConfig;
+/// Ranges that keys are split into: the most that the split does in one pass. Each is 2 MiB of a
+/// table of 1 GiB, so that those in use at one time fit an L2.
+const RANGES: usize = 512;
 
-    /// As [`Table::build`]; the load factor is that of `config` or less.
-    fn build(queue: &mut Queue, config: &LinearConfig, items: Items<'_>) -> Result<Self> {
-        if !(config.load_factor > 0.0 && config.load_factor <= 1.0) {
-            return Err(Error::Invalid(format!(
-                "invalid load_factor {}: expected a number in (0, 1]",
-                config.load_factor
-            )));
+/// The fewest keys that are worth splitting: a few for each range.
+const SPLIT_KEYS: usize = 1 << 18;
+
+/// Items of a range that a work-item inserts on GPUs: what they count is added up once for all.
+const ITEMS_PER_ITEM: usize = 4;
+
+/// Slots that a work-item of a pass over the table takes on GPUs: a cache line.
+const SLOTS_PER_ITEM: usize = 16;
+
+/// A sweep follows when more than one in so many slots had a key removed: it reads 8 bytes a slot,
+/// so 64 for each of those keys.
+const SWEEP_SHARE: usize = 8;
+
+/// How a table is built.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct LinearConfig {
+    /// The most items per slot that a build or growth makes, in (0, 1]; the slots are the next
+    /// power of two.
+    pub load_factor: f64,
+    /// Slots at least.
+    pub min_capacity: usize,
+    /// What [`Table::insert`](crate::table::Table::insert) does when there is no room.
+    pub when_full: WhenFull,
+    /// What deletions leave.
+    pub deletion: Deletion,
+    /// Seed of the hash function.
+    pub seed: u32,
+}
+
+impl Default for LinearConfig {
+    fn default() -> Self {
+        Self {
+            load_factor: 0.5,
+            min_capacity: 0,
+            when_full: WhenFull::Grow,
+            deletion: Deletion::KeepsKey,
+            seed: 0x4c50_3031,
         }
-        let slots = LinearLayout::slots_for(items.count()?, config.load_factor);
-        let mut table = Self::with_capacity(queue, config, slots.max(config.min_capacity))?;
-        table.put(queue, items)?;
-        Ok(table)
     }
+}
 
-    fn insert(&mut self, queue: &mut Queue, items: Items<'_>) -> Result<usize> {
-        if items.count()? == 0 {
-            return Ok(0);
-        }
-        if let Some(values) = items.values {
-            let program = kernels::program(queue, self.layout.deletion);
-            word::check_values(queue, &program, values)?;
-        }
-        self.make_room(queue, items)?;
-        Ok(self.put(queue, items)?.new)
-    }
+/// What an insertion of many keys did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Inserted {
+    /// Keys that were not in the table before.
+    pub new: usize,
+    /// Insertions that replaced a value: of a key that was in the table, or that was given twice.
+    pub replaced: usize,
+}
 
-    fn lookup(
-        &self,
-        queue: &mut Queue,
-        keys: &Buffer<u32>,
-        answers: &Answers,
-        n: usize,
-    ) -> Result<()> {
-        enough("answers", answers.found.len(), n)?;
-        self.find(queue, keys, &answers.values, n)?;
-        let program = kernels::program(queue, self.layout.deletion);
-        word::mark_found(queue, &program, answers, n)
-    }
+/// Indices of the counters that kernels add to; twin of the defines in `cl/linear/table.cl`.
+enum Counter {
+    Added,
+    Removed,
+    Rejects,
+    Invalid,
+}
 
-    fn remove(&mut self, queue: &mut Queue, keys: &Buffer<u32>, n: usize) -> Result<usize> {
-        self.take(queue, keys, n)
-    }
+/// Counters in all.
+const COUNTERS: usize = 4;
 
-    fn len(&self) -> usize {
-        self.len
-    }
+/// What the kernels of one operation counted.
+struct Counts(Vec<u32>);
 
-    /// 31 of 32 slots. ([`put`](Self::put) fills all.)
-    fn capacity(&self) -> usize {
-        self.layout.room()
+impl Counts {
+    fn of(&self, counter: Counter) -> usize {
+        self.0[counter as usize] as usize
     }
+}
 
-    /// Items per slot.
-    fn load_factor(&self) -> f64 {
-        self.len as f64 / self.layout.capacity as f64
-    }
-
-    /// A lookup reads slots, not buckets: 1 + the mean [probe length](Self::probe_lengths).
-    fn statistics(&self, queue: &mut Queue) -> Result<Statistics> {
-        let lengths = self.probe_lengths(queue)?;
-        Ok(Statistics {
-            items: self.len,
-            capacity: self.capacity(),
-            bytes: self.bytes(),
-            reads_per_hit: match self.len {
-                0 => 0.0,
-                _ => 1.0 + lengths.mean(),
-            },
-        })
-    }
-
-    fn items(&self, queue: &mut Queue) -> Result<Vec<(u32, u32)>> {
-        let pairs = self.pairs(queue)?;
-        read_pairs(queue, pairs)
-    }
+/// A linear-probing table of 32-bit keys to values up to [`MAX_VALUE`](super::MAX_VALUE) in device
+/// memory.
+#[derive(Debug)]
+pub struct LinearTable {
+    pub(super) config: LinearConfig,
+    pub(super) layout: LinearLayout,
+    pub(super) words: Arc<Buffer<u64>>,
+    pub(super) len: usize,
+    /// Slots of deleted keys, at most: keys removed since the last sweep or rehash.
+    pub(super) removed: usize,
 }
 
 impl LinearTable {
-    /// Whether so many new keys find a slot, for all that is known.
-    fn has_room(&self, new: usize) -> bool {
-        let kept = match self.layout.deletion {
-            Deletion::KeepsKey => self.removed,
-            Deletion::LeavesTombstone => 0,
-        };
-        self.len + kept + new <= self.layout.room()
+    /// An empty table of at least `slots` slots.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] over [`MAX_CAPACITY`](super::MAX_CAPACITY), [`Error::DeviceMemory`], and
+    /// OpenCL's own.
+    pub fn with_capacity(queue: &mut Queue, config: &LinearConfig, slots: usize) -> Result<Self> {
+        let layout = LinearLayout::new(slots, config.deletion, config.seed)?;
+        let words = queue.allocate_table("a linear-probing table", layout.capacity)?;
+        queue.fill(&words, EMPTY_WORD)?;
+        Ok(Self {
+            config: *config,
+            layout,
+            words: Arc::new(words),
+            len: 0,
+            removed: 0,
+        })
     }
 
-    /// Makes room for `items`, or fails and leaves the items as they are.
-    fn make_room(&mut self, queue: &mut Queue, items: Items<'_>) -> Result<()> {
-        if self.has_room(items.keys.len()) {
+    /// Stores items; the value of a key that is there is replaced. Of the values of a key that is
+    /// given more than once any one counts.
+    ///
+    /// # Errors
+    /// [`Error::NoRoom`] with the number of keys that found no slot, [`Error::Invalid`] with the
+    /// number of values over [`MAX_VALUE`](super::MAX_VALUE): all other items are stored, and
+    /// nothing is lost. [`Error::DeviceMemory`] and OpenCL's own.
+    pub fn put(&mut self, queue: &mut Queue, items: Items<'_>) -> Result<Inserted> {
+        let n = batch::checked_len(items.keys.len())?;
+        items.count()?;
+        let counters = self.counters(queue)?;
+        match self.split(queue, items)? {
+            Some(ranges) => self.insert_ranges(queue, &ranges, &counters)?,
+            None => self.insert_keys(queue, items, &counters)?,
+        }
+        let counts = self.count(queue, &counters, n)?;
+        let new = counts.of(Counter::Added);
+        Ok(Inserted {
+            new,
+            replaced: n - new,
+        })
+    }
+
+    /// Looks up the first `n` of `keys`; `values[i]` receives the value or [`MISS`](super::MISS).
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if a buffer is shorter than `n` or `n` exceeds 2^32 - 1; OpenCL's own.
+    pub fn lookup(
+        &self,
+        queue: &mut Queue,
+        keys: &Buffer<u32>,
+        values: &Buffer<u32>,
+        n: usize,
+    ) -> Result<()> {
+        batch::checked_len(n)?;
+        enough("keys", keys.len(), n)?;
+        enough("values", values.len(), n)?;
+        let spread = Spread::new(queue, n, 1);
+        let args = [
+            Arg::Longs(&self.words),
+            Arg::Words(keys),
+            Arg::Words(values),
+        ];
+        self.launch(queue, "lookup_keys", &args, (spread, n))
+    }
+
+    /// Removes the first `n` of `keys`; returns how many were there.
+    ///
+    /// # Errors
+    /// As [`lookup`](Self::lookup).
+    pub fn take(&mut self, queue: &mut Queue, keys: &Buffer<u32>, n: usize) -> Result<usize> {
+        batch::checked_len(n)?;
+        enough("keys", keys.len(), n)?;
+        let counters = self.counters(queue)?;
+        let spread = Spread::new(queue, n, 1);
+        let args = [
+            Arg::Longs(&self.words),
+            Arg::Words(keys),
+            Arg::Words(&counters),
+        ];
+        self.launch(queue, "remove_keys", &args, (spread, n))?;
+        let counts = self.count(queue, &counters, n)?;
+        self.sweep_if_due(queue)?;
+        Ok(counts.of(Counter::Removed))
+    }
+
+    /// Does [`Search`](Kind::Search), [`Insert`](Kind::Insert), [`Replace`](Kind::Replace) and
+    /// [`Delete`](Kind::Delete) operations, side by side; `answers[i]` receives the value that the
+    /// key of operation i had before, or [`MISS`](super::MISS). With [`Deletion::LeavesTombstone`],
+    /// insertions and lookups run in one launch, then deletions in another.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put); [`Error::Invalid`] if the buffers differ in length. Operations of
+    /// other kinds do nothing, and their answers are left as they were.
+    pub fn apply(
+        &mut self,
+        queue: &mut Queue,
+        batch: Batch<'_>,
+        answers: &Buffer<u32>,
+    ) -> Result<()> {
+        let n = batch.len()?;
+        enough("answers", answers.len(), n)?;
+        let counters = self.counters(queue)?;
+        let insertions = Kind::Search.bit() | Kind::Insert.bit() | Kind::Replace.bit();
+        let phases = match self.layout.deletion {
+            Deletion::KeepsKey => vec![insertions | Kind::Delete.bit()],
+            Deletion::LeavesTombstone => vec![insertions, Kind::Delete.bit()],
+        };
+        let spread = Spread::new(queue, n, 1);
+        for allowed in phases {
+            let args = [
+                Arg::Longs(&self.words),
+                Arg::Words(batch.kinds),
+                Arg::Words(batch.keys),
+                Arg::Words(batch.values),
+                Arg::Words(answers),
+                Arg::Words(&counters),
+                Arg::U32(allowed),
+            ];
+            self.launch(queue, "apply_batch", &args, (spread, n))?;
+        }
+        self.count(queue, &counters, n)?;
+        self.sweep_if_due(queue)
+    }
+
+    /// Empties the deleted slots that no item's probe passes; no key moves. It happens by itself
+    /// after every `slots / 8` removals; with [`Deletion::KeepsKey`] there is nothing to do. Needs
+    /// a bit a slot.
+    ///
+    /// # Errors
+    /// [`Error::DeviceMemory`] and OpenCL's own.
+    pub fn sweep(&mut self, queue: &mut Queue) -> Result<()> {
+        if self.layout.deletion == Deletion::KeepsKey {
             return Ok(());
         }
-        // Deleted keys that came back took their own slots again.
-        self.removed = self.probe_lengths(queue)?.deleted as usize;
-        let distinct = Distinct::new(queue, items)?;
-        let n = distinct.keys.len();
-        let answers = Answers::with_room(queue, n)?;
-        self.lookup(queue, &distinct.keys, &answers, n)?;
-        let new = n - sum(queue, &answers.found, n)?;
-        let (wanted, room) = (self.len + new, self.layout.room());
-        if self.has_room(new) {
-            Ok(())
-        } else if wanted <= room {
-            self.rehash(queue, self.layout.capacity)
-        } else if self.config.when_full == WhenFull::Grow {
-            let slots = LinearLayout::slots_for(wanted, self.config.load_factor);
-            self.rehash(queue, slots)
+        let slots = self.layout.capacity;
+        let passed = queue.allocate("slots passed", slots.div_ceil(32))?;
+        queue.fill(&passed, 0u32)?;
+        let spread = Spread::new(queue, slots, SLOTS_PER_ITEM);
+        let args = [Arg::Longs(&self.words), Arg::Words(&passed)];
+        for kernel in ["mark_passed", "sweep"] {
+            self.launch(queue, kernel, &args, (spread, slots))?;
+        }
+        self.removed = 0;
+        Ok(())
+    }
+
+    fn sweep_if_due(&mut self, queue: &mut Queue) -> Result<()> {
+        if self.removed > self.layout.capacity / SWEEP_SHARE {
+            self.sweep(queue)
         } else {
-            Err(Error::Rejected {
-                keys: last_new_keys(queue, (&distinct, &answers), wanted - room)?,
-                len: self.len,
-                capacity: room,
-            })
+            Ok(())
         }
     }
-}
 
-/// The last `count` of the keys that were not found, in order.
-fn last_new_keys(
-    queue: &mut Queue,
-    (distinct, answers): (&Distinct, &Answers),
-    count: usize,
-) -> Result<Vec<u32>> {
-    let n = distinct.keys.len();
-    let keys = queue.read(&distinct.keys, n)?;
-    let values = queue.read(&answers.values, n)?;
-    let new = keys
-        .into_iter()
-        .zip(values)
-        .filter(|(_, value)| *value == MISS);
-    let mut keys: Vec<u32> = new.rev().take(count).map(|(key, _)| key).collect();
-    keys.sort_unstable();
-    Ok(keys)
-}
+    /// Moves the items into a table of at least `slots` slots and drops deleted keys. Needs the
+    /// memory of both tables.
+    ///
+    /// # Errors
+    /// [`Error::NoRoom`] if the items exceed the slots, [`Error::Invalid`] over
+    /// [`MAX_CAPACITY`](super::MAX_CAPACITY), [`Error::DeviceMemory`], and OpenCL's own: then the
+    /// table is as it was.
+    pub fn rehash(&mut self, queue: &mut Queue, slots: usize) -> Result<()> {
+        let mut larger = Self::with_capacity(queue, &self.config, slots)?;
+        let capacity = larger.layout.capacity;
+        if self.len > capacity {
+            return Err(Error::NoRoom {
+                table: "a linear-probing table",
+                keys: self.len,
+                rejected: self.len - capacity,
+            });
+        }
+        let counters = self.counters(queue)?;
+        let slots = self.layout.capacity;
+        let spread = Spread::new(queue, slots, SLOTS_PER_ITEM);
+        let args = [
+            Arg::Longs(&self.words),
+            Arg::Longs(&larger.words),
+            Arg::Words(&counters),
+        ];
+        larger.launch(queue, "rehash", &args, (spread, slots))?;
+        larger.count(queue, &counters, self.len)?;
+        *self = larger;
+        Ok(())
+    }
 
-/// The first `n` of some numbers added up; they are gone afterwards.
-fn sum(queue: &mut Queue, numbers: &Buffer<u32>, n: usize) -> Result<usize> {
-    let mut last = [0, 0];
-    let Some(at) = n.checked_sub(1) else {
-        return Ok(0);
-    };
-    queue.download(numbers, at, &mut last[..1])?;
-    scan::exclusive(queue, numbers, n)?;
-    queue.download(numbers, at, &mut last[1..])?;
-    Ok(last[0] as usize + last[1] as usize)
+    /// Counts items, deleted slots and probe lengths.
+    ///
+    /// # Errors
+    /// OpenCL's own.
+    pub fn probe_lengths(&self, queue: &mut Queue) -> Result<ProbeLengths> {
+        let sums = queue.allocate("probe lengths", 4)?;
+        queue.fill(&sums, 0u64)?;
+        let slots = self.layout.capacity;
+        let spread = Spread::new(queue, slots, SLOTS_PER_ITEM);
+        let args = [Arg::Longs(&self.words), Arg::Longs(&sums)];
+        self.launch(queue, "probe_lengths", &args, (spread, slots))?;
+        let sums = queue.read(&sums, 4)?;
+        Ok(ProbeLengths {
+            items: sums[0],
+            deleted: sums[1],
+            sum: sums[2],
+            max: sums[3],
+        })
+    }
+
+    /// Collects the items on the device, in no particular order: their keys and their values,
+    /// one of each an item.
+    ///
+    /// # Errors
+    /// [`Error::DeviceMemory`] and OpenCL's own.
+    pub fn pairs(&self, queue: &mut Queue) -> Result<(Buffer<u32>, Buffer<u32>)> {
+        let keys = queue.allocate("keys of a table", self.len)?;
+        let values = queue.allocate("values of a table", self.len)?;
+        let count = queue.buffer_from("items found", &[0])?;
+        let slots = self.layout.capacity;
+        let spread = Spread::new(queue, slots, SLOTS_PER_ITEM);
+        let args = [
+            Arg::Longs(&self.words),
+            Arg::Words(&keys),
+            Arg::Words(&values),
+            Arg::Words(&count),
+            Arg::U32(spread.share as u32),
+            Arg::U32(slots as u32),
+            Arg::U32(self.len as u32),
+        ];
+        let program = kernels::program(queue, self.layout.deletion);
+        queue.launch(&program, "collect", spread.grid(slots), &args)?;
+        Ok((keys, values))
+    }
+
+    /// Brings the words back as a model.
+    ///
+    /// # Errors
+    /// OpenCL's own.
+    pub fn to_model(&self, queue: &mut Queue) -> Result<LinearModel> {
+        Ok(LinearModel {
+            layout: self.layout,
+            words: queue.read(&self.words, self.layout.capacity)?,
+        })
+    }
+
+    /// Sends a model's words to the device.
+    ///
+    /// # Errors
+    /// [`Error::DeviceMemory`] and OpenCL's own.
+    pub fn from_model(queue: &mut Queue, model: &LinearModel) -> Result<Self> {
+        let config = LinearConfig {
+            deletion: model.layout.deletion,
+            seed: model.layout.seed,
+            ..LinearConfig::default()
+        };
+        Ok(Self {
+            config,
+            layout: model.layout,
+            words: Arc::new(queue.buffer_from("a linear-probing table", &model.words)?),
+            len: model.probe_lengths().items as usize,
+            removed: model.probe_lengths().deleted as usize,
+        })
+    }
+
+    /// Shape and seed.
+    pub fn layout(&self) -> LinearLayout {
+        self.layout
+    }
+
+    /// Bytes in device memory.
+    pub fn bytes(&self) -> u64 {
+        self.words.bytes()
+    }
+
+    /// Launches a kernel over `n` elements, whose arguments end in share, n, mask and seed.
+    fn launch(
+        &self,
+        queue: &mut Queue,
+        kernel: &'static str,
+        args: &[Arg<'_>],
+        (spread, n): (Spread, usize),
+    ) -> Result<()> {
+        let mut args = args.to_vec();
+        args.extend([
+            Arg::U32(spread.share as u32),
+            Arg::U32(n as u32),
+            Arg::U32(self.layout.mask() as u32),
+            Arg::U32(self.layout.seed),
+        ]);
+        let program = kernels::program(queue, self.layout.deletion);
+        queue.launch(&program, kernel, spread.grid(n), &args)
+    }
+
+    fn counters(&self, queue: &mut Queue) -> Result<Buffer<u32>> {
+        let counters = queue.allocate("counters", COUNTERS)?;
+        queue.fill(&counters, 0u32)?;
+        Ok(counters)
+    }
+
+    /// Takes over what kernels counted in `n` operations; fails if some of them did.
+    fn count(&mut self, queue: &mut Queue, counters: &Buffer<u32>, n: usize) -> Result<Counts> {
+        let counts = Counts(queue.read(counters, COUNTERS)?);
+        self.len = self.len + counts.of(Counter::Added) - counts.of(Counter::Removed);
+        self.removed += counts.of(Counter::Removed);
+        match (counts.of(Counter::Invalid), counts.of(Counter::Rejects)) {
+            (0, 0) => Ok(counts),
+            (0, rejected) => Err(Error::NoRoom {
+                table: "a linear-probing table",
+                keys: n,
+                rejected,
+            }),
+            (invalid, _) => Err(too_large(invalid, n)),
+        }
+    }
+
+    fn insert_keys(
+        &self,
+        queue: &mut Queue,
+        items: Items<'_>,
+        counters: &Buffer<u32>,
+    ) -> Result<()> {
+        let n = items.keys.len();
+        let spread = Spread::new(queue, n, 1);
+        let args = [
+            Arg::Longs(&self.words),
+            Arg::Words(items.keys),
+            items.values.map_or(Arg::Null, Arg::Words),
+            Arg::Words(counters),
+        ];
+        self.launch(queue, "insert_keys", &args, (spread, n))
+    }
+
+    /// Items by ranges of slots, if that is worth its memory and its pass: not in a small table,
+    /// for few keys, or if many keys are the same.
+    fn split(&self, queue: &mut Queue, items: Items<'_>) -> Result<Option<Ranges>> {
+        let n = items.keys.len();
+        if n < SPLIT_KEYS || self.bytes() <= cached_bytes(queue.info()) {
+            return Ok(None);
+        }
+        let program = kernels::split_program(queue);
+        let counters = queue.allocate("split counters", SPLIT_COUNTERS)?;
+        queue.fill(&counters, 0u32)?;
+        let spare = queue.allocate("no spare items", 1)?;
+        let memory = (&spare, &counters);
+        let split = match Split::new(queue, &program, self.ranges(n), items, memory) {
+            Err(Error::DeviceMemory { .. }) => return Ok(None),
+            split => split?,
+        };
+        split.finish(queue, 0..split.bins())?;
+        let dropped = queue.read(&counters, SPLIT_COUNTERS)?[split::Counter::Crowded as usize];
+        Ok((dropped == 0).then_some(split.ranges))
+    }
+
+    /// Ranges of slots, with room for what `n` different keys put there: eight standard
+    /// deviations above the mean.
+    fn ranges(&self, n: usize) -> Shape {
+        let mean = n as f64 / RANGES as f64;
+        Shape {
+            bucket_size: kernels::SPLIT_UNIT,
+            buckets: self.layout.capacity as u32,
+            seed: self.layout.seed,
+            range: self.layout.capacity / RANGES,
+            capacity: ((mean + 8.0 * mean.sqrt()) as usize + 64).next_multiple_of(16),
+        }
+    }
+
+    fn insert_ranges(
+        &self,
+        queue: &mut Queue,
+        ranges: &Ranges,
+        counters: &Buffer<u32>,
+    ) -> Result<()> {
+        let capacity = ranges.shape.capacity;
+        let spread = Spread::new(queue, capacity * RANGES, ITEMS_PER_ITEM);
+        let share = spread.share.min(capacity);
+        let groups = capacity.div_ceil(share * spread.group);
+        let args = [
+            Arg::Longs(&self.words),
+            Arg::Longs(&ranges.items),
+            Arg::Words(&ranges.counts),
+            Arg::Words(counters),
+            Arg::U32(capacity as u32),
+            Arg::U32(groups as u32),
+            Arg::U32(share as u32),
+            Arg::U32(self.layout.mask() as u32),
+            Arg::U32(self.layout.seed),
+        ];
+        let program = kernels::program(queue, self.layout.deletion);
+        let items = RANGES * groups * spread.group;
+        queue.launch(&program, "insert_ranges", (items, spread.group), &args)
+    }
 }

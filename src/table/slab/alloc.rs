@@ -1,4 +1,4 @@
-//! SlabAlloc and SlabAlloc-light: where slabs come from; the driver of `cl/slab_alloc.cl`.
+//! SlabAlloc and SlabAlloc-light: where slabs come from; the driver of `cl/slab/alloc.cl`.
 //!
 //! ```text
 //!  SlabAlloc        [super block] [super block] …    a buffer each; more can be added
@@ -7,16 +7,16 @@
 //! ```
 //!
 //! Slab hash paper, section V. Kernels allocate and free by themselves; the host only adds super
-//! blocks between launches, when one has come back without slabs ("exhausted"). OpenCL 1.2 cannot keep
-//! pointers in buffers, so every super block is an argument of every kernel, 32 at most; the paper's 255
-//! would be 8-bit numbers all the same.
+//! blocks between launches, when one has come back without slabs ("exhausted"). OpenCL 1.2 cannot
+//! keep pointers in buffers, so every super block is an argument of every kernel, 32 at most; the
+//! paper's 255 would be 8-bit numbers all the same.
 
 use std::sync::Arc;
 
 use crate::device::{Arg, Buffer, Queue};
 use crate::error::{Error, Result};
+use crate::table::slab::kernels;
 
-use super::kernels;
 use super::layout::{Entries, MAX_SUPER_BLOCKS, PoolLayout};
 
 /// Memory for slabs on a device.
@@ -47,7 +47,8 @@ impl SlabPool {
     /// A pool whose slabs are all free and empty.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for a layout that addresses cannot name, [`Error::DeviceMemory`], and OpenCL's own.
+    /// [`Error::Invalid`] for a layout that addresses cannot name, [`Error::DeviceMemory`], and
+    /// OpenCL's own.
     pub fn new(queue: &mut Queue, layout: PoolLayout) -> Result<Self> {
         layout.check()?;
         let mut pool = Self {
@@ -111,7 +112,8 @@ impl SlabPool {
         Ok((addresses, failed as usize))
     }
 
-    /// Frees slabs, which must be allocated, empty and in no list; [`NO_SLAB`](super::NO_SLAB) is skipped.
+    /// Frees slabs, which must be allocated, empty and in no list; [`NO_SLAB`](super::NO_SLAB) is
+    /// skipped.
     ///
     /// # Errors
     /// OpenCL's own.
@@ -173,9 +175,10 @@ impl SlabPool {
         let pool = Self::new(queue, layout)?;
         for (s, words) in words.iter().enumerate() {
             let words = doubles(words);
-            let (buffer, offset) = match layout.light {
-                true => (&pool.buffers[0], s * size / 2),
-                false => (&pool.buffers[s], 0),
+            let (buffer, offset) = if layout.light {
+                (&pool.buffers[0], s * size / 2)
+            } else {
+                (&pool.buffers[s], 0)
             };
             queue.upload(buffer, offset, &words)?;
         }

@@ -8,17 +8,18 @@
 use crate::device::program::ProgramText;
 use crate::device::{KernelBody, Queue, SubGroupShuffle};
 use crate::sources;
-use crate::table::hash::{self, Reduction};
-use crate::table::horton::kernels::of_sub_groups;
-use crate::table::launch::{self, LOOK_AHEAD, Spread};
-use crate::table::{batch, word};
+use crate::table::batch;
+use crate::table::launch::{self, LOOK_AHEAD, Spread, of_sub_groups};
+use crate::table::primitives::hash::{self, Reduction};
+use crate::table::primitives::word;
 
 use super::layout::{Entries, MAX_KEY, MAX_SUPER_BLOCKS, PoolLayout};
 
 /// Lanes of a tile on GPUs: each takes 16 bytes of a slab.
 const TILE_LANES: usize = 8;
 
-/// Work-group size where lanes talk through local memory: all of a group wait for its slowest operation.
+/// Work-group size where lanes talk through local memory: all of a group wait for its slowest
+/// operation.
 const LOCAL_GROUP: usize = 64;
 
 /// What a program depends on.

@@ -1,4 +1,5 @@
-//! Words, addresses and shape of a slab hash; the twin of `cl/slab.cl` and `cl/slab_alloc.cl`.
+//! Words, addresses and shape of a slab hash; the twin of `cl/slab/table.cl` and
+//! `cl/slab/alloc.cl`.
 //!
 //! ```text
 //!  slab      32 words of 32 bits:  30 keys, or 15 (key, value) │ auxiliary │ next address
@@ -6,11 +7,11 @@
 //!  pool      super block = a bitmap of 32 words for each memory block, then the slabs
 //! ```
 //!
-//! Slab hash paper, sections IV-B and V, figure 3. A slab is one memory access of a tile of lanes. At most 30 of 32
-//! words are data: 94 % memory utilisation.
+//! Slab hash paper, sections IV-B and V, figure 3. A slab is one memory access of a tile of lanes.
+//! At most 30 of 32 words are data: 94 % memory utilisation.
 
 use crate::error::{Error, Result};
-use crate::table::hash::primary_bucket;
+use crate::table::primitives::hash::primary_bucket;
 
 /// Words of 32 bits in a slab.
 pub const SLAB_WORDS: usize = 32;
@@ -69,11 +70,13 @@ impl Entries {
 /// Shape of the memory that slabs come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PoolLayout {
-    /// SlabAlloc-light: all super blocks in one buffer, which cannot grow. Otherwise SlabAlloc: a buffer each.
+    /// SlabAlloc-light: all super blocks in one buffer, which cannot grow. Otherwise SlabAlloc: a
+    /// buffer each.
     pub light: bool,
     /// Super blocks.
     pub super_blocks: usize,
-    /// Memory blocks of each, a power of two up to [`MAX_BLOCKS`]; each has [`UNITS`] slabs, 128 KiB.
+    /// Memory blocks of each, a power of two up to [`MAX_BLOCKS`]; each has [`UNITS`] slabs, 128
+    /// KiB.
     pub blocks: usize,
 }
 
@@ -134,10 +137,22 @@ pub struct SlabLayout {
 }
 
 impl SlabLayout {
-    /// The list of a key. (The paper draws ((a·k + b) mod p) mod B; this is the hash of the other tables here.)
+    /// The list of a key. (The paper draws ((a·k + b) mod p) mod B; this is the hash of the other
+    /// tables here.)
     pub fn bucket(&self, key: u32) -> u32 {
         primary_bucket(key, self.seed, self.buckets)
     }
+}
+
+/// What a table is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SlabCensus {
+    /// Items.
+    pub items: u64,
+    /// Deleted entries.
+    pub deleted: u64,
+    /// Slabs in use, base slabs not counted.
+    pub slabs: u64,
 }
 
 #[cfg(test)]

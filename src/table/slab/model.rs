@@ -9,9 +9,11 @@
 
 use std::collections::HashSet;
 
-use super::layout::{Entries, LINK, NO_SLAB, PoolLayout, SLAB_WORDS, SlabLayout};
-use super::{MAX_KEY, SlabCensus};
-use crate::table::word::{DELETED, MAX_VALUE};
+use crate::table::primitives::word::{DELETED, MAX_VALUE};
+
+use super::layout::{
+    Entries, LINK, MAX_KEY, NO_SLAB, PoolLayout, SLAB_WORDS, SlabCensus, SlabLayout,
+};
 
 /// A slab hash in host memory.
 #[derive(Debug, Clone)]
@@ -148,7 +150,8 @@ impl SlabModel {
         self.store(key, value, &free)
     }
 
-    /// REPLACE: in the place of the first instance, else in the first empty entry; the value replaced.
+    /// REPLACE: in the place of the first instance, else in the first empty entry; the value
+    /// replaced.
     ///
     /// # Errors
     /// If there is no slab for it.
@@ -280,8 +283,8 @@ impl SlabModel {
     /// Checks every invariant.
     ///
     /// # Errors
-    /// The first violation: a list with a free slab or one that is in a list already, a slab that is lost,
-    /// a free one that is not empty, an item in a foreign bucket or behind an empty entry.
+    /// The first violation: a list with a free slab or one that is in a list already, a slab that
+    /// is lost, a free one that is not empty, an item in a foreign bucket or behind an empty entry.
     pub fn check(&self) -> Result<(), String> {
         let mut linked = HashSet::new();
         for bucket in 0..self.layout.buckets {

@@ -1,320 +1,145 @@
-//! Launching the kernels of a slab hash.
-//!
-//! ```text
-//!  operations ─launch─▶ done, and the numbers of those without a slab
-//!                        ▲                    │ SlabAlloc: add a super block
-//!                        └──── launch them ◀──┘ else: Error::NoRoom
-//! ```
-//!
-//! A kernel cannot add memory, so one that runs out finishes what it can and lists the rest. (The
-//! paper adds super blocks "after a threshold number of resident changes", section V.)
+//! What a slab hash does with a batch of keys.
 
-use crate::device::program::ProgramText;
-use crate::device::{Arg, Buffer, Queue};
-use crate::error::{Error, Result};
-use crate::table::scan;
+use crate::device::{Buffer, Queue};
+use crate::error::Result;
+use crate::table::api::Items;
+use crate::table::batch::Batch;
 
-use super::layout::Entries;
-use super::{MAX_KEY, MAX_VALUE, SlabCensus, SlabHash, kernels};
-
-/// The most operations of one launch.
-const MAX_OPERATIONS: usize = 1 << 31;
-
-/// Indices of the counters that kernels add to; twin of the defines in `cl/slab.cl`.
-#[derive(Clone, Copy)]
-pub(super) enum Counter {
-    Added,
-    Removed,
-    Rejects,
-    Invalid,
-}
-
-/// Counters in all.
-const COUNTERS: usize = 4;
-
-/// What the kernels of one call counted.
-#[derive(Default)]
-pub(super) struct Counts([usize; COUNTERS]);
-
-impl Counts {
-    pub fn of(&self, counter: Counter) -> usize {
-        self.0[counter as usize]
-    }
-}
-
-/// Operations on the device, `n` of them.
-#[derive(Clone, Copy)]
-pub(super) struct Operations<'a> {
-    pub kernel: &'static str,
-    pub kinds: Option<&'a Buffer<u32>>,
-    pub keys: &'a Buffer<u32>,
-    pub values: Option<&'a Buffer<u32>>,
-    pub answers: Option<&'a Buffer<u32>>,
-    pub n: usize,
-}
-
-impl<'a> Operations<'a> {
-    /// Operations of the one kind that `kernel` does.
-    pub fn of_keys(
-        kernel: &'static str,
-        keys: &'a Buffer<u32>,
-        values: Option<&'a Buffer<u32>>,
-        n: usize,
-    ) -> Self {
-        Self {
-            kernel,
-            kinds: None,
-            keys,
-            values,
-            answers: None,
-            n,
-        }
-    }
-
-    fn check(&self) -> Result<()> {
-        let short = |buffer: &Buffer<u32>| buffer.len() < self.n;
-        let given = [self.kinds, Some(self.keys), self.values, self.answers];
-        if self.n > MAX_OPERATIONS || given.into_iter().flatten().any(short) {
-            return Err(Error::Invalid(format!(
-                "{} operations (at most {MAX_OPERATIONS}) were given a buffer of fewer elements",
-                self.n
-            )));
-        }
-        Ok(())
-    }
-}
-
-fn words(buffer: Option<&Buffer<u32>>) -> Arg<'_> {
-    buffer.map_or(Arg::Null, Arg::Words)
-}
-
-/// Operations that a launch takes: all, or those that a launch before had no room for.
-#[derive(Clone, Copy)]
-struct Pass<'a> {
-    picked: Option<&'a Buffer<u32>>,
-    n: usize,
-}
+use super::launch::{Counter, Operations};
+use super::table::SlabHash;
 
 impl SlabHash {
-    /// Does operations that change the table, growing a SlabAlloc as they need.
-    pub(super) fn run(&mut self, queue: &mut Queue, operations: &Operations<'_>) -> Result<Counts> {
-        operations.check()?;
-        let mut all = Counts::default();
-        let mut left: Option<Buffer<u32>> = None;
-        let mut n = operations.n;
-        loop {
-            let counters = queue.buffer_from("counters", &[0u32; COUNTERS])?;
-            let rejects = queue.allocate("operations without room", n)?;
-            let pass = Pass {
-                picked: left.as_ref(),
-                n,
-            };
-            self.pass(queue, operations, pass, Some((&counters, &rejects)))?;
-            let counts = queue.read(&counters, COUNTERS)?;
-            for (sum, count) in all.0.iter_mut().zip(&counts) {
-                *sum += *count as usize;
-            }
-            let count = |counter: Counter| counts[counter as usize] as usize;
-            self.len = self.len + count(Counter::Added) - count(Counter::Removed);
-            self.removed += count(Counter::Removed);
-            n = count(Counter::Rejects);
-            if n == 0 || !self.pool_grows(queue)? {
-                break;
-            }
-            left = Some(rejects);
-        }
-        self.refuse(operations.n, n, all.of(Counter::Invalid))?;
-        Ok(all)
+    /// REPLACE for every item: a key that is there gets the new value, of keys given more than once
+    /// one value counts. Returns how many were not there.
+    ///
+    /// # Errors
+    /// [`Error::NoRoom`](crate::error::Error::NoRoom) if slabs run out: every item that is not
+    /// rejected is stored, and nothing is lost. [`Error::Invalid`](crate::error::Error::Invalid)
+    /// with the number of values over [`MAX_VALUE`](super::MAX_VALUE), or keys over
+    /// [`MAX_KEY`](super::MAX_KEY) in a table of keys.
+    /// [`Error::DeviceMemory`](crate::error::Error::DeviceMemory) and OpenCL's own.
+    pub fn replace(&mut self, queue: &mut Queue, items: Items<'_>) -> Result<usize> {
+        self.store(queue, "replace_keys", items)
     }
 
-    /// Whether another super block could be added: running out of device memory is running out of slabs.
-    fn pool_grows(&mut self, queue: &mut Queue) -> Result<bool> {
-        match self.pool.grow(queue) {
-            Err(Error::DeviceMemory { .. }) => Ok(false),
-            grown => grown,
-        }
+    /// INSERT for every item: another instance, whether the key is there or not.
+    ///
+    /// # Errors
+    /// As [`replace`](Self::replace).
+    pub fn insert_instances(&mut self, queue: &mut Queue, items: Items<'_>) -> Result<usize> {
+        self.store(queue, "insert_keys", items)
     }
 
-    fn refuse(&self, given: usize, rejected: usize, invalid: usize) -> Result<()> {
-        if invalid > 0 {
-            let limit = match self.layout.entries {
-                Entries::Pairs => format!("values are over the limit of {MAX_VALUE}"),
-                Entries::Keys => format!("keys are over the limit of {MAX_KEY}"),
-            };
-            return Err(Error::Invalid(format!("{invalid} of {given} {limit}")));
-        }
-        match rejected {
-            0 => Ok(()),
-            rejected => Err(Error::NoRoom {
-                table: "a slab hash",
-                keys: given,
-                rejected,
-            }),
-        }
+    fn store(
+        &mut self,
+        queue: &mut Queue,
+        kernel: &'static str,
+        items: Items<'_>,
+    ) -> Result<usize> {
+        let n = items.count()?;
+        let counts = self.run(
+            queue,
+            &Operations::of_keys(kernel, items.keys, items.values, n),
+        )?;
+        Ok(counts.of(Counter::Added))
     }
 
-    /// Does operations that change nothing.
-    pub(super) fn launch(&self, queue: &mut Queue, operations: &Operations<'_>) -> Result<()> {
-        operations.check()?;
-        let pass = Pass {
-            picked: None,
-            n: operations.n,
-        };
-        self.pass(queue, operations, pass, None)
-    }
-
-    fn pass(
+    /// SEARCH for the first `n` of `keys`; `values[i]` receives a value (the key itself in a table
+    /// of keys) or [`MISS`](super::MISS).
+    ///
+    /// # Errors
+    /// [`Error::Invalid`](crate::error::Error::Invalid) if a buffer is shorter than `n` or `n`
+    /// exceeds 2^31; OpenCL's own.
+    pub fn search(
         &self,
         queue: &mut Queue,
-        operations: &Operations<'_>,
-        pass: Pass<'_>,
-        counted: Option<(&Buffer<u32>, &Buffer<u32>)>,
+        keys: &Buffer<u32>,
+        values: &Buffer<u32>,
+        n: usize,
     ) -> Result<()> {
-        let spread = kernels::spread(queue, pass.n);
-        let mut args = self.pool.args();
-        args.extend([
-            Arg::Longs(&self.base),
-            words(operations.kinds),
-            Arg::Words(operations.keys),
-            words(operations.values),
-            words(operations.answers),
-            words(pass.picked),
-            words(counted.map(|(counters, _)| counters)),
-            words(counted.map(|(_, rejects)| rejects)),
-            Arg::U32(spread.share as u32),
-            Arg::U32(pass.n as u32),
-        ]);
-        args.extend(self.shape_args());
-        args.push(Arg::U32(self.step_limit(pass.n)));
-        let program = self.program(queue);
-        queue.launch(&program, operations.kernel, spread.grid(pass.n), &args)
+        let operations = Operations {
+            answers: Some(values),
+            ..Operations::of_keys("search_keys", keys, None, n)
+        };
+        self.launch(queue, &operations)
     }
 
-    /// Slabs that an operation may look at: no list is longer than all slabs, and whenever another operation was first,
-    /// that one was done.
-    fn step_limit(&self, n: usize) -> u32 {
-        let slabs = self.pool.layout().slabs() as u64;
-        (4 * (slabs + n as u64) + 64).min(u64::from(u32::MAX)) as u32
+    /// Counts the instances of the first `n` of `keys` into `counts`.
+    ///
+    /// # Errors
+    /// As [`search`](Self::search).
+    pub fn count(
+        &self,
+        queue: &mut Queue,
+        keys: &Buffer<u32>,
+        counts: &Buffer<u32>,
+        n: usize,
+    ) -> Result<()> {
+        let operations = Operations {
+            answers: Some(counts),
+            ..Operations::of_keys("count_keys", keys, None, n)
+        };
+        self.launch(queue, &operations)
     }
 
-    fn shape_args(&self) -> [Arg<'static>; 3] {
-        [
-            Arg::U32(self.pool.layout().super_blocks as u32),
-            Arg::U32(self.layout.buckets),
-            Arg::U32(self.layout.seed),
-        ]
-    }
-
-    pub(super) fn program(&self, queue: &Queue) -> ProgramText {
-        kernels::program(queue, self.layout.entries, &self.pool.layout())
-    }
-
-    pub(super) fn list_instances(
+    /// SEARCHALL for all of `keys`: offsets, one more than keys, and values; those of key i are
+    /// `values[offsets[i]..offsets[i + 1]]`, in no order.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`](crate::error::Error::Invalid) if there are more than 2^32 - 1 values; as
+    /// [`search`](Self::search).
+    pub fn search_all(
         &self,
         queue: &mut Queue,
         keys: &Buffer<u32>,
     ) -> Result<(Buffer<u32>, Buffer<u32>)> {
-        let n = keys.len();
-        let offsets = queue.allocate("offsets of instances", n + 1)?;
-        queue.fill(&offsets, 0u32)?;
-        self.count(queue, keys, &offsets, n)?;
-        if n.saturating_mul(self.len) > u32::MAX as usize {
-            let counts = queue.read(&offsets, n)?;
-            let values: u64 = counts.into_iter().map(u64::from).sum();
-            if values > u64::from(u32::MAX) {
-                return Err(Error::Invalid(format!(
-                    "{values} instances at once are over the limit of 2^32 - 1"
-                )));
-            }
-        }
-        scan::exclusive(queue, &offsets, n + 1)?;
-        let mut end = [0];
-        queue.download(&offsets, n, &mut end)?;
-        let out = queue.allocate("instances", end[0] as usize)?;
-        let spread = kernels::spread(queue, n);
-        let mut args = self.pool.args();
-        args.extend([
-            Arg::Longs(&self.base),
-            Arg::Words(keys),
-            Arg::Words(&offsets),
-            Arg::Words(&out),
-            Arg::U32(spread.share as u32),
-            Arg::U32(n as u32),
-        ]);
-        args.extend(self.shape_args());
-        let program = self.program(queue);
-        queue.launch(&program, "list_instances", spread.grid(n), &args)?;
-        Ok((offsets, out))
+        self.list_instances(queue, keys)
     }
 
-    /// Counts items, deleted entries and slabs in use.
+    /// DELETE for the first `n` of `keys`: the first instance of each; returns how many there were.
     ///
     /// # Errors
-    /// OpenCL's own.
-    pub fn census(&self, queue: &mut Queue) -> Result<SlabCensus> {
-        let sums = queue.buffer_from("census sums", &[0u64; 3])?;
-        let slabs = self.slabs();
-        let spread = kernels::spread(queue, slabs);
-        let mut args = self.pool.args();
-        args.extend([
-            Arg::Longs(&self.base),
-            Arg::Longs(&sums),
-            Arg::U32(spread.share as u32),
-            Arg::U32(slabs as u32),
-            Arg::U32(self.layout.buckets),
-        ]);
-        let program = self.program(queue);
-        queue.launch(&program, "census", spread.grid(slabs), &args)?;
-        let sums = queue.read(&sums, 3)?;
-        Ok(SlabCensus {
-            items: sums[0],
-            deleted: sums[1],
-            slabs: sums[2],
-        })
+    /// As [`search`](Self::search).
+    pub fn delete(&mut self, queue: &mut Queue, keys: &Buffer<u32>, n: usize) -> Result<usize> {
+        let counts = self.run(queue, &Operations::of_keys("delete_keys", keys, None, n))?;
+        Ok(counts.of(Counter::Removed))
     }
 
-    /// Collects the items on the device, in no particular order: keys and values, one of each an item.
+    /// DELETEALL for the first `n` of `keys`: all instances; returns how many there were.
     ///
     /// # Errors
-    /// [`Error::DeviceMemory`] and OpenCL's own.
-    pub fn pairs(&self, queue: &mut Queue) -> Result<(Buffer<u32>, Buffer<u32>)> {
-        let keys = queue.allocate("keys of a table", self.len)?;
-        let values = queue.allocate("values of a table", self.len)?;
-        let count = queue.buffer_from("items found", &[0u32])?;
-        let slabs = self.slabs();
-        let spread = kernels::spread(queue, slabs);
-        let mut args = self.pool.args();
-        args.extend([
-            Arg::Longs(&self.base),
-            Arg::Words(&keys),
-            Arg::Words(&values),
-            Arg::Words(&count),
-            Arg::U32(spread.share as u32),
-            Arg::U32(slabs as u32),
-            Arg::U32(self.layout.buckets),
-            Arg::U32(self.len as u32),
-        ]);
-        let program = self.program(queue);
-        queue.launch(&program, "collect", spread.grid(slabs), &args)?;
-        Ok((keys, values))
+    /// As [`search`](Self::search).
+    pub fn delete_all(&mut self, queue: &mut Queue, keys: &Buffer<u32>, n: usize) -> Result<usize> {
+        let counts = self.run(
+            queue,
+            &Operations::of_keys("delete_all_keys", keys, None, n),
+        )?;
+        Ok(counts.of(Counter::Removed))
     }
 
-    /// Slabs that searches for each of the items read, added up.
-    pub(super) fn reads_of_hits(&self, queue: &mut Queue) -> Result<u64> {
-        let sum = queue.buffer_from("slabs read", &[0u64])?;
-        let mut args = self.pool.args();
-        args.extend([
-            Arg::Longs(&self.base),
-            Arg::Longs(&sum),
-            Arg::U32(self.layout.buckets),
-        ]);
-        let grid = kernels::singles(queue, self.layout.buckets as usize);
-        queue.launch(&self.program(queue), "reads_of_hits", grid, &args)?;
-        Ok(queue.read(&sum, 1)?[0])
-    }
-
-    /// Base slabs and all units of the pool.
-    fn slabs(&self) -> usize {
-        self.layout.buckets as usize + self.pool.layout().slabs()
+    /// Does operations of all kinds, side by side; `answers[i]` receives what
+    /// [`Kind`](crate::table::batch::Kind) says. Where slabs run out and a SlabAlloc grows, the
+    /// operations without room are done in another launch.
+    ///
+    /// # Errors
+    /// As [`replace`](Self::replace); [`Error::Invalid`](crate::error::Error::Invalid) if the
+    /// buffers differ in length. Operations of unknown kinds do nothing, and their answers are left
+    /// as they were.
+    pub fn apply(
+        &mut self,
+        queue: &mut Queue,
+        batch: Batch<'_>,
+        answers: &Buffer<u32>,
+    ) -> Result<()> {
+        let operations = Operations {
+            kernel: "apply_batch",
+            kinds: Some(batch.kinds),
+            keys: batch.keys,
+            values: Some(batch.values),
+            answers: Some(answers),
+            n: batch.len()?,
+        };
+        self.run(queue, &operations)?;
+        Ok(())
     }
 }

@@ -1,232 +1,172 @@
-//! The slab hash as a [`Table`] of distinct keys: a batch that does not fit is taken back.
-//!
-//! ```text
-//!  items ─search─▶ old values ─replace─▶ done
-//!                                 └ no room ─▶ old values again, new keys deleted, flush ─▶ as it was
-//!                                                └ again, if that dropped deleted entries
-//!                                                └ or all items into a larger table
-//! ```
-//!
-//! Whether a batch fits depends on which lists its keys go to, so room cannot be counted beforehand as in
-//! linear probing; and copying the table, as tables of buckets do, would cost a copy of the whole
-//! pool for every batch. The old values cost a search a key, before each insertion, and 12 bytes. A batch that did
-//! not fit costs a [`flush`](SlabHash::flush) besides, as its slabs must go back.
+//! A slab hash in device memory: how it is built, and what it is made of.
 
-use crate::device::{Buffer, Queue};
+use std::sync::Arc;
+
+use crate::device::{Arg, Buffer, Queue};
 use crate::error::{Error, Result};
-use crate::table::api::{enough, read_pairs};
-use crate::table::batch::{Batch, Kind};
-use crate::table::horton::build::ATTEMPTS;
-use crate::table::{Answers, Items, Statistics, Table, WhenFull, word};
+use crate::table::api::WhenFull;
+use crate::table::slab::kernels;
 
-use super::layout::{MAX_BLOCKS, PoolLayout};
-use super::{MISS, SlabConfig, SlabHash};
+use super::alloc::{SlabPool, doubles, halves};
+use super::layout::{self, Entries, PoolLayout, SlabLayout};
+use super::model::SlabModel;
 
-/// Any 32-bit keys to values up to [`MAX_VALUE`](super::MAX_VALUE); in a table of keys, keys up to
-/// [`MAX_KEY`](super::MAX_KEY), each its own value.
-///
-/// * A lookup of an absent key reads a whole list: keep [`SlabConfig::slabs_per_bucket`] below 1.
-/// * The number of buckets never changes while items fit: a table that has outgrown its
-///   [`with_room`](Self::with_room) many times over has long lists.
-/// * Of a key that is given more than once, any value counts.
-///
-/// ```
-/// use horton_join::device::Device;
-/// use horton_join::table::slab::{SlabConfig, SlabHash};
-/// use horton_join::table::{Items, Table};
-///
-/// # fn main() -> horton_join::error::Result<()> {
-/// let found = Device::open("auto")?.run_blocking(|queue| {
-///     let keys = queue.buffer_from("keys", &[7, 3, 9])?;
-///     let items = Items { keys: &keys, values: None };
-///     let mut table = SlabHash::build(queue, &SlabConfig::default(), items)?;
-///     assert_eq!(table.insert_pairs(queue, &[9, 5], &[90, 50])?, 1); // 9 was there
-///     assert_eq!(table.remove_many(queue, &[7, 8])?, 1);
-///     table.find_many(queue, &[3, 5, 7, 9])
-/// })?;
-/// assert_eq!(found.value, [Some(1), Some(50), None, Some(90)]);
-/// # Ok(())
-/// # }
-/// ```
-impl Table for SlabHash {
-    type Config = SlabConfig;
+/// How a table is built.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct SlabConfig {
+    /// What slabs hold.
+    pub entries: Entries,
+    /// β of the paper, section III-C: slabs that the items of a bucket would fill, above 0. It
+    /// decides the number of buckets; 0.7 gives 60 % memory utilisation.
+    pub slabs_per_bucket: f64,
+    /// Where slabs come from. A SlabAlloc grows by super blocks up to
+    /// [`MAX_SUPER_BLOCKS`](super::MAX_SUPER_BLOCKS), a SlabAlloc-light never.
+    pub pool: PoolLayout,
+    /// Entries in the base slabs, at least.
+    pub min_capacity: usize,
+    /// What [`Table::insert`](crate::table::Table::insert) does when slabs have run out.
+    pub when_full: WhenFull,
+    /// Seed of the hash function.
+    pub seed: u32,
+}
 
-    fn build(queue: &mut Queue, config: &SlabConfig, items: Items<'_>) -> Result<Self> {
-        let mut table = Self::with_room(queue, config, items.count()?)?;
-        table.insert(queue, items)?;
-        Ok(table)
-    }
-
-    fn insert(&mut self, queue: &mut Queue, items: Items<'_>) -> Result<usize> {
-        let n = items.count()?;
-        if n == 0 {
-            return Ok(0);
+impl Default for SlabConfig {
+    /// Pairs at 60 % utilisation; SlabAlloc with super blocks of 32 MiB, as in the paper's
+    /// evaluation.
+    fn default() -> Self {
+        Self {
+            entries: Entries::Pairs,
+            slabs_per_bucket: 0.7,
+            pool: PoolLayout {
+                light: false,
+                super_blocks: 1,
+                blocks: 256,
+            },
+            min_capacity: 0,
+            when_full: WhenFull::Grow,
+            seed: 0x5348_3137,
         }
-        let before = self.len;
-        let cluttered = self.removed > 0;
-        let mut rejected = self.replace_all_or_none(queue, items)?;
-        if !rejected.is_empty() && cluttered {
-            rejected = self.replace_all_or_none(queue, items)?;
-        }
-        match self.config.when_full {
-            _ if rejected.is_empty() => {}
-            WhenFull::Grow => *self = self.grown(queue, items)?,
-            WhenFull::Reject => return Err(self.rejected(rejected)),
-        }
-        Ok(self.len - before)
-    }
-
-    fn lookup(
-        &self,
-        queue: &mut Queue,
-        keys: &Buffer<u32>,
-        answers: &Answers,
-        n: usize,
-    ) -> Result<()> {
-        enough("answers", answers.found.len(), n)?;
-        self.search(queue, keys, &answers.values, n)?;
-        word::mark_found(queue, &self.program(queue), answers, n)
-    }
-
-    /// As [`Table::remove`]; of a key with several instances, one is removed each time it is given.
-    fn remove(&mut self, queue: &mut Queue, keys: &Buffer<u32>, n: usize) -> Result<usize> {
-        self.delete(queue, keys, n)
-    }
-
-    fn len(&self) -> usize {
-        self.len
-    }
-
-    /// Entries that there is memory for, in base slabs and in the pool as it is.
-    fn capacity(&self) -> usize {
-        let slabs = self.layout.buckets as usize + self.pool.layout().slabs();
-        slabs * self.layout.entries.per_slab()
-    }
-
-    /// A lookup reads slabs: 1 for an item in a base slab, 2 for one in the slab behind it, and so on.
-    fn statistics(&self, queue: &mut Queue) -> Result<Statistics> {
-        let reads = self.reads_of_hits(queue)? as f64;
-        Ok(Statistics {
-            items: self.len,
-            capacity: self.capacity(),
-            bytes: self.bytes(),
-            reads_per_hit: reads / self.len.max(1) as f64,
-        })
-    }
-
-    fn items(&self, queue: &mut Queue) -> Result<Vec<(u32, u32)>> {
-        let pairs = self.pairs(queue)?;
-        read_pairs(queue, pairs)
     }
 }
 
-/// What takes a batch back: its keys' values from before, and the memory to do it with.
-struct Undo<'a> {
-    keys: &'a Buffer<u32>,
-    before: Answers,
-    after: Buffer<u32>,
-}
-
-impl<'a> Undo<'a> {
-    fn new(table: &SlabHash, queue: &mut Queue, keys: &'a Buffer<u32>) -> Result<Self> {
-        let n = keys.len();
-        let undo = Self {
-            keys,
-            before: Answers::with_room(queue, n)?,
-            after: queue.allocate("what a batch left", n)?,
-        };
-        table.lookup(queue, keys, &undo.before, n)?;
-        Ok(undo)
-    }
-
-    /// Puts the old values back, deletes the others and gives their slabs back; returns the keys that had no room.
-    fn run(self, table: &mut SlabHash, queue: &mut Queue) -> Result<Vec<u32>> {
-        let n = self.keys.len();
-        table.search(queue, self.keys, &self.after, n)?;
-        let keys = queue.read(self.keys, n)?;
-        let after = queue.read(&self.after, n)?;
-        let missing = keys.into_iter().zip(after).filter(|(_, v)| *v == MISS);
-        let mut rejected: Vec<u32> = missing.map(|(key, _)| key).collect();
-        rejected.sort_unstable();
-        rejected.dedup();
-        let kinds = queue.read(&self.before.found, n)?.into_iter();
-        let kinds: Vec<u32> = kinds
-            .map(|found| match found {
-                0 => Kind::Delete as u32,
-                _ => Kind::Replace as u32,
-            })
-            .collect();
-        queue.upload(&self.before.found, 0, &kinds)?;
-        let batch = Batch {
-            kinds: &self.before.found,
-            keys: self.keys,
-            values: &self.before.values,
-        };
-        table.apply(queue, batch, &self.after)?;
-        table.flush(queue)?;
-        Ok(rejected)
-    }
+/// A slab hash in device memory.
+#[derive(Debug)]
+pub struct SlabHash {
+    pub(super) config: SlabConfig,
+    pub(super) layout: SlabLayout,
+    pub(super) base: Arc<Buffer<u64>>,
+    pub(super) pool: SlabPool,
+    pub(super) len: usize,
+    /// Deleted entries, at most: items removed since the last flush.
+    pub(super) removed: usize,
 }
 
 impl SlabHash {
-    /// Replaces every item; if some find no room (or cannot be stored), none. Returns the keys without room.
-    fn replace_all_or_none(&mut self, queue: &mut Queue, items: Items<'_>) -> Result<Vec<u32>> {
-        let undo = Undo::new(self, queue, items.keys)?;
-        let Err(error) = self.replace(queue, items) else {
-            return Ok(Vec::new());
+    /// An empty table with buckets for `items` items.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a configuration that makes no sense, [`Error::DeviceMemory`], and
+    /// OpenCL's own.
+    pub fn with_room(queue: &mut Queue, config: &SlabConfig, items: usize) -> Result<Self> {
+        let share = config.slabs_per_bucket * config.entries.per_slab() as f64;
+        let least = config.min_capacity.div_ceil(config.entries.per_slab());
+        let buckets = (items as f64 / share).ceil().max(1.0).max(least as f64);
+        // NaN and infinity, too, are no share.
+        if !(share > 0.0 && buckets < f64::from(1 << 28)) {
+            return Err(Error::Invalid(format!(
+                "no table has {items} items at {} slabs a bucket",
+                config.slabs_per_bucket
+            )));
+        }
+        let pool = SlabPool::new(queue, config.pool)?;
+        let layout = SlabLayout {
+            entries: config.entries,
+            buckets: buckets as u32,
+            seed: config.seed,
         };
-        let rejected = undo.run(self, queue)?;
-        match error {
-            Error::NoRoom { .. } => Ok(rejected),
-            other => Err(other),
-        }
+        let base = queue.allocate("base slabs", buckets as usize * layout::SLAB_WORDS / 2)?;
+        queue.fill(&base, u64::MAX)?;
+        Ok(Self {
+            config: *config,
+            layout,
+            base: Arc::new(base),
+            pool,
+            len: 0,
+            removed: 0,
+        })
     }
 
-    fn rejected(&self, keys: Vec<u32>) -> Error {
-        Error::Rejected {
-            keys,
-            len: self.len,
-            capacity: self.capacity(),
-        }
+    /// FLUSH for every bucket: moves the items together, drops deleted entries and gives slabs back
+    /// to the pool.
+    ///
+    /// # Errors
+    /// OpenCL's own.
+    pub fn flush(&mut self, queue: &mut Queue) -> Result<()> {
+        let mut args = self.pool.args();
+        args.extend([Arg::Longs(&self.base), Arg::U32(self.layout.buckets)]);
+        let grid = kernels::singles(queue, self.layout.buckets as usize);
+        queue.launch(&self.program(queue), "flush", grid, &args)?;
+        self.removed = 0;
+        Ok(())
     }
 
-    /// A table with all items of this one and those, and with buckets for as many.
-    fn grown(&self, queue: &mut Queue, items: Items<'_>) -> Result<Self> {
-        let (keys, values) = self.pairs(queue)?;
-        let old = Items {
-            keys: &keys,
-            values: Some(&values),
+    /// Brings the words back as a model.
+    ///
+    /// # Errors
+    /// OpenCL's own.
+    pub fn to_model(&self, queue: &mut Queue) -> Result<SlabModel> {
+        Ok(SlabModel {
+            layout: self.layout,
+            pool_layout: self.pool.layout(),
+            base: halves(&queue.read(&self.base, self.base.len())?),
+            pool: self.pool.download(queue)?,
+        })
+    }
+
+    /// Sends a model's words to the device.
+    ///
+    /// # Errors
+    /// [`Error::DeviceMemory`] and OpenCL's own.
+    pub fn from_model(queue: &mut Queue, model: &SlabModel) -> Result<Self> {
+        let config = SlabConfig {
+            entries: model.layout.entries,
+            pool: model.pool_layout,
+            seed: model.layout.seed,
+            ..SlabConfig::default()
         };
-        let mut config = self.config;
-        config.pool = self.pool.layout();
-        for _ in 0..ATTEMPTS {
-            config.pool = larger(config.pool);
-            let wanted = self.len + items.keys.len();
-            let mut table = Self::with_room(queue, &config, wanted)?;
-            let fits = match table.insert_instances(queue, old) {
-                Ok(_) => table.replace(queue, items),
-                full => full,
-            };
-            match fits {
-                Ok(_) => return Ok(table),
-                Err(Error::NoRoom { .. }) => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Err(self.rejected(Vec::new()))
+        Ok(Self {
+            config,
+            layout: model.layout,
+            base: Arc::new(queue.buffer_from("base slabs", &doubles(&model.base))?),
+            pool: SlabPool::upload(queue, model.pool_layout, &model.pool)?,
+            len: model.census().items as usize,
+            removed: model.census().deleted as usize,
+        })
     }
-}
 
-/// A pool of twice the size, unless there is none.
-fn larger(pool: PoolLayout) -> PoolLayout {
-    match pool.blocks < MAX_BLOCKS {
-        true => PoolLayout {
-            blocks: 2 * pool.blocks,
-            ..pool
-        },
-        false => PoolLayout {
-            super_blocks: pool.super_blocks + 1,
-            ..pool
-        },
+    /// Shape and seed.
+    pub fn layout(&self) -> SlabLayout {
+        self.layout
+    }
+
+    /// Where slabs come from.
+    pub fn pool(&self) -> &SlabPool {
+        &self.pool
+    }
+
+    /// Bytes of items by bytes of slabs in use, base slabs included (section III-C): at most 0.94.
+    ///
+    /// # Errors
+    /// As [`census`](Self::census).
+    pub fn utilisation(&self, queue: &mut Queue) -> Result<f64> {
+        let census = self.census(queue)?;
+        let slabs = u64::from(self.layout.buckets) + census.slabs;
+        let used = census.items * self.layout.entries.words() as u64;
+        Ok(used as f64 / (slabs * layout::SLAB_WORDS as u64) as f64)
+    }
+
+    /// Bytes in device memory.
+    pub fn bytes(&self) -> u64 {
+        self.base.bytes() + self.pool.bytes()
     }
 }

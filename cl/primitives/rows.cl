@@ -1,0 +1,41 @@
+// What is done with lists of row numbers.
+//
+//   numbers  2 0 MISS 2        set_bits     bits   101
+//                              gather_rows  column [a b c] ─▶ c a - c
+//                              count_up     0 1 2 3
+//
+// set_bits looks at a word before it changes it where that costs less than an atomic: most rows are
+// visited again and again, and reading keeps the line shared. Bits are only ever set, so a late
+// look costs an atomic and no more. gather_rows moves a row's words in one go, whatever they are.
+#ifndef MISS
+#error "MISS: no row"
+#endif
+#ifndef ELEMENT
+#error "ELEMENT: what a row of a gathered column is: uint, uint2, uint4 or uint8"
+#endif
+#ifndef PEEK_VOLATILE
+#error "PEEK_VOLATILE: 1 where a volatile load sees what atomics wrote, else 0"
+#endif
+
+__kernel void set_bits(__global const uint *numbers, volatile __global uint *bits, uint n) {
+  const uint i = get_global_id(0);
+  if (i >= n) return;
+  const uint number = numbers[i];
+  if (number == MISS) return;
+  const uint bit = 1u << (number % 32);
+#if PEEK_VOLATILE
+  if (bits[number / 32] & bit) return;
+#endif
+  atomic_or(&bits[number / 32], bit);
+}
+
+__kernel void gather_rows(__global const ELEMENT *column, __global const uint *rows,
+                          __global ELEMENT *out, uint n) {
+  const uint i = get_global_id(0);
+  if (i < n) out[i] = column[rows[i]];
+}
+
+__kernel void count_up(__global uint *out, uint n) {
+  const uint i = get_global_id(0);
+  if (i < n) out[i] = i;
+}

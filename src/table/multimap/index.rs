@@ -1,0 +1,257 @@
+//! The table that a join looks keys up in: any kind, behind one face.
+//!
+//! ```text
+//!  distinct keys ─build─▶ Horton | direct | codes ─lookup─▶ row, or group, or MISS
+//!  keys that repeat ────▶ none: group them first (table/multimap/map.rs)
+//! ```
+//!
+//! Joins need no more of a table than this, so everything behind it (groups, pairs, windows,
+//! visited rows) is the same for all. An enum and not the trait [`Table`](crate::table::Table):
+//! that one answers with 32-bit values and a word beside each that says whether they were found,
+//! and takes keys that repeat.
+//!
+//! Cost: a Horton table reads about one 64-byte bucket a lookup at load 0.8. A direct table reads 4
+//! bytes, but only takes keys that are dense numbers. A table of codes reads one 64-byte line, and
+//! has 21 bytes a key.
+
+use std::fmt;
+
+use crate::device::{Buffer, DeviceKind, Queue};
+use crate::error::{Error, Result};
+use crate::table::api::Items;
+use crate::table::horton::build::{Built, build};
+use crate::table::horton::table::{HortonTable, TableConfig};
+
+use super::codes::CodeTable;
+use super::direct::{CACHED, DirectTable, SPARSEST, SPARSEST_CACHED};
+use super::pairs::LookedUp;
+
+/// Keys from which on [`IndexKind::Auto`] takes another table than Horton's on a CPU: with fewer,
+/// all are in the nearest cache.
+const ON_CPU_FROM: usize = 256;
+
+/// Codes for which a direct table, filled in no time, is worth it for any number of keys from there
+/// on.
+const FEW_CODES: usize = 1 << 18;
+
+/// Which index a join builds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum IndexKind {
+    /// The index that suits the keys and the device. On CPUs and from 256 keys on, that is
+    /// [`Direct`](Self::Direct) for dense or few possible keys, else [`Codes`](Self::Codes). It
+    /// is a Horton table everywhere else.
+    #[default]
+    Auto,
+    /// A slot for every possible key if keys are dense numbers, else a Horton table.
+    Direct,
+    /// A Horton table.
+    Horton,
+    /// Linear probing by cache lines over keys of one or two words. Longer keys, and repeating
+    /// keys of two words, go by one word of their mix.
+    Codes,
+}
+
+impl fmt::Display for IndexKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            IndexKind::Auto => "auto",
+            IndexKind::Direct => "direct",
+            IndexKind::Horton => "horton",
+            IndexKind::Codes => "codes",
+        })
+    }
+}
+
+/// Which index is built, and how.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct IndexConfig {
+    /// The kind of index.
+    pub kind: IndexKind,
+    /// How a Horton table is built. Its seed is that of every kind.
+    pub horton: TableConfig,
+}
+
+impl From<&TableConfig> for IndexConfig {
+    fn from(config: &TableConfig) -> Self {
+        Self {
+            kind: IndexKind::Horton,
+            horton: *config,
+        }
+    }
+}
+
+impl From<IndexKind> for IndexConfig {
+    fn from(kind: IndexKind) -> Self {
+        Self {
+            kind,
+            ..Self::default()
+        }
+    }
+}
+
+impl IndexConfig {
+    /// Seed of the hash functions.
+    pub fn seed(&self) -> u32 {
+        self.horton.seed
+    }
+
+    /// Builds a table of distinct keys of two words, if that is asked for or suits the device.
+    /// Returns `None` if not, or if some key repeats: then [`wide`](crate::table::multimap::wide)
+    /// goes by half of their mix.
+    ///
+    /// # Errors
+    /// Those of [`CodeTable::build`].
+    pub fn build_codes(&self, queue: &mut Queue, items: Items<'_>) -> Result<Option<HashIndex>> {
+        let wanted = match self.kind {
+            IndexKind::Auto => CodeTable::suits(queue),
+            IndexKind::Codes => true,
+            IndexKind::Direct | IndexKind::Horton => false,
+        };
+        if !wanted {
+            return Ok(None);
+        }
+        let table = CodeTable::build(queue, self.seed(), items, 2)?;
+        Ok(table.map(HashIndex::Codes))
+    }
+
+    /// The kind for `n` keys below `codes`.
+    fn choose(&self, queue: &Queue, n: usize, codes: u64) -> Chosen {
+        let entries = usize::try_from(codes).unwrap_or(usize::MAX);
+        let dense = codes < 1 << u32::BITS && entries <= SPARSEST.saturating_mul(n);
+        let cached = entries <= CACHED.min(SPARSEST_CACHED.saturating_mul(n)).max(FEW_CODES);
+        let on_cpu = n >= ON_CPU_FROM && queue.info().kind == DeviceKind::Cpu;
+        match self.kind {
+            IndexKind::Codes => Chosen::Codes,
+            IndexKind::Direct if dense => Chosen::Direct { entries },
+            IndexKind::Auto if on_cpu && (dense || cached) => Chosen::Direct { entries },
+            IndexKind::Auto if on_cpu && CodeTable::suits(queue) => Chosen::Codes,
+            IndexKind::Auto | IndexKind::Direct | IndexKind::Horton => Chosen::Horton,
+        }
+    }
+}
+
+/// Distinct keys of one word, and their rows.
+#[derive(Debug, Clone, Copy)]
+pub struct IndexInput<'a> {
+    /// The keys. Their values are at most 2^31 - 2.
+    pub items: Items<'a>,
+    /// Possible keys: each key is below it.
+    pub codes: u64,
+}
+
+/// The kind of index for certain keys.
+enum Chosen {
+    Horton,
+    Direct { entries: usize },
+    Codes,
+}
+
+/// A table of distinct keys to rows, up to 2^31 - 2, in device memory. Keys are of 32 bits, in a
+/// [`Codes`](Self::Codes) table perhaps of 64.
+#[derive(Debug)]
+pub enum HashIndex {
+    /// A Horton table.
+    Horton(HortonTable),
+    /// A slot for every possible key.
+    Direct(DirectTable),
+    /// Linear probing over keys of one or two words.
+    Codes(CodeTable),
+}
+
+impl HashIndex {
+    /// Builds an index over `input`; `None` if some key is there more than once.
+    ///
+    /// # Errors
+    /// Those of [`build`], [`DirectTable::build`] or [`CodeTable::build`].
+    pub fn build(
+        queue: &mut Queue,
+        config: &IndexConfig,
+        input: IndexInput<'_>,
+    ) -> Result<Option<Self>> {
+        let IndexInput { items, codes } = input;
+        match config.choose(queue, items.keys.len(), codes) {
+            Chosen::Horton => Ok(match build(queue, &config.horton, items)? {
+                Built::Table(table) => Some(Self::Horton(table)),
+                Built::Repeats => None,
+            }),
+            Chosen::Direct { entries } => {
+                let table = DirectTable::build(queue, entries, items);
+                // The keys are below `codes`, so who finds one that is not is wrong.
+                let table = table.map_err(|error| match error {
+                    Error::Invalid(what) => queue.wrong_answer(what),
+                    error => error,
+                })?;
+                Ok(table.map(Self::Direct))
+            }
+            Chosen::Codes => {
+                let table = CodeTable::build(queue, config.seed(), items, 1)?;
+                Ok(table.map(Self::Codes))
+            }
+        }
+    }
+
+    /// Looks up the first `n` of `keys`. A key that is not there gets the value
+    /// [`MISS`](crate::table::api::MISS).
+    ///
+    /// # Errors
+    /// [`Error::DeviceMemory`] and those of the table's own `lookup`.
+    pub fn lookup(&self, queue: &mut Queue, keys: &Buffer<u32>, n: usize) -> Result<LookedUp> {
+        let values = queue.allocate("looked-up values", n)?;
+        let reads = queue.allocate("bucket reads", 1)?;
+        queue.fill(&reads, 0)?;
+        match self {
+            Self::Horton(table) => table.lookup(queue, keys, &values, &reads, n)?,
+            Self::Direct(table) => table.lookup(queue, keys, &values, n)?,
+            Self::Codes(table) => table.lookup(queue, keys, &values, n)?,
+        }
+        Ok(LookedUp { values, reads })
+    }
+
+    /// The table, if it is a Horton table.
+    pub fn as_horton(&self) -> Option<&HortonTable> {
+        match self {
+            Self::Horton(table) => Some(table),
+            Self::Direct(_) | Self::Codes(_) => None,
+        }
+    }
+
+    /// 32-bit words of a key.
+    pub fn key_words(&self) -> usize {
+        match self {
+            Self::Horton(_) | Self::Direct(_) => 1,
+            Self::Codes(table) => table.key_words(),
+        }
+    }
+
+    /// Keys.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Horton(table) => table.len(),
+            Self::Direct(table) => table.len(),
+            Self::Codes(table) => table.len(),
+        }
+    }
+
+    /// Whether the table has no keys.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Slots.
+    pub fn slots(&self) -> usize {
+        match self {
+            Self::Horton(table) => table.layout().words(),
+            Self::Direct(table) => table.entries(),
+            Self::Codes(table) => table.slots(),
+        }
+    }
+
+    /// Bytes in device memory.
+    pub fn bytes(&self) -> u64 {
+        match self {
+            Self::Horton(table) => table.bytes(),
+            Self::Direct(table) => table.bytes(),
+            Self::Codes(table) => table.bytes(),
+        }
+    }
+}

@@ -1,0 +1,23 @@
+//! What joins use: any keys, repeating or not, to the rows that have them.
+//!
+//! ```text
+//!  keys ─▶ MultiMap::build                       map
+//!            ├─▶ HashIndex: distinct keys        index
+//!            │     a Horton table                horton
+//!            │     a slot for every key          direct   dense numbers, on CPUs
+//!            │     probing by cache lines        codes    keys of one or two words, on CPUs
+//!            ├─▶ groups of rows, if keys repeat  primitives::group
+//!            └─▶ runs, for longer keys           wide
+//!
+//!  keys ─▶ MultiMap::lookup ─▶ Matches ─▶ pairs of rows, by windows     pairs
+//! ```
+
+pub mod codes;
+pub mod direct;
+mod index;
+mod map;
+pub mod pairs;
+pub mod wide;
+
+pub use index::{HashIndex, IndexConfig, IndexInput, IndexKind};
+pub use map::{KeyFormat, MultiMap, MultiMapInput};

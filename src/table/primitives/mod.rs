@@ -1,0 +1,25 @@
+//! What tables and joins are made of: hashes, words, and kernels over arrays.
+//!
+//! ```text
+//!  hash, mix      a key, or several words, to a number
+//!  bucket, word   a key and its value in 64 bits: in buckets, and in tables that change
+//!  scan           prefix sums
+//!  split          items by ranges of buckets
+//!  radix_sort     keys in order, and the rows beside them
+//!  group          rows by key, for keys that repeat
+//!  distinct       the last item of every key
+//!  rows           bits and columns by row number
+//! ```
+//!
+//! Nothing here knows a table. Each file drives the kernels of `cl/primitives` that have its name.
+
+pub mod bucket;
+pub(crate) mod distinct;
+pub mod group;
+pub mod hash;
+pub(crate) mod mix;
+mod radix_sort;
+pub mod rows;
+pub(crate) mod scan;
+pub(crate) mod split;
+pub(crate) mod word;

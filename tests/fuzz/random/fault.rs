@@ -1,0 +1,191 @@
+//! OpenCL calls that fail in the middle of a case.
+//!
+//! ```text
+//!  the case's own run  ─▶ uses of every site ─▶ Strike picks site and use
+//!  struck, dropped midway (if the case is)    ─▶ memory given back
+//!  struck, to its end  ─┬ falls back          ─▶ the stock join's rows
+//!                       └ shows errors        ─▶ its status, or the rows if nothing needed the call
+//! ```
+//!
+//! The fault layer is one for the process, and is in debug builds only; there such a case runs
+//! while no other does. Each run has a plan of its own, which trusts the device anew.
+
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use super::case::Case;
+
+/// What keeps other cases from meeting a case's fault.
+#[expect(dead_code, reason = "held, not read")]
+pub enum Turn {
+    Shared(RwLockReadGuard<'static, ()>),
+    Alone(RwLockWriteGuard<'static, ()>),
+}
+
+/// Waits until `case` may run.
+pub fn turn(case: &Case) -> Turn {
+    static LAYER: RwLock<()> = RwLock::new(());
+    match cfg!(debug_assertions) && case.strike.is_some() {
+        true => Turn::Alone(LAYER.write().unwrap_or_else(PoisonError::into_inner)),
+        false => Turn::Shared(LAYER.read().unwrap_or_else(PoisonError::into_inner)),
+    }
+}
+
+#[cfg(debug_assertions)]
+pub use debug::Sites;
+#[cfg(not(debug_assertions))]
+pub use release::Sites;
+
+#[cfg(not(debug_assertions))]
+mod release {
+    use super::super::run::{Checked, Found, Worker};
+    use super::Case;
+
+    /// None: release builds have no fault layer.
+    pub struct Sites;
+
+    impl Sites {
+        pub fn count<T>(_: &Case, run: impl FnOnce() -> T) -> (T, Self) {
+            (run(), Self)
+        }
+
+        pub fn strike(self, _: &Worker, _: &Found<'_>) -> Checked<bool> {
+            Ok(false)
+        }
+    }
+}
+
+#[cfg(debug_assertions)]
+mod debug {
+    use std::collections::BTreeMap;
+    use std::time::{Duration, Instant};
+
+    use horton_join::config::OnDeviceError;
+    use horton_test_support::internals::faults::{self, Fault};
+
+    use super::super::case::Strike;
+    use super::super::run::{Checked, Found, Places, Worker};
+    use super::super::run::{differ, is_exhausted};
+    use super::Case;
+
+    const STATUSES: [&str; 5] = [
+        "CL_OUT_OF_RESOURCES",
+        "CL_MEM_OBJECT_ALLOCATION_FAILURE",
+        "CL_INVALID_COMMAND_QUEUE",
+        "CL_OUT_OF_HOST_MEMORY",
+        "CL_DEVICE_NOT_AVAILABLE",
+    ];
+
+    /// The OpenCL calls of a run, and how often each was made.
+    pub struct Sites(BTreeMap<String, u64>);
+
+    /// Ends the faults, however a run ends.
+    struct Struck;
+
+    impl Struck {
+        fn begin(fault: Option<Fault>) -> Self {
+            faults::begin(fault);
+            Self
+        }
+    }
+
+    impl Drop for Struck {
+        fn drop(&mut self) {
+            faults::end();
+        }
+    }
+
+    impl Sites {
+        /// Runs a case that is to be struck later, and counts its calls.
+        pub fn count<T>(case: &Case, run: impl FnOnce() -> T) -> (T, Self) {
+            if case.strike.is_none() {
+                return (run(), Self(BTreeMap::new()));
+            }
+            let _struck = Struck::begin(None);
+            let value = run();
+            (value, Self(faults::report().uses))
+        }
+
+        /// Runs the case again with its fault. Returns whether a call was made to fail.
+        pub fn strike(self, worker: &Worker, found: &Found<'_>) -> Checked<bool> {
+            let Some((strike, fault)) = found
+                .case
+                .strike
+                .as_ref()
+                .and_then(|strike| Some((strike, self.fault(strike)?)))
+            else {
+                return Ok(false);
+            };
+            let on_error = match strike.falls_back {
+                true => OnDeviceError::Fallback,
+                false => OnDeviceError::Error,
+            };
+            if let Some(polls) = found.case.cancel_after {
+                let _struck = Struck::begin(Some(fault.clone()));
+                let limited = worker.limited(found.case)?;
+                let plan = worker.on_device(found.inputs, found.case, on_error)?;
+                worker.cancel((&limited, &plan), found.case, polls)?;
+                drop(plan);
+                limited.check_left()?;
+                check_idle(worker)?;
+            }
+            run(worker, found, (on_error, fault))
+        }
+
+        fn fault(&self, strike: &Strike) -> Option<Fault> {
+            let site = strike.site % self.0.len().max(1);
+            let (site, uses) = self.0.iter().nth(site)?;
+            Some(Fault {
+                site: site.clone(),
+                nth: 1 + strike.nth as u64 % uses,
+                status: STATUSES[strike.status % STATUSES.len()],
+                lasts: strike.lasts,
+            })
+        }
+    }
+
+    fn run(
+        worker: &Worker,
+        found: &Found<'_>,
+        (on_error, fault): (OnDeviceError, Fault),
+    ) -> Checked<bool> {
+        let status = fault.status;
+        let what = format!("{on_error:?} after {fault:?}");
+        let _struck = Struck::begin(Some(fault));
+        let limited = worker.limited(found.case)?;
+        let plan = worker.on_device(found.inputs, found.case, on_error)?;
+        let output = worker.run_limited(&limited, &plan, found.case);
+        let places = Places::of(&plan);
+        drop(plan);
+        let failed = faults::report().failed;
+        match output {
+            Ok(output) => {
+                let checked = found.check(worker, &places, output);
+                checked.map_err(|difference| difference.with(&what))?;
+            }
+            Err(error) if is_exhausted(found.case, &error) => {}
+            Err(error) => {
+                let text = error.to_string();
+                let shown = on_error == OnDeviceError::Error && text.contains(status);
+                if failed == 0 || !shown {
+                    return differ("error after a fault", format!("{text}\n{what}"));
+                }
+            }
+        }
+        limited.check_left()?;
+        check_idle(worker)?;
+        Ok(failed > 0)
+    }
+
+    /// Nothing stays on the device, and no job is on its way: the next case does not meet this one's.
+    fn check_idle(worker: &Worker) -> Checked<()> {
+        let start = Instant::now();
+        while worker.device.budget().used() > 0 {
+            if start.elapsed() > Duration::from_secs(20) {
+                let used = worker.device.budget().used();
+                return differ("device memory left after a fault", used);
+            }
+            std::thread::yield_now();
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,327 @@
+//! Cases that once failed, under the name of what was wrong.
+
+use datafusion::common::JoinType::*;
+use datafusion::common::NullEquality::*;
+
+use horton_join::table::multimap::IndexKind;
+
+use super::case::Mode::*;
+use super::case::{Case, Column, Filter, Key, Scan, Side, Table};
+use super::data::Kind::*;
+use super::{check, try_check, worker};
+
+/// A step's rows went out as one batch: all candidates and the rows without any.
+#[test]
+fn a_batch_is_no_larger_than_asked_for_when_a_step_adds_unmatched_rows() {
+    check(&Case {
+        build: Side {
+            columns: vec![Column {
+                kind: DictionaryUtf8,
+                values: vec![Some(0)],
+            }],
+            batches: vec![8192],
+            sliced: false,
+            sorted_by: None,
+        },
+        probe: Side {
+            columns: vec![Column {
+                kind: DictionaryUtf8,
+                values: vec![
+                    Some(0),
+                    Some(0),
+                    Some(0),
+                    Some(0),
+                    Some(0),
+                    Some(1),
+                    Some(0),
+                    Some(0),
+                ],
+            }],
+            batches: vec![8192],
+            sliced: false,
+            sorted_by: None,
+        },
+        on: vec![Key {
+            build: 0,
+            probe: 0,
+            as_text: false,
+        }],
+        join_type: RightMark,
+        mode: Collected,
+        null_equality: NullEqualsNothing,
+        null_aware: false,
+        filter: None,
+        projection: Some(vec![]),
+        fetch: None,
+        batch_size: 7,
+        partitions: 1,
+        turn_rows: 1 << 20,
+        min_build_rows: None,
+        host_splits: false,
+        side_by_side: false,
+        again: false,
+        pool_limit: 0,
+        cancel_after: None,
+        strike: None,
+        table: Table {
+            chunk_rows: 65536,
+            surrogate_bits: 32,
+            index: IndexKind::Horton,
+            device_limit: 0,
+            max_rows: 2147483646,
+        },
+        scan: None,
+    });
+}
+
+/// A probe batch without any candidate went out as it came, whatever its size.
+#[test]
+fn a_batch_is_no_larger_than_asked_for_when_nothing_matches() {
+    check(&Case {
+        build: Side {
+            columns: vec![Column {
+                kind: Int64,
+                values: vec![],
+            }],
+            batches: vec![8192],
+            sliced: false,
+            sorted_by: None,
+        },
+        probe: Side {
+            columns: vec![Column {
+                kind: Int64,
+                values: vec![Some(0), Some(0), Some(0), Some(0)],
+            }],
+            batches: vec![8192],
+            sliced: false,
+            sorted_by: None,
+        },
+        on: vec![Key {
+            build: 0,
+            probe: 0,
+            as_text: false,
+        }],
+        join_type: Full,
+        mode: Collected,
+        null_equality: NullEqualsNothing,
+        null_aware: false,
+        filter: Some(Filter::Constant(Some(false))),
+        projection: Some(vec![]),
+        fetch: None,
+        batch_size: 3,
+        partitions: 1,
+        turn_rows: 1 << 20,
+        min_build_rows: None,
+        host_splits: false,
+        side_by_side: false,
+        again: false,
+        pool_limit: 0,
+        cancel_after: None,
+        strike: None,
+        table: Table {
+            chunk_rows: 65536,
+            surrogate_bits: 32,
+            index: IndexKind::Horton,
+            device_limit: 0,
+            max_rows: 2147483646,
+        },
+        scan: None,
+    });
+}
+
+/// A filter cast times to the zone of the other side, which not all of them survive.
+#[test]
+fn times_pass_filters_whatever_their_zone() {
+    check(&Case {
+        build: Side {
+            columns: vec![Column {
+                kind: TimestampNanoZone,
+                values: vec![Some(i64::MIN)],
+            }],
+            batches: vec![8192],
+            sliced: false,
+            sorted_by: None,
+        },
+        probe: Side {
+            columns: vec![Column {
+                kind: TimestampNano,
+                values: vec![Some(i64::MIN)],
+            }],
+            batches: vec![8192],
+            sliced: false,
+            sorted_by: None,
+        },
+        on: vec![Key {
+            build: 0,
+            probe: 0,
+            as_text: false,
+        }],
+        join_type: Inner,
+        mode: Collected,
+        null_equality: NullEqualsNothing,
+        null_aware: false,
+        filter: None,
+        projection: Some(vec![]),
+        fetch: None,
+        batch_size: 8192,
+        partitions: 1,
+        turn_rows: 1 << 20,
+        min_build_rows: None,
+        host_splits: false,
+        side_by_side: false,
+        again: false,
+        pool_limit: 0,
+        cancel_after: None,
+        strike: None,
+        table: Table {
+            chunk_rows: 65536,
+            surrogate_bits: 32,
+            index: IndexKind::Horton,
+            device_limit: 0,
+            max_rows: 2147483646,
+        },
+        scan: Some(Scan::Memory),
+    });
+}
+
+/// Rows that the device had no room for were counted by it and by the host.
+#[test]
+fn rows_that_are_handed_back_to_the_host_are_counted_once() {
+    check(&Case {
+        build: Side {
+            columns: vec![Column {
+                kind: Int64,
+                values: vec![Some(0)],
+            }],
+            batches: vec![8192],
+            sliced: false,
+            sorted_by: None,
+        },
+        probe: Side {
+            columns: vec![Column {
+                kind: Int64,
+                values: vec![],
+            }],
+            batches: vec![8192],
+            sliced: false,
+            sorted_by: None,
+        },
+        on: vec![Key {
+            build: 0,
+            probe: 0,
+            as_text: false,
+        }],
+        join_type: Inner,
+        mode: Collected,
+        null_equality: NullEqualsNothing,
+        null_aware: false,
+        filter: None,
+        projection: Some(vec![]),
+        fetch: None,
+        batch_size: 8192,
+        partitions: 1,
+        turn_rows: 1 << 20,
+        min_build_rows: None,
+        host_splits: false,
+        side_by_side: false,
+        again: false,
+        pool_limit: 0,
+        cancel_after: None,
+        strike: None,
+        table: Table {
+            chunk_rows: 65536,
+            surrogate_bits: 32,
+            index: IndexKind::Horton,
+            device_limit: 10_000,
+            max_rows: 2147483646,
+        },
+        scan: None,
+    });
+}
+
+/// A join of 40 rows a side in a pool that has no room for either.
+fn spilling() -> Case {
+    let side = || Side {
+        columns: vec![Column {
+            kind: Int64,
+            values: (0..40).map(Some).collect(),
+        }],
+        batches: vec![5],
+        sliced: false,
+        sorted_by: None,
+    };
+    Case {
+        build: side(),
+        probe: side(),
+        on: vec![Key {
+            build: 0,
+            probe: 0,
+            as_text: false,
+        }],
+        join_type: Inner,
+        mode: Collected,
+        null_equality: NullEqualsNothing,
+        null_aware: false,
+        filter: None,
+        projection: None,
+        fetch: None,
+        batch_size: 8192,
+        partitions: 1,
+        turn_rows: 1 << 20,
+        min_build_rows: None,
+        host_splits: false,
+        side_by_side: false,
+        again: false,
+        pool_limit: 256,
+        cancel_after: None,
+        strike: None,
+        table: Table {
+            chunk_rows: 65536,
+            surrogate_bits: 32,
+            index: IndexKind::Horton,
+            device_limit: 0,
+            max_rows: 2147483646,
+        },
+        scan: None,
+    }
+}
+
+/// Checks a case that goes to disk.
+fn check_spilling(case: &Case) {
+    match try_check(&worker(), case) {
+        Ok(report) => assert!(report.spilled && report.exhausted.is_none(), "{report:?}"),
+        Err(difference) => panic!("{difference}"),
+    }
+}
+
+/// Not wrong yet: streams that share buckets would give each other's rows.
+#[test]
+fn a_stream_that_keeps_its_partition_has_buckets_of_its_own() {
+    check_spilling(&Case {
+        mode: Kept,
+        partitions: 3,
+        ..spilling()
+    });
+}
+
+/// Rows that a limit cuts off after a bucket was joined were counted.
+#[test]
+fn output_rows_of_a_join_on_disk_are_those_of_its_limit() {
+    check_spilling(&Case {
+        fetch: Some(3),
+        ..spilling()
+    });
+}
+
+/// The sort asked for more than the pool has, and panicked if it was to keep no row.
+#[test]
+fn a_join_on_disk_is_sorted_in_little_memory_and_may_owe_no_row() {
+    for fetch in [None, Some(0), Some(3)] {
+        let mut case = Case {
+            fetch,
+            ..spilling()
+        };
+        case.probe.sorted_by = Some(0);
+        check_spilling(&case);
+    }
+}

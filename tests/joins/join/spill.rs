@@ -1,0 +1,699 @@
+//! Joins that the memory pool has no room for: rows as without a limit, and nothing left behind.
+
+use std::sync::{Arc, Mutex};
+
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, Int64Type};
+use datafusion::common::{DataFusionError, JoinType};
+use datafusion::execution::TaskContext;
+use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
+use datafusion::execution::memory_pool::{GreedyMemoryPool, MemoryPool};
+use datafusion::execution::runtime_env::RuntimeEnvBuilder;
+use datafusion::physical_expr::{LexOrdering, PhysicalSortExpr};
+use datafusion::physical_plan::display::DisplayableExecutionPlan;
+use datafusion::physical_plan::joins::PartitionMode;
+use datafusion::physical_plan::test::TestMemoryExec;
+use datafusion::physical_plan::{ChildrenPropertiesMode, ExecutionPlan, ReplaceChildrenOptions};
+use datafusion::prelude::SessionConfig;
+use futures::{FutureExt, StreamExt, stream};
+use horton_join::Home;
+use horton_join::HortonJoinExec;
+use horton_join::config::Enabled;
+
+use crate::feed::{Then, feed, partition, plan};
+use horton_test_support::joins::*;
+
+/// A session of its own, with a limit on memory and files in a folder of their own.
+struct Limited {
+    context: Arc<TaskContext>,
+    pool: Arc<dyn MemoryPool>,
+    files: tempfile::TempDir,
+}
+
+impl Limited {
+    fn new(bytes: usize) -> Self {
+        Self::with(bytes, |builder| builder)
+    }
+
+    fn with(bytes: usize, change: impl Fn(DiskManagerBuilder) -> DiskManagerBuilder) -> Self {
+        let files = tempfile::tempdir().unwrap();
+        let pool: Arc<dyn MemoryPool> = Arc::new(GreedyMemoryPool::new(bytes));
+        let mode = DiskManagerMode::Directories(vec![files.path().to_owned()]);
+        let disk = change(DiskManagerBuilder::default().with_mode(mode));
+        let runtime = RuntimeEnvBuilder::new()
+            .with_memory_pool(Arc::clone(&pool))
+            .with_disk_manager_builder(disk)
+            .build_arc();
+        let config = SessionConfig::new().with_batch_size(512);
+        let context = context_in(config, runtime.unwrap());
+        Self {
+            context,
+            pool,
+            files,
+        }
+    }
+
+    /// Files below the session's folder.
+    fn files(&self) -> usize {
+        let folders = std::fs::read_dir(self.files.path()).unwrap();
+        let folders = folders.map(|folder| folder.unwrap().path());
+        folders
+            .map(|folder| std::fs::read_dir(folder).unwrap().count())
+            .sum()
+    }
+
+    fn assert_clean(&self, what: &str) {
+        eventually(&format!("nothing reserved: {what}"), || {
+            self.pool.reserved() == 0
+        });
+        eventually(&format!("no file is left: {what}"), || self.files() == 0);
+        let disk = &self.context.runtime_env().disk_manager;
+        assert_eq!(disk.used_disk_space(), 0, "{what}");
+    }
+}
+
+/// A case with both sides in batches of 500 rows.
+fn case(build: Vec<(&str, ArrayRef)>, probe: Vec<(&str, ArrayRef)>, parts: usize) -> Case {
+    let probe = Side::new(probe).in_partitions(parts, |row| row);
+    let build = Side::new(build).in_batches_of(500);
+    Case::new(build, probe.in_batches_of(500))
+}
+
+fn keyed(to_column: ToColumn, rows: [usize; 2], distinct: u32, parts: usize) -> Case {
+    let [build, probe] = rows;
+    case(
+        vec![
+            ("k", to_column(&repeating_keys(1, build, distinct))),
+            ("b", payload(build)),
+        ],
+        vec![
+            ("k", to_column(&repeating_keys(2, probe, distinct))),
+            ("p", payload(probe)),
+        ],
+        parts,
+    )
+}
+
+/// Checks that the join spills within `bytes` of memory, and gives the stock join's rows.
+fn check(case: &Case, bytes: usize) -> Run {
+    let mut collected = case.clone();
+    if case.mode == PartitionMode::Auto {
+        collected.mode = PartitionMode::CollectLeft;
+        collected.build = case.build.clone().in_partitions(1, |row| row);
+    }
+    let expected = run(Arc::new(collected.stock()), case.context()).unwrap();
+    let limited = Limited::new(bytes);
+    let join = case.on_device();
+    let found = run(join.clone(), Arc::clone(&limited.context)).unwrap();
+    assert!(found.metric("spill_count") > 0, "nothing spilled: {case}");
+    let sorted = |run: &Run| {
+        let mut rows: Vec<String> = run.rows().into_iter().flatten().collect();
+        rows.sort_unstable();
+        rows
+    };
+    let (expected, rows) = (sorted(&expected), sorted(&found));
+    assert_eq!(expected.len(), rows.len(), "{case}");
+    assert!(expected == rows, "{case}");
+    assert_eq!(found.metric("output_rows"), rows.len(), "{case}");
+    assert!(
+        join.decisions()
+            .iter()
+            .all(|d| d.bucket == Some(Home::Disk)),
+        "{case}"
+    );
+    drop(join);
+    limited.assert_clean(&case.to_string());
+    found
+}
+
+/// The same, with buckets joined on the host: a device takes its time for each of them.
+fn on_host(mut case: Case) -> Case {
+    case.config.enabled = Enabled::Auto;
+    case.config.min_build_rows = 1 << 30;
+    case
+}
+
+#[test]
+fn every_join_type_spills_in_every_mode() {
+    side_by_side();
+    for join_type in JOIN_TYPES {
+        for null_equality in NULL_EQUALITIES {
+            for (mode, parts) in [
+                (PartitionMode::CollectLeft, 1),
+                (PartitionMode::CollectLeft, 3),
+                (PartitionMode::Auto, 3),
+            ] {
+                let mut case = on_host(keyed(ints, [2500, 3000], 2000, parts));
+                (case.join_type, case.null_equality, case.mode) = (join_type, null_equality, mode);
+                if mode == PartitionMode::Auto {
+                    case.build = case.build.in_partitions(2, |row| row);
+                }
+                check(&case, 24 << 10);
+                if null_equality == NULL_EQUALITIES[0] {
+                    check(&case.with_filter(1, 1), 24 << 10);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn buckets_are_joined_on_the_device() {
+    side_by_side();
+    for join_type in JOIN_TYPES {
+        let mut case = keyed(ints, [6000, 8000], 5000, 2);
+        case.join_type = join_type;
+        let found = check(&case, 128 << 10);
+        assert!(found.metric("kernel_launches") > 0, "{case}");
+    }
+}
+
+#[test]
+fn partitioned_joins_spill() {
+    side_by_side();
+    for join_type in JOIN_TYPES {
+        let mut case = on_host(keyed(ints, [9000, 9000], 6000, 3));
+        // Rows with equal keys are in partitions of one number.
+        let by_key = |side: &Side| {
+            let keys = side.batch().column(0).as_primitive::<Int64Type>().clone();
+            let key = move |row| {
+                if keys.is_valid(row) {
+                    keys.value(row) as usize
+                } else {
+                    0
+                }
+            };
+            side.clone().in_partitions(3, key)
+        };
+        (case.build, case.probe) = (by_key(&case.build), by_key(&case.probe));
+        (case.mode, case.join_type) = (PartitionMode::Partitioned, join_type);
+        check(&case, 64 << 10);
+    }
+}
+
+#[test]
+fn keys_of_all_kinds_spill() {
+    side_by_side();
+    let views: ToColumn = |keys| cast(&strings(keys), &DataType::Utf8View).unwrap();
+    let dictionaries: ToColumn = |keys| {
+        let kind = DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8));
+        cast(&strings(keys), &kind).unwrap()
+    };
+    for to_column in [short_strings, strings, sparse_ints, views, dictionaries] {
+        for join_type in [JoinType::Inner, JoinType::Full, JoinType::LeftMark] {
+            let mut case = on_host(keyed(to_column, [2500, 3000], 2000, 2));
+            case.join_type = join_type;
+            check(&case, 32 << 10);
+        }
+    }
+}
+
+#[test]
+fn a_hot_key_is_joined_in_passes() {
+    side_by_side();
+    for join_type in JOIN_TYPES {
+        for filtered in [false, true] {
+            // One key has nearly all rows of both sides: no hash takes them apart.
+            let keys = |rows: usize, other: i64| -> Vec<Option<i64>> {
+                let key = |row: usize| match row % 40 {
+                    0 => None,
+                    1 => Some(other + row as i64),
+                    _ => Some(7),
+                };
+                (0..rows).map(key).collect()
+            };
+            let columns = |keys: Vec<Option<i64>>, name| {
+                vec![("k", ints(&keys)), (name, payload(keys.len()))]
+            };
+            let build = columns(keys(2000, 1000), "b");
+            let probe = columns(keys(300, 1000), "p");
+            let (build, probe) = match join_type {
+                // The side whose rows are owed is the larger one.
+                JoinType::Right | JoinType::RightAnti => (probe, build),
+                _ => (build, probe),
+            };
+            let mut case = on_host(case(build, probe, 2));
+            case.join_type = join_type;
+            let case = if filtered {
+                case.with_filter(1, 1)
+            } else {
+                case
+            };
+            let found = check(&case, 6 << 10);
+            // 2300 rows, each written once: a bucket of one hot key is not scattered again.
+            let rows = found.metric("spilled_rows");
+            assert!((1..=2300).contains(&rows), "{rows} rows written: {case}");
+        }
+    }
+}
+
+#[test]
+fn buckets_that_are_too_large_are_scattered_again() {
+    side_by_side();
+    for join_type in [JoinType::Inner, JoinType::Full, JoinType::RightMark] {
+        let mut case = on_host(keyed(ints, [60_000, 60_000], 60_000, 2));
+        case.join_type = join_type;
+        let found = check(&case, 64 << 10);
+        // Rows of both sides are written once a level.
+        let rows = 120_000 / 8 * 7;
+        assert!(found.metric("spilled_rows") > rows * 3 / 2, "{case}");
+    }
+}
+
+#[test]
+fn not_in_spills() {
+    side_by_side();
+    let build = || {
+        let keys = repeating_keys(1, 6000, 5000);
+        vec![("k", ints(&keys)), ("b", payload(keys.len()))]
+    };
+    let few: Vec<Option<i64>> = (0..3000).map(|k| Some(k * 2)).collect();
+    let mut with_null = few.clone();
+    with_null.push(None);
+    for keys in [few, with_null, vec![]] {
+        let probe = vec![("k", ints(&keys))];
+        let probe = Side::new(probe).in_partitions(2, |row| row);
+        let probe = probe.in_batches_of(500);
+        let build = Side::new(build()).in_batches_of(500);
+        let mut case = on_host(Case::new(build, probe));
+        (case.join_type, case.null_aware) = (JoinType::LeftAnti, true);
+        check(&case, 64 << 10);
+    }
+}
+
+#[test]
+fn a_promised_order_is_kept() {
+    side_by_side();
+    for join_type in [
+        JoinType::Inner,
+        JoinType::Right,
+        JoinType::RightSemi,
+        JoinType::RightAnti,
+    ] {
+        let rows = 60_000;
+        let keys = repeating_keys(1, rows, 50_000);
+        let mut sorted = repeating_keys(2, rows, 50_000);
+        sorted.sort_unstable();
+        let build = vec![("k", ints(&keys)), ("b", payload(rows))];
+        let probe = vec![("k", ints(&sorted)), ("p", payload(rows))];
+        let mut case = on_host(case(build, probe, 1));
+        case.probe = case.probe.sorted_by(0);
+        case.join_type = join_type;
+        let found = check(&case, 1 << 20);
+        let at = case.stock().schema().index_of("p").unwrap() - 1;
+        let keys: Vec<Option<i64>> = found.batches[0]
+            .iter()
+            .flat_map(|batch| batch.column(at).as_primitive::<Int64Type>().iter())
+            .collect();
+        assert!(keys.is_sorted(), "{case}");
+    }
+}
+
+#[test]
+fn a_promised_order_is_kept_in_a_pool_of_few_bytes() {
+    side_by_side();
+    let build = vec![
+        ("k", ints(&repeating_keys(1, 3000, 2000))),
+        ("b", payload(3000)),
+    ];
+    let mut sorted = repeating_keys(2, 3000, 2000);
+    sorted.sort_unstable();
+    let probe = vec![("k", ints(&sorted))];
+    for parts in [1, 2] {
+        for fetch in [None, Some(0), Some(1), Some(700)] {
+            let probe = Side::new(probe.clone()).in_partitions(parts, |row| row);
+            let sorted = probe.in_batches_of(500).sorted_by(0);
+            let mut case = on_host(Case::new(Side::new(build.clone()), sorted));
+            case.join_type = JoinType::Right;
+            let limited = Limited::new(1 << 10);
+            let all = run(Arc::new(case.stock()), case.context()).unwrap();
+            case.fetch = fetch;
+            let found = run(case.on_device(), Arc::clone(&limited.context)).unwrap();
+            let at = case.stock().schema().fields().len() - 1;
+            let keys = |run: &Run| -> Vec<Vec<Option<i64>>> {
+                let of = |batch: &RecordBatch| -> Vec<Option<i64>> {
+                    batch
+                        .column(at)
+                        .as_primitive::<Int64Type>()
+                        .iter()
+                        .collect()
+                };
+                let partitions = run.batches.iter();
+                partitions
+                    .map(|p| p.iter().flat_map(of).collect())
+                    .collect()
+            };
+            let found_keys = keys(&found);
+            assert!(found_keys.iter().all(|keys| keys.is_sorted()), "{case}");
+            let first = |keys: Vec<Vec<Option<i64>>>| {
+                let mut keys = keys.concat();
+                keys.sort_unstable();
+                keys.truncate(fetch.unwrap_or(usize::MAX));
+                keys
+            };
+            assert_eq!(first(found_keys), first(keys(&all)), "{case}");
+            assert_eq!(found.metric("output_rows"), found.count(), "{case}");
+            limited.assert_clean(&case.to_string());
+        }
+    }
+}
+
+#[test]
+fn two_promised_orders_are_kept_at_once() {
+    side_by_side();
+    // Each partition follows both orders, and the two together do not.
+    let column = |first: i64| ints(&(first..first + 1000).map(Some).collect::<Vec<_>>());
+    let part = |[a, b]: [i64; 2]| {
+        let side = Side::new(vec![("k", column(0)), ("x", column(a)), ("y", column(b))]);
+        side.in_batches_of(100)
+    };
+    let mut probe = part([0, 1000]);
+    probe.partitions.extend(part([1000, 0]).partitions);
+    let build = Side::new(vec![("k", column(0))]).in_batches_of(100);
+    let case = on_host(Case::new(build.clone(), probe.clone()));
+    let by = |column| LexOrdering::new([PhysicalSortExpr::new_default(probe.column(column))]);
+    let orders = [by(1).unwrap(), by(2).unwrap()];
+    let sorted =
+        TestMemoryExec::try_new_exec(&probe.partitions, Arc::clone(&probe.schema), None).unwrap();
+    let sorted = Arc::unwrap_or_clone(sorted).try_with_sort_information(orders.to_vec());
+    let inputs: Vec<Arc<dyn ExecutionPlan>> = vec![build.exec(), Arc::new(sorted.unwrap())];
+    let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
+    let join = case.on_device().replace_children(inputs, options).unwrap();
+    let promised = join.properties().equivalence_properties().oeq_class().len();
+    assert_eq!(promised, 2);
+    let limited = Limited::new(4 << 10);
+    let found = run(join, Arc::clone(&limited.context)).unwrap();
+    assert!(found.metric("spill_count") > 0);
+    assert_eq!(found.count(), 2000);
+    for batches in &found.batches {
+        for column in [2, 3] {
+            let values = batches.iter().flat_map(|batch| {
+                let column = batch.column(column).as_primitive::<Int64Type>();
+                column.values().to_vec()
+            });
+            assert!(values.is_sorted(), "column {column}");
+        }
+    }
+    limited.assert_clean("two orders");
+}
+
+#[test]
+fn a_limit_in_the_join_holds_for_each_stream() {
+    side_by_side();
+    let mut case = on_host(keyed(ints, [6000, 8000], 5000, 2));
+    case.fetch = Some(100);
+    let limited = Limited::new(64 << 10);
+    let found = run(case.on_device(), Arc::clone(&limited.context)).unwrap();
+    assert!(found.metric("spill_count") > 0);
+    assert_eq!(found.metric("output_rows"), found.count());
+    let rows: Vec<usize> = found.rows().iter().map(Vec::len).collect();
+    assert!(
+        rows.iter().all(|rows| *rows <= 100) && rows.contains(&100),
+        "{rows:?}"
+    );
+    limited.assert_clean("limit");
+}
+
+#[test]
+fn there_is_no_limit_below_which_a_join_fails() {
+    side_by_side();
+    let mut case = on_host(keyed(strings, [3000, 4000], 2000, 2));
+    case.join_type = JoinType::Full;
+    let expected = run(Arc::new(case.stock()), case.context()).unwrap();
+    let mut spilled = Vec::new();
+    for log in 0..=12 {
+        let limited = Limited::new(1024 << log);
+        let join = case.on_device();
+        let found = run(join.clone(), Arc::clone(&limited.context)).unwrap();
+        assert_eq!(found.count(), expected.count(), "{} KiB", 1 << log);
+        spilled.push(
+            join.decisions()
+                .iter()
+                .any(|decision| decision.bucket.is_some()),
+        );
+        drop(join);
+        limited.assert_clean("sweep");
+    }
+    assert!(
+        spilled[0] && !spilled[12] && spilled.is_sorted_by(|a, b| a >= b),
+        "{spilled:?}"
+    );
+}
+
+#[test]
+fn a_stream_dropped_at_any_poll_leaves_nothing() {
+    side_by_side();
+    for polls in 0..30 {
+        let case = on_host(keyed(ints, [6000, 8000], 5000, 2));
+        let limited = Limited::new(64 << 10);
+        let (join, context) = (case.on_device(), Arc::clone(&limited.context));
+        block_on(async move {
+            let mut streams: Vec<_> = (0..2)
+                .map(|p| join.execute(p, Arc::clone(&context)).unwrap())
+                .collect();
+            for _ in 0..polls {
+                for stream in &mut streams {
+                    let _ = stream.next().now_or_never();
+                }
+                tokio::time::sleep(std::time::Duration::from_millis(polls)).await;
+            }
+        });
+        limited.assert_clean(&format!("dropped after {polls} polls"));
+    }
+}
+
+#[test]
+fn a_stream_dropped_after_any_batch_leaves_nothing() {
+    side_by_side();
+    for batches in 1..=12 {
+        let mut case = on_host(keyed(ints, [6000, 8000], 5000, 2));
+        case.join_type = JoinType::Full;
+        let limited = Limited::new(64 << 10);
+        let (join, context) = (case.on_device(), Arc::clone(&limited.context));
+        block_on(async move {
+            let mut first = join.execute(0, Arc::clone(&context)).unwrap();
+            let mut second = join.execute(1, context).unwrap();
+            let _ = second.next().now_or_never();
+            for _ in 0..batches {
+                first.next().await.unwrap().unwrap();
+            }
+            assert!(first.next().now_or_never().is_none_or(|end| end.is_some()));
+        });
+        limited.assert_clean(&format!("dropped after {batches} batches"));
+    }
+}
+
+#[test]
+fn streams_are_read_in_any_order() {
+    side_by_side();
+    for join_type in [JoinType::Inner, JoinType::Full, JoinType::LeftAnti] {
+        for mode in [PartitionMode::CollectLeft, PartitionMode::Auto] {
+            let mut case = on_host(keyed(ints, [6000, 8000], 5000, 3));
+            (case.join_type, case.mode) = (join_type, mode);
+            let mut collected = case.clone();
+            collected.mode = PartitionMode::CollectLeft;
+            let expected = run(Arc::new(collected.stock()), case.context()).unwrap();
+            for orders in [[0, 1, 2], [2, 1, 0], [1, 2, 0]] {
+                let limited = Limited::new(64 << 10);
+                let (join, context) = (case.on_device(), Arc::clone(&limited.context));
+                let rows = block_on(async move {
+                    let streams = (0..3).map(|p| join.execute(p, Arc::clone(&context)).unwrap());
+                    let mut streams: Vec<_> = streams.map(Some).collect();
+                    let mut rows = 0;
+                    // Each is read to its end before the next is polled.
+                    for at in orders {
+                        let mut stream = streams[at].take().unwrap();
+                        while let Some(batch) = stream.next().await {
+                            rows += batch.unwrap().num_rows();
+                        }
+                    }
+                    assert!(join.decisions().iter().all(|d| d.bucket.is_some()));
+                    rows
+                });
+                assert_eq!(rows, expected.count(), "{orders:?}: {case}");
+                limited.assert_clean("any order");
+            }
+        }
+    }
+}
+
+/// The join of `case` with sides that go on as said, one partition each.
+fn going_on(case: &Case, left: Then, right: Then) -> Arc<HortonJoinExec> {
+    let right = vec![right; case.probe.partitions.len()];
+    let sides = (feed(&case.build, &[left]), feed(&case.probe, &right));
+    case.put_on_device(case.stock_of(sides.0, sides.1))
+}
+
+#[test]
+fn an_input_without_memory_is_no_reason_to_spill() {
+    side_by_side();
+    let exhausted = Then::Exhausted("a sort below has no memory");
+    for mode in [PartitionMode::CollectLeft, PartitionMode::Auto] {
+        for (left, right) in [(exhausted, Then::End), (Then::End, exhausted)] {
+            let mut case = on_host(keyed(ints, [6000, 8000], 5000, 2));
+            case.mode = mode;
+            let limited = Limited::new(8 << 20);
+            let join = going_on(&case, left, right);
+            let failed = run(join.clone(), Arc::clone(&limited.context));
+            let error = failed.map(|_| ()).unwrap_err();
+            assert!(
+                matches!(error.find_root(), DataFusionError::ResourcesExhausted(text)
+                    if text == "a sort below has no memory"),
+                "{error}"
+            );
+            assert_eq!(spilled(&join, "spill_count"), 0, "{error}");
+            drop(join);
+            limited.assert_clean("an input without memory");
+        }
+    }
+}
+
+#[test]
+fn an_input_that_fails_while_it_is_scattered_leaves_nothing() {
+    side_by_side();
+    for text in ["the file is torn", "a sort below has no memory"] {
+        let then = match text.starts_with("a sort") {
+            true => Then::Exhausted(text),
+            false => Then::Error(text),
+        };
+        for mode in [PartitionMode::CollectLeft, PartitionMode::Auto] {
+            for (left, right) in [(then, Then::End), (Then::End, then)] {
+                // More than what waits in memory to be written together.
+                let mut case = on_host(keyed(ints, [150_000, 150_000], 100_000, 2));
+                case.mode = mode;
+                let limited = Limited::new(64 << 10);
+                let join = going_on(&case, left, right);
+                let failed = run(join.clone(), Arc::clone(&limited.context));
+                let error = failed.map(|_| ()).unwrap_err().to_string();
+                assert!(error.contains(text), "{error}");
+                assert!(spilled(&join, "spill_count") > 0, "{mode:?} {error}");
+                drop(join);
+                limited.assert_clean(&error);
+            }
+        }
+    }
+}
+
+/// A metric of `join`; 0 if there is none.
+fn spilled(join: &Arc<HortonJoinExec>, name: &str) -> usize {
+    let metrics = join.metrics().unwrap_or_default();
+    let value = metrics.sum(|metric| metric.value().name() == name);
+    value.map_or(0, |value| value.as_usize())
+}
+
+#[test]
+fn metrics_say_what_was_written() {
+    side_by_side();
+    let columns = |rows: i64, step: i64| {
+        let keys: Vec<Option<i64>> = (0..rows).map(|row| Some(row * step)).collect();
+        vec![("k", ints(&keys)), ("v", payload(keys.len()))]
+    };
+    let sides = [columns(6000, 2), columns(8000, 3)];
+    let mut written = Vec::new();
+    let mut left_files = Vec::new();
+    for at in 0..2 {
+        let case = on_host(case(sides[at].clone(), sides[1 - at].clone(), 1));
+        let limited = Limited::new(64 << 10);
+        // When the right side ends, the left one is all in files, and nothing else.
+        let (folder, found) = (limited.files.path().to_owned(), Arc::new(Mutex::new(0)));
+        let noted = Arc::clone(&found);
+        let batches = case.probe.partitions[0].clone();
+        let right = partition(&case.probe.schema, move || {
+            let (folder, noted) = (folder.clone(), Arc::clone(&noted));
+            let end = stream::once(async move { *noted.lock().unwrap() = bytes_below(&folder) });
+            let end = end.filter_map(|()| std::future::ready(None));
+            stream::iter(batches.clone()).map(Ok).chain(end).boxed()
+        });
+        let left = feed(&case.build, &[Then::End]);
+        let join = case.put_on_device(case.stock_of(left, plan(vec![right], false)));
+        let found_rows = run(join.clone(), Arc::clone(&limited.context)).unwrap();
+        // Every third even number.
+        assert_eq!(found_rows.count(), 2000);
+        assert_eq!(found_rows.metric("spilled_rows"), 14_000);
+        let inputs = ["build_input_rows", "input_rows"].map(|name| found_rows.metric(name));
+        assert_eq!(inputs.iter().sum::<usize>(), 14_000, "{inputs:?}");
+        written.push(found_rows.metric("spilled_bytes"));
+        left_files.push(*found.lock().unwrap());
+        let shown = DisplayableExecutionPlan::with_metrics(join.as_ref());
+        let shown = shown.indent(false).to_string();
+        let counts = ["spilled_rows=14.00 K", "spill_count=", "spilled_bytes="];
+        assert!(counts.iter().all(|count| shown.contains(count)), "{shown}");
+        drop(join);
+        limited.assert_clean("metrics");
+    }
+    // Each side was the left one once.
+    let both = left_files.iter().sum::<usize>();
+    assert!(left_files.iter().all(|bytes| *bytes > 0));
+    assert_eq!(written, [both, both]);
+}
+
+/// Bytes of the files below `folder`.
+fn bytes_below(folder: &std::path::Path) -> usize {
+    let entries = std::fs::read_dir(folder).unwrap().flatten();
+    let bytes = entries.map(|entry| match entry.path().is_dir() {
+        true => bytes_below(&entry.path()),
+        false => entry.metadata().unwrap().len() as usize,
+    });
+    bytes.sum()
+}
+
+/// The error of a join that cannot go to disk.
+fn refused(case: &Case, limited: &Limited) -> String {
+    let error = run(case.on_device(), Arc::clone(&limited.context));
+    let error = error.map(|_| ()).unwrap_err();
+    limited.assert_clean("refused");
+    error.to_string()
+}
+
+#[test]
+fn what_keeps_a_join_from_spilling_is_said() {
+    side_by_side();
+    let mut case = on_host(keyed(ints, [6000, 8000], 5000, 2));
+    let small = Limited::with(64 << 10, |disk| disk.with_max_temp_directory_size(10_000));
+    let error = refused(&case, &small);
+    assert!(error.contains("max_temp_directory_size"), "{error}");
+    let disabled = Limited::with(64 << 10, |disk| disk.with_mode(DiskManagerMode::Disabled));
+    let error = refused(&case, &disabled);
+    assert!(error.contains("DiskManager"), "{error}");
+    case.config.spill = false;
+    let error = refused(&case, &Limited::new(64 << 10));
+    assert!(error.contains("horton.spill"), "{error}");
+}
+
+/// Handles that this process has on files below `folder`.
+fn open_files(folder: &std::path::Path) -> usize {
+    let handles = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+    let files = handles.filter_map(|handle| std::fs::read_link(handle.path()).ok());
+    files.filter(|file| file.starts_with(folder)).count()
+}
+
+#[test]
+fn many_streams_open_few_files() {
+    side_by_side();
+    let streams = 64;
+    let mut case = on_host(keyed(ints, [64_000, 64_000], 50_000, streams));
+    let by_key = |side: &Side| {
+        let keys = side.batch().column(0).as_primitive::<Int64Type>().clone();
+        side.clone()
+            .in_partitions(streams, move |row| keys.value(row) as usize % streams)
+    };
+    (case.build, case.probe) = (by_key(&case.build), by_key(&case.probe));
+    case.mode = PartitionMode::Partitioned;
+    let limited = Limited::new(1 << 20);
+    let (join, context) = (case.on_device(), Arc::clone(&limited.context));
+    let folder = limited.files.path().to_owned();
+    let most = block_on(async move {
+        let streams = (0..streams).map(|p| join.execute(p, Arc::clone(&context)).unwrap());
+        let mut streams: Vec<_> = streams.collect();
+        let mut most = 0;
+        // Each has a bucket in hand, and the others in files.
+        for stream in &mut streams {
+            stream.next().await.unwrap().unwrap();
+            most = most.max(open_files(&folder));
+        }
+        most
+    });
+    assert!((64..1000).contains(&most), "{most} files");
+    limited.assert_clean("many streams");
+}

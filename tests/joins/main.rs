@@ -1,0 +1,21 @@
+//! Joins in one process, each beside DataFusion's own join or its rows.
+//!
+//! ```text
+//!  join          HortonJoinExec and HashJoinExec over the same sides     ─▶ same rows
+//!  decided       which side is built, and where                          ─▶ decisions, memory
+//!  sideways      filters handed to scans, in memory and over Parquet     ─▶ fewer rows scanned
+//!  long_strings  a build side of more than 2^31 bytes
+//!  star_schema   queries of many joins
+//! ```
+//!
+//! They share the process as each has sessions, pools and health of its own. What they share beyond
+//! is the device: tests that measure its memory run alone (`horton_test_support::turns`), the
+//! others in their turn beside each other. A test that must be the first to ask for the device
+//! runs itself again in a child process.
+
+mod decided;
+mod feed;
+mod join;
+mod long_strings;
+mod sideways;
+mod star_schema;

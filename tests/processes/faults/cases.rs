@@ -1,0 +1,199 @@
+//! The joins that are swept: together they use every OpenCL call that a join can make.
+
+use std::fmt;
+use std::sync::{Arc, Mutex};
+
+use arrow::array::RecordBatch;
+use arrow::array::{ArrayRef, Int64Array, StringArray};
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::{JoinType, NullEquality, Result};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::{EquivalenceProperties, Partitioning, PhysicalExprRef};
+use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
+use datafusion::physical_plan::joins::PartitionMode;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
+use futures::{StreamExt, stream};
+
+use horton_test_support::joins::*;
+
+/// Called when a probe side is first asked for rows: the build is over.
+pub type OnProbe = Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>;
+
+/// A probe side. Whoever asks it for rows has the build behind it, as the build side is fixed.
+#[derive(Debug)]
+struct Feed {
+    partitions: Vec<Vec<RecordBatch>>,
+    on_probe: Told,
+    properties: Arc<PlanProperties>,
+}
+
+struct Told(OnProbe);
+
+impl fmt::Debug for Told {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("who is told")
+    }
+}
+
+impl DisplayAs for Feed {
+    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Feed")
+    }
+}
+
+impl ExecutionPlan for Feed {
+    fn name(&self) -> &str {
+        "Feed"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        &self.properties
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        Vec::new()
+    }
+
+    fn apply_expressions(
+        &self,
+        _: &mut dyn FnMut(&PhysicalExprRef) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        _: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        Ok(self)
+    }
+
+    fn execute(&self, partition: usize, _: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        let on_probe = Arc::clone(&self.on_probe.0);
+        let first = stream::once(async move {
+            if let Some(call) = on_probe.lock().unwrap().take() {
+                call();
+            }
+        })
+        .filter_map(|()| async { None });
+        let batches = stream::iter(self.partitions[partition].clone()).map(Ok);
+        Ok(Box::pin(RecordBatchStreamAdapter::new(
+            self.schema(),
+            first.chain(batches),
+        )))
+    }
+}
+
+/// The probe side of `side`, which tells when it is first asked.
+pub fn feed(side: &Side, on_probe: &OnProbe) -> Arc<dyn ExecutionPlan> {
+    let properties = PlanProperties::new(
+        EquivalenceProperties::new(Arc::clone(&side.schema)),
+        Partitioning::UnknownPartitioning(side.partitions.len()),
+        EmissionType::Both,
+        Boundedness::Bounded,
+    );
+    Arc::new(Feed {
+        partitions: side.partitions.clone(),
+        on_probe: Told(Arc::clone(on_probe)),
+        properties: Arc::new(properties),
+    })
+}
+
+/// Values without NULLs, which the device gathers.
+fn values(rows: i64) -> ArrayRef {
+    Arc::new(Int64Array::from_iter_values((0..rows).map(|row| row * 3)))
+}
+
+/// Strings that fit into four words: exact codes.
+fn short_strings(keys: &[Option<i64>]) -> ArrayRef {
+    let text = |key: i64| format!("a key: {key}");
+    Arc::new(StringArray::from_iter(keys.iter().map(|k| k.map(text))))
+}
+
+type Keys = fn(&[Option<i64>]) -> ArrayRef;
+
+/// A join of 700 × 1,800 rows, keys below `distinct`, in chunks of 512.
+fn case(join_type: JoinType, keys: Keys, distinct: u32) -> Case {
+    let left: Vec<Option<i64>> = match distinct {
+        // Each key once.
+        0 => (0..700).map(|row| Some(row * 3 % 700)).collect(),
+        _ => repeating_keys(5, 700, distinct),
+    };
+    let right = repeating_keys(6, 1800, distinct.max(900));
+    let build = Side::new(vec![
+        ("k", keys(&left)),
+        ("v", payload(700)),
+        ("x", values(700)),
+    ]);
+    let probe = Side::new(vec![("k", keys(&right)), ("w", payload(1800))]);
+    let mut case = Case {
+        join_type,
+        batch_size: 300,
+        ..Case::new(build.in_batches_of(200), probe.in_batches_of(250))
+    };
+    case.config.chunk_rows = 512;
+    case
+}
+
+fn in_parts(mut case: Case, mode: PartitionMode) -> Case {
+    // Equal keys must meet: every row of one side with every row of the other.
+    case.probe = case.probe.in_partitions(2, |row| row).in_batches_of(250);
+    if mode == PartitionMode::Partitioned {
+        case.build = case.build.in_partitions(2, |row| row);
+    }
+    case.mode = mode;
+    case
+}
+
+/// Every case under a name.
+pub fn all() -> Vec<(&'static str, Case)> {
+    use JoinType::*;
+    let mut rest = vec![
+        ("unique keys, columns gathered", case(Inner, ints, 0)),
+        ("strings, many pairs", case(Inner, strings, 40)),
+        ("strings, unique", case(Inner, strings, 0)),
+        ("short strings, unique", case(Inner, short_strings, 0)),
+        ("many pairs", case(Inner, ints, 40)),
+        ("right, strings", case(Right, strings, 300)),
+        ("left, visits noted", case(Left, ints, 300)),
+        ("left, unique", case(Left, ints, 0)),
+        ("full, filtered", case(Full, ints, 300).with_filter(1, 1)),
+        ("full, visits noted", case(Full, ints, 300)),
+        ("sparse keys", case(Inner, sparse_ints, 300)),
+        ("left, sparse keys", case(Left, sparse_ints, 300)),
+        ("left semi", case(LeftSemi, ints, 300)),
+        ("left mark", case(LeftMark, ints, 0)),
+        ("left anti, strings", case(LeftAnti, strings, 300)),
+        ("right semi, bits", case(RightSemi, ints, 300)),
+        ("right anti, bits", case(RightAnti, ints, 0)),
+        ("right mark, strings", case(RightMark, strings, 300)),
+    ];
+    for (name, join_type, keys, distinct) in [
+        ("buckets, many pairs", Inner, ints as Keys, 40),
+        ("buckets, left, visits noted", Left, ints, 300),
+        ("buckets, left, sparse keys", Left, sparse_ints, 300),
+        ("buckets, right semi, bits", RightSemi, ints, 300),
+    ] {
+        let mut buckets = case(join_type, keys, distinct);
+        buckets.config.knobs.max_table_rows = 300;
+        rest.push((name, buckets));
+    }
+    let mut limited = case(Full, strings, 300);
+    limited.config.device_memory_limit = 200_000;
+    rest.push(("buckets under a limit, full, strings", limited));
+    let parts = in_parts(case(LeftAnti, ints, 300), PartitionMode::CollectLeft);
+    rest.push(("left anti, two probe partitions", parts));
+    let parts = in_parts(case(Full, ints, 300), PartitionMode::Partitioned);
+    rest.push(("full, partitioned", parts));
+    let mut count = case(Inner, ints, 40);
+    count.projection = Some(vec![]);
+    rest.push(("count", count));
+    let mut nulls = case(Left, ints, 300);
+    nulls.null_equality = NullEquality::NullEqualsNull;
+    rest.push(("NULLs are equal", nulls));
+    let mut limited = case(Inner, ints, 40);
+    limited.fetch = Some(5000);
+    rest.push(("limited", limited));
+    rest
+}

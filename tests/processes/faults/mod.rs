@@ -1,0 +1,19 @@
+//! Joins whose device fails: at every OpenCL call, at its first, middle and last use.
+//!
+//! ```text
+//!  learn   a case on a device opened anew ─▶ uses of every site, in build and in probe
+//!  sweep   site × phase × first, middle, last × fallback, error ─▶ the same case again
+//!            fallback   exactly the stock join's rows; the next join does not ask the device
+//!            error      the device's error, unless the call was one that nothing depends on
+//! ```
+//!
+//! The fault layer is one for the process and exists in debug builds only; so the tests here run
+//! one at a time, those that need caches of their own in a child process.
+
+mod cancel;
+mod cases;
+mod listing;
+mod session;
+mod sites;
+mod sweep;
+mod watch;

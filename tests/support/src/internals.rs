@@ -1,0 +1,10 @@
+//! What tests use of horton-join beyond its public items, in one list.
+//!
+//! Tests and examples name these by this module only, so that a move inside the crate is one line here.
+
+pub use horton_join::device::ProgramText;
+#[cfg(debug_assertions)]
+pub use horton_join::device::faults;
+pub use horton_join::device::host::{ask_for_large_pages, prefetch};
+pub use horton_join::device::verdict;
+pub use horton_join::internals::*;

@@ -1,0 +1,27 @@
+//! What the tests, examples and benchmarks of horton-join share. Nothing here is published.
+//!
+//! ```text
+//!  env        the device under test, sizes           ─┐
+//!  tables     keys, kernel bodies, jobs on the device ├─▶ tests/tables
+//!  joins      cases, sides, a join beside the stock one ─▶ tests/joins, tests/processes
+//!  plans      rows as text, metrics of a plan's nodes   ─▶ all that run SQL
+//!  turns      tests alone, tests side by side           ─▶ tests/joins
+//!  child      a test again in a process of its own      ─▶ tests/processes, tests/fuzz
+//!  internals  what no user of the crate can reach       ─▶ all of them, by this one list
+//!  lookups    keys and answers of lookups ─▶ device_bench, paper_figures, tune
+//!  sql_bench  cases, tables and timing of SQL joins ─▶ the example of that name, benches/join.rs
+//! ```
+
+pub mod child;
+pub mod env;
+pub mod handed_out;
+pub mod internals;
+pub mod joins;
+pub mod lookups;
+pub mod patience;
+pub mod plans;
+pub mod sql_bench;
+pub mod tables;
+pub mod text;
+pub mod turns;
+pub mod warnings;

@@ -1,0 +1,56 @@
+//! What plans say of themselves after they ran.
+
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::execution::SessionStateBuilder;
+use datafusion::physical_plan::ExecutionPlan;
+use horton_join::HortonJoinExec;
+
+use crate::text::text;
+
+/// One string a row, sorted.
+pub fn sorted(batches: &[RecordBatch]) -> Vec<String> {
+    let mut rows = text(batches);
+    rows.sort_unstable();
+    rows
+}
+
+/// The nodes of `plan` that are a `T`, from its top to its leaves.
+pub fn nodes<T: ExecutionPlan>(plan: &Arc<dyn ExecutionPlan>) -> Vec<Arc<dyn ExecutionPlan>> {
+    let mut nodes = Vec::new();
+    let visit = |node: &Arc<dyn ExecutionPlan>| {
+        if node.is::<T>() {
+            nodes.push(Arc::clone(node));
+        }
+        Ok(TreeNodeRecursion::Continue)
+    };
+    plan.apply(visit).unwrap();
+    nodes
+}
+
+/// The sum of metric `name` over the nodes of `plan` that are a `T`.
+pub fn metric<T: ExecutionPlan>(plan: &Arc<dyn ExecutionPlan>, name: &str) -> usize {
+    let nodes = nodes::<T>(plan).into_iter();
+    let of = |node: Arc<dyn ExecutionPlan>| {
+        let value = node.metrics()?.sum(|metric| metric.value().name() == name);
+        value.map(|value| value.as_usize())
+    };
+    nodes.filter_map(of).sum()
+}
+
+/// Kernels that the joins of a plan launched.
+pub fn launches(plan: &Arc<dyn ExecutionPlan>) -> usize {
+    metric::<HortonJoinExec>(plan, "kernel_launches")
+}
+
+/// Has the joins of a session whose rules are installed keep their sides as DataFusion planned them,
+/// partitioned or not.
+pub fn keep_sides(mut builder: SessionStateBuilder) -> SessionStateBuilder {
+    if let Some(optimizer) = builder.physical_optimizers() {
+        let keeps = |name: &str| name != "horton_open_sides";
+        optimizer.rules.retain(|rule| keeps(rule.name()));
+    }
+    builder
+}

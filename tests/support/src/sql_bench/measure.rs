@@ -1,0 +1,447 @@
+//! Runs one join on both plans by turns, checks each run's answer, and keeps the best of each.
+//!
+//! ```text
+//!   warm-up:  stock ─ horton            (kernels get compiled; device memory is sampled here)
+//!   timed:    stock ─ horton ─ stock ─ horton ─ …                              best of each
+//!   each run: SQL text ─▶ plan ─▶ one row ─▶ equal to the answer known from making the tables?
+//!                          └─▶ metrics of its join: device clocks, launches, build rows, bytes
+//! ```
+//!
+//! The two alternate, so that a machine that slows down slows both. A time runs from the query's
+//! text to its last row, parsing and planning included, on both sides. The warm-up is one run a
+//! side whatever the case; what a device costs after it has been idle is another question. Plans
+//! are dropped after each run, or they would keep the tables of past cases in memory.
+//!
+//! Checking costs nothing beside a join, as queries give one row; comparing all joined rows would
+//! take longer than joining them, and the test suite does so.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use arrow::array::{AsArray, RecordBatch};
+use arrow::datatypes::Int64Type;
+use datafusion::catalog::TableProvider;
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::physical_plan::display::DisplayableExecutionPlan;
+use datafusion::physical_plan::joins::HashJoinExec;
+use datafusion::physical_plan::{ExecutionPlan, collect};
+use datafusion::prelude::{SessionConfig, SessionContext};
+use horton_join::HortonJoinExec;
+use horton_join::device::Device;
+use horton_join::error::Error;
+
+use super::Result;
+use super::cases::Query;
+use super::tables::{Pair, Shape};
+
+/// How often the device's used bytes are read in the warm-up run.
+const SAMPLE_EVERY: Duration = Duration::from_micros(100);
+
+/// What both sessions are set to.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// As in `horton.device`.
+    pub device: String,
+    /// As in `horton.enabled`.
+    pub enabled: String,
+    /// Partitions of both plans.
+    pub partitions: usize,
+    /// Whether the planner may swap a join's sides.
+    pub reorder: bool,
+    /// Options by their full names: `horton.…`, or `datafusion.…` for both sides.
+    pub options: Vec<(String, String)>,
+}
+
+/// The two sessions, over the same tables.
+pub struct Sides {
+    stock: SessionContext,
+    horton: SessionContext,
+    device: Option<Device>,
+    always: bool,
+}
+
+/// Which of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// DataFusion as published.
+    Stock,
+    /// With joins on the device.
+    Horton,
+}
+
+/// One finished run.
+pub struct Run {
+    values: Vec<Option<i64>>,
+    /// From the text to the last row.
+    pub time: Duration,
+    /// What its join did.
+    pub join: Facts,
+}
+
+/// What a run's joins report, summed over partitions.
+#[derive(Clone, Debug, Default)]
+pub struct Facts {
+    /// Joins that ran on the device.
+    pub device_joins: usize,
+    /// Kernels launched.
+    pub launches: usize,
+    /// Device clock: host to device.
+    pub upload: Duration,
+    /// Device clock: kernels.
+    pub kernel: Duration,
+    /// Device clock: device to host.
+    pub download: Duration,
+    /// Bytes sent.
+    pub uploaded: usize,
+    /// Bytes brought back.
+    pub downloaded: usize,
+    /// Rows of the build side.
+    pub build_rows: usize,
+    /// Memory reserved for the build side; of a device join, its table's included.
+    pub build_bytes: usize,
+    /// Of that, the table on the device.
+    pub table_bytes: usize,
+    /// The joins' lines of EXPLAIN ANALYZE.
+    pub lines: Vec<String>,
+}
+
+/// What was seen of one case.
+pub struct Outcome {
+    /// The case.
+    pub name: String,
+    /// Its tables.
+    pub shape: Shape,
+    /// The best stock run.
+    pub stock: Option<Run>,
+    /// The best run with Horton joins.
+    pub horton: Option<Run>,
+    /// Most device bytes in use at once, tables and scratch; `None` if not seen.
+    pub device_peak: Option<u64>,
+    /// Runs whose answer was wrong, and those that left the device idle against the settings.
+    pub differences: usize,
+    /// What is to be said about them, and about sides that were swapped; each once.
+    pub notes: Vec<String>,
+    expected: Vec<Option<i64>>,
+}
+
+impl Sides {
+    /// Two sessions with `settings`.
+    ///
+    /// # Errors
+    /// An option that is not there, or a value it does not take; a device that is not there.
+    pub async fn new(settings: &Settings) -> Result<Self> {
+        let mut config = SessionConfig::new().with_target_partitions(settings.partitions);
+        config.options_mut().optimizer.join_reordering = settings.reorder;
+        let stock = SessionContext::new_with_config(config.clone());
+        let horton = horton_join::context(config);
+        set(&horton, "horton.device", &settings.device).await?;
+        set(&horton, "horton.enabled", &settings.enabled).await?;
+        for (key, value) in &settings.options {
+            if !key.starts_with("horton.") {
+                set(&stock, key, value).await?;
+            }
+            set(&horton, key, value).await?;
+        }
+        Ok(Self {
+            stock,
+            horton,
+            device: open(&settings.device)?,
+            always: settings.enabled == "always",
+        })
+    }
+
+    /// The device that joins would run on, if there is one.
+    pub fn device(&self) -> Option<&Device> {
+        self.device.as_ref()
+    }
+
+    /// Makes `pair` the tables `build` and `probe` of both.
+    ///
+    /// # Errors
+    /// Tables that were not [cleared](Self::clear).
+    pub fn register(&self, pair: &Pair) -> Result<()> {
+        for context in [&self.stock, &self.horton] {
+            for (name, table) in [("build", &pair.build), ("probe", &pair.probe)] {
+                let table = Arc::clone(table) as Arc<dyn TableProvider>;
+                context.register_table(name, table)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets go of the tables.
+    ///
+    /// # Errors
+    /// Of the catalogue.
+    pub fn clear(&self) -> Result<()> {
+        for context in [&self.stock, &self.horton] {
+            for name in ["build", "probe"] {
+                context.deregister_table(name)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Plans and runs `query` on one side.
+    ///
+    /// # Errors
+    /// The side's own, named.
+    pub async fn run(&self, side: Side, query: Query) -> Result<Run> {
+        let (context, name) = match side {
+            Side::Stock => (&self.stock, "stock plan"),
+            Side::Horton => (&self.horton, "Horton plan"),
+        };
+        let run = run(context, query.sql()).await;
+        run.map_err(|e| format!("{name}: {e}").into())
+    }
+
+    /// As [`run`](Self::run) on the Horton side, with the most device bytes that were in use
+    /// during it: exact if the process has never used more, else as sampled.
+    async fn run_sampled(&self, query: Query) -> Result<(Run, Option<u64>)> {
+        let Some(device) = self.device.clone() else {
+            return Ok((self.run(Side::Horton, query).await?, None));
+        };
+        let (stop, sampled) = (
+            Arc::new(AtomicBool::new(false)),
+            Arc::new(AtomicU64::new(0)),
+        );
+        let before = device.budget().peak();
+        let sampler = {
+            let (device, stop, sampled) = (device.clone(), Arc::clone(&stop), Arc::clone(&sampled));
+            thread::spawn(move || {
+                while !stop.load(Ordering::Relaxed) {
+                    sampled.fetch_max(device.budget().used(), Ordering::Relaxed);
+                    thread::sleep(SAMPLE_EVERY);
+                }
+            })
+        };
+        let run = self.run(Side::Horton, query).await;
+        stop.store(true, Ordering::Relaxed);
+        sampler.join().map_err(|_| "the memory sampler panicked")?;
+        let peak = match device.budget().peak() {
+            after if after > before => after,
+            _ => sampled.load(Ordering::Relaxed),
+        };
+        // A join of few rows can pass between two samples.
+        Ok((run?, (peak > 0).then_some(peak)))
+    }
+}
+
+/// The device that is asked for; none where there is none at all, which plans stay stock for.
+fn open(asked: &str) -> Result<Option<Device>> {
+    match Device::open(asked) {
+        Ok(device) => Ok(Some(device)),
+        Err(Error::NoPlatform(_) | Error::NoUsableDevice(_)) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+async fn set(context: &SessionContext, key: &str, value: &str) -> Result<()> {
+    let statement = format!("SET {key} = '{}'", value.replace('\'', "''"));
+    context.sql(&statement).await?.collect().await?;
+    Ok(())
+}
+
+async fn run(context: &SessionContext, sql: &str) -> Result<Run> {
+    let start = Instant::now();
+    let plan = context.sql(sql).await?.create_physical_plan().await?;
+    let batches = collect(Arc::clone(&plan), context.task_ctx()).await?;
+    let time = start.elapsed();
+    Ok(Run {
+        values: only_row(&batches)?,
+        time,
+        join: facts(&plan)?,
+    })
+}
+
+/// The one row of a result of 64-bit columns.
+fn only_row(batches: &[RecordBatch]) -> Result<Vec<Option<i64>>> {
+    let mut rows = batches.iter().filter(|batch| batch.num_rows() > 0);
+    let row = match (rows.next(), rows.next()) {
+        (Some(batch), None) if batch.num_rows() == 1 => batch,
+        _ => return Err("a query gave not one row".into()),
+    };
+    row.columns()
+        .iter()
+        .map(|column| {
+            let column = column.as_primitive_opt::<Int64Type>().ok_or_else(|| {
+                format!("a query gave {} for a 64-bit column", column.data_type())
+            })?;
+            Ok(column.iter().next().flatten())
+        })
+        .collect()
+}
+
+/// What the plan's hash joins report.
+fn facts(plan: &Arc<dyn ExecutionPlan>) -> Result<Facts> {
+    let mut facts = Facts::default();
+    plan.apply(|node| {
+        facts.add(node.as_ref());
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    Ok(facts)
+}
+
+impl Facts {
+    fn add(&mut self, node: &dyn ExecutionPlan) {
+        let horton = node.downcast_ref::<HortonJoinExec>();
+        if horton.is_none() && node.downcast_ref::<HashJoinExec>().is_none() {
+            return;
+        }
+        let metrics = node.metrics();
+        let metric = |name| {
+            let sum = metrics
+                .as_ref()
+                .and_then(|metrics| metrics.sum_by_name(name));
+            sum.map_or(0, |value| value.as_usize())
+        };
+        let clock = |name| Duration::from_nanos(metric(name) as u64);
+        let on_device = horton.is_some_and(|join| join.device_name().is_some());
+        self.device_joins += usize::from(on_device);
+        self.launches += metric("kernel_launches");
+        self.upload += clock("upload_time");
+        self.kernel += clock("kernel_time");
+        self.download += clock("download_time");
+        self.uploaded += metric("uploaded_bytes");
+        self.downloaded += metric("downloaded_bytes");
+        self.build_rows += metric("build_input_rows");
+        self.build_bytes += metric("build_mem_used");
+        self.table_bytes += metric("table_bytes");
+        let line = DisplayableExecutionPlan::with_metrics(node).one_line();
+        self.lines.push(line.to_string().trim().to_string());
+    }
+}
+
+impl Outcome {
+    /// Nothing seen yet.
+    pub fn new(name: String, shape: Shape, expected: Vec<Option<i64>>) -> Self {
+        Self {
+            name,
+            shape,
+            stock: None,
+            horton: None,
+            device_peak: None,
+            differences: 0,
+            notes: vec![],
+            expected,
+        }
+    }
+
+    /// Checks a run, and keeps its time if `timed` and the best so far.
+    pub fn add(&mut self, sides: &Sides, side: Side, run: Run, timed: bool) {
+        let mut notes = vec![];
+        if run.values != self.expected {
+            let (found, expected) = (&run.values, &self.expected);
+            notes.push(format!("{side:?} gave {found:?}, right is {expected:?}"));
+        }
+        let claims_device = sides.always || run.join.device_joins > 0;
+        if side == Side::Horton && claims_device && run.join.launches == 0 {
+            notes.push("no kernel was launched".to_string());
+        }
+        self.differences += notes.len();
+        let (built, asked) = (run.join.build_rows as u64, self.shape.build_rows());
+        if built != asked {
+            notes.push(format!(
+                "{side:?} built over {built} rows, not the {asked} of build"
+            ));
+        }
+        notes.retain(|note| !self.notes.contains(note));
+        self.notes.append(&mut notes);
+        let best = match side {
+            Side::Stock => &mut self.stock,
+            Side::Horton => &mut self.horton,
+        };
+        if timed && best.as_ref().is_none_or(|best| run.time < best.time) {
+            *best = Some(run);
+        }
+    }
+}
+
+/// Runs `query` once on both sides to warm up and `repeat` times to measure.
+///
+/// # Errors
+/// A side's error, with the case's name.
+pub async fn measure(
+    sides: &Sides,
+    mut outcome: Outcome,
+    query: Query,
+    repeat: usize,
+) -> Result<Outcome> {
+    let name = outcome.name.clone();
+    let of_case = |e: super::Error| format!("{name}, {e}");
+    let stock = sides.run(Side::Stock, query).await.map_err(of_case)?;
+    outcome.add(sides, Side::Stock, stock, false);
+    let (horton, peak) = sides.run_sampled(query).await.map_err(of_case)?;
+    outcome.add(sides, Side::Horton, horton, false);
+    outcome.device_peak = peak;
+    for _ in 0..repeat {
+        for side in [Side::Stock, Side::Horton] {
+            let run = sides.run(side, query).await.map_err(of_case)?;
+            outcome.add(sides, side, run, true);
+        }
+    }
+    Ok(outcome)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tables::{Keys, Tables};
+    use super::*;
+
+    /// On a session without a device join: answers are right, and the idle device is counted.
+    #[tokio::test]
+    async fn runs_are_checked() {
+        let settings = Settings {
+            device: "auto".to_string(),
+            enabled: "always".to_string(),
+            partitions: 2,
+            reorder: false,
+            options: vec![("horton.enabled".to_string(), "never".to_string())],
+        };
+        let sides = Sides::new(&settings).await.unwrap();
+        let shape = Shape {
+            keys: Keys::Text,
+            present: 500,
+            copies: 3,
+            all: 1000,
+            probe_rows: 20_000,
+            strings: true,
+        };
+        let pair = Tables::default().make(&shape, 2).unwrap();
+        sides.register(&pair).unwrap();
+        for query in [
+            Query::Count,
+            Query::Strings,
+            Query::Filter,
+            Query::Full,
+            Query::BuildAnti,
+        ] {
+            let expected = query.expected(&pair.answers);
+            let outcome = Outcome::new("case".to_string(), shape, expected);
+            let outcome = measure(&sides, outcome, query, 1).await.unwrap();
+            assert_eq!(outcome.notes, ["no kernel was launched"], "{query:?}");
+            assert_eq!(outcome.differences, 2);
+            assert!(outcome.stock.is_some() && outcome.horton.is_some());
+        }
+        let wrong = Outcome::new("case".to_string(), shape, vec![Some(-1)]);
+        let wrong = measure(&sides, wrong, Query::Count, 1).await.unwrap();
+        assert_eq!(wrong.differences, 6);
+        assert_eq!(wrong.notes.len(), 3);
+    }
+
+    #[tokio::test]
+    async fn unknown_options_are_refused() {
+        let settings = |key: &str| Settings {
+            device: "auto".to_string(),
+            enabled: "auto".to_string(),
+            partitions: 1,
+            reorder: true,
+            options: vec![(key.to_string(), "1".to_string())],
+        };
+        assert!(Sides::new(&settings("horton.colour")).await.is_err());
+        let batch_size = "datafusion.execution.batch_size";
+        assert!(Sides::new(&settings(batch_size)).await.is_ok());
+    }
+}

@@ -1,0 +1,19 @@
+//! Tables on the device by themselves, without DataFusion: against models, a `HashMap`, each other.
+//!
+//! ```text
+//!  table      Horton, direct and grouped tables, built and looked up on host and device
+//!  table_ops  bulk operations of every kind of table
+//!  wide       keys of several words
+//!  dynamic    mixed batches: linear probing, the slab hash
+//!  device     picking devices, programs, the cache of compiled ones
+//! ```
+//!
+//! They share the process and its one device. None asks how much memory others use; the cache of
+//! compiled programs is raced for by child processes (`device`). `HORTON_TEST_SMALL=1` keeps the
+//! sizes fit for oclgrind, valgrind and `make check`.
+
+mod device;
+mod dynamic;
+mod table;
+mod table_ops;
+mod wide;
