@@ -23,9 +23,9 @@ const PART: usize = 1 << 18;
 /// Rows `first_row..first_row + rows` of some columns.
 #[derive(Debug, Default)]
 pub struct Part {
-    /// Its first row's number.
+    /// Number of the first row.
     pub first_row: usize,
-    /// Its rows.
+    /// Number of rows.
     pub rows: usize,
     /// `columns[b][c]`: column `c` of its `b`-th slice.
     pub columns: Vec<Vec<ArrayRef>>,
@@ -79,8 +79,8 @@ where
         .await
 }
 
-/// Does `work` on every part, up to `width` at a time on threads for blocking work; results in order.
-/// A runtime's thread stays with no more rows than a batch has.
+/// Does `work` on every part, up to `width` at a time on threads for blocking work; results in
+/// order. A runtime's thread stays with no more rows than a batch has.
 ///
 /// # Errors
 /// The first of `work`'s; [`Error::DataFusion`] if it panics.
@@ -103,7 +103,7 @@ where
         .await
 }
 
-/// The error of a task that panicked, which an expression of the query may do.
+/// Returns the error of a task that panicked, which an expression of the query may do.
 pub fn task_failed(error: &impl std::fmt::Display) -> Error {
     datafusion::error::DataFusionError::Execution(format!("a build task failed: {error}")).into()
 }

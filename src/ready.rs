@@ -3,10 +3,10 @@
 //! ```text
 //!  first planned join, warm_up ─▶ begin ─▶ a thread:  open ─▶ self-test, which compiles ─▶ settled
 //!                                                       │
-//!  a join's build side is there ─▶ now ◀────────────────┘   Opening │ Compiling │ Ready │ Declined │ Invalid
+//!  a join's build side is there ─▶ now ◀────────────────┘   Opening │ Compiling │ Ready │ …
 //! ```
 //!
-//! Opening a device takes up to 0.2 s and compiling its kernels for the first time seconds. A
+//! Opening a device takes time, and compiling its kernels for the first time seconds. A
 //! planner's or runtime's thread must not do either, and a join under `auto` need not wait: the
 //! host joins as fast as DataFusion does. Under `always` joins wait for it, and where a device is
 //! named they wait until it is open, for the name may be wrong. No thread is blocked.
@@ -23,7 +23,7 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::self_test;
 
-/// What is known of the device that a session asks for.
+/// The state of the device that a session asks for.
 #[derive(Debug, Clone)]
 pub enum Readiness {
     /// It is being opened.
@@ -55,7 +55,7 @@ pub fn begin(config: &HortonConfig) {
     drop(receiver(config));
 }
 
-/// What is known now.
+/// Returns the state now.
 pub fn now(config: &HortonConfig) -> Readiness {
     let known = states()
         .get(&config.device)
@@ -63,12 +63,13 @@ pub fn now(config: &HortonConfig) -> Readiness {
     known.unwrap_or_else(|| receiver(config).borrow().clone())
 }
 
-/// What is known once the device is open: never [`Readiness::Opening`].
+/// Returns the state once the device is open: never [`Readiness::Opening`].
 pub async fn opened(config: &HortonConfig) -> Readiness {
     once(config, |state| !matches!(state, Readiness::Opening)).await
 }
 
-/// What is known once it is settled: neither [`Readiness::Opening`] nor [`Readiness::Compiling`].
+/// Returns the state once it is settled: neither [`Readiness::Opening`] nor
+/// [`Readiness::Compiling`].
 pub async fn settled(config: &HortonConfig) -> Readiness {
     let is_settled =
         |state: &Readiness| !matches!(state, Readiness::Opening | Readiness::Compiling);
@@ -113,7 +114,7 @@ pub async fn warm_up(context: &SessionContext) -> Result<()> {
     }
 }
 
-/// The state of what `config` asks for, which a thread settles if it is not ready.
+/// Returns the state of what `config` asks for, which a thread settles if it is not ready.
 fn receiver(config: &HortonConfig) -> watch::Receiver<Readiness> {
     let asked = &config.device;
     let mut states = states();

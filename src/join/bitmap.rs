@@ -16,7 +16,7 @@ impl Bitmap {
         Self { words }
     }
 
-    /// Bytes of a bitmap of `rows` bits.
+    /// Returns the bytes of a bitmap of `rows` bits.
     pub fn bytes(rows: usize) -> usize {
         8 * rows.div_ceil(64)
     }
@@ -38,12 +38,13 @@ impl Bitmap {
         }
     }
 
-    /// Whether the bit of `row` is set.
+    /// Returns whether the bit of `row` is set.
     pub fn get(&self, row: u32) -> bool {
         self.words[row as usize / 64].load(Ordering::Relaxed) >> (row % 64) & 1 == 1
     }
 
-    /// Those of `rows` whose bits are set, or not set, in order. Words without any are passed over.
+    /// Returns those of `rows` whose bits are set, or not set, in order. Words without any are
+    /// passed over.
     pub fn rows(&self, rows: Range<u32>, set: bool) -> impl Iterator<Item = u32> {
         let words = rows.start / 64..rows.end.div_ceil(64);
         words.flat_map(move |w| {
@@ -60,7 +61,8 @@ impl Bitmap {
     }
 }
 
-/// The numbers of the bits that are set in `word`, the lowest of which has the number `first`.
+/// Returns the numbers of the bits that are set in `word`, the lowest of which has the number
+/// `first`.
 pub fn ones_of(word: u64, first: u32) -> impl Iterator<Item = u32> {
     let lower = |word: &u64| Some(word & (word - 1)).filter(|word| *word != 0);
     let words = std::iter::successors(Some(word).filter(|word| *word != 0), lower);

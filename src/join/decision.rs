@@ -1,7 +1,7 @@
-//! What was decided of a join, and what its node shows of that.
+//! Decisions on a join, and the record of them that its node shows.
 //!
 //! ```text
-//!  HortonJoinExec ─ Shown ─┬─ Decisions   build side, rows, device or reason, of each build or bucket
+//!  HortonJoinExec ─ Shown ─┬─ Decisions   build side, rows, device or reason, a build or bucket
 //!                          ├─ metrics     its own, and those of buckets
 //!                          └─ OnHost      metrics of DataFusion's own joins in its place
 //! ```
@@ -88,12 +88,12 @@ pub enum Home {
     Memory,
 }
 
-/// What was decided of a join, or of one of its partitions.
+/// A decision: how a join is run, or one of its partitions.
 #[derive(Debug, Clone)]
 pub struct Decision {
     /// The side that was built.
     pub build: Side,
-    /// Its rows.
+    /// Rows of that side.
     pub rows: usize,
     /// Where the join runs.
     pub place: Place,
@@ -110,28 +110,29 @@ pub struct At {
     pub bucket: Option<usize>,
 }
 
-/// What a node shows of the joins that run in its place.
+/// The record that a node shows of the joins that run in its place.
 #[derive(Debug, Clone, Default)]
 pub struct Shown {
     /// The node's own metrics.
     pub metrics: ExecutionPlanMetricsSet,
-    /// Those of buckets that a device joined.
+    /// Metrics of buckets that a device joined.
     pub buckets: ExecutionPlanMetricsSet,
-    /// What was decided.
+    /// The decisions.
     pub decisions: Arc<Decisions>,
     /// DataFusion's own joins.
     pub on_host: Arc<OnHost>,
 }
 
 impl Shown {
-    /// Forgets what an earlier execution of `partition` showed: it can have had more buckets, or none.
+    /// Forgets what an earlier execution of `partition` showed: it can have had more buckets, or
+    /// none.
     pub fn begin(&self, partition: usize) {
         let is_other = |at: &At| at.partition != partition;
         self.decisions.lock().retain(|at, _| is_other(at));
         self.on_host.lock().retain(|at, _| is_other(at));
     }
 
-    /// The same for buckets.
+    /// Returns the record for buckets.
     pub fn of_buckets(&self) -> Self {
         Self {
             metrics: self.buckets.clone(),
@@ -139,7 +140,7 @@ impl Shown {
         }
     }
 
-    /// All metrics. Rows that come of buckets are not the node's yet: it may owe fewer.
+    /// Returns all metrics. Rows that come of buckets are not the node's yet: it may owe fewer.
     pub fn all_metrics(&self) -> MetricsSet {
         let mut all = self.metrics.clone_inner();
         let on_host = self.on_host.lock();
@@ -155,7 +156,7 @@ impl Shown {
     }
 }
 
-/// Whether it counts what a node gives out.
+/// Returns whether it counts what a node gives out.
 fn is_output(metric: &Metric) -> bool {
     use MetricValue::{OutputBatches, OutputBytes, OutputRows};
     matches!(
@@ -164,12 +165,12 @@ fn is_output(metric: &Metric) -> bool {
     )
 }
 
-/// What was decided of each of a join's builds when it ran last.
+/// The decisions on each of a join's builds when it ran last.
 #[derive(Debug, Default)]
 pub struct Decisions(Mutex<BTreeMap<At, Decision>>);
 
 impl Decisions {
-    /// All of them.
+    /// Returns all decisions.
     pub fn all(&self) -> Vec<Decision> {
         self.lock().values().cloned().collect()
     }

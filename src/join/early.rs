@@ -34,10 +34,11 @@ use futures::TryStreamExt;
 use super::exec::HortonJoinExec;
 use super::run::Held;
 
-/// The rows of partition `partition` of `plan`, opened when they are first polled if `late`.
+/// Returns the rows of partition `partition` of `plan`, opened when they are first polled if
+/// `late`.
 ///
 /// # Errors
-/// Those of opening it.
+/// The errors of opening it.
 pub fn open(
     plan: &Arc<dyn ExecutionPlan>,
     partition: usize,
@@ -54,8 +55,8 @@ pub fn open(
     Ok(Box::pin(stream))
 }
 
-/// What became of a join's build side.
-pub enum Build {
+/// The state of a join's build side once its early opening was tried.
+pub enum BuildOpening {
     /// It is opened with the join.
     Waits,
     /// It was opened, for this execution.
@@ -68,7 +69,7 @@ pub enum Build {
 /// them. Returns the joins' executions, which end with the caller's.
 ///
 /// # Errors
-/// Those of opening them.
+/// The errors of opening them.
 pub fn open_builds(plan: &Arc<dyn ExecutionPlan>, context: &Arc<TaskContext>) -> Result<Vec<Held>> {
     let mut held = Vec::new();
     visit(plan, context, &mut held)?;
@@ -82,23 +83,23 @@ fn visit(
 ) -> Result<()> {
     let build = match plan.downcast_ref::<HortonJoinExec>() {
         Some(join) => join.open_build(context)?,
-        None => Build::Waits,
+        None => BuildOpening::Waits,
     };
     match build {
-        Build::Waits if executes_inputs(plan.as_ref()) => {
+        BuildOpening::Waits if executes_inputs(plan.as_ref()) => {
             let mut children = plan.children().into_iter();
             children.try_for_each(|child| visit(child, context, held))
         }
-        Build::Opened(run) => {
+        BuildOpening::Opened(run) => {
             held.push(run);
             Ok(())
         }
-        Build::Waits | Build::WasOpened => Ok(()),
+        BuildOpening::Waits | BuildOpening::WasOpened => Ok(()),
     }
 }
 
-/// Whether `node` is known to execute its inputs themselves, once. (A recursive query executes
-/// copies of its second one, which read what the first left.)
+/// Returns whether `node` is known to execute its inputs themselves, once. (A recursive query
+/// executes copies of its second one, which read what the first left.)
 fn executes_inputs(node: &dyn ExecutionPlan) -> bool {
     node.is::<HashJoinExec>()
         || node.is::<HortonJoinExec>()

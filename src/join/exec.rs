@@ -7,7 +7,7 @@
 //!     filters:  one a key column of either input, told once the other one is built
 //!
 //!  partition mode     sides         build                          output partitions
-//!    Auto             either        all partitions of a side       as many as the side that has more
+//!    Auto             either        all partitions of a side       as the side that has more
 //!    CollectLeft      as planned    the left input                 the right input's
 //!    Partitioned      as planned    one a partition                the right input's
 //! ```
@@ -56,9 +56,10 @@ pub struct HortonJoinExec {
     pub(super) config: HortonConfig,
     /// Metrics, and what was decided.
     pub(super) shown: Shown,
-    /// What either input's scans are told of the other one's keys: the left input's, the right one's.
+    /// The filters by which either input's scans are told of the other one's keys: the left
+    /// input's, the right one's.
     pub(super) filters: [Vec<KeyFilter>; 2],
-    /// Its executions, with those of nodes made of this one: they share the filters.
+    /// The executions, with those of nodes made of this one: they share the filters.
     pub(super) runs: Arc<Runs>,
     pub(super) reach: OnceLock<Reach>,
     properties: Arc<PlanProperties>,
@@ -72,8 +73,8 @@ impl fmt::Debug for HortonJoinExec {
     }
 }
 
-/// The properties of `stock`. A join with either side built promises no order, and has a partition
-/// for each of the side that has more: that side may be probed.
+/// Returns the properties of `stock`. A join with either side built promises no order, and has a
+/// partition for each of the side that has more: that side may be probed.
 fn properties(stock: &HashJoinExec) -> Arc<PlanProperties> {
     if *stock.partition_mode() != PartitionMode::Auto {
         return Arc::clone(stock.properties());
@@ -92,7 +93,7 @@ fn properties(stock: &HashJoinExec) -> Arc<PlanProperties> {
 }
 
 impl HortonJoinExec {
-    /// The join of `stock`. In [`PartitionMode::Auto`] either side may be built.
+    /// Returns the join of `stock`. In [`PartitionMode::Auto`] either side may be built.
     pub fn new(stock: Arc<HashJoinExec>, config: HortonConfig) -> Self {
         Self {
             properties: properties(&stock),
@@ -105,17 +106,17 @@ impl HortonJoinExec {
         }
     }
 
-    /// The `HashJoinExec` that this join stands for.
+    /// Returns the `HashJoinExec` that this join stands for.
     pub fn stock(&self) -> &Arc<HashJoinExec> {
         &self.stock
     }
 
-    /// What was decided of its builds when it ran last; nothing before it was executed.
+    /// Returns what was decided of its builds when it ran last; nothing before it was executed.
     pub fn decisions(&self) -> Vec<Decision> {
         self.shown.decisions.all()
     }
 
-    /// The device that it ran on; `None` if it was not executed, or ran on the host.
+    /// Returns the device that it ran on; `None` if it was not executed, or ran on the host.
     pub fn device_name(&self) -> Option<String> {
         let mut decisions = self.decisions().into_iter();
         decisions.find_map(|decision| match decision.place {
@@ -124,12 +125,12 @@ impl HortonJoinExec {
         })
     }
 
-    /// The same join around another stock node.
+    /// Returns the same join around another stock node.
     fn rewrap(&self, stock: &dyn ExecutionPlan) -> Result<Arc<dyn ExecutionPlan>> {
         self.rewrap_with(stock, self.filters.clone())
     }
 
-    /// As [`rewrap`](Self::rewrap), with other filters.
+    /// Returns the same join around another stock node, with other `filters`.
     fn rewrap_with(
         &self,
         stock: &dyn ExecutionPlan,
@@ -146,7 +147,7 @@ impl HortonJoinExec {
         Ok(Arc::new(exec))
     }
 
-    /// Which sides may be built.
+    /// Returns which sides may be built.
     pub(super) fn sides(&self) -> Sides {
         Sides::of(&self.stock, self.is_open())
     }
@@ -163,7 +164,7 @@ impl HortonJoinExec {
         self.properties.output_partitioning().partition_count()
     }
 
-    /// Output partitions, if the host may repartition the inputs into so many.
+    /// Returns the output partitions, if the host may repartition the inputs into so many.
     pub(super) fn host_partitions(&self) -> Option<usize> {
         self.is_open().then(|| self.output_partitions())
     }
@@ -175,7 +176,7 @@ impl HortonJoinExec {
         }
     }
 
-    /// The filters of the join's keys.
+    /// Returns the filters of the join's keys.
     pub(super) fn made_filters(&self) -> Vec<Arc<DynamicFilterPhysicalExpr>> {
         let filters = self.filters.iter().flatten();
         filters.map(|own| Arc::clone(&own.filter)).collect()

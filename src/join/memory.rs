@@ -1,13 +1,13 @@
-//! What a join reserves in DataFusion's memory pool, under names that say what it is.
+//! Reservations of a join in DataFusion's memory pool, under names that say what they are for.
 //!
 //! ```text
-//!  HortonJoinBuild[0]: left rows        rows of either input, until it is decided which one is built
+//!  HortonJoinBuild[0]: left rows        rows of either input, until the build side is decided
 //!  HortonJoinBuild[0]: right rows
 //!  HortonJoinBuild[0]: left buckets     rows in buckets, or on their way there, of either side
 //!  HortonJoinBuild[0]: right buckets
 //!  HortonJoinBuild[0]: order            a sort of rows that come from buckets
 //!  HortonJoinBuild[0]: batches          the build side's rows, and arrays made of them
-//!  HortonJoinBuild[0]: keys             key expressions' values; surrogates until they are on the device
+//!  HortonJoinBuild[0]: keys             key expressions' values; surrogates before they are sent
 //!  HortonJoinBuild[0]: tables           the table that the host keeps in the device's place
 //!  HortonJoinBuild[0]: visited rows     one bit a build row
 //!  HortonJoinBuild[0]: device           tables, groups and columns on the device
@@ -18,16 +18,18 @@
 //!
 //! A reservation goes with what it is for: with the build side, or with a chunk, however those end.
 //! A build side that is refused goes to disk ([`spill`](super::spill)). A chunk that is refused is
-//! smaller: what it has goes as it is, the second one in flight waits, windows are halved. Chunks are large for speed alone, so they
-//! leave half of a limited pool to those who fail without: an aggregate above, the next build side.
+//! smaller: what it has goes as it is, the second one in flight waits, windows are halved. Chunks
+//! are large for speed alone, so they leave half of a limited pool to those who fail without: an
+//! aggregate above, the next build side.
 //!
-//! Where that leaves nothing, a stream goes on with one batch of its input and a window of [`FLOOR`]
-//! bytes, unreserved, as DataFusion's joins hold a batch. Growing beyond the limit instead makes the
-//! pool refuse all others, who then fail. The batch is not cut: its buffers are there anyway, and rows
-//! of a whole one pass through uncopied. Output batches are not reserved either.
+//! Where that leaves nothing, a stream goes on with one batch of its input and a window of
+//! [`FLOOR`] bytes, unreserved, as DataFusion's joins hold a batch. Growing beyond the limit
+//! instead makes the pool refuse all others, who then fail. The batch is not cut: its buffers are
+//! there anyway, and rows of a whole one pass through uncopied. Output batches are not reserved
+//! either.
 //!
-//! The device's own budget ([`Budget`](crate::device::Budget)) is counted apart, because a
-//! GPU's memory is not the host's; but an operator of queries wants to see what a join holds there, too.
+//! The device's own budget ([`Budget`](crate::device::Budget)) is counted apart, because a GPU's
+//! memory is not the host's. It is reserved here as well, so that operators see it.
 
 use std::sync::Arc;
 
@@ -38,18 +40,19 @@ use datafusion::execution::memory_pool::{
 
 use crate::join::side::Side;
 
-/// What the rows of a side that build `partition` joins are reserved under, until it is decided.
+/// Returns a reservation for the rows of a side that build `partition` joins, until it is
+/// decided.
 pub fn of_rows(pool: &Arc<dyn MemoryPool>, partition: usize, side: Side) -> MemoryReservation {
     MemoryConsumer::new(format!("HortonJoinBuild[{partition}]: {side} rows")).register(pool)
 }
 
-/// What the rows of a side are reserved under while they are scattered over buckets.
+/// Returns a reservation for the rows of a side while they are scattered over buckets.
 pub fn of_buckets(pool: &Arc<dyn MemoryPool>, partition: usize, side: Side) -> MemoryReservation {
     let name = format!("HortonJoinBuild[{partition}]: {side} buckets");
     MemoryConsumer::new(name).register(pool)
 }
 
-/// What a sort is reserved under that restores the order of rows which come from disk.
+/// Returns a reservation for the sort that restores the order of rows which come from disk.
 pub fn of_order(pool: &Arc<dyn MemoryPool>, partition: usize) -> MemoryReservation {
     let consumer = MemoryConsumer::new(format!("HortonJoinBuild[{partition}]: order"));
     consumer.with_can_spill(true).register(pool)
@@ -85,7 +88,8 @@ impl BuildMemory {
         }
     }
 
-    /// Gives back what was reserved for tables that are no more; `visited` bytes of the bitmaps stay.
+    /// Gives back what was reserved for tables that are no more; `visited` bytes of the bitmaps
+    /// stay.
     pub fn forget_tables(&self, visited: usize) {
         self.tables.free();
         self.device.free();
@@ -93,16 +97,16 @@ impl BuildMemory {
     }
 }
 
-/// Bytes of a window of pairs, and of a sort of rows that come from disk, that a stream takes however
-/// full the memory pool is.
+/// Bytes of a window of pairs, and of a sort of rows that come from disk, that a stream takes
+/// however full the memory pool is.
 pub const FLOOR: usize = 1 << 20;
 
-/// Bytes for each row that a chunk of probe rows, its window of pairs, or a turn may have: 128 MiB for
-/// 2^20 rows. Rows of analytic queries are narrower as a rule, so that rows are what ends them.
+/// Bytes for each row that a chunk of probe rows, its window of pairs, or a turn may have: 128 MiB
+/// for 2^20 rows. Rows of analytic queries are narrower as a rule, so that rows are what ends them.
 pub const ROW_BYTES: usize = 128;
 
-/// Whether half of a limited `pool` is free after `bytes` more: what is taken for speed alone leaves
-/// so much to those who fail without.
+/// Returns whether half of a limited `pool` is free after `bytes` more: what is taken for speed
+/// alone leaves so much to those who fail without.
 pub fn leaves_half(pool: &Arc<dyn MemoryPool>, bytes: usize) -> bool {
     match pool.memory_limit() {
         MemoryLimit::Finite(limit) => pool.reserved() + bytes <= limit / 2,
@@ -110,7 +114,8 @@ pub fn leaves_half(pool: &Arc<dyn MemoryPool>, bytes: usize) -> bool {
     }
 }
 
-/// What a chunk of probe rows reserves; that of a stream is empty, and makes those of its chunks.
+/// The reservations of a chunk of probe rows. That of a stream is empty, and makes those of its
+/// chunks.
 #[derive(Debug)]
 pub struct ProbeMemory {
     /// Batches, key columns, and surrogates.
@@ -142,7 +147,7 @@ impl ProbeMemory {
         }
     }
 
-    /// Whether `bytes` more for rows would be granted.
+    /// Returns whether `bytes` more for rows would be granted.
     pub fn has_room(&self, bytes: usize) -> bool {
         leaves_half(&self.pool, bytes)
     }
@@ -164,7 +169,7 @@ impl ProbeMemory {
     }
 }
 
-/// What sets of keys, for scans of the probe side, are reserved under.
+/// Returns a reservation for sets of keys, for scans of the probe side.
 pub fn of_filters(pool: &Arc<dyn MemoryPool>) -> MemoryReservation {
     MemoryConsumer::new("HortonJoinBuild: filters").register(pool)
 }
@@ -172,8 +177,8 @@ pub fn of_filters(pool: &Arc<dyn MemoryPool>) -> MemoryReservation {
 /// Bytes of an empty hash map.
 const MAP: usize = 64;
 
-/// Bytes of the hash table that DataFusion's join makes of `rows` rows: its own estimate, and a bit
-/// a row for those that were met.
+/// Returns the bytes of the hash table that DataFusion's join makes of `rows` rows: its own
+/// estimate, and a bit a row for those that were met.
 pub fn table_bytes(rows: usize) -> usize {
     let table = estimate_memory_size::<(u32, u64)>(rows, MAP);
     table.unwrap_or(usize::MAX / 2) + rows.div_ceil(8)

@@ -1,4 +1,4 @@
-//! What EXPLAIN ANALYZE shows of a device join: the stock join's metrics under their names,
+//! Metrics of a device join for EXPLAIN ANALYZE: the stock join's metrics under their names,
 //! and where the device's time and bytes went.
 
 use std::sync::Arc;
@@ -38,6 +38,17 @@ pub struct JoinMetrics {
     pub device_errors: Count,
     device: DeviceMetrics,
     _compute: Arc<ComputeTime>,
+}
+
+/// Size of a build side, as it was read.
+#[derive(Debug, Clone, Copy)]
+pub struct BuildInput {
+    /// Batches.
+    pub batches: usize,
+    /// Rows.
+    pub rows: usize,
+    /// Bytes of the batches.
+    pub bytes: usize,
 }
 
 /// As the stock join: compute time is what building and joining took. Added up once, with
@@ -133,10 +144,10 @@ impl JoinMetrics {
     }
 
     /// Records the batches, rows and bytes of a build side.
-    pub fn add_build_input(&self, (batches, rows, bytes): (usize, usize, usize)) {
-        self.build_mem_used.add(bytes);
-        self.build_input_batches.add(batches);
-        self.build_input_rows.add(rows);
+    pub fn add_build_input(&self, input: BuildInput) {
+        self.build_mem_used.add(input.bytes);
+        self.build_input_batches.add(input.batches);
+        self.build_input_rows.add(input.rows);
     }
 
     /// Records the table of a build side.

@@ -23,11 +23,11 @@ pub enum Opened {
 }
 
 impl Opened {
-    /// The rows of stream `at`, for output partition `partition`. There are none if the probe side
-    /// has fewer streams.
+    /// Returns the rows of stream `at`, for output partition `partition`. There are none if the
+    /// probe side has fewer streams.
     ///
     /// # Errors
-    /// Those of executing DataFusion's own join, or of restoring a promised order.
+    /// The errors of executing DataFusion's own join, or of restoring a promised order.
     pub fn stream(
         &self,
         at: usize,

@@ -20,7 +20,8 @@ use arrow::datatypes::DataType;
 
 use crate::error::Result;
 
-use crate::join::arrays::{can_be_joined, has_dictionary, interleave_joined};
+use crate::join::arrays::join::interleave_joined;
+use crate::join::arrays::types::{can_be_joined, has_dictionary};
 
 /// Where a column of the build side comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,17 +78,17 @@ impl BuildRows {
         self.columns.get(index).map_or(&[], Vec::as_slice)
     }
 
-    /// The batches.
+    /// Returns the batches.
     pub fn batches(&self) -> &[RecordBatch] {
         &self.batches
     }
 
-    /// Rows in all.
+    /// Returns the rows in all.
     pub fn len(&self) -> usize {
         self.starts.last().map_or(0, |rows| *rows as usize)
     }
 
-    /// Whether there are none.
+    /// Returns whether there are none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -104,10 +105,10 @@ impl BuildRows {
         (batch, (row - self.starts[batch]) as usize)
     }
 
-    /// The values at `rows` of a column of an array a batch.
+    /// Returns the values at `rows` of a column of an array a batch.
     ///
     /// # Errors
-    /// Arrow's, e.g. strings of one output batch beyond the offsets of their type.
+    /// Arrow's errors, e.g. strings of one output batch beyond the offsets of their type.
     pub fn gather(
         &self,
         column: &[ArrayRef],
@@ -146,7 +147,7 @@ impl BuildRows {
         }
     }
 
-    /// The numbers of the rows of batch `batch`.
+    /// Returns the numbers of the rows of batch `batch`.
     pub fn rows_of(&self, batch: usize) -> Range<u32> {
         self.starts[batch]..self.starts[batch + 1]
     }
@@ -185,7 +186,7 @@ impl<'a> Located<'a> {
         })
     }
 
-    /// The rows' numbers, NULL where there is none.
+    /// Returns the rows' numbers, NULL where there is none.
     fn indices(&self) -> &UInt32Array {
         let rows = || self.rows.iter().map(|row| (*row != NO_ROW).then_some(*row));
         self.indices.get_or_init(|| {

@@ -12,9 +12,9 @@
 //! A plan can be executed more than once: a cached plan, a recursive query, two sessions at the
 //! same time. Its dynamic filters are objects of the plan, not of an execution, so a join counts
 //! its executions. Partitions belong together if they were asked for with the same context, each
-//! once. A consumer may read one to its end before it asks for the next, so a run stays open
-//! until all were asked for, unless a stream was dropped before its end. One that a join above
-//! began to open its build side ends with that join.
+//! once. A consumer may read one to its end before it asks for the next. So a run stays open until
+//! all were asked for, unless a stream was dropped before its end. One that a join above began to
+//! open its build side ends with that join.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -33,7 +33,7 @@ use crate::join::tell::telling::{Executions, Telling};
 /// The executions of a join.
 #[derive(Debug, Default)]
 pub struct Runs {
-    /// Those that more partitions may join.
+    /// The executions that more partitions may join.
     open: Mutex<Vec<Arc<Run>>>,
     /// How many there are, open or not.
     executions: Arc<Executions>,
@@ -48,7 +48,7 @@ pub struct Run {
     taken: Mutex<HashSet<usize>>,
     /// The decision that all partitions share, and how many of them have yet to take it.
     decision: Mutex<Option<(SharedJoin, usize)>>,
-    /// Of the filters that are told if the left side is built, and if the right one is.
+    /// The boards of the filters that are told if the left side is built, and if the right one is.
     boards: [Mutex<Option<Arc<Board>>>; 2],
     /// The executions of joins below whose build sides this one had opened.
     below: Mutex<Option<Vec<Held>>>,
@@ -63,14 +63,15 @@ impl std::fmt::Debug for Run {
 }
 
 impl Runs {
-    /// The run of partition `partition` of `partitions` under `context`. A run that begins sets
-    /// `filters` back.
+    /// Returns the run of partition `partition` of `partitions` under `context`. A run that begins
+    /// sets `filters` back.
     ///
     /// # Errors
     /// If a filter cannot be set back.
     pub fn join(
         self: &Arc<Self>,
-        (partition, partitions): (usize, usize),
+        partition: usize,
+        partitions: usize,
         context: &Arc<TaskContext>,
         filters: &[Arc<DynamicFilterPhysicalExpr>],
     ) -> Result<Arc<Run>> {
@@ -98,7 +99,7 @@ impl Runs {
     /// that partitions can join. A run that begins sets `filters` back.
     ///
     /// # Errors
-    /// As [`join`](Self::join).
+    /// The errors of [`join`](Self::join).
     pub fn begin(
         self: &Arc<Self>,
         context: &Arc<TaskContext>,
@@ -136,11 +137,11 @@ impl Runs {
 }
 
 impl Run {
-    /// The decision that `takers` streams share, begun by `begin` if it was not. It is kept no longer
-    /// than until the last stream has it, so that its memory is theirs to give back.
+    /// Returns the decision that `takers` streams share, begun by `begin` if it was not. It is kept
+    /// no longer than until the last stream has it, so that its memory is theirs to give back.
     ///
     /// # Errors
-    /// Those of `begin`.
+    /// The errors of `begin`.
     pub fn decision(
         &self,
         takers: usize,
@@ -160,7 +161,7 @@ impl Run {
     /// Begins the decision that `takers` streams will share, before one asks for it.
     ///
     /// # Errors
-    /// Those of `begin`.
+    /// The errors of `begin`.
     pub fn begin_decision(
         &self,
         takers: usize,
@@ -173,8 +174,8 @@ impl Run {
         Ok(())
     }
 
-    /// The board of this run for the case that `build` is the build side, made by `make` if no
-    /// other stream did.
+    /// Returns the board of this run for the case that `build` is the build side, made by `make` if
+    /// no other stream did.
     pub fn board(&self, build: Side, make: impl FnOnce() -> Arc<Board>) -> Arc<Board> {
         Arc::clone(lock(&self.boards[build as usize]).get_or_insert_with(make))
     }
@@ -182,7 +183,7 @@ impl Run {
     /// Has build sides of joins below opened by `open`, if no other stream did.
     ///
     /// # Errors
-    /// Those of `open`.
+    /// The errors of `open`.
     pub fn open_below(&self, open: impl FnOnce() -> Result<Vec<Held>>) -> Result<()> {
         let mut below = lock(&self.below);
         if below.is_none() {
@@ -191,7 +192,7 @@ impl Run {
         Ok(())
     }
 
-    /// A hold on this run that is let go before the run has ended.
+    /// Returns a hold on this run that is let go before the run has ended.
     pub fn held(self: Arc<Self>) -> Held {
         Held {
             runs: self.runs.upgrade(),
@@ -200,7 +201,7 @@ impl Run {
         }
     }
 
-    /// What this run tells the scans.
+    /// Returns the record of what this run tells the scans.
     pub fn telling(&self) -> &Arc<Telling> {
         &self.telling
     }

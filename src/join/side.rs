@@ -13,7 +13,7 @@ impl Side {
     /// The left and the right one.
     pub const BOTH: [Side; 2] = [Side::Left, Side::Right];
 
-    /// The other one.
+    /// Returns the other one.
     pub fn other(self) -> Self {
         match self {
             Side::Left => Side::Right,

@@ -30,7 +30,8 @@ pub enum Sides {
 }
 
 impl Sides {
-    /// Those of `join` while it has no LIMIT and its sides are `open`.
+    /// Returns the sides of `join` that may be built while it has no LIMIT and its sides are
+    /// `open`.
     pub fn of(join: &HashJoinExec, open: bool) -> Self {
         if open && join.fetch().is_none() {
             Sides::Open(first(join))
@@ -39,7 +40,7 @@ impl Sides {
         }
     }
 
-    /// The side that is read first.
+    /// Returns the side that is read first.
     pub fn first(self) -> Side {
         match self {
             Sides::Fixed => Side::Left,
@@ -48,8 +49,8 @@ impl Sides {
     }
 }
 
-/// The side of `join` to read first: the right one if it is small for a reason that the plan shows,
-/// and the left one has no filter whose keys would make it cheaper still.
+/// Returns the side of `join` to read first. It is the right one if the plan shows why that is
+/// small, and the left one has no filter whose keys would make it cheaper still.
 fn first(join: &HashJoinExec) -> Side {
     let (_, filters_probe) = join.join_type().swap().on_lr_is_preserved();
     let right_first = filters_probe
@@ -59,8 +60,8 @@ fn first(join: &HashJoinExec) -> Side {
     if right_first { Side::Right } else { Side::Left }
 }
 
-/// Whether `plan` has few rows: a LIMIT, or a filter over an aggregate, which keeps its groups until
-/// its last row came and whose filter is there to leave few.
+/// Returns whether `plan` has few rows: a LIMIT, or a filter over an aggregate. An aggregate keeps
+/// its groups until its last row came, and a filter over it is there to leave few.
 fn is_small(plan: &Arc<dyn ExecutionPlan>, filtered: bool) -> bool {
     // Guards stand above limits while filters are handed out.
     let plan = plan.downcast_ref::<Exact>().map_or(plan, Exact::node);
@@ -80,12 +81,13 @@ fn is_small(plan: &Arc<dyn ExecutionPlan>, filtered: bool) -> bool {
     }
 }
 
-/// Whether some row of the tables below `plan` is left out by a filter or a LIMIT.
+/// Returns whether some row of the tables below `plan` is left out by a filter or a LIMIT.
 fn has_filter(plan: &Arc<dyn ExecutionPlan>) -> bool {
     plan.is::<FilterExec>() || plan.fetch().is_some() || plan.children().into_iter().any(has_filter)
 }
 
-/// Whether `join` gives the same rows with either side built, in an order that nobody relies on.
+/// Returns whether `join` gives the same rows with either side built, in an order that nobody
+/// relies on.
 pub fn can_swap(join: &HashJoinExec) -> bool {
     let [left, right] = [join.left(), join.right()];
     let swaps = join.join_type().supports_swap()

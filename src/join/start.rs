@@ -7,9 +7,9 @@
 //!             stream p:  wait for the decision ─▶ its rows
 //! ```
 //!
-//! The side that is read first is opened at once, unless a filter of another join reaches it: then
-//! it is opened when the stream is polled, as that filter is complete then. The other side waits for
-//! this join's own filter, if one of its scans holds it.
+//! The side that is read first is opened at once, unless a filter of another join reaches it. Then
+//! it is opened when the stream is polled, as that filter is complete by then. The other side waits
+//! for this join's own filter, if one of its scans holds it.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ use futures::{FutureExt, StreamExt, TryFutureExt, TryStreamExt};
 use crate::config::Filters;
 
 use super::decide::{Joined, Joiner, Node, for_another};
-use super::early::{Build, open, open_builds};
+use super::early::{BuildOpening, open, open_builds};
 use super::exec::HortonJoinExec;
 use super::memory;
 use super::opened::{Opened, SharedJoin};
@@ -34,7 +34,7 @@ use super::spill::scattering::{can_scatter, manager};
 use super::spill::spilled::Spilled;
 use crate::join::collect::race::{First, Raced, race};
 use crate::join::collect::reading::Reading;
-use crate::join::decide::oriented::Oriented;
+use crate::join::decide::oriented::OrientedJoin;
 use crate::join::side::Side;
 use crate::join::sides::Sides;
 use crate::join::tell::filter::{Board, Driver};
@@ -51,7 +51,7 @@ fn under(schema: &SchemaRef, batch: RecordBatch) -> Result<RecordBatch> {
     Ok(batch)
 }
 
-/// What drives `join` while somebody else holds it.
+/// Returns a future that drives `join` while somebody else holds it.
 fn driver(join: &SharedJoin) -> Driver {
     let join = join.downgrade();
     Box::new(move || {
@@ -61,7 +61,7 @@ fn driver(join: &SharedJoin) -> Driver {
 }
 
 impl HortonJoinExec {
-    /// The rows of output partition `partition`.
+    /// Returns the rows of output partition `partition`.
     pub(super) fn start(
         &self,
         partition: usize,
@@ -70,7 +70,7 @@ impl HortonJoinExec {
         let partitions = self.output_partitions();
         let run = self
             .runs
-            .join((partition, partitions), context, &self.made_filters())?;
+            .join(partition, partitions, context, &self.made_filters())?;
         self.open_below(&run, context)?;
         let (decision, at) = if self.is_partitioned() {
             (self.begin(partition, &run, context)?, 0)
@@ -94,23 +94,23 @@ impl HortonJoinExec {
     /// another join reaches the side that is read first.
     ///
     /// # Errors
-    /// Those of opening it.
-    pub(super) fn open_build(&self, context: &Arc<TaskContext>) -> Result<Build> {
+    /// The errors of opening it.
+    pub(super) fn open_build(&self, context: &Arc<TaskContext>) -> Result<BuildOpening> {
         let first = self.sides().first();
         if self.is_partitioned() || self.reach(context)?.side(first).is_pruned {
-            return Ok(Build::Waits);
+            return Ok(BuildOpening::Waits);
         }
         let Some(run) = self.runs.begin(context, &self.made_filters())? else {
-            return Ok(Build::WasOpened);
+            return Ok(BuildOpening::WasOpened);
         };
         // Ends the execution if the build side cannot be opened.
         let held = Arc::clone(&run).held();
         run.begin_decision(self.output_partitions(), || self.begin(0, &run, context))?;
         self.open_below(&run, context)?;
-        Ok(Build::Opened(held))
+        Ok(BuildOpening::Opened(held))
     }
 
-    /// Where filters go, found out once.
+    /// Returns where filters go, found out once.
     fn reach(&self, context: &TaskContext) -> Result<&Reach> {
         if let Some(reach) = self.reach.get() {
             return Ok(reach);
@@ -139,7 +139,7 @@ impl HortonJoinExec {
         })
     }
 
-    /// Whether `side` waits for a filter.
+    /// Returns whether `side` waits for a filter.
     fn is_opened_late(&self, side: Side, context: &TaskContext) -> Result<bool> {
         let reach = self.reach(context)?.side(side);
         let is_second = side != self.sides().first();
@@ -181,7 +181,7 @@ impl HortonJoinExec {
         let partitions = self.host_partitions();
         let decided = async move {
             let disk = |side: &Reading| manager(&node, side);
-            let raced = race(sides, (one, other), turn_rows, &disk).await?;
+            let raced = race(sides, one, other, turn_rows, &disk).await?;
             node.shown.begin(partition);
             let (side, mut build, probe) = match raced {
                 Raced::Won { side, build, probe } => (side, build, probe),
@@ -211,8 +211,8 @@ impl HortonJoinExec {
                     probe,
                     device,
                 } => {
-                    let sides = (side, build, probe);
-                    Opened::Spilled(Spilled::in_memory(node, sides, &device)?)
+                    let spilled = Spilled::in_memory(node, side, build, probe, &device)?;
+                    Opened::Spilled(spilled)
                 }
             };
             Ok(Arc::new(opened))
@@ -233,7 +233,7 @@ impl HortonJoinExec {
         })
     }
 
-    /// What an execution of build `partition` must know of this node.
+    /// Returns what an execution of build `partition` must know of this node.
     fn node(&self, partition: usize, context: &Arc<TaskContext>) -> Node {
         Node {
             planned: Arc::clone(&self.stock),
@@ -244,7 +244,7 @@ impl HortonJoinExec {
         }
     }
 
-    /// The rows of `side` that build `partition` joins, not read yet.
+    /// Returns the rows of `side` that build `partition` joins, not read yet.
     fn reading(&self, side: Side, partition: usize, context: &Arc<TaskContext>) -> Result<Reading> {
         let input = self.input(side);
         let late = self.is_opened_late(side, context)?;
@@ -259,7 +259,8 @@ impl HortonJoinExec {
         Ok(Reading::new(input.schema(), streams, memory))
     }
 
-    /// The board of the filters that are told if `build` is the build side, if some scan holds one.
+    /// Returns the board of the filters that are told if `build` is the build side, if some scan
+    /// holds one.
     fn board(
         &self,
         build: Side,
@@ -275,7 +276,7 @@ impl HortonJoinExec {
         } else {
             1
         };
-        let oriented = Oriented::of(&self.stock, build == Side::Right, &self.config, context)?;
+        let oriented = OrientedJoin::of(&self.stock, build == Side::Right, &self.config, context)?;
         let spec = oriented.filter_spec(&reach.held, reach.most_rows)?;
         let memory = memory::of_filters(context.memory_pool());
         let make = || Board::new(spec, builds, run.telling(), memory);

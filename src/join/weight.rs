@@ -1,14 +1,15 @@
-//! What the batches of a chunk, or of a turn, weigh: the bytes of their rows, and of buffers that they share.
+//! Weight of the batches of a chunk, or of a turn: the bytes of their rows, and of buffers that
+//! they share.
 //!
 //! ```text
-//!  numbers, strings     bytes of the rows             a slice of a large array weighs what it shows
+//!  numbers, strings     bytes of the rows            a slice of a large array weighs what it shows
 //!  views                16 a row, and their texts ─┐  a buffer that many batches point into counts
 //!  dictionaries, lists  whole buffers ─────────────┴▶ once; of a large one what is pointed at
 //! ```
 //!
-//! `get_array_memory_size` counts the whole of a table for each slice of it, and texts again with each
-//! batch that shows them. DataFusion's `RecordBatchMemoryCounter` counts buffers once, but all of a
-//! table for its first slice, which a memory pool then refuses though nothing more is taken.
+//! `get_array_memory_size` counts the whole of a table for each slice of it, and texts again with
+//! each batch that shows them. DataFusion's `RecordBatchMemoryCounter` counts buffers once, but all
+//! of a table for its first slice, which a memory pool then refuses though nothing more is taken.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -28,7 +29,7 @@ pub struct Weigher {
 }
 
 impl Weigher {
-    /// Bytes that `batch` adds to those before, with its key columns `keys`.
+    /// Returns the bytes that `batch` adds to those before, with its key columns `keys`.
     pub fn weigh(&mut self, batch: &RecordBatch, keys: &[ArrayRef]) -> usize {
         let columns = batch.columns();
         let is_new = |key: &&ArrayRef| !columns.iter().any(|column| Arc::ptr_eq(column, key));
@@ -69,7 +70,7 @@ impl Weigher {
             }
     }
 
-    /// All of an array's buffers that were not counted.
+    /// Returns all of an array's buffers that were not counted.
     fn whole(&mut self, data: &ArrayData) -> usize {
         let nulls = data.nulls().map(|nulls| nulls.inner().inner());
         let own = data.buffers().iter().chain(nulls);

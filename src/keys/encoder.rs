@@ -44,7 +44,7 @@ pub struct Extents {
 }
 
 impl Extents {
-    /// The extents of `keys[b][c]`, key column `c` of batch `b`, of type `types[c]`.
+    /// Returns the extents of `keys[b][c]`, key column `c` of batch `b`, of type `types[c]`.
     ///
     /// # Errors
     /// [`Error::Internal`] without key columns, or when a batch does not have the columns
@@ -65,7 +65,7 @@ impl Extents {
         })
     }
 
-    /// The extents of both parts.
+    /// Returns the extents of both parts.
     #[must_use]
     pub fn union(self, other: Self) -> Self {
         let columns = match (self.columns, other.columns) {
@@ -102,14 +102,14 @@ impl KeyEncoder {
         ))
     }
 
-    /// An encoder of hashed surrogates.
+    /// Returns an encoder of hashed surrogates.
     #[cfg(test)]
     pub fn hashed(hashed: Hashed, types: Vec<DataType>) -> Self {
         let plan = Plan::Hashed(hashed);
         Self { plan, types }
     }
 
-    /// As [`fit`](Self::fit), for a build side of these extents.
+    /// Chooses the encoding as [`fit`](Self::fit) does, for a build side of these extents.
     pub fn of(extents: &Extents, types: &[DataType], null_equality: NullEquality) -> Self {
         let exact = match (extents.rows, &extents.columns) {
             (0, _) => Some(Plan::Exact(Exact::nothing())),
@@ -127,7 +127,8 @@ impl KeyEncoder {
     /// Keeps only the low `bits` bits of hashed surrogates (none when 0, all from 32 on).
     ///
     /// A testing aid: it makes unequal keys collide as often as wanted. Exact surrogates of several
-    /// words give way to hashed ones if less than 32 bits are kept, those of one word stay as they are.
+    /// words give way to hashed ones if less than 32 bits are kept, those of one word stay as they
+    /// are.
     #[must_use]
     pub fn with_surrogate_bits(mut self, bits: u32, null_equality: NullEquality) -> Self {
         if bits < u32::BITS {
@@ -139,7 +140,7 @@ impl KeyEncoder {
         self
     }
 
-    /// An encoder with surrogates of one word: hashed ones, if these have more.
+    /// Returns an encoder with surrogates of one word: hashed ones, if these have more.
     #[must_use]
     pub fn one_word(mut self, null_equality: NullEquality) -> Self {
         if self.words() > 1 {
@@ -148,7 +149,7 @@ impl KeyEncoder {
         self
     }
 
-    /// Whether equal surrogates mean equal keys, so that no candidate needs verifying.
+    /// Returns whether equal surrogates mean equal keys, so that no candidate needs verifying.
     pub fn is_exact(&self) -> bool {
         !matches!(self.plan, Plan::Hashed(_))
     }
@@ -162,7 +163,7 @@ impl KeyEncoder {
         }
     }
 
-    /// What a surrogate is to a table.
+    /// Returns the format that surrogates have in a table.
     pub fn format(&self) -> KeyFormat {
         match self.words() {
             1 => KeyFormat::OneWord {
@@ -172,7 +173,7 @@ impl KeyEncoder {
         }
     }
 
-    /// The number of surrogates of one word that there can be.
+    /// Returns the number of surrogates of one word that there can be.
     fn codes(&self) -> u64 {
         match &self.plan {
             Plan::Exact(exact) => u64::try_from(exact.codes()).unwrap_or(u64::MAX),
@@ -180,7 +181,7 @@ impl KeyEncoder {
         }
     }
 
-    /// The number of exact surrogates of one word; `None` of others.
+    /// Returns the number of exact surrogates of one word; `None` of others.
     pub fn exact_codes(&self) -> Option<u64> {
         let one_word = self.is_exact() && self.words() == 1;
         match &self.plan {
@@ -189,8 +190,8 @@ impl KeyEncoder {
         }
     }
 
-    /// The number of bits that a surrogate needs: the logarithm of the number of codes, 32 when
-    /// hashed, all of its words' when it has strings.
+    /// Returns the number of bits that a surrogate needs: the logarithm of the number of codes, 32
+    /// when hashed, all of its words' when it has strings.
     pub fn bits(&self) -> u32 {
         match &self.plan {
             Plan::Exact(exact) => exact.bits(),
@@ -231,7 +232,7 @@ impl KeyEncoder {
     /// [`encode`](Self::encode) does those of all; returns their rows, or `None` if all can.
     ///
     /// # Errors
-    /// As there.
+    /// The errors of [`encode`](Self::encode).
     pub fn encode_matchable(
         &self,
         columns: &[ArrayRef],
@@ -270,7 +271,7 @@ fn compact<const W: usize>(out: &mut [[u32; W]], mask: &BooleanBuffer) -> Vec<u3
     rows
 }
 
-/// The same for surrogates of so many words.
+/// Moves surrogates of `words` words to the front as `compact` does; returns the rows.
 fn compact_long(out: &mut [u32], words: usize, mask: &BooleanBuffer) -> Vec<u32> {
     let rows: Vec<u32> = mask.set_indices().map(|row| row as u32).collect();
     for (to, row) in rows.iter().enumerate() {
@@ -306,7 +307,7 @@ impl fmt::Display for KeyEncoder {
     }
 }
 
-/// The number of rows of `columns`, once they have proved to be key columns of `types`.
+/// Returns the number of rows of `columns`, once they have proved to be key columns of `types`.
 fn row_count(columns: &[ArrayRef], types: &[DataType]) -> Result<usize> {
     let rows = columns.first().map_or(0, |column| column.len());
     let fit = columns.len() == types.len()

@@ -8,16 +8,16 @@
 //!   column b:  100 … 120          codes 0 … 20        231 codes in all
 //! ```
 //!
-//! Up to 2^32 codes make surrogates of one word, up to 2^64 of two, low word first: numbers of codes
-//! are kept as `u128`, factors modulo 2^64. Differences are taken
-//! modulo the width of the type, where the values of the range, and only they, end up at
-//! or below its span, extreme values included. A 64-bit column whose values span half its type or
-//! more gets the whole type as its range.
+//! Up to 2^32 codes make surrogates of one word, up to 2^64 of two, low word first: numbers of
+//! codes are kept as `u128`, factors modulo 2^64. Differences are taken modulo the width of the
+//! type, where the values of the range, and only they, end up at or below its span, extreme values
+//! included. A 64-bit column whose values span half its type or more gets the whole type as its
+//! range.
 //!
 //! The loops are over plain slices, one column at a time: a first pass writes all codes
 //! and notices whether any value was outside the range; only then a second pass over the
 //! (cached) batch finds out which. NULL slots are encoded like values and repaired later.
-//! One core encodes 3 G `Int64`s a second in cache, which is more than it can fetch.
+//! One core encodes faster than it can fetch.
 
 use std::ops::BitOr;
 
@@ -31,7 +31,7 @@ use super::masks::and;
 use super::text::{TextExtent, is_text};
 use crate::error::Result;
 
-/// The largest number of codes that surrogates of so many words can tell apart.
+/// Returns the largest number of codes that surrogates of so many words can tell apart.
 fn max_codes(words: usize) -> u128 {
     1 << (32 * words)
 }
@@ -64,7 +64,7 @@ struct Column {
 }
 
 impl Exact {
-    /// The encoding for a build side that nothing can match.
+    /// Returns the encoding for a build side that nothing can match.
     pub fn nothing() -> Self {
         Self {
             columns: Vec::new(),
@@ -73,7 +73,7 @@ impl Exact {
         }
     }
 
-    /// The shortest encoding for key columns of these `extents`, or `None` when all columns
+    /// Returns the shortest encoding for key columns of these `extents`, or `None` when all columns
     /// together have more than 2^64 codes.
     pub fn fit(
         extents: &[Extent],
@@ -83,7 +83,7 @@ impl Exact {
         (1..=MAX_WORDS).find_map(|words| Self::of_words(words, extents, types, null_equality))
     }
 
-    /// The same with surrogates of so many words.
+    /// Returns the encoding with surrogates of so many words.
     fn of_words(
         words: usize,
         extents: &[Extent],
@@ -110,7 +110,7 @@ impl Exact {
         })
     }
 
-    /// The number of distinct surrogates, at most 2^64.
+    /// Returns the number of distinct surrogates, at most 2^64.
     pub fn codes(&self) -> u128 {
         self.codes
     }
@@ -150,13 +150,13 @@ impl Exact {
     }
 }
 
-/// The words of a surrogate, low word first.
+/// Returns the words of a surrogate, low word first.
 #[inline]
 fn to_words<const W: usize>(code: u64) -> [u32; W] {
     std::array::from_fn(|word| (code >> (32 * word)) as u32)
 }
 
-/// The surrogate of some words.
+/// Returns the surrogate of some words.
 #[inline]
 fn from_words<const W: usize>(words: [u32; W]) -> u64 {
     words
@@ -171,13 +171,14 @@ pub struct Extent {
     /// Smallest and largest; `None` when every value is NULL.
     range: Option<(i128, i128)>,
     nulls: bool,
-    /// Of strings, which have no range.
+    /// Strings, which have no range.
     pub text: Option<TextExtent>,
 }
 
 impl Extent {
-    /// The extents of `keys[batch][column]`, or `None` when a column is neither of strings nor of a type
-    /// with codes, or its strings are too long, or it has more than 2^64 codes by itself.
+    /// Returns the extents of `keys[batch][column]`, or `None` when a column is neither of strings
+    /// nor of a type with codes, or its strings are too long, or it has more than 2^64 codes by
+    /// itself.
     pub fn measure(keys: &[Vec<ArrayRef>], types: &[DataType]) -> Result<Option<Vec<Self>>> {
         let mut extents = vec![Self::default(); types.len()];
         for (extent, data_type) in extents.iter_mut().zip(types) {
@@ -197,7 +198,7 @@ impl Extent {
         Ok(Some(extents))
     }
 
-    /// The extent of one array.
+    /// Returns the extent of one array.
     fn of_batch(array: &ArrayRef, data_type: &DataType) -> Result<Option<Self>> {
         if is_text(data_type) {
             return Ok(TextExtent::measure(array).map(|text| Self {
@@ -216,7 +217,7 @@ impl Extent {
         }))
     }
 
-    /// The extent of both, or `None` if that has more than 2^64 codes.
+    /// Returns the extent of both, or `None` if that has more than 2^64 codes.
     pub fn union(self, other: Self) -> Option<Self> {
         let range = match (self.range, other.range) {
             (Some((a, b)), Some((c, d))) => Some((a.min(c), b.max(d))),
@@ -235,7 +236,7 @@ impl Extent {
 }
 
 impl Column {
-    /// The codes of one column; `None` if they are more than `limit`.
+    /// Returns the codes of one column; `None` if they are more than `limit`.
     fn fit(
         extent: &Extent,
         native: Native,
@@ -261,7 +262,7 @@ impl Column {
         (column.codes() <= limit).then_some(column)
     }
 
-    /// The number of codes, at most 2^64 + 1.
+    /// Returns the number of codes, at most 2^64 + 1.
     fn codes(&self) -> u128 {
         self.span.map_or(0, |span| u128::from(span) + 1) + u128::from(self.null_code.is_some())
     }
@@ -327,8 +328,8 @@ impl<T: Key> Range<T> {
         value.minus(self.min).low()
     }
 
-    /// Writes the codes of `values` (of a first column) or adds them times `factor`; returns which are
-    /// in the range if not all are.
+    /// Writes the codes of `values` (of a first column) or adds them times `factor`; returns which
+    /// are in the range if not all are.
     fn encode<const W: usize>(
         &self,
         values: &[T],
@@ -349,7 +350,7 @@ impl<T: Key> Range<T> {
         excess.top_bit().then(|| self.mask(values))
     }
 
-    /// Which of `values` are in the range.
+    /// Returns which of `values` are in the range.
     fn mask(&self, values: &[T]) -> BooleanBuffer {
         let outside = |value: &T| value.minus(self.min).excess(self.span).top_bit();
         let words: Vec<u64> = values
@@ -368,9 +369,9 @@ trait Key: ArrowNativeType + Ord {
     /// Wide enough for differences, and not narrower than a word.
     type Code: Code;
 
-    /// The value as a number.
+    /// Returns the value as a number.
     fn widen(self) -> i128;
-    /// The value that is `number` modulo the width of the type.
+    /// Returns the value that is `number` modulo the width of the type.
     fn narrow(number: i128) -> Self;
     /// `self - min` modulo the width of the type.
     fn minus(self, min: Self) -> Self::Code;
@@ -413,15 +414,15 @@ keys! {
 
 /// The difference between a value and its column's minimum.
 trait Code: Copy + Default + BitOr<Output = Self> {
-    /// A span that fits.
+    /// Returns a span that fits.
     fn narrow(span: u64) -> Self;
-    /// The low 64 bits: the code, if the value is in the range.
+    /// Returns the low 64 bits: the code, if the value is in the range.
     fn low(self) -> u64;
-    /// A number with the top bit set exactly if `self > span`, for a `span` of less than half of
-    /// all numbers or of all but one, which is never exceeded. Such numbers are ORed: the vector
-    /// units of the x86-64 baseline cannot compare 64 bits.
+    /// Returns a number with the top bit set exactly if `self > span`, for a `span` of less than
+    /// half of all numbers or of all but one, which is never exceeded. Such numbers are ORed: the
+    /// vector units of the x86-64 baseline cannot compare 64 bits.
     fn excess(self, span: Self) -> Self;
-    /// Whether the top bit is set.
+    /// Returns whether the top bit is set.
     fn top_bit(self) -> bool;
 }
 
@@ -486,7 +487,7 @@ macro_rules! by_native {
 use by_native;
 
 impl Native {
-    /// The physical type of `data_type` if its values have codes: equal values, and only
+    /// Returns the physical type of `data_type` if its values have codes: equal values, and only
     /// they, are equal integers.
     fn of(data_type: &DataType) -> Option<Self> {
         use DataType::*;
@@ -506,8 +507,8 @@ impl Native {
         })
     }
 
-    /// The range itself, or that of the whole type for 64-bit values that span half of it or more:
-    /// what [`Code::excess`] can tell.
+    /// Returns the range itself, or that of the whole type for 64-bit values that span half of it
+    /// or more: what [`Code::excess`] can tell.
     fn widened(self, (min, max): (i128, i128)) -> (i128, i128) {
         let half = 1 << 63;
         match self {
@@ -534,12 +535,12 @@ impl Values {
         self.0.len()
     }
 
-    /// The validity, if there is a NULL.
+    /// Returns the validity, if there is a NULL.
     fn nulls(&self) -> Option<&NullBuffer> {
         self.0.nulls().filter(|nulls| nulls.null_count() > 0)
     }
 
-    /// The rows that are NULL.
+    /// Returns the rows that are NULL.
     fn null_mask(&self) -> BooleanBuffer {
         match self.nulls() {
             Some(nulls) => !nulls.inner(),
@@ -547,7 +548,7 @@ impl Values {
         }
     }
 
-    /// The values, those of NULL slots being arbitrary.
+    /// Returns the values, those of NULL slots being arbitrary.
     fn slice<T: Key>(&self) -> &[T] {
         match self.0.buffers() {
             [values, ..] => &values.typed_data()[self.0.offset()..][..self.len()],
@@ -555,7 +556,7 @@ impl Values {
         }
     }
 
-    /// The smallest and the largest value, NULLs aside.
+    /// Returns the smallest and the largest value, NULLs aside.
     fn range(&self, native: Native) -> Option<(i128, i128)> {
         by_native!(native, T => {
             let values = self.slice::<T>();
@@ -568,7 +569,7 @@ impl Values {
     }
 }
 
-/// The smallest and the largest of `values`.
+/// Returns the smallest and the largest of `values`.
 fn range<T: Key>(values: &[T]) -> Option<(T, T)> {
     let first = *values.first()?;
     Some(values.iter().fold((first, first), |(min, max), &value| {
@@ -576,7 +577,7 @@ fn range<T: Key>(values: &[T]) -> Option<(T, T)> {
     }))
 }
 
-/// The smallest and the largest of the `values` that are valid.
+/// Returns the smallest and the largest of the `values` that are valid.
 fn valid_range<T: Key>(values: &[T], nulls: &NullBuffer) -> Option<(T, T)> {
     let first = *values.get(nulls.valid_indices().next()?)?;
     let words = nulls.inner().bit_chunks().iter_padded();

@@ -6,12 +6,12 @@
 //!   row      7        NULL                     7 - min │ NULL 0 0
 //! ```
 //!
-//! Short strings are the usual string keys, and a device compares a few words where it finds
-//! them: equal surrogates are equal keys, and the host neither hashes nor looks at a candidate, which
+//! Short strings are the usual string keys, and a device compares a few words where it finds them:
+//! equal surrogates are equal keys, and the host neither hashes nor looks at a candidate, which
 //! would be a read at a random place for every match. Columns that have codes come first, packed as
-//! `exact` does it; then each column of strings or binary values, its length in a word, its
-//! bytes in words. A probe string longer than the build side's longest cannot match. Beyond
-//! [`MAX_WORDS`] words hashing is cheaper to send.
+//! `exact` does it; then each column of strings or binary values, its length in a word, its bytes
+//! in words. A probe string longer than the build side's longest cannot match. Beyond [`MAX_WORDS`]
+//! words hashing is cheaper to send.
 //!
 //! Cost: a copy of the bytes, row after row, as fast as memory on all cores.
 
@@ -44,13 +44,13 @@ struct Text {
     column: usize,
     /// Bytes of the longest string.
     longest: usize,
-    /// Its first word in a surrogate.
+    /// The string's first word in a surrogate.
     at: usize,
 }
 
 impl Padded {
-    /// The encoding for key columns of these `extents`; `None` if surrogates would be too long or
-    /// no column is of strings.
+    /// Returns the encoding for key columns of these `extents`; `None` if surrogates would be too
+    /// long or no column is of strings.
     pub fn fit(
         extents: &[exact::Extent],
         types: &[DataType],

@@ -7,17 +7,17 @@
 //!                                                   [..1.1..][1......1] … 16 to 32 bits a row
 //! ```
 //!
-//! A set says "perhaps" of a value that the build side has and mostly "no" of others, at a few
-//! nanoseconds a row. Codes are those of the join's own [`KeyEncoder`], so any type with a range
+//! A set says "perhaps" of a value that the build side has and mostly "no" of others, at little
+//! cost a row. Codes are those of the join's own [`KeyEncoder`], so any type with a range
 //! has a bitmap, and what counts as equal is the same. Every other type is hashed as the join
 //! hashes it. A Bloom filter of one word a key costs one access to memory (blocked Bloom filter,
 //! Putze, Sanders and Singler, 2007). The join's own table would answer exactly, but it is on the
-//! device, and a second one on the host takes ten times as long to fill.
+//! device, and a second one on the host takes much longer to fill.
 //!
-//! A set is filled by the build's [`parts`](crate::parts), side by side and off the runtime's threads,
-//! with its bytes reserved before. Filters outlive their query, as plans do, so the expression holds
-//! a [`Slot`]: the join empties it when its last stream is gone, and an empty slot lets every row
-//! through.
+//! A set is filled by the build's [`parts`](crate::parts), side by side and off the runtime's
+//! threads, with its bytes reserved before. Filters outlive their query, as plans do, so the
+//! expression holds a [`Slot`]: the join empties it when its last stream is gone, and an empty slot
+//! lets every row through.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -71,7 +71,7 @@ enum Kind {
     Bloom,
 }
 
-/// What of a set is shown in EXPLAIN.
+/// The facts of a set that EXPLAIN shows.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct About {
     kind: &'static str,
@@ -85,8 +85,8 @@ impl fmt::Display for About {
 }
 
 impl KeySet {
-    /// The set of the values `keys[b][0]` of type `data_type`, filled `width` parts at a time;
-    /// NULLs are left out. Its bytes are taken from `memory`'s pool.
+    /// Returns the set of the values `keys[b][0]` of type `data_type`, filled `width` parts at a
+    /// time; NULLs are left out. Its bytes are taken from `memory`'s pool.
     ///
     /// # Errors
     /// `ResourcesExhausted` from the memory pool.
@@ -140,7 +140,7 @@ impl KeySet {
         })
     }
 
-    /// What it is.
+    /// Returns the facts that EXPLAIN shows.
     pub fn about(&self) -> About {
         About {
             kind: match self.kind {
@@ -179,7 +179,7 @@ impl KeySet {
         Ok(())
     }
 
-    /// Whether each of `keys` may be in the set; a NULL is not.
+    /// Returns whether each of `keys` may be in the set; a NULL is not.
     ///
     /// # Errors
     /// If `keys` are of a type that cannot be cast to that of the set.
@@ -254,7 +254,7 @@ fn hashes(keys: &ArrayRef) -> Result<Vec<u64>> {
 pub struct Slot(RwLock<Option<Arc<KeySet>>>);
 
 impl Slot {
-    /// A slot with `set` in it.
+    /// Returns a slot with `set` in it.
     pub fn new(set: Arc<KeySet>) -> Arc<Self> {
         Arc::new(Self(RwLock::new(Some(set))))
     }
@@ -280,7 +280,7 @@ pub struct InKeySet {
 }
 
 impl InKeySet {
-    /// Whether the value of `key` may be in `set`; a NULL is if `nulls_pass`.
+    /// Returns whether the value of `key` may be in `set`; a NULL is if `nulls_pass`.
     pub fn new(key: PhysicalExprRef, set: Arc<KeySet>, nulls_pass: bool) -> Self {
         Self {
             key,
@@ -290,7 +290,7 @@ impl InKeySet {
         }
     }
 
-    /// Where the set is.
+    /// Returns where the set is.
     pub fn slot(&self) -> &Arc<Slot> {
         &self.slot
     }
@@ -397,7 +397,7 @@ mod tests {
         set.unwrap()
     }
 
-    /// Every third number and NULL, as `data_type`.
+    /// Returns every third number and NULL, as `data_type`.
     fn thirds(data_type: &DataType, until: i64) -> ArrayRef {
         let numbers = (0..until).map(|n| (n % 7 != 0).then_some(3 * n));
         cast(&ints(numbers), data_type).unwrap()

@@ -2,14 +2,14 @@
 //!
 //! ```text
 //!  key columns of batches ─parts─▶ extents ─union─▶ KeyEncoder
-//!     no NULLs   Plain     a part at a time straight to where the device copies from
-//!     NULLs      Encoded   surrogates of the rows that can match, in host memory: where a part's go depends
-//!                          on how many the parts before it have
+//!     no NULLs   Plain     a part at a time, straight to where the device copies from
+//!     NULLs      Encoded   surrogates of the rows that can match, in host memory
 //! ```
 //!
-//! Extents, encoding and sending are done part by part on all cores, for the build side comes as one stream. Encoded in
-//! host memory first, 15 million keys of two words took an H200's host 11 ms, half the build: pages touched for the
-//! first time, and a copy.
+//! The build side comes as one stream, so extents, encoding and sending are done part by part on
+//! all cores. Keys without NULLs are not encoded in host memory first: that is a copy of all of
+//! them, to pages touched for the first time. With NULLs it must be, as the place of a part's keys
+//! depends on how many the parts before it have.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -62,7 +62,7 @@ pub struct KeyRange {
 }
 
 impl KeyRange {
-    /// All keys of a part.
+    /// Returns all keys of a part.
     pub fn all(keys: SurrogateKeys) -> Self {
         Self {
             range: 0..keys.keys.len() / keys.words,
@@ -79,7 +79,7 @@ pub trait KeySource: Send + 'static {
     /// Writes the keys' words to `out`, which has room for just these.
     ///
     /// # Errors
-    /// Those of [`KeyEncoder::encode`].
+    /// The errors of [`KeyEncoder::encode`].
     fn write(&self, out: &mut [u32]) -> Result<()>;
 
     /// Writes the numbers that the keys' rows have in the whole build side.
@@ -110,7 +110,7 @@ pub struct PlainKeys {
 }
 
 impl PlainKeys {
-    /// The keys of all rows of `keys[b][c]`, by parts.
+    /// Returns the keys of all rows of `keys[b][c]`, by parts.
     pub fn of(encoder: &KeyEncoder, keys: &[Vec<ArrayRef>]) -> Vec<Self> {
         let plain = |part| Self {
             encoder: encoder.clone(),
@@ -150,15 +150,15 @@ impl KeySource for PlainKeys {
 
 /// The build side's keys on their way to the device.
 #[derive(Debug)]
-pub enum BuildKeys {
+pub enum KeysToSend {
     /// All rows have one.
     Plain,
     /// Some rows may have none.
     Encoded(EncodedKeys),
 }
 
-impl BuildKeys {
-    /// Keys of a build side of `rows` rows.
+impl KeysToSend {
+    /// Returns the keys of a build side of `rows` rows.
     pub fn count(&self, rows: usize) -> usize {
         match self {
             Self::Plain => rows,
@@ -170,7 +170,7 @@ impl BuildKeys {
 /// Surrogate keys in host memory, and what is reserved for them.
 #[derive(Debug)]
 pub struct EncodedKeys {
-    /// Those of consecutive rows.
+    /// Keys of consecutive rows.
     pub ranges: Vec<KeyRange>,
     _memory: MemoryReservation,
 }
@@ -182,7 +182,8 @@ impl EncodedKeys {
     /// `ResourcesExhausted` from the memory pool.
     pub async fn new(
         encoder: &KeyEncoder,
-        (keys, rows): (&[Vec<ArrayRef>], usize),
+        keys: &[Vec<ArrayRef>],
+        rows: usize,
         width: usize,
         memory: &MemoryReservation,
     ) -> Result<Self> {
@@ -206,14 +207,14 @@ pub fn encoded_bytes(encoder: &KeyEncoder, rows: usize) -> usize {
     (4 * encoder.words() + 4) * rows
 }
 
-/// Whether some key is NULL.
+/// Returns whether some key is NULL.
 pub fn has_nulls(keys: &[Vec<ArrayRef>]) -> bool {
     keys.iter()
         .flatten()
         .any(|column| column.logical_null_count() > 0)
 }
 
-/// What the keys of a join are.
+/// Types and equality of a join's keys.
 #[derive(Debug, Clone)]
 pub struct KeySpec {
     /// Types of the key columns.
@@ -227,7 +228,7 @@ pub struct KeySpec {
 /// Chooses the encoding of `keys`, of which `width` parts are measured at a time.
 ///
 /// # Errors
-/// Those of [`Extents::measure`].
+/// The errors of [`Extents::measure`].
 pub async fn choose_encoder(
     spec: &KeySpec,
     keys: &[Vec<ArrayRef>],
@@ -247,7 +248,7 @@ pub async fn choose_encoder(
         .with_surrogate_bits(spec.surrogate_bits, spec.null_equality))
 }
 
-/// The surrogates of all rows that can match, by parts.
+/// Returns the surrogates of all rows that can match, by parts.
 pub async fn encode_parts(
     encoder: &KeyEncoder,
     keys: &[Vec<ArrayRef>],
@@ -258,7 +259,7 @@ pub async fn encode_parts(
     off_the_runtime(parts(keys), width, encode).await
 }
 
-/// Surrogates of the rows that can match.
+/// Returns the surrogates of the rows that can match.
 fn encode_part(encoder: &KeyEncoder, part: &Part) -> Result<SurrogateKeys> {
     let words = encoder.words();
     let mut keys = vec![0; part.rows * words];

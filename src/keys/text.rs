@@ -16,7 +16,7 @@ pub struct TextExtent {
     pub longest: usize,
 }
 
-/// Whether values of the type are strings of bytes.
+/// Returns whether values of the type are strings of bytes.
 pub fn is_text(data_type: &DataType) -> bool {
     use DataType::*;
     matches!(
@@ -26,7 +26,7 @@ pub fn is_text(data_type: &DataType) -> bool {
 }
 
 impl TextExtent {
-    /// The extent of one array; `None` if its strings are too long.
+    /// Returns the extent of one array; `None` if its strings are too long.
     pub fn measure(array: &ArrayRef) -> Option<Self> {
         let mut extent = Self::default();
         for_each_value(array, |_, bytes| {
@@ -35,7 +35,7 @@ impl TextExtent {
         extent.fits().then_some(extent)
     }
 
-    /// The extent of both.
+    /// Returns the extent of both.
     pub fn union(self, other: Self) -> Self {
         Self {
             longest: self.longest.max(other.longest),

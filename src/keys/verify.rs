@@ -29,7 +29,7 @@ use super::masks::and;
 use crate::device::host::prefetch;
 use crate::error::{Error, Result};
 
-/// Which candidate pairs have equal keys.
+/// Returns which candidate pairs have equal keys.
 ///
 /// Row `i` of `build_columns` (the key columns of the build side, gathered) is compared
 /// with row `i` of `probe_columns`; all columns have one length. A pair of NULLs is equal
@@ -62,25 +62,43 @@ pub fn equal_pairs(
 /// Pairs between a lookup's prefetch of a view and of its bytes, and the comparison.
 const AHEAD: [usize; 2] = [32, 16];
 
-/// Which candidate pairs have equal string views, compared where they stand: pair `i` is of row
-/// `build_rows[i]` of `build` and of row `rows[i]` of `probe`. `None` for columns that are not
-/// both of one type of views.
+/// Rows of an array: row `i` of these is row `rows[i]` of the array.
+#[derive(Debug, Clone, Copy)]
+pub struct Picked<'a, A = ArrayRef> {
+    /// The array.
+    pub array: &'a A,
+    /// The rows, each as often as it is needed.
+    pub rows: &'a [u32],
+}
+
+impl<'a, A> Picked<'a, A> {
+    /// Returns the same rows of the array as `cast` has it.
+    fn cast<B>(self, cast: impl Fn(&'a A) -> &'a B) -> Picked<'a, B> {
+        Picked {
+            array: cast(self.array),
+            rows: self.rows,
+        }
+    }
+}
+
+/// Returns which candidate pairs have equal string views, compared where they stand. Pair `i` is of
+/// row `i` of `build` and of `probe`. `None` for columns that are not both of one type of views.
 ///
 /// The build rows are random, so views and bytes are fetched ahead.
 pub fn equal_views(
-    (build, build_rows): (&ArrayRef, &[u32]),
-    (probe, rows): (&ArrayRef, &[u32]),
+    build: Picked<'_>,
+    probe: Picked<'_>,
     null_equality: NullEquality,
 ) -> Option<BooleanBuffer> {
-    match (build.data_type(), probe.data_type()) {
+    match (build.array.data_type(), probe.array.data_type()) {
         (DataType::Utf8View, DataType::Utf8View) => Some(equal_byte_views(
-            (build.as_string_view(), build_rows),
-            (probe.as_string_view(), rows),
+            build.cast(|array| array.as_string_view()),
+            probe.cast(|array| array.as_string_view()),
             null_equality,
         )),
         (DataType::BinaryView, DataType::BinaryView) => Some(equal_byte_views(
-            (build.as_binary_view(), build_rows),
-            (probe.as_binary_view(), rows),
+            build.cast(|array| array.as_binary_view()),
+            probe.cast(|array| array.as_binary_view()),
             null_equality,
         )),
         _ => None,
@@ -88,10 +106,12 @@ pub fn equal_views(
 }
 
 fn equal_byte_views<T: ByteViewType<Native: PartialEq> + ?Sized>(
-    (build, build_rows): (&GenericByteViewArray<T>, &[u32]),
-    (probe, rows): (&GenericByteViewArray<T>, &[u32]),
+    build: Picked<'_, GenericByteViewArray<T>>,
+    probe: Picked<'_, GenericByteViewArray<T>>,
     null_equality: NullEquality,
 ) -> BooleanBuffer {
+    let (build_rows, rows) = (build.rows, probe.rows);
+    let (build, probe) = (build.array, probe.array);
     let nulls = build.null_count() > 0 || probe.null_count() > 0;
     BooleanBuffer::collect_bool(build_rows.len().min(rows.len()), |i| {
         if let Some(row) = build_rows.get(i + AHEAD[0]) {
@@ -124,15 +144,16 @@ fn equal_byte_views<T: ByteViewType<Native: PartialEq> + ?Sized>(
     })
 }
 
-/// Which candidate pairs have equal strings, compared where they stand: pair `i` is of row
-/// `places[i].1` of `build[places[i].0]` and of row `rows[i]` of `probe`. `None` for columns that
-/// are not all of one type of strings or of binary values.
+/// Returns which candidate pairs have equal strings, compared where they stand. Pair `i` is of row
+/// `places[i].1` of `build[places[i].0]` and of row `i` of `probe`. `None` for columns that are not
+/// all of one type of strings or of binary values.
 pub fn equal_strings(
     build: &[ArrayRef],
     places: &[(usize, usize)],
-    (probe, rows): (&ArrayRef, &[u32]),
+    probe: Picked<'_>,
     null_equality: NullEquality,
 ) -> Option<BooleanBuffer> {
+    let (probe, rows) = (probe.array, probe.rows);
     if build
         .iter()
         .any(|array| array.data_type() != probe.data_type())
@@ -163,10 +184,10 @@ pub fn equal_strings(
     })
 }
 
-/// Whether key columns of these `(build, probe)` types can be encoded and compared.
+/// Returns whether key columns of these `(build, probe)` types can be encoded and compared.
 ///
 /// # Errors
-/// What the first pair that cannot is, in words.
+/// The first pair of types that cannot, in words.
 pub fn supported(types: &[(DataType, DataType)]) -> std::result::Result<(), String> {
     for (build, probe) in types {
         if !comparable(build, probe) {
@@ -179,7 +200,7 @@ pub fn supported(types: &[(DataType, DataType)]) -> std::result::Result<(), Stri
     Ok(())
 }
 
-/// Whether values of the two types have the same representation and meaning, so that they
+/// Returns whether values of the two types have the same representation and meaning, so that they
 /// can be compared as they are: equal types up to names and nullability of nested fields,
 /// time zones (values are UTC) and decimal precisions.
 pub fn comparable(a: &DataType, b: &DataType) -> bool {
@@ -221,7 +242,7 @@ fn check_pair(build: &ArrayRef, probe: &ArrayRef, pairs: usize) -> Result<()> {
     )))
 }
 
-/// Which rows of two columns of one length and comparable types are equal.
+/// Returns which rows of two columns of one length and comparable types are equal.
 fn equal_values(
     build: &ArrayRef,
     probe: &ArrayRef,
@@ -237,7 +258,7 @@ fn equal_values(
     }))
 }
 
-/// Whether Arrow's comparison kernels take the type: flat, or a dictionary of flat values.
+/// Returns whether Arrow's comparison kernels take the type: flat, or a dictionary of flat values.
 fn has_kernel(data_type: &DataType) -> bool {
     match data_type {
         DataType::Dictionary(_, values) => {
@@ -264,7 +285,7 @@ fn compare_values(
     }))
 }
 
-/// The rows that are true, not false and not NULL.
+/// Returns the rows that are true, not false and not NULL.
 fn all_true(array: BooleanArray) -> BooleanBuffer {
     match array.into_parts() {
         (values, Some(nulls)) => &values & nulls.inner(),

@@ -43,13 +43,13 @@ pub struct TakeFilters;
 #[derive(Debug)]
 pub struct Settle;
 
-/// Whether `node` reads rows from somewhere, of whatever kind.
+/// Returns whether `node` reads rows from somewhere, of whatever kind.
 fn is_scan(node: &dyn ExecutionPlan) -> bool {
     let makes_none = node.is::<EmptyExec>() || node.is::<PlaceholderRowExec>();
     node.children().is_empty() && !makes_none
 }
 
-/// Whether `node` is one of this session's joins, on a device or not.
+/// Returns whether `node` is one of this session's joins, on a device or not.
 fn is_join(node: &dyn ExecutionPlan) -> bool {
     node.is::<HortonJoinExec>() || node.is::<HashJoinExec>()
 }
@@ -136,7 +136,7 @@ impl PhysicalOptimizerRule for Settle {
     }
 }
 
-/// The plan without guards, and without scans' filters but those in `of_joins`.
+/// Returns the plan without guards, and without scans' filters but those in `of_joins`.
 fn settled(
     plan: Arc<dyn ExecutionPlan>,
     of_joins: &HashSet<u64>,

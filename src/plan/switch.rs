@@ -4,7 +4,7 @@ use datafusion::common::config::ConfigOptions;
 
 use crate::config::{Enabled, Filters, HortonConfig};
 
-/// Whether filters of joins are to reach scans.
+/// Returns whether filters of joins are to reach scans.
 pub fn filters_reach_scans(config: &ConfigOptions) -> bool {
     let horton = config.extensions.get::<HortonConfig>();
     let is_on =

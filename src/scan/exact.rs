@@ -67,13 +67,14 @@ impl Exact {
         Self { node, columns }
     }
 
-    /// The node behind the guard.
+    /// Returns the node behind the guard.
     pub fn node(&self) -> &Arc<dyn ExecutionPlan> {
         &self.node
     }
 }
 
-/// Whether a filter over column `i` of `node`'s rows reaches the same column of its children's.
+/// Returns whether a filter over column `i` of `node`'s rows reaches the same column of its
+/// children's.
 fn is_exact(node: &dyn ExecutionPlan, i: usize) -> bool {
     let schema = node.schema();
     let name = schema.field(i).name();
@@ -99,7 +100,7 @@ fn is_exact(node: &dyn ExecutionPlan, i: usize) -> bool {
     })
 }
 
-/// The one column of `plan`'s rows that has this name.
+/// Returns the one column of `plan`'s rows that has this name.
 fn only(plan: &dyn ExecutionPlan, name: &str) -> Option<usize> {
     let schema = plan.schema();
     let mut named = (0..schema.fields().len()).filter(|i| schema.field(*i).name() == name);

@@ -1,7 +1,7 @@
 //! The plan node above a scan: keeps dynamic filters and applies them.
 //!
-//! Everything about its plan is the scan's; only rows are fewer. It never waits for a filter:
-//! joins open their inputs once their filters are there ([`reach`](crate::join::tell::reach)), and one
+//! Everything about its plan is the scan's; only rows are fewer. It never waits for a filter: joins
+//! open their inputs once their filters are there ([`reach`](crate::join::tell::reach)), and one
 //! that comes late is applied from then on.
 
 use std::collections::HashSet;
@@ -54,17 +54,17 @@ impl DynamicFilterExec {
         Self::with(input, self.filters.clone())
     }
 
-    /// The scan.
+    /// Returns the scan.
     pub fn input(&self) -> &Arc<dyn ExecutionPlan> {
         &self.input
     }
 
-    /// The filters.
+    /// Returns the filters.
     pub fn filters(&self) -> &[Arc<dyn PhysicalExpr>] {
         &self.filters
     }
 
-    /// The same node over `input` with these `filters`.
+    /// Returns the node over `input` with these `filters`.
     #[must_use]
     pub fn with(input: Arc<dyn ExecutionPlan>, filters: Vec<Arc<dyn PhysicalExpr>>) -> Self {
         Self {
@@ -73,7 +73,7 @@ impl DynamicFilterExec {
         }
     }
 
-    /// The same node with only those filters whose identities are among `ids`.
+    /// Returns the node with only those filters whose identities are among `ids`.
     #[must_use]
     pub fn retain(&self, ids: &HashSet<u64>) -> Self {
         let is_kept = |filter: &&Arc<dyn PhysicalExpr>| {

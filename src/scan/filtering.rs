@@ -33,7 +33,7 @@ use crate::keys::set::InKeySet;
 /// Batches that a filter rests at most: of a useless one, one batch of 129 is tested.
 const LONGEST_REST: usize = 128;
 
-/// Of ten rows, as many as a filter may let through: copying more costs what it saves.
+/// Rows of ten that a filter may let through: copying more costs what it saves.
 const MOST_OF_TEN: usize = 7;
 
 /// Survivors among which a later filter is tested alone: one row of so many.
@@ -64,7 +64,7 @@ impl ScanMetrics {
 struct Filter {
     dynamic: Arc<dyn PhysicalExpr>,
     generation: u64,
-    /// What it tests now; `None` if it lets everything through.
+    /// The predicate that it tests now; `None` if it lets everything through.
     test: Option<Arc<dyn PhysicalExpr>>,
     state: State,
     /// The share of rows that passed when it was tried last.
@@ -108,7 +108,7 @@ impl Filter {
         Ok(())
     }
 
-    /// Whether it is to be asked about the next batch.
+    /// Returns whether it is to be asked about the next batch.
     fn is_tried(&mut self) -> bool {
         if let State::Resting { batches, left } = &mut self.state {
             if *left > 0 {
@@ -120,7 +120,7 @@ impl Filter {
         true
     }
 
-    /// Which rows pass; `None` if all do.
+    /// Returns which rows pass; `None` if all do.
     fn test(&self, batch: &RecordBatch) -> Result<Option<BooleanArray>> {
         match &self.test {
             Some(test) => mask_of(test, batch).map(Some),
@@ -147,8 +147,8 @@ impl Filter {
     }
 }
 
-/// What of a dynamic filter is tested of rows: the set alone where there is one, as it excludes
-/// whatever bounds and lists beside it do; `None` for `true`.
+/// Returns the part of a dynamic filter that rows are tested by: the set alone where there is one,
+/// as it excludes whatever bounds and lists beside it do; `None` for `true`.
 fn test_of(current: Arc<dyn PhysicalExpr>) -> Option<Arc<dyn PhysicalExpr>> {
     let is_true = current
         .downcast_ref::<Literal>()
@@ -165,7 +165,7 @@ fn test_of(current: Arc<dyn PhysicalExpr>) -> Option<Arc<dyn PhysicalExpr>> {
     Some(current)
 }
 
-/// The rows of `batch` that pass `test`; a NULL does not.
+/// Returns the rows of `batch` that pass `test`; a NULL does not.
 fn mask_of(test: &Arc<dyn PhysicalExpr>, batch: &RecordBatch) -> Result<BooleanArray> {
     let mask = test.evaluate(batch)?.into_array(batch.num_rows())?;
     let mask = mask.as_boolean();
@@ -185,7 +185,7 @@ pub struct Filtering {
 }
 
 impl Filtering {
-    /// The rows of `input` that pass `filters`, in batches of `output`'s size.
+    /// Returns the rows of `input` that pass `filters`, in batches of `output`'s size.
     pub fn new(
         input: SendableRecordBatchStream,
         filters: &[Arc<dyn PhysicalExpr>],
@@ -200,7 +200,7 @@ impl Filtering {
         }
     }
 
-    /// The next batch.
+    /// Returns the next batch.
     ///
     /// # Errors
     /// The scan's; those of evaluating a filter.
@@ -235,7 +235,7 @@ impl Filtering {
         Ok(())
     }
 
-    /// The rows that may pass, and which of them do; `None` if all.
+    /// Returns the rows that may pass, and which of them do; `None` if all.
     fn test(&mut self, mut batch: RecordBatch) -> Result<(RecordBatch, Option<BooleanArray>)> {
         for filter in &mut self.filters {
             filter.refresh()?;

@@ -30,7 +30,7 @@ use datafusion::physical_plan::filter_pushdown::FilterPushdownPropagation;
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use datafusion::physical_plan::{DisplayFormatType, ExecutionPlan, SortOrderPushdownResult};
 
-/// The rows of a table in memory.
+/// Returns the rows of a table in memory.
 pub(crate) fn rows_in_memory(plan: &dyn ExecutionPlan) -> Option<usize> {
     let source = plan.downcast_ref::<DataSourceExec>()?.data_source();
     let known = source.downcast_ref::<Known>().map(Known::source);
@@ -59,7 +59,7 @@ impl Known {
         })
     }
 
-    /// The source itself.
+    /// Returns the source itself.
     pub fn source(&self) -> &Arc<dyn DataSource> {
         &self.source
     }

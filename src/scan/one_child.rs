@@ -1,7 +1,7 @@
-//! What plan nodes have in common that stand between one child and its parent.
+//! Methods that plan nodes with one child have in common.
 //!
 //! ```text
-//!  parent ─▶ Tap | Exact | DynamicFilterExec ─▶ child      properties, order and place are the child's
+//!  parent ─▶ Tap | Exact | DynamicFilterExec ─▶ child      with the child's properties
 //! ```
 //!
 //! `ExecutionPlan` has a dozen methods whose defaults suit a node that changes its rows' order or

@@ -5,11 +5,16 @@
 //!                                  └ has no room in one ─▶ stays as it is
 //! ```
 
-use arrow::array::ArrayRef;
+use arrow::array::{Array, ArrayRef};
 use arrow::error::ArrowError;
+use datafusion::execution::memory_pool::MemoryReservation;
 
 use crate::error::Result;
-use crate::join::arrays::{Size, join};
+use crate::join::arrays::join::join;
+use crate::join::arrays::size::Size;
+use crate::join::arrays::types::is_better_joined;
+use crate::join::build::keyed::KeyedRows;
+use crate::join::build::spec::BuildSpec;
 use crate::join::rows::Source;
 use crate::parts::{parts, side_by_side};
 
@@ -20,44 +25,65 @@ struct Column {
     size: Size,
 }
 
-/// Columns of which one array each is to be made.
-#[derive(Default)]
+/// Columns of which one array each is to be made, with what is reserved for that.
 pub struct ColumnsToJoin {
     columns: Vec<Column>,
 }
 
-/// A column, and what was reserved for it.
+/// A column as one array.
 pub struct JoinedColumn {
-    /// What it is a column of.
+    /// Where it comes from.
     pub source: Source,
-    /// Its one array; `None` if it has no room in one.
+    /// The array; `None` if it has no room in one.
     pub array: Option<ArrayRef>,
-    /// What was reserved.
+    /// Bytes reserved for it.
     pub reserved: usize,
 }
 
 impl ColumnsToJoin {
-    /// Adds a column for which `size.bytes` are reserved.
-    pub fn push(&mut self, source: Source, arrays: &[ArrayRef], size: Size) {
-        let arrays = arrays.to_vec();
-        self.columns.push(Column {
-            source,
-            arrays,
-            size,
-        });
+    /// Chooses the columns that the host will gather, of those that are `wanted`, if one array is
+    /// better for that than many. Columns for which `memory` has no room stay as they are.
+    pub fn of(
+        spec: &BuildSpec,
+        rows: &KeyedRows,
+        memory: &MemoryReservation,
+        wanted: impl Fn(Source, &[ArrayRef]) -> bool,
+    ) -> Self {
+        let mut sources = rows.probed(&spec.columns);
+        // Rows owed at the end come batch by batch; but those of many batches make an output batch.
+        let owed = spec.owed.iter().filter(|c| !spec.columns.contains(c));
+        let owed = owed.map(|c| Source::Batch(*c));
+        sources.extend(owed.filter(|source| rows.has_dictionary(*source)));
+        let mut columns = Vec::new();
+        for source in sources {
+            let arrays = rows.column(source);
+            let is_joined = arrays.len() < 2 || !wanted(source, arrays);
+            if is_joined || !is_better_joined(arrays[0].data_type()) {
+                continue;
+            }
+            let has_room = |size: &Size| memory.try_grow(size.bytes).is_ok();
+            if let Some(size) = Size::of(arrays).filter(has_room) {
+                columns.push(Column {
+                    source,
+                    arrays: arrays.to_vec(),
+                    size,
+                });
+            }
+        }
+        Self { columns }
     }
 
-    /// Whether there are none.
+    /// Returns whether there are none.
     pub fn is_empty(&self) -> bool {
         self.columns.is_empty()
     }
 
-    /// What is reserved for all of them.
+    /// Returns the bytes reserved for all of them.
     pub fn reserved(&self) -> usize {
         self.columns.iter().map(|column| column.size.bytes).sum()
     }
 
-    /// The columns, `width` parts of one at a time.
+    /// Makes one array of each column, `width` parts at a time.
     ///
     /// # Errors
     /// [`Error::Invalid`](crate::error::Error::Invalid) if a task panics.
@@ -84,4 +110,24 @@ impl ColumnsToJoin {
         }
         Ok(all)
     }
+}
+
+/// Puts the columns into `rows`, and gives back what they do not take of `memory`. Returns the
+/// bytes that they keep.
+pub fn set_in(
+    joined: Vec<JoinedColumn>,
+    rows: &mut KeyedRows,
+    memory: &MemoryReservation,
+) -> usize {
+    let mut all = 0;
+    for column in joined {
+        let bytes = column.array.as_ref().map(Array::get_buffer_memory_size);
+        let bytes = bytes.unwrap_or(0).min(column.reserved);
+        memory.shrink(column.reserved - bytes);
+        all += bytes;
+        if let Some(array) = column.array {
+            rows.set_joined(column.source, array);
+        }
+    }
+    all
 }

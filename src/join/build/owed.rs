@@ -6,11 +6,12 @@
 //!  stream 2 ─────────── ends ─┘              └─ batch 2 ── batch 4 ─▶
 //! ```
 //!
-//! Which rows were met is known when the last stream has ended. Were that stream to emit them alone,
-//! as in DataFusion's `CollectLeft` joins, all nodes above would work on one core. A consumer may read
-//! one stream to its end before the next, so nobody waits for a stream that does not go on: after
-//! `PATIENCE` without progress of any, those that have ended leave, and the last one emits alone.
-//! The first to wait keeps the time, on a thread for blocking work: a runtime may have no timer.
+//! Which rows were met is known when the last stream has ended. Were that stream to emit them
+//! alone, as in DataFusion's `CollectLeft` joins, all nodes above would work on one core. A
+//! consumer may read one stream to its end before the next, so nobody waits for a stream that does
+//! not go on. After `PATIENCE` without progress of any, streams that have ended leave, and the last
+//! one emits alone. The first to wait keeps the time, on a thread for blocking work: a runtime may
+//! have no timer.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -20,7 +21,7 @@ use tokio::sync::watch;
 /// How long streams that have ended wait for others that do not go on.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// What the streams of one build know of each other.
+/// The state that the streams of one build share.
 ///
 /// ```text
 ///   Probing ── last one ended, visits are known ──▶ Shared
@@ -47,14 +48,14 @@ pub struct Owed {
     next_batch: AtomicUsize,
 }
 
-/// What a stream does that has ended.
+/// The share of the owed rows that a stream emits after its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Share {
-    /// Nothing: another one emits.
+    /// No row: another stream emits.
     Nothing,
-    /// Its part, once it has the visits.
+    /// A part, after the visits are brought back.
     First,
-    /// Its part.
+    /// A part.
     Part,
 }
 
@@ -71,14 +72,14 @@ impl Owed {
         }
     }
 
-    /// A stream goes on.
+    /// Notes that a stream goes on.
     pub fn go_on(&self) {
         if self.is_shared {
             self.progress.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// A stream has ended: its share of the rows.
+    /// Ends a stream; returns its share of the rows.
     pub async fn end(&self) -> Share {
         if self.probing.fetch_sub(1, Ordering::AcqRel) == 1 {
             return Share::First;
@@ -98,12 +99,12 @@ impl Owed {
         }
     }
 
-    /// The visits are known: all streams emit.
+    /// Lets all streams emit, as the visits are known.
     pub fn share(&self) {
         self.phase.send_replace(Phase::Shared);
     }
 
-    /// The next of `batches` batches to emit, if one is left.
+    /// Returns the next of `batches` batches to emit, if one is left.
     pub fn claim(&self, batches: usize) -> Option<usize> {
         let batch = self.next_batch.fetch_add(1, Ordering::AcqRel);
         (batch < batches).then_some(batch)

@@ -15,16 +15,17 @@ use datafusion::common::utils::memory::RecordBatchMemoryCounter;
 
 use crate::error::Result;
 
-use super::reading::Collected;
-use crate::join::arrays::{MANY, Size, join};
+use crate::join::arrays::join::join;
+use crate::join::arrays::size::{MANY, Size};
+use crate::join::collect::collected::Collected;
 use crate::join::rows::BLOCK;
 use crate::parts::side_by_side;
 
 /// Rows of a batch that is made of small ones, at least, but where large ones stand between.
 const ROWS: usize = 8 * BLOCK;
 
-/// The rows `collected`, in larger batches if there are many of which some are small. They stay as
-/// they are where there is no memory for that; `width` batches are made at a time.
+/// Returns the rows `collected`, in larger batches if there are many of which some are small. They
+/// stay as they are where there is no memory for that; `width` batches are made at a time.
 ///
 /// # Errors
 /// [`Error::Invalid`](crate::error::Error::Invalid) if a task panics.
@@ -78,7 +79,7 @@ impl Group {
         (0..columns).map(column)
     }
 
-    /// What the batch will take; nothing, if it stays as it is.
+    /// Returns the bytes that the batch will take; 0 if it stays as it is.
     fn bytes(&self) -> usize {
         if self.0.len() < 2 {
             return 0;
@@ -87,7 +88,7 @@ impl Group {
         sizes.map_or(0, |sizes| sizes.iter().map(|size| size.bytes).sum())
     }
 
-    /// One batch, or those that there are if their columns have no room in one.
+    /// Returns one batch, or those that there are if their columns have no room in one.
     fn merge(self) -> Vec<RecordBatch> {
         match self.one() {
             Some(batch) => vec![batch],
@@ -124,7 +125,8 @@ mod tests {
         RecordBatch::try_from_iter([("v", Arc::new(values) as ArrayRef)]).unwrap()
     }
 
-    /// Batches of so many rows, as they are collected, and their pool with `room` for more.
+    /// Returns batches of so many rows, as they are collected, and their pool with `room` for
+    /// more.
     fn collected(sizes: &[usize], room: usize) -> (Collected, Arc<dyn MemoryPool>) {
         let mut counter = RecordBatchMemoryCounter::new();
         let mut rows = 0;

@@ -7,10 +7,10 @@
 //! ```
 //!
 //! Planners choose sides by estimates, which are wrong by orders of magnitude above joins,
-//! aggregates and filters. An actual end cannot be wrong. While there is memory, what the losing side
-//! cost is bounded: it was read no further than its first turn, or twice the rows of the side that won,
-//! and its rows are probed as they are. The first turn is long enough for most build sides to end in
-//! it, so that the other side is not opened before their keys filter its scans.
+//! aggregates and filters. An actual end cannot be wrong. While there is memory, the cost of the
+//! losing side is bounded. It was read no further than its first turn, or twice the rows of the
+//! side that won. Its rows are probed as they are. The first turn is long enough for most build
+//! sides to end in it. So the other side is not opened before their keys filter its scans.
 //!
 //! The side that is read second is sparing ([`reading`](super::reading)): a planned build side must
 //! not lack what only a guess has taken. What becomes of a side:
@@ -22,8 +22,8 @@
 //! ```
 //!
 //! If a side is refused while the other is out and on disk, neither fits, and both go there
-//! ([`spill`](crate::join::spill)). Where sides are fixed (a promise of order, NOT IN, a LIMIT in the join, an
-//! endless input), the left one alone is read.
+//! ([`spill`](crate::join::spill)). Where sides are fixed (a promise of order, NOT IN, a LIMIT in
+//! the join, an endless input), the left one alone is read.
 
 use datafusion::common::runtime::SpawnedTask;
 use datafusion::physical_plan::SpillManager;
@@ -89,16 +89,17 @@ pub enum Raced {
     },
 }
 
-/// What writes rows of a side to disk; `None` if the session has none do that.
+/// Returns what writes rows of a side to disk; `None` if the session has none do that.
 pub type Disk<'a> = dyn Fn(&Reading) -> Option<SpillManager> + Send + Sync + 'a;
 
 /// Reads sides by turns until one has ended. The second one is sparing.
 ///
 /// # Errors
-/// That of the input that must end, and those of writing files.
+/// The error of the input that must end, and the errors of writing files.
 pub async fn race(
     sides: Sides,
-    (first, second): (First, Reading),
+    first: First,
+    second: Reading,
     turn_rows: usize,
     disk: &Disk<'_>,
 ) -> Result<Raced> {
@@ -135,7 +136,7 @@ pub async fn race(
     }
 }
 
-/// What becomes of a side.
+/// The state of a side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     /// It is read.
@@ -186,7 +187,7 @@ struct Race {
     runners: [Runner; 2],
 }
 
-/// What a turn decided.
+/// The consequence of a turn.
 enum Noted {
     GoesOn,
     /// This runner ended first.

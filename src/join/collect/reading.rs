@@ -11,42 +11,31 @@
 //!  into_streams ─▶ a stream a part: its file, the kept batches, then the rest
 //! ```
 //!
-//! A join learns which side is smaller by reading both. Nothing is read twice: the side that is not
-//! built is probed from its first batch on, and gives back the memory of each batch that it hands
-//! out. With each batch goes the memory of its share of a hash table on the host: a side that was
-//! read can be built.
+//! A join learns which side is smaller by reading both. Nothing is read twice. The side that is not
+//! built is probed from its first batch on, and gives back the memory of each batch. With each
+//! batch goes the memory of its share of a hash table on the host: a side that was read can be
+//! built.
 //!
-//! A sparing reading leaves half of a limited memory pool to others, but for [`FLOOR`] bytes of its
-//! own. Its turns end at a number of bytes, too.
+//! A sparing reading leaves half of a limited memory pool to others, but for
+//! [`FLOOR`](crate::join::memory::FLOOR) bytes of its own. Its turns end at a number of bytes, too.
 
-use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
-use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
-use datafusion::common::resources_datafusion_err;
 use datafusion::common::runtime::SpawnedTask;
 use datafusion::common::utils::memory::RecordBatchMemoryCounter;
-use datafusion::error::DataFusionError;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::execution::memory_pool::{MemoryPool, MemoryReservation};
-use datafusion::execution::spill_file::SpillFile;
 use datafusion::physical_plan::SpillManager;
-use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use futures::future::{Either, select};
-use futures::{StreamExt, TryStreamExt};
 use tokio::sync::watch;
 
 use crate::error::{Error, Result};
-
-use crate::join::memory::{FLOOR, ROW_BYTES, leaves_half, table_bytes};
-use crate::join::rows::NO_ROW;
+use crate::join::collect::collected::{Collected, empty_stream};
+use crate::join::collect::part::{InputPart, Kept, MOST_ROWS, Reader, Sparing, lock};
+use crate::join::memory::table_bytes;
 use crate::join::weight::Weigher;
 use crate::parts::task_failed;
-
-/// Rows of a build side, which are numbered in 32 bits.
-const MOST_ROWS: usize = NO_ROW as usize - 1;
 
 /// How a turn ended.
 #[derive(Debug)]
@@ -64,124 +53,8 @@ pub enum Turn {
 /// An input of a join.
 pub struct Reading {
     schema: SchemaRef,
-    parts: Vec<Part>,
+    parts: Vec<InputPart>,
     kept: Arc<Kept>,
-}
-
-/// What all parts have of an input.
-struct Kept {
-    rows: AtomicUsize,
-    batches: AtomicUsize,
-    /// Batches can be slices of one larger batch, whose buffers count once.
-    counter: Mutex<RecordBatchMemoryCounter>,
-    /// Bytes that are reserved for a hash table of the rows.
-    table: Mutex<usize>,
-    memory: MemoryReservation,
-    /// What a sparing reading goes by.
-    sparing: Mutex<Option<Sparing>>,
-}
-
-/// What a sparing reading goes by.
-struct Sparing {
-    /// Half of it is left to others.
-    pool: Arc<dyn MemoryPool>,
-    /// Of the rows that are kept. Slices of a large array reserve all of it, but weigh what they show.
-    weigher: Weigher,
-    /// Bytes that they weigh.
-    weight: usize,
-}
-
-#[derive(Default)]
-struct Part {
-    /// `None` once it has ended.
-    stream: Option<SendableRecordBatchStream>,
-    /// The first batches, if they were set aside, and what reads them.
-    aside: Option<(Arc<dyn SpillFile>, SpillManager)>,
-    /// Batches with rows, and the bytes that they reserve.
-    batches: VecDeque<(RecordBatch, usize)>,
-    /// A batch that the pool refused, and its bytes.
-    refused: Option<(RecordBatch, usize)>,
-    /// What ended the stream.
-    error: Option<DataFusionError>,
-}
-
-/// Rows of an input that are to be built.
-pub struct Collected {
-    /// Batches with rows.
-    pub batches: Vec<RecordBatch>,
-    /// Their rows.
-    pub rows: usize,
-    /// How many batches there were, those without rows included.
-    pub input_batches: usize,
-    /// Bytes of the batches.
-    pub bytes: usize,
-    /// What counted them.
-    pub counter: RecordBatchMemoryCounter,
-    /// What they reserve, with `table` bytes for a hash table on the host.
-    pub memory: MemoryReservation,
-    /// Bytes for that table.
-    pub table: usize,
-}
-
-impl Collected {
-    /// `batches` whose memory another holds, with a hash table on the host reserved under `memory`.
-    ///
-    /// # Errors
-    /// The memory pool's.
-    pub fn held(batches: Vec<RecordBatch>, memory: MemoryReservation) -> Result<Self> {
-        let rows = batches.iter().map(RecordBatch::num_rows).sum();
-        let table = table_bytes(rows);
-        memory.try_grow(table)?;
-        let mut counter = RecordBatchMemoryCounter::new();
-        Ok(Self {
-            bytes: batches.iter().map(|b| counter.count_batch(b)).sum(),
-            input_batches: batches.len(),
-            batches,
-            rows,
-            counter,
-            memory,
-            table,
-        })
-    }
-
-    /// The rows as `parts` streams, which give back what each batch reserves.
-    pub fn into_streams(self, schema: &SchemaRef, parts: usize) -> Vec<SendableRecordBatchStream> {
-        self.memory.shrink(self.table);
-        let row_bytes = self.memory.size() / self.rows.max(1);
-        let memory = Arc::new(self.memory);
-        let each = self.batches.len().div_ceil(parts.max(1)).max(1);
-        let mut streams: Vec<SendableRecordBatchStream> = Vec::with_capacity(parts);
-        let mut batches = self.batches.into_iter().peekable();
-        while batches.peek().is_some() {
-            let part: Vec<_> = batches.by_ref().take(each).collect();
-            let memory = Arc::clone(&memory);
-            let part = futures::stream::iter(part).map(move |batch| {
-                memory.shrink(row_bytes * batch.num_rows());
-                Ok(batch)
-            });
-            streams.push(Box::pin(RecordBatchStreamAdapter::new(
-                Arc::clone(schema),
-                part,
-            )));
-        }
-        streams
-    }
-
-    /// The rows twice: for a build that may fail, without their memory, and with it for what comes
-    /// then.
-    pub fn apart(self) -> (Self, Self) {
-        let rows = Self {
-            batches: self.batches.clone(),
-            counter: self.counter,
-            memory: self.memory.new_empty(),
-            ..self
-        };
-        let kept = Self {
-            counter: RecordBatchMemoryCounter::new(),
-            ..self
-        };
-        (rows, kept)
-    }
 }
 
 impl Reading {
@@ -191,9 +64,9 @@ impl Reading {
         streams: Vec<SendableRecordBatchStream>,
         memory: MemoryReservation,
     ) -> Self {
-        let part = |stream| Part {
+        let part = |stream| InputPart {
             stream: Some(stream),
-            ..Part::default()
+            ..InputPart::default()
         };
         Self {
             schema,
@@ -209,7 +82,7 @@ impl Reading {
         }
     }
 
-    /// The same, sparing `pool`.
+    /// Makes the reading a sparing one, which leaves half of `pool` to others.
     pub fn sparing(self, pool: &Arc<dyn MemoryPool>) -> Self {
         *lock(&self.kept.sparing) = Some(Sparing {
             pool: Arc::clone(pool),
@@ -224,15 +97,15 @@ impl Reading {
         *lock(&self.kept.sparing) = None;
     }
 
-    /// Reads on until `rows` rows are there in all, or the input has ended. A sparing reading stops at
-    /// [`ROW_BYTES`] bytes a row, too.
+    /// Reads on until `rows` rows are there in all, or the input has ended. A sparing reading stops
+    /// at [`ROW_BYTES`](crate::join::memory::ROW_BYTES) bytes a row, too.
     ///
     /// # Errors
     /// [`Error::DataFusion`] if a task panics.
     pub async fn turn(&mut self, rows: usize) -> Result<Turn> {
         let (stop, stopped) = watch::channel(false);
         let stop = Arc::new(stop);
-        let read = |part: Part| {
+        let read = |part: InputPart| {
             let turn = Reader {
                 kept: Arc::clone(&self.kept),
                 rows,
@@ -263,40 +136,41 @@ impl Reading {
         Ok(match refused {
             _ if self.parts.iter().any(|part| part.error.is_some()) => Turn::Failed,
             Some(error) => Turn::Refused(error),
-            None if self.parts.iter().all(Part::has_ended) => Turn::Ended,
+            None if self.parts.iter().all(InputPart::has_ended) => Turn::Ended,
             None => Turn::Full,
         })
     }
 
-    /// The input's schema.
+    /// Returns the input's schema.
     pub fn schema(&self) -> &SchemaRef {
         &self.schema
     }
 
-    /// Whether the memory pool would grant `bytes` for `rows` rows and a hash table of them.
+    /// Returns whether the memory pool would grant `bytes` for `rows` rows and a hash table of
+    /// them.
     pub fn has_room(&self, rows: usize, bytes: usize) -> bool {
         let asked = self.kept.memory.new_empty();
         rows <= MOST_ROWS && asked.try_grow(bytes + table_bytes(rows)).is_ok()
     }
 
-    /// The error that ended the input.
+    /// Returns the error that ended the input.
     pub fn lost(&mut self) -> Error {
         let lost = || Error::Internal("an input failed without an error".to_owned());
         self.take_error().unwrap_or_else(lost)
     }
 
-    /// Rows that are kept.
+    /// Returns the number of rows that are kept.
     pub fn rows(&self) -> usize {
         self.kept.rows.load(Ordering::Acquire)
     }
 
-    /// The error that ended a part, if one did.
+    /// Returns the error that ended a part, if one did.
     fn take_error(&mut self) -> Option<Error> {
         let error = self.parts.iter_mut().find_map(|part| part.error.take());
         error.map(Error::DataFusion)
     }
 
-    /// The rows that are kept; those that come are kept anew.
+    /// Takes the rows that are kept; those that come are kept anew.
     pub fn collect(&mut self) -> Collected {
         let kept = &self.kept;
         let batches = self
@@ -333,7 +207,7 @@ impl Reading {
         self.kept.memory.shrink(table);
     }
 
-    /// Whether rows that are kept reserve memory.
+    /// Returns whether rows that are kept reserve memory.
     pub fn has_memory(&self) -> bool {
         self.kept.memory.size() > 0
     }
@@ -356,7 +230,7 @@ impl Reading {
     /// Moves the rows that are kept to files, which `manager` writes, and gives their memory back.
     ///
     /// # Errors
-    /// Those of writing files; [`Error::DataFusion`] if a task panics.
+    /// The errors of writing files; [`Error::DataFusion`] if a task panics.
     pub async fn set_aside(&mut self, manager: &SpillManager) -> Result<()> {
         self.forget_table();
         for part in &mut self.parts {
@@ -375,150 +249,17 @@ impl Reading {
         Ok(())
     }
 
-    /// The input's rows as streams, one a part.
+    /// Returns the input's rows as streams, one a part.
     pub fn into_streams(self) -> Vec<SendableRecordBatchStream> {
         self.forget_table();
         let (schema, kept) = (self.schema, self.kept);
         let streams = self.parts.into_iter().map(|part| {
             if part.is_unread() {
-                part.stream.unwrap_or_else(|| nothing(&schema))
+                part.stream.unwrap_or_else(|| empty_stream(&schema))
             } else {
                 part.into_stream(&schema, Arc::clone(&kept))
             }
         });
         streams.collect()
     }
-}
-
-/// A stream without rows.
-pub fn nothing(schema: &SchemaRef) -> SendableRecordBatchStream {
-    let none = futures::stream::empty();
-    Box::pin(RecordBatchStreamAdapter::new(Arc::clone(schema), none))
-}
-
-impl Part {
-    fn has_ended(&self) -> bool {
-        self.stream.is_none() && self.refused.is_none()
-    }
-
-    /// Whether all of its rows are still to come from its stream.
-    fn is_unread(&self) -> bool {
-        let has_rows = !self.batches.is_empty() || self.refused.is_some();
-        !has_rows && self.aside.is_none() && self.error.is_none()
-    }
-
-    fn into_stream(mut self, schema: &SchemaRef, kept: Arc<Kept>) -> SendableRecordBatchStream {
-        let refused = self.refused.take().map(|(batch, _)| (batch, 0));
-        self.batches.extend(refused);
-        let error = futures::stream::iter(self.error.map(Err));
-        let rest = self.stream.unwrap_or_else(|| nothing(schema));
-        let aside = self.aside.map(|(file, manager)| {
-            // Opened when its rows are asked for.
-            let opened = async move { manager.read_spill_as_stream(file, None) };
-            futures::stream::once(opened).try_flatten()
-        });
-        let aside = futures::stream::iter(aside).flatten();
-        let batches = futures::stream::iter(self.batches).map(move |(batch, bytes)| {
-            kept.memory.shrink(bytes);
-            Ok(batch)
-        });
-        let stream = aside.chain(batches).chain(error).chain(rest);
-        Box::pin(RecordBatchStreamAdapter::new(Arc::clone(schema), stream))
-    }
-}
-
-/// One turn, as a part sees it.
-struct Reader {
-    kept: Arc<Kept>,
-    /// Rows of the input at which the turn ends.
-    rows: usize,
-    stop: Arc<watch::Sender<bool>>,
-    stopped: watch::Receiver<bool>,
-}
-
-impl Reader {
-    /// Reads `part`; with the pool's error, if it refused a batch.
-    async fn read(mut self, mut part: Part) -> (Part, Option<Error>) {
-        loop {
-            if let Some((batch, bytes)) = part.refused.take() {
-                if let Err(error) = self.kept.grant(batch.num_rows(), bytes) {
-                    part.refused = Some((batch, bytes));
-                    self.stop.send_replace(true);
-                    return (part, Some(error));
-                }
-                part.batches.push_back((batch, bytes));
-            }
-            if self.kept.has(self.rows) {
-                self.stop.send_replace(true);
-            }
-            let Some(stream) = part.stream.as_mut().filter(|_| !*self.stopped.borrow()) else {
-                return (part, None);
-            };
-            let stopped = std::pin::pin!(self.stopped.wait_for(|stopped| *stopped));
-            let next = match select(stream.next(), stopped).await {
-                Either::Left((next, _)) => next,
-                // The others have what was asked for; nothing of the stream is lost.
-                Either::Right(_) => continue,
-            };
-            match next {
-                Some(Ok(batch)) => {
-                    self.kept.batches.fetch_add(1, Ordering::AcqRel);
-                    if batch.num_rows() > 0 {
-                        let bytes = self.kept.bytes_of(&batch);
-                        part.refused = Some((batch, bytes));
-                    }
-                }
-                Some(Err(error)) => {
-                    (part.stream, part.error) = (None, Some(error));
-                    self.stop.send_replace(true);
-                }
-                None => part.stream = None,
-            }
-        }
-    }
-}
-
-impl Kept {
-    /// Whether so many rows are there, or the bytes of as many.
-    fn has(&self, rows: usize) -> bool {
-        let most = rows.saturating_mul(ROW_BYTES);
-        let is_heavy = |sparing: &Sparing| sparing.weight >= most;
-        self.rows.load(Ordering::Acquire) >= rows
-            || lock(&self.sparing).as_ref().is_some_and(is_heavy)
-    }
-
-    /// Bytes that `batch` reserves.
-    fn bytes_of(&self, batch: &RecordBatch) -> usize {
-        if let Some(sparing) = &mut *lock(&self.sparing) {
-            sparing.weight += sparing.weigher.weigh(batch, &[]);
-        }
-        lock(&self.counter).count_batch(batch)
-    }
-
-    /// Reserves `bytes` for `rows` rows, and their share of a hash table.
-    fn grant(&self, rows: usize, bytes: usize) -> Result<()> {
-        let mut table = lock(&self.table);
-        let all = self.rows.load(Ordering::Acquire) + rows;
-        if all > MOST_ROWS {
-            let limit = MOST_ROWS;
-            return Err(Error::TooManyRows { rows: all, limit });
-        }
-        let wanted = table_bytes(all).max(*table);
-        let more = bytes + wanted - *table;
-        if let Some(sparing) = &*lock(&self.sparing)
-            && self.memory.size() + more > FLOOR
-            && !leaves_half(&sparing.pool, more)
-        {
-            let text = "half of the memory pool is left to others";
-            return Err(Error::DataFusion(resources_datafusion_err!("{text}")));
-        }
-        self.memory.try_grow(more)?;
-        *table = wanted;
-        self.rows.store(all, Ordering::Release);
-        Ok(())
-    }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -7,14 +7,14 @@
 //!  Granted ◀── HashJoinInput: try_grow(rows), try_grow(table)      never refused
 //! ```
 //!
-//! DataFusion's join reserves its build side again while it reads it. Were the first reservation given
-//! back for that, another consumer could take it in between, and a join whose rows are there would
-//! fail. So its reservations are taken out of the one that is held. What its estimate is above ours
-//! is asked of the query's pool, too, and not counted if that refuses: a pool over its limit would
-//! refuse all others.
+//! DataFusion's join reserves its build side again while it reads it. Were the first reservation
+//! given back for that, another consumer could take it in between, and a join whose rows are there
+//! would fail. So its reservations are taken out of the one that is held. Where its estimate is
+//! above ours, the query's pool is asked for the rest. If that refuses, the rest is not counted, as
+//! a pool over its limit would refuse all others.
 //!
-//! The sort of a join that went to disk is granted its first bytes in that way, and asks for the rest
-//! ([`Granted::sort_context`]).
+//! The sort of a join that went to disk is granted its first bytes in that way, and asks for the
+//! rest ([`Granted::sort_context`]).
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -49,8 +49,8 @@ impl Granted {
         Self::of(usize::MAX, held).within(context, config)
     }
 
-    /// `context` for a sort: with a pool that grants [`FLOOR`] bytes, and hands out `held` as far as the
-    /// query's pool lets that grow.
+    /// `context` for a sort: with a pool that grants [`FLOOR`] bytes, and hands out `held` as far
+    /// as the query's pool lets that grow.
     ///
     /// # Errors
     /// If DataFusion cannot make the runtime environment.

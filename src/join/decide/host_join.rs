@@ -1,15 +1,16 @@
 //! DataFusion's own join over what was read already: the one way out for joins that no device runs.
 //!
 //! ```text
-//!  build batches ─▶ Handed ──────────────────▶ HashJoinExec, CollectLeft     few build rows
-//!  probe streams ─▶ Handed ──────────────────▶
+//!  build batches ─▶ HandedExec ──────────────▶ HashJoinExec, CollectLeft     few build rows
+//!  probe streams ─▶ HandedExec ──────────────▶
 //!
-//!  build batches ─▶ Handed ─▶ Repartition ───▶ HashJoinExec, Partitioned     many
-//!  probe streams ─▶ Handed ─▶ Repartition ───▶
+//!  build batches ─▶ HandedExec ─▶ Repartition ▶ HashJoinExec, Partitioned     many
+//!  probe streams ─▶ HandedExec ─▶ Repartition ▶
 //! ```
 //!
-//! The mode follows DataFusion's own thresholds (`hash_join_single_partition_threshold`), applied to
-//! the rows that are there instead of an estimate: a `CollectLeft` join fills its table on one core.
+//! The mode follows DataFusion's own thresholds (`hash_join_single_partition_threshold`), applied
+//! to the rows that are there instead of an estimate: a `CollectLeft` join fills its table on one
+//! core.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -31,8 +32,8 @@ use datafusion::physical_plan::{
 };
 
 use super::granted::Granted;
-use super::oriented::Oriented;
-use crate::join::collect::reading::{Collected, nothing};
+use super::oriented::OrientedJoin;
+use crate::join::collect::collected::{Collected, empty_stream};
 
 /// DataFusion's join, and the context to execute it in.
 pub struct HostJoin {
@@ -41,31 +42,31 @@ pub struct HostJoin {
 }
 
 impl HostJoin {
-    /// The join.
+    /// Returns the join.
     pub fn join(&self) -> &HashJoinExec {
         &self.join
     }
 
-    /// The rows of output partition `at`; there are none if the join has fewer.
+    /// Returns the rows of output partition `at`; there are none if the join has fewer.
     ///
     /// # Errors
-    /// Those of executing it.
+    /// The errors of executing it.
     pub fn stream(&self, at: usize) -> Result<SendableRecordBatchStream> {
         let partitions = self.join.properties().output_partitioning();
         if at >= partitions.partition_count() {
-            return Ok(nothing(&self.join.schema()));
+            return Ok(empty_stream(&self.join.schema()));
         }
         self.join.execute(at, Arc::clone(&self.context))
     }
 }
 
-/// The join of `oriented` over a `build` side that is there and the streams of its `probe` side.
-/// It has `partitions` output partitions, or one a probe stream.
+/// Returns the join of `oriented` over a `build` side that is there and the streams of its `probe`
+/// side. It has `partitions` output partitions, or one a probe stream.
 ///
 /// # Errors
 /// If DataFusion cannot make the join.
 pub fn host_join(
-    oriented: &Oriented,
+    oriented: &OrientedJoin,
     build: Collected,
     probe: Vec<SendableRecordBatchStream>,
     partitions: Option<usize>,
@@ -75,8 +76,8 @@ pub fn host_join(
     let parts = partitions.unwrap_or(1);
     let context = Granted::context(oriented.context(), build.memory)?;
     let left = streams_of(build.batches, &join.left().schema(), parts);
-    let left = Handed::of(join.left(), left);
-    let right = Handed::of(join.right(), probe);
+    let left = HandedExec::of(join.left(), left);
+    let right = HandedExec::of(join.right(), probe);
     let (left, right, mode) = match partitions {
         Some(partitions) => {
             let (l, r) = join.on().iter().cloned().unzip();
@@ -91,9 +92,10 @@ pub fn host_join(
     Ok(HostJoin { join, context })
 }
 
-/// Whether DataFusion would repartition both sides, had it known the rows and bytes. Not under a
-/// limit on memory: a `RepartitionExec` that spills can wait for ever (apache/datafusion#24883).
-fn is_partitioned(oriented: &Oriented, build: &Collected) -> bool {
+/// Returns whether DataFusion would repartition both sides, had it known the rows and bytes. Not
+/// under a limit on memory: a `RepartitionExec` that spills can wait for ever
+/// (apache/datafusion#24883).
+fn is_partitioned(oriented: &OrientedJoin, build: &Collected) -> bool {
     let join = oriented.join();
     let pool = oriented.context().memory_pool();
     if !matches!(pool.memory_limit(), MemoryLimit::Infinite) {
@@ -131,12 +133,12 @@ fn streams_of(
 }
 
 /// A leaf that hands out streams which are there, each once.
-pub struct Handed {
+pub struct HandedExec {
     streams: Mutex<Vec<Option<SendableRecordBatchStream>>>,
     properties: Arc<PlanProperties>,
 }
 
-impl Handed {
+impl HandedExec {
     /// Hands out `streams` of the rows of `input`, in its order.
     fn of(
         input: &Arc<dyn ExecutionPlan>,
@@ -155,7 +157,7 @@ impl Handed {
     }
 }
 
-impl Handed {
+impl HandedExec {
     /// Hands out `stream`, in no order.
     pub fn unordered(
         schema: SchemaRef,
@@ -174,19 +176,19 @@ impl Handed {
     }
 }
 
-impl fmt::Debug for Handed {
+impl fmt::Debug for HandedExec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Handed")
     }
 }
 
-impl DisplayAs for Handed {
+impl DisplayAs for HandedExec {
     fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Handed")
     }
 }
 
-impl ExecutionPlan for Handed {
+impl ExecutionPlan for HandedExec {
     fn name(&self) -> &str {
         "Handed"
     }

@@ -1,7 +1,7 @@
 //! Where a join runs, decided when its build side is there.
 //!
 //! ```text
-//!  inputs ─▶ race: a build side ─▶ place ─▶ rows ≥ horton.min_build_rows, device ready, keys of its kind,
+//!  inputs ─▶ race: a build side ─▶ place ─▶ rows ≥ horton.min_build_rows, device ready, its keys,
 //!                                    │       and of a small build side: many rows to probe
 //!                                    │ yes                              │ no, for a reason
 //!                                    ▼                                  │
@@ -32,21 +32,23 @@ use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use crate::config::{Enabled, HortonConfig};
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::join::build::{BuildSide, Built};
+use crate::join::build::builder::{self, Built};
+use crate::join::build::side::BuildSide;
 use crate::join::collect::coalesce::coalesce;
-use crate::join::collect::reading::{Collected, Reading, Turn, nothing};
+use crate::join::collect::collected::{Collected, empty_stream};
+use crate::join::collect::reading::{Reading, Turn};
 use crate::join::decision::{At, Decision, Declined, Home, OnHost, Place, Shown};
 use crate::join::memory::{BuildMemory, ProbeMemory};
-use crate::join::metrics::JoinMetrics;
+use crate::join::metrics::{BuildInput, JoinMetrics};
 use crate::join::probe::{Probe, ProbeSpec};
 use crate::join::side::Side;
 use crate::join::tell::filter::{Facts, Reporter};
 use crate::ready::{self, Readiness};
 
 use host_join::{HostJoin, host_join};
-use oriented::Oriented;
+use oriented::OrientedJoin;
 
-/// What an execution of a build must know of its node.
+/// The facts of a join's node that an execution of a build needs.
 #[derive(Clone)]
 pub struct Node {
     /// The join as planned.
@@ -55,35 +57,35 @@ pub struct Node {
     pub config: HortonConfig,
     /// The query's context.
     pub context: Arc<TaskContext>,
-    /// What the node shows.
+    /// The record that the node shows.
     pub shown: Shown,
     /// Which build this is.
     pub partition: usize,
 }
 
 impl Node {
-    /// The join with `build` as its build side.
+    /// Returns the join with `build` as its build side.
     ///
     /// # Errors
-    /// Those of [`Oriented::of`].
-    pub fn oriented(&self, build: Side) -> datafusion::error::Result<Oriented> {
+    /// The errors of [`OrientedJoin::of`].
+    pub fn oriented(&self, build: Side) -> datafusion::error::Result<OrientedJoin> {
         let swapped = build == Side::Right;
-        Oriented::of(&self.planned, swapped, &self.config, &self.context)
+        OrientedJoin::of(&self.planned, swapped, &self.config, &self.context)
     }
 
-    /// What decisions are noted under.
+    /// Returns the name that decisions are noted under.
     pub fn at(&self, bucket: Option<usize>) -> At {
         let partition = self.partition;
         At { partition, bucket }
     }
 }
 
-/// Where a build side of `rows` rows is joined.
+/// Returns where a build side of `rows` rows is joined.
 ///
 /// # Errors
 /// [`Error::UnknownDevice`] and [`Error::UnsuitableDevice`]: `horton.device` names a device that is
 /// not there or cannot run the kernels.
-pub async fn place(oriented: &Oriented, rows: usize) -> Result<Place> {
+pub async fn place(oriented: &OrientedJoin, rows: usize) -> Result<Place> {
     let config = oriented.config();
     if let Some(reason) = oriented.unsupported_keys()? {
         return Ok(Place::Host(Declined::KeyType(reason)));
@@ -110,19 +112,19 @@ pub async fn place(oriented: &Oriented, rows: usize) -> Result<Place> {
     Ok(Place::Host(declined))
 }
 
-/// What a decided join needs of its node.
+/// A join that is to be decided.
 pub struct Joiner {
     /// The join, its build side on the left.
-    pub oriented: Oriented,
+    pub oriented: OrientedJoin,
     /// The side that is built.
     pub build: Side,
     /// Which build this is.
     pub at: At,
     /// Output partitions, if the host may repartition both sides into so many.
     pub partitions: Option<usize>,
-    /// What the build side tells scans of the probe side.
+    /// Reports the build side's keys to scans of the probe side.
     pub reporter: Option<Reporter>,
-    /// What the node shows of it.
+    /// The record that the node shows.
     pub shown: Shown,
     /// Where the rows were if they are those of one bucket.
     pub bucket: Option<Home>,
@@ -130,11 +132,12 @@ pub struct Joiner {
     pub scatters: bool,
 }
 
-/// What came of a decision.
+/// The result of a decision.
 pub enum Joined {
     /// A join.
     Decided(Decided),
-    /// None, as the device has no room for the build side, and the join [`scatters`](Joiner::scatters).
+    /// None, as the device has no room for the build side, and the join
+    /// [`scatters`](Joiner::scatters).
     TooLarge {
         /// The build side.
         build: Collected,
@@ -150,7 +153,7 @@ impl Joiner {
     /// what the build side knows.
     ///
     /// # Errors
-    /// Those of [`place`] and of the build.
+    /// The errors of [`place`] and of the build.
     pub async fn decide(mut self, build: Collected, mut probe: Reading) -> Result<Joined> {
         let build = coalesce(build, self.oriented.width()).await?;
         self.tell(&build).await?;
@@ -212,11 +215,15 @@ impl Joiner {
     ) -> Result<Joined> {
         let spec = self.oriented.build_spec(&device, probe.len())?;
         let metrics = JoinMetrics::new(&self.shown.metrics, self.at.partition);
-        let read = (build.input_batches, build.rows, build.bytes);
+        let read = BuildInput {
+            batches: build.input_batches,
+            rows: build.rows,
+            bytes: build.bytes,
+        };
         let pool = self.oriented.context().memory_pool();
         let memory = BuildMemory::new(pool, self.at.partition);
         let (rows, kept) = build.apart();
-        let built = match BuildSide::build(spec, rows, memory, metrics.clone()).await {
+        let built = match builder::build(spec, rows, memory, metrics.clone()).await {
             Ok(Built::Side(side)) => side,
             Ok(Built::HandedBack(Declined::DoesNotFit)) if self.scatters => {
                 return Ok(Joined::TooLarge {
@@ -240,7 +247,7 @@ impl Joiner {
         // The host's join counts what was handed back to it.
         metrics.add_build_input(read);
         let spec = Arc::new(self.oriented.probe_spec(&device));
-        self.note(built.rows.len(), Place::Device(device));
+        self.note(built.rows().len(), Place::Device(device));
         let streams = probe.into_iter().map(|stream| Mutex::new(Some(stream)));
         Ok(Joined::Decided(Decided::Device {
             spec,
@@ -279,22 +286,22 @@ impl Joiner {
 
 /// A join whose build side is there.
 pub enum Decided {
-    /// Its table is on a device.
+    /// A join whose table is on a device.
     Device {
-        /// What probe streams know.
+        /// The facts that probe streams share.
         spec: Arc<ProbeSpec>,
         /// The build side.
         build: Arc<BuildSide>,
         /// The probe side's streams, each to be taken once.
         streams: Vec<Mutex<Option<SendableRecordBatchStream>>>,
         /// The join.
-        oriented: Oriented,
+        oriented: OrientedJoin,
         /// The node's metrics.
         metrics: ExecutionPlanMetricsSet,
     },
     /// DataFusion's own join over what was read.
     Host {
-        /// That join.
+        /// DataFusion's join.
         join: Box<HostJoin>,
         /// Which build this is.
         at: At,
@@ -304,10 +311,10 @@ pub enum Decided {
 }
 
 impl Decided {
-    /// The rows of stream `at`; there are none if the probe side has fewer streams.
+    /// Returns the rows of stream `at`; there are none if the probe side has fewer streams.
     ///
     /// # Errors
-    /// Those of executing DataFusion's own join.
+    /// The errors of executing DataFusion's own join.
     pub fn stream(&self, at: usize, partition: usize) -> Result<SendableRecordBatchStream> {
         match self {
             Decided::Host {
@@ -331,19 +338,19 @@ impl Decided {
                     stream.take()
                 });
                 let Some(stream) = stream else {
-                    return Ok(nothing(&spec.output.schema));
+                    return Ok(empty_stream(&spec.output.schema));
                 };
                 let metrics = JoinMetrics::new(metrics, partition);
                 let pool = oriented.context().memory_pool();
                 let memory = ProbeMemory::new(pool, partition);
                 let (spec, build) = (Arc::clone(spec), Arc::clone(build));
-                Ok(Probe::new(spec, build, stream, (memory, metrics)).into_stream())
+                Ok(Probe::new(spec, build, stream, memory, metrics).into_stream())
             }
         }
     }
 }
 
-/// The one error of a build, for another of its streams.
+/// Returns the one error of a build, for another of its streams.
 pub fn for_another(error: Arc<Error>) -> DataFusionError {
     match error.as_ref() {
         Error::DeviceMemory { .. } => DataFusionError::ResourcesExhausted(error.to_string()),

@@ -21,7 +21,7 @@ use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use crate::config::HortonConfig;
 use crate::device::Device;
 
-use crate::join::build::BuildSpec;
+use crate::join::build::spec::BuildSpec;
 use crate::join::emit::outcome::Outcome;
 use crate::join::emit::shape::Shape;
 use crate::join::lookup::table::Access;
@@ -32,13 +32,13 @@ use crate::keys::verify::supported;
 
 /// A join whose left input is the build side.
 #[derive(Debug, Clone)]
-pub struct Oriented {
+pub struct OrientedJoin {
     join: Arc<HashJoinExec>,
     config: HortonConfig,
     context: Arc<TaskContext>,
 }
 
-impl Oriented {
+impl OrientedJoin {
     /// `planned` with its left input as the build side, or its right one if it is `swapped`.
     ///
     /// # Errors
@@ -61,27 +61,27 @@ impl Oriented {
         })
     }
 
-    /// The join.
+    /// Returns the join.
     pub fn join(&self) -> &Arc<HashJoinExec> {
         &self.join
     }
 
-    /// The session's options.
+    /// Returns the session's options.
     pub fn config(&self) -> &HortonConfig {
         &self.config
     }
 
-    /// The query's context.
+    /// Returns the query's context.
     pub fn context(&self) -> &Arc<TaskContext> {
         &self.context
     }
 
-    /// Parts of a side that are worked on at once.
+    /// Returns how many parts of a side are worked on at once.
     pub fn width(&self) -> usize {
         self.context.session_config().target_partitions()
     }
 
-    /// Why no device can compare the keys, if that is so.
+    /// Returns why no device can compare the keys, if that is so.
     ///
     /// # Errors
     /// If a key expression has no type.
@@ -99,13 +99,14 @@ impl Oriented {
         keys.map(|(build, _)| build.data_type(&schema)).collect()
     }
 
-    /// Output schema and where its columns come from, after the embedded projection.
+    /// Returns the output schema and where its columns come from, after the embedded projection.
     pub fn output(&self) -> Shape {
         output(&self.join)
     }
 
-    /// Columns of the build side that pairs bring to the output or the residual filter, each once.
-    /// Join types that emit build rows only once the probe has ended take them in order then.
+    /// Returns the columns of the build side that pairs bring to the output or the residual filter,
+    /// each once. Join types that emit build rows only once the probe has ended take them in order
+    /// then.
     fn build_columns(&self) -> Vec<usize> {
         let filter = self.join.filter();
         let of_filter = filter.iter().flat_map(|filter| filter.column_indices());
@@ -117,7 +118,7 @@ impl Oriented {
         left_columns(of_pairs.iter().chain(of_filter))
     }
 
-    /// What a build on `device` must know, the table of which `probes` streams look up.
+    /// Returns what a build on `device` must know, the table of which `probes` streams look up.
     ///
     /// # Errors
     /// If a key expression has no type.
@@ -141,7 +142,7 @@ impl Oriented {
         })
     }
 
-    /// What probe streams on `device` must know.
+    /// Returns what probe streams on `device` must know.
     pub fn probe_spec(&self, device: &Device) -> ProbeSpec {
         let join = &self.join;
         let right = join.right();
@@ -171,7 +172,7 @@ impl Oriented {
         }
     }
 
-    /// What the build side tells scans of the probe side that hold `filters`.
+    /// Returns what the build side tells scans of the probe side that hold `filters`.
     ///
     /// # Errors
     /// If a key expression has no type.
@@ -195,7 +196,7 @@ impl Oriented {
     }
 }
 
-/// The build side's columns among these, each once.
+/// Returns the build side's columns among these, each once.
 fn left_columns<'a>(columns: impl IntoIterator<Item = &'a ColumnIndex>) -> Vec<usize> {
     let columns = columns.into_iter();
     let left = columns.filter(|column| column.side == JoinSide::Left);
@@ -205,7 +206,7 @@ fn left_columns<'a>(columns: impl IntoIterator<Item = &'a ColumnIndex>) -> Vec<u
     columns
 }
 
-/// Output schema of `join` and where its columns come from.
+/// Returns the output schema of `join` and where its columns come from.
 pub fn output(join: &HashJoinExec) -> Shape {
     let (left, right) = (join.left().schema(), join.right().schema());
     let (_, columns) = build_join_schema(&left, &right, join.join_type());
@@ -219,7 +220,7 @@ pub fn output(join: &HashJoinExec) -> Shape {
     }
 }
 
-/// The same join with its sides swapped and its columns as they were.
+/// Returns the join with its sides swapped and its columns as they were.
 fn swap(planned: &HashJoinExec) -> Result<HashJoinExec> {
     // Without a projection, a node above the join would put the columns into their order.
     let columns = (0..planned.schema().fields().len()).collect();
@@ -230,7 +231,7 @@ fn swap(planned: &HashJoinExec) -> Result<HashJoinExec> {
     join.builder().build()
 }
 
-/// Whether a join type emits build rows once the probe has ended.
+/// Returns whether a join type emits build rows once the probe has ended.
 fn emits_build_rows(join_type: JoinType) -> bool {
     matches!(
         join_type,

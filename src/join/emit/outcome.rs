@@ -1,4 +1,4 @@
-//! What each join type makes of a probe batch's matches.
+//! Output pairs of each join type, made of a probe batch's matches.
 //!
 //! ```text
 //!  matches      (0,a) (0,c) │ (2,d)                     verified, filtered
@@ -39,7 +39,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// What `join_type` emits while probing, with a probe side that is `ordered` or not.
+    /// Returns what `join_type` emits while probing, with a probe side that is `ordered` or not.
     pub fn of(join_type: JoinType, ordered: bool) -> Self {
         match join_type {
             JoinType::Inner | JoinType::Left => Outcome::Matches,
@@ -52,13 +52,13 @@ impl Outcome {
         }
     }
 
-    /// The output pairs of the resolved probe rows `range`, from their `matches`.
+    /// Returns the output pairs of the resolved probe rows `range`, from their `matches`.
     ///
     /// A match of a row before `range` (its earlier matches were in an earlier step) is
     /// emitted as a match but resolves nothing again.
     ///
     /// # Errors
-    /// Arrow's.
+    /// Arrow's errors.
     pub fn apply(self, matches: Pairs, range: Range<usize>) -> Result<Pairs> {
         match self {
             Outcome::Matches => Ok(matches),
@@ -73,8 +73,8 @@ impl Outcome {
         }
     }
 
-    /// The output of the probe rows `range` for join types that ask only which of them have a
-    /// match: bit `i` is row `range.start + i`'s.
+    /// Returns the output of the probe rows `range` for join types that ask only which of them have
+    /// a match: bit `i` is row `range.start + i`'s.
     pub fn resolve(self, matched: &BooleanBuffer, range: Range<usize>) -> Pairs {
         match self {
             Outcome::Matched => probe_only(rows_where(matched, true, &range)),
@@ -99,7 +99,7 @@ fn probe_only(probe: Vec<u32>) -> Pairs {
     }
 }
 
-/// Which rows of `range` have a match.
+/// Returns which rows of `range` have a match.
 fn matched(matches: &Pairs, range: &Range<usize>) -> BooleanBuffer {
     let mut bits = vec![false; range.len()];
     for &row in &matches.probe {
@@ -110,7 +110,7 @@ fn matched(matches: &Pairs, range: &Range<usize>) -> BooleanBuffer {
     BooleanBuffer::from(bits)
 }
 
-/// Rows of `range` whose bit is `wanted`.
+/// Returns the rows of `range` whose bit is `wanted`.
 fn rows_where(bits: &BooleanBuffer, wanted: bool, range: &Range<usize>) -> Vec<u32> {
     range
         .clone()
@@ -120,7 +120,7 @@ fn rows_where(bits: &BooleanBuffer, wanted: bool, range: &Range<usize>) -> Vec<u
         .collect()
 }
 
-/// Matches and unmatched rows of `range` in probe order.
+/// Returns the matches and unmatched rows of `range` in probe order.
 fn interleaved(matches: Pairs, range: Range<usize>) -> Result<Pairs> {
     let probe = &matches.probe;
     let before = probe.partition_point(|row| (*row as usize) < range.start);

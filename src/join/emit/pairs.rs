@@ -27,7 +27,7 @@ pub struct Pairs {
 }
 
 impl Pairs {
-    /// A gathered column.
+    /// Returns a gathered column.
     pub fn gathered(&self, source: Source) -> Option<&ArrayRef> {
         let mut columns = self.gathered.iter();
         columns
@@ -35,13 +35,13 @@ impl Pairs {
             .map(|(_, column)| column)
     }
 
-    /// How many probe rows there are among the pairs, which come in their order.
+    /// Returns how many probe rows there are among the pairs, which come in their order.
     pub fn probe_rows(&self) -> usize {
         let changes = self.probe.windows(2).filter(|pair| pair[0] != pair[1]);
         changes.count() + usize::from(!self.probe.is_empty())
     }
 
-    /// Whether the probe rows are `0..rows`, each once: then its columns can be passed on.
+    /// Returns whether the probe rows are `0..rows`, each once: then its columns can be passed on.
     pub fn are_whole(&self, rows: usize) -> bool {
         self.probe.len() == rows && self.probe.iter().zip(0..).all(|(row, i)| *row == i)
     }
@@ -49,7 +49,7 @@ impl Pairs {
     /// Appends pairs of `probe` rows without a build row.
     ///
     /// # Errors
-    /// Arrow's.
+    /// Arrow's errors.
     pub fn append_unmatched(&mut self, probe: Vec<u32>) -> Result<()> {
         for (_, column) in &mut self.gathered {
             let nulls = new_null_array(column.data_type(), probe.len());
@@ -60,10 +60,10 @@ impl Pairs {
         Ok(())
     }
 
-    /// The pairs whose bit is set and not NULL.
+    /// Returns the pairs whose bit is set and not NULL.
     ///
     /// # Errors
-    /// Arrow's.
+    /// Arrow's errors.
     pub fn keep(mut self, passed: &BooleanArray) -> Result<Self> {
         if passed.true_count() == passed.len() {
             return Ok(self);

@@ -20,7 +20,7 @@ use crate::join::rows::{BuildRows, Located, Source};
 
 use super::pairs::Pairs;
 
-/// What a join's output, or its residual filter's input, is made of.
+/// The columns of a join's output, or of its residual filter's input.
 #[derive(Debug, Clone)]
 pub struct Shape {
     /// Schema of the batch.
@@ -34,7 +34,7 @@ impl Shape {
     /// columns are NULL then.
     ///
     /// # Errors
-    /// Arrow's.
+    /// Arrow's errors.
     pub fn batch(
         &self,
         build: &BuildRows,

@@ -5,9 +5,9 @@
 //!  build rows of pairs  4 0 4  ─gather_rows─▶  e a e    ─▶ host, in order
 //! ```
 //!
-//! The build rows of a probe chunk are random, and so is every access to their columns: a GPU
-//! reads tens of billions of them a second, a host core tens of millions. Fixed-width columns
-//! without NULLs of 4, 8 or 16 bytes a value qualify; others are gathered by the host.
+//! The build rows of a probe chunk are random, and so is every access to their columns. A GPU hides
+//! the latency of such accesses, a host core waits for each. Fixed-width columns without NULLs of
+//! 4, 8 or 16 bytes a value qualify; others are gathered by the host.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ use crate::parts::{Part, parts, side_by_side};
 /// One column on the device.
 #[derive(Debug)]
 pub struct DeviceColumn {
-    /// What it is a column of.
+    /// Where it comes from.
     pub source: Source,
     data_type: DataType,
     log_words: u32,
@@ -47,14 +47,14 @@ pub struct Upload<'a> {
 }
 
 impl Upload<'_> {
-    /// Bytes that may be in use on the device.
+    /// Returns the bytes that may be in use on the device.
     pub fn limit(&self) -> u64 {
         self.memory_limit.min(self.device.budget().limit())
     }
 }
 
-/// The logarithm of the 32-bit words of a value, if columns of `arrays` can be gathered on a
-/// device.
+/// Returns the logarithm of the 32-bit words of a value, if columns of `arrays` can be gathered on
+/// a device.
 pub fn log_words(arrays: &[ArrayRef]) -> Option<u32> {
     let data_type = arrays.first()?.data_type();
     let fits = |array: &ArrayRef| array.null_count() == 0 && array.data_type() == data_type;
@@ -70,18 +70,20 @@ pub fn log_words(arrays: &[ArrayRef]) -> Option<u32> {
 }
 
 impl DeviceColumn {
-    /// Sends `arrays`, a column's values by batch with [`log_words`], to the device.
+    /// Sends `arrays`, a column's values by batch, to the device; `None` if they cannot be gathered
+    /// there ([`log_words`]).
     ///
     /// # Errors
     /// [`DeviceMemory`](crate::error::Error::DeviceMemory) and OpenCL's own.
     pub async fn send(
         upload: Upload<'_>,
         source: Source,
-        (arrays, log_words): (Vec<ArrayRef>, u32),
+        arrays: &[ArrayRef],
     ) -> Result<Option<Self>> {
-        let Some(data_type) = arrays.first().map(|array| array.data_type().clone()) else {
+        let (Some(first), Some(log_words)) = (arrays.first(), log_words(arrays)) else {
             return Ok(None);
         };
+        let data_type = first.data_type().clone();
         let rows: usize = arrays.iter().map(|array| array.len()).sum();
         let limit = upload.memory_limit;
         let words = upload.device.run(move |queue| {
@@ -89,7 +91,8 @@ impl DeviceColumn {
             queue.allocate_table("a build column", rows << log_words)
         });
         let words = Arc::new(words.await?.value);
-        let batches: Vec<Vec<ArrayRef>> = arrays.into_iter().map(|array| vec![array]).collect();
+        let batches = arrays.iter().map(|array| vec![Arc::clone(array)]);
+        let batches: Vec<Vec<ArrayRef>> = batches.collect();
         let send = |part: Part| {
             let (device, words) = (upload.device.clone(), Arc::clone(&words));
             let metrics = upload.metrics.clone();
@@ -113,7 +116,7 @@ impl DeviceColumn {
         }))
     }
 
-    /// The values at the first `n` of `rows`, in 32-bit words.
+    /// Returns the values at the first `n` of `rows`, in 32-bit words.
     ///
     /// # Errors
     /// [`DeviceMemory`](crate::error::Error::DeviceMemory) and OpenCL's own.
@@ -121,7 +124,7 @@ impl DeviceColumn {
         gather_rows(queue, (&self.words, self.log_words), rows, n)
     }
 
-    /// Bytes of a value.
+    /// Returns the bytes of a value.
     pub fn width(&self) -> usize {
         4 << self.log_words
     }
@@ -129,7 +132,7 @@ impl DeviceColumn {
     /// `n` values from `from` on of those that were gathered into `bytes`, as an array.
     ///
     /// # Errors
-    /// Arrow's, if there are fewer.
+    /// Arrow's errors, if there are fewer.
     pub fn array(&self, bytes: &[u8], from: usize, n: usize) -> Result<ArrayRef> {
         let width = self.width();
         let values = bytes.get(from * width..(from + n) * width).unwrap_or(&[]);
@@ -139,7 +142,7 @@ impl DeviceColumn {
         Ok(make_array(data.build()?))
     }
 
-    /// Bytes on the device.
+    /// Returns the bytes on the device.
     pub fn bytes(&self) -> u64 {
         self.words.bytes()
     }
@@ -157,7 +160,7 @@ fn copy_values(part: &Part, width: usize, out: &mut [u8]) {
     }
 }
 
-/// The bytes of the values of an array without NULLs, `width` each.
+/// Returns the bytes of the values of an array without NULLs, `width` each.
 fn value_bytes(data: &ArrayData, width: usize) -> &[u8] {
     let from = data.offset() * width;
     let bytes = data.buffers().first().map_or(&[][..], |b| b.as_slice());

@@ -25,7 +25,7 @@ pub fn lookup(
 ) -> BoxFuture<'static, Result<Answer<Found>>> {
     let of_rest = access.clone();
     access.run(move |queue| {
-        let (mut found, matches) = find(queue, &table, keys, wanted)?;
+        let (mut found, matches) = lookup_keys(queue, &table, keys, wanted)?;
         if found.window.end() < found.total && matches!(wanted, Wanted::Pairs { .. }) {
             found.rest = Some(Arc::new(DeviceMatches {
                 access: of_rest,
@@ -56,8 +56,8 @@ impl MorePairs for DeviceMatches {
     }
 }
 
-/// What the keys of a chunk meet, and the matches that further pairs come of.
-fn find(
+/// Looks the keys of a chunk up. Returns the result, and the matches that further pairs come of.
+fn lookup_keys(
     queue: &mut Queue,
     table: &JoinTable,
     keys: Staging<u32>,

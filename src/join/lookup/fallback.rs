@@ -1,4 +1,4 @@
-//! Going on without the device: when a join does so, and what it must have kept for that.
+//! Going on without the device: when a join does so, and the keys that it keeps for that.
 //!
 //! ```text
 //!  no room on the device ─▶ others give back enough, soon? ─▶ asked again
@@ -10,28 +10,25 @@
 //!                                               └ not brought back ─▶ looked up again on the host
 //! ```
 //!
-//! The host needs the build side, which it has (batches and key columns), and the keys of chunks
-//! that the device did not answer, which are encoded again. Only the bits of visited build rows
-//! live on the device alone, for joins that emit build rows at their end and whose lookups alone
-//! decide. For those the key
-//! columns of answered chunks are kept, uncopied; once there are
-//! `JOURNAL_ROWS` or as many as build rows, the bits are brought back, an eighth of a byte a
-//! build row, and the columns are let go. So taking over costs nothing before it happens
-//! but that memory (64 MiB of 8-byte keys, or what the build side's keys take) and under 1 % of
-//! the transfers. Reading the bits with every chunk would cost as much as the chunk.
+//! The host needs the build side, which it has, and the keys of chunks that the device did not
+//! answer, which are encoded again. Only the bits of visited build rows live on the device alone.
+//! These are kept for joins that emit build rows at their end and whose lookups alone decide.
+//!
+//! For those joins the key columns of answered chunks are kept, uncopied: the journal. Once it has
+//! `JOURNAL_ROWS` rows, or as many as the build side, the bits are brought back and the columns are
+//! let go. So taking over costs nothing before it happens but that memory. Reading the bits with
+//! every chunk would cost as much as the chunk itself.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use arrow::array::ArrayRef;
-use tokio::sync::OnceCell;
 
 use crate::config::{HortonConfig, OnDeviceError};
 use crate::device::{Device, DeviceInfo};
 use crate::error::{Blame, Error, Result};
 use crate::health::Health;
 
-use super::host::HostTable;
 use crate::join::metrics::JoinMetrics;
 
 /// Probe rows whose keys are kept at least before visited bits are brought back.
@@ -44,8 +41,6 @@ pub struct Fallback {
     health: Health,
     device: Device,
     taken: AtomicBool,
-    /// The host's table, once it was needed.
-    pub table: OnceCell<Arc<HostTable>>,
     journal: Mutex<Journal>,
 }
 
@@ -56,19 +51,20 @@ pub struct Journal {
     rows: usize,
 }
 
-/// What was kept, and is again unless its visits are known: the stream that took it may be dropped.
+/// A journal that a stream has taken. It is put back unless its visits become known, as the stream
+/// may be dropped.
 pub struct TakenJournal<'a> {
     taken: Journal,
     kept: &'a Mutex<Journal>,
 }
 
 impl TakenJournal<'_> {
-    /// The key columns of each batch.
+    /// Returns the key columns of each batch.
     pub fn batches(&self) -> &[Vec<ArrayRef>] {
         &self.taken.batches
     }
 
-    /// Its visits are known.
+    /// Lets go of the journal, as its visits are known.
     pub fn forget(mut self) {
         self.taken = Journal::default();
     }
@@ -94,12 +90,11 @@ impl Fallback {
             health: config.health.clone(),
             device,
             taken: AtomicBool::new(failed),
-            table: OnceCell::new(),
             journal: Mutex::default(),
         }
     }
 
-    /// Whether the host answers lookups.
+    /// Returns whether the host answers lookups.
     pub fn is_taken(&self) -> bool {
         self.taken.load(Ordering::Acquire)
     }

@@ -1,10 +1,10 @@
-//! What a lookup brings back, whoever answers it: the device, or the host in its place.
+//! The results of a lookup, whoever answers it: the device, or the host in its place.
 //!
 //! ```text
 //!           ┌ Count    how many pairs
 //!  Wanted ──┤ Visits   nothing: bits of build rows stay with the engine
 //!           │ Bits     one bit a key
-//!           └ Pairs    a window: probe rows, build rows, gathered columns ── MorePairs ─▶ the next one
+//!           └ Pairs    a window: probe rows, build rows, gathered columns ── MorePairs ─▶ the next
 //! ```
 //!
 //! A semi join needs bits alone, and `count(*)` a total. If every key has one match, the probe rows
@@ -38,7 +38,7 @@ impl Words {
         }
     }
 
-    /// The words, copied if they are not the host's own.
+    /// Returns the words, copied if they are not the host's own.
     pub fn into_vec(self) -> Vec<u32> {
         match self {
             Words::Staged(words) => words.to_vec(),
@@ -67,7 +67,16 @@ impl DerefMut for Words {
     }
 }
 
-/// What a lookup brings back.
+/// A position in a chunk of probe rows, from which lookups count.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ChunkPosition {
+    /// Position of a key in the chunk.
+    pub key: u32,
+    /// Number of that key's first pair.
+    pub pair: u64,
+}
+
+/// The form in which a lookup brings its matches back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wanted {
     /// The number of pairs.
@@ -98,7 +107,7 @@ impl Wanted {
     }
 }
 
-/// What a lookup found.
+/// The matches of a lookup.
 #[derive(Debug, Default)]
 pub struct Found {
     /// Keys looked up.
@@ -113,13 +122,13 @@ pub struct Found {
     pub bits: Option<Words>,
     /// The first pairs, if wanted.
     pub window: Window,
-    /// What has the pairs behind that window, if there are any.
+    /// The source of pairs behind that window, if there are any.
     pub rest: Option<Arc<dyn MorePairs>>,
 }
 
 /// An engine's pairs of one lookup.
 pub trait MorePairs: Debug + Send + Sync {
-    /// The window from pair `first` on, of the length that is `wanted`.
+    /// Returns the window from pair `first` on, of the length that is `wanted`.
     fn window(
         self: Arc<Self>,
         first: u64,
@@ -143,7 +152,7 @@ pub struct Window {
 }
 
 impl Window {
-    /// The number of the first pair after it.
+    /// Returns the number of the first pair after it.
     pub fn end(&self) -> u64 {
         self.first + self.len as u64
     }

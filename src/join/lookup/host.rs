@@ -1,24 +1,25 @@
 //! The host's own answer to lookups, for when the device fails.
 //!
 //! ```text
-//!  entries by bucket of their key   │ (k3,r0) │ (k1,r2) (k1,r7) (k9,r4) │ … │   (key, row) ascending
+//!  entries by bucket of their key   │ (k3,r0) │ (k1,r2) (k1,r7) (k9,r4) │ …   sorted
 //!  offsets of the buckets           0         1                         4
-//!  look_up(k1) ─▶ rows r2 r7 ─▶ the same counts, bits, windows and visits as the device's
+//!  lookup(k1) ─▶ rows r2 r7 ─▶ the same counts, bits, windows and visits as the device's
 //! ```
 //!
-//! Everything behind a lookup stays as it is: pairs have the same numbers, as they come in probe
-//! order, matches in build order. Keys of one or two words are numbers here; longer ones are numbered, the distinct
-//! ones of the build side, through a map of their own. A bucket is sorted, so that a lookup is one random access and a
-//! short binary search, of log n steps even if all keys share a bucket. Building it takes the keys
-//! once more through the encoder, a counting sort and 16 bytes a row and 4 a bucket; nothing of it
-//! is there while the device works. The stock join's own table would not do: it numbers rows of
-//! one concatenated batch, and has no pairs to go on from in the middle of a chunk.
+//! Everything behind a lookup stays as it is. Pairs have the same numbers as on the device: they
+//! come in probe order, matches in build order. Keys of one or two words are numbers here. Longer
+//! keys are numbered through a map of the build side's distinct ones. Buckets are sorted, so a
+//! lookup is one random access and a binary search, of log n steps even if all keys share a bucket.
+//!
+//! The table is built by encoding the keys once more and a counting sort. Nothing of it is there
+//! while the device works. DataFusion's own table would not do: it numbers rows of one concatenated
+//! batch, and cannot go on from a pair in the middle of a chunk.
 
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::found::{Found, MorePairs, Wanted, Window, Words};
+use super::found::{ChunkPosition, Found, MorePairs, Wanted, Window, Words};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
@@ -34,6 +35,8 @@ pub struct HostTable {
     /// Where each bucket's entries begin, and the last one's end.
     offsets: Vec<u32>,
     shift: u32,
+    /// 32-bit words of a key.
+    words: usize,
     /// Numbers of keys of more than two words.
     names: Names,
 }
@@ -42,7 +45,7 @@ pub struct HostTable {
 type Names = HashMap<Box<[u32]>, u64>;
 
 impl HostTable {
-    /// Bytes of a table of `rows` rows with keys of so many words.
+    /// Returns the bytes of a table of `rows` rows with keys of so many words.
     pub fn bytes(rows: usize, words: usize) -> usize {
         let names = match words {
             0..=2 => 0,
@@ -52,7 +55,7 @@ impl HostTable {
         (size_of::<(u64, u32)>() + names) * rows + 4 * (buckets(rows) + 1)
     }
 
-    /// The table of `parts` with keys of `words` words, fewer than 2^32 rows in all.
+    /// Returns the table of `parts` with keys of `words` words, fewer than 2^32 rows in all.
     pub fn build(parts: &[SurrogateKeys], words: usize) -> Self {
         let n = parts.iter().map(|part| part.keys.len()).sum::<usize>() / words;
         let buckets = buckets(n);
@@ -90,12 +93,13 @@ impl HostTable {
             entries,
             offsets: next,
             shift,
+            words,
             names,
         }
     }
 
-    /// Places of the entries of `key`.
-    fn find(&self, key: u64) -> Range<u32> {
+    /// Returns the places of the entries of `key`.
+    fn lookup(&self, key: u64) -> Range<u32> {
         let at = bucket(key, self.shift);
         let (from, to) = (self.offsets[at], self.offsets[at + 1]);
         let bucket = &self.entries[from as usize..to as usize];
@@ -105,7 +109,7 @@ impl HostTable {
         first..first + len as u32
     }
 
-    /// The rows at places of entries, ascending.
+    /// Returns the rows at places of entries, ascending.
     fn rows(&self, places: &Range<u32>) -> impl Iterator<Item = u32> + use<'_> {
         let entries = &self.entries[places.start as usize..places.end as usize];
         entries.iter().map(|entry| entry.1)
@@ -138,7 +142,7 @@ fn named(parts: &[SurrogateKeys], words: usize) -> Names {
     names
 }
 
-/// Keys of so many words as numbers; the low word comes first.
+/// Returns the keys of so many words as numbers; the low word comes first.
 fn numbers<'a>(
     names: &'a Names,
     keys: &'a [u32],
@@ -157,24 +161,20 @@ fn numbers<'a>(
 #[derive(Debug)]
 pub struct HostMatches {
     table: Arc<HostTable>,
-    first_place: u32,
+    /// Position of the first key in the chunk.
+    first_key: u32,
     entries: Vec<Range<u32>>,
     /// The number of each key's first pair, and that of the first pair behind the last key's.
     starts: Vec<u64>,
 }
 
 impl HostMatches {
-    /// Looks up `keys` of so many words, which stand from `first_place` on in their chunk and whose first pair has
-    /// the number `first_pair`.
-    pub fn new(
-        table: Arc<HostTable>,
-        (keys, words): (&[u32], usize),
-        (first_place, first_pair): (u32, u64),
-    ) -> Self {
-        let entries: Vec<Range<u32>> = numbers(&table.names, keys, words)
-            .map(|key| table.find(key))
+    /// Looks `keys` up, which stand from `start` on in their chunk.
+    pub fn new(table: Arc<HostTable>, keys: &[u32], start: ChunkPosition) -> Self {
+        let entries: Vec<Range<u32>> = numbers(&table.names, keys, table.words)
+            .map(|key| table.lookup(key))
             .collect();
-        let mut pairs = first_pair;
+        let mut pairs = start.pair;
         let mut starts = vec![pairs];
         starts.extend(entries.iter().map(|places| {
             pairs += places.len() as u64;
@@ -182,23 +182,23 @@ impl HostMatches {
         }));
         Self {
             table,
-            first_place,
+            first_key: start.key,
             entries,
             starts,
         }
     }
 
-    /// The number behind that of the last pair.
+    /// Returns the number after that of the last pair.
     pub fn end(&self) -> u64 {
         self.starts.last().copied().unwrap_or(0)
     }
 
-    /// Up to `len` pairs from number `first` on.
+    /// Returns up to `len` pairs from number `first` on.
     pub fn pairs(&self, first: u64, len: usize) -> Window {
         let (mut probe, mut build) = (Vec::new(), Vec::new());
         let at = self.starts.partition_point(|start| *start <= first);
         let from = at.saturating_sub(1).min(self.entries.len());
-        for (place, (places, start)) in (self.first_place + from as u32..)
+        for (place, (places, start)) in (self.first_key + from as u32..)
             .zip(self.entries[from..].iter().zip(&self.starts[from..]))
         {
             let taken = first.saturating_sub(*start) as usize;
@@ -218,14 +218,14 @@ impl HostMatches {
         }
     }
 
-    /// Every matched build row, those of equal keys again.
+    /// Returns every matched build row, those of equal keys again.
     pub fn build_rows(&self) -> impl Iterator<Item = u32> + use<'_> {
         self.entries
             .iter()
             .flat_map(|places| self.table.rows(places))
     }
 
-    /// One bit a key: whether it has a match.
+    /// Returns one bit a key, set if it has a match.
     fn bits(&self) -> Vec<u32> {
         let bits = |keys: &[Range<u32>]| {
             let bits = keys.iter().zip(0..);
@@ -236,7 +236,7 @@ impl HostMatches {
         self.entries.chunks(32).map(bits).collect()
     }
 
-    /// What the device would have found.
+    /// Returns the result that the device would have found.
     pub fn found(self, wanted: Wanted) -> Found {
         let matched = self.entries.iter().filter(|places| !places.is_empty());
         let mut found = Found {
@@ -305,18 +305,18 @@ mod tests {
     #[test]
     fn equal_keys_have_all_their_rows_in_order() {
         let table = table();
-        let rows = |key| table.rows(&table.find(key)).collect::<Vec<_>>();
+        let rows = |key| table.rows(&table.lookup(key)).collect::<Vec<_>>();
         assert_eq!(rows(7), [0, 2, 5]);
         assert_eq!((rows(5), rows(9), rows(0)), (vec![1], vec![3], vec![7]));
         assert!(rows(1).is_empty());
         let nothing = HostTable::build(&[], 1);
-        assert!(nothing.find(3).is_empty());
+        assert!(nothing.lookup(3).is_empty());
     }
 
     #[test]
     fn windows_are_consecutive_pairs_in_probe_order() {
         let keys = [1, 7, 0, 7, 2];
-        let matches = HostMatches::new(table(), (&keys, 1), (10, 100));
+        let matches = HostMatches::new(table(), &keys, ChunkPosition { key: 10, pair: 100 });
         let all = [
             (11, 0),
             (11, 2),
@@ -339,7 +339,8 @@ mod tests {
     #[test]
     fn a_lookup_finds_what_is_wanted() {
         let keys = [1, 7, 0, 7, 2];
-        let found = |wanted| HostMatches::new(table(), (&keys, 1), (0, 0)).found(wanted);
+        let start = ChunkPosition::default();
+        let found = |wanted| HostMatches::new(table(), &keys, start).found(wanted);
         let count = found(Wanted::Count);
         assert_eq!((count.matched, count.total), (3, 7));
         let bits = found(Wanted::Bits).bits.unwrap();
@@ -366,7 +367,7 @@ mod tests {
         };
         let table = HostTable::build(&[part], 1);
         for (row, key) in keys.iter().enumerate() {
-            let rows: Vec<u32> = table.rows(&table.find(u64::from(*key))).collect();
+            let rows: Vec<u32> = table.rows(&table.lookup(u64::from(*key))).collect();
             assert_eq!(rows, [row as u32]);
         }
     }
@@ -380,7 +381,7 @@ mod tests {
             rows: None,
         };
         let table = Arc::new(HostTable::build(&[part], 2));
-        let matches = HostMatches::new(table, (&[2, 1, 1, 1, 1, 2], 2), (0, 0));
+        let matches = HostMatches::new(table, &[2, 1, 1, 1, 1, 2], ChunkPosition::default());
         assert_eq!(pairs(&matches.pairs(0, 9)), [(0, 6), (2, 5), (2, 7)]);
     }
 
@@ -394,7 +395,7 @@ mod tests {
         };
         let table = Arc::new(HostTable::build(&[part], 3));
         let probe = [1, 2, 4, 1, 2, 5, 0, 2, 3, 1, 2, 3];
-        let matches = HostMatches::new(table, (&probe, 3), (0, 0));
+        let matches = HostMatches::new(table, &probe, ChunkPosition::default());
         assert_eq!(pairs(&matches.pairs(0, 9)), [(0, 6), (3, 5), (3, 7)]);
     }
 }

@@ -38,7 +38,7 @@ pub struct Access {
 }
 
 impl Access {
-    /// As [`Device::run`], within the limit.
+    /// Runs `job` as [`Device::run`] does, within the limit.
     pub fn run<T: Send + 'static>(
         &self,
         job: impl FnOnce(&mut Queue) -> Result<T> + Send + 'static,
@@ -62,7 +62,20 @@ pub struct JoinTable {
     pub columns: Vec<DeviceColumn>,
 }
 
-/// What a table is built from, on the device.
+/// The properties that a table is to have.
+#[derive(Debug, Clone, Copy)]
+pub struct TableSpec {
+    /// The session's options of it.
+    pub config: IndexConfig,
+    /// Format of the keys.
+    pub format: KeyFormat,
+    /// Rows of the build side, with or without a key.
+    pub rows: usize,
+    /// Whether lookups note which of the table's values they met.
+    pub notes_visits: bool,
+}
+
+/// Keys on the device, with their rows.
 #[derive(Debug)]
 pub struct DeviceKeys {
     keys: Buffer<u32>,
@@ -70,19 +83,18 @@ pub struct DeviceKeys {
 }
 
 impl JoinTable {
-    /// Builds the table of `parts`, whose keys are of `format`. Row numbers travel only if some
-    /// row (of `rows`) has no key.
+    /// Builds the table of `parts`. Row numbers travel only if some row has no key.
     ///
     /// # Errors
-    /// Those of [`MultiMap::build`].
+    /// The errors of [`MultiMap::build`].
     pub async fn build<K: KeySource>(
         upload: Upload<'_>,
-        config: IndexConfig,
-        (parts, rows): (Vec<K>, usize),
-        (format, visits): (KeyFormat, bool),
+        spec: TableSpec,
+        parts: Vec<K>,
     ) -> Result<Self> {
+        let TableSpec { format, rows, .. } = spec;
         let n: usize = parts.iter().map(KeySource::count).sum();
-        let keys = send_keys(upload, (parts, format.words()), n < rows).await?;
+        let keys = send_keys(upload, parts, format.words(), n < rows).await?;
         let limit = upload.memory_limit;
         let built = upload.device.run(move |queue| {
             queue.limit_memory(limit);
@@ -91,8 +103,8 @@ impl JoinTable {
                 rows: keys.rows.as_ref(),
                 format,
             };
-            let built = MultiMap::build(queue, config, keys)?;
-            let visited = if visits {
+            let built = MultiMap::build(queue, spec.config, keys)?;
+            let visited = if spec.notes_visits {
                 Some(unset_bits(queue, values(&built, rows))?)
             } else {
                 None
@@ -110,19 +122,19 @@ impl JoinTable {
         })
     }
 
-    /// The table.
+    /// Returns the table.
     pub fn table(&self) -> &HashIndex {
         &self.built.index
     }
 
-    /// Bytes on the device.
+    /// Returns the bytes on the device.
     pub fn bytes(&self) -> usize {
         let visited = self.visited.as_ref().map_or(0, Buffer::bytes);
         let columns: u64 = self.columns.iter().map(DeviceColumn::bytes).sum();
         (self.built.bytes() + visited + columns) as usize
     }
 
-    /// Whether no key has several pairs.
+    /// Returns whether no key has several pairs.
     pub fn is_unique(&self) -> bool {
         self.built.groups.is_none()
     }
@@ -134,7 +146,8 @@ impl JoinTable {
     pub async fn mark_visited(
         self: Arc<Self>,
         access: &Access,
-        (visited, rows): (&Bitmap, usize),
+        visited: &Bitmap,
+        rows: usize,
     ) -> Result<Cost> {
         let bits = access.run(move |queue| self.visited_rows(queue, rows));
         let bits = bits.await?;
@@ -142,7 +155,7 @@ impl JoinTable {
         Ok(bits.cost)
     }
 
-    /// One bit for each of `rows` build rows: whether a lookup met it.
+    /// Returns one bit for each of `rows` build rows: whether a lookup met it.
     ///
     /// # Errors
     /// [`DeviceMemory`](Error::DeviceMemory) and OpenCL's own.
@@ -154,21 +167,22 @@ impl JoinTable {
         let Some(groups) = &self.built.groups else {
             return Ok(visited);
         };
-        match rows_of_groups(queue, groups, (&visited, rows)) {
+        match rows_of_groups(queue, groups, &visited, rows) {
             Err(error) if error.is_device_memory() => {
                 log::debug!("{error}; the host goes through the groups");
-                rows_of_groups_by_host(queue, groups, (&visited, rows))
+                rows_of_groups_by_host(queue, groups, &visited, rows)
             }
             found => found,
         }
     }
 }
 
-/// The bits of the `rows` rows that are in groups whose bits are set in `visited`.
+/// Returns the bits of the `rows` rows that are in groups whose bits are set in `visited`.
 fn rows_of_groups(
     queue: &mut Queue,
     groups: &Arc<RowGroups>,
-    (visited, rows): (&[u32], usize),
+    visited: &[u32],
+    rows: usize,
 ) -> Result<Vec<u32>> {
     let met: Vec<u32> = set_numbers(visited).collect();
     let values = queue.buffer_from("visited groups", &met)?;
@@ -188,12 +202,14 @@ fn rows_of_groups(
     }
 }
 
-/// The same by the host, a window of the groups at a time: where the device has no memory left to
-/// do it. It costs the copying of all rows of groups that were met.
+/// Returns the bits as `rows_of_groups` does, but by the host, a window of the groups at a time.
+/// The device has no memory left to do it. It costs the copying of all rows of groups that were
+/// met.
 fn rows_of_groups_by_host(
     queue: &mut Queue,
     groups: &RowGroups,
-    (visited, rows): (&[u32], usize),
+    visited: &[u32],
+    rows: usize,
 ) -> Result<Vec<u32>> {
     let mut bits = vec![0u32; rows.div_ceil(32)];
     let (mut offsets, mut members) = (
@@ -213,10 +229,10 @@ fn rows_of_groups_by_host(
     Ok(bits)
 }
 
-/// WordReader of a buffer, read in ascending order.
+/// Reads words of a buffer in ascending order.
 struct WordReader<'a> {
     buffer: &'a Buffer<u32>,
-    /// Those that are here, and the first one's place.
+    /// The words that are here; `first` is the first one's place.
     window: Vec<u32>,
     first: usize,
 }
@@ -244,7 +260,7 @@ impl<'a> WordReader<'a> {
     }
 }
 
-/// Values that the table can have: rows, or groups.
+/// Returns how many values the table can have: rows, or groups.
 fn values(built: &MultiMap, rows: usize) -> usize {
     built.groups.as_ref().map_or(rows, |groups| groups.len())
 }
@@ -255,17 +271,21 @@ fn unset_bits(queue: &mut Queue, n: usize) -> Result<Buffer<u32>> {
     Ok(bits)
 }
 
-/// The numbers whose bits are set.
+/// Returns the numbers whose bits are set.
 fn set_numbers(words: &[u32]) -> impl Iterator<Item = u32> {
     let words = words.iter().enumerate();
     words.flat_map(|(w, word)| ones_of(u64::from(*word), 32 * w as u32))
 }
 
-/// Sends the keys of all parts, of so many words, one after the other in the buffer; their row
-/// numbers if they are to be `numbered`, because those are not the positions.
+/// Sends the keys of all parts, of `words` words each, one after the other. Their rows' numbers
+/// go with them if the keys are `numbered`, as those are not the positions.
+///
+/// # Errors
+/// [`DeviceMemory`](Error::DeviceMemory), OpenCL's own, and those of [`KeySource::write`].
 pub async fn send_keys<K: KeySource>(
     upload: Upload<'_>,
-    (parts, words): (Vec<K>, usize),
+    parts: Vec<K>,
+    words: usize,
     numbered: bool,
 ) -> Result<DeviceKeys> {
     let n: usize = parts.iter().map(KeySource::count).sum();

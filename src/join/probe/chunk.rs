@@ -6,9 +6,9 @@
 //!  step        at most `limit` pairs of one batch
 //! ```
 //!
-//! As in the stock join, a step covers the probe rows up to its last match, so that a row whose
-//! candidates are spread over several steps is resolved once. Stepping by candidates keeps
-//! a hot key's fan-out in bounded memory.
+//! As in the stock join, a step covers the probe rows up to its last match. So a row whose
+//! candidates are spread over several steps is resolved once. Stepping by candidates keeps a hot
+//! key's fan-out in bounded memory.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -20,19 +20,19 @@ use crate::error::Result;
 
 use crate::join::emit::pairs::Pairs;
 use crate::join::lookup::columns::DeviceColumn;
-use crate::join::lookup::found::{Found, Wanted};
+use crate::join::lookup::found::{ChunkPosition, Found, Wanted};
 use crate::join::memory::ProbeMemory;
 
 /// Batches that were looked up together, first to last.
 #[derive(Debug)]
 pub struct Chunk {
-    /// What is left of them.
+    /// The batches that are left.
     pub batches: VecDeque<ProbeBatch>,
-    /// What the lookup found.
+    /// The result of the lookup.
     pub found: Found,
-    /// What lookups bring back, in windows that there is memory for.
+    /// The form of results, with windows that there is memory for.
     pub wanted: Wanted,
-    /// What is reserved for it, until all of it has been emitted.
+    /// Memory that is reserved for the chunk, until all of it has been emitted.
     pub memory: ProbeMemory,
     /// The first pair that no step has taken.
     next: u64,
@@ -43,13 +43,13 @@ pub struct Chunk {
 /// One batch of a chunk.
 #[derive(Debug)]
 pub struct ProbeBatch {
-    /// Its rows.
+    /// The rows.
     pub batch: RecordBatch,
-    /// Its key columns, if candidates must be verified.
+    /// Key columns, if candidates must be verified.
     pub keys: Vec<ArrayRef>,
-    /// Its keys' positions in the chunk.
-    pub places: Range<u32>,
-    /// The rows that those are the keys of; `None` if all in order.
+    /// Positions of the keys in the chunk.
+    pub positions: Range<u32>,
+    /// Rows of these keys; `None` if all in order.
     pub rows: Option<Vec<u32>>,
     /// Probe rows resolved so far: up to the last match.
     resolved: usize,
@@ -65,32 +65,32 @@ pub struct Step {
 }
 
 impl ProbeBatch {
-    /// A batch whose keys stand at `places`, those of `rows` or of all rows.
+    /// Returns a batch whose keys stand at `positions`, those of `rows` or of all rows.
     pub fn new(
         batch: RecordBatch,
         keys: Vec<ArrayRef>,
-        places: Range<u32>,
+        positions: Range<u32>,
         rows: Option<Vec<u32>>,
     ) -> Self {
         Self {
             batch,
             keys,
-            places,
+            positions,
             rows,
             resolved: 0,
         }
     }
 
-    /// The rows whose keys stand at `places`.
+    /// Returns the rows whose keys stand at `positions`.
     fn rows_at(&self, places: impl Iterator<Item = u32>) -> Vec<u32> {
-        let start = self.places.start;
+        let start = self.positions.start;
         match &self.rows {
             Some(rows) => places.map(|place| rows[(place - start) as usize]).collect(),
             None => places.map(|place| place - start).collect(),
         }
     }
 
-    /// The probe rows that a step's matches resolve: from the last step's end to its last
+    /// Returns the probe rows that a step's matches resolve: from the last step's end to its last
     /// match, or to the end of the batch.
     pub fn resolve(&mut self, matches: &Pairs, is_last: bool) -> Range<usize> {
         let from = self.resolved;
@@ -103,13 +103,13 @@ impl ProbeBatch {
         from..self.resolved
     }
 
-    /// Which rows have a match, from one bit a key of the chunk.
+    /// Returns which rows have a match, from one bit a key of the chunk.
     pub fn matched(&self, words: Option<&[u32]>) -> BooleanBuffer {
         let rows = self.batch.num_rows();
         let Some(words) = words else {
             return BooleanBuffer::new_unset(rows);
         };
-        let Range { start, end } = self.places;
+        let Range { start, end } = self.positions;
         let (first, last) = (start as usize / 32, (end as usize).div_ceil(32));
         let words = Buffer::from_slice_ref(&words[first..last.max(first)]);
         let (offset, keys) = (start as usize % 32, (end - start) as usize);
@@ -126,11 +126,12 @@ impl ProbeBatch {
 }
 
 impl Chunk {
-    /// The batches whose lookup found `found`.
+    /// Returns the batches whose lookup found `found`.
     pub fn new(
         batches: VecDeque<ProbeBatch>,
         memory: ProbeMemory,
-        (found, wanted): (Found, Wanted),
+        found: Found,
+        wanted: Wanted,
     ) -> Self {
         Self {
             batches,
@@ -148,14 +149,17 @@ impl Chunk {
         self.first = self.next;
     }
 
-    /// Position of the first batch's first key, and number of its first pair.
-    pub fn front(&self) -> Option<(u32, u64)> {
+    /// Returns where the first batch begins.
+    pub fn front(&self) -> Option<ChunkPosition> {
         let batch = self.batches.front()?;
-        Some((batch.places.start, self.first))
+        Some(ChunkPosition {
+            key: batch.positions.start,
+            pair: self.first,
+        })
     }
 
-    /// The first pair of the window that must come before the next step of up to `limit` pairs;
-    /// `None` if the pairs at hand are enough.
+    /// Returns the first pair of the window that must come before the next step of up to `limit`
+    /// pairs; `None` if the pairs at hand are enough.
     pub fn missing(&self, limit: usize) -> Option<u64> {
         let window = &self.found.window;
         // One more than the limit tells whether the batch goes on.
@@ -163,11 +167,11 @@ impl Chunk {
         (!enough && window.end() < self.found.total).then_some(self.next)
     }
 
-    /// Up to `limit` candidates of the first batch, in probe order, matches in build order;
+    /// Returns up to `limit` candidates of the first batch, in probe order, matches in build order;
     /// `columns` are those that the table gathered.
     ///
     /// # Errors
-    /// Arrow's.
+    /// Arrow's errors.
     pub fn step(&mut self, limit: usize, columns: &[DeviceColumn]) -> Result<Option<Step>> {
         let Some(batch) = self.batches.front() else {
             return Ok(None);
@@ -175,7 +179,7 @@ impl Chunk {
         let window = &self.found.window;
         let from = (self.next - window.first) as usize;
         let to = (from + limit).min(window.len);
-        let end = batch.places.end;
+        let end = batch.positions.end;
         let (probe, goes_on): (Vec<u32>, bool) = match &window.probe {
             Some(places) => {
                 let taken = places[from..to].partition_point(|place| *place < end);

@@ -18,13 +18,13 @@ use crate::join::metrics::JoinMetrics;
 pub struct Input {
     /// `None` once it has ended.
     stream: Option<SendableRecordBatchStream>,
-    /// What comes before the stream's batches: it was taken before.
+    /// Batches that were taken and put back: they come before the stream's.
     back: VecDeque<RecordBatch>,
     metrics: JoinMetrics,
 }
 
 impl Input {
-    /// The batches of `stream`.
+    /// Returns the batches of `stream`.
     pub fn new(stream: SendableRecordBatchStream, metrics: JoinMetrics) -> Self {
         Self {
             stream: Some(stream),
@@ -33,8 +33,8 @@ impl Input {
         }
     }
 
-    /// The next batch with rows; only what is at hand unless it `waits`. `None` at the end, or if there is none at
-    /// hand.
+    /// Returns the next batch with rows; only what is at hand unless it `waits`. `None` at the end,
+    /// or if there is none at hand.
     pub async fn next(&mut self, waits: bool) -> Result<Option<RecordBatch>> {
         if let Some(batch) = self.back.pop_front() {
             return Ok(Some(batch));
@@ -72,7 +72,7 @@ impl Input {
         self.back.push_front(batch);
     }
 
-    /// Whether there may be more batches.
+    /// Returns whether there may be more batches.
     pub fn has_more(&self) -> bool {
         self.stream.is_some() || !self.back.is_empty()
     }

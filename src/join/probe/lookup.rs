@@ -1,16 +1,16 @@
-//! From the input to the device: batches gathered into chunks, encoded, and asked for.
+//! From the input to the device: batches are gathered into chunks, encoded and looked up.
 //!
 //! ```text
 //!  input ─▶ [batch][batch]…  up to a chunk's rows, bytes, or a refusal
 //!        ─▶ keys in staging memory ─▶ device, or the host in its place
 //! ```
 //!
-//! What the device was asked is looked up again on the host if it fails later; where it alone knows which build
-//! rows were met, that is brought back, or what was asked so far is kept.
+//! If the device fails, its lookups in flight are made again on the host. Where the device alone
+//! knows which build rows were met, those bits are brought back from time to time. Until then the
+//! keys that were looked up are kept.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use arrow::array::{Array, ArrayRef, RecordBatch};
 use datafusion::physical_expr_common::utils::evaluate_expressions_to_arrays;
@@ -19,22 +19,31 @@ use futures::future::BoxFuture;
 
 use crate::device::Answer;
 use crate::error::{Error, Result};
-use crate::join::build::BuildSide;
-use crate::join::lookup::device::lookup;
-use crate::join::lookup::found::{Found, Wanted, Words};
+use crate::join::build::side::BuildSide;
+use crate::join::lookup::device;
+use crate::join::lookup::found::{ChunkPosition, Found, Wanted, Words};
 use crate::join::lookup::host::HostMatches;
 use crate::join::lookup::table::JoinTable;
 use crate::join::memory::{FLOOR, ProbeMemory};
 use crate::join::probe::chunk::ProbeBatch;
 use crate::join::weight::Weigher;
 
-use super::{Asked, GROWTH, LEAST_WINDOW, Probe, ProbeSpec};
+use super::{GROWTH, LEAST_WINDOW, LookupInFlight, Probe, ProbeSpec};
 
 /// Host bytes of what the host finds for a key in the device's place.
 const HIT_BYTES: usize = 40;
 
+/// Room of a chunk of probe rows.
+#[derive(Clone, Copy)]
+struct ChunkRoom {
+    /// Bytes of the batches at most, unless there is only one.
+    bytes: usize,
+    /// Bytes that each row takes beside its batch.
+    row_bytes: usize,
+}
+
 /// Batches of a chunk, each with its key columns, and what they reserve.
-pub(super) struct Gathered {
+pub(super) struct GatheredBatches {
     batches: Vec<(RecordBatch, Vec<ArrayRef>)>,
     rows: usize,
     bytes: usize,
@@ -42,7 +51,7 @@ pub(super) struct Gathered {
     weigher: Weigher,
 }
 
-impl Gathered {
+impl GatheredBatches {
     fn new(memory: ProbeMemory) -> Self {
         Self {
             batches: Vec::new(),
@@ -53,26 +62,22 @@ impl Gathered {
         }
     }
 
-    /// The batches.
+    /// Returns the batches.
     pub(super) fn batches(&self) -> impl Iterator<Item = RecordBatch> + use<'_> {
         self.batches.iter().map(|(batch, _)| batch.clone())
     }
 
-    /// Whether there is room for a batch with its key columns: of `most` bytes with those before, and of
-    /// what the memory pool grants, with `row_bytes` more a row. Reserves that.
-    fn has_room(
-        &mut self,
-        (batch, keys): (&RecordBatch, &[ArrayRef]),
-        (most, row_bytes): (usize, usize),
-    ) -> bool {
+    /// Reserves room for a batch with its key columns; returns whether `room` and the memory pool
+    /// have some.
+    fn has_room(&mut self, batch: &RecordBatch, keys: &[ArrayRef], room: ChunkRoom) -> bool {
         let bytes = self.weigher.weigh(batch, keys);
         self.bytes += bytes;
-        let is_full = !self.batches.is_empty() && self.bytes > most;
-        !is_full && self.memory.add_rows(bytes + row_bytes * batch.num_rows())
+        let is_full = !self.batches.is_empty() && self.bytes > room.bytes;
+        !is_full && (self.memory).add_rows(bytes + room.row_bytes * batch.num_rows())
     }
 
-    /// Whether a batch of `bytes` is likely to have room: of `most` bytes with those before, and of what
-    /// the memory pool grants.
+    /// Returns whether a batch of `bytes` is likely to have room: of `most` bytes with those
+    /// before, and of what the memory pool grants.
     fn expects_room(&self, bytes: usize, most: usize) -> bool {
         let is_full = !self.batches.is_empty() && self.bytes + bytes > most;
         !is_full && self.memory.has_room(bytes)
@@ -85,19 +90,22 @@ impl Gathered {
 }
 
 impl Probe {
-    /// A chunk: batches with rows, up to its rows, its bytes, or what the memory pool grants; at least
-    /// one batch, which is there anyway. `None` at the end of the input, or if a chunk in flight is to
-    /// give its memory back first.
-    pub(super) async fn gather(&mut self, build: &BuildSide) -> Result<Option<Gathered>> {
+    /// Returns a chunk: batches with rows, up to its rows, its bytes, or what the memory pool
+    /// grants; at least one batch, which is there anyway. `None` at the end of the input, or if a
+    /// chunk in flight is to give its memory back first.
+    pub(super) async fn gather(&mut self, build: &BuildSide) -> Result<Option<GatheredBatches>> {
         self.forget_shortage(build);
         let wanted = self.next_chunk_rows;
         self.next_chunk_rows = (GROWTH * wanted).min(self.chunk_rows).max(1);
-        let limits = (self.chunk_bytes, row_bytes(build));
-        let mut gathered = Gathered::new(self.memory.for_chunk());
+        let room = ChunkRoom {
+            bytes: self.chunk_bytes,
+            row_bytes: row_bytes(build),
+        };
+        let mut gathered = GatheredBatches::new(self.memory.for_chunk());
         while gathered.rows < wanted {
-            let is_least = gathered.batches.is_empty() && self.asked.is_empty();
+            let is_least = gathered.batches.is_empty() && self.in_flight.is_empty();
             // A batch that is taken and put back is in memory, too, so it is not even taken.
-            if !is_least && !gathered.expects_room(self.batch_bytes, limits.0) {
+            if !is_least && !gathered.expects_room(self.batch_bytes, room.bytes) {
                 break;
             }
             let waits = self.spec.whole_chunks || gathered.batches.is_empty();
@@ -111,7 +119,7 @@ impl Probe {
             };
             let keys = self.keys(&batch)?;
             let before = gathered.bytes;
-            let has_room = gathered.has_room((&batch, &keys), limits);
+            let has_room = gathered.has_room(&batch, &keys, room);
             self.batch_bytes = gathered.bytes - before;
             if !has_room && !is_least {
                 self.input.put_back(batch);
@@ -125,7 +133,7 @@ impl Probe {
         Ok((!gathered.batches.is_empty()).then_some(gathered))
     }
 
-    /// The first `rows` rows of `batch`; what is left comes next.
+    /// Returns the first `rows` rows of `batch`; what is left comes next.
     fn head(&mut self, batch: RecordBatch, rows: usize) -> RecordBatch {
         if batch.num_rows() <= rows {
             return batch;
@@ -135,17 +143,19 @@ impl Probe {
         batch.slice(0, rows)
     }
 
-    /// The key columns of `batch`.
+    /// Returns the key columns of `batch`.
     fn keys(&self, batch: &RecordBatch) -> Result<Vec<ArrayRef>> {
         let _timer = self.metrics.join_time.timer();
         Ok(evaluate_expressions_to_arrays(&self.spec.on, batch)?)
     }
 
-    /// Reserves a window of `wanted`, of so many pairs at most; one that the memory pool refuses is halved.
+    /// Reserves a window of `wanted`, of so many pairs at most; one that the memory pool refuses is
+    /// halved.
     pub(super) fn reserve_pairs(
         &self,
         build: &BuildSide,
-        (memory, most): (&ProbeMemory, usize),
+        memory: &ProbeMemory,
+        most: usize,
         wanted: &mut Wanted,
     ) {
         let pair_bytes = ProbeSpec::pair_bytes(build);
@@ -159,25 +169,25 @@ impl Probe {
     }
 
     /// Encodes what was `gathered` and hands its keys to the device, or to the host in its place.
-    pub(super) async fn ask(
+    pub(super) async fn lookup(
         &mut self,
         build: &Arc<BuildSide>,
-        gathered: Gathered,
-    ) -> Result<Asked> {
-        let Gathered {
+        gathered: GatheredBatches,
+    ) -> Result<LookupInFlight> {
+        let GatheredBatches {
             batches,
             rows,
             memory,
             ..
         } = gathered;
-        let words = build.encoder.words();
+        let words = build.encoder().words();
         let mut wanted = self.spec.first_window(self.wanted, rows);
-        let most = if build.table.as_ref().is_some_and(|table| table.is_unique()) {
+        let most = if build.table().is_some_and(|table| table.is_unique()) {
             rows
         } else {
             usize::MAX
         };
-        self.reserve_pairs(build, (&memory, most), &mut wanted);
+        self.reserve_pairs(build, &memory, most, &mut wanted);
         let mut keys = if build.can_match() {
             Some(self.room_for_keys(build, rows * words).await?)
         } else {
@@ -188,17 +198,17 @@ impl Probe {
         let mut chunk = VecDeque::with_capacity(batches.len());
         for (batch, columns) in batches {
             if self.spec.null_aware {
-                note_nulls(build, &columns);
+                build.probe_seen().note(&columns);
             }
             let from = place;
             let mut matchable = None;
             if let Some((_, keys)) = &mut keys {
                 let (at, rows) = (place * words, batch.num_rows());
                 let out = &mut keys[at..at + rows * words];
-                matchable = build.encoder.encode_matchable(&columns, out)?;
+                matchable = build.encoder().encode_matchable(&columns, out)?;
                 place += matchable.as_ref().map_or(rows, Vec::len);
             }
-            let columns = if build.encoder.is_exact() && !build.visits_on_device() {
+            let columns = if build.encoder().is_exact() && !build.visits_on_device() {
                 Vec::new()
             } else {
                 columns
@@ -212,7 +222,7 @@ impl Probe {
                 match (table, keys) {
                     (Some(table), Words::Staged(keys)) => {
                         let access = &self.spec.access;
-                        let found = lookup(access, table, keys, wanted);
+                        let found = device::lookup(access, table, keys, wanted);
                         (true, found)
                     }
                     (_, keys) => {
@@ -223,7 +233,7 @@ impl Probe {
             }
             None => (false, nothing_found()),
         };
-        Ok(Asked {
+        Ok(LookupInFlight {
             batches: chunk,
             memory,
             wanted,
@@ -232,45 +242,49 @@ impl Probe {
         })
     }
 
-    /// The table that answers a chunk, `None` for the host's, and room for the chunk's keys where it
-    /// wants them.
+    /// Returns the table that answers a chunk, `None` for the host's, and room for the chunk's keys
+    /// where it wants them.
     pub(super) async fn room_for_keys(
         &mut self,
         build: &BuildSide,
         words: usize,
     ) -> Result<(Option<Arc<JoinTable>>, Words)> {
-        if let Some(table) = build.table.as_ref().filter(|_| !build.fallback.is_taken()) {
+        if let Some(table) = build.answering_table() {
             let device = &self.spec.access.device;
             match device.staging("probe keys", words).await {
                 Ok(keys) => return Ok((Some(Arc::clone(table)), Words::Staged(keys))),
                 // Smaller chunks may have room.
                 Err(error) if error.is_device_memory() => return Err(error),
-                Err(error) => build.fallback.take_over(error, &self.metrics)?,
+                Err(error) => build.fallback().take_over(error, &self.metrics)?,
             }
         }
         Ok((None, Words::Host(vec![0; words])))
     }
 
-    /// The host's answer to what is left of a chunk, from the key at a place and its first pair
-    /// on, after the device failed.
+    /// Returns the host's answer to what is left of a chunk from `start` on, after the device
+    /// failed.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if the join's keys are not deterministic, and `ResourcesExhausted` from
+    /// the memory pool.
     pub(super) async fn lookup_again(
         &mut self,
         build: &BuildSide,
         batches: &VecDeque<ProbeBatch>,
-        from: (u32, u64),
+        start: ChunkPosition,
     ) -> Result<HostMatches> {
         let mut keys = Vec::new();
         for probe in batches {
             let columns = evaluate_expressions_to_arrays(&self.spec.on, &probe.batch)?;
             let before = keys.len();
             let rows = append_matchable(build, &columns, &mut keys)?;
-            let places = (keys.len() - before) / build.encoder.words();
-            if places != probe.places.len() || rows != probe.rows {
+            let places = (keys.len() - before) / build.encoder().words();
+            if places != probe.positions.len() || rows != probe.rows {
                 let reason = "join keys gave other values when they were evaluated again: they must be deterministic";
                 return Err(Error::Invalid(reason.to_owned()));
             }
         }
-        host_matches(build, &keys, from).await
+        host_matches(build, &keys, start).await
     }
 
     /// Keeps what the device was asked, where it alone knows which build rows were met.
@@ -283,7 +297,7 @@ impl Probe {
             return Ok(());
         }
         let columns = batches.iter().map(|batch| batch.keys.clone());
-        if build.fallback.keep(columns, build.rows.len()) {
+        if build.fallback().keep(columns, build.rows().len()) {
             self.collect_visits(build).await
         } else {
             Ok(())
@@ -292,30 +306,30 @@ impl Probe {
 
     /// Brings back which build rows the answered lookups met, or looks their keys up again.
     pub(super) async fn collect_visits(&mut self, build: &BuildSide) -> Result<()> {
-        let (Some(visited), Some(table)) = (&build.visited, &build.table) else {
+        let (Some(visited), Some(table)) = (build.visited(), build.table()) else {
             return Ok(());
         };
-        if !build.notes_visits() {
+        if !visited.by_lookups() {
             return Ok(());
         }
-        let journal = build.fallback.take_journal();
-        if !(build.visits_on_device() && build.fallback.is_taken()) {
-            let rows = (visited, build.rows.len());
-            let marked = Arc::clone(table).mark_visited(&self.spec.access, rows);
+        let journal = build.fallback().take_journal();
+        if !(build.visits_on_device() && build.fallback().is_taken()) {
+            let (bits, rows) = (visited.rows(), build.rows().len());
+            let marked = Arc::clone(table).mark_visited(&self.spec.access, bits, rows);
             match marked.await {
                 Ok(cost) => {
                     self.metrics.add_cost(&cost);
                     journal.forget();
                     return Ok(());
                 }
-                Err(error) => build.fallback.take_over(error, &self.metrics)?,
+                Err(error) => build.fallback().take_over(error, &self.metrics)?,
             }
         }
         let mut keys = Vec::new();
         for columns in journal.batches() {
             keys.clear();
             append_matchable(build, columns, &mut keys)?;
-            host_matches(build, &keys, (0, 0)).await?;
+            host_matches(build, &keys, ChunkPosition::default()).await?;
         }
         journal.forget();
         Ok(())
@@ -324,33 +338,34 @@ impl Probe {
 
 /// Host bytes of a row beside its batch: its surrogate, its place, and what the host finds for it.
 fn row_bytes(build: &BuildSide) -> usize {
-    let by_host = match &build.table {
-        Some(_) if !build.fallback.is_taken() => 0,
-        _ => HIT_BYTES,
+    let by_host = match build.answering_table() {
+        Some(_) => 0,
+        None => HIT_BYTES,
     };
-    size_of::<u32>() * (build.encoder.words() + 1) + by_host
+    size_of::<u32>() * (build.encoder().words() + 1) + by_host
 }
 
-/// The host's matches of `keys`; notes the visited rows, where lookups do so.
-async fn host_matches(build: &BuildSide, keys: &[u32], from: (u32, u64)) -> Result<HostMatches> {
-    let keys = (keys, build.encoder.words());
-    let matches = HostMatches::new(build.host_table().await?, keys, from);
-    if let Some(visited) = &build.visited
-        && build.notes_visits()
-    {
-        matches.build_rows().for_each(|row| visited.set(row));
+/// Returns the host's matches of `keys`; notes the visited rows, where lookups do so.
+async fn host_matches(
+    build: &BuildSide,
+    keys: &[u32],
+    start: ChunkPosition,
+) -> Result<HostMatches> {
+    let matches = HostMatches::new(build.host_table().await?, keys, start);
+    if let Some(visited) = build.visited().filter(|visited| visited.by_lookups()) {
+        (matches.build_rows()).for_each(|row| visited.rows().set(row));
     }
     Ok(matches)
 }
 
-/// The host's answer to the `keys` of a chunk.
+/// Returns the host's answer to the `keys` of a chunk.
 fn lookup_on_host(
     build: Arc<BuildSide>,
     keys: Vec<u32>,
     wanted: Wanted,
 ) -> BoxFuture<'static, Result<Answer<Found>>> {
     let answer = async move {
-        let matches = host_matches(&build, &keys, (0, 0)).await?;
+        let matches = host_matches(&build, &keys, ChunkPosition::default()).await?;
         Ok(Answer {
             value: matches.found(wanted),
             cost: Default::default(),
@@ -365,11 +380,11 @@ fn append_matchable(
     columns: &[ArrayRef],
     keys: &mut Vec<u32>,
 ) -> Result<Option<Vec<u32>>> {
-    let (before, words) = (keys.len(), build.encoder.words());
+    let (before, words) = (keys.len(), build.encoder().words());
     let rows = columns.first().map_or(0, |column| column.len());
     keys.resize(before + rows * words, 0);
     let matchable = build
-        .encoder
+        .encoder()
         .encode_matchable(columns, &mut keys[before..])?;
     let kept = matchable.as_ref().map_or(rows, Vec::len);
     keys.truncate(before + kept * words);
@@ -382,12 +397,4 @@ fn nothing_found() -> BoxFuture<'static, Result<Answer<Found>>> {
         cost: Default::default(),
     };
     futures::future::ready(Ok(nothing)).boxed()
-}
-
-/// Notes what a null-aware anti join must know of its probe side.
-fn note_nulls(build: &BuildSide, columns: &[ArrayRef]) {
-    build.probe_seen.any.store(true, Ordering::Relaxed);
-    if columns.iter().any(|key| key.logical_null_count() > 0) {
-        build.probe_seen.null.store(true, Ordering::Relaxed);
-    }
 }

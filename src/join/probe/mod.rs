@@ -7,22 +7,25 @@
 //!     └── input ended ──▶ Unmatched ──▶ Done ── output flushed ──▶ Ended
 //!                  nothing can come of it ─▶ Done
 //!
-//!   input ──▶ gathered, encoded ──▶ [asked] [asked] ──▶ answered, resolved ──▶ output
+//!   input ──▶ gathered, encoded ──▶ [in flight] [in flight] ──▶ answered, resolved ──▶ output
 //! ```
 //!
-//! Probe batches are gathered into chunks, because a device wants 64 K keys and more at a
-//! time (a batch of 8,192 rows costs twice as much a row); a chunk's batches are then
-//! resolved one by one, in order. A chunk ends at a number of rows or of bytes, or where the memory
-//! pool refuses more ([`memory`](super::memory)). While the device works on one chunk the next is gathered
-//! and encoded. The first chunks are small where the join itself has a LIMIT; elsewhere the first is a quarter of a chunk,
-//! which is enough to start with, as a chunk costs a GPU's driver a third of a millisecond however small it is.
-//! The device's answers come through a channel: a stream waiting for them blocks
-//! no thread, and dropping it cancels what was not started. A chunk that the device has no room for waits
-//! for others to give memory back, and is split if they do not. One that the device has no room for
-//! even so, or fails to answer, is looked up on the host ([`fallback`](crate::join::lookup::fallback)),
-//! from its first batch or from the pair on that comes next.
+//! A device wants many keys at a time, so probe batches are gathered into chunks. The batches of a
+//! chunk are then resolved one by one, in order. A chunk ends at a number of rows or of bytes, or
+//! where the memory pool refuses more ([`memory`](super::memory)). While the device works on one
+//! chunk, the next is gathered and encoded. The first chunk is a quarter of a chunk, and less where
+//! the join itself has a LIMIT.
 //!
-//! Here are the states; `input` is read, `ask` hands chunks to the device, `output` makes rows of what it found.
+//! The device's answers come through a channel. A stream that waits for them blocks no thread, and
+//! dropping it cancels the lookups that have not begun.
+//!
+//! A chunk that the device has no room for waits for others to give memory back, and is split if
+//! they do not. If the device has no room even then, or fails, the host looks the keys up
+//! ([`fallback`](crate::join::lookup::fallback)): from the chunk's first batch, or from its next
+//! pair.
+//!
+//! The states are here. `input` is read, `lookup` hands chunks to the device, `output` makes rows
+//! of the results.
 
 pub mod chunk;
 mod input;
@@ -45,10 +48,10 @@ use futures::future::BoxFuture;
 use crate::device::Answer;
 use crate::error::{Error, Result};
 
-use super::build::BuildSide;
+use super::build::side::BuildSide;
 use super::memory::ProbeMemory;
 use super::metrics::JoinMetrics;
-use crate::join::lookup::found::{Found, Wanted};
+use crate::join::lookup::found::{ChunkPosition, Found, Wanted};
 use crate::join::probe::chunk::{Chunk, ProbeBatch};
 
 pub use spec::ProbeSpec;
@@ -71,7 +74,7 @@ const LEAST_CHUNK_ROWS: usize = 64;
 const LEAST_WINDOW: usize = 64;
 
 /// A chunk on its way through the device.
-struct Asked {
+struct LookupInFlight {
     batches: VecDeque<ProbeBatch>,
     memory: ProbeMemory,
     wanted: Wanted,
@@ -92,7 +95,7 @@ pub struct Probe {
     spec: Arc<ProbeSpec>,
     input: Input,
     state: State,
-    asked: VecDeque<Asked>,
+    in_flight: VecDeque<LookupInFlight>,
     wanted: Wanted,
     output: LimitedBatchCoalescer,
     /// Rows of a chunk at most.
@@ -106,18 +109,19 @@ pub struct Probe {
     /// Whether the chunk that comes next has waited for memory.
     has_waited: bool,
     next_chunk_rows: usize,
-    /// Of which chunks have theirs.
+    /// The stream's reservation, from which chunks have theirs.
     memory: ProbeMemory,
     metrics: JoinMetrics,
 }
 
 impl Probe {
-    /// A stream over `input`, the keys of which are looked up in the table of `build`.
+    /// Returns a stream over `input`, the keys of which are looked up in the table of `build`.
     pub fn new(
         spec: Arc<ProbeSpec>,
         build: Arc<BuildSide>,
         input: SendableRecordBatchStream,
-        (memory, metrics): (ProbeMemory, JoinMetrics),
+        memory: ProbeMemory,
+        metrics: JoinMetrics,
     ) -> Self {
         let output = LimitedBatchCoalescer::new(
             Arc::clone(&spec.output.schema),
@@ -130,7 +134,8 @@ impl Probe {
             next_chunk_rows = next_chunk_rows.min(FIRST_CHUNK_ROWS);
         }
         let join_type = spec.join_type;
-        let nothing = (build.rows.is_empty() && join_type.empty_build_side_produces_empty_result())
+        let nothing = (build.rows().is_empty()
+            && join_type.empty_build_side_produces_empty_result())
             || (!build.can_match() && join_type.empty_map_produces_empty_result());
         Self {
             wanted: spec.wanted(&build),
@@ -148,13 +153,13 @@ impl Probe {
             } else {
                 State::Fetch(build)
             },
-            asked: VecDeque::new(),
+            in_flight: VecDeque::new(),
             output,
             metrics,
         }
     }
 
-    /// The output batches as a stream.
+    /// Returns the output batches as a stream.
     pub fn into_stream(self) -> SendableRecordBatchStream {
         let schema = Arc::clone(&self.spec.output.schema);
         let metrics = self.metrics.clone();
@@ -170,7 +175,7 @@ impl Probe {
         Box::pin(RecordBatchStreamAdapter::new(schema, stream))
     }
 
-    /// The next output batch.
+    /// Returns the next output batch.
     ///
     /// # Errors
     /// The inputs', the residual filter's, the device's.
@@ -185,7 +190,7 @@ impl Probe {
                 State::Unmatched(build, rows) => self.emit_unmatched(build, rows).await?,
                 State::Done => {
                     self.input.close();
-                    self.asked.clear();
+                    self.in_flight.clear();
                     self.output.finish()?;
                     State::Ended
                 }
@@ -196,56 +201,58 @@ impl Probe {
 
     /// Keeps the device busy and waits for the first of the chunks it has.
     async fn fetch(&mut self, build: Arc<BuildSide>) -> Result<State> {
-        build.owed.go_on();
-        while self.asked.len() < self.in_flight() && self.input.has_more() {
+        if let Some(visited) = build.visited() {
+            visited.owed().go_on();
+        }
+        while self.in_flight.len() < self.most_in_flight() && self.input.has_more() {
             let Some(gathered) = self.gather(&build).await? else {
                 break;
             };
             let batches: Vec<_> = gathered.batches().collect();
             let rows = batches.iter().map(RecordBatch::num_rows).sum();
-            match self.ask(&build, gathered).await {
-                Ok(asked) => self.asked.push_back(asked),
-                Err(error) => self.make_do(&build, error, (rows, batches)).await?,
+            match self.lookup(&build, gathered).await {
+                Ok(lookup) => self.in_flight.push_back(lookup),
+                Err(error) => self.make_do(&build, error, rows, batches).await?,
             }
         }
-        let Some(asked) = self.asked.pop_front() else {
+        let Some(lookup) = self.in_flight.pop_front() else {
             return self.end_probe(build).await;
         };
-        let found = match asked.answer.await {
+        let found = match lookup.answer.await {
             Ok(answer) => {
                 self.metrics.add_cost(&answer.cost);
-                if asked.by_device {
+                if lookup.by_device {
                     self.has_waited = false;
-                    self.keep_visits(&build, &asked.batches).await?;
+                    self.keep_visits(&build, &lookup.batches).await?;
                 }
                 answer.value
             }
             Err(error) if error.is_device_memory() => {
-                let rows = asked.batches.iter().map(|b| b.batch.num_rows()).sum();
-                let later = self.asked.drain(..).flat_map(|asked| asked.batches);
-                let batches = asked.batches.into_iter().chain(later);
+                let rows = lookup.batches.iter().map(|b| b.batch.num_rows()).sum();
+                let later = self.in_flight.drain(..).flat_map(|lookup| lookup.batches);
+                let batches = lookup.batches.into_iter().chain(later);
                 let batches = batches.map(|b| b.batch).collect();
-                self.make_do(&build, error, (rows, batches)).await?;
+                self.make_do(&build, error, rows, batches).await?;
                 return Ok(State::Fetch(build));
             }
             Err(error) => {
-                build.fallback.take_over(error, &self.metrics)?;
-                self.lookup_again(&build, &asked.batches, (0, 0))
+                build.fallback().take_over(error, &self.metrics)?;
+                self.lookup_again(&build, &lookup.batches, ChunkPosition::default())
                     .await?
-                    .found(asked.wanted)
+                    .found(lookup.wanted)
             }
         };
         if let Some(buckets) = found.buckets_read {
             self.metrics.add_lookups(found.keys, buckets);
         }
         let pairs = found.window.len * ProbeSpec::pair_bytes(&build);
-        asked.memory.keep_pairs(pairs);
-        let chunk = Chunk::new(asked.batches, asked.memory, (found, self.wanted));
+        lookup.memory.keep_pairs(pairs);
+        let chunk = Chunk::new(lookup.batches, lookup.memory, found, self.wanted);
         Ok(State::Emit(build, Box::new(chunk)))
     }
 
-    /// Chunks that are on the device at once.
-    fn in_flight(&self) -> usize {
+    /// Returns how many chunks may be on the device at once.
+    fn most_in_flight(&self) -> usize {
         if self.spec.whole_chunks && !self.is_short {
             IN_FLIGHT
         } else {
@@ -254,22 +261,24 @@ impl Probe {
         }
     }
 
-    /// After the device had no room for a chunk of `rows` rows: its `batches` come next, all at once
-    /// if others have given memory back, else in smaller chunks, at last on the host.
+    /// Puts the `batches` back of a chunk of `rows` rows that the device had no room for. They come
+    /// next: all at once if others have given memory back, else in smaller chunks, at last on the
+    /// host.
     ///
     /// # Errors
-    /// Any other, or if the session wants to see it.
+    /// The `error`, if it is of another kind or the session wants to see it.
     async fn make_do(
         &mut self,
         build: &BuildSide,
         error: Error,
-        (rows, batches): (usize, Vec<RecordBatch>),
+        rows: usize,
+        batches: Vec<RecordBatch>,
     ) -> Result<()> {
         if !error.is_device_memory() {
             return Err(error);
         }
         if !self.has_room_after(build, &error).await && !self.split(rows) {
-            build.fallback.take_over(error, &self.metrics)?;
+            build.fallback().take_over(error, &self.metrics)?;
         }
         batches
             .into_iter()
@@ -278,18 +287,18 @@ impl Probe {
         Ok(())
     }
 
-    /// Whether others have given back what `error` was short of; waits for it once a chunk.
+    /// Returns whether others have given back what `error` was short of; waits for it once a chunk.
     async fn has_room_after(&mut self, build: &BuildSide, error: &Error) -> bool {
         if std::mem::replace(&mut self.has_waited, true) {
             return false;
         }
-        let own = build.table.as_ref().map_or(0, |table| table.bytes() as u64);
+        let own = build.table().map_or(0, |table| table.bytes() as u64);
         self.spec.access.device.has_room_after(error, own).await
     }
 
     /// Chunks of the usual size, if they were smaller and the host answers them now.
     fn forget_shortage(&mut self, build: &BuildSide) {
-        if self.is_short && build.fallback.is_taken() {
+        if self.is_short && build.fallback().is_taken() {
             self.is_short = false;
             self.chunk_rows = self.spec.most_chunk_rows(build);
             self.next_chunk_rows = self.chunk_rows;

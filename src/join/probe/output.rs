@@ -1,14 +1,14 @@
-//! From what the device found to output batches.
+//! From the results of lookups to output batches.
 //!
 //! ```text
-//!  pairs, a window at a time ─▶ step of one batch ─▶ equal keys? ─▶ residual filter ─▶ join type ─▶ rows
-//!  bits, one a row           ─▶ batch ──────────────────────────────────────────────▶ join type ─▶ rows
-//!  visited build rows, at the end ─────────────────────────────────────────────────▶ join type ─▶ rows
+//!  pairs, a window at a time ─▶ step of one batch ─▶ equal keys? ─▶ residual filter ─▶ join type
+//!  bits, one a row           ─▶ batch ────────────────────────────────────────────────▶ join type
+//!  visited build rows, at the end ────────────────────────────────────────────────────▶ join type
+//!                                                                                    ─▶ rows
 //! ```
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use arrow::array::{Array, ArrayRef, BooleanArray, RecordBatch, UInt32Array};
 use arrow::buffer::BooleanBuffer;
@@ -19,26 +19,26 @@ use datafusion::physical_plan::coalesce::PushBatchStatus;
 
 use crate::error::{Error, Result};
 use crate::join::bitmap::Bitmap;
-use crate::join::build::BuildSide;
 use crate::join::build::owed::Share;
+use crate::join::build::side::BuildSide;
 use crate::join::emit::pairs::Pairs;
 use crate::join::lookup::found::{Found, Wanted, Window};
 use crate::join::probe::chunk::{Chunk, ProbeBatch, Step};
 use crate::join::rows::Located;
 use crate::join::rows::Source;
-use crate::keys::verify::{equal_pairs, equal_strings, equal_views};
+use crate::keys::verify::{Picked, equal_pairs, equal_strings, equal_views};
 
 use super::{LEAST_WINDOW, Probe, State};
 
 impl Probe {
-    /// What comes next of a chunk: one step of its first batch, or all it is wanted for.
+    /// Emits what comes next of a chunk: a step of its first batch, or all it is wanted for.
     pub(super) async fn emit(
         &mut self,
         build: Arc<BuildSide>,
         mut chunk: Box<Chunk>,
     ) -> Result<State> {
         // A NOT IN whose other side has a NULL returns nothing at all.
-        if self.spec.null_aware && build.probe_seen.null.load(Ordering::Relaxed) {
+        if self.spec.null_aware && build.probe_seen().null() {
             return Ok(State::Fetch(build));
         }
         match chunk.wanted {
@@ -78,7 +78,7 @@ impl Probe {
         metrics.avg_fanout.add_total(found.matched as usize);
     }
 
-    /// Rows without columns, as many as there are pairs.
+    /// Emits rows without columns, as many as there are pairs.
     pub(super) fn emit_count(
         &mut self,
         build: Arc<BuildSide>,
@@ -91,12 +91,12 @@ impl Probe {
         }
         chunk.found.total -= rows as u64;
         let pairs = Pairs::default();
-        let batch = self.spec.output.batch(&build.rows, None, &pairs, rows)?;
+        let batch = self.spec.output.batch(build.rows(), None, &pairs, rows)?;
         timer.done();
         self.push_and(batch, State::Emit(build, chunk))
     }
 
-    /// The whole first batch of a chunk, for a join type that asks only which rows match.
+    /// Emits the whole first batch of a chunk, for a join type that asks only which rows match.
     pub(super) fn emit_batch(
         &mut self,
         build: Arc<BuildSide>,
@@ -113,12 +113,13 @@ impl Probe {
         let pairs = self.spec.outcome.resolve(&matched, 0..rows);
         let count = pairs.probe.len();
         let output = &self.spec.output;
-        let batch = output.batch(&build.rows, Some(&probe.batch), &pairs, count)?;
+        let batch = output.batch(build.rows(), Some(&probe.batch), &pairs, count)?;
         timer.done();
         self.push_and(batch, State::Emit(build, chunk))
     }
 
-    /// Pairs of a step at most: one fewer than a window, which tells whether more follow.
+    /// Returns how many pairs a step has at most: one fewer than a window, which tells whether more
+    /// follow.
     pub(super) fn step_pairs(&self, chunk: &Chunk) -> usize {
         match chunk.wanted {
             Wanted::Pairs { window, .. } => self.spec.batch_size.min(window - 1),
@@ -141,7 +142,7 @@ impl Probe {
             ..Window::default()
         };
         let left = usize::try_from(chunk.found.total - first).unwrap_or(usize::MAX);
-        self.reserve_pairs(build, (&chunk.memory, left), &mut chunk.wanted);
+        self.reserve_pairs(build, &chunk.memory, left, &mut chunk.wanted);
         let rest = chunk.found.rest.clone().ok_or_else(lost)?;
         match rest.window(first, chunk.wanted).await {
             Ok(answer) => {
@@ -158,7 +159,7 @@ impl Probe {
                     self.shrink_windows();
                     return Ok(());
                 }
-                build.fallback.take_over(error, &self.metrics)?;
+                build.fallback().take_over(error, &self.metrics)?;
                 let from = chunk.front().ok_or_else(lost)?;
                 let matches = self.lookup_again(build, &chunk.batches, from).await?;
                 chunk.found.rest = Some(Arc::new(matches));
@@ -167,7 +168,7 @@ impl Probe {
         Ok(())
     }
 
-    /// One step of the chunk's first batch.
+    /// Emits one step of the chunk's first batch.
     pub(super) fn emit_step(
         &mut self,
         build: Arc<BuildSide>,
@@ -186,7 +187,7 @@ impl Probe {
         let pairs = self.spec.outcome.apply(matches, range)?;
         let rows = pairs.probe.len();
         let output = &self.spec.output;
-        let batch = output.batch(&build.rows, Some(&probe.batch), &pairs, rows)?;
+        let batch = output.batch(build.rows(), Some(&probe.batch), &pairs, rows)?;
         if is_last {
             let rows = probe.batch.num_rows();
             self.metrics.probe_hit_rate.add_total(rows);
@@ -196,7 +197,7 @@ impl Probe {
         self.push_and(batch, State::Emit(build, chunk))
     }
 
-    /// The step's candidates that are matches: equal keys, residual filter passed.
+    /// Returns the step's candidates that are matches: equal keys, residual filter passed.
     pub(super) fn matches(
         &self,
         build: &BuildSide,
@@ -206,7 +207,7 @@ impl Probe {
         if pairs.probe.is_empty() {
             return Ok(pairs);
         }
-        if !build.encoder.is_exact() {
+        if !build.encoder().is_exact() {
             pairs = self.verify(build, probe, pairs)?;
         }
         self.metrics.avg_fanout.add_part(pairs.probe.len());
@@ -215,14 +216,14 @@ impl Probe {
         self.metrics.probe_hit_rate.add_part(hits);
         if let Some((filter, shape)) = &self.spec.filter {
             let rows = pairs.probe.len();
-            let input = shape.batch(&build.rows, Some(&probe.batch), &pairs, rows)?;
+            let input = shape.batch(build.rows(), Some(&probe.batch), &pairs, rows)?;
             let passed = filter.evaluate(&input)?.into_array(rows)?;
             pairs = pairs.keep(as_boolean_array(&passed)?)?;
         }
-        if let Some(visited) = &build.visited
-            && !build.notes_visits()
+        if let Some(visited) = build.visited()
+            && !visited.by_lookups()
         {
-            pairs.build.iter().for_each(|row| visited.set(*row));
+            (pairs.build.iter()).for_each(|row| visited.rows().set(*row));
         }
         Ok(pairs)
     }
@@ -234,7 +235,7 @@ impl Probe {
         probe: &ProbeBatch,
         pairs: Pairs,
     ) -> Result<Pairs> {
-        let located = Located::new(&build.rows, &pairs.build);
+        let located = Located::new(build.rows(), &pairs.build);
         let picked = if pairs.are_whole(probe.batch.num_rows()) {
             None
         } else {
@@ -246,7 +247,7 @@ impl Probe {
         for (c, key) in probe.keys.iter().enumerate() {
             let gathered = pairs.gathered(Source::Key(c));
             if gathered.is_none()
-                && let Some(bits) = self.compare_in_place(build, (key, c), &pairs, &located)
+                && let Some(bits) = self.compare_in_place(build, key, c, &pairs, &located)
             {
                 equal = Some(equal.map_or(bits.clone(), |equal| &equal & &bits));
                 continue;
@@ -254,8 +255,8 @@ impl Probe {
             build_columns.push(match gathered {
                 Some(values) => Arc::clone(values),
                 None => {
-                    let column = build.arrays(Source::Key(c));
-                    build.rows.gather(column, &located, key.data_type())?
+                    let column = build.column(Source::Key(c));
+                    build.rows().gather(column, &located, key.data_type())?
                 }
             });
             probe_columns.push(match &picked {
@@ -273,33 +274,40 @@ impl Probe {
         }
     }
 
-    /// Which pairs have equal strings in key column `c`; `None` for other types.
+    /// Returns which pairs have equal strings in key column `column`; `None` for other types.
     pub(super) fn compare_in_place(
         &self,
         build: &BuildSide,
-        (key, c): (&ArrayRef, usize),
+        key: &ArrayRef,
+        column: usize,
         pairs: &Pairs,
         located: &Located<'_>,
     ) -> Option<BooleanBuffer> {
-        let column = build.arrays(Source::Key(c));
-        let (probe, nulls) = ((key, &pairs.probe[..]), self.spec.null_equality);
-        match column {
-            [array] => equal_views((array, &pairs.build), probe, nulls),
-            _ => equal_strings(column, located.places(), probe, nulls),
+        let nulls = self.spec.null_equality;
+        let probe = Picked {
+            array: key,
+            rows: &pairs.probe,
+        };
+        match build.column(Source::Key(column)) {
+            [array] => {
+                let rows = &pairs.build;
+                equal_views(Picked { array, rows }, probe, nulls)
+            }
+            arrays => equal_strings(arrays, located.places(), probe, nulls),
         }
     }
 
     /// At the end of a probe stream: its share of the build rows that the join type owes.
     pub(super) async fn end_probe(&mut self, build: Arc<BuildSide>) -> Result<State> {
-        let is_settled = self.spec.null_aware && build.probe_seen.null.load(Ordering::Relaxed);
-        if build.visited.is_none() || is_settled {
+        let is_settled = self.spec.null_aware && build.probe_seen().null();
+        let Some(visited) = build.visited().filter(|_| !is_settled) else {
             return Ok(State::Done);
-        }
-        match build.owed.end().await {
+        };
+        match visited.owed().end().await {
             Share::Nothing => return Ok(State::Done),
             Share::First => {
                 self.collect_visits(&build).await?;
-                build.owed.share();
+                visited.owed().share();
                 // As in the stock join, the rows owed count as one more input batch.
                 self.metrics.input_batches.add(1);
             }
@@ -308,48 +316,51 @@ impl Probe {
         Ok(State::Unmatched(build, 0..0))
     }
 
-    /// Up to a batch of build rows that the join type owes, of those left in `rows` or of the next
-    /// batch that no other stream emits.
+    /// Emits up to a batch of build rows that the join type owes. They are left in `rows`, or of
+    /// the next batch that no other stream emits.
     pub(super) async fn emit_unmatched(
         &mut self,
         build: Arc<BuildSide>,
         rows: Range<u32>,
     ) -> Result<State> {
-        let Some(visited) = &build.visited else {
+        let Some(visited) = build.visited() else {
             return Ok(State::Done);
         };
         let rows = if rows.is_empty() {
-            match build.owed.claim(build.rows.batches().len()) {
-                Some(batch) => build.rows.rows_of(batch),
+            match visited.owed().claim(build.rows().batches().len()) {
+                Some(batch) => build.rows().rows_of(batch),
                 None => return Ok(State::Done),
             }
         } else {
             rows
         };
         let timer = self.metrics.join_time.timer();
-        let (owed, rest) = self.owed_rows(&build, visited, rows);
+        let (owed, rest) = self.owed_rows(&build, visited.rows(), rows);
         self.metrics.input_rows.add(owed.len());
-        let mark = owed.iter().map(|row| Some(visited.get(*row))).collect();
+        let mark = owed
+            .iter()
+            .map(|row| Some(visited.rows().get(*row)))
+            .collect();
         let pairs = Pairs {
             mark: Some(mark),
             build: owed,
             ..Pairs::default()
         };
         let count = pairs.build.len();
-        let batch = self.spec.output.batch(&build.rows, None, &pairs, count)?;
+        let batch = self.spec.output.batch(build.rows(), None, &pairs, count)?;
         timer.done();
         self.push_and(batch, State::Unmatched(build, rest))
     }
 
-    /// Those of the build `rows`, all of one batch as gathering from many takes several times as long,
-    /// that the join type owes, no more than an output batch holds; and the rows to go on with.
+    /// Returns the build rows among `rows` that the join type owes, up to an output batch, and the
+    /// rows to go on with. All are of one build batch, as gathering from many takes longer.
     fn owed_rows(
         &self,
         build: &BuildSide,
         visited: &Bitmap,
         rows: Range<u32>,
     ) -> (Vec<u32>, Range<u32>) {
-        let skip_null_keys = self.spec.null_aware && build.probe_seen.any.load(Ordering::Relaxed);
+        let skip_null_keys = self.spec.null_aware && build.probe_seen().row();
         let is_owed = |row: &u32| !(skip_null_keys && build.first_key_is_null(*row));
         let (most, end) = (self.spec.batch_size, rows.end);
         let owed: Vec<u32> = match self.spec.join_type {

@@ -1,9 +1,9 @@
-//! What all probe streams of a join know, and what follows from it for lookups.
+//! The facts that all probe streams of a join share, and what lookups must bring for them.
 
 use datafusion::common::{JoinSide, JoinType, NullEquality};
 use datafusion::physical_expr::PhysicalExprRef;
 
-use crate::join::build::BuildSide;
+use crate::join::build::side::BuildSide;
 use crate::join::emit::outcome::Outcome;
 use crate::join::emit::shape::Shape;
 use crate::join::lookup::columns::DeviceColumn;
@@ -12,14 +12,14 @@ use crate::join::lookup::table::Access;
 use crate::join::memory::ROW_BYTES;
 use crate::join::rows::Source;
 
-/// Bytes of a chunk's keys where they are of more than two words: page-locking more memory costs more
-/// than larger chunks gain.
+/// Bytes of a chunk's keys where they are of more than two words: page-locking more memory costs
+/// more than larger chunks gain.
 const LONG_KEYS: usize = 8 << 20;
 
 /// Pairs of a window for each row of a chunk: fewer windows for small fan-outs.
 const WINDOW_PAIRS: usize = 4;
 
-/// What all probe streams of a join know.
+/// The facts that all probe streams of a join share.
 #[derive(Debug)]
 pub struct ProbeSpec {
     /// Key expressions over the probe side.
@@ -28,7 +28,7 @@ pub struct ProbeSpec {
     pub null_equality: NullEquality,
     /// Join type.
     pub join_type: JoinType,
-    /// What the join type does with a step's matches.
+    /// The join type's use of a step's matches.
     pub outcome: Outcome,
     /// NOT IN: a NULL on either side decides for no row.
     pub null_aware: bool,
@@ -49,27 +49,28 @@ pub struct ProbeSpec {
 }
 
 impl ProbeSpec {
-    /// Rows of a chunk at most, to be looked up in the table of `build`.
+    /// Returns how many rows a chunk has at most, to be looked up in the table of `build`.
     pub(super) fn most_chunk_rows(&self, build: &BuildSide) -> usize {
-        let most = match build.encoder.words() {
+        let most = match build.encoder().words() {
             0..=2 => self.chunk_rows,
             words => self.chunk_rows.min(LONG_KEYS / (4 * words)),
         };
         most.max(1)
     }
 
-    /// Bytes of the batches of a chunk of `rows` rows at most, unless one alone has more.
+    /// Returns how many bytes the batches have of a chunk of `rows` rows at most, unless one alone
+    /// has more.
     pub(super) fn most_bytes(&self, rows: usize) -> usize {
         ROW_BYTES * rows.max(self.chunk_rows)
     }
 
-    /// Bytes of a pair in a window: key's position, build row and gathered columns.
+    /// Returns the bytes of a pair in a window: key's position, build row and gathered columns.
     pub(super) fn pair_bytes(build: &BuildSide) -> usize {
         let gathered = build.gathered().iter().map(DeviceColumn::width);
         2 * size_of::<u32>() + gathered.sum::<usize>()
     }
 
-    /// Pairs of a window at most.
+    /// Returns how many pairs a window has at most.
     fn window(&self, build: &BuildSide) -> usize {
         let has_room = ROW_BYTES * self.chunk_rows / Self::pair_bytes(build);
         (WINDOW_PAIRS * self.chunk_rows)
@@ -88,9 +89,9 @@ impl ProbeSpec {
         }
     }
 
-    /// What lookups must bring back.
+    /// Returns what lookups must bring back.
     pub(super) fn wanted(&self, build: &BuildSide) -> Wanted {
-        let checked = self.filter.is_some() || !build.encoder.is_exact();
+        let checked = self.filter.is_some() || !build.encoder().is_exact();
         match self.outcome {
             Outcome::Later if !checked => Wanted::Visits,
             Outcome::Matched | Outcome::Unmatched | Outcome::Marked if !checked => Wanted::Bits,
@@ -102,17 +103,17 @@ impl ProbeSpec {
         }
     }
 
-    /// Whether the host does something with the pairs' build rows.
+    /// Returns whether the host does something with the pairs' build rows.
     pub(super) fn needs_build_rows(&self, build: &BuildSide) -> bool {
         let gathered = |source: Source| build.is_gathered(source);
         let filter = self.filter.iter().flat_map(|(_, shape)| &shape.columns);
         let mut columns = self.output.columns.iter().chain(filter);
-        let keys = if build.encoder.is_exact() {
+        let keys = if build.encoder().is_exact() {
             0
         } else {
             self.on.len()
         };
-        (build.visited.is_some() && !build.notes_visits())
+        build.visited().is_some_and(|visited| !visited.by_lookups())
             || matches!(self.outcome, Outcome::MatchesAndUnmatched { .. })
             || (0..keys).any(|c| !gathered(Source::Key(c)))
             || columns.any(|c| c.side == JoinSide::Left && !gathered(Source::Batch(c.index)))

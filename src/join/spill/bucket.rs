@@ -19,12 +19,12 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::StreamExt;
 
 use crate::error::Result;
-use crate::join::collect::reading::nothing;
+use crate::join::collect::collected::empty_stream;
 use crate::join::decision::Home;
 use crate::join::side::Side;
 
-/// How often rows are scattered at most: enough for 3^8 times the memory at least, and an end for keys
-/// of which many share a hash.
+/// How often rows are scattered at most: enough for 3^8 times the memory at least, and an end for
+/// keys of which many share a hash.
 const MOST_LEVELS: u64 = 8;
 
 /// Rows of one side that belong together.
@@ -40,7 +40,7 @@ pub struct Bucket {
 }
 
 impl Bucket {
-    /// The rows, from the first on.
+    /// Returns the rows, from the first on.
     ///
     /// # Errors
     /// If the file cannot be opened.
@@ -49,12 +49,12 @@ impl Bucket {
             Some(file) => Ok(manager.read_spill_as_stream(Arc::clone(file), None)?),
             None => {
                 let stream = self.streams(manager, 1).pop();
-                Ok(stream.unwrap_or_else(|| nothing(manager.schema())))
+                Ok(stream.unwrap_or_else(|| empty_stream(manager.schema())))
             }
         }
     }
 
-    /// The rows in memory as `parts` streams.
+    /// Returns the rows in memory as `parts` streams.
     pub fn streams(&self, manager: &SpillManager, parts: usize) -> Vec<SendableRecordBatchStream> {
         let batches = self.batches();
         let each = batches.len().div_ceil(parts.max(1));
@@ -69,7 +69,7 @@ impl Bucket {
         (0..parts).map(part).collect()
     }
 
-    /// The rows in memory.
+    /// Returns the rows in memory.
     pub fn batches(&self) -> &[RecordBatch] {
         self.kept.as_ref().map_or(&[], |(batches, _)| batches)
     }
@@ -95,17 +95,17 @@ impl Pair {
         }
     }
 
-    /// The pair as one of some that have so many bytes together.
+    /// Returns the pair as one of some that have so many bytes together.
     pub fn of(self, all_bytes: [usize; 2]) -> Self {
         Self { all_bytes, ..self }
     }
 
-    /// The bucket of a side.
+    /// Returns the bucket of a side.
     pub fn bucket(&self, side: Side) -> &Arc<Bucket> {
         &self.buckets[side as usize]
     }
 
-    /// The side with fewer bytes.
+    /// Returns the side with fewer bytes.
     pub fn smaller(&self) -> Side {
         if self.bucket(Side::Right).bytes < self.bucket(Side::Left).bytes {
             Side::Right
@@ -114,12 +114,12 @@ impl Pair {
         }
     }
 
-    /// Whether no row is in a file.
+    /// Returns whether no row is in a file.
     pub fn is_in_memory(&self) -> bool {
         self.buckets.iter().all(|bucket| bucket.file.is_none())
     }
 
-    /// Where the rows are.
+    /// Returns where the rows are.
     pub fn home(&self) -> Home {
         if self.is_in_memory() {
             Home::Memory
@@ -128,8 +128,8 @@ impl Pair {
         }
     }
 
-    /// `rows` of the pair, with which its rows in memory stay reserved. Files are let go when they were
-    /// read.
+    /// `rows` of the pair, with which its rows in memory stay reserved. Files are let go when they
+    /// were read.
     pub fn held_by(self, rows: SendableRecordBatchStream) -> SendableRecordBatchStream {
         if self.buckets.iter().all(|bucket| bucket.kept.is_none()) {
             return rows;
@@ -142,12 +142,12 @@ impl Pair {
         Box::pin(RecordBatchStreamAdapter::new(schema, rows))
     }
 
-    /// Whether there are no rows.
+    /// Returns whether there are no rows.
     pub fn is_empty(&self) -> bool {
         self.buckets.iter().all(|bucket| bucket.rows == 0)
     }
 
-    /// Whether no row can come of the pair, as a side has none.
+    /// Returns whether no row can come of the pair, as a side has none.
     pub fn gives_nothing(&self, join_type: JoinType) -> bool {
         let [left, right] = &self.buckets;
         let swapped = join_type.swap();
@@ -155,8 +155,8 @@ impl Pair {
             || (right.rows == 0 && swapped.empty_build_side_produces_empty_result())
     }
 
-    /// Whether another hash may make smaller pairs of it. One that has more than half of what came
-    /// of the same rows has a hot key: no hash takes that apart.
+    /// Returns whether another hash may make smaller pairs of it. One that has more than half of
+    /// what came of the same rows has a hot key: no hash takes that apart.
     pub fn can_split(&self, side: Side) -> bool {
         let is_hot = self.bucket(side).bytes > self.all_bytes[side as usize] / 2;
         self.level + 1 < MOST_LEVELS && !is_hot && self.bucket(side).rows > 1

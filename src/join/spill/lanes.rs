@@ -23,13 +23,14 @@ pub type Lanes = Result<Arc<Vec<Lane>>, Arc<Error>>;
 #[derive(Default)]
 pub struct Lane(Mutex<Waiting>);
 
-/// What a lane's streams take next.
+/// The pairs that a lane's streams take next.
 #[derive(Default)]
 struct Waiting {
     /// The last is taken first.
     pairs: Vec<Pair>,
-    /// A pair of which parts of the probe side are left, and the first of those. Who took one before
-    /// holds it until it takes another: held here, its future would keep what it is a part of.
+    /// A pair of which parts of the probe side are left, and the first of those. Who took one
+    /// before holds it until it takes another: held here, its future would keep what it is a part
+    /// of.
     begun: Option<(Weak<Begun>, usize)>,
 }
 
@@ -45,7 +46,7 @@ pub enum Rows {
     None,
     /// All of them.
     All(Mutex<Option<SendableRecordBatchStream>>),
-    /// Those of each part, while the pair's memory is held.
+    /// The rows of each part, while the pair's memory is held.
     Parts(
         Decided,
         #[expect(dead_code, reason = "its rows are reserved while it is there")] Pair,
@@ -53,21 +54,21 @@ pub enum Rows {
 }
 
 impl Rows {
-    /// The rows of a pair that one stream joins.
+    /// Returns the rows of a pair that one stream joins.
     pub fn all(rows: SendableRecordBatchStream) -> Self {
         Rows::All(Mutex::new(Some(rows)))
     }
 }
 
 impl Begun {
-    /// A pair of which streams take `parts` parts of what `join` makes.
+    /// Returns a pair of which streams take `parts` parts of what `join` makes.
     pub fn new(parts: usize, join: impl Future<Output = Result<Rows>> + Send + 'static) -> Self {
         let rows = async move { join.await.map(Arc::new).map_err(Arc::new) };
         let rows = rows.boxed().shared();
         Self { parts, rows }
     }
 
-    /// Its rows, once they can be read.
+    /// Waits for the pair's rows until they can be read.
     ///
     /// # Errors
     /// The one of joining the pair, for each stream that takes a part.
@@ -77,7 +78,7 @@ impl Begun {
 }
 
 impl Lane {
-    /// A lane of these pairs.
+    /// Returns a lane of these pairs.
     pub fn of(pairs: Vec<Pair>) -> Self {
         let begun = None;
         Self(Mutex::new(Waiting { pairs, begun }))
@@ -88,7 +89,8 @@ impl Lane {
         self.lock().pairs.extend(pairs);
     }
 
-    /// The next part of a pair, and its number. `begin` begins a pair of which no part was taken.
+    /// Returns the next part of a pair, and its number. `begin` begins a pair of which no part was
+    /// taken.
     pub fn take(&self, begin: impl FnOnce(Pair) -> Begun) -> Option<(Arc<Begun>, usize)> {
         let mut waiting = self.lock();
         let begun = waiting.begun.take();

@@ -19,18 +19,19 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::{StreamExt, TryStreamExt};
 
 use crate::join::decide::granted::Granted;
-use crate::join::decide::host_join::Handed;
+use crate::join::decide::host_join::HandedExec;
 use crate::join::memory::of_order;
 
-/// `stream` of the join of `partition` in the order that `planned` promises, and with as many rows as it
-/// may have.
+/// `stream` of the join of `partition` in the order that `planned` promises, and with as many rows
+/// as it may have.
 ///
 /// # Errors
-/// Those of DataFusion's sort.
+/// The errors of DataFusion's sort.
 pub fn promised(
     planned: &Arc<HashJoinExec>,
     stream: SendableRecordBatchStream,
-    (context, partition): (&Arc<TaskContext>, usize),
+    context: &Arc<TaskContext>,
+    partition: usize,
 ) -> Result<SendableRecordBatchStream> {
     let equivalences = planned.properties().equivalence_properties();
     let orderings = equivalences.oeq_class().iter();
@@ -41,7 +42,7 @@ pub fn promised(
     };
     let stream = match ordering {
         Some(ordering) => {
-            let rows = Handed::unordered(planned.schema(), stream);
+            let rows = HandedExec::unordered(planned.schema(), stream);
             let held = of_order(context.memory_pool(), partition);
             let context = Granted::sort_context(context, held)?;
             SortExec::new(ordering, rows).execute(0, context)?
@@ -51,7 +52,7 @@ pub fn promised(
     Ok(limited(stream, planned.fetch()))
 }
 
-/// The first `fetch` rows.
+/// Returns the first `fetch` rows.
 fn limited(stream: SendableRecordBatchStream, fetch: Option<usize>) -> SendableRecordBatchStream {
     let Some(fetch) = fetch else {
         return stream;

@@ -1,4 +1,4 @@
-//! What joining one pair of buckets needs: its sides read again, its build side, smaller pairs of it.
+//! The facts that joining a pair of buckets needs: its sides, its build side, smaller pairs of it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,7 +8,8 @@ use datafusion::physical_plan::SpillManager;
 use datafusion::physical_plan::joins::HashJoinExec;
 
 use crate::error::{Error, Result};
-use crate::join::collect::reading::{Collected, Reading, Turn};
+use crate::join::collect::collected::Collected;
+use crate::join::collect::reading::{Reading, Turn};
 use crate::join::decide::Node;
 use crate::join::decision::{At, Home};
 use crate::join::memory::of_rows;
@@ -22,20 +23,20 @@ pub const AGAIN: usize = 4;
 
 /// A join whose rows are in pairs of buckets.
 pub struct PairJoin {
-    /// What its node knows; the join there is the one of a pair.
+    /// The facts of its node; the join there is the one of a pair.
     pub node: Node,
     /// The join as planned.
     pub planned: Arc<HashJoinExec>,
     /// Bytes that joins may take on the device.
     pub device_limit: u64,
-    /// What writes and reads files of the left and of the right side.
+    /// The managers of files of the left and of the right side.
     pub managers: [SpillManager; 2],
     /// The number of the next bucket that is decided.
     pub next_bucket: AtomicUsize,
 }
 
 impl PairJoin {
-    /// The rows of the build side, if the memory pool has room for them.
+    /// Returns the rows of the build side, if the memory pool has room for them.
     pub async fn build(&self, pair: &Pair, build: Side) -> Result<Option<Collected>> {
         if pair.is_in_memory() {
             let pool = self.node.context.memory_pool();
@@ -53,7 +54,7 @@ impl PairJoin {
         }
     }
 
-    /// The other side of a pair, in `parts`.
+    /// Returns the other side of a pair, in `parts`.
     pub fn probing(&self, pair: &Pair, side: Side, parts: usize) -> Result<Reading> {
         if parts == 1 {
             return self.reading(pair, side);
@@ -63,7 +64,7 @@ impl PairJoin {
         Ok(self.reading_of(side, streams))
     }
 
-    /// Whether all rows of the build side are there now.
+    /// Returns whether all rows of the build side are there now.
     pub async fn fits(&self, pair: &Pair, build: Side, reading: &mut Reading) -> Result<bool> {
         // Asked first: what cannot fit need not be read.
         if !reading.has_room(pair.bucket(build).rows, pair.bucket(build).bytes) {
@@ -76,7 +77,7 @@ impl PairJoin {
         }
     }
 
-    /// A side of a pair, not read yet.
+    /// Returns a side of a pair, not read yet.
     pub fn reading(&self, pair: &Pair, side: Side) -> Result<Reading> {
         let manager = &self.managers[side as usize];
         let stream = pair.bucket(side).stream(manager)?;
@@ -90,7 +91,7 @@ impl PairJoin {
         Reading::new(schema, streams, memory)
     }
 
-    /// The pairs of a pair, by another hash.
+    /// Returns the pairs of a pair, by another hash.
     pub async fn split(&self, pair: &Pair) -> Result<Vec<Pair>> {
         let level = pair.level + 1;
         let spec = |side| {
@@ -107,8 +108,8 @@ impl PairJoin {
         Ok(pairs_of(&left, &right, level))
     }
 
-    /// Whether smaller buckets than one of `rows` build rows may have room on the device. Where its
-    /// table is a 64th of the limit already, others have the room.
+    /// Returns whether smaller buckets than one of `rows` build rows may have room on the device.
+    /// Where its table is a 64th of the limit already, others have the room.
     pub fn can_shrink(&self, rows: usize) -> bool {
         let most = self.device_limit / 64;
         KEY_BYTES * rows as u64 > most || rows > self.node.config.knobs.max_table_rows

@@ -27,8 +27,9 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::{StreamExt, TryStreamExt};
 
 use crate::error::{Error, Result};
-use crate::join::collect::reading::{Collected, Reading, Turn};
-use crate::join::decide::oriented::{Oriented, output};
+use crate::join::collect::collected::Collected;
+use crate::join::collect::reading::{Reading, Turn};
+use crate::join::decide::oriented::{OrientedJoin, output};
 use crate::join::decide::{Decided, Joined, Joiner};
 use crate::join::decision::Home;
 use crate::join::side::Side;
@@ -37,27 +38,25 @@ use super::bucket::Pair;
 use super::pairs::PairJoin;
 use super::scattering::can_scatter;
 
-/// How a pair is joined, the `build` side of which is all there; `None` if the device has no room for
-/// it, and another hash may make smaller pairs.
+/// Decides how a pair is joined, the `build` side of which is all there. `None` if the device has
+/// no room for it, and another hash may make smaller pairs.
 pub async fn whole(
     pairs: &Arc<PairJoin>,
     pair: &Pair,
-    (side, build): (Side, Collected),
+    side: Side,
+    build: Collected,
     probe: Reading,
 ) -> Result<Option<Decided>> {
     let phase = Phase::new(Arc::clone(&pairs.node.planned), side);
     let scatters = can_scatter(&pairs.node) && pairs.can_shrink(build.rows) && pair.can_split(side);
     let home = pair.home();
-    match phase
-        .decide(pairs, (build, probe), (home, scatters))
-        .await?
-    {
+    match phase.decide(pairs, build, probe, home, scatters).await? {
         Joined::Decided(decided) => Ok(Some(decided)),
         Joined::TooLarge { .. } => Ok(None),
     }
 }
 
-/// The rows of a pair of which no side fits; `smaller` has fewer bytes.
+/// Returns the rows of a pair of which no side fits; `smaller` has fewer bytes.
 pub fn in_parts(pairs: &Arc<PairJoin>, pair: Pair, smaller: Side) -> SendableRecordBatchStream {
     let schema = pairs.planned.schema();
     let phases = match phases(&pairs.node.planned, smaller) {
@@ -103,12 +102,14 @@ impl Phase {
     async fn decide(
         &self,
         pairs: &PairJoin,
-        (build, probe): (Collected, Reading),
-        (home, scatters): (Home, bool),
+        build: Collected,
+        probe: Reading,
+        home: Home,
+        scatters: bool,
     ) -> Result<Joined> {
         let (node, swapped) = (&pairs.node, self.build == Side::Right);
         let joiner = Joiner {
-            oriented: Oriented::of(&self.join, swapped, &node.config, &node.context)?,
+            oriented: OrientedJoin::of(&self.join, swapped, &node.config, &node.context)?,
             build: self.build,
             at: pairs.next_at(),
             partitions: None,
@@ -127,7 +128,7 @@ impl Phase {
         build: Collected,
     ) -> Result<SendableRecordBatchStream> {
         let probe = pairs.reading(pair, self.build.other())?;
-        let joined = self.decide(pairs, (build, probe), (pair.home(), false));
+        let joined = self.decide(pairs, build, probe, pair.home(), false);
         let joined = joined.await?;
         let Joined::Decided(decided) = joined else {
             return Err(Error::Internal("a pass was not decided".to_owned()));
@@ -143,7 +144,7 @@ impl Phase {
     }
 }
 
-/// The ways through a pair of which no side fits.
+/// Returns the ways through a pair of which no side fits.
 fn phases(join: &Arc<HashJoinExec>, smaller: Side) -> Result<Vec<Phase>, DataFusionError> {
     use JoinType::{Full, Inner, Left, LeftAnti, LeftMark, LeftSemi, RightAnti};
     let build = match join.join_type() {
@@ -167,7 +168,7 @@ fn phases(join: &Arc<HashJoinExec>, smaller: Side) -> Result<Vec<Phase>, DataFus
     Ok(vec![Phase::new(Arc::clone(join), build)])
 }
 
-/// Rows of the right side as rows of the `full` join.
+/// Returns the rows of the right side as rows of the `full` join.
 fn pad(full: &HashJoinExec, right: &RecordBatch) -> Result<RecordBatch, DataFusionError> {
     let shape = output(full);
     let rows = right.num_rows();
@@ -190,12 +191,12 @@ struct Passes {
     pairs: Arc<PairJoin>,
     pair: Pair,
     phases: Vec<Phase>,
-    /// What is left of the phase's build side.
+    /// The rest of the phase's build side.
     reading: Option<Reading>,
 }
 
 impl Passes {
-    /// The rows of the next pass.
+    /// Returns the rows of the next pass.
     async fn next(&mut self) -> Result<Option<SendableRecordBatchStream>> {
         while let Some(phase) = self.phases.last() {
             let reading = match self.reading.take() {

@@ -2,13 +2,14 @@
 //!
 //! ```text
 //!  batch ─▶ hash of keys ─▶ rows of bucket 0, 1, … 15 ─▶ kept in memory
-//!                                                          │ they are many, or the pool refuses more
+//!                                                          │ too many, or refused by the pool
 //!                                                          ▼
 //!                                    all buckets' rows ─▶ files, in batches of their own
 //! ```
 //!
-//! No row stays in memory: a bucket's table needs it, and so do the operators above and below. But where
-//! it is the device that is too small, rows stay, while the pool grants them ([`Home::Memory`]):
+//! No row stays in memory: a bucket's table needs it, and so do the operators above and below. But
+//! where it is the device that is too small, rows stay, while the pool grants them
+//! ([`Home::Memory`]):
 //!
 //! ```text
 //!  batch ─▶ hash of keys ─▶ rows in the order of buckets ─▶ each bucket's, in batches of full size
@@ -16,137 +17,37 @@
 //!                                                            ▼
 //!                                                   all rows ─▶ files, as above
 //! ```
-//!
-//! The hash is DataFusion's, by which its joins find equal keys, with a seed of its own at each level:
-//! rows that share a bucket, or came through a `RepartitionExec`, are spread again.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex as StdMutex, MutexGuard, PoisonError};
 
-use arrow::array::{Array, ArrayRef, RecordBatch, UInt32Array};
-use arrow::compute::{BatchCoalescer, concat_batches, take_record_batch};
+use arrow::array::{ArrayRef, RecordBatch, UInt32Array};
+use arrow::compute::{BatchCoalescer, take_record_batch};
 use arrow::datatypes::DataType;
-use datafusion::common::hash_utils::{RandomState, create_hashes};
 use datafusion::common::runtime::SpawnedTask;
 use datafusion::common::utils::memory::RecordBatchMemoryCounter;
 use datafusion::error::Result as DataFusionResult;
 use datafusion::execution::SendableRecordBatchStream;
-use datafusion::execution::memory_pool::{MemoryPool, MemoryReservation};
-use datafusion::execution::spill_file::SpillFile;
-use datafusion::physical_expr::PhysicalExprRef;
-use datafusion::physical_expr_common::utils::evaluate_expressions_to_arrays;
-use datafusion::physical_plan::SpillManager;
 use futures::TryStreamExt;
 use tokio::sync::Mutex;
 
 use crate::error::Result;
-use crate::join::arrays::compact;
+use crate::join::arrays::join::compact;
 use crate::join::decision::Home;
 use crate::join::memory;
 use crate::parts::{side_by_side, task_failed};
 
 use super::bucket::Bucket;
-
-/// Buckets of a side at most: a bucket is so much smaller than what it comes of.
-const MOST_BUCKETS: usize = 16;
-
-/// Buckets of a side at least: with two, one has half of the rows without a hot key.
-pub const LEAST_BUCKETS: usize = 3;
-
-/// Files that the streams of a join have open together: a half of what a process may have by
-/// default (`ulimit -n`, 1024).
-const OPEN_FILES: usize = 512;
-
-/// Open files a bucket: that of one side, and two while the other side's is written.
-const FILES_A_BUCKET: usize = 3;
-
-/// Buckets of a side in memory at most: should they have to go to files, `lanes` times as many.
-pub fn most_in_memory(lanes: usize) -> usize {
-    (OPEN_FILES / FILES_A_BUCKET / lanes.max(1)).max(LEAST_BUCKETS)
-}
-
-/// Buckets of a side where `streams` streams may scatter at once.
-pub fn buckets(streams: usize) -> usize {
-    let each = OPEN_FILES / FILES_A_BUCKET / streams.max(1);
-    each.clamp(LEAST_BUCKETS, MOST_BUCKETS)
-}
+use super::filling::Filling;
+use super::numbers::{NOWHERE, bucket_numbers, in_order};
+use super::spec::ScatterSpec;
 
 /// Bytes of rows that wait to be written together, for all buckets of a side.
 const WRITTEN_TOGETHER: usize = 8 << 20;
 
-/// Bytes of rows that a side has in memory whatever the pool says, and that are not reserved then:
-/// with fewer, files would be of batches of a few rows.
+/// Bytes of rows that a side has in memory whatever the pool says, and that are not reserved then.
+/// With fewer, files would be of batches of a few rows.
 const LEAST_TOGETHER: usize = 1 << 20;
-
-/// Bytes of a batch in a file, about: what a reader has in memory at once.
-const FILE_BATCH: usize = 512 << 10;
-
-/// The seed of the first level's hash.
-const SEED: u64 = 0x5b1e_a0d1_77c3_42f9;
-
-/// What becomes of rows with a NULL key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NullKeys {
-    /// They match each other.
-    Match,
-    /// They match nothing, and are emitted: they go to all buckets by turns.
-    Spread,
-    /// They match nothing, and nobody wants them.
-    Drop,
-    /// NOT IN: they are decided on when both sides are known.
-    Apart,
-}
-
-/// How a side is scattered.
-pub struct ScatterSpec {
-    /// Its key expressions.
-    pub keys: Vec<PhysicalExprRef>,
-    /// What becomes of NULLs.
-    pub null_keys: NullKeys,
-    /// Buckets.
-    pub buckets: usize,
-    /// Where rows are.
-    pub home: Home,
-    /// How often its rows were scattered before.
-    pub level: u64,
-    /// Writes files.
-    pub manager: SpillManager,
-    /// Rows of a batch.
-    pub batch_size: usize,
-    /// Buckets that are written at a time.
-    pub width: usize,
-    /// What rows in memory are reserved under.
-    pub memory: MemoryReservation,
-    /// Where that is.
-    pub pool: Arc<dyn MemoryPool>,
-}
-
-impl ScatterSpec {
-    /// The same with so many buckets, there.
-    pub fn at_home(self, home: Home, buckets: usize) -> Self {
-        Self {
-            home,
-            buckets,
-            ..self
-        }
-    }
-
-    /// The same for rows that were scattered `level` times before.
-    pub fn at_level(self, level: u64) -> Self {
-        Self { level, ..self }
-    }
-
-    /// The same, for other rows.
-    pub fn again(&self) -> Self {
-        Self {
-            keys: self.keys.clone(),
-            manager: self.manager.clone(),
-            memory: self.memory.new_empty(),
-            pool: Arc::clone(&self.pool),
-            ..*self
-        }
-    }
-}
 
 /// A side that is being scattered.
 pub struct Scatter {
@@ -187,7 +88,7 @@ impl Keeping {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The rows of a bucket, which has none then.
+    /// Returns the rows of a bucket, which has none then.
     fn take(&self, at: usize) -> Result<Vec<RecordBatch>> {
         let mut bucket = self.bucket(at);
         bucket.finish_buffered_batch()?;
@@ -198,14 +99,14 @@ impl Keeping {
 struct State {
     /// The buckets, and rows with NULL keys where those are apart.
     filling: Vec<Filling>,
-    /// What is in memory, buffers that batches share once.
+    /// The counter of bytes in memory: buffers that batches share count once.
     counter: RecordBatchMemoryCounter,
     /// Bytes of it, reserved or not.
     bytes: usize,
 }
 
 impl State {
-    /// Bytes that `parts` add to what is in memory.
+    /// Returns the bytes that `parts` add to what is in memory.
     fn count(&mut self, parts: &[(usize, RecordBatch)]) -> usize {
         let bytes = parts.iter().map(|(_, part)| self.counter.count_batch(part));
         bytes.sum()
@@ -227,7 +128,7 @@ impl Scattered {
         rows.sum::<usize>() + self.nulls.rows
     }
 
-    /// Bytes that all rows would take in memory.
+    /// Returns the bytes that all rows would take in memory.
     pub fn bytes(&self) -> usize {
         self.buckets.iter().map(|bucket| bucket.bytes).sum()
     }
@@ -252,7 +153,7 @@ impl Scatter {
     /// Scatters the rows of `stream`.
     ///
     /// # Errors
-    /// The stream's, and those of writing files.
+    /// The stream's, and the errors of writing files.
     pub async fn add(&self, mut stream: SendableRecordBatchStream) -> Result<()> {
         while let Some(batch) = stream.try_next().await? {
             if let Some(keeping) = self.in_memory() {
@@ -269,7 +170,7 @@ impl Scatter {
         Ok(())
     }
 
-    /// Where rows are kept, if they still are.
+    /// Returns where rows are kept, if they still are.
     fn in_memory(&self) -> Option<&Keeping> {
         let keeping = self.keeping.as_ref();
         keeping.filter(|keeping| !keeping.is_refused.load(Ordering::Acquire))
@@ -277,7 +178,7 @@ impl Scatter {
 
     /// Keeps the rows of a batch in memory; whether the pool grants it.
     fn hold(&self, keeping: &Keeping, batch: &RecordBatch) -> Result<bool> {
-        let numbers = self.numbers(batch)?;
+        let numbers = bucket_numbers(&self.spec, batch)?;
         let (rows, ends) = in_order(&numbers, self.spec.buckets + 1);
         let sorted = compacted(take_record_batch(batch, &UInt32Array::from(rows))?)?;
         let bytes = sorted.get_array_memory_size();
@@ -316,7 +217,7 @@ impl Scatter {
         Ok(())
     }
 
-    /// The buckets in memory.
+    /// Returns the buckets in memory.
     fn kept(&self, keeping: &Keeping) -> Result<Scattered> {
         let memory = &self.spec.memory;
         let bucket = |at| {
@@ -338,29 +239,10 @@ impl Scatter {
         Ok(Scattered { buckets, nulls })
     }
 
-    /// Each row's bucket.
-    fn numbers(&self, batch: &RecordBatch) -> Result<Vec<u32>> {
-        let keys = evaluate_expressions_to_arrays(&self.spec.keys, batch)?;
-        let buckets = self.spec.buckets;
-        let mut hashes = vec![0; batch.num_rows()];
-        let seed = RandomState::with_seed(SEED.wrapping_add(self.spec.level));
-        create_hashes(&keys, &seed, &mut hashes)?;
-        let nulls = null_rows(&keys, self.spec.null_keys);
-        let number = |(row, hash): (usize, u64)| match (&nulls, self.spec.null_keys) {
-            (Some(nulls), null_keys) if nulls[row] => match null_keys {
-                NullKeys::Drop => NOWHERE,
-                NullKeys::Apart => buckets as u32,
-                _ => (row % buckets) as u32,
-            },
-            _ => bucket_of(hash, buckets) as u32,
-        };
-        Ok(hashes.into_iter().enumerate().map(number).collect())
-    }
-
-    /// The rows of each bucket, and those that are apart.
+    /// Returns the rows of each bucket, and those that are apart.
     fn parts(&self, batch: &RecordBatch) -> Result<Vec<(usize, RecordBatch)>> {
         let mut rows: Vec<Vec<u32>> = vec![Vec::new(); self.spec.buckets + 1];
-        for (row, at) in self.numbers(batch)?.into_iter().enumerate() {
+        for (row, at) in bucket_numbers(&self.spec, batch)?.into_iter().enumerate() {
             if at != NOWHERE {
                 rows[at as usize].push(row as u32);
             }
@@ -420,10 +302,10 @@ impl Scatter {
         Ok(written.into_iter().collect::<DataFusionResult<()>>()?)
     }
 
-    /// The buckets.
+    /// Returns the buckets.
     ///
     /// # Errors
-    /// Those of writing files.
+    /// The errors of writing files.
     pub async fn finish(&self) -> Result<Scattered> {
         if let Some(keeping) = self.in_memory() {
             return self.kept(keeping);
@@ -441,50 +323,8 @@ impl Scatter {
     }
 }
 
-/// The bucket of a row that nobody wants.
-const NOWHERE: u32 = u32::MAX;
-
-/// Rows in the order of their buckets, and where each of so many `buckets` ends.
-fn in_order(numbers: &[u32], buckets: usize) -> (Vec<u32>, Vec<usize>) {
-    let mut ends = vec![0; buckets];
-    for at in numbers.iter().filter(|at| **at != NOWHERE) {
-        ends[*at as usize] += 1;
-    }
-    let mut all = 0;
-    for end in &mut ends {
-        (*end, all) = (all, all + *end);
-    }
-    let mut rows = vec![0; all];
-    for (row, at) in numbers.iter().enumerate() {
-        if *at != NOWHERE {
-            let next = &mut ends[*at as usize];
-            rows[*next] = row as u32;
-            *next += 1;
-        }
-    }
-    (rows, ends)
-}
-
-/// The bucket of a hash: by its high bits after Fibonacci hashing, as a table's bits are the low ones.
-fn bucket_of(hash: u64, buckets: usize) -> usize {
-    let high = hash.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-    ((high * buckets as u64) >> 32) as usize
-}
-
-/// Whether each row has a NULL key, where that matters.
-fn null_rows(keys: &[ArrayRef], null_keys: NullKeys) -> Option<Vec<bool>> {
-    if null_keys == NullKeys::Match || keys.iter().all(|key| key.logical_null_count() == 0) {
-        return None;
-    }
-    let nulls: Vec<_> = keys.iter().filter_map(|key| key.logical_nulls()).collect();
-    let rows = 0..keys.first().map_or(0, |key| key.len());
-    Some(
-        rows.map(|row| nulls.iter().any(|n| n.is_null(row)))
-            .collect(),
-    )
-}
-
-/// The batch with the bytes of its views in buffers of its own: other rows' bytes are not kept.
+/// Returns the batch with the bytes of its views in buffers of its own: other rows' bytes are not
+/// kept.
 fn compacted(batch: RecordBatch) -> Result<RecordBatch> {
     let is_view =
         |array: &ArrayRef| matches!(array.data_type(), DataType::Utf8View | DataType::BinaryView);
@@ -493,93 +333,4 @@ fn compacted(batch: RecordBatch) -> Result<RecordBatch> {
     }
     let columns = batch.columns().iter().map(|c| compact(Arc::clone(c)));
     Ok(RecordBatch::try_new(batch.schema(), columns.collect())?)
-}
-
-/// Appends batches to a file, and ends it.
-type Append = Box<dyn FnMut(Option<&RecordBatch>) -> DataFusionResult<Ended> + Send>;
-
-/// The file, once it has ended.
-type Ended = Option<Arc<dyn SpillFile>>;
-
-/// A bucket that is being filled.
-#[derive(Default)]
-struct Filling {
-    kept: Vec<RecordBatch>,
-    file: Option<Append>,
-    rows: usize,
-    bytes: usize,
-}
-
-impl Filling {
-    fn push(&mut self, part: RecordBatch, bytes: usize) {
-        self.rows += part.num_rows();
-        self.bytes += bytes;
-        self.kept.push(part);
-    }
-
-    /// Moves all rows into the file.
-    fn write(&mut self, manager: &SpillManager, batch_size: usize) -> DataFusionResult<()> {
-        if self.kept.is_empty() {
-            return Ok(());
-        }
-        let append = match &mut self.file {
-            Some(append) => append,
-            None => self.file.insert(new_file(manager)?),
-        };
-        for batch in grouped(std::mem::take(&mut self.kept), batch_size) {
-            append(Some(&batch))?;
-        }
-        Ok(())
-    }
-
-    fn finish(mut self) -> DataFusionResult<Arc<Bucket>> {
-        let file = match &mut self.file {
-            Some(append) => append(None)?,
-            None => None,
-        };
-        let (rows, bytes) = (self.rows, self.bytes);
-        Ok(Arc::new(Bucket {
-            rows,
-            bytes,
-            kept: None,
-            file,
-        }))
-    }
-}
-
-fn new_file(manager: &SpillManager) -> DataFusionResult<Append> {
-    let mut file = manager.create_in_progress_file("a bucket of a hash join")?;
-    Ok(Box::new(move |batch| match batch {
-        Some(batch) => file.append_batch(batch).map(|_| None),
-        None => file.finish(),
-    }))
-}
-
-/// The same rows in batches of up to `batch_size` rows and about [`FILE_BATCH`] bytes.
-fn grouped(batches: Vec<RecordBatch>, batch_size: usize) -> impl Iterator<Item = RecordBatch> {
-    let mut batches = batches.into_iter().peekable();
-    let groups = std::iter::from_fn(move || {
-        let first = batches.next()?;
-        let (mut rows, mut bytes) = (first.num_rows(), first.get_array_memory_size());
-        let mut group = vec![first];
-        while let Some(next) = batches.peek() {
-            rows += next.num_rows();
-            bytes += next.get_array_memory_size();
-            if rows > batch_size || bytes > FILE_BATCH {
-                break;
-            }
-            group.extend(batches.next());
-        }
-        Some(merged(group))
-    });
-    groups.flatten()
-}
-
-/// One batch, or those that there are if their columns have no room in one.
-fn merged(group: Vec<RecordBatch>) -> Vec<RecordBatch> {
-    let one = match group.as_slice() {
-        [first, _, ..] => concat_batches(&first.schema(), &group).ok(),
-        _ => None,
-    };
-    one.map_or(group, |batch| vec![batch])
 }

@@ -18,7 +18,7 @@ use datafusion::physical_plan::{
 
 use crate::config::Enabled;
 use crate::error::Result;
-use crate::join::arrays::has_dictionary;
+use crate::join::arrays::types::has_dictionary;
 use crate::join::collect::reading::Reading;
 use crate::join::decide::Node;
 use crate::join::decision::Home;
@@ -28,24 +28,23 @@ use crate::parts::side_by_side;
 
 use super::bucket::{Bucket, Pair};
 use super::lanes::Lane;
-use super::scatter::{
-    LEAST_BUCKETS, NullKeys, Scatter, ScatterSpec, Scattered, buckets, most_in_memory,
-};
+use super::scatter::{Scatter, Scattered};
+use super::spec::{LEAST_BUCKETS, NullKeys, ScatterSpec, buckets, most_in_memory};
 
-/// What writes and reads files of rows of `side`; `None` if the join cannot go to disk.
+/// Returns the manager of files with rows of `side`; `None` if the join cannot go to disk.
 pub fn manager(node: &Node, side: &Reading) -> Option<SpillManager> {
     let metrics = || SpillMetrics::new(&node.shown.metrics, node.partition);
     (obstacle(node).is_none()).then(|| manager_of(node, side, &metrics()))
 }
 
-/// What writes and reads files of rows of `side`, counted in `metrics`.
+/// Returns the manager of files with rows of `side`, counted in `metrics`.
 pub fn manager_of(node: &Node, side: &Reading, metrics: &SpillMetrics) -> SpillManager {
     let runtime = node.context.runtime_env();
     let manager = SpillManager::new(runtime, metrics.clone(), Arc::clone(side.schema()));
     manager.with_compression_type(node.context.session_config().spill_compression())
 }
 
-/// Whether sides go to buckets for which the device has no room.
+/// Returns whether sides go to buckets for which the device has no room.
 pub fn can_scatter(node: &Node) -> bool {
     let sides = [node.planned.left().schema(), node.planned.right().schema()];
     // Keys of a dictionary can be too few for the values of many batches.
@@ -63,8 +62,9 @@ fn has_dictionaries(side: &SchemaRef) -> bool {
 /// Device bytes a key while a table is built: key, table, and what its groups take meanwhile.
 pub const KEY_BYTES: u64 = 48;
 
-/// Buckets of a side, so that a table of `rows` build rows in as many parts takes half of the device's
-/// limit while it is built. The other half is for the table before it and for chunks.
+/// Returns the number of buckets for `rows` build rows. With so many, a bucket's table takes half
+/// of the device's limit while it is built. The other half is for the table before it and for
+/// chunks.
 pub fn buckets_on(device_limit: u64, node: &Node, rows: usize) -> usize {
     let lanes = lanes_of(&node.planned);
     let limit = device_limit / 2 / lanes as u64;
@@ -75,7 +75,7 @@ pub fn buckets_on(device_limit: u64, node: &Node, rows: usize) -> usize {
     buckets.clamp(LEAST_BUCKETS, most_in_memory(lanes))
 }
 
-/// Lanes of a join of `planned`, or of all its partitions.
+/// Returns the lanes of a join of `planned`, or of all its partitions.
 pub fn lanes_of(planned: &HashJoinExec) -> usize {
     if keeps_partitions(planned) || *planned.partition_mode() == PartitionMode::Partitioned {
         planned.properties().output_partitioning().partition_count()
@@ -84,7 +84,7 @@ pub fn lanes_of(planned: &HashJoinExec) -> usize {
     }
 }
 
-/// Why a join cannot go to disk, and what to do.
+/// Returns why a join cannot go to disk, and what to do.
 pub fn obstacle(node: &Node) -> Option<&'static str> {
     let inputs = [node.planned.left(), node.planned.right()];
     if !node.config.spill {
@@ -101,7 +101,7 @@ pub fn obstacle(node: &Node) -> Option<&'static str> {
     None
 }
 
-/// How a side of `node`, which was `planned`, is scattered at the first level.
+/// Returns how a side of `node`, which was `planned`, is scattered at the first level.
 pub fn spec(
     node: &Node,
     planned: &HashJoinExec,
@@ -134,7 +134,7 @@ pub fn spec(
     }
 }
 
-/// The key expressions of a side.
+/// Returns the key expressions of a side.
 pub fn keys(planned: &HashJoinExec, side: Side) -> Vec<PhysicalExprRef> {
     let key = |(left, right): &(PhysicalExprRef, PhysicalExprRef)| match side {
         Side::Left => Arc::clone(left),
@@ -143,8 +143,8 @@ pub fn keys(planned: &HashJoinExec, side: Side) -> Vec<PhysicalExprRef> {
     planned.on().iter().map(key).collect()
 }
 
-/// Whether the plan promises that an output partition has the rows of one probe partition alone, or two
-/// orders at once, which rows of several partitions may not follow.
+/// Returns whether output partitions must have the rows of one probe partition alone. The plan may
+/// promise that, or two orders at once, which rows of several partitions may not follow.
 pub fn keeps_partitions(planned: &HashJoinExec) -> bool {
     let properties = planned.properties();
     let by_keys = matches!(
@@ -164,7 +164,7 @@ pub struct Scattering {
 }
 
 impl Scattering {
-    /// Of both sides of `node`, which was `planned`, to files.
+    /// Scatters both sides of `node`, which was `planned`, to files.
     pub fn of(node: &Node, planned: &HashJoinExec, managers: &[SpillManager; 2]) -> Self {
         Self {
             specs: Side::BOTH.map(|side| spec(node, planned, managers, side)),
@@ -174,7 +174,7 @@ impl Scattering {
         }
     }
 
-    /// The same to `home`; in memory to so many buckets.
+    /// Changes where rows go to `home`; in memory to `in_memory` buckets.
     pub fn at_home(self, home: Home, in_memory: usize) -> Self {
         match home {
             Home::Disk => self,
@@ -188,7 +188,7 @@ impl Scattering {
     /// Scatters both sides; the pairs of each lane.
     ///
     /// # Errors
-    /// Those of the inputs, of the memory pool and of writing files.
+    /// The errors of the inputs, of the memory pool and of writing files.
     pub async fn lanes(self, [left, right]: [Reading; 2]) -> Result<Vec<Lane>> {
         let [left_spec, right_spec] = &self.specs;
         let left = scatter_all(left_spec.again(), left.into_streams(), self.width).await?;
@@ -206,7 +206,7 @@ impl Scattering {
         Ok(lanes)
     }
 
-    /// The pairs that the join's rows come of.
+    /// Returns the pairs that the join's rows come of.
     pub fn pairs(&self, left: &Scattered, right: &Scattered) -> Vec<Pair> {
         if !self.null_aware {
             return pairs_of(left, right, 0);
@@ -241,7 +241,7 @@ pub async fn scatter_all(
     scatter.finish().await
 }
 
-/// The pairs of two sides.
+/// Returns the pairs of two sides.
 pub fn pairs_of(left: &Scattered, right: &Scattered, level: u64) -> Vec<Pair> {
     let sizes = [left.bytes(), right.bytes()];
     let pairs = left.buckets.iter().zip(&right.buckets);

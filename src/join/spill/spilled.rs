@@ -20,7 +20,8 @@ use futures::{FutureExt, StreamExt, TryFutureExt, TryStreamExt};
 
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::join::collect::reading::{Collected, Reading};
+use crate::join::collect::collected::Collected;
+use crate::join::collect::reading::Reading;
 use crate::join::decide::{Node, for_another};
 use crate::join::decision::Home;
 use crate::join::memory::of_rows;
@@ -42,7 +43,7 @@ pub struct Spilled {
 }
 
 impl Spilled {
-    /// The join of two sides that were read as far as the memory pool allowed.
+    /// Returns the join of two sides that were read as far as the memory pool allowed.
     ///
     /// # Errors
     /// The pool's `error`, if the session does not want joins to spill, or they cannot.
@@ -52,17 +53,19 @@ impl Spilled {
         }
         log::debug!("a join goes to disk: {error}");
         let device_limit = node.config.memory_limit();
-        Self::scattering(node, readings, (Home::Disk, 0), device_limit)
+        Self::scattering(node, readings, Home::Disk, 0, device_limit)
     }
 
-    /// The join of two sides for which the device has no room: the build `side`, which is there, and
-    /// the streams of the other one.
+    /// Returns the join of two sides for which the device has no room: the build `side`, which is
+    /// there, and the streams of the other one.
     ///
     /// # Errors
     /// If DataFusion cannot make the join of buckets.
     pub fn in_memory(
         node: Node,
-        (side, build, probe): (Side, Collected, Vec<SendableRecordBatchStream>),
+        side: Side,
+        build: Collected,
+        probe: Vec<SendableRecordBatchStream>,
         device: &Device,
     ) -> Result<Arc<Self>> {
         let device_limit = node.config.memory_limit().min(device.budget().limit());
@@ -83,13 +86,14 @@ impl Spilled {
             Side::Left => [build, probe],
             Side::Right => [probe, build],
         };
-        Self::scattering(node, readings, (Home::Memory, buckets), device_limit)
+        Self::scattering(node, readings, Home::Memory, buckets, device_limit)
     }
 
     fn scattering(
         node: Node,
         readings: [Reading; 2],
-        (home, in_memory): (Home, usize),
+        home: Home,
+        buckets: usize,
         device_limit: u64,
     ) -> Result<Arc<Self>> {
         let planned = Arc::clone(&node.planned);
@@ -101,7 +105,7 @@ impl Spilled {
         };
         let metrics = SpillMetrics::new(&node.shown.metrics, node.partition);
         let managers = [&readings[0], &readings[1]].map(|side| manager_of(&node, side, &metrics));
-        let scattering = Scattering::of(&node, &planned, &managers).at_home(home, in_memory);
+        let scattering = Scattering::of(&node, &planned, &managers).at_home(home, buckets);
         let lanes = scattering.lanes(readings).map_ok(Arc::new);
         Ok(Arc::new(Self {
             lanes: lanes.map_err(Arc::new).boxed().shared(),
@@ -119,7 +123,7 @@ impl Spilled {
         }))
     }
 
-    /// The rows of stream `at`, which is the node's output partition `partition`.
+    /// Returns the rows of stream `at`, which is the node's output partition `partition`.
     ///
     /// # Errors
     /// If the promised order cannot be restored.
@@ -145,17 +149,14 @@ impl Spilled {
         let schema = self.pairs.planned.schema();
         let stream = RecordBatchStreamAdapter::new(Arc::clone(&schema), rows.boxed());
         let node = &self.pairs.node;
-        let rows = promised(
-            &self.pairs.planned,
-            Box::pin(stream),
-            (&node.context, node.partition),
-        )?;
+        let planned = &self.pairs.planned;
+        let rows = promised(planned, Box::pin(stream), &node.context, node.partition)?;
         let metrics = BaselineMetrics::new(&node.shown.metrics, partition);
         let rows = rows.map(move |batch| Ok(batch?.record_output(&metrics)));
         Ok(Box::pin(RecordBatchStreamAdapter::new(schema, rows)))
     }
 
-    /// The rows of the next pair that has some; `None` if none is left.
+    /// Returns the rows of the next pair that has some; `None` if none is left.
     async fn next_joined(
         self: &Arc<Self>,
         lanes: &Arc<Vec<Lane>>,
@@ -190,8 +191,8 @@ impl Spilled {
         })
     }
 
-    /// The rows of a pair, the probe side of which comes in `parts`. A pair that is too large is
-    /// scattered again, into `lane`.
+    /// Returns the rows of a pair, the probe side of which comes in `parts`. A pair that is too
+    /// large is scattered again, into `lane`.
     async fn join(self: &Arc<Self>, pair: Pair, parts: usize, lane: &Lane) -> Result<Rows> {
         if pair.gives_nothing(*self.pairs.planned.join_type()) {
             return Ok(Rows::None);
@@ -199,7 +200,7 @@ impl Spilled {
         let build = pair.smaller();
         if let Some(rows) = self.pairs.build(&pair, build).await? {
             let probe = self.pairs.probing(&pair, build.other(), parts)?;
-            if let Some(decided) = passes::whole(&self.pairs, &pair, (build, rows), probe).await? {
+            if let Some(decided) = passes::whole(&self.pairs, &pair, build, rows, probe).await? {
                 return Ok(match pair.home() {
                     Home::Memory => Rows::Parts(decided, pair),
                     Home::Disk => {

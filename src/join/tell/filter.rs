@@ -1,4 +1,4 @@
-//! What the build side tells the scans of the probe side: a dynamic filter a key column.
+//! The filters that a build side gives the scans of the probe side: a dynamic filter a key column.
 //!
 //! ```text
 //!  build 0 ─ keys ─┐
@@ -6,7 +6,7 @@
 //!  build n ─ gone ─┘
 //!
 //!  key >= min AND key <= max      for pruning files, row groups and pages
-//!  AND key IN (…)                 the same, of few values
+//!  AND key IN (…)                 likewise, of few values
 //!  AND key IN bitmap | bloom      for rows, where somebody evaluates them
 //! ```
 //!
@@ -23,37 +23,33 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use arrow::array::{Array, ArrayRef};
 use arrow::compute::concat;
 use arrow::datatypes::{DataType, SchemaRef};
+use datafusion::common::NullEquality;
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::{NullEquality, ScalarValue};
 use datafusion::execution::memory_pool::MemoryReservation;
-use datafusion::functions_aggregate::min_max::{MaxAccumulator, MinAccumulator};
-use datafusion::logical_expr::{Accumulator, Operator};
 use datafusion::physical_expr::PhysicalExprRef;
-use datafusion::physical_expr::expressions::{
-    BinaryExpr, DynamicFilterPhysicalExpr, InListExpr, IsNullExpr, lit,
-};
+use datafusion::physical_expr::expressions::{DynamicFilterPhysicalExpr, InListExpr, lit};
 use datafusion::physical_plan::metrics::Time;
 use futures::future::BoxFuture;
 use tokio::sync::watch;
 
 use crate::error::Result;
 
+use super::predicates::{and, bounds, or_null};
 use super::telling::Telling;
 use crate::keys::set::{InKeySet, KeySet};
-use crate::parts::{Part, off_the_runtime, parts};
 
 /// The filter of one key column.
 #[derive(Debug, Clone)]
 pub struct KeyFilter {
     /// Which of the join's keys.
     pub key: usize,
-    /// What the scans hold.
+    /// The expression that the scans hold.
     pub filter: Arc<DynamicFilterPhysicalExpr>,
     /// Whether rows are tested by it, not only files pruned.
     pub is_evaluated: bool,
 }
 
-/// What a join's filters are made for.
+/// The facts of a join that its filters need.
 #[derive(Debug, Clone)]
 pub struct FilterSpec {
     /// The filters that some scan holds.
@@ -76,10 +72,10 @@ pub struct FilterSpec {
     pub width: usize,
 }
 
-/// What one build knows.
+/// The facts that one build knows.
 #[derive(Debug, Clone)]
 pub struct Facts {
-    /// Its rows.
+    /// Rows of the build side.
     pub rows: usize,
     /// An upper bound of the number of different keys.
     pub distinct: usize,
@@ -104,8 +100,8 @@ pub struct Board {
     complete: watch::Sender<bool>,
 }
 
-/// A future that drives a build; `None` if the build is gone. Holds the build weakly, as that owns its
-/// reporter.
+/// A future that drives a build; `None` if the build is gone. Holds the build weakly, as that owns
+/// its reporter.
 pub type Driver = Box<dyn Fn() -> Option<BoxFuture<'static, ()>> + Send + Sync>;
 
 impl std::fmt::Debug for Board {
@@ -125,7 +121,8 @@ pub struct Reporter {
 }
 
 impl Board {
-    /// A board for `builds` builds of one execution; bytes of sets are taken from `memory`'s pool.
+    /// Returns a board for `builds` builds of one execution; bytes of sets are taken from
+    /// `memory`'s pool.
     pub fn new(
         spec: FilterSpec,
         builds: usize,
@@ -144,7 +141,7 @@ impl Board {
         })
     }
 
-    /// The place of build `partition`.
+    /// Returns the place of build `partition`.
     pub fn reporter(self: &Arc<Self>, partition: usize) -> Reporter {
         Reporter {
             board: Arc::clone(self),
@@ -180,7 +177,7 @@ impl Board {
         drop(drivers);
     }
 
-    /// The facts, if there is memory for keys that wait.
+    /// Returns the facts, if there is memory for keys that wait.
     fn kept(&self, facts: Facts) -> Option<Facts> {
         let keys = facts.keys.iter().flatten().filter(|_| self.count > 1);
         let bytes = keys.map(|key| key.get_array_memory_size()).sum();
@@ -233,7 +230,7 @@ impl Board {
         Ok(())
     }
 
-    /// What a probe row's `key` must satisfy to meet a build row.
+    /// Returns the predicate that a probe row's `key` must satisfy to meet a build row.
     async fn predicate(
         &self,
         filter: &KeyFilter,
@@ -272,7 +269,7 @@ impl Board {
         filter.is_evaluated && is_worth
     }
 
-    /// The set of the values; `None` if the memory pool has no room for it.
+    /// Returns the set of the values; `None` if the memory pool has no room for it.
     async fn set(&self, keys: &[Vec<ArrayRef>], key: usize) -> Result<Option<Arc<KeySet>>> {
         let spec = &self.spec;
         match KeySet::of(keys, &spec.types[key], spec.width, &self.memory).await {
@@ -307,7 +304,7 @@ impl Board {
     }
 }
 
-/// The facts of all builds as of one; `None` without rows.
+/// Returns the facts of all builds as of one; `None` without rows.
 fn together(all: &[Facts]) -> Option<Facts> {
     let facts = Facts {
         rows: all.iter().map(|facts| facts.rows).sum(),
@@ -340,71 +337,4 @@ impl Drop for Reporter {
             self.board.end();
         }
     }
-}
-
-/// `key >= min AND key <= max`, of types whose order and equality agree.
-async fn bounds(
-    key: &PhysicalExprRef,
-    keys: &[Vec<ArrayRef>],
-    width: usize,
-) -> Result<Option<PhysicalExprRef>> {
-    let first = keys.iter().flatten().next();
-    let Some(data_type) = first.map(|key| value_type(key.data_type()).clone()) else {
-        return Ok(None);
-    };
-    // A float's zeros are equal, but one is less; nested values have no order here.
-    if data_type.is_floating() || data_type.is_nested() {
-        return Ok(None);
-    }
-    let of_part = data_type.clone();
-    let measure = move |part: Part| min_max(part.columns.iter().flatten(), &of_part);
-    let measured = off_the_runtime(parts(keys), width, measure).await?;
-    let (mins, maxs): (Vec<_>, Vec<_>) = measured.into_iter().unzip();
-    let mins = ScalarValue::iter_to_array(mins)?;
-    let maxs = ScalarValue::iter_to_array(maxs)?;
-    let (min, _) = min_max([&mins].into_iter(), &data_type)?;
-    let (_, max) = min_max([&maxs].into_iter(), &data_type)?;
-    Ok(Some(and(
-        binary(Arc::clone(key), Operator::GtEq, lit(min)),
-        binary(Arc::clone(key), Operator::LtEq, lit(max)),
-    )))
-}
-
-fn min_max<'a>(
-    column: impl Iterator<Item = &'a ArrayRef>,
-    data_type: &DataType,
-) -> Result<(ScalarValue, ScalarValue)> {
-    let mut min = MinAccumulator::try_new(data_type)?;
-    let mut max = MaxAccumulator::try_new(data_type)?;
-    for array in column {
-        min.update_batch(std::slice::from_ref(array))?;
-        max.update_batch(std::slice::from_ref(array))?;
-    }
-    Ok((min.evaluate()?, max.evaluate()?))
-}
-
-/// The type behind dictionaries.
-fn value_type(data_type: &DataType) -> &DataType {
-    match data_type {
-        DataType::Dictionary(_, value) => value_type(value),
-        other => other,
-    }
-}
-
-/// Lets NULL keys through, too, if they `pass`.
-fn or_null(predicate: PhysicalExprRef, key: &PhysicalExprRef, pass: bool) -> PhysicalExprRef {
-    if pass {
-        let is_null = Arc::new(IsNullExpr::new(Arc::clone(key)));
-        binary(is_null, Operator::Or, predicate)
-    } else {
-        predicate
-    }
-}
-
-fn and(left: PhysicalExprRef, right: PhysicalExprRef) -> PhysicalExprRef {
-    binary(left, Operator::And, right)
-}
-
-fn binary(left: PhysicalExprRef, op: Operator, right: PhysicalExprRef) -> PhysicalExprRef {
-    Arc::new(BinaryExpr::new(left, op, right))
 }

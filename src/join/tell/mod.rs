@@ -1,6 +1,12 @@
-//! What the build side tells the scans of the probe side.
+//! Filters of the probe side's scans, made of the build side's keys.
+//!
+//! ```text
+//!  pushdown: filters go to the scans ─▶ reach: who holds them ─▶ filter: set once a side is built
+//!                                                                telling: by one execution alone
+//! ```
 
 pub mod filter;
+mod predicates;
 pub mod pushdown;
 pub mod reach;
 pub mod telling;

@@ -7,11 +7,11 @@
 //!      left       right x
 //! ```
 //!
-//! The rules are those of `HashJoinExec::gather_filters_for_pushdown`: a filter goes to a side
+//! The rules are those of `HashJoinExec::gather_filters_for_pushdown`. A filter goes to a side
 //! whose rows the join type preserves, and over a key of a semi join to both. Two things differ. A
 //! filter a key column reaches scans that one filter over all of them cannot. And DataFusion finds
-//! a child's column by its name alone, which is wrong where two columns share it; such filters
-//! stay where they are. (Elsewhere in a plan [`exact`](crate::scan::exact) sees to that.)
+//! a child's column by its name alone, which is wrong where two columns share it; such filters stay
+//! where they are. (Elsewhere in a plan [`exact`](crate::scan::exact) sees to that.)
 
 use std::any::Any;
 use std::collections::HashSet;
@@ -41,12 +41,12 @@ fn dynamic(filter: Arc<dyn PhysicalExpr>) -> Option<Arc<DynamicFilterPhysicalExp
     (filter as Arc<dyn Any + Send + Sync>).downcast().ok()
 }
 
-/// Filters for the keys of each side that may be probed, which let everything through for now. The
-/// right side may always be; the left one only where `join` leaves sides open, unless it is read
-/// first and ends in that turn, of `turn_rows` rows.
+/// Returns the filters for the keys of each side that may be probed, which let everything through
+/// for now. The right side may always be. The left one may only where `join` leaves sides open,
+/// unless it is read first and ends in that turn, of `turn_rows` rows.
 ///
 /// # Errors
-/// Those of DataFusion, which says whether filters of a join are allowed.
+/// The errors of DataFusion, which says whether filters of a join are allowed.
 pub fn key_filters(
     join: &HashJoinExec,
     turn_rows: usize,
@@ -71,7 +71,7 @@ pub fn key_filters(
     ])
 }
 
-/// Whether the left side of `join`, whose sides are open, is read first and no further.
+/// Returns whether the left side of `join`, whose sides are open, is read first and no further.
 fn ends_in_first_turn(join: &HashJoinExec, turn_rows: usize) -> bool {
     Sides::of(join, true).first() == Side::Left
         && rows_scanned(join.left()).is_some_and(|rows| rows < turn_rows)
@@ -82,7 +82,7 @@ fn key_filter(key: &PhysicalExprRef) -> PhysicalExprRef {
     Arc::new(filter)
 }
 
-/// The [`key_filters`] as a side answered to them.
+/// Returns the [`key_filters`] as a side answered to them.
 pub fn accepted(answers: &[PushedDownPredicate]) -> Vec<KeyFilter> {
     let filter = |(key, answer): (usize, &PushedDownPredicate)| {
         Some(KeyFilter {
@@ -94,7 +94,7 @@ pub fn accepted(answers: &[PushedDownPredicate]) -> Vec<KeyFilter> {
     answers.iter().enumerate().filter_map(filter).collect()
 }
 
-/// Whether a filter on output rows may be applied to the rows of each side.
+/// Returns whether a filter on output rows may be applied to the rows of each side.
 fn preserves(join_type: JoinType) -> [bool; 2] {
     match join_type {
         JoinType::Inner | JoinType::LeftSemi | JoinType::RightSemi => [true, true],
@@ -104,7 +104,7 @@ fn preserves(join_type: JoinType) -> [bool; 2] {
     }
 }
 
-/// What goes to the two sides of `filters` from above, over output columns that come from
+/// Returns the part for each side of `filters` from above, over output columns that come from
 /// `columns`.
 ///
 /// # Errors
@@ -133,7 +133,8 @@ pub fn parents(
     ])
 }
 
-/// Output columns whose name means, in the schema of `side`, the column that they are there.
+/// Returns the output columns whose name means, in the schema of `side`, the column that they are
+/// there.
 fn allowed(join: &HashJoinExec, columns: &[ColumnIndex], side: JoinSide) -> HashSet<usize> {
     let schemas = [join.left().schema(), join.right().schema()];
     let schema = |side| match side {
@@ -161,7 +162,7 @@ fn allowed(join: &HashJoinExec, columns: &[ColumnIndex], side: JoinSide) -> Hash
     allowed.map(|(i, _)| i).collect()
 }
 
-/// Columns of the other side that equal `column`, which is a key.
+/// Returns the columns of the other side that equal `column`, which is a key.
 fn partners<'a>(on: &'a On, column: &'a ColumnIndex) -> impl Iterator<Item = usize> + 'a {
     let index = |key: &PhysicalExprRef| key.downcast_ref::<Column>().map(Column::index);
     on.iter().filter_map(move |(left, right)| {

@@ -8,9 +8,9 @@
 //!    scan    scan
 //! ```
 //!
-//! A join opens an input no earlier than the filters that reach it can be complete: those of
-//! joins above are, once somebody polls this one, and its own is after its build. Inputs that no
-//! filter reaches are opened at once, so that independent builds run side by side.
+//! A join opens an input no earlier than the filters that reach it can be complete. Filters of
+//! joins above are, once somebody polls this one. Its own is after its build. Inputs that no filter
+//! reaches are opened at once, so that independent builds run side by side.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -37,7 +37,7 @@ use crate::join::side::Side;
 #[derive(Debug, Default)]
 pub struct Reach([OfSide; 2]);
 
-/// What is known of the scans of one input.
+/// The scans of one input, as far as filters reach them.
 #[derive(Debug, Default)]
 pub struct OfSide {
     /// The join's own filters that some scan holds, to be told once the other input is built.
@@ -51,11 +51,11 @@ pub struct OfSide {
 }
 
 impl Reach {
-    /// Of the join over `inputs`, left and right, the scans of which hold `filters` of its own, with
-    /// sets if it `makes_sets`.
+    /// Returns the reach of filters of the join over `inputs`, left and right, the scans of which
+    /// hold `filters` of its own, with sets if it `makes_sets`.
     ///
     /// # Errors
-    /// Those of visiting a plan's expressions.
+    /// The errors of visiting a plan's expressions.
     pub fn of(
         inputs: [&Arc<dyn ExecutionPlan>; 2],
         filters: [&[KeyFilter]; 2],
@@ -83,7 +83,7 @@ impl Reach {
         Ok(Self([of_side(0)?, of_side(1)?]))
     }
 
-    /// What is known of the scans of `side`.
+    /// Returns the reach into the scans of `side`.
     pub fn side(&self, side: Side) -> &OfSide {
         &self.0[side as usize]
     }
@@ -95,7 +95,7 @@ const FEW_ROWS: usize = 1 << 16;
 /// The node that keeps filters above a scan, by its name.
 const KEEPER: &str = "DynamicFilterExec";
 
-/// The identities of the dynamic filters in `node`'s own expressions.
+/// Returns the identities of the dynamic filters in `node`'s own expressions.
 fn held_by(node: &dyn ExecutionPlan) -> Result<Vec<u64>> {
     let mut held = Vec::new();
     node.apply_expressions(&mut |root| {
@@ -117,7 +117,7 @@ fn held_by(node: &dyn ExecutionPlan) -> Result<Vec<u64>> {
     Ok(held)
 }
 
-/// Whether some node of `plan` tests rows, or prunes, by `filter`.
+/// Returns whether some node of `plan` tests rows, or prunes, by `filter`.
 fn holds(plan: &Arc<dyn ExecutionPlan>, filter: &DynamicFilterPhysicalExpr) -> Result<bool> {
     let id = filter.expression_id();
     let mut found = false;
@@ -132,9 +132,9 @@ fn holds(plan: &Arc<dyn ExecutionPlan>, filter: &DynamicFilterPhysicalExpr) -> R
     Ok(found)
 }
 
-/// Whether a node of `plan` that `counts` holds a filter that is not one of `own` and that no node of
-/// it makes. Joins wait for
-/// filters that keepers hold: those that only prune may be of sorts, and are never complete.
+/// Returns whether a node of `plan` that `counts` holds a filter that is not one of `own` and that
+/// no node of it makes. Joins wait for filters that keepers hold: those that only prune may be of
+/// sorts, and are never complete.
 fn holds_others(
     plan: &Arc<dyn ExecutionPlan>,
     own: &[KeyFilter],
@@ -170,7 +170,8 @@ fn most_rows(
     Ok(whole.into_iter().chain(reached).min())
 }
 
-/// The rows of the one scan below `plan`, if each of its rows comes through once or not at all.
+/// Returns the rows of the one scan below `plan`, if each of its rows comes through once or not at
+/// all.
 pub fn rows_scanned(plan: &Arc<dyn ExecutionPlan>) -> Option<usize> {
     if plan.children().is_empty() {
         return rows_of(plan.as_ref());
@@ -189,7 +190,7 @@ pub fn rows_scanned(plan: &Arc<dyn ExecutionPlan>) -> Option<usize> {
     }
 }
 
-/// The rows of all scans that hold one of the filters `ids`; `None` if they are unknown.
+/// Returns the rows of all scans that hold one of the filters `ids`; `None` if they are unknown.
 fn rows_reached(plan: &Arc<dyn ExecutionPlan>, ids: &HashSet<u64>) -> Result<Option<usize>> {
     let mut rows = Some(0);
     plan.apply(|node| {
@@ -208,7 +209,7 @@ fn rows_reached(plan: &Arc<dyn ExecutionPlan>, ids: &HashSet<u64>) -> Result<Opt
     Ok(rows)
 }
 
-/// The rows of a scan before any filter, by its statistics.
+/// Returns the rows of a scan before any filter, by its statistics.
 fn rows_of(leaf: &dyn ExecutionPlan) -> Option<usize> {
     if leaf.boundedness().is_unbounded() {
         return None;

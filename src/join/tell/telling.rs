@@ -6,8 +6,8 @@
 //!  two at once:  filters let everything through, as neither can tell whose scan asks
 //! ```
 //!
-//! Dynamic filters are objects of the plan, not of an execution, and a plan can be executed more than
-//! once. So a join counts its executions.
+//! Dynamic filters are objects of the plan, not of an execution, and a plan can be executed more
+//! than once. So a join counts its executions.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -21,7 +21,7 @@ use crate::keys::set::Slot;
 #[derive(Debug, Default)]
 pub struct Executions(Mutex<usize>);
 
-/// What one execution of a join told the scans.
+/// The sets that one execution of a join told the scans.
 #[derive(Debug)]
 pub struct Telling {
     executions: Arc<Executions>,
@@ -51,8 +51,8 @@ impl Executions {
 }
 
 impl Telling {
-    /// Sets `filter` to `predicate`, which tests the sets in `slots`, unless another execution could
-    /// mistake it for its own.
+    /// Sets `filter` to `predicate`, which tests the sets in `slots`, unless another execution
+    /// could mistake it for its own.
     ///
     /// # Errors
     /// If the filter cannot be set.

@@ -296,7 +296,8 @@ fn hashed_surrogates_collide_no_more_than_random_numbers() {
     }
 }
 
-/// Every join hashes with a seed of its own, so keys chosen to share a surrogate share none in the next.
+/// Every join hashes with a seed of its own, so keys chosen to share a surrogate share none in the
+/// next.
 #[test]
 fn keys_that_share_a_surrogate_under_one_seed_are_spread_by_another() {
     const BITS: u32 = 8;

@@ -1,0 +1,167 @@
+//! From collected rows to a build side: keys, encoder, table, columns.
+//!
+//! ```text
+//!  rows ─▶ keys ─▶ encoder ─┬─▶ table on the device ───────────┐
+//!                           └─▶ columns that the host gathers ─┴─▶ BuildSide
+//!                               meanwhile, one array each
+//! ```
+//!
+//! Making one array of a column keeps the cores busy while the device builds. Where memory is short
+//! the table comes first: without it there is no join on the device, without the arrays only a
+//! slower one.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use arrow::array::{ArrayRef, RecordBatch};
+use datafusion::common::runtime::SpawnedTask;
+
+use crate::error::{Error, Result};
+use crate::join::bitmap::Bitmap;
+use crate::join::build::joined::{ColumnsToJoin, set_in};
+use crate::join::build::keyed::{KeyedRows, evaluate_keys};
+use crate::join::build::side::{BuildSide, Lookups};
+use crate::join::build::spec::BuildSpec;
+use crate::join::build::table::{TableBuild, TableBuilt};
+use crate::join::build::visited::Visited;
+use crate::join::collect::collected::Collected;
+use crate::join::decision::Declined;
+use crate::join::lookup::columns::log_words;
+use crate::join::lookup::fallback::Fallback;
+use crate::join::memory::BuildMemory;
+use crate::join::metrics::JoinMetrics;
+use crate::join::rows::NO_ROW;
+use crate::keys::source::{EncodedKeys, KeysToSend, choose_encoder, has_nulls};
+use crate::parts::task_failed;
+
+/// The result of a build.
+pub enum Built {
+    /// A build side whose table is on the device.
+    Side(Box<BuildSide>),
+    /// The host is to join the rows, for this reason.
+    HandedBack(Declined),
+}
+
+/// Builds the table of the rows `collected`. The caller holds on to their memory until it is handed
+/// over ([`BuildSide::hold`]).
+///
+/// # Errors
+/// `ResourcesExhausted` from the memory pool; [`Error::TooManyRows`]; the device's, if the
+/// session wants to see them.
+pub async fn build(
+    spec: BuildSpec,
+    collected: Collected,
+    memory: BuildMemory,
+    metrics: JoinMetrics,
+) -> Result<Built> {
+    let timer = metrics.build_time.timer();
+    let Collected {
+        batches,
+        rows: n,
+        mut counter,
+        ..
+    } = collected;
+    let limit = NO_ROW as usize - 1;
+    if n > limit {
+        return Err(Error::TooManyRows { rows: n, limit });
+    }
+    let keys = evaluate_keys(&spec.on, &batches)?;
+    for columns in &keys {
+        // Key expressions make new arrays; key columns are counted already.
+        let bytes = counter.count_batch(&unnamed(columns)?);
+        memory.keys.try_grow(bytes)?;
+        metrics.build_mem_used.add(bytes);
+    }
+    if spec.visited {
+        memory.visited.try_grow(Bitmap::bytes(n))?;
+    }
+    let began = Instant::now();
+    let encoder = choose_encoder(&spec.keys, &keys, spec.width).await?;
+    let to_send = if has_nulls(&keys) {
+        let memory = &memory.keys;
+        KeysToSend::Encoded(EncodedKeys::new(&encoder, &keys, n, spec.width, memory).await?)
+    } else {
+        KeysToSend::Plain
+    };
+    let encoded = began.elapsed();
+    let matchable = to_send.count(n) > 0;
+    let fallback = Fallback::new(spec.device.clone(), &spec.config);
+    let notes_visits = spec.visited && !spec.filtered && encoder.is_exact();
+    let visited = spec
+        .visited
+        .then(|| Visited::new(n, notes_visits, spec.probes));
+    let mut rows = KeyedRows::new(batches, keys, encoder);
+    let build = TableBuild {
+        spec: &spec,
+        notes_visits,
+        memory: &memory,
+        fallback: &fallback,
+        metrics: &metrics,
+    };
+    let (table, early) = table_and_columns(build, &mut rows, to_send).await?;
+    let built = began.elapsed();
+    let table = match table {
+        TableBuilt::Table(table) => table,
+        TableBuilt::HandedBack(reason) => return Ok(Built::HandedBack(reason)),
+    };
+    let lookups = Lookups::new(table, fallback);
+    let left = ColumnsToJoin::of(&spec, &rows, &memory.batches, |source, _| {
+        !lookups.gathers(source)
+    });
+    let left = left.join(spec.width).await?;
+    let joined = early + set_in(left, &mut rows, &memory.batches);
+    log::debug!(
+        "build side of {n} rows: encoder after {encoded:?}, table after {built:?}, columns after {:?}",
+        began.elapsed()
+    );
+    metrics.build_mem_used.add(joined);
+    timer.done();
+    let kept = memory.device.size() + memory.tables.size() + memory.visited.size();
+    metrics.build_mem_used.add(kept);
+    let width = spec.width;
+    let side = BuildSide::new(rows, matchable, lookups, visited, memory, width);
+    Ok(Built::Side(Box::new(side)))
+}
+
+/// Builds the table of `keys`, and meanwhile makes one array of each column that the device does
+/// not gather in any case. Returns the bytes reserved for those, too.
+async fn table_and_columns(
+    build: TableBuild<'_>,
+    rows: &mut KeyedRows,
+    keys: KeysToSend,
+) -> Result<(TableBuilt, usize)> {
+    let (spec, memory) = (build.spec, build.memory);
+    let KeysToSend::Plain = keys else {
+        return Ok((build.build(rows, &keys).await?, 0));
+    };
+    let early = ColumnsToJoin::of(spec, rows, &memory.batches, |_, arrays| {
+        log_words(arrays).is_none()
+    });
+    if early.is_empty() {
+        return Ok((build.build(rows, &keys).await?, 0));
+    }
+    let reserved = early.reserved();
+    // As a task of its own, as putting parts together keeps a core busy.
+    let joined = SpawnedTask::spawn(early.join(spec.width));
+    let table = build.build(rows, &keys).await;
+    match table {
+        Err(error) if reserved > 0 && error.is_pool_memory() => {
+            // The table comes first, should the memory pool have too little left for both.
+            drop(joined.join().await);
+            memory.batches.shrink(reserved);
+            build.forget(rows);
+            Ok((build.build(rows, &keys).await?, 0))
+        }
+        table => {
+            let table = table?;
+            let joined = joined.join().await.map_err(|e| task_failed(&e))?;
+            Ok((table, set_in(joined?, rows, &memory.batches)))
+        }
+    }
+}
+
+/// Returns the columns as a batch, for counting their memory.
+fn unnamed(columns: &[ArrayRef]) -> Result<RecordBatch> {
+    let named = columns.iter().map(|column| ("", Arc::clone(column)));
+    Ok(RecordBatch::try_from_iter(named)?)
+}

@@ -1,0 +1,119 @@
+//! Rows of the build side with their keys, and how keys become surrogates.
+//!
+//! ```text
+//!  rows    b0 [a b c]  b1 [d e]           numbered through
+//!  keys    b0 [7 8 9]  b1 [7 NULL]        the values of key expressions, by batch
+//!  encoder 7 ─▶ 0   8 ─▶ 1   9 ─▶ 2       chosen by these keys
+//! ```
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, RecordBatch};
+use datafusion::physical_expr::PhysicalExprRef;
+use datafusion::physical_expr_common::utils::evaluate_expressions_to_arrays;
+
+use crate::error::Result;
+use crate::join::arrays::types::has_dictionary;
+use crate::join::rows::{BuildRows, Source};
+use crate::keys::encoder::KeyEncoder;
+
+/// Build rows with their keys.
+#[derive(Debug)]
+pub struct KeyedRows {
+    rows: BuildRows,
+    /// Key columns of each batch: for NULL tests and for encoding them again.
+    keys: Vec<Vec<ArrayRef>>,
+    /// Key columns by column: `key_columns[c][b]`, or one array of all rows.
+    key_columns: Vec<Vec<ArrayRef>>,
+    encoder: KeyEncoder,
+}
+
+impl KeyedRows {
+    /// Numbers the rows of `batches`, whose keys are `keys[batch][column]`.
+    pub fn new(batches: Vec<RecordBatch>, keys: Vec<Vec<ArrayRef>>, encoder: KeyEncoder) -> Self {
+        let columns = keys.first().map_or(0, Vec::len);
+        let column = |c: usize| keys.iter().map(|batch| Arc::clone(&batch[c])).collect();
+        Self {
+            rows: BuildRows::new(batches),
+            key_columns: (0..columns).map(column).collect(),
+            keys,
+            encoder,
+        }
+    }
+
+    /// Returns the rows.
+    pub fn rows(&self) -> &BuildRows {
+        &self.rows
+    }
+
+    /// Returns the number of rows.
+    pub fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Returns the key columns of each batch.
+    pub fn keys(&self) -> &[Vec<ArrayRef>] {
+        &self.keys
+    }
+
+    /// Returns the encoder of the keys.
+    pub fn encoder(&self) -> &KeyEncoder {
+        &self.encoder
+    }
+
+    /// Returns the column `source`: an array a batch, or one of all rows.
+    pub fn column(&self, source: Source) -> &[ArrayRef] {
+        match source {
+            Source::Batch(c) => self.rows.column(c),
+            Source::Key(c) => self.key_columns.get(c).map_or(&[], Vec::as_slice),
+        }
+    }
+
+    /// Makes the column `source` one array of all rows.
+    pub fn set_joined(&mut self, source: Source, array: ArrayRef) {
+        match source {
+            Source::Batch(c) => self.rows.set_joined(c, array),
+            Source::Key(c) => self.key_columns[c] = vec![array],
+        }
+    }
+
+    /// Returns the columns that probes gather: `columns` of the batches, and keys to be verified.
+    pub fn probed(&self, columns: &[usize]) -> Vec<Source> {
+        let columns = columns.iter().map(|column| Source::Batch(*column));
+        let keys = if self.encoder.is_exact() {
+            0
+        } else {
+            self.key_columns.len()
+        };
+        columns.chain((0..keys).map(Source::Key)).collect()
+    }
+
+    /// Returns whether the column `source` has a dictionary.
+    pub fn has_dictionary(&self, source: Source) -> bool {
+        let first = self.column(source).first();
+        first.is_some_and(|array| has_dictionary(array.data_type()))
+    }
+
+    /// Returns whether the first key of build row `row` is NULL.
+    pub fn first_key_is_null(&self, row: u32) -> bool {
+        let (batch, row) = self.rows.locate(row);
+        self.keys[batch]
+            .first()
+            .is_some_and(|key| key.logical_nulls().is_some_and(|nulls| nulls.is_null(row)))
+    }
+}
+
+/// Evaluates the key expressions `on` over every batch.
+///
+/// # Errors
+/// The errors of the expressions.
+pub fn evaluate_keys(
+    on: &[PhysicalExprRef],
+    batches: &[RecordBatch],
+) -> Result<Vec<Vec<ArrayRef>>> {
+    let keys = batches
+        .iter()
+        .map(|batch| evaluate_expressions_to_arrays(on, batch))
+        .collect::<datafusion::error::Result<_>>()?;
+    Ok(keys)
+}

@@ -1,0 +1,193 @@
+//! The build side that all probe streams share.
+//!
+//! ```text
+//!  BuildSide ─┬─ KeyedRows   rows, keys, encoder
+//!             ├─ Lookups     the device's table; the host's, once the device has failed
+//!             ├─ Visited     which rows were matched, what is owed for that
+//!             └─ ProbeSeen   what null-aware anti joins must know of the probe side
+//! ```
+
+use std::sync::Arc;
+
+use arrow::array::ArrayRef;
+use datafusion::common::runtime::SpawnedTask;
+use datafusion::execution::memory_pool::MemoryReservation;
+use tokio::sync::OnceCell;
+
+use crate::error::Result;
+use crate::join::build::keyed::KeyedRows;
+use crate::join::build::probe_seen::ProbeSeen;
+use crate::join::build::visited::Visited;
+use crate::join::lookup::columns::DeviceColumn;
+use crate::join::lookup::fallback::Fallback;
+use crate::join::lookup::host::HostTable;
+use crate::join::lookup::table::JoinTable;
+use crate::join::memory::BuildMemory;
+use crate::join::rows::{BuildRows, Source};
+use crate::keys::encoder::KeyEncoder;
+use crate::keys::source::{encode_parts, encoded_bytes};
+use crate::parts::task_failed;
+
+/// A collected build side and its tables.
+#[derive(Debug)]
+pub struct BuildSide {
+    rows: KeyedRows,
+    matchable: bool,
+    lookups: Lookups,
+    visited: Option<Visited>,
+    probe_seen: ProbeSeen,
+    memory: BuildMemory,
+    width: usize,
+}
+
+/// The tables that answer lookups: the device's table, or the host's after the device failed.
+#[derive(Debug)]
+pub struct Lookups {
+    table: Option<Arc<JoinTable>>,
+    host_table: OnceCell<Arc<HostTable>>,
+    fallback: Fallback,
+}
+
+impl Lookups {
+    /// Answers from `table`, which is missing if no row can match, until there is a reason to fall
+    /// back.
+    pub fn new(table: Option<Arc<JoinTable>>, fallback: Fallback) -> Self {
+        Self {
+            table,
+            host_table: OnceCell::new(),
+            fallback,
+        }
+    }
+
+    /// Returns the columns that lookups bring.
+    pub fn gathered(&self) -> &[DeviceColumn] {
+        self.table.as_ref().map_or(&[], |table| &table.columns)
+    }
+
+    /// Returns whether lookups bring the values of `source`.
+    pub fn gathers(&self, source: Source) -> bool {
+        let mut columns = self.gathered().iter();
+        columns.any(|column| column.source == source)
+    }
+}
+
+impl BuildSide {
+    /// Puts `rows` and what answers `lookups` together; rows have no table if none is `matchable`.
+    /// Work on rows is done in `width` parts at once.
+    pub fn new(
+        rows: KeyedRows,
+        matchable: bool,
+        lookups: Lookups,
+        visited: Option<Visited>,
+        memory: BuildMemory,
+        width: usize,
+    ) -> Self {
+        Self {
+            rows,
+            matchable,
+            lookups,
+            visited,
+            probe_seen: ProbeSeen::default(),
+            memory,
+            width,
+        }
+    }
+
+    /// Takes over what is reserved for the rows.
+    pub fn hold(&self, rows: &MemoryReservation) {
+        self.memory.batches.grow(rows.free());
+    }
+
+    /// Returns the rows.
+    pub fn rows(&self) -> &BuildRows {
+        self.rows.rows()
+    }
+
+    /// Returns the encoder of keys.
+    pub fn encoder(&self) -> &KeyEncoder {
+        self.rows.encoder()
+    }
+
+    /// Returns the column `source`: an array a batch, or one of all rows.
+    pub fn column(&self, source: Source) -> &[ArrayRef] {
+        self.rows.column(source)
+    }
+
+    /// Returns whether the first key of build row `row` is NULL.
+    pub fn first_key_is_null(&self, row: u32) -> bool {
+        self.rows.first_key_is_null(row)
+    }
+
+    /// Returns whether any row can match.
+    pub fn can_match(&self) -> bool {
+        self.matchable
+    }
+
+    /// Returns the table on the device; `None` if no row can match.
+    pub fn table(&self) -> Option<&Arc<JoinTable>> {
+        self.lookups.table.as_ref()
+    }
+
+    /// Returns the table on the device if the device answers lookups.
+    pub fn answering_table(&self) -> Option<&Arc<JoinTable>> {
+        self.table().filter(|_| !self.lookups.fallback.is_taken())
+    }
+
+    /// Returns the state of the fallback to the host.
+    pub fn fallback(&self) -> &Fallback {
+        &self.lookups.fallback
+    }
+
+    /// Returns the columns that lookups bring.
+    pub fn gathered(&self) -> &[DeviceColumn] {
+        self.lookups.gathered()
+    }
+
+    /// Returns whether lookups bring the values of `source`.
+    pub fn is_gathered(&self, source: Source) -> bool {
+        self.lookups.gathers(source)
+    }
+
+    /// Returns which rows were matched, for join types that need to know.
+    pub fn visited(&self) -> Option<&Visited> {
+        self.visited.as_ref()
+    }
+
+    /// Returns whether the device alone knows which rows lookups met.
+    pub fn visits_on_device(&self) -> bool {
+        self.table().is_some_and(|table| table.visited.is_some())
+    }
+
+    /// Returns the record of what probe streams saw of the probe side.
+    pub fn probe_seen(&self) -> &ProbeSeen {
+        &self.probe_seen
+    }
+
+    /// Returns the host's table, made when it is first needed.
+    ///
+    /// # Errors
+    /// `ResourcesExhausted` from the memory pool.
+    pub async fn host_table(&self) -> Result<Arc<HostTable>> {
+        let table = &self.lookups.host_table;
+        table
+            .get_or_try_init(|| self.make_host_table())
+            .await
+            .cloned()
+    }
+
+    async fn make_host_table(&self) -> Result<Arc<HostTable>> {
+        let (encoder, rows) = (self.rows.encoder(), self.rows.len());
+        let words = encoder.words();
+        let encoded = self.memory.keys.new_empty();
+        encoded.try_grow(encoded_bytes(encoder, rows))?;
+        let kept = self.memory.tables.new_empty();
+        kept.try_grow(HostTable::bytes(rows, words))?;
+        let parts = encode_parts(encoder, self.rows.keys(), self.width).await?;
+        // What is reserved stays so until the thread is done, though the query may be cancelled.
+        let make = move || (HostTable::build(&parts, words), kept, encoded);
+        let made = SpawnedTask::spawn_blocking(make).join().await;
+        let (table, kept, _) = made.map_err(|e| task_failed(&e))?;
+        self.memory.tables.grow(kept.free());
+        Ok(Arc::new(table))
+    }
+}

@@ -1,0 +1,32 @@
+//! The facts of a join that a build needs, read off the plan.
+
+use datafusion::physical_expr::PhysicalExprRef;
+
+use crate::config::HortonConfig;
+use crate::device::Device;
+use crate::keys::source::KeySpec;
+
+/// The facts of a join that a build needs.
+#[derive(Debug, Clone)]
+pub struct BuildSpec {
+    /// Key expressions over the build side.
+    pub on: Vec<PhysicalExprRef>,
+    /// Types and equality of the keys.
+    pub keys: KeySpec,
+    /// Whether the join type needs to know which build rows were matched.
+    pub visited: bool,
+    /// Whether matches must pass a residual filter.
+    pub filtered: bool,
+    /// Columns that pairs bring to the output or the residual filter.
+    pub columns: Vec<usize>,
+    /// Columns that build rows bring to the output, with a match or at the end.
+    pub owed: Vec<usize>,
+    /// Parts of the build side that are worked on at once.
+    pub width: usize,
+    /// Streams that will probe the table.
+    pub probes: usize,
+    /// Device of the table.
+    pub device: Device,
+    /// The session's options.
+    pub config: HortonConfig,
+}

@@ -1,0 +1,146 @@
+//! Building the device table of a build side, or finding out that the host must join its rows.
+//!
+//! ```text
+//!  keys ─▶ few enough? ─▶ table ─▶ columns to gather, while there is room ─▶ Table
+//!              │ no         │ no room: once more, if others give some back
+//!              └────────────┴─ no room ─▶ HandedBack: the host joins, or buckets are made
+//! ```
+//!
+//! The rows are all in host memory when this is tried, so nothing is lost if the device refuses.
+
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+use crate::join::bitmap::Bitmap;
+use crate::join::build::keyed::KeyedRows;
+use crate::join::build::spec::BuildSpec;
+use crate::join::decision::Declined;
+use crate::join::lookup::columns::{DeviceColumn, Upload};
+use crate::join::lookup::fallback::Fallback;
+use crate::join::lookup::table::{JoinTable, TableSpec};
+use crate::join::memory::BuildMemory;
+use crate::join::metrics::JoinMetrics;
+use crate::keys::source::{KeysToSend, PlainKeys};
+
+/// Device bytes of a key while one table is built, at least (a slot of a direct table): more keys
+/// are not even tried.
+const LEAST_KEY_BYTES: u64 = 8;
+
+/// The result of building a table.
+pub enum TableBuilt {
+    /// A table on the device; missing if no row can match.
+    Table(Option<Arc<JoinTable>>),
+    /// The host is to join the rows, for this reason.
+    HandedBack(Declined),
+}
+
+/// The build of a table.
+#[derive(Clone, Copy)]
+pub struct TableBuild<'a> {
+    /// The facts of the join.
+    pub spec: &'a BuildSpec,
+    /// Whether lookups note which rows they met.
+    pub notes_visits: bool,
+    /// Memory that is reserved for the build side.
+    pub memory: &'a BuildMemory,
+    /// Takes over when the device fails.
+    pub fallback: &'a Fallback,
+    /// The build's metrics.
+    pub metrics: &'a JoinMetrics,
+}
+
+impl TableBuild<'_> {
+    /// Builds the table of `keys`, those of `rows`.
+    ///
+    /// # Errors
+    /// `ResourcesExhausted` from the memory pool; the device's, if the session wants to see them.
+    pub async fn build(self, rows: &KeyedRows, keys: &KeysToSend) -> Result<TableBuilt> {
+        let reason = match self.try_twice(rows, keys).await {
+            Ok(table) => return Ok(TableBuilt::Table(table)),
+            Err(Error::DeviceMemory { .. } | Error::TooManyRows { .. }) => Declined::DoesNotFit,
+            Err(error) => {
+                let reason = error.brief();
+                self.fallback.take_over(error, self.metrics)?;
+                Declined::Failed(reason)
+            }
+        };
+        self.forget(rows);
+        Ok(TableBuilt::HandedBack(reason))
+    }
+
+    /// Gives back what was reserved for a table that is not there.
+    pub fn forget(&self, rows: &KeyedRows) {
+        let visited = if self.spec.visited { rows.len() } else { 0 };
+        self.memory.forget_tables(Bitmap::bytes(visited));
+    }
+
+    /// Builds the table, once more if others gave back what it was short of.
+    async fn try_twice(
+        self,
+        rows: &KeyedRows,
+        keys: &KeysToSend,
+    ) -> Result<Option<Arc<JoinTable>>> {
+        let (spec, n) = (self.spec, rows.len());
+        let count = keys.count(n);
+        if count == 0 {
+            return Ok(None);
+        }
+        let upload = Upload {
+            device: &spec.device,
+            memory_limit: spec.config.memory_limit(),
+            width: spec.width,
+            metrics: self.metrics,
+        };
+        let has_room = usize::try_from(upload.limit() / LEAST_KEY_BYTES).unwrap_or(usize::MAX);
+        let limit = spec.config.knobs.max_table_rows.min(has_room);
+        if n > spec.config.knobs.max_table_rows || count > has_room {
+            return Err(Error::TooManyRows { rows: n, limit });
+        }
+        let mut built = self.try_once(upload, rows, keys).await;
+        if let Err(error) = &built
+            && spec.device.has_room_after(error, 0).await
+        {
+            built = self.try_once(upload, rows, keys).await;
+        }
+        Ok(Some(Arc::new(built?)))
+    }
+
+    /// Builds the table, with the columns that it is to gather.
+    async fn try_once(
+        self,
+        upload: Upload<'_>,
+        rows: &KeyedRows,
+        keys: &KeysToSend,
+    ) -> Result<JoinTable> {
+        let spec = TableSpec {
+            config: self.spec.config.index_config(),
+            format: rows.encoder().format(),
+            rows: rows.len(),
+            notes_visits: self.notes_visits,
+        };
+        let mut table = match keys {
+            KeysToSend::Plain => {
+                let keys = PlainKeys::of(rows.encoder(), rows.keys());
+                JoinTable::build(upload, spec, keys).await?
+            }
+            KeysToSend::Encoded(keys) => {
+                JoinTable::build(upload, spec, keys.ranges.clone()).await?
+            }
+        };
+        let columns = Upload {
+            // What is left is for chunks.
+            memory_limit: upload.limit() / 8 * 7,
+            ..upload
+        };
+        for source in rows.probed(&self.spec.columns) {
+            match DeviceColumn::send(columns, source, rows.column(source)).await {
+                Ok(column) => table.columns.extend(column),
+                // The host gathers what the device has no room for.
+                Err(Error::DeviceMemory { .. }) => break,
+                Err(error) => return Err(error),
+            }
+        }
+        self.memory.device.try_grow(table.bytes())?;
+        Ok(table)
+    }
+}

@@ -1,0 +1,98 @@
+//! How a side is scattered: over how many buckets, and what becomes of NULL keys.
+
+use std::sync::Arc;
+
+use datafusion::execution::memory_pool::{MemoryPool, MemoryReservation};
+use datafusion::physical_expr::PhysicalExprRef;
+use datafusion::physical_plan::SpillManager;
+
+use crate::join::decision::Home;
+
+/// Buckets of a side at most: a bucket is so much smaller than what it comes of.
+const MOST_BUCKETS: usize = 16;
+
+/// Buckets of a side at least: with two, one has half of the rows without a hot key.
+pub const LEAST_BUCKETS: usize = 3;
+
+/// Files that the streams of a join have open together: a half of what a process may have by
+/// default (`ulimit -n`, 1024).
+const OPEN_FILES: usize = 512;
+
+/// Open files a bucket: that of one side, and two while the other side's is written.
+const FILES_A_BUCKET: usize = 3;
+
+/// Returns the buckets of a side in memory at most: should they have to go to files, `lanes` times
+/// as many.
+pub fn most_in_memory(lanes: usize) -> usize {
+    (OPEN_FILES / FILES_A_BUCKET / lanes.max(1)).max(LEAST_BUCKETS)
+}
+
+/// Returns the buckets of a side where `streams` streams may scatter at once.
+pub fn buckets(streams: usize) -> usize {
+    let each = OPEN_FILES / FILES_A_BUCKET / streams.max(1);
+    each.clamp(LEAST_BUCKETS, MOST_BUCKETS)
+}
+
+/// The treatment of rows with a NULL key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NullKeys {
+    /// They match each other.
+    Match,
+    /// They match nothing, and are emitted: they go to all buckets by turns.
+    Spread,
+    /// They match nothing, and nobody wants them.
+    Drop,
+    /// NOT IN: they are decided on when both sides are known.
+    Apart,
+}
+
+/// How a side is scattered.
+pub struct ScatterSpec {
+    /// Key expressions.
+    pub keys: Vec<PhysicalExprRef>,
+    /// The treatment of NULL keys.
+    pub null_keys: NullKeys,
+    /// Buckets.
+    pub buckets: usize,
+    /// Where the rows go.
+    pub home: Home,
+    /// How often its rows were scattered before.
+    pub level: u64,
+    /// Writes files.
+    pub manager: SpillManager,
+    /// Rows of a batch.
+    pub batch_size: usize,
+    /// Buckets that are written at a time.
+    pub width: usize,
+    /// The reservation of rows in memory.
+    pub memory: MemoryReservation,
+    /// The pool of that reservation.
+    pub pool: Arc<dyn MemoryPool>,
+}
+
+impl ScatterSpec {
+    /// Returns the spec with `buckets` buckets at `home`.
+    pub fn at_home(self, home: Home, buckets: usize) -> Self {
+        Self {
+            home,
+            buckets,
+            ..self
+        }
+    }
+
+    /// Returns the spec for rows that were scattered `level` times before.
+    pub fn at_level(self, level: u64) -> Self {
+        Self { level, ..self }
+    }
+
+    /// Returns a copy of the spec for other rows.
+    pub fn again(&self) -> Self {
+        Self {
+            keys: self.keys.clone(),
+            manager: self.manager.clone(),
+            memory: self.memory.new_empty(),
+            pool: Arc::clone(&self.pool),
+            ..*self
+        }
+    }
+}
