@@ -17,6 +17,7 @@ test: ## everything that must hold before a commit
 	scripts/ensure-opencl.sh
 	$(MAKE) fmt
 	$(MAKE) clippy
+	$(MAKE) modules
 	$(ON_POCL) cargo test --workspace
 	$(ON_POCL) cargo run --example tpch_join -- --scale 0.01 --query all --check
 	$(MAKE) doc
@@ -29,6 +30,7 @@ check: ## in three minutes after a build: lints, unit tests, tables and joins in
 	scripts/ensure-opencl.sh
 	$(MAKE) fmt
 	$(MAKE) clippy
+	$(MAKE) modules
 	$(ON_POCL) cargo test --workspace --lib
 	$(ON_POCL) env HORTON_TEST_SMALL=1 cargo test --test tables
 	$(ON_POCL) env HORTON_TEST_SMALL=1 cargo test --test joins -- $(SLOW:%=--skip %)
@@ -67,6 +69,10 @@ fmt: ## check the formatting
 .PHONY: clippy
 clippy: ## lint, warnings are errors
 	cargo clippy --workspace --all-targets -- -D warnings
+
+.PHONY: modules
+modules: ## check that no modules import each other in a circle; DRAW=1 draws docs/architecture.md anew
+	cargo run -q -p horton-modules -- $(if $(DRAW),--draw)
 
 .PHONY: doc
 doc: ## build the documentation, warnings are errors
