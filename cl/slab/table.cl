@@ -14,7 +14,7 @@
 // decides, and a key is never there twice unless INSERT put it there, which takes
 // tombstones, too. FLUSH runs alone, drops tombstones and gives slabs back.
 //
-// hash.cl, word.cl, lanes.cl and slab_alloc.cl come first, and local.cl.
+// hash.cl, word.cl, lanes.cl and alloc.cl come first, and local.cl.
 #ifndef LOOK_AHEAD
 #error "LOOK_AHEAD: operations between a prefetch and its use"
 #endif

@@ -16,7 +16,9 @@
 //!
 //! Arrows are imports. Joins import [`multimap`] and [`primitives`] only. No join needs [`linear`],
 //! [`slab`] or [`cuckoo`]; cuckoo tables share the buckets and lookups of [`horton`].
-//! The kernels of `src/table/X/Y.rs` are in `cl/X/Y.cl`.
+//! Kernels of `src/table/X` are in its twin `cl/X`. A driver's top comment names its file there;
+//! files that several programs share have no driver. `src/sources.rs` names all files.
+//! How to add a table: `docs/architecture.md`.
 //!
 //! Which table for which work (measured: README, "Which table for which work"):
 //!

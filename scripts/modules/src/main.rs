@@ -144,7 +144,10 @@ fn main() -> io::Result<ExitCode> {
     if env::args().any(|argument| argument == "--draw") {
         fs::write(&page, &after)?;
     } else if after != before {
-        println!("the drawings in {} are old: make modules DRAW=1", page.display());
+        println!(
+            "the drawings in {} are old: make modules DRAW=1",
+            page.display()
+        );
         return Ok(ExitCode::FAILURE);
     }
     Ok(if check(&files) {
