@@ -47,7 +47,7 @@ fn exit_while_compiling(patience: u64) -> ! {
 
 #[test]
 fn an_exit_beside_a_compiler_that_hangs_ends_with_its_status() {
-    let test = "drivers::exit::an_exit_beside_a_compiler_that_hangs_ends_with_its_status";
+    let test = "exit::an_exit_beside_a_compiler_that_hangs_ends_with_its_status";
     if role().is_some() {
         exit_while_compiling(500);
     }
@@ -60,7 +60,7 @@ fn an_exit_beside_a_compiler_that_hangs_ends_with_its_status() {
 
 #[test]
 fn an_exit_waits_for_a_compiler_that_is_slow() {
-    let test = "drivers::exit::an_exit_waits_for_a_compiler_that_is_slow";
+    let test = "exit::an_exit_waits_for_a_compiler_that_is_slow";
     if role().is_some() {
         exit_while_compiling(60_000);
     }

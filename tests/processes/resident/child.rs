@@ -9,6 +9,8 @@ use datafusion::physical_plan::metrics::MetricValue;
 use datafusion::physical_plan::{ExecutionPlan, collect};
 use datafusion::prelude::{SessionConfig, SessionContext};
 
+use horton_join::config::{HortonConfig, Knobs};
+use horton_join::table::multimap::IndexKind;
 use horton_test_support::child;
 
 use super::pool::PeakPool;
@@ -102,7 +104,6 @@ impl Query {
         match self {
             // Each stream holds a batch, whatever the pool says: together less than the pool.
             Self::Streams => &["SET datafusion.execution.batch_size = 512"],
-            // A direct table would fit.
             Self::Buckets => &["SET horton.device_memory_limit = 1500000"],
             // What would make larger batches before the join does.
             Self::Batches => &[
@@ -110,6 +111,15 @@ impl Query {
                 "SET datafusion.optimizer.enable_round_robin_repartition = false",
             ],
             _ => &[],
+        }
+    }
+
+    /// The index that joins build.
+    fn index(self) -> IndexKind {
+        match self {
+            // A direct table would fit.
+            Self::Buckets => IndexKind::Horton,
+            _ => IndexKind::Auto,
         }
     }
 
@@ -202,7 +212,15 @@ async fn run(
     pool: Arc<PeakPool>,
 ) -> (String, [usize; 2]) {
     let runtime = RuntimeEnvBuilder::new().with_memory_pool(pool);
-    let config = SessionConfig::new().with_target_partitions(query.partitions());
+    let config = SessionConfig::new()
+        .with_target_partitions(query.partitions())
+        .with_option_extension(HortonConfig {
+            knobs: Knobs {
+                index: query.index(),
+                ..Knobs::default()
+            },
+            ..HortonConfig::default()
+        });
     let builder = SessionStateBuilder::new()
         .with_config(config)
         .with_runtime_env(runtime.build_arc().unwrap())
