@@ -329,8 +329,9 @@ impl HortonConfig {
         Ok(())
     }
 
-    fn value(&self, key: &str) -> String {
-        match key {
+    /// Returns the value of option `key`; `None` if there is no such option.
+    fn value(&self, key: &str) -> Option<String> {
+        Some(match key {
             "enabled" => self.enabled.to_string(),
             "device" => self.device.clone(),
             "chunk_rows" => self.chunk_rows.to_string(),
@@ -338,8 +339,9 @@ impl HortonConfig {
             "min_build_rows" => self.min_build_rows.to_string(),
             "filters" => self.filters.to_string(),
             "on_device_error" => self.on_device_error.to_string(),
-            _ => self.spill.to_string(),
-        }
+            "spill" => self.spill.to_string(),
+            _ => return None,
+        })
     }
 }
 
@@ -388,7 +390,7 @@ impl ExtensionOptions for HortonConfig {
             .iter()
             .map(|(name, description)| ConfigEntry {
                 key: format!("{}.{name}", Self::PREFIX),
-                value: Some(self.value(name)),
+                value: self.value(name),
                 description,
             })
             .collect()

@@ -20,6 +20,7 @@
 //! The tables are a library of their own: [`device`] opens one, [`table`] has what runs there.
 
 #![deny(missing_docs, unsafe_op_in_unsafe_fn)]
+#![warn(clippy::match_bool)]
 
 pub mod config;
 pub mod device;

@@ -12,7 +12,7 @@ macro_rules! parts {
     ($($name:ident = $file:literal,)*) => {
         $(pub(crate) const $name: Part = ($file, include_str!(concat!("../cl/", $file)));)*
 
-        const ALL: &[Part] = &[$($name),*];
+        pub(crate) const ALL: &[Part] = &[$($name),*];
     };
 }
 
@@ -27,11 +27,11 @@ parts! {
     DISPLACE = "horton/displace.cl",
     DISTINCT = "primitives/distinct.cl",
     FILL = "horton/fill.cl",
-    GATHER = "horton/limit.cl",
     GROUP = "primitives/group.cl",
     HASH = "primitives/hash.cl",
     ITEMS = "horton/items.cl",
     LANES = "primitives/lanes.cl",
+    LIMIT = "horton/limit.cl",
     LINEAR = "linear/table.cl",
     LOCAL = "primitives/local.cl",
     LOOKUP = "horton/lookup.cl",

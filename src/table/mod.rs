@@ -97,6 +97,17 @@ mod tests {
     }
 
     #[test]
+    fn every_file_of_kernels_is_in_some_program() {
+        let programs = super::programs();
+        for (file, text) in crate::sources::ALL {
+            let is_there = programs
+                .iter()
+                .any(|(_, program)| program.source().contains(text));
+            assert!(is_there, "{file} is in no program of table::programs");
+        }
+    }
+
+    #[test]
     fn what_joins_use_imports_no_table_that_changes() {
         let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
         for folder in ["join", "table/multimap", "table/primitives", "table/horton"] {

@@ -101,9 +101,10 @@ fn check(build: &[Vec<ArrayRef>], probe: &[ArrayRef], null_equality: NullEqualit
 
     for ((b, p), equal) in pairs().zip(&expected) {
         let same = build_codes[b].is_some() && build_codes[b] == probe_codes[p];
-        match encoder.is_exact() {
-            true => assert_eq!(same, equal, "{encoder}: build {b}, probe {p}"),
-            false => assert!(same || !equal, "{encoder}: build {b}, probe {p}"),
+        if encoder.is_exact() {
+            assert_eq!(same, equal, "{encoder}: build {b}, probe {p}")
+        } else {
+            assert!(same || !equal, "{encoder}: build {b}, probe {p}")
         }
     }
     for code in build_codes.iter().chain(&probe_codes).flatten() {

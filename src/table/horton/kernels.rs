@@ -144,7 +144,7 @@ impl Reader {
 
     fn gather(self, variant: Variant) -> ProgramText {
         let tuning = self.default_tuning(variant.bucket_size);
-        self.text("gather", variant, &tuning, sources::GATHER)
+        self.text("gather", variant, &tuning, sources::LIMIT)
     }
 }
 
