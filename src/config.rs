@@ -358,7 +358,6 @@ fn parse<T: FromStr>(key: &str, value: &str, in_range: impl Fn(&T) -> bool) -> R
                 .map_or("", |(_, description)| description);
             let expected = match std::any::type_name::<T>() {
                 "bool" => "true or false",
-                "f64" => "a number",
                 _ => "a whole number",
             };
             Error::Invalid(format!(

@@ -196,8 +196,8 @@ pub enum Error {
 
     /// There are more rows than can be numbered: in one table, or in a build side of many.
     #[error(
-        "the build side has {rows} rows, over the limit of {limit}; swap the sides or \
-         hash-partition both (datafusion.execution.target_partitions)"
+        "the build side has {rows} rows, over the limit of {limit}; SET horton.enabled = 'never' \
+         leaves the join to DataFusion"
     )]
     TooManyRows {
         /// Rows of the build side.

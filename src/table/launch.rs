@@ -57,12 +57,12 @@ impl Spread {
 /// Whether `n` keys can be looked up where keys and values are of `room` elements.
 ///
 /// # Errors
-/// [`Error::Internal`] if not.
+/// [`Error::Invalid`] if not.
 pub(crate) fn check_lookup(n: usize, room: usize) -> Result<()> {
     if n <= room && n <= u32::MAX as usize {
         Ok(())
     } else {
-        Err(Error::Internal(format!(
+        Err(Error::Invalid(format!(
             "a lookup of {n} keys (at most 2^32 - 1) in buffers of {room}"
         )))
     }

@@ -7,6 +7,7 @@
 //! ```
 //!
 //! An import is a path that begins with `crate`, `super`, or a child of the module, in a `use` or not.
+//! No table that joins do not use is imported by what they stand on.
 //! Unit tests, macro arguments and the `mod` lines of a parent do not count. `cargo-modules` does as much for
 //! files, but takes minutes to build and knows no folders.
 //!
@@ -87,6 +88,38 @@ fn check(files: &Graph) -> bool {
     found
 }
 
+/// What joins stand on, and the tables for their own sake, which none of it may import.
+const OF_JOINS: [&str; 9] = [
+    "join",
+    "keys",
+    "parts",
+    "plan",
+    "ready",
+    "scan",
+    "table::horton",
+    "table::multimap",
+    "table::primitives",
+];
+const FOR_THEMSELVES: [&str; 3] = ["table::cuckoo", "table::linear", "table::slab"];
+
+/// Prints every import of a table for its own sake by what joins stand on; whether there is one.
+fn check_tables(files: &Graph) -> bool {
+    let is_below = |module: &str, all: &[&str]| {
+        let folders = all.iter();
+        folders
+            .into_iter()
+            .any(|folder| module == *folder || module.starts_with(&format!("{folder}::")))
+    };
+    let mut found = false;
+    for (from, to) in files.iter().filter(|(from, _)| is_below(from, &OF_JOINS)) {
+        for to in to.iter().filter(|to| is_below(to, &FOR_THEMSELVES)) {
+            println!("{from} imports {to}, a table that joins do not use");
+            found = true;
+        }
+    }
+    found
+}
+
 /// A drawing of `graph` without imports that a longer way implies.
 fn drawing(graph: &Graph) -> String {
     let reaches = |from: &str, to: &str| {
@@ -150,7 +183,8 @@ fn main() -> io::Result<ExitCode> {
         );
         return Ok(ExitCode::FAILURE);
     }
-    Ok(if check(&files) {
+    let has_circle = check(&files);
+    Ok(if check_tables(&files) || has_circle {
         ExitCode::FAILURE
     } else {
         ExitCode::SUCCESS

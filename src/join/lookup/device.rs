@@ -13,7 +13,7 @@ use crate::error::Result;
 use crate::table::multimap::pairs::{Matches, Pairs};
 use crate::table::primitives::rows::set_bits;
 
-use super::found::{Found, MorePairs, Wanted, Window, Words};
+use super::found::{Found, MorePairs, Wanted, Window, Words, no_pairs_wanted};
 use super::table::{Access, JoinTable};
 
 /// Looks `keys` up in `table`, on its device.
@@ -99,7 +99,7 @@ fn fetch_window(
     wanted: Wanted,
 ) -> Result<Window> {
     let Wanted::Pairs { build_rows, window } = wanted else {
-        return Ok(Window::default());
+        return Err(no_pairs_wanted());
     };
     let left = usize::try_from(matches.total() - first).unwrap_or(usize::MAX);
     let len = left.min(window);

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 
 use crate::device::{Answer, Staging};
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// 32-bit words on their way to or from a lookup.
 #[derive(Debug)]
@@ -156,4 +156,9 @@ impl Window {
     pub fn end(&self) -> u64 {
         self.first + self.len as u64
     }
+}
+
+/// Returns the error of asking for a window where no pairs are wanted.
+pub fn no_pairs_wanted() -> Error {
+    Error::Internal("a window of pairs was asked for where none are wanted".to_owned())
 }

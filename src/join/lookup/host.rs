@@ -19,7 +19,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::found::{ChunkPosition, Found, MorePairs, Wanted, Window, Words};
+use super::found::{ChunkPosition, Found, MorePairs, Wanted, Window, Words, no_pairs_wanted};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
@@ -262,15 +262,14 @@ impl MorePairs for HostMatches {
         first: u64,
         wanted: Wanted,
     ) -> BoxFuture<'static, Result<Answer<Window>>> {
-        let window = match wanted {
-            Wanted::Pairs { window, .. } => self.pairs(first, window),
-            Wanted::Count | Wanted::Visits | Wanted::Bits => Window::default(),
+        let answer = match wanted {
+            Wanted::Pairs { window, .. } => Ok(Answer {
+                value: self.pairs(first, window),
+                cost: Cost::default(),
+            }),
+            Wanted::Count | Wanted::Visits | Wanted::Bits => Err(no_pairs_wanted()),
         };
-        let answer = Answer {
-            value: window,
-            cost: Cost::default(),
-        };
-        futures::future::ready(Ok(answer)).boxed()
+        futures::future::ready(answer).boxed()
     }
 }
 

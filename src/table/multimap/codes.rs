@@ -128,7 +128,7 @@ impl CodeTable {
     /// first; `None` if some code is there more than once.
     ///
     /// # Errors
-    /// [`Error::Internal`] if codes have more words or there are fewer or more values;
+    /// [`Error::Invalid`] if codes have more words or there are fewer or more values;
     /// [`Error::TooManyRows`] beyond 2^32 - 1 codes; [`Error::DeviceMemory`], OpenCL's own.
     pub fn build(
         queue: &mut Queue,
@@ -137,13 +137,13 @@ impl CodeTable {
         words: usize,
     ) -> Result<Option<Self>> {
         if !(1..=2).contains(&words) {
-            return Err(Error::Internal(format!(
+            return Err(Error::Invalid(format!(
                 "a table of codes has codes of one or two words, not {words}"
             )));
         }
         let n = items.keys.len() / words;
         if let Some(values) = items.values.filter(|values| values.len() != n) {
-            return Err(Error::Internal(format!(
+            return Err(Error::Invalid(format!(
                 "{n} codes were given with {} values",
                 values.len()
             )));
@@ -206,7 +206,7 @@ impl CodeTable {
     /// receives the value, or [`MISS`].
     ///
     /// # Errors
-    /// [`Error::Internal`] if a buffer is shorter, and OpenCL's own.
+    /// [`Error::Invalid`] if a buffer is shorter, and OpenCL's own.
     pub fn lookup(
         &self,
         queue: &mut Queue,

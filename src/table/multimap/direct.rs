@@ -74,7 +74,7 @@ impl DirectTable {
     pub fn build(queue: &mut Queue, entries: usize, items: Items<'_>) -> Result<Option<Self>> {
         let n = items.keys.len();
         if entries > u32::MAX as usize {
-            return Err(Error::Internal(format!(
+            return Err(Error::Invalid(format!(
                 "a table with a slot for every key has at most 2^32 - 1, not {entries}"
             )));
         }
@@ -106,7 +106,7 @@ impl DirectTable {
     /// Looks up the first `n` of `keys`: `values[i]` receives the value, or [`MISS`].
     ///
     /// # Errors
-    /// [`Error::Internal`] if a buffer is shorter, and OpenCL's own.
+    /// [`Error::Invalid`] if a buffer is shorter, and OpenCL's own.
     pub fn lookup(
         &self,
         queue: &mut Queue,

@@ -79,18 +79,34 @@ impl KeyFormat {
     }
 }
 
+impl MultiMapInput<'_> {
+    /// Refuses words that make no whole keys, and row numbers for more or fewer keys.
+    fn check(&self) -> Result<()> {
+        let (words, given) = (self.format.words(), self.keys.len());
+        let rows = self.rows.map_or(given / words, Buffer::len);
+        if given == rows * words {
+            return Ok(());
+        }
+        Err(Error::Invalid(format!(
+            "{given} words of keys and {rows} rows: expected {words} words a row"
+        )))
+    }
+}
+
 impl MultiMap {
     /// Builds the table on the queue's device. `config` is that of a Horton table, by
     /// reference, an [`IndexConfig`] or an [`IndexKind`](super::IndexKind).
     ///
     /// # Errors
-    /// Those of [`HashIndex::build`] and [`group`].
+    /// [`Error::Invalid`] if keys and rows differ in number, and those of [`HashIndex::build`] and
+    /// [`group`].
     pub fn build(
         queue: &mut Queue,
         config: impl Into<IndexConfig>,
         input: MultiMapInput<'_>,
     ) -> Result<Self> {
         let config = &config.into();
+        input.check()?;
         let codes = match input.format {
             KeyFormat::OneWord { codes } => codes,
             KeyFormat::Words(2) => return Self::build_codes(queue, config, input),

@@ -90,7 +90,7 @@ impl Matches {
     /// Counts the pairs of the first `n` values.
     ///
     /// # Errors
-    /// [`Error::Internal`] if there are fewer values, [`Error::DeviceMemory`], OpenCL's own.
+    /// [`Error::Invalid`] if there are fewer values, [`Error::DeviceMemory`], OpenCL's own.
     pub fn count(
         queue: &mut Queue,
         LookedUp { values, reads }: LookedUp,
@@ -98,7 +98,7 @@ impl Matches {
         n: usize,
     ) -> Result<Self> {
         if values.len() < n || n > u32::MAX as usize {
-            return Err(Error::Internal(format!(
+            return Err(Error::Invalid(format!(
                 "pairs of {n} values (at most 2^32 - 1) from a buffer of {}",
                 values.len()
             )));

@@ -91,10 +91,10 @@ impl SplitCodes {
     /// The first `n` of `codes`, low words first.
     ///
     /// # Errors
-    /// [`Error::Internal`] if there are fewer, [`Error::DeviceMemory`], OpenCL's own.
+    /// [`Error::Invalid`] if there are fewer, [`Error::DeviceMemory`], OpenCL's own.
     pub fn new(queue: &mut Queue, codes: &Buffer<u32>, n: usize, mixing: Mixing) -> Result<Self> {
         if codes.len() < mixing.words * n {
-            return Err(Error::Internal(format!(
+            return Err(Error::Invalid(format!(
                 "{n} codes of {} words from a buffer of {} words",
                 mixing.words,
                 codes.len()

@@ -38,7 +38,7 @@ pub(crate) fn programs() -> impl Iterator<Item = (String, ProgramText)> {
 fn program(queue: &Queue, log_words: u32) -> Result<ProgramText> {
     let peek = queue.volatile_sees_atomics();
     let Some(element) = ELEMENTS.get(log_words as usize) else {
-        return Err(Error::Internal(format!(
+        return Err(Error::Invalid(format!(
             "rows of 2^{log_words} words are over the limit of 2^{}",
             ELEMENTS.len() - 1
         )));
@@ -52,7 +52,7 @@ fn program(queue: &Queue, log_words: u32) -> Result<ProgramText> {
 /// `k / 32` for number `k`. Every number must have its bit in `bits`.
 ///
 /// # Errors
-/// [`Error::Internal`] if there are fewer numbers; OpenCL's own.
+/// [`Error::Invalid`] if there are fewer numbers; OpenCL's own.
 pub fn set_bits(
     queue: &mut Queue,
     numbers: &Buffer<u32>,
@@ -68,7 +68,7 @@ pub fn set_bits(
 /// must be in the column.
 ///
 /// # Errors
-/// [`Error::Internal`] if there are fewer rows or `log_words` is over 3; [`Error::DeviceMemory`],
+/// [`Error::Invalid`] if there are fewer rows or `log_words` is over 3; [`Error::DeviceMemory`],
 /// OpenCL's own.
 pub fn gather_rows(
     queue: &mut Queue,
@@ -102,7 +102,7 @@ pub(crate) fn count_up(queue: &mut Queue, n: usize) -> Result<Buffer<u32>> {
 
 fn check(numbers: &Buffer<u32>, n: usize) -> Result<()> {
     if numbers.len() < n || n > u32::MAX as usize {
-        return Err(Error::Internal(format!(
+        return Err(Error::Invalid(format!(
             "{n} row numbers (at most 2^32 - 1) from a buffer of {}",
             numbers.len()
         )));

@@ -365,7 +365,7 @@ fn draw(random: &mut Random) -> Case {
             chunk_rows: random.pick(&[1, 2, 5, 17, 100, 1000, 65536, 65536, 65536]),
             surrogate_bits: random.pick(&[0, 1, 3, 5, 8, 12, 32, 32, 32, 32]),
             index: random.pick(&[
-                IndexKind::Horton,
+                IndexKind::Auto,
                 IndexKind::Horton,
                 IndexKind::Direct,
                 IndexKind::Codes,

@@ -64,7 +64,7 @@ fn in_memory(case: &Case) -> Run {
 }
 
 #[test]
-fn every_join_type_goes_to_buckets_in_every_mode() {
+pub fn every_join_type_goes_to_buckets_in_every_mode() {
     side_by_side();
     let modes = [
         (PartitionMode::Auto, 3),
@@ -110,7 +110,7 @@ fn partitioned_joins_go_to_buckets() {
 }
 
 #[test]
-fn keys_of_all_kinds_go_to_buckets() {
+pub fn keys_of_all_kinds_go_to_buckets() {
     side_by_side();
     for to_column in [ints as ToColumn, sparse_ints, strings] {
         for join_type in [JoinType::Inner, JoinType::Full, JoinType::RightAnti] {

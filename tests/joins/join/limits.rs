@@ -95,7 +95,7 @@ fn a_build_side_of_more_rows_than_a_table_numbers_joins_as_the_stock_join() {
 }
 
 #[test]
-fn buckets_keep_filters_nulls_texts_and_windows() {
+pub fn buckets_keep_filters_nulls_texts_and_windows() {
     for join_type in JOIN_TYPES {
         for (chunk_rows, batch_size) in [(0, 8192), (50, 3)] {
             let plain = repeating(400, 300, 50);
@@ -154,7 +154,7 @@ fn buckets_are_shared_by_probe_partitions_and_built_by_each_of_a_partitioned_joi
 }
 
 #[test]
-fn a_build_side_over_the_device_limit_goes_to_buckets() {
+pub fn a_build_side_over_the_device_limit_goes_to_buckets() {
     let _guard = alone();
     for case in [
         repeating(20_000, 6000, 4000),
@@ -198,7 +198,7 @@ fn context_with(pool: &Arc<dyn MemoryPool>) -> Arc<TaskContext> {
 }
 
 #[test]
-fn a_probe_chunk_over_the_device_limit_is_split() {
+pub fn a_probe_chunk_over_the_device_limit_is_split() {
     let _guard = alone();
     let left: Vec<Option<i64>> = (0..10).map(Some).collect();
     let right: Vec<Option<i64>> = (0..100_000).map(|i| Some(i % 11)).collect();

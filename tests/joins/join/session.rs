@@ -447,6 +447,19 @@ fn explain_analyze_shows_where_time_and_memory_went() {
 }
 
 #[test]
+fn metrics_of_buckets_have_no_value_where_a_table_has_none() {
+    let keys: Vec<Option<i64>> = (0..3000).map(Some).collect();
+    let side = || Side::new(vec![("k", ints(&keys))]);
+    let mut case = Case::new(side(), side());
+    set_engine(&mut case.config, IndexKind::Direct);
+    let run = case.check();
+    assert_eq!(run.metric("direct_tables"), 1);
+    for name in ["type_b_buckets", "buckets_per_lookup"] {
+        assert_eq!(run.ratio(name), (0, 0), "{name}");
+    }
+}
+
+#[test]
 fn metrics_of_a_join_are_plausible() {
     let (left, right): (Vec<_>, Vec<_>) =
         ((0..3000).map(Some).collect(), (0..9000).map(Some).collect());

@@ -15,6 +15,7 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 use futures::{StreamExt, stream};
 
+use horton_join::table::multimap::IndexKind;
 use horton_test_support::joins::*;
 
 /// Called when a probe side is first asked for rows: the build is over.
@@ -133,6 +134,14 @@ fn case(join_type: JoinType, keys: Keys, distinct: u32) -> Case {
         ..Case::new(build.in_batches_of(200), probe.in_batches_of(250))
     };
     case.config.chunk_rows = 512;
+    // The same on every device, and the index with most kernels.
+    set_engine(&mut case.config, IndexKind::Horton);
+    case
+}
+
+/// The same over the index that suits the device.
+fn over_its_own(mut case: Case) -> Case {
+    set_engine(&mut case.config, IndexKind::Auto);
     case
 }
 
@@ -151,6 +160,12 @@ pub fn all() -> Vec<(&'static str, Case)> {
     use JoinType::*;
     let mut rest = vec![
         ("unique keys, columns gathered", case(Inner, ints, 0)),
+        ("unique keys, any index", over_its_own(case(Inner, ints, 0))),
+        ("many pairs, any index", over_its_own(case(Inner, ints, 40))),
+        (
+            "sparse keys, any index",
+            over_its_own(case(Left, sparse_ints, 0)),
+        ),
         ("strings, many pairs", case(Inner, strings, 40)),
         ("strings, unique", case(Inner, strings, 0)),
         ("short strings, unique", case(Inner, short_strings, 0)),
