@@ -89,8 +89,20 @@ async fn once(config: &HortonConfig, holds: impl FnMut(&Readiness) -> bool) -> R
 /// as fast as all others. Opening a device and compiling its kernels takes seconds where no cache
 /// of compiled kernels is.
 ///
+/// ```
+/// use datafusion::prelude::SessionConfig;
+///
+/// # #[tokio::main]
+/// # async fn main() {
+/// let session = horton_join::context(SessionConfig::new());
+/// if let Err(reason) = horton_join::warm_up(&session).await {
+///     println!("joins run on the host: {reason}");
+/// }
+/// # }
+/// ```
+///
 /// # Errors
-/// If there is no device that joins can use: they run on the host.
+/// [`Error::Invalid`] if there is no device that joins can use: they run on the host.
 pub async fn warm_up(context: &SessionContext) -> Result<()> {
     let config = {
         let state = context.state_ref();

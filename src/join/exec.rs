@@ -51,6 +51,40 @@ use crate::join::tell::pushdown;
 use crate::join::tell::reach::Reach;
 
 /// An equi-join on an OpenCL device or the host, in the place of a `HashJoinExec`.
+///
+/// ```text
+///  HashJoinExec ─ rules of install ─▶ HortonJoinExec ─ execute ─▶ rows
+///                                          └─ decisions: build side, device or why not
+/// ```
+///
+/// Plans have it once [`install`](crate::install) has put the rules into a session. After a run it says
+/// what was decided:
+///
+/// ```
+/// use datafusion::physical_plan::collect;
+/// use datafusion::prelude::SessionConfig;
+/// use horton_join::{HortonJoinExec, Place};
+///
+/// # #[tokio::main]
+/// # async fn main() -> datafusion::error::Result<()> {
+/// let session = horton_join::context(SessionConfig::new());
+/// let join = "SELECT a.value FROM range(0, 9) a JOIN range(4, 20) b ON a.value = b.value";
+/// let plan = session.sql(join).await?.create_physical_plan().await?;
+/// collect(plan.clone(), session.task_ctx()).await?;
+/// let mut nodes = vec![plan];
+/// while let Some(node) = nodes.pop() {
+///     if let Some(join) = node.downcast_ref::<HortonJoinExec>() {
+///         let decision = &join.decisions()[0];
+///         // Nine rows are not worth a device's time.
+///         assert!(matches!(decision.place, Place::Host(_)));
+///     }
+///     nodes.extend(node.children().into_iter().cloned());
+/// }
+/// # Ok(())
+/// # }
+/// ```
+///
+/// See also: [`Decision`], and the metrics of `EXPLAIN ANALYZE`.
 pub struct HortonJoinExec {
     pub(super) stock: Arc<HashJoinExec>,
     pub(super) config: HortonConfig,
