@@ -18,8 +18,8 @@
 //! program registered before it used a device; what they would have done is lost in the crash, too.
 //! C streams are flushed before, which waits for a thread that holds one locked.
 //! `on_exit` tells a handler the status. Unlike `atexit`, it does not know when a shared library is
-//! unloaded: a library that contains this crate must stay loaded. Where only `atexit` is, the status is not known, and the
-//! exit goes on as if the calls had ended.
+//! unloaded: a library that contains this crate must stay loaded. Where only `atexit` is, the
+//! status is not known, and the exit goes on as if the calls had ended.
 
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 use std::ffi::{c_int, c_void};
