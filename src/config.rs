@@ -329,6 +329,45 @@ impl HortonConfig {
         Ok(())
     }
 
+    /// Returns every option as its name, without `horton.`, and its value: what another process
+    /// makes the same options of by [`set_pairs`](Self::set_pairs).
+    pub fn to_pairs(&self) -> Vec<(String, String)> {
+        let pairs = OPTIONS.iter();
+        let pairs = pairs.filter_map(|(key, _)| Some(((*key).to_owned(), self.value(key)?)));
+        pairs.collect()
+    }
+
+    /// Sets options by name and value. Names may begin with `horton.`, as those of
+    /// `information_schema.df_settings` do.
+    ///
+    /// ```
+    /// use horton_join::config::{Enabled, HortonConfig};
+    ///
+    /// # fn main() -> Result<(), horton_join::error::Error> {
+    /// let mut sent = HortonConfig { enabled: Enabled::Always, ..HortonConfig::default() };
+    /// let mut received = HortonConfig::default();
+    /// received.set_pairs(sent.to_pairs())?;
+    /// assert_eq!(received, sent);
+    /// sent.set_pairs([("horton.enabled", "never")])?;
+    /// assert_eq!(sent.enabled, Enabled::Never);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`set_option`](Self::set_option), for the first pair that has one.
+    pub fn set_pairs<K: AsRef<str>, V: AsRef<str>>(
+        &mut self,
+        pairs: impl IntoIterator<Item = (K, V)>,
+    ) -> Result<()> {
+        for (key, value) in pairs {
+            let key = key.as_ref();
+            let key = key.strip_prefix("horton.").unwrap_or(key);
+            self.set_option(key, value.as_ref())?;
+        }
+        Ok(())
+    }
+
     /// Returns the value of option `key`; `None` if there is no such option.
     fn value(&self, key: &str) -> Option<String> {
         Some(match key {

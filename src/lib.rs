@@ -14,6 +14,7 @@
 //! ```
 //!
 //! Three calls make a session join on a device: [`install`], [`context`], and [`warm_up`] for services.
+//! Workers of distributed engines have [`on_device`] and [`warm_up_for`] instead.
 //! Options are in [`config`], errors in [`error`]. What a join decided is read off the
 //! [`HortonJoinExec`] of its plan.
 //!
@@ -37,17 +38,19 @@ mod session;
 mod sources;
 pub mod table;
 
+pub use health::Health;
 pub use join::decision::{Decision, Declined, Home, Place};
 pub use join::exec::HortonJoinExec;
 pub use join::side::Side;
-pub use ready::warm_up;
+pub use plan::worker::on_device;
+pub use ready::{warm_up, warm_up_for};
 pub use self_test::self_test;
 pub use session::{context, install};
 
 /// What this crate's own tests look at; no part of its interface.
 #[doc(hidden)]
 pub mod internals {
-    pub use crate::health::{Health, SHORT_FOR};
+    pub use crate::health::SHORT_FOR;
     pub use crate::join::sides::can_swap;
     pub use crate::keys::verify::supported;
     pub use crate::plan::filters::{Settle, TakeFilters};

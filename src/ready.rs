@@ -103,6 +103,8 @@ async fn once(config: &HortonConfig, holds: impl FnMut(&Readiness) -> bool) -> R
 ///
 /// # Errors
 /// [`Error::Invalid`] if there is no device that joins can use: they run on the host.
+///
+/// See also: [`warm_up_for`], for workers without a session.
 pub async fn warm_up(context: &SessionContext) -> Result<()> {
     let config = {
         let state = context.state_ref();
@@ -110,13 +112,27 @@ pub async fn warm_up(context: &SessionContext) -> Result<()> {
         let options = &state.config_options().extensions;
         options.get::<HortonConfig>().cloned()
     };
-    let Some(config) = config.filter(|config| config.enabled != Enabled::Never) else {
-        let reason = "joins of this session use no device: call horton_join::install, and set \
+    match config {
+        Some(config) => warm_up_for(&config).await,
+        None => Err(Error::Invalid(UNUSED.to_owned())),
+    }
+}
+
+/// Says why a session has no device to warm up.
+const UNUSED: &str = "joins of this session use no device: call horton_join::install, and set \
                       horton.enabled = 'auto'";
-        return Err(Error::Invalid(reason.to_owned()));
-    };
-    begin(&config);
-    match settled(&config).await {
+
+/// Waits until joins with the options `config` can use their device, as [`warm_up`] does for those
+/// of a session. For workers, which have options when they start, and no session.
+///
+/// # Errors
+/// [`Error::Invalid`] if there is no device that joins can use: they run on the host.
+pub async fn warm_up_for(config: &HortonConfig) -> Result<()> {
+    if config.enabled == Enabled::Never {
+        return Err(Error::Invalid(UNUSED.to_owned()));
+    }
+    begin(config);
+    match settled(config).await {
         Readiness::Ready(_) => Ok(()),
         Readiness::Declined(reason) => Err(Error::Invalid(reason)),
         Readiness::Invalid(error) => Err(Error::Invalid(error.to_string())),

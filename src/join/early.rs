@@ -81,7 +81,7 @@ fn visit(
     context: &Arc<TaskContext>,
     held: &mut Vec<Held>,
 ) -> Result<()> {
-    let build = match plan.downcast_ref::<HortonJoinExec>() {
+    let build = match HortonJoinExec::of(plan.as_ref()) {
         Some(join) => join.open_build(context)?,
         None => BuildOpening::Waits,
     };
@@ -102,7 +102,7 @@ fn visit(
 /// executes copies of its second one, which read what the first left.)
 fn executes_inputs(node: &dyn ExecutionPlan) -> bool {
     node.is::<HashJoinExec>()
-        || node.is::<HortonJoinExec>()
+        || HortonJoinExec::of(node).is_some()
         || node.is::<AggregateExec>()
         || node.is::<CoalescePartitionsExec>()
         || node.is::<CooperativeExec>()

@@ -17,6 +17,7 @@
 //! distribution of either input and promises none. So no repartition is planned below, and what
 //! nodes above need is planned there. Every method whose default would be wrong for a join is here.
 
+use std::any::Any;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
@@ -71,14 +72,10 @@ use crate::join::tell::reach::Reach;
 /// let join = "SELECT a.value FROM range(0, 9) a JOIN range(4, 20) b ON a.value = b.value";
 /// let plan = session.sql(join).await?.create_physical_plan().await?;
 /// collect(plan.clone(), session.task_ctx()).await?;
-/// let mut nodes = vec![plan];
-/// while let Some(node) = nodes.pop() {
-///     if let Some(join) = node.downcast_ref::<HortonJoinExec>() {
-///         let decision = &join.decisions()[0];
-///         // Nine rows are not worth a device's time.
-///         assert!(matches!(decision.place, Place::Host(_)));
-///     }
-///     nodes.extend(node.children().into_iter().cloned());
+/// for join in HortonJoinExec::all_in(&plan) {
+///     let decision = &join.decisions()[0];
+///     // Nine rows are not worth a device's time.
+///     assert!(matches!(decision.place, Place::Host(_)));
 /// }
 /// # Ok(())
 /// # }
@@ -101,7 +98,11 @@ pub struct HortonJoinExec {
 
 impl fmt::Debug for HortonJoinExec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Serialisers show it with their refusal.
+        let note = "A plan for other processes has no joins of horton_join::install: leave that \
+                    call out here, and call horton_join::on_device where the plan runs.";
         f.debug_struct("HortonJoinExec")
+            .field("note", &note)
             .field("stock", &self.stock)
             .finish_non_exhaustive()
     }
@@ -138,6 +139,30 @@ impl HortonJoinExec {
             shown: Shown::default(),
             reach: OnceLock::new(),
         }
+    }
+
+    /// Returns `node` as a join of this crate, if it is one; `None` for any other node.
+    ///
+    /// `downcast_ref` does not find all of them: a join whose sides are as planned is seen as the
+    /// `HashJoinExec` that it stands for, by planners and serialisers.
+    pub fn of(node: &dyn ExecutionPlan) -> Option<&Self> {
+        let mut node = node;
+        loop {
+            if let Some(join) = (node as &dyn Any).downcast_ref() {
+                return Some(join);
+            }
+            // A node of another crate may stand around it.
+            node = node.downcast_delegate()?;
+        }
+    }
+
+    /// Returns the joins of this crate in `plan`, those above before those below.
+    pub fn all_in(plan: &Arc<dyn ExecutionPlan>) -> Vec<&Self> {
+        let children = plan.children().into_iter().flat_map(Self::all_in);
+        Self::of(plan.as_ref())
+            .into_iter()
+            .chain(children)
+            .collect()
     }
 
     /// Returns the `HashJoinExec` that this join stands for.
@@ -227,7 +252,13 @@ impl HortonJoinExec {
             (_, 0) => "the device's default of rows".to_owned(),
             (_, rows) => format!("{rows} rows"),
         };
-        format!("build={sides}, device='{}' from {rows}", self.config.device)
+        let each = if self.is_partitioned() {
+            " a partition"
+        } else {
+            ""
+        };
+        let device = &self.config.device;
+        format!("build={sides}, device='{device}' from {rows}{each}")
     }
 }
 
@@ -262,6 +293,12 @@ impl DisplayAs for HortonJoinExec {
 impl ExecutionPlan for HortonJoinExec {
     fn name(&self) -> &str {
         "HortonJoinExec"
+    }
+
+    /// Shows planners and serialisers the join that it stands for. Not where either side may be
+    /// built: that join cannot be executed, nor may others cut the plan around it.
+    fn downcast_delegate(&self) -> Option<&dyn ExecutionPlan> {
+        (!self.is_open()).then_some(self.stock.as_ref())
     }
 
     fn properties(&self) -> &Arc<PlanProperties> {

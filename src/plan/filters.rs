@@ -51,7 +51,7 @@ fn is_scan(node: &dyn ExecutionPlan) -> bool {
 
 /// Returns whether `node` is one of this session's joins, on a device or not.
 fn is_join(node: &dyn ExecutionPlan) -> bool {
-    node.is::<HortonJoinExec>() || node.is::<HashJoinExec>()
+    HortonJoinExec::of(node).is_some() || node.is::<HashJoinExec>()
 }
 
 fn has_joins(plan: &Arc<dyn ExecutionPlan>) -> Result<bool> {

@@ -21,17 +21,12 @@ use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
 
-use crate::config::{Enabled, HortonConfig};
+use crate::config::HortonConfig;
 use crate::join::exec::HortonJoinExec;
 use crate::join::sides::can_swap;
 use crate::ready;
 
-fn options(config: &ConfigOptions) -> Option<&HortonConfig> {
-    config
-        .extensions
-        .get::<HortonConfig>()
-        .filter(|horton| horton.enabled != Enabled::Never)
-}
+use super::switch::replaces_joins;
 
 /// Replaces the joins of `plan` that `wrap` makes nodes of, and has the device made ready if there
 /// are any.
@@ -41,7 +36,10 @@ fn replace(
     wrap: impl Fn(&HashJoinExec) -> Result<Option<HashJoinExec>>,
 ) -> Result<Arc<dyn ExecutionPlan>> {
     let plan = plan.transform_up(|node| {
+        // A join that was replaced is seen as the one it stands for.
+        let is_replaced = HortonJoinExec::of(node.as_ref()).is_some();
         let join = node.downcast_ref::<HashJoinExec>();
+        let join = join.filter(|_| !is_replaced);
         let Some(stock) = join.map(&wrap).transpose()?.flatten() else {
             return Ok(Transformed::no(node));
         };
@@ -54,6 +52,17 @@ fn replace(
     Ok(plan).data()
 }
 
+/// Returns `plan` with its joins replaced, their sides as planned.
+///
+/// # Errors
+/// If a node of the plan does not take its new inputs.
+pub fn wrap_joins(
+    plan: Arc<dyn ExecutionPlan>,
+    horton: &HortonConfig,
+) -> Result<Arc<dyn ExecutionPlan>> {
+    replace(plan, horton, |join| join.builder().build().map(Some))
+}
+
 /// Rule 1: joins of which either side may be built, to be decided when they run.
 #[derive(Debug)]
 pub struct OpenSides;
@@ -64,7 +73,7 @@ impl PhysicalOptimizerRule for OpenSides {
         plan: Arc<dyn ExecutionPlan>,
         config: &ConfigOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let Some(horton) = options(config) else {
+        let Some(horton) = replaces_joins(config) else {
             return Ok(plan);
         };
         replace(plan, horton, |join| {
@@ -96,10 +105,10 @@ impl PhysicalOptimizerRule for WrapJoins {
         plan: Arc<dyn ExecutionPlan>,
         config: &ConfigOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let Some(horton) = options(config) else {
-            return Ok(plan);
-        };
-        replace(plan, horton, |join| join.builder().build().map(Some))
+        match replaces_joins(config) {
+            Some(horton) => wrap_joins(plan, horton),
+            None => Ok(plan),
+        }
     }
 
     fn name(&self) -> &str {

@@ -129,7 +129,7 @@ fn shown_rows(line: &str) -> String {
 fn above(plan: &Arc<dyn ExecutionPlan>) -> Vec<Arc<dyn ExecutionPlan>> {
     let mut nodes = Vec::new();
     let mut node = Arc::clone(plan);
-    while !node.is::<HortonJoinExec>() {
+    while HortonJoinExec::of(node.as_ref()).is_none() {
         let below = node.children().first().copied().cloned();
         nodes.push(std::mem::replace(&mut node, below.expect("a join")));
     }

@@ -13,9 +13,8 @@ use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::physical_plan::{ExecutionPlan, displayable};
 use datafusion::prelude::SessionConfig;
 use futures::TryStreamExt;
-use horton_join::HortonJoinExec;
 use horton_join::config::OnDeviceError;
-use horton_test_support::internals::Health;
+use horton_join::{Health, HortonJoinExec};
 use horton_test_support::internals::faults::{self, Fault};
 
 use horton_test_support::{child, test_name};

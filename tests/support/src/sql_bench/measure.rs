@@ -286,7 +286,7 @@ fn facts(plan: &Arc<dyn ExecutionPlan>) -> Result<Facts> {
 
 impl Facts {
     fn add(&mut self, node: &dyn ExecutionPlan) {
-        let horton = node.downcast_ref::<HortonJoinExec>();
+        let horton = HortonJoinExec::of(node);
         if horton.is_none() && node.downcast_ref::<HashJoinExec>().is_none() {
             return;
         }

@@ -1,0 +1,1 @@
+//! Ballista executors whose hash joins run on OpenCL devices.

@@ -1,0 +1,1 @@
+//! Workers of datafusion-distributed whose hash joins run on OpenCL devices.
