@@ -136,7 +136,8 @@ impl fmt::Display for OnDeviceError {
 pub struct HortonConfig {
     /// Which joins run on a device: auto, always or never.
     pub enabled: Enabled,
-    /// The OpenCL device: 'auto', 'PLATFORM:INDEX' or part of a device's name.
+    /// The OpenCL device: 'auto', 'PLATFORM:INDEX' or part of a device's name; 'all' or a list with
+    /// commas for several, which share the joins.
     pub device: String,
     /// Probe rows that are looked up at once; 0 for the device's default.
     pub chunk_rows: usize,
@@ -212,7 +213,7 @@ const OPTIONS: [(&str, &str); 8] = [
     ),
     (
         "device",
-        "The OpenCL device: 'auto', '<platform>:<index>' or part of a device's name",
+        "The OpenCL device: 'auto', '<platform>:<index>' or part of a device's name; 'all' or a list: they share the joins",
     ),
     (
         "chunk_rows",
@@ -245,7 +246,8 @@ impl HortonConfig {
     pub const AUTO: &str = "auto";
 
     /// Rows of a build side from which `auto` asks a device of this kind. `always` asks it whatever
-    /// they are. A GPU's default is small, as [`min_probe_rows`](Self::min_probe_rows) looks at the
+    /// they are. Each build is compared by itself: one of a partition, or of a worker's task, has the
+    /// rows of that slice, and these must pay for the device's calls. A GPU's default is small, as [`min_probe_rows`](Self::min_probe_rows) looks at the
     /// other side, too.
     pub fn min_build_rows(&self, kind: DeviceKind) -> usize {
         match (self.enabled, self.min_build_rows, kind) {

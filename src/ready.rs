@@ -2,9 +2,12 @@
 //!
 //! ```text
 //!  first planned join, warm_up ─▶ begin ─▶ a thread:  open ─▶ self-test, which compiles ─▶ settled
-//!                                                       │
+//!                                                       │     a thread a device
 //!  a join's build side is there ─▶ now ◀────────────────┘   Opening │ Compiling │ Ready │ …
 //! ```
+//!
+//! A session can ask for several devices. It is ready with those that pass; the others are named in
+//! the log.
 //!
 //! Opening a device takes time, and compiling its kernels for the first time seconds. A
 //! planner's or runtime's thread must not do either, and a join under `auto` need not wait: the
@@ -19,20 +22,20 @@ use futures::executor::block_on;
 use tokio::sync::watch;
 
 use crate::config::{Enabled, HortonConfig};
-use crate::device::Device;
+use crate::device::{Device, Devices};
 use crate::error::{Error, Result};
 use crate::self_test;
 
-/// The state of the device that a session asks for.
+/// The state of the devices that a session asks for.
 #[derive(Debug, Clone)]
 pub enum Readiness {
-    /// It is being opened.
+    /// They are being opened.
     Opening,
-    /// Its kernels are being compiled and tested.
+    /// Their kernels are being compiled and tested.
     Compiling,
-    /// It has passed its self-test.
-    Ready(Device),
-    /// There is none, or it is not to be trusted, for this reason.
+    /// These have passed their self-tests.
+    Ready(Devices),
+    /// There is none, or none is to be trusted, for this reason.
     Declined(String),
     /// The session asks for one that is not there or cannot be used.
     Invalid(Arc<Error>),
@@ -170,12 +173,12 @@ fn receiver(config: &HortonConfig) -> watch::Receiver<Readiness> {
     state
 }
 
-/// Opens the device and runs its self-test.
+/// Opens the devices and runs their self-tests.
 fn prepare(asked: &str, told: &watch::Sender<Readiness>) -> Readiness {
-    let mut tried = None;
+    let mut tried = BTreeSet::new();
     loop {
-        let device = match Device::open(asked) {
-            Ok(device) => device,
+        let devices = match Device::open_all(asked) {
+            Ok(devices) => devices,
             Err(error @ (Error::NoPlatform(_) | Error::NoUsableDevice(_))) => {
                 warn_once(&error);
                 return Readiness::Declined(format!("no device: {}", error.brief()));
@@ -186,15 +189,51 @@ fn prepare(asked: &str, told: &watch::Sender<Readiness>) -> Readiness {
             Err(error) => return Readiness::Declined(error.brief()),
         };
         told.send_replace(Readiness::Compiling);
-        match block_on(self_test::self_test(&device)) {
-            Ok(()) => return Readiness::Ready(device),
-            // 'auto' means another device once one has failed.
-            Err(Error::SelfTest { .. }) if tried != Some(device.info().index) => {
-                tried = Some(device.info().index);
-            }
-            Err(error) => return Readiness::Declined(error.brief()),
+        let (passed, failed) = tested(&devices);
+        let Some(error) = failed.into_iter().next() else {
+            return ready(passed);
+        };
+        if !passed.is_empty() {
+            log::warn!("{error}; joins go to the other devices");
+            return ready(passed);
+        }
+        // 'auto' means another device once one has failed.
+        let is_first = tried.insert(devices.first().map(|device| device.info().index));
+        if !is_first || !matches!(error, Error::SelfTest { .. }) {
+            return Readiness::Declined(error.brief());
         }
     }
+}
+
+fn ready(passed: Vec<Device>) -> Readiness {
+    match Devices::of(passed) {
+        Some(devices) => Readiness::Ready(devices),
+        None => Readiness::Declined("no device is asked for".to_owned()),
+    }
+}
+
+/// Runs the self-tests of all devices at once. Returns the devices that passed, and the errors.
+fn tested(devices: &[Device]) -> (Vec<Device>, Vec<Error>) {
+    let results: Vec<Result<Device>> = std::thread::scope(|scope| {
+        let test = |device: &Device| {
+            let device = device.clone();
+            scope.spawn(move || block_on(self_test::self_test(&device)).map(|()| device))
+        };
+        let tests: Vec<_> = devices.iter().map(test).collect();
+        let ended = || Err(Error::Internal(THREAD_ENDED.to_owned()));
+        let results = tests.into_iter().map(|test| test.join());
+        results
+            .map(|test| test.unwrap_or_else(|_| ended()))
+            .collect()
+    });
+    let (mut passed, mut failed) = (Vec::new(), Vec::new());
+    for result in results {
+        match result {
+            Ok(device) => passed.push(device),
+            Err(error) => failed.push(error),
+        }
+    }
+    (passed, failed)
 }
 
 /// Says each error once in this process.

@@ -4,7 +4,7 @@
 //!  Device::run(job) ─▶ Answer { value, cost: Cost { launches, upload, kernel, download, … } }
 //! ```
 //!
-//! Times are those of the device's event clock: the host's would count waiting, too.
+//! Times are those of the device's event clock, but for the time in line.
 
 use std::time::Duration;
 
@@ -23,6 +23,15 @@ pub struct Cost {
     pub uploaded: u64,
     /// Bytes brought back.
     pub downloaded: u64,
+    /// Time in line before it began, from the host's clock.
+    pub waited: Duration,
+}
+
+impl Cost {
+    /// Returns the time of transfers and kernels together.
+    pub fn busy(&self) -> Duration {
+        self.upload + self.kernel + self.download
+    }
 }
 
 impl std::ops::AddAssign for Cost {
@@ -33,6 +42,7 @@ impl std::ops::AddAssign for Cost {
         self.download += other.download;
         self.uploaded += other.uploaded;
         self.downloaded += other.downloaded;
+        self.waited += other.waited;
     }
 }
 

@@ -12,6 +12,7 @@
 //!
 //! * `info`: which devices there are and what they say of themselves; `kind`: their kinds
 //! * `pick`: picking one, and the kernels that it runs
+//! * `placed`: the devices that share work, and which of them a join goes to
 //! * `owner`: the lanes, and the jobs that they run; `job`: what a job returns and costs
 //! * `queue`: what a job can do: memory, `transfer`, `launch`
 //! * `buffer`, `staging`: memory of the device and of the host, as elements
@@ -46,6 +47,7 @@ mod memory;
 mod owner;
 mod pages;
 mod pick;
+mod placed;
 mod pool;
 pub(crate) mod program;
 mod queue;
@@ -60,7 +62,8 @@ pub use job::{Answer, Cost};
 pub(crate) use kind::SubGroupShuffle;
 pub use kind::{DeviceKind, KernelBody};
 pub use owner::Device;
-pub use pick::pick;
+pub use pick::{pick, pick_all};
+pub use placed::{Devices, Placed};
 pub use program::ProgramText;
 pub use queue::Queue;
 pub use queue::launch::Arg;

@@ -16,6 +16,7 @@
 //! its work.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -32,7 +33,8 @@ use super::context::Opened;
 use super::info::DeviceInfo;
 use super::job::Answer;
 use super::kind::DeviceKind;
-use super::pick::{is_auto, pick};
+use super::pick::{is_open, pick_all};
+use super::placed::Load;
 use super::queue::Queue;
 use super::staging::Staging;
 use super::status::without_panic;
@@ -74,6 +76,7 @@ pub struct Device {
     info: Arc<DeviceInfo>,
     budget: Arc<Budget>,
     shared: Arc<Shared>,
+    load: Arc<Load>,
     jobs: Sender<Job>,
 }
 
@@ -111,31 +114,38 @@ impl std::fmt::Debug for Device {
 }
 
 impl Device {
-    /// Opens the device that `asked` means (see [`pick`]). A lane creates its context for the first
-    /// job, so this does not wait for the driver.
+    /// Opens the device that `asked` means (see [`pick`](super::pick)), the first one if it means
+    /// several. A lane creates its context for the first job, so this does not wait for the driver.
     ///
     /// # Errors
-    /// Those of [`pick`]; [`Error::QueueStopped`] if its thread cannot be started.
+    /// Those of [`pick`](super::pick); [`Error::QueueStopped`] if its thread cannot be started.
     pub fn open(asked: &str) -> Result<Self> {
+        let all = Self::open_all(asked)?;
+        let reason = || Error::NoUsableDevice(vec![format!("none is '{asked}'")]);
+        all.first().cloned().ok_or_else(reason)
+    }
+
+    /// Opens all devices that `asked` means: every one of a list, or of `all`.
+    ///
+    /// # Errors
+    /// Those of [`open`](Self::open).
+    pub fn open_all(asked: &str) -> Result<Vec<Self>> {
         static STARTED: Mutex<Started> = Mutex::new(Started::new());
         let mut started = STARTED.lock().unwrap_or_else(PoisonError::into_inner);
-        // What 'auto' picked may have failed its self-test since.
-        let failed = |info: &DeviceInfo| {
-            let verdict = verdict::of(info);
+        // What was picked may have failed its self-test since.
+        let failed = |device: &Device| {
+            let verdict = verdict::of(&device.info);
             matches!(verdict, Some(Verdict::Failed(_)))
         };
-        let stands = |device: &&Device| !is_auto(asked) || !failed(&device.info);
-        if let Some(device) = started.by_request.get(asked).filter(stands) {
-            return Ok(device.clone());
+        let stands = |all: &&Vec<Device>| !is_open(asked) || !all.iter().any(failed);
+        if let Some(all) = started.by_request.get(asked).filter(stands) {
+            return Ok(all.clone());
         }
-        let info = pick(asked)?;
-        let device = match started.by_place.get(&info.index) {
-            Some(device) => device.clone(),
-            None => Self::start(info)?,
-        };
-        started.by_place.insert(device.info.index, device.clone());
-        started.by_request.insert(asked.to_owned(), device.clone());
-        Ok(device)
+        let picked = pick_all(asked)?.into_iter();
+        let all = picked.map(|info| started.start(info));
+        let all = all.collect::<Result<Vec<_>>>()?;
+        started.by_request.insert(asked.to_owned(), all.clone());
+        Ok(all)
     }
 
     fn start(info: DeviceInfo) -> Result<Self> {
@@ -164,8 +174,19 @@ impl Device {
             info,
             budget,
             shared,
+            load: Arc::default(),
             jobs,
         })
+    }
+
+    /// Returns its jobs: those in line and those that run.
+    pub(crate) fn jobs(&self) -> usize {
+        self.load.jobs.load(Ordering::Relaxed)
+    }
+
+    /// Returns what it has to do.
+    pub(super) fn load(&self) -> &Load {
+        &self.load
     }
 
     /// Returns the device's description.
@@ -238,19 +259,24 @@ impl Device {
         let (reply, answer) = oneshot::channel();
         let info = Arc::clone(&self.info);
         let asked = Instant::now();
+        let counted = Counted::of(&self.load);
         self.jobs
             .send(Box::new(move |queue| {
+                let _counted = counted;
                 if reply.is_closed() {
                     return;
                 }
                 let began = Instant::now();
-                let result = match queue {
+                let mut result = match queue {
                     Ok(queue) => without_panic(|| queue.job(job)).unwrap_or_else(|panic| {
                         drop(queue.finish());
                         Err(stopped(&info, panic))
                     }),
                     Err(error) => Err(error),
                 };
+                if let Ok(answer) = &mut result {
+                    answer.cost.waited = began - asked;
+                }
                 log::trace!(
                     "job: waited {:?}, took {:?}",
                     began - asked,
@@ -263,10 +289,26 @@ impl Device {
     }
 }
 
+/// A job that is counted until it is done or dropped.
+struct Counted(Arc<Load>);
+
+impl Counted {
+    fn of(load: &Arc<Load>) -> Self {
+        load.jobs.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(load))
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.jobs.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// The devices that this process has opened. Requests are remembered, because every join makes one
 /// and drivers are slow to list devices.
 struct Started {
-    by_request: BTreeMap<String, Device>,
+    by_request: BTreeMap<String, Vec<Device>>,
     by_place: BTreeMap<(usize, usize), Device>,
 }
 
@@ -276,6 +318,16 @@ impl Started {
             by_request: BTreeMap::new(),
             by_place: BTreeMap::new(),
         }
+    }
+
+    /// Returns the device that `info` describes, started if it was not.
+    fn start(&mut self, info: DeviceInfo) -> Result<Device> {
+        if let Some(device) = self.by_place.get(&info.index) {
+            return Ok(device.clone());
+        }
+        let device = Device::start(info)?;
+        self.by_place.insert(device.info.index, device.clone());
+        Ok(device)
     }
 }
 

@@ -5,6 +5,8 @@
 //!                              units; then 64-bit atomics; none that failed its self-test
 //!                = '0:1'       second device of the first platform
 //!                = 'radeon'    part of a device or platform name, any case
+//!                = 'all'       as 'auto', and all others of that kind with memory of their own, too
+//!                = '0:0, 0:1'  a list of the above: all of them
 //! ```
 //!
 //! What a device says of itself (`info`) and what its self-test found (`verdict`) decide together.
@@ -103,20 +105,73 @@ fn gib(bytes: u64) -> f64 {
     bytes as f64 / (1u64 << 30) as f64
 }
 
-/// Picks the device that `asked`, the value of `horton.device`, means.
+/// Picks the device that `asked`, the value of `horton.device`, means; the first one if it means
+/// several.
 ///
 /// # Errors
 /// [`Error::NoPlatform`]; [`Error::UnknownDevice`] with the list of devices if nothing
 /// matches; [`Error::UnsuitableDevice`] if what matches cannot run the kernels;
 /// [`Error::NoUsableDevice`] with the reasons if `auto` finds none that can.
 pub fn pick(asked: &str) -> Result<DeviceInfo> {
-    choose(list()?, asked.trim())
+    let none = || Error::NoUsableDevice(vec![format!("none is '{asked}'")]);
+    pick_all(asked)?.into_iter().next().ok_or_else(none)
 }
 
-/// Whether the best device is asked for, whichever it is.
-pub(super) fn is_auto(asked: &str) -> bool {
+/// Picks all devices that `asked` means, each once.
+///
+/// # Errors
+/// Those of [`pick`], for any name of a list.
+pub fn pick_all(asked: &str) -> Result<Vec<DeviceInfo>> {
+    choose_all(list()?, asked)
+}
+
+fn choose_all(devices: Vec<DeviceInfo>, asked: &str) -> Result<Vec<DeviceInfo>> {
+    let mut picked: Vec<DeviceInfo> = Vec::new();
+    for asked in asked.split(',') {
+        let found = if is_all(asked) {
+            alike(devices.clone())?
+        } else {
+            vec![choose(devices.clone(), asked.trim())?]
+        };
+        let is_new = |info: &DeviceInfo| picked.iter().all(|known| known.index != info.index);
+        let found: Vec<_> = found.into_iter().filter(is_new).collect();
+        picked.extend(found);
+    }
+    Ok(picked)
+}
+
+/// Returns the best device, then all that work side by side with it: of its kind, and with memory
+/// of their own if it has that. A device that two platforms offer under one name counts once.
+fn alike(devices: Vec<DeviceInfo>) -> Result<Vec<DeviceInfo>> {
+    let first = best(devices.clone())?;
+    let is_alike = |other: &DeviceInfo| {
+        other.kind == first.kind
+            && other.unified_memory == first.unified_memory
+            && other.is_software_renderer() == first.is_software_renderer()
+            && (other.platform_id == first.platform_id || other.name != first.name)
+    };
+    let usable = devices
+        .into_iter()
+        .filter(|other| other.obstacle().is_none());
+    let others = usable.filter(|other| other.index != first.index && is_alike(other));
+    let others: Vec<_> = others.collect();
+    Ok(std::iter::once(first).chain(others).collect())
+}
+
+/// Returns whether what `asked` means depends on what self-tests found.
+pub(super) fn is_open(asked: &str) -> bool {
+    asked
+        .split(',')
+        .any(|asked| is_auto(asked) || is_all(asked))
+}
+
+fn is_auto(asked: &str) -> bool {
     let asked = asked.trim();
     asked.is_empty() || asked.eq_ignore_ascii_case("auto")
+}
+
+fn is_all(asked: &str) -> bool {
+    asked.trim().eq_ignore_ascii_case("all")
 }
 
 fn choose(devices: Vec<DeviceInfo>, asked: &str) -> Result<DeviceInfo> {

@@ -36,6 +36,8 @@ pub struct JoinMetrics {
     pub avg_fanout: RatioMetrics,
     /// Errors of the device, and refusals of its memory, after which the host went on.
     pub device_errors: Count,
+    /// Tables that further devices got of the same build side.
+    pub tables_added: Count,
     device: DeviceMetrics,
     _compute: Arc<ComputeTime>,
 }
@@ -114,6 +116,7 @@ impl JoinMetrics {
             probe_hit_rate: ratio("probe_hit_rate"),
             avg_fanout: ratio("avg_fanout"),
             device_errors: MetricBuilder::new(set).counter("device_errors", partition),
+            tables_added: MetricBuilder::new(set).counter("tables_added", partition),
             device: DeviceMetrics {
                 upload_time: time("upload_time"),
                 kernel_time: time("kernel_time"),

@@ -209,9 +209,9 @@ impl HortonJoinExec {
                 Joined::TooLarge {
                     build,
                     probe,
-                    device,
+                    placed,
                 } => {
-                    let spilled = Spilled::in_memory(node, side, build, probe, &device)?;
+                    let spilled = Spilled::in_memory(node, side, build, probe, &placed)?;
                     Opened::Spilled(spilled)
                 }
             };

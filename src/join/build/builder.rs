@@ -20,7 +20,7 @@ use crate::error::{Error, Result};
 use crate::join::bitmap::Bitmap;
 use crate::join::build::joined::{ColumnsToJoin, set_in};
 use crate::join::build::keyed::{KeyedRows, evaluate_keys};
-use crate::join::build::side::{BuildSide, Lookups};
+use crate::join::build::side::BuildSide;
 use crate::join::build::spec::BuildSpec;
 use crate::join::build::table::{TableBuild, TableBuilt};
 use crate::join::build::visited::Visited;
@@ -28,6 +28,7 @@ use crate::join::collect::collected::Collected;
 use crate::join::decision::Declined;
 use crate::join::lookup::columns::log_words;
 use crate::join::lookup::fallback::Fallback;
+use crate::join::lookup::tables::Tables;
 use crate::join::memory::BuildMemory;
 use crate::join::metrics::JoinMetrics;
 use crate::join::rows::NO_ROW;
@@ -85,7 +86,7 @@ pub async fn build(
     };
     let encoded = began.elapsed();
     let matchable = to_send.count(n) > 0;
-    let fallback = Fallback::new(spec.device.clone(), &spec.config);
+    let fallback = Fallback::new(&spec.config);
     let notes_visits = spec.visited && !spec.filtered && encoder.is_exact();
     let visited = spec
         .visited
@@ -104,9 +105,9 @@ pub async fn build(
         TableBuilt::Table(table) => table,
         TableBuilt::HandedBack(reason) => return Ok(Built::HandedBack(reason)),
     };
-    let lookups = Lookups::new(table, fallback);
+    let tables = Tables::new(table, fallback);
     let left = ColumnsToJoin::of(&spec, &rows, &memory.batches, |source, _| {
-        !lookups.gathers(source)
+        !tables.gathers(source)
     });
     let left = left.join(spec.width).await?;
     let joined = early + set_in(left, &mut rows, &memory.batches);
@@ -118,8 +119,8 @@ pub async fn build(
     timer.done();
     let kept = memory.device.size() + memory.tables.size() + memory.visited.size();
     metrics.build_mem_used.add(kept);
-    let width = spec.width;
-    let side = BuildSide::new(rows, matchable, lookups, visited, memory, width);
+    let how = (spec.config.index_config(), spec.width);
+    let side = BuildSide::new(rows, matchable, tables, visited, memory, how);
     Ok(Built::Side(Box::new(side)))
 }
 

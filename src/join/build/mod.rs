@@ -16,6 +16,7 @@
 //! * [`builder`]: from collected rows to a [`side`], with its [`table`] and its [`joined`] columns
 //! * [`keyed`], [`visited`], [`owed`], [`probe_seen`]: what a side consists of
 
+mod again;
 pub mod builder;
 pub mod joined;
 pub mod keyed;

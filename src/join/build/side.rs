@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  BuildSide ─┬─ KeyedRows   rows, keys, encoder
-//!             ├─ Lookups     the device's table; the host's, once the device has failed
+//!             ├─ Tables      the devices' tables; the host's, once the devices have failed
 //!             ├─ Visited     which rows were matched, what is owed for that
 //!             └─ ProbeSeen   what null-aware anti joins must know of the probe side
 //! ```
@@ -12,83 +12,54 @@ use std::sync::Arc;
 use arrow::array::ArrayRef;
 use datafusion::common::runtime::SpawnedTask;
 use datafusion::execution::memory_pool::MemoryReservation;
-use tokio::sync::OnceCell;
 
 use crate::error::Result;
 use crate::join::build::keyed::KeyedRows;
 use crate::join::build::probe_seen::ProbeSeen;
 use crate::join::build::visited::Visited;
 use crate::join::lookup::columns::DeviceColumn;
-use crate::join::lookup::fallback::Fallback;
 use crate::join::lookup::host::HostTable;
 use crate::join::lookup::table::JoinTable;
+use crate::join::lookup::tables::Tables;
 use crate::join::memory::BuildMemory;
 use crate::join::rows::{BuildRows, Source};
 use crate::keys::encoder::KeyEncoder;
 use crate::keys::source::{encode_parts, encoded_bytes};
 use crate::parts::task_failed;
+use crate::table::multimap::IndexConfig;
 
 /// A collected build side and its tables.
 #[derive(Debug)]
 pub struct BuildSide {
     rows: KeyedRows,
     matchable: bool,
-    lookups: Lookups,
+    tables: Tables,
     visited: Option<Visited>,
     probe_seen: ProbeSeen,
     memory: BuildMemory,
+    index_config: IndexConfig,
     width: usize,
 }
 
-/// The tables that answer lookups: the device's table, or the host's after the device failed.
-#[derive(Debug)]
-pub struct Lookups {
-    table: Option<Arc<JoinTable>>,
-    host_table: OnceCell<Arc<HostTable>>,
-    fallback: Fallback,
-}
-
-impl Lookups {
-    /// Answers from `table`, which is missing if no row can match, until there is a reason to fall
-    /// back.
-    pub fn new(table: Option<Arc<JoinTable>>, fallback: Fallback) -> Self {
-        Self {
-            table,
-            host_table: OnceCell::new(),
-            fallback,
-        }
-    }
-
-    /// Returns the columns that lookups bring.
-    pub fn gathered(&self) -> &[DeviceColumn] {
-        self.table.as_ref().map_or(&[], |table| &table.columns)
-    }
-
-    /// Returns whether lookups bring the values of `source`.
-    pub fn gathers(&self, source: Source) -> bool {
-        let mut columns = self.gathered().iter();
-        columns.any(|column| column.source == source)
-    }
-}
-
 impl BuildSide {
-    /// Puts `rows` and what answers `lookups` together; rows have no table if none is `matchable`.
+    /// Puts `rows` and what answers lookups together; rows have no table if none is `matchable`.
     /// Work on rows is done in `width` parts at once.
     pub fn new(
         rows: KeyedRows,
         matchable: bool,
-        lookups: Lookups,
+        tables: Tables,
         visited: Option<Visited>,
         memory: BuildMemory,
-        width: usize,
+        (index_config, width): (IndexConfig, usize),
     ) -> Self {
         Self {
             rows,
             matchable,
-            lookups,
+            tables,
             visited,
             probe_seen: ProbeSeen::default(),
             memory,
+            index_config,
             width,
         }
     }
@@ -123,29 +94,44 @@ impl BuildSide {
         self.matchable
     }
 
-    /// Returns the table on the device; `None` if no row can match.
+    /// Returns the first table on a device; `None` if no row can match.
     pub fn table(&self) -> Option<&Arc<JoinTable>> {
-        self.lookups.table.as_ref()
+        self.tables.first()
     }
 
-    /// Returns the table on the device if the device answers lookups.
-    pub fn answering_table(&self) -> Option<&Arc<JoinTable>> {
-        self.table().filter(|_| !self.lookups.fallback.is_taken())
-    }
-
-    /// Returns the state of the fallback to the host.
-    pub fn fallback(&self) -> &Fallback {
-        &self.lookups.fallback
+    /// Returns the tables that answer lookups.
+    pub fn tables(&self) -> &Tables {
+        &self.tables
     }
 
     /// Returns the columns that lookups bring.
     pub fn gathered(&self) -> &[DeviceColumn] {
-        self.lookups.gathered()
+        self.tables.gathered()
     }
 
     /// Returns whether lookups bring the values of `source`.
     pub fn is_gathered(&self, source: Source) -> bool {
-        self.lookups.gathers(source)
+        self.tables.gathers(source)
+    }
+
+    /// Returns the rows with their keys.
+    pub(super) fn keyed_rows(&self) -> &KeyedRows {
+        &self.rows
+    }
+
+    /// Returns what is reserved.
+    pub(super) fn memory(&self) -> &BuildMemory {
+        &self.memory
+    }
+
+    /// Returns the session's options of a table.
+    pub(super) fn index_config(&self) -> IndexConfig {
+        self.index_config
+    }
+
+    /// Returns how many parts of the rows are worked on at once.
+    pub(super) fn width(&self) -> usize {
+        self.width
     }
 
     /// Returns which rows were matched, for join types that need to know.
@@ -168,7 +154,7 @@ impl BuildSide {
     /// # Errors
     /// `ResourcesExhausted` from the memory pool.
     pub async fn host_table(&self) -> Result<Arc<HostTable>> {
-        let table = &self.lookups.host_table;
+        let table = &self.tables.host;
         table
             .get_or_try_init(|| self.make_host_table())
             .await

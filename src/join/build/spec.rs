@@ -3,7 +3,7 @@
 use datafusion::physical_expr::PhysicalExprRef;
 
 use crate::config::HortonConfig;
-use crate::device::Device;
+use crate::device::Placed;
 use crate::keys::source::KeySpec;
 
 /// The facts of a join that a build needs.
@@ -26,7 +26,7 @@ pub struct BuildSpec {
     /// Streams that will probe the table.
     pub probes: usize,
     /// Device of the table.
-    pub device: Device,
+    pub device: Placed,
     /// The session's options.
     pub config: HortonConfig,
 }

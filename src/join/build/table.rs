@@ -43,7 +43,7 @@ pub struct TableBuild<'a> {
     pub notes_visits: bool,
     /// Memory that is reserved for the build side.
     pub memory: &'a BuildMemory,
-    /// Takes over when the device fails.
+    /// Notes the failures of the device.
     pub fallback: &'a Fallback,
     /// The build's metrics.
     pub metrics: &'a JoinMetrics,
@@ -60,7 +60,7 @@ impl TableBuild<'_> {
             Err(Error::DeviceMemory { .. } | Error::TooManyRows { .. }) => Declined::DoesNotFit,
             Err(error) => {
                 let reason = error.brief();
-                self.fallback.take_over(error, self.metrics)?;
+                self.fallback.note(&self.spec.device, error, self.metrics)?;
                 Declined::Failed(reason)
             }
         };

@@ -30,7 +30,7 @@ use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricBuilder}
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 
 use crate::config::{Enabled, HortonConfig};
-use crate::device::Device;
+use crate::device::{Device, Devices, Placed};
 use crate::error::{Error, Result};
 use crate::join::build::builder::{self, Built};
 use crate::join::build::side::BuildSide;
@@ -47,6 +47,9 @@ use crate::ready::{self, Readiness};
 
 use host_join::{HostJoin, host_join};
 use oriented::OrientedJoin;
+
+/// Device bytes a key while a table is built: key, table, and what its groups take meanwhile.
+pub const KEY_BYTES: u64 = 48;
 
 /// The facts of a join's node that an execution of a build needs.
 #[derive(Clone)]
@@ -80,15 +83,24 @@ impl Node {
     }
 }
 
-/// Returns where a build side of `rows` rows is joined.
+/// Where a join is to run.
+pub enum Placement {
+    /// On this device, which counts it.
+    Device(Placed),
+    /// As DataFusion's own join, for this reason.
+    Host(Declined),
+}
+
+/// Returns where a build side of `rows` rows is joined: on the device with room and the least work.
+/// Devices in `tried` are left out.
 ///
 /// # Errors
 /// [`Error::UnknownDevice`] and [`Error::UnsuitableDevice`]: `horton.device` names a device that is
 /// not there or cannot run the kernels.
-pub async fn place(oriented: &OrientedJoin, rows: usize) -> Result<Place> {
+async fn place(oriented: &OrientedJoin, rows: usize, tried: &[Device]) -> Result<Placement> {
     let config = oriented.config();
     if let Some(reason) = oriented.unsupported_keys()? {
-        return Ok(Place::Host(Declined::KeyType(reason)));
+        return Ok(Placement::Host(Declined::KeyType(reason)));
     }
     let readiness = match config.enabled {
         Enabled::Always => ready::settled(config).await,
@@ -100,16 +112,48 @@ pub async fn place(oriented: &OrientedJoin, rows: usize) -> Result<Place> {
         Readiness::Opening | Readiness::Compiling => Declined::Preparing,
         Readiness::Declined(reason) => Declined::NotReady(reason),
         Readiness::Invalid(error) => return Err(Error::DataFusion(for_another(error))),
-        Readiness::Ready(device) => {
-            let min_build_rows = config.min_build_rows(device.info().kind);
-            match config.health.failure(device.info()) {
-                Some(reason) => Declined::FailedBefore(reason),
-                None if rows < min_build_rows => Declined::FewRows { min_build_rows },
-                None => return Ok(Place::Device(device)),
-            }
-        }
+        Readiness::Ready(devices) => match place_on(&devices, config, rows, tried) {
+            Ok(placed) => return Ok(Placement::Device(placed)),
+            Err(declined) => declined,
+        },
     };
-    Ok(Place::Host(declined))
+    Ok(Placement::Host(declined))
+}
+
+/// Places a build side of `rows` rows on one of `devices`.
+///
+/// # Errors
+/// Why none of them takes it.
+fn place_on(
+    devices: &Devices,
+    config: &HortonConfig,
+    rows: usize,
+    tried: &[Device],
+) -> Result<Placed, Declined> {
+    let is_tried = |device: &Device| tried.iter().any(|t| t.info().index == device.info().index);
+    let has_rows = |device: &Device| rows >= config.min_build_rows(device.info().kind);
+    let is_asked = |device: &Device| {
+        has_rows(device) && !is_tried(device) && config.health.failure(device.info()).is_none()
+    };
+    let bytes = KEY_BYTES * rows as u64;
+    if let Some(placed) = devices.place(bytes, config.memory_limit(), is_asked) {
+        return Ok(placed);
+    }
+    let all = devices.all();
+    let mut failures = all
+        .iter()
+        .map(|device| config.health.failure(device.info()));
+    if let Some(reason) = failures.by_ref().find_map(|failure| failure) {
+        return Err(Declined::FailedBefore(reason));
+    }
+    if all.iter().any(has_rows) {
+        return Err(Declined::DoesNotFit);
+    }
+    let least = all
+        .iter()
+        .map(|device| config.min_build_rows(device.info().kind));
+    let min_build_rows = least.min().unwrap_or_default();
+    Err(Declined::FewRows { min_build_rows })
 }
 
 /// A join that is to be decided.
@@ -143,8 +187,8 @@ pub enum Joined {
         build: Collected,
         /// The probe side.
         probe: Vec<SendableRecordBatchStream>,
-        /// The device.
-        device: Device,
+        /// The device, and those beside it.
+        placed: Placed,
     },
 }
 
@@ -157,14 +201,14 @@ impl Joiner {
     pub async fn decide(mut self, build: Collected, mut probe: Reading) -> Result<Joined> {
         let build = coalesce(build, self.oriented.width()).await?;
         self.tell(&build).await?;
-        let place = match place(&self.oriented, build.rows).await? {
-            Place::Device(device) => self.with_probe(device, build.rows, &mut probe).await?,
+        let placement = match place(&self.oriented, build.rows, &[]).await? {
+            Placement::Device(placed) => self.with_probe(placed, build.rows, &mut probe).await?,
             host => host,
         };
         let probe = probe.into_streams();
-        match place {
-            Place::Device(device) => self.on_device(device, build, probe).await,
-            Place::Host(reason) => self.on_host(build, probe, reason).map(Joined::Decided),
+        match placement {
+            Placement::Device(placed) => self.on_device(placed, build, probe).await,
+            Placement::Host(reason) => self.on_host(build, probe, reason).map(Joined::Decided),
         }
     }
 
@@ -187,33 +231,69 @@ impl Joiner {
         reporter.report(facts, &time).await
     }
 
-    /// `device`, unless the build side has few rows and the probe side ends with few, too.
+    /// `placed`, unless the build side has few rows and the probe side ends with few, too.
     async fn with_probe(
         &self,
-        device: Device,
+        placed: Placed,
         build_rows: usize,
         probe: &mut Reading,
-    ) -> Result<Place> {
+    ) -> Result<Placement> {
         let (config, join) = (self.oriented.config(), self.oriented.join());
-        let wanted = config.min_probe_rows(device.info().kind, build_rows);
+        let wanted = config.min_probe_rows(placed.info().kind, build_rows);
         if wanted == 0 || join.fetch().is_some() || join.right().boundedness().is_unbounded() {
-            return Ok(Place::Device(device));
+            return Ok(Placement::Device(placed));
         }
         let turn = probe.turn(wanted).await?;
         Ok(if probe.rows() < wanted && matches!(turn, Turn::Ended) {
-            Place::Host(Declined::FewToProbe { wanted })
+            Placement::Host(Declined::FewToProbe { wanted })
         } else {
-            Place::Device(device)
+            Placement::Device(placed)
         })
     }
 
+    /// Joins on the device where the join is placed, or on another one if that fails or has no
+    /// room.
     async fn on_device(
         self,
-        device: Device,
-        build: Collected,
+        mut placed: Placed,
+        mut build: Collected,
         probe: Vec<SendableRecordBatchStream>,
     ) -> Result<Joined> {
-        let spec = self.oriented.build_spec(&device, probe.len())?;
+        let mut tried = Vec::new();
+        loop {
+            let reason = match self.build_on(&placed, build, probe.len()).await? {
+                Attempt::Built(built) => return Ok(self.decided(&placed, *built, probe)),
+                Attempt::HandedBack(rows, reason) => {
+                    build = rows;
+                    reason
+                }
+            };
+            tried.push(placed.device().clone());
+            let is_of_device = matches!(reason, Declined::DoesNotFit | Declined::Failed(_));
+            if is_of_device
+                && let Placement::Device(next) = place(&self.oriented, build.rows, &tried).await?
+            {
+                log::debug!(
+                    "{}: {reason}; the next device is asked",
+                    placed.info().label()
+                );
+                placed = next;
+                continue;
+            }
+            return match reason {
+                Declined::DoesNotFit if self.scatters => Ok(Joined::TooLarge {
+                    build,
+                    probe,
+                    placed,
+                }),
+                reason => self.on_host(build, probe, reason).map(Joined::Decided),
+            };
+        }
+    }
+
+    /// Builds the rows of `build` on the device where the join is placed.
+    async fn build_on(&self, placed: &Placed, build: Collected, probes: usize) -> Result<Attempt> {
+        let spec = self.oriented.build_spec(placed, probes)?;
         let metrics = JoinMetrics::new(&self.shown.metrics, self.at.partition);
         let read = BuildInput {
             batches: build.input_batches,
@@ -225,20 +305,10 @@ impl Joiner {
         let (rows, kept) = build.apart();
         let built = match builder::build(spec, rows, memory, metrics.clone()).await {
             Ok(Built::Side(side)) => side,
-            Ok(Built::HandedBack(Declined::DoesNotFit)) if self.scatters => {
-                return Ok(Joined::TooLarge {
-                    build: kept,
-                    probe,
-                    device,
-                });
-            }
-            Ok(Built::HandedBack(reason)) => {
-                return self.on_host(kept, probe, reason).map(Joined::Decided);
-            }
+            Ok(Built::HandedBack(reason)) => return Ok(Attempt::HandedBack(kept, reason)),
             // A table on the host has its memory already.
             Err(error) if error.is_pool_memory() => {
-                let reason = Declined::NoMemory;
-                return self.on_host(kept, probe, reason).map(Joined::Decided);
+                return Ok(Attempt::HandedBack(kept, Declined::NoMemory));
             }
             Err(error) => return Err(error),
         };
@@ -246,16 +316,25 @@ impl Joiner {
         built.hold(&kept.memory);
         // The host's join counts what was handed back to it.
         metrics.add_build_input(read);
-        let spec = Arc::new(self.oriented.probe_spec(&device));
-        self.note(built.rows().len(), Place::Device(device));
+        Ok(Attempt::Built(built))
+    }
+
+    fn decided(
+        self,
+        placed: &Placed,
+        built: BuildSide,
+        probe: Vec<SendableRecordBatchStream>,
+    ) -> Joined {
+        let spec = Arc::new(self.oriented.probe_spec(placed));
+        self.note(built.rows().len(), Place::Device(placed.device().clone()));
         let streams = probe.into_iter().map(|stream| Mutex::new(Some(stream)));
-        Ok(Joined::Decided(Decided::Device {
+        Joined::Decided(Decided::Device {
             spec,
-            build: Arc::new(*built),
+            build: Arc::new(built),
             streams: streams.collect(),
             oriented: self.oriented,
             metrics: self.shown.metrics,
-        }))
+        })
     }
 
     fn on_host(
@@ -282,6 +361,14 @@ impl Joiner {
         };
         self.shown.decisions.note(self.at, decision);
     }
+}
+
+/// The result of building on a device.
+enum Attempt {
+    /// A build side with its table.
+    Built(Box<BuildSide>),
+    /// The rows, and why they have no table there.
+    HandedBack(Collected, Declined),
 }
 
 /// A join whose build side is there.

@@ -19,12 +19,11 @@ use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 
 use crate::config::HortonConfig;
-use crate::device::Device;
+use crate::device::Placed;
 
 use crate::join::build::spec::BuildSpec;
 use crate::join::emit::outcome::Outcome;
 use crate::join::emit::shape::Shape;
-use crate::join::lookup::table::Access;
 use crate::join::probe::ProbeSpec;
 use crate::join::tell::filter::{FilterSpec, KeyFilter};
 use crate::keys::source::KeySpec;
@@ -122,7 +121,7 @@ impl OrientedJoin {
     ///
     /// # Errors
     /// If a key expression has no type.
-    pub fn build_spec(&self, device: &Device, probes: usize) -> Result<BuildSpec> {
+    pub fn build_spec(&self, device: &Placed, probes: usize) -> Result<BuildSpec> {
         let join = &self.join;
         Ok(BuildSpec {
             on: join.on().iter().map(|(l, _)| Arc::clone(l)).collect(),
@@ -143,7 +142,7 @@ impl OrientedJoin {
     }
 
     /// Returns what probe streams on `device` must know.
-    pub fn probe_spec(&self, device: &Device) -> ProbeSpec {
+    pub fn probe_spec(&self, device: &Placed) -> ProbeSpec {
         let join = &self.join;
         let right = join.right();
         let ordered = right.output_ordering().is_some();
@@ -165,10 +164,6 @@ impl OrientedJoin {
             fetch: join.fetch(),
             chunk_rows: self.config.chunk_rows(device.info().kind),
             whole_chunks: !right.boundedness().is_unbounded(),
-            access: Access {
-                device: device.clone(),
-                memory_limit: self.config.memory_limit(),
-            },
         }
     }
 

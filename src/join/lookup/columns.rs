@@ -15,7 +15,7 @@ use arrow::array::{Array, ArrayData, ArrayRef, make_array};
 use arrow::buffer::Buffer as ArrowBuffer;
 use arrow::datatypes::DataType;
 
-use crate::device::{Buffer, Device, Queue};
+use crate::device::{Buffer, Placed, Queue};
 use crate::error::Result;
 use crate::join::rows::Source;
 use crate::table::primitives::rows::gather_rows;
@@ -37,7 +37,7 @@ pub struct DeviceColumn {
 #[derive(Debug, Clone, Copy)]
 pub struct Upload<'a> {
     /// The device.
-    pub device: &'a Device,
+    pub device: &'a Placed,
     /// Device memory limit in bytes.
     pub memory_limit: u64,
     /// Parts that are worked on at once.

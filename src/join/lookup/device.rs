@@ -14,21 +14,19 @@ use crate::table::multimap::pairs::{Matches, Pairs};
 use crate::table::primitives::rows::set_bits;
 
 use super::found::{Found, MorePairs, Wanted, Window, Words, no_pairs_wanted};
-use super::table::{Access, JoinTable};
+use super::table::JoinTable;
 
 /// Looks `keys` up in `table`, on its device.
 pub fn lookup(
-    access: &Access,
     table: Arc<JoinTable>,
     keys: Staging<u32>,
     wanted: Wanted,
 ) -> BoxFuture<'static, Result<Answer<Found>>> {
-    let of_rest = access.clone();
+    let access = table.access.clone();
     access.run(move |queue| {
         let (mut found, matches) = lookup_keys(queue, &table, keys, wanted)?;
         if found.window.end() < found.total && matches!(wanted, Wanted::Pairs { .. }) {
             found.rest = Some(Arc::new(DeviceMatches {
-                access: of_rest,
                 table,
                 matches: Arc::new(matches),
             }));
@@ -40,7 +38,6 @@ pub fn lookup(
 /// Pairs that wait on the device.
 #[derive(Debug)]
 struct DeviceMatches {
-    access: Access,
     table: Arc<JoinTable>,
     matches: Arc<Matches>,
 }
@@ -51,7 +48,7 @@ impl MorePairs for DeviceMatches {
         first: u64,
         wanted: Wanted,
     ) -> BoxFuture<'static, Result<Answer<Window>>> {
-        let access = self.access.clone();
+        let access = self.table.access.clone();
         access.run(move |queue| fetch_window(queue, &self.table, &self.matches, first, wanted))
     }
 }

@@ -4,8 +4,9 @@
 //!  no room on the device ─▶ others give back enough, soon? ─▶ asked again
 //!       │ no, nor is there room for less at once
 //!       ▼
-//!  OpenCL error ─▶ take_over ─┬ horton.on_device_error = 'error' ─▶ the query's error
-//!                             └ 'fallback' ─▶ this build's lookups are the host's from now on
+//!  OpenCL error ─▶ note ─┬ horton.on_device_error = 'error' ─▶ the query's error
+//!                        └ 'fallback' ─▶ another device has the table, or gets it ─▶ its lookups
+//!                                     └▶ none ─▶ this build's lookups are the host's from now on
 //!  device lookups that noted visits ─▶ journal ─┬ checkpoint: bits brought back ─▶ forgotten
 //!                                               └ not brought back ─▶ looked up again on the host
 //! ```
@@ -19,13 +20,12 @@
 //! let go. So taking over costs nothing before it happens but that memory. Reading the bits with
 //! every chunk would cost as much as the chunk itself.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use arrow::array::ArrayRef;
 
 use crate::config::{HortonConfig, OnDeviceError};
-use crate::device::{Device, DeviceInfo};
+use crate::device::Device;
 use crate::error::{Blame, Error, Result};
 use crate::health::Health;
 
@@ -34,13 +34,11 @@ use crate::join::metrics::JoinMetrics;
 /// Probe rows whose keys are kept at least before visited bits are brought back.
 const JOURNAL_ROWS: usize = 1 << 23;
 
-/// How a build side goes on without its device.
+/// How a build side goes on without a device.
 #[derive(Debug)]
 pub struct Fallback {
     on_error: OnDeviceError,
     health: Health,
-    device: Device,
-    taken: AtomicBool,
     journal: Mutex<Journal>,
 }
 
@@ -82,45 +80,37 @@ impl Drop for TakenJournal<'_> {
 }
 
 impl Fallback {
-    /// For a build on `device`. One that failed before in this session is not asked at all.
-    pub fn new(device: Device, config: &HortonConfig) -> Self {
-        let failed = config.health.failure(device.info()).is_some();
+    /// For a build under these options.
+    pub fn new(config: &HortonConfig) -> Self {
         Self {
             on_error: config.on_device_error,
             health: config.health.clone(),
-            device,
-            taken: AtomicBool::new(failed),
             journal: Mutex::default(),
         }
     }
 
-    /// Returns whether the host answers lookups.
-    pub fn is_taken(&self) -> bool {
-        self.taken.load(Ordering::Acquire)
+    /// Returns whether `device` failed before in this session: it is not asked at all.
+    pub fn distrusts(&self, device: &Device) -> bool {
+        self.health.failure(device.info()).is_some()
     }
 
-    /// Lets the host answer lookups from now on, because of the device's `error`.
+    /// Notes that lookups go on without `device`, because of its `error`.
     ///
     /// # Errors
     /// The `error`, if it is not the device's or the session wants to see it.
-    pub fn take_over(&self, error: Error, metrics: &JoinMetrics) -> Result<()> {
+    pub fn note(&self, device: &Device, error: Error, metrics: &JoinMetrics) -> Result<()> {
         if matches!(error.blame(), Blame::Query | Blame::Bug) {
             return Err(error);
         }
         metrics.device_errors.add(1);
-        self.health.note(self.info(), &error);
+        self.health.note(device.info(), &error);
         match self.on_error {
             OnDeviceError::Error => Err(error),
             OnDeviceError::Fallback => {
-                log::debug!("{error}; the host goes on");
-                self.taken.store(true, Ordering::Release);
+                log::debug!("{error}; the join goes on without the device");
                 Ok(())
             }
         }
-    }
-
-    fn info(&self) -> &DeviceInfo {
-        self.device.info()
     }
 
     /// Keeps the key columns of an answered lookup. Returns whether it is time to bring the

@@ -9,6 +9,7 @@
 //!
 //! * [`found`]: what a lookup brings back
 //! * [`table`]: the build side's table on the device; [`columns`]: its columns there
+//! * [`tables`]: the tables of one build side, one a device
 //! * [`device`]: lookups there
 //! * [`host`]: the host's own table, made once the device has failed
 //! * [`fallback`]: from the device to the host
@@ -19,3 +20,4 @@ pub mod fallback;
 pub mod found;
 pub mod host;
 pub mod table;
+pub mod tables;

@@ -9,10 +9,12 @@
 //! Nothing of it comes back but those bits, once, at the end of the probe.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use futures::future::BoxFuture;
 
-use crate::device::{Answer, Buffer, Cost, Device, Queue};
+use crate::device::{Answer, Buffer, Cost, Placed, Queue};
 use crate::error::{Error, Result};
 use crate::table::multimap::pairs::{LookedUp, Matches};
 use crate::table::multimap::{HashIndex, IndexConfig};
@@ -31,8 +33,8 @@ const VISITS: usize = 1 << 20;
 /// A device, and how much of its memory may be in use.
 #[derive(Debug, Clone)]
 pub struct Access {
-    /// The device.
-    pub device: Device,
+    /// The device, with the join that is placed there.
+    pub device: Placed,
     /// Device memory limit in bytes.
     pub memory_limit: u64,
 }
@@ -54,6 +56,12 @@ impl Access {
 /// The build side on the device.
 #[derive(Debug)]
 pub struct JoinTable {
+    /// Where it is.
+    pub access: Access,
+    /// The device's time for building it.
+    pub cost: Duration,
+    /// Whether the device failed since.
+    lost: AtomicBool,
     /// Any key to its rows.
     pub built: MultiMap,
     /// One bit a value of the table, if lookups are to say which they met.
@@ -113,13 +121,30 @@ impl JoinTable {
         });
         let built = built.await?;
         upload.metrics.add_cost(&built.cost);
+        let cost = built.cost.busy();
         let (built, visited) = built.value;
         upload.metrics.add_table(&built.index);
         Ok(Self {
+            access: Access {
+                device: upload.device.clone(),
+                memory_limit: limit,
+            },
+            cost,
+            lost: AtomicBool::new(false),
             built,
             visited,
             columns: Vec::new(),
         })
+    }
+
+    /// Returns whether its device failed.
+    pub fn is_lost(&self) -> bool {
+        self.lost.load(Ordering::Acquire)
+    }
+
+    /// Notes that its device failed.
+    pub fn lose(&self) {
+        self.lost.store(true, Ordering::Release);
     }
 
     /// Returns the table.
@@ -143,12 +168,8 @@ impl JoinTable {
     ///
     /// # Errors
     /// [`DeviceMemory`](Error::DeviceMemory) and OpenCL's own.
-    pub async fn mark_visited(
-        self: Arc<Self>,
-        access: &Access,
-        visited: &Bitmap,
-        rows: usize,
-    ) -> Result<Cost> {
+    pub async fn mark_visited(self: Arc<Self>, visited: &Bitmap, rows: usize) -> Result<Cost> {
+        let access = self.access.clone();
         let bits = access.run(move |queue| self.visited_rows(queue, rows));
         let bits = bits.await?;
         visited.set_all(&bits.value);

@@ -12,6 +12,7 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
+use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch};
 use arrow::buffer::{BooleanBuffer, Buffer};
@@ -21,6 +22,7 @@ use crate::error::Result;
 use crate::join::emit::pairs::Pairs;
 use crate::join::lookup::columns::DeviceColumn;
 use crate::join::lookup::found::{ChunkPosition, Found, Wanted};
+use crate::join::lookup::table::JoinTable;
 use crate::join::memory::ProbeMemory;
 
 /// Batches that were looked up together, first to last.
@@ -32,6 +34,8 @@ pub struct Chunk {
     pub found: Found,
     /// The form of results, with windows that there is memory for.
     pub wanted: Wanted,
+    /// The table that answers for it; `None` for the host's.
+    pub table: Option<Arc<JoinTable>>,
     /// Memory that is reserved for the chunk, until all of it has been emitted.
     pub memory: ProbeMemory,
     /// The first pair that no step has taken.
@@ -132,11 +136,13 @@ impl Chunk {
         memory: ProbeMemory,
         found: Found,
         wanted: Wanted,
+        table: Option<Arc<JoinTable>>,
     ) -> Self {
         Self {
             batches,
             found,
             wanted,
+            table,
             memory,
             next: 0,
             first: 0,

@@ -19,6 +19,7 @@ use futures::future::BoxFuture;
 
 use crate::device::Answer;
 use crate::error::{Error, Result};
+use crate::join::bitmap::Bitmap;
 use crate::join::build::side::BuildSide;
 use crate::join::lookup::device;
 use crate::join::lookup::found::{ChunkPosition, Found, Wanted, Words};
@@ -173,7 +174,7 @@ impl Probe {
         &mut self,
         build: &Arc<BuildSide>,
         gathered: GatheredBatches,
-    ) -> Result<LookupInFlight> {
+    ) -> Result<LookupInFlight, (Option<Arc<JoinTable>>, Error)> {
         let GatheredBatches {
             batches,
             rows,
@@ -205,7 +206,8 @@ impl Probe {
             if let Some((_, keys)) = &mut keys {
                 let (at, rows) = (place * words, batch.num_rows());
                 let out = &mut keys[at..at + rows * words];
-                matchable = build.encoder().encode_matchable(&columns, out)?;
+                let encoded = build.encoder().encode_matchable(&columns, out);
+                matchable = encoded.map_err(|error| (None, error))?;
                 place += matchable.as_ref().map_or(rows, Vec::len);
             }
             let columns = if build.encoder().is_exact() && !build.visits_on_device() {
@@ -216,28 +218,27 @@ impl Probe {
             let places = from as u32..place as u32;
             chunk.push_back(ProbeBatch::new(batch, columns, places, matchable));
         }
-        let (by_device, answer) = match keys.filter(|_| place > 0) {
+        let (table, answer) = match keys.filter(|_| place > 0) {
             Some((table, mut keys)) => {
                 keys.truncate(place * words);
                 match (table, keys) {
                     (Some(table), Words::Staged(keys)) => {
-                        let access = &self.spec.access;
-                        let found = device::lookup(access, table, keys, wanted);
-                        (true, found)
+                        let found = device::lookup(Arc::clone(&table), keys, wanted);
+                        (Some(table), found)
                     }
                     (_, keys) => {
                         let (build, keys) = (Arc::clone(build), keys.into_vec());
-                        (false, lookup_on_host(build, keys, wanted))
+                        (None, lookup_on_host(build, keys, wanted))
                     }
                 }
             }
-            None => (false, nothing_found()),
+            None => (None, nothing_found()),
         };
         Ok(LookupInFlight {
             batches: chunk,
             memory,
             wanted,
-            by_device,
+            table,
             answer,
         })
     }
@@ -248,14 +249,17 @@ impl Probe {
         &mut self,
         build: &BuildSide,
         words: usize,
-    ) -> Result<(Option<Arc<JoinTable>>, Words)> {
-        if let Some(table) = build.answering_table() {
-            let device = &self.spec.access.device;
+    ) -> Result<(Option<Arc<JoinTable>>, Words), (Option<Arc<JoinTable>>, Error)> {
+        while let Some(table) = build.tables().answering() {
+            let device = &table.access.device;
             match device.staging("probe keys", words).await {
-                Ok(keys) => return Ok((Some(Arc::clone(table)), Words::Staged(keys))),
+                Ok(keys) => return Ok((Some(table), Words::Staged(keys))),
                 // Smaller chunks may have room.
-                Err(error) if error.is_device_memory() => return Err(error),
-                Err(error) => build.fallback().take_over(error, &self.metrics)?,
+                Err(error) if error.is_device_memory() => return Err((Some(table), error)),
+                Err(error) => build
+                    .go_on_without(&table, error, &self.metrics)
+                    .await
+                    .map_err(|error| (None, error))?,
             }
         }
         Ok((None, Words::Host(vec![0; words])))
@@ -297,7 +301,7 @@ impl Probe {
             return Ok(());
         }
         let columns = batches.iter().map(|batch| batch.keys.clone());
-        if build.fallback().keep(columns, build.rows().len()) {
+        if build.tables().fallback().keep(columns, build.rows().len()) {
             self.collect_visits(build).await
         } else {
             Ok(())
@@ -306,24 +310,20 @@ impl Probe {
 
     /// Brings back which build rows the answered lookups met, or looks their keys up again.
     pub(super) async fn collect_visits(&mut self, build: &BuildSide) -> Result<()> {
-        let (Some(visited), Some(table)) = (build.visited(), build.table()) else {
+        let Some(visited) = build.visited().filter(|_| build.table().is_some()) else {
             return Ok(());
         };
         if !visited.by_lookups() {
             return Ok(());
         }
-        let journal = build.fallback().take_journal();
-        if !(build.visits_on_device() && build.fallback().is_taken()) {
-            let (bits, rows) = (visited.rows(), build.rows().len());
-            let marked = Arc::clone(table).mark_visited(&self.spec.access, bits, rows);
-            match marked.await {
-                Ok(cost) => {
-                    self.metrics.add_cost(&cost);
-                    journal.forget();
-                    return Ok(());
-                }
-                Err(error) => build.fallback().take_over(error, &self.metrics)?,
-            }
+        let tables = build.tables();
+        let journal = tables.fallback().take_journal();
+        // The visits of a lost table are in the journal only.
+        if !(build.visits_on_device() && tables.is_any_lost())
+            && self.mark_visited(build, visited.rows()).await?
+        {
+            journal.forget();
+            return Ok(());
         }
         let mut keys = Vec::new();
         for columns in journal.batches() {
@@ -336,9 +336,26 @@ impl Probe {
     }
 }
 
+impl Probe {
+    /// Marks the rows that lookups met on any device; `false` if one of them failed.
+    async fn mark_visited(&mut self, build: &BuildSide, visited: &Bitmap) -> Result<bool> {
+        for table in build.tables().all() {
+            let marked = Arc::clone(&table).mark_visited(visited, build.rows().len());
+            match marked.await {
+                Ok(cost) => self.metrics.add_cost(&cost),
+                Err(error) => {
+                    build.go_on_without(&table, error, &self.metrics).await?;
+                    return Ok(false);
+                }
+            }
+        }
+        Ok(true)
+    }
+}
+
 /// Host bytes of a row beside its batch: its surrogate, its place, and what the host finds for it.
 fn row_bytes(build: &BuildSide) -> usize {
-    let by_host = match build.answering_table() {
+    let by_host = match build.tables().answering() {
         Some(_) => 0,
         None => HIT_BYTES,
     };

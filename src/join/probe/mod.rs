@@ -52,6 +52,7 @@ use super::build::side::BuildSide;
 use super::memory::ProbeMemory;
 use super::metrics::JoinMetrics;
 use crate::join::lookup::found::{ChunkPosition, Found, Wanted};
+use crate::join::lookup::table::JoinTable;
 use crate::join::probe::chunk::{Chunk, ProbeBatch};
 
 pub use spec::ProbeSpec;
@@ -78,7 +79,8 @@ struct LookupInFlight {
     batches: VecDeque<ProbeBatch>,
     memory: ProbeMemory,
     wanted: Wanted,
-    by_device: bool,
+    /// The table that is asked; `None` for the host's, or if no row can match.
+    table: Option<Arc<JoinTable>>,
     answer: BoxFuture<'static, Result<Answer<Found>>>,
 }
 
@@ -212,18 +214,25 @@ impl Probe {
             let rows = batches.iter().map(RecordBatch::num_rows).sum();
             match self.lookup(&build, gathered).await {
                 Ok(lookup) => self.in_flight.push_back(lookup),
-                Err(error) => self.make_do(&build, error, rows, batches).await?,
+                Err((table, error)) => {
+                    let table = table.as_deref();
+                    self.make_do(&build, table, error, rows, batches).await?;
+                }
             }
         }
         let Some(lookup) = self.in_flight.pop_front() else {
             return self.end_probe(build).await;
         };
+        let mut table = lookup.table;
         let found = match lookup.answer.await {
             Ok(answer) => {
                 self.metrics.add_cost(&answer.cost);
-                if lookup.by_device {
+                if table.is_some() {
                     self.has_waited = false;
                     self.keep_visits(&build, &lookup.batches).await?;
+                    if build.tables().press(&answer.cost) {
+                        build.share(&self.metrics).await;
+                    }
                 }
                 answer.value
             }
@@ -232,11 +241,13 @@ impl Probe {
                 let later = self.in_flight.drain(..).flat_map(|lookup| lookup.batches);
                 let batches = lookup.batches.into_iter().chain(later);
                 let batches = batches.map(|b| b.batch).collect();
-                self.make_do(&build, error, rows, batches).await?;
+                self.make_do(&build, table.as_deref(), error, rows, batches)
+                    .await?;
                 return Ok(State::Fetch(build));
             }
             Err(error) => {
-                build.fallback().take_over(error, &self.metrics)?;
+                self.go_on_without(&build, table.take().as_deref(), error)
+                    .await?;
                 self.lookup_again(&build, &lookup.batches, ChunkPosition::default())
                     .await?
                     .found(lookup.wanted)
@@ -247,7 +258,7 @@ impl Probe {
         }
         let pairs = found.window.len * ProbeSpec::pair_bytes(&build);
         lookup.memory.keep_pairs(pairs);
-        let chunk = Chunk::new(lookup.batches, lookup.memory, found, self.wanted);
+        let chunk = Chunk::new(lookup.batches, lookup.memory, found, self.wanted, table);
         Ok(State::Emit(build, Box::new(chunk)))
     }
 
@@ -261,6 +272,22 @@ impl Probe {
         }
     }
 
+    /// Goes on after the device of `table` failed with `error`.
+    ///
+    /// # Errors
+    /// The `error`, if no device was asked or the session wants to see it.
+    async fn go_on_without(
+        &mut self,
+        build: &BuildSide,
+        table: Option<&JoinTable>,
+        error: Error,
+    ) -> Result<()> {
+        match table {
+            Some(table) => build.go_on_without(table, error, &self.metrics).await,
+            None => Err(error),
+        }
+    }
+
     /// Puts the `batches` back of a chunk of `rows` rows that the device had no room for. They come
     /// next: all at once if others have given memory back, else in smaller chunks, at last on the
     /// host.
@@ -270,6 +297,7 @@ impl Probe {
     async fn make_do(
         &mut self,
         build: &BuildSide,
+        table: Option<&JoinTable>,
         error: Error,
         rows: usize,
         batches: Vec<RecordBatch>,
@@ -277,8 +305,8 @@ impl Probe {
         if !error.is_device_memory() {
             return Err(error);
         }
-        if !self.has_room_after(build, &error).await && !self.split(rows) {
-            build.fallback().take_over(error, &self.metrics)?;
+        if !self.has_room_after(table, &error).await && !self.split(rows) {
+            self.go_on_without(build, table, error).await?;
         }
         batches
             .into_iter()
@@ -288,17 +316,22 @@ impl Probe {
     }
 
     /// Returns whether others have given back what `error` was short of; waits for it once a chunk.
-    async fn has_room_after(&mut self, build: &BuildSide, error: &Error) -> bool {
+    async fn has_room_after(&mut self, table: Option<&JoinTable>, error: &Error) -> bool {
         if std::mem::replace(&mut self.has_waited, true) {
             return false;
         }
-        let own = build.table().map_or(0, |table| table.bytes() as u64);
-        self.spec.access.device.has_room_after(error, own).await
+        match table {
+            Some(table) => {
+                let own = table.bytes() as u64;
+                table.access.device.has_room_after(error, own).await
+            }
+            None => false,
+        }
     }
 
     /// Chunks of the usual size, if they were smaller and the host answers them now.
     fn forget_shortage(&mut self, build: &BuildSide) {
-        if self.is_short && build.fallback().is_taken() {
+        if self.is_short && build.tables().answering().is_none() {
             self.is_short = false;
             self.chunk_rows = self.spec.most_chunk_rows(build);
             self.next_chunk_rows = self.chunk_rows;

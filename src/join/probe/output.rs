@@ -152,14 +152,16 @@ impl Probe {
             }
             Err(error) => {
                 let is_room = error.is_device_memory();
-                if is_room && self.has_room_after(build, &error).await {
+                let table = chunk.table.clone();
+                if is_room && self.has_room_after(table.as_deref(), &error).await {
                     return Ok(());
                 }
                 if is_room && chunk.wanted.halve(LEAST_WINDOW) {
                     self.shrink_windows();
                     return Ok(());
                 }
-                build.fallback().take_over(error, &self.metrics)?;
+                self.go_on_without(build, table.as_deref(), error).await?;
+                chunk.table = None;
                 let from = chunk.front().ok_or_else(lost)?;
                 let matches = self.lookup_again(build, &chunk.batches, from).await?;
                 chunk.found.rest = Some(Arc::new(matches));

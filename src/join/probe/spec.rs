@@ -8,7 +8,6 @@ use crate::join::emit::outcome::Outcome;
 use crate::join::emit::shape::Shape;
 use crate::join::lookup::columns::DeviceColumn;
 use crate::join::lookup::found::Wanted;
-use crate::join::lookup::table::Access;
 use crate::join::memory::ROW_BYTES;
 use crate::join::rows::Source;
 
@@ -44,8 +43,6 @@ pub struct ProbeSpec {
     pub chunk_rows: usize,
     /// Whether to wait for a whole chunk: not with an unbounded input.
     pub whole_chunks: bool,
-    /// The device and the limit on its memory.
-    pub access: Access,
 }
 
 impl ProbeSpec {

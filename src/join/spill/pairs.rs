@@ -10,13 +10,13 @@ use datafusion::physical_plan::joins::HashJoinExec;
 use crate::error::{Error, Result};
 use crate::join::collect::collected::Collected;
 use crate::join::collect::reading::{Reading, Turn};
-use crate::join::decide::Node;
+use crate::join::decide::{KEY_BYTES, Node};
 use crate::join::decision::{At, Home};
 use crate::join::memory::of_rows;
 use crate::join::side::Side;
 
 use super::bucket::Pair;
-use super::scattering::{KEY_BYTES, pairs_of, scatter_all, spec};
+use super::scattering::{pairs_of, scatter_all, spec};
 
 /// Buckets of a pair in memory for which the device had no room after all.
 pub const AGAIN: usize = 4;

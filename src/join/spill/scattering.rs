@@ -20,7 +20,7 @@ use crate::config::Enabled;
 use crate::error::Result;
 use crate::join::arrays::types::has_dictionary;
 use crate::join::collect::reading::Reading;
-use crate::join::decide::Node;
+use crate::join::decide::{KEY_BYTES, Node};
 use crate::join::decision::Home;
 use crate::join::memory::of_buckets;
 use crate::join::side::Side;
@@ -58,9 +58,6 @@ fn has_dictionaries(side: &SchemaRef) -> bool {
         .into_iter()
         .any(|field| has_dictionary(field.data_type()))
 }
-
-/// Device bytes a key while a table is built: key, table, and what its groups take meanwhile.
-pub const KEY_BYTES: u64 = 48;
 
 /// Returns the number of buckets for `rows` build rows. With so many, a bucket's table takes half
 /// of the device's limit while it is built. The other half is for the table before it and for

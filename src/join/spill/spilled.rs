@@ -18,7 +18,7 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::future::{BoxFuture, Shared};
 use futures::{FutureExt, StreamExt, TryFutureExt, TryStreamExt};
 
-use crate::device::Device;
+use crate::device::Placed;
 use crate::error::{Error, Result};
 use crate::join::collect::collected::Collected;
 use crate::join::collect::reading::Reading;
@@ -40,6 +40,8 @@ pub struct Spilled {
     lanes: Shared<BoxFuture<'static, Lanes>>,
     /// Streams that share a lane.
     streams: usize,
+    /// Pairs that they join at once, if the rows are in memory.
+    at_once: usize,
 }
 
 impl Spilled {
@@ -53,7 +55,7 @@ impl Spilled {
         }
         log::debug!("a join goes to disk: {error}");
         let device_limit = node.config.memory_limit();
-        Self::scattering(node, readings, Home::Disk, 0, device_limit)
+        Self::scattering(node, readings, Home::Disk, 0, device_limit).map(Arc::new)
     }
 
     /// Returns the join of two sides for which the device has no room: the build `side`, which is
@@ -66,9 +68,9 @@ impl Spilled {
         side: Side,
         build: Collected,
         probe: Vec<SendableRecordBatchStream>,
-        device: &Device,
+        placed: &Placed,
     ) -> Result<Arc<Self>> {
-        let device_limit = node.config.memory_limit().min(device.budget().limit());
+        let device_limit = node.config.memory_limit().min(placed.budget().limit());
         let buckets = buckets_on(device_limit, &node, build.rows);
         log::debug!(
             "{} build rows go to {buckets} buckets in memory",
@@ -86,7 +88,10 @@ impl Spilled {
             Side::Left => [build, probe],
             Side::Right => [probe, build],
         };
-        Self::scattering(node, readings, Home::Memory, buckets, device_limit)
+        let mut spilled = Self::scattering(node, readings, Home::Memory, buckets, device_limit)?;
+        // Pairs are joined one after the other by all streams, or as many at once as devices.
+        spilled.at_once = placed.among().all().len();
+        Ok(Arc::new(spilled))
     }
 
     fn scattering(
@@ -95,7 +100,7 @@ impl Spilled {
         home: Home,
         buckets: usize,
         device_limit: u64,
-    ) -> Result<Arc<Self>> {
+    ) -> Result<Self> {
         let planned = Arc::clone(&node.planned);
         let join = planned.builder().with_null_aware(false).with_fetch(None);
         let join = join.with_partition_mode(PartitionMode::CollectLeft);
@@ -107,7 +112,8 @@ impl Spilled {
         let managers = [&readings[0], &readings[1]].map(|side| manager_of(&node, side, &metrics));
         let scattering = Scattering::of(&node, &planned, &managers).at_home(home, buckets);
         let lanes = scattering.lanes(readings).map_ok(Arc::new);
-        Ok(Arc::new(Self {
+        Ok(Self {
+            at_once: 1,
             lanes: lanes.map_err(Arc::new).boxed().shared(),
             streams: match lanes_of(&planned) {
                 1 => planned.properties().output_partitioning().partition_count(),
@@ -120,7 +126,7 @@ impl Spilled {
                 managers,
                 next_bucket: AtomicUsize::new(0),
             }),
-        }))
+        })
     }
 
     /// Returns the rows of stream `at`, which is the node's output partition `partition`.
@@ -184,7 +190,11 @@ impl Spilled {
 
     /// Begins to join `pair`, which is of `lane`.
     fn begin(self: &Arc<Self>, pair: Pair, lanes: &Arc<Vec<Lane>>, lane: usize) -> Begun {
-        let parts = if pair.is_in_memory() { self.streams } else { 1 };
+        let parts = if pair.is_in_memory() {
+            self.streams.div_ceil(self.at_once)
+        } else {
+            1
+        };
         let (spilled, lanes) = (Arc::clone(self), Arc::clone(lanes));
         Begun::new(parts, async move {
             spilled.join(pair, parts, &lanes[lane]).await

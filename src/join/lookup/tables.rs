@@ -1,0 +1,132 @@
+//! The tables that answer the lookups of one build side: one a device, at last the host's.
+//!
+//! ```text
+//!  [table on 0:0] [table on 0:1] … ─ the one whose device has the fewest jobs ─▶ a chunk
+//!       │ device failed: lost          ▲
+//!       │                              └─ added: another was lost, or chunks waited for too long
+//!       └─ all lost, and no device is left ─▶ the host's table
+//! ```
+//!
+//! Every table has all rows, so any of them may answer any chunk. A second one costs about what the
+//! first one did. So it is built once chunks that had to wait kept a device busy for as long as the
+//! build did: the join then takes at most twice the time that it would have taken with the number of
+//! tables that was best (the ski rental problem, Karlin et al. 1988). Waiting for less would build
+//! tables that few rows are looked up in.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::OnceCell;
+
+use crate::device::{Cost, Device};
+
+use super::columns::DeviceColumn;
+use super::fallback::Fallback;
+use super::host::HostTable;
+use super::table::JoinTable;
+use crate::join::rows::Source;
+
+/// The tables that answer lookups: the devices', or the host's after they failed.
+#[derive(Debug)]
+pub struct Tables {
+    /// The first one; `None` if no row can match.
+    first: Option<Arc<JoinTable>>,
+    others: Mutex<Vec<Arc<JoinTable>>>,
+    /// The time that devices worked on chunks which had waited longer.
+    pressed: Mutex<Duration>,
+    /// Held while a table is added.
+    pub adding: tokio::sync::Mutex<()>,
+    /// The host's table, once it was needed.
+    pub host: OnceCell<Arc<HostTable>>,
+    fallback: Fallback,
+}
+
+impl Tables {
+    /// Answers from `first`, which is missing if no row can match.
+    pub fn new(first: Option<Arc<JoinTable>>, fallback: Fallback) -> Self {
+        if let Some(first) = &first
+            && fallback.distrusts(&first.access.device)
+        {
+            first.lose();
+        }
+        Self {
+            first,
+            others: Mutex::default(),
+            pressed: Mutex::default(),
+            adding: tokio::sync::Mutex::default(),
+            host: OnceCell::new(),
+            fallback,
+        }
+    }
+
+    /// Returns the first table. Its columns are those of all others.
+    pub fn first(&self) -> Option<&Arc<JoinTable>> {
+        self.first.as_ref()
+    }
+
+    /// Returns all tables on devices, lost ones too.
+    pub fn all(&self) -> Vec<Arc<JoinTable>> {
+        let others = lock(&self.others);
+        self.first.iter().chain(others.iter()).cloned().collect()
+    }
+
+    /// Returns the table whose device has the fewest jobs; `None` if the host answers.
+    pub fn answering(&self) -> Option<Arc<JoinTable>> {
+        let sound = self.all().into_iter().filter(|table| !table.is_lost());
+        sound.min_by_key(|table| table.access.device.jobs())
+    }
+
+    /// Returns whether a device failed.
+    pub fn is_any_lost(&self) -> bool {
+        self.all().iter().any(|table| table.is_lost())
+    }
+
+    /// Returns whether `device` has a table, or had one.
+    pub fn has(&self, device: &Device) -> bool {
+        let index = device.info().index;
+        let mut all = self.all().into_iter();
+        all.any(|table| table.access.device.info().index == index)
+    }
+
+    /// Adds a table.
+    pub fn add(&self, table: Arc<JoinTable>) {
+        lock(&self.others).push(table);
+    }
+
+    /// Notes what an answered chunk cost. Returns whether it is time for another table.
+    pub fn press(&self, cost: &Cost) -> bool {
+        let Some(first) = &self.first else {
+            return false;
+        };
+        if cost.waited < cost.busy() || first.access.device.among().all().len() < 2 {
+            return false;
+        }
+        let mut pressed = lock(&self.pressed);
+        *pressed += cost.busy();
+        let is_time = *pressed > first.cost;
+        if is_time {
+            *pressed = Duration::ZERO;
+        }
+        is_time
+    }
+
+    /// Returns the state of the fallback to the host.
+    pub fn fallback(&self) -> &Fallback {
+        &self.fallback
+    }
+
+    /// Returns the columns that lookups bring.
+    pub fn gathered(&self) -> &[DeviceColumn] {
+        self.first.as_ref().map_or(&[], |table| &table.columns)
+    }
+
+    /// Returns whether lookups bring the values of `source`.
+    pub fn gathers(&self, source: Source) -> bool {
+        let mut columns = self.gathered().iter();
+        columns.any(|column| column.source == source)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
