@@ -60,7 +60,10 @@ pub fn wrap_joins(
     plan: Arc<dyn ExecutionPlan>,
     horton: &HortonConfig,
 ) -> Result<Arc<dyn ExecutionPlan>> {
-    replace(plan, horton, |join| join.builder().build().map(Some))
+    // A filter that the join brings along is none that this one sets.
+    replace(plan, horton, |join| {
+        join.builder().reset_state().build().map(Some)
+    })
 }
 
 /// Rule 1: joins of which either side may be built, to be decided when they run.

@@ -78,13 +78,25 @@ pub fn on_device(
     if horton.enabled == Enabled::Never {
         return Ok(plan);
     }
-    let before = Arc::clone(&plan);
+    let has_filters = has_filters(&plan)?;
     let plan = wrap_joins(plan, &horton)?;
-    if Arc::ptr_eq(&before, &plan) || !options.optimizer.enable_join_dynamic_filter_pushdown {
-        return Ok(plan);
+    if has_filters {
+        FilterPushdown::new_post_optimization().optimize(plan, options)
+    } else {
+        Ok(plan)
     }
-    // The filters that the coordinator handed out belong to the joins that were there.
-    FilterPushdown::new_post_optimization().optimize(plan, options)
+}
+
+/// Returns whether the coordinator handed filters of joins to scans. They belong to the joins that
+/// go; those that come make their own.
+fn has_filters(plan: &Arc<dyn ExecutionPlan>) -> Result<bool> {
+    let mut found = false;
+    plan.apply(|node| {
+        let join = node.downcast_ref::<HashJoinExec>();
+        found |= join.is_some_and(|join| !join.dynamic_expressions_produced().is_empty());
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    Ok(found)
 }
 
 /// Checks that every join has its sides.

@@ -22,6 +22,12 @@ fn library() -> PathBuf {
     library
 }
 
+/// Has PoCL offer its device twice, for tests of several.
+fn devices(test: &str) -> Option<(&'static str, &'static str)> {
+    let is_of_several = test.starts_with("several::");
+    is_of_several.then_some(("POCL_DEVICES", "pthread pthread"))
+}
+
 /// Runs the test named `test` (with its module here) again in a child process whose driver is as
 /// `shim` says.
 pub fn outcome(test: &str, role: &str, shim: &str, cache: &Path) -> Output {
@@ -29,6 +35,7 @@ pub fn outcome(test: &str, role: &str, shim: &str, cache: &Path) -> Output {
         .env(LIBRARY, library())
         .env(SHIM, shim)
         .env(CACHE, cache)
+        .envs(devices(test))
         .output()
         .unwrap()
 }

@@ -11,4 +11,5 @@ mod child;
 mod exit;
 mod lanes;
 mod self_test;
+mod several;
 mod without_atomics;

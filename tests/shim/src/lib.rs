@@ -15,6 +15,7 @@
 //! | `refuse=TEXT` | programs with the text do not compile |
 //! | `skip=KERNEL` | launches of the kernel do nothing, and succeed |
 //! | `fail=KERNEL` | launches of the kernel do nothing, and their commands end with `CL_OUT_OF_RESOURCES` |
+//! | `down=FILE` | while the file is there, launches on a platform's first device end as with `fail` |
 //! | `late=KERNEL` | the same, but the commands say so only when others behind them have ended |
 
 #![cfg(target_os = "linux")]
@@ -42,6 +43,10 @@ const DEVICE_MAX_NUM_SUB_GROUPS: u32 = 0x105c;
 const DEVICE_PREFERRED_WORK_GROUP_SIZE_MULTIPLE: u32 = 0x1067;
 const KERNEL_FUNCTION_NAME: u32 = 0x1190;
 const QUEUE_CONTEXT: u32 = 0x1090;
+const QUEUE_DEVICE: u32 = 0x1091;
+const DEVICE_PLATFORM: u32 = 0x1031;
+
+const ALL: u64 = 0xffff_ffff;
 
 const GPU: u64 = 4;
 
@@ -225,6 +230,26 @@ pub unsafe extern "C" fn clBuildProgram(
     unsafe { next(program, devices, list, options, notify, data) }
 }
 
+/// Returns whether `queue` is of the first device that its platform lists.
+///
+/// # Safety
+/// `queue` is a command queue.
+unsafe fn is_of_first_device(queue: Ptr) -> bool {
+    type List = unsafe extern "C" fn(Ptr, u64, u32, *mut Ptr, *mut u32) -> i32;
+    let pointer = |bytes: Vec<u8>| {
+        let bytes = bytes.as_slice().try_into();
+        bytes.map_or(0, usize::from_ne_bytes) as Ptr
+    };
+    // SAFETY: the queue is the caller's, and what is asked next came of the answer before.
+    unsafe {
+        let device = pointer(ask(real(c"clGetCommandQueueInfo"), queue, QUEUE_DEVICE));
+        let platform = pointer(ask(real(c"clGetDeviceInfo"), device, DEVICE_PLATFORM));
+        let mut first = null_mut();
+        let list = real::<List>(c"clGetDeviceIDs");
+        list(platform, ALL, 1, &raw mut first, null_mut()) == SUCCESS && first == device
+    }
+}
+
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn clEnqueueNDRangeKernel(
     queue: Ptr,
@@ -259,7 +284,12 @@ pub unsafe extern "C" fn clEnqueueNDRangeKernel(
             real::<Marker>(c"clEnqueueMarkerWithWaitList")(queue, waits, wait_list, event)
         };
     }
-    if said("fail").any(|failing| failing == name) && !event.is_null() {
+    // SAFETY: the queue is the caller's.
+    let is_down = || {
+        said("down").any(|file| std::fs::exists(file).unwrap_or(false))
+            && unsafe { is_of_first_device(queue) }
+    };
+    if (said("fail").any(|failing| failing == name) || is_down()) && !event.is_null() {
         // SAFETY: the queue is the caller's, who takes the event.
         unsafe {
             *event = user_event(queue);
