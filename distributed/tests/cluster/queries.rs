@@ -1,0 +1,51 @@
+//! TPC-H's 22 queries.
+
+use std::path::Path;
+
+use tempfile::TempDir;
+
+use crate::coordinator::{
+    Addresses, analyzed, coordinator, is_distributed, launches, plan, rows, run, stock,
+};
+use crate::tables::register;
+use crate::tpch::write_tables;
+use crate::workers::Cluster;
+
+const SCALE: f64 = 0.01;
+
+fn query(number: usize) -> String {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/tpch_join/queries");
+    let sql = std::fs::read_to_string(folder.join(format!("q{number}.sql"))).unwrap();
+    // The fraction of Q11 follows the scale.
+    sql.replace("0.0001000000", "0.0100000000")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tpch() {
+    let folder = TempDir::new().unwrap();
+    write_tables(folder.path(), SCALE).await.unwrap();
+    let cluster = Cluster::pair();
+    let stock = stock();
+    let session = coordinator(&Addresses::new(&cluster.urls));
+    for session in [&stock, &session] {
+        register(session, folder.path()).await;
+    }
+    run(&session, "SET horton.enabled = 'always'").await;
+    let (mut total, mut joins) = (0, 0);
+    for number in 1..=22 {
+        let sql = query(number);
+        let expected = rows(&stock, &sql).await;
+        let actual = rows(&session, &sql).await;
+        let plan = plan(&session, &sql).await;
+        assert_eq!(actual, expected, "Q{number}\n{plan}");
+        assert!(is_distributed(&plan), "Q{number}\n{plan}");
+        if plan.contains("HashJoinExec") {
+            let launches = launches(&analyzed(&session, &sql).await);
+            assert!(launches > 0, "Q{number}: no kernel was launched\n{plan}");
+            total += launches;
+            joins += 1;
+        }
+    }
+    assert!(joins >= 18, "{joins} queries with hash joins");
+    println!("{joins} queries with hash joins, {total} kernels launched");
+}
