@@ -6,8 +6,11 @@
 //!             └ no OpenCL: warning, joins on the host
 //! ```
 //!
-//! The device comes first: a worker that answers can join at full speed. Opening it at the first
-//! query instead would make that query wait for a compiler.
+//! The device comes before the port: a worker that answers can join at full speed. Opening it at the
+//! first query instead would make that query wait for a compiler.
+//!
+//! Signals come before the device. Drivers with LLVM inside handle them, too: they end the process,
+//! but for handlers that were there before, which they call.
 //!
 //! Exit status: 0 after a signal; 1 for errors; 2 for flags that cannot be read. The address goes
 //! to standard output, the log to standard error (`RUST_LOG=debug` says more).
@@ -35,7 +38,7 @@ type Result<T, E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>;
 
 /// A worker of datafusion-distributed whose hash joins run on an OpenCL device.
 #[derive(Parser)]
-#[command(version)]
+#[command(version, args_override_self = true)]
 struct Args {
     /// Address to listen on; 0.0.0.0 for all networks of this machine
     #[arg(long, default_value = "127.0.0.1")]
@@ -74,8 +77,13 @@ async fn main() -> ExitCode {
 async fn run(args: Args) -> Result<()> {
     let mut own = HortonConfig::default();
     own.set_pairs(args.horton)?;
-    make_ready(&own).await?;
-    serve(SocketAddr::new(args.bind_host, args.port), own).await
+    let stop = stop_signal()?;
+    tokio::pin!(stop);
+    tokio::select! {
+        ready = make_ready(&own) => ready?,
+        () = &mut stop => return Ok(()),
+    }
+    serve(SocketAddr::new(args.bind_host, args.port), own, stop).await
 }
 
 /// Opens the device and compiles its kernels.
@@ -112,12 +120,15 @@ async fn make_ready(own: &HortonConfig) -> Result<()> {
     Ok(())
 }
 
-/// Serves queries until a signal.
-async fn serve(address: SocketAddr, own: HortonConfig) -> Result<()> {
+/// Serves queries until `stop` ends.
+async fn serve(
+    address: SocketAddr,
+    own: HortonConfig,
+    stop: impl Future<Output = ()>,
+) -> Result<()> {
     let incoming = TcpIncoming::bind(address)
         .map_err(|error| format!("cannot listen on {address}: {error}"))?;
     let address = incoming.local_addr()?;
-    let stop = stop_signal()?;
     println!("listening on http://{address}");
     let worker = Worker::from_session_builder(worker_session(own))
         .with_version(env!("CARGO_PKG_VERSION"))

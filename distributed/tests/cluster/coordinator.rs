@@ -134,5 +134,5 @@ pub fn launches(analyzed: &str) -> u64 {
 
 /// Whether a plan has a stage of several tasks.
 pub fn is_distributed(plan: &str) -> bool {
-    plan.contains("DistributedExec") && plan.contains("tasks=2") || plan.contains("input_tasks=2")
+    plan.contains("DistributedExec") && plan.contains("input_tasks=2")
 }

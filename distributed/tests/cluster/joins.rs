@@ -152,6 +152,18 @@ async fn not_in() {
     ] {
         let expected = rows(&stock, sql).await;
         assert_eq!(expected.is_empty(), is_empty, "{sql}");
-        check(&session, sql, &expected).await;
+        // One task must know of every NULL. Where nothing is above it, that is the coordinator's.
+        let (plan, _) = check(&session, sql, &expected).await;
+        assert!(plan.contains("null_aware"), "{plan}");
     }
+    // Something above it, so it is a worker's.
+    let sql = "SELECT a, b FROM (SELECT * FROM few WHERE k NOT IN (SELECT k FROM sparse)) f \
+               JOIN many ON f.k = many.k";
+    let (plan, launches) = check(&session, sql, &rows(&stock, sql).await).await;
+    let head = plan.split("Stage").next().unwrap();
+    assert!(
+        plan.contains("null_aware") && !head.contains("null_aware"),
+        "{plan}"
+    );
+    assert!(launches > 0, "no kernel was launched\n{plan}");
 }
