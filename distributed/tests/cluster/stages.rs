@@ -133,10 +133,17 @@ async fn install_on_a_coordinator_changes_nothing() {
     register(&stock, folder.path()).await;
     let expected = rows(&stock, JOIN).await;
     let options = HortonConfig::default;
-    for builder in [
-        install(distribute(plain(), &addresses)).with_distributed_option_extension(options()),
-        distribute(install(plain()), &addresses).with_distributed_option_extension(options()),
-        distribute(install(plain()), &addresses),
+    for (builder, travels) in [
+        (
+            install(distribute(plain(), &addresses)).with_distributed_option_extension(options()),
+            true,
+        ),
+        (
+            distribute(install(plain()), &addresses).with_distributed_option_extension(options()),
+            true,
+        ),
+        // What is set stays on the coordinator, and workers leave joins of few rows to the host.
+        (distribute(install(plain()), &addresses), false),
     ] {
         let session = SessionContext::new_with_state(builder.build());
         register(&session, folder.path()).await;
@@ -148,5 +155,6 @@ async fn install_on_a_coordinator_changes_nothing() {
         );
         assert!(!plan.contains("HortonJoinExec"), "{plan}");
         assert_eq!(rows(&session, JOIN).await, expected);
+        assert_eq!(launches(&analyzed(&session, JOIN).await) > 0, travels);
     }
 }
