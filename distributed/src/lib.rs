@@ -4,7 +4,7 @@
 //! ```text
 //!  coordinator:  SQL ─▶ DataFusion's plan ─▶ stages ──┐      theirs, and the options horton.…
 //!                                                     │ gRPC: plan, and options in headers
-//!  worker:       worker_session ─▶ options, rewrite ◀─┘      theirs, with the session of this crate
+//!  worker:       worker_session ─▶ options, rewrite ◀─┘      theirs, with a session of ours
 //!                stage ─▶ HashJoinExec becomes HortonJoinExec ─▶ rows
 //! ```
 //!

@@ -6,8 +6,8 @@
 //!             └ no OpenCL: warning, joins on the host
 //! ```
 //!
-//! The device comes before the port: a worker that answers can join at full speed. Opening it at the
-//! first query instead would make that query wait for a compiler.
+//! The device comes before the port: a worker that answers can join at full speed. Opening it at
+//! the first query instead would make that query wait for a compiler.
 //!
 //! Signals come before the device. Drivers with LLVM inside handle them, too: they end the process,
 //! but for handlers that were there before, which they call.

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use datafusion::prelude::SessionContext;
 use tempfile::TempDir;
 
 use crate::coordinator::{
@@ -52,5 +53,25 @@ async fn tpch() {
     assert!(
         with_kernels + 2 >= with_joins,
         "{with_kernels} of {with_joins} launched kernels"
+    );
+    adaptive_and_at_once(&session, &stock).await;
+}
+
+/// Queries whose stages get their tasks while they run, all at the same time.
+async fn adaptive_and_at_once(session: &SessionContext, stock: &SessionContext) {
+    run(session, "SET distributed.dynamic_task_count = true").await;
+    let numbers = [2, 3, 5, 7, 9, 10, 18, 21];
+    let running = numbers.map(|number| {
+        let session = session.clone();
+        tokio::spawn(async move { rows(&session, &query(number)).await })
+    });
+    for (number, query_rows) in numbers.into_iter().zip(running) {
+        let expected = rows(stock, &query(number)).await;
+        assert_eq!(query_rows.await.unwrap(), expected, "Q{number}");
+    }
+    let analyzed = analyzed(session, &query(5)).await;
+    assert!(
+        is_distributed(&analyzed) && launches(&analyzed) > 0,
+        "{analyzed}"
     );
 }
