@@ -119,7 +119,6 @@ async fn joins_on_devices_agree_over_scans_in_their_stage() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "on_device keeps the filter that a join brings along, and then makes none of its own"]
 async fn files_are_pruned_for_joins_on_devices() {
     assert_eq!(scanned("always").await, 3);
 }
