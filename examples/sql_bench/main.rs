@@ -17,7 +17,6 @@
 //! Exit status: 0; 1 if an answer was wrong or a device idle against the settings; 2 for errors.
 //! Figures go to standard output, progress and errors to standard error.
 
-mod plot;
 mod study;
 
 use std::io::{self, Write};

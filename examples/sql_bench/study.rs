@@ -13,7 +13,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::plot::{Legend, Line, plot};
+use horton_test_support::plot::{Legend, Line, plot};
 use horton_test_support::sql_bench::Result;
 use horton_test_support::sql_bench::cases::{Case, Preset, Query};
 use horton_test_support::sql_bench::measure::Outcome;

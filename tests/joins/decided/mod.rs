@@ -20,3 +20,4 @@ mod reasons;
 mod session;
 mod shown;
 mod sides;
+mod worker;

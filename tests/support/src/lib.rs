@@ -20,6 +20,7 @@ pub mod joins;
 pub mod lookups;
 pub mod patience;
 pub mod plans;
+pub mod plot;
 pub mod sql_bench;
 pub mod tables;
 pub mod text;

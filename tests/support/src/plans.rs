@@ -1,5 +1,6 @@
 //! What plans say of themselves after they ran.
 
+use std::any::Any;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
@@ -21,7 +22,8 @@ pub fn sorted(batches: &[RecordBatch]) -> Vec<String> {
 pub fn nodes<T: ExecutionPlan>(plan: &Arc<dyn ExecutionPlan>) -> Vec<Arc<dyn ExecutionPlan>> {
     let mut nodes = Vec::new();
     let visit = |node: &Arc<dyn ExecutionPlan>| {
-        if node.is::<T>() {
+        // As they are, not as what they stand for.
+        if (node.as_ref() as &dyn Any).is::<T>() {
             nodes.push(Arc::clone(node));
         }
         Ok(TreeNodeRecursion::Continue)

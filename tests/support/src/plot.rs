@@ -14,7 +14,7 @@ use std::path::Path;
 
 use plotters::prelude::*;
 
-use horton_test_support::sql_bench::Result;
+use crate::sql_bench::Result;
 
 /// A line of a plot.
 pub struct Line {
