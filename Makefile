@@ -3,6 +3,10 @@
 # Tests run on PoCL where it is installed, so that they do the same on every machine.
 ON_POCL = $$(test -e /etc/OpenCL/vendors/pocl.icd && echo env OCL_ICD_VENDORS=pocl.icd)
 
+# Everything is built as a part of the whole workspace: a member alone has other features, and
+# DataFusion would be built twice.
+DEBUG = $${CARGO_TARGET_DIR:-target}/debug
+
 .PHONY: help
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1\t\2/p' Makefile | expand -t 14
@@ -19,7 +23,7 @@ test: ## everything that must hold before a commit
 	$(MAKE) clippy
 	$(MAKE) modules
 	$(ON_POCL) cargo test --workspace
-	$(ON_POCL) cargo run --example tpch_join -- --scale 0.01 --query all --check
+	$(ON_POCL) $(DEBUG)/examples/tpch_join --scale 0.01 --query all --check
 	$(MAKE) doc
 	$(MAKE) oclgrind
 
@@ -32,8 +36,13 @@ check: ## in three minutes after a build: lints, unit tests, tables and joins in
 	$(MAKE) clippy
 	$(MAKE) modules
 	$(ON_POCL) cargo test --workspace --lib
-	$(ON_POCL) env HORTON_TEST_SMALL=1 cargo test --test tables
-	$(ON_POCL) env HORTON_TEST_SMALL=1 cargo test --test joins -- $(SLOW:%=--skip %)
+	$(ON_POCL) env HORTON_TEST_SMALL=1 cargo test --workspace --test tables
+	$(ON_POCL) env HORTON_TEST_SMALL=1 cargo test --workspace --test joins -- $(SLOW:%=--skip %)
+
+.PHONY: cluster
+cluster: ## joins on workers of Ballista and of datafusion-distributed: processes on this machine (make test runs them, too)
+	scripts/ensure-opencl.sh
+	$(ON_POCL) cargo test --workspace --test cluster
 
 DURATION ?= 60
 SEED ?= $$(date +%s)
@@ -42,7 +51,7 @@ PROFILE ?=
 .PHONY: fuzz
 fuzz: ## compare random joins with the stock join: DURATION=600 (seconds) SEED=7 PROFILE=--release
 	scripts/ensure-opencl.sh $(PROFILE)
-	HORTON_FUZZ_DURATION=$(DURATION) HORTON_FUZZ_SEED=$(SEED) $(ON_POCL) cargo test $(PROFILE) --test fuzz random::
+	HORTON_FUZZ_DURATION=$(DURATION) HORTON_FUZZ_SEED=$(SEED) $(ON_POCL) cargo test --workspace $(PROFILE) --test fuzz random::
 
 .PHONY: soak
 soak: ## 32 queries at once, some dropped midway, with all memory given back: DURATION=600 (seconds)

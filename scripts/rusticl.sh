@@ -65,9 +65,9 @@ mkdir -p target
 [ -d "$root" ] || set_up || cannot "no Debian 13 in ${root#"$PWD"/}"
 inside gpu true || cannot "this system allows no mounts or no chroot"
 
-cargo build "${profile[@]}" --examples
-joins=$(built --test joins)
-sqllogictest=$(built --test sqllogictest)
+cargo build "${profile[@]}" --workspace --examples
+joins=$(built --workspace --test joins)
+sqllogictest=$(built --workspace --test sqllogictest)
 examples=target/debug/examples
 [ ${#profile[@]} = 0 ] || examples=target/release/examples
 

@@ -9,7 +9,7 @@
 //! EXPLAIN and EXPLAIN ANALYZE read it, and programs through
 //! [`HortonJoinExec::decisions`](super::exec::HortonJoinExec::decisions).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -19,7 +19,7 @@ use datafusion::physical_plan::metrics::{
     ExecutionPlanMetricsSet, Metric, MetricValue, MetricsSet,
 };
 
-use crate::device::Device;
+use crate::device::{Device, DeviceInfo};
 
 use super::side::Side;
 
@@ -205,7 +205,16 @@ impl fmt::Display for Decisions {
         if on_device > 0 && on_device < all.len() {
             write!(f, ", {on_device} of {} on the device", all.len())?;
         }
+        let devices = all.iter().filter_map(|decision| match &decision.place {
+            Place::Device(device) => Some(device.info()),
+            Place::Host(_) => None,
+        });
+        let labels: BTreeSet<String> = devices.map(DeviceInfo::label).collect();
         match &last.place {
+            _ if labels.len() > 1 => {
+                let labels: Vec<String> = labels.into_iter().collect();
+                write!(f, ", on {}", labels.join(" and "))
+            }
             Place::Device(device) => write!(f, ", on {}", device.info().name),
             Place::Host(reason) => write!(f, ", on the host: {reason}"),
         }
