@@ -2,11 +2,11 @@
 //!
 //! ```text
 //!  session 1 ─ join, join, … ─┐
-//!  session 2 ─ join, join, … ─┼─▶ horton.device = '0:0' │ 'all'   ─▶ queries a second
+//!  session 2 ─ join, join, … ─┼─▶ horton.device = 'auto' │ 'all'  ─▶ queries a second
 //!  session n ─ join, join, … ─┘
 //! ```
 //!
-//! `cargo run --release --example throughput -- --devices 0:0 --devices all --plot throughput.svg`
+//! `cargo run --release --example throughput -- --devices auto --devices all --plot throughput.svg`
 //!
 //! Each session has a context of its own over the same tables in memory, as sessions of a server
 //! have. The query counts the pairs of a join: rows that come back would keep the host busy, and
@@ -25,7 +25,7 @@ use measure::{Tables, Throughput, large, throughput};
 #[derive(Debug, Parser)]
 pub struct Options {
     /// A value of horton.device; once for each setting to compare.
-    #[arg(long = "devices", default_values = ["0:0", "all"])]
+    #[arg(long = "devices", default_values = ["auto", "all"])]
     devices: Vec<String>,
     /// Numbers of sessions.
     #[arg(long, value_delimiter = ',', default_values_t = [1, 2, 4, 8, 16, 32])]

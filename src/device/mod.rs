@@ -61,7 +61,7 @@ pub use info::{DeviceInfo, list, platforms};
 pub use job::{Answer, Cost};
 pub(crate) use kind::SubGroupShuffle;
 pub use kind::{DeviceKind, KernelBody};
-pub use owner::Device;
+pub use owner::{Device, Upload};
 pub use pick::{pick, pick_all};
 pub use placed::{Devices, Placed};
 pub use program::ProgramText;

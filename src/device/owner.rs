@@ -24,7 +24,7 @@ use std::time::Instant;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use ocl::core::OclPrm;
-use tokio::sync::oneshot;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use crate::error::{Error, Result};
 
@@ -77,8 +77,12 @@ pub struct Device {
     budget: Arc<Budget>,
     shared: Arc<Shared>,
     load: Arc<Load>,
+    uploads: Arc<Semaphore>,
     jobs: Sender<Job>,
 }
+
+/// Leave to fill memory that the device copies from, until the job has it.
+pub type Upload = OwnedSemaphorePermit;
 
 /// The opened device, once the first lane has had a job.
 #[derive(Default)]
@@ -175,6 +179,7 @@ impl Device {
             budget,
             shared,
             load: Arc::default(),
+            uploads: Arc::new(Semaphore::new(uploads(lanes))),
             jobs,
         })
     }
@@ -208,6 +213,15 @@ impl Device {
             }
             _ => false,
         }
+    }
+
+    /// Waits for leave to fill host memory that is to be sent. Those who ask first get it first.
+    ///
+    /// # Errors
+    /// [`Error::QueueStopped`] never, as a device stays open.
+    pub async fn upload(&self) -> Result<Upload> {
+        let leave = Arc::clone(&self.uploads).acquire_owned().await;
+        leave.map_err(|_| stopped(&self.info, "it takes no more uploads"))
     }
 
     /// Takes host memory for `len` elements that are to be sent, with unspecified contents. It
@@ -303,6 +317,12 @@ impl Drop for Counted {
     fn drop(&mut self) {
         self.0.jobs.fetch_sub(1, Ordering::Relaxed);
     }
+}
+
+/// Returns how many uploads a device of `lanes` lanes takes at once: one for each core that fills
+/// memory, and two a lane in line. More would only have the driver lock more pages.
+fn uploads(lanes: usize) -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from) + 2 * lanes
 }
 
 /// The devices that this process has opened. Requests are remembered, because every join makes one

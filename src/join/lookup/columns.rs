@@ -97,12 +97,16 @@ impl DeviceColumn {
             let (device, words) = (upload.device.clone(), Arc::clone(&words));
             let metrics = upload.metrics.clone();
             async move {
+                let leave = device.upload().await?;
                 let mut staging = device
                     .staging::<u32>("a build column", part.rows << log_words)
                     .await?;
                 copy_values(&part, 4 << log_words, staging.bytes_mut());
                 let at = part.first_row << log_words;
-                let sent = device.run(move |queue| queue.send_to(&words, at, staging));
+                let sent = device.run(move |queue| {
+                    let _leave = leave;
+                    queue.send_to(&words, at, staging)
+                });
                 metrics.add_cost(&sent.await?.cost);
                 Ok(())
             }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 
-use crate::device::{Answer, Queue, Staging};
+use crate::device::{Answer, Queue, Staging, Upload};
 use crate::error::Result;
 use crate::table::multimap::pairs::{Matches, Pairs};
 use crate::table::primitives::rows::set_bits;
@@ -19,11 +19,12 @@ use super::table::JoinTable;
 /// Looks `keys` up in `table`, on its device.
 pub fn lookup(
     table: Arc<JoinTable>,
-    keys: Staging<u32>,
+    (keys, leave): (Staging<u32>, Upload),
     wanted: Wanted,
 ) -> BoxFuture<'static, Result<Answer<Found>>> {
     let access = table.access.clone();
     access.run(move |queue| {
+        let _leave = leave;
         let (mut found, matches) = lookup_keys(queue, &table, keys, wanted)?;
         if found.window.end() < found.total && matches!(wanted, Wanted::Pairs { .. }) {
             found.rest = Some(Arc::new(DeviceMatches {

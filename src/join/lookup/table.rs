@@ -334,6 +334,7 @@ pub async fn send_keys<K: KeySource>(
         let metrics = upload.metrics.clone();
         async move {
             let n = part.count();
+            let leave = device.upload().await?;
             let mut keys = device.staging("build keys", n * words).await?;
             part.write(&mut keys)?;
             let rows = match buffers.rows {
@@ -345,6 +346,7 @@ pub async fn send_keys<K: KeySource>(
                 None => None,
             };
             let sent = device.run(move |queue| {
+                let _leave = leave;
                 if let (Some(buffer), Some(rows)) = (&buffers.rows, rows) {
                     queue.send_to(buffer, at, rows)?;
                 }

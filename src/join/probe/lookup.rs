@@ -17,7 +17,7 @@ use datafusion::physical_expr_common::utils::evaluate_expressions_to_arrays;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
-use crate::device::Answer;
+use crate::device::{Answer, Upload};
 use crate::error::{Error, Result};
 use crate::join::bitmap::Bitmap;
 use crate::join::build::side::BuildSide;
@@ -222,8 +222,8 @@ impl Probe {
             Some((table, mut keys)) => {
                 keys.truncate(place * words);
                 match (table, keys) {
-                    (Some(table), Words::Staged(keys)) => {
-                        let found = device::lookup(Arc::clone(&table), keys, wanted);
+                    (Some((table, leave)), Words::Staged(keys)) => {
+                        let found = device::lookup(Arc::clone(&table), (keys, leave), wanted);
                         (Some(table), found)
                     }
                     (_, keys) => {
@@ -249,11 +249,12 @@ impl Probe {
         &mut self,
         build: &BuildSide,
         words: usize,
-    ) -> Result<(Option<Arc<JoinTable>>, Words), (Option<Arc<JoinTable>>, Error)> {
+    ) -> Result<(Option<(Arc<JoinTable>, Upload)>, Words), (Option<Arc<JoinTable>>, Error)> {
         while let Some(table) = build.tables().answering() {
             let device = &table.access.device;
+            let leave = device.upload().await.map_err(|error| (None, error))?;
             match device.staging("probe keys", words).await {
-                Ok(keys) => return Ok((Some(table), Words::Staged(keys))),
+                Ok(keys) => return Ok((Some((table, leave)), Words::Staged(keys))),
                 // Smaller chunks may have room.
                 Err(error) if error.is_device_memory() => return Err((Some(table), error)),
                 Err(error) => build

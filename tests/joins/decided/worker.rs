@@ -86,6 +86,7 @@ fn joins_of_every_type_and_mode_are_replaced_where_they_stand() {
                     .iter()
                     .all(|join| *join.stock().partition_mode() != PartitionMode::Auto)
             );
+            let stock = plan(&session, query);
             assert_eq!(rows(&session, &replaced), rows(&session, &stock), "{query}");
             assert!(launches(&replaced) > 0, "{query}, {mode:?}");
         }
