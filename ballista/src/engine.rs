@@ -115,7 +115,16 @@ fn stock(client_ttl: u64) -> DefaultExecutionEngine {
 
 #[cfg(test)]
 mod tests {
+    use ballista_core::error::BallistaError;
     use ballista_core::execution_plans::ShuffleWriterExec;
+    use ballista_core::serde::protobuf::FailedTask;
+    use ballista_core::serde::protobuf::failed_task::FailedReason;
+    use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+    use datafusion::catalog::streaming::StreamingTable;
+    use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+    use datafusion::physical_plan::collect;
+    use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+    use datafusion::physical_plan::streaming::PartitionStream;
     use datafusion::prelude::SessionContext;
     use horton_join::config::Enabled;
 
@@ -161,5 +170,52 @@ mod tests {
             stage(&engine, task).await.unwrap();
         }
         assert_eq!(engine.said.lock().unwrap().len(), 1);
+    }
+
+    /// Rows of another executor that cannot be fetched.
+    #[derive(Debug)]
+    struct Lost(SchemaRef);
+
+    impl PartitionStream for Lost {
+        fn schema(&self) -> &SchemaRef {
+            &self.0
+        }
+
+        fn execute(&self, _: Arc<TaskContext>) -> SendableRecordBatchStream {
+            let lost = BallistaError::FetchFailed("executor".to_owned(), 3, 7, String::new());
+            let rows = futures::stream::iter([Err(lost.into_datafusion())]);
+            Box::pin(RecordBatchStreamAdapter::new(Arc::clone(&self.0), rows))
+        }
+    }
+
+    /// A scheduler runs a stage again if a task says that its rows are lost, and ends the query
+    /// for any other error.
+    #[tokio::test]
+    async fn a_join_hands_on_that_rows_are_lost() {
+        let session = SessionContext::new();
+        let schema = Arc::new(Schema::new(vec![Field::new("k", DataType::Int64, true)]));
+        let lost: Arc<dyn PartitionStream> = Arc::new(Lost(Arc::clone(&schema)));
+        let table = StreamingTable::try_new(schema, vec![lost]).unwrap();
+        session.register_table("lost", Arc::new(table)).unwrap();
+        for join in [
+            "SELECT * FROM lost JOIN range(0, 9) a ON a.value = lost.k",
+            "SELECT * FROM range(0, 9) a LEFT JOIN lost ON a.value = lost.k",
+        ] {
+            let plan = session.sql(join).await.unwrap();
+            let plan = plan.create_physical_plan().await.unwrap();
+            let mut options = ConfigOptions::new();
+            let horton = HortonConfig {
+                enabled: Enabled::Always,
+                ..HortonConfig::default()
+            };
+            options.extensions.insert(horton);
+            let plan = on_device(plan, &options, &Health::default()).unwrap();
+            let error = collect(plan, session.task_ctx()).await.unwrap_err();
+            let task = FailedTask::from(BallistaError::from(error));
+            let Some(FailedReason::FetchPartitionError(reason)) = task.failed_reason else {
+                panic!("{join}: {task:?}");
+            };
+            assert_eq!((reason.map_stage_id, reason.map_partition_id), (3, 7));
+        }
     }
 }

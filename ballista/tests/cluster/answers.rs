@@ -7,6 +7,8 @@
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::util::display::{ArrayFormatter, FormatOptions};
 use datafusion::error::Result;
+
+use crate::process::PATIENCE;
 use datafusion::prelude::{DataFrame, SessionContext};
 
 /// A row as text.
@@ -22,10 +24,16 @@ pub async fn rows(session: &SessionContext, sql: &str) -> Result<Vec<Row>> {
 
 /// Runs `frame`, and returns its rows in an order that depends on nothing but them.
 pub async fn collect(frame: DataFrame) -> Result<Vec<Row>> {
-    let batches = frame.collect().await?;
+    let batches = bounded(frame).await?;
     let mut rows: Vec<Row> = batches.iter().flat_map(of_batch).collect();
     rows.sort_by_cached_key(|row| row.iter().map(|cell| coarse(cell)).collect::<Row>());
     Ok(rows)
+}
+
+/// The rows of `frame`, or a failure of the test if they take too long.
+async fn bounded(frame: DataFrame) -> Result<Vec<RecordBatch>> {
+    let rows = tokio::time::timeout(PATIENCE, frame.collect()).await;
+    rows.expect("the query hangs")
 }
 
 fn of_batch(batch: &RecordBatch) -> Vec<Row> {
@@ -72,7 +80,7 @@ pub async fn analyzed(session: &SessionContext, sql: &str) -> String {
 
 /// Runs `frame` under EXPLAIN ANALYZE, and returns the stages with their metrics.
 pub async fn analyzed_frame(frame: DataFrame) -> String {
-    let explained = frame.explain(false, true).unwrap().collect().await.unwrap();
+    let explained = bounded(frame.explain(false, true).unwrap()).await.unwrap();
     let plans: Vec<Row> = explained.iter().flat_map(of_batch).collect();
     plans.concat().join("\n")
 }

@@ -1,8 +1,6 @@
 //! A client whose session has our rules, as if it ran its joins itself.
 
-use ballista::prelude::SessionContextExt;
 use datafusion::execution::SessionStateBuilder;
-use datafusion::prelude::SessionContext;
 
 use crate::answers::{analyzed, assert_same, launches, rows};
 use crate::data::{ROWS, Tables};
@@ -21,12 +19,7 @@ async fn rules_of_a_client_change_nothing() {
             .with_config(config())
             .with_default_features();
         let state = horton_join::install(builder).build();
-        let session = SessionContext::remote_with_state(&cluster.url(), state);
-        let session = session.await.unwrap();
-        for (name, value) in settings {
-            let set = format!("SET {name} = '{value}'");
-            session.sql(&set).await.unwrap();
-        }
+        let session = cluster.connect(state, settings).await;
         tables.register(&session).await;
         let found = rows(&session, JOIN).await.unwrap();
         assert_same(&found, &expected, JOIN);

@@ -50,11 +50,6 @@ impl Tables {
         Self::of_queries(&[("build", build), ("probe", probe)]).await
     }
 
-    /// Folder of all tables.
-    pub fn path(&self) -> &Path {
-        self.dir.path()
-    }
-
     /// Makes the tables known to `session`.
     pub async fn register(&self, session: &SessionContext) {
         for name in &self.names {

@@ -6,8 +6,10 @@
 //!  answers   rows as text, beside those of a local session   ─▶ all tests
 //!  data      Parquet files                                   ─▶ all tests
 //!
-//!  joins     ten types × three plans, NOT IN                 client    a client with our rules
-//!  options   SET horton.…, with either scheduler             faults    no OpenCL, SIGKILL, wrong names
+//!  joins     ten types × three plans, NOT IN
+//!  options   SET horton.…, with either scheduler
+//!  client    a client with our rules
+//!  faults    no OpenCL, SIGKILL, wrong names
 //!  tpch      the 22 queries
 //! ```
 //!

@@ -5,7 +5,6 @@
 //!  client ─▶ stock scheduler ─▶ executor   dropped without a word: the executor's flags hold
 //! ```
 
-use ballista::prelude::SessionContextExt;
 use datafusion::execution::SessionStateBuilder;
 use datafusion::prelude::SessionContext;
 
@@ -76,7 +75,7 @@ async fn wrong_options_are_the_clients_errors() {
     let state = SessionStateBuilder::new()
         .with_config(config())
         .with_default_features();
-    let session = SessionContext::remote_with_state(&cluster.url(), state.build());
-    let absent = error(&session.await.unwrap(), "SET horton.enabled = 'never'").await;
+    let session = cluster.connect(state.build(), &[]).await;
+    let absent = error(&session, "SET horton.enabled = 'never'").await;
     assert!(absent.contains("horton"), "{absent}");
 }

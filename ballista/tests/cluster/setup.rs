@@ -15,7 +15,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use ballista::prelude::{SessionConfigExt, SessionContextExt};
-use datafusion::execution::SessionStateBuilder;
+use datafusion::execution::{SessionState, SessionStateBuilder};
 use datafusion::prelude::{SessionConfig, SessionContext};
 use horton_join::config::HortonConfig;
 use horton_test_support::env::asked;
@@ -36,6 +36,10 @@ pub enum Scheduler {
 /// An executor to be started.
 #[derive(Clone, Default)]
 pub struct Executor {
+    /// Whether it is Ballista's own.
+    pub is_stock: bool,
+    /// Tasks at once; two if this does not say.
+    pub vcores: Option<usize>,
     pub flags: Vec<String>,
     pub environment: Vec<(&'static str, &'static str)>,
 }
@@ -48,7 +52,7 @@ impl Executor {
         flags.push(format!("device={}", asked()));
         Self {
             flags,
-            environment: vec![],
+            ..Self::default()
         }
     }
 
@@ -57,6 +61,7 @@ impl Executor {
         Self {
             flags: ["--horton", "enabled=always"].map(str::to_owned).into(),
             environment: vec![("HORTON_OPENCL_LIBRARY", "/nonexistent")],
+            ..Self::default()
         }
     }
 }
@@ -110,7 +115,11 @@ impl Cluster {
         let work = self.dir.path().join(format!("{name}-work"));
         std::fs::create_dir(&work).unwrap();
         let [flight, grpc, health] = [(); 3].map(|()| free_port().to_string());
-        let mut command = Command::new(env!("CARGO_BIN_EXE_horton-ballista-executor"));
+        let program = match executor.is_stock {
+            true => example("stock_executor"),
+            false => PathBuf::from(env!("CARGO_BIN_EXE_horton-ballista-executor")),
+        };
+        let mut command = Command::new(program);
         command
             .args(["--scheduler-host", "127.0.0.1", "--scheduler-port"])
             .arg(self.port.to_string())
@@ -119,9 +128,11 @@ impl Cluster {
             .args(["--bind-health-port", &health])
             .args(["--scheduler-connect-timeout-seconds", "60"])
             .args(["--executor-heartbeat-interval-seconds", "1"])
-            .args(["--vcores", "2", "--work-dir"])
+            .arg("--vcores")
+            .arg(executor.vcores.unwrap_or(2).to_string())
+            .arg("--work-dir")
             .arg(&work)
-            .args(&executor.flags)
+            .args(executor.flags.iter().filter(|_| !executor.is_stock))
             .envs(executor.environment.iter().copied());
         let process = Process::start(&name, &mut command, self.dir.path());
         self.executors.push(process);
@@ -133,18 +144,20 @@ impl Cluster {
         let state = SessionStateBuilder::new()
             .with_config(config)
             .with_default_features();
-        let session = SessionContext::remote_with_state(&self.url(), state.build());
-        let session = session.await.unwrap();
+        self.connect(state.build(), settings).await
+    }
+
+    /// The session of a client with `state`, after each `SET name = 'value'` of `settings`.
+    pub async fn connect(&self, state: SessionState, settings: &[(&str, &str)]) -> SessionContext {
+        let url = format!("df://127.0.0.1:{}", self.port);
+        let session = SessionContext::remote_with_state(&url, state)
+            .await
+            .unwrap();
         for (name, value) in settings {
             let set = format!("SET {name} = '{value}'");
             session.sql(&set).await.unwrap();
         }
         session
-    }
-
-    /// Where clients find the scheduler.
-    pub fn url(&self) -> String {
-        format!("df://127.0.0.1:{}", self.port)
     }
 }
 
