@@ -122,7 +122,8 @@ mod tests {
     use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
     use datafusion::catalog::streaming::StreamingTable;
     use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-    use datafusion::physical_plan::collect;
+    use datafusion::physical_plan::common::collect;
+    use datafusion::physical_plan::execute_stream_partitioned;
     use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
     use datafusion::physical_plan::streaming::PartitionStream;
     use datafusion::prelude::SessionContext;
@@ -192,16 +193,21 @@ mod tests {
     /// for any other error.
     #[tokio::test]
     async fn a_join_hands_on_that_rows_are_lost() {
-        let session = SessionContext::new();
+        // One table for four streams, which all meet its error.
+        let config = SessionConfig::new()
+            .with_target_partitions(4)
+            .with_repartition_joins(false);
+        let session = SessionContext::new_with_config(config);
         let schema = Arc::new(Schema::new(vec![Field::new("k", DataType::Int64, true)]));
-        let lost: Arc<dyn PartitionStream> = Arc::new(Lost(Arc::clone(&schema)));
-        let table = StreamingTable::try_new(schema, vec![lost]).unwrap();
-        session.register_table("lost", Arc::new(table)).unwrap();
-        for join in [
-            "SELECT * FROM lost JOIN range(0, 9) a ON a.value = lost.k",
-            "SELECT * FROM range(0, 9) a LEFT JOIN lost ON a.value = lost.k",
-        ] {
-            let plan = session.sql(join).await.unwrap();
+        for (name, partitions) in [("build", 1), ("probe", 4)] {
+            let lost: Arc<dyn PartitionStream> = Arc::new(Lost(Arc::clone(&schema)));
+            let table = StreamingTable::try_new(Arc::clone(&schema), vec![lost; partitions]);
+            let table = Arc::new(table.unwrap());
+            session.register_table(name, table).unwrap();
+        }
+        for join_type in ["JOIN", "RIGHT JOIN"] {
+            let join = format!("SELECT * FROM build {join_type} probe ON build.k = probe.k");
+            let plan = session.sql(&join).await.unwrap();
             let plan = plan.create_physical_plan().await.unwrap();
             let mut options = ConfigOptions::new();
             let horton = HortonConfig {
@@ -210,12 +216,19 @@ mod tests {
             };
             options.extensions.insert(horton);
             let plan = on_device(plan, &options, &Health::default()).unwrap();
-            let error = collect(plan, session.task_ctx()).await.unwrap_err();
-            let task = FailedTask::from(BallistaError::from(error));
-            let Some(FailedReason::FetchPartitionError(reason)) = task.failed_reason else {
-                panic!("{join}: {task:?}");
-            };
-            assert_eq!((reason.map_stage_id, reason.map_partition_id), (3, 7));
+            let streams = execute_stream_partitioned(plan, session.task_ctx()).unwrap();
+            assert_eq!(streams.len(), 4);
+            let results = streams.into_iter().map(collect);
+            let results = futures::future::join_all(results).await;
+            let errors: Vec<_> = results.into_iter().filter_map(Result::err).collect();
+            assert!(!errors.is_empty(), "{join}");
+            for error in errors {
+                let task = FailedTask::from(BallistaError::from(error));
+                let Some(FailedReason::FetchPartitionError(reason)) = task.failed_reason else {
+                    panic!("{join}: {task:?}");
+                };
+                assert_eq!((reason.map_stage_id, reason.map_partition_id), (3, 7));
+            }
         }
     }
 }

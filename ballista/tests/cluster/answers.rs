@@ -1,7 +1,7 @@
 //! Rows of a cluster beside those of DataFusion, and what its plans say.
 //!
 //! ```text
-//!  rows ─▶ cells as text ─▶ sorted, floats by their first digits ─▶ cell by cell, floats nearly equal
+//!  rows ─▶ cells as text ─▶ sorted, floats by their first digits ─▶ cell by cell, floats nearly
 //! ```
 
 use datafusion::arrow::array::RecordBatch;

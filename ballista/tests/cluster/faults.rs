@@ -41,8 +41,8 @@ async fn one_executor_without_opencl() {
 const MANY_ROWS: usize = 400_000;
 
 /// Ballista 55 recovers only with care, with its own executors as with ours. Its adaptive planner
-/// never ends such a query: "Can't find active stage to update stage outputs". The other one can forget
-/// vcores of the tasks that it rolls back, so executors have more than the query needs.
+/// never ends such a query: "Can't find active stage to update stage outputs". The other one can
+/// forget vcores of the tasks that it rolls back, so executors have more than the query needs.
 const RECOVERS: [(&str, &str); 5] = [
     ("ballista.planner.adaptive.enabled", "false"),
     ("ballista.scheduler.max_partitions_per_task", "1"),

@@ -1,7 +1,8 @@
 //! Every join type, as each of Ballista's planners runs it.
 //!
 //! ```text
-//!  broadcast    AQE, small sides: CollectLeft          partitioned   AQE, no broadcast: Partitioned
+//!  broadcast    AQE, small sides: CollectLeft
+//!  partitioned  AQE, no broadcast: Partitioned
 //!  static       AQE off, prefer_hash_join on
 //! ```
 
