@@ -222,8 +222,9 @@ pub enum Error {
         reason: String,
     },
 
-    /// DataFusion or Arrow failed (an input stream, an expression, a cast, …).
-    #[error(transparent)]
+    /// DataFusion or Arrow failed (an input stream, an expression, a cast, …). That error is the
+    /// source, and so found by those who look for the root of another.
+    #[error("{0}")]
     DataFusion(#[from] DataFusionError),
 }
 
