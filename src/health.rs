@@ -81,11 +81,11 @@ impl Health {
             // That a self-test failed has been said, and holds for all sessions.
             _ if matches!(error, Error::SelfTest { .. }) => {}
             None => log::warn!(
-                "{error}; this session's joins stay on the host from now on \
-                 (SET horton.device = … trusts the device again)"
+                "{error}; it is asked for no more joins \
+                 (in a session, SET horton.device = … trusts it again)"
             ),
             Some(_) => log::warn!(
-                "{error}; this session's joins stay on the host for {} seconds",
+                "{error}; it is asked for no more joins for {} seconds",
                 SHORT_FOR.as_secs()
             ),
         }

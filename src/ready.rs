@@ -183,7 +183,11 @@ fn prepare(asked: &str, told: &watch::Sender<Readiness>) -> Readiness {
                 warn_once(&error);
                 return Readiness::Declined(format!("no device: {}", error.brief()));
             }
-            Err(error @ (Error::UnknownDevice { .. } | Error::UnsuitableDevice { .. })) => {
+            Err(
+                error @ (Error::UnknownDevice { .. }
+                | Error::UnsuitableDevice { .. }
+                | Error::Invalid(_)),
+            ) => {
                 return Readiness::Invalid(Arc::new(error));
             }
             Err(error) => return Readiness::Declined(error.brief()),

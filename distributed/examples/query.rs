@@ -12,9 +12,6 @@
 //!
 //! Exit status: 0; 1 for errors; 2 for flags that cannot be read.
 
-#[path = "../tests/cluster/tpch.rs"]
-mod tpch;
-
 use std::error::Error;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -89,7 +86,7 @@ async fn main() -> ExitCode {
 async fn run(args: Args) -> Result<()> {
     if let Some(scale) = args.tpch {
         fs::create_dir_all(&args.data)?;
-        tpch::write_tables(&args.data, scale).await?;
+        horton_test_support::tpch::write_tables(&args.data, scale).await?;
     }
     let session = coordinator(args.workers, args.partition_bytes)?;
     register(&session, &args.data).await?;

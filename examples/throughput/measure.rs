@@ -103,9 +103,9 @@ fn query(options: &Options) -> &'static str {
 async fn run(session: &SessionContext, query: &str) -> Result<String> {
     let plan = session.sql(query).await?.create_physical_plan().await?;
     collect(Arc::clone(&plan), session.task_ctx()).await?;
-    let decisions = HortonJoinExec::all_in(&plan)
-        .into_iter()
-        .flat_map(|join| join.decisions());
+    let joins = HortonJoinExec::all_in(&plan).into_iter();
+    let decisions: Vec<_> = joins.flat_map(|join| join.decisions()).collect();
+    let tables = decisions.len();
     let mut places: Vec<String> = Vec::new();
     for decision in decisions {
         match decision.place {

@@ -24,7 +24,7 @@ use std::time::Instant;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use ocl::core::OclPrm;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::sync::{oneshot, watch};
 
 use crate::error::{Error, Result};
 
@@ -77,12 +77,20 @@ pub struct Device {
     budget: Arc<Budget>,
     shared: Arc<Shared>,
     load: Arc<Load>,
-    uploads: Arc<Semaphore>,
+    /// How many uploads it takes more.
+    uploads: Arc<watch::Sender<usize>>,
     jobs: Sender<Job>,
 }
 
 /// Leave to fill memory that the device copies from, until the job has it.
-pub type Upload = OwnedSemaphorePermit;
+#[derive(Debug)]
+pub struct Upload(Arc<watch::Sender<usize>>);
+
+impl Drop for Upload {
+    fn drop(&mut self) {
+        self.0.send_modify(|left| *left += 1);
+    }
+}
 
 /// The opened device, once the first lane has had a job.
 #[derive(Default)]
@@ -179,7 +187,7 @@ impl Device {
             budget,
             shared,
             load: Arc::default(),
-            uploads: Arc::new(Semaphore::new(uploads(lanes))),
+            uploads: Arc::new(watch::Sender::new(uploads(lanes))),
             jobs,
         })
     }
@@ -215,13 +223,33 @@ impl Device {
         }
     }
 
-    /// Waits for leave to fill host memory that is to be sent. Those who ask first get it first.
+    /// Waits for leave to fill host memory that is to be sent. Whoever runs first gets it: handed to
+    /// the one who asked first, it would be lost to all while nobody polls that one, as where a
+    /// join reads no further than it must.
     ///
     /// # Errors
     /// [`Error::QueueStopped`] never, as a device stays open.
     pub async fn upload(&self) -> Result<Upload> {
-        let leave = Arc::clone(&self.uploads).acquire_owned().await;
-        leave.map_err(|_| stopped(&self.info, "it takes no more uploads"))
+        // Nobody is to wait for a driver with leave in hand.
+        if self.shared.opened().is_none() {
+            // Who is to have memory meets the error.
+            drop(self.run(|_| Ok(())).await);
+        }
+        let mut freed = self.uploads.subscribe();
+        loop {
+            let mut is_mine = false;
+            // Nobody waits for fewer.
+            self.uploads.send_if_modified(|left| {
+                is_mine = *left > 0;
+                *left -= usize::from(is_mine);
+                false
+            });
+            if is_mine {
+                return Ok(Upload(Arc::clone(&self.uploads)));
+            }
+            let left = freed.wait_for(|left| *left > 0).await;
+            left.map_err(|_| stopped(&self.info, "it takes no more uploads"))?;
+        }
     }
 
     /// Takes host memory for `len` elements that are to be sent, with unspecified contents. It

@@ -127,7 +127,12 @@ pub fn pick_all(asked: &str) -> Result<Vec<DeviceInfo>> {
 
 fn choose_all(devices: Vec<DeviceInfo>, asked: &str) -> Result<Vec<DeviceInfo>> {
     let mut picked: Vec<DeviceInfo> = Vec::new();
-    for asked in asked.split(',') {
+    let whole = asked;
+    for asked in whole.split(',') {
+        if whole.contains(',') && asked.trim().is_empty() {
+            let reason = format!("horton.device = '{whole}' has an empty name in its list");
+            return Err(Error::Invalid(reason));
+        }
         let found = if is_all(asked) {
             alike(devices.clone())?
         } else {

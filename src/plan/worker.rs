@@ -24,6 +24,8 @@ use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
 use crate::config::{Enabled, HortonConfig};
 use crate::health::Health;
 
+use crate::join::exec::HortonJoinExec;
+
 use super::joins::wrap_joins;
 
 /// Returns `plan`, which another process or program planned, with its hash joins on the device.
@@ -103,7 +105,9 @@ fn has_filters(plan: &Arc<dyn ExecutionPlan>) -> Result<bool> {
 fn check_sides(plan: &Arc<dyn ExecutionPlan>) -> Result<()> {
     let mut is_open = false;
     plan.apply(|node| {
-        let join = node.downcast_ref::<HashJoinExec>();
+        // An open join is no HashJoinExec to others.
+        let stock = HortonJoinExec::of(node.as_ref()).map(|join| join.stock().as_ref());
+        let join = stock.or_else(|| node.downcast_ref::<HashJoinExec>());
         is_open |= join.is_some_and(|join| *join.partition_mode() == PartitionMode::Auto);
         Ok(TreeNodeRecursion::Continue)
     })?;

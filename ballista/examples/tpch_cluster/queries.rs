@@ -1,11 +1,8 @@
 //! The texts of TPC-H's queries: those of the example `tpch_join`.
 
-use std::path::Path;
+use horton_test_support::tpch;
 
 use crate::Result;
-
-/// The fraction of Q11 at scale 1, as its text has it.
-const Q11_FRACTION: &str = "0.0001000000";
 
 /// One of the 22.
 pub struct Query {
@@ -26,15 +23,6 @@ pub fn selected(numbers: &[u8], scale: f64) -> Result<Vec<Query>> {
 }
 
 fn read(number: u8, scale: f64) -> Result<Query> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/tpch_join/queries");
-    let file = folder.join(format!("q{number}.sql"));
-    let text = std::fs::read_to_string(&file);
-    let text = text.map_err(|error| format!("cannot read {}: {error}", file.display()))?;
-    // Its fraction selects as many rows at every scale.
-    let fraction = format!("{:.12}", 0.0001 / scale);
-    let sql = match number {
-        11 => text.replace(Q11_FRACTION, &fraction),
-        _ => text,
-    };
+    let sql = tpch::query(number.into(), scale)?;
     Ok(Query { number, sql })
 }

@@ -13,7 +13,6 @@
 //! - `workers`: the processes
 //! - `coordinator`: sessions, plans, rows
 //! - `tables`: small tables with NULLs and duplicates
-//! - `tpch`: TPC-H's tables
 //! - the others: tests
 
 mod coordinator;
@@ -23,5 +22,4 @@ mod options;
 mod queries;
 mod stages;
 mod tables;
-mod tpch;
 mod workers;

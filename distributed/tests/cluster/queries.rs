@@ -1,7 +1,5 @@
 //! TPC-H's 22 queries.
 
-use std::path::Path;
-
 use datafusion::prelude::SessionContext;
 use tempfile::TempDir;
 
@@ -9,16 +7,13 @@ use crate::coordinator::{
     Addresses, analyzed, coordinator, is_distributed, launches, plan, rows, run, stock,
 };
 use crate::tables::register;
-use crate::tpch::write_tables;
 use crate::workers::Cluster;
+use horton_test_support::tpch::{self, write_tables};
 
 const SCALE: f64 = 0.01;
 
 fn query(number: usize) -> String {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/tpch_join/queries");
-    let sql = std::fs::read_to_string(folder.join(format!("q{number}.sql"))).unwrap();
-    // The fraction of Q11 follows the scale.
-    sql.replace("0.0001000000", "0.0100000000")
+    tpch::query(number, SCALE).unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -64,7 +64,14 @@ impl BuildSide {
                 self.tables().add(Arc::new(table));
                 metrics.tables_added.add(1);
             }
-            Err(error) => log::debug!("{label} gets no table: {error}"),
+            Err(error) => {
+                self.tables().refuse(placed.device());
+                // The query goes on with the tables that are there, whatever the session wants to
+                // see of failures.
+                if let Err(error) = self.tables().fallback().note(&placed, error, metrics) {
+                    log::debug!("{label} gets no table: {error}");
+                }
+            }
         }
     }
 
@@ -93,6 +100,11 @@ impl BuildSide {
             width: self.width(),
             metrics,
         };
+        let columns = Upload {
+            // As for the first one, what is left is for chunks.
+            memory_limit: upload.limit() / 8 * 7,
+            ..upload
+        };
         let spec = TableSpec {
             config: self.index_config(),
             format: rows.encoder().format(),
@@ -116,11 +128,12 @@ impl BuildSide {
             KeysToSend::Encoded(keys) => JoinTable::build(upload, spec, keys.ranges).await?,
         };
         for column in &first.columns {
-            let sent = DeviceColumn::send(upload, column.source, rows.column(column.source));
+            let sent = DeviceColumn::send(columns, column.source, rows.column(column.source));
             let refused = || Error::Internal("a column is not gathered any more".to_owned());
             table.columns.push(sent.await?.ok_or_else(refused)?);
         }
         memory.device.grow(held.free());
+        table.access.memory_limit = first.access.memory_limit;
         Ok(table)
     }
 }

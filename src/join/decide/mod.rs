@@ -140,10 +140,8 @@ fn place_on(
         return Ok(placed);
     }
     let all = devices.all();
-    let mut failures = all
-        .iter()
-        .map(|device| config.health.failure(device.info()));
-    if let Some(reason) = failures.by_ref().find_map(|failure| failure) {
+    let mut large = all.iter().filter(|device| has_rows(device));
+    if let Some(reason) = large.find_map(|device| config.health.failure(device.info())) {
         return Err(Declined::FailedBefore(reason));
     }
     if all.iter().any(has_rows) {
@@ -260,6 +258,7 @@ impl Joiner {
         probe: Vec<SendableRecordBatchStream>,
     ) -> Result<Joined> {
         let mut tried = Vec::new();
+        let mut full = None;
         loop {
             let reason = match self.build_on(&placed, build, probe.len()).await? {
                 Attempt::Built(built) => return Ok(self.decided(&placed, *built, probe)),
@@ -269,6 +268,9 @@ impl Joiner {
                 }
             };
             tried.push(placed.device().clone());
+            if matches!(reason, Declined::DoesNotFit) {
+                full = Some(placed.clone());
+            }
             let is_of_device = matches!(reason, Declined::DoesNotFit | Declined::Failed(_));
             if is_of_device
                 && let Placement::Device(next) = place(&self.oriented, build.rows, &tried).await?
@@ -280,13 +282,15 @@ impl Joiner {
                 placed = next;
                 continue;
             }
-            return match reason {
-                Declined::DoesNotFit if self.scatters => Ok(Joined::TooLarge {
-                    build,
-                    probe,
-                    placed,
-                }),
-                reason => self.on_host(build, probe, reason).map(Joined::Decided),
+            return match (full, reason) {
+                (Some(placed), Declined::DoesNotFit | Declined::Failed(_)) if self.scatters => {
+                    Ok(Joined::TooLarge {
+                        build,
+                        probe,
+                        placed,
+                    })
+                }
+                (_, reason) => self.on_host(build, probe, reason).map(Joined::Decided),
             };
         }
     }

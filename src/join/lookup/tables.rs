@@ -32,6 +32,8 @@ pub struct Tables {
     /// The first one; `None` if no row can match.
     first: Option<Arc<JoinTable>>,
     others: Mutex<Vec<Arc<JoinTable>>>,
+    /// The devices that took no table.
+    refused: Mutex<Vec<Device>>,
     /// The time that devices worked on chunks which had waited longer.
     pressed: Mutex<Duration>,
     /// Held while a table is added.
@@ -52,6 +54,7 @@ impl Tables {
         Self {
             first,
             others: Mutex::default(),
+            refused: Mutex::default(),
             pressed: Mutex::default(),
             adding: tokio::sync::Mutex::default(),
             host: OnceCell::new(),
@@ -81,11 +84,18 @@ impl Tables {
         self.all().iter().any(|table| table.is_lost())
     }
 
-    /// Returns whether `device` has a table, or had one.
+    /// Returns whether `device` has a table, or had one, or took none.
     pub fn has(&self, device: &Device) -> bool {
         let index = device.info().index;
         let mut all = self.all().into_iter();
+        let mut refused = lock(&self.refused).clone().into_iter();
         all.any(|table| table.access.device.info().index == index)
+            || refused.any(|device| device.info().index == index)
+    }
+
+    /// Notes that `device` took no table. It is not asked again.
+    pub fn refuse(&self, device: &Device) {
+        lock(&self.refused).push(device.clone());
     }
 
     /// Adds a table.

@@ -248,6 +248,14 @@ impl Probe {
             Err(error) => {
                 self.go_on_without(&build, table.take().as_deref(), error)
                     .await?;
+                if build.tables().answering().is_some() {
+                    // Another device has the table. Chunks come in order, so all of them go back.
+                    let later = self.in_flight.drain(..).flat_map(|lookup| lookup.batches);
+                    let batches: Vec<_> = lookup.batches.into_iter().chain(later).collect();
+                    let batches = batches.into_iter().rev();
+                    batches.for_each(|probe| self.input.put_back(probe.batch));
+                    return Ok(State::Fetch(build));
+                }
                 self.lookup_again(&build, &lookup.batches, ChunkPosition::default())
                     .await?
                     .found(lookup.wanted)

@@ -145,6 +145,11 @@ fn a_plan_whose_sides_are_open_is_refused() {
         format!("{join:?}").contains("horton_join::on_device"),
         "what serialisers show"
     );
+    let error = on_device(Arc::clone(&open), worker().options(), &Health::default()).unwrap_err();
+    assert!(
+        error.to_string().contains("horton_join::install"),
+        "{error}"
+    );
     // A serialiser that took the stock join would make this of it.
     let sent = Arc::clone(join.stock()) as Arc<dyn ExecutionPlan>;
     let error = on_device(sent, worker().options(), &Health::default()).unwrap_err();

@@ -7,6 +7,7 @@
 //!  plans      rows as text, metrics of a plan's nodes   ─▶ all that run SQL
 //!  turns      tests alone, tests side by side           ─▶ tests/joins
 //!  child      a test again in a process of its own      ─▶ tests/processes, tests/fuzz
+//!  tpch       tables as Parquet, texts of queries        ─▶ ballista, distributed
 //!  internals  what no user of the crate can reach       ─▶ all of them, by this one list
 //!  lookups    keys and answers of lookups ─▶ device_bench, paper_figures, tune
 //!  sql_bench  cases, tables and timing of SQL joins ─▶ the example of that name, benches/join.rs
@@ -24,5 +25,6 @@ pub mod plot;
 pub mod sql_bench;
 pub mod tables;
 pub mod text;
+pub mod tpch;
 pub mod turns;
 pub mod warnings;
