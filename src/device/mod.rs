@@ -12,6 +12,7 @@
 //!
 //! * `info`: which devices there are and what they say of themselves; `kind`: their kinds
 //! * `pick`: picking one, and the kernels that it runs
+//! * `load`: how much work a device has
 //! * `placed`: the devices that share work, and which of them a join goes to
 //! * `owner`: the lanes, and the jobs that they run; `job`: what a job returns and costs
 //! * `queue`: what a job can do: memory, `transfer`, `launch`
@@ -43,6 +44,7 @@ pub mod host;
 mod info;
 mod job;
 mod kind;
+mod load;
 mod memory;
 mod owner;
 mod pages;

@@ -11,7 +11,7 @@
 //! tell apart devices with the same work.
 
 use std::ops::Deref;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::owner::Device;
@@ -19,15 +19,6 @@ use super::owner::Device;
 /// Open devices that share the work of joins; at least one.
 #[derive(Debug, Clone)]
 pub struct Devices(Arc<[Device]>);
-
-/// The joins and jobs of one device.
-#[derive(Debug, Default)]
-pub(super) struct Load {
-    /// Joins that were placed there.
-    pub(super) joins: AtomicUsize,
-    /// Jobs in line, and those that run.
-    pub(super) jobs: AtomicUsize,
-}
 
 /// A device with a join placed on it. Clones are the same join's.
 #[derive(Debug, Clone)]
