@@ -42,6 +42,7 @@ check: ## in three minutes after a build: lints, unit tests, tables and joins in
 .PHONY: cluster
 cluster: ## joins on workers of Ballista and of datafusion-distributed: processes on this machine (make test runs them, too)
 	scripts/ensure-opencl.sh
+	cargo build --workspace --examples
 	$(ON_POCL) cargo test --workspace --test cluster
 
 DURATION ?= 60
