@@ -304,6 +304,21 @@ impl Error {
         status == "CL_MEM_OBJECT_ALLOCATION_FAILURE" || status == "CL_OUT_OF_HOST_MEMORY"
     }
 
+    /// The same error for another asker, if it is of the name of a device; its text for any other.
+    pub(crate) fn of_name(&self) -> Self {
+        match self {
+            Error::UnknownDevice { asked, available } => Error::UnknownDevice {
+                asked: asked.clone(),
+                available: available.clone(),
+            },
+            Error::UnsuitableDevice { device, reason } => Error::UnsuitableDevice {
+                device: device.clone(),
+                reason: reason.clone(),
+            },
+            other => Error::Invalid(other.to_string()),
+        }
+    }
+
     /// Whose failure the error is if a join meets it on its device.
     pub(crate) fn blame(&self) -> Blame {
         match self {

@@ -1,15 +1,16 @@
-//! Which devices a session still trusts.
+//! Which devices a session or a worker still trusts.
 //!
 //! ```text
-//!  a join's OpenCL error ─▶ note: logged, once ─▶ later joins: on the host: device failed: …
+//!  a join's OpenCL error ─▶ note: logged, once ─▶ later joins: on another device, or the host
 //!  SET horton.device = … ─▶ trusted again
 //!  a driver without memory ─▶ the same, for a few seconds
 //! ```
 //!
 //! A device that failed once may fail at every query, each time after half of the work. So the
-//! session that met the error asks that device for no more joins: they run on the host. Other
-//! sessions are not told. They may use another configuration, and find out at the cost of one
-//! query. Health travels with the session's options, where rules and plan nodes find it.
+//! session that met the error asks that device for no more joins. Other sessions are not told. They
+//! may use another configuration, and find out at the cost of one query. Health travels with the
+//! session's options, where rules and plan nodes find it. A worker has one for all of its tasks
+//! ([`on_device`](crate::on_device)), and trusts a device again when it is started anew.
 //!
 //! A driver runs short of memory when other processes take it, and they give it back. A refusal of
 //! our own [`Budget`](crate::device::Budget) is no failure of the device. It comes before any work
@@ -27,7 +28,7 @@ use crate::error::{Blame, Error};
 /// waits in vain, which then costs a hundredth of the time.
 pub const SHORT_FOR: Duration = PATIENCE.saturating_mul(100);
 
-/// What went wrong on the devices of one session; clones share it.
+/// What went wrong on the devices of one session or worker; clones share it.
 #[derive(Debug, Clone, Default)]
 pub struct Health(Arc<Mutex<BTreeMap<(usize, usize), Failure>>>);
 

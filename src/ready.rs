@@ -116,7 +116,7 @@ pub async fn warm_up(context: &SessionContext) -> Result<()> {
         options.get::<HortonConfig>().cloned()
     };
     match config {
-        Some(config) => warm_up_for(&config).await,
+        Some(config) => warm_up_for(&config).await.map(drop),
         None => Err(Error::Invalid(UNUSED.to_owned())),
     }
 }
@@ -126,19 +126,22 @@ const UNUSED: &str = "joins of this session use no device: call horton_join::ins
                       horton.enabled = 'auto'";
 
 /// Waits until joins with the options `config` can use their device, as [`warm_up`] does for those
-/// of a session. For workers, which have options when they start, and no session.
+/// of a session. For workers, which have options when they start, and no session. Returns the
+/// devices.
 ///
 /// # Errors
 /// [`Error::Invalid`] if there is no device that joins can use: they run on the host.
-pub async fn warm_up_for(config: &HortonConfig) -> Result<()> {
+/// [`Error::UnknownDevice`] and [`Error::UnsuitableDevice`] if `horton.device` names a device that is
+/// not there, or one that cannot run the kernels: joins fail.
+pub async fn warm_up_for(config: &HortonConfig) -> Result<Devices> {
     if config.enabled == Enabled::Never {
         return Err(Error::Invalid(UNUSED.to_owned()));
     }
     begin(config);
     match settled(config).await {
-        Readiness::Ready(_) => Ok(()),
+        Readiness::Ready(devices) => Ok(devices),
         Readiness::Declined(reason) => Err(Error::Invalid(reason)),
-        Readiness::Invalid(error) => Err(Error::Invalid(error.to_string())),
+        Readiness::Invalid(error) => Err(error.of_name()),
         Readiness::Opening | Readiness::Compiling => Err(Error::Internal(
             "a device that is settled is not open".to_owned(),
         )),
@@ -183,11 +186,7 @@ fn prepare(asked: &str, told: &watch::Sender<Readiness>) -> Readiness {
                 warn_once(&error);
                 return Readiness::Declined(format!("no device: {}", error.brief()));
             }
-            Err(
-                error @ (Error::UnknownDevice { .. }
-                | Error::UnsuitableDevice { .. }
-                | Error::Invalid(_)),
-            ) => {
+            Err(error @ (Error::UnknownDevice { .. } | Error::UnsuitableDevice { .. })) => {
                 return Readiness::Invalid(Arc::new(error));
             }
             Err(error) => return Readiness::Declined(error.brief()),
@@ -221,14 +220,16 @@ fn tested(devices: &[Device]) -> (Vec<Device>, Vec<Error>) {
     let results: Vec<Result<Device>> = std::thread::scope(|scope| {
         let test = |device: &Device| {
             let device = device.clone();
-            scope.spawn(move || block_on(self_test::self_test(&device)).map(|()| device))
+            let test = move || block_on(self_test::self_test(&device)).map(|()| device);
+            std::thread::Builder::new().spawn_scoped(scope, test)
         };
         let tests: Vec<_> = devices.iter().map(test).collect();
         let ended = || Err(Error::Internal(THREAD_ENDED.to_owned()));
-        let results = tests.into_iter().map(|test| test.join());
-        results
-            .map(|test| test.unwrap_or_else(|_| ended()))
-            .collect()
+        let joined = tests.into_iter().map(|test| match test {
+            Ok(test) => test.join().unwrap_or_else(|_| ended()),
+            Err(error) => Err(Error::Internal(format!("no thread: {error}"))),
+        });
+        joined.collect()
     });
     let (mut passed, mut failed) = (Vec::new(), Vec::new());
     for result in results {

@@ -6,12 +6,12 @@
 //!
 //!  option   query differs from the default?  yes ─▶ the query's
 //!                                            no  ─▶ the worker's flag, or the default
-//!  device   worker's flag names one?         yes ─▶ the worker's
+//!  device, device_memory_limit: has the worker a flag?  yes ─▶ the worker's
 //! ```
 //!
 //! Coordinators send every option, also those that nobody set. So a value that is the default says
-//! nothing, and the worker's flag stays. A query cannot set such a flag back. Names of devices
-//! belong to a machine, so a worker's own name wins.
+//! nothing, and the worker's flag stays. A query cannot set such a flag back. Devices and
+//! their memory belong to a machine, so a worker's own flags for them win.
 //!
 //! Headers are read here. `with_distributed_option_extension_from_headers` looks for `enabled`
 //! among our entries, which are called `horton.enabled`, and drops them all without a word.
@@ -43,7 +43,11 @@ pub fn of_task(own: &HortonConfig, headers: &HeaderMap) -> Result<HortonConfig> 
             continue;
         };
         let value = text(key, value)?;
-        let is_own = key == "device" && own.device != HortonConfig::AUTO;
+        let is_own = match key {
+            "device" => own.device != HortonConfig::AUTO,
+            "device_memory_limit" => own.device_memory_limit != 0,
+            _ => false,
+        };
         if value != default && !is_own {
             options
                 .set_option(key, value)
@@ -96,6 +100,15 @@ mod tests {
         let mut own = HortonConfig::default();
         own.set_pairs(set.iter().copied()).unwrap();
         own
+    }
+
+    #[test]
+    fn a_query_does_not_change_what_belongs_to_the_machine() {
+        let flags = own(&[("device", "0:0"), ("device_memory_limit", "100")]);
+        let sent = headers(&[("device", "0:1"), ("device_memory_limit", "200")]);
+        assert_eq!(of_task(&flags, &sent).unwrap(), flags);
+        let set = of_task(&HortonConfig::default(), &sent).unwrap();
+        assert_eq!((set.device.as_str(), set.device_memory_limit), ("0:1", 200));
     }
 
     #[test]

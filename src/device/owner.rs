@@ -77,16 +77,16 @@ pub struct Device {
     budget: Arc<Budget>,
     shared: Arc<Shared>,
     load: Arc<Load>,
-    /// How many uploads it takes more.
+    /// Uploads that may begin.
     uploads: Arc<watch::Sender<usize>>,
     jobs: Sender<Job>,
 }
 
-/// Leave to fill memory that the device copies from, until the job has it.
+/// The permit to fill memory that the device copies from. It is dropped with the job that does so.
 #[derive(Debug)]
-pub struct Upload(Arc<watch::Sender<usize>>);
+pub struct UploadPermit(Arc<watch::Sender<usize>>);
 
-impl Drop for Upload {
+impl Drop for UploadPermit {
     fn drop(&mut self) {
         self.0.send_modify(|left| *left += 1);
     }
@@ -223,29 +223,29 @@ impl Device {
         }
     }
 
-    /// Waits for leave to fill host memory that is to be sent. Whoever runs first gets it: handed to
-    /// the one who asked first, it would be lost to all while nobody polls that one, as where a
-    /// join reads no further than it must.
+    /// Waits for the permit to fill host memory that is to be sent. The waiter that runs first takes
+    /// it. A fair semaphore would assign it to one that nobody may poll again: a join stops reading
+    /// its inputs in the middle of a poll.
     ///
     /// # Errors
-    /// [`Error::QueueStopped`] never, as a device stays open.
-    pub async fn upload(&self) -> Result<Upload> {
-        // Nobody is to wait for a driver with leave in hand.
+    /// [`Error::QueueStopped`] if the device is gone.
+    pub(crate) async fn upload(&self) -> Result<UploadPermit> {
+        // Opens the device before it takes a permit, as that can take seconds.
         if self.shared.opened().is_none() {
-            // Who is to have memory meets the error.
+            // Whoever asks for memory next meets the error.
             drop(self.run(|_| Ok(())).await);
         }
         let mut freed = self.uploads.subscribe();
         loop {
             let mut is_mine = false;
-            // Nobody waits for fewer.
+            // Wakes nobody: waiters wait for more.
             self.uploads.send_if_modified(|left| {
                 is_mine = *left > 0;
                 *left -= usize::from(is_mine);
                 false
             });
             if is_mine {
-                return Ok(Upload(Arc::clone(&self.uploads)));
+                return Ok(UploadPermit(Arc::clone(&self.uploads)));
             }
             let left = freed.wait_for(|left| *left > 0).await;
             left.map_err(|_| stopped(&self.info, "it takes no more uploads"))?;

@@ -130,8 +130,7 @@ fn choose_all(devices: Vec<DeviceInfo>, asked: &str) -> Result<Vec<DeviceInfo>> 
     let whole = asked;
     for asked in whole.split(',') {
         if whole.contains(',') && asked.trim().is_empty() {
-            let reason = format!("horton.device = '{whole}' has an empty name in its list");
-            return Err(Error::Invalid(reason));
+            return Err(unknown(whole, &devices));
         }
         let found = if is_all(asked) {
             alike(devices.clone())?
@@ -163,6 +162,13 @@ fn alike(devices: Vec<DeviceInfo>) -> Result<Vec<DeviceInfo>> {
     Ok(std::iter::once(first).chain(others).collect())
 }
 
+/// Returns whether `asked` names a device, which may not be there.
+pub(crate) fn names_device(asked: &str) -> bool {
+    asked
+        .split(',')
+        .any(|asked| !is_auto(asked) && !is_all(asked))
+}
+
 /// Returns whether what `asked` means depends on what self-tests found.
 pub(super) fn is_open(asked: &str) -> bool {
     asked
@@ -191,11 +197,15 @@ fn choose(devices: Vec<DeviceInfo>, asked: &str) -> Result<DeviceInfo> {
                 device: device.label(),
                 reason: device.obstacle.clone().unwrap_or_default(),
             },
-            None => Error::UnknownDevice {
-                asked: asked.to_owned(),
-                available: devices.iter().map(DeviceInfo::label).collect(),
-            },
+            None => unknown(asked, &devices),
         }),
+    }
+}
+
+fn unknown(asked: &str, devices: &[DeviceInfo]) -> Error {
+    Error::UnknownDevice {
+        asked: asked.to_owned(),
+        available: devices.iter().map(DeviceInfo::label).collect(),
     }
 }
 

@@ -1,9 +1,9 @@
 //! The devices that share work, and which of them a join goes to.
 //!
 //! ```text
-//!  Devices [0:0, 0:1, …] ─ place(bytes) ─▶ has room? ─▶ fewest joins ─▶ fewest jobs ─▶ Placed
-//!                                                                                       │
-//!  a join is counted on its device until the last clone of its Placed is dropped  ◀─────┘
+//!  Devices [0:0, 0:1, …] ─ place(bytes) ─▶ has room? ─▶ fewest joins, jobs, bytes ─▶ Placed
+//!                                                                                      │
+//!  a join counts on its device until the last clone of its Placed is dropped ◀─────────┘
 //! ```
 //!
 //! Joins are counted from the moment that they are placed. Jobs in line say what a device has to do
@@ -69,7 +69,7 @@ impl Devices {
 
     /// Places a join that takes about `bytes` of device memory, of which `limit` may be in use, on
     /// the device with room and the least work, of those that are `wanted`.
-    pub fn place(
+    pub(crate) fn place(
         &self,
         bytes: u64,
         limit: u64,

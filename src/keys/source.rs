@@ -158,6 +158,24 @@ pub enum KeysToSend {
 }
 
 impl KeysToSend {
+    /// Chooses how the `keys` of `rows` rows are sent: encoded before, if some may be NULL.
+    ///
+    /// # Errors
+    /// Those of [`EncodedKeys::new`].
+    pub async fn of(
+        encoder: &KeyEncoder,
+        keys: &[Vec<ArrayRef>],
+        rows: usize,
+        width: usize,
+        memory: &MemoryReservation,
+    ) -> Result<Self> {
+        if !has_nulls(keys) {
+            return Ok(Self::Plain);
+        }
+        let keys = EncodedKeys::new(encoder, keys, rows, width, memory).await?;
+        Ok(Self::Encoded(keys))
+    }
+
     /// Returns the keys of a build side of `rows` rows.
     pub fn count(&self, rows: usize) -> usize {
         match self {

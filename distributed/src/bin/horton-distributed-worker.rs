@@ -86,7 +86,7 @@ async fn run(args: Args) -> Result<()> {
     serve(SocketAddr::new(args.bind_host, args.port), own, stop).await
 }
 
-/// Opens the device and compiles its kernels.
+/// Opens the devices and compiles their kernels.
 ///
 /// # Errors
 /// If the flags name a device that is not there or cannot be used.
@@ -95,25 +95,14 @@ async fn make_ready(own: &HortonConfig) -> Result<()> {
         log::info!("joins run on the host: horton.enabled = 'never'");
         return Ok(());
     }
-    let asked = own.device.clone();
-    // Opening may block for as long as a driver likes.
-    let device = match tokio::task::spawn_blocking(move || Device::open(&asked)).await? {
-        Ok(device) => device,
-        Err(error @ (HortonError::NoPlatform(_) | HortonError::NoUsableDevice(_))) => {
-            log::warn!("joins run on the host: {error}");
-            return Ok(());
-        }
-        Err(error) => return Err(error.into()),
-    };
     match warm_up_for(own).await {
-        Ok(()) => {
-            let info = device.info();
-            let (platform, number) = info.index;
-            log::info!(
-                "joins run on {platform}:{number} {} ({})",
-                info.name,
-                info.platform
-            );
+        Ok(devices) => {
+            let infos = devices.all().iter().map(Device::info);
+            let names: Vec<String> = infos.map(|info| info.label()).collect();
+            log::info!("joins run on {}", names.join(" and "));
+        }
+        Err(error @ (HortonError::UnknownDevice { .. } | HortonError::UnsuitableDevice { .. })) => {
+            return Err(error.into());
         }
         Err(error) => log::warn!("joins run on the host: {error}"),
     }

@@ -1,25 +1,32 @@
 //! The table of a build side once more, on another device.
 //!
 //! ```text
-//!  chunks wait for their device ─┐                                     ┌─ it answers, too
-//!  a device failed, no table left ┴─▶ place ─▶ rows ─▶ keys ─▶ table ──┤
-//!                                                                      └─ no room, failed: without
+//!  chunks wait for their device ──┐                                 ┌─ it answers, too
+//!  a device failed, no table left ┴─▶ place ─▶ rows, keys ─▶ table ─┤
+//!                                                                   └─ no room, failed: without
 //! ```
 //!
 //! The rows are in host memory for as long as the join runs, so a table is built as the first one
-//! was. It gathers the same columns, as streams rely on them; a device without room for these gets
+//! was. It gathers the same columns, as streams rely on them. A device without room for these gets
 //! no table.
+//!
+//! The build is a task of its own. A stream that nobody polls any more must not keep other streams
+//! of the join from the lock.
 
 use std::sync::Arc;
+
+use datafusion::common::runtime::SpawnedTask;
 
 use crate::device::Placed;
 use crate::error::{Error, Result};
 use crate::join::lookup::columns::{DeviceColumn, Upload};
 use crate::join::lookup::table::{JoinTable, TableSpec};
 use crate::join::metrics::JoinMetrics;
-use crate::keys::source::{EncodedKeys, KeysToSend, PlainKeys, has_nulls};
+use crate::keys::source::KeysToSend;
+use crate::parts::task_failed;
 
 use super::side::BuildSide;
+use super::table::table_of;
 
 impl BuildSide {
     /// Goes on after the device of `table` failed with `error`: with other tables, with one on
@@ -28,28 +35,36 @@ impl BuildSide {
     /// # Errors
     /// The `error`, if it is not the device's or the session wants to see it.
     pub async fn go_on_without(
-        &self,
+        self: &Arc<Self>,
         table: &JoinTable,
         error: Error,
         metrics: &JoinMetrics,
     ) -> Result<()> {
-        let tables = self.tables();
-        tables
-            .fallback()
-            .note(&table.access.device, error, metrics)?;
+        let fallback = self.tables().fallback();
+        fallback.note(&table.access.device, error, metrics)?;
         table.lose();
-        let _one = tables.adding.lock().await;
-        if tables.answering().is_none() {
-            self.add_table(metrics).await;
-        }
-        Ok(())
+        let (side, metrics) = (Arc::clone(self), metrics.clone());
+        let added = SpawnedTask::spawn(async move {
+            let _one = side.tables().adding.lock().await;
+            if side.tables().answering().is_none() {
+                side.add_table(&metrics).await;
+            }
+        });
+        added.join().await.map_err(|error| task_failed(&error))
     }
 
     /// Builds the table on another device as well, unless that is being done.
-    pub async fn share(&self, metrics: &JoinMetrics) {
-        if let Ok(_one) = self.tables().adding.try_lock() {
-            self.add_table(metrics).await;
-        }
+    ///
+    /// # Errors
+    /// If the build panics.
+    pub async fn share(self: &Arc<Self>, metrics: &JoinMetrics) -> Result<()> {
+        let (side, metrics) = (Arc::clone(self), metrics.clone());
+        let added = SpawnedTask::spawn(async move {
+            if let Ok(_one) = side.tables().adding.try_lock() {
+                side.add_table(&metrics).await;
+            }
+        });
+        added.join().await.map_err(|error| task_failed(&error))
     }
 
     /// Adds a table on a device that has none, if one takes it.
@@ -93,47 +108,31 @@ impl BuildSide {
         first: &JoinTable,
         metrics: &JoinMetrics,
     ) -> Result<JoinTable> {
-        let (rows, memory) = (self.keyed_rows(), self.memory());
+        let (rows, memory, width) = (self.keyed_rows(), self.memory(), self.spec().width);
         let upload = Upload {
             device: placed,
             memory_limit: first.access.memory_limit,
-            width: self.width(),
+            width,
             metrics,
         };
-        let columns = Upload {
-            // As for the first one, what is left is for chunks.
-            memory_limit: upload.limit() / 8 * 7,
-            ..upload
-        };
         let spec = TableSpec {
-            config: self.index_config(),
+            config: self.spec().config.index_config(),
             format: rows.encoder().format(),
             rows: rows.len(),
             notes_visits: first.visited.is_some(),
         };
         let held = memory.device.new_empty();
         held.try_grow(first.bytes())?;
-        let keys = if has_nulls(rows.keys()) {
-            let (encoder, keys) = (rows.encoder(), rows.keys());
-            let keys = EncodedKeys::new(encoder, keys, rows.len(), self.width(), &memory.keys);
-            KeysToSend::Encoded(keys.await?)
-        } else {
-            KeysToSend::Plain
-        };
-        let mut table = match keys {
-            KeysToSend::Plain => {
-                let keys = PlainKeys::of(rows.encoder(), rows.keys());
-                JoinTable::build(upload, spec, keys).await?
-            }
-            KeysToSend::Encoded(keys) => JoinTable::build(upload, spec, keys.ranges).await?,
-        };
+        let (encoder, n) = (rows.encoder(), rows.len());
+        let keys = KeysToSend::of(encoder, rows.keys(), n, width, &memory.keys).await?;
+        let mut table = table_of(upload, spec, rows, &keys).await?;
         for column in &first.columns {
-            let sent = DeviceColumn::send(columns, column.source, rows.column(column.source));
+            let arrays = rows.column(column.source);
+            let sent = DeviceColumn::send(upload.of_columns(), column.source, arrays).await?;
             let refused = || Error::Internal("a column is not gathered any more".to_owned());
-            table.columns.push(sent.await?.ok_or_else(refused)?);
+            table.columns.push(sent.ok_or_else(refused)?);
         }
         memory.device.grow(held.free());
-        table.access.memory_limit = first.access.memory_limit;
         Ok(table)
     }
 }

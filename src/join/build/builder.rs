@@ -32,7 +32,7 @@ use crate::join::lookup::tables::Tables;
 use crate::join::memory::BuildMemory;
 use crate::join::metrics::JoinMetrics;
 use crate::join::rows::NO_ROW;
-use crate::keys::source::{EncodedKeys, KeysToSend, choose_encoder, has_nulls};
+use crate::keys::source::{KeysToSend, choose_encoder};
 use crate::parts::task_failed;
 
 /// The result of a build.
@@ -78,14 +78,8 @@ pub async fn build(
     }
     let began = Instant::now();
     let encoder = choose_encoder(&spec.keys, &keys, spec.width).await?;
-    let to_send = if has_nulls(&keys) {
-        let memory = &memory.keys;
-        KeysToSend::Encoded(EncodedKeys::new(&encoder, &keys, n, spec.width, memory).await?)
-    } else {
-        KeysToSend::Plain
-    };
+    let to_send = KeysToSend::of(&encoder, &keys, n, spec.width, &memory.keys).await?;
     let encoded = began.elapsed();
-    let matchable = to_send.count(n) > 0;
     let fallback = Fallback::new(&spec.config);
     let notes_visits = spec.visited && !spec.filtered && encoder.is_exact();
     let visited = spec
@@ -119,8 +113,7 @@ pub async fn build(
     timer.done();
     let kept = memory.device.size() + memory.tables.size() + memory.visited.size();
     metrics.build_mem_used.add(kept);
-    let how = (spec.config.index_config(), spec.width);
-    let side = BuildSide::new(rows, matchable, tables, visited, memory, how);
+    let side = BuildSide::new(rows, spec, tables, visited, memory);
     Ok(Built::Side(Box::new(side)))
 }
 

@@ -16,6 +16,7 @@ use datafusion::execution::memory_pool::MemoryReservation;
 use crate::error::Result;
 use crate::join::build::keyed::KeyedRows;
 use crate::join::build::probe_seen::ProbeSeen;
+use crate::join::build::spec::BuildSpec;
 use crate::join::build::visited::Visited;
 use crate::join::lookup::columns::DeviceColumn;
 use crate::join::lookup::host::HostTable;
@@ -26,7 +27,6 @@ use crate::join::rows::{BuildRows, Source};
 use crate::keys::encoder::KeyEncoder;
 use crate::keys::source::{encode_parts, encoded_bytes};
 use crate::parts::task_failed;
-use crate::table::multimap::IndexConfig;
 
 /// A collected build side and its tables.
 #[derive(Debug)]
@@ -37,30 +37,26 @@ pub struct BuildSide {
     visited: Option<Visited>,
     probe_seen: ProbeSeen,
     memory: BuildMemory,
-    index_config: IndexConfig,
-    width: usize,
+    spec: BuildSpec,
 }
 
 impl BuildSide {
-    /// Puts `rows` and what answers lookups together; rows have no table if none is `matchable`.
-    /// Work on rows is done in `width` parts at once.
+    /// Puts `rows` and what answers lookups together. Rows have no table if none can match.
     pub fn new(
         rows: KeyedRows,
-        matchable: bool,
+        spec: BuildSpec,
         tables: Tables,
         visited: Option<Visited>,
         memory: BuildMemory,
-        (index_config, width): (IndexConfig, usize),
     ) -> Self {
         Self {
             rows,
-            matchable,
+            matchable: tables.first().is_some(),
             tables,
             visited,
             probe_seen: ProbeSeen::default(),
             memory,
-            index_config,
-            width,
+            spec,
         }
     }
 
@@ -124,14 +120,9 @@ impl BuildSide {
         &self.memory
     }
 
-    /// Returns the session's options of a table.
-    pub(super) fn index_config(&self) -> IndexConfig {
-        self.index_config
-    }
-
-    /// Returns how many parts of the rows are worked on at once.
-    pub(super) fn width(&self) -> usize {
-        self.width
+    /// Returns the facts of the join that the build was told.
+    pub(super) fn spec(&self) -> &BuildSpec {
+        &self.spec
     }
 
     /// Returns which rows were matched, for join types that need to know.
@@ -168,7 +159,7 @@ impl BuildSide {
         encoded.try_grow(encoded_bytes(encoder, rows))?;
         let kept = self.memory.tables.new_empty();
         kept.try_grow(HostTable::bytes(rows, words))?;
-        let parts = encode_parts(encoder, self.rows.keys(), self.width).await?;
+        let parts = encode_parts(encoder, self.rows.keys(), self.spec.width).await?;
         // What is reserved stays so until the thread is done, though the query may be cancelled.
         let make = move || (HostTable::build(&parts, words), kept, encoded);
         let made = SpawnedTask::spawn_blocking(make).join().await;

@@ -118,20 +118,8 @@ impl TableBuild<'_> {
             rows: rows.len(),
             notes_visits: self.notes_visits,
         };
-        let mut table = match keys {
-            KeysToSend::Plain => {
-                let keys = PlainKeys::of(rows.encoder(), rows.keys());
-                JoinTable::build(upload, spec, keys).await?
-            }
-            KeysToSend::Encoded(keys) => {
-                JoinTable::build(upload, spec, keys.ranges.clone()).await?
-            }
-        };
-        let columns = Upload {
-            // What is left is for chunks.
-            memory_limit: upload.limit() / 8 * 7,
-            ..upload
-        };
+        let mut table = table_of(upload, spec, rows, keys).await?;
+        let columns = upload.of_columns();
         for source in rows.probed(&self.spec.columns) {
             match DeviceColumn::send(columns, source, rows.column(source)).await {
                 Ok(column) => table.columns.extend(column),
@@ -142,5 +130,24 @@ impl TableBuild<'_> {
         }
         self.memory.device.try_grow(table.bytes())?;
         Ok(table)
+    }
+}
+
+/// Builds the table of `keys`, those of `rows`.
+///
+/// # Errors
+/// Those of [`JoinTable::build`].
+pub async fn table_of(
+    upload: Upload<'_>,
+    spec: TableSpec,
+    rows: &KeyedRows,
+    keys: &KeysToSend,
+) -> Result<JoinTable> {
+    match keys {
+        KeysToSend::Plain => {
+            let keys = PlainKeys::of(rows.encoder(), rows.keys());
+            JoinTable::build(upload, spec, keys).await
+        }
+        KeysToSend::Encoded(keys) => JoinTable::build(upload, spec, keys.ranges.clone()).await,
     }
 }

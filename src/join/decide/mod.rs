@@ -30,7 +30,7 @@ use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricBuilder}
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 
 use crate::config::{Enabled, HortonConfig};
-use crate::device::{Device, Devices, Placed};
+use crate::device::{Device, Devices, Placed, names_device};
 use crate::error::{Error, Result};
 use crate::join::build::builder::{self, Built};
 use crate::join::build::side::BuildSide;
@@ -105,7 +105,7 @@ async fn place(oriented: &OrientedJoin, rows: usize, tried: &[Device]) -> Result
     let readiness = match config.enabled {
         Enabled::Always => ready::settled(config).await,
         // The name may be wrong.
-        _ if config.device != HortonConfig::AUTO => ready::opened(config).await,
+        _ if names_device(&config.device) => ready::opened(config).await,
         _ => ready::now(config),
     };
     let declined = match readiness {

@@ -47,6 +47,14 @@ pub struct Upload<'a> {
 }
 
 impl Upload<'_> {
+    /// Returns the same for columns, which leave an eighth of the memory to chunks.
+    pub fn of_columns(self) -> Self {
+        Self {
+            memory_limit: self.limit() / 8 * 7,
+            ..self
+        }
+    }
+
     /// Returns the bytes that may be in use on the device.
     pub fn limit(&self) -> u64 {
         self.memory_limit.min(self.device.budget().limit())
@@ -97,14 +105,14 @@ impl DeviceColumn {
             let (device, words) = (upload.device.clone(), Arc::clone(&words));
             let metrics = upload.metrics.clone();
             async move {
-                let leave = device.upload().await?;
+                let permit = device.upload().await?;
                 let mut staging = device
                     .staging::<u32>("a build column", part.rows << log_words)
                     .await?;
                 copy_values(&part, 4 << log_words, staging.bytes_mut());
                 let at = part.first_row << log_words;
                 let sent = device.run(move |queue| {
-                    let _leave = leave;
+                    let _permit = permit;
                     queue.send_to(&words, at, staging)
                 });
                 metrics.add_cost(&sent.await?.cost);

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 
-use crate::device::{Answer, Queue, Staging, Upload};
+use crate::device::{Answer, Queue, Staging, UploadPermit};
 use crate::error::Result;
 use crate::table::multimap::pairs::{Matches, Pairs};
 use crate::table::primitives::rows::set_bits;
@@ -16,16 +16,25 @@ use crate::table::primitives::rows::set_bits;
 use super::found::{Found, MorePairs, Wanted, Window, Words, no_pairs_wanted};
 use super::table::JoinTable;
 
+/// The keys of a chunk where the device copies them from.
+#[derive(Debug)]
+pub struct ProbeKeys {
+    /// The keys' words.
+    pub words: Staging<u32>,
+    /// The permit to fill them.
+    pub permit: UploadPermit,
+}
+
 /// Looks `keys` up in `table`, on its device.
 pub fn lookup(
     table: Arc<JoinTable>,
-    (keys, leave): (Staging<u32>, Upload),
+    keys: ProbeKeys,
     wanted: Wanted,
 ) -> BoxFuture<'static, Result<Answer<Found>>> {
     let access = table.access.clone();
     access.run(move |queue| {
-        let _leave = leave;
-        let (mut found, matches) = lookup_keys(queue, &table, keys, wanted)?;
+        let _permit = keys.permit;
+        let (mut found, matches) = lookup_keys(queue, &table, keys.words, wanted)?;
         if found.window.end() < found.total && matches!(wanted, Wanted::Pairs { .. }) {
             found.rest = Some(Arc::new(DeviceMatches {
                 table,

@@ -29,24 +29,6 @@ pub enum Words {
     Host(Vec<u32>),
 }
 
-impl Words {
-    /// Keeps the first `len` words.
-    pub fn truncate(&mut self, len: usize) {
-        match self {
-            Words::Staged(words) => words.truncate(len),
-            Words::Host(words) => words.truncate(len),
-        }
-    }
-
-    /// Returns the words, copied if they are not the host's own.
-    pub fn into_vec(self) -> Vec<u32> {
-        match self {
-            Words::Staged(words) => words.to_vec(),
-            Words::Host(words) => words,
-        }
-    }
-}
-
 impl Deref for Words {
     type Target = [u32];
 

@@ -58,7 +58,7 @@ impl Access {
 pub struct JoinTable {
     /// Where it is.
     pub access: Access,
-    /// The device's time for building it.
+    /// The device's time for its keys and for building it.
     pub cost: Duration,
     /// Whether the device failed since.
     lost: AtomicBool,
@@ -102,7 +102,7 @@ impl JoinTable {
     ) -> Result<Self> {
         let TableSpec { format, rows, .. } = spec;
         let n: usize = parts.iter().map(KeySource::count).sum();
-        let keys = send_keys(upload, parts, format.words(), n < rows).await?;
+        let (keys, sending) = send_keys(upload, parts, format.words(), n < rows).await?;
         let limit = upload.memory_limit;
         let built = upload.device.run(move |queue| {
             queue.limit_memory(limit);
@@ -121,7 +121,7 @@ impl JoinTable {
         });
         let built = built.await?;
         upload.metrics.add_cost(&built.cost);
-        let cost = built.cost.busy();
+        let cost = sending + built.cost.busy();
         let (built, visited) = built.value;
         upload.metrics.add_table(&built.index);
         Ok(Self {
@@ -299,7 +299,8 @@ fn set_numbers(words: &[u32]) -> impl Iterator<Item = u32> {
 }
 
 /// Sends the keys of all parts, of `words` words each, one after the other. Their rows' numbers
-/// go with them if the keys are `numbered`, as those are not the positions.
+/// go with them if the keys are `numbered`, as those are not the positions. Returns the device's time
+/// for it, too.
 ///
 /// # Errors
 /// [`DeviceMemory`](Error::DeviceMemory), OpenCL's own, and those of [`KeySource::write`].
@@ -308,7 +309,7 @@ pub async fn send_keys<K: KeySource>(
     parts: Vec<K>,
     words: usize,
     numbered: bool,
-) -> Result<DeviceKeys> {
+) -> Result<(DeviceKeys, Duration)> {
     let n: usize = parts.iter().map(KeySource::count).sum();
     let limit = upload.memory_limit;
     let buffers = upload.device.run(move |queue| {
@@ -334,7 +335,7 @@ pub async fn send_keys<K: KeySource>(
         let metrics = upload.metrics.clone();
         async move {
             let n = part.count();
-            let leave = device.upload().await?;
+            let permit = device.upload().await?;
             let mut keys = device.staging("build keys", n * words).await?;
             part.write(&mut keys)?;
             let rows = match buffers.rows {
@@ -346,16 +347,19 @@ pub async fn send_keys<K: KeySource>(
                 None => None,
             };
             let sent = device.run(move |queue| {
-                let _leave = leave;
+                let _permit = permit;
                 if let (Some(buffer), Some(rows)) = (&buffers.rows, rows) {
                     queue.send_to(buffer, at, rows)?;
                 }
                 queue.send_to(&buffers.keys, at * words, keys)
             });
-            metrics.add_cost(&sent.await?.cost);
-            Ok(())
+            let cost = sent.await?.cost;
+            metrics.add_cost(&cost);
+            Ok(cost.busy())
         }
     };
-    side_by_side(placed, upload.width, send).await?;
-    Arc::try_unwrap(buffers).map_err(|_| Error::Internal("build keys are still being sent".into()))
+    let times: Vec<Duration> = side_by_side(placed, upload.width, send).await?;
+    let keys = Arc::try_unwrap(buffers);
+    let keys = keys.map_err(|_| Error::Internal("build keys are still being sent".into()))?;
+    Ok((keys, times.into_iter().sum()))
 }

@@ -8,10 +8,9 @@
 //! ```
 //!
 //! Every table has all rows, so any of them may answer any chunk. A second one costs about what the
-//! first one did. So it is built once chunks that had to wait kept a device busy for as long as the
-//! build did: the join then takes at most twice the time that it would have taken with the number of
-//! tables that was best (the ski rental problem, Karlin et al. 1988). Waiting for less would build
-//! tables that few rows are looked up in.
+//! first one did: the device's time for keys and table. It is built once chunks that had to wait
+//! kept a device busy for as long. That is the rule of the ski rental problem (Karlin et al. 1988):
+//! it costs at most twice what knowing the rest of the probe side would have.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

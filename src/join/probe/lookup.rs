@@ -17,19 +17,19 @@ use datafusion::physical_expr_common::utils::evaluate_expressions_to_arrays;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
-use crate::device::{Answer, Upload};
+use crate::device::Answer;
 use crate::error::{Error, Result};
 use crate::join::bitmap::Bitmap;
 use crate::join::build::side::BuildSide;
-use crate::join::lookup::device;
-use crate::join::lookup::found::{ChunkPosition, Found, Wanted, Words};
+use crate::join::lookup::device::{self, ProbeKeys};
+use crate::join::lookup::found::{ChunkPosition, Found, Wanted};
 use crate::join::lookup::host::HostMatches;
 use crate::join::lookup::table::JoinTable;
 use crate::join::memory::{FLOOR, ProbeMemory};
 use crate::join::probe::chunk::ProbeBatch;
 use crate::join::weight::Weigher;
 
-use super::{GROWTH, LEAST_WINDOW, LookupInFlight, Probe, ProbeSpec};
+use super::{GROWTH, LEAST_WINDOW, LookupInFlight, Probe, ProbeSpec, Refused};
 
 /// Host bytes of what the host finds for a key in the device's place.
 const HIT_BYTES: usize = 40;
@@ -41,6 +41,21 @@ struct ChunkRoom {
     bytes: usize,
     /// Bytes that each row takes beside its batch.
     row_bytes: usize,
+}
+
+/// The keys of a chunk, where the engine that answers wants them.
+enum ChunkKeys {
+    ForDevice(Arc<JoinTable>, ProbeKeys),
+    ForHost(Vec<u32>),
+}
+
+impl ChunkKeys {
+    fn words(&mut self) -> &mut [u32] {
+        match self {
+            ChunkKeys::ForDevice(_, keys) => &mut keys.words,
+            ChunkKeys::ForHost(words) => words,
+        }
+    }
 }
 
 /// Batches of a chunk, each with its key columns, and what they reserve.
@@ -174,7 +189,7 @@ impl Probe {
         &mut self,
         build: &Arc<BuildSide>,
         gathered: GatheredBatches,
-    ) -> Result<LookupInFlight, (Option<Arc<JoinTable>>, Error)> {
+    ) -> Result<LookupInFlight, Refused> {
         let GatheredBatches {
             batches,
             rows,
@@ -203,11 +218,10 @@ impl Probe {
             }
             let from = place;
             let mut matchable = None;
-            if let Some((_, keys)) = &mut keys {
+            if let Some(keys) = &mut keys {
                 let (at, rows) = (place * words, batch.num_rows());
-                let out = &mut keys[at..at + rows * words];
-                let encoded = build.encoder().encode_matchable(&columns, out);
-                matchable = encoded.map_err(|error| (None, error))?;
+                let out = &mut keys.words()[at..at + rows * words];
+                matchable = build.encoder().encode_matchable(&columns, out)?;
                 place += matchable.as_ref().map_or(rows, Vec::len);
             }
             let columns = if build.encoder().is_exact() && !build.visits_on_device() {
@@ -219,18 +233,14 @@ impl Probe {
             chunk.push_back(ProbeBatch::new(batch, columns, places, matchable));
         }
         let (table, answer) = match keys.filter(|_| place > 0) {
-            Some((table, mut keys)) => {
+            Some(ChunkKeys::ForDevice(table, mut keys)) => {
+                keys.words.truncate(place * words);
+                let found = device::lookup(Arc::clone(&table), keys, wanted);
+                (Some(table), found)
+            }
+            Some(ChunkKeys::ForHost(mut keys)) => {
                 keys.truncate(place * words);
-                match (table, keys) {
-                    (Some((table, leave)), Words::Staged(keys)) => {
-                        let found = device::lookup(Arc::clone(&table), (keys, leave), wanted);
-                        (Some(table), found)
-                    }
-                    (_, keys) => {
-                        let (build, keys) = (Arc::clone(build), keys.into_vec());
-                        (None, lookup_on_host(build, keys, wanted))
-                    }
-                }
+                (None, lookup_on_host(Arc::clone(build), keys, wanted))
             }
             None => (None, nothing_found()),
         };
@@ -243,27 +253,28 @@ impl Probe {
         })
     }
 
-    /// Returns the table that answers a chunk, `None` for the host's, and room for the chunk's keys
-    /// where it wants them.
-    pub(super) async fn room_for_keys(
+    /// Returns room for a chunk's keys of so many words, where the engine that answers wants them.
+    async fn room_for_keys(
         &mut self,
-        build: &BuildSide,
+        build: &Arc<BuildSide>,
         words: usize,
-    ) -> Result<(Option<(Arc<JoinTable>, Upload)>, Words), (Option<Arc<JoinTable>>, Error)> {
+    ) -> Result<ChunkKeys, Refused> {
         while let Some(table) = build.tables().answering() {
             let device = &table.access.device;
-            let leave = device.upload().await.map_err(|error| (None, error))?;
+            let permit = device.upload().await?;
             match device.staging("probe keys", words).await {
-                Ok(keys) => return Ok((Some((table, leave)), Words::Staged(keys))),
+                Ok(words) => return Ok(ChunkKeys::ForDevice(table, ProbeKeys { words, permit })),
                 // Smaller chunks may have room.
-                Err(error) if error.is_device_memory() => return Err((Some(table), error)),
-                Err(error) => build
-                    .go_on_without(&table, error, &self.metrics)
-                    .await
-                    .map_err(|error| (None, error))?,
+                Err(error) if error.is_device_memory() => {
+                    let table = Some(table);
+                    return Err(Refused { table, error });
+                }
+                Err(error) => {
+                    build.go_on_without(&table, error, &self.metrics).await?;
+                }
             }
         }
-        Ok((None, Words::Host(vec![0; words])))
+        Ok(ChunkKeys::ForHost(vec![0; words]))
     }
 
     /// Returns the host's answer to what is left of a chunk from `start` on, after the device
@@ -295,7 +306,7 @@ impl Probe {
     /// Keeps what the device was asked, where it alone knows which build rows were met.
     pub(super) async fn keep_visits(
         &mut self,
-        build: &BuildSide,
+        build: &Arc<BuildSide>,
         batches: &VecDeque<ProbeBatch>,
     ) -> Result<()> {
         if !build.visits_on_device() {
@@ -310,7 +321,7 @@ impl Probe {
     }
 
     /// Brings back which build rows the answered lookups met, or looks their keys up again.
-    pub(super) async fn collect_visits(&mut self, build: &BuildSide) -> Result<()> {
+    pub(super) async fn collect_visits(&mut self, build: &Arc<BuildSide>) -> Result<()> {
         let Some(visited) = build.visited().filter(|_| build.table().is_some()) else {
             return Ok(());
         };
@@ -335,11 +346,9 @@ impl Probe {
         journal.forget();
         Ok(())
     }
-}
 
-impl Probe {
     /// Marks the rows that lookups met on any device; `false` if one of them failed.
-    async fn mark_visited(&mut self, build: &BuildSide, visited: &Bitmap) -> Result<bool> {
+    async fn mark_visited(&mut self, build: &Arc<BuildSide>, visited: &Bitmap) -> Result<bool> {
         for table in build.tables().all() {
             let marked = Arc::clone(&table).mark_visited(visited, build.rows().len());
             match marked.await {

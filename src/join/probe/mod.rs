@@ -84,6 +84,19 @@ struct LookupInFlight {
     answer: BoxFuture<'static, Result<Answer<Found>>>,
 }
 
+/// Why a chunk was not sent.
+struct Refused {
+    /// The table whose device had no room; `None` if the error is of another kind.
+    table: Option<Arc<JoinTable>>,
+    error: Error,
+}
+
+impl From<Error> for Refused {
+    fn from(error: Error) -> Self {
+        Self { table: None, error }
+    }
+}
+
 enum State {
     Fetch(Arc<BuildSide>),
     Emit(Arc<BuildSide>, Box<Chunk>),
@@ -214,7 +227,7 @@ impl Probe {
             let rows = batches.iter().map(RecordBatch::num_rows).sum();
             match self.lookup(&build, gathered).await {
                 Ok(lookup) => self.in_flight.push_back(lookup),
-                Err((table, error)) => {
+                Err(Refused { table, error }) => {
                     let table = table.as_deref();
                     self.make_do(&build, table, error, rows, batches).await?;
                 }
@@ -231,16 +244,14 @@ impl Probe {
                     self.has_waited = false;
                     self.keep_visits(&build, &lookup.batches).await?;
                     if build.tables().press(&answer.cost) {
-                        build.share(&self.metrics).await;
+                        build.share(&self.metrics).await?;
                     }
                 }
                 answer.value
             }
             Err(error) if error.is_device_memory() => {
                 let rows = lookup.batches.iter().map(|b| b.batch.num_rows()).sum();
-                let later = self.in_flight.drain(..).flat_map(|lookup| lookup.batches);
-                let batches = lookup.batches.into_iter().chain(later);
-                let batches = batches.map(|b| b.batch).collect();
+                let batches = self.with_later(lookup.batches);
                 self.make_do(&build, table.as_deref(), error, rows, batches)
                     .await?;
                 return Ok(State::Fetch(build));
@@ -250,10 +261,8 @@ impl Probe {
                     .await?;
                 if build.tables().answering().is_some() {
                     // Another device has the table. Chunks come in order, so all of them go back.
-                    let later = self.in_flight.drain(..).flat_map(|lookup| lookup.batches);
-                    let batches: Vec<_> = lookup.batches.into_iter().chain(later).collect();
-                    let batches = batches.into_iter().rev();
-                    batches.for_each(|probe| self.input.put_back(probe.batch));
+                    let batches = self.with_later(lookup.batches);
+                    self.put_back(batches);
                     return Ok(State::Fetch(build));
                 }
                 self.lookup_again(&build, &lookup.batches, ChunkPosition::default())
@@ -286,7 +295,7 @@ impl Probe {
     /// The `error`, if no device was asked or the session wants to see it.
     async fn go_on_without(
         &mut self,
-        build: &BuildSide,
+        build: &Arc<BuildSide>,
         table: Option<&JoinTable>,
         error: Error,
     ) -> Result<()> {
@@ -304,7 +313,7 @@ impl Probe {
     /// The `error`, if it is of another kind or the session wants to see it.
     async fn make_do(
         &mut self,
-        build: &BuildSide,
+        build: &Arc<BuildSide>,
         table: Option<&JoinTable>,
         error: Error,
         rows: usize,
@@ -316,11 +325,21 @@ impl Probe {
         if !self.has_room_after(table, &error).await && !self.split(rows) {
             self.go_on_without(build, table, error).await?;
         }
-        batches
-            .into_iter()
-            .rev()
-            .for_each(|batch| self.input.put_back(batch));
+        self.put_back(batches);
         Ok(())
+    }
+
+    /// Returns the rows of `batches`, and of all chunks in flight behind them, which are given up.
+    fn with_later(&mut self, batches: VecDeque<ProbeBatch>) -> Vec<RecordBatch> {
+        let later = self.in_flight.drain(..).flat_map(|lookup| lookup.batches);
+        let all = batches.into_iter().chain(later);
+        all.map(|probe| probe.batch).collect()
+    }
+
+    /// Has `batches` come next.
+    fn put_back(&mut self, batches: Vec<RecordBatch>) {
+        let last_first = batches.into_iter().rev();
+        last_first.for_each(|batch| self.input.put_back(batch));
     }
 
     /// Returns whether others have given back what `error` was short of; waits for it once a chunk.

@@ -131,7 +131,7 @@ impl Probe {
     /// asked for again, fewer from now on, or of the host.
     pub(super) async fn fetch_window(
         &mut self,
-        build: &BuildSide,
+        build: &Arc<BuildSide>,
         chunk: &mut Chunk,
         first: u64,
     ) -> Result<()> {
