@@ -36,8 +36,6 @@ pub struct JoinMetrics {
     pub avg_fanout: RatioMetrics,
     /// Errors of the device, and refusals of its memory, after which the host went on.
     pub device_errors: Count,
-    /// Tables that further devices got of the same build side.
-    pub tables_added: Count,
     device: DeviceMetrics,
     _compute: Arc<ComputeTime>,
 }
@@ -116,7 +114,6 @@ impl JoinMetrics {
             probe_hit_rate: ratio("probe_hit_rate"),
             avg_fanout: ratio("avg_fanout"),
             device_errors: MetricBuilder::new(set).counter("device_errors", partition),
-            tables_added: MetricBuilder::new(set).counter("tables_added", partition),
             device: DeviceMetrics {
                 upload_time: time("upload_time"),
                 kernel_time: time("kernel_time"),
@@ -153,6 +150,18 @@ impl JoinMetrics {
         self.build_input_rows.add(input.rows);
     }
 
+    /// Counts a table that a further device got of the same build side.
+    pub fn add_further_table(&self) {
+        self.count_table("tables_added");
+    }
+
+    /// Counts a table under `name`, which only joins with such a table show.
+    fn count_table(&self, name: &'static str) {
+        let device = &self.device;
+        let tables = MetricBuilder::new(&device.set).counter(name, device.partition);
+        tables.add(1);
+    }
+
     /// Records the table of a build side.
     pub fn add_table(&self, table: &HashIndex) {
         let device = &self.device;
@@ -164,8 +173,7 @@ impl JoinMetrics {
             HashIndex::Direct(_) => "direct_tables",
             HashIndex::Codes(_) => "codes_tables",
         };
-        let tables = MetricBuilder::new(&device.set).counter(kind, device.partition);
-        tables.add(1);
+        self.count_table(kind);
         // Ratios of buckets stay without a value where the table has none.
         if let Some(table) = table.as_horton() {
             let type_b = table.census().type_b as usize;

@@ -77,7 +77,7 @@ impl BuildSide {
             Ok(table) => {
                 log::debug!("the table is on {label}, too");
                 self.tables().add(Arc::new(table));
-                metrics.tables_added.add(1);
+                metrics.add_further_table();
             }
             Err(error) => {
                 self.tables().refuse(placed.device());
