@@ -13,6 +13,7 @@
 //! * `info`: which devices there are and what they say of themselves; `kind`: their kinds
 //! * `pick`: picking one, and the kernels that it runs
 //! * `load`: how much work a device has
+//! * `permits`: how many uploads are on their way at once
 //! * `placed`: the devices that share work, and which of them a join goes to
 //! * `owner`: the lanes, and the jobs that they run; `job`: what a job returns and costs
 //! * `queue`: what a job can do: memory, `transfer`, `launch`
@@ -48,6 +49,7 @@ mod load;
 mod memory;
 mod owner;
 mod pages;
+mod permits;
 mod pick;
 mod placed;
 mod pool;
@@ -64,7 +66,7 @@ pub use job::{Answer, Cost};
 pub(crate) use kind::SubGroupShuffle;
 pub use kind::{DeviceKind, KernelBody};
 pub use owner::Device;
-pub(crate) use owner::UploadPermit;
+pub(crate) use permits::UploadPermit;
 pub(crate) use pick::names_device;
 pub use pick::{pick, pick_all};
 pub use placed::Devices;

@@ -24,7 +24,7 @@ use std::time::Instant;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use ocl::core::OclPrm;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::oneshot;
 
 use crate::error::{Error, Result};
 
@@ -34,6 +34,7 @@ use super::info::DeviceInfo;
 use super::job::Answer;
 use super::kind::DeviceKind;
 use super::load::Load;
+use super::permits::{Permits, UploadPermit};
 use super::pick::{is_open, pick_all};
 use super::queue::Queue;
 use super::staging::Staging;
@@ -77,19 +78,8 @@ pub struct Device {
     budget: Arc<Budget>,
     shared: Arc<Shared>,
     load: Arc<Load>,
-    /// Uploads that may begin.
-    uploads: Arc<watch::Sender<usize>>,
+    uploads: Arc<Permits>,
     jobs: Sender<Job>,
-}
-
-/// The permit to fill memory that the device copies from. It is dropped with the job that does so.
-#[derive(Debug)]
-pub struct UploadPermit(Arc<watch::Sender<usize>>);
-
-impl Drop for UploadPermit {
-    fn drop(&mut self) {
-        self.0.send_modify(|left| *left += 1);
-    }
 }
 
 /// The opened device, once the first lane has had a job.
@@ -187,7 +177,7 @@ impl Device {
             budget,
             shared,
             load: Arc::default(),
-            uploads: Arc::new(watch::Sender::new(uploads(lanes))),
+            uploads: Permits::new(uploads(lanes)),
             jobs,
         })
     }
@@ -223,33 +213,14 @@ impl Device {
         }
     }
 
-    /// Waits for the permit to fill host memory that is to be sent. The waiter that runs first takes
-    /// it. A fair semaphore would assign it to one that nobody may poll again: a join stops reading
-    /// its inputs in the middle of a poll.
-    ///
-    /// # Errors
-    /// [`Error::QueueStopped`] if the device is gone.
-    pub(crate) async fn upload(&self) -> Result<UploadPermit> {
+    /// Waits for the permit to fill host memory that is to be sent.
+    pub(crate) async fn upload(&self) -> UploadPermit {
         // Opens the device before it takes a permit, as that can take seconds.
         if self.shared.opened().is_none() {
             // Whoever asks for memory next meets the error.
             drop(self.run(|_| Ok(())).await);
         }
-        let mut freed = self.uploads.subscribe();
-        loop {
-            let mut is_mine = false;
-            // Wakes nobody: waiters wait for more.
-            self.uploads.send_if_modified(|left| {
-                is_mine = *left > 0;
-                *left -= usize::from(is_mine);
-                false
-            });
-            if is_mine {
-                return Ok(UploadPermit(Arc::clone(&self.uploads)));
-            }
-            let left = freed.wait_for(|left| *left > 0).await;
-            left.map_err(|_| stopped(&self.info, "it takes no more uploads"))?;
-        }
+        self.uploads.take().await
     }
 
     /// Takes host memory for `len` elements that are to be sent, with unspecified contents. It

@@ -105,7 +105,7 @@ impl DeviceColumn {
             let (device, words) = (upload.device.clone(), Arc::clone(&words));
             let metrics = upload.metrics.clone();
             async move {
-                let permit = device.upload().await?;
+                let permit = device.upload().await;
                 let mut staging = device
                     .staging::<u32>("a build column", part.rows << log_words)
                     .await?;

@@ -335,7 +335,7 @@ pub async fn send_keys<K: KeySource>(
         let metrics = upload.metrics.clone();
         async move {
             let n = part.count();
-            let permit = device.upload().await?;
+            let permit = device.upload().await;
             let mut keys = device.staging("build keys", n * words).await?;
             part.write(&mut keys)?;
             let rows = match buffers.rows {

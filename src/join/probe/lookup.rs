@@ -261,7 +261,7 @@ impl Probe {
     ) -> Result<ChunkKeys, Refused> {
         while let Some(table) = build.tables().answering() {
             let device = &table.access.device;
-            let permit = device.upload().await?;
+            let permit = device.upload().await;
             match device.staging("probe keys", words).await {
                 Ok(words) => return Ok(ChunkKeys::ForDevice(table, ProbeKeys { words, permit })),
                 // Smaller chunks may have room.
