@@ -45,14 +45,20 @@ use super::joins::wrap_joins;
 /// ```
 /// use datafusion::physical_plan::collect;
 /// use datafusion::prelude::SessionContext;
-/// use horton_join::{Health, HortonJoinExec, on_device};
+/// use horton_join::config::HortonConfig;
+/// use horton_join::{Health, HortonJoinExec, on_device, warm_up_for};
 ///
 /// # #[tokio::main]
 /// # async fn main() -> datafusion::error::Result<()> {
+/// // When the worker starts.
+/// let health = Health::default();
+/// if let Err(reason) = warm_up_for(&HortonConfig::default()).await {
+///     println!("joins run on the host: {reason}");
+/// }
+/// // For each task.
 /// let session = SessionContext::new();
 /// let join = "SELECT a.value FROM range(0, 9) a JOIN range(4, 20) b ON a.value = b.value";
 /// let plan = session.sql(join).await?.create_physical_plan().await?;
-/// let health = Health::default();
 /// let plan = on_device(plan, session.state().config_options(), &health)?;
 /// assert_eq!(HortonJoinExec::all_in(&plan).len(), 1);
 /// let rows: usize = collect(plan, session.task_ctx()).await?.iter().map(|b| b.num_rows()).sum();
