@@ -23,6 +23,7 @@ test: ## everything that must hold before a commit
 	$(MAKE) clippy
 	$(MAKE) modules
 	$(ON_POCL) cargo test --workspace
+	cargo build --workspace --example tpch_join
 	$(ON_POCL) $(DEBUG)/examples/tpch_join --scale 0.01 --query all --check
 	$(MAKE) doc
 	$(MAKE) oclgrind
