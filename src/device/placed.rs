@@ -28,6 +28,7 @@ pub struct Placed(Arc<Place>);
 struct Place {
     device: Device,
     among: Devices,
+    has_room: bool,
 }
 
 impl Drop for Place {
@@ -40,6 +41,11 @@ impl Placed {
     /// Returns the device.
     pub fn device(&self) -> &Device {
         &self.0.device
+    }
+
+    /// Returns whether the device had room for the join when it was placed, as far as known.
+    pub fn has_room(&self) -> bool {
+        self.0.has_room
     }
 
     /// Returns the devices among which it was chosen.
@@ -79,16 +85,22 @@ impl Devices {
         static PLACING: Mutex<()> = Mutex::new(());
         let _one = PLACING.lock().unwrap_or_else(PoisonError::into_inner);
         let wanted = self.0.iter().filter(|device| wanted(device));
+        let is_full = |device: &Device| {
+            let budget = device.budget();
+            budget.used().saturating_add(bytes) > limit.min(budget.limit())
+        };
         let best = wanted.min_by_key(|device| {
-            let (budget, load) = (device.budget(), device.load());
-            let used = budget.used();
-            let is_full = used.saturating_add(bytes) > limit.min(budget.limit());
+            let (used, load) = (device.budget().used(), device.load());
             let joins = load.joins.load(Ordering::Relaxed);
-            (is_full, joins, load.jobs.load(Ordering::Relaxed), used)
+            let jobs = load.jobs.load(Ordering::Relaxed);
+            (is_full(device), joins, jobs, used)
         });
         let device = best?.clone();
         device.load().joins.fetch_add(1, Ordering::Relaxed);
-        let among = self.clone();
-        Some(Placed(Arc::new(Place { device, among })))
+        Some(Placed(Arc::new(Place {
+            has_room: !is_full(&device),
+            among: self.clone(),
+            device,
+        })))
     }
 }

@@ -101,12 +101,12 @@ pub struct Decision {
     pub bucket: Option<Home>,
 }
 
-/// Which of a node's joins: that of a partition, or of a bucket of its rows.
+/// Which of a node's joins: that of a partition, or of a bucket or a share of its rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct At {
     /// The partition, 0 if all share a build.
     pub partition: usize,
-    /// The bucket's number, if the rows are in buckets.
+    /// The bucket's number, if the rows are in buckets, or the share's.
     pub bucket: Option<usize>,
 }
 

@@ -75,6 +75,62 @@ impl Collected {
         streams
     }
 
+    /// Returns the rows in `parts` shares of about as many rows, in order, each with what they
+    /// reserve.
+    pub fn shares(self, parts: usize) -> Vec<Self> {
+        let each = self.rows.div_ceil(parts.max(1)).max(1);
+        let mut batches = self.batches.into_iter().peekable();
+        let mut from = 0;
+        let mut shares = Vec::with_capacity(parts);
+        while batches.peek().is_some() {
+            let (mut share, mut rows) = (Vec::new(), 0);
+            while rows < each
+                && let Some(batch) = batches.peek()
+            {
+                let taken = (batch.num_rows() - from).min(each - rows);
+                share.push(batch.slice(from, taken));
+                (rows, from) = (rows + taken, from + taken);
+                if from == batch.num_rows() {
+                    batches.next();
+                    from = 0;
+                }
+            }
+            shares.push((share, rows));
+        }
+        let of_rows = |bytes: usize, rows: usize| {
+            (bytes as u128 * rows as u128 / self.rows.max(1) as u128) as usize
+        };
+        let reserved = self.memory.size();
+        let last = shares.len().saturating_sub(1);
+        let shares = shares.into_iter().enumerate();
+        let shares = shares.map(|(at, (batches, rows))| Self {
+            input_batches: if at == 0 { self.input_batches } else { 0 },
+            bytes: of_rows(self.bytes, rows),
+            counter: counted(&batches),
+            memory: if at == last {
+                self.memory.split(self.memory.size())
+            } else {
+                self.memory.split(of_rows(reserved, rows))
+            },
+            table: of_rows(self.table, rows),
+            batches,
+            rows,
+        });
+        shares.collect()
+    }
+
+    /// Returns its rows, then those of `other`.
+    pub fn followed_by(mut self, other: Self) -> Self {
+        self.memory.grow(other.memory.free());
+        self.batches.extend(other.batches);
+        self.rows += other.rows;
+        self.input_batches += other.input_batches;
+        self.bytes += other.bytes;
+        self.table += other.table;
+        self.counter = counted(&self.batches);
+        self
+    }
+
     /// Returns the rows twice: for a build that may fail, without their memory, and with it for
     /// what comes then.
     pub fn apart(self) -> (Self, Self) {
@@ -85,15 +141,84 @@ impl Collected {
             ..self
         };
         let kept = Self {
-            counter: RecordBatchMemoryCounter::new(),
+            counter: counted(&self.batches),
             ..self
         };
         (rows, kept)
     }
 }
 
+/// Returns a counter that knows the memory of `batches`.
+fn counted(batches: &[RecordBatch]) -> RecordBatchMemoryCounter {
+    let mut counter = RecordBatchMemoryCounter::new();
+    for batch in batches {
+        counter.count_batch(batch);
+    }
+    counter
+}
+
 /// Returns a stream without rows.
 pub fn empty_stream(schema: &SchemaRef) -> SendableRecordBatchStream {
     let none = futures::stream::empty();
     Box::pin(RecordBatchStreamAdapter::new(Arc::clone(schema), none))
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::Int32Array;
+    use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool, UnboundedMemoryPool};
+
+    use super::*;
+
+    fn collected(rows: &[std::ops::Range<i32>]) -> Collected {
+        let batch = |rows: &std::ops::Range<i32>| {
+            let keys: Int32Array = rows.clone().collect();
+            RecordBatch::try_from_iter([("k", Arc::new(keys) as _)]).unwrap()
+        };
+        let pool: Arc<dyn MemoryPool> = Arc::new(UnboundedMemoryPool::default());
+        let memory = MemoryConsumer::new("rows").register(&pool);
+        let mut collected = Collected::held(rows.iter().map(batch).collect(), memory).unwrap();
+        collected.memory.grow(1001);
+        collected.table += 1;
+        collected
+    }
+
+    fn keys(collected: &Collected) -> Vec<i32> {
+        let keys = collected.batches.iter().map(|batch| {
+            let keys = batch.column(0).as_any().downcast_ref::<Int32Array>();
+            keys.unwrap().values().to_vec()
+        });
+        keys.collect::<Vec<_>>().concat()
+    }
+
+    #[test]
+    fn shares_have_all_rows_in_order_and_all_of_the_memory() {
+        for (rows, parts) in [
+            (vec![0..3, 3..4, 4..10], 2),
+            (vec![0..10], 3),
+            (vec![0..1, 1..2, 2..3], 2),
+            (vec![0..5, 5..10], 2),
+            (vec![0..2], 5),
+        ] {
+            let whole = collected(&rows);
+            let (all, reserved, table) = (keys(&whole), whole.memory.size(), whole.table);
+            let (bytes, batches) = (whole.bytes, whole.input_batches);
+            let shares = whole.shares(parts);
+            assert_eq!(shares.len(), parts.min(all.len()));
+            assert_eq!(shares.iter().flat_map(keys).collect::<Vec<_>>(), all);
+            let most = all.len().div_ceil(parts);
+            assert!(
+                shares
+                    .iter()
+                    .all(|s| s.rows <= most && s.rows == keys(s).len())
+            );
+            let sum = |of: fn(&Collected) -> usize| shares.iter().map(of).sum::<usize>();
+            assert_eq!(sum(|share| share.memory.size()), reserved);
+            assert!(sum(|share| share.table) <= table && sum(|share| share.bytes) <= bytes);
+            let again = shares.into_iter().reduce(Collected::followed_by).unwrap();
+            assert_eq!(keys(&again), all);
+            assert_eq!((again.rows, again.memory.size()), (all.len(), reserved));
+            assert_eq!(again.input_batches, batches);
+        }
+    }
 }

@@ -9,6 +9,7 @@
 //!                                    │                                  ▼
 //!                     Decided::Device: probe streams        Decided::Host: DataFusion's own join
 //!
+//!  the table has room on no device, but on several together ─▶ shares, each decided like that
 //!  neither side fits into memory, or the build side not on the device
 //!                                 ─▶ spill: buckets, each of which is decided like that
 //! ```
@@ -19,6 +20,7 @@
 pub mod granted;
 pub mod host_join;
 pub mod oriented;
+pub mod shares;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -47,6 +49,7 @@ use crate::ready::{self, Readiness};
 
 use host_join::{HostJoin, host_join};
 use oriented::OrientedJoin;
+use shares::{Copies, Shares, can_share};
 
 /// Device bytes a key while a table is built: key, table, and what its groups take meanwhile.
 pub const KEY_BYTES: u64 = 48;
@@ -250,23 +253,32 @@ impl Joiner {
     }
 
     /// Joins on the device where the join is placed, or on another one if that fails or has no
-    /// room.
+    /// room. Where none is likely to have any, several devices may have it together.
     async fn on_device(
         self,
         mut placed: Placed,
         mut build: Collected,
         probe: Vec<SendableRecordBatchStream>,
     ) -> Result<Joined> {
+        if !placed.has_room() {
+            build = match self.build_shares(build, probe.len()).await? {
+                SharesBuilt::Shares(shares) => return Ok(self.in_shares(shares, probe)),
+                SharesBuilt::HandedBack(build) => build,
+            };
+        }
         let mut tried = Vec::new();
         let mut full = None;
         loop {
-            let reason = match self.build_on(&placed, build, probe.len()).await? {
-                Attempt::Built(built) => return Ok(self.decided(&placed, *built, probe)),
-                Attempt::HandedBack(rows, reason) => {
-                    build = rows;
-                    reason
+            let (rows, kept) = build.apart();
+            let reason = match self.build_on(&placed, rows, probe.len()).await? {
+                Ok(built) => {
+                    self.hand_over(&built, &kept);
+                    let decided = self.decided(&placed, *built, probe, self.at);
+                    return Ok(Joined::Decided(decided));
                 }
+                Err(reason) => reason,
             };
+            build = kept;
             tried.push(placed.device().clone());
             if matches!(reason, Declined::DoesNotFit) {
                 full = Some(placed.clone());
@@ -295,50 +307,116 @@ impl Joiner {
         }
     }
 
-    /// Builds the rows of `build` on the device where the join is placed.
-    async fn build_on(&self, placed: &Placed, build: Collected, probes: usize) -> Result<Attempt> {
+    /// Builds the rows of `build`, whose memory the caller keeps, on the device of `placed`.
+    ///
+    /// Returns the reason if there is no table.
+    async fn build_on(
+        &self,
+        placed: &Placed,
+        build: Collected,
+        probes: usize,
+    ) -> Result<Result<Box<BuildSide>, Declined>> {
         let spec = self.oriented.build_spec(placed, probes)?;
         let metrics = JoinMetrics::new(&self.shown.metrics, self.at.partition);
-        let read = BuildInput {
-            batches: build.input_batches,
-            rows: build.rows,
-            bytes: build.bytes,
-        };
         let pool = self.oriented.context().memory_pool();
         let memory = BuildMemory::new(pool, self.at.partition);
-        let (rows, kept) = build.apart();
-        let built = match builder::build(spec, rows, memory, metrics.clone()).await {
-            Ok(Built::Side(side)) => side,
-            Ok(Built::HandedBack(reason)) => return Ok(Attempt::HandedBack(kept, reason)),
+        match builder::build(spec, build, memory, metrics).await {
+            Ok(Built::Side(side)) => Ok(Ok(side)),
+            Ok(Built::HandedBack(reason)) => Ok(Err(reason)),
             // A table on the host has its memory already.
-            Err(error) if error.is_pool_memory() => {
-                return Ok(Attempt::HandedBack(kept, Declined::NoMemory));
-            }
-            Err(error) => return Err(error),
-        };
+            Err(error) if error.is_pool_memory() => Ok(Err(Declined::NoMemory)),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Hands what the rows of `built` reserve over to it.
+    fn hand_over(&self, built: &BuildSide, kept: &Collected) {
         kept.memory.shrink(kept.table);
         built.hold(&kept.memory);
         // The host's join counts what was handed back to it.
-        metrics.add_build_input(read);
-        Ok(Attempt::Built(built))
+        let metrics = JoinMetrics::new(&self.shown.metrics, self.at.partition);
+        metrics.add_build_input(BuildInput {
+            batches: kept.input_batches,
+            rows: kept.rows,
+            bytes: kept.bytes,
+        });
+    }
+
+    /// Builds a share of the rows of `build` on each device, unless one of them has no room.
+    async fn build_shares(&self, build: Collected, probes: usize) -> Result<SharesBuilt> {
+        if self.bucket.is_some() || !can_share(self.oriented.join()) {
+            return Ok(SharesBuilt::HandedBack(build));
+        }
+        let places = self.places_of_shares(build.rows).await?;
+        if places.len() < 2 || build.rows < places.len() {
+            return Ok(SharesBuilt::HandedBack(build));
+        }
+        let shares = build.shares(places.len()).into_iter();
+        let (shares, kept): (Vec<_>, Vec<_>) = shares.map(Collected::apart).unzip();
+        let builds = places.iter().zip(shares);
+        let builds = builds.map(|(placed, share)| self.build_on(placed, share, probes));
+        let built = futures::future::try_join_all(builds).await?;
+        let built: Result<Vec<_>, Declined> = built.into_iter().collect();
+        Ok(match built {
+            Ok(built) => {
+                let pairs = built.iter().zip(&kept);
+                pairs.for_each(|(built, kept)| self.hand_over(built, kept));
+                SharesBuilt::Shares(places.into_iter().zip(built).collect())
+            }
+            Err(reason) => {
+                log::debug!("no table in shares: {reason}");
+                let all = kept.into_iter().reduce(Collected::followed_by);
+                let none = || Error::Internal("a build side in no shares".to_owned());
+                SharesBuilt::HandedBack(all.ok_or_else(none)?)
+            }
+        })
+    }
+
+    /// Returns the devices that may take a share of `rows` rows each.
+    async fn places_of_shares(&self, rows: usize) -> Result<Vec<Placed>> {
+        let (mut places, mut taken) = (Vec::new(), Vec::new());
+        while let Placement::Device(placed) = place(&self.oriented, rows, &taken).await? {
+            taken.push(placed.device().clone());
+            places.push(placed);
+        }
+        Ok(places)
+    }
+
+    fn in_shares(self, shares: Vec<Share>, probe: Vec<SendableRecordBatchStream>) -> Joined {
+        let mut copies = Copies::of(probe, shares.len());
+        let streams = std::mem::take(&mut copies.streams);
+        let joins = shares.into_iter().zip(streams).enumerate();
+        let joins = joins.map(|(share, ((placed, built), probe))| {
+            let at = At {
+                bucket: Some(share),
+                ..self.at
+            };
+            self.decided(&placed, *built, probe, at)
+        });
+        // A join with its sides swapped promises no order.
+        let ordered = (self.build == Side::Left).then(|| Arc::clone(self.oriented.join()));
+        let shares = copies.joined(joins.collect(), ordered, self.oriented.context());
+        Joined::Decided(Decided::Shares(shares))
     }
 
     fn decided(
-        self,
+        &self,
         placed: &Placed,
         built: BuildSide,
         probe: Vec<SendableRecordBatchStream>,
-    ) -> Joined {
+        at: At,
+    ) -> Decided {
         let spec = Arc::new(self.oriented.probe_spec(placed));
-        self.note(built.rows().len(), Place::Device(placed.device().clone()));
+        let place = Place::Device(placed.device().clone());
+        self.note(at, built.rows().len(), place);
         let streams = probe.into_iter().map(|stream| Mutex::new(Some(stream)));
-        Joined::Decided(Decided::Device {
+        Decided::Device {
             spec,
             build: Arc::new(built),
             streams: streams.collect(),
-            oriented: self.oriented,
-            metrics: self.shown.metrics,
-        })
+            oriented: self.oriented.clone(),
+            metrics: self.shown.metrics.clone(),
+        }
     }
 
     fn on_host(
@@ -348,7 +426,7 @@ impl Joiner {
         reason: Declined,
     ) -> Result<Decided> {
         log::debug!("a join of {} build rows on the host: {reason}", build.rows);
-        self.note(build.rows, Place::Host(reason));
+        self.note(self.at, build.rows, Place::Host(reason));
         Ok(Decided::Host {
             join: Box::new(host_join(&self.oriented, build, probe, self.partitions)?),
             at: self.at,
@@ -356,23 +434,26 @@ impl Joiner {
         })
     }
 
-    fn note(&self, rows: usize, place: Place) {
+    fn note(&self, at: At, rows: usize, place: Place) {
         let decision = Decision {
             build: self.build,
             rows,
             place,
             bucket: self.bucket,
         };
-        self.shown.decisions.note(self.at, decision);
+        self.shown.decisions.note(at, decision);
     }
 }
 
-/// The result of building on a device.
-enum Attempt {
-    /// A build side with its table.
-    Built(Box<BuildSide>),
-    /// The rows, and why they have no table there.
-    HandedBack(Collected, Declined),
+/// A share of the build side, with its table.
+type Share = (Placed, Box<BuildSide>);
+
+/// The result of building shares.
+enum SharesBuilt {
+    /// One on each device.
+    Shares(Vec<Share>),
+    /// All rows, as a device took none.
+    HandedBack(Collected),
 }
 
 /// A join whose build side is there.
@@ -390,6 +471,8 @@ pub enum Decided {
         /// The node's metrics.
         metrics: ExecutionPlanMetricsSet,
     },
+    /// A join whose table is on several devices, a share on each.
+    Shares(Shares),
     /// DataFusion's own join over what was read.
     Host {
         /// DataFusion's join.
@@ -408,6 +491,7 @@ impl Decided {
     /// The errors of executing DataFusion's own join.
     pub fn stream(&self, at: usize, partition: usize) -> Result<SendableRecordBatchStream> {
         match self {
+            Decided::Shares(shares) => shares.stream(at, partition),
             Decided::Host {
                 join,
                 at: noted,

@@ -6,12 +6,13 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use arrow::array::RecordBatch;
+use arrow::array::{AsArray, RecordBatch};
+use arrow::datatypes::Int64Type;
 use datafusion::physical_plan::{ExecutionPlan, collect, execute_stream_partitioned};
 use datafusion::prelude::SessionContext;
 use futures::{StreamExt, TryStreamExt};
 use horton_join::device::pick_all;
-use horton_join::{HortonJoinExec, Place, warm_up};
+use horton_join::{Decision, HortonJoinExec, Place, warm_up};
 
 use super::child::{QUERIES, check_rows, is_child, session, sql};
 
@@ -73,31 +74,151 @@ async fn joins_that_run_at_once_are_on_both() {
     assert!(plans.iter().all(|plan| metric(plan, "kernel_launches") > 0));
 }
 
+/// A device has room for half of the 60,000 build rows, and not for all of them.
+const HALF: &str = "SET horton.device_memory_limit = 1000000";
+
+/// Joins of each type, `a` with 60,000 rows that are built, `b` with 70,000. The first five come in
+/// shares. The others ask all shares at once, so they come in buckets.
+const LARGE: [&str; 10] = [
+    "count(*), sum(a.k), sum(b.k) FROM a JOIN b ON a.k = b.k",
+    "count(*), sum(a.k), count(b.k) FROM a LEFT JOIN b ON a.k = b.k",
+    "count(*), sum(k) FROM a WHERE EXISTS (SELECT 1 FROM b WHERE a.k = b.k)",
+    "count(*), sum(k) FROM a WHERE NOT EXISTS (SELECT 1 FROM b WHERE a.k = b.k)",
+    "count(*), sum(k) FROM a WHERE k NOT IN (SELECT k FROM b)",
+    "count(*), sum(b.k), count(a.k) FROM a RIGHT JOIN b ON a.k = b.k",
+    "count(*), sum(a.k), sum(b.k) FROM a FULL JOIN b ON a.k = b.k",
+    "count(*), sum(k) FROM b WHERE EXISTS (SELECT 1 FROM a WHERE a.k = b.k)",
+    "count(*), sum(k) FROM b WHERE NOT EXISTS (SELECT 1 FROM a WHERE a.k = b.k)",
+    "count(*), sum(k) FROM b WHERE k NOT IN (SELECT k FROM a)",
+];
+
+async fn large_tables(session: &SessionContext) {
+    for (name, from, to) in [("a", 0, 60000), ("b", 20000, 90000)] {
+        let rows = format!("SELECT value AS k FROM range({from}, {to})");
+        sql(session, &format!("CREATE TABLE {name} AS {rows}")).await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
-async fn a_table_that_fits_neither_is_split_over_both() {
-    if !is_child(
-        "several::a_table_that_fits_neither_is_split_over_both",
-        "gpu",
-    ) {
+async fn a_table_that_fits_neither_is_on_both() {
+    if !is_child("several::a_table_that_fits_neither_is_on_both", "gpu") {
         return;
     }
     let session = both().await;
-    let query = "SELECT count(*), sum(a.value) FROM range(0, 60000) a
-                 JOIN range(20000, 90000) b ON a.value = b.value";
-    let whole = sql(&session, query).await;
-    sql(&session, "SET horton.device_memory_limit = 1000000").await;
-    assert_eq!(sql(&session, query).await, whole);
+    large_tables(&session).await;
+    for (at, query) in LARGE.iter().enumerate() {
+        let query = &format!("SELECT {query}");
+        sql(&session, "SET horton.device_memory_limit = 0").await;
+        sql(&session, "SET horton.enabled = 'never'").await;
+        let stock = sql(&session, query).await;
+        sql(&session, "SET horton.enabled = 'always'").await;
+        sql(&session, HALF).await;
+        assert_eq!(sql(&session, query).await, stock, "{query}");
+        let plan = plan(&session, query).await;
+        collect(Arc::clone(&plan), session.task_ctx())
+            .await
+            .unwrap();
+        let both = BTreeSet::from([(0, 0), (0, 1)]);
+        assert_eq!(devices(&plan), both, "{query}");
+        assert!(metric(&plan, "kernel_launches") > 0, "{query}");
+        assert_eq!(metric(&plan, "device_errors"), 0, "{query}");
+        let decisions = HortonJoinExec::all_in(&plan)[0].decisions();
+        let in_shares = decisions.iter().all(|decision| decision.bucket.is_none());
+        assert_eq!(in_shares, at < 5, "{query}: {decisions:?}");
+        if in_shares {
+            let rows: Vec<_> = decisions.iter().map(|decision| decision.rows).collect();
+            assert_eq!(rows, [30000, 30000], "{query}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn auto_takes_shares_and_no_buckets() {
+    if !is_child("several::auto_takes_shares_and_no_buckets", "gpu") {
+        return;
+    }
+    let session = both().await;
+    large_tables(&session).await;
+    sql(&session, HALF).await;
+    sql(&session, "SET horton.enabled = 'auto'").await;
+    sql(&session, "SET horton.min_build_rows = 1").await;
+    for (query, is_shared) in [(LARGE[0], true), (LARGE[5], false)] {
+        let plan = plan(&session, &format!("SELECT {query}")).await;
+        collect(Arc::clone(&plan), session.task_ctx())
+            .await
+            .unwrap();
+        let decisions = HortonJoinExec::all_in(&plan)[0].decisions();
+        let is_on_device = |decision: &Decision| matches!(decision.place, Place::Device(_));
+        assert_eq!(decisions.len(), if is_shared { 2 } else { 1 }, "{query}");
+        assert_eq!(decisions.iter().all(is_on_device), is_shared, "{query}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn shares_keep_the_order_that_the_plan_promises() {
+    let test = "several::shares_keep_the_order_that_the_plan_promises";
+    if !is_child(test, "gpu") {
+        return;
+    }
+    let session = both().await;
+    large_tables(&session).await;
+    sql(&session, HALF).await;
+    let query = "SELECT b.k FROM a JOIN (SELECT k FROM b ORDER BY k DESC) b ON a.k = b.k
+                 ORDER BY b.k DESC";
     let plan = plan(&session, query).await;
-    collect(Arc::clone(&plan), session.task_ctx())
+    let batches = collect(Arc::clone(&plan), session.task_ctx())
         .await
         .unwrap();
-    assert_eq!(devices(&plan), BTreeSet::from([(0, 0), (0, 1)]));
-    let join = HortonJoinExec::all_in(&plan)[0];
-    assert!(
-        join.decisions()
-            .iter()
-            .all(|decision| decision.bucket.is_some())
-    );
+    let keys = batches.iter().flat_map(|batch| {
+        let keys = batch.column(0).as_primitive::<Int64Type>();
+        keys.values().to_vec()
+    });
+    assert!(keys.eq((20000..60000).rev()));
+    assert_eq!(devices(&plan).len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_share_is_looked_up_elsewhere() {
+    let test = "several::a_lost_share_is_looked_up_elsewhere";
+    let Some(down) = child_with_down(test) else {
+        return;
+    };
+    for query in LARGE.iter().take(5) {
+        let session = both().await;
+        large_tables(&session).await;
+        sql(&session, "SET horton.chunk_rows = 500").await;
+        let query = query.split_once("FROM").unwrap().1;
+        let query = format!("SELECT * FROM {query}");
+        let whole = plan(&session, &query).await;
+        let whole = rows(&collect(whole, session.task_ctx()).await.unwrap());
+        sql(&session, HALF).await;
+        let plan = plan(&session, &query).await;
+        let streams = execute_stream_partitioned(Arc::clone(&plan), session.task_ctx());
+        let mut streams = streams.unwrap();
+        let mut found = 0;
+        if let Some(batch) = streams[0].next().await {
+            found += batch.unwrap().num_rows();
+        }
+        std::fs::write(&down, "").unwrap();
+        for stream in streams {
+            found += rows(&stream.try_collect::<Vec<_>>().await.unwrap());
+        }
+        std::fs::remove_file(&down).unwrap();
+        assert_eq!(found, whole, "{query}");
+    }
+}
+
+/// Returns the file that takes the first device down, in the child process of `test`.
+fn child_with_down(test: &str) -> Option<PathBuf> {
+    if super::child::role().is_none() {
+        let down = std::env::temp_dir().join(format!("horton-down-{}", std::process::id()));
+        drop(std::fs::remove_file(&down));
+        assert!(!is_child(test, &format!("gpu down={}", down.display())));
+        drop(std::fs::remove_file(&down));
+        return None;
+    }
+    let shim = std::env::var("HORTON_SHIM").unwrap();
+    Some(PathBuf::from(shim.split_once("down=").unwrap().1))
 }
 
 const ALL_TYPES: [&str; 5] = [
@@ -112,15 +233,9 @@ const ALL_TYPES: [&str; 5] = [
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lost_device_leaves_its_work_to_the_other() {
     let test = "several::a_lost_device_leaves_its_work_to_the_other";
-    if super::child::role().is_none() {
-        let down = std::env::temp_dir().join(format!("horton-down-{}", std::process::id()));
-        drop(std::fs::remove_file(&down));
-        assert!(!is_child(test, &format!("gpu down={}", down.display())));
-        drop(std::fs::remove_file(&down));
+    let Some(down) = child_with_down(test) else {
         return;
-    }
-    let shim = std::env::var("HORTON_SHIM").unwrap();
-    let down = PathBuf::from(shim.split_once("down=").unwrap().1);
+    };
     for query in ALL_TYPES {
         for before in [true, false] {
             let session = both().await;
