@@ -43,9 +43,9 @@ pub use join::decision::{Decision, Declined, Home, Place};
 pub use join::exec::HortonJoinExec;
 pub use join::side::Side;
 pub use plan::worker::on_device;
-pub use ready::{warm_up, warm_up_for};
+pub use ready::warm_up_for;
 pub use self_test::self_test;
-pub use session::{context, install};
+pub use session::{context, install, warm_up};
 
 /// What this crate's own tests look at; no part of its interface.
 #[doc(hidden)]

@@ -17,7 +17,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use datafusion::prelude::SessionContext;
 use futures::executor::block_on;
 use tokio::sync::watch;
 
@@ -88,41 +87,8 @@ async fn once(config: &HortonConfig, holds: impl FnMut(&Readiness) -> bool) -> R
     }
 }
 
-/// Waits until joins of `context` can use their device, for services that answer their first query
-/// as fast as all others. Opening a device and compiling its kernels takes seconds where no cache
-/// of compiled kernels is.
-///
-/// ```
-/// use datafusion::prelude::SessionConfig;
-///
-/// # #[tokio::main]
-/// # async fn main() {
-/// let session = horton_join::context(SessionConfig::new());
-/// if let Err(reason) = horton_join::warm_up(&session).await {
-///     println!("joins run on the host: {reason}");
-/// }
-/// # }
-/// ```
-///
-/// # Errors
-/// [`Error::Invalid`] if there is no device that joins can use: they run on the host.
-///
-/// See also: [`warm_up_for`], for workers without a session.
-pub async fn warm_up(context: &SessionContext) -> Result<()> {
-    let config = {
-        let state = context.state_ref();
-        let state = state.read();
-        let options = &state.config_options().extensions;
-        options.get::<HortonConfig>().cloned()
-    };
-    match config {
-        Some(config) => warm_up_for(&config).await.map(drop),
-        None => Err(Error::Invalid(UNUSED.to_owned())),
-    }
-}
-
 /// Says why a session has no device to warm up.
-const UNUSED: &str = "joins of this session use no device: call horton_join::install, and set \
+pub(crate) const UNUSED: &str = "joins of this session use no device: call horton_join::install, and set \
                       horton.enabled = 'auto'";
 
 /// Waits until joins with the options `config` can use their device, as [`warm_up`] does for those

@@ -14,10 +14,12 @@ use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::prelude::{SessionConfig, SessionContext};
 
 use crate::config::HortonConfig;
+use crate::error::{Error, Result};
 use crate::health::Health;
 use crate::plan::filters::{HANDS_OUT, Settle, TakeFilters};
 use crate::plan::joins::{OpenSides, WrapJoins};
 use crate::plan::statistics::RememberStatistics;
+use crate::ready::{UNUSED, warm_up_for};
 
 type Rule = Arc<dyn PhysicalOptimizerRule + Send + Sync>;
 
@@ -42,6 +44,17 @@ type Rule = Arc<dyn PhysicalOptimizerRule + Send + Sync>;
 /// session.sql("SET horton.min_build_rows = 100000").await?;
 /// # Ok(())
 /// # }
+/// ```
+///
+/// A session that exists gets a new context with its tables, functions and options. Rules that are
+/// there are kept, and rules of one's own come before this call, not after it:
+///
+/// ```
+/// # use datafusion::execution::SessionStateBuilder;
+/// # use datafusion::prelude::SessionContext;
+/// let existing = SessionContext::new();
+/// let builder = SessionStateBuilder::new_from_existing(existing.state());
+/// let session = SessionContext::new_with_state(horton_join::install(builder).build());
 /// ```
 ///
 /// See also: [`context`] for a session with defaults, [`HortonConfig`] for the options.
@@ -110,3 +123,44 @@ pub fn context(config: SessionConfig) -> SessionContext {
         .with_default_features();
     SessionContext::new_with_state(install(builder).build())
 }
+
+/// Waits until joins of `context` can use their device, for services that answer their first query
+/// as fast as all others. Opening a device and compiling its kernels takes seconds where no cache
+/// of compiled kernels is.
+///
+/// ```
+/// use datafusion::prelude::SessionConfig;
+///
+/// # #[tokio::main]
+/// # async fn main() {
+/// let session = horton_join::context(SessionConfig::new());
+/// if let Err(reason) = horton_join::warm_up(&session).await {
+///     println!("joins run on the host: {reason}");
+/// }
+/// # }
+/// ```
+///
+/// # Errors
+/// [`Error::Invalid`] if there is no device that joins can use: they run on the host. Also if the
+/// session's rules were set after [`install`](crate::install), which loses those of this crate.
+///
+/// See also: [`warm_up_for`], for workers without a session.
+pub async fn warm_up(context: &SessionContext) -> Result<()> {
+    let (config, has_rule) = {
+        let state = context.state_ref();
+        let state = state.read();
+        let options = &state.config_options().extensions;
+        let mut rules = state.physical_optimizers().iter();
+        let has_rule = rules.any(|rule| rule.name() == WrapJoins.name());
+        (options.get::<HortonConfig>().cloned(), has_rule)
+    };
+    match config {
+        Some(_) if !has_rule => Err(Error::Invalid(RULES_LOST.to_owned())),
+        Some(config) => warm_up_for(&config).await.map(drop),
+        None => Err(Error::Invalid(UNUSED.to_owned())),
+    }
+}
+
+/// Says why no join of a session is taken over, though it has the options.
+const RULES_LOST: &str = "the session has the horton options and not the rules: set rules of your \
+                          own before horton_join::install, which keeps them";

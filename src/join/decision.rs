@@ -238,3 +238,53 @@ impl OnHost {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The reasons, one of each. A new one does not compile here before it is added.
+    fn all() -> Vec<Declined> {
+        use Declined::*;
+        let text = String::new;
+        let all = vec![
+            KeyType(text()),
+            FewRows { min_build_rows: 7 },
+            FewToProbe { wanted: 7 },
+            Preparing,
+            NotReady("no device: ".to_owned()),
+            FailedBefore(text()),
+            Failed(text()),
+            DoesNotFit,
+            NoMemory,
+        ];
+        for reason in &all {
+            match reason {
+                KeyType(_)
+                | FewRows { .. }
+                | FewToProbe { .. }
+                | Preparing
+                | NotReady(_)
+                | FailedBefore(_)
+                | Failed(_)
+                | DoesNotFit
+                | NoMemory => {}
+            }
+        }
+        all
+    }
+
+    #[test]
+    fn each_reason_has_a_heading_on_the_page_that_says_what_to_do() {
+        let page = include_str!("../../docs/why-host.md");
+        let headings: Vec<&str> = (page.lines())
+            .filter_map(|line| line.strip_prefix("### "))
+            .collect();
+        for reason in all() {
+            let text = reason.to_string().replace('7', "…");
+            let found = |heading: &&str| *heading == text || *heading == format!("{text}…");
+            assert!(headings.iter().any(|h| found(h)), "{text}: {headings:?}");
+        }
+        assert_eq!(headings.len(), all().len(), "{headings:?}");
+    }
+}

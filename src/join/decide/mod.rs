@@ -19,6 +19,7 @@
 
 pub mod granted;
 pub mod host_join;
+pub mod order;
 pub mod oriented;
 pub mod shares;
 
@@ -394,9 +395,10 @@ impl Joiner {
             self.decided(&placed, *built, probe, at)
         });
         // A join with its sides swapped promises no order.
-        let ordered = (self.build == Side::Left).then(|| Arc::clone(self.oriented.join()));
-        let shares = copies.joined(joins.collect(), ordered, self.oriented.context());
-        Joined::Decided(Decided::Shares(shares))
+        let is_ordered = self.build == Side::Left;
+        let joins = joins.collect();
+        let shares = copies.into_shares(self.oriented.clone(), is_ordered);
+        Joined::Decided(Decided::Shares { joins, shares })
     }
 
     fn decided(
@@ -472,7 +474,12 @@ pub enum Decided {
         metrics: ExecutionPlanMetricsSet,
     },
     /// A join whose table is on several devices, a share on each.
-    Shares(Shares),
+    Shares {
+        /// The joins of the shares.
+        joins: Vec<Decided>,
+        /// What makes their rows one stream.
+        shares: Shares,
+    },
     /// DataFusion's own join over what was read.
     Host {
         /// DataFusion's join.
@@ -491,7 +498,10 @@ impl Decided {
     /// The errors of executing DataFusion's own join.
     pub fn stream(&self, at: usize, partition: usize) -> Result<SendableRecordBatchStream> {
         match self {
-            Decided::Shares(shares) => shares.stream(at, partition),
+            Decided::Shares { joins, shares } => {
+                let joined = joins.iter().map(|join| join.stream(at, partition));
+                shares.stream(joined.collect::<Result<_>>()?, at, partition)
+            }
             Decided::Host {
                 join,
                 at: noted,

@@ -18,10 +18,9 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow::array::RecordBatch;
-use arrow::datatypes::Schema;
 use datafusion::common::JoinType;
 use datafusion::error::DataFusionError;
-use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::stream::{RecordBatchReceiverStream, RecordBatchStreamAdapter};
@@ -30,9 +29,9 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 use crate::error::Result;
 use crate::join::collect::collected::empty_stream;
-use crate::join::spill::order::promised;
 
-use super::Decided;
+use super::order::promised;
+use super::oriented::OrientedJoin;
 
 /// Batches of the probe side that a share may be behind another.
 const BEHIND: usize = 4;
@@ -49,15 +48,13 @@ pub fn can_share(join: &HashJoinExec) -> bool {
     by_build_row && join.fetch().is_none()
 }
 
-/// A join in shares.
+/// What makes the rows of all shares one stream.
 pub struct Shares {
-    /// The joins of the shares.
-    joins: Vec<Decided>,
+    oriented: OrientedJoin,
+    /// Whether the join's plan may promise an order.
+    is_ordered: bool,
     /// The probe side's streams, each to be taken once.
     feeds: Vec<Mutex<Option<Feed>>>,
-    /// The join, if its plan promises an order.
-    ordered: Option<Arc<HashJoinExec>>,
-    context: Arc<TaskContext>,
 }
 
 /// Copies of the probe side's streams.
@@ -90,38 +87,34 @@ impl Copies {
         Self { streams, feeds }
     }
 
-    /// Returns the join of `joins`, which read these copies.
-    pub fn joined(
-        self,
-        joins: Vec<Decided>,
-        ordered: Option<Arc<HashJoinExec>>,
-        context: &Arc<TaskContext>,
-    ) -> Shares {
+    /// Returns what joins the shares of `oriented`, which read these copies.
+    pub fn into_shares(self, oriented: OrientedJoin, is_ordered: bool) -> Shares {
         let feeds = self.feeds.into_iter().map(|feed| Mutex::new(Some(feed)));
         Shares {
-            joins,
+            oriented,
+            is_ordered,
             feeds: feeds.collect(),
-            ordered,
-            context: Arc::clone(context),
         }
     }
 }
 
 impl Shares {
-    /// Returns the rows of stream `at`, for output partition `partition`. There are none if the
-    /// probe side has fewer streams.
+    /// Returns the rows of stream `at`, for output partition `partition`, which `joined` has share
+    /// by share. There are none if the probe side has fewer streams.
     ///
     /// # Errors
     /// If the promised order cannot be restored.
-    pub fn stream(&self, at: usize, partition: usize) -> Result<SendableRecordBatchStream> {
+    pub fn stream(
+        &self,
+        joined: Vec<SendableRecordBatchStream>,
+        at: usize,
+        partition: usize,
+    ) -> Result<SendableRecordBatchStream> {
         let feed = self.feeds.get(at).and_then(|feed| {
             let mut feed = feed.lock().unwrap_or_else(PoisonError::into_inner);
             feed.take()
         });
-        let joined = self.joins.iter().map(|join| join.stream(at, partition));
-        let joined = joined.collect::<Result<Vec<_>>>()?;
-        let schema = joined.first().map(|stream| stream.schema());
-        let schema = schema.unwrap_or_else(|| Arc::new(Schema::empty()));
+        let schema = self.oriented.output().schema;
         let Some(feed) = feed else {
             return Ok(empty_stream(&schema));
         };
@@ -133,10 +126,11 @@ impl Shares {
         }
         rows.spawn(forward(feed.input, feed.outputs));
         let rows = rows.build();
-        match &self.ordered {
-            Some(join) => Ok(promised(join, rows, &self.context, partition)?),
-            None => Ok(rows),
+        if !self.is_ordered {
+            return Ok(rows);
         }
+        let context = self.oriented.context();
+        Ok(promised(self.oriented.join(), rows, context, partition)?)
     }
 }
 

@@ -25,7 +25,6 @@ mod bucket;
 mod filling;
 mod lanes;
 mod numbers;
-pub mod order;
 mod pairs;
 mod passes;
 mod scatter;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use datafusion::execution::SessionStateBuilder;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use horton_join::Declined;
 use horton_join::config::{Enabled, HortonConfig};
@@ -29,6 +30,25 @@ fn assert_names_the_devices(error: &str) {
     for device in horton_join::device::list().unwrap() {
         assert!(error.contains(&device.label()), "{error}");
     }
+}
+
+#[tokio::test]
+async fn a_warm_up_says_that_rules_were_lost() {
+    let build = |builder: SessionStateBuilder| SessionContext::new_with_state(builder.build());
+    let stock = SessionStateBuilder::new().with_default_features().build();
+    let rules = stock.physical_optimizers().to_vec();
+    let installed = horton_join::install(SessionStateBuilder::new().with_default_features());
+    let replaced = build(installed.with_physical_optimizer_rules(rules.clone()));
+    let error = horton_join::warm_up(&replaced).await.unwrap_err();
+    assert!(
+        error.to_string().contains("before horton_join::install"),
+        "{error}"
+    );
+    let kept = SessionStateBuilder::new().with_default_features();
+    let kept = build(horton_join::install(
+        kept.with_physical_optimizer_rules(rules),
+    ));
+    horton_join::warm_up(&kept).await.unwrap();
 }
 
 #[test]
