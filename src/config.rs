@@ -151,6 +151,8 @@ pub struct HortonConfig {
     pub on_device_error: OnDeviceError,
     /// Whether joins go to disk that the memory pool has no room for.
     pub spill: bool,
+    /// Whether SQL may not change the options: see [`locked`](Self::locked).
+    pub is_locked: bool,
     /// What only tests change; no option of a session.
     pub knobs: Knobs,
     /// Devices that failed in this session; not an option either.
@@ -168,6 +170,7 @@ impl Default for HortonConfig {
             filters: Filters::Auto,
             on_device_error: OnDeviceError::Fallback,
             spill: true,
+            is_locked: false,
             knobs: Knobs::default(),
             health: Health::default(),
         }
@@ -331,6 +334,28 @@ impl HortonConfig {
         Ok(())
     }
 
+    /// Returns the options as ones that `SET horton.…` cannot change, for services whose users may
+    /// run any SQL. Programs still change them by their fields.
+    ///
+    /// ```
+    /// use datafusion::prelude::SessionConfig;
+    /// use horton_join::config::HortonConfig;
+    ///
+    /// # #[tokio::main]
+    /// # async fn main() {
+    /// let options = HortonConfig { device: "all".to_owned(), ..HortonConfig::default() };
+    /// let config = SessionConfig::new().with_option_extension(options.locked());
+    /// let session = horton_join::context(config);
+    /// assert!(session.sql("SET horton.device = '0:0'").await.is_err());
+    /// # }
+    /// ```
+    pub fn locked(self) -> Self {
+        Self {
+            is_locked: true,
+            ..self
+        }
+    }
+
     /// Returns every option as its name, without `horton.`, and its value: what another process
     /// makes the same options of by [`set_pairs`](Self::set_pairs).
     pub fn to_pairs(&self) -> Vec<(String, String)> {
@@ -421,6 +446,13 @@ impl ExtensionOptions for HortonConfig {
     }
 
     fn set(&mut self, key: &str, value: &str) -> DataFusionResult<()> {
+        if self.is_locked {
+            let reason = format!(
+                "horton.{key} cannot be set: the program that made this session locked the horton \
+                 options"
+            );
+            return Err(DataFusionError::Configuration(reason));
+        }
         self.set_option(key, value)
             .map_err(|e| DataFusionError::Configuration(e.to_string()))
     }
@@ -453,6 +485,20 @@ mod tests {
             config.set_option(&key, &entry.value.unwrap()).unwrap();
         }
         assert_eq!(config, HortonConfig::default());
+    }
+
+    #[test]
+    fn locked_options_cannot_be_set_by_sql() {
+        let mut config = HortonConfig::default().locked();
+        let unchanged = config.clone();
+        let error = ExtensionOptions::set(&mut config, "device", "0:0").unwrap_err();
+        assert!(
+            error.to_string().contains("horton.device cannot be set"),
+            "{error}"
+        );
+        assert_eq!(config, unchanged);
+        config.set_option("device", "0:0").unwrap();
+        assert_eq!(config.device, "0:0");
     }
 
     #[test]

@@ -195,3 +195,23 @@ fn bytes(set: &ExecutionPlanMetricsSet, name: &'static str, partition: usize) ->
         .with_category(MetricCategory::Bytes)
         .counter(name, partition)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_on_metrics_has_all_of_them() {
+        let set = ExecutionPlanMetricsSet::new();
+        let metrics = JoinMetrics::new(&set, 0);
+        metrics.add_further_table();
+        let page = include_str!("../../docs/metrics.md");
+        let names = set.clone_inner();
+        let names = names.iter().map(|metric| metric.value().name().to_owned());
+        let names: Vec<String> = names.collect();
+        assert!(names.len() > 15, "{names:?}");
+        for name in names {
+            assert!(page.contains(&format!("`{name}`")), "{name}");
+        }
+    }
+}
