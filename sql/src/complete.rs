@@ -38,7 +38,9 @@ const COMMANDS: [&str; 7] = ["\\?", "\\d", "\\h", "\\i", "\\pset", "\\q", "\\qui
 pub struct Assistant {
     inner: CliHelper,
     files: FilenameCompleter,
+    /// Functions, options, tables and columns.
     names: BTreeSet<String>,
+    columns: BTreeSet<String>,
 }
 
 impl Assistant {
@@ -48,6 +50,7 @@ impl Assistant {
             inner: CliHelper::new(dialect, color),
             files: FilenameCompleter::new(),
             names: BTreeSet::new(),
+            columns: BTreeSet::new(),
         }
     }
 
@@ -62,6 +65,7 @@ impl Assistant {
         names.extend(state.window_functions().keys().cloned());
         let options = state.config_options().entries().into_iter();
         names.extend(options.map(|option| option.key));
+        let mut columns = BTreeSet::new();
         let catalogs = state.catalog_list();
         for catalog in catalogs.catalog_names() {
             let Some(catalog) = catalogs.catalog(&catalog) else {
@@ -73,14 +77,16 @@ impl Assistant {
                 };
                 for table in provider.table_names() {
                     if let Ok(Some(found)) = provider.table(&table).await {
-                        let columns = found.schema();
-                        names.extend(columns.fields().iter().map(|field| field.name().clone()));
+                        let schema = found.schema();
+                        columns.extend(schema.fields().iter().map(|field| field.name().clone()));
                     }
                     names.insert(table);
                 }
             }
         }
+        names.extend(columns.iter().cloned());
         self.names = names;
+        self.columns = columns;
     }
 
     /// Forgets that the hint was shown.
@@ -89,24 +95,27 @@ impl Assistant {
     }
 }
 
-/// Returns what completes `word`, in the order of the alphabet. Words of SQL are as `word` is.
-fn complete(word: &str, names: &BTreeSet<String>) -> Vec<Pair> {
-    let begins = |name: &str| {
-        let start = name.get(..word.len());
-        start.is_some_and(|start| start.eq_ignore_ascii_case(word))
-    };
+/// Returns the words of SQL that begin with `word`. They are in lower case if it is.
+fn words(word: &str) -> impl Iterator<Item = String> {
     let is_lower = word.chars().any(char::is_lowercase);
-    let words = WORDS.split_whitespace().filter(|name| begins(name));
-    let words = words.map(|name| {
+    let words = WORDS.split_whitespace().filter(|name| begins(name, word));
+    words.map(move |name| {
         if is_lower {
             name.to_lowercase()
         } else {
             name.to_owned()
         }
-    });
-    let names = names.iter().filter(|name| begins(name)).cloned();
-    let found: BTreeSet<String> = words.chain(names).collect();
-    found.into_iter().map(pair).collect()
+    })
+}
+
+fn begins(name: &str, word: &str) -> bool {
+    let start = name.get(..word.len());
+    start.is_some_and(|start| start.eq_ignore_ascii_case(word))
+}
+
+/// Returns those of `names` that begin with `word`.
+fn those_of<'a>(names: &'a BTreeSet<String>, word: &'a str) -> impl Iterator<Item = String> {
+    names.iter().filter(|name| begins(name, word)).cloned()
 }
 
 fn pair(text: String) -> Pair {
@@ -145,13 +154,13 @@ impl Completer for Assistant {
         if word.is_empty() {
             return Ok((pos, Vec::new()));
         }
-        let found = complete(word, &self.names);
-        // After the table's name and a point: a column.
-        if let (true, Some((table, column))) = (found.is_empty(), word.rsplit_once('.')) {
-            let start = start + table.len() + 1;
-            return Ok((start, complete(column, &self.names)));
+        let found: BTreeSet<String> = words(word).chain(those_of(&self.names, word)).collect();
+        // After a table's name and a point: a column.
+        if let (true, Some((_, column))) = (found.is_empty(), word.rsplit_once('.')) {
+            let columns = those_of(&self.columns, column).map(pair);
+            return Ok((pos - column.len(), columns.collect()));
         }
-        Ok((start, found))
+        Ok((start, found.into_iter().map(pair).collect()))
     }
 }
 
@@ -189,19 +198,13 @@ impl Helper for Assistant {}
 mod tests {
     use super::*;
 
-    fn found(word: &str) -> Vec<String> {
-        let names = ["city", "City_id", "horton.enabled", "count"];
-        let names = names.map(str::to_owned).into();
-        let found = complete(word, &names);
-        found.into_iter().map(|pair| pair.replacement).collect()
-    }
-
     #[test]
     fn words_are_as_they_were_begun_and_names_as_they_are() {
-        assert_eq!(found("SEL"), ["SELECT"]);
-        assert_eq!(found("sel"), ["select"]);
-        assert_eq!(found("ci"), ["City_id", "city"]);
-        assert_eq!(found("horton.e"), ["horton.enabled"]);
-        assert_eq!(found("é"), [""; 0]);
+        assert_eq!(words("SEL").collect::<Vec<_>>(), ["SELECT"]);
+        assert_eq!(words("sel").collect::<Vec<_>>(), ["select"]);
+        let names = ["city", "City_id", "country"].map(str::to_owned).into();
+        let found: Vec<String> = those_of(&names, "ci").collect();
+        assert_eq!(found, ["City_id", "city"]);
+        assert_eq!(those_of(&names, "é").count(), 0);
     }
 }
