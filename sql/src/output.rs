@@ -127,7 +127,7 @@ enum Sink {
         /// Rows that may yet be kept.
         room: usize,
     },
-    Csv(csv::Writer<BufWriter<Out>>),
+    Csv(Box<csv::Writer<BufWriter<Out>>>),
     Json(ArrayWriter<BufWriter<Out>>),
     NdJson(LineDelimitedWriter<BufWriter<Out>>),
     /// The result has no columns: there is nothing to print.
@@ -136,13 +136,16 @@ enum Sink {
 
 impl Sink {
     fn new(style: &Style<'_>, out: BufWriter<Out>, schema: &SchemaRef) -> Self {
-        let separated = |out, by| csv::WriterBuilder::new().with_delimiter(by).build(out);
+        let separated = |out, by| {
+            let writer = csv::WriterBuilder::new().with_delimiter(by).build(out);
+            Self::Csv(Box::new(writer))
+        };
         if schema.fields().is_empty() {
             return Self::None;
         }
         match style.format {
-            PrintFormat::Csv => Self::Csv(separated(out, b',')),
-            PrintFormat::Tsv => Self::Csv(separated(out, b'\t')),
+            PrintFormat::Csv => separated(out, b','),
+            PrintFormat::Tsv => separated(out, b'\t'),
             PrintFormat::Json => Self::Json(ArrayWriter::new(out)),
             PrintFormat::NdJson => Self::NdJson(LineDelimitedWriter::new(out)),
             PrintFormat::Table | PrintFormat::Automatic => Self::Table {

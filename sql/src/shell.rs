@@ -69,10 +69,13 @@ impl Failure {
     }
 }
 
-/// Returns the text of an error, without a prefix where it is of another crate.
+/// Returns the text of an error for the user, without a prefix where it is of another crate.
 pub fn message(error: &DataFusionError) -> String {
     match error.find_root() {
         DataFusionError::External(inner) => inner.to_string(),
+        DataFusionError::Plan(text) if text.starts_with("table '") => format!(
+            "{text}; SHOW TABLES lists the tables, and a quoted path is one if a file is there"
+        ),
         root => root.strip_backtrace(),
     }
 }

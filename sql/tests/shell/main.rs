@@ -7,6 +7,7 @@
 //!  formats  rows as csv, json, tables
 //!  scripts  -f, pipes, errors, exit codes, signals
 //!  devices  --device, --set, `horton-sql devices`, no OpenCL
+//!  stores   http://, s3://: a server in the test
 //!  prompt   a pseudo-terminal: history, completion, Ctrl-C
 //! ```
 
@@ -17,3 +18,4 @@ mod formats;
 mod prompt;
 mod run;
 mod scripts;
+mod stores;

@@ -24,7 +24,10 @@ fn a_file_ends_at_the_first_statement_that_fails() {
     assert_eq!(failed.out, "a\n1\n");
     let (at, text) = failed.err.split_once("script.sql:4: ").unwrap();
     assert!(at.starts_with("error: "), "{failed:?}");
-    assert!(text.contains("nowhere' not found"), "{failed:?}");
+    assert!(
+        text.contains("nowhere' not found; SHOW TABLES lists the tables"),
+        "{failed:?}"
+    );
 }
 
 #[test]
