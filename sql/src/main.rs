@@ -42,11 +42,17 @@ use crate::shell::{Failure, Shell};
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 
+/// What is logged unless `RUST_LOG` says otherwise. Object stores warn of each place where they do
+/// not find credentials.
+const LOG: &str = "error,horton_join=warn,horton_sql=warn";
+
 #[tokio::main]
 async fn main() -> ExitCode {
     let args = Args::parse();
-    let log = env_logger::Env::default().default_filter_or("warn");
-    env_logger::Builder::from_env(log).init();
+    let log = env_logger::Env::default().default_filter_or(LOG);
+    env_logger::Builder::from_env(log)
+        .format_timestamp(None)
+        .init();
     let ended = match &args.task {
         Some(Task::Devices) => devices().await,
         None => run(args).await,

@@ -73,6 +73,7 @@ impl Failure {
 pub fn message(error: &DataFusionError) -> String {
     match error.find_root() {
         DataFusionError::External(inner) => inner.to_string(),
+        DataFusionError::SQL(error, _) => error.to_string(),
         DataFusionError::Plan(text) if text.starts_with("table '") => format!(
             "{text}; SHOW TABLES lists the tables, and a quoted path is one if a file is there"
         ),

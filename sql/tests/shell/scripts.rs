@@ -41,6 +41,13 @@ fn a_statement_of_the_command_line_that_fails_is_told() {
             .err
             .starts_with("error: Schema error: No field named x")
     );
+    let failed = run(&place, &["-c", "SELEC 1"]);
+    assert!(
+        failed
+            .err
+            .starts_with("error: sql parser error: Expected: an SQL statement, found: SELEC"),
+        "{failed:?}"
+    );
     for wrong in ["SELEC 1", "SELECT 1 / 0", "SELECT 'no end"] {
         let failed = run(&place, &["-c", wrong]);
         assert_eq!((failed.code, failed.out.as_str()), (Some(1), ""), "{wrong}");
