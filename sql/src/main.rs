@@ -20,6 +20,7 @@
 
 mod args;
 mod complete;
+mod failure;
 mod output;
 mod progress;
 mod prompt;
@@ -29,7 +30,7 @@ mod split;
 mod summary;
 mod watch;
 
-use std::io::{self, IsTerminal, Read, Write};
+use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -37,7 +38,8 @@ use horton_join::report_devices;
 use mimalloc::MiMalloc;
 
 use crate::args::{Args, Task};
-use crate::shell::{Failure, Shell};
+use crate::failure::Failure;
+use crate::shell::Shell;
 
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
@@ -79,28 +81,34 @@ async fn run(mut args: Args) -> Result<(), Failure> {
         std::mem::take(&mut args.command),
     );
     let rc = args.rc.take();
-    // Before a device is opened: drivers with LLVM inside would end the process at Ctrl-C.
-    shell::listen()?;
     let has_script = !files.is_empty() || !commands.is_empty();
     let reads_stdin = !has_script || files.iter().any(|file| session::is_stdin(file));
-    let shell = Shell::new(&args, session::open(&args, reads_stdin).await?);
+    // Read before anything runs, and while Ctrl-C still ends a process that waits for a pipe.
+    let mut scripts = Vec::new();
     for file in &files {
-        shell.file(file).await?;
+        scripts.push((Some(file.display().to_string()), shell::read(file)?));
     }
-    for command in &commands {
-        shell.script(None, command).await?;
+    scripts.extend(commands.into_iter().map(|command| (None, command)));
+    let has_prompt = !has_script && io::stdin().is_terminal();
+    if !has_script && !has_prompt {
+        let text = io::read_to_string(io::stdin());
+        let text = text.map_err(|error| Failure::Error(format!("standard input: {error}")))?;
+        scripts.push((Some("standard input".to_owned()), text));
     }
-    if has_script {
-        return Ok(());
-    }
-    if io::stdin().is_terminal() {
+    // Before a device is opened: drivers with LLVM inside would end the process at Ctrl-C.
+    shell::listen()?;
+    let session = tokio::select! {
+        session = session::open(&args, reads_stdin) => session?,
+        _ = tokio::signal::ctrl_c() => return Err(Failure::Interrupted),
+    };
+    let shell = Shell::new(&args, session);
+    if has_prompt {
         return prompt::run(shell, rc).await;
     }
-    let mut text = String::new();
-    io::stdin()
-        .read_to_string(&mut text)
-        .map_err(|error| Failure::Error(format!("standard input: {error}")))?;
-    shell.script(Some("standard input"), &text).await
+    for (name, text) in &scripts {
+        shell.script(name.as_deref(), text).await?;
+    }
+    Ok(())
 }
 
 /// Prints the devices of this machine. Fails if there is none that joins can use.

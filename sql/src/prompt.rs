@@ -19,7 +19,8 @@ use rustyline::history::DefaultHistory;
 use rustyline::{CompletionType, Config, Editor};
 
 use crate::complete::Assistant;
-use crate::shell::{Failure, Shell, message};
+use crate::failure::{Failure, message};
+use crate::shell::Shell;
 
 type Lines = Editor<Assistant, DefaultHistory>;
 

@@ -31,7 +31,7 @@ use horton_join::error::Error;
 use horton_join::warm_up_for;
 
 use crate::args::Args;
-use crate::shell::{Failure, message};
+use crate::failure::{Failure, message};
 use crate::watch::Watch;
 
 /// A session, and its plans that run.

@@ -11,13 +11,12 @@
 //! `datafusion-cli`, which opens the stores.
 
 use std::path::Path;
-use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use datafusion::common::exec_datafusion_err;
-use datafusion::error::{DataFusionError, Result};
+use datafusion::error::Result;
 use datafusion::execution::memory_pool::MemoryConsumer;
 use datafusion::physical_plan::{ExecutionPlanProperties, execute_stream};
 use datafusion::prelude::SessionContext;
@@ -30,56 +29,13 @@ use datafusion_cli::print_format::PrintFormat;
 use datafusion_cli::print_options::{MaxRows, PrintOptions};
 
 use crate::args::Args;
+use crate::failure::Failure;
 use crate::output::{self, Out, Printed, Style};
 use crate::progress::Progress;
 use crate::session::Session;
 use crate::split::split;
 use crate::summary;
 use crate::watch::Watch;
-
-/// Why the shell did not run everything that it was given.
-#[derive(Debug)]
-pub enum Failure {
-    /// A statement failed, or the shell could not begin. The text is for the user.
-    Error(String),
-    /// The user pressed Ctrl-C.
-    Interrupted,
-    /// Nobody reads standard output any more.
-    ReaderGone,
-}
-
-impl Failure {
-    /// Returns the failure for any error.
-    pub fn error(error: impl ToString) -> Self {
-        Self::Error(error.to_string())
-    }
-
-    /// Returns the failure for an error of DataFusion.
-    pub fn statement(error: DataFusionError) -> Self {
-        Self::Error(message(&error))
-    }
-
-    /// Returns the exit status. The last two are those that shells give for the signals.
-    pub fn exit_code(&self) -> ExitCode {
-        match self {
-            Self::Error(_) => ExitCode::FAILURE,
-            Self::Interrupted => ExitCode::from(130),
-            Self::ReaderGone => ExitCode::from(141),
-        }
-    }
-}
-
-/// Returns the text of an error for the user, without a prefix where it is of another crate.
-pub fn message(error: &DataFusionError) -> String {
-    match error.find_root() {
-        DataFusionError::External(inner) => inner.to_string(),
-        DataFusionError::SQL(error, _) => error.to_string(),
-        DataFusionError::Plan(text) if text.starts_with("table '") => format!(
-            "{text}; SHOW TABLES lists the tables, and a quoted path is one if a file is there"
-        ),
-        root => root.strip_backtrace(),
-    }
-}
 
 /// Has Ctrl-C end statements, and not the process.
 ///
@@ -93,6 +49,15 @@ pub fn listen() -> Result<(), Failure> {
         drop(signal(SignalKind::interrupt()).map_err(Failure::error)?);
     }
     Ok(())
+}
+
+/// Returns the text of `file`.
+///
+/// # Errors
+/// If it cannot be read.
+pub fn read(file: &Path) -> Result<String, Failure> {
+    let text = std::fs::read_to_string(file);
+    text.map_err(|error| Failure::Error(format!("{}: {error}", file.display())))
 }
 
 /// A session with what is printed of it.
@@ -125,10 +90,8 @@ impl Shell {
     /// # Errors
     /// If the file cannot be read, or one of its statements fails.
     pub async fn file(&self, file: &Path) -> Result<(), Failure> {
-        let name = file.display().to_string();
-        let text = std::fs::read_to_string(file);
-        let text = text.map_err(|error| Failure::Error(format!("{name}: {error}")))?;
-        self.script(Some(&name), &text).await
+        let text = read(file)?;
+        self.script(Some(&file.display().to_string()), &text).await
     }
 
     /// Runs the statements of `script`. Its `name`, if it has one, is in front of errors.

@@ -137,6 +137,20 @@ fn a_reader_that_has_seen_enough_ends_the_program_silently() {
 
 #[cfg(unix)]
 #[test]
+fn an_interrupt_ends_a_program_that_waits_for_a_pipe() {
+    use std::os::unix::process::ExitStatusExt;
+
+    let place = Place::new();
+    let mut command = place.command(&["-q"]);
+    let command = command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    interrupt(child.id());
+    assert_eq!(child.wait().unwrap().signal(), Some(2));
+}
+
+#[cfg(unix)]
+#[test]
 fn an_interrupt_ends_the_script() {
     let place = Place::new();
     place.write(
@@ -154,13 +168,17 @@ fn an_interrupt_ends_the_script() {
     let mut line = String::new();
     reader.read_line(&mut line).unwrap();
     std::thread::sleep(Duration::from_millis(300));
-    let sent = Command::new("kill")
-        .args(["-INT", &child.id().to_string()])
-        .status();
-    assert!(sent.unwrap().success());
+    interrupt(child.id());
     let mut rest = String::new();
     reader.read_line(&mut rest).unwrap();
     let ended = ended(child.wait_with_output().unwrap());
     assert_eq!((line.as_str(), rest.as_str()), ("a\n", "1\n"));
     assert_eq!((ended.code, ended.err.as_str()), (Some(130), ""));
+}
+
+#[cfg(unix)]
+fn interrupt(process: u32) {
+    let mut kill = Command::new("kill");
+    let sent = kill.args(["-INT", &process.to_string()]).status();
+    assert!(sent.unwrap().success());
 }
