@@ -46,6 +46,10 @@ cluster: ## joins on workers of Ballista and of datafusion-distributed: processe
 	cargo build --workspace --examples
 	$(ON_POCL) cargo test --workspace --test cluster
 
+.PHONY: sql
+sql: ## build the SQL shell: target/release/horton-sql (sql/README.md)
+	cargo build --workspace --release --bin horton-sql
+
 DURATION ?= 60
 SEED ?= $$(date +%s)
 # PROFILE=--release is faster, but there OpenCL calls do not fail on demand.

@@ -32,6 +32,7 @@ mod keys;
 mod parts;
 mod plan;
 mod ready;
+mod report;
 mod scan;
 mod self_test;
 mod session;
@@ -44,6 +45,7 @@ pub use join::exec::HortonJoinExec;
 pub use join::side::Side;
 pub use plan::worker::on_device;
 pub use ready::warm_up_for;
+pub use report::{DeviceReport, report_devices};
 pub use self_test::self_test;
 pub use session::{context, install, warm_up};
 

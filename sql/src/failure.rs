@@ -1,0 +1,55 @@
+//! Why the shell stopped, as text and as an exit status.
+//!
+//! ```text
+//!  DataFusionError ─ message ─▶ Error(text) ─▶ error: text   status 1
+//!  Ctrl-C ─▶ Interrupted                                     status 130
+//!  output that nobody reads ─▶ ReaderGone                    status 141
+//! ```
+
+use std::process::ExitCode;
+
+use datafusion::error::DataFusionError;
+
+/// Why the shell did not run everything that it was given.
+#[derive(Debug)]
+pub enum Failure {
+    /// A statement failed, or the shell could not begin. The text is for the user.
+    Error(String),
+    /// The user pressed Ctrl-C.
+    Interrupted,
+    /// Nobody reads standard output any more.
+    ReaderGone,
+}
+
+impl Failure {
+    /// Returns the failure for any error.
+    pub fn error(error: impl ToString) -> Self {
+        Self::Error(error.to_string())
+    }
+
+    /// Returns the failure for an error of DataFusion.
+    pub fn statement(error: DataFusionError) -> Self {
+        Self::Error(message(&error))
+    }
+
+    /// Returns the exit status. The last two are those that shells give for the signals.
+    pub fn exit_code(&self) -> ExitCode {
+        match self {
+            Self::Error(_) => ExitCode::FAILURE,
+            Self::Interrupted => ExitCode::from(130),
+            Self::ReaderGone => ExitCode::from(141),
+        }
+    }
+}
+
+/// Returns the text of an error for the user, without a prefix where it is of another crate.
+pub fn message(error: &DataFusionError) -> String {
+    match error.find_root() {
+        DataFusionError::External(inner) => inner.to_string(),
+        DataFusionError::SQL(error, _) => error.to_string(),
+        DataFusionError::Plan(text) if text.starts_with("table '") => format!(
+            "{text}; SHOW TABLES lists the tables, and a quoted path is one if a file is there"
+        ),
+        root => root.strip_backtrace(),
+    }
+}

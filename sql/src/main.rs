@@ -1,0 +1,119 @@
+//! `horton-sql`: an SQL shell on files and object stores whose hash joins run on OpenCL devices.
+//!
+//! ```text
+//!  flags ─▶ session ─▶ shell ─┬─ -c, -f, piped input: statements, up to the first that fails
+//!                             └─ a terminal: the prompt
+//!                                  │ each statement
+//!                                  ▼
+//!            rows on standard output, one line on standard error: where joins ran, how long
+//! ```
+//!
+//! The parts are those of DataFusion's own shell, `datafusion-cli`: formats, object stores, table
+//! functions, highlighting. What runs statements is not: a script ends at the first statement that
+//! fails, and the exit status says so.
+//!
+//! Exit status: 0 if all statements succeeded; 1 if one failed, or the shell could not begin; 2 for
+//! flags that cannot be read; 130 after Ctrl-C; 141 if the reader of the output is gone.
+
+#![deny(missing_docs)]
+#![forbid(unsafe_code)]
+
+mod args;
+mod complete;
+mod failure;
+mod output;
+mod progress;
+mod prompt;
+mod session;
+mod shell;
+mod split;
+mod summary;
+mod watch;
+
+use std::io::{self, IsTerminal, Write};
+use std::process::ExitCode;
+
+use clap::Parser;
+use horton_join::report_devices;
+use mimalloc::MiMalloc;
+
+use crate::args::{Args, Task};
+use crate::failure::Failure;
+use crate::shell::Shell;
+
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
+
+/// What is logged unless `RUST_LOG` says otherwise. Object stores warn of each place where they do
+/// not find credentials.
+const LOG: &str = "error,horton_join=warn,horton_sql=warn";
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let args = Args::parse();
+    let log = env_logger::Env::default().default_filter_or(LOG);
+    env_logger::Builder::from_env(log)
+        .format_timestamp(None)
+        .init();
+    let ended = match &args.task {
+        Some(Task::Devices) => devices().await,
+        None => run(args).await,
+    };
+    match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            if let Failure::Error(text) = &failure {
+                eprintln!("error: {text}");
+            }
+            failure.exit_code()
+        }
+    }
+}
+
+/// Runs what the flags say.
+async fn run(mut args: Args) -> Result<(), Failure> {
+    if let Some(folder) = &args.data_path {
+        std::env::set_current_dir(folder)
+            .map_err(|error| Failure::Error(format!("{}: {error}", folder.display())))?;
+    }
+    let (files, commands) = (
+        std::mem::take(&mut args.file),
+        std::mem::take(&mut args.command),
+    );
+    let rc = args.rc.take();
+    let has_script = !files.is_empty() || !commands.is_empty();
+    let reads_stdin = !has_script || files.iter().any(|file| session::is_stdin(file));
+    // Read before anything runs, and while Ctrl-C still ends a process that waits for a pipe.
+    let mut scripts = Vec::new();
+    for file in &files {
+        scripts.push((Some(file.display().to_string()), shell::read(file)?));
+    }
+    scripts.extend(commands.into_iter().map(|command| (None, command)));
+    let has_prompt = !has_script && io::stdin().is_terminal();
+    if !has_script && !has_prompt {
+        let text = io::read_to_string(io::stdin());
+        let text = text.map_err(|error| Failure::Error(format!("standard input: {error}")))?;
+        scripts.push((Some("standard input".to_owned()), text));
+    }
+    // Before a device is opened: drivers with LLVM inside would end the process at Ctrl-C.
+    shell::listen()?;
+    let session = tokio::select! {
+        session = session::open(&args, reads_stdin) => session?,
+        _ = tokio::signal::ctrl_c() => return Err(Failure::Interrupted),
+    };
+    let shell = Shell::new(&args, session);
+    if has_prompt {
+        return prompt::run(shell, rc).await;
+    }
+    for (name, text) in &scripts {
+        shell.script(name.as_deref(), text).await?;
+    }
+    Ok(())
+}
+
+/// Prints the devices of this machine. Fails if there is none that joins can use.
+async fn devices() -> Result<(), Failure> {
+    let report = report_devices().await.map_err(Failure::error)?;
+    write!(io::stdout(), "{report}").map_err(|_| Failure::ReaderGone)?;
+    report.auto().map(drop).map_err(Failure::error)
+}

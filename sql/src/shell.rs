@@ -1,0 +1,222 @@
+//! Statements, one after the other, up to the first that fails.
+//!
+//! ```text
+//!  script ─ split ─▶ statement ─▶ plan ─▶ rows ─▶ standard output
+//!                       │                    └──▶ 3 rows, 1 join on NVIDIA H200, 0.42 s
+//!                       ├─ fails:  FILE:LINE: …, and no other statement runs
+//!                       └─ Ctrl-C: it is dropped, and so are its joins
+//! ```
+//!
+//! Statements that name object stores, `CREATE EXTERNAL TABLE` and `COPY`, are left to
+//! `datafusion-cli`, which opens the stores.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use datafusion::common::exec_datafusion_err;
+use datafusion::error::Result;
+use datafusion::execution::memory_pool::MemoryConsumer;
+use datafusion::physical_plan::{ExecutionPlanProperties, execute_stream};
+use datafusion::prelude::SessionContext;
+use datafusion::sql::parser::{DFParser, Statement};
+use datafusion::sql::sqlparser::ast;
+use datafusion::sql::sqlparser::dialect::{Dialect, dialect_from_str};
+use datafusion_cli::exec::exec_from_commands;
+use datafusion_cli::object_storage::instrumented::InstrumentedObjectStoreRegistry;
+use datafusion_cli::print_format::PrintFormat;
+use datafusion_cli::print_options::{MaxRows, PrintOptions};
+
+use crate::args::Args;
+use crate::failure::Failure;
+use crate::output::{self, Out, Printed, Style};
+use crate::progress::Progress;
+use crate::session::Session;
+use crate::split::split;
+use crate::summary;
+use crate::watch::Watch;
+
+/// Has Ctrl-C end statements, and not the process.
+///
+/// # Errors
+/// If the system does not take the handler.
+pub fn listen() -> Result<(), Failure> {
+    #[cfg(unix)]
+    {
+        use tokio::signal::unix::{SignalKind, signal};
+        // The handler stays when this is dropped.
+        drop(signal(SignalKind::interrupt()).map_err(Failure::error)?);
+    }
+    Ok(())
+}
+
+/// Returns the text of `file`.
+///
+/// # Errors
+/// If it cannot be read.
+pub fn read(file: &Path) -> Result<String, Failure> {
+    let text = std::fs::read_to_string(file);
+    text.map_err(|error| Failure::Error(format!("{}: {error}", file.display())))
+}
+
+/// A session with what is printed of it.
+pub struct Shell {
+    /// The session.
+    pub context: SessionContext,
+    /// How rows are printed.
+    pub print: PrintOptions,
+    watch: Watch,
+}
+
+impl Shell {
+    /// Returns the shell of `session`.
+    pub fn new(args: &Args, session: Session) -> Self {
+        Self {
+            context: session.context,
+            watch: session.watch,
+            print: PrintOptions {
+                format: args.format,
+                quiet: args.quiet,
+                maxrows: args.maxrows,
+                color: args.color,
+                instrumented_registry: Arc::new(InstrumentedObjectStoreRegistry::new()),
+            },
+        }
+    }
+
+    /// Runs the statements of `file`.
+    ///
+    /// # Errors
+    /// If the file cannot be read, or one of its statements fails.
+    pub async fn file(&self, file: &Path) -> Result<(), Failure> {
+        let text = read(file)?;
+        self.script(Some(&file.display().to_string()), &text).await
+    }
+
+    /// Runs the statements of `script`. Its `name`, if it has one, is in front of errors.
+    ///
+    /// # Errors
+    /// That of the first statement that fails.
+    pub async fn script(&self, name: Option<&str>, script: &str) -> Result<(), Failure> {
+        let at = |line: u64, text: String| match name {
+            Some(name) => Failure::Error(format!("{name}:{line}: {text}")),
+            None => Failure::Error(text),
+        };
+        // A script can be a program: #!/usr/bin/env -S horton-sql -f
+        let comment = script.starts_with("#!").then(|| format!("--{script}"));
+        let script = comment.as_deref().unwrap_or(script);
+        let dialect = self.dialect().map_err(Failure::statement)?;
+        let parts = split(script, dialect.as_ref())
+            .map_err(|error| at(error.location.line, error.to_string()))?;
+        for part in parts {
+            self.statement(part.text)
+                .await
+                .map_err(|failure| match failure {
+                    Failure::Error(text) => at(part.line, text),
+                    other => other,
+                })?;
+        }
+        Ok(())
+    }
+
+    /// Runs one statement, and says on standard error where its joins ran.
+    ///
+    /// # Errors
+    /// Its own; [`Failure::Interrupted`] after Ctrl-C.
+    pub async fn statement(&self, text: &str) -> Result<(), Failure> {
+        let began = Instant::now();
+        let (out, is_gone) = Out::open();
+        let printed = {
+            let mut progress = Progress::of(&self.watch, self.print.quiet);
+            tokio::select! {
+                printed = self.run(text, out, &mut progress) => printed,
+                _ = tokio::signal::ctrl_c() => {
+                    drop(self.watch.take());
+                    return Err(Failure::Interrupted);
+                }
+            }
+        };
+        let plans = self.watch.take();
+        if is_gone.load(Ordering::Relaxed) {
+            return Err(Failure::ReaderGone);
+        }
+        let printed = printed.map_err(Failure::statement)?;
+        if !self.print.quiet {
+            let rows = printed.map(describe);
+            let parts = rows.into_iter().chain(summary::joins(&plans));
+            let took = format!("{:.2} s", began.elapsed().as_secs_f64());
+            let parts: Vec<String> = parts.chain([took]).collect();
+            eprintln!("{}", parts.join("; "));
+        }
+        Ok(())
+    }
+
+    /// Runs a statement. Returns what it printed; nothing if it has no rows.
+    async fn run(&self, text: &str, out: Out, progress: &mut Progress) -> Result<Option<Printed>> {
+        let dialect = self.dialect()?;
+        let mut statements = DFParser::parse_sql_with_dialect(text, dialect.as_ref())?;
+        let Some(statement) = statements.pop_front() else {
+            return Ok(None);
+        };
+        if matches!(
+            statement,
+            Statement::CreateExternalTable(_) | Statement::CopyTo(_)
+        ) {
+            let print = PrintOptions {
+                quiet: true,
+                ..self.print.clone()
+            };
+            exec_from_commands(&self.context, vec![text.to_owned()], &print).await?;
+            return Ok(None);
+        }
+        let is_query = matches!(&statement, Statement::Statement(statement)
+            if matches!(**statement, ast::Statement::Query(_)));
+        let logical = self.context.state().statement_to_plan(statement).await?;
+        let frame = self.context.execute_logical_plan(logical).await?;
+        let plan = frame.create_physical_plan().await?;
+        let has_rows = !plan.schema().fields().is_empty();
+        let format = match self.print.format {
+            PrintFormat::Automatic if plan.boundedness().is_unbounded() => PrintFormat::Csv,
+            PrintFormat::Automatic => PrintFormat::Table,
+            format => format,
+        };
+        let task = self.context.task_ctx();
+        let memory = MemoryConsumer::new("horton-sql").register(task.memory_pool());
+        let style = Style {
+            format,
+            // What explains or lists is shown as a whole.
+            maxrows: if is_query {
+                self.print.maxrows
+            } else {
+                MaxRows::Unlimited
+            },
+            values: &task.session_config().options().format.clone(),
+        };
+        let rows = execute_stream(plan, task)?;
+        let printed = output::print(rows, style, &memory, out, || progress.stop()).await?;
+        Ok(has_rows.then_some(printed))
+    }
+
+    /// Returns the session's dialect of SQL.
+    fn dialect(&self) -> Result<Box<dyn Dialect>> {
+        let state = self.context.state();
+        let name = state.config_options().sql_parser.dialect;
+        dialect_from_str(name)
+            .ok_or_else(|| exec_datafusion_err!("there is no SQL dialect '{name}'"))
+    }
+}
+
+fn describe(printed: Printed) -> String {
+    let rows = match printed.rows {
+        1 => "1 row".to_owned(),
+        rows => format!("{rows} rows"),
+    };
+    match printed.hidden {
+        0 => rows,
+        hidden => format!(
+            "{rows}, {} shown (--maxrows inf shows all)",
+            printed.rows - hidden
+        ),
+    }
+}
