@@ -335,7 +335,8 @@ impl HortonConfig {
     }
 
     /// Returns the options as ones that `SET horton.…` cannot change, for services whose users may
-    /// run any SQL. Programs still change them by their fields.
+    /// run any SQL. Programs still change them by their fields. [`to_pairs`](Self::to_pairs) does
+    /// not carry the lock.
     ///
     /// ```
     /// use datafusion::prelude::SessionConfig;
@@ -446,12 +447,15 @@ impl ExtensionOptions for HortonConfig {
     }
 
     fn set(&mut self, key: &str, value: &str) -> DataFusionResult<()> {
-        if self.is_locked {
+        if self.is_locked && self.value(key).as_deref() != Some(value) {
             let reason = format!(
                 "horton.{key} cannot be set: the program that made this session locked the horton \
                  options"
             );
             return Err(DataFusionError::Configuration(reason));
+        }
+        if self.is_locked {
+            return Ok(());
         }
         self.set_option(key, value)
             .map_err(|e| DataFusionError::Configuration(e.to_string()))
@@ -496,6 +500,7 @@ mod tests {
             error.to_string().contains("horton.device cannot be set"),
             "{error}"
         );
+        ExtensionOptions::set(&mut config, "spill", "true").unwrap();
         assert_eq!(config, unchanged);
         config.set_option("device", "0:0").unwrap();
         assert_eq!(config.device, "0:0");

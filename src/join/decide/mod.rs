@@ -19,7 +19,6 @@
 
 pub mod granted;
 pub mod host_join;
-pub mod order;
 pub mod oriented;
 pub mod shares;
 
@@ -343,39 +342,47 @@ impl Joiner {
         });
     }
 
-    /// Builds a share of the rows of `build` on each device, unless one of them has no room.
-    async fn build_shares(&self, build: Collected, probes: usize) -> Result<SharesBuilt> {
-        if self.bucket.is_some() || !can_share(self.oriented.join()) {
+    /// Builds a share of the rows of `build` on each device that takes one, if several do.
+    async fn build_shares(&self, mut build: Collected, probes: usize) -> Result<SharesBuilt> {
+        let is_swapped = self.build == Side::Right;
+        if self.bucket.is_some() || !can_share(self.oriented.join(), is_swapped) {
             return Ok(SharesBuilt::HandedBack(build));
         }
-        let places = self.places_of_shares(build.rows).await?;
-        if places.len() < 2 || build.rows < places.len() {
-            return Ok(SharesBuilt::HandedBack(build));
-        }
-        let shares = build.shares(places.len()).into_iter();
-        let (shares, kept): (Vec<_>, Vec<_>) = shares.map(Collected::apart).unzip();
-        let builds = places.iter().zip(shares);
-        let builds = builds.map(|(placed, share)| self.build_on(placed, share, probes));
-        let built = futures::future::try_join_all(builds).await?;
-        let built: Result<Vec<_>, Declined> = built.into_iter().collect();
-        Ok(match built {
-            Ok(built) => {
+        let mut refused = Vec::new();
+        loop {
+            let places = self.places_of_shares(build.rows, &refused).await?;
+            if places.len() < 2 || build.rows < places.len() {
+                return Ok(SharesBuilt::HandedBack(build));
+            }
+            let shares = build.shares(places.len()).into_iter();
+            let (shares, kept): (Vec<_>, Vec<_>) = shares.map(Collected::apart).unzip();
+            let builds = places.iter().zip(shares);
+            let builds = builds.map(|(placed, share)| self.build_on(placed, share, probes));
+            let attempts = futures::future::try_join_all(builds).await?;
+            let mut built = Vec::with_capacity(places.len());
+            for (placed, attempt) in places.into_iter().zip(attempts) {
+                match attempt {
+                    Ok(side) => built.push((placed, side)),
+                    Err(reason) => {
+                        log::debug!("no share on {}: {reason}", placed.info().label());
+                        refused.push(placed.device().clone());
+                    }
+                }
+            }
+            if built.len() == kept.len() {
                 let pairs = built.iter().zip(&kept);
-                pairs.for_each(|(built, kept)| self.hand_over(built, kept));
-                SharesBuilt::Shares(places.into_iter().zip(built).collect())
+                pairs.for_each(|((_, side), kept)| self.hand_over(side, kept));
+                return Ok(SharesBuilt::Shares(built));
             }
-            Err(reason) => {
-                log::debug!("no table in shares: {reason}");
-                let all = kept.into_iter().reduce(Collected::followed_by);
-                let none = || Error::Internal("a build side in no shares".to_owned());
-                SharesBuilt::HandedBack(all.ok_or_else(none)?)
-            }
-        })
+            let all = kept.into_iter().reduce(Collected::followed_by);
+            let none = || Error::Internal("a build side in no shares".to_owned());
+            build = all.ok_or_else(none)?;
+        }
     }
 
-    /// Returns the devices that may take a share of `rows` rows each.
-    async fn places_of_shares(&self, rows: usize) -> Result<Vec<Placed>> {
-        let (mut places, mut taken) = (Vec::new(), Vec::new());
+    /// Returns the devices that may take a share of `rows` rows each, without the `refused` ones.
+    async fn places_of_shares(&self, rows: usize, refused: &[Device]) -> Result<Vec<Placed>> {
+        let (mut places, mut taken) = (Vec::new(), refused.to_vec());
         while let Placement::Device(placed) = place(&self.oriented, rows, &taken).await? {
             taken.push(placed.device().clone());
             places.push(placed);
@@ -394,10 +401,8 @@ impl Joiner {
             };
             self.decided(&placed, *built, probe, at)
         });
-        // A join with its sides swapped promises no order.
-        let is_ordered = self.build == Side::Left;
         let joins = joins.collect();
-        let shares = copies.into_shares(self.oriented.clone(), is_ordered);
+        let shares = copies.into_shares(self.oriented.output().schema);
         Joined::Decided(Decided::Shares { joins, shares })
     }
 
@@ -408,7 +413,7 @@ impl Joiner {
         probe: Vec<SendableRecordBatchStream>,
         at: At,
     ) -> Decided {
-        let spec = Arc::new(self.oriented.probe_spec(placed));
+        let spec = Arc::new(self.oriented.probe_spec(placed, at != self.at));
         let place = Place::Device(placed.device().clone());
         self.note(at, built.rows().len(), place);
         let streams = probe.into_iter().map(|stream| Mutex::new(Some(stream)));
@@ -500,7 +505,7 @@ impl Decided {
         match self {
             Decided::Shares { joins, shares } => {
                 let joined = joins.iter().map(|join| join.stream(at, partition));
-                shares.stream(joined.collect::<Result<_>>()?, at, partition)
+                Ok(shares.stream(joined.collect::<Result<_>>()?, at))
             }
             Decided::Host {
                 join,

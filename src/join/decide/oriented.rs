@@ -141,8 +141,8 @@ impl OrientedJoin {
         })
     }
 
-    /// Returns what probe streams on `device` must know.
-    pub fn probe_spec(&self, device: &Placed) -> ProbeSpec {
+    /// Returns what probe streams on `device` must know, of a share of the build rows or of all.
+    pub fn probe_spec(&self, device: &Placed, is_share: bool) -> ProbeSpec {
         let join = &self.join;
         let right = join.right();
         let ordered = right.output_ordering().is_some();
@@ -164,6 +164,7 @@ impl OrientedJoin {
             fetch: join.fetch(),
             chunk_rows: self.config.chunk_rows(device.info().kind),
             whole_chunks: !right.boundedness().is_unbounded(),
+            adds_tables: !is_share,
         }
     }
 

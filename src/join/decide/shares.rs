@@ -10,7 +10,8 @@
 //! The rows of a join are those of its shares together wherever a build row's part in them depends
 //! on that row and the probe side alone. So it is with inner joins and those that emit build rows.
 //! A join that emits probe rows without a match asks all shares at once, and goes to buckets
-//! ([`spill`](crate::join::spill)).
+//! ([`spill`](crate::join::spill)). So does one whose plan promises an order, which rows of several
+//! shares do not follow.
 //!
 //! Buckets would do for all join types, but the host scatters both sides for them. That takes
 //! longer than to encode the probe keys once a device.
@@ -18,20 +19,17 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
 use datafusion::common::JoinType;
 use datafusion::error::DataFusionError;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::ExecutionPlan;
-use datafusion::physical_plan::joins::HashJoinExec;
+use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
 use datafusion::physical_plan::stream::{RecordBatchReceiverStream, RecordBatchStreamAdapter};
 use futures::StreamExt;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
-use crate::error::Result;
 use crate::join::collect::collected::empty_stream;
-
-use super::order::promised;
-use super::oriented::OrientedJoin;
 
 /// Batches of the probe side that a share may be behind another.
 const BEHIND: usize = 4;
@@ -39,20 +37,23 @@ const BEHIND: usize = 4;
 type Batch = Result<RecordBatch, DataFusionError>;
 
 /// Returns whether the rows of `join`, which builds its left side, are those of its shares together.
-pub fn can_share(join: &HashJoinExec) -> bool {
+/// As planned, it may promise an order, but not with its sides swapped (`is_swapped`).
+pub fn can_share(join: &HashJoinExec, is_swapped: bool) -> bool {
     use JoinType::{Inner, Left, LeftAnti, LeftMark, LeftSemi};
     let by_build_row = matches!(
         join.join_type(),
         Inner | Left | LeftSemi | LeftAnti | LeftMark
     );
-    by_build_row && join.fetch().is_none()
+    let orders = join.properties().equivalence_properties().oeq_class();
+    let promises_order =
+        !is_swapped && *join.partition_mode() != PartitionMode::Auto && !orders.is_empty();
+    by_build_row && !promises_order && join.fetch().is_none()
 }
 
 /// What makes the rows of all shares one stream.
 pub struct Shares {
-    oriented: OrientedJoin,
-    /// Whether the join's plan may promise an order.
-    is_ordered: bool,
+    /// The join's output.
+    schema: SchemaRef,
     /// The probe side's streams, each to be taken once.
     feeds: Vec<Mutex<Option<Feed>>>,
 }
@@ -87,50 +88,44 @@ impl Copies {
         Self { streams, feeds }
     }
 
-    /// Returns what joins the shares of `oriented`, which read these copies.
-    pub fn into_shares(self, oriented: OrientedJoin, is_ordered: bool) -> Shares {
+    /// Returns what makes one stream of joins that read these copies, with rows of `schema`.
+    pub fn into_shares(self, schema: SchemaRef) -> Shares {
         let feeds = self.feeds.into_iter().map(|feed| Mutex::new(Some(feed)));
-        Shares {
-            oriented,
-            is_ordered,
-            feeds: feeds.collect(),
-        }
+        let feeds = feeds.collect();
+        Shares { schema, feeds }
     }
 }
 
 impl Shares {
-    /// Returns the rows of stream `at`, for output partition `partition`, which `joined` has share
-    /// by share. There are none if the probe side has fewer streams.
-    ///
-    /// # Errors
-    /// If the promised order cannot be restored.
+    /// Returns the rows of stream `at`, which `joined` has share by share. There are none if the
+    /// probe side has fewer streams, and none after an error.
     pub fn stream(
         &self,
         joined: Vec<SendableRecordBatchStream>,
         at: usize,
-        partition: usize,
-    ) -> Result<SendableRecordBatchStream> {
+    ) -> SendableRecordBatchStream {
         let feed = self.feeds.get(at).and_then(|feed| {
             let mut feed = feed.lock().unwrap_or_else(PoisonError::into_inner);
             feed.take()
         });
-        let schema = self.oriented.output().schema;
         let Some(feed) = feed else {
-            return Ok(empty_stream(&schema));
+            return empty_stream(&self.schema);
         };
+        let schema = Arc::clone(&self.schema);
         // A task a share: the host encodes keys for all devices at once.
-        let mut rows = RecordBatchReceiverStream::builder(schema, joined.len());
+        let mut rows = RecordBatchReceiverStream::builder(Arc::clone(&schema), joined.len());
         for stream in joined {
             let output = rows.tx();
             rows.spawn(forward(stream, vec![output]));
         }
         rows.spawn(forward(feed.input, feed.outputs));
-        let rows = rows.build();
-        if !self.is_ordered {
-            return Ok(rows);
-        }
-        let context = self.oriented.context();
-        Ok(promised(self.oriented.join(), rows, context, partition)?)
+        let rows = futures::stream::unfold(Some(rows.build()), |rows| async {
+            let mut rows = rows?;
+            let batch = rows.next().await?;
+            let rest = batch.is_ok().then_some(rows);
+            Some((batch, rest))
+        });
+        Box::pin(RecordBatchStreamAdapter::new(schema, rows))
     }
 }
 

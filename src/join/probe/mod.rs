@@ -243,7 +243,7 @@ impl Probe {
                 if table.is_some() {
                     self.has_waited = false;
                     self.keep_visits(&build, &lookup.batches).await?;
-                    if build.tables().press(&answer.cost) {
+                    if self.spec.adds_tables && build.tables().press(&answer.cost) {
                         build.share(&self.metrics).await?;
                     }
                 }

@@ -43,6 +43,9 @@ pub struct ProbeSpec {
     pub chunk_rows: usize,
     /// Whether to wait for a whole chunk: not with an unbounded input.
     pub whole_chunks: bool,
+    /// Whether chunks that wait have the table built on another device, too. Not that of a share:
+    /// the other devices have as much to do.
+    pub adds_tables: bool,
 }
 
 impl ProbeSpec {

@@ -25,6 +25,7 @@ mod bucket;
 mod filling;
 mod lanes;
 mod numbers;
+mod order;
 mod pairs;
 mod passes;
 mod scatter;

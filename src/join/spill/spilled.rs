@@ -22,7 +22,6 @@ use crate::device::Placed;
 use crate::error::{Error, Result};
 use crate::join::collect::collected::Collected;
 use crate::join::collect::reading::Reading;
-use crate::join::decide::order::promised;
 use crate::join::decide::{Node, for_another};
 use crate::join::decision::Home;
 use crate::join::memory::of_rows;
@@ -30,6 +29,7 @@ use crate::join::side::Side;
 
 use super::bucket::Pair;
 use super::lanes::{Begun, Lane, Lanes, Rows};
+use super::order::promised;
 use super::pairs::PairJoin;
 use super::passes;
 use super::scattering::{Scattering, buckets_on, lanes_of, manager_of, obstacle};

@@ -155,16 +155,24 @@ async fn auto_takes_shares_and_no_buckets() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn shares_keep_the_order_that_the_plan_promises() {
-    let test = "several::shares_keep_the_order_that_the_plan_promises";
+async fn a_promised_order_is_kept_in_buckets() {
+    let test = "several::a_promised_order_is_kept_in_buckets";
     if !is_child(test, "gpu") {
         return;
     }
     let session = both().await;
     large_tables(&session).await;
     sql(&session, HALF).await;
-    let query = "SELECT b.k FROM a JOIN (SELECT k FROM b ORDER BY k DESC) b ON a.k = b.k
-                 ORDER BY b.k DESC";
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("ordered.csv");
+    let file = file.display();
+    let copy = format!("COPY (SELECT k FROM b ORDER BY k) TO '{file}' STORED AS CSV");
+    sql(&session, &copy).await;
+    let table = format!(
+        "CREATE EXTERNAL TABLE ordered (k BIGINT) STORED AS CSV WITH ORDER (k) LOCATION '{file}'"
+    );
+    sql(&session, &table).await;
+    let query = "SELECT o.k FROM a JOIN ordered o ON a.k = o.k ORDER BY o.k";
     let plan = plan(&session, query).await;
     let batches = collect(Arc::clone(&plan), session.task_ctx())
         .await
@@ -173,8 +181,9 @@ async fn shares_keep_the_order_that_the_plan_promises() {
         let keys = batch.column(0).as_primitive::<Int64Type>();
         keys.values().to_vec()
     });
-    assert!(keys.eq((20000..60000).rev()));
-    assert_eq!(devices(&plan).len(), 2);
+    assert!(keys.eq(20000..60000));
+    let decisions = HortonJoinExec::all_in(&plan)[0].decisions();
+    assert!(decisions.iter().all(|decision| decision.bucket.is_some()));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -183,7 +192,7 @@ async fn a_lost_share_is_looked_up_elsewhere() {
     let Some(down) = child_with_down(test) else {
         return;
     };
-    for query in LARGE.iter().take(5) {
+    for (query, before) in LARGE[..5].iter().zip([false, true, false, true, false]) {
         let session = both().await;
         large_tables(&session).await;
         sql(&session, "SET horton.chunk_rows = 500").await;
@@ -193,6 +202,9 @@ async fn a_lost_share_is_looked_up_elsewhere() {
         let whole = rows(&collect(whole, session.task_ctx()).await.unwrap());
         sql(&session, HALF).await;
         let plan = plan(&session, &query).await;
+        if before {
+            std::fs::write(&down, "").unwrap();
+        }
         let streams = execute_stream_partitioned(Arc::clone(&plan), session.task_ctx());
         let mut streams = streams.unwrap();
         let mut found = 0;
@@ -205,7 +217,71 @@ async fn a_lost_share_is_looked_up_elsewhere() {
         }
         std::fs::remove_file(&down).unwrap();
         assert_eq!(found, whole, "{query}");
+        assert!(
+            metric(&plan, "device_errors") > 0,
+            "{query}, down before: {before}"
+        );
     }
+}
+
+/// What a share must see of the rest of a join: NULLs on either side, a residual filter, an empty
+/// probe side, partitions.
+#[tokio::test(flavor = "multi_thread")]
+async fn shares_see_the_whole_probe_side() {
+    if !is_child("several::shares_see_the_whole_probe_side", "gpu") {
+        return;
+    }
+    let session = both().await;
+    large_tables(&session).await;
+    sql(
+        &session,
+        "CREATE TABLE nulls AS SELECT * FROM b UNION ALL SELECT NULL",
+    )
+    .await;
+    sql(
+        &session,
+        "CREATE TABLE some AS SELECT nullif(k, 50000) AS k FROM a",
+    )
+    .await;
+    sql(&session, "CREATE TABLE none AS SELECT k FROM b WHERE k < 0").await;
+    for query in [
+        "count(*) FROM a WHERE k NOT IN (SELECT k FROM nulls)",
+        "count(*) FROM some WHERE k NOT IN (SELECT k FROM b)",
+        "count(*) FROM some WHERE k NOT IN (SELECT k FROM none)",
+        "count(*), sum(a.k) FROM a JOIN b ON a.k = b.k AND a.k % 7 < b.k % 5",
+        "count(*), count(b.k) FROM a LEFT JOIN b ON a.k = b.k AND a.k % 7 < b.k % 5",
+        "count(*), sum(a.k) FROM a WHERE NOT EXISTS
+            (SELECT 1 FROM b WHERE a.k = b.k AND a.k % 7 < b.k % 5)",
+    ] {
+        let query = &format!("SELECT {query}");
+        for partitioned in [false, true] {
+            let rows = if partitioned { 0 } else { 1_000_000 };
+            for limit in ["", "_rows"] {
+                let option = "datafusion.optimizer.hash_join_single_partition_threshold";
+                sql(&session, &format!("SET {option}{limit} = {rows}")).await;
+            }
+            sql(&session, "SET horton.enabled = 'never'").await;
+            let stock = sql(&session, query).await;
+            sql(&session, "SET horton.enabled = 'always'").await;
+            sql(&session, HALF).await;
+            assert_eq!(sql(&session, query).await, stock, "{query}");
+            sql(&session, "SET horton.device_memory_limit = 0").await;
+        }
+    }
+    // The pool has all of its memory back, also of a query that is dropped.
+    sql(&session, HALF).await;
+    let pool = Arc::clone(&session.runtime_env().memory_pool);
+    let plan = plan(&session, "SELECT a.k FROM a JOIN b ON a.k = b.k").await;
+    let mut streams = execute_stream_partitioned(plan, session.task_ctx()).unwrap();
+    assert!(streams[0].next().await.unwrap().is_ok());
+    drop(streams);
+    let ended = async {
+        while pool.reserved() > 0 {
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+    };
+    let ended = tokio::time::timeout(std::time::Duration::from_secs(20), ended).await;
+    ended.expect("memory that is not given back");
 }
 
 /// Returns the file that takes the first device down, in the child process of `test`.

@@ -18,10 +18,9 @@ use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::{StreamExt, TryStreamExt};
 
+use crate::join::decide::granted::Granted;
+use crate::join::decide::host_join::HandedExec;
 use crate::join::memory::of_order;
-
-use super::granted::Granted;
-use super::host_join::HandedExec;
 
 /// `stream` of the join of `partition` in the order that `planned` promises, and with as many rows
 /// as it may have.
