@@ -283,7 +283,7 @@ mod tests {
         for reason in all() {
             let text = reason.to_string().replace('7', "…");
             let found = |heading: &&str| *heading == text || *heading == format!("{text}…");
-            assert!(headings.iter().any(|h| found(h)), "{text}: {headings:?}");
+            assert!(headings.iter().any(found), "{text}: {headings:?}");
         }
         assert_eq!(headings.len(), all().len(), "{headings:?}");
     }

@@ -170,9 +170,9 @@ mod tests {
 
     use super::*;
 
-    fn collected(rows: &[std::ops::Range<i32>]) -> Collected {
-        let batch = |rows: &std::ops::Range<i32>| {
-            let keys: Int32Array = rows.clone().collect();
+    fn collected(rows: &[(i32, i32)]) -> Collected {
+        let batch = |rows: &(i32, i32)| {
+            let keys: Int32Array = (rows.0..rows.1).collect();
             RecordBatch::try_from_iter([("k", Arc::new(keys) as _)]).unwrap()
         };
         let pool: Arc<dyn MemoryPool> = Arc::new(UnboundedMemoryPool::default());
@@ -194,11 +194,11 @@ mod tests {
     #[test]
     fn shares_have_all_rows_in_order_and_all_of_the_memory() {
         for (rows, parts) in [
-            (vec![0..3, 3..4, 4..10], 2),
-            (vec![0..10], 3),
-            (vec![0..1, 1..2, 2..3], 2),
-            (vec![0..5, 5..10], 2),
-            (vec![0..2], 5),
+            (vec![(0, 3), (3, 4), (4, 10)], 2),
+            (vec![(0, 10)], 3),
+            (vec![(0, 1), (1, 2), (2, 3)], 2),
+            (vec![(0, 5), (5, 10)], 2),
+            (vec![(0, 2)], 5),
         ] {
             let whole = collected(&rows);
             let (all, reserved, table) = (keys(&whole), whole.memory.size(), whole.table);
