@@ -91,7 +91,7 @@ async fn once(config: &HortonConfig, holds: impl FnMut(&Readiness) -> bool) -> R
 pub(crate) const UNUSED: &str = "joins of this session use no device: call horton_join::install, and set \
                       horton.enabled = 'auto'";
 
-/// Waits until joins with the options `config` can use their device, as [`warm_up`] does for those
+/// Waits until joins with the options `config` can use their device, as [`warm_up`](crate::warm_up) does for those
 /// of a session. For workers, which have options when they start, and no session. Returns the
 /// devices.
 ///
