@@ -5,6 +5,7 @@
 #
 #   cargo build --workspace ─▶ maturin ─▶ wheel ─▶ target/python/venv ─▶ pytest, mypy's stubtest
 #
+# EXAMPLE=1 runs python/examples/orders.py instead.
 # PROFILE=--release builds the wheel as users do: through maturin alone, with DataFusion built for it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -62,6 +63,9 @@ echo "python.sh: built the wheel in $((SECONDS - begun)) s" >&2
 
 # Not from the source folder: the installed package is what is tested.
 cd "$target/python"
+if [ "${EXAMPLE:-}" = 1 ]; then
+    exec "$python" "$root/python/examples/orders.py"
+fi
 "$venv/bin/stubtest" --mypy-config-file "$root/python/pyproject.toml" horton_join
 "$python" -m pytest -c "$root/python/pyproject.toml" --rootdir "$root/python" -p no:cacheprovider \
-    "${@:-$root/python/tests}"
+    "$root/python/tests" "$@"

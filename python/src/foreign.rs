@@ -42,7 +42,7 @@ static HEALTH: LazyLock<Health> = LazyLock::new(Health::default);
 ///
 /// Args:
 ///     df: the datafusion.DataFrame. It is planned now, and runs when rows are taken.
-///     options, device, memory_limit, target_partitions: as those of SessionContext.
+///     options, device, memory_limit: as those of SessionContext. The plan's partitions stay.
 ///     context: the datafusion.SessionContext of the frame. Give it to be told what of it is lost here.
 #[pyfunction]
 #[pyo3(signature = (df, options=None, *, device="auto", memory_limit=None, context=None))]
@@ -116,25 +116,33 @@ fn check_memory(context: &Bound<'_, PyAny>) -> PyResult<()> {
 /// Returns the plan of `df` as bytes.
 fn encoded(df: &Bound<'_, PyAny>, context: Option<&Bound<'_, PyAny>>) -> PyResult<Vec<u8>> {
     let plan = df.call_method0("execution_plan")?;
-    let bytes = plan.call_method1("to_bytes", (context,)).map_err(|error| {
-        let text = error.to_string();
-        // What follows are the innards of that node.
-        let node = text.split("Plan: ").nth(1).unwrap_or(&text);
-        let end = node.find([' ', '{', '(']).unwrap_or(node.len());
-        HortonError::new_err(format!(
-            "datafusion cannot send {} to another package: tables that are Python objects stay \
-             there; register its data by register_parquet, register_csv or from_arrow, or with \
-             horton_join.SessionContext ({})",
-            &node[..end],
-            text.lines()
-                .next()
-                .unwrap_or_default()
-                .chars()
-                .take(200)
-                .collect::<String>()
-        ))
-    })?;
-    bytes.extract()
+    let bytes = plan.call_method1("to_bytes", (context,));
+    let bytes = bytes.map_err(|error| HortonError::new_err(unsent(&error.to_string())));
+    bytes?.extract()
+}
+
+/// Returns what to do where `datafusion` cannot write a plan as bytes, and says this.
+fn unsent(text: &str) -> String {
+    let brief: String = text
+        .lines()
+        .next()
+        .unwrap_or_default()
+        .chars()
+        .take(200)
+        .collect();
+    // What follows are all the innards of the node.
+    match text.split_once("Plan: ") {
+        Some((_, node)) => format!(
+            "datafusion cannot send {} to another package, as tables that are Python objects stay \
+             there; register the data by register_parquet, register_csv or from_arrow, or with \
+             horton_join.SessionContext ({brief})",
+            node.split([' ', '{', '(']).next().unwrap_or_default()
+        ),
+        None => format!(
+            "datafusion cannot send this plan to another package; run the query in \
+             horton_join.SessionContext ({brief})"
+        ),
+    }
 }
 
 /// Has no node or function of others, and says what to do instead.
