@@ -10,11 +10,10 @@ import statistics
 import sys
 import time
 
+import horton_join
 import numpy
 import polars
 import pyarrow
-
-import horton_join
 
 rows = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000_000
 runs = int(sys.argv[2]) if len(sys.argv) > 2 else 9
@@ -24,7 +23,9 @@ print("device:", ", ".join(ctx.warm_up()))
 random = numpy.random.default_rng(7)
 keys = random.permutation(rows)
 ctx.register_arrow("build", pyarrow.table({"id": keys, "a": random.random(rows)}))
-ctx.register_arrow("probe", pyarrow.table({"key": random.integers(0, rows, rows), "b": random.random(rows)}))
+ctx.register_arrow(
+    "probe", pyarrow.table({"key": random.integers(0, rows, rows), "b": random.random(rows)})
+)
 frame = ctx.sql("SELECT id, a, b FROM probe JOIN build ON key = id")
 
 

@@ -1,19 +1,18 @@
 """Joins ten million orders with their customers on an OpenCL device, and hands the rows to polars.
 
-    customers: polars ─┐
-                       ├─ register_arrow ─▶ sql: JOIN on the device ─▶ polars.DataFrame
-    orders: pyarrow ───┘
+customers: polars ─┐
+                   ├─ register_arrow ─▶ sql: JOIN on the device ─▶ polars.DataFrame
+orders: pyarrow ───┘
 
-    python orders.py [ROWS]        needs: horton-join, polars, pyarrow, numpy
+python orders.py [ROWS]        needs: horton-join, polars, pyarrow, numpy
 """
 
 import sys
 
+import horton_join
 import numpy
 import polars
 import pyarrow
-
-import horton_join
 
 rows = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000_000
 print("devices:", horton_join.devices())

@@ -1,7 +1,7 @@
 """What the tests share: tables with duplicates, NULLs and texts, and sessions that join on the device.
 
-    tables() ─┬─▶ horton_join.SessionContext ─▶ rows ─┐
-              └─▶ datafusion.SessionContext  ─▶ rows ─┴─▶ equal, in any order
+tables() ─┬─▶ horton_join.SessionContext ─▶ rows ─┐
+          └─▶ datafusion.SessionContext  ─▶ rows ─┴─▶ equal, in any order
 """
 
 import random
@@ -23,10 +23,16 @@ def tables(rows: int = 3000) -> dict[str, pa.Table]:
     generator = random.Random(7)
 
     def keys(low: int, high: int) -> list[int | None]:
-        return [None if generator.random() < 0.05 else generator.randint(low, high) for _ in range(rows)]
+        return [
+            None if generator.random() < 0.05 else generator.randint(low, high) for _ in range(rows)
+        ]
 
-    left = pa.table({"k": keys(0, 2000), "s": [f"s{i % 97}" for i in range(rows)], "a": range(rows)})
-    right = pa.table({"k": keys(1000, 3000), "s": [f"s{i % 89}" for i in range(rows)], "b": range(rows)})
+    left = pa.table(
+        {"k": keys(0, 2000), "s": [f"s{i % 97}" for i in range(rows)], "a": range(rows)}
+    )
+    right = pa.table(
+        {"k": keys(1000, 3000), "s": [f"s{i % 89}" for i in range(rows)], "b": range(rows)}
+    )
     return {"l": left, "r": right}
 
 

@@ -21,7 +21,9 @@ def test_frames_in_memory(name, partitions):
     result = horton_join.collect(frame, ALWAYS)
     expected = rows(frame)
     assert rows(result) == expected
-    assert result.decisions and all(decision.device for decision in result.decisions), result.decisions
+    assert result.decisions and all(decision.device for decision in result.decisions), (
+        result.decisions
+    )
     assert rows(result) == expected, "a second run"
     assert result.count() == len(expected)
 
@@ -47,7 +49,9 @@ def test_frames_of_parquet(files):
 def test_views_functions_and_the_frame_api(files):
     files.sql("CREATE VIEW v AS SELECT k, upper(s) AS s, a FROM l WHERE a % 3 = 0").collect()
     frame = files.table("v").join(files.table("r").select("k", "b"), on="k")
-    frame = frame.with_column("d", datafusion.functions.sqrt(datafusion.col("b").cast(pa.float64())))
+    frame = frame.with_column(
+        "d", datafusion.functions.sqrt(datafusion.col("b").cast(pa.float64()))
+    )
     expected = rows(frame)
     assert len(expected) > 100 and rows(horton_join.collect(frame, ALWAYS)) == expected
 
@@ -62,7 +66,9 @@ def test_explain_shows_the_device_at_work(files):
 
 def test_python_functions_are_an_error_that_names_them(stock):
     scalar = datafusion.udf(lambda a: a, [pa.int64()], pa.int64(), "immutable", name="mine")
-    with pytest.raises(horton_join.HortonError, match="scalar function 'mine'.*Python functions do not run"):
+    with pytest.raises(
+        horton_join.HortonError, match="scalar function 'mine'.*Python functions do not run"
+    ):
         horton_join.collect(stock.table("l").select(scalar(datafusion.col("a"))))
 
     class Last(datafusion.Accumulator):
@@ -98,7 +104,9 @@ def test_the_memory_limit_of_a_context_is_an_error():
     frame = limited.sql("SELECT x.a FROM l x JOIN l y ON x.a = y.a")
     with pytest.raises(horton_join.HortonError, match="memory limit of 100M.*memory_limit="):
         horton_join.collect(frame, context=limited)
-    assert horton_join.collect(frame, ALWAYS, context=limited, memory_limit=100 << 20).count() == 3000
+    assert (
+        horton_join.collect(frame, ALWAYS, context=limited, memory_limit=100 << 20).count() == 3000
+    )
     with pytest.raises(Exception, match="information_schema"):
         limited.sql("SHOW datafusion.runtime.memory_limit")
     unlimited = datafusion.SessionContext()

@@ -36,21 +36,29 @@ def test_options_have_their_types():
         {"horton.spill": False, "horton.chunk_rows": 4096, "horton.filters": "off"}, device="0:0"
     )
     shown = repr(session)
-    assert all(part in shown for part in ("spill=false", "chunk_rows=4096", "filters=off", "device=0:0"))
+    assert all(
+        part in shown for part in ("spill=false", "chunk_rows=4096", "filters=off", "device=0:0")
+    )
 
 
 def test_an_unknown_device_is_an_error_that_lists_those_there_are():
     session = horton_join.SessionContext(ALWAYS, device="nonesuch")
     for name, table in tables().items():
         session.register_arrow(name, table)
-    with pytest.raises(horton_join.HortonError, match="no OpenCL device matches 'nonesuch'; available: 0:0"):
+    with pytest.raises(
+        horton_join.HortonError, match="no OpenCL device matches 'nonesuch'; available: 0:0"
+    ):
         session.sql("SELECT l.a FROM l JOIN r ON l.k = r.k").to_arrow()
     with pytest.raises(horton_join.HortonError, match="nonesuch"):
         session.warm_up()
 
 
 def test_sql_errors_come_from_sql(ctx):
-    for query, text in [("SELEC 1", "SELEC"), ("SELECT nope FROM l", "nope"), ("SELECT * FROM nope", "nope")]:
+    for query, text in [
+        ("SELEC 1", "SELEC"),
+        ("SELECT nope FROM l", "nope"),
+        ("SELECT * FROM nope", "nope"),
+    ]:
         with pytest.raises(horton_join.HortonError, match=text):
             ctx.sql(query)
 
@@ -103,6 +111,11 @@ def test_a_stream_is_taken_once():
 
 
 def test_classes_cannot_be_made_by_hand():
-    for kind in (horton_join.DataFrame, horton_join.Decision, horton_join.Device, horton_join.Schema):
+    for kind in (
+        horton_join.DataFrame,
+        horton_join.Decision,
+        horton_join.Device,
+        horton_join.Schema,
+    ):
         with pytest.raises(TypeError):
             kind()

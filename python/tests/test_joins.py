@@ -75,7 +75,9 @@ def test_memory_limit_is_kept_and_joins_spill(stock):
         session.register_arrow(name, table)
     frame = session.sql("SELECT l.a, r.b FROM l JOIN r ON l.k = r.k AND l.a = r.b")
     expected = sum(
-        1 for k, j in zip(big["l"]["k"].to_pylist(), big["r"]["k"].to_pylist(), strict=True) if k and k == j
+        1
+        for k, j in zip(big["l"]["k"].to_pylist(), big["r"]["k"].to_pylist(), strict=True)
+        if k and k == j
     )
     assert len(rows(frame)) == expected
     assert any(decision.bucket for decision in frame.decisions), frame.decisions

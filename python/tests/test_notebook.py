@@ -29,7 +29,9 @@ NASTY = "<script>alert('x')</script> & \"quoted\""
 
 def frame(rows: int = 2):
     session = horton_join.SessionContext()
-    session.register_arrow("t", pa.table({"<b>name</b>": [NASTY, *[None] * (rows - 1)], "n": range(rows)}))
+    session.register_arrow(
+        "t", pa.table({"<b>name</b>": [NASTY, *[None] * (rows - 1)], "n": range(rows)})
+    )
     return session.sql("SELECT * FROM t")
 
 
@@ -58,6 +60,8 @@ def test_show_prints_where_python_prints(capsys):
 
 def test_repr_runs_nothing():
     session = horton_join.SessionContext()
-    endless = session.sql("SELECT a.value AS v FROM range(1000000000) a CROSS JOIN range(1000000000) b")
+    endless = session.sql(
+        "SELECT a.value AS v FROM range(1000000000) a CROSS JOIN range(1000000000) b"
+    )
     assert repr(endless) == "DataFrame(v: Int64)"
     assert repr(endless.schema) == "Schema(v: Int64)" and len(endless.schema) == 1

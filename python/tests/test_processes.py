@@ -16,13 +16,19 @@ from conftest import ALWAYS, rows, tables
 
 JOIN = "SELECT l.a, r.b FROM l JOIN r ON l.k = r.k"
 # More pairs than any machine makes in an hour.
-ENDLESS = "SELECT sum(a.value * b.value) AS s FROM range(10000000000) a CROSS JOIN range(10000000000) b"
+ENDLESS = (
+    "SELECT sum(a.value * b.value) AS s FROM range(10000000000) a CROSS JOIN range(10000000000) b"
+)
 
 
 def test_other_threads_go_on_while_a_query_runs():
     session = horton_join.SessionContext()
     query = "SELECT sum(sqrt(a.value * b.value)) FROM range(3000) a CROSS JOIN range(3000) b"
-    for take in (lambda frame: frame.to_arrow(), lambda frame: pa.table(frame), lambda frame: frame.count()):
+    for take in (
+        lambda frame: frame.to_arrow(),
+        lambda frame: pa.table(frame),
+        lambda frame: frame.count(),
+    ):
         frame = session.sql(query)
         ticks, done = [], threading.Event()
 
@@ -156,7 +162,9 @@ def test_without_opencl_joins_run_on_the_host(script):
 
 def test_the_example_runs():
     example = Path(__file__).parent.parent / "examples" / "orders.py"
-    ran = subprocess.run([sys.executable, example, "20000"], capture_output=True, text=True, check=False)
+    ran = subprocess.run(
+        [sys.executable, example, "20000"], capture_output=True, text=True, check=False
+    )
     assert ran.returncode == 0, ran.stderr
     assert "Inner join" in ran.stdout and ", on " not in ran.stdout.split("Decision(")[0]
     assert "on the host" not in ran.stdout, ran.stdout
@@ -164,6 +172,8 @@ def test_the_example_runs():
 
 def test_the_benchmark_runs():
     bench = Path(__file__).parent.parent / "benches" / "overhead.py"
-    ran = subprocess.run([sys.executable, bench, "20000", "1"], capture_output=True, text=True, check=False)
+    ran = subprocess.run(
+        [sys.executable, bench, "20000", "1"], capture_output=True, text=True, check=False
+    )
     assert ran.returncode == 0, ran.stderr
     assert "overhead:" in ran.stdout

@@ -1,5 +1,8 @@
 """Results go to other packages, and tables come from them, by Arrow's C interface."""
 
+import re
+from pathlib import Path
+
 import datafusion
 import duckdb
 import horton_join
@@ -82,7 +85,13 @@ def test_tables_outlive_their_source(expected):
         ),
         lambda table: OnlyArray(table.to_batches()[0]),
         lambda table: table.slice(1).cast(
-            pa.schema([("k", pa.int64()), ("s", pa.dictionary(pa.int32(), pa.string())), ("a", pa.int64())])
+            pa.schema(
+                [
+                    ("k", pa.int64()),
+                    ("s", pa.dictionary(pa.int32(), pa.string())),
+                    ("a", pa.int64()),
+                ]
+            )
         ),
     ],
     ids=["table", "polars", "batch", "generator", "array", "dictionary"],
@@ -96,7 +105,9 @@ def test_arrow_objects_become_tables(made):
     reference = datafusion.SessionContext()
     for name, data in tables().items():
         reference.from_arrow(data, name)
-    expected = rows(reference.sql("SELECT l.a, r.b FROM l JOIN r ON l.k = r.k AND l.s = r.s WHERE l.a > 0"))
+    expected = rows(
+        reference.sql("SELECT l.a, r.b FROM l JOIN r ON l.k = r.k AND l.s = r.s WHERE l.a > 0")
+    )
     assert len(expected) > 5 and rows(frame) == expected
 
 
@@ -162,3 +173,20 @@ def test_a_stream_dropped_midway_stops_its_query():
     assert reader.read_next_batch().num_rows > 0
     reader.close()
     assert session.sql("SELECT 1 AS one").count() == 1
+
+
+def test_what_the_readme_says(tmp_path, monkeypatch):
+    readme = Path(__file__).parent.parent / "README.md"
+    use, options, interop = re.findall(r"```python\n(.*?)```", readme.read_text(), re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    pa.parquet.write_table(pa.table({"customer": [1, 2, 2, 3]}), "orders.parquet")
+    names: dict[str, object] = {}
+    exec(use, names)
+    assert sorted(names["df"]["name"]) == ["Ann", "Bo", "Bo"]
+    exec(options, names)
+    stock = datafusion.SessionContext()
+    for name in "ab":
+        stock.from_arrow(pa.table({"k": [1, 2]}), name)
+    names["datafusion_ctx"] = stock
+    exec(interop, names)
+    assert names["result"].count() == 2

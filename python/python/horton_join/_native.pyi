@@ -2,13 +2,12 @@
 
 from collections.abc import Mapping
 from os import PathLike
-from typing import TYPE_CHECKING, Protocol, final, type_check_only
+from typing import Protocol, final, type_check_only
 
-if TYPE_CHECKING:
-    import datafusion
-    import pandas
-    import polars
-    import pyarrow
+import datafusion
+import pandas
+import polars
+import pyarrow
 
 __all__ = [
     "DataFrame",
