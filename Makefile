@@ -25,6 +25,7 @@ test: ## everything that must hold before a commit
 	$(ON_POCL) cargo test --workspace
 	cargo build --workspace --example tpch_join
 	$(ON_POCL) $(DEBUG)/examples/tpch_join --scale 0.01 --query all --check
+	$(MAKE) python
 	$(MAKE) doc
 	$(MAKE) oclgrind
 
@@ -49,6 +50,12 @@ cluster: ## joins on workers of Ballista and of datafusion-distributed: processe
 .PHONY: sql
 sql: ## build the SQL shell: target/release/horton-sql (sql/README.md)
 	cargo build --workspace --release --bin horton-sql
+
+# 77: INSTALL=0, and packages are missing; their names are printed.
+.PHONY: python
+python: ## build the Python wheel and run its tests; EXAMPLE=1 runs an example (make test runs them, too)
+	scripts/ensure-opencl.sh
+	$(ON_POCL) EXAMPLE=$(EXAMPLE) scripts/python.sh || [ $$? = 77 ]
 
 DURATION ?= 60
 SEED ?= $$(date +%s)

@@ -1,0 +1,71 @@
+#!/usr/bin/env bash
+# python.sh [PYTEST ARGUMENT]...: builds the Python wheel, installs it into an environment of its own
+# under target/, and runs its tests there. INSTALL=0 installs nothing but the wheel; the exit status is
+# 77 then, if something is missing.
+#
+#   cargo build --workspace ─▶ maturin ─▶ wheel ─▶ target/python/venv ─▶ pytest, mypy's stubtest
+#
+# EXAMPLE=1 runs python/examples/orders.py instead.
+# PROFILE=--release builds the wheel as users do: through maturin alone, with DataFusion built for it.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+root=$PWD
+target=${CARGO_TARGET_DIR:-$root/target}
+venv=$target/python/venv
+python=$venv/bin/python
+# What the tests compare with, and what takes results.
+needs=(maturin==1.* pytest datafusion==55.0.0 pyarrow polars pandas duckdb numpy mypy)
+
+is_there() { [ -x "$python" ] && "$python" - "${needs[@]}" <<'P'
+import sys
+from importlib.metadata import PackageNotFoundError, version
+
+missing = []
+for need in sys.argv[1:]:
+    name, _, wanted = need.partition("==")
+    try:
+        found = version(name)
+        if not (found + ".").startswith(wanted.rstrip("*")):
+            missing.append(f"{need} (there is {found})")
+    except PackageNotFoundError:
+        missing.append(need)
+if missing:
+    sys.exit("missing: " + ", ".join(missing))
+P
+}
+
+if ! why=$(is_there 2>&1); then
+    if [ "${INSTALL:-1}" = 0 ]; then
+        echo "python.sh: ${why:-no environment in $venv}; INSTALL=1 makes one and installs with pip: ${needs[*]}" >&2
+        exit 77
+    fi
+    echo "python.sh: makes $venv, and installs with pip: ${needs[*]}" >&2
+    python3 -c 'import sys; sys.exit(sys.version_info < (3, 10))' || {
+        echo "python.sh: needs Python 3.10 or newer, and its module venv" >&2
+        exit 1
+    }
+    [ -x "$python" ] || python3 -m venv "$venv"
+    "$python" -m pip install --quiet --disable-pip-version-check "${needs[@]}"
+fi
+
+rm -rf "$target/python/wheels"
+begun=$SECONDS
+build=(--manifest-path python/Cargo.toml --out "$target/python/wheels" --auditwheel skip)
+if [ "${PROFILE:-}" = --release ]; then
+    "$venv/bin/maturin" build --release --strip "${build[@]}"
+else
+    CARGO=$root/scripts/workspace-cargo.sh "$venv/bin/maturin" build --profile dev \
+        --compression-method stored "${build[@]}"
+fi
+echo "python.sh: built the wheel in $((SECONDS - begun)) s" >&2
+"$python" -m pip install --quiet --disable-pip-version-check --no-deps --force-reinstall \
+    "$target"/python/wheels/*.whl
+
+# Not from the source folder: the installed package is what is tested.
+cd "$target/python"
+if [ "${EXAMPLE:-}" = 1 ]; then
+    exec "$python" "$root/python/examples/orders.py"
+fi
+"$venv/bin/stubtest" --mypy-config-file "$root/python/pyproject.toml" horton_join
+"$python" -m pytest -c "$root/python/pyproject.toml" --rootdir "$root/python" -p no:cacheprovider \
+    "$root/python/tests" "$@"
