@@ -25,7 +25,6 @@ test: ## everything that must hold before a commit
 	$(ON_POCL) cargo test --workspace
 	cargo build --workspace --example tpch_join
 	$(ON_POCL) $(DEBUG)/examples/tpch_join --scale 0.01 --query all --check
-	$(MAKE) python
 	$(MAKE) doc
 	$(MAKE) oclgrind
 
@@ -53,7 +52,7 @@ sql: ## build the SQL shell: target/release/horton-sql (sql/README.md)
 
 # 77: INSTALL=0, and packages are missing; their names are printed.
 .PHONY: python
-python: ## build the Python wheel and run its tests; EXAMPLE=1 runs an example (make test runs them, too)
+python: ## build the Python wheel and run its tests; EXAMPLE=1 runs an example
 	scripts/ensure-opencl.sh
 	$(ON_POCL) EXAMPLE=$(EXAMPLE) scripts/python.sh || [ $$? = 77 ]
 

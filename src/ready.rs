@@ -91,9 +91,10 @@ async fn once(config: &HortonConfig, holds: impl FnMut(&Readiness) -> bool) -> R
 pub(crate) const UNUSED: &str = "joins of this session use no device: call horton_join::install, and set \
                       horton.enabled = 'auto'";
 
-/// Waits until joins with the options `config` can use their device, as [`warm_up`](crate::warm_up) does for those
-/// of a session. For workers, which have options when they start, and no session. Returns the
-/// devices.
+/// Waits until joins with the options `config` can use their device. For workers, which have
+/// options when they start, and no session. Returns the devices.
+///
+/// See also: [`warm_up`](crate::warm_up) for sessions.
 ///
 /// # Errors
 /// [`Error::Invalid`] if there is no device that joins can use: they run on the host.
