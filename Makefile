@@ -14,7 +14,7 @@ help: ## list the targets
 .PHONY: demo
 demo: ## run the TPC-H queries on an OpenCL device and check the rows against the stock joins
 	scripts/ensure-opencl.sh --release
-	cargo run --profile demo --example tpch_join -- --scale 0.1 --query all --check
+	cargo run --release --example tpch_join -- --scale 0.1 --query all --check
 
 .PHONY: test
 test: ## everything that must hold before a commit
