@@ -13,7 +13,7 @@ use pyo3::prelude::*;
 
 use crate::failure::Failure;
 use crate::gil;
-use crate::runtime::{runtime, until};
+use crate::runtime::{SIGNALS, until, within};
 
 /// The thread that asked for a stream.
 #[derive(Debug, Clone, Copy)]
@@ -38,6 +38,10 @@ impl Caller {
                 return result;
             }
         }
-        runtime()?.block_on(future)
+        loop {
+            if let Some(result) = within(SIGNALS, future.as_mut()) {
+                return result;
+            }
+        }
     }
 }

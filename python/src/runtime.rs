@@ -7,19 +7,20 @@
 //! ```
 
 use std::pin::{Pin, pin};
-use std::process;
-use std::sync::OnceLock;
-use std::time::Duration;
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::Thread;
+use std::time::{Duration, Instant};
+use std::{process, thread};
 
 use pyo3::prelude::*;
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinHandle;
-use tokio::time::timeout;
 
 use crate::failure::Failure;
 
 /// How long Ctrl-C may wait.
-const SIGNALS: Duration = Duration::from_millis(50);
+pub const SIGNALS: Duration = Duration::from_millis(50);
 
 /// Deep plans recurse deeply.
 const STACK_BYTES: usize = 16 << 20;
@@ -33,11 +34,11 @@ struct Own {
 ///
 /// # Errors
 /// In a process that was forked off another one that had it: threads and devices stayed there.
-pub fn runtime() -> Result<&'static Runtime, Failure> {
+fn runtime() -> Result<&'static Runtime, Failure> {
     static OWN: OnceLock<Result<Own, String>> = OnceLock::new();
     let made = OWN.get_or_init(|| {
         let runtime = Builder::new_multi_thread()
-            .enable_time()
+            .enable_all()
             .thread_name("horton")
             .thread_stack_size(STACK_BYTES)
             .build();
@@ -98,16 +99,36 @@ pub fn until<T: Send>(
     py: Python<'_>,
     mut future: Pin<&mut (impl Future<Output = Result<T, Failure>> + Send)>,
 ) -> Result<T, Failure> {
-    let runtime = runtime()?;
     loop {
         let next = future.as_mut();
-        let waited = py.detach(|| runtime.block_on(async { timeout(SIGNALS, next).await }));
-        match waited {
-            Ok(result) => return result,
-            Err(_) => {
-                let signals = py.check_signals();
-                signals.map_err(|error| Failure::raised(py, error))?;
-            }
+        if let Some(result) = py.detach(|| within(SIGNALS, next)) {
+            return result;
         }
+        let signals = py.check_signals();
+        signals.map_err(|error| Failure::raised(py, error))?;
+    }
+}
+
+/// Waits for `future`, at most `patience`; `None` if it takes longer. The clock is this thread's own:
+/// those of the runtime stand still while all of its threads compute.
+pub fn within<T>(patience: Duration, mut future: Pin<&mut impl Future<Output = T>>) -> Option<T> {
+    struct Unpark(Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut context = Context::from_waker(&waker);
+    let end = Instant::now() + patience;
+    loop {
+        if let Poll::Ready(done) = future.as_mut().poll(&mut context) {
+            return Some(done);
+        }
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return None;
+        }
+        thread::park_timeout(left);
     }
 }

@@ -8,7 +8,7 @@ import random
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import datafusion
 import horton_join
@@ -64,15 +64,21 @@ def stock() -> datafusion.SessionContext:
 
 
 @pytest.fixture
-def script() -> Callable[[str], subprocess.Popen[str]]:
-    """Starts a program of its own."""
+def script() -> Iterator[Callable[[str], subprocess.Popen[str]]]:
+    """Starts programs of their own, which end with the test."""
+    started: list[subprocess.Popen[str]] = []
 
     def start(text: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
+        process = subprocess.Popen(
             [sys.executable, "-u", "-c", textwrap.dedent(text)],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
+        started.append(process)
+        return process
 
-    return start
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
