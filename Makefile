@@ -25,6 +25,7 @@ test: ## everything that must hold before a commit
 	$(ON_POCL) cargo test --workspace
 	cargo build --workspace --example tpch_join
 	$(ON_POCL) $(DEBUG)/examples/tpch_join --scale 0.01 --query all --check
+	$(MAKE) python
 	$(MAKE) doc
 	$(MAKE) oclgrind
 
@@ -50,7 +51,7 @@ cluster: ## joins on workers of Ballista and of datafusion-distributed: processe
 sql: ## build the SQL shell: target/release/horton-sql (sql/README.md)
 	cargo build --workspace --release --bin horton-sql
 
-# 77: INSTALL=0, and packages are missing; their names are printed.
+# 77: Python or packages are missing, and not installed; their names are printed.
 .PHONY: python
 python: ## build the Python wheel and run its tests; EXAMPLE=1 runs an example
 	scripts/ensure-opencl.sh

@@ -1,7 +1,7 @@
 //! SQL joins under criterion: stock DataFusion and joins on the device, as two functions of a group.
 //!
 //! ```text
-//!   cargo bench --workspace --bench join                                    15 K x 150 K to 1 M x 3 M rows
+//!   cargo bench --workspace --bench join           15 K x 150 K to 1 M x 3 M rows
 //!   HORTON_BENCH_SCALE=10 cargo bench --workspace --bench join -- sparse    ten times that
 //!
 //!   cases, tables and checks of examples/sql_bench ─▶ criterion: samples, change since last time

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! cargo bench --workspace --bench tables                     HORTON_BENCH_DEVICE=auto
-//! cargo bench --workspace --bench tables -- Horton/insert    HORTON_BENCH_SLOTS_LOG2=26 (20 on CPUs)
+//! cargo bench --workspace --bench tables -- Horton/insert  HORTON_BENCH_SLOTS_LOG2=26 (20 on CPUs)
 //! ```
 
 use std::hint::black_box;

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # python.sh [PYTEST ARGUMENT]...: builds the Python wheel, installs it into an environment of its own
-# under target/, and runs its tests there. INSTALL=0 installs nothing but the wheel; the exit status is
-# 77 then, if something is missing.
+# under target/, and runs its tests there. The exit status is 77 if Python or a package is missing
+# and cannot be installed. INSTALL=0 installs nothing but the wheel.
 #
 #   cargo build --workspace ─▶ maturin ─▶ wheel ─▶ target/python/venv ─▶ pytest, mypy's stubtest
 #
 # EXAMPLE=1 runs python/examples/orders.py instead.
-# PROFILE=--release builds the wheel as users do: through maturin alone, with DataFusion built for it.
+# PROFILE=--release builds the wheel as users do: maturin alone, with a DataFusion of its own.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD
@@ -36,16 +36,23 @@ P
 
 if ! why=$(is_there 2>&1); then
     if [ "${INSTALL:-1}" = 0 ]; then
-        echo "python.sh: ${why:-no environment in $venv}; INSTALL=1 makes one and installs with pip: ${needs[*]}" >&2
+        echo "python.sh: ${why:-no environment in $venv}; INSTALL=1 makes one, and installs" \
+            "with pip: ${needs[*]}" >&2
         exit 77
     fi
     echo "python.sh: makes $venv, and installs with pip: ${needs[*]}" >&2
     python3 -c 'import sys; sys.exit(sys.version_info < (3, 10))' || {
-        echo "python.sh: needs Python 3.10 or newer, and its module venv" >&2
-        exit 1
+        echo "python.sh: needs Python 3.10 or newer" >&2
+        exit 77
     }
-    [ -x "$python" ] || python3 -m venv "$venv"
-    "$python" -m pip install --quiet --disable-pip-version-check "${needs[@]}"
+    [ -x "$python" ] || python3 -m venv "$venv" || {
+        echo "python.sh: needs Python's module venv (Debian: python3-venv)" >&2
+        exit 77
+    }
+    "$python" -m pip install --quiet --disable-pip-version-check "${needs[@]}" || {
+        echo "python.sh: pip could not install these packages" >&2
+        exit 77
+    }
 fi
 
 rm -rf "$target/python/wheels"

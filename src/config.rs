@@ -151,7 +151,7 @@ pub struct HortonConfig {
     pub on_device_error: OnDeviceError,
     /// Whether joins go to disk that the memory pool has no room for.
     pub spill: bool,
-    /// Whether SQL may not change the options: see [`locked`](Self::locked).
+    /// Forbids SQL to change the options: see [`locked`](Self::locked).
     pub is_locked: bool,
     /// What only tests change; no option of a session.
     pub knobs: Knobs,

@@ -27,7 +27,7 @@ use crate::self_test;
 #[derive(Debug)]
 pub struct DeviceReport {
     platforms: Vec<String>,
-    /// Each device, and what came of its self-test.
+    /// Each device with the result of its self-test.
     devices: Vec<(DeviceInfo, String)>,
     auto: Result<DeviceInfo>,
 }
@@ -86,7 +86,7 @@ impl fmt::Display for DeviceReport {
     }
 }
 
-/// What came of the self-test, which is run unless that was done before.
+/// Returns the result of the device's self-test, which runs once a process.
 async fn test(device: &DeviceInfo) -> String {
     if device.obstacle.is_some() {
         return "not run".to_owned();
@@ -146,7 +146,7 @@ fn kind(kind: DeviceKind) -> &'static str {
     }
 }
 
-/// What lanes can talk through.
+/// Names the sub-groups by which lanes can talk.
 fn sub_groups(device: &DeviceInfo) -> String {
     match device.sub_group_width {
         0 => "none that shuffle".to_owned(),
@@ -154,7 +154,7 @@ fn sub_groups(device: &DeviceInfo) -> String {
     }
 }
 
-/// Those that tables and kernel bodies differ by.
+/// Lists the extensions that decide on tables and kernel bodies.
 fn extensions(device: &DeviceInfo) -> String {
     let relevant = |name: &&str| {
         name.starts_with("cl_nv_")

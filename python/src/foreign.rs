@@ -32,7 +32,7 @@ use crate::runtime::wait;
 /// The major version whose plans are understood.
 const VERSION: &str = "55";
 
-/// What the devices of this process have failed at.
+/// The failures of the devices of this process.
 static HEALTH: LazyLock<Health> = LazyLock::new(Health::default);
 
 /// Takes a frame of PyPI's `datafusion` 55, and returns the same rows with joins on OpenCL devices.
@@ -145,7 +145,7 @@ fn unsent(text: &str) -> String {
     }
 }
 
-/// Has no node or function of others, and says what to do instead.
+/// Refuses nodes and functions of others, and says what to do instead.
 #[derive(Debug)]
 struct Refuse;
 

@@ -71,8 +71,8 @@ impl Frame {
         Ok(Rows::new(py, run, told))
     }
 
-    /// Has `function` of the Python package `module` take the rows. Errors are those of the query, not
-    /// what that package makes of them.
+    /// Hands the rows to `function` of the Python package `module`. Errors are those of the query,
+    /// not what that package makes of them.
     fn taken_by<'py>(
         &self,
         py: Python<'py>,
@@ -186,7 +186,7 @@ impl Frame {
         py: Python<'py>,
         requested_schema: Option<Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyCapsule>> {
-        // The interface allows to leave the wish unheard.
+        // The interface lets a producer ignore it.
         drop(requested_schema);
         self.rows(py, Told::Interpreter)?.into_capsule(py)
     }

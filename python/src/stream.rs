@@ -139,7 +139,7 @@ async fn send(run: Run, sender: mpsc::Sender<RecordBatch>) -> Result<(), Failure
     Ok(())
 }
 
-/// Has Python raise KeyboardInterrupt if `failure` is one. Such a failure comes of the caller's thread.
+/// Makes Python raise KeyboardInterrupt if `failure` is one. It comes from the caller's thread.
 fn interrupt(failure: Failure) {
     let Failure::Raised(error, _) = failure else {
         return;
@@ -198,7 +198,7 @@ impl Once {
         py: Python<'py>,
         requested_schema: Option<Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyCapsule>> {
-        // The interface allows to leave the wish unheard.
+        // The interface lets a producer ignore it.
         drop(requested_schema);
         let mut rows = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let rows = rows.take();

@@ -44,7 +44,7 @@ use crate::shell::Shell;
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 
-/// What is logged unless `RUST_LOG` says otherwise. Object stores warn of each place where they do
+/// The log filter without `RUST_LOG`. Object stores warn of each place where they do
 /// not find credentials.
 const LOG: &str = "error,horton_join=warn,horton_sql=warn";
 

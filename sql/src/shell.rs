@@ -37,7 +37,7 @@ use crate::split::split;
 use crate::summary;
 use crate::watch::Watch;
 
-/// Has Ctrl-C end statements, and not the process.
+/// Makes Ctrl-C end the statement that runs, not the process.
 ///
 /// # Errors
 /// If the system does not take the handler.

@@ -482,7 +482,7 @@ pub enum Decided {
     Shares {
         /// The joins of the shares.
         joins: Vec<Decided>,
-        /// What makes their rows one stream.
+        /// Merges their rows.
         shares: Shares,
     },
     /// DataFusion's own join over what was read.

@@ -7,11 +7,11 @@
 //!  probe stream p ─ every batch ─────┘ to each share
 //! ```
 //!
-//! The rows of a join are those of its shares together wherever a build row's part in them depends
-//! on that row and the probe side alone. So it is with inner joins and those that emit build rows.
-//! A join that emits probe rows without a match asks all shares at once, and goes to buckets
-//! ([`spill`](crate::join::spill)). So does one whose plan promises an order, which rows of several
-//! shares do not follow.
+//! In an inner join, what a build row emits depends on that row and the probe side alone. The same
+//! holds for joins that emit build rows. Their rows are those of all shares together.
+//! A probe row without a match is known only once all shares were asked. Joins that emit such rows
+//! go to buckets ([`spill`](crate::join::spill)). So do joins whose plan promises an order, which
+//! rows of several shares do not follow.
 //!
 //! Buckets would do for all join types, but the host scatters both sides for them. That takes
 //! longer than to encode the probe keys once a device.
@@ -36,8 +36,8 @@ const BEHIND: usize = 4;
 
 type Batch = Result<RecordBatch, DataFusionError>;
 
-/// Returns whether the rows of `join`, which builds its left side, are those of its shares together.
-/// As planned, it may promise an order, but not with its sides swapped (`is_swapped`).
+/// Returns whether `join`, which builds its left side, may run in shares. A join whose sides are
+/// swapped (`is_swapped`) promises no order.
 pub fn can_share(join: &HashJoinExec, is_swapped: bool) -> bool {
     use JoinType::{Inner, Left, LeftAnti, LeftMark, LeftSemi};
     let by_build_row = matches!(
@@ -50,7 +50,7 @@ pub fn can_share(join: &HashJoinExec, is_swapped: bool) -> bool {
     by_build_row && !promises_order && join.fetch().is_none()
 }
 
-/// What makes the rows of all shares one stream.
+/// Merges the rows of all shares, stream by stream.
 pub struct Shares {
     /// The join's output.
     schema: SchemaRef,
@@ -62,7 +62,7 @@ pub struct Shares {
 pub struct Copies {
     /// For each share: its copies.
     pub streams: Vec<Vec<SendableRecordBatchStream>>,
-    /// What fills them.
+    /// The sources of these copies.
     feeds: Vec<Feed>,
 }
 
@@ -88,7 +88,7 @@ impl Copies {
         Self { streams, feeds }
     }
 
-    /// Returns what makes one stream of joins that read these copies, with rows of `schema`.
+    /// Returns the merger of the joins that read these copies; their rows have `schema`.
     pub fn into_shares(self, schema: SchemaRef) -> Shares {
         let feeds = self.feeds.into_iter().map(|feed| Mutex::new(Some(feed)));
         let feeds = feeds.collect();
@@ -129,7 +129,7 @@ impl Shares {
     }
 }
 
-/// A stream of the probe side, and where each batch of it goes.
+/// A stream of the probe side, with the channels that get each of its batches.
 struct Feed {
     input: SendableRecordBatchStream,
     outputs: Vec<Sender<Batch>>,

@@ -43,7 +43,7 @@ pub struct ProbeSpec {
     pub chunk_rows: usize,
     /// Whether to wait for a whole chunk: not with an unbounded input.
     pub whole_chunks: bool,
-    /// Whether chunks that wait have the table built on another device, too. Not that of a share:
+    /// Whether the table may be built on another device, too, while chunks wait. False for a share:
     /// the other devices have as much to do.
     pub adds_tables: bool,
 }

@@ -3,11 +3,12 @@
 //! PoCL offers its device twice, and the shim makes GPUs of them.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arrow::array::{AsArray, RecordBatch};
 use arrow::datatypes::Int64Type;
+use arrow::util::pretty::pretty_format_batches;
 use datafusion::physical_plan::{ExecutionPlan, collect, execute_stream_partitioned};
 use datafusion::prelude::SessionContext;
 use futures::{StreamExt, TryStreamExt};
@@ -29,6 +30,38 @@ async fn both() -> SessionContext {
 async fn plan(session: &SessionContext, query: &str) -> Arc<dyn ExecutionPlan> {
     let query = session.sql(query).await.unwrap();
     query.create_physical_plan().await.unwrap()
+}
+
+/// Runs `query`. Returns its plan, as it ran, and its rows.
+async fn ran(session: &SessionContext, query: &str) -> (Arc<dyn ExecutionPlan>, Vec<RecordBatch>) {
+    let plan = plan(session, query).await;
+    let rows = collect(Arc::clone(&plan), session.task_ctx()).await;
+    (plan, rows.unwrap())
+}
+
+/// Runs `plan`, and takes the first device `down`: `before` it is executed, or after its first batch.
+/// Returns the number of its rows.
+async fn rows_with_a_loss(
+    session: &SessionContext,
+    plan: &Arc<dyn ExecutionPlan>,
+    down: &Path,
+    before: bool,
+) -> usize {
+    if before {
+        std::fs::write(down, "").unwrap();
+    }
+    let streams = execute_stream_partitioned(Arc::clone(plan), session.task_ctx());
+    let mut streams = streams.unwrap();
+    let mut found = 0;
+    if let Some(batch) = streams[0].next().await {
+        found += batch.unwrap().num_rows();
+    }
+    std::fs::write(down, "").unwrap();
+    for stream in streams {
+        found += rows(&stream.try_collect::<Vec<_>>().await.unwrap());
+    }
+    std::fs::remove_file(down).unwrap();
+    found
 }
 
 /// The devices that the joins of an executed plan were on.
@@ -114,10 +147,7 @@ async fn a_table_that_fits_neither_is_on_both() {
         sql(&session, "SET horton.enabled = 'always'").await;
         sql(&session, HALF).await;
         assert_eq!(sql(&session, query).await, stock, "{query}");
-        let plan = plan(&session, query).await;
-        collect(Arc::clone(&plan), session.task_ctx())
-            .await
-            .unwrap();
+        let (plan, _) = ran(&session, query).await;
         let both = BTreeSet::from([(0, 0), (0, 1)]);
         assert_eq!(devices(&plan), both, "{query}");
         assert!(metric(&plan, "kernel_launches") > 0, "{query}");
@@ -143,10 +173,7 @@ async fn auto_takes_shares_and_no_buckets() {
     sql(&session, "SET horton.enabled = 'auto'").await;
     sql(&session, "SET horton.min_build_rows = 1").await;
     for (query, is_shared) in [(LARGE[0], true), (LARGE[5], false)] {
-        let plan = plan(&session, &format!("SELECT {query}")).await;
-        collect(Arc::clone(&plan), session.task_ctx())
-            .await
-            .unwrap();
+        let (plan, _) = ran(&session, &format!("SELECT {query}")).await;
         let decisions = HortonJoinExec::all_in(&plan)[0].decisions();
         let is_on_device = |decision: &Decision| matches!(decision.place, Place::Device(_));
         assert_eq!(decisions.len(), if is_shared { 2 } else { 1 }, "{query}");
@@ -173,10 +200,7 @@ async fn a_promised_order_is_kept_in_buckets() {
     );
     sql(&session, &table).await;
     let query = "SELECT o.k FROM a JOIN ordered o ON a.k = o.k ORDER BY o.k";
-    let plan = plan(&session, query).await;
-    let batches = collect(Arc::clone(&plan), session.task_ctx())
-        .await
-        .unwrap();
+    let (plan, batches) = ran(&session, query).await;
     let keys = batches.iter().flat_map(|batch| {
         let keys = batch.column(0).as_primitive::<Int64Type>();
         keys.values().to_vec()
@@ -202,20 +226,7 @@ async fn a_lost_share_is_looked_up_elsewhere() {
         let whole = rows(&collect(whole, session.task_ctx()).await.unwrap());
         sql(&session, HALF).await;
         let plan = plan(&session, &query).await;
-        if before {
-            std::fs::write(&down, "").unwrap();
-        }
-        let streams = execute_stream_partitioned(Arc::clone(&plan), session.task_ctx());
-        let mut streams = streams.unwrap();
-        let mut found = 0;
-        if let Some(batch) = streams[0].next().await {
-            found += batch.unwrap().num_rows();
-        }
-        std::fs::write(&down, "").unwrap();
-        for stream in streams {
-            found += rows(&stream.try_collect::<Vec<_>>().await.unwrap());
-        }
-        std::fs::remove_file(&down).unwrap();
+        let found = rows_with_a_loss(&session, &plan, &down, before).await;
         assert_eq!(found, whole, "{query}");
         assert!(
             metric(&plan, "device_errors") > 0,
@@ -224,8 +235,7 @@ async fn a_lost_share_is_looked_up_elsewhere() {
     }
 }
 
-/// What a share must see of the rest of a join: NULLs on either side, a residual filter, an empty
-/// probe side, partitions.
+/// NULLs on either side, a residual filter, and an empty probe side.
 #[tokio::test(flavor = "multi_thread")]
 async fn shares_see_the_whole_probe_side() {
     if !is_child("several::shares_see_the_whole_probe_side", "gpu") {
@@ -254,29 +264,61 @@ async fn shares_see_the_whole_probe_side() {
             (SELECT 1 FROM b WHERE a.k = b.k AND a.k % 7 < b.k % 5)",
     ] {
         let query = &format!("SELECT {query}");
-        for partitioned in [false, true] {
-            let rows = if partitioned { 0 } else { 1_000_000 };
-            for limit in ["", "_rows"] {
-                let option = "datafusion.optimizer.hash_join_single_partition_threshold";
-                sql(&session, &format!("SET {option}{limit} = {rows}")).await;
-            }
-            sql(&session, "SET horton.enabled = 'never'").await;
-            let stock = sql(&session, query).await;
-            sql(&session, "SET horton.enabled = 'always'").await;
-            sql(&session, HALF).await;
-            assert_eq!(sql(&session, query).await, stock, "{query}");
-            sql(&session, "SET horton.device_memory_limit = 0").await;
-        }
+        sql(&session, "SET horton.enabled = 'never'").await;
+        let stock = sql(&session, query).await;
+        sql(&session, "SET horton.enabled = 'always'").await;
+        sql(&session, HALF).await;
+        let (plan, found) = ran(&session, query).await;
+        let found = pretty_format_batches(&found).unwrap().to_string();
+        assert_eq!(found, stock, "{query}");
+        let decisions = HortonJoinExec::all_in(&plan)[0].decisions();
+        let in_shares = decisions.iter().all(|decision| decision.bucket.is_none());
+        assert!(in_shares && decisions.len() == 2, "{query}: {decisions:?}");
+        sql(&session, "SET horton.device_memory_limit = 0").await;
     }
-    // The pool has all of its memory back, also of a query that is dropped.
+}
+
+/// Each partition of a partitioned join builds a table of its own.
+#[tokio::test(flavor = "multi_thread")]
+async fn partitions_come_in_shares() {
+    if !is_child("several::partitions_come_in_shares", "gpu") {
+        return;
+    }
+    let session = both().await;
+    large_tables(&session).await;
+    for limit in ["", "_rows"] {
+        let option = "datafusion.optimizer.hash_join_single_partition_threshold";
+        sql(&session, &format!("SET {option}{limit} = 0")).await;
+    }
+    let query = &format!("SELECT {}", LARGE[0]);
+    let whole = sql(&session, query).await;
+    sql(&session, "SET horton.device_memory_limit = 650000").await;
+    let (plan, found) = ran(&session, query).await;
+    assert_eq!(pretty_format_batches(&found).unwrap().to_string(), whole);
+    let join = HortonJoinExec::all_in(&plan)[0];
+    assert!(join.decisions().len() > 4, "{:?}", join.decisions());
+    assert_eq!(devices(&plan).len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dropped_query_gives_the_memory_of_shares_back() {
+    let test = "several::a_dropped_query_gives_the_memory_of_shares_back";
+    if !is_child(test, "gpu") {
+        return;
+    }
+    let session = both().await;
+    large_tables(&session).await;
     sql(&session, HALF).await;
     let pool = Arc::clone(&session.runtime_env().memory_pool);
+    let before = pool.reserved();
     let plan = plan(&session, "SELECT a.k FROM a JOIN b ON a.k = b.k").await;
-    let mut streams = execute_stream_partitioned(plan, session.task_ctx()).unwrap();
+    let mut streams = execute_stream_partitioned(Arc::clone(&plan), session.task_ctx()).unwrap();
     assert!(streams[0].next().await.unwrap().is_ok());
+    assert_eq!(devices(&plan).len(), 2);
+    assert!(pool.reserved() > before);
     drop(streams);
     let ended = async {
-        while pool.reserved() > 0 {
+        while pool.reserved() > before {
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;
         }
     };
@@ -319,20 +361,7 @@ async fn a_lost_device_leaves_its_work_to_the_other() {
             let expected = plan(&session, query).await;
             let expected = rows(&collect(expected, session.task_ctx()).await.unwrap());
             let plan = plan(&session, query).await;
-            if before {
-                std::fs::write(&down, "").unwrap();
-            }
-            let streams = execute_stream_partitioned(Arc::clone(&plan), session.task_ctx());
-            let mut streams = streams.unwrap();
-            let mut found = 0;
-            if let Some(batch) = streams[0].next().await {
-                found += batch.unwrap().num_rows();
-            }
-            std::fs::write(&down, "").unwrap();
-            for stream in streams {
-                found += rows(&stream.try_collect::<Vec<_>>().await.unwrap());
-            }
-            std::fs::remove_file(&down).unwrap();
+            let found = rows_with_a_loss(&session, &plan, &down, before).await;
             assert_eq!(found, expected, "{query}, down before: {before}");
             assert!(metric(&plan, "device_errors") > 0, "{query}, {before}");
             let used = devices(&plan);
@@ -360,13 +389,8 @@ async fn a_join_whose_chunks_wait_gets_a_second_table() {
     sql(&session, "SET horton.filters = 'off'").await;
     let query = "SELECT count(*), sum(a.value) FROM range(0, 1000) a
                  JOIN range(0, 3000000) b ON a.value = b.value % 2000";
-    let plan = plan(&session, query).await;
-    let found = collect(Arc::clone(&plan), session.task_ctx())
-        .await
-        .unwrap();
-    let found = arrow::util::pretty::pretty_format_batches(&found)
-        .unwrap()
-        .to_string();
+    let (plan, found) = ran(&session, query).await;
+    let found = pretty_format_batches(&found).unwrap().to_string();
     assert!(metric(&plan, "tables_added") > 0, "{plan:?}");
     sql(&session, "SET horton.enabled = 'never'").await;
     assert_eq!(found, sql(&session, query).await);
