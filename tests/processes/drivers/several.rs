@@ -107,8 +107,8 @@ async fn joins_that_run_at_once_are_on_both() {
     assert!(plans.iter().all(|plan| metric(plan, "kernel_launches") > 0));
 }
 
-/// A device has room for half of the 60,000 build rows, and not for all of them.
-const HALF: &str = "SET horton.device_memory_limit = 1000000";
+/// A device has room for half of the 60,000 build rows, NULLs among them, and not for all.
+const HALF: &str = "SET horton.device_memory_limit = 1450000";
 
 /// Joins of each type, `a` with 60,000 rows that are built, `b` with 70,000. The first five come in
 /// shares. The others ask all shares at once, so they come in buckets.
@@ -292,7 +292,7 @@ async fn partitions_come_in_shares() {
     }
     let query = &format!("SELECT {}", LARGE[0]);
     let whole = sql(&session, query).await;
-    sql(&session, "SET horton.device_memory_limit = 650000").await;
+    sql(&session, "SET horton.device_memory_limit = 550000").await;
     let (plan, found) = ran(&session, query).await;
     assert_eq!(pretty_format_batches(&found).unwrap().to_string(), whole);
     let join = HortonJoinExec::all_in(&plan)[0];
