@@ -18,13 +18,14 @@ demo: ## run the TPC-H queries on an OpenCL device and check the rows against th
 
 .PHONY: test
 test: ## everything that must hold before a commit
-	scripts/ensure-opencl.sh
+	scripts/ensure-opencl.sh || { $(MAKE) bare; exit 1; }
 	$(MAKE) fmt
 	$(MAKE) clippy
 	$(MAKE) modules
 	$(ON_POCL) cargo test --workspace
-	cargo build --workspace --example tpch_join
+	cargo build --workspace --bin horton-sql --example tpch_join --example devices
 	$(ON_POCL) $(DEBUG)/examples/tpch_join --scale 0.01 --query all --check
+	scripts/bare.sh
 	$(MAKE) python
 	$(MAKE) doc
 	$(MAKE) oclgrind
@@ -40,6 +41,20 @@ check: ## in three minutes after a build: lints, unit tests, tables and joins in
 	$(ON_POCL) cargo test --workspace --lib
 	$(ON_POCL) env HORTON_TEST_SMALL=1 cargo test --workspace --test tables
 	$(ON_POCL) env HORTON_TEST_SMALL=1 cargo test --workspace --test joins -- $(SLOW:%=--skip %)
+
+.PHONY: bare
+bare: ## everything that runs without OpenCL and without root; make test falls back to it
+	$(MAKE) fmt
+	$(MAKE) clippy
+	$(MAKE) modules
+	OCL_ICD_VENDORS=/none cargo test --workspace --lib
+	OCL_ICD_VENDORS=/none cargo test --workspace --test processes no_device::
+	cargo build --workspace --bin horton-sql --example tpch_join --example devices
+	scripts/bare.sh
+
+.PHONY: newest
+newest: ## lint and test with the newest DataFusion 55.x in the place of the pinned one
+	scripts/newest.sh || [ $$? = 77 ]
 
 .PHONY: cluster
 cluster: ## joins on workers of Ballista and of datafusion-distributed: processes on this machine (make test runs them, too)

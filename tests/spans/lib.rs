@@ -1,0 +1,1 @@
+//! Nothing: a package needs a target beside its test. See `main.rs`.
