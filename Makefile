@@ -13,8 +13,8 @@ help: ## list the targets
 
 .PHONY: demo
 demo: ## run the TPC-H queries on an OpenCL device and check the rows against the stock joins
-	scripts/ensure-opencl.sh --release
-	cargo run --release --example tpch_join -- --scale 0.1 --query all --check
+	scripts/ensure-opencl.sh --profile demo
+	cargo run --profile demo --example tpch_join -- --scale 0.1 --query all --check
 
 .PHONY: test
 test: ## everything that must hold before a commit
@@ -27,6 +27,7 @@ test: ## everything that must hold before a commit
 	$(ON_POCL) $(DEBUG)/examples/tpch_join --scale 0.01 --query all --check
 	scripts/bare.sh
 	$(MAKE) python
+	$(ON_POCL) scripts/readme.sh
 	$(MAKE) doc
 	$(MAKE) oclgrind
 
@@ -114,6 +115,10 @@ modules: ## check that no modules import each other in a circle; DRAW=1 draws do
 .PHONY: doc
 doc: ## build the documentation, warnings are errors
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
+
+.PHONY: book
+book: ## build the book of docs/ in target/book
+	scripts/book.sh
 
 .PHONY: oclgrind
 oclgrind: ## run the table tests with data race and memory checks (oclgrind)

@@ -61,6 +61,17 @@ pub mod internals {
     pub use crate::scan::exec::DynamicFilterExec;
 }
 
+/// Runs the examples of the README and of the book as doctests.
 #[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-struct Readme;
+mod book {
+    #[doc = include_str!("../README.md")]
+    struct Readme;
+    #[doc = include_str!("../docs/clusters.md")]
+    struct Clusters;
+    #[doc = include_str!("../docs/operations.md")]
+    struct Operations;
+    #[doc = include_str!("../docs/planning.md")]
+    struct Planning;
+    #[doc = include_str!("../docs/tables.md")]
+    struct Tables;
+}

@@ -20,7 +20,7 @@
 //! files that several programs share have no driver. `src/sources.rs` names all files.
 //! How to add a table: `docs/architecture.md`.
 //!
-//! Which table for which work (measured: README, "Which table for which work"):
+//! Which table for which work (measured: `docs/tables.md`):
 //!
 //! ```text
 //!  built once, then looked up ─────▶ horton   1.1 reads a hit, 10 bytes a key
