@@ -94,7 +94,7 @@ clippy: ## lint, warnings are errors
 
 .PHONY: modules
 modules: ## check that no modules import each other in a circle; DRAW=1 draws docs/architecture.md anew
-	cargo run -q -p horton-modules -- $(if $(DRAW),--draw)
+	cargo run -q -p horton-lint -- modules $(if $(DRAW),--draw)
 
 .PHONY: doc
 doc: ## build the documentation, warnings are errors

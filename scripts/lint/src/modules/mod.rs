@@ -6,17 +6,14 @@
 //!                                   └─▶ docs/architecture.md, between its two markers
 //! ```
 //!
-//! An import is a path that begins with `crate`, `super`, or a child of the module, in a `use` or not.
-//! No table that joins do not use is imported by what they stand on.
-//! Unit tests, macro arguments and the `mod` lines of a parent do not count. `cargo-modules` does as much for
-//! files, but takes minutes to build and knows no folders.
-//!
-//! `cargo run -p horton-modules` checks; with `-- --draw` it writes the drawing anew.
+//! An import is a path that begins with `crate`, `super`, or a child of the module, in a `use` or
+//! not. No table that joins do not use is imported by what they stand on.
+//! Unit tests, macro arguments and the `mod` lines of a parent do not count. `cargo-modules` does
+//! as much for files, but takes minutes to build and knows no folders.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::process::ExitCode;
-use std::{env, fs, io};
+use std::{fs, io};
 
 mod imports;
 
@@ -165,32 +162,27 @@ fn drawn(text: &str, files: &Graph) -> Option<String> {
     Some(text)
 }
 
-fn main() -> io::Result<ExitCode> {
-    // Asked when it runs: a checkout elsewhere may have built this program.
-    let here = env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| "scripts/modules".into());
-    let root = Path::new(&here).join("../..");
+/// Checks the modules below `root` and their drawing, which `draw` writes anew.
+/// Returns whether all is well.
+pub fn run(root: &Path, draw: bool) -> io::Result<bool> {
     let files = imports::of(&root.join("src"))?;
     let page = root.join("docs/architecture.md");
     let before = fs::read_to_string(&page)?;
     let Some(after) = drawn(&before, &files) else {
         println!("{} lacks a marker of a drawing", page.display());
-        return Ok(ExitCode::FAILURE);
+        return Ok(false);
     };
-    if env::args().any(|argument| argument == "--draw") {
+    if draw {
         fs::write(&page, &after)?;
     } else if after != before {
         println!(
             "the drawings in {} are old: make modules DRAW=1",
             page.display()
         );
-        return Ok(ExitCode::FAILURE);
+        return Ok(false);
     }
     let has_circle = check(&files);
-    Ok(if check_tables(&files) || has_circle {
-        ExitCode::FAILURE
-    } else {
-        ExitCode::SUCCESS
-    })
+    Ok(!check_tables(&files) && !has_circle)
 }
 
 #[cfg(test)]
