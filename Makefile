@@ -22,6 +22,7 @@ test: ## everything that must hold before a commit
 	$(MAKE) fmt
 	$(MAKE) clippy
 	$(MAKE) modules
+	$(MAKE) words
 	$(ON_POCL) cargo test --workspace
 	cargo build --workspace --example tpch_join
 	$(ON_POCL) $(DEBUG)/examples/tpch_join --scale 0.01 --query all --check
@@ -37,6 +38,7 @@ check: ## in three minutes after a build: lints, unit tests, tables and joins in
 	$(MAKE) fmt
 	$(MAKE) clippy
 	$(MAKE) modules
+	$(MAKE) words
 	$(ON_POCL) cargo test --workspace --lib
 	$(ON_POCL) env HORTON_TEST_SMALL=1 cargo test --workspace --test tables
 	$(ON_POCL) env HORTON_TEST_SMALL=1 cargo test --workspace --test joins -- $(SLOW:%=--skip %)
@@ -95,6 +97,10 @@ clippy: ## lint, warnings are errors
 .PHONY: modules
 modules: ## check that no modules import each other in a circle; DRAW=1 draws docs/architecture.md anew
 	cargo run -q -p horton-lint -- modules $(if $(DRAW),--draw)
+
+.PHONY: words
+words: ## check comments for long sentences and long lines, and the links between Markdown files
+	cargo run -q -p horton-lint -- words
 
 .PHONY: doc
 doc: ## build the documentation, warnings are errors
