@@ -1,7 +1,7 @@
 //! Are two results the same multiset of rows?
 //!
-//! Two plans may emit rows in different orders and add floats in different orders, so
-//! rows are compared without their order and floats to a relative 1e-9:
+//! Two plans may emit rows in different orders and add floats in different orders. So rows are
+//! compared without their order, and floats to a relative 1e-9:
 //!
 //! ```text
 //!   rows ─▶ sort by (exact columns, floats) ─▶ walk both sides, run by run
@@ -236,8 +236,8 @@ fn unmatched(expected: &Side, found: &Side) -> (Vec<usize>, Vec<usize>) {
     (missing, extra)
 }
 
-/// Pairs the rows of two runs with equal exact columns (one run may be empty) and appends
-/// the rows without a partner to the vector beside their run.
+/// Pairs the rows of two runs with equal exact columns; one run may be empty. Appends the rows
+/// without a partner to the vector beside their run.
 fn match_run(
     (expected, rows, missing): (&Side, &[usize], &mut Vec<usize>),
     (found, candidates, extra): (&Side, &[usize], &mut Vec<usize>),

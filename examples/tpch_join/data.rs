@@ -5,10 +5,10 @@
 //!   DIR   ─▶ lineitem.parquet | lineitem/*.parquet ─▶ ListingTable ─ in memory? ─▶ MemTable
 //! ```
 //!
-//! `tpchgen` makes the rows of the official dbgen, any part of a table independently of the
-//! others, so a table's parts become its partitions without a copy. In memory, scale 1 takes
-//! a little over 1 GB. Parquet files are read by every query again, as in a program that
-//! queries them: then both plans' times include reading.
+//! `tpchgen` makes the rows of the official dbgen, any part of a table independently of the others.
+//! So a table's parts become its partitions without a copy. In memory, scale 1 takes a little over
+//! 1 GB. Parquet files are read by every query again, as in a program that queries them: then both
+//! plans' times include reading.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -84,8 +84,8 @@ struct Args {
     #[arg(long, value_name = "S", default_value = "0", value_parser = seconds)]
     seconds: f64,
 
-    /// Limit the memory of both sides, in bytes (64M) or as a share of what the stock plan of a
-    /// query reserves without a limit (1/4); rows are compared with those of a run without one
+    /// Limit the memory of both plans: in bytes (64M), or as a share (1/4) of what DataFusion's own
+    /// plan of a query reserves without a limit; rows are compared with those of a run without one
     #[arg(long, value_name = "SIZE|SHARE")]
     memory_limit: Option<Limit>,
 

@@ -6,13 +6,13 @@
 //!             └── a pair ───┘                           best of each, and the pairs' median ratio
 //! ```
 //!
-//! The two alternate, so that a machine that slows down slows both. The best of each is what a
-//! query can take; where plans are equal, the best times of a shared machine can still be some
-//! per cent apart, as either side had the luckier moment. The median over pairs of neighbouring
-//! runs hears less of that. A time runs from the
-//! query's text to its last row: parsing and planning are in it, on both sides. Every Horton
-//! run's rows are compared with the stock plan's first, not only one run's, because
-//! a race in a kernel need not show at once.
+//! The two alternate, so that a machine that slows down slows both. The best of each is the least
+//! time that a query can take. Where plans are equal, the best times of a shared machine can still
+//! be some per cent apart: either side had the luckier moment. The median over pairs of
+//! neighbouring runs is less sensitive to that. A time runs from the query's text to its last row:
+//! parsing and planning are in it, on both sides. The rows of every Horton run are compared with
+//! those of the stock plan's first run. One run would not do: a race in a kernel need not show at
+//! once.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

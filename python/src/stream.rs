@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Batches are handed over as they are: nothing is copied. The C interface knows numbers and texts
-//! of errors only, so the failure itself is left in a slot, where `frame` finds it for callers of
+//! of errors only. So the failure itself is left in a slot, where `frame` finds it for callers of
 //! its own.
 
 use std::mem;

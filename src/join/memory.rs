@@ -19,14 +19,14 @@
 //! A reservation goes with what it is for: with the build side, or with a chunk, however those end.
 //! A build side that is refused goes to disk ([`spill`](super::spill)). A chunk that is refused is
 //! smaller: what it has goes as it is, the second one in flight waits, windows are halved. Chunks
-//! are large for speed alone, so they leave half of a limited pool to those who fail without: an
+//! are large for speed alone. So they leave half of a limited pool to those who fail without: an
 //! aggregate above, the next build side.
 //!
 //! Where that leaves nothing, a stream goes on with one batch of its input and a window of
-//! [`FLOOR`] bytes, unreserved, as DataFusion's joins hold a batch. Growing beyond the limit
-//! instead makes the pool refuse all others, who then fail. The batch is not cut: its buffers are
-//! there anyway, and rows of a whole one pass through uncopied. Output batches are not reserved
-//! either.
+//! [`FLOOR`] bytes. Both are unreserved, as is the batch that DataFusion's joins hold. Growing
+//! beyond the limit instead makes the pool refuse all others, who then fail. The batch is not cut:
+//! its buffers are there anyway, and rows of a whole one pass through uncopied. Output batches are
+//! not reserved either.
 //!
 //! The device's own budget ([`Budget`](crate::device::Budget)) is counted apart, because a GPU's
 //! memory is not the host's. It is reserved here as well, so that operators see it.
@@ -97,8 +97,8 @@ impl BuildMemory {
     }
 }
 
-/// Bytes of a window of pairs, and of a sort of rows that come from disk, that a stream takes
-/// however full the memory pool is.
+/// Bytes that a stream takes however full the memory pool is: for a window of pairs, and for a sort
+/// of rows that come from disk.
 pub const FLOOR: usize = 1 << 20;
 
 /// Bytes for each row that a chunk of probe rows, its window of pairs, or a turn may have: 128 MiB

@@ -5,11 +5,11 @@
 //!  rows 4, 0, none  ─▶  interleave([b0, b1, b2, null], [(1,1) (0,0) (3,0)])
 //! ```
 //!
-//! The build side is not concatenated: that would double its memory, and more than 2^31
-//! bytes of strings do not fit one array. A column that the build made one array (`set_joined`), or
-//! rows of one batch, are taken; the rest is interleaved, dictionaries by
+//! The build side is not concatenated: that would double its memory, and more than 2^31 bytes of
+//! strings do not fit one array. A column that the build made one array (`set_joined`) is taken
+//! from, as rows of one batch are. The rest is interleaved, dictionaries by
 //! [`arrays`](crate::join::arrays). A row number finds its batch through a table with one entry per
-//! `BLOCK` rows, so that is a step or two and not a binary search.
+//! `BLOCK` rows: a step or two, and not a binary search.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -6,9 +6,9 @@
 //!   row      7        NULL                     7 - min │ NULL 0 0
 //! ```
 //!
-//! Short strings are the usual string keys, and a device compares a few words where it finds them:
-//! equal surrogates are equal keys, and the host neither hashes nor looks at a candidate, which
-//! would be a read at a random place for every match. Columns that have codes come first, packed as
+//! Short strings are the usual string keys, and a device compares a few words where it finds them.
+//! Equal surrogates are equal keys, so the host neither hashes nor looks at a candidate. That would
+//! be a read at a random place for every match. Columns that have codes come first, packed as
 //! `exact` does it; then each column of strings or binary values, its length in a word, its bytes
 //! in words. A probe string longer than the build side's longest cannot match. Beyond [`MAX_WORDS`]
 //! words hashing is cheaper to send.

@@ -5,13 +5,12 @@
 //!   probe rows  0  2  2     ────────▶  probe column  "x" "y" "y"   ──▶  1 0 1
 //! ```
 //!
-//! `HashJoinExec` compares with [`JoinKeyComparator`], one boxed call a pair and column
-//! (except for single columns of common types, where it loops over the arrays). Arrow's
-//! comparison kernels give the same answers on everything that is not nested once `-0.0`
-//! is out of the way, because both compare floats by their total order, and they compare
-//! whole columns. So flat columns take the kernels and only nested ones the comparator.
-//! Strings are compared where they stand ([`equal_strings`]): gathering them would copy each one
-//! to look at it once.
+//! `HashJoinExec` compares with [`JoinKeyComparator`], one boxed call a pair and column (except for
+//! single columns of common types, where it loops over the arrays). Arrow's comparison kernels
+//! compare whole columns. Once `-0.0` is out of the way, they give the same answers on everything
+//! that is not nested: both compare floats by their total order. So flat columns take the kernels
+//! and only nested ones the comparator. Strings are compared where they stand ([`equal_strings`]):
+//! gathering them would copy each one to look at it once.
 
 use arrow::array::{
     Array, ArrayRef, AsArray, BooleanArray, ByteView, GenericByteViewArray, MAX_INLINE_VIEW_LEN,

@@ -9,10 +9,10 @@
 //! ```
 //!
 //! Filters are tried in order of the share of rows that they let through. A filter that lets most
-//! rows through costs the copy of these rows and saves little, so it rests, each time for twice as
-//! many batches up to 128, and is tried again: values that come in the order of time change. Masks
-//! of several filters are combined, and rows are copied once. Where few are left, later filters
-//! see just those, and are not judged by them.
+//! rows through costs the copy of these rows and saves little. So it rests, each time for twice as
+//! many batches up to 128. Then it is tried again: values that come in the order of time change.
+//! Masks of several filters are combined, and rows are copied once. Where few are left, later
+//! filters see just those, and are not judged by them.
 
 use std::sync::Arc;
 

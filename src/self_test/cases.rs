@@ -32,7 +32,7 @@ use crate::table::primitives::rows::{gather_rows, set_bits};
 const KEYS: u32 = 4096;
 
 /// A load of buckets of eight slots that leaves a few of some thousand items without a slot at
-/// first, and that displacement reaches in any order of work-items.
+/// first. Displacement reaches it in any order of work-items.
 const FULL: f64 = 0.95;
 
 /// How much less may come of it: less than by a table that grows.

@@ -152,9 +152,9 @@ pub trait Table: Sized {
     ///
     /// # Errors
     /// [`Error::Rejected`](crate::error::Error::Rejected) (or
-    /// [`Error::TableFull`](crate::error::Error::TableFull)) if some keys find no room,
-    /// [`Error::Invalid`](crate::error::Error::Invalid) if the numbers of keys and values differ, a
-    /// value (or key) is one that the table cannot store or the configuration makes no sense,
+    /// [`Error::TableFull`](crate::error::Error::TableFull)) if some keys find no room;
+    /// [`Error::Invalid`](crate::error::Error::Invalid) if the numbers of keys and values differ,
+    /// the table cannot store a value (or key), or the configuration makes no sense;
     /// [`Error::DeviceMemory`](crate::error::Error::DeviceMemory), and OpenCL's own.
     fn build(queue: &mut Queue, config: &Self::Config, items: Items<'_>) -> Result<Self>;
 

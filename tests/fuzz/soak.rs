@@ -8,11 +8,11 @@
 //!  at the end ─▶ memory pools, device budget: 0 bytes; no file; host memory: what it was at half time
 //! ```
 //!
-//! `make soak DURATION=600` runs it for so many seconds (`HORTON_SOAK_DURATION`); a plain
-//! `cargo test` for twenty. Queries run in sessions of their own limits on device memory, on the rows of
-//! a table, and on those of a turn, so that joins in one table and in several, of either side, go on
-//! side by side. One session has a memory pool of its own, with less than its queries want: joins go
-//! to disk. Every other ten seconds all queries are of that one.
+//! `make soak DURATION=600` runs it for so many seconds (`HORTON_SOAK_DURATION`); a plain `cargo
+//! test` for twenty. Queries run in sessions of their own limits on device memory, on the rows of a
+//! table, and on those of a turn. So joins in one table and in several, of either side, go on side
+//! by side. One session has a memory pool of its own, with less than its queries want: joins go to
+//! disk. Every other ten seconds all queries are of that one.
 
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! A sentence ends at a full stop, a question mark, an exclamation mark, a colon or a semicolon.
-//! Fenced blocks, tables and lines that are indented by four spaces have no sentences.
+//! Fenced blocks, headings, tables and drawings have no sentences. A drawing is indented, and in no item.
 //! A line may be longer where it cannot be wrapped: one word, as a link is, or a row of a table.
 
 const MOST_WORDS: usize = 25;
@@ -39,12 +39,11 @@ fn comment<'a>(line: &'a str, marker: &str) -> Option<&'a str> {
     Some(rest.strip_prefix(' ').unwrap_or(rest))
 }
 
-/// Returns whether `text` begins an item of a list, or is a heading.
+/// Returns whether `text` begins an item of a list.
 fn begins_item(text: &str) -> bool {
     let (first, _) = text.split_once(' ').unwrap_or((text, ""));
     let number = first.strip_suffix('.').unwrap_or_default();
     matches!(first, "-" | "*")
-        || (!first.is_empty() && first.bytes().all(|byte| byte == b'#'))
         || (!number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
@@ -55,6 +54,7 @@ type Paragraph<'a> = Vec<(usize, &'a str)>;
 fn paragraphs<'a>(text: &'a str, marker: &str) -> Vec<Paragraph<'a>> {
     let mut paragraphs = vec![Paragraph::new()];
     let mut is_code = false;
+    let mut in_item = false;
     for (number, line) in (1..).zip(text.lines()) {
         let Some(text) = comment(line, marker) else {
             is_code = false;
@@ -63,8 +63,10 @@ fn paragraphs<'a>(text: &'a str, marker: &str) -> Vec<Paragraph<'a>> {
         };
         let trimmed = text.trim();
         let is_fence = trimmed.starts_with("```");
-        let has_words = !(is_code || is_fence || trimmed.starts_with('|'))
-            && (begins_item(trimmed) || !text.starts_with("    "));
+        in_item = begins_item(trimmed) || (in_item && !trimmed.is_empty());
+        let is_heading = text.trim_start_matches('#').starts_with(' ') && text.starts_with('#');
+        let has_words = !(is_code || is_fence || is_heading || trimmed.starts_with('|'))
+            && (in_item || !text.starts_with("  "));
         is_code ^= is_fence;
         if !has_words || trimmed.is_empty() || begins_item(trimmed) {
             paragraphs.push(Paragraph::new());
@@ -155,13 +157,19 @@ mod tests {
     #[test]
     fn blank_lines_items_and_code_end_a_sentence() {
         let (half, line) = (words(13), words(15));
-        for between in ["//", "// - item", "// 2. item", "let x = 1;"] {
+        for between in [
+            "//",
+            "// # Heading",
+            "// - item",
+            "// 2. item",
+            "let x = 1;",
+        ] {
             let text = format!("// {half}\n{between}\n// {half}\n");
             assert_eq!(findings("a.rs", &text), [""; 0], "{between}");
         }
         for drawing in [
             "```text\n// {}\n// {}\n// ```",
-            "//     {}\n//     {}",
+            "//   {}\n//   {}",
             "// |{}\n// |{}",
         ] {
             let text = drawing

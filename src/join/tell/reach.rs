@@ -51,8 +51,8 @@ pub struct OfSide {
 }
 
 impl Reach {
-    /// Returns the reach of filters of the join over `inputs`, left and right, the scans of which
-    /// hold `filters` of its own, with sets if it `makes_sets`.
+    /// Returns the reach of filters of the join over `inputs`, left and right. The scans of these
+    /// hold `filters` of the join's own, with sets if it `makes_sets`.
     ///
     /// # Errors
     /// The errors of visiting a plan's expressions.

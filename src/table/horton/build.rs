@@ -94,8 +94,8 @@ pub fn build(queue: &mut Queue, config: &TableConfig, items: Items<'_>) -> Resul
 }
 
 /// The highest load that a build can reach. Without displacement it is one that leaves no
-/// stragglers: of a hundred million items in one table, none up to 0.85 with 8 slots, of 15 to 19
-/// million none up to 0.6 with 4 and 0.9 with 16.
+/// stragglers. Of a hundred million items in one table there were none up to 0.85 with 8 slots. Of
+/// 15 to 19 million there were none up to 0.6 with 4 slots, and 0.9 with 16.
 fn most_load(queue: &Queue, bucket_size: BucketSize) -> f64 {
     match bucket_size {
         _ if queue.info().has_int64_atomics() => 1.0,

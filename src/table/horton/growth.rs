@@ -7,8 +7,8 @@
 //!  insert_distinct   copy of the table ─store─▶ new values in place ─place─▶ new items ─census─▶ the table
 //! ```
 //!
-//! It works on a copy, so that keys without a slot leave the table as it was, and so that clones of
-//! the handle keep what they had.
+//! It works on a copy. So keys without a slot leave the table as it was, and clones of the handle
+//! keep what they had.
 
 use std::collections::HashSet;
 use std::sync::Arc;

@@ -9,9 +9,9 @@
 //! ```
 //!
 //! Horton paper, sections 5.1 to 5.3, item by item as the paper's serial insertion, with
-//! displacement as a random walk over a work list. Nobody's join runs on it: it
-//! exists so that tables built here can be looked up on the device and the other way
-//! round, and so that [`check`](HortonModel::check) can say what is wrong with either.
+//! displacement as a random walk over a work list. Nobody's join runs on it. Tables built here can
+//! be looked up on the device, and the other way round; and [`check`](HortonModel::check) can say
+//! what is wrong with either.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 

@@ -7,12 +7,12 @@
 //!                       └ no room ─▶ the table as it was | a larger one ──────▶ put
 //! ```
 //!
-//! A probe finds every slot there is, so an insertion has no room if and only if slots run out, and
-//! counting keys beforehand is enough: nothing ever needs to be undone. (Tables of buckets work on
+//! A probe finds every slot there is, so an insertion has no room if and only if slots run out.
+//! Counting keys beforehand is enough: nothing ever needs to be undone. (Tables of buckets work on
 //! a copy, as their items find room or not; a slab hash undoes.) Counting costs a pass over the
-//! table, grouping the batch's keys and looking them up, but only where the table has fewer slots
-//! to spare than the batch has items. The table counts as full with a slot in 32 empty: without
-//! empty slots each lookup that misses would read all slots.
+//! table, grouping the batch's keys and looking them up. It is done only where the table has fewer
+//! slots to spare than the batch has items. The table counts as full with a slot in 32 empty:
+//! without empty slots each lookup that misses would read all slots.
 
 use crate::device::{Buffer, Queue};
 use crate::error::{Error, Result};

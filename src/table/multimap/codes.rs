@@ -6,8 +6,8 @@
 //!                                                └ full: the next line, and the bit of m's tag here says so
 //! ```
 //!
-//! Linear probing is not the papers'; the bits that spare a miss the second line do what remap
-//! entries do in a Horton table (section 4), and take what was left of the line. What a lookup
+//! Linear probing is not the papers'. The bits that spare a miss the second line do what remap
+//! entries do in a Horton table (section 4). They take what was left of the line. What a lookup
 //! costs on a CPU is, in the cache, the instructions and, beyond it, the lines that it reads. A
 //! Horton table's bucket is compared with a key by branches that nothing foretells, or else its
 //! remap entries are looked at for nothing; keys of two words are looked up by half of their mix

@@ -5,8 +5,8 @@
 //!  repeating keys   table: key ─▶ group g ─▶ rows[offsets[g] .. offsets[g + 1]]
 //! ```
 //!
-//! Most builds are primary keys, so the table is first built as if keys were unique; the build
-//! finds a repeat, as a rule after a small part of its work, and only then are the rows grouped and
+//! Most builds are primary keys, so the table is first built as if keys were unique. The build
+//! finds a repeat, as a rule, after a small part of its work. Only then are the rows grouped and
 //! the table built over the distinct keys. Keys of two words have tables of their own on CPUs
 //! ([`codes`](super::codes)); otherwise keys of several words are grouped by what the table knows
 //! them by, and told apart by [`wide`](super::wide).

@@ -15,11 +15,11 @@
 //! that share a key, a few in a thousand million pairs, are runs one after the other. If all runs
 //! have one row, a run answers with it and nothing else is kept of the groups.
 //!
-//! Cost: 8 bytes and a bit a run, the code if it is longer than two words, and one more random read
-//! (with a longer code, two) for each key that is in the table. A table of 64-bit keys would need
-//! no groups, but buckets of twice the size or half the slots, and it would not be the paper's
-//! table; comparing on the host costs a random read there, at a tenth of the rate, and brings every
-//! candidate back for it.
+//! Cost: 8 bytes and a bit a run, and the code if it is longer than two words. A lookup of a key
+//! that is in the table takes one more random read; with a longer code, two. A table of 64-bit keys
+//! would need no groups, but buckets of twice the size or half the slots. It would not be the
+//! paper's table. Comparing on the host costs a random read there, at a tenth of the rate, and
+//! brings every candidate back for it.
 
 use crate::device::program::ProgramText;
 use crate::device::{Arg, Buffer, Queue};

@@ -11,9 +11,9 @@
 //! Horton paper, figure 2. With 8 slots a bucket is one 64-byte cache line. The paper does not say
 //! how an empty slot looks: here its value is 2^31 - 1 and its key 2^32 - 1. A join's values are
 //! smaller ([`MAX_VALUE`]), so that all 2^32 keys are allowed and a lookup of key 2^32 - 1 compares
-//! the whole word. Values of 32 bits are held too: those with the top bit never in the last slot of
-//! a Type A bucket, and the one item whose word is that of an empty slot beside the table
-//! ([`HortonTable`](crate::table::horton::HortonTable) and the model have a flag for it).
+//! the whole word. Values of 32 bits are held too. Those with the top bit are never in the last
+//! slot of a Type A bucket. The one item whose word is that of an empty slot is kept beside the
+//! table: [`HortonTable`](crate::table::horton::HortonTable) and the model have a flag for it.
 
 use std::fmt;
 

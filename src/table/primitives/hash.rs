@@ -7,11 +7,11 @@
 //! ```
 //!
 //! Horton paper, sections 5.3.1 and 5.3.4. Items that share a remap entry hash to one secondary
-//! bucket because `k_sec` is made one-to-one from (primary bucket, tag), so an entry can be cleared
-//! when nothing in that bucket needs it. Two things differ from the paper: hashes are reduced to a
-//! bucket by multiply-high (as uniform as `%`, without the division; the paper's `%` is there too,
-//! see [`Reduction`]), and a per-table seed enters them, so that a set of keys that is bad for one
-//! table is an ordinary set for the next attempt.
+//! bucket, because `k_sec` is made one-to-one from (primary bucket, tag). So an entry can be
+//! cleared when nothing in that bucket needs it. Two things differ from the paper. Hashes are
+//! reduced to a bucket by multiply-high: as uniform as `%`, without the division; the paper's `%`
+//! is there too, see [`Reduction`]. And a per-table seed enters them: a set of keys that is bad for
+//! one table is an ordinary set for the next attempt.
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};

@@ -6,10 +6,9 @@
 //!                  memory
 //! ```
 //!
-//! Every level splits a bin into at most [`MAX_BINS`]. A coarse bin stands in spare memory where
-//! the words of its own buckets do (a build spares the table that it will fill later), so that a
-//! split of any depth needs one scratch buffer. Levels alternate between the two and
-//! end in scratch.
+//! Every level splits a bin into at most [`MAX_BINS`]. A coarse bin stands in spare memory, where
+//! the words of its own buckets do: a build spares the table that it will fill later. So a split of
+//! any depth needs one scratch buffer. Levels alternate between the two and end in scratch.
 
 use std::ops::Range;
 

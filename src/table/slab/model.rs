@@ -283,8 +283,9 @@ impl SlabModel {
     /// Checks every invariant.
     ///
     /// # Errors
-    /// The first violation: a list with a free slab or one that is in a list already, a slab that
-    /// is lost, a free one that is not empty, an item in a foreign bucket or behind an empty entry.
+    /// The first violation: a list with a free slab, or with one that is in a list
+    /// already; a slab that is lost; a free one that is not empty; an item in a foreign bucket or
+    /// behind an empty entry.
     pub fn check(&self) -> Result<(), String> {
         let mut linked = HashSet::new();
         for bucket in 0..self.layout.buckets {

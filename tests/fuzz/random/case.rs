@@ -1,9 +1,9 @@
 //! A join as plain data, and drawing one at random.
 //!
-//! A [`Case`] is all there is to know about a join: printed with `Debug` it is Rust text again
-//! once each `[` is a `vec![`, so a failing case is pasted as a test ([`Case::as_test`]; what it names is imported there). Values
-//! are abstract numbers that each [`Kind`](super::data::Kind) turns into values of its type,
-//! so that a column's type can change while its equalities stay (nearly) what they were.
+//! A [`Case`] is all there is to know about a join: printed with `Debug` it is Rust text again once
+//! each `[` is a `vec![`, so a failing case is pasted as a test ([`Case::as_test`]; what it names
+//! is imported there). Values are abstract numbers that each [`Kind`](super::data::Kind) turns into
+//! values of its type. So a column's type can change while its equalities stay (nearly) the same.
 //!
 //! Most cases are tiny: a bug that needs three thousand rows is rare, and two rows run
 //! a hundred times as fast.

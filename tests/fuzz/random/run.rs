@@ -1,8 +1,8 @@
 //! Running a case on both sides, and what must be equal.
 //!
-//! * rows: as a sequence per partition where the stock join's order does not depend on how it
-//!   steps through its hash table ([`Order`]), else as a multiset; with a limit, a part of
-//!   the unlimited rows that is as large; where rows went to disk, as the plan promises
+//! * rows: as a sequence per partition, where the order of `HashJoinExec` does not depend on how it
+//!   steps through its hash table ([`Order`]); else as a multiset; with a limit, a part of the
+//!   unlimited rows that is as large; where rows went to disk, as the plan promises
 //! * the plan's properties and schema; the declared ordering, where the stock join's rows have it
 //! * metrics: output rows; input rows and batches as the stock join that builds the same side; a
 //!   kernel ran if and only if some build row can match

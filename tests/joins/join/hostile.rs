@@ -118,8 +118,8 @@ fn a_table_built_with_the_known_seed_survives_keys_chosen_against_it() {
     for (shared, keys) in hostile() {
         let (chosen, (hostile_layout, second)) = build_all(keys);
         // Keys of one bucket cost another attempt, with another seed. Under one tag all that
-        // overflows a bucket goes to one other, so that items are displaced for as many rounds as
-        // an attempt may take, if the order of claims is unlucky; the next seed is an ordinary one.
+        // overflows a bucket goes to one other. If the order of claims is unlucky, items are
+        // displaced for as many rounds as an attempt may take; the next seed is an ordinary one.
         let most = match shared {
             "a tag" => LAUNCHES_OF_ALL_ROUNDS + 3 * launches,
             _ => 4 * launches,

@@ -540,8 +540,9 @@ fn assert_same(expected: &[String], found: &[String], case: &str) {
     );
 }
 
-/// What a plan is run with. A session would know all of DataFusion's functions beside it, which
-/// takes longer in debug builds than a small join does, and no plan here looks one up.
+/// Returns the context that a plan is run with. A session would know all of DataFusion's functions
+/// beside it. That takes longer in debug builds than a small join does, and no plan here looks one
+/// up.
 pub fn context(config: SessionConfig) -> Arc<TaskContext> {
     context_in(config, Arc::default())
 }

@@ -5,9 +5,9 @@
 //!                     └──────────────── or after ALL ──────────────────────────────── or ALL of any kind
 //! ```
 //!
-//! A deadlock uses no processor time; compiling kernels for the first time may take minutes of it
-//! where the machine is shared, and a process that is stopped for a while is not to blame.
-//! Seconds are counted as they are seen, so a stop is one second, however long it was.
+//! A deadlock uses no processor time. Compiling kernels for the first time may take minutes of it
+//! where the machine is shared. A process that is stopped for a while is not to blame. Seconds are
+//! counted as they are seen, so a stop is one second, however long it was.
 
 /// Idle seconds in a row that are a hang.
 const IDLE: u32 = 60;

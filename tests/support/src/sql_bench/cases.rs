@@ -10,9 +10,9 @@
 //!
 //! A name keeps its sizes at other scales, so that a list of cases stays the same; the rows that
 //! were joined are in the report. Presets order cases by their tables, because making those costs
-//! more than a query. Two presets instead of one list cut at a time limit: 200 M rows of two
-//! columns and their hash table need a large host, and on two cores they show nothing that 30 M
-//! do not.
+//! more than a query. There are two presets instead of one list cut at a time limit. 200 M rows of
+//! two columns and their hash table need a large host. On two cores they show nothing that 30 M do
+//! not.
 
 use std::fmt;
 
