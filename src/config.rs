@@ -249,9 +249,9 @@ impl HortonConfig {
     pub const AUTO: &str = "auto";
 
     /// Rows of a build side from which `auto` asks a device of this kind. `always` asks it whatever
-    /// they are. Each build is compared by itself: one of a partition, or of a worker's task, has the
-    /// rows of that slice, and these must pay for the device's calls. A GPU's default is small, as
-    /// [`min_probe_rows`](Self::min_probe_rows) looks at the other side, too.
+    /// they are. Each build is compared by itself: one of a partition, or of a worker's task, has
+    /// the rows of that slice, and these must pay for the device's calls. A GPU's default is small,
+    /// as [`min_probe_rows`](Self::min_probe_rows) looks at the other side, too.
     pub fn min_build_rows(&self, kind: DeviceKind) -> usize {
         match (self.enabled, self.min_build_rows, kind) {
             (Enabled::Always, ..) => 0,

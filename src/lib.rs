@@ -13,10 +13,10 @@
 //!         spill     where a side has no room: buckets, each joined like that
 //! ```
 //!
-//! Three calls make a session join on a device: [`install`], [`context`], and [`warm_up`] for services.
-//! Workers of distributed engines have [`on_device`] and [`warm_up_for`] instead.
-//! Options are in [`config`], errors in [`error`]. What a join decided is read off the
-//! [`HortonJoinExec`] of its plan.
+//! Three calls make a session join on a device: [`install`], [`context`], and [`warm_up`] for
+//! services. Workers of distributed engines have [`on_device`] and [`warm_up_for`] instead. Options
+//! are in [`config`], errors in [`error`]. What a join decided is read off the [`HortonJoinExec`]
+//! of its plan.
 //!
 //! The tables are a library of their own: [`device`] opens one, [`table`] has what runs there.
 

@@ -98,8 +98,8 @@ pub(crate) const UNUSED: &str = "joins of this session use no device: call horto
 ///
 /// # Errors
 /// [`Error::Invalid`] if there is no device that joins can use: they run on the host.
-/// [`Error::UnknownDevice`] and [`Error::UnsuitableDevice`] if `horton.device` names a device that is
-/// not there, or one that cannot run the kernels: joins fail.
+/// [`Error::UnknownDevice`] and [`Error::UnsuitableDevice`] if `horton.device` names a device that
+/// is not there, or one that cannot run the kernels: joins fail.
 pub async fn warm_up_for(config: &HortonConfig) -> Result<Devices> {
     if config.enabled == Enabled::Never {
         return Err(Error::Invalid(UNUSED.to_owned()));

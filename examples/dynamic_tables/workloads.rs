@@ -7,7 +7,8 @@
 //!   slab hash              60 % utilisation                                               mixed: in one launch
 //! ```
 //!
-//! Each at the load that its source or its default recommends, since a table's load is part of what it costs.
+//! Each at the load that its source or its default recommends, since a table's load is part of what
+//! it costs.
 
 use std::time::Duration;
 

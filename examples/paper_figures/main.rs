@@ -6,9 +6,9 @@
 //! ```
 //!
 //! Lookups in load-balanced and first-fit cuckoo tables and in Horton tables, all hitting and all
-//! missing, by size of the table; what they read, counted by a kernel, beside the paper's models and
-//! the figures it states. Arrays to look up are made, and every answer is checked, on the device. Each
-//! kind of table is looked up as `tune` found best, if it has been run.
+//! missing, by size of the table; what they read, counted by a kernel, beside the paper's models
+//! and the figures it states. Arrays to look up are made, and every answer is checked, on the
+//! device. Each kind of table is looked up as `tune` found best, if it has been run.
 
 mod models;
 mod plot;
@@ -41,8 +41,8 @@ struct Options {
     /// Bytes of the probe array [default: 1 GiB on GPUs, 16 MiB on CPUs]
     #[arg(long)]
     probe_bytes: Option<usize>,
-    /// Table sizes in KiB, as far as the device has room [default: 16 to 8388608, each twice the one
-    /// before; on CPUs to 131072]
+    /// Table sizes in KiB, as far as the device has room [default: 16 to 8388608, each twice the
+    /// one before; on CPUs to 131072]
     #[arg(long, value_delimiter = ',')]
     sizes: Vec<usize>,
     /// Load factor of figures 12 and 13

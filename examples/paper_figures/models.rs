@@ -173,8 +173,8 @@ const ENTRY_SPACE: Quantity = Quantity {
     stated: &[(4, 0.91, 0.09), (8, 0.95, 0.05), (16, 0.96, 0.04)],
 };
 
-/// The paper gives 1.1 for up to 16 slots at load 0.6, the most of which have 4, and two costs at 0.95
-/// (section 6.4).
+/// The paper gives 1.1 for up to 16 slots at load 0.6, the most of which have 4, and two costs at
+/// 0.95 (section 6.4).
 const HITS: Quantity = Quantity {
     model: |model| model.hit(),
     measured: |point| point.hit,

@@ -189,8 +189,9 @@ pub struct Effort {
     pub time: Duration,
 }
 
-/// Runs `query` once on both sides to warm up and as often as `effort` says to measure, by turns; compares the
-/// rows if `check`. Under a limit, the stock plan without one gives the rows to compare.
+/// Runs `query` once on both sides to warm up and as often as `effort` says to measure, by turns;
+/// compares the rows if `check`. Under a limit, the stock plan without one gives the rows to
+/// compare.
 ///
 /// # Errors
 /// A side's error, with the query's label and the side. That the stock plan has too little memory

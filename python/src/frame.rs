@@ -166,8 +166,8 @@ impl Frame {
         })
     }
 
-    /// Collects the rows in Rust, drops them, and returns the seconds that this took. Planning counts,
-    /// too. For python/benches.
+    /// Collects the rows in Rust, drops them, and returns the seconds that this took. Planning
+    /// counts, too. For python/benches.
     fn _collect_seconds(&self, py: Python<'_>) -> PyResult<f64> {
         let begun = Instant::now();
         self.with_run(py, self.query.clone(), move |run| async move {
@@ -178,8 +178,8 @@ impl Frame {
         })
     }
 
-    /// Arrow's C stream interface: pyarrow.table, polars.DataFrame, duckdb and others take the frame
-    /// itself. Rows come as they are made, and are not copied.
+    /// Arrow's C stream interface: pyarrow.table, polars.DataFrame, duckdb and others take the
+    /// frame itself. Rows come as they are made, and are not copied.
     #[pyo3(signature = (requested_schema=None))]
     fn __arrow_c_stream__<'py>(
         &self,

@@ -54,7 +54,8 @@ impl Query {
         })
     }
 
-    /// Returns the query that counts this one's rows; `None` if it has a plan and cannot be changed.
+    /// Returns the query that counts this one's rows; `None` if it has a plan and cannot be
+    /// changed.
     pub fn counted(&self) -> Result<Option<Self>, Failure> {
         let Self::Frame(frame) = self else {
             return Ok(None);

@@ -58,8 +58,8 @@ use crate::join::tell::reach::Reach;
 ///                                          └─ decisions: build side, device or why not
 /// ```
 ///
-/// Plans have it once [`install`](crate::install) has put the rules into a session. After a run it says
-/// what was decided:
+/// Plans have it once [`install`](crate::install) has put the rules into a session. After a run it
+/// says what was decided:
 ///
 /// ```
 /// use datafusion::physical_plan::collect;

@@ -1,5 +1,5 @@
-//! Many queries at once on one device, some of them dropped midway, some in little memory: right rows,
-//! no growth of host or device memory, no file left, no deadlock.
+//! Many queries at once on one device, some of them dropped midway, some in little memory: right
+//! rows, no growth of host or device memory, no file left, no deadlock.
 //!
 //! ```text
 //!  32 tasks ─▶ draw a query ─┬─▶ run to its end ─▶ rows as the stock join's?

@@ -8,8 +8,9 @@
 //! ```
 //!
 //! A sentence ends at a full stop, a question mark, an exclamation mark, a colon or a semicolon.
-//! Fenced blocks, headings, tables and drawings have no sentences. A drawing is indented, and in no item.
-//! A line may be longer where it cannot be wrapped: one word, as a link is, or a row of a table.
+//! Fenced blocks, headings, tables and drawings have no sentences. A drawing is indented, and in no
+//! item. A line may be longer where it cannot be wrapped: one word, as a link is, or a row of a
+//! table.
 
 const MOST_WORDS: usize = 25;
 const MOST_COLUMNS: usize = 100;

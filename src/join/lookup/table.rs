@@ -298,8 +298,8 @@ fn set_numbers(words: &[u32]) -> impl Iterator<Item = u32> {
     words.flat_map(|(w, word)| ones_of(u64::from(*word), 32 * w as u32))
 }
 
-/// Sends the keys of all parts, of `words` words each, one after the other. Their rows' numbers
-/// go with them if the keys are `numbered`, as those are not the positions. Returns the device's time
+/// Sends the keys of all parts, of `words` words each, one after the other. Their rows' numbers go
+/// with them if the keys are `numbered`, as those are not the positions. Returns the device's time
 /// for it, too.
 ///
 /// # Errors

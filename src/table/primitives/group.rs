@@ -5,9 +5,9 @@
 //!  rows  0 1 2 3 4  ─────▶  1 3 0 2 4 ─▶ offsets     0 2 4 5
 //! ```
 //!
-//! A cuckoo bucket cannot hold many equal keys. So rows with equal keys stand in a group outside the
-//! table, and the table maps the key to the group's number. Rows of a group ascend, because a join
-//! owes matches in build order.
+//! A cuckoo bucket cannot hold many equal keys. So rows with equal keys stand in a group outside
+//! the table, and the table maps the key to the group's number. Rows of a group ascend, because a
+//! join owes matches in build order.
 //!
 //! A radix sort makes the groups: a hot key costs there what any other key costs. Setting hot keys
 //! apart and grouping by ranges of hashed keys gains nothing in whole joins

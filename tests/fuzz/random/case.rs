@@ -357,7 +357,8 @@ fn draw(random: &mut Random) -> Case {
         side_by_side: random.one_in(6),
         again: random.one_in(16),
         pool_limit,
-        // A RepartitionExec of several inputs that spills can wait for itself (apache/datafusion#24883).
+        // A RepartitionExec of several inputs that spills can wait for itself
+        // (apache/datafusion#24883).
         host_splits: pool_limit == 0 && random.one_in(2),
         cancel_after: random.one_in(8).then(|| random.below(40)),
         strike: random.one_in(4).then(|| Strike::random(random)),

@@ -176,7 +176,8 @@ mod debug {
         Ok(failed > 0)
     }
 
-    /// Nothing stays on the device, and no job is on its way: the next case does not meet this one's.
+    /// Nothing stays on the device, and no job is on its way: the next case does not meet this
+    /// one's.
     fn check_idle(worker: &Worker) -> Checked<()> {
         let start = Instant::now();
         while worker.device.budget().used() > 0 {

@@ -1,8 +1,8 @@
 //! Keys chosen against the table's hash functions cost what random keys do.
 //!
-//! The functions and the default seed are known, so an attacker can choose keys that share a primary
-//! bucket or a tag; against a seed drawn for each join such a set is an ordinary one. Work is
-//! counted (launches, buckets read), not timed.
+//! The functions and the default seed are known, so an attacker can choose keys that share a
+//! primary bucket or a tag; against a seed drawn for each join such a set is an ordinary one. Work
+//! is counted (launches, buckets read), not timed.
 
 use horton_join::table::horton::build::{Built, build};
 use horton_join::table::horton::{Items, TableConfig};

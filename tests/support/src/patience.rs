@@ -43,7 +43,8 @@ impl Patience {
 /// Processor time of this process, in clock ticks of the system (a hundredth of a second).
 fn processor_time() -> Option<u64> {
     let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
-    // Behind the name, which may hold anything: the state is the first field, the times are the 12th and 13th.
+    // Behind the name, which may hold anything: the state is the first field, the times are the
+    // 12th and 13th.
     let fields = stat.rsplit_once(')')?.1.split_whitespace();
     let times: Vec<u64> = fields.skip(11).take(2).flat_map(str::parse).collect();
     Some(times.iter().sum())

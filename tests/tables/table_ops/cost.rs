@@ -10,7 +10,8 @@ use super::harness::{Beside, Shape, distinct_keys, on_device, small};
 use super::load::load_of;
 use horton_test_support::lookups::equations::Model;
 
-/// Slots of the tables that are filled, so many that chance moves a cost by two thousandths at most.
+/// Slots of the tables that are filled, so many that chance moves a cost by two thousandths at
+/// most.
 const SLOTS: usize = 1 << 17;
 
 /// Buckets read by a lookup.
