@@ -2,10 +2,10 @@
 //!
 //! ```text
 //!   linear      insertion time for each 4 M keys up to load 0.94, Rust's HashMap beside it; probe
-//!               lengths at 0.5 and 0.97; one bulk insertion at load 0.5        (Simple GPU Hash Table)
-//!   reuse       probe lengths round by round, with and without reuse          (Reusing Deleted Slots)
-//!   utilisation, size, batches, mixed, alloc                  (slab hash, figures 4 to 7, section V)
-//!   workloads   every kind of table, Horton and cuckoo tables too, under every kind of work: what to choose
+//!               lengths at 0.5 and 0.97; one bulk insertion at load 0.5    (Simple GPU Hash Table)
+//!   reuse       probe lengths round by round, with and without reuse       (Reusing Deleted Slots)
+//!   utilisation, size, batches, mixed, alloc               (slab hash, figures 4 to 7, section V)
+//!   workloads   every kind of table, Horton and cuckoo tables too, under every kind of work
 //! ```
 //!
 //! ```sh

@@ -2,9 +2,9 @@
 //!
 //! ```text
 //!   table                  build   hits   misses   insert   remove   mixed   bytes a key
-//!   Horton, cuckoo         load 0.8                                                       mixed: in phases
+//!   Horton, cuckoo         load 0.8                                     mixed: in phases
 //!   linear probing (2)     load 0.5
-//!   slab hash              60 % utilisation                                               mixed: in one launch
+//!   slab hash              60 % utilisation                             mixed: in one launch
 //! ```
 //!
 //! Each at the load that its source or its default recommends, since a table's load is part of what

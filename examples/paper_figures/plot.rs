@@ -2,9 +2,9 @@
 //!
 //! ```text
 //!  ┌────────────────── title ─────────────┐
-//!  │   ·  ×                │ ─ a model    │   The legend stands beside the chart, where it hides no
-//!  │ ──·──·──              │ ● measured   │   point; a color is a kind of table or bucket size, and a
-//!  └───────────────────────┴ × the paper ─┘   shape says where a number is from.
+//!  │   ·  ×                │ ─ a model    │   The legend stands beside the chart, where it hides
+//!  │ ──·──·──              │ ● measured   │   no point; a color is a kind of table or bucket size,
+//!  └───────────────────────┴ × the paper ─┘   and a shape says where a number is from.
 //! ```
 
 use std::fmt::Write as _;

@@ -1,7 +1,7 @@
 //! The tables: TPC-H made in memory, or Parquet files.
 //!
 //! ```text
-//!   scale ─▶ (table, part) jobs, largest first ─▶ one thread a core ─▶ MemTable of several partitions
+//!   scale ─▶ (table, part) jobs, largest first ─▶ a thread a core ─▶ MemTable of partitions
 //!   DIR   ─▶ lineitem.parquet | lineitem/*.parquet ─▶ ListingTable ─ in memory? ─▶ MemTable
 //! ```
 //!

@@ -25,8 +25,10 @@ use crate::runtime::wait;
 ///
 /// Args:
 ///     options: options by their full names, 'horton.…' and 'datafusion.…'.
-///     device: the OpenCL device: 'auto', 'PLATFORM:INDEX', part of a name, 'all', or a list with commas.
-///     memory_limit: bytes of host memory for joins, sorts and aggregates; what needs more goes to disk.
+///     device: the OpenCL device: 'auto', 'PLATFORM:INDEX', part of a name, 'all', or a list with
+///         commas.
+///     memory_limit: bytes of host memory for joins, sorts and aggregates; what needs more goes to
+///         disk.
 ///     target_partitions: threads of a query; as many as there are cores by default.
 #[pyclass(
     name = "SessionContext",

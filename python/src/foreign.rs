@@ -1,8 +1,8 @@
 //! Frames of PyPI's `datafusion`, planned there and run here.
 //!
 //! ```text
-//!  datafusion.DataFrame ─▶ execution_plan().to_bytes() ─▶ decoded, its HashJoinExecs put on the device
-//!                                                              ─▶ DataFrame of this package
+//!  datafusion.DataFrame ─▶ execution_plan().to_bytes() ─▶ decoded
+//!      ─▶ its HashJoinExecs put on the device ─▶ DataFrame of this package
 //! ```
 //!
 //! The two packages share no types: each has a DataFusion of its own. So the plan goes as protobuf
@@ -43,7 +43,8 @@ static HEALTH: LazyLock<Health> = LazyLock::new(Health::default);
 /// Args:
 ///     df: the datafusion.DataFrame. It is planned now, and runs when rows are taken.
 ///     options, device, memory_limit: as those of SessionContext. The plan's partitions stay.
-///     context: the datafusion.SessionContext of the frame. Give it to be told what of it is lost here.
+///     context: the datafusion.SessionContext of the frame. Give it to be told what of it is lost
+///         here.
 #[pyfunction]
 #[pyo3(signature = (df, options=None, *, device="auto", memory_limit=None, context=None))]
 pub fn collect(

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  Python ─▶ PyO3: frame.to_arrow ─▶ pyarrow, lets go of the GIL ─▶ C: get_next ─▶ held ─▶ Python
-//!            counts 1 entry           PyO3 does not see this                       asks CPython itself
+//!            counts 1 entry           PyO3 does not see this                       asks CPython
 //! ```
 //!
 //! `Python::attach` believes PyO3's count. Here it would believe that the GIL is held, and the

@@ -1,7 +1,7 @@
 //! What can be run, as often as one likes.
 //!
 //! ```text
-//!  Query::Frame   SQL of our session: planned anew for each run, so it sees tables as they are then
+//!  Query::Frame   SQL of our session: planned anew for each run, so it sees tables as they are
 //!  Query::Plan    planned by another program: the same plan, without what earlier runs left in it
 //! ```
 

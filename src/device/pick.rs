@@ -5,7 +5,7 @@
 //!                              units; then 64-bit atomics; none that failed its self-test
 //!                = '0:1'       second device of the first platform
 //!                = 'radeon'    part of a device or platform name, any case
-//!                = 'all'       as 'auto', and all others of that kind with memory of their own, too
+//!                = 'all'       as 'auto', and all others of that kind with memory of their own
 //!                = '0:0, 0:1'  a list of the above: all of them
 //! ```
 //!

@@ -2,8 +2,8 @@
 //! hash map.
 //!
 //! ```text
-//!  build keys ─▶ MultiMap ─▶ lookup ─▶ counts · bits · pairs by windows · visited rows · gathered columns
-//!      └──────▶ HashMap: key ─▶ rows ─────────────────────── compared with ───────────────────┘
+//!  build keys ─▶ MultiMap ─▶ lookup ─▶ counts · bits · pairs by windows · visited rows · columns
+//!      └──────▶ HashMap: key ─▶ rows ────────────────── compared with ──────────────────────┘
 //! ```
 //!
 //! | case | kernels |

@@ -2,10 +2,10 @@
 //!
 //! ```text
 //!  build side ─▶ passed ─▶ known? (device::verdict) ─yes─▶ go on │ the host
-//!                            └no─▶ every case, lanes talking in the fastest way ─right─▶ Passed(that)
+//!                            └no─▶ every case, lanes in the fastest way ─right─▶ Passed(that)
 //!                                       └wrong, does not compile or fit
-//!                                              └─▶ every case with local tiles ──right─▶ Passed(LocalTile)
-//!                                                              └───────────────────────▶ Failed: the host
+//!                                          └─▶ every case, local tiles ─right─▶ Passed(LocalTile)
+//!                                                            └────────────────▶ Failed: the host
 //! ```
 //!
 //! OpenCL drivers miscompile: PoCL 3.1 around early returns, PoCL 5 with sub-groups, Intel's CPU

@@ -5,7 +5,7 @@
 //!  32 tasks ─▶ draw a query ─┬─▶ run to its end ─▶ rows as the stock join's?
 //!                            └─▶ poll a while, drop
 //!  watchdog ─▶ a task that says nothing for four minutes: what every task is at, exit
-//!  at the end ─▶ memory pools, device budget: 0 bytes; no file; host memory: what it was at half time
+//!  at the end ─▶ memory pools, device budget: 0 bytes; no file; host memory: as at half time
 //! ```
 //!
 //! `make soak DURATION=600` runs it for so many seconds (`HORTON_SOAK_DURATION`); a plain `cargo

@@ -4,7 +4,8 @@
 //!  items ─distinct─▶ insert_distinct ─▶ done
 //!                       └ full ─▶ the table as it was | a larger one with everything
 //!
-//!  insert_distinct   copy of the table ─store─▶ new values in place ─place─▶ new items ─census─▶ the table
+//!  insert_distinct   copy of the table ─store─▶ new values in place
+//!                                      ─place─▶ new items ─census─▶ the table
 //! ```
 //!
 //! It works on a copy. So keys without a slot leave the table as it was, and clones of the handle

@@ -2,7 +2,8 @@
 //! to a table that holds them all.
 //!
 //! ```text
-//!  overflow by bucket ─place─▶ remapped items, stragglers ─displace─▶ no stragglers ─census─▶ counts
+//!  overflow by bucket ─place─▶ remapped items, stragglers
+//!                     ─displace─▶ no stragglers ─census─▶ counts
 //! ```
 
 use crate::device::program::ProgramText;

@@ -90,7 +90,8 @@ impl TableConfig {
 ///
 /// # fn main() -> horton_join::error::Result<()> {
 /// let device = Device::open("auto")?;
-/// let table = HortonTable::from_pairs(&device, &[7, 3, 9], &[70, 30, 90], &TableConfig::default())?;
+/// let config = TableConfig::default();
+/// let table = HortonTable::from_pairs(&device, &[7, 3, 9], &[70, 30, 90], &config)?;
 /// assert_eq!(table.lookup_blocking(&device, &[9, 8, 7])?, [Some(90), None, Some(70)]);
 /// # Ok(())
 /// # }

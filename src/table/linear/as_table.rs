@@ -39,7 +39,8 @@ use super::table::{LinearConfig, LinearTable};
 ///
 /// # fn main() -> horton_join::error::Result<()> {
 /// let found = Device::open("auto")?.run_blocking(|queue| {
-///     let config = LinearConfig { deletion: Deletion::LeavesTombstone, ..LinearConfig::default() };
+///     let deletion = Deletion::LeavesTombstone;
+///     let config = LinearConfig { deletion, ..LinearConfig::default() };
 ///     let keys = queue.buffer_from("keys", &[7, 3, 9])?;
 ///     let mut table = LinearTable::build(queue, &config, Items { keys: &keys, values: None })?;
 ///     assert_eq!(table.insert_pairs(queue, &[9, 5], &[90, 50])?, 1); // 9 was there

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!  code ──mix──▶ m ──▶ line      m0 m1 m2 m3 m4 | v0 v1 v2 v3 v4 | stays     64 bytes
-//!                                                └ full: the next line, and the bit of m's tag here says so
+//!                                                └ full: the next line; the bit of m's tag says so
 //! ```
 //!
 //! Linear probing is not the papers'. The bits that spare a miss the second line do what remap

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  items ─search─▶ old values ─replace─▶ done
-//!                                 └ no room ─▶ old values again, new keys deleted, flush ─▶ as it was
+//!                                 └ no room ─▶ old values back, new keys deleted, flush: as it was
 //!                                                └ again, if that dropped deleted entries
 //!                                                └ or all items into a larger table
 //! ```

@@ -4,7 +4,7 @@
 //!  the case's own run  ─▶ uses of every site ─▶ Strike picks site and use
 //!  struck, dropped midway (if the case is)    ─▶ memory given back
 //!  struck, to its end  ─┬ falls back          ─▶ the stock join's rows
-//!                       └ shows errors        ─▶ its status, or the rows if nothing needed the call
+//!                       └ shows errors        ─▶ its status, or the rows if none needed the call
 //! ```
 //!
 //! The fault layer is one for the process, and is in debug builds only; there such a case runs

@@ -1,8 +1,8 @@
 //! Telling what hangs from what is slow.
 //!
 //! ```text
-//!  second by second:  busy busy busy idle busy idle idle idle idle …  over after IDLE idle ones in a row,
-//!                     └──────────────── or after ALL ──────────────────────────────── or ALL of any kind
+//!  second by second:  busy busy busy idle busy idle idle idle idle …  over after IDLE idle ones
+//!                     └──────────── or after ALL ────────────────┘    in a row, or ALL of any kind
 //! ```
 //!
 //! A deadlock uses no processor time. Compiling kernels for the first time may take minutes of it

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  test   × Horton (eager, lazy) · cuckoo (load-balanced, first fit)
-//!         · linear probing (kept keys, tombstones) · slab hash (SlabAlloc-light, SlabAlloc)   × body
+//!         · linear probing (kept keys, tombstones) · slab hash (SlabAlloc-light, SlabAlloc) × body
 //! ```
 
 use std::collections::HashMap;

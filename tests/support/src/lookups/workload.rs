@@ -1,7 +1,7 @@
 //! Keys that are looked up, on the device; the driver of `workload.cl`.
 //!
 //! ```text
-//!  distinct MT19937 keys, uploaded once ─▶ arrays to look up: hits, misses ─▶ wrong answers counted
+//!  distinct MT19937 keys, uploaded once ─▶ arrays to look up: hits, misses ─▶ wrong answers: 0?
 //! ```
 //!
 //! Repeats of a key stand as far apart as there are keys, so that they add nothing to the locality
