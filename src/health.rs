@@ -24,18 +24,18 @@ use crate::device::DeviceInfo;
 use crate::device::budget::PATIENCE;
 use crate::error::{Blame, Error};
 
-/// How long a device is not asked after its driver had no memory. A join that finds it still short
-/// waits in vain, which then costs a hundredth of the time.
+/// The time for which a device is not asked after its driver had no memory. A join that finds it
+/// still short waits in vain, which then costs a hundredth of the time.
 pub const SHORT_FOR: Duration = PATIENCE.saturating_mul(100);
 
-/// What went wrong on the devices of one session or worker; clones share it.
+/// Failures of the devices of one session or worker; clones share them.
 #[derive(Debug, Clone, Default)]
 pub struct Health(Arc<Mutex<BTreeMap<(usize, usize), Failure>>>);
 
 #[derive(Debug)]
 struct Failure {
     reason: String,
-    /// When it is forgotten.
+    /// Time at which it is forgotten.
     until: Option<Instant>,
 }
 
@@ -53,7 +53,7 @@ impl PartialEq for Health {
 }
 
 impl Health {
-    /// Why the device is not trusted any more; `None` if it is.
+    /// Returns why `device` is not trusted any more; `None` if it is.
     pub fn failure(&self, device: &DeviceInfo) -> Option<String> {
         let failures = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let failure = failures.get(&device.index);

@@ -49,7 +49,7 @@ pub use report::{DeviceReport, report_devices};
 pub use self_test::self_test;
 pub use session::{context, install, warm_up};
 
-/// What this crate's own tests look at; no part of its interface.
+/// Items that this crate's own tests use; no part of its interface.
 #[doc(hidden)]
 pub mod internals {
     pub use crate::health::SHORT_FOR;

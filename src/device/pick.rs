@@ -30,13 +30,13 @@ impl DeviceInfo {
         }
     }
 
-    /// Whether kernels with this body run there, with buckets of the default size. The device must
-    /// have what they need, and its self-test must not have found them wrong.
+    /// Returns whether kernels with this body run there, with buckets of the default size. The
+    /// device must have what they need, and its self-test must not have found them wrong.
     pub fn supports(&self, body: KernelBody) -> bool {
         self.runs(body, DEFAULT_SLOTS / 2)
     }
 
-    /// Whether tiles of `lanes` lanes talk by `body` there.
+    /// Returns whether tiles of `lanes` lanes talk by `body` there.
     pub(crate) fn runs(&self, body: KernelBody, lanes: usize) -> bool {
         let local_tiles = Some(Verdict::Passed(KernelBody::LocalTile));
         let needs_none = matches!(body, KernelBody::Chunk | KernelBody::LocalTile);

@@ -33,7 +33,7 @@ const FATAL: [&str; 5] = [
 ];
 
 impl Failed {
-    /// Whether the context must be taken as lost.
+    /// Returns whether the context must be taken as lost.
     pub(super) fn is_fatal(&self) -> bool {
         match self {
             Failed::Status(name) => FATAL.contains(&name.as_str()),
@@ -42,7 +42,7 @@ impl Failed {
         }
     }
 
-    /// The error of one `call` on `device`.
+    /// Returns the error of one `call` on `device`.
     pub(super) fn error(&self, call: impl Into<String>, device: &str) -> Error {
         Error::OpenCl {
             call: call.into(),
@@ -62,7 +62,7 @@ const ENDS: [Status; 5] = [
 ];
 
 impl Failed {
-    /// The failure of a command that ended with `code`.
+    /// Returns the failure of a command that ended with `code`.
     pub(super) fn ended(code: i32) -> Self {
         Failed::Status(match ENDS.iter().find(|end| **end as i32 == code) {
             Some(end) => format!("{end:?}"),
@@ -90,7 +90,7 @@ impl std::fmt::Display for Failed {
     }
 }
 
-/// The status code's name, or the error's first meaningful line.
+/// Returns the status code's name, or the error's first meaningful line.
 fn name(error: &OclError) -> String {
     match error.api_status() {
         Some(status) => format!("{status:?}"),

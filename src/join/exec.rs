@@ -241,7 +241,7 @@ impl HortonJoinExec {
         filters.map(|own| Arc::clone(&own.filter)).collect()
     }
 
-    /// By which rules sides and device will be decided.
+    /// Names the rules by which sides and device will be decided.
     fn rules(&self) -> String {
         let sides = match self.sides() {
             Sides::Fixed => "left".to_owned(),

@@ -69,12 +69,12 @@ pub struct BuildMemory {
     pub tables: MemoryReservation,
     /// Bitmaps of rows that were matched.
     pub visited: MemoryReservation,
-    /// Device memory.
+    /// Reservation for memory on the device.
     pub device: MemoryReservation,
 }
 
 impl BuildMemory {
-    /// Nothing reserved yet for build `partition`.
+    /// Returns the reservations for build `partition`, empty as yet.
     pub fn new(pool: &Arc<dyn MemoryPool>, partition: usize) -> Self {
         let of = |what: &str| {
             MemoryConsumer::new(format!("HortonJoinBuild[{partition}]: {what}")).register(pool)
@@ -126,7 +126,7 @@ pub struct ProbeMemory {
 }
 
 impl ProbeMemory {
-    /// Nothing reserved yet by the probe stream of `partition`.
+    /// Returns the reservations of the probe stream of `partition`, empty as yet.
     pub fn new(pool: &Arc<dyn MemoryPool>, partition: usize) -> Self {
         let of = |what: &str| {
             MemoryConsumer::new(format!("HortonJoinProbe[{partition}]: {what}")).register(pool)
@@ -138,7 +138,7 @@ impl ProbeMemory {
         }
     }
 
-    /// Nothing reserved yet for a chunk.
+    /// Returns the reservations for a chunk, empty as yet.
     pub fn for_chunk(&self) -> Self {
         Self {
             rows: self.rows.new_empty(),

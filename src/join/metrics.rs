@@ -20,15 +20,15 @@ pub struct JoinMetrics {
     pub build_time: Time,
     /// Encoding, looking up and emitting.
     pub join_time: Time,
-    /// Build batches.
+    /// Number of batches of the build side.
     pub build_input_batches: Count,
-    /// Build rows.
+    /// Number of rows of the build side.
     pub build_input_rows: Count,
     /// Bytes of the build side on the host and the device.
     pub build_mem_used: Gauge,
-    /// Probe batches.
+    /// Number of batches of the probe side.
     pub input_batches: Count,
-    /// Probe rows.
+    /// Number of rows of the probe side.
     pub input_rows: Count,
     /// Probe rows with a match among all probe rows.
     pub probe_hit_rate: RatioMetrics,
@@ -43,9 +43,9 @@ pub struct JoinMetrics {
 /// Size of a build side, as it was read.
 #[derive(Debug, Clone, Copy)]
 pub struct BuildInput {
-    /// Batches.
+    /// Number of batches.
     pub batches: usize,
-    /// Rows.
+    /// Number of rows.
     pub rows: usize,
     /// Bytes of the batches.
     pub bytes: usize,

@@ -73,7 +73,7 @@ impl BuildRows {
         }
     }
 
-    /// Column `index`, an array a batch, or one of all rows.
+    /// Returns the column `index`, an array a batch, or one of all rows.
     pub fn column(&self, index: usize) -> &[ArrayRef] {
         self.columns.get(index).map_or(&[], Vec::as_slice)
     }
@@ -93,7 +93,8 @@ impl BuildRows {
         self.len() == 0
     }
 
-    /// Batch and row within it; [`NO_ROW`] is row 0 of the null array behind the last batch.
+    /// Returns the batch of a row, and the row within it; [`NO_ROW`] is row 0 of the null array
+    /// behind the last batch.
     pub fn locate(&self, row: u32) -> (usize, usize) {
         if row == NO_ROW {
             return (self.batches.len(), 0);
@@ -176,7 +177,7 @@ impl<'a> Located<'a> {
         }
     }
 
-    /// Batch of each row, and its row there.
+    /// Returns the batch of each row, and its row there.
     pub fn places(&self) -> &[(usize, usize)] {
         self.places.get_or_init(|| {
             self.rows

@@ -206,7 +206,7 @@ impl Run {
         &self.telling
     }
 
-    /// `stream` as one of this run's, which it keeps alive.
+    /// Returns `stream` as one of this run's, which it keeps alive.
     pub fn holding(
         self: Arc<Self>,
         stream: SendableRecordBatchStream,

@@ -40,7 +40,7 @@ use crate::join::sides::Sides;
 use crate::join::tell::filter::{Board, Driver};
 use crate::join::tell::reach::Reach;
 
-/// `batch` under the join's own `schema`: that of a swapped join can have other metadata.
+/// Returns `batch` under the join's own `schema`: that of a swapped join can have other metadata.
 fn under(schema: &SchemaRef, batch: RecordBatch) -> Result<RecordBatch> {
     if Arc::ptr_eq(schema, batch.schema_ref()) {
         return Ok(batch);

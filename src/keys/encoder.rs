@@ -20,7 +20,7 @@ use super::hashed::Hashed;
 use super::padded::Padded;
 use super::verify;
 
-/// How one join's keys become surrogates; fixed once the build side is known.
+/// The encoding by which one join's keys become surrogates; fixed once the build side is known.
 #[derive(Clone, Debug)]
 pub struct KeyEncoder {
     plan: Plan,
@@ -34,8 +34,8 @@ enum Plan {
     Hashed(Hashed),
 }
 
-/// What the choice of an encoding depends on: rows, and the range of each key column. Parts of
-/// a build side are measured side by side.
+/// The facts that the choice of an encoding depends on: rows, and the range of each key column.
+/// Parts of a build side are measured side by side.
 #[derive(Clone, Debug)]
 pub struct Extents {
     rows: usize,
@@ -154,7 +154,7 @@ impl KeyEncoder {
         !matches!(self.plan, Plan::Hashed(_))
     }
 
-    /// 32-bit words of a surrogate, 1 to 8.
+    /// Returns the number of 32-bit words of a surrogate, 1 to 8.
     pub fn words(&self) -> usize {
         match &self.plan {
             Plan::Exact(exact) => exact.words(),

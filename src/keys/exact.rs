@@ -115,7 +115,7 @@ impl Exact {
         self.codes
     }
 
-    /// Words of a surrogate.
+    /// Returns the number of 32-bit words of a surrogate.
     pub fn words(&self) -> usize {
         self.words
     }
@@ -305,7 +305,7 @@ fn add<const W: usize>(surrogate: &mut [u32; W], code: u64, factor: Option<u64>)
     *surrogate = to_words(from_words(*surrogate).wrapping_add(code));
 }
 
-/// `max - min` for `min <= max`, which as a difference of `i128`s may need 128 bits.
+/// Returns `max - min` for `min <= max`, which as a difference of `i128`s may need 128 bits.
 fn span(min: i128, max: i128) -> u128 {
     max.wrapping_sub(min) as u128
 }
@@ -373,7 +373,7 @@ trait Key: ArrowNativeType + Ord {
     fn widen(self) -> i128;
     /// Returns the value that is `number` modulo the width of the type.
     fn narrow(number: i128) -> Self;
-    /// `self - min` modulo the width of the type.
+    /// Returns `self - min` modulo the width of the type.
     fn minus(self, min: Self) -> Self::Code;
 }
 

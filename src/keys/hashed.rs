@@ -69,7 +69,7 @@ fn valid_rows(columns: &[ArrayRef]) -> Option<BooleanBuffer> {
     NullBuffer::union_many(nulls.iter().map(Option::as_ref)).map(NullBuffer::into_inner)
 }
 
-/// 32 bits of a 64-bit hash.
+/// Returns 32 bits of a 64-bit hash.
 fn fold(hash: u64) -> u32 {
     (hash >> 32 ^ hash) as u32
 }

@@ -95,7 +95,7 @@ impl Padded {
         })
     }
 
-    /// Words of a surrogate.
+    /// Returns the number of 32-bit words of a surrogate.
     pub fn words(&self) -> usize {
         self.words
     }

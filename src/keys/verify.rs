@@ -64,7 +64,7 @@ const AHEAD: [usize; 2] = [32, 16];
 /// Rows of an array: row `i` of these is row `rows[i]` of the array.
 #[derive(Debug, Clone, Copy)]
 pub struct Picked<'a, A = ArrayRef> {
-    /// The array.
+    /// Array of the values to compare.
     pub array: &'a A,
     /// The rows, each as often as it is needed.
     pub rows: &'a [u32],
@@ -267,7 +267,7 @@ fn has_kernel(data_type: &DataType) -> bool {
     }
 }
 
-/// [`equal_values`] for any type, one comparator call a row.
+/// Does [`equal_values`] for any type, one comparator call a row.
 fn compare_values(
     build: &ArrayRef,
     probe: &ArrayRef,

@@ -46,7 +46,7 @@ pub struct Exact {
 }
 
 impl Exact {
-    /// `node`, behind a guard if it needs one.
+    /// Returns `node`, behind a guard if it needs one.
     pub fn around(node: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
         if node.children().is_empty() {
             return node;

@@ -84,7 +84,8 @@ async fn run(device: &Device) -> Result<()> {
     }
 }
 
-/// Whether another process will meet the error, too: kernels that are wrong or do not compile.
+/// Returns whether another process will meet the error, too: kernels that are wrong or do not
+/// compile.
 fn lasts(error: &Error) -> bool {
     !matches!(
         error,

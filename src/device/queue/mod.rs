@@ -144,7 +144,8 @@ impl Queue {
         self.body
     }
 
-    /// Whether a volatile load sees what atomics wrote, which costs less than an atomic load.
+    /// Returns whether a volatile load sees what atomics wrote, which costs less than an atomic
+    /// load.
     pub(crate) fn volatile_sees_atomics(&self) -> bool {
         self.body.volatile_sees_atomics() || self.info().has_coherent_caches()
     }
@@ -282,7 +283,7 @@ impl Queue {
         }
     }
 
-    /// Whether the device must be opened anew.
+    /// Returns whether the device must be opened anew.
     pub(super) fn is_lost(&self) -> bool {
         self.opened.is_lost()
     }

@@ -43,7 +43,7 @@ pub struct Owed {
     progress: AtomicUsize,
     has_timekeeper: AtomicBool,
     phase: watch::Sender<Phase>,
-    /// Whether it pays to wait.
+    /// True if it pays to wait.
     is_shared: bool,
     next_batch: AtomicUsize,
 }
@@ -51,16 +51,16 @@ pub struct Owed {
 /// The share of the owed rows that a stream emits after its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Share {
-    /// No row: another stream emits.
+    /// None: another stream emits the rows.
     Nothing,
     /// A part, after the visits are brought back.
     First,
-    /// A part.
+    /// A part of the rows.
     Part,
 }
 
 impl Owed {
-    /// For `streams` streams, which wait for each other if rows `are_many`.
+    /// Returns the record for `streams` streams, which wait for each other if rows `are_many`.
     pub fn new(streams: usize, are_many: bool) -> Self {
         Self {
             probing: AtomicUsize::new(streams),

@@ -69,11 +69,11 @@ impl First {
     }
 }
 
-/// How a race ended.
+/// The end of a race.
 pub enum Raced {
-    /// With a build side.
+    /// The race ended with a build side.
     Won {
-        /// Which one it is.
+        /// The side that is built.
         side: Side,
         /// All of its rows.
         build: Reading,
@@ -225,7 +225,7 @@ impl Race {
         Ok(Noted::GoesOn)
     }
 
-    /// Runner `at` is not built.
+    /// Takes runner `at` out of the race: its side is not built.
     fn out(&mut self, at: usize) {
         self.runners[at].state = State::Out;
         self.runners[at].reading.forget_table();

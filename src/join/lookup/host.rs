@@ -116,7 +116,7 @@ impl HostTable {
     }
 }
 
-/// About one a row, a power of two from 2 on.
+/// Returns the number of buckets: about one a row, a power of two from 2 on.
 fn buckets(rows: usize) -> usize {
     rows.next_power_of_two().clamp(2, 1 << 31)
 }

@@ -56,7 +56,7 @@ impl Access {
 /// The build side on the device.
 #[derive(Debug)]
 pub struct JoinTable {
-    /// Where it is.
+    /// Place where the table is.
     pub access: Access,
     /// The device's time for its keys and for building it.
     pub cost: Duration,
@@ -79,7 +79,7 @@ pub struct TableSpec {
     pub format: KeyFormat,
     /// Rows of the build side, with or without a key.
     pub rows: usize,
-    /// Whether lookups note which of the table's values they met.
+    /// True if lookups note which of the table's values they met.
     pub notes_visits: bool,
 }
 

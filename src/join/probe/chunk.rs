@@ -64,7 +64,7 @@ pub struct ProbeBatch {
 pub struct Step {
     /// The candidates.
     pub pairs: Pairs,
-    /// Whether they are the batch's last.
+    /// True if they are the batch's last.
     pub is_last: bool,
 }
 

@@ -363,7 +363,8 @@ impl Probe {
     }
 }
 
-/// Host bytes of a row beside its batch: its surrogate, its place, and what the host finds for it.
+/// Returns the host bytes of a row beside its batch: its surrogate, its place, and what the host
+/// finds for it.
 fn row_bytes(build: &BuildSide) -> usize {
     let by_host = match build.tables().answering() {
         Some(_) => 0,

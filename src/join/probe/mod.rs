@@ -119,9 +119,9 @@ pub struct Probe {
     chunk_bytes: usize,
     /// Bytes of the last batch.
     batch_bytes: usize,
-    /// Whether the device had no room for a chunk: they are smaller since, and batches are cut.
+    /// True if the device had no room for a chunk: they are smaller since, and batches are cut.
     is_short: bool,
-    /// Whether the chunk that comes next has waited for memory.
+    /// True if the chunk that comes next has waited for memory.
     has_waited: bool,
     next_chunk_rows: usize,
     /// The stream's reservation, from which chunks have theirs.

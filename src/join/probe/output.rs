@@ -299,7 +299,7 @@ impl Probe {
         }
     }
 
-    /// At the end of a probe stream: its share of the build rows that the join type owes.
+    /// Emits, at the end of a probe stream, its share of the build rows that the join type owes.
     pub(super) async fn end_probe(&mut self, build: Arc<BuildSide>) -> Result<State> {
         let is_settled = self.spec.null_aware && build.probe_seen().null();
         let Some(visited) = build.visited().filter(|_| !is_settled) else {

@@ -86,7 +86,7 @@ pub struct Pair {
 }
 
 impl Pair {
-    /// Two buckets that were scattered `level` times before.
+    /// Returns the pair of two buckets that were scattered `level` times before.
     pub fn new(left: Arc<Bucket>, right: Arc<Bucket>, level: u64) -> Self {
         Self {
             buckets: [left, right],
@@ -128,8 +128,8 @@ impl Pair {
         }
     }
 
-    /// `rows` of the pair, with which its rows in memory stay reserved. Files are let go when they
-    /// were read.
+    /// Returns `rows` of the pair, with which its rows in memory stay reserved. Files are let go
+    /// when they were read.
     pub fn held_by(self, rows: SendableRecordBatchStream) -> SendableRecordBatchStream {
         if self.buckets.iter().all(|bucket| bucket.kept.is_none()) {
             return rows;

@@ -135,7 +135,7 @@ impl Scattered {
 }
 
 impl Scatter {
-    /// Nothing scattered yet.
+    /// Returns a scatter that has scattered nothing yet.
     pub fn new(spec: ScatterSpec) -> Self {
         let filling = (0..=spec.buckets).map(|_| Filling::default()).collect();
         let state = State {

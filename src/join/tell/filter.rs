@@ -45,7 +45,7 @@ pub struct KeyFilter {
     pub key: usize,
     /// The expression that the scans hold.
     pub filter: Arc<DynamicFilterPhysicalExpr>,
-    /// Whether rows are tested by it, not only files pruned.
+    /// True if rows are tested by it, not only files pruned.
     pub is_evaluated: bool,
 }
 
@@ -56,7 +56,7 @@ pub struct FilterSpec {
     pub filters: Vec<KeyFilter>,
     /// Key expressions over the probe side.
     pub probe_on: Vec<PhysicalExprRef>,
-    /// Their types.
+    /// Types of the key columns.
     pub types: Vec<DataType>,
     /// Schema of the probe side.
     pub probe_schema: SchemaRef,
@@ -282,7 +282,7 @@ impl Board {
         }
     }
 
-    /// `key IN (…)` of a few values, for pruning.
+    /// Returns `key IN (…)` of a few values, for pruning.
     fn list(
         &self,
         key: &PhysicalExprRef,

@@ -36,7 +36,7 @@ use crate::join::sides::Sides;
 /// The key columns of both sides.
 type On = [(PhysicalExprRef, PhysicalExprRef)];
 
-/// `filter` as a dynamic one, if it is.
+/// Returns `filter` as a dynamic one, if it is.
 fn dynamic(filter: Arc<dyn PhysicalExpr>) -> Option<Arc<DynamicFilterPhysicalExpr>> {
     (filter as Arc<dyn Any + Send + Sync>).downcast().ok()
 }

@@ -33,7 +33,7 @@ use crate::scan::known::rows_in_memory;
 use super::filter::KeyFilter;
 use crate::join::side::Side;
 
-/// Where a join's filters go, and which others reach its inputs.
+/// The scans that a join's filters go to, and the other filters that reach its inputs.
 #[derive(Debug, Default)]
 pub struct Reach([OfSide; 2]);
 
@@ -42,9 +42,9 @@ pub struct Reach([OfSide; 2]);
 pub struct OfSide {
     /// The join's own filters that some scan holds, to be told once the other input is built.
     pub held: Vec<KeyFilter>,
-    /// Whether a filter of another join reaches it.
+    /// True if a filter of another join reaches it.
     pub is_reached: bool,
-    /// Whether a scan prunes or tests by a filter made above.
+    /// True if a scan prunes or tests by a filter made above.
     pub is_pruned: bool,
     /// Build rows up to which sets are worth their time; `None` if unknown.
     pub most_rows: Option<usize>,
@@ -153,7 +153,8 @@ fn holds_others(
     Ok(held.difference(&made).next().is_some())
 }
 
-/// Build rows up to which the sets of filters can save what they cost; `None` if unknown.
+/// Returns the build rows up to which the sets of filters can save what they cost; `None` if
+/// unknown.
 ///
 /// Two cases are known. The build side is a table of which no row was left out: its keys exclude
 /// hardly anything, as foreign keys go. Or the scans that `filters` reach have fewer rows than

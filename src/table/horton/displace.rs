@@ -49,7 +49,7 @@ impl Stragglers {
 /// The table whose stragglers find slots.
 pub(super) struct Displacement<'a> {
     pub layout: Layout,
-    /// Whether values have 32 bits.
+    /// True if values have 32 bits.
     pub wide: bool,
     pub table: &'a Buffer<u64>,
     /// Items of four buckets a word, a byte each.

@@ -29,7 +29,7 @@ pub(crate) struct Patience {
 }
 
 impl Patience {
-    /// Before the first round.
+    /// Returns the patience before the first round.
     pub fn new(left: usize) -> Self {
         Self {
             fewest: left,
@@ -37,7 +37,7 @@ impl Patience {
         }
     }
 
-    /// Whether to give up after a round that leaves so many items.
+    /// Returns whether to give up after a round that leaves so many items.
     pub fn ends(&mut self, round: u32, left: usize) -> bool {
         if left < self.fewest {
             (self.fewest, self.since) = (left, round);
@@ -54,7 +54,7 @@ impl Patience {
 mod tests {
     use super::{FEW, PATIENT_ROUNDS, Patience, STALLED_ROUNDS};
 
-    /// The round after which `left` items, as many as before the first, are given up.
+    /// Returns the round after which `left` items, as many as before the first, are given up.
     fn given_up(left: usize) -> Option<u32> {
         let mut patience = Patience::new(left);
         (0..2 * PATIENT_ROUNDS).find(|round| patience.ends(*round, left))

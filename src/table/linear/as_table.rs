@@ -56,7 +56,7 @@ use super::table::{LinearConfig, LinearTable};
 impl Table for LinearTable {
     type Config = LinearConfig;
 
-    /// As [`Table::build`]; the load factor is that of `config` or less.
+    /// Builds a table as [`Table::build`] does; the load factor is that of `config` or less.
     fn build(queue: &mut Queue, config: &LinearConfig, items: Items<'_>) -> Result<Self> {
         if !(config.load_factor > 0.0 && config.load_factor <= 1.0) {
             return Err(Error::Invalid(format!(
@@ -103,17 +103,18 @@ impl Table for LinearTable {
         self.len
     }
 
-    /// 31 of 32 slots. ([`put`](Self::put) fills all.)
+    /// Returns 31 of 32 slots. ([`put`](Self::put) fills all.)
     fn capacity(&self) -> usize {
         self.layout.room()
     }
 
-    /// Items per slot.
+    /// Returns the number of items by slot, in 0..=1.
     fn load_factor(&self) -> f64 {
         self.len as f64 / self.layout.capacity as f64
     }
 
-    /// A lookup reads slots, not buckets: 1 + the mean [probe length](Self::probe_lengths).
+    /// Returns the statistics. A lookup reads slots, not buckets: 1 + the mean [probe
+    /// length](Self::probe_lengths).
     fn statistics(&self, queue: &mut Queue) -> Result<Statistics> {
         let lengths = self.probe_lengths(queue)?;
         Ok(Statistics {
@@ -134,7 +135,7 @@ impl Table for LinearTable {
 }
 
 impl LinearTable {
-    /// Whether so many new keys find a slot, for all that is known.
+    /// Returns whether so many new keys find a slot, for all that is known.
     fn has_room(&self, new: usize) -> bool {
         let kept = match self.layout.deletion {
             Deletion::KeepsKey => self.removed,
@@ -173,7 +174,7 @@ impl LinearTable {
     }
 }
 
-/// The last `count` of the keys that were not found, in order.
+/// Returns the last `count` of the keys that were not found, in order.
 fn last_new_keys(
     queue: &mut Queue,
     (distinct, answers): (&Distinct, &Answers),
@@ -191,7 +192,7 @@ fn last_new_keys(
     Ok(keys)
 }
 
-/// The first `n` of some numbers added up; they are gone afterwards.
+/// Returns the first `n` of some numbers added up; they are gone afterwards.
 fn sum(queue: &mut Queue, numbers: &Buffer<u32>, n: usize) -> Result<usize> {
     let mut last = [0, 0];
     let Some(at) = n.checked_sub(1) else {

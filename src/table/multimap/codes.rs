@@ -43,12 +43,12 @@ const BLOCK: usize = 64;
 /// 64-bit words of a line.
 const LINE_WORDS: usize = 8;
 
-/// What a program over codes depends on.
+/// The facts that a program over codes depends on.
 #[derive(Debug)]
 struct Variant {
     /// Words of a key.
     words: usize,
-    /// Work-group size.
+    /// Number of work-items of a work-group.
     group: usize,
     prefetch: bool,
     peek: bool,
@@ -75,7 +75,7 @@ fn text(variant: &Variant) -> ProgramText {
     ProgramText::new("codes", &defines, &parts)
 }
 
-/// The programs under the names of files; see [`crate::table::programs`].
+/// Returns the programs under the names of files; see [`crate::table::programs`].
 pub(crate) fn programs() -> impl Iterator<Item = (String, ProgramText)> {
     use crate::device::KernelBody::{Chunk, LocalTile};
     let bodies = [Chunk, LocalTile].into_iter().map(group_of);
@@ -119,7 +119,8 @@ pub struct CodeTable {
 }
 
 impl CodeTable {
-    /// Whether it is faster than other tables on the queue's device, and can be built there.
+    /// Returns whether a table of codes is faster than other tables on the queue's device, and can
+    /// be built there.
     pub fn suits(queue: &Queue) -> bool {
         queue.info().kind == DeviceKind::Cpu && queue.info().has_int64_atomics()
     }
@@ -231,22 +232,22 @@ impl CodeTable {
         queue.launch(&program, "find_codes", spread.grid(n), &args)
     }
 
-    /// Codes.
+    /// Returns the number of codes.
     pub fn len(&self) -> usize {
         self.codes
     }
 
-    /// Whether the table has no codes.
+    /// Returns whether the table has no codes.
     pub fn is_empty(&self) -> bool {
         self.codes == 0
     }
 
-    /// 32-bit words of a code.
+    /// Returns the number of 32-bit words of a code.
     pub fn key_words(&self) -> usize {
         self.words
     }
 
-    /// Slots.
+    /// Returns the number of slots.
     pub fn slots(&self) -> usize {
         self.lines.len() / LINE_WORDS * LINE_CODES
     }

@@ -42,7 +42,7 @@ fn text(group: usize, prefetch: bool) -> ProgramText {
     ProgramText::new("direct table", &defines, &parts)
 }
 
-/// The programs under the names of files; see [`crate::table::programs`].
+/// Returns the programs under the names of files; see [`crate::table::programs`].
 pub(crate) fn programs() -> impl Iterator<Item = (String, ProgramText)> {
     use crate::device::KernelBody::{Chunk, LocalTile};
     [Chunk, LocalTile].into_iter().map(|body| {
@@ -127,17 +127,17 @@ impl DirectTable {
         queue.launch(&program(queue), "lookup_direct", spread.grid(n), &args)
     }
 
-    /// Keys.
+    /// Returns the number of keys.
     pub fn len(&self) -> usize {
         self.keys
     }
 
-    /// Whether the table has no keys.
+    /// Returns whether the table has no keys.
     pub fn is_empty(&self) -> bool {
         self.keys == 0
     }
 
-    /// Slots.
+    /// Returns the number of slots.
     pub fn entries(&self) -> usize {
         self.slots.len()
     }

@@ -50,11 +50,11 @@ pub struct MultiMapInput<'a> {
     pub keys: &'a Buffer<u32>,
     /// Their row numbers; without them, their positions.
     pub rows: Option<&'a Buffer<u32>>,
-    /// What a key is.
+    /// Format of a key.
     pub format: KeyFormat,
 }
 
-/// What a key is.
+/// The format of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyFormat {
     /// One word, which is below `codes`.
@@ -70,7 +70,7 @@ impl KeyFormat {
     /// Keys of one word that may be any.
     pub const ANY_WORD: Self = Self::OneWord { codes: ANY };
 
-    /// 32-bit words of a key.
+    /// Returns the number of 32-bit words of a key.
     pub fn words(self) -> usize {
         match self {
             Self::OneWord { .. } => 1,
@@ -147,8 +147,8 @@ impl MultiMap {
         })
     }
 
-    /// A table over keys of two words as they are, where the device has a fast one and they do not
-    /// repeat.
+    /// Returns a table over keys of two words as they are, where the device has a fast one and they
+    /// do not repeat.
     fn build_codes(
         queue: &mut Queue,
         config: &IndexConfig,
@@ -187,7 +187,7 @@ impl MultiMap {
         Err(Error::DuplicateKeys)
     }
 
-    /// The same with one mixing; `None` if it does not tell all keys apart.
+    /// Returns the same with one mixing; `None` if it does not tell all keys apart.
     fn build_mixed(
         queue: &mut Queue,
         config: &IndexConfig,
@@ -276,7 +276,7 @@ impl MultiMap {
         Matches::count(queue, looked_up, self.groups.clone(), n)
     }
 
-    /// 32-bit words of a key.
+    /// Returns the number of 32-bit words of a key.
     pub fn key_words(&self) -> usize {
         match &self.runs {
             Some(runs) => runs.mixing().words,

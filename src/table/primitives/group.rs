@@ -35,7 +35,7 @@ pub struct Groups {
     pub rows: Buffer<u32>,
 }
 
-/// What is left of groups once a table has their keys.
+/// The rows of groups, which are left once a table has their keys.
 #[derive(Debug)]
 pub struct RowGroups {
     /// `groups + 1` positions in `rows`.
@@ -50,7 +50,7 @@ impl RowGroups {
         self.offsets.len().saturating_sub(1)
     }
 
-    /// Whether there is none.
+    /// Returns whether there is no group.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

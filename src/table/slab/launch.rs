@@ -56,7 +56,7 @@ pub(super) struct Operations<'a> {
 }
 
 impl<'a> Operations<'a> {
-    /// Operations of the one kind that `kernel` does.
+    /// Returns operations of the one kind that `kernel` does.
     pub fn of_keys(
         kernel: &'static str,
         keys: &'a Buffer<u32>,
@@ -129,8 +129,8 @@ impl SlabHash {
         Ok(all)
     }
 
-    /// Whether another super block could be added: running out of device memory is running out of
-    /// slabs.
+    /// Returns whether another super block could be added: running out of device memory is running
+    /// out of slabs.
     fn pool_grows(&mut self, queue: &mut Queue) -> Result<bool> {
         match self.pool.grow(queue) {
             Err(Error::DeviceMemory { .. }) => Ok(false),
@@ -193,8 +193,8 @@ impl SlabHash {
         queue.launch(&program, operations.kernel, spread.grid(pass.n), &args)
     }
 
-    /// Slabs that an operation may look at: no list is longer than all slabs, and whenever another
-    /// operation was first, that one was done.
+    /// Returns the number of slabs that an operation may look at: no list is longer than all slabs,
+    /// and whenever another operation was first, that one was done.
     fn step_limit(&self, n: usize) -> u32 {
         let slabs = self.pool.layout().slabs() as u64;
         (4 * (slabs + n as u64) + 64).min(u64::from(u32::MAX)) as u32
@@ -303,7 +303,7 @@ impl SlabHash {
         Ok((keys, values))
     }
 
-    /// Slabs that searches for each of the items read, added up.
+    /// Returns the number of slabs that searches for each of the items read, added up.
     pub(super) fn reads_of_hits(&self, queue: &mut Queue) -> Result<u64> {
         let sum = queue.buffer_from("slabs read", &[0u64])?;
         let mut args = self.pool.args();
@@ -317,7 +317,7 @@ impl SlabHash {
         Ok(queue.read(&sum, 1)?[0])
     }
 
-    /// Base slabs and all units of the pool.
+    /// Returns the number of slabs: base slabs and all units of the pool.
     fn slabs(&self) -> usize {
         self.layout.buckets as usize + self.pool.layout().slabs()
     }
