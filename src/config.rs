@@ -201,11 +201,10 @@ impl Default for Knobs {
     }
 }
 
-/// Rows that a device joins faster than the host, whatever its calls cost.
+/// Rows that any device joins faster than the host, the cost of its calls included.
 const MANY_ROWS: usize = 1 << 20;
 
-/// Rows of a chunk at most, whatever the build side: the pairs of a window are then fewer than
-/// 2^32.
+/// Rows of a chunk at most, for any build side: the pairs of a window are then fewer than 2^32.
 pub(crate) const MOST_CHUNK_ROWS: usize = 1 << 28;
 
 /// Name and description of every option of a session, in the order of [`HortonConfig`]'s fields.

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! A device that failed once may fail at every query, each time after half of the work. So the
-//! session that met the error asks that device for no more joins. Other sessions are not told. They
+//! session that got the error asks that device for no more joins. Other sessions are not told. They
 //! may use another configuration, and find out at the cost of one query. Health travels with the
 //! session's options, where rules and plan nodes find it. A worker has one for all of its tasks
 //! ([`on_device`](crate::on_device)), and trusts a device again when it is started anew.

@@ -40,7 +40,7 @@ pub enum Readiness {
     Invalid(Arc<Error>),
 }
 
-/// Why no session has a device any more, where the process can still find out.
+/// The reason why no session has a device any more, where the process can still find out.
 const THREAD_ENDED: &str = "the thread that made the device ready has ended";
 
 /// By the device that sessions ask for. Those that ask for the same share it.

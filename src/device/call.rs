@@ -10,7 +10,7 @@
 //! So all calls stand in one file, and none can be forgotten: a test compares the calls here with
 //! the sites and finds none elsewhere. In release builds the gate is a `catch_unwind`, which costs
 //! nothing until something unwinds, and a lock that exits take. Releasing objects is not here: the
-//! loader's forwarders answer that it succeeded, whatever the driver says.
+//! loader's forwarders answer that it succeeded, even if the driver says otherwise.
 
 use std::ffi::{CString, c_void};
 use std::sync::atomic::AtomicBool;
@@ -26,7 +26,7 @@ use super::exit;
 use super::faults;
 use super::status::{Failed, without_panic};
 
-/// Where an OpenCL call is made.
+/// The site of an OpenCL call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Site {
     PlatformIds,
@@ -92,7 +92,7 @@ impl Site {
     }
 }
 
-/// What a call returns.
+/// The result of a call.
 pub(super) type Called<T> = Result<T, Failed>;
 
 /// Makes the `call` at `site`, whose `what` tells its uses apart.
@@ -470,7 +470,7 @@ pub(super) fn flush(commands: &CommandQueue) -> Called<()> {
     at(Site::Flush, "", || cl::flush(commands))
 }
 
-/// Returns an error if a command that is done has failed. `what` is the command.
+/// Checks that a command which is done has not failed. `what` is the command.
 pub(super) fn event_status(event: &Event, what: &'static str) -> Called<()> {
     let status = match current_status(event, what)? {
         // Some drivers are late to say that a command has ended. That it failed, the status says.

@@ -26,21 +26,21 @@ use super::program::{self, ProgramText};
 use super::staging::Staging;
 use super::status::Failed;
 
-/// How many bytes of page-locked memory stay when idle. Sixteen partitions use as much at once,
-/// each with two chunks of a million rows and four matches a row. Locking anew takes a millisecond
-/// a megabyte.
+/// Bytes of page-locked memory that stay when idle. Sixteen partitions use as much at once, each
+/// with two chunks of a million rows and four matches a row. Locking anew takes a millisecond a
+/// megabyte.
 const LOCKED_CAP: u64 = 2 << 30;
 
-/// How a buffer is read.
+/// The way in which a buffer is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Access {
-    /// From one end to the other.
+    /// It is read from one end to the other.
     Streamed,
     /// At random places: what lookups read. A CPU's gets large pages.
     Random,
 }
 
-/// Where a block's bytes come from.
+/// The origin of a block's bytes.
 enum Room {
     /// Memory that was idle.
     Idle(Arc<Block>),
@@ -53,7 +53,7 @@ pub(super) struct Opened {
     pub(super) info: Arc<DeviceInfo>,
     pub(super) budget: Arc<Budget>,
     pub(super) context: Context,
-    /// For mapping idle memory, and for unmapping what is released; kernels never run there.
+    /// Queue that maps idle memory, and unmaps memory that is released; kernels never run there.
     host: CommandQueue,
     programs: Mutex<HashMap<String, Program>>,
     blocks: Arc<Pool>,

@@ -66,7 +66,7 @@ impl fmt::Display for KernelBody {
     }
 }
 
-/// Which extension lets the lanes of a sub-group read each other's values.
+/// The extension that lets the lanes of a sub-group read each other's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum SubGroupShuffle {
     /// `cl_intel_subgroups`, in OpenCL C 1.2.

@@ -217,7 +217,7 @@ impl Device {
     pub(crate) async fn upload(&self) -> UploadPermit {
         // Opens the device before it takes a permit, as that can take seconds.
         if self.shared.opened().is_none() {
-            // Whoever asks for memory next meets the error.
+            // The next request for memory gets the error.
             drop(self.run(|_| Ok(())).await);
         }
         self.uploads.take().await

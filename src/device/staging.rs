@@ -24,8 +24,8 @@ pub struct Staging<T: OclPrm> {
     pub(super) len: usize,
 }
 
-// SAFETY: the elements are plain words in memory that stays mapped as long as `block` is held;
-// whoever has the staging memory is their only user, and reads and writes them by its borrow rules.
+// SAFETY: the elements are plain words in memory that stays mapped as long as `block` is held; the
+// owner of the staging memory is their only user, and reads and writes them by its borrow rules.
 unsafe impl<T: OclPrm> Send for Staging<T> {}
 // SAFETY: as above; a shared borrow only reads.
 unsafe impl<T: OclPrm> Sync for Staging<T> {}

@@ -11,7 +11,7 @@ use ocl::core::{Error as OclError, Status};
 
 use crate::error::Error;
 
-/// Why an OpenCL call failed.
+/// The reason why an OpenCL call failed.
 #[derive(Debug)]
 pub(super) enum Failed {
     /// The status code's name, or the first meaningful line of `ocl`'s message.
@@ -22,8 +22,8 @@ pub(super) enum Failed {
     Panic(String),
 }
 
-/// After these a context is no longer to be trusted: drivers report a kernel's fault under one of
-/// them, at whatever call comes next.
+/// The status codes after which a context is not trusted: drivers report a kernel's fault under one
+/// of them, at the call that comes next.
 const FATAL: [&str; 5] = [
     "CL_OUT_OF_RESOURCES",
     "CL_DEVICE_NOT_AVAILABLE",
@@ -52,7 +52,7 @@ impl Failed {
     }
 }
 
-/// What commands end with that fail; drivers have codes of their own, too.
+/// The status codes that failing commands end with; drivers have codes of their own, too.
 const ENDS: [Status; 5] = [
     Status::CL_DEVICE_NOT_AVAILABLE,
     Status::CL_MEM_OBJECT_ALLOCATION_FAILURE,

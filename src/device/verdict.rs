@@ -32,7 +32,7 @@ pub enum Verdict {
     Failed(String),
 }
 
-/// What is known of a device.
+/// The verdict on a device, as far as it is known.
 #[derive(Debug, Clone, Default)]
 enum Known {
     /// Nobody has asked the file.
@@ -46,7 +46,7 @@ enum Known {
 /// Another self-test, or another file: another number.
 const VERSION: u32 = 3;
 
-/// How long a failure in a file is believed.
+/// The time for which a failure in a file is believed.
 const FAILED_FOR: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// A device's place.

@@ -26,7 +26,7 @@ use super::side::Side;
 /// The reason why a join runs on the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Declined {
-    /// No device can compare the keys.
+    /// The keys are of types that no device can compare.
     KeyType(String),
     /// `auto`: the build side has fewer rows.
     FewRows {

@@ -12,8 +12,8 @@
 //!    Partitioned      as planned    one a partition                the right input's
 //! ```
 //!
-//! The node keeps the `HashJoinExec` it came from and lets it answer whatever is asked of the
-//! plan. DataFusion's `PartitionMode::Auto` is its word for "not decided yet": it asks for no
+//! The node keeps the `HashJoinExec` it came from and lets it answer all questions about the plan.
+//! DataFusion's `PartitionMode::Auto` is its word for "not decided yet": it asks for no
 //! distribution of either input and promises none. So no repartition is planned below, and what
 //! nodes above need is planned there. Every method whose default would be wrong for a join is here.
 
@@ -184,12 +184,12 @@ impl HortonJoinExec {
         })
     }
 
-    /// Returns the same join around another stock node.
+    /// Returns the same join around another `HashJoinExec`.
     fn rewrap(&self, stock: &dyn ExecutionPlan) -> Result<Arc<dyn ExecutionPlan>> {
         self.rewrap_with(stock, self.filters.clone())
     }
 
-    /// Returns the same join around another stock node, with other `filters`.
+    /// Returns the same join around another `HashJoinExec`, with other `filters`.
     fn rewrap_with(
         &self,
         stock: &dyn ExecutionPlan,

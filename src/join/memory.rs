@@ -178,7 +178,7 @@ pub fn of_filters(pool: &Arc<dyn MemoryPool>) -> MemoryReservation {
 const MAP: usize = 64;
 
 /// Returns the bytes of the hash table that DataFusion's join makes of `rows` rows: its own
-/// estimate, and a bit a row for those that were met.
+/// estimate, and a bit a row for those that were matched.
 pub fn table_bytes(rows: usize) -> usize {
     let table = estimate_memory_size::<(u32, u64)>(rows, MAP);
     table.unwrap_or(usize::MAX / 2) + rows.div_ceil(8)

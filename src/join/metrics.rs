@@ -51,8 +51,8 @@ pub struct BuildInput {
     pub bytes: usize,
 }
 
-/// As the stock join: compute time is what building and joining took. Added up once, with
-/// the last clone of the partition's metrics.
+/// The compute time: what building and joining took, as in `HashJoinExec`. Added up once, with the
+/// last clone of the partition's metrics.
 #[derive(Debug)]
 struct ComputeTime {
     total: Time,
@@ -77,7 +77,7 @@ struct DeviceMetrics {
     load_factor: RatioMetrics,
     type_b_buckets: RatioMetrics,
     buckets_per_lookup: RatioMetrics,
-    /// For counters that only some joins have.
+    /// Set of counters that only some joins have.
     set: ExecutionPlanMetricsSet,
     partition: usize,
 }

@@ -23,7 +23,7 @@ use crate::error::Result;
 use crate::join::arrays::join::interleave_joined;
 use crate::join::arrays::types::{can_be_joined, has_dictionary};
 
-/// Where a column of the build side comes from.
+/// The origin of a column of the build side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
     /// A column of its batches.

@@ -35,7 +35,7 @@ use crate::join::tell::telling::{Executions, Telling};
 pub struct Runs {
     /// The executions that more partitions may join.
     open: Mutex<Vec<Arc<Run>>>,
-    /// How many there are, open or not.
+    /// Number of executions, open or not.
     executions: Arc<Executions>,
 }
 

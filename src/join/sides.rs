@@ -20,7 +20,7 @@ use crate::scan::exact::Exact;
 
 use super::side::Side;
 
-/// Which sides may be built.
+/// The sides that may be built.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sides {
     /// The left one.

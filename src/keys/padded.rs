@@ -25,7 +25,7 @@ use super::masks::and;
 use super::text::{MAX_WORDS, WORD, for_each_value};
 use crate::error::Result;
 
-/// In the place of a length: the string is NULL.
+/// The mark of a NULL string, in the place of a length.
 const NULL: u32 = u32::MAX;
 
 /// The padded encoding of all key columns of a join.

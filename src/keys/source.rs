@@ -237,7 +237,7 @@ pub fn has_nulls(keys: &[Vec<ArrayRef>]) -> bool {
 pub struct KeySpec {
     /// Types of the key columns.
     pub types: Vec<DataType>,
-    /// Whether NULL keys match each other.
+    /// Says whether NULL keys match each other.
     pub null_equality: NullEquality,
     /// Bits of a hashed surrogate, at most 32.
     pub surrogate_bits: u32,

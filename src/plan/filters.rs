@@ -43,7 +43,7 @@ pub struct TakeFilters;
 #[derive(Debug)]
 pub struct Settle;
 
-/// Returns whether `node` reads rows from somewhere, of whatever kind.
+/// Returns whether `node` is a scan of any kind: a leaf that reads rows.
 fn is_scan(node: &dyn ExecutionPlan) -> bool {
     let makes_none = node.is::<EmptyExec>() || node.is::<PlaceholderRowExec>();
     node.children().is_empty() && !makes_none

@@ -1,4 +1,4 @@
-//! The optimizer rules, in the order in which a plan meets them.
+//! The optimizer rules, in the order in which they change a plan.
 //!
 //! ```text
 //!  statistics   scans of tables in memory remember their statistics

@@ -148,7 +148,7 @@ impl Filter {
 }
 
 /// Returns the part of a dynamic filter that rows are tested by: the set alone where there is one,
-/// as it excludes whatever bounds and lists beside it do; `None` for `true`.
+/// as it excludes all that bounds and lists beside it do; `None` for `true`.
 fn test_of(current: Arc<dyn PhysicalExpr>) -> Option<Arc<dyn PhysicalExpr>> {
     let is_true = current
         .downcast_ref::<Literal>()

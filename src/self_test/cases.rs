@@ -35,7 +35,7 @@ const KEYS: u32 = 4096;
 /// first. Displacement reaches it in any order of work-items.
 const FULL: f64 = 0.95;
 
-/// How much less may come of it: less than by a table that grows.
+/// The most by which the load may be lower: less than by a table that grows.
 const SPARE: f64 = 0.015;
 
 /// Work-items a compute unit from which on lookups take several keys each.
@@ -165,7 +165,7 @@ fn wide(name: &'static str, words: usize, times: u32) -> Case {
 }
 
 impl Case {
-    /// Returns an error if any of so many answers is `wrong`.
+    /// Checks that none of so many answers is `wrong`.
     fn right(&self, queue: &Queue, what: &str, wrong: usize, of: usize) -> Result<()> {
         match wrong {
             0 => Ok(()),

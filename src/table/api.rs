@@ -1,4 +1,4 @@
-//! What every hash table here can do, whatever its kind.
+//! The operations that hash tables of every kind here can do.
 //!
 //! ```text
 //!  build ─▶ table ─insert─▶ table ─remove─▶ table     each a bulk operation on the device

@@ -5,8 +5,8 @@
 //!  GPU   [ 0 1 2 … 255 | 256 … ]          one element a work-item, groups of GROUP
 //! ```
 //!
-//! A kernel walks `share` elements from `get_global_id(0) * share`, whatever the device. On CPU
-//! runtimes that gives prefetching something to run ahead of; on GPUs neighbours read neighbours.
+//! A kernel walks `share` elements from `get_global_id(0) * share`, on any device. On CPU runtimes
+//! that gives prefetching something to run ahead of; on GPUs neighbours read neighbours.
 //!
 //! Sizes and defines that programs of several tables share are here, too: work-groups, caches, and
 //! how kernels see what others' atomics write.
@@ -54,7 +54,7 @@ impl Spread {
     }
 }
 
-/// Returns whether `n` keys can be looked up where keys and values are of `room` elements.
+/// Checks that `n` keys can be looked up where keys and values are of `room` elements.
 ///
 /// # Errors
 /// [`Error::Invalid`] if not.

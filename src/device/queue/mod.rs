@@ -32,7 +32,7 @@ use super::status::Failed;
 pub(super) mod launch;
 mod transfer;
 
-/// What a command is for.
+/// The purpose of a command.
 #[derive(Debug, Clone, Copy)]
 enum Stage {
     Upload,

@@ -203,7 +203,7 @@ impl Race {
         match turn {
             Turn::Ended => return Ok(Noted::Won(at)),
             Turn::Full => {}
-            // A planned build side that fails is the join's error, as in the stock join.
+            // A planned build side that fails is the join's error, as in `HashJoinExec`.
             Turn::Failed if alone || self.runners[at].side == Side::Left => {
                 return Err(self.runners[at].reading.lost());
             }

@@ -46,7 +46,7 @@ pub enum Turn {
     Full,
     /// The memory pool refused a batch, which is kept, and asked for again by the next turn.
     Refused(Error),
-    /// The input failed: whoever reads its rows to their end meets the error.
+    /// The input failed: a reader of its rows gets the error at their end.
     Failed,
 }
 

@@ -1,4 +1,4 @@
-//! The results of a lookup, whoever answers it: the device, or the host in its place.
+//! The results of a lookup that the device answers, or the host in its place.
 //!
 //! ```text
 //!           ┌ Count    how many pairs

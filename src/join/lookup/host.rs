@@ -32,7 +32,7 @@ use crate::keys::source::SurrogateKeys;
 pub struct HostTable {
     /// Key and row.
     entries: Vec<(u64, u32)>,
-    /// Where each bucket's entries begin, and the last one's end.
+    /// Positions at which each bucket's entries begin, and the last one's end.
     offsets: Vec<u32>,
     shift: u32,
     /// 32-bit words of a key.

@@ -60,11 +60,11 @@ pub struct JoinTable {
     pub access: Access,
     /// The device's time for its keys and for building it.
     pub cost: Duration,
-    /// Whether the device failed since.
+    /// True if the device has failed since the build.
     lost: AtomicBool,
     /// Any key to its rows.
     pub built: MultiMap,
-    /// One bit a value of the table, if lookups are to say which they met.
+    /// One bit a value of the table, if lookups are to say which they found.
     pub visited: Option<Buffer<u32>>,
     /// Columns to gather.
     pub columns: Vec<DeviceColumn>,
@@ -79,7 +79,7 @@ pub struct TableSpec {
     pub format: KeyFormat,
     /// Rows of the build side, with or without a key.
     pub rows: usize,
-    /// True if lookups note which of the table's values they met.
+    /// True if lookups note which of the table's values they found.
     pub notes_visits: bool,
 }
 
@@ -164,7 +164,7 @@ impl JoinTable {
         self.built.groups.is_none()
     }
 
-    /// Sets the bits, of `rows` rows, of those that lookups met.
+    /// Sets the bits, of `rows` rows, of those that lookups found.
     ///
     /// # Errors
     /// [`DeviceMemory`](Error::DeviceMemory) and OpenCL's own.
@@ -176,7 +176,7 @@ impl JoinTable {
         Ok(bits.cost)
     }
 
-    /// Returns one bit for each of `rows` build rows: whether a lookup met it.
+    /// Returns one bit for each of `rows` build rows: whether a lookup found it.
     ///
     /// # Errors
     /// [`DeviceMemory`](Error::DeviceMemory) and OpenCL's own.

@@ -62,7 +62,7 @@ use input::Input;
 /// Rows of the first chunk under a LIMIT, at most.
 const FIRST_CHUNK_ROWS: usize = 1 << 15;
 
-/// How many times as large as the one before a chunk is, up to `chunk_rows`.
+/// The factor by which a chunk is larger than the one before, up to `chunk_rows`.
 const GROWTH: usize = 4;
 
 /// Chunks that a stream has on the device at once.
@@ -84,7 +84,7 @@ struct LookupInFlight {
     answer: BoxFuture<'static, Result<Answer<Found>>>,
 }
 
-/// Why a chunk was not sent.
+/// The reason why a chunk was not sent.
 struct Refused {
     /// The table whose device had no room; `None` if the error is of another kind.
     table: Option<Arc<JoinTable>>,

@@ -310,7 +310,7 @@ impl Probe {
             Share::First => {
                 self.collect_visits(&build).await?;
                 visited.owed().share();
-                // As in the stock join, the rows owed count as one more input batch.
+                // As in `HashJoinExec`, the rows owed count as one more input batch.
                 self.metrics.input_batches.add(1);
             }
             Share::Part => {}

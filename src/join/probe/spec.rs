@@ -23,9 +23,9 @@ const WINDOW_PAIRS: usize = 4;
 pub struct ProbeSpec {
     /// Key expressions over the probe side.
     pub on: Vec<PhysicalExprRef>,
-    /// Whether NULL keys match each other.
+    /// Says whether NULL keys match each other.
     pub null_equality: NullEquality,
-    /// Join type.
+    /// Type of the join.
     pub join_type: JoinType,
     /// The join type's use of a step's matches.
     pub outcome: Outcome,
@@ -33,7 +33,7 @@ pub struct ProbeSpec {
     pub null_aware: bool,
     /// The residual filter and its input.
     pub filter: Option<(PhysicalExprRef, Shape)>,
-    /// The output.
+    /// Shape of the output batches.
     pub output: Shape,
     /// Rows of an output batch.
     pub batch_size: usize,

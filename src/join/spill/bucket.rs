@@ -23,13 +23,13 @@ use crate::join::collect::collected::empty_stream;
 use crate::join::decision::Home;
 use crate::join::side::Side;
 
-/// How often rows are scattered at most: enough for 3^8 times the memory at least, and an end for
-/// keys of which many share a hash.
+/// The number of times that rows are scattered at most: enough for 3^8 times the memory at least,
+/// and an end for keys of which many share a hash.
 const MOST_LEVELS: u64 = 8;
 
 /// Rows of one side that belong together.
 pub struct Bucket {
-    /// Rows.
+    /// Number of rows.
     pub rows: usize,
     /// Bytes that they take in memory.
     pub bytes: usize,
@@ -79,7 +79,7 @@ impl Bucket {
 #[derive(Clone)]
 pub struct Pair {
     buckets: [Arc<Bucket>; 2],
-    /// How often the rows were scattered before.
+    /// Number of times that the rows were scattered before.
     pub level: u64,
     /// Bytes of all pairs that came of the same rows.
     all_bytes: [usize; 2],

@@ -152,7 +152,7 @@ pub fn keeps_partitions(planned: &HashJoinExec) -> bool {
     *planned.partition_mode() == PartitionMode::CollectLeft && (by_keys || orders > 1)
 }
 
-/// How both sides become pairs of buckets.
+/// The course by which both sides become pairs of buckets.
 pub struct Scattering {
     specs: [ScatterSpec; 2],
     own_lanes: bool,

@@ -52,7 +52,7 @@ pub fn key_filters(
     turn_rows: usize,
     config: &ConfigOptions,
 ) -> Result<[Vec<PhysicalExprRef>; 2]> {
-    // Asked for the filters of its own alone, the stock join says whether they are allowed.
+    // Asked for the filters of its own alone, DataFusion's join says whether they are allowed.
     let stock = join.gather_filters_for_pushdown(FilterPushdownPhase::Post, Vec::new(), config)?;
     let right = stock
         .self_filters()

@@ -89,7 +89,7 @@ impl Reach {
     }
 }
 
-/// Build rows of which a set takes less than a millisecond, whatever it excludes.
+/// Build rows of which a set takes less than a millisecond, even if it excludes no row.
 const FEW_ROWS: usize = 1 << 16;
 
 /// The node that keeps filters above a scan, by its name.

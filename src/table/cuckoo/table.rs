@@ -49,7 +49,7 @@ impl CuckooTable {
         self.as_lookup(false).run(queue, keys, &out, n)
     }
 
-    /// Returns the same with any other `tuning`: for who measures tunings.
+    /// Does the same with any other `tuning`, to measure tunings.
     ///
     /// # Errors
     /// Those of [`lookup`](Self::lookup); [`Error::Invalid`](crate::error::Error::Invalid) if the

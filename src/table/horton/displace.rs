@@ -57,8 +57,8 @@ pub(super) struct Displacement<'a> {
     pub counters: &'a Buffer<u32>,
 }
 
-/// What the rounds work on: the best way out and a move for each straggler, and a place for
-/// the claim of each group.
+/// The memory that the rounds work on: the best way out and a move for each straggler, and a place
+/// for the claim of each group.
 struct Scratch {
     best: Buffer<u32>,
     moves: Buffer<u32>,

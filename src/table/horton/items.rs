@@ -16,7 +16,7 @@ use crate::table::api::Items;
 use crate::table::launch::{grid_of, local_group, share};
 use crate::table::primitives::bucket::Layout;
 
-/// What `store` and `erase` count; twin of the defines in `cl/horton/items.cl`.
+/// The numbers that `store` and `erase` count; twin of the defines in `cl/horton/items.cl`.
 #[derive(Clone, Copy)]
 enum Found {
     Fresh = 0,

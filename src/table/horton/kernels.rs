@@ -45,7 +45,8 @@ pub(super) fn range(bucket_size: BucketSize) -> usize {
     RANGE_SLOTS / bucket_size.slots()
 }
 
-/// How a work-item reads buckets: a kernel body on a device, with what its program depends on.
+/// The way in which a work-item reads buckets: a kernel body on a device, with what its program
+/// depends on.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Reader {
     Chunk { prefetch: bool },

@@ -39,12 +39,12 @@ pub struct NarrowAnswers<'a> {
     pub n: usize,
 }
 
-/// Where answers go, each buffer one word a key but `reads`, whose first word grows by the number
+/// The buffers for answers: one word a key, but for `reads`, whose first word grows by the number
 /// of second buckets read.
 pub(crate) struct Out<'a> {
     pub values: &'a Buffer<u32>,
-    /// Whether a key was found, and whether the one item that stands in no bucket is there; with
-    /// wide values.
+    /// With wide values: a buffer for whether a key was found, and whether the one item that stands
+    /// in no bucket is there.
     pub found: Option<(&'a Buffer<u32>, bool)>,
     pub reads: &'a Buffer<u32>,
 }
@@ -160,7 +160,7 @@ impl Lookup<'_> {
     }
 }
 
-/// Returns an error if a table has values whose lookups need presence told apart.
+/// Checks that a table has no values whose lookups need presence told apart.
 pub(crate) fn check_narrow(is_wide: bool) -> Result<()> {
     if is_wide {
         Err(Error::Invalid(
@@ -193,7 +193,7 @@ impl HortonTable {
         self.as_lookup(false).run(queue, keys, &out, n)
     }
 
-    /// Returns the same with any other `tuning`: for who measures tunings.
+    /// Does the same with any other `tuning`, to measure tunings.
     ///
     /// # Errors
     /// Those of [`lookup`](Self::lookup); [`Error::Invalid`] if the tuning does not fit the device.

@@ -43,7 +43,7 @@ pub struct Census {
     pub secondary: u32,
 }
 
-/// How easily an item gets a slot, hardest first.
+/// The ease with which an item gets a slot, hardest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Ease {
     /// The item in it is primary, and the bucket must turn Type B to let it go.

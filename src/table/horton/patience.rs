@@ -6,7 +6,7 @@
 //!                                └ at most FEW: 300 do
 //! ```
 //!
-//! The last few wander through the table until one meets a free slot, and their rounds cost next to
+//! The last few wander through the table until one finds a free slot, and their rounds cost next to
 //! nothing beside another attempt. (131,072 Horton buckets of 4 slots at load 0.91, one bad seed of
 //! 200: one build in twelve had wandered for 32 rounds.)
 

@@ -17,7 +17,7 @@ use crate::table::primitives::word;
 
 use super::layout::Deletion;
 
-/// What the split takes for the slots of a bucket; only that its buffers are multiples of it.
+/// The number that the split takes for the slots of a bucket; its buffers are multiples of it.
 pub(super) const SPLIT_UNIT: BucketSize = BucketSize::Four;
 
 /// The facts that a program depends on.

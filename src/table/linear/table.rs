@@ -79,7 +79,7 @@ enum Counter {
 /// Counters in all.
 const COUNTERS: usize = 4;
 
-/// What the kernels of one operation counted.
+/// The numbers that the kernels of one operation counted.
 struct Counts(Vec<u32>);
 
 impl Counts {

@@ -103,7 +103,7 @@ fn program(queue: &Queue, words: usize) -> ProgramText {
     ProgramText::once("codes", &variant, || text(&variant))
 }
 
-/// What `enter_codes` says of a code that is there twice.
+/// The status that `enter_codes` returns for a code that is there twice.
 const REPEATS: u32 = 1;
 
 /// Seeds that are tried: under each, one code of 2^64 cannot be stored.

@@ -13,7 +13,7 @@ use crate::sources;
 use crate::table::api::MISS;
 use crate::table::launch::{GROUP, peek_define};
 
-/// What a row of `1 << log_words` words is in OpenCL C.
+/// The types of OpenCL C of rows of `1 << log_words` words.
 const ELEMENTS: [&str; 4] = ["uint", "uint2", "uint4", "uint8"];
 
 fn text(element: &str, peek: bool) -> ProgramText {

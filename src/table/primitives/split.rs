@@ -35,7 +35,7 @@ const LAST_BIN_SLACK: usize = 1024;
 /// Standard deviations above the mean that one coarse bin of hashed keys in 30,000 exceeds.
 const SUSPICIOUS: f64 = 4.0;
 
-/// No item, no bucket.
+/// The mark for no item and no bucket.
 pub(crate) const NONE: u32 = u32::MAX;
 
 /// Indices of the counters that the kernels share.
@@ -202,7 +202,7 @@ impl Ranges {
     }
 }
 
-/// Where a level writes items: bins of `capacity` items each, and how many each has.
+/// The bins that a level writes items to: bins of `capacity` items each, and how many each has.
 struct Target<'a> {
     items: &'a Buffer<u64>,
     counts: &'a Buffer<u32>,

@@ -124,7 +124,7 @@ impl Table for SlabHash {
     }
 }
 
-/// What takes a batch back: its keys' values from before, and the memory to do it with.
+/// The values that take a batch back: its keys' values from before, and the memory to do it with.
 struct Undo<'a> {
     keys: &'a Buffer<u32>,
     before: Answers,

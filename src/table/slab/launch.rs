@@ -34,7 +34,7 @@ pub(super) enum Counter {
 /// Counters in all.
 const COUNTERS: usize = 4;
 
-/// What the kernels of one call counted.
+/// The numbers that the kernels of one call counted.
 #[derive(Default)]
 pub(super) struct Counts([usize; COUNTERS]);
 

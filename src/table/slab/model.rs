@@ -28,7 +28,7 @@ pub struct SlabModel {
     pub pool: Vec<Vec<u32>>,
 }
 
-/// Where a slab is.
+/// The place of a slab.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Slab {
     Base(u32),
@@ -84,7 +84,7 @@ impl SlabModel {
             .flat_map(move |slab| (0..entries).map(move |i| (slab, i)))
     }
 
-    /// Returns the key and value of an entry, whatever it is.
+    /// Returns the key and value of an entry, deleted ones included.
     fn entry(&self, (slab, i): Place) -> (u32, u32) {
         let words = self.words(slab);
         match self.layout.entries {
@@ -266,7 +266,7 @@ impl SlabModel {
         (0..self.layout.buckets).flat_map(of_bucket).sum()
     }
 
-    /// Items, deleted entries and slabs in use.
+    /// Returns the numbers of items, deleted entries and slabs in use.
     pub fn census(&self) -> SlabCensus {
         let mut census = SlabCensus::default();
         let deleted = self.deleted_entry();
