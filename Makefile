@@ -12,7 +12,7 @@ help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1\t\2/p' Makefile | expand -t 14
 
 .PHONY: demo
-demo: ## run the TPC-H queries on an OpenCL device and check the rows against the stock joins
+demo: ## run the TPC-H queries on an OpenCL device and check the rows against DataFusion's own joins
 	scripts/ensure-opencl.sh --release
 	cargo run --release --example tpch_join -- --scale 0.1 --query all --check
 
@@ -64,7 +64,7 @@ SEED ?= $$(date +%s)
 # PROFILE=--release is faster, but there OpenCL calls do not fail on demand.
 PROFILE ?=
 .PHONY: fuzz
-fuzz: ## compare random joins with the stock join: DURATION=600 (seconds) SEED=7 PROFILE=--release
+fuzz: ## compare random joins with DataFusion's own: DURATION=600 (seconds) SEED=7 PROFILE=--release
 	scripts/ensure-opencl.sh $(PROFILE)
 	HORTON_FUZZ_DURATION=$(DURATION) HORTON_FUZZ_SEED=$(SEED) $(ON_POCL) cargo test --workspace $(PROFILE) --test fuzz random::
 

@@ -122,6 +122,9 @@ impl fmt::Display for OnDeviceError {
 
 /// The options under `horton.`, of SQL's `SET horton.… = …`.
 ///
+/// The *build side* of a join is the input that goes into the hash table. The *probe side* is the
+/// input whose rows are looked up in it.
+///
 /// ```
 /// use datafusion::prelude::SessionConfig;
 /// use horton_join::config::{Enabled, HortonConfig};
@@ -227,11 +230,11 @@ const OPTIONS: [(&str, &str); 8] = [
     ),
     (
         "min_build_rows",
-        "Rows of a build side from which horton.enabled = 'auto' asks the device; 0 for the device's default",
+        "Rows of a build side from which horton.enabled = 'auto' uses the device; 0 for the device's default",
     ),
     (
         "filters",
-        "Whether scans leave out rows that meet no build row: auto or off",
+        "Whether scans leave out rows that match no build row: auto or off",
     ),
     (
         "on_device_error",

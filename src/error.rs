@@ -39,7 +39,10 @@ pub enum Error {
     NoPlatform(String),
 
     /// Platforms exist, but no device on them can run the kernels.
-    #[error("no usable OpenCL device: {}", .0.join("; "))]
+    #[error(
+        "no usable OpenCL device: {}; install a driver for another device, or PoCL for the CPU",
+        .0.join("; ")
+    )]
     NoUsableDevice(Vec<String>),
 
     /// `horton.device` names a device that is not there.
@@ -52,7 +55,10 @@ pub enum Error {
     },
 
     /// The chosen device lacks something that the kernels need.
-    #[error("OpenCL device '{device}' cannot be used: {reason}")]
+    #[error(
+        "OpenCL device '{device}' cannot be used: {reason}; SET horton.device = 'auto', or to \
+         another device"
+    )]
     UnsuitableDevice {
         /// Name of the device.
         device: String,

@@ -82,11 +82,11 @@ impl Health {
             // That a self-test failed has been said, and holds for all sessions.
             _ if matches!(error, Error::SelfTest { .. }) => {}
             None => log::warn!(
-                "{error}; it is asked for no more joins \
-                 (in a session, SET horton.device = … trusts it again)"
+                "{error}; joins no longer use the device \
+                 (in a session, SET horton.device = … lets them use it again)"
             ),
             Some(_) => log::warn!(
-                "{error}; it is asked for no more joins for {} seconds",
+                "{error}; joins no longer use the device for {} seconds",
                 SHORT_FOR.as_secs()
             ),
         }

@@ -13,6 +13,9 @@
 //!         spill     where a side has no room: buckets, each joined like that
 //! ```
 //!
+//! A join has a *build side*, the input that goes into the hash table, and a *probe side*, the
+//! input whose rows are looked up in it. The *host* is the CPU with DataFusion's own joins.
+//!
 //! Three calls make a session join on a device: [`install`], [`context`], and [`warm_up`] for
 //! services. Workers of distributed engines have [`on_device`] and [`warm_up_for`] instead. Options
 //! are in [`config`], errors in [`error`]. What a join decided is read off the [`HortonJoinExec`]

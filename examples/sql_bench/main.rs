@@ -32,7 +32,7 @@ use horton_test_support::sql_bench::measure::{Outcome, Settings, Sides, measure}
 use horton_test_support::sql_bench::tables::Tables;
 use horton_test_support::sql_bench::{Error, Result, cases, report};
 
-/// SQL joins of in-memory tables, stock DataFusion beside joins on an OpenCL device.
+/// SQL joins of in-memory tables: DataFusion's own joins beside joins on an OpenCL device.
 #[derive(Parser)]
 struct Args {
     /// Device: auto, PLATFORM:INDEX, or part of a device's name

@@ -44,7 +44,7 @@ type Result<T, E = Error> = std::result::Result<T, E>;
 /// Suppliers at TPC-H's scale factor 1.
 const SUPPLIERS: f64 = 10_000.0;
 
-/// TPC-H or your own SQL with hash joins on an OpenCL device, beside stock DataFusion.
+/// TPC-H or your own SQL with hash joins on an OpenCL device, beside DataFusion's own joins.
 #[derive(Parser)]
 struct Args {
     /// TPC-H scale factor of the data to make in memory (1 takes a little over 1 GB)
@@ -67,8 +67,8 @@ struct Args {
     #[arg(long, value_name = "N|all|SQL", default_value = "all")]
     query: Selection,
 
-    /// Compare the rows with the stock plan's; exit with 1 if they differ ('--query all'
-    /// always compares)
+    /// Compare the rows with those of DataFusion's own plan; exit with 1 if they differ ('--query
+    /// all' always compares)
     #[arg(long)]
     check: bool,
 

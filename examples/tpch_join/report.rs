@@ -218,14 +218,21 @@ fn join_line(out: &mut impl Write, join: &Join) -> io::Result<()> {
 
 fn check(out: &mut impl Write, differences: &Differences) -> Result<()> {
     if differences.count() == 0 {
-        return Ok(writeln!(out, "check: the rows are the stock plan's")?);
+        return Ok(writeln!(
+            out,
+            "check: the rows are those of DataFusion's own plan"
+        )?);
     }
     writeln!(out, "check: {}", count(differences.count(), "difference"))?;
     for line in &differences.types {
         writeln!(out, "  {line}")?;
     }
     one_sided(out, "missing", &differences.missing)?;
-    one_sided(out, "not in the stock plan's result", &differences.extra)
+    one_sided(
+        out,
+        "not in the result of DataFusion's own plan",
+        &differences.extra,
+    )
 }
 
 /// Prints the first of the rows that only one side has.

@@ -123,7 +123,8 @@ impl Device {
     /// Those of [`pick`](super::pick); [`Error::QueueStopped`] if its thread cannot be started.
     pub fn open(asked: &str) -> Result<Self> {
         let all = Self::open_all(asked)?;
-        let reason = || Error::NoUsableDevice(vec![format!("none is '{asked}'")]);
+        let reason =
+            || Error::NoUsableDevice(vec![format!("horton.device = '{asked}' names none")]);
         all.first().cloned().ok_or_else(reason)
     }
 

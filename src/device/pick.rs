@@ -113,7 +113,7 @@ fn gib(bytes: u64) -> f64 {
 /// matches; [`Error::UnsuitableDevice`] if what matches cannot run the kernels;
 /// [`Error::NoUsableDevice`] with the reasons if `auto` finds none that can.
 pub fn pick(asked: &str) -> Result<DeviceInfo> {
-    let none = || Error::NoUsableDevice(vec![format!("none is '{asked}'")]);
+    let none = || Error::NoUsableDevice(vec![format!("horton.device = '{asked}' names none")]);
     pick_all(asked)?.into_iter().next().ok_or_else(none)
 }
 

@@ -89,6 +89,9 @@ pub enum Home {
 }
 
 /// A decision: how a join is run, or one of its partitions.
+///
+/// The *build side* of a join is the input that goes into the hash table. The *probe side* is the
+/// input whose rows are looked up in it.
 #[derive(Debug, Clone)]
 pub struct Decision {
     /// The side that was built.

@@ -81,7 +81,7 @@ pub(crate) fn checked_len(n: usize) -> Result<usize> {
     match u32::try_from(n) {
         Ok(_) => Ok(n),
         Err(_) => Err(Error::Invalid(format!(
-            "{n} operations at once are over the limit of 2^32 - 1"
+            "a batch of {n} operations is over the limit of 2^32 - 1: split it"
         ))),
     }
 }

@@ -288,7 +288,7 @@ impl Joiner {
                 && let Placement::Device(next) = place(&self.oriented, build.rows, &tried).await?
             {
                 log::debug!(
-                    "{}: {reason}; the next device is asked",
+                    "{}: {reason}; trying the next device",
                     placed.info().label()
                 );
                 placed = next;

@@ -98,7 +98,7 @@ impl DirectTable {
             0 => Ok(Some(Self { slots, keys: n })),
             1 => Ok(None),
             _ => Err(Error::Invalid(format!(
-                "a direct table of {entries} slots has none for some key: its keys have fewer bits"
+                "a key is beyond a direct table of {entries} slots: expected keys below that number"
             ))),
         }
     }

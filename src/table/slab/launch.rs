@@ -78,7 +78,8 @@ impl<'a> Operations<'a> {
         let given = [self.kinds, Some(self.keys), self.values, self.answers];
         if self.n > MAX_OPERATIONS || given.into_iter().flatten().any(short) {
             return Err(Error::Invalid(format!(
-                "{} operations (at most {MAX_OPERATIONS}) were given a buffer of fewer elements",
+                "{} operations (at most {MAX_OPERATIONS}) with a buffer of fewer elements: expected one \
+                 element each",
                 self.n
             )));
         }
@@ -226,7 +227,7 @@ impl SlabHash {
             let values: u64 = counts.into_iter().map(u64::from).sum();
             if values > u64::from(u32::MAX) {
                 return Err(Error::Invalid(format!(
-                    "{values} instances at once are over the limit of 2^32 - 1"
+                    "{values} instances of {n} keys are over the limit of 2^32 - 1: search fewer keys"
                 )));
             }
         }

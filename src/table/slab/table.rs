@@ -74,7 +74,8 @@ impl SlabHash {
         // NaN and infinity, too, are no share.
         if !(share > 0.0 && buckets < f64::from(1 << 28)) {
             return Err(Error::Invalid(format!(
-                "no table has {items} items at {} slabs a bucket",
+                "a slab hash has no room for {items} items at {} slabs a bucket: more slabs a bucket \
+                 make fewer buckets",
                 config.slabs_per_bucket
             )));
         }

@@ -24,7 +24,7 @@ impl log::Log for Listener {
 
     fn log(&self, record: &log::Record<'_>) {
         let text = record.args().to_string();
-        if record.level() == log::Level::Warn && text.contains("asked for no more joins") {
+        if record.level() == log::Level::Warn && text.contains("joins no longer use the device") {
             SAID.fetch_add(1, Ordering::Relaxed);
         }
     }
