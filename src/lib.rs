@@ -13,7 +13,7 @@
 //!         spill     where a side has no room: buckets, each joined like that
 //! ```
 //!
-//! A join has a *build side*, the input that goes into the hash table, and a *probe side*, the
+//! The *build side* of a join is the input that goes into the hash table. The *probe side* is the
 //! input whose rows are looked up in it. The *host* is the CPU with DataFusion's own joins.
 //!
 //! Three calls make a session join on a device: [`install`], [`context`], and [`warm_up`] for
