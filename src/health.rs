@@ -1,4 +1,4 @@
-//! Which devices a session or a worker still trusts.
+//! The health of devices: those that a session or a worker still trusts.
 //!
 //! ```text
 //!  a join's OpenCL error ─▶ note: logged, once ─▶ later joins: on another device, or the host

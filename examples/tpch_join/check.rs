@@ -1,4 +1,4 @@
-//! Are two results the same multiset of rows?
+//! Checks that two results are the same multiset of rows.
 //!
 //! Two plans may emit rows in different orders and add floats in different orders. So rows are
 //! compared without their order, and floats to a relative 1e-9:

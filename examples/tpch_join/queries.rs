@@ -1,5 +1,5 @@
-//! Which queries to run: TPC-H's 22 with the specification's validation parameters, or the
-//! user's own SQL.
+//! The queries to run: TPC-H's 22 with the specification's validation parameters, or the user's own
+//! SQL.
 //!
 //! The texts are the specification's (section 2.4), with its "first N rows" as LIMIT and
 //! Q15's view as a CTE. Only Q11 depends on the size of the data: its fraction is

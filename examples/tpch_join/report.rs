@@ -1,5 +1,5 @@
-//! What the user sees: for each query its rows, its joins and devices, both times, and the
-//! rows that differ; for several queries a table and the closing line.
+//! The report to the user: for each query its rows, its joins and devices, both times, and the rows
+//! that differ; for several queries a table and the closing line.
 //!
 //! Everything goes to one writer, so that a closed pipe (`| head`) ends the program with
 //! an error value and not with `println!`'s panic.

@@ -1,4 +1,4 @@
-//! Where a join ran and why, as Python sees it.
+//! The decision where a join ran and why, as Python sees it.
 //!
 //! ```text
 //!  HortonJoinExec.decisions()

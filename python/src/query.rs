@@ -1,4 +1,4 @@
-//! What can be run, as often as one likes.
+//! A query that can be run, as often as one likes.
 //!
 //! ```text
 //!  Query::Frame   SQL of our session: planned anew for each run, so it sees tables as they are

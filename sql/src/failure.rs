@@ -1,4 +1,4 @@
-//! Why the shell stopped, as text and as an exit status.
+//! The reason why the shell stopped, as text and as an exit status.
 //!
 //! ```text
 //!  DataFusionError ─ message ─▶ Error(text) ─▶ error: text   status 1

@@ -1,4 +1,4 @@
-//! How many bytes of a device may be in use.
+//! The budget of a device: how many bytes may be in use.
 //!
 //! ```text
 //!  0 ──────── used ────────┬──── idle ────┬─────────── free ───────────▶ limit

@@ -1,4 +1,4 @@
-//! What the lanes of one opened device share: its context, compiled programs and pools.
+//! The things that the lanes of one opened device share: its context, compiled programs and pools.
 //!
 //! ```text
 //!  lane ─▶ Opened { context, programs, pools } ── a fatal status ─▶ lost ─▶ lanes open a new one

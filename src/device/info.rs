@@ -1,4 +1,4 @@
-//! Which OpenCL devices there are, and what they say of themselves.
+//! The OpenCL devices that there are, and what they say of themselves.
 //!
 //! ```text
 //!  platforms ─▶ devices of each ─▶ describe ─▶ DeviceInfo { name, limits, obstacle }

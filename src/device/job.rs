@@ -1,4 +1,4 @@
-//! What a job returns, and what it costs.
+//! The result of a job, and its cost.
 //!
 //! ```text
 //!  Device::run(job) ─▶ Answer { value, cost: Cost { launches, upload, kernel, download, … } }

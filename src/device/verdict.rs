@@ -1,4 +1,4 @@
-//! What self-tests found of devices, remembered.
+//! The results of devices' self-tests, remembered.
 //!
 //! ```text
 //!  joins' self-test ─▶ set ─▶ this process, and a file beside the compiled kernels

@@ -1,4 +1,4 @@
-//! Which sides of a join may be built, read off its plan.
+//! The sides of a join that may be built, read off its plan.
 //!
 //! ```text
 //!  Fixed        a promise of order, NOT IN, a LIMIT in the join, an endless input: the left one

@@ -1,4 +1,4 @@
-//! How the key columns of one equi-join become the keys of a Horton table.
+//! The ways in which the key columns of one equi-join become the keys of a Horton table.
 //!
 //! The table keeps the paper's format, 32-bit keys, while a join's key is any number of
 //! columns of any type. So every row gets a *surrogate* of 32-bit words, in one of three

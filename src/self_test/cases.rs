@@ -1,5 +1,5 @@
-//! What a self-test runs: each kernel family that a join may use, on a few thousand keys, against a
-//! hash map.
+//! The cases of a self-test: each kernel family that a join may use, on a few thousand keys,
+//! against a hash map.
 //!
 //! ```text
 //!  build keys ─▶ MultiMap ─▶ lookup ─▶ counts · bits · pairs by windows · visited rows · columns

@@ -1,4 +1,4 @@
-//! Whether a device's kernels are right: asked once, before a join trusts it with rows.
+//! The self-test of a device's kernels: run once, before a join trusts the device with rows.
 //!
 //! ```text
 //!  build side ─▶ passed ─▶ known? (device::verdict) ─yes─▶ go on │ the host

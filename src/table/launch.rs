@@ -1,4 +1,4 @@
-//! How elements are spread over work-items where each element is independent.
+//! The spread of elements over work-items where each element is independent.
 //!
 //! ```text
 //!  CPU   [share | share | share | …]      one work-item a group, a contiguous share each

@@ -1,4 +1,4 @@
-//! Hash tables in device memory: what joins use, and tables that are there for their own sake.
+//! Hash tables in device memory: those of joins, and others for their own sake.
 //!
 //! ```text
 //!  what joins use                       tables that change

@@ -1,4 +1,4 @@
-//! What runs the queries: clusters, and this process.
+//! The engines that run the queries: clusters, and this process.
 
 use std::path::Path;
 

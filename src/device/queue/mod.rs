@@ -1,4 +1,4 @@
-//! What a job can do on its device: allocate here, copy (`transfer`), run kernels (`launch`).
+//! The operations of a job on its device: allocate here, copy (`transfer`), run kernels (`launch`).
 //!
 //! ```text
 //!  job ─▶ allocate, send, launch, fetch, … ─▶ in-order queue ─▶ events ─▶ check ─▶ settle: Cost

@@ -1,4 +1,4 @@
-//! Which types' arrays can become one array.
+//! The types whose arrays can become one array.
 
 use arrow::datatypes::DataType;
 use arrow::row::{RowConverter, SortField};

@@ -1,4 +1,5 @@
-//! Which side of a join is built: the one that ends first when both are read by turns.
+//! The race for the side of a join that is built: the one that ends first when both are read by
+//! turns.
 //!
 //! ```text
 //!  rows     1 M       2 M             4 M                     ended: build side

@@ -1,4 +1,4 @@
-//! Where a join runs, decided when its build side is there.
+//! The place where a join runs, decided when its build side is there.
 //!
 //! ```text
 //!  inputs ─▶ race: a build side ─▶ place ─▶ rows ≥ horton.min_build_rows, device ready, its keys,

@@ -1,4 +1,4 @@
-//! From the input to the device: batches are gathered into chunks, encoded and looked up.
+//! The way from the input to the device: batches are gathered into chunks, encoded and looked up.
 //!
 //! ```text
 //!  input ─▶ [batch][batch]…  up to a chunk's rows, bytes, or a refusal

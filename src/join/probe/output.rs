@@ -1,4 +1,4 @@
-//! From the results of lookups to output batches.
+//! The way from the results of lookups to output batches.
 //!
 //! ```text
 //!  pairs, a window at a time ─▶ step of one batch ─▶ equal keys? ─▶ residual filter ─▶ join type

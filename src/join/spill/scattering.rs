@@ -1,4 +1,4 @@
-//! How the sides of a join become pairs of buckets, read off its plan.
+//! The course by which the sides of a join become pairs of buckets, read off its plan.
 //!
 //! ```text
 //!  join ─▶ a ScatterSpec a side ─▶ scattered, the left side first ─▶ pairs ─▶ lanes

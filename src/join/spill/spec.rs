@@ -1,4 +1,4 @@
-//! How a side is scattered: over how many buckets, and what becomes of NULL keys.
+//! The way in which a side is scattered: over how many buckets, and what becomes of NULL keys.
 
 use std::sync::Arc;
 

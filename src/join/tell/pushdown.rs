@@ -1,4 +1,4 @@
-//! Which dynamic filters go to which input of a join.
+//! The dynamic filters that go to each input of a join.
 //!
 //! ```text
 //!        filter over output column 3            own filters, one a key column

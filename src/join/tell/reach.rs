@@ -1,4 +1,5 @@
-//! Where dynamic filters go, read off the plan: who holds them, and how many rows they meet.
+//! The reach of dynamic filters, read off the plan: the scans that hold them, and how many rows
+//! they see.
 //!
 //! ```text
 //!        Join ─ own filter f           left: holds g of a join above   → opened when first polled

@@ -1,4 +1,4 @@
-//! Which execution of a join may set its filters.
+//! The execution of a join that may set its filters.
 //!
 //! ```text
 //!  one begins:   filters let everything through again

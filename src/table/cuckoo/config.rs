@@ -1,4 +1,4 @@
-//! How a cuckoo table is built, and which bucket an item goes to.
+//! The configuration of a cuckoo table, and the bucket that an item goes to.
 
 use crate::error::{Error, Result};
 use crate::table::api::WhenFull;

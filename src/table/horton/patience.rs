@@ -1,4 +1,4 @@
-//! When displacement gives up, for all tables that displace items in rounds.
+//! The patience of displacement: when it gives up, for all tables that displace items in rounds.
 //!
 //! ```text
 //!  items left   900 ▶ 210 ▶ 41 ▶ 7 ▶ 2 ▶ 1 ▶ 1 ▶ 1 ▶ … ▶ 0

@@ -1,4 +1,4 @@
-//! What lookups read, counted on the device; the driver of `cl/horton/reads.cl`.
+//! The buckets that lookups read, counted on the device; the driver of `cl/horton/reads.cl`.
 //!
 //! The Horton paper measures data movement with hardware counters (section 8). Where there are
 //! none, counting says the same: the buckets that each lookup reads, and the cache lines they lie

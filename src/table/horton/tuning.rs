@@ -1,5 +1,5 @@
-//! How lookups use a device: the parameters of `cl/horton/lookup.cl`, and the best of them that
-//! were measured.
+//! The ways in which lookups use a device: the parameters of `cl/horton/lookup.cl`, and the best of
+//! them that were measured.
 //!
 //! ```text
 //!  kernel body, kind of table, slots a bucket, cached or not ─▶ Tuning::of ─▶ a constant

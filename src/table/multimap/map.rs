@@ -1,4 +1,4 @@
-//! What a join builds: any keys, repeating or not, to the rows that have them.
+//! The table that a join builds: any keys, repeating or not, to the rows that have them.
 //!
 //! ```text
 //!  unique keys      table: key ─▶ row

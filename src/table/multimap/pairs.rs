@@ -1,4 +1,4 @@
-//! From looked-up values to (probe row, build row) pairs on the device; the driver of
+//! The way from looked-up values to (probe row, build row) pairs on the device; the driver of
 //! `cl/multimap/pairs.cl`.
 //!
 //! ```text
@@ -217,7 +217,7 @@ impl Matches {
         self.write_parts(queue, (first, room), Some(&pairs.probe), &pairs.build)
     }
 
-    /// Returns the same for the build rows of the pairs alone.
+    /// Does the same for the build rows of the pairs alone.
     ///
     /// # Errors
     /// OpenCL's own.

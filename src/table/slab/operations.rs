@@ -1,4 +1,4 @@
-//! What a slab hash does with a batch of keys.
+//! The operations of a slab hash on a batch of keys.
 
 use crate::device::{Buffer, Queue};
 use crate::error::Result;

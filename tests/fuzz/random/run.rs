@@ -1,4 +1,4 @@
-//! Running a case on both sides, and what must be equal.
+//! Runs a case by both joins, and compares what must be equal.
 //!
 //! * rows: as a sequence per partition, where the order of `HashJoinExec` does not depend on how it
 //!   steps through its hash table ([`Order`]); else as a multiset; with a limit, a part of the

@@ -1,4 +1,4 @@
-//! When a join must not read its probe side yet, and what becomes of an error that it read early.
+//! Times at which a join must not read its probe side yet, and errors that it read early.
 
 use std::sync::Arc;
 

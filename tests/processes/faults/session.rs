@@ -1,5 +1,5 @@
-//! What a session does after its device failed: it says so once, and joins on the host until the
-//! device is named again. Other sessions are not concerned.
+//! The course of a session after its device failed: it says so once, and joins on the host until
+//! the device is named again. Other sessions are not concerned.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;

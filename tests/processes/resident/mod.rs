@@ -1,4 +1,4 @@
-//! What a join makes resident beside DataFusion's own: probe rows of 4 KB, dictionaries,
+//! The memory that a join makes resident beside DataFusion's own: probe rows of 4 KB, dictionaries,
 //! explosions, buckets.
 //!
 //! Each measurement is a process of its own: what one join left with the allocator is not the next

@@ -1,4 +1,4 @@
-//! What the environment asks of the tests: the device, and how large.
+//! The settings of tests in the environment: the device, and how large they are.
 
 use horton_join::device::Device;
 

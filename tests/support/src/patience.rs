@@ -1,4 +1,4 @@
-//! Telling what hangs from what is slow.
+//! Tells processes that hang from those that are slow.
 //!
 //! ```text
 //!  second by second:  busy busy busy idle busy idle idle idle idle …  over after IDLE idle ones

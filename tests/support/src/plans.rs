@@ -1,4 +1,4 @@
-//! What plans say of themselves after they ran.
+//! The facts that plans show of themselves after they ran.
 
 use std::any::Any;
 use std::sync::Arc;

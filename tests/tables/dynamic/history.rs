@@ -1,4 +1,4 @@
-//! Is there an order in which a batch's answers are right?
+//! Searches for an order in which a batch's answers are right.
 //!
 //! ```text
 //!  before: 7 → 1     I(7, 2) answered 1     D(7) answered 2     S(7) answered MISS    after: none

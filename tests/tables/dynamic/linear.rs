@@ -1,4 +1,4 @@
-//! What only linear probing does.
+//! The operations that only linear probing has.
 
 use std::collections::HashSet;
 

@@ -1,4 +1,4 @@
-//! What only the slab hash does.
+//! The operations that only the slab hash has.
 
 use std::collections::HashMap;
 

@@ -1,5 +1,5 @@
-//! What lookups cost: the buckets that a Horton table's lookups read, counted on the device, beside
-//! the models of the Horton paper (section 6) at every load.
+//! The cost of lookups: the buckets that a Horton table's lookups read, counted on the device,
+//! beside the models of the Horton paper (section 6) at every load.
 
 use horton_join::device::Queue;
 use horton_join::error::Result;

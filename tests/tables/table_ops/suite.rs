@@ -1,4 +1,4 @@
-//! What every kind of table must do, on every body of the device.
+//! The suite that every kind of table must pass, on every body of the device.
 //!
 //! ```text
 //!  test   × Horton (eager, lazy) · cuckoo (load-balanced, first fit)

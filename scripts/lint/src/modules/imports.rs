@@ -1,4 +1,4 @@
-//! Which module of a crate imports which.
+//! The imports of the modules of a crate.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! What the user sees: a line a case as soon as it is measured, and the same figures as CSV.
+//! The report to the user: a line a case as soon as it is measured, and the same figures as CSV.
 //!
 //! ```text
 //!   case    build rows  probe rows  stock ms  horton ms  ratio  upload kernel download host
