@@ -255,8 +255,8 @@ impl Error {
         matches!(self, Error::DeviceMemory { .. })
     }
 
-    /// Bytes that others must give back before what was refused has room; `None` if that would be
-    /// too large even alone.
+    /// Returns the bytes that others must give back before what was refused has room; `None` if
+    /// that would be too large even alone.
     pub(crate) fn short_of(&self) -> Option<u64> {
         match self {
             Error::DeviceMemory {

@@ -217,7 +217,7 @@ impl Block {
         Arc::ptr_eq(&self.pool, pool)
     }
 
-    /// Bytes of the block.
+    /// Returns the bytes of the block.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }

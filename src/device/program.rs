@@ -108,7 +108,7 @@ impl ProgramText {
         self.sub_group_lanes
     }
 
-    /// Options for the compiler.
+    /// Returns the options for the compiler.
     pub fn options(&self) -> &'static str {
         self.options
     }

@@ -120,7 +120,7 @@ impl Exact {
         self.words
     }
 
-    /// Bits of the largest surrogate.
+    /// Returns the number of bits of the largest surrogate.
     pub fn bits(&self) -> u32 {
         u128::BITS - self.codes.saturating_sub(1).leading_zeros()
     }

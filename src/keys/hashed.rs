@@ -43,7 +43,7 @@ impl Hashed {
             .unwrap_or(0);
     }
 
-    /// Bits of the largest surrogate.
+    /// Returns the number of bits of the largest surrogate.
     pub fn bits(&self) -> u32 {
         self.mask.count_ones()
     }

@@ -100,7 +100,7 @@ fn dense() -> Case {
     }
 }
 
-/// Tables of codes.
+/// Tests tables of codes.
 fn codes(queue: &mut Queue) -> Result<()> {
     one_word("codes", IndexKind::Codes, keys(KEYS)).check(queue)?;
     Case {

@@ -73,7 +73,7 @@ pub(crate) fn prefetches(queue: &Queue) -> bool {
     queue.body() == KernelBody::Chunk && queue.info().has_prefetch()
 }
 
-/// Bytes of a table up to which random accesses to it stay in the cache.
+/// Returns the bytes of a table up to which random accesses to it stay in the cache.
 pub(crate) fn cached_bytes(info: &DeviceInfo) -> u64 {
     match info.kind {
         DeviceKind::Cpu => 4 << 20,
@@ -118,8 +118,8 @@ pub(crate) fn grid_of(items: usize) -> (usize, usize) {
     (items, GROUP)
 }
 
-/// Elements per work-item where each walks a contiguous share: enough work-items to fill the
-/// device, shares of whole cache lines.
+/// Returns the number of elements per work-item where each walks a contiguous share: enough
+/// work-items to fill the device, shares of whole cache lines.
 pub(crate) fn share(info: &DeviceInfo, items: usize) -> usize {
     let per_unit = match info.kind {
         DeviceKind::Cpu => 16,

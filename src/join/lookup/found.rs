@@ -77,7 +77,7 @@ pub enum Wanted {
 }
 
 impl Wanted {
-    /// Halves a window of more than `least` pairs, to no fewer; whether there was one.
+    /// Halves a window of more than `least` pairs, to no fewer. Returns whether there was one.
     pub fn halve(&mut self, least: usize) -> bool {
         match self {
             Wanted::Pairs { window, .. } if *window > least => {

@@ -128,7 +128,7 @@ fn bucket(key: u64, shift: u32) -> usize {
 /// The number of a key without one.
 const NAMELESS: u64 = u64::MAX;
 
-/// Numbers of all keys, if they are of more than two words.
+/// Returns the numbers of all keys, if they are of more than two words.
 fn named(parts: &[SurrogateKeys], words: usize) -> Names {
     let mut names = Names::new();
     if words > 2 {

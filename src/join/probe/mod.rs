@@ -356,7 +356,7 @@ impl Probe {
         }
     }
 
-    /// Chunks of the usual size, if they were smaller and the host answers them now.
+    /// Makes chunks of the usual size again, if they were smaller and the host answers them now.
     fn forget_shortage(&mut self, build: &BuildSide) {
         if self.is_short && build.tables().answering().is_none() {
             self.is_short = false;
@@ -380,7 +380,7 @@ impl Probe {
         true
     }
 
-    /// Halves the windows of chunks from now on; whether they can be.
+    /// Halves the windows of chunks from now on. Returns whether they can be.
     fn shrink_windows(&mut self) -> bool {
         self.wanted.halve(LEAST_WINDOW)
     }

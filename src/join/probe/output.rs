@@ -64,7 +64,7 @@ impl Probe {
         }
     }
 
-    /// Metrics of a chunk whose matches are the device's.
+    /// Counts a chunk, whose matches are the device's, in the metrics.
     pub(super) fn count_chunk(&self, chunk: &Chunk) {
         let rows: usize = chunk.batches.iter().map(|b| b.batch.num_rows()).sum();
         self.count_matches(&chunk.found, rows);

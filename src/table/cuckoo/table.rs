@@ -137,7 +137,7 @@ impl CuckooTable {
         self.census
     }
 
-    /// Bytes in device memory.
+    /// Returns the bytes in device memory.
     pub fn bytes(&self) -> u64 {
         self.words.bytes()
     }

@@ -157,7 +157,7 @@ impl Displacement<'_> {
     }
 }
 
-/// Ways out that `explore` looks at for one straggler with all movers.
+/// Returns the number of ways out that `explore` looks at for one straggler with all movers.
 fn ways_of(slots: usize) -> usize {
     slots * ENTRIES * slots
 }

@@ -40,7 +40,7 @@ const RANGE_ITEMS: usize = 2560;
 /// compute unit, and half of the 32 KiB that every device has.
 const RANGE_SLOTS: usize = 2048;
 
-/// Buckets of a range.
+/// Returns the number of buckets of a range.
 pub(super) fn range(bucket_size: BucketSize) -> usize {
     RANGE_SLOTS / bucket_size.slots()
 }

@@ -201,7 +201,7 @@ impl HortonTable {
         self.census
     }
 
-    /// Bytes in device memory.
+    /// Returns the bytes in device memory.
     pub fn bytes(&self) -> u64 {
         self.words.bytes()
     }

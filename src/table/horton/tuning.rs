@@ -33,7 +33,7 @@ impl Kind {
     /// All kinds of tables.
     pub const ALL: [Kind; 3] = [Kind::LoadBalanced, Kind::FirstFit, Kind::Horton];
 
-    /// Its name in reports.
+    /// Returns its name in reports.
     pub fn name(self) -> &'static str {
         match self {
             Kind::Horton => "Horton",

@@ -365,7 +365,7 @@ impl LinearTable {
         self.layout
     }
 
-    /// Bytes in device memory.
+    /// Returns the bytes in device memory.
     pub fn bytes(&self) -> u64 {
         self.words.bytes()
     }
@@ -449,7 +449,7 @@ impl LinearTable {
         Ok((dropped == 0).then_some(split.ranges))
     }
 
-    /// Ranges of slots, with room for what `n` different keys put there: eight standard
+    /// Returns the ranges of slots, with room for what `n` different keys put there: eight standard
     /// deviations above the mean.
     fn ranges(&self, n: usize) -> Shape {
         let mean = n as f64 / RANGES as f64;

@@ -252,7 +252,7 @@ impl CodeTable {
         self.lines.len() / LINE_WORDS * LINE_CODES
     }
 
-    /// Bytes in device memory.
+    /// Returns the bytes in device memory.
     pub fn bytes(&self) -> u64 {
         self.lines.bytes()
     }

@@ -142,7 +142,7 @@ impl DirectTable {
         self.slots.len()
     }
 
-    /// Bytes in device memory.
+    /// Returns the bytes in device memory.
     pub fn bytes(&self) -> u64 {
         self.slots.bytes()
     }

@@ -246,7 +246,7 @@ impl HashIndex {
         }
     }
 
-    /// Bytes in device memory.
+    /// Returns the bytes in device memory.
     pub fn bytes(&self) -> u64 {
         match self {
             Self::Horton(table) => table.bytes(),

@@ -284,7 +284,7 @@ impl MultiMap {
         }
     }
 
-    /// Bytes on the device.
+    /// Returns the bytes on the device.
     pub fn bytes(&self) -> u64 {
         let groups = self.groups.as_ref().map_or(0, |groups| groups.bytes());
         self.index.bytes() + groups + self.runs.as_ref().map_or(0, Runs::bytes)

@@ -210,7 +210,7 @@ impl Runs {
         self.mixing
     }
 
-    /// Bytes on the device.
+    /// Returns the bytes on the device.
     pub fn bytes(&self) -> u64 {
         let kept = |part: &Option<Buffer<u32>>| part.as_ref().map_or(0, Buffer::bytes);
         self.words.bytes() + kept(&self.goes_on) + kept(&self.codes)

@@ -141,7 +141,7 @@ impl SlabPool {
         self.layout
     }
 
-    /// Bytes in device memory.
+    /// Returns the bytes in device memory.
     pub fn bytes(&self) -> u64 {
         self.buffers.iter().map(|buffer| buffer.bytes()).sum()
     }

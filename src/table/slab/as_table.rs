@@ -100,7 +100,8 @@ impl Table for SlabHash {
         self.len
     }
 
-    /// Entries that there is memory for, in base slabs and in the pool as it is.
+    /// Returns the number of entries that there is memory for, in base slabs and in the pool as it
+    /// is.
     fn capacity(&self) -> usize {
         let slabs = self.layout.buckets as usize + self.pool.layout().slabs();
         slabs * self.layout.entries.per_slab()

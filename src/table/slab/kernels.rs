@@ -34,7 +34,7 @@ struct Variant {
     peek_volatile: bool,
 }
 
-/// Lanes of a tile and work-items of a group.
+/// Returns the number of lanes of a tile and of work-items of a group.
 fn lanes_and_group(body: KernelBody) -> (usize, usize) {
     match body {
         KernelBody::Chunk => (1, 1),
@@ -101,7 +101,7 @@ fn body(queue: &Queue) -> KernelBody {
     queue.info().body_for_lanes(queue.body(), TILE_LANES)
 }
 
-/// Arguments of a kernel for the super blocks.
+/// Returns the number of arguments of a kernel for the super blocks.
 pub(super) fn pool_arguments(light: bool) -> usize {
     if light { 1 } else { MAX_SUPER_BLOCKS }
 }

@@ -51,7 +51,7 @@ impl Entries {
     /// Both kinds of entries.
     pub const ALL: [Entries; 2] = [Entries::Pairs, Entries::Keys];
 
-    /// Entries of a slab: M of the paper.
+    /// Returns the number of entries of a slab: M of the paper.
     pub fn per_slab(self) -> usize {
         match self {
             Entries::Pairs => 15,
@@ -119,7 +119,7 @@ impl PoolLayout {
         ((address >> 24) as usize, word, in_super % 32)
     }
 
-    /// Address of slab `number`, in `0..slabs()`.
+    /// Returns the address of slab `number`, in `0..slabs()`.
     pub fn address(&self, number: usize) -> u32 {
         let per_super = self.blocks * UNITS;
         ((number / per_super) << 24 | (number % per_super)) as u32

@@ -155,7 +155,8 @@ impl SlabHash {
         &self.pool
     }
 
-    /// Bytes of items by bytes of slabs in use, base slabs included (section III-C): at most 0.94.
+    /// Returns the bytes of items by bytes of slabs in use, base slabs included (section III-C): at
+    /// most 0.94.
     ///
     /// # Errors
     /// As [`census`](Self::census).
@@ -166,7 +167,7 @@ impl SlabHash {
         Ok(used as f64 / (slabs * layout::SLAB_WORDS as u64) as f64)
     }
 
-    /// Bytes in device memory.
+    /// Returns the bytes in device memory.
     pub fn bytes(&self) -> u64 {
         self.base.bytes() + self.pool.bytes()
     }
