@@ -51,8 +51,8 @@ struct Options {
     /// Divides every size by 2^SCALE [default: what the device's memory allows; 6 on CPUs]
     #[arg(long)]
     scale: Option<u32>,
-    /// Which experiments: linear, reuse, utilisation, size, batches, mixed, alloc,
-    /// workloads [default: all]
+    /// Experiments to run: linear, reuse, utilisation, size, batches, mixed, alloc, workloads
+    /// [default: all]
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// Runs of each measurement that can be repeated, of which the best counts

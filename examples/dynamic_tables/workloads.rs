@@ -70,7 +70,7 @@ enum Subject {
 }
 
 impl Subject {
-    /// An empty table where it grows as it is filled, else none yet.
+    /// Returns an empty table where it grows as it is filled, else none yet.
     fn prepare(kind: Kinds, queue: &mut Queue, n: usize) -> Result<Option<Self>> {
         Ok(match kind {
             Kinds::Linear(deletion) => {

@@ -138,7 +138,7 @@ fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Every size; and the paper's largest fuller, and with hashes reduced the other way.
+/// Returns every size; and the paper's largest fuller, and with hashes reduced the other way.
 fn cases(options: &Options, sizes: &[usize]) -> Vec<Case> {
     let case = |bytes: usize| Case {
         bytes,

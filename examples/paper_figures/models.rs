@@ -28,7 +28,7 @@ impl Point {
         Model::new(self.slots, self.load)
     }
 
-    /// The largest relative difference of buckets read from the model's.
+    /// Returns the largest relative difference of buckets read from the model's.
     pub fn deviation(&self) -> f64 {
         let hit = (self.hit / self.model().hit() - 1.0).abs();
         let miss = (self.miss / self.model().miss() - 1.0).abs();
@@ -36,7 +36,7 @@ impl Point {
     }
 }
 
-/// The highest load that the paper expects for a bucket size (section 6.3).
+/// Returns the highest load that the paper expects for a bucket size (section 6.3).
 pub fn highest_load(bucket_size: BucketSize) -> f64 {
     match bucket_size {
         BucketSize::Four => 0.91,

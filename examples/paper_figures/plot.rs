@@ -235,7 +235,7 @@ fn range(values: impl Iterator<Item = f64>) -> std::ops::Range<f64> {
     low - margin..high + margin
 }
 
-/// A number with so many digits behind the point, if it needs them.
+/// Returns a number with so many digits behind the point, if it needs them.
 fn short(number: f64, digits: usize) -> String {
     let text = format!("{number:.digits$}");
     match text.contains('.') {

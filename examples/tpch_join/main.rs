@@ -161,7 +161,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Whether the reader of our output has seen enough.
+/// Returns whether the reader of our output has seen enough.
 fn is_closed_pipe(error: &Error) -> bool {
     let error = error.downcast_ref::<io::Error>();
     error.is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
@@ -244,7 +244,7 @@ async fn run_queries(args: &Args) -> Result<usize> {
     Ok(outcomes.iter().map(Outcome::difference_count).sum())
 }
 
-/// A context with Horton joins and the options of the command line.
+/// Returns a context with Horton joins and the options of the command line.
 async fn horton_context(args: &Args) -> Result<SessionContext> {
     let context = horton_join::context(SessionConfig::new());
     set(&context, "horton.enabled", &args.enabled).await?;
@@ -257,7 +257,7 @@ async fn horton_context(args: &Args) -> Result<SessionContext> {
     Ok(context)
 }
 
-/// A context of DataFusion as published, with the options that are its own.
+/// Returns a context of DataFusion as published, with the options that are its own.
 async fn stock_context(args: &Args) -> Result<SessionContext> {
     let context = SessionContext::new();
     for (key, value) in &args.set {
@@ -289,7 +289,7 @@ async fn load(args: &Args, partitions: usize) -> Result<Data> {
     }
 }
 
-/// The scale factor of the data at hand, for the one TPC-H query that depends on it.
+/// Returns the scale factor of the data at hand, for the one TPC-H query that depends on it.
 async fn data_scale(context: &SessionContext, selection: &Selection) -> Result<f64> {
     if !selection.is_tpch() {
         return Ok(1.0);

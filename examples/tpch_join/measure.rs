@@ -81,7 +81,7 @@ pub struct Join {
     pub line: String,
     /// Kernels it launched.
     pub launches: usize,
-    /// Whether neither input was empty, as far as the plan says.
+    /// True if neither input was empty, as far as the plan says.
     has_rows: bool,
 }
 
@@ -110,12 +110,12 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// The joins that ran on a device.
+    /// Returns the joins that ran on a device.
     pub fn device_joins(&self) -> impl Iterator<Item = &Join> {
         self.joins.iter().filter(|join| join.device.is_some())
     }
 
-    /// The number of joins that ran as DataFusion's own.
+    /// Returns the number of joins that ran as DataFusion's own.
     pub fn stock_joins(&self) -> usize {
         self.joins
             .iter()
@@ -128,8 +128,8 @@ impl Outcome {
         self.joins.iter().map(|join| join.launches).sum()
     }
 
-    /// Whether device joins had rows to join and launched no kernel: then the device did not do
-    /// what the plan says.
+    /// Returns whether device joins had rows to join and launched no kernel: then the device did
+    /// not do what the plan says.
     pub fn is_idle(&self) -> bool {
         self.launches() == 0 && self.device_joins().any(|join| join.has_rows)
     }
@@ -257,7 +257,7 @@ pub async fn measure(sides: &Sides, query: &Query, effort: Effort, check: bool) 
     })
 }
 
-/// What runs of both sides reserved, and what the joins of `plan` wrote to disk.
+/// Returns what runs of both sides reserved, and what the joins of `plan` wrote to disk.
 fn memory(sides: &Sides, plan: &Arc<dyn ExecutionPlan>) -> Result<Memory> {
     let mut spilled = 0;
     plan.apply(|node| {
@@ -281,7 +281,7 @@ fn ratio(stock: Duration, horton: Duration) -> f64 {
     stock.as_secs_f64() / horton.as_secs_f64()
 }
 
-/// The median of some numbers, at least one.
+/// Returns the median of some numbers, at least one.
 fn median(mut numbers: Vec<f64>) -> f64 {
     numbers.sort_by(f64::total_cmp);
     let (middle, last) = (numbers.len() / 2, numbers.len() - 1);
@@ -314,7 +314,7 @@ fn compare_runs(stock: &Run, horton: &Run) -> Result<Differences> {
     )
 }
 
-/// The hash joins of a plan, scalar subqueries included.
+/// Returns the hash joins of a plan, scalar subqueries included.
 fn joins(plan: &Arc<dyn ExecutionPlan>) -> Result<Vec<Join>> {
     let mut joins = vec![];
     plan.apply(|node| {
@@ -324,7 +324,7 @@ fn joins(plan: &Arc<dyn ExecutionPlan>) -> Result<Vec<Join>> {
     Ok(joins)
 }
 
-/// The node as a join, if it is a hash join.
+/// Returns the node as a join, if it is a hash join.
 fn join(node: &dyn ExecutionPlan) -> Option<Join> {
     let horton = HortonJoinExec::of(node);
     if horton.is_none() && node.downcast_ref::<HashJoinExec>().is_none() {

@@ -169,7 +169,7 @@ pub fn closing_line(out: &mut impl Write, outcomes: &[Outcome]) -> io::Result<()
     )
 }
 
-/// The devices of `joins`, each once.
+/// Returns the devices of `joins`, each once.
 fn device_names(joins: &[&Join]) -> String {
     let names = joins.iter().filter_map(|join| join.device.as_deref());
     let mut names: Vec<&str> = names.collect();
@@ -192,7 +192,7 @@ fn result(out: &mut impl Write, run: &Run, rows: usize) -> Result<()> {
     Ok(())
 }
 
-/// The first `rows` rows.
+/// Returns the first `rows` rows.
 fn head(batches: &[RecordBatch], rows: usize) -> Vec<RecordBatch> {
     let mut left = rows;
     let mut shown = vec![];
@@ -246,7 +246,7 @@ fn one_sided(out: &mut impl Write, what: &str, rows: &RecordBatch) -> Result<()>
     Ok(())
 }
 
-/// `1 row`, `2 rows`.
+/// Returns a text such as `1 row` or `2 rows`.
 fn count(number: usize, noun: &str) -> String {
     match (number, noun.ends_with("ch")) {
         (1, _) => format!("1 {noun}"),

@@ -1,4 +1,4 @@
-//! A query as Python sees it: lazy, and run by whoever takes its rows.
+//! A query as Python sees it: lazy, and run by the consumer that takes its rows.
 //!
 //! ```text
 //!  DataFrame ─┬─ __arrow_c_stream__ ─▶ any Arrow library takes the rows     runs as they are taken
@@ -95,8 +95,8 @@ impl Frame {
         Columns(SchemaRef::clone(&self.schema))
     }
 
-    /// Where each join of the last run was done, and why. A run counts once its rows were taken, or
-    /// whoever took them let go.
+    /// Returns where each join of the last run was done, and why. A run counts once its rows were
+    /// taken, or the consumer let go of them.
     #[getter]
     fn decisions(&self) -> Vec<JoinDecision> {
         self.decided.all()

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! `Python::attach` believes PyO3's count. Here it would believe that the GIL is held, and the
-//! process would end. CPython's own call knows better, whatever is on the stack.
+//! process would end. CPython's own call is right for any stack.
 
 #![allow(unsafe_code)]
 

@@ -12,7 +12,7 @@
 //!
 //! A device is opened once in a process and stays open. Compiling its kernels costs up to half a
 //! second, and each context pins memory of the driver. Should the context be lost, the next job
-//! opens it anew. A job whose asker is gone before it starts is skipped: dropping a stream cancels
+//! opens it anew. A job whose caller is gone before it starts is skipped: dropping a stream cancels
 //! its work.
 
 use std::collections::BTreeMap;
@@ -204,7 +204,7 @@ impl Device {
     }
 
     /// Waits for a moment until others have given back what `error` was short of. Returns whether
-    /// they have; `false` at once if they use less, not counting the `own` bytes of the asker.
+    /// they have; `false` at once if they use less, not counting the `own` bytes of the caller.
     pub(crate) async fn has_room_after(&self, error: &Error, own: u64) -> bool {
         match error.short_of() {
             Some(short) if short.saturating_add(own) <= self.budget.used() => {

@@ -28,7 +28,7 @@ pub enum Local {
 pub struct Engine {
     /// Its name in the table.
     pub name: String,
-    /// Whether its queries run on executors.
+    /// True if its queries run on executors.
     pub is_cluster: bool,
     session: SessionContext,
 }

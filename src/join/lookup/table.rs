@@ -225,7 +225,7 @@ fn rows_of_groups(
 
 /// Returns the bits as `rows_of_groups` does, but by the host, a window of the groups at a time.
 /// The device has no memory left to do it. It costs the copying of all rows of groups that were
-/// met.
+/// found.
 fn rows_of_groups_by_host(
     queue: &mut Queue,
     groups: &RowGroups,

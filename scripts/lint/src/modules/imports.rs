@@ -9,7 +9,7 @@ use syn::{ItemMod, ItemUse, UseTree};
 
 use super::Graph;
 
-/// The imports of all modules whose files are below `root`.
+/// Returns the imports of all modules whose files are below `root`.
 pub fn of(root: &Path) -> io::Result<Graph> {
     let mut files = BTreeMap::new();
     read(root, Vec::new(), &mut files)?;

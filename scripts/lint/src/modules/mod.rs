@@ -17,10 +17,10 @@ use std::{fs, io};
 
 mod imports;
 
-/// What imports what.
+/// The modules, each with those that it imports.
 type Graph = BTreeMap<String, BTreeSet<String>>;
 
-/// A circle of `graph`, if there is one.
+/// Returns a circle of `graph`, if there is one.
 fn circle(graph: &Graph) -> Option<Vec<String>> {
     let mut left = graph.clone();
     loop {
@@ -31,7 +31,7 @@ fn circle(graph: &Graph) -> Option<Vec<String>> {
             break;
         }
     }
-    // Each that is left imports another one that is left: whoever follows them comes back.
+    // Each that is left imports another one that is left: a way along them comes back.
     let mut way = vec![left.keys().next()?.clone()];
     loop {
         let next = left[way.last()?].iter().find(|to| left.contains_key(*to))?;
@@ -42,7 +42,7 @@ fn circle(graph: &Graph) -> Option<Vec<String>> {
     }
 }
 
-/// The imports among the children of module `parent`, of all modules below each.
+/// Returns the imports among the children of module `parent`, of all modules below each.
 fn among(files: &Graph, parent: &str) -> Graph {
     let child = |module: &str| {
         let below = match parent {
@@ -63,7 +63,7 @@ fn among(files: &Graph, parent: &str) -> Graph {
     graph
 }
 
-/// Prints every circle; whether there is one.
+/// Prints every circle. Returns whether there is one.
 fn check(files: &Graph) -> bool {
     let mut parents: BTreeSet<String> = BTreeSet::from([String::new()]);
     parents.extend(
@@ -85,7 +85,8 @@ fn check(files: &Graph) -> bool {
     found
 }
 
-/// What joins stand on, and the tables for their own sake, which none of it may import.
+/// The modules that joins stand on, and the tables for their own sake, which none of those may
+/// import.
 const OF_JOINS: [&str; 9] = [
     "join",
     "keys",
@@ -99,7 +100,8 @@ const OF_JOINS: [&str; 9] = [
 ];
 const FOR_THEMSELVES: [&str; 3] = ["table::cuckoo", "table::linear", "table::slab"];
 
-/// Prints every import of a table for its own sake by what joins stand on; whether there is one.
+/// Prints every import of a table for its own sake by a module that joins stand on. Returns whether
+/// there is one.
 fn check_tables(files: &Graph) -> bool {
     let is_below = |module: &str, all: &[&str]| {
         let folders = all.iter();
@@ -117,7 +119,7 @@ fn check_tables(files: &Graph) -> bool {
     found
 }
 
-/// A drawing of `graph` without imports that a longer way implies.
+/// Returns a drawing of `graph` without imports that a longer way implies.
 fn drawing(graph: &Graph) -> String {
     let reaches = |from: &str, to: &str| {
         let mut seen = BTreeSet::new();
@@ -141,7 +143,7 @@ fn drawing(graph: &Graph) -> String {
     lines.join("\n")
 }
 
-/// Names between which `text` has the drawing of a module's children.
+/// Returns the markers between which a page has the drawing of the children of `parent`.
 fn markers(parent: &str) -> (String, String) {
     let name = if parent.is_empty() { "crate" } else { parent };
     (
@@ -150,7 +152,7 @@ fn markers(parent: &str) -> (String, String) {
     )
 }
 
-/// `text` with the drawings of `files` between its markers.
+/// Returns `text` with the drawings of `files` between its markers.
 fn drawn(text: &str, files: &Graph) -> Option<String> {
     let mut text = text.to_owned();
     for parent in ["", "join", "table", "device"] {
