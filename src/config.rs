@@ -88,7 +88,7 @@ impl fmt::Display for Filters {
     }
 }
 
-/// The end of a join whose device fails.
+/// The course of a join whose device fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnDeviceError {
     /// The join goes on without the device.
@@ -148,7 +148,7 @@ pub struct HortonConfig {
     pub device_memory_limit: u64,
     /// Rows of a build side from which `auto` uses the device; 0 for the device's default.
     pub min_build_rows: usize,
-    /// Scans that leave out rows which match no build row: auto or off.
+    /// Switch for scans that leave out rows which match no build row: auto or off.
     pub filters: Filters,
     /// Course of a join whose device fails: fallback or error.
     pub on_device_error: OnDeviceError,

@@ -7,9 +7,9 @@
 //! ```
 //!
 //! A device that failed once may fail at every query, each time after half of the work. So the
-//! session that got the error asks that device for no more joins. Other sessions are not told. They
-//! may use another configuration, and find out at the cost of one query. Health travels with the
-//! session's options, where rules and plan nodes find it. A worker has one for all of its tasks
+//! session that got the error no longer uses that device for joins. Other sessions are not told.
+//! They may use another configuration, and find out at the cost of one query. Health travels with
+//! the session's options, where rules and plan nodes find it. A worker has one for all of its tasks
 //! ([`on_device`](crate::on_device)), and trusts a device again when it is started anew.
 //!
 //! A driver runs short of memory when other processes take it, and they give it back. A refusal of
@@ -24,7 +24,7 @@ use crate::device::DeviceInfo;
 use crate::device::budget::PATIENCE;
 use crate::error::{Blame, Error};
 
-/// The time for which a device is not asked after its driver had no memory. A join that finds it
+/// The time for which a device is not used after its driver had no memory. A join that finds it
 /// still short waits in vain, which then costs a hundredth of the time.
 pub const SHORT_FOR: Duration = PATIENCE.saturating_mul(100);
 

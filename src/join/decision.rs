@@ -73,7 +73,7 @@ impl fmt::Display for Declined {
 /// The place where a join runs.
 #[derive(Debug, Clone)]
 pub enum Place {
-    /// A device joins.
+    /// A device runs the join.
     Device(Device),
     /// DataFusion's own join runs on the host, for this reason.
     Host(Declined),

@@ -74,8 +74,8 @@ impl SlabHash {
         // NaN and infinity, too, are no share.
         if !(share > 0.0 && buckets < f64::from(1 << 28)) {
             return Err(Error::Invalid(format!(
-                "a slab hash has no room for {items} items at {} slabs a bucket: more slabs a bucket \
-                 make fewer buckets",
+                "a slab hash cannot hold {items} items at {} slabs a bucket: choose a number above 0 \
+                 that makes fewer than 2^28 buckets",
                 config.slabs_per_bucket
             )));
         }
