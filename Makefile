@@ -12,7 +12,7 @@ help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1\t\2/p' Makefile | expand -t 14
 
 .PHONY: demo
-demo: ## run the TPC-H queries on an OpenCL device and check the rows against the stock joins
+demo: ## run the TPC-H queries on an OpenCL device and check the rows against DataFusion's own joins
 	scripts/ensure-opencl.sh --profile demo
 	cargo run --profile demo --example tpch_join -- --scale 0.1 --query all --check
 
@@ -22,6 +22,7 @@ test: ## everything that must hold before a commit
 	$(MAKE) fmt
 	$(MAKE) clippy
 	$(MAKE) modules
+	$(MAKE) words
 	$(ON_POCL) cargo test --workspace
 	cargo build --workspace --bin horton-sql --example tpch_join --example devices
 	$(ON_POCL) $(DEBUG)/examples/tpch_join --scale 0.01 --query all --check
@@ -39,6 +40,7 @@ check: ## in three minutes after a build: lints, unit tests, tables and joins in
 	$(MAKE) fmt
 	$(MAKE) clippy
 	$(MAKE) modules
+	$(MAKE) words
 	$(ON_POCL) cargo test --workspace --lib
 	$(ON_POCL) env HORTON_TEST_SMALL=1 cargo test --workspace --test tables
 	$(ON_POCL) env HORTON_TEST_SMALL=1 cargo test --workspace --test joins -- $(SLOW:%=--skip %)
@@ -48,6 +50,7 @@ bare: ## everything that runs without OpenCL and without root; make test falls b
 	$(MAKE) fmt
 	$(MAKE) clippy
 	$(MAKE) modules
+	$(MAKE) words
 	OCL_ICD_VENDORS=/none cargo test --workspace --lib
 	OCL_ICD_VENDORS=/none cargo test --workspace --test processes no_device::
 	cargo build --workspace --bin horton-sql --example tpch_join --example devices
@@ -78,7 +81,7 @@ SEED ?= $$(date +%s)
 # PROFILE=--release is faster, but there OpenCL calls do not fail on demand.
 PROFILE ?=
 .PHONY: fuzz
-fuzz: ## compare random joins with the stock join: DURATION=600 (seconds) SEED=7 PROFILE=--release
+fuzz: ## compare random joins with DataFusion's own: DURATION=600 (seconds) SEED=7 PROFILE=--release
 	scripts/ensure-opencl.sh $(PROFILE)
 	HORTON_FUZZ_DURATION=$(DURATION) HORTON_FUZZ_SEED=$(SEED) $(ON_POCL) cargo test --workspace $(PROFILE) --test fuzz random::
 
@@ -110,7 +113,11 @@ clippy: ## lint, warnings are errors
 
 .PHONY: modules
 modules: ## check that no modules import each other in a circle; DRAW=1 draws docs/architecture.md anew
-	cargo run -q -p horton-modules -- $(if $(DRAW),--draw)
+	cargo run -q -p horton-lint -- modules $(if $(DRAW),--draw)
+
+.PHONY: words
+words: ## check comments for long sentences and long lines, and the links between Markdown files
+	cargo run -q -p horton-lint -- words
 
 .PHONY: doc
 doc: ## build the documentation, warnings are errors

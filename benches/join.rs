@@ -1,4 +1,5 @@
-//! SQL joins under criterion: stock DataFusion and joins on the device, as two functions of a group.
+//! SQL joins under criterion: stock DataFusion and joins on the device, as two functions of a
+//! group.
 //!
 //! ```text
 //!   cargo bench --workspace --bench join           15 K x 150 K to 1 M x 3 M rows

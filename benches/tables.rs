@@ -177,7 +177,8 @@ fn tables(criterion: &mut Criterion) {
 /// upkeep due, so that all the difference there is shows.
 const REMOVALS: usize = 7;
 
-/// When remapped items come home: what removals cost, what lookups cost after them, and a mixture.
+/// The time at which remapped items return to their primary buckets: what removals cost, what
+/// lookups cost after them, and a mixture.
 fn upkeep(criterion: &mut Criterion) {
     let setting = Setting::new();
     let (n, batch) = (setting.items(), setting.items() / 64);

@@ -1,6 +1,6 @@
-//! Lists the OpenCL platforms and devices of this machine: what each supports, whether joins can
-//! run there and give right answers (each is tested once), with which kernels, and which one
-//! `horton.device = 'auto'` means.
+//! Lists the OpenCL platforms and devices of this machine. Of each it says what it supports,
+//! whether joins can run there and give right answers, and with which kernels. Each is tested once.
+//! One is marked: the one that `horton.device = 'auto'` means.
 //!
 //! ```text
 //!   cargo run --example devices

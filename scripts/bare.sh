@@ -41,7 +41,7 @@ expect 0 '| 5 |' "$debug/horton-sql" -c "$join"
 expect 0 '1 join on the host (no device' "$debug/horton-sql" -c "$join"
 expect 1 "$packages" "$debug/horton-sql" devices
 expect 1 "$packages" "$debug/examples/devices"
-expect 0 "the rows are the stock plan's" "$debug/examples/tpch_join" --scale 0.01 --query 3 --check
+expect 0 "the rows are those of DataFusion's own plan" "$debug/examples/tpch_join" --scale 0.01 --query 3 --check
 expect 1 "$packages" scripts/ensure-opencl.sh
 if [ -e "$scratch/installs" ]; then
     cat "$scratch/installs" >&2

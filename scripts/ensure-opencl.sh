@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # ensure-opencl.sh [--release]: makes sure that OpenCL has a device.
 #
-# Nothing is installed where there is one already, of whatever vendor. Otherwise Debian and Ubuntu
-# get PoCL (OpenCL on the CPU) and the ICD loader from their own packages; other systems are told
-# what to install. The question is put to the loader that the programs use, as files under
-# /etc/OpenCL/vendors tell neither whether a driver loads nor whether it finds its hardware.
+# Nothing is installed where there is one already, of any vendor. Otherwise Debian and Ubuntu get
+# PoCL (OpenCL on the CPU) and the ICD loader from their own packages; other systems are told what
+# to install. The script asks the loader that the programs use. Files under /etc/OpenCL/vendors tell
+# neither whether a driver loads nor whether it finds its hardware.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/apt.sh

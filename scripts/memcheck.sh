@@ -1,13 +1,15 @@
 #!/usr/bin/env bash
-# memcheck.sh [TEST FILTER]...: runs the loader's tests and those tests that take the device layer's
-# unsafe code through all its paths (mapping, staging, transfers, pooled blocks, dropping midway)
-# under valgrind, on PoCL. Fails on any invalid access, use of undefined memory or failing test.
+# memcheck.sh [TEST FILTER]...: runs tests of unsafe code under valgrind, on PoCL. These are the
+# loader's tests, and those that take the device layer through all its paths: mapping, staging,
+# transfers, pooled blocks, dropping midway. Fails on any invalid access, use of undefined memory or
+# failing test.
 #
 # Valgrind and not AddressSanitizer: that one would have every dependency built again, and does not
 # see what the driver and its just-in-time compiled kernels do to our buffers.
 #
-# Everything runs twice: as it is, which fills the caches of compiled kernels, then under valgrind, where
-# compiling one program would take a quarter of an hour. About five minutes in all on two idle cores.
+# Everything runs twice: as it is, which fills the caches of compiled kernels; then under valgrind,
+# where compiling one program would take a quarter of an hour. About five minutes in all on two idle
+# cores.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 scripts/ensure-tools.sh valgrind

@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# oclgrind.sh [CARGO TEST ARGUMENTS]: runs device tests (by default those of the tables, at small
-# sizes) on oclgrind, which executes kernels one instruction at a time and reports data races,
+# oclgrind.sh [CARGO TEST ARGUMENTS]: runs device tests on oclgrind; by default those of the tables,
+# at small sizes. oclgrind executes kernels one instruction at a time, and reports data races,
 # accesses out of bounds and divergent barriers. Fails if a test fails or oclgrind says anything:
-# its findings change neither a kernel's results nor an exit status. Every tuning of the lookups and the rest of
-# the suite over all tables take half an hour more: oclgrind.sh --test tables -- --test-threads=1 table_ops::
+# its findings change neither a kernel's results nor an exit status. Every tuning of the lookups and
+# the rest of the suite over all tables take half an hour more:
+#
+#   oclgrind.sh --test tables -- --test-threads=1 table_ops::
 set -euo pipefail
 cd "$(dirname "$0")/.."
 if [ $# = 0 ]; then

@@ -7,9 +7,9 @@
 #   NAME.cl, NAME.amd.cl, NAME.intel.cl   for all targets, for AMD's only, for Intel's only
 #   NAME.nvidia.cl                        for none: NVIDIA has no offline compiler of OpenCL C
 #   // options: -cl-std=CL2.0             as the first line: build options instead of CL1.2
-# Programs that do not enable the extension with 64-bit atomics, as all that joins need, are
-# compiled for AMD's GPUs with the extension taken away, as on devices that lack it.
-# A target is skipped, visibly, where its compiler is missing or does not know it.
+# Programs that do not enable the extension with 64-bit atomics are compiled for AMD's GPUs without
+# it, as on devices that lack it. All programs that joins need are such. A target is skipped,
+# visibly, where its compiler is missing or does not know it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# python.sh [PYTEST ARGUMENT]...: builds the Python wheel, installs it into an environment of its own
-# under target/, and runs its tests there. The exit status is 77 if Python or a package is missing
-# and cannot be installed. INSTALL=0 installs nothing but the wheel.
+# python.sh [PYTEST ARGUMENT]...: builds the Python wheel, installs it into an environment of its
+# own under target/, and runs its tests there. The exit status is 77 if Python or a package is
+# missing and cannot be installed. INSTALL=0 installs nothing but the wheel.
 #
 #   cargo build --workspace ─▶ maturin ─▶ wheel ─▶ target/python/venv ─▶ pytest, mypy's stubtest
 #

@@ -77,7 +77,8 @@ for type in "${types[@]}"; do
     for ((run = 1; run <= runs; run++)); do
         inside "$type" "$examples/tpch_join" --scale 0.02 --query all --check
     done
-    # As a GPU every join builds Horton tables, as a CPU what suits: engines by name are tested on PoCL.
+    # As a GPU every join builds Horton tables, as a CPU what suits: engines by name are tested on
+    # PoCL.
     inside "$type" "$joins" join:: --skip join::engines
     inside "$type" "$sqllogictest" joins.slt
 done

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# workspace-cargo.sh ARGUMENT...: cargo for maturin, by its variable CARGO, as scripts/python.sh sets it.
+# workspace-cargo.sh ARGUMENT...: cargo for maturin, by its variable CARGO, as scripts/python.sh
+# sets it.
 #
-# maturin builds its crate alone (`cargo rustc`), with only the features that this one asks for, and so
-# would build DataFusion a second time. The crate is a member of the workspace: here it is built as the
-# other tests are, with all members, and cargo's messages tell maturin where the library is. Everything
-# else goes to cargo as it came.
+# maturin builds its crate alone (`cargo rustc`), with only the features that this one asks for, and
+# so would build DataFusion a second time. The crate is a member of the workspace: here it is built
+# as the other tests are, with all members, and cargo's messages tell maturin where the library is.
+# Everything else goes to cargo as it came.
 set -euo pipefail
 if [ "${1:-}" != rustc ]; then
     exec cargo "$@"

@@ -20,12 +20,12 @@ use crate::table::horton::{MAX_VALUE, TableConfig};
 use crate::table::multimap::{IndexConfig, IndexKind};
 use crate::table::primitives::hash::random_seed;
 
-/// Which joins run on a device.
+/// The joins that run on a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Enabled {
     /// Joins whose build side has at least `horton.min_build_rows` rows.
     Auto,
-    /// Every join that a device can run, whatever its size.
+    /// Every join that a device can run, of any size.
     Always,
     /// None: plans stay as DataFusion made them.
     Never,
@@ -56,12 +56,12 @@ impl fmt::Display for Enabled {
     }
 }
 
-/// What scans do with the keys of build sides.
+/// The use that scans make of the keys of build sides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Filters {
-    /// They leave out rows that meet no build row, as far as that pays.
+    /// Scans leave out rows that match no build row, as far as that pays.
     Auto,
-    /// They prune files by bounds and short lists, as DataFusion's own scans do.
+    /// Scans prune files by bounds and short lists, as DataFusion's own scans do.
     Off,
 }
 
@@ -88,12 +88,12 @@ impl fmt::Display for Filters {
     }
 }
 
-/// What a join does when its device fails.
+/// The course of a join whose device fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnDeviceError {
-    /// Goes on without the device.
+    /// The join goes on without the device.
     Fallback,
-    /// Ends with the device's error.
+    /// The join ends with the device's error.
     Error,
 }
 
@@ -122,6 +122,9 @@ impl fmt::Display for OnDeviceError {
 
 /// The options under `horton.`, of SQL's `SET horton.… = …`.
 ///
+/// The *build side* of a join is the input that goes into the hash table. The *probe side* is the
+/// input whose rows are looked up in it.
+///
 /// ```
 /// use datafusion::prelude::SessionConfig;
 /// use horton_join::config::{Enabled, HortonConfig};
@@ -134,7 +137,7 @@ impl fmt::Display for OnDeviceError {
 /// See also: [`install`](crate::install), which adds the defaults to a session that has none.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HortonConfig {
-    /// Which joins run on a device: auto, always or never.
+    /// Joins that run on a device: auto, always or never.
     pub enabled: Enabled,
     /// The OpenCL device: 'auto', 'PLATFORM:INDEX' or part of a device's name; 'all' or a list with
     /// commas for several, which share the joins.
@@ -143,17 +146,17 @@ pub struct HortonConfig {
     pub chunk_rows: usize,
     /// Bytes of device memory that joins may use together; 0 for the device's default.
     pub device_memory_limit: u64,
-    /// Rows of a build side from which `auto` asks the device; 0 for the device's default.
+    /// Rows of a build side from which `auto` uses the device; 0 for the device's default.
     pub min_build_rows: usize,
-    /// Whether scans leave out rows that meet no build row: auto or off.
+    /// Switch for scans that leave out rows which match no build row: auto or off.
     pub filters: Filters,
-    /// What a join does when its device fails: fallback or error.
+    /// Course of a join whose device fails: fallback or error.
     pub on_device_error: OnDeviceError,
-    /// Whether joins go to disk that the memory pool has no room for.
+    /// True if joins go to disk that the memory pool has no room for.
     pub spill: bool,
     /// Forbids SQL to change the options: see [`locked`](Self::locked).
     pub is_locked: bool,
-    /// What only tests change; no option of a session.
+    /// Limits and choices that only tests change; no option of a session.
     pub knobs: Knobs,
     /// Devices that failed in this session; not an option either.
     pub health: Health,
@@ -201,11 +204,10 @@ impl Default for Knobs {
     }
 }
 
-/// Rows that a device joins faster than the host, whatever its calls cost.
+/// Rows that any device joins faster than the host, the cost of its calls included.
 const MANY_ROWS: usize = 1 << 20;
 
-/// Rows of a chunk at most, whatever the build side: the pairs of a window are then fewer than
-/// 2^32.
+/// Rows of a chunk at most, for any build side: the pairs of a window are then fewer than 2^32.
 pub(crate) const MOST_CHUNK_ROWS: usize = 1 << 28;
 
 /// Name and description of every option of a session, in the order of [`HortonConfig`]'s fields.
@@ -228,11 +230,11 @@ const OPTIONS: [(&str, &str); 8] = [
     ),
     (
         "min_build_rows",
-        "Rows of a build side from which horton.enabled = 'auto' asks the device; 0 for the device's default",
+        "Rows of a build side from which horton.enabled = 'auto' uses the device; 0 for the device's default",
     ),
     (
         "filters",
-        "Whether scans leave out rows that meet no build row: auto or off",
+        "Whether scans leave out rows that match no build row: auto or off",
     ),
     (
         "on_device_error",
@@ -248,10 +250,11 @@ impl HortonConfig {
     /// The device that fits best.
     pub const AUTO: &str = "auto";
 
-    /// Rows of a build side from which `auto` asks a device of this kind. `always` asks it whatever
-    /// they are. Each build is compared by itself: one of a partition, or of a worker's task, has the
-    /// rows of that slice, and these must pay for the device's calls. A GPU's default is small, as
-    /// [`min_probe_rows`](Self::min_probe_rows) looks at the other side, too.
+    /// Returns the rows of a build side from which `auto` uses a device of this `kind`. `always`
+    /// uses it for any number. Each build is compared by itself: one of a partition, or of a
+    /// worker's task, has the rows of that slice, and these must pay for the device's calls. A
+    /// GPU's default is small, as [`min_probe_rows`](Self::min_probe_rows) looks at the other side,
+    /// too.
     pub fn min_build_rows(&self, kind: DeviceKind) -> usize {
         match (self.enabled, self.min_build_rows, kind) {
             (Enabled::Always, ..) => 0,
@@ -261,9 +264,9 @@ impl HortonConfig {
         }
     }
 
-    /// Rows of a probe side from which `auto` asks a device of this kind for a join of `build_rows`
-    /// build rows; 0 if it need not be looked at: under an explicit number, and where the build
-    /// side has many rows itself.
+    /// Returns the rows of a probe side from which `auto` uses a device of this `kind` for a join
+    /// of `build_rows` build rows. Returns 0 if the probe side does not matter: under an explicit
+    /// `horton.min_build_rows`, and where the build side itself has many rows.
     pub fn min_probe_rows(&self, kind: DeviceKind, build_rows: usize) -> usize {
         match (self.enabled, self.min_build_rows, kind) {
             (Enabled::Always, ..) | (_, 0, DeviceKind::Cpu) => 0,
@@ -272,8 +275,8 @@ impl HortonConfig {
         }
     }
 
-    /// How a join of this session indexes its keys. Each join has a seed of its own, as the keys
-    /// are the user's.
+    /// Returns how a join of this session indexes its keys. Each join has a seed of its own, as the
+    /// keys are the user's.
     pub fn index_config(&self) -> IndexConfig {
         IndexConfig {
             kind: self.knobs.index,
@@ -284,8 +287,9 @@ impl HortonConfig {
         }
     }
 
-    /// Probe rows that are looked up at once on a device of this kind. Where a chunk is copied to
-    /// it, a larger one pays for the calls; where it is not, a smaller one stays in the caches.
+    /// Returns the number of probe rows that are looked up at once on a device of this `kind`.
+    /// Where a chunk is copied to it, a larger one pays for the calls; where it is not, a smaller
+    /// one stays in the caches.
     pub fn chunk_rows(&self, kind: DeviceKind) -> usize {
         match (self.chunk_rows, kind) {
             (0, DeviceKind::Cpu) => 1 << 18,
@@ -294,7 +298,7 @@ impl HortonConfig {
         }
     }
 
-    /// The limit on device memory in bytes.
+    /// Returns the limit on device memory in bytes.
     pub fn memory_limit(&self) -> u64 {
         match self.device_memory_limit {
             0 => u64::MAX,

@@ -39,7 +39,10 @@ pub enum Error {
     NoPlatform(String),
 
     /// Platforms exist, but no device on them can run the kernels.
-    #[error("no usable OpenCL device: {}", .0.join("; "))]
+    #[error(
+        "no usable OpenCL device: {}; install a driver for another device, or PoCL for the CPU",
+        .0.join("; ")
+    )]
     NoUsableDevice(Vec<String>),
 
     /// `horton.device` names a device that is not there.
@@ -52,11 +55,14 @@ pub enum Error {
     },
 
     /// The chosen device lacks something that the kernels need.
-    #[error("OpenCL device '{device}' cannot be used: {reason}")]
+    #[error(
+        "OpenCL device '{device}' cannot be used: {reason}; SET horton.device = 'auto', or to \
+         another device"
+    )]
     UnsuitableDevice {
-        /// Device name.
+        /// Name of the device.
         device: String,
-        /// What it lacks.
+        /// The feature that it lacks.
         reason: String,
     },
 
@@ -65,7 +71,7 @@ pub enum Error {
     OpenCl {
         /// The call or kernel.
         call: String,
-        /// Device name.
+        /// Name of the device.
         device: String,
         /// Name of the status code, e.g. `CL_OUT_OF_RESOURCES`.
         status: String,
@@ -76,7 +82,7 @@ pub enum Error {
     ProgramBuild {
         /// The `.cl` family.
         program: String,
-        /// Device name.
+        /// Name of the device.
         device: String,
         /// The compiler's log.
         log: String,
@@ -90,9 +96,9 @@ pub enum Error {
     MissingExtension {
         /// The `.cl` family.
         program: &'static str,
-        /// Device name.
+        /// Name of the device.
         device: String,
-        /// The extension.
+        /// Name of the missing extension, as OpenCL writes it.
         extension: &'static str,
     },
 
@@ -100,18 +106,18 @@ pub enum Error {
     /// see [`self_test`](crate::self_test).
     #[error("OpenCL device '{device}' failed its self-test: {reason}")]
     SelfTest {
-        /// Device name.
+        /// Name of the device.
         device: String,
-        /// Which case, and what was wrong.
+        /// The case, and what was wrong in it.
         reason: String,
     },
 
-    /// What a device answered contradicts what was asked: rows that it gives may be wrong.
+    /// An answer of the device contradicts the question: rows that it gives may be wrong.
     #[error("OpenCL device '{device}' gave a wrong answer: {what}")]
     WrongAnswer {
-        /// Device name.
+        /// Name of the device.
         device: String,
-        /// The contradiction.
+        /// The contradiction in its answer.
         what: String,
     },
 
@@ -121,9 +127,9 @@ pub enum Error {
          {limit} are in use; raise horton.device_memory_limit or join a smaller build side"
     )]
     DeviceMemory {
-        /// What the buffer is for.
+        /// Purpose of the buffer.
         what: &'static str,
-        /// Device name.
+        /// Name of the device.
         device: String,
         /// Bytes asked for.
         wanted: u64,
@@ -143,7 +149,7 @@ pub enum Error {
          {attempts} attempts; lower the load factor"
     )]
     TableFull {
-        /// Keys given.
+        /// Number of keys given.
         keys: usize,
         /// Keys left without a slot in the last attempt.
         rejected: usize,
@@ -159,9 +165,9 @@ pub enum Error {
          (rehash, or remove and flush) or start with a larger table"
     )]
     NoRoom {
-        /// What kind of table.
+        /// Kind of the table.
         table: &'static str,
-        /// Keys given.
+        /// Number of keys given.
         keys: usize,
         /// Keys that are not stored.
         rejected: usize,
@@ -216,7 +222,7 @@ pub enum Error {
     /// The thread that owns the device queue is gone, or a job panicked in it.
     #[error("the queue of OpenCL device '{device}' stopped: {reason}")]
     QueueStopped {
-        /// Device name.
+        /// Name of the device.
         device: String,
         /// The panic's message, or that the thread ended.
         reason: String,
@@ -228,7 +234,7 @@ pub enum Error {
     DataFusion(#[from] DataFusionError),
 }
 
-/// Whose failure an error is that a join meets.
+/// The party whose failure an error of a join is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Blame {
     /// The device's: it may fail at every query.
@@ -244,13 +250,13 @@ pub(crate) enum Blame {
 }
 
 impl Error {
-    /// Whether less work at once could succeed: the device has no memory left.
+    /// Returns whether less work at once could succeed: the device has no memory left.
     pub fn is_device_memory(&self) -> bool {
         matches!(self, Error::DeviceMemory { .. })
     }
 
-    /// Bytes that others must give back before what was refused has room; `None` if that would be
-    /// too large even alone.
+    /// Returns the bytes that others must give back before what was refused has room; `None` if
+    /// that would be too large even alone.
     pub(crate) fn short_of(&self) -> Option<u64> {
         match self {
             Error::DeviceMemory {
@@ -263,7 +269,7 @@ impl Error {
         }
     }
 
-    /// Whether a memory pool, or what reports as one, had no room.
+    /// Returns whether a memory pool, or what reports as one, had no room.
     pub(crate) fn is_pool_memory(&self) -> bool {
         matches!(
             self,
@@ -271,8 +277,8 @@ impl Error {
         )
     }
 
-    /// Whether the device failed, rather than the input, an option or a limit: then the same work
-    /// can be done by the host.
+    /// Returns whether the device failed, rather than the input, an option or a limit: then the
+    /// same work can be done by the host.
     pub fn is_of_device(&self) -> bool {
         matches!(
             self,
@@ -284,7 +290,7 @@ impl Error {
         )
     }
 
-    /// The same error, if a memory pool had no room, with `advice`.
+    /// Returns the same error, if a memory pool had no room, with `advice`.
     pub(crate) fn with_advice(self, advice: &str) -> Self {
         match self {
             Error::DataFusion(DataFusionError::ResourcesExhausted(text)) => {
@@ -295,8 +301,8 @@ impl Error {
         }
     }
 
-    /// Whether the device's driver had no memory left. Other processes may have taken it, and give
-    /// it back.
+    /// Returns whether the device's driver had no memory left. Other processes may have taken it,
+    /// and give it back.
     pub fn is_driver_memory(&self) -> bool {
         let Error::OpenCl { status, .. } = self else {
             return false;
@@ -304,7 +310,8 @@ impl Error {
         status == "CL_MEM_OBJECT_ALLOCATION_FAILURE" || status == "CL_OUT_OF_HOST_MEMORY"
     }
 
-    /// The same error for another asker, if it is of the name of a device; its text for any other.
+    /// Returns the same error for another query, if it is about the name of a device. Returns the
+    /// text of any other.
     pub(crate) fn of_name(&self) -> Self {
         match self {
             Error::UnknownDevice { asked, available } => Error::UnknownDevice {
@@ -319,7 +326,7 @@ impl Error {
         }
     }
 
-    /// Whose failure the error is if a join meets it on its device.
+    /// Returns whose failure the error is if a join gets it from its device.
     pub(crate) fn blame(&self) -> Blame {
         match self {
             Error::DeviceMemory { .. } => Blame::Room,
@@ -332,7 +339,7 @@ impl Error {
         }
     }
 
-    /// The part that fits beside a plan node: the first line, without the advice.
+    /// Returns the part that fits beside a plan node: the first line, without the advice.
     pub(crate) fn brief(&self) -> String {
         let text = self.to_string();
         let line = text.lines().next().unwrap_or_default();

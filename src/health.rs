@@ -1,4 +1,4 @@
-//! Which devices a session or a worker still trusts.
+//! The health of devices: those that a session or a worker still trusts.
 //!
 //! ```text
 //!  a join's OpenCL error ─▶ note: logged, once ─▶ later joins: on another device, or the host
@@ -7,9 +7,9 @@
 //! ```
 //!
 //! A device that failed once may fail at every query, each time after half of the work. So the
-//! session that met the error asks that device for no more joins. Other sessions are not told. They
-//! may use another configuration, and find out at the cost of one query. Health travels with the
-//! session's options, where rules and plan nodes find it. A worker has one for all of its tasks
+//! session that got the error no longer uses that device for joins. Other sessions are not told.
+//! They may use another configuration, and find out at the cost of one query. Health travels with
+//! the session's options, where rules and plan nodes find it. A worker has one for all of its tasks
 //! ([`on_device`](crate::on_device)), and trusts a device again when it is started anew.
 //!
 //! A driver runs short of memory when other processes take it, and they give it back. A refusal of
@@ -24,18 +24,18 @@ use crate::device::DeviceInfo;
 use crate::device::budget::PATIENCE;
 use crate::error::{Blame, Error};
 
-/// How long a device is not asked after its driver had no memory. A join that finds it still short
-/// waits in vain, which then costs a hundredth of the time.
+/// The time for which a device is not used after its driver had no memory. A join that finds it
+/// still short waits in vain, which then costs a hundredth of the time.
 pub const SHORT_FOR: Duration = PATIENCE.saturating_mul(100);
 
-/// What went wrong on the devices of one session or worker; clones share it.
+/// Failures of the devices of one session or worker; clones share them.
 #[derive(Debug, Clone, Default)]
 pub struct Health(Arc<Mutex<BTreeMap<(usize, usize), Failure>>>);
 
 #[derive(Debug)]
 struct Failure {
     reason: String,
-    /// When it is forgotten.
+    /// Time at which it is forgotten.
     until: Option<Instant>,
 }
 
@@ -53,7 +53,7 @@ impl PartialEq for Health {
 }
 
 impl Health {
-    /// Why the device is not trusted any more; `None` if it is.
+    /// Returns why `device` is not trusted any more; `None` if it is.
     pub fn failure(&self, device: &DeviceInfo) -> Option<String> {
         let failures = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let failure = failures.get(&device.index);
@@ -82,11 +82,11 @@ impl Health {
             // That a self-test failed has been said, and holds for all sessions.
             _ if matches!(error, Error::SelfTest { .. }) => {}
             None => log::warn!(
-                "{error}; it is asked for no more joins \
-                 (in a session, SET horton.device = … trusts it again)"
+                "{error}; joins no longer use the device \
+                 (in a session, SET horton.device = … lets them use it again)"
             ),
             Some(_) => log::warn!(
-                "{error}; it is asked for no more joins for {} seconds",
+                "{error}; joins no longer use the device for {} seconds",
                 SHORT_FOR.as_secs()
             ),
         }

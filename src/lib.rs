@@ -13,10 +13,13 @@
 //!         spill     where a side has no room: buckets, each joined like that
 //! ```
 //!
-//! Three calls make a session join on a device: [`install`], [`context`], and [`warm_up`] for services.
-//! Workers of distributed engines have [`on_device`] and [`warm_up_for`] instead.
-//! Options are in [`config`], errors in [`error`]. What a join decided is read off the
-//! [`HortonJoinExec`] of its plan.
+//! The *build side* of a join is the input that goes into the hash table. The *probe side* is the
+//! input whose rows are looked up in it. The *host* is the CPU with DataFusion's own joins.
+//!
+//! Three calls make a session join on a device: [`install`], [`context`], and [`warm_up`] for
+//! services. Workers of distributed engines have [`on_device`] and [`warm_up_for`] instead. Options
+//! are in [`config`], errors in [`error`]. What a join decided is read off the [`HortonJoinExec`]
+//! of its plan.
 //!
 //! The tables are a library of their own: [`device`] opens one, [`table`] has what runs there.
 
@@ -49,7 +52,7 @@ pub use report::{DeviceReport, report_devices};
 pub use self_test::self_test;
 pub use session::{context, install, warm_up};
 
-/// What this crate's own tests look at; no part of its interface.
+/// Items that this crate's own tests use; no part of its interface.
 #[doc(hidden)]
 pub mod internals {
     pub use crate::health::SHORT_FOR;

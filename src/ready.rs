@@ -40,7 +40,7 @@ pub enum Readiness {
     Invalid(Arc<Error>),
 }
 
-/// Why no session has a device any more, where the process can still find out.
+/// The reason why no session has a device any more, where the process can still find out.
 const THREAD_ENDED: &str = "the thread that made the device ready has ended";
 
 /// By the device that sessions ask for. Those that ask for the same share it.
@@ -98,8 +98,8 @@ pub(crate) const UNUSED: &str = "joins of this session use no device: call horto
 ///
 /// # Errors
 /// [`Error::Invalid`] if there is no device that joins can use: they run on the host.
-/// [`Error::UnknownDevice`] and [`Error::UnsuitableDevice`] if `horton.device` names a device that is
-/// not there, or one that cannot run the kernels: joins fail.
+/// [`Error::UnknownDevice`] and [`Error::UnsuitableDevice`] if `horton.device` names a device that
+/// is not there, or one that cannot run the kernels: joins fail.
 pub async fn warm_up_for(config: &HortonConfig) -> Result<Devices> {
     if config.enabled == Enabled::Never {
         return Err(Error::Invalid(UNUSED.to_owned()));
@@ -137,7 +137,10 @@ fn receiver(config: &HortonConfig) -> watch::Receiver<Readiness> {
             told.send_replace(settled);
         });
     if let Err(error) = thread {
-        return watch::channel(Readiness::Declined(format!("no thread: {error}"))).1;
+        return watch::channel(Readiness::Declined(format!(
+            "no thread to open the device: {error}"
+        )))
+        .1;
     }
     states.insert(asked.clone(), state.clone());
     state
@@ -178,7 +181,7 @@ fn prepare(asked: &str, told: &watch::Sender<Readiness>) -> Readiness {
 fn ready(passed: Vec<Device>) -> Readiness {
     match Devices::of(passed) {
         Some(devices) => Readiness::Ready(devices),
-        None => Readiness::Declined("no device is asked for".to_owned()),
+        None => Readiness::Declined("horton.device names no device".to_owned()),
     }
 }
 
@@ -194,7 +197,9 @@ fn tested(devices: &[Device]) -> (Vec<Device>, Vec<Error>) {
         let ended = || Err(Error::Internal(THREAD_ENDED.to_owned()));
         let joined = tests.into_iter().map(|test| match test {
             Ok(test) => test.join().unwrap_or_else(|_| ended()),
-            Err(error) => Err(Error::Internal(format!("no thread: {error}"))),
+            Err(error) => Err(Error::Internal(format!(
+                "no thread for a self-test: {error}"
+            ))),
         });
         joined.collect()
     });

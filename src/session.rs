@@ -64,7 +64,7 @@ pub fn install(mut builder: SessionStateBuilder) -> SessionStateBuilder {
     if extensions.get::<HortonConfig>().is_none() {
         extensions.insert(HortonConfig::default());
     }
-    // What another session met on its devices is its own.
+    // Failures of devices in another session are not this one's.
     if let Some(horton) = extensions.get_mut::<HortonConfig>() {
         horton.health = Health::default();
     }

@@ -87,7 +87,7 @@ mod tests {
         assert_eq!(files, parts);
     }
 
-    /// All files in `folder` and its folders.
+    /// Returns all files in `folder` and its folders.
     fn below(folder: &Path) -> Vec<PathBuf> {
         let entries = std::fs::read_dir(folder).unwrap();
         let paths = entries.map(|entry| entry.unwrap().path());

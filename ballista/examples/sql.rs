@@ -19,7 +19,7 @@ use horton_join::config::HortonConfig;
 /// SQL on a cluster, with the options under horton.
 #[derive(Debug, Parser)]
 struct Flags {
-    /// The scheduler
+    /// The scheduler's address, as URL
     #[arg(long, default_value = "df://localhost:50050")]
     scheduler: String,
     /// A Parquet file, or a folder of them, that executors find under the same path. Repeatable

@@ -7,20 +7,20 @@
 //! ```
 //!
 //! Opening a device and compiling kernels takes seconds. The first task would pay them, while the
-//! scheduler takes the executor for idle. A wrong name ends the program: whoever starts it reads
-//! that, while the error of a task reaches a client who can do nothing about it.
+//! scheduler takes the executor for idle. A wrong name ends the program: its caller reads that,
+//! while the error of a task reaches a client who can do nothing about it.
 
 use horton_join::config::{Enabled, HortonConfig};
 use horton_join::device::{Device, Devices};
 use horton_join::error::{Error, Result};
 use horton_join::warm_up_for;
 
-/// Where the joins of an executor run.
+/// The place where the joins of an executor run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Place {
-    /// On the devices of these names.
+    /// The joins run on the devices of these names.
     Device(String),
-    /// On the host, for this reason.
+    /// The joins run on the host, for this reason.
     Host(String),
 }
 

@@ -133,7 +133,7 @@ mod tests {
 
     use super::*;
 
-    /// The text of a stage with a join, as `engine` would run it for a client with `task`.
+    /// Returns the text of a stage with a join, as `engine` would run it for a client with `task`.
     async fn stage(engine: &HortonEngine, task: HortonConfig) -> Result<String> {
         let join = "SELECT a.value FROM range(0, 9) a JOIN range(4, 20) b ON a.value = b.value";
         let plan = SessionContext::new().sql(join).await?;

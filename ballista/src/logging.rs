@@ -13,18 +13,18 @@ use ballista_core::config::LogRotationPolicy;
 use tracing_appender::rolling::{RollingFileAppender, Rotation};
 use tracing_subscriber::EnvFilter;
 
-/// What to log, and where to.
+/// The lines to log, and the place to log to.
 #[derive(Debug)]
 pub struct Log<'a> {
-    /// What to log where `RUST_LOG` does not say.
+    /// Filter of lines where `RUST_LOG` does not say.
     pub levels: &'a str,
-    /// Whether lines name their thread.
+    /// True if lines name their thread.
     pub thread_info: bool,
     /// The folder; `None` for standard output.
     pub dir: Option<&'a str>,
-    /// How the names of files begin.
+    /// Beginning of the names of files.
     pub prefix: String,
-    /// When a new file begins.
+    /// Rotation: the time at which a new file begins.
     pub rotation: LogRotationPolicy,
 }
 

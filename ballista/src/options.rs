@@ -57,7 +57,7 @@ fn parse(text: &str) -> Result<(String, String), String> {
 pub struct OfMachine {
     /// Its name, without `horton.`.
     pub name: String,
-    /// What the client wants.
+    /// Value that the client wants.
     pub value: String,
 }
 

@@ -23,7 +23,7 @@ use ballista_core::error::Result;
 use ballista_core::extension::BallistaConfigGrpcEndpoint;
 use ballista_core::utils::GrpcClientConfig;
 
-/// Where a connection leads, and how it was made.
+/// The peer of a connection, and the way in which it was made.
 type Peer = (String, u16, GrpcClientConfig);
 
 /// Things of type `T` that are idle, with the time since when, the newest last.

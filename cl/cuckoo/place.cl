@@ -7,15 +7,15 @@
 //   load-balanced   the emptier of the two buckets
 //   FIRST_FIT       the first, unless it is full
 //
-// explore searches breadth-first, from both buckets of a straggler, for the shortest chain of items
-// that can each move to their other bucket so that a slot becomes free; propose claims all buckets
-// of the chain, and the lowest number wins; commit moves the chains of those that won every claim,
-// from the free slot backwards. Who holds a bucket's claim, and nobody else, touches it: no locks.
-// The rest try again. A straggler that finds no chain takes the place of any item of its two
-// buckets, which becomes the straggler of the next round: it looks around elsewhere. (Without that
-// builds with 4 slots were given up: at load 0.95 one now and then, at 0.96 and 0.97 soon.) Cost:
-// one random access for the count of each candidate and one for the slot; with first fit at load
-// 0.95 one item in thirty is a straggler.
+// explore searches for the shortest chain of items that can each move to their other bucket, so
+// that a slot becomes free. The search is breadth-first, from both buckets of a straggler. propose
+// claims all buckets of the chain, and the lowest number wins; commit moves the chains of those
+// that won every claim, from the free slot backwards. Who holds a bucket's claim, and nobody else,
+// touches it: no locks. The rest try again. A straggler that finds no chain takes the place of any
+// item of its two buckets, which becomes the straggler of the next round: it looks around
+// elsewhere. (Without that builds with 4 slots were given up: at load 0.95 one now and then, at
+// 0.96 and 0.97 soon.) Cost: one random access for the count of each candidate and one for the
+// slot; with first fit at load 0.95 one item in thirty is a straggler.
 //
 // hash.cl, bucket.cl, fill.cl and put_wide.cl come first.
 #ifndef FIRST_FIT

@@ -3,11 +3,11 @@
 //   items by range ─fill_range─▶ primary slots, overflow by bucket
 //                  ─place──────▶ Type B buckets, remapped items, stragglers ─▶ displace.cl
 //
-// Every key is known before the build, so no secondary item ever needs to be displaced by a
-// primary one: all primaries are placed first, a range of buckets at a time in local memory, and
-// only then what overflows them. The paper inserts serially on the CPU; a kernel that
-// claims slots in the table itself, one random access a key, stays under 17 G keys/s on
-// an H200 before it has converted a single bucket.
+// Every key is known before the build, so no secondary item ever needs to be displaced by a primary
+// one. All primaries are placed first, a range of buckets at a time in local memory, and only then
+// what overflows them. The paper inserts serially on the CPU. A kernel that claims slots in the
+// table itself makes one random access a key. On an H200 it stays under 17 G keys/s before it has
+// converted a single bucket.
 //
 // hash.cl, bucket.cl, local.cl, split.cl and fill.cl come first.
 #if !defined(REPEATS) || !defined(OVERFLOW) || !defined(HOMES) || !defined(STRAGGLERS)

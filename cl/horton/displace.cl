@@ -21,10 +21,9 @@
 #error "LATE_ROUND: the round from which stragglers spare each other every other time"
 #endif
 
-// How easily an item gets a slot, hardest first. The paper never lets a secondary item displace
-// a primary one, and nor does this while there is another way: but among a million buckets of
-// 4 slots some have six items of one tag, and some tags lead only to buckets full of primary
-// items.
+// How easily an item gets a slot, hardest first. The paper never lets a secondary item displace a
+// primary one, and nor does this while there is another way. But among a million buckets of 4 slots
+// some have six items of one tag. And some tags lead only to buckets full of primary items.
 #define IMPOSSIBLE 0u   // its item is of the same group, or primary in a bucket that cannot turn
 #define CONVERT 1u      // its item is primary, and the bucket must turn Type B to let it go
 #define PRIMARY 2u      // its item is primary in a Type B bucket
@@ -83,9 +82,10 @@ bool has_alternative(__global uint *fill, Group group, uint w, uint seed, uint b
   return found;
 }
 
-// What a straggler asks for besides a slot: one for a value of 32 bits, and whether a bucket may be
-// turned Type B whose last item is a guest, whose group then loses its place. Only the stubborn
-// few of late rounds may: at load 0.95 it would make more stragglers than it places.
+// What a straggler asks for besides a slot: FOR_WIDE, a slot for a value of 32 bits; and that a
+// bucket whose last item is a guest may be turned Type B. The guest's group then loses its place.
+// Only the stubborn few of late rounds may: at load 0.95 it would make more stragglers than it
+// places.
 #define FOR_WIDE 1u
 #define ANY_LAST 2u
 

@@ -4,10 +4,10 @@
 //              │ miss, Type B, entry of its tag set     (CUCKOO: miss)
 //              └─▶ secondary bucket ─▶ value | MISS
 //
-// A cuckoo table differs in who needs a second bucket and which it is, and in nothing else, so that
-// what the tables are compared by is the tables. With WIDE_VALUES presence is told apart from the
-// value, in `found`; one item, whose word would be that of an empty slot, is in no bucket then but
-// in `twin`.
+// A cuckoo table differs in who needs a second bucket and which it is, and in nothing else. So a
+// comparison of the two compares the tables, not two kernels. With WIDE_VALUES presence is told
+// apart from the value, in `found`; one item, whose word would be that of an empty slot, is in no
+// bucket then but in `twin`.
 //
 // hash.cl and bucket.cl come first, and tile.cl where there are tiles.
 #ifndef TILES
@@ -180,8 +180,8 @@ __kernel __attribute__((reqd_work_group_size(TILE_GROUP, 1, 1))) void lookup_buf
 
 #if BUFFERED
 
-// Keys whose second bucket is on its way to the cache wait until a few have come together
-// (paper, section 5.1, "buffering"), so that none is waited for alone.
+// Keys whose second bucket is on its way to the cache. They wait until a few have come together, so
+// that none is waited for alone (paper, section 5.1, "buffering").
 typedef struct {
   uint keys[WAITING], buckets[WAITING], places[WAITING];
   uint count;

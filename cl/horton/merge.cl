@@ -3,18 +3,18 @@
 //   new items by range ─merge_range─▶ primary slots; overflow by bucket ─▶ place, displace
 //                                     └─▶ guests that lost their slots  ─▶ displace
 //
-// The build's fill_range for buckets that are not empty: a range of buckets is read into local
-// memory, where one work-item a bucket inserts that bucket's new items one after the other, as the
-// paper does, and no other work-item touches them:
+// The build's fill_range for buckets that are not empty. A range of buckets is read into local
+// memory. There one work-item a bucket inserts that bucket's new items one after the other, as the
+// paper does. No other work-item touches the bucket. A new item takes:
 //
 //   1  a free slot
 //   2  the slot of a secondary item, a guest, which moves on (guidelines 1 and 2)
 //   3  else the item overflows; a Type A bucket turns Type B, and its last item overflows too
 //
-// A value with the top bit may not stand in the last slot of a Type A bucket, so one
-// without goes there in exchange (paper, section 4); if all have it, the item overflows. The
-// cost is that of reading and writing the table in order; inserting into the table itself would
-// take locks on buckets, which OpenCL's work-items cannot wait for.
+// A value with the top bit may not stand in the last slot of a Type A bucket (paper, section 4).
+// One without goes there in exchange; if all have it, the item overflows. The cost is that of
+// reading and writing the table in order; inserting into the table itself would take locks on
+// buckets, which OpenCL's work-items cannot wait for.
 //
 // hash.cl, bucket.cl, local.cl, split.cl, fill.cl, put_wide.cl and build.cl come first.
 #ifndef RANGE_ITEMS

@@ -1,15 +1,16 @@
 // Upkeep of a Horton table after items have gone (Horton paper, section 5.4).
 //
-//   sweep         Type B bucket with entries ─▶ remapped items come home into free slots,
+//   sweep         Type B bucket with entries ─▶ remapped items return into free slots,
 //                 entries that nothing needs are cleared, and a bucket that needs no entry
 //                 turns Type A again
 //   drop_entries  only the entries of keys that were removed
 //
-// The paper deletes an entry when no item of its bucket is left in the secondary one, and leaves
-// open when items come home. A sweep looks at every Type B bucket, one work-item each, which alone
-// may move the items of its groups, fill its bucket's free slots and change its entries: so there
-// are no claims and no waiting. What comes home leaves a slot free where it was, so sweeps are
-// repeated until none moves. Words are read with atomics, as others move their own items.
+// The paper deletes an entry when no item of its bucket is left in the secondary one. It leaves
+// open when items return to their primary buckets. A sweep looks at every Type B bucket, one
+// work-item each. Only that work-item may move the items of the bucket's groups, fill its free
+// slots and change its entries. So there are no claims and no waiting. An item that returns leaves
+// a slot free where it was, so sweeps are repeated until none moves. Words are read with atomics,
+// as others move their own items.
 //
 // hash.cl, bucket.cl and changing.cl come first.
 

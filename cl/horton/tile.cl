@@ -8,9 +8,10 @@
 // wide. How many lanes are best is for the tuner to say, src/table/horton/tuning.rs.) One work-item
 // reading its own bucket needs four times the transactions: 31 against 41 G keys/s on an H200. What
 // lanes tell each other goes through shuffles (NVIDIA's in inline PTX, or those of sub-groups), or
-// else through local memory, with two barriers. All loads of UNROLL keys are under way before the first
-// answer is waited for, and answers go home by a transposing reduction, log2(LANES) steps for LANES
-// keys. A second bucket is read in the same way, by the tiles that need one.
+// else through local memory, with two barriers. All loads of UNROLL keys are under way before the
+// first answer is waited for. Answers reach the lanes of their keys by a transposing reduction,
+// log2(LANES) steps for LANES keys. A second bucket is read in the same way, by the tiles that need
+// one.
 //
 // hash.cl and bucket.cl come first.
 #ifndef TILE_GROUP

@@ -10,13 +10,13 @@
 // insertions and deletions must not run side by side (lookups may, beside either). Two things go
 // wrong if one simply inserts into the first tombstone:
 //
-// * The key may stand further on, and then is there twice. `put` therefore looks for it up to
-//   the first empty slot, and only then takes the first free slot it has passed. Insertions of one
-//   key at the same time agree on that slot: in their phase slots only fill up, so what one of them
-//   finds taken it has also read, and if it was by the same key, it has found its key.
-// * Empty slots never come back, and they are what ends a probe: misses get slower for ever.
-//   But keys that are inserted into the first free slot stand close to their homes, and a tombstone
-//   that no key's probe passes is of no use: `sweep` makes empty slots of those, now and then.
+// * The key may stand further on, and then is there twice. `put` therefore looks for it up to the
+//   first empty slot, and only then takes the first free slot it has passed. Insertions of one key
+//   at the same time agree on that slot: in their phase slots only fill up. A slot that one of them
+//   finds taken it has also read. If the same key took it, the insertion has found its key.
+// * Empty slots never come back, and they are what ends a probe: misses get slower for ever. But
+//   keys that are inserted into the first free slot stand close to their homes. A tombstone that no
+//   key's probe passes is of no use: `sweep` makes empty slots of those, now and then.
 //
 // The source's two 32-bit stores of key and value are one 64-bit word here: no one sees
 // a key without its value. hash.cl, word.cl and local.cl come first.

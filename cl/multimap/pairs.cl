@@ -4,11 +4,11 @@
 //   offsets     … 2: 4..6 … 7: 9..10   else: a group, rows[offsets[v] .. offsets[v + 1]]
 //   pairs       (0, r9) (2, r4) (2, r5) (3, r4) (3, r5)
 //
-// count_pairs counts the pairs of every tile of rows and the rows that have any, a prefix sum says
-// where the pairs begin, match_bits writes one bit a row, and
-// write_pairs writes them, or only those in a window: a key with a million matches does not
-// need room for all of its pairs at once. A work-group finds the row of an output position by
-// bisection in its tile's counts, so that a row with many matches keeps all lanes busy.
+// count_pairs counts the pairs of every tile of rows, and the rows that have any. A prefix sum says
+// where the pairs begin. match_bits writes one bit a row. write_pairs writes the pairs, or only
+// those in a window: a key with a million matches does not need room for all of its pairs at once.
+// A work-group finds the row of an output position by bisection in its tile's counts: a row with
+// many matches keeps all lanes busy.
 //
 // local.cl comes first.
 #ifndef PAIR_GROUP

@@ -4,7 +4,7 @@
 //   rows  1 3 0 2 4 ─▶ offsets      0 2 4 5
 //
 // The sort is stable, so rows of a group ascend. Hashing into groups with atomics would be faster
-// for few repeats, but hot keys would queue on one counter and rows would come out in any order.
+// for few repeats. But hot keys would queue on one counter, and rows would come out in any order.
 
 bool starts_group(__global const uint *keys, uint i) { return i == 0 || keys[i] != keys[i - 1]; }
 

@@ -3,7 +3,7 @@
 //   digits  2 0 2 0 1     keys  k1 k3 | k4 | k0 k2
 //   keys    k0 … k4   ─▶  rows  1  3  | 4  | 0  2
 //
-// The digits of every tile are counted, a prefix sum over (digit, tile) turns counts into places,
+// The digits of every tile are counted. A prefix sum over (digit, tile) turns counts into places,
 // and each tile moves to its places in order. A digit that most items have costs what any other
 // costs.
 //

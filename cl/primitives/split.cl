@@ -3,11 +3,11 @@
 //   items   ─▶  by coarse range        ─▶  by range
 //   · · · ·     [b0 … b32767][b32768 …     [b0 … b255][b256 … b511]…      in no order within
 //
-// A table of 2^23 buckets has 32,768 ranges, too many places for one work-group to write to, so
+// A table of 2^23 buckets has 32,768 ranges, too many places for one work-group to write to. So
 // there are levels: each splits every source bin into at most MAX_BINS bins. A work-group takes a
-// tile of one source bin, counts it per bin, reserves room in every bin with one atomic, and orders
-// the tile in local memory first, so that what it writes to a bin is contiguous. Bins have a fixed
-// capacity, because hashed keys spread evenly: no counting pass. A key repeated many times
+// tile of one source bin, counts it per bin, and reserves room in every bin with one atomic. It
+// orders the tile in local memory first, so that what it writes to a bin is contiguous. Bins have a
+// fixed capacity, because hashed keys spread evenly: no counting pass. A key repeated many times
 // overflows its bin: what does not fit is counted and dropped, and the bin's count exceeds its
 // room, which tells that it is incomplete. A build then groups its keys first, and grouping takes
 // the rows of incomplete bins from the input again. Cost: each level reads and writes an item once,

@@ -10,9 +10,9 @@
 // same memory accesses.
 //
 // Entries are filled from the front and are never empty again until the next flush: deletions leave
-// tombstones. So all that replace one key agree on the first empty entry, one compare-and-swap
-// decides, and a key is never there twice unless INSERT put it there, which takes
-// tombstones, too. FLUSH runs alone, drops tombstones and gives slabs back.
+// tombstones. So all that replace one key agree on the first empty entry, and one compare-and-swap
+// decides. A key is never there twice unless INSERT put it there, which takes tombstones, too.
+// FLUSH runs alone, drops tombstones and gives slabs back.
 //
 // hash.cl, word.cl, lanes.cl and alloc.cl come first, and local.cl.
 #ifndef LOOK_AHEAD

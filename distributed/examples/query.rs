@@ -106,7 +106,7 @@ async fn run(args: Args) -> Result<()> {
     Ok(())
 }
 
-/// The session of a coordinator.
+/// Returns the session of a coordinator.
 fn coordinator(workers: Vec<Url>, partition_bytes: usize) -> Result<SessionContext> {
     let state = SessionStateBuilder::new()
         .with_default_features()

@@ -23,7 +23,7 @@ use datafusion::error::{DataFusionError, Result};
 use horton_join::config::HortonConfig;
 use http::{HeaderMap, HeaderValue};
 
-/// What precedes an option of this crate in the name of a header.
+/// The text before an option of this crate in the name of a header.
 const HEADER: &str = "x-datafusion-distributed-config-horton.";
 
 /// Returns the options of a task on a worker whose own are `own`.

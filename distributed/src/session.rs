@@ -22,8 +22,8 @@ use horton_join::{Health, HortonJoinExec, on_device};
 
 use crate::options;
 
-/// What the devices of this process have failed at. Options arrive anew with each task, and a
-/// device that failed one of them should not be tried by all.
+/// The health of the devices of this process. Options arrive anew with each task, and a device that
+/// failed one of them should not be tried by all.
 static HEALTH: LazyLock<Health> = LazyLock::new(Health::default);
 
 /// Returns the session builder of a worker whose hash joins run on a device. `own` are the

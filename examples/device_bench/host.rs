@@ -1,5 +1,5 @@
-//! The lookup loop of `cl/horton/lookup.cl` for CPUs in plain Rust, on all cores: what a CPU runtime's
-//! kernel is compared with.
+//! The lookup loop of `cl/horton/lookup.cl` for CPUs in plain Rust, on all cores: what a CPU
+//! runtime's kernel is compared with.
 
 use std::time::{Duration, Instant};
 

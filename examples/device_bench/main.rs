@@ -45,7 +45,7 @@ struct Options {
     /// Table sizes in MiB [default: 16,128,512,2048,8192 on GPUs, 16,128,256,512 on CPUs]
     #[arg(long, value_delimiter = ',')]
     sizes: Vec<u64>,
-    /// Load factors
+    /// Load factors of the tables, in (0, 1]
     #[arg(long, value_delimiter = ',', default_values_t = [0.5, 0.8, 0.9, 0.95])]
     loads: Vec<f64>,
     /// Slots per bucket: 4, 8 or 16
@@ -79,7 +79,7 @@ impl Column {
 /// One row of figures.
 struct Figures {
     mib: u64,
-    /// The table's own: devices without 64-bit atomics cap what is asked for.
+    /// The table's own load: devices without 64-bit atomics cap the load that is asked for.
     load: f64,
     columns: Vec<Column>,
     wrong: usize,

@@ -27,7 +27,7 @@ pub struct Timed {
 /// A build side on the device.
 pub type Built = Arc<MultiMap>;
 
-/// The Horton table that was built.
+/// Returns the Horton table that was built.
 pub fn horton(built: &MultiMap) -> Result<&HortonTable> {
     let table = built.index.as_horton();
     table.ok_or_else(|| Error::Invalid("a table of another kind was built".to_owned()))

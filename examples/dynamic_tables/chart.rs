@@ -23,7 +23,7 @@ impl Series {
         }
     }
 
-    /// What the source says.
+    /// Returns what the source says.
     pub fn source(name: impl Into<String>, points: Vec<(f64, f64)>) -> Self {
         Self {
             name: name.into(),

@@ -183,8 +183,9 @@ fn bulk(bench: &mut Bench) -> Result<()> {
     Ok(())
 }
 
-/// Slots of 32 that may be taken before a table counts as full: the most that the source fills. A key that meets no empty
-/// slot reads all of them, so a batch of keys for a table without any would take n times its size.
+/// Slots of 32 that may be taken before a table counts as full: the most that the source fills. A
+/// key that meets no empty slot reads all slots. A batch of keys for a table without any would take
+/// n times its size.
 const FULL_OF_32: usize = 31;
 
 /// Constant size at load 0.5: every round a sixteenth of the keys is replaced by new ones.

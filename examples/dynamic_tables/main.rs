@@ -2,10 +2,10 @@
 //!
 //! ```text
 //!   linear      insertion time for each 4 M keys up to load 0.94, Rust's HashMap beside it; probe
-//!               lengths at 0.5 and 0.97; one bulk insertion at load 0.5        (Simple GPU Hash Table)
-//!   reuse       probe lengths round by round, with and without reuse          (Reusing Deleted Slots)
-//!   utilisation, size, batches, mixed, alloc                  (slab hash, figures 4 to 7, section V)
-//!   workloads   every kind of table, Horton and cuckoo tables too, under every kind of work: what to choose
+//!               lengths at 0.5 and 0.97; one bulk insertion at load 0.5    (Simple GPU Hash Table)
+//!   reuse       probe lengths round by round, with and without reuse       (Reusing Deleted Slots)
+//!   utilisation, size, batches, mixed, alloc               (slab hash, figures 4 to 7, section V)
+//!   workloads   every kind of table, Horton and cuckoo tables too, under every kind of work
 //! ```
 //!
 //! ```sh
@@ -13,10 +13,10 @@
 //! cargo run --release --example dynamic_tables -- --scale 5 --only linear,alloc
 //! ```
 //!
-//! At scale 0 sizes are the sources' and larger (2^27 slots, 2^22 and 2^26 elements), for which a device has
-//! [`FULL_MEMORY`] bytes; scale s divides them by 2^s. Figure 7b needs another author's CUDA program and is not
-//! repeated. Times are those of the device's clock, kernels alone, as in the sources. Every figure's answers are
-//! checked; the exit status says whether all were right.
+//! At scale 0 sizes are the sources' and larger (2^27 slots, 2^22 and 2^26 elements), for which a
+//! device has [`FULL_MEMORY`] bytes; scale s divides them by 2^s. Figure 7b needs another author's
+//! CUDA program and is not repeated. Times are those of the device's clock, kernels alone, as in
+//! the sources. Every figure's answers are checked; the exit status says whether all were right.
 
 mod chart;
 mod linear;
@@ -51,8 +51,8 @@ struct Options {
     /// Divides every size by 2^SCALE [default: what the device's memory allows; 6 on CPUs]
     #[arg(long)]
     scale: Option<u32>,
-    /// Which experiments: linear, reuse, utilisation, size, batches, mixed, alloc,
-    /// workloads [default: all]
+    /// Experiments to run: linear, reuse, utilisation, size, batches, mixed, alloc, workloads
+    /// [default: all]
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// Runs of each measurement that can be repeated, of which the best counts

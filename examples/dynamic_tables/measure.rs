@@ -21,7 +21,7 @@ pub struct Bench {
 pub type Words = Arc<Buffer<u32>>;
 
 impl Bench {
-    /// `size`, scaled.
+    /// Returns `size`, scaled.
     pub fn scaled(&self, size: usize) -> usize {
         (size >> self.scale).max(1)
     }
@@ -68,7 +68,7 @@ pub fn rate(count: usize, time: Duration) -> f64 {
     count as f64 / time.as_secs_f64() / 1e6
 }
 
-/// The mean of factors: 1 of none.
+/// Returns the mean of factors: 1 of none.
 pub fn geometric_mean(factors: impl Iterator<Item = f64>) -> f64 {
     let logs: Vec<f64> = factors.map(f64::ln).collect();
     (logs.iter().sum::<f64>() / logs.len().max(1) as f64).exp()

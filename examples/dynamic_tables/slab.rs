@@ -24,7 +24,8 @@ const SLAB_COUNTS: [f64; 12] = [0.1, 0.2, 0.3, 0.45, 0.6, 0.7, 0.85, 1.0, 1.3, 2
 /// Slabs of a super block of the paper.
 const SUPER_BLOCK: usize = 256 * 1024;
 
-/// A table for `n` items at `slabs_per_bucket`, over a SlabAlloc-light that holds them whatever that is.
+/// Returns a table for `n` items at `slabs_per_bucket`, over a SlabAlloc-light that holds them at
+/// any number.
 pub fn config(n: usize, slabs_per_bucket: f64) -> SlabConfig {
     let super_blocks = (n / 15 * 3 / 2).div_ceil(SUPER_BLOCK) + 1;
     let small = n < 1 << 20;
@@ -103,7 +104,8 @@ fn measure(bench: &mut Bench, asked: &Asked, slabs_per_bucket: f64) -> Result<Ra
     })
 }
 
-/// The same for a static table: bucketized cuckoo hashing, as CUDPP's in the paper is cuckoo hashing.
+/// Measures the same for a static table: bucketized cuckoo hashing, as CUDPP's in the paper is
+/// cuckoo hashing.
 fn measure_cuckoo(bench: &mut Bench, asked: &Asked, load_factor: f64) -> Result<Rates> {
     let n = asked.present.len();
     let config = CuckooConfig {
@@ -175,7 +177,7 @@ impl Lines {
     }
 }
 
-/// A rate that the source states as a peak, or a mean, over a range of x.
+/// Returns a rate that the source states as a peak, or a mean, over a range of x.
 fn stated(name: &str, range: [f64; 2], y: f64) -> Series {
     Series::source(name, range.map(|x| (x, y)).to_vec())
 }
@@ -313,7 +315,7 @@ fn warm(bench: &Bench, n: usize) -> Result<()> {
     Ok(())
 }
 
-/// Time to build a static table of the first `n` keys at load 0.65.
+/// Returns the time to build a static table of the first `n` keys at load 0.65.
 fn rebuild(bench: &Bench, n: usize) -> Result<Duration> {
     let all = bench.upload(keys(0..n))?;
     let config = TableConfig {
@@ -422,13 +424,13 @@ fn op_keys_as_values(queue: &mut Queue, n: usize) -> Result<horton_join::device:
     Ok(values)
 }
 
-/// Key `number` of [`keys`].
+/// Returns the key `number` of [`keys`].
 pub fn key_number(number: u32) -> u32 {
     horton_join::table::primitives::hash::jenkins(number)
 }
 
-/// Kinds, and numbers of keys, twice, plus 1 where the key is there. Each round deletes other keys, and
-/// searches for none that it deletes, so that every answer is known.
+/// Kinds, and numbers of keys, twice, plus 1 where the key is there. Each round deletes other keys,
+/// and searches for none that it deletes, so that every answer is known.
 pub fn operations(
     random: &mut Mt,
     (n, size, round): (usize, usize, usize),

@@ -2,12 +2,13 @@
 //!
 //! ```text
 //!   table                  build   hits   misses   insert   remove   mixed   bytes a key
-//!   Horton, cuckoo         load 0.8                                                       mixed: in phases
+//!   Horton, cuckoo         load 0.8                                     mixed: in phases
 //!   linear probing (2)     load 0.5
-//!   slab hash              60 % utilisation                                               mixed: in one launch
+//!   slab hash              60 % utilisation                             mixed: in one launch
 //! ```
 //!
-//! Each at the load that its source or its default recommends, since a table's load is part of what it costs.
+//! Each at the load that its source or its default recommends, since a table's load is part of what
+//! it costs.
 
 use std::time::Duration;
 
@@ -69,7 +70,7 @@ enum Subject {
 }
 
 impl Subject {
-    /// An empty table where it grows as it is filled, else none yet.
+    /// Returns an empty table where it grows as it is filled, else none yet.
     fn prepare(kind: Kinds, queue: &mut Queue, n: usize) -> Result<Option<Self>> {
         Ok(match kind {
             Kinds::Linear(deletion) => {

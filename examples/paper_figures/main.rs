@@ -6,9 +6,9 @@
 //! ```
 //!
 //! Lookups in load-balanced and first-fit cuckoo tables and in Horton tables, all hitting and all
-//! missing, by size of the table; what they read, counted by a kernel, beside the paper's models and
-//! the figures it states. Arrays to look up are made, and every answer is checked, on the device. Each
-//! kind of table is looked up as `tune` found best, if it has been run.
+//! missing, by size of the table; what they read, counted by a kernel, beside the paper's models
+//! and the figures it states. Arrays to look up are made, and every answer is checked, on the
+//! device. Each kind of table is looked up as `tune` found best, if it has been run.
 
 mod models;
 mod plot;
@@ -41,8 +41,8 @@ struct Options {
     /// Bytes of the probe array [default: 1 GiB on GPUs, 16 MiB on CPUs]
     #[arg(long)]
     probe_bytes: Option<usize>,
-    /// Table sizes in KiB, as far as the device has room [default: 16 to 8388608, each twice the one
-    /// before; on CPUs to 131072]
+    /// Table sizes in KiB, as far as the device has room [default: 16 to 8388608, each twice the
+    /// one before; on CPUs to 131072]
     #[arg(long, value_delimiter = ',')]
     sizes: Vec<usize>,
     /// Load factor of figures 12 and 13
@@ -138,7 +138,7 @@ fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Every size; and the paper's largest fuller, and with hashes reduced the other way.
+/// Returns every size; and the paper's largest fuller, and with hashes reduced the other way.
 fn cases(options: &Options, sizes: &[usize]) -> Vec<Case> {
     let case = |bytes: usize| Case {
         bytes,

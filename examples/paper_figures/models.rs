@@ -28,7 +28,7 @@ impl Point {
         Model::new(self.slots, self.load)
     }
 
-    /// The largest relative difference of buckets read from the model's.
+    /// Returns the largest relative difference of buckets read from the model's.
     pub fn deviation(&self) -> f64 {
         let hit = (self.hit / self.model().hit() - 1.0).abs();
         let miss = (self.miss / self.model().miss() - 1.0).abs();
@@ -36,7 +36,7 @@ impl Point {
     }
 }
 
-/// The highest load that the paper expects for a bucket size (section 6.3).
+/// Returns the highest load that the paper expects for a bucket size (section 6.3).
 pub fn highest_load(bucket_size: BucketSize) -> f64 {
     match bucket_size {
         BucketSize::Four => 0.91,
@@ -173,8 +173,8 @@ const ENTRY_SPACE: Quantity = Quantity {
     stated: &[(4, 0.91, 0.09), (8, 0.95, 0.05), (16, 0.96, 0.04)],
 };
 
-/// The paper gives 1.1 for up to 16 slots at load 0.6, the most of which have 4, and two costs at 0.95
-/// (section 6.4).
+/// The paper gives 1.1 for up to 16 slots at load 0.6, the most of which have 4, and two costs at
+/// 0.95 (section 6.4).
 const HITS: Quantity = Quantity {
     model: |model| model.hit(),
     measured: |point| point.hit,

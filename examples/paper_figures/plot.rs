@@ -2,9 +2,9 @@
 //!
 //! ```text
 //!  ┌────────────────── title ─────────────┐
-//!  │   ·  ×                │ ─ a model    │   The legend stands beside the chart, where it hides no
-//!  │ ──·──·──              │ ● measured   │   point; a color is a kind of table or bucket size, and a
-//!  └───────────────────────┴ × the paper ─┘   shape says where a number is from.
+//!  │   ·  ×                │ ─ a model    │   The legend stands beside the chart, where it hides
+//!  │ ──·──·──              │ ● measured   │   no point; a color is a kind of table or bucket size,
+//!  └───────────────────────┴ × the paper ─┘   and a shape says where a number is from.
 //! ```
 
 use std::fmt::Write as _;
@@ -235,7 +235,7 @@ fn range(values: impl Iterator<Item = f64>) -> std::ops::Range<f64> {
     low - margin..high + margin
 }
 
-/// A number with so many digits behind the point, if it needs them.
+/// Returns a number with so many digits behind the point, if it needs them.
 fn short(number: f64, digits: usize) -> String {
     let text = format!("{number:.digits$}");
     match text.contains('.') {

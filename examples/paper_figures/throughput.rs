@@ -184,7 +184,7 @@ fn by_kind(rates: &[Rate], value: impl Fn(&Rate) -> f64) -> Vec<Series> {
     kinds.map(series).collect()
 }
 
-/// What Horton tables would do, were their gains those that the paper states.
+/// Returns what Horton tables would do, were their gains those that the paper states.
 fn gains(stated: &Stated, balanced: &Rate) -> Series {
     let mut marks = Series::new("Horton, by the paper's gains", Style::Paper, HORTON);
     let x = balanced.case.bytes as f64;

@@ -32,7 +32,7 @@ use horton_test_support::sql_bench::measure::{Outcome, Settings, Sides, measure}
 use horton_test_support::sql_bench::tables::Tables;
 use horton_test_support::sql_bench::{Error, Result, cases, report};
 
-/// SQL joins of in-memory tables, stock DataFusion beside joins on an OpenCL device.
+/// SQL joins of in-memory tables: DataFusion's own joins beside joins on an OpenCL device.
 #[derive(Parser)]
 struct Args {
     /// Device: auto, PLATFORM:INDEX, or part of a device's name
@@ -55,7 +55,7 @@ struct Args {
     #[arg(long, value_name = "N", default_value = "3", value_parser = at_least_one)]
     repeat: usize,
 
-    /// Which joins run on the device
+    /// Joins that run on the device
     #[arg(long, default_value = "always", value_parser = ["auto", "always"])]
     enabled: String,
 
@@ -129,7 +129,7 @@ impl Args {
             .unwrap_or_else(|| Preset::for_cores(Self::cores()))
     }
 
-    /// The cases asked for, and the scale they are run at.
+    /// Returns the cases asked for, and the scale they are run at.
     fn selected(&self) -> Result<(Vec<Case>, f64)> {
         let (cases, scale) = match self.study {
             Some(study) => (study.cases(self.preset(), self.scale), 1.0),
@@ -148,7 +148,7 @@ impl Args {
         }
     }
 
-    /// Where the figures go; a study's always go to a file.
+    /// Returns where the figures go; a study's always go to a file.
     fn csv_path(&self) -> Option<PathBuf> {
         let of_study = |study: Study| PathBuf::from(format!("study-{}.csv", study.name()));
         self.csv.clone().or(self.study.map(of_study))
@@ -169,7 +169,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Whether the reader of our output has seen enough.
+/// Returns whether the reader of our output has seen enough.
 fn is_closed_pipe(error: &Error) -> bool {
     let error = error.downcast_ref::<io::Error>();
     error.is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)

@@ -124,7 +124,7 @@ impl Study {
         Ok(drawn)
     }
 
-    /// One line for each figure and kind of keys.
+    /// Returns one line for each figure and kind of keys.
     fn lines(self, outcomes: &[Outcome], figures: &[(&str, Figure<'_>)]) -> Vec<Line> {
         let mut lines = vec![];
         for (keys, keys_name) in KEYS {

@@ -42,13 +42,13 @@ pub struct Options {
     /// Target partitions of a session; 0 for DataFusion's default.
     #[arg(long, default_value_t = 0)]
     partitions: usize,
-    /// Whether the query sums a column of the build side, so that rows come back.
+    /// Sum a column of the build side, so that rows come back.
     #[arg(long)]
     rows_back: bool,
     /// With --large: limits of the memory on each device, in bytes a build row.
     #[arg(long, value_delimiter = ',', default_values_t = [24, 16, 10])]
     row_bytes: Vec<u64>,
-    /// Whether one join is measured whose table is larger than one device's limit.
+    /// Measure one join whose table is larger than one device's limit.
     #[arg(long)]
     large: bool,
     /// A file for the figure.

@@ -35,7 +35,7 @@ pub struct Throughput {
     pub per_second: f64,
 }
 
-/// A bijection of 32-bit numbers, so that keys are unique and in no order.
+/// Returns a bijection of 32-bit numbers, so that keys are unique and in no order.
 fn mixed(number: u32) -> u32 {
     let mut x = number.wrapping_mul(0x9e37_79b1);
     x ^= x >> 15;

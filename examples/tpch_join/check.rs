@@ -1,7 +1,7 @@
-//! Are two results the same multiset of rows?
+//! Checks that two results are the same multiset of rows.
 //!
-//! Two plans may emit rows in different orders and add floats in different orders, so
-//! rows are compared without their order and floats to a relative 1e-9:
+//! Two plans may emit rows in different orders and add floats in different orders. So rows are
+//! compared without their order, and floats to a relative 1e-9:
 //!
 //! ```text
 //!   rows ─▶ sort by (exact columns, floats) ─▶ walk both sides, run by run
@@ -45,7 +45,7 @@ pub struct Differences {
 }
 
 impl Differences {
-    /// Number of differing columns and of rows that only one side has.
+    /// Returns the number of differing columns and of rows that only one side has.
     pub fn count(&self) -> usize {
         self.types.len() + self.missing.num_rows() + self.extra.num_rows()
     }
@@ -81,7 +81,7 @@ pub fn compare(
     })
 }
 
-/// One line per column whose type is not the same on both sides.
+/// Returns one line per column whose type is not the same on both sides.
 fn differing_types(expected: &SchemaRef, found: &SchemaRef) -> Vec<String> {
     let (expected, found) = (expected.fields(), found.fields());
     if expected.len() != found.len() {
@@ -109,8 +109,8 @@ fn take_rows(batch: &RecordBatch, mut rows: Vec<usize>) -> Result<RecordBatch> {
     Ok(take_record_batch(batch, &rows)?)
 }
 
-/// The columns compared exactly, and a NULL column that gives the rows their number
-/// when there are no others (it takes no space).
+/// Returns the columns compared exactly, and a NULL column that gives the rows their number when
+/// there are no others (it takes no space).
 fn exact_columns(batch: &RecordBatch) -> Vec<ArrayRef> {
     let nulls: ArrayRef = Arc::new(NullArray::new(batch.num_rows()));
     let exact = batch.columns().iter().filter(|c| !is_float(c.data_type()));
@@ -121,7 +121,7 @@ fn is_float(data_type: &DataType) -> bool {
     data_type.is_floating()
 }
 
-/// A converter for the exact columns of `batch`; rows of two batches can only be compared
+/// Returns a converter for the exact columns of `batch`; rows of two batches can only be compared
 /// when one converter made both.
 fn converter(batch: &RecordBatch) -> Result<RowConverter> {
     let fields = exact_columns(batch)
@@ -148,7 +148,7 @@ impl Side {
         })
     }
 
-    /// All rows, sorted by the exact columns and then by the floats.
+    /// Returns all rows, sorted by the exact columns and then by the floats.
     fn sorted(&self) -> Vec<usize> {
         let mut rows: Vec<usize> = (0..self.exact.num_rows()).collect();
         rows.sort_unstable_by(|&a, &b| {
@@ -166,18 +166,18 @@ impl Side {
             .unwrap_or(Ordering::Equal)
     }
 
-    /// The leading rows of `sorted` that have the first one's exact columns.
+    /// Returns the leading rows of `sorted` that have the first one's exact columns.
     fn run<'a>(&self, sorted: &'a [usize]) -> &'a [usize] {
         let same = |row: &&usize| self.exact.row(**row) == self.exact.row(sorted[0]);
         &sorted[..sorted.iter().take_while(same).count()]
     }
 
-    /// The float by which a run is sorted; the same for all rows when there is none.
+    /// Returns the float by which a run is sorted; the same for all rows when there is none.
     fn first_float(&self, row: usize) -> Option<f64> {
         self.floats.first().and_then(|column| column[row])
     }
 
-    /// Whether all floats of `row` are close to those of `other`'s row.
+    /// Returns whether all floats of `row` are close to those of `other`'s row.
     fn floats_close(&self, row: usize, other: &Self, other_row: usize) -> bool {
         let pairs = self.floats.iter().zip(&other.floats);
         pairs.into_iter().all(|(a, b)| close(a[row], b[other_row]))
@@ -206,7 +206,7 @@ fn compare_float(a: Option<f64>, b: Option<f64>) -> Ordering {
     }
 }
 
-/// Whether two floats (or NULLs) count as equal.
+/// Returns whether two floats (or NULLs) count as equal.
 fn close(a: Option<f64>, b: Option<f64>) -> bool {
     match (a, b) {
         (None, None) => true,
@@ -218,7 +218,7 @@ fn close(a: Option<f64>, b: Option<f64>) -> bool {
     }
 }
 
-/// The rows of `expected` and of `found` that the other side lacks.
+/// Returns the rows of `expected` and of `found` that the other side lacks.
 fn unmatched(expected: &Side, found: &Side) -> (Vec<usize>, Vec<usize>) {
     let (expected_rows, found_rows) = (expected.sorted(), found.sorted());
     let (mut e, mut f) = (&expected_rows[..], &found_rows[..]);
@@ -236,8 +236,8 @@ fn unmatched(expected: &Side, found: &Side) -> (Vec<usize>, Vec<usize>) {
     (missing, extra)
 }
 
-/// Pairs the rows of two runs with equal exact columns (one run may be empty) and appends
-/// the rows without a partner to the vector beside their run.
+/// Pairs the rows of two runs with equal exact columns; one run may be empty. Appends the rows
+/// without a partner to the vector beside their run.
 fn match_run(
     (expected, rows, missing): (&Side, &[usize], &mut Vec<usize>),
     (found, candidates, extra): (&Side, &[usize], &mut Vec<usize>),

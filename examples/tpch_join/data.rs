@@ -1,14 +1,14 @@
 //! The tables: TPC-H made in memory, or Parquet files.
 //!
 //! ```text
-//!   scale ─▶ (table, part) jobs, largest first ─▶ one thread a core ─▶ MemTable of several partitions
+//!   scale ─▶ (table, part) jobs, largest first ─▶ a thread a core ─▶ MemTable of partitions
 //!   DIR   ─▶ lineitem.parquet | lineitem/*.parquet ─▶ ListingTable ─ in memory? ─▶ MemTable
 //! ```
 //!
-//! `tpchgen` makes the rows of the official dbgen, any part of a table independently of the
-//! others, so a table's parts become its partitions without a copy. In memory, scale 1 takes
-//! a little over 1 GB. Parquet files are read by every query again, as in a program that
-//! queries them: then both plans' times include reading.
+//! `tpchgen` makes the rows of the official dbgen, any part of a table independently of the others.
+//! So a table's parts become its partitions without a copy. In memory, scale 1 takes a little over
+//! 1 GB. Parquet files are read by every query again, as in a program that queries them: then both
+//! plans' times include reading.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -59,7 +59,7 @@ impl Data {
     }
 }
 
-/// The same tables, read into memory in `partitions` partitions each.
+/// Returns the same tables, read into memory in `partitions` partitions each.
 ///
 /// # Errors
 /// Names the table that cannot be read.
@@ -138,7 +138,7 @@ impl Table {
         (at_one * scale) as u64
     }
 
-    /// A reader of part `part` (from 1) of `parts`.
+    /// Returns a reader of part `part` (from 1) of `parts`.
     fn reader(self, scale: f64, part: i32, parts: i32) -> Box<dyn RecordBatchReader> {
         macro_rules! reader {
             ($arrow:ident, $generator:ident) => {
@@ -168,7 +168,7 @@ struct Job {
     parts: i32,
 }
 
-/// All jobs at `scale`: as many parts as `partitions`, but none smaller than a batch.
+/// Returns all jobs at `scale`: as many parts as `partitions`, but none smaller than a batch.
 fn jobs(scale: f64, partitions: usize) -> Vec<Job> {
     let jobs_of = |table: Table| {
         let batches = table.rows(scale).div_ceil(BATCH_ROWS as u64).max(1);
@@ -210,8 +210,8 @@ pub fn generate(scale: f64, partitions: usize) -> Result<Data> {
     })
 }
 
-/// A bar over the rows to make. The generator first fills a text pool, about a second in which
-/// no row appears: the bar's spinner shows that something happens.
+/// Returns a bar over the rows to make. The generator first fills a text pool, about a second in
+/// which no row appears: the bar's spinner shows that something happens.
 fn progress_bar(scale: f64) -> Result<ProgressBar> {
     let rows = Table::ALL.iter().map(|table| table.rows(scale)).sum();
     let bar = ProgressBar::new(rows);
@@ -302,7 +302,7 @@ async fn open_table(
     Ok(context.table_provider(name).await?)
 }
 
-/// The tables in `dir` by name (in lower case, as SQL folds unquoted names).
+/// Returns the tables in `dir` by name (in lower case, as SQL folds unquoted names).
 fn find_tables(dir: &Path) -> Result<BTreeMap<String, PathBuf>> {
     let mut tables = BTreeMap::new();
     for path in entries(dir)? {

@@ -58,7 +58,7 @@ impl FromStr for Limit {
     }
 }
 
-/// `context` with a memory pool that notes its peak, and has at most `limit` bytes.
+/// Returns `context` with a memory pool that notes its peak, and has at most `limit` bytes.
 ///
 /// # Errors
 /// If DataFusion cannot make the runtime environment.
@@ -74,7 +74,7 @@ pub fn pooled(context: &SessionContext, limit: Option<usize>) -> Result<SessionC
     Ok(SessionContext::new_with_state(state))
 }
 
-/// The most bytes that queries of `context` reserved since it was last asked.
+/// Returns the most bytes that queries of `context` reserved since it was last asked.
 ///
 /// # Errors
 /// If the context is not one of [`pooled`].
@@ -87,7 +87,7 @@ pub fn take_peak(context: &SessionContext) -> Result<usize> {
     Ok(peak)
 }
 
-/// Whether a query failed as its memory pool had too little.
+/// Returns whether a query failed as its memory pool had too little.
 pub fn is_exhausted(error: &crate::Error) -> bool {
     let error = error.downcast_ref::<DataFusionError>();
     error.is_some_and(|e| matches!(e.find_root(), DataFusionError::ResourcesExhausted(_)))

@@ -44,7 +44,7 @@ type Result<T, E = Error> = std::result::Result<T, E>;
 /// Suppliers at TPC-H's scale factor 1.
 const SUPPLIERS: f64 = 10_000.0;
 
-/// TPC-H or your own SQL with hash joins on an OpenCL device, beside stock DataFusion.
+/// TPC-H or your own SQL with hash joins on an OpenCL device, beside DataFusion's own joins.
 #[derive(Parser)]
 struct Args {
     /// TPC-H scale factor of the data to make in memory (1 takes a little over 1 GB)
@@ -67,8 +67,8 @@ struct Args {
     #[arg(long, value_name = "N|all|SQL", default_value = "all")]
     query: Selection,
 
-    /// Compare the rows with the stock plan's; exit with 1 if they differ ('--query all'
-    /// always compares)
+    /// Compare the rows with those of DataFusion's own plan; exit with 1 if they differ ('--query
+    /// all' always compares)
     #[arg(long)]
     check: bool,
 
@@ -84,8 +84,8 @@ struct Args {
     #[arg(long, value_name = "S", default_value = "0", value_parser = seconds)]
     seconds: f64,
 
-    /// Limit the memory of both sides, in bytes (64M) or as a share of what the stock plan of a
-    /// query reserves without a limit (1/4); rows are compared with those of a run without one
+    /// Limit the memory of both plans: in bytes (64M), or as a share (1/4) of what DataFusion's own
+    /// plan of a query reserves without a limit; rows are compared with those of a run without one
     #[arg(long, value_name = "SIZE|SHARE")]
     memory_limit: Option<Limit>,
 
@@ -161,7 +161,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Whether the reader of our output has seen enough.
+/// Returns whether the reader of our output has seen enough.
 fn is_closed_pipe(error: &Error) -> bool {
     let error = error.downcast_ref::<io::Error>();
     error.is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
@@ -244,7 +244,7 @@ async fn run_queries(args: &Args) -> Result<usize> {
     Ok(outcomes.iter().map(Outcome::difference_count).sum())
 }
 
-/// A context with Horton joins and the options of the command line.
+/// Returns a context with Horton joins and the options of the command line.
 async fn horton_context(args: &Args) -> Result<SessionContext> {
     let context = horton_join::context(SessionConfig::new());
     set(&context, "horton.enabled", &args.enabled).await?;
@@ -257,7 +257,7 @@ async fn horton_context(args: &Args) -> Result<SessionContext> {
     Ok(context)
 }
 
-/// A context of DataFusion as published, with the options that are its own.
+/// Returns a context of DataFusion as published, with the options that are its own.
 async fn stock_context(args: &Args) -> Result<SessionContext> {
     let context = SessionContext::new();
     for (key, value) in &args.set {
@@ -289,7 +289,7 @@ async fn load(args: &Args, partitions: usize) -> Result<Data> {
     }
 }
 
-/// The scale factor of the data at hand, for the one TPC-H query that depends on it.
+/// Returns the scale factor of the data at hand, for the one TPC-H query that depends on it.
 async fn data_scale(context: &SessionContext, selection: &Selection) -> Result<f64> {
     if !selection.is_tpch() {
         return Ok(1.0);

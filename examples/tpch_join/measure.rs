@@ -6,13 +6,13 @@
 //!             └── a pair ───┘                           best of each, and the pairs' median ratio
 //! ```
 //!
-//! The two alternate, so that a machine that slows down slows both. The best of each is what a
-//! query can take; where plans are equal, the best times of a shared machine can still be some
-//! per cent apart, as either side had the luckier moment. The median over pairs of neighbouring
-//! runs hears less of that. A time runs from the
-//! query's text to its last row: parsing and planning are in it, on both sides. Every Horton
-//! run's rows are compared with the stock plan's first, not only one run's, because
-//! a race in a kernel need not show at once.
+//! The two alternate, so that a machine that slows down slows both. The best of each is the least
+//! time that a query can take. Where plans are equal, the best times of a shared machine can still
+//! be some per cent apart: either side had the luckier moment. The median over pairs of
+//! neighbouring runs is less sensitive to that. A time runs from the query's text to its last row:
+//! parsing and planning are in it, on both sides. The rows of every Horton run are compared with
+//! those of the stock plan's first run. One run would not do: a race in a kernel need not show at
+//! once.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -81,7 +81,7 @@ pub struct Join {
     pub line: String,
     /// Kernels it launched.
     pub launches: usize,
-    /// Whether neither input was empty, as far as the plan says.
+    /// True if neither input was empty, as far as the plan says.
     has_rows: bool,
 }
 
@@ -110,12 +110,12 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// The joins that ran on a device.
+    /// Returns the joins that ran on a device.
     pub fn device_joins(&self) -> impl Iterator<Item = &Join> {
         self.joins.iter().filter(|join| join.device.is_some())
     }
 
-    /// The number of joins that ran as DataFusion's own.
+    /// Returns the number of joins that ran as DataFusion's own.
     pub fn stock_joins(&self) -> usize {
         self.joins
             .iter()
@@ -128,8 +128,8 @@ impl Outcome {
         self.joins.iter().map(|join| join.launches).sum()
     }
 
-    /// Whether device joins had rows to join and launched no kernel: then the device did not do
-    /// what the plan says.
+    /// Returns whether device joins had rows to join and launched no kernel: then the device did
+    /// not do what the plan says.
     pub fn is_idle(&self) -> bool {
         self.launches() == 0 && self.device_joins().any(|join| join.has_rows)
     }
@@ -189,8 +189,9 @@ pub struct Effort {
     pub time: Duration,
 }
 
-/// Runs `query` once on both sides to warm up and as often as `effort` says to measure, by turns; compares the
-/// rows if `check`. Under a limit, the stock plan without one gives the rows to compare.
+/// Runs `query` once on both sides to warm up and as often as `effort` says to measure, by turns;
+/// compares the rows if `check`. Under a limit, the stock plan without one gives the rows to
+/// compare.
 ///
 /// # Errors
 /// A side's error, with the query's label and the side. That the stock plan has too little memory
@@ -256,7 +257,7 @@ pub async fn measure(sides: &Sides, query: &Query, effort: Effort, check: bool) 
     })
 }
 
-/// What runs of both sides reserved, and what the joins of `plan` wrote to disk.
+/// Returns what runs of both sides reserved, and what the joins of `plan` wrote to disk.
 fn memory(sides: &Sides, plan: &Arc<dyn ExecutionPlan>) -> Result<Memory> {
     let mut spilled = 0;
     plan.apply(|node| {
@@ -280,7 +281,7 @@ fn ratio(stock: Duration, horton: Duration) -> f64 {
     stock.as_secs_f64() / horton.as_secs_f64()
 }
 
-/// The median of some numbers, at least one.
+/// Returns the median of some numbers, at least one.
 fn median(mut numbers: Vec<f64>) -> f64 {
     numbers.sort_by(f64::total_cmp);
     let (middle, last) = (numbers.len() / 2, numbers.len() - 1);
@@ -313,7 +314,7 @@ fn compare_runs(stock: &Run, horton: &Run) -> Result<Differences> {
     )
 }
 
-/// The hash joins of a plan, scalar subqueries included.
+/// Returns the hash joins of a plan, scalar subqueries included.
 fn joins(plan: &Arc<dyn ExecutionPlan>) -> Result<Vec<Join>> {
     let mut joins = vec![];
     plan.apply(|node| {
@@ -323,7 +324,7 @@ fn joins(plan: &Arc<dyn ExecutionPlan>) -> Result<Vec<Join>> {
     Ok(joins)
 }
 
-/// The node as a join, if it is a hash join.
+/// Returns the node as a join, if it is a hash join.
 fn join(node: &dyn ExecutionPlan) -> Option<Join> {
     let horton = HortonJoinExec::of(node);
     if horton.is_none() && node.downcast_ref::<HashJoinExec>().is_none() {

@@ -1,5 +1,5 @@
-//! Which queries to run: TPC-H's 22 with the specification's validation parameters, or the
-//! user's own SQL.
+//! The queries to run: TPC-H's 22 with the specification's validation parameters, or the user's own
+//! SQL.
 //!
 //! The texts are the specification's (section 2.4), with its "first N rows" as LIMIT and
 //! Q15's view as a CTE. Only Q11 depends on the size of the data: its fraction is
@@ -78,12 +78,12 @@ impl FromStr for Selection {
 }
 
 impl Selection {
-    /// Whether the queries need TPC-H's tables.
+    /// Returns whether the queries need TPC-H's tables.
     pub fn is_tpch(&self) -> bool {
         !matches!(self, Self::Sql(_))
     }
 
-    /// The queries, for data of TPC-H scale factor `scale`.
+    /// Returns the queries, for data of TPC-H scale factor `scale`.
     pub fn queries(&self, scale: f64) -> Vec<Query> {
         match self {
             Self::One(number) => vec![tpch(*number, scale)],
@@ -96,8 +96,8 @@ impl Selection {
     }
 }
 
-/// The queries in `dir`: its `.sql` files by name, one query a statement (`q14.1`, `q14.2` if a
-/// file has several).
+/// Returns the queries in `dir`: its `.sql` files by name, one query a statement (`q14.1`, `q14.2`
+/// if a file has several).
 ///
 /// # Errors
 /// Names the folder or file that cannot be read, or the folder without any query.
@@ -131,8 +131,8 @@ pub fn of_folder(dir: &Path) -> Result<Vec<Query>> {
     }
 }
 
-/// The statements of `text`, which semicolons separate; a text that is no SQL is one statement,
-/// whose error the run shows.
+/// Returns the statements of `text`, which semicolons separate; a text that is no SQL is one
+/// statement, whose error the run shows.
 fn statements(text: &str) -> Vec<String> {
     let parsed = DFParser::parse_sql(text);
     parsed.map_or_else(

@@ -1,5 +1,5 @@
-//! What the user sees: for each query its rows, its joins and devices, both times, and the
-//! rows that differ; for several queries a table and the closing line.
+//! The report to the user: for each query its rows, its joins and devices, both times, and the rows
+//! that differ; for several queries a table and the closing line.
 //!
 //! Everything goes to one writer, so that a closed pipe (`| head`) ends the program with
 //! an error value and not with `println!`'s panic.
@@ -169,7 +169,7 @@ pub fn closing_line(out: &mut impl Write, outcomes: &[Outcome]) -> io::Result<()
     )
 }
 
-/// The devices of `joins`, each once.
+/// Returns the devices of `joins`, each once.
 fn device_names(joins: &[&Join]) -> String {
     let names = joins.iter().filter_map(|join| join.device.as_deref());
     let mut names: Vec<&str> = names.collect();
@@ -192,7 +192,7 @@ fn result(out: &mut impl Write, run: &Run, rows: usize) -> Result<()> {
     Ok(())
 }
 
-/// The first `rows` rows.
+/// Returns the first `rows` rows.
 fn head(batches: &[RecordBatch], rows: usize) -> Vec<RecordBatch> {
     let mut left = rows;
     let mut shown = vec![];
@@ -218,14 +218,21 @@ fn join_line(out: &mut impl Write, join: &Join) -> io::Result<()> {
 
 fn check(out: &mut impl Write, differences: &Differences) -> Result<()> {
     if differences.count() == 0 {
-        return Ok(writeln!(out, "check: the rows are the stock plan's")?);
+        return Ok(writeln!(
+            out,
+            "check: the rows are those of DataFusion's own plan"
+        )?);
     }
     writeln!(out, "check: {}", count(differences.count(), "difference"))?;
     for line in &differences.types {
         writeln!(out, "  {line}")?;
     }
     one_sided(out, "missing", &differences.missing)?;
-    one_sided(out, "not in the stock plan's result", &differences.extra)
+    one_sided(
+        out,
+        "not in the result of DataFusion's own plan",
+        &differences.extra,
+    )
 }
 
 /// Prints the first of the rows that only one side has.
@@ -239,7 +246,7 @@ fn one_sided(out: &mut impl Write, what: &str, rows: &RecordBatch) -> Result<()>
     Ok(())
 }
 
-/// `1 row`, `2 rows`.
+/// Returns a text such as `1 row` or `2 rows`.
 fn count(number: usize, noun: &str) -> String {
     match (number, noun.ends_with("ch")) {
         (1, _) => format!("1 {noun}"),

@@ -65,8 +65,8 @@ macro_rules! commands {
     };
 }
 
-/// Defines functions that release an object. They succeed whatever the library says, which after
-/// a device was lost may be anything: no one can do anything about it, and `ocl` panics, in a
+/// Defines functions that release an object. They succeed even if the library says otherwise, which
+/// after a device was lost may be anything: no one can do anything about it, and `ocl` panics, in a
 /// `drop`.
 macro_rules! releases {
     ($(fn $name:ident($object:ident: Ptr);)*) => {

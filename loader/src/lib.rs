@@ -13,14 +13,14 @@
 //! A call costs an atomic load and an indirect call more than before: nanoseconds, against
 //! microseconds in a driver. The library is opened at the first call that needs it.
 //!
-//! - **Linking.** It is enough that this crate is part of the program; [`link`] makes it so.
-//!   rustc itself asks the linker for the exported functions of all crates, so that the order of
-//!   the libraries does not matter to GNU ld either.
-//! - **No name leaves the program.** The forwarders are hidden ELF symbols. Without that, a
-//!   cdylib (or a program linked with `-rdynamic`) exports `clXxx`, and every library in the
-//!   process that looks up a name of its own, libOpenCL and the drivers included, finds ours.
-//!   `RTLD_DEEPBIND` would shield libOpenCL only, and it splits the heap of a library from that
-//!   of a program that brings its own `malloc`.
+//! - **Linking.** It is enough that this crate is part of the program; [`link`] makes it so. rustc
+//!   itself asks the linker for the exported functions of all crates. So the order of the libraries
+//!   does not matter to GNU ld either.
+//! - **No name leaves the program.** The forwarders are hidden ELF symbols. Without that, a cdylib
+//!   (or a program linked with `-rdynamic`) exports `clXxx`. Every library in the process that
+//!   looks up a name of its own, libOpenCL and the drivers included, then finds ours.
+//!   `RTLD_DEEPBIND` would shield libOpenCL only, and it splits the heap of a library from that of
+//!   a program that brings its own `malloc`.
 //! - **Why not an OpenCL crate that loads lazily, instead of `ocl`?** This is little code beside
 //!   a table of names, and it serves every crate in the program that links OpenCL.
 //!

@@ -46,7 +46,8 @@ pub fn status() -> &'static LoaderStatus {
     &opened().1
 }
 
-/// The function called `name`, or `None` when there is no library or no such function in it.
+/// Returns the function called `name`, or `None` when there is no library or no such function in
+/// it.
 ///
 /// # Safety
 /// `F` is a function pointer type with the signature of the library's `name`.
@@ -81,8 +82,8 @@ fn first_of(names: impl IntoIterator<Item = OsString>) -> (Option<Library>, Load
     (None, LoaderStatus::Missing(reasons.join("; ")))
 }
 
-/// `RTLD_NOW`: a library that lacks something of its own is refused here, instead of ending the
-/// process at some later call. `RTLD_LOCAL`: its names stay its own.
+/// Returns `RTLD_NOW`: a library that lacks something of its own is refused here, instead of ending
+/// the process at some later call. `RTLD_LOCAL`: its names stay its own.
 #[cfg(unix)]
 fn open(name: &OsString) -> Result<Library, libloading::Error> {
     use libloading::os::unix;

@@ -25,8 +25,10 @@ use crate::runtime::wait;
 ///
 /// Args:
 ///     options: options by their full names, 'horton.…' and 'datafusion.…'.
-///     device: the OpenCL device: 'auto', 'PLATFORM:INDEX', part of a name, 'all', or a list with commas.
-///     memory_limit: bytes of host memory for joins, sorts and aggregates; what needs more goes to disk.
+///     device: the OpenCL device: 'auto', 'PLATFORM:INDEX', part of a name, 'all', or a list with
+///         commas.
+///     memory_limit: bytes of host memory for joins, sorts and aggregates; what needs more goes to
+///         disk.
 ///     target_partitions: threads of a query; as many as there are cores by default.
 #[pyclass(
     name = "SessionContext",
@@ -62,8 +64,8 @@ impl Session {
         Ok(Self(SessionContext::new_with_state(builder.build())))
     }
 
-    /// Returns the result of `query`. A query runs when its rows are taken. CREATE, DROP and SET run at
-    /// once; INSERT and COPY do when their result is taken, as by count().
+    /// Returns the result of `query`. A query runs when its rows are taken. CREATE, DROP and SET
+    /// run at once; INSERT and COPY do when their result is taken, as by count().
     fn sql(&self, py: Python<'_>, query: String) -> PyResult<Frame> {
         let frame = self.with(py, |session| async move { Ok(session.sql(&query).await?) })?;
         Ok(Frame::new(Query::Frame(Box::new(frame))))
@@ -114,9 +116,9 @@ impl Session {
         })
     }
 
-    /// Makes `data` the table `name`: any object with `__arrow_c_stream__` or `__arrow_c_array__`, such
-    /// as pyarrow.Table, polars.DataFrame, and a DataFrame of this package. Nothing is copied. A stream
-    /// is read to its end.
+    /// Makes `data` the table `name`: any object with `__arrow_c_stream__` or `__arrow_c_array__`,
+    /// such as pyarrow.Table, polars.DataFrame, and a DataFrame of this package. Nothing is copied.
+    /// A stream is read to its end.
     fn register_arrow(&self, name: &str, data: &Bound<'_, PyAny>) -> PyResult<()> {
         let table = ingest::table(data)?;
         let registered = self.0.register_table(name, std::sync::Arc::new(table));

@@ -1,7 +1,8 @@
-//! Where a join ran and why, as Python sees it.
+//! The decision where a join ran and why, as Python sees it.
 //!
 //! ```text
-//!  HortonJoinExec.decisions() ─▶ JoinDecision(join='Inner', build='left', rows=…, device=…, reason=…)
+//!  HortonJoinExec.decisions()
+//!      ─▶ JoinDecision(join='Inner', build='left', rows=…, device=…, reason=…)
 //! ```
 
 use std::sync::Arc;

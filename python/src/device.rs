@@ -1,4 +1,4 @@
-//! What `horton_join.devices()` lists.
+//! The devices that `horton_join.devices()` lists.
 //!
 //! ```text
 //!  OpenCL's platforms ─▶ Device(index='0:1', name=…, kind='gpu', obstacle=None or why not)

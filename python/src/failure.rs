@@ -33,7 +33,8 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// Returns the failure for what a signal handler raised. Its text is asked for here, with the GIL.
+    /// Returns the failure for what a signal handler raised. Its text is asked for here, with the
+    /// GIL.
     pub fn raised(py: Python<'_>, error: PyErr) -> Self {
         let text = error.value(py).str();
         let text = text.map(|text| text.to_string()).unwrap_or_default();

@@ -1,13 +1,13 @@
 //! Frames of PyPI's `datafusion`, planned there and run here.
 //!
 //! ```text
-//!  datafusion.DataFrame ─▶ execution_plan().to_bytes() ─▶ decoded, its HashJoinExecs put on the device
-//!                                                              ─▶ DataFrame of this package
+//!  datafusion.DataFrame ─▶ execution_plan().to_bytes() ─▶ decoded
+//!      ─▶ its HashJoinExecs put on the device ─▶ DataFrame of this package
 //! ```
 //!
 //! The two packages share no types: each has a DataFusion of its own. So the plan goes as protobuf
-//! bytes, which hold files by their paths and tables in memory by their rows. What is a Python object
-//! over there, or memory of that context, cannot go, and is an error that says so.
+//! bytes, which hold files by their paths and tables in memory by their rows. What is a Python
+//! object over there, or memory of that context, cannot go, and is an error that says so.
 
 use std::sync::{Arc, LazyLock};
 
@@ -37,13 +37,14 @@ static HEALTH: LazyLock<Health> = LazyLock::new(Health::default);
 
 /// Takes a frame of PyPI's `datafusion` 55, and returns the same rows with joins on OpenCL devices.
 ///
-/// Files are opened anew, and tables in memory are copied. Python functions and tables that are Python
-/// objects, such as datasets of pyarrow, are an error. So is the memory limit of `context`.
+/// Files are opened anew, and tables in memory are copied. Python functions and tables that are
+/// Python objects, such as datasets of pyarrow, are an error. So is the memory limit of `context`.
 ///
 /// Args:
 ///     df: the datafusion.DataFrame. It is planned now, and runs when rows are taken.
 ///     options, device, memory_limit: as those of SessionContext. The plan's partitions stay.
-///     context: the datafusion.SessionContext of the frame. Give it to be told what of it is lost here.
+///     context: the datafusion.SessionContext of the frame. Give it to be told what of it is lost
+///         here.
 #[pyfunction]
 #[pyo3(signature = (df, options=None, *, device="auto", memory_limit=None, context=None))]
 pub fn collect(

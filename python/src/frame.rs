@@ -1,4 +1,4 @@
-//! A query as Python sees it: lazy, and run by whoever takes its rows.
+//! A query as Python sees it: lazy, and run by the consumer that takes its rows.
 //!
 //! ```text
 //!  DataFrame ─┬─ __arrow_c_stream__ ─▶ any Arrow library takes the rows     runs as they are taken
@@ -95,8 +95,8 @@ impl Frame {
         Columns(SchemaRef::clone(&self.schema))
     }
 
-    /// Where each join of the last run was done, and why. A run counts once its rows were taken, or
-    /// whoever took them let go.
+    /// Returns where each join of the last run was done, and why. A run counts once its rows were
+    /// taken, or the consumer let go of them.
     #[getter]
     fn decisions(&self) -> Vec<JoinDecision> {
         self.decided.all()
@@ -166,8 +166,8 @@ impl Frame {
         })
     }
 
-    /// Collects the rows in Rust, drops them, and returns the seconds that this took. Planning counts,
-    /// too. For python/benches.
+    /// Collects the rows in Rust, drops them, and returns the seconds that this took. Planning
+    /// counts, too. For python/benches.
     fn _collect_seconds(&self, py: Python<'_>) -> PyResult<f64> {
         let begun = Instant::now();
         self.with_run(py, self.query.clone(), move |run| async move {
@@ -178,8 +178,8 @@ impl Frame {
         })
     }
 
-    /// Arrow's C stream interface: pyarrow.table, polars.DataFrame, duckdb and others take the frame
-    /// itself. Rows come as they are made, and are not copied.
+    /// Arrow's C stream interface: pyarrow.table, polars.DataFrame, duckdb and others take the
+    /// frame itself. Rows come as they are made, and are not copied.
     #[pyo3(signature = (requested_schema=None))]
     fn __arrow_c_stream__<'py>(
         &self,

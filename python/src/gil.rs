@@ -2,11 +2,11 @@
 //!
 //! ```text
 //!  Python ─▶ PyO3: frame.to_arrow ─▶ pyarrow, lets go of the GIL ─▶ C: get_next ─▶ held ─▶ Python
-//!            counts 1 entry           PyO3 does not see this                       asks CPython itself
+//!            counts 1 entry           PyO3 does not see this                       asks CPython
 //! ```
 //!
-//! `Python::attach` believes PyO3's count. Here it would believe that the GIL is held, and the process
-//! would end. CPython's own call knows better, whatever is on the stack.
+//! `Python::attach` believes PyO3's count. Here it would believe that the GIL is held, and the
+//! process would end. CPython's own call is right for any stack.
 
 #![allow(unsafe_code)]
 
@@ -16,8 +16,8 @@ struct Ensured(ffi::PyGILState_STATE);
 
 impl Drop for Ensured {
     fn drop(&mut self) {
-        // SAFETY: it is the state of the one `PyGILState_Ensure` that made this guard, in this thread,
-        // as raw states are not `Send`-ed: the guard lives in `held` alone.
+        // SAFETY: it is the state of the one `PyGILState_Ensure` that made this guard, in this
+        // thread, as raw states are not `Send`-ed: the guard lives in `held` alone.
         unsafe { ffi::PyGILState_Release(self.0) }
     }
 }

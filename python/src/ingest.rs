@@ -1,7 +1,8 @@
 //! Arrow data of other packages, taken in as a table.
 //!
 //! ```text
-//!  object with __arrow_c_stream__ or __arrow_c_array__ ─▶ batches, as they lie in memory ─▶ MemTable
+//!  object with __arrow_c_stream__ or __arrow_c_array__
+//!      ─▶ batches, as they lie in memory ─▶ MemTable
 //! ```
 //!
 //! The buffers stay where they are, and alive as long as the table.

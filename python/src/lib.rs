@@ -7,7 +7,8 @@
 //!  pyarrow, polars, duckdb ◀── stream ◀── frame ◀┘         (no GIL, Ctrl-C)
 //! ```
 //!
-//! * `context`: a session, its tables and options (`options`); `ingest`: Arrow data of other packages
+//! * `context`: a session, its tables and options (`options`); `ingest`: Arrow data of other
+//!   packages
 //! * `foreign`: plans of PyPI's `datafusion`
 //! * `frame`: a query as Python sees it; `schema`, `text`, `decision`: what it shows
 //! * `query`: what can be run, again and again; `run`: one run of it
@@ -15,8 +16,8 @@
 //! * `runtime`, `caller`, `gil`: threads that run, and the Python thread that waits for them
 //! * `failure`: errors; `device`: what `devices()` lists
 //!
-//! `arrow-pyarrow` and PyO3's capsules hold all of Arrow's pointers, so none are here. `gil` is the one
-//! home of `unsafe`.
+//! `arrow-pyarrow` and PyO3's capsules hold all of Arrow's pointers, so none are here. `gil` is the
+//! one home of `unsafe`.
 
 #![deny(missing_docs, unsafe_code)]
 

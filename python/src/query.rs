@@ -1,7 +1,7 @@
-//! What can be run, as often as one likes.
+//! A query that can be run, as often as one likes.
 //!
 //! ```text
-//!  Query::Frame   SQL of our session: planned anew for each run, so it sees tables as they are then
+//!  Query::Frame   SQL of our session: planned anew for each run, so it sees tables as they are
 //!  Query::Plan    planned by another program: the same plan, without what earlier runs left in it
 //! ```
 
@@ -54,7 +54,8 @@ impl Query {
         })
     }
 
-    /// Returns the query that counts this one's rows; `None` if it has a plan and cannot be changed.
+    /// Returns the query that counts this one's rows; `None` if it has a plan and cannot be
+    /// changed.
     pub fn counted(&self) -> Result<Option<Self>, Failure> {
         let Self::Frame(frame) = self else {
             return Ok(None);

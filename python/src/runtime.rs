@@ -109,8 +109,8 @@ pub fn until<T: Send>(
     }
 }
 
-/// Waits for `future`, at most `patience`; `None` if it takes longer. The clock is this thread's own:
-/// those of the runtime stand still while all of its threads compute.
+/// Waits for `future`, at most `patience`; `None` if it takes longer. The clock is this thread's
+/// own: those of the runtime stand still while all of its threads compute.
 pub fn within<T>(patience: Duration, mut future: Pin<&mut impl Future<Output = T>>) -> Option<T> {
     struct Unpark(Thread);
     impl Wake for Unpark {

@@ -1,4 +1,4 @@
-//! The columns of a result, for whoever reads Arrow's C interface.
+//! The columns of a result, for readers of Arrow's C interface.
 //!
 //! ```text
 //!  SchemaRef ─▶ Schema { names, __arrow_c_schema__ } ─▶ pyarrow.schema(…), polars
@@ -18,7 +18,7 @@ pub struct Columns(pub SchemaRef);
 
 #[pymethods]
 impl Columns {
-    /// The names, in order.
+    /// Returns the names, in order.
     #[getter]
     fn names(&self) -> Vec<String> {
         let fields = self.0.fields().iter();

@@ -3,11 +3,11 @@
 //! ```text
 //!  a task: run ─▶ batches ─▶ a short queue ─▶ Rows.next ◀── get_next ── pyarrow, polars, duckdb …
 //!    starts with the first get_next            the caller waits without the GIL
-//!    stops when the stream is released         Ctrl-C ─▶ an error here, KeyboardInterrupt in Python
+//!    stops when the stream is released         Ctrl-C ─▶ an error; in Python KeyboardInterrupt
 //! ```
 //!
 //! Batches are handed over as they are: nothing is copied. The C interface knows numbers and texts
-//! of errors only, so the failure itself is left in a slot, where `frame` finds it for callers of
+//! of errors only. So the failure itself is left in a slot, where `frame` finds it for callers of
 //! its own.
 
 use std::mem;

@@ -18,7 +18,7 @@ use datafusion_cli::print_options::MaxRows;
 #[derive(Debug, Parser)]
 #[command(version, args_conflicts_with_subcommands = true)]
 pub struct Args {
-    /// What to do instead of running statements.
+    /// Command to run instead of statements.
     #[command(subcommand)]
     pub task: Option<Task>,
 
@@ -63,7 +63,7 @@ pub struct Args {
     #[arg(short = 'p', long, value_name = "FOLDER", value_parser = folder)]
     pub data_path: Option<PathBuf>,
 
-    /// Rows of a batch
+    /// Number of rows of a batch
     #[arg(short, long, value_name = "ROWS")]
     pub batch_size: Option<usize>,
 
@@ -71,11 +71,11 @@ pub struct Args {
     #[arg(short, long, value_name = "BYTES", value_parser = bytes)]
     pub memory_limit: Option<usize>,
 
-    /// How they share it: greedy or fair
+    /// Way in which queries share the memory: greedy or fair
     #[arg(long, value_name = "POOL", default_value_t = PoolType::Greedy)]
     pub mem_pool_type: PoolType,
 
-    /// Consumers that are named when memory is short
+    /// Number of consumers that are named when memory is short
     #[arg(long, value_name = "NUMBER", default_value_t = 3)]
     pub top_memory_consumers: usize,
 
@@ -84,7 +84,7 @@ pub struct Args {
     pub disk_limit: Option<usize>,
 }
 
-/// What the shell does besides running statements.
+/// The commands of the shell besides running statements.
 #[derive(Debug, Subcommand)]
 pub enum Task {
     /// List the OpenCL devices of this machine, tested

@@ -1,4 +1,4 @@
-//! What the Tab key offers at the prompt.
+//! The words that the Tab key offers at the prompt.
 //!
 //! ```text
 //!  SELECT na│          words of SQL, functions, tables, columns

@@ -1,4 +1,4 @@
-//! Why the shell stopped, as text and as an exit status.
+//! The reason why the shell stopped, as text and as an exit status.
 //!
 //! ```text
 //!  DataFusionError ─ message ─▶ Error(text) ─▶ error: text   status 1
@@ -10,7 +10,7 @@ use std::process::ExitCode;
 
 use datafusion::error::DataFusionError;
 
-/// Why the shell did not run everything that it was given.
+/// The reason why the shell did not run everything that it was given.
 #[derive(Debug)]
 pub enum Failure {
     /// A statement failed, or the shell could not begin. The text is for the user.

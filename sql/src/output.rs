@@ -65,13 +65,13 @@ impl Write for Out {
     }
 }
 
-/// How rows are printed.
+/// The way in which rows are printed.
 pub struct Style<'a> {
     /// The format, which is not automatic.
     pub format: PrintFormat,
     /// Rows of a table that are shown.
     pub maxrows: MaxRows,
-    /// How values of a table look.
+    /// Look of a table's values.
     pub values: &'a FormatOptions,
 }
 
@@ -119,7 +119,7 @@ pub async fn print(
     })
 }
 
-/// Where rows go.
+/// The place that rows go to.
 enum Sink {
     Table {
         out: BufWriter<Out>,

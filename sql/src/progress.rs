@@ -14,10 +14,10 @@ use tokio::task::JoinHandle;
 
 use crate::watch::Watch;
 
-/// How long a statement runs before the line appears.
+/// The time that a statement runs before the line appears.
 const QUIET: Duration = Duration::from_secs(1);
 
-/// How often it is drawn.
+/// The pause between two drawings of the line.
 const TICK: Duration = Duration::from_millis(100);
 
 /// The line, which is erased when this is dropped.

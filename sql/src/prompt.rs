@@ -122,7 +122,8 @@ fn own_rc() -> Vec<PathBuf> {
 fn tell(result: Result<(), Failure>) -> Result<(), Failure> {
     match result {
         Err(Failure::Error(text)) => eprintln!("error: {text}"),
-        Err(Failure::Interrupted) => eprintln!("\rcancelled"), // In the place of the terminal's own ^C.
+        // In the place of the terminal's own ^C.
+        Err(Failure::Interrupted) => eprintln!("\rcancelled"),
         Err(Failure::ReaderGone) => return Err(Failure::ReaderGone),
         Ok(()) => {}
     }

@@ -64,7 +64,7 @@ pub fn read(file: &Path) -> Result<String, Failure> {
 pub struct Shell {
     /// The session.
     pub context: SessionContext,
-    /// How rows are printed.
+    /// Way in which rows are printed.
     pub print: PrintOptions,
     watch: Watch,
 }

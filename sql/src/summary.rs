@@ -1,4 +1,4 @@
-//! Where the joins of a statement ran, in a few words.
+//! The places where the joins of a statement ran, in a few words.
 //!
 //! ```text
 //!  plans ─▶ joins ─▶ decisions ─▶ 3 joins: 2 on NVIDIA H200, 1 on the host (…)

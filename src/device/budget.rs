@@ -1,4 +1,4 @@
-//! How many bytes of a device may be in use.
+//! The budget of a device: how many bytes may be in use.
 //!
 //! ```text
 //!  0 ──────── used ────────┬──── idle ────┬─────────── free ───────────▶ limit
@@ -26,8 +26,8 @@ use tokio::runtime::Handle;
 use super::info::DeviceInfo;
 use super::kind::DeviceKind;
 
-/// How long a join waits for memory that others use. It is the time of some chunks, and little
-/// beside that of a query that runs out of memory.
+/// The time for which a join waits for memory that others use. It is the time of some chunks, and
+/// little beside that of a query that runs out of memory.
 pub(crate) const PATIENCE: Duration = Duration::from_millis(100);
 
 /// Bytes in use on one device, and how many there may be.
@@ -51,7 +51,7 @@ struct Taken {
     peak: u64,
 }
 
-/// Why bytes are not granted.
+/// The reason why bytes are not granted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Refused {
     /// There is no room: this many bytes are used.

@@ -29,7 +29,7 @@ impl<T> Buffer<T> {
         self.len
     }
 
-    /// Whether it has no elements.
+    /// Returns whether the buffer has no elements.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }

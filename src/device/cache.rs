@@ -46,7 +46,7 @@ pub(super) fn read_file(file: &Path) -> std::io::Result<Vec<u8>> {
     std::fs::read(file)
 }
 
-/// Whether only this user, and root, can have written a file.
+/// Returns whether only this user, and root, can have written a file.
 #[cfg(target_os = "linux")]
 fn is_trusted(file: &std::fs::Metadata) -> bool {
     use std::os::unix::fs::MetadataExt;
@@ -56,7 +56,7 @@ fn is_trusted(file: &std::fs::Metadata) -> bool {
     (file.uid() == user || file.uid() == 0) && file.mode() & writable_by_others == 0
 }
 
-/// Other systems have not been tried.
+/// Trusts no file: other systems have not been tried.
 #[cfg(not(target_os = "linux"))]
 fn is_trusted(_: &std::fs::Metadata) -> bool {
     true

@@ -10,7 +10,7 @@
 //! So all calls stand in one file, and none can be forgotten: a test compares the calls here with
 //! the sites and finds none elsewhere. In release builds the gate is a `catch_unwind`, which costs
 //! nothing until something unwinds, and a lock that exits take. Releasing objects is not here: the
-//! loader's forwarders answer that it succeeded, whatever the driver says.
+//! loader's forwarders answer that it succeeded, even if the driver says otherwise.
 
 use std::ffi::{CString, c_void};
 use std::sync::atomic::AtomicBool;
@@ -26,7 +26,7 @@ use super::exit;
 use super::faults;
 use super::status::{Failed, without_panic};
 
-/// Where an OpenCL call is made.
+/// The site of an OpenCL call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Site {
     PlatformIds,
@@ -58,7 +58,7 @@ pub(super) enum Site {
 }
 
 impl Site {
-    /// The OpenCL function.
+    /// Returns the name of the OpenCL function.
     #[cfg(debug_assertions)]
     pub(super) fn function(self) -> &'static str {
         match self {
@@ -92,10 +92,10 @@ impl Site {
     }
 }
 
-/// What a call returns.
+/// The result of a call.
 pub(super) type Called<T> = Result<T, Failed>;
 
-/// The gate: makes the `call` at `site`, whose `what` tells its uses apart.
+/// Makes the `call` at `site`, whose `what` tells its uses apart.
 #[cfg_attr(not(debug_assertions), expect(unused_variables))]
 fn at<T>(site: Site, what: &'static str, call: impl FnOnce() -> cl::Result<T>) -> Called<T> {
     #[cfg(debug_assertions)]
@@ -127,7 +127,7 @@ pub(super) fn device_ids(platform: &PlatformId) -> Called<Vec<DeviceId>> {
     })
 }
 
-/// The raw answer to a request by its number.
+/// Returns the raw answer to a `request`, which is a number of OpenCL's.
 pub(super) fn device_info(id: DeviceId, request: u32) -> Called<Vec<u8>> {
     at(Site::DeviceInfo, "", || {
         cl::get_device_info_raw(id, request)
@@ -220,15 +220,15 @@ unsafe extern "system" {
     ) -> i32;
 }
 
-/// Work-items of the sub-groups that a kernel runs in, in work-groups of `group`. Devices have the
-/// function from OpenCL 2.1 on.
+/// Returns the work-items of the sub-groups that a kernel runs in, in work-groups of `group`.
+/// Devices have the function from OpenCL 2.1 on.
 pub(super) fn sub_group_size(
     kernel: &Kernel,
     name: &'static str,
     device: DeviceId,
     group: usize,
 ) -> Called<usize> {
-    /// `CL_KERNEL_MAX_SUB_GROUP_SIZE_FOR_NDRANGE`.
+    /// OpenCL's number of `CL_KERNEL_MAX_SUB_GROUP_SIZE_FOR_NDRANGE`.
     const MAX_SUB_GROUP_SIZE: u32 = 0x2033;
     let mut size = 0usize;
     let mut status = 0;
@@ -470,7 +470,7 @@ pub(super) fn flush(commands: &CommandQueue) -> Called<()> {
     at(Site::Flush, "", || cl::flush(commands))
 }
 
-/// How a command ended that is done: an error, if it failed. `what` is the command.
+/// Checks that a command which is done has not failed. `what` is the command.
 pub(super) fn event_status(event: &Event, what: &'static str) -> Called<()> {
     let status = match current_status(event, what)? {
         // Some drivers are late to say that a command has ended. That it failed, the status says.
@@ -489,7 +489,7 @@ pub(super) fn event_status(event: &Event, what: &'static str) -> Called<()> {
     }
 }
 
-/// What is known of a command now: positive before it has ended, negative if it failed.
+/// Returns the state of a command now: positive before it has ended, negative if it failed.
 fn current_status(event: &Event, what: &'static str) -> Called<i32> {
     let mut status = 0i32;
     at(Site::EventStatus, what, || {
@@ -512,7 +512,7 @@ fn current_status(event: &Event, what: &'static str) -> Called<i32> {
     Ok(status)
 }
 
-/// A time of a finished command, in nanoseconds of the device's clock.
+/// Returns a time of a finished command, in nanoseconds of the device's clock.
 pub(super) fn event_time(event: &Event, when: ProfilingInfo) -> Called<u64> {
     at(Site::EventTime, "", || {
         cl::get_event_profiling_info(event, when)?.time()

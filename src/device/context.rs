@@ -1,4 +1,4 @@
-//! What the lanes of one opened device share: its context, compiled programs and pools.
+//! The things that the lanes of one opened device share: its context, compiled programs and pools.
 //!
 //! ```text
 //!  lane ─▶ Opened { context, programs, pools } ── a fatal status ─▶ lost ─▶ lanes open a new one
@@ -26,21 +26,21 @@ use super::program::{self, ProgramText};
 use super::staging::Staging;
 use super::status::Failed;
 
-/// How many bytes of page-locked memory stay when idle. Sixteen partitions use as much at once,
-/// each with two chunks of a million rows and four matches a row. Locking anew takes a millisecond
-/// a megabyte.
+/// Bytes of page-locked memory that stay when idle. Sixteen partitions use as much at once, each
+/// with two chunks of a million rows and four matches a row. Locking anew takes a millisecond a
+/// megabyte.
 const LOCKED_CAP: u64 = 2 << 30;
 
-/// How a buffer is read.
+/// The way in which a buffer is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Access {
-    /// From one end to the other.
+    /// It is read from one end to the other.
     Streamed,
     /// At random places: what lookups read. A CPU's gets large pages.
     Random,
 }
 
-/// Where a block's bytes come from.
+/// The origin of a block's bytes.
 enum Room {
     /// Memory that was idle.
     Idle(Arc<Block>),
@@ -53,7 +53,7 @@ pub(super) struct Opened {
     pub(super) info: Arc<DeviceInfo>,
     pub(super) budget: Arc<Budget>,
     pub(super) context: Context,
-    /// For mapping idle memory, and for unmapping what is released; kernels never run there.
+    /// Queue that maps idle memory, and unmaps memory that is released; kernels never run there.
     host: CommandQueue,
     programs: Mutex<HashMap<String, Program>>,
     blocks: Arc<Pool>,
@@ -93,13 +93,13 @@ impl Opened {
         })
     }
 
-    /// A new in-order queue of this device.
+    /// Returns a new in-order queue of this device.
     pub(super) fn command_queue(&self) -> Result<CommandQueue> {
         call::create_queue(&self.context, self.info.device_id)
             .map_err(|e| self.fail("clCreateCommandQueue", &e))
     }
 
-    /// The error of a failed `call`; the context may be lost with it.
+    /// Returns the error of a failed `call`; the context may be lost with it.
     pub(super) fn fail(&self, call: impl Into<String>, failed: &Failed) -> Error {
         let error = failed.error(call, &self.info.label());
         if failed.is_fatal() {
@@ -108,7 +108,7 @@ impl Opened {
         error
     }
 
-    /// The context is not to be used for further jobs.
+    /// Marks the context as lost by `error`: it is not used for further jobs.
     pub(super) fn lose(&self, error: &Error) {
         self.loss.get_or_init(|| error.to_string());
         for pool in self.pools() {
@@ -120,12 +120,12 @@ impl Opened {
         [&self.blocks, &self.tables, &self.locked]
     }
 
-    /// The error that the context was lost by, if it is.
+    /// Returns the text of the error that the context was lost by, if it is lost.
     pub(super) fn loss(&self) -> Option<String> {
         self.loss.get().cloned()
     }
 
-    /// The error for memory that is not of this context.
+    /// Returns the error for memory that is not of this context.
     pub(super) fn foreign(&self) -> Error {
         let loss = self.loss.get().or(self.earlier_loss.as_ref());
         let reason = loss.map_or("another device", String::as_str);
@@ -133,17 +133,17 @@ impl Opened {
         failed.error("use of a buffer", &self.info.label())
     }
 
-    /// Whether the context is lost.
+    /// Returns whether the context is lost.
     pub(super) fn is_lost(&self) -> bool {
         self.loss.get().is_some()
     }
 
-    /// Whether `block` is memory of this context.
+    /// Returns whether `block` is memory of this context.
     pub(super) fn owns(&self, block: &Block) -> bool {
         self.pools().iter().any(|pool| block.is_of(pool))
     }
 
-    /// The compiled program, compiled now if it is asked for the first time.
+    /// Returns the compiled program, compiled now if it is asked for the first time.
     pub(super) fn program(&self, text: &ProgramText) -> Result<Program> {
         let mut programs = self.programs.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(program) = programs.get(text.key()) {
@@ -154,8 +154,8 @@ impl Opened {
         Ok(program)
     }
 
-    /// Memory for `bytes` if at most `limit` are then in use: an idle block, or one that the
-    /// commands of a lane were the last to use, for later commands of the same queue.
+    /// Returns memory for `bytes` if at most `limit` are then in use: an idle block, or one that
+    /// the commands of a lane were the last to use, for later commands of the same queue.
     pub(super) fn block(
         &self,
         what: &'static str,
@@ -194,8 +194,8 @@ impl Opened {
         }
     }
 
-    /// Room for `size` bytes of `pool` if at most `limit` are then taken. Other idle memory is
-    /// released for it. Fails with the bytes in use.
+    /// Returns room for `size` bytes of `pool` if at most `limit` are then taken. Other idle memory
+    /// is released for it. Fails with the bytes in use.
     fn room(&self, pool: &Arc<Pool>, size: u64, limit: u64) -> Result<Room, u64> {
         loop {
             let found = match pool.take_idle(size, limit) {
@@ -215,7 +215,7 @@ impl Opened {
         }
     }
 
-    /// What `create` makes; once more without idle memory if that fails.
+    /// Returns what `create` makes. Tries once more without idle memory if that fails.
     fn or_without_idle(&self, create: impl Fn() -> Result<Memory>) -> Result<Memory> {
         create().or_else(|error| {
             if self.is_lost() {
@@ -262,12 +262,12 @@ impl Opened {
         })
     }
 
-    /// Whether the device's memory is the host's.
+    /// Returns whether the device's memory is the host's.
     pub(super) fn on_host(&self) -> bool {
         self.info.kind == DeviceKind::Cpu
     }
 
-    /// Host memory for `len` elements that the device can copy from or use directly.
+    /// Returns host memory for `len` elements that the device can copy from or use directly.
     pub(super) fn staging<T: OclPrm>(&self, what: &'static str, len: usize) -> Result<Staging<T>> {
         let bytes = (len.max(1) * size_of::<T>()) as u64;
         let block = if self.on_host() {
@@ -283,7 +283,7 @@ impl Opened {
         Ok(staging)
     }
 
-    /// A block of page-locked memory. It has no bytes of the budget, so none are refused.
+    /// Returns a block of page-locked memory. It has no bytes of the budget, so none are refused.
     fn locked_block(&self, what: &'static str, bytes: u64) -> Result<Arc<Block>> {
         let size = block_bytes(bytes);
         if let Ok(Some(block)) = self.locked.take_idle(size, u64::MAX) {
@@ -293,15 +293,15 @@ impl Opened {
         Ok(self.locked.block(memory, size, None))
     }
 
-    /// Page-locked memory, which stays mapped.
+    /// Returns page-locked memory, which stays mapped.
     fn lock(&self, what: &'static str, bytes: u64) -> Result<Memory> {
         let flags = MemFlags::READ_WRITE | MemFlags::ALLOC_HOST_PTR;
         let mem = self.create_buffer(flags, bytes, what)?;
         Ok(Memory::new(mem, &self.host))
     }
 
-    /// Memory as the host's, after the commands before in `commands`; and the mapping's event, if
-    /// it was not.
+    /// Maps memory for the host, after the commands before in `commands`. Returns the mapping's
+    /// event, too, if it was not mapped.
     pub(super) fn mapped<T: OclPrm>(
         &self,
         block: Arc<Block>,

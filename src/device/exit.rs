@@ -35,10 +35,10 @@ use std::time::{Duration, Instant};
 /// Read by calls, written by the exit, which keeps it.
 static UNDER_WAY: RwLock<()> = RwLock::new(());
 
-/// How long an exit waits for calls to end.
+/// The time for which an exit waits for calls to end.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How often the handler is registered while the driver may be loading libraries.
+/// The pause between registrations of the handler while the driver may be loading libraries.
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// The milliseconds that a test puts in the place of [`PATIENCE`].

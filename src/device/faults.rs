@@ -22,20 +22,20 @@ use super::status::Failed;
 pub struct Fault {
     /// The site, as [`Report::uses`] names it.
     pub site: String,
-    /// Which of its uses fails, from 1.
+    /// Number of the use that fails, from 1.
     pub nth: u64,
     /// The status code's name.
     pub status: &'static str,
-    /// Whether every call of any site fails from then on.
+    /// True if every call of any site fails from then on.
     pub lasts: bool,
 }
 
-/// What was called.
+/// The calls that were made.
 #[derive(Debug, Clone, Default)]
 pub struct Report {
-    /// How often each site was used.
+    /// Number of uses of each site.
     pub uses: BTreeMap<String, u64>,
-    /// How many calls were made to fail.
+    /// Number of calls that were made to fail.
     pub failed: u64,
     /// The call that was made last.
     pub last: String,
@@ -62,7 +62,7 @@ fn layer() -> MutexGuard<'static, Layer> {
     LAYER.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// From here on calls are counted, and fail as `fault` says.
+/// Begins to count calls, and to let them fail as `fault` says.
 pub fn begin(fault: Option<Fault>) {
     *layer() = Layer {
         on: true,
@@ -76,7 +76,7 @@ pub fn set_exit_patience(milliseconds: u64) {
     TEST_PATIENCE.store(milliseconds, Ordering::Relaxed);
 }
 
-/// The calls since [`begin`].
+/// Returns the report on calls since [`begin`].
 pub fn report() -> Report {
     layer().report()
 }

@@ -1,4 +1,4 @@
-//! Which OpenCL devices there are, and what they say of themselves.
+//! The OpenCL devices that there are, and what they say of themselves.
 //!
 //! ```text
 //!  platforms ─▶ devices of each ─▶ describe ─▶ DeviceInfo { name, limits, obstacle }
@@ -30,13 +30,13 @@ const SOFTWARE_RENDERERS: [&str; 4] = ["llvmpipe", "lavapipe", "softpipe", "swra
 pub struct DeviceInfo {
     /// Index of the platform, then of the device within it; `0:1` in `horton.device`.
     pub index: (usize, usize),
-    /// Platform name.
+    /// Name of the platform.
     pub platform: String,
     /// Its version; PoCL's names the compiler, too.
     pub platform_version: String,
-    /// Device name.
+    /// Name of the device.
     pub name: String,
-    /// Vendor name.
+    /// Name of the vendor.
     pub vendor: String,
     /// OpenCL version string of the device, with the driver's.
     pub version: String,
@@ -57,9 +57,9 @@ pub struct DeviceInfo {
     /// Work-items of its narrowest sub-groups; 0 if it has none that kernels can use, or does not
     /// say.
     pub sub_group_width: usize,
-    /// Whether it works in the host's memory, as CPUs and integrated GPUs do.
+    /// True if it works in the host's memory, as CPUs and integrated GPUs do.
     pub unified_memory: bool,
-    /// What keeps the kernels from running there, if anything.
+    /// Reason why the kernels cannot run there, if there is one.
     pub obstacle: Option<String>,
     pub(super) platform_id: PlatformId,
     pub(super) device_id: DeviceId,
@@ -77,8 +77,8 @@ impl DeviceInfo {
         }
     }
 
-    /// Whether tiles of `lanes` lanes, a power of two, can talk by `body`. All lanes of a tile must
-    /// be in one sub-group.
+    /// Returns whether tiles of `lanes` lanes, a power of two, can talk by `body`. All lanes of a
+    /// tile must be in one sub-group.
     pub(super) fn has_tiles_of(&self, body: KernelBody, lanes: usize) -> bool {
         match body {
             KernelBody::Chunk | KernelBody::LocalTile => true,
@@ -108,13 +108,14 @@ impl DeviceInfo {
         (has_c && self.has("cl_khr_subgroup_shuffle")).then_some(SubGroupShuffle::Khronos)
     }
 
-    /// Whether it renders in software, as Mesa can: right, but slower than a CPU's runtime.
+    /// Returns whether the device renders in software, as Mesa can: right, but slower than a CPU's
+    /// runtime.
     pub(super) fn is_software_renderer(&self) -> bool {
         let name = self.name.to_lowercase();
         SOFTWARE_RENDERERS.iter().any(|known| name.contains(known))
     }
 
-    /// Whether it has atomics on 64-bit words.
+    /// Returns whether the device has atomics on 64-bit words.
     pub fn has_int64_atomics(&self) -> bool {
         self.has(INT64_ATOMICS)
     }
@@ -123,15 +124,16 @@ impl DeviceInfo {
         self.extensions.split_whitespace().any(|e| e == extension)
     }
 
-    /// Whether `__builtin_prefetch` compiles and has an effect there: on PoCL and Intel's runtime.
+    /// Returns whether `__builtin_prefetch` compiles and has an effect there: on PoCL and Intel's
+    /// runtime.
     pub(crate) fn has_prefetch(&self) -> bool {
         let platform = self.platform.to_lowercase();
         self.kind == DeviceKind::Cpu
             && (platform.contains("portable computing language") || platform.contains("intel"))
     }
 
-    /// Whether a volatile load sees what atomics wrote, as between the cores of a CPU. An atomic
-    /// load costs many times as much. Simulators, which would report a race, do not count.
+    /// Returns whether a volatile load sees what atomics wrote, as between the cores of a CPU. An
+    /// atomic load costs many times as much. Simulators, which would report a race, do not count.
     pub(super) fn has_coherent_caches(&self) -> bool {
         self.has_prefetch()
     }

@@ -1,4 +1,4 @@
-//! What a job returns, and what it costs.
+//! The result of a job, and its cost.
 //!
 //! ```text
 //!  Device::run(job) ─▶ Answer { value, cost: Cost { launches, upload, kernel, download, … } }
@@ -8,10 +8,10 @@
 
 use std::time::Duration;
 
-/// What a job cost on the device.
+/// The cost of a job on the device.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Cost {
-    /// Kernels launched.
+    /// Number of kernels launched.
     pub launches: u64,
     /// Time of host-to-device transfers, from the device's event clock.
     pub upload: Duration,
@@ -49,8 +49,8 @@ impl std::ops::AddAssign for Cost {
 /// A job's result and its cost.
 #[derive(Debug)]
 pub struct Answer<T> {
-    /// What the job returned.
+    /// Value that the job returned.
     pub value: T,
-    /// What it cost on the device.
+    /// Cost of the job on the device.
     pub cost: Cost,
 }

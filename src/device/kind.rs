@@ -15,7 +15,7 @@ pub(crate) const INT64_ATOMICS: &str = "cl_khr_int64_base_atomics";
 /// Slots of a bucket that joins have unless they ask for others.
 pub(super) const DEFAULT_SLOTS: usize = 8;
 
-/// What kind of processor a device is, in the order in which `auto` prefers them.
+/// The kind of processor that a device is, in the order in which `auto` prefers them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DeviceKind {
     /// A graphics processor.
@@ -40,7 +40,7 @@ pub enum KernelBody {
 }
 
 impl KernelBody {
-    /// All bodies.
+    /// All kernel bodies.
     pub const ALL: [KernelBody; 4] = [
         KernelBody::Chunk,
         KernelBody::LocalTile,
@@ -48,7 +48,8 @@ impl KernelBody {
         KernelBody::WarpTile,
     ];
 
-    /// Whether a volatile load sees what atomics wrote: NVIDIA's read the L2, where those write.
+    /// Returns whether a volatile load sees what atomics wrote: NVIDIA's read the L2, where those
+    /// write.
     pub(crate) fn volatile_sees_atomics(self) -> bool {
         self == KernelBody::WarpTile
     }
@@ -65,7 +66,7 @@ impl fmt::Display for KernelBody {
     }
 }
 
-/// Which extension lets the lanes of a sub-group read each other's values.
+/// The extension that lets the lanes of a sub-group read each other's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum SubGroupShuffle {
     /// `cl_intel_subgroups`, in OpenCL C 1.2.

@@ -1,4 +1,4 @@
-//! How much work a device has: the joins that were placed there, and the jobs in its line.
+//! The load of a device: the joins that were placed there, and the jobs in its line.
 //!
 //! ```text
 //!  placed ─ joins ─┐

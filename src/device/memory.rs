@@ -37,7 +37,7 @@ impl Memory {
         }
     }
 
-    /// The memory object.
+    /// Returns the memory object.
     pub(super) fn mem(&self) -> &Mem {
         &self.mem
     }

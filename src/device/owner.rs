@@ -12,7 +12,7 @@
 //!
 //! A device is opened once in a process and stays open. Compiling its kernels costs up to half a
 //! second, and each context pins memory of the driver. Should the context be lost, the next job
-//! opens it anew. A job whose asker is gone before it starts is skipped: dropping a stream cancels
+//! opens it anew. A job whose caller is gone before it starts is skipped: dropping a stream cancels
 //! its work.
 
 use std::collections::BTreeMap;
@@ -123,7 +123,8 @@ impl Device {
     /// Those of [`pick`](super::pick); [`Error::QueueStopped`] if its thread cannot be started.
     pub fn open(asked: &str) -> Result<Self> {
         let all = Self::open_all(asked)?;
-        let reason = || Error::NoUsableDevice(vec![format!("none is '{asked}'")]);
+        let reason =
+            || Error::NoUsableDevice(vec![format!("horton.device = '{asked}' names none")]);
         all.first().cloned().ok_or_else(reason)
     }
 
@@ -203,7 +204,7 @@ impl Device {
     }
 
     /// Waits for a moment until others have given back what `error` was short of. Returns whether
-    /// they have; `false` at once if they use less, not counting the `own` bytes of the asker.
+    /// they have; `false` at once if they use less, not counting the `own` bytes of the caller.
     pub(crate) async fn has_room_after(&self, error: &Error, own: u64) -> bool {
         match error.short_of() {
             Some(short) if short.saturating_add(own) <= self.budget.used() => {
@@ -217,7 +218,7 @@ impl Device {
     pub(crate) async fn upload(&self) -> UploadPermit {
         // Opens the device before it takes a permit, as that can take seconds.
         if self.shared.opened().is_none() {
-            // Whoever asks for memory next meets the error.
+            // The next request for memory gets the error.
             drop(self.run(|_| Ok(())).await);
         }
         self.uploads.take().await

@@ -7,8 +7,8 @@
 //! ```
 //!
 //! A permit is never assigned to a sleeper, as tokio's `Semaphore` does. A join stops reading its
-//! inputs in the middle of a poll, so a stream in line may never be polled again, and a permit that
-//! it was given would be lost to all. Whoever is polled first takes one. To wake all each time
+//! inputs in the middle of a poll, so a stream in line may never be polled again. A permit that it
+//! was given would be lost to all. Whoever is polled first takes one. To wake all each time
 //! instead, as a `watch` does, costs more than the copies once hundreds of streams wait.
 //!
 //! A stream that is not polled can swallow a wake-up. The permit then stays, and the next one that

@@ -5,7 +5,7 @@
 //!                              units; then 64-bit atomics; none that failed its self-test
 //!                = '0:1'       second device of the first platform
 //!                = 'radeon'    part of a device or platform name, any case
-//!                = 'all'       as 'auto', and all others of that kind with memory of their own, too
+//!                = 'all'       as 'auto', and all others of that kind with memory of their own
 //!                = '0:0, 0:1'  a list of the above: all of them
 //! ```
 //!
@@ -30,13 +30,13 @@ impl DeviceInfo {
         }
     }
 
-    /// Whether kernels with this body run there, with buckets of the default size. The device must
-    /// have what they need, and its self-test must not have found them wrong.
+    /// Returns whether kernels with this body run there, with buckets of the default size. The
+    /// device must have what they need, and its self-test must not have found them wrong.
     pub fn supports(&self, body: KernelBody) -> bool {
         self.runs(body, DEFAULT_SLOTS / 2)
     }
 
-    /// Whether tiles of `lanes` lanes talk by `body` there.
+    /// Returns whether tiles of `lanes` lanes talk by `body` there.
     pub(crate) fn runs(&self, body: KernelBody, lanes: usize) -> bool {
         let local_tiles = Some(Verdict::Passed(KernelBody::LocalTile));
         let needs_none = matches!(body, KernelBody::Chunk | KernelBody::LocalTile);
@@ -113,7 +113,7 @@ fn gib(bytes: u64) -> f64 {
 /// matches; [`Error::UnsuitableDevice`] if what matches cannot run the kernels;
 /// [`Error::NoUsableDevice`] with the reasons if `auto` finds none that can.
 pub fn pick(asked: &str) -> Result<DeviceInfo> {
-    let none = || Error::NoUsableDevice(vec![format!("none is '{asked}'")]);
+    let none = || Error::NoUsableDevice(vec![format!("horton.device = '{asked}' names none")]);
     pick_all(asked)?.into_iter().next().ok_or_else(none)
 }
 

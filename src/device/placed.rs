@@ -73,8 +73,8 @@ impl Devices {
         &self.0
     }
 
-    /// Places a join that takes about `bytes` of device memory, of which `limit` may be in use, on
-    /// the device with room and the least work, of those that are `wanted`.
+    /// Places a join on one of the devices that are `wanted`: the one with room and the least work.
+    /// The join takes about `bytes` of device memory, of which `limit` may be in use.
     pub(crate) fn place(
         &self,
         bytes: u64,

@@ -50,7 +50,7 @@ type Kept = (Memory, Option<Grant>);
 struct Idle {
     blocks: HashMap<u64, Vec<Kept>>,
     bytes: u64,
-    /// Whether the context is lost: nothing is kept any more.
+    /// True if the context is lost: nothing is kept any more.
     closed: bool,
 }
 
@@ -65,7 +65,8 @@ impl Idle {
         largest.map(|(size, _)| *size)
     }
 
-    /// A block of the size, which is no longer idle. Its bytes go back to the budget at once.
+    /// Takes an idle block of `size` bytes, if there is one. Its bytes go back to the budget at
+    /// once.
     fn take(&mut self, size: u64) -> Option<Memory> {
         let (memory, _) = self.blocks.get_mut(&size)?.pop()?;
         self.bytes -= size;
@@ -85,7 +86,7 @@ pub(super) struct Block {
     grant: Option<Grant>,
 }
 
-/// The bytes of a block with room for `bytes`.
+/// Returns the bytes of a block with room for `bytes` of data.
 pub(super) fn block_bytes(bytes: u64) -> u64 {
     if bytes > LARGEST {
         return bytes;
@@ -96,7 +97,7 @@ pub(super) fn block_bytes(bytes: u64) -> u64 {
 }
 
 impl Pool {
-    /// A pool that keeps up to `cap` bytes.
+    /// Returns a pool that keeps up to `cap` bytes.
     pub(super) fn new(cap: u64) -> Arc<Self> {
         Arc::new(Self {
             idle: Mutex::default(),
@@ -104,7 +105,7 @@ impl Pool {
         })
     }
 
-    /// A block of the new `memory` of `bytes` (see [`block_bytes`]).
+    /// Returns a block of the new `memory` of `bytes` (see [`block_bytes`]).
     pub(super) fn block(
         self: &Arc<Self>,
         memory: Memory,
@@ -203,7 +204,7 @@ impl Pool {
 }
 
 impl Block {
-    /// The memory; taken out in `drop` only.
+    /// Returns the memory; taken out in `drop` only.
     pub(super) fn memory(&self) -> &Memory {
         match &self.memory {
             Some(memory) => memory,
@@ -211,12 +212,12 @@ impl Block {
         }
     }
 
-    /// Whether it came from `pool`.
+    /// Returns whether it came from `pool`.
     pub(super) fn is_of(&self, pool: &Arc<Pool>) -> bool {
         Arc::ptr_eq(&self.pool, pool)
     }
 
-    /// Bytes of the block.
+    /// Returns the bytes of the block.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -253,7 +254,7 @@ impl InUse {
         Some(Arc::clone(&self.0[at]))
     }
 
-    /// Whether commands alone hold some block, which is free when they are done.
+    /// Returns whether commands alone hold some block, which is free when they are done.
     pub(super) fn has_free(&mut self) -> bool {
         self.0.iter_mut().any(|block| Arc::get_mut(block).is_some())
     }

@@ -82,7 +82,7 @@ impl ProgramText {
             .clone()
     }
 
-    /// The same text, compiled with `options`.
+    /// Returns the same text, compiled with `options`.
     pub(crate) fn with_options(self, options: &'static str) -> Self {
         let key = format!(
             "{:x}",
@@ -95,7 +95,7 @@ impl ProgramText {
         }
     }
 
-    /// The same text, whose kernels need sub-groups of a multiple of `lanes` work-items.
+    /// Returns the same text, whose kernels need sub-groups of a multiple of `lanes` work-items.
     pub(crate) fn with_sub_group_lanes(self, lanes: usize) -> Self {
         Self {
             sub_group_lanes: lanes,
@@ -103,32 +103,32 @@ impl ProgramText {
         }
     }
 
-    /// The lanes of its tiles, which must fit its sub-groups; 0 if it has none.
+    /// Returns the lanes of its tiles, which must fit its sub-groups; 0 if it has none.
     pub(super) fn sub_group_lanes(&self) -> usize {
         self.sub_group_lanes
     }
 
-    /// Options for the compiler.
+    /// Returns the options for the compiler.
     pub fn options(&self) -> &'static str {
         self.options
     }
 
-    /// The family's name.
+    /// Returns the name of the program's family.
     pub fn name(&self) -> &'static str {
         self.name
     }
 
-    /// The text, as the compiler sees it.
+    /// Returns the text of the program, as the compiler sees it.
     pub fn source(&self) -> &str {
         &self.source
     }
 
-    /// Whether it uses atomics on 64-bit words.
+    /// Returns whether it uses atomics on 64-bit words.
     pub(super) fn needs_int64_atomics(&self) -> bool {
         self.needs_int64_atomics
     }
 
-    /// Hash of text and options: the program's identity within a process.
+    /// Returns the hash of text and options: the program's identity within a process.
     pub(super) fn key(&self) -> &str {
         &self.key
     }
@@ -192,7 +192,7 @@ fn binary_of(program: &Program, text: &ProgramText) -> Option<Vec<u8>> {
     binaries.into_iter().next().filter(|b| !b.is_empty())
 }
 
-/// The binary in a cache file, if its checksum says that it is whole.
+/// Returns the binary in a cache file, if its checksum says that it is whole.
 fn load(file: &Path) -> Option<Vec<u8>> {
     let stored = read_file(file).ok()?;
     let (sum, binary) = stored.split_at_checked(32)?;

@@ -24,14 +24,14 @@ pub struct Staging<T: OclPrm> {
     pub(super) len: usize,
 }
 
-// SAFETY: the elements are plain words in memory that stays mapped as long as `block` is held;
-// whoever has the staging memory is their only user, and reads and writes them by its borrow rules.
+// SAFETY: the elements are plain words in memory that stays mapped as long as `block` is held; the
+// owner of the staging memory is their only user, and reads and writes them by its borrow rules.
 unsafe impl<T: OclPrm> Send for Staging<T> {}
 // SAFETY: as above; a shared borrow only reads.
 unsafe impl<T: OclPrm> Sync for Staging<T> {}
 
 impl<T: OclPrm> Staging<T> {
-    /// The first `len` elements at `address`, which `block` has mapped.
+    /// Returns the first `len` elements at `address`, which `block` has mapped.
     pub(super) fn new(address: NonNull<u8>, block: Arc<Block>, len: usize) -> Self {
         Self {
             address: address.cast(),
@@ -45,13 +45,13 @@ impl<T: OclPrm> Staging<T> {
         self.len = self.len.min(len);
     }
 
-    /// The elements' bytes.
+    /// Returns the bytes of the elements.
     pub fn bytes(&self) -> &[u8] {
         // SAFETY: the elements are plain words, so their bytes can be looked at.
         unsafe { std::slice::from_raw_parts(self.as_ptr().cast(), size_of_val(&self[..])) }
     }
 
-    /// The elements' bytes.
+    /// Returns the bytes of the elements, to be written.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         let bytes = size_of_val(&self[..]);
         // SAFETY: as above, every bit pattern is an element, and `self` is borrowed exclusively.

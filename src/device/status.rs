@@ -11,7 +11,7 @@ use ocl::core::{Error as OclError, Status};
 
 use crate::error::Error;
 
-/// Why an OpenCL call failed.
+/// The reason why an OpenCL call failed.
 #[derive(Debug)]
 pub(super) enum Failed {
     /// The status code's name, or the first meaningful line of `ocl`'s message.
@@ -22,8 +22,8 @@ pub(super) enum Failed {
     Panic(String),
 }
 
-/// After these a context is no longer to be trusted: drivers report a kernel's fault under one of
-/// them, at whatever call comes next.
+/// The status codes after which a context is not trusted: drivers report a kernel's fault under one
+/// of them, at the call that comes next.
 const FATAL: [&str; 5] = [
     "CL_OUT_OF_RESOURCES",
     "CL_DEVICE_NOT_AVAILABLE",
@@ -33,7 +33,7 @@ const FATAL: [&str; 5] = [
 ];
 
 impl Failed {
-    /// Whether the context must be taken as lost.
+    /// Returns whether the context must be taken as lost.
     pub(super) fn is_fatal(&self) -> bool {
         match self {
             Failed::Status(name) => FATAL.contains(&name.as_str()),
@@ -42,7 +42,7 @@ impl Failed {
         }
     }
 
-    /// The error of one `call` on `device`.
+    /// Returns the error of one `call` on `device`.
     pub(super) fn error(&self, call: impl Into<String>, device: &str) -> Error {
         Error::OpenCl {
             call: call.into(),
@@ -52,7 +52,7 @@ impl Failed {
     }
 }
 
-/// What commands end with that fail; drivers have codes of their own, too.
+/// The status codes that failing commands end with; drivers have codes of their own, too.
 const ENDS: [Status; 5] = [
     Status::CL_DEVICE_NOT_AVAILABLE,
     Status::CL_MEM_OBJECT_ALLOCATION_FAILURE,
@@ -62,7 +62,7 @@ const ENDS: [Status; 5] = [
 ];
 
 impl Failed {
-    /// The failure of a command that ended with `code`.
+    /// Returns the failure of a command that ended with `code`.
     pub(super) fn ended(code: i32) -> Self {
         Failed::Status(match ENDS.iter().find(|end| **end as i32 == code) {
             Some(end) => format!("{end:?}"),
@@ -90,7 +90,7 @@ impl std::fmt::Display for Failed {
     }
 }
 
-/// The status code's name, or the error's first meaningful line.
+/// Returns the status code's name, or the error's first meaningful line.
 fn name(error: &OclError) -> String {
     match error.api_status() {
         Some(status) => format!("{status:?}"),

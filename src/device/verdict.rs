@@ -1,4 +1,4 @@
-//! What self-tests found of devices, remembered.
+//! The results of devices' self-tests, remembered.
 //!
 //! ```text
 //!  joins' self-test ─▶ set ─▶ this process, and a file beside the compiled kernels
@@ -23,7 +23,7 @@ use super::cache::{age, cache_file, read_text, store_file};
 use super::info::DeviceInfo;
 use super::kind::KernelBody;
 
-/// What a self-test found.
+/// The result of a self-test.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
     /// Right answers, with this body.
@@ -32,7 +32,7 @@ pub enum Verdict {
     Failed(String),
 }
 
-/// What is known of a device.
+/// The verdict on a device, as far as it is known.
 #[derive(Debug, Clone, Default)]
 enum Known {
     /// Nobody has asked the file.
@@ -46,19 +46,19 @@ enum Known {
 /// Another self-test, or another file: another number.
 const VERSION: u32 = 3;
 
-/// How long a failure in a file is believed.
+/// The time for which a failure in a file is believed.
 const FAILED_FOR: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// A device's place.
 type Index = (usize, usize);
 
-/// What this process knows.
+/// Returns the verdicts that this process knows.
 fn known() -> MutexGuard<'static, BTreeMap<Index, Known>> {
     static KNOWN: Mutex<BTreeMap<Index, Known>> = Mutex::new(BTreeMap::new());
     KNOWN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What the self-test found of a device, if it was run.
+/// Returns the verdict of the self-test on a device, if it was run.
 pub fn of(info: &DeviceInfo) -> Option<Verdict> {
     let mut known = known();
     let entry = known.entry(info.index).or_default();
@@ -97,8 +97,8 @@ pub(crate) fn set(info: &DeviceInfo, verdict: Verdict, lasts: bool) {
     known().insert(info.index, Known::Tested(verdict));
 }
 
-/// The file of a device, what decides about the kernels that it runs, its driver, and this version
-/// of the kernels.
+/// Returns the file of a device, what decides about the kernels that it runs, its driver, and this
+/// version of the kernels.
 fn file(info: &DeviceInfo) -> Option<PathBuf> {
     let what = format!(
         "verdict {VERSION} {} {} {:?} {:?} {} {}",

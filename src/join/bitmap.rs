@@ -10,7 +10,7 @@ pub struct Bitmap {
 }
 
 impl Bitmap {
-    /// `rows` bits that are not set.
+    /// Returns a bitmap of `rows` bits, none of them set.
     pub fn new(rows: usize) -> Self {
         let words = (0..rows.div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
         Self { words }

@@ -23,10 +23,10 @@ use crate::device::{Device, DeviceInfo};
 
 use super::side::Side;
 
-/// Why a join runs on the host.
+/// The reason why a join runs on the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Declined {
-    /// No device can compare the keys.
+    /// The keys are of types that no device can compare.
     KeyType(String),
     /// `auto`: the build side has fewer rows.
     FewRows {
@@ -70,38 +70,41 @@ impl fmt::Display for Declined {
     }
 }
 
-/// Where a join runs.
+/// The place where a join runs.
 #[derive(Debug, Clone)]
 pub enum Place {
-    /// On this device.
+    /// A device runs the join.
     Device(Device),
-    /// As DataFusion's own join, for this reason.
+    /// DataFusion's own join runs on the host, for this reason.
     Host(Declined),
 }
 
-/// Where the rows of a bucket are.
+/// The place where the rows of a bucket are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Home {
-    /// In a file.
+    /// The rows are in a file.
     Disk,
-    /// In memory, while the pool grants it.
+    /// The rows are in memory, while the pool grants it.
     Memory,
 }
 
 /// A decision: how a join is run, or one of its partitions.
+///
+/// The *build side* of a join is the input that goes into the hash table. The *probe side* is the
+/// input whose rows are looked up in it.
 #[derive(Debug, Clone)]
 pub struct Decision {
     /// The side that was built.
     pub build: Side,
     /// Rows of that side.
     pub rows: usize,
-    /// Where the join runs.
+    /// Place where the join runs.
     pub place: Place,
-    /// Where these rows were if they are those of one bucket.
+    /// Place where these rows were, if they are those of one bucket.
     pub bucket: Option<Home>,
 }
 
-/// Which of a node's joins: that of a partition, or of a bucket or a share of its rows.
+/// One of a node's joins: that of a partition, or of a bucket or a share of its rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct At {
     /// The partition, 0 if all share a build.
@@ -117,7 +120,7 @@ pub struct Shown {
     pub metrics: ExecutionPlanMetricsSet,
     /// Metrics of buckets that a device joined.
     pub buckets: ExecutionPlanMetricsSet,
-    /// The decisions.
+    /// The decisions on its builds.
     pub decisions: Arc<Decisions>,
     /// DataFusion's own joins.
     pub on_host: Arc<OnHost>,
@@ -186,7 +189,7 @@ impl Decisions {
 }
 
 impl fmt::Display for Decisions {
-    /// `build=left, 4990 rows, on NVIDIA H200`; with several builds, how many went where.
+    /// Writes `build=left, 4990 rows, on NVIDIA H200`; with several builds, how many went where.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let all = self.all();
         let Some(last) = all.last() else {
@@ -243,7 +246,7 @@ impl OnHost {
 mod tests {
     use super::*;
 
-    /// The reasons, one of each. A new one does not compile here before it is added.
+    /// Returns the reasons, one of each. A new one does not compile here before it is added.
     fn all() -> Vec<Declined> {
         use Declined::*;
         let text = String::new;

@@ -1,4 +1,5 @@
-//! When the inputs of joins are opened: late for filters, early for other joins' build sides.
+//! The time at which inputs of joins are opened: late for filters, early for other joins' build
+//! sides.
 //!
 //! ```text
 //!       Join A ── its filter reaches the scan ──┐    A executed:  opens B's build side already

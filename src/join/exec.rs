@@ -12,8 +12,8 @@
 //!    Partitioned      as planned    one a partition                the right input's
 //! ```
 //!
-//! The node keeps the `HashJoinExec` it came from and lets it answer whatever is asked of the
-//! plan. DataFusion's `PartitionMode::Auto` is its word for "not decided yet": it asks for no
+//! The node keeps the `HashJoinExec` it came from and lets it answer all questions about the plan.
+//! DataFusion's `PartitionMode::Auto` is its word for "not decided yet": it asks for no
 //! distribution of either input and promises none. So no repartition is planned below, and what
 //! nodes above need is planned there. Every method whose default would be wrong for a join is here.
 
@@ -58,8 +58,8 @@ use crate::join::tell::reach::Reach;
 ///                                          └─ decisions: build side, device or why not
 /// ```
 ///
-/// Plans have it once [`install`](crate::install) has put the rules into a session. After a run it says
-/// what was decided:
+/// Plans have it once [`install`](crate::install) has put the rules into a session. After a run it
+/// says what was decided:
 ///
 /// ```
 /// use datafusion::physical_plan::collect;
@@ -184,12 +184,12 @@ impl HortonJoinExec {
         })
     }
 
-    /// Returns the same join around another stock node.
+    /// Returns the same join around another `HashJoinExec`.
     fn rewrap(&self, stock: &dyn ExecutionPlan) -> Result<Arc<dyn ExecutionPlan>> {
         self.rewrap_with(stock, self.filters.clone())
     }
 
-    /// Returns the same join around another stock node, with other `filters`.
+    /// Returns the same join around another `HashJoinExec`, with other `filters`.
     fn rewrap_with(
         &self,
         stock: &dyn ExecutionPlan,
@@ -241,7 +241,7 @@ impl HortonJoinExec {
         filters.map(|own| Arc::clone(&own.filter)).collect()
     }
 
-    /// By which rules sides and device will be decided.
+    /// Names the rules by which sides and device will be decided.
     fn rules(&self) -> String {
         let sides = match self.sides() {
             Sides::Fixed => "left".to_owned(),

@@ -19,14 +19,14 @@
 //! A reservation goes with what it is for: with the build side, or with a chunk, however those end.
 //! A build side that is refused goes to disk ([`spill`](super::spill)). A chunk that is refused is
 //! smaller: what it has goes as it is, the second one in flight waits, windows are halved. Chunks
-//! are large for speed alone, so they leave half of a limited pool to those who fail without: an
+//! are large for speed alone. So they leave half of a limited pool to those who fail without: an
 //! aggregate above, the next build side.
 //!
 //! Where that leaves nothing, a stream goes on with one batch of its input and a window of
-//! [`FLOOR`] bytes, unreserved, as DataFusion's joins hold a batch. Growing beyond the limit
-//! instead makes the pool refuse all others, who then fail. The batch is not cut: its buffers are
-//! there anyway, and rows of a whole one pass through uncopied. Output batches are not reserved
-//! either.
+//! [`FLOOR`] bytes. Both are unreserved, as is the batch that DataFusion's joins hold. Growing
+//! beyond the limit instead makes the pool refuse all others, who then fail. The batch is not cut:
+//! its buffers are there anyway, and rows of a whole one pass through uncopied. Output batches are
+//! not reserved either.
 //!
 //! The device's own budget ([`Budget`](crate::device::Budget)) is counted apart, because a GPU's
 //! memory is not the host's. It is reserved here as well, so that operators see it.
@@ -69,12 +69,12 @@ pub struct BuildMemory {
     pub tables: MemoryReservation,
     /// Bitmaps of rows that were matched.
     pub visited: MemoryReservation,
-    /// Device memory.
+    /// Reservation for memory on the device.
     pub device: MemoryReservation,
 }
 
 impl BuildMemory {
-    /// Nothing reserved yet for build `partition`.
+    /// Returns the reservations for build `partition`, empty as yet.
     pub fn new(pool: &Arc<dyn MemoryPool>, partition: usize) -> Self {
         let of = |what: &str| {
             MemoryConsumer::new(format!("HortonJoinBuild[{partition}]: {what}")).register(pool)
@@ -97,8 +97,8 @@ impl BuildMemory {
     }
 }
 
-/// Bytes of a window of pairs, and of a sort of rows that come from disk, that a stream takes
-/// however full the memory pool is.
+/// Bytes that a stream takes however full the memory pool is: for a window of pairs, and for a sort
+/// of rows that come from disk.
 pub const FLOOR: usize = 1 << 20;
 
 /// Bytes for each row that a chunk of probe rows, its window of pairs, or a turn may have: 128 MiB
@@ -126,7 +126,7 @@ pub struct ProbeMemory {
 }
 
 impl ProbeMemory {
-    /// Nothing reserved yet by the probe stream of `partition`.
+    /// Returns the reservations of the probe stream of `partition`, empty as yet.
     pub fn new(pool: &Arc<dyn MemoryPool>, partition: usize) -> Self {
         let of = |what: &str| {
             MemoryConsumer::new(format!("HortonJoinProbe[{partition}]: {what}")).register(pool)
@@ -138,7 +138,7 @@ impl ProbeMemory {
         }
     }
 
-    /// Nothing reserved yet for a chunk.
+    /// Returns the reservations for a chunk, empty as yet.
     pub fn for_chunk(&self) -> Self {
         Self {
             rows: self.rows.new_empty(),
@@ -178,7 +178,7 @@ pub fn of_filters(pool: &Arc<dyn MemoryPool>) -> MemoryReservation {
 const MAP: usize = 64;
 
 /// Returns the bytes of the hash table that DataFusion's join makes of `rows` rows: its own
-/// estimate, and a bit a row for those that were met.
+/// estimate, and a bit a row for those that were matched.
 pub fn table_bytes(rows: usize) -> usize {
     let table = estimate_memory_size::<(u32, u64)>(rows, MAP);
     table.unwrap_or(usize::MAX / 2) + rows.div_ceil(8)

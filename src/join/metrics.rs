@@ -20,15 +20,15 @@ pub struct JoinMetrics {
     pub build_time: Time,
     /// Encoding, looking up and emitting.
     pub join_time: Time,
-    /// Build batches.
+    /// Number of batches of the build side.
     pub build_input_batches: Count,
-    /// Build rows.
+    /// Number of rows of the build side.
     pub build_input_rows: Count,
     /// Bytes of the build side on the host and the device.
     pub build_mem_used: Gauge,
-    /// Probe batches.
+    /// Number of batches of the probe side.
     pub input_batches: Count,
-    /// Probe rows.
+    /// Number of rows of the probe side.
     pub input_rows: Count,
     /// Probe rows with a match among all probe rows.
     pub probe_hit_rate: RatioMetrics,
@@ -43,16 +43,16 @@ pub struct JoinMetrics {
 /// Size of a build side, as it was read.
 #[derive(Debug, Clone, Copy)]
 pub struct BuildInput {
-    /// Batches.
+    /// Number of batches.
     pub batches: usize,
-    /// Rows.
+    /// Number of rows.
     pub rows: usize,
     /// Bytes of the batches.
     pub bytes: usize,
 }
 
-/// As the stock join: compute time is what building and joining took. Added up once, with
-/// the last clone of the partition's metrics.
+/// The compute time: what building and joining took, as in `HashJoinExec`. Added up once, with the
+/// last clone of the partition's metrics.
 #[derive(Debug)]
 struct ComputeTime {
     total: Time,
@@ -77,7 +77,7 @@ struct DeviceMetrics {
     load_factor: RatioMetrics,
     type_b_buckets: RatioMetrics,
     buckets_per_lookup: RatioMetrics,
-    /// For counters that only some joins have.
+    /// Set of counters that only some joins have.
     set: ExecutionPlanMetricsSet,
     partition: usize,
 }

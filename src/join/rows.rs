@@ -5,11 +5,11 @@
 //!  rows 4, 0, none  ─▶  interleave([b0, b1, b2, null], [(1,1) (0,0) (3,0)])
 //! ```
 //!
-//! The build side is not concatenated: that would double its memory, and more than 2^31
-//! bytes of strings do not fit one array. A column that the build made one array (`set_joined`), or
-//! rows of one batch, are taken; the rest is interleaved, dictionaries by
+//! The build side is not concatenated: that would double its memory, and more than 2^31 bytes of
+//! strings do not fit one array. A column that the build made one array (`set_joined`) is taken
+//! from, as rows of one batch are. The rest is interleaved, dictionaries by
 //! [`arrays`](crate::join::arrays). A row number finds its batch through a table with one entry per
-//! `BLOCK` rows, so that is a step or two and not a binary search.
+//! `BLOCK` rows: a step or two, and not a binary search.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::error::Result;
 use crate::join::arrays::join::interleave_joined;
 use crate::join::arrays::types::{can_be_joined, has_dictionary};
 
-/// Where a column of the build side comes from.
+/// The origin of a column of the build side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
     /// A column of its batches.
@@ -73,7 +73,7 @@ impl BuildRows {
         }
     }
 
-    /// Column `index`, an array a batch, or one of all rows.
+    /// Returns the column `index`, an array a batch, or one of all rows.
     pub fn column(&self, index: usize) -> &[ArrayRef] {
         self.columns.get(index).map_or(&[], Vec::as_slice)
     }
@@ -93,7 +93,8 @@ impl BuildRows {
         self.len() == 0
     }
 
-    /// Batch and row within it; [`NO_ROW`] is row 0 of the null array behind the last batch.
+    /// Returns the batch of a row, and the row within it; [`NO_ROW`] is row 0 of the null array
+    /// behind the last batch.
     pub fn locate(&self, row: u32) -> (usize, usize) {
         if row == NO_ROW {
             return (self.batches.len(), 0);
@@ -176,7 +177,7 @@ impl<'a> Located<'a> {
         }
     }
 
-    /// Batch of each row, and its row there.
+    /// Returns the batch of each row, and its row there.
     pub fn places(&self) -> &[(usize, usize)] {
         self.places.get_or_init(|| {
             self.rows

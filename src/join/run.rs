@@ -35,7 +35,7 @@ use crate::join::tell::telling::{Executions, Telling};
 pub struct Runs {
     /// The executions that more partitions may join.
     open: Mutex<Vec<Arc<Run>>>,
-    /// How many there are, open or not.
+    /// Number of executions, open or not.
     executions: Arc<Executions>,
 }
 
@@ -206,7 +206,7 @@ impl Run {
         &self.telling
     }
 
-    /// `stream` as one of this run's, which it keeps alive.
+    /// Returns `stream` as one of this run's, which it keeps alive.
     pub fn holding(
         self: Arc<Self>,
         stream: SendableRecordBatchStream,

@@ -1,4 +1,4 @@
-//! Which sides of a join may be built, read off its plan.
+//! The sides of a join that may be built, read off its plan.
 //!
 //! ```text
 //!  Fixed        a promise of order, NOT IN, a LIMIT in the join, an endless input: the left one
@@ -20,7 +20,7 @@ use crate::scan::exact::Exact;
 
 use super::side::Side;
 
-/// Which sides may be built.
+/// The sides that may be built.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sides {
     /// The left one.
@@ -49,8 +49,9 @@ impl Sides {
     }
 }
 
-/// Returns the side of `join` to read first. It is the right one if the plan shows why that is
-/// small, and the left one has no filter whose keys would make it cheaper still.
+/// Returns the side of `join` to read first. That is the right one on two conditions. The plan
+/// shows why the right one is small. And the left one has no filter whose keys would make the right
+/// one cheaper still.
 fn first(join: &HashJoinExec) -> Side {
     let (_, filters_probe) = join.join_type().swap().on_lr_is_preserved();
     let right_first = filters_probe

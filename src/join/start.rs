@@ -40,7 +40,7 @@ use crate::join::sides::Sides;
 use crate::join::tell::filter::{Board, Driver};
 use crate::join::tell::reach::Reach;
 
-/// `batch` under the join's own `schema`: that of a swapped join can have other metadata.
+/// Returns `batch` under the join's own `schema`: that of a swapped join can have other metadata.
 fn under(schema: &SchemaRef, batch: RecordBatch) -> Result<RecordBatch> {
     if Arc::ptr_eq(schema, batch.schema_ref()) {
         return Ok(batch);
@@ -90,8 +90,8 @@ impl HortonJoinExec {
         Ok(run.holding(Box::pin(stream)))
     }
 
-    /// Begins the build before the join is executed, if all partitions share it and no filter of
-    /// another join reaches the side that is read first.
+    /// Begins the build before the join is executed. Does so if all partitions share the build, and
+    /// no filter of another join reaches the side that is read first.
     ///
     /// # Errors
     /// The errors of opening it.

@@ -20,7 +20,7 @@ use super::hashed::Hashed;
 use super::padded::Padded;
 use super::verify;
 
-/// How one join's keys become surrogates; fixed once the build side is known.
+/// The encoding by which one join's keys become surrogates; fixed once the build side is known.
 #[derive(Clone, Debug)]
 pub struct KeyEncoder {
     plan: Plan,
@@ -34,8 +34,8 @@ enum Plan {
     Hashed(Hashed),
 }
 
-/// What the choice of an encoding depends on: rows, and the range of each key column. Parts of
-/// a build side are measured side by side.
+/// The facts that the choice of an encoding depends on: rows, and the range of each key column.
+/// Parts of a build side are measured side by side.
 #[derive(Clone, Debug)]
 pub struct Extents {
     rows: usize,
@@ -154,7 +154,7 @@ impl KeyEncoder {
         !matches!(self.plan, Plan::Hashed(_))
     }
 
-    /// 32-bit words of a surrogate, 1 to 8.
+    /// Returns the number of 32-bit words of a surrogate, 1 to 8.
     pub fn words(&self) -> usize {
         match &self.plan {
             Plan::Exact(exact) => exact.words(),
@@ -200,17 +200,17 @@ impl KeyEncoder {
         }
     }
 
-    /// Writes the surrogate of every row of `columns` (of either side) to `out`, which has room
-    /// for [`words`](Self::words) words a row, low word first, and
-    /// returns which rows can match; `None` means that all of them can.
+    /// Writes the surrogate of every row of `columns`, of either side, to `out`, low word first.
+    /// `out` has room for [`words`](Self::words) words a row. Returns which rows can match; `None`
+    /// means that all of them can.
     ///
     /// A row cannot match when it has a NULL key that equals nothing, or, if
     /// [exact](Self::is_exact), a value outside the build side's range. The surrogate of
     /// such a row is unspecified.
     ///
     /// # Errors
-    /// [`Error::Internal`] when the columns are not the key columns this encoder was made
-    /// for, or differ in length, or have not as many rows as `out`.
+    /// [`Error::Internal`] when the columns are not the key columns of this encoder, or
+    /// differ in length, or have not as many rows as `out`.
     pub fn encode(&self, columns: &[ArrayRef], out: &mut [u32]) -> Result<Option<BooleanBuffer>> {
         let rows = row_count(columns, &self.types)?;
         if out.len() != rows * self.words() {

@@ -1,7 +1,7 @@
 //! Exact surrogates: key columns packed in mixed radix.
 //!
-//! Column `c` of a build side has `values` codes, one for each integer between its smallest
-//! and its largest value, and under `NullEqualsNull` one more for NULL if it has any:
+//! Column `c` of a build side has `values` codes: one for each integer between its smallest and its
+//! largest value. Under `NullEqualsNull` a column with a NULL has one more for it:
 //!
 //! ```text
 //!   column a:  -3 … 6, NULL       codes 0 … 9, 10     surrogate = code(a) + 11 · code(b)
@@ -10,7 +10,7 @@
 //!
 //! Up to 2^32 codes make surrogates of one word, up to 2^64 of two, low word first: numbers of
 //! codes are kept as `u128`, factors modulo 2^64. Differences are taken modulo the width of the
-//! type, where the values of the range, and only they, end up at or below its span, extreme values
+//! type. There the values of the range, and only they, end up at or below its span, extreme values
 //! included. A 64-bit column whose values span half its type or more gets the whole type as its
 //! range.
 //!
@@ -115,12 +115,12 @@ impl Exact {
         self.codes
     }
 
-    /// Words of a surrogate.
+    /// Returns the number of 32-bit words of a surrogate.
     pub fn words(&self) -> usize {
         self.words
     }
 
-    /// Bits of the largest surrogate.
+    /// Returns the number of bits of the largest surrogate.
     pub fn bits(&self) -> u32 {
         u128::BITS - self.codes.saturating_sub(1).leading_zeros()
     }
@@ -176,9 +176,9 @@ pub struct Extent {
 }
 
 impl Extent {
-    /// Returns the extents of `keys[batch][column]`, or `None` when a column is neither of strings
-    /// nor of a type with codes, or its strings are too long, or it has more than 2^64 codes by
-    /// itself.
+    /// Returns the extents of `keys[batch][column]`. Returns `None` when a column is neither of
+    /// strings nor of a type with codes. Does so, too, when its strings are too long, or it alone
+    /// has more than 2^64 codes.
     pub fn measure(keys: &[Vec<ArrayRef>], types: &[DataType]) -> Result<Option<Vec<Self>>> {
         let mut extents = vec![Self::default(); types.len()];
         for (extent, data_type) in extents.iter_mut().zip(types) {
@@ -305,7 +305,7 @@ fn add<const W: usize>(surrogate: &mut [u32; W], code: u64, factor: Option<u64>)
     *surrogate = to_words(from_words(*surrogate).wrapping_add(code));
 }
 
-/// `max - min` for `min <= max`, which as a difference of `i128`s may need 128 bits.
+/// Returns `max - min` for `min <= max`, which as a difference of `i128`s may need 128 bits.
 fn span(min: i128, max: i128) -> u128 {
     max.wrapping_sub(min) as u128
 }
@@ -373,7 +373,7 @@ trait Key: ArrowNativeType + Ord {
     fn widen(self) -> i128;
     /// Returns the value that is `number` modulo the width of the type.
     fn narrow(number: i128) -> Self;
-    /// `self - min` modulo the width of the type.
+    /// Returns `self - min` modulo the width of the type.
     fn minus(self, min: Self) -> Self::Code;
 }
 
@@ -418,9 +418,9 @@ trait Code: Copy + Default + BitOr<Output = Self> {
     fn narrow(span: u64) -> Self;
     /// Returns the low 64 bits: the code, if the value is in the range.
     fn low(self) -> u64;
-    /// Returns a number with the top bit set exactly if `self > span`, for a `span` of less than
-    /// half of all numbers or of all but one, which is never exceeded. Such numbers are ORed: the
-    /// vector units of the x86-64 baseline cannot compare 64 bits.
+    /// Returns a number with the top bit set exactly if `self > span`. `span` is less than half of
+    /// all numbers, or of all but one, which is never exceeded. Such numbers are ORed: the vector
+    /// units of the x86-64 baseline cannot compare 64 bits.
     fn excess(self, span: Self) -> Self;
     /// Returns whether the top bit is set.
     fn top_bit(self) -> bool;

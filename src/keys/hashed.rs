@@ -43,7 +43,7 @@ impl Hashed {
             .unwrap_or(0);
     }
 
-    /// Bits of the largest surrogate.
+    /// Returns the number of bits of the largest surrogate.
     pub fn bits(&self) -> u32 {
         self.mask.count_ones()
     }
@@ -69,7 +69,7 @@ fn valid_rows(columns: &[ArrayRef]) -> Option<BooleanBuffer> {
     NullBuffer::union_many(nulls.iter().map(Option::as_ref)).map(NullBuffer::into_inner)
 }
 
-/// 32 bits of a 64-bit hash.
+/// Returns 32 bits of a 64-bit hash.
 fn fold(hash: u64) -> u32 {
     (hash >> 32 ^ hash) as u32
 }

@@ -2,7 +2,7 @@
 
 use arrow::buffer::BooleanBuffer;
 
-/// `a AND b`, where `None` stands for all true.
+/// Returns `a AND b`, where `None` stands for all true.
 pub fn and(a: Option<BooleanBuffer>, b: Option<BooleanBuffer>) -> Option<BooleanBuffer> {
     match (a, b) {
         (Some(a), Some(b)) => Some(&a & &b),

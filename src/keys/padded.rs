@@ -6,9 +6,9 @@
 //!   row      7        NULL                     7 - min │ NULL 0 0
 //! ```
 //!
-//! Short strings are the usual string keys, and a device compares a few words where it finds them:
-//! equal surrogates are equal keys, and the host neither hashes nor looks at a candidate, which
-//! would be a read at a random place for every match. Columns that have codes come first, packed as
+//! Short strings are the usual string keys, and a device compares a few words where it finds them.
+//! Equal surrogates are equal keys, so the host neither hashes nor looks at a candidate. That would
+//! be a read at a random place for every match. Columns that have codes come first, packed as
 //! `exact` does it; then each column of strings or binary values, its length in a word, its bytes
 //! in words. A probe string longer than the build side's longest cannot match. Beyond [`MAX_WORDS`]
 //! words hashing is cheaper to send.
@@ -25,7 +25,7 @@ use super::masks::and;
 use super::text::{MAX_WORDS, WORD, for_each_value};
 use crate::error::Result;
 
-/// In the place of a length: the string is NULL.
+/// The mark of a NULL string, in the place of a length.
 const NULL: u32 = u32::MAX;
 
 /// The padded encoding of all key columns of a join.
@@ -95,7 +95,7 @@ impl Padded {
         })
     }
 
-    /// Words of a surrogate.
+    /// Returns the number of 32-bit words of a surrogate.
     pub fn words(&self) -> usize {
         self.words
     }

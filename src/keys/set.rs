@@ -229,14 +229,14 @@ impl KeySet {
     }
 }
 
-/// Codes of one word, and which rows have one; `None` if all.
+/// Returns the codes of one word, and which rows have one; `None` if all.
 fn encode(encoder: &KeyEncoder, keys: &ArrayRef) -> Result<(Vec<u32>, Option<BooleanBuffer>)> {
     let mut codes = vec![0; keys.len()];
     let has_code = encoder.encode(std::slice::from_ref(keys), &mut codes)?;
     Ok((codes, has_code))
 }
 
-/// Four bits of a word; its place comes from other bits of the hash.
+/// Returns four bits of a word; its place comes from other bits of the hash.
 fn bits_of(hash: u64) -> u64 {
     [0, 6, 12, 18]
         .into_iter()
@@ -249,7 +249,7 @@ fn hashes(keys: &ArrayRef) -> Result<Vec<u64>> {
     Ok(hashes)
 }
 
-/// Where an expression finds its set; all copies of the expression share it.
+/// The place where an expression finds its set; all copies of the expression share it.
 #[derive(Debug)]
 pub struct Slot(RwLock<Option<Arc<KeySet>>>);
 
@@ -275,7 +275,7 @@ pub struct InKeySet {
     key: PhysicalExprRef,
     slot: Arc<Slot>,
     about: About,
-    /// Whether a NULL key passes.
+    /// True if a NULL key passes.
     nulls_pass: bool,
 }
 

@@ -33,7 +33,7 @@ pub struct SurrogateKeys {
     pub keys: Vec<u32>,
     /// 32-bit words of a key.
     pub words: usize,
-    /// Which of the part's rows those are, counted from its first; `None` if all.
+    /// Rows of the part that those are, counted from its first; `None` if all.
     pub rows: Option<Vec<u32>>,
 }
 
@@ -73,7 +73,7 @@ impl KeyRange {
 
 /// Keys that can be written to where the device copies them from.
 pub trait KeySource: Send + 'static {
-    /// Keys.
+    /// Returns the number of keys.
     fn count(&self) -> usize;
 
     /// Writes the keys' words to `out`, which has room for just these.
@@ -214,13 +214,13 @@ impl EncodedKeys {
         })
     }
 
-    /// Keys.
+    /// Returns the number of keys.
     pub fn count(&self) -> usize {
         self.ranges.iter().map(KeyRange::count).sum()
     }
 }
 
-/// Host bytes of the surrogate keys of `rows` rows, and of the rows' numbers.
+/// Returns the host bytes of the surrogate keys of `rows` rows, and of the rows' numbers.
 pub fn encoded_bytes(encoder: &KeyEncoder, rows: usize) -> usize {
     (4 * encoder.words() + 4) * rows
 }
@@ -237,7 +237,7 @@ pub fn has_nulls(keys: &[Vec<ArrayRef>]) -> bool {
 pub struct KeySpec {
     /// Types of the key columns.
     pub types: Vec<DataType>,
-    /// Whether NULL keys match each other.
+    /// Says whether NULL keys match each other.
     pub null_equality: NullEquality,
     /// Bits of a hashed surrogate, at most 32.
     pub surrogate_bits: u32,

@@ -46,7 +46,7 @@ impl TextExtent {
         self.words() <= MAX_WORDS
     }
 
-    /// Words of a surrogate that they take.
+    /// Returns the number of 32-bit words of a surrogate that they take.
     pub fn words(self) -> usize {
         1 + self.longest.div_ceil(WORD)
     }

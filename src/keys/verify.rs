@@ -5,13 +5,12 @@
 //!   probe rows  0  2  2     ────────▶  probe column  "x" "y" "y"   ──▶  1 0 1
 //! ```
 //!
-//! `HashJoinExec` compares with [`JoinKeyComparator`], one boxed call a pair and column
-//! (except for single columns of common types, where it loops over the arrays). Arrow's
-//! comparison kernels give the same answers on everything that is not nested once `-0.0`
-//! is out of the way, because both compare floats by their total order, and they compare
-//! whole columns. So flat columns take the kernels and only nested ones the comparator.
-//! Strings are compared where they stand ([`equal_strings`]): gathering them would copy each one
-//! to look at it once.
+//! `HashJoinExec` compares with [`JoinKeyComparator`], one boxed call a pair and column (except for
+//! single columns of common types, where it loops over the arrays). Arrow's comparison kernels
+//! compare whole columns. Once `-0.0` is out of the way, they give the same answers on everything
+//! that is not nested: both compare floats by their total order. So flat columns take the kernels
+//! and only nested ones the comparator. Strings are compared where they stand ([`equal_strings`]):
+//! gathering them would copy each one to look at it once.
 
 use arrow::array::{
     Array, ArrayRef, AsArray, BooleanArray, ByteView, GenericByteViewArray, MAX_INLINE_VIEW_LEN,
@@ -65,7 +64,7 @@ const AHEAD: [usize; 2] = [32, 16];
 /// Rows of an array: row `i` of these is row `rows[i]` of the array.
 #[derive(Debug, Clone, Copy)]
 pub struct Picked<'a, A = ArrayRef> {
-    /// The array.
+    /// Array of the values to compare.
     pub array: &'a A,
     /// The rows, each as often as it is needed.
     pub rows: &'a [u32],
@@ -268,7 +267,7 @@ fn has_kernel(data_type: &DataType) -> bool {
     }
 }
 
-/// [`equal_values`] for any type, one comparator call a row.
+/// Does [`equal_values`] for any type, one comparator call a row.
 fn compare_values(
     build: &ArrayRef,
     probe: &ArrayRef,

@@ -35,15 +35,15 @@ use crate::scan::known::Known;
 /// DataFusion's rule that hands dynamic filters out.
 pub const HANDS_OUT: &str = "FilterPushdown(Post)";
 
-/// Before DataFusion's `FilterPushdown(Post)`: scans are offered as keepers of filters.
+/// The rule before DataFusion's `FilterPushdown(Post)`: it offers scans as keepers of filters.
 #[derive(Debug)]
 pub struct TakeFilters;
 
-/// After it: what kept none goes again.
+/// The rule after it: keepers without filters go again.
 #[derive(Debug)]
 pub struct Settle;
 
-/// Returns whether `node` reads rows from somewhere, of whatever kind.
+/// Returns whether `node` is a scan of any kind: a leaf that reads rows.
 fn is_scan(node: &dyn ExecutionPlan) -> bool {
     let makes_none = node.is::<EmptyExec>() || node.is::<PlaceholderRowExec>();
     node.children().is_empty() && !makes_none

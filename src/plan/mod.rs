@@ -1,4 +1,4 @@
-//! The optimizer rules, in the order in which a plan meets them.
+//! The optimizer rules, in the order in which they change a plan.
 //!
 //! ```text
 //!  statistics   scans of tables in memory remember their statistics
@@ -6,7 +6,8 @@
 //!  filters      filters of joins reach scans, around DataFusion's own rule
 //! ```
 //!
-//! `worker` has the joins alone, for plans that other processes made. `switch` says which of them a session's options leave on.
+//! `worker` has the joins alone, for plans that other processes made. `switch` says which of them a
+//! session's options leave on.
 
 pub mod filters;
 pub mod joins;

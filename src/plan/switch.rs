@@ -1,4 +1,4 @@
-//! Which of a session's rules are on.
+//! The switch of a session's rules: which of them are on.
 //!
 //! All are off in sessions of coordinators, which cut plans into tasks for other processes. Their
 //! workers have [`on_device`](super::worker::on_device). A join whose side is decided when it runs

@@ -39,8 +39,8 @@ use super::joins::wrap_joins;
 /// options arrive anew with each task, and a device that failed should not be tried by all of them.
 ///
 /// Joins build the side that was planned. `auto` compares the rows of each build with
-/// `horton.min_build_rows`, and a worker's build has the rows of its task: a slice, if the rows were
-/// partitioned. That is what a device must earn the cost of its calls with.
+/// `horton.min_build_rows`, and a worker's build has the rows of its task: a slice, if the rows
+/// were partitioned. That is what a device must earn the cost of its calls with.
 ///
 /// ```
 /// use datafusion::physical_plan::collect;
@@ -68,8 +68,8 @@ use super::joins::wrap_joins;
 /// ```
 ///
 /// # Errors
-/// If the plan comes from a session with the rules of [`install`](crate::install). Its joins have no
-/// build side yet, and a task with slices of both sides would lose rows.
+/// If the plan comes from a session with the rules of [`install`](crate::install). Its joins have
+/// no build side yet, and a task with slices of both sides would lose rows.
 ///
 /// See also: [`warm_up_for`](crate::warm_up_for), to be called when the worker starts.
 pub fn on_device(

@@ -9,11 +9,11 @@
 //! ```
 //!
 //! Most of DataFusion's nodes hand a filter to their child by the name of its column
-//! (`ChildFilterDescription::from_child`). In a schema with two columns of that name it ends at
-//! the first, and in a union at whatever has the name. Pruning by such a filter loses rows, and
+//! (`ChildFilterDescription::from_child`). In a schema with two columns of that name it ends at the
+//! first, and in a union at any column with the name. Pruning by such a filter loses rows, and
 //! testing rows by it loses more. Neither may a filter go below a LIMIT, which some nodes have as
-//! `fetch`. An [`Exact`] stands above each such node while filters are handed out, and lets
-//! through those whose columns are the same below.
+//! `fetch`. An [`Exact`] stands above each such node while filters are handed out, and lets through
+//! those whose columns are the same below.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -46,7 +46,7 @@ pub struct Exact {
 }
 
 impl Exact {
-    /// `node`, behind a guard if it needs one.
+    /// Returns `node`, behind a guard if it needs one.
     pub fn around(node: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
         if node.children().is_empty() {
             return node;

@@ -41,7 +41,7 @@ pub struct DynamicFilterExec {
 }
 
 impl DynamicFilterExec {
-    /// `input`, with no filters yet.
+    /// Returns a node over `input`, with no filters yet.
     pub fn new(input: Arc<dyn ExecutionPlan>) -> Self {
         Self {
             input,

@@ -9,10 +9,10 @@
 //! ```
 //!
 //! Filters are tried in order of the share of rows that they let through. A filter that lets most
-//! rows through costs the copy of these rows and saves little, so it rests, each time for twice as
-//! many batches up to 128, and is tried again: values that come in the order of time change. Masks
-//! of several filters are combined, and rows are copied once. Where few are left, later filters
-//! see just those, and are not judged by them.
+//! rows through costs the copy of these rows and saves little. So it rests, each time for twice as
+//! many batches up to 128. Then it is tried again: values that come in the order of time change.
+//! Masks of several filters are combined, and rows are copied once. Where few are left, later
+//! filters see just those, and are not judged by them.
 
 use std::sync::Arc;
 
@@ -148,7 +148,7 @@ impl Filter {
 }
 
 /// Returns the part of a dynamic filter that rows are tested by: the set alone where there is one,
-/// as it excludes whatever bounds and lists beside it do; `None` for `true`.
+/// as it excludes all that bounds and lists beside it do; `None` for `true`.
 fn test_of(current: Arc<dyn PhysicalExpr>) -> Option<Arc<dyn PhysicalExpr>> {
     let is_true = current
         .downcast_ref::<Literal>()

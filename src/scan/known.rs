@@ -51,7 +51,7 @@ pub struct Known {
 }
 
 impl Known {
-    /// `source`, with its statistics remembered.
+    /// Returns `source`, with its statistics remembered.
     pub fn around(source: Arc<dyn DataSource>) -> Arc<dyn DataSource> {
         Arc::new(Self {
             source,
@@ -64,14 +64,14 @@ impl Known {
         &self.source
     }
 
-    /// `scan` with the source itself in the place of one that knows its statistics.
+    /// Returns `scan` with the source itself in the place of one that knows its statistics.
     pub fn without(scan: &DataSourceExec) -> Option<DataSourceExec> {
         let known = scan.data_source().downcast_ref::<Self>()?;
         Some(with_source(scan, Arc::clone(&known.source)))
     }
 }
 
-/// `scan` over another source of the same rows.
+/// Returns `scan` over another source of the same rows.
 pub fn with_source(scan: &DataSourceExec, source: Arc<dyn DataSource>) -> DataSourceExec {
     let partitioning = scan.properties().output_partitioning().clone();
     let scan = scan.clone().with_data_source(source);

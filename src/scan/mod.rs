@@ -10,17 +10,17 @@
 //!           DataSourceExec     ◀── prunes by them    DataSourceExec: …
 //! ```
 //!
-//! DataFusion passes dynamic filters down to its scans, but a scan of a table in memory takes
-//! none, and a scan of Parquet files prunes whole files, row groups and pages by them: joins are
-//! fed ten to a hundred times the rows that matter. So [`rules`] puts a [`DynamicFilterExec`] above
+//! DataFusion passes dynamic filters down to its scans. But a scan of a table in memory takes none,
+//! and a scan of Parquet files prunes only files, row groups and pages by them. Joins are then fed
+//! ten to a hundred times the rows that matter. So [`rules`] puts a [`DynamicFilterExec`] above
 //! each scan just before DataFusion's own rule hands filters out. It keeps those of joins and
-//! applies them to each batch as far as that pays ([`filtering`]). Where none arrived the node
-//! goes again. A node of its own serves scans of any kind, and leaves the scan what it was to
-//! whoever looks for it; a wrapper inside `DataSourceExec` would hide it. ([`known`] is such a
-//! wrapper, for as long as a query is planned.)
+//! applies them to each batch as far as that pays ([`filtering`]). Where none arrived the node goes
+//! again. A node of its own serves scans of any kind, and leaves the scan visible to code that
+//! looks for it; a wrapper inside `DataSourceExec` would hide it. ([`known`] is such a wrapper, for
+//! as long as a query is planned.)
 //!
-//! Sideways information passing of this kind is known from Beeri and Ramakrishnan ("On the power
-//! of magic", 1987) and, as filters of hash joins pushed into scans, from Velox and DuckDB.
+//! Sideways information passing of this kind is known from Beeri and Ramakrishnan ("On the power of
+//! magic", 1987). Velox and DuckDB push filters of hash joins into scans.
 
 pub mod exact;
 pub mod exec;

@@ -8,8 +8,8 @@
 //! partitions. A macro writes those of a node that does not; a wrapper type would put one more
 //! node into plans.
 
-/// The methods of `ExecutionPlan` of a node that has the properties of its child, in field
-/// `$child`, and a method `over` that makes the same node over another child.
+/// Writes the methods of `ExecutionPlan` of a node that has the properties of its child, in field
+/// `$child`. Writes a method `over` that makes the same node over another child.
 macro_rules! with_properties_of {
     ($child:ident) => {
         fn properties(&self) -> &Arc<PlanProperties> {

@@ -1,9 +1,9 @@
-//! What a self-test runs: each kernel family that a join may use, on a few thousand keys, against a
-//! hash map.
+//! The cases of a self-test: each kernel family that a join may use, on a few thousand keys,
+//! against a hash map.
 //!
 //! ```text
-//!  build keys ─▶ MultiMap ─▶ lookup ─▶ counts · bits · pairs by windows · visited rows · gathered columns
-//!      └──────▶ HashMap: key ─▶ rows ─────────────────────── compared with ───────────────────┘
+//!  build keys ─▶ MultiMap ─▶ lookup ─▶ counts · bits · pairs by windows · visited rows · columns
+//!      └──────▶ HashMap: key ─▶ rows ────────────────── compared with ──────────────────────┘
 //! ```
 //!
 //! | case | kernels |
@@ -32,10 +32,10 @@ use crate::table::primitives::rows::{gather_rows, set_bits};
 const KEYS: u32 = 4096;
 
 /// A load of buckets of eight slots that leaves a few of some thousand items without a slot at
-/// first, and that displacement reaches in any order of work-items.
+/// first. Displacement reaches it in any order of work-items.
 const FULL: f64 = 0.95;
 
-/// How much less may come of it: less than by a table that grows.
+/// The most by which the load may be lower: less than by a table that grows.
 const SPARE: f64 = 0.015;
 
 /// Work-items a compute unit from which on lookups take several keys each.
@@ -78,7 +78,7 @@ pub(super) fn all(queue: &mut Queue, body: KernelBody) -> Result<()> {
     Ok(())
 }
 
-/// Displacement: more items than buckets take at first.
+/// Tests displacement: more items than buckets take at first.
 fn full_table(queue: &mut Queue) -> Result<()> {
     let config = TableConfig {
         load_factor: FULL,
@@ -89,7 +89,7 @@ fn full_table(queue: &mut Queue) -> Result<()> {
     full.check_load(queue, FULL)
 }
 
-/// Every other of few numbers.
+/// Returns every other of few numbers.
 fn dense() -> Case {
     let keys = (0..KEYS).rev().map(|key| 2 * key).collect();
     Case {
@@ -100,7 +100,7 @@ fn dense() -> Case {
     }
 }
 
-/// Tables of codes.
+/// Tests tables of codes.
 fn codes(queue: &mut Queue) -> Result<()> {
     one_word("codes", IndexKind::Codes, keys(KEYS)).check(queue)?;
     Case {
@@ -110,7 +110,7 @@ fn codes(queue: &mut Queue) -> Result<()> {
     .check(queue)
 }
 
-/// Distinct keys, the smallest and the largest among them.
+/// Returns distinct keys, the smallest and the largest among them.
 fn keys(n: u32) -> Vec<u32> {
     let random = (0..n)
         .map(jenkins)
@@ -118,7 +118,7 @@ fn keys(n: u32) -> Vec<u32> {
     [0, u32::MAX].into_iter().chain(random).collect()
 }
 
-/// A key that a quarter of the rows have; no other is there twice.
+/// Returns a key that a quarter of the rows have; no other is there twice.
 fn hot_key() -> Vec<u32> {
     let key = |row: u32| match row % 4 {
         0 => 7,
@@ -127,7 +127,7 @@ fn hot_key() -> Vec<u32> {
     (0..KEYS).map(key).collect()
 }
 
-/// Keys of one word, probed by each of them once and by as many others, mixed.
+/// Returns a case of keys of one word, probed by each of them once and by as many others, mixed.
 fn one_word(name: &'static str, config: impl Into<IndexConfig>, build: Vec<u32>) -> Case {
     let mut probe = build.clone();
     probe.sort_unstable();
@@ -144,7 +144,7 @@ fn one_word(name: &'static str, config: impl Into<IndexConfig>, build: Vec<u32>)
     }
 }
 
-/// Keys of several words, each there so many times. Some differ in one word only.
+/// Returns a case of keys of several words, each there so many times. Some differ in one word only.
 fn wide(name: &'static str, words: usize, times: u32) -> Case {
     let key = |number: u32| {
         (0..words as u32).map(move |word| match word {
@@ -165,7 +165,7 @@ fn wide(name: &'static str, words: usize, times: u32) -> Case {
 }
 
 impl Case {
-    /// An error if `wrong` of so many answers are.
+    /// Checks that none of so many answers is `wrong`.
     fn right(&self, queue: &Queue, what: &str, wrong: usize, of: usize) -> Result<()> {
         match wrong {
             0 => Ok(()),
@@ -186,7 +186,7 @@ impl Case {
         MultiMap::build(queue, self.config, keys)
     }
 
-    /// What a join gets.
+    /// Checks what a join gets.
     fn check(&self, queue: &mut Queue) -> Result<()> {
         let words = self.format.words();
         let model = self.model();
@@ -219,7 +219,7 @@ impl Case {
         self.check_rows(queue, &found.build, &build_rows)
     }
 
-    /// The rows of each key.
+    /// Returns the rows of each key.
     fn model(&self) -> HashMap<&[u32], Vec<u32>> {
         let mut model: HashMap<&[u32], Vec<u32>> = HashMap::new();
         let keys = self.build.chunks_exact(self.format.words());
@@ -229,7 +229,7 @@ impl Case {
         model
     }
 
-    /// Which build rows were met, and columns gathered by them.
+    /// Checks which build rows were matched, and columns gathered by them.
     fn check_rows(&self, queue: &mut Queue, rows: &Buffer<u32>, expected: &[u32]) -> Result<()> {
         let (n, all) = (expected.len(), self.build.len() / self.format.words());
         let visited = queue.buffer_from("self-test visited rows", &vec![0; all.div_ceil(32)])?;
@@ -255,7 +255,7 @@ impl Case {
         Ok(())
     }
 
-    /// That the table has about the load that was asked for.
+    /// Checks that the table has about the load `load_factor`.
     fn check_load(&self, queue: &mut Queue, load_factor: f64) -> Result<()> {
         let table = self.build(queue)?;
         let grew = (table.index.as_horton())
@@ -263,7 +263,8 @@ impl Case {
         self.right(queue, "tables", usize::from(grew), 1)
     }
 
-    /// The table's lookups in every way that joins use on this device, the tuned ones included.
+    /// Checks the table's lookups in every way that joins use on this device, the tuned ones
+    /// included.
     fn check_lookups(&self, queue: &mut Queue) -> Result<()> {
         let table = self.build(queue)?;
         let HashIndex::Horton(table) = &table.index else {
@@ -306,7 +307,7 @@ impl Case {
     }
 }
 
-/// All pairs, taken in two windows.
+/// Returns all pairs, taken in two windows.
 fn pairs_of(queue: &mut Queue, matches: &Matches, n: usize) -> Result<Pairs> {
     let first = n / 3;
     let (mut probe, mut build) = (Vec::with_capacity(n), Vec::with_capacity(n));
@@ -322,7 +323,7 @@ fn pairs_of(queue: &mut Queue, matches: &Matches, n: usize) -> Result<Pairs> {
     })
 }
 
-/// How many of `expected` are not what was found there.
+/// Returns how many of `expected` are not what was found there.
 fn differences<T: PartialEq>(found: &[T], expected: &[T]) -> usize {
     let missing = expected.len().abs_diff(found.len());
     missing + found.iter().zip(expected).filter(|(a, b)| a != b).count()

@@ -1,19 +1,19 @@
-//! Whether a device's kernels are right: asked once, before a join trusts it with rows.
+//! The self-test of a device's kernels: run once, before a join trusts the device with rows.
 //!
 //! ```text
 //!  build side ─▶ passed ─▶ known? (device::verdict) ─yes─▶ go on │ the host
-//!                            └no─▶ every case, lanes talking in the fastest way ─right─▶ Passed(that)
+//!                            └no─▶ every case, lanes in the fastest way ─right─▶ Passed(that)
 //!                                       └wrong, does not compile or fit
-//!                                              └─▶ every case with local tiles ──right─▶ Passed(LocalTile)
-//!                                                              └───────────────────────▶ Failed: the host
+//!                                          └─▶ every case, local tiles ─right─▶ Passed(LocalTile)
+//!                                                            └────────────────▶ Failed: the host
 //! ```
 //!
 //! OpenCL drivers miscompile: PoCL 3.1 around early returns, PoCL 5 with sub-groups, Intel's CPU
-//! runtime with plain stores to local memory, and rows would be wrong without a word. So every
-//! kernel family that a join may use runs once for each device, driver and version of ours, on a
-//! few thousand keys, and is compared with a hash map (`cases`). That takes milliseconds beside the
-//! compilation of kernels that joins need anyway. A device that fails costs time and no rows: the
-//! joins that ask for it run on the host.
+//! runtime with plain stores to local memory. Rows would be wrong, and no error would say so. So
+//! every kernel family that a join may use runs once for each device, driver and version of this
+//! crate. It runs on a few thousand keys, and is compared with a hash map (`cases`). That takes
+//! milliseconds beside the compilation of kernels that joins need anyway. A device that fails costs
+//! time and no rows: the joins that ask for it run on the host.
 //!
 //! It runs in the background from the first planned join on ([`ready`](crate::ready)), as it may
 //! take seconds where kernels are not compiled yet.
@@ -84,7 +84,8 @@ async fn run(device: &Device) -> Result<()> {
     }
 }
 
-/// Whether another process will meet the error, too: kernels that are wrong or do not compile.
+/// Returns whether another process will meet the error, too: kernels that are wrong or do not
+/// compile.
 fn lasts(error: &Error) -> bool {
     !matches!(
         error,

@@ -1,4 +1,4 @@
-//! What every hash table here can do, whatever its kind.
+//! The operations that hash tables of every kind here can do.
 //!
 //! ```text
 //!  build ─▶ table ─insert─▶ table ─remove─▶ table     each a bulk operation on the device
@@ -15,7 +15,7 @@
 use crate::device::{Buffer, Queue};
 use crate::error::Result;
 
-/// What a lookup without [`Answers`] answers for an absent key.
+/// The answer of a lookup without [`Answers`] for an absent key.
 pub const MISS: u32 = u32::MAX;
 
 /// Seeds and sizes that are tried before a build gives up.
@@ -31,7 +31,7 @@ pub struct Items<'a> {
 }
 
 impl Items<'_> {
-    /// Items in all.
+    /// Returns the number of items.
     ///
     /// # Errors
     /// [`Error::Invalid`](crate::error::Error::Invalid) if the lengths differ.
@@ -47,7 +47,7 @@ impl Items<'_> {
     }
 }
 
-/// Where a lookup leaves its answers, on the device.
+/// The buffers of the device in which a lookup leaves its answers.
 #[derive(Debug)]
 pub struct Answers {
     /// The value of key `i`, if it was found; else anything.
@@ -57,7 +57,7 @@ pub struct Answers {
 }
 
 impl Answers {
-    /// Room for the answers to `n` keys.
+    /// Returns room for the answers to `n` keys.
     ///
     /// # Errors
     /// [`Error::DeviceMemory`](crate::error::Error::DeviceMemory) and OpenCL's own.
@@ -81,10 +81,10 @@ impl Answers {
     }
 }
 
-/// What a table is made of.
+/// The parts that a table is made of, counted.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Statistics {
-    /// Items.
+    /// Number of items.
     pub items: usize,
     /// Items that there is room for.
     pub capacity: usize,
@@ -94,7 +94,7 @@ pub struct Statistics {
     pub reads_per_hit: f64,
 }
 
-/// What an insert does when some keys find no room.
+/// The course of an insert when some keys find no room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum WhenFull {
     /// The table stays as it was and the error says which keys had no room.
@@ -147,14 +147,14 @@ pub trait Table: Sized {
     /// Shape, seed and policies.
     type Config;
 
-    /// A table of `items`, of which there may be none. If a key is there more than once, it gets
-    /// one of its values, whichever.
+    /// Builds a table of `items`, of which there may be none. If a key is there more than once, it
+    /// gets one of its values, whichever.
     ///
     /// # Errors
     /// [`Error::Rejected`](crate::error::Error::Rejected) (or
-    /// [`Error::TableFull`](crate::error::Error::TableFull)) if some keys find no room,
-    /// [`Error::Invalid`](crate::error::Error::Invalid) if the numbers of keys and values differ, a
-    /// value (or key) is one that the table cannot store or the configuration makes no sense,
+    /// [`Error::TableFull`](crate::error::Error::TableFull)) if some keys find no room;
+    /// [`Error::Invalid`](crate::error::Error::Invalid) if the numbers of keys and values differ,
+    /// the table cannot store a value (or key), or the configuration makes no sense;
     /// [`Error::DeviceMemory`](crate::error::Error::DeviceMemory), and OpenCL's own.
     fn build(queue: &mut Queue, config: &Self::Config, items: Items<'_>) -> Result<Self>;
 
@@ -185,23 +185,23 @@ pub trait Table: Sized {
     /// As [`lookup`](Self::lookup). After an error the table is as it was before.
     fn remove(&mut self, queue: &mut Queue, keys: &Buffer<u32>, n: usize) -> Result<usize>;
 
-    /// Items.
+    /// Returns the number of items.
     fn len(&self) -> usize;
 
-    /// Whether the table has no items.
+    /// Returns whether the table has no items.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Items that there is room for.
+    /// Returns the number of items that there is room for.
     fn capacity(&self) -> usize;
 
-    /// Items by capacity, in 0..=1.
+    /// Returns the number of items by capacity, in 0..=1.
     fn load_factor(&self) -> f64 {
         self.len() as f64 / self.capacity().max(1) as f64
     }
 
-    /// What the table is made of.
+    /// Returns the statistics of the table: the parts that it is made of.
     ///
     /// # Errors
     /// [`Error::DeviceMemory`](crate::error::Error::DeviceMemory) and OpenCL's own.
@@ -212,7 +212,7 @@ pub trait Table: Sized {
     /// # Errors
     /// [`Error::DeviceMemory`](crate::error::Error::DeviceMemory) and OpenCL's own.
     fn items(&self, queue: &mut Queue) -> Result<Vec<(u32, u32)>>;
-    /// [`insert`](Self::insert) for pairs in host memory.
+    /// Does [`insert`](Self::insert) for pairs in host memory.
     ///
     /// # Errors
     /// As there; [`Error::Invalid`](crate::error::Error::Invalid) if the lengths differ.
@@ -226,7 +226,7 @@ pub trait Table: Sized {
         self.insert(queue, items)
     }
 
-    /// [`lookup`](Self::lookup) for keys in host memory: each one's value.
+    /// Does [`lookup`](Self::lookup) for keys in host memory. Returns the value of each.
     ///
     /// # Errors
     /// As there.
@@ -238,7 +238,7 @@ pub trait Table: Sized {
         answers.read(queue, n)
     }
 
-    /// [`remove`](Self::remove) for keys in host memory.
+    /// Does [`remove`](Self::remove) for keys in host memory.
     ///
     /// # Errors
     /// As there.

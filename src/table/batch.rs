@@ -13,7 +13,7 @@
 use crate::device::Buffer;
 use crate::error::{Error, Result};
 
-/// What an operation does, and what it answers.
+/// The kind of an operation: what it does, and what it answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u32)]
 pub enum Kind {
@@ -44,7 +44,7 @@ impl Kind {
         Kind::SearchAll,
     ];
 
-    /// The bit of this kind in a set of kinds.
+    /// Returns the bit of this kind in a set of kinds.
     pub(crate) fn bit(self) -> u32 {
         1 << self as u32
     }
@@ -55,14 +55,14 @@ impl Kind {
 pub struct Batch<'a> {
     /// Codes of [`Kind`]s.
     pub kinds: &'a Buffer<u32>,
-    /// Keys.
+    /// Keys of the operations, one each.
     pub keys: &'a Buffer<u32>,
     /// Values, for the kinds that store one.
     pub values: &'a Buffer<u32>,
 }
 
 impl Batch<'_> {
-    /// Operations, if the buffers agree.
+    /// Returns the number of operations, if the buffers agree.
     pub(crate) fn len(&self) -> Result<usize> {
         let n = self.keys.len();
         if self.kinds.len() == n && self.values.len() == n {
@@ -76,17 +76,17 @@ impl Batch<'_> {
     }
 }
 
-/// A number of operations that 32 bits can count.
+/// Returns `n` if it is a number of operations that 32 bits can count.
 pub(crate) fn checked_len(n: usize) -> Result<usize> {
     match u32::try_from(n) {
         Ok(_) => Ok(n),
         Err(_) => Err(Error::Invalid(format!(
-            "{n} operations at once are over the limit of 2^32 - 1"
+            "a batch of {n} operations is over the limit of 2^32 - 1: split it"
         ))),
     }
 }
 
-/// The kinds as defines.
+/// Returns the kinds as defines.
 pub(crate) fn defines() -> Vec<(&'static str, String)> {
     let names = [
         "SEARCH",

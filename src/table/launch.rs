@@ -1,12 +1,12 @@
-//! How elements are spread over work-items where each element is independent.
+//! The spread of elements over work-items where each element is independent.
 //!
 //! ```text
 //!  CPU   [share | share | share | …]      one work-item a group, a contiguous share each
 //!  GPU   [ 0 1 2 … 255 | 256 … ]          one element a work-item, groups of GROUP
 //! ```
 //!
-//! A kernel walks `share` elements from `get_global_id(0) * share`, whatever the device. On CPU
-//! runtimes that gives prefetching something to run ahead of; on GPUs neighbours read neighbours.
+//! A kernel walks `share` elements from `get_global_id(0) * share`, on any device. On CPU runtimes
+//! that gives prefetching something to run ahead of; on GPUs neighbours read neighbours.
 //!
 //! Sizes and defines that programs of several tables share are here, too: work-groups, caches, and
 //! how kernels see what others' atomics write.
@@ -34,7 +34,7 @@ pub(crate) struct Spread {
 }
 
 impl Spread {
-    /// `per_item` elements a work-item on GPUs, as much as evens out on CPUs.
+    /// Returns `per_item` elements a work-item on GPUs, as much as evens out on CPUs.
     pub fn new(queue: &Queue, elements: usize, per_item: usize) -> Self {
         let group = group_of(queue.body());
         let share = match queue.body() {
@@ -48,13 +48,13 @@ impl Spread {
         Self { share, group }
     }
 
-    /// Launch size for so many elements.
+    /// Returns the launch size for so many elements.
     pub fn grid(self, elements: usize) -> (usize, usize) {
         (elements.div_ceil(self.share), self.group)
     }
 }
 
-/// Whether `n` keys can be looked up where keys and values are of `room` elements.
+/// Checks that `n` keys can be looked up where keys and values are of `room` elements.
 ///
 /// # Errors
 /// [`Error::Invalid`] if not.
@@ -68,12 +68,12 @@ pub(crate) fn check_lookup(n: usize, room: usize) -> Result<()> {
     }
 }
 
-/// Whether kernels prefetch.
+/// Returns whether kernels prefetch.
 pub(crate) fn prefetches(queue: &Queue) -> bool {
     queue.body() == KernelBody::Chunk && queue.info().has_prefetch()
 }
 
-/// Bytes of a table up to which random accesses to it stay in the cache.
+/// Returns the bytes of a table up to which random accesses to it stay in the cache.
 pub(crate) fn cached_bytes(info: &DeviceInfo) -> u64 {
     match info.kind {
         DeviceKind::Cpu => 4 << 20,
@@ -81,13 +81,13 @@ pub(crate) fn cached_bytes(info: &DeviceInfo) -> u64 {
     }
 }
 
-/// Work-group size of kernels over tiles in local memory: one thread on CPU runtimes, where
-/// barriers between work-items cost more than the items.
+/// Returns the work-group size of kernels over tiles in local memory: one thread on CPU runtimes,
+/// where barriers between work-items cost more than the items.
 pub(crate) fn local_group(queue: &Queue) -> usize {
     group_of(queue.body())
 }
 
-/// The same for a kernel body.
+/// Returns the same for a kernel body.
 pub(crate) fn group_of(body: KernelBody) -> usize {
     match body {
         KernelBody::Chunk => 1,
@@ -95,12 +95,12 @@ pub(crate) fn group_of(body: KernelBody) -> usize {
     }
 }
 
-/// How kernels see what others' atomics write.
+/// Returns how kernels see what others' atomics write.
 pub(crate) fn peek_define(peek: bool) -> (&'static str, String) {
     ("PEEK_VOLATILE", u8::from(peek).to_string())
 }
 
-/// A program whose tiles of so many lanes talk through sub-groups.
+/// Returns a program whose tiles of so many lanes talk through sub-groups.
 pub(crate) fn of_sub_groups(
     text: ProgramText,
     shuffle: SubGroupShuffle,
@@ -113,13 +113,13 @@ pub(crate) fn of_sub_groups(
     }
 }
 
-/// Launch size of one work-item per element.
+/// Returns the launch size of one work-item per element.
 pub(crate) fn grid_of(items: usize) -> (usize, usize) {
     (items, GROUP)
 }
 
-/// Elements per work-item where each walks a contiguous share: enough work-items to fill the
-/// device, shares of whole cache lines.
+/// Returns the number of elements per work-item where each walks a contiguous share: enough
+/// work-items to fill the device, shares of whole cache lines.
 pub(crate) fn share(info: &DeviceInfo, items: usize) -> usize {
     let per_unit = match info.kind {
         DeviceKind::Cpu => 16,
@@ -128,7 +128,7 @@ pub(crate) fn share(info: &DeviceInfo, items: usize) -> usize {
     share_among(info, items, per_unit)
 }
 
-/// The same with so many work-items a compute unit.
+/// Returns the same with so many work-items a compute unit.
 pub(crate) fn share_among(info: &DeviceInfo, items: usize, per_unit: usize) -> usize {
     let workers = info.compute_units.max(1) as usize * per_unit;
     items.div_ceil(workers).max(1).next_multiple_of(16)

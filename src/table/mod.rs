@@ -1,4 +1,4 @@
-//! Hash tables in device memory: what joins use, and tables that are there for their own sake.
+//! Hash tables in device memory: those of joins, and others for their own sake.
 //!
 //! ```text
 //!  what joins use                       tables that change
@@ -58,8 +58,8 @@ use crate::device::program::ProgramText;
 pub use api::{Answers, Items, Statistics, Table, WhenFull};
 pub use horton::reads::Reads;
 
-/// Every program that this crate can compile, under the name of a file without its `.cl`: for
-/// offline compilers (`make portability`). Those with NVIDIA's inline PTX, which no other
+/// Returns every program that this crate can compile, under the name of a file without its `.cl`:
+/// for offline compilers (`make portability`). Those with NVIDIA's inline PTX, which no other
 /// compiler takes, end in `.nvidia`. `__builtin_prefetch` is off, as it is on GPUs.
 pub fn programs() -> Vec<(String, ProgramText)> {
     horton::programs()

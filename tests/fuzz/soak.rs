@@ -1,18 +1,18 @@
-//! Many queries at once on one device, some of them dropped midway, some in little memory: right rows,
-//! no growth of host or device memory, no file left, no deadlock.
+//! Many queries at once on one device, some of them dropped midway, some in little memory: right
+//! rows, no growth of host or device memory, no file left, no deadlock.
 //!
 //! ```text
 //!  32 tasks ─▶ draw a query ─┬─▶ run to its end ─▶ rows as the stock join's?
 //!                            └─▶ poll a while, drop
 //!  watchdog ─▶ a task that says nothing for four minutes: what every task is at, exit
-//!  at the end ─▶ memory pools, device budget: 0 bytes; no file; host memory: what it was at half time
+//!  at the end ─▶ memory pools, device budget: 0 bytes; no file; host memory: as at half time
 //! ```
 //!
-//! `make soak DURATION=600` runs it for so many seconds (`HORTON_SOAK_DURATION`); a plain
-//! `cargo test` for twenty. Queries run in sessions of their own limits on device memory, on the rows of
-//! a table, and on those of a turn, so that joins in one table and in several, of either side, go on
-//! side by side. One session has a memory pool of its own, with less than its queries want: joins go
-//! to disk. Every other ten seconds all queries are of that one.
+//! `make soak DURATION=600` runs it for so many seconds (`HORTON_SOAK_DURATION`); a plain `cargo
+//! test` for twenty. Queries run in sessions of their own limits on device memory, on the rows of a
+//! table, and on those of a turn. So joins in one table and in several, of either side, go on side
+//! by side. One session has a memory pool of its own, with less than its queries want: joins go to
+//! disk. Every other ten seconds all queries are of that one.
 
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

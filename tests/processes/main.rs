@@ -1,4 +1,4 @@
-//! What needs a process of its own: drivers, memory as the system counts it, faults.
+//! Tests that need a process of their own: drivers, memory as the system counts it, faults.
 //!
 //! ```text
 //!  drivers    a library that is wrong, between us and the driver   ─▶ child processes

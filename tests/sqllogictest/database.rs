@@ -1,8 +1,8 @@
 //! The engine that runs a record: DataFusion with our rules on.
 //!
-//! The parts of DataFusion's own engine in the order that it uses them; in between, the
-//! executed plan is searched for joins that launched kernels or went to disk. Its session is rebuilt
-//! with [`horton_join::install`], around the same catalogs and functions.
+//! The parts of DataFusion's own engine in the order that it uses them; in between, the executed
+//! plan is searched for joins that launched kernels or went to disk. Its session is rebuilt with
+//! [`horton_join::install`], around the same catalogs and functions.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -138,8 +138,8 @@ impl Tally {
         self.spilled.load(Ordering::Relaxed)
     }
 
-    /// Whether the last statement found too little memory for an operator of DataFusion, in the stock
-    /// session as in ours.
+    /// Whether the last statement found too little memory for an operator of DataFusion, in the
+    /// stock session as in ours.
     pub fn last_was_refused(&self) -> bool {
         self.refused.load(Ordering::Relaxed)
     }

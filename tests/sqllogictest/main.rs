@@ -8,17 +8,18 @@
 //!    3  4 MiB of memory          as 2, in a limited memory pool
 //! ```
 //!
-//! `cargo test --workspace --test sqllogictest -- joins.slt subquery.slt:330` runs the files
-//! whose path contains a name, or one record of them and the statements before it. Without
-//! names it runs every file that mentions JOIN and needs no data that the crate lacks.
+//! `cargo test --workspace --test sqllogictest -- joins.slt subquery.slt:330` runs the files whose
+//! path contains a name. With a line it runs the record there, and the statements before it.
+//! Without names it runs every file that mentions JOIN and needs no data that the crate lacks.
 //! `--pass 1`, `2` or `3` runs each file once; `HORTON_TEST_DEVICE` picks the device, as
 //! `horton.device` does.
 //!
-//! Results are made into text and compared by DataFusion's own engine parts, so a query passes
-//! here exactly when it would pass there; `plans.rs` says what is not compared of a plan. In the
-//! third pass the pool may refuse DataFusion's own operators: such a record is left out if the stock
+//! Results are made into text and compared by DataFusion's own engine parts, so a query passes here
+//! exactly when it would pass there; `plans.rs` says what is not compared of a plan. In the third
+//! pass the pool may refuse DataFusion's own operators: such a record is left out if the stock
 //! session is refused, too. Joins of most files are too small to go to disk there; those of
-//! `tpch/tpch.slt` do. The last lines count records, and the joins that launched kernels or went to disk.
+//! `tpch/tpch.slt` do. The last lines count records, and the joins that launched kernels or went to
+//! disk.
 
 mod data;
 mod database;

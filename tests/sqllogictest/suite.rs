@@ -6,8 +6,8 @@
 //!  <scratch>/datafusion/core/tests/       ◀ tables that the crate lacks (data.rs)
 //! ```
 //!
-//! Files name their tables by paths relative to DataFusion's own source tree and write into
-//! folders beside themselves, so that tree is laid out again in a temporary folder, which is
+//! Files name their tables by paths relative to DataFusion's own source tree, and write into
+//! folders beside themselves. So that tree is laid out again in a temporary folder, which is
 //! deleted at the end. The crate's folder is found through `cargo metadata`.
 
 use std::error::Error;

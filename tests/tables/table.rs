@@ -1,5 +1,5 @@
 //! Horton tables: {built on the host, built on the device} × {looked up on the host, on the
-//! device}, for every bucket size, load and lookup body, with the model's `check()` over
+//! device}. All of it for every bucket size, load and lookup body, with the model's `check()` over
 //! every table. `HORTON_TEST_SMALL=1` keeps the sizes fit for oclgrind (`make oclgrind`).
 
 use std::collections::HashMap;

@@ -1,7 +1,6 @@
-//! Tables over keys of two and of five words, against a `HashMap`: keys that repeat, codes that share the
-//! word that the table knows, by twos and by thousands; keys of one and two words in a table
-//! of codes, too. `HORTON_TEST_SMALL=1` keeps the sizes fit for
-//! oclgrind (`make oclgrind`).
+//! Tables over keys of two and of five words, against a `HashMap`: keys that repeat, codes that
+//! share the word that the table knows, by twos and by thousands; keys of one and two words in a
+//! table of codes, too. `HORTON_TEST_SMALL=1` keeps the sizes fit for oclgrind (`make oclgrind`).
 
 use std::collections::{HashMap, HashSet};
 
@@ -82,8 +81,8 @@ impl From<Vec<u64>> for Rows {
     }
 }
 
-/// Builds with every body of the device, and joins with all codes twice, codes that share a key with
-/// one of them, and others.
+/// Builds with every body of the device, and joins with all codes twice, codes that share a key
+/// with one of them, and others.
 fn check(rows: impl Into<Rows>) {
     check_over(
         rows,
@@ -95,8 +94,8 @@ fn check(rows: impl Into<Rows>) {
     );
 }
 
-/// The same where codes share a key by the thousand: a table of codes, whose seed nobody knows, would search all
-/// of them.
+/// The same where codes share a key by the thousand: a table of codes, whose seed nobody knows,
+/// would search all of them.
 fn check_split(rows: impl Into<Rows>) {
     check_over(rows, &[(split_config(), 2), (split_config(), 5)]);
 }
@@ -323,7 +322,8 @@ fn doubled(keys: &[u32]) -> Vec<u32> {
 
 #[test]
 fn codes_that_share_a_line_go_on_in_the_next() {
-    // The line is the high part of key × lines: these 600 start in one, and the last one wraps around.
+    // The line is the high part of key × lines: these 600 start in one, and the last one wraps
+    // around.
     for key in [0u32, 0x8000_0000, u32::MAX] {
         let codes = (0..scaled(3000) as u32 / 5).map(|i| code_of(key, i));
         check(codes.collect::<Vec<_>>());

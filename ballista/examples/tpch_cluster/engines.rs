@@ -1,4 +1,4 @@
-//! What runs the queries: clusters, and this process.
+//! The engines that run the queries: clusters, and this process.
 
 use std::path::Path;
 
@@ -28,7 +28,7 @@ pub enum Local {
 pub struct Engine {
     /// Its name in the table.
     pub name: String,
-    /// Whether its queries run on executors.
+    /// True if its queries run on executors.
     pub is_cluster: bool,
     session: SessionContext,
 }

@@ -30,7 +30,7 @@ pub async fn collect(frame: DataFrame) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// The rows of `frame`, or a failure of the test if they take too long.
+/// Returns the rows of `frame`, or a failure of the test if they take too long.
 async fn bounded(frame: DataFrame) -> Result<Vec<RecordBatch>> {
     let rows = tokio::time::timeout(PATIENCE, frame.collect()).await;
     rows.expect("the query hangs")
@@ -45,7 +45,7 @@ fn of_batch(batch: &RecordBatch) -> Vec<Row> {
     (0..batch.num_rows()).map(row).collect()
 }
 
-/// A float with its first digits alone, so that nearly equal ones are sorted alike.
+/// Returns a float with its first digits alone, so that nearly equal ones are sorted alike.
 fn coarse(cell: &str) -> String {
     match cell.parse::<f64>() {
         Ok(number) if cell.contains('.') => format!("{number:.4e}"),

@@ -34,7 +34,7 @@ impl Tables {
         Self { dir, names }
     }
 
-    /// Two tables to join, of `rows` rows and twice as many.
+    /// Returns two tables to join, of `rows` rows and twice as many.
     pub async fn to_join(rows: usize) -> Self {
         let keys = rows / 2;
         let build = format!(
@@ -63,7 +63,7 @@ impl Tables {
         }
     }
 
-    /// A session of stock DataFusion that knows the tables.
+    /// Returns a session of stock DataFusion that knows the tables.
     pub async fn local(&self) -> SessionContext {
         let session = local();
         self.register(&session).await;

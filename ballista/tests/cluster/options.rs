@@ -1,4 +1,4 @@
-//! What becomes of `SET horton.…` on its way.
+//! The course of `SET horton.…` from the client to the executors.
 //!
 //! ```text
 //!  client ─▶ our scheduler ─▶ executor     arrives; a device's name does not count

@@ -44,12 +44,12 @@ impl Process {
         }
     }
 
-    /// What it has written so far.
+    /// Returns what it has written so far.
     pub fn log(&self) -> String {
         fs::read_to_string(&self.log).unwrap()
     }
 
-    /// How it ended, if it did.
+    /// Returns how it ended, if it did.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().unwrap()
     }

@@ -36,7 +36,7 @@ pub enum Scheduler {
 /// An executor to be started.
 #[derive(Clone, Default)]
 pub struct Executor {
-    /// Whether it is Ballista's own.
+    /// True if it is Ballista's own.
     pub is_stock: bool,
     /// Tasks at once; two if this does not say.
     pub vcores: Option<usize>,
@@ -45,7 +45,7 @@ pub struct Executor {
 }
 
 impl Executor {
-    /// One of ours that joins on the device under test whatever the rows.
+    /// Returns one of ours that joins any number of rows on the device under test.
     pub fn always() -> Self {
         let flags = ["--horton", "enabled=always", "--horton"].map(str::to_owned);
         let mut flags = Vec::from(flags);
@@ -56,7 +56,7 @@ impl Executor {
         }
     }
 
-    /// The same in a process that finds no OpenCL.
+    /// Returns the same in a process that finds no OpenCL.
     pub fn without_opencl() -> Self {
         Self {
             flags: ["--horton", "enabled=always"].map(str::to_owned).into(),
@@ -138,7 +138,7 @@ impl Cluster {
         self.executors.push(process);
     }
 
-    /// A client's session, after each `SET name = 'value'` of `settings`.
+    /// Returns a client's session, after each `SET name = 'value'` of `settings`.
     pub async fn session(&self, settings: &[(&str, &str)]) -> SessionContext {
         let config = config().with_option_extension(HortonConfig::default());
         let state = SessionStateBuilder::new()
@@ -147,7 +147,7 @@ impl Cluster {
         self.connect(state.build(), settings).await
     }
 
-    /// The session of a client with `state`, after each `SET name = 'value'` of `settings`.
+    /// Returns the session of a client with `state`, after each `SET name = 'value'` of `settings`.
     pub async fn connect(&self, state: SessionState, settings: &[(&str, &str)]) -> SessionContext {
         let url = format!("df://127.0.0.1:{}", self.port);
         let session = SessionContext::remote_with_state(&url, state)
@@ -161,7 +161,7 @@ impl Cluster {
     }
 }
 
-/// The options of clients.
+/// Returns the options of clients.
 pub fn config() -> SessionConfig {
     SessionConfig::new_with_ballista().with_target_partitions(PARTITIONS)
 }
@@ -183,7 +183,7 @@ fn start_scheduler(which: Scheduler, port: u16, executors: usize, dir: &Path) ->
     Process::start("scheduler", &mut command, dir)
 }
 
-/// The program of an example, which cargo builds beside the tests unless one is named.
+/// Returns the program of an example, which cargo builds beside the tests unless one is named.
 fn example(name: &str) -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let target = test.parent().and_then(Path::parent).unwrap();
@@ -193,7 +193,7 @@ fn example(name: &str) -> PathBuf {
     program
 }
 
-/// Whether all executors have registered: the scheduler's `/readyz`.
+/// Returns whether all executors have registered: the scheduler's `/readyz`.
 fn is_ready(port: u16) -> bool {
     let request = "GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
     let answer = TcpStream::connect(("127.0.0.1", port)).and_then(|mut stream| {
@@ -205,7 +205,7 @@ fn is_ready(port: u16) -> bool {
     answer.is_ok_and(|answer| answer.starts_with("HTTP/1.1 200"))
 }
 
-/// A port that nobody uses, and that this process was not given before.
+/// Returns a port that nobody uses, and that this process was not given before.
 fn free_port() -> u16 {
     static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
     loop {

@@ -31,7 +31,7 @@ use tokio::sync::oneshot;
 use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
 
-/// How long queries in progress have after a signal.
+/// The time that queries in progress have after a signal.
 const GRACE: Duration = Duration::from_secs(10);
 
 type Result<T, E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>;

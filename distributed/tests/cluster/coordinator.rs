@@ -43,7 +43,7 @@ impl WorkerResolver for Addresses {
     }
 }
 
-/// A builder with all features.
+/// Returns a builder with all features.
 pub fn plain() -> SessionStateBuilder {
     let config = SessionConfig::new().with_target_partitions(PARTITIONS);
     SessionStateBuilder::new()
@@ -62,7 +62,7 @@ pub fn distribute(builder: SessionStateBuilder, addresses: &Addresses) -> Sessio
         .unwrap()
 }
 
-/// A coordinator, as users are told to make it.
+/// Returns a coordinator, as users are told to make it.
 pub fn coordinator(addresses: &Addresses) -> SessionContext {
     let builder = distribute(plain(), addresses);
     let builder = builder.with_distributed_option_extension(HortonConfig::default());
@@ -88,18 +88,18 @@ pub async fn run(session: &SessionContext, sql: &str) -> Vec<RecordBatch> {
     done.unwrap_or_else(|error| panic!("{sql}\n{error}"))
 }
 
-/// The rows of `sql`, one string each, sorted.
+/// Returns the rows of `sql`, one string each, sorted.
 pub async fn rows(session: &SessionContext, sql: &str) -> Vec<String> {
     sorted(&run(session, sql).await)
 }
 
-/// Why `sql` fails.
+/// Returns why `sql` fails.
 pub async fn failure(session: &SessionContext, sql: &str) -> String {
     let done = try_run(session, sql).await.map(|batches| sorted(&batches));
     done.expect_err(sql)
 }
 
-/// The plan of `sql` with its stages.
+/// Returns the plan of `sql` with its stages.
 pub async fn plan(session: &SessionContext, sql: &str) -> String {
     let frame = session.sql(sql).await.unwrap();
     let plan = frame.create_physical_plan().await.unwrap();
@@ -109,13 +109,13 @@ pub async fn plan(session: &SessionContext, sql: &str) -> String {
     }
 }
 
-/// The plan of `sql` after it ran, with metrics.
+/// Returns the plan of `sql` after it ran, with metrics.
 pub async fn analyzed(session: &SessionContext, sql: &str) -> String {
     let batches = run(session, &format!("EXPLAIN ANALYZE {sql}")).await;
     sorted(&batches).join("\n")
 }
 
-/// The values of metric `name` in an analyzed plan, from its top. `1.20 K` counts as 1.
+/// Returns the values of metric `name` in an analyzed plan, from its top. `1.20 K` counts as 1.
 pub fn metric(analyzed: &str, name: &str) -> Vec<u64> {
     let marked = format!("{name}=");
     let found = analyzed.match_indices(&marked);
@@ -132,7 +132,7 @@ pub fn launches(analyzed: &str) -> u64 {
     metric(analyzed, "kernel_launches").iter().sum()
 }
 
-/// Whether a plan has a stage of several tasks.
+/// Returns whether a plan has a stage of several tasks.
 pub fn is_distributed(plan: &str) -> bool {
     plan.contains("DistributedExec") && plan.contains("input_tasks=2")
 }

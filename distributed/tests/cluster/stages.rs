@@ -15,7 +15,8 @@ use crate::workers::Cluster;
 
 const JOIN: &str = "SELECT a, b FROM few JOIN many ON few.k = many.k";
 
-/// The lines of `analyzed` that have a node, without its metrics and the lines that frame stages.
+/// Returns the lines of `analyzed` that have a node, without its metrics and the lines that frame
+/// stages.
 fn nodes(analyzed: &str) -> Vec<String> {
     let lines = analyzed
         .lines()
@@ -29,7 +30,7 @@ fn nodes(analyzed: &str) -> Vec<String> {
     lines.map(name).collect()
 }
 
-/// The lines of `analyzed` whose node is `name`.
+/// Returns the lines of `analyzed` whose node is `name`.
 fn of_node<'a>(analyzed: &'a str, name: &str) -> Vec<&'a str> {
     analyzed
         .lines()
@@ -69,7 +70,8 @@ async fn stages_keep_their_nodes_and_metrics_their_places() {
     assert_eq!(total(&ours), total(&stock), "{ours}");
 }
 
-/// A probe side of three files whose keys are apart, and a build side with keys of one of them.
+/// Returns a probe side of three files whose keys are apart, and a build side with keys of one of
+/// them.
 async fn apart() -> TempDir {
     let folder = TempDir::new().unwrap();
     write(

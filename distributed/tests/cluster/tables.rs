@@ -34,7 +34,7 @@ const TABLES: [(&str, u64, &str); 3] = [
 /// Files of a table.
 const FILES: u64 = 3;
 
-/// The tables of this module in a folder.
+/// Returns the tables of this module in a folder.
 pub async fn small() -> TempDir {
     let folder = TempDir::new().unwrap();
     for (name, rows, columns) in TABLES {

@@ -76,7 +76,7 @@ impl Worker {
         self.folder.path().join(name)
     }
 
-    /// What it has logged.
+    /// Returns what it has logged.
     pub fn log(&self) -> String {
         fs::read_to_string(self.path("log")).unwrap()
     }
@@ -173,7 +173,7 @@ impl Cluster {
         Self { workers, urls }
     }
 
-    /// Two workers with defaults.
+    /// Returns two workers with defaults.
     pub fn pair() -> Self {
         Self::start(&[Setup::default(), Setup::default()])
     }

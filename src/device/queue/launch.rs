@@ -28,7 +28,7 @@ pub enum Arg<'a> {
     Longs(&'a Buffer<u64>),
     /// A 32-bit scalar.
     U32(u32),
-    /// No buffer: a null pointer.
+    /// A null pointer instead of a buffer.
     Null,
 }
 

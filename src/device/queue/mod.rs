@@ -1,4 +1,4 @@
-//! What a job can do on its device: allocate here, copy (`transfer`), run kernels (`launch`).
+//! The operations of a job on its device: allocate here, copy (`transfer`), run kernels (`launch`).
 //!
 //! ```text
 //!  job ─▶ allocate, send, launch, fetch, … ─▶ in-order queue ─▶ events ─▶ check ─▶ settle: Cost
@@ -32,7 +32,7 @@ use super::status::Failed;
 pub(super) mod launch;
 mod transfer;
 
-/// What a command is for.
+/// The purpose of a command.
 #[derive(Debug, Clone, Copy)]
 enum Stage {
     Upload,
@@ -144,7 +144,8 @@ impl Queue {
         self.body
     }
 
-    /// Whether a volatile load sees what atomics wrote, which costs less than an atomic load.
+    /// Returns whether a volatile load sees what atomics wrote, which costs less than an atomic
+    /// load.
     pub(crate) fn volatile_sees_atomics(&self) -> bool {
         self.body.volatile_sees_atomics() || self.info().has_coherent_caches()
     }
@@ -282,7 +283,7 @@ impl Queue {
         }
     }
 
-    /// Whether the device must be opened anew.
+    /// Returns whether the device must be opened anew.
     pub(super) fn is_lost(&self) -> bool {
         self.opened.is_lost()
     }

@@ -1,4 +1,4 @@
-//! Which types' arrays can become one array.
+//! The types whose arrays can become one array.
 
 use arrow::datatypes::DataType;
 use arrow::row::{RowConverter, SortField};
@@ -27,7 +27,7 @@ pub fn can_be_joined(data_type: &DataType) -> bool {
 /// than from many.
 pub fn is_better_joined(data_type: &DataType) -> bool {
     use DataType::*;
-    // Copying these takes longer than it saves: their bytes are met at random either way.
+    // Copying these takes longer than it saves: their bytes are read at random either way.
     let is_text = matches!(data_type, Utf8 | Binary | LargeUtf8 | LargeBinary);
     can_be_joined(data_type) && !is_text && *data_type != Null
 }

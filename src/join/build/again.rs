@@ -81,7 +81,7 @@ impl BuildSide {
             }
             Err(error) => {
                 self.tables().refuse(placed.device());
-                // The query goes on with the tables that are there, whatever the session wants to
+                // The query goes on with the tables that are there, even if the session wants to
                 // see of failures.
                 if let Err(error) = self.tables().fallback().note(&placed, error, metrics) {
                     log::debug!("{label} gets no table: {error}");

@@ -1,4 +1,4 @@
-//! From collected rows to a build side: keys, encoder, table, columns.
+//! The way from collected rows to a build side: keys, encoder, table, columns.
 //!
 //! ```text
 //!  rows ─▶ keys ─▶ encoder ─┬─▶ table on the device ───────────┐

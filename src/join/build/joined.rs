@@ -32,7 +32,7 @@ pub struct ColumnsToJoin {
 
 /// A column as one array.
 pub struct JoinedColumn {
-    /// Where it comes from.
+    /// Place that it comes from.
     pub source: Source,
     /// The array; `None` if it has no room in one.
     pub array: Option<ArrayRef>,

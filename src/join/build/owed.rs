@@ -6,7 +6,7 @@
 //!  stream 2 ─────────── ends ─┘              └─ batch 2 ── batch 4 ─▶
 //! ```
 //!
-//! Which rows were met is known when the last stream has ended. Were that stream to emit them
+//! Which rows were matched is known when the last stream has ended. Were that stream to emit them
 //! alone, as in DataFusion's `CollectLeft` joins, all nodes above would work on one core. A
 //! consumer may read one stream to its end before the next, so nobody waits for a stream that does
 //! not go on. After `PATIENCE` without progress of any, streams that have ended leave, and the last
@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-/// How long streams that have ended wait for others that do not go on.
+/// The time for which streams that have ended wait for others that do not go on.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 /// The state that the streams of one build share.
@@ -43,7 +43,7 @@ pub struct Owed {
     progress: AtomicUsize,
     has_timekeeper: AtomicBool,
     phase: watch::Sender<Phase>,
-    /// Whether it pays to wait.
+    /// True if it pays to wait.
     is_shared: bool,
     next_batch: AtomicUsize,
 }
@@ -51,16 +51,16 @@ pub struct Owed {
 /// The share of the owed rows that a stream emits after its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Share {
-    /// No row: another stream emits.
+    /// None: another stream emits the rows.
     Nothing,
     /// A part, after the visits are brought back.
     First,
-    /// A part.
+    /// A part of the rows.
     Part,
 }
 
 impl Owed {
-    /// For `streams` streams, which wait for each other if rows `are_many`.
+    /// Returns the record for `streams` streams, which wait for each other if rows `are_many`.
     pub fn new(streams: usize, are_many: bool) -> Self {
         Self {
             probing: AtomicUsize::new(streams),

@@ -130,7 +130,7 @@ impl BuildSide {
         self.visited.as_ref()
     }
 
-    /// Returns whether the device alone knows which rows lookups met.
+    /// Returns whether the device alone knows which rows lookups found.
     pub fn visits_on_device(&self) -> bool {
         self.table().is_some_and(|table| table.visited.is_some())
     }

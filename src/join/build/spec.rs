@@ -13,9 +13,9 @@ pub struct BuildSpec {
     pub on: Vec<PhysicalExprRef>,
     /// Types and equality of the keys.
     pub keys: KeySpec,
-    /// Whether the join type needs to know which build rows were matched.
+    /// True if the join type needs to know which build rows were matched.
     pub visited: bool,
-    /// Whether matches must pass a residual filter.
+    /// True if matches must pass a residual filter.
     pub filtered: bool,
     /// Columns that pairs bring to the output or the residual filter.
     pub columns: Vec<usize>,

@@ -39,7 +39,7 @@ pub enum TableBuilt {
 pub struct TableBuild<'a> {
     /// The facts of the join.
     pub spec: &'a BuildSpec,
-    /// Whether lookups note which rows they met.
+    /// True if lookups note which rows they found.
     pub notes_visits: bool,
     /// Memory that is reserved for the build side.
     pub memory: &'a BuildMemory,

@@ -11,7 +11,7 @@ use crate::join::build::owed::Owed;
 /// Build rows from which probe streams emit together what the join owes.
 const MANY_OWED: usize = 1 << 16;
 
-/// Which build rows were matched, for join types that need to know.
+/// The build rows that were matched, for join types that need to know.
 #[derive(Debug)]
 pub struct Visited {
     rows: Bitmap,

@@ -17,9 +17,9 @@ use crate::join::memory::table_bytes;
 pub struct Collected {
     /// Batches with rows.
     pub batches: Vec<RecordBatch>,
-    /// Their rows.
+    /// Number of rows in the batches.
     pub rows: usize,
-    /// How many batches there were, those without rows included.
+    /// Number of batches that there were, those without rows included.
     pub input_batches: usize,
     /// Bytes of the batches.
     pub bytes: usize,
@@ -32,7 +32,8 @@ pub struct Collected {
 }
 
 impl Collected {
-    /// `batches` whose memory another holds, with a hash table on the host reserved under `memory`.
+    /// Returns `batches` whose memory another holds, with a hash table on the host reserved under
+    /// `memory`.
     ///
     /// # Errors
     /// The memory pool's.

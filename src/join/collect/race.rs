@@ -1,4 +1,5 @@
-//! Which side of a join is built: the one that ends first when both are read by turns.
+//! The race for the side of a join that is built: the one that ends first when both are read by
+//! turns.
 //!
 //! ```text
 //!  rows     1 M       2 M             4 M                     ended: build side
@@ -69,11 +70,11 @@ impl First {
     }
 }
 
-/// How a race ended.
+/// The end of a race.
 pub enum Raced {
-    /// With a build side.
+    /// The race ended with a build side.
     Won {
-        /// Which one it is.
+        /// The side that is built.
         side: Side,
         /// All of its rows.
         build: Reading,
@@ -203,7 +204,7 @@ impl Race {
         match turn {
             Turn::Ended => return Ok(Noted::Won(at)),
             Turn::Full => {}
-            // A planned build side that fails is the join's error, as in the stock join.
+            // A planned build side that fails is the join's error, as in `HashJoinExec`.
             Turn::Failed if alone || self.runners[at].side == Side::Left => {
                 return Err(self.runners[at].reading.lost());
             }
@@ -225,7 +226,7 @@ impl Race {
         Ok(Noted::GoesOn)
     }
 
-    /// Runner `at` is not built.
+    /// Takes runner `at` out of the race: its side is not built.
     fn out(&mut self, at: usize) {
         self.runners[at].state = State::Out;
         self.runners[at].reading.forget_table();

@@ -37,16 +37,16 @@ use crate::join::memory::table_bytes;
 use crate::join::weight::Weigher;
 use crate::parts::task_failed;
 
-/// How a turn ended.
+/// The end of a turn.
 #[derive(Debug)]
 pub enum Turn {
     /// All rows are there.
     Ended,
-    /// As many rows are there as were asked for.
+    /// The number of rows asked for is there.
     Full,
     /// The memory pool refused a batch, which is kept, and asked for again by the next turn.
     Refused(Error),
-    /// The input failed: whoever reads its rows to their end meets the error.
+    /// The input failed: a reader of its rows gets the error at their end.
     Failed,
 }
 
@@ -58,7 +58,8 @@ pub struct Reading {
 }
 
 impl Reading {
-    /// Nothing read yet of `streams`; what is kept is reserved under `memory`.
+    /// Returns a reading of `streams` that has read nothing yet; what is kept is reserved under
+    /// `memory`.
     pub fn new(
         schema: SchemaRef,
         streams: Vec<SendableRecordBatchStream>,

@@ -37,7 +37,7 @@ pub struct Granted {
 }
 
 impl Granted {
-    /// `context` with a pool that hands out `held`.
+    /// Returns `context` with a pool that hands out `held`.
     ///
     /// # Errors
     /// If DataFusion cannot make the runtime environment.
@@ -49,8 +49,8 @@ impl Granted {
         Self::of(usize::MAX, held).within(context, config)
     }
 
-    /// `context` for a sort: with a pool that grants [`FLOOR`] bytes, and hands out `held` as far
-    /// as the query's pool lets that grow.
+    /// Returns `context` for a sort: with a pool that grants [`FLOOR`] bytes, and hands out `held`
+    /// as far as the query's pool lets that grow.
     ///
     /// # Errors
     /// If DataFusion cannot make the runtime environment.

@@ -116,7 +116,7 @@ fn repartition(
     Ok(Arc::new(RepartitionExec::try_new(input, partitioning)?))
 }
 
-/// `batches` as `parts` streams.
+/// Returns `batches` as `parts` streams.
 fn streams_of(
     batches: Vec<RecordBatch>,
     schema: &SchemaRef,

@@ -1,4 +1,4 @@
-//! Where a join runs, decided when its build side is there.
+//! The place where a join runs, decided when its build side is there.
 //!
 //! ```text
 //!  inputs ─▶ race: a build side ─▶ place ─▶ rows ≥ horton.min_build_rows, device ready, its keys,
@@ -65,7 +65,7 @@ pub struct Node {
     pub context: Arc<TaskContext>,
     /// The record that the node shows.
     pub shown: Shown,
-    /// Which build this is.
+    /// Partition whose build this is.
     pub partition: usize,
 }
 
@@ -86,11 +86,11 @@ impl Node {
     }
 }
 
-/// Where a join is to run.
+/// The place where a join is to run.
 pub enum Placement {
-    /// On this device, which counts it.
+    /// This device, which counts the join.
     Device(Placed),
-    /// As DataFusion's own join, for this reason.
+    /// The host, for this reason: DataFusion's own join runs.
     Host(Declined),
 }
 
@@ -163,7 +163,7 @@ pub struct Joiner {
     pub oriented: OrientedJoin,
     /// The side that is built.
     pub build: Side,
-    /// Which build this is.
+    /// Build that this is.
     pub at: At,
     /// Output partitions, if the host may repartition both sides into so many.
     pub partitions: Option<usize>,
@@ -171,15 +171,15 @@ pub struct Joiner {
     pub reporter: Option<Reporter>,
     /// The record that the node shows.
     pub shown: Shown,
-    /// Where the rows were if they are those of one bucket.
+    /// Place where the rows were, if they are those of one bucket.
     pub bucket: Option<Home>,
-    /// Whether sides go to buckets if the device has no room for the build side.
+    /// True if sides go to buckets if the device has no room for the build side.
     pub scatters: bool,
 }
 
 /// The result of a decision.
 pub enum Joined {
-    /// A join.
+    /// A join whose build side and place are known.
     Decided(Decided),
     /// None, as the device has no room for the build side, and the join
     /// [`scatters`](Joiner::scatters).
@@ -232,7 +232,7 @@ impl Joiner {
         reporter.report(facts, &time).await
     }
 
-    /// `placed`, unless the build side has few rows and the probe side ends with few, too.
+    /// Returns `placed`, unless the build side has few rows and the probe side ends with few, too.
     async fn with_probe(
         &self,
         placed: Placed,
@@ -288,7 +288,7 @@ impl Joiner {
                 && let Placement::Device(next) = place(&self.oriented, build.rows, &tried).await?
             {
                 log::debug!(
-                    "{}: {reason}; the next device is asked",
+                    "{}: {reason}; trying the next device",
                     placed.info().label()
                 );
                 placed = next;
@@ -473,7 +473,7 @@ pub enum Decided {
         build: Arc<BuildSide>,
         /// The probe side's streams, each to be taken once.
         streams: Vec<Mutex<Option<SendableRecordBatchStream>>>,
-        /// The join.
+        /// The join, turned so that the build side is its left one.
         oriented: OrientedJoin,
         /// The node's metrics.
         metrics: ExecutionPlanMetricsSet,
@@ -487,11 +487,11 @@ pub enum Decided {
     },
     /// DataFusion's own join over what was read.
     Host {
-        /// DataFusion's join.
+        /// DataFusion's own join.
         join: Box<HostJoin>,
-        /// Which build this is.
+        /// Build that this is.
         at: At,
-        /// Where its metrics are noted.
+        /// Record in which its metrics are noted.
         on_host: Arc<OnHost>,
     },
 }

@@ -38,7 +38,8 @@ pub struct OrientedJoin {
 }
 
 impl OrientedJoin {
-    /// `planned` with its left input as the build side, or its right one if it is `swapped`.
+    /// Returns `planned` with its left input as the build side, or its right one if it is
+    /// `swapped`.
     ///
     /// # Errors
     /// If the join type has no counterpart with its sides swapped.

@@ -60,7 +60,7 @@ pub struct Shares {
 
 /// Copies of the probe side's streams.
 pub struct Copies {
-    /// For each share: its copies.
+    /// Copies of each share.
     pub streams: Vec<Vec<SendableRecordBatchStream>>,
     /// The sources of these copies.
     feeds: Vec<Feed>,

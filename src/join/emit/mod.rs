@@ -1,4 +1,4 @@
-//! From pairs of rows to output batches.
+//! The way from pairs of rows to output batches.
 //!
 //! ```text
 //!  pairs ─▶ outcome: what the join type makes of them ─▶ shape: columns ─▶ RecordBatch

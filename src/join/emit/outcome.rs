@@ -18,7 +18,7 @@ use crate::error::Result;
 use crate::join::emit::pairs::Pairs;
 use crate::join::rows::NO_ROW;
 
-/// How a join type turns a step's matches into output.
+/// The way in which a join type turns a step's matches into output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     /// The matches themselves.

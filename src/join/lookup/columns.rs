@@ -26,23 +26,23 @@ use crate::parts::{Part, parts, side_by_side};
 /// One column on the device.
 #[derive(Debug)]
 pub struct DeviceColumn {
-    /// Where it comes from.
+    /// Place that it comes from.
     pub source: Source,
     data_type: DataType,
     log_words: u32,
     words: Arc<Buffer<u32>>,
 }
 
-/// Where and how columns are sent.
+/// The destination of columns, and the way there.
 #[derive(Debug, Clone, Copy)]
 pub struct Upload<'a> {
-    /// The device.
+    /// Device that the columns go to.
     pub device: &'a Placed,
     /// Device memory limit in bytes.
     pub memory_limit: u64,
     /// Parts that are worked on at once.
     pub width: usize,
-    /// Where their cost is added.
+    /// Metrics that their cost is added to.
     pub metrics: &'a JoinMetrics,
 }
 
@@ -141,7 +141,7 @@ impl DeviceColumn {
         4 << self.log_words
     }
 
-    /// `n` values from `from` on of those that were gathered into `bytes`, as an array.
+    /// Returns `n` values from `from` on of those that were gathered into `bytes`, as an array.
     ///
     /// # Errors
     /// Arrow's errors, if there are fewer.

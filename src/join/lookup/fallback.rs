@@ -34,7 +34,7 @@ use crate::join::metrics::JoinMetrics;
 /// Probe rows whose keys are kept at least before visited bits are brought back.
 const JOURNAL_ROWS: usize = 1 << 23;
 
-/// How a build side goes on without a device.
+/// The way in which a build side goes on without a device.
 #[derive(Debug)]
 pub struct Fallback {
     on_error: OnDeviceError,
@@ -80,7 +80,7 @@ impl Drop for TakenJournal<'_> {
 }
 
 impl Fallback {
-    /// For a build under these options.
+    /// Returns the fallback of a build under the options `config`.
     pub fn new(config: &HortonConfig) -> Self {
         Self {
             on_error: config.on_device_error,

@@ -1,4 +1,4 @@
-//! The results of a lookup, whoever answers it: the device, or the host in its place.
+//! The results of a lookup that the device answers, or the host in its place.
 //!
 //! ```text
 //!           ┌ Count    how many pairs
@@ -23,7 +23,7 @@ use crate::error::{Error, Result};
 /// 32-bit words on their way to or from a lookup.
 #[derive(Debug)]
 pub enum Words {
-    /// Where the device copies them from, or to.
+    /// Staging memory that the device copies them from, or to.
     Staged(Staging<u32>),
     /// The host's own.
     Host(Vec<u32>),
@@ -63,9 +63,9 @@ pub struct ChunkPosition {
 pub enum Wanted {
     /// The number of pairs.
     Count,
-    /// Nothing.
+    /// No answer: visited rows are noted, and nothing else.
     Visits,
-    /// Which keys have a match.
+    /// A bit for each key: whether it has a match.
     Bits,
     /// The pairs, at most `window` at a time.
     Pairs {
@@ -77,7 +77,7 @@ pub enum Wanted {
 }
 
 impl Wanted {
-    /// Halves a window of more than `least` pairs, to no fewer; whether there was one.
+    /// Halves a window of more than `least` pairs, to no fewer. Returns whether there was one.
     pub fn halve(&mut self, least: usize) -> bool {
         match self {
             Wanted::Pairs { window, .. } if *window > least => {
@@ -98,7 +98,7 @@ pub struct Found {
     pub buckets_read: Option<usize>,
     /// Keys with a match.
     pub matched: u64,
-    /// Pairs.
+    /// Number of pairs in all.
     pub total: u64,
     /// One bit a key, if wanted.
     pub bits: Option<Words>,
@@ -118,18 +118,18 @@ pub trait MorePairs: Debug + Send + Sync {
     ) -> BoxFuture<'static, Result<Answer<Window>>>;
 }
 
-/// Consecutive pairs.
+/// A window of consecutive pairs.
 #[derive(Debug, Default)]
 pub struct Window {
     /// The first pair's number.
     pub first: u64,
-    /// Pairs.
+    /// Number of pairs in the window.
     pub len: usize,
     /// Positions of their keys, ascending; missing if pair `i` is of key `i`.
     pub probe: Option<Words>,
     /// Their build rows, if wanted.
     pub build: Option<Words>,
-    /// For each column that the table gathers: its values, in 32-bit words.
+    /// Values of each column that the table gathers, in 32-bit words.
     pub columns: Vec<Staging<u32>>,
 }
 

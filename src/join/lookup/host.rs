@@ -32,7 +32,7 @@ use crate::keys::source::SurrogateKeys;
 pub struct HostTable {
     /// Key and row.
     entries: Vec<(u64, u32)>,
-    /// Where each bucket's entries begin, and the last one's end.
+    /// Positions at which each bucket's entries begin, and the last one's end.
     offsets: Vec<u32>,
     shift: u32,
     /// 32-bit words of a key.
@@ -116,7 +116,7 @@ impl HostTable {
     }
 }
 
-/// About one a row, a power of two from 2 on.
+/// Returns the number of buckets: about one a row, a power of two from 2 on.
 fn buckets(rows: usize) -> usize {
     rows.next_power_of_two().clamp(2, 1 << 31)
 }
@@ -128,7 +128,7 @@ fn bucket(key: u64, shift: u32) -> usize {
 /// The number of a key without one.
 const NAMELESS: u64 = u64::MAX;
 
-/// Numbers of all keys, if they are of more than two words.
+/// Returns the numbers of all keys, if they are of more than two words.
 fn named(parts: &[SurrogateKeys], words: usize) -> Names {
     let mut names = Names::new();
     if words > 2 {

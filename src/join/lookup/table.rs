@@ -56,15 +56,15 @@ impl Access {
 /// The build side on the device.
 #[derive(Debug)]
 pub struct JoinTable {
-    /// Where it is.
+    /// Place where the table is.
     pub access: Access,
     /// The device's time for its keys and for building it.
     pub cost: Duration,
-    /// Whether the device failed since.
+    /// True if the device has failed since the build.
     lost: AtomicBool,
     /// Any key to its rows.
     pub built: MultiMap,
-    /// One bit a value of the table, if lookups are to say which they met.
+    /// One bit a value of the table, if lookups are to say which they found.
     pub visited: Option<Buffer<u32>>,
     /// Columns to gather.
     pub columns: Vec<DeviceColumn>,
@@ -79,7 +79,7 @@ pub struct TableSpec {
     pub format: KeyFormat,
     /// Rows of the build side, with or without a key.
     pub rows: usize,
-    /// Whether lookups note which of the table's values they met.
+    /// True if lookups note which of the table's values they found.
     pub notes_visits: bool,
 }
 
@@ -164,7 +164,7 @@ impl JoinTable {
         self.built.groups.is_none()
     }
 
-    /// Sets the bits, of `rows` rows, of those that lookups met.
+    /// Sets the bits, of `rows` rows, of those that lookups found.
     ///
     /// # Errors
     /// [`DeviceMemory`](Error::DeviceMemory) and OpenCL's own.
@@ -176,7 +176,7 @@ impl JoinTable {
         Ok(bits.cost)
     }
 
-    /// Returns one bit for each of `rows` build rows: whether a lookup met it.
+    /// Returns one bit for each of `rows` build rows: whether a lookup found it.
     ///
     /// # Errors
     /// [`DeviceMemory`](Error::DeviceMemory) and OpenCL's own.
@@ -225,7 +225,7 @@ fn rows_of_groups(
 
 /// Returns the bits as `rows_of_groups` does, but by the host, a window of the groups at a time.
 /// The device has no memory left to do it. It costs the copying of all rows of groups that were
-/// met.
+/// found.
 fn rows_of_groups_by_host(
     queue: &mut Queue,
     groups: &RowGroups,
@@ -298,8 +298,8 @@ fn set_numbers(words: &[u32]) -> impl Iterator<Item = u32> {
     words.flat_map(|(w, word)| ones_of(u64::from(*word), 32 * w as u32))
 }
 
-/// Sends the keys of all parts, of `words` words each, one after the other. Their rows' numbers
-/// go with them if the keys are `numbered`, as those are not the positions. Returns the device's time
+/// Sends the keys of all parts, of `words` words each, one after the other. Their rows' numbers go
+/// with them if the keys are `numbered`, as those are not the positions. Returns the device's time
 /// for it, too.
 ///
 /// # Errors

@@ -6,7 +6,7 @@
 //!  step        at most `limit` pairs of one batch
 //! ```
 //!
-//! As in the stock join, a step covers the probe rows up to its last match. So a row whose
+//! As in `HashJoinExec`, a step covers the probe rows up to its last match. So a row whose
 //! candidates are spread over several steps is resolved once. Stepping by candidates keeps a hot
 //! key's fan-out in bounded memory.
 
@@ -47,7 +47,7 @@ pub struct Chunk {
 /// One batch of a chunk.
 #[derive(Debug)]
 pub struct ProbeBatch {
-    /// The rows.
+    /// Rows of the chunk.
     pub batch: RecordBatch,
     /// Key columns, if candidates must be verified.
     pub keys: Vec<ArrayRef>,
@@ -62,9 +62,9 @@ pub struct ProbeBatch {
 /// Candidates of one batch.
 #[derive(Debug)]
 pub struct Step {
-    /// The candidates.
+    /// Pairs of rows that are candidates.
     pub pairs: Pairs,
-    /// Whether they are the batch's last.
+    /// True if they are the batch's last.
     pub is_last: bool,
 }
 

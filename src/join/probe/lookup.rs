@@ -1,4 +1,4 @@
-//! From the input to the device: batches are gathered into chunks, encoded and looked up.
+//! The way from the input to the device: batches are gathered into chunks, encoded and looked up.
 //!
 //! ```text
 //!  input ─▶ [batch][batch]…  up to a chunk's rows, bytes, or a refusal
@@ -6,8 +6,8 @@
 //! ```
 //!
 //! If the device fails, its lookups in flight are made again on the host. Where the device alone
-//! knows which build rows were met, those bits are brought back from time to time. Until then the
-//! keys that were looked up are kept.
+//! knows which build rows were matched, those bits are brought back from time to time. Until then
+//! the keys that were looked up are kept.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -303,7 +303,8 @@ impl Probe {
         host_matches(build, &keys, start).await
     }
 
-    /// Keeps what the device was asked, where it alone knows which build rows were met.
+    /// Keeps the keys that the device looked up, where it alone knows which build rows were
+    /// matched.
     pub(super) async fn keep_visits(
         &mut self,
         build: &Arc<BuildSide>,
@@ -320,7 +321,7 @@ impl Probe {
         }
     }
 
-    /// Brings back which build rows the answered lookups met, or looks their keys up again.
+    /// Brings back which build rows the answered lookups found, or looks their keys up again.
     pub(super) async fn collect_visits(&mut self, build: &Arc<BuildSide>) -> Result<()> {
         let Some(visited) = build.visited().filter(|_| build.table().is_some()) else {
             return Ok(());
@@ -347,7 +348,7 @@ impl Probe {
         Ok(())
     }
 
-    /// Marks the rows that lookups met on any device; `false` if one of them failed.
+    /// Marks the rows that lookups found on any device. Returns `false` if one of them failed.
     async fn mark_visited(&mut self, build: &Arc<BuildSide>, visited: &Bitmap) -> Result<bool> {
         for table in build.tables().all() {
             let marked = Arc::clone(&table).mark_visited(visited, build.rows().len());
@@ -363,7 +364,8 @@ impl Probe {
     }
 }
 
-/// Host bytes of a row beside its batch: its surrogate, its place, and what the host finds for it.
+/// Returns the host bytes of a row beside its batch: its surrogate, its place, and what the host
+/// finds for it.
 fn row_bytes(build: &BuildSide) -> usize {
     let by_host = match build.tables().answering() {
         Some(_) => 0,

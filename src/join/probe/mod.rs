@@ -62,7 +62,7 @@ use input::Input;
 /// Rows of the first chunk under a LIMIT, at most.
 const FIRST_CHUNK_ROWS: usize = 1 << 15;
 
-/// How many times as large as the one before a chunk is, up to `chunk_rows`.
+/// The factor by which a chunk is larger than the one before, up to `chunk_rows`.
 const GROWTH: usize = 4;
 
 /// Chunks that a stream has on the device at once.
@@ -84,7 +84,7 @@ struct LookupInFlight {
     answer: BoxFuture<'static, Result<Answer<Found>>>,
 }
 
-/// Why a chunk was not sent.
+/// The reason why a chunk was not sent.
 struct Refused {
     /// The table whose device had no room; `None` if the error is of another kind.
     table: Option<Arc<JoinTable>>,
@@ -119,9 +119,9 @@ pub struct Probe {
     chunk_bytes: usize,
     /// Bytes of the last batch.
     batch_bytes: usize,
-    /// Whether the device had no room for a chunk: they are smaller since, and batches are cut.
+    /// True if the device had no room for a chunk: they are smaller since, and batches are cut.
     is_short: bool,
-    /// Whether the chunk that comes next has waited for memory.
+    /// True if the chunk that comes next has waited for memory.
     has_waited: bool,
     next_chunk_rows: usize,
     /// The stream's reservation, from which chunks have theirs.
@@ -356,7 +356,7 @@ impl Probe {
         }
     }
 
-    /// Chunks of the usual size, if they were smaller and the host answers them now.
+    /// Makes chunks of the usual size again, if they were smaller and the host answers them now.
     fn forget_shortage(&mut self, build: &BuildSide) {
         if self.is_short && build.tables().answering().is_none() {
             self.is_short = false;
@@ -380,7 +380,7 @@ impl Probe {
         true
     }
 
-    /// Halves the windows of chunks from now on; whether they can be.
+    /// Halves the windows of chunks from now on. Returns whether they can be.
     fn shrink_windows(&mut self) -> bool {
         self.wanted.halve(LEAST_WINDOW)
     }

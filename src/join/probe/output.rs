@@ -1,4 +1,4 @@
-//! From the results of lookups to output batches.
+//! The way from the results of lookups to output batches.
 //!
 //! ```text
 //!  pairs, a window at a time ─▶ step of one batch ─▶ equal keys? ─▶ residual filter ─▶ join type
@@ -64,7 +64,7 @@ impl Probe {
         }
     }
 
-    /// Metrics of a chunk whose matches are the device's.
+    /// Counts a chunk, whose matches are the device's, in the metrics.
     pub(super) fn count_chunk(&self, chunk: &Chunk) {
         let rows: usize = chunk.batches.iter().map(|b| b.batch.num_rows()).sum();
         self.count_matches(&chunk.found, rows);
@@ -299,7 +299,7 @@ impl Probe {
         }
     }
 
-    /// At the end of a probe stream: its share of the build rows that the join type owes.
+    /// Emits, at the end of a probe stream, its share of the build rows that the join type owes.
     pub(super) async fn end_probe(&mut self, build: Arc<BuildSide>) -> Result<State> {
         let is_settled = self.spec.null_aware && build.probe_seen().null();
         let Some(visited) = build.visited().filter(|_| !is_settled) else {
@@ -310,7 +310,7 @@ impl Probe {
             Share::First => {
                 self.collect_visits(&build).await?;
                 visited.owed().share();
-                // As in the stock join, the rows owed count as one more input batch.
+                // As in `HashJoinExec`, the rows owed count as one more input batch.
                 self.metrics.input_batches.add(1);
             }
             Share::Part => {}

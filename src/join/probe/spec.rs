@@ -23,9 +23,9 @@ const WINDOW_PAIRS: usize = 4;
 pub struct ProbeSpec {
     /// Key expressions over the probe side.
     pub on: Vec<PhysicalExprRef>,
-    /// Whether NULL keys match each other.
+    /// Says whether NULL keys match each other.
     pub null_equality: NullEquality,
-    /// Join type.
+    /// Type of the join.
     pub join_type: JoinType,
     /// The join type's use of a step's matches.
     pub outcome: Outcome,
@@ -33,7 +33,7 @@ pub struct ProbeSpec {
     pub null_aware: bool,
     /// The residual filter and its input.
     pub filter: Option<(PhysicalExprRef, Shape)>,
-    /// The output.
+    /// Shape of the output batches.
     pub output: Shape,
     /// Rows of an output batch.
     pub batch_size: usize,
@@ -41,9 +41,9 @@ pub struct ProbeSpec {
     pub fetch: Option<usize>,
     /// Rows of a chunk.
     pub chunk_rows: usize,
-    /// Whether to wait for a whole chunk: not with an unbounded input.
+    /// True if to wait for a whole chunk: not with an unbounded input.
     pub whole_chunks: bool,
-    /// Whether the table may be built on another device, too, while chunks wait. False for a share:
+    /// True if the table may be built on another device, too, while chunks wait. False for a share:
     /// the other devices have as much to do.
     pub adds_tables: bool,
 }
@@ -78,7 +78,8 @@ impl ProbeSpec {
             .max(self.batch_size + 1)
     }
 
-    /// As `wanted`, for the lookup of a chunk of `rows` rows: few rows have few pairs as a rule.
+    /// Returns `wanted`, cut down for the lookup of a chunk of `rows` rows: few rows have few pairs
+    /// as a rule.
     pub(super) fn first_window(&self, wanted: Wanted, rows: usize) -> Wanted {
         match wanted {
             Wanted::Pairs { build_rows, window } => Wanted::Pairs {

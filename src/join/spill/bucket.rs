@@ -23,13 +23,13 @@ use crate::join::collect::collected::empty_stream;
 use crate::join::decision::Home;
 use crate::join::side::Side;
 
-/// How often rows are scattered at most: enough for 3^8 times the memory at least, and an end for
-/// keys of which many share a hash.
+/// The number of times that rows are scattered at most: enough for 3^8 times the memory at least,
+/// and an end for keys of which many share a hash.
 const MOST_LEVELS: u64 = 8;
 
 /// Rows of one side that belong together.
 pub struct Bucket {
-    /// Rows.
+    /// Number of rows.
     pub rows: usize,
     /// Bytes that they take in memory.
     pub bytes: usize,
@@ -79,14 +79,14 @@ impl Bucket {
 #[derive(Clone)]
 pub struct Pair {
     buckets: [Arc<Bucket>; 2],
-    /// How often the rows were scattered before.
+    /// Number of times that the rows were scattered before.
     pub level: u64,
     /// Bytes of all pairs that came of the same rows.
     all_bytes: [usize; 2],
 }
 
 impl Pair {
-    /// Two buckets that were scattered `level` times before.
+    /// Returns the pair of two buckets that were scattered `level` times before.
     pub fn new(left: Arc<Bucket>, right: Arc<Bucket>, level: u64) -> Self {
         Self {
             buckets: [left, right],
@@ -128,8 +128,8 @@ impl Pair {
         }
     }
 
-    /// `rows` of the pair, with which its rows in memory stay reserved. Files are let go when they
-    /// were read.
+    /// Returns `rows` of the pair, with which its rows in memory stay reserved. Files are let go
+    /// when they were read.
     pub fn held_by(self, rows: SendableRecordBatchStream) -> SendableRecordBatchStream {
         if self.buckets.iter().all(|bucket| bucket.kept.is_none()) {
             return rows;

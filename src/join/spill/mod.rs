@@ -13,10 +13,11 @@
 //! memory pool refuses what is read, or the device a table: a join that fits costs nothing more.
 //! Rows with equal keys are in one pair. So each pair is a join of its own, on the device or on the
 //! host, and the join types need no care. Both sides of a pair are known, so the smaller one is
-//! built, whatever the plan said. Streams of one join take pairs from one list, and join one in
-//! memory together, each a part of its probe side. No stream waits for rows of another: a consumer
-//! may read one to its end before the next. Only where the plan promises that a stream keeps its
-//! partition's rows, or follows two orders at once, each has a list of its own (a lane).
+//! built, even if the plan said otherwise. Streams of one join take pairs from one list, and join
+//! one in memory together, each a part of its probe side. No stream waits for rows of another: a
+//! consumer may read one to its end before the next. The plan may promise that a stream keeps its
+//! partition's rows, or follows two orders at once. Only then each stream has a list of its own (a
+//! lane).
 //!
 //! DataFusion's `SpillManager` writes the files and its `DiskManager` deletes them when they are
 //! let go. A sort-merge join instead would need keys that sort, and has no NOT IN.

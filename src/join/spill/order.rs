@@ -22,8 +22,8 @@ use crate::join::decide::granted::Granted;
 use crate::join::decide::host_join::HandedExec;
 use crate::join::memory::of_order;
 
-/// `stream` of the join of `partition` in the order that `planned` promises, and with as many rows
-/// as it may have.
+/// Returns `stream` of the join of `partition` in the order that `planned` promises, and with as
+/// many rows as it may have.
 ///
 /// # Errors
 /// The errors of DataFusion's sort.

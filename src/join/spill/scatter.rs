@@ -45,7 +45,7 @@ use super::spec::ScatterSpec;
 /// Bytes of rows that wait to be written together, for all buckets of a side.
 const WRITTEN_TOGETHER: usize = 8 << 20;
 
-/// Bytes of rows that a side has in memory whatever the pool says, and that are not reserved then.
+/// Bytes of rows that a side has in memory even if the pool refuses. They are not reserved then.
 /// With fewer, files would be of batches of a few rows.
 const LEAST_TOGETHER: usize = 1 << 20;
 
@@ -60,7 +60,7 @@ pub struct Scatter {
 /// Rows that stay in memory. Each bucket has a lock of its own, as streams fill them side by side.
 struct Keeping {
     buckets: Vec<StdMutex<BatchCoalescer>>,
-    /// Whether the pool has refused some.
+    /// True if the pool has refused some rows.
     is_refused: AtomicBool,
 }
 
@@ -115,14 +115,14 @@ impl State {
 
 /// A side in buckets.
 pub struct Scattered {
-    /// The buckets.
+    /// Buckets by their numbers.
     pub buckets: Vec<Arc<Bucket>>,
     /// Rows with NULL keys, where those are apart.
     pub nulls: Arc<Bucket>,
 }
 
 impl Scattered {
-    /// Rows, NULL keys among them.
+    /// Returns the number of rows, those with NULL keys included.
     pub fn rows(&self) -> usize {
         let rows = self.buckets.iter().map(|bucket| bucket.rows);
         rows.sum::<usize>() + self.nulls.rows
@@ -135,7 +135,7 @@ impl Scattered {
 }
 
 impl Scatter {
-    /// Nothing scattered yet.
+    /// Returns a scatter that has scattered nothing yet.
     pub fn new(spec: ScatterSpec) -> Self {
         let filling = (0..=spec.buckets).map(|_| Filling::default()).collect();
         let state = State {

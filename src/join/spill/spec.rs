@@ -1,4 +1,4 @@
-//! How a side is scattered: over how many buckets, and what becomes of NULL keys.
+//! The way in which a side is scattered: over how many buckets, and what becomes of NULL keys.
 
 use std::sync::Arc;
 
@@ -46,19 +46,19 @@ pub enum NullKeys {
     Apart,
 }
 
-/// How a side is scattered.
+/// The way in which a side is scattered.
 pub struct ScatterSpec {
-    /// Key expressions.
+    /// Key expressions of the side.
     pub keys: Vec<PhysicalExprRef>,
     /// The treatment of NULL keys.
     pub null_keys: NullKeys,
-    /// Buckets.
+    /// Number of buckets.
     pub buckets: usize,
-    /// Where the rows go.
+    /// Place that the rows go to.
     pub home: Home,
-    /// How often its rows were scattered before.
+    /// Number of times that its rows were scattered before.
     pub level: u64,
-    /// Writes files.
+    /// Manager that writes the files.
     pub manager: SpillManager,
     /// Rows of a batch.
     pub batch_size: usize,

@@ -41,11 +41,11 @@ use crate::keys::set::{InKeySet, KeySet};
 /// The filter of one key column.
 #[derive(Debug, Clone)]
 pub struct KeyFilter {
-    /// Which of the join's keys.
+    /// Number of the key among the join's.
     pub key: usize,
     /// The expression that the scans hold.
     pub filter: Arc<DynamicFilterPhysicalExpr>,
-    /// Whether rows are tested by it, not only files pruned.
+    /// True if rows are tested by it, not only files pruned.
     pub is_evaluated: bool,
 }
 
@@ -56,11 +56,11 @@ pub struct FilterSpec {
     pub filters: Vec<KeyFilter>,
     /// Key expressions over the probe side.
     pub probe_on: Vec<PhysicalExprRef>,
-    /// Their types.
+    /// Types of the key columns.
     pub types: Vec<DataType>,
     /// Schema of the probe side.
     pub probe_schema: SchemaRef,
-    /// Whether NULL keys match each other.
+    /// Says whether NULL keys match each other.
     pub null_equality: NullEquality,
     /// NOT IN: NULL keys of the probe side must arrive.
     pub null_aware: bool,
@@ -87,13 +87,14 @@ pub struct Facts {
 pub struct Board {
     spec: FilterSpec,
     telling: Weak<Telling>,
-    /// For sets.
+    /// Reservation for the sets.
     memory: MemoryReservation,
-    /// For keys of builds that wait for others: a stock join copies its build side.
+    /// Reservation for the keys of builds that wait for others: DataFusion's own join copies its
+    /// build side.
     waiting: MemoryReservation,
-    /// Whether each build has reported, and what; nothing is known of one that was dropped.
+    /// Report of each build that has reported; nothing is known of one that was dropped.
     reports: Mutex<Vec<Option<Option<Facts>>>>,
-    /// How many builds there are.
+    /// Number of builds.
     count: usize,
     /// Builds whose streams wait for each other.
     builds: Mutex<Vec<Driver>>,
@@ -282,7 +283,7 @@ impl Board {
         }
     }
 
-    /// `key IN (…)` of a few values, for pruning.
+    /// Returns `key IN (…)` of a few values, for pruning.
     fn list(
         &self,
         key: &PhysicalExprRef,

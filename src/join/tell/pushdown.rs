@@ -1,4 +1,4 @@
-//! Which dynamic filters go to which input of a join.
+//! The dynamic filters that go to each input of a join.
 //!
 //! ```text
 //!        filter over output column 3            own filters, one a key column
@@ -36,7 +36,7 @@ use crate::join::sides::Sides;
 /// The key columns of both sides.
 type On = [(PhysicalExprRef, PhysicalExprRef)];
 
-/// `filter` as a dynamic one, if it is.
+/// Returns `filter` as a dynamic one, if it is.
 fn dynamic(filter: Arc<dyn PhysicalExpr>) -> Option<Arc<DynamicFilterPhysicalExpr>> {
     (filter as Arc<dyn Any + Send + Sync>).downcast().ok()
 }
@@ -52,7 +52,7 @@ pub fn key_filters(
     turn_rows: usize,
     config: &ConfigOptions,
 ) -> Result<[Vec<PhysicalExprRef>; 2]> {
-    // Asked for the filters of its own alone, the stock join says whether they are allowed.
+    // Asked for the filters of its own alone, DataFusion's join says whether they are allowed.
     let stock = join.gather_filters_for_pushdown(FilterPushdownPhase::Post, Vec::new(), config)?;
     let right = stock
         .self_filters()

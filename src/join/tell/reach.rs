@@ -1,4 +1,5 @@
-//! Where dynamic filters go, read off the plan: who holds them, and how many rows they meet.
+//! The reach of dynamic filters, read off the plan: the scans that hold them, and how many rows
+//! they see.
 //!
 //! ```text
 //!        Join ─ own filter f           left: holds g of a join above   → opened when first polled
@@ -33,7 +34,7 @@ use crate::scan::known::rows_in_memory;
 use super::filter::KeyFilter;
 use crate::join::side::Side;
 
-/// Where a join's filters go, and which others reach its inputs.
+/// The scans that a join's filters go to, and the other filters that reach its inputs.
 #[derive(Debug, Default)]
 pub struct Reach([OfSide; 2]);
 
@@ -42,17 +43,17 @@ pub struct Reach([OfSide; 2]);
 pub struct OfSide {
     /// The join's own filters that some scan holds, to be told once the other input is built.
     pub held: Vec<KeyFilter>,
-    /// Whether a filter of another join reaches it.
+    /// True if a filter of another join reaches it.
     pub is_reached: bool,
-    /// Whether a scan prunes or tests by a filter made above.
+    /// True if a scan prunes or tests by a filter made above.
     pub is_pruned: bool,
     /// Build rows up to which sets are worth their time; `None` if unknown.
     pub most_rows: Option<usize>,
 }
 
 impl Reach {
-    /// Returns the reach of filters of the join over `inputs`, left and right, the scans of which
-    /// hold `filters` of its own, with sets if it `makes_sets`.
+    /// Returns the reach of filters of the join over `inputs`, left and right. The scans of these
+    /// hold `filters` of the join's own, with sets if it `makes_sets`.
     ///
     /// # Errors
     /// The errors of visiting a plan's expressions.
@@ -89,7 +90,7 @@ impl Reach {
     }
 }
 
-/// Build rows of which a set takes less than a millisecond, whatever it excludes.
+/// Build rows of which a set takes less than a millisecond, even if it excludes no row.
 const FEW_ROWS: usize = 1 << 16;
 
 /// The node that keeps filters above a scan, by its name.
@@ -153,7 +154,8 @@ fn holds_others(
     Ok(held.difference(&made).next().is_some())
 }
 
-/// Build rows up to which the sets of filters can save what they cost; `None` if unknown.
+/// Returns the build rows up to which the sets of filters can save what they cost; `None` if
+/// unknown.
 ///
 /// Two cases are known. The build side is a table of which no row was left out: its keys exclude
 /// hardly anything, as foreign keys go. Or the scans that `filters` reach have fewer rows than

@@ -1,4 +1,4 @@
-//! Which execution of a join may set its filters.
+//! The execution of a join that may set its filters.
 //!
 //! ```text
 //!  one begins:   filters let everything through again
@@ -17,7 +17,7 @@ use datafusion::physical_expr::expressions::{DynamicFilterPhysicalExpr, lit};
 
 use crate::keys::set::Slot;
 
-/// How many executions of a join there are.
+/// The number of executions of a join.
 #[derive(Debug, Default)]
 pub struct Executions(Mutex<usize>);
 

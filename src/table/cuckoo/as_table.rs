@@ -45,7 +45,8 @@ use super::table::CuckooTable;
 impl Table for CuckooTable {
     type Config = CuckooConfig;
 
-    /// As [`Table::build`]; of a key that is there more than once, the last value counts.
+    /// Builds a table as [`Table::build`] does; of a key that is there more than once, the last
+    /// value counts.
     fn build(queue: &mut Queue, config: &CuckooConfig, items: Items<'_>) -> Result<Self> {
         let layout = config.layout(items.count()?)?;
         let mut table = Self::empty(queue, layout, *config)?;
@@ -53,7 +54,8 @@ impl Table for CuckooTable {
         Ok(table)
     }
 
-    /// As [`Table::insert`]; of a key that is there more than once, the last value counts.
+    /// Inserts as [`Table::insert`] does; of a key that is there more than once, the last value
+    /// counts.
     fn insert(&mut self, queue: &mut Queue, items: Items<'_>) -> Result<usize> {
         growth::insert(self, queue, items)
     }

@@ -1,4 +1,4 @@
-//! How a cuckoo table is built, and which bucket an item goes to.
+//! The configuration of a cuckoo table, and the bucket that an item goes to.
 
 use crate::error::{Error, Result};
 use crate::table::api::WhenFull;
@@ -6,7 +6,7 @@ use crate::table::horton::table::TableConfig;
 use crate::table::primitives::bucket::{BucketSize, Layout};
 use crate::table::primitives::hash::Reduction;
 
-/// Which bucket an item goes to.
+/// The bucket that an item goes to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Placement {
     /// The emptier one of its two.
@@ -16,7 +16,7 @@ pub enum Placement {
     FirstFit,
 }
 
-/// How a table is built.
+/// The configuration of a cuckoo table.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CuckooConfig {
     /// Slots per bucket; 8 is the default.
@@ -25,13 +25,13 @@ pub struct CuckooConfig {
     pub load_factor: f64,
     /// Seed of the hash functions.
     pub seed: u32,
-    /// How hashes become buckets.
+    /// Reduction of hashes to buckets.
     pub reduction: Reduction,
     /// Slots that there are at least, for items to come.
     pub min_capacity: usize,
-    /// What happens when some keys find no slot.
+    /// Course of an insert when some keys find no slot.
     pub when_full: WhenFull,
-    /// Which bucket an item goes to.
+    /// The bucket that an item goes to.
     pub placement: Placement,
 }
 
@@ -51,7 +51,7 @@ impl Default for CuckooConfig {
 }
 
 impl CuckooConfig {
-    /// The shape of a table of `n` items.
+    /// Returns the shape of a table of `n` items.
     pub(super) fn layout(&self, n: usize) -> Result<Layout> {
         if !(self.load_factor > 0.0 && self.load_factor <= 1.0) {
             return Err(Error::Invalid(format!(

@@ -22,7 +22,7 @@ pub struct CuckooModel {
     pub layout: Layout,
     /// `layout.words()` words, bucket after bucket.
     pub words: Vec<u64>,
-    /// Whether the item is there whose word is that of an empty slot; it stands in no bucket.
+    /// True if the item is there whose word is that of an empty slot; it stands in no bucket.
     pub twin: bool,
 }
 
@@ -35,8 +35,8 @@ struct Node {
 }
 
 impl CuckooModel {
-    /// A table of distinct `items` (key, value), or how many of them were left when one found no
-    /// slot.
+    /// Returns a table of distinct `items` (key, value), or how many of them were left when one
+    /// found no slot.
     ///
     /// # Errors
     /// The number of items without a slot.
@@ -58,12 +58,12 @@ impl CuckooModel {
         Ok(model)
     }
 
-    /// Value of `key`.
+    /// Returns the value of `key`.
     pub fn lookup(&self, key: u32) -> Option<u32> {
         self.lookup_counted(key).0
     }
 
-    /// Value of `key`, and how many buckets were read for it (1 or 2).
+    /// Returns the value of `key`, and how many buckets were read for it (1 or 2).
     pub fn lookup_counted(&self, key: u32) -> (Option<u32>, u32) {
         if self.twin && key == key_of(EMPTY_WORD) {
             return (Some(value_of(EMPTY_WORD)), 1);
@@ -87,7 +87,7 @@ impl CuckooModel {
         census
     }
 
-    /// Whether there are values beyond [`MAX_VALUE`].
+    /// Returns whether there are values beyond [`MAX_VALUE`].
     pub fn is_wide(&self) -> bool {
         let mut items = (0..self.layout.buckets).flat_map(|b| self.items(b));
         items.any(|word| value_of(word) > MAX_VALUE)
@@ -166,7 +166,8 @@ impl CuckooModel {
         true
     }
 
-    /// The words whose items move, last one first, and the free slot that the last one moves to.
+    /// Returns the words whose items move, last one first, and the free slot that the last one
+    /// moves to.
     fn search(&self, roots: [u32; 2]) -> Option<(Vec<usize>, usize)> {
         let mut nodes: Vec<Node> = Vec::new();
         let root = |bucket| Node {

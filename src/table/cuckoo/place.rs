@@ -26,7 +26,7 @@ const NODES: usize = 256;
 /// 32-bit words of a chain of moves; twin of the define in `cl/cuckoo/place.cl`.
 const PATH_WORDS: usize = 8;
 
-/// The program of a job that inserts or removes.
+/// Returns the program of a job that inserts or removes.
 pub(super) fn program(queue: &Queue, variant: Variant, placement: Placement) -> ProgramText {
     text(variant, placement, queue.body())
 }
@@ -55,7 +55,7 @@ fn text(variant: Variant, placement: Placement, body: KernelBody) -> ProgramText
     ProgramText::new("cuckoo", &defines, &parts)
 }
 
-/// Every program that changes cuckoo tables under the name of a file; see
+/// Returns every program that changes cuckoo tables under the name of a file; see
 /// [`crate::table::programs`].
 pub(crate) fn programs() -> impl Iterator<Item = (String, ProgramText)> {
     let kinds = [

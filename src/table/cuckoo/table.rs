@@ -20,9 +20,9 @@ pub struct CuckooTable {
     pub(super) words: Arc<Buffer<u64>>,
     pub(super) census: Census,
     pub(super) config: CuckooConfig,
-    /// Whether there may be values beyond [`MAX_VALUE`](crate::table::horton::MAX_VALUE).
+    /// True if there may be values beyond [`MAX_VALUE`](crate::table::horton::MAX_VALUE).
     pub(super) wide: bool,
-    /// Whether the item is there whose word is that of an empty slot; it stands in no bucket.
+    /// True if the item is there whose word is that of an empty slot; it stands in no bucket.
     pub(super) twin: bool,
 }
 
@@ -49,7 +49,7 @@ impl CuckooTable {
         self.as_lookup(false).run(queue, keys, &out, n)
     }
 
-    /// The same with any other `tuning`: for who measures tunings.
+    /// Does the same with any other `tuning`, to measure tunings.
     ///
     /// # Errors
     /// Those of [`lookup`](Self::lookup); [`Error::Invalid`](crate::error::Error::Invalid) if the
@@ -122,22 +122,22 @@ impl CuckooTable {
         })
     }
 
-    /// Shape and seed.
+    /// Returns the shape and the seed of the table.
     pub fn layout(&self) -> Layout {
         self.layout
     }
 
-    /// Which bucket an item goes to.
+    /// Returns the rule for the bucket that an item goes to.
     pub fn placement(&self) -> Placement {
         self.config.placement
     }
 
-    /// Items in buckets, and those in their second one; no bucket is Type B.
+    /// Returns the items in buckets, and those in their second one; no bucket is Type B.
     pub fn census(&self) -> Census {
         self.census
     }
 
-    /// Bytes in device memory.
+    /// Returns the bytes in device memory.
     pub fn bytes(&self) -> u64 {
         self.words.bytes()
     }

@@ -49,8 +49,8 @@ use super::table::{HortonTable, TableConfig};
 impl Table for HortonTable {
     type Config = TableConfig;
 
-    /// As [`Table::build`]; of a key that is there more than once, the last value counts. Distinct
-    /// keys to their positions are built as a join's table is, and
+    /// Builds a table as [`Table::build`] does; of a key that is there more than once, the last
+    /// value counts. Distinct keys to their positions are built as a join's table is, and
     /// [`Error::TableFull`](crate::error::Error::TableFull) says how many found no slot; other
     /// items are inserted into an empty table.
     fn build(queue: &mut Queue, config: &TableConfig, items: Items<'_>) -> Result<Self> {
@@ -70,7 +70,8 @@ impl Table for HortonTable {
         Ok(table)
     }
 
-    /// As [`Table::insert`]; of a key that is there more than once, the last value counts.
+    /// Inserts as [`Table::insert`] does; of a key that is there more than once, the last value
+    /// counts.
     fn insert(&mut self, queue: &mut Queue, items: Items<'_>) -> Result<usize> {
         growth::insert(self, queue, items)
     }

@@ -34,7 +34,7 @@ use super::table::{HortonTable, TableConfig};
 /// Attempts with the first size.
 const SEEDS_BEFORE_GROWTH: usize = 2;
 
-/// What a bulk build found.
+/// The result of a bulk build.
 #[derive(Debug)]
 pub enum Built {
     /// A table with every key in it.
@@ -43,7 +43,7 @@ pub enum Built {
     Repeats,
 }
 
-/// What one attempt came to.
+/// The result of one attempt.
 enum Attempt {
     Done(Built),
     /// So many items found no slot.
@@ -93,9 +93,9 @@ pub fn build(queue: &mut Queue, config: &TableConfig, items: Items<'_>) -> Resul
     })
 }
 
-/// The highest load that a build can reach. Without displacement it is one that leaves no
-/// stragglers: of a hundred million items in one table, none up to 0.85 with 8 slots, of 15 to 19
-/// million none up to 0.6 with 4 and 0.9 with 16.
+/// Returns the highest load that a build can reach. Without displacement it is one that leaves no
+/// stragglers. Of a hundred million items in one table there were none up to 0.85 with 8 slots. Of
+/// 15 to 19 million there were none up to 0.6 with 4 slots, and 0.9 with 16.
 fn most_load(queue: &Queue, bucket_size: BucketSize) -> f64 {
     match bucket_size {
         _ if queue.info().has_int64_atomics() => 1.0,
@@ -105,7 +105,7 @@ fn most_load(queue: &Queue, bucket_size: BucketSize) -> f64 {
     }
 }
 
-/// Shape of an attempt: first another seed, then 2, 4, 8, … % more buckets.
+/// Returns the shape of an attempt: first another seed, then 2, 4, 8, … % more buckets.
 pub(super) fn layout(config: &TableConfig, n: usize, attempt: usize) -> Result<Layout> {
     let slots = config.bucket_size.slots() as f64;
     let growth = match attempt {
@@ -252,7 +252,7 @@ impl<'a> Builder<'a> {
         queue.launch(self.program, "fill_range", grid, &args)
     }
 
-    /// The census says once more that no item was lost.
+    /// Ends an attempt. The census says once more that no item was lost.
     fn finish(self, queue: &mut Queue) -> Result<Attempt> {
         let items = self.items.keys.len();
         let census = census(queue, self.program, &self.layout, &self.words)?;
@@ -266,8 +266,9 @@ impl<'a> Builder<'a> {
     }
 }
 
-/// What a table's items are split by. Hashed keys are spread like balls over bins, so that eight
-/// standard deviations above the mean of a range are never reached, unless keys repeat.
+/// Returns the shape that a table's items are split by. Hashed keys are spread like balls over
+/// bins, so that eight standard deviations above the mean of a range are never reached, unless keys
+/// repeat.
 pub(super) fn shape(layout: &Layout, items: usize) -> Shape {
     let range = kernels::range(layout.bucket_size);
     let share = (range as f64 / f64::from(layout.buckets)).min(1.0);
@@ -281,12 +282,12 @@ pub(super) fn shape(layout: &Layout, items: usize) -> Shape {
     }
 }
 
-/// Room for overflowing items: with random keys at most 30 % overflow (4 slots, load 1).
+/// Returns room for overflowing items: with random keys at most 30 % overflow (4 slots, load 1).
 fn overflow_room(items: usize) -> usize {
     items / 3 + 4096
 }
 
-/// Room for overflowing buckets: with random keys at most 43 % are (16 slots, load 1).
+/// Returns room for overflowing buckets: with random keys at most 43 % are (16 slots, load 1).
 fn home_room(buckets: usize) -> usize {
     buckets / 2 + 1024
 }

@@ -49,7 +49,7 @@ impl Stragglers {
 /// The table whose stragglers find slots.
 pub(super) struct Displacement<'a> {
     pub layout: Layout,
-    /// Whether values have 32 bits.
+    /// True if values have 32 bits.
     pub wide: bool,
     pub table: &'a Buffer<u64>,
     /// Items of four buckets a word, a byte each.
@@ -57,8 +57,8 @@ pub(super) struct Displacement<'a> {
     pub counters: &'a Buffer<u32>,
 }
 
-/// What the rounds work on: the best way out and a move for each straggler, and a place for
-/// the claim of each group.
+/// The memory that the rounds work on: the best way out and a move for each straggler, and a place
+/// for the claim of each group.
 struct Scratch {
     best: Buffer<u32>,
     moves: Buffer<u32>,
@@ -157,7 +157,7 @@ impl Displacement<'_> {
     }
 }
 
-/// Ways out that `explore` looks at for one straggler with all movers.
+/// Returns the number of ways out that `explore` looks at for one straggler with all movers.
 fn ways_of(slots: usize) -> usize {
     slots * ENTRIES * slots
 }

@@ -4,11 +4,12 @@
 //!  items ─distinct─▶ insert_distinct ─▶ done
 //!                       └ full ─▶ the table as it was | a larger one with everything
 //!
-//!  insert_distinct   copy of the table ─store─▶ new values in place ─place─▶ new items ─census─▶ the table
+//!  insert_distinct   copy of the table ─store─▶ new values in place
+//!                                      ─place─▶ new items ─census─▶ the table
 //! ```
 //!
-//! It works on a copy, so that keys without a slot leave the table as it was, and so that clones of
-//! the handle keep what they had.
+//! It works on a copy. So keys without a slot leave the table as it was, and clones of the handle
+//! keep what they had.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -24,7 +25,7 @@ use super::items::{ItemsOf, Stored};
 use super::model::Census;
 use super::phases::census;
 
-/// What came of inserting items with distinct keys.
+/// The result of inserting items with distinct keys.
 enum Insertion {
     /// So many keys were new.
     Done(usize),
@@ -46,8 +47,8 @@ struct Full {
 }
 
 impl Full {
-    /// The `count` keys that find no room: those left, and the last others in the stead of keys
-    /// that were there before and stay.
+    /// Returns the `count` keys that find no room: those left, and the last others in the stead of
+    /// keys that were there before and stay.
     fn rejected(&self, queue: &mut Queue) -> Result<Vec<u32>> {
         let fresh = queue.read(&self.fresh, self.fresh.len())?;
         let left: HashSet<u32> = self.left.iter().copied().collect();
@@ -60,7 +61,7 @@ impl Full {
     }
 }
 
-/// How a full table grows.
+/// The way in which a full table grows.
 pub(crate) struct Growth {
     pub when_full: WhenFull,
     /// Items per slot that a larger table is made for.
@@ -69,18 +70,18 @@ pub(crate) struct Growth {
 
 /// A table of buckets.
 pub(crate) trait Buckets: Table {
-    /// With its article.
+    /// Name of the kind of table, with its article.
     const NAME: &'static str;
     fn layout(&self) -> Layout;
     fn growth(&self) -> Growth;
     fn census(&self) -> &Census;
     fn words(&self) -> &Arc<Buffer<u64>>;
-    /// Whether the item is there whose word is that of an empty slot.
+    /// Returns whether the item is there whose word is that of an empty slot.
     fn has_twin(&self) -> bool;
-    /// A table of another shape without items in its buckets, otherwise like this one.
+    /// Returns a table of another shape without items in its buckets, otherwise like this one.
     fn empty_like(&self, queue: &mut Queue, layout: Layout) -> Result<Self>;
-    /// The program that changes such a table, with `cl/horton/items.cl` and `cl/horton/census.cl`
-    /// in it.
+    /// Returns the program that changes such a table, with `cl/horton/items.cl` and
+    /// `cl/horton/census.cl` in it.
     fn program(&self, queue: &Queue) -> ProgramText;
     /// Places items that are not there; returns the keys of those that find no slot.
     fn place(queue: &mut Queue, slots: &ItemsOf<'_>, stored: &Stored) -> Result<Vec<u32>>;
@@ -88,21 +89,21 @@ pub(crate) trait Buckets: Table {
     fn take_over(&mut self, words: Buffer<u64>, census: Census, stored: &Stored);
 }
 
-/// An array of words without items.
+/// Returns an array of words without items.
 pub(crate) fn empty_words<T: Buckets>(queue: &mut Queue, layout: Layout) -> Result<Buffer<u64>> {
     let words = queue.allocate_table(T::NAME, layout.words())?;
     queue.fill(&words, EMPTY_WORD)?;
     Ok(words)
 }
 
-/// A copy of a table's words.
+/// Returns a copy of a table's words.
 pub(crate) fn copy_of_words<T: Buckets>(table: &T, queue: &mut Queue) -> Result<Buffer<u64>> {
     let words = queue.allocate_table(T::NAME, table.words().len())?;
     queue.copy(table.words(), &words)?;
     Ok(words)
 }
 
-/// Keys and values of all items in buckets.
+/// Returns the keys and values of all items in buckets.
 fn extract<T: Buckets>(table: &T, queue: &mut Queue) -> Result<(Buffer<u32>, Buffer<u32>)> {
     let items = ItemsOf {
         program: &table.program(queue),
@@ -154,7 +155,7 @@ fn insert_distinct<T: Buckets>(
     Ok(Insertion::Done(table.len() - before))
 }
 
-/// [`Table::insert`].
+/// Does [`Table::insert`].
 pub(crate) fn insert<T: Buckets>(
     table: &mut T,
     queue: &mut Queue,
@@ -177,7 +178,7 @@ pub(crate) fn insert<T: Buckets>(
     }
 }
 
-/// [`Table::statistics`].
+/// Returns [`Table::statistics`].
 pub(crate) fn statistics<T: Buckets>(table: &T) -> Statistics {
     let second = f64::from(table.census().secondary);
     Statistics {
@@ -191,7 +192,7 @@ pub(crate) fn statistics<T: Buckets>(table: &T) -> Statistics {
     }
 }
 
-/// [`Table::items`].
+/// Returns [`Table::items`].
 pub(crate) fn items<T: Buckets>(table: &T, queue: &mut Queue) -> Result<Vec<(u32, u32)>> {
     let pairs = extract(table, queue)?;
     let mut items = read_pairs(queue, pairs)?;
@@ -201,7 +202,8 @@ pub(crate) fn items<T: Buckets>(table: &T, queue: &mut Queue) -> Result<Vec<(u32
     Ok(items)
 }
 
-/// A table with room for the items of `table` and those that were too many; and how many were new.
+/// Returns a table with room for the items of `table` and those that were too many; and how many
+/// were new.
 fn grown<T: Buckets>(
     table: &T,
     queue: &mut Queue,
@@ -228,7 +230,7 @@ fn grown<T: Buckets>(
     Err(rejected(table, full.rejected(queue)?))
 }
 
-/// More buckets: an eighth more each attempt, and as many as the load factor wants.
+/// Returns more buckets: an eighth more each attempt, and as many as the load factor wants.
 fn grown_layout<T: Buckets>(table: &T, wanted: usize, attempt: usize) -> Result<Layout> {
     let layout = table.layout();
     let wanted_slots = wanted as f64 / table.growth().load_factor;

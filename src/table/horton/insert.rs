@@ -27,7 +27,7 @@ use super::remove::sweep;
 use super::table::{HortonTable, TableConfig};
 
 impl HortonTable {
-    /// A table without items.
+    /// Returns a table without items.
     pub(super) fn empty(queue: &mut Queue, layout: Layout, config: TableConfig) -> Result<Self> {
         let words = empty_words::<Self>(queue, layout)?;
         Ok(Self {

@@ -16,7 +16,7 @@ use crate::table::api::Items;
 use crate::table::launch::{grid_of, local_group, share};
 use crate::table::primitives::bucket::Layout;
 
-/// What `store` and `erase` count; twin of the defines in `cl/horton/items.cl`.
+/// The numbers that `store` and `erase` count; twin of the defines in `cl/horton/items.cl`.
 #[derive(Clone, Copy)]
 enum Found {
     Fresh = 0,
@@ -37,30 +37,31 @@ pub(crate) struct ItemsOf<'a> {
     pub words: &'a Buffer<u64>,
 }
 
-/// What came of storing items.
+/// The result of storing items.
 pub(crate) struct Stored {
     /// Items that must be inserted.
     pub keys: Buffer<u32>,
     pub values: Buffer<u32>,
     /// Items that left their slot for good, or to be inserted again.
     pub cleared: usize,
-    /// Whether some value is not one of a join's table.
+    /// True if some value is not one of a join's table.
     pub wide: bool,
-    /// Whether the item whose word is that of an empty slot was among them.
+    /// True if the item whose word is that of an empty slot was among them.
     pub twin: bool,
-    /// Whether another item with its key was.
+    /// True if another item with its key was.
     pub twin_key: bool,
 }
 
-/// What came of erasing keys.
+/// The result of erasing keys.
 pub(crate) struct Erased {
     pub count: usize,
-    /// Whether the key of an empty slot's word was among them.
+    /// True if the key of an empty slot's word was among them.
     pub twin_key: bool,
 }
 
 impl ItemsOf<'_> {
-    /// Word index of each of the first `n` keys plus one, 0 for those that are not there.
+    /// Returns the word index of each of the first `n` keys plus one, 0 for those that are not
+    /// there.
     fn locate(&self, queue: &mut Queue, keys: &Buffer<u32>, n: usize) -> Result<Buffer<u64>> {
         let places = queue.allocate("places of keys", n)?;
         let args = [
@@ -124,7 +125,7 @@ impl ItemsOf<'_> {
         })
     }
 
-    /// All `len` items: keys and values, in no order.
+    /// Returns all `len` items: keys and values, in no order.
     pub fn extract(&self, queue: &mut Queue, len: usize) -> Result<(Buffer<u32>, Buffer<u32>)> {
         let (keys, values, counters) = self.compact(queue, len)?;
         let args = [
@@ -139,7 +140,7 @@ impl ItemsOf<'_> {
         Ok((keys, values))
     }
 
-    /// Room for `n` items, and counters.
+    /// Returns room for `n` items, and counters.
     fn compact(
         &self,
         queue: &mut Queue,
@@ -153,7 +154,7 @@ impl ItemsOf<'_> {
     }
 }
 
-/// That there are `n` keys, and that 32 bits can count them.
+/// Checks that there are `n` keys, and that 32 bits can count them.
 pub(crate) fn check_keys(keys: &Buffer<u32>, n: usize) -> Result<()> {
     if keys.len() < n || n > u32::MAX as usize {
         Err(Error::Invalid(format!(
@@ -165,7 +166,7 @@ pub(crate) fn check_keys(keys: &Buffer<u32>, n: usize) -> Result<()> {
     }
 }
 
-/// Launch size of work-groups that stride over `n` elements.
+/// Returns the launch size of work-groups that stride over `n` elements.
 pub(crate) fn strided(queue: &Queue, n: usize) -> (usize, usize) {
     let group = local_group(queue);
     let share = share(queue.info(), n).div_ceil(group);

@@ -40,12 +40,13 @@ const RANGE_ITEMS: usize = 2560;
 /// compute unit, and half of the 32 KiB that every device has.
 const RANGE_SLOTS: usize = 2048;
 
-/// Buckets of a range.
+/// Returns the number of buckets of a range.
 pub(super) fn range(bucket_size: BucketSize) -> usize {
     RANGE_SLOTS / bucket_size.slots()
 }
 
-/// How a work-item reads buckets: a kernel body on a device, with what its program depends on.
+/// The way in which a work-item reads buckets: a kernel body on a device, with what its program
+/// depends on.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Reader {
     Chunk { prefetch: bool },
@@ -81,7 +82,7 @@ impl Reader {
         (Reader::WarpTile, "warp_tile.nvidia"),
     ];
 
-    /// The default tuning of this reader, for no device in particular.
+    /// Returns the default tuning of this reader, for no device in particular.
     fn default_tuning(self, bucket_size: BucketSize) -> Tuning {
         let (body, kind) = match self {
             Reader::Chunk { .. } => (KernelBody::Chunk, DeviceKind::Cpu),
@@ -97,7 +98,7 @@ impl Reader {
         Tuning::measured(body, kind, &workload)
     }
 
-    /// A program over buckets that ends in `part`.
+    /// Returns a program over buckets that ends in `part`.
     fn text(
         self,
         name: &'static str,
@@ -148,7 +149,7 @@ impl Reader {
     }
 }
 
-/// What of a tuning is compiled in.
+/// Returns the parts of a `tuning` that are compiled in.
 fn tuned_defines(tuning: &Tuning) -> Vec<(&'static str, String)> {
     match *tuning {
         Tuning::Chunk {
@@ -171,12 +172,12 @@ fn tuned_defines(tuning: &Tuning) -> Vec<(&'static str, String)> {
     }
 }
 
-/// The build program of a job.
+/// Returns the build program of a job.
 pub(super) fn build_program(queue: &Queue, variant: Variant) -> ProgramText {
     phases_program(queue, "horton build", variant, &BUILD_PARTS)
 }
 
-/// The program of a job that inserts or removes.
+/// Returns the program of a job that inserts or removes.
 pub(super) fn update_program(queue: &Queue, variant: Variant) -> ProgramText {
     phases_program(queue, "horton update", variant, &UPDATE_PARTS)
 }
@@ -199,7 +200,7 @@ fn phases_program(
     split::program(queue, name, variant, &rest)
 }
 
-/// The program of a job that has stragglers.
+/// Returns the program of a job that has stragglers.
 pub(super) fn displace_program(queue: &Queue, variant: Variant) -> ProgramText {
     let peek = queue.volatile_sees_atomics();
     ProgramText::once("horton displace", &(variant, peek), || {
@@ -254,7 +255,7 @@ fn build_defines(
     ]
 }
 
-/// The lookup program of a job.
+/// Returns the lookup program of a job.
 pub(crate) fn lookup_program(queue: &Queue, variant: Variant, tuning: &Tuning) -> ProgramText {
     let reader = Reader::new(queue.info(), tuning.body());
     ProgramText::once("lookup", &(reader, variant, tuning), || {
@@ -262,7 +263,7 @@ pub(crate) fn lookup_program(queue: &Queue, variant: Variant, tuning: &Tuning) -
     })
 }
 
-/// The program that only gathers buckets, and its tuning.
+/// Returns the program that only gathers buckets, and its tuning.
 pub(super) fn gather_program(queue: &Queue, variant: Variant) -> (ProgramText, Tuning) {
     let info = queue.info();
     let workload = Workload {
@@ -274,13 +275,15 @@ pub(super) fn gather_program(queue: &Queue, variant: Variant) -> (ProgramText, T
     (Reader::new(info, tuning.body()).gather(variant), tuning)
 }
 
-/// Keys a work-item of a tile, `most` or as few as leave every compute unit 2048 work-items.
+/// Returns the keys a work-item of a tile, `most` or as few as leave every compute unit 2048
+/// work-items.
 pub(super) fn rounds(info: &DeviceInfo, keys: usize, most: usize) -> usize {
     let units = info.compute_units.max(1) as usize;
     (keys / (units * 2048)).clamp(1, most.max(1))
 }
 
-/// Every program over Horton tables under the name of a file; see [`crate::table::programs`].
+/// Returns every program over Horton tables under the name of a file; see
+/// [`crate::table::programs`].
 pub(crate) fn programs() -> impl Iterator<Item = (String, ProgramText)> {
     let builds = BucketSize::ALL.into_iter().flat_map(|bucket_size| {
         let wide = Variant {
@@ -318,7 +321,7 @@ pub(crate) fn programs() -> impl Iterator<Item = (String, ProgramText)> {
     builds.chain(readers)
 }
 
-/// A program that builds or updates, and the name of its file.
+/// Returns a program that builds or updates, and the name of its file.
 fn phases(kind: &str, variant: Variant, body: KernelBody, parts: &[Part]) -> (String, ProgramText) {
     let rest = Rest {
         defines: &build_defines(variant.bucket_size, body, body.volatile_sees_atomics()),
@@ -329,7 +332,8 @@ fn phases(kind: &str, variant: Variant, body: KernelBody, parts: &[Part]) -> (St
     (name, text)
 }
 
-/// The lookups there are over buckets of one size, and the first part of their files' names.
+/// Returns the lookups there are over buckets of one size, and the first part of their files'
+/// names.
 fn lookup_variants(bucket_size: BucketSize) -> [(&'static str, Variant); 5] {
     let horton = Variant::from(bucket_size);
     let wide = Variant {

@@ -1,4 +1,4 @@
-//! How fast the device could look keys up at best: one random bucket read per key.
+//! The rate at which the device could look keys up at best: one random bucket read per key.
 //!
 //! Every rate of a benchmark means little without the rate of the memory beside it, measured
 //! in the same run on the same table (`cl/horton/limit.cl`).

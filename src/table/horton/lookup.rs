@@ -28,7 +28,7 @@ pub(crate) struct Lookup<'a> {
     pub words: &'a Buffer<u64>,
 }
 
-/// Where the answers to the first `n` keys go, in a table of values of 31 bits.
+/// The buffers for the answers to the first `n` keys, in a table of values of 31 bits.
 #[derive(Debug, Clone, Copy)]
 pub struct NarrowAnswers<'a> {
     /// The value of each key, or [`MISS`](crate::table::api::MISS).
@@ -39,18 +39,18 @@ pub struct NarrowAnswers<'a> {
     pub n: usize,
 }
 
-/// Where answers go, each buffer one word a key but `reads`, whose first word grows by the number
+/// The buffers for answers: one word a key, but for `reads`, whose first word grows by the number
 /// of second buckets read.
 pub(crate) struct Out<'a> {
     pub values: &'a Buffer<u32>,
-    /// Whether a key was found, and whether the one item that stands in no bucket is there; with
-    /// wide values.
+    /// With wide values: a buffer for whether a key was found, and whether the one item that stands
+    /// in no bucket is there.
     pub found: Option<(&'a Buffer<u32>, bool)>,
     pub reads: &'a Buffer<u32>,
 }
 
 impl<'a> Out<'a> {
-    /// Room for values of 31 bits.
+    /// Returns room for values of 31 bits.
     pub fn narrow(values: &'a Buffer<u32>, reads: &'a Buffer<u32>) -> Self {
         Self {
             values,
@@ -59,7 +59,7 @@ impl<'a> Out<'a> {
         }
     }
 
-    /// Room for values of 32 bits.
+    /// Returns room for values of 32 bits.
     pub fn wide(answers: &'a Answers, twin: bool, reads: &'a Buffer<u32>) -> Self {
         Self {
             values: &answers.values,
@@ -160,7 +160,7 @@ impl Lookup<'_> {
     }
 }
 
-/// An error if a table has values whose lookups need presence told apart.
+/// Checks that a table has no values whose lookups need presence told apart.
 pub(crate) fn check_narrow(is_wide: bool) -> Result<()> {
     if is_wide {
         Err(Error::Invalid(
@@ -193,7 +193,7 @@ impl HortonTable {
         self.as_lookup(false).run(queue, keys, &out, n)
     }
 
-    /// The same with any other `tuning`: for who measures tunings.
+    /// Does the same with any other `tuning`, to measure tunings.
     ///
     /// # Errors
     /// Those of [`lookup`](Self::lookup); [`Error::Invalid`] if the tuning does not fit the device.

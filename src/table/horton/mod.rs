@@ -7,10 +7,10 @@
 //!                                                └─ tag 12: 3 ─▶ R_3(bucket, 12) ─▶ other bucket
 //! ```
 //!
-//! Breslow et al., "Horton Tables: Fast Hash Tables for In-Memory Data-Intensive Computing",
-//! USENIX ATC 2016. A plain cuckoo table reads 1.5 buckets for a hit and 2 for a miss; this
-//! one about 1.18 and 1.06 at load factor 0.95, because a key is in its primary bucket unless
-//! that bucket's entry for it says otherwise.
+//! Breslow et al., "Horton Tables: Fast Hash Tables for In-Memory Data-Intensive Computing", USENIX
+//! ATC 2016. A plain cuckoo table reads 1.5 buckets for a hit and 2 for a miss; this one about 1.18
+//! and 1.06 at load factor 0.95. The reason: a key is in its primary bucket unless that bucket's
+//! entry for it says otherwise.
 //!
 //! * `table`: the table, and how it is built; [`bucket`](super::primitives::bucket): its words
 //! * [`build`]: bulk build on the device

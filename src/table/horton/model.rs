@@ -9,9 +9,9 @@
 //! ```
 //!
 //! Horton paper, sections 5.1 to 5.3, item by item as the paper's serial insertion, with
-//! displacement as a random walk over a work list. Nobody's join runs on it: it
-//! exists so that tables built here can be looked up on the device and the other way
-//! round, and so that [`check`](HortonModel::check) can say what is wrong with either.
+//! displacement as a random walk over a work list. Nobody's join runs on it. Tables built here can
+//! be looked up on the device, and the other way round; and [`check`](HortonModel::check) can say
+//! what is wrong with either.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -28,22 +28,22 @@ pub struct HortonModel {
     pub layout: Layout,
     /// `layout.words()` words, bucket after bucket.
     pub words: Vec<u64>,
-    /// Whether the item is there whose word is that of an empty slot; it stands in no bucket.
+    /// True if the item is there whose word is that of an empty slot; it stands in no bucket.
     pub twin: bool,
 }
 
-/// How a table is filled, counted from its words.
+/// The filling of a table, counted from its words.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Census {
     /// Type B buckets.
     pub type_b: u32,
-    /// Items.
+    /// Number of items.
     pub items: u32,
     /// Items outside their primary bucket.
     pub secondary: u32,
 }
 
-/// How easily an item gets a slot, hardest first.
+/// The ease with which an item gets a slot, hardest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Ease {
     /// The item in it is primary, and the bucket must turn Type B to let it go.
@@ -64,7 +64,7 @@ enum Ease {
 #[derive(Debug, Clone, Copy)]
 struct Turn {
     random: u32,
-    /// Whether few others wait, who may be those that it displaced.
+    /// True if few others wait, who may be those that it displaced.
     late: bool,
 }
 
@@ -79,7 +79,7 @@ struct Place {
     room: usize,
     /// The remap entry that leads there.
     entry: u32,
-    /// Word index.
+    /// Index of a word.
     at: usize,
 }
 
@@ -90,7 +90,7 @@ impl Place {
 }
 
 impl HortonModel {
-    /// A table without items.
+    /// Returns a table without items.
     pub fn empty(layout: Layout) -> Self {
         let words = vec![EMPTY_WORD; layout.words()];
         Self {
@@ -100,7 +100,7 @@ impl HortonModel {
         }
     }
 
-    /// A table of distinct `items` (key, value), or how many of them found no slot within
+    /// Returns a table of distinct `items` (key, value), or how many of them found no slot within
     /// 1,000 displacements an item.
     ///
     /// # Errors
@@ -136,12 +136,12 @@ impl HortonModel {
         free.is_some()
     }
 
-    /// Value of `key`.
+    /// Returns the value of `key`.
     pub fn lookup(&self, key: u32) -> Option<u32> {
         self.lookup_counted(key).0
     }
 
-    /// Value of `key`, and how many buckets were read for it (1 or 2).
+    /// Returns the value of `key`, and how many buckets were read for it (1 or 2).
     pub fn lookup_counted(&self, key: u32) -> (Option<u32>, u32) {
         if self.twin && key == key_of(EMPTY_WORD) {
             return (Some(value_of(EMPTY_WORD)), 1);
@@ -156,7 +156,7 @@ impl HortonModel {
         }
     }
 
-    /// Whether there are values beyond [`MAX_VALUE`].
+    /// Returns whether there are values beyond [`MAX_VALUE`].
     pub fn is_wide(&self) -> bool {
         let mut items = (0..self.layout.buckets).flat_map(|b| self.items(b));
         items.any(|word| value_of(word) > MAX_VALUE)
@@ -268,7 +268,7 @@ impl HortonModel {
         self.words[at] = last;
     }
 
-    /// Word indices of the slots of `bucket` that may hold items.
+    /// Returns the word indices of the slots of `bucket` that may hold items.
     fn slots(&self, bucket: u32) -> std::ops::Range<usize> {
         let base = self.base(bucket);
         base..base + self.layout.slots() - usize::from(is_type_b(self.last(bucket)))
@@ -287,7 +287,7 @@ impl HortonModel {
             .map(value_of)
     }
 
-    /// The secondary bucket that the remap entry of (`bucket`, `tag`) names, if it is set.
+    /// Returns the secondary bucket that the remap entry of (`bucket`, `tag`) names, if it is set.
     fn remapped_to(&self, bucket: u32, tag: u32) -> Option<u32> {
         let last = self.last(bucket);
         let entry = if is_type_b(last) {
@@ -391,9 +391,9 @@ impl HortonModel {
         }
     }
 
-    /// Whether a primary item of `w` could be put out of word `at`: a last resort, as the paper
-    /// never lets a secondary item do so; but some groups lead only to buckets full of primary
-    /// ones.
+    /// Returns whether a primary item of `w` could be put out of word `at`: a last resort, as the
+    /// paper never lets a secondary item do so; but some groups lead only to buckets full of
+    /// primary ones.
     fn ease_of_primary(&self, w: u32, at: usize) -> Option<Ease> {
         let last = self.last(w);
         if is_type_b(last) {
@@ -403,8 +403,8 @@ impl HortonModel {
         (!is_last && last != EMPTY_WORD).then_some(Ease::Convert)
     }
 
-    /// The slot that is easiest to get in the buckets of the allowed entries; among free ones, in
-    /// the emptiest bucket.
+    /// Returns the slot that is easiest to get in the buckets of the allowed entries; among free
+    /// ones, in the emptiest bucket.
     fn find_slot(
         &self,
         group: (u32, u32),
@@ -435,7 +435,7 @@ impl HortonModel {
             .max_by_key(|place| (place.ease, place.room))
     }
 
-    /// How easily an item of `group` gets the slot at word `at` of bucket `w`.
+    /// Returns how easily an item of `group` gets the slot at word `at` of bucket `w`.
     fn ease(&self, w: u32, at: usize, group: (u32, u32)) -> Option<Ease> {
         if self.words[at] == EMPTY_WORD {
             return Some(Ease::Free);
@@ -462,7 +462,7 @@ impl HortonModel {
         })
     }
 
-    /// Primary bucket and tag of an item.
+    /// Returns the primary bucket and tag of an item.
     fn group_of(&self, word: u64) -> (u32, u32) {
         let key = key_of(word);
         (self.layout.primary_bucket(key), self.layout.tag_of(key))

@@ -1,4 +1,4 @@
-//! When displacement gives up, for all tables that displace items in rounds.
+//! The patience of displacement: when it gives up, for all tables that displace items in rounds.
 //!
 //! ```text
 //!  items left   900 ▶ 210 ▶ 41 ▶ 7 ▶ 2 ▶ 1 ▶ 1 ▶ 1 ▶ … ▶ 0
@@ -6,7 +6,7 @@
 //!                                └ at most FEW: 300 do
 //! ```
 //!
-//! The last few wander through the table until one meets a free slot, and their rounds cost next to
+//! The last few wander through the table until one finds a free slot, and their rounds cost next to
 //! nothing beside another attempt. (131,072 Horton buckets of 4 slots at load 0.91, one bad seed of
 //! 200: one build in twelve had wandered for 32 rounds.)
 
@@ -29,7 +29,7 @@ pub(crate) struct Patience {
 }
 
 impl Patience {
-    /// Before the first round.
+    /// Returns the patience before the first round.
     pub fn new(left: usize) -> Self {
         Self {
             fewest: left,
@@ -37,7 +37,7 @@ impl Patience {
         }
     }
 
-    /// Whether to give up after a round that leaves so many items.
+    /// Returns whether to give up after a round that leaves so many items.
     pub fn ends(&mut self, round: u32, left: usize) -> bool {
         if left < self.fewest {
             (self.fewest, self.since) = (left, round);
@@ -54,7 +54,7 @@ impl Patience {
 mod tests {
     use super::{FEW, PATIENT_ROUNDS, Patience, STALLED_ROUNDS};
 
-    /// The round after which `left` items, as many as before the first, are given up.
+    /// Returns the round after which `left` items, as many as before the first, are given up.
     fn given_up(left: usize) -> Option<u32> {
         let mut patience = Patience::new(left);
         (0..2 * PATIENT_ROUNDS).find(|round| patience.ends(*round, left))

@@ -2,7 +2,8 @@
 //! to a table that holds them all.
 //!
 //! ```text
-//!  overflow by bucket ─place─▶ remapped items, stragglers ─displace─▶ no stragglers ─census─▶ counts
+//!  overflow by bucket ─place─▶ remapped items, stragglers
+//!                     ─displace─▶ no stragglers ─census─▶ counts
 //! ```
 
 use crate::device::program::ProgramText;
@@ -18,7 +19,7 @@ use super::model::Census;
 /// 32-bit words of an overflowing bucket's record in `homes`.
 pub(super) const HOME_WORDS: usize = 4;
 
-/// What overflows the primary buckets, by bucket.
+/// The items that overflow their primary buckets, by bucket.
 pub(super) struct Overflow {
     /// Items of four buckets a word, a byte each.
     pub fill: Buffer<u32>,
@@ -28,7 +29,7 @@ pub(super) struct Overflow {
 }
 
 impl Overflow {
-    /// Room for so many `items` of so many overflowing `homes` in a table of `buckets`.
+    /// Returns room for so many `items` of so many overflowing `homes` in a table of `buckets`.
     pub fn with_room(
         queue: &mut Queue,
         buckets: usize,
@@ -47,7 +48,7 @@ impl Overflow {
 pub(super) struct Phases<'a> {
     pub program: &'a ProgramText,
     pub layout: Layout,
-    /// Whether values have 32 bits.
+    /// True if values have 32 bits.
     pub wide: bool,
     pub words: &'a Buffer<u64>,
     pub counters: &'a Buffer<u32>,

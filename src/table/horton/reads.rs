@@ -1,4 +1,4 @@
-//! What lookups read, counted on the device; the driver of `cl/horton/reads.cl`.
+//! The buckets that lookups read, counted on the device; the driver of `cl/horton/reads.cl`.
 //!
 //! The Horton paper measures data movement with hardware counters (section 8). Where there are
 //! none, counting says the same: the buckets that each lookup reads, and the cache lines they lie
@@ -19,7 +19,7 @@ use super::table::HortonTable;
 /// 64-bit words of a cache line.
 const LINE_WORDS: usize = 8;
 
-/// What lookups read in all.
+/// The buckets that lookups read in all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reads {
     /// Buckets, one or two a key.
@@ -39,7 +39,7 @@ fn text(variant: Variant, body: KernelBody) -> ProgramText {
     ProgramText::new("reads", &defines, &parts)
 }
 
-/// Every program that counts under the name of a file; see [`crate::table::programs`].
+/// Returns every program that counts under the name of a file; see [`crate::table::programs`].
 pub(crate) fn programs() -> impl Iterator<Item = (String, ProgramText)> {
     BucketSize::ALL.into_iter().flat_map(|bucket_size| {
         [("horton", false), ("cuckoo", true)].map(|(kind, cuckoo)| {

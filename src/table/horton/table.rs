@@ -10,7 +10,7 @@ use crate::table::primitives::hash::Reduction;
 
 use super::model::{Census, HortonModel};
 
-/// How a table is built.
+/// The configuration of a Horton table.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TableConfig {
     /// Slots per bucket; 8 is the default.
@@ -21,26 +21,27 @@ pub struct TableConfig {
     /// Seed of the hash functions. For keys that somebody may have chosen against the known
     /// default, [`random_seed`](crate::table::primitives::hash::random_seed); joins draw one each.
     pub seed: u32,
-    /// How hashes become buckets.
+    /// Reduction of hashes to buckets.
     pub reduction: Reduction,
     /// Slots that there are at least, for items to come.
     pub min_capacity: usize,
-    /// What happens when some keys find no slot.
+    /// Course of an insert when some keys find no slot.
     pub when_full: WhenFull,
-    /// When remapped items come home after removals.
+    /// Time at which remapped items return to their primary buckets after removals.
     pub upkeep: Upkeep,
 }
 
-/// When remapped items come home, and Type B buckets turn Type A, after removals.
+/// The time at which, after removals, remapped items return to their primary buckets and Type B
+/// buckets turn Type A.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Upkeep {
-    /// With every removal: lookups read as few buckets as they can.
+    /// Every removal does so: lookups read as few buckets as they can.
     Eager,
-    /// When an eighth of the slots has been emptied, and when an insert has to displace items;
-    /// until then a removal only clears the entries that nothing needs. Removals are 4 to 9 times
-    /// as fast as eager ones, mixtures of operations by a tenth; lookups lose 10 % at worst
-    /// (measured: `benches/results/tables-2026-11-21.md`), unless [`HortonTable::repatriate`] is
-    /// called before them.
+    /// A removal does so when an eighth of the slots has been emptied. An insert does so when it
+    /// has to displace items. Until then a removal only clears the entries that nothing needs.
+    /// Removals are 4 to 9 times as fast as eager ones, mixtures of operations by a tenth; lookups
+    /// lose 10 % at worst (measured: `benches/results/tables-2026-11-21.md`), unless
+    /// [`HortonTable::repatriate`] is called before them.
     #[default]
     Lazy,
 }
@@ -63,7 +64,7 @@ impl Default for TableConfig {
 }
 
 impl TableConfig {
-    /// What programs that build depend on.
+    /// Returns the facts that programs that build depend on.
     pub(super) fn variant(&self) -> Variant {
         Variant {
             reduction: self.reduction,
@@ -90,7 +91,8 @@ impl TableConfig {
 ///
 /// # fn main() -> horton_join::error::Result<()> {
 /// let device = Device::open("auto")?;
-/// let table = HortonTable::from_pairs(&device, &[7, 3, 9], &[70, 30, 90], &TableConfig::default())?;
+/// let config = TableConfig::default();
+/// let table = HortonTable::from_pairs(&device, &[7, 3, 9], &[70, 30, 90], &config)?;
 /// assert_eq!(table.lookup_blocking(&device, &[9, 8, 7])?, [Some(90), None, Some(70)]);
 /// # Ok(())
 /// # }
@@ -101,16 +103,16 @@ pub struct HortonTable {
     pub(super) words: Arc<Buffer<u64>>,
     pub(super) census: Census,
     pub(super) config: TableConfig,
-    /// Whether there may be values beyond [`MAX_VALUE`](super::MAX_VALUE).
+    /// True if there may be values beyond [`MAX_VALUE`](super::MAX_VALUE).
     pub(super) wide: bool,
-    /// Whether the item is there whose word is that of an empty slot; it stands in no bucket.
+    /// True if the item is there whose word is that of an empty slot; it stands in no bucket.
     pub(super) twin: bool,
     /// Items removed since remapped ones came home.
     pub(super) removed: usize,
 }
 
 impl HortonTable {
-    /// A table of values up to [`MAX_VALUE`](super::MAX_VALUE) that has been built.
+    /// Returns a table of values up to [`MAX_VALUE`](super::MAX_VALUE) that has been built.
     pub(super) fn new(layout: Layout, words: Buffer<u64>, census: Census) -> Self {
         Self {
             layout,
@@ -128,7 +130,7 @@ impl HortonTable {
         }
     }
 
-    /// The values of `keys`, in their order; blocking.
+    /// Returns the values of `keys`, in their order; blocking.
     ///
     /// # Errors
     /// [`Error::DeviceMemory`] and OpenCL's own.
@@ -169,37 +171,37 @@ impl HortonTable {
         })
     }
 
-    /// Shape and seed.
+    /// Returns the shape and the seed of the table.
     pub fn layout(&self) -> Layout {
         self.layout
     }
 
-    /// Items.
+    /// Returns the number of items.
     pub fn len(&self) -> usize {
         self.census.items as usize + usize::from(self.twin)
     }
 
-    /// Whether the table has no items.
+    /// Returns whether the table has no items.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Items per slot.
+    /// Returns the number of items by slot, in 0..=1.
     pub fn load_factor(&self) -> f64 {
         self.len() as f64 / self.layout.words() as f64
     }
 
-    /// Share of buckets that are Type B, in 0..=1.
+    /// Returns the share of buckets that are Type B, in 0..=1.
     pub fn type_b_share(&self) -> f64 {
         f64::from(self.census.type_b) / f64::from(self.layout.buckets)
     }
 
-    /// What the table is made of.
+    /// Returns the census of the table: the parts that it is made of.
     pub fn census(&self) -> Census {
         self.census
     }
 
-    /// Bytes in device memory.
+    /// Returns the bytes in device memory.
     pub fn bytes(&self) -> u64 {
         self.words.bytes()
     }

@@ -1,5 +1,5 @@
-//! How lookups use a device: the parameters of `cl/horton/lookup.cl`, and the best of them that
-//! were measured.
+//! The ways in which lookups use a device: the parameters of `cl/horton/lookup.cl`, and the best of
+//! them that were measured.
 //!
 //! ```text
 //!  kernel body, kind of table, slots a bucket, cached or not ─▶ Tuning::of ─▶ a constant
@@ -18,7 +18,7 @@ use crate::device::{DeviceInfo, DeviceKind, KernelBody, Queue};
 use crate::table::launch::cached_bytes;
 use crate::table::primitives::bucket::BucketSize;
 
-/// What kind of table is looked up.
+/// The kind of table that is looked up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     /// A Horton table.
@@ -30,10 +30,10 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// All kinds.
+    /// All kinds of tables.
     pub const ALL: [Kind; 3] = [Kind::LoadBalanced, Kind::FirstFit, Kind::Horton];
 
-    /// Its name in reports.
+    /// Returns its name in reports.
     pub fn name(self) -> &'static str {
         match self {
             Kind::Horton => "Horton",
@@ -43,20 +43,20 @@ impl Kind {
     }
 }
 
-/// What lookups wait for.
+/// The memory that lookups wait for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Residence {
     /// Instructions: the table stays in the last cache.
     Cached,
-    /// Memory.
+    /// The table is in the device's memory.
     Memory,
 }
 
 impl Residence {
-    /// Both.
+    /// Both residences.
     pub const ALL: [Residence; 2] = [Residence::Cached, Residence::Memory];
 
-    /// That of a table of so many bytes.
+    /// Returns the residence of a table of so many `bytes`.
     pub fn of(info: &DeviceInfo, bytes: u64) -> Self {
         if bytes <= cached_bytes(info) {
             Residence::Cached
@@ -66,23 +66,23 @@ impl Residence {
     }
 }
 
-/// What is looked up, as far as tuning goes.
+/// The table that is looked up, as far as tuning goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Workload {
     /// The kind of table.
     pub kind: Kind,
     /// Slots a bucket: 4, 8 or 16.
     pub slots: usize,
-    /// Where the table is.
+    /// Memory that the table is in.
     pub residence: Residence,
 }
 
-/// When a second bucket is looked at.
+/// The time at which a second bucket is looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Second {
-    /// At once.
+    /// A second bucket is looked at at once.
     Direct,
-    /// When a few keys wait for theirs (Horton paper, section 5.1).
+    /// Second buckets are looked at when a few keys wait for theirs (Horton paper, section 5.1).
     Buffered,
 }
 
@@ -100,13 +100,13 @@ pub enum Tuning {
     },
     /// A tile of lanes a bucket.
     Tile {
-        /// How lanes talk: any body but [`KernelBody::Chunk`].
+        /// Way in which lanes talk: any body but [`KernelBody::Chunk`].
         body: KernelBody,
         /// Lanes a bucket.
         lanes: usize,
         /// Buckets that are read before the first is compared.
         unroll: usize,
-        /// Work-group size.
+        /// Number of work-items of a work-group.
         group: usize,
         /// Keys a work-item at most; few keys are spread over the whole device instead.
         keys: usize,
@@ -117,14 +117,14 @@ pub enum Tuning {
 }
 
 impl Tuning {
-    /// The tuning of lookups on a device whose lanes talk by `body`. Tiles that do not fit the
-    /// sub-groups talk through local memory instead.
+    /// Returns the tuning of lookups on a device whose lanes talk by `body`. Tiles that do not fit
+    /// the sub-groups talk through local memory instead.
     pub fn of(info: &DeviceInfo, body: KernelBody, workload: &Workload) -> Self {
         let body = info.body_for_slots(body, workload.slots);
         Self::measured(body, info.kind, workload)
     }
 
-    /// The tuning of a job's lookups in tables of `kind` with `bytes` bytes.
+    /// Returns the tuning of a job's lookups in tables of `kind` with `bytes` bytes.
     pub(crate) fn of_job(queue: &Queue, kind: Kind, bucket_size: BucketSize, bytes: u64) -> Self {
         let workload = Workload {
             kind,
@@ -134,7 +134,7 @@ impl Tuning {
         Self::of(queue.info(), queue.body(), &workload)
     }
 
-    /// The tuning for a kind of device.
+    /// Returns the tuning for a kind of device.
     pub(crate) fn measured(body: KernelBody, kind: DeviceKind, workload: &Workload) -> Self {
         match (body, kind) {
             (KernelBody::Chunk, DeviceKind::Cpu) => Self::chunk_on_cpu(workload),
@@ -155,8 +155,8 @@ impl Tuning {
         }
     }
 
-    /// Measured on PoCL with buckets of eight slots. A figure is the rate over that of 32 keys
-    /// ahead, 16 work-items and second buckets at once.
+    /// Returns the tuning measured on PoCL with buckets of eight slots. A figure is the rate over
+    /// that of 32 keys ahead, 16 work-items and second buckets at once.
     fn chunk_on_cpu(workload: &Workload) -> Self {
         let (look_ahead, shares, second) = match (workload.kind, workload.residence) {
             // 1.12
@@ -179,8 +179,9 @@ impl Tuning {
         }
     }
 
-    /// Measured on an NVIDIA H200. A figure is the rate over that of the last two arms, which are
-    /// the best with eight slots. Cuckoo tables of four and 16 slots gain 5 % at most by others.
+    /// Returns the tuning measured on an NVIDIA H200. A figure is the rate over that of the last
+    /// two arms, which are the best with eight slots. Cuckoo tables of four and 16 slots gain 5 %
+    /// at most by others.
     fn warp_tile(workload: &Workload) -> Self {
         let half = workload.slots / 2;
         let (lanes, unroll, group, keys, second) =
@@ -204,7 +205,7 @@ impl Tuning {
         }
     }
 
-    /// The kernel body.
+    /// Returns the kernel body.
     pub fn body(&self) -> KernelBody {
         match self {
             Self::Chunk { .. } => KernelBody::Chunk,
@@ -212,7 +213,7 @@ impl Tuning {
         }
     }
 
-    /// Whether a device can do so with buckets of so many slots.
+    /// Returns whether a device can do so with buckets of so many slots.
     pub fn fits(&self, info: &DeviceInfo, slots: usize) -> bool {
         let warps = self.body() == KernelBody::WarpTile;
         let sound = match *self {

@@ -7,12 +7,12 @@
 //!                       └ no room ─▶ the table as it was | a larger one ──────▶ put
 //! ```
 //!
-//! A probe finds every slot there is, so an insertion has no room if and only if slots run out, and
-//! counting keys beforehand is enough: nothing ever needs to be undone. (Tables of buckets work on
+//! A probe finds every slot there is, so an insertion has no room if and only if slots run out.
+//! Counting keys beforehand is enough: nothing ever needs to be undone. (Tables of buckets work on
 //! a copy, as their items find room or not; a slab hash undoes.) Counting costs a pass over the
-//! table, grouping the batch's keys and looking them up, but only where the table has fewer slots
-//! to spare than the batch has items. The table counts as full with a slot in 32 empty: without
-//! empty slots each lookup that misses would read all slots.
+//! table, grouping the batch's keys and looking them up. It is done only where the table has fewer
+//! slots to spare than the batch has items. The table counts as full with a slot in 32 empty:
+//! without empty slots each lookup that misses would read all slots.
 
 use crate::device::{Buffer, Queue};
 use crate::error::{Error, Result};
@@ -39,7 +39,8 @@ use super::table::{LinearConfig, LinearTable};
 ///
 /// # fn main() -> horton_join::error::Result<()> {
 /// let found = Device::open("auto")?.run_blocking(|queue| {
-///     let config = LinearConfig { deletion: Deletion::LeavesTombstone, ..LinearConfig::default() };
+///     let deletion = Deletion::LeavesTombstone;
+///     let config = LinearConfig { deletion, ..LinearConfig::default() };
 ///     let keys = queue.buffer_from("keys", &[7, 3, 9])?;
 ///     let mut table = LinearTable::build(queue, &config, Items { keys: &keys, values: None })?;
 ///     assert_eq!(table.insert_pairs(queue, &[9, 5], &[90, 50])?, 1); // 9 was there
@@ -55,7 +56,7 @@ use super::table::{LinearConfig, LinearTable};
 impl Table for LinearTable {
     type Config = LinearConfig;
 
-    /// As [`Table::build`]; the load factor is that of `config` or less.
+    /// Builds a table as [`Table::build`] does; the load factor is that of `config` or less.
     fn build(queue: &mut Queue, config: &LinearConfig, items: Items<'_>) -> Result<Self> {
         if !(config.load_factor > 0.0 && config.load_factor <= 1.0) {
             return Err(Error::Invalid(format!(
@@ -102,17 +103,18 @@ impl Table for LinearTable {
         self.len
     }
 
-    /// 31 of 32 slots. ([`put`](Self::put) fills all.)
+    /// Returns 31 of 32 slots. ([`put`](Self::put) fills all.)
     fn capacity(&self) -> usize {
         self.layout.room()
     }
 
-    /// Items per slot.
+    /// Returns the number of items by slot, in 0..=1.
     fn load_factor(&self) -> f64 {
         self.len as f64 / self.layout.capacity as f64
     }
 
-    /// A lookup reads slots, not buckets: 1 + the mean [probe length](Self::probe_lengths).
+    /// Returns the statistics. A lookup reads slots, not buckets: 1 + the mean [probe
+    /// length](Self::probe_lengths).
     fn statistics(&self, queue: &mut Queue) -> Result<Statistics> {
         let lengths = self.probe_lengths(queue)?;
         Ok(Statistics {
@@ -133,7 +135,7 @@ impl Table for LinearTable {
 }
 
 impl LinearTable {
-    /// Whether so many new keys find a slot, for all that is known.
+    /// Returns whether so many new keys find a slot, for all that is known.
     fn has_room(&self, new: usize) -> bool {
         let kept = match self.layout.deletion {
             Deletion::KeepsKey => self.removed,
@@ -172,7 +174,7 @@ impl LinearTable {
     }
 }
 
-/// The last `count` of the keys that were not found, in order.
+/// Returns the last `count` of the keys that were not found, in order.
 fn last_new_keys(
     queue: &mut Queue,
     (distinct, answers): (&Distinct, &Answers),
@@ -190,7 +192,7 @@ fn last_new_keys(
     Ok(keys)
 }
 
-/// The first `n` of some numbers added up; they are gone afterwards.
+/// Returns the first `n` of some numbers added up; they are gone afterwards.
 fn sum(queue: &mut Queue, numbers: &Buffer<u32>, n: usize) -> Result<usize> {
     let mut last = [0, 0];
     let Some(at) = n.checked_sub(1) else {

@@ -17,10 +17,10 @@ use crate::table::primitives::word;
 
 use super::layout::Deletion;
 
-/// What the split takes for the slots of a bucket; only that its buffers are multiples of it.
+/// The number that the split takes for the slots of a bucket; its buffers are multiples of it.
 pub(super) const SPLIT_UNIT: BucketSize = BucketSize::Four;
 
-/// What a program depends on.
+/// The facts that a program depends on.
 #[derive(Clone, Copy)]
 struct Variant {
     deletion: Deletion,
@@ -53,7 +53,7 @@ impl Variant {
     }
 }
 
-/// The program of a job.
+/// Returns the program of a job.
 pub(super) fn program(queue: &Queue, deletion: Deletion) -> ProgramText {
     Variant {
         deletion,
@@ -64,7 +64,7 @@ pub(super) fn program(queue: &Queue, deletion: Deletion) -> ProgramText {
     .text()
 }
 
-/// The program that splits items by ranges of slots.
+/// Returns the program that splits items by ranges of slots.
 pub(super) fn split_program(queue: &Queue) -> ProgramText {
     let rest = Rest {
         defines: &[],
@@ -73,7 +73,8 @@ pub(super) fn split_program(queue: &Queue) -> ProgramText {
     split::program(queue, "linear split", SPLIT_UNIT, &rest)
 }
 
-/// Every program of linear probing under the name of a file; see [`crate::table::programs`].
+/// Returns every program of linear probing under the name of a file; see
+/// [`crate::table::programs`].
 pub(crate) fn programs() -> impl Iterator<Item = (String, ProgramText)> {
     Deletion::ALL.into_iter().flat_map(|deletion| {
         [KernelBody::Chunk, KernelBody::LocalTile]

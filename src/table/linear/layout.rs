@@ -21,7 +21,7 @@ pub const MAX_CAPACITY: usize = 1 << 31;
 /// the highest load that the source measures (31 · 2^22 keys in 2^27 slots).
 const SPARE_SHARE: usize = 32;
 
-/// What a deletion leaves behind.
+/// The slot that a deletion leaves behind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Deletion {
     /// The key, without a value: it keeps its slot for ever, and operations of all kinds may run
@@ -33,7 +33,7 @@ pub enum Deletion {
 }
 
 impl Deletion {
-    /// Both.
+    /// Both kinds of deletion.
     pub const ALL: [Deletion; 2] = [Deletion::KeepsKey, Deletion::LeavesTombstone];
 }
 
@@ -42,14 +42,14 @@ impl Deletion {
 pub struct LinearLayout {
     /// Slots, a power of two up to [`MAX_CAPACITY`].
     pub capacity: usize,
-    /// What deletions leave.
+    /// Slots that deletions leave.
     pub deletion: Deletion,
     /// Seed of the hash function.
     pub seed: u32,
 }
 
 impl LinearLayout {
-    /// A table of at least `slots` slots.
+    /// Returns the layout of a table of at least `slots` slots.
     ///
     /// # Errors
     /// [`Error::Invalid`] over [`MAX_CAPACITY`].
@@ -66,29 +66,31 @@ impl LinearLayout {
         }
     }
 
-    /// Slots for `items` items at a load factor, of which there are [`room`](Self::room) enough.
+    /// Returns the number of slots for `items` items at a load factor, of which there are
+    /// [`room`](Self::room) enough.
     pub fn slots_for(items: usize, load_factor: f64) -> usize {
         let slots = (items as f64 / load_factor).ceil() as usize;
         slots.max(items + items / (SPARE_SHARE - 1) + 1)
     }
 
-    /// Items that there is room for while probes are to end: at 31 of 32 slots a miss reads 500, in
-    /// a full table all of them.
+    /// Returns the number of items that there is room for while probes are to end: at 31 of 32
+    /// slots a miss reads 500, in a full table all of them.
     pub fn room(&self) -> usize {
         self.capacity - self.capacity.div_ceil(SPARE_SHARE)
     }
 
-    /// What a slot number is and-ed with.
+    /// Returns the mask that a slot number is and-ed with.
     pub fn mask(&self) -> usize {
         self.capacity - 1
     }
 
-    /// The slot where a key is looked for first.
+    /// Returns the slot where a key is looked for first.
     pub fn home(&self, key: u32) -> usize {
         primary_bucket(key, self.seed, self.capacity as u32) as usize
     }
 
-    /// Slots that a probe for `key` passes before it comes to `slot`: the probe length.
+    /// Returns the number of slots that a probe for `key` passes before it comes to `slot`: the
+    /// probe length.
     pub fn distance(&self, key: u32, slot: usize) -> usize {
         slot.wrapping_sub(self.home(key)) & self.mask()
     }

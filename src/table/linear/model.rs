@@ -16,10 +16,10 @@ use crate::table::primitives::word::{
 
 use super::layout::{Deletion, LinearLayout};
 
-/// What the slots of a table hold, and how far from their homes.
+/// The content of a table's slots, and the distances of items from their homes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ProbeLengths {
-    /// Items.
+    /// Number of items.
     pub items: u64,
     /// Slots of deleted keys.
     pub deleted: u64,
@@ -30,7 +30,7 @@ pub struct ProbeLengths {
 }
 
 impl ProbeLengths {
-    /// Mean probe length of an item; 0 without items.
+    /// Returns the mean probe length of an item; 0 without items.
     pub fn mean(&self) -> f64 {
         self.sum as f64 / self.items.max(1) as f64
     }
@@ -41,24 +41,25 @@ impl ProbeLengths {
 pub struct LinearModel {
     /// Shape and seed.
     pub layout: LinearLayout,
-    /// `layout.capacity` words.
+    /// The slots: `layout.capacity` words.
     pub words: Vec<u64>,
 }
 
 impl LinearModel {
-    /// A table without items.
+    /// Returns a table without items.
     pub fn empty(layout: LinearLayout) -> Self {
         let words = vec![EMPTY_WORD; layout.capacity];
         Self { layout, words }
     }
 
-    /// Slots that a probe for `key` visits, in order.
+    /// Returns the slots that a probe for `key` visits, in order.
     fn probe(&self, key: u32) -> impl Iterator<Item = usize> + use<> {
         let layout = self.layout;
         (0..layout.capacity).map(move |i| (layout.home(key) + i) & layout.mask())
     }
 
-    /// The slot of a key, live or deleted; `Err` with the first slot that an insertion may take.
+    /// Returns the slot of a key, live or deleted; `Err` with the first slot that an insertion may
+    /// take.
     fn slot_of(&self, key: u32) -> Result<usize, Option<usize>> {
         let mut free = None;
         for slot in self.probe(key) {
@@ -90,7 +91,7 @@ impl LinearModel {
         Ok(is_live(before).then(|| value_of(before)))
     }
 
-    /// Value of `key`.
+    /// Returns the value of `key`.
     pub fn lookup(&self, key: u32) -> Option<u32> {
         let word = self.words[self.slot_of(key).ok()?];
         is_live(word).then(|| live_value(word))
@@ -122,13 +123,13 @@ impl LinearModel {
         }
     }
 
-    /// All items, in the order of their slots.
+    /// Returns all items, in the order of their slots.
     pub fn pairs(&self) -> Vec<(u32, u32)> {
         let live = self.words.iter().filter(|word| is_live(**word));
         live.map(|word| (key_of(*word), value_of(*word))).collect()
     }
 
-    /// Items, deleted slots and probe lengths.
+    /// Returns the items, deleted slots and probe lengths.
     pub fn probe_lengths(&self) -> ProbeLengths {
         let mut found = ProbeLengths::default();
         for (slot, word) in self.words.iter().enumerate() {

@@ -31,7 +31,7 @@ const SLOTS_PER_ITEM: usize = 16;
 /// so 64 for each of those keys.
 const SWEEP_SHARE: usize = 8;
 
-/// How a table is built.
+/// The configuration of a table of linear probing.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LinearConfig {
     /// The most items per slot that a build or growth makes, in (0, 1]; the slots are the next
@@ -39,9 +39,9 @@ pub struct LinearConfig {
     pub load_factor: f64,
     /// Slots at least.
     pub min_capacity: usize,
-    /// What [`Table::insert`](crate::table::Table::insert) does when there is no room.
+    /// Course of [`Table::insert`](crate::table::Table::insert) when there is no room.
     pub when_full: WhenFull,
-    /// What deletions leave.
+    /// Slots that deletions leave.
     pub deletion: Deletion,
     /// Seed of the hash function.
     pub seed: u32,
@@ -59,7 +59,7 @@ impl Default for LinearConfig {
     }
 }
 
-/// What an insertion of many keys did.
+/// The result of an insertion of many keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Inserted {
     /// Keys that were not in the table before.
@@ -79,7 +79,7 @@ enum Counter {
 /// Counters in all.
 const COUNTERS: usize = 4;
 
-/// What the kernels of one operation counted.
+/// The numbers that the kernels of one operation counted.
 struct Counts(Vec<u32>);
 
 impl Counts {
@@ -101,7 +101,7 @@ pub struct LinearTable {
 }
 
 impl LinearTable {
-    /// An empty table of at least `slots` slots.
+    /// Returns an empty table of at least `slots` slots.
     ///
     /// # Errors
     /// [`Error::Invalid`] over [`MAX_CAPACITY`](super::MAX_CAPACITY), [`Error::DeviceMemory`], and
@@ -360,12 +360,12 @@ impl LinearTable {
         })
     }
 
-    /// Shape and seed.
+    /// Returns the shape and the seed of the table.
     pub fn layout(&self) -> LinearLayout {
         self.layout
     }
 
-    /// Bytes in device memory.
+    /// Returns the bytes in device memory.
     pub fn bytes(&self) -> u64 {
         self.words.bytes()
     }
@@ -428,8 +428,8 @@ impl LinearTable {
         self.launch(queue, "insert_keys", &args, (spread, n))
     }
 
-    /// Items by ranges of slots, if that is worth its memory and its pass: not in a small table,
-    /// for few keys, or if many keys are the same.
+    /// Returns the items by ranges of slots, if that is worth its memory and its pass: not in a
+    /// small table, for few keys, or if many keys are the same.
     fn split(&self, queue: &mut Queue, items: Items<'_>) -> Result<Option<Ranges>> {
         let n = items.keys.len();
         if n < SPLIT_KEYS || self.bytes() <= cached_bytes(queue.info()) {
@@ -449,7 +449,7 @@ impl LinearTable {
         Ok((dropped == 0).then_some(split.ranges))
     }
 
-    /// Ranges of slots, with room for what `n` different keys put there: eight standard
+    /// Returns the ranges of slots, with room for what `n` different keys put there: eight standard
     /// deviations above the mean.
     fn ranges(&self, n: usize) -> Shape {
         let mean = n as f64 / RANGES as f64;

@@ -3,11 +3,11 @@
 //!
 //! ```text
 //!  code ──mix──▶ m ──▶ line      m0 m1 m2 m3 m4 | v0 v1 v2 v3 v4 | stays     64 bytes
-//!                                                └ full: the next line, and the bit of m's tag here says so
+//!                                                └ full: the next line; the bit of m's tag says so
 //! ```
 //!
-//! Linear probing is not the papers'; the bits that spare a miss the second line do what remap
-//! entries do in a Horton table (section 4), and take what was left of the line. What a lookup
+//! Linear probing is not the papers'. The bits that spare a miss the second line do what remap
+//! entries do in a Horton table (section 4). They take what was left of the line. What a lookup
 //! costs on a CPU is, in the cache, the instructions and, beyond it, the lines that it reads. A
 //! Horton table's bucket is compared with a key by branches that nothing foretells, or else its
 //! remap entries are looked at for nothing; keys of two words are looked up by half of their mix
@@ -43,12 +43,12 @@ const BLOCK: usize = 64;
 /// 64-bit words of a line.
 const LINE_WORDS: usize = 8;
 
-/// What a program over codes depends on.
+/// The facts that a program over codes depends on.
 #[derive(Debug)]
 struct Variant {
     /// Words of a key.
     words: usize,
-    /// Work-group size.
+    /// Number of work-items of a work-group.
     group: usize,
     prefetch: bool,
     peek: bool,
@@ -75,7 +75,7 @@ fn text(variant: &Variant) -> ProgramText {
     ProgramText::new("codes", &defines, &parts)
 }
 
-/// The programs under the names of files; see [`crate::table::programs`].
+/// Returns the programs under the names of files; see [`crate::table::programs`].
 pub(crate) fn programs() -> impl Iterator<Item = (String, ProgramText)> {
     use crate::device::KernelBody::{Chunk, LocalTile};
     let bodies = [Chunk, LocalTile].into_iter().map(group_of);
@@ -103,7 +103,7 @@ fn program(queue: &Queue, words: usize) -> ProgramText {
     ProgramText::once("codes", &variant, || text(&variant))
 }
 
-/// What `enter_codes` says of a code that is there twice.
+/// The status that `enter_codes` returns for a code that is there twice.
 const REPEATS: u32 = 1;
 
 /// Seeds that are tried: under each, one code of 2^64 cannot be stored.
@@ -119,7 +119,8 @@ pub struct CodeTable {
 }
 
 impl CodeTable {
-    /// Whether it is faster than other tables on the queue's device, and can be built there.
+    /// Returns whether a table of codes is faster than other tables on the queue's device, and can
+    /// be built there.
     pub fn suits(queue: &Queue) -> bool {
         queue.info().kind == DeviceKind::Cpu && queue.info().has_int64_atomics()
     }
@@ -231,27 +232,27 @@ impl CodeTable {
         queue.launch(&program, "find_codes", spread.grid(n), &args)
     }
 
-    /// Codes.
+    /// Returns the number of codes.
     pub fn len(&self) -> usize {
         self.codes
     }
 
-    /// Whether the table has no codes.
+    /// Returns whether the table has no codes.
     pub fn is_empty(&self) -> bool {
         self.codes == 0
     }
 
-    /// 32-bit words of a code.
+    /// Returns the number of 32-bit words of a code.
     pub fn key_words(&self) -> usize {
         self.words
     }
 
-    /// Slots.
+    /// Returns the number of slots.
     pub fn slots(&self) -> usize {
         self.lines.len() / LINE_WORDS * LINE_CODES
     }
 
-    /// Bytes in device memory.
+    /// Returns the bytes in device memory.
     pub fn bytes(&self) -> u64 {
         self.lines.bytes()
     }

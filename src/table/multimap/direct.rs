@@ -6,11 +6,11 @@
 //! ```
 //!
 //! Not from the papers: what `HashJoinExec` calls an array map. Many primary keys are the numbers
-//! from 1 up, and where the surrogates of a build side have at most [`SPARSEST`] codes a row (on a
-//! CPU, where they are few enough for its caches, [`SPARSEST_CACHED`]), the slot of a key is the
-//! key: no hash, no comparison, 4 bytes read. On CPU runtimes, where kernels are nearly all of a
-//! join's time, that halves it. On GPUs they are a small part of it and a Horton table's bucket
-//! costs one read too, so nothing is gained there.
+//! from 1 up. Where the surrogates of a build side have at most [`SPARSEST`] codes a row, the slot
+//! of a key is the key: no hash, no comparison, 4 bytes read. On a CPU, where they are few enough
+//! for its caches, the bound is [`SPARSEST_CACHED`]. On CPU runtimes, where kernels are nearly all
+//! of a join's time, that halves it. On GPUs they are a small part of it and a Horton table's
+//! bucket costs one read too, so nothing is gained there.
 //!
 //! Cost: 4 bytes a code, one compare-and-swap a row to build, one read of 4 bytes a lookup.
 
@@ -42,7 +42,7 @@ fn text(group: usize, prefetch: bool) -> ProgramText {
     ProgramText::new("direct table", &defines, &parts)
 }
 
-/// The programs under the names of files; see [`crate::table::programs`].
+/// Returns the programs under the names of files; see [`crate::table::programs`].
 pub(crate) fn programs() -> impl Iterator<Item = (String, ProgramText)> {
     use crate::device::KernelBody::{Chunk, LocalTile};
     [Chunk, LocalTile].into_iter().map(|body| {
@@ -98,7 +98,7 @@ impl DirectTable {
             0 => Ok(Some(Self { slots, keys: n })),
             1 => Ok(None),
             _ => Err(Error::Invalid(format!(
-                "a direct table of {entries} slots has none for some key: its keys have fewer bits"
+                "a key is beyond a direct table of {entries} slots: expected keys below that number"
             ))),
         }
     }
@@ -127,22 +127,22 @@ impl DirectTable {
         queue.launch(&program(queue), "lookup_direct", spread.grid(n), &args)
     }
 
-    /// Keys.
+    /// Returns the number of keys.
     pub fn len(&self) -> usize {
         self.keys
     }
 
-    /// Whether the table has no keys.
+    /// Returns whether the table has no keys.
     pub fn is_empty(&self) -> bool {
         self.keys == 0
     }
 
-    /// Slots.
+    /// Returns the number of slots.
     pub fn entries(&self) -> usize {
         self.slots.len()
     }
 
-    /// Bytes in device memory.
+    /// Returns the bytes in device memory.
     pub fn bytes(&self) -> u64 {
         self.slots.bytes()
     }

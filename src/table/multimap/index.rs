@@ -34,7 +34,7 @@ const ON_CPU_FROM: usize = 256;
 /// on.
 const FEW_CODES: usize = 1 << 18;
 
-/// Which index a join builds.
+/// The index that a join builds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum IndexKind {
     /// The index that suits the keys and the device. On CPUs and from 256 keys on, that is
@@ -62,12 +62,12 @@ impl fmt::Display for IndexKind {
     }
 }
 
-/// Which index is built, and how.
+/// The configuration of an index: its kind, and how it is built.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct IndexConfig {
     /// The kind of index.
     pub kind: IndexKind,
-    /// How a Horton table is built. Its seed is that of every kind.
+    /// Configuration of a Horton table. Its seed is that of every kind.
     pub horton: TableConfig,
 }
 
@@ -90,7 +90,7 @@ impl From<IndexKind> for IndexConfig {
 }
 
 impl IndexConfig {
-    /// Seed of the hash functions.
+    /// Returns the seed of the hash functions.
     pub fn seed(&self) -> u32 {
         self.horton.seed
     }
@@ -114,7 +114,7 @@ impl IndexConfig {
         Ok(table.map(HashIndex::Codes))
     }
 
-    /// The kind for `n` keys below `codes`.
+    /// Returns the kind for `n` keys below `codes`.
     fn choose(&self, queue: &Queue, n: usize, codes: u64) -> Chosen {
         let entries = usize::try_from(codes).unwrap_or(usize::MAX);
         let dense = codes < 1 << u32::BITS && entries <= SPARSEST.saturating_mul(n);
@@ -207,7 +207,7 @@ impl HashIndex {
         Ok(LookedUp { values, reads })
     }
 
-    /// The table, if it is a Horton table.
+    /// Returns the table, if it is a Horton table.
     pub fn as_horton(&self) -> Option<&HortonTable> {
         match self {
             Self::Horton(table) => Some(table),
@@ -215,7 +215,7 @@ impl HashIndex {
         }
     }
 
-    /// 32-bit words of a key.
+    /// Returns the number of 32-bit words of a key.
     pub fn key_words(&self) -> usize {
         match self {
             Self::Horton(_) | Self::Direct(_) => 1,
@@ -223,7 +223,7 @@ impl HashIndex {
         }
     }
 
-    /// Keys.
+    /// Returns the number of keys.
     pub fn len(&self) -> usize {
         match self {
             Self::Horton(table) => table.len(),
@@ -232,12 +232,12 @@ impl HashIndex {
         }
     }
 
-    /// Whether the table has no keys.
+    /// Returns whether the table has no keys.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Slots.
+    /// Returns the number of slots.
     pub fn slots(&self) -> usize {
         match self {
             Self::Horton(table) => table.layout().words(),
@@ -246,7 +246,7 @@ impl HashIndex {
         }
     }
 
-    /// Bytes in device memory.
+    /// Returns the bytes in device memory.
     pub fn bytes(&self) -> u64 {
         match self {
             Self::Horton(table) => table.bytes(),

@@ -1,12 +1,12 @@
-//! What a join builds: any keys, repeating or not, to the rows that have them.
+//! The table that a join builds: any keys, repeating or not, to the rows that have them.
 //!
 //! ```text
 //!  unique keys      table: key ─▶ row
 //!  repeating keys   table: key ─▶ group g ─▶ rows[offsets[g] .. offsets[g + 1]]
 //! ```
 //!
-//! Most builds are primary keys, so the table is first built as if keys were unique; the build
-//! finds a repeat, as a rule after a small part of its work, and only then are the rows grouped and
+//! Most builds are primary keys, so the table is first built as if keys were unique. The build
+//! finds a repeat, as a rule, after a small part of its work. Only then are the rows grouped and
 //! the table built over the distinct keys. Keys of two words have tables of their own on CPUs
 //! ([`codes`](super::codes)); otherwise keys of several words are grouped by what the table knows
 //! them by, and told apart by [`wide`](super::wide).
@@ -50,11 +50,11 @@ pub struct MultiMapInput<'a> {
     pub keys: &'a Buffer<u32>,
     /// Their row numbers; without them, their positions.
     pub rows: Option<&'a Buffer<u32>>,
-    /// What a key is.
+    /// Format of a key.
     pub format: KeyFormat,
 }
 
-/// What a key is.
+/// The format of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyFormat {
     /// One word, which is below `codes`.
@@ -70,7 +70,7 @@ impl KeyFormat {
     /// Keys of one word that may be any.
     pub const ANY_WORD: Self = Self::OneWord { codes: ANY };
 
-    /// 32-bit words of a key.
+    /// Returns the number of 32-bit words of a key.
     pub fn words(self) -> usize {
         match self {
             Self::OneWord { .. } => 1,
@@ -147,8 +147,8 @@ impl MultiMap {
         })
     }
 
-    /// A table over keys of two words as they are, where the device has a fast one and they do not
-    /// repeat.
+    /// Returns a table over keys of two words as they are, where the device has a fast one and they
+    /// do not repeat.
     fn build_codes(
         queue: &mut Queue,
         config: &IndexConfig,
@@ -187,7 +187,7 @@ impl MultiMap {
         Err(Error::DuplicateKeys)
     }
 
-    /// The same with one mixing; `None` if it does not tell all keys apart.
+    /// Returns the same with one mixing; `None` if it does not tell all keys apart.
     fn build_mixed(
         queue: &mut Queue,
         config: &IndexConfig,
@@ -276,7 +276,7 @@ impl MultiMap {
         Matches::count(queue, looked_up, self.groups.clone(), n)
     }
 
-    /// 32-bit words of a key.
+    /// Returns the number of 32-bit words of a key.
     pub fn key_words(&self) -> usize {
         match &self.runs {
             Some(runs) => runs.mixing().words,
@@ -284,7 +284,7 @@ impl MultiMap {
         }
     }
 
-    /// Bytes on the device.
+    /// Returns the bytes on the device.
     pub fn bytes(&self) -> u64 {
         let groups = self.groups.as_ref().map_or(0, |groups| groups.bytes());
         self.index.bytes() + groups + self.runs.as_ref().map_or(0, Runs::bytes)

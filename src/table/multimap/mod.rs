@@ -1,4 +1,4 @@
-//! What joins use: any keys, repeating or not, to the rows that have them.
+//! The tables that joins use: any keys, repeating or not, to the rows that have them.
 //!
 //! ```text
 //!  keys ─▶ MultiMap::build                       map

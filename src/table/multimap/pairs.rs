@@ -1,4 +1,4 @@
-//! From looked-up values to (probe row, build row) pairs on the device; the driver of
+//! The way from looked-up values to (probe row, build row) pairs on the device; the driver of
 //! `cl/multimap/pairs.cl`.
 //!
 //! ```text
@@ -36,7 +36,7 @@ fn text(group: usize, prefetch: bool) -> ProgramText {
     ProgramText::new("pairs", &defines, &parts)
 }
 
-/// Every program over pairs under the name of a file; see [`crate::table::programs`].
+/// Returns every program over pairs under the name of a file; see [`crate::table::programs`].
 pub(crate) fn programs() -> impl Iterator<Item = (String, ProgramText)> {
     [1, 256]
         .into_iter()
@@ -53,7 +53,7 @@ pub struct Pairs {
 }
 
 impl Pairs {
-    /// Room for `len` pairs.
+    /// Returns room for `len` pairs.
     ///
     /// # Errors
     /// [`Error::DeviceMemory`] and OpenCL's own.
@@ -77,7 +77,7 @@ pub struct Matches {
     reads: u64,
 }
 
-/// What a lookup left on the device.
+/// The values that a lookup left on the device.
 #[derive(Debug)]
 pub struct LookedUp {
     /// Build rows, or with groups their numbers; [`MISS`] has no pair.
@@ -146,23 +146,23 @@ impl Matches {
         })
     }
 
-    /// Pairs in all.
+    /// Returns the number of pairs.
     pub fn total(&self) -> u64 {
         self.total
     }
 
-    /// Looked-up rows with at least one pair.
+    /// Returns the number of looked-up rows with at least one pair.
     pub fn matched(&self) -> u64 {
         self.matched
     }
 
-    /// Secondary buckets that the lookup read.
+    /// Returns the number of secondary buckets that the lookup read.
     pub fn reads(&self) -> u64 {
         self.reads
     }
 
-    /// All pairs. Where every row has exactly one of a build row that is its value, the values
-    /// themselves are the build rows: a join along a foreign key moves nothing.
+    /// Returns all pairs. Where every row has exactly one of a build row that is its value, the
+    /// values themselves are the build rows: a join along a foreign key moves nothing.
     ///
     /// # Errors
     /// [`Error::TooManyPairs`] beyond 2^32 - 1, [`Error::DeviceMemory`], OpenCL's own.
@@ -180,17 +180,18 @@ impl Matches {
         Ok(pairs)
     }
 
-    /// Whether every row has exactly one pair: then pair `i` is of row `i`.
+    /// Returns whether every row has exactly one pair: then pair `i` is of row `i`.
     pub fn one_each(&self) -> bool {
         self.total == self.n as u64 && self.matched == self.n as u64
     }
 
-    /// The looked-up values.
+    /// Returns the looked-up values.
     pub fn values(&self) -> &Buffer<u32> {
         &self.values
     }
 
-    /// Bit `i % 32` of word `i / 32`: whether row `i` has a pair. Bits beyond the last row are 0.
+    /// Returns the bits of matches. Bit `i % 32` of word `i / 32`: whether row `i` has a pair. Bits
+    /// beyond the last row are 0.
     ///
     /// # Errors
     /// [`Error::DeviceMemory`] and OpenCL's own.
@@ -216,7 +217,7 @@ impl Matches {
         self.write_parts(queue, (first, room), Some(&pairs.probe), &pairs.build)
     }
 
-    /// The same for the build rows of the pairs alone.
+    /// Does the same for the build rows of the pairs alone.
     ///
     /// # Errors
     /// OpenCL's own.
@@ -255,7 +256,7 @@ impl Matches {
     }
 }
 
-/// The program, and the launch size of one work-group a tile of `n` rows.
+/// Returns the program, and the launch size of one work-group a tile of `n` rows.
 fn launch(queue: &Queue, n: usize) -> (ProgramText, (usize, usize)) {
     let group = local_group(queue);
     let prefetch = group == 1 && queue.info().has_prefetch();

@@ -15,11 +15,11 @@
 //! that share a key, a few in a thousand million pairs, are runs one after the other. If all runs
 //! have one row, a run answers with it and nothing else is kept of the groups.
 //!
-//! Cost: 8 bytes and a bit a run, the code if it is longer than two words, and one more random read
-//! (with a longer code, two) for each key that is in the table. A table of 64-bit keys would need
-//! no groups, but buckets of twice the size or half the slots, and it would not be the paper's
-//! table; comparing on the host costs a random read there, at a tenth of the rate, and brings every
-//! candidate back for it.
+//! Cost: 8 bytes and a bit a run, and the code if it is longer than two words. A lookup of a key
+//! that is in the table takes one more random read; with a longer code, two. A table of 64-bit keys
+//! would need no groups, but buckets of twice the size or half the slots. It would not be the
+//! paper's table. Comparing on the host costs a random read there, at a tenth of the rate, and
+//! brings every candidate back for it.
 
 use crate::device::program::ProgramText;
 use crate::device::{Arg, Buffer, Queue};
@@ -45,7 +45,7 @@ fn text(prefetch: bool) -> ProgramText {
     ProgramText::new("wide", &defines, &parts)
 }
 
-/// The program under the name of a file; see [`crate::table::programs`].
+/// Returns the program under the name of a file; see [`crate::table::programs`].
 pub(crate) fn programs() -> impl Iterator<Item = (String, ProgramText)> {
     std::iter::once(("wide".to_owned(), text(false)))
 }
@@ -55,7 +55,7 @@ fn program(queue: &Queue) -> ProgramText {
     ProgramText::once("wide", &prefetch, || text(prefetch))
 }
 
-/// The key and the check of `code`, low word first.
+/// Returns the key and the check of `code`, low word first.
 pub fn split(code: &[u32], seed: u32) -> (u32, u32) {
     let mixed = mixed(code, seed);
     (mixed as u32, (mixed >> 32) as u32)
@@ -64,14 +64,14 @@ pub fn split(code: &[u32], seed: u32) -> (u32, u32) {
 /// Codes taken apart, on the device.
 #[derive(Debug)]
 pub struct SplitCodes {
-    /// What the table knows them by.
+    /// Keys that the table knows codes by.
     pub keys: Buffer<u32>,
-    /// What tells apart codes of one key.
+    /// Checks that tell apart codes of one key.
     pub checks: Buffer<u32>,
     mixing: Mixing,
 }
 
-/// How codes are taken apart.
+/// The way in which codes are taken apart.
 #[derive(Debug, Clone, Copy)]
 pub struct Mixing {
     /// Words of a code, at least two.
@@ -81,14 +81,14 @@ pub struct Mixing {
 }
 
 impl Mixing {
-    /// Whether key and check together are the code.
+    /// Returns whether key and check together are the code.
     fn is_one_to_one(self) -> bool {
         self.words <= 2
     }
 }
 
 impl SplitCodes {
-    /// The first `n` of `codes`, low words first.
+    /// Returns the first `n` of `codes`, low words first.
     ///
     /// # Errors
     /// [`Error::Invalid`] if there are fewer, [`Error::DeviceMemory`], OpenCL's own.
@@ -120,7 +120,7 @@ impl SplitCodes {
     }
 }
 
-/// What a table's values stand for: runs of rows of one code.
+/// The runs that a table's values stand for: rows of one code each.
 #[derive(Debug)]
 pub struct Runs {
     /// Check and answer of each run, a word each.
@@ -135,7 +135,7 @@ pub struct Runs {
 /// Codes by key and check.
 #[derive(Debug)]
 pub struct GroupedCodes {
-    /// Their runs.
+    /// Runs of the codes.
     pub runs: Runs,
     /// The rows by run, which runs answer with; `None` if each has one row and answers with that.
     pub groups: Option<RowGroups>,
@@ -146,8 +146,8 @@ pub struct GroupedCodes {
 }
 
 impl Runs {
-    /// The runs of codes, split from `words`, whose keys are distinct: the run of a code is its
-    /// position. `rows` are their row numbers; without them, their positions.
+    /// Returns the runs of codes, split from `words`, whose keys are distinct: the run of a code is
+    /// its position. `rows` are their row numbers; without them, their positions.
     ///
     /// # Errors
     /// [`Error::DeviceMemory`] and OpenCL's own.
@@ -177,8 +177,8 @@ impl Runs {
         })
     }
 
-    /// What the first `n` of `codes` stand for, whose keys have the values `first` in the table:
-    /// rows or groups, or [`MISS`] for absent codes.
+    /// Returns what the first `n` of `codes` stand for, whose keys have the values `first` in the
+    /// table: rows or groups, or [`MISS`] for absent codes.
     ///
     /// # Errors
     /// [`Error::DeviceMemory`] and OpenCL's own.
@@ -205,12 +205,12 @@ impl Runs {
         Ok(answers)
     }
 
-    /// How codes are to be split.
+    /// Returns how codes are to be split.
     pub fn mixing(&self) -> Mixing {
         self.mixing
     }
 
-    /// Bytes on the device.
+    /// Returns the bytes on the device.
     pub fn bytes(&self) -> u64 {
         let kept = |part: &Option<Buffer<u32>>| part.as_ref().map_or(0, Buffer::bytes);
         self.words.bytes() + kept(&self.goes_on) + kept(&self.codes)
@@ -271,7 +271,7 @@ struct Ordered {
     ranks: Buffer<u32>,
     runs: usize,
     mixing: Mixing,
-    /// Whether some group of more than [`ORDERED`] positions has several checks, which may be in
+    /// True if some group of more than [`ORDERED`] positions has several checks, which may be in
     /// any order.
     mixed: bool,
 }
@@ -325,7 +325,7 @@ impl Ordered {
         })
     }
 
-    /// The code of each run, of all `codes`; `None` if some run has several.
+    /// Returns the code of each run, of all `codes`; `None` if some run has several.
     fn keep_codes(&self, queue: &mut Queue, codes: &Buffer<u32>) -> Result<Option<Buffer<u32>>> {
         let (n, words) = (self.groups.rows.len(), self.mixing.words);
         let kept = queue.allocate_table("codes of runs", self.runs * words)?;

@@ -11,9 +11,9 @@
 //! Horton paper, figure 2. With 8 slots a bucket is one 64-byte cache line. The paper does not say
 //! how an empty slot looks: here its value is 2^31 - 1 and its key 2^32 - 1. A join's values are
 //! smaller ([`MAX_VALUE`]), so that all 2^32 keys are allowed and a lookup of key 2^32 - 1 compares
-//! the whole word. Values of 32 bits are held too: those with the top bit never in the last slot of
-//! a Type A bucket, and the one item whose word is that of an empty slot beside the table
-//! ([`HortonTable`](crate::table::horton::HortonTable) and the model have a flag for it).
+//! the whole word. Values of 32 bits are held too. Those with the top bit are never in the last
+//! slot of a Type A bucket. The one item whose word is that of an empty slot is kept beside the
+//! table: [`HortonTable`](crate::table::horton::HortonTable) and the model have a flag for it.
 
 use std::fmt;
 
@@ -46,10 +46,10 @@ pub enum BucketSize {
 }
 
 impl BucketSize {
-    /// All sizes.
+    /// All sizes of buckets.
     pub const ALL: [BucketSize; 3] = [BucketSize::Four, BucketSize::Eight, BucketSize::Sixteen];
 
-    /// Slots.
+    /// Returns the number of slots of a bucket.
     pub fn slots(self) -> usize {
         match self {
             BucketSize::Four => 4,
@@ -89,22 +89,22 @@ pub struct Layout {
     pub buckets: u32,
     /// Seed of the hash functions.
     pub seed: u32,
-    /// How hashes become buckets.
+    /// Reduction of hashes to buckets.
     pub reduction: Reduction,
 }
 
 impl Layout {
-    /// Slots per bucket.
+    /// Returns the number of slots of a bucket.
     pub fn slots(&self) -> usize {
         self.bucket_size.slots()
     }
 
-    /// 64-bit words of the table.
+    /// Returns the number of 64-bit words of the table.
     pub fn words(&self) -> usize {
         self.buckets as usize * self.slots()
     }
 
-    /// What programs over this table depend on.
+    /// Returns the facts that programs over this table depend on.
     pub(crate) fn variant(&self, wide: bool) -> Variant {
         Variant {
             bucket_size: self.bucket_size,
@@ -114,67 +114,68 @@ impl Layout {
         }
     }
 
-    /// Bucket of a key's primary function.
+    /// Returns the bucket of a key's primary function.
     pub fn primary_bucket(&self, key: u32) -> u32 {
         let hash = hash::primary_hash(key, self.seed);
         self.reduction.reduce(hash, self.buckets)
     }
 
-    /// Index of a key's remap entry.
+    /// Returns the index of a key's remap entry.
     pub fn tag_of(&self, key: u32) -> u32 {
         hash::tag_of(key, self.seed)
     }
 
-    /// Bucket that remap entry `entry` of (`bucket`, `tag`) names.
+    /// Returns the bucket that remap entry `entry` of (`bucket`, `tag`) names.
     pub fn secondary_bucket(&self, bucket: u32, tag: u32, entry: u32) -> u32 {
         let hash = hash::secondary_hash(bucket, tag, entry, self.seed);
         self.reduction.reduce(hash, self.buckets)
     }
 }
 
-/// Key of a slot.
+/// Returns the key of a slot.
 pub fn key_of(word: u64) -> u32 {
     word as u32
 }
 
-/// Value of a slot.
+/// Returns the value of a slot.
 pub fn value_of(word: u64) -> u32 {
     (word >> 32) as u32
 }
 
-/// The slot that holds `key` and `value`.
+/// Returns the slot that holds `key` and `value`.
 pub fn word_of(key: u32, value: u32) -> u64 {
     u64::from(value) << 32 | u64::from(key)
 }
 
-/// Whether a word may not stand in a Type A bucket's last slot, where it would look like entries.
+/// Returns whether a word may not stand in a Type A bucket's last slot, where it would look like
+/// entries.
 pub fn is_wide(word: u64) -> bool {
     word & TYPE_B != 0
 }
 
-/// Whether `last`, a bucket's last word, makes it Type B.
+/// Returns whether `last`, a bucket's last word, makes it Type B.
 pub fn is_type_b(last: u64) -> bool {
     last & TYPE_B != 0
 }
 
-/// Remap entry of `tag` in the last word of a Type B bucket; 0 is unused.
+/// Returns the remap entry of `tag` in the last word of a Type B bucket; 0 is unused.
 pub fn entry_at(last: u64, tag: u32) -> u32 {
     (last >> (3 * tag)) as u32 & 7
 }
 
-/// `last` with the remap entry of `tag` set to `entry`.
+/// Returns `last` with the remap entry of `tag` set to `entry`.
 pub fn with_entry(last: u64, tag: u32, entry: u32) -> u64 {
     last & !(7 << (3 * tag)) | u64::from(entry) << (3 * tag)
 }
 
-/// What a program over buckets depends on.
+/// The facts that a program over buckets depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Variant {
     pub bucket_size: BucketSize,
     pub reduction: Reduction,
-    /// Whether values have 32 bits; else they have 31, and none is that of an empty slot.
+    /// True if values have 32 bits; else they have 31, and none is that of an empty slot.
     pub wide: bool,
-    /// Whether keys have two buckets and buckets no remap entries.
+    /// True if keys have two buckets and buckets no remap entries.
     pub cuckoo: bool,
 }
 
@@ -189,7 +190,7 @@ impl From<BucketSize> for Variant {
     }
 }
 
-/// The constants as defines for `cl/primitives/hash.cl` and `cl/primitives/bucket.cl`.
+/// Returns the constants as defines for `cl/primitives/hash.cl` and `cl/primitives/bucket.cl`.
 pub(crate) fn defines(variant: Variant, prefetch: bool) -> Vec<(&'static str, String)> {
     let mut defines = hash::defines(variant.reduction);
     defines.extend([

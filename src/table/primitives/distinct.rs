@@ -25,7 +25,7 @@ pub(crate) struct Distinct {
 }
 
 impl Distinct {
-    /// Of each key in `items` the last item.
+    /// Returns the last item of each key in `items`.
     ///
     /// # Errors
     /// Those of [`group`], and [`Error::Invalid`](crate::error::Error::Invalid) if the numbers
@@ -53,7 +53,7 @@ impl Distinct {
         })
     }
 
-    /// The items.
+    /// Returns the items.
     pub fn items(&self) -> Items<'_> {
         Items {
             keys: &self.keys,
@@ -67,7 +67,7 @@ fn text() -> ProgramText {
     ProgramText::new("distinct", &[], &parts)
 }
 
-/// The program under the name of a file; see [`crate::table::programs`].
+/// Returns the program under the name of a file; see [`crate::table::programs`].
 pub(crate) fn programs() -> impl Iterator<Item = (String, ProgramText)> {
     [("distinct".to_owned(), text())].into_iter()
 }

@@ -5,9 +5,9 @@
 //!  rows  0 1 2 3 4  ─────▶  1 3 0 2 4 ─▶ offsets     0 2 4 5
 //! ```
 //!
-//! A cuckoo bucket cannot hold many equal keys. So rows with equal keys stand in a group outside the
-//! table, and the table maps the key to the group's number. Rows of a group ascend, because a join
-//! owes matches in build order.
+//! A cuckoo bucket cannot hold many equal keys. So rows with equal keys stand in a group outside
+//! the table, and the table maps the key to the group's number. Rows of a group ascend, because a
+//! join owes matches in build order.
 //!
 //! A radix sort makes the groups: a hot key costs there what any other key costs. Setting hot keys
 //! apart and grouping by ranges of hashed keys gains nothing in whole joins
@@ -35,7 +35,7 @@ pub struct Groups {
     pub rows: Buffer<u32>,
 }
 
-/// What is left of groups once a table has their keys.
+/// The rows of groups, which are left once a table has their keys.
 #[derive(Debug)]
 pub struct RowGroups {
     /// `groups + 1` positions in `rows`.
@@ -50,7 +50,7 @@ impl RowGroups {
         self.offsets.len().saturating_sub(1)
     }
 
-    /// Whether there is none.
+    /// Returns whether there is no group.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -7,11 +7,11 @@
 //! ```
 //!
 //! Horton paper, sections 5.3.1 and 5.3.4. Items that share a remap entry hash to one secondary
-//! bucket because `k_sec` is made one-to-one from (primary bucket, tag), so an entry can be cleared
-//! when nothing in that bucket needs it. Two things differ from the paper: hashes are reduced to a
-//! bucket by multiply-high (as uniform as `%`, without the division; the paper's `%` is there too,
-//! see [`Reduction`]), and a per-table seed enters them, so that a set of keys that is bad for one
-//! table is an ordinary set for the next attempt.
+//! bucket, because `k_sec` is made one-to-one from (primary bucket, tag). So an entry can be
+//! cleared when nothing in that bucket needs it. Two things differ from the paper. Hashes are
+//! reduced to a bucket by multiply-high: as uniform as `%`, without the division; the paper's `%`
+//! is there too, see [`Reduction`]. And a per-table seed enters them: a set of keys that is bad for
+//! one table is an ordinary set for the next attempt.
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
@@ -43,7 +43,7 @@ const KT: [u32; 8] = [
     0xb529_7a4d,
 ];
 
-/// Bob Jenkins' 32-bit to 32-bit integer hash: six shifts, full avalanche, invertible.
+/// Returns Bob Jenkins' 32-bit to 32-bit integer hash: six shifts, full avalanche, invertible.
 pub fn jenkins(mut a: u32) -> u32 {
     a = a.wrapping_add(0x7ed5_5d16).wrapping_add(a << 12);
     a = (a ^ 0xc761_c23c) ^ (a >> 19);
@@ -53,13 +53,14 @@ pub fn jenkins(mut a: u32) -> u32 {
     (a ^ 0xb55a_4f09) ^ (a >> 16)
 }
 
-/// A seed that nobody can choose keys against: keys that share a bucket, a tag or a secondary
-/// bucket under one seed are spread by another. Drawn from the operating system's random numbers.
+/// Returns a seed that nobody can choose keys against: keys that share a bucket, a tag or a
+/// secondary bucket under one seed are spread by another. Drawn from the operating system's random
+/// numbers.
 pub fn random_seed() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 
-/// How a hash becomes a bucket.
+/// The way in which a hash becomes a bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Reduction {
     /// The high word of the product with the number of buckets.
@@ -70,7 +71,7 @@ pub enum Reduction {
 }
 
 impl Reduction {
-    /// The bucket of a hash, in `0..buckets`.
+    /// Returns the bucket of a hash, in `0..buckets`.
     pub fn reduce(self, hash: u32, buckets: u32) -> u32 {
         match self {
             Reduction::MultiplyHigh => mul_hi(hash, buckets),
@@ -83,39 +84,39 @@ fn mul_hi(a: u32, b: u32) -> u32 {
     ((u64::from(a) * u64::from(b)) >> 32) as u32
 }
 
-/// Hash of a key's primary function.
+/// Returns the hash of a key's primary function.
 pub fn primary_hash(key: u32, seed: u32) -> u32 {
     jenkins(key ^ seed)
 }
 
-/// Bucket of a key's primary function by multiply-high, in `0..buckets`.
+/// Returns the bucket of a key's primary function by multiply-high, in `0..buckets`.
 pub fn primary_bucket(key: u32, seed: u32, buckets: u32) -> u32 {
     mul_hi(primary_hash(key, seed), buckets)
 }
 
-/// Hash of a key's second function in a cuckoo table, where keys have two buckets.
+/// Returns the hash of a key's second function in a cuckoo table, where keys have two buckets.
 pub fn second_hash(key: u32, seed: u32) -> u32 {
     jenkins(jenkins(key ^ seed).wrapping_add(SECOND_SALT))
 }
 
-/// Index of a key's remap entry, in `0..21`.
+/// Returns the index of a key's remap entry, in `0..21`.
 pub fn tag_of(key: u32, seed: u32) -> u32 {
     mul_hi(jenkins(jenkins(key ^ seed).wrapping_add(TAG_SALT)), TAGS)
 }
 
-/// Hash of secondary function `entry` (1..=7) for what overflows `bucket` with `tag`.
+/// Returns the hash of secondary function `entry` (1..=7) for what overflows `bucket` with `tag`.
 pub fn secondary_hash(bucket: u32, tag: u32, entry: u32, seed: u32) -> u32 {
     let k = u64::from(bucket) * u64::from(TAGS) + u64::from(tag);
     let base = jenkins(k as u32 ^ ((k >> 32) as u32).wrapping_mul(FOLD) ^ !seed);
     base.wrapping_add(KT[(k & 7) as usize].wrapping_mul(entry))
 }
 
-/// Bucket of [`secondary_hash`] by multiply-high, in `0..buckets`.
+/// Returns the bucket of [`secondary_hash`] by multiply-high, in `0..buckets`.
 pub fn secondary_bucket(bucket: u32, tag: u32, entry: u32, seed: u32, buckets: u32) -> u32 {
     mul_hi(secondary_hash(bucket, tag, entry, seed), buckets)
 }
 
-/// The constants as defines for `cl/primitives/hash.cl`.
+/// Returns the constants as defines for `cl/primitives/hash.cl`.
 pub(crate) fn defines(reduction: Reduction) -> Vec<(&'static str, String)> {
     let kt: Vec<String> = KT.iter().map(|k| format!("{k:#x}u")).collect();
     vec![
@@ -135,7 +136,8 @@ pub(crate) fn defines(reduction: Reduction) -> Vec<(&'static str, String)> {
 mod tests {
     use super::*;
 
-    /// Chi-squared of how evenly `count` draws fall into `bins`; about `bins` when uniform.
+    /// Returns the chi-squared of how evenly `count` draws fall into `bins`; about `bins` when
+    /// uniform.
     fn chi_squared(bins: usize, count: usize, bin: impl Fn(u32) -> u32) -> f64 {
         let mut seen = vec![0usize; bins];
         (0..count as u32).for_each(|i| seen[bin(i) as usize] += 1);

@@ -9,12 +9,12 @@
 //! every table of a join, or someone who knows the function could send codes that all mix to one
 //! bucket.
 
-/// What is mixed with codes of a table with this seed, low word first.
+/// Returns the words that are mixed with codes of a table with this `seed`, low word first.
 pub(crate) fn seed_words(seed: u32) -> [u32; 2] {
     [seed, seed.rotate_left(16) ^ 0x9e37_79b9]
 }
 
-/// A code, low word first, mixed.
+/// Returns a code, low word first, mixed.
 pub(crate) fn mixed(code: &[u32], seed: u32) -> u64 {
     let long = |words: &[u32]| words.iter().rev().fold(0, |l, w| l << 32 | u64::from(*w));
     code.chunks(2)
@@ -23,7 +23,7 @@ pub(crate) fn mixed(code: &[u32], seed: u32) -> u64 {
         })
 }
 
-/// A one-to-one function of good avalanche: the finalizer of MurmurHash3.
+/// Returns a one-to-one function of good avalanche: the finalizer of MurmurHash3.
 fn mix(mut code: u64) -> u64 {
     code ^= code >> 33;
     code = code.wrapping_mul(0xff51_afd7_ed55_8ccd);

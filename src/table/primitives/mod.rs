@@ -1,4 +1,4 @@
-//! What tables and joins are made of: hashes, words, and kernels over arrays.
+//! The parts of tables and joins: hashes, words, and kernels over arrays.
 //!
 //! ```text
 //!  hash, mix      a key, or several words, to a number

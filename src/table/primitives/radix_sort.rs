@@ -113,7 +113,8 @@ impl Pass {
     }
 }
 
-/// Returns the items of a tile: what a work-group sorts at once, or on a CPU a few long tiles a core.
+/// Returns the items of a tile: what a work-group sorts at once, or on a CPU a few long tiles a
+/// core.
 fn tile(queue: &Queue, n: usize) -> usize {
     let cores = queue.info().compute_units.max(1) as usize;
     match queue.body() {

@@ -1,4 +1,4 @@
-//! What is done with lists of row numbers on the device; the driver of `cl/primitives/rows.cl`.
+//! The operations on lists of row numbers on the device; the driver of `cl/primitives/rows.cl`.
 //!
 //! ```text
 //!  numbers  2 0 MISS 2        set_bits     bits   101
@@ -13,7 +13,7 @@ use crate::sources;
 use crate::table::api::MISS;
 use crate::table::launch::{GROUP, peek_define};
 
-/// What a row of `1 << log_words` words is in OpenCL C.
+/// The types of OpenCL C of rows of `1 << log_words` words.
 const ELEMENTS: [&str; 4] = ["uint", "uint2", "uint4", "uint8"];
 
 fn text(element: &str, peek: bool) -> ProgramText {
@@ -26,7 +26,7 @@ fn text(element: &str, peek: bool) -> ProgramText {
     ProgramText::new("rows", &defines, &parts)
 }
 
-/// The programs under the names of files; see [`crate::table::programs`].
+/// Returns the programs under the names of files; see [`crate::table::programs`].
 pub(crate) fn programs() -> impl Iterator<Item = (String, ProgramText)> {
     let gathers = ELEMENTS.map(|element| (format!("rows_{element}"), text(element, false)));
     gathers
@@ -34,7 +34,7 @@ pub(crate) fn programs() -> impl Iterator<Item = (String, ProgramText)> {
         .chain([("rows_peek".to_owned(), text(ELEMENTS[0], true))])
 }
 
-/// The program for rows of that many words.
+/// Returns the program for rows of that many words.
 fn program(queue: &Queue, log_words: u32) -> Result<ProgramText> {
     let peek = queue.volatile_sees_atomics();
     let Some(element) = ELEMENTS.get(log_words as usize) else {
@@ -64,8 +64,8 @@ pub fn set_bits(
     queue.launch(&program(queue, 0)?, "set_bits", (n, GROUP), &args)
 }
 
-/// The elements of `column` at the first `n` of `rows`, each of `1 << log_words` words. Every row
-/// must be in the column.
+/// Returns the elements of `column` at the first `n` of `rows`, each of `1 << log_words` words.
+/// Every row must be in the column.
 ///
 /// # Errors
 /// [`Error::Invalid`] if there are fewer rows or `log_words` is over 3; [`Error::DeviceMemory`],
@@ -89,7 +89,7 @@ pub fn gather_rows(
     Ok(out)
 }
 
-/// The numbers from 0 up to `n`.
+/// Returns the numbers from 0 up to `n`.
 ///
 /// # Errors
 /// [`Error::DeviceMemory`], OpenCL's own.

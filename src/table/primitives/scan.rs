@@ -50,7 +50,7 @@ fn text(word: &str, group: usize) -> ProgramText {
     ProgramText::new("scan", &defines, &parts)
 }
 
-/// Every scan program under the name of a file; see [`crate::table::programs`].
+/// Returns every scan program under the name of a file; see [`crate::table::programs`].
 pub(crate) fn programs() -> impl Iterator<Item = (String, ProgramText)> {
     [u32::NAME, u64::NAME].into_iter().flat_map(|word| {
         [1, 256]

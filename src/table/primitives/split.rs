@@ -6,10 +6,9 @@
 //!                  memory
 //! ```
 //!
-//! Every level splits a bin into at most [`MAX_BINS`]. A coarse bin stands in spare memory where
-//! the words of its own buckets do (a build spares the table that it will fill later), so that a
-//! split of any depth needs one scratch buffer. Levels alternate between the two and
-//! end in scratch.
+//! Every level splits a bin into at most [`MAX_BINS`]. A coarse bin stands in spare memory, where
+//! the words of its own buckets do: a build spares the table that it will fill later. So a split of
+//! any depth needs one scratch buffer. Levels alternate between the two and end in scratch.
 
 use std::ops::Range;
 
@@ -36,7 +35,7 @@ const LAST_BIN_SLACK: usize = 1024;
 /// Standard deviations above the mean that one coarse bin of hashed keys in 30,000 exceeds.
 const SUSPICIOUS: f64 = 4.0;
 
-/// No item, no bucket.
+/// The mark for no item and no bucket.
 pub(crate) const NONE: u32 = u32::MAX;
 
 /// Indices of the counters that the kernels share.
@@ -61,13 +60,13 @@ impl Counter {
         ("STRAGGLERS", Counter::Stragglers),
     ];
 
-    /// What kernels call them.
+    /// Returns the defines by which kernels name them.
     pub fn defines() -> [(&'static str, String); COUNTERS] {
         Self::ALL.map(|(name, counter)| (name, (counter as usize).to_string()))
     }
 }
 
-/// Items of a tile.
+/// Returns the number of items of a tile.
 fn tile(info: &DeviceInfo) -> usize {
     if info.local_memory >= LARGE_TILE_MEMORY {
         4096
@@ -76,14 +75,14 @@ fn tile(info: &DeviceInfo) -> usize {
     }
 }
 
-/// What comes after `cl/primitives/split.cl` in a program.
+/// The text that comes after `cl/primitives/split.cl` in a program.
 pub(crate) struct Rest<'a> {
     pub defines: &'a [(&'static str, String)],
     /// File names and texts.
     pub parts: &'a [(&'static str, &'static str)],
 }
 
-/// A program that splits, and then does what `rest` does.
+/// Returns a program that splits, and then does what `rest` does.
 pub(crate) fn program(
     queue: &Queue,
     name: &'static str,
@@ -93,7 +92,7 @@ pub(crate) fn program(
     text(name, variant, queue.body(), tile(queue.info()), rest)
 }
 
-/// The same for no device in particular.
+/// Returns the same for no device in particular.
 pub(crate) fn text(
     name: &'static str,
     variant: impl Into<Variant>,
@@ -123,7 +122,7 @@ pub(crate) fn text(
     ProgramText::new(name, &defines, &parts)
 }
 
-/// What items are split by: their primary buckets in a table of so many buckets.
+/// The shape that items are split by: their primary buckets in a table of so many buckets.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Shape {
     pub bucket_size: BucketSize,
@@ -140,8 +139,9 @@ impl Shape {
         (self.buckets as usize).div_ceil(self.range)
     }
 
-    /// Words of spare memory that a split needs: none if it has one level; else the words of all
-    /// buckets and some more, as the last coarse bin may have few buckets, and few vary much.
+    /// Returns the words of spare memory that a split needs: none if it has one level; else the
+    /// words of all buckets and some more, as the last coarse bin may have few buckets, and few
+    /// vary much.
     pub fn spare_words(&self) -> usize {
         if levels(self.ranges()).0.is_empty() {
             0
@@ -159,8 +159,8 @@ struct Level {
     fan_out: usize,
 }
 
-/// The last level for so many ranges, and those before it, coarsest first: fan-outs as equal as
-/// powers of two can be.
+/// Returns the last level for so many ranges, and those before it, coarsest first: fan-outs as
+/// equal as powers of two can be.
 fn levels(ranges: usize) -> (Vec<Level>, Level) {
     let bits = ranges.next_power_of_two().trailing_zeros();
     let count = bits.div_ceil(MAX_BINS.trailing_zeros()).max(1);
@@ -202,7 +202,7 @@ impl Ranges {
     }
 }
 
-/// Where a level writes items: bins of `capacity` items each, and how many each has.
+/// The bins that a level writes items to: bins of `capacity` items each, and how many each has.
 struct Target<'a> {
     items: &'a Buffer<u64>,
     counts: &'a Buffer<u32>,
@@ -278,13 +278,13 @@ impl<'a> Split<'a> {
         Ok(split)
     }
 
-    /// Coarse bins that the last level splits.
+    /// Returns the number of coarse bins that the last level splits.
     pub fn bins(&self) -> usize {
         self.coarse.last().map_or(1, |bins| bins.counts.len())
     }
 
-    /// The coarse bin to look at first for keys that repeat: the fullest, if hashing alone would
-    /// hardly fill it so; else, as all are alike, the first.
+    /// Returns the coarse bin to look at first for keys that repeat: the fullest, if hashing alone
+    /// would hardly fill it so; else, as all are alike, the first.
     pub fn suspect_bin(&self, queue: &mut Queue) -> Result<usize> {
         let Some(bins) = self.coarse.last() else {
             return Ok(0);
@@ -300,7 +300,7 @@ impl<'a> Split<'a> {
             .unwrap_or(0))
     }
 
-    /// Where bins in a buffer end, in units of a bucket's items.
+    /// Returns where bins in a buffer end, in units of a bucket's items.
     fn end_of(&self, items: &Buffer<u64>) -> u32 {
         (items.len() / self.ranges.shape.bucket_size.slots()) as u32
     }

@@ -34,32 +34,32 @@ pub const EMPTY_WORD: u64 = u64::MAX;
 /// A slot whose item was deleted.
 pub const TOMBSTONE: u64 = word_of(u32::MAX, DELETED);
 
-/// The word of `key` and `value`.
+/// Returns the word of `key` and `value`.
 pub const fn word_of(key: u32, value: u32) -> u64 {
     (value as u64) << 32 | key as u64
 }
 
-/// Key of a word.
+/// Returns the key of a word.
 pub const fn key_of(word: u64) -> u32 {
     word as u32
 }
 
-/// Value of a word.
+/// Returns the value of a word.
 pub const fn value_of(word: u64) -> u32 {
     (word >> 32) as u32
 }
 
-/// Whether the word is an item.
+/// Returns whether the word is an item.
 pub const fn is_live(word: u64) -> bool {
     value_of(word) <= MAX_VALUE
 }
 
-/// Value of an item, or [`MISS`].
+/// Returns the value of an item, or [`MISS`].
 pub(crate) const fn live_value(word: u64) -> u32 {
     if is_live(word) { value_of(word) } else { MISS }
 }
 
-/// The constants as defines for `cl/primitives/word.cl`.
+/// Returns the constants as defines for `cl/primitives/word.cl`.
 pub(crate) fn defines(peek_volatile: bool) -> Vec<(&'static str, String)> {
     vec![
         ("MISS", format!("{MISS:#x}u")),
@@ -103,7 +103,7 @@ pub(crate) fn check_values(
     }
 }
 
-/// The error for values over [`MAX_VALUE`].
+/// Returns the error for values over [`MAX_VALUE`].
 pub(crate) fn too_large(invalid: usize, n: usize) -> Error {
     Error::Invalid(format!(
         "{invalid} of {n} values are over the limit of {MAX_VALUE}"

@@ -44,7 +44,7 @@ pub struct SlabPool {
 }
 
 impl SlabPool {
-    /// A pool whose slabs are all free and empty.
+    /// Returns a pool whose slabs are all free and empty.
     ///
     /// # Errors
     /// [`Error::Invalid`] for a layout that addresses cannot name, [`Error::DeviceMemory`], and
@@ -126,7 +126,7 @@ impl SlabPool {
         queue.launch(&program, "deallocate_slabs", grid, &args)
     }
 
-    /// The super blocks as the first arguments of a kernel.
+    /// Returns the super blocks as the first arguments of a kernel.
     pub(super) fn args(&self) -> Vec<Arg<'_>> {
         let given = self.buffers.iter().map(|buffer| Arg::Longs(buffer));
         let missing = kernels::pool_arguments(self.layout.light);
@@ -136,17 +136,17 @@ impl SlabPool {
             .collect()
     }
 
-    /// Shape.
+    /// Returns the shape of the pool.
     pub fn layout(&self) -> PoolLayout {
         self.layout
     }
 
-    /// Bytes in device memory.
+    /// Returns the bytes in device memory.
     pub fn bytes(&self) -> u64 {
         self.buffers.iter().map(|buffer| buffer.bytes()).sum()
     }
 
-    /// The words of every super block.
+    /// Returns the words of every super block.
     ///
     /// # Errors
     /// OpenCL's own.
@@ -160,7 +160,7 @@ impl SlabPool {
         Ok(super_blocks)
     }
 
-    /// A pool with these words.
+    /// Returns a pool with these words.
     ///
     /// # Errors
     /// [`Error::Invalid`] if they are not those of `layout`; as [`new`](Self::new).
@@ -186,13 +186,13 @@ impl SlabPool {
     }
 }
 
-/// 64-bit words as 32-bit ones, low halves first.
+/// Returns 64-bit `words` as 32-bit ones, low halves first.
 pub(super) fn halves(words: &[u64]) -> Vec<u32> {
     let halves = |word: &u64| [*word as u32, (*word >> 32) as u32];
     words.iter().flat_map(halves).collect()
 }
 
-/// The other way round.
+/// Returns pairs of 32-bit `words` as 64-bit ones, low halves first.
 pub(super) fn doubles(words: &[u32]) -> Vec<u64> {
     let (pairs, _) = words.as_chunks::<2>();
     let double = |pair: &[u32; 2]| u64::from(pair[1]) << 32 | u64::from(pair[0]);

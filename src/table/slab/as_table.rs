@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  items ─search─▶ old values ─replace─▶ done
-//!                                 └ no room ─▶ old values again, new keys deleted, flush ─▶ as it was
+//!                                 └ no room ─▶ old values back, new keys deleted, flush: as it was
 //!                                                └ again, if that dropped deleted entries
 //!                                                └ or all items into a larger table
 //! ```
@@ -90,7 +90,8 @@ impl Table for SlabHash {
         word::mark_found(queue, &self.program(queue), answers, n)
     }
 
-    /// As [`Table::remove`]; of a key with several instances, one is removed each time it is given.
+    /// Removes as [`Table::remove`] does; of a key with several instances, one is removed each time
+    /// it is given.
     fn remove(&mut self, queue: &mut Queue, keys: &Buffer<u32>, n: usize) -> Result<usize> {
         self.delete(queue, keys, n)
     }
@@ -99,14 +100,15 @@ impl Table for SlabHash {
         self.len
     }
 
-    /// Entries that there is memory for, in base slabs and in the pool as it is.
+    /// Returns the number of entries that there is memory for, in base slabs and in the pool as it
+    /// is.
     fn capacity(&self) -> usize {
         let slabs = self.layout.buckets as usize + self.pool.layout().slabs();
         slabs * self.layout.entries.per_slab()
     }
 
-    /// A lookup reads slabs: 1 for an item in a base slab, 2 for one in the slab behind it, and so
-    /// on.
+    /// Returns the statistics. A lookup reads slabs: 1 for an item in a base slab, 2 for one in the
+    /// slab behind it, and so on.
     fn statistics(&self, queue: &mut Queue) -> Result<Statistics> {
         let reads = self.reads_of_hits(queue)? as f64;
         Ok(Statistics {
@@ -123,7 +125,7 @@ impl Table for SlabHash {
     }
 }
 
-/// What takes a batch back: its keys' values from before, and the memory to do it with.
+/// The values that take a batch back: its keys' values from before, and the memory to do it with.
 struct Undo<'a> {
     keys: &'a Buffer<u32>,
     before: Answers,
@@ -195,7 +197,7 @@ impl SlabHash {
         }
     }
 
-    /// A table with all items of this one and those, and with buckets for as many.
+    /// Returns a table with all items of this one and those, and with buckets for as many.
     fn grown(&self, queue: &mut Queue, items: Items<'_>) -> Result<Self> {
         let (keys, values) = self.pairs(queue)?;
         let old = Items {
@@ -222,7 +224,7 @@ impl SlabHash {
     }
 }
 
-/// A pool of twice the size, unless there is none.
+/// Returns a pool of twice the size, unless there is none.
 fn larger(pool: PoolLayout) -> PoolLayout {
     if pool.blocks < MAX_BLOCKS {
         PoolLayout {

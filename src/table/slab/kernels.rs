@@ -22,7 +22,7 @@ const TILE_LANES: usize = 8;
 /// operation.
 const LOCAL_GROUP: usize = 64;
 
-/// What a program depends on.
+/// The facts that a program depends on.
 #[derive(Clone, Copy)]
 struct Variant {
     entries: Entries,
@@ -34,7 +34,7 @@ struct Variant {
     peek_volatile: bool,
 }
 
-/// Lanes of a tile and work-items of a group.
+/// Returns the number of lanes of a tile and of work-items of a group.
 fn lanes_and_group(body: KernelBody) -> (usize, usize) {
     match body {
         KernelBody::Chunk => (1, 1),
@@ -96,17 +96,17 @@ impl Variant {
     }
 }
 
-/// How lanes talk on a queue's device.
+/// Returns how lanes talk on a queue's device.
 fn body(queue: &Queue) -> KernelBody {
     queue.info().body_for_lanes(queue.body(), TILE_LANES)
 }
 
-/// Arguments of a kernel for the super blocks.
+/// Returns the number of arguments of a kernel for the super blocks.
 pub(super) fn pool_arguments(light: bool) -> usize {
     if light { 1 } else { MAX_SUPER_BLOCKS }
 }
 
-/// The program of a job.
+/// Returns the program of a job.
 pub(super) fn program(queue: &Queue, entries: Entries, pool: &PoolLayout) -> ProgramText {
     Variant {
         entries,
@@ -120,7 +120,7 @@ pub(super) fn program(queue: &Queue, entries: Entries, pool: &PoolLayout) -> Pro
     .text()
 }
 
-/// How operations, or slabs, are spread over work-items.
+/// Returns how operations, or slabs, are spread over work-items.
 pub(super) fn spread(queue: &Queue, elements: usize) -> Spread {
     let (_, group) = lanes_and_group(body(queue));
     Spread {
@@ -129,12 +129,12 @@ pub(super) fn spread(queue: &Queue, elements: usize) -> Spread {
     }
 }
 
-/// Launch size of one work-item an element.
+/// Returns the launch size of one work-item an element.
 pub(super) fn singles(queue: &Queue, elements: usize) -> (usize, usize) {
     (elements, lanes_and_group(body(queue)).1)
 }
 
-/// Every program of the slab hash under the name of a file; see [`crate::table::programs`].
+/// Returns every program of the slab hash under the name of a file; see [`crate::table::programs`].
 pub(crate) fn programs() -> impl Iterator<Item = (String, ProgramText)> {
     let bodies = [
         (KernelBody::Chunk, None, "chunk"),

@@ -34,7 +34,7 @@ pub(super) enum Counter {
 /// Counters in all.
 const COUNTERS: usize = 4;
 
-/// What the kernels of one call counted.
+/// The numbers that the kernels of one call counted.
 #[derive(Default)]
 pub(super) struct Counts([usize; COUNTERS]);
 
@@ -56,7 +56,7 @@ pub(super) struct Operations<'a> {
 }
 
 impl<'a> Operations<'a> {
-    /// Operations of the one kind that `kernel` does.
+    /// Returns operations of the one kind that `kernel` does.
     pub fn of_keys(
         kernel: &'static str,
         keys: &'a Buffer<u32>,
@@ -78,7 +78,8 @@ impl<'a> Operations<'a> {
         let given = [self.kinds, Some(self.keys), self.values, self.answers];
         if self.n > MAX_OPERATIONS || given.into_iter().flatten().any(short) {
             return Err(Error::Invalid(format!(
-                "{} operations (at most {MAX_OPERATIONS}) were given a buffer of fewer elements",
+                "{} operations (at most {MAX_OPERATIONS}) with a buffer of fewer elements: expected one \
+                 element each",
                 self.n
             )));
         }
@@ -129,8 +130,8 @@ impl SlabHash {
         Ok(all)
     }
 
-    /// Whether another super block could be added: running out of device memory is running out of
-    /// slabs.
+    /// Returns whether another super block could be added: running out of device memory is running
+    /// out of slabs.
     fn pool_grows(&mut self, queue: &mut Queue) -> Result<bool> {
         match self.pool.grow(queue) {
             Err(Error::DeviceMemory { .. }) => Ok(false),
@@ -193,8 +194,8 @@ impl SlabHash {
         queue.launch(&program, operations.kernel, spread.grid(pass.n), &args)
     }
 
-    /// Slabs that an operation may look at: no list is longer than all slabs, and whenever another
-    /// operation was first, that one was done.
+    /// Returns the number of slabs that an operation may look at: no list is longer than all slabs,
+    /// and whenever another operation was first, that one was done.
     fn step_limit(&self, n: usize) -> u32 {
         let slabs = self.pool.layout().slabs() as u64;
         (4 * (slabs + n as u64) + 64).min(u64::from(u32::MAX)) as u32
@@ -226,7 +227,7 @@ impl SlabHash {
             let values: u64 = counts.into_iter().map(u64::from).sum();
             if values > u64::from(u32::MAX) {
                 return Err(Error::Invalid(format!(
-                    "{values} instances at once are over the limit of 2^32 - 1"
+                    "{values} instances of {n} keys are over the limit of 2^32 - 1: search fewer keys"
                 )));
             }
         }
@@ -303,7 +304,7 @@ impl SlabHash {
         Ok((keys, values))
     }
 
-    /// Slabs that searches for each of the items read, added up.
+    /// Returns the number of slabs that searches for each of the items read, added up.
     pub(super) fn reads_of_hits(&self, queue: &mut Queue) -> Result<u64> {
         let sum = queue.buffer_from("slabs read", &[0u64])?;
         let mut args = self.pool.args();
@@ -317,7 +318,7 @@ impl SlabHash {
         Ok(queue.read(&sum, 1)?[0])
     }
 
-    /// Base slabs and all units of the pool.
+    /// Returns the number of slabs: base slabs and all units of the pool.
     fn slabs(&self) -> usize {
         self.layout.buckets as usize + self.pool.layout().slabs()
     }

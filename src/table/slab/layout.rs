@@ -19,7 +19,8 @@ pub const SLAB_WORDS: usize = 32;
 /// Index of the word with the next slab's address.
 pub const LINK: usize = SLAB_WORDS - 1;
 
-/// No slab: the link of the last slab of a list. All ones, like everything in an empty slab.
+/// The link for no slab: that of the last slab of a list. All ones, like everything in an empty
+/// slab.
 pub const NO_SLAB: u32 = u32::MAX;
 
 /// Slabs of a memory block.
@@ -37,7 +38,7 @@ pub const MAX_SUPER_BLOCKS: usize = 32;
 /// The largest key of a table of keys alone; the two beyond it mean "empty" and "deleted".
 pub const MAX_KEY: u32 = u32::MAX - 2;
 
-/// What slabs hold.
+/// The entries that slabs hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Entries {
     /// 15 pairs of a key and a value.
@@ -47,10 +48,10 @@ pub enum Entries {
 }
 
 impl Entries {
-    /// Both.
+    /// Both kinds of entries.
     pub const ALL: [Entries; 2] = [Entries::Pairs, Entries::Keys];
 
-    /// Entries of a slab: M of the paper.
+    /// Returns the number of entries of a slab: M of the paper.
     pub fn per_slab(self) -> usize {
         match self {
             Entries::Pairs => 15,
@@ -58,7 +59,7 @@ impl Entries {
         }
     }
 
-    /// Words of an entry.
+    /// Returns the number of 32-bit words of an entry.
     pub fn words(self) -> usize {
         match self {
             Entries::Pairs => 2,
@@ -73,7 +74,7 @@ pub struct PoolLayout {
     /// SlabAlloc-light: all super blocks in one buffer, which cannot grow. Otherwise SlabAlloc: a
     /// buffer each.
     pub light: bool,
-    /// Super blocks.
+    /// Number of super blocks.
     pub super_blocks: usize,
     /// Memory blocks of each, a power of two up to [`MAX_BLOCKS`]; each has [`UNITS`] slabs, 128
     /// KiB.
@@ -94,31 +95,31 @@ impl PoolLayout {
         )))
     }
 
-    /// Slabs in all.
+    /// Returns the number of slabs in all.
     pub fn slabs(&self) -> usize {
         self.super_blocks * self.blocks * UNITS
     }
 
-    /// Words of a super block.
+    /// Returns the number of 32-bit words of a super block.
     pub fn super_block_words(&self) -> usize {
         self.blocks * (BITMAP_WORDS + UNITS * SLAB_WORDS)
     }
 
-    /// Super block and place in it of a slab's first word.
+    /// Returns the super block and place in it of a slab's first word.
     pub fn place(&self, address: u32) -> (usize, usize) {
         let in_super = (address & 0xff_ffff) as usize;
         let place = self.blocks * BITMAP_WORDS + in_super * SLAB_WORDS;
         ((address >> 24) as usize, place)
     }
 
-    /// Super block, word and bit of a slab in the bitmaps.
+    /// Returns the super block, word and bit of a slab in the bitmaps.
     pub fn bit(&self, address: u32) -> (usize, usize, u32) {
         let in_super = address & 0xff_ffff;
         let word = (in_super / 32) as usize;
         ((address >> 24) as usize, word, in_super % 32)
     }
 
-    /// Address of slab `number`, in `0..slabs()`.
+    /// Returns the address of slab `number`, in `0..slabs()`.
     pub fn address(&self, number: usize) -> u32 {
         let per_super = self.blocks * UNITS;
         ((number / per_super) << 24 | (number % per_super)) as u32
@@ -128,7 +129,7 @@ impl PoolLayout {
 /// Shape and seed of one slab hash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SlabLayout {
-    /// What slabs hold.
+    /// Entries that slabs hold.
     pub entries: Entries,
     /// Slab lists, each with a base slab.
     pub buckets: u32,
@@ -137,19 +138,19 @@ pub struct SlabLayout {
 }
 
 impl SlabLayout {
-    /// The list of a key. (The paper draws ((a·k + b) mod p) mod B; this is the hash of the other
-    /// tables here.)
+    /// Returns the list of a key. (The paper draws ((a·k + b) mod p) mod B; this is the hash of the
+    /// other tables here.)
     pub fn bucket(&self, key: u32) -> u32 {
         primary_bucket(key, self.seed, self.buckets)
     }
 }
 
-/// What a table is made of.
+/// The parts that a table is made of, counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SlabCensus {
-    /// Items.
+    /// Number of items.
     pub items: u64,
-    /// Deleted entries.
+    /// Number of deleted entries.
     pub deleted: u64,
     /// Slabs in use, base slabs not counted.
     pub slabs: u64,

@@ -7,10 +7,10 @@
 //! ```
 //!
 //! Ashkiani, Farach-Colton, Owens, "A Dynamic Hash Table for the GPU", IPDPS 2018. Operations of
-//! all kinds run side by side in one launch, and a list grows inside it. A lookup reads 1 + β slabs
-//! for a key that is not there, where β, the mean number of slabs that the items of a bucket would
-//! fill, is chosen at the start ([`SlabConfig::slabs_per_bucket`]); beyond about 65 % memory
-//! utilisation most operations visit a second slab. Deleted entries are used again by
+//! all kinds run side by side in one launch, and a list grows inside it. A lookup of a key that is
+//! not there reads 1 + β slabs. β, the mean number of slabs that the items of a bucket would fill,
+//! is chosen at the start ([`SlabConfig::slabs_per_bucket`]). Beyond about 65 % memory utilisation
+//! most operations visit a second slab. Deleted entries are used again by
 //! [`insert_instances`](SlabHash::insert_instances), or cleared away by [`flush`](SlabHash::flush).
 //!
 //! * [`layout`]: words, addresses, shapes

@@ -28,7 +28,7 @@ pub struct SlabModel {
     pub pool: Vec<Vec<u32>>,
 }
 
-/// Where a slab is.
+/// The place of a slab.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Slab {
     Base(u32),
@@ -39,7 +39,7 @@ enum Slab {
 type Place = (Slab, usize);
 
 impl SlabModel {
-    /// A table without items.
+    /// Returns a table without items.
     pub fn empty(layout: SlabLayout, pool_layout: PoolLayout) -> Self {
         Self {
             layout,
@@ -69,7 +69,7 @@ impl SlabModel {
         }
     }
 
-    /// The slabs of a bucket's list; ends after more than there are.
+    /// Returns the slabs of a bucket's list; ends after more than there are.
     fn list(&self, bucket: u32) -> impl Iterator<Item = Slab> + '_ {
         let next = |slab: &Slab| match self.words(*slab)[LINK] {
             NO_SLAB => None,
@@ -84,7 +84,7 @@ impl SlabModel {
             .flat_map(move |slab| (0..entries).map(move |i| (slab, i)))
     }
 
-    /// Key and value of an entry, whatever it is.
+    /// Returns the key and value of an entry, deleted ones included.
     fn entry(&self, (slab, i): Place) -> (u32, u32) {
         let words = self.words(slab);
         match self.layout.entries {
@@ -114,7 +114,7 @@ impl SlabModel {
         }
     }
 
-    /// The item of an entry.
+    /// Returns the item of an entry.
     fn item(&self, place: Place) -> Option<(u32, u32)> {
         let (key, value) = self.entry(place);
         let is_item = match self.layout.entries {
@@ -129,19 +129,19 @@ impl SlabModel {
             .filter(move |place| self.item(*place).is_some_and(|(k, _)| k == key))
     }
 
-    /// SEARCH: the first instance's value.
+    /// Does SEARCH: returns the first instance's value.
     pub fn search(&self, key: u32) -> Option<u32> {
         let place = self.instances(key).next()?;
         self.item(place).map(|(_, value)| value)
     }
 
-    /// SEARCHALL: the values of all instances, in the order of the list.
+    /// Does SEARCHALL: returns the values of all instances, in the order of the list.
     pub fn search_all(&self, key: u32) -> Vec<u32> {
         let items = self.instances(key).filter_map(|place| self.item(place));
         items.map(|(_, value)| value).collect()
     }
 
-    /// INSERT: another instance, in the first empty or deleted entry.
+    /// Does INSERT: stores another instance, in the first empty or deleted entry.
     ///
     /// # Errors
     /// If there is no slab for it.
@@ -150,8 +150,8 @@ impl SlabModel {
         self.store(key, value, &free)
     }
 
-    /// REPLACE: in the place of the first instance, else in the first empty entry; the value
-    /// replaced.
+    /// Does REPLACE: stores in the place of the first instance, else in the first empty entry.
+    /// Returns the value replaced.
     ///
     /// # Errors
     /// If there is no slab for it.
@@ -186,7 +186,7 @@ impl SlabModel {
         Ok(Slab::Pool(address))
     }
 
-    /// DELETE: the first instance; its value.
+    /// Does DELETE: removes the first instance. Returns its value.
     pub fn delete(&mut self, key: u32) -> Option<u32> {
         let place = self.instances(key).next()?;
         let before = self.item(place).map(|(_, value)| value);
@@ -194,12 +194,12 @@ impl SlabModel {
         before
     }
 
-    /// DELETEALL: all instances; how many there were.
+    /// Does DELETEALL: removes all instances. Returns how many there were.
     pub fn delete_all(&mut self, key: u32) -> usize {
         std::iter::from_fn(|| self.delete(key)).count()
     }
 
-    /// FLUSH: moves all items to the fronts of their lists and gives the slabs behind back.
+    /// Does FLUSH: moves all items to the fronts of their lists and gives the slabs behind back.
     pub fn flush(&mut self) {
         for bucket in 0..self.layout.buckets {
             let slabs: Vec<Slab> = self.list(bucket).collect();
@@ -235,7 +235,7 @@ impl SlabModel {
         *words = *words & !(1 << bit) | u32::from(free) << bit;
     }
 
-    /// The first free slab, which is so no more.
+    /// Returns the first free slab, which is so no more.
     fn allocate(&mut self) -> Option<u32> {
         let mut addresses = (0..self.pool_layout.slabs()).map(|n| self.pool_layout.address(n));
         let address = addresses.find(|address| self.is_free(*address))?;
@@ -243,7 +243,7 @@ impl SlabModel {
         Some(address)
     }
 
-    /// All items, bucket after bucket.
+    /// Returns all items, bucket after bucket.
     pub fn pairs(&self) -> Vec<(u32, u32)> {
         (0..self.layout.buckets)
             .flat_map(|bucket| self.places(bucket))
@@ -251,7 +251,7 @@ impl SlabModel {
             .collect()
     }
 
-    /// Slabs that searches for each of the items read, added up.
+    /// Returns the number of slabs that searches for each of the items read, added up.
     pub fn reads_of_hits(&self) -> u64 {
         let entries = 0..self.layout.entries.per_slab();
         let items = |slab: Slab| {
@@ -266,7 +266,7 @@ impl SlabModel {
         (0..self.layout.buckets).flat_map(of_bucket).sum()
     }
 
-    /// Items, deleted entries and slabs in use.
+    /// Returns the numbers of items, deleted entries and slabs in use.
     pub fn census(&self) -> SlabCensus {
         let mut census = SlabCensus::default();
         let deleted = self.deleted_entry();
@@ -283,8 +283,9 @@ impl SlabModel {
     /// Checks every invariant.
     ///
     /// # Errors
-    /// The first violation: a list with a free slab or one that is in a list already, a slab that
-    /// is lost, a free one that is not empty, an item in a foreign bucket or behind an empty entry.
+    /// The first violation: a list with a free slab, or with one that is in a list
+    /// already; a slab that is lost; a free one that is not empty; an item in a foreign bucket or
+    /// behind an empty entry.
     pub fn check(&self) -> Result<(), String> {
         let mut linked = HashSet::new();
         for bucket in 0..self.layout.buckets {

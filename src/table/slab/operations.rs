@@ -1,4 +1,4 @@
-//! What a slab hash does with a batch of keys.
+//! The operations of a slab hash on a batch of keys.
 
 use crate::device::{Buffer, Queue};
 use crate::error::Result;
@@ -9,8 +9,8 @@ use super::launch::{Counter, Operations};
 use super::table::SlabHash;
 
 impl SlabHash {
-    /// REPLACE for every item: a key that is there gets the new value, of keys given more than once
-    /// one value counts. Returns how many were not there.
+    /// Does REPLACE for every item: a key that is there gets the new value, of keys given more than
+    /// once one value counts. Returns how many were not there.
     ///
     /// # Errors
     /// [`Error::NoRoom`](crate::error::Error::NoRoom) if slabs run out: every item that is not
@@ -22,7 +22,7 @@ impl SlabHash {
         self.store(queue, "replace_keys", items)
     }
 
-    /// INSERT for every item: another instance, whether the key is there or not.
+    /// Does INSERT for every item: stores another instance, whether the key is there or not.
     ///
     /// # Errors
     /// As [`replace`](Self::replace).
@@ -44,8 +44,8 @@ impl SlabHash {
         Ok(counts.of(Counter::Added))
     }
 
-    /// SEARCH for the first `n` of `keys`; `values[i]` receives a value (the key itself in a table
-    /// of keys) or [`MISS`](super::MISS).
+    /// Does SEARCH for the first `n` of `keys`; `values[i]` receives a value (the key itself in a
+    /// table of keys) or [`MISS`](super::MISS).
     ///
     /// # Errors
     /// [`Error::Invalid`](crate::error::Error::Invalid) if a buffer is shorter than `n` or `n`
@@ -82,8 +82,8 @@ impl SlabHash {
         self.launch(queue, &operations)
     }
 
-    /// SEARCHALL for all of `keys`: offsets, one more than keys, and values; those of key i are
-    /// `values[offsets[i]..offsets[i + 1]]`, in no order.
+    /// Does SEARCHALL for all of `keys`. Returns offsets, one more than keys, and values: those of
+    /// key i are `values[offsets[i]..offsets[i + 1]]`, in no order.
     ///
     /// # Errors
     /// [`Error::Invalid`](crate::error::Error::Invalid) if there are more than 2^32 - 1 values; as
@@ -96,7 +96,8 @@ impl SlabHash {
         self.list_instances(queue, keys)
     }
 
-    /// DELETE for the first `n` of `keys`: the first instance of each; returns how many there were.
+    /// Does DELETE for the first `n` of `keys`: removes the first instance of each. Returns how
+    /// many there were.
     ///
     /// # Errors
     /// As [`search`](Self::search).
@@ -105,7 +106,8 @@ impl SlabHash {
         Ok(counts.of(Counter::Removed))
     }
 
-    /// DELETEALL for the first `n` of `keys`: all instances; returns how many there were.
+    /// Does DELETEALL for the first `n` of `keys`: removes all instances. Returns how many there
+    /// were.
     ///
     /// # Errors
     /// As [`search`](Self::search).

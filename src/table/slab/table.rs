@@ -11,28 +11,28 @@ use super::alloc::{SlabPool, doubles, halves};
 use super::layout::{self, Entries, PoolLayout, SlabLayout};
 use super::model::SlabModel;
 
-/// How a table is built.
+/// The configuration of a slab hash.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SlabConfig {
-    /// What slabs hold.
+    /// Entries that slabs hold.
     pub entries: Entries,
     /// β of the paper, section III-C: slabs that the items of a bucket would fill, above 0. It
     /// decides the number of buckets; 0.7 gives 60 % memory utilisation.
     pub slabs_per_bucket: f64,
-    /// Where slabs come from. A SlabAlloc grows by super blocks up to
+    /// Pool that slabs come from. A SlabAlloc grows by super blocks up to
     /// [`MAX_SUPER_BLOCKS`](super::MAX_SUPER_BLOCKS), a SlabAlloc-light never.
     pub pool: PoolLayout,
     /// Entries in the base slabs, at least.
     pub min_capacity: usize,
-    /// What [`Table::insert`](crate::table::Table::insert) does when slabs have run out.
+    /// Course of [`Table::insert`](crate::table::Table::insert) when slabs have run out.
     pub when_full: WhenFull,
     /// Seed of the hash function.
     pub seed: u32,
 }
 
 impl Default for SlabConfig {
-    /// Pairs at 60 % utilisation; SlabAlloc with super blocks of 32 MiB, as in the paper's
-    /// evaluation.
+    /// Returns the defaults: pairs at 60 % utilisation; SlabAlloc with super blocks of 32 MiB, as
+    /// in the paper's evaluation.
     fn default() -> Self {
         Self {
             entries: Entries::Pairs,
@@ -62,7 +62,7 @@ pub struct SlabHash {
 }
 
 impl SlabHash {
-    /// An empty table with buckets for `items` items.
+    /// Returns an empty table with buckets for `items` items.
     ///
     /// # Errors
     /// [`Error::Invalid`] for a configuration that makes no sense, [`Error::DeviceMemory`], and
@@ -74,7 +74,8 @@ impl SlabHash {
         // NaN and infinity, too, are no share.
         if !(share > 0.0 && buckets < f64::from(1 << 28)) {
             return Err(Error::Invalid(format!(
-                "no table has {items} items at {} slabs a bucket",
+                "a slab hash cannot hold {items} items at {} slabs a bucket: choose a number above 0 \
+                 that makes fewer than 2^28 buckets",
                 config.slabs_per_bucket
             )));
         }
@@ -96,8 +97,8 @@ impl SlabHash {
         })
     }
 
-    /// FLUSH for every bucket: moves the items together, drops deleted entries and gives slabs back
-    /// to the pool.
+    /// Does FLUSH for every bucket: moves the items together, drops deleted entries and gives slabs
+    /// back to the pool.
     ///
     /// # Errors
     /// OpenCL's own.
@@ -144,17 +145,18 @@ impl SlabHash {
         })
     }
 
-    /// Shape and seed.
+    /// Returns the shape and the seed of the table.
     pub fn layout(&self) -> SlabLayout {
         self.layout
     }
 
-    /// Where slabs come from.
+    /// Returns where slabs come from.
     pub fn pool(&self) -> &SlabPool {
         &self.pool
     }
 
-    /// Bytes of items by bytes of slabs in use, base slabs included (section III-C): at most 0.94.
+    /// Returns the bytes of items by bytes of slabs in use, base slabs included (section III-C): at
+    /// most 0.94.
     ///
     /// # Errors
     /// As [`census`](Self::census).
@@ -165,7 +167,7 @@ impl SlabHash {
         Ok(used as f64 / (slabs * layout::SLAB_WORDS as u64) as f64)
     }
 
-    /// Bytes in device memory.
+    /// Returns the bytes in device memory.
     pub fn bytes(&self) -> u64 {
         self.base.bytes() + self.pool.bytes()
     }

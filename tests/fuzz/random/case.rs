@@ -1,9 +1,9 @@
 //! A join as plain data, and drawing one at random.
 //!
-//! A [`Case`] is all there is to know about a join: printed with `Debug` it is Rust text again
-//! once each `[` is a `vec![`, so a failing case is pasted as a test ([`Case::as_test`]; what it names is imported there). Values
-//! are abstract numbers that each [`Kind`](super::data::Kind) turns into values of its type,
-//! so that a column's type can change while its equalities stay (nearly) what they were.
+//! A [`Case`] is all there is to know about a join: printed with `Debug` it is Rust text again once
+//! each `[` is a `vec![`, so a failing case is pasted as a test ([`Case::as_test`]; what it names
+//! is imported there). Values are abstract numbers that each [`Kind`](super::data::Kind) turns into
+//! values of its type. So a column's type can change while its equalities stay (nearly) the same.
 //!
 //! Most cases are tiny: a bug that needs three thousand rows is rare, and two rows run
 //! a hundred times as fast.
@@ -357,7 +357,8 @@ fn draw(random: &mut Random) -> Case {
         side_by_side: random.one_in(6),
         again: random.one_in(16),
         pool_limit,
-        // A RepartitionExec of several inputs that spills can wait for itself (apache/datafusion#24883).
+        // A RepartitionExec of several inputs that spills can wait for itself
+        // (apache/datafusion#24883).
         host_splits: pool_limit == 0 && random.one_in(2),
         cancel_after: random.one_in(8).then(|| random.below(40)),
         strike: random.one_in(4).then(|| Strike::random(random)),

@@ -4,7 +4,7 @@
 //!  the case's own run  ─▶ uses of every site ─▶ Strike picks site and use
 //!  struck, dropped midway (if the case is)    ─▶ memory given back
 //!  struck, to its end  ─┬ falls back          ─▶ the stock join's rows
-//!                       └ shows errors        ─▶ its status, or the rows if nothing needed the call
+//!                       └ shows errors        ─▶ its status, or the rows if none needed the call
 //! ```
 //!
 //! The fault layer is one for the process, and is in debug builds only; there such a case runs
@@ -176,7 +176,8 @@ mod debug {
         Ok(failed > 0)
     }
 
-    /// Nothing stays on the device, and no job is on its way: the next case does not meet this one's.
+    /// Nothing stays on the device, and no job is on its way: the next case does not meet this
+    /// one's.
     fn check_idle(worker: &Worker) -> Checked<()> {
         let start = Instant::now();
         while worker.device.budget().used() > 0 {

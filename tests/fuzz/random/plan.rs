@@ -100,8 +100,8 @@ impl Inputs {
         self.stock_of(inputs, case, (PartitionMode::Auto, true))
     }
 
-    /// The planned join over Parquet files in `folder`; `None` if they would not have the same rows:
-    /// types that the format lacks, and partitions that must keep theirs.
+    /// The planned join over Parquet files in `folder`; `None` if they would not have the same
+    /// rows: types that the format lacks, and partitions that must keep theirs.
     pub fn over_files(&self, case: &Case, folder: &Path) -> Option<HashJoinExec> {
         if case.mode == Mode::Split {
             return None;

@@ -1,8 +1,8 @@
-//! Running a case on both sides, and what must be equal.
+//! Runs a case by both joins, and compares what must be equal.
 //!
-//! * rows: as a sequence per partition where the stock join's order does not depend on how it
-//!   steps through its hash table ([`Order`]), else as a multiset; with a limit, a part of
-//!   the unlimited rows that is as large; where rows went to disk, as the plan promises
+//! * rows: as a sequence per partition, where the order of `HashJoinExec` does not depend on how it
+//!   steps through its hash table ([`Order`]); else as a multiset; with a limit, a part of the
+//!   unlimited rows that is as large; where rows went to disk, as the plan promises
 //! * the plan's properties and schema; the declared ordering, where the stock join's rows have it
 //! * metrics: output rows; input rows and batches as the stock join that builds the same side; a
 //!   kernel ran if and only if some build row can match
@@ -12,7 +12,8 @@
 //!   the memory pool is empty at the end
 //! * under a limit on the memory pool: the same rows, some by way of files, or rarely
 //!   `ResourcesExhausted`; no file is left; metrics count what was written
-//! * under a limit on the device: the same rows; after a run that was dropped midway, all of the above
+//! * under a limit on the device: the same rows; after a run that was dropped midway, all of the
+//!   above
 //! * with filters handed to scans, in memory or of Parquet files: the same rows
 //! * with an OpenCL call that fails: the same rows, or the call's error where it is asked for
 //! * small inputs: `NestedLoopJoinExec`, which shares no code with either
@@ -141,7 +142,8 @@ pub fn differ<T>(what: &'static str, how: impl fmt::Display) -> Checked<T> {
 /// Where a join ran, build by build.
 pub struct Places {
     decisions: Vec<Decision>,
-    /// How often a build wrote files, or may have: those in buckets have a decision for each bucket.
+    /// How often a build wrote files, or may have: those in buckets have a decision for each
+    /// bucket.
     spilled: usize,
 }
 
@@ -465,7 +467,8 @@ pub struct Limited {
 }
 
 impl Limited {
-    /// Nothing is reserved, and no file is there. Tasks of the runtime may give back a moment later.
+    /// Nothing is reserved, and no file is there. Tasks of the runtime may give back a moment
+    /// later.
     pub fn check_left(&self) -> Checked<()> {
         check_released(&self.runtime.memory_pool)?;
         let start = Instant::now();

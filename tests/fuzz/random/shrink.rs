@@ -1,7 +1,7 @@
-//! Making a failing case small: whatever can go without the failure going with it, goes.
+//! Makes a failing case small: all that can go without the failure going with it, goes.
 //!
-//! Greedy: an attempt that still fails in the same way is kept, and all are made over and over
-//! until none is kept or time is up. Rows go first, in halves, then quarters, and so on.
+//! Greedy: an attempt that still fails in the same way is kept. All are made over and over until
+//! none is kept or time is up. Rows go first, in halves, then quarters, and so on.
 
 use std::time::{Duration, Instant};
 

@@ -218,8 +218,8 @@ fn rows_of_the_side_that_is_probed_are_given_back_as_they_are_probed() {
     }
 }
 
-/// A pool with room for `rows` rows of keys and a hash table of them, for the host's or the device's,
-/// and no more than a batch beside.
+/// Returns the bytes of a pool with room for `rows` rows of keys and a hash table of them, the
+/// host's or the device's. No more than a batch fits beside.
 fn room_for(rows: usize) -> usize {
     rows * (size_of::<i64>() + 40) + 2 * BATCH_BYTES
 }

@@ -1,4 +1,4 @@
-//! What joins decide with the rows at hand: which side is built, and where.
+//! The decisions of joins with the rows at hand: which side is built, and where.
 //!
 //! ```text
 //!  left, right ─▶ HortonJoinExec ─┬─▶ rows         those of DataFusion's join, CollectLeft

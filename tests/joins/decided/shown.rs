@@ -1,4 +1,5 @@
-//! What EXPLAIN shows of a decision, before and after; and the plan above and below such a join.
+//! The text that EXPLAIN shows of a decision, before and after; and the plan above and below such a
+//! join.
 
 use std::sync::Arc;
 

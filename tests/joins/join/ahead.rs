@@ -1,4 +1,4 @@
-//! When a join must not read its probe side yet, and what becomes of an error that it read early.
+//! Times at which a join must not read its probe side yet, and errors that it read early.
 
 use std::sync::Arc;
 
@@ -50,7 +50,8 @@ impl Watched {
 const ROWS: usize = 200;
 const BATCH: usize = 10;
 
-/// A case of 100 rows and of 20 batches of 10, in `parts` partitions; chunks of 80 rows, so that the first has 20.
+/// A case of 100 rows and of 20 batches of 10, in `parts` partitions; chunks of 80 rows, so that
+/// the first has 20.
 fn case(parts: usize) -> Case {
     let (left, right) = (repeating_keys(51, 100, 40), repeating_keys(52, ROWS, 40));
     let build = Side::new(vec![("k", ints(&left)), ("v", payload(100))]);
@@ -61,8 +62,8 @@ fn case(parts: usize) -> Case {
     case
 }
 
-/// Polls partition 0 of a join of `case` a few times while its build side waits forever; how many batches of the
-/// probe side, which is `wrapped`, were taken.
+/// Polls partition 0 of a join of `case` a few times while its build side waits forever; how many
+/// batches of the probe side, which is `wrapped`, were taken.
 fn taken_while_waiting(
     case: &Case,
     endless: bool,

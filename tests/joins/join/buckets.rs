@@ -1,5 +1,5 @@
-//! Build sides that the device has no room for: buckets in memory, rows as the stock join's, and nothing
-//! left behind.
+//! Build sides that the device has no room for: buckets in memory, rows as the stock join's, and
+//! nothing left behind.
 
 use std::sync::Arc;
 
@@ -179,7 +179,8 @@ fn rows_that_the_pool_refuses_go_to_files() {
         case.join_type = join_type;
         let keys = repeating_keys(2, 9000, 700);
         case.probe = Side::new(vec![("k", ints(&keys)), ("p", payload(9000))]).in_batches_of(400);
-        // Room for the build side and its table on the host; for the probe side's rows less than a half.
+        // Room for the build side and its table on the host; for the probe side's rows less than a
+        // half.
         let limited = Limited::new(140 << 10);
         let found = check(&case, Arc::clone(&limited.context), Home::Disk);
         assert!(found.metric("spill_count") > 0, "{case}");

@@ -5,7 +5,7 @@
 //!                    └▶ from here: each engine that the device can have ─▶ its tables were built
 //! ```
 //!
-//! The other files run with the defaults of the device, which on a CPU are a Horton table for few
+//! The other files run with the defaults of the device. On a CPU these are a Horton table for few
 //! keys, a direct one or one of codes for many. `tables.rs` compares the engines with each other.
 
 use horton_join::table::multimap::IndexKind;

@@ -1,4 +1,4 @@
-//! What goes wrong in the inputs and expressions reaches the user, and nothing hangs on it.
+//! Errors of inputs and expressions reach the user, and nothing hangs on them.
 
 use std::sync::Arc;
 

@@ -1,8 +1,8 @@
 //! Keys chosen against the table's hash functions cost what random keys do.
 //!
-//! The functions and the default seed are known, so an attacker can choose keys that share a primary
-//! bucket or a tag; against a seed drawn for each join such a set is an ordinary one. Work is
-//! counted (launches, buckets read), not timed.
+//! The functions and the default seed are known, so an attacker can choose keys that share a
+//! primary bucket or a tag; against a seed drawn for each join such a set is an ordinary one. Work
+//! is counted (launches, buckets read), not timed.
 
 use horton_join::table::horton::build::{Built, build};
 use horton_join::table::horton::{Items, TableConfig};
@@ -118,8 +118,8 @@ fn a_table_built_with_the_known_seed_survives_keys_chosen_against_it() {
     for (shared, keys) in hostile() {
         let (chosen, (hostile_layout, second)) = build_all(keys);
         // Keys of one bucket cost another attempt, with another seed. Under one tag all that
-        // overflows a bucket goes to one other, so that items are displaced for as many rounds as
-        // an attempt may take, if the order of claims is unlucky; the next seed is an ordinary one.
+        // overflows a bucket goes to one other. If the order of claims is unlucky, items are
+        // displaced for as many rounds as an attempt may take; the next seed is an ordinary one.
         let most = match shared {
             "a tag" => LAUNCHES_OF_ALL_ROUNDS + 3 * launches,
             _ => 4 * launches,

@@ -256,8 +256,8 @@ fn a_key_whose_matches_explode_streams_in_bounded_memory() {
         let mut case = one_key(build, probe);
         case.fetch = fetch;
         case.config.knobs.max_table_rows = max_table_rows;
-        // The build side, its surrogates (8 bytes a row), groups and gathered columns; meanwhile room
-        // for a table on the host.
+        // The build side, its surrogates (8 bytes a row), groups and gathered columns; meanwhile
+        // room for a table on the host.
         let pool: Arc<dyn MemoryPool> = Arc::new(GreedyMemoryPool::new(8 * input));
         // Chunk, window and scratch of the build: far from 10^11 pairs of 8 bytes.
         case.config.device_memory_limit = 100 * build as u64;

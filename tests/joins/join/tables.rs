@@ -1,6 +1,7 @@
 //! Joins over a Horton table, a direct table and one of codes return the same rows.
 //!
-//! Every case is also compared with the stock join ([`Case::check`]), which sees that kernels were launched.
+//! Every case is also compared with the stock join ([`Case::check`]), which sees that kernels were
+//! launched.
 
 use datafusion::common::JoinType;
 use datafusion::physical_plan::joins::PartitionMode;
@@ -171,7 +172,8 @@ fn surrogates_take_the_whole_range_of_32_bits() {
     }
 }
 
-/// Few bits of a hash: most candidates of a key are other keys, which only verification tells apart.
+/// Few bits of a hash: most candidates of a key are other keys, which only verification tells
+/// apart.
 #[test]
 fn colliding_surrogates_are_verified_over_every_table() {
     for bits in [0, 3, 8] {
@@ -267,8 +269,8 @@ fn keys_of_two_words_join_over_every_table() {
     }
 }
 
-/// The kinds that options come to: direct for dense keys alone, `auto` for many on a CPU, and there for sparser
-/// ones, too, as long as all possible keys are few; codes for keys that do not repeat.
+/// The kinds that options come to: direct for dense keys alone, `auto` for many on a CPU, and there
+/// for sparser ones, too, as long as all possible keys are few; codes for keys that do not repeat.
 #[test]
 fn the_table_suits_the_keys() {
     let kind = |table, rows: i64, step: i64| {

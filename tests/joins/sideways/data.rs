@@ -225,8 +225,8 @@ impl Tables {
     }
 }
 
-/// A pool of memory, and a session of `tables` in memory that takes its memory from there. Joins keep
-/// their sides as DataFusion planned them if `planned`.
+/// A pool of memory, and a session of `tables` in memory that takes its memory from there. Joins
+/// keep their sides as DataFusion planned them if `planned`.
 pub async fn pooled(
     tables: &Tables,
     horton: HortonConfig,

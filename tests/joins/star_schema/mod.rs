@@ -7,13 +7,13 @@
 //!       └──▶ store     └─(ticket, item)─▶ store_sales      └──▶ warehouse, ship_mode
 //! ```
 //!
-//! Tables (`data.rs`) and queries (a file each in `queries/`) are modelled on those of TPC-DS, whose
-//! numbers are in the first lines. They are small, and generated from a fixed seed. Foreign keys are skewed, some NULL and some without a row to
-//! point at; keys are `Int32` in some tables and `Int64` in others, strings `Utf8` or
-//! `Utf8View`. Every query runs in a plain session and in three with device joins: one table
-//! for all partitions, of the side planned or of the one that ends first, and partitions kept.
-//! Results are compared as multisets; there are no floating-point numbers in them, so equal means
-//! equal.
+//! Tables (`data.rs`) and queries (a file each in `queries/`) are modelled on those of TPC-DS,
+//! whose numbers are in the first lines. They are small, and generated from a fixed seed. Foreign
+//! keys are skewed, some NULL and some without a row to point at; keys are `Int32` in some tables
+//! and `Int64` in others, strings `Utf8` or `Utf8View`. Every query runs in a plain session and in
+//! three with device joins: one table for all partitions, of the side planned or of the one that
+//! ends first, and partitions kept. Results are compared as multisets; there are no floating-point
+//! numbers in them, so equal means equal.
 
 mod data;
 
@@ -70,8 +70,8 @@ fn queries() -> Vec<Query> {
 // ---------------------------------------------------------------- comparison
 
 /// A session with device joins whose sides are read by turns of `turn_rows` rows. Where partitions
-/// are kept, the thresholds below which DataFusion would collect the build side are lowered, so that
-/// there are partitions to keep.
+/// are kept, the thresholds below which DataFusion would collect the build side are lowered, so
+/// that there are partitions to keep.
 async fn device_session(keep_partitions: bool, turn_rows: usize) -> SessionContext {
     let mut config = SessionConfig::new();
     config.options_mut().extensions.insert(HortonConfig {
@@ -109,8 +109,8 @@ async fn device_session(keep_partitions: bool, turn_rows: usize) -> SessionConte
     session
 }
 
-/// Device joins of a plan, those of them that kept partitions, those that built the right side, joins
-/// elsewhere, kernels that were launched.
+/// Device joins of a plan, those of them that kept partitions, those that built the right side,
+/// joins elsewhere, kernels that were launched.
 #[derive(Debug, Default, Clone, Copy)]
 struct Joins {
     device: usize,

@@ -24,8 +24,8 @@ fn overwritten(device: &Device) -> usize {
     words.iter().filter(|word| **word != 7).count()
 }
 
-/// A job enqueues a copy into a buffer and returns; meanwhile the last other owner of the buffer
-/// drops it, as the future of a cancelled query does, and another lane asks for as much memory.
+/// A job enqueues a copy into a buffer and returns. Meanwhile the last other owner of the buffer
+/// drops it, as the future of a cancelled query does. Another lane then asks for as much memory.
 /// Through the shim copies begin late on any device.
 #[test]
 fn a_copy_under_way_keeps_its_memory() {

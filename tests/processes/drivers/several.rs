@@ -39,8 +39,8 @@ async fn ran(session: &SessionContext, query: &str) -> (Arc<dyn ExecutionPlan>, 
     (plan, rows.unwrap())
 }
 
-/// Runs `plan`, and takes the first device `down`: `before` it is executed, or after its first batch.
-/// Returns the number of its rows.
+/// Runs `plan`, and takes the first device `down`: `before` it is executed, or after its first
+/// batch. Returns the number of its rows.
 async fn rows_with_a_loss(
     session: &SessionContext,
     plan: &Arc<dyn ExecutionPlan>,

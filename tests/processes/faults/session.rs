@@ -1,5 +1,5 @@
-//! What a session does after its device failed: it says so once, and joins on the host until the
-//! device is named again. Other sessions are not concerned.
+//! The course of a session after its device failed: it says so once, and joins on the host until
+//! the device is named again. Other sessions are not concerned.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
@@ -24,7 +24,7 @@ impl log::Log for Listener {
 
     fn log(&self, record: &log::Record<'_>) {
         let text = record.args().to_string();
-        if record.level() == log::Level::Warn && text.contains("asked for no more joins") {
+        if record.level() == log::Level::Warn && text.contains("joins no longer use the device") {
             SAID.fetch_add(1, Ordering::Relaxed);
         }
     }

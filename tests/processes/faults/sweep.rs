@@ -177,7 +177,8 @@ impl Sweep {
         for (i, strike) in strikes.into_iter().enumerate() {
             for mode in [OnDeviceError::Fallback, OnDeviceError::Error] {
                 let known = (strike.site.clone(), strike.phase, mode.to_string());
-                // Compiling takes its time: only what is special to it. Else programs come from the cache.
+                // Compiling takes its time: only what is special to it. Else programs come from the
+                // cache.
                 let of_program = strike.site.contains("Program");
                 let of_program = of_program && !strike.site.starts_with(FROM_CACHE);
                 let enough = self.hit.get(&known).is_some_and(|hits| *hits >= 4);

@@ -140,8 +140,8 @@ impl Query {
     }
 }
 
-/// What stock's joins and ours take in child processes of the test `test`; `None` in a child, which has
-/// printed that.
+/// What stock's joins and ours take in child processes of the test `test`; `None` in a child, which
+/// has printed that.
 pub fn measured(test: &str, query: Query) -> Option<[Measured; 2]> {
     match child::role() {
         Some(role) => {
@@ -205,7 +205,8 @@ fn status(name: &str) -> usize {
     1024 * kilobytes.parse::<usize>().unwrap()
 }
 
-/// Runs `query` with `rows` probe rows a partition; its answer, and what its joins ran and looked up.
+/// Runs `query` with `rows` probe rows a partition; its answer, and what its joins ran and looked
+/// up.
 async fn run(
     (role, query): (&str, Query),
     rows: usize,

@@ -1,7 +1,8 @@
-//! What a join makes resident beside DataFusion's own: probe rows of 4 KB, dictionaries, explosions,
-//! buckets.
+//! The memory that a join makes resident beside DataFusion's own: probe rows of 4 KB, dictionaries,
+//! explosions, buckets.
 //!
-//! Each measurement is a process of its own: what one join left with the allocator is not the next one's.
+//! Each measurement is a process of its own: what one join left with the allocator is not the next
+//! one's.
 
 mod child;
 mod pool;

@@ -69,7 +69,7 @@ fn says(word: &str) -> bool {
     WORDS.iter().any(|said| said == word)
 }
 
-/// What is said of `name`, once or several times.
+/// Returns what is said of `name`, once or several times.
 fn said<'a>(name: &'a str) -> impl Iterator<Item = &'static str> + 'a {
     WORDS
         .iter()
@@ -81,7 +81,7 @@ unsafe extern "C" {
     fn atexit(handler: extern "C" fn()) -> i32;
 }
 
-/// The function called `name` behind this library.
+/// Returns the function called `name` behind this library.
 ///
 /// # Safety
 /// `F` is a function pointer of the type that OpenCL's header gives it.
@@ -114,7 +114,7 @@ unsafe fn answer(bytes: &[u8], size: usize, value: Ptr, size_ret: *mut usize) ->
     SUCCESS
 }
 
-/// All of an answer.
+/// Returns all of an answer.
 unsafe fn ask(info: Info, object: Ptr, request: u32) -> Vec<u8> {
     let mut size = 0;
     // SAFETY: only the size is asked for.
@@ -366,7 +366,7 @@ pub unsafe extern "C" fn clEnqueueWriteBuffer(
     status
 }
 
-/// A new event in the context of `queue`, to be ended by [`end`].
+/// Returns a new event in the context of `queue`, to be ended by [`end`].
 unsafe fn user_event(queue: Ptr) -> Ptr {
     type Create = unsafe extern "C" fn(Ptr, *mut i32) -> Ptr;
     // SAFETY: the queue is the caller's; its context is a handle.

@@ -19,7 +19,7 @@ macro_rules! test_name {
     };
 }
 
-/// The test `name` of the module whose path begins with the crate's name.
+/// Returns the test `name` of the module whose path begins with the crate's name.
 pub fn name(module: &str, name: &str) -> String {
     match module.split_once("::") {
         Some((_, module)) => format!("{module}::{name}"),
@@ -27,12 +27,12 @@ pub fn name(module: &str, name: &str) -> String {
     }
 }
 
-/// What this process is there for; `None` where it was not started by a test.
+/// Returns what this process is there for; `None` where it was not started by a test.
 pub fn role() -> Option<String> {
     std::env::var(ROLE).ok()
 }
 
-/// The command that runs the test `test` again, as `role`. Its output is not captured.
+/// Returns the command that runs the test `test` again, as `role`. Its output is not captured.
 pub fn command(test: &str, role: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command
@@ -41,7 +41,7 @@ pub fn command(test: &str, role: &str) -> Command {
     command
 }
 
-/// What a child printed; panics if it did not pass, or was no test.
+/// Returns what a child printed; panics if it did not pass, or was no test.
 pub fn passed(output: &Output) -> String {
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let errors = String::from_utf8_lossy(&output.stderr);
@@ -50,7 +50,7 @@ pub fn passed(output: &Output) -> String {
     text
 }
 
-/// Whether this is the process of the test `test` alone; if it is not, runs it in one, with
+/// Returns whether this is the process of the test `test` alone; if it is not, runs it in one, with
 /// `variables`, where it must pass.
 pub fn is_child(test: &str, variables: &[(&str, &OsStr)]) -> bool {
     if role().is_some() {

@@ -1,28 +1,28 @@
-//! What the environment asks of the tests: the device, and how large.
+//! The settings of tests in the environment: the device, and how large they are.
 
 use horton_join::device::Device;
 
-/// The device that tests ask for: what `HORTON_TEST_DEVICE` names, or `auto`.
+/// Returns the device that tests ask for: what `HORTON_TEST_DEVICE` names, or `auto`.
 pub fn asked() -> String {
     std::env::var("HORTON_TEST_DEVICE").unwrap_or_else(|_| "auto".to_owned())
 }
 
-/// The device under test.
+/// Returns the device under test.
 pub fn device() -> Device {
     Device::open(&asked()).unwrap()
 }
 
-/// Whether sizes are to fit oclgrind, valgrind and `make check`.
+/// Returns whether sizes are to fit oclgrind, valgrind and `make check`.
 pub fn small() -> bool {
     std::env::var_os("HORTON_TEST_SMALL").is_some()
 }
 
-/// `large`, or at most `few` where sizes are to be small.
+/// Returns `large`, or at most `few` where sizes are to be small.
 pub fn scaled(large: usize, few: usize) -> usize {
     if small() { large.min(few) } else { large }
 }
 
-/// A number from the environment.
+/// Returns a number from the environment.
 pub fn number(name: &str, default: usize) -> usize {
     std::env::var(name).map_or(default, |text| text.parse().unwrap())
 }

@@ -1,4 +1,4 @@
-//! What tests use of horton-join beyond its public items, in one list.
+//! The items of horton-join that tests use beyond its public ones, in one list.
 //!
 //! Tests and examples name these by this module only: a move inside the crate is one line here.
 

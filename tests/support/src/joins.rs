@@ -85,7 +85,7 @@ pub fn eventually(what: &str, holds: impl Fn() -> bool) {
 
 // ---------------------------------------------------------------- engines
 
-/// Whether the device under test can have such a table.
+/// Returns whether the device under test can have such a table.
 pub fn can_have(engine: IndexKind) -> bool {
     engine != IndexKind::Codes || device().info().has_int64_atomics()
 }
@@ -112,7 +112,7 @@ pub fn with_engine(engine: IndexKind, cases: impl Fn()) {
     assert!(tables > 0, "no table of the kind {engine}");
 }
 
-/// Whether the cases of this thread's test name an engine.
+/// Returns whether the cases of this thread's test name an engine.
 pub fn is_engine_named() -> bool {
     ENGINE.get().0.is_some()
 }
@@ -147,7 +147,7 @@ pub struct Side {
 }
 
 impl Side {
-    /// One partition of one batch.
+    /// Returns one partition of one batch.
     pub fn new(columns: Vec<(&str, ArrayRef)>) -> Self {
         let fields: Vec<Field> = columns
             .iter()
@@ -166,7 +166,7 @@ impl Side {
         }
     }
 
-    /// The same rows in batches (slices) of `rows`, with an empty one after the first.
+    /// Returns the same rows in batches (slices) of `rows`, with an empty one after the first.
     pub fn in_batches_of(mut self, rows: usize) -> Self {
         let empty = RecordBatch::new_empty(Arc::clone(&self.schema));
         for batches in &mut self.partitions {
@@ -184,7 +184,7 @@ impl Side {
         self
     }
 
-    /// The same rows, row `i` in partition `partition(i) % parts`.
+    /// Returns the same rows, row `i` in partition `partition(i) % parts`.
     pub fn in_partitions(mut self, parts: usize, partition: impl Fn(usize) -> usize) -> Self {
         let batch = self.batch();
         self.partitions = (0..parts)
@@ -203,7 +203,7 @@ impl Side {
         self
     }
 
-    /// All rows in one batch.
+    /// Returns all rows in one batch.
     pub fn batch(&self) -> RecordBatch {
         let batches = self.partitions.iter().flatten();
         arrow::compute::concat_batches(&self.schema, batches).unwrap()
@@ -295,7 +295,7 @@ pub struct Run {
 }
 
 impl Run {
-    /// The rows of each partition as text.
+    /// Returns the rows of each partition as text.
     pub fn rows(&self) -> Vec<Vec<String>> {
         self.batches.iter().map(|batches| text(batches)).collect()
     }
@@ -305,17 +305,17 @@ impl Run {
         batches.map(RecordBatch::num_rows).sum()
     }
 
-    /// The sum of a metric over all partitions.
+    /// Returns the sum of a metric over all partitions.
     pub fn metric(&self, name: &str) -> usize {
         metric(&self.metrics, name)
     }
 
-    /// The same; 0 if there is no such metric.
+    /// Returns the same; 0 if there is no such metric.
     pub fn metric_or_none(&self, name: &str) -> usize {
         sum(&self.metrics, name).map_or(0, |value| value.as_usize())
     }
 
-    /// The tables on the device, by kind.
+    /// Returns the tables on the device, by kind.
     pub fn tables(&self) -> [(IndexKind, usize); 3] {
         use IndexKind::{Codes, Direct, Horton};
         [Horton, Direct, Codes].map(|kind| {
@@ -324,7 +324,7 @@ impl Run {
         })
     }
 
-    /// Part and total of a ratio over all partitions.
+    /// Returns the part and total of a ratio over all partitions.
     pub fn ratio(&self, name: &str) -> (usize, usize) {
         match sum(&self.metrics, name) {
             Some(MetricValue::Ratio { ratio_metrics, .. }) => {
@@ -345,7 +345,7 @@ fn sum(metrics: &MetricsSet, name: &str) -> Option<MetricValue> {
 }
 
 impl Case {
-    /// An inner CollectLeft join on the first column of each side.
+    /// Returns an inner CollectLeft join on the first column of each side.
     pub fn new(build: Side, probe: Side) -> Self {
         let mut config = HortonConfig {
             enabled: Enabled::Always,
@@ -371,7 +371,7 @@ impl Case {
         }
     }
 
-    /// The same with the residual filter `build[b] < probe[p]`.
+    /// Returns the same with the residual filter `build[b] < probe[p]`.
     pub fn with_filter(mut self, b: usize, p: usize) -> Self {
         let (left, right) = (self.build.schema.field(b), self.probe.schema.field(p));
         let schema = Schema::new(vec![
@@ -414,7 +414,7 @@ impl Case {
         Arc::new(HortonJoinExec::new(Arc::new(stock), self.config.clone()))
     }
 
-    /// The same with what the build side tells handed down to scans.
+    /// Returns the same with what the build side tells handed down to scans.
     pub fn with_filters(&self) -> Arc<dyn ExecutionPlan> {
         handed_out(self.on_device(), &self.config).unwrap()
     }
@@ -481,12 +481,13 @@ impl Case {
         device
     }
 
-    /// Whether one table has no room for the build side.
+    /// Returns whether one table has no room for the build side.
     fn goes_to_buckets(&self) -> bool {
         self.build.batch().num_rows() > self.config.knobs.max_table_rows
     }
 
-    /// Whether `HashJoinExec` promises the order of its rows, and they do not come of buckets.
+    /// Returns whether `HashJoinExec` promises the order of its rows, and they do not come of
+    /// buckets.
     fn is_ordered(&self) -> bool {
         if self.goes_to_buckets() {
             return false;
@@ -540,13 +541,14 @@ fn assert_same(expected: &[String], found: &[String], case: &str) {
     );
 }
 
-/// What a plan is run with. A session would know all of DataFusion's functions beside it, which
-/// takes longer in debug builds than a small join does, and no plan here looks one up.
+/// Returns the context that a plan is run with. A session would know all of DataFusion's functions
+/// beside it. That takes longer in debug builds than a small join does, and no plan here looks one
+/// up.
 pub fn context(config: SessionConfig) -> Arc<TaskContext> {
     context_in(config, Arc::default())
 }
 
-/// The same with memory and files of `runtime`.
+/// Returns the same with memory and files of `runtime`.
 pub fn context_in(config: SessionConfig, runtime: Arc<RuntimeEnv>) -> Arc<TaskContext> {
     let context = TaskContext::default().with_session_config(config);
     Arc::new(context.with_runtime(runtime))

@@ -1,4 +1,5 @@
-//! What the tests, examples and benchmarks of horton-join share. Nothing here is published.
+//! The code that the tests, examples and benchmarks of horton-join share. Nothing here is
+//! published.
 //!
 //! ```text
 //!  env        the device under test, sizes           ─┐

@@ -1,13 +1,13 @@
-//! Telling what hangs from what is slow.
+//! Tells processes that hang from those that are slow.
 //!
 //! ```text
-//!  second by second:  busy busy busy idle busy idle idle idle idle …  over after IDLE idle ones in a row,
-//!                     └──────────────── or after ALL ──────────────────────────────── or ALL of any kind
+//!  second by second:  busy busy busy idle busy idle idle idle idle …  over after IDLE idle ones
+//!                     └──────────── or after ALL ────────────────┘    in a row, or ALL of any kind
 //! ```
 //!
-//! A deadlock uses no processor time; compiling kernels for the first time may take minutes of it
-//! where the machine is shared, and a process that is stopped for a while is not to blame.
-//! Seconds are counted as they are seen, so a stop is one second, however long it was.
+//! A deadlock uses no processor time. Compiling kernels for the first time may take minutes of it
+//! where the machine is shared. A process that is stopped for a while is not to blame. Seconds are
+//! counted as they are seen, so a stop is one second, however long it was.
 
 /// Idle seconds in a row that are a hang.
 const IDLE: u32 = 60;
@@ -43,7 +43,8 @@ impl Patience {
 /// Processor time of this process, in clock ticks of the system (a hundredth of a second).
 fn processor_time() -> Option<u64> {
     let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
-    // Behind the name, which may hold anything: the state is the first field, the times are the 12th and 13th.
+    // Behind the name, which may hold anything: the state is the first field, the times are the
+    // 12th and 13th.
     let fields = stat.rsplit_once(')')?.1.split_whitespace();
     let times: Vec<u64> = fields.skip(11).take(2).flat_map(str::parse).collect();
     Some(times.iter().sum())

@@ -1,4 +1,4 @@
-//! What plans say of themselves after they ran.
+//! The facts that plans show of themselves after they ran.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -11,14 +11,14 @@ use horton_join::HortonJoinExec;
 
 use crate::text::text;
 
-/// One string a row, sorted.
+/// Returns one string a row, sorted.
 pub fn sorted(batches: &[RecordBatch]) -> Vec<String> {
     let mut rows = text(batches);
     rows.sort_unstable();
     rows
 }
 
-/// The nodes of `plan` that are a `T`, from its top to its leaves.
+/// Returns the nodes of `plan` that are a `T`, from its top to its leaves.
 pub fn nodes<T: ExecutionPlan>(plan: &Arc<dyn ExecutionPlan>) -> Vec<Arc<dyn ExecutionPlan>> {
     let mut nodes = Vec::new();
     let visit = |node: &Arc<dyn ExecutionPlan>| {
@@ -32,7 +32,7 @@ pub fn nodes<T: ExecutionPlan>(plan: &Arc<dyn ExecutionPlan>) -> Vec<Arc<dyn Exe
     nodes
 }
 
-/// The sum of metric `name` over the nodes of `plan` that are a `T`.
+/// Returns the sum of metric `name` over the nodes of `plan` that are a `T`.
 pub fn metric<T: ExecutionPlan>(plan: &Arc<dyn ExecutionPlan>, name: &str) -> usize {
     let nodes = nodes::<T>(plan).into_iter();
     let of = |node: Arc<dyn ExecutionPlan>| {
@@ -47,8 +47,8 @@ pub fn launches(plan: &Arc<dyn ExecutionPlan>) -> usize {
     metric::<HortonJoinExec>(plan, "kernel_launches")
 }
 
-/// Has the joins of a session whose rules are installed keep their sides as DataFusion planned them,
-/// partitioned or not.
+/// Has the joins of a session whose rules are installed keep their sides as DataFusion planned
+/// them, partitioned or not.
 pub fn keep_sides(mut builder: SessionStateBuilder) -> SessionStateBuilder {
     if let Some(optimizer) = builder.physical_optimizers() {
         let keeps = |name: &str| name != "horton_open_sides";

@@ -117,7 +117,7 @@ fn range(values: impl Iterator<Item = f64>) -> Option<Range<f64>> {
     (least <= greatest).then_some(least * 0.8..greatest * 1.25)
 }
 
-/// `1e6` from a million on, plain below.
+/// Returns a text such as `1e6` from a million on, and plain digits below.
 fn number(value: f64) -> String {
     if value >= 1e6 {
         format!("{value:e}")

@@ -13,7 +13,7 @@ pub fn bodies(device: &Device) -> Vec<KernelBody> {
     all.filter(|body| device.info().supports(*body)).collect()
 }
 
-/// `n` keys all over 32 bits, none twice, in no order.
+/// Returns `n` keys all over 32 bits, none twice, in no order.
 pub fn distinct_keys(seed: u32, n: usize) -> Vec<u32> {
     let mut random = Mt::new(seed);
     let mut seen = HashSet::with_capacity(n);

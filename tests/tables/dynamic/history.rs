@@ -1,13 +1,13 @@
-//! Is there an order in which a batch's answers are right?
+//! Searches for an order in which a batch's answers are right.
 //!
 //! ```text
 //!  before: 7 → 1     I(7, 2) answered 1     D(7) answered 2     S(7) answered MISS    after: none
 //!                    └──── 1st ────────────── 2nd ────────────── 3rd ────────────────▶  yes
 //! ```
 //!
-//! Operations of one launch have no order among themselves, and operations on different keys do
-//! not touch each other, so each key can be asked alone: a search over the orders of its
-//! operations, by which of them are done and what the key's value then is.
+//! Operations of one launch have no order among themselves, and operations on different keys do not
+//! touch each other. So each key is searched alone: over the orders of its operations, by which of
+//! them are done and what the key's value then is.
 
 use std::collections::{HashMap, HashSet};
 

@@ -1,4 +1,4 @@
-//! What only linear probing does.
+//! The operations that only linear probing has.
 
 use std::collections::HashSet;
 
@@ -191,7 +191,8 @@ fn reuse_keeps_probes_short_for_many_rounds_where_kept_keys_fill_the_table() {
         assert!(last.max < 20 * first.max.max(16), "{first:?} {last:?}");
         let empty = tables[1].layout().capacity as u64 - last.items - last.deleted;
         assert!(empty > tables[1].layout().capacity as u64 / 4, "{last:?}");
-        // Where deleted keys stay, the table is full of them before long; until then its probes grow.
+        // Where deleted keys stay, the table is full of them before long; until then its probes
+        // grow.
         if !small() {
             assert!(full_after.is_some_and(|round| round < 12), "{full_after:?}");
             assert!(worst > 3.0 * last.mean(), "{worst} {last:?}");

@@ -1,6 +1,7 @@
-//! What only linear probing (both deletions) and the slab hash (both allocators) do: mixed batches in one launch,
-//! whose answers must be those of some order and, for keys named once, a `HashMap`'s; and what each does by itself. (The
-//! suite over all kinds of tables is in `tests/tables/table_ops/`.)
+//! The operations that only linear probing (both deletions) and the slab hash (both allocators)
+//! have: mixed batches in one launch, whose answers must be those of some order and, for keys named
+//! once, a `HashMap`'s; and what each does by itself. (The suite over all kinds of tables is in
+//! `tests/tables/table_ops/`.)
 //!
 //! ```text
 //!  suite     mixed batches

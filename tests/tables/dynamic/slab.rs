@@ -1,4 +1,4 @@
-//! What only the slab hash does.
+//! The operations that only the slab hash has.
 
 use std::collections::HashMap;
 
@@ -353,7 +353,8 @@ fn batches_of_every_kind_add_up() {
                 };
                 let missed = |kind: Kind| with(kind).filter(|a| *a == MISS).count();
                 let count = |kind: Kind| with(kind).count();
-                // Whatever their order, every insertion adds one, every deletion that answers takes one.
+                // Whatever their order, every insertion adds one, every deletion that answers takes
+                // one.
                 let added = count(Kind::Insert) + missed(Kind::Replace);
                 let deleted = count(Kind::Delete) - missed(Kind::Delete);
                 let all: usize = with(Kind::DeleteAll).map(|a| a as usize).sum();

@@ -1,4 +1,5 @@
-//! Mixed batches, in every table that does them in one launch. (What all tables do: `tests/tables/table_ops`.)
+//! Mixed batches, in every table that does them in one launch. (What all tables do:
+//! `tests/tables/table_ops`.)
 
 use std::collections::{HashMap, HashSet};
 

@@ -1,5 +1,5 @@
-//! What lookups cost: the buckets that a Horton table's lookups read, counted on the device, beside
-//! the models of the Horton paper (section 6) at every load.
+//! The cost of lookups: the buckets that a Horton table's lookups read, counted on the device,
+//! beside the models of the Horton paper (section 6) at every load.
 
 use horton_join::device::Queue;
 use horton_join::error::Result;
@@ -10,7 +10,8 @@ use super::harness::{Beside, Shape, distinct_keys, on_device, small};
 use super::load::load_of;
 use horton_test_support::lookups::equations::Model;
 
-/// Slots of the tables that are filled, so many that chance moves a cost by two thousandths at most.
+/// Slots of the tables that are filled, so many that chance moves a cost by two thousandths at
+/// most.
 const SLOTS: usize = 1 << 17;
 
 /// Buckets read by a lookup.

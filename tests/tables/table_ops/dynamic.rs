@@ -1,4 +1,5 @@
-//! Linear probing and the slab hash, as tables like any other; what else they can do: `tests/tables/dynamic`.
+//! Linear probing and the slab hash, as tables like any other; what else they can do:
+//! `tests/tables/dynamic`.
 
 use std::collections::HashSet;
 

@@ -1,5 +1,6 @@
-//! Tables of buckets without room, of every bucket size, where items are too many or cannot be placed: what is
-//! rejected is named and nothing has changed, or the table has grown, as was asked. (All kinds: `suite.rs`.)
+//! Tables of buckets without room, of every bucket size, where items are too many or cannot be
+//! placed: what is rejected is named and nothing has changed, or the table has grown, as was asked.
+//! (All kinds: `suite.rs`.)
 
 use horton_join::device::Queue;
 use horton_join::error::{Error, Result};
@@ -47,7 +48,8 @@ fn items(keys: &[u32]) -> Vec<(u32, u32)> {
     keys.iter().map(|k| (*k, k.rotate_left(7))).collect()
 }
 
-/// `inserted` does not fit beside what is there: an error names those without room, and all is as it was.
+/// `inserted` does not fit beside what is there: an error names those without room, and all is as
+/// it was.
 fn rejects<T: Checked>(
     queue: &mut Queue,
     beside: &mut Beside<T>,

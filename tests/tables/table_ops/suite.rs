@@ -1,8 +1,8 @@
-//! What every kind of table must do, on every body of the device.
+//! The suite that every kind of table must pass, on every body of the device.
 //!
 //! ```text
 //!  test   × Horton (eager, lazy) · cuckoo (load-balanced, first fit)
-//!         · linear probing (kept keys, tombstones) · slab hash (SlabAlloc-light, SlabAlloc)   × body
+//!         · linear probing (kept keys, tombstones) · slab hash (SlabAlloc-light, SlabAlloc) × body
 //! ```
 
 use std::collections::HashMap;

@@ -24,7 +24,7 @@ impl Model {
         }
     }
 
-    /// Share of buckets to which exactly `x` items hash (equation 3).
+    /// Returns the share of buckets to which exactly `x` items hash (equation 3).
     pub fn poisson(&self, x: usize) -> f64 {
         let log_factorial: f64 = (1..=x).map(|i| (i as f64).ln()).sum();
         (x as f64 * self.mean.ln() - self.mean - log_factorial).exp()
@@ -34,7 +34,7 @@ impl Model {
         items.map(|x| weight(x) * self.poisson(x)).sum()
     }
 
-    /// Share of the table's space that holds remap entries (equation 4).
+    /// Returns the share of the table's space that holds remap entries (equation 4).
     pub fn entry_space(&self) -> f64 {
         self.sum(self.slots + 1..=MOST, |_| 1.0) / self.slots as f64
     }

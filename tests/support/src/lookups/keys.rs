@@ -17,7 +17,7 @@ pub struct Probe {
 }
 
 impl Probe {
-    /// The right answer to key `i` in a table of keys to their positions.
+    /// Returns the right answer to key `i` in a table of keys to their positions.
     pub fn answer(&self, i: usize) -> u32 {
         self.present
             .map_or(MISS, |count| (i % count as usize) as u32)
@@ -47,24 +47,24 @@ impl Keys {
         }
     }
 
-    /// All keys of tables.
+    /// Returns all keys of tables.
     #[allow(dead_code, reason = "programs that upload them once")]
     pub fn all(&self) -> &[u32] {
         &self.present
     }
 
-    /// All keys that are in none.
+    /// Returns all keys that are in none.
     #[allow(dead_code, reason = "programs that upload them once")]
     pub fn others(&self) -> &[u32] {
         &self.absent
     }
 
-    /// The first `count` keys.
+    /// Returns the first `count` keys.
     pub fn first(&self, count: usize) -> &[u32] {
         &self.present[..count]
     }
 
-    /// `n` keys of which all are among the first `count`; repeats stand `count` apart.
+    /// Returns `n` keys of which all are among the first `count`; repeats stand `count` apart.
     pub fn hits(&self, count: usize, n: usize) -> Probe {
         Probe {
             keys: cycle(self.first(count), n),
@@ -72,7 +72,7 @@ impl Keys {
         }
     }
 
-    /// `n` keys that are in no table.
+    /// Returns `n` keys that are in no table.
     pub fn misses(&self, n: usize) -> Probe {
         Probe {
             keys: cycle(&self.absent, n),
@@ -80,12 +80,12 @@ impl Keys {
         }
     }
 
-    /// Each of the first `count` keys four times, a quarter of the rows apart.
+    /// Returns each of the first `count` keys four times, a quarter of the rows apart.
     pub fn four_times(&self, count: usize) -> Vec<u32> {
         cycle(self.first(count), 4 * count)
     }
 
-    /// `rows` keys of which every `1 / share`-th is one hot key.
+    /// Returns `rows` keys of which every `1 / share`-th is one hot key.
     pub fn with_hot_key(&self, rows: usize, share: f64) -> Vec<u32> {
         let mut keys = self.first(rows).to_vec();
         let hot = keys[0];

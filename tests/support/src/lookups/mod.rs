@@ -1,5 +1,5 @@
-//! Keys, kinds of tables and checked answers of lookups, for the examples that measure them; and what the
-//! Horton paper expects of them.
+//! Keys, kinds of tables and checked answers of lookups, for the examples that measure them; and
+//! what the Horton paper expects of them.
 
 pub mod equations;
 pub mod keys;

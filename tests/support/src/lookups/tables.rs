@@ -122,7 +122,7 @@ impl Bench {
         }
     }
 
-    /// The best kernel time of looking all keys up, whose answers are checked.
+    /// Returns the best kernel time of looking all keys up, whose answers are checked.
     pub fn look_up(&self, table: &AnyTable, asked: &Asked) -> Result<Duration> {
         let n = asked.keys.len();
         let mut best = Duration::MAX;

@@ -1,5 +1,5 @@
-// Keys to look up, and whether the answers are right: made and counted where they are, as an array
-// of a gigabyte takes the host longer to draw and to check than the device to look up.
+// Keys to look up, and whether the answers are right. Both are made on the device: the host would
+// take longer to draw and check a gigabyte of keys than the device to look them up.
 //
 //   repeat_keys   distinct keys, all of them every `count` keys, `stride` apart in their array
 //   draw_keys     position ─▶ key, one-to-one over all 32 bits

@@ -1,7 +1,7 @@
 //! Keys that are looked up, on the device; the driver of `workload.cl`.
 //!
 //! ```text
-//!  distinct MT19937 keys, uploaded once ─▶ arrays to look up: hits, misses ─▶ wrong answers counted
+//!  distinct MT19937 keys, uploaded once ─▶ arrays to look up: hits, misses ─▶ wrong answers: 0?
 //! ```
 //!
 //! Repeats of a key stand as far apart as there are keys, so that they add nothing to the locality
@@ -70,12 +70,12 @@ impl Workload {
         })
     }
 
-    /// The first `count` keys.
+    /// Returns the first `count` keys.
     pub fn first(&self, count: usize) -> Result<Resident> {
         self.repeat(&self.present, 1, (count, count))
     }
 
-    /// `n` keys of which all are among the first `count`.
+    /// Returns `n` keys of which all are among the first `count`.
     pub fn hits(&self, count: usize, n: usize) -> Result<Asked> {
         Ok(Asked {
             keys: self.repeat(&self.present, STRIDE, (count, n))?,
@@ -87,7 +87,7 @@ impl Workload {
         })
     }
 
-    /// `n` keys that are in no table.
+    /// Returns `n` keys that are in no table.
     pub fn misses(&self, n: usize) -> Result<Asked> {
         Ok(Asked {
             keys: self.repeat(&self.absent, STRIDE, (self.absent.len(), n))?,
@@ -95,7 +95,7 @@ impl Workload {
         })
     }
 
-    /// `n` keys of the first `count` of `distinct`.
+    /// Returns `n` keys of the first `count` of `distinct`.
     fn repeat(
         &self,
         distinct: &Resident,
@@ -125,7 +125,7 @@ impl Workload {
     }
 }
 
-/// `n` keys by position from `from` on, all different in all 2^32 positions.
+/// Returns `n` keys by position from `from` on, all different in all 2^32 positions.
 #[allow(dead_code, reason = "tables of billions draw their keys so")]
 pub fn draw(queue: &mut Queue, from: u32, n: usize) -> Result<Buffer<u32>> {
     let keys = queue.allocate("keys", n)?;

@@ -10,9 +10,9 @@
 //!
 //! A name keeps its sizes at other scales, so that a list of cases stays the same; the rows that
 //! were joined are in the report. Presets order cases by their tables, because making those costs
-//! more than a query. Two presets instead of one list cut at a time limit: 200 M rows of two
-//! columns and their hash table need a large host, and on two cores they show nothing that 30 M
-//! do not.
+//! more than a query. There are two presets instead of one list cut at a time limit. 200 M rows of
+//! two columns and their hash table need a large host. On two cores they show nothing that 30 M do
+//! not.
 
 use std::fmt;
 
@@ -20,7 +20,7 @@ use regex::Regex;
 
 use super::tables::{Answers, Keys, Shape};
 
-/// What is asked of the join.
+/// The query over a join.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Query {
     /// Only how many pairs.
@@ -106,7 +106,7 @@ impl Query {
         }
     }
 
-    /// The one row that it gives.
+    /// Returns the one row that it gives.
     pub fn expected(self, a: &Answers) -> Vec<Option<i64>> {
         let build_misses = a.build_rows - a.build_hits;
         let build_misses_v = a.build_v - a.build_hits_v;
@@ -207,7 +207,7 @@ impl fmt::Display for Case {
     }
 }
 
-/// `1.5M`, `200M`, `100K`, `999`.
+/// Returns a text such as `1.5M`, `200M`, `100K` or `999`.
 pub fn rows(count: u64) -> String {
     match count {
         1_000_000.. if count.is_multiple_of(100_000) => format!("{}M", count as f64 / 1e6),
@@ -231,7 +231,7 @@ const HOST_CORES: usize = 8;
 const M: u64 = 1_000_000;
 
 impl Preset {
-    /// The one that suits a machine of `cores`.
+    /// Returns the one that suits a machine of `cores`.
     pub fn for_cores(cores: usize) -> Self {
         match cores {
             HOST_CORES.. => Preset::Host,
@@ -275,7 +275,7 @@ impl Preset {
     }
 }
 
-/// `count` and `sum` at each hit rate.
+/// Returns `count` and `sum` at each hit rate.
 fn hits(build: u64, probe: u64, keys: Keys, rates: &[u64]) -> Vec<Case> {
     let both =
         |&hit| [Query::Count, Query::Sum].map(|query| Case::new(build, probe, keys, query, hit));
@@ -304,7 +304,7 @@ fn others((build, probe): (u64, u64), (fan_build, fan_probe): (u64, u64)) -> Vec
     cases
 }
 
-/// The cases whose name one of `patterns` is found in; all of them without patterns.
+/// Returns the cases whose name one of `patterns` is found in; all of them without patterns.
 ///
 /// # Errors
 /// There is none, with the names there are; a pattern that is not a regular expression.

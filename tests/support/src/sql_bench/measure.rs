@@ -48,7 +48,7 @@ pub struct Settings {
     pub enabled: String,
     /// Partitions of both plans.
     pub partitions: usize,
-    /// Whether the planner may swap a join's sides.
+    /// True if the planner may swap a join's sides.
     pub reorder: bool,
     /// Options by their full names: `horton.…`, or `datafusion.…` for both sides.
     pub options: Vec<(String, String)>,
@@ -127,7 +127,7 @@ pub struct Outcome {
 }
 
 impl Sides {
-    /// Two sessions with `settings`.
+    /// Returns two sessions with `settings`.
     ///
     /// # Errors
     /// An option that is not there, or a value it does not take; a device that is not there.
@@ -152,7 +152,7 @@ impl Sides {
         })
     }
 
-    /// The device that joins would run on, if there is one.
+    /// Returns the device that joins would run on, if there is one.
     pub fn device(&self) -> Option<&Device> {
         self.device.as_ref()
     }
@@ -229,7 +229,8 @@ impl Sides {
     }
 }
 
-/// The device that is asked for; none where there is none at all, which plans stay stock for.
+/// Returns the device that is asked for. Returns `None` where no device is: plans then stay
+/// DataFusion's own.
 fn open(asked: &str) -> Result<Option<Device>> {
     match Device::open(asked) {
         Ok(device) => Ok(Some(device)),
@@ -256,7 +257,7 @@ async fn run(context: &SessionContext, sql: &str) -> Result<Run> {
     })
 }
 
-/// The one row of a result of 64-bit columns.
+/// Returns the one row of a result of 64-bit columns.
 fn only_row(batches: &[RecordBatch]) -> Result<Vec<Option<i64>>> {
     let mut rows = batches.iter().filter(|batch| batch.num_rows() > 0);
     let row = match (rows.next(), rows.next()) {
@@ -274,7 +275,7 @@ fn only_row(batches: &[RecordBatch]) -> Result<Vec<Option<i64>>> {
         .collect()
 }
 
-/// What the plan's hash joins report.
+/// Returns what the plan's hash joins report.
 fn facts(plan: &Arc<dyn ExecutionPlan>) -> Result<Facts> {
     let mut facts = Facts::default();
     plan.apply(|node| {

@@ -1,4 +1,4 @@
-//! What the user sees: a line a case as soon as it is measured, and the same figures as CSV.
+//! The report to the user: a line a case as soon as it is measured, and the same figures as CSV.
 //!
 //! ```text
 //!   case    build rows  probe rows  stock ms  horton ms  ratio  upload kernel download host
@@ -120,7 +120,7 @@ pub struct Figures<'a> {
 }
 
 impl<'a> Figures<'a> {
-    /// `None` until both sides have run.
+    /// Returns `None` until both sides have run.
     pub fn of(outcome: &'a Outcome) -> Option<Self> {
         Some(Self {
             outcome,
@@ -151,7 +151,7 @@ impl<'a> Figures<'a> {
         self.outcome.device_peak
     }
 
-    /// `bytes` a build row.
+    /// Returns `bytes` a build row.
     pub fn per_build_row(&self, bytes: f64) -> f64 {
         bytes / self.outcome.shape.build_rows().max(1) as f64
     }

@@ -67,7 +67,7 @@ pub struct Shape {
     pub all: u64,
     /// Probe rows.
     pub probe_rows: u64,
-    /// Whether the build side has the string column `s`.
+    /// True if the build side has the string column `s`.
     pub strings: bool,
 }
 
@@ -77,14 +77,14 @@ impl Shape {
         self.present * self.copies
     }
 
-    /// Whether both have the same build table.
+    /// Returns whether both have the same build table.
     fn shares_build(&self, other: &Self) -> bool {
         let numbers = self.keys != Keys::Holes || self.all == other.all;
         let build = |shape: &Self| (shape.keys, shape.present, shape.copies, shape.strings);
         numbers && build(self) == build(other)
     }
 
-    /// Whether both have the same probe table, and the same answers.
+    /// Returns whether both have the same probe table, and the same answers.
     fn shares_probe(&self, other: &Self) -> bool {
         let strings = false;
         Self { strings, ..*self } == Self { strings, ..*other }
@@ -115,7 +115,7 @@ impl Permutation {
         }
     }
 
-    /// A bijection on the numbers of `bits` bits: odd factors and xor with a shift are.
+    /// Returns a bijection on the numbers of `bits` bits: odd factors and xor with a shift are.
     fn scramble(&self, x: u64) -> u64 {
         let mask = (1u128 << self.bits) as u64;
         let mask = mask.wrapping_sub(1);
@@ -129,7 +129,7 @@ impl Permutation {
     }
 }
 
-/// A bijection on 64 bits: the finalizer of SplitMix64.
+/// Returns a bijection on 64 bits: the finalizer of SplitMix64.
 fn mix(number: u64) -> u64 {
     let mut x = number.wrapping_add(0x9E37_79B9_7F4A_7C15);
     x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -137,7 +137,7 @@ fn mix(number: u64) -> u64 {
     x ^ (x >> 31)
 }
 
-/// The payload of the first build row of `number`.
+/// Returns the payload of the first build row of `number`.
 fn value(number: u64) -> u64 {
     mix(!number) % VALUES
 }
@@ -321,8 +321,8 @@ pub struct Pair {
 }
 
 impl Tables {
-    /// The tables of `shape`, each in `partitions` partitions. No one else may hold the previous
-    /// ones, or they stay in memory.
+    /// Returns the tables of `shape`, each in `partitions` partitions. No one else may hold the
+    /// previous ones, or they stay in memory.
     ///
     /// # Errors
     /// Of Arrow and of the thread pool; none that the shape alone causes.
@@ -421,7 +421,7 @@ fn make_probe(shape: &Shape, partitions: usize) -> Result<(Arc<MemTable>, Answer
     Ok((table(&schema, batches, partitions)?, answers))
 }
 
-/// `bits` as a fraction of 2^64, times `count`.
+/// Returns `bits` as a fraction of 2^64, times `count`.
 fn below(bits: u64, count: u64) -> u64 {
     ((u128::from(bits) * u128::from(count)) >> 64) as u64
 }

@@ -6,24 +6,21 @@
 //!                                   └─▶ docs/architecture.md, between its two markers
 //! ```
 //!
-//! An import is a path that begins with `crate`, `super`, or a child of the module, in a `use` or not.
-//! No table that joins do not use is imported by what they stand on.
-//! Unit tests, macro arguments and the `mod` lines of a parent do not count. `cargo-modules` does as much for
-//! files, but takes minutes to build and knows no folders.
-//!
-//! `cargo run -p horton-modules` checks; with `-- --draw` it writes the drawing anew.
+//! An import is a path that begins with `crate`, `super`, or a child of the module, in a `use` or
+//! not. No table that joins do not use is imported by what they stand on.
+//! Unit tests, macro arguments and the `mod` lines of a parent do not count. `cargo-modules` does
+//! as much for files, but takes minutes to build and knows no folders.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::process::ExitCode;
-use std::{env, fs, io};
+use std::{fs, io};
 
 mod imports;
 
-/// What imports what.
+/// The modules, each with those that it imports.
 type Graph = BTreeMap<String, BTreeSet<String>>;
 
-/// A circle of `graph`, if there is one.
+/// Returns a circle of `graph`, if there is one.
 fn circle(graph: &Graph) -> Option<Vec<String>> {
     let mut left = graph.clone();
     loop {
@@ -34,7 +31,7 @@ fn circle(graph: &Graph) -> Option<Vec<String>> {
             break;
         }
     }
-    // Each that is left imports another one that is left: whoever follows them comes back.
+    // Each that is left imports another one that is left: a way along them comes back.
     let mut way = vec![left.keys().next()?.clone()];
     loop {
         let next = left[way.last()?].iter().find(|to| left.contains_key(*to))?;
@@ -45,7 +42,7 @@ fn circle(graph: &Graph) -> Option<Vec<String>> {
     }
 }
 
-/// The imports among the children of module `parent`, of all modules below each.
+/// Returns the imports among the children of module `parent`, of all modules below each.
 fn among(files: &Graph, parent: &str) -> Graph {
     let child = |module: &str| {
         let below = match parent {
@@ -66,7 +63,7 @@ fn among(files: &Graph, parent: &str) -> Graph {
     graph
 }
 
-/// Prints every circle; whether there is one.
+/// Prints every circle. Returns whether there is one.
 fn check(files: &Graph) -> bool {
     let mut parents: BTreeSet<String> = BTreeSet::from([String::new()]);
     parents.extend(
@@ -88,7 +85,8 @@ fn check(files: &Graph) -> bool {
     found
 }
 
-/// What joins stand on, and the tables for their own sake, which none of it may import.
+/// The modules that joins stand on, and the tables for their own sake, which none of those may
+/// import.
 const OF_JOINS: [&str; 9] = [
     "join",
     "keys",
@@ -102,7 +100,8 @@ const OF_JOINS: [&str; 9] = [
 ];
 const FOR_THEMSELVES: [&str; 3] = ["table::cuckoo", "table::linear", "table::slab"];
 
-/// Prints every import of a table for its own sake by what joins stand on; whether there is one.
+/// Prints every import of a table for its own sake by a module that joins stand on. Returns whether
+/// there is one.
 fn check_tables(files: &Graph) -> bool {
     let is_below = |module: &str, all: &[&str]| {
         let folders = all.iter();
@@ -120,7 +119,7 @@ fn check_tables(files: &Graph) -> bool {
     found
 }
 
-/// A drawing of `graph` without imports that a longer way implies.
+/// Returns a drawing of `graph` without imports that a longer way implies.
 fn drawing(graph: &Graph) -> String {
     let reaches = |from: &str, to: &str| {
         let mut seen = BTreeSet::new();
@@ -144,7 +143,7 @@ fn drawing(graph: &Graph) -> String {
     lines.join("\n")
 }
 
-/// Names between which `text` has the drawing of a module's children.
+/// Returns the markers between which a page has the drawing of the children of `parent`.
 fn markers(parent: &str) -> (String, String) {
     let name = if parent.is_empty() { "crate" } else { parent };
     (
@@ -153,7 +152,7 @@ fn markers(parent: &str) -> (String, String) {
     )
 }
 
-/// `text` with the drawings of `files` between its markers.
+/// Returns `text` with the drawings of `files` between its markers.
 fn drawn(text: &str, files: &Graph) -> Option<String> {
     let mut text = text.to_owned();
     for parent in ["", "join", "table", "device"] {
@@ -165,32 +164,27 @@ fn drawn(text: &str, files: &Graph) -> Option<String> {
     Some(text)
 }
 
-fn main() -> io::Result<ExitCode> {
-    // Asked when it runs: a checkout elsewhere may have built this program.
-    let here = env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| "scripts/modules".into());
-    let root = Path::new(&here).join("../..");
+/// Checks the modules below `root` and their drawing, which `draw` writes anew.
+/// Returns whether all is well.
+pub fn run(root: &Path, draw: bool) -> io::Result<bool> {
     let files = imports::of(&root.join("src"))?;
     let page = root.join("docs/architecture.md");
     let before = fs::read_to_string(&page)?;
     let Some(after) = drawn(&before, &files) else {
         println!("{} lacks a marker of a drawing", page.display());
-        return Ok(ExitCode::FAILURE);
+        return Ok(false);
     };
-    if env::args().any(|argument| argument == "--draw") {
+    if draw {
         fs::write(&page, &after)?;
     } else if after != before {
         println!(
             "the drawings in {} are old: make modules DRAW=1",
             page.display()
         );
-        return Ok(ExitCode::FAILURE);
+        return Ok(false);
     }
     let has_circle = check(&files);
-    Ok(if check_tables(&files) || has_circle {
-        ExitCode::FAILURE
-    } else {
-        ExitCode::SUCCESS
-    })
+    Ok(!check_tables(&files) && !has_circle)
 }
 
 #[cfg(test)]

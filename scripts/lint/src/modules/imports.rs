@@ -1,4 +1,4 @@
-//! Which module of a crate imports which.
+//! The imports of the modules of a crate.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -9,7 +9,7 @@ use syn::{ItemMod, ItemUse, UseTree};
 
 use super::Graph;
 
-/// The imports of all modules whose files are below `root`.
+/// Returns the imports of all modules whose files are below `root`.
 pub fn of(root: &Path) -> io::Result<Graph> {
     let mut files = BTreeMap::new();
     read(root, Vec::new(), &mut files)?;

@@ -1,0 +1,72 @@
+//! Checks of this project's source that no linter of the language makes.
+//!
+//! `cargo run -p horton-lint -- modules` checks the imports; `modules --draw` draws them anew.
+//! `cargo run -p horton-lint -- words` checks comments, and links in Markdown.
+
+use std::path::Path;
+use std::process::{Command, ExitCode};
+use std::{env, fs, io};
+
+mod links;
+mod modules;
+mod words;
+
+const USAGE: &str = "usage: horton-lint modules [--draw] | words";
+
+/// Returns the paths of the files below `root` that git tracks and that are there.
+fn tracked(root: &Path) -> io::Result<Vec<String>> {
+    let output = Command::new("git")
+        .args(["ls-files", "-z"])
+        .current_dir(root)
+        .output()?;
+    if !output.status.success() {
+        let reason = String::from_utf8_lossy(&output.stderr);
+        return Err(io::Error::other(format!("git ls-files: {reason}")));
+    }
+    let files = String::from_utf8_lossy(&output.stdout);
+    let files = files.split_terminator('\0').map(str::to_owned);
+    Ok(files.filter(|file| root.join(file).is_file()).collect())
+}
+
+/// Prints comments that are hard to read and links that lead nowhere, below `root`.
+/// Returns whether there are none.
+fn check_words(root: &Path) -> io::Result<bool> {
+    let mut files = links::Files::new();
+    let mut found = Vec::new();
+    for file in tracked(root)? {
+        if words::is_checked(&file) {
+            found.extend(words::findings(
+                &file,
+                &fs::read_to_string(root.join(&file))?,
+            ));
+        }
+        let is_page = file.ends_with(".md");
+        let page = is_page.then(|| fs::read_to_string(root.join(&file)));
+        files.insert(file, page.transpose()?);
+    }
+    found.extend(files.keys().flat_map(|file| links::findings(&files, file)));
+    found.iter().for_each(|finding| println!("{finding}"));
+    Ok(found.is_empty())
+}
+
+fn main() -> io::Result<ExitCode> {
+    // Read at run time: a checkout elsewhere may have built this program.
+    let here = env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| "scripts/lint".into());
+    let root = Path::new(&here).join("../..");
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let is_well = match arguments[..] {
+        ["modules"] => modules::run(&root, false)?,
+        ["modules", "--draw"] => modules::run(&root, true)?,
+        ["words"] => check_words(&root)?,
+        _ => {
+            eprintln!("{USAGE}");
+            return Ok(ExitCode::FAILURE);
+        }
+    };
+    Ok(if is_well {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}

@@ -1,0 +1,215 @@
+//! Comments that are hard to read: long sentences, and lines of more than 100 columns.
+//!
+//! ```text
+//!  // A tag is a part      ┐            ┌ A tag is a part of a hash. ─ 7 words
+//!  // of a hash. It picks  ├ paragraph ─┤
+//!  // an entry.            ┘            └ It picks an entry. ─ 4 words
+//!  //                       ends it, as the first line of an item, a table, a drawing do
+//! ```
+//!
+//! A sentence ends at a full stop, a question mark, an exclamation mark, a colon or a semicolon.
+//! Fenced blocks, headings, tables and drawings have no sentences. A drawing is indented, and in no
+//! item. A line may be longer where it cannot be wrapped: one word, as a link is, or a row of a
+//! table.
+
+const MOST_WORDS: usize = 25;
+const MOST_COLUMNS: usize = 100;
+
+/// Returns what begins a comment in the language of `file`, if its comments are checked.
+fn marker(file: &str) -> Option<&'static str> {
+    match file.rsplit_once('.')?.1 {
+        "rs" | "cl" => Some("//"),
+        "py" | "sh" => Some("#"),
+        _ => None,
+    }
+}
+
+/// Returns whether the comments of `file` are checked.
+pub fn is_checked(file: &str) -> bool {
+    marker(file).is_some()
+}
+
+/// Returns the text of a line that is a comment, without its marker and the space behind it.
+fn comment<'a>(line: &'a str, marker: &str) -> Option<&'a str> {
+    let rest = line.trim_start().strip_prefix(marker)?;
+    let rest = match marker {
+        "//" => rest.strip_prefix(['/', '!']).unwrap_or(rest),
+        _ if rest.starts_with('!') => return None,
+        _ => rest,
+    };
+    Some(rest.strip_prefix(' ').unwrap_or(rest))
+}
+
+/// Returns whether `text` begins an item of a list.
+fn begins_item(text: &str) -> bool {
+    let (first, _) = text.split_once(' ').unwrap_or((text, ""));
+    let number = first.strip_suffix('.').unwrap_or_default();
+    matches!(first, "-" | "*")
+        || (!number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+/// A paragraph of a comment: its words, each with the number of its line.
+type Paragraph<'a> = Vec<(usize, &'a str)>;
+
+/// Returns the paragraphs of all comments of `text`.
+fn paragraphs<'a>(text: &'a str, marker: &str) -> Vec<Paragraph<'a>> {
+    let mut paragraphs = vec![Paragraph::new()];
+    let mut is_code = false;
+    let mut in_item = false;
+    for (number, line) in (1..).zip(text.lines()) {
+        let Some(text) = comment(line, marker) else {
+            is_code = false;
+            paragraphs.push(Paragraph::new());
+            continue;
+        };
+        let trimmed = text.trim();
+        let is_fence = trimmed.starts_with("```");
+        in_item = begins_item(trimmed) || (in_item && !trimmed.is_empty());
+        let is_heading = text.trim_start_matches('#').starts_with(' ') && text.starts_with('#');
+        let has_words = !(is_code || is_fence || is_heading || trimmed.starts_with('|'))
+            && (in_item || !text.starts_with("  "));
+        is_code ^= is_fence;
+        if !has_words || trimmed.is_empty() || begins_item(trimmed) {
+            paragraphs.push(Paragraph::new());
+        }
+        if has_words && let Some(paragraph) = paragraphs.last_mut() {
+            paragraph.extend(trimmed.split_whitespace().map(|word| (number, word)));
+        }
+    }
+    paragraphs
+}
+
+/// Returns whether a sentence ends with `word`.
+fn ends_sentence(word: &str) -> bool {
+    let word = word.trim_end_matches(['"', '\'', ')', '*', '_']);
+    word.ends_with(['.', '?', '!', ':', ';'])
+}
+
+/// Returns the long sentences and the long lines of `text`, of file `file`.
+pub fn findings(file: &str, text: &str) -> Vec<String> {
+    let Some(marker) = marker(file) else {
+        return Vec::new();
+    };
+    let mut found = Vec::new();
+    for paragraph in paragraphs(text, marker) {
+        for sentence in paragraph.split_inclusive(|(_, word)| ends_sentence(word)) {
+            if sentence.len() > MOST_WORDS {
+                let words: Vec<&str> = sentence.iter().map(|(_, word)| *word).collect();
+                let (line, count) = (sentence[0].0, words.len());
+                found.push(format!("{file}:{line}: {count} words: {}", words.join(" ")));
+            }
+        }
+    }
+    let behind_code = format!(" {marker} ");
+    for (number, line) in (1..).zip(text.lines()) {
+        let columns = line.chars().count();
+        let can_wrap = match comment(line, marker) {
+            Some(text) => !text.starts_with('|') && text.trim().contains(' '),
+            None => line.contains(&behind_code),
+        };
+        if columns > MOST_COLUMNS && can_wrap {
+            found.push(format!(
+                "{file}:{number}: {columns} columns: {}",
+                line.trim()
+            ));
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(count: usize) -> String {
+        vec!["w"; count].join(" ")
+    }
+
+    #[test]
+    fn a_sentence_over_several_lines_is_found_where_it_begins() {
+        let text = format!("// Short.\n// {}\n// {}. End.\n", words(13), words(13));
+        let found = findings("a.rs", &text);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].starts_with("a.rs:2: 26 words: w "), "{found:?}");
+    }
+
+    #[test]
+    fn a_sentence_of_25_words_is_short_enough() {
+        let text = format!(
+            "/// {}.\n/// {};\n/// {}\n",
+            words(25),
+            words(25),
+            words(25)
+        );
+        assert_eq!(findings("a.rs", &text), [""; 0]);
+    }
+
+    #[test]
+    fn every_language_has_its_marker() {
+        let text = format!("# {}\n", words(26));
+        assert_eq!(findings("a.py", &text).len(), 1);
+        assert_eq!(findings("a.sh", &text).len(), 1);
+        assert_eq!(findings("a.cl", &text), [""; 0]);
+        assert_eq!(findings("a.txt", &text), [""; 0]);
+        assert_eq!(findings("a.cl", &text.replace('#', "//")).len(), 1);
+        assert_eq!(findings("a.rs", &text.replace('#', "//!")).len(), 1);
+    }
+
+    #[test]
+    fn blank_lines_items_and_code_end_a_sentence() {
+        let (half, line) = (words(13), words(15));
+        for between in [
+            "//",
+            "// # Heading",
+            "// - item",
+            "// 2. item",
+            "let x = 1;",
+        ] {
+            let text = format!("// {half}\n{between}\n// {half}\n");
+            assert_eq!(findings("a.rs", &text), [""; 0], "{between}");
+        }
+        for drawing in [
+            "```text\n// {}\n// {}\n// ```",
+            "//   {}\n//   {}",
+            "// |{}\n// |{}",
+        ] {
+            let text = drawing
+                .replace("{}", &line)
+                .replace("```text", "// ```text");
+            assert_eq!(findings("a.rs", &text), [""; 0], "{text}");
+        }
+    }
+
+    #[test]
+    fn a_long_sentence_in_an_item_and_behind_a_drawing_is_found() {
+        let text = format!("// - {}\n//   {}\n", words(13), words(13));
+        assert_eq!(findings("a.rs", &text).len(), 1);
+        let text = format!("// ```text\n// a\n// ```\n// {}\n", words(26));
+        assert_eq!(findings("a.rs", &text).len(), 1);
+    }
+
+    #[test]
+    fn long_lines_are_found_in_comments_and_behind_code() {
+        let fits = format!("// a {}", "b".repeat(95));
+        assert_eq!(findings("a.rs", &fits), [""; 0]);
+        let found = findings("a.rs", &format!("\n{fits}b"));
+        assert!(
+            found[0].starts_with("a.rs:2: 101 columns: // a b"),
+            "{found:?}"
+        );
+        let behind = format!("let x = \"{}\"; // why", "a".repeat(90));
+        assert_eq!(findings("a.rs", &behind).len(), 1);
+        let drawing = format!("// ```text\n// {}\n// ```", "─ ".repeat(60));
+        assert_eq!(findings("a.rs", &drawing).len(), 1);
+    }
+
+    #[test]
+    fn lines_that_cannot_be_wrapped_may_be_long() {
+        let link = format!("// https://example.com/{}", "a".repeat(100));
+        assert_eq!(findings("a.rs", &link), [""; 0]);
+        assert_eq!(
+            findings("a.rs", &format!("// | {} |", "a ".repeat(60))),
+            [""; 0]
+        );
+    }
+}
