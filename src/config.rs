@@ -88,7 +88,7 @@ impl fmt::Display for Filters {
     }
 }
 
-/// The course of a join whose device fails.
+/// Behaviour of a join whose device fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnDeviceError {
     /// The join goes on without the device.
@@ -150,7 +150,7 @@ pub struct HortonConfig {
     pub min_build_rows: usize,
     /// Switch for scans that leave out rows which match no build row: auto or off.
     pub filters: Filters,
-    /// Course of a join whose device fails: fallback or error.
+    /// Behaviour of a join whose device fails: fallback or error.
     pub on_device_error: OnDeviceError,
     /// True if joins go to disk that the memory pool has no room for.
     pub spill: bool,
