@@ -152,7 +152,7 @@ pub struct HortonConfig {
     pub filters: Filters,
     /// Behaviour of a join whose device fails: fallback or error.
     pub on_device_error: OnDeviceError,
-    /// True if joins go to disk that the memory pool has no room for.
+    /// True if joins too large for the memory pool go to disk.
     pub spill: bool,
     /// Forbids SQL to change the options: see [`locked`](Self::locked).
     pub is_locked: bool,
@@ -204,7 +204,7 @@ impl Default for Knobs {
     }
 }
 
-/// Rows that any device joins faster than the host, the cost of its calls included.
+/// Rows from which a device pays for its calls, as a rule.
 const MANY_ROWS: usize = 1 << 20;
 
 /// Rows of a chunk at most, for any build side: the pairs of a window are then fewer than 2^32.
@@ -238,11 +238,11 @@ const OPTIONS: [(&str, &str); 8] = [
     ),
     (
         "on_device_error",
-        "When a device fails: 'fallback' finishes the query on the host, 'error' ends it",
+        "When a device fails: 'fallback' finishes the query on another device or the host, 'error' ends it",
     ),
     (
         "spill",
-        "Whether joins go to temporary files that the memory limit has no room for",
+        "Whether joins larger than the memory limit use temporary files",
     ),
 ];
 

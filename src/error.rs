@@ -67,7 +67,10 @@ pub enum Error {
     },
 
     /// An OpenCL call failed.
-    #[error("OpenCL {call} failed on '{device}': {status}")]
+    #[error(
+        "OpenCL {call} failed on '{device}': {status}; update its driver, or SET horton.device to \
+         another device"
+    )]
     OpenCl {
         /// The call or kernel.
         call: String,
@@ -78,7 +81,10 @@ pub enum Error {
     },
 
     /// A kernel program did not compile; the compiler's log is included.
-    #[error("OpenCL program '{program}' did not compile on '{device}':\n{log}")]
+    #[error(
+        "OpenCL program '{program}' did not compile on '{device}'; update its driver, or SET \
+         horton.device to another device:\n{log}"
+    )]
     ProgramBuild {
         /// The `.cl` family.
         program: String,
@@ -104,7 +110,10 @@ pub enum Error {
 
     /// The device gave wrong answers where right ones are known, or does not compile the kernels;
     /// see [`self_test`](crate::self_test).
-    #[error("OpenCL device '{device}' failed its self-test: {reason}")]
+    #[error(
+        "OpenCL device '{device}' failed its self-test: {reason}; update its driver, or SET \
+         horton.device to another device"
+    )]
     SelfTest {
         /// Name of the device.
         device: String,
@@ -113,7 +122,10 @@ pub enum Error {
     },
 
     /// An answer of the device contradicts the question: rows that it gives may be wrong.
-    #[error("OpenCL device '{device}' gave a wrong answer: {what}")]
+    #[error(
+        "OpenCL device '{device}' gave a wrong answer: {what}; update its driver, or SET \
+         horton.device to another device"
+    )]
     WrongAnswer {
         /// Name of the device.
         device: String,
@@ -220,7 +232,10 @@ pub enum Error {
     },
 
     /// The thread that owns the device queue is gone, or a job panicked in it.
-    #[error("the queue of OpenCL device '{device}' stopped: {reason}")]
+    #[error(
+        "the queue of OpenCL device '{device}' stopped: {reason}; restart the program, or SET \
+         horton.device to another device"
+    )]
     QueueStopped {
         /// Name of the device.
         device: String,
@@ -310,8 +325,8 @@ impl Error {
         status == "CL_MEM_OBJECT_ALLOCATION_FAILURE" || status == "CL_OUT_OF_HOST_MEMORY"
     }
 
-    /// Returns the same error for another query, if it is about the name of a device. Returns the
-    /// text of any other.
+    /// Returns the same error for another query, if it is about the name of a device. Returns
+    /// any other as [`Error::Invalid`] with its text.
     pub(crate) fn of_name(&self) -> Self {
         match self {
             Error::UnknownDevice { asked, available } => Error::UnknownDevice {

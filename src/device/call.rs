@@ -127,7 +127,7 @@ pub(super) fn device_ids(platform: &PlatformId) -> Called<Vec<DeviceId>> {
     })
 }
 
-/// Returns the raw answer to a `request`, which is a number of OpenCL's.
+/// Returns the raw answer to `request`, an OpenCL constant.
 pub(super) fn device_info(id: DeviceId, request: u32) -> Called<Vec<u8>> {
     at(Site::DeviceInfo, "", || {
         cl::get_device_info_raw(id, request)

@@ -256,6 +256,7 @@ mod tests {
             FewToProbe { wanted: 7 },
             Preparing,
             NotReady("no device: ".to_owned()),
+            NotReady("OpenCL device '7' failed its self-test: 7".to_owned()),
             FailedBefore(text()),
             Failed(text()),
             DoesNotFit,

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! The build side is not concatenated: that would double its memory, and more than 2^31 bytes of
-//! strings do not fit one array. A column that the build made one array (`set_joined`) is taken
-//! from, as rows of one batch are. The rest is interleaved, dictionaries by
+//! strings do not fit one array. Rows of one batch are gathered by `take`, and so is a column that
+//! the build made one array (`set_joined`). The rest is interleaved, dictionaries by
 //! [`arrays`](crate::join::arrays). A row number finds its batch through a table with one entry per
 //! `BLOCK` rows: a step or two, and not a binary search.
 

@@ -90,8 +90,8 @@ impl HortonJoinExec {
         Ok(run.holding(Box::pin(stream)))
     }
 
-    /// Begins the build before the join is executed. Does so if all partitions share the build, and
-    /// no filter of another join reaches the side that is read first.
+    /// Begins the build before the join is executed. All partitions must share it, and no filter of
+    /// another join may reach the side that is read first.
     ///
     /// # Errors
     /// The errors of opening it.

@@ -33,7 +33,7 @@ pub struct SurrogateKeys {
     pub keys: Vec<u32>,
     /// 32-bit words of a key.
     pub words: usize,
-    /// Rows of the part that those are, counted from its first; `None` if all.
+    /// Numbers of these rows in the part, from its first; `None` if all.
     pub rows: Option<Vec<u32>>,
 }
 

@@ -89,7 +89,7 @@ fn full_table(queue: &mut Queue) -> Result<()> {
     full.check_load(queue, FULL)
 }
 
-/// Returns every other of few numbers.
+/// Returns a case whose keys are every other number.
 fn dense() -> Case {
     let keys = (0..KEYS).rev().map(|key| 2 * key).collect();
     Case {
@@ -118,7 +118,7 @@ fn keys(n: u32) -> Vec<u32> {
     [0, u32::MAX].into_iter().chain(random).collect()
 }
 
-/// Returns a key that a quarter of the rows have; no other is there twice.
+/// Returns keys, a quarter of which are equal; no other is there twice.
 fn hot_key() -> Vec<u32> {
     let key = |row: u32| match row % 4 {
         0 => 7,

@@ -94,7 +94,7 @@ pub struct Statistics {
     pub reads_per_hit: f64,
 }
 
-/// The course of an insert when some keys find no room.
+/// Behaviour of an insert when some keys find no room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum WhenFull {
     /// The table stays as it was and the error says which keys had no room.
@@ -196,7 +196,7 @@ pub trait Table: Sized {
     /// Returns the number of items that there is room for.
     fn capacity(&self) -> usize;
 
-    /// Returns the number of items by capacity, in 0..=1.
+    /// Returns items divided by capacity, in 0..=1.
     fn load_factor(&self) -> f64 {
         self.len() as f64 / self.capacity().max(1) as f64
     }

@@ -65,7 +65,7 @@ pub struct Node {
     pub context: Arc<TaskContext>,
     /// The record that the node shows.
     pub shown: Shown,
-    /// Partition whose build this is.
+    /// Number of the partition.
     pub partition: usize,
 }
 
@@ -163,7 +163,7 @@ pub struct Joiner {
     pub oriented: OrientedJoin,
     /// The side that is built.
     pub build: Side,
-    /// Build that this is.
+    /// Number of this build.
     pub at: At,
     /// Output partitions, if the host may repartition both sides into so many.
     pub partitions: Option<usize>,
@@ -489,7 +489,7 @@ pub enum Decided {
     Host {
         /// DataFusion's own join.
         join: Box<HostJoin>,
-        /// Build that this is.
+        /// Number of this build.
         at: At,
         /// Record in which its metrics are noted.
         on_host: Arc<OnHost>,

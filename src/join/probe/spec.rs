@@ -41,7 +41,7 @@ pub struct ProbeSpec {
     pub fetch: Option<usize>,
     /// Rows of a chunk.
     pub chunk_rows: usize,
-    /// True if to wait for a whole chunk: not with an unbounded input.
+    /// True if a lookup waits for a whole chunk: not with an unbounded input.
     pub whole_chunks: bool,
     /// True if the table may be built on another device, too, while chunks wait. False for a share:
     /// the other devices have as much to do.

@@ -1,4 +1,4 @@
-//! The course by which the sides of a join become pairs of buckets, read off its plan.
+//! The way in which the sides of a join become pairs of buckets, read off its plan.
 //!
 //! ```text
 //!  join ─▶ a ScatterSpec a side ─▶ scattered, the left side first ─▶ pairs ─▶ lanes
@@ -152,7 +152,7 @@ pub fn keeps_partitions(planned: &HashJoinExec) -> bool {
     *planned.partition_mode() == PartitionMode::CollectLeft && (by_keys || orders > 1)
 }
 
-/// The course by which both sides become pairs of buckets.
+/// The way in which both sides become pairs of buckets.
 pub struct Scattering {
     specs: [ScatterSpec; 2],
     own_lanes: bool,

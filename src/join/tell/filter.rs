@@ -92,7 +92,7 @@ pub struct Board {
     /// Reservation for the keys of builds that wait for others: DataFusion's own join copies its
     /// build side.
     waiting: MemoryReservation,
-    /// Report of each build that has reported; nothing is known of one that was dropped.
+    /// Reports of all builds: `None` until one reports, `Some(None)` if it was dropped.
     reports: Mutex<Vec<Option<Option<Facts>>>>,
     /// Number of builds.
     count: usize,

@@ -29,7 +29,7 @@ pub struct CuckooConfig {
     pub reduction: Reduction,
     /// Slots that there are at least, for items to come.
     pub min_capacity: usize,
-    /// Course of an insert when some keys find no slot.
+    /// Behaviour of an insert when some keys find no slot.
     pub when_full: WhenFull,
     /// The bucket that an item goes to.
     pub placement: Placement,

@@ -5,8 +5,8 @@
 //!                                   └drop_entries─▶ no idle entries (lazy upkeep)
 //! ```
 //!
-//! Horton paper, section 5.4; when remapped items return to their primary buckets it leaves as
-//! future work. [`Upkeep`] says when they do here. A sweep reads the table in order and the
+//! Horton paper, section 5.4. The paper leaves open when remapped items return to their primary
+//! buckets. [`Upkeep`] says when they do here. A sweep reads the table in order and the
 //! secondary buckets of its Type B buckets at random, as a build's `place` does.
 
 use std::sync::Arc;

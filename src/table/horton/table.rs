@@ -25,7 +25,7 @@ pub struct TableConfig {
     pub reduction: Reduction,
     /// Slots that there are at least, for items to come.
     pub min_capacity: usize,
-    /// Course of an insert when some keys find no slot.
+    /// Behaviour of an insert when some keys find no slot.
     pub when_full: WhenFull,
     /// Time at which remapped items return to their primary buckets after removals.
     pub upkeep: Upkeep,
@@ -186,7 +186,7 @@ impl HortonTable {
         self.len() == 0
     }
 
-    /// Returns the number of items by slot, in 0..=1.
+    /// Returns items divided by slots, in 0..=1.
     pub fn load_factor(&self) -> f64 {
         self.len() as f64 / self.layout.words() as f64
     }

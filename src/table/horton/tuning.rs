@@ -80,7 +80,7 @@ pub struct Workload {
 /// The time at which a second bucket is looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Second {
-    /// A second bucket is looked at at once.
+    /// A lookup reads its second bucket immediately.
     Direct,
     /// Second buckets are looked at when a few keys wait for theirs (Horton paper, section 5.1).
     Buffered,

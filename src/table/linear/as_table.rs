@@ -108,7 +108,7 @@ impl Table for LinearTable {
         self.layout.room()
     }
 
-    /// Returns the number of items by slot, in 0..=1.
+    /// Returns items divided by slots, in 0..=1.
     fn load_factor(&self) -> f64 {
         self.len as f64 / self.layout.capacity as f64
     }

@@ -39,7 +39,7 @@ pub struct LinearConfig {
     pub load_factor: f64,
     /// Slots at least.
     pub min_capacity: usize,
-    /// Course of [`Table::insert`](crate::table::Table::insert) when there is no room.
+    /// Behaviour of [`Table::insert`](crate::table::Table::insert) when there is no room.
     pub when_full: WhenFull,
     /// Slots that deletions leave.
     pub deletion: Deletion,

@@ -5,11 +5,11 @@
 //!  repeating keys   table: key ─▶ group g ─▶ rows[offsets[g] .. offsets[g + 1]]
 //! ```
 //!
-//! Most builds are primary keys, so the table is first built as if keys were unique. The build
-//! finds a repeat, as a rule, after a small part of its work. Only then are the rows grouped and
-//! the table built over the distinct keys. Keys of two words have tables of their own on CPUs
-//! ([`codes`](super::codes)); otherwise keys of several words are grouped by what the table knows
-//! them by, and told apart by [`wide`](super::wide).
+//! Most builds are primary keys, so the table is first built as if keys were unique. If keys
+//! repeat, the build mostly finds that after a small part of its work. Only then are the rows
+//! grouped and the table built over the distinct keys. Keys of two words have tables of their own
+//! on CPUs ([`codes`](super::codes)). Otherwise keys of several words are grouped by what the table
+//! knows them by, and told apart by [`wide`](super::wide).
 
 use std::sync::Arc;
 

@@ -84,7 +84,7 @@ impl SlabModel {
             .flat_map(move |slab| (0..entries).map(move |i| (slab, i)))
     }
 
-    /// Returns the key and value of an entry, deleted ones included.
+    /// Returns the key and value of any entry: empty, deleted or live.
     fn entry(&self, (slab, i): Place) -> (u32, u32) {
         let words = self.words(slab);
         match self.layout.entries {

@@ -24,7 +24,7 @@ pub struct SlabConfig {
     pub pool: PoolLayout,
     /// Entries in the base slabs, at least.
     pub min_capacity: usize,
-    /// Course of [`Table::insert`](crate::table::Table::insert) when slabs have run out.
+    /// Behaviour of [`Table::insert`](crate::table::Table::insert) when slabs have run out.
     pub when_full: WhenFull,
     /// Seed of the hash function.
     pub seed: u32,
