@@ -6,7 +6,7 @@
 #   cargo build --workspace ─▶ maturin ─▶ wheel ─▶ target/python/venv ─▶ pytest, mypy's stubtest
 #
 # EXAMPLE=1 runs python/examples/orders.py instead.
-# PROFILE=--release builds the wheel as users do: maturin alone, with a DataFusion of its own.
+# PROFILE=--release builds the wheel with optimisation, as `pip install ./python` does.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD
@@ -57,13 +57,10 @@ fi
 
 rm -rf "$target/python/wheels"
 begun=$SECONDS
-build=(--manifest-path python/Cargo.toml --out "$target/python/wheels" --auditwheel skip)
-if [ "${PROFILE:-}" = --release ]; then
-    "$venv/bin/maturin" build --release --strip "${build[@]}"
-else
-    CARGO=$root/scripts/workspace-cargo.sh "$venv/bin/maturin" build --profile dev \
-        --compression-method stored "${build[@]}"
-fi
+profile=(--profile dev --compression-method stored)
+[ "${PROFILE:-}" != --release ] || profile=(--release --strip)
+CARGO=$root/scripts/workspace-cargo.sh "$venv/bin/maturin" build "${profile[@]}" --auditwheel skip \
+    --manifest-path python/Cargo.toml --out "$target/python/wheels"
 echo "python.sh: built the wheel in $((SECONDS - begun)) s" >&2
 "$python" -m pip install --quiet --disable-pip-version-check --no-deps --force-reinstall \
     "$target"/python/wheels/*.whl

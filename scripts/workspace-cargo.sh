@@ -13,5 +13,13 @@ fi
 # Those of maturin alone would have cargo build PyO3 once for it and once for everybody else.
 unset PYO3_PYTHON PYTHON_SYS_EXECUTABLE PYO3_ENVIRONMENT_SIGNATURE PYO3_BUILD_EXTENSION_MODULE \
     PYO3_CONFIG_FILE
+profile=()
+while [ $# -gt 0 ]; do
+    case $1 in
+    --release) profile=(--release) ;;
+    --profile) profile=(--profile "$2") ;;
+    esac
+    shift
+done
 # An example, as that brings in the features of dev-dependencies: those of `cargo test --workspace`.
-exec cargo build --workspace --lib --example tpch_join --message-format json-render-diagnostics
+exec cargo build "${profile[@]}" --workspace --lib --example tpch_join --message-format json-render-diagnostics
