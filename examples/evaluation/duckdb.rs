@@ -95,7 +95,8 @@ impl Task<'_> {
     /// Names the folder or file that cannot be read.
     pub fn script(&self) -> Result<(String, Vec<String>)> {
         let kind = if self.in_memory { "table" } else { "view" };
-        let mut script = format!("set threads = {};\n", self.threads);
+        // The shell prints the time of a statement that fails, too: it must stop there.
+        let mut script = format!(".bail on\nset threads = {};\n", self.threads);
         for path in entries(&self.folder.join("tables"))? {
             let name = stem(&path);
             let files = match path.is_dir() {
@@ -201,10 +202,10 @@ mod tests {
         let (script, names) = task(folder, true).script().unwrap();
         let lines: Vec<&str> = script.lines().collect();
         let run = "create or replace temp table answer as select 1 from x;";
-        assert_eq!(lines[0], "set threads = 3;");
-        assert!(lines[1].starts_with("create table part as ") && lines[1].contains("part.parquet"));
-        assert!(lines[2].ends_with("/tables/x/*.parquet';"), "{}", lines[2]);
-        assert_eq!(lines[3..], [".timer on", ".print query q1", run, run, run]);
+        assert_eq!(lines[..2], [".bail on", "set threads = 3;"]);
+        assert!(lines[2].starts_with("create table part as ") && lines[2].contains("part.parquet"));
+        assert!(lines[3].ends_with("/tables/x/*.parquet';"), "{}", lines[3]);
+        assert_eq!(lines[4..], [".timer on", ".print query q1", run, run, run]);
         assert_eq!(names, ["q1"]);
         let (script, _) = task(folder, false).script().unwrap();
         assert!(script.contains("create view part as"));
