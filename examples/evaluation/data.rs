@@ -1,8 +1,8 @@
 //! The Parquet files that queries run over: made once, and kept for the next run.
 //!
 //! ```text
-//!   DATA/tpch-1/               tables/lineitem.parquet …   queries/q01.sql …   by tpch_join --write
-//!   DATA/db-benchmark-1000000/ tables/x/1.parquet …        queries/q1_….sql    made here
+//!   DATA/tpch-1/              tables/lineitem.parquet …  queries/q01.sql …  by tpch_join --write
+//!   DATA/db-benchmark-100000/ tables/x/1.parquet …       queries/q1_….sql   made here
 //! ```
 //!
 //! A folder gets its name when all of it is there, so one that a run left half made is not used.

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! One program drives the others. Each runs in a process of its own, so that none finds the memory
-//! or the device as another left it, and one that fails does not keep the rest from running.
+//! or the device as another left it. One that fails does not keep the rest from running.
 //!
 //! A shell script could drive them as well. It would still need a program for the charts, the
 //! medians and db-benchmark's tables, and its own parsing would have no tests. This one needs

@@ -31,6 +31,8 @@ const WIDTH: u32 = 960;
 const BAR_HEIGHT: u32 = 20;
 /// Title, labels of the axis and margins.
 const FRAME_HEIGHT: u32 = 110;
+/// Most labels of the axis: from ten on, the drawing library adds some between powers of two.
+const X_LABELS: usize = 9;
 /// A character of a name in `FONT`, about.
 const CHARACTER: u32 = 7;
 const FONT: (&str, i32) = ("sans-serif", 13);
@@ -69,10 +71,11 @@ fn draw(area: &Area<'_>, title: &str, axis: &str, bars: &[&Bar]) -> Drawn {
         .margin(12)
         .x_label_area_size(44)
         .y_label_area_size(names)
-        .build_cartesian_2d((least..most).log_scale(), -0.5..count - 0.5)?;
+        .build_cartesian_2d((least..most).log_scale().base(2.0), -0.5..count - 0.5)?;
     chart
         .configure_mesh()
         .disable_y_mesh()
+        .x_labels(X_LABELS)
         .y_labels(0)
         .light_line_style(WHITE)
         .x_desc(axis)
