@@ -137,7 +137,9 @@ fn beside(out: &Path) -> PathBuf {
 
 fn main() -> ExitCode {
     env_logger::init();
-    match evaluate(&Args::parse()) {
+    let args = Args::parse();
+    let programs = Programs::beside_this();
+    match programs.and_then(|programs| evaluate(&args, programs, &mut io::stdout())) {
         Ok(0) => ExitCode::SUCCESS,
         Ok(_) => ExitCode::FAILURE,
         Err(error) => {
@@ -147,15 +149,15 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs all parts and writes the report; returns how many parts failed.
-fn evaluate(args: &Args) -> Result<usize> {
+/// Runs all parts and writes the report, and tells `out` how it goes; returns how many parts failed.
+fn evaluate(args: &Args, programs: Programs, out: &mut impl Write) -> Result<usize> {
     let settings = args.settings();
     let parts = parts::select(parts::parts(&settings), &args.parts);
     if parts.is_empty() {
         return Err(format!("no part's name contains any of {:?}", args.parts).into());
     }
     let runner = Runner {
-        programs: Programs::beside_this()?,
+        programs,
         duckdb: DuckDb::find(&args.python),
         runtime: tokio::runtime::Runtime::new()?,
         settings,
@@ -169,7 +171,7 @@ fn evaluate(args: &Args) -> Result<usize> {
         if is_duckdb && runner.duckdb.is_none() {
             continue;
         }
-        done.push(runner.done(part)?);
+        done.push(runner.done(part, out)?);
         // What is there already can be read while the rest runs.
         report::write(&args.out, &facts, &done)?;
     }
@@ -179,7 +181,7 @@ fn evaluate(args: &Args) -> Result<usize> {
         .count();
     let report = args.out.join("report.md");
     writeln!(
-        io::stdout(),
+        out,
         "{}: {failed} of {} parts failed",
         report.display(),
         done.len()
@@ -197,8 +199,7 @@ struct Runner {
 
 impl Runner {
     /// Runs one part, and says so.
-    fn done(&self, part: Part) -> Result<Done> {
-        let mut out = io::stdout();
+    fn done(&self, part: Part, out: &mut impl Write) -> Result<Done> {
         write!(out, "{} … ", part.name)?;
         out.flush()?;
         let (finished, results) = self.run(&part).unwrap_or_else(|error| {
@@ -346,7 +347,9 @@ mod tests {
         ] {
             assert!(parse(wrong).is_err(), "{wrong}");
         }
-        assert!(evaluate(&parse("--parts nothing").unwrap()).is_err());
+        let nowhere = Programs::in_folder(Path::new(""));
+        let nothing = parse("--parts nothing").unwrap();
+        assert!(evaluate(&nothing, nowhere, &mut vec![]).is_err());
     }
 
     #[test]
@@ -357,8 +360,15 @@ mod tests {
             "--small --parts tpch-memory-auto,device --out {}",
             out.display()
         );
-        // Beside a test there are no examples.
-        assert_eq!(evaluate(&parse(&args).unwrap()).unwrap(), 3);
+        let nowhere = Programs::in_folder(folder.path());
+        let mut printed = vec![];
+        let failed = evaluate(&parse(&args).unwrap(), nowhere, &mut printed).unwrap();
+        let printed = String::from_utf8(printed).unwrap();
+        assert_eq!(failed, 3);
+        assert!(
+            printed.ends_with("report.md: 3 of 3 parts failed\n"),
+            "{printed}"
+        );
         let text = fs::read_to_string(out.join("report.md")).unwrap();
         assert!(
             text.contains("**FAILED: devices**: devices is not in "),
