@@ -11,6 +11,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use arrow::array::RecordBatch;
 use datafusion::catalog::MemTable;
@@ -18,7 +19,7 @@ use datafusion::prelude::SessionContext;
 
 use crate::Result;
 use crate::db_benchmark::{QUESTIONS, Table};
-use crate::run::{Programs, run};
+use crate::run::{Finished, Programs, run};
 
 /// Rows in a file.
 const FILE_ROWS: u64 = 5_000_000;
@@ -47,30 +48,36 @@ impl Data {
     /// Makes its files in `all` if they are not there; what `tpch_join` prints goes to `log`.
     ///
     /// # Errors
-    /// Names the file that cannot be written, or says why `tpch_join` failed.
-    pub async fn make(self, all: &Path, programs: &Programs, log: &Path) -> Result<()> {
+    /// Names the file that cannot be written, or the program that is missing.
+    pub async fn make(self, all: &Path, programs: &Programs, log: &Path) -> Result<Finished> {
         let folder = self.folder(all);
         if folder.is_dir() {
-            return Ok(());
+            let command = format!("({} was there)", folder.display());
+            return Ok(Finished::well(command, Duration::ZERO));
         }
         let partial = folder.with_added_extension("partial");
         if partial.exists() {
             let describe = |e| format!("cannot remove {}: {e}", partial.display());
             fs::remove_dir_all(&partial).map_err(describe)?;
         }
-        match self {
+        let finished = match self {
             Self::Tpch(scale) => {
                 let mut command = programs.command("tpch_join")?;
                 command.arg("--scale").arg(scale.to_string());
                 command.arg("--write").arg(&partial);
-                if let Some(failure) = run(command, None, log).failure {
-                    return Err(failure.into());
-                }
+                run(command, None, log)
             }
-            Self::DbBenchmark(rows) => write_db_benchmark(&partial, rows).await?,
+            Self::DbBenchmark(rows) => {
+                let begun = Instant::now();
+                write_db_benchmark(&partial, rows).await?;
+                Finished::well("(made by the evaluation)".to_string(), begun.elapsed())
+            }
+        };
+        if finished.failure.is_none() {
+            let describe = |e| format!("cannot name {}: {e}", folder.display());
+            fs::rename(&partial, &folder).map_err(describe)?;
         }
-        let describe = |e| format!("cannot name {}: {e}", folder.display());
-        Ok(fs::rename(&partial, &folder).map_err(describe)?)
+        Ok(finished)
     }
 }
 

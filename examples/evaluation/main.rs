@@ -164,7 +164,8 @@ fn evaluate(args: &Args, programs: Programs, out: &mut impl Write) -> Result<usi
     };
     data::create_folder(&runner.settings.raw())?;
     data::create_folder(&runner.settings.data)?;
-    let facts = machine::describe(args.commit.as_deref(), runner.duckdb.as_ref());
+    let mut facts = machine::describe(args.commit.as_deref(), runner.duckdb.as_ref());
+    facts.push(("form", runner.settings.form()));
     let mut done = vec![];
     for part in parts {
         let is_duckdb = matches!(part.work, Work::DuckDb { .. });
@@ -223,21 +224,22 @@ impl Runner {
 
     fn run(&self, part: &Part) -> Result<(Finished, Results)> {
         self.forget(part)?;
-        if let Some(data) = part.data {
-            let log = self.raw(&part.name, "log");
-            let made = data.make(&self.settings.data, &self.programs, &log);
-            self.runtime
-                .block_on(made)
-                .map_err(|e| format!("no data: {e}"))?;
-        }
         match &part.work {
             Work::Example {
                 program,
                 arguments,
                 shows,
             } => self.example(&part.name, program, arguments, shows),
+            Work::Data => Ok((self.files(part)?, Results::None)),
             Work::DuckDb { in_memory } => self.duckdb(part, *in_memory),
         }
+    }
+
+    fn files(&self, part: &Part) -> Result<Finished> {
+        let data = part.data.ok_or("there is nothing to make")?;
+        let log = self.raw(&part.name, "log");
+        let made = data.make(&self.settings.data, &self.programs, &log);
+        self.runtime.block_on(made)
     }
 
     fn example(
@@ -364,9 +366,9 @@ mod tests {
         let mut printed = vec![];
         let failed = evaluate(&parse(&args).unwrap(), nowhere, &mut printed).unwrap();
         let printed = String::from_utf8(printed).unwrap();
-        assert_eq!(failed, 3);
+        assert_eq!(failed, 4);
         assert!(
-            printed.ends_with("report.md: 3 of 3 parts failed\n"),
+            printed.ends_with("report.md: 4 of 4 parts failed\n"),
             "{printed}"
         );
         let text = fs::read_to_string(out.join("report.md")).unwrap();
@@ -374,7 +376,7 @@ mod tests {
             text.contains("**FAILED: devices**: devices is not in "),
             "{text}"
         );
-        assert!(text.contains("**FAILED: tpch-memory-auto**: no data: tpch_join is not in "));
-        assert_eq!(text.matches("**FAILED").count(), 3);
+        assert!(text.contains("**FAILED: tpch-data**: tpch_join is not in "));
+        assert_eq!(text.matches("**FAILED").count(), 4);
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   devices                                                        what is there
+//!   tpch-data, db-benchmark-data                                   Parquet files that others read
 //!   tpch-{memory,parquet}-{always,auto}    tpch_join   ┐           tpch-{memory,parquet}-duckdb
 //!   db-benchmark-{always,auto}             tpch_join   ├ beside    db-benchmark-duckdb
 //!   joins                                  sql_bench   ┘ DataFusion
@@ -40,6 +41,14 @@ impl Settings {
         self.out.join("raw")
     }
 
+    /// How much is measured, in words.
+    pub fn form(&self) -> String {
+        match self.small {
+            true => "small, whose times say nothing".to_string(),
+            false => format!("whole, {} timed runs", self.repeat),
+        }
+    }
+
     /// Timed runs of each query: `tpch_join` makes them even, so that either side is as often the
     /// first.
     pub fn query_runs(&self) -> usize {
@@ -72,6 +81,8 @@ pub enum Work {
         /// What becomes of its output.
         shows: Shows,
     },
+    /// Makes the files of `data`.
+    Data,
     /// The queries of `data` in DuckDB.
     DuckDb {
         /// Whether it reads the tables into memory first.
@@ -97,7 +108,8 @@ pub fn parts(settings: &Settings) -> Vec<Part> {
     let tpch = Data::Tpch(settings.scale);
     let db_benchmark = Data::DbBenchmark(settings.rows);
     let scale = settings.scale;
-    let mut parts = vec![devices()];
+    let mut parts = vec![devices(), files("tpch-data", tpch)];
+    parts.push(files("db-benchmark-data", db_benchmark));
     for (name, title, data, in_memory) in [
         (
             "tpch-memory",
@@ -141,11 +153,23 @@ pub fn parts(settings: &Settings) -> Vec<Part> {
     parts
 }
 
-/// The parts whose names contain one of `names`; all of them without names.
+/// The parts whose names contain one of `names`, and the files that they read; all without names.
 pub fn select(parts: Vec<Part>, names: &[String]) -> Vec<Part> {
-    let is_asked = |part: &Part| names.iter().any(|name| part.name.contains(name));
-    let is_kept = |part: &Part| names.is_empty() || is_asked(part);
-    parts.into_iter().filter(is_kept).collect()
+    let is_asked = |part: &Part| {
+        let is_named = names.iter().any(|name| part.name.contains(name));
+        names.is_empty() || is_named && !matches!(part.work, Work::Data)
+    };
+    let read: Vec<Data> = parts
+        .iter()
+        .filter(|p| is_asked(p))
+        .filter_map(|p| p.data)
+        .collect();
+    let is_read = |part: &Part| {
+        let is_data = matches!(part.work, Work::Data);
+        is_data && part.data.is_some_and(|data| read.contains(&data))
+    };
+    let kept = |part: &Part| is_asked(part) || is_read(part);
+    parts.into_iter().filter(kept).collect()
 }
 
 fn duckdb(suite: &str) -> String {
@@ -162,6 +186,15 @@ fn devices() -> Part {
             arguments: vec![],
             shows: Shows::Text,
         },
+    }
+}
+
+fn files(name: &str, data: Data) -> Part {
+    Part {
+        name: name.to_string(),
+        title: "Parquet files".to_string(),
+        data: Some(data),
+        work: Work::Data,
     }
 }
 
@@ -291,7 +324,7 @@ mod tests {
     fn line(part: &Part) -> String {
         match &part.work {
             Work::Example { arguments, .. } => arguments.join(" "),
-            Work::DuckDb { .. } => String::new(),
+            Work::DuckDb { .. } | Work::Data => String::new(),
         }
     }
 
@@ -348,8 +381,10 @@ mod tests {
             parts.into_iter().map(|part| part.name).collect::<Vec<_>>()
         };
         assert_eq!(names(&["device-rates", "joins"]), ["joins", "device-rates"]);
-        assert_eq!(names(&["tpch"]).len(), 6);
-        assert_eq!(names(&[]).len(), 13);
+        let with_files = ["tpch-data", "tpch-parquet-auto"];
+        assert_eq!(names(&["parquet-auto"]), with_files);
+        assert_eq!(names(&["tpch"]).len(), 7);
+        assert_eq!(names(&[]).len(), 15);
         assert!(names(&["nothing"]).is_empty());
     }
 }

@@ -24,6 +24,21 @@ use crate::machine::Fact;
 use crate::parts::{Part, Shows, Work};
 use crate::run::Finished;
 
+/// What a reader must know of the times.
+const METHOD: &str = "\
+How it was measured:
+
+* A time runs from a query's text to its last row. One run warms up, and the sides take turns.
+* Times are medians. A sum is over the queries that both sides have. A ratio below 1 says that horton
+  is faster.
+* Every run is checked: `differences` counts rows that differ, and devices that did nothing.
+* Suites in memory read the same Parquet files into memory first.
+* DuckDB has the same files, threads and number of runs. Its rows go into a temporary table.
+* The five questions of db-benchmark ask for sums. The benchmark itself keeps all columns of the joined rows.
+* Names of single joins have the sizes of the whole form.
+
+";
+
 /// A part that has been run, or could not be.
 pub struct Done {
     /// What was to be run.
@@ -145,7 +160,7 @@ fn text(out: &Path, facts: &[Fact], done: &[Done], suites: &[Suite<'_>]) -> Resu
             _ => {}
         }
     }
-    command_lines(&mut text, done)?;
+    command_lines(&mut text, out, done)?;
     Ok(text)
 }
 
@@ -154,8 +169,7 @@ fn failures(text: &mut String, done: &[Done]) -> Result<()> {
         .iter()
         .filter_map(|done| Some((done, done.finished.failure.as_ref()?)));
     for (done, why) in failed {
-        let name = &done.part.name;
-        writeln!(text, "**FAILED: {name}**: {why} ([log](raw/{name}.log))\n")?;
+        writeln!(text, "**FAILED: {}**: {why}\n", done.part.name)?;
     }
     Ok(())
 }
@@ -165,9 +179,7 @@ fn overview(text: &mut String, suites: &[Suite<'_>]) -> Result<()> {
         return Ok(());
     }
     text.push_str(
-        "Times are medians, added up over the queries that both sides have. A ratio below 1 says \
-         that horton is faster.\n\n\
-         | suite | queries | horton ms | DataFusion ms | horton / DataFusion | DuckDB ms | \
+        "| suite | queries | horton ms | DataFusion ms | horton / DataFusion | DuckDB ms | \
          horton / DuckDB | the worst query |\n|---|---|---|---|---|---|---|---|\n",
     );
     for suite in suites {
@@ -195,6 +207,7 @@ fn overview(text: &mut String, suites: &[Suite<'_>]) -> Result<()> {
         )?;
     }
     text.push('\n');
+    text.push_str(METHOD);
     Ok(())
 }
 
@@ -288,19 +301,27 @@ fn figures(text: &mut String, part: &Part, out: &Path, folder: &Path) -> Result<
     Ok(())
 }
 
-fn command_lines(text: &mut String, done: &[Done]) -> Result<()> {
+fn command_lines(text: &mut String, out: &Path, done: &[Done]) -> Result<()> {
     text.push_str("## Command lines\n\n| part | seconds | command |\n|---|---|---|\n");
     for done in done {
         writeln!(
             text,
-            "| [{}](raw/{}.log) | {:.1} | `{}` |",
-            done.part.name,
-            done.part.name,
+            "| {} | {:.1} | `{}` |",
+            log(out, &done.part.name),
             done.finished.took.as_secs_f64(),
             done.finished.command.replace('|', "\\|")
         )?;
     }
     Ok(())
+}
+
+/// The part's name, linked to its log if it has one.
+fn log(out: &Path, name: &str) -> String {
+    let file = format!("raw/{name}.log");
+    match out.join(&file).is_file() {
+        true => format!("[{name}]({file})"),
+        false => name.to_string(),
+    }
 }
 
 fn ratio(ratio: Option<f64>) -> String {
@@ -376,16 +397,19 @@ mod tests {
     #[test]
     fn a_report_shows_sums_the_worst_query_and_what_failed() {
         let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("raw")).unwrap();
+        fs::write(folder.path().join("raw/rates.log"), "").unwrap();
         write(folder.path(), &[("CPU", "a|b".to_string())], &all()).unwrap();
         let text = fs::read_to_string(folder.path().join("report.md")).unwrap();
         for part in [
-            "**FAILED: broken**: exit status: 2 ([log](raw/broken.log))",
+            "**FAILED: broken**: exit status: 2\n",
             "| [tpch](#tpch) | 2 | 40.0 | 40.0 | 1.00 | 4.0 (1 of 2) | 2.50 | q2 1.50 |",
             "| CPU | a\\|b |",
             "![Title of tpch](tpch.svg)",
             "| q2 | 30.0 | 20.0 | 1.50 | - | 1 | 0 |\n| q1 | 10.0 | 20.0 | 0.50 | 4.0 | 1 | 0 |",
             "| mib | hits |\n|---|---|\n| 16 | 99 |",
-            "| [broken](raw/broken.log) | 2.0 | `broken --all` |",
+            "| [rates](raw/rates.log) | 2.0",
+            "| broken | 2.0 | `broken --all` |",
         ] {
             assert!(text.contains(part), "{part}\n{text}");
         }

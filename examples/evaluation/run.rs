@@ -64,6 +64,17 @@ pub struct Finished {
     pub failure: Option<String>,
 }
 
+impl Finished {
+    /// What did not fail.
+    pub fn well(command: String, took: Duration) -> Self {
+        Self {
+            command,
+            took,
+            failure: None,
+        }
+    }
+}
+
 /// Runs `command` with the file `input`; all that it prints goes to `log`.
 pub fn run(mut command: Command, input: Option<&Path>, log: &Path) -> Finished {
     let begun = Instant::now();
