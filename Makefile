@@ -76,6 +76,18 @@ python: ## build the Python wheel and run its tests; EXAMPLE=1 runs an example
 	scripts/ensure-opencl.sh
 	$(ON_POCL) EXAMPLE=$(EXAMPLE) scripts/python.sh || [ $$? = 77 ]
 
+# BIN=DIR runs the programs in DIR instead of building them: no cargo is needed (CONTRIBUTING.md).
+EVALUATED = evaluation devices tpch_join sql_bench device_bench paper_figures
+EVALUATION = $(if $(SCALE),--scale $(SCALE)) $(if $(REPEAT),--repeat $(REPEAT)) \
+	$(if $(ROWS),--rows $(ROWS)) $(if $(DEVICE),--device '$(DEVICE)') $(if $(OUT),--out '$(OUT)') \
+	$(if $(DATA),--data '$(DATA)') $(if $(PARTS),--parts $(PARTS)) $(if $(COMMIT),--commit $(COMMIT)) \
+	$(if $(PYTHON),--python '$(PYTHON)') $(if $(filter-out 0,$(SMALL)),--small)
+.PHONY: evaluation
+evaluation: ## measure all on this machine, charts and all: SMALL=1 SCALE=1 REPEAT=5 ROWS=1e7 DEVICE=auto OUT=DIR BIN=DIR
+	$(if $(BIN),,scripts/ensure-opencl.sh --release)
+	$(if $(BIN),,cargo build --workspace --release $(EVALUATED:%=--example %))
+	$(or $(BIN),$${CARGO_TARGET_DIR:-target}/release/examples)/evaluation $(strip $(EVALUATION))
+
 DURATION ?= 60
 SEED ?= $$(date +%s)
 # PROFILE=--release is faster, but there OpenCL calls do not fail on demand.

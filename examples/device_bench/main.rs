@@ -20,6 +20,7 @@ mod host;
 mod measure;
 
 use std::fmt::Write as _;
+use std::num::NonZeroUsize;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -29,9 +30,6 @@ use horton_join::error::{Error, Result};
 
 use horton_test_support::lookups::keys::{self, Keys};
 use measure::{Bench, horton};
-
-/// Rows of the builds with a hot key.
-const HOT_ROWS: usize = 10_000_000;
 
 #[derive(Parser)]
 #[command(about = "Rates of a Horton table on one device, each beside the memory's limit")]
@@ -51,6 +49,9 @@ struct Options {
     /// Slots per bucket: 4, 8 or 16
     #[arg(long, default_value_t = 8)]
     bucket_size: usize,
+    /// Rows of the builds with a hot key
+    #[arg(long, default_value = "10000000")]
+    hot_rows: NonZeroUsize,
     /// Only one table of so many elements (such as 2.1e9), filled to the last of the loads
     #[arg(long)]
     elements: Option<f64>,
@@ -119,7 +120,7 @@ fn run(options: &Options) -> Result<usize> {
     let sizes = sizes(options, &bench, probes);
     let load = options.loads.iter().copied().fold(0.0, f64::max);
     let most = sizes.iter().map(|mib| items_of(*mib, load)).max();
-    let keys = Keys::draw(most.unwrap_or(0).max(HOT_ROWS), probes);
+    let keys = Keys::draw(most.unwrap_or(0).max(options.hot_rows.get()), probes);
     let mut rows = Vec::new();
     for mib in sizes {
         for &load in &options.loads {
@@ -279,11 +280,12 @@ fn four_a_key(
 
 /// Builds of ten million rows of which a share has one key.
 fn hot_keys(options: &Options, bench: &Bench, keys: &Keys) -> Result<usize> {
-    println!("\nbuild of {HOT_ROWS} rows, load 0.8, by the share of one hot key");
+    let count = options.hot_rows.get();
+    println!("\nbuild of {count} rows, load 0.8, by the share of one hot key");
     let mut unique = None;
     let mut wrong = 0;
     for share in [0.0, 0.0001, 0.001, 0.01, 0.1, 0.3, 0.5, 1.0] {
-        let rows = keys.with_hot_key(HOT_ROWS, share);
+        let rows = keys.with_hot_key(count, share);
         let hot = rows[0];
         let expected = rows.iter().filter(|key| **key == hot).count();
         let (time, built) = bench.build(rows, 0.8, options.bucket_size)?;
@@ -293,7 +295,7 @@ fn hot_keys(options: &Options, bench: &Bench, keys: &Keys) -> Result<usize> {
             .device
             .run_blocking(move |queue| Ok(built.join(queue, &probe, 1)?.build.len()))?;
         wrong += counted.value.abs_diff(expected);
-        let rate = rate(HOT_ROWS, time);
+        let rate = rate(count, time);
         let unique = *unique.get_or_insert(rate);
         println!("{share:>9} {:>9.1} {:>6.3}", rate / 1e6, rate / unique);
     }

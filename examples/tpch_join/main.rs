@@ -16,14 +16,16 @@
 //! standard output, progress and errors to standard error.
 
 mod check;
+mod csv;
 mod data;
 mod limit;
 mod measure;
 mod queries;
 mod report;
+mod write;
 
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -32,6 +34,7 @@ use arrow::datatypes::Int64Type;
 use clap::Parser;
 use datafusion::prelude::{SessionConfig, SessionContext};
 
+use crate::csv::Csv;
 use crate::data::Data;
 use crate::limit::{Limit, pooled};
 use crate::measure::{Effort, Outcome, Sides, measure};
@@ -88,6 +91,14 @@ struct Args {
     /// plan of a query reserves without a limit; rows are compared with those of a run without one
     #[arg(long, value_name = "SIZE|SHARE")]
     memory_limit: Option<Limit>,
+
+    /// Also write the figures to this file
+    #[arg(long, value_name = "FILE")]
+    csv: Option<PathBuf>,
+
+    /// Write TPC-H's tables (DIR/tables/*.parquet) and queries (DIR/queries/*.sql), and stop
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["data", "query", "csv"])]
+    write: Option<PathBuf>,
 
     /// Print the executed plan with its metrics
     #[arg(long)]
@@ -176,7 +187,20 @@ fn run(args: &Args) -> Result<usize> {
         }
         return Ok(0);
     }
-    tokio::runtime::Runtime::new()?.block_on(run_queries(args))
+    let runtime = tokio::runtime::Runtime::new()?;
+    match &args.write {
+        Some(dir) => runtime.block_on(write_tpch(dir, args.scale)),
+        None => runtime.block_on(run_queries(args)),
+    }
+}
+
+/// Writes TPC-H as files; finds no differences.
+async fn write_tpch(dir: &Path, scale: f64) -> Result<usize> {
+    let partitions = SessionContext::new().state().config().target_partitions();
+    let data = data::generate(scale, partitions)?;
+    write::write(dir, &data, &Selection::All.queries(scale)).await?;
+    writeln!(io::stdout(), "{}, written to {}", data.about, dir.display())?;
+    Ok(0)
 }
 
 async fn run_queries(args: &Args) -> Result<usize> {
@@ -212,6 +236,7 @@ async fn run_queries(args: &Args) -> Result<usize> {
         repeat: args.repeat,
         time: Duration::from_secs_f64(args.seconds),
     };
+    let mut csv = args.csv.as_deref().map(Csv::create).transpose()?;
     let mut outcomes: Vec<Outcome> = vec![];
     let mut failures: Vec<String> = vec![];
     for query in queries {
@@ -225,6 +250,9 @@ async fn run_queries(args: &Args) -> Result<usize> {
             Err(error) => return Err(error),
         };
         report::query(&mut out, &outcome, rows)?;
+        if let Some(csv) = &mut csv {
+            csv.add(&outcome)?;
+        }
         if args.explain {
             report::plan(&mut out, &outcome)?;
         }
@@ -330,6 +358,8 @@ mod tests {
             "--set chunk_rows",
             "--memory-limit 0",
             "--memory-limit 2/1",
+            "--write d --data some",
+            "--write d --query 1",
         ] {
             assert!(parse(&format!("tpch_join {wrong}")).is_err(), "{wrong}");
         }

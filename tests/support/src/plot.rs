@@ -118,7 +118,7 @@ fn range(values: impl Iterator<Item = f64>) -> Option<Range<f64>> {
 }
 
 /// Returns a text such as `1e6` from a million on, and plain digits below.
-fn number(value: f64) -> String {
+pub(crate) fn number(value: f64) -> String {
     if value >= 1e6 {
         format!("{value:e}")
     } else {

@@ -117,6 +117,8 @@ pub struct Outcome {
     pub stock: Option<Run>,
     /// The best run with Horton joins.
     pub horton: Option<Run>,
+    /// Times of all timed runs, stock and with Horton joins.
+    pub times: [Vec<Duration>; 2],
     /// Most device bytes in use at once, tables and scratch; `None` if not seen.
     pub device_peak: Option<u64>,
     /// Runs whose answer was wrong, and those that left the device idle against the settings.
@@ -323,6 +325,7 @@ impl Outcome {
             shape,
             stock: None,
             horton: None,
+            times: [vec![], vec![]],
             device_peak: None,
             differences: 0,
             notes: vec![],
@@ -350,10 +353,14 @@ impl Outcome {
         }
         notes.retain(|note| !self.notes.contains(note));
         self.notes.append(&mut notes);
-        let best = match side {
-            Side::Stock => &mut self.stock,
-            Side::Horton => &mut self.horton,
+        let [stock_times, horton_times] = &mut self.times;
+        let (best, times) = match side {
+            Side::Stock => (&mut self.stock, stock_times),
+            Side::Horton => (&mut self.horton, horton_times),
         };
+        if timed {
+            times.push(run.time);
+        }
         if timed && best.as_ref().is_none_or(|best| run.time < best.time) {
             *best = Some(run);
         }

@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use super::Result;
 use super::measure::{Facts, Outcome, Run};
+use crate::median::median;
 
 /// What the shares mean, above the table.
 const LEGEND: &str = "\
@@ -198,6 +199,8 @@ impl Csv {
             "horton_host_bytes_per_build_row",
             "table_bytes_per_build_row",
             "device_peak_bytes_per_build_row",
+            "stock_median_ms",
+            "horton_median_ms",
         ])?;
         Ok(csv)
     }
@@ -237,6 +240,8 @@ impl Csv {
             per_row(figures.host_bytes() as f64),
             per_row(join.table_bytes as f64),
             peak.map_or(String::new(), |bytes| per_row(bytes as f64)),
+            median_millis(&outcome.times[0]),
+            median_millis(&outcome.times[1]),
         ])
     }
 
@@ -250,6 +255,12 @@ impl Csv {
 
 fn millis(time: Duration) -> String {
     format!("{:.1}", time.as_secs_f64() * 1e3)
+}
+
+/// The median of some times; empty without one.
+fn median_millis(times: &[Duration]) -> String {
+    let median = median(times.iter().map(Duration::as_secs_f64));
+    median.map_or(String::new(), |seconds| format!("{:.3}", seconds * 1e3))
 }
 
 #[cfg(test)]
