@@ -24,8 +24,9 @@ test: ## everything that must hold before a commit
 	$(MAKE) modules
 	$(MAKE) words
 	$(ON_POCL) cargo test --workspace
-	cargo build --workspace --bin horton-sql --example tpch_join --example devices
+	cargo build --workspace --bin horton-sql $(EVALUATED:%=--example %)
 	$(ON_POCL) $(DEBUG)/examples/tpch_join --scale 0.01 --query all --check
+	$(ON_POCL) $(MAKE) evaluation SMALL=1 BIN=$(DEBUG)/examples OUT=$(DEBUG)/evaluation
 	scripts/bare.sh
 	$(MAKE) python
 	$(ON_POCL) scripts/readme.sh
