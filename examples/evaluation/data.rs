@@ -2,27 +2,25 @@
 //!
 //! ```text
 //!   DATA/tpch-1/              tables/lineitem.parquet …  queries/q01.sql …  by tpch_join --write
-//!   DATA/db-benchmark-100000/ tables/x/1.parquet …       queries/q1_….sql   made here
+//!   DATA/db-benchmark-100000/ tables/x.parquet …         queries/q1_….sql   made here
 //! ```
 //!
 //! A folder gets its name when all of it is there, so one that a run left half made is not used.
-//! A table's file has at most five million rows: that much is in memory at once.
+//! db-benchmark's files are written without DataFusion's SQL: this program has a sixth of the size
+//! of those that it runs.
 
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::thread;
 use std::time::{Duration, Instant};
 
-use arrow::array::RecordBatch;
-use datafusion::catalog::MemTable;
-use datafusion::prelude::SessionContext;
+use datafusion::parquet::arrow::ArrowWriter;
+use datafusion::parquet::basic::{Compression, ZstdLevel};
+use datafusion::parquet::file::properties::WriterProperties;
 
 use crate::Result;
 use crate::db_benchmark::{QUESTIONS, Table};
 use crate::run::{Finished, Programs, run};
-
-/// Rows in a file.
-const FILE_ROWS: u64 = 5_000_000;
 
 /// Rows in a batch: DataFusion's default batch size.
 const BATCH_ROWS: u64 = 8192;
@@ -49,7 +47,7 @@ impl Data {
     ///
     /// # Errors
     /// Names the file that cannot be written, or the program that is missing.
-    pub async fn make(self, all: &Path, programs: &Programs, log: &Path) -> Result<Finished> {
+    pub fn make(self, all: &Path, programs: &Programs, log: &Path) -> Result<Finished> {
         let folder = self.folder(all);
         if folder.is_dir() {
             let command = format!("({} was there)", folder.display());
@@ -69,7 +67,7 @@ impl Data {
             }
             Self::DbBenchmark(rows) => {
                 let begun = Instant::now();
-                write_db_benchmark(&partial, rows).await?;
+                write_db_benchmark(&partial, rows)?;
                 Finished::well("(made by the evaluation)".to_string(), begun.elapsed())
             }
         };
@@ -81,11 +79,23 @@ impl Data {
     }
 }
 
-async fn write_db_benchmark(folder: &Path, rows: u64) -> Result<()> {
+fn write_db_benchmark(folder: &Path, rows: u64) -> Result<()> {
     let tables = folder.join("tables");
-    for table in Table::ALL {
-        write_table(&tables.join(table.name()), table, rows).await?;
-    }
+    create_folder(&tables)?;
+    thread::scope(|scope| -> Result<()> {
+        let write = |table: Table| {
+            let path = tables.join(format!("{}.parquet", table.name()));
+            write_table(&path, table, rows)
+                .map_err(|e| format!("cannot write {}: {e}", path.display()))
+        };
+        let writers = Table::ALL.map(|table| scope.spawn(move || write(table)));
+        for writer in writers {
+            writer
+                .join()
+                .map_err(|_| "a thread that wrote a table panicked")??;
+        }
+        Ok(())
+    })?;
     let texts = folder.join("queries");
     create_folder(&texts)?;
     for (name, text) in QUESTIONS {
@@ -95,31 +105,17 @@ async fn write_db_benchmark(folder: &Path, rows: u64) -> Result<()> {
     Ok(())
 }
 
-async fn write_table(folder: &Path, table: Table, n: u64) -> Result<()> {
-    create_folder(folder)?;
+fn write_table(path: &Path, table: Table, n: u64) -> Result<()> {
+    let level = ZstdLevel::default();
+    let properties = WriterProperties::builder().set_compression(Compression::ZSTD(level));
+    let schema = table.batch(n, 0, 0)?.schema();
+    let file = File::create(path)?;
+    let mut writer = ArrowWriter::try_new(file, schema, Some(properties.build()))?;
     let rows = table.rows(n);
-    for (number, from) in (1..).zip((0..rows).step_by(FILE_ROWS as usize)) {
-        let to = rows.min(from + FILE_ROWS);
-        let batch = |from| table.batch(n, from, to.min(from + BATCH_ROWS));
-        let batches = (from..to).step_by(BATCH_ROWS as usize).map(batch);
-        let batches = batches.collect::<Result<Vec<RecordBatch>, _>>()?;
-        write_file(&folder.join(format!("{number}.parquet")), batches).await?;
+    for from in (0..rows).step_by(BATCH_ROWS as usize) {
+        writer.write(&table.batch(n, from, rows.min(from + BATCH_ROWS))?)?;
     }
-    Ok(())
-}
-
-async fn write_file(path: &Path, batches: Vec<RecordBatch>) -> Result<()> {
-    let describe = |e| format!("cannot write {}: {e}", path.display());
-    let text = path.to_str().ok_or("the path is not valid UTF-8")?;
-    let schema = batches.first().ok_or("a table has no rows")?.schema();
-    let session = SessionContext::new();
-    session.register_table("part", Arc::new(MemTable::try_new(schema, vec![batches])?))?;
-    let sql = format!(
-        "COPY part TO '{}' STORED AS PARQUET",
-        text.replace('\'', "''")
-    );
-    let frame = session.sql(&sql).await.map_err(describe)?;
-    frame.collect().await.map_err(describe)?;
+    writer.close()?;
     Ok(())
 }
 
@@ -135,15 +131,16 @@ pub fn create_folder(folder: &Path) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use datafusion::prelude::ParquetReadOptions;
+    use datafusion::prelude::{ParquetReadOptions, SessionContext};
 
     async fn open(tables: &Path) -> SessionContext {
         let session = SessionContext::new();
         for table in Table::ALL {
-            let files = tables.join(table.name()).display().to_string();
+            let file = tables.join(format!("{}.parquet", table.name()));
+            let file = file.display().to_string();
             let options = ParquetReadOptions::default();
             session
-                .register_parquet(table.name(), files, options)
+                .register_parquet(table.name(), file, options)
                 .await
                 .unwrap();
         }
@@ -158,7 +155,7 @@ mod tests {
         fs::create_dir(&half_made).unwrap();
         let programs = Programs::in_folder(all.path());
         let log = all.path().join("log");
-        data.make(all.path(), &programs, &log).await.unwrap();
+        data.make(all.path(), &programs, &log).unwrap();
         assert!(!half_made.exists());
 
         let session = open(&data.folder(all.path()).join("tables")).await;
@@ -172,17 +169,15 @@ mod tests {
         }
         let kept = data.folder(all.path()).join("kept");
         fs::write(&kept, "").unwrap();
-        data.make(all.path(), &programs, &log).await.unwrap();
+        data.make(all.path(), &programs, &log).unwrap();
         assert!(kept.exists());
     }
 
-    #[tokio::test]
-    async fn a_missing_program_is_named() {
+    #[test]
+    fn a_missing_program_is_named() {
         let all = tempfile::tempdir().unwrap();
         let programs = Programs::in_folder(all.path());
-        let made = Data::Tpch(0.01)
-            .make(all.path(), &programs, all.path())
-            .await;
+        let made = Data::Tpch(0.01).make(all.path(), &programs, all.path());
         assert!(made.unwrap_err().to_string().contains("tpch_join"));
     }
 }

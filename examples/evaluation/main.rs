@@ -159,7 +159,6 @@ fn evaluate(args: &Args, programs: Programs, out: &mut impl Write) -> Result<usi
     let runner = Runner {
         programs,
         duckdb: DuckDb::find(&args.python),
-        runtime: tokio::runtime::Runtime::new()?,
         settings,
     };
     data::create_folder(&runner.settings.raw())?;
@@ -195,7 +194,6 @@ struct Runner {
     settings: Settings,
     programs: Programs,
     duckdb: Option<DuckDb>,
-    runtime: tokio::runtime::Runtime,
 }
 
 impl Runner {
@@ -238,8 +236,7 @@ impl Runner {
     fn files(&self, part: &Part) -> Result<Finished> {
         let data = part.data.ok_or("there is nothing to make")?;
         let log = self.raw(&part.name, "log");
-        let made = data.make(&self.settings.data, &self.programs, &log);
-        self.runtime.block_on(made)
+        data.make(&self.settings.data, &self.programs, &log)
     }
 
     fn example(
