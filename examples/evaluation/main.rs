@@ -149,7 +149,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs all parts and writes the report, and tells `out` how it goes; returns how many parts failed.
+/// Runs all parts, writes the report, and tells `out` how it goes. Returns how many parts failed.
 fn evaluate(args: &Args, programs: Programs, out: &mut impl Write) -> Result<usize> {
     let settings = args.settings();
     let parts = parts::select(parts::parts(&settings), &args.parts);
