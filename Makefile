@@ -18,7 +18,7 @@ demo: ## run the TPC-H queries on an OpenCL device and check the rows against Da
 
 .PHONY: test
 test: ## everything that must hold before a commit
-	scripts/ensure-opencl.sh || { $(MAKE) bare; exit 1; }
+	scripts/ensure-opencl.sh || { make bare; echo "Tests of the device were left out: there is none" >&2; exit 1; }
 	$(MAKE) fmt
 	$(MAKE) clippy
 	$(MAKE) modules
@@ -26,6 +26,7 @@ test: ## everything that must hold before a commit
 	$(ON_POCL) cargo test --workspace
 	cargo build --workspace --bin horton-sql $(EVALUATED:%=--example %)
 	$(ON_POCL) $(DEBUG)/examples/tpch_join --scale 0.01 --query all --check
+	rm -rf $(DEBUG)/evaluation-data
 	$(ON_POCL) $(MAKE) evaluation SMALL=1 BIN=$(DEBUG)/examples OUT=$(DEBUG)/evaluation
 	scripts/bare.sh
 	$(MAKE) python
@@ -75,19 +76,21 @@ sql: ## build the SQL shell: target/release/horton-sql (sql/README.md)
 .PHONY: python
 python: ## build the Python wheel and run its tests; EXAMPLE=1 runs an example
 	scripts/ensure-opencl.sh
-	$(ON_POCL) EXAMPLE=$(EXAMPLE) scripts/python.sh || [ $$? = 77 ]
+	$(ON_POCL) env EXAMPLE=$(EXAMPLE) scripts/python.sh || [ $$? = 77 ]
 
 # BIN=DIR runs the programs in DIR instead of building them: no cargo is needed (CONTRIBUTING.md).
 EVALUATED = evaluation devices tpch_join sql_bench device_bench paper_figures
-EVALUATION = $(if $(SCALE),--scale $(SCALE)) $(if $(REPEAT),--repeat $(REPEAT)) \
-	$(if $(ROWS),--rows $(ROWS)) $(if $(DEVICE),--device '$(DEVICE)') $(if $(OUT),--out '$(OUT)') \
-	$(if $(DATA),--data '$(DATA)') $(if $(PARTS),--parts $(PARTS)) $(if $(COMMIT),--commit $(COMMIT)) \
-	$(if $(PYTHON),--python '$(PYTHON)') $(if $(filter-out 0,$(SMALL)),--small)
+# Only variables of the command line count, none of the environment.
+GIVEN = $(if $(filter command,$(firstword $(origin $1))),$2 '$($1)')
+EVALUATION = $(call GIVEN,SCALE,--scale) $(call GIVEN,REPEAT,--repeat) $(call GIVEN,ROWS,--rows) \
+	$(call GIVEN,DEVICE,--device) $(call GIVEN,OUT,--out) $(call GIVEN,DATA,--data) \
+	$(call GIVEN,PARTS,--parts) $(call GIVEN,COMMIT,--commit) $(call GIVEN,PYTHON,--python) \
+	$(if $(filter-out 0,$(SMALL)),--small)
 .PHONY: evaluation
 evaluation: ## measure all on this machine, charts and all: SMALL=1 SCALE=1 REPEAT=5 ROWS=1e7 DEVICE=auto OUT=DIR BIN=DIR
 	$(if $(BIN),,scripts/ensure-opencl.sh --release)
 	$(if $(BIN),,cargo build --workspace --release $(EVALUATED:%=--example %))
-	$(or $(BIN),$${CARGO_TARGET_DIR:-target}/release/examples)/evaluation $(strip $(EVALUATION))
+	"$(or $(BIN),$${CARGO_TARGET_DIR:-target}/release/examples)"/evaluation $(strip $(EVALUATION))
 
 DURATION ?= 60
 SEED ?= $$(date +%s)

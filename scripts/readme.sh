@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # readme.sh: runs the commands and the Python code of README.md, in its order.
 #
-#   ```sh      make TARGET ─▶ its commands are only listed; make test runs what they are
-#              cargo run, target/release/… ─▶ run with the debug programs, in a scratch folder
+#   ```sh      make TARGET     ─▶ the target is looked for; make test runs what it is
+#              target/release/ ─▶ the debug programs, in a scratch folder
 #   ```python  the installed wheel, if scripts/python.sh has made one
 #
 # Rust code is run by doctests (src/lib.rs). Everything is built before: see make test.
@@ -13,35 +13,46 @@ target=$(realpath "${CARGO_TARGET_DIR:-target}")
 python=$target/python/venv/bin/python
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
+mkdir "$scratch/target"
+ln -s "$target/debug" "$scratch/target/release"
+
+fail() {
+    echo "readme.sh: $1" >&2
+    exit 1
+}
 
 # blocks LANGUAGE: prints the code of the README's blocks in that language.
 blocks() {
     awk -v fence="^\`\`\`$1\$" '$0 ~ fence { on = 1; next } /^```/ { on = 0 } on' README.md
 }
 
+# run COMMAND...: runs it in the scratch folder.
 run() {
-    echo "README: $1"
-    (cd "$2" && bash -euo pipefail -c "$1") >"$scratch/out" 2>&1 || {
+    (cd "$scratch" && "$@") >"$scratch/out" 2>&1 </dev/null || {
         cat "$scratch/out" >&2
-        echo "readme.sh: this command of README.md failed: $1" >&2
-        exit 1
+        fail "this of README.md failed: $*"
     }
 }
 
 count=0
 while IFS= read -r line; do
-    command=${line%%  #*}
-    command=${command//--release /}
+    command=${line%% #*}
+    echo "README: $command"
     case $command in
-    '' | 'pip install ./python') continue ;; # scripts/python.sh tests it
-    make\ *) run "make --dry-run ${command#make }" "$root" ;;
-    cargo\ run\ *) run "${command/run/run --workspace --quiet}" "$root" ;;
-    *) run "${command//target\/release/$target/debug}" "$scratch" ;;
+    '') continue ;;
+    make\ *) grep -qE "^${command#make }:" "$root/Makefile" || fail "there is no '$command'" ;;
+    target/release/*) run bash -c "$command" ;;
+    *) fail "cannot run '$command': readme.sh knows make and target/release/" ;;
     esac
     count=$((count + 1))
-done < <(blocks sh)
-[ "$count" -ge 4 ] || { echo "readme.sh: README.md has no commands" >&2; exit 1; }
-if [ -x "$python" ]; then
-    run "$python -c '$(blocks python | sed "s/'/'\\\\''/g")'" "$scratch"
+done < <(blocks sh | sed 's/ *#.*//')
+[ "$count" -ge 4 ] || fail "README.md has $count commands, expected 4 or more"
+
+code=$(blocks python)
+[ -n "$code" ] || fail "README.md has no Python code"
+if [ -x "$python" ] && "$python" -c 'import horton_join' 2>/dev/null; then
+    run "$python" -c "$code"
+else
+    echo "readme.sh: the Python code is left out, as the wheel is not installed (make python)"
 fi
-echo "readme.sh: $count commands ran"
+echo "readme.sh: $count commands of README.md ran"

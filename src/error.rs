@@ -68,8 +68,8 @@ pub enum Error {
 
     /// An OpenCL call failed.
     #[error(
-        "OpenCL {call} failed on '{device}': {status}; update its driver, or SET horton.device to \
-         another device"
+        "OpenCL {call} failed on '{device}': {status}; {}",
+        advice_on(.status)
     )]
     OpenCl {
         /// The call or kernel.
@@ -247,6 +247,16 @@ pub enum Error {
     /// source, and so found by those who look for the root of another.
     #[error("{0}")]
     DataFusion(#[from] DataFusionError),
+}
+
+/// Returns what a user can do about a status of OpenCL.
+fn advice_on(status: &str) -> &'static str {
+    match status {
+        "CL_MEM_OBJECT_ALLOCATION_FAILURE" | "CL_OUT_OF_HOST_MEMORY" => {
+            "free memory of the device, or lower horton.device_memory_limit"
+        }
+        _ => "update its driver, or SET horton.device to another device",
+    }
 }
 
 /// The party whose failure an error of a join is.

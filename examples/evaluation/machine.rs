@@ -42,8 +42,14 @@ pub fn describe(commit: Option<&str>, duckdb: Option<&DuckDb>) -> Vec<Fact> {
         ("memory", known(memory())),
         ("system", known(system())),
         ("variables", variables()),
-        ("command", env::args().collect::<Vec<_>>().join(" ")),
+        ("command", command()),
     ]
+}
+
+/// Returns the command line of this program.
+fn command() -> String {
+    let words = env::args_os().map(|word| word.to_string_lossy().into_owned());
+    words.collect::<Vec<_>>().join(" ")
 }
 
 /// Threads of each side: DataFusion's default as well.
@@ -62,9 +68,16 @@ fn profile() -> &'static str {
     }
 }
 
+/// Returns the commit of the sources, if this runs in their folder.
 fn git_commit() -> Option<String> {
+    let package = fs::read_to_string("Cargo.toml").unwrap_or_default();
+    if !package.contains("name = \"horton-join\"") {
+        return None;
+    }
     let commit = answer(Command::new("git").args(["rev-parse", "HEAD"]))?;
-    let changed = answer(Command::new("git").args(["status", "--porcelain"])).is_some();
+    let changed =
+        answer(Command::new("git").args(["status", "--porcelain", "--untracked-files=no"]))
+            .is_some();
     Some(match changed {
         true => format!("{commit} with changes"),
         false => commit,

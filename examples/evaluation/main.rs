@@ -302,6 +302,15 @@ impl Runner {
             let describe = |e| format!("cannot remove {}: {e}", file.display());
             fs::remove_file(file).map_err(describe)?;
         }
+        if let Work::Example {
+            shows: Shows::Figures(folder),
+            ..
+        } = &part.work
+            && folder.exists()
+        {
+            let describe = |e| format!("cannot remove {}: {e}", folder.display());
+            fs::remove_dir_all(folder).map_err(describe)?;
+        }
         Ok(())
     }
 

@@ -45,7 +45,11 @@ impl Settings {
     pub fn form(&self) -> String {
         match self.small {
             true => "small, whose times say nothing".to_string(),
-            false => format!("whole, {} timed runs", self.repeat),
+            false => format!(
+                "whole, {} timed runs, of queries {}",
+                self.repeat,
+                self.query_runs()
+            ),
         }
     }
 

@@ -143,7 +143,9 @@ fn text(out: &Path, facts: &[Fact], done: &[Done], suites: &[Suite<'_>]) -> Resu
     let mut text = "# Evaluation of horton-join\n\n".to_string();
     failures(&mut text, out, done)?;
     overview(&mut text, suites)?;
-    machine(&mut text, facts, &out.join("raw/devices.log"))?;
+    let has_devices = done.iter().any(|done| done.part.name == "devices");
+    let devices = has_devices.then(|| out.join("raw/devices.log"));
+    machine(&mut text, facts, devices.as_deref())?;
     for suite in suites {
         queries(&mut text, suite)?;
     }
@@ -221,12 +223,12 @@ fn worst(suite: &Suite<'_>) -> String {
     })
 }
 
-fn machine(text: &mut String, facts: &[Fact], devices: &Path) -> Result<()> {
+fn machine(text: &mut String, facts: &[Fact], devices: Option<&Path>) -> Result<()> {
     text.push_str("## The machine\n\n| what | value |\n|---|---|\n");
     for (name, value) in facts {
         writeln!(text, "| {name} | {} |", value.replace('|', "\\|"))?;
     }
-    if let Ok(devices) = fs::read_to_string(devices) {
+    if let Some(Ok(devices)) = devices.map(fs::read_to_string) {
         writeln!(text, "\n```text\n{}\n```", devices.trim_end())?;
     }
     text.push('\n');

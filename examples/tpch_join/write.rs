@@ -42,6 +42,10 @@ pub async fn write(dir: &Path, data: &Data, queries: &[Query]) -> Result<()> {
 async fn copy(context: &SessionContext, table: &str, path: &Path) -> Result<()> {
     let describe = |e| format!("cannot write {}: {e}", path.display());
     let text = path.to_str().ok_or("the path is not valid UTF-8")?;
+    if text.contains(['*', '?', '[']) {
+        // DataFusion takes such a path for a pattern of names.
+        return Err(format!("cannot write {text}: choose a folder without *, ? and [").into());
+    }
     let sql = format!(
         "COPY {table} TO '{}' STORED AS PARQUET",
         text.replace('\'', "''")

@@ -50,7 +50,11 @@ fn instruments() -> Arc<dyn PhysicalOptimizerRule + Send + Sync> {
     let options = InstrumentationOptions::builder()
         .record_metrics(true)
         .build();
-    instrument_with_info_spans!(options: options)
+    // A span has fields of DataFusion's own metrics; others are named here.
+    instrument_with_info_spans!(
+        options: options,
+        datafusion.metrics.kernel_launches = tracing::field::Empty,
+    )
 }
 
 fn builder() -> SessionStateBuilder {
