@@ -14,6 +14,7 @@ use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::prelude::{SessionConfig, SessionContext};
 
 use crate::config::HortonConfig;
+use crate::device::guard_this_thread;
 use crate::error::{Error, Result};
 use crate::health::Health;
 use crate::plan::filters::{HANDS_OUT, Settle, TakeFilters};
@@ -59,6 +60,7 @@ type Rule = Arc<dyn PhysicalOptimizerRule + Send + Sync>;
 ///
 /// See also: [`context`] for a session with defaults, [`HortonConfig`] for the options.
 pub fn install(mut builder: SessionStateBuilder) -> SessionStateBuilder {
+    guard_this_thread();
     let config = builder.config().get_or_insert_with(SessionConfig::new);
     let extensions = &mut config.options_mut().extensions;
     if extensions.get::<HortonConfig>().is_none() {

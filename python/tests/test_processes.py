@@ -66,6 +66,19 @@ def test_threads_share_a_session(ctx, stock):
     assert results == [True] * 20
 
 
+def test_a_short_script_ends_well(script):
+    """A script ends while a thread loads the driver. Its libraries must not be cleaned up meanwhile."""
+    for _ in range(10):
+        process = script("""
+            import horton_join
+            session = horton_join.SessionContext()
+            print(session.sql(
+                "SELECT a.value FROM range(0, 9) a JOIN range(4, 20) b ON a.value = b.value").count())
+        """)
+        out, err = process.communicate(timeout=60)
+        assert (process.returncode, out) == (0, "5\n"), err
+
+
 def interrupted(process) -> str:
     """Presses Ctrl-C once the process has begun. Returns what it printed then, within 20 seconds."""
     assert process.stdout.readline() == "begun\n"

@@ -4,7 +4,8 @@
 //!  call::at ─▶ enter ─▶ OpenCL call ─▶ leave
 //!                 ▲
 //!  exit(status) ─▶ wait ─┬─ all calls have ended: no other begins ─▶ the driver's own clean-up
-//!                        └─ PATIENCE is over ─▶ _exit(status), without any clean-up
+//!    │  in a destructor  └─ PATIENCE is over ─▶ _exit(status), without any clean-up
+//!    └─ or in a handler
 //! ```
 //!
 //! Devices are made ready in the background, and a query can be dropped while a kernel is compiled.
@@ -12,6 +13,11 @@
 //! driver and PoCL crash. Exit handlers run in reverse order, so ours must be registered after
 //! those of the driver's libraries. The last of these is the compiler. The first build of a program
 //! loads it, which takes a moment itself: meanwhile ours is registered again and again.
+//!
+//! A library that is being loaded registers its handlers one by one, and those that are newer than
+//! ours run first. Destructors of the main thread's variables run before all handlers. So the main
+//! thread has one that waits, from the first [`install`](crate::install) on it. The handlers are
+//! for sessions that were made by other threads.
 //!
 //! An exit waits no longer than `PATIENCE`, as a hanging device must not keep a process alive.
 //! Then the clean-up would crash, so the process ends without it. That skips the handlers which the
@@ -29,7 +35,7 @@ use std::ptr::null_mut;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, TryLockError};
+use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard, TryLockError};
 use std::time::{Duration, Instant};
 
 /// Read by calls, written by the exit, which keeps it.
@@ -72,6 +78,40 @@ pub(super) fn loading<T>(seen: &AtomicBool, call: impl FnOnce() -> T) -> T {
     answer
 }
 
+/// Waits for calls when it is dropped on the main thread, which ends with the process.
+struct MainThread;
+
+impl Drop for MainThread {
+    fn drop(&mut self) {
+        if is_main_thread() {
+            wait();
+        }
+    }
+}
+
+thread_local! {
+    static MAIN_THREAD: MainThread = const { MainThread };
+}
+
+/// Has an exit by this thread wait for calls before any handler runs, if it is the main thread.
+pub(crate) fn guard_this_thread() {
+    // At the thread's end there is none to wait for.
+    let _ = MAIN_THREAD.try_with(|_| ());
+}
+
+/// Returns whether this is the main thread; false where the system does not say.
+#[cfg(target_os = "linux")]
+fn is_main_thread() -> bool {
+    // SAFETY: both only return a number.
+    unsafe { libc::getpid() == libc::gettid() }
+}
+
+/// Returns false: the system does not say.
+#[cfg(not(target_os = "linux"))]
+fn is_main_thread() -> bool {
+    false
+}
+
 /// Has an exit wait for calls before it runs the handlers that are registered so far.
 fn register() {
     if !register_handler() {
@@ -79,13 +119,14 @@ fn register() {
     }
 }
 
-/// Waits until no call is under way, and lets no other begin. Returns whether all have ended; only
-/// the first handler of an exit waits.
+/// Waits until no call is under way, and lets no other begin. Returns whether all have ended. Only
+/// the first call of an exit waits.
 fn wait() -> bool {
-    static WAITED: AtomicBool = AtomicBool::new(false);
-    if WAITED.swap(true, Ordering::AcqRel) {
-        return true;
-    }
+    static ALL_ENDED: OnceLock<bool> = OnceLock::new();
+    *ALL_ENDED.get_or_init(all_end)
+}
+
+fn all_end() -> bool {
     let began = Instant::now();
     while began.elapsed() < patience() {
         let alone = match UNDER_WAY.try_write() {

@@ -61,6 +61,7 @@ pub mod verdict;
 
 pub use budget::Budget;
 pub use buffer::Buffer;
+pub(crate) use exit::guard_this_thread;
 pub use info::{DeviceInfo, list, platforms};
 pub use job::{Answer, Cost};
 pub(crate) use kind::SubGroupShuffle;
