@@ -169,6 +169,7 @@ fn evaluate(args: &Args, programs: Programs, out: &mut impl Write) -> Result<usi
     for part in parts {
         let is_duckdb = matches!(part.work, Work::DuckDb { .. });
         if is_duckdb && runner.duckdb.is_none() {
+            writeln!(out, "{} … left out: DuckDB was not found", part.name)?;
             continue;
         }
         done.push(runner.done(part, out)?);
