@@ -59,10 +59,13 @@ fn slug(heading: &str) -> String {
     kept.flat_map(char::to_lowercase).collect()
 }
 
-/// Returns the slugs of the headings of `page`.
+/// Returns the slugs of the headings of `page`, and the names of its `<a id="…">`.
 fn slugs(page: &str) -> BTreeSet<String> {
     let mut slugs = BTreeSet::new();
     for (_, line) in prose(page) {
+        if let Some(name) = line.strip_prefix("<a id=\"") {
+            slugs.extend(name.split('"').next().map(str::to_owned));
+        }
         let text = line.trim_start_matches('#');
         if !line.starts_with('#') || !text.starts_with(' ') {
             continue;
@@ -173,6 +176,14 @@ mod tests {
     fn code_has_no_links() {
         let text = "`[a](c.md)`\n```\n[a](c.md)\n```\n    [a](b.md)\n";
         assert_eq!(in_page(text), [""; 0]);
+    }
+
+    #[test]
+    fn a_named_place_can_be_linked_to() {
+        assert_eq!(
+            slugs("<a id=\"one-2\"></a>"),
+            BTreeSet::from(["one-2".to_owned()])
+        );
     }
 
     #[test]
