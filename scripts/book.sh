@@ -11,6 +11,6 @@ if ! command -v mdbook >/dev/null; then
         exit 1
     fi
     echo "book.sh: builds mdBook with cargo, into $tools (INSTALL=0 to refuse)" >&2
-    cargo install --quiet --debug --locked --no-default-features --root "$tools" mdbook
+    cargo install --quiet --debug --locked --no-default-features --root "$tools" mdbook@0.5.4
 fi
 mdbook build docs

@@ -201,10 +201,7 @@ async fn run_cases(args: &Args, cases: &[Case], scale: f64) -> Result<Vec<Outcom
     let mut out = io::stdout();
     let settings = args.settings();
     let sides = Sides::new(&settings).await?;
-    let mut csv = args
-        .csv_path()
-        .map(|path| report::Csv::create(&path))
-        .transpose()?;
+    let mut csv = args.csv_path().map(|path| report::csv(&path)).transpose()?;
     match sides.device() {
         Some(device) => writeln!(out, "device: {}", device.info())?,
         None => writeln!(out, "device: none")?,
@@ -234,7 +231,7 @@ async fn run_cases(args: &Args, cases: &[Case], scale: f64) -> Result<Vec<Outcom
         let outcome = measure(&sides, outcome, case.query, args.repeat).await?;
         report::line(&mut out, &outcome, args.explain)?;
         if let Some(csv) = &mut csv {
-            csv.add(&outcome)?;
+            report::add(csv, &outcome)?;
         }
         outcomes.push(outcome);
     }

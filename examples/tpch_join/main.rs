@@ -34,7 +34,6 @@ use arrow::datatypes::Int64Type;
 use clap::Parser;
 use datafusion::prelude::{SessionConfig, SessionContext};
 
-use crate::csv::Csv;
 use crate::data::Data;
 use crate::limit::{Limit, pooled};
 use crate::measure::{Effort, Outcome, Sides, measure};
@@ -236,7 +235,7 @@ async fn run_queries(args: &Args) -> Result<usize> {
         repeat: args.repeat,
         time: Duration::from_secs_f64(args.seconds),
     };
-    let mut csv = args.csv.as_deref().map(Csv::create).transpose()?;
+    let mut csv = args.csv.as_deref().map(csv::create).transpose()?;
     let mut outcomes: Vec<Outcome> = vec![];
     let mut failures: Vec<String> = vec![];
     for query in queries {
@@ -251,7 +250,7 @@ async fn run_queries(args: &Args) -> Result<usize> {
         };
         report::query(&mut out, &outcome, rows)?;
         if let Some(csv) = &mut csv {
-            csv.add(&outcome)?;
+            csv::add(csv, &outcome)?;
         }
         if args.explain {
             report::plan(&mut out, &outcome)?;

@@ -26,6 +26,7 @@ use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::{ExecutionPlan, collect, displayable};
 use datafusion::prelude::SessionContext;
 use horton_join::HortonJoinExec;
+use horton_test_support::median::median;
 
 use crate::Result;
 use crate::check::{Differences, compare};
@@ -175,7 +176,7 @@ impl Times {
         let seconds = runs.iter().map(Duration::as_secs_f64);
         Self {
             best: runs.iter().copied().min().unwrap_or_default(),
-            median: Duration::from_secs_f64(median(seconds.collect())),
+            median: Duration::from_secs_f64(median(seconds).unwrap_or_default()),
         }
     }
 }
@@ -250,7 +251,7 @@ pub async fn measure(sides: &Sides, query: &Query, effort: Effort, check: bool) 
         stock: (!stock_fails).then(|| Times::of(&stock_times)),
         horton: Times::of(&horton_times),
         first,
-        median_ratio: (!stock_fails).then(|| median(ratios)),
+        median_ratio: if stock_fails { None } else { median(ratios) },
         memory: memory(&sides, &last.plan)?,
         run: last,
         differences,
@@ -279,13 +280,6 @@ fn memory(sides: &Sides, plan: &Arc<dyn ExecutionPlan>) -> Result<Memory> {
 
 fn ratio(stock: Duration, horton: Duration) -> f64 {
     stock.as_secs_f64() / horton.as_secs_f64()
-}
-
-/// Returns the median of some numbers, at least one.
-fn median(mut numbers: Vec<f64>) -> f64 {
-    numbers.sort_by(f64::total_cmp);
-    let (middle, last) = (numbers.len() / 2, numbers.len() - 1);
-    (numbers[last - middle] + numbers[middle]) / 2.0
 }
 
 /// Plans and runs one query; anything but a query is refused, because it would run several
@@ -340,16 +334,4 @@ fn join(node: &dyn ExecutionPlan) -> Option<Join> {
             .iter()
             .all(|name| metric(name) != Some(0)),
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_median_is_in_the_middle() {
-        assert_eq!(median(vec![3.0]), 3.0);
-        assert_eq!(median(vec![9.0, 1.0, 2.0]), 2.0);
-        assert_eq!(median(vec![9.0, 1.0, 2.0, 4.0]), 3.0);
-    }
 }

@@ -12,11 +12,13 @@
 //!  internals  what no user of the crate can reach       ─▶ all of them, by this one list
 //!  lookups    keys and answers of lookups ─▶ device_bench, paper_figures, tune
 //!  sql_bench  cases, tables and timing of SQL joins ─▶ the example of that name, benches/join.rs
-//!  bars, plot charts as SVG, median of times  ─▶ sql_bench, evaluation
+//!  bars, plot charts as SVG               ─▶ sql_bench, evaluation
+//!  csv, median a line of figures, the middle one ─▶ tpch_join, sql_bench, evaluation
 //! ```
 
 pub mod bars;
 pub mod child;
+pub mod csv;
 pub mod env;
 pub mod handed_out;
 pub mod internals;

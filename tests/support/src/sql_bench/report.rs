@@ -9,13 +9,13 @@
 //! a table laid out at the end could fit its columns and would lose them. One writer takes all
 //! of it, so that a closed pipe ends the program with an error value.
 
-use std::fs::File;
 use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 
 use super::Result;
 use super::measure::{Facts, Outcome, Run};
+use crate::csv::Csv;
 use crate::median::median;
 
 /// What the shares mean, above the table.
@@ -164,93 +164,79 @@ fn shares(join: &Facts, wall: Duration) -> [f64; 4] {
     [upload, kernel, download, 100.0 - upload - kernel - download]
 }
 
-/// Figures as comma-separated values.
-pub struct Csv(File);
+const COLUMNS: [&str; 24] = [
+    "case",
+    "build_rows",
+    "probe_rows",
+    "stock_ms",
+    "horton_ms",
+    "ratio",
+    "upload_ms",
+    "kernel_ms",
+    "download_ms",
+    "uploaded_bytes",
+    "downloaded_bytes",
+    "device_joins",
+    "launches",
+    "differences",
+    "stock_build_bytes",
+    "horton_host_bytes",
+    "table_bytes",
+    "device_peak_bytes",
+    "stock_bytes_per_build_row",
+    "horton_host_bytes_per_build_row",
+    "table_bytes_per_build_row",
+    "device_peak_bytes_per_build_row",
+    "stock_median_ms",
+    "horton_median_ms",
+];
 
-impl Csv {
-    /// Starts the file `path`.
-    ///
-    /// # Errors
-    /// Of the file system, with the path.
-    pub fn create(path: &Path) -> Result<Self> {
-        let file =
-            File::create(path).map_err(|e| format!("cannot write {}: {e}", path.display()))?;
-        let mut csv = Self(file);
-        csv.write(&[
-            "case",
-            "build_rows",
-            "probe_rows",
-            "stock_ms",
-            "horton_ms",
-            "ratio",
-            "upload_ms",
-            "kernel_ms",
-            "download_ms",
-            "uploaded_bytes",
-            "downloaded_bytes",
-            "device_joins",
-            "launches",
-            "differences",
-            "stock_build_bytes",
-            "horton_host_bytes",
-            "table_bytes",
-            "device_peak_bytes",
-            "stock_bytes_per_build_row",
-            "horton_host_bytes_per_build_row",
-            "table_bytes_per_build_row",
-            "device_peak_bytes_per_build_row",
-            "stock_median_ms",
-            "horton_median_ms",
-        ])?;
-        Ok(csv)
-    }
+/// Starts the file `path` of figures as comma-separated values.
+///
+/// # Errors
+/// Of the file system, with the path.
+pub fn csv(path: &Path) -> Result<Csv> {
+    Csv::create(path, &COLUMNS)
+}
 
-    /// Adds a line.
-    ///
-    /// # Errors
-    /// Of the file system.
-    pub fn add(&mut self, outcome: &Outcome) -> Result<()> {
-        let Some(figures) = Figures::of(outcome) else {
-            return Ok(());
-        };
-        let join = &figures.horton.join;
-        let stock_bytes = figures.stock.join.build_bytes;
-        let peak = outcome.device_peak;
-        let per_row = |bytes: f64| format!("{:.2}", figures.per_build_row(bytes));
-        self.write(&[
-            outcome.name.clone(),
-            outcome.shape.build_rows().to_string(),
-            outcome.shape.probe_rows.to_string(),
-            millis(figures.stock.time),
-            millis(figures.horton.time),
-            format!("{:.3}", figures.ratio()),
-            millis(join.upload),
-            millis(join.kernel),
-            millis(join.download),
-            join.uploaded.to_string(),
-            join.downloaded.to_string(),
-            join.device_joins.to_string(),
-            join.launches.to_string(),
-            outcome.differences.to_string(),
-            stock_bytes.to_string(),
-            figures.host_bytes().to_string(),
-            join.table_bytes.to_string(),
-            peak.map_or(String::new(), |bytes| bytes.to_string()),
-            per_row(stock_bytes as f64),
-            per_row(figures.host_bytes() as f64),
-            per_row(join.table_bytes as f64),
-            peak.map_or(String::new(), |bytes| per_row(bytes as f64)),
-            median_millis(&outcome.times[0]),
-            median_millis(&outcome.times[1]),
-        ])
-    }
-
-    /// No name or figure has a comma in it.
-    fn write(&mut self, fields: &[impl AsRef<str>]) -> Result<()> {
-        let fields: Vec<&str> = fields.iter().map(AsRef::as_ref).collect();
-        writeln!(self.0, "{}", fields.join(","))?;
-        Ok(self.0.flush()?)
-    }
+/// Adds a line of `outcome` to `csv`, if it has figures.
+///
+/// # Errors
+/// Of the file system.
+pub fn add(csv: &mut Csv, outcome: &Outcome) -> Result<()> {
+    let Some(figures) = Figures::of(outcome) else {
+        return Ok(());
+    };
+    let join = &figures.horton.join;
+    let stock_bytes = figures.stock.join.build_bytes;
+    let peak = outcome.device_peak;
+    let per_row = |bytes: f64| format!("{:.2}", figures.per_build_row(bytes));
+    csv.add(&[
+        outcome.name.clone(),
+        outcome.shape.build_rows().to_string(),
+        outcome.shape.probe_rows.to_string(),
+        millis(figures.stock.time),
+        millis(figures.horton.time),
+        format!("{:.3}", figures.ratio()),
+        millis(join.upload),
+        millis(join.kernel),
+        millis(join.download),
+        join.uploaded.to_string(),
+        join.downloaded.to_string(),
+        join.device_joins.to_string(),
+        join.launches.to_string(),
+        outcome.differences.to_string(),
+        stock_bytes.to_string(),
+        figures.host_bytes().to_string(),
+        join.table_bytes.to_string(),
+        peak.map_or(String::new(), |bytes| bytes.to_string()),
+        per_row(stock_bytes as f64),
+        per_row(figures.host_bytes() as f64),
+        per_row(join.table_bytes as f64),
+        peak.map_or(String::new(), |bytes| per_row(bytes as f64)),
+        median_millis(&outcome.times[0]),
+        median_millis(&outcome.times[1]),
+    ])
 }
 
 fn millis(time: Duration) -> String {
