@@ -37,7 +37,8 @@ pub use release::Sites;
 
 #[cfg(not(debug_assertions))]
 mod release {
-    use super::super::run::{Checked, Found, Worker};
+    use super::super::checks::{Checked, Found};
+    use super::super::run::Worker;
     use super::Case;
 
     /// None: release builds have no fault layer.
@@ -63,8 +64,8 @@ mod debug {
     use horton_test_support::internals::faults::{self, Fault};
 
     use super::super::case::Strike;
-    use super::super::run::{Checked, Found, Places, Worker};
-    use super::super::run::{differ, is_exhausted};
+    use super::super::checks::{Checked, Found, Places, differ};
+    use super::super::run::{Worker, is_exhausted};
     use super::Case;
 
     const STATUSES: [&str; 5] = [

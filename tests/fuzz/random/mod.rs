@@ -12,8 +12,10 @@
 //! The device is `auto`, or what `HORTON_TEST_DEVICE` names.
 
 mod case;
+mod checks;
 mod data;
 mod fault;
+mod output;
 mod plan;
 mod regressions;
 mod run;
@@ -29,7 +31,8 @@ use horton_test_support::env::device;
 use tokio::runtime::Runtime;
 
 use self::case::Case;
-use self::run::{Difference, Report, Worker};
+use self::checks::Difference;
+use self::run::{Report, Worker};
 
 /// Cases of a plain `cargo test`.
 const CASES: u64 = 300;
