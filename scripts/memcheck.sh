@@ -30,7 +30,7 @@ mkdir -p "$POCL_CACHE_DIR"
 
 # The tests of a crate's targets, as cargo names their programs.
 programs() {
-    cargo test --no-run "$@" 2>&1 | tee /dev/stderr | sed -n 's/.*Executable.*(\(.*\))$/\1/p'
+    cargo test --no-run "$@" 2>&1 | tee >(cat >&2) | sed -n 's/.*Executable.*(\(.*\))$/\1/p'
 }
 mapfile -t ours < <(programs --workspace --test tables --test joins --test processes)
 mapfile -t loader < <(programs --package horton-opencl-loader --test loader)

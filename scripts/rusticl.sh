@@ -56,7 +56,7 @@ set_up() {
 
 # built CARGO-ARGUMENTS...: builds test binaries and prints where they are.
 built() {
-    cargo test "${profile[@]}" --no-run "$@" 2>&1 | tee /dev/stderr |
+    cargo test "${profile[@]}" --no-run "$@" 2>&1 | tee >(cat >&2) |
         sed -n 's/^ *Executable .*(\(.*\))$/\1/p'
 }
 

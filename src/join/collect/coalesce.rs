@@ -10,6 +10,8 @@
 //! are not copied, nor are few: DataFusion's coalescing keeps them as they are, too, but copies all
 //! that are shorter than half a batch.
 
+use std::iter::{repeat, repeat_n};
+
 use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
 use datafusion::common::utils::memory::RecordBatchMemoryCounter;
 
@@ -33,14 +35,22 @@ pub async fn coalesce(mut collected: Collected, width: usize) -> Result<Collecte
     if collected.batches.len() <= MANY {
         return Ok(collected);
     }
-    let groups = groups(std::mem::take(&mut collected.batches));
+    let groups = groups(std::mem::take(&mut collected.batches), &collected.parts);
     let bytes: usize = groups.iter().map(|group| group.bytes()).sum();
     if bytes == 0 || collected.memory.try_grow(bytes).is_err() {
-        collected.batches = groups.into_iter().flat_map(|group| group.0).collect();
+        let batches = groups.into_iter().flat_map(|group| group.batches);
+        collected.batches = batches.collect();
         return Ok(collected);
     }
+    let parts: Vec<usize> = groups.iter().map(|group| group.part).collect();
     let merge = |group: Group| async move { Ok(group.merge()) };
     let merged = side_by_side(groups, width, merge).await?;
+    collected.parts.fill(0);
+    for (part, batches) in parts.into_iter().zip(&merged) {
+        if let Some(count) = collected.parts.get_mut(part) {
+            *count += batches.len();
+        }
+    }
     collected.batches = merged.into_iter().flatten().collect();
     // Slices share buffers: what the small batches held shows by counting what is left.
     collected.counter = RecordBatchMemoryCounter::new();
@@ -50,23 +60,31 @@ pub async fn coalesce(mut collected: Collected, width: usize) -> Result<Collecte
     Ok(collected)
 }
 
-/// Small batches that follow each other, or a batch.
-#[derive(Default)]
-struct Group(Vec<RecordBatch>);
+/// Small batches of one part of the input that follow each other, or a batch.
+struct Group {
+    batches: Vec<RecordBatch>,
+    part: usize,
+}
 
-/// Cuts `batches` into groups of about `ROWS` rows.
-fn groups(batches: Vec<RecordBatch>) -> Vec<Group> {
+/// Cuts `batches` into groups of about `ROWS` rows. The first `parts[0]` batches are of part 0, and
+/// so on.
+fn groups(batches: Vec<RecordBatch>, parts: &[usize]) -> Vec<Group> {
+    let part_of = parts.iter().enumerate();
+    let part_of = part_of.flat_map(|(part, batches)| repeat_n(part, *batches));
+    let part_of = part_of.chain(repeat(0));
     let mut groups: Vec<Group> = Vec::new();
     let mut rows = ROWS;
-    for batch in batches {
+    for (batch, part) in batches.into_iter().zip(part_of) {
         let is_small = batch.num_rows() < BLOCK;
-        if !is_small || rows >= ROWS {
-            groups.push(Group::default());
+        let is_of_next = groups.last().is_none_or(|group| group.part != part);
+        if !is_small || rows >= ROWS || is_of_next {
+            let batches = Vec::new();
+            groups.push(Group { batches, part });
             rows = 0;
         }
         rows += if is_small { batch.num_rows() } else { ROWS };
         if let Some(group) = groups.last_mut() {
-            group.0.push(batch);
+            group.batches.push(batch);
         }
     }
     groups
@@ -74,14 +92,14 @@ fn groups(batches: Vec<RecordBatch>) -> Vec<Group> {
 
 impl Group {
     fn columns(&self) -> impl Iterator<Item = Vec<ArrayRef>> {
-        let columns = self.0.first().map_or(0, RecordBatch::num_columns);
-        let column = |c: usize| self.0.iter().map(|b| b.column(c).clone()).collect();
+        let columns = self.batches.first().map_or(0, RecordBatch::num_columns);
+        let column = |c: usize| self.batches.iter().map(|b| b.column(c).clone()).collect();
         (0..columns).map(column)
     }
 
     /// Returns the bytes that the batch will take; 0 if it stays as it is.
     fn bytes(&self) -> usize {
-        if self.0.len() < 2 {
+        if self.batches.len() < 2 {
             return 0;
         }
         let sizes: Option<Vec<Size>> = self.columns().map(|c| Size::of(&c)).collect();
@@ -92,12 +110,12 @@ impl Group {
     fn merge(self) -> Vec<RecordBatch> {
         match self.one() {
             Some(batch) => vec![batch],
-            None => self.0,
+            None => self.batches,
         }
     }
 
     fn one(&self) -> Option<RecordBatch> {
-        let [first, _, ..] = self.0.as_slice() else {
+        let [first, _, ..] = self.batches.as_slice() else {
             return None;
         };
         let columns = self.columns().map(|arrays| {
@@ -105,7 +123,7 @@ impl Group {
             join(&arrays, size.copies()).ok()
         });
         let columns = columns.collect::<Option<Vec<_>>>()?;
-        let rows = self.0.iter().map(RecordBatch::num_rows).sum();
+        let rows = self.batches.iter().map(RecordBatch::num_rows).sum();
         let options = RecordBatchOptions::new().with_row_count(Some(rows));
         RecordBatch::try_new_with_options(first.schema(), columns, &options).ok()
     }
@@ -142,6 +160,7 @@ mod tests {
         let input_batches = batches.len();
         let collected = Collected {
             batches,
+            parts: Vec::new(),
             rows,
             input_batches,
             bytes,
@@ -183,6 +202,20 @@ mod tests {
         sizes.extend([1; 600]);
         let expected = [8200, 8200, 3600, 5000, 5000, 3, 5000, 600];
         assert_eq!(sizes_after(&sizes, 1 << 30).await, expected);
+    }
+
+    #[tokio::test]
+    async fn batches_of_two_parts_are_not_made_one() {
+        for room in [0, 1 << 30] {
+            let (mut collected, _) = collected(&[10; 1000], room);
+            collected.parts = vec![1, 0, 600, 399];
+            let after = coalesce(collected, 2).await.unwrap();
+            assert_eq!(after.parts.iter().sum::<usize>(), after.batches.len());
+            let mut batches = after.batches.iter().map(RecordBatch::num_rows);
+            let rows = after.parts.iter().map(|n| batches.by_ref().take(*n).sum());
+            assert_eq!(rows.collect::<Vec<usize>>(), [10, 0, 6000, 3990]);
+            assert_eq!(after.batches.len() < 1000, room > 0);
+        }
     }
 
     #[tokio::test]

@@ -17,6 +17,8 @@ use crate::join::memory::table_bytes;
 pub struct Collected {
     /// Batches with rows.
     pub batches: Vec<RecordBatch>,
+    /// Number of batches of each part of the input, in order; empty if they are mixed.
+    pub parts: Vec<usize>,
     /// Number of rows in the batches.
     pub rows: usize,
     /// Number of batches that there were, those without rows included.
@@ -46,6 +48,7 @@ impl Collected {
             bytes: batches.iter().map(|b| counter.count_batch(b)).sum(),
             input_batches: batches.len(),
             batches,
+            parts: Vec::new(),
             rows,
             counter,
             memory,
@@ -115,6 +118,7 @@ impl Collected {
             },
             table: of_rows(self.table, rows),
             batches,
+            parts: Vec::new(),
             rows,
         });
         shares.collect()
@@ -124,6 +128,7 @@ impl Collected {
     pub fn followed_by(mut self, other: Self) -> Self {
         self.memory.grow(other.memory.free());
         self.batches.extend(other.batches);
+        self.parts.clear();
         self.rows += other.rows;
         self.input_batches += other.input_batches;
         self.bytes += other.bytes;
@@ -137,6 +142,7 @@ impl Collected {
     pub fn apart(self) -> (Self, Self) {
         let rows = Self {
             batches: self.batches.clone(),
+            parts: self.parts.clone(),
             counter: self.counter,
             memory: self.memory.new_empty(),
             ..self

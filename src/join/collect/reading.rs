@@ -174,6 +174,7 @@ impl Reading {
     /// Takes the rows that are kept; those that come are kept anew.
     pub fn collect(&mut self) -> Collected {
         let kept = &self.kept;
+        let parts = self.parts.iter().map(|part| part.batches.len()).collect();
         let batches = self
             .parts
             .iter_mut()
@@ -182,6 +183,7 @@ impl Reading {
         let fresh = RecordBatchMemoryCounter::new();
         Collected {
             batches,
+            parts,
             rows: kept.rows.swap(0, Ordering::AcqRel),
             input_batches: kept.batches.swap(0, Ordering::AcqRel),
             bytes: bytes.iter().sum(),

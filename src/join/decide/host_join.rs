@@ -6,11 +6,16 @@
 //!
 //!  build batches ─▶ HandedExec ─▶ Repartition ▶ HashJoinExec, Partitioned     many
 //!  probe streams ─▶ HandedExec ─▶ Repartition ▶
+//!
+//!  the same without Repartition                                               many, and both sides
+//!                                                                             have equal keys in
+//!                                                                             equal partitions
 //! ```
 //!
 //! The mode follows DataFusion's own thresholds (`hash_join_single_partition_threshold`), applied
 //! to the rows that are there instead of an estimate: a `CollectLeft` join fills its table on one
-//! core.
+//! core. Inputs that are hashed by the keys, such as aggregates, stay in their partitions, as
+//! DataFusion's planner leaves them.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -72,39 +77,84 @@ pub fn host_join(
     partitions: Option<usize>,
 ) -> Result<HostJoin> {
     let join = oriented.join();
-    let partitions = partitions.filter(|n| *n > 1 && is_partitioned(oriented, &build));
-    let parts = partitions.unwrap_or(1);
+    let spread = Spread::of(oriented, &build, probe.len(), partitions);
     let context = Granted::context(oriented.context(), build.memory)?;
-    let left = streams_of(build.batches, &join.left().schema(), parts);
+    let parts = match spread {
+        Spread::Whole => vec![build.batches.len()],
+        Spread::AsTheyAre => build.parts,
+        Spread::Repartitioned(n) => vec![build.batches.len().div_ceil(n).max(1); n],
+    };
+    let left = streams_of(build.batches, &join.left().schema(), &parts);
     let left = HandedExec::of(join.left(), left);
     let right = HandedExec::of(join.right(), probe);
-    let (left, right, mode) = match partitions {
-        Some(partitions) => {
+    let (left, right, mode) = match spread {
+        Spread::Whole => (left, right, PartitionMode::CollectLeft),
+        Spread::AsTheyAre => (left, right, PartitionMode::Partitioned),
+        Spread::Repartitioned(partitions) => {
             let (l, r) = join.on().iter().cloned().unzip();
             let left = repartition(left, l, partitions)?;
             let right = repartition(right, r, partitions)?;
             (left, right, PartitionMode::Partitioned)
         }
-        None => (left, right, PartitionMode::CollectLeft),
     };
     let builder = join.builder().reset_state().with_partition_mode(mode);
     let join = builder.with_new_children(vec![left, right])?.build()?;
     Ok(HostJoin { join, context })
 }
 
-/// Returns whether DataFusion would repartition both sides, had it known the rows and bytes. Not
-/// under a limit on memory: a `RepartitionExec` that spills can wait for ever
-/// (apache/datafusion#24883).
-fn is_partitioned(oriented: &OrientedJoin, build: &Collected) -> bool {
-    let join = oriented.join();
-    let pool = oriented.context().memory_pool();
-    if !matches!(pool.memory_limit(), MemoryLimit::Infinite) {
-        return false;
+/// How the rows of both sides spread over partitions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Spread {
+    /// All build rows are one table, which all probe partitions look up.
+    Whole,
+    /// Partitions are joined in pairs as they are.
+    AsTheyAre,
+    /// Rows go to so many partitions by their keys, which are joined in pairs.
+    Repartitioned(usize),
+}
+
+impl Spread {
+    /// Returns how DataFusion would join `build` with `probes` partitions, had it known the rows
+    /// and bytes. `partitions` are those that rows may go to. They go to none under a limit on
+    /// memory: a `RepartitionExec` that spills can wait for ever (apache/datafusion#24883).
+    fn of(
+        oriented: &OrientedJoin,
+        build: &Collected,
+        probes: usize,
+        partitions: Option<usize>,
+    ) -> Self {
+        let join = oriented.join();
+        let options = &oriented.context().session_config().options().optimizer;
+        let is_large = build.bytes > options.hash_join_single_partition_threshold
+            || build.rows > options.hash_join_single_partition_threshold_rows;
+        let may_spread = is_large && !join.null_aware && join.fetch().is_none();
+        let Some(partitions) = partitions.filter(|n| may_spread && *n > 1) else {
+            return Spread::Whole;
+        };
+        // File groups can look hashed, and not be by the same function.
+        let is_hashed = options.preserve_file_partitions == 0 && is_hashed_by_keys(join);
+        if is_hashed && [build.parts.len(), probes] == [partitions; 2] {
+            return Spread::AsTheyAre;
+        }
+        let pool = oriented.context().memory_pool();
+        let is_limited = !matches!(pool.memory_limit(), MemoryLimit::Infinite);
+        if is_limited || !options.repartition_joins {
+            return Spread::Whole;
+        }
+        Spread::Repartitioned(partitions)
     }
-    let options = &oriented.context().session_config().options().optimizer;
-    let is_large = build.bytes > options.hash_join_single_partition_threshold
-        || build.rows > options.hash_join_single_partition_threshold_rows;
-    is_large && options.repartition_joins && !join.null_aware && join.fetch().is_none()
+}
+
+/// Returns whether both sides are hashed by the same keys in the same order. Rows with equal keys
+/// are in partitions of equal number then, if both sides have as many.
+fn is_hashed_by_keys(join: &HashJoinExec) -> bool {
+    let partitionings = [join.left(), join.right()].map(|side| side.output_partitioning());
+    let [Partitioning::Hash(l, _), Partitioning::Hash(r, _)] = partitionings else {
+        return false;
+    };
+    let mut pairs = l.iter().zip(r);
+    let is_key = |(a, b)| join.on().iter().any(|(x, y)| x.eq(a) && y.eq(b));
+    !l.is_empty() && l.len() == r.len() && pairs.all(is_key)
 }
 
 fn repartition(
@@ -116,20 +166,19 @@ fn repartition(
     Ok(Arc::new(RepartitionExec::try_new(input, partitioning)?))
 }
 
-/// Returns `batches` as `parts` streams.
+/// Returns `batches` as streams, of so many batches as `parts` says.
 fn streams_of(
     batches: Vec<RecordBatch>,
     schema: &SchemaRef,
-    parts: usize,
+    parts: &[usize],
 ) -> Vec<SendableRecordBatchStream> {
-    let each = batches.len().div_ceil(parts).max(1);
     let mut batches = batches.into_iter();
-    let part = |_| {
-        let part: Vec<_> = batches.by_ref().take(each).map(Ok).collect();
+    let part = |count: &usize| {
+        let part: Vec<_> = batches.by_ref().take(*count).map(Ok).collect();
         let stream = futures::stream::iter(part);
         Box::pin(RecordBatchStreamAdapter::new(Arc::clone(schema), stream)) as _
     };
-    (0..parts).map(part).collect()
+    parts.iter().map(part).collect()
 }
 
 /// A leaf that hands out streams which are there, each once.

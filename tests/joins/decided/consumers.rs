@@ -5,8 +5,11 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use datafusion::common::{JoinType, Result};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_expr::PhysicalExprRef;
+use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_plan::limit::GlobalLimitExec;
+use datafusion::physical_plan::repartition::RepartitionExec;
+use datafusion::physical_plan::{ExecutionPlan, Partitioning};
 use futures::future::join_all;
 use futures::{StreamExt, TryStreamExt};
 use horton_join::HortonJoinExec;
@@ -52,6 +55,16 @@ fn streams(
 
 fn count(join: &Arc<HortonJoinExec>) -> usize {
     join.properties().output_partitioning().partition_count()
+}
+
+/// Hash tables that were filled: one, or one a partition.
+fn tables_filled(join: &Arc<HortonJoinExec>) -> usize {
+    let metrics = join.metrics().unwrap();
+    let filled = metrics
+        .iter()
+        .map(|metric| metric.value())
+        .filter(|value| value.name() == "build_input_rows" && value.as_usize() > 0);
+    filled.count()
 }
 
 /// How a consumer reads.
@@ -188,17 +201,69 @@ fn every_join_type_returns_its_rows_from_several_partitions() {
             let context = context(at.config());
             let rows = Reads::AtOnce.rows(&join, forward(&join), &context);
             assert_eq!(rows, expected(&case), "{at:?} {build:?} {case}");
-            let metrics = join.metrics().unwrap();
             let about = format!("{at:?} {build:?} {case}");
-            assert_eq!(metrics.output_rows(), Some(rows.len()), "{about}");
-            // Tables that were filled: one, or one a partition.
-            let filled = metrics
-                .iter()
-                .map(|metric| metric.value())
-                .filter(|value| value.name() == "build_input_rows" && value.as_usize() > 0);
-            assert_eq!(filled.count() > 1, at == At::HostParts, "{about}");
+            let output_rows = join.metrics().unwrap().output_rows();
+            assert_eq!(output_rows, Some(rows.len()), "{about}");
+            assert_eq!(tables_filled(&join) > 1, at == At::HostParts, "{about}");
         }
     });
+}
+
+/// Two columns of keys.
+fn two_keys(seed: u32, rows: usize) -> Side {
+    let keys = |seed, distinct| ints(&repeating_keys(seed, rows, distinct));
+    Side::new(vec![("k", keys(seed, 30)), ("l", keys(seed + 2, 3))]).in_batches_of(7)
+}
+
+fn column(side: &Side, at: usize) -> PhysicalExprRef {
+    Arc::new(Column::new(side.schema.field(at).name(), at))
+}
+
+/// The rows of `side` in `parts` partitions, by the hash of its columns `keys`.
+fn hashed(side: &Side, (keys, parts): Hashed) -> Arc<dyn ExecutionPlan> {
+    let keys = keys.iter().map(|at| column(side, *at));
+    let partitioning = Partitioning::Hash(keys.collect(), parts);
+    Arc::new(RepartitionExec::try_new(side.exec(), partitioning).unwrap())
+}
+
+/// Columns by whose hash a side is in so many partitions.
+type Hashed = (&'static [usize], usize);
+
+#[test]
+fn sides_that_are_hashed_by_the_keys_are_joined_by_partition() {
+    side_by_side();
+    // Keys of the join, how its sides are hashed, and whether equal keys are in equal partitions.
+    let sides: [(&[usize], Hashed, Hashed, bool); 7] = [
+        (&[0], (&[0], 3), (&[0], 3), true),
+        (&[0], (&[0], 3), (&[0], 2), false),
+        (&[0], (&[1], 3), (&[1], 3), false),
+        (&[0], (&[0, 1], 3), (&[0, 1], 3), false),
+        (&[0, 1], (&[0, 1], 3), (&[0, 1], 3), true),
+        (&[0, 1], (&[1], 3), (&[1], 3), true),
+        (&[0, 1], (&[0, 1], 3), (&[1, 0], 3), false),
+    ];
+    for (keys, by_left, by_right, by_partition) in sides {
+        for (left, right, build) in SIZES {
+            for join_type in JOIN_TYPES {
+                let (left, right) = (two_keys(1, left), two_keys(2, right));
+                let mut case = open(left, right, At::HostParts);
+                case.join_type = join_type;
+                let key = |at: &usize| (column(&case.build, *at), column(&case.probe, *at));
+                case.on = keys.iter().map(key).collect();
+                let left = hashed(&case.build, by_left);
+                let right = hashed(&case.probe, by_right);
+                let join = case.put_on_device(case.stock_of(left, right));
+                // Partitions have several batches. A limit keeps the host from repartitioning.
+                let (pool, context) = pooled_batches(At::HostParts, PLENTY, 4);
+                let rows = Reads::AtOnce.rows(&join, forward(&join), &context);
+                let about = format!("{keys:?} {by_left:?} {by_right:?} {build:?} {case}");
+                assert_eq!(rows, expected(&case), "{about}");
+                assert_eq!(only(&join.decisions()).build, build, "{about}");
+                assert_eq!(tables_filled(&join) > 1, by_partition, "{about}");
+                given_back(&pool, &about);
+            }
+        }
+    }
 }
 
 #[test]

@@ -116,10 +116,20 @@ pub fn sorted(mut rows: Vec<String>) -> Vec<String> {
 
 /// A context for joins that run at `at`, which takes its memory from a pool of `limit` bytes.
 pub fn pooled(at: At, limit: usize) -> (Arc<dyn MemoryPool>, Arc<TaskContext>) {
+    pooled_batches(at, limit, at.config().batch_size())
+}
+
+/// The same with batches of so many rows.
+pub fn pooled_batches(
+    at: At,
+    limit: usize,
+    batch_size: usize,
+) -> (Arc<dyn MemoryPool>, Arc<TaskContext>) {
     let pool: Arc<dyn MemoryPool> = Arc::new(GreedyMemoryPool::new(limit));
     let runtime = RuntimeEnvBuilder::new().with_memory_pool(Arc::clone(&pool));
     let runtime = runtime.build_arc().unwrap();
-    let session = SessionContext::new_with_config_rt(at.config(), runtime);
+    let session =
+        SessionContext::new_with_config_rt(at.config().with_batch_size(batch_size), runtime);
     (pool, session.task_ctx())
 }
 
