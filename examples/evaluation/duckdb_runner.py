@@ -18,7 +18,9 @@ for line in map(str.strip, sys.stdin):
         try:
             connection.execute(line)
         except duckdb.Error as error:
-            print(f"{line[:60]}: {error}", file=sys.stderr)
+            # The lines after the first point at a place in the statement.
+            reason = str(error).partition("\n")[0]
+            print(f"{line[:60]}: {reason}", file=sys.stderr)
             failed = True
         else:
             print(f"Run Time (s): real {time.perf_counter() - begun:.6f}", flush=True)

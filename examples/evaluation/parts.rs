@@ -158,10 +158,12 @@ pub fn parts(settings: &Settings) -> Vec<Part> {
 }
 
 /// The parts whose names contain one of `names`, and the files that they read; all without names.
+/// Files alone are made if one of `names` is their whole name.
 pub fn select(parts: Vec<Part>, names: &[String]) -> Vec<Part> {
     let is_asked = |part: &Part| {
         let is_named = names.iter().any(|name| part.name.contains(name));
-        names.is_empty() || is_named && !matches!(part.work, Work::Data)
+        let is_named = is_named && !matches!(part.work, Work::Data);
+        names.is_empty() || is_named || names.contains(&part.name)
     };
     let read: Vec<Data> = parts
         .iter()
@@ -389,6 +391,7 @@ mod tests {
         assert_eq!(names(&["parquet-auto"]), with_files);
         assert_eq!(names(&["tpch"]).len(), 7);
         assert_eq!(names(&[]).len(), 15);
+        assert_eq!(names(&["tpch-data"]), ["tpch-data"]);
         assert!(names(&["nothing"]).is_empty());
     }
 }

@@ -265,8 +265,13 @@ async fn run_queries(args: &Args) -> Result<usize> {
         report::closing_line(&mut out, &outcomes)?;
     }
     out.flush()?;
-    if !failures.is_empty() {
-        return Err(format!("{} of the queries failed", failures.len()).into());
+    if let Some(first) = failures.first() {
+        let first = first.lines().next().unwrap_or_default();
+        return Err(format!(
+            "{} of the queries failed; the first: {first}",
+            failures.len()
+        )
+        .into());
     }
     Ok(outcomes.iter().map(Outcome::difference_count).sum())
 }
