@@ -161,14 +161,14 @@ fn session(runtime: &Arc<RuntimeEnv>, horton: Option<Limits>) -> SessionContext 
     session
 }
 
-/// What a task is at, and since which tick.
+/// The step that a task is at, and since which tick.
 #[derive(Debug, Clone, Default)]
 struct At {
     what: String,
     ticks: usize,
 }
 
-/// What all tasks share.
+/// The state that all tasks share.
 struct Soak {
     sessions: Vec<SessionContext>,
     expected: Vec<String>,
@@ -321,7 +321,7 @@ fn is_exhausted(error: &DataFusionError) -> bool {
     matches!(error.find_root(), DataFusionError::ResourcesExhausted(_))
 }
 
-/// Whether the memory pool refused what a join asked for.
+/// Returns whether the memory pool refused what a join asked for.
 fn is_of_join(error: &DataFusionError) -> bool {
     error.to_string().contains("HortonJoin")
 }

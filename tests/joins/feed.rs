@@ -15,7 +15,7 @@ use futures::{StreamExt, stream};
 
 use horton_test_support::joins::Side;
 
-/// How a partition goes on behind its batches.
+/// The way in which a partition goes on behind its batches.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Then {
     End,

@@ -19,12 +19,12 @@ use horton_test_support::{child, test_name, warnings};
 const LIBRARY: &str = "HORTON_OPENCL_LIBRARY";
 const NOWHERE: &str = "/nowhere/libOpenCL.so.1";
 
-/// Whether this process has no OpenCL; if it has, runs `test` in one that has none.
+/// Returns whether this process has no OpenCL; if it has, runs `test` in one that has none.
 fn without_opencl(test: &str) -> bool {
     with_variable(test, LIBRARY, NOWHERE)
 }
 
-/// Whether `variable` is set to `value` here; if it is not, runs `test` where it is.
+/// Returns whether `variable` is set to `value` here; if it is not, runs `test` where it is.
 fn with_variable(test: &str, variable: &str, value: &str) -> bool {
     child::is_child(&test_name!(test), &[(variable, value.as_ref())])
 }

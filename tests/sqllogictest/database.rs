@@ -33,7 +33,7 @@ use super::plans::{Names, is_explain, is_tree_with_our_node};
 /// Bytes of the limited pass's memory pool.
 const POOL_BYTES: usize = 4 << 20;
 
-/// How often the stock session may show that it is refused what ours was.
+/// Tries in which the stock session may show that it is refused what ours was.
 const TRIES: usize = 3;
 
 /// The session `stock` with every join on the device `asked`.
@@ -99,7 +99,7 @@ fn with_pool(runtime: &RuntimeEnv, bytes: usize) -> Result<Arc<RuntimeEnv>> {
     builder.with_memory_pool(pool).build_arc()
 }
 
-/// What rebuilding the session `stock` lost.
+/// Restores what rebuilding the session `stock` lost.
 fn restore(session: &SessionContext, stock: &SessionContext, default_catalog: bool) {
     let state = session.state_ref();
     let mut state = state.write();
@@ -118,7 +118,7 @@ fn restore(session: &SessionContext, stock: &SessionContext, default_catalog: bo
     }
 }
 
-/// What the connections of a file saw.
+/// The record of a file's connections.
 #[derive(Debug, Default)]
 pub struct Tally {
     joins: AtomicUsize,
@@ -138,13 +138,13 @@ impl Tally {
         self.spilled.load(Ordering::Relaxed)
     }
 
-    /// Whether the last statement found too little memory for an operator of DataFusion, in the
-    /// stock session as in ours.
+    /// Returns whether the last statement found too little memory for an operator of DataFusion, in
+    /// the stock session as in ours.
     pub fn last_was_refused(&self) -> bool {
         self.refused.load(Ordering::Relaxed)
     }
 
-    /// Whether the last statement's result was a plan drawn as a tree with our node in it.
+    /// Returns whether the last statement's result was a plan drawn as a tree with our node in it.
     pub fn last_was_tree(&self) -> bool {
         self.tree.load(Ordering::Relaxed)
     }
@@ -169,8 +169,8 @@ impl Database {
         }
     }
 
-    /// Whether the stock session with as much memory is refused, too, in some of a few tries: which
-    /// operator is refused depends on which one asks first.
+    /// Returns whether the stock session with as much memory is refused, too, in one of a few
+    /// tries. Which operator is refused depends on which one asks first.
     async fn refuses_stock(&self, sql: &str) -> Result<bool> {
         let stock = stock(&self.session)?;
         for _ in 0..TRIES {
@@ -250,12 +250,12 @@ async fn execute(
     Ok((plan, batches))
 }
 
-/// Whether the memory pool refused something.
+/// Returns whether the memory pool refused something.
 fn is_exhausted(error: &DataFusionError) -> bool {
     matches!(error.find_root(), DataFusionError::ResourcesExhausted(_))
 }
 
-/// Whether the memory pool refused an operator that is no hash join.
+/// Returns whether the memory pool refused an operator that is no hash join.
 fn is_refused(error: &DataFusionError) -> bool {
     let text = error.to_string();
     is_exhausted(error) && !text.contains("HortonJoin") && !text.contains("HashJoinInput")

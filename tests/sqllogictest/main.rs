@@ -48,7 +48,7 @@ use database::{Database, Tally};
 use plans::Names;
 use suite::{Suite, TestFile};
 
-/// How joins are planned while a file runs.
+/// The way in which joins are planned while a file runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Pass {
     /// Sides stay as DataFusion planned them, partitioned or not: the plans are the stock ones.
@@ -98,7 +98,7 @@ impl Options {
     }
 }
 
-/// What `cargo test -- …` may hand to every test binary.
+/// Arguments that `cargo test -- …` may hand to every test binary.
 #[derive(Parser)]
 struct Ignored {
     #[clap(long)]
@@ -123,7 +123,7 @@ struct Ignored {
     skip: Vec<String>,
 }
 
-/// What became of a file's records in one pass, or of all files' in all passes.
+/// The outcome of a file's records in one pass, or of all files' in all passes.
 #[derive(Debug, Default)]
 struct Outcome {
     passed: usize,
@@ -238,7 +238,7 @@ fn report(total: &Outcome) -> bool {
     total.failures.is_empty()
 }
 
-/// What all files need.
+/// The state that all files need.
 struct Shared {
     asked: String,
     names: Names,
@@ -361,8 +361,8 @@ async fn run_records(
     outcome
 }
 
-/// Whether a record expects the dynamic filter of a join over all its key columns, or of each of
-/// its partitions.
+/// Returns whether a record expects the dynamic filter of a join over all its key columns, or of
+/// each of its partitions.
 fn shows_one_filter(record: &Record<DFColumnType>) -> bool {
     let Record::Query {
         expected: QueryExpect::Results { results, .. },
@@ -383,7 +383,7 @@ fn shows_one_filter(record: &Record<DFColumnType>) -> bool {
     results.iter().any(shows)
 }
 
-/// Whether a record expects the text of a plan.
+/// Returns whether a record expects the text of a plan.
 fn compares_plan(record: &Record<DFColumnType>) -> bool {
     match record {
         Record::Query {

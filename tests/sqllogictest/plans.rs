@@ -27,7 +27,7 @@ const OTHER_METRICS: [&str; 14] = [
     "build_mem_used",
 ];
 
-/// What this run calls things, and what the files call them.
+/// Names that this run has, and those in the files.
 #[derive(Debug, Clone)]
 pub struct Names {
     /// Paths and their replacements, to be applied in order.
@@ -93,7 +93,7 @@ fn closing(line: &str, start: usize) -> Option<usize> {
     None
 }
 
-/// Whether a statement is an EXPLAIN.
+/// Returns whether a statement is an EXPLAIN.
 pub fn is_explain(sql: &str) -> bool {
     sql.lines()
         .map(str::trim_start)
@@ -102,7 +102,7 @@ pub fn is_explain(sql: &str) -> bool {
         .is_some_and(|word| word.eq_ignore_ascii_case("explain"))
 }
 
-/// Whether lines of a plan are a drawing that has our node in it.
+/// Returns whether lines of a plan are a drawing that has our node in it.
 pub fn is_tree_with_our_node(rows: &[Vec<String>]) -> bool {
     rows.iter()
         .flatten()

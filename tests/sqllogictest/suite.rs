@@ -24,7 +24,7 @@ use super::{data, tpch};
 
 const CRATE: &str = "datafusion-sqllogictest";
 const FILES: &str = "test_files";
-/// Where range_partitioning.slt's context puts its tables, in the crate's own folder.
+/// The folder of the tables of range_partitioning.slt's context, in the crate's own folder.
 const RANGE_TABLES: &str = "test_files/scratch_range_partitioning";
 
 /// The file whose tables are generated.
@@ -39,7 +39,7 @@ pub struct Suite {
 /// A test file of the suite.
 #[derive(Debug, Clone)]
 pub struct TestFile {
-    /// Where it is, seen from the working directory.
+    /// The path, seen from the working directory.
     pub path: PathBuf,
     /// Its path in the suite.
     pub relative: PathBuf,
@@ -81,7 +81,7 @@ impl Suite {
         Ok(Self { workspace, source })
     }
 
-    /// How paths of this run read in the files.
+    /// Returns how paths of this run read in the files.
     pub fn paths(&self) -> Vec<(String, String)> {
         let root = fs::canonicalize(self.workspace.path())
             .unwrap_or_else(|_| self.workspace.path().to_owned());
@@ -185,7 +185,7 @@ fn mentions_join(text: &str) -> bool {
         .any(|word| word.eq_ignore_ascii_case("join"))
 }
 
-/// Whether all the tables are there that a file reads and does not write.
+/// Returns whether all the tables are there that a file reads and does not write.
 fn has_tables(text: &str) -> bool {
     tables(text).all(|table| Path::new(table).exists())
 }

@@ -13,7 +13,7 @@ use tpchgen::generators::{
     PartSuppGenerator, RegionGenerator, SupplierGenerator,
 };
 
-/// Where `tpch.slt` looks for its tables.
+/// The folder where `tpch.slt` looks for its tables.
 pub const FOLDER: &str = "test_files/tpch/data/";
 
 const SCALE_FACTOR: f64 = 0.1;

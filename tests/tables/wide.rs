@@ -41,7 +41,7 @@ fn code_of(key: u32, check: u32) -> u64 {
     code
 }
 
-/// What codes are XORed with.
+/// Returns what codes are XORed with.
 fn seed_mask(seed: u32) -> u64 {
     u64::from(seed.rotate_left(16) ^ 0x9e37_79b9) << 32 | u64::from(seed)
 }

@@ -38,7 +38,7 @@ pub struct Case {
     pub turn_rows: usize,
     /// Rows of a build side from which the device is asked; `None`: whatever they are.
     pub min_build_rows: Option<usize>,
-    /// Whether DataFusion's own join repartitions its inputs, where it may.
+    /// True if DataFusion's own join repartitions its inputs, where it may.
     pub host_splits: bool,
     /// Partitions run at the same time, not one after the other.
     pub side_by_side: bool,
@@ -46,9 +46,9 @@ pub struct Case {
     pub again: bool,
     /// Bytes of the memory pool; 0: no limit.
     pub pool_limit: usize,
-    /// Before it runs to its end the plan is run and dropped after so many polls of its streams.
+    /// Polls of its streams after which a first run of the plan is dropped.
     pub cancel_after: Option<usize>,
-    /// After it ran to its end the plan runs again with an OpenCL call that fails.
+    /// An OpenCL call that fails in one more run of the plan.
     pub strike: Option<Strike>,
     pub table: Table,
     /// The plan runs once more over these scans, which are told the build side's keys.
@@ -58,9 +58,9 @@ pub struct Case {
 /// Scans that keep filters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scan {
-    /// Of batches in memory.
+    /// Batches in memory.
     Memory,
-    /// Of a Parquet file a partition.
+    /// A Parquet file a partition.
     Parquet,
 }
 
@@ -93,19 +93,19 @@ pub struct Key {
 /// An OpenCL call that fails, in debug builds: numbers are modulo how many there are.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Strike {
-    /// Which of the sites that the case uses.
+    /// Number of the site among those that the case uses.
     pub site: usize,
-    /// Which of its uses.
+    /// Number of the use of that site.
     pub nth: usize,
-    /// Which status code.
+    /// Number of the status code.
     pub status: usize,
-    /// Whether all later calls fail, too.
+    /// True if all later calls fail, too.
     pub lasts: bool,
-    /// Whether the host is to go on, or the query to end.
+    /// True if the host is to go on, false if the query is to end.
     pub falls_back: bool,
 }
 
-/// How the inputs are partitioned.
+/// The way in which the inputs are partitioned.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Mode {
     /// `CollectLeft`: build in one partition, probe batches dealt out in turn.
@@ -141,7 +141,7 @@ pub enum Term {
     Value(i32),
 }
 
-/// What the device side is set to.
+/// Settings of the device side.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Table {
     pub chunk_rows: usize,
@@ -161,7 +161,7 @@ impl Side {
 }
 
 impl Case {
-    /// Whether one table may have no room on the device.
+    /// Returns whether one table may have no room on the device.
     pub fn is_small_device(&self) -> bool {
         self.table.device_limit > 0 || self.table.max_rows < MAX_VALUE as usize
     }
@@ -485,7 +485,7 @@ struct Domain {
     size: usize,
     /// One in so many values is NULL.
     nulls: usize,
-    /// So many in 10 values are the hot one.
+    /// Values of ten that are the hot one.
     hot: usize,
 }
 
@@ -551,7 +551,7 @@ impl Domain {
         (0..rows).map(|_| value()).collect()
     }
 
-    /// As [`draw`](Self::draw), without repeats (of numbers).
+    /// Returns values as [`draw`](Self::draw) does, without repeats (of numbers).
     fn distinct(&self, random: &mut Random, rows: usize) -> Vec<Option<i64>> {
         let mut numbers: Vec<i64> = (0..rows as i64).collect();
         for at in (1..rows).rev() {

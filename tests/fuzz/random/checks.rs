@@ -49,7 +49,7 @@ impl fmt::Display for Difference {
 }
 
 impl Difference {
-    /// With the run that it is of.
+    /// Adds the run that it is of.
     #[cfg(debug_assertions)]
     pub fn with(self, run: &str) -> Self {
         let how = format!("{}\n{run}", self.how);
@@ -57,7 +57,7 @@ impl Difference {
     }
 }
 
-/// What must not fail here failed.
+/// Makes a difference of an error where nothing may fail.
 impl From<DataFusionError> for Difference {
     fn from(error: DataFusionError) -> Self {
         let how = error.to_string();
@@ -72,11 +72,10 @@ pub fn differ<T>(what: &'static str, how: impl fmt::Display) -> Checked<T> {
     Err(Difference { what, how })
 }
 
-/// Where a join ran, build by build.
+/// The places where a join ran, build by build.
 pub struct Places {
     decisions: Vec<Decision>,
-    /// How often a build wrote files, or may have: those in buckets have a decision for each
-    /// bucket.
+    /// Builds that wrote files, or may have. Those in buckets have a decision for each bucket.
     spilled: usize,
 }
 
@@ -123,11 +122,11 @@ pub struct Joins {
     pub stock: Arc<dyn ExecutionPlan>,
     pub device: Arc<dyn ExecutionPlan>,
     pub probe_ordered: bool,
-    /// Whether a device can compare the keys.
+    /// True if a device can compare the keys.
     pub supported: bool,
 }
 
-/// What a run of the device join must have found.
+/// The rows that a run of the device join must have found.
 pub struct Found<'a> {
     pub case: &'a Case,
     pub inputs: &'a Inputs,
@@ -138,7 +137,8 @@ pub struct Found<'a> {
 }
 
 impl Found<'_> {
-    /// Whether `batches` are those rows, in batches as large as asked for where the device joined.
+    /// Checks that `batches` are those rows, in batches as large as asked for where the device
+    /// joined.
     pub fn check(
         &self,
         worker: &Worker,
@@ -177,7 +177,7 @@ impl Found<'_> {
         }
     }
 
-    /// Whether the rows of a limit in a declared order are the first of all.
+    /// Checks that the rows of a limit in a declared order are the first of all.
     fn check_first(&self, fetch: usize, all: &Output, found: &Output) -> Checked<()> {
         match &self.declared {
             Some(declared)
@@ -235,7 +235,7 @@ pub fn check_rows(order: Order, expected: &Output, found: &Output) -> Checked<()
     }
 }
 
-/// As many rows as `expected`, each of them one of `all`.
+/// Checks that there are as many rows as `expected`, each of them one of `all`.
 pub fn check_limited(fetch: usize, all: &Output, expected: &Output, found: &Output) -> Checked<()> {
     // A partition at its limit may keep the last one from emitting build rows; then the limit
     // is reached for all of them together.
@@ -302,7 +302,7 @@ pub fn check_batches(case: &Case, found: &Output) -> Checked<()> {
     }
 }
 
-/// Whether each build was decided on as the case says.
+/// Checks that each build was decided on as the case says.
 pub fn check_places(case: &Case, joins: &Joins, places: &Places) -> Checked<()> {
     for decision in &places.decisions {
         let few = case.min_build_rows.is_some_and(|rows| decision.rows < rows);
@@ -349,7 +349,7 @@ pub fn check_places(case: &Case, joins: &Joins, places: &Places) -> Checked<()> 
     }
 }
 
-/// Whether a join counted what went to disk. Returns the kernels launched.
+/// Checks that a join counted what went to disk. Returns the kernels launched.
 pub fn check_spilled(
     case: &Case,
     inputs: &Inputs,

@@ -14,7 +14,7 @@ use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use super::case::Case;
 
-/// What keeps other cases from meeting a case's fault.
+/// A turn that keeps other cases from meeting a case's fault.
 #[expect(dead_code, reason = "held, not read")]
 pub enum Turn {
     Shared(RwLockReadGuard<'static, ()>),
@@ -177,8 +177,8 @@ mod debug {
         Ok(failed > 0)
     }
 
-    /// Nothing stays on the device, and no job is on its way: the next case does not meet this
-    /// one's.
+    /// Checks that nothing stays on the device, and no job is on its way. So the next case does not
+    /// meet this one's.
     fn check_idle(worker: &Worker) -> Checked<()> {
         let start = Instant::now();
         while worker.device.budget().used() > 0 {

@@ -136,7 +136,7 @@ fn try_check(worker: &Worker, case: &Case) -> Result<Report, Difference> {
     })
 }
 
-/// Without the messages of panics that are caught.
+/// Runs `f` without the messages of panics that are caught.
 fn quietly<T>(f: impl FnOnce() -> T) -> T {
     let hook = take_hook();
     set_hook(Box::new(|_| {}));

@@ -55,7 +55,7 @@ impl Output {
         self.counts().iter().sum()
     }
 
-    /// How often each row occurs.
+    /// Counts how often each row occurs.
     pub fn multiset(&self) -> HashMap<&[u8], isize> {
         let mut rows = HashMap::new();
         for row in self.rows.iter().flat_map(Rows::iter) {
@@ -91,14 +91,14 @@ impl Output {
     }
 }
 
-/// How rows are compared.
+/// The way in which rows are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
-    /// As one sequence per partition.
+    /// One sequence per partition.
     Sequences,
-    /// As one multiset per partition.
+    /// One multiset per partition.
     Partitions,
-    /// As one multiset.
+    /// One multiset.
     Multiset,
 }
 
@@ -186,7 +186,7 @@ impl Declared {
         Ok(rows)
     }
 
-    /// Whether each partition's rows are in this order.
+    /// Returns whether each partition's rows are in this order.
     pub fn holds(&self, output: &Output) -> Checked<bool> {
         for batches in &output.batches {
             if !self.keys(batches)?.iter().is_sorted() {

@@ -42,7 +42,7 @@ use super::plan::{Inputs, config};
 /// Pairs of rows up to which the nested loop join is asked too.
 const NESTED_LOOP_PAIRS: usize = 400;
 
-/// What one worker runs cases with.
+/// A device, and what else one worker runs cases with.
 pub struct Worker {
     handle: Handle,
     pub device: Device,
@@ -51,7 +51,7 @@ pub struct Worker {
     config: SessionConfig,
 }
 
-/// What a clean case did.
+/// The record of a clean case.
 #[derive(Debug, Default, Clone)]
 pub struct Report {
     /// Device joins run.
@@ -82,27 +82,27 @@ pub struct Report {
     pub struck: bool,
 }
 
-/// How a run over scans that keep filters ended.
+/// The end of a run over scans that keep filters.
 #[derive(Debug, PartialEq, Eq)]
 enum Filtered {
     /// There was none.
     No,
-    /// With the same rows.
+    /// It ended with the same rows.
     Same,
-    /// With the error of too little memory, which was limited.
+    /// It ended with the error of too little memory, which was limited.
     Exhausted(String),
 }
 
-/// What a case's runs take memory and files from.
+/// The memory and files of a case's runs.
 pub struct Limited {
     pub runtime: Arc<RuntimeEnv>,
-    /// Where files go, if memory is limited.
+    /// The folder of files, if memory is limited.
     folder: Option<TempDir>,
 }
 
 impl Limited {
-    /// Nothing is reserved, and no file is there. Tasks of the runtime may give back a moment
-    /// later.
+    /// Checks that nothing is reserved, and no file is there. Tasks of the runtime may give back a
+    /// moment later.
     pub fn check_left(&self) -> Checked<()> {
         check_released(&self.runtime.memory_pool)?;
         let start = Instant::now();
@@ -416,7 +416,7 @@ impl Worker {
         Ok(Filtered::Same)
     }
 
-    /// Whether the join counted what it did. Returns the kernels launched.
+    /// Checks that the join counted what it did. Returns the kernels launched.
     fn check_metrics(
         &self,
         case: &Case,
@@ -515,7 +515,7 @@ impl Worker {
     }
 }
 
-/// Whether a join whose memory is limited has too little of it.
+/// Returns whether a join whose memory is limited has too little of it.
 pub fn is_exhausted(case: &Case, error: &DataFusionError) -> bool {
     let limited = case.pool_limit > 0 || case.table.device_limit > 0;
     limited && matches!(error.find_root(), DataFusionError::ResourcesExhausted(_))

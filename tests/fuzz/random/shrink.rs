@@ -61,7 +61,7 @@ fn change(change: impl Fn(&mut Case) + 'static) -> Attempt {
     })
 }
 
-/// Without some of the rows, the last ones first.
+/// Leaves out some of the rows, the last ones first.
 fn rows(case: &Case) -> Vec<Attempt> {
     let mut attempts: Vec<Attempt> = Vec::new();
     for build in [true, false] {
@@ -154,7 +154,7 @@ fn knobs(case: &Case) -> Vec<Attempt> {
     attempts
 }
 
-/// Without each column that nothing refers to.
+/// Leaves out each column that nothing refers to.
 fn columns(case: &Case) -> Vec<Attempt> {
     let mut attempts: Vec<Attempt> = Vec::new();
     for build in [true, false] {

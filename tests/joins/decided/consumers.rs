@@ -67,7 +67,7 @@ fn tables_filled(join: &Arc<HortonJoinExec>) -> usize {
     filled.count()
 }
 
-/// How a consumer reads.
+/// The way in which a consumer reads.
 #[derive(Debug, Clone, Copy)]
 enum Reads {
     /// Asks for a partition once it has read the one before to its end.

@@ -170,7 +170,7 @@ fn rows_decide_and_not_the_time_that_they_take() {
 const LEFT: Then = Then::Error("the left side fails");
 const RIGHT: Then = Then::Error("the right side fails");
 
-/// What all partitions of `join` return, or the error of the first one that fails.
+/// Returns the rows of all partitions of `join`, or the error of the first one that fails.
 fn ends(join: &Arc<HortonJoinExec>, case: &Case) -> Result<usize> {
     outcome(join, case.context()).map(|found| found.rows.len())
 }
@@ -216,7 +216,7 @@ fn a_right_side_that_fails_while_the_left_one_is_read_is_met_when_probed() {
     }
 }
 
-/// Whether a join of this type has no rows if the side that is built has none.
+/// Returns whether a join of this type has no rows if the side that is built has none.
 fn is_nothing_without(build: Which, join_type: JoinType) -> bool {
     match join_type {
         JoinType::Inner | JoinType::LeftSemi | JoinType::RightSemi => true,

@@ -26,13 +26,13 @@ pub const TURN: usize = 16;
 /// Memory that no test uses up.
 pub const PLENTY: usize = 1 << 30;
 
-/// Where a test has a join run.
+/// The place where a test has a join run.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum At {
     Device,
-    /// As DataFusion's `CollectLeft` join.
+    /// DataFusion's `CollectLeft` join.
     Host,
-    /// As DataFusion's `Partitioned` join, where there is more than one output partition.
+    /// DataFusion's `Partitioned` join, where there is more than one output partition.
     HostParts,
 }
 
@@ -140,7 +140,7 @@ pub fn given_back(pool: &Arc<dyn MemoryPool>, about: &str) {
     });
 }
 
-/// What a join returned and decided.
+/// The rows and decisions of a join.
 pub struct Outcome {
     /// Its rows, sorted.
     pub rows: Vec<String>,
@@ -171,7 +171,7 @@ pub fn only(decisions: &[Decision]) -> &Decision {
     &decisions[0]
 }
 
-/// Why a join ran on the host; `None` if it did not.
+/// Returns why a join ran on the host; `None` if it did not.
 pub fn declined(decision: &Decision) -> Option<&Declined> {
     match &decision.place {
         Place::Device(_) => None,

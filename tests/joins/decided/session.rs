@@ -15,7 +15,7 @@ use super::plans::*;
 use horton_test_support::joins::*;
 pub use horton_test_support::plans::nodes;
 
-/// What a query returned, and its executed plan.
+/// The rows of a query, and its executed plan.
 pub struct Ran {
     /// Its rows, sorted.
     pub rows: Vec<String>,
@@ -113,7 +113,7 @@ pub fn query(session: &SessionContext, query: &str) -> Ran {
     Ran { rows, plan }
 }
 
-/// What the joins of `plan` decided, from its top to its leaves.
+/// Returns the decisions of the joins of `plan`, from its top to its leaves.
 pub fn decisions(plan: &Arc<dyn ExecutionPlan>) -> Vec<Decision> {
     let joins = nodes::<HortonJoinExec>(plan).into_iter();
     let decided = joins.flat_map(|node| {

@@ -137,7 +137,7 @@ fn above(plan: &Arc<dyn ExecutionPlan>) -> Vec<Arc<dyn ExecutionPlan>> {
     nodes
 }
 
-/// Whether some node above the join of `plan` repartitions by keys.
+/// Returns whether some node above the join of `plan` repartitions by keys.
 fn is_repartitioned(plan: &Arc<dyn ExecutionPlan>) -> bool {
     above(plan).iter().any(|node| {
         let repartition = node.downcast_ref::<RepartitionExec>();

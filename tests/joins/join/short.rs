@@ -30,7 +30,7 @@ const LIMIT: u64 = 8 << 20;
 enum Moment {
     /// When the build side has been read.
     Build,
-    /// Before a batch of the probe side, or at the end of its first partition.
+    /// The join ends before a batch of the probe side, or at the end of its first partition.
     Probe(usize),
 }
 

@@ -12,7 +12,7 @@ use horton_test_support::joins::*;
 
 const KINDS: [IndexKind; 3] = [IndexKind::Horton, IndexKind::Direct, IndexKind::Codes];
 
-/// Whether the device can have such a table.
+/// Returns whether the device can have such a table.
 fn can_have(table: IndexKind) -> bool {
     table != IndexKind::Codes || device().info().has_int64_atomics()
 }

@@ -113,7 +113,7 @@ pub async fn write(folder: &Path, name: &str, batch: &RecordBatch) {
         .unwrap();
 }
 
-/// Where tables are.
+/// The place where tables are.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Place {
     Memory,
@@ -265,7 +265,7 @@ pub fn config() -> SessionConfig {
     SessionConfig::new().with_target_partitions(3)
 }
 
-/// What a query returned, and its executed plan.
+/// The rows of a query, and its executed plan.
 pub struct Ran {
     /// Its rows, sorted.
     pub rows: Vec<String>,

@@ -162,7 +162,7 @@ async fn run(
     Ok((sorted(&batches), joins(&plan)))
 }
 
-/// Where two sorted results first differ.
+/// Returns the place where two sorted results first differ.
 fn difference(expected: &[String], actual: &[String]) -> String {
     let at = (expected.iter().zip(actual))
         .position(|(expected, actual)| expected != actual)

@@ -22,7 +22,7 @@ fn library() -> PathBuf {
     library
 }
 
-/// Has PoCL offer its device twice, for tests of several.
+/// Makes PoCL offer its device twice, for tests of several.
 fn devices(test: &str) -> Option<(&'static str, &'static str)> {
     let is_of_several = test.starts_with("several::");
     is_of_several.then_some(("POCL_DEVICES", "pthread pthread"))
@@ -98,7 +98,7 @@ pub const QUERIES: [&str; 5] = [
     "SELECT count(*), sum(km) FROM trip JOIN city ON 'city ' || (trip.city / 3) = name AND km = size",
 ];
 
-/// What a statement answers, as a table.
+/// Returns the answer of a statement as a table.
 pub async fn sql(session: &SessionContext, statement: &str) -> String {
     let batches = session
         .sql(statement)

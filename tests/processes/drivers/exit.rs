@@ -13,7 +13,7 @@ use horton_join::device::{Arg, Device, faults};
 
 use super::child::{outcome, role};
 
-/// What the child exits with.
+/// The exit status of the child.
 const STATUS: i32 = 7;
 
 /// Runs this test in a child, as `role`, whose compiler takes `compile` milliseconds.
@@ -24,7 +24,7 @@ fn exits(test: &str, role: &str, compile: u64) -> (Output, Duration) {
     (output, began.elapsed())
 }
 
-/// Has a lane compile a program, and exits in the midst of that.
+/// Makes a lane compile a program, and exits in the midst of that.
 fn exit_while_compiling(patience: u64) -> ! {
     faults::set_exit_patience(patience);
     faults::begin(None);

@@ -11,7 +11,7 @@ use super::child::is_child;
 /// Words of a buffer: on a GPU, a copy takes long enough.
 const WORDS: usize = 64 << 20 >> 2;
 
-/// How many words another lane's job finds changed by a copy that is under way.
+/// Counts the words that another lane's job finds changed by a copy that is under way.
 fn overwritten(device: &Device) -> usize {
     let read = device.run_blocking(|queue| {
         let other = queue.allocate::<u32>("test", WORDS)?;
@@ -83,7 +83,7 @@ fn memory_taken_once_more_in_a_job_is_kept_for_the_first_copy() {
     futures::executor::block_on(sent).unwrap();
 }
 
-/// What commands alone hold counts as long as they may run, and is waited for where memory is
+/// Memory that commands alone hold counts as long as they may run. It is waited for where memory is
 /// short.
 #[test]
 fn memory_of_commands_counts_for_the_budget() {

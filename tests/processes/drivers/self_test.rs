@@ -45,7 +45,7 @@ async fn is_distrusted(reason: &str) {
     assert!((1..=2).contains(&with_reason.count()), "{warnings:?}");
 }
 
-/// In a process that meets the driver first, and in one that has read of it.
+/// Checks a process that meets the driver first, and one that has read of it.
 async fn check_distrust(test: &str, shim: &str, reason: &str) {
     if role().is_some() {
         return is_distrusted(reason).await;
@@ -110,8 +110,8 @@ async fn a_command_that_fails_late_gives_no_row() {
     }
 }
 
-/// What a driver says of its sub-groups is not believed: their program does not compile here, or
-/// they are too narrow.
+/// Claims of a driver about its sub-groups are not believed. Their program does not compile here,
+/// or they are too narrow.
 #[tokio::test]
 async fn a_driver_that_lies_about_sub_groups_uses_local_tiles() {
     let test = "self_test::a_driver_that_lies_about_sub_groups_uses_local_tiles";

@@ -63,7 +63,7 @@ fn plan(session: &SessionContext) -> String {
         .join("\n")
 }
 
-/// What the plan of a join shows that ran on the device.
+/// Returns what the plan of a join shows that ran on the device.
 fn on_device() -> String {
     format!("rows, on {}", device().info().name)
 }

@@ -47,8 +47,8 @@ const SPARE: [&str; 9] = [
     "clCreateBuffer",
 ];
 
-/// Whether a strike at one site stands for one at the other. Which buffers are created, and which
-/// come from the pool, depends on what jobs side by side have just given back to it.
+/// Returns whether a strike at one site stands for one at the other. Jobs side by side decide which
+/// buffers are created, and which come from the pool.
 fn are_alike(site: &str, other: &str) -> bool {
     const POOLED: &str = "clCreateBuffer";
     site == other || site.starts_with(POOLED) && other.starts_with(POOLED)
@@ -79,7 +79,7 @@ enum Phase {
     Probe,
 }
 
-/// Where a fault strikes.
+/// The place where a fault strikes.
 #[derive(Debug, Clone)]
 struct Strike {
     site: String,
@@ -311,7 +311,7 @@ impl Sweep {
     }
 }
 
-/// After a failure the next join of the session runs on the host, and says so.
+/// Checks that the next join of the session runs on the host after a failure, and says so.
 fn untouched(what: &str, case: &Case, expected: &[Vec<String>]) {
     let before = faults::report();
     let plan = plan(case, &OnProbe::default());

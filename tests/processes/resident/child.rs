@@ -25,7 +25,7 @@ const POOL: &str = "HORTON_TEST_RESIDENT_POOL";
 /// Bytes of the memory pool, if that names none.
 const POOL_BYTES: usize = 64 << 20;
 
-/// What is measured.
+/// The query that is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Query {
     /// Probe rows of 4 KB.
@@ -42,12 +42,12 @@ pub enum Query {
     Explosion,
 }
 
-/// What a process took.
+/// The memory that a process took.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Measured {
     /// Bytes that were resident at once.
     pub peak: usize,
-    /// Those of them that the query made so.
+    /// Bytes of them that the query made resident.
     pub resident: usize,
     /// Bytes that were reserved at once.
     pub reserved: usize,
@@ -55,7 +55,7 @@ pub struct Measured {
     pub launches: usize,
     /// Rows that they wrote to disk.
     pub spilled: usize,
-    /// What the query answered.
+    /// The answer of the query.
     pub answer: String,
 }
 
@@ -99,7 +99,7 @@ impl Query {
         variable(ROWS, usual)
     }
 
-    /// What the session is told beside the joins' role.
+    /// Returns the session's options beside the joins' role.
     fn options(self) -> &'static [&'static str] {
         match self {
             // Each stream holds a batch, whatever the pool says: together less than the pool.
@@ -140,8 +140,8 @@ impl Query {
     }
 }
 
-/// What stock's joins and ours take in child processes of the test `test`; `None` in a child, which
-/// has printed that.
+/// Returns what stock's joins and ours take in child processes of the test `test`. Returns `None`
+/// in a child, which has printed that.
 pub fn measured(test: &str, query: Query) -> Option<[Measured; 2]> {
     match child::role() {
         Some(role) => {

@@ -15,7 +15,7 @@ const BATCH: usize = 8192;
 /// Rows of a batch with [`Texts::Small`], and values of its dictionary.
 pub const SMALL: usize = 64;
 
-/// What the column `s` of a table is.
+/// The texts in the column `s` of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Texts {
     /// A text of 4 KB a row.

@@ -50,7 +50,7 @@ const ALL: u64 = 0xffff_ffff;
 
 const GPU: u64 = 4;
 
-/// How much later than others behind them late commands say how they ended.
+/// Time by which late commands say later than others how they ended.
 const LATE: Duration = Duration::from_millis(50);
 
 /// The words of `HORTON_SHIM`.
@@ -62,7 +62,7 @@ static WORDS: LazyLock<Vec<String>> = LazyLock::new(|| {
 /// Programs that do not compile.
 static REFUSED: Mutex<BTreeSet<usize>> = Mutex::new(BTreeSet::new());
 
-/// How many programs are being compiled with `compile`.
+/// Number of programs that are being compiled with `compile`.
 static COMPILING: AtomicUsize = AtomicUsize::new(0);
 
 fn says(word: &str) -> bool {

@@ -36,7 +36,7 @@ pub struct Op {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Family {
     Linear(Deletion),
-    /// With SlabAlloc-light, or SlabAlloc.
+    /// A slab hash with SlabAlloc-light, or SlabAlloc.
     Slab {
         light: bool,
     },
@@ -53,7 +53,7 @@ impl Family {
         Family::Keys,
     ];
 
-    /// What is stored for a key that is given with a value.
+    /// Returns what is stored for a key that is given with a value.
     pub fn stored(self, key: u32, value: u32) -> u32 {
         match self {
             Family::Keys => key,
@@ -61,7 +61,7 @@ impl Family {
         }
     }
 
-    /// Whether `Insert` replaces the value of a key that is there.
+    /// Returns whether `Insert` replaces the value of a key that is there.
     pub fn insert_replaces(self) -> bool {
         !matches!(self, Family::Slab { .. } | Family::Keys)
     }

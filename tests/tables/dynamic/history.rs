@@ -46,7 +46,7 @@ pub fn check(
     }
 }
 
-/// Whether some order of at most 32 operations on one key gives their answers.
+/// Returns whether some order of at most 32 operations on one key gives their answers.
 fn is_possible(history: &[(Op, u32)], from: u32, to: u32) -> bool {
     let all = (1u64 << history.len()) - 1;
     let mut seen = HashSet::new();

@@ -14,7 +14,7 @@ use super::history;
 
 const MISS: u32 = u32::MAX;
 
-/// Of the million operations.
+/// Seed of the million operations.
 const SEED: u32 = 77;
 
 /// Families that run on every body of the device.
@@ -43,7 +43,7 @@ fn random_op(random: &mut Mt, family: Family, key: u32) -> Op {
     }
 }
 
-/// What a batch of different keys does to a map, and its answers.
+/// Applies a batch of different keys to a map; returns its answers.
 fn apply_to_map(map: &mut HashMap<u32, u32>, ops: &[Op]) -> Vec<u32> {
     let answer = |op: &Op| match op.kind {
         Kind::Replace | Kind::Insert => map.insert(op.key, op.value),

@@ -11,7 +11,7 @@ pub use horton_test_support::env::{number, small};
 use horton_test_support::tables::run;
 pub use horton_test_support::tables::{bodies, distinct_keys};
 
-/// What a test may ask of any kind of table.
+/// Settings of a table of any kind.
 #[derive(Debug, Clone, Copy)]
 pub struct Shape {
     pub bucket_size: BucketSize,
@@ -42,7 +42,8 @@ impl Shape {
 pub trait Checked: Table {
     /// The largest value.
     const MAX_VALUE: u32 = u32::MAX;
-    /// Of a key that a batch has more than once: whether the last value counts, or any.
+    /// True if the last value counts of a key that a batch has more than once; any counts
+    /// otherwise.
     const LAST_COUNTS: bool = false;
     /// Slots that no test under oclgrind has the time to fill.
     const ROOMY: bool = false;

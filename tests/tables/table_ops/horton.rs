@@ -178,7 +178,7 @@ fn the_item_that_looks_like_an_empty_slot_is_an_item_like_any_other() {
     }
 }
 
-/// So many keys that share a bucket and a tag; and others, none of that bucket.
+/// Returns so many keys that share a bucket and a tag; and others, none of that bucket.
 fn crafted(layout: Layout, sharing: usize, others: usize) -> (Vec<u32>, Vec<u32>) {
     let (bucket, tag) = (layout.buckets / 3, 20);
     let there = |key: &u32| layout.primary_bucket(*key) == bucket;
