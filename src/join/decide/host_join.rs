@@ -7,9 +7,8 @@
 //!  build batches ─▶ HandedExec ─▶ Repartition ▶ HashJoinExec, Partitioned     many
 //!  probe streams ─▶ HandedExec ─▶ Repartition ▶
 //!
-//!  the same without Repartition                                               many, and both sides
-//!                                                                             have equal keys in
-//!                                                                             equal partitions
+//!  build batches ─▶ HandedExec ──────────────▶ HashJoinExec, Partitioned     many, both sides
+//!  probe streams ─▶ HandedExec ──────────────▶                               hashed by the keys
 //! ```
 //!
 //! The mode follows DataFusion's own thresholds (`hash_join_single_partition_threshold`), applied
@@ -39,6 +38,7 @@ use datafusion::physical_plan::{
 use super::granted::Granted;
 use super::oriented::OrientedJoin;
 use crate::join::collect::collected::{Collected, empty_stream};
+use crate::join::memory::table_bytes;
 
 /// DataFusion's join, and the context to execute it in.
 pub struct HostJoin {
@@ -131,9 +131,8 @@ impl Spread {
         let Some(partitions) = partitions.filter(|n| may_spread && *n > 1) else {
             return Spread::Whole;
         };
-        // File groups can look hashed, and not be by the same function.
-        let is_hashed = options.preserve_file_partitions == 0 && is_hashed_by_keys(join);
-        if is_hashed && [build.parts.len(), probes] == [partitions; 2] {
+        let is_hashed = is_hashed_by_keys(join) && [build.parts.len(), probes] == [partitions; 2];
+        if is_hashed && has_room_by_part(build) {
             return Spread::AsTheyAre;
         }
         let pool = oriented.context().memory_pool();
@@ -146,15 +145,40 @@ impl Spread {
 }
 
 /// Returns whether both sides are hashed by the same keys in the same order. Rows with equal keys
-/// are in partitions of equal number then, if both sides have as many.
+/// are in partitions of equal number then, if both sides have as many. Scans can claim to be
+/// hashed, too (`preserve_file_partitions`), but not by the same function.
 fn is_hashed_by_keys(join: &HashJoinExec) -> bool {
-    let partitionings = [join.left(), join.right()].map(|side| side.output_partitioning());
-    let [Partitioning::Hash(l, _), Partitioning::Hash(r, _)] = partitionings else {
+    let sides = [join.left(), join.right()];
+    let [Partitioning::Hash(l, _), Partitioning::Hash(r, _)] =
+        sides.map(|side| side.output_partitioning())
+    else {
         return false;
     };
     let mut pairs = l.iter().zip(r);
     let is_key = |(a, b)| join.on().iter().any(|(x, y)| x.eq(a) && y.eq(b));
-    !l.is_empty() && l.len() == r.len() && pairs.all(is_key)
+    let are_keys = !l.is_empty() && l.len() == r.len() && pairs.all(is_key);
+    are_keys && sides.into_iter().all(is_repartitioned)
+}
+
+/// Returns whether a `RepartitionExec` below has hashed the rows of `plan`.
+fn is_repartitioned(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    if let Some(node) = plan.downcast_ref::<RepartitionExec>() {
+        return matches!(node.partitioning(), Partitioning::Hash(..));
+    }
+    match plan.children().as_slice() {
+        [child] => is_repartitioned(child),
+        _ => false,
+    }
+}
+
+/// Reserves what a hash table of each part takes beyond one of all rows. Returns whether the memory
+/// pool has as much.
+fn has_room_by_part(build: &Collected) -> bool {
+    let mut rows = build.batches.iter().map(RecordBatch::num_rows);
+    let parts = build.parts.iter();
+    let tables = parts.map(|batches| table_bytes(rows.by_ref().take(*batches).sum()));
+    let more = tables.sum::<usize>().saturating_sub(build.table);
+    build.memory.try_grow(more).is_ok()
 }
 
 fn repartition(

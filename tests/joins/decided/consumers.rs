@@ -267,6 +267,28 @@ fn sides_that_are_hashed_by_the_keys_are_joined_by_partition() {
 }
 
 #[test]
+fn hashed_sides_are_one_table_where_memory_has_no_room_for_several() {
+    side_by_side();
+    let mut tables = Vec::new();
+    for limit in (1000..10_000).step_by(100) {
+        for join_type in [JoinType::Inner, JoinType::Full] {
+            let mut case = open(two_keys(1, 40), two_keys(2, 200), At::HostParts);
+            case.join_type = join_type;
+            let left = hashed(&case.build, (&[0], 3));
+            let right = hashed(&case.probe, (&[0], 3));
+            let join = case.put_on_device(case.stock_of(left, right));
+            let (pool, context) = pooled_batches(At::HostParts, limit, 4);
+            let rows = Reads::AtOnce.rows(&join, forward(&join), &context);
+            let about = format!("{limit} bytes, {case}");
+            assert_eq!(rows, expected(&case), "{about}");
+            tables.push(tables_filled(&join));
+            given_back(&pool, &about);
+        }
+    }
+    assert!(tables.contains(&1) && tables.contains(&3), "{tables:?}");
+}
+
+#[test]
 fn a_partition_alone_returns_the_rows_that_are_its_own() {
     side_by_side();
     each(|case, join, _, at| {
