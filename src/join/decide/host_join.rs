@@ -160,15 +160,13 @@ fn is_hashed_by_keys(join: &HashJoinExec) -> bool {
     are_keys && sides.into_iter().all(is_repartitioned)
 }
 
-/// Returns whether a `RepartitionExec` below has hashed the rows of `plan`.
+/// Returns whether `RepartitionExec`s below have hashed all rows of `plan`.
 fn is_repartitioned(plan: &Arc<dyn ExecutionPlan>) -> bool {
     if let Some(node) = plan.downcast_ref::<RepartitionExec>() {
         return matches!(node.partitioning(), Partitioning::Hash(..));
     }
-    match plan.children().as_slice() {
-        [child] => is_repartitioned(child),
-        _ => false,
-    }
+    let children = plan.children();
+    !children.is_empty() && children.into_iter().all(is_repartitioned)
 }
 
 /// Reserves what a hash table of each part takes beyond one of all rows. Returns whether the memory
@@ -294,5 +292,58 @@ impl ExecutionPlan for HandedExec {
             Some(stream) => Ok(stream),
             None => internal_err!("rows that were read are handed out once"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::datatypes::{DataType, Field, Schema};
+    use datafusion::common::JoinType;
+    use datafusion::physical_expr::expressions::Column;
+    use datafusion::physical_plan::joins::HashJoinExecBuilder;
+
+    use super::*;
+
+    fn key() -> PhysicalExprRef {
+        Arc::new(Column::new("k", 0))
+    }
+
+    /// Returns a leaf of two partitions that claims to be hashed by its column.
+    fn claiming() -> Arc<dyn ExecutionPlan> {
+        let schema = Schema::new(vec![Field::new("k", DataType::Int32, false)]);
+        let properties = PlanProperties::new(
+            EquivalenceProperties::new(Arc::new(schema)),
+            Partitioning::Hash(vec![key()], 2),
+            EmissionType::Incremental,
+            Boundedness::Bounded,
+        );
+        Arc::new(HandedExec {
+            streams: Mutex::default(),
+            properties: Arc::new(properties),
+        })
+    }
+
+    fn join(left: Arc<dyn ExecutionPlan>, right: Arc<dyn ExecutionPlan>) -> HashJoinExec {
+        let on = vec![(key(), key())];
+        let join = HashJoinExecBuilder::new(left, right, on, JoinType::LeftSemi)
+            .with_partition_mode(PartitionMode::Partitioned);
+        join.build().unwrap()
+    }
+
+    #[test]
+    fn the_word_of_a_scan_that_it_is_hashed_does_not_count() {
+        let hashed = || repartition(claiming(), vec![key()], 2).unwrap();
+        assert!(is_hashed_by_keys(&join(hashed(), hashed())));
+        assert!(!is_hashed_by_keys(&join(claiming(), hashed())));
+        assert!(!is_hashed_by_keys(&join(hashed(), claiming())));
+        let below = |left, right| -> Arc<dyn ExecutionPlan> { Arc::new(join(left, right)) };
+        assert!(is_hashed_by_keys(&join(
+            below(hashed(), hashed()),
+            hashed()
+        )));
+        assert!(!is_hashed_by_keys(&join(
+            below(hashed(), claiming()),
+            hashed()
+        )));
     }
 }
