@@ -1,7 +1,8 @@
 //! Tables on the device by themselves, without DataFusion: against models, a `HashMap`, each other.
 //!
 //! ```text
-//!  table      Horton, direct and grouped tables, built and looked up on host and device
+//!  table      Horton tables, built and looked up on host and device
+//!  multimap   grouped and direct tables, as joins have them
 //!  table_ops  bulk operations of every kind of table
 //!  wide       keys of several words
 //!  dynamic    mixed batches: linear probing, the slab hash
@@ -14,6 +15,7 @@
 
 mod device;
 mod dynamic;
+mod multimap;
 mod table;
 mod table_ops;
 mod wide;
