@@ -33,7 +33,7 @@ use horton_test_support::sql_bench::{Result, report};
 
 const K: u64 = 1000;
 
-/// Those that go different ways through the operator, equal tables beside each other.
+/// Joins that go different ways through the operator, equal tables beside each other.
 const CASES: [Case; 9] = [
     case(1000 * K, 3000 * K, Keys::Dense, Query::Sum, 100),
     case(1000 * K, 3000 * K, Keys::Sparse, Query::Count, 100),

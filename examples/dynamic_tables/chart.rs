@@ -152,7 +152,7 @@ impl Figure {
     }
 }
 
-/// From the least value, or 0, to a little above the largest.
+/// Returns the range from the least value, or 0, to a little above the largest.
 fn span(values: impl Iterator<Item = f64>, log: bool) -> Range<f64> {
     let (least, most) = values.fold((f64::MAX, f64::MIN), |(a, b), v| (a.min(v), b.max(v)));
     let least = if log { least } else { least.min(0.0) };

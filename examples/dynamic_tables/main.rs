@@ -37,7 +37,7 @@ use measure::Bench;
 /// Device memory from which sizes are the sources'.
 const FULL_MEMORY: u64 = 12 << 30;
 
-/// What CPUs divide sizes by: everything ends in a minute on two cores.
+/// Divisor of sizes on CPUs: everything ends in a minute on two cores.
 const CPU_SCALE: u32 = 6;
 
 /// The largest divisor: a table of 2^15 slots is left.

@@ -29,7 +29,7 @@ use crate::slab::{DISTRIBUTIONS, config, key_number, operations};
 /// Keys: tables of one size within a GPU's L2, and of one far beyond.
 const SIZES: [usize; 2] = [1 << 20, 1 << 26];
 
-/// What is measured, each in a table of n keys.
+/// Operations that are measured, each in a table of n keys.
 const COLUMNS: [&str; 6] = [
     "build",
     "hits",

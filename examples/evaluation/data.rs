@@ -25,7 +25,7 @@ use crate::run::{Finished, Programs, run};
 /// Rows in a batch: DataFusion's default batch size.
 const BATCH_ROWS: u64 = 8192;
 
-/// What queries run over.
+/// The tables that queries run over.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Data {
     /// TPC-H at a scale factor.

@@ -51,7 +51,7 @@ pub enum Table {
     Small,
     /// The one in between.
     Medium,
-    /// As large as `x`.
+    /// A table as large as `x`.
     Big,
 }
 

@@ -18,7 +18,7 @@ use horton_test_support::median::median;
 use crate::Result;
 use crate::figures::Times;
 
-/// What stands for the shell where there is only the Python module.
+/// The program that stands for the shell where there is only the Python module.
 const RUNNER: &str = include_str!("duckdb_runner.py");
 
 /// DuckDB as it was found.
@@ -75,12 +75,12 @@ pub fn answer(command: &mut Command) -> Option<String> {
     (output.status.success() && !line.is_empty()).then_some(line)
 }
 
-/// What is to be measured.
+/// The queries that are to be measured.
 #[derive(Debug)]
 pub struct Task<'a> {
     /// A folder of tables and of queries.
     pub folder: &'a Path,
-    /// Whether tables are read into memory first.
+    /// True if tables are read into memory first.
     pub in_memory: bool,
     /// Threads of DuckDB.
     pub threads: usize,

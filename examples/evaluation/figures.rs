@@ -18,7 +18,7 @@ use crate::Result;
 /// Times in milliseconds by the query's name.
 pub type Times = BTreeMap<String, f64>;
 
-/// What was measured of one query.
+/// The times of one query.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Line {
     /// Its name.
@@ -43,9 +43,9 @@ impl Line {
 /// Times of the queries that both sides have, added up.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sums {
-    /// How many queries.
+    /// Number of queries.
     pub queries: usize,
-    /// With Horton joins, in milliseconds.
+    /// Time with Horton joins, in milliseconds.
     pub horton: f64,
     /// The other side.
     pub other: f64,
@@ -88,7 +88,7 @@ pub fn worst_first(lines: &[Line]) -> Vec<&Line> {
 pub struct Csv {
     /// The columns' names.
     pub header: Vec<String>,
-    /// As many values a row.
+    /// Rows of as many values.
     pub rows: Vec<Vec<String>>,
 }
 

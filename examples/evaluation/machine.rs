@@ -19,7 +19,7 @@ const VARIABLES: [&str; 6] = ["OCL_", "POCL_", "CUDA_", "HORTON_", "RUSTICL_", "
 /// A name and what it is.
 pub type Fact = (&'static str, String);
 
-/// What is known of the machine and of the build; `commit` is told by whoever knows it better.
+/// Facts of the machine and of the build; `commit` is told by whoever knows it better.
 pub fn describe(commit: Option<&str>, duckdb: Option<&DuckDb>) -> Vec<Fact> {
     let known = |fact: Option<String>| fact.unwrap_or_else(|| "unknown".to_string());
     vec![

@@ -190,7 +190,7 @@ fn evaluate(args: &Args, programs: Programs, out: &mut impl Write) -> Result<usi
     Ok(failed)
 }
 
-/// What parts are run with.
+/// The programs and settings that parts are run with.
 struct Runner {
     settings: Settings,
     programs: Programs,

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 use crate::data::Data;
 
-/// How much is measured, and where it goes.
+/// The extent of the evaluation, and where it goes.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// TPC-H's scale factor.
@@ -25,9 +25,9 @@ pub struct Settings {
     pub repeat: usize,
     /// Rows of db-benchmark's largest tables.
     pub rows: u64,
-    /// As in `horton.device`; `None` for the default.
+    /// The value of `horton.device`; `None` for the default.
     pub device: Option<String>,
-    /// Whether all is as small as it can be.
+    /// True if all is as small as it can be.
     pub small: bool,
     /// The folder of results.
     pub out: PathBuf,
@@ -41,7 +41,7 @@ impl Settings {
         self.out.join("raw")
     }
 
-    /// How much is measured, in words.
+    /// Returns in words how much is measured.
     pub fn form(&self) -> String {
         match self.small {
             true => "small, whose times say nothing".to_string(),
@@ -65,15 +65,15 @@ impl Settings {
 pub struct Part {
     /// Its name in files.
     pub name: String,
-    /// What it shows.
+    /// Title of what it shows.
     pub title: String,
-    /// What it reads.
+    /// Data that it reads.
     pub data: Option<Data>,
-    /// What it does.
+    /// Work that it does.
     pub work: Work,
 }
 
-/// What a part does.
+/// The work of a part.
 #[derive(Debug)]
 pub enum Work {
     /// One of the project's examples.
@@ -82,19 +82,19 @@ pub enum Work {
         program: &'static str,
         /// Its arguments.
         arguments: Vec<String>,
-        /// What becomes of its output.
+        /// Use of its output.
         shows: Shows,
     },
     /// Makes the files of `data`.
     Data,
     /// The queries of `data` in DuckDB.
     DuckDb {
-        /// Whether it reads the tables into memory first.
+        /// True if it reads the tables into memory first.
         in_memory: bool,
     },
 }
 
-/// What an example's output is.
+/// The kind of an example's output.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Shows {
     /// Queries beside plain DataFusion, as CSV, and the part of DuckDB that they stand beside.

@@ -24,7 +24,7 @@ use crate::machine::Fact;
 use crate::parts::{Part, Shows, Work};
 use crate::run::Finished;
 
-/// What a reader must know of the times.
+/// Facts that a reader must know of the times.
 const METHOD: &str = "\
 How it was measured:
 
@@ -43,15 +43,15 @@ How it was measured:
 
 /// A part that has been run, or could not be.
 pub struct Done {
-    /// What was to be run.
+    /// The part that was to be run.
     pub part: Part,
-    /// What became of it.
+    /// The end of its run.
     pub finished: Finished,
-    /// What was measured of it.
+    /// The figures of it.
     pub results: Results,
 }
 
-/// What a part measured.
+/// The figures of a part.
 pub enum Results {
     /// Queries beside plain DataFusion.
     Lines(Vec<Line>),

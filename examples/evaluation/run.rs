@@ -19,12 +19,12 @@ use crate::Result;
 pub struct Programs(PathBuf);
 
 impl Programs {
-    /// Those in `folder`.
+    /// Returns the programs in `folder`.
     pub fn in_folder(folder: &Path) -> Self {
         Self(folder.to_path_buf())
     }
 
-    /// Those beside this program.
+    /// Returns the programs beside this one.
     ///
     /// # Errors
     /// If the system does not say where this program is.
@@ -53,19 +53,19 @@ impl Programs {
     }
 }
 
-/// What became of a run.
+/// The end of a run.
 #[derive(Debug)]
 pub struct Finished {
     /// The command line.
     pub command: String,
-    /// How long it ran.
+    /// Time that it ran.
     pub took: Duration,
-    /// Why it failed, if it did.
+    /// Reason of its failure, if it failed.
     pub failure: Option<String>,
 }
 
 impl Finished {
-    /// What did not fail.
+    /// Returns the end of a run that did not fail.
     pub fn well(command: String, took: Duration) -> Self {
         Self {
             command,

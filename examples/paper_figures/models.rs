@@ -13,7 +13,7 @@ use horton_test_support::lookups::tables::{Bench, Plan};
 /// Seed of figure 8's hash function.
 const SEED: u32 = 0x4854_4a31;
 
-/// What was measured at one load.
+/// Figures measured at one load.
 #[derive(Debug, Clone, Copy)]
 pub struct Point {
     pub slots: usize,
@@ -188,7 +188,7 @@ const MISSES: Quantity = Quantity {
     stated: &[(8, 0.95, 1.06), (16, 0.96, 1.08)],
 };
 
-/// What section 8 states of the measured ones: "essentially 1.0" up to 0.55, and at 0.9.
+/// Figures that section 8 states of the measured ones: "essentially 1.0" up to 0.55, and at 0.9.
 const MEASURED_HITS: Quantity = Quantity {
     stated: &[(8, 0.55, 1.0), (8, 0.9, 1.15)],
     ..HITS

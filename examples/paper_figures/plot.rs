@@ -20,7 +20,7 @@ type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 /// Pixels of a figure, of which so many are the legend's.
 const SIZE: (u32, u32) = (900, 460);
 const LEGEND: u32 = 220;
-/// Where the legend starts, and how far its lines stand apart.
+/// Place where the legend starts, and how far its lines stand apart.
 const LEGEND_TOP: i32 = 48;
 const LEGEND_LINE: i32 = 22;
 
@@ -34,16 +34,16 @@ const COLORS: [RGBColor; 6] = [
     RGBColor(86, 86, 86),
 ];
 
-/// How points are drawn.
+/// The way in which points are drawn.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Style {
     /// A model.
     Curve,
-    /// What was measured here.
+    /// Figures measured here.
     Measured,
-    /// What was measured here, with lines in between for the eye.
+    /// Figures measured here, with lines in between for the eye.
     Joined,
-    /// What the paper states.
+    /// Figures that the paper states.
     Paper,
 }
 
@@ -92,7 +92,7 @@ impl Series {
     }
 }
 
-/// What a figure's axes show.
+/// The axes of a figure.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Axes {
     /// Numbers, just as far as there are points.
@@ -106,7 +106,7 @@ pub struct Figure {
     /// File name without extension.
     pub file: &'static str,
     pub title: String,
-    /// Where it was measured.
+    /// Device where it was measured.
     pub subtitle: String,
     pub x: &'static str,
     pub y: &'static str,
@@ -226,7 +226,7 @@ impl Figure {
     }
 }
 
-/// From the least to the greatest, and a little more.
+/// Returns the range from the least to the greatest, and a little more.
 fn range(values: impl Iterator<Item = f64>) -> std::ops::Range<f64> {
     let (low, high) = values.fold((f64::MAX, f64::MIN), |(low, high), value| {
         (low.min(value), high.max(value))

@@ -11,7 +11,7 @@ use crate::models::Point;
 use crate::plot::Figure;
 use crate::throughput::Rate;
 
-/// How the figures were made.
+/// The making of the figures.
 pub struct Setting {
     pub load: f64,
     pub high_load: f64,
@@ -94,7 +94,7 @@ fn deviations(text: &mut String) {
     );
 }
 
-/// What each kind of table's lookups do on the device.
+/// The work that each kind of table's lookups do on the device.
 fn tunings(text: &mut String, info: &DeviceInfo) {
     text.push_str(
         "Lookups of tables of 8 slots are tuned for each kind of table apart, in the cache and beyond:\n\n\
@@ -188,7 +188,7 @@ fn models(text: &mut String, points: &[Point]) {
     stated(text, points);
 }
 
-/// What the paper states of 8 slots, and the most that was found up to those loads.
+/// Figures that the paper states of 8 slots, and the most that was found up to those loads.
 fn stated(text: &mut String, points: &[Point]) {
     let _ = writeln!(
         text,

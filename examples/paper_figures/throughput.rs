@@ -33,7 +33,7 @@ impl Case {
     }
 }
 
-/// What lookups in one table took.
+/// Times of lookups in one table.
 #[derive(Debug, Clone, Copy)]
 pub struct Rate {
     pub kind: Kind,
@@ -82,7 +82,7 @@ pub fn measure(bench: &Bench, cases: &[Case], probes: usize) -> Result<Vec<Rate>
     Ok(rates)
 }
 
-/// What the paper states of lookups that hit or miss (section 8).
+/// Figures that the paper states of lookups that hit or miss (section 8).
 struct Stated {
     hits: bool,
     /// Figures of rates, and of bytes moved: file and number.

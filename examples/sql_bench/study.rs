@@ -20,7 +20,7 @@ use horton_test_support::sql_bench::measure::Outcome;
 use horton_test_support::sql_bench::report::Figures;
 use horton_test_support::sql_bench::tables::Keys;
 
-/// Which side grows.
+/// The side that grows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Study {
     /// The build side

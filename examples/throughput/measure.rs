@@ -24,7 +24,7 @@ pub struct Tables {
     probe: Arc<MemTable>,
 }
 
-/// What a number of sessions got done on a setting of devices.
+/// Work that a number of sessions got done on a setting of devices.
 #[derive(Debug, Clone)]
 pub struct Throughput {
     /// The value of horton.device.

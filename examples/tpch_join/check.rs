@@ -34,7 +34,7 @@ const TOLERANCE: f64 = 1e-9;
 /// Most candidates that one row is compared with inside its run.
 const WINDOW: usize = 4096;
 
-/// What one result has and the other lacks.
+/// Rows that one result has and the other lacks.
 pub struct Differences {
     /// One line per column whose type differs; rows are then not compared.
     pub types: Vec<String>,

@@ -21,12 +21,12 @@ const LEAST_SHARE: usize = 16 << 20;
 /// Consumers of memory that an error names.
 const NAMED: NonZeroUsize = NonZeroUsize::MIN.saturating_add(4);
 
-/// How much memory a query may reserve.
+/// The memory that a query may reserve.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Limit {
-    /// So many bytes.
+    /// A number of bytes.
     Bytes(usize),
-    /// So much of what the stock plan reserves without a limit.
+    /// A share of what the stock plan reserves without a limit.
     Share(f64),
 }
 

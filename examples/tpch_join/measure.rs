@@ -37,9 +37,9 @@ use crate::queries::Query;
 pub struct Sides {
     /// DataFusion as published.
     pub stock: SessionContext,
-    /// With the Horton rules.
+    /// The session with the Horton rules.
     pub horton: SessionContext,
-    /// How much memory measured runs may reserve.
+    /// The memory that measured runs may reserve.
     pub limit: Option<Limit>,
 }
 
@@ -63,7 +63,7 @@ pub struct Run {
     pub batches: Vec<RecordBatch>,
     /// The executed plan, with its metrics.
     pub plan: Arc<dyn ExecutionPlan>,
-    /// From text to last row.
+    /// Time from text to last row.
     pub time: Duration,
 }
 
@@ -86,7 +86,7 @@ pub struct Join {
     has_rows: bool,
 }
 
-/// What was seen of one query.
+/// The outcome of one query.
 pub struct Outcome {
     /// The query's name.
     pub label: String,
@@ -103,10 +103,10 @@ pub struct Outcome {
     pub first: [Duration; 2],
     /// Stock time over Horton time: the median over the pairs of runs, if there are any.
     pub median_ratio: Option<f64>,
-    /// What runs reserved at most.
+    /// Bytes that runs reserved at most.
     pub memory: Memory,
-    /// What the first run that differed from the stock plan's rows showed, or that
-    /// none did; `None` if rows were not compared.
+    /// Differences of the first run whose rows were not the stock plan's, or that there were
+    /// none. `None` if rows were not compared.
     pub differences: Option<Differences>,
 }
 
@@ -157,11 +157,11 @@ pub struct Memory {
     pub horton: usize,
     /// The most of a run of the stock plan.
     pub stock: usize,
-    /// What the last run's joins wrote to disk.
+    /// Bytes that the last run's joins wrote to disk.
     pub spilled: usize,
 }
 
-/// What runs of one side took.
+/// Times of runs of one side.
 #[derive(Debug, Clone, Copy)]
 pub struct Times {
     /// The fastest.
@@ -171,7 +171,7 @@ pub struct Times {
 }
 
 impl Times {
-    /// Of some runs, at least one.
+    /// Returns the times of some runs, at least one.
     fn of(runs: &[Duration]) -> Self {
         let seconds = runs.iter().map(Duration::as_secs_f64);
         Self {
@@ -181,10 +181,10 @@ impl Times {
     }
 }
 
-/// How often a query is run.
+/// The number of runs of a query.
 #[derive(Debug, Clone, Copy)]
 pub struct Effort {
-    /// So many times at least.
+    /// Least number of runs.
     pub repeat: usize,
     /// Until so much time has gone.
     pub time: Duration,

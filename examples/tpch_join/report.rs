@@ -255,7 +255,7 @@ fn count(number: usize, noun: &str) -> String {
     }
 }
 
-/// What is shown of a side that has too little memory.
+/// Text that is shown of a side that has too little memory.
 const FAILS: &str = "fails";
 
 fn number(number: Option<f64>) -> String {

@@ -19,7 +19,7 @@ const NAMES: &[&str] = &["/System/Library/Frameworks/OpenCL.framework/OpenCL"];
 #[cfg(not(any(windows, target_vendor = "apple")))]
 const NAMES: &[&str] = &["libOpenCL.so.1", "libOpenCL.so"];
 
-/// What became of opening the OpenCL library.
+/// The result of opening the OpenCL library.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LoaderStatus {
     /// The library with this name or path was opened; it may still have no platform.

@@ -11,7 +11,8 @@ use datafusion::physical_plan::ExecutionPlan;
 use horton_join::{Decision, Home, HortonJoinExec, Place};
 use pyo3::prelude::*;
 
-/// Where a join of the last run was done, and why. A join with several builds has one for each.
+/// The place where a join of the last run was done, and why. A join with several builds has one for
+/// each.
 #[pyclass(
     name = "Decision",
     module = "horton_join",
@@ -36,10 +37,10 @@ pub struct JoinDecision {
     /// The device that joined; None for the host.
     #[pyo3(get)]
     device: Option<String>,
-    /// Why it was the host; None for a device.
+    /// The reason for the host; None for a device.
     #[pyo3(get)]
     reason: Option<String>,
-    /// Where the rows waited, if there was no room for all: 'disk' or 'memory'.
+    /// The place where the rows waited, if there was no room for all: 'disk' or 'memory'.
     #[pyo3(get)]
     bucket: Option<String>,
 }

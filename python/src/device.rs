@@ -16,7 +16,7 @@ use crate::runtime::wait;
 #[pyclass(module = "horton_join", frozen, skip_from_py_object)]
 #[derive(Debug, Clone)]
 pub struct Device {
-    /// What the option `device` calls it: '0:1' is the second device of the first platform.
+    /// The name that the option `device` takes: '0:1' is the second device of the first platform.
     #[pyo3(get)]
     index: String,
     /// Its name.
@@ -37,7 +37,7 @@ pub struct Device {
     /// Bytes of its memory.
     #[pyo3(get)]
     memory: u64,
-    /// Why joins cannot run there; None if they can.
+    /// The reason why joins cannot run there; None if they can.
     #[pyo3(get)]
     obstacle: Option<String>,
 }

@@ -23,10 +23,10 @@ mod exception {
 
 pub use exception::HortonError;
 
-/// Why there are no (more) rows.
+/// The reason why there are no (more) rows.
 #[derive(Debug)]
 pub enum Failure {
-    /// What failed, for people.
+    /// A text of what failed, for people.
     Query(String),
     /// A signal handler of Python raised this, which reads so.
     Raised(PyErr, String),

@@ -18,7 +18,7 @@ use pyo3::types::{PyBool, PyDict, PyInt, PyString};
 
 use crate::failure::Failure;
 
-/// What a session is made of.
+/// The options that a session is made of.
 pub struct Options {
     config: SessionConfig,
     runtime: Arc<RuntimeEnv>,

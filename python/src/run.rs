@@ -17,7 +17,7 @@ use futures::StreamExt;
 use crate::decision::JoinDecision;
 use crate::failure::Failure;
 
-/// What the joins of the last run decided; shared by a frame and its runs.
+/// The decisions of the last run's joins; shared by a frame and its runs.
 #[derive(Debug, Clone, Default)]
 pub struct Decided(Arc<Mutex<Vec<JoinDecision>>>);
 
@@ -34,9 +34,9 @@ impl Decided {
 pub struct Run {
     /// The plan.
     pub plan: Arc<dyn ExecutionPlan>,
-    /// What it runs with: memory, options.
+    /// The context that it runs with: memory, options.
     pub task: Arc<TaskContext>,
-    /// Where its decisions go.
+    /// The place where its decisions go.
     pub decided: Decided,
 }
 

@@ -19,7 +19,7 @@ use tokio::task::JoinHandle;
 
 use crate::failure::Failure;
 
-/// How long Ctrl-C may wait.
+/// Time that Ctrl-C may wait.
 pub const SIGNALS: Duration = Duration::from_millis(50);
 
 /// Deep plans recurse deeply.

@@ -33,7 +33,7 @@ use crate::runtime::Task;
 /// Batches that may wait for the one that takes them.
 const WAITING: usize = 16;
 
-/// What went wrong in a stream, for the one who made it.
+/// An error of a stream, for the one who made it.
 #[derive(Debug, Clone, Default)]
 pub struct Slot(Arc<Mutex<Option<Failure>>>);
 

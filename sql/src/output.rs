@@ -80,7 +80,7 @@ pub struct Style<'a> {
 pub struct Printed {
     /// Rows of the result.
     pub rows: usize,
-    /// Those that were left out of a table.
+    /// Rows that were left out of a table.
     pub hidden: usize,
 }
 

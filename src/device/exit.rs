@@ -93,7 +93,7 @@ thread_local! {
     static MAIN_THREAD: MainThread = const { MainThread };
 }
 
-/// Has an exit by this thread wait for calls before any handler runs, if it is the main thread.
+/// Makes an exit by this thread wait for calls before any handler runs, if it is the main thread.
 pub(crate) fn guard_this_thread() {
     // At the thread's end there is none to wait for.
     let _ = MAIN_THREAD.try_with(|_| ());
@@ -112,7 +112,7 @@ fn is_main_thread() -> bool {
     false
 }
 
-/// Has an exit wait for calls before it runs the handlers that are registered so far.
+/// Makes an exit wait for calls before it runs the handlers that are registered so far.
 fn register() {
     if !register_handler() {
         log::debug!("an exit does not wait for OpenCL calls");

@@ -71,7 +71,7 @@ pub fn begin(fault: Option<Fault>) {
     };
 }
 
-/// Has an exit of this process wait for at most `milliseconds` until calls have ended.
+/// Makes an exit of this process wait for at most `milliseconds` until calls have ended.
 pub fn set_exit_patience(milliseconds: u64) {
     TEST_PATIENCE.store(milliseconds, Ordering::Relaxed);
 }

@@ -27,7 +27,7 @@ pub struct Permits(Mutex<State>);
 struct State {
     left: usize,
     all: usize,
-    /// Those in line, by the number that they drew.
+    /// Waiters in line, by the number that they drew.
     waiting: BTreeMap<u64, Waker>,
     next: u64,
 }

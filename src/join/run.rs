@@ -180,7 +180,7 @@ impl Run {
         Arc::clone(lock(&self.boards[build as usize]).get_or_insert_with(make))
     }
 
-    /// Has build sides of joins below opened by `open`, if no other stream did.
+    /// Opens build sides of joins below by `open`, if no other stream did.
     ///
     /// # Errors
     /// The errors of `open`.

@@ -6,7 +6,7 @@ use crate::Result;
 
 /// One of the 22.
 pub struct Query {
-    /// From 1 to 22.
+    /// Number of the query, 1 to 22.
     pub number: u8,
     /// Its text.
     pub sql: String,

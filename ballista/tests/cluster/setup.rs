@@ -26,7 +26,7 @@ use crate::process::{PATIENCE, Process};
 /// Partitions of a shuffle: more than vcores, so that executors have several tasks.
 pub const PARTITIONS: usize = 4;
 
-/// Which scheduler.
+/// The kind of scheduler.
 #[derive(Clone, Copy)]
 pub enum Scheduler {
     Ours,

@@ -20,7 +20,7 @@ use horton_join::config::HortonConfig;
 use horton_test_support::plans::sorted;
 use url::Url;
 
-/// What no query of these tests needs, even on a loaded machine.
+/// Time that no query of these tests needs, even on a loaded machine.
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// Partitions of a task, and of the stock session.

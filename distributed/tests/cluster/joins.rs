@@ -15,7 +15,7 @@ use crate::coordinator::{
 use crate::tables::{register, small};
 use crate::workers::Cluster;
 
-/// How DataFusion plans it, the query, and whether its build side may be broadcast.
+/// DataFusion's way to plan it, the query, and whether its build side may be broadcast.
 const CASES: [(&str, &str, bool); 10] = [
     (
         "Inner",

@@ -16,10 +16,10 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use url::Url;
 
-/// What a loaded machine may need until a worker is ready.
+/// Time that a loaded machine may need until a worker is ready.
 const START: Duration = Duration::from_secs(120);
 
-/// How a worker is started.
+/// The way in which a worker is started.
 #[derive(Default)]
 pub struct Setup {
     /// Flags beside the port.

@@ -4,7 +4,7 @@ use crate::run::Place;
 
 const ROWS: &str = "SELECT column1 AS n, column2 AS word FROM (VALUES (1, 'one'), (2, NULL))";
 
-/// What `--format` prints of `query`.
+/// Returns what `--format` prints of `query`.
 fn printed(format: &str, query: &str) -> String {
     let ended = Place::new().run(&["-q", "--format", format, "-c", query]);
     assert_eq!((ended.code, ended.err.as_str()), (Some(0), ""));

@@ -19,7 +19,7 @@ use crate::run::{Place, device, names};
 /// Milliseconds that an answer may take.
 const PATIENCE: u64 = 60_000;
 
-/// What stands at a prompt without any text.
+/// The text at a prompt without any text.
 const HINT: &str = "? for help";
 
 const UP: &str = "\u{1b}[A";

@@ -13,7 +13,7 @@ pub struct Place {
     folder: TempDir,
 }
 
-/// What the program printed, and its exit status.
+/// Returns what the program printed, and its exit status.
 #[derive(Debug)]
 pub struct Ended {
     pub code: Option<i32>,

@@ -102,7 +102,7 @@ pub fn host_join(
     Ok(HostJoin { join, context })
 }
 
-/// How the rows of both sides spread over partitions.
+/// The way in which the rows of both sides go to partitions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Spread {
     /// All build rows are one table, which all probe partitions look up.
@@ -115,8 +115,9 @@ enum Spread {
 
 impl Spread {
     /// Returns how DataFusion would join `build` with `probes` partitions, had it known the rows
-    /// and bytes. `partitions` are those that rows may go to. They go to none under a limit on
-    /// memory: a `RepartitionExec` that spills can wait for ever (apache/datafusion#24883).
+    /// and bytes. Reserves the tables of partitions that are joined as they are. `partitions` are
+    /// those that rows may go to. They go to none under a limit on memory: a `RepartitionExec`
+    /// that spills can wait for ever (apache/datafusion#24883).
     fn of(
         oriented: &OrientedJoin,
         build: &Collected,

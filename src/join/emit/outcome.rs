@@ -34,7 +34,7 @@ pub enum Outcome {
     Unmatched,
     /// All probe rows, marked.
     Marked,
-    /// Nothing now: the build side is emitted at the end.
+    /// The build side is emitted at the end, and nothing now.
     Later,
 }
 

@@ -336,7 +336,7 @@ impl Probe {
         all.map(|probe| probe.batch).collect()
     }
 
-    /// Has `batches` come next.
+    /// Makes `batches` come next.
     fn put_back(&mut self, batches: Vec<RecordBatch>) {
         let last_first = batches.into_iter().rev();
         last_first.for_each(|batch| self.input.put_back(batch));

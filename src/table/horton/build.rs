@@ -46,7 +46,7 @@ pub enum Built {
 /// The result of one attempt.
 enum Attempt {
     Done(Built),
-    /// So many items found no slot.
+    /// Number of items that found no slot.
     Rejected(usize),
 }
 

@@ -27,7 +27,7 @@ use super::phases::census;
 
 /// The result of inserting items with distinct keys.
 enum Insertion {
-    /// So many keys were new.
+    /// Number of keys that were new.
     Done(usize),
     /// The table is as it was.
     Full(Full),

@@ -67,7 +67,7 @@ impl Reader {
         }
     }
 
-    /// Those that compilers for all devices can be shown, and part of their file names.
+    /// Kernels that compilers for all devices can be shown, and part of their file names.
     const ALL: [(Reader, &'static str); 5] = [
         (Reader::Chunk { prefetch: false }, "chunk"),
         (Reader::LocalTile, "local_tile"),

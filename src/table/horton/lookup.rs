@@ -43,8 +43,8 @@ pub struct NarrowAnswers<'a> {
 /// of second buckets read.
 pub(crate) struct Out<'a> {
     pub values: &'a Buffer<u32>,
-    /// With wide values: a buffer for whether a key was found, and whether the one item that stands
-    /// in no bucket is there.
+    /// A buffer, with wide values, for whether a key was found, and whether the one item that
+    /// stands in no bucket is there.
     pub found: Option<(&'a Buffer<u32>, bool)>,
     pub reads: &'a Buffer<u32>,
 }

@@ -17,7 +17,7 @@ use crate::table::primitives::hash::primary_bucket;
 /// The largest table: 2^31 slots, 16 GiB.
 pub const MAX_CAPACITY: usize = 1 << 31;
 
-/// Of 32 slots, one stays without an item: every probe must end at an empty slot before long. It is
+/// One slot of 32 stays without an item: every probe must end at an empty slot before long. It is
 /// the highest load that the source measures (31 · 2^22 keys in 2^27 slots).
 const SPARE_SHARE: usize = 32;
 

@@ -39,7 +39,7 @@ pub struct MultiMap {
     pub index: HashIndex,
     /// The rows by group; without them keys are unique and values are rows.
     pub groups: Option<Arc<RowGroups>>,
-    /// Of keys of several words: what the table's values stand for.
+    /// Keys of several words, which the table's values stand for.
     pub runs: Option<Runs>,
 }
 
@@ -62,7 +62,7 @@ pub enum KeyFormat {
         /// Keys that there can be, at most 2^32.
         codes: u64,
     },
-    /// So many words, at least two, low word first.
+    /// A number of words, at least two, low word first.
     Words(usize),
 }
 

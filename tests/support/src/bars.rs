@@ -21,7 +21,7 @@ use crate::sql_bench::Result;
 /// A ratio and its name.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Bar {
-    /// What was measured.
+    /// Title of what was measured.
     pub name: String,
     /// The ratio, above 0.
     pub ratio: f64,
@@ -110,7 +110,7 @@ fn draw(area: &Area<'_>, title: &str, axis: &str, bars: &[&Bar]) -> Drawn {
     Ok(())
 }
 
-/// From half to twice, or as far as the bars reach, with room for their figures.
+/// Returns the range from half to twice, or as far as the bars reach, with room for their figures.
 fn range(bars: &[&Bar]) -> (f64, f64) {
     let ratios = bars.iter().map(|bar| bar.ratio);
     let (least, most) = ratios.fold((0.55f64, 1.6f64), |(least, most), ratio| {

@@ -90,13 +90,14 @@ pub fn can_have(engine: IndexKind) -> bool {
     engine != IndexKind::Codes || device().info().has_int64_atomics()
 }
 
-/// Has joins keep their keys in `engine`. No other place names the option.
+/// Makes joins keep their keys in `engine`. No other place names the option.
 pub fn set_engine(config: &mut HortonConfig, engine: IndexKind) {
     config.knobs.index = engine;
 }
 
 thread_local! {
-    /// What cases of this thread's test ask for instead of the default, and how many tables it got.
+    /// The engine that cases of this thread's test ask for instead of the default, and how many
+    /// tables it got.
     static ENGINE: Cell<(Option<IndexKind>, usize)> = const { Cell::new((None, 0)) };
 }
 
@@ -287,7 +288,7 @@ pub struct Case {
     pub config: HortonConfig,
 }
 
-/// What a plan returned.
+/// The rows of a plan.
 pub struct Run {
     /// Batches of each partition.
     pub batches: Vec<Vec<RecordBatch>>,
@@ -436,14 +437,14 @@ impl Case {
         run
     }
 
-    /// As [`check`](Self::check), for joins with nothing to look up.
+    /// Checks as [`check`](Self::check) does, for joins with nothing to look up.
     pub fn check_without_launch(&self) -> Run {
         let run = self.check_rows();
         assert_eq!(run.metric("kernel_launches"), 0, "{self}");
         run
     }
 
-    /// As [`check`](Self::check), whether there is something to look up or not.
+    /// Checks as [`check`](Self::check) does, whether there is something to look up or not.
     pub fn check_rows(&self) -> Run {
         side_by_side();
         let stock = run(Arc::new(self.stock()), self.context()).unwrap();

@@ -15,7 +15,7 @@ const IDLE: u32 = 60;
 /// Seconds of any kind that are one: nothing here takes as long.
 const ALL: u32 = 600;
 
-/// How long something has been waited for.
+/// The time that something has been waited for.
 #[derive(Debug, Default)]
 pub struct Patience {
     processor_time: Option<u64>,

@@ -47,7 +47,7 @@ pub fn launches(plan: &Arc<dyn ExecutionPlan>) -> usize {
     metric::<HortonJoinExec>(plan, "kernel_launches")
 }
 
-/// Has the joins of a session whose rules are installed keep their sides as DataFusion planned
+/// Makes the joins of a session whose rules are installed keep their sides as DataFusion planned
 /// them, partitioned or not.
 pub fn keep_sides(mut builder: SessionStateBuilder) -> SessionStateBuilder {
     if let Some(optimizer) = builder.physical_optimizers() {

@@ -24,7 +24,7 @@ pub struct Line {
     pub points: Vec<(f64, f64)>,
 }
 
-/// Where the legend covers no line.
+/// The corner where the legend covers no line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Legend {
     /// Above lines that rise.
@@ -109,7 +109,7 @@ pub fn plot(
     Ok(true)
 }
 
-/// From a little below the least to a little above the greatest.
+/// Returns the range from a little below the least to a little above the greatest.
 fn range(values: impl Iterator<Item = f64>) -> Option<Range<f64>> {
     let (least, greatest) = values.fold((f64::MAX, 0.0f64), |(least, greatest), value| {
         (least.min(value), greatest.max(value))

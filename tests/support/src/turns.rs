@@ -14,7 +14,7 @@ use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 static QUIET: RwLock<()> = RwLock::new(());
 
-/// How this thread's test runs.
+/// The way in which this thread's test runs.
 enum Turn {
     None,
     SideBySide(#[expect(dead_code, reason = "held, not read")] RwLockReadGuard<'static, ()>),

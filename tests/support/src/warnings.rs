@@ -24,13 +24,13 @@ impl Log for Warnings {
     fn flush(&self) {}
 }
 
-/// From here on warnings are kept.
+/// Keeps warnings from here on.
 pub fn keep() {
     log::set_logger(&WARNINGS).unwrap();
     log::set_max_level(LevelFilter::Warn);
 }
 
-/// Those so far.
+/// Returns the warnings so far.
 pub fn kept() -> Vec<String> {
     let warnings = WARNINGS.0.lock().unwrap_or_else(PoisonError::into_inner);
     warnings.clone()

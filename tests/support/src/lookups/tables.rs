@@ -12,7 +12,7 @@ use horton_join::table::{Items, Reads, Table};
 
 use super::workload::{Asked, Resident, Workload, count_wrong};
 
-/// What a table is filled to, and how.
+/// The load that a table is filled to, and how.
 #[derive(Debug, Clone, Copy)]
 pub struct Plan {
     pub kind: Kind,
@@ -91,7 +91,7 @@ impl AnyTable {
     }
 }
 
-/// What looking keys up takes, for one key.
+/// The work that looking keys up takes, for one key.
 #[derive(Debug, Clone, Copy)]
 pub struct PerLookup {
     pub buckets: f64,

@@ -41,7 +41,7 @@ pub struct Asked {
     pub answers: Expected,
 }
 
-/// What lookups are to find.
+/// The keys that lookups are to find.
 #[derive(Debug, Clone, Copy)]
 pub enum Expected {
     /// Key `i` has value `(from + i) * stride % count`.

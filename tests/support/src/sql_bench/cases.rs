@@ -29,7 +29,7 @@ pub enum Query {
     Sum,
     /// Strings of the build side.
     Strings,
-    /// With a residual condition.
+    /// A join with a residual condition.
     Filter,
     /// Outer, all build rows kept.
     Left,
@@ -148,13 +148,13 @@ pub struct Case {
     pub build: u64,
     /// Probe rows at scale 1.
     pub probe: u64,
-    /// What the keys look like.
+    /// The shape of the keys.
     pub keys: Keys,
     /// Build rows a key.
     pub copies: u64,
     /// Probe rows with a match, in per cent.
     pub hit: u64,
-    /// What is asked.
+    /// The question that is asked.
     pub query: Query,
 }
 

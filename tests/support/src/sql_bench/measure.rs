@@ -36,15 +36,15 @@ use super::Result;
 use super::cases::Query;
 use super::tables::{Pair, Shape};
 
-/// How often the device's used bytes are read in the warm-up run.
+/// The pause between readings of the device's used bytes in the warm-up run.
 const SAMPLE_EVERY: Duration = Duration::from_micros(100);
 
-/// What both sessions are set to.
+/// The settings of both sessions.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// As in `horton.device`.
+    /// The value of `horton.device`.
     pub device: String,
-    /// As in `horton.enabled`.
+    /// The value of `horton.enabled`.
     pub enabled: String,
     /// Partitions of both plans.
     pub partitions: usize,
@@ -62,25 +62,25 @@ pub struct Sides {
     always: bool,
 }
 
-/// Which of them.
+/// The side of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     /// DataFusion as published.
     Stock,
-    /// With joins on the device.
+    /// The session with joins on the device.
     Horton,
 }
 
 /// One finished run.
 pub struct Run {
     values: Vec<Option<i64>>,
-    /// From the text to the last row.
+    /// Time from the text to the last row.
     pub time: Duration,
-    /// What its join did.
+    /// The work that its join did.
     pub join: Facts,
 }
 
-/// What a run's joins report, summed over partitions.
+/// The metrics that a run's joins report, summed over partitions.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
     /// Joins that ran on the device.
@@ -101,13 +101,13 @@ pub struct Facts {
     pub build_rows: usize,
     /// Memory reserved for the build side; of a device join, its table's included.
     pub build_bytes: usize,
-    /// Of that, the table on the device.
+    /// The table on the device, a part of that.
     pub table_bytes: usize,
     /// The joins' lines of EXPLAIN ANALYZE.
     pub lines: Vec<String>,
 }
 
-/// What was seen of one case.
+/// The outcome of one case.
 pub struct Outcome {
     /// The case.
     pub name: String,
@@ -123,7 +123,7 @@ pub struct Outcome {
     pub device_peak: Option<u64>,
     /// Runs whose answer was wrong, and those that left the device idle against the settings.
     pub differences: usize,
-    /// What is to be said about them, and about sides that were swapped; each once.
+    /// Remarks about them, and about sides that were swapped; each once.
     pub notes: Vec<String>,
     expected: Vec<Option<i64>>,
 }
@@ -199,7 +199,7 @@ impl Sides {
         run.map_err(|e| format!("{name}: {e}").into())
     }
 
-    /// As [`run`](Self::run) on the Horton side, with the most device bytes that were in use
+    /// Runs as [`run`](Self::run) on the Horton side, with the most device bytes that were in use
     /// during it: exact if the process has never used more, else as sampled.
     async fn run_sampled(&self, query: Query) -> Result<(Run, Option<u64>)> {
         let Some(device) = self.device.clone() else {
@@ -318,7 +318,7 @@ impl Facts {
 }
 
 impl Outcome {
-    /// Nothing seen yet.
+    /// An outcome of nothing yet.
     pub fn new(name: String, shape: Shape, expected: Vec<Option<i64>>) -> Self {
         Self {
             name,

@@ -18,7 +18,7 @@ use super::measure::{Facts, Outcome, Run};
 use crate::csv::Csv;
 use crate::median::median;
 
-/// What the shares mean, above the table.
+/// The meaning of the shares, above the table.
 const LEGEND: &str = "\
 stock ms, horton ms: best of the timed runs, from the SQL text to the last row; ratio: stock / horton
 upload, kernel, download: per cent of that horton run's wall time, from the device's own clock,

@@ -41,7 +41,7 @@ pub const BATCH_ROWS: u64 = 8192;
 /// Payload values lie below this (a build row's copy number is added to its value).
 const VALUES: u64 = 1000;
 
-/// What a key looks like.
+/// The shape of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keys {
     /// A permutation of `0..present`.
@@ -57,7 +57,7 @@ pub enum Keys {
 /// Sizes and keys of a pair of tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// What the keys look like.
+    /// The shape of the keys.
     pub keys: Keys,
     /// Distinct build keys.
     pub present: u64,
@@ -207,7 +207,8 @@ fn views(texts: impl ExactSizeIterator<Item = String>, width: usize) -> ArrayRef
     Arc::new(views.finish())
 }
 
-/// What queries over a pair of tables must answer, summed up while the probe side is drawn.
+/// The answers that queries over a pair of tables must give, summed up while the probe side is
+/// drawn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Answers {
     /// Build rows.
@@ -316,7 +317,7 @@ pub struct Pair {
     pub build: Arc<MemTable>,
     /// `k` and `w`.
     pub probe: Arc<MemTable>,
-    /// What joins of them give.
+    /// The answers that joins of them give.
     pub answers: Answers,
 }
 
