@@ -6,6 +6,9 @@
 //!  a join's build side is there ─▶ now ◀────────────────┘   Opening │ Compiling │ Ready │ …
 //! ```
 //!
+//! What failed is tried again for each new plan, as a device may have been added. Until that try
+//! ends, joins give the reason of the one before.
+//!
 //! A session can ask for several devices. It is ready with those that pass; the others are named in
 //! the log.
 //!
@@ -29,7 +32,10 @@ use crate::self_test;
 #[derive(Debug, Clone)]
 pub enum Readiness {
     /// They are being opened.
-    Opening,
+    Opening {
+        /// The reason why there was none at the last try. It likely still holds.
+        declined: Option<String>,
+    },
     /// Their kernels are being compiled and tested.
     Compiling,
     /// These have passed their self-tests.
@@ -67,14 +73,14 @@ pub fn now(config: &HortonConfig) -> Readiness {
 
 /// Returns the state once the device is open: never [`Readiness::Opening`].
 pub async fn opened(config: &HortonConfig) -> Readiness {
-    once(config, |state| !matches!(state, Readiness::Opening)).await
+    once(config, |state| !matches!(state, Readiness::Opening { .. })).await
 }
 
 /// Returns the state once it is settled: neither [`Readiness::Opening`] nor
 /// [`Readiness::Compiling`].
 pub async fn settled(config: &HortonConfig) -> Readiness {
     let is_settled =
-        |state: &Readiness| !matches!(state, Readiness::Opening | Readiness::Compiling);
+        |state: &Readiness| !matches!(state, Readiness::Opening { .. } | Readiness::Compiling);
     once(config, is_settled).await
 }
 
@@ -109,7 +115,7 @@ pub async fn warm_up_for(config: &HortonConfig) -> Result<Devices> {
         Readiness::Ready(devices) => Ok(devices),
         Readiness::Declined(reason) => Err(Error::Invalid(reason)),
         Readiness::Invalid(error) => Err(error.of_name()),
-        Readiness::Opening | Readiness::Compiling => Err(Error::Internal(
+        Readiness::Opening { .. } | Readiness::Compiling => Err(Error::Internal(
             "a device that is settled is not open".to_owned(),
         )),
     }
@@ -119,16 +125,15 @@ pub async fn warm_up_for(config: &HortonConfig) -> Result<Devices> {
 fn receiver(config: &HortonConfig) -> watch::Receiver<Readiness> {
     let asked = &config.device;
     let mut states = states();
+    let mut declined = None;
     if let Some(state) = states.get(asked) {
-        let is_over = matches!(
-            *state.borrow(),
-            Readiness::Declined(_) | Readiness::Invalid(_)
-        );
-        if !is_over {
-            return state.clone();
+        match &*state.borrow() {
+            Readiness::Declined(reason) => declined = Some(reason.clone()),
+            Readiness::Invalid(_) => {}
+            _ => return state.clone(),
         }
     }
-    let (told, state) = watch::channel(Readiness::Opening);
+    let (told, state) = watch::channel(Readiness::Opening { declined });
     let of_thread = asked.clone();
     let thread = std::thread::Builder::new()
         .name("horton warm-up".to_owned())

@@ -135,6 +135,24 @@ async fn explain_says_why_a_join_stays_on_the_host() {
     }
 }
 
+/// Each plan has the device looked for again. A join can run before that has an end.
+#[tokio::test]
+async fn a_join_under_auto_gives_the_reason_of_the_last_try() {
+    if !without_opencl("a_join_under_auto_gives_the_reason_of_the_last_try") {
+        return;
+    }
+    let session = session("auto").await;
+    horton_join::warm_up(&session).await.unwrap_err();
+    for _ in 0..50 {
+        let frame = session.sql(INNER).await.unwrap();
+        let plan = frame.create_physical_plan().await.unwrap();
+        let batches = collect(Arc::clone(&plan), session.task_ctx()).await;
+        assert_eq!(text(&batches.unwrap()).len(), 2);
+        let plan = displayable(plan.as_ref()).indent(false).to_string();
+        assert!(plan.contains("rows, on the host: no device: "), "{plan}");
+    }
+}
+
 #[tokio::test]
 async fn never_says_nothing() {
     if !without_opencl("never_says_nothing") {

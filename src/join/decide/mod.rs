@@ -112,8 +112,11 @@ async fn place(oriented: &OrientedJoin, rows: usize, tried: &[Device]) -> Result
         _ => ready::now(config),
     };
     let declined = match readiness {
-        Readiness::Opening | Readiness::Compiling => Declined::Preparing,
-        Readiness::Declined(reason) => Declined::NotReady(reason),
+        Readiness::Declined(reason)
+        | Readiness::Opening {
+            declined: Some(reason),
+        } => Declined::NotReady(reason),
+        Readiness::Opening { declined: None } | Readiness::Compiling => Declined::Preparing,
         Readiness::Invalid(error) => return Err(Error::DataFusion(for_another(error))),
         Readiness::Ready(devices) => match place_on(&devices, config, rows, tried) {
             Ok(placed) => return Ok(Placement::Device(placed)),
