@@ -228,6 +228,22 @@ impl KeyEncoder {
         Ok(mask.filter(|mask| mask.has_false()))
     }
 
+    /// Returns for which values of `key`, the only key column, `has` holds, given the exact
+    /// surrogate. Values that cannot match are not among them. NULLs are none, either.
+    ///
+    /// # Errors
+    /// [`Error::Internal`] if `key` is not the only key column of this encoder, or if there are no
+    /// [`exact_codes`](Self::exact_codes).
+    pub fn test(&self, key: &ArrayRef, has: impl Fn(u64) -> bool) -> Result<BooleanBuffer> {
+        row_count(std::slice::from_ref(key), &self.types)?;
+        match &self.plan {
+            Plan::Exact(exact) => exact.test(key, has),
+            Plan::Padded(_) | Plan::Hashed(_) => Err(Error::Internal(
+                "only exact surrogates can be tested".to_owned(),
+            )),
+        }
+    }
+
     /// Writes the surrogates of the rows that can match to the front of `out`, as
     /// [`encode`](Self::encode) does those of all; returns their rows, or `None` if all can.
     ///

@@ -133,6 +133,15 @@ impl Exact {
         }
     }
 
+    /// Returns for which values of the only key column `has` holds, given the surrogate. NULLs and
+    /// values outside the range are not among them, whatever `has` says of the numbers they give.
+    pub fn test(&self, column: &ArrayRef, has: impl Fn(u64) -> bool) -> Result<BooleanBuffer> {
+        match self.columns.first() {
+            Some(only) => Ok(only.test(&Values::of(column)?, has)),
+            None => Ok(BooleanBuffer::new_unset(column.len())),
+        }
+    }
+
     fn encode_words<const W: usize>(
         &self,
         columns: &[ArrayRef],
@@ -296,6 +305,20 @@ impl Column {
             }
         })
     }
+
+    /// Returns for which values `has` holds, given the code. A NULL is not among them.
+    fn test(&self, values: &Values, has: impl Fn(u64) -> bool) -> BooleanBuffer {
+        let Some(span) = self.span else {
+            return BooleanBuffer::new_unset(values.len());
+        };
+        let passes = by_native!(self.native, T => {
+            Range::<T>::new(self.min, span).test(values.slice(), has)
+        });
+        match values.nulls() {
+            Some(nulls) => &passes & nulls.inner(),
+            None => passes,
+        }
+    }
 }
 
 /// Adds a column's code to a surrogate.
@@ -347,19 +370,23 @@ impl<T: Key> Range<T> {
             None => pairs.for_each(|(out, value)| *out = to_words(code(value))),
             Some(_) => pairs.for_each(|(out, value)| add(out, code(value), factor)),
         }
-        excess.top_bit().then(|| self.mask(values))
+        excess.top_bit().then(|| self.test(values, |_| true))
     }
 
-    /// Returns which of `values` are in the range.
-    fn mask(&self, values: &[T]) -> BooleanBuffer {
-        let outside = |value: &T| value.minus(self.min).excess(self.span).top_bit();
-        let words: Vec<u64> = values
-            .chunks(64)
-            .map(|chunk| {
-                let bits = chunk.iter().rev();
-                bits.fold(0, |word, value| word << 1 | u64::from(!outside(value)))
+    /// Returns which of `values` are in the range and have a code for which `has` holds. `has` is
+    /// asked about all: a branch for those outside takes longer.
+    fn test(&self, values: &[T], has: impl Fn(u64) -> bool) -> BooleanBuffer {
+        let passes = |value: &T| {
+            let code = value.minus(self.min);
+            !code.excess(self.span).top_bit() & has(code.low())
+        };
+        let words = values.chunks(64).map(|chunk| {
+            let bits = chunk.iter().enumerate();
+            bits.fold(0, |word, (bit, value)| {
+                word | u64::from(passes(value)) << bit
             })
-            .collect();
+        });
+        let words: Vec<u64> = words.collect();
         BooleanBuffer::new(Buffer::from_vec(words), 0, values.len())
     }
 }

@@ -160,7 +160,8 @@ impl KeySet {
         };
         match &self.kind {
             Kind::Bitmap(encoder) => {
-                let (codes, has_code) = encode(encoder, keys)?;
+                let mut codes = vec![0; keys.len()];
+                let has_code = encoder.encode(std::slice::from_ref(keys), &mut codes)?;
                 for (row, code) in codes.into_iter().enumerate() {
                     if has_code.as_ref().is_none_or(|has| has.value(row)) {
                         set((code >> 6) as usize, 1 << (code & 63));
@@ -198,16 +199,10 @@ impl KeySet {
         let word = |word: usize| self.words[word].load(Ordering::Relaxed);
         match &self.kind {
             Kind::Bitmap(encoder) => {
-                let (codes, has_code) = encode(encoder, keys)?;
-                // Rows without a code have any word in its place.
+                // Values outside the range have any word in place of theirs.
                 let last = self.words.len() - 1;
-                let bits = BooleanBuffer::collect_bool(codes.len(), |row| {
-                    let code = codes[row];
+                encoder.test(keys, |code| {
                     word(((code >> 6) as usize).min(last)) >> (code & 63) & 1 == 1
-                });
-                Ok(match has_code {
-                    Some(has_code) => &bits & &has_code,
-                    None => bits,
                 })
             }
             Kind::Bloom => {
@@ -227,13 +222,6 @@ impl KeySet {
     fn word_of(&self, hash: u64) -> usize {
         (hash >> 24) as usize & (self.words.len() - 1)
     }
-}
-
-/// Returns the codes of one word, and which rows have one; `None` if all.
-fn encode(encoder: &KeyEncoder, keys: &ArrayRef) -> Result<(Vec<u32>, Option<BooleanBuffer>)> {
-    let mut codes = vec![0; keys.len()];
-    let has_code = encoder.encode(std::slice::from_ref(keys), &mut codes)?;
-    Ok((codes, has_code))
 }
 
 /// Returns four bits of a word; its place comes from other bits of the hash.
@@ -449,6 +437,44 @@ mod tests {
         let others = set.test(&ints((5000..105_000).map(far))).unwrap();
         let share = others.count_set_bits() as f64 / 1e5;
         assert!(share < 0.02, "{share}");
+    }
+
+    /// Every code of the range is in the set, so that a wrong code is, too.
+    #[tokio::test]
+    async fn values_outside_a_bitmaps_range_are_not_in_it() {
+        use DataType::*;
+        for (data_type, smallest, largest) in [
+            (Int8, i8::MIN.into(), i8::MAX.into()),
+            (Int16, i16::MIN.into(), i16::MAX.into()),
+            (Int32, i32::MIN.into(), i32::MAX.into()),
+            (Int64, i64::MIN, i64::MAX),
+            (UInt8, 0, u8::MAX.into()),
+            (UInt32, 0, u32::MAX.into()),
+            (UInt64, 0, i64::MAX),
+            (Decimal128(38, 0), i64::MIN, i64::MAX),
+        ] {
+            let of =
+                |values: &[Option<i64>]| cast(&ints(values.iter().copied()), &data_type).unwrap();
+            let range: Vec<_> = (20..=84).map(Some).collect();
+            let set = set_of(&[of(&range)]).await;
+            assert_eq!(set.about().kind, "bitmap");
+            let values = [19, 20, 50, 84, 85, smallest, largest].map(Some);
+            let passes = set.test(&of(&values)).unwrap();
+            let passes: Vec<bool> = passes.iter().collect();
+            let expected = [false, true, true, true, false, false, false];
+            assert_eq!(passes, expected, "{data_type}");
+
+            // The value of a NULL can be any, one of the range's, too.
+            let nulls = Some(vec![true, false, true].into());
+            let values = of(&[Some(20), Some(50), Some(85)]).to_data().into_builder();
+            let values = make_array(values.nulls(nulls).build().unwrap());
+            let passes: Vec<bool> = set.test(&values).unwrap().iter().collect();
+            assert_eq!(passes, [true, false, false], "{data_type}");
+
+            let none = of(&[None, None]);
+            let set = set_of(&[none]).await;
+            assert_eq!(set.test(&values).unwrap().count_set_bits(), 0);
+        }
     }
 
     #[tokio::test]
