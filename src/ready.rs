@@ -31,18 +31,18 @@ use crate::self_test;
 /// The state of the devices that a session asks for.
 #[derive(Debug, Clone)]
 pub enum Readiness {
-    /// They are being opened.
+    /// Devices are being opened.
     Opening {
-        /// The reason why there was none at the last try. It likely still holds.
+        /// The reason why the last try found none. It likely still holds.
         declined: Option<String>,
     },
-    /// Their kernels are being compiled and tested.
+    /// Kernels of the devices are being compiled and tested.
     Compiling,
-    /// These have passed their self-tests.
+    /// Devices that have passed their self-tests.
     Ready(Devices),
-    /// There is none, or none is to be trusted, for this reason.
+    /// No device is there, or none is to be trusted, for this reason.
     Declined(String),
-    /// The session asks for one that is not there or cannot be used.
+    /// The session asks for a device that is not there or cannot be used.
     Invalid(Arc<Error>),
 }
 

@@ -228,8 +228,8 @@ impl KeyEncoder {
         Ok(mask.filter(|mask| mask.has_false()))
     }
 
-    /// Returns for which values of `key`, the only key column, `has` holds, given the exact
-    /// surrogate. Values that cannot match are not among them. NULLs are none, either.
+    /// Returns the rows of `key`, the only key column, for whose exact surrogate `has` is true.
+    /// Rows that cannot match and NULLs are left out.
     ///
     /// # Errors
     /// [`Error::Internal`] if `key` is not the only key column of this encoder, or if there are no

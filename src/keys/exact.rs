@@ -18,6 +18,8 @@
 //! and notices whether any value was outside the range; only then a second pass over the
 //! (cached) batch finds out which. NULL slots are encoded like values and repaired later.
 //! One core encodes faster than it can fetch.
+//!
+//! A filter's set wants no codes, only to know which values it has. It tests one column in one pass.
 
 use std::ops::BitOr;
 
@@ -133,8 +135,8 @@ impl Exact {
         }
     }
 
-    /// Returns for which values of the only key column `has` holds, given the surrogate. NULLs and
-    /// values outside the range are not among them, whatever `has` says of the numbers they give.
+    /// Returns the rows of the only key column for whose surrogate `has` is true. NULLs and values
+    /// outside the range are left out.
     pub fn test(&self, column: &ArrayRef, has: impl Fn(u64) -> bool) -> Result<BooleanBuffer> {
         match self.columns.first() {
             Some(only) => Ok(only.test(&Values::of(column)?, has)),
@@ -306,7 +308,7 @@ impl Column {
         })
     }
 
-    /// Returns for which values `has` holds, given the code. A NULL is not among them.
+    /// Returns the rows for whose code `has` is true. NULLs are left out.
     fn test(&self, values: &Values, has: impl Fn(u64) -> bool) -> BooleanBuffer {
         let Some(span) = self.span else {
             return BooleanBuffer::new_unset(values.len());
@@ -373,8 +375,8 @@ impl<T: Key> Range<T> {
         excess.top_bit().then(|| self.test(values, |_| true))
     }
 
-    /// Returns which of `values` are in the range and have a code for which `has` holds. `has` is
-    /// asked about all: a branch for those outside takes longer.
+    /// Returns which of `values` are in the range, with a code for which `has` is true. Calls `has`
+    /// for values outside, too, with any number: a branch would take longer.
     fn test(&self, values: &[T], has: impl Fn(u64) -> bool) -> BooleanBuffer {
         let passes = |value: &T| {
             let code = value.minus(self.min);

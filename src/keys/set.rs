@@ -191,10 +191,8 @@ impl KeySet {
             keys
         } else {
             // A scan may test values as a file has them.
-            {
-                cast_keys = cast(keys, &self.data_type)?;
-                &cast_keys
-            }
+            cast_keys = cast(keys, &self.data_type)?;
+            &cast_keys
         };
         let word = |word: usize| self.words[word].load(Ordering::Relaxed);
         match &self.kind {

@@ -135,7 +135,7 @@ async fn explain_says_why_a_join_stays_on_the_host() {
     }
 }
 
-/// Each plan has the device looked for again. A join can run before that has an end.
+/// Each plan starts a new search for a device. A join can run before that ends.
 #[tokio::test]
 async fn a_join_under_auto_gives_the_reason_of_the_last_try() {
     if !without_opencl("a_join_under_auto_gives_the_reason_of_the_last_try") {
