@@ -19,7 +19,7 @@
 //! (cached) batch finds out which. NULL slots are encoded like values and repaired later.
 //! One core encodes faster than it can fetch.
 //!
-//! A filter's set wants no codes, only to know which values it has. It tests one column in one pass.
+//! A filter's set needs no codes: a test of one column is one pass.
 
 use std::ops::BitOr;
 
