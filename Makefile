@@ -16,6 +16,7 @@ demo: ## run the TPC-H queries on an OpenCL device and check the rows against Da
 	scripts/ensure-opencl.sh --profile demo
 	cargo run --profile demo --example tpch_join -- --scale 0.1 --query all --check
 
+# HORTON_TEST_SMALL=1 takes smaller sizes, and fewer of what is much alike, as .ci/run does.
 .PHONY: test
 test: ## everything that must hold before a commit
 	scripts/ensure-opencl.sh || { make bare; echo "Tests of the device were left out: there is none" >&2; exit 1; }
@@ -135,9 +136,10 @@ modules: ## check that no modules import each other in a circle; DRAW=1 draws do
 words: ## check comments for long sentences and long lines, and the links between Markdown files
 	cargo run -q -p horton-lint -- words
 
+# With the examples, so that dependencies have the features that clippy has checked them with.
 .PHONY: doc
 doc: ## build the documentation, warnings are errors
-	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --lib --bins --examples
 
 .PHONY: book
 book: ## build the book of docs/ in target/book

@@ -9,12 +9,14 @@
 #   // options: -cl-std=CL2.0             as the first line: build options instead of CL1.2
 # Programs that do not enable the extension with 64-bit atomics are compiled for AMD's GPUs without
 # it, as on devices that lack it. All programs that joins need are such. A target is skipped,
-# visibly, where its compiler is missing or does not know it.
+# visibly, where its compiler is missing or does not know it. HORTON_TEST_SMALL=1 takes the oldest
+# and the newest target of AMD and the newest of Intel.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 amd=(gfx701 gfx90a gfx1030 gfx1100)
 intel=(skl dg2) # Gen9 and Arc
+[ -z "${HORTON_TEST_SMALL:-}" ] || amd=(gfx701 gfx1100) intel=(dg2)
 without_atomics='-Xclang -cl-ext=-cl_khr_int64_base_atomics,-cl_khr_int64_extended_atomics'
 
 scratch=$(mktemp -d)
@@ -30,8 +32,8 @@ compile() {
     # Otherwise gfx701 runs out of scalar registers at the calls of built-in functions.
     gfx*) # shellcheck disable=SC2086 # OPTIONS are words
         "$clang" -x cl -target amdgcn-amd-amdhsa -mcpu="$1" -nogpulib -Xclang -finclude-default-header \
-            -mllvm -amdgpu-internalize-symbols $3 -c -o "$scratch/out.o" "$2" ;;
-    *) ocloc compile -file "$2" -device "$1" -out_dir "$scratch/out" -options "$3" ;;
+            -mllvm -amdgpu-internalize-symbols $3 -c -o "$scratch/$1.o" "$2" ;;
+    *) ocloc compile -file "$2" -device "$1" -out_dir "$scratch/$1.out" -options "$3" ;;
     esac
 }
 
@@ -58,7 +60,7 @@ options() {
 accepts() {
     local try
     for try in 1 2 3 4 5; do
-        if compile "$1" "$2" "$(options "$2" "$1")" >"$scratch/log" 2>&1; then
+        if compile "$1" "$2" "$(options "$2" "$1")" >"$scratch/$1.log" 2>&1; then
             return
         fi
         [ "$try" = 5 ] || echo "again: ${2##*/} for $1"
@@ -114,8 +116,10 @@ for target in ${targets[@]+"${targets[@]}"}; do
     esac
 done
 
-compilations=0 failures=0 without=0
-for target in ${targets[@]+"${targets[@]}"}; do
+# compile_all TARGET: compiles every program for it. Prints failures, and as the last line how many
+# compilations there were, how many without 64-bit atomics, and how many failed.
+compile_all() {
+    local target=$1 program compilations=0 without=0 failures=0
     for program in "${programs[@]}"; do
         case $program:$target in
         *.amd.cl:gfx*) ;;
@@ -128,9 +132,24 @@ for target in ${targets[@]+"${targets[@]}"}; do
         if ! accepts "$target" "$program"; then
             failures=$((failures + 1))
             echo "FAILED ${program##*/} for $target"
-            cat "$scratch/log"
+            cat "$scratch/$target.log"
         fi
     done
+    echo "$compilations $without $failures"
+}
+
+# Compilers use one core each, so the targets take their turns side by side.
+for target in ${targets[@]+"${targets[@]}"}; do
+    compile_all "$target" >"$scratch/$target.report" &
+done
+wait
+
+compilations=0 failures=0 without=0
+for target in ${targets[@]+"${targets[@]}"}; do
+    head -n -1 "$scratch/$target.report"
+    # A report without its last line ends the script: not every program was compiled.
+    read -r some lacking failed < <(tail -n 1 "$scratch/$target.report")
+    compilations=$((compilations + some)) without=$((without + lacking)) failures=$((failures + failed))
 done
 
 summary="${#programs[@]} programs x ${#targets[@]} targets, $compilations compilations, $without without 64-bit atomics"

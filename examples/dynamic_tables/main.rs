@@ -14,7 +14,7 @@
 //! ```
 //!
 //! At scale 0 sizes are the sources' and larger (2^27 slots, 2^22 and 2^26 elements), for which a
-//! device has [`FULL_MEMORY`] bytes; scale s divides them by 2^s. Figure 7b needs another author's
+//! device has `FULL_MEMORY` bytes; scale s divides them by 2^s. Figure 7b needs another author's
 //! CUDA program and is not repeated. Times are those of the device's clock, kernels alone, as in
 //! the sources. Every figure's answers are checked; the exit status says whether all were right.
 

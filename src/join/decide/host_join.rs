@@ -14,7 +14,8 @@
 //! The mode follows DataFusion's own thresholds (`hash_join_single_partition_threshold`), applied
 //! to the rows that are there instead of an estimate: a `CollectLeft` join fills its table on one
 //! core. Inputs that are hashed by the keys, such as aggregates, stay in their partitions, as
-//! DataFusion's planner leaves them.
+//! DataFusion's planner leaves them. Those hashed by some of the keys stay, too. DataFusion would
+//! hash them once more by all keys.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -145,9 +146,9 @@ impl Spread {
     }
 }
 
-/// Returns whether both sides are hashed by the same keys in the same order. Rows with equal keys
-/// are in partitions of equal number then, if both sides have as many. Scans can claim to be
-/// hashed, too (`preserve_file_partitions`), but not by the same function.
+/// Returns whether both sides are hashed by the same keys, or some of them, in the same order. Rows
+/// with equal keys are in partitions of equal number then, if both sides have as many. Scans can
+/// claim to be hashed, too (`preserve_file_partitions`), but not by the same function.
 fn is_hashed_by_keys(join: &HashJoinExec) -> bool {
     let sides = [join.left(), join.right()];
     let [Partitioning::Hash(l, _), Partitioning::Hash(r, _)] =
