@@ -124,12 +124,22 @@ impl DeviceInfo {
         self.extensions.split_whitespace().any(|e| e == extension)
     }
 
+    /// Returns whether its platform keeps compiled kernels on disk and needs long to hand them out.
+    /// PoCL compiles each kernel once more for a binary, for work-groups of any size.
+    pub(super) fn keeps_kernels(&self) -> bool {
+        self.is_pocl()
+    }
+
+    fn is_pocl(&self) -> bool {
+        let platform = self.platform.to_lowercase();
+        platform.contains("portable computing language")
+    }
+
     /// Returns whether `__builtin_prefetch` compiles and has an effect there: on PoCL and Intel's
     /// runtime.
     pub(crate) fn has_prefetch(&self) -> bool {
-        let platform = self.platform.to_lowercase();
-        self.kind == DeviceKind::Cpu
-            && (platform.contains("portable computing language") || platform.contains("intel"))
+        let is_intel = self.platform.to_lowercase().contains("intel");
+        self.kind == DeviceKind::Cpu && (self.is_pocl() || is_intel)
     }
 
     /// Returns whether a volatile load sees what atomics wrote, as between the cores of a CPU. An

@@ -9,7 +9,8 @@
 //! ```
 //!
 //! Compiling the kernels costs 0.3-0.6 s, and loading them 1-5 ms, so binaries are kept (`cache`).
-//! One that is torn, or that the driver refuses, is compiled anew. Defines stand in the text
+//! One that is torn, or that the driver refuses, is compiled anew. PoCL keeps kernels itself, and a
+//! binary costs it three times the compilation, so it is asked for none. Defines stand in the text
 //! because `-D` options with parentheses fail on two runtimes.
 
 use std::collections::BTreeMap;
@@ -136,7 +137,11 @@ impl ProgramText {
 
 /// Returns the compiled program: from the cache if it is there and the driver takes it.
 pub(super) fn build(context: &Context, info: &DeviceInfo, text: &ProgramText) -> Result<Program> {
-    let file = cache_file(info, text.key(), "bin");
+    let file = if info.keeps_kernels() {
+        None
+    } else {
+        cache_file(info, text.key(), "bin")
+    };
     if let Some(program) = file
         .as_deref()
         .and_then(load)

@@ -14,7 +14,7 @@
 
 #[cfg(target_os = "linux")]
 mod drivers;
-#[cfg(debug_assertions)]
+#[cfg(all(debug_assertions, target_os = "linux"))]
 mod faults;
 mod no_device;
 mod resident;

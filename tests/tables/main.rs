@@ -6,12 +6,11 @@
 //!  table_ops  bulk operations of every kind of table
 //!  wide       keys of several words
 //!  dynamic    mixed batches: linear probing, the slab hash
-//!  device     picking devices, programs, the cache of compiled ones
+//!  device     picking devices, programs that do not compile
 //! ```
 //!
-//! They share the process and its one device. None asks how much memory others use; the cache of
-//! compiled programs is raced for by child processes (`device`). `HORTON_TEST_SMALL=1` keeps the
-//! sizes fit for oclgrind, valgrind and `make check`.
+//! They share the process and its one device. None asks how much memory others use.
+//! `HORTON_TEST_SMALL=1` keeps the sizes fit for oclgrind, valgrind and `make check`.
 
 mod device;
 mod dynamic;

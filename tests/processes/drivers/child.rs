@@ -1,5 +1,6 @@
 //! The child processes, and joins in them.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
@@ -22,6 +23,14 @@ fn library() -> PathBuf {
     library
 }
 
+/// A driver that keeps no compiled programs, as far as its name says.
+pub const WITHOUT_CACHE: &str = "platform=Another";
+
+/// Returns the variables by which a process has the driver that `shim` says.
+pub fn driver(shim: &str) -> [(&'static str, OsString); 2] {
+    [(LIBRARY, library().into()), (SHIM, shim.into())]
+}
+
 /// Makes PoCL offer its device twice, for tests of several.
 fn devices(test: &str) -> Option<(&'static str, &'static str)> {
     let is_of_several = test.starts_with("several::");
@@ -32,8 +41,7 @@ fn devices(test: &str) -> Option<(&'static str, &'static str)> {
 /// `shim` says.
 pub fn outcome(test: &str, role: &str, shim: &str, cache: &Path) -> Output {
     child::command(&format!("drivers::{test}"), role)
-        .env(LIBRARY, library())
-        .env(SHIM, shim)
+        .envs(driver(shim))
         .env(CACHE, cache)
         .envs(devices(test))
         .output()

@@ -8,7 +8,8 @@
 //!
 //! The library is opened once in a process, so every driver has one of its own.
 
-mod child;
+mod cache;
+pub mod child;
 #[cfg(debug_assertions)]
 mod exit;
 mod lanes;

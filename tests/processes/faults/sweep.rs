@@ -22,6 +22,7 @@ use horton_test_support::{child, test_name};
 use super::cases::{OnProbe, all, feed};
 use super::sites::functions;
 use super::watch::{one_at_a_time, watched};
+use crate::drivers::child::{WITHOUT_CACHE, driver};
 use horton_test_support::joins::{Case, context_in, device, metric, run, text};
 
 const STATUSES: [&str; 5] = [
@@ -111,6 +112,7 @@ fn a_fault_at_any_call_loses_no_row() {
     let _guard = one_at_a_time();
     let cache = tempfile::tempdir().unwrap();
     let status = child::command(&test_name!("a_fault_at_any_call_loses_no_row"), "sweep")
+        .envs(driver(WITHOUT_CACHE))
         .env("HORTON_CACHE_DIR", cache.path())
         .status()
         .unwrap();

@@ -8,6 +8,7 @@
 //! | word of `HORTON_SHIM` | |
 //! |---|---|
 //! | `gpu` | devices say that they are GPUs with a memory of their own: lanes, copies and tiles as there |
+//! | `platform=NAME` | platforms say that this is their name |
 //! | `sub-groups=N` | devices say that they have sub-groups of N work-items, and Khronos' shuffles |
 //! | `without=EXTENSION` | devices do not say that they have it |
 //! | `delay=MS` | copies to the device that nobody waits for begin so many milliseconds later |
@@ -36,6 +37,7 @@ const OUT_OF_RESOURCES: i32 = -5;
 const BUILD_PROGRAM_FAILURE: i32 = -11;
 const INVALID_VALUE: i32 = -30;
 
+const PLATFORM_NAME: u32 = 0x0902;
 const DEVICE_TYPE: u32 = 0x1000;
 const DEVICE_EXTENSIONS: u32 = 0x1030;
 const DEVICE_HOST_UNIFIED_MEMORY: u32 = 0x1035;
@@ -125,6 +127,29 @@ unsafe fn ask(info: Info, object: Ptr, request: u32) -> Vec<u8> {
     // SAFETY: there is room for the answer.
     unsafe { info(object, request, size, bytes.as_mut_ptr().cast(), null_mut()) };
     bytes
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn clGetPlatformInfo(
+    platform: Ptr,
+    request: u32,
+    size: usize,
+    value: Ptr,
+    size_ret: *mut usize,
+) -> i32 {
+    match said("platform").next() {
+        Some(name) if request == PLATFORM_NAME => {
+            let bytes = [name.as_bytes(), b"\0"].concat();
+            // SAFETY: the caller keeps the function's contract.
+            unsafe { answer(&bytes, size, value, size_ret) }
+        }
+        _ => {
+            // SAFETY: the type is that of OpenCL's header.
+            let next: Info = unsafe { real(c"clGetPlatformInfo") };
+            // SAFETY: the caller keeps the function's contract; the arguments are the same.
+            unsafe { next(platform, request, size, value, size_ret) }
+        }
+    }
 }
 
 #[unsafe(no_mangle)]
