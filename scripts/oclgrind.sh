@@ -2,9 +2,11 @@
 # oclgrind.sh [CARGO TEST ARGUMENTS]: runs device tests on oclgrind; by default those of the tables,
 # at small sizes. oclgrind executes kernels one instruction at a time, and reports data races,
 # accesses out of bounds and divergent barriers. Fails if a test fails or oclgrind says anything:
-# its findings change neither a kernel's results nor an exit status. HORTON_TEST_SMALL=1 takes one or
-# two tests of each kind of table: three minutes in the place of twenty. Every tuning of the lookups and
-# the rest of the suite over all tables take half an hour more:
+# its findings change neither a kernel's results nor an exit status.
+#
+# HORTON_TEST_SMALL=1 takes one or two tests of each kind of table: three minutes in the place of
+# twenty. Every tuning of the lookups and the rest of the suite over all tables take half an hour
+# more:
 #
 #   oclgrind.sh --test tables -- --test-threads=1 table_ops::
 set -euo pipefail

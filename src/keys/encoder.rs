@@ -232,8 +232,8 @@ impl KeyEncoder {
     /// Rows that cannot match and NULLs are left out.
     ///
     /// # Errors
-    /// [`Error::Internal`] if `key` is not the only key column of this encoder, or if its surrogates
-    /// are not exact.
+    /// [`Error::Internal`] if `key` is not the only key column of this encoder, or if its
+    /// surrogates are not exact.
     pub fn test(&self, key: &ArrayRef, has: impl Fn(u64) -> bool) -> Result<BooleanBuffer> {
         row_count(std::slice::from_ref(key), &self.types)?;
         match &self.plan {
