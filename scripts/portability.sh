@@ -138,7 +138,7 @@ compile_all() {
     echo "$compilations $without $failures"
 }
 
-# Compilers use one core each, so the targets take their turns side by side.
+# A compiler uses one core, so the targets run side by side.
 for target in ${targets[@]+"${targets[@]}"}; do
     compile_all "$target" >"$scratch/$target.report" &
 done
