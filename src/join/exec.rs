@@ -43,8 +43,8 @@ use datafusion::physical_plan::{
 use crate::config::{Enabled, HortonConfig};
 
 use super::run::Runs;
-use crate::join::decide::oriented::output;
 use crate::join::decision::{Decision, Place, Shown};
+use crate::join::emit::shape::Shape;
 use crate::join::side::Side;
 use crate::join::sides::Sides;
 use crate::join::tell::filter::KeyFilter;
@@ -436,7 +436,7 @@ impl ExecutionPlan for HortonJoinExec {
         } else {
             Default::default()
         };
-        let columns = output(&self.stock).columns;
+        let columns = Shape::of_output(&self.stock).columns;
         let [left, right] = pushdown::parents(&self.stock, &columns, &parent_filters)?;
         Ok(FilterDescription::new()
             .with_child(left.with_self_filters(own_left))

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use arrow::datatypes::DataType;
 use datafusion::common::{JoinSide, JoinType, Result, internal_datafusion_err};
 use datafusion::execution::TaskContext;
-use datafusion::physical_plan::joins::utils::{ColumnIndex, build_join_schema};
+use datafusion::physical_plan::joins::utils::ColumnIndex;
 use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 
@@ -101,7 +101,7 @@ impl OrientedJoin {
 
     /// Returns the output schema and where its columns come from, after the embedded projection.
     pub fn output(&self) -> Shape {
-        output(&self.join)
+        Shape::of_output(&self.join)
     }
 
     /// Returns the columns of the build side that pairs bring to the output or the residual filter,
@@ -201,20 +201,6 @@ fn left_columns<'a>(columns: impl IntoIterator<Item = &'a ColumnIndex>) -> Vec<u
     columns.sort_unstable();
     columns.dedup();
     columns
-}
-
-/// Returns the output schema of `join` and where its columns come from.
-pub fn output(join: &HashJoinExec) -> Shape {
-    let (left, right) = (join.left().schema(), join.right().schema());
-    let (_, columns) = build_join_schema(&left, &right, join.join_type());
-    let columns: Vec<ColumnIndex> = match &join.projection {
-        None => columns,
-        Some(projection) => projection.iter().map(|i| columns[*i].clone()).collect(),
-    };
-    Shape {
-        schema: join.schema(),
-        columns,
-    }
 }
 
 /// Returns the join with its sides swapped and its columns as they were.

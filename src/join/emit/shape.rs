@@ -12,7 +12,9 @@ use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions, UInt32Array, new_n
 use arrow::compute::take;
 use arrow::datatypes::{DataType, SchemaRef};
 use datafusion::common::JoinSide;
-use datafusion::physical_plan::joins::utils::ColumnIndex;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::joins::HashJoinExec;
+use datafusion::physical_plan::joins::utils::{ColumnIndex, build_join_schema};
 use datafusion::scalar::ScalarValue;
 
 use crate::error::Result;
@@ -30,6 +32,20 @@ pub struct Shape {
 }
 
 impl Shape {
+    /// Returns the output schema of `join` and where its columns come from.
+    pub fn of_output(join: &HashJoinExec) -> Self {
+        let (left, right) = (join.left().schema(), join.right().schema());
+        let (_, columns) = build_join_schema(&left, &right, join.join_type());
+        let columns: Vec<ColumnIndex> = match &join.projection {
+            None => columns,
+            Some(projection) => projection.iter().map(|i| columns[*i].clone()).collect(),
+        };
+        Self {
+            schema: join.schema(),
+            columns,
+        }
+    }
+
     /// Makes the batch of `rows` pairs. `probe` is missing for unmatched build rows: its
     /// columns are NULL then.
     ///

@@ -29,9 +29,10 @@ use futures::{StreamExt, TryStreamExt};
 use crate::error::{Error, Result};
 use crate::join::collect::collected::Collected;
 use crate::join::collect::reading::{Reading, Turn};
-use crate::join::decide::oriented::{OrientedJoin, output};
+use crate::join::decide::oriented::OrientedJoin;
 use crate::join::decide::{Decided, Joined, Joiner};
 use crate::join::decision::Home;
+use crate::join::emit::shape::Shape;
 use crate::join::side::Side;
 
 use super::bucket::Pair;
@@ -170,7 +171,7 @@ fn phases(join: &Arc<HashJoinExec>, smaller: Side) -> Result<Vec<Phase>, DataFus
 
 /// Returns the rows of the right side as rows of the `full` join.
 fn pad(full: &HashJoinExec, right: &RecordBatch) -> Result<RecordBatch, DataFusionError> {
-    let shape = output(full);
+    let shape = Shape::of_output(full);
     let rows = right.num_rows();
     let columns = shape.columns.iter().zip(shape.schema.fields());
     let column = |(source, field): (&datafusion::physical_plan::joins::utils::ColumnIndex, _)| {
