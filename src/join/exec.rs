@@ -449,11 +449,11 @@ impl ExecutionPlan for HortonJoinExec {
         child_pushdown_result: ChildPushdownResult,
         _config: &ConfigOptions,
     ) -> Result<FilterPushdownPropagation<Arc<dyn ExecutionPlan>>> {
-        let of = |side: usize| {
-            let answers = child_pushdown_result.self_filters.get(side);
-            answers.map_or(Vec::new(), |answers| pushdown::accepted(answers))
-        };
-        let own = [of(0), of(1)];
+        let own = Side::BOTH.map(|side| {
+            let answers = child_pushdown_result.self_filters.get(side as usize);
+            let answers = answers.map_or(&[][..], Vec::as_slice);
+            pushdown::accepted(&self.stock, side, answers)
+        });
         let mut result = FilterPushdownPropagation::if_any(child_pushdown_result);
         if own.iter().any(|own| !own.is_empty()) {
             result.updated_node = Some(self.rewrap_with(self.stock.as_ref(), own)?);

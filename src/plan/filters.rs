@@ -7,7 +7,8 @@
 //! ```
 //!
 //! DataFusion's rule asks nodes for their answers and changes nothing else, so the three leave a
-//! plan with the properties that it had.
+//! plan with the properties that it had. Where scans are to test no rows (`horton.filters = off`),
+//! the same happens, and all keepers go: files are still pruned, behind the same guards.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -28,7 +29,7 @@ use crate::join::exec::HortonJoinExec;
 
 use crate::scan::exact::Exact;
 
-use super::switch::filters_reach_scans;
+use super::switch::{filters_reach_scans, makes_filters};
 use crate::scan::exec::DynamicFilterExec;
 use crate::scan::known::Known;
 
@@ -73,27 +74,11 @@ impl PhysicalOptimizerRule for TakeFilters {
         plan: Arc<dyn ExecutionPlan>,
         config: &ConfigOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        if !filters_reach_scans(config) || !has_joins(&plan)? {
-            return Ok(plan);
+        if makes_filters(config) && has_joins(&plan)? {
+            guarded(plan)
+        } else {
+            Ok(plan)
         }
-        plan.transform_up(|node| {
-            // An endless scan would wait for a batch to be full.
-            let takes = is_scan(node.as_ref()) && !node.boundedness().is_unbounded();
-            let guarded = if takes {
-                Arc::new(DynamicFilterExec::new(Arc::clone(&node))) as _
-            } else if is_join(node.as_ref()) {
-                // Joins hand filters on by their columns themselves.
-                Arc::clone(&node)
-            } else {
-                Exact::around(Arc::clone(&node))
-            };
-            Ok(if Arc::ptr_eq(&guarded, &node) {
-                Transformed::no(node)
-            } else {
-                Transformed::yes(guarded)
-            })
-        })
-        .data()
     }
 
     fn name(&self) -> &str {
@@ -111,8 +96,11 @@ impl PhysicalOptimizerRule for Settle {
         plan: Arc<dyn ExecutionPlan>,
         config: &ConfigOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        if !filters_reach_scans(config) {
+        if !makes_filters(config) {
             return Ok(plan);
+        }
+        if !filters_reach_scans(config) {
+            return settled(plan, &HashSet::new());
         }
         // Filters of sorts and aggregates are true of one execution only, and those nodes drop
         // rows as cheaply themselves. Joins set theirs back.
@@ -136,8 +124,35 @@ impl PhysicalOptimizerRule for Settle {
     }
 }
 
+/// Returns `plan` with a keeper above each scan, and a guard above each node that would mislead a
+/// filter.
+///
+/// # Errors
+/// If a node does not take its new inputs.
+pub fn guarded(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+    plan.transform_up(|node| {
+        let guarded = if is_scan(node.as_ref()) {
+            Arc::new(DynamicFilterExec::new(Arc::clone(&node))) as _
+        } else if is_join(node.as_ref()) {
+            // Joins hand filters on by their columns themselves.
+            Arc::clone(&node)
+        } else {
+            Exact::around(Arc::clone(&node))
+        };
+        Ok(if Arc::ptr_eq(&guarded, &node) {
+            Transformed::no(node)
+        } else {
+            Transformed::yes(guarded)
+        })
+    })
+    .data()
+}
+
 /// Returns the plan without guards, and without scans' filters but those in `of_joins`.
-fn settled(
+///
+/// # Errors
+/// If a node does not take its new inputs.
+pub fn settled(
     plan: Arc<dyn ExecutionPlan>,
     of_joins: &HashSet<u64>,
 ) -> Result<Arc<dyn ExecutionPlan>> {
@@ -147,7 +162,9 @@ fn settled(
     if let Some(scan) = plan.downcast_ref::<DynamicFilterExec>() {
         let scan = scan.retain(of_joins);
         let input = settled(Arc::clone(scan.input()), of_joins)?;
-        return Ok(if scan.filters().is_empty() {
+        // An endless scan would wait for a batch to be full.
+        let is_endless = input.boundedness().is_unbounded();
+        return Ok(if scan.filters().is_empty() || is_endless {
             input
         } else {
             Arc::new(DynamicFilterExec::with(input, scan.filters().to_vec()))

@@ -17,6 +17,7 @@ use std::sync::Arc;
 use datafusion::common::Result;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
+use datafusion::physical_expr_common::physical_expr::is_volatile;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
@@ -39,7 +40,7 @@ fn replace(
         // A join that was replaced is seen as the one it stands for.
         let is_replaced = HortonJoinExec::of(node.as_ref()).is_some();
         let join = node.downcast_ref::<HashJoinExec>();
-        let join = join.filter(|_| !is_replaced);
+        let join = join.filter(|join| !is_replaced && !draws_at_random(join));
         let Some(stock) = join.map(&wrap).transpose()?.flatten() else {
             return Ok(Transformed::no(node));
         };
@@ -50,6 +51,15 @@ fn replace(
         ready::begin(horton);
     }
     Ok(plan).data()
+}
+
+/// Returns whether `join` evaluates an expression that differs from one evaluation to the next. A
+/// join of this crate may evaluate keys and residual filters more than once: for filters, for
+/// buckets, after a device failed. So such a join stays DataFusion's own.
+fn draws_at_random(join: &HashJoinExec) -> bool {
+    let keys = join.on().iter().flat_map(|(left, right)| [left, right]);
+    let residual = join.filter().map(|filter| filter.expression());
+    keys.chain(residual).any(is_volatile)
 }
 
 /// Returns `plan` with its joins replaced, their sides as planned.

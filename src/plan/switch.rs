@@ -17,11 +17,15 @@ pub fn replaces_joins(config: &ConfigOptions) -> Option<&HortonConfig> {
     (horton.enabled != Enabled::Never && !is_coordinator(config)).then_some(horton)
 }
 
-/// Returns whether filters of joins are to reach scans.
+/// Returns whether joins of this crate have filters: at least to prune files by.
+pub fn makes_filters(config: &ConfigOptions) -> bool {
+    config.optimizer.enable_join_dynamic_filter_pushdown && replaces_joins(config).is_some()
+}
+
+/// Returns whether scans are to test rows by the filters of joins.
 pub fn filters_reach_scans(config: &ConfigOptions) -> bool {
     let is_auto = |horton: &HortonConfig| horton.filters == Filters::Auto;
-    config.optimizer.enable_join_dynamic_filter_pushdown
-        && replaces_joins(config).is_some_and(is_auto)
+    makes_filters(config) && replaces_joins(config).is_some_and(is_auto)
 }
 
 fn is_coordinator(config: &ConfigOptions) -> bool {

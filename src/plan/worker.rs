@@ -11,6 +11,7 @@
 //! they are, too, since coordinators pair the metrics of a worker with their own plan. So scans
 //! prune files by the filters of joins, but leave no rows out.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use datafusion::common::config::ConfigOptions;
@@ -26,6 +27,7 @@ use crate::health::Health;
 
 use crate::join::exec::HortonJoinExec;
 
+use super::filters::{guarded, settled};
 use super::joins::wrap_joins;
 
 /// Returns `plan`, which another process or program planned, with its hash joins on the device.
@@ -88,11 +90,11 @@ pub fn on_device(
     }
     let has_filters = has_filters(&plan)?;
     let plan = wrap_joins(plan, &horton)?;
-    if has_filters {
-        FilterPushdown::new_post_optimization().optimize(plan, options)
-    } else {
-        Ok(plan)
+    if !has_filters {
+        return Ok(plan);
     }
+    let plan = FilterPushdown::new_post_optimization().optimize(guarded(plan)?, options)?;
+    settled(plan, &HashSet::new())
 }
 
 /// Returns whether the coordinator handed filters of joins to scans. They belong to the joins that

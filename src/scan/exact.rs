@@ -1,4 +1,4 @@
-//! Keeps filters from columns that only share a name with theirs.
+//! Keeps filters from columns that only share a name with theirs, and from what can fail.
 //!
 //! ```text
 //!   filter id@2                        filter id@2
@@ -12,8 +12,9 @@
 //! (`ChildFilterDescription::from_child`). In a schema with two columns of that name it ends at the
 //! first, and in a union at any column with the name. Pruning by such a filter loses rows, and
 //! testing rows by it loses more. Neither may a filter go below a LIMIT, which some nodes have as
-//! `fetch`. An [`Exact`] stands above each such node while filters are handed out, and lets through
-//! those whose columns are the same below.
+//! `fetch`, nor below a projection that computes its column by an expression that can fail
+//! ([`infallible`](super::infallible)). An [`Exact`] stands above each such node while filters are
+//! handed out, and lets through those whose columns are the same below.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -36,6 +37,7 @@ use datafusion::physical_plan::{
     ReplaceChildrenOptions,
 };
 
+use crate::scan::infallible::is_infallible;
 use crate::scan::one_child::with_properties_of;
 
 /// A node that is asked for filters over `columns` alone.
@@ -82,8 +84,10 @@ fn is_exact(node: &dyn ExecutionPlan, i: usize) -> bool {
     if only(node, name) != Some(i) {
         return false;
     }
-    if node.is::<ProjectionExec>() {
-        return true;
+    if let Some(projection) = node.downcast_ref::<ProjectionExec>() {
+        let of_column = projection.expr().get(i);
+        let schema = projection.input().schema();
+        return of_column.is_some_and(|computed| is_infallible(&computed.expr, &schema));
     }
     let children = node.children();
     if let Some(aggregate) = node.downcast_ref::<AggregateExec>() {

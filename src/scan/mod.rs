@@ -25,5 +25,6 @@
 pub mod exact;
 pub mod exec;
 pub mod filtering;
+pub mod infallible;
 pub mod known;
 mod one_child;

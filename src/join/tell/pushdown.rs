@@ -8,10 +8,12 @@
 //! ```
 //!
 //! The rules are those of `HashJoinExec::gather_filters_for_pushdown`. A filter goes to a side
-//! whose rows the join type preserves, and over a key of a semi join to both. Two things differ. A
-//! filter a key column reaches scans that one filter over all of them cannot. And DataFusion finds
-//! a child's column by its name alone, which is wrong where two columns share it; such filters stay
-//! where they are. (Elsewhere in a plan [`exact`](crate::scan::exact) sees to that.)
+//! whose rows the join type preserves, and over a key of a semi join to both. Three things differ. A
+//! filter a key column reaches scans that one filter over all of them cannot. DataFusion finds a
+//! child's column by its name alone, which is wrong where two columns share it; such filters stay
+//! where they are. And a key that can fail, or is drawn at random, has no filter
+//! ([`infallible`](crate::scan::infallible)). (Elsewhere in a plan [`exact`](crate::scan::exact)
+//! sees to that.)
 
 use std::any::Any;
 use std::collections::HashSet;
@@ -32,6 +34,7 @@ use super::filter::KeyFilter;
 use super::reach::rows_scanned;
 use crate::join::side::Side;
 use crate::join::sides::Sides;
+use crate::scan::infallible::is_infallible;
 
 /// The key columns of both sides.
 type On = [(PhysicalExprRef, PhysicalExprRef)];
@@ -63,12 +66,28 @@ pub fn key_filters(
         && *join.partition_mode() == PartitionMode::Auto
         && config.optimizer.enable_join_dynamic_filter_pushdown
         && !ends_in_first_turn(join, turn_rows);
-    let on = join.on();
-    let filters = |keys: Vec<&PhysicalExprRef>| keys.into_iter().map(key_filter).collect();
-    Ok([
-        filters(on.iter().map(|(l, _)| l).filter(|_| left).collect()),
-        filters(on.iter().map(|(_, r)| r).filter(|_| right).collect()),
-    ])
+    let filters = |side, wanted: bool| {
+        let keys = testable_keys(join, side).filter(|_| wanted);
+        keys.map(|(_, key)| key_filter(key)).collect()
+    };
+    Ok([filters(Side::Left, left), filters(Side::Right, right)])
+}
+
+/// Returns the keys of `side` that scans may test, with their numbers among the join's.
+fn testable_keys(
+    join: &HashJoinExec,
+    side: Side,
+) -> impl Iterator<Item = (usize, &PhysicalExprRef)> {
+    let schema = match side {
+        Side::Left => join.left().schema(),
+        Side::Right => join.right().schema(),
+    };
+    let keys = join.on().iter().map(move |(left, right)| match side {
+        Side::Left => left,
+        Side::Right => right,
+    });
+    let is_testable = move |(_, key): &(usize, &PhysicalExprRef)| is_infallible(key, &schema);
+    keys.enumerate().filter(is_testable)
 }
 
 /// Returns whether the left side of `join`, whose sides are open, is read first and no further.
@@ -82,16 +101,21 @@ fn key_filter(key: &PhysicalExprRef) -> PhysicalExprRef {
     Arc::new(filter)
 }
 
-/// Returns the [`key_filters`] as a side answered to them.
-pub fn accepted(answers: &[PushedDownPredicate]) -> Vec<KeyFilter> {
-    let filter = |(key, answer): (usize, &PushedDownPredicate)| {
+/// Returns the [`key_filters`] of `join` as `side` answered to them.
+pub fn accepted(
+    join: &HashJoinExec,
+    side: Side,
+    answers: &[PushedDownPredicate],
+) -> Vec<KeyFilter> {
+    let keys = testable_keys(join, side).zip(answers);
+    let filter = |((key, _), answer): ((usize, _), &PushedDownPredicate)| {
         Some(KeyFilter {
             key,
             filter: dynamic(Arc::clone(&answer.predicate))?,
             is_evaluated: matches!(answer.discriminant, PushedDown::Yes),
         })
     };
-    answers.iter().enumerate().filter_map(filter).collect()
+    keys.filter_map(filter).collect()
 }
 
 /// Returns whether a filter on output rows may be applied to the rows of each side.
