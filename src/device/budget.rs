@@ -14,14 +14,16 @@
 //!
 //! A refused request takes nothing, not even for a moment, so that a large one cannot make small
 //! ones beside it fail. A join that is refused waits for up to [`PATIENCE`] until others have given
-//! back enough, before it makes do with less. Joins wait in line. The first of them waits on a
-//! thread for blocking work, because a runtime may have no timer. Lanes never wait: others free
-//! their memory there.
+//! back enough, before it makes do with less. Joins wait in line, each in a task of its own: a stream
+//! may be left in the middle of a poll, and must not keep its place then. The first in line waits
+//! on a thread for blocking work, because a runtime may have no timer. Lanes never wait: others
+//! free their memory there.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
+use tokio::task::{JoinSet, spawn_blocking};
 
 use super::info::DeviceInfo;
 use super::kind::DeviceKind;
@@ -37,7 +39,7 @@ pub struct Budget {
     taken: Mutex<Taken>,
     /// Notified when bytes are given back.
     given_back: Condvar,
-    /// The lock that the first waiting join holds.
+    /// The lock that the first waiting task holds.
     line: tokio::sync::Mutex<()>,
 }
 
@@ -150,14 +152,27 @@ impl Budget {
     /// whether they did so within [`PATIENCE`].
     pub(crate) async fn wait_for(self: &Arc<Self>, short: u64) -> bool {
         let until = Instant::now() + PATIENCE;
-        let (Some(most), Ok(runtime)) = (self.used().checked_sub(short), Handle::try_current())
-        else {
+        let Some(most) = self.used().checked_sub(short) else {
             return false;
         };
-        let _turn = self.line.lock().await;
-        let budget = Arc::clone(self);
-        let waited = runtime.spawn_blocking(move || budget.wait_until(most, until));
-        waited.await.unwrap_or(false)
+        if Handle::try_current().is_err() {
+            return false;
+        }
+        // A set of one task, which ends with it.
+        let mut task = JoinSet::new();
+        task.spawn(Arc::clone(self).wait_in_line(most, until));
+        matches!(task.join_next().await, Some(Ok(true)))
+    }
+
+    /// Waits until it is the first in line, and then until at most `most` bytes are used, at
+    /// longest until `then`. Runs as a task, which holds its place whoever is polled.
+    async fn wait_in_line(self: Arc<Self>, most: u64, then: Instant) -> bool {
+        let turn = self.line.lock().await;
+        let budget = Arc::clone(&self);
+        let waited = spawn_blocking(move || budget.wait_until(most, then));
+        let waited = waited.await.unwrap_or(false);
+        drop(turn);
+        waited
     }
 
     /// Waits until at most `most` bytes are used, at longest until `then`. Returns whether they
@@ -275,6 +290,18 @@ mod tests {
         assert!(budget.wait_for(50).await);
         assert!(budget.used() <= 50);
         giver.join().unwrap();
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+    async fn who_is_left_in_the_middle_of_a_poll_keeps_no_place_in_line() {
+        let budget = Budget::of(100);
+        let _held = budget.take(100, u64::MAX).unwrap();
+        let mut left: Vec<_> = (0..3).map(|_| Box::pin(budget.wait_for(10))).collect();
+        for waiting in &mut left {
+            assert!(futures::poll!(waiting).is_pending());
+        }
+        let other = tokio::time::timeout(100 * PATIENCE, budget.wait_for(10));
+        assert_eq!(other.await.ok(), Some(false));
     }
 
     #[tokio::test]

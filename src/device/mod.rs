@@ -67,7 +67,7 @@ pub use job::{Answer, Cost};
 pub(crate) use kind::SubGroupShuffle;
 pub use kind::{DeviceKind, KernelBody};
 pub use owner::Device;
-pub(crate) use permits::UploadPermit;
+pub(crate) use owner::UploadPermit;
 pub(crate) use pick::names_device;
 pub use pick::{pick, pick_all};
 pub use placed::Devices;

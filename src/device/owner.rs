@@ -34,7 +34,7 @@ use super::info::DeviceInfo;
 use super::job::Answer;
 use super::kind::DeviceKind;
 use super::load::Load;
-use super::permits::{Permits, UploadPermit};
+use super::permits::{Permit, Permits};
 use super::pick::{is_open, pick_all};
 use super::queue::Queue;
 use super::staging::Staging;
@@ -80,6 +80,31 @@ pub struct Device {
     load: Arc<Load>,
     uploads: Arc<Permits>,
     jobs: Sender<Job>,
+}
+
+/// The permit to fill memory that the device copies from, with the way to such memory.
+///
+/// It goes to the job that sends the memory, and no await may come in between: a stream that is left
+/// in the middle of a poll would keep it from all others.
+pub(crate) struct UploadPermit {
+    _permit: Permit,
+    opened: Arc<Opened>,
+}
+
+impl UploadPermit {
+    /// Takes host memory as [`Device::staging`] does.
+    ///
+    /// # Errors
+    /// The errors of [`Device::staging`].
+    pub(crate) fn staging<T: OclPrm>(&self, what: &'static str, len: usize) -> Result<Staging<T>> {
+        self.opened.staging(what, len)
+    }
+}
+
+impl std::fmt::Debug for UploadPermit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("UploadPermit")
+    }
 }
 
 /// The opened device, once the first lane has had a job.
@@ -215,13 +240,23 @@ impl Device {
     }
 
     /// Waits for the permit to fill host memory that is to be sent.
-    pub(crate) async fn upload(&self) -> UploadPermit {
-        // Opens the device before it takes a permit, as that can take seconds.
-        if self.shared.opened().is_none() {
-            // The next request for memory gets the error.
-            drop(self.run(|_| Ok(())).await);
+    ///
+    /// # Errors
+    /// The errors of opening the device.
+    pub(crate) async fn upload(&self) -> Result<UploadPermit> {
+        loop {
+            // Opens the device before it takes a permit, as that can take seconds.
+            if self.shared.opened().is_none() {
+                self.run(|_| Ok(())).await?;
+            }
+            let permit = self.uploads.take().await;
+            if let Some(opened) = self.shared.opened() {
+                return Ok(UploadPermit {
+                    _permit: permit,
+                    opened,
+                });
+            }
         }
-        self.uploads.take().await
     }
 
     /// Takes host memory for `len` elements that are to be sent, with unspecified contents. It

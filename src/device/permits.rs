@@ -1,7 +1,7 @@
 //! Permits to fill memory that a device copies from: how many chunks are on their way at once.
 //!
 //! ```text
-//!  take ─ one left? ─┬─ yes ─▶ UploadPermit ─ job done, dropped ─▶ one more left
+//!  take ─ one left? ─┬─ yes ─▶ Permit ─ job done, dropped ─▶ one more left
 //!                    └─ no ──▶ in line, asleep ◀─ woken: the first, as many as are left ─┘
 //!                                               ◀─ woken: all, if no permit is out
 //! ```
@@ -34,9 +34,9 @@ struct State {
 
 /// The permit to fill memory that the device copies from. It is dropped with the job that does so.
 #[derive(Debug)]
-pub struct UploadPermit(Arc<Permits>);
+pub struct Permit(Arc<Permits>);
 
-impl Drop for UploadPermit {
+impl Drop for Permit {
     fn drop(&mut self) {
         self.0.give_back();
     }
@@ -54,13 +54,13 @@ impl Permits {
     }
 
     /// Waits for a permit.
-    pub(super) async fn take(self: &Arc<Self>) -> UploadPermit {
+    pub(super) async fn take(self: &Arc<Self>) -> Permit {
         let mut waiting = Waiting {
             permits: self,
             number: None,
         };
         poll_fn(|context| waiting.poll(context)).await;
-        UploadPermit(Arc::clone(self))
+        Permit(Arc::clone(self))
     }
 
     fn give_back(&self) {

@@ -105,16 +105,17 @@ impl DeviceColumn {
             let (device, words) = (upload.device.clone(), Arc::clone(&words));
             let metrics = upload.metrics.clone();
             async move {
-                let permit = device.upload().await;
-                let mut staging = device
-                    .staging::<u32>("a build column", part.rows << log_words)
-                    .await?;
-                copy_values(&part, 4 << log_words, staging.bytes_mut());
-                let at = part.first_row << log_words;
-                let sent = device.run(move |queue| {
-                    let _permit = permit;
-                    queue.send_to(&words, at, staging)
-                });
+                let sent = {
+                    let permit = device.upload().await?;
+                    let mut staging =
+                        permit.staging::<u32>("a build column", part.rows << log_words)?;
+                    copy_values(&part, 4 << log_words, staging.bytes_mut());
+                    let at = part.first_row << log_words;
+                    device.run(move |queue| {
+                        let _permit = permit;
+                        queue.send_to(&words, at, staging)
+                    })
+                };
                 metrics.add_cost(&sent.await?.cost);
                 Ok(())
             }

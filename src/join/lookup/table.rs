@@ -335,24 +335,26 @@ pub async fn send_keys<K: KeySource>(
         let metrics = upload.metrics.clone();
         async move {
             let n = part.count();
-            let permit = device.upload().await;
-            let mut keys = device.staging("build keys", n * words).await?;
-            part.write(&mut keys)?;
-            let rows = match buffers.rows {
-                Some(_) => {
-                    let mut rows = device.staging("build rows", n).await?;
-                    part.number(&mut rows);
-                    Some(rows)
-                }
-                None => None,
+            let sent = {
+                let permit = device.upload().await?;
+                let mut keys = permit.staging("build keys", n * words)?;
+                part.write(&mut keys)?;
+                let rows = match buffers.rows {
+                    Some(_) => {
+                        let mut rows = permit.staging("build rows", n)?;
+                        part.number(&mut rows);
+                        Some(rows)
+                    }
+                    None => None,
+                };
+                device.run(move |queue| {
+                    let _permit = permit;
+                    if let (Some(buffer), Some(rows)) = (&buffers.rows, rows) {
+                        queue.send_to(buffer, at, rows)?;
+                    }
+                    queue.send_to(&buffers.keys, at * words, keys)
+                })
             };
-            let sent = device.run(move |queue| {
-                let _permit = permit;
-                if let (Some(buffer), Some(rows)) = (&buffers.rows, rows) {
-                    queue.send_to(buffer, at, rows)?;
-                }
-                queue.send_to(&buffers.keys, at * words, keys)
-            });
             let cost = sent.await?.cost;
             metrics.add_cost(&cost);
             Ok(cost.busy())

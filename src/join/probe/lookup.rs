@@ -260,10 +260,13 @@ impl Probe {
         words: usize,
     ) -> Result<ChunkKeys, Refused> {
         while let Some(table) = build.tables().answering() {
-            let device = &table.access.device;
-            let permit = device.upload().await;
-            match device.staging("probe keys", words).await {
-                Ok(words) => return Ok(ChunkKeys::ForDevice(table, ProbeKeys { words, permit })),
+            let permit = table.access.device.upload().await;
+            let keys = permit.and_then(|permit| {
+                let words = permit.staging("probe keys", words)?;
+                Ok(ProbeKeys { words, permit })
+            });
+            match keys {
+                Ok(keys) => return Ok(ChunkKeys::ForDevice(table, keys)),
                 // Smaller chunks may have room.
                 Err(error) if error.is_device_memory() => {
                     let table = Some(table);
@@ -285,7 +288,7 @@ impl Probe {
     /// the memory pool.
     pub(super) async fn lookup_again(
         &mut self,
-        build: &BuildSide,
+        build: &Arc<BuildSide>,
         batches: &VecDeque<ProbeBatch>,
         start: ChunkPosition,
     ) -> Result<HostMatches> {
@@ -376,7 +379,7 @@ fn row_bytes(build: &BuildSide) -> usize {
 
 /// Returns the host's matches of `keys`; notes the visited rows, where lookups do so.
 async fn host_matches(
-    build: &BuildSide,
+    build: &Arc<BuildSide>,
     keys: &[u32],
     start: ChunkPosition,
 ) -> Result<HostMatches> {
