@@ -36,12 +36,13 @@ use datafusion::physical_plan::metrics::MetricsSet;
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
 use datafusion::physical_plan::{
-    ChildrenPropertiesMode, DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties,
-    InputDistributionRequirements, Partitioning, PlanProperties, ReplaceChildrenOptions,
+    ChildrenPropertiesMode, DisplayAs, DisplayFormatType, ExecutionPlan,
+    InputDistributionRequirements, PlanProperties, ReplaceChildrenOptions,
 };
 
 use crate::config::{Enabled, HortonConfig};
 
+use super::properties;
 use super::run::Runs;
 use crate::join::decision::{Decision, Place, Shown};
 use crate::join::emit::shape::Shape;
@@ -108,30 +109,11 @@ impl fmt::Debug for HortonJoinExec {
     }
 }
 
-/// Returns the properties of `stock`. A join with either side built promises no order, and has a
-/// partition for each of the side that has more: that side may be probed.
-fn properties(stock: &HashJoinExec) -> Arc<PlanProperties> {
-    if *stock.partition_mode() != PartitionMode::Auto {
-        return Arc::clone(stock.properties());
-    }
-    let planned = stock.properties();
-    let mut equivalences = planned.equivalence_properties().clone();
-    equivalences.clear_orderings();
-    let partitions = |input: &Arc<dyn ExecutionPlan>| input.output_partitioning().partition_count();
-    let most = partitions(stock.left()).max(partitions(stock.right()));
-    Arc::new(PlanProperties::new(
-        equivalences,
-        Partitioning::UnknownPartitioning(most),
-        planned.emission_type,
-        planned.boundedness,
-    ))
-}
-
 impl HortonJoinExec {
     /// Returns the join of `stock`. In [`PartitionMode::Auto`] either side may be built.
     pub fn new(stock: Arc<HashJoinExec>, config: HortonConfig) -> Self {
         Self {
-            properties: properties(&stock),
+            properties: properties::properties(&stock),
             stock,
             config,
             filters: Default::default(),
@@ -186,24 +168,19 @@ impl HortonJoinExec {
 
     /// Returns the same join around another `HashJoinExec`.
     fn rewrap(&self, stock: &dyn ExecutionPlan) -> Result<Arc<dyn ExecutionPlan>> {
-        self.rewrap_with(stock, self.filters.clone())
+        Ok(Arc::new(self.rewrapped(stock)?))
     }
 
-    /// Returns the same join around another `HashJoinExec`, with other `filters`.
-    fn rewrap_with(
-        &self,
-        stock: &dyn ExecutionPlan,
-        filters: [Vec<KeyFilter>; 2],
-    ) -> Result<Arc<dyn ExecutionPlan>> {
+    fn rewrapped(&self, stock: &dyn ExecutionPlan) -> Result<Self> {
         let Some(join) = stock.downcast_ref::<HashJoinExec>() else {
             return internal_err!("expected a HashJoinExec, got {}", stock.name());
         };
         let stock = Arc::new(join.builder().build()?);
         let mut exec = Self::new(stock, self.config.clone());
-        exec.filters = filters;
+        exec.filters = self.filters.clone();
         exec.runs = Arc::clone(&self.runs);
         exec.shown.decisions = Arc::clone(&self.shown.decisions);
-        Ok(Arc::new(exec))
+        Ok(exec)
     }
 
     /// Returns which sides may be built.
@@ -212,7 +189,7 @@ impl HortonJoinExec {
     }
 
     fn is_open(&self) -> bool {
-        *self.stock.partition_mode() == PartitionMode::Auto
+        properties::is_open(&self.stock)
     }
 
     pub(super) fn is_partitioned(&self) -> bool {
@@ -244,7 +221,7 @@ impl HortonJoinExec {
     /// Names the rules by which sides and device will be decided.
     fn rules(&self) -> String {
         let sides = match self.sides() {
-            Sides::Fixed => "left".to_owned(),
+            Sides::Fixed(side) => side.to_string(),
             Sides::Open(first) => format!("the side that ends first, {first} read first"),
         };
         let rows = match (self.config.enabled, self.config.min_build_rows) {
@@ -332,11 +309,7 @@ impl ExecutionPlan for HortonJoinExec {
     }
 
     fn maintains_input_order(&self) -> Vec<bool> {
-        if self.is_open() {
-            vec![false, false]
-        } else {
-            self.stock.maintains_input_order()
-        }
+        properties::maintains_input_order(&self.stock)
     }
 
     fn benefits_from_input_partitioning(&self) -> Vec<bool> {
@@ -391,7 +364,8 @@ impl ExecutionPlan for HortonJoinExec {
         input_stats: &[Arc<Statistics>],
         args: &StatisticsArgs,
     ) -> Result<Arc<Statistics>> {
-        self.stock.statistics_from_inputs(input_stats, args)
+        let of_join = self.stock.statistics_from_inputs(input_stats, args)?;
+        Ok(properties::statistics(&of_join))
     }
 
     fn supports_limit_pushdown(&self) -> bool {
@@ -456,7 +430,9 @@ impl ExecutionPlan for HortonJoinExec {
         });
         let mut result = FilterPushdownPropagation::if_any(child_pushdown_result);
         if own.iter().any(|own| !own.is_empty()) {
-            result.updated_node = Some(self.rewrap_with(self.stock.as_ref(), own)?);
+            let mut exec = self.rewrapped(self.stock.as_ref())?;
+            exec.filters = own;
+            result.updated_node = Some(Arc::new(exec) as _);
         }
         Ok(result)
     }

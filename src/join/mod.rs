@@ -12,7 +12,8 @@
 //!    spill     sides in buckets, each decided like that
 //! ```
 //!
-//! * [`exec`]: the plan node; [`sides`]: which side of it may be built
+//! * [`exec`]: the plan node; [`sides`]: which side of it may be built; [`properties`]: what it
+//!   promises of its rows
 //! * [`start`]: its executions, of [`run`]s; [`early`]: when inputs are opened
 //! * [`opened`]: a join whose rows can be read
 //! * [`decision`]: what was decided, and what EXPLAIN shows of it
@@ -34,6 +35,7 @@ pub mod memory;
 pub mod metrics;
 pub mod opened;
 pub mod probe;
+pub mod properties;
 pub mod rows;
 pub mod run;
 pub mod side;

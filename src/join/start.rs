@@ -36,7 +36,6 @@ use crate::join::collect::race::{First, Raced, race};
 use crate::join::collect::reading::Reading;
 use crate::join::decide::oriented::OrientedJoin;
 use crate::join::side::Side;
-use crate::join::sides::Sides;
 use crate::join::tell::filter::{Board, Driver};
 use crate::join::tell::reach::Reach;
 
@@ -168,7 +167,7 @@ impl HortonJoinExec {
         // Made here, not in the future: a build that is never polled reports when dropped.
         let mut reporters = [None, None];
         for side in Side::BOTH {
-            if sides != Sides::Fixed || side == Side::Left {
+            if sides.may_be(side) {
                 let board = self.board(side, run, context)?;
                 reporters[side as usize] = board.map(|board| (board.reporter(partition), board));
             }

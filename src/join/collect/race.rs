@@ -109,7 +109,7 @@ pub async fn race(
     let mut race = Race {
         runners: [Runner::new(side, first), Runner::new(side.other(), second)],
     };
-    if sides == Sides::Fixed {
+    if let Sides::Fixed(_) = sides {
         race.runners[1].state = State::Out;
     }
     let mut noted = race.note(0, turn, disk).await?;

@@ -24,12 +24,13 @@ use datafusion::common::JoinType;
 use datafusion::error::DataFusionError;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::ExecutionPlan;
-use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
+use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::stream::{RecordBatchReceiverStream, RecordBatchStreamAdapter};
 use futures::StreamExt;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 use crate::join::collect::collected::empty_stream;
+use crate::join::properties::promised_ordering;
 
 /// Batches of the probe side that a share may be behind another.
 const BEHIND: usize = 4;
@@ -44,9 +45,7 @@ pub fn can_share(join: &HashJoinExec, is_swapped: bool) -> bool {
         join.join_type(),
         Inner | Left | LeftSemi | LeftAnti | LeftMark
     );
-    let orders = join.properties().equivalence_properties().oeq_class();
-    let promises_order =
-        !is_swapped && *join.partition_mode() != PartitionMode::Auto && !orders.is_empty();
+    let promises_order = !is_swapped && promised_ordering(join).is_some();
     by_build_row && !promises_order && join.fetch().is_none()
 }
 

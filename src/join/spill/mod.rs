@@ -16,8 +16,8 @@
 //! built, even if the plan said otherwise. Streams of one join take pairs from one list, and join
 //! one in memory together, each a part of its probe side. No stream waits for rows of another: a
 //! consumer may read one to its end before the next. The plan may promise that a stream keeps its
-//! partition's rows, or follows two orders at once. Only then each stream has a list of its own (a
-//! lane).
+//! partition's rows ([`keeps_partitions`](super::properties::keeps_partitions)). Only then each
+//! stream has a list of its own (a lane).
 //!
 //! DataFusion's `SpillManager` writes the files and its `DiskManager` deletes them when they are
 //! let go. A sort-merge join instead would need keys that sort, and has no NOT IN.

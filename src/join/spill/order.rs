@@ -2,18 +2,16 @@
 //!
 //! `HashJoinExec` keeps the order of its right side for some join types, and the optimizer may have
 //! left out a sort for that. Buckets come in another order. What is promised is static, so a stream
-//! that comes from buckets is sorted: by all promised orders, one after the other. Rows that follow
-//! two orders at once are sorted by both one after the other, so the result follows each of them.
-//! A LIMIT comes after the sort, as DataFusion's sort of the first rows alone cannot go to disk.
+//! that comes from buckets is sorted by what the plan promises ([`promised_ordering`]). A LIMIT comes
+//! after the sort, as DataFusion's sort of the first rows alone cannot go to disk.
 //! Rows in the files could have numbers instead; that would be another column in all of them.
 
 use std::sync::Arc;
 
 use datafusion::common::Result;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::physical_expr::LexOrdering;
 use datafusion::physical_plan::ExecutionPlan;
-use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
+use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::{StreamExt, TryStreamExt};
@@ -21,6 +19,7 @@ use futures::{StreamExt, TryStreamExt};
 use crate::join::decide::granted::Granted;
 use crate::join::decide::host_join::HandedExec;
 use crate::join::memory::of_order;
+use crate::join::properties::promised_ordering;
 
 /// Returns `stream` of the join of `partition` in the order that `planned` promises, and with as
 /// many rows as it may have.
@@ -33,14 +32,7 @@ pub fn promised(
     context: &Arc<TaskContext>,
     partition: usize,
 ) -> Result<SendableRecordBatchStream> {
-    let equivalences = planned.properties().equivalence_properties();
-    let orderings = equivalences.oeq_class().iter();
-    // A join with either side built promises none.
-    let ordering = match planned.partition_mode() {
-        PartitionMode::Auto => None,
-        _ => LexOrdering::new(orderings.flatten().cloned()),
-    };
-    let stream = match ordering {
+    let stream = match promised_ordering(planned) {
         Some(ordering) => {
             let rows = HandedExec::unordered(planned.schema(), stream);
             let held = of_order(context.memory_pool(), partition);

@@ -12,9 +12,7 @@ use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_expr::PhysicalExprRef;
 use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
 use datafusion::physical_plan::metrics::SpillMetrics;
-use datafusion::physical_plan::{
-    ExecutionPlan, ExecutionPlanProperties, Partitioning, SpillManager,
-};
+use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, SpillManager};
 
 use crate::config::Enabled;
 use crate::error::Result;
@@ -23,6 +21,7 @@ use crate::join::collect::reading::Reading;
 use crate::join::decide::{KEY_BYTES, Node};
 use crate::join::decision::Home;
 use crate::join::memory::of_buckets;
+use crate::join::properties::keeps_partitions;
 use crate::join::side::Side;
 use crate::parts::side_by_side;
 
@@ -138,18 +137,6 @@ pub fn keys(planned: &HashJoinExec, side: Side) -> Vec<PhysicalExprRef> {
         Side::Right => Arc::clone(right),
     };
     planned.on().iter().map(key).collect()
-}
-
-/// Returns whether output partitions must have the rows of one probe partition alone. The plan may
-/// promise that, or two orders at once, which rows of several partitions may not follow.
-pub fn keeps_partitions(planned: &HashJoinExec) -> bool {
-    let properties = planned.properties();
-    let by_keys = matches!(
-        properties.output_partitioning(),
-        Partitioning::Hash(..) | Partitioning::Range(..)
-    );
-    let orders = properties.equivalence_properties().oeq_class().len();
-    *planned.partition_mode() == PartitionMode::CollectLeft && (by_keys || orders > 1)
 }
 
 /// The way in which both sides become pairs of buckets.

@@ -26,6 +26,7 @@ use crate::join::decide::{Node, for_another};
 use crate::join::decision::Home;
 use crate::join::memory::of_rows;
 use crate::join::side::Side;
+use crate::join::sides::has_run_ends;
 
 use super::bucket::Pair;
 use super::lanes::{Begun, Lane, Lanes, Rows};
@@ -207,7 +208,11 @@ impl Spilled {
         if pair.gives_nothing(*self.pairs.planned.join_type()) {
             return Ok(Rows::None);
         }
-        let build = pair.smaller();
+        let build = if has_run_ends(&self.pairs.planned) {
+            Side::Left
+        } else {
+            pair.smaller()
+        };
         if let Some(rows) = self.pairs.build(&pair, build).await? {
             let probe = self.pairs.probing(&pair, build.other(), parts)?;
             if let Some(decided) = passes::whole(&self.pairs, &pair, build, rows, probe).await? {
