@@ -91,7 +91,7 @@ pub struct HortonJoinExec {
     /// The filters by which either input's scans are told of the other one's keys: the left
     /// input's, the right one's.
     pub(super) filters: [Vec<KeyFilter>; 2],
-    /// The executions, with those of nodes made of this one: they share the filters.
+    /// The executions. Those of nodes made of this one count with them, as they share the filters.
     pub(super) runs: Arc<Runs>,
     pub(super) reach: OnceLock<Reach>,
     properties: Arc<PlanProperties>,
@@ -178,7 +178,8 @@ impl HortonJoinExec {
         let stock = Arc::new(join.builder().build()?);
         let mut exec = Self::new(stock, self.config.clone());
         exec.filters = self.filters.clone();
-        exec.runs = Arc::clone(&self.runs);
+        exec.runs = Arc::new(self.runs.of_copy());
+        // The plan that is shown may never be executed: a recursive query executes copies.
         exec.shown.decisions = Arc::clone(&self.shown.decisions);
         Ok(exec)
     }

@@ -8,7 +8,8 @@ use futures::future::{BoxFuture, Shared};
 
 use crate::error::{Error, Result};
 
-use super::decide::Decided;
+use super::decide::{Decided, EarlierBuild};
+use super::side::Side;
 use super::spill::spilled::Spilled;
 
 /// A join that streams wait for together, or the one error of its build for all of them.
@@ -16,13 +17,33 @@ pub type SharedJoin = Shared<BoxFuture<'static, Result<Arc<Opened>, Arc<Error>>>
 
 /// A join whose rows can be read.
 pub enum Opened {
-    /// Its build side is in memory, on the device or on the host.
-    Decided(Decided),
+    /// Its build side is in memory, on the device or on the host: this side.
+    Decided(Decided, Side),
     /// Neither side fits into memory, or the build side not on the device.
     Spilled(Arc<Spilled>),
 }
 
 impl Opened {
+    /// Returns whether each stream can be read more than once, by any number of consumers.
+    pub fn can_be_read_again(&self) -> bool {
+        match self {
+            Opened::Decided(decided, _) => decided.can_be_read_again(),
+            Opened::Spilled(_) => false,
+        }
+    }
+
+    /// Returns what another build of the same join must keep to; `None` if rows may be in any
+    /// partition.
+    pub fn earlier(&self) -> Option<EarlierBuild> {
+        match self {
+            Opened::Decided(decided, build) => Some(EarlierBuild {
+                build: *build,
+                spread: decided.spread(),
+            }),
+            Opened::Spilled(_) => None,
+        }
+    }
+
     /// Returns the rows of stream `at`, for output partition `partition`. There are none if the
     /// probe side has fewer streams.
     ///
@@ -34,7 +55,7 @@ impl Opened {
         partition: usize,
     ) -> DataFusionResult<SendableRecordBatchStream> {
         match self {
-            Opened::Decided(decided) => Ok(decided.stream(at, partition)?),
+            Opened::Decided(decided, _) => Ok(decided.stream(at, partition)?),
             Opened::Spilled(spilled) => spilled.stream(at, partition),
         }
     }

@@ -1,22 +1,31 @@
-//! One execution of a join, and why filters of another are never applied.
+//! The executions of a join: which partitions share a build, and whose filters are applied.
 //!
 //! ```text
-//!  execute(0, context) ─┐                       ┌─ decision, shared by the partitions
-//!  execute(1, context) ─┼─▶ Run ─ held by ──────┤
-//!  execute(2, context) ─┘     their streams     └─ sets that its filters point to
+//!  execute(0, context) ─┐                        ┌─ decision: one build for all of them
+//!  execute(1, context) ─┼─▶ Run ◀─ held by ──────┤
+//!  execute(0, other)   ─┘     their streams      └─ sets that its filters point to
 //!
-//!  begins:  filters let everything through again      last stream gone:  sets are emptied
-//!  two runs at once:  filters let everything through, as neither can tell whose scan asks
+//!   none ─ first partition asked for ─▶ open ─ all asked for as often as each other ─▶ whole
+//!                                        ▲                                              │ │
+//!                                        └───────── one is asked for again ─────────────┘ │
+//!   none ◀──────────────────────── no stream is left ─────────────────────────────────────┘
 //! ```
 //!
-//! A plan can be executed more than once: a cached plan, a recursive query, two sessions at the
-//! same time. Its dynamic filters are objects of the plan, not of an execution, so a join counts
-//! its executions. Partitions belong together if they were asked for with the same context, each
-//! once. A consumer may read one to its end before it asks for the next. So a run stays open until
-//! all were asked for, unless a stream was dropped before its end. One that a join above began to
-//! open its build side ends with that join.
+//! As in `HashJoinExec`, there is one build a node until `reset_state`, whatever the contexts are,
+//! and whenever a partition is asked for. Some consumers make a context for each partition, some
+//! drop one before they ask for the next, and a plan can be executed by several at the same time.
+//! Nobody can tell their partitions apart. So all of them read the same build, and a partition that
+//! is asked for again has the same rows again. `HashJoinExec` keeps its build for as long as the
+//! node is there. Here it goes with its last stream, once all partitions were asked for as often as
+//! each other. The next execution builds anew.
+//!
+//! Some joins cannot be read twice: those in buckets, and those of the host that count streams. A
+//! partition that is asked for again then is of another *round*, which builds anew. Contexts say
+//! which round, as far as they can.
+//!
+//! Filters are objects of the plan, so those of one build must not meet another's rows
+//! ([`telling`](crate::join::tell::telling)).
 
-use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use datafusion::error::Result;
@@ -33,143 +42,217 @@ use crate::join::tell::telling::{Executions, Telling};
 /// The executions of a join.
 #[derive(Debug, Default)]
 pub struct Runs {
-    /// The executions that more partitions may join.
-    open: Mutex<Vec<Arc<Run>>>,
-    /// Number of executions, open or not.
+    current: Mutex<Current>,
+    /// Number of executions, with those of other nodes that have the same filters.
     executions: Arc<Executions>,
+}
+
+/// The execution that partitions are asked for of, if there is one.
+#[derive(Debug, Default)]
+struct Current {
+    any: Weak<Run>,
+    /// The same one, which stays without streams until it is whole.
+    _kept: Option<Arc<Run>>,
 }
 
 /// One execution of a join.
 pub struct Run {
     runs: Weak<Runs>,
     telling: Arc<Telling>,
-    context: Arc<TaskContext>,
-    /// Partitions that were asked for.
-    taken: Mutex<HashSet<usize>>,
-    /// The decision that all partitions share, and how many of them have yet to take it.
-    decision: Mutex<Option<(SharedJoin, usize)>>,
+    rounds: Mutex<Vec<Round>>,
     /// The boards of the filters that are told if the left side is built, and if the right one is.
     boards: [Mutex<Option<Arc<Board>>>; 2],
     /// The executions of joins below whose build sides this one had opened.
     below: Mutex<Option<Vec<Held>>>,
+    /// What rounds that build anew tell the scans: nothing.
+    again: Tellings,
+}
+
+/// Records of rounds that build anew, each of which lets all rows through the filters.
+pub type Tellings = Arc<Mutex<Vec<Arc<Telling>>>>;
+
+/// Partitions that were asked for, each once.
+#[derive(Default)]
+struct Round {
+    /// By partition.
+    is_asked: Vec<bool>,
+    contexts: Vec<Arc<TaskContext>>,
+    /// True once a stream was dropped before its end.
+    is_cut: bool,
+    /// The decision that all partitions share.
+    decision: Option<SharedJoin>,
+}
+
+impl Round {
+    fn of(partitions: usize) -> Self {
+        Self {
+            is_asked: vec![false; partitions],
+            ..Self::default()
+        }
+    }
+
+    fn has(&self, context: &Arc<TaskContext>) -> bool {
+        let mut contexts = self.contexts.iter();
+        contexts.any(|known| Arc::ptr_eq(known, context))
+    }
+}
+
+/// A partition that was asked for: the execution that it is of, and the round.
+pub struct Asked {
+    /// The execution.
+    pub run: Arc<Run>,
+    /// Number of the round: 0 if the partition was not asked for before.
+    pub round: usize,
 }
 
 impl std::fmt::Debug for Run {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Run")
-            .field("taken", &self.taken)
+            .field("rounds", &lock(&self.rounds).len())
             .finish_non_exhaustive()
     }
 }
 
 impl Runs {
-    /// Returns the run of partition `partition` of `partitions` under `context`. A run that begins
+    /// Returns the executions of another node with the same filters: none yet.
+    pub fn of_copy(&self) -> Self {
+        Self {
+            current: Mutex::default(),
+            executions: Arc::clone(&self.executions),
+        }
+    }
+
+    /// Returns the number of executions.
+    pub fn executions(&self) -> &Arc<Executions> {
+        &self.executions
+    }
+
+    /// Asks for partition `partition` of `partitions` under `context`. An execution that begins
     /// sets `filters` back.
     ///
     /// # Errors
     /// If a filter cannot be set back.
-    pub fn join(
+    pub fn ask(
         self: &Arc<Self>,
         partition: usize,
         partitions: usize,
         context: &Arc<TaskContext>,
         filters: &[Arc<DynamicFilterPhysicalExpr>],
-    ) -> Result<Arc<Run>> {
-        let mut open = lock(&self.open);
-        let mine = open.iter().position(|run| {
-            Arc::ptr_eq(&run.context, context) && !lock(&run.taken).contains(&partition)
-        });
-        let at = match mine {
-            Some(at) => at,
-            None => self.begin_in(&mut open, context, filters)?,
+    ) -> Result<Asked> {
+        let mut current = lock(&self.current);
+        let run = match current.any.upgrade() {
+            Some(run) => run,
+            None => self.begin_in(filters)?,
         };
-        let all_taken = {
-            let mut taken = lock(&open[at].taken);
-            taken.insert(partition);
-            taken.len() == partitions
+        let (round, is_whole) = run.ask(partition, partitions, context);
+        *current = Current {
+            any: Arc::downgrade(&run),
+            _kept: (!is_whole).then(|| Arc::clone(&run)),
         };
-        Ok(if all_taken {
-            open.swap_remove(at)
-        } else {
-            Arc::clone(&open[at])
-        })
+        Ok(Asked { run, round })
     }
 
-    /// Begins a run under `context` before any partition of it is asked for, unless there is one
-    /// that partitions can join. A run that begins sets `filters` back.
+    /// Begins an execution before any partition of it is asked for, unless there is one. It sets
+    /// `filters` back.
     ///
     /// # Errors
-    /// The errors of [`join`](Self::join).
+    /// The errors of [`ask`](Self::ask).
     pub fn begin(
         self: &Arc<Self>,
-        context: &Arc<TaskContext>,
         filters: &[Arc<DynamicFilterPhysicalExpr>],
     ) -> Result<Option<Arc<Run>>> {
-        let mut open = lock(&self.open);
-        if open.iter().any(|run| Arc::ptr_eq(&run.context, context)) {
+        let mut current = lock(&self.current);
+        if current.any.upgrade().is_some() {
             return Ok(None);
         }
-        let at = self.begin_in(&mut open, context, filters)?;
-        Ok(Some(Arc::clone(&open[at])))
+        let run = self.begin_in(filters)?;
+        *current = Current {
+            any: Arc::downgrade(&run),
+            _kept: Some(Arc::clone(&run)),
+        };
+        Ok(Some(run))
     }
 
-    /// Adds a run to those that are `open`; its place there.
-    fn begin_in(
-        self: &Arc<Self>,
-        open: &mut Vec<Arc<Run>>,
-        context: &Arc<TaskContext>,
-        filters: &[Arc<DynamicFilterPhysicalExpr>],
-    ) -> Result<usize> {
-        // What no stream holds was given up.
-        open.retain(|run| Arc::strong_count(run) > 1);
-        let telling = self.executions.begin(filters)?;
-        open.push(Arc::new(Run {
+    fn begin_in(self: &Arc<Self>, filters: &[Arc<DynamicFilterPhysicalExpr>]) -> Result<Arc<Run>> {
+        Ok(Arc::new(Run {
             runs: Arc::downgrade(self),
-            telling,
-            context: Arc::clone(context),
-            taken: Mutex::default(),
-            decision: Mutex::default(),
+            telling: self.executions.begin(filters)?,
+            rounds: Mutex::default(),
             boards: Default::default(),
             below: Mutex::default(),
-        }));
-        Ok(open.len() - 1)
+            again: Arc::default(),
+        }))
     }
 }
 
 impl Run {
-    /// Returns the decision that `takers` streams share, begun by `begin` if it was not. It is kept
-    /// no longer than until the last stream has it, so that its memory is theirs to give back.
+    /// Notes that `partition` is asked for. Returns its round, and whether all partitions are asked
+    /// for as often as each other.
+    fn ask(
+        &self,
+        partition: usize,
+        partitions: usize,
+        context: &Arc<TaskContext>,
+    ) -> (usize, bool) {
+        let mut rounds = lock(&self.rounds);
+        let lacking = rounds.iter().enumerate();
+        let lacking = lacking.filter(|(_, round)| !round.is_asked[partition]);
+        // The oldest of those that fit best.
+        let fits = lacking.min_by_key(|(_, round)| (!round.has(context), round.is_cut));
+        let at = match fits {
+            Some((at, _)) => at,
+            None => {
+                rounds.push(Round::of(partitions));
+                rounds.len() - 1
+            }
+        };
+        let round = &mut rounds[at];
+        round.is_asked[partition] = true;
+        if !round.has(context) {
+            round.contexts.push(Arc::clone(context));
+        }
+        let mut asked = rounds.iter().flat_map(|round| &round.is_asked);
+        (at, asked.all(|is_asked| *is_asked))
+    }
+
+    /// Returns the decision of a round, begun by `begin` if it was not.
     ///
     /// # Errors
     /// The errors of `begin`.
     pub fn decision(
         &self,
-        takers: usize,
-        begin: impl FnOnce() -> Result<SharedJoin>,
+        round: usize,
+        begin: impl FnOnce(Option<SharedJoin>) -> Result<SharedJoin>,
     ) -> Result<SharedJoin> {
-        let mut place = lock(&self.decision);
-        let (decision, takers) = match place.take() {
-            Some(waiting) => waiting,
-            None => (begin()?, takers),
+        let mut rounds = lock(&self.rounds);
+        if let Some(decision) = rounds.get(round).and_then(|round| round.decision.clone()) {
+            return Ok(decision);
+        }
+        let first = match round {
+            0 => None,
+            _ => rounds.first().and_then(|round| round.decision.clone()),
         };
-        if takers > 1 {
-            *place = Some((decision.clone(), takers - 1));
+        let decision = begin(first)?;
+        if let Some(round) = rounds.get_mut(round) {
+            round.decision = Some(decision.clone());
         }
         Ok(decision)
     }
 
-    /// Begins the decision that `takers` streams will share, before one asks for it.
+    /// Begins the decision of the first round of `partitions` partitions, before one is asked for.
     ///
     /// # Errors
     /// The errors of `begin`.
     pub fn begin_decision(
         &self,
-        takers: usize,
+        partitions: usize,
         begin: impl FnOnce() -> Result<SharedJoin>,
     ) -> Result<()> {
-        let mut place = lock(&self.decision);
-        if place.is_none() {
-            *place = Some((begin()?, takers));
+        let mut rounds = lock(&self.rounds);
+        if rounds.is_empty() {
+            let mut round = Round::of(partitions);
+            round.decision = Some(begin()?);
+            rounds.push(round);
         }
         Ok(())
     }
@@ -192,11 +275,11 @@ impl Run {
         Ok(())
     }
 
-    /// Returns a hold on this run that is let go before the run has ended.
-    pub fn held(self: Arc<Self>) -> Held {
+    /// Returns a hold on this run, of a stream of `round`, or of a join above.
+    pub fn held(self: Arc<Self>, round: usize) -> Held {
         Held {
-            runs: self.runs.upgrade(),
             run: self,
+            round,
             ended: false,
         }
     }
@@ -206,18 +289,24 @@ impl Run {
         &self.telling
     }
 
-    /// Returns `stream` as one of this run's, which it keeps alive.
+    /// Returns the records of rounds that build anew, which go with this run.
+    pub fn again(&self) -> &Tellings {
+        &self.again
+    }
+
+    /// Returns `stream`, of `round`, as one of this run's, which it keeps alive.
     pub fn holding(
         self: Arc<Self>,
+        round: usize,
         stream: SendableRecordBatchStream,
     ) -> SendableRecordBatchStream {
         let schema = stream.schema();
-        let stream =
-            futures::stream::unfold((stream, self.held()), |(mut stream, mut held)| async {
-                let next = stream.next().await;
-                held.ended = next.is_none();
-                Some((next?, (stream, held)))
-            });
+        let state = (stream, self.held(round));
+        let stream = futures::stream::unfold(state, |(mut stream, mut held)| async {
+            let next = stream.next().await;
+            held.ended = next.is_none();
+            Some((next?, (stream, held)))
+        });
         Box::pin(RecordBatchStreamAdapter::new(schema, stream))
     }
 }
@@ -226,20 +315,30 @@ impl Run {
 #[derive(Debug)]
 pub struct Held {
     run: Arc<Run>,
-    /// Outlives the plan's node, which a consumer may drop before its streams.
-    runs: Option<Arc<Runs>>,
+    round: usize,
     ended: bool,
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
-        if let Some(runs) = self.runs.as_ref().filter(|_| !self.ended) {
-            let mut open = lock(&runs.open);
-            open.retain(|run| !Arc::ptr_eq(run, &self.run));
+        // Without its node no partition can be asked for.
+        let Some(runs) = self.run.runs.upgrade().filter(|_| !self.ended) else {
+            return;
+        };
+        let mut current = lock(&runs.current);
+        let mut rounds = lock(&self.run.rounds);
+        if let Some(round) = rounds.get_mut(self.round) {
+            round.is_cut = true;
+        }
+        let mut asked = rounds.iter().flat_map(|round| &round.is_asked);
+        let is_unasked = !asked.any(|is_asked| *is_asked);
+        drop(rounds);
+        if is_unasked && current.any.ptr_eq(&Arc::downgrade(&self.run)) {
+            *current = Current::default();
         }
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -23,20 +23,24 @@ use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use futures::{FutureExt, StreamExt, TryFutureExt, TryStreamExt};
 
 use crate::config::Filters;
+use crate::error::Error;
 
-use super::decide::{Joined, Joiner, Node, for_another};
+use super::decide::host_join::Spread;
+use super::decide::{Joined, Joiner, Node, Reopen, for_another};
+use super::decision::Declined;
 use super::early::{BuildOpening, open, open_builds};
 use super::exec::HortonJoinExec;
 use super::memory;
 use super::opened::{Opened, SharedJoin};
-use super::run::Run;
+use super::run::{Asked, Run, lock};
 use super::spill::scattering::{can_scatter, manager};
 use super::spill::spilled::Spilled;
 use crate::join::collect::race::{First, Raced, race};
 use crate::join::collect::reading::Reading;
 use crate::join::decide::oriented::OrientedJoin;
 use crate::join::side::Side;
-use crate::join::tell::filter::{Board, Driver};
+use crate::join::sides::Sides;
+use crate::join::tell::filter::{Board, Driver, Reporter};
 use crate::join::tell::reach::Reach;
 
 /// Returns `batch` under the join's own `schema`: that of a swapped join can have other metadata.
@@ -59,6 +63,74 @@ fn driver(join: &SharedJoin) -> Driver {
     })
 }
 
+/// A build that is to be decided.
+struct Build {
+    node: Node,
+    sides: Sides,
+    /// The side that is read first, and the other one.
+    one: First,
+    other: Reading,
+    /// What tells the scans if the left side is built, and if the right one is.
+    reporters: [Option<Reporter>; 2],
+    /// Output partitions, if the host may repartition the inputs into so many.
+    partitions: Option<usize>,
+    /// What opens partitions of the left and of the right side anew.
+    reopen: Option<[Reopen; 2]>,
+    /// The way in which an earlier build spread the rows on the host.
+    spread: Option<(Spread, Declined)>,
+}
+
+impl Build {
+    /// Reads until there is a build side, and decides where the join runs.
+    async fn decide(self) -> Result<Arc<Opened>, Error> {
+        let Self {
+            node, sides, one, ..
+        } = self;
+        let disk = |side: &Reading| manager(&node, side);
+        let other = self.other.sparing(node.context.memory_pool());
+        let raced = race(sides, one, other, node.config.knobs.turn_rows, &disk).await?;
+        node.shown.begin(node.partition);
+        let (side, mut build, probe) = match raced {
+            Raced::Won { side, build, probe } => (side, build, probe),
+            // The filters stay as they are: they let everything through.
+            Raced::Refused { readings, error } => {
+                let spilled = Spilled::new(node, readings, error)?;
+                return Ok(Arc::new(Opened::Spilled(spilled)));
+            }
+        };
+        let [left, right] = self.reporters;
+        // The other direction's filters stay as they are.
+        let reporter = if side == Side::Right { right } else { left };
+        let joiner = Joiner {
+            oriented: node.oriented(side)?,
+            build: side,
+            at: node.at(None),
+            partitions: self.partitions,
+            reopen: self.reopen.map(|[left, right]| match side {
+                Side::Left => right,
+                Side::Right => left,
+            }),
+            spread: self.spread,
+            reporter,
+            shown: node.shown.clone(),
+            bucket: None,
+            scatters: can_scatter(&node),
+        };
+        let opened = match joiner.decide(build.collect(), probe).await? {
+            Joined::Decided(decided) => Opened::Decided(decided, side),
+            Joined::TooLarge {
+                build,
+                probe,
+                placed,
+            } => {
+                let spilled = Spilled::in_memory(node, side, build, probe, &placed)?;
+                Opened::Spilled(spilled)
+            }
+        };
+        Ok(Arc::new(opened))
+    }
+}
+
 impl HortonJoinExec {
     /// Returns the rows of output partition `partition`.
     pub(super) fn start(
@@ -67,15 +139,20 @@ impl HortonJoinExec {
         context: &Arc<TaskContext>,
     ) -> Result<SendableRecordBatchStream> {
         let partitions = self.output_partitions();
-        let run = self
-            .runs
-            .join(partition, partitions, context, &self.made_filters())?;
+        if partition >= partitions {
+            return internal_err!("partition {partition} of a join that has {partitions}");
+        }
+        let filters = self.made_filters();
+        let Asked { run, round } = self.runs.ask(partition, partitions, context, &filters)?;
         self.open_below(&run, context)?;
         let (decision, at) = if self.is_partitioned() {
-            (self.begin(partition, &run, context)?, 0)
+            (self.begin_partition(partition, &run, round, context)?, 0)
         } else {
-            let decision = run.decision(partitions, || self.begin(0, &run, context))?;
-            (decision, partition)
+            let begin = |first| match first {
+                Some(first) => self.begin_again(first, &run, context),
+                None => self.begin(0, &run, context),
+            };
+            (run.decision(round, begin)?, partition)
         };
         let schema = self.schema();
         let of_output = Arc::clone(&schema);
@@ -86,7 +163,7 @@ impl HortonJoinExec {
         let stream = futures::stream::once(opened).try_flatten();
         let stream = stream.map(move |batch| under(&of_output, batch?));
         let stream = RecordBatchStreamAdapter::new(schema, stream);
-        Ok(run.holding(Box::pin(stream)))
+        Ok(run.holding(round, Box::pin(stream)))
     }
 
     /// Begins the build before the join is executed. All partitions must share it, and no filter of
@@ -99,11 +176,11 @@ impl HortonJoinExec {
         if self.is_partitioned() || self.reach(context)?.side(first).is_pruned {
             return Ok(BuildOpening::Waits);
         }
-        let Some(run) = self.runs.begin(context, &self.made_filters())? else {
+        let Some(run) = self.runs.begin(&self.made_filters())? else {
             return Ok(BuildOpening::WasOpened);
         };
         // Ends the execution if the build side cannot be opened.
-        let held = Arc::clone(&run).held();
+        let held = Arc::clone(&run).held(0);
         run.begin_decision(self.output_partitions(), || self.begin(0, &run, context))?;
         self.open_below(&run, context)?;
         Ok(BuildOpening::Opened(held))
@@ -145,7 +222,7 @@ impl HortonJoinExec {
         Ok(reach.is_reached || (is_second && !reach.held.is_empty()))
     }
 
-    /// Begins build `partition`.
+    /// Begins build `partition`, which tells the scans of the other side its keys.
     fn begin(
         &self,
         partition: usize,
@@ -155,14 +232,12 @@ impl HortonJoinExec {
         self.check_partitions()?;
         let sides = self.sides();
         let first = sides.first();
-        let reading = |side| self.reading(side, partition, context);
-        let other = reading(first.other())?.sparing(context.memory_pool());
-        let one = reading(first)?;
-        let turn_rows = self.config.knobs.turn_rows;
+        let other = self.reading(first.other(), partition, context)?;
+        let one = self.reading(first, partition, context)?;
         let one = if self.is_opened_late(first, context)? {
             First::Waits(one)
         } else {
-            First::begin(one, turn_rows)
+            First::begin(one, self.config.knobs.turn_rows)
         };
         // Made here, not in the future: a build that is never polled reports when dropped.
         let mut reporters = [None, None];
@@ -176,47 +251,17 @@ impl HortonJoinExec {
             Some((_, board)) if self.is_partitioned() => Some(Arc::clone(board)),
             _ => None,
         };
-        let node = self.node(partition, context);
-        let partitions = self.host_partitions();
-        let decided = async move {
-            let disk = |side: &Reading| manager(&node, side);
-            let raced = race(sides, one, other, turn_rows, &disk).await?;
-            node.shown.begin(partition);
-            let (side, mut build, probe) = match raced {
-                Raced::Won { side, build, probe } => (side, build, probe),
-                // The filters stay as they are: they let everything through.
-                Raced::Refused { readings, error } => {
-                    let spilled = Spilled::new(node, readings, error)?;
-                    return Ok(Arc::new(Opened::Spilled(spilled)));
-                }
-            };
-            let [left, right] = reporters;
-            // The other direction's filters stay as they are.
-            let reporter = if side == Side::Right { right } else { left };
-            let joiner = Joiner {
-                oriented: node.oriented(side)?,
-                build: side,
-                at: node.at(None),
-                partitions,
-                reporter: reporter.map(|(reporter, _)| reporter),
-                shown: node.shown.clone(),
-                bucket: None,
-                scatters: can_scatter(&node),
-            };
-            let opened = match joiner.decide(build.collect(), probe).await? {
-                Joined::Decided(decided) => Opened::Decided(decided),
-                Joined::TooLarge {
-                    build,
-                    probe,
-                    placed,
-                } => {
-                    let spilled = Spilled::in_memory(node, side, build, probe, &placed)?;
-                    Opened::Spilled(spilled)
-                }
-            };
-            Ok(Arc::new(opened))
+        let build = Build {
+            node: self.node(partition, context),
+            sides,
+            one,
+            other,
+            reporters: reporters.map(|reporter| reporter.map(|(reporter, _)| reporter)),
+            partitions: self.host_partitions(),
+            reopen: self.reopen(context),
+            spread: None,
         };
-        let decided = decided.map_err(Arc::new).boxed().shared();
+        let decided = build.decide().map_err(Arc::new).boxed().shared();
         Ok(match board {
             // The filters are complete once all builds are.
             Some(board) => {
@@ -232,6 +277,82 @@ impl HortonJoinExec {
         })
     }
 
+    /// Begins build `partition` of a partitioned join. One that was begun before in this run is
+    /// begun anew, and filters let all rows through from then on.
+    fn begin_partition(
+        &self,
+        partition: usize,
+        run: &Arc<Run>,
+        round: usize,
+        context: &Arc<TaskContext>,
+    ) -> Result<SharedJoin> {
+        if round == 0 {
+            return self.begin(partition, run, context);
+        }
+        let telling = self.runs.executions().begin(&self.made_filters())?;
+        lock(run.again()).push(telling);
+        let build = self.anew(partition, self.sides(), context)?;
+        Ok(build.decide().map_err(Arc::new).boxed().shared())
+    }
+
+    /// Begins the decision of a round of partitions that were asked for before: the `first` one's,
+    /// if its streams can be read again. Else it is built anew, in the same way, and filters let all
+    /// rows through from then on.
+    fn begin_again(
+        &self,
+        first: SharedJoin,
+        run: &Arc<Run>,
+        context: &Arc<TaskContext>,
+    ) -> Result<SharedJoin> {
+        let builds = Side::BOTH.map(|side| self.anew(0, Sides::Fixed(side), context));
+        let [left, right] = builds;
+        let (left, right) = (left?, right?);
+        let (executions, filters) = (Arc::clone(self.runs.executions()), self.made_filters());
+        let again = Arc::clone(run.again());
+        let decided = async move {
+            let first = first.await?;
+            if first.can_be_read_again() {
+                return Ok(first);
+            }
+            let telling = executions.begin(&filters).map_err(Error::DataFusion)?;
+            lock(&again).push(telling);
+            let earlier = first.earlier();
+            drop(first);
+            let mut build = match &earlier {
+                Some(earlier) if earlier.build == Side::Right => right,
+                _ => left,
+            };
+            build.spread = earlier.and_then(|earlier| earlier.spread);
+            Ok(build.decide().await?)
+        };
+        Ok(decided.boxed().shared())
+    }
+
+    /// Returns a build that tells nobody anything, of inputs that are opened when it is polled.
+    fn anew(&self, partition: usize, sides: Sides, context: &Arc<TaskContext>) -> Result<Build> {
+        let reading = |side| self.reading_opened(side, partition, context, true);
+        Ok(Build {
+            node: self.node(partition, context),
+            sides,
+            one: First::Waits(reading(sides.first())?),
+            other: reading(sides.first().other())?,
+            reporters: [None, None],
+            partitions: self.host_partitions(),
+            reopen: self.reopen(context),
+            spread: None,
+        })
+    }
+
+    /// Returns what opens partitions of either input anew; nothing if each partition is a build of
+    /// its own.
+    fn reopen(&self, context: &Arc<TaskContext>) -> Option<[Reopen; 2]> {
+        let open_anew = |side: Side| -> Reopen {
+            let (input, context) = (Arc::clone(self.input(side)), Arc::clone(context));
+            Arc::new(move |partition| open(&input, partition, &context, true))
+        };
+        (!self.is_partitioned()).then(|| Side::BOTH.map(open_anew))
+    }
+
     /// Returns what an execution of build `partition` must know of this node.
     fn node(&self, partition: usize, context: &Arc<TaskContext>) -> Node {
         Node {
@@ -245,8 +366,19 @@ impl HortonJoinExec {
 
     /// Returns the rows of `side` that build `partition` joins, not read yet.
     fn reading(&self, side: Side, partition: usize, context: &Arc<TaskContext>) -> Result<Reading> {
-        let input = self.input(side);
         let late = self.is_opened_late(side, context)?;
+        self.reading_opened(side, partition, context, late)
+    }
+
+    /// Returns the same, opened when it is polled if `late`.
+    fn reading_opened(
+        &self,
+        side: Side,
+        partition: usize,
+        context: &Arc<TaskContext>,
+        late: bool,
+    ) -> Result<Reading> {
+        let input = self.input(side);
         let partitions = if self.is_partitioned() {
             partition..partition + 1
         } else {

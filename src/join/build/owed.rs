@@ -1,201 +1,380 @@
-//! Build rows that a join owes once the probe has ended, emitted by all probe streams together.
+//! Build rows that a join owes once the probe has ended, emitted by its probe streams.
 //!
 //! ```text
 //!  stream 0 ── ends ── waits ─┐              ┌─ batch 0 ── batch 3 ─▶
-//!  stream 1 ───── ends, waits ┼─ last ends ──┼─ batch 1 ─▶
-//!  stream 2 ─────────── ends ─┘              └─ batch 2 ── batch 4 ─▶
+//!  stream 1 ───── ends, waits ┼─ last ends ──┼─ batch 1 ── batch 4 ─▶
+//!  stream 2 ─────────── ends ─┘              └─ batch 2 ─▶
 //! ```
 //!
-//! Which rows were matched is known when the last stream has ended. Were that stream to emit them
-//! alone, as in DataFusion's `CollectLeft` joins, all nodes above would work on one core. A
-//! consumer may read one stream to its end before the next, so nobody waits for a stream that does
-//! not go on. After `PATIENCE` without progress of any, streams that have ended leave, and the last
-//! one emits alone. The first to wait keeps the time, on a thread for blocking work: a runtime may
-//! have no timer.
+//! Which rows were matched is known when all partitions of the probe side were read to their ends.
+//! Were the last stream to emit them alone, as in DataFusion's `CollectLeft` joins, all nodes above
+//! would work on one core. So streams that have ended wait for it, and each emits its share.
+//!
+//! A consumer may read one stream to its end before the next, so nobody waits for a stream that does
+//! not go on. After `PATIENCE` without progress of any, streams that have ended leave. A task keeps
+//! the time, as any stream may be left in the middle of a poll. It sleeps on a thread for blocking
+//! work: a runtime may have no timer.
+//!
+//! A partition may be read by several consumers, who cannot be told apart, and each must get every
+//! row once. So rows belong to partitions: to the one that was the last to be read to its end for
+//! the first time, and to those whose streams wait for that. No stream of these has ended without
+//! its share. Whoever reads them later gets the same rows.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use datafusion::common::runtime::SpawnedTask;
 use tokio::sync::watch;
 
 /// The time for which streams that have ended wait for others that do not go on.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// The state that the streams of one build share.
-///
-/// ```text
-///   Probing ── last one ended, visits are known ──▶ Shared
-///      └────── nobody went on for a while ────────▶ Alone
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Phase {
-    Probing,
-    Shared,
-    Alone,
-}
-
 /// The rows that a build's join type owes.
 #[derive(Debug)]
 pub struct Owed {
-    /// Streams that have not ended.
-    probing: AtomicUsize,
-    /// Grows whenever a stream goes on.
-    progress: AtomicUsize,
-    has_timekeeper: AtomicBool,
-    phase: watch::Sender<Phase>,
     /// True if it pays to wait.
     is_shared: bool,
-    next_batch: AtomicUsize,
+    state: Arc<State>,
+    /// The task that keeps the time, once a stream waits.
+    timekeeper: Mutex<Option<SpawnedTask<()>>>,
+}
+
+/// The state that the streams of one build share.
+#[derive(Debug)]
+struct State {
+    /// Grows whenever a stream goes on.
+    progress: AtomicUsize,
+    partitions: Mutex<Partitions>,
+    /// Notified when waiting streams may go on.
+    changed: watch::Sender<()>,
+}
+
+/// The partitions of the probe side, and who emits.
+#[derive(Debug)]
+struct Partitions {
+    each: Vec<Partition>,
+    phase: Phase,
+    /// True once streams that had ended left: none waits any more.
+    is_alone: bool,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Partition {
+    /// Some stream of it was read to its end.
+    is_probed: bool,
+    /// A stream of it has ended without rows that are owed.
+    has_left: bool,
+    /// Streams of it that wait.
+    waiting: usize,
+}
+
+/// ```text
+///   Probing ── all partitions are probed ──▶ Last ── its visits are known ──▶ Settled
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Phase {
+    Probing,
+    /// This partition was probed last: a stream of it brings back which rows were matched.
+    Last(usize),
+    /// These partitions emit the rows.
+    Settled(Vec<usize>),
 }
 
 /// The share of the owed rows that a stream emits after its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Share {
-    /// None: another stream emits the rows.
+    /// None: other streams emit the rows.
     Nothing,
-    /// A part, after the visits are brought back.
+    /// A part, after the visits are brought back, which [`Owed::settle`] notes.
     First,
-    /// A part of the rows.
-    Part,
+    /// A part.
+    Part(Batches),
+}
+
+/// The batches of the build side whose rows a stream emits: every so many, from `next` on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Batches {
+    next: usize,
+    step: usize,
+}
+
+impl Batches {
+    /// Returns the next one of `count`.
+    pub fn take(&mut self, count: usize) -> Option<usize> {
+        let next = self.next;
+        self.next += self.step;
+        (next < count).then_some(next)
+    }
 }
 
 impl Owed {
-    /// Returns the record for `streams` streams, which wait for each other if rows `are_many`.
-    pub fn new(streams: usize, are_many: bool) -> Self {
+    /// Returns the record for `partitions` partitions of the probe side, whose streams wait for each
+    /// other if rows `are_many`.
+    pub fn new(partitions: usize, are_many: bool) -> Self {
         Self {
-            probing: AtomicUsize::new(streams),
-            progress: AtomicUsize::new(0),
-            has_timekeeper: AtomicBool::new(false),
-            phase: watch::Sender::new(Phase::Probing),
-            is_shared: are_many && streams > 1,
-            next_batch: AtomicUsize::new(0),
+            is_shared: are_many && partitions > 1,
+            state: Arc::new(State {
+                progress: AtomicUsize::new(0),
+                partitions: Mutex::new(Partitions {
+                    each: vec![Partition::default(); partitions],
+                    phase: Phase::Probing,
+                    is_alone: false,
+                }),
+                changed: watch::Sender::new(()),
+            }),
+            timekeeper: Mutex::default(),
         }
     }
 
     /// Notes that a stream goes on.
     pub fn go_on(&self) {
         if self.is_shared {
-            self.progress.fetch_add(1, Ordering::Relaxed);
+            self.state.progress.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// Ends a stream; returns its share of the rows.
-    pub async fn end(&self) -> Share {
-        if self.probing.fetch_sub(1, Ordering::AcqRel) == 1 {
-            return Share::First;
+    /// Ends a stream of partition `at`; returns its share of the rows.
+    pub async fn end(&self, at: usize) -> Share {
+        let mut changed = self.state.changed.subscribe();
+        if let Some(share) = self.state.end(at, self.is_shared) {
+            return share;
         }
-        if !self.is_shared {
+        let waits = Waits {
+            state: &self.state,
+            at,
+        };
+        self.keep_time();
+        loop {
+            // The sender lives as long as this borrow.
+            let _ = changed.changed().await;
+            if let Some(share) = waits.share() {
+                return share;
+            }
+        }
+    }
+
+    /// Lets streams emit, as the visits are known. Returns the share of partition `at`, to whose
+    /// stream [`Share::First`] went.
+    pub fn settle(&self, at: usize) -> Share {
+        let mut partitions = self.state.lock();
+        if partitions.phase == Phase::Last(at) {
+            let waiting = partitions.each.iter().enumerate();
+            let waiting = waiting.filter(|(_, one)| one.waiting > 0 && !one.has_left);
+            let others = waiting.map(|(other, _)| other).filter(|other| *other != at);
+            let emits = others.chain([at]).collect();
+            partitions.phase = Phase::Settled(emits);
+        }
+        self.state.changed.send_replace(());
+        partitions.share(at)
+    }
+
+    /// Has the time kept from now on, unless it is.
+    fn keep_time(&self) {
+        let mut timekeeper = lock(&self.timekeeper);
+        timekeeper.get_or_insert_with(|| SpawnedTask::spawn(Arc::clone(&self.state).keep_time()));
+    }
+}
+
+impl Partitions {
+    /// Returns the share of partition `at` once it is settled.
+    fn share(&self, at: usize) -> Share {
+        let Phase::Settled(emits) = &self.phase else {
             return Share::Nothing;
-        }
-        if !self.has_timekeeper.swap(true, Ordering::AcqRel) {
-            self.keep_time().await;
-        }
-        let mut phase = self.phase.subscribe();
-        // The sender lives as long as this borrow.
-        let settled = phase.wait_for(|phase| *phase != Phase::Probing).await;
-        match settled.as_deref() {
-            Ok(Phase::Shared) => Share::Part,
-            _ => Share::Nothing,
+        };
+        match emits.iter().position(|emits| *emits == at) {
+            Some(next) => Share::Part(Batches {
+                next,
+                step: emits.len(),
+            }),
+            None => Share::Nothing,
         }
     }
+}
 
-    /// Lets all streams emit, as the visits are known.
-    pub fn share(&self) {
-        self.phase.send_replace(Phase::Shared);
+impl State {
+    fn lock(&self) -> MutexGuard<'_, Partitions> {
+        lock(&self.partitions)
     }
 
-    /// Returns the next of `batches` batches to emit, if one is left.
-    pub fn claim(&self, batches: usize) -> Option<usize> {
-        let batch = self.next_batch.fetch_add(1, Ordering::AcqRel);
-        (batch < batches).then_some(batch)
+    /// Ends a stream of partition `at`. Returns its share, or `None` if it waits now.
+    fn end(&self, at: usize, is_shared: bool) -> Option<Share> {
+        let mut partitions = self.lock();
+        let Some(one) = partitions.each.get_mut(at) else {
+            return Some(Share::Nothing);
+        };
+        one.is_probed = true;
+        if partitions.phase == Phase::Probing && partitions.each.iter().all(|one| one.is_probed) {
+            partitions.phase = Phase::Last(at);
+        }
+        match partitions.phase {
+            Phase::Settled(_) => return Some(partitions.share(at)),
+            Phase::Last(last) if last == at => return Some(Share::First),
+            Phase::Probing | Phase::Last(_) => {}
+        }
+        let waits = is_shared && !partitions.is_alone;
+        let one = &mut partitions.each[at];
+        one.waiting += usize::from(waits);
+        one.has_left |= !waits;
+        (!waits).then_some(Share::Nothing)
     }
 
-    /// Waits until the phase is settled, or settles it once nobody goes on.
-    async fn keep_time(&self) {
-        // Should this stream be dropped, nobody waits without a timekeeper.
-        let leaving = Leaving(self);
-        let mut phase = self.phase.subscribe();
+    /// Lets streams that have ended leave once nobody goes on, or until they may emit.
+    async fn keep_time(self: Arc<Self>) {
         loop {
             let before = self.progress.load(Ordering::Relaxed);
             let pause = tokio::task::spawn_blocking(|| std::thread::sleep(PATIENCE));
-            let settled = std::pin::pin!(phase.wait_for(|phase| *phase != Phase::Probing));
-            let is_settled = matches!(
-                futures::future::select(settled, pause).await,
-                futures::future::Either::Left(_)
-            );
-            if is_settled || self.progress.load(Ordering::Relaxed) == before {
-                return drop(leaving);
+            // Without a pause the runtime is ending.
+            let is_over = pause.await.is_err();
+            let mut partitions = self.lock();
+            if matches!(partitions.phase, Phase::Settled(_)) {
+                return;
+            }
+            if is_over || self.progress.load(Ordering::Relaxed) == before {
+                partitions.is_alone = true;
+                for one in partitions.each.iter_mut().filter(|one| one.waiting > 0) {
+                    one.has_left = true;
+                }
+                self.changed.send_replace(());
+                return;
             }
         }
     }
 }
 
-struct Leaving<'a>(&'a Owed);
+/// A stream of partition `at` that waits.
+struct Waits<'a> {
+    state: &'a State,
+    at: usize,
+}
 
-impl Drop for Leaving<'_> {
-    fn drop(&mut self) {
-        self.0.phase.send_if_modified(|phase| {
-            let waits = *phase == Phase::Probing;
-            if waits {
-                *phase = Phase::Alone;
-            }
-            waits
-        });
+impl Waits<'_> {
+    /// Returns its share, if it may go on.
+    fn share(&self) -> Option<Share> {
+        let partitions = self.state.lock();
+        match partitions.phase {
+            Phase::Settled(_) => Some(partitions.share(self.at)),
+            _ => partitions.is_alone.then_some(Share::Nothing),
+        }
     }
+}
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        let mut partitions = self.state.lock();
+        if let Some(one) = partitions.each.get_mut(self.at) {
+            one.waiting -= 1;
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::Arc;
+
+    /// Returns the batches of ten that a share is of.
+    fn batches(share: Share) -> Vec<usize> {
+        match share {
+            Share::Part(mut batches) => std::iter::from_fn(|| batches.take(10)).collect(),
+            Share::Nothing | Share::First => Vec::new(),
+        }
+    }
 
     #[tokio::test]
-    async fn streams_that_end_together_share_and_claim_each_batch_once() {
+    async fn streams_that_end_together_share_and_emit_each_batch_once() {
         let owed = Arc::new(Owed::new(3, true));
-        let waiting: Vec<_> = (0..2)
-            .map(|_| {
-                let owed = Arc::clone(&owed);
-                tokio::spawn(async move { owed.end().await })
-            })
-            .collect();
+        let wait = |at| {
+            let owed = Arc::clone(&owed);
+            tokio::spawn(async move { owed.end(at).await })
+        };
+        let waiting = [wait(2), wait(0)];
         tokio::task::yield_now().await;
-        assert_eq!(owed.end().await, Share::First);
-        owed.share();
+        assert_eq!(owed.end(1).await, Share::First);
+        let mut all = batches(owed.settle(1));
         for stream in waiting {
-            assert_eq!(stream.await.unwrap(), Share::Part);
+            let mine = batches(stream.await.unwrap());
+            assert!(mine.len() >= 3, "{mine:?}");
+            all.extend(mine);
         }
-        let claimed: Vec<_> = (0..3).map(|_| owed.claim(2)).collect();
-        assert_eq!(claimed, [Some(0), Some(1), None]);
+        all.sort_unstable();
+        assert_eq!(all, (0..10).collect::<Vec<_>>());
     }
 
     #[tokio::test]
     async fn a_stream_does_not_wait_for_one_that_nobody_reads() {
         let owed = Owed::new(3, true);
-        assert_eq!(owed.end().await, Share::Nothing);
+        assert_eq!(owed.end(0).await, Share::Nothing);
         // The next one does not wait again.
         let began = std::time::Instant::now();
-        assert_eq!(owed.end().await, Share::Nothing);
+        assert_eq!(owed.end(1).await, Share::Nothing);
         assert!(began.elapsed() < PATIENCE);
-        assert_eq!(owed.end().await, Share::First);
+        assert_eq!(owed.end(2).await, Share::First);
+        assert_eq!(batches(owed.settle(2)).len(), 10);
     }
 
     #[tokio::test]
-    async fn a_dropped_timekeeper_leaves_nobody_waiting() {
-        let owed = Arc::new(Owed::new(3, true));
-        let first = Arc::clone(&owed);
-        let keeper = tokio::spawn(async move { first.end().await });
-        tokio::task::yield_now().await;
-        let second = Arc::clone(&owed);
-        let waiting = tokio::spawn(async move { second.end().await });
-        tokio::task::yield_now().await;
-        keeper.abort();
-        assert_eq!(waiting.await.unwrap(), Share::Nothing);
+    async fn a_stream_that_is_left_or_dropped_while_it_waits_keeps_nobody() {
+        for is_dropped in [false, true] {
+            let owed = Owed::new(3, true);
+            let mut first = Some(Box::pin(owed.end(0)));
+            assert!(futures::poll!(first.as_mut().unwrap()).is_pending());
+            first = first.filter(|_| !is_dropped);
+            let second = tokio::time::timeout(100 * PATIENCE, owed.end(1));
+            assert_eq!(second.await.ok(), Some(Share::Nothing));
+            if let Some(first) = first {
+                assert_eq!(first.await, Share::Nothing);
+            }
+        }
     }
 
     #[tokio::test]
-    async fn few_rows_are_emitted_by_the_last_stream() {
+    async fn few_rows_are_emitted_by_the_last_partition() {
         let owed = Owed::new(2, false);
-        assert_eq!(owed.end().await, Share::Nothing);
-        assert_eq!(owed.end().await, Share::First);
+        assert_eq!(owed.end(1).await, Share::Nothing);
+        assert_eq!(owed.end(0).await, Share::First);
+        assert_eq!(batches(owed.settle(0)).len(), 10);
+    }
+
+    /// Reads partitions in any order as two consumers, who stop anywhere.
+    #[tokio::test]
+    async fn every_consumer_gets_every_batch_once() {
+        let orders: [&[usize]; 5] = [
+            &[0, 1, 2, 0, 1, 2],
+            &[0, 0, 1, 1, 2, 2],
+            &[2, 1, 0, 0, 1, 2],
+            &[0, 2, 0, 1, 2, 1],
+            &[1, 0, 1, 2, 0, 2],
+        ];
+        for order in orders {
+            let owed = Owed::new(3, false);
+            // Which consumer a stream is of: the first that has none of its partition.
+            let mut seen: [Vec<usize>; 3] = Default::default();
+            for at in order {
+                let share = match owed.end(*at).await {
+                    Share::First => owed.settle(*at),
+                    share => share,
+                };
+                seen[*at].push(batches(share).len());
+            }
+            for consumer in 0..2 {
+                let all: usize = seen.iter().map(|streams| streams[consumer]).sum();
+                assert_eq!(all, 10, "{order:?} {seen:?}");
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_first_stream_that_is_dropped_leaves_its_part_to_the_next_of_its_partition() {
+        let owed = Owed::new(2, false);
+        assert_eq!(owed.end(0).await, Share::Nothing);
+        assert_eq!(owed.end(1).await, Share::First);
+        assert_eq!(owed.end(0).await, Share::Nothing);
+        assert_eq!(owed.end(1).await, Share::First);
+        assert_eq!(batches(owed.settle(1)).len(), 10);
+        assert_eq!(batches(owed.end(1).await).len(), 10);
     }
 }

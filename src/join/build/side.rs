@@ -140,16 +140,21 @@ impl BuildSide {
         &self.probe_seen
     }
 
-    /// Returns the host's table, made when it is first needed.
+    /// Returns the host's table, made when it is first needed. All streams of the join wait for the
+    /// one that makes it, which may be left in the middle of a poll: so a task makes it.
     ///
     /// # Errors
     /// `ResourcesExhausted` from the memory pool.
-    pub async fn host_table(&self) -> Result<Arc<HostTable>> {
-        let table = &self.tables.host;
-        table
-            .get_or_try_init(|| self.make_host_table())
-            .await
-            .cloned()
+    pub async fn host_table(self: &Arc<Self>) -> Result<Arc<HostTable>> {
+        if let Some(table) = self.tables.host.get() {
+            return Ok(Arc::clone(table));
+        }
+        let side = Arc::clone(self);
+        let made = SpawnedTask::spawn(async move {
+            let table = side.tables.host.get_or_try_init(|| side.make_host_table());
+            table.await.cloned()
+        });
+        made.join().await.map_err(|error| task_failed(&error))?
     }
 
     async fn make_host_table(&self) -> Result<Arc<HostTable>> {

@@ -36,8 +36,9 @@ use datafusion::physical_plan::{
     PlanProperties,
 };
 
+use super::Reopen;
 use super::granted::Granted;
-use super::oriented::OrientedJoin;
+use super::oriented::{OrientedJoin, emits_build_rows};
 use crate::join::collect::collected::{Collected, empty_stream};
 use crate::join::memory::table_bytes;
 
@@ -45,12 +46,25 @@ use crate::join::memory::table_bytes;
 pub struct HostJoin {
     join: HashJoinExec,
     context: Arc<TaskContext>,
+    spread: Spread,
+    can_be_read_again: bool,
 }
 
 impl HostJoin {
     /// Returns the join.
     pub fn join(&self) -> &HashJoinExec {
         &self.join
+    }
+
+    /// Returns how the rows of both sides go to partitions.
+    pub fn spread(&self) -> Spread {
+        self.spread
+    }
+
+    /// Returns whether each partition can be read more than once. DataFusion's join keeps one table
+    /// for that. But a join that emits build rows counts the streams that have ended.
+    pub fn can_be_read_again(&self) -> bool {
+        self.can_be_read_again
     }
 
     /// Returns the rows of output partition `at`; there are none if the join has fewer.
@@ -67,7 +81,7 @@ impl HostJoin {
 }
 
 /// Returns the join of `oriented` over a `build` side that is there and the streams of its `probe`
-/// side. It has `partitions` output partitions, or one a probe stream.
+/// side, which `reopen` opens anew. Their rows go to partitions as `spread` says.
 ///
 /// # Errors
 /// If DataFusion cannot make the join.
@@ -75,10 +89,11 @@ pub fn host_join(
     oriented: &OrientedJoin,
     build: Collected,
     probe: Vec<SendableRecordBatchStream>,
-    partitions: Option<usize>,
+    (spread, reopen): (Spread, Option<Reopen>),
 ) -> Result<HostJoin> {
     let join = oriented.join();
-    let spread = Spread::of(oriented, &build, probe.len(), partitions);
+    let reopen = reopen.filter(|_| spread == Spread::Whole);
+    let can_be_read_again = reopen.is_some() && !emits_build_rows(*join.join_type());
     let context = Granted::context(oriented.context(), build.memory)?;
     let parts = match spread {
         Spread::Whole => vec![build.batches.len()],
@@ -86,8 +101,8 @@ pub fn host_join(
         Spread::Repartitioned(n) => vec![build.batches.len().div_ceil(n).max(1); n],
     };
     let left = streams_of(build.batches, &join.left().schema(), &parts);
-    let left = HandedExec::of(join.left(), left);
-    let right = HandedExec::of(join.right(), probe);
+    let left = HandedExec::of(join.left(), left, None);
+    let right = HandedExec::of(join.right(), probe, reopen);
     let (left, right, mode) = match spread {
         Spread::Whole => (left, right, PartitionMode::CollectLeft),
         Spread::AsTheyAre => (left, right, PartitionMode::Partitioned),
@@ -100,12 +115,17 @@ pub fn host_join(
     };
     let builder = join.builder().reset_state().with_partition_mode(mode);
     let join = builder.with_new_children(vec![left, right])?.build()?;
-    Ok(HostJoin { join, context })
+    Ok(HostJoin {
+        join,
+        context,
+        spread,
+        can_be_read_again,
+    })
 }
 
 /// The way in which the rows of both sides go to partitions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Spread {
+pub enum Spread {
     /// All build rows are one table, which all probe partitions look up.
     Whole,
     /// Partitions are joined in pairs as they are.
@@ -119,7 +139,7 @@ impl Spread {
     /// and bytes. Reserves the tables of partitions that are joined as they are. `partitions` are
     /// those that rows may go to. They go to none under a limit on memory: a `RepartitionExec`
     /// that spills can wait for ever (apache/datafusion#24883).
-    fn of(
+    pub fn of(
         oriented: &OrientedJoin,
         build: &Collected,
         probes: usize,
@@ -205,9 +225,10 @@ fn streams_of(
     parts.iter().map(part).collect()
 }
 
-/// A leaf that hands out streams which are there, each once.
+/// A leaf that hands out streams which are there, each once, and then opens them anew if it can.
 pub struct HandedExec {
     streams: Mutex<Vec<Option<SendableRecordBatchStream>>>,
+    reopen: Option<Reopen>,
     properties: Arc<PlanProperties>,
 }
 
@@ -216,6 +237,7 @@ impl HandedExec {
     fn of(
         input: &Arc<dyn ExecutionPlan>,
         streams: Vec<SendableRecordBatchStream>,
+        reopen: Option<Reopen>,
     ) -> Arc<dyn ExecutionPlan> {
         let properties = PlanProperties::new(
             input.equivalence_properties().clone(),
@@ -225,6 +247,7 @@ impl HandedExec {
         );
         Arc::new(Self {
             streams: Mutex::new(streams.into_iter().map(Some).collect()),
+            reopen,
             properties: Arc::new(properties),
         })
     }
@@ -244,6 +267,7 @@ impl HandedExec {
         );
         Arc::new(Self {
             streams: Mutex::new(vec![Some(stream)]),
+            reopen: None,
             properties: Arc::new(properties),
         })
     }
@@ -290,9 +314,12 @@ impl ExecutionPlan for HandedExec {
 
     fn execute(&self, partition: usize, _: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         let mut streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
-        match streams.get_mut(partition).and_then(Option::take) {
-            Some(stream) => Ok(stream),
-            None => internal_err!("rows that were read are handed out once"),
+        let first = streams.get_mut(partition).and_then(Option::take);
+        drop(streams);
+        match (first, &self.reopen) {
+            (Some(stream), _) => Ok(stream),
+            (None, Some(reopen)) => reopen(partition),
+            (None, None) => internal_err!("rows that were read are handed out once"),
         }
     }
 }
@@ -321,6 +348,7 @@ mod tests {
         );
         Arc::new(HandedExec {
             streams: Mutex::default(),
+            reopen: None,
             properties: Arc::new(properties),
         })
     }

@@ -47,7 +47,7 @@ use crate::join::side::Side;
 use crate::join::tell::filter::{Facts, Reporter};
 use crate::ready::{self, Readiness};
 
-use host_join::{HostJoin, host_join};
+use host_join::{HostJoin, Spread, host_join};
 use oriented::OrientedJoin;
 use shares::{Copies, Shares, can_share};
 
@@ -160,6 +160,21 @@ fn place_on(
     Err(Declined::FewRows { min_build_rows })
 }
 
+/// Opens a partition of the probe side anew, for a stream that is not the first of it.
+pub type Reopen =
+    Arc<dyn Fn(usize) -> Result<SendableRecordBatchStream, DataFusionError> + Send + Sync>;
+
+/// What a build decided that another of the same join must keep to, so that each partition has the
+/// same rows again.
+#[derive(Debug, Clone)]
+pub struct EarlierBuild {
+    /// The side that was built.
+    pub build: Side,
+    /// The way in which the host spread the rows over partitions by their keys, if it did, and why
+    /// it was the host.
+    pub spread: Option<(Spread, Declined)>,
+}
+
 /// A join that is to be decided.
 pub struct Joiner {
     /// The join, its build side on the left.
@@ -170,6 +185,10 @@ pub struct Joiner {
     pub at: At,
     /// Output partitions, if the host may repartition both sides into so many.
     pub partitions: Option<usize>,
+    /// Opens partitions of the probe side anew; `None` if each is read once.
+    pub reopen: Option<Reopen>,
+    /// The way in which an earlier build spread the rows over partitions on the host.
+    pub spread: Option<(Spread, Declined)>,
     /// Reports the build side's keys to scans of the probe side.
     pub reporter: Option<Reporter>,
     /// The record that the node shows.
@@ -205,6 +224,10 @@ impl Joiner {
     pub async fn decide(mut self, build: Collected, mut probe: Reading) -> Result<Joined> {
         let build = coalesce(build, self.oriented.width()).await?;
         self.tell(&build).await?;
+        if let Some((_, reason)) = &self.spread {
+            let (reason, probe) = (reason.clone(), probe.into_streams());
+            return self.on_host(build, probe, reason).map(Joined::Decided);
+        }
         let placement = match place(&self.oriented, build.rows, &[]).await? {
             Placement::Device(placed) => self.with_probe(placed, build.rows, &mut probe).await?,
             host => host,
@@ -424,6 +447,7 @@ impl Joiner {
             spec,
             build: Arc::new(built),
             streams: streams.collect(),
+            reopen: self.reopen.clone().filter(|_| at == self.at),
             oriented: self.oriented.clone(),
             metrics: self.shown.metrics.clone(),
         }
@@ -436,9 +460,19 @@ impl Joiner {
         reason: Declined,
     ) -> Result<Decided> {
         log::debug!("a join of {} build rows on the host: {reason}", build.rows);
-        self.note(self.at, build.rows, Place::Host(reason));
+        self.note(self.at, build.rows, Place::Host(reason.clone()));
+        let spread = match self.spread {
+            Some((spread, _)) => spread,
+            None => Spread::of(&self.oriented, &build, probe.len(), self.partitions),
+        };
         Ok(Decided::Host {
-            join: Box::new(host_join(&self.oriented, build, probe, self.partitions)?),
+            join: Box::new(host_join(
+                &self.oriented,
+                build,
+                probe,
+                (spread, self.reopen),
+            )?),
+            reason,
             at: self.at,
             on_host: self.shown.on_host,
         })
@@ -476,6 +510,8 @@ pub enum Decided {
         build: Arc<BuildSide>,
         /// The probe side's streams, each to be taken once.
         streams: Vec<Mutex<Option<SendableRecordBatchStream>>>,
+        /// Opens partitions of the probe side anew.
+        reopen: Option<Reopen>,
         /// The join, turned so that the build side is its left one.
         oriented: OrientedJoin,
         /// The node's metrics.
@@ -492,6 +528,8 @@ pub enum Decided {
     Host {
         /// DataFusion's own join.
         join: Box<HostJoin>,
+        /// The reason why it is that.
+        reason: Declined,
         /// Number of this build.
         at: At,
         /// Record in which its metrics are noted.
@@ -500,10 +538,31 @@ pub enum Decided {
 }
 
 impl Decided {
-    /// Returns the rows of stream `at`; there are none if the probe side has fewer streams.
+    /// Returns whether each stream can be read more than once, by any number of consumers.
+    pub fn can_be_read_again(&self) -> bool {
+        match self {
+            Decided::Device { reopen, .. } => reopen.is_some(),
+            Decided::Host { join, .. } => join.can_be_read_again(),
+            Decided::Shares { .. } => false,
+        }
+    }
+
+    /// Returns how the host spread rows over partitions by their keys, if it did, and why it was the
+    /// host.
+    pub fn spread(&self) -> Option<(Spread, Declined)> {
+        match self {
+            Decided::Host { join, reason, .. } if join.spread() != Spread::Whole => {
+                Some((join.spread(), reason.clone()))
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns the rows of stream `at`; there are none if the probe side has fewer streams, or if
+    /// they were read and cannot be read again.
     ///
     /// # Errors
-    /// The errors of executing DataFusion's own join.
+    /// The errors of executing DataFusion's own join, and of opening a partition anew.
     pub fn stream(&self, at: usize, partition: usize) -> Result<SendableRecordBatchStream> {
         match self {
             Decided::Shares { joins, shares } => {
@@ -514,6 +573,7 @@ impl Decided {
                 join,
                 at: noted,
                 on_host,
+                ..
             } => {
                 let stream = join.stream(at)?;
                 on_host.note(*noted, join.join());
@@ -523,21 +583,24 @@ impl Decided {
                 spec,
                 build,
                 streams,
+                reopen,
                 oriented,
                 metrics,
             } => {
-                let stream = streams.get(at).and_then(|stream| {
+                let first = streams.get(at).map(|stream| {
                     let mut stream = stream.lock().unwrap_or_else(PoisonError::into_inner);
                     stream.take()
                 });
-                let Some(stream) = stream else {
-                    return Ok(empty_stream(&spec.output.schema));
+                let stream = match (first, reopen) {
+                    (Some(Some(stream)), _) => stream,
+                    (Some(None), Some(reopen)) => reopen(at)?,
+                    _ => return Ok(empty_stream(&spec.output.schema)),
                 };
                 let metrics = JoinMetrics::new(metrics, partition);
                 let pool = oriented.context().memory_pool();
                 let memory = ProbeMemory::new(pool, partition);
                 let (spec, build) = (Arc::clone(spec), Arc::clone(build));
-                Ok(Probe::new(spec, build, stream, memory, metrics).into_stream())
+                Ok(Probe::new(spec, build, (at, stream), memory, metrics).into_stream())
             }
         }
     }

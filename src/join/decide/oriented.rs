@@ -215,7 +215,7 @@ fn swap(planned: &HashJoinExec) -> Result<HashJoinExec> {
 }
 
 /// Returns whether a join type emits build rows once the probe has ended.
-fn emits_build_rows(join_type: JoinType) -> bool {
+pub fn emits_build_rows(join_type: JoinType) -> bool {
     matches!(
         join_type,
         JoinType::Left

@@ -48,6 +48,7 @@ use futures::future::BoxFuture;
 use crate::device::Answer;
 use crate::error::{Error, Result};
 
+use super::build::owed::Batches;
 use super::build::side::BuildSide;
 use super::memory::ProbeMemory;
 use super::metrics::JoinMetrics;
@@ -100,7 +101,7 @@ impl From<Error> for Refused {
 enum State {
     Fetch(Arc<BuildSide>),
     Emit(Arc<BuildSide>, Box<Chunk>),
-    Unmatched(Arc<BuildSide>, Range<u32>),
+    Unmatched(Arc<BuildSide>, Batches, Range<u32>),
     Done,
     Ended,
 }
@@ -108,6 +109,8 @@ enum State {
 /// One partition's probe.
 pub struct Probe {
     spec: Arc<ProbeSpec>,
+    /// Number of the probe side's partition.
+    partition: usize,
     input: Input,
     state: State,
     in_flight: VecDeque<LookupInFlight>,
@@ -130,11 +133,12 @@ pub struct Probe {
 }
 
 impl Probe {
-    /// Returns a stream over `input`, the keys of which are looked up in the table of `build`.
+    /// Returns a stream over `input`, partition `partition` of the probe side, the keys of which
+    /// are looked up in the table of `build`.
     pub fn new(
         spec: Arc<ProbeSpec>,
         build: Arc<BuildSide>,
-        input: SendableRecordBatchStream,
+        (partition, input): (usize, SendableRecordBatchStream),
         memory: ProbeMemory,
         metrics: JoinMetrics,
     ) -> Self {
@@ -162,6 +166,7 @@ impl Probe {
             next_chunk_rows,
             memory,
             spec,
+            partition,
             input: Input::new(input, metrics.clone()),
             state: if nothing {
                 State::Done
@@ -202,7 +207,9 @@ impl Probe {
             self.state = match std::mem::replace(&mut self.state, State::Ended) {
                 State::Fetch(build) => self.fetch(build).await?,
                 State::Emit(build, chunk) => self.emit(build, chunk).await?,
-                State::Unmatched(build, rows) => self.emit_unmatched(build, rows).await?,
+                State::Unmatched(build, batches, rows) => {
+                    self.emit_unmatched(build, batches, rows).await?
+                }
                 State::Done => {
                     self.input.close();
                     self.in_flight.clear();

@@ -19,7 +19,7 @@ use datafusion::physical_plan::coalesce::PushBatchStatus;
 
 use crate::error::{Error, Result};
 use crate::join::bitmap::Bitmap;
-use crate::join::build::owed::Share;
+use crate::join::build::owed::{Batches, Share};
 use crate::join::build::side::BuildSide;
 use crate::join::emit::pairs::Pairs;
 use crate::join::lookup::found::{Found, Wanted, Window};
@@ -305,31 +305,32 @@ impl Probe {
         let Some(visited) = build.visited().filter(|_| !is_settled) else {
             return Ok(State::Done);
         };
-        match visited.owed().end().await {
-            Share::Nothing => return Ok(State::Done),
-            Share::First => {
-                self.collect_visits(&build).await?;
-                visited.owed().share();
-                // As in `HashJoinExec`, the rows owed count as one more input batch.
-                self.metrics.input_batches.add(1);
-            }
-            Share::Part => {}
+        let mut share = visited.owed().end(self.partition).await;
+        if share == Share::First {
+            self.collect_visits(&build).await?;
+            share = visited.owed().settle(self.partition);
+            // As in `HashJoinExec`, the rows owed count as one more input batch.
+            self.metrics.input_batches.add(1);
         }
-        Ok(State::Unmatched(build, 0..0))
+        Ok(match share {
+            Share::Part(batches) => State::Unmatched(build, batches, 0..0),
+            Share::Nothing | Share::First => State::Done,
+        })
     }
 
     /// Emits up to a batch of build rows that the join type owes. They are left in `rows`, or of
-    /// the next batch that no other stream emits.
+    /// the next of `batches`.
     pub(super) async fn emit_unmatched(
         &mut self,
         build: Arc<BuildSide>,
+        mut batches: Batches,
         rows: Range<u32>,
     ) -> Result<State> {
         let Some(visited) = build.visited() else {
             return Ok(State::Done);
         };
         let rows = if rows.is_empty() {
-            match visited.owed().claim(build.rows().batches().len()) {
+            match batches.take(build.rows().batches().len()) {
                 Some(batch) => build.rows().rows_of(batch),
                 None => return Ok(State::Done),
             }
@@ -351,7 +352,7 @@ impl Probe {
         let count = pairs.build.len();
         let batch = self.spec.output.batch(build.rows(), None, &pairs, count)?;
         timer.done();
-        self.push_and(batch, State::Unmatched(build, rest))
+        self.push_and(batch, State::Unmatched(build, batches, rest))
     }
 
     /// Returns the build rows among `rows` that the join type owes, up to an output batch, and the

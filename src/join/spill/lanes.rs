@@ -5,7 +5,7 @@
 //!                                    └─ stream 1 takes part 3 of p1, then begins p2
 //! ```
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use datafusion::execution::SendableRecordBatchStream;
 use futures::FutureExt;
@@ -28,10 +28,9 @@ pub struct Lane(Mutex<Waiting>);
 struct Waiting {
     /// The last is taken first.
     pairs: Vec<Pair>,
-    /// A pair of which parts of the probe side are left, and the first of those. Who took one
-    /// before holds it until it takes another: held here, its future would keep what it is a part
-    /// of.
-    begun: Option<(Weak<Begun>, usize)>,
+    /// A pair of which parts of the probe side are left, and the first of those. It stays here until
+    /// all are taken: a stream that took one may be dropped.
+    begun: Option<(Arc<Begun>, usize)>,
 }
 
 /// A pair that streams join together, each a part of its probe side.
@@ -42,8 +41,10 @@ pub struct Begun {
 
 /// The rows of a pair.
 pub enum Rows {
-    /// There are none, or they come of smaller pairs.
+    /// There are none.
     None,
+    /// They come of smaller pairs, for the stream that takes these first.
+    Split(Mutex<Vec<Pair>>),
     /// All of them.
     All(Mutex<Option<SendableRecordBatchStream>>),
     /// The rows of each part, while the pair's memory is held.
@@ -61,7 +62,8 @@ impl Rows {
 }
 
 impl Begun {
-    /// Returns a pair of which streams take `parts` parts of what `join` makes.
+    /// Returns a pair of which streams take `parts` parts of what `join` makes. It stays in a lane,
+    /// so that `join` must hold none.
     pub fn new(parts: usize, join: impl Future<Output = Result<Rows>> + Send + 'static) -> Self {
         let rows = async move { join.await.map(Arc::new).map_err(Arc::new) };
         let rows = rows.boxed().shared();
@@ -93,14 +95,12 @@ impl Lane {
     /// taken.
     pub fn take(&self, begin: impl FnOnce(Pair) -> Begun) -> Option<(Arc<Begun>, usize)> {
         let mut waiting = self.lock();
-        let begun = waiting.begun.take();
-        let begun = begun.and_then(|(begun, part)| Some((begun.upgrade()?, part)));
-        let (begun, part) = match begun {
+        let (begun, part) = match waiting.begun.take() {
             Some(begun) => begun,
             None => (Arc::new(begin(waiting.pairs.pop()?)), 0),
         };
         if part + 1 < begun.parts {
-            waiting.begun = Some((Arc::downgrade(&begun), part + 1));
+            waiting.begun = Some((Arc::clone(&begun), part + 1));
         }
         Some((begun, part))
     }

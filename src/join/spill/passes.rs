@@ -114,6 +114,8 @@ impl Phase {
             build: self.build,
             at: pairs.next_at(),
             partitions: None,
+            reopen: None,
+            spread: None,
             reporter: None,
             shown: node.shown.of_buckets(),
             bucket: Some(home),

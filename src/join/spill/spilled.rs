@@ -6,7 +6,7 @@
 //! ```
 
 use std::sync::atomic::AtomicUsize;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use datafusion::common::Result as DataFusionResult;
 use datafusion::error::DataFusionError;
@@ -143,10 +143,15 @@ impl Spilled {
         let opened = async move {
             let lanes = spilled.lanes.clone().await.map_err(for_another)?;
             let lane = at.min(lanes.len().saturating_sub(1));
-            let pairs = futures::stream::try_unfold(None, move |begun| {
+            // The state is the pair whose rows are read.
+            let pairs = futures::stream::try_unfold(None, move |read: Option<Arc<Begun>>| {
                 let (spilled, lanes) = (Arc::clone(&spilled), Arc::clone(&lanes));
                 async move {
-                    let joined = spilled.next_joined(&lanes, lane, begun).await?;
+                    drop(read);
+                    let joined = match lanes.get(lane) {
+                        Some(lane) => spilled.next_joined(lane).await?,
+                        None => None,
+                    };
                     Ok::<_, DataFusionError>(joined.map(|(rows, begun)| (rows, Some(begun))))
                 }
             });
@@ -163,23 +168,21 @@ impl Spilled {
         Ok(Box::pin(RecordBatchStreamAdapter::new(schema, rows)))
     }
 
-    /// Returns the rows of the next pair that has some; `None` if none is left.
+    /// Returns the rows of the next pair that has some, and the pair, which they are read with;
+    /// `None` if none is left.
     async fn next_joined(
-        self: &Arc<Self>,
-        lanes: &Arc<Vec<Lane>>,
-        lane: usize,
-        mut last: Option<Arc<Begun>>,
+        &self,
+        lane: &Lane,
     ) -> Result<Option<(SendableRecordBatchStream, Arc<Begun>)>> {
-        let Some(pairs) = lanes.get(lane) else {
-            return Ok(None);
-        };
-        while let Some((begun, part)) = pairs.take(|pair| self.begin(pair, lanes, lane)) {
-            // Not before: of the last pair parts may be left.
-            last.replace(Arc::clone(&begun));
+        while let Some((begun, part)) = lane.take(|pair| self.begin(pair)) {
             let rows = begun.rows().await.map_err(for_another)?;
             let rows = match rows.as_ref() {
                 Rows::None => None,
-                Rows::All(rows) => rows.lock().unwrap_or_else(PoisonError::into_inner).take(),
+                Rows::Split(smaller) => {
+                    lane.extend(std::mem::take(&mut *lock(smaller)));
+                    None
+                }
+                Rows::All(rows) => lock(rows).take(),
                 Rows::Parts(decided, _) => Some(decided.stream(part, self.pairs.node.partition)?),
             };
             if let Some(rows) = rows {
@@ -189,46 +192,46 @@ impl Spilled {
         Ok(None)
     }
 
-    /// Begins to join `pair`, which is of `lane`.
-    fn begin(self: &Arc<Self>, pair: Pair, lanes: &Arc<Vec<Lane>>, lane: usize) -> Begun {
+    /// Begins to join `pair`.
+    fn begin(&self, pair: Pair) -> Begun {
         let parts = if pair.is_in_memory() {
             self.streams.div_ceil(self.at_once)
         } else {
             1
         };
-        let (spilled, lanes) = (Arc::clone(self), Arc::clone(lanes));
-        Begun::new(parts, async move {
-            spilled.join(pair, parts, &lanes[lane]).await
-        })
+        let pairs = Arc::clone(&self.pairs);
+        Begun::new(parts, async move { join(&pairs, pair, parts).await })
     }
+}
 
-    /// Returns the rows of a pair, the probe side of which comes in `parts`. A pair that is too
-    /// large is scattered again, into `lane`.
-    async fn join(self: &Arc<Self>, pair: Pair, parts: usize, lane: &Lane) -> Result<Rows> {
-        if pair.gives_nothing(*self.pairs.planned.join_type()) {
-            return Ok(Rows::None);
-        }
-        let build = if has_run_ends(&self.pairs.planned) {
-            Side::Left
-        } else {
-            pair.smaller()
-        };
-        if let Some(rows) = self.pairs.build(&pair, build).await? {
-            let probe = self.pairs.probing(&pair, build.other(), parts)?;
-            if let Some(decided) = passes::whole(&self.pairs, &pair, build, rows, probe).await? {
-                return Ok(match pair.home() {
-                    Home::Memory => Rows::Parts(decided, pair),
-                    Home::Disk => {
-                        let rows = decided.stream(0, self.pairs.node.partition)?;
-                        Rows::all(pair.held_by(rows))
-                    }
-                });
-            }
-        } else if !pair.can_split(build) {
-            return Ok(Rows::all(passes::in_parts(&self.pairs, pair, build)));
-        }
-        let pairs = self.pairs.split(&pair).await?;
-        lane.extend(pairs);
-        Ok(Rows::None)
+/// Returns the rows of `pair`, the probe side of which comes in `parts`. One that is too large is
+/// scattered again.
+async fn join(pairs: &Arc<PairJoin>, pair: Pair, parts: usize) -> Result<Rows> {
+    if pair.gives_nothing(*pairs.planned.join_type()) {
+        return Ok(Rows::None);
     }
+    let build = if has_run_ends(&pairs.planned) {
+        Side::Left
+    } else {
+        pair.smaller()
+    };
+    if let Some(rows) = pairs.build(&pair, build).await? {
+        let probe = pairs.probing(&pair, build.other(), parts)?;
+        if let Some(decided) = passes::whole(pairs, &pair, build, rows, probe).await? {
+            return Ok(match pair.home() {
+                Home::Memory => Rows::Parts(decided, pair),
+                Home::Disk => {
+                    let rows = decided.stream(0, pairs.node.partition)?;
+                    Rows::all(pair.held_by(rows))
+                }
+            });
+        }
+    } else if !pair.can_split(build) {
+        return Ok(Rows::all(passes::in_parts(pairs, pair, build)));
+    }
+    Ok(Rows::Split(Mutex::new(pairs.split(&pair).await?)))
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -18,13 +18,14 @@
 //! A filter is never needed for right rows: it may be missing (a build was dropped, the memory
 //! pool refused the set) or late.
 
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use arrow::array::{Array, ArrayRef};
 use arrow::compute::concat;
 use arrow::datatypes::{DataType, SchemaRef};
 use datafusion::common::NullEquality;
 use datafusion::common::config::ConfigOptions;
+use datafusion::common::runtime::SpawnedTask;
 use datafusion::execution::memory_pool::MemoryReservation;
 use datafusion::physical_expr::PhysicalExprRef;
 use datafusion::physical_expr::expressions::{DynamicFilterPhysicalExpr, InListExpr, lit};
@@ -37,6 +38,7 @@ use crate::error::Result;
 use super::predicates::{and, bounds, or_null};
 use super::telling::Telling;
 use crate::keys::set::{InKeySet, KeySet};
+use crate::parts::task_failed;
 
 /// The filter of one key column.
 #[derive(Debug, Clone)]
@@ -96,9 +98,16 @@ pub struct Board {
     reports: Mutex<Vec<Option<Option<Facts>>>>,
     /// Number of builds.
     count: usize,
-    /// Builds whose streams wait for each other.
-    builds: Mutex<Vec<Driver>>,
+    builds: Mutex<Builds>,
     complete: watch::Sender<bool>,
+}
+
+/// Builds whose streams wait for each other.
+enum Builds {
+    /// Those that a stream was asked for so far.
+    Asked(Vec<Driver>),
+    /// All of them go on.
+    Driven,
 }
 
 /// A future that drives a build; `None` if the build is gone. Holds the build weakly, as that owns
@@ -137,7 +146,7 @@ impl Board {
             memory,
             reports: Mutex::new(vec![None; builds]),
             count: builds,
-            builds: Mutex::default(),
+            builds: Mutex::new(Builds::Asked(Vec::new())),
             complete: watch::Sender::new(false),
         })
     }
@@ -153,29 +162,37 @@ impl Board {
 
     /// Notes a build that a stream drives.
     pub fn add(&self, build: Driver) {
-        let mut builds = self.builds.lock().unwrap_or_else(PoisonError::into_inner);
-        builds.push(build);
+        if let Builds::Asked(builds) = &mut *lock(&self.builds) {
+            builds.push(build);
+        }
     }
 
-    /// Waits until every build has reported; drives them all, as a consumer may poll one stream
+    /// Waits until every build has reported. All go on meanwhile, as a consumer may poll one stream
     /// to its end before the next. Does not wait for builds that no stream was asked for.
     pub async fn complete(&self) {
-        let builds: Vec<BoxFuture<'static, ()>> = {
-            let builds = self.builds.lock().unwrap_or_else(PoisonError::into_inner);
-            if builds.len() < self.count {
-                return;
-            }
-            // What is gone has reported, or never will.
-            builds.iter().filter_map(|build| build()).collect()
-        };
-        let drivers = builds
-            .into_iter()
-            .map(datafusion::common::runtime::SpawnedTask::spawn);
-        let drivers: Vec<_> = drivers.collect();
+        if !self.drive() {
+            return;
+        }
         let mut complete = self.complete.subscribe();
         // The sender lives in the board, so waiting cannot fail.
         let _ = complete.wait_for(|complete| *complete).await;
-        drop(drivers);
+    }
+
+    /// Has all builds go on. Returns whether a stream was asked for each.
+    fn drive(&self) -> bool {
+        let mut builds = lock(&self.builds);
+        let Builds::Asked(asked) = &mut *builds else {
+            return true;
+        };
+        if asked.len() < self.count {
+            return false;
+        }
+        if let Some(telling) = self.telling.upgrade() {
+            // What is gone has reported, or never will.
+            telling.drive(asked.iter().filter_map(|build| build()));
+        }
+        *builds = Builds::Driven;
+        true
     }
 
     /// Returns the facts, if there is memory for keys that wait.
@@ -187,7 +204,7 @@ impl Board {
 
     /// Notes a build's report; the facts of all, if it was the last.
     fn note(&self, partition: usize, facts: Option<Facts>) -> Option<Vec<Option<Facts>>> {
-        let mut reports = self.reports.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut reports = lock(&self.reports);
         if let Some(report) = reports.get_mut(partition) {
             *report = Some(facts);
         }
@@ -199,33 +216,25 @@ impl Board {
     }
 
     /// Updates the filters by what all builds know.
-    async fn tell(&self, all: Vec<Option<Facts>>) -> Result<()> {
+    async fn tell(self: Arc<Self>, all: Vec<Option<Facts>>) -> Result<()> {
+        let _ends = Ends(&self);
         let known: Option<Vec<Facts>> = all.into_iter().collect();
-        let told = match known.as_deref().and_then(together) {
+        match known.as_deref().and_then(together) {
             Some(facts) => self.update(&facts).await,
             None => Ok(()),
-        };
-        self.end();
-        told
-    }
-
-    fn end(&self) {
-        self.waiting.free();
-        for filter in &self.spec.filters {
-            filter.filter.mark_complete();
         }
-        self.complete.send_replace(true);
     }
 
     async fn update(&self, facts: &Facts) -> Result<()> {
-        let Some(telling) = self.telling.upgrade() else {
-            return Ok(());
-        };
         for filter in &self.spec.filters {
             let key = Arc::clone(&self.spec.probe_on[filter.key]);
             let (predicate, set) = self.predicate(filter, key, facts).await?;
             log::debug!("filter of {} build rows: {predicate}", facts.rows);
             let slot = set.as_ref().map(|set| Arc::clone(set.slot()));
+            // Not held over an await: the execution ends with its streams.
+            let Some(telling) = self.telling.upgrade() else {
+                break;
+            };
             telling.tell(&filter.filter, predicate, slot)?;
         }
         Ok(())
@@ -305,6 +314,20 @@ impl Board {
     }
 }
 
+/// Completes the filters of a board when it is dropped, whether they were updated or not.
+struct Ends<'a>(&'a Board);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        let board = self.0;
+        board.waiting.free();
+        for filter in &board.spec.filters {
+            filter.filter.mark_complete();
+        }
+        board.complete.send_replace(true);
+    }
+}
+
 /// Returns the facts of all builds as of one; `None` without rows.
 fn together(all: &[Facts]) -> Option<Facts> {
     let facts = Facts {
@@ -316,18 +339,21 @@ fn together(all: &[Facts]) -> Option<Facts> {
 }
 
 impl Reporter {
-    /// Reports what a build knows; what that takes goes to `time`.
+    /// Reports what a build knows; what that takes goes to `time`. The last one to report updates
+    /// the filters in a task, as others wait for that.
     ///
     /// # Errors
     /// If the filter's expressions cannot be made.
     pub async fn report(mut self, facts: Facts, time: &Time) -> Result<()> {
         let _timer = time.timer();
+        // No await comes before the task that completes the filters, even if this is dropped.
         self.reported = true;
         let facts = self.board.kept(facts);
-        match self.board.note(self.partition, facts) {
-            Some(all) => self.board.tell(all).await,
-            None => Ok(()),
-        }
+        let Some(all) = self.board.note(self.partition, facts) else {
+            return Ok(());
+        };
+        let told = SpawnedTask::spawn(Arc::clone(&self.board).tell(all));
+        told.join().await.map_err(|error| task_failed(&error))?
     }
 }
 
@@ -335,7 +361,11 @@ impl Drop for Reporter {
     fn drop(&mut self) {
         // Without this build's keys the filters let everything through.
         if !self.reported && self.board.note(self.partition, None).is_some() {
-            self.board.end();
+            drop(Ends(&self.board));
         }
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

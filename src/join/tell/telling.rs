@@ -7,13 +7,16 @@
 //! ```
 //!
 //! Dynamic filters are objects of the plan, not of an execution, and a plan can be executed more
-//! than once. So a join counts its executions.
+//! than once. So a join counts its executions, with those of nodes that have the same filters.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use datafusion::error::Result;
 use datafusion::physical_expr::PhysicalExprRef;
 use datafusion::physical_expr::expressions::{DynamicFilterPhysicalExpr, lit};
+
+use futures::future::BoxFuture;
+use tokio::task::JoinSet;
 
 use crate::keys::set::Slot;
 
@@ -26,6 +29,8 @@ pub struct Executions(Mutex<usize>);
 pub struct Telling {
     executions: Arc<Executions>,
     told: Mutex<Vec<Arc<Slot>>>,
+    /// Builds that go on although nobody may poll their streams. They end with the execution.
+    builds: Mutex<JoinSet<()>>,
 }
 
 impl Executions {
@@ -40,6 +45,7 @@ impl Executions {
         let telling = Arc::new(Telling {
             executions: Arc::clone(self),
             told: Mutex::default(),
+            builds: Mutex::default(),
         });
         let mut alive = lock(&self.0);
         *alive += 1;
@@ -51,6 +57,14 @@ impl Executions {
 }
 
 impl Telling {
+    /// Has `builds` go on, each as a task.
+    pub fn drive(&self, builds: impl IntoIterator<Item = BoxFuture<'static, ()>>) {
+        let mut tasks = lock(&self.builds);
+        for build in builds {
+            tasks.spawn(build);
+        }
+    }
+
     /// Sets `filter` to `predicate`, which tests the sets in `slots`, unless another execution
     /// could mistake it for its own.
     ///
