@@ -166,6 +166,10 @@ impl Budget {
 
     /// Waits until it is the first in line, and then until at most `most` bytes are used, at
     /// longest until `then`. Runs as a task, which holds its place whoever is polled.
+    #[expect(
+        clippy::await_holding_invalid_type,
+        reason = "it is a task, and the place in line is what it is for"
+    )]
     async fn wait_in_line(self: Arc<Self>, most: u64, then: Instant) -> bool {
         let turn = self.line.lock().await;
         let budget = Arc::clone(&self);

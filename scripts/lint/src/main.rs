@@ -2,16 +2,18 @@
 //!
 //! `cargo run -p horton-lint -- modules` checks the imports; `modules --draw` draws them anew.
 //! `cargo run -p horton-lint -- words` checks comments, and links in Markdown.
+//! `cargo run -p horton-lint -- awaits` checks what is changed before an await.
 
 use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::{env, fs, io};
 
+mod awaits;
 mod links;
 mod modules;
 mod words;
 
-const USAGE: &str = "usage: horton-lint modules [--draw] | words";
+const USAGE: &str = "usage: horton-lint modules [--draw] | words | awaits";
 
 /// Returns the paths of the files below `root` that git tracks and that are there.
 fn tracked(root: &Path) -> io::Result<Vec<String>> {
@@ -49,6 +51,21 @@ fn check_words(root: &Path) -> io::Result<bool> {
     Ok(found.is_empty())
 }
 
+/// Prints where shared state is changed before an await, below `root`. Returns whether there is no
+/// such place.
+fn check_awaits(root: &Path) -> io::Result<bool> {
+    let mut found = Vec::new();
+    for file in tracked(root)?
+        .iter()
+        .filter(|file| awaits::is_checked(file))
+    {
+        let text = fs::read_to_string(root.join(file))?;
+        found.extend(awaits::findings(file, &text).map_err(io::Error::other)?);
+    }
+    found.iter().for_each(|finding| println!("{finding}"));
+    Ok(found.is_empty())
+}
+
 fn main() -> io::Result<ExitCode> {
     // Read at run time: a checkout elsewhere may have built this program.
     let here = env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| "scripts/lint".into());
@@ -59,6 +76,7 @@ fn main() -> io::Result<ExitCode> {
         ["modules"] => modules::run(&root, false)?,
         ["modules", "--draw"] => modules::run(&root, true)?,
         ["words"] => check_words(&root)?,
+        ["awaits"] => check_awaits(&root)?,
         _ => {
             eprintln!("{USAGE}");
             return Ok(ExitCode::FAILURE);

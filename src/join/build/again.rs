@@ -34,6 +34,10 @@ impl BuildSide {
     ///
     /// # Errors
     /// The `error`, if it is not the device's or the session wants to see it.
+    #[expect(
+        clippy::await_holding_invalid_type,
+        reason = "a task adds the table, whoever is polled"
+    )]
     pub async fn go_on_without(
         self: &Arc<Self>,
         table: &JoinTable,
@@ -57,6 +61,10 @@ impl BuildSide {
     ///
     /// # Errors
     /// If the build panics.
+    #[expect(
+        clippy::await_holding_invalid_type,
+        reason = "a task adds the table, whoever is polled"
+    )]
     pub async fn share(self: &Arc<Self>, metrics: &JoinMetrics) -> Result<()> {
         let (side, metrics) = (Arc::clone(self), metrics.clone());
         let added = SpawnedTask::spawn(async move {

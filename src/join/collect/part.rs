@@ -117,12 +117,14 @@ impl Reader {
             if let Some((batch, bytes)) = part.refused.take() {
                 if let Err(error) = self.kept.grant(batch.num_rows(), bytes) {
                     part.refused = Some((batch, bytes));
+                    // A turn that is dropped is dropped with all of its readers.
                     self.stop.send_replace(true);
                     return (part, Some(error));
                 }
                 part.batches.push_back((batch, bytes));
             }
             if self.kept.has(self.rows) {
+                // As above: no reader is left to wait for one that was dropped.
                 self.stop.send_replace(true);
             }
             let Some(stream) = part.stream.as_mut().filter(|_| !*self.stopped.borrow()) else {

@@ -134,6 +134,11 @@ impl Scattered {
     }
 }
 
+// Several streams are scattered by tasks (`side_by_side`). One alone has nobody who waits for it.
+#[expect(
+    clippy::await_holding_invalid_type,
+    reason = "whoever waits for the state is a task, as is the one that has it"
+)]
 impl Scatter {
     /// Returns a scatter that has scattered nothing yet.
     pub fn new(spec: ScatterSpec) -> Self {
@@ -201,6 +206,7 @@ impl Scatter {
     /// Moves all rows into files, and those that come.
     async fn give_up(&self, keeping: &Keeping) -> Result<()> {
         let mut state = self.state.lock().await;
+        // If this is dropped, the rows lie in the files or in the queues of those who write them.
         keeping.is_refused.store(true, Ordering::Release);
         self.unkeep(keeping, &mut state)?;
         self.write(&mut state).await
