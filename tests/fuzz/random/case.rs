@@ -53,6 +53,8 @@ pub struct Case {
     pub table: Table,
     /// The plan runs once more over these scans, which are told the build side's keys.
     pub scan: Option<Scan>,
+    /// The seed of a consumer that misbehaves, by which the plan is read once more.
+    pub consumer: Option<u64>,
 }
 
 /// Scans that keep filters.
@@ -74,6 +76,8 @@ pub struct Side {
     pub sliced: bool,
     /// Rows are sorted by this column, and the plan says so.
     pub sorted_by: Option<usize>,
+    /// One more column has the number of its rows' partition, and the plan says so.
+    pub tagged: bool,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -228,18 +232,18 @@ impl Case {
 }
 
 /// A source of random numbers.
-pub struct Random(Mt64);
+pub struct Random(pub Mt64);
 
 impl Random {
-    fn below(&mut self, n: usize) -> usize {
+    pub fn below(&mut self, n: usize) -> usize {
         (self.0.next_u64() % n as u64) as usize
     }
 
-    fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+    pub fn pick<T: Copy>(&mut self, from: &[T]) -> T {
         from[self.below(from.len())]
     }
 
-    fn one_in(&mut self, n: usize) -> bool {
+    pub fn one_in(&mut self, n: usize) -> bool {
         self.below(n) == 0
     }
 }
@@ -384,6 +388,7 @@ fn draw(random: &mut Random) -> Case {
         scan: random
             .one_in(3)
             .then(|| random.pick(&[Scan::Memory, Scan::Memory, Scan::Parquet])),
+        consumer: (!random.one_in(3)).then(|| random.0.next_u64()),
     }
 }
 
@@ -430,6 +435,7 @@ fn side(random: &mut Random, columns: Vec<Column>, rows: usize) -> Side {
         batches,
         sliced: random.one_in(3),
         sorted_by: sortable.filter(|_| random.one_in(4)),
+        tagged: random.one_in(4),
     }
 }
 

@@ -16,6 +16,8 @@
 //!   above
 //! * with filters handed to scans, in memory or of Parquet files: the same rows
 //! * with an OpenCL call that fails: the same rows, or the call's error where it is asked for
+//! * what the node promises, held against the rows that it gave out (`horton_test_support::promises`)
+//! * read by a consumer that misbehaves: the rows that it kept, and an end ([`consumer`](super::consumer))
 //! * small inputs: `NestedLoopJoinExec`, which shares no code with either
 
 use std::fmt;
@@ -24,8 +26,9 @@ use std::sync::Arc;
 use arrow::array::{Array, RecordBatch};
 use arrow::buffer::NullBuffer;
 use arrow::row::{RowConverter, Rows};
-use datafusion::common::NullEquality;
+use datafusion::common::{JoinType, NullEquality};
 use datafusion::error::DataFusionError;
+use datafusion::physical_plan::execution_plan::EmissionType;
 use datafusion::physical_plan::metrics::MetricsSet;
 use datafusion::physical_plan::{ExecutionPlan, Partitioning};
 use horton_join::{Decision, Declined, Home, HortonJoinExec, Place, Side};
@@ -257,24 +260,29 @@ pub fn check_limited(fetch: usize, all: &Output, expected: &Output, found: &Outp
 
 pub fn check_plan(case: &Case, joins: &Joins, found: &Output) -> Checked<()> {
     let Joins { stock, device, .. } = joins;
-    let declared = |plan: &Arc<dyn ExecutionPlan>, promised: String| {
-        let emission = plan.properties().emission_type;
-        format!("{:?} {promised} {emission:?}", plan.schema())
-    };
+    let declared =
+        |plan: &Arc<dyn ExecutionPlan>, promised: String| format!("{:?} {promised}", plan.schema());
     let promised = |plan: &Arc<dyn ExecutionPlan>| {
         let properties = plan.properties();
         format!(
-            "{:?} {:?} {:?}",
+            "{:?} {:?} {:?} {:?}",
             properties.output_partitioning(),
             properties.output_ordering(),
             plan.maintains_input_order(),
+            properties.emission_type,
         )
     };
     let theirs = match case.mode {
         // Either side may be probed: as many partitions as that one has, in no order.
         Mode::Open { build } => {
             let partitions = Partitioning::UnknownPartitioning(build.max(case.partitions));
-            format!("{partitions:?} {:?} {:?}", None::<()>, [false, false])
+            // The planned build side's unmatched rows can be those of the probe side.
+            let emission = match case.join_type {
+                JoinType::Inner => EmissionType::Incremental,
+                _ => EmissionType::Both,
+            };
+            let order = [false, false];
+            format!("{partitions:?} {:?} {order:?} {emission:?}", None::<()>)
         }
         _ => promised(stock),
     };

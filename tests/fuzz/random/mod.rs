@@ -13,6 +13,7 @@
 
 mod case;
 mod checks;
+mod consumer;
 mod data;
 mod fault;
 mod output;
@@ -175,6 +176,9 @@ struct Fuzz {
     limited_exhausted: AtomicUsize,
     cancelled: AtomicUsize,
     struck: AtomicUsize,
+    misread: AtomicUsize,
+    promises: AtomicUsize,
+    inherited: AtomicUsize,
 }
 
 impl Fuzz {
@@ -202,6 +206,9 @@ impl Fuzz {
             limited_exhausted: AtomicUsize::new(0),
             cancelled: AtomicUsize::new(0),
             struck: AtomicUsize::new(0),
+            misread: AtomicUsize::new(0),
+            promises: AtomicUsize::new(0),
+            inherited: AtomicUsize::new(0),
         }
     }
 
@@ -282,6 +289,9 @@ impl Fuzz {
         add(exhausted, report.exhausted.is_some().into());
         add(&self.cancelled, report.cancelled.into());
         add(&self.struck, report.struck.into());
+        add(&self.misread, report.misread.into());
+        add(&self.promises, report.promises);
+        add(&self.inherited, report.inherited);
     }
 
     /// A case that hangs cannot be stopped, only named.
@@ -301,7 +311,7 @@ impl Fuzz {
         let get = |counter: &AtomicUsize| counter.load(Ordering::Relaxed);
         print(&format!(
             "fuzz: {} cases, seed {}, {} joins, {end} \
-             ({} kernel launches, {} rows, {} in order, {} with the right side built, {} on the host, {} with filters, {} nested loop joins, {} refused, {} with a limited pool: {} spilled, {} out of memory, {} others out of memory, {} cancelled, {} struck by a fault, {:.0?})",
+             ({} kernel launches, {} rows, {} in order, {} with the right side built, {} on the host, {} with filters, {} nested loop joins, {} refused, {} with a limited pool: {} spilled, {} out of memory, {} others out of memory, {} cancelled, {} struck by a fault, {} read by a consumer that misbehaves, {} promises held, {} broken by DataFusion's own join as well, {:.0?})",
             get(&self.cases),
             self.seed,
             get(&self.joins),
@@ -319,6 +329,9 @@ impl Fuzz {
             get(&self.exhausted),
             get(&self.cancelled),
             get(&self.struck),
+            get(&self.misread),
+            get(&self.promises),
+            get(&self.inherited),
             self.start.elapsed(),
         ));
     }
@@ -330,7 +343,7 @@ fn print(line: &str) {
 }
 
 /// A case's seed (splitmix64).
-fn mix(seed: u64, index: u64) -> u64 {
+pub fn mix(seed: u64, index: u64) -> u64 {
     let mut z = seed.wrapping_add(index.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

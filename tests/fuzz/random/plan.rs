@@ -1,9 +1,10 @@
 //! Plans from cases: the inputs, `HashJoinExec`, `NestedLoopJoinExec`.
 
+use std::iter::repeat_n;
 use std::path::Path;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, RecordBatch, RecordBatchOptions, UInt32Array};
+use arrow::array::{Array, ArrayRef, Int32Array, RecordBatch, RecordBatchOptions, UInt32Array};
 use arrow::compute::{SortOptions, sort_to_indices, take_record_batch};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::common::hash_utils::{RandomState, create_hashes};
@@ -15,7 +16,7 @@ use datafusion::datasource::source::DataSourceExec;
 use datafusion::logical_expr::Operator;
 use datafusion::parquet::arrow::ArrowWriter;
 use datafusion::physical_expr::expressions::{
-    BinaryExpr, CastExpr, Column as ColumnExpr, IsNullExpr, Literal,
+    BinaryExpr, CastExpr, Column as ColumnExpr, IsNullExpr, Literal, lit,
 };
 use datafusion::physical_expr::{LexOrdering, Partitioning, PhysicalExprRef, PhysicalSortExpr};
 use datafusion::physical_expr_common::utils::evaluate_expressions_to_arrays;
@@ -24,8 +25,10 @@ use datafusion::physical_plan::joins::utils::{ColumnIndex, JoinFilter, build_joi
 use datafusion::physical_plan::joins::{
     HashJoinExec, HashJoinExecBuilder, NestedLoopJoinExec, PartitionMode,
 };
+use datafusion::physical_plan::projection::{ProjectionExec, ProjectionExpr};
 use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::test::TestMemoryExec;
+use datafusion::physical_plan::union::UnionExec;
 use horton_join::config::{Enabled, HortonConfig, Knobs, OnDeviceError};
 
 use super::case::{Case, Filter, Key, Mode, Side, Term};
@@ -50,6 +53,8 @@ pub struct Input {
     side: JoinSide,
     partitions: Vec<Vec<RecordBatch>>,
     sorted_by: Option<usize>,
+    /// The last column is the number of the partition.
+    is_tagged: bool,
 }
 
 impl Inputs {
@@ -189,7 +194,12 @@ impl Input {
             JoinSide::Left => (&case.build, "b"),
             _ => (&case.probe, "p"),
         };
-        let (schema, rows) = arrays(data, name)?;
+        let (mut schema, mut rows) = arrays(data, name)?;
+        // Partitions that are split by a hash have rows of every batch.
+        let is_tagged = data.tagged && case.mode != Mode::Split;
+        if is_tagged {
+            (schema, rows) = tagged(&schema, &rows, &data.batches, parts)?;
+        }
         let on = case.on.iter().map(|key| {
             let index = match side {
                 JoinSide::Left => key.build,
@@ -213,6 +223,7 @@ impl Input {
             side,
             partitions,
             sorted_by: data.sorted_by,
+            is_tagged,
         })
     }
 
@@ -229,8 +240,33 @@ impl Input {
     }
 
     fn exec(&self, case: &Case) -> Result<Arc<dyn ExecutionPlan>> {
-        let exec = self.exec_of(&self.partitions)?;
+        let exec = match self.is_tagged {
+            true => self.union()?,
+            false => self.exec_of(&self.partitions)?,
+        };
         self.repartitioned(case, exec)
+    }
+
+    /// A union of the partitions, each with its number as a literal: as in
+    /// `SELECT *, 0 AS tag FROM a UNION ALL SELECT *, 1 FROM b`.
+    fn union(&self) -> Result<Arc<dyn ExecutionPlan>> {
+        let fields = self.schema.fields();
+        let (tag, fields) = (fields[fields.len() - 1].name(), &fields[..fields.len() - 1]);
+        let schema: SchemaRef = Arc::new(Schema::new(fields.to_vec()));
+        let columns: Vec<usize> = (0..fields.len()).collect();
+        let parts = self.partitions.iter().enumerate().map(|(number, batches)| {
+            let batches = batches.iter().map(|batch| Ok(batch.project(&columns)?));
+            let batches = vec![batches.collect::<Result<_>>()?];
+            let rows = self.exec_under(&schema, &batches)?;
+            let mut columns: Vec<ProjectionExpr> = Vec::new();
+            for (index, field) in fields.iter().enumerate() {
+                let column = Arc::new(ColumnExpr::new(field.name(), index));
+                columns.push(ProjectionExpr::new(column, field.name()));
+            }
+            columns.push(ProjectionExpr::new(lit(number as i32), tag));
+            Ok(Arc::new(ProjectionExec::try_new(columns, rows)?) as _)
+        });
+        UnionExec::try_new(parts.collect::<Result<_>>()?)
     }
 
     /// The same rows and batches in one partition.
@@ -243,8 +279,15 @@ impl Input {
     }
 
     fn exec_of(&self, partitions: &[Vec<RecordBatch>]) -> Result<Arc<dyn ExecutionPlan>> {
-        let schema = Arc::clone(&self.schema);
-        let mut exec = TestMemoryExec::try_new_exec(partitions, schema, None)?;
+        self.exec_under(&self.schema, partitions)
+    }
+
+    fn exec_under(
+        &self,
+        schema: &SchemaRef,
+        partitions: &[Vec<RecordBatch>],
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let mut exec = TestMemoryExec::try_new_exec(partitions, Arc::clone(schema), None)?;
         if let Some(index) = self.sorted_by {
             let column = Arc::new(ColumnExpr::new(self.schema.field(index).name(), index));
             let sort = PhysicalSortExpr::new(column, SortOptions::new(false, true));
@@ -323,6 +366,27 @@ fn arrays(side: &Side, name: &str) -> Result<(SchemaRef, RecordBatch)> {
     let options = RecordBatchOptions::new().with_row_count(Some(rows));
     let batch = RecordBatch::try_new_with_options(Arc::clone(&schema), columns, &options)?;
     Ok((schema, batch))
+}
+
+/// The rows with one more column: the number of the partition that each is dealt to.
+fn tagged(
+    schema: &SchemaRef,
+    rows: &RecordBatch,
+    sizes: &[usize],
+    parts: usize,
+) -> Result<(SchemaRef, RecordBatch)> {
+    let batches = cut(rows, sizes).into_iter().enumerate();
+    let tags = batches.flat_map(|(at, batch)| repeat_n((at % parts) as i32, batch.num_rows()));
+    let mut fields = schema.fields().to_vec();
+    fields.push(Arc::new(Field::new(
+        format!("tag{}", fields.len()),
+        DataType::Int32,
+        false,
+    )));
+    let mut columns = rows.columns().to_vec();
+    columns.push(Arc::new(Int32Array::from_iter_values(tags)));
+    let schema = Arc::new(Schema::new(fields));
+    Ok((Arc::clone(&schema), RecordBatch::try_new(schema, columns)?))
 }
 
 /// The rows in batches of `sizes`, over and over.

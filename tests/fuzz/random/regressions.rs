@@ -22,6 +22,7 @@ fn a_batch_is_no_larger_than_asked_for_when_a_step_adds_unmatched_rows() {
             batches: vec![8192],
             sliced: false,
             sorted_by: None,
+            tagged: false,
         },
         probe: Side {
             columns: vec![Column {
@@ -40,6 +41,7 @@ fn a_batch_is_no_larger_than_asked_for_when_a_step_adds_unmatched_rows() {
             batches: vec![8192],
             sliced: false,
             sorted_by: None,
+            tagged: false,
         },
         on: vec![Key {
             build: 0,
@@ -71,6 +73,7 @@ fn a_batch_is_no_larger_than_asked_for_when_a_step_adds_unmatched_rows() {
             max_rows: 2147483646,
         },
         scan: None,
+        consumer: None,
     });
 }
 
@@ -86,6 +89,7 @@ fn a_batch_is_no_larger_than_asked_for_when_nothing_matches() {
             batches: vec![8192],
             sliced: false,
             sorted_by: None,
+            tagged: false,
         },
         probe: Side {
             columns: vec![Column {
@@ -95,6 +99,7 @@ fn a_batch_is_no_larger_than_asked_for_when_nothing_matches() {
             batches: vec![8192],
             sliced: false,
             sorted_by: None,
+            tagged: false,
         },
         on: vec![Key {
             build: 0,
@@ -126,6 +131,7 @@ fn a_batch_is_no_larger_than_asked_for_when_nothing_matches() {
             max_rows: 2147483646,
         },
         scan: None,
+        consumer: None,
     });
 }
 
@@ -141,6 +147,7 @@ fn times_pass_filters_whatever_their_zone() {
             batches: vec![8192],
             sliced: false,
             sorted_by: None,
+            tagged: false,
         },
         probe: Side {
             columns: vec![Column {
@@ -150,6 +157,7 @@ fn times_pass_filters_whatever_their_zone() {
             batches: vec![8192],
             sliced: false,
             sorted_by: None,
+            tagged: false,
         },
         on: vec![Key {
             build: 0,
@@ -181,6 +189,7 @@ fn times_pass_filters_whatever_their_zone() {
             max_rows: 2147483646,
         },
         scan: Some(Scan::Memory),
+        consumer: None,
     });
 }
 
@@ -196,6 +205,7 @@ fn rows_that_are_handed_back_to_the_host_are_counted_once() {
             batches: vec![8192],
             sliced: false,
             sorted_by: None,
+            tagged: false,
         },
         probe: Side {
             columns: vec![Column {
@@ -205,6 +215,7 @@ fn rows_that_are_handed_back_to_the_host_are_counted_once() {
             batches: vec![8192],
             sliced: false,
             sorted_by: None,
+            tagged: false,
         },
         on: vec![Key {
             build: 0,
@@ -236,6 +247,7 @@ fn rows_that_are_handed_back_to_the_host_are_counted_once() {
             max_rows: 2147483646,
         },
         scan: None,
+        consumer: None,
     });
 }
 
@@ -249,6 +261,7 @@ fn spilling() -> Case {
         batches: vec![5],
         sliced: false,
         sorted_by: None,
+        tagged: false,
     };
     Case {
         build: side(),
@@ -283,6 +296,7 @@ fn spilling() -> Case {
             max_rows: 2147483646,
         },
         scan: None,
+        consumer: None,
     }
 }
 

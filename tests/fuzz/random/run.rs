@@ -27,6 +27,7 @@ use horton_join::config::OnDeviceError;
 use horton_join::device::Device;
 use horton_test_support::handed_out::handed_out;
 use horton_test_support::internals::{Readiness, settled, supported};
+use horton_test_support::promises::Promises;
 use tempfile::TempDir;
 use tokio::runtime::Handle;
 
@@ -35,6 +36,7 @@ use super::checks::{
     Checked, Found, Joins, Places, check_places, check_plan, check_rows, check_spilled, differ,
     matchable, metric,
 };
+use super::consumer;
 use super::fault::Sites;
 use super::output::{Declared, Order, Output, Shown, converter};
 use super::plan::{Inputs, config};
@@ -80,6 +82,12 @@ pub struct Report {
     pub cancelled: bool,
     /// An OpenCL call was made to fail in another run.
     pub struck: bool,
+    /// A consumer misbehaved in another run.
+    pub misread: bool,
+    /// Promises of the node that were held against its rows, those that DataFusion's own join
+    /// breaks as well.
+    pub promises: usize,
+    pub inherited: usize,
 }
 
 /// The end of a run over scans that keep filters.
@@ -305,6 +313,7 @@ impl Worker {
         let places = Places::of(&joins.device);
         let found = right.check(self, &places, found)?;
         check_plan(case, &joins, &found)?;
+        let promises = self.check_promises(case, &limited, &joins.device, &found)?;
         check_places(case, &joins, &places)?;
         let mut report = Report {
             joins: 1,
@@ -315,6 +324,8 @@ impl Worker {
             in_order: order == Order::Sequences && !places.has_spilled(),
             spilled: places.has_spilled() && case.pool_limit > 0,
             cancelled: case.cancel_after.is_some(),
+            promises: promises.promises,
+            inherited: promises.inherited.len(),
             ..begun
         };
         if case.again {
@@ -335,12 +346,50 @@ impl Worker {
             Filtered::Exhausted(error) => report.exhausted = Some(error),
             filtered => report.filtered = filtered == Filtered::Same,
         }
+        report.misread = self.check_consumer(case, (&inputs, &joins), &limited, &converter)?;
         report.nested_loop = self.check_nested_loop(case, &inputs, &expected, &converter)?;
         drop(joins);
         limited.check_left()?;
         report.struck = sites.strike(self, &right)?;
         check_released(&self.pool)?;
         Ok(report)
+    }
+
+    /// Holds what the join promises against the rows that it gave out.
+    fn check_promises(
+        &self,
+        case: &Case,
+        limited: &Limited,
+        join: &Arc<dyn ExecutionPlan>,
+        found: &Output,
+    ) -> Checked<Promises> {
+        let mut promises = Promises::default();
+        let context = self.context(case, &limited.runtime);
+        let looked = promises.look_at(join, &found.batches, &context);
+        self.handle.block_on(looked)?;
+        match promises.broken.first() {
+            Some(broken) => differ("promise", broken),
+            None => Ok(promises),
+        }
+    }
+
+    /// Reads the join as a consumer does that misbehaves. Returns whether the case has one.
+    fn check_consumer(
+        &self,
+        case: &Case,
+        (inputs, joins): (&Inputs, &Joins),
+        limited: &Limited,
+        converter: &RowConverter,
+    ) -> Checked<bool> {
+        let Some(seed) = case.consumer else {
+            return Ok(false);
+        };
+        let all: Arc<dyn ExecutionPlan> = Arc::new(inputs.stock(case, false)?);
+        let all = Output::new(converter, self.run(&all, case)?)?;
+        let context = || self.context(case, &limited.runtime);
+        let kept = consumer::read(&joins.device, case, context, seed);
+        self.handle.block_on(kept)?.check(case, converter, &all)?;
+        Ok(true)
     }
 
     /// Waits until the device is ready for the case's tables: under `auto` joins do not.

@@ -89,6 +89,7 @@ fn rows(case: &Case) -> Vec<Attempt> {
 fn knobs(case: &Case) -> Vec<Attempt> {
     let mut attempts = vec![
         change(|case| case.again = false),
+        change(|case| case.consumer = None),
         change(|case| case.scan = None),
         change(|case| case.scan = case.scan.map(|_| Scan::Memory)),
         change(|case| case.side_by_side = false),
@@ -130,6 +131,7 @@ fn knobs(case: &Case) -> Vec<Attempt> {
     for build in [true, false] {
         attempts.push(change(move |case| side(case, build).sliced = false));
         attempts.push(change(move |case| side(case, build).sorted_by = None));
+        attempts.push(change(move |case| side(case, build).tagged = false));
         attempts.push(change(move |case| side(case, build).batches = vec![8192]));
         attempts.push(change(move |case| {
             let batches = &mut side(case, build).batches;

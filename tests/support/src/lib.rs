@@ -6,6 +6,7 @@
 //!  tables     keys, kernel bodies, jobs on the device ├─▶ tests/tables
 //!  joins      cases, sides, a join beside the stock one ─▶ tests/joins, tests/processes
 //!  plans      rows as text, metrics of a plan's nodes   ─▶ all that run SQL
+//!  promises   what nodes promise, held against their rows ─▶ all that run plans
 //!  turns      tests alone, tests side by side           ─▶ tests/joins
 //!  child      a test again in a process of its own      ─▶ tests/processes, tests/fuzz
 //!  tpch       tables as Parquet, texts of queries        ─▶ ballista, distributed
@@ -28,6 +29,7 @@ pub mod median;
 pub mod patience;
 pub mod plans;
 pub mod plot;
+pub mod promises;
 pub mod sql_bench;
 pub mod tables;
 pub mod text;

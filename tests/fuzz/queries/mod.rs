@@ -1,0 +1,124 @@
+//! Queries drawn at random, beside a session without this crate's joins.
+//!
+//! ```text
+//!  seed ─▶ Query ─┬─ DataFusion: what is joined, kept as a table ─▶ outer query ─▶ expected
+//!          │      └─ ours, under options of the seed ─────────────────────────────▶ equal?
+//!          └─ expected, which no plan's promises have part in
+//! ```
+//!
+//! Joins drawn as plans ([`random`](super::random)) are the roots of theirs. Here other operators
+//! stand above and below: unions with tags, windows, sorts, limits, correlated subqueries, keys that
+//! can fail behind what keeps them from it, and keys that are drawn at random. A planner relies on
+//! what joins promise, and filters go through all that is below.
+//!
+//! The outer query is answered from a table of the joined rows. So DataFusion's own mistakes about
+//! its joins' properties do not count as expected. Where its own answer differs, that is counted.
+//!
+//! `cargo test --test fuzz queries::` runs a fixed set; `make fuzz DURATION=600 SEED=7` others, and
+//! `HORTON_FUZZ_QUERY` one by its seed.
+
+mod draw;
+mod run;
+mod tables;
+
+use std::io::Write;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use tokio::runtime::Runtime;
+
+use self::run::{Outcome, Runner, Tally};
+
+/// Queries of a plain `cargo test`.
+const QUERIES: u64 = 200;
+
+#[test]
+fn random_queries_are_answered_as_without_our_joins() {
+    let number = |name: &str| {
+        let text = std::env::var(name).ok().filter(|text| !text.is_empty());
+        text.map(|text| {
+            text.parse::<u64>()
+                .unwrap_or_else(|e| panic!("{name}: {e}"))
+        })
+    };
+    let runtime = Runtime::new().unwrap();
+    if let Some(seed) = number("HORTON_FUZZ_QUERY") {
+        let outcome = runtime.block_on(Runner::new().unwrap().check(seed));
+        return match outcome {
+            Ok(outcome) => print(&format!("{outcome:#?}")),
+            Err(difference) => panic!("{difference}"),
+        };
+    }
+    let duration = number("HORTON_FUZZ_DURATION").map(Duration::from_secs);
+    let seed = number("HORTON_FUZZ_SEED").unwrap_or(1);
+    let (next, stop) = (AtomicU64::new(0), AtomicBool::new(false));
+    let all = Mutex::new(Tally::default());
+    let start = Instant::now();
+    let work = || {
+        let runner = Runner::new().unwrap();
+        loop {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            let is_over = match duration {
+                Some(duration) => start.elapsed() > duration,
+                None => index >= QUERIES,
+            };
+            if is_over || stop.load(Ordering::Relaxed) {
+                return;
+            }
+            let seed = crate::random::mix(seed, index);
+            let outcome = runtime.block_on(runner.check(seed));
+            let mut all = all.lock().unwrap();
+            match outcome {
+                Ok(outcome) => all.add(outcome),
+                Err(difference) => {
+                    all.differences
+                        .push(format!("HORTON_FUZZ_QUERY={seed}\n{difference}"));
+                    stop.store(duration.is_none(), Ordering::Relaxed);
+                }
+            }
+        }
+    };
+    let threads = std::thread::available_parallelism().map_or(2, usize::from);
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        let mut said = Instant::now();
+        while !workers.iter().all(|worker| worker.is_finished()) {
+            std::thread::sleep(Duration::from_millis(20));
+            if said.elapsed() > Duration::from_secs(20) && duration.is_some() {
+                print(&all.lock().unwrap().text(seed, start.elapsed()));
+                said = Instant::now();
+            }
+        }
+    });
+    let all = all.into_inner().unwrap();
+    print(&all.text(seed, start.elapsed()));
+    assert!(
+        all.differences.is_empty(),
+        "{}",
+        all.differences.join("\n\n")
+    );
+    all.assert_that_it_shows_something();
+}
+
+/// Prints past the test harness, which keeps what a passing test says to itself.
+fn print(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{line}");
+}
+
+impl Outcome {
+    fn counts(&self) -> [usize; 10] {
+        [
+            1,
+            self.failed_in_both.into(),
+            self.drawn_twice.into(),
+            self.too_many.into(),
+            self.stock_is_wrong.into(),
+            self.exhausted.into(),
+            self.joins,
+            self.launches,
+            self.spilled,
+            self.filters,
+        ]
+    }
+}
