@@ -23,6 +23,7 @@ test: ## everything that must hold before a commit
 	$(MAKE) fmt
 	$(MAKE) clippy
 	$(MAKE) modules
+	$(MAKE) awaits
 	$(MAKE) words
 	$(ON_POCL) env -u HORTON_TEST_SMALL cargo test --workspace
 	cargo build --workspace --bin horton-sql $(EVALUATED:%=--example %)
@@ -43,6 +44,7 @@ check: ## in three minutes after a build: lints, unit tests, tables and joins in
 	$(MAKE) fmt
 	$(MAKE) clippy
 	$(MAKE) modules
+	$(MAKE) awaits
 	$(MAKE) words
 	$(ON_POCL) cargo test --workspace --lib
 	$(ON_POCL) env HORTON_TEST_SMALL=1 cargo test --workspace --test tables
@@ -53,6 +55,7 @@ bare: ## everything that runs without OpenCL and without root; make test falls b
 	$(MAKE) fmt
 	$(MAKE) clippy
 	$(MAKE) modules
+	$(MAKE) awaits
 	$(MAKE) words
 	OCL_ICD_VENDORS=/none cargo test --workspace --lib
 	OCL_ICD_VENDORS=/none cargo test --workspace --test processes no_device::
@@ -98,9 +101,9 @@ SEED ?= $$(date +%s)
 # PROFILE=--release is faster, but there OpenCL calls do not fail on demand.
 PROFILE ?=
 .PHONY: fuzz
-fuzz: ## compare random joins with DataFusion's own: DURATION=600 (seconds) SEED=7 PROFILE=--release
+fuzz: ## compare random joins, and random SQL as long, with DataFusion's own: DURATION=600 (seconds) SEED=7 PROFILE=--release
 	scripts/ensure-opencl.sh $(PROFILE)
-	HORTON_FUZZ_DURATION=$(DURATION) HORTON_FUZZ_SEED=$(SEED) $(ON_POCL) cargo test --workspace $(PROFILE) --test fuzz random::
+	HORTON_FUZZ_DURATION=$(DURATION) HORTON_FUZZ_SEED=$(SEED) $(ON_POCL) cargo test --workspace $(PROFILE) --test fuzz -- --test-threads=1 random:: queries::
 
 .PHONY: soak
 soak: ## 32 queries at once, some dropped midway, with all memory given back: DURATION=600 (seconds)
@@ -131,6 +134,10 @@ clippy: ## lint, warnings are errors
 .PHONY: modules
 modules: ## check that no modules import each other in a circle; DRAW=1 draws docs/architecture.md anew
 	cargo run -q -p horton-lint -- modules $(if $(DRAW),--draw)
+
+.PHONY: awaits
+awaits: ## check that shared state changed before an await is right if its future is dropped or left there
+	cargo run -q -p horton-lint -- awaits
 
 .PHONY: words
 words: ## check comments for long sentences and long lines, and the links between Markdown files

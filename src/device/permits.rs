@@ -159,6 +159,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread")]
+    #[expect(clippy::await_holding_invalid_type, reason = "tasks hold them")]
     async fn all_who_wait_get_one() {
         let permits = Permits::new(3);
         let tasks = (0..500).map(|_| {

@@ -1,14 +1,14 @@
 //! The rules around the one that hands dynamic filters out.
 //!
 //! ```text
-//!  TakeFilters   a keeper above each scan, a guard above each node that would mislead a filter
+//!  TakeFilters   a guard above each node that would mislead a filter, a keeper above each scan
 //!  DataFusion's  hands filters out
 //!  Settle        guards go, keepers without filters go, scans are DataFusion's own again
 //! ```
 //!
 //! DataFusion's rule asks nodes for their answers and changes nothing else, so the three leave a
-//! plan with the properties that it had. Where scans are to test no rows (`horton.filters = off`),
-//! the same happens, and all keepers go: files are still pruned, behind the same guards.
+//! plan with the properties that it had. Where no rows are to be tested (`horton.filters = off`),
+//! there are guards alone: files are still pruned.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -75,7 +75,7 @@ impl PhysicalOptimizerRule for TakeFilters {
         config: &ConfigOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         if makes_filters(config) && has_joins(&plan)? {
-            guarded(plan)
+            guarded(plan, filters_reach_scans(config))
         } else {
             Ok(plan)
         }
@@ -99,9 +99,6 @@ impl PhysicalOptimizerRule for Settle {
         if !makes_filters(config) {
             return Ok(plan);
         }
-        if !filters_reach_scans(config) {
-            return settled(plan, &HashSet::new());
-        }
         // Filters of sorts and aggregates are true of one execution only, and those nodes drop
         // rows as cheaply themselves. Joins set theirs back.
         let mut of_joins = HashSet::new();
@@ -124,18 +121,18 @@ impl PhysicalOptimizerRule for Settle {
     }
 }
 
-/// Returns `plan` with a keeper above each scan, and a guard above each node that would mislead a
-/// filter.
+/// Returns `plan` with a guard above each node that would mislead a filter, and a keeper above each
+/// scan if rows `are_tested`.
 ///
 /// # Errors
 /// If a node does not take its new inputs.
-pub fn guarded(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+pub fn guarded(plan: Arc<dyn ExecutionPlan>, are_tested: bool) -> Result<Arc<dyn ExecutionPlan>> {
     plan.transform_up(|node| {
-        let guarded = if is_scan(node.as_ref()) {
-            Arc::new(DynamicFilterExec::new(Arc::clone(&node))) as _
-        } else if is_join(node.as_ref()) {
+        let guarded = if is_join(node.as_ref()) {
             // Joins hand filters on by their columns themselves.
             Arc::clone(&node)
+        } else if are_tested && is_scan(node.as_ref()) {
+            Arc::new(DynamicFilterExec::new(Exact::around(Arc::clone(&node)))) as _
         } else {
             Exact::around(Arc::clone(&node))
         };

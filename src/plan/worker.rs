@@ -93,7 +93,7 @@ pub fn on_device(
     if !has_filters {
         return Ok(plan);
     }
-    let plan = FilterPushdown::new_post_optimization().optimize(guarded(plan)?, options)?;
+    let plan = FilterPushdown::new_post_optimization().optimize(guarded(plan, false)?, options)?;
     settled(plan, &HashSet::new())
 }
 

@@ -12,8 +12,8 @@
 //! (`ChildFilterDescription::from_child`). In a schema with two columns of that name it ends at the
 //! first, and in a union at any column with the name. Pruning by such a filter loses rows, and
 //! testing rows by it loses more. Neither may a filter go below a LIMIT, which some nodes have as
-//! `fetch`, nor below a projection that computes its column by an expression that can fail
-//! ([`infallible`](super::infallible)). An [`Exact`] stands above each such node while filters are
+//! `fetch`, nor below a projection or into a scan that computes its column by an expression that can
+//! fail ([`infallible`](super::infallible)). An [`Exact`] stands above each such node while filters are
 //! handed out, and lets through those whose columns are the same below.
 
 use std::collections::HashSet;
@@ -23,6 +23,8 @@ use std::sync::Arc;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{Result, internal_err};
+use datafusion::datasource::physical_plan::FileScanConfig;
+use datafusion::datasource::source::DataSourceExec;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Column;
@@ -50,9 +52,6 @@ pub struct Exact {
 impl Exact {
     /// Returns `node`, behind a guard if it needs one.
     pub fn around(node: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
-        if node.children().is_empty() {
-            return node;
-        }
         let all = node.schema().fields().len();
         // Of a node with a LIMIT the first rows are wanted, whichever pass.
         let exact = (0..all).filter(|i| node.fetch().is_none() && is_exact(node.as_ref(), *i));
@@ -84,6 +83,9 @@ fn is_exact(node: &dyn ExecutionPlan, i: usize) -> bool {
     if only(node, name) != Some(i) {
         return false;
     }
+    if let Some(scan) = node.downcast_ref::<DataSourceExec>() {
+        return reads_infallibly(scan, i);
+    }
     if let Some(projection) = node.downcast_ref::<ProjectionExec>() {
         let of_column = projection.expr().get(i);
         let schema = projection.input().schema();
@@ -102,6 +104,20 @@ fn is_exact(node: &dyn ExecutionPlan, i: usize) -> bool {
         let found = only(child.as_ref(), name);
         found.is_some() && (!by_place || found == Some(i))
     })
+}
+
+/// Returns whether `scan` may test its column `i` before it has made it. A scan of files can compute
+/// columns, and tests what they are computed of.
+fn reads_infallibly(scan: &DataSourceExec, i: usize) -> bool {
+    let files = scan.data_source().downcast_ref::<FileScanConfig>();
+    let source = files.map(FileScanConfig::file_source);
+    let computed = source.and_then(|source| Some((source, source.projection()?)));
+    let Some((source, computed)) = computed else {
+        return true;
+    };
+    let table = source.table_schema().table_schema();
+    let of_column = computed.as_ref().get(i);
+    of_column.is_some_and(|computed| is_infallible(&computed.expr, table))
 }
 
 /// Returns the one column of `plan`'s rows that has this name.

@@ -12,8 +12,6 @@ use arrow::compute::BatchCoalescer;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{Result, Statistics, internal_err};
-use datafusion::datasource::physical_plan::FileScanConfig;
-use datafusion::datasource::source::DataSourceExec;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::DynamicFilterPhysicalExpr;
@@ -30,7 +28,6 @@ use datafusion::physical_plan::{
     ReplaceChildrenOptions,
 };
 
-use crate::scan::infallible::is_infallible;
 use crate::scan::one_child::with_properties_of;
 
 use super::filtering::{Filtering, ScanMetrics};
@@ -85,27 +82,6 @@ impl DynamicFilterExec {
         let filters = self.filters.iter().filter(is_kept).cloned().collect();
         Self::with(Arc::clone(&self.input), filters)
     }
-}
-
-/// Returns the columns of `scan` that it may test itself. A scan of files can compute some, and tests
-/// what they are computed of.
-fn columns_to_test(scan: &dyn ExecutionPlan) -> HashSet<usize> {
-    let files = scan
-        .downcast_ref::<DataSourceExec>()
-        .and_then(|scan| scan.data_source().downcast_ref::<FileScanConfig>());
-    let source = files.map(FileScanConfig::file_source);
-    let computed = source.and_then(|source| Some((source, source.projection()?)));
-    let columns = 0..scan.schema().fields().len();
-    let Some((source, computed)) = computed else {
-        return columns.collect();
-    };
-    let table = source.table_schema().table_schema();
-    let computed: Vec<_> = computed.as_ref().iter().collect();
-    let is_tested = |column: &usize| {
-        let of_column = computed.get(*column);
-        of_column.is_some_and(|computed| is_infallible(&computed.expr, table))
-    };
-    columns.filter(is_tested).collect()
 }
 
 impl DisplayAs for DynamicFilterExec {
@@ -188,19 +164,8 @@ impl ExecutionPlan for DynamicFilterExec {
         parent_filters: Vec<Arc<dyn PhysicalExpr>>,
         _: &ConfigOptions,
     ) -> Result<FilterDescription> {
-        // A scan with a LIMIT returns its first rows, whichever pass.
-        let child = match self.input.fetch() {
-            Some(_) => ChildFilterDescription::all_unsupported(&parent_filters),
-            None => {
-                let columns = columns_to_test(self.input.as_ref());
-                let child = &self.input;
-                ChildFilterDescription::from_child_with_allowed_indices(
-                    &parent_filters,
-                    columns,
-                    child,
-                )?
-            }
-        };
+        // Those that the scan itself may not test end at the guard around it.
+        let child = ChildFilterDescription::from_child(&parent_filters, &self.input)?;
         Ok(FilterDescription::new().with_child(child))
     }
 

@@ -4,9 +4,10 @@
 //! ```text
 //!  k                            tested
 //!  CAST(k AS BIGINT), k + 1     tested: widening casts, wrapping arithmetic of integers
+//!  s['k']                       tested: the field of a struct
 //!  CAST(s AS INT), 20 / d       not: they can fail. A WHERE or a join above the scan may be there
 //!                               to keep them from the rows on which they do
-//!  random(), any function       not: a second draw differs, and nobody says which functions fail
+//!  random(), other functions    not: a second draw differs, and nobody says which functions fail
 //! ```
 //!
 //! A filter is evaluated where the scan is, on rows that the plan may not have wanted evaluated
@@ -20,9 +21,10 @@
 //! too.
 
 use arrow::datatypes::{DataType, Schema};
+use datafusion::functions::core::getfield::GetFieldFunc;
 use datafusion::logical_expr::Operator;
-use datafusion::physical_expr::PhysicalExprRef;
 use datafusion::physical_expr::expressions::{BinaryExpr, CastExpr, Column, Literal};
+use datafusion::physical_expr::{PhysicalExprRef, ScalarFunctionExpr};
 
 /// Returns whether `expression`, over rows of `schema`, is known to be pure and never to fail.
 pub fn is_infallible(expression: &PhysicalExprRef, schema: &Schema) -> bool {
@@ -42,7 +44,25 @@ fn is_infallible_node(expression: &PhysicalExprRef, schema: &Schema) -> bool {
     if let Some(binary) = expression.downcast_ref::<BinaryExpr>() {
         return is_wrapping_arithmetic(binary, schema);
     }
-    false
+    let function = expression.downcast_ref::<ScalarFunctionExpr>();
+    function.is_some_and(|function| is_field_of_struct(function, schema))
+}
+
+/// Returns whether it is a field of a struct, or a field of that.
+fn is_field_of_struct(function: &ScalarFunctionExpr, schema: &Schema) -> bool {
+    let Some((base, names)) = function.args().split_first() else {
+        return false;
+    };
+    let field_of = |of: DataType, name: &PhysicalExprRef| {
+        let name = name.downcast_ref::<Literal>()?.value().try_as_str()??;
+        match of {
+            DataType::Struct(fields) => Some(fields.find(name)?.1.data_type().clone()),
+            _ => None,
+        }
+    };
+    let base = base.data_type(schema).ok();
+    let found = base.and_then(|base| names.iter().try_fold(base, field_of));
+    function.fun().inner().is::<GetFieldFunc>() && !names.is_empty() && found.is_some()
 }
 
 /// Returns whether it is `+`, `-` or `*` of integers, which wraps around where it overflows.
@@ -138,9 +158,9 @@ mod tests {
     use arrow::array::{ArrayRef, RecordBatch, new_null_array};
     use arrow::compute::cast;
     use arrow::datatypes::{Field, Schema};
-    use datafusion::functions::core::nullif;
+    use datafusion::functions::core::{get_field, nullif};
     use datafusion::logical_expr::Operator::{Divide, Minus, Modulo, Multiply, Plus};
-    use datafusion::physical_expr::ScalarFunctionExpr;
+    use datafusion::logical_expr::ScalarUDF;
     use datafusion::physical_expr::expressions::{col, lit};
 
     use super::*;
@@ -253,11 +273,42 @@ mod tests {
         assert!(!is_infallible(&sum(a, fails), &schema));
     }
 
+    fn call(function: Arc<ScalarUDF>, arguments: Vec<PhysicalExprRef>) -> PhysicalExprRef {
+        let field = Arc::new(Field::new("r", DataType::Int32, true));
+        let options = Default::default();
+        let call = ScalarFunctionExpr::new("r", function, arguments, field, options);
+        Arc::new(call)
+    }
+
     #[test]
     fn functions_are_not_known_to_be_pure_or_infallible() {
-        let field = Arc::new(Field::new("r", DataType::Int32, true));
-        let arguments = vec![lit(1), lit(2)];
-        let function = ScalarFunctionExpr::new("r", nullif(), arguments, field, Default::default());
-        assert!(!is_infallible(&(Arc::new(function) as _), &Schema::empty()));
+        let call = call(nullif(), vec![lit(1), lit(2)]);
+        assert!(!is_infallible(&call, &Schema::empty()));
+    }
+
+    #[test]
+    fn fields_of_structs_are_infallible_and_no_entries_of_maps() {
+        let inner = DataType::Struct(vec![Field::new("k", DataType::Int32, true)].into());
+        let outer = DataType::Struct(vec![Field::new("i", inner, true)].into());
+        let entries = DataType::Struct(
+            vec![
+                Field::new("keys", DataType::Utf8, false),
+                Field::new("values", DataType::Int32, true),
+            ]
+            .into(),
+        );
+        let map = DataType::Map(Arc::new(Field::new("entries", entries, false)), false);
+        let schema = Schema::new(vec![
+            Field::new("s", outer, true),
+            Field::new("m", map, true),
+        ]);
+        let of = |column, names: &[&str]| {
+            let names = names.iter().map(|name| lit(*name));
+            let arguments = std::iter::once(col(column, &schema).unwrap()).chain(names);
+            is_infallible(&call(get_field(), arguments.collect()), &schema)
+        };
+        assert!(of("s", &["i"]) && of("s", &["i", "k"]));
+        assert!(!of("s", &["k"]) && !of("s", &["i", "k", "k"]) && !of("s", &[]));
+        assert!(!of("m", &["a"]));
     }
 }

@@ -5,8 +5,8 @@
 //! [`horton_join::install`], around the same catalogs and functions.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use arrow::array::RecordBatch;
@@ -14,7 +14,7 @@ use async_trait::async_trait;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::memory_pool::{GreedyMemoryPool, MemoryLimit};
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
-use datafusion::execution::{FunctionRegistry, SessionStateBuilder};
+use datafusion::execution::{FunctionRegistry, SessionStateBuilder, TaskContext};
 use datafusion::physical_plan::common::collect;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::prelude::SessionContext;
@@ -25,6 +25,7 @@ use datafusion_sqllogictest::{
 use horton_join::HortonJoinExec;
 use horton_join::config::{Enabled, Filters, HortonConfig};
 use horton_test_support::plans::keep_sides;
+use horton_test_support::promises::{self, Promises};
 use sqllogictest::{AsyncDB, DBOutput};
 
 use super::Pass;
@@ -125,6 +126,7 @@ pub struct Tally {
     spilled: AtomicUsize,
     tree: AtomicBool,
     refused: AtomicBool,
+    promises: Mutex<Promises>,
 }
 
 impl Tally {
@@ -136,6 +138,16 @@ impl Tally {
     /// Joins that went to disk.
     pub fn spilled(&self) -> usize {
         self.spilled.load(Ordering::Relaxed)
+    }
+
+    /// Returns what was found of the promises of all plans.
+    pub fn promises(&self) -> Promises {
+        std::mem::take(&mut *self.promises.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn add_promises(&self, found: Promises) {
+        let mut promises = self.promises.lock().unwrap_or_else(PoisonError::into_inner);
+        promises.add(found);
     }
 
     /// Returns whether the last statement found too little memory for an operator of DataFusion, in
@@ -204,7 +216,7 @@ impl AsyncDB for Database {
     async fn run(&mut self, sql: &str) -> Result<DFOutput, Self::Error> {
         self.tally.tree.store(false, Ordering::Relaxed);
         self.tally.refused.store(false, Ordering::Relaxed);
-        let (plan, batches) = match execute(&self.session, sql).await {
+        let (plan, batches, context) = match execute(&self.session, sql).await {
             Ok(done) => done,
             Err(error) => {
                 let refused = is_refused(&error) && self.refuses_stock(sql).await?;
@@ -219,6 +231,8 @@ impl AsyncDB for Database {
         );
         self.tally.joins.fetch_add(joins, Ordering::Relaxed);
         self.tally.spilled.fetch_add(spilled, Ordering::Relaxed);
+        self.tally
+            .add_promises(promises::check(&plan, &context).await);
         let mut rows = convert_batches(&plan.schema(), batches, is_spark_path(&self.file))?;
         self.expected_text(sql, &mut rows);
         Ok(match rows.is_empty() && types.is_empty() {
@@ -238,16 +252,16 @@ impl AsyncDB for Database {
     async fn shutdown(&mut self) {}
 }
 
-/// Runs a statement: its plan, and its rows.
+/// Runs a statement: its plan, its rows, and the context that it ran with.
 async fn execute(
     session: &SessionContext,
     sql: &str,
-) -> Result<(Arc<dyn ExecutionPlan>, Vec<RecordBatch>)> {
+) -> Result<(Arc<dyn ExecutionPlan>, Vec<RecordBatch>, Arc<TaskContext>)> {
     let frame = session.sql(sql).await?;
     let context = Arc::new(frame.task_ctx());
     let plan = frame.create_physical_plan().await?;
-    let batches = collect(execute_stream(Arc::clone(&plan), context)?).await?;
-    Ok((plan, batches))
+    let batches = collect(execute_stream(Arc::clone(&plan), Arc::clone(&context))?).await?;
+    Ok((plan, batches, context))
 }
 
 /// Returns whether the memory pool refused something.

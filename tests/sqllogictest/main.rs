@@ -18,8 +18,9 @@
 //! exactly when it would pass there; `plans.rs` says what is not compared of a plan. In the third
 //! pass the pool may refuse DataFusion's own operators: such a record is left out if the stock
 //! session is refused, too. Joins of most files are too small to go to disk there; those of
-//! `tpch/tpch.slt` do. The last lines count records, and the joins that launched kernels or went to
-//! disk.
+//! `tpch/tpch.slt` do. Behind each query its joins and scans are executed once more by themselves,
+//! and what they promise is held against their rows (`promises.rs` of `tests/support`). The last
+//! lines count records, the joins that launched kernels or went to disk, and promises.
 
 mod data;
 mod database;
@@ -38,6 +39,7 @@ use datafusion_sqllogictest::{
     DFColumnType, TestContext, df_value_validator, setup_scratch_dir, should_skip_record,
 };
 use horton_join::device::Device;
+use horton_test_support::promises::Promises;
 use sqllogictest::{
     QueryExpect, Record, RecordOutput, Runner, parse_file, strict_column_validator,
 };
@@ -141,6 +143,7 @@ struct Outcome {
     joins: usize,
     /// Joins that went to disk.
     spilled: usize,
+    promises: Promises,
 }
 
 impl Outcome {
@@ -161,6 +164,7 @@ impl Outcome {
         self.refused += other.refused;
         self.joins += other.joins;
         self.spilled += other.spilled;
+        self.promises.add(other.promises);
     }
 }
 
@@ -235,6 +239,14 @@ fn report(total: &Outcome) -> bool {
         total.joins,
         total.spilled
     );
+    println!(
+        "promises held against rows: {}, of {} nodes; broken by DataFusion, too: {}; nodes that do \
+         not run by themselves: {}",
+        total.promises.promises,
+        total.promises.nodes,
+        total.promises.inherited.len(),
+        total.promises.failed.len()
+    );
     total.failures.is_empty()
 }
 
@@ -250,6 +262,10 @@ async fn run_files(files: Vec<TestFile>, shared: Arc<Shared>) -> Outcome {
     let mut tasks = JoinSet::new();
     for file in files {
         let shared = Arc::clone(&shared);
+        #[expect(
+            clippy::await_holding_invalid_type,
+            reason = "it is a task, and the turn is what it is for"
+        )]
         tasks.spawn(async move {
             let Ok(_turn) = shared.turns.acquire().await else {
                 return Outcome::default();
@@ -358,6 +374,10 @@ async fn run_records(
         }
     }
     (outcome.joins, outcome.spilled) = (tally.joins(), tally.spilled());
+    outcome.promises = tally.promises();
+    let broken = std::mem::take(&mut outcome.promises.broken).into_iter();
+    let name = |broken| format!("{} ({}): promises {broken}", file.name(), pass.name());
+    outcome.failures.extend(broken.map(name));
     outcome
 }
 

@@ -292,7 +292,9 @@ impl Runner {
         if options.looks_at_promises {
             let context = session.task_ctx();
             let found = promises::check(&plan, &context).await;
-            let found = found.map_err(|e| format!("error of a part: {e}\n{}", shown()))?;
+            if let Some(error) = found.failed.first() {
+                return Err(format!("error of a part: {error}\n{}", shown()));
+            }
             // Volatile keys are drawn again for it, which changes no promise.
             if let Some(broken) = found.broken.first() {
                 return Err(format!("broken promise: {broken}\n{}", shown()));
@@ -418,12 +420,9 @@ impl Outcome {
     /// Counts what joins of an executed plan did.
     fn look_at(&mut self, plan: &Arc<dyn ExecutionPlan>) {
         let joins = HortonJoinExec::all_in(plan);
-        let metric = |name: &str| {
-            let metrics = joins.iter().filter_map(|join| join.metrics());
-            let sums = metrics.filter_map(|metrics| metrics.sum_by_name(name));
-            sums.map(|sum| sum.as_usize()).sum::<usize>()
-        };
-        self.launches = metric("kernel_launches");
+        let metrics = joins.iter().filter_map(|join| join.metrics());
+        let launches = metrics.filter_map(|metrics| metrics.sum_by_name("kernel_launches"));
+        self.launches = launches.map(|sum| sum.as_usize()).sum();
         let is_on_disk = |join: &&&HortonJoinExec| {
             let mut decisions = join.decisions().into_iter();
             decisions.any(|decision| decision.bucket == Some(Home::Disk))

@@ -129,6 +129,9 @@ mod debug {
                 limited.check_left()?;
                 check_idle(worker)?;
             }
+            if strike.falls_back && found.case.consumer.is_some() {
+                consume(worker, found, fault.clone())?;
+            }
             run(worker, found, (on_error, fault))
         }
 
@@ -142,6 +145,20 @@ mod debug {
                 lasts: strike.lasts,
             })
         }
+    }
+
+    /// Has a consumer that misbehaves read the join while the device fails.
+    fn consume(worker: &Worker, found: &Found<'_>, fault: Fault) -> Checked<()> {
+        let what = format!("with a consumer after {fault:?}");
+        let _struck = Struck::begin(Some(fault));
+        let limited = worker.limited(found.case)?;
+        let plan = worker.on_device(found.inputs, found.case, OnDeviceError::Fallback)?;
+        let read = (found.inputs, &plan);
+        let checked = worker.check_consumer(found.case, read, &limited, found.converter);
+        checked.map_err(|difference| difference.with(&what))?;
+        drop(plan);
+        limited.check_left()?;
+        check_idle(worker)
     }
 
     fn run(

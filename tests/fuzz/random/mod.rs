@@ -16,6 +16,7 @@ mod checks;
 mod consumer;
 mod data;
 mod fault;
+mod neighbour;
 mod output;
 mod plan;
 mod regressions;

@@ -38,6 +38,7 @@ use super::checks::{
 };
 use super::consumer;
 use super::fault::Sites;
+use super::neighbour::Neighbour;
 use super::output::{Declared, Order, Output, Shown, converter};
 use super::plan::{Inputs, config};
 
@@ -313,7 +314,7 @@ impl Worker {
         let places = Places::of(&joins.device);
         let found = right.check(self, &places, found)?;
         check_plan(case, &joins, &found)?;
-        let promises = self.check_promises(case, &limited, &joins.device, &found)?;
+        let promises = self.check_promises(case, &joins.device, &found)?;
         check_places(case, &joins, &places)?;
         let mut report = Report {
             joins: 1,
@@ -346,7 +347,7 @@ impl Worker {
             Filtered::Exhausted(error) => report.exhausted = Some(error),
             filtered => report.filtered = filtered == Filtered::Same,
         }
-        report.misread = self.check_consumer(case, (&inputs, &joins), &limited, &converter)?;
+        report.misread = self.check_consumer_of(case, &inputs, &limited, &converter)?;
         report.nested_loop = self.check_nested_loop(case, &inputs, &expected, &converter)?;
         drop(joins);
         limited.check_left()?;
@@ -359,12 +360,12 @@ impl Worker {
     fn check_promises(
         &self,
         case: &Case,
-        limited: &Limited,
         join: &Arc<dyn ExecutionPlan>,
         found: &Output,
     ) -> Checked<Promises> {
         let mut promises = Promises::default();
-        let context = self.context(case, &limited.runtime);
+        // DataFusion's own join, which may be asked for comparison, does not spill.
+        let context = self.context(case, &self.runtime);
         let looked = promises.look_at(join, &found.batches, &context);
         self.handle.block_on(looked)?;
         match promises.broken.first() {
@@ -373,11 +374,29 @@ impl Worker {
         }
     }
 
-    /// Reads the join as a consumer does that misbehaves. Returns whether the case has one.
-    fn check_consumer(
+    /// Has a consumer that misbehaves read the join, at times one that falls back to the host.
+    fn check_consumer_of(
         &self,
         case: &Case,
-        (inputs, joins): (&Inputs, &Joins),
+        inputs: &Inputs,
+        limited: &Limited,
+        converter: &RowConverter,
+    ) -> Checked<bool> {
+        let falls_back = case.consumer.is_some_and(|seed| seed.is_multiple_of(2));
+        let on_error = match falls_back {
+            true => OnDeviceError::Fallback,
+            false => OnDeviceError::Error,
+        };
+        let plan = self.on_device(inputs, case, on_error)?;
+        self.check_consumer(case, (inputs, &plan), limited, converter)
+    }
+
+    /// Reads `plan`, which is the case's, as a consumer does that misbehaves. Where memory of the
+    /// device is limited, there may be a neighbour. Returns whether the case has a consumer.
+    pub fn check_consumer(
+        &self,
+        case: &Case,
+        (inputs, plan): (&Inputs, &Arc<dyn ExecutionPlan>),
         limited: &Limited,
         converter: &RowConverter,
     ) -> Checked<bool> {
@@ -387,7 +406,10 @@ impl Worker {
         let all: Arc<dyn ExecutionPlan> = Arc::new(inputs.stock(case, false)?);
         let all = Output::new(converter, self.run(&all, case)?)?;
         let context = || self.context(case, &limited.runtime);
-        let kept = consumer::read(&joins.device, case, context, seed);
+        let limit = case.table.device_limit;
+        let has_neighbour = limit > 0 && !seed.is_multiple_of(3);
+        let _neighbour = has_neighbour.then(|| Neighbour::on(&self.device, limit, seed));
+        let kept = consumer::read(plan, case, context, seed);
         self.handle.block_on(kept)?.check(case, converter, &all)?;
         Ok(true)
     }

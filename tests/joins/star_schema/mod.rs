@@ -13,7 +13,8 @@
 //! and `Int64` in others, strings `Utf8` or `Utf8View`. Every query runs in a plain session and in
 //! three with device joins: one table for all partitions, of the side planned or of the one that
 //! ends first, and partitions kept. Results are compared as multisets; there are no floating-point
-//! numbers in them, so equal means equal.
+//! numbers in them, so equal means equal. Then each join and scan runs by itself, and its properties
+//! are held against its rows.
 
 mod data;
 
@@ -30,6 +31,7 @@ use horton_join::config::{HortonConfig, Knobs};
 use horton_join::{Decision, Side};
 use horton_test_support::plans::keep_sides;
 use horton_test_support::plans::sorted;
+use horton_test_support::promises::{self, Promises};
 use horton_test_support::turns::side_by_side;
 
 use self::data::register_all;
@@ -109,7 +111,7 @@ async fn device_session(keep_partitions: bool, turn_rows: usize) -> SessionConte
     session
 }
 
-/// Device joins of a plan, those of them that kept partitions, those that built the right side,
+/// Device joins of a plan or of several, those of them that kept partitions, those that built the right side,
 /// joins elsewhere, kernels that were launched.
 #[derive(Debug, Default, Clone, Copy)]
 struct Joins {
@@ -118,6 +120,8 @@ struct Joins {
     swapped: usize,
     stock: usize,
     launches: usize,
+    /// Promises of its nodes that were held against their rows.
+    promises: usize,
 }
 
 impl Joins {
@@ -127,6 +131,7 @@ impl Joins {
         self.swapped += other.swapped;
         self.stock += other.stock;
         self.launches += other.launches;
+        self.promises += other.promises;
     }
 }
 
@@ -156,10 +161,10 @@ fn joins(plan: &Arc<dyn ExecutionPlan>) -> Joins {
 async fn run(
     session: &SessionContext,
     query: &str,
-) -> datafusion::error::Result<(Vec<String>, Joins)> {
+) -> datafusion::error::Result<(Vec<String>, Arc<dyn ExecutionPlan>)> {
     let plan = session.sql(query).await?.create_physical_plan().await?;
     let batches = collect(Arc::clone(&plan), session.task_ctx()).await?;
-    Ok((sorted(&batches), joins(&plan)))
+    Ok((sorted(&batches), plan))
 }
 
 /// Returns the place where two sorted results first differ.
@@ -176,19 +181,30 @@ fn difference(expected: &[String], actual: &[String]) -> String {
     )
 }
 
-/// Runs `query` with device joins.
+/// Runs `query` with device joins, and its joins and scans once more by themselves.
 ///
 /// # Errors
-/// What is wrong with the result or the plan.
+/// What is wrong with the result or the plan, or a promise that a node breaks.
 async fn check(
     session: &SessionContext,
     query: &str,
     expected: &[String],
 ) -> Result<Joins, String> {
-    let (actual, joins) = run(session, query).await.map_err(|e| e.to_string())?;
+    let (actual, plan) = run(session, query).await.map_err(|e| e.to_string())?;
     if actual != expected {
         return Err(difference(expected, &actual));
     }
+    let mut joins = joins(&plan);
+    let Promises {
+        promises,
+        broken,
+        failed,
+        ..
+    } = promises::check(&plan, &session.task_ctx()).await;
+    if !broken.is_empty() || !failed.is_empty() {
+        return Err(format!("broken promises: {broken:?}, errors: {failed:?}"));
+    }
+    joins.promises = promises;
     if joins.stock > 0 || !(3..=9).contains(&joins.device) || joins.launches == 0 {
         return Err(format!("{joins:?}"));
     }
@@ -236,6 +252,7 @@ async fn many_join_queries_return_the_rows_of_the_stock_joins() {
     assert!(queries.len() >= 42);
     for joins in [planned, raced, kept] {
         assert!(joins.device >= 100, "{joins:?}");
+        assert!(joins.promises >= 1000, "{joins:?}");
     }
     assert!(raced.swapped >= 20, "{raced:?}");
     assert_eq!(kept.swapped, 0, "{kept:?}");

@@ -51,24 +51,25 @@ pub struct Promises {
     pub broken: Vec<String>,
     /// Promises that an input or DataFusion's own join breaks as well.
     pub inherited: Vec<String>,
+    /// The errors of nodes that cannot be executed by themselves: in a recursive query, of what the
+    /// query would not have read to its end.
+    pub failed: Vec<String>,
 }
 
 /// Checks the nodes of this crate in `plan`: executes each by itself, and looks at its rows.
-///
-/// # Errors
-/// The errors of executing a node.
-pub async fn check(plan: &Arc<dyn ExecutionPlan>, context: &Arc<TaskContext>) -> Result<Promises> {
+pub async fn check(plan: &Arc<dyn ExecutionPlan>, context: &Arc<TaskContext>) -> Promises {
     let mut found = Promises::default();
     let mut left = vec![Arc::clone(plan)];
     while let Some(node) = left.pop() {
         left.extend(node.children().into_iter().cloned());
         let is_ours = HortonJoinExec::of(node.as_ref()).is_some();
-        if is_ours || node.is::<DynamicFilterExec>() {
-            let rows = rows_of(&node, context).await?;
-            found.look_at(&node, &rows, context).await?;
+        if (is_ours || node.is::<DynamicFilterExec>())
+            && let Err(error) = found.check_node(&node, context).await
+        {
+            found.failed.push(format!("{}: {error}", node.name()));
         }
     }
-    Ok(found)
+    found
 }
 
 /// Returns whether one of DataFusion's own joins in `plan` breaks a promise, or would if it stood
@@ -99,6 +100,15 @@ pub async fn stock_breaks_one(
 }
 
 impl Promises {
+    async fn check_node(
+        &mut self,
+        node: &Arc<dyn ExecutionPlan>,
+        context: &Arc<TaskContext>,
+    ) -> Result<()> {
+        let rows = rows_of(node, context).await?;
+        self.look_at(node, &rows, context).await
+    }
+
     /// Holds the promises of `node` against its rows, `partitions`.
     ///
     /// # Errors
@@ -128,6 +138,8 @@ impl Promises {
         let of_stock = match HortonJoinExec::of(node.as_ref()) {
             Some(join) if node.downcast_delegate().is_some() => {
                 let stock: Arc<dyn ExecutionPlan> = Arc::clone(join.stock()) as _;
+                // The first rows may be others, which break no promise.
+                let stock = stock.with_fetch(None).unwrap_or(stock);
                 let rows = rows_of(&stock, context).await?;
                 self::held(&stock, &rows)?.broken
             }
@@ -150,6 +162,7 @@ impl Promises {
         self.promises += other.promises;
         self.broken.extend(other.broken);
         self.inherited.extend(other.inherited);
+        self.failed.extend(other.failed);
     }
 }
 
