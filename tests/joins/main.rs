@@ -3,6 +3,7 @@
 //! ```text
 //!  join          HortonJoinExec and HashJoinExec over the same sides     ─▶ same rows
 //!  decided       which side is built, and where                          ─▶ decisions, memory
+//!  promised      orders, guards, executions, streams  ─▶ what others may rely on
 //!  sideways      filters handed to scans, in memory and over Parquet     ─▶ fewer rows scanned
 //!  long_strings  a build side of more than 2^31 bytes
 //!  star_schema   queries of many joins
@@ -17,5 +18,6 @@ mod decided;
 mod feed;
 mod join;
 mod long_strings;
+mod promised;
 mod sideways;
 mod star_schema;

@@ -109,3 +109,46 @@ impl Lane {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use crate::join::spill::bucket::Bucket;
+
+    use super::*;
+
+    fn pair() -> Pair {
+        let bucket = || {
+            Arc::new(Bucket {
+                rows: 0,
+                bytes: 0,
+                kept: None,
+                file: None,
+            })
+        };
+        Pair::new(bucket(), bucket(), 0)
+    }
+
+    #[tokio::test]
+    async fn parts_stay_for_others_when_the_stream_that_began_their_pair_is_dropped() {
+        let begun = AtomicUsize::new(0);
+        let begin = |_| {
+            begun.fetch_add(1, Ordering::Relaxed);
+            Begun::new(3, async { Ok(Rows::None) })
+        };
+        let lane = Lane::of(vec![pair()]);
+        let (first, part) = lane.take(begin).unwrap();
+        assert_eq!(part, 0);
+        // Left in the middle of a poll, and dropped.
+        drop(futures::poll!(Box::pin(first.rows())));
+        drop(first);
+        for expected in [1, 2] {
+            let (other, part) = lane.take(begin).unwrap();
+            assert_eq!(part, expected);
+            assert!(matches!(*other.rows().await.unwrap(), Rows::None));
+        }
+        assert!(lane.take(begin).is_none());
+        assert_eq!(begun.load(Ordering::Relaxed), 1);
+    }
+}

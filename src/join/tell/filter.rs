@@ -215,16 +215,6 @@ impl Board {
         }
     }
 
-    /// Updates the filters by what all builds know.
-    async fn tell(self: Arc<Self>, all: Vec<Option<Facts>>) -> Result<()> {
-        let _ends = Ends(&self);
-        let known: Option<Vec<Facts>> = all.into_iter().collect();
-        match known.as_deref().and_then(together) {
-            Some(facts) => self.update(&facts).await,
-            None => Ok(()),
-        }
-    }
-
     async fn update(&self, facts: &Facts) -> Result<()> {
         for filter in &self.spec.filters {
             let key = Arc::clone(&self.spec.probe_on[filter.key]);
@@ -315,11 +305,22 @@ impl Board {
 }
 
 /// Completes the filters of a board when it is dropped, whether they were updated or not.
-struct Ends<'a>(&'a Board);
+struct Ends(Arc<Board>);
 
-impl Drop for Ends<'_> {
+impl Ends {
+    /// Updates the filters by what all builds know. Should nobody even poll this, they end without.
+    async fn tell(self, all: Vec<Option<Facts>>) -> Result<()> {
+        let known: Option<Vec<Facts>> = all.into_iter().collect();
+        match known.as_deref().and_then(together) {
+            Some(facts) => self.0.update(&facts).await,
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for Ends {
     fn drop(&mut self) {
-        let board = self.0;
+        let board = &self.0;
         board.waiting.free();
         for filter in &board.spec.filters {
             filter.filter.mark_complete();
@@ -346,13 +347,13 @@ impl Reporter {
     /// If the filter's expressions cannot be made.
     pub async fn report(mut self, facts: Facts, time: &Time) -> Result<()> {
         let _timer = time.timer();
-        // No await comes before the task that completes the filters, even if this is dropped.
+        // No await comes before there is a guard, which ends the filters if all is dropped.
         self.reported = true;
         let facts = self.board.kept(facts);
         let Some(all) = self.board.note(self.partition, facts) else {
             return Ok(());
         };
-        let told = SpawnedTask::spawn(Arc::clone(&self.board).tell(all));
+        let told = SpawnedTask::spawn(Ends(Arc::clone(&self.board)).tell(all));
         told.join().await.map_err(|error| task_failed(&error))?
     }
 }
@@ -361,7 +362,7 @@ impl Drop for Reporter {
     fn drop(&mut self) {
         // Without this build's keys the filters let everything through.
         if !self.reported && self.board.note(self.partition, None).is_some() {
-            drop(Ends(&self.board));
+            drop(Ends(Arc::clone(&self.board)));
         }
     }
 }

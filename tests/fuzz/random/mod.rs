@@ -250,6 +250,8 @@ impl Fuzz {
                     self.count(&report);
                 }
                 Err(difference) => {
+                    // Making it small takes a while, and may not succeed.
+                    print(&format!("HORTON_FUZZ_CASE={seed} failed: {difference}"));
                     let mut failed = self.failed.lock().unwrap();
                     failed.get_or_insert((seed, difference));
                     self.stop.store(true, Ordering::Relaxed);

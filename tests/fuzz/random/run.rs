@@ -375,6 +375,7 @@ impl Worker {
     }
 
     /// Has a consumer that misbehaves read the join, at times one that falls back to the host.
+    /// Where the case has scans that keep filters, it tells them its keys.
     fn check_consumer_of(
         &self,
         case: &Case,
@@ -388,6 +389,11 @@ impl Worker {
             false => OnDeviceError::Error,
         };
         let plan = self.on_device(inputs, case, on_error)?;
+        let plan = match case.scan {
+            // A limit's rows may be others.
+            Some(_) if case.fetch.is_none() => handed_out(plan, &config(case, on_error))?,
+            _ => plan,
+        };
         self.check_consumer(case, (inputs, &plan), limited, converter)
     }
 

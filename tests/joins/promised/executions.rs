@@ -1,0 +1,171 @@
+//! Partitions of one node: each with a context of its own, late, again, or never; copies of a node.
+//!
+//! ```text
+//!  plan.execute(0, session.task_ctx()) ─┐
+//!  plan.execute(1, session.task_ctx()) ─┴ one execution, as HashJoinExec has it: one build a node
+//!  plan.with_new_children(…)            ─ another node, with a build of its own
+//! ```
+
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use datafusion::common::Result;
+use datafusion::execution::SendableRecordBatchStream;
+use datafusion::physical_plan::execution_plan::reset_plan_states;
+use datafusion::physical_plan::union::UnionExec;
+use datafusion::physical_plan::{
+    ChildrenPropertiesMode, ExecutionPlan, ExecutionPlanProperties, ReplaceChildrenOptions,
+};
+use datafusion::prelude::SessionContext;
+use futures::future::try_join_all;
+use futures::{StreamExt, TryStreamExt};
+use horton_test_support::plans::sorted;
+
+use super::sessions::*;
+
+const QUERIES: [&str; 7] = [
+    "SELECT a.k, a.x, b.y FROM a JOIN b ON a.k = b.k",
+    "SELECT a.k, a.x, b.y FROM a LEFT JOIN b ON a.k = b.k",
+    "SELECT b.k, a.x, b.y FROM a RIGHT JOIN b ON a.k = b.k",
+    "SELECT a.k, a.x, b.y FROM a FULL JOIN b ON a.k = b.k",
+    "SELECT a.k, a.x FROM a WHERE EXISTS (SELECT 1 FROM b WHERE a.k = b.k)",
+    "SELECT a.k, a.x FROM a WHERE NOT EXISTS (SELECT 1 FROM b WHERE a.k = b.k)",
+    // Its hash repartition gives each partition out once.
+    "SELECT a.k, g.n FROM a JOIN (SELECT k, count(*) AS n FROM b GROUP BY k) g ON a.k = g.k",
+];
+
+fn fill(session: &SessionContext) {
+    let numbers = || (0..4000).collect();
+    table(session, "a", &[("k", numbers()), ("x", numbers())]);
+    let even = (0..4000).map(|k| 2 * k).collect();
+    table(session, "b", &[("k", even), ("y", numbers())]);
+}
+
+/// The rows that DataFusion's own joins return, sorted.
+async fn expected(sql: &str) -> Vec<String> {
+    let stock = stock();
+    fill(&stock);
+    sorted(&query(&stock, sql).await.unwrap().1)
+}
+
+fn partitions(plan: &Arc<dyn ExecutionPlan>) -> usize {
+    plan.output_partitioning().partition_count()
+}
+
+/// Reads all streams side by side.
+async fn read(streams: Vec<SendableRecordBatchStream>) -> Result<Vec<RecordBatch>> {
+    let tasks = streams
+        .into_iter()
+        .map(|stream| async { tokio::spawn(stream.try_collect::<Vec<_>>()).await.unwrap() });
+    Ok(try_join_all(tasks).await?.concat())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn partitions_with_a_context_each_are_one_execution() {
+    for sql in QUERIES {
+        let expected = expected(sql).await;
+        for at in At::BOTH {
+            let session = session(at.options());
+            fill(&session);
+            let plan = plan(&session, sql).await;
+            let streams = (0..partitions(&plan)).map(|p| plan.execute(p, session.task_ctx()));
+            let streams = streams.collect::<Result<Vec<_>>>().unwrap();
+            let batches = read(streams).await.unwrap();
+            assert!(sorted(&batches) == expected, "{at:?}: {sql}");
+            at.assert_launched(&plan);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn partitions_that_are_asked_for_late_are_of_the_same_execution() {
+    for sql in QUERIES {
+        let expected = expected(sql).await;
+        for at in At::BOTH {
+            for of_its_own in [false, true] {
+                let session = session(at.options());
+                fill(&session);
+                let plan = plan(&session, sql).await;
+                let shared = session.task_ctx();
+                let mut batches = Vec::new();
+                // Each is read to its end before the next one is asked for.
+                for partition in (0..partitions(&plan)).rev() {
+                    let context = match of_its_own {
+                        true => session.task_ctx(),
+                        false => Arc::clone(&shared),
+                    };
+                    let stream = plan.execute(partition, context).unwrap();
+                    batches.extend(read(vec![stream]).await.unwrap());
+                }
+                let about = format!("{at:?}, contexts of their own: {of_its_own}: {sql}");
+                assert!(sorted(&batches) == expected, "{about}");
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn partitions_that_are_dropped_early_leave_a_plan_that_runs_again() {
+    for sql in QUERIES {
+        let expected = expected(sql).await;
+        for at in At::BOTH {
+            let session = session(at.options());
+            fill(&session);
+            let plan = plan(&session, sql).await;
+            for partition in 0..partitions(&plan) {
+                let mut stream = plan.execute(partition, session.task_ctx()).unwrap();
+                // A part may have no rows.
+                drop(stream.next().await.transpose().unwrap());
+            }
+            let plan = reset_plan_states(plan).unwrap();
+            let streams = (0..partitions(&plan)).map(|p| plan.execute(p, session.task_ctx()));
+            let streams = streams.collect::<Result<Vec<_>>>().unwrap();
+            assert!(
+                sorted(&read(streams).await.unwrap()) == expected,
+                "{at:?}: {sql}"
+            );
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn copies_over_other_inputs_return_their_own_rows() {
+    for at in At::BOTH {
+        let session = session(at.options());
+        for (name, from) in [("a", 0), ("b", 0), ("c", 1_000_000), ("d", 1_000_000)] {
+            table(&session, name, &[("k", (from..from + 3000).collect())]);
+        }
+        let template = plan(&session, "SELECT a.k FROM a JOIN b ON a.k = b.k").await;
+        let other = plan(&session, "SELECT c.k FROM c JOIN d ON c.k = d.k").await;
+        let copy = |inputs: &Arc<dyn ExecutionPlan>| {
+            let inputs = inputs.children().into_iter().cloned().collect();
+            let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
+            Arc::clone(&template)
+                .replace_children(inputs, options)
+                .unwrap()
+        };
+        let copies = vec![copy(&template), copy(&other)];
+        let each = partitions(&copies[0]);
+        let orders: [Vec<usize>; 2] = [
+            (0..2 * each).collect(),
+            (0..each).flat_map(|p| [p, each + (p + 1) % each]).collect(),
+        ];
+        for order in orders {
+            let union = UnionExec::try_new(copies.clone()).unwrap();
+            let union = reset_plan_states(union).unwrap();
+            let context = session.task_ctx();
+            let streams = order
+                .iter()
+                .map(|p| union.execute(*p, Arc::clone(&context)));
+            let streams = streams.collect::<Result<Vec<_>>>().unwrap();
+            // One after the other, as they were asked for.
+            let mut rows = Vec::new();
+            for stream in streams {
+                rows.extend(first_column(&stream.try_collect::<Vec<_>>().await.unwrap()));
+            }
+            rows.sort_unstable();
+            let expected: Vec<i64> = (0..3000).chain(1_000_000..1_003_000).collect();
+            assert!(rows == expected, "{at:?} {order:?}: {} rows", rows.len());
+        }
+    }
+}
