@@ -14,10 +14,10 @@
 //!
 //! A refused request takes nothing, not even for a moment, so that a large one cannot make small
 //! ones beside it fail. A join that is refused waits for up to [`PATIENCE`] until others have given
-//! back enough, before it makes do with less. Joins wait in line, each in a task of its own: a stream
-//! may be left in the middle of a poll, and must not keep its place then. The first in line waits
-//! on a thread for blocking work, because a runtime may have no timer. Lanes never wait: others
-//! free their memory there.
+//! back enough, before it makes do with less. Joins wait in line, each in a task of its own: a
+//! stream may be left in the middle of a poll, and must not keep its place then. The first in line
+//! waits on a thread for blocking work, because a runtime may have no timer. Lanes never wait:
+//! others free their memory there.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};

@@ -84,8 +84,8 @@ pub struct Device {
 
 /// The permit to fill memory that the device copies from, with the way to such memory.
 ///
-/// It goes to the job that sends the memory, and no await may come in between: a stream that is left
-/// in the middle of a poll would keep it from all others.
+/// It goes to the job that sends the memory, and no await may come in between: a stream that is
+/// left in the middle of a poll would keep it from all others.
 pub(crate) struct UploadPermit {
     _permit: Permit,
     opened: Arc<Opened>,

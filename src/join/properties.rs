@@ -24,8 +24,8 @@
 //!   ([`promised_ordering`]). Where the plan promises more of a partition than its order, each
 //!   stream has buckets of its own ([`keeps_partitions`]).
 //!
-//! Source: `HashJoinExec::compute_properties`; `RepartitionExec` and `CoalescePartitionsExec`, which
-//! move rows between partitions, clear the same constants.
+//! Source: `HashJoinExec::compute_properties`; `RepartitionExec` and `CoalescePartitionsExec`,
+//! which move rows between partitions, clear the same constants.
 
 use std::sync::Arc;
 
@@ -137,7 +137,8 @@ fn open_equivalences(planned: &HashJoinExec) -> Result<EquivalenceProperties> {
         let mut columns = collect_columns(expression).into_iter();
         columns.any(|column| padded.contains(&column.index()))
     };
-    // NULLs of a padded row are equal in plain columns, but not to what an expression makes of them.
+    // NULLs of a padded row are equal in plain columns, but not to what an expression makes of
+    // them.
     let is_null_when_padded = |expression: &PhysicalExprRef| {
         is_padded(expression) && expression.downcast_ref::<Column>().is_some()
     };

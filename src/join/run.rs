@@ -12,12 +12,12 @@
 //! ```
 //!
 //! As in `HashJoinExec`, there is one build a node until `reset_state`, whatever the contexts are,
-//! and whenever a partition is asked for. Some consumers make a context for each partition, some
-//! drop one before they ask for the next, and a plan can be executed by several at the same time.
-//! Nobody can tell their partitions apart. So all of them read the same build, and a partition that
-//! is asked for again has the same rows again. `HashJoinExec` keeps its build for as long as the
-//! node is there. Here it goes with its last stream, once all partitions were asked for as often as
-//! each other. The next execution builds anew.
+//! and whenever a partition is asked for. Some consumers make a context for each partition, and
+//! some drop one before they ask for the next. Several can execute a plan at the same time. Nobody
+//! can tell their partitions apart. So all of them read the same build, and a partition that is
+//! asked for again has the same rows again. `HashJoinExec` keeps its build for as long as the node
+//! is there. Here it goes with its last stream, once all partitions were asked for as often as each
+//! other. The next execution builds anew.
 //!
 //! Some joins cannot be read twice: those in buckets, and those of the host that count streams. A
 //! partition that is asked for again then is of another *round*, which builds anew. Contexts say

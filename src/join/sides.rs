@@ -110,9 +110,9 @@ pub fn can_swap(join: &HashJoinExec) -> bool {
         && !has_run_ends(join)
 }
 
-/// Returns whether an input of `join` has run-end encoded columns. Arrow does not make their values
-/// NULL in rows without a match if their side is built (apache/arrow-rs#10908). If it is probed, the
-/// rows are right. So such a join builds the side that DataFusion builds.
+/// Returns whether an input of `join` has run-end encoded columns. Arrow does not make their
+/// values NULL in rows without a match if their side is built (apache/arrow-rs#10908). If it is
+/// probed, the rows are right. So such a join builds the side that DataFusion builds.
 pub fn has_run_ends(join: &HashJoinExec) -> bool {
     let schemas = [join.left().schema(), join.right().schema()];
     let mut fields = schemas.iter().flat_map(|schema| schema.fields());

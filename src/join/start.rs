@@ -25,8 +25,8 @@ use futures::{FutureExt, StreamExt, TryFutureExt, TryStreamExt};
 use crate::config::Filters;
 use crate::error::Error;
 
-use super::decide::host_join::Spread;
-use super::decide::{Joined, Joiner, Node, Reopen, for_another};
+use super::decide::host_join::{Reopen, Spread};
+use super::decide::{Joined, Joiner, Node, for_another};
 use super::decision::Declined;
 use super::early::{BuildOpening, open, open_builds};
 use super::exec::HortonJoinExec;
@@ -296,8 +296,8 @@ impl HortonJoinExec {
     }
 
     /// Begins the decision of a round of partitions that were asked for before: the `first` one's,
-    /// if its streams can be read again. Else it is built anew, in the same way, and filters let all
-    /// rows through from then on.
+    /// if its streams can be read again. Else it is built anew, in the same way, and filters let
+    /// all rows through from then on.
     fn begin_again(
         &self,
         first: SharedJoin,

@@ -12,9 +12,10 @@
 //! (`ChildFilterDescription::from_child`). In a schema with two columns of that name it ends at the
 //! first, and in a union at any column with the name. Pruning by such a filter loses rows, and
 //! testing rows by it loses more. Neither may a filter go below a LIMIT, which some nodes have as
-//! `fetch`, nor below a projection or into a scan that computes its column by an expression that can
-//! fail ([`infallible`](super::infallible)). An [`Exact`] stands above each such node while filters are
-//! handed out, and lets through those whose columns are the same below.
+//! `fetch`. A projection or a scan may compute a column by an expression that can fail, and a
+//! filter over that column stays above it ([`infallible`](super::infallible)). An [`Exact`] stands
+//! above each such node while filters are handed out. It lets through those whose columns are the
+//! same below.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -106,8 +107,8 @@ fn is_exact(node: &dyn ExecutionPlan, i: usize) -> bool {
     })
 }
 
-/// Returns whether `scan` may test its column `i` before it has made it. A scan of files can compute
-/// columns, and tests what they are computed of.
+/// Returns whether `scan` may test its column `i` before it has made it. A scan of files can
+/// compute columns, and tests what they are computed of.
 fn reads_infallibly(scan: &DataSourceExec, i: usize) -> bool {
     let files = scan.data_source().downcast_ref::<FileScanConfig>();
     let source = files.map(FileScanConfig::file_source);

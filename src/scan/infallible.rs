@@ -1,5 +1,5 @@
-//! The rule for what a filter may test: plain columns, and expressions that are known to be pure and
-//! never to fail.
+//! The rule for what a filter may test: plain columns, and expressions that are known to be pure
+//! and never to fail.
 //!
 //! ```text
 //!  k                            tested
@@ -10,9 +10,9 @@
 //!  random(), other functions    not: a second draw differs, and nobody says which functions fail
 //! ```
 //!
-//! A filter is evaluated where the scan is, on rows that the plan may not have wanted evaluated
-//! there, and once more than the plan says. So it must not matter on which rows, or how often. No
-//! node of DataFusion tells whether an expression can fail, and a user-defined function is never
+//! A filter is evaluated where the scan is, and once more than the plan says. It also meets rows
+//! that the plan may keep from its expressions. So it must not matter on which rows, or how often.
+//! No node of DataFusion tells whether an expression can fail, and a user-defined function is never
 //! known not to. So this is a list of what is known, and all else is left where it is.
 //!
 //! All filters of joins pass here. Joins make them of keys that hold to the rule

@@ -10,10 +10,10 @@
 //! Were the last stream to emit them alone, as in DataFusion's `CollectLeft` joins, all nodes above
 //! would work on one core. So streams that have ended wait for it, and each emits its share.
 //!
-//! A consumer may read one stream to its end before the next, so nobody waits for a stream that does
-//! not go on. After `PATIENCE` without progress of any, streams that have ended leave. A task keeps
-//! the time, as any stream may be left in the middle of a poll. It sleeps on a thread for blocking
-//! work: a runtime may have no timer.
+//! A consumer may read one stream to its end before the next, so nobody waits for a stream that
+//! does not go on. After `PATIENCE` without progress of any, streams that have ended leave. A task
+//! keeps the time, as any stream may be left in the middle of a poll. It sleeps on a thread for
+//! blocking work: a runtime may have no timer.
 //!
 //! A partition may be read by several consumers, who cannot be told apart, and each must get every
 //! row once. So rows belong to partitions: to the one that was the last to be read to its end for
@@ -109,8 +109,8 @@ impl Batches {
 }
 
 impl Owed {
-    /// Returns the record for `partitions` partitions of the probe side, whose streams wait for each
-    /// other if rows `are_many`.
+    /// Returns the record for `partitions` partitions of the probe side, whose streams wait for
+    /// each other if rows `are_many`.
     pub fn new(partitions: usize, are_many: bool) -> Self {
         Self {
             is_shared: are_many && partitions > 1,

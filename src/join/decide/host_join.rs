@@ -36,7 +36,6 @@ use datafusion::physical_plan::{
     PlanProperties,
 };
 
-use super::Reopen;
 use super::granted::Granted;
 use super::oriented::{OrientedJoin, emits_build_rows};
 use crate::join::collect::collected::{Collected, empty_stream};
@@ -122,6 +121,9 @@ pub fn host_join(
         can_be_read_again,
     })
 }
+
+/// Opens a partition of the probe side anew, for a stream that is not the first of it.
+pub type Reopen = Arc<dyn Fn(usize) -> Result<SendableRecordBatchStream> + Send + Sync>;
 
 /// The way in which the rows of both sides go to partitions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

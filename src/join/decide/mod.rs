@@ -47,7 +47,7 @@ use crate::join::side::Side;
 use crate::join::tell::filter::{Facts, Reporter};
 use crate::ready::{self, Readiness};
 
-use host_join::{HostJoin, Spread, host_join};
+use host_join::{HostJoin, Reopen, Spread, host_join};
 use oriented::OrientedJoin;
 use shares::{Copies, Shares, can_share};
 
@@ -159,10 +159,6 @@ fn place_on(
     let min_build_rows = least.min().unwrap_or_default();
     Err(Declined::FewRows { min_build_rows })
 }
-
-/// Opens a partition of the probe side anew, for a stream that is not the first of it.
-pub type Reopen =
-    Arc<dyn Fn(usize) -> Result<SendableRecordBatchStream, DataFusionError> + Send + Sync>;
 
 /// What a build decided that another of the same join must keep to, so that each partition has the
 /// same rows again.
@@ -547,8 +543,8 @@ impl Decided {
         }
     }
 
-    /// Returns how the host spread rows over partitions by their keys, if it did, and why it was the
-    /// host.
+    /// Returns how the host spread rows over partitions by their keys, if it did, and why it was
+    /// the host.
     pub fn spread(&self) -> Option<(Spread, Declined)> {
         match self {
             Decided::Host { join, reason, .. } if join.spread() != Spread::Whole => {

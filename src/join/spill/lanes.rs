@@ -28,8 +28,8 @@ pub struct Lane(Mutex<Waiting>);
 struct Waiting {
     /// The last is taken first.
     pairs: Vec<Pair>,
-    /// A pair of which parts of the probe side are left, and the first of those. It stays here until
-    /// all are taken: a stream that took one may be dropped.
+    /// A pair of which parts of the probe side are left, and the first of those. It stays here
+    /// until all are taken: a stream that took one may be dropped.
     begun: Option<(Arc<Begun>, usize)>,
 }
 

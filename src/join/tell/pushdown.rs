@@ -8,9 +8,9 @@
 //! ```
 //!
 //! The rules are those of `HashJoinExec::gather_filters_for_pushdown`. A filter goes to a side
-//! whose rows the join type preserves, and over a key of a semi join to both. Three things differ. A
-//! filter a key column reaches scans that one filter over all of them cannot. DataFusion finds a
-//! child's column by its name alone, which is wrong where two columns share it; such filters stay
+//! whose rows the join type preserves, and over a key of a semi join to both. Three things differ.
+//! A filter per key column reaches scans that one filter over all of them cannot. DataFusion finds
+//! a child's column by its name alone, which is wrong where two columns share it; such filters stay
 //! where they are. And a key that can fail, or is drawn at random, has no filter
 //! ([`infallible`](crate::scan::infallible)). (Elsewhere in a plan [`exact`](crate::scan::exact)
 //! sees to that.)

@@ -8,7 +8,8 @@
 //! ```
 //!
 //! All relations have the columns `id, k, b, x, tag`, so that any can stand where another does.
-//! Columns of a window, an order or a LIMIT leave no choice of rows, so that results can be compared.
+//! Columns of a window, an order or a LIMIT leave no choice of rows, so that results can be
+//! compared.
 
 use rand_mt::Mt64;
 

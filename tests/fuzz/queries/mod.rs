@@ -7,8 +7,8 @@
 //! ```
 //!
 //! Joins drawn as plans ([`random`](super::random)) are the roots of theirs. Here other operators
-//! stand above and below: unions with tags, windows, sorts, limits, correlated subqueries, keys that
-//! can fail behind what keeps them from it, and keys that are drawn at random. A planner relies on
+//! stand above and below: unions with tags, windows, sorts, limits, correlated subqueries. Some
+//! keys can fail, behind what keeps them from it, and some are drawn at random. A planner relies on
 //! what joins promise, and filters go through all that is below.
 //!
 //! The outer query is answered from a table of the joined rows. So DataFusion's own mistakes about
@@ -68,6 +68,10 @@ fn random_queries_are_answered_as_without_our_joins() {
             }
             let seed = crate::random::mix(seed, index);
             let outcome = runtime.block_on(runner.check(seed));
+            if let Err(difference) = &outcome {
+                // At once, as the end may never come.
+                print(&format!("HORTON_FUZZ_QUERY={seed}\n{difference}"));
+            }
             let mut all = all.lock().unwrap();
             match outcome {
                 Ok(outcome) => all.add(outcome),

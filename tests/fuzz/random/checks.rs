@@ -16,8 +16,10 @@
 //!   above
 //! * with filters handed to scans, in memory or of Parquet files: the same rows
 //! * with an OpenCL call that fails: the same rows, or the call's error where it is asked for
-//! * what the node promises, held against the rows that it gave out (`horton_test_support::promises`)
-//! * read by a consumer that misbehaves: the rows that it kept, and an end ([`consumer`](super::consumer))
+//! * what the node promises, held against the rows that it gave out
+//!   (`horton_test_support::promises`)
+//! * read by a consumer that misbehaves: the rows that it kept, and an end
+//!   ([`consumer`](super::consumer))
 //! * small inputs: `NestedLoopJoinExec`, which shares no code with either
 
 use std::fmt;

@@ -13,8 +13,8 @@
 //! and `Int64` in others, strings `Utf8` or `Utf8View`. Every query runs in a plain session and in
 //! three with device joins: one table for all partitions, of the side planned or of the one that
 //! ends first, and partitions kept. Results are compared as multisets; there are no floating-point
-//! numbers in them, so equal means equal. Then each join and scan runs by itself, and its properties
-//! are held against its rows.
+//! numbers in them, so equal means equal. Then each join and scan runs by itself, and its
+//! properties are held against its rows.
 
 mod data;
 
@@ -111,8 +111,8 @@ async fn device_session(keep_partitions: bool, turn_rows: usize) -> SessionConte
     session
 }
 
-/// Device joins of a plan or of several, those of them that kept partitions, those that built the right side,
-/// joins elsewhere, kernels that were launched.
+/// Device joins of a plan or of several. Then those of them that kept partitions, those that built
+/// the right side, joins elsewhere, kernels that were launched.
 #[derive(Debug, Default, Clone, Copy)]
 struct Joins {
     device: usize,
