@@ -9,9 +9,9 @@
 //!
 //! A stream of a query may be left in the middle of a poll, or be dropped at any await. What others
 //! see must be right even then: by a guard, or because the rest runs as a task of its own. Such
-//! state is an atomic, a flag of a value that is used up, or what a lock or a channel holds. Whoever
-//! changes it and awaits after that says above what happens if it is `dropped` or `left`. The body
-//! of a spawned task is not looked at.
+//! state is an atomic, a flag of a value that is used up, or what a lock or a channel holds.
+//! Whoever changes it and awaits after that says above what happens if it is `dropped` or `left`.
+//! The body of a spawned task is not looked at.
 //!
 //! Clippy knows types, and sees to guards of locks that are held over an await (`clippy.toml`).
 

@@ -18,6 +18,7 @@
 //! `HORTON_FUZZ_QUERY` one by its seed.
 
 mod draw;
+mod pool;
 mod run;
 mod tables;
 

@@ -9,7 +9,6 @@ use arrow::util::display::{ArrayFormatter, FormatOptions};
 use datafusion::datasource::MemTable;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::SessionStateBuilder;
-use datafusion::execution::memory_pool::GreedyMemoryPool;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, collect, displayable};
 use datafusion::prelude::{SessionConfig, SessionContext};
@@ -22,6 +21,7 @@ use horton_test_support::plans::{keep_sides, nodes};
 use horton_test_support::promises;
 
 use super::draw::{Outer, Query, Random};
+use super::pool::Pool;
 use super::tables::{Drawn, register};
 
 /// Joined rows of a query that is worth its time.
@@ -271,10 +271,11 @@ impl Runner {
                     options.own_contexts && plan.output_partitioning().partition_count() > 1;
                 let found = Rows::of(&batches, is_merged).map_err(|e| e.to_string())?;
                 if let Err(how) = truth.compare(query.outer, &found) {
-                    let context = session.task_ctx();
+                    // Of as much memory as DataFusion's own joins take.
+                    let context = self.stock_session(options).task_ctx();
                     // Joins whose sides are as planned promise what DataFusion's own does.
                     let breaks = promises::stock_breaks_one(&plan, &context).await;
-                    let is_theirs = breaks.map_err(|e| e.to_string())?
+                    let is_theirs = breaks.map_err(|e| format!("{how}; {e}"))?
                         || self
                             .errs_at_times(&truth, query.outer, (&whole, options))
                             .await;
@@ -372,7 +373,7 @@ impl Runner {
         let state = self.stock.state();
         let mut builder = SessionStateBuilder::new_from_existing(state).with_config(config);
         if let Some(bytes) = options.pool {
-            let pool = Arc::new(GreedyMemoryPool::new(bytes));
+            let pool = Arc::new(Pool::new(bytes));
             let runtime = RuntimeEnvBuilder::new().with_memory_pool(pool);
             builder = builder.with_runtime_env(runtime.build_arc()?);
             let execution = &mut builder

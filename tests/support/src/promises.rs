@@ -16,10 +16,9 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, Float64Array, RecordBatch};
+use arrow::array::{Array, ArrayRef, RecordBatch};
 use arrow::compute::kernels::numeric::add;
 use arrow::compute::{SortOptions, concat_batches};
-use arrow::datatypes::{DataType, Float64Type};
 use arrow::row::{RowConverter, Rows, SortField};
 use datafusion::common::hash_utils::create_hashes;
 use datafusion::common::stats::Precision;
@@ -247,13 +246,11 @@ fn held(node: &Arc<dyn ExecutionPlan>, partitions: &[Vec<RecordBatch>]) -> Resul
 
 /// Returns `array` with one zero where floats have two, as joins see them.
 fn as_joined(array: ArrayRef) -> Result<ArrayRef> {
-    Ok(match array.data_type() {
-        DataType::Float64 => {
-            let zero = Float64Array::new_scalar(0.0);
-            add(&array.as_primitive::<Float64Type>(), &zero)?
-        }
-        _ => array,
-    })
+    if !array.data_type().is_floating() {
+        return Ok(array);
+    }
+    let zero = ScalarValue::new_zero(array.data_type())?.to_scalar()?;
+    Ok(add(&array, &zero)?)
 }
 
 /// Returns rows of `arrays` that compare as their values do; `None` for types without an order.
