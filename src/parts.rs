@@ -10,6 +10,7 @@
 
 use arrow::array::{Array, ArrayRef};
 use datafusion::common::runtime::SpawnedTask;
+use futures::future::try_join_all;
 use futures::{StreamExt, TryStreamExt};
 
 use crate::error::{Error, Result};
@@ -77,6 +78,24 @@ where
         .map(|joined| joined.map_err(|e| task_failed(&e))?)
         .try_collect()
         .await
+}
+
+/// Does `work` on all items at once, each in a task of its own; results in order. Items may wait
+/// for each other, so that the first error ends all of them.
+///
+/// # Errors
+/// The first of `work`'s; [`Error::DataFusion`] if a task panics.
+pub async fn all_at_once<I, T, W, F>(items: Vec<I>, work: W) -> Result<Vec<T>>
+where
+    T: Send + 'static,
+    W: Fn(I) -> F,
+    F: Future<Output = Result<T>> + Send + 'static,
+{
+    let tasks = items.into_iter().map(|item| {
+        let task = SpawnedTask::spawn(work(item));
+        async { task.join().await.map_err(|e| task_failed(&e))? }
+    });
+    try_join_all(tasks.collect::<Vec<_>>()).await
 }
 
 /// Does `work` on every part, up to `width` at a time on threads for blocking work; results in

@@ -103,8 +103,8 @@ impl PairJoin {
             }
         };
         let streams = |side| Ok::<_, Error>(self.reading(pair, side)?.into_streams());
-        let left = scatter_all(spec(Side::Left), streams(Side::Left)?, 1).await?;
-        let right = scatter_all(spec(Side::Right), streams(Side::Right)?, 1).await?;
+        let left = scatter_all(spec(Side::Left), streams(Side::Left)?).await?;
+        let right = scatter_all(spec(Side::Right), streams(Side::Right)?).await?;
         Ok(pairs_of(&left, &right, level))
     }
 

@@ -42,7 +42,8 @@ use super::filling::Filling;
 use super::numbers::{NOWHERE, bucket_numbers, in_order};
 use super::spec::ScatterSpec;
 
-/// Bytes of rows that wait to be written together, for all buckets of a side.
+/// Bytes of rows that wait to be written together, for all buckets of a side, of all scatters that
+/// run at once.
 const WRITTEN_TOGETHER: usize = 8 << 20;
 
 /// Bytes of rows that a side has in memory even if the pool refuses. They are not reserved then.
@@ -134,7 +135,7 @@ impl Scattered {
     }
 }
 
-// Several streams are scattered by tasks (`side_by_side`). One alone has nobody who waits for it.
+// Streams are scattered by tasks (`all_at_once`).
 #[expect(
     clippy::await_holding_invalid_type,
     reason = "whoever waits for the state is a task, as is the one that has it"
@@ -267,9 +268,9 @@ impl Scatter {
     async fn keep(&self, parts: Vec<(usize, RecordBatch)>) -> Result<()> {
         let mut state = self.state.lock().await;
         let mut bytes = state.count(&parts);
-        let is_full = state.bytes + bytes > WRITTEN_TOGETHER;
+        let is_full = state.bytes + bytes > WRITTEN_TOGETHER / self.spec.at_once;
         if is_full || self.spec.memory.try_grow(bytes).is_err() {
-            if state.bytes + bytes > LEAST_TOGETHER {
+            if state.bytes + bytes > LEAST_TOGETHER / self.spec.at_once {
                 self.write(&mut state).await?;
                 bytes = state.count(&parts);
             }

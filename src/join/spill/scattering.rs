@@ -23,7 +23,7 @@ use crate::join::decision::Home;
 use crate::join::memory::of_buckets;
 use crate::join::properties::keeps_partitions;
 use crate::join::side::Side;
-use crate::parts::side_by_side;
+use crate::parts::all_at_once;
 
 use super::bucket::{Bucket, Pair};
 use super::lanes::Lane;
@@ -125,6 +125,7 @@ pub fn spec(
         manager: managers[side as usize].clone(),
         batch_size: node.context.session_config().batch_size(),
         width: node.context.session_config().target_partitions(),
+        at_once: 1,
         memory: of_buckets(node.context.memory_pool(), node.partition, side),
         pool: Arc::clone(node.context.memory_pool()),
     }
@@ -144,7 +145,6 @@ pub struct Scattering {
     specs: [ScatterSpec; 2],
     own_lanes: bool,
     null_aware: bool,
-    width: usize,
 }
 
 impl Scattering {
@@ -154,7 +154,6 @@ impl Scattering {
             specs: Side::BOTH.map(|side| spec(node, planned, managers, side)),
             own_lanes: keeps_partitions(planned),
             null_aware: planned.null_aware,
-            width: node.context.session_config().target_partitions(),
         }
     }
 
@@ -175,19 +174,18 @@ impl Scattering {
     /// The errors of the inputs, of the memory pool and of writing files.
     pub async fn lanes(self, [left, right]: [Reading; 2]) -> Result<Vec<Lane>> {
         let [left_spec, right_spec] = &self.specs;
-        let left = scatter_all(left_spec.again(), left.into_streams(), self.width).await?;
+        let left = scatter_all(left_spec.again(), left.into_streams()).await?;
         let right = right.into_streams();
         let groups: Vec<Vec<_>> = if self.own_lanes {
             right.into_iter().map(|stream| vec![stream]).collect()
         } else {
             vec![right]
         };
-        let mut lanes = Vec::with_capacity(groups.len());
-        for streams in groups {
-            let right = scatter_all(right_spec.again(), streams, self.width).await?;
-            lanes.push(Lane::of(self.pairs(&left, &right)));
-        }
-        Ok(lanes)
+        let at_once = groups.len();
+        let scatter = |streams| scatter_all(right_spec.again().beside(at_once), streams);
+        let sides = all_at_once(groups, scatter).await?;
+        let lane = |right| Lane::of(self.pairs(&left, right));
+        Ok(sides.iter().map(lane).collect())
     }
 
     /// Returns the pairs that the join's rows come of.
@@ -210,14 +208,14 @@ impl Scattering {
     }
 }
 
-/// Scatters all `streams` of a side, `width` at a time.
+/// Scatters all `streams` of a side, all at once. The partitions of an input can wait for each
+/// other: those of a `HashJoinExec` do that makes a dynamic filter.
 pub async fn scatter_all(
     spec: ScatterSpec,
     streams: Vec<SendableRecordBatchStream>,
-    width: usize,
 ) -> Result<Scattered> {
     let scatter = Arc::new(Scatter::new(spec));
-    side_by_side(streams, width, |stream| {
+    all_at_once(streams, |stream| {
         let scatter = Arc::clone(&scatter);
         async move { scatter.add(stream).await }
     })

@@ -64,6 +64,8 @@ pub struct ScatterSpec {
     pub batch_size: usize,
     /// Buckets that are written at a time.
     pub width: usize,
+    /// Scatters of the side that run at once. They share the bytes in memory.
+    pub at_once: usize,
     /// The reservation of rows in memory.
     pub memory: MemoryReservation,
     /// The pool of that reservation.
@@ -76,6 +78,14 @@ impl ScatterSpec {
         Self {
             home,
             buckets,
+            ..self
+        }
+    }
+
+    /// Returns the spec for one of `at_once` scatters that run at once.
+    pub fn beside(self, at_once: usize) -> Self {
+        Self {
+            at_once: at_once.max(1),
             ..self
         }
     }

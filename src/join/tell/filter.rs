@@ -246,7 +246,8 @@ impl Board {
         if nulls == facts.rows {
             return Ok((or_null(lit(false), &key, nulls_pass), None));
         }
-        let bounds = bounds(&key, &keys, spec.width).await?;
+        let of_key = key.data_type(&spec.probe_schema)?;
+        let bounds = bounds((&key, &of_key), &keys, spec.width).await?;
         let list = match &bounds {
             Some(_) => self.list(&key, &keys, facts)?,
             None => None,

@@ -13,12 +13,13 @@ use datafusion::physical_expr::expressions::{BinaryExpr, IsNullExpr, lit};
 use crate::error::Result;
 use crate::parts::{Part, off_the_runtime, parts};
 
-/// Returns `key >= min AND key <= max`; `None` for types whose order and equality differ.
+/// Returns `key >= min AND key <= max`; `None` for types whose order and equality differ. The `key`
+/// has values of type `of_key`.
 ///
 /// # Errors
 /// DataFusion's errors of finding the minimum and the maximum.
 pub async fn bounds(
-    key: &PhysicalExprRef,
+    (key, of_key): (&PhysicalExprRef, &DataType),
     keys: &[Vec<ArrayRef>],
     width: usize,
 ) -> Result<Option<PhysicalExprRef>> {
@@ -28,6 +29,10 @@ pub async fn bounds(
     };
     // A float's zeros are equal, but one is less; nested values have no order here.
     if data_type.is_floating() || data_type.is_nested() {
+        return Ok(None);
+    }
+    // Decimals of several precisions can be equal, but Arrow does not compare them.
+    if data_type.is_decimal() && data_type != *value_type(of_key) {
         return Ok(None);
     }
     let of_part = data_type.clone();

@@ -10,6 +10,7 @@ use datafusion::datasource::MemTable;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::SessionStateBuilder;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
+use datafusion::physical_plan::display::DisplayableExecutionPlan;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, collect, displayable};
 use datafusion::prelude::{SessionConfig, SessionContext};
 use futures::TryStreamExt;
@@ -208,11 +209,12 @@ impl Runner {
         let query = Query::random(&mut random);
         let options = Options::random(&mut random, query.outer);
         let about = || format!("{}\n{options:?}", query.outer.sql(&query.joined));
-        let checked = tokio::time::timeout(LIMIT, self.check_query(&query, &options)).await;
+        let checked = self.check_query(&query, &options);
+        let checked = tokio::time::timeout(3 * LIMIT, checked).await;
         match checked {
             Ok(Ok(outcome)) => Ok(outcome),
             Ok(Err(difference)) => Err(format!("{difference}\n{}", about())),
-            Err(_) => Err(format!("no end\n{}", about())),
+            Err(_) => Err(format!("no end of DataFusion's\n{}", about())),
         }
     }
 
@@ -256,9 +258,15 @@ impl Runner {
             Err(error) => return Err(format!("error of planning: {error}")),
         };
         let shown = || displayable(plan.as_ref()).indent(false).to_string();
-        let read = match options.own_contexts {
-            true => read_with_contexts(&session, &plan).await,
-            false => collect(Arc::clone(&plan), session.task_ctx()).await,
+        let read = async {
+            match options.own_contexts {
+                true => read_with_contexts(&session, &plan).await,
+                false => collect(Arc::clone(&plan), session.task_ctx()).await,
+            }
+        };
+        let Ok(read) = tokio::time::timeout(LIMIT, read).await else {
+            let shown = DisplayableExecutionPlan::with_metrics(plan.as_ref());
+            return Err(format!("no end\n{}", shown.indent(false)));
         };
         let again = drawn.again();
         match read {

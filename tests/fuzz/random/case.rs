@@ -42,6 +42,8 @@ pub struct Case {
     pub host_splits: bool,
     /// Partitions run at the same time, not one after the other.
     pub side_by_side: bool,
+    /// Partitions of each input wait until all of them are polled.
+    pub gathers: bool,
     /// The plan runs a second time after `reset_state`.
     pub again: bool,
     /// Bytes of the memory pool; 0: no limit.
@@ -188,6 +190,11 @@ impl Case {
         let mut random = Random(Mt64::new(seed));
         let mut case = draw(&mut random);
         case.bound_output(&mut random);
+        if random.one_in(8) {
+            // By consumers that poll all partitions, and over inputs that filters need not pass.
+            (case.gathers, case.side_by_side) = (true, true);
+            (case.scan, case.consumer) = (None, None);
+        }
         case
     }
 
@@ -359,6 +366,7 @@ fn draw(random: &mut Random) -> Case {
             _ => 1 + random.below(1 + rows.max(probe_rows)),
         }),
         side_by_side: random.one_in(6),
+        gathers: false,
         again: random.one_in(16),
         pool_limit,
         // A RepartitionExec of several inputs that spills can wait for itself

@@ -16,6 +16,7 @@ mod checks;
 mod consumer;
 mod data;
 mod fault;
+mod gather;
 mod neighbour;
 mod output;
 mod plan;
@@ -56,8 +57,10 @@ fn random_joins_are_what_the_stock_join_makes_of_them() {
     };
     if let Some(seed) = number("HORTON_FUZZ_CASE") {
         let case = Case::random(seed);
+        // Before it runs, as it may hang.
+        print(&format!("{case:?}"));
         match quietly(|| try_check(&worker(), &case)) {
-            Ok(report) => return print(&format!("{report:?} {case:#?}")),
+            Ok(report) => return print(&format!("{report:?}")),
             Err(first) => fail(seed, &first),
         }
     }

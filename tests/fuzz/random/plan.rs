@@ -32,6 +32,7 @@ use datafusion::physical_plan::union::UnionExec;
 use horton_join::config::{Enabled, HortonConfig, Knobs, OnDeviceError};
 
 use super::case::{Case, Filter, Key, Mode, Side, Term};
+use super::gather::GatherExec;
 
 /// Rows in front of a sliced side's own.
 const PREFIX: usize = 3;
@@ -244,7 +245,11 @@ impl Input {
             true => self.union()?,
             false => self.exec_of(&self.partitions)?,
         };
-        self.repartitioned(case, exec)
+        let exec = self.repartitioned(case, exec)?;
+        Ok(match case.gathers {
+            true => GatherExec::over(exec),
+            false => exec,
+        })
     }
 
     /// A union of the partitions, each with its number as a literal: as in

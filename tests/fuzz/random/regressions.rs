@@ -61,6 +61,7 @@ fn a_batch_is_no_larger_than_asked_for_when_a_step_adds_unmatched_rows() {
         min_build_rows: None,
         host_splits: false,
         side_by_side: false,
+        gathers: false,
         again: false,
         pool_limit: 0,
         cancel_after: None,
@@ -119,6 +120,7 @@ fn a_batch_is_no_larger_than_asked_for_when_nothing_matches() {
         min_build_rows: None,
         host_splits: false,
         side_by_side: false,
+        gathers: false,
         again: false,
         pool_limit: 0,
         cancel_after: None,
@@ -177,6 +179,7 @@ fn times_pass_filters_whatever_their_zone() {
         min_build_rows: None,
         host_splits: false,
         side_by_side: false,
+        gathers: false,
         again: false,
         pool_limit: 0,
         cancel_after: None,
@@ -235,6 +238,7 @@ fn rows_that_are_handed_back_to_the_host_are_counted_once() {
         min_build_rows: None,
         host_splits: false,
         side_by_side: false,
+        gathers: false,
         again: false,
         pool_limit: 0,
         cancel_after: None,
@@ -284,6 +288,7 @@ fn spilling() -> Case {
         min_build_rows: None,
         host_splits: false,
         side_by_side: false,
+        gathers: false,
         again: false,
         pool_limit: 256,
         cancel_after: None,
@@ -338,4 +343,107 @@ fn a_join_on_disk_is_sorted_in_little_memory_and_may_owe_no_row() {
         case.probe.sorted_by = Some(0);
         check_spilling(&case);
     }
+}
+
+/// Partitions of the probe side were scattered one after the other, although they wait for each
+/// other.
+#[test]
+fn partitions_that_wait_for_each_other_are_scattered_at_once() {
+    let column = || Column {
+        kind: Int32,
+        values: (0..40).map(|value| Some(value % 9)).collect(),
+    };
+    let side = || Side {
+        columns: vec![column()],
+        batches: vec![5],
+        sliced: false,
+        sorted_by: None,
+        tagged: false,
+    };
+    for mode in [Collected, Kept] {
+        check(&Case {
+            build: side(),
+            probe: side(),
+            on: vec![Key {
+                build: 0,
+                probe: 0,
+                as_text: false,
+            }],
+            join_type: Right,
+            mode,
+            null_equality: NullEqualsNothing,
+            null_aware: false,
+            filter: None,
+            projection: None,
+            fetch: None,
+            batch_size: 8192,
+            partitions: 4,
+            turn_rows: 1 << 20,
+            min_build_rows: None,
+            host_splits: false,
+            side_by_side: true,
+            gathers: true,
+            again: false,
+            pool_limit: 256,
+            cancel_after: None,
+            strike: None,
+            table: Table {
+                chunk_rows: 65536,
+                surrogate_bits: 32,
+                index: IndexKind::Horton,
+                device_limit: 0,
+                max_rows: 2147483646,
+            },
+            scan: None,
+            consumer: None,
+        });
+    }
+}
+
+/// The pool refused a filter's set, and its bounds are of another precision than the scan's column.
+#[test]
+fn decimals_of_other_precision_pass_filters_without_a_set() {
+    let side = |kind, values| Side {
+        columns: vec![Column { kind, values }],
+        batches: vec![8192],
+        sliced: false,
+        sorted_by: None,
+        tagged: false,
+    };
+    check(&Case {
+        build: side(Decimal128Wide, vec![Some(0), Some(1099511627783)]),
+        probe: side(Decimal128, vec![Some(0)]),
+        on: vec![Key {
+            build: 0,
+            probe: 0,
+            as_text: false,
+        }],
+        join_type: Inner,
+        mode: Collected,
+        null_equality: NullEqualsNothing,
+        null_aware: false,
+        filter: None,
+        projection: None,
+        fetch: None,
+        batch_size: 8192,
+        partitions: 1,
+        turn_rows: 1 << 20,
+        min_build_rows: None,
+        host_splits: false,
+        side_by_side: false,
+        gathers: false,
+        again: false,
+        pool_limit: 256,
+        cancel_after: None,
+        strike: None,
+        table: Table {
+            chunk_rows: 65536,
+            surrogate_bits: 32,
+            index: IndexKind::Horton,
+            device_limit: 0,
+            max_rows: 2147483646,
+        },
+        scan: Some(Scan::Memory),
+        consumer: None,
+    });
 }

@@ -89,6 +89,7 @@ fn rows(case: &Case) -> Vec<Attempt> {
 fn knobs(case: &Case) -> Vec<Attempt> {
     let mut attempts = vec![
         change(|case| case.again = false),
+        change(|case| case.gathers = false),
         change(|case| case.consumer = None),
         change(|case| case.scan = None),
         change(|case| case.scan = case.scan.map(|_| Scan::Memory)),
