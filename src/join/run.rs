@@ -26,6 +26,7 @@
 //! Filters are objects of the plan, so those of one build must not meet another's rows
 //! ([`telling`](crate::join::tell::telling)).
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use datafusion::error::Result;
@@ -33,7 +34,9 @@ use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::expressions::DynamicFilterPhysicalExpr;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::StreamExt;
+use futures::future::Shared;
 
+use crate::join::decide::EarlierBuild;
 use crate::join::opened::SharedJoin;
 use crate::join::side::Side;
 use crate::join::tell::filter::Board;
@@ -59,7 +62,7 @@ struct Current {
 pub struct Run {
     runs: Weak<Runs>,
     telling: Arc<Telling>,
-    rounds: Mutex<Vec<Round>>,
+    rounds: Mutex<Rounds>,
     /// The boards of the filters that are told if the left side is built, and if the right one is.
     boards: [Mutex<Option<Arc<Board>>>; 2],
     /// The executions of joins below whose build sides this one had opened.
@@ -71,11 +74,35 @@ pub struct Run {
 /// Records of rounds that build anew, each of which lets all rows through the filters.
 pub type Tellings = Arc<Mutex<Vec<Arc<Telling>>>>;
 
+/// The rounds of a run. One goes with its last stream, once all of its partitions were asked for:
+/// builds of executions that follow each other closely must not pile up.
+#[derive(Default)]
+struct Rounds {
+    /// By number.
+    alive: BTreeMap<usize, Round>,
+    /// Number of the next one.
+    next: usize,
+    /// True once a partition was asked for.
+    is_any_asked: bool,
+    /// What the first build decided, once its round is gone.
+    earlier: Option<EarlierBuild>,
+}
+
+/// What a round that is not the first follows.
+pub enum Again {
+    /// The first build, which is there.
+    Build(SharedJoin),
+    /// A build that is gone, and what it decided.
+    Gone(Option<EarlierBuild>),
+}
+
 /// Partitions that were asked for, each once.
 #[derive(Default)]
 struct Round {
     /// By partition.
     is_asked: Vec<bool>,
+    /// Streams that are there.
+    streams: usize,
     contexts: Vec<Arc<TaskContext>>,
     /// True once a stream was dropped before its end.
     is_cut: bool,
@@ -95,20 +122,51 @@ impl Round {
         let mut contexts = self.contexts.iter();
         contexts.any(|known| Arc::ptr_eq(known, context))
     }
+
+    fn is_whole(&self) -> bool {
+        self.is_asked.iter().all(|is_asked| *is_asked)
+    }
 }
 
-/// A partition that was asked for: the execution that it is of, and the round.
-pub struct Asked {
-    /// The execution.
-    pub run: Arc<Run>,
-    /// Number of the round: 0 if the partition was not asked for before.
-    pub round: usize,
+impl Rounds {
+    /// Returns the number of the oldest round of those that fit best to a stream of `partition`.
+    fn fitting(&self, partition: usize, context: &Arc<TaskContext>) -> Option<usize> {
+        let lacking = self.alive.iter();
+        let lacking = lacking.filter(|(_, round)| !round.is_asked[partition]);
+        let fits = lacking.min_by_key(|(_, round)| (!round.has(context), round.is_cut));
+        fits.map(|(number, _)| *number)
+    }
+
+    /// Adds a round of `partitions` partitions. Returns its number.
+    fn add(&mut self, partitions: usize) -> usize {
+        let number = self.next;
+        self.next += 1;
+        self.alive.insert(number, Round::of(partitions));
+        number
+    }
+
+    /// Notes that a stream of round `number` is gone. Returns the round, if that was the last.
+    fn leave(&mut self, number: usize, has_ended: bool) -> Option<Round> {
+        let round = self.alive.get_mut(&number)?;
+        round.streams -= 1;
+        round.is_cut |= !has_ended;
+        if round.streams > 0 || !round.is_whole() {
+            return None;
+        }
+        let gone = self.alive.remove(&number)?;
+        if number == 0 {
+            let decision = gone.decision.as_ref().and_then(Shared::peek);
+            let opened = decision.and_then(|decision| decision.as_ref().ok());
+            self.earlier = opened.and_then(|opened| opened.earlier());
+        }
+        Some(gone)
+    }
 }
 
 impl std::fmt::Debug for Run {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Run")
-            .field("rounds", &lock(&self.rounds).len())
+            .field("rounds", &lock(&self.rounds).alive.len())
             .finish_non_exhaustive()
     }
 }
@@ -138,7 +196,7 @@ impl Runs {
         partitions: usize,
         context: &Arc<TaskContext>,
         filters: &[Arc<DynamicFilterPhysicalExpr>],
-    ) -> Result<Asked> {
+    ) -> Result<Held> {
         let mut current = lock(&self.current);
         let run = match current.any.upgrade() {
             Some(run) => run,
@@ -149,7 +207,11 @@ impl Runs {
             any: Arc::downgrade(&run),
             _kept: (!is_whole).then(|| Arc::clone(&run)),
         };
-        Ok(Asked { run, round })
+        Ok(Held {
+            run,
+            round: Some(round),
+            ended: false,
+        })
     }
 
     /// Begins an execution before any partition of it is asked for, unless there is one. It sets
@@ -195,45 +257,43 @@ impl Run {
         context: &Arc<TaskContext>,
     ) -> (usize, bool) {
         let mut rounds = lock(&self.rounds);
-        let lacking = rounds.iter().enumerate();
-        let lacking = lacking.filter(|(_, round)| !round.is_asked[partition]);
-        // The oldest of those that fit best.
-        let fits = lacking.min_by_key(|(_, round)| (!round.has(context), round.is_cut));
-        let at = match fits {
-            Some((at, _)) => at,
-            None => {
-                rounds.push(Round::of(partitions));
-                rounds.len() - 1
+        let fitting = rounds.fitting(partition, context);
+        let number = fitting.unwrap_or_else(|| rounds.add(partitions));
+        rounds.is_any_asked = true;
+        if let Some(round) = rounds.alive.get_mut(&number) {
+            round.is_asked[partition] = true;
+            round.streams += 1;
+            if !round.has(context) {
+                round.contexts.push(Arc::clone(context));
             }
-        };
-        let round = &mut rounds[at];
-        round.is_asked[partition] = true;
-        if !round.has(context) {
-            round.contexts.push(Arc::clone(context));
         }
-        let mut asked = rounds.iter().flat_map(|round| &round.is_asked);
-        (at, asked.all(|is_asked| *is_asked))
+        (number, rounds.alive.values().all(Round::is_whole))
     }
 
-    /// Returns the decision of a round, begun by `begin` if it was not.
+    /// Returns the decision of a round, begun by `begin` if it was not. It is told what came before,
+    /// if that is not the first round.
     ///
     /// # Errors
     /// The errors of `begin`.
     pub fn decision(
         &self,
         round: usize,
-        begin: impl FnOnce(Option<SharedJoin>) -> Result<SharedJoin>,
+        begin: impl FnOnce(Option<Again>) -> Result<SharedJoin>,
     ) -> Result<SharedJoin> {
         let mut rounds = lock(&self.rounds);
-        if let Some(decision) = rounds.get(round).and_then(|round| round.decision.clone()) {
+        let decided = |number| {
+            let round: Option<&Round> = rounds.alive.get(&number);
+            round.and_then(|round| round.decision.clone())
+        };
+        if let Some(decision) = decided(round) {
             return Ok(decision);
         }
-        let first = match round {
-            0 => None,
-            _ => rounds.first().and_then(|round| round.decision.clone()),
-        };
-        let decision = begin(first)?;
-        if let Some(round) = rounds.get_mut(round) {
+        let again = (round > 0).then(|| match decided(0) {
+            Some(first) => Again::Build(first),
+            None => Again::Gone(rounds.earlier.clone()),
+        });
+        let decision = begin(again)?;
+        if let Some(round) = rounds.alive.get_mut(&round) {
             round.decision = Some(decision.clone());
         }
         Ok(decision)
@@ -249,10 +309,12 @@ impl Run {
         begin: impl FnOnce() -> Result<SharedJoin>,
     ) -> Result<()> {
         let mut rounds = lock(&self.rounds);
-        if rounds.is_empty() {
-            let mut round = Round::of(partitions);
-            round.decision = Some(begin()?);
-            rounds.push(round);
+        if rounds.next == 0 {
+            let decision = begin()?;
+            let number = rounds.add(partitions);
+            if let Some(round) = rounds.alive.get_mut(&number) {
+                round.decision = Some(decision);
+            }
         }
         Ok(())
     }
@@ -275,11 +337,11 @@ impl Run {
         Ok(())
     }
 
-    /// Returns a hold on this run, of a stream of `round`, or of a join above.
-    pub fn held(self: Arc<Self>, round: usize) -> Held {
+    /// Returns a hold on this run, of a join above.
+    pub fn held(self: Arc<Self>) -> Held {
         Held {
             run: self,
-            round,
+            round: None,
             ended: false,
         }
     }
@@ -293,16 +355,32 @@ impl Run {
     pub fn again(&self) -> &Tellings {
         &self.again
     }
+}
 
-    /// Returns `stream`, of `round`, as one of this run's, which it keeps alive.
-    pub fn holding(
-        self: Arc<Self>,
-        round: usize,
-        stream: SendableRecordBatchStream,
-    ) -> SendableRecordBatchStream {
+/// A hold on a run: a stream's, or that of a join above.
+#[derive(Debug)]
+pub struct Held {
+    run: Arc<Run>,
+    /// Number of the stream's round.
+    round: Option<usize>,
+    ended: bool,
+}
+
+impl Held {
+    /// Returns the run.
+    pub fn run(&self) -> &Arc<Run> {
+        &self.run
+    }
+
+    /// Returns the number of the stream's round: 0 if its partition was not asked for before.
+    pub fn round(&self) -> usize {
+        self.round.unwrap_or_default()
+    }
+
+    /// Returns `stream`, whose hold this is, as one that keeps the run alive.
+    pub fn holding(self, stream: SendableRecordBatchStream) -> SendableRecordBatchStream {
         let schema = stream.schema();
-        let state = (stream, self.held(round));
-        let stream = futures::stream::unfold(state, |(mut stream, mut held)| async {
+        let stream = futures::stream::unfold((stream, self), |(mut stream, mut held)| async {
             let next = stream.next().await;
             held.ended = next.is_none();
             Some((next?, (stream, held)))
@@ -311,31 +389,24 @@ impl Run {
     }
 }
 
-/// A hold on a run: a stream's, or that of a join above.
-#[derive(Debug)]
-pub struct Held {
-    run: Arc<Run>,
-    round: usize,
-    ended: bool,
-}
-
 impl Drop for Held {
     fn drop(&mut self) {
         // Without its node no partition can be asked for.
-        let Some(runs) = self.run.runs.upgrade().filter(|_| !self.ended) else {
-            return;
-        };
-        let mut current = lock(&runs.current);
+        let runs = self.run.runs.upgrade();
+        let mut current = runs.as_ref().map(|runs| lock(&runs.current));
         let mut rounds = lock(&self.run.rounds);
-        if let Some(round) = rounds.get_mut(self.round) {
-            round.is_cut = true;
-        }
-        let mut asked = rounds.iter().flat_map(|round| &round.is_asked);
-        let is_unasked = !asked.any(|is_asked| *is_asked);
+        let gone = self.round.and_then(|round| rounds.leave(round, self.ended));
+        let is_unasked = !rounds.is_any_asked;
         drop(rounds);
-        if is_unasked && current.any.ptr_eq(&Arc::downgrade(&self.run)) {
-            *current = Current::default();
+        if let Some(current) = &mut current
+            && is_unasked
+            && current.any.ptr_eq(&Arc::downgrade(&self.run))
+        {
+            **current = Current::default();
         }
+        drop(current);
+        // Its build, with what that holds, outside of the locks.
+        drop(gone);
     }
 }
 

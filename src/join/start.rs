@@ -32,7 +32,7 @@ use super::early::{BuildOpening, open, open_builds};
 use super::exec::HortonJoinExec;
 use super::memory;
 use super::opened::{Opened, SharedJoin};
-use super::run::{Asked, Run, lock};
+use super::run::{Again, Run, lock};
 use super::spill::scattering::{can_scatter, manager};
 use super::spill::spilled::Spilled;
 use crate::join::collect::race::{First, Raced, race};
@@ -143,14 +143,15 @@ impl HortonJoinExec {
             return internal_err!("partition {partition} of a join that has {partitions}");
         }
         let filters = self.made_filters();
-        let Asked { run, round } = self.runs.ask(partition, partitions, context, &filters)?;
-        self.open_below(&run, context)?;
+        let held = self.runs.ask(partition, partitions, context, &filters)?;
+        let (run, round) = (held.run(), held.round());
+        self.open_below(run, context)?;
         let (decision, at) = if self.is_partitioned() {
-            (self.begin_partition(partition, &run, round, context)?, 0)
+            (self.begin_partition(partition, run, round, context)?, 0)
         } else {
-            let begin = |first| match first {
-                Some(first) => self.begin_again(first, &run, context),
-                None => self.begin(0, &run, context),
+            let begin = |again| match again {
+                Some(again) => self.begin_again(again, run, context),
+                None => self.begin(0, run, context),
             };
             (run.decision(round, begin)?, partition)
         };
@@ -163,7 +164,7 @@ impl HortonJoinExec {
         let stream = futures::stream::once(opened).try_flatten();
         let stream = stream.map(move |batch| under(&of_output, batch?));
         let stream = RecordBatchStreamAdapter::new(schema, stream);
-        Ok(run.holding(round, Box::pin(stream)))
+        Ok(held.holding(Box::pin(stream)))
     }
 
     /// Begins the build before the join is executed. All partitions must share it, and no filter of
@@ -180,7 +181,7 @@ impl HortonJoinExec {
             return Ok(BuildOpening::WasOpened);
         };
         // Ends the execution if the build side cannot be opened.
-        let held = Arc::clone(&run).held(0);
+        let held = Arc::clone(&run).held();
         run.begin_decision(self.output_partitions(), || self.begin(0, &run, context))?;
         self.open_below(&run, context)?;
         Ok(BuildOpening::Opened(held))
@@ -295,12 +296,12 @@ impl HortonJoinExec {
         Ok(build.decide().map_err(Arc::new).boxed().shared())
     }
 
-    /// Begins the decision of a round of partitions that were asked for before: the `first` one's,
-    /// if its streams can be read again. Else it is built anew, in the same way, and filters let
-    /// all rows through from then on.
+    /// Begins the decision of a round of partitions that were asked for before: the first one's,
+    /// if that is there and its streams can be read again. Else it is built anew, in the same way,
+    /// and filters let all rows through from then on.
     fn begin_again(
         &self,
-        first: SharedJoin,
+        before: Again,
         run: &Arc<Run>,
         context: &Arc<TaskContext>,
     ) -> Result<SharedJoin> {
@@ -310,14 +311,18 @@ impl HortonJoinExec {
         let (executions, filters) = (Arc::clone(self.runs.executions()), self.made_filters());
         let again = Arc::clone(run.again());
         let decided = async move {
-            let first = first.await?;
-            if first.can_be_read_again() {
-                return Ok(first);
-            }
+            let earlier = match before {
+                Again::Build(first) => {
+                    let first = first.await?;
+                    if first.can_be_read_again() {
+                        return Ok(first);
+                    }
+                    first.earlier()
+                }
+                Again::Gone(earlier) => earlier,
+            };
             let telling = executions.begin(&filters).map_err(Error::DataFusion)?;
             lock(&again).push(telling);
-            let earlier = first.earlier();
-            drop(first);
             let mut build = match &earlier {
                 Some(earlier) if earlier.build == Side::Right => right,
                 _ => left,

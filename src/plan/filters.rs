@@ -50,9 +50,25 @@ fn is_scan(node: &dyn ExecutionPlan) -> bool {
     node.children().is_empty() && !makes_none
 }
 
-/// Returns whether `node` is one of this session's joins, on a device or not.
+/// Returns whether `node` is one of this crate's joins.
 fn is_join(node: &dyn ExecutionPlan) -> bool {
-    HortonJoinExec::of(node).is_some() || node.is::<HashJoinExec>()
+    HortonJoinExec::of(node).is_some()
+}
+
+/// Returns `join`, which stays DataFusion's, behind guards on all sides. It would hand filters on by
+/// names. The filter that it makes is of one execution only, and has its partitions wait for each
+/// other.
+///
+/// # Errors
+/// If it does not take its new inputs.
+fn closed(join: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+    let inputs = join.children().into_iter().cloned().map(Exact::closed);
+    let inputs = inputs.collect();
+    let join = join.replace_children(
+        inputs,
+        ReplaceChildrenOptions::new(ChildrenPropertiesMode::Keep),
+    )?;
+    Ok(Exact::closed(join))
 }
 
 fn has_joins(plan: &Arc<dyn ExecutionPlan>) -> Result<bool> {
@@ -131,6 +147,8 @@ pub fn guarded(plan: Arc<dyn ExecutionPlan>, are_tested: bool) -> Result<Arc<dyn
         let guarded = if is_join(node.as_ref()) {
             // Joins hand filters on by their columns themselves.
             Arc::clone(&node)
+        } else if node.is::<HashJoinExec>() {
+            closed(Arc::clone(&node))?
         } else if are_tested && is_scan(node.as_ref()) {
             Arc::new(DynamicFilterExec::new(Exact::around(Arc::clone(&node)))) as _
         } else {

@@ -64,6 +64,12 @@ impl Exact {
         }
     }
 
+    /// Returns `node` behind a guard that lets no filter through.
+    pub fn closed(node: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
+        let columns = HashSet::new();
+        Arc::new(Self { node, columns })
+    }
+
     fn over(&self, node: Arc<dyn ExecutionPlan>) -> Self {
         let columns = self.columns.clone();
         Self { node, columns }

@@ -31,8 +31,9 @@ pub async fn bounds(
     if data_type.is_floating() || data_type.is_nested() {
         return Ok(None);
     }
-    // Decimals of several precisions can be equal, but Arrow does not compare them.
-    if data_type.is_decimal() && data_type != *value_type(of_key) {
+    // Decimals of several precisions and times of several zones can be equal, but Arrow does not
+    // compare them as they are.
+    if data_type != *value_type(of_key) {
         return Ok(None);
     }
     let of_part = data_type.clone();

@@ -124,6 +124,23 @@ impl Query {
     }
 }
 
+/// Two joins with nothing in between, so that columns of one name are next to each other.
+fn chain(random: &mut Random) -> String {
+    let [l, p, r] = [(); 3].map(|()| relation(random, 4));
+    let [first, second] = [(); 2].map(|()| random.pick(&["INNER", "INNER", "LEFT"]));
+    let residual = if random.one_in(2) {
+        let once = random.once("(l.id * 2003 + p.id) * 2003 + r.id", "1");
+        format!(" AND {once} = 1")
+    } else {
+        String::new()
+    };
+    let [id, k, b, x] = [(); 4].map(|()| random.pick(&["l", "p", "r"]));
+    format!(
+        "(SELECT {id}.id, {k}.k, {b}.b, {x}.x, r.tag FROM ({l}) l \
+         {first} JOIN ({p}) p ON l.k = p.k {second} JOIN ({r}) r ON p.k = r.k{residual})"
+    )
+}
+
 /// A join of up to `depth` levels.
 fn joined(random: &mut Random, depth: usize) -> String {
     let (left, right, residual) = if random.one_in(16) {
@@ -177,6 +194,7 @@ fn joined(random: &mut Random, depth: usize) -> String {
 fn side(random: &mut Random, depth: usize) -> String {
     match random.below(8) {
         0..3 if depth > 1 => joined(random, depth - 1),
+        2 => chain(random),
         3 | 4 => {
             let (a, b) = (relation(random, 0), relation(random, 1));
             format!("({a} UNION ALL {b})")

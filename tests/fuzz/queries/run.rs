@@ -188,7 +188,7 @@ impl Tally {
         ] = self.counts;
         let silent = failed + drawn + many + exhausted;
         assert!(2 * silent <= all, "{silent} of {all} queries say nothing");
-        assert!(joins >= all && launches >= all && 50 * spilled >= all && filters >= all / 2);
+        assert!(joins >= all && launches >= all && 200 * spilled >= all && filters >= all / 2);
         assert!(self.promises >= all);
     }
 }

@@ -12,6 +12,7 @@ use arrow::array::RecordBatch;
 use datafusion::common::Result;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::execution_plan::reset_plan_states;
+use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::union::UnionExec;
 use datafusion::physical_plan::{
     ChildrenPropertiesMode, ExecutionPlan, ExecutionPlanProperties, ReplaceChildrenOptions,
@@ -19,7 +20,7 @@ use datafusion::physical_plan::{
 use datafusion::prelude::SessionContext;
 use futures::future::try_join_all;
 use futures::{StreamExt, TryStreamExt};
-use horton_test_support::plans::sorted;
+use horton_test_support::plans::{nodes, sorted};
 
 use super::sessions::*;
 
@@ -166,6 +167,38 @@ async fn copies_over_other_inputs_return_their_own_rows() {
             rows.sort_unstable();
             let expected: Vec<i64> = (0..3000).chain(1_000_000..1_003_000).collect();
             assert!(rows == expected, "{at:?} {order:?}: {} rows", rows.len());
+        }
+    }
+}
+
+/// Of executions that overlap there is always a stream, so that the node's run never ends. The
+/// builds of those that ended go all the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn executions_that_overlap_keep_no_builds_of_those_that_ended() {
+    for sql in QUERIES {
+        for at in At::BOTH {
+            let session = with_memory(at.options(), 1 << 30);
+            fill(&session);
+            let plan = plan(&session, sql).await;
+            // No plan with a repartition can be executed twice.
+            if nodes::<RepartitionExec>(&plan).len() > 0 {
+                continue;
+            }
+            let begun = || {
+                let context = session.task_ctx();
+                let streams = (0..partitions(&plan)).map(|p| plan.execute(p, Arc::clone(&context)));
+                streams.collect::<Result<Vec<_>>>().unwrap()
+            };
+            let pool = &session.runtime_env().memory_pool;
+            let (mut last, mut reserved) = (begun(), Vec::new());
+            for _ in 0..12 {
+                let next = begun();
+                read(std::mem::replace(&mut last, next)).await.unwrap();
+                reserved.push(pool.reserved());
+            }
+            drop(last);
+            let (first, most) = (reserved[2], reserved.iter().skip(2).max().copied());
+            assert!(most <= Some(2 * first), "{at:?}: {sql}: {reserved:?}");
         }
     }
 }

@@ -17,8 +17,12 @@ use datafusion::common::Result;
 use datafusion::logical_expr::{
     ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
+use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::prelude::SessionContext;
+use horton_join::HortonJoinExec;
 use horton_join::config::{Filters, HortonConfig};
+use horton_test_support::internals::DynamicFilterExec;
+use horton_test_support::plans::nodes;
 
 use super::sessions::*;
 
@@ -175,6 +179,37 @@ async fn volatile_keys_are_drawn_once() {
             let found = count(&session, sql).await;
             let about = format!("{:?}, {:?}: {sql}", options.enabled, options.filters);
             assert_eq!(found.map_err(|e| e.to_string()), Ok(2000), "{about}");
+        }
+    }
+}
+
+/// DataFusion's join hands filters on by the names of columns, of which there are two here. The one
+/// that it makes itself has its partitions wait for each other.
+#[tokio::test(flavor = "multi_thread")]
+async fn joins_that_draw_at_random_stay_without_filters() {
+    let tables = [
+        "CREATE TABLE d AS SELECT value + 50000 AS v FROM range(0, 100)",
+        "CREATE TABLE a AS SELECT value AS k, value AS id, value % 10 AS g FROM range(0, 20000)",
+        "CREATE TABLE b AS SELECT value AS k, value + 50000 AS id FROM range(0, 20000)",
+        "CREATE TABLE c AS SELECT value AS k, value % 7 AS h FROM range(0, 30000)",
+    ];
+    let sql = "SELECT count(*) FROM d JOIN (SELECT a.id AS aid, b.id AS bid FROM a \
+               JOIN b ON a.k = b.k JOIN c ON a.k = c.k AND a.g + c.h + random() >= 0) q \
+               ON d.v = q.bid";
+    for options in options() {
+        let session = session(options.clone());
+        run_all(&session, &tables).await;
+        let found = count(&session, sql).await;
+        let about = format!("{:?}, {:?}", options.enabled, options.filters);
+        assert_eq!(found.map_err(|e| e.to_string()), Ok(100), "{about}");
+        let plan = plan(&session, sql).await;
+        let [drawing] = &nodes::<HashJoinExec>(&plan)[..] else {
+            panic!("{about}: one join draws at random");
+        };
+        for input in drawing.children() {
+            let has_join = !HortonJoinExec::all_in(input).is_empty();
+            let has_filter = !nodes::<DynamicFilterExec>(input).is_empty();
+            assert!(has_join || !has_filter, "{about}");
         }
     }
 }
