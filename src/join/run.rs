@@ -19,9 +19,9 @@
 //! is there. Here it goes with its last stream, once all partitions were asked for as often as each
 //! other. The next execution builds anew.
 //!
-//! Some joins cannot be read twice: those in buckets, and those of the host that count streams. A
-//! partition that is asked for again then is of another *round*, which builds anew. Contexts say
-//! which round, as far as they can.
+//! A partition that is asked for again is of another *round*. Contexts say which one, as far as
+//! they can. Some joins cannot be read twice: those in buckets, and those of the host that count
+//! streams. Their rounds build anew. A round goes with its last stream, although others may go on.
 //!
 //! Filters are objects of the plan, so those of one build must not meet another's rows
 //! ([`telling`](crate::join::tell::telling)).
@@ -270,8 +270,8 @@ impl Run {
         (number, rounds.alive.values().all(Round::is_whole))
     }
 
-    /// Returns the decision of a round, begun by `begin` if it was not. It is told what came before,
-    /// if that is not the first round.
+    /// Returns the decision of a round, begun by `begin` if it was not. It is told what came
+    /// before, if that is not the first round.
     ///
     /// # Errors
     /// The errors of `begin`.

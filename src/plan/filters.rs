@@ -55,9 +55,9 @@ fn is_join(node: &dyn ExecutionPlan) -> bool {
     HortonJoinExec::of(node).is_some()
 }
 
-/// Returns `join`, which stays DataFusion's, behind guards on all sides. It would hand filters on by
-/// names. The filter that it makes is of one execution only, and has its partitions wait for each
-/// other.
+/// Returns `join`, which stays DataFusion's, behind guards on all sides. It would hand filters on
+/// by names. The filter that it makes is of one execution only, and has its partitions wait for
+/// each other.
 ///
 /// # Errors
 /// If it does not take its new inputs.

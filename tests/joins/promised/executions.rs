@@ -181,7 +181,7 @@ async fn executions_that_overlap_keep_no_builds_of_those_that_ended() {
             fill(&session);
             let plan = plan(&session, sql).await;
             // No plan with a repartition can be executed twice.
-            if nodes::<RepartitionExec>(&plan).len() > 0 {
+            if !nodes::<RepartitionExec>(&plan).is_empty() {
                 continue;
             }
             let begun = || {
