@@ -23,6 +23,7 @@ use std::sync::Arc;
 
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::execution::SessionStateBuilder;
+use datafusion::physical_plan::displayable;
 use datafusion::physical_plan::joins::PartitionMode;
 use datafusion::physical_plan::{ExecutionPlan, collect};
 use datafusion::prelude::{SessionConfig, SessionContext};
@@ -206,7 +207,8 @@ async fn check(
     }
     joins.promises = promises;
     if joins.stock > 0 || !(3..=9).contains(&joins.device) || joins.launches == 0 {
-        return Err(format!("{joins:?}"));
+        let plan = displayable(plan.as_ref()).indent(false);
+        return Err(format!("{joins:?}\n{plan}"));
     }
     Ok(joins)
 }

@@ -7,7 +7,7 @@ FROM (
     UNION ALL
     SELECT 2, cs_bill_customer_sk, cs_item_sk FROM catalog_sales
     UNION ALL
-    SELECT 3, ws_bill_customer_sk, ws_item_sk FROM web_sales
+    SELECT 3, CAST(ws_bill_customer_sk AS INT), CAST(ws_item_sk AS INT) FROM web_sales
   ) sales
   WHERE EXISTS (SELECT 1 FROM customer JOIN customer_address ON c_current_addr_sk = ca_address_sk
                 WHERE c_customer_sk = customer AND c_birth_month < 7)
