@@ -14,7 +14,8 @@
 //! and a scan of Parquet files prunes only files, row groups and pages by them. Joins are then fed
 //! ten to a hundred times the rows that matter. So [`rules`] puts a [`DynamicFilterExec`] above
 //! each scan just before DataFusion's own rule hands filters out. It keeps those of joins and
-//! applies them to each batch as far as that pays ([`filtering`]). Where none arrived the node goes
+//! applies them to each batch as far as that pays ([`filtering`]). A filter tests only what cannot
+//! fail ([`infallible`]), on its way down, too ([`exact`]). Where none arrived the node goes
 //! again. A node of its own serves scans of any kind, and leaves the scan visible to code that
 //! looks for it; a wrapper inside `DataSourceExec` would hide it. ([`known`] is such a wrapper, for
 //! as long as a query is planned.)
