@@ -11,13 +11,13 @@
 //!   none ◀──────────────────────── no stream is left ─────────────────────────────────────┘
 //! ```
 //!
-//! As in `HashJoinExec`, there is one build a node until `reset_state`, whatever the contexts are,
-//! and whenever a partition is asked for. Some consumers make a context for each partition, and
-//! some drop one before they ask for the next. Several can execute a plan at the same time. Nobody
-//! can tell their partitions apart. So all of them read the same build, and a partition that is
-//! asked for again has the same rows again. `HashJoinExec` keeps its build for as long as the node
-//! is there. Here it goes with its last stream, once all partitions were asked for as often as each
-//! other. The next execution builds anew.
+//! As in `HashJoinExec`, there is one build per node until `reset_state`, whatever the contexts
+//! are, and whenever a partition is asked for. Some consumers make a context for each partition,
+//! and some drop one before they ask for the next. Several can execute a plan at the same time.
+//! Nobody can tell their partitions apart. So all of them read the same build, and a partition that
+//! is asked for again has the same rows again. `HashJoinExec` keeps its build for as long as the
+//! node is there. Here it goes with its last stream, once all partitions were asked for as often as
+//! each other. The next execution builds anew.
 //!
 //! A partition that is asked for again is of another *round*. Contexts say which one, as far as
 //! they can. Some joins cannot be read twice: those in buckets, and those of the host that count

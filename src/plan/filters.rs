@@ -1,7 +1,8 @@
 //! The rules around the one that hands dynamic filters out.
 //!
 //! ```text
-//!  TakeFilters   a guard above each node that would mislead a filter, a keeper above each scan
+//!  TakeFilters   a guard above each node that would mislead a filter, a keeper above each scan,
+//!                guards around each HashJoinExec that stays
 //!  DataFusion's  hands filters out
 //!  Settle        guards go, keepers without filters go, scans are DataFusion's own again
 //! ```
@@ -56,8 +57,8 @@ fn is_join(node: &dyn ExecutionPlan) -> bool {
 }
 
 /// Returns `join`, which stays DataFusion's, behind guards on all sides. It would hand filters on
-/// by names. The filter that it makes is of one execution only, and has its partitions wait for
-/// each other.
+/// by the names of columns. It also makes one. If a scan kept that, its partitions would wait for
+/// each other, and a second execution would be tested by the keys of the first.
 ///
 /// # Errors
 /// If it does not take its new inputs.

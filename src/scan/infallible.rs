@@ -11,9 +11,10 @@
 //! ```
 //!
 //! A filter is evaluated where the scan is, and once more than the plan says. It also meets rows
-//! that the plan may keep from its expressions. So it must not matter on which rows, or how often.
-//! No node of DataFusion tells whether an expression can fail, and a user-defined function is never
-//! known not to. So this is a list of what is known, and all else is left where it is.
+//! that a WHERE or another join would have kept from it. So it must not matter on which rows, or
+//! how often. No node of DataFusion tells whether an expression can fail, and a user-defined
+//! function is never known not to. So this is a list of what is known, and all else is left where
+//! it is.
 //!
 //! All filters of joins pass here. Joins make them of keys that hold to the rule
 //! ([`pushdown`](crate::join::tell::pushdown)). A filter goes below a projection only over columns

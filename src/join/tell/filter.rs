@@ -25,7 +25,6 @@ use arrow::compute::concat;
 use arrow::datatypes::{DataType, SchemaRef};
 use datafusion::common::NullEquality;
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::runtime::SpawnedTask;
 use datafusion::execution::memory_pool::MemoryReservation;
 use datafusion::physical_expr::PhysicalExprRef;
 use datafusion::physical_expr::expressions::{DynamicFilterPhysicalExpr, InListExpr, lit};
@@ -38,7 +37,6 @@ use crate::error::Result;
 use super::predicates::{and, bounds, or_null};
 use super::telling::Telling;
 use crate::keys::set::{InKeySet, KeySet};
-use crate::parts::task_failed;
 
 /// The filter of one key column.
 #[derive(Debug, Clone)]
@@ -342,20 +340,20 @@ fn together(all: &[Facts]) -> Option<Facts> {
 
 impl Reporter {
     /// Reports what a build knows; what that takes goes to `time`. The last one to report updates
-    /// the filters in a task, as others wait for that.
+    /// the filters.
     ///
     /// # Errors
     /// If the filter's expressions cannot be made.
     pub async fn report(mut self, facts: Facts, time: &Time) -> Result<()> {
         let _timer = time.timer();
-        // No await comes before there is a guard, which ends the filters if all is dropped.
+        // If this is dropped, the guard ends the filters. If it is left in the middle of a poll,
+        // whoever waits for the filters has this build go on.
         self.reported = true;
         let facts = self.board.kept(facts);
         let Some(all) = self.board.note(self.partition, facts) else {
             return Ok(());
         };
-        let told = SpawnedTask::spawn(Ends(Arc::clone(&self.board)).tell(all));
-        told.join().await.map_err(|error| task_failed(&error))?
+        Ends(Arc::clone(&self.board)).tell(all).await
     }
 }
 
@@ -370,4 +368,73 @@ impl Drop for Reporter {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use arrow::array::Int64Array;
+    use arrow::datatypes::{Field, Schema};
+    use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool, UnboundedMemoryPool};
+    use datafusion::physical_expr::expressions::Column;
+
+    use super::*;
+    use crate::join::tell::telling::Executions;
+
+    fn spec() -> FilterSpec {
+        let key: PhysicalExprRef = Arc::new(Column::new("k", 0));
+        let filter = DynamicFilterPhysicalExpr::new(vec![Arc::clone(&key)], lit(true));
+        FilterSpec {
+            filters: vec![KeyFilter {
+                key: 0,
+                filter: Arc::new(filter),
+                is_evaluated: true,
+            }],
+            probe_on: vec![key],
+            types: vec![DataType::Int64],
+            probe_schema: Arc::new(Schema::new(vec![Field::new("k", DataType::Int64, true)])),
+            null_equality: NullEquality::NullEqualsNothing,
+            null_aware: false,
+            options: Arc::default(),
+            most_rows: None,
+            width: 2,
+        }
+    }
+
+    /// So many keys that their set is made off the runtime.
+    fn facts() -> Facts {
+        let rows = 20_000;
+        Facts {
+            rows,
+            distinct: rows,
+            keys: vec![vec![Arc::new(Int64Array::from_iter_values(0..rows as i64))]],
+        }
+    }
+
+    #[tokio::test]
+    async fn a_report_that_is_dropped_at_any_await_keeps_no_other_build() {
+        for polls in 0..6 {
+            let pool: Arc<dyn MemoryPool> = Arc::new(UnboundedMemoryPool::default());
+            let memory = MemoryConsumer::new("filters").register(&pool);
+            let executions = Arc::new(Executions::default());
+            let telling = executions.begin(&[]).unwrap();
+            let board = Board::new(spec(), 2, &telling, memory);
+            let [first, last] = [0, 1].map(|partition| board.reporter(partition));
+            for _ in 0..2 {
+                board.add(Box::new(|| None));
+            }
+            let time = Time::new();
+            first.report(facts(), &time).await.unwrap();
+            let mut last = Box::pin(last.report(facts(), &time));
+            for _ in 0..polls {
+                if futures::poll!(last.as_mut()).is_ready() {
+                    break;
+                }
+            }
+            drop(last);
+            let complete = tokio::time::timeout(Duration::from_secs(20), board.complete());
+            assert!(complete.await.is_ok(), "dropped after {polls} polls");
+        }
+    }
 }

@@ -2,9 +2,8 @@
 //!
 //! ```text
 //!  plan.execute(0, session.task_ctx()) ─┐
-//!  plan.execute(1, session.task_ctx()) ─┴ one execution, as HashJoinExec has it: one build a node
-//!  plan.with_new_children(…)            ─ another node, with a build of its own
-//! ```
+//! plan.execute(1, session.task_ctx()) ─┴ one execution, as HashJoinExec has it: one build per node
+//! plan.with_new_children(…)            ─ another node, with a build of its own ```
 
 use std::sync::Arc;
 
@@ -42,6 +41,14 @@ fn fill(session: &SessionContext) {
     table(session, "b", &[("k", even), ("y", numbers())]);
 }
 
+/// A session whose joins run there, with the tables, and the plan of `sql` in it.
+async fn planned(at: At, sql: &str) -> (SessionContext, Arc<dyn ExecutionPlan>) {
+    let session = session(at.options());
+    fill(&session);
+    let plan = plan(&session, sql).await;
+    (session, plan)
+}
+
 /// The rows that DataFusion's own joins return, sorted.
 async fn expected(sql: &str) -> Vec<String> {
     let stock = stock();
@@ -66,9 +73,7 @@ async fn partitions_with_a_context_each_are_one_execution() {
     for sql in QUERIES {
         let expected = expected(sql).await;
         for at in At::BOTH {
-            let session = session(at.options());
-            fill(&session);
-            let plan = plan(&session, sql).await;
+            let (session, plan) = planned(at, sql).await;
             let streams = (0..partitions(&plan)).map(|p| plan.execute(p, session.task_ctx()));
             let streams = streams.collect::<Result<Vec<_>>>().unwrap();
             let batches = read(streams).await.unwrap();
@@ -84,9 +89,7 @@ async fn partitions_that_are_asked_for_late_are_of_the_same_execution() {
         let expected = expected(sql).await;
         for at in At::BOTH {
             for of_its_own in [false, true] {
-                let session = session(at.options());
-                fill(&session);
-                let plan = plan(&session, sql).await;
+                let (session, plan) = planned(at, sql).await;
                 let shared = session.task_ctx();
                 let mut batches = Vec::new();
                 // Each is read to its end before the next one is asked for.
@@ -110,9 +113,7 @@ async fn partitions_that_are_dropped_early_leave_a_plan_that_runs_again() {
     for sql in QUERIES {
         let expected = expected(sql).await;
         for at in At::BOTH {
-            let session = session(at.options());
-            fill(&session);
-            let plan = plan(&session, sql).await;
+            let (session, plan) = planned(at, sql).await;
             for partition in 0..partitions(&plan) {
                 let mut stream = plan.execute(partition, session.task_ctx()).unwrap();
                 // A part may have no rows.

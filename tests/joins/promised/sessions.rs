@@ -13,7 +13,7 @@ use datafusion::physical_plan::{ExecutionPlan, collect};
 use datafusion::prelude::{SessionConfig, SessionContext, col};
 use horton_join::config::{Enabled, HortonConfig, Knobs};
 use horton_test_support::env::asked;
-use horton_test_support::plans::launches;
+use horton_test_support::plans::{keep_sides, launches};
 use horton_test_support::turns::side_by_side;
 
 /// The place where joins run.
@@ -66,6 +66,20 @@ pub fn config() -> SessionConfig {
 pub fn session(options: HortonConfig) -> SessionContext {
     side_by_side();
     horton_join::context(config().with_option_extension(options))
+}
+
+/// The same, where both sides of each join stay in partitions, as they are planned.
+pub fn partitioned(options: HortonConfig) -> SessionContext {
+    side_by_side();
+    let threshold = "datafusion.optimizer.hash_join_single_partition_threshold";
+    let config = config()
+        .set_usize(threshold, 0)
+        .set_usize(&format!("{threshold}_rows"), 0);
+    let builder = SessionStateBuilder::new()
+        .with_config(config.with_option_extension(options))
+        .with_default_features();
+    let builder = keep_sides(horton_join::install(builder));
+    SessionContext::new_with_state(builder.build())
 }
 
 /// The same with so much memory.

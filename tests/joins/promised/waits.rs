@@ -17,7 +17,8 @@ use futures::{StreamExt, TryStreamExt};
 use horton_join::HortonJoinExec;
 use horton_join::config::HortonConfig;
 use horton_test_support::env::device;
-use horton_test_support::plans::metric;
+use horton_test_support::internals::DynamicFilterExec;
+use horton_test_support::plans::{metric, nodes};
 use horton_test_support::turns::alone;
 
 use super::sessions::*;
@@ -87,6 +88,47 @@ async fn a_stream_that_is_left_at_any_poll_keeps_no_other_from_its_end() {
                     .unwrap_or_else(|_| panic!("no end of it: {about}"))
                     .unwrap();
                 assert_eq!(found, expected, "{about}");
+            }
+        }
+    }
+}
+
+/// Builds of one join tell its filters together. Sets of so many keys are made off the runtime, so
+/// that a stream can be left or dropped meanwhile.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_that_is_left_or_dropped_while_filters_are_made_keeps_no_other() {
+    for at in At::BOTH {
+        let session = partitioned(at.options());
+        table(
+            &session,
+            "l",
+            &[("k", (0..60_000).map(|k| k * 5).collect())],
+        );
+        table(&session, "r", &[("k", (0..150_000).collect())]);
+        let sql = "SELECT l.k FROM l JOIN r ON l.k = r.k";
+        for polls in 1..24 {
+            for is_dropped in [false, true] {
+                let plan = plan(&session, sql).await;
+                assert!(!nodes::<DynamicFilterExec>(&plan).is_empty());
+                let mut all = streams(&plan, &session);
+                assert_eq!(all.len(), 4);
+                let mut first = all.remove(polls % 4);
+                let about = format!("{polls} polls, dropped: {is_dropped}, {at:?}");
+                let began: Vec<_> = all
+                    .into_iter()
+                    .map(|rest| tokio::spawn(rows(rest)))
+                    .collect();
+                let mut found = poll_and_leave(&mut first, polls).await;
+                let left = (!is_dropped).then_some(first);
+                for stream in began {
+                    let ended = tokio::time::timeout(PATIENCE, stream).await;
+                    let ended = ended.unwrap_or_else(|_| panic!("no end: {about}"));
+                    found += ended.unwrap().unwrap();
+                }
+                if let Some(left) = left {
+                    found += rows(left).await.unwrap();
+                    assert_eq!(found, 30_000, "{about}");
+                }
             }
         }
     }
