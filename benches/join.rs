@@ -2,8 +2,8 @@
 //! group.
 //!
 //! ```text
-//!   cargo bench --workspace --bench join           15 K x 150 K to 1 M x 3 M rows
-//!   HORTON_BENCH_SCALE=10 cargo bench --workspace --bench join -- sparse    ten times that
+//!   cargo bench -p horton-benches --bench join           15 K x 150 K to 1 M x 3 M rows
+//!   HORTON_BENCH_SCALE=10 cargo bench -p horton-benches --bench join -- sparse    ten times that
 //!
 //!   cases, tables and checks of examples/sql_bench ─▶ criterion: samples, change since last time
 //!                                                  └▶ at the end sql_bench's table of best runs

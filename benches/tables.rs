@@ -1,8 +1,9 @@
 //! Single operations of every kind of table, by the device's event clock.
 //!
 //! ```text
-//! cargo bench --workspace --bench tables                     HORTON_BENCH_DEVICE=auto
-//! cargo bench --workspace --bench tables -- Horton/insert  HORTON_BENCH_SLOTS_LOG2=26 (20 on CPUs)
+//! cargo bench -p horton-benches --bench tables                     HORTON_BENCH_DEVICE=auto
+//! cargo bench -p horton-benches --bench tables -- Horton/insert
+//!                                       HORTON_BENCH_SLOTS_LOG2=26 (20 on CPUs)
 //! ```
 
 use std::hint::black_box;

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# newest.sh: tries the newest DataFusion 55.x in the place of the pinned one.
+# newest.sh: tries the newest DataFusion 55.x in the place of the one in Cargo.lock.
 #
-#   tracked files ─▶ target/newest, "=55.2" lifted to "55" ─▶ cargo update ─▶ build, tests of joins
+#   tracked files ─▶ target/newest, "=55.2" lifted to "55" ─▶ cargo update ─▶ lints, tests of joins
 #
-# We wrap HashJoinExec, and a minor release may add a method that a wrapper has to pass on. So a
-# release of ours is pinned to one minor, and this says early what the next one asks for.
+# We wrap HashJoinExec. A minor release may add a property to it that changes its rows, or a method
+# that a wrapper has to pass on. So a release of ours is pinned to one minor, and this says early
+# what the next one asks for.
 # Exit status 77: there is no newer one.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -17,7 +18,7 @@ cd "$copy"
 
 pinned() { cargo metadata --format-version 1 | tr '{' '\n' | sed -n 's/^"name":"datafusion","version":"\([^"]*\)".*/\1/p'; }
 before=$(pinned)
-find . -name Cargo.toml -exec sed -i '/^datafusion/s/"=55\.[0-9.]*"/"55"/' {} +
+sed -i '/^datafusion/s/"=55\.[0-9.]*"/"55"/' Cargo.toml
 cargo update --quiet $(sed -n 's/^name = "\(datafusion[a-z-]*\)"/\1/p' Cargo.lock | sort -u)
 after=$(pinned)
 if [ "$before" = "$after" ]; then

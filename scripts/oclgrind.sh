@@ -37,7 +37,7 @@ exec 3<>"$scratch/pipe"
 tee "$scratch/log" <"$scratch/pipe" 3>&- &
 status=0
 OCLGRIND_DATA_RACES=1 OCLGRIND_LOG=$scratch/pipe HORTON_TEST_SMALL=1 \
-    cargo test --workspace "$@" 3>&- || status=$?
+    cargo test "$@" 3>&- || status=$?
 exec 3>&-
 wait
 

@@ -94,8 +94,7 @@ mapfile -t targets < <(
 )
 
 mkdir "$scratch/cl"
-# As a part of the workspace: alone, the example would have DataFusion built again.
-cargo build --quiet --workspace --example emit_kernels
+cargo build --quiet --example emit_kernels
 "${CARGO_TARGET_DIR:-target}/debug/examples/emit_kernels" "$scratch/cl"
 programs=("$scratch"/cl/*.cl)
 [ -e "${programs[0]}" ] || {

@@ -3,7 +3,7 @@
 # own under target/, and runs its tests there. The exit status is 77 if Python or a package is
 # missing and cannot be installed. INSTALL=0 installs nothing but the wheel.
 #
-#   cargo build --workspace ─▶ maturin ─▶ wheel ─▶ target/python/venv ─▶ pytest, mypy's stubtest
+#   maturin ─▶ wheel ─▶ target/python/venv ─▶ pytest, mypy's stubtest
 #
 # EXAMPLE=1 runs python/examples/orders.py instead.
 # PROFILE=--release builds the wheel with optimisation, as `pip install ./python` does.
@@ -59,7 +59,7 @@ rm -rf "$target/python/wheels"
 begun=$SECONDS
 profile=(--profile dev --compression-method stored)
 [ "${PROFILE:-}" != --release ] || profile=(--release --strip)
-CARGO=$root/scripts/workspace-cargo.sh "$venv/bin/maturin" build "${profile[@]}" --auditwheel skip \
+"$venv/bin/maturin" build "${profile[@]}" --auditwheel skip \
     --manifest-path python/Cargo.toml --out "$target/python/wheels"
 echo "python.sh: built the wheel in $((SECONDS - begun)) s" >&2
 "$python" -m pip install --quiet --disable-pip-version-check --no-deps --force-reinstall \

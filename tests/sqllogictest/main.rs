@@ -8,7 +8,7 @@
 //!    3  4 MiB of memory          as 2, in a limited memory pool
 //! ```
 //!
-//! `cargo test --workspace --test sqllogictest -- joins.slt subquery.slt:330` runs the files whose
+//! `cargo test -p horton-sqllogictest -- joins.slt subquery.slt:330` runs the files whose
 //! path contains a name. With a line it runs the record there, and the statements before it.
 //! Without names it runs every file that mentions JOIN and needs no data that the crate lacks.
 //! `--pass 1`, `2` or `3` runs each file once; `HORTON_TEST_DEVICE` picks the device, as

@@ -188,7 +188,7 @@ fn example(name: &str) -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let target = test.parent().and_then(Path::parent).unwrap();
     let program = target.join("examples").join(name);
-    let hint = "build it: cargo build --workspace --examples";
+    let hint = "build it: cargo build -p horton-ballista --examples";
     assert!(program.exists(), "{} is missing; {hint}", program.display());
     program
 }

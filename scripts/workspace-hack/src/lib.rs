@@ -1,0 +1,1 @@
+//! Empty. Its dependencies are what counts: see Cargo.toml.
