@@ -5,7 +5,7 @@
 # Qualcomm.
 #
 #   Debian 13 in target/rusticl ◀─ mmdebstrap: mesa-opencl-icd, ocl-icd-libopencl1, pocl-opencl-icd
-#     └─ chroot, this folder and cargo's mounted into it ─▶ runs what this machine built
+#     └─ chroot, with this folder, target/ and cargo's folder in it ─▶ runs what this machine built
 #
 # Mesa of older releases lacks rusticl's llvmpipe, so the root is Debian 13's, whatever runs
 # outside. That is set up once. RUSTICL_RUNS=50 repeats TPC-H. HORTON_TEST_SMALL=1 tests join
@@ -22,9 +22,9 @@ types=("$@")
 [ $# != 0 ] || types=(gpu)
 [ $# != 0 ] || [ -n "$small" ] || types+=(cpu)
 runs=${RUSTICL_RUNS:-1}
-root=$PWD/target/rusticl
+target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
+root=$target/rusticl
 cargo_home=${CARGO_HOME:-$HOME/.cargo}
-rustup_home=${RUSTUP_HOME:-$HOME/.rustup}
 
 cannot() {
     echo "rusticl: not run: $1" >&2
@@ -36,14 +36,14 @@ cannot() {
 inside() {
     # shellcheck disable=SC2016 # expanded inside
     as_root unshare --mount --propagation private bash -euc '
-        root=$1 folder=$2 cargo=$3 rustup=$4
+        root=$1 folder=$2 target=$3 cargo=$4
         shift 4
-        mkdir -p /proc "$root"{/proc,/dev,"$folder","$cargo","$rustup"}
-        for path in /proc /dev "$folder" "$cargo"; do mount --rbind "$path" "$root$path"; done
-        [ ! -d "$rustup" ] || mount --rbind "$rustup" "$root$rustup"
+        mkdir -p "$root"{/proc,/dev,"$folder","$target","$cargo"}
+        for path in /proc /dev "$folder" "$target" "$cargo"; do
+            mount --rbind "$path" "$root$path"
+        done
         exec chroot "$root" env --chdir="$folder" "$@"
-    ' rusticl "$root" "$PWD" "$cargo_home" "$rustup_home" \
-        HOME="$HOME" CARGO_HOME="$cargo_home" RUSTUP_HOME="$rustup_home" PATH="$cargo_home/bin:$PATH" \
+    ' rusticl "$root" "$PWD" "$target" "$cargo_home" HOME="$HOME" CARGO_HOME="$cargo_home" \
         OCL_ICD_VENDORS=rusticl.icd RUSTICL_ENABLE=llvmpipe RUSTICL_DEVICE_TYPE="$1" \
         HORTON_CACHE_DIR=/var/cache/horton-join ${small:+"$small"} "${@:2}"
 }
@@ -63,16 +63,16 @@ built() {
         sed -n 's/^ *Executable .*(\(.*\))$/\1/p'
 }
 
-mkdir -p target
+mkdir -p "$target"
 [ "$(uname -s)" = Linux ] || cannot "it needs Linux"
-[ -d "$root" ] || set_up || cannot "no Debian 13 in ${root#"$PWD"/}"
+[ -d "$root" ] || set_up || cannot "no Debian 13 in $root"
 inside gpu true || cannot "this system allows no mounts or no chroot"
 
-cargo build "${profile[@]}" --workspace --examples
-joins=$(built --workspace --test joins)
-sqllogictest=$(built --workspace --test sqllogictest)
-examples=target/debug/examples
-[ ${#profile[@]} = 0 ] || examples=target/release/examples
+cargo build "${profile[@]}" --examples
+joins=$(built --test joins)
+sqllogictest=$(built --package horton-sqllogictest)
+examples=$target/debug/examples
+[ ${#profile[@]} = 0 ] || examples=$target/release/examples
 
 for type in "${types[@]}"; do
     echo "rusticl as $type:"
