@@ -5,8 +5,8 @@
 #   cargo tree -p MEMBER   ─▶ crates and their features ─┴▶ the same, for all that horton-join needs
 #
 # A crate is compiled once for each set of features that members ask for, and so is all that depends
-# on it. scripts/workspace-hack asks for the union of them. `cargo tree` resolves features as a build
-# does, with those of tests and without.
+# on it. scripts/workspace-hack asks for the union of them. `cargo tree` resolves features as a
+# build does, with those of tests and without.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 scratch=$(mktemp -d)
