@@ -24,7 +24,9 @@ types=("$@")
 runs=${RUSTICL_RUNS:-1}
 target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 root=$target/rusticl
+# The suite of DataFusion asks cargo where its files are.
 cargo_home=${CARGO_HOME:-$HOME/.cargo}
+rustup_home=${RUSTUP_HOME:-$HOME/.rustup}
 
 cannot() {
     echo "rusticl: not run: $1" >&2
@@ -36,14 +38,16 @@ cannot() {
 inside() {
     # shellcheck disable=SC2016 # expanded inside
     as_root unshare --mount --propagation private bash -euc '
-        root=$1 folder=$2 target=$3 cargo=$4
-        shift 4
-        mkdir -p "$root"{/proc,/dev,"$folder","$target","$cargo"}
+        root=$1 folder=$2 target=$3 cargo=$4 rustup=$5
+        shift 5
+        mkdir -p "$root"{/proc,/dev,"$folder","$target","$cargo","$rustup"}
         for path in /proc /dev "$folder" "$target" "$cargo"; do
             mount --rbind "$path" "$root$path"
         done
+        [ ! -d "$rustup" ] || mount --rbind "$rustup" "$root$rustup"
         exec chroot "$root" env --chdir="$folder" "$@"
-    ' rusticl "$root" "$PWD" "$target" "$cargo_home" HOME="$HOME" CARGO_HOME="$cargo_home" \
+    ' rusticl "$root" "$PWD" "$target" "$cargo_home" "$rustup_home" HOME="$HOME" \
+        CARGO_HOME="$cargo_home" RUSTUP_HOME="$rustup_home" PATH="$cargo_home/bin:$PATH" \
         OCL_ICD_VENDORS=rusticl.icd RUSTICL_ENABLE=llvmpipe RUSTICL_DEVICE_TYPE="$1" \
         HORTON_CACHE_DIR=/var/cache/horton-join ${small:+"$small"} "${@:2}"
 }
