@@ -3,7 +3,8 @@
 # none; INSTALL=0 refuses.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-tools=$(realpath -m "${CARGO_TARGET_DIR:-target}")/tools
+version=0.5.4
+tools=$(realpath -m "${CARGO_TARGET_DIR:-target}")/tools/mdbook-$version
 export PATH=$tools/bin:$PATH
 if ! command -v mdbook >/dev/null; then
     if [ "${INSTALL:-1}" = 0 ]; then
@@ -11,6 +12,6 @@ if ! command -v mdbook >/dev/null; then
         exit 1
     fi
     echo "book.sh: builds mdBook with cargo, into $tools (INSTALL=0 to refuse)" >&2
-    cargo install --quiet --debug --locked --no-default-features --root "$tools" mdbook@0.5.4
+    cargo install --quiet --debug --locked --no-default-features --root "$tools" "mdbook@$version"
 fi
 mdbook build docs

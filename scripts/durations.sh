@@ -7,7 +7,7 @@
 # STAGES names the file. Suites and other stages run side by side (scripts/beside.sh).
 set -euo pipefail
 cd "$(dirname "$0")/.."
-stages=${STAGES:-${CARGO_TARGET_DIR:-target}/stages.tsv}
+stages=${STAGES:-target/stages.tsv}
 page=docs/testing.md
 [ -s "$stages" ] || {
     echo "durations.sh: no stage in $stages: .ci/run writes it" >&2
@@ -19,7 +19,7 @@ table() {
     echo
     echo '| stage | seconds | seconds of all cores |'
     echo '|---|--:|--:|'
-    awk -F '\t' '{ printf "| %s%s | %s | %s |\n", $1, ($4 > 0 ? ", failed" : ""), $2, $3 }' "$stages"
+    awk -F '\t' '{ printf "| %s%s | %s | %s |\n", $1, ($4 == 77 ? ", not run" : $4 > 0 ? ", failed" : ""), $2, $3 }' "$stages"
 }
 
 if [ "${1:-}" != --write ]; then

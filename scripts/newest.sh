@@ -27,5 +27,7 @@ if [ "$before" = "$after" ]; then
 fi
 echo "newest.sh: DataFusion $after in the place of $before" >&2
 export CARGO_TARGET_DIR=$target/newest-target
+# The copy keeps the times of its files, by which cargo would take an older build for this one.
+cargo clean --quiet --workspace
 cargo clippy --workspace --all-targets -- -D warnings
 cargo test --workspace --lib --test joins

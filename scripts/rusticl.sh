@@ -4,7 +4,7 @@
 # sub-groups of its own choice, as Linux distributions ship it for GPUs of AMD, Intel, Apple and
 # Qualcomm.
 #
-#   Debian 13 in target/rusticl ◀─ mmdebstrap: mesa-opencl-icd, ocl-icd-libopencl1, pocl-opencl-icd
+#   Debian 13 below target/ ◀─ mmdebstrap: mesa-opencl-icd, ocl-icd-libopencl1, pocl-opencl-icd
 #     └─ chroot, with this folder, target/ and cargo's folder in it ─▶ runs what this machine built
 #
 # Mesa of older releases lacks rusticl's llvmpipe, so the root is Debian 13's, whatever runs
@@ -23,7 +23,8 @@ types=("$@")
 [ $# != 0 ] || [ -n "$small" ] || types+=(cpu)
 runs=${RUSTICL_RUNS:-1}
 target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
-root=$target/rusticl
+# Another root where this script asks for other packages.
+root=$target/rusticl-$(sha256sum scripts/rusticl.sh | cut -c1-8)
 # The suite of DataFusion asks cargo where its files are.
 cargo_home=${CARGO_HOME:-$HOME/.cargo}
 rustup_home=${RUSTUP_HOME:-$HOME/.rustup}

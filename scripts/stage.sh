@@ -14,7 +14,7 @@ trap 'rm -f "$scratch"' EXIT
 begun=$(date +%s)
 status=0
 "$@" || status=$?
-# Of the commands that this shell ran: only the shell itself knows, not one in a pipe.
+# Only this shell knows what its commands took, not one in a pipe.
 times >"$scratch"
 cores=$(tail -n 1 "$scratch" | tr 'ms' '  ' | awk '{ print $1 * 60 + $2 + $3 * 60 + $4 }')
 line=$(printf '%s\t%d\t%.0f\t%d' "$name" "$(($(date +%s) - begun))" "$cores" "$status")

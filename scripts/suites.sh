@@ -9,27 +9,24 @@ set -uo pipefail
 cd "$(dirname "$0")/.."
 
 suite='' begun=$SECONDS
-# Notes how long the suite took that ran until now.
+# note NEXT: notes how long the suite took that ran until now, if it was a second or more.
 note() {
     [ -z "$suite" ] || [ -z "${STAGES:-}" ] || [ $((SECONDS - begun)) -lt 1 ] ||
         printf '%s\t%d\t\t\n' "suite $suite" "$((SECONDS - begun))" >>"$STAGES"
     suite=$1 begun=$SECONDS
 }
 
-status=0
-while IFS= read -r line; do
-    printf '%s\n' "$line"
-    case $line in
-    *Running*\(*/deps/*\))
-        program=${line##*/deps/}
-        note "${program%-*}"
-        ;;
-    *Doc-tests*) note "doc tests of ${line##*Doc-tests }" ;;
-    'cargo test ended with '*) status=${line##* } ;;
-    esac
-done < <(
-    env -u HORTON_TEST_SMALL cargo test --workspace --no-fail-fast 2>&1
-    echo "cargo test ended with $?"
-)
-note ''
-exit "$status"
+env -u HORTON_TEST_SMALL cargo test --workspace --no-fail-fast 2>&1 | {
+    while IFS= read -r line || [ -n "$line" ]; do
+        printf '%s\n' "$line"
+        case $line in
+        *Running*\(*/deps/*\))
+            program=${line##*/deps/}
+            note "${program%-*}"
+            ;;
+        *Doc-tests*) note "doc tests of ${line##*Doc-tests }" ;;
+        esac
+    done
+    note ''
+}
+exit "${PIPESTATUS[0]}"

@@ -64,19 +64,20 @@ async fn rows_with_a_loss(
     found
 }
 
-/// Runs `query` until a join of it meets the loss of the first device. Returns its plan and rows. A
-/// join that has just ended may still count there, so that the next one goes to the other device.
+/// Runs `query` until a join of it meets the loss of the first device. Returns its plan. A join
+/// that has just ended may still count there, so that the next one goes to the other device.
 async fn plan_that_meets_a_loss(
     session: &SessionContext,
     query: &str,
-    down: &Path,
-    before: bool,
-) -> (Arc<dyn ExecutionPlan>, usize) {
+    (down, before): (&Path, bool),
+    expected: usize,
+) -> Arc<dyn ExecutionPlan> {
     loop {
         let plan = plan(session, query).await;
         let found = rows_with_a_loss(session, &plan, down, before).await;
+        assert_eq!(found, expected, "{query}, down before: {before}");
         if metric(&plan, "device_errors") > 0 {
-            return (plan, found);
+            return plan;
         }
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }
@@ -378,10 +379,9 @@ async fn a_lost_device_leaves_its_work_to_the_other() {
             sql(&session, "SET horton.chunk_rows = 500").await;
             let expected = plan(&session, query).await;
             let expected = rows(&collect(expected, session.task_ctx()).await.unwrap());
-            let met = plan_that_meets_a_loss(&session, query, &down, before);
-            let met = tokio::time::timeout(std::time::Duration::from_secs(20), met).await;
-            let (plan, found) = met.expect("no join meets the loss");
-            assert_eq!(found, expected, "{query}, down before: {before}");
+            let plan = plan_that_meets_a_loss(&session, query, (&down, before), expected);
+            let plan = tokio::time::timeout(std::time::Duration::from_secs(20), plan).await;
+            let plan = plan.expect("no join meets the loss");
             let used = devices(&plan);
             if before {
                 assert_eq!(used, BTreeSet::from([(0, 1)]), "{query}");
