@@ -156,7 +156,6 @@ words: ## check comments for long sentences and long lines, and the links betwee
 features: ## check that DataFusion is compiled once, whichever member is built
 	scripts/features.sh
 
-# With the examples, so that dependencies have the features that clippy has checked them with.
 .PHONY: doc
 doc: ## build the documentation, warnings are errors
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --lib --bins --examples

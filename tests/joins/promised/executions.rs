@@ -2,8 +2,9 @@
 //!
 //! ```text
 //!  plan.execute(0, session.task_ctx()) ─┐
-//! plan.execute(1, session.task_ctx()) ─┴ one execution, as HashJoinExec has it: one build per node
-//! plan.with_new_children(…)            ─ another node, with a build of its own ```
+//!  plan.execute(1, session.task_ctx()) ─┴ one execution, as in HashJoinExec: one build per node
+//!  plan.with_new_children(…)            ─ another node, with a build of its own
+//! ```
 
 use std::sync::Arc;
 
