@@ -1,47 +1,96 @@
 //! The health of devices: those that a session or a worker still trusts.
 //!
 //! ```text
-//!  a join's OpenCL error ─▶ note: logged, once ─▶ later joins: on another device, or the host
-//!  SET horton.device = … ─▶ trusted again
-//!  a driver without memory ─▶ the same, for a few seconds
+//!            a join's OpenCL error              the pause is over
+//!  Trusted ─────────────────────────▶ Resting ────────────────────▶ Tested ── passes ─▶ Trusted
+//!     ▲                                │    ▲                          │
+//!     └── the driver had no memory,    │    └──── fails: twice as long ┘
+//!         and its pause is over ───────┘
+//!
+//!  SET horton.device = …: all are trusted again
 //! ```
 //!
 //! A device that failed once may fail at every query, each time after half of the work. So the
-//! session that got the error no longer uses that device for joins. Other sessions are not told.
-//! They may use another configuration, and find out at the cost of one query. Health travels with
-//! the session's options, where rules and plan nodes find it. A worker has one for all of its tasks
-//! ([`on_device`](crate::on_device)), and trusts a device again when it is started anew.
+//! session that got the error no longer uses that device for joins. After a pause its self-test
+//! runs in the background, on threads of its own, and joins use the device again once it has
+//! passed. Each pause is twice as long as the one before, so that a device that passes the test and
+//! fails at joins costs ever less. Other sessions are not told. They may use another configuration,
+//! and find out at the cost of one query. Health travels with the session's options, where rules
+//! and plan nodes find it, but is none of them: it changes also where options are locked. A worker
+//! has one for all of its tasks ([`on_device`](crate::on_device)).
 //!
 //! A driver runs short of memory when other processes take it, and they give it back. A refusal of
 //! our own [`Budget`](crate::device::Budget) is no failure of the device. It comes before any work
 //! is done, so the device is asked again at once.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use crate::device::DeviceInfo;
-use crate::device::budget::PATIENCE;
-use crate::error::{Blame, Error};
+use futures::executor::block_on;
 
-/// The time for which a device is not used after its driver had no memory. A join that finds it
-/// still short waits in vain, which then costs a hundredth of the time.
+use crate::device::budget::PATIENCE;
+use crate::device::{Device, DeviceInfo};
+use crate::error::{Blame, Error, Result};
+use crate::self_test::self_test_again;
+
+/// The time for which a device is not used after its driver had no memory, and the first pause of
+/// one that failed. A join that finds a driver still short waits in vain, which then costs a
+/// hundredth of the time.
 pub const SHORT_FOR: Duration = PATIENCE.saturating_mul(100);
+
+/// The longest pause. A device that was trusted for as long begins with the shortest again.
+const LONGEST: Duration = SHORT_FOR.saturating_mul(360);
+
+/// By the device's index.
+type Records = BTreeMap<(usize, usize), Record>;
 
 /// Failures of the devices of one session or worker; clones share them.
 #[derive(Debug, Clone, Default)]
-pub struct Health(Arc<Mutex<BTreeMap<(usize, usize), Failure>>>);
+pub struct Health(Arc<Mutex<Records>>);
 
+/// A device that failed, now or before.
 #[derive(Debug)]
-struct Failure {
+struct Record {
     reason: String,
-    /// Time at which it is forgotten.
-    until: Option<Instant>,
+    pause: Duration,
+    state: State,
 }
 
-impl Failure {
-    fn is_over(&self) -> bool {
-        self.until.is_some_and(|until| until <= Instant::now())
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum State {
+    /// It is not used until then, or until it has passed its self-test.
+    Resting { until: Instant, is_tested: bool },
+    /// Its self-test runs.
+    Tested,
+    /// It is used again, since then.
+    Trusted(Instant),
+}
+
+impl Record {
+    /// Returns why the device is not used.
+    fn reason(&self) -> Option<&String> {
+        let is_used = match self.state {
+            State::Resting { until, is_tested } => !is_tested && until <= Instant::now(),
+            State::Tested => false,
+            State::Trusted(_) => true,
+        };
+        (!is_used).then_some(&self.reason)
+    }
+
+    /// Returns the pause after one more failure.
+    fn next_pause(&self) -> Duration {
+        match self.state {
+            State::Trusted(since) if since.elapsed() >= LONGEST => SHORT_FOR,
+            _ => (2 * self.pause).min(LONGEST),
+        }
+    }
+
+    fn rest(&mut self) {
+        self.state = State::Resting {
+            until: Instant::now() + self.pause,
+            is_tested: true,
+        };
     }
 }
 
@@ -55,42 +104,112 @@ impl PartialEq for Health {
 impl Health {
     /// Returns why `device` is not trusted any more; `None` if it is.
     pub fn failure(&self, device: &DeviceInfo) -> Option<String> {
-        let failures = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let failure = failures.get(&device.index);
-        let failure = failure.filter(|failure| !failure.is_over());
-        failure.map(|failure| failure.reason.clone())
+        let records = lock(&self.0);
+        records.get(&device.index)?.reason().cloned()
+    }
+
+    /// Returns the same for a join that would use the device. Begins its self-test, if the pause
+    /// is over.
+    pub(crate) fn failure_of(&self, device: &Device) -> Option<String> {
+        let mut records = lock(&self.0);
+        let record = records.get_mut(&device.info().index)?;
+        let reason = record.reason()?.clone();
+        match record.state {
+            State::Resting { until, .. } if until <= Instant::now() => {
+                record.state = State::Tested;
+                drop(records);
+                self.begin_test(device);
+            }
+            _ => {}
+        }
+        Some(reason)
+    }
+
+    /// Runs the self-test of `device` on a thread of its own, as it can take seconds.
+    fn begin_test(&self, device: &Device) {
+        let (records, of_thread) = (Arc::downgrade(&self.0), device.clone());
+        let thread = std::thread::Builder::new()
+            .name("horton self-test".to_owned())
+            .spawn(move || note_test(&records, &of_thread, block_on(self_test_again(&of_thread))));
+        if let Err(error) = thread {
+            let error = Error::Internal(format!("no thread for a self-test: {error}"));
+            note_test(&Arc::downgrade(&self.0), device, Err(error));
+        }
     }
 
     /// Stops trusting the device if the `error` is its failure, and says so if it is the first
     /// time.
     pub fn note(&self, device: &DeviceInfo, error: &Error) {
-        let until = match error.blame() {
-            Blame::Device => None,
-            Blame::Driver => Some(Instant::now() + SHORT_FOR),
+        let is_tested = match error.blame() {
+            Blame::Device => true,
+            Blame::Driver => false,
             Blame::Room | Blame::Query | Blame::Bug => return,
         };
-        let mut failures = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = failures.get(&device.index);
-        let is_known = known.is_some_and(|known| {
-            let outlasts = known.until.is_none() || until.is_some();
-            outlasts && !known.is_over()
-        });
-        if is_known {
+        let mut records = lock(&self.0);
+        let known = records.get(&device.index);
+        let pause = match known {
+            _ if !is_tested => SHORT_FOR,
+            Some(known) if known.reason().is_none() => known.next_pause(),
+            _ => SHORT_FOR,
+        };
+        // A driver without memory tells nothing of a device that failed.
+        let outlasts = |known: &Record| match known.state {
+            State::Resting { is_tested: is, .. } => is || !is_tested,
+            State::Tested => true,
+            State::Trusted(_) => false,
+        };
+        if known.is_some_and(|known| known.reason().is_some() && outlasts(known)) {
             return;
         }
-        match until {
+        let seconds = pause.as_secs();
+        match is_tested {
             // That a self-test failed has been said, and holds for all sessions.
             _ if matches!(error, Error::SelfTest { .. }) => {}
-            None => log::warn!(
-                "{error}; joins no longer use the device \
-                 (in a session, SET horton.device = … lets them use it again)"
+            true => log::warn!(
+                "{error}; joins no longer use the device. It is tested again after {seconds} \
+                 seconds (in a session, SET horton.device = … lets joins use it at once)"
             ),
-            Some(_) => log::warn!(
-                "{error}; joins no longer use the device for {} seconds",
-                SHORT_FOR.as_secs()
-            ),
+            false => log::warn!("{error}; joins no longer use the device for {seconds} seconds"),
         }
-        let reason = error.brief();
-        failures.insert(device.index, Failure { reason, until });
+        let record = Record {
+            reason: error.brief(),
+            pause,
+            state: State::Resting {
+                until: Instant::now() + pause,
+                is_tested,
+            },
+        };
+        records.insert(device.index, record);
     }
+}
+
+/// Notes how the self-test of `device` ended, unless nobody asks any more.
+fn note_test(records: &Weak<Mutex<Records>>, device: &Device, ended: Result<()>) {
+    let Some(records) = records.upgrade() else {
+        return;
+    };
+    let mut records = lock(&records);
+    let Some(record) = records.get_mut(&device.info().index) else {
+        return;
+    };
+    match ended {
+        Ok(()) => {
+            log::info!(
+                "joins use {} again: it passed its self-test",
+                device.info().label()
+            );
+            record.state = State::Trusted(Instant::now());
+        }
+        Err(error) => {
+            record.pause = record.next_pause();
+            let seconds = record.pause.as_secs();
+            log::info!("{error}; the device is tested again after {seconds} seconds");
+            record.reason = error.brief();
+            record.rest();
+        }
+    }
+}
+
+fn lock(records: &Mutex<Records>) -> MutexGuard<'_, Records> {
+    records.lock().unwrap_or_else(PoisonError::into_inner)
 }

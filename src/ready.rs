@@ -49,6 +49,9 @@ pub enum Readiness {
 /// The reason why no session has a device any more, where the process can still find out.
 const THREAD_ENDED: &str = "the thread that made the device ready has ended";
 
+/// Requests whose states are kept. Sessions may be able to ask for any text.
+const MOST_REQUESTS: usize = 64;
+
 /// By the device that sessions ask for. Those that ask for the same share it.
 type States = BTreeMap<String, watch::Receiver<Readiness>>;
 
@@ -79,8 +82,6 @@ pub async fn opened(config: &HortonConfig) -> Readiness {
 /// Returns the state once it is settled: neither [`Readiness::Opening`] nor
 /// [`Readiness::Compiling`].
 pub async fn settled(config: &HortonConfig) -> Readiness {
-    let is_settled =
-        |state: &Readiness| !matches!(state, Readiness::Opening { .. } | Readiness::Compiling);
     once(config, is_settled).await
 }
 
@@ -147,8 +148,16 @@ fn receiver(config: &HortonConfig) -> watch::Receiver<Readiness> {
         )))
         .1;
     }
+    if states.len() >= MOST_REQUESTS {
+        // They are found again at once: devices stay open, and verdicts are kept.
+        states.retain(|_, state| !is_settled(&state.borrow()));
+    }
     states.insert(asked.clone(), state.clone());
     state
+}
+
+fn is_settled(state: &Readiness) -> bool {
+    !matches!(state, Readiness::Opening { .. } | Readiness::Compiling)
 }
 
 /// Opens the devices and runs their self-tests.

@@ -1,10 +1,11 @@
 //! Flags: those of `datafusion-cli`, and where joins run.
 //!
 //! ```text
-//!  horton-sql [-c SQL]… [-f FILE]… [--format F] [--device NAME] [--set NAME=VALUE]…
+//!  horton-sql [FILE]… [-c SQL]… [-f FILE]… [--format F] [--device NAME] [--set NAME=VALUE]…
 //!  horton-sql devices
 //! ```
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use clap::{Parser, Subcommand};
@@ -22,7 +23,11 @@ pub struct Args {
     #[command(subcommand)]
     pub task: Option<Task>,
 
-    /// Run these statements and exit, after those of -f
+    /// Run the statements of these files and exit, as with -f
+    #[arg(value_name = "FILE", value_parser = file)]
+    pub scripts: Vec<PathBuf>,
+
+    /// Run these statements and exit, after those of files
     #[arg(short, long, num_args = 1.., value_name = "SQL")]
     pub command: Vec<String>,
 
@@ -91,6 +96,32 @@ pub enum Task {
     Devices,
 }
 
+/// Returns the command line `args` so that a statement of `-c` may begin with a comment: behind a
+/// space it is no flag.
+pub fn with_comments(args: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
+    let mut takes_statements = false;
+    let each = args.into_iter().map(|arg| {
+        let is_comment = takes_statements && arg.to_str().is_some_and(is_comment);
+        if is_comment {
+            let mut spaced = OsString::from(" ");
+            spaced.push(&arg);
+            return spaced;
+        }
+        if arg.to_str().is_some_and(|arg| arg.starts_with('-')) {
+            takes_statements = arg == "-c" || arg == "--command";
+        }
+        arg
+    });
+    each.collect()
+}
+
+/// Returns whether `text` begins with a comment. Flags have neither a space behind their dashes nor
+/// a second line.
+fn is_comment(text: &str) -> bool {
+    text.strip_prefix("--")
+        .is_some_and(|rest| rest.starts_with(char::is_whitespace) || rest.contains('\n'))
+}
+
 /// Splits `NAME=VALUE`.
 fn pair(text: &str) -> Result<(String, String), String> {
     let pair = text.split_once('=');
@@ -156,6 +187,27 @@ mod tests {
         for wrong in ["", "g", "1x", "-1", "0", "1e30t", "nan", "inf"] {
             assert!(bytes(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn statements_may_begin_with_comments() {
+        let parsed = |args: &[&str]| {
+            let args = with_comments(args.iter().map(OsString::from));
+            Args::try_parse_from(args).map(|args| (args.command, args.quiet))
+        };
+        for flag in ["-c", "--command"] {
+            for text in ["-- all\nSELECT 1", "--all\nSELECT 1", "-- nothing"] {
+                let (statements, quiet) =
+                    parsed(&["horton-sql", flag, "SELECT 0", text, "-q"]).unwrap();
+                assert_eq!(
+                    statements.iter().map(|s| s.trim()).collect::<Vec<_>>(),
+                    ["SELECT 0", text]
+                );
+                assert!(quiet);
+            }
+        }
+        assert!(parsed(&["horton-sql", "-c", "SELECT 1", "--qiet"]).is_err());
+        assert!(parsed(&["horton-sql", "-- all\nSELECT 1"]).is_err());
     }
 
     #[test]

@@ -32,6 +32,7 @@ mod watch;
 
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Parser;
 use horton_join::report_devices;
@@ -48,26 +49,42 @@ static ALLOCATOR: MiMalloc = MiMalloc;
 /// not find credentials.
 const LOG: &str = "error,horton_join=warn,horton_sql=warn";
 
-#[tokio::main]
-async fn main() -> ExitCode {
-    let args = Args::parse();
+/// The time for which the end of the process waits for queries that were cut short: until they
+/// yield, or have removed their files.
+const GRACE: Duration = Duration::from_millis(500);
+
+fn main() -> ExitCode {
+    let args = Args::parse_from(args::with_comments(std::env::args_os()));
     let log = env_logger::Env::default().default_filter_or(LOG);
     env_logger::Builder::from_env(log)
         .format_timestamp(None)
         .init();
-    let ended = match &args.task {
-        Some(Task::Devices) => devices().await,
-        None => run(args).await,
+    let runtime = match tokio::runtime::Runtime::new() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("error: the threads of the runtime: {error}");
+            return ExitCode::FAILURE;
+        }
     };
-    match ended {
+    let ended = runtime.block_on(async {
+        match &args.task {
+            Some(Task::Devices) => devices().await,
+            None => run(args).await,
+        }
+    });
+    let code = match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            if let Failure::Error(text) = &failure {
-                eprintln!("error: {text}");
+            match &failure {
+                Failure::Error(text) => eprintln!("error: {text}"),
+                Failure::Interrupted => shell::quit_at_the_next(),
+                Failure::ReaderGone => {}
             }
             failure.exit_code()
         }
-    }
+    };
+    runtime.shutdown_timeout(GRACE);
+    code
 }
 
 /// Runs what the flags say.
@@ -76,10 +93,9 @@ async fn run(mut args: Args) -> Result<(), Failure> {
         std::env::set_current_dir(folder)
             .map_err(|error| Failure::Error(format!("{}: {error}", folder.display())))?;
     }
-    let (files, commands) = (
-        std::mem::take(&mut args.file),
-        std::mem::take(&mut args.command),
-    );
+    let mut files = std::mem::take(&mut args.scripts);
+    files.append(&mut args.file);
+    let commands = std::mem::take(&mut args.command);
     let rc = args.rc.take();
     let has_script = !files.is_empty() || !commands.is_empty();
     let reads_stdin = !has_script || files.iter().any(|file| session::is_stdin(file));

@@ -171,8 +171,14 @@ impl Sink {
                 }
             }
             Self::Csv(writer) => writer.write(&batch)?,
-            Self::Json(writer) => writer.write(&batch)?,
-            Self::NdJson(writer) => writer.write(&batch)?,
+            Self::Json(writer) => {
+                writer.write(&batch)?;
+                writer.get_mut().flush()?;
+            }
+            Self::NdJson(writer) => {
+                writer.write(&batch)?;
+                writer.get_mut().flush()?;
+            }
             Self::None => {}
         }
         Ok(())

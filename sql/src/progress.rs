@@ -7,6 +7,7 @@
 //!
 //! On standard error, and only if that is a terminal: neither results nor logs have it.
 
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use indicatif::{HumanCount, ProgressBar, ProgressStyle};
@@ -23,7 +24,7 @@ const TICK: Duration = Duration::from_millis(100);
 /// The line, which is erased when this is dropped.
 pub struct Progress {
     bar: ProgressBar,
-    task: Option<JoinHandle<()>>,
+    task: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Progress {
@@ -48,12 +49,20 @@ impl Progress {
                 }
             })
         });
-        Self { bar, task }
+        Self {
+            bar,
+            task: Mutex::new(task),
+        }
     }
 
     /// Erases the line.
-    pub fn stop(&mut self) {
-        if let Some(task) = self.task.take() {
+    pub fn stop(&self) {
+        let task = self
+            .task
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        if let Some(task) = task {
             task.abort();
             self.bar.finish_and_clear();
         }

@@ -6,6 +6,8 @@
 //!  history: $XDG_STATE_HOME/horton-sql/history, a line after each statement
 //! ```
 //!
+//! The history leaves statements out that name secrets: it is a file that others may come to read.
+//!
 //! An error ends nothing here: the user sees it. A device is made ready while the first statement
 //! is typed.
 
@@ -70,7 +72,9 @@ pub async fn run(mut shell: Shell, rc: Option<Vec<PathBuf>>) -> Result<(), Failu
             Err(ReadlineError::Eof) => return Ok(()),
             Err(error) => return Err(Failure::error(error)),
         };
-        remember(&mut lines, line.trim_end(), history.as_ref());
+        if !names_secret(&line) {
+            remember(&mut lines, line.trim_end(), history.as_ref());
+        }
         match line.strip_prefix('\\') {
             Some("q") => return Ok(()),
             Some(command) => tell(execute(&mut shell, command).await)?,
@@ -111,6 +115,28 @@ fn remember(lines: &mut Lines, line: &str, history: Option<&PathBuf>) {
     {
         log::warn!("{}: {error}", file.display());
     }
+}
+
+/// Parts of the names that options with secrets have, those of object stores and of encryption.
+const SECRETS: [&str; 11] = [
+    "access_key",
+    "account_key",
+    "connection_string",
+    "credential",
+    "encryption",
+    "passw",
+    "private_key",
+    "sas_",
+    "secret",
+    "service_account_key",
+    "token",
+];
+
+/// Returns whether `line` has options or settings of which one is likely a secret.
+fn names_secret(line: &str) -> bool {
+    let line = line.to_lowercase();
+    let sets = line.contains("options") || line.trim_start().starts_with("set ");
+    sets && SECRETS.iter().any(|name| line.contains(name))
 }
 
 fn own_rc() -> Vec<PathBuf> {

@@ -7,15 +7,18 @@
 //!                       └─ Ctrl-C: it is dropped, and so are its joins
 //! ```
 //!
+//! A statement has a thread of its own. Some of DataFusion's operators work for many seconds
+//! between two yields, and whoever polls them hears nothing of Ctrl-C meanwhile.
+//!
 //! Statements that name object stores, `CREATE EXTERNAL TABLE` and `COPY`, are left to
 //! `datafusion-cli`, which opens the stores.
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use datafusion::common::exec_datafusion_err;
+use datafusion::common::{exec_datafusion_err, exec_err};
 use datafusion::error::Result;
 use datafusion::execution::memory_pool::MemoryConsumer;
 use datafusion::physical_plan::{ExecutionPlanProperties, execute_stream};
@@ -27,6 +30,9 @@ use datafusion_cli::exec::exec_from_commands;
 use datafusion_cli::object_storage::instrumented::InstrumentedObjectStoreRegistry;
 use datafusion_cli::print_format::PrintFormat;
 use datafusion_cli::print_options::{MaxRows, PrintOptions};
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+use tokio::task::spawn_blocking;
 
 use crate::args::Args;
 use crate::failure::Failure;
@@ -51,6 +57,19 @@ pub fn listen() -> Result<(), Failure> {
     Ok(())
 }
 
+/// Makes the next Ctrl-C end the process at once: it ends already, but may wait for a driver.
+pub fn quit_at_the_next() {
+    #[cfg(unix)]
+    {
+        use signal_hook::consts::SIGINT;
+        use signal_hook::flag::register_conditional_shutdown;
+        let ends = Arc::new(AtomicBool::new(true));
+        if let Err(error) = register_conditional_shutdown(SIGINT, 130, ends) {
+            log::warn!("a second Ctrl-C does not end the process: {error}");
+        }
+    }
+}
+
 /// Returns the text of `file`.
 ///
 /// # Errors
@@ -60,7 +79,8 @@ pub fn read(file: &Path) -> Result<String, Failure> {
     text.map_err(|error| Failure::Error(format!("{}: {error}", file.display())))
 }
 
-/// A session with what is printed of it.
+/// A session with what is printed of it. Clones share the session.
+#[derive(Clone)]
 pub struct Shell {
     /// The session.
     pub context: SessionContext,
@@ -127,17 +147,32 @@ impl Shell {
     pub async fn statement(&self, text: &str) -> Result<(), Failure> {
         let began = Instant::now();
         let (out, is_gone) = Out::open();
-        let printed = {
-            let mut progress = Progress::of(&self.watch, self.print.quiet);
-            tokio::select! {
-                printed = self.run(text, out, &mut progress) => printed,
-                _ = tokio::signal::ctrl_c() => {
-                    drop(self.watch.take());
-                    return Err(Failure::Interrupted);
-                }
+        let progress = Arc::new(Progress::of(&self.watch, self.print.quiet));
+        // Dropped with this function: the statement ends then, too, once it yields.
+        let (_goes_on, ends) = oneshot::channel::<()>();
+        let running = {
+            let (shell, text, progress) = (self.clone(), text.to_owned(), Arc::clone(&progress));
+            let runtime = Handle::current();
+            spawn_blocking(move || {
+                runtime.block_on(async move {
+                    tokio::select! {
+                        printed = shell.run(&text, out, &progress) => printed,
+                        _ = ends => exec_err!("cancelled"),
+                    }
+                })
+            })
+        };
+        let printed = tokio::select! {
+            printed = running => printed,
+            _ = tokio::signal::ctrl_c() => {
+                progress.stop();
+                drop(self.watch.take());
+                return Err(Failure::Interrupted);
             }
         };
+        progress.stop();
         let plans = self.watch.take();
+        let printed = printed.map_err(Failure::error)?;
         if is_gone.load(Ordering::Relaxed) {
             return Err(Failure::ReaderGone);
         }
@@ -153,10 +188,8 @@ impl Shell {
     }
 
     /// Runs a statement. Returns what it printed; nothing if it has no rows.
-    async fn run(&self, text: &str, out: Out, progress: &mut Progress) -> Result<Option<Printed>> {
-        let dialect = self.dialect()?;
-        let mut statements = DFParser::parse_sql_with_dialect(text, dialect.as_ref())?;
-        let Some(statement) = statements.pop_front() else {
+    async fn run(&self, text: &str, out: Out, progress: &Progress) -> Result<Option<Printed>> {
+        let Some(statement) = self.parse(text)? else {
             return Ok(None);
         };
         if matches!(
@@ -196,6 +229,13 @@ impl Shell {
         let rows = execute_stream(plan, task)?;
         let printed = output::print(rows, style, &memory, out, || progress.stop()).await?;
         Ok(has_rows.then_some(printed))
+    }
+
+    /// Returns the statement of `text`, if it has one.
+    fn parse(&self, text: &str) -> Result<Option<Statement>> {
+        let dialect = self.dialect()?;
+        let mut statements = DFParser::parse_sql_with_dialect(text, dialect.as_ref())?;
+        Ok(statements.pop_front())
     }
 
     /// Returns the session's dialect of SQL.

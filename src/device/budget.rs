@@ -26,7 +26,6 @@ use tokio::runtime::Handle;
 use tokio::task::{JoinSet, spawn_blocking};
 
 use super::info::DeviceInfo;
-use super::kind::DeviceKind;
 
 /// The time for which a join waits for memory that others use. It is the time of some chunks, and
 /// little beside that of a query that runs out of memory.
@@ -72,8 +71,7 @@ pub(super) struct Grant {
 
 impl Budget {
     pub(super) fn for_device(info: &DeviceInfo) -> Arc<Self> {
-        let is_of_host = info.kind == DeviceKind::Cpu || info.unified_memory;
-        Self::of(if is_of_host {
+        Self::of(if info.shares_host_memory() {
             info.global_memory / 2
         } else {
             info.global_memory / 5 * 4

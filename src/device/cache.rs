@@ -9,7 +9,8 @@
 //! Files that another user could have written are not read, as programs in them run here. A
 //! folder that cannot be written costs only time.
 
-use std::io::{ErrorKind, Write as _};
+use std::fs::File;
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -38,12 +39,31 @@ pub(crate) fn cache_file(info: &DeviceInfo, what: &str, extension: &str) -> Opti
 
 /// Reads a file of the cache, unless another user could have written it.
 pub(super) fn read_file(file: &Path) -> std::io::Result<Vec<u8>> {
-    let found = std::fs::metadata(file)?;
+    let mut file = open(file)?;
+    let found = file.metadata()?;
     // Reading anything but a file, such as a pipe, could take forever.
     if !found.is_file() || !is_trusted(&found) {
         return Err(ErrorKind::PermissionDenied.into());
     }
-    std::fs::read(file)
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Opens a file, and not what a link there points to. What was opened is checked: another file may
+/// have that name by then.
+#[cfg(unix)]
+fn open(file: &Path) -> std::io::Result<File> {
+    use std::os::unix::fs::OpenOptionsExt;
+    // Opening a pipe waits for its writer otherwise.
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+    File::options().read(true).custom_flags(flags).open(file)
+}
+
+/// Opens a file.
+#[cfg(not(unix))]
+fn open(file: &Path) -> std::io::Result<File> {
+    File::open(file)
 }
 
 /// Returns whether only this user, and root, can have written a file.

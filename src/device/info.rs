@@ -66,6 +66,11 @@ pub struct DeviceInfo {
 }
 
 impl DeviceInfo {
+    /// Returns whether its memory is the host's.
+    pub(crate) fn shares_host_memory(&self) -> bool {
+        self.kind == DeviceKind::Cpu || self.unified_memory
+    }
+
     /// Returns the body that should be fastest, by what the device says of itself.
     pub(crate) fn fastest_body(&self) -> KernelBody {
         let has = |body| self.has_tiles_of(body, DEFAULT_SLOTS / 2);

@@ -46,6 +46,9 @@ type Job = Box<dyn FnOnce(Result<&mut Queue>) + Send>;
 /// Lanes of a device to which data is copied: one uploads, one computes, one downloads.
 const LANES: usize = 3;
 
+/// Requests that are remembered. Sessions may be able to ask for any text.
+const MOST_REQUESTS: usize = 64;
+
 /// An opened device. Clones share its lanes.
 ///
 /// ```text
@@ -172,6 +175,9 @@ impl Device {
         let picked = pick_all(asked)?.into_iter();
         let all = picked.map(|info| started.start(info));
         let all = all.collect::<Result<Vec<_>>>()?;
+        if started.by_request.len() >= MOST_REQUESTS {
+            started.by_request.clear();
+        }
         started.by_request.insert(asked.to_owned(), all.clone());
         Ok(all)
     }

@@ -38,8 +38,10 @@ pub enum Declined {
         /// Rows of the probe side from which so few build rows go to the device.
         wanted: usize,
     },
-    /// `auto`: the device is being opened, or its kernels are being compiled.
-    Preparing,
+    /// `auto`: devices are being opened. There may be none.
+    Opening,
+    /// `auto`: the device's kernels are being compiled and tested.
+    Compiling,
     /// There is no device, or it failed its self-test.
     NotReady(String),
     /// The device failed earlier in this session.
@@ -60,7 +62,8 @@ impl fmt::Display for Declined {
                 write!(f, "fewer than horton.min_build_rows = {min_build_rows}")
             }
             Declined::FewToProbe { wanted } => write!(f, "fewer than {wanted} rows to probe"),
-            Declined::Preparing => write!(f, "kernels are being compiled"),
+            Declined::Opening => write!(f, "devices are being opened"),
+            Declined::Compiling => write!(f, "kernels are being compiled"),
             Declined::NotReady(reason) => write!(f, "{reason}"),
             Declined::FailedBefore(reason) => write!(f, "device failed: {reason}"),
             Declined::Failed(reason) => write!(f, "device failed while building: {reason}"),
@@ -254,7 +257,8 @@ mod tests {
             KeyType(text()),
             FewRows { min_build_rows: 7 },
             FewToProbe { wanted: 7 },
-            Preparing,
+            Opening,
+            Compiling,
             NotReady("no device: ".to_owned()),
             NotReady("OpenCL device '7' failed its self-test: 7".to_owned()),
             FailedBefore(text()),
@@ -267,7 +271,8 @@ mod tests {
                 KeyType(_)
                 | FewRows { .. }
                 | FewToProbe { .. }
-                | Preparing
+                | Opening
+                | Compiling
                 | NotReady(_)
                 | FailedBefore(_)
                 | Failed(_)

@@ -34,6 +34,7 @@ use futures::TryStreamExt;
 
 use super::exec::HortonJoinExec;
 use super::run::Held;
+use super::stream::with_stack;
 
 /// Returns the rows of partition `partition` of `plan`, opened when they are first polled if
 /// `late`.
@@ -83,7 +84,7 @@ fn visit(
     held: &mut Vec<Held>,
 ) -> Result<()> {
     let build = match HortonJoinExec::of(plan.as_ref()) {
-        Some(join) => join.open_build(context)?,
+        Some(join) => with_stack(|| join.open_build(context))?,
         None => BuildOpening::Waits,
     };
     match build {

@@ -48,6 +48,7 @@ use crate::join::decision::{Decision, Place, Shown};
 use crate::join::emit::shape::Shape;
 use crate::join::side::Side;
 use crate::join::sides::Sides;
+use crate::join::stream::with_stack;
 use crate::join::tell::filter::KeyFilter;
 use crate::join::tell::pushdown;
 use crate::join::tell::reach::Reach;
@@ -349,7 +350,7 @@ impl ExecutionPlan for HortonJoinExec {
         partition: usize,
         context: Arc<TaskContext>,
     ) -> Result<SendableRecordBatchStream> {
-        self.start(partition, &context)
+        with_stack(|| self.start(partition, &context))
     }
 
     fn metrics(&self) -> Option<MetricsSet> {

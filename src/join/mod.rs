@@ -15,7 +15,7 @@
 //! * [`exec`]: the plan node; [`sides`]: which side of it may be built; [`properties`]: what it
 //!   promises of its rows
 //! * [`start`]: its executions, of [`run`]s; [`early`]: when inputs are opened
-//! * [`opened`]: a join whose rows can be read
+//! * [`opened`]: a join whose rows can be read; `stream`: how they are polled
 //! * [`decision`]: what was decided, and what EXPLAIN shows of it
 //!
 //! What all of these use: [`side`], [`rows`] of the build side, [`arrays`] of many batches as one,
@@ -42,5 +42,6 @@ pub mod side;
 pub mod sides;
 pub mod spill;
 pub mod start;
+mod stream;
 pub mod tell;
 mod weight;

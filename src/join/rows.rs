@@ -24,7 +24,7 @@ use crate::join::arrays::join::interleave_joined;
 use crate::join::arrays::types::{can_be_joined, has_dictionary};
 
 /// The origin of a column of the build side.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Source {
     /// A column of its batches.
     Batch(usize),

@@ -40,6 +40,7 @@ use crate::join::collect::reading::Reading;
 use crate::join::decide::oriented::OrientedJoin;
 use crate::join::side::Side;
 use crate::join::sides::Sides;
+use crate::join::stream::JoinStream;
 use crate::join::tell::filter::{Board, Driver, Reporter};
 use crate::join::tell::reach::Reach;
 
@@ -164,7 +165,7 @@ impl HortonJoinExec {
         let stream = futures::stream::once(opened).try_flatten();
         let stream = stream.map(move |batch| under(&of_output, batch?));
         let stream = RecordBatchStreamAdapter::new(schema, stream);
-        Ok(held.holding(Box::pin(stream)))
+        Ok(JoinStream::of(held.holding(Box::pin(stream))))
     }
 
     /// Begins the build before the join is executed. All partitions must share it, and no filter of

@@ -22,6 +22,7 @@ use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::empty::EmptyExec;
 use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::placeholder_row::PlaceholderRowExec;
+use datafusion::physical_plan::work_table::WorkTableExec;
 use datafusion::physical_plan::{
     ChildrenPropertiesMode, ExecutionPlan, ExecutionPlanProperties, ReplaceChildrenOptions,
 };
@@ -45,10 +46,11 @@ pub struct TakeFilters;
 #[derive(Debug)]
 pub struct Settle;
 
-/// Returns whether `node` is a scan of any kind: a leaf that reads rows.
+/// Returns whether `node` is a scan of any kind: a leaf that reads rows. A recursive query's work
+/// table is none. It has the rows of one step, for which a filter is told again in each step.
 fn is_scan(node: &dyn ExecutionPlan) -> bool {
     let makes_none = node.is::<EmptyExec>() || node.is::<PlaceholderRowExec>();
-    node.children().is_empty() && !makes_none
+    node.children().is_empty() && !makes_none && !node.is::<WorkTableExec>()
 }
 
 /// Returns whether `node` is one of this crate's joins.

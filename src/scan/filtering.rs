@@ -13,6 +13,9 @@
 //! many batches up to 128. Then it is tried again: values that come in the order of time change.
 //! Masks of several filters are combined, and rows are copied once. Where few are left, later
 //! filters see just those, and are not judged by them.
+//!
+//! Survivors do not wait until their batch is full: a LIMIT above may want only these. The first
+//! ones are passed on with the batch that they came in, later ones after 2, 4, 8 … 128 batches.
 
 use std::sync::Arc;
 
@@ -32,6 +35,9 @@ use crate::keys::set::InKeySet;
 
 /// Batches that a filter rests at most: of a useless one, one batch of 129 is tested.
 const LONGEST_REST: usize = 128;
+
+/// Batches of the scan for which survivors wait at most, until their own batch is full.
+const LONGEST_WAIT: usize = 128;
 
 /// Rows of ten that a filter may let through: copying more costs what it saves.
 const MOST_OF_TEN: usize = 7;
@@ -181,7 +187,35 @@ pub struct Filtering {
     input: Option<SendableRecordBatchStream>,
     filters: Vec<Filter>,
     output: BatchCoalescer,
+    wait: Wait,
     metrics: ScanMetrics,
+}
+
+/// The time that survivors wait for others, in batches of the scan.
+struct Wait {
+    batches: usize,
+    most: usize,
+}
+
+impl Wait {
+    fn new() -> Self {
+        Self {
+            batches: 0,
+            most: 1,
+        }
+    }
+
+    /// Counts one more batch. Returns whether the survivors have waited long enough; the next ones
+    /// wait twice as long.
+    fn ends(&mut self) -> bool {
+        self.batches += 1;
+        let ends = self.batches >= self.most;
+        if ends {
+            self.batches = 0;
+            self.most = (2 * self.most).min(LONGEST_WAIT);
+        }
+        ends
+    }
 }
 
 impl Filtering {
@@ -196,6 +230,7 @@ impl Filtering {
             input: Some(input),
             filters: filters.iter().map(Filter::new).collect(),
             output,
+            wait: Wait::new(),
             metrics,
         }
     }
@@ -231,6 +266,11 @@ impl Filtering {
         match mask {
             Some(mask) => self.output.push_batch_with_filter(batch, &mask)?,
             None => self.output.push_batch(batch)?,
+        }
+        if self.output.has_completed_batch() || self.output.is_empty() {
+            self.wait.batches = 0;
+        } else if self.wait.ends() {
+            self.output.finish_buffered_batch()?;
         }
         Ok(())
     }

@@ -80,6 +80,25 @@ fn statements_are_answered_and_kept_in_the_users_history() {
 }
 
 #[test]
+fn the_history_has_no_secrets() {
+    let place = Place::new();
+    let mut session = start(&place, &[]);
+    let secret = "CREATE EXTERNAL TABLE t STORED AS CSV LOCATION 'nowhere.csv' \
+                  OPTIONS ('aws.secret_access_key' 'hidden');";
+    enter(&mut session, secret, &["error: "]);
+    enter(
+        &mut session,
+        "SELECT 47 AS token;",
+        &["| 47    |", "1 row; "],
+    );
+    quit(session, "\\q\r");
+    let history = place.home().join("state/horton-sql/history");
+    let history = fs::read_to_string(history).unwrap();
+    assert!(history.contains("SELECT 47 AS token;"), "{history}");
+    assert!(!history.contains("hidden"), "{history}");
+}
+
+#[test]
 fn the_tab_key_completes_words_options_files_and_names() {
     let place = Place::with_trips();
     let mut session = start(&place, &["--set", "horton.enabled=always"]);

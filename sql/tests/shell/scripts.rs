@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::run::{Ended, Place, ended};
 
@@ -53,6 +53,18 @@ fn a_statement_of_the_command_line_that_fails_is_told() {
         assert_eq!((failed.code, failed.out.as_str()), (Some(1), ""), "{wrong}");
         assert!(failed.err.starts_with("error: "), "{failed:?}");
     }
+}
+
+#[test]
+fn files_are_arguments_and_statements_begin_with_comments() {
+    let place = Place::new();
+    place.write("script.sql", "SELECT 1 AS a");
+    let text = "-- two\nSELECT 2 AS b";
+    let both = run(&place, &["script.sql", "-c", text]);
+    assert_eq!((both.code, both.out.as_str()), (Some(0), "a\n1\nb\n2\n"));
+    let wrong = place.run(&["nowhere.sql"]);
+    assert_eq!(wrong.code, Some(2));
+    assert!(wrong.err.contains("No such file"), "{wrong:?}");
 }
 
 #[test]
@@ -147,6 +159,34 @@ fn an_interrupt_ends_a_program_that_waits_for_a_pipe() {
     std::thread::sleep(Duration::from_millis(300));
     interrupt(child.id());
     assert_eq!(child.wait().unwrap().signal(), Some(2));
+}
+
+/// DataFusion's own join makes all pairs of a batch before it yields.
+#[cfg(unix)]
+#[test]
+fn an_interrupt_ends_a_join_that_does_not_yield() {
+    let place = Place::new();
+    let pairs = "SELECT 0 AS ready; SELECT count(*), sum(a.v * b.v) \
+                 FROM (SELECT 1 AS k, value AS v FROM range(0, 300000)) a \
+                 JOIN (SELECT 1 AS k, value AS v FROM range(0, 300000)) b ON a.k = b.k";
+    for enabled in ["auto", "always", "never"] {
+        let option = format!("horton.enabled={enabled}");
+        let mut child = place
+            .command(&["-q", "--format", "csv", "--set", &option, "-c", pairs])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut reader = BufReader::new(child.stdout.take().unwrap());
+        reader.read_line(&mut String::new()).unwrap();
+        std::thread::sleep(Duration::from_secs(1));
+        let began = Instant::now();
+        interrupt(child.id());
+        let ended = ended(child.wait_with_output().unwrap());
+        let took = began.elapsed();
+        assert_eq!(ended.code, Some(130), "{enabled}: {ended:?}");
+        assert!(took < Duration::from_secs(2), "{enabled}: {took:?}");
+    }
 }
 
 #[cfg(unix)]

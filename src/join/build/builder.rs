@@ -10,10 +10,8 @@
 //! the table comes first: without it there is no join on the device, without the arrays only a
 //! slower one.
 
-use std::sync::Arc;
 use std::time::Instant;
 
-use arrow::array::{ArrayRef, RecordBatch};
 use datafusion::common::runtime::SpawnedTask;
 
 use crate::error::{Error, Result};
@@ -66,13 +64,8 @@ pub async fn build(
     if n > limit {
         return Err(Error::TooManyRows { rows: n, limit });
     }
-    let keys = evaluate_keys(&spec.on, &batches)?;
-    for columns in &keys {
-        // Key expressions make new arrays; key columns are counted already.
-        let bytes = counter.count_batch(&unnamed(columns)?);
-        memory.keys.try_grow(bytes)?;
-        metrics.build_mem_used.add(bytes);
-    }
+    let keys = evaluate_keys(&spec.on, &batches, &mut counter, &memory.keys).await?;
+    metrics.build_mem_used.add(memory.keys.size());
     if spec.visited {
         memory.visited.try_grow(Bitmap::bytes(n))?;
     }
@@ -152,10 +145,4 @@ async fn table_and_columns(
             Ok((table, set_in(joined?, rows, &memory.batches)))
         }
     }
-}
-
-/// Returns the columns as a batch, for counting their memory.
-fn unnamed(columns: &[ArrayRef]) -> Result<RecordBatch> {
-    let named = columns.iter().map(|column| ("", Arc::clone(column)));
-    Ok(RecordBatch::try_from_iter(named)?)
 }

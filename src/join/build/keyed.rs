@@ -6,9 +6,12 @@
 //!  encoder 7 ─▶ 0   8 ─▶ 1   9 ─▶ 2       chosen by these keys
 //! ```
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use arrow::array::{Array, ArrayRef, RecordBatch};
+use arrow::buffer::NullBuffer;
+use datafusion::common::utils::memory::RecordBatchMemoryCounter;
+use datafusion::execution::memory_pool::MemoryReservation;
 use datafusion::physical_expr::PhysicalExprRef;
 use datafusion::physical_expr_common::utils::evaluate_expressions_to_arrays;
 
@@ -25,6 +28,9 @@ pub struct KeyedRows {
     keys: Vec<Vec<ArrayRef>>,
     /// Key columns by column: `key_columns[c][b]`, or one array of all rows.
     key_columns: Vec<Vec<ArrayRef>>,
+    /// NULLs of each batch's first key, found when they are asked for. Those of a dictionary take
+    /// a look at each row.
+    first_key_nulls: Vec<OnceLock<Option<NullBuffer>>>,
     encoder: KeyEncoder,
 }
 
@@ -36,6 +42,7 @@ impl KeyedRows {
         Self {
             rows: BuildRows::new(batches),
             key_columns: (0..columns).map(column).collect(),
+            first_key_nulls: keys.iter().map(|_| OnceLock::new()).collect(),
             keys,
             encoder,
         }
@@ -97,23 +104,39 @@ impl KeyedRows {
     /// Returns whether the first key of build row `row` is NULL.
     pub fn first_key_is_null(&self, row: u32) -> bool {
         let (batch, row) = self.rows.locate(row);
-        self.keys[batch]
-            .first()
-            .is_some_and(|key| key.logical_nulls().is_some_and(|nulls| nulls.is_null(row)))
+        let find = || self.keys[batch].first().and_then(|key| key.logical_nulls());
+        let nulls = self.first_key_nulls[batch].get_or_init(find);
+        nulls.as_ref().is_some_and(|nulls| nulls.is_null(row))
     }
 }
 
-/// Evaluates the key expressions `on` over every batch.
+/// Evaluates the key expressions `on` over every batch. The bytes of new arrays, those that
+/// `counter` has not counted, are taken from `memory`, batch by batch. Expressions can take long.
+/// So this yields between batches.
 ///
 /// # Errors
-/// The errors of the expressions.
-pub fn evaluate_keys(
+/// The errors of the expressions, and `ResourcesExhausted` from the memory pool.
+pub async fn evaluate_keys(
     on: &[PhysicalExprRef],
     batches: &[RecordBatch],
+    counter: &mut RecordBatchMemoryCounter,
+    memory: &MemoryReservation,
 ) -> Result<Vec<Vec<ArrayRef>>> {
-    let keys = batches
-        .iter()
-        .map(|batch| evaluate_expressions_to_arrays(on, batch))
-        .collect::<datafusion::error::Result<_>>()?;
+    let mut keys = Vec::with_capacity(batches.len());
+    for batch in batches {
+        let columns = evaluate_expressions_to_arrays(on, batch)?;
+        let bytes = counter.count_batch(&unnamed(&columns)?);
+        if bytes > 0 {
+            memory.try_grow(bytes)?;
+            tokio::task::yield_now().await;
+        }
+        keys.push(columns);
+    }
     Ok(keys)
+}
+
+/// Returns the columns as a batch, for counting their memory.
+fn unnamed(columns: &[ArrayRef]) -> Result<RecordBatch> {
+    let named = columns.iter().map(|column| ("", Arc::clone(column)));
+    Ok(RecordBatch::try_from_iter(named)?)
 }

@@ -7,6 +7,10 @@
 //! ```
 //!
 //! The rows are all in host memory when this is tried, so nothing is lost if the device refuses.
+//!
+//! A device in the host's memory, such as a CPU, takes what the pool is there for. So all that a
+//! build takes is reserved before it begins, and what the table does not keep is given back after.
+//! A GPU's memory is none of the pool's: there the pool is told what a table keeps.
 
 use std::sync::Arc;
 
@@ -21,6 +25,9 @@ use crate::join::lookup::table::{JoinTable, TableSpec};
 use crate::join::memory::BuildMemory;
 use crate::join::metrics::JoinMetrics;
 use crate::keys::source::{KeysToSend, PlainKeys};
+
+/// Device bytes per key while a table is built: key, table, and what its groups take meanwhile.
+pub const KEY_BYTES: u64 = 48;
 
 /// Device bytes of a key while one table is built, at least (a slot of a direct table): more keys
 /// are not even tried.
@@ -118,6 +125,11 @@ impl TableBuild<'_> {
             rows: rows.len(),
             notes_visits: self.notes_visits,
         };
+        if self.spec.device.info().shares_host_memory() {
+            let most = KEY_BYTES * keys.count(rows.len()) as u64;
+            let most = usize::try_from(most).unwrap_or(usize::MAX);
+            self.memory.device.try_resize(most)?;
+        }
         let mut table = table_of(upload, spec, rows, keys).await?;
         let columns = upload.of_columns();
         for source in rows.probed(&self.spec.columns) {
@@ -128,7 +140,7 @@ impl TableBuild<'_> {
                 Err(error) => return Err(error),
             }
         }
-        self.memory.device.try_grow(table.bytes())?;
+        self.memory.device.try_resize(table.bytes())?;
         Ok(table)
     }
 }

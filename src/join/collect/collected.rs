@@ -156,7 +156,7 @@ impl Collected {
 }
 
 /// Returns a counter that knows the memory of `batches`.
-fn counted(batches: &[RecordBatch]) -> RecordBatchMemoryCounter {
+pub fn counted(batches: &[RecordBatch]) -> RecordBatchMemoryCounter {
     let mut counter = RecordBatchMemoryCounter::new();
     for batch in batches {
         counter.count_batch(batch);

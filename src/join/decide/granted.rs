@@ -16,6 +16,7 @@
 //! The sort of a join that went to disk is granted its first bytes in that way, and asks for the
 //! rest ([`Granted::sort_context`]).
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -71,6 +72,8 @@ impl Granted {
         Self { held, used, floor }
     }
 
+    /// Returns `context` with this pool and other `config`. It knows no functions: those are for
+    /// plans that are decoded, and to copy them takes longer than a small join.
     fn within(self, context: &Arc<TaskContext>, config: SessionConfig) -> Result<Arc<TaskContext>> {
         let builder = RuntimeEnvBuilder::from_runtime_env(&context.runtime_env());
         let runtime = builder.with_memory_pool(Arc::new(self));
@@ -78,10 +81,10 @@ impl Granted {
             context.task_id(),
             context.session_id(),
             config,
-            context.scalar_functions().clone(),
-            context.higher_order_functions().clone(),
-            context.aggregate_functions().clone(),
-            context.window_functions().clone(),
+            HashMap::new(),
+            HashMap::new(),
+            HashMap::new(),
+            HashMap::new(),
             runtime.build_arc()?,
         )))
     }

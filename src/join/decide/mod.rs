@@ -26,7 +26,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use datafusion::error::DataFusionError;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::physical_expr_common::utils::evaluate_expressions_to_arrays;
 use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricBuilder};
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
@@ -35,12 +34,14 @@ use crate::config::{Enabled, HortonConfig};
 use crate::device::{Device, Devices, Placed, names_device};
 use crate::error::{Error, Result};
 use crate::join::build::builder::{self, Built};
+use crate::join::build::keyed::evaluate_keys;
 use crate::join::build::side::BuildSide;
+use crate::join::build::table::KEY_BYTES;
 use crate::join::collect::coalesce::coalesce;
-use crate::join::collect::collected::{Collected, empty_stream};
+use crate::join::collect::collected::{Collected, counted, empty_stream};
 use crate::join::collect::reading::{Reading, Turn};
 use crate::join::decision::{At, Decision, Declined, Home, OnHost, Place, Shown};
-use crate::join::memory::{BuildMemory, ProbeMemory};
+use crate::join::memory::{BuildMemory, ProbeMemory, of_filters};
 use crate::join::metrics::{BuildInput, JoinMetrics};
 use crate::join::probe::{Probe, ProbeSpec};
 use crate::join::side::Side;
@@ -50,9 +51,6 @@ use crate::ready::{self, Readiness};
 use host_join::{HostJoin, Reopen, Spread, host_join};
 use oriented::OrientedJoin;
 use shares::{Copies, Shares, can_share};
-
-/// Device bytes a key while a table is built: key, table, and what its groups take meanwhile.
-pub const KEY_BYTES: u64 = 48;
 
 /// The facts of a join's node that an execution of a build needs.
 #[derive(Clone)]
@@ -116,7 +114,8 @@ async fn place(oriented: &OrientedJoin, rows: usize, tried: &[Device]) -> Result
         | Readiness::Opening {
             declined: Some(reason),
         } => Declined::NotReady(reason),
-        Readiness::Opening { declined: None } | Readiness::Compiling => Declined::Preparing,
+        Readiness::Opening { declined: None } => Declined::Opening,
+        Readiness::Compiling => Declined::Compiling,
         Readiness::Invalid(error) => return Err(Error::DataFusion(for_another(error))),
         Readiness::Ready(devices) => match place_on(&devices, config, rows, tried) {
             Ok(placed) => return Ok(Placement::Device(placed)),
@@ -139,7 +138,7 @@ fn place_on(
     let is_tried = |device: &Device| tried.iter().any(|t| t.info().index == device.info().index);
     let has_rows = |device: &Device| rows >= config.min_build_rows(device.info().kind);
     let is_asked = |device: &Device| {
-        has_rows(device) && !is_tried(device) && config.health.failure(device.info()).is_none()
+        has_rows(device) && !is_tried(device) && config.health.failure_of(device).is_none()
     };
     let bytes = KEY_BYTES * rows as u64;
     if let Some(placed) = devices.place(bytes, config.memory_limit(), is_asked) {
@@ -147,7 +146,7 @@ fn place_on(
     }
     let all = devices.all();
     let mut large = all.iter().filter(|device| has_rows(device));
-    if let Some(reason) = large.find_map(|device| config.health.failure(device.info())) {
+    if let Some(reason) = large.find_map(|device| config.health.failure_of(device)) {
         return Err(Declined::FailedBefore(reason));
     }
     if all.iter().any(has_rows) {
@@ -242,12 +241,21 @@ impl Joiner {
         };
         let on = self.oriented.join().on().iter();
         let on: Vec<_> = on.map(|(key, _)| Arc::clone(key)).collect();
-        let keys = build.batches.iter();
-        let keys = keys.map(|batch| evaluate_expressions_to_arrays(&on, batch));
+        // Held until the sets are made.
+        let memory = of_filters(self.oriented.context().memory_pool());
+        let mut counter = counted(&build.batches);
+        let keys = match evaluate_keys(&on, &build.batches, &mut counter, &memory).await {
+            Ok(keys) => keys,
+            Err(error) if error.is_pool_memory() => {
+                log::debug!("no room for the keys of a filter: {error}");
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        };
         let facts = Facts {
             rows: build.rows,
             distinct: build.rows,
-            keys: keys.collect::<Result<_, DataFusionError>>()?,
+            keys,
         };
         let time = MetricBuilder::new(&self.shown.metrics);
         let time = time.subset_time("filter_time", self.at.partition);

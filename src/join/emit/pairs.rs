@@ -7,6 +7,8 @@
 //! A lookup finds pairs, the residual filter drops some, the join type adds rows without a match.
 //! What is left makes an output batch.
 
+use std::collections::BTreeMap;
+
 use arrow::array::{Array, ArrayRef, BooleanArray, new_null_array};
 use arrow::compute::{concat, filter, prep_null_mask_filter};
 
@@ -19,7 +21,7 @@ pub struct Pairs {
     /// Build rows, or [`NO_ROW`]; empty if no output column needs them.
     pub build: Vec<u32>,
     /// Columns of the build side at those rows, as far as the device gathered them.
-    pub gathered: Vec<(Source, ArrayRef)>,
+    pub gathered: BTreeMap<Source, ArrayRef>,
     /// Rows of the probe batch, ascending but for unmatched rows at the end.
     pub probe: Vec<u32>,
     /// Mark column of mark joins.
@@ -29,10 +31,7 @@ pub struct Pairs {
 impl Pairs {
     /// Returns a gathered column.
     pub fn gathered(&self, source: Source) -> Option<&ArrayRef> {
-        let mut columns = self.gathered.iter();
-        columns
-            .find(|(of, _)| *of == source)
-            .map(|(_, column)| column)
+        self.gathered.get(&source)
     }
 
     /// Returns how many probe rows there are among the pairs, which come in their order.
@@ -51,7 +50,7 @@ impl Pairs {
     /// # Errors
     /// Arrow's errors.
     pub fn append_unmatched(&mut self, probe: Vec<u32>) -> Result<()> {
-        for (_, column) in &mut self.gathered {
+        for column in self.gathered.values_mut() {
             let nulls = new_null_array(column.data_type(), probe.len());
             *column = concat(&[column.as_ref(), nulls.as_ref()])?;
         }
@@ -72,7 +71,7 @@ impl Pairs {
             0 => passed.clone(),
             _ => prep_null_mask_filter(passed),
         };
-        for (_, column) in &mut self.gathered {
+        for column in self.gathered.values_mut() {
             *column = filter(column, &passed)?;
         }
         let kept = |rows: &[u32]| {

@@ -140,11 +140,27 @@ fn fetch_window(
             None
         }
     };
-    Ok(Window {
+    let window = Window {
         first,
         len,
         probe: last_if(brings_probe),
         build: last_if(build_rows),
         columns,
-    })
+    };
+    check(queue, "build row", window.build.as_deref(), table.rows)?;
+    check(queue, "probe row", window.probe.as_deref(), matches.keys())?;
+    Ok(window)
+}
+
+/// Checks that all `numbers` are below `end`: rows are taken by them.
+///
+/// # Errors
+/// [`WrongAnswer`](crate::error::Error::WrongAnswer).
+fn check(queue: &Queue, what: &str, numbers: Option<&[u32]>, end: usize) -> Result<()> {
+    match numbers.and_then(|numbers| numbers.iter().max()) {
+        Some(number) if *number as usize >= end => {
+            Err(queue.wrong_answer(format!("{what} {number} of {end}")))
+        }
+        _ => Ok(()),
+    }
 }

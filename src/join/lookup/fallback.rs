@@ -94,23 +94,23 @@ impl Fallback {
         self.health.failure(device.info()).is_some()
     }
 
-    /// Notes that lookups go on without `device`, because of its `error`.
+    /// Notes that lookups go on without `device`, because of its `error`. That it is full is no
+    /// failure, which a session may want to see.
     ///
     /// # Errors
     /// The `error`, if it is not the device's or the session wants to see it.
     pub fn note(&self, device: &Device, error: Error, metrics: &JoinMetrics) -> Result<()> {
-        if matches!(error.blame(), Blame::Query | Blame::Bug) {
+        let blame = error.blame();
+        if matches!(blame, Blame::Query | Blame::Bug) {
             return Err(error);
         }
         metrics.device_errors.add(1);
         self.health.note(device.info(), &error);
-        match self.on_error {
-            OnDeviceError::Error => Err(error),
-            OnDeviceError::Fallback => {
-                log::debug!("{error}; the join goes on without the device");
-                Ok(())
-            }
+        if self.on_error == OnDeviceError::Error && blame != Blame::Room {
+            return Err(error);
         }
+        log::debug!("{error}; the join goes on without the device");
+        Ok(())
     }
 
     /// Keeps the key columns of an answered lookup. Returns whether it is time to bring the

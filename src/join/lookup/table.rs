@@ -62,6 +62,8 @@ pub struct JoinTable {
     pub cost: Duration,
     /// True if the device has failed since the build.
     lost: AtomicBool,
+    /// Rows of the build side.
+    pub rows: usize,
     /// Any key to its rows.
     pub built: MultiMap,
     /// One bit a value of the table, if lookups are to say which they found.
@@ -131,6 +133,7 @@ impl JoinTable {
             },
             cost,
             lost: AtomicBool::new(false),
+            rows,
             built,
             visited,
             columns: Vec::new(),

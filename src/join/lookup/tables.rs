@@ -12,6 +12,7 @@
 //! kept a device busy for as long. That is the rule of the ski rental problem (Karlin et al. 1988):
 //! it costs at most twice what knowing the rest of the probe side would have.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -31,6 +32,8 @@ pub struct Tables {
     /// The first one; `None` if no row can match.
     first: Option<Arc<JoinTable>>,
     others: Mutex<Vec<Arc<JoinTable>>>,
+    /// The columns that all of them gather.
+    gathered: BTreeSet<Source>,
     /// The devices that took no table.
     refused: Mutex<Vec<Device>>,
     /// The time that devices worked on chunks which had waited longer.
@@ -50,7 +53,9 @@ impl Tables {
         {
             first.lose();
         }
+        let columns = first.iter().flat_map(|first| &first.columns);
         Self {
+            gathered: columns.map(|column| column.source).collect(),
             first,
             others: Mutex::default(),
             refused: Mutex::default(),
@@ -131,8 +136,7 @@ impl Tables {
 
     /// Returns whether lookups bring the values of `source`.
     pub fn gathers(&self, source: Source) -> bool {
-        let mut columns = self.gathered().iter();
-        columns.any(|column| column.source == source)
+        self.gathered.contains(&source)
     }
 }
 

@@ -218,7 +218,7 @@ impl Chunk {
         if taken > 0 {
             for (column, words) in columns.iter().zip(&window.columns) {
                 let values = column.array(words.bytes(), from, taken)?;
-                pairs.gathered.push((column.source, values));
+                pairs.gathered.insert(column.source, values);
             }
         }
         self.next += taken as u64;

@@ -29,7 +29,7 @@ use crate::join::memory::{FLOOR, ProbeMemory};
 use crate::join::probe::chunk::ProbeBatch;
 use crate::join::weight::Weigher;
 
-use super::{GROWTH, LEAST_WINDOW, LookupInFlight, Probe, ProbeSpec, Refused};
+use super::{GROWTH, LEAST_WINDOW, LookupInFlight, MOST_BATCHES, Probe, ProbeSpec, Refused};
 
 /// Host bytes of what the host finds for a key in the device's place.
 const HIT_BYTES: usize = 40;
@@ -106,19 +106,21 @@ impl GatheredBatches {
 }
 
 impl Probe {
-    /// Returns a chunk: batches with rows, up to its rows, its bytes, or what the memory pool
-    /// grants; at least one batch, which is there anyway. `None` at the end of the input, or if a
-    /// chunk in flight is to give its memory back first.
+    /// Returns a chunk: batches with rows, up to its rows, its batches, its bytes, or what the
+    /// memory pool grants; at least one batch, which is there anyway. `None` at the end of the
+    /// input, or if a chunk in flight is to give its memory back first.
     pub(super) async fn gather(&mut self, build: &BuildSide) -> Result<Option<GatheredBatches>> {
         self.forget_shortage(build);
         let wanted = self.next_chunk_rows;
         self.next_chunk_rows = (GROWTH * wanted).min(self.chunk_rows).max(1);
+        let most = self.next_chunk_batches;
+        self.next_chunk_batches = (GROWTH * most).min(MOST_BATCHES);
         let room = ChunkRoom {
             bytes: self.chunk_bytes,
             row_bytes: row_bytes(build),
         };
         let mut gathered = GatheredBatches::new(self.memory.for_chunk());
-        while gathered.rows < wanted {
+        while gathered.rows < wanted && gathered.batches.len() < most {
             let is_least = gathered.batches.is_empty() && self.in_flight.is_empty();
             // A batch that is taken and put back is in memory, too, so it is not even taken.
             if !is_least && !gathered.expects_room(self.batch_bytes, room.bytes) {

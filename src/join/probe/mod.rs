@@ -13,8 +13,8 @@
 //! A device wants many keys at a time, so probe batches are gathered into chunks. The batches of a
 //! chunk are then resolved one by one, in order. A chunk ends at a number of rows or of bytes, or
 //! where the memory pool refuses more ([`memory`](super::memory)). While the device works on one
-//! chunk, the next is gathered and encoded. The first chunk is a quarter of a chunk, and less where
-//! the join itself has a LIMIT.
+//! chunk, the next is gathered and encoded. A LIMIT above may want a few rows only. So the first
+//! chunk is a few batches, of which the answer is awaited, and each is larger than the one before.
 //!
 //! The device's answers come through a channel. A stream that waits for them blocks no thread, and
 //! dropping it cancels the lookups that have not begun.
@@ -60,14 +60,20 @@ pub use spec::ProbeSpec;
 
 use input::Input;
 
-/// Rows of the first chunk under a LIMIT, at most.
-const FIRST_CHUNK_ROWS: usize = 1 << 15;
+/// Batches of the first chunk, at most. It has no more rows than so many output batches.
+const FIRST_BATCHES: usize = 4;
+
+/// Batches of any chunk, at most: filters leave few rows of each.
+const MOST_BATCHES: usize = 1024;
 
 /// The factor by which a chunk is larger than the one before, up to `chunk_rows`.
 const GROWTH: usize = 4;
 
 /// Chunks that a stream has on the device at once.
 const IN_FLIGHT: usize = 2;
+
+/// Steps without an output batch, after which a stream yields.
+const STEPS: usize = 64;
 
 /// Rows of a chunk that is not split again if the device has no room for it: the host answers.
 const LEAST_CHUNK_ROWS: usize = 64;
@@ -126,7 +132,10 @@ pub struct Probe {
     is_short: bool,
     /// True if the chunk that comes next has waited for memory.
     has_waited: bool,
+    /// True once a chunk was answered.
+    is_answered: bool,
     next_chunk_rows: usize,
+    next_chunk_batches: usize,
     /// The stream's reservation, from which chunks have theirs.
     memory: ProbeMemory,
     metrics: JoinMetrics,
@@ -148,10 +157,6 @@ impl Probe {
             spec.fetch,
         );
         let chunk_rows = spec.most_chunk_rows(&build);
-        let mut next_chunk_rows = (chunk_rows / GROWTH).max(1);
-        if spec.fetch.is_some() {
-            next_chunk_rows = next_chunk_rows.min(FIRST_CHUNK_ROWS);
-        }
         let join_type = spec.join_type;
         let nothing = (build.rows().is_empty()
             && join_type.empty_build_side_produces_empty_result())
@@ -163,7 +168,9 @@ impl Probe {
             batch_bytes: 0,
             is_short: false,
             has_waited: false,
-            next_chunk_rows,
+            is_answered: false,
+            next_chunk_batches: FIRST_BATCHES,
+            next_chunk_rows: chunk_rows.min(spec.batch_size.saturating_mul(FIRST_BATCHES)),
             memory,
             spec,
             partition,
@@ -200,6 +207,7 @@ impl Probe {
     /// # Errors
     /// The inputs', the residual filter's, the device's.
     pub async fn next(&mut self) -> Result<Option<RecordBatch>> {
+        let mut steps = 0;
         loop {
             if let Some(batch) = self.output.next_completed_batch() {
                 return Ok(Some(batch));
@@ -218,6 +226,11 @@ impl Probe {
                 }
                 State::Ended => return Ok(None),
             };
+            // A residual filter can drop all pairs of many steps.
+            steps += 1;
+            if steps % STEPS == 0 {
+                tokio::task::yield_now().await;
+            }
         }
     }
 
@@ -246,6 +259,7 @@ impl Probe {
         let mut table = lookup.table;
         let found = match lookup.answer.await {
             Ok(answer) => {
+                self.is_answered = true;
                 self.metrics.add_cost(&answer.cost);
                 if table.is_some() {
                     self.has_waited = false;
@@ -288,10 +302,11 @@ impl Probe {
 
     /// Returns how many chunks may be on the device at once.
     fn most_in_flight(&self) -> usize {
-        if self.spec.whole_chunks && !self.is_short {
+        // An unbounded input may not go on before its rows are answered, and the first rows may be
+        // all that is wanted.
+        if self.spec.whole_chunks && self.is_answered && !self.is_short {
             IN_FLIGHT
         } else {
-            // An unbounded input may not go on before its rows are answered.
             1
         }
     }

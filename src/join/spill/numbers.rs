@@ -1,7 +1,11 @@
 //! The bucket of each row: by a hash of its keys.
 //!
 //! The hash is DataFusion's, by which its joins find equal keys, with a seed of its own at each
-//! level. So rows that share a bucket, or came through a `RepartitionExec`, are spread again.
+//! level. So rows that share a bucket, or came through a `RepartitionExec`, are spread again. The
+//! seeds are random in each process: nobody can choose keys that stay together at all levels.
+
+use std::hash::BuildHasher;
+use std::sync::LazyLock;
 
 use arrow::array::{Array, ArrayRef, RecordBatch};
 use datafusion::common::hash_utils::{RandomState, create_hashes};
@@ -12,7 +16,7 @@ use crate::error::Result;
 use super::spec::{NullKeys, ScatterSpec};
 
 /// The seed of the first level's hash.
-const SEED: u64 = 0x5b1e_a0d1_77c3_42f9;
+static SEED: LazyLock<u64> = LazyLock::new(|| std::hash::RandomState::new().hash_one(0));
 
 /// The bucket of a row that nobody wants.
 pub const NOWHERE: u32 = u32::MAX;

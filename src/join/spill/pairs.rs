@@ -8,9 +8,10 @@ use datafusion::physical_plan::SpillManager;
 use datafusion::physical_plan::joins::HashJoinExec;
 
 use crate::error::{Error, Result};
+use crate::join::build::table::KEY_BYTES;
 use crate::join::collect::collected::Collected;
 use crate::join::collect::reading::{Reading, Turn};
-use crate::join::decide::{KEY_BYTES, Node};
+use crate::join::decide::Node;
 use crate::join::decision::{At, Home};
 use crate::join::memory::of_rows;
 use crate::join::side::Side;

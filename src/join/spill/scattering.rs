@@ -17,8 +17,9 @@ use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, SpillMan
 use crate::config::Enabled;
 use crate::error::Result;
 use crate::join::arrays::types::has_dictionary;
+use crate::join::build::table::KEY_BYTES;
 use crate::join::collect::reading::Reading;
-use crate::join::decide::{KEY_BYTES, Node};
+use crate::join::decide::Node;
 use crate::join::decision::Home;
 use crate::join::memory::of_buckets;
 use crate::join::properties::keeps_partitions;

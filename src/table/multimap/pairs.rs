@@ -87,6 +87,11 @@ pub struct LookedUp {
 }
 
 impl Matches {
+    /// Returns the number of keys that were looked up.
+    pub fn keys(&self) -> usize {
+        self.n
+    }
+
     /// Counts the pairs of the first `n` values.
     ///
     /// # Errors

@@ -205,7 +205,7 @@ pub fn a_probe_chunk_over_the_device_limit_is_split() {
     let build = Side::new(vec![("k", ints(&left)), ("v", payload(10))]);
     let probe = Side::new(vec![("k", ints(&right)), ("w", payload(right.len()))]);
     // One batch of all rows, and small ones.
-    for probe in [probe.clone(), probe.in_batches_of(1000)] {
+    for probe in [probe.clone(), probe.in_batches_of(10_000)] {
         for join_type in JOIN_TYPES {
             let mut case = Case {
                 join_type,
@@ -333,7 +333,7 @@ fn strings_that_are_joined_meanwhile_take_no_room_from_the_table() {
     // From too little for the table to enough for both.
     let mut kept = Vec::new();
     case.config.spill = false;
-    for limit in (500_000..2_000_000).step_by(50_000) {
+    for limit in (500_000..4_000_000).step_by(50_000) {
         let pool: Arc<dyn MemoryPool> = Arc::new(GreedyMemoryPool::new(limit));
         match run(case.on_device(), context_with(&pool)) {
             // With room for the rows alone, the host joins them.
@@ -348,9 +348,14 @@ fn strings_that_are_joined_meanwhile_take_no_room_from_the_table() {
             (pool.reserved(), device().budget().used()) == (0, 0)
         });
     }
-    // First without the joined column, then with it: 16 bytes a row, as none is NULL.
+    // First perhaps without the joined column, then with it: 16 bytes per row, as none is NULL. A
+    // CPU's table takes more while it is built, which the column has afterwards.
     let last = kept.last().unwrap();
-    assert!(kept.contains(&(last - 16 * ROWS)), "{kept:?}");
+    let expected = [last - 16 * ROWS, *last];
+    assert!(
+        kept.iter().all(|bytes| expected.contains(bytes)),
+        "{kept:?}"
+    );
 }
 
 /// A pool that notes the most bytes of each name.

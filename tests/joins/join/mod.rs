@@ -19,6 +19,7 @@ mod hostile;
 mod join_types;
 mod key_types;
 mod limits;
+mod linear;
 mod parked;
 mod resources;
 mod session;

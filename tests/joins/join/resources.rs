@@ -140,10 +140,10 @@ fn a_memory_pool_with_room_for_the_build_side_alone_is_probed_batch_by_batch() {
     for join_type in JOIN_TYPES {
         case.join_type = join_type;
         let expected = run(Arc::new(case.stock()), case.context()).unwrap();
-        let pool: Arc<dyn MemoryPool> = Arc::new(GreedyMemoryPool::new(2_000_000));
+        let pool: Arc<dyn MemoryPool> = Arc::new(GreedyMemoryPool::new(4_000_000));
         let held = MemoryConsumer::new("others").register(&pool);
         // Half of a pool is others': chunks are refused, the build side is not.
-        held.grow(1_000_000);
+        held.grow(2_000_000);
         let found = run(case.on_device(), context_with(Arc::clone(&pool))).unwrap();
         assert!(found.rows() == expected.rows(), "{case}");
         assert!(found.metric("kernel_launches") > 0, "{case}");

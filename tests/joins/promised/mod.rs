@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!  order        sorts that DataFusion leaves out for what a join promises
+//!  limits       rows that are read for a LIMIT
 //!  guards       a WHERE or a join that keeps an expression from rows on which it fails
 //!  executions   partitions with a context each, asked for late or again; copies of a node
 //!  waits        streams that are left in the middle of a poll, beside others that go on
@@ -12,6 +13,7 @@
 
 mod executions;
 mod guards;
+mod limits;
 mod order;
 mod sessions;
 mod waits;

@@ -1,8 +1,8 @@
 //! The course of a session after its device failed: it says so once, and joins on the host until
-//! the device is named again. Other sessions are not concerned.
+//! the device is named again, or has passed its self-test. Other sessions are not concerned.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use datafusion::prelude::{SessionConfig, SessionContext};
 use horton_join::config::{Enabled, HortonConfig};
@@ -37,13 +37,19 @@ const QUERY: &str = "SELECT a.k, b.v FROM (VALUES (1, 10), (2, 20), (3, 30)) AS 
                      ORDER BY a.k, b.v";
 const ROWS: [&str; 3] = ["2 | 21", "3 | 31", "3 | 32"];
 
-fn session() -> SessionContext {
-    let mut config = SessionConfig::new();
-    config.options_mut().extensions.insert(HortonConfig {
+fn options() -> HortonConfig {
+    HortonConfig {
         enabled: Enabled::Always,
         ..HortonConfig::default()
-    });
-    horton_join::context(config)
+    }
+}
+
+fn session() -> SessionContext {
+    session_of(options())
+}
+
+fn session_of(options: HortonConfig) -> SessionContext {
+    horton_join::context(SessionConfig::new().with_option_extension(options))
 }
 
 fn rows(session: &SessionContext, query: &str) -> Result<Vec<String>, String> {
@@ -152,5 +158,32 @@ fn a_device_that_was_short_of_memory_is_asked_again() {
     );
     std::thread::sleep(SHORT_FOR.saturating_sub(short.elapsed()));
     assert!(plan(&session).contains(&on_device()));
+    assert_eq!(rows(&session, QUERY).unwrap(), ROWS);
+}
+
+#[test]
+fn a_device_that_failed_is_used_again_once_it_has_passed_its_self_test() {
+    let _guard = one_at_a_time();
+    // Where options are locked nobody can name the device again.
+    let session = session_of(options().locked());
+    assert!(plan(&session).contains(&on_device()));
+    a_lost_device();
+    assert_eq!(rows(&session, QUERY).unwrap(), ROWS);
+    let failed = Instant::now();
+    assert!(rows(&session, "SET horton.device = '0:0'").is_err());
+    // The first test fails, as the device still does.
+    std::thread::sleep(SHORT_FOR.saturating_sub(failed.elapsed()));
+    assert!(plan(&session).contains("rows, on the host: device failed: "));
+    std::thread::sleep(Duration::from_secs(1));
+    let during = faults::end();
+    assert!(during.failed > 1, "{during:?}");
+    assert!(plan(&session).contains("rows, on the host: device failed: "));
+    // So the next one comes after twice the time.
+    std::thread::sleep(2 * SHORT_FOR);
+    let until = Instant::now() + Duration::from_secs(60);
+    while !plan(&session).contains(&on_device()) {
+        assert!(Instant::now() < until, "not used again");
+        std::thread::sleep(Duration::from_millis(100));
+    }
     assert_eq!(rows(&session, QUERY).unwrap(), ROWS);
 }
