@@ -16,8 +16,8 @@
 //!
 //! A join can make thousands of batches of one that it reads, and consumers such as aggregates take
 //! them all in one poll. Such a query could not be cancelled. DataFusion's `CooperativeStream` is
-//! not used here. It takes from the budget of tokio's task before it polls its input, and in 128 of
-//! them, one inside the other, the innermost would never be polled.
+//! not used here. It takes from the budget of tokio's task before it polls its input. Of more than
+//! 128 of them, one inside the other, the innermost would never be polled.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
