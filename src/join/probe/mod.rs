@@ -13,8 +13,9 @@
 //! A device wants many keys at a time, so probe batches are gathered into chunks. The batches of a
 //! chunk are then resolved one by one, in order. A chunk ends at a number of rows or of bytes, or
 //! where the memory pool refuses more ([`memory`](super::memory)). While the device works on one
-//! chunk, the next is gathered and encoded. A LIMIT above may want a few rows only. So the first
-//! chunk is a few batches, of which the answer is awaited, and each is larger than the one before.
+//! chunk, the next is gathered and encoded. The first chunk is a quarter of a chunk. Where the join
+//! itself has a LIMIT it is a few batches, of which the answer is awaited, and each is larger than
+//! the one before.
 //!
 //! The device's answers come through a channel. A stream that waits for them blocks no thread, and
 //! dropping it cancels the lookups that have not begun.
@@ -60,7 +61,8 @@ pub use spec::ProbeSpec;
 
 use input::Input;
 
-/// Batches of the first chunk, at most. It has no more rows than so many output batches.
+/// Batches of the first chunk under a LIMIT, at most. It has no more rows than so many output
+/// batches.
 const FIRST_BATCHES: usize = 4;
 
 /// Batches of any chunk, at most: filters leave few rows of each.
@@ -132,7 +134,7 @@ pub struct Probe {
     is_short: bool,
     /// True if the chunk that comes next has waited for memory.
     has_waited: bool,
-    /// True once a chunk was answered.
+    /// True once a chunk was answered, or if the join has no LIMIT.
     is_answered: bool,
     next_chunk_rows: usize,
     next_chunk_batches: usize,
@@ -157,6 +159,12 @@ impl Probe {
             spec.fetch,
         );
         let chunk_rows = spec.most_chunk_rows(&build);
+        let (next_chunk_rows, next_chunk_batches) = if spec.fetch.is_some() {
+            let rows = spec.batch_size.saturating_mul(FIRST_BATCHES);
+            (chunk_rows.min(rows), FIRST_BATCHES)
+        } else {
+            ((chunk_rows / GROWTH).max(1), MOST_BATCHES)
+        };
         let join_type = spec.join_type;
         let nothing = (build.rows().is_empty()
             && join_type.empty_build_side_produces_empty_result())
@@ -168,9 +176,9 @@ impl Probe {
             batch_bytes: 0,
             is_short: false,
             has_waited: false,
-            is_answered: false,
-            next_chunk_batches: FIRST_BATCHES,
-            next_chunk_rows: chunk_rows.min(spec.batch_size.saturating_mul(FIRST_BATCHES)),
+            is_answered: spec.fetch.is_none(),
+            next_chunk_batches,
+            next_chunk_rows,
             memory,
             spec,
             partition,
