@@ -14,8 +14,8 @@
 //! chunk are then resolved one by one, in order. A chunk ends at a number of rows or of bytes, or
 //! where the memory pool refuses more ([`memory`](super::memory)). While the device works on one
 //! chunk, the next is gathered and encoded. The first chunk is a quarter of a chunk. Where the join
-//! itself has a LIMIT it is a few batches, of which the answer is awaited, and each is larger than
-//! the one before.
+//! itself has a LIMIT it is a few batches, of which the answer is awaited. Each is larger than the
+//! one before.
 //!
 //! The device's answers come through a channel. A stream that waits for them blocks no thread, and
 //! dropping it cancels the lookups that have not begun.
