@@ -60,7 +60,7 @@ struct Record {
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum State {
     /// It is not used until then, or until it has passed its self-test.
-    Resting { until: Instant, is_tested: bool },
+    Resting { until: Instant, needs_test: bool },
     /// Its self-test runs.
     Tested,
     /// It is used again, since then.
@@ -71,17 +71,29 @@ impl Record {
     /// Returns why the device is not used.
     fn reason(&self) -> Option<&String> {
         let is_used = match self.state {
-            State::Resting { until, is_tested } => !is_tested && until <= Instant::now(),
+            State::Resting { until, needs_test } => !needs_test && until <= Instant::now(),
             State::Tested => false,
             State::Trusted(_) => true,
         };
         (!is_used).then_some(&self.reason)
     }
 
+    /// Returns whether it is used again once it has passed its self-test.
+    fn needs_test(&self) -> bool {
+        match self.state {
+            State::Resting { needs_test, .. } => needs_test,
+            State::Tested => true,
+            State::Trusted(_) => false,
+        }
+    }
+
     /// Returns the pause after one more failure.
     fn next_pause(&self) -> Duration {
         match self.state {
             State::Trusted(since) if since.elapsed() >= LONGEST => SHORT_FOR,
+            State::Resting {
+                needs_test: false, ..
+            } => SHORT_FOR,
             _ => (2 * self.pause).min(LONGEST),
         }
     }
@@ -89,7 +101,7 @@ impl Record {
     fn rest(&mut self) {
         self.state = State::Resting {
             until: Instant::now() + self.pause,
-            is_tested: true,
+            needs_test: true,
         };
     }
 }
@@ -140,29 +152,24 @@ impl Health {
     /// Stops trusting the device if the `error` is its failure, and says so if it is the first
     /// time.
     pub fn note(&self, device: &DeviceInfo, error: &Error) {
-        let is_tested = match error.blame() {
+        let needs_test = match error.blame() {
             Blame::Device => true,
             Blame::Driver => false,
             Blame::Room | Blame::Query | Blame::Bug => return,
         };
         let mut records = lock(&self.0);
         let known = records.get(&device.index);
-        let pause = match known {
-            _ if !is_tested => SHORT_FOR,
-            Some(known) if known.reason().is_none() => known.next_pause(),
-            _ => SHORT_FOR,
-        };
-        // A driver without memory tells nothing of a device that failed.
-        let outlasts = |known: &Record| match known.state {
-            State::Resting { is_tested: is, .. } => is || !is_tested,
-            State::Tested => true,
-            State::Trusted(_) => false,
-        };
-        if known.is_some_and(|known| known.reason().is_some() && outlasts(known)) {
+        // That a driver has no memory says nothing new of a device that is not used.
+        let is_known = |known: &Record| known.needs_test() || !needs_test;
+        if known.is_some_and(|known| known.reason().is_some() && is_known(known)) {
             return;
         }
+        let pause = match known {
+            Some(known) if needs_test => known.next_pause(),
+            _ => SHORT_FOR,
+        };
         let seconds = pause.as_secs();
-        match is_tested {
+        match needs_test {
             // That a self-test failed has been said, and holds for all sessions.
             _ if matches!(error, Error::SelfTest { .. }) => {}
             true => log::warn!(
@@ -176,7 +183,7 @@ impl Health {
             pause,
             state: State::Resting {
                 until: Instant::now() + pause,
-                is_tested,
+                needs_test,
             },
         };
         records.insert(device.index, record);
@@ -201,7 +208,10 @@ fn note_test(records: &Weak<Mutex<Records>>, device: &Device, ended: Result<()>)
             record.state = State::Trusted(Instant::now());
         }
         Err(error) => {
-            record.pause = record.next_pause();
+            // A device that others use is not to blame.
+            if !error.is_device_memory() {
+                record.pause = record.next_pause();
+            }
             let seconds = record.pause.as_secs();
             log::info!("{error}; the device is tested again after {seconds} seconds");
             record.reason = error.brief();

@@ -163,15 +163,12 @@ impl Shell {
             })
         };
         let printed = tokio::select! {
-            printed = running => printed,
-            _ = tokio::signal::ctrl_c() => {
-                progress.stop();
-                drop(self.watch.take());
-                return Err(Failure::Interrupted);
-            }
+            printed = running => Some(printed),
+            _ = tokio::signal::ctrl_c() => None,
         };
         progress.stop();
         let plans = self.watch.take();
+        let printed = printed.ok_or(Failure::Interrupted)?;
         let printed = printed.map_err(Failure::error)?;
         if is_gone.load(Ordering::Relaxed) {
             return Err(Failure::ReaderGone);

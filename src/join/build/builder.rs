@@ -55,16 +55,13 @@ pub async fn build(
 ) -> Result<Built> {
     let timer = metrics.build_time.timer();
     let Collected {
-        batches,
-        rows: n,
-        mut counter,
-        ..
+        batches, rows: n, ..
     } = collected;
     let limit = NO_ROW as usize - 1;
     if n > limit {
         return Err(Error::TooManyRows { rows: n, limit });
     }
-    let keys = evaluate_keys(&spec.on, &batches, &mut counter, &memory.keys).await?;
+    let keys = evaluate_keys(&spec.on, &batches, &memory.keys).await?;
     metrics.build_mem_used.add(memory.keys.size());
     if spec.visited {
         memory.visited.try_grow(Bitmap::bytes(n))?;

@@ -10,13 +10,13 @@ use std::sync::{Arc, OnceLock};
 
 use arrow::array::{Array, ArrayRef, RecordBatch};
 use arrow::buffer::NullBuffer;
-use datafusion::common::utils::memory::RecordBatchMemoryCounter;
 use datafusion::execution::memory_pool::MemoryReservation;
 use datafusion::physical_expr::PhysicalExprRef;
 use datafusion::physical_expr_common::utils::evaluate_expressions_to_arrays;
 
 use crate::error::Result;
 use crate::join::arrays::types::has_dictionary;
+use crate::join::collect::collected::counted;
 use crate::join::rows::{BuildRows, Source};
 use crate::keys::encoder::KeyEncoder;
 
@@ -110,24 +110,26 @@ impl KeyedRows {
     }
 }
 
-/// Evaluates the key expressions `on` over every batch. The bytes of new arrays, those that
-/// `counter` has not counted, are taken from `memory`, batch by batch. Expressions can take long.
-/// So this yields between batches.
+/// Evaluates the key expressions `on` over every batch. The bytes of new arrays are taken from
+/// `memory`, batch by batch. Columns of the batches are there already. Expressions can take long,
+/// so this yields between batches.
 ///
 /// # Errors
 /// The errors of the expressions, and `ResourcesExhausted` from the memory pool.
 pub async fn evaluate_keys(
     on: &[PhysicalExprRef],
     batches: &[RecordBatch],
-    counter: &mut RecordBatchMemoryCounter,
     memory: &MemoryReservation,
 ) -> Result<Vec<Vec<ArrayRef>>> {
+    // Made for the first new array: most keys are columns.
+    let mut counter = None;
     let mut keys = Vec::with_capacity(batches.len());
     for batch in batches {
         let columns = evaluate_expressions_to_arrays(on, batch)?;
-        let bytes = counter.count_batch(&unnamed(&columns)?);
-        if bytes > 0 {
-            memory.try_grow(bytes)?;
+        let is_column = |key: &ArrayRef| batch.columns().iter().any(|of| Arc::ptr_eq(of, key));
+        if !columns.iter().all(is_column) {
+            let counter = counter.get_or_insert_with(|| counted(batches));
+            memory.try_grow(counter.count_batch(&unnamed(&columns)?))?;
             tokio::task::yield_now().await;
         }
         keys.push(columns);

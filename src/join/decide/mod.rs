@@ -38,7 +38,7 @@ use crate::join::build::keyed::evaluate_keys;
 use crate::join::build::side::BuildSide;
 use crate::join::build::table::KEY_BYTES;
 use crate::join::collect::coalesce::coalesce;
-use crate::join::collect::collected::{Collected, counted, empty_stream};
+use crate::join::collect::collected::{Collected, empty_stream};
 use crate::join::collect::reading::{Reading, Turn};
 use crate::join::decision::{At, Decision, Declined, Home, OnHost, Place, Shown};
 use crate::join::memory::{BuildMemory, ProbeMemory, of_filters};
@@ -243,8 +243,7 @@ impl Joiner {
         let on: Vec<_> = on.map(|(key, _)| Arc::clone(key)).collect();
         // Held until the sets are made.
         let memory = of_filters(self.oriented.context().memory_pool());
-        let mut counter = counted(&build.batches);
-        let keys = match evaluate_keys(&on, &build.batches, &mut counter, &memory).await {
+        let keys = match evaluate_keys(&on, &build.batches, &memory).await {
             Ok(keys) => keys,
             Err(error) if error.is_pool_memory() => {
                 log::debug!("no room for the keys of a filter: {error}");

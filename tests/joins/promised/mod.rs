@@ -1,6 +1,7 @@
 //! What planners and consumers may rely on beyond a query's rows.
 //!
 //! ```text
+//!  deep         many joins, one on top of the other
 //!  order        sorts that DataFusion leaves out for what a join promises
 //!  limits       rows that are read for a LIMIT
 //!  guards       a WHERE or a join that keeps an expression from rows on which it fails
@@ -11,6 +12,7 @@
 //! Each runs on the host and on the device, beside DataFusion's own joins or what they should
 //! return. `tests/fuzz` draws such plans, consumers and queries at random.
 
+mod deep;
 mod executions;
 mod guards;
 mod limits;
