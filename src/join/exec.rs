@@ -168,21 +168,35 @@ impl HortonJoinExec {
     }
 
     /// Returns the same join around another `HashJoinExec`.
-    fn rewrap(&self, stock: &dyn ExecutionPlan) -> Result<Arc<dyn ExecutionPlan>> {
-        Ok(Arc::new(self.rewrapped(stock)?))
+    fn rewrap(&self, stock: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+        let stock: Arc<dyn Any + Send + Sync> = stock;
+        match stock.downcast() {
+            Ok(stock) => Ok(Arc::new(self.rewrapped(stock))),
+            Err(_) => internal_err!("a HashJoinExec became another node"),
+        }
     }
 
-    fn rewrapped(&self, stock: &dyn ExecutionPlan) -> Result<Self> {
-        let Some(join) = stock.downcast_ref::<HashJoinExec>() else {
-            return internal_err!("expected a HashJoinExec, got {}", stock.name());
-        };
-        let stock = Arc::new(join.builder().build()?);
-        let mut exec = Self::new(stock, self.config.clone());
-        exec.filters = self.filters.clone();
-        exec.runs = Arc::new(self.runs.of_copy());
-        // The plan that is shown may never be executed: a recursive query executes copies.
-        exec.shown.decisions = Arc::clone(&self.shown.decisions);
-        Ok(exec)
+    fn rewrapped(&self, stock: Arc<HashJoinExec>) -> Self {
+        // A recursive query sets its plan back for each step. DataFusion derives the properties of
+        // nodes above again if those of their inputs are other objects.
+        let is_same = Arc::ptr_eq(stock.properties(), self.stock.properties());
+        Self {
+            properties: if is_same {
+                Arc::clone(&self.properties)
+            } else {
+                properties::properties(&stock)
+            },
+            stock,
+            config: self.config.clone(),
+            filters: self.filters.clone(),
+            runs: Arc::new(self.runs.of_copy()),
+            // The plan that is shown may never be executed: a recursive query executes copies.
+            shown: Shown {
+                decisions: Arc::clone(&self.shown.decisions),
+                ..Shown::default()
+            },
+            reach: OnceLock::new(),
+        }
     }
 
     /// Returns which sides may be built.
@@ -324,7 +338,7 @@ impl ExecutionPlan for HortonJoinExec {
         options: ReplaceChildrenOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let stock = Arc::clone(&self.stock).replace_children(children, options)?;
-        self.rewrap(stock.as_ref())
+        self.rewrap(stock)
     }
 
     fn with_new_children(
@@ -341,8 +355,7 @@ impl ExecutionPlan for HortonJoinExec {
         for filter in self.made_filters() {
             filter.update(lit(true))?;
         }
-        let stock = Arc::clone(&self.stock).reset_state()?;
-        self.rewrap(stock.as_ref())
+        self.rewrap(Arc::clone(&self.stock).reset_state()?)
     }
 
     fn execute(
@@ -380,7 +393,7 @@ impl ExecutionPlan for HortonJoinExec {
 
     fn with_fetch(&self, limit: Option<usize>) -> Option<Arc<dyn ExecutionPlan>> {
         let stock = self.stock.with_fetch(limit)?;
-        self.rewrap(stock.as_ref()).ok()
+        self.rewrap(stock).ok()
     }
 
     fn cardinality_effect(&self) -> CardinalityEffect {
@@ -394,7 +407,7 @@ impl ExecutionPlan for HortonJoinExec {
         match self.stock.try_swapping_with_projection(projection)? {
             // A projection above the join stays what it is.
             Some(plan) if plan.downcast_ref::<HashJoinExec>().is_some() => {
-                self.rewrap(plan.as_ref()).map(Some)
+                self.rewrap(plan).map(Some)
             }
             _ => Ok(None),
         }
@@ -432,7 +445,7 @@ impl ExecutionPlan for HortonJoinExec {
         });
         let mut result = FilterPushdownPropagation::if_any(child_pushdown_result);
         if own.iter().any(|own| !own.is_empty()) {
-            let mut exec = self.rewrapped(self.stock.as_ref())?;
+            let mut exec = self.rewrapped(Arc::clone(&self.stock));
             exec.filters = own;
             result.updated_node = Some(Arc::new(exec) as _);
         }

@@ -14,7 +14,8 @@
 //!
 //! * [`exec`]: the plan node; [`sides`]: which side of it may be built; [`properties`]: what it
 //!   promises of its rows
-//! * [`start`]: its executions, of [`run`]s; [`early`]: when inputs are opened
+//! * [`start`]: its executions, of [`run`]s; [`early`]: when inputs are opened; [`steps`]
+//!   of recursive queries
 //! * [`opened`]: a join whose rows can be read; `stream`: how they are polled
 //! * [`decision`]: what was decided, and what EXPLAIN shows of it
 //!
@@ -42,6 +43,7 @@ pub mod side;
 pub mod sides;
 pub mod spill;
 pub mod start;
+pub mod steps;
 mod stream;
 pub mod tell;
 mod weight;

@@ -33,13 +33,14 @@ use super::exec::HortonJoinExec;
 use super::memory;
 use super::opened::{Opened, SharedJoin};
 use super::run::{Again, Run, lock};
-use super::spill::scattering::{can_scatter, manager};
+use super::spill::scattering::{can_scatter, files};
 use super::spill::spilled::Spilled;
 use crate::join::collect::race::{First, Raced, race};
 use crate::join::collect::reading::Reading;
 use crate::join::decide::oriented::OrientedJoin;
 use crate::join::side::Side;
 use crate::join::sides::Sides;
+use crate::join::steps::is_small_step;
 use crate::join::stream::JoinStream;
 use crate::join::tell::filter::{Board, Driver, Reporter};
 use crate::join::tell::reach::Reach;
@@ -87,7 +88,7 @@ impl Build {
         let Self {
             node, sides, one, ..
         } = self;
-        let disk = |side: &Reading| manager(&node, side);
+        let disk = |side: &Reading| files(&node, side);
         let other = self.other.sparing(node.context.memory_pool());
         let raced = race(sides, one, other, node.config.knobs.turn_rows, &disk).await?;
         node.shown.begin(node.partition);
@@ -236,7 +237,10 @@ impl HortonJoinExec {
         let first = sides.first();
         let other = self.reading(first.other(), partition, context)?;
         let one = self.reading(first, partition, context)?;
-        let one = if self.is_opened_late(first, context)? {
+        // In a step of a recursive query, a task takes longer to begin than one batch to read.
+        let batch_size = context.session_config().batch_size();
+        let is_step = is_small_step(&self.stock, batch_size);
+        let one = if is_step || self.is_opened_late(first, context)? {
             First::Waits(one)
         } else {
             First::begin(one, self.config.knobs.turn_rows)

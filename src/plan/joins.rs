@@ -25,6 +25,7 @@ use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
 use crate::config::HortonConfig;
 use crate::join::exec::HortonJoinExec;
 use crate::join::sides::can_swap;
+use crate::join::steps::is_small_step;
 use crate::ready;
 
 use super::switch::replaces_joins;
@@ -90,7 +91,7 @@ impl PhysicalOptimizerRule for OpenSides {
             return Ok(plan);
         };
         replace(plan, horton, |join| {
-            if can_swap(join) {
+            if can_swap(join) && !is_small_step(join, config.execution.batch_size.into()) {
                 let open = join.builder().with_partition_mode(PartitionMode::Auto);
                 open.build().map(Some)
             } else {

@@ -7,6 +7,7 @@
 
 pub mod coalesce;
 pub mod collected;
+pub mod files;
 mod part;
 pub mod race;
 pub mod reading;

@@ -17,7 +17,6 @@ use datafusion::error::DataFusionError;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::execution::memory_pool::{MemoryPool, MemoryReservation};
 use datafusion::execution::spill_file::SpillFile;
-use datafusion::physical_plan::SpillManager;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::future::{Either, select};
 use futures::{StreamExt, TryStreamExt};
@@ -25,6 +24,7 @@ use tokio::sync::watch;
 
 use crate::error::{Error, Result};
 use crate::join::collect::collected::empty_stream;
+use crate::join::collect::files::SpillFiles;
 use crate::join::memory::{FLOOR, ROW_BYTES, leaves_half, table_bytes};
 use crate::join::rows::NO_ROW;
 use crate::join::weight::Weigher;
@@ -61,7 +61,7 @@ pub struct InputPart {
     /// `None` once it has ended.
     pub stream: Option<SendableRecordBatchStream>,
     /// The first batches, if they were set aside, and what reads them.
-    pub aside: Option<(Arc<dyn SpillFile>, SpillManager)>,
+    pub aside: Option<(Arc<dyn SpillFile>, SpillFiles)>,
     /// Batches with rows, and the bytes that they reserve.
     pub batches: VecDeque<(RecordBatch, usize)>,
     /// A batch that the pool refused, and its bytes.
@@ -86,9 +86,9 @@ impl InputPart {
         self.batches.extend(refused);
         let error = futures::stream::iter(self.error.map(Err));
         let rest = self.stream.unwrap_or_else(|| empty_stream(schema));
-        let aside = self.aside.map(|(file, manager)| {
+        let aside = self.aside.map(|(file, files)| {
             // Opened when its rows are asked for.
-            let opened = async move { manager.read_spill_as_stream(file, None) };
+            let opened = async move { files.read(file) };
             futures::stream::once(opened).try_flatten()
         });
         let aside = futures::stream::iter(aside).flatten();

@@ -27,13 +27,13 @@
 //! the join, an endless input), the left one alone is read.
 
 use datafusion::common::runtime::SpawnedTask;
-use datafusion::physical_plan::SpillManager;
 
 use crate::error::{Error, Result};
 use crate::join::side::Side;
 use crate::join::sides::Sides;
 use crate::parts::task_failed;
 
+use super::files::SpillFiles;
 use super::reading::{Reading, Turn};
 
 /// The first turn of a side, begun or not.
@@ -91,7 +91,7 @@ pub enum Raced {
 }
 
 /// Returns what writes rows of a side to disk; `None` if the session has none do that.
-pub type Disk<'a> = dyn Fn(&Reading) -> Option<SpillManager> + Send + Sync + 'a;
+pub type Disk<'a> = dyn Fn(&Reading) -> Option<SpillFiles> + Send + Sync + 'a;
 
 /// Reads sides by turns until one has ended. The second one is sparing.
 ///
@@ -166,13 +166,13 @@ impl Runner {
 
     /// Moves its rows to `disk`; whether it had some in memory.
     async fn set_aside(&mut self, disk: &Disk<'_>) -> Result<bool> {
-        let Some(manager) = disk(&self.reading).filter(|_| self.reading.has_memory()) else {
+        let Some(files) = disk(&self.reading).filter(|_| self.reading.has_memory()) else {
             return Ok(false);
         };
         if self.state == State::Runs {
             self.state = State::Waits;
         }
-        self.reading.set_aside(&manager).await?;
+        self.reading.set_aside(&files).await?;
         Ok(true)
     }
 

@@ -27,11 +27,11 @@ use datafusion::common::runtime::SpawnedTask;
 use datafusion::common::utils::memory::RecordBatchMemoryCounter;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::execution::memory_pool::{MemoryPool, MemoryReservation};
-use datafusion::physical_plan::SpillManager;
 use tokio::sync::watch;
 
 use crate::error::{Error, Result};
 use crate::join::collect::collected::{Collected, empty_stream};
+use crate::join::collect::files::SpillFiles;
 use crate::join::collect::part::{InputPart, Kept, MOST_ROWS, Reader, Sparing, lock};
 use crate::join::memory::table_bytes;
 use crate::join::weight::Weigher;
@@ -230,23 +230,21 @@ impl Reading {
         }
     }
 
-    /// Moves the rows that are kept to files, which `manager` writes, and gives their memory back.
+    /// Moves the rows that are kept to files, of `files`, and gives their memory back.
     ///
     /// # Errors
     /// The errors of writing files; [`Error::DataFusion`] if a task panics.
-    pub async fn set_aside(&mut self, manager: &SpillManager) -> Result<()> {
+    pub async fn set_aside(&mut self, files: &SpillFiles) -> Result<()> {
         self.forget_table();
         for part in &mut self.parts {
             if part.aside.is_some() {
                 continue;
             }
             let (batches, bytes): (Vec<_>, Vec<usize>) = part.batches.drain(..).unzip();
-            let writer = manager.clone();
-            let written = SpawnedTask::spawn_blocking(move || {
-                writer.spill_record_batch_and_finish(&batches, "rows to probe of a hash join")
-            });
+            let writer = files.clone();
+            let written = SpawnedTask::spawn_blocking(move || writer.write(&batches));
             let file = written.join().await.map_err(|e| task_failed(&e))??;
-            part.aside = file.map(|file| (file, manager.clone()));
+            part.aside = file.map(|file| (file, files.clone()));
             self.kept.memory.shrink(bytes.iter().sum());
         }
         Ok(())

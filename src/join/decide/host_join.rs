@@ -112,7 +112,10 @@ pub fn host_join(
             (left, right, PartitionMode::Partitioned)
         }
     };
-    let builder = join.builder().reset_state().with_partition_mode(mode);
+    let mut builder = join.builder().reset_state();
+    if mode != *join.partition_mode() {
+        builder = builder.with_partition_mode(mode);
+    }
     let join = builder.with_new_children(vec![left, right])?.build()?;
     Ok(HostJoin {
         join,
@@ -235,22 +238,29 @@ pub struct HandedExec {
 }
 
 impl HandedExec {
-    /// Hands out `streams` of the rows of `input`, in its order.
+    /// Hands out `streams` of the rows of `input`, in its order. As many as it has partitions are
+    /// these, and share its properties: what a join above derives of them takes longer than a small
+    /// join.
     fn of(
         input: &Arc<dyn ExecutionPlan>,
         streams: Vec<SendableRecordBatchStream>,
         reopen: Option<Reopen>,
     ) -> Arc<dyn ExecutionPlan> {
-        let properties = PlanProperties::new(
-            input.equivalence_properties().clone(),
-            Partitioning::UnknownPartitioning(streams.len()),
-            input.pipeline_behavior(),
-            input.boundedness(),
-        );
+        let of_input = input.properties();
+        let properties = if streams.len() == of_input.partitioning.partition_count() {
+            Arc::clone(of_input)
+        } else {
+            Arc::new(PlanProperties::new(
+                of_input.equivalence_properties().clone(),
+                Partitioning::UnknownPartitioning(streams.len()),
+                of_input.emission_type,
+                of_input.boundedness,
+            ))
+        };
         Arc::new(Self {
             streams: Mutex::new(streams.into_iter().map(Some).collect()),
             reopen,
-            properties: Arc::new(properties),
+            properties,
         })
     }
 }

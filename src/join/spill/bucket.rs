@@ -14,12 +14,12 @@ use datafusion::common::JoinType;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::execution::memory_pool::MemoryReservation;
 use datafusion::execution::spill_file::SpillFile;
-use datafusion::physical_plan::SpillManager;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::StreamExt;
 
 use crate::error::Result;
 use crate::join::collect::collected::empty_stream;
+use crate::join::collect::files::SpillFiles;
 use crate::join::decision::Home;
 use crate::join::side::Side;
 
@@ -44,25 +44,25 @@ impl Bucket {
     ///
     /// # Errors
     /// If the file cannot be opened.
-    pub fn stream(&self, manager: &SpillManager) -> Result<SendableRecordBatchStream> {
+    pub fn stream(&self, files: &SpillFiles) -> Result<SendableRecordBatchStream> {
         match &self.file {
-            Some(file) => Ok(manager.read_spill_as_stream(Arc::clone(file), None)?),
+            Some(file) => Ok(files.read(Arc::clone(file))?),
             None => {
-                let stream = self.streams(manager, 1).pop();
-                Ok(stream.unwrap_or_else(|| empty_stream(manager.schema())))
+                let stream = self.streams(files, 1).pop();
+                Ok(stream.unwrap_or_else(|| empty_stream(files.schema())))
             }
         }
     }
 
     /// Returns the rows in memory as `parts` streams.
-    pub fn streams(&self, manager: &SpillManager, parts: usize) -> Vec<SendableRecordBatchStream> {
+    pub fn streams(&self, files: &SpillFiles, parts: usize) -> Vec<SendableRecordBatchStream> {
         let batches = self.batches();
         let each = batches.len().div_ceil(parts.max(1));
         let part = |part: usize| {
             let from = (part * each).min(batches.len());
             let to = (from + each).min(batches.len());
             let batches: Vec<_> = batches[from..to].iter().cloned().map(Ok).collect();
-            let schema = Arc::clone(manager.schema());
+            let schema = Arc::clone(files.schema());
             let batches = futures::stream::iter(batches);
             Box::pin(RecordBatchStreamAdapter::new(schema, batches)) as _
         };

@@ -9,19 +9,13 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use arrow::compute::concat_batches;
 use datafusion::error::Result as DataFusionResult;
-use datafusion::execution::spill_file::SpillFile;
-use datafusion::physical_plan::SpillManager;
+
+use crate::join::collect::files::{Append, SpillFiles};
 
 use super::bucket::Bucket;
 
 /// Bytes of a batch in a file, about: what a reader has in memory at once.
 const FILE_BATCH: usize = 512 << 10;
-
-/// Appends batches to a file, and ends it.
-type Append = Box<dyn FnMut(Option<&RecordBatch>) -> DataFusionResult<Ended> + Send>;
-
-/// The file, once it has ended.
-type Ended = Option<Arc<dyn SpillFile>>;
 
 /// A bucket that is being filled.
 #[derive(Default)]
@@ -40,13 +34,13 @@ impl Filling {
     }
 
     /// Moves all rows into the file.
-    pub fn write(&mut self, manager: &SpillManager, batch_size: usize) -> DataFusionResult<()> {
+    pub fn write(&mut self, files: &SpillFiles, batch_size: usize) -> DataFusionResult<()> {
         if self.kept.is_empty() {
             return Ok(());
         }
         let append = match &mut self.file {
             Some(append) => append,
-            None => self.file.insert(new_file(manager)?),
+            None => self.file.insert(files.begin()?),
         };
         for batch in grouped(std::mem::take(&mut self.kept), batch_size) {
             append(Some(&batch))?;
@@ -67,14 +61,6 @@ impl Filling {
             file,
         }))
     }
-}
-
-fn new_file(manager: &SpillManager) -> DataFusionResult<Append> {
-    let mut file = manager.create_in_progress_file("a bucket of a hash join")?;
-    Ok(Box::new(move |batch| match batch {
-        Some(batch) => file.append_batch(batch).map(|_| None),
-        None => file.finish(),
-    }))
 }
 
 /// Returns the rows in batches of up to `batch_size` rows and about [`FILE_BATCH`] bytes.

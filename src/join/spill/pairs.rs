@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use datafusion::execution::SendableRecordBatchStream;
-use datafusion::physical_plan::SpillManager;
 use datafusion::physical_plan::joins::HashJoinExec;
 
 use crate::error::{Error, Result};
 use crate::join::build::table::KEY_BYTES;
 use crate::join::collect::collected::Collected;
+use crate::join::collect::files::SpillFiles;
 use crate::join::collect::reading::{Reading, Turn};
 use crate::join::decide::Node;
 use crate::join::decision::{At, Home};
@@ -30,8 +30,8 @@ pub struct PairJoin {
     pub planned: Arc<HashJoinExec>,
     /// Bytes that joins may take on the device.
     pub device_limit: u64,
-    /// The managers of files of the left and of the right side.
-    pub managers: [SpillManager; 2],
+    /// The files of the left and of the right side.
+    pub files: [SpillFiles; 2],
     /// The number of the next bucket that is decided.
     pub next_bucket: AtomicUsize,
 }
@@ -60,8 +60,8 @@ impl PairJoin {
         if parts == 1 {
             return self.reading(pair, side);
         }
-        let manager = &self.managers[side as usize];
-        let streams = pair.bucket(side).streams(manager, parts);
+        let files = &self.files[side as usize];
+        let streams = pair.bucket(side).streams(files, parts);
         Ok(self.reading_of(side, streams))
     }
 
@@ -80,15 +80,15 @@ impl PairJoin {
 
     /// Returns a side of a pair, not read yet.
     pub fn reading(&self, pair: &Pair, side: Side) -> Result<Reading> {
-        let manager = &self.managers[side as usize];
-        let stream = pair.bucket(side).stream(manager)?;
+        let files = &self.files[side as usize];
+        let stream = pair.bucket(side).stream(files)?;
         Ok(self.reading_of(side, vec![stream]))
     }
 
     pub fn reading_of(&self, side: Side, streams: Vec<SendableRecordBatchStream>) -> Reading {
         let pool = self.node.context.memory_pool();
         let memory = of_rows(pool, self.node.partition, side);
-        let schema = Arc::clone(self.managers[side as usize].schema());
+        let schema = Arc::clone(self.files[side as usize].schema());
         Reading::new(schema, streams, memory)
     }
 
@@ -96,7 +96,7 @@ impl PairJoin {
     pub async fn split(&self, pair: &Pair) -> Result<Vec<Pair>> {
         let level = pair.level + 1;
         let spec = |side| {
-            let spec = spec(&self.node, &self.planned, &self.managers, side).at_level(level);
+            let spec = spec(&self.node, &self.planned, &self.files, side).at_level(level);
             if pair.is_in_memory() {
                 spec.at_home(Home::Memory, AGAIN)
             } else {

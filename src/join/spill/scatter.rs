@@ -71,12 +71,7 @@ impl Keeping {
             return None;
         }
         let batch = spec.batch_size.max(1);
-        let bucket = |_| {
-            StdMutex::new(BatchCoalescer::new(
-                Arc::clone(spec.manager.schema()),
-                batch,
-            ))
-        };
+        let bucket = |_| StdMutex::new(BatchCoalescer::new(Arc::clone(spec.files.schema()), batch));
         Some(Self {
             buckets: (0..=spec.buckets).map(bucket).collect(),
             is_refused: AtomicBool::new(false),
@@ -290,12 +285,12 @@ impl Scatter {
     /// Writes what is in memory, some buckets at a time.
     async fn write(&self, state: &mut State) -> Result<()> {
         let filling = std::mem::take(&mut state.filling);
-        let (manager, batch_size) = (self.spec.manager.clone(), self.spec.batch_size);
+        let (files, batch_size) = (self.spec.files.clone(), self.spec.batch_size);
         let write = |mut bucket: Filling| {
-            let manager = manager.clone();
+            let files = files.clone();
             async move {
                 let written = SpawnedTask::spawn_blocking(move || {
-                    let written = bucket.write(&manager, batch_size);
+                    let written = bucket.write(&files, batch_size);
                     (bucket, written)
                 });
                 written.join().await.map_err(|e| task_failed(&e))

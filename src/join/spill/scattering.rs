@@ -12,12 +12,13 @@ use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_expr::PhysicalExprRef;
 use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
 use datafusion::physical_plan::metrics::SpillMetrics;
-use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, SpillManager};
+use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 
 use crate::config::Enabled;
 use crate::error::Result;
 use crate::join::arrays::types::has_dictionary;
 use crate::join::build::table::KEY_BYTES;
+use crate::join::collect::files::SpillFiles;
 use crate::join::collect::reading::Reading;
 use crate::join::decide::Node;
 use crate::join::decision::Home;
@@ -31,17 +32,18 @@ use super::lanes::Lane;
 use super::scatter::{Scatter, Scattered};
 use super::spec::{LEAST_BUCKETS, NullKeys, ScatterSpec, buckets, most_in_memory};
 
-/// Returns the manager of files with rows of `side`; `None` if the join cannot go to disk.
-pub fn manager(node: &Node, side: &Reading) -> Option<SpillManager> {
+/// Returns the files for rows of `side`; `None` if the join cannot go to disk.
+pub fn files(node: &Node, side: &Reading) -> Option<SpillFiles> {
     let metrics = || SpillMetrics::new(&node.shown.metrics, node.partition);
-    (obstacle(node).is_none()).then(|| manager_of(node, side, &metrics()))
+    (obstacle(node).is_none()).then(|| files_of(node, side, &metrics()))
 }
 
-/// Returns the manager of files with rows of `side`, counted in `metrics`.
-pub fn manager_of(node: &Node, side: &Reading, metrics: &SpillMetrics) -> SpillManager {
+/// Returns the files for rows of `side`, counted in `metrics`.
+pub fn files_of(node: &Node, side: &Reading, metrics: &SpillMetrics) -> SpillFiles {
     let runtime = node.context.runtime_env();
-    let manager = SpillManager::new(runtime, metrics.clone(), Arc::clone(side.schema()));
-    manager.with_compression_type(node.context.session_config().spill_compression())
+    let compression = node.context.session_config().spill_compression();
+    let schema = Arc::clone(side.schema());
+    SpillFiles::new(runtime, metrics.clone(), schema, compression)
 }
 
 /// Returns whether sides go to buckets for which the device has no room.
@@ -102,7 +104,7 @@ pub fn obstacle(node: &Node) -> Option<&'static str> {
 pub fn spec(
     node: &Node,
     planned: &HashJoinExec,
-    managers: &[SpillManager; 2],
+    files: &[SpillFiles; 2],
     side: Side,
 ) -> ScatterSpec {
     use JoinType::{Full, Left, LeftAnti, LeftMark, Right, RightAnti, RightMark};
@@ -123,7 +125,7 @@ pub fn spec(
         buckets: buckets(streams.partition_count()),
         home: Home::Disk,
         level: 0,
-        manager: managers[side as usize].clone(),
+        files: files[side as usize].clone(),
         batch_size: node.context.session_config().batch_size(),
         width: node.context.session_config().target_partitions(),
         at_once: 1,
@@ -150,9 +152,9 @@ pub struct Scattering {
 
 impl Scattering {
     /// Scatters both sides of `node`, which was `planned`, to files.
-    pub fn of(node: &Node, planned: &HashJoinExec, managers: &[SpillManager; 2]) -> Self {
+    pub fn of(node: &Node, planned: &HashJoinExec, files: &[SpillFiles; 2]) -> Self {
         Self {
-            specs: Side::BOTH.map(|side| spec(node, planned, managers, side)),
+            specs: Side::BOTH.map(|side| spec(node, planned, files, side)),
             own_lanes: keeps_partitions(planned),
             null_aware: planned.null_aware,
         }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use datafusion::execution::memory_pool::{MemoryPool, MemoryReservation};
 use datafusion::physical_expr::PhysicalExprRef;
-use datafusion::physical_plan::SpillManager;
 
+use crate::join::collect::files::SpillFiles;
 use crate::join::decision::Home;
 
 /// Buckets of a side at most: a bucket is so much smaller than what it comes of.
@@ -58,8 +58,8 @@ pub struct ScatterSpec {
     pub home: Home,
     /// Number of times that its rows were scattered before.
     pub level: u64,
-    /// Manager that writes the files.
-    pub manager: SpillManager,
+    /// The files of the side.
+    pub files: SpillFiles,
     /// Rows of a batch.
     pub batch_size: usize,
     /// Buckets that are written at a time.
@@ -99,7 +99,7 @@ impl ScatterSpec {
     pub fn again(&self) -> Self {
         Self {
             keys: self.keys.clone(),
-            manager: self.manager.clone(),
+            files: self.files.clone(),
             memory: self.memory.new_empty(),
             pool: Arc::clone(&self.pool),
             ..*self

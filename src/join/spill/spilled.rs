@@ -33,7 +33,7 @@ use super::lanes::{Begun, Lane, Lanes, Rows};
 use super::order::promised;
 use super::pairs::PairJoin;
 use super::passes;
-use super::scattering::{Scattering, buckets_on, lanes_of, manager_of, obstacle};
+use super::scattering::{Scattering, buckets_on, files_of, lanes_of, obstacle};
 
 /// A join whose sides are in buckets.
 pub struct Spilled {
@@ -110,8 +110,8 @@ impl Spilled {
             ..node
         };
         let metrics = SpillMetrics::new(&node.shown.metrics, node.partition);
-        let managers = [&readings[0], &readings[1]].map(|side| manager_of(&node, side, &metrics));
-        let scattering = Scattering::of(&node, &planned, &managers).at_home(home, buckets);
+        let files = [&readings[0], &readings[1]].map(|side| files_of(&node, side, &metrics));
+        let scattering = Scattering::of(&node, &planned, &files).at_home(home, buckets);
         let lanes = scattering.lanes(readings).map_ok(Arc::new);
         Ok(Self {
             at_once: 1,
@@ -124,7 +124,7 @@ impl Spilled {
                 node,
                 planned,
                 device_limit,
-                managers,
+                files,
                 next_bucket: AtomicUsize::new(0),
             }),
         })

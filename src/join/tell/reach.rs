@@ -63,20 +63,19 @@ impl Reach {
         makes_sets: bool,
     ) -> Result<Self> {
         let of_side = |probe: usize| -> Result<OfSide> {
-            let (build, probe, filters) = (inputs[1 - probe], inputs[probe], filters[probe]);
-            let mut held = Vec::new();
-            for filter in filters {
-                if holds(probe, &filter.filter)? {
-                    held.push(filter.clone());
-                }
-            }
+            let (build, probe, own) = (inputs[1 - probe], inputs[probe], filters[probe]);
+            let inside = FiltersInside::of(probe)?;
+            let id = |filter: &KeyFilter| filter.filter.expression_id();
+            let is_held = |filter: &&KeyFilter| id(filter).is_some_and(|id| inside.holds(id));
+            let held: Vec<_> = own.iter().filter(is_held).cloned().collect();
+            let own: HashSet<u64> = own.iter().filter_map(id).collect();
             Ok(OfSide {
-                is_reached: holds_others(probe, filters, |node| node.name() == KEEPER)?,
-                is_pruned: holds_others(probe, filters, |_| true)?,
-                most_rows: if makes_sets {
-                    most_rows(build, probe, &held)?
-                } else {
-                    Some(0)
+                is_reached: inside.is_any_from_above(&inside.held_by_keepers, &own),
+                is_pruned: inside.is_any_from_above(&inside.held, &own),
+                most_rows: match makes_sets {
+                    true if held.is_empty() => None,
+                    true => most_rows(build, probe, &held)?,
+                    false => Some(0),
                 },
                 held,
             })
@@ -118,40 +117,44 @@ fn held_by(node: &dyn ExecutionPlan) -> Result<Vec<u64>> {
     Ok(held)
 }
 
-/// Returns whether some node of `plan` tests rows, or prunes, by `filter`.
-fn holds(plan: &Arc<dyn ExecutionPlan>, filter: &DynamicFilterPhysicalExpr) -> Result<bool> {
-    let id = filter.expression_id();
-    let mut found = false;
-    plan.apply(|node| {
-        found |= id.is_some_and(|id| held_by(node.as_ref()).is_ok_and(|held| held.contains(&id)));
-        Ok(if found {
-            TreeNodeRecursion::Stop
-        } else {
-            TreeNodeRecursion::Continue
-        })
-    })?;
-    Ok(found)
+/// The dynamic filters in a plan, by their identities.
+#[derive(Default)]
+struct FiltersInside {
+    /// Those by which some node tests rows, or prunes.
+    held: HashSet<u64>,
+    /// Those that keepers hold. Joins wait for them. Those that only prune may be of sorts, and are
+    /// never complete.
+    held_by_keepers: HashSet<u64>,
+    /// Those that the plan's own nodes make.
+    made: HashSet<u64>,
 }
 
-/// Returns whether a node of `plan` that `counts` holds a filter that is not one of `own` and that
-/// no node of it makes. Joins wait for filters that keepers hold: those that only prune may be of
-/// sorts, and are never complete.
-fn holds_others(
-    plan: &Arc<dyn ExecutionPlan>,
-    own: &[KeyFilter],
-    counts: impl Fn(&dyn ExecutionPlan) -> bool,
-) -> Result<bool> {
-    let own = own.iter().filter_map(|own| own.filter.expression_id());
-    let (mut held, mut made) = (HashSet::new(), own.collect::<HashSet<u64>>());
-    plan.apply(|node| {
-        let of_node = node.dynamic_expressions_produced();
-        made.extend(of_node.iter().filter_map(|filter| filter.expression_id()));
-        if counts(node.as_ref()) {
-            held.extend(held_by(node.as_ref())?);
-        }
-        Ok(TreeNodeRecursion::Continue)
-    })?;
-    Ok(held.difference(&made).next().is_some())
+impl FiltersInside {
+    fn of(plan: &Arc<dyn ExecutionPlan>) -> Result<Self> {
+        let mut inside = Self::default();
+        plan.apply(|node| {
+            let made = node.dynamic_expressions_produced();
+            let made = made.iter().filter_map(|filter| filter.expression_id());
+            inside.made.extend(made);
+            let held = held_by(node.as_ref())?;
+            if node.name() == KEEPER {
+                inside.held_by_keepers.extend(&held);
+            }
+            inside.held.extend(held);
+            Ok(TreeNodeRecursion::Continue)
+        })?;
+        Ok(inside)
+    }
+
+    fn holds(&self, id: u64) -> bool {
+        self.held.contains(&id)
+    }
+
+    /// Returns whether one of `held` is neither made in the plan nor one of `own`.
+    fn is_any_from_above(&self, held: &HashSet<u64>, own: &HashSet<u64>) -> bool {
+        let mut held = held.iter();
+        held.any(|id| !self.made.contains(id) && !own.contains(id))
+    }
 }
 
 /// Returns the build rows up to which the sets of filters can save what they cost; `None` if

@@ -10,6 +10,7 @@ use datafusion::dataframe::DataFrameWriteOptions;
 use datafusion::datasource::MemTable;
 use datafusion::error::DataFusionError;
 use datafusion::execution::SessionStateBuilder;
+use datafusion::physical_plan::execution_plan::reset_plan_states;
 use datafusion::physical_plan::{ExecutionPlan, collect};
 use datafusion::prelude::{ParquetReadOptions, SessionConfig, SessionContext};
 use horton_join::HortonJoinExec;
@@ -67,6 +68,12 @@ fn session(enabled: &str) -> SessionContext {
     let device = horton_test_support::env::asked();
     ok(&session, &format!("SET horton.device = '{device}'"));
     session
+}
+
+fn plan_of(session: &SessionContext, query: &str) -> Arc<dyn ExecutionPlan> {
+    side_by_side();
+    let (session, query) = (session.clone(), query.to_owned());
+    block_on(async move { session.sql(&query).await?.create_physical_plan().await }).unwrap()
 }
 
 /// The physical plan that EXPLAIN prints.
@@ -189,6 +196,70 @@ fn a_recursive_query_with_a_join_inside_ends_and_is_right() {
         ]
     );
     assert_eq!(joins, 1);
+}
+
+/// What a recursive query does for each step. DataFusion derives the properties of all nodes above
+/// a join again if the join's own are another object.
+#[test]
+fn a_join_that_is_set_back_keeps_its_properties() {
+    let session = session("always");
+    ok(
+        &session,
+        "CREATE TABLE low AS SELECT value v FROM range(0, 20000)",
+    );
+    ok(
+        &session,
+        "CREATE TABLE high AS SELECT value v FROM range(0, 30000)",
+    );
+    let texts = [
+        "SELECT low.v FROM low JOIN high ON low.v = high.v",
+        "SELECT low.v FROM (SELECT * FROM low ORDER BY v) low RIGHT JOIN high ON low.v = high.v \
+         WHERE high.v NOT IN (SELECT v FROM low)",
+    ];
+    for text in texts {
+        let plan = plan_of(&session, text);
+        let again = reset_plan_states(Arc::clone(&plan)).unwrap();
+        assert!(!HortonJoinExec::all_in(&again).is_empty());
+        assert!(Arc::ptr_eq(plan.properties(), again.properties()), "{text}");
+        let joins = HortonJoinExec::all_in(&plan).into_iter();
+        for (before, after) in joins.zip(HortonJoinExec::all_in(&again)) {
+            assert!(
+                Arc::ptr_eq(before.properties(), after.properties()),
+                "{text}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_step_of_a_recursive_query_builds_the_side_of_one_batch_as_planned() {
+    let session = session("always");
+    ok(
+        &session,
+        "CREATE TABLE few AS SELECT value k FROM range(0, 500)",
+    );
+    ok(
+        &session,
+        "CREATE TABLE many AS SELECT value k FROM range(0, 50000)",
+    );
+    for (table, mode) in [("few", "CollectLeft"), ("many", "Auto")] {
+        let text = format!(
+            "WITH RECURSIVE r(n) AS (SELECT CAST(0 AS BIGINT) UNION ALL \
+             SELECT x.k + 1 FROM r JOIN {table} x ON x.k = r.n WHERE r.n < 40) \
+             SELECT count(*) FROM r"
+        );
+        let shown = explain(&session, &text);
+        assert!(
+            shown.contains(&format!("HortonJoinExec: mode={mode}")),
+            "{shown}"
+        );
+        let (rows, (joins, others, _)) = query(&session, &text);
+        assert_eq!(
+            (rows, joins, others),
+            (vec!["41".to_owned()], 1, 0),
+            "{table}"
+        );
+    }
 }
 
 #[test]

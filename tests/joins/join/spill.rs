@@ -661,6 +661,27 @@ fn what_keeps_a_join_from_spilling_is_said() {
     assert!(error.contains("horton.spill"), "{error}");
 }
 
+#[test]
+fn an_error_of_the_disk_names_the_folder_and_what_to_do() {
+    side_by_side();
+    for mode in [PartitionMode::CollectLeft, PartitionMode::Auto] {
+        let mut case = on_host(keyed(ints, [6000, 8000], 5000, 2));
+        case.mode = mode;
+        let limited = Limited::new(64 << 10);
+        let folders = limited.context.runtime_env().disk_manager.temp_dir_paths();
+        std::fs::remove_dir(&folders[0]).unwrap();
+        let error = run(case.on_device(), Arc::clone(&limited.context));
+        let error = error.map(|_| ()).unwrap_err().to_string();
+        let folder = folders[0].display().to_string();
+        assert!(error.contains(&folder), "{error}");
+        assert!(
+            error.contains("datafusion.runtime.temp_directory"),
+            "{error}"
+        );
+        limited.assert_clean("the folder is gone");
+    }
+}
+
 /// Handles that this process has on files below `folder`.
 fn open_files(folder: &std::path::Path) -> usize {
     let handles = std::fs::read_dir("/proc/self/fd").unwrap().flatten();

@@ -1,0 +1,30 @@
+//! Joins in the steps of a recursive query.
+//!
+//! ```text
+//!  RecursiveQueryExec ─▶ step 1: reset_state, execute ─▶ step 2: reset_state, execute ─▶ …
+//!                          Join(table, WorkTableExec)
+//! ```
+//!
+//! A query can have thousands of steps of a few rows each. Open sides cost each of them another
+//! repartition and another task. So a join keeps DataFusion's sides if they cannot be better.
+
+use std::sync::Arc;
+
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
+use datafusion::physical_plan::work_table::WorkTableExec;
+
+use super::tell::reach::rows_scanned;
+
+/// Returns whether `join` is executed in every step, and builds one batch of `batch_size` rows at
+/// most. That batch is there at once, so no other side can end earlier.
+pub fn is_small_step(join: &HashJoinExec, batch_size: usize) -> bool {
+    *join.partition_mode() == PartitionMode::CollectLeft
+        && rows_scanned(join.left()).is_some_and(|rows| rows <= batch_size)
+        && (has_work_table(join.left()) || has_work_table(join.right()))
+}
+
+/// Returns whether `plan` reads what a step of a recursive query left for the next one.
+fn has_work_table(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    plan.is::<WorkTableExec>() || plan.children().into_iter().any(has_work_table)
+}
