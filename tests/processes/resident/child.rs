@@ -22,7 +22,7 @@ const ROWS: &str = "HORTON_TEST_RESIDENT_ROWS";
 /// Bytes of the memory pool, instead of `POOL_BYTES`.
 const POOL: &str = "HORTON_TEST_RESIDENT_POOL";
 
-/// Bytes of the memory pool, if that names none.
+/// Bytes of the memory pool of most queries, if that names none.
 const POOL_BYTES: usize = 64 << 20;
 
 /// The query that is measured.
@@ -40,6 +40,10 @@ pub enum Query {
     Batches,
     /// Probe rows that meet 1,000 build rows of 1 KB each.
     Explosion,
+    /// Half a million short build rows.
+    Build,
+    /// Four times as many.
+    LongBuild,
 }
 
 /// The memory that a process took.
@@ -59,17 +63,21 @@ pub struct Measured {
     pub answer: String,
 }
 
-/// Bytes of the memory pool.
-pub fn pool_bytes() -> usize {
-    variable(POOL, POOL_BYTES)
-}
-
 fn variable(name: &str, otherwise: usize) -> usize {
     let value = std::env::var(name).ok();
     value.map_or(otherwise, |value| value.parse().unwrap())
 }
 
 impl Query {
+    /// Bytes of the memory pool.
+    pub fn pool_bytes(self) -> usize {
+        let usual = match self {
+            Self::Build | Self::LongBuild => 1 << 30,
+            _ => POOL_BYTES,
+        };
+        variable(POOL, usual)
+    }
+
     fn sql(self) -> &'static str {
         match self {
             Self::Batches => "SELECT count(*), count(b.s) FROM b JOIN p ON b.k = p.k",
@@ -95,6 +103,9 @@ impl Query {
             Self::Dictionary => 150_000,
             Self::Batches => 50_000,
             Self::Explosion => 100,
+            // More than are built: the side that ends first is.
+            Self::Build => 150_000,
+            Self::LongBuild => 600_000,
         };
         variable(ROWS, usual)
     }
@@ -118,7 +129,7 @@ impl Query {
     fn index(self) -> IndexKind {
         match self {
             // A direct table would fit.
-            Self::Buckets => IndexKind::Horton,
+            Self::Buckets | Self::Build | Self::LongBuild => IndexKind::Horton,
             _ => IndexKind::Auto,
         }
     }
@@ -132,6 +143,8 @@ impl Query {
             Self::Dictionary => (1000, 1000, Texts::Short, Texts::Dictionary),
             Self::Batches => (1600 * SMALL, 100_000, Texts::Small, Texts::Short),
             Self::Explosion => (16_000, 16, Texts::Medium, Texts::Short),
+            Self::Build => (500_000, 500_000, Texts::Short, Texts::Short),
+            Self::LongBuild => (2_000_000, 2_000_000, Texts::Short, Texts::Short),
         };
         let build = table((1, build_rows), keys as i64, build);
         let probe = table((self.partitions(), rows), keys as i64, probe);
@@ -186,7 +199,7 @@ fn measure(role: &str, query: Query) {
     runtime.block_on(run(("always", query), 100, warm));
     std::fs::write("/proc/self/clear_refs", "5").unwrap();
     let before = status("VmRSS:");
-    let pool = Arc::new(PeakPool::new(pool_bytes()));
+    let pool = Arc::new(PeakPool::new(query.pool_bytes()));
     let ran = runtime.block_on(run((role, query), query.rows(), Arc::clone(&pool)));
     let (answer, [launches, spilled]) = ran;
     let peak = status("VmHWM:");

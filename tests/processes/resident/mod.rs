@@ -8,7 +8,7 @@ mod child;
 mod pool;
 mod probe;
 
-use child::{Measured, Query, measured, pool_bytes};
+use child::{Measured, Query, measured};
 
 /// Ours over stock's, at most.
 const MOST: f64 = 1.5;
@@ -26,7 +26,7 @@ fn check(test: &str, query: Query) -> Option<Measured> {
     assert!(ours.peak as f64 <= MOST * stock.peak as f64, "{about}");
     let explained = MOST * stock.resident as f64 + ours.reserved as f64;
     assert!(ours.resident as f64 <= explained + SLACK as f64, "{about}");
-    assert!(ours.reserved <= pool_bytes() / 2 + SLACK, "{about}");
+    assert!(ours.reserved <= query.pool_bytes() / 2 + SLACK, "{about}");
     Some(ours)
 }
 
@@ -63,4 +63,36 @@ fn dictionaries_of_the_probe_side() {
 #[test]
 fn an_explosion_of_pairs() {
     check("an_explosion_of_pairs", Query::Explosion);
+}
+
+/// Bytes that a join took without asking for them, as far as its rows are more.
+fn unasked(test: &str, query: Query) -> Option<isize> {
+    let [stock, ours] = measured(test, query)?;
+    println!("{query:?}: stock {stock:?}, ours {ours:?}");
+    assert!(ours.launches > 0, "{ours:?}");
+    assert_eq!(ours.answer, stock.answer);
+    Some(ours.resident as isize - ours.reserved as isize)
+}
+
+#[test]
+fn what_a_short_build_takes_beyond_its_reservations() {
+    unasked(
+        "what_a_short_build_takes_beyond_its_reservations",
+        Query::Build,
+    );
+}
+
+/// The keys and the scratch of a build are reserved before they are there.
+#[test]
+fn what_a_build_takes_beyond_its_reservations_does_not_grow_with_its_rows() {
+    let long = "what_a_build_takes_beyond_its_reservations_does_not_grow_with_its_rows";
+    let short = "what_a_short_build_takes_beyond_its_reservations";
+    let Some(of_long) = unasked(long, Query::LongBuild) else {
+        return;
+    };
+    let of_short = unasked(short, Query::Build).unwrap_or_default();
+    assert!(
+        of_long <= of_short + SLACK as isize,
+        "{of_short}, then {of_long}"
+    );
 }
