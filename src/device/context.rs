@@ -17,6 +17,7 @@ use crate::error::{Error, Result};
 
 use super::budget::{Budget, Grant, Refused};
 use super::call::{self, Called};
+use super::host;
 use super::info::DeviceInfo;
 use super::kind::DeviceKind;
 use super::memory::Memory;
@@ -26,10 +27,13 @@ use super::program::{self, ProgramText};
 use super::staging::Staging;
 use super::status::Failed;
 
-/// Bytes of page-locked memory that stay when idle. Sixteen partitions use as much at once, each
-/// with two chunks of a million rows and four matches a row. Locking anew takes a millisecond a
-/// megabyte.
+/// Bytes of page-locked memory that stay when idle, at most. Sixteen partitions use as much at
+/// once, each with two chunks of a million rows and four matches per row. Locking anew takes a
+/// millisecond per megabyte.
 const LOCKED_CAP: u64 = 2 << 30;
+
+/// Share of the host's memory that stays page-locked when idle, at most: no budget counts it.
+const LOCKED_SHARE: u64 = 16;
 
 /// The way in which a buffer is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,7 +91,7 @@ impl Opened {
             programs: Mutex::default(),
             blocks,
             tables,
-            locked: Pool::new(LOCKED_CAP),
+            locked: Pool::new(LOCKED_CAP.min(host::memory() / LOCKED_SHARE)),
             loss: OnceLock::new(),
             earlier_loss,
         })

@@ -1,10 +1,10 @@
-//! The host's own processor: hints for where it reads at random places.
+//! The host itself: hints for where its processor reads at random places, and its memory.
 //!
 //! ```text
 //!  prefetch(rows, i + 8) … compare(rows, i)     strings of candidate pairs
 //! ```
 //!
-//! Both are `unsafe` or a system's own, so they stand here.
+//! They are `unsafe` or a system's own, so they stand here.
 
 /// Asks the system for large pages under `slice`, as for tables of CPU devices. Call it before the
 /// slice is first written to: pages keep their size.
@@ -24,4 +24,22 @@ pub fn prefetch<T>(slice: &[T], index: usize) {
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = (slice, index);
+}
+
+/// Returns the bytes of the machine's memory; the largest number where the system does not say.
+#[cfg(target_os = "linux")]
+pub fn memory() -> u64 {
+    // SAFETY: both only return a number.
+    let [pages, page] =
+        unsafe { [libc::_SC_PHYS_PAGES, libc::_SC_PAGESIZE].map(|name| libc::sysconf(name)) };
+    match (u64::try_from(pages), u64::try_from(page)) {
+        (Ok(pages), Ok(page)) => pages.saturating_mul(page),
+        _ => u64::MAX,
+    }
+}
+
+/// Returns the largest number: the system does not say.
+#[cfg(not(target_os = "linux"))]
+pub fn memory() -> u64 {
+    u64::MAX
 }

@@ -237,10 +237,8 @@ impl HortonJoinExec {
         let first = sides.first();
         let other = self.reading(first.other(), partition, context)?;
         let one = self.reading(first, partition, context)?;
-        // In a step of a recursive query, a task takes longer to begin than one batch to read.
-        let batch_size = context.session_config().batch_size();
-        let is_step = is_small_step(&self.stock, batch_size);
-        let one = if is_step || self.is_opened_late(first, context)? {
+        // There, a task takes longer to begin than the side to read.
+        let one = if is_small_step(&self.stock) || self.is_opened_late(first, context)? {
             First::Waits(one)
         } else {
             First::begin(one, self.config.knobs.turn_rows)

@@ -14,13 +14,16 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
 use datafusion::physical_plan::work_table::WorkTableExec;
 
-use super::tell::reach::rows_scanned;
+use super::tell::reach::rows_scanned_in_memory;
 
-/// Returns whether `join` is executed in every step, and builds one batch of `batch_size` rows at
-/// most. That batch is there at once, so no other side can end earlier.
-pub fn is_small_step(join: &HashJoinExec, batch_size: usize) -> bool {
+/// Rows of a table in memory that are built in about the time in which sides are opened.
+const FEW_ROWS: usize = 8192;
+
+/// Returns whether `join` is executed in every step, and builds a small table in memory. That is
+/// there at once, so no other side can end earlier.
+pub fn is_small_step(join: &HashJoinExec) -> bool {
     *join.partition_mode() == PartitionMode::CollectLeft
-        && rows_scanned(join.left()).is_some_and(|rows| rows <= batch_size)
+        && rows_scanned_in_memory(join.left()).is_some_and(|rows| rows <= FEW_ROWS)
         && (has_work_table(join.left()) || has_work_table(join.right()))
 }
 

@@ -91,7 +91,7 @@ impl PhysicalOptimizerRule for OpenSides {
             return Ok(plan);
         };
         replace(plan, horton, |join| {
-            if can_swap(join) && !is_small_step(join, config.execution.batch_size.into()) {
+            if can_swap(join) && !is_small_step(join) {
                 let open = join.builder().with_partition_mode(PartitionMode::Auto);
                 open.build().map(Some)
             } else {

@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
+use arrow::error::ArrowError;
 use datafusion::config::SpillCompression;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::SendableRecordBatchStream;
@@ -21,6 +22,8 @@ use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::execution::spill_file::SpillFile;
 use datafusion::physical_plan::SpillManager;
 use datafusion::physical_plan::metrics::SpillMetrics;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use futures::TryStreamExt;
 
 /// Appends batches to a file, and ends it.
 pub type Append = Box<dyn FnMut(Option<&RecordBatch>) -> Result<Ended> + Send>;
@@ -84,10 +87,14 @@ impl SpillFiles {
     /// Returns the rows of `file`.
     ///
     /// # Errors
-    /// If it cannot be opened.
+    /// None here. The stream's are explained.
     pub fn read(&self, file: Arc<dyn SpillFile>) -> Result<SendableRecordBatchStream> {
-        let stream = self.manager.read_spill_as_stream(file, None);
-        stream.map_err(|error| self.explained(error))
+        // It is opened when the stream is polled.
+        let stream = self.manager.read_spill_as_stream(file, None)?;
+        let this = self.clone();
+        let stream = stream.map_err(move |error| this.explained(error));
+        let schema = Arc::clone(self.schema());
+        Ok(Box::pin(RecordBatchStreamAdapter::new(schema, stream)))
     }
 
     /// Returns `error` with the folders and what to do, if it is of the operating system.
@@ -102,26 +109,31 @@ impl SpillFiles {
     }
 }
 
-/// Returns the error of the operating system that `error` comes of.
+/// Returns the error of the operating system that `error` comes of. DataFusion's own limit on files
+/// comes as one of no kind, and names its option.
 fn system_error(error: &DataFusionError) -> Option<&io::Error> {
-    match error.find_root() {
+    let system = match error.find_root() {
         DataFusionError::IoError(system) => Some(system),
         DataFusionError::ArrowError(arrow, _) => match arrow.as_ref() {
-            arrow::error::ArrowError::IoError(_, system) => Some(system),
+            ArrowError::IoError(_, system) => Some(system),
             _ => None,
         },
         _ => None,
-    }
+    };
+    system.filter(|system| system.kind() != io::ErrorKind::Other)
 }
 
 /// Error number of "too many open files": of the process, and of the machine.
 const TOO_MANY_FILES: [i32; 2] = [libc::EMFILE, libc::ENFILE];
 
 fn advice(system: &io::Error, folders: &[PathBuf]) -> String {
-    let are_many = (system.raw_os_error()).is_some_and(|n| TOO_MANY_FILES.contains(&n));
+    // The crate that names the file's path in an error hides the number, but for the text.
+    let text = system.to_string();
+    let is = |number: &i32| text.contains(&format!("(os error {number})"));
+    let are_many = TOO_MANY_FILES.iter().any(is);
     let folders: Vec<_> = folders.iter().map(|f| f.display().to_string()).collect();
     let folders = match folders.as_slice() {
-        [] => std::env::temp_dir().display().to_string(),
+        [] => "the session's folder".to_owned(),
         folders => folders.join(", "),
     };
     let what_to_do = if are_many {
@@ -139,8 +151,7 @@ mod tests {
 
     #[test]
     fn errors_of_the_disk_name_the_folder_and_what_to_do() {
-        let text =
-            |number, folders: &[PathBuf]| advice(&io::Error::from_raw_os_error(number), folders);
+        let text = |code, folders: &[PathBuf]| advice(&io::Error::from_raw_os_error(code), folders);
         let folders = [PathBuf::from("/a"), PathBuf::from("/b")];
         let full = text(libc::ENOSPC, &folders);
         assert!(
@@ -148,8 +159,9 @@ mod tests {
             "{full}"
         );
         assert!(text(libc::EMFILE, &folders).contains("ulimit -n"));
-        let unnamed = text(libc::EACCES, &[]);
-        let folder = std::env::temp_dir();
-        assert!(unnamed.contains(&folder.display().to_string()), "{unnamed}");
+        let of_path = io::Error::from_raw_os_error(libc::ENFILE);
+        let of_path = io::Error::other(format!("{of_path} at path /a/b"));
+        assert!(advice(&of_path, &folders).contains("ulimit -n"));
+        assert!(text(libc::EACCES, &[]).contains("the session's folder"));
     }
 }

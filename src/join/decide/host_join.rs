@@ -238,9 +238,8 @@ pub struct HandedExec {
 }
 
 impl HandedExec {
-    /// Hands out `streams` of the rows of `input`, in its order. As many as it has partitions are
-    /// these, and share its properties: what a join above derives of them takes longer than a small
-    /// join.
+    /// Hands out `streams` of the rows of `input`, in its order. As many as it has partitions
+    /// share its properties: what a join above derives of others takes longer than a small join.
     fn of(
         input: &Arc<dyn ExecutionPlan>,
         streams: Vec<SendableRecordBatchStream>,

@@ -178,8 +178,18 @@ fn most_rows(
 /// Returns the rows of the one scan below `plan`, if each of its rows comes through once or not at
 /// all.
 pub fn rows_scanned(plan: &Arc<dyn ExecutionPlan>) -> Option<usize> {
+    rows_of(only_leaf(plan)?.as_ref())
+}
+
+/// Returns the rows of the one table in memory below `plan`, on the same condition.
+pub fn rows_scanned_in_memory(plan: &Arc<dyn ExecutionPlan>) -> Option<usize> {
+    rows_in_memory(only_leaf(plan)?.as_ref())
+}
+
+/// Returns the one leaf below `plan`, if each of its rows comes through once or not at all.
+fn only_leaf(plan: &Arc<dyn ExecutionPlan>) -> Option<&Arc<dyn ExecutionPlan>> {
     if plan.children().is_empty() {
-        return rows_of(plan.as_ref());
+        return Some(plan);
     }
     let passes = plan.fetch().is_none()
         && (plan.is::<FilterExec>()
@@ -190,7 +200,7 @@ pub fn rows_scanned(plan: &Arc<dyn ExecutionPlan>) -> Option<usize> {
             || plan.is::<SortExec>()
             || plan.name() == KEEPER);
     match plan.children().as_slice() {
-        [child] if passes => rows_scanned(child),
+        [child] if passes => only_leaf(child),
         _ => None,
     }
 }
