@@ -50,6 +50,24 @@ pub fn message(error: &DataFusionError) -> String {
         DataFusionError::Plan(text) if text.starts_with("table '") => format!(
             "{text}; SHOW TABLES lists the tables, and a quoted path is one if a file is there"
         ),
+        root @ (DataFusionError::IoError(_) | DataFusionError::ArrowError(..)) => {
+            let root = root.strip_backtrace();
+            match innermost_context(error) {
+                Some(context) => format!("{context} ({root})"),
+                None => root,
+            }
+        }
         root => root.strip_backtrace(),
     }
+}
+
+/// Returns what was said of an error of the system where it happened: which folder it was, and what
+/// to do.
+fn innermost_context(error: &DataFusionError) -> Option<String> {
+    const CAUSED_BY: &str = "\ncaused by\n";
+    let text = error.to_string();
+    let (contexts, _) = text.rsplit_once(CAUSED_BY)?;
+    let context = contexts.rsplit(CAUSED_BY).next()?;
+    let context = context.strip_prefix("External error: ").unwrap_or(context);
+    Some(context.to_owned())
 }

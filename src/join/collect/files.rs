@@ -109,8 +109,8 @@ impl SpillFiles {
     }
 }
 
-/// Returns the error of the operating system that `error` comes of. DataFusion's own limit on files
-/// comes as one of no kind, and names its option.
+/// Returns the error of the operating system that `error` comes of. DataFusion wraps all errors of
+/// writing, also that of its own limit on files, which names its option. The text tells them apart.
 fn system_error(error: &DataFusionError) -> Option<&io::Error> {
     let system = match error.find_root() {
         DataFusionError::IoError(system) => Some(system),
@@ -120,14 +120,14 @@ fn system_error(error: &DataFusionError) -> Option<&io::Error> {
         },
         _ => None,
     };
-    system.filter(|system| system.kind() != io::ErrorKind::Other)
+    system.filter(|system| system.to_string().contains("(os error "))
 }
 
 /// Error number of "too many open files": of the process, and of the machine.
 const TOO_MANY_FILES: [i32; 2] = [libc::EMFILE, libc::ENFILE];
 
 fn advice(system: &io::Error, folders: &[PathBuf]) -> String {
-    // The crate that names the file's path in an error hides the number, but for the text.
+    // The number is hidden in errors that are wrapped.
     let text = system.to_string();
     let is = |number: &i32| text.contains(&format!("(os error {number})"));
     let are_many = TOO_MANY_FILES.iter().any(is);
