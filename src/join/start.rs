@@ -237,7 +237,7 @@ impl HortonJoinExec {
         let first = sides.first();
         let other = self.reading(first.other(), partition, context)?;
         let one = self.reading(first, partition, context)?;
-        // There, a task takes longer to begin than the side to read.
+        // In a recursive query, reading a small table takes less time than beginning a task for it.
         let one = if is_small_step(&self.stock) || self.is_opened_late(first, context)? {
             First::Waits(one)
         } else {

@@ -238,8 +238,9 @@ pub struct HandedExec {
 }
 
 impl HandedExec {
-    /// Hands out `streams` of the rows of `input`, in its order. As many as it has partitions
-    /// share its properties: what a join above derives of others takes longer than a small join.
+    /// Hands out `streams` of the rows of `input`, in its order. If there are as many as `input`
+    /// has partitions, they share its properties: deriving others takes longer than a small join.
+    /// Nobody reads the partitioning of streams that a `RepartitionExec` will hash.
     fn of(
         input: &Arc<dyn ExecutionPlan>,
         streams: Vec<SendableRecordBatchStream>,

@@ -232,7 +232,7 @@ fn a_join_that_is_set_back_keeps_its_properties() {
 }
 
 #[test]
-fn a_step_of_a_recursive_query_builds_the_side_of_one_batch_as_planned() {
+fn a_step_of_a_recursive_query_builds_a_small_table_as_planned() {
     let session = session("always");
     ok(
         &session,
