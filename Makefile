@@ -60,9 +60,9 @@ SLOW = join::spill join::short join::limits join::engines join::tables join::buc
 check: ## in two minutes after a change in src/join: lints, unit tests, tables and joins in small (docs/testing.md)
 	scripts/ensure-opencl.sh
 	$(MAKE) fmt modules awaits words
-	cargo clippy --all-targets -- -D warnings
-	$(ON_POCL) cargo test --lib
-	$(ON_POCL) env HORTON_TEST_SMALL=1 cargo test --test tables --test joins -- $(SLOW:%=--skip %)
+	cargo clippy -p horton-tables -p horton-join --all-targets -- -D warnings
+	$(ON_POCL) cargo test -p horton-tables -p horton-join --lib
+	$(ON_POCL) env HORTON_TEST_SMALL=1 cargo test -p horton-tables -p horton-join --test tables --test joins -- $(SLOW:%=--skip %)
 
 .PHONY: bare
 bare: ## everything that runs without OpenCL and without root; make test falls back to it
@@ -102,7 +102,7 @@ EVALUATION = $(call GIVEN,SCALE,--scale) $(call GIVEN,REPEAT,--repeat) $(call GI
 .PHONY: evaluation
 evaluation: ## measure all on this machine, charts and all: SMALL=1 SCALE=1 REPEAT=5 ROWS=1e7 DEVICE=auto OUT=DIR BIN=DIR
 	$(if $(BIN),,scripts/ensure-opencl.sh --release)
-	$(if $(BIN),,cargo build --release $(EVALUATED:%=--example %))
+	$(if $(BIN),,cargo build --release -p horton-join -p horton-tables $(EVALUATED:%=--example %))
 	"$(or $(BIN),$${CARGO_TARGET_DIR:-target}/release/examples)"/evaluation $(strip $(EVALUATION))
 
 DURATION ?= 60
@@ -123,14 +123,14 @@ SEEDS ?= 200
 .PHONY: seeds
 seeds: ## fill tables to the paper's loads without growing, for SEEDS=200 seeds, on the device and in the model
 	scripts/ensure-opencl.sh --release
-	HORTON_LOAD_SEEDS=$(SEEDS) $(ON_POCL) cargo test --release --test tables -- --nocapture --test-threads=1 table_ops::load:: cuckoo::tables_fill
+	HORTON_LOAD_SEEDS=$(SEEDS) $(ON_POCL) cargo test --release -p horton-tables --test tables -- --nocapture --test-threads=1 table_ops::load:: cuckoo::tables_fill
 
 MIXTURES ?= 40
 .PHONY: operations
 operations: ## a million random operations on each kind of table against model and HashMap: MIXTURES=40 SEED=7
 	scripts/ensure-opencl.sh --release
-	HORTON_TABLE_OPS=$(MIXTURES) HORTON_TABLE_SEED=$(SEED) $(ON_POCL) cargo test --release --test tables -- --nocapture --test-threads=1 table_ops::fuzz::
-	$(ON_POCL) cargo test --release --test tables -- --nocapture --test-threads=1 dynamic::suite::a_million
+	HORTON_TABLE_OPS=$(MIXTURES) HORTON_TABLE_SEED=$(SEED) $(ON_POCL) cargo test --release -p horton-tables --test tables -- --nocapture --test-threads=1 table_ops::fuzz::
+	$(ON_POCL) cargo test --release -p horton-tables --test tables -- --nocapture --test-threads=1 dynamic::suite::a_million
 
 .PHONY: fmt
 fmt: ## check the formatting

@@ -1,1 +1,1 @@
-//! Nothing: a package needs a target beside its benchmarks. See `join.rs` and `tables.rs`.
+//! Nothing: a package needs a target beside its benchmarks. See `join.rs`.

@@ -34,7 +34,7 @@ async fn main() -> ExitCode {
     }
 }
 
-fn failed(error: &horton_join::error::Error) -> ExitCode {
+fn failed(error: &horton_join::error::DeviceError) -> ExitCode {
     eprintln!("{error}");
     ExitCode::FAILURE
 }

@@ -22,11 +22,11 @@ crates() {
 crates normal,build,dev --workspace >"$scratch/all"
 crates normal,build --package horton-join | cut -d' ' -f1 | sort -u >"$scratch/ours"
 failed=0
-for manifest in Cargo.toml */Cargo.toml tests/*/Cargo.toml; do
+for manifest in Cargo.toml */Cargo.toml tables/support/Cargo.toml tests/*/Cargo.toml; do
     member=$(sed -n 's/^name = "\(.*\)"/\1/p' "$manifest" | head -n 1)
     case $member in
     # Without DataFusion they are built in seconds, with the features that they need.
-    horton-lint | horton-opencl-loader | horton-opencl-shim) continue ;;
+    horton-lint | horton-opencl-loader | horton-opencl-shim | horton-tables*) continue ;;
     esac
     grep -q '^workspace-hack' "$manifest" || {
         echo "features.sh: $manifest lacks workspace-hack" >&2

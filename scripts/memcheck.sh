@@ -32,7 +32,7 @@ mkdir -p "$POCL_CACHE_DIR"
 programs() {
     cargo test --no-run "$@" 2>&1 | tee >(cat >&2) | sed -n 's/.*Executable.*(\(.*\))$/\1/p'
 }
-mapfile -t ours < <(programs --test tables --test joins --test processes)
+mapfile -t ours < <(programs -p horton-tables -p horton-join --test tables --test joins --test processes)
 mapfile -t loader < <(programs --package horton-opencl-loader --test loader)
 
 status=0

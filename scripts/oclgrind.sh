@@ -8,18 +8,18 @@
 # twenty. Every tuning of the lookups and the rest of the suite over all tables take half an hour
 # more:
 #
-#   oclgrind.sh --test tables -- --test-threads=1 table_ops::
+#   oclgrind.sh -p horton-tables --test tables -- --test-threads=1 table_ops::
 set -euo pipefail
 cd "$(dirname "$0")/.."
 if [ $# = 0 ] && [ -n "${HORTON_TEST_SMALL:-}" ]; then
-    exec scripts/oclgrind.sh --test tables -- --test-threads=1 table::device_built \
+    exec scripts/oclgrind.sh -p horton-tables --test tables -- --test-threads=1 table::device_built \
         table::every_body table::host_built multimap::hot_keys_are_grouped multimap::repeating_keys \
         wide::codes_of_one_word wide::rows_need_not dynamic::suite::concurrent_histories \
         dynamic::slab::batches dynamic::linear:: batches_go_in_and_out
 fi
 if [ $# = 0 ]; then
-    scripts/oclgrind.sh --test tables -- --test-threads=1 --skip table_ops:: --skip device::
-    exec scripts/oclgrind.sh --test tables -- --test-threads=1 batches_go_in_and_out a_full_table_rejects_a_batch
+    scripts/oclgrind.sh -p horton-tables --test tables -- --test-threads=1 --skip table_ops:: --skip device::
+    exec scripts/oclgrind.sh -p horton-tables --test tables -- --test-threads=1 batches_go_in_and_out a_full_table_rejects_a_batch
 fi
 scripts/ensure-tools.sh oclgrind
 

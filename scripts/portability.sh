@@ -94,7 +94,7 @@ mapfile -t targets < <(
 )
 
 mkdir "$scratch/cl"
-cargo build --quiet --example emit_kernels
+cargo build --quiet -p horton-tables --example emit_kernels
 "${CARGO_TARGET_DIR:-target}/debug/examples/emit_kernels" "$scratch/cl"
 programs=("$scratch"/cl/*.cl)
 [ -e "${programs[0]}" ] || {

@@ -28,11 +28,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use futures::executor::block_on;
+use horton_tables::self_test_again;
 
-use crate::device::budget::PATIENCE;
-use crate::device::{Device, DeviceInfo};
-use crate::error::{Blame, Error, Result};
-use crate::self_test::self_test_again;
+use crate::device::{Device, DeviceInfo, PATIENCE};
+use crate::error::{Blame, DeviceError, Error, Result};
 
 /// The time for which a device is not used after its driver had no memory, and the first pause of
 /// one that failed. A join that finds a driver still short waits in vain, which then costs a
@@ -142,7 +141,7 @@ impl Health {
         let (records, of_thread) = (Arc::downgrade(&self.0), device.clone());
         let thread = std::thread::Builder::new()
             .name("horton self-test".to_owned())
-            .spawn(move || note_test(&records, &of_thread, block_on(self_test_again(&of_thread))));
+            .spawn(move || note_test(&records, &of_thread, test_again(&of_thread)));
         if let Err(error) = thread {
             let error = Error::Internal(format!("no thread for a self-test: {error}"));
             note_test(&Arc::downgrade(&self.0), device, Err(error));
@@ -171,7 +170,7 @@ impl Health {
         let seconds = pause.as_secs();
         match needs_test {
             // That a self-test failed has been said, and holds for all sessions.
-            _ if matches!(error, Error::SelfTest { .. }) => {}
+            _ if matches!(error, Error::Device(DeviceError::SelfTest { .. })) => {}
             true => log::warn!(
                 "{error}; joins no longer use the device. It is tested again after {seconds} \
                  seconds (in a session, SET horton.device = … lets joins use it at once)"
@@ -188,6 +187,11 @@ impl Health {
         };
         records.insert(device.index, record);
     }
+}
+
+/// Runs the self-test of a device that has failed since it passed it.
+fn test_again(device: &Device) -> Result<()> {
+    Ok(block_on(self_test_again(device))?)
 }
 
 /// Notes how the self-test of `device` ended, unless nobody asks any more.

@@ -21,13 +21,13 @@
 //! are in [`config`], errors in [`error`]. What a join decided is read off the [`HortonJoinExec`]
 //! of its plan.
 //!
-//! The tables are a library of their own: [`device`] opens one, [`table`] has what runs there.
+//! The tables are a crate of their own, `horton-tables`. [`device`] opens a device, and [`table`]
+//! has what runs there.
 
 #![deny(missing_docs, unsafe_op_in_unsafe_fn)]
 #![warn(clippy::match_bool)]
 
 pub mod config;
-pub mod device;
 pub mod error;
 mod health;
 mod join;
@@ -35,21 +35,16 @@ mod keys;
 mod parts;
 mod plan;
 mod ready;
-mod report;
 mod scan;
-mod self_test;
 mod session;
-mod sources;
-pub mod table;
 
 pub use health::Health;
+pub use horton_tables::{DeviceReport, device, report_devices, self_test, table};
 pub use join::decision::{Decision, Declined, Home, Place};
 pub use join::exec::HortonJoinExec;
 pub use join::side::Side;
 pub use plan::worker::on_device;
 pub use ready::warm_up_for;
-pub use report::{DeviceReport, report_devices};
-pub use self_test::self_test;
 pub use session::{context, install, warm_up};
 
 /// Items that this crate's own tests use; no part of its interface.

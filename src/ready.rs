@@ -18,15 +18,15 @@
 //! named they wait until it is open, for the name may be wrong. No thread is blocked.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use futures::executor::block_on;
+use horton_tables::self_test;
 use tokio::sync::watch;
 
 use crate::config::{Enabled, HortonConfig};
 use crate::device::{Device, Devices};
-use crate::error::{Error, Result};
-use crate::self_test;
+use crate::error::{DeviceError, Error, Result};
 
 /// The state of the devices that a session asks for.
 #[derive(Debug, Clone)]
@@ -43,7 +43,7 @@ pub enum Readiness {
     /// No device is there, or none is to be trusted, for this reason.
     Declined(String),
     /// The session asks for a device that is not there or cannot be used.
-    Invalid(Arc<Error>),
+    Invalid(DeviceError),
 }
 
 /// The reason why no session has a device any more, where the process can still find out.
@@ -105,8 +105,8 @@ pub(crate) const UNUSED: &str = "joins of this session use no device: call horto
 ///
 /// # Errors
 /// [`Error::Invalid`] if there is no device that joins can use: they run on the host.
-/// [`Error::UnknownDevice`] and [`Error::UnsuitableDevice`] if `horton.device` names a device that
-/// is not there, or one that cannot run the kernels: joins fail.
+/// [`DeviceError::UnknownDevice`] and [`DeviceError::UnsuitableDevice`] if `horton.device` names a
+/// device that is not there, or one that cannot run the kernels: joins fail.
 pub async fn warm_up_for(config: &HortonConfig) -> Result<Devices> {
     if config.enabled == Enabled::Never {
         return Err(Error::Invalid(UNUSED.to_owned()));
@@ -115,7 +115,7 @@ pub async fn warm_up_for(config: &HortonConfig) -> Result<Devices> {
     match settled(config).await {
         Readiness::Ready(devices) => Ok(devices),
         Readiness::Declined(reason) => Err(Error::Invalid(reason)),
-        Readiness::Invalid(error) => Err(error.of_name()),
+        Readiness::Invalid(error) => Err(error.into()),
         Readiness::Opening { .. } | Readiness::Compiling => Err(Error::Internal(
             "a device that is settled is not open".to_owned(),
         )),
@@ -166,12 +166,14 @@ fn prepare(asked: &str, told: &watch::Sender<Readiness>) -> Readiness {
     loop {
         let devices = match Device::open_all(asked) {
             Ok(devices) => devices,
-            Err(error @ (Error::NoPlatform(_) | Error::NoUsableDevice(_))) => {
+            Err(error @ (DeviceError::NoPlatform(_) | DeviceError::NoUsableDevice(_))) => {
                 warn_once(&error);
                 return Readiness::Declined(format!("no device: {}", error.brief()));
             }
-            Err(error @ (Error::UnknownDevice { .. } | Error::UnsuitableDevice { .. })) => {
-                return Readiness::Invalid(Arc::new(error));
+            Err(
+                error @ (DeviceError::UnknownDevice { .. } | DeviceError::UnsuitableDevice { .. }),
+            ) => {
+                return Readiness::Invalid(error);
             }
             Err(error) => return Readiness::Declined(error.brief()),
         };
@@ -186,7 +188,7 @@ fn prepare(asked: &str, told: &watch::Sender<Readiness>) -> Readiness {
         }
         // 'auto' means another device once one has failed.
         let is_first = tried.insert(devices.first().map(|device| device.info().index));
-        if !is_first || !matches!(error, Error::SelfTest { .. }) {
+        if !is_first || !matches!(error, DeviceError::SelfTest { .. }) {
             return Readiness::Declined(error.brief());
         }
     }
@@ -200,18 +202,18 @@ fn ready(passed: Vec<Device>) -> Readiness {
 }
 
 /// Runs the self-tests of all devices at once. Returns the devices that passed, and the errors.
-fn tested(devices: &[Device]) -> (Vec<Device>, Vec<Error>) {
-    let results: Vec<Result<Device>> = std::thread::scope(|scope| {
+fn tested(devices: &[Device]) -> (Vec<Device>, Vec<DeviceError>) {
+    let results: Vec<Result<Device, DeviceError>> = std::thread::scope(|scope| {
         let test = |device: &Device| {
             let device = device.clone();
-            let test = move || block_on(self_test::self_test(&device)).map(|()| device);
+            let test = move || block_on(self_test(&device)).map(|()| device);
             std::thread::Builder::new().spawn_scoped(scope, test)
         };
         let tests: Vec<_> = devices.iter().map(test).collect();
-        let ended = || Err(Error::Internal(THREAD_ENDED.to_owned()));
+        let ended = || Err(DeviceError::Internal(THREAD_ENDED.to_owned()));
         let joined = tests.into_iter().map(|test| match test {
             Ok(test) => test.join().unwrap_or_else(|_| ended()),
-            Err(error) => Err(Error::Internal(format!(
+            Err(error) => Err(DeviceError::Internal(format!(
                 "no thread for a self-test: {error}"
             ))),
         });
@@ -228,7 +230,7 @@ fn tested(devices: &[Device]) -> (Vec<Device>, Vec<Error>) {
 }
 
 /// Says each error once in this process.
-fn warn_once(error: &Error) {
+fn warn_once(error: &DeviceError) {
     static SAID: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
     let mut said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
     if said.insert(error.to_string()) {

@@ -12,7 +12,7 @@
 
 use horton_join::config::{Enabled, HortonConfig};
 use horton_join::device::{Device, Devices};
-use horton_join::error::{Error, Result};
+use horton_join::error::{DeviceError, Error, Result};
 use horton_join::warm_up_for;
 
 /// The place where the joins of an executor run.
@@ -35,7 +35,11 @@ pub async fn make_ready(options: &HortonConfig) -> Result<Place> {
     }
     match warm_up_for(options).await {
         Ok(devices) => Ok(Place::Device(names(&devices))),
-        Err(error @ (Error::UnknownDevice { .. } | Error::UnsuitableDevice { .. })) => Err(error),
+        Err(
+            error @ Error::Device(
+                DeviceError::UnknownDevice { .. } | DeviceError::UnsuitableDevice { .. },
+            ),
+        ) => Err(error),
         Err(error) => Ok(Place::Host(error.to_string())),
     }
 }

@@ -26,7 +26,7 @@
 #endif
 
 // A chain of moves: at most MOST_MOVES items, through one bucket more. Twin of `PATH_WORDS` in
-// src/table/cuckoo/place.rs: a word of how many moves and which slots, and the buckets.
+// tables/src/table/cuckoo/place.rs: a word of how many moves and which slots, and the buckets.
 //
 //   bits 0-3   moves, which may be none: the straggler has a free slot
 //   bit 4      EVICTS: there is no chain, the item of slot 0 of this word gives way

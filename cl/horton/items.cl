@@ -15,7 +15,7 @@
 #error "ITEMS_GROUP: work-group size of store, erase and extract"
 #endif
 
-// What store and erase found; twin of `Found` in src/table/horton/items.rs.
+// What store and erase found; twin of `Found` in tables/src/table/horton/items.rs.
 #define FRESH 0     // items that are not there yet
 #define CLEARED 1   // of those, items that were there but may not stay in their slot
 #define WIDE 2      // values beyond those of a join's table

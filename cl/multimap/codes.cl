@@ -1,5 +1,5 @@
 // Linear probing over codes of one or two words, a cache line at a time; the twin of
-// src/table/multimap/codes.rs.
+// tables/src/table/multimap/codes.rs.
 //
 //   a line    m0 m1 m2 m3 m4 | v0 v1 v2 v3 v4 | stays       five mixed codes, their values, 32 bits
 //             8 bytes each     4 bytes each     4 bytes

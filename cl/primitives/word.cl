@@ -1,5 +1,5 @@
 // The 64-bit word of a key and its value in tables that change; the twin of
-// src/table/primitives/word.rs.
+// tables/src/table/primitives/word.rs.
 //
 //   value <= MAX_VALUE   an item             DELETED << 32 | key   deleted, the key stays
 //   EMPTY_WORD           never used          TOMBSTONE             deleted, nobody's

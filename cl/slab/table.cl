@@ -30,7 +30,7 @@
 #define REJECTED DELETED
 #define PER_LANE (WORDS / LANES)
 
-// Counters shared with the driver (src/table/slab/mod.rs, `Counter`).
+// Counters shared with the driver (tables/src/table/slab/mod.rs, `Counter`).
 #define ADDED 0
 #define REMOVED 1
 #define REJECTS 2

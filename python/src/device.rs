@@ -6,7 +6,7 @@
 
 use horton_join::device::verdict::{self, Verdict};
 use horton_join::device::{DeviceInfo, DeviceKind, list};
-use horton_join::error::Error;
+use horton_join::error::{DeviceError, Error};
 use pyo3::prelude::*;
 
 use crate::failure::Failure;
@@ -86,8 +86,8 @@ pub fn devices(py: Python<'_>) -> PyResult<Vec<Device>> {
         let listed = tokio::task::spawn_blocking(list).await;
         match listed.map_err(|error| Failure::Query(error.to_string()))? {
             Ok(devices) => Ok(devices.into_iter().map(Device::from).collect()),
-            Err(Error::NoPlatform(_)) => Ok(Vec::new()),
-            Err(error) => Err(error.into()),
+            Err(DeviceError::NoPlatform(_)) => Ok(Vec::new()),
+            Err(error) => Err(Error::from(error).into()),
         }
     })
 }

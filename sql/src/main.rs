@@ -47,7 +47,7 @@ static ALLOCATOR: MiMalloc = MiMalloc;
 
 /// The log filter without `RUST_LOG`. Object stores warn of each place where they do
 /// not find credentials.
-const LOG: &str = "error,horton_join=warn,horton_sql=warn";
+const LOG: &str = "error,horton_join=warn,horton_tables=warn,horton_sql=warn";
 
 /// The time for which the end of the process waits for queries that were cut short: until they
 /// yield, or have removed their files.

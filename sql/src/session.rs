@@ -27,7 +27,7 @@ use datafusion_cli::functions::{
 use datafusion_cli::object_storage::{StdinCarriesCommands, is_stdin_location};
 use datafusion_cli::pool_type::PoolType;
 use horton_join::config::{Enabled, HortonConfig};
-use horton_join::error::Error;
+use horton_join::error::{DeviceError, Error};
 use horton_join::warm_up_for;
 
 use crate::args::Args;
@@ -164,9 +164,11 @@ async fn check_device(context: &SessionContext, named: bool) -> Result<(), Failu
     }
     match warm_up_for(config).await {
         Ok(_) => Ok(()),
-        Err(error @ (Error::UnknownDevice { .. } | Error::UnsuitableDevice { .. })) => {
-            Err(Failure::error(error))
-        }
+        Err(
+            error @ Error::Device(
+                DeviceError::UnknownDevice { .. } | DeviceError::UnsuitableDevice { .. },
+            ),
+        ) => Err(Failure::error(error)),
         Err(error) => {
             log::warn!("joins run on the host: {error}");
             Ok(())

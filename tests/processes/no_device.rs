@@ -10,7 +10,7 @@ use datafusion::common::Result;
 use datafusion::physical_plan::{collect, displayable};
 use datafusion::prelude::{SessionConfig, SessionContext};
 use horton_join::device;
-use horton_join::error::Error;
+use horton_join::error::DeviceError;
 use horton_test_support::plans::sorted;
 use horton_test_support::text::text;
 use horton_test_support::{child, test_name, warnings};
@@ -182,10 +182,13 @@ fn listing_devices_says_at_once_that_there_is_no_platform() {
     let start = Instant::now();
     for _ in 0..3 {
         let error = device::list().unwrap_err();
-        assert!(matches!(error, Error::NoPlatform(_)), "{error}");
+        assert!(matches!(error, DeviceError::NoPlatform(_)), "{error}");
         assert!(error.to_string().contains(NOWHERE), "{error}");
         assert!(error.to_string().contains("apt-get install"), "{error}");
-        assert!(matches!(device::pick("auto"), Err(Error::NoPlatform(_))));
+        assert!(matches!(
+            device::pick("auto"),
+            Err(DeviceError::NoPlatform(_))
+        ));
         assert!(device::Device::open("0:0").is_err());
     }
     assert!(
@@ -204,7 +207,7 @@ async fn a_loader_without_a_platform_is_as_good_as_none() {
     }
     let start = Instant::now();
     let error = device::list().unwrap_err();
-    assert!(matches!(error, Error::NoPlatform(_)), "{error}");
+    assert!(matches!(error, DeviceError::NoPlatform(_)), "{error}");
     assert!(
         start.elapsed() < Duration::from_secs(1),
         "{:?}",

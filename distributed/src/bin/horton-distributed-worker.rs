@@ -25,7 +25,7 @@ use datafusion_distributed::Worker;
 use horton_distributed::worker_session;
 use horton_join::config::{Enabled, HortonConfig};
 use horton_join::device::Device;
-use horton_join::error::Error as HortonError;
+use horton_join::error::{DeviceError, Error as HortonError};
 use horton_join::warm_up_for;
 use tokio::sync::oneshot;
 use tonic::transport::Server;
@@ -101,7 +101,11 @@ async fn make_ready(own: &HortonConfig) -> Result<()> {
             let names: Vec<String> = infos.map(|info| info.label()).collect();
             log::info!("joins run on {}", names.join(" and "));
         }
-        Err(error @ (HortonError::UnknownDevice { .. } | HortonError::UnsuitableDevice { .. })) => {
+        Err(
+            error @ HortonError::Device(
+                DeviceError::UnknownDevice { .. } | DeviceError::UnsuitableDevice { .. },
+            ),
+        ) => {
             return Err(error.into());
         }
         Err(error) => log::warn!("joins run on the host: {error}"),

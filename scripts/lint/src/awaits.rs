@@ -44,7 +44,7 @@ const ABOVE: usize = 4;
 
 /// Returns whether the awaits of `file` are checked.
 pub fn is_checked(file: &str) -> bool {
-    file.ends_with(".rs") && file.starts_with("src/")
+    file.ends_with(".rs") && (file.starts_with("src/") || file.starts_with("tables/src/"))
 }
 
 /// An async function or block.

@@ -12,7 +12,7 @@ fn devices_are_listed_and_tested() {
     let ended = Place::new().run(&["devices"]);
     assert_eq!((ended.code, ended.err.as_str()), (Some(0), ""));
     let auto = horton_join::device::pick("auto").unwrap().label();
-    let picks = format!("* horton.device = 'auto' picks {auto}");
+    let picks = format!("* 'auto' picks {auto}");
     assert_eq!(ended.out.lines().last(), Some(picks.as_str()));
     assert!(ended.out.starts_with("Platform 0: "), "{ended:?}");
     let entry = format!("* {auto}\n");

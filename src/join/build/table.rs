@@ -14,7 +14,7 @@
 
 use std::sync::Arc;
 
-use crate::error::{Error, Result};
+use crate::error::{DeviceError, Error, Result};
 use crate::join::bitmap::Bitmap;
 use crate::join::build::keyed::KeyedRows;
 use crate::join::build::spec::BuildSpec;
@@ -64,7 +64,9 @@ impl TableBuild<'_> {
     pub async fn build(self, rows: &KeyedRows, keys: &KeysToSend) -> Result<TableBuilt> {
         let reason = match self.try_twice(rows, keys).await {
             Ok(table) => return Ok(TableBuilt::Table(table)),
-            Err(Error::DeviceMemory { .. } | Error::TooManyRows { .. }) => Declined::DoesNotFit,
+            Err(Error::Device(DeviceError::DeviceMemory { .. }) | Error::TooManyRows { .. }) => {
+                Declined::DoesNotFit
+            }
             Err(error) => {
                 let reason = error.brief();
                 self.fallback.note(&self.spec.device, error, self.metrics)?;
@@ -104,7 +106,7 @@ impl TableBuild<'_> {
             return Err(Error::TooManyRows { rows: n, limit });
         }
         let mut built = self.try_once(upload, rows, keys).await;
-        if let Err(error) = &built
+        if let Err(Error::Device(error)) = &built
             && spec.device.has_room_after(error, 0).await
         {
             built = self.try_once(upload, rows, keys).await;
@@ -136,7 +138,7 @@ impl TableBuild<'_> {
             match DeviceColumn::send(columns, source, rows.column(source)).await {
                 Ok(column) => table.columns.extend(column),
                 // The host gathers what the device has no room for.
-                Err(Error::DeviceMemory { .. }) => break,
+                Err(error) if error.is_device_memory() => break,
                 Err(error) => return Err(error),
             }
         }

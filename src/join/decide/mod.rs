@@ -32,7 +32,7 @@ use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 
 use crate::config::{Enabled, HortonConfig};
 use crate::device::{Device, Devices, Placed, names_device};
-use crate::error::{Error, Result};
+use crate::error::{DeviceError, Error, Result};
 use crate::join::build::builder::{self, Built};
 use crate::join::build::keyed::evaluate_keys;
 use crate::join::build::side::BuildSide;
@@ -96,8 +96,8 @@ pub enum Placement {
 /// Devices in `tried` are left out.
 ///
 /// # Errors
-/// [`Error::UnknownDevice`] and [`Error::UnsuitableDevice`]: `horton.device` names a device that is
-/// not there or cannot run the kernels.
+/// [`DeviceError::UnknownDevice`] and [`DeviceError::UnsuitableDevice`]: `horton.device` names a
+/// device that is not there or cannot run the kernels.
 async fn place(oriented: &OrientedJoin, rows: usize, tried: &[Device]) -> Result<Placement> {
     let config = oriented.config();
     if let Some(reason) = oriented.unsupported_keys()? {
@@ -116,7 +116,7 @@ async fn place(oriented: &OrientedJoin, rows: usize, tried: &[Device]) -> Result
         } => Declined::NotReady(reason),
         Readiness::Opening { declined: None } => Declined::Opening,
         Readiness::Compiling => Declined::Compiling,
-        Readiness::Invalid(error) => return Err(Error::DataFusion(for_another(error))),
+        Readiness::Invalid(error) => return Err(error.into()),
         Readiness::Ready(devices) => match place_on(&devices, config, rows, tried) {
             Ok(placed) => return Ok(Placement::Device(placed)),
             Err(declined) => declined,
@@ -612,7 +612,9 @@ impl Decided {
 /// Returns the one error of a build, for another of its streams.
 pub fn for_another(error: Arc<Error>) -> DataFusionError {
     match error.as_ref() {
-        Error::DeviceMemory { .. } => DataFusionError::ResourcesExhausted(error.to_string()),
+        Error::Device(DeviceError::DeviceMemory { .. }) => {
+            DataFusionError::ResourcesExhausted(error.to_string())
+        }
         Error::DataFusion(DataFusionError::ResourcesExhausted(text)) => {
             DataFusionError::ResourcesExhausted(text.clone())
         }

@@ -16,7 +16,7 @@ use arrow::buffer::Buffer as ArrowBuffer;
 use arrow::datatypes::DataType;
 
 use crate::device::{Buffer, Placed, Queue};
-use crate::error::Result;
+use crate::error::{DeviceError, Result};
 use crate::join::rows::Source;
 use crate::table::primitives::rows::gather_rows;
 
@@ -82,7 +82,7 @@ impl DeviceColumn {
     /// there ([`log_words`]).
     ///
     /// # Errors
-    /// [`DeviceMemory`](crate::error::Error::DeviceMemory) and OpenCL's own.
+    /// [`DeviceMemory`](DeviceError::DeviceMemory) and OpenCL's own.
     pub async fn send(
         upload: Upload<'_>,
         source: Source,
@@ -132,8 +132,13 @@ impl DeviceColumn {
     /// Returns the values at the first `n` of `rows`, in 32-bit words.
     ///
     /// # Errors
-    /// [`DeviceMemory`](crate::error::Error::DeviceMemory) and OpenCL's own.
-    pub fn gather(&self, queue: &mut Queue, rows: &Buffer<u32>, n: usize) -> Result<Buffer<u32>> {
+    /// [`DeviceMemory`](DeviceError::DeviceMemory) and OpenCL's own.
+    pub fn gather(
+        &self,
+        queue: &mut Queue,
+        rows: &Buffer<u32>,
+        n: usize,
+    ) -> Result<Buffer<u32>, DeviceError> {
         gather_rows(queue, (&self.words, self.log_words), rows, n)
     }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 
 use crate::device::{Answer, Queue, Staging, UploadPermit};
-use crate::error::Result;
+use crate::error::{DeviceError, Result};
 use crate::table::multimap::pairs::{Matches, Pairs};
 use crate::table::primitives::rows::set_bits;
 
@@ -69,7 +69,7 @@ fn lookup_keys(
     table: &JoinTable,
     keys: Staging<u32>,
     wanted: Wanted,
-) -> Result<(Found, Matches)> {
+) -> Result<(Found, Matches), DeviceError> {
     let n = keys.len() / table.built.key_words();
     let keys = queue.send("probe keys", keys)?;
     let matches = table.built.lookup(queue, &keys, n)?;
@@ -104,7 +104,7 @@ fn fetch_window(
     matches: &Matches,
     first: u64,
     wanted: Wanted,
-) -> Result<Window> {
+) -> Result<Window, DeviceError> {
     let Wanted::Pairs { build_rows, window } = wanted else {
         return Err(no_pairs_wanted());
     };
@@ -155,8 +155,13 @@ fn fetch_window(
 /// Checks that all `numbers` are below `end`: rows are taken by them.
 ///
 /// # Errors
-/// [`WrongAnswer`](crate::error::Error::WrongAnswer).
-fn check(queue: &Queue, what: &str, numbers: Option<&[u32]>, end: usize) -> Result<()> {
+/// [`WrongAnswer`](DeviceError::WrongAnswer).
+fn check(
+    queue: &Queue,
+    what: &str,
+    numbers: Option<&[u32]>,
+    end: usize,
+) -> Result<(), DeviceError> {
     match numbers.and_then(|numbers| numbers.iter().max()) {
         Some(number) if *number as usize >= end => {
             Err(queue.wrong_answer(format!("{what} {number} of {end}")))

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 
 use crate::device::{Answer, Staging};
-use crate::error::{Error, Result};
+use crate::error::{DeviceError, Result};
 
 /// 32-bit words on their way to or from a lookup.
 #[derive(Debug)]
@@ -141,6 +141,6 @@ impl Window {
 }
 
 /// Returns the error of asking for a window where no pairs are wanted.
-pub fn no_pairs_wanted() -> Error {
-    Error::Internal("a window of pairs was asked for where none are wanted".to_owned())
+pub fn no_pairs_wanted() -> DeviceError {
+    DeviceError::Internal("a window of pairs was asked for where none are wanted".to_owned())
 }

@@ -267,7 +267,7 @@ impl MorePairs for HostMatches {
                 value: self.pairs(first, window),
                 cost: Cost::default(),
             }),
-            Wanted::Count | Wanted::Visits | Wanted::Bits => Err(no_pairs_wanted()),
+            Wanted::Count | Wanted::Visits | Wanted::Bits => Err(no_pairs_wanted().into()),
         };
         futures::future::ready(answer).boxed()
     }

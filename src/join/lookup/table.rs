@@ -12,10 +12,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, FutureExt, TryFutureExt};
 
 use crate::device::{Answer, Buffer, Cost, Placed, Queue};
-use crate::error::{Error, Result};
+use crate::error::{DeviceError, Error, Result};
 use crate::table::multimap::pairs::{LookedUp, Matches};
 use crate::table::multimap::{HashIndex, IndexConfig};
 use crate::table::multimap::{KeyFormat, MultiMap, MultiMapInput};
@@ -43,13 +43,14 @@ impl Access {
     /// Runs `job` as [`Device::run`] does, within the limit.
     pub fn run<T: Send + 'static>(
         &self,
-        job: impl FnOnce(&mut Queue) -> Result<T> + Send + 'static,
+        job: impl FnOnce(&mut Queue) -> Result<T, DeviceError> + Send + 'static,
     ) -> BoxFuture<'static, Result<Answer<T>>> {
         let limit = self.memory_limit;
-        self.device.run(move |queue| {
+        let answer = self.device.run(move |queue| {
             queue.limit_memory(limit);
             job(queue)
-        })
+        });
+        answer.map_err(Error::from).boxed()
     }
 }
 
@@ -170,7 +171,7 @@ impl JoinTable {
     /// Sets the bits, of `rows` rows, of those that lookups found.
     ///
     /// # Errors
-    /// [`DeviceMemory`](Error::DeviceMemory) and OpenCL's own.
+    /// [`DeviceMemory`](DeviceError::DeviceMemory) and OpenCL's own.
     pub async fn mark_visited(self: Arc<Self>, visited: &Bitmap, rows: usize) -> Result<Cost> {
         let access = self.access.clone();
         let bits = access.run(move |queue| self.visited_rows(queue, rows));
@@ -182,8 +183,8 @@ impl JoinTable {
     /// Returns one bit for each of `rows` build rows: whether a lookup found it.
     ///
     /// # Errors
-    /// [`DeviceMemory`](Error::DeviceMemory) and OpenCL's own.
-    pub fn visited_rows(&self, queue: &mut Queue, rows: usize) -> Result<Vec<u32>> {
+    /// [`DeviceMemory`](DeviceError::DeviceMemory) and OpenCL's own.
+    pub fn visited_rows(&self, queue: &mut Queue, rows: usize) -> Result<Vec<u32>, DeviceError> {
         let Some(visited) = &self.visited else {
             return Ok(vec![0; rows.div_ceil(32)]);
         };
@@ -207,7 +208,7 @@ fn rows_of_groups(
     groups: &Arc<RowGroups>,
     visited: &[u32],
     rows: usize,
-) -> Result<Vec<u32>> {
+) -> Result<Vec<u32>, DeviceError> {
     let met: Vec<u32> = set_numbers(visited).collect();
     let values = queue.buffer_from("visited groups", &met)?;
     let reads = queue.buffer_from("bucket reads", &[0])?;
@@ -234,7 +235,7 @@ fn rows_of_groups_by_host(
     groups: &RowGroups,
     visited: &[u32],
     rows: usize,
-) -> Result<Vec<u32>> {
+) -> Result<Vec<u32>, DeviceError> {
     let mut bits = vec![0u32; rows.div_ceil(32)];
     let (mut offsets, mut members) = (
         WordReader::of(&groups.offsets),
@@ -270,7 +271,7 @@ impl<'a> WordReader<'a> {
         }
     }
 
-    fn at(&mut self, queue: &mut Queue, at: usize) -> Result<u32> {
+    fn at(&mut self, queue: &mut Queue, at: usize) -> Result<u32, DeviceError> {
         if !(self.first..self.first + self.window.len()).contains(&at) {
             let len = self.buffer.len().saturating_sub(at).min(VISITS);
             self.window.resize(len, 0);
@@ -289,7 +290,7 @@ fn values(built: &MultiMap, rows: usize) -> usize {
     built.groups.as_ref().map_or(rows, |groups| groups.len())
 }
 
-fn unset_bits(queue: &mut Queue, n: usize) -> Result<Buffer<u32>> {
+fn unset_bits(queue: &mut Queue, n: usize) -> Result<Buffer<u32>, DeviceError> {
     let bits = queue.allocate("visited bits", n.div_ceil(32))?;
     queue.fill(&bits, 0)?;
     Ok(bits)
@@ -306,7 +307,7 @@ fn set_numbers(words: &[u32]) -> impl Iterator<Item = u32> {
 /// for it, too.
 ///
 /// # Errors
-/// [`DeviceMemory`](Error::DeviceMemory), OpenCL's own, and those of [`KeySource::write`].
+/// [`DeviceMemory`](DeviceError::DeviceMemory), OpenCL's own, and those of [`KeySource::write`].
 pub async fn send_keys<K: KeySource>(
     upload: Upload<'_>,
     parts: Vec<K>,

@@ -263,7 +263,7 @@ impl Probe {
     ) -> Result<ChunkKeys, Refused> {
         while let Some(table) = build.tables().answering() {
             let permit = table.access.device.upload().await;
-            let keys = permit.and_then(|permit| {
+            let keys = permit.map_err(Error::from).and_then(|permit| {
                 let words = permit.staging("probe keys", words)?;
                 Ok(ProbeKeys { words, permit })
             });

@@ -377,12 +377,12 @@ impl Probe {
         if std::mem::replace(&mut self.has_waited, true) {
             return false;
         }
-        match table {
-            Some(table) => {
+        match (table, error) {
+            (Some(table), Error::Device(error)) => {
                 let own = table.bytes() as u64;
                 table.access.device.has_room_after(error, own).await
             }
-            None => false,
+            _ => false,
         }
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use datafusion::prelude::SessionContext;
 use horton_join::device::{Device, DeviceKind, KernelBody, pick};
-use horton_join::error::Error;
+use horton_join::error::DeviceError;
 use horton_join::self_test;
 use horton_join::table::multimap::IndexKind;
 use horton_test_support::internals::verdict::{self, Verdict};
@@ -39,7 +39,7 @@ async fn is_distrusted(reason: &str) {
     check_rows(&session).await;
     explains(&session, "failed its self-test: ").await;
     explains(&session, reason).await;
-    assert!(matches!(pick("auto"), Err(Error::NoUsableDevice(_))));
+    assert!(matches!(pick("auto"), Err(DeviceError::NoUsableDevice(_))));
     let warnings = warnings::kept();
     let with_reason = warnings.iter().filter(|text| text.contains(reason));
     assert!((1..=2).contains(&with_reason.count()), "{warnings:?}");
@@ -199,7 +199,10 @@ fn no_kernel_can_be_skipped_unseen() {
     }
     // What is left in memory may also be a count beyond all memory; it is no reason to panic.
     assert!(
-        matches!(passed, Err(Error::SelfTest { .. } | Error::OpenCl { .. })),
+        matches!(
+            passed,
+            Err(DeviceError::SelfTest { .. } | DeviceError::OpenCl { .. })
+        ),
         "{passed:?}"
     );
     let verdict = verdict::of(device.info());

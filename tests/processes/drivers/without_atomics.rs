@@ -1,7 +1,7 @@
 //! Devices without 64-bit atomics: joins run there, tables that change do not.
 
 use horton_join::device::Device;
-use horton_join::error::Error;
+use horton_join::error::DeviceError;
 use horton_join::table::horton::{BucketSize, HortonTable, TableConfig};
 use horton_join::table::linear::{LinearConfig, LinearTable};
 use horton_join::table::multimap::IndexKind;
@@ -75,7 +75,9 @@ fn tables_that_change_answer_with_one_error_that_names_it() {
     });
     for answer in [linear, slab, update] {
         match answer {
-            Err(Error::MissingExtension { extension, .. }) => assert_eq!(extension, EXTENSION),
+            Err(DeviceError::MissingExtension { extension, .. }) => {
+                assert_eq!(extension, EXTENSION)
+            }
             other => panic!("{other:?}"),
         }
     }

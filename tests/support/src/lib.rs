@@ -17,21 +17,23 @@
 //!  csv, median a line of figures, the middle one ─▶ tpch_join, sql_bench, evaluation
 //! ```
 
+pub use horton_tables_test_support::{env, lookups, tables};
+
 pub mod bars;
 pub mod child;
 pub mod csv;
-pub mod env;
+
 pub mod handed_out;
 pub mod internals;
 pub mod joins;
-pub mod lookups;
+
 pub mod median;
 pub mod patience;
 pub mod plans;
 pub mod plot;
 pub mod promises;
 pub mod sql_bench;
-pub mod tables;
+
 pub mod text;
 pub mod tpch;
 pub mod turns;

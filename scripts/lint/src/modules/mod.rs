@@ -1,7 +1,7 @@
 //! Checks that no modules import each other in a circle, and draws them.
 //!
 //! ```text
-//!  src/**/*.rs ─ imports ─▶ file to file ─ circle? ─▶ exit status 1
+//!  src/**/*.rs, tables/src/**/*.rs ─ imports ─▶ file to file ─ circle? ─▶ exit status 1
 //!                      └──▶ folder to folder, at every level ─ circle? ─▶ exit status 1
 //!                                   └─▶ docs/architecture.md, between its two markers
 //! ```
@@ -85,22 +85,12 @@ fn check(files: &Graph) -> bool {
     found
 }
 
-/// The modules that joins stand on, and the tables for their own sake, which none of those may
+/// The tables that joins stand on, and those for their own sake, which none of the former may
 /// import.
-const OF_JOINS: [&str; 9] = [
-    "join",
-    "keys",
-    "parts",
-    "plan",
-    "ready",
-    "scan",
-    "table::horton",
-    "table::multimap",
-    "table::primitives",
-];
+const OF_JOINS: [&str; 3] = ["table::horton", "table::multimap", "table::primitives"];
 const FOR_THEMSELVES: [&str; 3] = ["table::cuckoo", "table::linear", "table::slab"];
 
-/// Prints every import of a table for its own sake by a module that joins stand on. Returns whether
+/// Prints every import of a table for its own sake by one that joins stand on. Returns whether
 /// there is one.
 fn check_tables(files: &Graph) -> bool {
     let is_below = |module: &str, all: &[&str]| {
@@ -143,20 +133,43 @@ fn drawing(graph: &Graph) -> String {
     lines.join("\n")
 }
 
-/// Returns the markers between which a page has the drawing of the children of `parent`.
-fn markers(parent: &str) -> (String, String) {
-    let name = if parent.is_empty() { "crate" } else { parent };
+/// A crate whose modules are checked and drawn.
+struct Package {
+    /// Its name on the page.
+    name: &'static str,
+    /// The folder of its source.
+    source: &'static str,
+    /// The modules whose children are drawn, beside those of the crate itself.
+    drawn: &'static [&'static str],
+}
+
+const PACKAGES: [Package; 2] = [
+    Package {
+        name: "horton-join",
+        source: "src",
+        drawn: &["join"],
+    },
+    Package {
+        name: "horton-tables",
+        source: "tables/src",
+        drawn: &["table", "device"],
+    },
+];
+
+/// Returns the markers between which a page has the drawing named `name`.
+fn markers(name: &str) -> (String, String) {
     (
         format!("<!-- modules of {name} -->\n"),
         format!("\n<!-- end of {name} -->"),
     )
 }
 
-/// Returns `text` with the drawings of `files` between its markers.
-fn drawn(text: &str, files: &Graph) -> Option<String> {
+/// Returns `text` with the drawings of the `files` of `package` between its markers.
+fn drawn(text: &str, package: &Package, files: &Graph) -> Option<String> {
     let mut text = text.to_owned();
-    for parent in ["", "join", "table", "device"] {
-        let (begin, end) = markers(parent);
+    let of_modules = package.drawn.iter().map(|module| (*module, *module));
+    for (name, parent) in [(package.name, "")].into_iter().chain(of_modules) {
+        let (begin, end) = markers(name);
         let from = text.find(&begin)? + begin.len();
         let to = from + text[from..].find(&end)?;
         text.replace_range(from..to, &drawing(&among(files, parent)));
@@ -167,13 +180,20 @@ fn drawn(text: &str, files: &Graph) -> Option<String> {
 /// Checks the modules below `root` and their drawing, which `draw` writes anew.
 /// Returns whether all is well.
 pub fn run(root: &Path, draw: bool) -> io::Result<bool> {
-    let files = imports::of(&root.join("src"))?;
     let page = root.join("docs/architecture.md");
     let before = fs::read_to_string(&page)?;
-    let Some(after) = drawn(&before, &files) else {
-        println!("{} lacks a marker of a drawing", page.display());
-        return Ok(false);
-    };
+    let mut after = before.clone();
+    let mut is_well = true;
+    for package in &PACKAGES {
+        let files = imports::of(&root.join(package.source))?;
+        let Some(text) = drawn(&after, package, &files) else {
+            println!("{} lacks a marker of a drawing", page.display());
+            return Ok(false);
+        };
+        after = text;
+        let has_circle = check(&files);
+        is_well &= !check_tables(&files) && !has_circle;
+    }
     if draw {
         fs::write(&page, &after)?;
     } else if after != before {
@@ -183,8 +203,7 @@ pub fn run(root: &Path, draw: bool) -> io::Result<bool> {
         );
         return Ok(false);
     }
-    let has_circle = check(&files);
-    Ok(!check_tables(&files) && !has_circle)
+    Ok(is_well)
 }
 
 #[cfg(test)]

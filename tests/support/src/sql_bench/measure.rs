@@ -30,7 +30,7 @@ use datafusion::physical_plan::{ExecutionPlan, collect};
 use datafusion::prelude::{SessionConfig, SessionContext};
 use horton_join::HortonJoinExec;
 use horton_join::device::Device;
-use horton_join::error::Error;
+use horton_join::error::DeviceError;
 
 use super::Result;
 use super::cases::Query;
@@ -236,7 +236,7 @@ impl Sides {
 fn open(asked: &str) -> Result<Option<Device>> {
     match Device::open(asked) {
         Ok(device) => Ok(Some(device)),
-        Err(Error::NoPlatform(_) | Error::NoUsableDevice(_)) => Ok(None),
+        Err(DeviceError::NoPlatform(_) | DeviceError::NoUsableDevice(_)) => Ok(None),
         Err(error) => Err(error.into()),
     }
 }

@@ -1,0 +1,78 @@
+//! The device layer: the one home of `ocl` and of `unsafe`.
+//!
+//! ```text
+//!  join streams ──jobs──▶ lanes: threads ──▶ in-order queue ──▶ OpenCL device
+//!  (tokio tasks) ◀answers─ (1 or 3 a device)  [Queue]            buffers, kernels
+//! ```
+//!
+//! OpenCL calls block and `ocl` panics on what it does not expect, so neither may happen on a thread
+//! of an asynchronous runtime. Each opened [`Device`] has threads, its lanes, that own a queue and
+//! kernels each. A job is a closure over [`Queue`], sent through a channel and answered through
+//! another. A panic inside a job becomes an error.
+//!
+//! * `info`: which devices there are and what they say of themselves; `kind`: their kinds
+//! * `pick`: picking one, and the kernels that it runs
+//! * `load`: how much work a device has
+//! * `permits`: how many uploads are on their way at once
+//! * `placed`: the devices that share work, and which of them a join goes to
+//! * `owner`: the lanes, and the jobs that they run; `job`: what a job returns and costs
+//! * `queue`: what a job can do: memory, `transfer`, `launch`
+//! * `buffer`, `staging`: memory of the device and of the host, as elements
+//! * `memory`, `pool`: memory objects, and blocks of them that are used again
+//! * `budget`: how many bytes of a device may be in use
+//! * `context`: what the lanes of a device share
+//! * `program`: program text from `.cl` parts and defines, compiled
+//! * `cache`: files that keep compiled programs and verdicts
+//! * [`verdict`]: what self-tests found, remembered
+//! * `call`: every OpenCL call, through one gate; `faults`, in debug builds, fails them on demand
+//! * `exit`: no call beside the driver's clean-up
+//! * `status`: OpenCL's errors under their names
+//! * [`host`]: prefetching on the host itself
+//! * `pages`: large pages under the buffers of CPU devices
+//!
+//! Jobs of several queries run a few at a time; a job is one probe chunk or one build, so they
+//! interleave, and a device runs one kernel well at a time anyway.
+
+pub(crate) mod budget;
+mod buffer;
+pub(crate) mod cache;
+mod call;
+mod context;
+mod exit;
+#[cfg(debug_assertions)]
+pub mod faults;
+pub mod host;
+mod info;
+mod job;
+mod kind;
+mod load;
+mod memory;
+mod owner;
+mod pages;
+mod permits;
+mod pick;
+mod placed;
+mod pool;
+pub(crate) mod program;
+mod queue;
+mod staging;
+mod status;
+pub mod verdict;
+
+pub use budget::{Budget, PATIENCE};
+pub use buffer::Buffer;
+pub use exit::guard_this_thread;
+pub use info::{DeviceInfo, list, platforms};
+pub use job::{Answer, Cost};
+pub(crate) use kind::SubGroupShuffle;
+pub use kind::{DeviceKind, KernelBody};
+pub use owner::Device;
+pub use owner::UploadPermit;
+pub use pick::names_device;
+pub use pick::{pick, pick_all};
+pub use placed::Devices;
+pub use placed::Placed;
+pub use program::ProgramText;
+pub use queue::Queue;
+pub use queue::launch::Arg;
+pub use staging::Staging;

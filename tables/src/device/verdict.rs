@@ -1,0 +1,166 @@
+//! The results of devices' self-tests, remembered.
+//!
+//! ```text
+//!  joins' self-test ─▶ set ─▶ this process, and a file beside the compiled kernels
+//!  of ◀─ this process ◀─ <cache>/<sha-256 of device, driver, version of ours>.verdict
+//!           "passed SubGroupTile"        "failed repeating keys: 3 of 100 pairs are wrong"
+//! ```
+//!
+//! Drivers compile kernels wrongly now and then, so one is trusted with rows only once it has given
+//! right ones. The test itself is of kernels that this layer does not know ([`crate::self_test`]);
+//! what it found decides here which device `auto` picks and by which body its lanes talk. A failure
+//! that another process may not meet, such as memory that ran out, is not written to the file. One
+//! that is written counts for a day, as what was wrong may have been a full disk.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::kernel_sources;
+
+use super::cache::{age, cache_file, read_text, store_file};
+use super::info::DeviceInfo;
+use super::kind::KernelBody;
+
+/// The result of a self-test.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// Right answers, with this body.
+    Passed(KernelBody),
+    /// This was wrong.
+    Failed(String),
+}
+
+/// The verdict on a device, as far as it is known.
+#[derive(Debug, Clone, Default)]
+enum Known {
+    /// Nobody has asked the file.
+    #[default]
+    Unread,
+    /// It was not tested.
+    Untested,
+    Tested(Verdict),
+}
+
+/// Another self-test, or another file: another number.
+const VERSION: u32 = 3;
+
+/// The time for which a failure in a file is believed.
+const FAILED_FOR: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// A device's place.
+type Index = (usize, usize);
+
+/// Returns the verdicts that this process knows.
+fn known() -> MutexGuard<'static, BTreeMap<Index, Known>> {
+    static KNOWN: Mutex<BTreeMap<Index, Known>> = Mutex::new(BTreeMap::new());
+    KNOWN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Returns the verdict of the self-test on a device, if it was run.
+pub fn of(info: &DeviceInfo) -> Option<Verdict> {
+    let mut known = known();
+    let entry = known.entry(info.index).or_default();
+    if let Known::Unread = entry {
+        *entry = match load(info) {
+            Some(verdict) => {
+                warn(info, &verdict);
+                Known::Tested(verdict)
+            }
+            None => Known::Untested,
+        };
+    }
+    match entry {
+        Known::Tested(verdict) => Some(verdict.clone()),
+        Known::Unread | Known::Untested => None,
+    }
+}
+
+/// Warns once in this process that a device failed.
+fn warn(info: &DeviceInfo, verdict: &Verdict) {
+    if let Verdict::Failed(reason) = verdict {
+        let device = info.label();
+        log::warn!("OpenCL device '{device}' failed its self-test: {reason}; joins do not use it");
+    }
+}
+
+/// Notes what the self-test found, for later processes too if it `lasts`.
+pub(crate) fn set(info: &DeviceInfo, verdict: Verdict, lasts: bool) {
+    if lasts
+        && let Some(file) = file(info)
+        && let Err(error) = store_file(&file, &[print(&verdict).as_bytes()])
+    {
+        log::debug!("verdict {} not written: {error}", file.display());
+    }
+    warn(info, &verdict);
+    known().insert(info.index, Known::Tested(verdict));
+}
+
+/// Returns the file of a device, what decides about the kernels that it runs, its driver, and this
+/// version of the kernels.
+fn file(info: &DeviceInfo) -> Option<PathBuf> {
+    let what = format!(
+        "verdict {VERSION} {} {} {:?} {:?} {} {}",
+        env!("CARGO_PKG_VERSION"),
+        kernel_sources::version(),
+        info.kind,
+        info.fastest_body(),
+        info.sub_group_width,
+        info.extensions
+    );
+    cache_file(info, &what, "verdict")
+}
+
+fn load(info: &DeviceInfo) -> Option<Verdict> {
+    let file = file(info)?;
+    let verdict = parse(&read_text(&file)?)?;
+    let stands = match verdict {
+        Verdict::Passed(_) => true,
+        Verdict::Failed(_) => age(&file).is_none_or(|age| age < FAILED_FOR),
+    };
+    stands.then_some(verdict)
+}
+
+fn print(verdict: &Verdict) -> String {
+    match verdict {
+        Verdict::Passed(body) => format!("passed {body:?}\n"),
+        Verdict::Failed(reason) => format!("failed {}\n", reason.replace('\n', " ")),
+    }
+}
+
+fn parse(text: &str) -> Option<Verdict> {
+    let line = text.strip_suffix('\n')?;
+    if let Some(reason) = line.strip_prefix("failed ") {
+        return Some(Verdict::Failed(reason.to_owned()));
+    }
+    let name = line.strip_prefix("passed ")?;
+    let body = KernelBody::ALL
+        .into_iter()
+        .find(|body| format!("{body:?}") == name)?;
+    Some(Verdict::Passed(body))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_printed_is_parsed_and_anything_else_is_not() {
+        let passed = KernelBody::ALL.map(Verdict::Passed);
+        let failed = Verdict::Failed("two of ten".to_owned());
+        for verdict in passed.iter().chain([&failed]) {
+            assert_eq!(parse(&print(verdict)).as_ref(), Some(verdict));
+        }
+        for text in [
+            "",
+            "passed",
+            "passed Chunk",
+            "passed Chunks\n",
+            "failed",
+            "\n",
+        ] {
+            assert_eq!(parse(text), None, "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! The self-test of a device's kernels: run once, before a join trusts the device with rows.
+//!
+//! ```text
+//!  build side ─▶ passed ─▶ known? (device::verdict) ─yes─▶ go on │ the host
+//!                            └no─▶ every case, lanes in the fastest way ─right─▶ Passed(that)
+//!                                       └wrong, does not compile or fit
+//!                                          └─▶ every case, local tiles ─right─▶ Passed(LocalTile)
+//!                                                            └────────────────▶ Failed: the host
+//! ```
+//!
+//! OpenCL drivers miscompile: PoCL 3.1 around early returns, PoCL 5 with sub-groups, Intel's CPU
+//! runtime with plain stores to local memory. Rows would be wrong, and no error would say so. So
+//! every kernel family that a join may use runs once for each device, driver and version of this
+//! crate. It runs on a few thousand keys, and is compared with a hash map (`cases`). That takes
+//! milliseconds beside the compilation of kernels that joins need anyway. A device that fails costs
+//! time and no rows: the joins that ask for it run on the host.
+//!
+//! It runs in the background from the first planned join on ([`ready`](crate::ready)), as it may
+//! take seconds where kernels are not compiled yet.
+
+mod cases;
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+use crate::device::verdict::{self, Verdict};
+use crate::device::{Device, DeviceInfo, KernelBody};
+use crate::error::{Error, Result};
+
+/// Runs the self-test on the device, unless this version has done so before on its driver.
+///
+/// # Errors
+/// [`Error::SelfTest`] if its answers are wrong, its kernels do not compile, or they could not be
+/// run now for lack of memory; [`Error::OpenCl`] and [`Error::QueueStopped`] if it failed in
+/// another way, which is not remembered.
+pub async fn self_test(device: &Device) -> Result<()> {
+    match verdict::of(device.info()) {
+        Some(Verdict::Passed(_)) => Ok(()),
+        Some(Verdict::Failed(reason)) => Err(failure(device.info(), reason)),
+        None => run(device).await,
+    }
+}
+
+/// Runs the self-test on a device that has passed it before, and failed since.
+///
+/// # Errors
+/// As of [`self_test`].
+pub async fn self_test_again(device: &Device) -> Result<()> {
+    run_with(device, device.info().body(), Known::IsTestedAgain).await
+}
+
+/// What becomes of a device that is known to pass.
+#[derive(Clone, Copy, PartialEq)]
+enum Known {
+    IsTrusted,
+    IsTestedAgain,
+}
+
+fn failure(info: &DeviceInfo, reason: String) -> Error {
+    Error::SelfTest {
+        device: info.label(),
+        reason,
+    }
+}
+
+async fn run(device: &Device) -> Result<()> {
+    let info = device.info();
+    let fastest = info.fastest_body();
+    let Err(error) = run_with(device, fastest, Known::IsTrusted).await else {
+        verdict::set(info, Verdict::Passed(fastest), true);
+        return Ok(());
+    };
+    let mut lasts = lasts(&error);
+    let local = KernelBody::LocalTile;
+    if matches!(fastest, KernelBody::SubGroupTile | KernelBody::WarpTile) {
+        match run_with(device, local, Known::IsTrusted).await {
+            Ok(()) => {
+                log::info!("{error}; lanes talk through local memory instead");
+                verdict::set(info, Verdict::Passed(local), lasts);
+                return Ok(());
+            }
+            Err(other) => lasts &= self::lasts(&other),
+        }
+    }
+    let reason = match &error {
+        Error::SelfTest { reason, .. } | Error::WrongAnswer { what: reason, .. } => reason.clone(),
+        other => other.brief(),
+    };
+    if lasts {
+        verdict::set(info, Verdict::Failed(reason.clone()), true);
+        return Err(failure(info, reason));
+    }
+    match error {
+        Error::OpenCl { .. } | Error::QueueStopped { .. } => Err(error),
+        error => {
+            log::warn!("the self-test of {} did not end: {error}", info.label());
+            Err(failure(info, format!("not ended: {reason}")))
+        }
+    }
+}
+
+/// Returns whether another process will meet the error, too: kernels that are wrong or do not
+/// compile.
+fn lasts(error: &Error) -> bool {
+    !matches!(
+        error,
+        Error::OpenCl { .. } | Error::QueueStopped { .. } | Error::DeviceMemory { .. }
+    )
+}
+
+/// Runs all cases, unless another query has done so meanwhile: queries that ask at once wait for
+/// one test. They wait on the device's own threads, as the one that tests never needs their
+/// runtimes.
+async fn run_with(device: &Device, body: KernelBody, known: Known) -> Result<()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    let began = Instant::now();
+    let info = device.info().clone();
+    let answer = device
+        .run(move |queue| {
+            let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+            let passes = verdict::of(&info) == Some(Verdict::Passed(body));
+            if passes && known == Known::IsTrusted {
+                return Ok(());
+            }
+            cases::all(queue, body)
+        })
+        .await?;
+    log::debug!(
+        "self-test of {} with '{body}': {} launches, {:?} on the device, {:?} in all",
+        device.info().label(),
+        answer.cost.launches,
+        answer.cost.kernel,
+        began.elapsed()
+    );
+    Ok(())
+}

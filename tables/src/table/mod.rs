@@ -1,0 +1,93 @@
+//! Hash tables in device memory: those of joins, and others for their own sake.
+//!
+//! ```text
+//!  what joins use                       tables that change
+//!
+//!  multimap   any keys to their rows    linear   linear probing without locks
+//!     │                                 slab     lists that grow while others read them
+//!     ▼                                 cuckoo   buckets, to compare Horton tables with
+//!  horton     distinct keys, buckets      │
+//!     │                                   │
+//!     └────────────┬──────────────────────┘
+//!                  ▼
+//!  primitives     hashes, words, prefix sums, splits, groups of rows
+//!  api, launch    the trait Table, conventions, sizes of launches
+//! ```
+//!
+//! Arrows are imports. Joins import [`multimap`] and [`primitives`] only. No join needs [`linear`],
+//! [`slab`] or [`cuckoo`]; cuckoo tables share the buckets and lookups of [`horton`].
+//! Kernels of `src/table/X` are in its twin `cl/X`. A driver's top comment names its file there;
+//! files that several programs share have no driver. `src/sources.rs` names all files.
+//! How to add a table: `docs/architecture.md`.
+//!
+//! Which table for which work (measured: `docs/tables.md`):
+//!
+//! ```text
+//!  built once, then looked up ─────▶ horton   1.1 reads a hit, 10 bytes a key
+//!  it changes, its size is known ──▶ linear   KeepsKey: few removals; all kinds in one launch
+//!                                             LeavesTombstone: keys come and go; two phases
+//!  it changes, its size is not,
+//!  or a key has several values ────▶ slab     grows while others read
+//!  keys repeat, as in a join ──────▶ multimap
+//!  to compare with ────────────────▶ cuckoo
+//! ```
+//!
+//! The figures are of an H200 with 64 Mi keys, beside linear probing at load 0.5. A Horton table
+//! answers misses 1.2 times as fast, and hits as fast, in 5/8 of the memory. Linear probing takes
+//! batches of insertions 17 times and mixed batches 15 times as fast as it. A slab hash builds at
+//! 0.4 and searches at 0.8 of linear probing's rate.
+//!
+//! The four tables of distinct keys implement [`Table`]. [`linear`] and [`slab`] differ in two
+//! ways. They take values up to [`MAX_VALUE`](linear::MAX_VALUE) only. Of a key that a batch
+//! repeats, any value counts, not the last. They also have operations of their own, side by side in
+//! one launch ([`batch`]), which keep all items that found room
+//! ([`Error::NoRoom`](crate::error::Error::NoRoom)). A slab hash may then hold a key several times.
+
+pub mod api;
+pub mod batch;
+pub mod cuckoo;
+pub mod horton;
+mod launch;
+pub mod linear;
+pub mod multimap;
+pub mod primitives;
+pub mod slab;
+
+use crate::device::program::ProgramText;
+
+pub use api::{Answers, Items, Statistics, Table, WhenFull};
+pub use horton::reads::Reads;
+
+/// Returns every program that this crate can compile, under the name of a file without its `.cl`:
+/// for offline compilers (`make portability`). Those with NVIDIA's inline PTX, which no other
+/// compiler takes, end in `.nvidia`. `__builtin_prefetch` is off, as it is on GPUs.
+pub fn programs() -> Vec<(String, ProgramText)> {
+    horton::programs()
+        .chain(primitives::group::programs())
+        .chain(primitives::scan::programs())
+        .chain(multimap::pairs::programs())
+        .chain(primitives::rows::programs())
+        .chain(multimap::wide::programs())
+        .chain(multimap::direct::programs())
+        .chain(multimap::codes::programs())
+        .chain(primitives::distinct::programs())
+        .chain(cuckoo::programs())
+        .chain(horton::reads::programs())
+        .chain(linear::programs())
+        .chain(slab::programs())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn every_file_of_kernels_is_in_some_program() {
+        let programs = super::programs();
+        for (file, text) in crate::kernel_sources::ALL {
+            let is_there = programs
+                .iter()
+                .any(|(_, program)| program.source().contains(text));
+            assert!(is_there, "{file} is in no program of table::programs");
+        }
+    }
+}

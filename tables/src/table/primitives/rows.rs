@@ -1,0 +1,111 @@
+//! The operations on lists of row numbers on the device; the driver of `cl/primitives/rows.cl`.
+//!
+//! ```text
+//!  numbers  2 0 MISS 2        set_bits     bits   101
+//!                             gather_rows  column [a b c] ─▶ c a - c
+//!                             count_up     0 1 2 3
+//! ```
+
+use crate::device::program::ProgramText;
+use crate::device::{Arg, Buffer, Queue};
+use crate::error::{Error, Result};
+use crate::kernel_sources;
+use crate::table::api::MISS;
+use crate::table::launch::{GROUP, peek_define};
+
+/// The types of OpenCL C of rows of `1 << log_words` words.
+const ELEMENTS: [&str; 4] = ["uint", "uint2", "uint4", "uint8"];
+
+fn text(element: &str, peek: bool) -> ProgramText {
+    let defines = [
+        ("MISS", format!("{MISS:#x}u")),
+        ("ELEMENT", element.to_owned()),
+        peek_define(peek),
+    ];
+    let parts = [kernel_sources::ROWS];
+    ProgramText::new("rows", &defines, &parts)
+}
+
+/// Returns the programs under the names of files; see [`crate::table::programs`].
+pub(crate) fn programs() -> impl Iterator<Item = (String, ProgramText)> {
+    let gathers = ELEMENTS.map(|element| (format!("rows_{element}"), text(element, false)));
+    gathers
+        .into_iter()
+        .chain([("rows_peek".to_owned(), text(ELEMENTS[0], true))])
+}
+
+/// Returns the program for rows of that many words.
+fn program(queue: &Queue, log_words: u32) -> Result<ProgramText> {
+    let peek = queue.volatile_sees_atomics();
+    let Some(element) = ELEMENTS.get(log_words as usize) else {
+        return Err(Error::Invalid(format!(
+            "rows of 2^{log_words} words are over the limit of 2^{}",
+            ELEMENTS.len() - 1
+        )));
+    };
+    Ok(ProgramText::once("rows", &(element, peek), || {
+        text(element, peek)
+    }))
+}
+
+/// Sets the bits of the first `n` of `numbers` that are not [`MISS`]: bit `k % 32` of word
+/// `k / 32` for number `k`. Every number must have its bit in `bits`.
+///
+/// # Errors
+/// [`Error::Invalid`] if there are fewer numbers; OpenCL's own.
+pub fn set_bits(
+    queue: &mut Queue,
+    numbers: &Buffer<u32>,
+    n: usize,
+    bits: &Buffer<u32>,
+) -> Result<()> {
+    check(numbers, n)?;
+    let args = [Arg::Words(numbers), Arg::Words(bits), Arg::U32(n as u32)];
+    queue.launch(&program(queue, 0)?, "set_bits", (n, GROUP), &args)
+}
+
+/// Returns the elements of `column` at the first `n` of `rows`, each of `1 << log_words` words.
+/// Every row must be in the column.
+///
+/// # Errors
+/// [`Error::Invalid`] if there are fewer rows or `log_words` is over 3; [`Error::DeviceMemory`],
+/// OpenCL's own.
+pub fn gather_rows(
+    queue: &mut Queue,
+    (column, log_words): (&Buffer<u32>, u32),
+    rows: &Buffer<u32>,
+    n: usize,
+) -> Result<Buffer<u32>> {
+    check(rows, n)?;
+    let out = queue.allocate("gathered column", n << log_words)?;
+    let args = [
+        Arg::Words(column),
+        Arg::Words(rows),
+        Arg::Words(&out),
+        Arg::U32(n as u32),
+    ];
+    let program = program(queue, log_words)?;
+    queue.launch(&program, "gather_rows", (n, GROUP), &args)?;
+    Ok(out)
+}
+
+/// Returns the numbers from 0 up to `n`.
+///
+/// # Errors
+/// [`Error::DeviceMemory`], OpenCL's own.
+pub(crate) fn count_up(queue: &mut Queue, n: usize) -> Result<Buffer<u32>> {
+    let out = queue.allocate("row numbers", n)?;
+    let args = [Arg::Words(&out), Arg::U32(n as u32)];
+    queue.launch(&program(queue, 0)?, "count_up", (n, GROUP), &args)?;
+    Ok(out)
+}
+
+fn check(numbers: &Buffer<u32>, n: usize) -> Result<()> {
+    if numbers.len() < n || n > u32::MAX as usize {
+        return Err(Error::Invalid(format!(
+            "{n} row numbers (at most 2^32 - 1) from a buffer of {}",
+            numbers.len()
+        )));
+    }
+    Ok(())
+}

@@ -1,0 +1,74 @@
+//! The device layer from outside: picking devices, and programs that do not compile.
+
+use horton_tables::device::ProgramText;
+use horton_tables::device::{Arg, Device, list, pick};
+use horton_tables::error::Error;
+use horton_tables::table::horton::{HortonTable, TableConfig};
+
+#[test]
+fn auto_picks_the_first_kind_among_accepted_devices() {
+    let devices = list().unwrap();
+    let picked = pick("auto").unwrap();
+    assert!(picked.obstacle.is_none());
+    assert!(
+        devices
+            .iter()
+            .filter(|d| d.obstacle.is_none())
+            .all(|d| d.kind >= picked.kind)
+    );
+}
+
+#[test]
+fn a_device_is_picked_by_its_place_or_by_part_of_its_name() {
+    let device = pick("AUTO").unwrap();
+    let (platform, index) = device.index;
+    assert_eq!(
+        pick(&format!("{platform}:{index}")).unwrap().name,
+        device.name
+    );
+    let part = device.name[device.name.len() / 2..].to_uppercase();
+    assert_eq!(pick(&part).unwrap().name, device.name);
+}
+
+#[test]
+fn an_unknown_device_is_an_error_that_lists_those_there_are() {
+    match Device::open("no such device") {
+        Err(Error::UnknownDevice { asked, available }) => {
+            assert_eq!(asked, "no such device");
+            assert_eq!(available.len(), list().unwrap().len());
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_program_that_does_not_compile_is_an_error_with_the_compilers_log() {
+    let device = Device::open("auto").unwrap();
+    let broken = ProgramText::new(
+        "broken",
+        &[],
+        &[("broken.cl", "__kernel void k() { nonsense; }")],
+    );
+    let result = device.run_blocking(move |queue| queue.launch(&broken, "k", (1, 1), &[]));
+    match result {
+        Err(Error::ProgramBuild { program, log, .. }) => {
+            assert_eq!(program, "broken");
+            assert!(log.contains("nonsense"), "{log}");
+        }
+        other => panic!("{other:?}"),
+    }
+    // And the device goes on.
+    HortonTable::from_pairs(&device, &[1], &[1], &TableConfig::default()).unwrap();
+}
+
+#[test]
+fn a_kernel_or_argument_that_does_not_fit_is_an_error() {
+    let device = Device::open("auto").unwrap();
+    let text = ProgramText::new("one", &[], &[("one.cl", "__kernel void one(uint a) { }")]);
+    let missing = text.clone();
+    let result = device.run_blocking(move |queue| queue.launch(&missing, "two", (1, 1), &[]));
+    assert!(matches!(result, Err(Error::OpenCl { .. })), "{result:?}");
+    let args = [Arg::U32(1), Arg::U32(2)];
+    let result = device.run_blocking(move |queue| queue.launch(&text, "one", (1, 1), &args));
+    assert!(matches!(result, Err(Error::OpenCl { .. })), "{result:?}");
+}
