@@ -12,7 +12,7 @@ use std::time::Duration;
 use criterion::{BenchmarkGroup, Criterion, Throughput, criterion_group, criterion_main};
 use horton_tables::device::{Device, DeviceKind, Queue};
 use horton_tables::error::Result;
-use horton_tables::table::cuckoo::{CuckooConfig, CuckooTable, Placement};
+use horton_tables::table::baselines::cuckoo::{CuckooConfig, CuckooTable, Placement};
 use horton_tables::table::horton::{HortonTable, TableConfig, Upkeep};
 use horton_tables::table::primitives::hash::jenkins;
 use horton_tables::table::{Answers, Items, Table};

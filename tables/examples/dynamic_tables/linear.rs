@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use horton_tables::device::Queue;
 use horton_tables::error::Result;
-use horton_tables::table::linear::{Deletion, LinearConfig, LinearTable};
+use horton_tables::table::baselines::linear::{Deletion, LinearConfig, LinearTable};
 use horton_tables::table::{Items, Table};
 use rand_mt::Mt;
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use horton_tables::device::{Buffer, Device, Queue};
 use horton_tables::error::Result;
-use horton_tables::table::linear::MISS;
+use horton_tables::table::baselines::linear::MISS;
 use horton_tables::table::primitives::hash::jenkins;
 
 pub struct Bench {

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use horton_tables::device::Queue;
 use horton_tables::error::{Error, Result};
-use horton_tables::table::batch::{Batch, Kind};
-use horton_tables::table::cuckoo::{CuckooConfig, CuckooTable};
+use horton_tables::table::baselines::batch::{Batch, Kind};
+use horton_tables::table::baselines::cuckoo::{CuckooConfig, CuckooTable};
+use horton_tables::table::baselines::slab::{MISS, PoolLayout, SlabConfig, SlabHash, SlabPool};
 use horton_tables::table::horton::{Built, TableConfig, build};
-use horton_tables::table::slab::{MISS, PoolLayout, SlabConfig, SlabHash, SlabPool};
 use horton_tables::table::{Items, Table};
 use rand_mt::Mt;
 

@@ -14,11 +14,11 @@ use std::time::Duration;
 
 use horton_tables::device::{Buffer, Queue};
 use horton_tables::error::Result;
-use horton_tables::table::batch::{Batch, Kind};
-use horton_tables::table::cuckoo::{CuckooConfig, CuckooTable};
+use horton_tables::table::baselines::batch::{Batch, Kind};
+use horton_tables::table::baselines::cuckoo::{CuckooConfig, CuckooTable};
+use horton_tables::table::baselines::linear::{Deletion, LinearConfig, LinearTable};
+use horton_tables::table::baselines::slab::SlabHash;
 use horton_tables::table::horton::{HortonTable, TableConfig};
-use horton_tables::table::linear::{Deletion, LinearConfig, LinearTable};
-use horton_tables::table::slab::SlabHash;
 use horton_tables::table::{Items, Table};
 use rand_mt::Mt;
 

@@ -5,10 +5,10 @@
 //!  (tokio tasks) ◀answers─ (1 or 3 a device)  [Queue]            buffers, kernels
 //! ```
 //!
-//! OpenCL calls block and `ocl` panics on what it does not expect, so neither may happen on a thread
-//! of an asynchronous runtime. Each opened [`Device`] has threads, its lanes, that own a queue and
-//! kernels each. A job is a closure over [`Queue`], sent through a channel and answered through
-//! another. A panic inside a job becomes an error.
+//! OpenCL calls block, and `ocl` panics on what it does not expect. So neither may happen on a
+//! thread of an asynchronous runtime. Each opened [`Device`] has threads, its lanes, that own a
+//! queue and kernels each. A job is a closure over [`Queue`], sent through a channel and answered
+//! through another. A panic inside a job becomes an error.
 //!
 //! * `info`: which devices there are and what they say of themselves; `kind`: their kinds
 //! * `pick`: picking one, and the kernels that it runs

@@ -8,9 +8,9 @@
 //!
 //! One trait for all kinds, so that a test, a fuzzer or a benchmark is written once and runs over
 //! each of them. Keys are any 32-bit numbers; values are, too, in tables of buckets, and go up to
-//! [`MAX_VALUE`](super::linear::MAX_VALUE) in linear probing and slab hashes, which refuse a batch
-//! with others. Operations come in bulk, as a device is fast at nothing else; within one batch
-//! there is no order.
+//! [`MAX_VALUE`](super::baselines::linear::MAX_VALUE) in linear probing and slab hashes, which
+//! refuse a batch with others. Operations come in bulk, as a device is fast at nothing else; within
+//! one batch there is no order.
 
 use crate::device::{Buffer, Queue};
 use crate::error::Result;

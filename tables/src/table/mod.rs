@@ -1,12 +1,12 @@
 //! Hash tables in device memory: those of joins, and others for their own sake.
 //!
 //! ```text
-//!  what joins use                       tables that change
+//!  what joins use                       baselines: tables of other papers, tables that change
 //!
 //!  multimap   any keys to their rows    linear   linear probing without locks
 //!     │                                 slab     lists that grow while others read them
 //!     ▼                                 cuckoo   buckets, to compare Horton tables with
-//!  horton     distinct keys, buckets      │
+//!  horton     distinct keys, buckets    updates  insert and remove in Horton tables
 //!     │                                   │
 //!     └────────────┬──────────────────────┘
 //!                  ▼
@@ -14,10 +14,10 @@
 //!  api, launch    the trait Table, conventions, sizes of launches
 //! ```
 //!
-//! Arrows are imports. Joins import [`multimap`] and [`primitives`] only. No join needs [`linear`],
-//! [`slab`] or [`cuckoo`]; cuckoo tables share the buckets and lookups of [`horton`].
-//! Kernels of `src/table/X` are in its twin `cl/X`. A driver's top comment names its file there;
-//! files that several programs share have no driver. `src/sources.rs` names all files.
+//! Arrows are imports. Joins import [`multimap`] and [`primitives`] only. No join needs
+//! [`baselines`]; its cuckoo tables share the buckets and lookups of [`horton`]. The kernels of
+//! `src/table/X` are in `cl/X`. The top comment of the Rust side names its file there; files that
+//! several programs share have none. `src/kernel_sources.rs` names all files.
 //! How to add a table: `docs/architecture.md`.
 //!
 //! Which table for which work (measured: `docs/tables.md`):
@@ -37,26 +37,24 @@
 //! batches of insertions 17 times and mixed batches 15 times as fast as it. A slab hash builds at
 //! 0.4 and searches at 0.8 of linear probing's rate.
 //!
-//! The four tables of distinct keys implement [`Table`]. [`linear`] and [`slab`] differ in two
-//! ways. They take values up to [`MAX_VALUE`](linear::MAX_VALUE) only. Of a key that a batch
-//! repeats, any value counts, not the last. They also have operations of their own, side by side in
-//! one launch ([`batch`]), which keep all items that found room
+//! The four tables of distinct keys implement [`Table`]. [`linear`](baselines::linear) and
+//! [`slab`](baselines::slab) differ in two ways. They take values up to
+//! [`MAX_VALUE`](baselines::linear::MAX_VALUE) only. Of a key that a batch repeats, any value
+//! counts, not the last. They also have operations of their own, side by side in one launch
+//! ([`batch`](baselines::batch)), which keep all items that found room
 //! ([`Error::NoRoom`](crate::error::Error::NoRoom)). A slab hash may then hold a key several times.
 
 pub mod api;
-pub mod batch;
-pub mod cuckoo;
+pub mod baselines;
 pub mod horton;
 mod launch;
-pub mod linear;
 pub mod multimap;
 pub mod primitives;
-pub mod slab;
 
 use crate::device::program::ProgramText;
 
 pub use api::{Answers, Items, Statistics, Table, WhenFull};
-pub use horton::reads::Reads;
+pub use baselines::bucket_reads::Reads;
 
 /// Returns every program that this crate can compile, under the name of a file without its `.cl`:
 /// for offline compilers (`make portability`). Those with NVIDIA's inline PTX, which no other
@@ -71,10 +69,10 @@ pub fn programs() -> Vec<(String, ProgramText)> {
         .chain(multimap::direct::programs())
         .chain(multimap::codes::programs())
         .chain(primitives::distinct::programs())
-        .chain(cuckoo::programs())
-        .chain(horton::reads::programs())
-        .chain(linear::programs())
-        .chain(slab::programs())
+        .chain(baselines::cuckoo::programs())
+        .chain(baselines::bucket_reads::programs())
+        .chain(baselines::linear::programs())
+        .chain(baselines::slab::programs())
         .collect()
 }
 

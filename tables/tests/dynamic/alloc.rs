@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use horton_tables::device::{Device, KernelBody, Queue};
 use horton_tables::error::Result;
-use horton_tables::table::slab::{NO_SLAB, PoolLayout, SlabPool};
+use horton_tables::table::baselines::slab::{NO_SLAB, PoolLayout, SlabPool};
 use rand_mt::Mt;
 
 use super::harness::{bodies, device, run, small};

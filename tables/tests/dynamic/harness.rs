@@ -4,9 +4,9 @@ use std::collections::HashSet;
 
 use horton_tables::device::{Device, Queue};
 use horton_tables::error::Result;
-use horton_tables::table::batch::{Batch, Kind};
-use horton_tables::table::linear::{Deletion, Inserted, LinearConfig, LinearTable};
-use horton_tables::table::slab::{Entries, PoolLayout, SlabConfig, SlabHash};
+use horton_tables::table::baselines::batch::{Batch, Kind};
+use horton_tables::table::baselines::linear::{Deletion, Inserted, LinearConfig, LinearTable};
+use horton_tables::table::baselines::slab::{Entries, PoolLayout, SlabConfig, SlabHash};
 use horton_tables::table::{Items, Table as _};
 pub use horton_tables_test_support::env::{device, small};
 pub use horton_tables_test_support::tables::{bodies, distinct_keys};

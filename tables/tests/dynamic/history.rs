@@ -11,7 +11,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use horton_tables::table::batch::Kind;
+use horton_tables::table::baselines::batch::Kind;
 
 use super::harness::Op;
 

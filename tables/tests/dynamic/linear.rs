@@ -3,8 +3,8 @@
 use std::collections::HashSet;
 
 use horton_tables::error::Error;
-use horton_tables::table::batch::{Batch, Kind};
-use horton_tables::table::linear::{Deletion, LinearConfig, LinearTable};
+use horton_tables::table::baselines::batch::{Batch, Kind};
+use horton_tables::table::baselines::linear::{Deletion, LinearConfig, LinearTable};
 use horton_tables::table::{Items, Table};
 use rand_mt::Mt;
 

@@ -4,8 +4,10 @@ use std::collections::HashMap;
 
 use horton_tables::device::{Device, KernelBody, Queue};
 use horton_tables::error::{Error, Result};
-use horton_tables::table::batch::{Batch, Kind};
-use horton_tables::table::slab::{Entries, MAX_KEY, PoolLayout, SlabConfig, SlabHash, SlabModel};
+use horton_tables::table::baselines::batch::{Batch, Kind};
+use horton_tables::table::baselines::slab::{
+    Entries, MAX_KEY, PoolLayout, SlabConfig, SlabHash, SlabModel,
+};
 use horton_tables::table::{Items, Table};
 use rand_mt::Mt;
 

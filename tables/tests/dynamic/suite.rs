@@ -4,8 +4,8 @@
 use std::collections::{HashMap, HashSet};
 
 use horton_tables::device::{Device, KernelBody, Queue};
-use horton_tables::table::batch::Kind;
-use horton_tables::table::linear::MAX_VALUE;
+use horton_tables::table::baselines::batch::Kind;
+use horton_tables::table::baselines::linear::MAX_VALUE;
 use horton_tables::table::primitives::hash::jenkins;
 use rand_mt::Mt;
 

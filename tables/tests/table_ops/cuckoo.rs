@@ -2,7 +2,7 @@
 
 use horton_tables::device::Queue;
 use horton_tables::error::Result;
-use horton_tables::table::cuckoo::{CuckooConfig, CuckooModel, CuckooTable, Placement};
+use horton_tables::table::baselines::cuckoo::{CuckooConfig, CuckooModel, CuckooTable, Placement};
 use horton_tables::table::horton::{BucketSize, MISS};
 use horton_tables::table::{Table, WhenFull};
 

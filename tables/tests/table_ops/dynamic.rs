@@ -5,9 +5,10 @@ use std::collections::HashSet;
 
 use horton_tables::device::Queue;
 use horton_tables::error::Result;
-use horton_tables::table::linear::{Deletion, LinearConfig, LinearModel, LinearTable};
-use horton_tables::table::slab::{PoolLayout, SlabConfig, SlabHash, SlabModel};
-use horton_tables::table::{Table, linear, slab};
+use horton_tables::table::Table;
+use horton_tables::table::baselines::linear::{Deletion, LinearConfig, LinearModel, LinearTable};
+use horton_tables::table::baselines::slab::{PoolLayout, SlabConfig, SlabHash, SlabModel};
+use horton_tables::table::baselines::{linear, slab};
 
 use super::harness::{Checked, Shape};
 

@@ -5,7 +5,7 @@
 use horton_tables::device::Queue;
 use horton_tables::error::{Error, Result};
 use horton_tables::table::WhenFull;
-use horton_tables::table::cuckoo::CuckooTable;
+use horton_tables::table::baselines::cuckoo::CuckooTable;
 use horton_tables::table::horton::{BucketSize, HortonTable};
 
 use super::harness::{Beside, Checked, Shape, distinct_keys, on_device, small, with_items};

@@ -3,11 +3,11 @@
 use horton_tables::device::Queue;
 use horton_tables::error::{Error, Result};
 use horton_tables::table::WhenFull;
-use horton_tables::table::cuckoo::CuckooTable;
+use horton_tables::table::baselines::cuckoo::CuckooTable;
+use horton_tables::table::baselines::linear::LinearTable;
+use horton_tables::table::baselines::slab::SlabHash;
 use horton_tables::table::horton::{BucketSize, HortonTable};
-use horton_tables::table::linear::LinearTable;
 use horton_tables::table::primitives::hash::Reduction;
-use horton_tables::table::slab::SlabHash;
 use rand_mt::Mt;
 
 use super::harness::{Beside, Checked, Shape, bodies, device, number, on_device, small};

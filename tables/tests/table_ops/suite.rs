@@ -9,11 +9,11 @@ use std::collections::HashMap;
 
 use horton_tables::device::Queue;
 use horton_tables::error::{Error, Result};
-use horton_tables::table::cuckoo::CuckooTable;
+use horton_tables::table::baselines::cuckoo::CuckooTable;
+use horton_tables::table::baselines::linear::LinearTable;
+use horton_tables::table::baselines::slab::SlabHash;
 use horton_tables::table::horton::{BucketSize, HortonTable};
-use horton_tables::table::linear::LinearTable;
 use horton_tables::table::primitives::hash::jenkins;
-use horton_tables::table::slab::SlabHash;
 use horton_tables::table::{Answers, Items, WhenFull};
 
 use super::harness::{

@@ -2,7 +2,7 @@
 
 use horton_tables::device::{Buffer, DeviceInfo, KernelBody, Queue};
 use horton_tables::error::{Error, Result};
-use horton_tables::table::cuckoo::{CuckooConfig, CuckooTable, Placement};
+use horton_tables::table::baselines::cuckoo::{CuckooConfig, CuckooTable, Placement};
 use horton_tables::table::horton::tuning::{Kind, Residence, Second, Tuning, Workload};
 use horton_tables::table::horton::{BucketSize, HortonTable, MISS, NarrowAnswers, TableConfig};
 use horton_tables::table::{Items, Table};

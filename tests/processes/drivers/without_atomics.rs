@@ -2,10 +2,10 @@
 
 use horton_join::device::Device;
 use horton_join::error::DeviceError;
+use horton_join::table::baselines::linear::{LinearConfig, LinearTable};
+use horton_join::table::baselines::slab::{SlabConfig, SlabHash};
 use horton_join::table::horton::{BucketSize, HortonTable, TableConfig};
-use horton_join::table::linear::{LinearConfig, LinearTable};
 use horton_join::table::multimap::IndexKind;
-use horton_join::table::slab::{SlabConfig, SlabHash};
 use horton_join::table::{Items, Table};
 
 use super::child::{QUERIES, check_rows, is_child, metric, session_over};

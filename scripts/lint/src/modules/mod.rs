@@ -88,7 +88,7 @@ fn check(files: &Graph) -> bool {
 /// The tables that joins stand on, and those for their own sake, which none of the former may
 /// import.
 const OF_JOINS: [&str; 3] = ["table::horton", "table::multimap", "table::primitives"];
-const FOR_THEMSELVES: [&str; 3] = ["table::cuckoo", "table::linear", "table::slab"];
+const FOR_THEMSELVES: [&str; 1] = ["table::baselines"];
 
 /// Prints every import of a table for its own sake by one that joins stand on. Returns whether
 /// there is one.

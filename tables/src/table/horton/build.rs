@@ -106,7 +106,7 @@ fn most_load(queue: &Queue, bucket_size: BucketSize) -> f64 {
 }
 
 /// Returns the shape of an attempt: first another seed, then 2, 4, 8, … % more buckets.
-pub(super) fn layout(config: &TableConfig, n: usize, attempt: usize) -> Result<Layout> {
+pub(crate) fn layout(config: &TableConfig, n: usize, attempt: usize) -> Result<Layout> {
     let slots = config.bucket_size.slots() as f64;
     let growth = match attempt {
         0..SEEDS_BEFORE_GROWTH => 0.0,
@@ -269,7 +269,7 @@ impl<'a> Builder<'a> {
 /// Returns the shape that a table's items are split by. Hashed keys are spread like balls over
 /// bins, so that eight standard deviations above the mean of a range are never reached, unless keys
 /// repeat.
-pub(super) fn shape(layout: &Layout, items: usize) -> Shape {
+pub(crate) fn shape(layout: &Layout, items: usize) -> Shape {
     let range = kernels::range(layout.bucket_size);
     let share = (range as f64 / f64::from(layout.buckets)).min(1.0);
     let mean = items as f64 * share;

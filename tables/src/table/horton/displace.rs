@@ -30,7 +30,7 @@ const MOVE_WORDS: usize = 4;
 const ENTRIES: usize = 8;
 
 /// Items without a slot, double-buffered between rounds.
-pub(super) struct Stragglers {
+pub(crate) struct Stragglers {
     pub words: Buffer<u64>,
     pub capacity: usize,
     pub count: usize,
@@ -47,7 +47,7 @@ impl Stragglers {
 }
 
 /// The table whose stragglers find slots.
-pub(super) struct Displacement<'a> {
+pub(crate) struct Displacement<'a> {
     pub layout: Layout,
     /// True if values have 32 bits.
     pub wide: bool,

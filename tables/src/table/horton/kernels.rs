@@ -41,7 +41,7 @@ const RANGE_ITEMS: usize = 2560;
 const RANGE_SLOTS: usize = 2048;
 
 /// Returns the number of buckets of a range.
-pub(super) fn range(bucket_size: BucketSize) -> usize {
+pub(crate) fn range(bucket_size: BucketSize) -> usize {
     RANGE_SLOTS / bucket_size.slots()
 }
 
@@ -145,7 +145,7 @@ impl Reader {
 
     fn gather(self, variant: Variant) -> ProgramText {
         let tuning = self.default_tuning(variant.bucket_size);
-        self.text("gather", variant, &tuning, kernel_sources::LIMIT)
+        self.text("gather", variant, &tuning, kernel_sources::GATHER_BOUND)
     }
 }
 
@@ -173,12 +173,12 @@ fn tuned_defines(tuning: &Tuning) -> Vec<(&'static str, String)> {
 }
 
 /// Returns the build program of a job.
-pub(super) fn build_program(queue: &Queue, variant: Variant) -> ProgramText {
+pub(crate) fn build_program(queue: &Queue, variant: Variant) -> ProgramText {
     phases_program(queue, "horton build", variant, &BUILD_PARTS)
 }
 
 /// Returns the program of a job that inserts or removes.
-pub(super) fn update_program(queue: &Queue, variant: Variant) -> ProgramText {
+pub(crate) fn update_program(queue: &Queue, variant: Variant) -> ProgramText {
     phases_program(queue, "horton update", variant, &UPDATE_PARTS)
 }
 
@@ -201,7 +201,7 @@ fn phases_program(
 }
 
 /// Returns the program of a job that has stragglers.
-pub(super) fn displace_program(queue: &Queue, variant: Variant) -> ProgramText {
+pub(crate) fn displace_program(queue: &Queue, variant: Variant) -> ProgramText {
     let peek = queue.volatile_sees_atomics();
     ProgramText::once("horton displace", &(variant, peek), || {
         displace_text(variant, peek)
@@ -272,7 +272,7 @@ pub(crate) fn lookup_program(queue: &Queue, variant: Variant, tuning: &Tuning) -
 }
 
 /// Returns the program that only gathers buckets, and its tuning.
-pub(super) fn gather_program(queue: &Queue, variant: Variant) -> (ProgramText, Tuning) {
+pub(crate) fn gather_program(queue: &Queue, variant: Variant) -> (ProgramText, Tuning) {
     let info = queue.info();
     let workload = Workload {
         kind: Kind::Horton,
@@ -285,7 +285,7 @@ pub(super) fn gather_program(queue: &Queue, variant: Variant) -> (ProgramText, T
 
 /// Returns the keys a work-item of a tile, `most` or as few as leave every compute unit 2048
 /// work-items.
-pub(super) fn rounds(info: &DeviceInfo, keys: usize, most: usize) -> usize {
+pub(crate) fn rounds(info: &DeviceInfo, keys: usize, most: usize) -> usize {
     let units = info.compute_units.max(1) as usize;
     (keys / (units * 2048)).clamp(1, most.max(1))
 }

@@ -215,7 +215,7 @@ impl HortonTable {
         check_narrow(self.wide || self.twin)
     }
 
-    pub(super) fn as_lookup(&self, wide: bool) -> Lookup<'_> {
+    pub(crate) fn as_lookup(&self, wide: bool) -> Lookup<'_> {
         Lookup {
             kind: Kind::Horton,
             variant: self.layout.variant(wide),

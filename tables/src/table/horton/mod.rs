@@ -14,29 +14,20 @@
 //!
 //! * `table`: the table, and how it is built; [`bucket`](super::primitives::bucket): its words
 //! * [`build`]: bulk build on the device
-//! * `insert`, `remove`: bulk insert, update and remove in a table that is there; `items`: finding
-//!   and changing items in place; `growth`: more room where items find no slot
-//! * `as_table`: the trait [`Table`](crate::table::Table)
+//! * [`updates`](crate::table::baselines::updates): insert, update and remove in a table that
+//!   exists, and the trait [`Table`](crate::table::Table); no join needs them
 //! * `phases`: what building and inserting share; its last part `displace`, which `patience` ends
-//! * `lookup`: bulk lookup on the device; [`tuning`]: its parameters; `limit`: how fast it could
-//!   be; `reads`: what it reads, counted
+//! * `lookup`: bulk lookup on the device; [`tuning`]: its parameters
 //! * [`model`]: the same table in plain Rust, a test oracle
 //! * `kernels`: program text
 
-mod as_table;
 pub mod build;
-mod displace;
-pub(crate) mod growth;
-mod insert;
-pub(crate) mod items;
+pub(crate) mod displace;
 pub(crate) mod kernels;
-mod limit;
 pub(crate) mod lookup;
 pub mod model;
 pub(crate) mod patience;
 pub(crate) mod phases;
-pub(crate) mod reads;
-mod remove;
 pub(crate) mod table;
 pub mod tuning;
 

@@ -17,10 +17,10 @@ use super::displace::{Displacement, Stragglers};
 use super::model::Census;
 
 /// 32-bit words of an overflowing bucket's record in `homes`.
-pub(super) const HOME_WORDS: usize = 4;
+pub(crate) const HOME_WORDS: usize = 4;
 
 /// The items that overflow their primary buckets, by bucket.
-pub(super) struct Overflow {
+pub(crate) struct Overflow {
     /// Items of four buckets a word, a byte each.
     pub fill: Buffer<u32>,
     pub items: Buffer<u64>,
@@ -45,7 +45,7 @@ impl Overflow {
 }
 
 /// A table in the making.
-pub(super) struct Phases<'a> {
+pub(crate) struct Phases<'a> {
     pub program: &'a ProgramText,
     pub layout: Layout,
     /// True if values have 32 bits.

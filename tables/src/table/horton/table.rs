@@ -65,14 +65,14 @@ impl Default for TableConfig {
 
 impl TableConfig {
     /// Returns the facts that programs that build depend on.
-    pub(super) fn variant(&self) -> Variant {
+    pub(crate) fn variant(&self) -> Variant {
         Variant {
             reduction: self.reduction,
             ..self.bucket_size.into()
         }
     }
 
-    pub(super) fn check(&self) -> Result<()> {
+    pub(crate) fn check(&self) -> Result<()> {
         if self.load_factor > 0.0 && self.load_factor <= 1.0 {
             return Ok(());
         }
@@ -99,21 +99,21 @@ impl TableConfig {
 /// ```
 #[derive(Debug, Clone)]
 pub struct HortonTable {
-    pub(super) layout: Layout,
-    pub(super) words: Arc<Buffer<u64>>,
-    pub(super) census: Census,
-    pub(super) config: TableConfig,
+    pub(crate) layout: Layout,
+    pub(crate) words: Arc<Buffer<u64>>,
+    pub(crate) census: Census,
+    pub(crate) config: TableConfig,
     /// True if there may be values beyond [`MAX_VALUE`](super::MAX_VALUE).
-    pub(super) wide: bool,
+    pub(crate) wide: bool,
     /// True if the item is there whose word is that of an empty slot; it stands in no bucket.
-    pub(super) twin: bool,
+    pub(crate) twin: bool,
     /// Items removed since remapped ones came home.
-    pub(super) removed: usize,
+    pub(crate) removed: usize,
 }
 
 impl HortonTable {
     /// Returns a table of values up to [`MAX_VALUE`](super::MAX_VALUE) that has been built.
-    pub(super) fn new(layout: Layout, words: Buffer<u64>, census: Census) -> Self {
+    pub(crate) fn new(layout: Layout, words: Buffer<u64>, census: Census) -> Self {
         Self {
             layout,
             words: Arc::new(words),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use horton_tables::device::{Buffer, Device, Queue};
 use horton_tables::error::{Error, Result};
-use horton_tables::table::cuckoo::{CuckooConfig, CuckooTable, Placement};
+use horton_tables::table::baselines::cuckoo::{CuckooConfig, CuckooTable, Placement};
 use horton_tables::table::horton::tuning::Kind;
 use horton_tables::table::horton::{BucketSize, Census, HortonTable, TableConfig};
 use horton_tables::table::primitives::hash::Reduction;

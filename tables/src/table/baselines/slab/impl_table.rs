@@ -18,14 +18,15 @@ use crate::error::{Error, Result};
 use crate::table::api::{
     ATTEMPTS, Answers, Items, MISS, Statistics, Table, WhenFull, enough, read_pairs,
 };
-use crate::table::batch::{Batch, Kind};
+use crate::table::baselines::batch::{Batch, Kind};
 use crate::table::primitives::word;
 
 use super::layout::{MAX_BLOCKS, PoolLayout};
 use super::table::{SlabConfig, SlabHash};
 
-/// Any 32-bit keys to values up to [`MAX_VALUE`](crate::table::slab::MAX_VALUE); in a table of
-/// keys, keys up to [`MAX_KEY`](crate::table::slab::MAX_KEY), each its own value.
+/// Any 32-bit keys to values up to [`MAX_VALUE`](crate::table::baselines::slab::MAX_VALUE); in a
+/// table of keys, keys up to [`MAX_KEY`](crate::table::baselines::slab::MAX_KEY), each its own
+/// value.
 ///
 /// * A lookup of an absent key reads a whole list: keep [`SlabConfig::slabs_per_bucket`] below 1.
 /// * The number of buckets never changes while items fit: a table that has outgrown its
@@ -34,7 +35,7 @@ use super::table::{SlabConfig, SlabHash};
 ///
 /// ```
 /// use horton_tables::device::Device;
-/// use horton_tables::table::slab::{SlabConfig, SlabHash};
+/// use horton_tables::table::baselines::slab::{SlabConfig, SlabHash};
 /// use horton_tables::table::{Items, Table};
 ///
 /// # fn main() -> horton_tables::Result<()> {

@@ -1,4 +1,4 @@
-//! Bulk placement in a cuckoo table on the device; the driver of `cl/cuckoo/place.cl`.
+//! Bulk placement in a cuckoo table on the device; the driver of `cl/baselines/cuckoo/place.cl`.
 //!
 //! ```text
 //!  new items ─place─▶ slots; stragglers ─{ explore ─▶ propose ─▶ commit ─▶ release }*─▶ slots
@@ -12,7 +12,7 @@ use crate::device::program::ProgramText;
 use crate::device::{Arg, Buffer, KernelBody, Queue};
 use crate::error::Result;
 use crate::kernel_sources;
-use crate::table::horton::items::Stored;
+use crate::table::baselines::updates::items::Stored;
 use crate::table::horton::patience::{Patience, ROUNDS};
 use crate::table::launch::{grid_of, group_of, peek_define};
 use crate::table::primitives::bucket::{self, BucketSize, Layout, Variant, key_of};
@@ -23,7 +23,7 @@ use super::config::Placement;
 /// Buckets that a search looks at; two moves deep with 8 slots, three with 4.
 const NODES: usize = 256;
 
-/// 32-bit words of a chain of moves; twin of the define in `cl/cuckoo/place.cl`.
+/// 32-bit words of a chain of moves; twin of the define in `cl/baselines/cuckoo/place.cl`.
 const PATH_WORDS: usize = 8;
 
 /// Returns the program of a job that inserts or removes.

@@ -1,5 +1,5 @@
-//! Words, addresses and shape of a slab hash; the twin of `cl/slab/table.cl` and
-//! `cl/slab/alloc.cl`.
+//! Words, addresses and shape of a slab hash; the twin of `cl/baselines/slab/table.cl` and
+//! `cl/baselines/slab/alloc.cl`.
 //!
 //! ```text
 //!  slab      32 words of 32 bits:  30 keys, or 15 (key, value) │ auxiliary │ next address

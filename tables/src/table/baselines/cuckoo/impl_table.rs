@@ -6,8 +6,10 @@ use crate::device::program::ProgramText;
 use crate::device::{Buffer, Queue};
 use crate::error::Result;
 use crate::table::api::{Answers, Items, Statistics, Table};
-use crate::table::horton::growth::{self, Buckets, Growth, copy_of_words, empty_words};
-use crate::table::horton::items::{ItemsOf, Stored, check_keys};
+use crate::table::baselines::updates::insert_common::{
+    self, Buckets, Growth, copy_of_words, empty_words,
+};
+use crate::table::baselines::updates::items::{ItemsOf, Stored, check_keys};
 use crate::table::horton::lookup::Out;
 use crate::table::horton::model::Census;
 use crate::table::horton::phases::census;
@@ -21,7 +23,7 @@ use super::table::CuckooTable;
 ///
 /// ```
 /// use horton_tables::device::Device;
-/// use horton_tables::table::cuckoo::{CuckooConfig, CuckooTable, Placement};
+/// use horton_tables::table::baselines::cuckoo::{CuckooConfig, CuckooTable, Placement};
 /// use horton_tables::table::{Answers, Items, Table};
 ///
 /// # fn main() -> horton_tables::Result<()> {
@@ -57,7 +59,7 @@ impl Table for CuckooTable {
     /// Inserts as [`Table::insert`] does; of a key that is there more than once, the last value
     /// counts.
     fn insert(&mut self, queue: &mut Queue, items: Items<'_>) -> Result<usize> {
-        growth::insert(self, queue, items)
+        insert_common::insert(self, queue, items)
     }
 
     fn lookup(
@@ -102,11 +104,11 @@ impl Table for CuckooTable {
     }
 
     fn statistics(&self, _queue: &mut Queue) -> Result<Statistics> {
-        Ok(growth::statistics(self))
+        Ok(insert_common::statistics(self))
     }
 
     fn items(&self, queue: &mut Queue) -> Result<Vec<(u32, u32)>> {
-        growth::items(self, queue)
+        insert_common::items(self, queue)
     }
 }
 

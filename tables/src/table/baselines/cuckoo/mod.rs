@@ -9,17 +9,17 @@
 //! ```
 //!
 //! Breslow et al., USENIX ATC 2016, section 3.3. Buckets, hash functions, lookup kernels and the
-//! choice among them are those of the [Horton table](super::horton), so that a comparison is one of
-//! tables. Unlike there, an item's bucket may hold it only by luck, and no bucket says
-//! where else to look.
+//! choice among them are those of the [Horton table](crate::table::horton), so that a comparison is
+//! one of tables. Unlike there, an item's bucket may hold it only by luck, and no bucket says where
+//! else to look.
 //!
 //! * `table`: the table and its lookups; `config`: how it is built
-//! * `as_table`: the trait [`Table`](crate::table::Table)
-//! * `place`: bulk placement on the device, driver of `cl/cuckoo/place.cl`
+//! * `impl_table`: the trait [`Table`](crate::table::Table)
+//! * `place`: bulk placement on the device, driver of `cl/baselines/cuckoo/place.cl`
 //! * [`model`]: the same table in plain Rust, a test oracle
 
-mod as_table;
 mod config;
+mod impl_table;
 pub mod model;
 mod place;
 mod table;

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! A Simple GPU Hash Table, sections "Insertion", "Lookups", "Deletion"; Reusing Deleted Slots.
-//! The two deletions differ as they do in `cl/linear/table.cl`.
+//! The two deletions differ as they do in `cl/baselines/linear/table.cl`.
 
 use std::collections::HashSet;
 

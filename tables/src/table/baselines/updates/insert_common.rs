@@ -21,9 +21,9 @@ use crate::table::api::{ATTEMPTS, Items, Statistics, Table, WhenFull, read_pairs
 use crate::table::primitives::bucket::{EMPTY_WORD, Layout, key_of, value_of};
 use crate::table::primitives::distinct::Distinct;
 
-use super::items::{ItemsOf, Stored};
-use super::model::Census;
-use super::phases::census;
+use crate::table::baselines::updates::items::{ItemsOf, Stored};
+use crate::table::horton::model::Census;
+use crate::table::horton::phases::census;
 
 /// The result of inserting items with distinct keys.
 enum Insertion {
@@ -80,7 +80,7 @@ pub(crate) trait Buckets: Table {
     fn has_twin(&self) -> bool;
     /// Returns a table of another shape without items in its buckets, otherwise like this one.
     fn empty_like(&self, queue: &mut Queue, layout: Layout) -> Result<Self>;
-    /// Returns the program that changes such a table, with `cl/horton/items.cl` and
+    /// Returns the program that changes such a table, with `cl/baselines/updates/items.cl` and
     /// `cl/horton/census.cl` in it.
     fn program(&self, queue: &Queue) -> ProgramText;
     /// Places items that are not there; returns the keys of those that find no slot.

@@ -8,7 +8,7 @@
 use crate::device::program::ProgramText;
 use crate::device::{KernelBody, Queue};
 use crate::kernel_sources;
-use crate::table::batch;
+use crate::table::baselines::batch;
 use crate::table::launch::{self, LOOK_AHEAD, group_of};
 use crate::table::primitives::bucket::BucketSize;
 use crate::table::primitives::hash::{self, Reduction};

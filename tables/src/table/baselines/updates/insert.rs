@@ -1,4 +1,5 @@
-//! Bulk insert and update in a Horton table on the device; the driver of `cl/horton/merge.cl`.
+//! Bulk insert and update in a Horton table on the device; the driver of
+//! `cl/baselines/updates/merge.cl`.
 //!
 //! ```text
 //!  items ─store─▶ keys that are there: new values in place (items.rs)
@@ -17,14 +18,14 @@ use crate::table::launch::local_group;
 use crate::table::primitives::bucket::{Layout, key_of};
 use crate::table::primitives::split::{COUNTERS, Counter, Split};
 
-use super::build::shape;
-use super::displace::Stragglers;
-use super::growth::empty_words;
-use super::items::{ItemsOf, Stored};
-use super::model::Census;
-use super::phases::{Overflow, Phases};
-use super::remove::sweep;
-use super::table::{HortonTable, TableConfig};
+use crate::table::baselines::updates::insert_common::empty_words;
+use crate::table::baselines::updates::items::{ItemsOf, Stored};
+use crate::table::baselines::updates::remove::sweep;
+use crate::table::horton::build::shape;
+use crate::table::horton::displace::Stragglers;
+use crate::table::horton::model::Census;
+use crate::table::horton::phases::{Overflow, Phases};
+use crate::table::horton::table::{HortonTable, TableConfig};
 
 impl HortonTable {
     /// Returns a table without items.

@@ -9,13 +9,13 @@ use crate::table::api::{Answers, Items, Statistics, Table};
 use crate::table::horton::kernels;
 use crate::table::primitives::bucket::Layout;
 
-use super::build::{self, Built};
-use super::growth::{self, Buckets, Growth};
-use super::insert::Inserter;
-use super::items::{ItemsOf, Stored};
-use super::lookup::Out;
-use super::model::Census;
-use super::table::{HortonTable, TableConfig};
+use crate::table::baselines::updates::insert::Inserter;
+use crate::table::baselines::updates::insert_common::{self, Buckets, Growth};
+use crate::table::baselines::updates::items::{ItemsOf, Stored};
+use crate::table::horton::build::{self, Built};
+use crate::table::horton::lookup::Out;
+use crate::table::horton::model::Census;
+use crate::table::horton::table::{HortonTable, TableConfig};
 
 /// Any 32-bit keys to any 32-bit values.
 ///
@@ -73,7 +73,7 @@ impl Table for HortonTable {
     /// Inserts as [`Table::insert`] does; of a key that is there more than once, the last value
     /// counts.
     fn insert(&mut self, queue: &mut Queue, items: Items<'_>) -> Result<usize> {
-        growth::insert(self, queue, items)
+        insert_common::insert(self, queue, items)
     }
 
     fn lookup(
@@ -101,11 +101,11 @@ impl Table for HortonTable {
     }
 
     fn statistics(&self, _queue: &mut Queue) -> Result<Statistics> {
-        Ok(growth::statistics(self))
+        Ok(insert_common::statistics(self))
     }
 
     fn items(&self, queue: &mut Queue) -> Result<Vec<(u32, u32)>> {
-        growth::items(self, queue)
+        insert_common::items(self, queue)
     }
 }
 

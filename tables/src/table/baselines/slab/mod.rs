@@ -18,7 +18,7 @@
 //! * [`model`]: the same table in plain Rust, a test oracle
 //! * `table`: the table, and how it is built; `operations`: what it does with a batch of keys
 //! * `kernels`: program text and launch sizes; `launch`: launching them
-//! * `as_table`: the same as every kind of table does it
+//! * `impl_table`: the same as every kind of table does it
 //!
 //! [`insert_instances`](SlabHash::insert_instances), [`replace`](SlabHash::replace),
 //! [`delete`](SlabHash::delete), [`search`](SlabHash::search) and so on are the paper's operations,
@@ -26,7 +26,7 @@
 //! and takes a batch back if it does not fit.
 
 pub mod alloc;
-mod as_table;
+mod impl_table;
 mod kernels;
 mod launch;
 pub mod layout;

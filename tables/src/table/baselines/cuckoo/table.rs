@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use crate::device::{Buffer, Queue};
 use crate::error::Result;
+use crate::table::baselines::bucket_reads::Reads;
 use crate::table::horton::lookup::{Lookup, NarrowAnswers, Out, check_narrow};
 use crate::table::horton::model::Census;
-use crate::table::horton::reads::Reads;
 use crate::table::horton::tuning::{Kind, Tuning};
 use crate::table::primitives::bucket::{Layout, Variant};
 

@@ -1,15 +1,15 @@
 //! The rate at which the device could look keys up at best: one random bucket read per key.
 //!
 //! Every rate of a benchmark means little without the rate of the memory beside it, measured
-//! in the same run on the same table (`cl/horton/limit.cl`).
+//! in the same run on the same table (`cl/baselines/gather_bound.cl`).
 
 use crate::device::{Arg, Buffer, Queue};
 use crate::error::Result;
 use crate::table::horton::kernels;
 use crate::table::launch::share_among;
 
-use super::table::HortonTable;
-use super::tuning::Tuning;
+use crate::table::horton::table::HortonTable;
+use crate::table::horton::tuning::Tuning;
 
 impl HortonTable {
     /// Reads the primary bucket of each of the first `n` keys and writes a word for each to

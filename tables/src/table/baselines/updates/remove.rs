@@ -1,4 +1,5 @@
-//! Bulk remove in a Horton table on the device, and its upkeep; the driver of `cl/horton/sweep.cl`.
+//! Bulk remove in a Horton table on the device, and its upkeep; the driver of
+//! `cl/baselines/updates/sweep.cl`.
 //!
 //! ```text
 //!  keys ─locate, erase─▶ free slots ─sweep─▶ remapped items at home, Type A where it suffices
@@ -17,10 +18,10 @@ use crate::error::Result;
 use crate::table::launch::grid_of;
 use crate::table::primitives::bucket::Layout;
 
-use super::growth::{Buckets, copy_of_words};
-use super::items::{ItemsOf, check_keys};
-use super::phases::census;
-use super::table::{HortonTable, Upkeep};
+use crate::table::baselines::updates::insert_common::{Buckets, copy_of_words};
+use crate::table::baselines::updates::items::{ItemsOf, check_keys};
+use crate::table::horton::phases::census;
+use crate::table::horton::table::{HortonTable, Upkeep};
 
 /// Sweeps in a row; each frees slots that others wait for, and a chain of more is not worth the
 /// time.

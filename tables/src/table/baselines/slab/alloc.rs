@@ -1,4 +1,5 @@
-//! SlabAlloc and SlabAlloc-light: where slabs come from; the driver of `cl/slab/alloc.cl`.
+//! SlabAlloc and SlabAlloc-light: where slabs come from; the driver of
+//! `cl/baselines/slab/alloc.cl`.
 //!
 //! ```text
 //!  SlabAlloc        [super block] [super block] …    a buffer each; more can be added
@@ -15,7 +16,7 @@ use std::sync::Arc;
 
 use crate::device::{Arg, Buffer, Queue};
 use crate::error::{Error, Result};
-use crate::table::slab::kernels;
+use crate::table::baselines::slab::kernels;
 
 use super::layout::{Entries, MAX_SUPER_BLOCKS, PoolLayout};
 
@@ -23,7 +24,7 @@ use super::layout::{Entries, MAX_SUPER_BLOCKS, PoolLayout};
 ///
 /// ```
 /// use horton_tables::device::Device;
-/// use horton_tables::table::slab::{PoolLayout, SlabPool};
+/// use horton_tables::table::baselines::slab::{PoolLayout, SlabPool};
 ///
 /// # fn main() -> horton_tables::Result<()> {
 /// let device = Device::open("auto")?;

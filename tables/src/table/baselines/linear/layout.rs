@@ -1,5 +1,5 @@
 //! Shape of a linear-probing table; with `table/primitives/word.rs` the twin of
-//! `cl/linear/table.cl`.
+//! `cl/baselines/linear/table.cl`.
 //!
 //! ```text
 //!  slot i = words[i], i in 0..capacity, capacity a power of two

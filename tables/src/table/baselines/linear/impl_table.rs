@@ -17,14 +17,14 @@
 use crate::device::{Buffer, Queue};
 use crate::error::{Error, Result};
 use crate::table::api::{Answers, Items, MISS, Statistics, Table, WhenFull, enough, read_pairs};
-use crate::table::linear::kernels;
+use crate::table::baselines::linear::kernels;
 use crate::table::primitives::distinct::Distinct;
 use crate::table::primitives::{scan, word};
 
 use super::layout::{Deletion, LinearLayout};
 use super::table::{LinearConfig, LinearTable};
 
-/// Any 32-bit keys to values up to [`MAX_VALUE`](crate::table::linear::MAX_VALUE).
+/// Any 32-bit keys to values up to [`MAX_VALUE`](crate::table::baselines::linear::MAX_VALUE).
 ///
 /// * Needs twice the memory of other tables at its load factor of 0.5, and slows down as it fills:
 ///   see [`probe_lengths`](Self::probe_lengths).
@@ -34,7 +34,7 @@ use super::table::{LinearConfig, LinearTable};
 ///
 /// ```
 /// use horton_tables::device::Device;
-/// use horton_tables::table::linear::{Deletion, LinearConfig, LinearTable};
+/// use horton_tables::table::baselines::linear::{Deletion, LinearConfig, LinearTable};
 /// use horton_tables::table::{Items, Table};
 ///
 /// # fn main() -> horton_tables::Result<()> {

@@ -8,7 +8,7 @@
 use crate::device::program::ProgramText;
 use crate::device::{KernelBody, Queue, SubGroupShuffle};
 use crate::kernel_sources;
-use crate::table::batch;
+use crate::table::baselines::batch;
 use crate::table::launch::{self, LOOK_AHEAD, Spread, of_sub_groups};
 use crate::table::primitives::hash::{self, Reduction};
 use crate::table::primitives::word;

@@ -1,5 +1,5 @@
 //! Items of a table of buckets: where they are, new values for them, taking them out; the driver
-//! of `cl/horton/items.cl`.
+//! of `cl/baselines/updates/items.cl`.
 //!
 //! ```text
 //!  keys ─locate─▶ places ─store─▶ present: new values in place; fresh: to be inserted
@@ -16,7 +16,8 @@ use crate::table::api::Items;
 use crate::table::launch::{grid_of, local_group, share};
 use crate::table::primitives::bucket::Layout;
 
-/// The numbers that `store` and `erase` count; twin of the defines in `cl/horton/items.cl`.
+/// The numbers that `store` and `erase` count; twin of the defines in
+/// `cl/baselines/updates/items.cl`.
 #[derive(Clone, Copy)]
 enum Found {
     Fresh = 0,
@@ -30,7 +31,7 @@ enum Found {
 /// Counters in all.
 const FOUND: usize = 6;
 
-/// A table, and the program that has `cl/horton/items.cl` in it.
+/// A table, and the program that has `cl/baselines/updates/items.cl` in it.
 pub(crate) struct ItemsOf<'a> {
     pub program: &'a ProgramText,
     pub layout: Layout,

@@ -3,7 +3,7 @@
 use crate::device::{Buffer, Queue};
 use crate::error::Result;
 use crate::table::api::Items;
-use crate::table::batch::Batch;
+use crate::table::baselines::batch::Batch;
 
 use super::launch::{Counter, Operations};
 use super::table::SlabHash;
@@ -120,8 +120,8 @@ impl SlabHash {
     }
 
     /// Does operations of all kinds, side by side; `answers[i]` receives what
-    /// [`Kind`](crate::table::batch::Kind) says. Where slabs run out and a SlabAlloc grows, the
-    /// operations without room are done in another launch.
+    /// [`Kind`](crate::table::baselines::batch::Kind) says. Where slabs run out and a SlabAlloc
+    /// grows, the operations without room are done in another launch.
     ///
     /// # Errors
     /// As [`replace`](Self::replace); [`Error::Invalid`](crate::error::Error::Invalid) if the

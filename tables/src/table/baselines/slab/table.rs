@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::device::{Arg, Buffer, Queue};
 use crate::error::{Error, Result};
 use crate::table::api::WhenFull;
-use crate::table::slab::kernels;
+use crate::table::baselines::slab::kernels;
 
 use super::alloc::{SlabPool, doubles, halves};
 use super::layout::{self, Entries, PoolLayout, SlabLayout};

@@ -12,9 +12,9 @@
 use crate::device::program::ProgramText;
 use crate::device::{Arg, Buffer, Queue};
 use crate::error::{Error, Result};
+use crate::table::baselines::slab::kernels;
 use crate::table::primitives::scan;
 use crate::table::primitives::word::MAX_VALUE;
-use crate::table::slab::kernels;
 
 use super::layout::{Entries, MAX_KEY, SlabCensus};
 use super::table::SlabHash;
@@ -22,7 +22,8 @@ use super::table::SlabHash;
 /// The most operations of one launch.
 const MAX_OPERATIONS: usize = 1 << 31;
 
-/// Indices of the counters that kernels add to; twin of the defines in `cl/slab/table.cl`.
+/// Indices of the counters that kernels add to; twin of the defines in
+/// `cl/baselines/slab/table.cl`.
 #[derive(Clone, Copy)]
 pub(super) enum Counter {
     Added,

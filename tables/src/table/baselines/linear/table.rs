@@ -5,9 +5,9 @@ use std::sync::Arc;
 use crate::device::{Arg, Buffer, Queue};
 use crate::error::{Error, Result};
 use crate::table::api::{Items, WhenFull, enough};
-use crate::table::batch::{self, Batch, Kind};
+use crate::table::baselines::batch::{self, Batch, Kind};
+use crate::table::baselines::linear::kernels;
 use crate::table::launch::{Spread, cached_bytes};
-use crate::table::linear::kernels;
 use crate::table::primitives::split::{self, COUNTERS as SPLIT_COUNTERS, Ranges, Shape, Split};
 use crate::table::primitives::word::{EMPTY_WORD, too_large};
 
@@ -68,7 +68,8 @@ pub struct Inserted {
     pub replaced: usize,
 }
 
-/// Indices of the counters that kernels add to; twin of the defines in `cl/linear/table.cl`.
+/// Indices of the counters that kernels add to; twin of the defines in
+/// `cl/baselines/linear/table.cl`.
 enum Counter {
     Added,
     Removed,

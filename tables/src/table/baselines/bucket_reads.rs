@@ -1,4 +1,5 @@
-//! The buckets that lookups read, counted on the device; the driver of `cl/horton/reads.cl`.
+//! The buckets that lookups read, counted on the device; the driver of
+//! `cl/baselines/bucket_reads.cl`.
 //!
 //! The Horton paper measures data movement with hardware counters (section 8). Where there are
 //! none, counting says the same: the buckets that each lookup reads, and the cache lines they lie
@@ -12,9 +13,9 @@ use crate::table::launch::group_of;
 use crate::table::primitives::bucket::{self, BucketSize, Variant};
 use crate::table::primitives::split::NONE;
 
-use super::items::{check_keys, strided};
-use super::lookup::Lookup;
-use super::table::HortonTable;
+use crate::table::baselines::updates::items::{check_keys, strided};
+use crate::table::horton::lookup::Lookup;
+use crate::table::horton::table::HortonTable;
 
 /// 64-bit words of a cache line.
 const LINE_WORDS: usize = 8;
@@ -38,7 +39,7 @@ fn text(variant: Variant, body: KernelBody) -> ProgramText {
     let parts = [
         kernel_sources::HASH,
         kernel_sources::BUCKET,
-        kernel_sources::READS,
+        kernel_sources::BUCKET_READS,
     ];
     ProgramText::new("reads", &defines, &parts)
 }

@@ -12,8 +12,8 @@
 //!   launch ([`LinearTable::apply`]). Of insertions of one key in one launch, any one counts.
 //!   Deleted keys clutter the table until it is rehashed ([`LinearTable::rehash`]).
 //! * [`Deletion::LeavesTombstone`]: the same author's "Reusing Deleted Slots". Deleted slots are
-//!   used again; in return insertions and deletions run in phases. `cl/linear/table.cl` says what a
-//!   naive reading gets wrong, and what is done about it.
+//!   used again; in return insertions and deletions run in phases. `cl/baselines/linear/table.cl`
+//!   says what a naive reading gets wrong, and what is done about it.
 //!
 //! Cost: one random access an operation at low loads. The mean probe of a hit is `1/2 (1 + 1/(1 -
 //! load)) - 1` slots beyond the home slot: 0.5 at load 0.5, and 16 at 0.97. A random
@@ -22,15 +22,15 @@
 //!
 //! Two ways to insert: [`LinearTable::put`] stores what finds a slot and says how many did not, as
 //! operations side by side must; [`Table::insert`](crate::table::Table::insert) makes sure of room
-//! first (`as_table`).
+//! first (`impl_table`).
 //!
 //! * [`layout`]: shape of a table; `table/primitives/word.rs`: its words
 //! * `table`: the table and its bulk operations
-//! * `as_table`: the same as every kind of table does it
+//! * `impl_table`: the same as every kind of table does it
 //! * [`model`]: the same table in plain Rust, a test oracle
 //! * `kernels`: program text
 
-mod as_table;
+mod impl_table;
 mod kernels;
 pub mod layout;
 pub mod model;
