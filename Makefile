@@ -54,8 +54,8 @@ quick:
 
 # These take most of the time of joins. make check leaves them out.
 SLOW = join::spill join::short join::limits join::engines join::tables join::buckets join::resources \
-	sideways::queries sideways::again star_schema:: promised::waits decided::consumers \
-	decided::memory join::build_columns
+	dynamic_filter::queries dynamic_filter::again star_schema:: promised::waits placement::consumers \
+	placement::memory join::build_columns
 .PHONY: check
 check: ## in two minutes after a change in src/join: lints, unit tests, tables and joins in small (docs/testing.md)
 	scripts/ensure-opencl.sh

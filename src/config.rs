@@ -14,8 +14,8 @@ use datafusion::common::config::{ConfigEntry, ConfigExtension, ExtensionOptions}
 use datafusion::error::{DataFusionError, Result as DataFusionResult};
 
 use crate::device::DeviceKind;
+use crate::device_health::Health;
 use crate::error::{Error, Result};
-use crate::health::Health;
 use crate::table::horton::{MAX_VALUE, TableConfig};
 use crate::table::multimap::{IndexConfig, IndexKind};
 use crate::table::primitives::hash::random_seed;
@@ -185,21 +185,21 @@ impl Default for HortonConfig {
 pub struct Knobs {
     /// The index that a join builds over its keys.
     pub index: IndexKind,
-    /// Bits of a hashed surrogate, 0 to 32. Fewer bits make unequal keys collide.
-    pub surrogate_bits: u32,
+    /// Bits of a hashed normalized key, 0 to 32. Fewer bits make unequal keys collide.
+    pub normalized_key_bits: u32,
     /// Build rows that one table may have. More rows go to buckets.
     pub max_table_rows: usize,
     /// Rows of one side after which the other side is read, too.
-    pub turn_rows: usize,
+    pub sample_rows: usize,
 }
 
 impl Default for Knobs {
     fn default() -> Self {
         Self {
             index: IndexKind::Auto,
-            surrogate_bits: u32::BITS,
+            normalized_key_bits: u32::BITS,
             max_table_rows: MAX_VALUE as usize,
-            turn_rows: 1 << 20,
+            sample_rows: 1 << 20,
         }
     }
 }

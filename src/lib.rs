@@ -4,13 +4,13 @@
 //! ```text
 //!  SQL ─▶ DataFusion's plan ─▶ plan: HashJoinExec becomes HortonJoinExec
 //!                                                  │ execute
-//!  join   collect   both sides read by turns; the one that ends first is the build side
-//!         tell      its keys go to the scans of the probe side, whose rows become fewer (scan)
-//!         decide    device, or the host: DataFusion's own join over what was read
-//!         build     batches ─▶ keys: surrogates ─▶ table: a multimap on the device
-//!         probe     batches ─▶ chunks ─▶ keys ─▶ lookup on the device ─▶ pairs of rows
-//!         emit      pairs ─▶ join type ─▶ columns ─▶ RecordBatch
-//!         spill     where a side has no room: buckets, each joined like that
+//!  join   input           both sides read by turns; the one that ends first is the build side
+//!         dynamic_filter  scans of the probe side drop rows whose keys are not on the build side
+//!         prepare         device, or the host: DataFusion's own join over what was read
+//!         build_side      batches ─▶ normalized keys ─▶ table: a multimap on the device
+//!         probe           batches ─▶ chunks ─▶ keys ─▶ lookup on the device ─▶ pairs of rows
+//!         output          pairs ─▶ join type ─▶ columns ─▶ RecordBatch
+//!         spill           where a side has no room: spill partitions, each joined like that
 //! ```
 //!
 //! The *build side* of a join is the input that goes into the hash table. The *probe side* is the
@@ -28,34 +28,34 @@
 #![warn(clippy::match_bool)]
 
 pub mod config;
+mod device_health;
+mod device_startup;
 pub mod error;
-mod health;
 mod join;
 mod keys;
-mod parts;
+mod parallel;
 mod plan;
-mod ready;
 mod scan;
 mod session;
 
-pub use health::Health;
+pub use device_health::Health;
+pub use device_startup::warm_up_for;
 pub use horton_tables::{DeviceReport, device, report_devices, self_test, table};
-pub use join::decision::{Decision, Declined, Home, Place};
+pub use join::decision::{Decision, HostReason, PartitionStorage, Place};
 pub use join::exec::HortonJoinExec;
 pub use join::side::Side;
 pub use plan::worker::on_device;
-pub use ready::warm_up_for;
 pub use session::{context, install, warm_up};
 
 /// Items that this crate's own tests use; no part of its interface.
 #[doc(hidden)]
 pub mod internals {
-    pub use crate::health::SHORT_FOR;
+    pub use crate::device_health::SHORT_FOR;
+    pub use crate::device_startup::{Readiness, settled};
     pub use crate::join::sides::can_swap;
     pub use crate::keys::verify::supported;
-    pub use crate::plan::filters::{Settle, TakeFilters};
-    pub use crate::plan::joins::{OpenSides, WrapJoins};
-    pub use crate::ready::{Readiness, settled};
+    pub use crate::plan::filters::{InsertFilterNodes, RemoveUnusedFilterNodes};
+    pub use crate::plan::joins::{ReplaceJoins, ReplaceSwappableJoins};
     pub use crate::scan::exec::DynamicFilterExec;
 }
 

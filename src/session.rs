@@ -15,12 +15,12 @@ use datafusion::prelude::{SessionConfig, SessionContext};
 
 use crate::config::HortonConfig;
 use crate::device::guard_this_thread;
+use crate::device_health::Health;
+use crate::device_startup::{UNUSED, warm_up_for};
 use crate::error::{Error, Result};
-use crate::health::Health;
-use crate::plan::filters::{HANDS_OUT, Settle, TakeFilters};
-use crate::plan::joins::{OpenSides, WrapJoins};
-use crate::plan::statistics::RememberStatistics;
-use crate::ready::{UNUSED, warm_up_for};
+use crate::plan::filters::{FILTER_PUSHDOWN, InsertFilterNodes, RemoveUnusedFilterNodes};
+use crate::plan::joins::{ReplaceJoins, ReplaceSwappableJoins};
+use crate::plan::statistics::CacheStatistics;
 
 type Rule = Arc<dyn PhysicalOptimizerRule + Send + Sync>;
 
@@ -75,7 +75,7 @@ pub fn install(mut builder: SessionStateBuilder) -> SessionStateBuilder {
         .take()
         .unwrap_or_default()
         .rules;
-    if !rules.iter().any(|rule| rule.name() == WrapJoins.name()) {
+    if !rules.iter().any(|rule| rule.name() == ReplaceJoins.name()) {
         add(&mut rules);
     }
     builder.with_physical_optimizer_rules(rules)
@@ -88,17 +88,17 @@ fn add(rules: &mut Vec<Rule>) {
         .iter()
         .position(|rule| rule.name() == "join_selection")
     {
-        rules.insert(at + 1, Arc::new(OpenSides));
+        rules.insert(at + 1, Arc::new(ReplaceSwappableJoins));
     }
-    let hands_out = rules.iter().position(|rule| rule.name() == HANDS_OUT);
+    let hands_out = rules.iter().position(|rule| rule.name() == FILTER_PUSHDOWN);
     match hands_out {
         Some(at) => {
-            rules.insert(at + 1, Arc::new(Settle));
-            rules.insert(at, Arc::new(TakeFilters));
-            rules.insert(at, Arc::new(WrapJoins));
-            rules.insert(0, Arc::new(RememberStatistics));
+            rules.insert(at + 1, Arc::new(RemoveUnusedFilterNodes));
+            rules.insert(at, Arc::new(InsertFilterNodes));
+            rules.insert(at, Arc::new(ReplaceJoins));
+            rules.insert(0, Arc::new(CacheStatistics));
         }
-        None => rules.push(Arc::new(WrapJoins)),
+        None => rules.push(Arc::new(ReplaceJoins)),
     }
 }
 
@@ -153,7 +153,7 @@ pub async fn warm_up(context: &SessionContext) -> Result<()> {
         let state = state.read();
         let options = &state.config_options().extensions;
         let mut rules = state.physical_optimizers().iter();
-        let has_rule = rules.any(|rule| rule.name() == WrapJoins.name());
+        let has_rule = rules.any(|rule| rule.name() == ReplaceJoins.name());
         (options.get::<HortonConfig>().cloned(), has_rule)
     };
     match config {

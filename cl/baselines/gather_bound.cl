@@ -2,7 +2,7 @@
 //
 // gather_tile reads buckets by tiles of lanes, as lookup_tile does; gather_chunk with one
 // work-item and prefetching, as lookup_chunk does. Both hash the key as a lookup would, read
-// all of its bucket and write 4 bytes a key. Comes after hash.cl and bucket.cl, and after
+// all of its bucket and write 4 bytes per key. Comes after hash.cl and bucket.cl, and after
 // tile.cl where there are tiles.
 #if !TILES && !defined(LOOK_AHEAD)
 #error "LOOK_AHEAD: keys between prefetch and read"

@@ -68,7 +68,7 @@ bool has_repeats(__local const ulong *words, uint b, uint n, __local const uint 
 // One work-group a range from first_range on. Its items, `capacity` words of `all_items` apart, go
 // to the slots of their primary buckets; what a bucket has no slot for goes to `overflow`, with the
 // item of its last slot, which will hold remap entries: homes[h] = (bucket, first item, items, 0).
-// fill: items of four buckets a word, a byte each.
+// fill: items of four buckets per word, a byte each.
 __kernel __attribute__((reqd_work_group_size(RANGE_GROUP, 1, 1))) void fill_range(
     __global ulong *table, __global uint *fill, __global const ulong *all_items,
     __global const uint *item_counts, __global ulong *overflow, __global uint4 *homes,

@@ -1,6 +1,6 @@
 // Free slots of buckets that many work-items put items into.
 //
-//   fill: items of four buckets a word, a byte each     [3 8 8 5][8 7 8 8] …
+//   fill: items of four buckets per word, a byte each     [3 8 8 5][8 7 8 8] …
 //
 // Whoever counts an item in has a slot; a bucket is chosen by its count without reading it, and the
 // counts take a sixty-fourth of the memory of buckets of 8 slots. What finds no slot at all is a

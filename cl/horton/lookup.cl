@@ -7,7 +7,7 @@
 // A cuckoo table differs in who needs a second bucket and which it is, and in nothing else. So a
 // comparison of the two compares the tables, not two kernels. With WIDE_VALUES presence is told
 // apart from the value, in `found`; one item, whose word would be that of an empty slot, is in no
-// bucket then but in `twin`.
+// bucket then but in `sentinel`.
 //
 // hash.cl and bucket.cl come first, and tile.cl where there are tiles.
 #ifndef TILES
@@ -24,14 +24,14 @@
 #endif
 
 #if WIDE_VALUES
-#define FOUND_TAKE , __global uint *found, uint twin
-#define FOUND_PASS , found, twin
+#define FOUND_TAKE , __global uint *found, uint sentinel
+#define FOUND_PASS , found, sentinel
 
 // The answer to key i: what was seen is a slot of `bucket`, or MISS.
 void answer(__global const ulong *table, __global uint *values, uint i, uint key, uint bucket,
             uint slot FOUND_TAKE) {
-  const bool is_twin = twin && key == EMPTY_KEY && slot == MISS;
-  found[i] = slot != MISS || is_twin;
+  const bool is_sentinel = sentinel && key == EMPTY_KEY && slot == MISS;
+  found[i] = slot != MISS || is_sentinel;
   values[i] = slot == MISS ? (uint)(EMPTY_WORD >> 32)
                            : value_of(table[(size_t)bucket * SLOTS + slot]);
 }
@@ -92,7 +92,7 @@ __kernel __attribute__((reqd_work_group_size(TILE_GROUP, 1, 1))) void lookup_til
   count_reads(reads, again, &group_reads);
 }
 
-// `rounds` keys a work-item, TILE_GROUP apart, the next one loaded a round ahead.
+// `rounds` keys per work-item, TILE_GROUP apart, the next one loaded a round ahead.
 __kernel __attribute__((reqd_work_group_size(TILE_GROUP, 1, 1))) void lookup_rounds(
     __global const ulong *table, __global const uint *keys, __global uint *values,
     __global uint *reads, uint n, uint rounds, uint buckets, uint seed FOUND_TAKE) {
@@ -132,7 +132,7 @@ void wait_for_more(Waiting *waiting, const Probe *probe, uint w, uint place) {
   warp_fence();
 }
 
-// Looks for the last keys that wait, at most one a lane.
+// Looks for the last keys that wait, at most one per lane.
 void look_up_waiting(__global const ulong *table, __global uint *values, Waiting *waiting) {
   const uint n = min(waiting->count, warp_size());
   waiting->count -= n;
@@ -145,7 +145,7 @@ void look_up_waiting(__global const ulong *table, __global uint *values, Waiting
   if (active) values[place] = probe.value;
 }
 
-// `rounds` keys a work-item, TILE_GROUP apart: for tables in the cache, where it is instructions
+// `rounds` keys per work-item, TILE_GROUP apart: for tables in the cache, where it is instructions
 // that lookups wait for. Where memory is, this is slower: answers that come late are written
 // alone.
 __kernel __attribute__((reqd_work_group_size(TILE_GROUP, 1, 1))) void lookup_buffered(

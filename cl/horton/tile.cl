@@ -1,10 +1,10 @@
-// GPU bodies: a tile of LANES lanes reads a bucket at once, PAIRS times 16 bytes a lane.
+// GPU bodies: a tile of LANES lanes reads a bucket at once, PAIRS times 16 bytes per lane.
 //
 //   4 lanes   0        1        2        3          each lane owns one key; the tile reads the
 //   key r: [s0 s1] [s2 s3] [s4 s5] [s6 s7|B]        buckets of its LANES keys one after another
 //   2 lanes   0        1        0        1
 //
-// (Horton paper, section 5.1: SIMD groups of S lanes; two slots a lane make the loads 16 bytes
+// (Horton paper, section 5.1: SIMD groups of S lanes; two slots per lane make the loads 16 bytes
 // wide. How many lanes are best is for the tuner to say: table/horton/tuning.rs.) One work-item
 // reading its own bucket needs four times the transactions: 31 against 41 G keys/s on an H200. What
 // lanes tell each other goes through shuffles (NVIDIA's in inline PTX, or those of sub-groups), or

@@ -1,5 +1,5 @@
-// Linear probing over codes of one or two words, a cache line at a time; the twin of
-// tables/src/table/multimap/codes.rs.
+// Linear probing over codes of one or two words, a cache line at a time; the counterpart of
+// tables/src/table/multimap/cacheline.rs.
 //
 //   a line    m0 m1 m2 m3 m4 | v0 v1 v2 v3 v4 | stays       five mixed codes, their values, 32 bits
 //             8 bytes each     4 bytes each     4 bytes

@@ -1,4 +1,5 @@
-// A table with a slot for every possible key; the twin of tables/src/table/multimap/direct.rs.
+// A table with a slot for every possible key; the counterpart of
+// tables/src/table/multimap/direct.rs.
 //
 //   key 2 ─▶ row 0, key 5 ─▶ row 1        slots  MISS MISS 0 MISS MISS 1
 //

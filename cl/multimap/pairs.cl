@@ -5,7 +5,7 @@
 //   pairs       (0, r9) (2, r4) (2, r5) (3, r4) (3, r5)
 //
 // count_pairs counts the pairs of every tile of rows, and the rows that have any. A prefix sum says
-// where the pairs begin. match_bits writes one bit a row. write_pairs writes the pairs, or only
+// where the pairs begin. match_bits writes one bit per row. write_pairs writes the pairs, or only
 // those in a window: a key with a million matches does not need room for all of its pairs at once.
 // A work-group finds the row of an output position by bisection in its tile's counts: a row with
 // many matches keeps all lanes busy.

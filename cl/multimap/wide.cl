@@ -1,4 +1,5 @@
-// Codes of several words over a table of 32-bit keys; the twin of table/multimap/wide.rs.
+// Codes of several words over a table of 32-bit keys; the counterpart of
+// table/multimap/multiword.rs.
 //
 //   code ──mix──▶ key, check                          split_codes
 //   positions by key         [p5] [p1 p9 p4] [p2 p7]   (groups)

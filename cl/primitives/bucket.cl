@@ -1,4 +1,4 @@
-// Buckets of SLOTS 64-bit words; the twin of tables/src/table/primitives/bucket.rs.
+// Buckets of SLOTS 64-bit words; the counterpart of tables/src/table/primitives/bucket.rs.
 //
 //   slot:         value << 32 | key                 empty: EMPTY_WORD
 //   last slot of a Type B bucket: 1 (bit 63) | TAGS × 3-bit remap entries

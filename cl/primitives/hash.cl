@@ -1,4 +1,5 @@
-// Hash functions of a Horton table; the twin of tables/src/table/primitives/hash.rs, word for word.
+// Hash functions of a Horton table; the counterpart of tables/src/table/primitives/hash.rs, word
+// for word.
 //
 //   key ──jenkins──▶ h ──× buckets──▶ primary bucket     (paper, section 5.3.1)
 //                    └──jenkins──▶ × TAGS ──▶ tag          (H_tag, section 4)

@@ -1,4 +1,4 @@
-// Codes of several words mixed to 64 bits; the twin of tables/src/table/primitives/mix.rs.
+// Codes of several words mixed to 64 bits; the counterpart of tables/src/table/primitives/mix.rs.
 //
 //   code, two words at a time ──XOR──▶ mix ──▶ … ──▶ 64 bits       from a table's seed on
 //

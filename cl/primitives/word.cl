@@ -1,4 +1,4 @@
-// The 64-bit word of a key and its value in tables that change; the twin of
+// The 64-bit word of a key and its value in tables that change; the counterpart of
 // tables/src/table/primitives/word.rs.
 //
 //   value <= MAX_VALUE   an item             DELETED << 32 | key   deleted, the key stays

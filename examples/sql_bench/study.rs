@@ -8,7 +8,7 @@
 //! Half decades, because what matters are the bends: where the stock table leaves a cache, where a
 //! device's fixed cost stops to matter. Dense and sparse keys, all probe rows hit, a column summed
 //! from each side. The planner may not swap sides here, or the larger half of a study would
-//! measure the other one. Cost: 22 pairs of tables, the largest of 10^8 rows a side, and each is
+//! measure the other one. Cost: 22 pairs of tables, the largest of 10^8 rows per side, and each is
 //! joined as often as a case is; `--scale` cuts the upper end off.
 
 use std::path::{Path, PathBuf};

@@ -45,7 +45,7 @@ pub struct Options {
     /// Sum a column of the build side, so that rows come back.
     #[arg(long)]
     rows_back: bool,
-    /// With --large: limits of the memory on each device, in bytes a build row.
+    /// With --large: limits of the memory on each device, in bytes per build row.
     #[arg(long, value_delimiter = ',', default_values_t = [24, 16, 10])]
     row_bytes: Vec<u64>,
     /// Measure one join whose table is larger than one device's limit.

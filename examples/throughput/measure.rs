@@ -168,7 +168,7 @@ pub async fn throughput(
 const RUNS: usize = 7;
 
 /// Measures one join: on the first device, whose table fits, and on all, under limits that it does
-/// not fit. A table takes about eight bytes a row, and its keys four while it is built.
+/// not fit. A table takes about eight bytes per row, and its keys four while it is built.
 pub async fn large(tables: &Tables, options: &Options) -> Result<()> {
     let mut first = None;
     let limits = [0].iter().chain(&options.row_bytes);

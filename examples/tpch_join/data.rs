@@ -1,7 +1,7 @@
 //! The tables: TPC-H made in memory, or Parquet files.
 //!
 //! ```text
-//!   scale ─▶ (table, part) jobs, largest first ─▶ a thread a core ─▶ MemTable of partitions
+//!   scale ─▶ (table, part) jobs, largest first ─▶ a thread per core ─▶ MemTable of partitions
 //!   DIR   ─▶ lineitem.parquet | lineitem/*.parquet ─▶ ListingTable ─ in memory? ─▶ MemTable
 //! ```
 //!

@@ -107,7 +107,7 @@ impl Session {
         })
     }
 
-    /// Makes a file of JSON objects, one a line, the table `name`.
+    /// Makes a file of JSON objects, one per line, the table `name`.
     fn register_json(&self, py: Python<'_>, name: String, path: PathBuf) -> PyResult<()> {
         let path = text(path)?;
         self.with(py, |session| async move {

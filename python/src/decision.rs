@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use datafusion::physical_plan::ExecutionPlan;
-use horton_join::{Decision, Home, HortonJoinExec, Place};
+use horton_join::{Decision, HortonJoinExec, PartitionStorage, Place};
 use pyo3::prelude::*;
 
 /// The place where a join of the last run was done, and why. A join with several builds has one for
@@ -65,8 +65,8 @@ impl JoinDecision {
         let keys = join.stock().on().iter();
         let keys = keys.map(|(left, right)| format!("{left} = {right}"));
         let bucket = decision.bucket.map(|home| match home {
-            Home::Disk => "disk".to_owned(),
-            Home::Memory => "memory".to_owned(),
+            PartitionStorage::Disk => "disk".to_owned(),
+            PartitionStorage::Memory => "memory".to_owned(),
         });
         Self {
             join: join.stock().join_type().to_string(),

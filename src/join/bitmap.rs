@@ -1,4 +1,4 @@
-//! One bit a row, set by any probe stream.
+//! One bit per row, set by any probe stream.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -3,7 +3,7 @@
 //! ```text
 //!  HortonJoinExec ─ Shown ─┬─ Decisions   build side, rows, device or reason, a build or bucket
 //!                          ├─ metrics     its own, and those of buckets
-//!                          └─ OnHost      metrics of DataFusion's own joins in its place
+//!                          └─ HostMetrics      metrics of DataFusion's own joins in its place
 //! ```
 //!
 //! EXPLAIN and EXPLAIN ANALYZE read it, and programs through
@@ -25,7 +25,7 @@ use super::side::Side;
 
 /// The reason why a join runs on the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Declined {
+pub enum HostReason {
     /// The keys are of types that no device can compare.
     KeyType(String),
     /// `auto`: the build side has fewer rows.
@@ -34,7 +34,7 @@ pub enum Declined {
         min_build_rows: usize,
     },
     /// `auto`: neither side has many rows.
-    FewToProbe {
+    FewProbeRows {
         /// Rows of the probe side from which so few build rows go to the device.
         wanted: usize,
     },
@@ -54,21 +54,21 @@ pub enum Declined {
     NoMemory,
 }
 
-impl fmt::Display for Declined {
+impl fmt::Display for HostReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Declined::KeyType(reason) => write!(f, "key type: {reason}"),
-            Declined::FewRows { min_build_rows } => {
+            HostReason::KeyType(reason) => write!(f, "key type: {reason}"),
+            HostReason::FewRows { min_build_rows } => {
                 write!(f, "fewer than horton.min_build_rows = {min_build_rows}")
             }
-            Declined::FewToProbe { wanted } => write!(f, "fewer than {wanted} rows to probe"),
-            Declined::Opening => write!(f, "devices are being opened"),
-            Declined::Compiling => write!(f, "kernels are being compiled"),
-            Declined::NotReady(reason) => write!(f, "{reason}"),
-            Declined::FailedBefore(reason) => write!(f, "device failed: {reason}"),
-            Declined::Failed(reason) => write!(f, "device failed while building: {reason}"),
-            Declined::DoesNotFit => write!(f, "no room on the device"),
-            Declined::NoMemory => write!(f, "no room in the memory pool"),
+            HostReason::FewProbeRows { wanted } => write!(f, "fewer than {wanted} rows to probe"),
+            HostReason::Opening => write!(f, "devices are being opened"),
+            HostReason::Compiling => write!(f, "kernels are being compiled"),
+            HostReason::NotReady(reason) => write!(f, "{reason}"),
+            HostReason::FailedBefore(reason) => write!(f, "device failed: {reason}"),
+            HostReason::Failed(reason) => write!(f, "device failed while building: {reason}"),
+            HostReason::DoesNotFit => write!(f, "no room on the device"),
+            HostReason::NoMemory => write!(f, "no room in the memory pool"),
         }
     }
 }
@@ -79,12 +79,12 @@ pub enum Place {
     /// A device runs the join.
     Device(Device),
     /// DataFusion's own join runs on the host, for this reason.
-    Host(Declined),
+    Host(HostReason),
 }
 
 /// The place where the rows of a bucket are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Home {
+pub enum PartitionStorage {
     /// The rows are in a file.
     Disk,
     /// The rows are in memory, while the pool grants it.
@@ -104,12 +104,12 @@ pub struct Decision {
     /// Place where the join runs.
     pub place: Place,
     /// Place where these rows were, if they are those of one bucket.
-    pub bucket: Option<Home>,
+    pub bucket: Option<PartitionStorage>,
 }
 
 /// One of a node's joins: that of a partition, or of a bucket or a share of its rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct At {
+pub struct BuildId {
     /// The partition, 0 if all share a build.
     pub partition: usize,
     /// The bucket's number, if the rows are in buckets, or the share's.
@@ -118,7 +118,7 @@ pub struct At {
 
 /// The record that a node shows of the joins that run in its place.
 #[derive(Debug, Clone, Default)]
-pub struct Shown {
+pub struct JoinReport {
     /// The node's own metrics.
     pub metrics: ExecutionPlanMetricsSet,
     /// Metrics of buckets that a device joined.
@@ -126,14 +126,14 @@ pub struct Shown {
     /// The decisions on its builds.
     pub decisions: Arc<Decisions>,
     /// DataFusion's own joins.
-    pub on_host: Arc<OnHost>,
+    pub on_host: Arc<HostMetrics>,
 }
 
-impl Shown {
+impl JoinReport {
     /// Forgets what an earlier execution of `partition` showed: it can have had more buckets, or
     /// none.
     pub fn begin(&self, partition: usize) {
-        let is_other = |at: &At| at.partition != partition;
+        let is_other = |at: &BuildId| at.partition != partition;
         self.decisions.lock().retain(|at, _| is_other(at));
         self.on_host.lock().retain(|at, _| is_other(at));
     }
@@ -173,7 +173,7 @@ fn is_output(metric: &Metric) -> bool {
 
 /// The decisions on each of a join's builds when it ran last.
 #[derive(Debug, Default)]
-pub struct Decisions(Mutex<BTreeMap<At, Decision>>);
+pub struct Decisions(Mutex<BTreeMap<BuildId, Decision>>);
 
 impl Decisions {
     /// Returns all decisions.
@@ -182,11 +182,11 @@ impl Decisions {
     }
 
     /// Notes what was decided of the build `at`.
-    pub fn note(&self, at: At, decision: Decision) {
+    pub fn note(&self, at: BuildId, decision: Decision) {
         self.lock().insert(at, decision);
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<At, Decision>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<BuildId, Decision>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -201,7 +201,10 @@ impl fmt::Display for Decisions {
         let rows: usize = all.iter().map(|decision| decision.rows).sum();
         write!(f, "build={}, {rows} rows", last.build)?;
         let are_in = |home| all.iter().filter(|d| d.bucket == Some(home)).count();
-        match (are_in(Home::Disk), are_in(Home::Memory)) {
+        match (
+            are_in(PartitionStorage::Disk),
+            are_in(PartitionStorage::Memory),
+        ) {
             (0, 0) => {}
             (0, kept) => write!(f, ", in {kept} buckets")?,
             (spilled, _) => write!(f, ", spilled to {spilled} buckets")?,
@@ -230,17 +233,17 @@ impl fmt::Display for Decisions {
 /// Metrics of DataFusion's own joins that ran last in the place of each build. The joins are not
 /// kept: one holds its build side, and that side's memory, for as long as it is there.
 #[derive(Debug, Default)]
-pub struct OnHost(Mutex<BTreeMap<At, MetricsSet>>);
+pub struct HostMetrics(Mutex<BTreeMap<BuildId, MetricsSet>>);
 
-impl OnHost {
+impl HostMetrics {
     /// Notes the metrics of `join` after one of its partitions was executed, which adds some.
-    pub fn note(&self, at: At, join: &HashJoinExec) {
+    pub fn note(&self, at: BuildId, join: &HashJoinExec) {
         // Read under the lock: partitions are executed side by side, and the last one has them all.
         let mut noted = self.lock();
         noted.extend(join.metrics().map(|metrics| (at, metrics)));
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<At, MetricsSet>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<BuildId, MetricsSet>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -250,13 +253,13 @@ mod tests {
     use super::*;
 
     /// Returns the reasons, one of each. A new one does not compile here before it is added.
-    fn all() -> Vec<Declined> {
-        use Declined::*;
+    fn all() -> Vec<HostReason> {
+        use HostReason::*;
         let text = String::new;
         let all = vec![
             KeyType(text()),
             FewRows { min_build_rows: 7 },
-            FewToProbe { wanted: 7 },
+            FewProbeRows { wanted: 7 },
             Opening,
             Compiling,
             NotReady("no device: ".to_owned()),
@@ -270,7 +273,7 @@ mod tests {
             match reason {
                 KeyType(_)
                 | FewRows { .. }
-                | FewToProbe { .. }
+                | FewProbeRows { .. }
                 | Opening
                 | Compiling
                 | NotReady(_)

@@ -4,12 +4,12 @@
 //!  HortonJoinExec { stock: Arc<HashJoinExec> }
 //!     plan duties (properties, statistics, distribution, pushdown) ─▶ the stock node's answers
 //!     execute ─▶ start: which side is built, and where, decided with the rows at hand
-//!     filters:  one a key column of either input, told once the other one is built
+//!     filters:  one per key column of either input, told once the other one is built
 //!
 //!  partition mode     sides         build                          output partitions
 //!    Auto             either        all partitions of a side       as the side that has more
 //!    CollectLeft      as planned    the left input                 the right input's
-//!    Partitioned      as planned    one a partition                the right input's
+//!    Partitioned      as planned    one per partition                the right input's
 //! ```
 //!
 //! The node keeps the `HashJoinExec` it came from and lets it answer all questions about the plan.
@@ -42,16 +42,16 @@ use datafusion::physical_plan::{
 
 use crate::config::{Enabled, HortonConfig};
 
+use super::execution::Runs;
 use super::properties;
-use super::run::Runs;
-use crate::join::decision::{Decision, Place, Shown};
-use crate::join::emit::shape::Shape;
+use crate::join::decision::{Decision, JoinReport, Place};
+use crate::join::dynamic_filter::accumulator::KeyFilter;
+use crate::join::dynamic_filter::pushdown;
+use crate::join::dynamic_filter::targets::FilterTargets;
+use crate::join::output::columns::OutputColumns;
 use crate::join::side::Side;
 use crate::join::sides::Sides;
 use crate::join::stream::with_stack;
-use crate::join::tell::filter::KeyFilter;
-use crate::join::tell::pushdown;
-use crate::join::tell::reach::Reach;
 
 /// An equi-join on an OpenCL device or the host, in the place of a `HashJoinExec`.
 ///
@@ -88,13 +88,13 @@ pub struct HortonJoinExec {
     pub(super) stock: Arc<HashJoinExec>,
     pub(super) config: HortonConfig,
     /// Metrics, and what was decided.
-    pub(super) shown: Shown,
+    pub(super) shown: JoinReport,
     /// The filters by which either input's scans are told of the other one's keys: the left
     /// input's, the right one's.
     pub(super) filters: [Vec<KeyFilter>; 2],
     /// The executions. Those of nodes made of this one count with them, as they share the filters.
     pub(super) runs: Arc<Runs>,
-    pub(super) reach: OnceLock<Reach>,
+    pub(super) reach: OnceLock<FilterTargets>,
     properties: Arc<PlanProperties>,
 }
 
@@ -119,7 +119,7 @@ impl HortonJoinExec {
             config,
             filters: Default::default(),
             runs: Arc::default(),
-            shown: Shown::default(),
+            shown: JoinReport::default(),
             reach: OnceLock::new(),
         }
     }
@@ -191,9 +191,9 @@ impl HortonJoinExec {
             filters: self.filters.clone(),
             runs: Arc::new(self.runs.of_copy()),
             // The plan that is shown may never be executed: a recursive query executes copies.
-            shown: Shown {
+            shown: JoinReport {
                 decisions: Arc::clone(&self.shown.decisions),
-                ..Shown::default()
+                ..JoinReport::default()
             },
             reach: OnceLock::new(),
         }
@@ -421,11 +421,11 @@ impl ExecutionPlan for HortonJoinExec {
     ) -> Result<FilterDescription> {
         let makes = phase == FilterPushdownPhase::Post && self.made_filters().is_empty();
         let [own_left, own_right] = if makes {
-            pushdown::key_filters(&self.stock, self.config.knobs.turn_rows, config)?
+            pushdown::key_filters(&self.stock, self.config.knobs.sample_rows, config)?
         } else {
             Default::default()
         };
-        let columns = Shape::of_output(&self.stock).columns;
+        let columns = OutputColumns::of_output(&self.stock).columns;
         let [left, right] = pushdown::parents(&self.stock, &columns, &parent_filters)?;
         Ok(FilterDescription::new()
             .with_child(left.with_self_filters(own_left))

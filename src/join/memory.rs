@@ -7,9 +7,9 @@
 //!  HortonJoinBuild[0]: right buckets
 //!  HortonJoinBuild[0]: order            a sort of rows that come from buckets
 //!  HortonJoinBuild[0]: batches          the build side's rows, and arrays made of them
-//!  HortonJoinBuild[0]: keys             key expressions' values; surrogates before they are sent
+//!  HortonJoinBuild[0]: keys             values of key expressions; normalized keys on their way
 //!  HortonJoinBuild[0]: tables           the table that the host keeps in the device's place
-//!  HortonJoinBuild[0]: visited rows     one bit a build row
+//!  HortonJoinBuild[0]: visited rows     one bit per build row
 //!  HortonJoinBuild[0]: device           tables, groups and columns on the device
 //!  HortonJoinBuild: filters             sets of keys, for scans of the probe side
 //!  HortonJoinProbe[3]: probe rows       chunks of probe rows with their keys, looked up or emitted
@@ -63,7 +63,7 @@ pub fn of_order(pool: &Arc<dyn MemoryPool>, partition: usize) -> MemoryReservati
 pub struct BuildMemory {
     /// Build batches, and arrays joined from them.
     pub batches: MemoryReservation,
-    /// Key columns, and surrogate keys while they are on the host.
+    /// Key columns, and normalized key keys while they are on the host.
     pub keys: MemoryReservation,
     /// The table in host memory.
     pub tables: MemoryReservation,
@@ -118,7 +118,7 @@ pub fn leaves_half(pool: &Arc<dyn MemoryPool>, bytes: usize) -> bool {
 /// chunks.
 #[derive(Debug)]
 pub struct ProbeMemory {
-    /// Batches, key columns, and surrogates.
+    /// Batches, key columns, and normalized keys.
     pub rows: MemoryReservation,
     /// A window of pairs with gathered columns.
     pub pairs: MemoryReservation,
@@ -178,7 +178,7 @@ pub fn of_filters(pool: &Arc<dyn MemoryPool>) -> MemoryReservation {
 const MAP: usize = 64;
 
 /// Returns the bytes of the hash table that DataFusion's join makes of `rows` rows: its own
-/// estimate, and a bit a row for those that were matched.
+/// estimate, and a bit per row for those that were matched.
 pub fn table_bytes(rows: usize) -> usize {
     let table = estimate_memory_size::<(u32, u64)>(rows, MAP);
     table.unwrap_or(usize::MAX / 2) + rows.div_ceil(8)

@@ -8,7 +8,7 @@ use futures::future::{BoxFuture, Shared};
 
 use crate::error::{Error, Result};
 
-use super::decide::{Decided, EarlierBuild};
+use super::prepare::{Decided, EarlierBuild};
 use super::side::Side;
 use super::spill::spilled::Spilled;
 

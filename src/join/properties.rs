@@ -42,7 +42,7 @@ use datafusion::physical_plan::execution_plan::EmissionType;
 use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, PlanProperties};
 
-use super::emit::shape::Shape;
+use super::output::columns::OutputColumns;
 
 /// Returns whether either side of `join` may be built: DataFusion's word for "not decided yet".
 pub fn is_open(join: &HashJoinExec) -> bool {
@@ -111,7 +111,7 @@ pub fn keeps_partitions(planned: &HashJoinExec) -> bool {
 /// Returns whether a value of the probe side is promised to be the same in all rows of a partition.
 /// The build side has one partition, so that its values are the same in all of them.
 fn has_constants_of_partitions(planned: &HashJoinExec) -> bool {
-    let columns = Shape::of_output(planned).columns;
+    let columns = OutputColumns::of_output(planned).columns;
     let is_of_probe = |column: Column| {
         let from = columns.get(column.index());
         from.is_some_and(|from| from.side == JoinSide::Right)
@@ -169,7 +169,10 @@ fn padded_columns(planned: &HashJoinExec) -> Vec<usize> {
         JoinType::Full => (true, true),
         _ => (false, false),
     };
-    let columns = Shape::of_output(planned).columns.into_iter().enumerate();
+    let columns = OutputColumns::of_output(planned)
+        .columns
+        .into_iter()
+        .enumerate();
     let padded = columns.filter(|(_, column)| match column.side {
         JoinSide::Left => left_is_padded,
         JoinSide::Right => right_is_padded,

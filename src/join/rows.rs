@@ -8,7 +8,7 @@
 //! The build side is not concatenated: that would double its memory, and more than 2^31 bytes of
 //! strings do not fit one array. Rows of one batch are gathered by `take`, and so is a column that
 //! the build made one array (`set_joined`). The rest is interleaved, dictionaries by
-//! [`arrays`](crate::join::arrays). A row number finds its batch through a table with one entry per
+//! [`arrays`](crate::join::concat). A row number finds its batch through a table with one entry per
 //! `BLOCK` rows: a step or two, and not a binary search.
 
 use std::ops::Range;
@@ -20,8 +20,8 @@ use arrow::datatypes::DataType;
 
 use crate::error::Result;
 
-use crate::join::arrays::join::interleave_joined;
-use crate::join::arrays::types::{can_be_joined, has_dictionary};
+use crate::join::concat::concatenate::interleave_joined;
+use crate::join::concat::types::{can_be_joined, has_dictionary};
 
 /// The origin of a column of the build side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -73,7 +73,7 @@ impl BuildRows {
         }
     }
 
-    /// Returns the column `index`, an array a batch, or one of all rows.
+    /// Returns the column `index`, an array per batch, or one of all rows.
     pub fn column(&self, index: usize) -> &[ArrayRef] {
         self.columns.get(index).map_or(&[], Vec::as_slice)
     }
@@ -106,14 +106,14 @@ impl BuildRows {
         (batch, (row - self.starts[batch]) as usize)
     }
 
-    /// Returns the values at `rows` of a column of an array a batch.
+    /// Returns the values at `rows` of a column of an array per batch.
     ///
     /// # Errors
     /// Arrow's errors, e.g. strings of one output batch beyond the offsets of their type.
     pub fn gather(
         &self,
         column: &[ArrayRef],
-        rows: &Located<'_>,
+        rows: &RowLocations<'_>,
         data_type: &DataType,
     ) -> Result<ArrayRef> {
         let has_dictionary = has_dictionary(data_type);
@@ -155,7 +155,7 @@ impl BuildRows {
 }
 
 /// Build rows of an output batch, located once for all its columns.
-pub struct Located<'a> {
+pub struct RowLocations<'a> {
     build: &'a BuildRows,
     rows: &'a [u32],
     any_null: bool,
@@ -164,7 +164,7 @@ pub struct Located<'a> {
     indices: std::cell::OnceCell<UInt32Array>,
 }
 
-impl<'a> Located<'a> {
+impl<'a> RowLocations<'a> {
     /// Prepares `rows` of `build` for gathering.
     pub fn new(build: &'a BuildRows, rows: &'a [u32]) -> Self {
         Self {
@@ -226,7 +226,7 @@ mod tests {
         let build = build();
         assert_eq!(build.len(), 2009);
         let rows: Vec<u32> = (0..2009).rev().chain([NO_ROW]).collect();
-        let located = Located::new(&build, &rows);
+        let located = RowLocations::new(&build, &rows);
         let gathered = build
             .gather(build.column(0), &located, &DataType::Int32)
             .unwrap();
@@ -242,7 +242,7 @@ mod tests {
         let array = DictionaryArray::<UInt32Type>::new(keys, Arc::clone(&values));
         build.set_joined(0, Arc::new(array));
         for rows in [[NO_ROW, NO_ROW], [3, NO_ROW], [3, 4]] {
-            let located = Located::new(&build, &rows);
+            let located = RowLocations::new(&build, &rows);
             let column = build.column(0);
             let data_type = column[0].data_type();
             let gathered = build.gather(column, &located, data_type).unwrap();

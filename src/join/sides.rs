@@ -3,7 +3,7 @@
 //! ```text
 //!  Fixed        a promise of order, NOT IN, a LIMIT in the join, an endless input, run-end encoded
 //!               columns: the left one
-//!  Open(first)  the one that ends first when both are read by turns (collect::race)
+//!  Open(first)  the one that ends first when both are read by turns (input::race)
 //! ```
 
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 
-use crate::scan::exact::Exact;
+use crate::scan::pushdown_guard::PushdownGuard;
 
 use super::side::Side;
 
@@ -74,7 +74,9 @@ fn first(join: &HashJoinExec) -> Side {
 /// its groups until its last row came, and a filter over it is there to leave few.
 fn is_small(plan: &Arc<dyn ExecutionPlan>, filtered: bool) -> bool {
     // Guards stand above limits while filters are handed out.
-    let plan = plan.downcast_ref::<Exact>().map_or(plan, Exact::node);
+    let plan = plan
+        .downcast_ref::<PushdownGuard>()
+        .map_or(plan, PushdownGuard::node);
     if plan.fetch().is_some() {
         return true;
     }

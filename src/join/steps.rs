@@ -14,7 +14,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
 use datafusion::physical_plan::work_table::WorkTableExec;
 
-use super::tell::reach::rows_scanned_in_memory;
+use super::dynamic_filter::targets::rows_scanned_in_memory;
 
 /// Rows of a table in memory that are built in about the time in which sides are opened.
 const FEW_ROWS: usize = 8192;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  key columns of the build side ─▶ Extents ─▶ exact │ padded │ hashed
-//!  key columns of either side    ─▶ KeyEncoder ─▶ surrogates, and which rows can match
+//!  key columns of either side    ─▶ KeyEncoder ─▶ normalized keys, and which rows can match
 //! ```
 
 use std::fmt;
@@ -15,12 +15,13 @@ use datafusion::common::NullEquality;
 use crate::error::{Error, Result};
 use crate::table::multimap::KeyFormat;
 
-use super::exact::{Exact, Extent};
-use super::hashed::Hashed;
-use super::padded::Padded;
+use super::hashed::HashedKeys;
+use super::packed::{KeyRange, PackedKeys};
+use super::padded::PaddedStrings;
 use super::verify;
 
-/// The encoding by which one join's keys become surrogates; fixed once the build side is known.
+/// The encoding by which one join's keys become normalized keys; fixed once the build side is
+/// known.
 #[derive(Clone, Debug)]
 pub struct KeyEncoder {
     plan: Plan,
@@ -29,21 +30,21 @@ pub struct KeyEncoder {
 
 #[derive(Clone, Debug)]
 enum Plan {
-    Exact(Exact),
-    Padded(Padded),
-    Hashed(Hashed),
+    PackedKeys(PackedKeys),
+    PaddedStrings(PaddedStrings),
+    HashedKeys(HashedKeys),
 }
 
 /// The facts that the choice of an encoding depends on: rows, and the range of each key column.
 /// Parts of a build side are measured side by side.
 #[derive(Clone, Debug)]
-pub struct Extents {
+pub struct KeyRanges {
     rows: usize,
     /// `None` if some column's values have no codes.
-    columns: Option<Vec<Extent>>,
+    columns: Option<Vec<KeyRange>>,
 }
 
-impl Extents {
+impl KeyRanges {
     /// Returns the extents of `keys[b][c]`, key column `c` of batch `b`, of type `types[c]`.
     ///
     /// # Errors
@@ -61,7 +62,7 @@ impl Extents {
         }
         Ok(Self {
             rows,
-            columns: Extent::measure(keys, types)?,
+            columns: KeyRange::measure(keys, types)?,
         })
     }
 
@@ -96,74 +97,76 @@ impl KeyEncoder {
         null_equality: NullEquality,
     ) -> Result<Self> {
         Ok(Self::of(
-            &Extents::measure(build_keys, types)?,
+            &KeyRanges::measure(build_keys, types)?,
             types,
             null_equality,
         ))
     }
 
-    /// Returns an encoder of hashed surrogates.
+    /// Returns an encoder of hashed normalized keys.
     #[cfg(test)]
-    pub fn hashed(hashed: Hashed, types: Vec<DataType>) -> Self {
-        let plan = Plan::Hashed(hashed);
+    pub fn hashed(hashed: HashedKeys, types: Vec<DataType>) -> Self {
+        let plan = Plan::HashedKeys(hashed);
         Self { plan, types }
     }
 
     /// Chooses the encoding as [`fit`](Self::fit) does, for a build side of these extents.
-    pub fn of(extents: &Extents, types: &[DataType], null_equality: NullEquality) -> Self {
+    pub fn of(extents: &KeyRanges, types: &[DataType], null_equality: NullEquality) -> Self {
         let exact = match (extents.rows, &extents.columns) {
-            (0, _) => Some(Plan::Exact(Exact::nothing())),
-            (_, Some(columns)) => Exact::fit(columns, types, null_equality)
-                .map(Plan::Exact)
-                .or_else(|| Padded::fit(columns, types, null_equality).map(Plan::Padded)),
+            (0, _) => Some(Plan::PackedKeys(PackedKeys::nothing())),
+            (_, Some(columns)) => PackedKeys::fit(columns, types, null_equality)
+                .map(Plan::PackedKeys)
+                .or_else(|| {
+                    PaddedStrings::fit(columns, types, null_equality).map(Plan::PaddedStrings)
+                }),
             (_, None) => None,
         };
         Self {
-            plan: exact.unwrap_or_else(|| Plan::Hashed(Hashed::new(null_equality))),
+            plan: exact.unwrap_or_else(|| Plan::HashedKeys(HashedKeys::new(null_equality))),
             types: types.to_vec(),
         }
     }
 
-    /// Keeps only the low `bits` bits of hashed surrogates (none when 0, all from 32 on).
+    /// Keeps only the low `bits` bits of hashed normalized keys (none when 0, all from 32 on).
     ///
-    /// A testing aid: it makes unequal keys collide as often as wanted. Exact surrogates of several
-    /// words give way to hashed ones if less than 32 bits are kept, those of one word stay as they
-    /// are.
+    /// A testing aid: it makes unequal keys collide as often as wanted. Packed keys of
+    /// several words give way to hashed ones if less than 32 bits are kept. Those of one word
+    /// stay as they are.
     #[must_use]
-    pub fn with_surrogate_bits(mut self, bits: u32, null_equality: NullEquality) -> Self {
+    pub fn with_normalized_key_bits(mut self, bits: u32, null_equality: NullEquality) -> Self {
         if bits < u32::BITS {
             self = self.one_word(null_equality);
         }
-        if let Plan::Hashed(hashed) = &mut self.plan {
+        if let Plan::HashedKeys(hashed) = &mut self.plan {
             hashed.keep_bits(bits);
         }
         self
     }
 
-    /// Returns an encoder with surrogates of one word: hashed ones, if these have more.
+    /// Returns an encoder with normalized keys of one word: hashed ones, if these have more.
     #[must_use]
     pub fn one_word(mut self, null_equality: NullEquality) -> Self {
         if self.words() > 1 {
-            self.plan = Plan::Hashed(Hashed::new(null_equality));
+            self.plan = Plan::HashedKeys(HashedKeys::new(null_equality));
         }
         self
     }
 
-    /// Returns whether equal surrogates mean equal keys, so that no candidate needs verifying.
+    /// Returns whether equal normalized keys mean equal keys, so that no candidate needs verifying.
     pub fn is_exact(&self) -> bool {
-        !matches!(self.plan, Plan::Hashed(_))
+        !matches!(self.plan, Plan::HashedKeys(_))
     }
 
-    /// Returns the number of 32-bit words of a surrogate, 1 to 8.
+    /// Returns the number of 32-bit words of a normalized key, 1 to 8.
     pub fn words(&self) -> usize {
         match &self.plan {
-            Plan::Exact(exact) => exact.words(),
-            Plan::Padded(padded) => padded.words(),
-            Plan::Hashed(_) => 1,
+            Plan::PackedKeys(exact) => exact.words(),
+            Plan::PaddedStrings(padded) => padded.words(),
+            Plan::HashedKeys(_) => 1,
         }
     }
 
-    /// Returns the format that surrogates have in a table.
+    /// Returns the format that normalized keys have in a table.
     pub fn format(&self) -> KeyFormat {
         match self.words() {
             1 => KeyFormat::OneWord {
@@ -173,39 +176,39 @@ impl KeyEncoder {
         }
     }
 
-    /// Returns the number of surrogates of one word that there can be.
+    /// Returns the number of normalized keys of one word that there can be.
     fn codes(&self) -> u64 {
         match &self.plan {
-            Plan::Exact(exact) => u64::try_from(exact.codes()).unwrap_or(u64::MAX),
-            Plan::Padded(_) | Plan::Hashed(_) => 1 << self.bits().min(u32::BITS),
+            Plan::PackedKeys(exact) => u64::try_from(exact.codes()).unwrap_or(u64::MAX),
+            Plan::PaddedStrings(_) | Plan::HashedKeys(_) => 1 << self.bits().min(u32::BITS),
         }
     }
 
-    /// Returns the number of exact surrogates of one word; `None` of others.
-    pub fn exact_codes(&self) -> Option<u64> {
+    /// Returns the number of exact normalized keys of one word; `None` of others.
+    pub fn domain_size(&self) -> Option<u64> {
         let one_word = self.is_exact() && self.words() == 1;
         match &self.plan {
-            Plan::Exact(_) if one_word => Some(self.codes()),
+            Plan::PackedKeys(_) if one_word => Some(self.codes()),
             _ => None,
         }
     }
 
-    /// Returns the number of bits that a surrogate needs: the logarithm of the number of codes, 32
-    /// when hashed, all of its words' when it has strings.
+    /// Returns the number of bits that a normalized key needs: the logarithm of the number of
+    /// codes, 32 when hashed, all of its words' when it has strings.
     pub fn bits(&self) -> u32 {
         match &self.plan {
-            Plan::Exact(exact) => exact.bits(),
-            Plan::Padded(padded) => 32 * padded.words() as u32,
-            Plan::Hashed(hashed) => hashed.bits(),
+            Plan::PackedKeys(exact) => exact.bits(),
+            Plan::PaddedStrings(padded) => 32 * padded.words() as u32,
+            Plan::HashedKeys(hashed) => hashed.bits(),
         }
     }
 
-    /// Writes the surrogate of every row of `columns`, of either side, to `out`, low word first.
-    /// `out` has room for [`words`](Self::words) words a row. Returns which rows can match; `None`
-    /// means that all of them can.
+    /// Writes the normalized key of every row of `columns`, of either side, to `out`, low word
+    /// first. `out` has room for [`words`](Self::words) words per row. Returns which rows can
+    /// match; `None` means that all of them can.
     ///
     /// A row cannot match when it has a NULL key that equals nothing, or, if
-    /// [exact](Self::is_exact), a value outside the build side's range. The surrogate of
+    /// [exact](Self::is_exact), a value outside the build side's range. The normalized key of
     /// such a row is unspecified.
     ///
     /// # Errors
@@ -215,36 +218,36 @@ impl KeyEncoder {
         let rows = row_count(columns, &self.types)?;
         if out.len() != rows * self.words() {
             return Err(Error::Internal(format!(
-                "{} words for the surrogates of {rows} rows of {} words",
+                "{} words for the normalized keys of {rows} rows of {} words",
                 out.len(),
                 self.words()
             )));
         }
         let mask = match &self.plan {
-            Plan::Exact(exact) => exact.encode(columns, out)?,
-            Plan::Padded(padded) => padded.encode(columns, out)?,
-            Plan::Hashed(hashed) => hashed.encode(columns, out)?,
+            Plan::PackedKeys(exact) => exact.encode(columns, out)?,
+            Plan::PaddedStrings(padded) => padded.encode(columns, out)?,
+            Plan::HashedKeys(hashed) => hashed.encode(columns, out)?,
         };
         Ok(mask.filter(|mask| mask.has_false()))
     }
 
-    /// Returns the rows of `key`, the only key column, for whose exact surrogate `has` is true.
-    /// Rows that cannot match and NULLs are left out.
+    /// Returns the rows of `key`, the only key column, for whose exact normalized key `has` is
+    /// true. Rows that cannot match and NULLs are left out.
     ///
     /// # Errors
     /// [`Error::Internal`] if `key` is not the only key column of this encoder, or if its
-    /// surrogates are not exact.
+    /// normalized keys are not exact.
     pub fn test(&self, key: &ArrayRef, has: impl Fn(u64) -> bool) -> Result<BooleanBuffer> {
         row_count(std::slice::from_ref(key), &self.types)?;
         match &self.plan {
-            Plan::Exact(exact) => exact.test(key, has),
-            Plan::Padded(_) | Plan::Hashed(_) => Err(Error::Internal(
-                "only exact surrogates can be tested".to_owned(),
-            )),
+            Plan::PackedKeys(exact) => exact.test(key, has),
+            Plan::PaddedStrings(_) | Plan::HashedKeys(_) => {
+                Err(Error::Internal("only packed keys can be tested".to_owned()))
+            }
         }
     }
 
-    /// Writes the surrogates of the rows that can match to the front of `out`, as
+    /// Writes the normalized keys of the rows that can match to the front of `out`, as
     /// [`encode`](Self::encode) does those of all; returns their rows, or `None` if all can.
     ///
     /// # Errors
@@ -266,7 +269,7 @@ impl KeyEncoder {
     }
 }
 
-/// Moves the surrogates of the rows in `mask` to the front; returns the rows.
+/// Moves the normalized keys of the rows in `mask` to the front; returns the rows.
 fn compact<const W: usize>(out: &mut [[u32; W]], mask: &BooleanBuffer) -> Vec<u32> {
     let mut rows = Vec::with_capacity(mask.count_set_bits());
     for (word, first) in mask.bit_chunks().iter_padded().zip((0..).step_by(64)) {
@@ -287,7 +290,7 @@ fn compact<const W: usize>(out: &mut [[u32; W]], mask: &BooleanBuffer) -> Vec<u3
     rows
 }
 
-/// Moves surrogates of `words` words to the front as `compact` does; returns the rows.
+/// Moves normalized keys of `words` words to the front as `compact` does; returns the rows.
 fn compact_long(out: &mut [u32], words: usize, mask: &BooleanBuffer) -> Vec<u32> {
     let rows: Vec<u32> = mask.set_indices().map(|row| row as u32).collect();
     for (to, row) in rows.iter().enumerate() {
@@ -301,17 +304,17 @@ fn compact_long(out: &mut [u32], words: usize, mask: &BooleanBuffer) -> Vec<u32>
 impl fmt::Display for KeyEncoder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.plan {
-            Plan::Padded(padded) => {
+            Plan::PaddedStrings(padded) => {
                 let (columns, words) = (self.types.len(), padded.words());
                 let plural = if columns == 1 { "" } else { "s" };
                 write!(f, "exact({columns} column{plural}, {words} words)")
             }
-            Plan::Exact(exact) => {
+            Plan::PackedKeys(exact) => {
                 let plural = if self.types.len() == 1 { "" } else { "s" };
                 let (columns, codes) = (self.types.len(), exact.codes());
                 write!(f, "exact({columns} column{plural}, {codes} codes)")
             }
-            Plan::Hashed(_) => {
+            Plan::HashedKeys(_) => {
                 f.write_str("hashed(")?;
                 for (i, data_type) in self.types.iter().enumerate() {
                     let comma = if i == 0 { "" } else { ", " };

@@ -1,4 +1,4 @@
-//! Hashed surrogates: DataFusion's 64-bit hash of all key columns, folded to 32 bits.
+//! Hashed normalized keys: DataFusion's 64-bit hash of all key columns, folded to 32 bits.
 //!
 //! `create_hashes` reads every type that `HashJoinExec` joins on, hashes `-0.0` like `0.0`
 //! and hashes each dictionary value once. Its hash of a NULL depends on the columns before
@@ -19,7 +19,7 @@ use crate::table::primitives::hash::random_seed;
 
 /// The hashed encoding of all key columns of a join.
 #[derive(Clone, Debug)]
-pub struct Hashed {
+pub struct HashedKeys {
     null_equality: NullEquality,
     /// Shared by both sides of a join.
     state: RandomState,
@@ -27,7 +27,7 @@ pub struct Hashed {
     mask: u32,
 }
 
-impl Hashed {
+impl HashedKeys {
     pub fn new(null_equality: NullEquality) -> Self {
         Self {
             null_equality,
@@ -43,12 +43,12 @@ impl Hashed {
             .unwrap_or(0);
     }
 
-    /// Returns the number of bits of the largest surrogate.
+    /// Returns the number of bits of the largest normalized key.
     pub fn bits(&self) -> u32 {
         self.mask.count_ones()
     }
 
-    /// Writes the surrogate of each row to `out` and returns which of them can match.
+    /// Writes the normalized key of each row to `out` and returns which of them can match.
     pub fn encode(&self, columns: &[ArrayRef], out: &mut [u32]) -> Result<Option<BooleanBuffer>> {
         with_hashes(columns, &self.state, |hashes| {
             for (out, hash) in out.iter_mut().zip(hashes) {

@@ -1,7 +1,7 @@
 //! The ways in which the key columns of one equi-join become the keys of a Horton table.
 //!
 //! The table keeps the paper's format, 32-bit keys, while a join's key is any number of
-//! columns of any type. So every row gets a *surrogate* of 32-bit words, in one of three
+//! columns of any type. So every row gets a *normalized key* of 32-bit words, in one of three
 //! ways, chosen once the build side is known ([`KeyEncoder::fit`]):
 //!
 //! ```text
@@ -12,7 +12,7 @@
 //!   hashed: fold32(create_hashes(all key columns)), one word  ◀───────────────────┘
 //! ```
 //!
-//! * *exact*: equal surrogates mean equal keys. Integers, dates, times, timestamps, durations,
+//! * *exact*: equal normalized keys mean equal keys. Integers, dates, times, timestamps, durations,
 //!   decimals up to 128 bits and Booleans. A probe value outside the build side's range cannot
 //!   match and is told apart here, without a lookup. Cost: one pass over the build keys for the
 //!   ranges; then a subtraction and a multiplication a value. Two words are told apart on the
@@ -20,8 +20,8 @@
 //! * *padded*: as exact, for strings and binary values that take up to 8 words with all other
 //!   columns.
 //! * *hashed*: longer strings, floats, nested values, wider ranges. Unequal keys may share a
-//!   surrogate, at the rate of random 32-bit numbers. So the candidates of a lookup are compared on
-//!   their real columns ([`equal_pairs`]).
+//!   normalized key, at the rate of random 32-bit numbers. So the candidates of a lookup are
+//!   compared on their real columns ([`equal_pairs`]).
 //!
 //! What counts as equal is what `HashJoinExec` counts as equal: `-0.0` equals `0.0` unless nested,
 //! and a NaN equals a NaN of the same bits. NULL is what `logical_nulls` says: the values of a
@@ -30,11 +30,11 @@
 //! host: the work that the device is to do.
 
 pub mod encoder;
-mod exact;
 mod hashed;
 mod masks;
+pub mod membership;
+mod packed;
 mod padded;
-pub mod set;
 pub mod source;
 #[cfg(test)]
 mod tests;

@@ -1,14 +1,14 @@
-//! Exact surrogates of strings: padded to the length of the build side's longest.
+//! Exact normalized keys of strings: padded to the length of the build side's longest.
 //!
 //! ```text
-//!   columns  a Int64  b Utf8, up to 7 bytes          words of a surrogate
+//!   columns  a Int64  b Utf8, up to 7 bytes          words of a normalized key
 //!   row      5        "bolt"                   5 - min │ 4 'bolt' 0
 //!   row      7        NULL                     7 - min │ NULL 0 0
 //! ```
 //!
 //! Short strings are the usual string keys, and a device compares a few words where it finds them.
-//! Equal surrogates are equal keys, so the host neither hashes nor looks at a candidate. That would
-//! be a read at a random place for every match. Columns that have codes come first, packed as
+//! Equal normalized keys are equal keys, so the host neither hashes nor looks at a candidate. That
+//! would be a read at a random place for every match. Columns that have codes come first, packed as
 //! `exact` does it; then each column of strings or binary values, its length in a word, its bytes
 //! in words. A probe string longer than the build side's longest cannot match. Beyond [`MAX_WORDS`]
 //! words hashing is cheaper to send.
@@ -20,8 +20,8 @@ use arrow::buffer::{BooleanBuffer, NullBuffer};
 use arrow::datatypes::DataType;
 use datafusion::common::NullEquality;
 
-use super::exact::{self, Exact};
 use super::masks::and;
+use super::packed::{self, PackedKeys};
 use super::text::{MAX_WORDS, WORD, for_each_value};
 use crate::error::Result;
 
@@ -30,9 +30,9 @@ const NULL: u32 = u32::MAX;
 
 /// The padded encoding of all key columns of a join.
 #[derive(Clone, Debug)]
-pub struct Padded {
+pub struct PaddedStrings {
     /// The columns with codes, if there are any, and their encoding.
-    numbers: Option<(Vec<usize>, Exact)>,
+    numbers: Option<(Vec<usize>, PackedKeys)>,
     texts: Vec<Text>,
     null_equality: NullEquality,
     words: usize,
@@ -44,15 +44,15 @@ struct Text {
     column: usize,
     /// Bytes of the longest string.
     longest: usize,
-    /// The string's first word in a surrogate.
+    /// The string's first word in a normalized key.
     at: usize,
 }
 
-impl Padded {
-    /// Returns the encoding for key columns of these `extents`; `None` if surrogates would be too
-    /// long or no column is of strings.
+impl PaddedStrings {
+    /// Returns the encoding for key columns of these `extents`; `None` if normalized keys would be
+    /// too long or no column is of strings.
     pub fn fit(
-        extents: &[exact::Extent],
+        extents: &[packed::KeyRange],
         types: &[DataType],
         null_equality: NullEquality,
     ) -> Option<Self> {
@@ -68,7 +68,7 @@ impl Padded {
         let numbers = if columns.is_empty() {
             None
         } else {
-            Some((columns, Exact::fit(&ranges, &native, null_equality)?))
+            Some((columns, PackedKeys::fit(&ranges, &native, null_equality)?))
         };
         if let Some((_, exact)) = &numbers {
             words += exact.words();
@@ -95,12 +95,12 @@ impl Padded {
         })
     }
 
-    /// Returns the number of 32-bit words of a surrogate.
+    /// Returns the number of 32-bit words of a normalized key.
     pub fn words(&self) -> usize {
         self.words
     }
 
-    /// Writes the surrogate of each row to `out` and returns which of them can match.
+    /// Writes the normalized key of each row to `out` and returns which of them can match.
     pub fn encode(&self, columns: &[ArrayRef], out: &mut [u32]) -> Result<Option<BooleanBuffer>> {
         out.fill(0);
         let mut mask = None;

@@ -1,9 +1,9 @@
-//! The build side's keys as surrogates, by parts.
+//! The build side's keys as normalized keys, by parts.
 //!
 //! ```text
 //!  key columns of batches ─parts─▶ extents ─union─▶ KeyEncoder
 //!     no NULLs   Plain     a part at a time, straight to where the device copies from
-//!     NULLs      Encoded   surrogates of the rows that can match, in host memory
+//!     NULLs      Encoded   normalized keys of the rows that can match, in host memory
 //! ```
 //!
 //! The build side comes as one stream, so extents, encoding and sending are done part by part on
@@ -21,10 +21,10 @@ use datafusion::execution::memory_pool::MemoryReservation;
 
 use crate::error::{Error, Result};
 
-use crate::keys::encoder::{Extents, KeyEncoder};
-use crate::parts::{Part, off_the_runtime, parts, side_by_side};
+use crate::keys::encoder::{KeyEncoder, KeyRanges};
+use crate::parallel::{Morsel, map_blocking, map_parallel, parts};
 
-/// The surrogate keys of one part of the build side.
+/// The normalized key keys of one part of the build side.
 #[derive(Debug)]
 pub struct SurrogateKeys {
     /// The part's first row.
@@ -54,14 +54,14 @@ impl SurrogateKeys {
     }
 }
 
-/// Some of a part's surrogate keys, numbered as keys, not words.
+/// Some of a part's normalized key keys, numbered as keys, not words.
 #[derive(Debug, Clone)]
-pub struct KeyRange {
+pub struct WholePart {
     of: Arc<SurrogateKeys>,
     range: Range<usize>,
 }
 
-impl KeyRange {
+impl WholePart {
     /// Returns all keys of a part.
     pub fn all(keys: SurrogateKeys) -> Self {
         Self {
@@ -86,7 +86,7 @@ pub trait KeySource: Send + 'static {
     fn number(&self, out: &mut [u32]);
 }
 
-impl KeySource for KeyRange {
+impl KeySource for WholePart {
     fn count(&self) -> usize {
         self.range.len()
     }
@@ -106,7 +106,7 @@ impl KeySource for KeyRange {
 #[derive(Debug)]
 pub struct PlainKeys {
     encoder: KeyEncoder,
-    part: Part,
+    part: Morsel,
 }
 
 impl PlainKeys {
@@ -185,11 +185,11 @@ impl KeysToSend {
     }
 }
 
-/// Surrogate keys in host memory, and what is reserved for them.
+/// Normalized key keys in host memory, and what is reserved for them.
 #[derive(Debug)]
 pub struct EncodedKeys {
     /// Keys of consecutive rows.
-    pub ranges: Vec<KeyRange>,
+    pub ranges: Vec<WholePart>,
     _memory: MemoryReservation,
 }
 
@@ -209,18 +209,18 @@ impl EncodedKeys {
         memory.try_grow(encoded_bytes(encoder, rows))?;
         let parts = encode_parts(encoder, keys, width).await?;
         Ok(Self {
-            ranges: parts.into_iter().map(KeyRange::all).collect(),
+            ranges: parts.into_iter().map(WholePart::all).collect(),
             _memory: memory,
         })
     }
 
     /// Returns the number of keys.
     pub fn count(&self) -> usize {
-        self.ranges.iter().map(KeyRange::count).sum()
+        self.ranges.iter().map(WholePart::count).sum()
     }
 }
 
-/// Returns the host bytes of the surrogate keys of `rows` rows, and of the rows' numbers.
+/// Returns the host bytes of the normalized key keys of `rows` rows, and of the rows' numbers.
 pub fn encoded_bytes(encoder: &KeyEncoder, rows: usize) -> usize {
     (4 * encoder.words() + 4) * rows
 }
@@ -239,46 +239,46 @@ pub struct KeySpec {
     pub types: Vec<DataType>,
     /// Says whether NULL keys match each other.
     pub null_equality: NullEquality,
-    /// Bits of a hashed surrogate, at most 32.
-    pub surrogate_bits: u32,
+    /// Bits of a hashed normalized key, at most 32.
+    pub normalized_key_bits: u32,
 }
 
 /// Chooses the encoding of `keys`, of which `width` parts are measured at a time.
 ///
 /// # Errors
-/// The errors of [`Extents::measure`].
+/// The errors of [`KeyRanges::measure`].
 pub async fn choose_encoder(
     spec: &KeySpec,
     keys: &[Vec<ArrayRef>],
     width: usize,
 ) -> Result<KeyEncoder> {
-    let measure = |part: Part| {
+    let measure = |part: Morsel| {
         let types = spec.types.clone();
-        async move { Extents::measure(&part.columns, &types) }
+        async move { KeyRanges::measure(&part.columns, &types) }
     };
-    let extents = side_by_side(parts(keys), width, measure).await?;
-    let whole = extents.into_iter().reduce(Extents::union);
+    let extents = map_parallel(parts(keys), width, measure).await?;
+    let whole = extents.into_iter().reduce(KeyRanges::union);
     let extents = match whole {
         Some(extents) => extents,
-        None => Extents::measure(&[], &spec.types)?,
+        None => KeyRanges::measure(&[], &spec.types)?,
     };
     Ok(KeyEncoder::of(&extents, &spec.types, spec.null_equality)
-        .with_surrogate_bits(spec.surrogate_bits, spec.null_equality))
+        .with_normalized_key_bits(spec.normalized_key_bits, spec.null_equality))
 }
 
-/// Returns the surrogates of all rows that can match, by parts.
+/// Returns the normalized keys of all rows that can match, by parts.
 pub async fn encode_parts(
     encoder: &KeyEncoder,
     keys: &[Vec<ArrayRef>],
     width: usize,
 ) -> Result<Vec<SurrogateKeys>> {
     let encoder = encoder.clone();
-    let encode = move |part: Part| encode_part(&encoder, &part);
-    off_the_runtime(parts(keys), width, encode).await
+    let encode = move |part: Morsel| encode_part(&encoder, &part);
+    map_blocking(parts(keys), width, encode).await
 }
 
-/// Returns the surrogates of the rows that can match.
-fn encode_part(encoder: &KeyEncoder, part: &Part) -> Result<SurrogateKeys> {
+/// Returns the normalized keys of the rows that can match.
+fn encode_part(encoder: &KeyEncoder, part: &Morsel) -> Result<SurrogateKeys> {
     let words = encoder.words();
     let mut keys = vec![0; part.rows * words];
     let mut rows: Option<Vec<u32>> = None;

@@ -3,7 +3,7 @@
 use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::datatypes::DataType;
 
-/// Words of the longest surrogate: 32 bytes.
+/// Words of the longest normalized key: 32 bytes.
 pub const MAX_WORDS: usize = 8;
 
 /// Bytes of a word.
@@ -11,7 +11,7 @@ pub const WORD: usize = size_of::<u32>();
 
 /// The strings of one key column, or of a part of it.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct TextExtent {
+pub struct StringLengths {
     /// Bytes of the longest.
     pub longest: usize,
 }
@@ -25,7 +25,7 @@ pub fn is_text(data_type: &DataType) -> bool {
     )
 }
 
-impl TextExtent {
+impl StringLengths {
     /// Returns the extent of one array; `None` if its strings are too long.
     pub fn measure(array: &ArrayRef) -> Option<Self> {
         let mut extent = Self::default();
@@ -46,7 +46,7 @@ impl TextExtent {
         self.words() <= MAX_WORDS
     }
 
-    /// Returns the number of 32-bit words of a surrogate that they take.
+    /// Returns the number of 32-bit words of a normalized key that they take.
     pub fn words(self) -> usize {
         1 + self.longest.div_ceil(WORD)
     }

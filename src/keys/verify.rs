@@ -63,17 +63,17 @@ const AHEAD: [usize; 2] = [32, 16];
 
 /// Rows of an array: row `i` of these is row `rows[i]` of the array.
 #[derive(Debug, Clone, Copy)]
-pub struct Picked<'a, A = ArrayRef> {
+pub struct Selected<'a, A = ArrayRef> {
     /// Array of the values to compare.
     pub array: &'a A,
     /// The rows, each as often as it is needed.
     pub rows: &'a [u32],
 }
 
-impl<'a, A> Picked<'a, A> {
+impl<'a, A> Selected<'a, A> {
     /// Returns the same rows of the array as `cast` has it.
-    fn cast<B>(self, cast: impl Fn(&'a A) -> &'a B) -> Picked<'a, B> {
-        Picked {
+    fn cast<B>(self, cast: impl Fn(&'a A) -> &'a B) -> Selected<'a, B> {
+        Selected {
             array: cast(self.array),
             rows: self.rows,
         }
@@ -85,8 +85,8 @@ impl<'a, A> Picked<'a, A> {
 ///
 /// The build rows are random, so views and bytes are fetched ahead.
 pub fn equal_views(
-    build: Picked<'_>,
-    probe: Picked<'_>,
+    build: Selected<'_>,
+    probe: Selected<'_>,
     null_equality: NullEquality,
 ) -> Option<BooleanBuffer> {
     match (build.array.data_type(), probe.array.data_type()) {
@@ -105,8 +105,8 @@ pub fn equal_views(
 }
 
 fn equal_byte_views<T: ByteViewType<Native: PartialEq> + ?Sized>(
-    build: Picked<'_, GenericByteViewArray<T>>,
-    probe: Picked<'_, GenericByteViewArray<T>>,
+    build: Selected<'_, GenericByteViewArray<T>>,
+    probe: Selected<'_, GenericByteViewArray<T>>,
     null_equality: NullEquality,
 ) -> BooleanBuffer {
     let (build_rows, rows) = (build.rows, probe.rows);
@@ -149,7 +149,7 @@ fn equal_byte_views<T: ByteViewType<Native: PartialEq> + ?Sized>(
 pub fn equal_strings(
     build: &[ArrayRef],
     places: &[(usize, usize)],
-    probe: Picked<'_>,
+    probe: Selected<'_>,
     null_equality: NullEquality,
 ) -> Option<BooleanBuffer> {
     let (probe, rows) = (probe.array, probe.rows);

@@ -1,10 +1,11 @@
 //! The rules around the one that hands dynamic filters out.
 //!
 //! ```text
-//!  TakeFilters   a guard above each node that would mislead a filter, a keeper above each scan,
-//!                guards around each HashJoinExec that stays
-//!  DataFusion's  hands filters out
-//!  Settle        guards go, keepers without filters go, scans are DataFusion's own again
+//!  InsertFilterNodes         a guard above each node that would mislead a filter, a filter node
+//!                            above each scan, guards around each HashJoinExec that stays
+//!  DataFusion's rule         hands filters out
+//!  RemoveUnusedFilterNodes   guards go, filter nodes without filters go, scans are DataFusion's
+//!                            own again
 //! ```
 //!
 //! DataFusion's rule asks nodes for their answers and changes nothing else, so the three leave a
@@ -29,22 +30,22 @@ use datafusion::physical_plan::{
 
 use crate::join::exec::HortonJoinExec;
 
-use crate::scan::exact::Exact;
+use crate::scan::pushdown_guard::PushdownGuard;
 
-use super::switch::{filters_reach_scans, makes_filters};
+use super::enabled::{filters_reach_scans, makes_filters};
+use crate::scan::cached_statistics::CachedStatistics;
 use crate::scan::exec::DynamicFilterExec;
-use crate::scan::known::Known;
 
 /// DataFusion's rule that hands dynamic filters out.
-pub const HANDS_OUT: &str = "FilterPushdown(Post)";
+pub const FILTER_PUSHDOWN: &str = "FilterPushdown(Post)";
 
-/// The rule before DataFusion's `FilterPushdown(Post)`: it offers scans as keepers of filters.
+/// The rule before DataFusion's `FilterPushdown(Post)`: it offers scans as filter nodes of filters.
 #[derive(Debug)]
-pub struct TakeFilters;
+pub struct InsertFilterNodes;
 
-/// The rule after it: keepers without filters go again.
+/// The rule after it: filter nodes without filters go again.
 #[derive(Debug)]
-pub struct Settle;
+pub struct RemoveUnusedFilterNodes;
 
 /// Returns whether `node` is a scan of any kind: a leaf that reads rows. A recursive query's work
 /// table is none. It has the rows of one step, for which a filter is told again in each step.
@@ -65,13 +66,17 @@ fn is_join(node: &dyn ExecutionPlan) -> bool {
 /// # Errors
 /// If it does not take its new inputs.
 fn closed(join: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
-    let inputs = join.children().into_iter().cloned().map(Exact::closed);
+    let inputs = join
+        .children()
+        .into_iter()
+        .cloned()
+        .map(PushdownGuard::closed);
     let inputs = inputs.collect();
     let join = join.replace_children(
         inputs,
         ReplaceChildrenOptions::new(ChildrenPropertiesMode::Keep),
     )?;
-    Ok(Exact::closed(join))
+    Ok(PushdownGuard::closed(join))
 }
 
 fn has_joins(plan: &Arc<dyn ExecutionPlan>) -> Result<bool> {
@@ -87,7 +92,7 @@ fn has_joins(plan: &Arc<dyn ExecutionPlan>) -> Result<bool> {
     Ok(found)
 }
 
-impl PhysicalOptimizerRule for TakeFilters {
+impl PhysicalOptimizerRule for InsertFilterNodes {
     fn optimize(
         &self,
         plan: Arc<dyn ExecutionPlan>,
@@ -109,7 +114,7 @@ impl PhysicalOptimizerRule for TakeFilters {
     }
 }
 
-impl PhysicalOptimizerRule for Settle {
+impl PhysicalOptimizerRule for RemoveUnusedFilterNodes {
     fn optimize(
         &self,
         plan: Arc<dyn ExecutionPlan>,
@@ -140,8 +145,8 @@ impl PhysicalOptimizerRule for Settle {
     }
 }
 
-/// Returns `plan` with a guard above each node that would mislead a filter, and a keeper above each
-/// scan if rows `are_tested`.
+/// Returns `plan` with a guard above each node that would mislead a filter, and a filter node above
+/// each scan if rows `are_tested`.
 ///
 /// # Errors
 /// If a node does not take its new inputs.
@@ -153,9 +158,11 @@ pub fn guarded(plan: Arc<dyn ExecutionPlan>, are_tested: bool) -> Result<Arc<dyn
         } else if node.is::<HashJoinExec>() {
             closed(Arc::clone(&node))?
         } else if are_tested && is_scan(node.as_ref()) {
-            Arc::new(DynamicFilterExec::new(Exact::around(Arc::clone(&node)))) as _
+            Arc::new(DynamicFilterExec::new(PushdownGuard::around(Arc::clone(
+                &node,
+            )))) as _
         } else {
-            Exact::around(Arc::clone(&node))
+            PushdownGuard::around(Arc::clone(&node))
         };
         Ok(if Arc::ptr_eq(&guarded, &node) {
             Transformed::no(node)
@@ -174,7 +181,7 @@ pub fn settled(
     plan: Arc<dyn ExecutionPlan>,
     of_joins: &HashSet<u64>,
 ) -> Result<Arc<dyn ExecutionPlan>> {
-    if let Some(guard) = plan.downcast_ref::<Exact>() {
+    if let Some(guard) = plan.downcast_ref::<PushdownGuard>() {
         return settled(Arc::clone(guard.node()), of_joins);
     }
     if let Some(scan) = plan.downcast_ref::<DynamicFilterExec>() {
@@ -189,7 +196,7 @@ pub fn settled(
         });
     }
     if let Some(scan) = plan.downcast_ref::<DataSourceExec>() {
-        return Ok(Known::without(scan).map_or(plan, |scan| Arc::new(scan) as _));
+        return Ok(CachedStatistics::without(scan).map_or(plan, |scan| Arc::new(scan) as _));
     }
     let before = plan.children().into_iter().cloned().collect::<Vec<_>>();
     let after = before

@@ -1,16 +1,16 @@
 //! The two optimizer rules that put [`HortonJoinExec`] in the place of `HashJoinExec`.
 //!
 //! ```text
-//!  JoinSelection ─▶ OpenSides ─▶ … ─▶ WrapJoins ─▶ FilterPushdown(Post) ─▶ …
+//!  JoinSelection ─▶ ReplaceSwappableJoins ─▶ … ─▶ ReplaceJoins ─▶ FilterPushdown(Post) ─▶ …
 //!                   joins that either side       all others: as planned
 //!                   may be built of
 //! ```
 //!
 //! Nothing is estimated here: which side is built, and whether on the device, is decided with the
-//! rows at hand ([`sides`](crate::join::sides), [`decide`](crate::join::decide)). Joins whose sides
-//! are open ask for no distribution of their inputs, so the first rule runs before DataFusion plans
-//! repartitions. Joins whose sides are fixed stay `HashJoinExec`s until then, as rules about order
-//! and keys look for those. The second rule comes just before dynamic filters are handed out.
+//! rows at hand ([`sides`](crate::join::sides), [`decide`](crate::join::prepare)). Joins whose
+//! sides are open ask for no distribution of their inputs, so the first rule runs before DataFusion
+//! plans repartitions. Joins whose sides are fixed stay `HashJoinExec`s until then, as rules about
+//! order and keys look for those. The second rule comes just before dynamic filters are handed out.
 
 use std::sync::Arc;
 
@@ -23,12 +23,12 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
 
 use crate::config::HortonConfig;
+use crate::device_startup;
 use crate::join::exec::HortonJoinExec;
 use crate::join::sides::can_swap;
 use crate::join::steps::is_small_step;
-use crate::ready;
 
-use super::switch::replaces_joins;
+use super::enabled::replaces_joins;
 
 /// Replaces the joins of `plan` that `wrap` makes nodes of, and has the device made ready if there
 /// are any.
@@ -49,7 +49,7 @@ fn replace(
         Ok(Transformed::yes(Arc::new(exec) as Arc<dyn ExecutionPlan>))
     })?;
     if plan.transformed {
-        ready::begin(horton);
+        device_startup::begin(horton);
     }
     Ok(plan).data()
 }
@@ -79,9 +79,9 @@ pub fn wrap_joins(
 
 /// Rule 1: joins of which either side may be built, to be decided when they run.
 #[derive(Debug)]
-pub struct OpenSides;
+pub struct ReplaceSwappableJoins;
 
-impl PhysicalOptimizerRule for OpenSides {
+impl PhysicalOptimizerRule for ReplaceSwappableJoins {
     fn optimize(
         &self,
         plan: Arc<dyn ExecutionPlan>,
@@ -111,9 +111,9 @@ impl PhysicalOptimizerRule for OpenSides {
 
 /// Rule 2: all other joins, with their sides as planned.
 #[derive(Debug)]
-pub struct WrapJoins;
+pub struct ReplaceJoins;
 
-impl PhysicalOptimizerRule for WrapJoins {
+impl PhysicalOptimizerRule for ReplaceJoins {
     fn optimize(
         &self,
         plan: Arc<dyn ExecutionPlan>,

@@ -9,8 +9,8 @@
 //! `worker` has the joins alone, for plans that other processes made. `switch` says which of them a
 //! session's options leave on.
 
+mod enabled;
 pub mod filters;
 pub mod joins;
 pub mod statistics;
-mod switch;
 pub mod worker;

@@ -1,7 +1,7 @@
-//! The rule at the front: scans of tables in memory compute their statistics once a query.
+//! The rule at the front: scans of tables in memory compute their statistics once per query.
 //!
-//! What that saves is said at [`Known`], which the last rule ([`Settle`](super::filters::Settle))
-//! takes out again.
+//! What that saves is said at [`CachedStatistics`], which the last rule
+//! ([`RemoveUnusedFilterNodes`](super::filters::RemoveUnusedFilterNodes)) takes out again.
 
 use std::sync::Arc;
 
@@ -13,15 +13,15 @@ use datafusion::datasource::source::DataSourceExec;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
 
-use crate::scan::known::{Known, with_source};
+use crate::scan::cached_statistics::{CachedStatistics, with_source};
 
-use super::switch::filters_reach_scans;
+use super::enabled::filters_reach_scans;
 
 /// The rule at the front.
 #[derive(Debug)]
-pub struct RememberStatistics;
+pub struct CacheStatistics;
 
-impl PhysicalOptimizerRule for RememberStatistics {
+impl PhysicalOptimizerRule for CacheStatistics {
     fn optimize(
         &self,
         plan: Arc<dyn ExecutionPlan>,
@@ -38,7 +38,7 @@ impl PhysicalOptimizerRule for RememberStatistics {
             if !source.is::<MemorySourceConfig>() {
                 return Ok(Transformed::no(node));
             }
-            let known = Known::around(Arc::clone(source));
+            let known = CachedStatistics::around(Arc::clone(source));
             let scan = with_source(scan, known);
             Ok(Transformed::yes(Arc::new(scan) as Arc<dyn ExecutionPlan>))
         })

@@ -23,7 +23,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
 
 use crate::config::{Enabled, HortonConfig};
-use crate::health::Health;
+use crate::device_health::Health;
 
 use crate::join::exec::HortonJoinExec;
 

@@ -1,8 +1,9 @@
 //! The plan node above a scan: keeps dynamic filters and applies them.
 //!
 //! Everything about its plan is the scan's; only rows are fewer. It never waits for a filter: joins
-//! open their inputs once their filters are there ([`reach`](crate::join::tell::reach)), and one
-//! that comes late is applied from then on.
+//! open their inputs once their filters are there
+//! ([`reach`](crate::join::dynamic_filter::targets)), and one that comes late is applied from then
+//! on.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -30,7 +31,7 @@ use datafusion::physical_plan::{
 
 use crate::scan::one_child::with_properties_of;
 
-use super::filtering::{Filtering, ScanMetrics};
+use super::filter_stream::{FilterStream, ScanMetrics};
 
 /// A scan without the rows that its dynamic filters exclude.
 #[derive(Debug)]
@@ -126,7 +127,7 @@ impl ExecutionPlan for DynamicFilterExec {
         let input = self.input.execute(partition, context)?;
         let output = BatchCoalescer::new(Arc::clone(&schema), rows)
             .with_biggest_coalesce_batch_size(Some(rows.div_ceil(2)));
-        let filtering = Filtering::new(input, &self.filters, output, metrics);
+        let filtering = FilterStream::new(input, &self.filters, output, metrics);
         let stream = futures::stream::try_unfold(filtering, |mut filtering| async move {
             let batch = filtering.next().await?;
             Ok(batch.map(|batch| (batch, filtering)))

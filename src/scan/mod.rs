@@ -1,7 +1,7 @@
 //! Scans that leave out rows which no join above has use for.
 //!
 //! ```text
-//!  rules:   TakeFilters ─▶ FilterPushdown(Post) ─▶ Settle        (guards: `exact`)
+//!  rules:   InsertFilterNodes ─▶ FilterPushdown(Post) ─▶ RemoveUnusedFilterNodes
 //!
 //!           Join ── dynamic filters ──┐              Join
 //!            │                        ▼               │
@@ -14,18 +14,18 @@
 //! and a scan of Parquet files prunes only files, row groups and pages by them. Joins are then fed
 //! ten to a hundred times the rows that matter. So [`rules`] puts a [`DynamicFilterExec`] above
 //! each scan just before DataFusion's own rule hands filters out. It keeps those of joins and
-//! applies them to each batch as far as that pays ([`filtering`]). A filter tests only what cannot
-//! fail ([`infallible`]), on its way down, too ([`exact`]). Where none arrived the node goes
-//! again. A node of its own serves scans of any kind, and leaves the scan visible to code that
-//! looks for it; a wrapper inside `DataSourceExec` would hide it. ([`known`] is such a wrapper, for
-//! as long as a query is planned.)
+//! applies them to each batch as far as that pays ([`filter_stream`]). A filter tests only what
+//! cannot fail ([`infallible`]), on its way down, too ([`pushdown_guard`]). Where none arrived the
+//! node goes again. A node of its own serves scans of any kind, and leaves the scan visible to code
+//! that looks for it; a wrapper inside `DataSourceExec` would hide it. ([`cached_statistics`] is
+//! such a wrapper, for as long as a query is planned.)
 //!
 //! Sideways information passing of this kind is known from Beeri and Ramakrishnan ("On the power of
 //! magic", 1987). Velox and DuckDB push filters of hash joins into scans.
 
-pub mod exact;
+pub mod cached_statistics;
 pub mod exec;
-pub mod filtering;
+pub mod filter_stream;
 pub mod infallible;
-pub mod known;
 mod one_child;
+pub mod pushdown_guard;

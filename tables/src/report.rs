@@ -86,7 +86,7 @@ impl fmt::Display for DeviceReport {
     }
 }
 
-/// Returns the result of the device's self-test, which runs once a process.
+/// Returns the result of the device's self-test, which runs once per process.
 async fn test(device: &DeviceInfo) -> String {
     if device.obstacle.is_some() {
         return "not run".to_owned();

@@ -78,7 +78,7 @@ fn check_join(device: &Device, body: KernelBody, input: &Input) -> Cost {
     answer.cost
 }
 
-/// One bit a row, the number of rows with a pair, and whether every row has just one.
+/// One bit per row, the number of rows with a pair, and whether every row has just one.
 fn check_bits(queue: &mut Queue, matches: &Matches, (n, probe): (usize, &[u32])) -> Result<()> {
     let mut wanted = vec![0u32; n.div_ceil(32)];
     for row in probe {

@@ -87,7 +87,7 @@ fn check_table(device: &Device, table: &HortonTable, keys: &[u32]) {
     }
 }
 
-/// Returns the configuration of tables of so many slots a bucket, filled to `load_factor`.
+/// Returns the configuration of tables of so many slots per bucket, filled to `load_factor`.
 pub fn config(bucket_size: BucketSize, load_factor: f64) -> TableConfig {
     TableConfig {
         bucket_size,

@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet};
 use horton_tables::device::{KernelBody, Queue};
 use horton_tables::error::Result;
 use horton_tables::table::horton::TableConfig;
-use horton_tables::table::multimap::wide::{Mixing, SplitCodes, split};
+use horton_tables::table::multimap::multiword::{Mixing, SplitCodes, split};
 use horton_tables::table::multimap::{HashIndex, IndexConfig, IndexKind};
 use horton_tables::table::multimap::{KeyFormat, MultiMap, MultiMapInput};
 use horton_tables_test_support::env::device;

@@ -134,14 +134,14 @@ fn session(runtime: &Arc<RuntimeEnv>, horton: Option<Limits>) -> SessionContext 
     };
     let state = match horton {
         None => state(config).build(),
-        Some((device_memory_limit, max_table_rows, turn_rows)) => {
+        Some((device_memory_limit, max_table_rows, sample_rows)) => {
             let options = HortonConfig {
                 enabled: Enabled::Always,
                 device: asked(),
                 device_memory_limit,
                 knobs: Knobs {
                     max_table_rows,
-                    turn_rows,
+                    sample_rows,
                     ..Knobs::default()
                 },
                 // The host would hide that the device failed.

@@ -109,7 +109,7 @@ fn check_join(plan: &Arc<dyn ExecutionPlan>) {
 }
 
 async fn query(query: &str) -> Vec<RecordBatch> {
-    horton_test_support::turns::side_by_side();
+    horton_test_support::turns::map_parallel();
     let session = session();
     let device = horton_test_support::env::asked();
     for statement in [

@@ -2,9 +2,9 @@
 //!
 //! ```text
 //!  join          HortonJoinExec and HashJoinExec over the same sides     ─▶ same rows
-//!  decided       which side is built, and where                          ─▶ decisions, memory
+//!  placement     which side is built, and where                          ─▶ decisions, memory
 //!  promised      orders, guards, executions, streams  ─▶ what others may rely on
-//!  sideways      filters handed to scans, in memory and over Parquet     ─▶ fewer rows scanned
+//!  dynamic_filter  filters handed to scans, in memory and over Parquet   ─▶ fewer rows scanned
 //!  long_strings  a build side of more than 2^31 bytes
 //!  star_schema   queries of many joins
 //! ```
@@ -14,10 +14,10 @@
 //! others in their turn beside each other. A test that must be the first to ask for the device
 //! runs itself again in a child process.
 
-mod decided;
+mod dynamic_filter;
 mod feed;
 mod join;
 mod long_strings;
+mod placement;
 mod promised;
-mod sideways;
 mod star_schema;

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! The first three ask nothing of a device here: each test runs itself again
-//! (`horton_test_support::child`), as the library is opened once a process, and what is resident
+//! (`horton_test_support::child`), as the library is opened once per process, and what is resident
 //! counts for all. So only `faults` uses the device of this process, and its fault layer, which is
 //! one for the process, meets no other test.
 

@@ -25,8 +25,8 @@
 #error "NODES: buckets that a search looks at"
 #endif
 
-// A chain of moves: at most MOST_MOVES items, through one bucket more. Twin of `PATH_WORDS` in
-// tables/src/table/cuckoo/place.rs: a word of how many moves and which slots, and the buckets.
+// A chain of moves: at most MOST_MOVES items, through one bucket more. Counterpart of `PATH_WORDS`
+// in tables/src/table/cuckoo/place.rs: a word of how many moves and which slots, and the buckets.
 //
 //   bits 0-3   moves, which may be none: the straggler has a free slot
 //   bit 4      EVICTS: there is no chain, the item of slot 0 of this word gives way

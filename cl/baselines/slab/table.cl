@@ -6,7 +6,7 @@
 // Work is shared as in the paper's section IV-A: every lane has an operation of its own, and its
 // tile does them one after the other, all lanes together: each looks at WORDS / LANES entries, 16
 // bytes on GPUs, and ballots say where the key, a free entry and the next slab are. The paper's
-// tile is the whole warp, 4 bytes a lane; tiles of 8 lanes do four operations at a time with the
+// tile is the whole warp, 4 bytes per lane; tiles of 8 lanes do four operations at a time with the
 // same memory accesses.
 //
 // Entries are filled from the front and are never empty again until the next flush: deletions leave

@@ -15,12 +15,12 @@
 #error "ITEMS_GROUP: work-group size of store, erase and extract"
 #endif
 
-// What store and erase found; twin of `Found` in tables/src/table/horton/items.rs.
+// What store and erase found; counterpart of `Found` in tables/src/table/horton/items.rs.
 #define FRESH 0     // items that are not there yet
 #define CLEARED 1   // of those, items that were there but may not stay in their slot
 #define WIDE 2      // values beyond those of a join's table
-#define TWIN 3      // the item whose word is that of an empty slot
-#define TWIN_KEY 4  // other items with its key
+#define SENTINEL 3      // the item whose word is that of an empty slot
+#define SENTINEL_KEY 4  // other items with its key
 #define ERASED 5
 
 // Word index of a key, plus one; 0 if it is not there.
@@ -58,7 +58,7 @@ uint reserve(__global uint *end, bool wanted, __local uint *shared) {
 // Gives an item that is there its new value. Returns whether it must be inserted instead.
 bool store_item(__global ulong *table, ulong word, ulong place, __local uint *found) {
   if (value_of(word) >= (uint)(EMPTY_WORD >> 32)) atomic_or(&found[WIDE], 1u);
-  if (key_of(word) == EMPTY_KEY) atomic_or(&found[word == EMPTY_WORD ? TWIN : TWIN_KEY], 1u);
+  if (key_of(word) == EMPTY_KEY) atomic_or(&found[word == EMPTY_WORD ? SENTINEL : SENTINEL_KEY], 1u);
   if (!place) return word != EMPTY_WORD;
   const bool stays = !(is_wide(word) && (place - 1) % SLOTS == LAST);
   if (!stays || word == EMPTY_WORD) atomic_inc(&found[CLEARED]);
@@ -99,7 +99,7 @@ __kernel __attribute__((reqd_work_group_size(ITEMS_GROUP, 1, 1))) void erase(
   barrier(CLK_LOCAL_MEM_FENCE);
   const ulong stride = get_global_size(0);
   for (ulong i = get_global_id(0); i < n; i += stride) {
-    if (keys[i] == EMPTY_KEY) atomic_or(&found[TWIN], 1u);
+    if (keys[i] == EMPTY_KEY) atomic_or(&found[SENTINEL], 1u);
     // A key that stands in the batch twice is taken out once.
     if (places[i] && atom_xchg(&table[places[i] - 1], EMPTY_WORD) != EMPTY_WORD)
       atomic_inc(&found[ERASED]);

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Processes, not tasks of one process: only so can a worker lack OpenCL, be killed, or keep its
-//! options to itself. Distribution is forced by a budget of one byte a partition, as tables are
+//! options to itself. Distribution is forced by a budget of one byte per partition, as tables are
 //! small. A query counts only if its plan has network boundaries, more than one task, and kernels.
 //!
 //! - `workers`: the processes

@@ -1,4 +1,5 @@
-//! Comments that are hard to read: long sentences, and lines of more than 100 columns.
+//! Comments that are hard to read: long sentences, lines of more than 100 columns, and words that
+//! this project no longer uses.
 //!
 //! ```text
 //!  // A tag is a part      ┐            ┌ A tag is a part of a hash. ─ 7 words
@@ -14,6 +15,33 @@
 
 const MOST_WORDS: usize = 25;
 const MOST_COLUMNS: usize = 100;
+
+/// Words that went, and those that databases use for the same thing. Types, functions and comments
+/// have the latter.
+const WENT: [(&str, &str); 22] = [
+    ("surrogate", "normalized key"),
+    ("surrogates", "normalized keys"),
+    ("sideways", "dynamic filter"),
+    ("twin", "counterpart, or sentinel item"),
+    ("Board", "FilterAccumulator"),
+    ("Granted", "ReservedPool"),
+    ("HandedExec", "OneShotExec"),
+    ("InKeySet", "InFilterExpr"),
+    ("Joiner", "JoinPreparation"),
+    ("KeySet", "MembershipFilter"),
+    ("OpenSides", "ReplaceSwappableJoins"),
+    ("Settle", "RemoveUnusedFilterNodes"),
+    ("TakeFilters", "InsertFilterNodes"),
+    ("Telling", "FilterPublisher"),
+    ("Weigher", "BatchBytes"),
+    ("WrapJoins", "ReplaceJoins"),
+    ("go_on_without", "fail_over"),
+    ("make_do", "retry_smaller"),
+    ("off_the_runtime", "map_blocking"),
+    ("scatter_all", "partition_all"),
+    ("side_by_side", "map_parallel"),
+    ("turn_rows", "sample_rows"),
+];
 
 /// Returns what begins a comment in the language of `file`, if its comments are checked.
 fn marker(file: &str) -> Option<&'static str> {
@@ -85,7 +113,19 @@ fn ends_sentence(word: &str) -> bool {
     word.ends_with(['.', '?', '!', ':', ';'])
 }
 
-/// Returns the long sentences and the long lines of `text`, of file `file`.
+/// Returns the words of `line` that went, each with the one to use.
+fn words_that_went(line: &str) -> impl Iterator<Item = (&'static str, &'static str)> {
+    let is_in_word = |c: char| c.is_alphanumeric() || c == '_';
+    WENT.into_iter()
+        .filter(move |(word, _)| line.split(|c| !is_in_word(c)).any(|found| found == *word))
+}
+
+/// Returns whether `file` may use words that went: this list, and what was written before.
+fn is_history(file: &str) -> bool {
+    file.ends_with("lint/src/words.rs") || file.starts_with("benches/results/")
+}
+
+/// Returns the long sentences, the long lines and the words that went of `text`, of file `file`.
 pub fn findings(file: &str, text: &str) -> Vec<String> {
     let Some(marker) = marker(file) else {
         return Vec::new();
@@ -99,6 +139,10 @@ pub fn findings(file: &str, text: &str) -> Vec<String> {
                 found.push(format!("{file}:{line}: {count} words: {}", words.join(" ")));
             }
         }
+    }
+    for (number, line) in (1..).zip(text.lines()).filter(|_| !is_history(file)) {
+        let went = words_that_went(line);
+        found.extend(went.map(|(old, new)| format!("{file}:{number}: '{old}' went: say {new}")));
     }
     let behind_code = format!(" {marker} ");
     for (number, line) in (1..).zip(text.lines()) {
@@ -142,6 +186,16 @@ mod tests {
             words(25)
         );
         assert_eq!(findings("a.rs", &text), [""; 0]);
+    }
+
+    #[test]
+    fn words_that_went_are_found_in_code_and_comments() {
+        let text = "// A surrogate.\nlet surrogates_of = Board::new();\n";
+        let found = findings("src/a.rs", text);
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert!(found[0].contains("say normalized key"), "{found:?}");
+        assert!(found[1].contains("say FilterAccumulator"), "{found:?}");
+        assert_eq!(findings("benches/results/a.sh", "# surrogate"), [""; 0]);
     }
 
     #[test]

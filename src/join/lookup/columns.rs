@@ -7,7 +7,7 @@
 //!
 //! The build rows of a probe chunk are random, and so is every access to their columns. A GPU hides
 //! the latency of such accesses, a host core waits for each. Fixed-width columns without NULLs of
-//! 4, 8 or 16 bytes a value qualify; others are gathered by the host.
+//! 4, 8 or 16 bytes per value qualify; others are gathered by the host.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::join::rows::Source;
 use crate::table::primitives::rows::gather_rows;
 
 use crate::join::metrics::JoinMetrics;
-use crate::parts::{Part, parts, side_by_side};
+use crate::parallel::{Morsel, map_parallel, parts};
 
 /// One column on the device.
 #[derive(Debug)]
@@ -101,7 +101,7 @@ impl DeviceColumn {
         let words = Arc::new(words.await?.value);
         let batches = arrays.iter().map(|array| vec![Arc::clone(array)]);
         let batches: Vec<Vec<ArrayRef>> = batches.collect();
-        let send = |part: Part| {
+        let send = |part: Morsel| {
             let (device, words) = (upload.device.clone(), Arc::clone(&words));
             let metrics = upload.metrics.clone();
             async move {
@@ -120,7 +120,7 @@ impl DeviceColumn {
                 Ok(())
             }
         };
-        side_by_side(parts(&batches), upload.width, send).await?;
+        map_parallel(parts(&batches), upload.width, send).await?;
         Ok(Some(Self {
             source,
             data_type,
@@ -167,7 +167,7 @@ impl DeviceColumn {
 }
 
 /// Copies the values of a part's one column, `width` bytes each.
-fn copy_values(part: &Part, width: usize, out: &mut [u8]) {
+fn copy_values(part: &Morsel, width: usize, out: &mut [u8]) {
     let mut rest = out;
     for column in part.columns.iter().flatten() {
         let data = column.to_data();

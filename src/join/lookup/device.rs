@@ -13,7 +13,7 @@ use crate::error::{DeviceError, Result};
 use crate::table::multimap::pairs::{Matches, Pairs};
 use crate::table::primitives::rows::set_bits;
 
-use super::found::{Found, MorePairs, Wanted, Window, Words, no_pairs_wanted};
+use super::result::{HostWords, LookupKind, LookupResult, PairCursor, Window, no_pairs_wanted};
 use super::table::JoinTable;
 
 /// The keys of a chunk where the device copies them from.
@@ -29,13 +29,13 @@ pub struct ProbeKeys {
 pub fn lookup(
     table: Arc<JoinTable>,
     keys: ProbeKeys,
-    wanted: Wanted,
-) -> BoxFuture<'static, Result<Answer<Found>>> {
+    wanted: LookupKind,
+) -> BoxFuture<'static, Result<Answer<LookupResult>>> {
     let access = table.access.clone();
     access.run(move |queue| {
         let _permit = keys.permit;
         let (mut found, matches) = lookup_keys(queue, &table, keys.words, wanted)?;
-        if found.window.end() < found.total && matches!(wanted, Wanted::Pairs { .. }) {
+        if found.window.end() < found.total && matches!(wanted, LookupKind::Pairs { .. }) {
             found.rest = Some(Arc::new(DeviceMatches {
                 table,
                 matches: Arc::new(matches),
@@ -52,11 +52,11 @@ struct DeviceMatches {
     matches: Arc<Matches>,
 }
 
-impl MorePairs for DeviceMatches {
+impl PairCursor for DeviceMatches {
     fn window(
         self: Arc<Self>,
         first: u64,
-        wanted: Wanted,
+        wanted: LookupKind,
     ) -> BoxFuture<'static, Result<Answer<Window>>> {
         let access = self.table.access.clone();
         access.run(move |queue| fetch_window(queue, &self.table, &self.matches, first, wanted))
@@ -68,30 +68,30 @@ fn lookup_keys(
     queue: &mut Queue,
     table: &JoinTable,
     keys: Staging<u32>,
-    wanted: Wanted,
-) -> Result<(Found, Matches), DeviceError> {
+    wanted: LookupKind,
+) -> Result<(LookupResult, Matches), DeviceError> {
     let n = keys.len() / table.built.key_words();
     let keys = queue.send("probe keys", keys)?;
     let matches = table.built.lookup(queue, &keys, n)?;
     if let Some(visited) = &table.visited {
         set_bits(queue, matches.values(), n, visited)?;
     }
-    let mut found = Found {
+    let mut found = LookupResult {
         keys: n,
         buckets_read: (table.table().as_horton()).map(|_| n + matches.reads() as usize),
         matched: matches.matched(),
         total: matches.total(),
-        ..Found::default()
+        ..LookupResult::default()
     };
     match wanted {
-        Wanted::Count | Wanted::Visits => {}
-        Wanted::Bits => {
+        LookupKind::Count | LookupKind::Visits => {}
+        LookupKind::Bits => {
             let bits = matches.bits(queue)?;
             let words = bits.len();
-            found.bits = Some(Words::Staged(queue.fetch(bits, words)?));
+            found.bits = Some(HostWords::Staged(queue.fetch(bits, words)?));
         }
-        Wanted::Pairs { .. } if found.total == 0 => {}
-        Wanted::Pairs { .. } => {
+        LookupKind::Pairs { .. } if found.total == 0 => {}
+        LookupKind::Pairs { .. } => {
             found.window = fetch_window(queue, table, &matches, 0, wanted)?;
         }
     }
@@ -103,9 +103,9 @@ fn fetch_window(
     table: &JoinTable,
     matches: &Matches,
     first: u64,
-    wanted: Wanted,
+    wanted: LookupKind,
 ) -> Result<Window, DeviceError> {
-    let Wanted::Pairs { build_rows, window } = wanted else {
+    let LookupKind::Pairs { build_rows, window } = wanted else {
         return Err(no_pairs_wanted());
     };
     let left = usize::try_from(matches.total() - first).unwrap_or(usize::MAX);
@@ -135,7 +135,7 @@ fn fetch_window(
     let mut columns = queue.end_fetches(wanted)?;
     let mut last_if = |is_there: bool| {
         if is_there {
-            columns.pop().map(Words::Staged)
+            columns.pop().map(HostWords::Staged)
         } else {
             None
         }

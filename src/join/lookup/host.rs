@@ -19,7 +19,9 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::found::{ChunkPosition, Found, MorePairs, Wanted, Window, Words, no_pairs_wanted};
+use super::result::{
+    ChunkPosition, HostWords, LookupKind, LookupResult, PairCursor, Window, no_pairs_wanted,
+};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
@@ -27,7 +29,7 @@ use crate::device::{Answer, Cost};
 use crate::error::Result;
 use crate::keys::source::SurrogateKeys;
 
-/// Surrogate keys to build rows.
+/// Normalized key keys to build rows.
 #[derive(Debug)]
 pub struct HostTable {
     /// Key and row.
@@ -38,11 +40,11 @@ pub struct HostTable {
     /// 32-bit words of a key.
     words: usize,
     /// Numbers of keys of more than two words.
-    names: Names,
+    names: KeyIds,
 }
 
 /// Keys of several words, and their numbers.
-type Names = HashMap<Box<[u32]>, u64>;
+type KeyIds = HashMap<Box<[u32]>, u64>;
 
 impl HostTable {
     /// Returns the bytes of a table of `rows` rows with keys of so many words.
@@ -116,7 +118,7 @@ impl HostTable {
     }
 }
 
-/// Returns the number of buckets: about one a row, a power of two from 2 on.
+/// Returns the number of buckets: about one per row, a power of two from 2 on.
 fn buckets(rows: usize) -> usize {
     rows.next_power_of_two().clamp(2, 1 << 31)
 }
@@ -126,11 +128,11 @@ fn bucket(key: u64, shift: u32) -> usize {
 }
 
 /// The number of a key without one.
-const NAMELESS: u64 = u64::MAX;
+const NO_ID: u64 = u64::MAX;
 
 /// Returns the numbers of all keys, if they are of more than two words.
-fn named(parts: &[SurrogateKeys], words: usize) -> Names {
-    let mut names = Names::new();
+fn named(parts: &[SurrogateKeys], words: usize) -> KeyIds {
+    let mut names = KeyIds::new();
     if words > 2 {
         for key in parts.iter().flat_map(|part| part.keys.chunks(words)) {
             let next = names.len() as u64;
@@ -144,7 +146,7 @@ fn named(parts: &[SurrogateKeys], words: usize) -> Names {
 
 /// Returns the keys of so many words as numbers; the low word comes first.
 fn numbers<'a>(
-    names: &'a Names,
+    names: &'a KeyIds,
     keys: &'a [u32],
     words: usize,
 ) -> impl Iterator<Item = u64> + use<'a> {
@@ -153,7 +155,7 @@ fn numbers<'a>(
             let words = key.iter().rev();
             words.fold(0, |number, word| number << 32 | u64::from(*word))
         }
-        _ => names.get(key).copied().unwrap_or(NAMELESS),
+        _ => names.get(key).copied().unwrap_or(NO_ID),
     })
 }
 
@@ -212,8 +214,8 @@ impl HostMatches {
         Window {
             first,
             len: build.len(),
-            probe: Some(Words::Host(probe)),
-            build: Some(Words::Host(build)),
+            probe: Some(HostWords::Host(probe)),
+            build: Some(HostWords::Host(build)),
             columns: Vec::new(),
         }
     }
@@ -225,7 +227,7 @@ impl HostMatches {
             .flat_map(|places| self.table.rows(places))
     }
 
-    /// Returns one bit a key, set if it has a match.
+    /// Returns one bit per key, set if it has a match.
     fn bits(&self) -> Vec<u32> {
         let bits = |keys: &[Range<u32>]| {
             let bits = keys.iter().zip(0..);
@@ -237,17 +239,17 @@ impl HostMatches {
     }
 
     /// Returns the result that the device would have found.
-    pub fn found(self, wanted: Wanted) -> Found {
+    pub fn found(self, wanted: LookupKind) -> LookupResult {
         let matched = self.entries.iter().filter(|places| !places.is_empty());
-        let mut found = Found {
+        let mut found = LookupResult {
             matched: matched.count() as u64,
             total: self.end(),
-            ..Found::default()
+            ..LookupResult::default()
         };
         match wanted {
-            Wanted::Count | Wanted::Visits => {}
-            Wanted::Bits => found.bits = Some(Words::Host(self.bits())),
-            Wanted::Pairs { window, .. } => {
+            LookupKind::Count | LookupKind::Visits => {}
+            LookupKind::Bits => found.bits = Some(HostWords::Host(self.bits())),
+            LookupKind::Pairs { window, .. } => {
                 found.window = self.pairs(0, window);
                 found.rest = Some(Arc::new(self));
             }
@@ -256,18 +258,20 @@ impl HostMatches {
     }
 }
 
-impl MorePairs for HostMatches {
+impl PairCursor for HostMatches {
     fn window(
         self: Arc<Self>,
         first: u64,
-        wanted: Wanted,
+        wanted: LookupKind,
     ) -> BoxFuture<'static, Result<Answer<Window>>> {
         let answer = match wanted {
-            Wanted::Pairs { window, .. } => Ok(Answer {
+            LookupKind::Pairs { window, .. } => Ok(Answer {
                 value: self.pairs(first, window),
                 cost: Cost::default(),
             }),
-            Wanted::Count | Wanted::Visits | Wanted::Bits => Err(no_pairs_wanted().into()),
+            LookupKind::Count | LookupKind::Visits | LookupKind::Bits => {
+                Err(no_pairs_wanted().into())
+            }
         };
         futures::future::ready(answer).boxed()
     }
@@ -340,11 +344,11 @@ mod tests {
         let keys = [1, 7, 0, 7, 2];
         let start = ChunkPosition::default();
         let found = |wanted| HostMatches::new(table(), &keys, start).found(wanted);
-        let count = found(Wanted::Count);
+        let count = found(LookupKind::Count);
         assert_eq!((count.matched, count.total), (3, 7));
-        let bits = found(Wanted::Bits).bits.unwrap();
+        let bits = found(LookupKind::Bits).bits.unwrap();
         assert_eq!(&bits[..], [0b1110]);
-        let some = found(Wanted::Pairs {
+        let some = found(LookupKind::Pairs {
             build_rows: false,
             window: 2,
         });

@@ -7,17 +7,17 @@
 //!         fallback: when the host takes over, and what is kept for that
 //! ```
 //!
-//! * [`found`]: what a lookup brings back
+//! * [`result`]: what a lookup brings back
 //! * [`table`]: the build side's table on the device; [`columns`]: its columns there
-//! * [`tables`]: the tables of one build side, one a device
+//! * [`tables`]: the tables of one build side, one per device
 //! * [`device`]: lookups there
 //! * [`host`]: the host's own table, made once the device has failed
-//! * [`fallback`]: from the device to the host
+//! * [`failover`]: from the device to the host
 
 pub mod columns;
 pub mod device;
-pub mod fallback;
-pub mod found;
+pub mod failover;
 pub mod host;
+pub mod result;
 pub mod table;
 pub mod tables;

@@ -3,7 +3,7 @@
 //! ```text
 //!  keys ──────────parts, side by side─▶ device: keys ─▶ MultiMap
 //!  wanted columns ────────────────────▶ device: columns, to be gathered by row
-//!  join types that ask which build rows were matched: one bit a value of the table
+//!  join types that ask which build rows were matched: one bit per value of the table
 //! ```
 //!
 //! Nothing of it comes back but those bits, once, at the end of the probe.
@@ -25,7 +25,7 @@ use crate::table::primitives::rows::set_bits;
 use crate::join::bitmap::{Bitmap, ones_of};
 use crate::join::lookup::columns::{DeviceColumn, Upload};
 use crate::keys::source::KeySource;
-use crate::parts::side_by_side;
+use crate::parallel::map_parallel;
 
 /// Rows of a window of visited rows, at most.
 const VISITS: usize = 1 << 20;
@@ -67,7 +67,7 @@ pub struct JoinTable {
     pub rows: usize,
     /// Any key to its rows.
     pub built: MultiMap,
-    /// One bit a value of the table, if lookups are to say which they found.
+    /// One bit per value of the table, if lookups are to say which they found.
     pub visited: Option<Buffer<u32>>,
     /// Columns to gather.
     pub columns: Vec<DeviceColumn>,
@@ -364,7 +364,7 @@ pub async fn send_keys<K: KeySource>(
             Ok(cost.busy())
         }
     };
-    let times: Vec<Duration> = side_by_side(placed, upload.width, send).await?;
+    let times: Vec<Duration> = map_parallel(placed, upload.width, send).await?;
     let keys = Arc::try_unwrap(buffers);
     let keys = keys.map_err(|_| Error::Internal("build keys are still being sent".into()))?;
     Ok((keys, times.into_iter().sum()))

@@ -1,4 +1,4 @@
-//! The tables that answer the lookups of one build side: one a device, at last the host's.
+//! The tables that answer the lookups of one build side: one per device, at last the host's.
 //!
 //! ```text
 //!  [table on 0:0] [table on 0:1] … ─ the one whose device has the fewest jobs ─▶ a chunk
@@ -21,14 +21,14 @@ use tokio::sync::OnceCell;
 use crate::device::{Cost, Device};
 
 use super::columns::DeviceColumn;
-use super::fallback::Fallback;
+use super::failover::Failover;
 use super::host::HostTable;
 use super::table::JoinTable;
 use crate::join::rows::Source;
 
 /// The tables that answer lookups: the devices', or the host's after they failed.
 #[derive(Debug)]
-pub struct Tables {
+pub struct TableReplicas {
     /// The first one; `None` if no row can match.
     first: Option<Arc<JoinTable>>,
     others: Mutex<Vec<Arc<JoinTable>>>,
@@ -42,14 +42,14 @@ pub struct Tables {
     pub adding: tokio::sync::Mutex<()>,
     /// The host's table, once it was needed.
     pub host: OnceCell<Arc<HostTable>>,
-    fallback: Fallback,
+    fallback: Failover,
 }
 
-impl Tables {
+impl TableReplicas {
     /// Answers from `first`, which is missing if no row can match.
-    pub fn new(first: Option<Arc<JoinTable>>, fallback: Fallback) -> Self {
+    pub fn new(first: Option<Arc<JoinTable>>, fallback: Failover) -> Self {
         if let Some(first) = &first
-            && fallback.distrusts(&first.access.device)
+            && fallback.is_unhealthy(&first.access.device)
         {
             first.lose();
         }
@@ -125,7 +125,7 @@ impl Tables {
     }
 
     /// Returns the state of the fallback to the host.
-    pub fn fallback(&self) -> &Fallback {
+    pub fn fallback(&self) -> &Failover {
         &self.fallback
     }
 

@@ -19,11 +19,11 @@ use arrow::buffer::{BooleanBuffer, Buffer};
 
 use crate::error::Result;
 
-use crate::join::emit::pairs::Pairs;
 use crate::join::lookup::columns::DeviceColumn;
-use crate::join::lookup::found::{ChunkPosition, Found, Wanted};
+use crate::join::lookup::result::{ChunkPosition, LookupKind, LookupResult};
 use crate::join::lookup::table::JoinTable;
 use crate::join::memory::ProbeMemory;
+use crate::join::output::row_pairs::Pairs;
 
 /// Batches that were looked up together, first to last.
 #[derive(Debug)]
@@ -31,9 +31,9 @@ pub struct Chunk {
     /// The batches that are left.
     pub batches: VecDeque<ProbeBatch>,
     /// The result of the lookup.
-    pub found: Found,
+    pub found: LookupResult,
     /// The form of results, with windows that there is memory for.
-    pub wanted: Wanted,
+    pub wanted: LookupKind,
     /// The table that answers for it; `None` for the host's.
     pub table: Option<Arc<JoinTable>>,
     /// Memory that is reserved for the chunk, until all of it has been emitted.
@@ -107,7 +107,7 @@ impl ProbeBatch {
         from..self.resolved
     }
 
-    /// Returns which rows have a match, from one bit a key of the chunk.
+    /// Returns which rows have a match, from one bit per key of the chunk.
     pub fn matched(&self, words: Option<&[u32]>) -> BooleanBuffer {
         let rows = self.batch.num_rows();
         let Some(words) = words else {
@@ -134,8 +134,8 @@ impl Chunk {
     pub fn new(
         batches: VecDeque<ProbeBatch>,
         memory: ProbeMemory,
-        found: Found,
-        wanted: Wanted,
+        found: LookupResult,
+        wanted: LookupKind,
         table: Option<Arc<JoinTable>>,
     ) -> Self {
         Self {

@@ -19,15 +19,15 @@ use futures::future::BoxFuture;
 
 use crate::device::Answer;
 use crate::error::{Error, Result};
+use crate::join::batch_bytes::BatchBytes;
 use crate::join::bitmap::Bitmap;
-use crate::join::build::side::BuildSide;
+use crate::join::build_side::side::BuildSide;
 use crate::join::lookup::device::{self, ProbeKeys};
-use crate::join::lookup::found::{ChunkPosition, Found, Wanted};
 use crate::join::lookup::host::HostMatches;
+use crate::join::lookup::result::{ChunkPosition, LookupKind, LookupResult};
 use crate::join::lookup::table::JoinTable;
 use crate::join::memory::{FLOOR, ProbeMemory};
 use crate::join::probe::chunk::ProbeBatch;
-use crate::join::weight::Weigher;
 
 use super::{GROWTH, LEAST_WINDOW, LookupInFlight, MOST_BATCHES, Probe, ProbeSpec, Refused};
 
@@ -64,7 +64,7 @@ pub(super) struct GatheredBatches {
     rows: usize,
     bytes: usize,
     memory: ProbeMemory,
-    weigher: Weigher,
+    weigher: BatchBytes,
 }
 
 impl GatheredBatches {
@@ -74,7 +74,7 @@ impl GatheredBatches {
             rows: 0,
             bytes: 0,
             memory,
-            weigher: Weigher::default(),
+            weigher: BatchBytes::default(),
         }
     }
 
@@ -110,7 +110,7 @@ impl Probe {
     /// memory pool grants; at least one batch, which is there anyway. `None` at the end of the
     /// input, or if a chunk in flight is to give its memory back first.
     pub(super) async fn gather(&mut self, build: &BuildSide) -> Result<Option<GatheredBatches>> {
-        self.forget_shortage(build);
+        self.reset_chunk_size(build);
         let wanted = self.next_chunk_rows;
         self.next_chunk_rows = (GROWTH * wanted).min(self.chunk_rows).max(1);
         let most = self.next_chunk_batches;
@@ -130,7 +130,7 @@ impl Probe {
             let Some(batch) = self.input.next(waits).await? else {
                 break;
             };
-            let batch = if self.is_short {
+            let batch = if self.is_memory_short {
                 self.head(batch, wanted - gathered.rows)
             } else {
                 batch
@@ -174,11 +174,11 @@ impl Probe {
         build: &BuildSide,
         memory: &ProbeMemory,
         most: usize,
-        wanted: &mut Wanted,
+        wanted: &mut LookupKind,
     ) {
         let pair_bytes = ProbeSpec::pair_bytes(build);
         let least = (FLOOR / pair_bytes).max(LEAST_WINDOW);
-        while let Wanted::Pairs { window, .. } = *wanted {
+        while let LookupKind::Pairs { window, .. } = *wanted {
             let bytes = pair_bytes * window.min(most);
             if memory.set_pairs(bytes) || !wanted.halve(least) {
                 return;
@@ -275,7 +275,7 @@ impl Probe {
                     return Err(Refused { table, error });
                 }
                 Err(error) => {
-                    build.go_on_without(&table, error, &self.metrics).await?;
+                    build.fail_over(&table, error, &self.metrics).await?;
                 }
             }
         }
@@ -360,7 +360,7 @@ impl Probe {
             match marked.await {
                 Ok(cost) => self.metrics.add_cost(&cost),
                 Err(error) => {
-                    build.go_on_without(&table, error, &self.metrics).await?;
+                    build.fail_over(&table, error, &self.metrics).await?;
                     return Ok(false);
                 }
             }
@@ -369,8 +369,8 @@ impl Probe {
     }
 }
 
-/// Returns the host bytes of a row beside its batch: its surrogate, its place, and what the host
-/// finds for it.
+/// Returns the host bytes of a row beside its batch: its normalized key, its place, and what the
+/// host finds for it.
 fn row_bytes(build: &BuildSide) -> usize {
     let by_host = match build.tables().answering() {
         Some(_) => 0,
@@ -396,8 +396,8 @@ async fn host_matches(
 fn lookup_on_host(
     build: Arc<BuildSide>,
     keys: Vec<u32>,
-    wanted: Wanted,
-) -> BoxFuture<'static, Result<Answer<Found>>> {
+    wanted: LookupKind,
+) -> BoxFuture<'static, Result<Answer<LookupResult>>> {
     let answer = async move {
         let matches = host_matches(&build, &keys, ChunkPosition::default()).await?;
         Ok(Answer {
@@ -408,7 +408,8 @@ fn lookup_on_host(
     answer.boxed()
 }
 
-/// Appends the surrogates of the rows that can match; returns those rows, or `None` if all can.
+/// Appends the normalized keys of the rows that can match; returns those rows, or `None` if all
+/// can.
 fn append_matchable(
     build: &BuildSide,
     columns: &[ArrayRef],
@@ -425,9 +426,9 @@ fn append_matchable(
     Ok(matchable)
 }
 
-fn nothing_found() -> BoxFuture<'static, Result<Answer<Found>>> {
+fn nothing_found() -> BoxFuture<'static, Result<Answer<LookupResult>>> {
     let nothing = Answer {
-        value: Found::default(),
+        value: LookupResult::default(),
         cost: Default::default(),
     };
     futures::future::ready(Ok(nothing)).boxed()

@@ -22,7 +22,7 @@
 //!
 //! A chunk that the device has no room for waits for others to give memory back, and is split if
 //! they do not. If the device has no room even then, or fails, the host looks the keys up
-//! ([`fallback`](crate::join::lookup::fallback)): from the chunk's first batch, or from its next
+//! ([`fallback`](crate::join::lookup::failover)): from the chunk's first batch, or from its next
 //! pair.
 //!
 //! The states are here. `input` is read, `lookup` hands chunks to the device, `output` makes rows
@@ -49,11 +49,11 @@ use futures::future::BoxFuture;
 use crate::device::Answer;
 use crate::error::{Error, Result};
 
-use super::build::owed::Batches;
-use super::build::side::BuildSide;
+use super::build_side::build_output::Batches;
+use super::build_side::side::BuildSide;
 use super::memory::ProbeMemory;
 use super::metrics::JoinMetrics;
-use crate::join::lookup::found::{ChunkPosition, Found, Wanted};
+use crate::join::lookup::result::{ChunkPosition, LookupKind, LookupResult};
 use crate::join::lookup::table::JoinTable;
 use crate::join::probe::chunk::{Chunk, ProbeBatch};
 
@@ -87,10 +87,10 @@ const LEAST_WINDOW: usize = 64;
 struct LookupInFlight {
     batches: VecDeque<ProbeBatch>,
     memory: ProbeMemory,
-    wanted: Wanted,
+    wanted: LookupKind,
     /// The table that is asked; `None` for the host's, or if no row can match.
     table: Option<Arc<JoinTable>>,
-    answer: BoxFuture<'static, Result<Answer<Found>>>,
+    answer: BoxFuture<'static, Result<Answer<LookupResult>>>,
 }
 
 /// The reason why a chunk was not sent.
@@ -122,7 +122,7 @@ pub struct Probe {
     input: Input,
     state: State,
     in_flight: VecDeque<LookupInFlight>,
-    wanted: Wanted,
+    wanted: LookupKind,
     output: LimitedBatchCoalescer,
     /// Rows of a chunk at most.
     chunk_rows: usize,
@@ -131,9 +131,9 @@ pub struct Probe {
     /// Bytes of the last batch.
     batch_bytes: usize,
     /// True if the device had no room for a chunk: they are smaller since, and batches are cut.
-    is_short: bool,
+    is_memory_short: bool,
     /// True if the chunk that comes next has waited for memory.
-    has_waited: bool,
+    has_waited_for_memory: bool,
     /// True once a chunk was answered, or if the join has no LIMIT.
     is_answered: bool,
     next_chunk_rows: usize,
@@ -174,8 +174,8 @@ impl Probe {
             chunk_bytes: spec.most_bytes(chunk_rows),
             chunk_rows,
             batch_bytes: 0,
-            is_short: false,
-            has_waited: false,
+            is_memory_short: false,
+            has_waited_for_memory: false,
             is_answered: spec.fetch.is_none(),
             next_chunk_batches,
             next_chunk_rows,
@@ -257,7 +257,8 @@ impl Probe {
                 Ok(lookup) => self.in_flight.push_back(lookup),
                 Err(Refused { table, error }) => {
                     let table = table.as_deref();
-                    self.make_do(&build, table, error, rows, batches).await?;
+                    self.retry_smaller(&build, table, error, rows, batches)
+                        .await?;
                 }
             }
         }
@@ -270,9 +271,9 @@ impl Probe {
                 self.is_answered = true;
                 self.metrics.add_cost(&answer.cost);
                 if table.is_some() {
-                    self.has_waited = false;
+                    self.has_waited_for_memory = false;
                     self.keep_visits(&build, &lookup.batches).await?;
-                    if self.spec.adds_tables && build.tables().press(&answer.cost) {
+                    if self.spec.may_replicate && build.tables().press(&answer.cost) {
                         build.share(&self.metrics).await?;
                     }
                 }
@@ -280,17 +281,17 @@ impl Probe {
             }
             Err(error) if error.is_device_memory() => {
                 let rows = lookup.batches.iter().map(|b| b.batch.num_rows()).sum();
-                let batches = self.with_later(lookup.batches);
-                self.make_do(&build, table.as_deref(), error, rows, batches)
+                let batches = self.with_in_flight(lookup.batches);
+                self.retry_smaller(&build, table.as_deref(), error, rows, batches)
                     .await?;
                 return Ok(State::Fetch(build));
             }
             Err(error) => {
-                self.go_on_without(&build, table.take().as_deref(), error)
+                self.fail_over(&build, table.take().as_deref(), error)
                     .await?;
                 if build.tables().answering().is_some() {
                     // Another device has the table. Chunks come in order, so all of them go back.
-                    let batches = self.with_later(lookup.batches);
+                    let batches = self.with_in_flight(lookup.batches);
                     self.put_back(batches);
                     return Ok(State::Fetch(build));
                 }
@@ -312,7 +313,7 @@ impl Probe {
     fn most_in_flight(&self) -> usize {
         // An unbounded input may not go on before its rows are answered, and the first rows may be
         // all that is wanted.
-        if self.spec.whole_chunks && self.is_answered && !self.is_short {
+        if self.spec.whole_chunks && self.is_answered && !self.is_memory_short {
             IN_FLIGHT
         } else {
             1
@@ -323,14 +324,14 @@ impl Probe {
     ///
     /// # Errors
     /// The `error`, if no device was asked or the session wants to see it.
-    async fn go_on_without(
+    async fn fail_over(
         &mut self,
         build: &Arc<BuildSide>,
         table: Option<&JoinTable>,
         error: Error,
     ) -> Result<()> {
         match table {
-            Some(table) => build.go_on_without(table, error, &self.metrics).await,
+            Some(table) => build.fail_over(table, error, &self.metrics).await,
             None => Err(error),
         }
     }
@@ -341,7 +342,7 @@ impl Probe {
     ///
     /// # Errors
     /// The `error`, if it is of another kind or the session wants to see it.
-    async fn make_do(
+    async fn retry_smaller(
         &mut self,
         build: &Arc<BuildSide>,
         table: Option<&JoinTable>,
@@ -353,14 +354,14 @@ impl Probe {
             return Err(error);
         }
         if !self.has_room_after(table, &error).await && !self.split(rows) {
-            self.go_on_without(build, table, error).await?;
+            self.fail_over(build, table, error).await?;
         }
         self.put_back(batches);
         Ok(())
     }
 
     /// Returns the rows of `batches`, and of all chunks in flight behind them, which are given up.
-    fn with_later(&mut self, batches: VecDeque<ProbeBatch>) -> Vec<RecordBatch> {
+    fn with_in_flight(&mut self, batches: VecDeque<ProbeBatch>) -> Vec<RecordBatch> {
         let later = self.in_flight.drain(..).flat_map(|lookup| lookup.batches);
         let all = batches.into_iter().chain(later);
         all.map(|probe| probe.batch).collect()
@@ -372,9 +373,10 @@ impl Probe {
         last_first.for_each(|batch| self.input.put_back(batch));
     }
 
-    /// Returns whether others have given back what `error` was short of; waits for it once a chunk.
+    /// Returns whether others have given back what `error` was short of; waits for it once per
+    /// chunk.
     async fn has_room_after(&mut self, table: Option<&JoinTable>, error: &Error) -> bool {
-        if std::mem::replace(&mut self.has_waited, true) {
+        if std::mem::replace(&mut self.has_waited_for_memory, true) {
             return false;
         }
         match (table, error) {
@@ -387,9 +389,9 @@ impl Probe {
     }
 
     /// Makes chunks of the usual size again, if they were smaller and the host answers them now.
-    fn forget_shortage(&mut self, build: &BuildSide) {
-        if self.is_short && build.tables().answering().is_none() {
-            self.is_short = false;
+    fn reset_chunk_size(&mut self, build: &BuildSide) {
+        if self.is_memory_short && build.tables().answering().is_none() {
+            self.is_memory_short = false;
             self.chunk_rows = self.spec.most_chunk_rows(build);
             self.next_chunk_rows = self.chunk_rows;
             self.wanted = self.spec.wanted(build);
@@ -404,7 +406,7 @@ impl Probe {
             return false;
         }
         log::debug!("a chunk of {rows} probe rows is split");
-        self.is_short = true;
+        self.is_memory_short = true;
         self.chunk_rows = (rows / 2).max(LEAST_CHUNK_ROWS).min(self.chunk_rows);
         self.next_chunk_rows = self.chunk_rows;
         true

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  pairs, a window at a time ─▶ step of one batch ─▶ equal keys? ─▶ residual filter ─▶ join type
-//!  bits, one a row           ─▶ batch ────────────────────────────────────────────────▶ join type
+//!  bits, one per row         ─▶ batch ────────────────────────────────────────────────▶ join type
 //!  visited build rows, at the end ────────────────────────────────────────────────────▶ join type
 //!                                                                                    ─▶ rows
 //! ```
@@ -19,14 +19,14 @@ use datafusion::physical_plan::coalesce::PushBatchStatus;
 
 use crate::error::{Error, Result};
 use crate::join::bitmap::Bitmap;
-use crate::join::build::owed::{Batches, Share};
-use crate::join::build::side::BuildSide;
-use crate::join::emit::pairs::Pairs;
-use crate::join::lookup::found::{Found, Wanted, Window};
+use crate::join::build_side::build_output::{Batches, Role};
+use crate::join::build_side::side::BuildSide;
+use crate::join::lookup::result::{LookupKind, LookupResult, Window};
+use crate::join::output::row_pairs::Pairs;
 use crate::join::probe::chunk::{Chunk, ProbeBatch, Step};
-use crate::join::rows::Located;
+use crate::join::rows::RowLocations;
 use crate::join::rows::Source;
-use crate::keys::verify::{Picked, equal_pairs, equal_strings, equal_views};
+use crate::keys::verify::{Selected, equal_pairs, equal_strings, equal_views};
 
 use super::{LEAST_WINDOW, Probe, State};
 
@@ -42,11 +42,11 @@ impl Probe {
             return Ok(State::Fetch(build));
         }
         match chunk.wanted {
-            Wanted::Visits => {
+            LookupKind::Visits => {
                 self.count_chunk(&chunk);
                 Ok(State::Fetch(build))
             }
-            Wanted::Count => {
+            LookupKind::Count => {
                 // Once: what is left of a chunk to emit has no batches.
                 if !chunk.batches.is_empty() {
                     self.count_chunk(&chunk);
@@ -54,8 +54,8 @@ impl Probe {
                 }
                 self.emit_count(build, chunk)
             }
-            Wanted::Bits => self.emit_batch(build, chunk),
-            Wanted::Pairs { .. } => {
+            LookupKind::Bits => self.emit_batch(build, chunk),
+            LookupKind::Pairs { .. } => {
                 while let Some(first) = chunk.missing(self.step_pairs(&chunk)) {
                     self.fetch_window(&build, &mut chunk, first).await?;
                 }
@@ -70,7 +70,7 @@ impl Probe {
         self.count_matches(&chunk.found, rows);
     }
 
-    pub(super) fn count_matches(&self, found: &Found, rows: usize) {
+    pub(super) fn count_matches(&self, found: &LookupResult, rows: usize) {
         let metrics = &self.metrics;
         metrics.probe_hit_rate.add_total(rows);
         metrics.probe_hit_rate.add_part(found.matched as usize);
@@ -122,7 +122,7 @@ impl Probe {
     /// follow.
     pub(super) fn step_pairs(&self, chunk: &Chunk) -> usize {
         match chunk.wanted {
-            Wanted::Pairs { window, .. } => self.spec.batch_size.min(window - 1),
+            LookupKind::Pairs { window, .. } => self.spec.batch_size.min(window - 1),
             _ => self.spec.batch_size,
         }
     }
@@ -146,7 +146,7 @@ impl Probe {
         let rest = chunk.found.rest.clone().ok_or_else(lost)?;
         match rest.window(first, chunk.wanted).await {
             Ok(answer) => {
-                self.has_waited = false;
+                self.has_waited_for_memory = false;
                 self.metrics.add_cost(&answer.cost);
                 chunk.found.window = answer.value;
             }
@@ -160,7 +160,7 @@ impl Probe {
                     self.shrink_windows();
                     return Ok(());
                 }
-                self.go_on_without(build, table.as_deref(), error).await?;
+                self.fail_over(build, table.as_deref(), error).await?;
                 chunk.table = None;
                 let from = chunk.front().ok_or_else(lost)?;
                 let matches = self.lookup_again(build, &chunk.batches, from).await?;
@@ -230,14 +230,14 @@ impl Probe {
         Ok(pairs)
     }
 
-    /// Drops candidates whose keys only share a surrogate.
+    /// Drops candidates whose keys only share a normalized key.
     pub(super) fn verify(
         &self,
         build: &BuildSide,
         probe: &ProbeBatch,
         pairs: Pairs,
     ) -> Result<Pairs> {
-        let located = Located::new(build.rows(), &pairs.build);
+        let located = RowLocations::new(build.rows(), &pairs.build);
         let picked = if pairs.are_whole(probe.batch.num_rows()) {
             None
         } else {
@@ -283,17 +283,17 @@ impl Probe {
         key: &ArrayRef,
         column: usize,
         pairs: &Pairs,
-        located: &Located<'_>,
+        located: &RowLocations<'_>,
     ) -> Option<BooleanBuffer> {
         let nulls = self.spec.null_equality;
-        let probe = Picked {
+        let probe = Selected {
             array: key,
             rows: &pairs.probe,
         };
         match build.column(Source::Key(column)) {
             [array] => {
                 let rows = &pairs.build;
-                equal_views(Picked { array, rows }, probe, nulls)
+                equal_views(Selected { array, rows }, probe, nulls)
             }
             arrays => equal_strings(arrays, located.places(), probe, nulls),
         }
@@ -306,15 +306,15 @@ impl Probe {
             return Ok(State::Done);
         };
         let mut share = visited.owed().end(self.partition).await;
-        if share == Share::First {
+        if share == Role::Leader {
             self.collect_visits(&build).await?;
             share = visited.owed().settle(self.partition);
             // As in `HashJoinExec`, the rows owed count as one more input batch.
             self.metrics.input_batches.add(1);
         }
         Ok(match share {
-            Share::Part(batches) => State::Unmatched(build, batches, 0..0),
-            Share::Nothing | Share::First => State::Done,
+            Role::Helper(batches) => State::Unmatched(build, batches, 0..0),
+            Role::None | Role::Leader => State::Done,
         })
     }
 

@@ -3,12 +3,12 @@
 use datafusion::common::{JoinSide, JoinType, NullEquality};
 use datafusion::physical_expr::PhysicalExprRef;
 
-use crate::join::build::side::BuildSide;
-use crate::join::emit::outcome::Outcome;
-use crate::join::emit::shape::Shape;
+use crate::join::build_side::side::BuildSide;
 use crate::join::lookup::columns::DeviceColumn;
-use crate::join::lookup::found::Wanted;
+use crate::join::lookup::result::LookupKind;
 use crate::join::memory::ROW_BYTES;
+use crate::join::output::columns::OutputColumns;
+use crate::join::output::join_type::Outcome;
 use crate::join::rows::Source;
 
 /// Bytes of a chunk's keys where they are of more than two words: page-locking more memory costs
@@ -32,9 +32,9 @@ pub struct ProbeSpec {
     /// NOT IN: a NULL on either side decides for no row.
     pub null_aware: bool,
     /// The residual filter and its input.
-    pub filter: Option<(PhysicalExprRef, Shape)>,
+    pub filter: Option<(PhysicalExprRef, OutputColumns)>,
     /// Shape of the output batches.
-    pub output: Shape,
+    pub output: OutputColumns,
     /// Rows of an output batch.
     pub batch_size: usize,
     /// Rows to return at most.
@@ -45,7 +45,7 @@ pub struct ProbeSpec {
     pub whole_chunks: bool,
     /// True if the table may be built on another device, too, while chunks wait. False for a share:
     /// the other devices have as much to do.
-    pub adds_tables: bool,
+    pub may_replicate: bool,
 }
 
 impl ProbeSpec {
@@ -80,9 +80,9 @@ impl ProbeSpec {
 
     /// Returns `wanted`, cut down for the lookup of a chunk of `rows` rows: few rows have few pairs
     /// as a rule.
-    pub(super) fn first_window(&self, wanted: Wanted, rows: usize) -> Wanted {
+    pub(super) fn first_window(&self, wanted: LookupKind, rows: usize) -> LookupKind {
         match wanted {
-            Wanted::Pairs { build_rows, window } => Wanted::Pairs {
+            LookupKind::Pairs { build_rows, window } => LookupKind::Pairs {
                 build_rows,
                 window: window.min((WINDOW_PAIRS * rows).max(self.batch_size + 1)),
             },
@@ -91,13 +91,13 @@ impl ProbeSpec {
     }
 
     /// Returns what lookups must bring back.
-    pub(super) fn wanted(&self, build: &BuildSide) -> Wanted {
+    pub(super) fn wanted(&self, build: &BuildSide) -> LookupKind {
         let checked = self.filter.is_some() || !build.encoder().is_exact();
         match self.outcome {
-            Outcome::Later if !checked => Wanted::Visits,
-            Outcome::Matched | Outcome::Unmatched | Outcome::Marked if !checked => Wanted::Bits,
-            Outcome::Matches if !checked && self.output.columns.is_empty() => Wanted::Count,
-            _ => Wanted::Pairs {
+            Outcome::Later if !checked => LookupKind::Visits,
+            Outcome::Matched | Outcome::Unmatched | Outcome::Marked if !checked => LookupKind::Bits,
+            Outcome::Matches if !checked && self.output.columns.is_empty() => LookupKind::Count,
+            _ => LookupKind::Pairs {
                 build_rows: self.needs_build_rows(build),
                 window: self.window(build),
             },

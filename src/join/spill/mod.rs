@@ -22,14 +22,14 @@
 //! DataFusion's `SpillManager` writes the files and its `DiskManager` deletes them when they are
 //! let go. A sort-merge join instead would need keys that sort, and has no NOT IN.
 
-mod bucket;
-mod filling;
-mod lanes;
-mod numbers;
+mod multi_pass;
 mod order;
 mod pairs;
-mod passes;
-mod scatter;
-pub mod scattering;
+mod partition;
+mod partition_function;
+mod partitioner;
+pub mod plan;
+mod queue;
 mod spec;
 pub mod spilled;
+mod writer;

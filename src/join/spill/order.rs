@@ -16,9 +16,9 @@ use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::{StreamExt, TryStreamExt};
 
-use crate::join::decide::granted::Granted;
-use crate::join::decide::host_join::HandedExec;
 use crate::join::memory::of_order;
+use crate::join::prepare::host_join::OneShotExec;
+use crate::join::prepare::reserved_pool::ReservedPool;
 use crate::join::properties::promised_ordering;
 
 /// Returns `stream` of the join of `partition` in the order that `planned` promises, and with as
@@ -34,9 +34,9 @@ pub fn promised(
 ) -> Result<SendableRecordBatchStream> {
     let stream = match promised_ordering(planned) {
         Some(ordering) => {
-            let rows = HandedExec::unordered(planned.schema(), stream);
+            let rows = OneShotExec::unordered(planned.schema(), stream);
             let held = of_order(context.memory_pool(), partition);
-            let context = Granted::sort_context(context, held)?;
+            let context = ReservedPool::sort_context(context, held)?;
             SortExec::new(ordering, rows).execute(0, context)?
         }
         None => stream,

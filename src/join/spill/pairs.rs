@@ -7,17 +7,17 @@ use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::joins::HashJoinExec;
 
 use crate::error::{Error, Result};
-use crate::join::build::table::KEY_BYTES;
-use crate::join::collect::collected::Collected;
-use crate::join::collect::files::SpillFiles;
-use crate::join::collect::reading::{Reading, Turn};
-use crate::join::decide::Node;
-use crate::join::decision::{At, Home};
+use crate::join::build_side::table::KEY_BYTES;
+use crate::join::decision::{BuildId, PartitionStorage};
+use crate::join::input::buffered::{BufferedInput, ReadOutcome};
+use crate::join::input::build_batches::BuildBatches;
+use crate::join::input::files::SpillFiles;
 use crate::join::memory::of_rows;
+use crate::join::prepare::JoinContext;
 use crate::join::side::Side;
 
-use super::bucket::Pair;
-use super::scattering::{pairs_of, scatter_all, spec};
+use super::partition::PartitionPair;
+use super::plan::{pairs_of, partition_all, spec};
 
 /// Buckets of a pair in memory for which the device had no room after all.
 pub const AGAIN: usize = 4;
@@ -25,7 +25,7 @@ pub const AGAIN: usize = 4;
 /// A join whose rows are in pairs of buckets.
 pub struct PairJoin {
     /// The facts of its node; the join there is the one of a pair.
-    pub node: Node,
+    pub node: JoinContext,
     /// The join as planned.
     pub planned: Arc<HashJoinExec>,
     /// Bytes that joins may take on the device.
@@ -38,12 +38,12 @@ pub struct PairJoin {
 
 impl PairJoin {
     /// Returns the rows of the build side, if the memory pool has room for them.
-    pub async fn build(&self, pair: &Pair, build: Side) -> Result<Option<Collected>> {
+    pub async fn build(&self, pair: &PartitionPair, build: Side) -> Result<Option<BuildBatches>> {
         if pair.is_in_memory() {
             let pool = self.node.context.memory_pool();
             let memory = of_rows(pool, self.node.partition, build);
             let batches = pair.bucket(build).batches().to_vec();
-            if let Ok(held) = Collected::held(batches, memory) {
+            if let Ok(held) = BuildBatches::held(batches, memory) {
                 return Ok(Some(held));
             }
         }
@@ -56,7 +56,7 @@ impl PairJoin {
     }
 
     /// Returns the other side of a pair, in `parts`.
-    pub fn probing(&self, pair: &Pair, side: Side, parts: usize) -> Result<Reading> {
+    pub fn probing(&self, pair: &PartitionPair, side: Side, parts: usize) -> Result<BufferedInput> {
         if parts == 1 {
             return self.reading(pair, side);
         }
@@ -66,46 +66,51 @@ impl PairJoin {
     }
 
     /// Returns whether all rows of the build side are there now.
-    pub async fn fits(&self, pair: &Pair, build: Side, reading: &mut Reading) -> Result<bool> {
+    pub async fn fits(
+        &self,
+        pair: &PartitionPair,
+        build: Side,
+        reading: &mut BufferedInput,
+    ) -> Result<bool> {
         // Asked first: what cannot fit need not be read.
         if !reading.has_room(pair.bucket(build).rows, pair.bucket(build).bytes) {
             return Ok(false);
         }
         match reading.turn(usize::MAX).await? {
-            Turn::Ended => Ok(true),
-            Turn::Failed => Err(reading.lost()),
+            ReadOutcome::Ended => Ok(true),
+            ReadOutcome::Failed => Err(reading.lost()),
             _ => Ok(false),
         }
     }
 
     /// Returns a side of a pair, not read yet.
-    pub fn reading(&self, pair: &Pair, side: Side) -> Result<Reading> {
+    pub fn reading(&self, pair: &PartitionPair, side: Side) -> Result<BufferedInput> {
         let files = &self.files[side as usize];
         let stream = pair.bucket(side).stream(files)?;
         Ok(self.reading_of(side, vec![stream]))
     }
 
-    pub fn reading_of(&self, side: Side, streams: Vec<SendableRecordBatchStream>) -> Reading {
+    pub fn reading_of(&self, side: Side, streams: Vec<SendableRecordBatchStream>) -> BufferedInput {
         let pool = self.node.context.memory_pool();
         let memory = of_rows(pool, self.node.partition, side);
         let schema = Arc::clone(self.files[side as usize].schema());
-        Reading::new(schema, streams, memory)
+        BufferedInput::new(schema, streams, memory)
     }
 
     /// Returns the pairs of a pair, by another hash.
-    pub async fn split(&self, pair: &Pair) -> Result<Vec<Pair>> {
+    pub async fn split(&self, pair: &PartitionPair) -> Result<Vec<PartitionPair>> {
         let level = pair.level + 1;
         let spec = |side| {
             let spec = spec(&self.node, &self.planned, &self.files, side).at_level(level);
             if pair.is_in_memory() {
-                spec.at_home(Home::Memory, AGAIN)
+                spec.at_home(PartitionStorage::Memory, AGAIN)
             } else {
                 spec
             }
         };
         let streams = |side| Ok::<_, Error>(self.reading(pair, side)?.into_streams());
-        let left = scatter_all(spec(Side::Left), streams(Side::Left)?).await?;
-        let right = scatter_all(spec(Side::Right), streams(Side::Right)?).await?;
+        let left = partition_all(spec(Side::Left), streams(Side::Left)?).await?;
+        let right = partition_all(spec(Side::Right), streams(Side::Right)?).await?;
         Ok(pairs_of(&left, &right, level))
     }
 
@@ -116,7 +121,7 @@ impl PairJoin {
         KEY_BYTES * rows as u64 > most || rows > self.node.config.knobs.max_table_rows
     }
 
-    pub fn next_at(&self) -> At {
+    pub fn next_at(&self) -> BuildId {
         let bucket = self.next_bucket.fetch_add(1, Ordering::Relaxed);
         self.node.at(Some(bucket))
     }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use datafusion::execution::memory_pool::{MemoryPool, MemoryReservation};
 use datafusion::physical_expr::PhysicalExprRef;
 
-use crate::join::collect::files::SpillFiles;
-use crate::join::decision::Home;
+use crate::join::decision::PartitionStorage;
+use crate::join::input::files::SpillFiles;
 
 /// Buckets of a side at most: a bucket is so much smaller than what it comes of.
 const MOST_BUCKETS: usize = 16;
@@ -18,7 +18,7 @@ pub const LEAST_BUCKETS: usize = 3;
 /// default (`ulimit -n`, 1024).
 const OPEN_FILES: usize = 512;
 
-/// Open files a bucket: that of one side, and two while the other side's is written.
+/// Open files per bucket: that of one side, and two while the other side's is written.
 const FILES_A_BUCKET: usize = 3;
 
 /// Returns the buckets of a side in memory at most: should they have to go to files, `lanes` times
@@ -35,15 +35,15 @@ pub fn buckets(streams: usize) -> usize {
 
 /// The treatment of rows with a NULL key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NullKeys {
+pub enum NullKeyRows {
     /// They match each other.
     Match,
     /// They match nothing, and are emitted: they go to all buckets by turns.
-    Spread,
+    RoundRobin,
     /// They match nothing, and nobody wants them.
     Drop,
     /// NOT IN: they are decided on when both sides are known.
-    Apart,
+    Separate,
 }
 
 /// The way in which a side is scattered.
@@ -51,11 +51,11 @@ pub struct ScatterSpec {
     /// Key expressions of the side.
     pub keys: Vec<PhysicalExprRef>,
     /// The treatment of NULL keys.
-    pub null_keys: NullKeys,
+    pub null_keys: NullKeyRows,
     /// Number of buckets.
     pub buckets: usize,
     /// Place that the rows go to.
-    pub home: Home,
+    pub home: PartitionStorage,
     /// Number of times that its rows were scattered before.
     pub level: u64,
     /// The files of the side.
@@ -74,7 +74,7 @@ pub struct ScatterSpec {
 
 impl ScatterSpec {
     /// Returns the spec with `buckets` buckets at `home`.
-    pub fn at_home(self, home: Home, buckets: usize) -> Self {
+    pub fn at_home(self, home: PartitionStorage, buckets: usize) -> Self {
         Self {
             home,
             buckets,

@@ -20,20 +20,20 @@ use futures::{FutureExt, StreamExt, TryFutureExt, TryStreamExt};
 
 use crate::device::Placed;
 use crate::error::{Error, Result};
-use crate::join::collect::collected::Collected;
-use crate::join::collect::reading::Reading;
-use crate::join::decide::{Node, for_another};
-use crate::join::decision::Home;
+use crate::join::decision::PartitionStorage;
+use crate::join::input::buffered::BufferedInput;
+use crate::join::input::build_batches::BuildBatches;
 use crate::join::memory::of_rows;
+use crate::join::prepare::{JoinContext, for_another};
 use crate::join::side::Side;
 use crate::join::sides::has_run_ends;
 
-use super::bucket::Pair;
-use super::lanes::{Begun, Lane, Lanes, Rows};
+use super::multi_pass;
 use super::order::promised;
 use super::pairs::PairJoin;
-use super::passes;
-use super::scattering::{Scattering, buckets_on, files_of, lanes_of, obstacle};
+use super::partition::PartitionPair;
+use super::plan::{PartitionPlan, buckets_on, files_of, lanes_of, obstacle};
+use super::queue::{Lanes, PairInProgress, PairQueue, PairRows};
 
 /// A join whose sides are in buckets.
 pub struct Spilled {
@@ -50,13 +50,13 @@ impl Spilled {
     ///
     /// # Errors
     /// The pool's `error`, if the session does not want joins to spill, or they cannot.
-    pub fn new(node: Node, readings: [Reading; 2], error: Error) -> Result<Arc<Self>> {
+    pub fn new(node: JoinContext, readings: [BufferedInput; 2], error: Error) -> Result<Arc<Self>> {
         if let Some(advice) = obstacle(&node) {
             return Err(error.with_advice(advice));
         }
         log::debug!("a join goes to disk: {error}");
         let device_limit = node.config.memory_limit();
-        Self::scattering(node, readings, Home::Disk, 0, device_limit).map(Arc::new)
+        Self::scattering(node, readings, PartitionStorage::Disk, 0, device_limit).map(Arc::new)
     }
 
     /// Returns the join of two sides for which the device has no room: the build `side`, which is
@@ -65,9 +65,9 @@ impl Spilled {
     /// # Errors
     /// If DataFusion cannot make the join of buckets.
     pub fn in_memory(
-        node: Node,
+        node: JoinContext,
         side: Side,
-        build: Collected,
+        build: BuildBatches,
         probe: Vec<SendableRecordBatchStream>,
         placed: &Placed,
     ) -> Result<Arc<Self>> {
@@ -81,7 +81,7 @@ impl Spilled {
         let schemas = [node.planned.left().schema(), node.planned.right().schema()];
         let reading = |of: Side, streams| {
             let memory = of_rows(node.context.memory_pool(), node.partition, of);
-            Reading::new(Arc::clone(&schemas[of as usize]), streams, memory)
+            BufferedInput::new(Arc::clone(&schemas[of as usize]), streams, memory)
         };
         let build = build.into_streams(&schemas[side as usize], width);
         let (build, probe) = (reading(side, build), reading(side.other(), probe));
@@ -89,29 +89,35 @@ impl Spilled {
             Side::Left => [build, probe],
             Side::Right => [probe, build],
         };
-        let mut spilled = Self::scattering(node, readings, Home::Memory, buckets, device_limit)?;
+        let mut spilled = Self::scattering(
+            node,
+            readings,
+            PartitionStorage::Memory,
+            buckets,
+            device_limit,
+        )?;
         // Pairs are joined one after the other by all streams, or as many at once as devices.
         spilled.at_once = placed.among().all().len();
         Ok(Arc::new(spilled))
     }
 
     fn scattering(
-        node: Node,
-        readings: [Reading; 2],
-        home: Home,
+        node: JoinContext,
+        readings: [BufferedInput; 2],
+        home: PartitionStorage,
         buckets: usize,
         device_limit: u64,
     ) -> Result<Self> {
         let planned = Arc::clone(&node.planned);
         let join = planned.builder().with_null_aware(false).with_fetch(None);
         let join = join.with_partition_mode(PartitionMode::CollectLeft);
-        let node = Node {
+        let node = JoinContext {
             planned: Arc::new(join.build()?),
             ..node
         };
         let metrics = SpillMetrics::new(&node.shown.metrics, node.partition);
         let files = [&readings[0], &readings[1]].map(|side| files_of(&node, side, &metrics));
-        let scattering = Scattering::of(&node, &planned, &files).at_home(home, buckets);
+        let scattering = PartitionPlan::of(&node, &planned, &files).at_home(home, buckets);
         let lanes = scattering.lanes(readings).map_ok(Arc::new);
         Ok(Self {
             at_once: 1,
@@ -144,17 +150,18 @@ impl Spilled {
             let lanes = spilled.lanes.clone().await.map_err(for_another)?;
             let lane = at.min(lanes.len().saturating_sub(1));
             // The state is the pair whose rows are read.
-            let pairs = futures::stream::try_unfold(None, move |read: Option<Arc<Begun>>| {
-                let (spilled, lanes) = (Arc::clone(&spilled), Arc::clone(&lanes));
-                async move {
-                    drop(read);
-                    let joined = match lanes.get(lane) {
-                        Some(lane) => spilled.next_joined(lane).await?,
-                        None => None,
-                    };
-                    Ok::<_, DataFusionError>(joined.map(|(rows, begun)| (rows, Some(begun))))
-                }
-            });
+            let pairs =
+                futures::stream::try_unfold(None, move |read: Option<Arc<PairInProgress>>| {
+                    let (spilled, lanes) = (Arc::clone(&spilled), Arc::clone(&lanes));
+                    async move {
+                        drop(read);
+                        let joined = match lanes.get(lane) {
+                            Some(lane) => spilled.next_joined(lane).await?,
+                            None => None,
+                        };
+                        Ok::<_, DataFusionError>(joined.map(|(rows, begun)| (rows, Some(begun))))
+                    }
+                });
             Ok::<_, DataFusionError>(pairs.try_flatten())
         };
         let rows = futures::stream::once(opened).try_flatten();
@@ -172,18 +179,20 @@ impl Spilled {
     /// `None` if none is left.
     async fn next_joined(
         &self,
-        lane: &Lane,
-    ) -> Result<Option<(SendableRecordBatchStream, Arc<Begun>)>> {
+        lane: &PairQueue,
+    ) -> Result<Option<(SendableRecordBatchStream, Arc<PairInProgress>)>> {
         while let Some((begun, part)) = lane.take(|pair| self.begin(pair)) {
             let rows = begun.rows().await.map_err(for_another)?;
             let rows = match rows.as_ref() {
-                Rows::None => None,
-                Rows::Split(smaller) => {
+                PairRows::None => None,
+                PairRows::Split(smaller) => {
                     lane.extend(std::mem::take(&mut *lock(smaller)));
                     None
                 }
-                Rows::All(rows) => lock(rows).take(),
-                Rows::Parts(decided, _) => Some(decided.stream(part, self.pairs.node.partition)?),
+                PairRows::All(rows) => lock(rows).take(),
+                PairRows::Parts(decided, _) => {
+                    Some(decided.stream(part, self.pairs.node.partition)?)
+                }
             };
             if let Some(rows) = rows {
                 return Ok(Some((rows, begun)));
@@ -193,22 +202,22 @@ impl Spilled {
     }
 
     /// Begins to join `pair`.
-    fn begin(&self, pair: Pair) -> Begun {
+    fn begin(&self, pair: PartitionPair) -> PairInProgress {
         let parts = if pair.is_in_memory() {
             self.streams.div_ceil(self.at_once)
         } else {
             1
         };
         let pairs = Arc::clone(&self.pairs);
-        Begun::new(parts, async move { join(&pairs, pair, parts).await })
+        PairInProgress::new(parts, async move { join(&pairs, pair, parts).await })
     }
 }
 
 /// Returns the rows of `pair`, the probe side of which comes in `parts`. One that is too large is
 /// scattered again.
-async fn join(pairs: &Arc<PairJoin>, pair: Pair, parts: usize) -> Result<Rows> {
+async fn join(pairs: &Arc<PairJoin>, pair: PartitionPair, parts: usize) -> Result<PairRows> {
     if pair.gives_nothing(*pairs.planned.join_type()) {
-        return Ok(Rows::None);
+        return Ok(PairRows::None);
     }
     let build = if has_run_ends(&pairs.planned) {
         Side::Left
@@ -217,19 +226,19 @@ async fn join(pairs: &Arc<PairJoin>, pair: Pair, parts: usize) -> Result<Rows> {
     };
     if let Some(rows) = pairs.build(&pair, build).await? {
         let probe = pairs.probing(&pair, build.other(), parts)?;
-        if let Some(decided) = passes::whole(pairs, &pair, build, rows, probe).await? {
+        if let Some(decided) = multi_pass::whole(pairs, &pair, build, rows, probe).await? {
             return Ok(match pair.home() {
-                Home::Memory => Rows::Parts(decided, pair),
-                Home::Disk => {
+                PartitionStorage::Memory => PairRows::Parts(decided, pair),
+                PartitionStorage::Disk => {
                     let rows = decided.stream(0, pairs.node.partition)?;
-                    Rows::all(pair.held_by(rows))
+                    PairRows::all(pair.held_by(rows))
                 }
             });
         }
     } else if !pair.can_split(build) {
-        return Ok(Rows::all(passes::in_parts(pairs, pair, build)));
+        return Ok(PairRows::all(multi_pass::in_parts(pairs, pair, build)));
     }
-    Ok(Rows::Split(Mutex::new(pairs.split(&pair).await?)))
+    Ok(PairRows::Split(Mutex::new(pairs.split(&pair).await?)))
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

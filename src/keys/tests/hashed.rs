@@ -1,7 +1,7 @@
-//! Hashed surrogates: floats, dictionaries, strings, nested types, collisions.
+//! Hashed normalized keys: floats, dictionaries, strings, nested types, collisions.
 
 use super::*;
-use crate::keys::hashed::Hashed;
+use crate::keys::hashed::HashedKeys;
 
 #[test]
 fn float_zeros_are_equal_and_nans_are_by_bits() {
@@ -243,11 +243,11 @@ fn map_keys_are_hashed() {
 }
 
 #[test]
-fn surrogate_bits_limit_hashed_surrogates_only() {
+fn normalized_key_bits_limit_hashed_keys_only() {
     let strings = long_texts(&int64(0..1000), &DataType::Utf8);
     for (bits, distinct) in [(0, 1), (1, 2), (4, 16), (32, 1000), (99, 1000)] {
         let encoder =
-            fit_one(&strings, NullEqualsNothing).with_surrogate_bits(bits, NullEqualsNothing);
+            fit_one(&strings, NullEqualsNothing).with_normalized_key_bits(bits, NullEqualsNothing);
         assert_eq!(encoder.bits(), bits.min(32));
         let mut codes = encode(&encoder, &[Arc::clone(&strings)]);
         codes.sort();
@@ -255,13 +255,14 @@ fn surrogate_bits_limit_hashed_surrogates_only() {
         assert_eq!(codes.len(), distinct);
     }
     let numbers = int64(0..1000);
-    let encoder = fit_one(&numbers, NullEqualsNothing).with_surrogate_bits(4, NullEqualsNothing);
+    let encoder =
+        fit_one(&numbers, NullEqualsNothing).with_normalized_key_bits(4, NullEqualsNothing);
     assert_eq!(encoder.bits(), 10);
     assert_eq!(encode(&encoder, &[numbers])[999], Some(999));
 }
 
 #[test]
-fn hashed_surrogates_collide_no_more_than_random_numbers() {
+fn hashed_keys_collide_no_more_than_random_numbers() {
     let rows = 1 << 18;
     let grid = |step: i64| int64((0..rows).map(move |i| (i % 512) * step));
     let steps = |step: i64| int64((0..rows).map(move |i| (i / 512) * step));
@@ -287,7 +288,7 @@ fn hashed_surrogates_collide_no_more_than_random_numbers() {
     // n² / 2^33 = 8 collisions are expected.
     for columns in keys {
         let types: Vec<DataType> = columns.iter().map(|c| c.data_type().clone()).collect();
-        let encoder = KeyEncoder::hashed(Hashed::new(NullEqualsNothing), types);
+        let encoder = KeyEncoder::hashed(HashedKeys::new(NullEqualsNothing), types);
         let mut codes = encode(&encoder, &columns);
         codes.sort();
         codes.dedup();
@@ -296,10 +297,10 @@ fn hashed_surrogates_collide_no_more_than_random_numbers() {
     }
 }
 
-/// Every join hashes with a seed of its own, so keys chosen to share a surrogate share none in the
-/// next.
+/// Every join hashes with a seed of its own, so keys chosen to share a normalized key share none in
+/// the next.
 #[test]
-fn keys_that_share_a_surrogate_under_one_seed_are_spread_by_another() {
+fn keys_that_share_a_normalized_key_under_one_seed_are_spread_by_another() {
     const BITS: u32 = 8;
     let rows = 1 << 17;
     let text = |column: &ArrayRef| convert(column, &DataType::Utf8);
@@ -315,7 +316,7 @@ fn keys_that_share_a_surrogate_under_one_seed_are_spread_by_another() {
     for columns in keys {
         let types: Vec<DataType> = columns.iter().map(|c| c.data_type().clone()).collect();
         let encoder = || {
-            let mut hashed = Hashed::new(NullEqualsNothing);
+            let mut hashed = HashedKeys::new(NullEqualsNothing);
             hashed.keep_bits(BITS);
             KeyEncoder::hashed(hashed, types.clone())
         };
@@ -327,7 +328,8 @@ fn keys_that_share_a_surrogate_under_one_seed_are_spread_by_another() {
         let mut codes = encode(&encoder(), &chosen.collect::<Result<Vec<_>, _>>().unwrap());
         codes.sort();
         let most = codes.chunk_by(|a, b| a == b).map(<[_]>::len).max();
-        // Of 512 random ones 2 share a surrogate on average, and 12 with a probability below 10⁻⁴.
+        // Of 512 random ones 2 share a normalized key on average, and 12 with a probability below
+        // 10⁻⁴.
         assert!(
             most.unwrap() <= 20,
             "{types:?}: {most:?} of {}",

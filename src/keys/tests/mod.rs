@@ -20,7 +20,7 @@ use super::verify::*;
 
 const BOTH: [NullEquality; 2] = [NullEqualsNothing, NullEqualsNull];
 
-/// Surrogates of the rows that can match, word by word.
+/// Normalized keys of the rows that can match, word by word.
 fn encode_words(encoder: &KeyEncoder, columns: &[ArrayRef]) -> Vec<Option<Vec<u32>>> {
     let (rows, words) = (columns[0].len(), encoder.words());
     // Whatever is in the words before must not matter.
@@ -45,7 +45,7 @@ fn encode_words(encoder: &KeyEncoder, columns: &[ArrayRef]) -> Vec<Option<Vec<u3
     codes
 }
 
-/// The same of surrogates of up to two words, as numbers.
+/// The same of normalized keys of up to two words, as numbers.
 fn encode(encoder: &KeyEncoder, columns: &[ArrayRef]) -> Vec<Option<u64>> {
     assert!(encoder.words() <= 2);
     let code = |words: Vec<u32>| words.iter().rev().fold(0, |c, w| c << 32 | u64::from(*w));

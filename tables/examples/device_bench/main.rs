@@ -258,7 +258,7 @@ fn beside_rust(
     Ok((column, wrong))
 }
 
-/// Rows a second of a build with four rows a key, pairs a second of a join with it, and wrong
+/// Rows a second of a build with four rows per key, pairs a second of a join with it, and wrong
 /// answers.
 fn four_a_key(
     options: &Options,

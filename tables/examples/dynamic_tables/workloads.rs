@@ -1,7 +1,7 @@
 //! Every kind of table under every kind of work, for choosing among them.
 //!
 //! ```text
-//!   table                  build   hits   misses   insert   remove   mixed   bytes a key
+//!   table                  build   hits   misses   insert   remove   mixed   bytes per key
 //!   Horton, cuckoo         load 0.8                                     mixed: in phases
 //!   linear probing (2)     load 0.5
 //!   slab hash              60 % utilisation                             mixed: in one launch
@@ -233,7 +233,7 @@ struct Inputs {
     mixed: std::sync::Arc<Mixed>,
 }
 
-/// Runs all work once on a fresh table; times in the order of [`COLUMNS`], and bytes a key.
+/// Runs all work once on a fresh table; times in the order of [`COLUMNS`], and bytes per key.
 fn run(
     bench: &mut Bench,
     kind: Kinds,

@@ -46,7 +46,7 @@ pub struct Rate {
     pub moved: f64,
 }
 
-/// Looks `probes` keys up in tables of 8 slots a bucket of every kind, in each case.
+/// Looks `probes` keys up in tables of 8 slots per bucket of every kind, in each case.
 pub fn measure(bench: &Bench, cases: &[Case], probes: usize) -> Result<Vec<Rate>> {
     let mut rates = Vec::new();
     for &case in cases {

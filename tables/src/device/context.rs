@@ -16,12 +16,12 @@ use ocl::core::{CommandQueue, Context, Event, Mem, MemFlags, OclPrm, Program};
 use crate::error::{Error, Result};
 
 use super::budget::{Budget, Grant, Refused};
-use super::call::{self, Called};
 use super::host;
+use super::huge_pages;
 use super::info::DeviceInfo;
 use super::kind::DeviceKind;
 use super::memory::Memory;
-use super::pages;
+use super::opencl::{self, Called};
 use super::pool::{Block, InUse, Pool, block_bytes};
 use super::program::{self, ProgramText};
 use super::staging::Staging;
@@ -76,9 +76,9 @@ impl Opened {
         budget: Arc<Budget>,
         earlier_loss: Option<String>,
     ) -> Result<Self> {
-        let context = call::create_context(info.platform_id, info.device_id)
+        let context = opencl::create_context(info.platform_id, info.device_id)
             .map_err(|e| e.error("clCreateContext", &info.label()))?;
-        let host = call::create_queue(&context, info.device_id)
+        let host = opencl::create_queue(&context, info.device_id)
             .map_err(|e| e.error("clCreateCommandQueue", &info.label()))?;
         // A sixteenth: enough for the chunks of some queries, little beside the tables. It counts
         // in the budget, and goes when others ask for it.
@@ -99,7 +99,7 @@ impl Opened {
 
     /// Returns a new in-order queue of this device.
     pub(super) fn command_queue(&self) -> Result<CommandQueue> {
-        call::create_queue(&self.context, self.info.device_id)
+        opencl::create_queue(&self.context, self.info.device_id)
             .map_err(|e| self.fail("clCreateCommandQueue", &e))
     }
 
@@ -239,7 +239,7 @@ impl Opened {
             MemFlags::READ_WRITE
         };
         let mut mem = self.create_buffer(flags, bytes, what)?;
-        let asks = self.on_host() && access == Access::Random && bytes >= pages::WORTH;
+        let asks = self.on_host() && access == Access::Random && bytes >= huge_pages::WORTH;
         if asks && let Err(error) = self.ask_for_large_pages(&mem, bytes) {
             // They are for speed alone; but who knows what that buffer has been left in.
             log::debug!("no large pages for {bytes} bytes: {error:?}");
@@ -252,15 +252,15 @@ impl Opened {
     fn ask_for_large_pages(&self, mem: &Mem, bytes: u64) -> Called<()> {
         const WHAT: &str = "pages";
         // SAFETY: the buffer has `bytes`, and no kernel knows it yet.
-        let (map, _) = unsafe { call::map(&self.host, mem, bytes as usize, WHAT) }?;
-        pages::ask(map.as_ptr() as usize, bytes as usize);
-        call::unmap(&self.host, mem, &map, WHAT)?;
+        let (map, _) = unsafe { opencl::map(&self.host, mem, bytes as usize, WHAT) }?;
+        huge_pages::ask(map.as_ptr() as usize, bytes as usize);
+        opencl::unmap(&self.host, mem, &map, WHAT)?;
         // Kernels of other queues may use it only once it is unmapped.
-        call::finish(&self.host, WHAT)
+        opencl::finish(&self.host, WHAT)
     }
 
     fn create_buffer(&self, flags: MemFlags, bytes: u64, what: &'static str) -> Result<Mem> {
-        call::create_buffer(&self.context, flags, bytes, what).map_err(|e| {
+        opencl::create_buffer(&self.context, flags, bytes, what).map_err(|e| {
             let call = format!("clCreateBuffer of {bytes} bytes for {what}");
             self.fail(call, &e)
         })
@@ -326,7 +326,7 @@ impl Opened {
     /// [`Error::OpenCl`] if it failed. What else stands in the context may be wrong, too: it is
     /// lost then.
     pub(super) fn check(&self, command: &'static str, event: &Event) -> Result<()> {
-        call::event_status(event, command).map_err(|e| {
+        opencl::event_status(event, command).map_err(|e| {
             let error = self.fail(command, &e);
             self.lose(&error);
             error

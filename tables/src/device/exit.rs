@@ -1,7 +1,7 @@
 //! A process that exits while OpenCL calls are under way ends with its status, not with a crash.
 //!
 //! ```text
-//!  call::at ─▶ enter ─▶ OpenCL call ─▶ leave
+//!  opencl::at ─▶ enter ─▶ OpenCL call ─▶ leave
 //!                 ▲
 //!  exit(status) ─▶ wait ─┬─ all calls have ended: no other begins ─▶ the driver's own clean-up
 //!    │  in a destructor  └─ PATIENCE is over ─▶ _exit(status), without any clean-up

@@ -9,7 +9,7 @@
 /// Asks the system for large pages under `slice`, as for tables of CPU devices. Call it before the
 /// slice is first written to: pages keep their size.
 pub fn ask_for_large_pages<T>(slice: &[T]) {
-    super::pages::ask(slice.as_ptr() as usize, size_of_val(slice));
+    super::huge_pages::ask(slice.as_ptr() as usize, size_of_val(slice));
 }
 
 /// Prefetches the cache line of `slice[index]`. Does nothing outside of the slice, or on processors

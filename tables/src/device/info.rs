@@ -19,8 +19,8 @@ use ocl::core::{DeviceId, DeviceInfo as Request, PlatformId, PlatformInfo};
 
 use crate::error::{Error, Result};
 
-use super::call;
 use super::kind::{DEFAULT_SLOTS, DeviceKind, INT64_ATOMICS, KernelBody, SubGroupShuffle};
+use super::opencl;
 
 /// Parts of the names of Mesa's software renderers.
 const SOFTWARE_RENDERERS: [&str; 4] = ["llvmpipe", "lavapipe", "softpipe", "swrast"];
@@ -193,7 +193,7 @@ fn one_at_a_time() -> MutexGuard<'static, ()> {
 
 fn platform_ids() -> Result<Vec<PlatformId>> {
     horton_opencl_loader::link();
-    let platforms = call::platform_ids().map_err(|e| Error::NoPlatform(e.to_string()))?;
+    let platforms = opencl::platform_ids().map_err(|e| Error::NoPlatform(e.to_string()))?;
     if platforms.is_empty() {
         let status = horton_opencl_loader::status().to_string();
         return Err(Error::NoPlatform(status));
@@ -202,11 +202,11 @@ fn platform_ids() -> Result<Vec<PlatformId>> {
 }
 
 fn platform_text(platform: PlatformId, what: PlatformInfo) -> String {
-    call::platform_text(platform, what).unwrap_or_default()
+    opencl::platform_text(platform, what).unwrap_or_default()
 }
 
 fn devices_of(p: usize, platform: &PlatformId) -> Vec<DeviceInfo> {
-    let ids = match call::device_ids(platform) {
+    let ids = match opencl::device_ids(platform) {
         Ok(ids) => ids,
         Err(error) => {
             log::debug!("OpenCL platform {p} has no devices: {error}");
@@ -311,7 +311,7 @@ fn obstacle(info: &DeviceInfo, id: DeviceId) -> Option<String> {
 
 /// Returns the raw answer to a request; empty if the device does not answer it.
 fn raw(id: DeviceId, request: u32) -> Vec<u8> {
-    call::device_info(id, request).unwrap_or_default()
+    opencl::device_info(id, request).unwrap_or_default()
 }
 
 fn text(id: DeviceId, request: Request) -> String {

@@ -31,11 +31,11 @@ pub enum DeviceKind {
 pub enum KernelBody {
     /// A contiguous chunk of keys per work-item with rolling prefetch: CPU runtimes.
     Chunk,
-    /// `slots / 2` lanes a bucket, talking through local memory: any GPU.
+    /// `slots / 2` lanes per bucket, talking through local memory: any GPU.
     LocalTile,
-    /// `slots / 2` lanes a bucket, talking through the shuffles of sub-groups.
+    /// `slots / 2` lanes per bucket, talking through the shuffles of sub-groups.
     SubGroupTile,
-    /// `slots / 2` lanes a bucket, talking through warp shuffles in inline PTX: NVIDIA.
+    /// `slots / 2` lanes per bucket, talking through warp shuffles in inline PTX: NVIDIA.
     WarpTile,
 }
 

@@ -15,7 +15,7 @@ use std::sync::{Mutex, PoisonError};
 
 use ocl::core::{CommandQueue, Event, Mem, MemMap};
 
-use super::call::{self, Called};
+use super::opencl::{self, Called};
 
 /// A memory object, and its address on the host while it is the host's.
 #[derive(Debug)]
@@ -56,7 +56,7 @@ impl Memory {
             None => {
                 // SAFETY: callers map what the buffer has, and commands use it only after
                 // `to_device`.
-                let (map, mapped) = unsafe { call::map(commands, &self.mem, bytes, "") }?;
+                let (map, mapped) = unsafe { opencl::map(commands, &self.mem, bytes, "") }?;
                 event = Some(mapped);
                 map
             }
@@ -78,7 +78,7 @@ impl Memory {
         let Some(map) = held.as_ref() else {
             return Ok(None);
         };
-        let event = call::unmap(commands, &self.mem, map, "to send")?;
+        let event = opencl::unmap(commands, &self.mem, map, "to send")?;
         *held = None;
         Ok(Some(event))
     }
@@ -88,8 +88,8 @@ impl Drop for Memory {
     fn drop(&mut self) {
         let held = self.map.get_mut().unwrap_or_else(PoisonError::into_inner);
         let Some(map) = held.take() else { return };
-        let unmapped = call::unmap(&self.host, &self.mem, &map, "to release")
-            .and_then(|_| call::flush(&self.host));
+        let unmapped = opencl::unmap(&self.host, &self.mem, &map, "to release")
+            .and_then(|_| opencl::flush(&self.host));
         if let Err(error) = unmapped {
             log::debug!("memory was released while it was mapped: {error}");
         }

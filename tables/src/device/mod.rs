@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  join streams ──jobs──▶ lanes: threads ──▶ in-order queue ──▶ OpenCL device
-//!  (tokio tasks) ◀answers─ (1 or 3 a device)  [Queue]            buffers, kernels
+//!  (tokio tasks) ◀answers─ (1 or 3 per device)  [Queue]            buffers, kernels
 //! ```
 //!
 //! OpenCL calls block, and `ocl` panics on what it does not expect. So neither may happen on a
@@ -23,7 +23,7 @@
 //! * `context`: what the lanes of a device share
 //! * `program`: program text from `.cl` parts and defines, compiled
 //! * `cache`: files that keep compiled programs and verdicts
-//! * [`verdict`]: what self-tests found, remembered
+//! * [`self_test_cache`]: what self-tests found, remembered
 //! * `call`: every OpenCL call, through one gate; `faults`, in debug builds, fails them on demand
 //! * `exit`: no call beside the driver's clean-up
 //! * `status`: OpenCL's errors under their names
@@ -36,28 +36,28 @@
 pub(crate) mod budget;
 mod buffer;
 pub(crate) mod cache;
-mod call;
 mod context;
 mod exit;
 #[cfg(debug_assertions)]
 pub mod faults;
 pub mod host;
+mod huge_pages;
 mod info;
 mod job;
 mod kind;
 mod load;
 mod memory;
-mod owner;
-mod pages;
-mod permits;
+mod opencl;
 mod pick;
-mod placed;
+mod placement;
 mod pool;
 pub(crate) mod program;
 mod queue;
+mod queue_threads;
+pub mod self_test_cache;
 mod staging;
 mod status;
-pub mod verdict;
+mod upload_permits;
 
 pub use budget::{Budget, PATIENCE};
 pub use buffer::Buffer;
@@ -66,13 +66,13 @@ pub use info::{DeviceInfo, list, platforms};
 pub use job::{Answer, Cost};
 pub(crate) use kind::SubGroupShuffle;
 pub use kind::{DeviceKind, KernelBody};
-pub use owner::Device;
-pub use owner::UploadPermit;
 pub use pick::names_device;
 pub use pick::{pick, pick_all};
-pub use placed::Devices;
-pub use placed::Placed;
+pub use placement::Devices;
+pub use placement::Placed;
 pub use program::ProgramText;
 pub use queue::Queue;
 pub use queue::launch::Arg;
+pub use queue_threads::Device;
+pub use queue_threads::UploadPermit;
 pub use staging::Staging;

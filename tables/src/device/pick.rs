@@ -18,13 +18,13 @@ use crate::error::{Error, Result};
 
 use super::info::{DeviceInfo, list};
 use super::kind::{DEFAULT_SLOTS, KernelBody};
-use super::verdict::{self, Verdict};
+use super::self_test_cache::{self, Verdict};
 
 impl DeviceInfo {
     /// Returns the lookup kernel body that this device runs: the fastest, or the one that its
     /// self-test found to work.
     pub fn body(&self) -> KernelBody {
-        match verdict::of(self) {
+        match self_test_cache::of(self) {
             Some(Verdict::Passed(body)) => body,
             _ => self.fastest_body(),
         }
@@ -40,7 +40,7 @@ impl DeviceInfo {
     pub(crate) fn runs(&self, body: KernelBody, lanes: usize) -> bool {
         let local_tiles = Some(Verdict::Passed(KernelBody::LocalTile));
         let needs_none = matches!(body, KernelBody::Chunk | KernelBody::LocalTile);
-        needs_none || self.has_tiles_of(body, lanes) && verdict::of(self) != local_tiles
+        needs_none || self.has_tiles_of(body, lanes) && self_test_cache::of(self) != local_tiles
     }
 
     /// Returns `body`, or local tiles where it does not run for buckets of `slots` slots, two a
@@ -55,7 +55,7 @@ impl DeviceInfo {
 
     /// Returns why `auto` does not use it: it lacks something, or its self-test failed.
     fn obstacle(&self) -> Option<String> {
-        let failed = || match verdict::of(self)? {
+        let failed = || match self_test_cache::of(self)? {
             Verdict::Failed(reason) => Some(format!("its self-test failed: {reason}")),
             Verdict::Passed(_) => None,
         };

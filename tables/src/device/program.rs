@@ -25,9 +25,9 @@ use sha2::{Digest, Sha256};
 use crate::error::{Error, Result};
 
 use super::cache::{cache_file, read_file, store_file};
-use super::call::{self, Called};
 use super::info::DeviceInfo;
 pub(crate) use super::kind::INT64_ATOMICS;
+use super::opencl::{self, Called};
 use super::status::Failed;
 
 /// A complete OpenCL C program.
@@ -163,7 +163,7 @@ fn from_source(context: &Context, info: &DeviceInfo, text: &ProgramText) -> Resu
     let device = info.label();
     let source = CString::new(text.source())
         .map_err(|_| Error::Invalid("a program text contains a NUL byte".to_owned()))?;
-    let program = call::program_from_source(context, source, text.name())
+    let program = opencl::program_from_source(context, source, text.name())
         .map_err(|e| e.error("clCreateProgramWithSource", &device))?;
     compile(&program, info, text).map_err(|e| match e {
         Failed::BuildLog(log) => Error::ProgramBuild {
@@ -182,18 +182,18 @@ fn from_binary(
     text: &ProgramText,
     binary: &[u8],
 ) -> Option<Program> {
-    let program = call::program_from_binary(context, info.device_id, binary, text.name()).ok()?;
+    let program = opencl::program_from_binary(context, info.device_id, binary, text.name()).ok()?;
     compile(&program, info, text).ok()?;
     Some(program)
 }
 
 fn compile(program: &Program, info: &DeviceInfo, text: &ProgramText) -> Called<()> {
     let options = CString::new(text.options()).unwrap_or_default();
-    call::build_program(program, info.device_id, &options, text.name())
+    opencl::build_program(program, info.device_id, &options, text.name())
 }
 
 fn binary_of(program: &Program, text: &ProgramText) -> Option<Vec<u8>> {
-    let binaries = call::program_binaries(program, text.name()).ok()?;
+    let binaries = opencl::program_binaries(program, text.name()).ok()?;
     binaries.into_iter().next().filter(|b| !b.is_empty())
 }
 

@@ -9,7 +9,7 @@
 //! | case | kernels |
 //! |---|---|
 //! | distinct keys | split, fill_range, place, census, lookup, pairs, scan, rows |
-//! | each way to look up | lookup kernels of the tunings, with one and with several keys a work-item |
+//! | each way to look up | lookup kernels of the tunings, with one and with several keys per work-item |
 //! | a full table | displacement, where there are 64-bit atomics |
 //! | repeating keys; a hot key | the sort, groups |
 //! | keys of two and four words | mix, split_codes, runs; the sort where they repeat |
@@ -21,7 +21,7 @@ use crate::device::{Buffer, KernelBody, Queue};
 use crate::error::{Error, Result};
 use crate::table::horton::tuning::{Kind, Residence, Tuning, Workload};
 use crate::table::horton::{BucketSize, MISS, NarrowAnswers, TableConfig};
-use crate::table::multimap::codes::CodeTable;
+use crate::table::multimap::cacheline::CodeTable;
 use crate::table::multimap::pairs::{Matches, Pairs};
 use crate::table::multimap::{HashIndex, IndexConfig, IndexKind};
 use crate::table::multimap::{KeyFormat, MultiMap, MultiMapInput};

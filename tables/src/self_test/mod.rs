@@ -1,7 +1,7 @@
 //! The self-test of a device's kernels: run once, before a join trusts the device with rows.
 //!
 //! ```text
-//!  build side ─▶ passed ─▶ known? (device::verdict) ─yes─▶ go on │ the host
+//!  build side ─▶ passed ─▶ known? (device::self_test_cache) ─yes─▶ go on │ the host
 //!                            └no─▶ every case, lanes in the fastest way ─right─▶ Passed(that)
 //!                                       └wrong, does not compile or fit
 //!                                          └─▶ every case, local tiles ─right─▶ Passed(LocalTile)
@@ -15,15 +15,15 @@
 //! milliseconds beside the compilation of kernels that joins need anyway. A device that fails costs
 //! time and no rows: the joins that ask for it run on the host.
 //!
-//! It runs in the background from the first planned join on ([`ready`](crate::ready)), as it may
-//! take seconds where kernels are not compiled yet.
+//! It may take seconds where kernels are not compiled yet. Joins run it in the background, from the
+//! first planned one on.
 
 mod cases;
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-use crate::device::verdict::{self, Verdict};
+use crate::device::self_test_cache::{self, Verdict};
 use crate::device::{Device, DeviceInfo, KernelBody};
 use crate::error::{Error, Result};
 
@@ -34,7 +34,7 @@ use crate::error::{Error, Result};
 /// run now for lack of memory; [`Error::OpenCl`] and [`Error::QueueStopped`] if it failed in
 /// another way, which is not remembered.
 pub async fn self_test(device: &Device) -> Result<()> {
-    match verdict::of(device.info()) {
+    match self_test_cache::of(device.info()) {
         Some(Verdict::Passed(_)) => Ok(()),
         Some(Verdict::Failed(reason)) => Err(failure(device.info(), reason)),
         None => run(device).await,
@@ -67,7 +67,7 @@ async fn run(device: &Device) -> Result<()> {
     let info = device.info();
     let fastest = info.fastest_body();
     let Err(error) = run_with(device, fastest, Known::IsTrusted).await else {
-        verdict::set(info, Verdict::Passed(fastest), true);
+        self_test_cache::set(info, Verdict::Passed(fastest), true);
         return Ok(());
     };
     let mut lasts = lasts(&error);
@@ -76,7 +76,7 @@ async fn run(device: &Device) -> Result<()> {
         match run_with(device, local, Known::IsTrusted).await {
             Ok(()) => {
                 log::info!("{error}; lanes talk through local memory instead");
-                verdict::set(info, Verdict::Passed(local), lasts);
+                self_test_cache::set(info, Verdict::Passed(local), lasts);
                 return Ok(());
             }
             Err(other) => lasts &= self::lasts(&other),
@@ -87,7 +87,7 @@ async fn run(device: &Device) -> Result<()> {
         other => other.brief(),
     };
     if lasts {
-        verdict::set(info, Verdict::Failed(reason.clone()), true);
+        self_test_cache::set(info, Verdict::Failed(reason.clone()), true);
         return Err(failure(info, reason));
     }
     match error {
@@ -118,7 +118,7 @@ async fn run_with(device: &Device, body: KernelBody, known: Known) -> Result<()>
     let answer = device
         .run(move |queue| {
             let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-            let passes = verdict::of(&info) == Some(Verdict::Passed(body));
+            let passes = self_test_cache::of(&info) == Some(Verdict::Passed(body));
             if passes && known == Known::IsTrusted {
                 return Ok(());
             }

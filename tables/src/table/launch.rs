@@ -29,12 +29,12 @@ const ITEMS_PER_CORE: usize = 16;
 pub(crate) struct Spread {
     /// Elements a work-item.
     pub share: usize,
-    /// Work-items a group.
+    /// Work-items per group.
     pub group: usize,
 }
 
 impl Spread {
-    /// Returns `per_item` elements a work-item on GPUs, as much as evens out on CPUs.
+    /// Returns `per_item` elements per work-item on GPUs, as much as evens out on CPUs.
     pub fn new(queue: &Queue, elements: usize, per_item: usize) -> Self {
         let group = group_of(queue.body());
         let share = match queue.body() {

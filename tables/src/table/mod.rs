@@ -23,7 +23,7 @@
 //! Which table for which work (measured: `docs/tables.md`):
 //!
 //! ```text
-//!  built once, then looked up ─────▶ horton   1.1 reads a hit, 10 bytes a key
+//!  built once, then looked up ─────▶ horton   1.1 reads a hit, 10 bytes per key
 //!  it changes, its size is known ──▶ linear   KeepsKey: few removals; all kinds in one launch
 //!                                             LeavesTombstone: keys come and go; two phases
 //!  it changes, its size is not,
@@ -65,9 +65,9 @@ pub fn programs() -> Vec<(String, ProgramText)> {
         .chain(primitives::scan::programs())
         .chain(multimap::pairs::programs())
         .chain(primitives::rows::programs())
-        .chain(multimap::wide::programs())
+        .chain(multimap::multiword::programs())
         .chain(multimap::direct::programs())
-        .chain(multimap::codes::programs())
+        .chain(multimap::cacheline::programs())
         .chain(primitives::distinct::programs())
         .chain(baselines::cuckoo::programs())
         .chain(baselines::bucket_reads::programs())

@@ -62,7 +62,7 @@ fn items(keys: &[u32]) -> Vec<(u32, u32)> {
     keys.iter().map(|k| (*k, !k.rotate_left(3))).collect()
 }
 
-/// Tables of 4 slots a bucket do not get there by chains of moves alone: two choices of 4 slots
+/// Tables of 4 slots per bucket do not get there by chains of moves alone: two choices of 4 slots
 /// hold 0.977 at most. `HORTON_LOAD_SEEDS=200` fills as many tables of each kind and size.
 #[test]
 fn tables_fill_to_high_loads_without_growing() {

@@ -159,17 +159,17 @@ fn of_a_repeated_key_the_last_value_stays() {
 fn the_item_that_looks_like_an_empty_slot_is_an_item_like_any_other() {
     for bucket_size in BucketSize::ALL {
         on_device(move |queue| {
-            let twin = (u32::MAX, MAX_VALUE + 1);
+            let sentinel = (u32::MAX, MAX_VALUE + 1);
             let shape = Shape::new(bucket_size, 64);
-            let mut beside = Beside::<HortonTable>::build(queue, shape, &[twin, (1, 2)])?;
+            let mut beside = Beside::<HortonTable>::build(queue, shape, &[sentinel, (1, 2)])?;
             beside.compare(queue, &[])?;
-            for value in [5, twin.1, twin.1, u32::MAX, twin.1] {
+            for value in [5, sentinel.1, sentinel.1, u32::MAX, sentinel.1] {
                 beside.insert(queue, &[(u32::MAX, value), (7, value)])?;
                 beside.compare(queue, &[])?;
             }
             beside.remove(queue, &[u32::MAX, u32::MAX])?;
             beside.compare(queue, &[])?;
-            beside.insert(queue, &[twin])?;
+            beside.insert(queue, &[sentinel])?;
             let many: Vec<(u32, u32)> = (0..2_000).map(|k| (k, k | 1 << 31)).collect();
             let fit = if small() { 30 } else { many.len() };
             beside.insert(queue, &many[..fit])?;

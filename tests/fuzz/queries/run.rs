@@ -16,7 +16,7 @@ use datafusion::prelude::{SessionConfig, SessionContext};
 use futures::TryStreamExt;
 use futures::future::try_join_all;
 use horton_join::config::{Enabled, Filters, HortonConfig, Knobs};
-use horton_join::{Home, HortonJoinExec};
+use horton_join::{HortonJoinExec, PartitionStorage};
 use horton_test_support::internals::DynamicFilterExec;
 use horton_test_support::plans::{keep_sides, nodes};
 use horton_test_support::promises;
@@ -45,7 +45,7 @@ struct Options {
     keep_sides: bool,
     /// Joins run on the device; on the host if not.
     on_device: bool,
-    turn_rows: usize,
+    sample_rows: usize,
     chunk_rows: usize,
     filters: Filters,
     pool: Option<usize>,
@@ -70,7 +70,7 @@ impl Options {
             partitioned: random.one_in(3),
             keep_sides: random.one_in(4),
             on_device: random.one_in(2),
-            turn_rows: random.pick(&[1, 20, 100, 1 << 20]),
+            sample_rows: random.pick(&[1, 20, 100, 1 << 20]),
             chunk_rows: random.pick(&[50, 1000, 1 << 16]),
             filters: if random.one_in(6) {
                 Filters::Off
@@ -373,7 +373,7 @@ impl Runner {
             chunk_rows: options.chunk_rows,
             filters: options.filters,
             knobs: Knobs {
-                turn_rows: options.turn_rows,
+                sample_rows: options.sample_rows,
                 ..Knobs::default()
             },
             ..HortonConfig::default()
@@ -434,7 +434,7 @@ impl Outcome {
         self.launches = launches.map(|sum| sum.as_usize()).sum();
         let is_on_disk = |join: &&&HortonJoinExec| {
             let mut decisions = join.decisions().into_iter();
-            decisions.any(|decision| decision.bucket == Some(Home::Disk))
+            decisions.any(|decision| decision.bucket == Some(PartitionStorage::Disk))
         };
         self.spilled = joins.iter().filter(is_on_disk).count();
         self.joins = joins.len();

@@ -35,13 +35,13 @@ pub struct Case {
     /// Partitions of the probe side, and of the build side where both are split.
     pub partitions: usize,
     /// Rows after which the other side is read, too, where either may be built.
-    pub turn_rows: usize,
+    pub sample_rows: usize,
     /// Rows of a build side from which the device is asked; `None`: whatever they are.
     pub min_build_rows: Option<usize>,
     /// True if DataFusion's own join repartitions its inputs, where it may.
     pub host_splits: bool,
     /// Partitions run at the same time, not one after the other.
-    pub side_by_side: bool,
+    pub map_parallel: bool,
     /// Partitions of each input wait until all of them are polled.
     pub gathers: bool,
     /// The plan runs a second time after `reset_state`.
@@ -64,7 +64,7 @@ pub struct Case {
 pub enum Scan {
     /// Batches in memory.
     Memory,
-    /// A Parquet file a partition.
+    /// A Parquet file per partition.
     Parquet,
 }
 
@@ -151,7 +151,7 @@ pub enum Term {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Table {
     pub chunk_rows: usize,
-    pub surrogate_bits: u32,
+    pub normalized_key_bits: u32,
     /// The kind of index.
     pub index: IndexKind,
     /// Bytes in use on the device at most; 0: the default.
@@ -192,7 +192,7 @@ impl Case {
         case.bound_output(&mut random);
         if random.one_in(8) {
             // By consumers that poll all partitions, and over inputs that filters need not pass.
-            (case.gathers, case.side_by_side) = (true, true);
+            (case.gathers, case.map_parallel) = (true, true);
             (case.scan, case.consumer) = (None, None);
         }
         case
@@ -214,7 +214,7 @@ impl Case {
         for column in &mut self.probe.columns {
             column.values.truncate(kept);
         }
-        // Not more than some hundred steps or batches a case.
+        // Not more than some hundred steps or batches per case.
         let rows = pairs + self.build.rows() + self.probe.rows();
         self.batch_size = self.batch_size.max(rows / 200);
         for side in [&mut self.build, &mut self.probe] {
@@ -358,14 +358,14 @@ fn draw(random: &mut Random) -> Case {
             .then(|| random.pick(&[0, 1, 1, 2, 3, 5, 10, 50, 1000])),
         batch_size: random.pick(&[1, 2, 3, 7, 16, 100, 1024, 8192, 8192]),
         partitions: random.pick(&[1, 1, 2, 3, 4]),
-        turn_rows: random.pick(&[1, 2, 7, 30, 200, 1 << 20]),
+        sample_rows: random.pick(&[1, 2, 7, 30, 200, 1 << 20]),
         min_build_rows: random.one_in(4).then(|| match random.below(4) {
             0 => usize::MAX,
             1 => rows.max(1),
             2 => rows + 1,
             _ => 1 + random.below(1 + rows.max(probe_rows)),
         }),
-        side_by_side: random.one_in(6),
+        map_parallel: random.one_in(6),
         gathers: false,
         again: random.one_in(16),
         pool_limit,
@@ -376,7 +376,7 @@ fn draw(random: &mut Random) -> Case {
         strike: random.one_in(4).then(|| Strike::random(random)),
         table: Table {
             chunk_rows: random.pick(&[1, 2, 5, 17, 100, 1000, 65536, 65536, 65536]),
-            surrogate_bits: random.pick(&[0, 1, 3, 5, 8, 12, 32, 32, 32, 32]),
+            normalized_key_bits: random.pick(&[0, 1, 3, 5, 8, 12, 32, 32, 32, 32]),
             index: random.pick(&[
                 IndexKind::Auto,
                 IndexKind::Horton,
@@ -388,7 +388,7 @@ fn draw(random: &mut Random) -> Case {
                 false => 0,
             },
             max_rows: match random.one_in(4) {
-                // Not more than a few tables a case.
+                // Not more than a few tables per case.
                 true => random.pick(&[1, 3, 20, 100]).max(rows / 16),
                 false => MAX_VALUE as usize,
             },

@@ -33,7 +33,7 @@ use datafusion::error::DataFusionError;
 use datafusion::physical_plan::execution_plan::EmissionType;
 use datafusion::physical_plan::metrics::MetricsSet;
 use datafusion::physical_plan::{ExecutionPlan, Partitioning};
-use horton_join::{Decision, Declined, Home, HortonJoinExec, Place, Side};
+use horton_join::{Decision, HortonJoinExec, HostReason, PartitionStorage, Place, Side};
 
 use super::case::{Case, Mode};
 use super::output::{Declared, Order, Output, Shown};
@@ -100,7 +100,7 @@ impl Places {
     }
 
     /// Builds that the host joined, and why.
-    pub fn on_host(&self) -> impl Iterator<Item = &Declined> {
+    pub fn on_host(&self) -> impl Iterator<Item = &HostReason> {
         let decisions = self.decisions.iter();
         decisions.filter_map(|decision| match &decision.place {
             Place::Host(reason) => Some(reason),
@@ -317,15 +317,15 @@ pub fn check_places(case: &Case, joins: &Joins, places: &Places) -> Checked<()> 
     for decision in &places.decisions {
         let few = case.min_build_rows.is_some_and(|rows| decision.rows < rows);
         let as_said = match &decision.place {
-            Place::Host(Declined::KeyType(_)) => !joins.supported,
-            Place::Host(Declined::FewRows { min_build_rows }) => {
+            Place::Host(HostReason::KeyType(_)) => !joins.supported,
+            Place::Host(HostReason::FewRows { min_build_rows }) => {
                 few && case.min_build_rows == Some(*min_build_rows)
             }
-            Place::Host(Declined::DoesNotFit) => {
+            Place::Host(HostReason::DoesNotFit) => {
                 let is_limited = case.table.device_limit > 0 || case.min_build_rows.is_some();
                 !few && (is_limited || decision.rows > case.table.max_rows)
             }
-            Place::Host(Declined::NoMemory) => !few && case.pool_limit > 0,
+            Place::Host(HostReason::NoMemory) => !few && case.pool_limit > 0,
             Place::Host(_) => false,
             Place::Device(_) => joins.supported && !few,
         };
@@ -375,7 +375,7 @@ pub fn check_spilled(
     };
     let wanted = wanted(&inputs.build) + wanted(&inputs.probe);
     // A limit of no rows reads none.
-    let on_disk = |decision: &Decision| decision.bucket == Some(Home::Disk);
+    let on_disk = |decision: &Decision| decision.bucket == Some(PartitionStorage::Disk);
     let all = places.decisions.iter().all(on_disk) && !case.is_small_device();
     let all = all && case.fetch != Some(0);
     let counted = (files > 0) == (rows > 0) && (files > 0) == (bytes > 0) && files <= rows;

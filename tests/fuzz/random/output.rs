@@ -112,7 +112,7 @@ impl Order {
             && case.filter.is_none()
             && case.fetch.is_none()
             && case.table.device_limit == 0
-            && case.table.surrogate_bits == 32;
+            && case.table.normalized_key_bits == 32;
         if let Mode::Open { .. } = case.mode {
             return Order::Multiset;
         }
@@ -127,7 +127,7 @@ impl Order {
                 one_batch
             }
         };
-        match known && !case.side_by_side {
+        match known && !case.map_parallel {
             true => Order::Sequences,
             false => Order::promised(case, inputs),
         }

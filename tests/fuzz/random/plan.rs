@@ -321,7 +321,7 @@ impl Input {
         })
     }
 
-    /// A scan of one file a partition, whose names begin with `path`.
+    /// A scan of one file per partition, whose names begin with `path`.
     fn files(&self, case: &Case, path: &Path) -> Result<Arc<dyn ExecutionPlan>> {
         let source = Arc::new(ParquetSource::new(Arc::clone(&self.schema)));
         let local = ObjectStoreUrl::local_filesystem();
@@ -522,9 +522,9 @@ pub fn config(case: &Case, on_device_error: OnDeviceError) -> HortonConfig {
         device_memory_limit: table.device_limit,
         knobs: Knobs {
             index: table.index,
-            surrogate_bits: table.surrogate_bits,
+            normalized_key_bits: table.normalized_key_bits,
             max_table_rows: table.max_rows,
-            turn_rows: case.turn_rows,
+            sample_rows: case.sample_rows,
         },
         on_device_error,
         ..HortonConfig::default()

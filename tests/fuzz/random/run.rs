@@ -21,8 +21,8 @@ use datafusion::physical_plan::execution_plan::reset_plan_states;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, collect_partitioned};
 use datafusion::prelude::SessionConfig;
 use futures::{StreamExt, TryStreamExt};
-use horton_join::Declined;
 use horton_join::HortonJoinExec;
+use horton_join::HostReason;
 use horton_join::config::OnDeviceError;
 use horton_join::device::Device;
 use horton_test_support::handed_out::handed_out;
@@ -241,9 +241,9 @@ impl Worker {
         case: &Case,
     ) -> Result<Vec<Vec<RecordBatch>>> {
         let (plan, context) = (Arc::clone(plan), self.context(case, runtime));
-        let side_by_side = case.side_by_side;
+        let map_parallel = case.map_parallel;
         self.handle.block_on(async move {
-            if side_by_side {
+            if map_parallel {
                 return collect_partitioned(plan, context).await;
             }
             let mut all = Vec::new();
@@ -541,7 +541,7 @@ impl Worker {
             true => matchable(case, &inputs.probe) > 0,
             false => matchable(case, &inputs.build) > 0,
         };
-        let tried = |why: &Declined| matches!(why, Declined::DoesNotFit | Declined::NoMemory);
+        let tried = |why: &HostReason| matches!(why, HostReason::DoesNotFit | HostReason::NoMemory);
         let tried = places.on_host().any(tried);
         if places.all_on_device() && (launches > 0) != matchable
             || places.all_on_host() && launches > 0 && !tried

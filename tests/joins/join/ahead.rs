@@ -125,12 +125,12 @@ fn the_probe_side_is_not_read_while_the_build_side_comes() {
 #[test]
 fn an_error_read_early_is_met_when_it_is_reached() {
     let broken = Then::Error("the probe side broke");
-    side_by_side();
+    map_parallel();
     for (can_match, fails) in [(false, false), (true, true)] {
         let mut case = case(1);
         case.mode = PartitionMode::Auto;
         // The build side has 100 rows: its first turn ends before it does.
-        case.config.knobs.turn_rows = 50;
+        case.config.knobs.sample_rows = 50;
         case.build = case.build.in_batches_of(BATCH);
         if !can_match {
             let keys = vec![None; 100];

@@ -14,7 +14,7 @@ use datafusion::physical_plan::joins::PartitionMode;
 use datafusion::prelude::SessionConfig;
 use futures::{FutureExt, StreamExt};
 
-use horton_join::{Home, Place};
+use horton_join::{PartitionStorage, Place};
 
 use horton_test_support::env::small;
 use horton_test_support::joins::*;
@@ -38,7 +38,7 @@ fn sorted(run: &Run) -> Vec<String> {
 }
 
 /// Checks that the join is in buckets, some on the device, and gives the stock join's rows.
-fn check(case: &Case, context: Arc<TaskContext>, home: Home) -> Run {
+fn check(case: &Case, context: Arc<TaskContext>, home: PartitionStorage) -> Run {
     let mut collected = case.clone();
     if case.mode == PartitionMode::Auto {
         collected.mode = PartitionMode::CollectLeft;
@@ -51,7 +51,7 @@ fn check(case: &Case, context: Arc<TaskContext>, home: Home) -> Run {
     assert_eq!(found.metric("output_rows"), found.count(), "{case}");
     let decisions = join.decisions();
     assert!(decisions.len() > 2, "{decisions:?}");
-    let is_home = |bucket: Option<Home>| bucket == Some(home);
+    let is_home = |bucket: Option<PartitionStorage>| bucket == Some(home);
     assert!(
         decisions.iter().all(|d| is_home(d.bucket)),
         "{decisions:?} {case}"
@@ -60,12 +60,12 @@ fn check(case: &Case, context: Arc<TaskContext>, home: Home) -> Run {
 }
 
 fn in_memory(case: &Case) -> Run {
-    check(case, case.context(), Home::Memory)
+    check(case, case.context(), PartitionStorage::Memory)
 }
 
 #[test]
 pub fn every_join_type_goes_to_buckets_in_every_mode() {
-    side_by_side();
+    map_parallel();
     let modes = [
         (PartitionMode::Auto, 3),
         (PartitionMode::CollectLeft, 1),
@@ -94,7 +94,7 @@ pub fn every_join_type_goes_to_buckets_in_every_mode() {
 
 #[test]
 fn partitioned_joins_go_to_buckets() {
-    side_by_side();
+    map_parallel();
     for join_type in JOIN_TYPES {
         let mut case = keyed(ints, 600, 100);
         (case.join_type, case.mode) = (join_type, PartitionMode::Partitioned);
@@ -111,7 +111,7 @@ fn partitioned_joins_go_to_buckets() {
 
 #[test]
 pub fn keys_of_all_kinds_go_to_buckets() {
-    side_by_side();
+    map_parallel();
     for to_column in [ints as ToColumn, sparse_ints, strings] {
         for join_type in [JoinType::Inner, JoinType::Full, JoinType::RightAnti] {
             let mut case = keyed(to_column, 600, 300);
@@ -123,7 +123,7 @@ pub fn keys_of_all_kinds_go_to_buckets() {
 
 #[test]
 fn texts_of_a_bucket_are_its_own() {
-    side_by_side();
+    map_parallel();
     let mut case = keyed(ints, 600, 300);
     let texts = (0..2000).map(|row| format!("a text that is no part of a view, of row {row}"));
     let texts = StringViewArray::from_iter_values(texts);
@@ -134,7 +134,7 @@ fn texts_of_a_bucket_are_its_own() {
 
 #[test]
 fn a_hot_key_is_joined_on_the_host() {
-    side_by_side();
+    map_parallel();
     for join_type in JOIN_TYPES {
         // A quarter of the keys is one, and too many for a table.
         let mut case = keyed(ints, 600, 200);
@@ -173,7 +173,7 @@ impl Limited {
 
 #[test]
 fn rows_that_the_pool_refuses_go_to_files() {
-    side_by_side();
+    map_parallel();
     for join_type in JOIN_TYPES {
         let mut case = keyed(ints, 600, 400);
         case.join_type = join_type;
@@ -182,7 +182,7 @@ fn rows_that_the_pool_refuses_go_to_files() {
         // Room for the build side and its table on the host; for the probe side's rows less than a
         // half.
         let limited = Limited::new(140 << 10);
-        let found = check(&case, Arc::clone(&limited.context), Home::Disk);
+        let found = check(&case, Arc::clone(&limited.context), PartitionStorage::Disk);
         assert!(found.metric("spill_count") > 0, "{case}");
         limited.assert_clean();
     }
@@ -190,12 +190,16 @@ fn rows_that_the_pool_refuses_go_to_files() {
 
 #[test]
 fn what_buckets_reserve_is_given_back() {
-    side_by_side();
+    map_parallel();
     let mut case = keyed(ints, 600, 300);
     case.join_type = JoinType::Full;
     case.probe = case.probe.in_partitions(3, |row| row);
     let limited = Limited::new(64 << 20);
-    check(&case, Arc::clone(&limited.context), Home::Memory);
+    check(
+        &case,
+        Arc::clone(&limited.context),
+        PartitionStorage::Memory,
+    );
     limited.assert_clean();
 }
 
@@ -210,7 +214,7 @@ fn a_device_limit_holds() {
         let mut case = Case::new(left.in_batches_of(1000), right.in_batches_of(1000));
         case.join_type = join_type;
         case.config.chunk_rows = 1000;
-        case.config.knobs.turn_rows = 1 << 20;
+        case.config.knobs.sample_rows = 1 << 20;
         case.config.device_memory_limit = 300_000;
         let found = in_memory(&case);
         assert!(found.metric("kernel_launches") > 0, "{case}");
@@ -222,7 +226,7 @@ fn a_device_limit_holds() {
 
 #[test]
 fn streams_that_are_read_one_after_the_other_share_buckets() {
-    side_by_side();
+    map_parallel();
     for join_type in [JoinType::Inner, JoinType::Left, JoinType::Full] {
         let mut case = keyed(ints, 600, 400);
         case.join_type = join_type;
@@ -248,7 +252,7 @@ fn streams_that_are_read_one_after_the_other_share_buckets() {
 
 #[test]
 fn a_stream_dropped_at_any_poll_leaves_nothing() {
-    side_by_side();
+    map_parallel();
     let mut case = keyed(ints, 600, 400);
     case.probe = case.probe.in_partitions(2, |row| row);
     for polls in 0..30 {
@@ -269,7 +273,7 @@ fn a_stream_dropped_at_any_poll_leaves_nothing() {
 
 #[test]
 fn the_plan_says_that_rows_are_in_buckets() {
-    side_by_side();
+    map_parallel();
     let case = keyed(ints, 600, 400);
     let join = case.on_device();
     run(join.clone(), case.context()).unwrap();

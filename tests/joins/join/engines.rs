@@ -17,7 +17,7 @@ use super::{buckets, key_types, limits, shapes};
 fn key_types_over(engine: IndexKind) {
     with_engine(engine, || {
         key_types::integers_of_every_width_join();
-        key_types::integers_too_far_apart_for_exact_surrogates_join();
+        key_types::integers_too_far_apart_for_exact_normalized_keys_join();
         key_types::booleans_join();
         key_types::dates_times_timestamps_and_durations_join();
         key_types::timestamps_of_different_zones_join_as_instants();
@@ -39,7 +39,7 @@ fn key_types_over(engine: IndexKind) {
         key_types::several_key_columns_join_on_all_of_them();
         key_types::eight_key_columns_of_mixed_types_join();
         key_types::key_expressions_join_by_their_values();
-        key_types::partitioned_joins_fit_their_surrogates_to_each_partition();
+        key_types::partitioned_joins_fit_their_normalized_keys_to_each_partition();
     });
 }
 
@@ -61,7 +61,7 @@ fn shapes_over(engine: IndexKind) {
         shapes::fetch_returns_so_many_rows_and_they_are_the_first();
         shapes::fetch_of_nothing_returns_nothing();
         shapes::sliced_batches_with_offsets_join_by_their_own_rows();
-        shapes::strings_whose_surrogates_collide_match_only_their_equals();
+        shapes::strings_whose_normalized_keys_collide_match_only_their_equals();
     });
 }
 

@@ -67,7 +67,7 @@ fn check_cast_to(types: impl IntoIterator<Item = DataType>) {
     }
 }
 
-/// Keys far apart, so that they have no exact surrogates.
+/// Keys far apart, so that they have no exact normalized keys.
 fn sparse(keys: Keys) -> ArrayRef {
     let apart = |key: i64| key * 0x0123_4567_89ab_cdef / 3;
     let keys: Vec<Option<i64>> = keys.iter().map(|key| key.map(apart)).collect();
@@ -81,7 +81,7 @@ pub fn integers_of_every_width_join() {
 }
 
 #[test]
-pub fn integers_too_far_apart_for_exact_surrogates_join() {
+pub fn integers_too_far_apart_for_exact_normalized_keys_join() {
     check_columns(sparse);
     let extremes = |shift: i64| {
         let keys = [
@@ -513,7 +513,7 @@ pub fn key_expressions_join_by_their_values() {
 }
 
 #[test]
-pub fn partitioned_joins_fit_their_surrogates_to_each_partition() {
+pub fn partitioned_joins_fit_their_normalized_keys_to_each_partition() {
     // Partition 0 has dense keys, 1 sparse ones, 2 none on the build side.
     let left: Vec<Option<i64>> = (0..30)
         .map(|k| Some(if k % 2 == 0 { k } else { k << 50 }))

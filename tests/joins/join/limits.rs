@@ -15,7 +15,7 @@ use datafusion::physical_plan::joins::PartitionMode;
 use datafusion::prelude::SessionConfig;
 use futures::StreamExt;
 
-use horton_join::{Declined, Place};
+use horton_join::{HostReason, Place};
 
 use horton_test_support::env::small;
 use horton_test_support::joins::*;
@@ -42,7 +42,7 @@ fn unique(build_rows: i64, probe_rows: i64) -> Case {
     Case::new(build.in_batches_of(100), probe.in_batches_of(130))
 }
 
-/// The same with keys so far apart that a surrogate has two words.
+/// The same with keys so far apart that a normalized key has two words.
 fn far_apart(mut case: Case) -> Case {
     let apart = |side: &Side| {
         let batch = side.batch();
@@ -54,7 +54,7 @@ fn far_apart(mut case: Case) -> Case {
     case
 }
 
-/// The same with a build row that has no key, so that its surrogates are made on the host.
+/// The same with a build row that has no key, so that its normalized keys are made on the host.
 fn with_a_null(mut case: Case) -> Case {
     let batch = case.build.batch();
     let keys = batch.column(0).as_primitive::<Int64Type>();
@@ -120,11 +120,11 @@ pub fn buckets_keep_filters_nulls_texts_and_windows() {
 }
 
 #[test]
-fn hashed_keys_that_share_surrogates_join_in_buckets() {
+fn hashed_keys_that_share_normalized_keys_join_in_buckets() {
     for join_type in JOIN_TYPES {
         let mut case = text_keys(repeating(1, 1, 1), 300, 300, 60);
         case.join_type = join_type;
-        case.config.knobs.surrogate_bits = 3;
+        case.config.knobs.normalized_key_bits = 3;
         case.config.knobs.max_table_rows = 70;
         check(&case);
     }
@@ -256,8 +256,8 @@ fn a_key_whose_matches_explode_streams_in_bounded_memory() {
         let mut case = one_key(build, probe);
         case.fetch = fetch;
         case.config.knobs.max_table_rows = max_table_rows;
-        // The build side, its surrogates (8 bytes a row), groups and gathered columns; meanwhile
-        // room for a table on the host.
+        // The build side, its normalized keys (8 bytes per row), groups and gathered columns;
+        // meanwhile room for a table on the host.
         let pool: Arc<dyn MemoryPool> = Arc::new(GreedyMemoryPool::new(8 * input));
         // Chunk, window and scratch of the build: far from 10^11 pairs of 8 bytes.
         case.config.device_memory_limit = 100 * build as u64;
@@ -302,7 +302,7 @@ fn a_pool_with_room_for_the_rows_alone_has_them_joined_on_the_host() {
         let join = case.on_device();
         match run(join.clone(), context_with(&pool)) {
             Ok(_) => ways.push(match join.decisions()[0].place {
-                Place::Host(Declined::NoMemory) => "host",
+                Place::Host(HostReason::NoMemory) => "host",
                 Place::Host(_) => "host, for another reason",
                 Place::Device(_) => "device",
             }),
@@ -435,7 +435,7 @@ fn all_that_a_join_keeps_is_reserved_under_its_name() {
             least("HortonJoinBuild[0]: batches", 12 * ROWS);
             least("HortonJoinBuild[0]: keys", 8 * ROWS);
             least("HortonJoinBuild[0]: visited rows", ROWS / 8);
-            // Of a key 10 bytes; and with groups on the device, 4 a row.
+            // Of a key 10 bytes; and with groups on the device, 4 per row.
             least("HortonJoinBuild[0]: device", 10 * 4000);
         } else {
             least("HortonJoinBuild[0]: left buckets", 12 * ROWS);

@@ -21,7 +21,7 @@ fn streams_that_nobody_polls_keep_no_leave_to_upload() {
             chunk_rows: 4096,
             filters: Filters::Off,
             knobs: Knobs {
-                turn_rows: 5000 * (1 + round % 3),
+                sample_rows: 5000 * (1 + round % 3),
                 ..Knobs::default()
             },
             ..HortonConfig::default()

@@ -16,7 +16,7 @@ use datafusion::prelude::SessionConfig;
 use futures::{StreamExt, TryStreamExt};
 use horton_join::HortonJoinExec;
 use horton_join::table::multimap::IndexKind;
-use horton_join::{Declined, Place};
+use horton_join::{HostReason, Place};
 
 use horton_test_support::joins::*;
 
@@ -87,7 +87,7 @@ fn a_build_over_the_device_limit_is_joined_on_the_host() {
             assert!(!decisions.is_empty());
             for decision in decisions {
                 assert!(
-                    matches!(decision.place, Place::Host(Declined::DoesNotFit)),
+                    matches!(decision.place, Place::Host(HostReason::DoesNotFit)),
                     "{decision:?}"
                 );
             }
@@ -120,7 +120,7 @@ fn a_memory_pool_too_small_for_the_build_side_is_resources_exhausted() {
 #[test]
 fn a_memory_pool_without_room_for_the_device_table_is_resources_exhausted() {
     let _guard = alone();
-    // 160,000 bytes of keys, and about as much again for surrogates and the table.
+    // 160,000 bytes of keys, and about as much again for normalized keys and the table.
     let mut case = case(20_000, 100, 1);
     case.config.spill = false;
     let pool: Arc<dyn MemoryPool> = Arc::new(GreedyMemoryPool::new(200_000));

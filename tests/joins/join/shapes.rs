@@ -1,4 +1,4 @@
-//! Sizes, orders, projections, limits, payloads, hot keys and colliding surrogates.
+//! Sizes, orders, projections, limits, payloads, hot keys and colliding normalized keys.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -420,7 +420,7 @@ fn a_hot_key_among_others_is_neither_lost_nor_slow() {
 }
 
 #[test]
-pub fn strings_whose_surrogates_collide_match_only_their_equals() {
+pub fn strings_whose_normalized_keys_collide_match_only_their_equals() {
     const ROWS: usize = 400_000;
     let texts = |from: usize| {
         let texts = (from..from + ROWS).map(|i| format!("{i}"));
@@ -438,11 +438,11 @@ pub fn strings_whose_surrogates_collide_match_only_their_equals() {
     };
     let run = case.run_on_device();
     assert_eq!(run.count(), ROWS / 2);
-    let (surrogates, _) = run.ratio("load_factor");
-    assert!(surrogates < ROWS, "no two surrogates collide");
+    let (normalized_keys, _) = run.ratio("load_factor");
+    assert!(normalized_keys < ROWS, "no two normalized keys collide");
     assert!(
-        surrogates > ROWS - 1000,
-        "{surrogates} surrogates of {ROWS} strings"
+        normalized_keys > ROWS - 1000,
+        "{normalized_keys} normalized keys of {ROWS} strings"
     );
 }
 

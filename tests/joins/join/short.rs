@@ -17,7 +17,7 @@ use futures::{StreamExt, stream};
 use horton_join::HortonJoinExec;
 use horton_join::config::OnDeviceError;
 use horton_join::device::{Buffer, DeviceKind};
-use horton_join::{Declined, Place};
+use horton_join::{HostReason, Place};
 
 use crate::feed::{partition, plan};
 use horton_test_support::joins::*;
@@ -148,7 +148,10 @@ fn a_join_without_device_memory_gives_the_stock_joins_rows() {
         for case in [unique, repeating.clone().with_filter(1, 1), repeating] {
             let (_, join) = check(&case, Moment::Build);
             let place = &join.decisions()[0].place;
-            assert!(matches!(place, Place::Host(Declined::DoesNotFit)), "{case}");
+            assert!(
+                matches!(place, Place::Host(HostReason::DoesNotFit)),
+                "{case}"
+            );
             let end = case.probe.partitions[0].len();
             for at in [0, end - 1, end] {
                 let (run, join) = check(&case, Moment::Probe(at));

@@ -137,7 +137,7 @@ fn not_in_over_every_table() {
     }
 }
 
-/// Surrogates 0 to 2^32 - 1, the ends included: no key is reserved.
+/// Normalized keys 0 to 2^32 - 1, the ends included: no key is reserved.
 #[test]
 fn surrogates_take_the_whole_range_of_32_bits() {
     let ends = [
@@ -175,13 +175,13 @@ fn surrogates_take_the_whole_range_of_32_bits() {
 /// Few bits of a hash: most candidates of a key are other keys, which only verification tells
 /// apart.
 #[test]
-fn colliding_surrogates_are_verified_over_every_table() {
+fn colliding_normalized_keys_are_verified_over_every_table() {
     for bits in [0, 3, 8] {
         for join_type in JOIN_TYPES {
             let (build, probe) = sides(true, false);
             let mut case = Case::new(build, probe.in_batches_of(64));
             case.join_type = join_type;
-            case.config.knobs.surrogate_bits = bits;
+            case.config.knobs.normalized_key_bits = bits;
             same_rows(case);
         }
     }

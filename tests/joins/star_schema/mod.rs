@@ -33,7 +33,7 @@ use horton_join::{Decision, Side};
 use horton_test_support::plans::keep_sides;
 use horton_test_support::plans::sorted;
 use horton_test_support::promises::{self, Promises};
-use horton_test_support::turns::side_by_side;
+use horton_test_support::turns::map_parallel;
 
 use self::data::register_all;
 
@@ -72,14 +72,14 @@ fn queries() -> Vec<Query> {
 
 // ---------------------------------------------------------------- comparison
 
-/// A session with device joins whose sides are read by turns of `turn_rows` rows. Where partitions
-/// are kept, the thresholds below which DataFusion would collect the build side are lowered, so
-/// that there are partitions to keep.
-async fn device_session(keep_partitions: bool, turn_rows: usize) -> SessionContext {
+/// A session with device joins whose sides are read by turns of `sample_rows` rows. Where
+/// partitions are kept, the thresholds below which DataFusion would collect the build side are
+/// lowered, so that there are partitions to keep.
+async fn device_session(keep_partitions: bool, sample_rows: usize) -> SessionContext {
     let mut config = SessionConfig::new();
     config.options_mut().extensions.insert(HortonConfig {
         knobs: Knobs {
-            turn_rows,
+            sample_rows,
             ..Knobs::default()
         },
         ..HortonConfig::default()
@@ -215,12 +215,12 @@ async fn check(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn many_join_queries_return_the_rows_of_the_stock_joins() {
-    side_by_side();
+    map_parallel();
     let queries = queries();
     let stock = SessionContext::new();
     let sessions = [
         stock,
-        device_session(false, Knobs::default().turn_rows).await,
+        device_session(false, Knobs::default().sample_rows).await,
         device_session(false, 50).await,
         device_session(true, 50).await,
     ];

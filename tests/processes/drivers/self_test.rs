@@ -8,7 +8,7 @@ use horton_join::device::{Device, DeviceKind, KernelBody, pick};
 use horton_join::error::DeviceError;
 use horton_join::self_test;
 use horton_join::table::multimap::IndexKind;
-use horton_test_support::internals::verdict::{self, Verdict};
+use horton_test_support::internals::self_test_cache::{self, Verdict};
 use horton_test_support::warnings;
 
 use super::child::{QUERIES, check_rows, is_child, metric, role, run, session, session_over, sql};
@@ -24,7 +24,7 @@ async fn explains(session: &SessionContext, reason: &str) {
 async fn is_distrusted(reason: &str) {
     warnings::keep();
     let device = Device::open("0:0").unwrap();
-    let verdict = verdict::of(device.info());
+    let verdict = self_test_cache::of(device.info());
     match role().as_deref() {
         Some("later") => assert!(matches!(verdict, Some(Verdict::Failed(_))), "{verdict:?}"),
         _ => assert_eq!(verdict, None),
@@ -205,7 +205,7 @@ fn no_kernel_can_be_skipped_unseen() {
         ),
         "{passed:?}"
     );
-    let verdict = verdict::of(device.info());
+    let verdict = self_test_cache::of(device.info());
     assert!(!matches!(verdict, Some(Verdict::Passed(_))), "{verdict:?}");
 }
 
@@ -218,7 +218,7 @@ fn what_passed_is_remembered() {
         return drop(run(test, "later", "skip=write_pairs", cache.path()));
     };
     let device = Device::open("auto").unwrap();
-    let verdict = verdict::of(device.info());
+    let verdict = self_test_cache::of(device.info());
     assert_eq!(verdict.is_some(), role == "later");
     // The later process would fail, were it tested.
     futures::executor::block_on(self_test(&device)).unwrap();
@@ -240,7 +240,7 @@ fn what_passed_as_another_kind_is_not_believed() {
         DeviceKind::Cpu => KernelBody::Chunk,
         _ => KernelBody::LocalTile,
     };
-    assert_eq!(verdict::of(device.info()), None);
+    assert_eq!(self_test_cache::of(device.info()), None);
     futures::executor::block_on(self_test(&device)).unwrap();
     assert_eq!(device.info().body(), fastest);
 }

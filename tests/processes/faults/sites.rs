@@ -28,7 +28,7 @@ fn matches<'a>(pattern: &str, text: &'a str) -> Vec<&'a str> {
 
 /// The OpenCL functions that have a site.
 pub fn functions() -> BTreeSet<String> {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tables/src/device/call.rs");
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tables/src/device/opencl.rs");
     let text = std::fs::read_to_string(file).unwrap();
     let named = matches(r#"Site::\w+ => "(cl\w+)""#, &text);
     named.into_iter().map(str::to_owned).collect()
@@ -41,7 +41,7 @@ fn every_opencl_call_stands_in_one_file_and_names_its_site() {
     sources(&root, &mut files);
     let (calls, others): (Vec<_>, Vec<_>) = files
         .into_iter()
-        .partition(|(path, _)| path.ends_with("device/call.rs"));
+        .partition(|(path, _)| path.ends_with("device/opencl.rs"));
     for (path, text) in &others {
         // Types have capital letters; functions of `ocl` are what is looked for.
         let made = matches(r"\b((?:cl|ocl|core|ffi)::[a-z]\w*)\s*(?:\(|::<)", text);
@@ -51,11 +51,11 @@ fn every_opencl_call_stands_in_one_file_and_names_its_site() {
             .collect();
         assert!(
             made.is_empty(),
-            "{path} calls {made:?}: use tables/src/device/call.rs"
+            "{path} calls {made:?}: use tables/src/device/opencl.rs"
         );
     }
     let [(_, text)] = calls.as_slice() else {
-        panic!("tables/src/device/call.rs is not there")
+        panic!("tables/src/device/opencl.rs is not there")
     };
     // `ocl` has not all functions.
     let made = matches(r"(?m)(\bcl::[a-z]\w*|^\s+cl[A-Z]\w+\()", text);

@@ -134,7 +134,7 @@ impl Query {
         }
     }
 
-    /// The two tables; the probe side has `rows` rows a partition.
+    /// The two tables; the probe side has `rows` rows per partition.
     fn register(self, session: &SessionContext, rows: usize) {
         let (build_rows, keys, build, probe) = match self {
             Self::Wide => (1000, 1000, Texts::Short, Texts::Plain),
@@ -218,7 +218,7 @@ fn status(name: &str) -> usize {
     1024 * kilobytes.parse::<usize>().unwrap()
 }
 
-/// Runs `query` with `rows` probe rows a partition; its answer, and what its joins ran and looked
+/// Runs `query` with `rows` probe rows per partition; its answer, and what its joins ran and looked
 /// up.
 async fn run(
     (role, query): (&str, Query),
@@ -242,8 +242,8 @@ async fn run(
     let session = SessionContext::new_with_state(horton_join::install(builder).build());
     let of_role = format!("SET horton.enabled = '{role}'");
     // Without it, stock's joins hold as much again in channels between threads.
-    let side_by_side = "SET datafusion.optimizer.repartition_joins = false";
-    let sets = [of_role.as_str(), side_by_side];
+    let map_parallel = "SET datafusion.optimizer.repartition_joins = false";
+    let sets = [of_role.as_str(), map_parallel];
     for set in sets.iter().chain(query.options()) {
         session.sql(set).await.unwrap().collect().await.unwrap();
     }

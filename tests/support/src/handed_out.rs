@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::internals::{Settle, TakeFilters};
+use crate::internals::{InsertFilterNodes, RemoveUnusedFilterNodes};
 use datafusion::common::Result;
 use datafusion::common::config::ConfigOptions;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
@@ -18,9 +18,9 @@ pub fn handed_out(
     let mut options = ConfigOptions::default();
     options.extensions.insert(config.clone());
     let rules: [&dyn PhysicalOptimizerRule; 3] = [
-        &TakeFilters,
+        &InsertFilterNodes,
         &FilterPushdown::new_post_optimization(),
-        &Settle,
+        &RemoveUnusedFilterNodes,
     ];
     rules
         .into_iter()

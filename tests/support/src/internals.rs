@@ -6,5 +6,5 @@ pub use horton_join::device::ProgramText;
 #[cfg(debug_assertions)]
 pub use horton_join::device::faults;
 pub use horton_join::device::host::{ask_for_large_pages, prefetch};
-pub use horton_join::device::verdict;
+pub use horton_join::device::self_test_cache;
 pub use horton_join::internals::*;

@@ -35,7 +35,7 @@ pub use crate::env::{asked, device};
 use crate::handed_out::handed_out;
 use crate::patience::Patience;
 pub use crate::text::text;
-pub use crate::turns::{alone, side_by_side};
+pub use crate::turns::{alone, map_parallel};
 
 /// All join types.
 pub const JOIN_TYPES: [JoinType; 10] = [
@@ -60,7 +60,7 @@ pub const NULL_EQUALITIES: [NullEquality; 2] = [
 /// Runs a future on the tests' runtime, in the test's turn; fails instead of hanging.
 pub fn block_on<T: Send + 'static>(future: impl Future<Output = T> + Send + 'static) -> T {
     static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().unwrap());
-    side_by_side();
+    map_parallel();
     let (done, wait) = channel();
     RUNTIME.spawn(async move { done.send(future.await) });
     let mut patience = Patience::default();
@@ -426,7 +426,7 @@ impl Case {
 
     /// Runs the join on the device alone.
     pub fn run_on_device(&self) -> Run {
-        side_by_side();
+        map_parallel();
         run(self.on_device(), self.context()).unwrap()
     }
 
@@ -446,7 +446,7 @@ impl Case {
 
     /// Checks as [`check`](Self::check) does, whether there is something to look up or not.
     pub fn check_rows(&self) -> Run {
-        side_by_side();
+        map_parallel();
         let stock = run(Arc::new(self.stock()), self.context()).unwrap();
         let device = run(self.on_device(), self.context()).unwrap();
         let filtered = run(self.with_filters(), self.context()).unwrap();

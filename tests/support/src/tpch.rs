@@ -4,7 +4,7 @@
 //!  scale ─▶ tpchgen ─▶ a table in memory ─▶ COPY … TO DIR/NAME/NUMBER.parquet
 //! ```
 //!
-//! Several files a table, as a task scans whole files. The texts are those of the example
+//! Several files per table, as a task scans whole files. The texts are those of the example
 //! `tpch_join`.
 
 use std::io;

@@ -14,8 +14,8 @@ use ocl::core::{ArgVal, Kernel};
 use crate::error::{Error, Result};
 
 use super::super::buffer::Buffer;
-use super::super::call;
 use super::super::kind::{INT64_ATOMICS, SubGroupShuffle};
+use super::super::opencl;
 use super::super::program::ProgramText;
 use super::{Queue, Stage};
 
@@ -59,7 +59,7 @@ impl Queue {
         let global = items.div_ceil(group) * group;
         // SAFETY: the arguments were set just above with live buffers, which `in_use` keeps
         // until the command has run; kernels check their index against their lengths.
-        let event = unsafe { call::enqueue(&self.commands, call, kernel, global, group) }
+        let event = unsafe { opencl::enqueue(&self.commands, call, kernel, global, group) }
             .map_err(|e| self.fail(format!("kernel {kernel}"), &e))?;
         self.cost.launches += 1;
         self.events.push((Stage::Kernel(kernel), event));
@@ -81,7 +81,7 @@ impl Queue {
             });
         }
         let program = self.opened.program(text)?;
-        let created = call::create_kernel(&program, kernel)
+        let created = opencl::create_kernel(&program, kernel)
             .map_err(|e| self.fail(format!("clCreateKernel {kernel}"), &e))?;
         self.check_sub_groups(text, &created, kernel, group)?;
         self.kernels.insert(id, created);
@@ -104,7 +104,7 @@ impl Queue {
         let info = self.info();
         let width = match info.sub_group_shuffle() {
             Some(SubGroupShuffle::Khronos) => {
-                call::sub_group_size(kernel, name, info.device_id, group)
+                opencl::sub_group_size(kernel, name, info.device_id, group)
                     .map_err(|e| self.fail(format!("clGetKernelSubGroupInfo {name}"), &e))?
             }
             Some(SubGroupShuffle::Intel) | None => info.sub_group_width,
@@ -129,7 +129,7 @@ impl Queue {
             Arg::U32(value) => ArgVal::scalar(value),
             Arg::Null => ArgVal::mem_null(),
         };
-        call::set_arg(kernel, name, index, value)
+        opencl::set_arg(kernel, name, index, value)
             .map_err(|e| self.fail(format!("argument {index} of kernel {name}"), &e))
     }
 

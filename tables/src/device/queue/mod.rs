@@ -20,11 +20,11 @@ use ocl::core::{CommandQueue, Event, Kernel, Mem, OclPrm, ProfilingInfo};
 use crate::error::{Error, Result};
 
 use super::buffer::Buffer;
-use super::call;
 use super::context::{Access, Opened};
 use super::info::DeviceInfo;
 use super::job::{Answer, Cost};
 use super::kind::KernelBody;
+use super::opencl;
 use super::pool::{Block, InUse};
 use super::staging::Staging;
 use super::status::Failed;
@@ -110,7 +110,7 @@ impl Queue {
 
     /// Waits for all commands and checks how they ended. A failed job's may still use its buffers.
     pub(super) fn finish(&mut self) -> Result<()> {
-        let finished = call::finish(&self.commands, "").map_err(|e| {
+        let finished = opencl::finish(&self.commands, "").map_err(|e| {
             let error = self.fail("clFinish", &e);
             // The commands may still run.
             self.opened.lose(&error);
@@ -216,7 +216,7 @@ impl Queue {
 
     /// Waits for the commands so far and checks how they ended.
     fn wait(&mut self, what: &'static str) -> Result<()> {
-        call::finish(&self.commands, what).map_err(|e| self.fail("clFinish", &e))?;
+        opencl::finish(&self.commands, what).map_err(|e| self.fail("clFinish", &e))?;
         self.check()
     }
 
@@ -295,7 +295,7 @@ impl Queue {
 
 /// Returns the device time of a finished command; zero where the driver does not say.
 fn elapsed(event: &Event) -> Duration {
-    let clock = |when| call::event_time(event, when);
+    let clock = |when| opencl::event_time(event, when);
     match (clock(ProfilingInfo::Start), clock(ProfilingInfo::End)) {
         (Ok(start), Ok(end)) => Duration::from_nanos(end.saturating_sub(start)),
         _ => Duration::ZERO,

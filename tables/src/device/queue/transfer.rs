@@ -14,7 +14,7 @@ use ocl::core::OclPrm;
 use crate::error::Result;
 
 use super::super::buffer::{Buffer, within};
-use super::super::call;
+use super::super::opencl;
 use super::super::staging::Staging;
 use super::{Queue, Stage};
 
@@ -65,7 +65,7 @@ impl Queue {
         self.in_use.hold(&staging.block);
         // SAFETY: the range was checked above; `in_use` keeps the elements until the copy is done.
         let event =
-            unsafe { call::write(&self.commands, mem, false, "staged", offset, &staging[..]) }
+            unsafe { opencl::write(&self.commands, mem, false, "staged", offset, &staging[..]) }
                 .map_err(|e| self.fail("clEnqueueWriteBuffer", &e))?;
         self.cost.uploaded += size_of_val(&staging[..]) as u64;
         self.events.push((Stage::Upload, event));
@@ -149,7 +149,7 @@ impl Queue {
         }
         let mem = self.use_buffer(buffer)?;
         // SAFETY: blocking, so `data` outlives the copy; the range was checked above.
-        let event = unsafe { call::write(&self.commands, mem, true, "direct", offset, data) }
+        let event = unsafe { opencl::write(&self.commands, mem, true, "direct", offset, data) }
             .map_err(|e| self.fail("clEnqueueWriteBuffer", &e))?;
         self.cost.uploaded += size_of_val(data) as u64;
         self.events.push((Stage::Upload, event));
@@ -187,7 +187,7 @@ impl Queue {
         }
         let mem = self.use_buffer(buffer)?;
         // SAFETY: the range was checked above; the rest is the caller's promise.
-        let event = unsafe { call::read(&self.commands, mem, blocking, offset, out) }
+        let event = unsafe { opencl::read(&self.commands, mem, blocking, offset, out) }
             .map_err(|e| self.fail("clEnqueueReadBuffer", &e))?;
         self.cost.downloaded += size_of_val(out) as u64;
         self.events.push((Stage::Download, event));
@@ -234,7 +234,7 @@ impl Queue {
             return Ok(());
         }
         let mem = self.use_buffer(buffer)?;
-        let event = call::fill(&self.commands, mem, value, buffer.len)
+        let event = opencl::fill(&self.commands, mem, value, buffer.len)
             .map_err(|e| self.fail("clEnqueueFillBuffer", &e))?;
         self.events.push((Stage::Kernel("fill"), event));
         Ok(())
@@ -251,7 +251,7 @@ impl Queue {
             return Ok(());
         }
         let (source, target) = (self.use_buffer(from)?, self.use_buffer(to)?);
-        let event = call::copy::<T>(&self.commands, source, target, from.len)
+        let event = opencl::copy::<T>(&self.commands, source, target, from.len)
             .map_err(|e| self.fail("clEnqueueCopyBuffer", &e))?;
         self.events.push((Stage::Kernel("copy"), event));
         Ok(())

@@ -50,7 +50,7 @@ impl Kind {
     }
 }
 
-/// Operations on the device, one an element; all buffers have one length.
+/// Operations on the device, one per element; all buffers have one length.
 #[derive(Debug, Clone, Copy)]
 pub struct Batch<'a> {
     /// Codes of [`Kind`]s.

@@ -11,7 +11,7 @@ use crate::error::Result;
 use crate::kernel_sources;
 use crate::table::launch::group_of;
 use crate::table::primitives::bucket::{self, BucketSize, Variant};
-use crate::table::primitives::split::NONE;
+use crate::table::primitives::radix_partition::NONE;
 
 use crate::table::baselines::updates::items::{check_keys, strided};
 use crate::table::horton::lookup::Lookup;

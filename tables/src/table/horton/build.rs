@@ -1,7 +1,7 @@
 //! Bulk build of a Horton table on the device.
 //!
 //! ```text
-//!  keys, values ─split─▶ items by range of buckets (table/primitives/split.rs)
+//!  keys, values ─split─▶ items by range of buckets (table/primitives/radix_partition.rs)
 //!               ─fill_range─▶ primary slots, overflow by bucket; a key twice? ──▶ Repeats
 //!               ─place─▶ Type B buckets, remapped items, stragglers (0.4 % at load 0.95)
 //!               ─displace─▶ no stragglers (displace.rs)
@@ -11,7 +11,7 @@
 //! The paper inserts serially on the CPU (section 7); here each phase is a kernel over all items,
 //! ranges or overflowing buckets (`cl/horton/build.cl`). A build that leaves stragglers is tried
 //! again with another seed, then with more buckets, [`ATTEMPTS`] times in all. Scratch
-//! memory: about 14 bytes a key and 13 a bucket.
+//! memory: about 14 bytes per key and 13 per bucket.
 //!
 //! Displacement alone needs 64-bit atomics. A device without them builds tables at loads that leave
 //! no stragglers (`most_load`); should there be some even so, that is another attempt.
@@ -25,7 +25,7 @@ use crate::table::api::{ATTEMPTS, Items, WhenFull};
 use crate::table::horton::kernels;
 use crate::table::launch::local_group;
 use crate::table::primitives::bucket::{BucketSize, Layout, MAX_VALUE};
-use crate::table::primitives::split::{COUNTERS, Counter, Ranges, Shape, Split};
+use crate::table::primitives::radix_partition::{COUNTERS, Counter, Ranges, Shape, Split};
 
 use super::displace::Stragglers;
 use super::phases::{HOME_WORDS, Overflow, Phases, census};

@@ -15,7 +15,7 @@ use crate::error::Result;
 use crate::table::horton::kernels;
 use crate::table::launch::grid_of;
 use crate::table::primitives::bucket::Layout;
-use crate::table::primitives::split::{Counter, NONE};
+use crate::table::primitives::radix_partition::{Counter, NONE};
 
 use super::patience::{Patience, ROUNDS};
 
@@ -52,7 +52,7 @@ pub(crate) struct Displacement<'a> {
     /// True if values have 32 bits.
     pub wide: bool,
     pub table: &'a Buffer<u64>,
-    /// Items of four buckets a word, a byte each.
+    /// Items of four buckets per word, a byte each.
     pub fill: &'a Buffer<u32>,
     pub counters: &'a Buffer<u32>,
 }

@@ -17,7 +17,7 @@ use crate::kernel_sources::{self, Part};
 use crate::table::launch::{group_of, of_sub_groups, peek_define};
 use crate::table::primitives::bucket::{self, BucketSize, Variant};
 use crate::table::primitives::hash::Reduction;
-use crate::table::primitives::split::{self, Counter, NONE, Rest};
+use crate::table::primitives::radix_partition::{self, Counter, NONE, Rest};
 
 use super::tuning::{Kind, Residence, Second, Tuning, Workload};
 
@@ -197,7 +197,7 @@ fn phases_program(
         defines: &defines,
         parts,
     };
-    split::program(queue, name, variant, &rest)
+    radix_partition::program(queue, name, variant, &rest)
 }
 
 /// Returns the program of a job that has stragglers.
@@ -283,7 +283,7 @@ pub(crate) fn gather_program(queue: &Queue, variant: Variant) -> (ProgramText, T
     (Reader::new(info, tuning.body()).gather(variant), tuning)
 }
 
-/// Returns the keys a work-item of a tile, `most` or as few as leave every compute unit 2048
+/// Returns the keys per work-item of a tile, `most` or as few as leave every compute unit 2048
 /// work-items.
 pub(crate) fn rounds(info: &DeviceInfo, keys: usize, most: usize) -> usize {
     let units = info.compute_units.max(1) as usize;
@@ -336,7 +336,7 @@ fn phases(kind: &str, variant: Variant, body: KernelBody, parts: &[Part]) -> (St
         parts,
     };
     let name = format!("horton_{kind}_{}_{}", variant.bucket_size, group_of(body));
-    let text = split::text("horton phases", variant, body, 4096, &rest);
+    let text = radix_partition::text("horton phases", variant, body, 4096, &rest);
     (name, text)
 }
 

@@ -39,7 +39,7 @@ pub struct NarrowAnswers<'a> {
     pub n: usize,
 }
 
-/// The buffers for answers: one word a key, but for `reads`, whose first word grows by the number
+/// The buffers for answers: one word per key, but for `reads`, whose first word grows by the number
 /// of second buckets read.
 pub(crate) struct Out<'a> {
     pub values: &'a Buffer<u32>,
@@ -60,10 +60,10 @@ impl<'a> Out<'a> {
     }
 
     /// Returns room for values of 32 bits.
-    pub fn wide(answers: &'a Answers, twin: bool, reads: &'a Buffer<u32>) -> Self {
+    pub fn wide(answers: &'a Answers, sentinel: bool, reads: &'a Buffer<u32>) -> Self {
         Self {
             values: &answers.values,
-            found: Some((&answers.found, twin)),
+            found: Some((&answers.found, sentinel)),
             reads,
         }
     }
@@ -125,9 +125,9 @@ impl Lookup<'_> {
         ];
         let hashing = [Arg::U32(self.layout.buckets), Arg::U32(self.layout.seed)];
         let found = out.found.iter();
-        let rest = hashing
-            .into_iter()
-            .chain(found.flat_map(|(found, twin)| [Arg::Words(found), Arg::U32(u32::from(*twin))]));
+        let rest = hashing.into_iter().chain(
+            found.flat_map(|(found, sentinel)| [Arg::Words(found), Arg::U32(u32::from(*sentinel))]),
+        );
         match *tuning {
             Tuning::Chunk { shares, .. } => {
                 let share = share_among(queue.info(), n, shares);
@@ -212,7 +212,7 @@ impl HortonTable {
     }
 
     fn check_narrow(&self) -> Result<()> {
-        check_narrow(self.wide || self.twin)
+        check_narrow(self.wide || self.sentinel)
     }
 
     pub(crate) fn as_lookup(&self, wide: bool) -> Lookup<'_> {

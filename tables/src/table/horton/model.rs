@@ -29,7 +29,7 @@ pub struct HortonModel {
     /// `layout.words()` words, bucket after bucket.
     pub words: Vec<u64>,
     /// True if the item is there whose word is that of an empty slot; it stands in no bucket.
-    pub twin: bool,
+    pub sentinel: bool,
 }
 
 /// The filling of a table, counted from its words.
@@ -96,7 +96,7 @@ impl HortonModel {
         Self {
             layout,
             words,
-            twin: false,
+            sentinel: false,
         }
     }
 
@@ -143,7 +143,7 @@ impl HortonModel {
 
     /// Returns the value of `key`, and how many buckets were read for it (1 or 2).
     pub fn lookup_counted(&self, key: u32) -> (Option<u32>, u32) {
-        if self.twin && key == key_of(EMPTY_WORD) {
+        if self.sentinel && key == key_of(EMPTY_WORD) {
             return (Some(value_of(EMPTY_WORD)), 1);
         }
         let b = self.layout.primary_bucket(key);

@@ -11,7 +11,7 @@ use crate::device::{Arg, Buffer, Queue};
 use crate::error::Result;
 use crate::table::launch::{grid_of, local_group, share};
 use crate::table::primitives::bucket::Layout;
-use crate::table::primitives::split::Counter;
+use crate::table::primitives::radix_partition::Counter;
 
 use super::displace::{Displacement, Stragglers};
 use super::model::Census;
@@ -21,7 +21,7 @@ pub(crate) const HOME_WORDS: usize = 4;
 
 /// The items that overflow their primary buckets, by bucket.
 pub(crate) struct Overflow {
-    /// Items of four buckets a word, a byte each.
+    /// Items of four buckets per word, a byte each.
     pub fill: Buffer<u32>,
     pub items: Buffer<u64>,
     /// [`HOME_WORDS`] a bucket: its number, its first item, its items.

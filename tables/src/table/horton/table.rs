@@ -106,7 +106,7 @@ pub struct HortonTable {
     /// True if there may be values beyond [`MAX_VALUE`](super::MAX_VALUE).
     pub(crate) wide: bool,
     /// True if the item is there whose word is that of an empty slot; it stands in no bucket.
-    pub(crate) twin: bool,
+    pub(crate) sentinel: bool,
     /// Items removed since remapped ones came home.
     pub(crate) removed: usize,
 }
@@ -125,7 +125,7 @@ impl HortonTable {
                 ..TableConfig::default()
             },
             wide: false,
-            twin: false,
+            sentinel: false,
             removed: 0,
         }
     }
@@ -154,7 +154,7 @@ impl HortonTable {
         Ok(HortonModel {
             layout: self.layout,
             words: queue.read(&self.words, self.layout.words())?,
-            twin: self.twin,
+            sentinel: self.sentinel,
         })
     }
 
@@ -166,7 +166,7 @@ impl HortonTable {
         let words = queue.buffer_from("a Horton table", &model.words)?;
         Ok(Self {
             wide: model.is_wide(),
-            twin: model.twin,
+            sentinel: model.sentinel,
             ..Self::new(model.layout, words, model.census())
         })
     }
@@ -178,7 +178,7 @@ impl HortonTable {
 
     /// Returns the number of items.
     pub fn len(&self) -> usize {
-        self.census.items as usize + usize::from(self.twin)
+        self.census.items as usize + usize::from(self.sentinel)
     }
 
     /// Returns whether the table has no items.

@@ -2,15 +2,16 @@
 //! them that were measured.
 //!
 //! ```text
-//!  kernel body, kind of table, slots a bucket, cached or not ─▶ Tuning::of ─▶ a constant
+//!  kernel body, kind of table, slots per bucket, cached or not ─▶ Tuning::of ─▶ a constant
 //! ```
 //!
 //! The Horton paper tunes every kind of table by itself (section 7: unrolling, threads a compute
-//! unit, keys a group of threads), as a slow baseline proves nothing. So each parameter was varied
-//! here, one after another, on an NVIDIA H200 and on PoCL (`benches/results/tables-2026-11-21.md`).
-//! Winners by 3 % and more are constants, with their rate beside the first guess. A file of tunings
-//! for every device gained nothing for joins, whose buckets of eight slots are fastest with the
-//! first guess on both. Answers never depend on a tuning.
+//! unit, keys per group of threads), as a slow baseline proves nothing. So each parameter was
+//! varied here, one after another, on an NVIDIA H200 and on PoCL
+//! (`benches/results/tables-2026-11-21.md`). Winners by 3 % and more are constants, with their rate
+//! beside the first guess. A file of tunings for every device gained nothing for joins, whose
+//! buckets of eight slots are fastest with the first guess on both. Answers never depend on a
+//! tuning.
 
 use std::fmt;
 
@@ -89,7 +90,7 @@ pub enum Second {
 /// Values for the parameters of a lookup kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Tuning {
-    /// A contiguous chunk of keys a work-item.
+    /// A contiguous chunk of keys per work-item.
     Chunk {
         /// Keys between a prefetch and its lookup.
         look_ahead: usize,
@@ -98,7 +99,7 @@ pub enum Tuning {
         /// Looks at second buckets.
         second: Second,
     },
-    /// A tile of lanes a bucket.
+    /// A tile of lanes per bucket.
     Tile {
         /// Way in which lanes talk: any body but [`KernelBody::Chunk`].
         body: KernelBody,
@@ -111,7 +112,7 @@ pub enum Tuning {
         /// Keys a work-item at most; few keys are spread over the whole device instead.
         keys: usize,
         /// Looks at second buckets; [`Second::Buffered`] only with [`KernelBody::WarpTile`],
-        /// several keys a work-item and values of 31 bits.
+        /// several keys per work-item and values of 31 bits.
         second: Second,
     },
 }

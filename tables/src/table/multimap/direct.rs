@@ -6,13 +6,13 @@
 //! ```
 //!
 //! Not from the papers: what `HashJoinExec` calls an array map. Many primary keys are the numbers
-//! from 1 up. Where the surrogates of a build side have at most [`SPARSEST`] codes a row, the slot
-//! of a key is the key: no hash, no comparison, 4 bytes read. On a CPU, where they are few enough
-//! for its caches, the bound is [`SPARSEST_CACHED`]. On CPU runtimes, where kernels are nearly all
-//! of a join's time, that halves it. On GPUs they are a small part of it and a Horton table's
-//! bucket costs one read too, so nothing is gained there.
+//! from 1 up. Where the normalized keys of a build side have at most [`SPARSEST`] codes a row, the
+//! slot of a key is the key: no hash, no comparison, 4 bytes read. On a CPU, where they are few
+//! enough for its caches, the bound is [`SPARSEST_CACHED`]. On CPU runtimes, where kernels are
+//! nearly all of a join's time, that halves it. On GPUs they are a small part of it and a Horton
+//! table's bucket costs one read too, so nothing is gained there.
 //!
-//! Cost: 4 bytes a code, one compare-and-swap a row to build, one read of 4 bytes a lookup.
+//! Cost: 4 bytes a code, one compare-and-swap a row to build, one read of 4 bytes per lookup.
 
 use crate::device::program::ProgramText;
 use crate::device::{Arg, Buffer, Queue};

@@ -12,7 +12,7 @@
 //!
 //! Cost: a Horton table reads about one 64-byte bucket a lookup at load 0.8. A direct table reads 4
 //! bytes, but only takes keys that are dense numbers. A table of codes reads one 64-byte line, and
-//! has 21 bytes a key.
+//! has 21 bytes per key.
 
 use std::fmt;
 
@@ -22,7 +22,7 @@ use crate::table::api::Items;
 use crate::table::horton::build::{Built, build};
 use crate::table::horton::table::{HortonTable, TableConfig};
 
-use super::codes::CodeTable;
+use super::cacheline::CodeTable;
 use super::direct::{CACHED, DirectTable, SPARSEST, SPARSEST_CACHED};
 use super::pairs::LookedUp;
 
@@ -96,8 +96,8 @@ impl IndexConfig {
     }
 
     /// Builds a table of distinct keys of two words, if that is asked for or suits the device.
-    /// Returns `None` if not, or if some key repeats: then [`wide`](crate::table::multimap::wide)
-    /// goes by half of their mix.
+    /// Returns `None` if not, or if some key repeats: then
+    /// [`wide`](crate::table::multimap::multiword) goes by half of their mix.
     ///
     /// # Errors
     /// Those of [`CodeTable::build`].

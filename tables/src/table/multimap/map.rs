@@ -8,8 +8,8 @@
 //! Most builds are primary keys, so the table is first built as if keys were unique. If keys
 //! repeat, the build mostly finds that after a small part of its work. Only then are the rows
 //! grouped and the table built over the distinct keys. Keys of two words have tables of their own
-//! on CPUs ([`codes`](super::codes)). Otherwise keys of several words are grouped by what the table
-//! knows them by, and told apart by [`wide`](super::wide).
+//! on CPUs ([`codes`](super::cacheline)). Otherwise keys of several words are grouped by what the
+//! table knows them by, and told apart by [`wide`](super::multiword).
 
 use std::sync::Arc;
 
@@ -19,8 +19,8 @@ use crate::table::api::Items;
 use crate::table::primitives::group::{RowGroups, group};
 
 use super::index::{HashIndex, IndexConfig, IndexInput};
+use super::multiword::{GroupedCodes, Mixing, Runs, SplitCodes};
 use super::pairs::{LookedUp, Matches, Pairs};
-use super::wide::{GroupedCodes, Mixing, Runs, SplitCodes};
 
 /// Keys of several words of which a pair shares a word once in five hundred builds or more seldom.
 const LIKELY_DISTINCT: usize = 1 << 12;
@@ -28,7 +28,7 @@ const LIKELY_DISTINCT: usize = 1 << 12;
 /// Codes of keys that may be any word.
 const ANY: u64 = 1 << 32;
 
-/// Mixings that are tried before a build gives up: each has one chance in 2^64 a pair of keys to
+/// Mixings that are tried before a build gives up: each has one chance in 2^64 per pair of keys to
 /// fail.
 const MIXINGS: u32 = 4;
 

@@ -12,12 +12,12 @@
 //!  keys ─▶ MultiMap::lookup ─▶ Matches ─▶ pairs of rows, by windows     pairs
 //! ```
 
-pub mod codes;
+pub mod cacheline;
 pub mod direct;
 mod index;
 mod map;
+pub mod multiword;
 pub mod pairs;
-pub mod wide;
 
 pub use index::{HashIndex, IndexConfig, IndexInput, IndexKind};
 pub use map::{KeyFormat, MultiMap, MultiMapInput};

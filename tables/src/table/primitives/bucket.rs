@@ -1,4 +1,4 @@
-//! The words of a Horton table; the twin of `cl/primitives/bucket.cl`.
+//! The words of a Horton table; the counterpart of `cl/primitives/bucket.cl`.
 //!
 //! ```text
 //!  bucket b = words[b·S .. b·S + S]         S = 4, 8 or 16 slots of 64 bits

@@ -11,7 +11,7 @@
 //!
 //! A radix sort makes the groups: a hot key costs there what any other key costs. Setting hot keys
 //! apart and grouping by ranges of hashed keys gains nothing in whole joins
-//! (benches/results/grouping-2026-11-25.md). Scratch: 20 bytes a row.
+//! (benches/results/grouping-2026-11-25.md). Scratch: 20 bytes per row.
 
 use crate::device::program::ProgramText;
 use crate::device::{Arg, Buffer, Queue};
@@ -27,7 +27,7 @@ use super::{radix_sort, scan};
 /// Rows by group, on the device.
 #[derive(Debug)]
 pub struct Groups {
-    /// The distinct keys, in no order; one a group.
+    /// The distinct keys, in no order; one per group.
     pub unique_keys: Buffer<u32>,
     /// `groups + 1` positions in `rows`.
     pub offsets: Buffer<u32>,

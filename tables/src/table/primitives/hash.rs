@@ -1,4 +1,5 @@
-//! Hash functions of a Horton table; the twin of `cl/primitives/hash.cl`, function for function.
+//! Hash functions of a Horton table; the counterpart of `cl/primitives/hash.cl`, function for
+//! function.
 //!
 //! ```text
 //!  key ──jenkins──▶ h ──× buckets──▶ primary bucket

@@ -1,4 +1,4 @@
-//! Codes of several words mixed to 64 bits, on which tables go by; the twin of
+//! Codes of several words mixed to 64 bits, on which tables go by; the counterpart of
 //! `cl/primitives/mix.cl`.
 //!
 //! ```text

@@ -6,7 +6,7 @@
 //!      └───────────────────────── next digit, from the lowest ───────────────────┘
 //! ```
 //!
-//! Scratch: 16 bytes a row for two pairs of keys and rows, and a quarter of a byte for counts.
+//! Scratch: 16 bytes per row for two pairs of keys and rows, and a quarter of a byte for counts.
 
 use crate::device::program::ProgramText;
 use crate::device::{Arg, Buffer, KernelBody, Queue};

@@ -1,4 +1,4 @@
-//! The 64-bit word of a key and its value in tables that change; the twin of
+//! The 64-bit word of a key and its value in tables that change; the counterpart of
 //! `cl/primitives/word.cl`.
 //!
 //! ```text

@@ -1,7 +1,7 @@
 //! The models of the Horton paper, section 6: equations 3 to 9.
 //!
-//! Items of a bucket are taken to be Poisson distributed. S is the number of slots a bucket, λ the
-//! mean number of items that hash to it: load factor times S.
+//! Items of a bucket are taken to be Poisson distributed. S is the number of slots per bucket, λ
+//! the mean number of items that hash to it: load factor times S.
 
 /// Remap entries of a Type B bucket.
 const TAGS: f64 = 21.0;
@@ -9,7 +9,7 @@ const TAGS: f64 = 21.0;
 /// Items of a bucket beyond which the sums stop: far above any mean here.
 const MOST: usize = 120;
 
-/// A table of so many slots a bucket at a load factor.
+/// A table of so many slots per bucket at a load factor.
 #[derive(Debug, Clone, Copy)]
 pub struct Model {
     slots: usize,

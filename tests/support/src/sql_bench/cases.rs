@@ -4,7 +4,7 @@
 //!   1.5Mx15M-sparse-sum-hit10
 //!   │        │      │   └ per cent of probe rows with a match
 //!   │        │      └ count, sum, or a join type that is neither inner
-//!   │        └ dense, holes, sparse or text keys; fan4: four build rows a key
+//!   │        └ dense, holes, sparse or text keys; fan4: four build rows per key
 //!   └ build rows x probe rows at --scale 1
 //! ```
 //!
@@ -150,7 +150,7 @@ pub struct Case {
     pub probe: u64,
     /// The shape of the keys.
     pub keys: Keys,
-    /// Build rows a key.
+    /// Build rows per key.
     pub copies: u64,
     /// Probe rows with a match, in per cent.
     pub hit: u64,

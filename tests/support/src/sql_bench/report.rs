@@ -140,8 +140,8 @@ impl<'a> Figures<'a> {
         shares(&self.horton.join, self.horton.time)
     }
 
-    /// Host bytes that the Horton join's build side keeps while it is probed: its batches, and
-    /// row lists where surrogates repeat. Encoded keys on their way to the device are not in it.
+    /// Host bytes that the Horton join's build side keeps while it is probed: its batches, and row
+    /// lists where normalized keys repeat. Encoded keys on their way to the device are not in it.
     pub fn host_bytes(&self) -> usize {
         let join = &self.horton.join;
         join.build_bytes.saturating_sub(join.table_bytes)

@@ -19,7 +19,7 @@
 //! Payloads are functions of the number too, so the answers of every query are known while the
 //! probe table is drawn, without joining: [`Answers`]. That, beside the stock plan, is the check.
 //!
-//! Cost: 16 bytes a row and side (32 with string keys), made with all cores. Files on disk would
+//! Cost: 16 bytes per row and side (32 with string keys), made with all cores. Files on disk would
 //! spare the making, and measure their reader.
 
 use std::ops::Range;
@@ -61,7 +61,7 @@ pub struct Shape {
     pub keys: Keys,
     /// Distinct build keys.
     pub present: u64,
-    /// Build rows a key.
+    /// Build rows per key.
     pub copies: u64,
     /// Numbers that probe rows draw from.
     pub all: u64,

@@ -70,7 +70,7 @@ impl Table for CuckooTable {
         n: usize,
     ) -> Result<()> {
         let reads = queue.buffer_from("bucket reads", &[0])?;
-        let out = Out::wide(answers, self.twin, &reads);
+        let out = Out::wide(answers, self.sentinel, &reads);
         self.as_lookup(true).run(queue, keys, &out, n)
     }
 
@@ -90,13 +90,13 @@ impl Table for CuckooTable {
             words: &self.words,
         };
         let erased = items.erase(queue, keys, n)?;
-        self.twin &= !erased.twin_key;
+        self.sentinel &= !erased.sentinel_key;
         self.census = census(queue, &program, &self.layout, &self.words)?;
         Ok(before - self.len())
     }
 
     fn len(&self) -> usize {
-        self.census.items as usize + usize::from(self.twin)
+        self.census.items as usize + usize::from(self.sentinel)
     }
 
     fn capacity(&self) -> usize {
@@ -121,7 +121,7 @@ impl CuckooTable {
             census: Census::default(),
             config,
             wide: false,
-            twin: false,
+            sentinel: false,
         })
     }
 }
@@ -148,13 +148,13 @@ impl Buckets for CuckooTable {
         &self.words
     }
 
-    fn has_twin(&self) -> bool {
-        self.twin
+    fn has_sentinel_item(&self) -> bool {
+        self.sentinel
     }
 
     fn empty_like(&self, queue: &mut Queue, layout: Layout) -> Result<Self> {
         Ok(Self {
-            twin: self.twin,
+            sentinel: self.sentinel,
             ..Self::empty(queue, layout, self.config)?
         })
     }
@@ -175,7 +175,7 @@ impl Buckets for CuckooTable {
     fn take_over(&mut self, words: Buffer<u64>, census: Census, stored: &Stored) {
         self.words = Arc::new(words);
         self.census = census;
-        self.twin = stored.twin || (self.twin && !stored.twin_key);
+        self.sentinel = stored.sentinel || (self.sentinel && !stored.sentinel_key);
         self.wide |= stored.wide;
     }
 }

@@ -3,9 +3,9 @@
 //! ```text
 //!  key ─H1─▶ bucket ─miss─H2─▶ bucket ─▶ value | absent        two buckets at most, no entries
 //!
-//!  load-balanced   an item goes to the emptier of its two buckets: 1.5 buckets a hit
+//!  load-balanced   an item goes to the emptier of its two buckets: 1.5 buckets per hit
 //!  first fit       to the first one unless it is full: fewer a hit, longer displacements
-//!  both            2 buckets a miss
+//!  both            2 buckets per miss
 //! ```
 //!
 //! Breslow et al., USENIX ATC 2016, section 3.3. Buckets, hash functions, lookup kernels and the

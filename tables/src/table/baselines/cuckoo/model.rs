@@ -23,7 +23,7 @@ pub struct CuckooModel {
     /// `layout.words()` words, bucket after bucket.
     pub words: Vec<u64>,
     /// True if the item is there whose word is that of an empty slot; it stands in no bucket.
-    pub twin: bool,
+    pub sentinel: bool,
 }
 
 /// A bucket that a search has reached: from which node, and from which word, whose item leads
@@ -48,7 +48,7 @@ impl CuckooModel {
         let mut model = Self {
             layout,
             words: vec![EMPTY_WORD; layout.words()],
-            twin: false,
+            sentinel: false,
         };
         for (i, &(key, value)) in items.iter().enumerate() {
             if !model.insert(word_of(key, value), placement) {
@@ -65,7 +65,7 @@ impl CuckooModel {
 
     /// Returns the value of `key`, and how many buckets were read for it (1 or 2).
     pub fn lookup_counted(&self, key: u32) -> (Option<u32>, u32) {
-        if self.twin && key == key_of(EMPTY_WORD) {
+        if self.sentinel && key == key_of(EMPTY_WORD) {
             return (Some(value_of(EMPTY_WORD)), 1);
         }
         let [first, second] = self.buckets_of(key);
@@ -111,7 +111,7 @@ impl CuckooModel {
                 }
             }
         }
-        if self.twin && keys.contains(&key_of(EMPTY_WORD)) {
+        if self.sentinel && keys.contains(&key_of(EMPTY_WORD)) {
             Err("the key of an empty slot's word is in the table twice".to_owned())
         } else {
             Ok(())

@@ -6,7 +6,7 @@
 //!
 //! A straggler follows the shortest chain of moves; where a search finds none, it takes the place
 //! of an item of its buckets, which is a straggler of the next round. Scratch: 8 bytes a new item,
-//! 5 bytes a bucket and 48 a straggler.
+//! 5 bytes per bucket and 48 per straggler.
 
 use crate::device::program::ProgramText;
 use crate::device::{Arg, Buffer, KernelBody, Queue};
@@ -16,14 +16,14 @@ use crate::table::baselines::updates::items::Stored;
 use crate::table::horton::patience::{Patience, ROUNDS};
 use crate::table::launch::{grid_of, group_of, peek_define};
 use crate::table::primitives::bucket::{self, BucketSize, Layout, Variant, key_of};
-use crate::table::primitives::split::NONE;
+use crate::table::primitives::radix_partition::NONE;
 
 use super::config::Placement;
 
 /// Buckets that a search looks at; two moves deep with 8 slots, three with 4.
 const NODES: usize = 256;
 
-/// 32-bit words of a chain of moves; twin of the define in `cl/baselines/cuckoo/place.cl`.
+/// 32-bit words of a chain of moves; counterpart of the define in `cl/baselines/cuckoo/place.cl`.
 const PATH_WORDS: usize = 8;
 
 /// Returns the program of a job that inserts or removes.

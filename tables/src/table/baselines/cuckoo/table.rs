@@ -23,7 +23,7 @@ pub struct CuckooTable {
     /// True if there may be values beyond [`MAX_VALUE`](crate::table::horton::MAX_VALUE).
     pub(super) wide: bool,
     /// True if the item is there whose word is that of an empty slot; it stands in no bucket.
-    pub(super) twin: bool,
+    pub(super) sentinel: bool,
 }
 
 impl CuckooTable {
@@ -44,7 +44,7 @@ impl CuckooTable {
         reads: &Buffer<u32>,
         n: usize,
     ) -> Result<()> {
-        check_narrow(self.wide || self.twin)?;
+        check_narrow(self.wide || self.sentinel)?;
         let out = Out::narrow(values, reads);
         self.as_lookup(false).run(queue, keys, &out, n)
     }
@@ -62,7 +62,7 @@ impl CuckooTable {
         tuning: &Tuning,
     ) -> Result<()> {
         let NarrowAnswers { values, reads, n } = answers;
-        check_narrow(self.wide || self.twin)?;
+        check_narrow(self.wide || self.sentinel)?;
         let out = Out::narrow(values, reads);
         self.as_lookup(false)
             .run_tuned(queue, keys, n, &out, tuning)
@@ -103,7 +103,7 @@ impl CuckooTable {
         Ok(CuckooModel {
             layout: self.layout,
             words: queue.read(&self.words, self.layout.words())?,
-            twin: self.twin,
+            sentinel: self.sentinel,
         })
     }
 
@@ -118,7 +118,7 @@ impl CuckooTable {
             census: model.census(),
             config,
             wide: model.is_wide(),
-            twin: model.twin,
+            sentinel: model.sentinel,
         })
     }
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  linear   hash · word · local · linear        REUSE 0 | 1, PREFETCH 0 | 1
-//!  split    (table/primitives/split.rs), for insertions into large tables
+//!  split    (table/primitives/radix_partition.rs), for insertions into large tables
 //! ```
 
 use crate::device::program::ProgramText;
@@ -12,7 +12,7 @@ use crate::table::baselines::batch;
 use crate::table::launch::{self, LOOK_AHEAD, group_of};
 use crate::table::primitives::bucket::BucketSize;
 use crate::table::primitives::hash::{self, Reduction};
-use crate::table::primitives::split::{self, Rest};
+use crate::table::primitives::radix_partition::{self, Rest};
 use crate::table::primitives::word;
 
 use super::layout::Deletion;
@@ -70,7 +70,7 @@ pub(super) fn split_program(queue: &Queue) -> ProgramText {
         defines: &[],
         parts: &[],
     };
-    split::program(queue, "linear split", SPLIT_UNIT, &rest)
+    radix_partition::program(queue, "linear split", SPLIT_UNIT, &rest)
 }
 
 /// Returns every program of linear probing under the name of a file; see

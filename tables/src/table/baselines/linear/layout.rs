@@ -1,4 +1,4 @@
-//! Shape of a linear-probing table; with `table/primitives/word.rs` the twin of
+//! Shape of a linear-probing table; with `table/primitives/word.rs` the counterpart of
 //! `cl/baselines/linear/table.cl`.
 //!
 //! ```text

@@ -8,7 +8,9 @@ use crate::table::api::{Items, WhenFull, enough};
 use crate::table::baselines::batch::{self, Batch, Kind};
 use crate::table::baselines::linear::kernels;
 use crate::table::launch::{Spread, cached_bytes};
-use crate::table::primitives::split::{self, COUNTERS as SPLIT_COUNTERS, Ranges, Shape, Split};
+use crate::table::primitives::radix_partition::{
+    self, COUNTERS as SPLIT_COUNTERS, Ranges, Shape, Split,
+};
 use crate::table::primitives::word::{EMPTY_WORD, too_large};
 
 use super::layout::{Deletion, LinearLayout};
@@ -27,8 +29,8 @@ const ITEMS_PER_ITEM: usize = 4;
 /// Slots that a work-item of a pass over the table takes on GPUs: a cache line.
 const SLOTS_PER_ITEM: usize = 16;
 
-/// A sweep follows when more than one in so many slots had a key removed: it reads 8 bytes a slot,
-/// so 64 for each of those keys.
+/// A sweep follows when more than one in so many slots had a key removed: it reads 8 bytes per
+/// slot, so 64 for each of those keys.
 const SWEEP_SHARE: usize = 8;
 
 /// The configuration of a table of linear probing.
@@ -68,7 +70,7 @@ pub struct Inserted {
     pub replaced: usize,
 }
 
-/// Indices of the counters that kernels add to; twin of the defines in
+/// Indices of the counters that kernels add to; counterpart of the defines in
 /// `cl/baselines/linear/table.cl`.
 enum Counter {
     Added,
@@ -227,7 +229,7 @@ impl LinearTable {
 
     /// Empties the deleted slots that no item's probe passes; no key moves. It happens by itself
     /// after every `slots / 8` removals; with [`Deletion::KeepsKey`] there is nothing to do. Needs
-    /// a bit a slot.
+    /// a bit per slot.
     ///
     /// # Errors
     /// [`Error::DeviceMemory`] and OpenCL's own.
@@ -446,7 +448,8 @@ impl LinearTable {
             split => split?,
         };
         split.finish(queue, 0..split.bins())?;
-        let dropped = queue.read(&counters, SPLIT_COUNTERS)?[split::Counter::Crowded as usize];
+        let dropped =
+            queue.read(&counters, SPLIT_COUNTERS)?[radix_partition::Counter::Crowded as usize];
         Ok((dropped == 0).then_some(split.ranges))
     }
 

@@ -22,7 +22,7 @@ use super::table::SlabHash;
 /// The most operations of one launch.
 const MAX_OPERATIONS: usize = 1 << 31;
 
-/// Indices of the counters that kernels add to; twin of the defines in
+/// Indices of the counters that kernels add to; counterpart of the defines in
 /// `cl/baselines/slab/table.cl`.
 #[derive(Clone, Copy)]
 pub(super) enum Counter {

@@ -1,4 +1,4 @@
-//! Words, addresses and shape of a slab hash; the twin of `cl/baselines/slab/table.cl` and
+//! Words, addresses and shape of a slab hash; the counterpart of `cl/baselines/slab/table.cl` and
 //! `cl/baselines/slab/alloc.cl`.
 //!
 //! ```text

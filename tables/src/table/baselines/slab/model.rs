@@ -22,7 +22,7 @@ pub struct SlabModel {
     pub layout: SlabLayout,
     /// Shape of the pool.
     pub pool_layout: PoolLayout,
-    /// [`SLAB_WORDS`] words a bucket.
+    /// [`SLAB_WORDS`] words per bucket.
     pub base: Vec<u32>,
     /// The words of every super block.
     pub pool: Vec<Vec<u32>>,

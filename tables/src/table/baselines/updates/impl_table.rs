@@ -84,7 +84,7 @@ impl Table for HortonTable {
         n: usize,
     ) -> Result<()> {
         let reads = queue.buffer_from("bucket reads", &[0])?;
-        let out = Out::wide(answers, self.twin, &reads);
+        let out = Out::wide(answers, self.sentinel, &reads);
         self.as_lookup(true).run(queue, keys, &out, n)
     }
 
@@ -131,13 +131,13 @@ impl Buckets for HortonTable {
         &self.words
     }
 
-    fn has_twin(&self) -> bool {
-        self.twin
+    fn has_sentinel_item(&self) -> bool {
+        self.sentinel
     }
 
     fn empty_like(&self, queue: &mut Queue, layout: Layout) -> Result<Self> {
         Ok(Self {
-            twin: self.twin,
+            sentinel: self.sentinel,
             ..Self::empty(queue, layout, self.config)?
         })
     }
@@ -153,7 +153,7 @@ impl Buckets for HortonTable {
     fn take_over(&mut self, words: Buffer<u64>, census: Census, stored: &Stored) {
         self.words = Arc::new(words);
         self.census = census;
-        self.twin = stored.twin || (self.twin && !stored.twin_key);
+        self.sentinel = stored.sentinel || (self.sentinel && !stored.sentinel_key);
         self.wide |= stored.wide;
     }
 }

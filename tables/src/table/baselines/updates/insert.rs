@@ -9,14 +9,14 @@
 //!
 //! Horton paper, section 5.3, for a batch of distinct keys at once, on a copy of the table
 //! (`growth`). Cost: copying, reading and writing the table in order, and what a build costs for
-//! the new items. Scratch memory: two tables, 40 bytes a new key and 5 a bucket.
+//! the new items. Scratch memory: two tables, 40 bytes a new key and 5 per bucket.
 
 use crate::device::{Arg, Buffer, Queue};
 use crate::error::Result;
 use crate::table::api::Items;
 use crate::table::launch::local_group;
 use crate::table::primitives::bucket::{Layout, key_of};
-use crate::table::primitives::split::{COUNTERS, Counter, Split};
+use crate::table::primitives::radix_partition::{COUNTERS, Counter, Split};
 
 use crate::table::baselines::updates::insert_common::empty_words;
 use crate::table::baselines::updates::items::{ItemsOf, Stored};

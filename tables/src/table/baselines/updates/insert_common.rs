@@ -77,7 +77,7 @@ pub(crate) trait Buckets: Table {
     fn census(&self) -> &Census;
     fn words(&self) -> &Arc<Buffer<u64>>;
     /// Returns whether the item is there whose word is that of an empty slot.
-    fn has_twin(&self) -> bool;
+    fn has_sentinel_item(&self) -> bool;
     /// Returns a table of another shape without items in its buckets, otherwise like this one.
     fn empty_like(&self, queue: &mut Queue, layout: Layout) -> Result<Self>;
     /// Returns the program that changes such a table, with `cl/baselines/updates/items.cl` and
@@ -196,7 +196,7 @@ pub(crate) fn statistics<T: Buckets>(table: &T) -> Statistics {
 pub(crate) fn items<T: Buckets>(table: &T, queue: &mut Queue) -> Result<Vec<(u32, u32)>> {
     let pairs = extract(table, queue)?;
     let mut items = read_pairs(queue, pairs)?;
-    if table.has_twin() {
+    if table.has_sentinel_item() {
         items.push((key_of(EMPTY_WORD), value_of(EMPTY_WORD)));
     }
     Ok(items)

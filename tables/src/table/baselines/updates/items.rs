@@ -16,15 +16,15 @@ use crate::table::api::Items;
 use crate::table::launch::{grid_of, local_group, share};
 use crate::table::primitives::bucket::Layout;
 
-/// The numbers that `store` and `erase` count; twin of the defines in
+/// The numbers that `store` and `erase` count; counterpart of the defines in
 /// `cl/baselines/updates/items.cl`.
 #[derive(Clone, Copy)]
 enum Found {
     Fresh = 0,
     Cleared = 1,
     Wide = 2,
-    Twin = 3,
-    TwinKey = 4,
+    Sentinel = 3,
+    SentinelKey = 4,
     Erased = 5,
 }
 
@@ -48,16 +48,16 @@ pub(crate) struct Stored {
     /// True if some value is not one of a join's table.
     pub wide: bool,
     /// True if the item whose word is that of an empty slot was among them.
-    pub twin: bool,
+    pub sentinel: bool,
     /// True if another item with its key was.
-    pub twin_key: bool,
+    pub sentinel_key: bool,
 }
 
 /// The result of erasing keys.
 pub(crate) struct Erased {
     pub count: usize,
     /// True if the key of an empty slot's word was among them.
-    pub twin_key: bool,
+    pub sentinel_key: bool,
 }
 
 impl ItemsOf<'_> {
@@ -102,8 +102,8 @@ impl ItemsOf<'_> {
             values,
             cleared: count(Found::Cleared),
             wide: count(Found::Wide) > 0,
-            twin: count(Found::Twin) > 0,
-            twin_key: count(Found::TwinKey) > 0,
+            sentinel: count(Found::Sentinel) > 0,
+            sentinel_key: count(Found::SentinelKey) > 0,
         })
     }
 
@@ -122,7 +122,7 @@ impl ItemsOf<'_> {
         let counts = queue.read(&counters, FOUND)?;
         Ok(Erased {
             count: counts[Found::Erased as usize] as usize,
-            twin_key: counts[Found::Twin as usize] > 0,
+            sentinel_key: counts[Found::Sentinel as usize] > 0,
         })
     }
 

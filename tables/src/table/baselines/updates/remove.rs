@@ -88,7 +88,7 @@ impl HortonTable {
         };
         let before = self.len();
         let erased = items.erase(queue, keys, n)?;
-        self.twin &= !erased.twin_key;
+        self.sentinel &= !erased.sentinel_key;
         self.removed += erased.count;
         if erased.count > 0 {
             let due = self.removed > self.layout.words() / 8;

@@ -1,0 +1,239 @@
+//! Devices made ready in the background: no query waits for a driver, unless it asks to.
+//!
+//! ```text
+//!  first planned join, warm_up ─▶ begin ─▶ a thread:  open ─▶ self-test, which compiles ─▶ settled
+//!                                                       │     a thread per device
+//!  a join's build side is there ─▶ now ◀────────────────┘   Opening │ Compiling │ Ready │ …
+//! ```
+//!
+//! What failed is tried again for each new plan, as a device may have been added. While that try
+//! opens devices, joins give the reason of the one before.
+//!
+//! A session can ask for several devices. It is ready with those that pass; the others are named in
+//! the log.
+//!
+//! Opening a device takes time, and compiling its kernels for the first time seconds. A
+//! planner's or runtime's thread must not do either, and a join under `auto` need not wait: the
+//! host joins as fast as DataFusion does. Under `always` joins wait for it, and where a device is
+//! named they wait until it is open, for the name may be wrong. No thread is blocked.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use futures::executor::block_on;
+use horton_tables::self_test;
+use tokio::sync::watch;
+
+use crate::config::{Enabled, HortonConfig};
+use crate::device::{Device, Devices};
+use crate::error::{DeviceError, Error, Result};
+
+/// The state of the devices that a session asks for.
+#[derive(Debug, Clone)]
+pub enum Readiness {
+    /// Devices are being opened.
+    Opening {
+        /// The reason why the last try found none. It likely still holds.
+        declined: Option<String>,
+    },
+    /// Kernels of the devices are being compiled and tested.
+    Compiling,
+    /// Devices that have passed their self-tests.
+    Ready(Devices),
+    /// No device is there, or none is to be trusted, for this reason.
+    Unavailable(String),
+    /// The session asks for a device that is not there or cannot be used.
+    Invalid(DeviceError),
+}
+
+/// The reason why no session has a device any more, where the process can still find out.
+const THREAD_ENDED: &str = "the thread that made the device ready has ended";
+
+/// Requests whose states are kept. Sessions may be able to ask for any text.
+const MOST_REQUESTS: usize = 64;
+
+/// By the device that sessions ask for. Those that ask for the same share it.
+type States = BTreeMap<String, watch::Receiver<Readiness>>;
+
+fn states() -> MutexGuard<'static, States> {
+    static STATES: Mutex<States> = Mutex::new(States::new());
+    STATES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Makes the device of a session ready in the background, unless it is or that was begun. What
+/// failed before is tried again: a device may have been added since.
+pub fn begin(config: &HortonConfig) {
+    drop(receiver(config));
+}
+
+/// Returns the state now.
+pub fn now(config: &HortonConfig) -> Readiness {
+    let known = states()
+        .get(&config.device)
+        .map(|state| state.borrow().clone());
+    known.unwrap_or_else(|| receiver(config).borrow().clone())
+}
+
+/// Returns the state once the device is open: never [`Readiness::Opening`].
+pub async fn opened(config: &HortonConfig) -> Readiness {
+    once(config, |state| !matches!(state, Readiness::Opening { .. })).await
+}
+
+/// Returns the state once it is settled: neither [`Readiness::Opening`] nor
+/// [`Readiness::Compiling`].
+pub async fn settled(config: &HortonConfig) -> Readiness {
+    once(config, is_settled).await
+}
+
+async fn once(config: &HortonConfig, holds: impl FnMut(&Readiness) -> bool) -> Readiness {
+    let known = states().get(&config.device).cloned();
+    let mut state = known.unwrap_or_else(|| receiver(config));
+    match state.wait_for(holds).await {
+        Ok(state) => state.clone(),
+        Err(_) => Readiness::Unavailable(THREAD_ENDED.to_owned()),
+    }
+}
+
+/// Says why a session has no device to warm up.
+pub(crate) const UNUSED: &str = "joins of this session use no device: call horton_join::install, and set \
+                      horton.enabled = 'auto'";
+
+/// Waits until joins with the options `config` can use their device. For workers, which have
+/// options when they start, and no session. Returns the devices.
+///
+/// See also: [`warm_up`](crate::warm_up) for sessions.
+///
+/// # Errors
+/// [`Error::Invalid`] if there is no device that joins can use: they run on the host.
+/// [`DeviceError::UnknownDevice`] and [`DeviceError::UnsuitableDevice`] if `horton.device` names a
+/// device that is not there, or one that cannot run the kernels: joins fail.
+pub async fn warm_up_for(config: &HortonConfig) -> Result<Devices> {
+    if config.enabled == Enabled::Never {
+        return Err(Error::Invalid(UNUSED.to_owned()));
+    }
+    begin(config);
+    match settled(config).await {
+        Readiness::Ready(devices) => Ok(devices),
+        Readiness::Unavailable(reason) => Err(Error::Invalid(reason)),
+        Readiness::Invalid(error) => Err(error.into()),
+        Readiness::Opening { .. } | Readiness::Compiling => Err(Error::Internal(
+            "a device that is settled is not open".to_owned(),
+        )),
+    }
+}
+
+/// Returns the state of what `config` asks for, which a thread settles if it is not ready.
+fn receiver(config: &HortonConfig) -> watch::Receiver<Readiness> {
+    let asked = &config.device;
+    let mut states = states();
+    let mut declined = None;
+    if let Some(state) = states.get(asked) {
+        match &*state.borrow() {
+            Readiness::Unavailable(reason) => declined = Some(reason.clone()),
+            Readiness::Invalid(_) => {}
+            _ => return state.clone(),
+        }
+    }
+    let (told, state) = watch::channel(Readiness::Opening { declined });
+    let of_thread = asked.clone();
+    let thread = std::thread::Builder::new()
+        .name("horton warm-up".to_owned())
+        .spawn(move || {
+            let settled = prepare(&of_thread, &told);
+            told.send_replace(settled);
+        });
+    if let Err(error) = thread {
+        return watch::channel(Readiness::Unavailable(format!(
+            "no thread to open the device: {error}"
+        )))
+        .1;
+    }
+    if states.len() >= MOST_REQUESTS {
+        // They are found again at once: devices stay open, and verdicts are kept.
+        states.retain(|_, state| !is_settled(&state.borrow()));
+    }
+    states.insert(asked.clone(), state.clone());
+    state
+}
+
+fn is_settled(state: &Readiness) -> bool {
+    !matches!(state, Readiness::Opening { .. } | Readiness::Compiling)
+}
+
+/// Opens the devices and runs their self-tests.
+fn prepare(asked: &str, told: &watch::Sender<Readiness>) -> Readiness {
+    let mut tried = BTreeSet::new();
+    loop {
+        let devices = match Device::open_all(asked) {
+            Ok(devices) => devices,
+            Err(error @ (DeviceError::NoPlatform(_) | DeviceError::NoUsableDevice(_))) => {
+                warn_once(&error);
+                return Readiness::Unavailable(format!("no device: {}", error.brief()));
+            }
+            Err(
+                error @ (DeviceError::UnknownDevice { .. } | DeviceError::UnsuitableDevice { .. }),
+            ) => {
+                return Readiness::Invalid(error);
+            }
+            Err(error) => return Readiness::Unavailable(error.brief()),
+        };
+        told.send_replace(Readiness::Compiling);
+        let (passed, failed) = tested(&devices);
+        let Some(error) = failed.into_iter().next() else {
+            return ready(passed);
+        };
+        if !passed.is_empty() {
+            log::warn!("{error}; joins go to the other devices");
+            return ready(passed);
+        }
+        // 'auto' means another device once one has failed.
+        let is_first = tried.insert(devices.first().map(|device| device.info().index));
+        if !is_first || !matches!(error, DeviceError::SelfTest { .. }) {
+            return Readiness::Unavailable(error.brief());
+        }
+    }
+}
+
+fn ready(passed: Vec<Device>) -> Readiness {
+    match Devices::of(passed) {
+        Some(devices) => Readiness::Ready(devices),
+        None => Readiness::Unavailable("horton.device names no device".to_owned()),
+    }
+}
+
+/// Runs the self-tests of all devices at once. Returns the devices that passed, and the errors.
+fn tested(devices: &[Device]) -> (Vec<Device>, Vec<DeviceError>) {
+    let results: Vec<Result<Device, DeviceError>> = std::thread::scope(|scope| {
+        let test = |device: &Device| {
+            let device = device.clone();
+            let test = move || block_on(self_test(&device)).map(|()| device);
+            std::thread::Builder::new().spawn_scoped(scope, test)
+        };
+        let tests: Vec<_> = devices.iter().map(test).collect();
+        let ended = || Err(DeviceError::Internal(THREAD_ENDED.to_owned()));
+        let joined = tests.into_iter().map(|test| match test {
+            Ok(test) => test.join().unwrap_or_else(|_| ended()),
+            Err(error) => Err(DeviceError::Internal(format!(
+                "no thread for a self-test: {error}"
+            ))),
+        });
+        joined.collect()
+    });
+    let (mut passed, mut failed) = (Vec::new(), Vec::new());
+    for result in results {
+        match result {
+            Ok(device) => passed.push(device),
+            Err(error) => failed.push(error),
+        }
+    }
+    (passed, failed)
+}
+
+/// Says each error once in this process.
+fn warn_once(error: &DeviceError) {
+    static SAID: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    let mut said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
+    if said.insert(error.to_string()) {
+        log::warn!("{error}; joins stay on the host");
+    }
+}

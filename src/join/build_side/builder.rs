@@ -1,0 +1,145 @@
+//! The way from collected rows to a build side: keys, encoder, table, columns.
+//!
+//! ```text
+//!  rows ─▶ keys ─▶ encoder ─┬─▶ table on the device ───────────┐
+//!                           └─▶ columns that the host gathers ─┴─▶ BuildSide
+//!                               meanwhile, one array each
+//! ```
+//!
+//! Making one array of a column keeps the cores busy while the device builds. Where memory is short
+//! the table comes first: without it there is no join on the device, without the arrays only a
+//! slower one.
+
+use std::time::Instant;
+
+use datafusion::common::runtime::SpawnedTask;
+
+use crate::error::{Error, Result};
+use crate::join::bitmap::Bitmap;
+use crate::join::build_side::concat_columns::{ColumnsToConcat, set_in};
+use crate::join::build_side::keyed::{KeyedRows, evaluate_keys};
+use crate::join::build_side::side::BuildSide;
+use crate::join::build_side::spec::BuildSpec;
+use crate::join::build_side::table::{TableBuild, TableBuilt};
+use crate::join::build_side::visited::Visited;
+use crate::join::decision::HostReason;
+use crate::join::input::build_batches::BuildBatches;
+use crate::join::lookup::columns::log_words;
+use crate::join::lookup::failover::Failover;
+use crate::join::lookup::tables::TableReplicas;
+use crate::join::memory::BuildMemory;
+use crate::join::metrics::JoinMetrics;
+use crate::join::rows::NO_ROW;
+use crate::keys::source::{KeysToSend, choose_encoder};
+use crate::parallel::task_failed;
+
+/// The result of a build.
+pub enum Built {
+    /// A build side whose table is on the device.
+    Side(Box<BuildSide>),
+    /// The host is to join the rows, for this reason.
+    HandedBack(HostReason),
+}
+
+/// Builds the table of the rows `collected`. The caller holds on to their memory until it is handed
+/// over ([`BuildSide::hold`]).
+///
+/// # Errors
+/// `ResourcesExhausted` from the memory pool; [`Error::TooManyRows`]; the device's, if the
+/// session wants to see them.
+pub async fn build(
+    spec: BuildSpec,
+    collected: BuildBatches,
+    memory: BuildMemory,
+    metrics: JoinMetrics,
+) -> Result<Built> {
+    let timer = metrics.build_time.timer();
+    let BuildBatches {
+        batches, rows: n, ..
+    } = collected;
+    let limit = NO_ROW as usize - 1;
+    if n > limit {
+        return Err(Error::TooManyRows { rows: n, limit });
+    }
+    let keys = evaluate_keys(&spec.on, &batches, &memory.keys).await?;
+    metrics.build_mem_used.add(memory.keys.size());
+    if spec.visited {
+        memory.visited.try_grow(Bitmap::bytes(n))?;
+    }
+    let began = Instant::now();
+    let encoder = choose_encoder(&spec.keys, &keys, spec.width).await?;
+    let to_send = KeysToSend::of(&encoder, &keys, n, spec.width, &memory.keys).await?;
+    let encoded = began.elapsed();
+    let fallback = Failover::new(&spec.config);
+    let notes_visits = spec.visited && !spec.filtered && encoder.is_exact();
+    let visited = spec
+        .visited
+        .then(|| Visited::new(n, notes_visits, spec.probes));
+    let mut rows = KeyedRows::new(batches, keys, encoder);
+    let build = TableBuild {
+        spec: &spec,
+        notes_visits,
+        memory: &memory,
+        fallback: &fallback,
+        metrics: &metrics,
+    };
+    let (table, early) = table_and_columns(build, &mut rows, to_send).await?;
+    let built = began.elapsed();
+    let table = match table {
+        TableBuilt::Table(table) => table,
+        TableBuilt::HandedBack(reason) => return Ok(Built::HandedBack(reason)),
+    };
+    let tables = TableReplicas::new(table, fallback);
+    let left = ColumnsToConcat::of(&spec, &rows, &memory.batches, |source, _| {
+        !tables.gathers(source)
+    });
+    let left = left.join(spec.width).await?;
+    let joined = early + set_in(left, &mut rows, &memory.batches);
+    log::debug!(
+        "build side of {n} rows: encoder after {encoded:?}, table after {built:?}, columns after {:?}",
+        began.elapsed()
+    );
+    metrics.build_mem_used.add(joined);
+    timer.done();
+    let kept = memory.device.size() + memory.tables.size() + memory.visited.size();
+    metrics.build_mem_used.add(kept);
+    let side = BuildSide::new(rows, spec, tables, visited, memory);
+    Ok(Built::Side(Box::new(side)))
+}
+
+/// Builds the table of `keys`, and meanwhile makes one array of each column that the device does
+/// not gather in any case. Returns the bytes reserved for those, too.
+async fn table_and_columns(
+    build: TableBuild<'_>,
+    rows: &mut KeyedRows,
+    keys: KeysToSend,
+) -> Result<(TableBuilt, usize)> {
+    let (spec, memory) = (build.spec, build.memory);
+    let KeysToSend::Plain = keys else {
+        return Ok((build.build(rows, &keys).await?, 0));
+    };
+    let early = ColumnsToConcat::of(spec, rows, &memory.batches, |_, arrays| {
+        log_words(arrays).is_none()
+    });
+    if early.is_empty() {
+        return Ok((build.build(rows, &keys).await?, 0));
+    }
+    let reserved = early.reserved();
+    // As a task of its own, as putting parts together keeps a core busy.
+    let joined = SpawnedTask::spawn(early.join(spec.width));
+    let table = build.build(rows, &keys).await;
+    match table {
+        Err(error) if reserved > 0 && error.is_pool_memory() => {
+            // The table comes first, should the memory pool have too little left for both.
+            drop(joined.join().await);
+            memory.batches.shrink(reserved);
+            build.forget(rows);
+            Ok((build.build(rows, &keys).await?, 0))
+        }
+        table => {
+            let table = table?;
+            let joined = joined.join().await.map_err(|e| task_failed(&e))?;
+            Ok((table, set_in(joined?, rows, &memory.batches)))
+        }
+    }
+}

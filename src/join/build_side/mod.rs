@@ -1,0 +1,29 @@
+//! The build side: collected once, kept as it came, its keys in a device table.
+//!
+//! ```text
+//!  stream ─▶ batches (memory reserved) ─▶ key columns ─▶ KeyEncoder ─▶ normalized keys ┐ by parts,
+//!         └▶ wanted columns ─────────────────────────────────────────────────────┤ side by side
+//!                      BuildSide, shared by all probe partitions ◀── JoinTable ◀─┘
+//! ```
+//!
+//! The counterpart of DataFusion's `collect_left_input`, except that the batches stay as they are.
+//! Only columns that the host gathers, and that fit one array, become one ([`concat_columns`]). A
+//! device that fails leaves a build side whose lookups the host answers
+//! ([`fallback`](crate::join::lookup::failover)). Rows with a NULL key that equals nothing are kept
+//! for outer joins but have no place in the table.
+//!
+//! * [`spec`]: what a build must know of its join
+//! * [`builder`]: from collected rows to a [`side`], with its [`table`] and its [`concat_columns`]
+//!   columns
+//! * [`keyed`], [`visited`], [`build_output`], [`null_aware`]: what a side consists of
+
+pub mod build_output;
+pub mod builder;
+pub mod concat_columns;
+pub mod keyed;
+pub mod null_aware;
+mod replicate;
+pub mod side;
+pub mod spec;
+pub mod table;
+pub mod visited;

@@ -1,0 +1,146 @@
+//! The table of a build side once more, on another device.
+//!
+//! ```text
+//!  chunks wait for their device ──┐                                 ┌─ it answers, too
+//!  a device failed, no table left ┴─▶ place ─▶ rows, keys ─▶ table ─┤
+//!                                                                   └─ no room, failed: without
+//! ```
+//!
+//! The rows are in host memory for as long as the join runs, so a table is built as the first one
+//! was. It gathers the same columns, as streams rely on them. A device without room for these gets
+//! no table.
+//!
+//! The build is a task of its own. A stream that nobody polls any more must not keep other streams
+//! of the join from the lock.
+
+use std::sync::Arc;
+
+use datafusion::common::runtime::SpawnedTask;
+
+use crate::device::Placed;
+use crate::error::{Error, Result};
+use crate::join::lookup::columns::{DeviceColumn, Upload};
+use crate::join::lookup::table::{JoinTable, TableSpec};
+use crate::join::metrics::JoinMetrics;
+use crate::keys::source::KeysToSend;
+use crate::parallel::task_failed;
+
+use super::side::BuildSide;
+use super::table::table_of;
+
+impl BuildSide {
+    /// Goes on after the device of `table` failed with `error`: with other tables, with one on
+    /// another device, or with the host's.
+    ///
+    /// # Errors
+    /// The `error`, if it is not the device's or the session wants to see it.
+    #[expect(
+        clippy::await_holding_invalid_type,
+        reason = "a task adds the table, whoever is polled"
+    )]
+    pub async fn fail_over(
+        self: &Arc<Self>,
+        table: &JoinTable,
+        error: Error,
+        metrics: &JoinMetrics,
+    ) -> Result<()> {
+        let fallback = self.tables().fallback();
+        fallback.note(&table.access.device, error, metrics)?;
+        table.lose();
+        let (side, metrics) = (Arc::clone(self), metrics.clone());
+        let added = SpawnedTask::spawn(async move {
+            let _one = side.tables().adding.lock().await;
+            if side.tables().answering().is_none() {
+                side.add_table(&metrics).await;
+            }
+        });
+        added.join().await.map_err(|error| task_failed(&error))
+    }
+
+    /// Builds the table on another device as well, unless that is being done.
+    ///
+    /// # Errors
+    /// If the build panics.
+    #[expect(
+        clippy::await_holding_invalid_type,
+        reason = "a task adds the table, whoever is polled"
+    )]
+    pub async fn share(self: &Arc<Self>, metrics: &JoinMetrics) -> Result<()> {
+        let (side, metrics) = (Arc::clone(self), metrics.clone());
+        let added = SpawnedTask::spawn(async move {
+            if let Ok(_one) = side.tables().adding.try_lock() {
+                side.add_table(&metrics).await;
+            }
+        });
+        added.join().await.map_err(|error| task_failed(&error))
+    }
+
+    /// Adds a table on a device that has none, if one takes it.
+    async fn add_table(&self, metrics: &JoinMetrics) {
+        let Some((first, placed)) = self.place_another() else {
+            return;
+        };
+        let label = placed.info().label();
+        match self.table_on(&placed, &first, metrics).await {
+            Ok(table) => {
+                log::debug!("the table is on {label}, too");
+                self.tables().add(Arc::new(table));
+                metrics.add_further_table();
+            }
+            Err(error) => {
+                self.tables().refuse(placed.device());
+                // The query goes on with the tables that are there, even if the session wants to
+                // see of failures.
+                if let Err(error) = self.tables().fallback().note(&placed, error, metrics) {
+                    log::debug!("{label} gets no table: {error}");
+                }
+            }
+        }
+    }
+
+    /// Places the table on a device of the first one's kind.
+    fn place_another(&self) -> Option<(Arc<JoinTable>, Placed)> {
+        let tables = self.tables();
+        let first = Arc::clone(tables.first()?);
+        let (at, limit) = (&first.access.device, first.access.memory_limit);
+        let placed = at.among().place(first.bytes() as u64, limit, |device| {
+            let is_alike = device.info().kind == at.info().kind;
+            is_alike && !tables.has(device) && !tables.fallback().is_unhealthy(device)
+        });
+        Some((first, placed?))
+    }
+
+    async fn table_on(
+        &self,
+        placed: &Placed,
+        first: &JoinTable,
+        metrics: &JoinMetrics,
+    ) -> Result<JoinTable> {
+        let (rows, memory, width) = (self.keyed_rows(), self.memory(), self.spec().width);
+        let upload = Upload {
+            device: placed,
+            memory_limit: first.access.memory_limit,
+            width,
+            metrics,
+        };
+        let spec = TableSpec {
+            config: self.spec().config.index_config(),
+            format: rows.encoder().format(),
+            rows: rows.len(),
+            notes_visits: first.visited.is_some(),
+        };
+        let held = memory.device.new_empty();
+        held.try_grow(first.bytes())?;
+        let (encoder, n) = (rows.encoder(), rows.len());
+        let keys = KeysToSend::of(encoder, rows.keys(), n, width, &memory.keys).await?;
+        let mut table = table_of(upload, spec, rows, &keys).await?;
+        for column in &first.columns {
+            let arrays = rows.column(column.source);
+            let sent = DeviceColumn::send(upload.of_columns(), column.source, arrays).await?;
+            let refused = || Error::Internal("a column is not gathered any more".to_owned());
+            table.columns.push(sent.ok_or_else(refused)?);
+        }
+        memory.device.grow(held.free());
+        Ok(table)
+    }
+}

@@ -1,0 +1,47 @@
+//! Build rows that were matched, and the rows that a join type owes for them.
+//!
+//! ```text
+//!  exact keys, no residual filter   lookups note the rows:  a bit on the device, or here
+//!  else                             the host does, once pairs have passed
+//! ```
+
+use crate::join::bitmap::Bitmap;
+use crate::join::build_side::build_output::BuildOutput;
+
+/// Build rows from which probe streams emit together what the join owes.
+const MANY_OWED: usize = 1 << 16;
+
+/// The build rows that were matched, for join types that need to know.
+#[derive(Debug)]
+pub struct Visited {
+    rows: Bitmap,
+    by_lookups: bool,
+    owed: BuildOutput,
+}
+
+impl Visited {
+    /// Notes nothing yet of `rows` rows, which `probes` streams look up. Lookups themselves note
+    /// the rows if `by_lookups`.
+    pub fn new(rows: usize, by_lookups: bool, probes: usize) -> Self {
+        Self {
+            rows: Bitmap::new(rows),
+            by_lookups,
+            owed: BuildOutput::new(probes, rows > MANY_OWED),
+        }
+    }
+
+    /// Returns one bit per row. Where the device notes the rows, they are here once brought back.
+    pub fn rows(&self) -> &Bitmap {
+        &self.rows
+    }
+
+    /// Returns whether lookups note the rows, as they alone decide which are matched.
+    pub fn by_lookups(&self) -> bool {
+        self.by_lookups
+    }
+
+    /// Returns the rows that are owed once the probe has ended.
+    pub fn owed(&self) -> &BuildOutput {
+        &self.owed
+    }
+}

@@ -1,0 +1,445 @@
+//! The filters that a build side gives the scans of the probe side: a dynamic filter per key
+//! column.
+//!
+//! ```text
+//!  build 0 ─ keys ─┐
+//!  build 1 ─ keys ─┼─▶ FilterAccumulator ── all in ──▶ each filter is updated once ─▶ probes begin
+//!  build n ─ gone ─┘
+//!
+//!  key >= min AND key <= max      for pruning files, row groups and pages
+//!  AND key IN (…)                 likewise, of few values
+//!  AND key IN bitmap | bloom      for rows, where somebody evaluates them
+//! ```
+//!
+//! DataFusion's `SharedBuildAccumulator` makes one filter over all key columns, a hash table
+//! lookup per partition. A filter that names columns of two scans reaches neither, and the lookup
+//! is a second hash table that one core fills. Here each column has its own filter, which goes down
+//! to the scan that has the column, and several builds have one [set](MembershipFilter) together.
+//!
+//! A filter is never needed for right rows: it may be missing (a build was dropped, the memory
+//! pool refused the set) or late.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use arrow::array::{Array, ArrayRef};
+use arrow::compute::concat;
+use arrow::datatypes::{DataType, SchemaRef};
+use datafusion::common::NullEquality;
+use datafusion::common::config::ConfigOptions;
+use datafusion::execution::memory_pool::MemoryReservation;
+use datafusion::physical_expr::PhysicalExprRef;
+use datafusion::physical_expr::expressions::{DynamicFilterPhysicalExpr, InListExpr, lit};
+use datafusion::physical_plan::metrics::Time;
+use futures::future::BoxFuture;
+use tokio::sync::watch;
+
+use crate::error::Result;
+
+use super::predicates::{and, bounds, or_null};
+use super::publisher::FilterPublisher;
+use crate::keys::membership::{InFilterExpr, MembershipFilter};
+
+/// The filter of one key column.
+#[derive(Debug, Clone)]
+pub struct KeyFilter {
+    /// Number of the key among the join's.
+    pub key: usize,
+    /// The expression that the scans hold.
+    pub filter: Arc<DynamicFilterPhysicalExpr>,
+    /// True if rows are tested by it, not only files pruned.
+    pub is_evaluated: bool,
+}
+
+/// The facts of a join that its filters need.
+#[derive(Debug, Clone)]
+pub struct FilterSpec {
+    /// The filters that some scan holds.
+    pub filters: Vec<KeyFilter>,
+    /// Key expressions over the probe side.
+    pub probe_on: Vec<PhysicalExprRef>,
+    /// Types of the key columns.
+    pub types: Vec<DataType>,
+    /// Schema of the probe side.
+    pub probe_schema: SchemaRef,
+    /// Says whether NULL keys match each other.
+    pub null_equality: NullEquality,
+    /// NOT IN: NULL keys of the probe side must arrive.
+    pub null_aware: bool,
+    /// The session's options (limits of value lists).
+    pub options: Arc<ConfigOptions>,
+    /// Build rows up to which sets are worth their time, if known (see [`reach`](super::targets)).
+    pub most_rows: Option<usize>,
+    /// Parts of the keys that are worked on at once.
+    pub width: usize,
+}
+
+/// The facts that one build knows.
+#[derive(Debug, Clone)]
+pub struct BuildKeys {
+    /// Rows of the build side.
+    pub rows: usize,
+    /// An upper bound of the number of different keys.
+    pub distinct: usize,
+    /// `keys[b][c]`: key column `c` of batch `b`.
+    pub keys: Vec<Vec<ArrayRef>>,
+}
+
+/// Collects what all builds of a run know, and updates its filters once.
+pub struct FilterAccumulator {
+    spec: FilterSpec,
+    telling: Weak<FilterPublisher>,
+    /// Reservation for the sets.
+    memory: MemoryReservation,
+    /// Reservation for the keys of builds that wait for others: DataFusion's own join copies its
+    /// build side.
+    waiting: MemoryReservation,
+    /// Reports of all builds: `None` until one reports, `Some(None)` if it was dropped.
+    reports: Mutex<Vec<Option<Option<BuildKeys>>>>,
+    /// Number of builds.
+    count: usize,
+    builds: Mutex<Builds>,
+    complete: watch::Sender<bool>,
+}
+
+/// Builds whose streams wait for each other.
+enum Builds {
+    /// Those that a stream was asked for so far.
+    Asked(Vec<Driver>),
+    /// All of them go on.
+    Driven,
+}
+
+/// A future that drives a build; `None` if the build is gone. Holds the build weakly, as that owns
+/// its reporter.
+pub type Driver = Box<dyn Fn() -> Option<BoxFuture<'static, ()>> + Send + Sync>;
+
+impl std::fmt::Debug for FilterAccumulator {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FilterAccumulator")
+            .field("spec", &self.spec)
+            .finish_non_exhaustive()
+    }
+}
+
+/// One build's place on the board; reports for it if it never does.
+#[derive(Debug)]
+pub struct BuildReport {
+    board: Arc<FilterAccumulator>,
+    partition: usize,
+    reported: bool,
+}
+
+impl FilterAccumulator {
+    /// Returns a board for `builds` builds of one execution; bytes of sets are taken from
+    /// `memory`'s pool.
+    pub fn new(
+        spec: FilterSpec,
+        builds: usize,
+        telling: &Arc<FilterPublisher>,
+        memory: MemoryReservation,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            spec,
+            telling: Arc::downgrade(telling),
+            waiting: memory.new_empty(),
+            memory,
+            reports: Mutex::new(vec![None; builds]),
+            count: builds,
+            builds: Mutex::new(Builds::Asked(Vec::new())),
+            complete: watch::Sender::new(false),
+        })
+    }
+
+    /// Returns the place of build `partition`.
+    pub fn reporter(self: &Arc<Self>, partition: usize) -> BuildReport {
+        BuildReport {
+            board: Arc::clone(self),
+            partition,
+            reported: false,
+        }
+    }
+
+    /// Notes a build that a stream drives.
+    pub fn add(&self, build: Driver) {
+        if let Builds::Asked(builds) = &mut *lock(&self.builds) {
+            builds.push(build);
+        }
+    }
+
+    /// Waits until every build has reported. All go on meanwhile, as a consumer may poll one stream
+    /// to its end before the next. Does not wait for builds that no stream was asked for.
+    pub async fn complete(&self) {
+        if !self.drive() {
+            return;
+        }
+        let mut complete = self.complete.subscribe();
+        // The sender lives in the board, so waiting cannot fail.
+        let _ = complete.wait_for(|complete| *complete).await;
+    }
+
+    /// Has all builds go on. Returns whether a stream was asked for each.
+    fn drive(&self) -> bool {
+        let mut builds = lock(&self.builds);
+        let Builds::Asked(asked) = &mut *builds else {
+            return true;
+        };
+        if asked.len() < self.count {
+            return false;
+        }
+        if let Some(telling) = self.telling.upgrade() {
+            // What is gone has reported, or never will.
+            telling.drive(asked.iter().filter_map(|build| build()));
+        }
+        *builds = Builds::Driven;
+        true
+    }
+
+    /// Returns the facts, if there is memory for keys that wait.
+    fn kept(&self, facts: BuildKeys) -> Option<BuildKeys> {
+        let keys = facts.keys.iter().flatten().filter(|_| self.count > 1);
+        let bytes = keys.map(|key| key.get_array_memory_size()).sum();
+        self.waiting.try_grow(bytes).ok().map(|()| facts)
+    }
+
+    /// Notes a build's report; the facts of all, if it was the last.
+    fn note(&self, partition: usize, facts: Option<BuildKeys>) -> Option<Vec<Option<BuildKeys>>> {
+        let mut reports = lock(&self.reports);
+        if let Some(report) = reports.get_mut(partition) {
+            *report = Some(facts);
+        }
+        if reports.iter().all(Option::is_some) {
+            std::mem::take(&mut *reports).into_iter().collect()
+        } else {
+            None
+        }
+    }
+
+    async fn update(&self, facts: &BuildKeys) -> Result<()> {
+        for filter in &self.spec.filters {
+            let key = Arc::clone(&self.spec.probe_on[filter.key]);
+            let (predicate, set) = self.predicate(filter, key, facts).await?;
+            log::debug!("filter of {} build rows: {predicate}", facts.rows);
+            let slot = set.as_ref().map(|set| Arc::clone(set.slot()));
+            // Not held over an await: the execution ends with its streams.
+            let Some(telling) = self.telling.upgrade() else {
+                break;
+            };
+            telling.tell(&filter.filter, predicate, slot)?;
+        }
+        Ok(())
+    }
+
+    /// Returns the predicate that a probe row's `key` must satisfy to meet a build row.
+    async fn predicate(
+        &self,
+        filter: &KeyFilter,
+        key: PhysicalExprRef,
+        facts: &BuildKeys,
+    ) -> Result<(PhysicalExprRef, Option<Arc<InFilterExpr>>)> {
+        let spec = &self.spec;
+        let keys = facts.keys.iter().map(|keys| &keys[filter.key]);
+        let keys: Vec<Vec<ArrayRef>> = keys.map(|key| vec![Arc::clone(key)]).collect();
+        let nulls: usize = keys.iter().flatten().map(|k| k.logical_null_count()).sum();
+        let equal_nulls = spec.null_equality == NullEquality::NullEqualsNull && nulls > 0;
+        let nulls_pass = (spec.null_aware || equal_nulls) && key.nullable(&spec.probe_schema)?;
+        if nulls == facts.rows {
+            return Ok((or_null(lit(false), &key, nulls_pass), None));
+        }
+        let of_key = key.data_type(&spec.probe_schema)?;
+        let bounds = bounds((&key, &of_key), &keys, spec.width).await?;
+        let list = match &bounds {
+            Some(_) => self.list(&key, &keys, facts)?,
+            None => None,
+        };
+        let pruning = [bounds, list].into_iter().flatten().reduce(and);
+        let pruning = pruning.map(|pruning| or_null(pruning, &key, nulls_pass));
+        let set = if self.makes_set(filter, facts) {
+            self.set(&keys, filter.key).await?
+        } else {
+            None
+        };
+        let set = set.map(|set| Arc::new(InFilterExpr::new(key, set, nulls_pass)));
+        let of_set = set.as_ref().map(|set| Arc::clone(set) as PhysicalExprRef);
+        let predicate = [pruning, of_set].into_iter().flatten().reduce(and);
+        Ok((predicate.unwrap_or_else(|| lit(true)), set))
+    }
+
+    fn makes_set(&self, filter: &KeyFilter, facts: &BuildKeys) -> bool {
+        let is_worth = self.spec.most_rows.is_none_or(|most| facts.rows <= most);
+        filter.is_evaluated && is_worth
+    }
+
+    /// Returns the set of the values; `None` if the memory pool has no room for it.
+    async fn set(
+        &self,
+        keys: &[Vec<ArrayRef>],
+        key: usize,
+    ) -> Result<Option<Arc<MembershipFilter>>> {
+        let spec = &self.spec;
+        match MembershipFilter::of(keys, &spec.types[key], spec.width, &self.memory).await {
+            Ok(set) => Ok(Some(set)),
+            Err(error) if error.is_pool_memory() => {
+                log::debug!("no room for the set of a filter: {error}");
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Returns `key IN (…)` of a few values, for pruning.
+    fn list(
+        &self,
+        key: &PhysicalExprRef,
+        keys: &[Vec<ArrayRef>],
+        facts: &BuildKeys,
+    ) -> Result<Option<PhysicalExprRef>> {
+        let options = &self.spec.options.optimizer;
+        let keys: Vec<&dyn Array> = keys.iter().flatten().map(AsRef::as_ref).collect();
+        let bytes: usize = keys.iter().map(|key| key.get_array_memory_size()).sum();
+        let is_small = bytes <= options.hash_join_inlist_pushdown_max_size
+            && facts.distinct <= options.hash_join_inlist_pushdown_max_distinct_values;
+        if !is_small {
+            return Ok(None);
+        }
+        let values = concat(&keys)?;
+        let schema = &self.spec.probe_schema;
+        let list = InListExpr::try_new_from_array(Arc::clone(key), values, false, schema)?;
+        Ok(Some(Arc::new(list)))
+    }
+}
+
+/// Completes the filters of a board when it is dropped, whether they were updated or not.
+struct Ends(Arc<FilterAccumulator>);
+
+impl Ends {
+    /// Updates the filters by what all builds know. Should nobody even poll this, they end without.
+    async fn tell(self, all: Vec<Option<BuildKeys>>) -> Result<()> {
+        let known: Option<Vec<BuildKeys>> = all.into_iter().collect();
+        match known.as_deref().and_then(together) {
+            Some(facts) => self.0.update(&facts).await,
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        let board = &self.0;
+        board.waiting.free();
+        for filter in &board.spec.filters {
+            filter.filter.mark_complete();
+        }
+        board.complete.send_replace(true);
+    }
+}
+
+/// Returns the facts of all builds as of one; `None` without rows.
+fn together(all: &[BuildKeys]) -> Option<BuildKeys> {
+    let facts = BuildKeys {
+        rows: all.iter().map(|facts| facts.rows).sum(),
+        distinct: all.iter().map(|facts| facts.distinct).sum(),
+        keys: all.iter().flat_map(|facts| facts.keys.clone()).collect(),
+    };
+    (facts.rows > 0).then_some(facts)
+}
+
+impl BuildReport {
+    /// Reports what a build knows; what that takes goes to `time`. The last one to report updates
+    /// the filters.
+    ///
+    /// # Errors
+    /// If the filter's expressions cannot be made.
+    pub async fn report(mut self, facts: BuildKeys, time: &Time) -> Result<()> {
+        let _timer = time.timer();
+        // If this is dropped, the guard ends the filters. If it is left in the middle of a poll,
+        // whoever waits for the filters has this build go on.
+        self.reported = true;
+        let facts = self.board.kept(facts);
+        let Some(all) = self.board.note(self.partition, facts) else {
+            return Ok(());
+        };
+        Ends(Arc::clone(&self.board)).tell(all).await
+    }
+}
+
+impl Drop for BuildReport {
+    fn drop(&mut self) {
+        // Without this build's keys the filters let everything through.
+        if !self.reported && self.board.note(self.partition, None).is_some() {
+            drop(Ends(Arc::clone(&self.board)));
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use arrow::array::Int64Array;
+    use arrow::datatypes::{Field, Schema};
+    use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool, UnboundedMemoryPool};
+    use datafusion::physical_expr::expressions::Column;
+
+    use super::*;
+    use crate::join::dynamic_filter::publisher::Executions;
+
+    fn spec() -> FilterSpec {
+        let key: PhysicalExprRef = Arc::new(Column::new("k", 0));
+        let filter = DynamicFilterPhysicalExpr::new(vec![Arc::clone(&key)], lit(true));
+        FilterSpec {
+            filters: vec![KeyFilter {
+                key: 0,
+                filter: Arc::new(filter),
+                is_evaluated: true,
+            }],
+            probe_on: vec![key],
+            types: vec![DataType::Int64],
+            probe_schema: Arc::new(Schema::new(vec![Field::new("k", DataType::Int64, true)])),
+            null_equality: NullEquality::NullEqualsNothing,
+            null_aware: false,
+            options: Arc::default(),
+            most_rows: None,
+            width: 2,
+        }
+    }
+
+    /// So many keys that their set is made off the runtime.
+    fn facts() -> BuildKeys {
+        let rows = 20_000;
+        BuildKeys {
+            rows,
+            distinct: rows,
+            keys: vec![vec![Arc::new(Int64Array::from_iter_values(0..rows as i64))]],
+        }
+    }
+
+    #[tokio::test]
+    async fn a_report_that_is_dropped_at_any_await_keeps_no_other_build() {
+        for polls in 0..6 {
+            let pool: Arc<dyn MemoryPool> = Arc::new(UnboundedMemoryPool::default());
+            let memory = MemoryConsumer::new("filters").register(&pool);
+            let executions = Arc::new(Executions::default());
+            let telling = executions.begin(&[]).unwrap();
+            let board = FilterAccumulator::new(spec(), 2, &telling, memory);
+            let [first, last] = [0, 1].map(|partition| board.reporter(partition));
+            for _ in 0..2 {
+                board.add(Box::new(|| None));
+            }
+            let time = Time::new();
+            first.report(facts(), &time).await.unwrap();
+            let mut last = Box::pin(last.report(facts(), &time));
+            for _ in 0..polls {
+                if futures::poll!(last.as_mut()).is_ready() {
+                    break;
+                }
+            }
+            drop(last);
+            let complete = tokio::time::timeout(Duration::from_secs(20), board.complete());
+            assert!(complete.await.is_ok(), "dropped after {polls} polls");
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! The execution of a join that may set its filters.
+//!
+//! ```text
+//!  one begins:   filters let everything through again
+//!  one ends:     the sets that its filters point to are emptied
+//!  two at once:  filters let everything through, as neither can tell whose scan asks
+//! ```
+//!
+//! Dynamic filters are objects of the plan, not of an execution, and a plan can be executed more
+//! than once. So a join counts its executions, with those of nodes that have the same filters.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use datafusion::error::Result;
+use datafusion::physical_expr::PhysicalExprRef;
+use datafusion::physical_expr::expressions::{DynamicFilterPhysicalExpr, lit};
+
+use futures::future::BoxFuture;
+use tokio::task::JoinSet;
+
+use crate::keys::membership::FilterHandle;
+
+/// The number of executions of a join.
+#[derive(Debug, Default)]
+pub struct Executions(Mutex<usize>);
+
+/// The sets that one execution of a join told the scans.
+#[derive(Debug)]
+pub struct FilterPublisher {
+    executions: Arc<Executions>,
+    told: Mutex<Vec<Arc<FilterHandle>>>,
+    /// Builds that go on although nobody may poll their streams. They end with the execution.
+    builds: Mutex<JoinSet<()>>,
+}
+
+impl Executions {
+    /// Begins one, and sets `filters` back.
+    ///
+    /// # Errors
+    /// If a filter cannot be set back.
+    pub fn begin(
+        self: &Arc<Self>,
+        filters: &[Arc<DynamicFilterPhysicalExpr>],
+    ) -> Result<Arc<FilterPublisher>> {
+        let telling = Arc::new(FilterPublisher {
+            executions: Arc::clone(self),
+            told: Mutex::default(),
+            builds: Mutex::default(),
+        });
+        let mut alive = lock(&self.0);
+        *alive += 1;
+        for filter in filters {
+            filter.update(lit(true))?;
+        }
+        Ok(telling)
+    }
+}
+
+impl FilterPublisher {
+    /// Has `builds` go on, each as a task.
+    pub fn drive(&self, builds: impl IntoIterator<Item = BoxFuture<'static, ()>>) {
+        let mut tasks = lock(&self.builds);
+        for build in builds {
+            tasks.spawn(build);
+        }
+    }
+
+    /// Sets `filter` to `predicate`, which tests the sets in `slots`, unless another execution
+    /// could mistake it for its own.
+    ///
+    /// # Errors
+    /// If the filter cannot be set.
+    pub fn tell(
+        &self,
+        filter: &DynamicFilterPhysicalExpr,
+        predicate: PhysicalExprRef,
+        slots: impl IntoIterator<Item = Arc<FilterHandle>>,
+    ) -> Result<()> {
+        // No execution begins while this is held.
+        let alive = lock(&self.executions.0);
+        if *alive == 1 {
+            filter.update(predicate)?;
+            lock(&self.told).extend(slots);
+        }
+        Ok(())
+    }
+}
+
+impl Drop for FilterPublisher {
+    fn drop(&mut self) {
+        *lock(&self.executions.0) -= 1;
+        lock(&self.told).iter().for_each(|slot| slot.clear());
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,236 @@
+//! The reach of dynamic filters, read off the plan: the scans that hold them, and how many rows
+//! they see.
+//!
+//! ```text
+//!        Join ─ own filter f           left: holds g of a join above   → opened when first polled
+//!       /    \                         right: holds f                  → opened after the build
+//!    left    right                     right: holds nothing            → opened at once
+//!     │g      │f
+//!    scan    scan
+//! ```
+//!
+//! A join opens an input no earlier than the filters that reach it can be complete. Filters of
+//! joins above are, once somebody polls this one. Its own is after its build. Inputs that no filter
+//! reaches are opened at once, so that independent builds run side by side.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use datafusion::common::Result;
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::DynamicFilterPhysicalExpr;
+use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
+use datafusion::physical_plan::coop::CooperativeExec;
+use datafusion::physical_plan::filter::FilterExec;
+use datafusion::physical_plan::projection::ProjectionExec;
+use datafusion::physical_plan::repartition::RepartitionExec;
+use datafusion::physical_plan::sorts::sort::SortExec;
+use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
+use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
+
+use crate::scan::cached_statistics::rows_in_memory;
+
+use super::accumulator::KeyFilter;
+use crate::join::side::Side;
+
+/// The scans that a join's filters go to, and the other filters that reach its inputs.
+#[derive(Debug, Default)]
+pub struct FilterTargets([SideTargets; 2]);
+
+/// The scans of one input, as far as filters reach them.
+#[derive(Debug, Default)]
+pub struct SideTargets {
+    /// The join's own filters that some scan holds, to be told once the other input is built.
+    pub held: Vec<KeyFilter>,
+    /// True if a filter of another join reaches it.
+    pub is_reached: bool,
+    /// True if a scan prunes or tests by a filter made above.
+    pub is_pruned: bool,
+    /// Build rows up to which sets are worth their time; `None` if unknown.
+    pub most_rows: Option<usize>,
+}
+
+impl FilterTargets {
+    /// Returns the reach of filters of the join over `inputs`, left and right. The scans of these
+    /// hold `filters` of the join's own, with sets if it `makes_sets`.
+    ///
+    /// # Errors
+    /// The errors of visiting a plan's expressions.
+    pub fn of(
+        inputs: [&Arc<dyn ExecutionPlan>; 2],
+        filters: [&[KeyFilter]; 2],
+        makes_sets: bool,
+    ) -> Result<Self> {
+        let of_side = |probe: usize| -> Result<SideTargets> {
+            let (build, probe, own) = (inputs[1 - probe], inputs[probe], filters[probe]);
+            let inside = FiltersInside::of(probe)?;
+            let id = |filter: &KeyFilter| filter.filter.expression_id();
+            let is_held = |filter: &&KeyFilter| id(filter).is_some_and(|id| inside.holds(id));
+            let held: Vec<_> = own.iter().filter(is_held).cloned().collect();
+            let own: HashSet<u64> = own.iter().filter_map(id).collect();
+            Ok(SideTargets {
+                is_reached: inside.is_any_from_above(&inside.held_by_keepers, &own),
+                is_pruned: inside.is_any_from_above(&inside.held, &own),
+                most_rows: match makes_sets {
+                    true if held.is_empty() => None,
+                    true => most_rows(build, probe, &held)?,
+                    false => Some(0),
+                },
+                held,
+            })
+        };
+        Ok(Self([of_side(0)?, of_side(1)?]))
+    }
+
+    /// Returns the reach into the scans of `side`.
+    pub fn side(&self, side: Side) -> &SideTargets {
+        &self.0[side as usize]
+    }
+}
+
+/// Build rows of which a set takes less than a millisecond, even if it excludes no row.
+const FEW_ROWS: usize = 1 << 16;
+
+/// The node that keeps filters above a scan, by its name.
+const FILTER_NODE: &str = "DynamicFilterExec";
+
+/// Returns the identities of the dynamic filters in `node`'s own expressions.
+fn held_by(node: &dyn ExecutionPlan) -> Result<Vec<u64>> {
+    let mut held = Vec::new();
+    node.apply_expressions(&mut |root| {
+        root.apply(|expression| {
+            if expression
+                .downcast_ref::<DynamicFilterPhysicalExpr>()
+                .is_some()
+            {
+                held.extend(expression.expression_id());
+            }
+            Ok(TreeNodeRecursion::Continue)
+        })?;
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    // A producer may show its own filter: it does not test rows by it.
+    let made = node.dynamic_expressions_produced();
+    let made: HashSet<u64> = made.iter().filter_map(|f| f.expression_id()).collect();
+    held.retain(|id| !made.contains(id));
+    Ok(held)
+}
+
+/// The dynamic filters in a plan, by their identities.
+#[derive(Default)]
+struct FiltersInside {
+    /// Those by which some node tests rows, or prunes.
+    held: HashSet<u64>,
+    /// Those that filter nodes hold. Joins wait for them. Those that only prune may be of sorts,
+    /// and are never complete.
+    held_by_keepers: HashSet<u64>,
+    /// Those that the plan's own nodes make.
+    made: HashSet<u64>,
+}
+
+impl FiltersInside {
+    fn of(plan: &Arc<dyn ExecutionPlan>) -> Result<Self> {
+        let mut inside = Self::default();
+        plan.apply(|node| {
+            let made = node.dynamic_expressions_produced();
+            let made = made.iter().filter_map(|filter| filter.expression_id());
+            inside.made.extend(made);
+            let held = held_by(node.as_ref())?;
+            if node.name() == FILTER_NODE {
+                inside.held_by_keepers.extend(&held);
+            }
+            inside.held.extend(held);
+            Ok(TreeNodeRecursion::Continue)
+        })?;
+        Ok(inside)
+    }
+
+    fn holds(&self, id: u64) -> bool {
+        self.held.contains(&id)
+    }
+
+    /// Returns whether one of `held` is neither made in the plan nor one of `own`.
+    fn is_any_from_above(&self, held: &HashSet<u64>, own: &HashSet<u64>) -> bool {
+        let mut held = held.iter();
+        held.any(|id| !self.made.contains(id) && !own.contains(id))
+    }
+}
+
+/// Returns the build rows up to which the sets of filters can save what they cost; `None` if
+/// unknown.
+///
+/// Two cases are known. The build side is a table of which no row was left out: its keys exclude
+/// hardly anything, as foreign keys go. Or the scans that `filters` reach have fewer rows than
+/// the build side.
+fn most_rows(
+    build: &Arc<dyn ExecutionPlan>,
+    probe: &Arc<dyn ExecutionPlan>,
+    filters: &[KeyFilter],
+) -> Result<Option<usize>> {
+    let ids = filters.iter().filter_map(|f| f.filter.expression_id());
+    let ids: HashSet<u64> = ids.collect();
+    let whole = rows_scanned(build).map(|rows| rows.saturating_sub(1).max(FEW_ROWS));
+    let reached = rows_reached(probe, &ids)?.map(|rows| rows.max(FEW_ROWS));
+    Ok(whole.into_iter().chain(reached).min())
+}
+
+/// Returns the rows of the one scan below `plan`, if each of its rows comes through once or not at
+/// all.
+pub fn rows_scanned(plan: &Arc<dyn ExecutionPlan>) -> Option<usize> {
+    rows_of(only_leaf(plan)?.as_ref())
+}
+
+/// Returns the rows of the one table in memory below `plan`, on the same condition.
+pub fn rows_scanned_in_memory(plan: &Arc<dyn ExecutionPlan>) -> Option<usize> {
+    rows_in_memory(only_leaf(plan)?.as_ref())
+}
+
+/// Returns the one leaf below `plan`, if each of its rows comes through once or not at all.
+fn only_leaf(plan: &Arc<dyn ExecutionPlan>) -> Option<&Arc<dyn ExecutionPlan>> {
+    if plan.children().is_empty() {
+        return Some(plan);
+    }
+    let passes = plan.fetch().is_none()
+        && (plan.is::<FilterExec>()
+            || plan.is::<ProjectionExec>()
+            || plan.is::<RepartitionExec>()
+            || plan.is::<CoalescePartitionsExec>()
+            || plan.is::<CooperativeExec>()
+            || plan.is::<SortExec>()
+            || plan.name() == FILTER_NODE);
+    match plan.children().as_slice() {
+        [child] if passes => only_leaf(child),
+        _ => None,
+    }
+}
+
+/// Returns the rows of all scans that hold one of the filters `ids`; `None` if they are unknown.
+fn rows_reached(plan: &Arc<dyn ExecutionPlan>, ids: &HashSet<u64>) -> Result<Option<usize>> {
+    let mut rows = Some(0);
+    plan.apply(|node| {
+        if !held_by(node.as_ref())?.iter().any(|id| ids.contains(id)) {
+            return Ok(TreeNodeRecursion::Continue);
+        }
+        node.apply(|below| {
+            if below.children().is_empty() {
+                let of_leaf = rows_of(below.as_ref());
+                rows = rows.zip(of_leaf).map(|(a, b)| a + b);
+            }
+            Ok(TreeNodeRecursion::Continue)
+        })?;
+        Ok(TreeNodeRecursion::Jump)
+    })?;
+    Ok(rows)
+}
+
+/// Returns the rows of a scan before any filter, by its statistics.
+fn rows_of(leaf: &dyn ExecutionPlan) -> Option<usize> {
+    if leaf.boundedness().is_unbounded() {
+        return None;
+    }
+    rows_in_memory(leaf).or_else(|| {
+        let statistics = StatisticsContext::new().compute(leaf, &StatisticsArgs::new());
+        statistics.ok()?.num_rows.get_value().copied()
+    })
+}

@@ -1,9 +1,0 @@
-//! The way from pairs of rows to output batches.
-//!
-//! ```text
-//!  pairs ─▶ outcome: what the join type makes of them ─▶ shape: columns ─▶ RecordBatch
-//! ```
-
-pub mod outcome;
-pub mod pairs;
-pub mod shape;

@@ -1,0 +1,444 @@
+//! An execution of the node, from its first partition to a decided join.
+//!
+//! ```text
+//!  execute(p) ─▶ run ─▶ builds below that may begin ─▶ this join's build, begun once
+//!                              CollectLeft, either side:  one build for all partitions
+//!                              Partitioned:               build p for partition p
+//!             stream p:  wait for the decision ─▶ its rows
+//! ```
+//!
+//! The side that is read first is opened at once, unless a filter of another join reaches it. Then
+//! it is opened when the stream is polled, as that filter is complete by then. The other side waits
+//! for this join's own filter, if one of its scans holds it.
+
+use std::sync::Arc;
+
+use arrow::array::{RecordBatch, RecordBatchOptions};
+use arrow::datatypes::SchemaRef;
+use datafusion::common::{Result, internal_err};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_plan::joins::PartitionMode;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
+use futures::{FutureExt, StreamExt, TryFutureExt, TryStreamExt};
+
+use crate::config::Filters;
+use crate::error::Error;
+
+use super::decision::HostReason;
+use super::exec::HortonJoinExec;
+use super::execution::{Again, Run, lock};
+use super::memory;
+use super::open_inputs::{OpeningBuild, open, open_builds};
+use super::opened::{Opened, SharedJoin};
+use super::prepare::host_join::{HostPartitioning, Reopen};
+use super::prepare::{JoinContext, JoinPreparation, Joined, for_another};
+use super::spill::plan::{can_scatter, files};
+use super::spill::spilled::Spilled;
+use crate::join::dynamic_filter::accumulator::{BuildReport, Driver, FilterAccumulator};
+use crate::join::dynamic_filter::targets::FilterTargets;
+use crate::join::input::buffered::BufferedInput;
+use crate::join::input::choose_build_side::{First, Raced, race};
+use crate::join::prepare::oriented::OrientedJoin;
+use crate::join::side::Side;
+use crate::join::sides::Sides;
+use crate::join::steps::is_small_step;
+use crate::join::stream::JoinStream;
+
+/// Returns `batch` under the join's own `schema`: that of a swapped join can have other metadata.
+fn under(schema: &SchemaRef, batch: RecordBatch) -> Result<RecordBatch> {
+    if Arc::ptr_eq(schema, batch.schema_ref()) {
+        return Ok(batch);
+    }
+    let (_, columns, rows) = batch.into_parts();
+    let options = RecordBatchOptions::new().with_row_count(Some(rows));
+    let batch = RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options)?;
+    Ok(batch)
+}
+
+/// Returns a future that drives `join` while somebody else holds it.
+fn driver(join: &SharedJoin) -> Driver {
+    let join = join.downgrade();
+    Box::new(move || {
+        let join = join.as_ref()?.upgrade()?;
+        Some(join.map(|_| ()).boxed())
+    })
+}
+
+/// A build that is to be decided.
+struct Build {
+    node: JoinContext,
+    sides: Sides,
+    /// The side that is read first, and the other one.
+    one: First,
+    other: BufferedInput,
+    /// What tells the scans if the left side is built, and if the right one is.
+    reporters: [Option<BuildReport>; 2],
+    /// Output partitions, if the host may repartition the inputs into so many.
+    partitions: Option<usize>,
+    /// What opens partitions of the left and of the right side anew.
+    reopen: Option<[Reopen; 2]>,
+    /// The way in which an earlier build spread the rows on the host.
+    spread: Option<(HostPartitioning, HostReason)>,
+}
+
+impl Build {
+    /// Reads until there is a build side, and decides where the join runs.
+    async fn decide(self) -> Result<Arc<Opened>, Error> {
+        let Self {
+            node, sides, one, ..
+        } = self;
+        let disk = |side: &BufferedInput| files(&node, side);
+        let other = self.other.sparing(node.context.memory_pool());
+        let raced = race(sides, one, other, node.config.knobs.sample_rows, &disk).await?;
+        node.shown.begin(node.partition);
+        let (side, mut build, probe) = match raced {
+            Raced::Won { side, build, probe } => (side, build, probe),
+            // The filters stay as they are: they let everything through.
+            Raced::Refused { readings, error } => {
+                let spilled = Spilled::new(node, readings, error)?;
+                return Ok(Arc::new(Opened::Spilled(spilled)));
+            }
+        };
+        let [left, right] = self.reporters;
+        // The other direction's filters stay as they are.
+        let reporter = if side == Side::Right { right } else { left };
+        let joiner = JoinPreparation {
+            oriented: node.oriented(side)?,
+            build: side,
+            at: node.at(None),
+            partitions: self.partitions,
+            reopen: self.reopen.map(|[left, right]| match side {
+                Side::Left => right,
+                Side::Right => left,
+            }),
+            spread: self.spread,
+            reporter,
+            shown: node.shown.clone(),
+            bucket: None,
+            scatters: can_scatter(&node),
+        };
+        let opened = match joiner.decide(build.collect(), probe).await? {
+            Joined::Decided(decided) => Opened::Decided(decided, side),
+            Joined::TooLarge {
+                build,
+                probe,
+                placed,
+            } => {
+                let spilled = Spilled::in_memory(node, side, build, probe, &placed)?;
+                Opened::Spilled(spilled)
+            }
+        };
+        Ok(Arc::new(opened))
+    }
+}
+
+impl HortonJoinExec {
+    /// Returns the rows of output partition `partition`.
+    pub(super) fn start(
+        &self,
+        partition: usize,
+        context: &Arc<TaskContext>,
+    ) -> Result<SendableRecordBatchStream> {
+        let partitions = self.output_partitions();
+        if partition >= partitions {
+            return internal_err!("partition {partition} of a join that has {partitions}");
+        }
+        let filters = self.made_filters();
+        let held = self.runs.ask(partition, partitions, context, &filters)?;
+        let (run, round) = (held.run(), held.round());
+        self.open_below(run, context)?;
+        let (decision, at) = if self.is_partitioned() {
+            (self.begin_partition(partition, run, round, context)?, 0)
+        } else {
+            let begin = |again| match again {
+                Some(again) => self.begin_again(again, run, context),
+                None => self.begin(0, run, context),
+            };
+            (run.decision(round, begin)?, partition)
+        };
+        let schema = self.schema();
+        let of_output = Arc::clone(&schema);
+        let opened = async move {
+            let decided = decision.await.map_err(for_another)?;
+            decided.stream(at, partition)
+        };
+        let stream = futures::stream::once(opened).try_flatten();
+        let stream = stream.map(move |batch| under(&of_output, batch?));
+        let stream = RecordBatchStreamAdapter::new(schema, stream);
+        Ok(JoinStream::of(held.holding(Box::pin(stream))))
+    }
+
+    /// Begins the build before the join is executed. All partitions must share it, and no filter of
+    /// another join may reach the side that is read first.
+    ///
+    /// # Errors
+    /// The errors of opening it.
+    pub(super) fn open_build(&self, context: &Arc<TaskContext>) -> Result<OpeningBuild> {
+        let first = self.sides().first();
+        if self.is_partitioned() || self.reach(context)?.side(first).is_pruned {
+            return Ok(OpeningBuild::Waits);
+        }
+        let Some(run) = self.runs.begin(&self.made_filters())? else {
+            return Ok(OpeningBuild::AlreadyOpen);
+        };
+        // Ends the execution if the build side cannot be opened.
+        let held = Arc::clone(&run).held();
+        run.begin_decision(self.output_partitions(), || self.begin(0, &run, context))?;
+        self.open_below(&run, context)?;
+        Ok(OpeningBuild::Opened(held))
+    }
+
+    /// Returns where filters go, found out once.
+    fn reach(&self, context: &TaskContext) -> Result<&FilterTargets> {
+        if let Some(reach) = self.reach.get() {
+            return Ok(reach);
+        }
+        let options = &context.session_config().options().optimizer;
+        let filters = if options.enable_join_dynamic_filter_pushdown {
+            [self.filters[0].as_slice(), self.filters[1].as_slice()]
+        } else {
+            [&[][..], &[][..]]
+        };
+        let inputs = [self.stock.left(), self.stock.right()];
+        let reach = FilterTargets::of(inputs, filters, self.config.filters == Filters::Auto)?;
+        Ok(self.reach.get_or_init(|| reach))
+    }
+
+    /// Opens build sides of joins below inputs that are opened late.
+    fn open_below(&self, run: &Run, context: &Arc<TaskContext>) -> Result<()> {
+        run.open_below(|| {
+            let mut held = Vec::new();
+            for side in Side::BOTH {
+                if self.is_opened_late(side, context)? {
+                    held.extend(open_builds(self.input(side), context)?);
+                }
+            }
+            Ok(held)
+        })
+    }
+
+    /// Returns whether `side` waits for a filter.
+    fn is_opened_late(&self, side: Side, context: &TaskContext) -> Result<bool> {
+        let reach = self.reach(context)?.side(side);
+        let is_second = side != self.sides().first();
+        Ok(reach.is_reached || (is_second && !reach.held.is_empty()))
+    }
+
+    /// Begins build `partition`, which tells the scans of the other side its keys.
+    fn begin(
+        &self,
+        partition: usize,
+        run: &Arc<Run>,
+        context: &Arc<TaskContext>,
+    ) -> Result<SharedJoin> {
+        self.check_partitions()?;
+        let sides = self.sides();
+        let first = sides.first();
+        let other = self.reading(first.other(), partition, context)?;
+        let one = self.reading(first, partition, context)?;
+        // In a recursive query, reading a small table takes less time than beginning a task for it.
+        let one = if is_small_step(&self.stock) || self.is_opened_late(first, context)? {
+            First::Waits(one)
+        } else {
+            First::begin(one, self.config.knobs.sample_rows)
+        };
+        // Made here, not in the future: a build that is never polled reports when dropped.
+        let mut reporters = [None, None];
+        for side in Side::BOTH {
+            if sides.may_be(side) {
+                let board = self.board(side, run, context)?;
+                reporters[side as usize] = board.map(|board| (board.reporter(partition), board));
+            }
+        }
+        let board = match &reporters[Side::Left as usize] {
+            Some((_, board)) if self.is_partitioned() => Some(Arc::clone(board)),
+            _ => None,
+        };
+        let build = Build {
+            node: self.node(partition, context),
+            sides,
+            one,
+            other,
+            reporters: reporters.map(|reporter| reporter.map(|(reporter, _)| reporter)),
+            partitions: self.host_partitions(),
+            reopen: self.reopen(context),
+            spread: None,
+        };
+        let decided = build.decide().map_err(Arc::new).boxed().shared();
+        Ok(match board {
+            // The filters are complete once all builds are.
+            Some(board) => {
+                board.add(driver(&decided));
+                let decided = async move {
+                    let decided = decided.await?;
+                    board.complete().await;
+                    Ok(decided)
+                };
+                decided.boxed().shared()
+            }
+            None => decided,
+        })
+    }
+
+    /// Begins build `partition` of a partitioned join. One that was begun before in this run is
+    /// begun anew, and filters let all rows through from then on.
+    fn begin_partition(
+        &self,
+        partition: usize,
+        run: &Arc<Run>,
+        round: usize,
+        context: &Arc<TaskContext>,
+    ) -> Result<SharedJoin> {
+        if round == 0 {
+            return self.begin(partition, run, context);
+        }
+        let telling = self.runs.executions().begin(&self.made_filters())?;
+        lock(run.again()).push(telling);
+        let build = self.anew(partition, self.sides(), context)?;
+        Ok(build.decide().map_err(Arc::new).boxed().shared())
+    }
+
+    /// Begins the decision of a round of partitions that were asked for before: the first one's,
+    /// if that is there and its streams can be read again. Else it is built anew, in the same way,
+    /// and filters let all rows through from then on.
+    fn begin_again(
+        &self,
+        before: Again,
+        run: &Arc<Run>,
+        context: &Arc<TaskContext>,
+    ) -> Result<SharedJoin> {
+        let builds = Side::BOTH.map(|side| self.anew(0, Sides::Fixed(side), context));
+        let [left, right] = builds;
+        let (left, right) = (left?, right?);
+        let (executions, filters) = (Arc::clone(self.runs.executions()), self.made_filters());
+        let again = Arc::clone(run.again());
+        let decided = async move {
+            let earlier = match before {
+                Again::Build(first) => {
+                    let first = first.await?;
+                    if first.can_be_read_again() {
+                        return Ok(first);
+                    }
+                    first.earlier()
+                }
+                Again::Gone(earlier) => earlier,
+            };
+            let telling = executions.begin(&filters).map_err(Error::DataFusion)?;
+            lock(&again).push(telling);
+            let mut build = match &earlier {
+                Some(earlier) if earlier.build == Side::Right => right,
+                _ => left,
+            };
+            build.spread = earlier.and_then(|earlier| earlier.spread);
+            Ok(build.decide().await?)
+        };
+        Ok(decided.boxed().shared())
+    }
+
+    /// Returns a build that tells nobody anything, of inputs that are opened when it is polled.
+    fn anew(&self, partition: usize, sides: Sides, context: &Arc<TaskContext>) -> Result<Build> {
+        let reading = |side| self.reading_opened(side, partition, context, true);
+        Ok(Build {
+            node: self.node(partition, context),
+            sides,
+            one: First::Waits(reading(sides.first())?),
+            other: reading(sides.first().other())?,
+            reporters: [None, None],
+            partitions: self.host_partitions(),
+            reopen: self.reopen(context),
+            spread: None,
+        })
+    }
+
+    /// Returns what opens partitions of either input anew; nothing if each partition is a build of
+    /// its own.
+    fn reopen(&self, context: &Arc<TaskContext>) -> Option<[Reopen; 2]> {
+        let open_anew = |side: Side| -> Reopen {
+            let (input, context) = (Arc::clone(self.input(side)), Arc::clone(context));
+            Arc::new(move |partition| open(&input, partition, &context, true))
+        };
+        (!self.is_partitioned()).then(|| Side::BOTH.map(open_anew))
+    }
+
+    /// Returns what an execution of build `partition` must know of this node.
+    fn node(&self, partition: usize, context: &Arc<TaskContext>) -> JoinContext {
+        JoinContext {
+            planned: Arc::clone(&self.stock),
+            config: self.config.clone(),
+            context: Arc::clone(context),
+            shown: self.shown.clone(),
+            partition,
+        }
+    }
+
+    /// Returns the rows of `side` that build `partition` joins, not read yet.
+    fn reading(
+        &self,
+        side: Side,
+        partition: usize,
+        context: &Arc<TaskContext>,
+    ) -> Result<BufferedInput> {
+        let late = self.is_opened_late(side, context)?;
+        self.reading_opened(side, partition, context, late)
+    }
+
+    /// Returns the same, opened when it is polled if `late`.
+    fn reading_opened(
+        &self,
+        side: Side,
+        partition: usize,
+        context: &Arc<TaskContext>,
+        late: bool,
+    ) -> Result<BufferedInput> {
+        let input = self.input(side);
+        let partitions = if self.is_partitioned() {
+            partition..partition + 1
+        } else {
+            0..input.output_partitioning().partition_count()
+        };
+        let streams = partitions.map(|p| open(input, p, context, late));
+        let streams = streams.collect::<Result<Vec<_>>>()?;
+        let memory = memory::of_rows(context.memory_pool(), partition, side);
+        Ok(BufferedInput::new(input.schema(), streams, memory))
+    }
+
+    /// Returns the board of the filters that are told if `build` is the build side, if some scan
+    /// holds one.
+    fn board(
+        &self,
+        build: Side,
+        run: &Arc<Run>,
+        context: &Arc<TaskContext>,
+    ) -> Result<Option<Arc<FilterAccumulator>>> {
+        let reach = self.reach(context)?.side(build.other());
+        if reach.held.is_empty() {
+            return Ok(None);
+        }
+        let builds = if self.is_partitioned() {
+            self.output_partitions()
+        } else {
+            1
+        };
+        let oriented = OrientedJoin::of(&self.stock, build == Side::Right, &self.config, context)?;
+        let spec = oriented.filter_spec(&reach.held, reach.most_rows)?;
+        let memory = memory::of_filters(context.memory_pool());
+        let make = || FilterAccumulator::new(spec, builds, run.telling(), memory);
+        Ok(Some(run.board(build, make)))
+    }
+
+    fn check_partitions(&self) -> Result<()> {
+        let left = self.stock.left().output_partitioning().partition_count();
+        let right = self.stock.right().output_partitioning().partition_count();
+        match self.stock.partition_mode() {
+            PartitionMode::Partitioned if left != right => internal_err!(
+                "a partitioned join has {left} build and {right} probe partitions; \
+                 repartition one side"
+            ),
+            PartitionMode::CollectLeft if left != 1 => {
+                internal_err!("a CollectLeft join has {left} build partitions; coalesce them")
+            }
+            _ => Ok(()),
+        }
+    }
+}

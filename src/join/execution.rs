@@ -1,0 +1,419 @@
+//! The executions of a join: which partitions share a build, and whose filters are applied.
+//!
+//! ```text
+//!  execute(0, context) ─┐                        ┌─ decision: one build for all of them
+//!  execute(1, context) ─┼─▶ Run ◀─ held by ──────┤
+//!  execute(0, other)   ─┘     their streams      └─ sets that its filters point to
+//!
+//!   none ─ first partition asked for ─▶ open ─ all asked for as often as each other ─▶ whole
+//!                                        ▲                                              │ │
+//!                                        └───────── one is asked for again ─────────────┘ │
+//!   none ◀──────────────────────── no stream is left ─────────────────────────────────────┘
+//! ```
+//!
+//! As in `HashJoinExec`, there is one build per node until `reset_state`, whatever the contexts
+//! are, and whenever a partition is asked for. Some consumers make a context for each partition,
+//! and some drop one before they ask for the next. Several can execute a plan at the same time.
+//! Nobody can tell their partitions apart. So all of them read the same build, and a partition that
+//! is asked for again has the same rows again. `HashJoinExec` keeps its build for as long as the
+//! node is there. Here it goes with its last stream, once all partitions were asked for as often as
+//! each other. The next execution builds anew.
+//!
+//! A partition that is asked for again is of another *round*. Contexts say which one, as far as
+//! they can. Some joins cannot be read twice: those in buckets, and those of the host that count
+//! streams. Their rounds build anew. A round goes with its last stream, although others may go on.
+//!
+//! Filters are objects of the plan, so those of one build must not meet another's rows
+//! ([`telling`](crate::join::dynamic_filter::publisher)).
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use datafusion::error::Result;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::expressions::DynamicFilterPhysicalExpr;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use futures::StreamExt;
+use futures::future::Shared;
+
+use crate::join::dynamic_filter::accumulator::FilterAccumulator;
+use crate::join::dynamic_filter::publisher::{Executions, FilterPublisher};
+use crate::join::opened::SharedJoin;
+use crate::join::prepare::EarlierBuild;
+use crate::join::side::Side;
+
+/// The executions of a join.
+#[derive(Debug, Default)]
+pub struct Runs {
+    current: Mutex<Current>,
+    /// Number of executions, with those of other nodes that have the same filters.
+    executions: Arc<Executions>,
+}
+
+/// The execution that partitions are asked for of, if there is one.
+#[derive(Debug, Default)]
+struct Current {
+    any: Weak<Run>,
+    /// The same one, which stays without streams until it is whole.
+    _kept: Option<Arc<Run>>,
+}
+
+/// One execution of a join.
+pub struct Run {
+    runs: Weak<Runs>,
+    telling: Arc<FilterPublisher>,
+    rounds: Mutex<Rounds>,
+    /// The boards of the filters that are told if the left side is built, and if the right one is.
+    boards: [Mutex<Option<Arc<FilterAccumulator>>>; 2],
+    /// The executions of joins below whose build sides this one had opened.
+    below: Mutex<Option<Vec<Held>>>,
+    /// What rounds that build anew tell the scans: nothing.
+    again: Tellings,
+}
+
+/// Records of rounds that build anew, each of which lets all rows through the filters.
+pub type Tellings = Arc<Mutex<Vec<Arc<FilterPublisher>>>>;
+
+/// The rounds of a run. One goes with its last stream, once all of its partitions were asked for:
+/// builds of executions that follow each other closely must not pile up.
+#[derive(Default)]
+struct Rounds {
+    /// By number.
+    alive: BTreeMap<usize, Round>,
+    /// Number of the next one.
+    next: usize,
+    /// True once a partition was asked for.
+    is_any_asked: bool,
+    /// What the first build decided, once its round is gone.
+    earlier: Option<EarlierBuild>,
+}
+
+/// What a round that is not the first follows.
+pub enum Again {
+    /// The first build, which is there.
+    Build(SharedJoin),
+    /// A build that is gone, and what it decided.
+    Gone(Option<EarlierBuild>),
+}
+
+/// Partitions that were asked for, each once.
+#[derive(Default)]
+struct Round {
+    /// By partition.
+    is_asked: Vec<bool>,
+    /// Streams that are there.
+    streams: usize,
+    contexts: Vec<Arc<TaskContext>>,
+    /// True once a stream was dropped before its end.
+    is_cut: bool,
+    /// The decision that all partitions share.
+    decision: Option<SharedJoin>,
+}
+
+impl Round {
+    fn of(partitions: usize) -> Self {
+        Self {
+            is_asked: vec![false; partitions],
+            ..Self::default()
+        }
+    }
+
+    fn has(&self, context: &Arc<TaskContext>) -> bool {
+        let mut contexts = self.contexts.iter();
+        contexts.any(|known| Arc::ptr_eq(known, context))
+    }
+
+    fn is_whole(&self) -> bool {
+        self.is_asked.iter().all(|is_asked| *is_asked)
+    }
+}
+
+impl Rounds {
+    /// Returns the number of the oldest round of those that fit best to a stream of `partition`.
+    fn fitting(&self, partition: usize, context: &Arc<TaskContext>) -> Option<usize> {
+        let lacking = self.alive.iter();
+        let lacking = lacking.filter(|(_, round)| !round.is_asked[partition]);
+        let fits = lacking.min_by_key(|(_, round)| (!round.has(context), round.is_cut));
+        fits.map(|(number, _)| *number)
+    }
+
+    /// Adds a round of `partitions` partitions. Returns its number.
+    fn add(&mut self, partitions: usize) -> usize {
+        let number = self.next;
+        self.next += 1;
+        self.alive.insert(number, Round::of(partitions));
+        number
+    }
+
+    /// Notes that a stream of round `number` is gone. Returns the round, if that was the last.
+    fn leave(&mut self, number: usize, has_ended: bool) -> Option<Round> {
+        let round = self.alive.get_mut(&number)?;
+        round.streams -= 1;
+        round.is_cut |= !has_ended;
+        if round.streams > 0 || !round.is_whole() {
+            return None;
+        }
+        let gone = self.alive.remove(&number)?;
+        if number == 0 {
+            let decision = gone.decision.as_ref().and_then(Shared::peek);
+            let opened = decision.and_then(|decision| decision.as_ref().ok());
+            self.earlier = opened.and_then(|opened| opened.earlier());
+        }
+        Some(gone)
+    }
+}
+
+impl std::fmt::Debug for Run {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Run")
+            .field("rounds", &lock(&self.rounds).alive.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Runs {
+    /// Returns the executions of another node with the same filters: none yet.
+    pub fn of_copy(&self) -> Self {
+        Self {
+            current: Mutex::default(),
+            executions: Arc::clone(&self.executions),
+        }
+    }
+
+    /// Returns the number of executions.
+    pub fn executions(&self) -> &Arc<Executions> {
+        &self.executions
+    }
+
+    /// Asks for partition `partition` of `partitions` under `context`. An execution that begins
+    /// sets `filters` back.
+    ///
+    /// # Errors
+    /// If a filter cannot be set back.
+    pub fn ask(
+        self: &Arc<Self>,
+        partition: usize,
+        partitions: usize,
+        context: &Arc<TaskContext>,
+        filters: &[Arc<DynamicFilterPhysicalExpr>],
+    ) -> Result<Held> {
+        let mut current = lock(&self.current);
+        let run = match current.any.upgrade() {
+            Some(run) => run,
+            None => self.begin_in(filters)?,
+        };
+        let (round, is_whole) = run.ask(partition, partitions, context);
+        *current = Current {
+            any: Arc::downgrade(&run),
+            _kept: (!is_whole).then(|| Arc::clone(&run)),
+        };
+        Ok(Held {
+            run,
+            round: Some(round),
+            ended: false,
+        })
+    }
+
+    /// Begins an execution before any partition of it is asked for, unless there is one. It sets
+    /// `filters` back.
+    ///
+    /// # Errors
+    /// The errors of [`ask`](Self::ask).
+    pub fn begin(
+        self: &Arc<Self>,
+        filters: &[Arc<DynamicFilterPhysicalExpr>],
+    ) -> Result<Option<Arc<Run>>> {
+        let mut current = lock(&self.current);
+        if current.any.upgrade().is_some() {
+            return Ok(None);
+        }
+        let run = self.begin_in(filters)?;
+        *current = Current {
+            any: Arc::downgrade(&run),
+            _kept: Some(Arc::clone(&run)),
+        };
+        Ok(Some(run))
+    }
+
+    fn begin_in(self: &Arc<Self>, filters: &[Arc<DynamicFilterPhysicalExpr>]) -> Result<Arc<Run>> {
+        Ok(Arc::new(Run {
+            runs: Arc::downgrade(self),
+            telling: self.executions.begin(filters)?,
+            rounds: Mutex::default(),
+            boards: Default::default(),
+            below: Mutex::default(),
+            again: Arc::default(),
+        }))
+    }
+}
+
+impl Run {
+    /// Notes that `partition` is asked for. Returns its round, and whether all partitions are asked
+    /// for as often as each other.
+    fn ask(
+        &self,
+        partition: usize,
+        partitions: usize,
+        context: &Arc<TaskContext>,
+    ) -> (usize, bool) {
+        let mut rounds = lock(&self.rounds);
+        let fitting = rounds.fitting(partition, context);
+        let number = fitting.unwrap_or_else(|| rounds.add(partitions));
+        rounds.is_any_asked = true;
+        if let Some(round) = rounds.alive.get_mut(&number) {
+            round.is_asked[partition] = true;
+            round.streams += 1;
+            if !round.has(context) {
+                round.contexts.push(Arc::clone(context));
+            }
+        }
+        (number, rounds.alive.values().all(Round::is_whole))
+    }
+
+    /// Returns the decision of a round, begun by `begin` if it was not. It is told what came
+    /// before, if that is not the first round.
+    ///
+    /// # Errors
+    /// The errors of `begin`.
+    pub fn decision(
+        &self,
+        round: usize,
+        begin: impl FnOnce(Option<Again>) -> Result<SharedJoin>,
+    ) -> Result<SharedJoin> {
+        let mut rounds = lock(&self.rounds);
+        let decided = |number| {
+            let round: Option<&Round> = rounds.alive.get(&number);
+            round.and_then(|round| round.decision.clone())
+        };
+        if let Some(decision) = decided(round) {
+            return Ok(decision);
+        }
+        let again = (round > 0).then(|| match decided(0) {
+            Some(first) => Again::Build(first),
+            None => Again::Gone(rounds.earlier.clone()),
+        });
+        let decision = begin(again)?;
+        if let Some(round) = rounds.alive.get_mut(&round) {
+            round.decision = Some(decision.clone());
+        }
+        Ok(decision)
+    }
+
+    /// Begins the decision of the first round of `partitions` partitions, before one is asked for.
+    ///
+    /// # Errors
+    /// The errors of `begin`.
+    pub fn begin_decision(
+        &self,
+        partitions: usize,
+        begin: impl FnOnce() -> Result<SharedJoin>,
+    ) -> Result<()> {
+        let mut rounds = lock(&self.rounds);
+        if rounds.next == 0 {
+            let decision = begin()?;
+            let number = rounds.add(partitions);
+            if let Some(round) = rounds.alive.get_mut(&number) {
+                round.decision = Some(decision);
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the board of this run for the case that `build` is the build side, made by `make` if
+    /// no other stream did.
+    pub fn board(
+        &self,
+        build: Side,
+        make: impl FnOnce() -> Arc<FilterAccumulator>,
+    ) -> Arc<FilterAccumulator> {
+        Arc::clone(lock(&self.boards[build as usize]).get_or_insert_with(make))
+    }
+
+    /// Opens build sides of joins below by `open`, if no other stream did.
+    ///
+    /// # Errors
+    /// The errors of `open`.
+    pub fn open_below(&self, open: impl FnOnce() -> Result<Vec<Held>>) -> Result<()> {
+        let mut below = lock(&self.below);
+        if below.is_none() {
+            *below = Some(open()?);
+        }
+        Ok(())
+    }
+
+    /// Returns a hold on this run, of a join above.
+    pub fn held(self: Arc<Self>) -> Held {
+        Held {
+            run: self,
+            round: None,
+            ended: false,
+        }
+    }
+
+    /// Returns the record of what this run tells the scans.
+    pub fn telling(&self) -> &Arc<FilterPublisher> {
+        &self.telling
+    }
+
+    /// Returns the records of rounds that build anew, which go with this run.
+    pub fn again(&self) -> &Tellings {
+        &self.again
+    }
+}
+
+/// A hold on a run: a stream's, or that of a join above.
+#[derive(Debug)]
+pub struct Held {
+    run: Arc<Run>,
+    /// Number of the stream's round.
+    round: Option<usize>,
+    ended: bool,
+}
+
+impl Held {
+    /// Returns the run.
+    pub fn run(&self) -> &Arc<Run> {
+        &self.run
+    }
+
+    /// Returns the number of the stream's round: 0 if its partition was not asked for before.
+    pub fn round(&self) -> usize {
+        self.round.unwrap_or_default()
+    }
+
+    /// Returns `stream`, whose hold this is, as one that keeps the run alive.
+    pub fn holding(self, stream: SendableRecordBatchStream) -> SendableRecordBatchStream {
+        let schema = stream.schema();
+        let stream = futures::stream::unfold((stream, self), |(mut stream, mut held)| async {
+            let next = stream.next().await;
+            held.ended = next.is_none();
+            Some((next?, (stream, held)))
+        });
+        Box::pin(RecordBatchStreamAdapter::new(schema, stream))
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        // Without its node no partition can be asked for.
+        let runs = self.run.runs.upgrade();
+        let mut current = runs.as_ref().map(|runs| lock(&runs.current));
+        let mut rounds = lock(&self.run.rounds);
+        let gone = self.round.and_then(|round| rounds.leave(round, self.ended));
+        let is_unasked = !rounds.is_any_asked;
+        drop(rounds);
+        if let Some(current) = &mut current
+            && is_unasked
+            && current.any.ptr_eq(&Arc::downgrade(&self.run))
+        {
+            **current = Current::default();
+        }
+        drop(current);
+        // Its build, with what that holds, outside of the locks.
+        drop(gone);
+    }
+}
+
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

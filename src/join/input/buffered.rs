@@ -1,0 +1,268 @@
+//! One input of a join, read as far as was asked for and kept.
+//!
+//! ```text
+//!  part 0 ▓▓▓▓▓▓▓▓▓░░░░░░        a turn reads all parts side by side, until
+//!  part 1 ▓▓▓▓▓┃                   Ended    every part has ended
+//!  part 2 ▓▓▓▓▓▓▓▓▓▓▓░░░░          Full     so many rows are there
+//!                                  Refused  the memory pool has no room for more
+//!
+//!  collect      ─▶ the kept batches, and what they reserve
+//!  set_aside    ─▶ the kept batches go to a file per part
+//!  into_streams ─▶ a stream per part: its file, the kept batches, then the rest
+//! ```
+//!
+//! A join learns which side is smaller by reading both. Nothing is read twice. The side that is not
+//! built is probed from its first batch on, and gives back the memory of each batch. With each
+//! batch goes the memory of its share of a hash table on the host: a side that was read can be
+//! built.
+//!
+//! A sparing reading leaves half of a limited memory pool to others, but for
+//! [`FLOOR`](crate::join::memory::FLOOR) bytes of its own. Its turns end at a number of bytes, too.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use arrow::datatypes::SchemaRef;
+use datafusion::common::runtime::SpawnedTask;
+use datafusion::common::utils::memory::RecordBatchMemoryCounter;
+use datafusion::execution::SendableRecordBatchStream;
+use datafusion::execution::memory_pool::{MemoryPool, MemoryReservation};
+use tokio::sync::watch;
+
+use crate::error::{Error, Result};
+use crate::join::batch_bytes::BatchBytes;
+use crate::join::input::build_batches::{BuildBatches, empty_stream};
+use crate::join::input::files::SpillFiles;
+use crate::join::input::partition::{
+    BufferState, InputPartition, MOST_ROWS, Reader, Sparing, lock,
+};
+use crate::join::memory::table_bytes;
+use crate::parallel::task_failed;
+
+/// The end of a turn.
+#[derive(Debug)]
+pub enum ReadOutcome {
+    /// All rows are there.
+    Ended,
+    /// The number of rows asked for is there.
+    Full,
+    /// The memory pool refused a batch, which is kept, and asked for again by the next turn.
+    Refused(Error),
+    /// The input failed: a reader of its rows gets the error at their end.
+    Failed,
+}
+
+/// An input of a join.
+pub struct BufferedInput {
+    schema: SchemaRef,
+    parts: Vec<InputPartition>,
+    kept: Arc<BufferState>,
+}
+
+impl BufferedInput {
+    /// Returns a reading of `streams` that has read nothing yet; what is kept is reserved under
+    /// `memory`.
+    pub fn new(
+        schema: SchemaRef,
+        streams: Vec<SendableRecordBatchStream>,
+        memory: MemoryReservation,
+    ) -> Self {
+        let part = |stream| InputPartition {
+            stream: Some(stream),
+            ..InputPartition::default()
+        };
+        Self {
+            schema,
+            parts: streams.into_iter().map(part).collect(),
+            kept: Arc::new(BufferState {
+                rows: AtomicUsize::new(0),
+                batches: AtomicUsize::new(0),
+                counter: Mutex::new(RecordBatchMemoryCounter::new()),
+                table: Mutex::new(0),
+                memory,
+                sparing: Mutex::new(None),
+            }),
+        }
+    }
+
+    /// Makes the reading a sparing one, which leaves half of `pool` to others.
+    pub fn sparing(self, pool: &Arc<dyn MemoryPool>) -> Self {
+        *lock(&self.kept.sparing) = Some(Sparing {
+            pool: Arc::clone(pool),
+            weigher: BatchBytes::default(),
+            weight: 0,
+        });
+        self
+    }
+
+    /// Takes all memory that there is from now on.
+    pub fn spare_nothing(&self) {
+        *lock(&self.kept.sparing) = None;
+    }
+
+    /// Reads on until `rows` rows are there in all, or the input has ended. A sparing reading stops
+    /// at [`ROW_BYTES`](crate::join::memory::ROW_BYTES) bytes per row, too.
+    ///
+    /// # Errors
+    /// [`Error::DataFusion`] if a task panics.
+    pub async fn turn(&mut self, rows: usize) -> Result<ReadOutcome> {
+        let (stop, stopped) = watch::channel(false);
+        let stop = Arc::new(stop);
+        let read = |part: InputPartition| {
+            let turn = Reader {
+                kept: Arc::clone(&self.kept),
+                rows,
+                stop: Arc::clone(&stop),
+                stopped: stopped.clone(),
+            };
+            turn.read(part)
+        };
+        let parts = std::mem::take(&mut self.parts);
+        let mut refused = None;
+        if let [_] = parts.as_slice() {
+            for part in parts {
+                let (part, error) = read(part).await;
+                self.parts.push(part);
+                refused = refused.or(error);
+            }
+        } else {
+            let tasks: Vec<_> = parts
+                .into_iter()
+                .map(|part| SpawnedTask::spawn(read(part)))
+                .collect();
+            for task in tasks {
+                let (part, error) = task.join().await.map_err(|e| task_failed(&e))?;
+                self.parts.push(part);
+                refused = refused.or(error);
+            }
+        }
+        Ok(match refused {
+            _ if self.parts.iter().any(|part| part.error.is_some()) => ReadOutcome::Failed,
+            Some(error) => ReadOutcome::Refused(error),
+            None if self.parts.iter().all(InputPartition::has_ended) => ReadOutcome::Ended,
+            None => ReadOutcome::Full,
+        })
+    }
+
+    /// Returns the input's schema.
+    pub fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    /// Returns whether the memory pool would grant `bytes` for `rows` rows and a hash table of
+    /// them.
+    pub fn has_room(&self, rows: usize, bytes: usize) -> bool {
+        let asked = self.kept.memory.new_empty();
+        rows <= MOST_ROWS && asked.try_grow(bytes + table_bytes(rows)).is_ok()
+    }
+
+    /// Returns the error that ended the input.
+    pub fn lost(&mut self) -> Error {
+        let lost = || Error::Internal("an input failed without an error".to_owned());
+        self.take_error().unwrap_or_else(lost)
+    }
+
+    /// Returns the number of rows that are kept.
+    pub fn rows(&self) -> usize {
+        self.kept.rows.load(Ordering::Acquire)
+    }
+
+    /// Returns the error that ended a part, if one did.
+    fn take_error(&mut self) -> Option<Error> {
+        let error = self.parts.iter_mut().find_map(|part| part.error.take());
+        error.map(Error::DataFusion)
+    }
+
+    /// Takes the rows that are kept; those that come are kept anew.
+    pub fn collect(&mut self) -> BuildBatches {
+        let kept = &self.kept;
+        let parts = self.parts.iter().map(|part| part.batches.len()).collect();
+        let batches = self
+            .parts
+            .iter_mut()
+            .flat_map(|part| part.batches.drain(..));
+        let (batches, bytes): (Vec<_>, Vec<usize>) = batches.unzip();
+        let fresh = RecordBatchMemoryCounter::new();
+        BuildBatches {
+            batches,
+            parts,
+            rows: kept.rows.swap(0, Ordering::AcqRel),
+            input_batches: kept.batches.swap(0, Ordering::AcqRel),
+            bytes: bytes.iter().sum(),
+            counter: std::mem::replace(&mut *lock(&kept.counter), fresh),
+            memory: kept.memory.split(kept.memory.size()),
+            table: std::mem::take(&mut *lock(&kept.table)),
+        }
+    }
+
+    /// Keeps batches that the memory pool refused, although it does: without one nothing goes on.
+    /// They are not reserved, as a pool over its limit would refuse all others.
+    pub fn keep_refused(&mut self) {
+        for part in &mut self.parts {
+            if let Some((batch, _)) = part.refused.take() {
+                self.kept.rows.fetch_add(batch.num_rows(), Ordering::AcqRel);
+                part.batches.push_back((batch, 0));
+            }
+        }
+    }
+
+    /// Gives back what is reserved for a hash table: the rows are to be probed.
+    pub fn forget_table(&self) {
+        let table = std::mem::take(&mut *lock(&self.kept.table));
+        self.kept.memory.shrink(table);
+    }
+
+    /// Returns whether rows that are kept reserve memory.
+    pub fn has_memory(&self) -> bool {
+        self.kept.memory.size() > 0
+    }
+
+    /// Reads from the first row on again, if some were set aside.
+    pub fn fetch_back(&mut self) {
+        if self.parts.iter().all(|part| part.aside.is_none()) {
+            return;
+        }
+        self.forget_table();
+        self.kept.rows.store(0, Ordering::Release);
+        self.kept.batches.store(0, Ordering::Release);
+        *lock(&self.kept.counter) = RecordBatchMemoryCounter::new();
+        for part in &mut self.parts {
+            let all = std::mem::take(part);
+            part.stream = Some(all.into_stream(&self.schema, Arc::clone(&self.kept)));
+        }
+    }
+
+    /// Moves the rows that are kept to files, of `files`, and gives their memory back.
+    ///
+    /// # Errors
+    /// The errors of writing files; [`Error::DataFusion`] if a task panics.
+    pub async fn set_aside(&mut self, files: &SpillFiles) -> Result<()> {
+        self.forget_table();
+        for part in &mut self.parts {
+            if part.aside.is_some() {
+                continue;
+            }
+            let (batches, bytes): (Vec<_>, Vec<usize>) = part.batches.drain(..).unzip();
+            let writer = files.clone();
+            let written = SpawnedTask::spawn_blocking(move || writer.write(&batches));
+            let file = written.join().await.map_err(|e| task_failed(&e))??;
+            part.aside = file.map(|file| (file, files.clone()));
+            self.kept.memory.shrink(bytes.iter().sum());
+        }
+        Ok(())
+    }
+
+    /// Returns the input's rows as streams, one per part.
+    pub fn into_streams(self) -> Vec<SendableRecordBatchStream> {
+        self.forget_table();
+        let (schema, kept) = (self.schema, self.kept);
+        let streams = self.parts.into_iter().map(|part| {
+            if part.is_unread() {
+                part.stream.unwrap_or_else(|| empty_stream(&schema))
+            } else {
+                part.into_stream(&schema, Arc::clone(&kept))
+            }
+        });
+        streams.collect()
+    }
+}

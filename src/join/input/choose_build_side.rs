@@ -1,0 +1,258 @@
+//! The race for the side of a join that is built: the one that ends first when both are read by
+//! turns.
+//!
+//! ```text
+//!  rows     1 M       2 M             4 M                     ended: build side
+//!  first    ▓▓▓▓ 1    ▓▓▓▓ 3          ▓▓▓▓▓▓▓▓ 5
+//!  second        ▓▓▓▓ 2    ▓▓▓▓ 4              ▓▓ 6, ended    ◀── is built, the first is probed
+//! ```
+//!
+//! Planners choose sides by estimates, which are wrong by orders of magnitude above joins,
+//! aggregates and filters. An actual end cannot be wrong. While there is memory, the cost of the
+//! losing side is bounded. It was read no further than its first turn, or twice the rows of the
+//! side that won. Its rows are probed as they are. The first turn is long enough for most build
+//! sides to end in it. So the other side is not opened before their keys filter its scans.
+//!
+//! The side that is read second is sparing ([`reading`](super::buffered)): a planned build side
+//! must not lack what only a guess has taken. What becomes of a side:
+//!
+//! ```text
+//!  Runs ── sparing, and refused ──────────▶ Waits ── the other is out ─▶ Runs, takes all memory
+//!    │  └─ the other is refused: to disk ─────┘
+//!    └── refused with nothing left of the other in memory, or failed ──▶ Out: it is probed
+//! ```
+//!
+//! If a side is refused while the other is out and on disk, neither fits, and both go there
+//! ([`spill`](crate::join::spill)). Where sides are fixed (a promise of order, NOT IN, a LIMIT in
+//! the join, an endless input), the left one alone is read.
+
+use datafusion::common::runtime::SpawnedTask;
+
+use crate::error::{Error, Result};
+use crate::join::side::Side;
+use crate::join::sides::Sides;
+use crate::parallel::task_failed;
+
+use super::buffered::{BufferedInput, ReadOutcome};
+use super::files::SpillFiles;
+
+/// The first turn of a side, begun or not.
+pub enum First {
+    /// It begins when the join is polled.
+    Waits(BufferedInput),
+    /// It began with the join's execution.
+    PairInProgress(SpawnedTask<(BufferedInput, Result<ReadOutcome>)>),
+}
+
+impl First {
+    /// Begins the turn now where there is a runtime to run it.
+    pub fn begin(mut reading: BufferedInput, rows: usize) -> Self {
+        if tokio::runtime::Handle::try_current().is_err() {
+            return First::Waits(reading);
+        }
+        First::PairInProgress(SpawnedTask::spawn(async move {
+            let turn = reading.turn(rows).await;
+            (reading, turn)
+        }))
+    }
+
+    async fn end(self, rows: usize) -> Result<(BufferedInput, ReadOutcome)> {
+        match self {
+            First::Waits(mut reading) => {
+                let turn = reading.turn(rows).await?;
+                Ok((reading, turn))
+            }
+            First::PairInProgress(task) => {
+                let (reading, turn) = task.join().await.map_err(|e| task_failed(&e))?;
+                Ok((reading, turn?))
+            }
+        }
+    }
+}
+
+/// The end of a race.
+pub enum Raced {
+    /// The race ended with a build side.
+    Won {
+        /// The side that is built.
+        side: Side,
+        /// All of its rows.
+        build: BufferedInput,
+        /// The other side.
+        probe: BufferedInput,
+    },
+    /// The memory pool had room for no side that may be built.
+    Refused {
+        /// The left and the right side, as far as they were read.
+        readings: [BufferedInput; 2],
+        /// The pool's error.
+        error: Error,
+    },
+}
+
+/// Returns what writes rows of a side to disk; `None` if the session has none do that.
+pub type Disk<'a> = dyn Fn(&BufferedInput) -> Option<SpillFiles> + Send + Sync + 'a;
+
+/// Reads sides by turns until one has ended. The second one is sparing.
+///
+/// # Errors
+/// The error of the input that must end, and the errors of writing files.
+pub async fn race(
+    sides: Sides,
+    first: First,
+    second: BufferedInput,
+    sample_rows: usize,
+    disk: &Disk<'_>,
+) -> Result<Raced> {
+    let side = sides.first();
+    let (first, turn) = first.end(sample_rows).await?;
+    let mut race = Race {
+        runners: [
+            SideReader::new(side, first),
+            SideReader::new(side.other(), second),
+        ],
+    };
+    if let Sides::Fixed(_) = sides {
+        race.runners[1].state = State::Out;
+    }
+    let mut noted = race.note(0, turn, disk).await?;
+    let mut rows = sample_rows;
+    let mut next = 1;
+    loop {
+        match noted {
+            Noted::Won(at) => return Ok(race.won(at)),
+            Noted::Refused(error) => return Ok(race.refused(error)),
+            Noted::GoesOn => {}
+        }
+        noted = match race.runners[next].state {
+            State::Runs => {
+                let alone = race.runners[1 - next].state != State::Runs;
+                let rows = if alone { usize::MAX } else { rows };
+                let turn = race.runners[next].reading.turn(rows).await?;
+                race.note(next, turn, disk).await?
+            }
+            State::Waits | State::Out => Noted::GoesOn,
+        };
+        next = 1 - next;
+        if next == 0 {
+            rows = rows.saturating_mul(2);
+        }
+    }
+}
+
+/// The state of a side.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// It is read.
+    Runs,
+    /// It is read on if the other one is out.
+    Waits,
+    /// It is not built.
+    Out,
+}
+
+struct SideReader {
+    side: Side,
+    reading: BufferedInput,
+    state: State,
+}
+
+impl SideReader {
+    fn new(side: Side, reading: BufferedInput) -> Self {
+        let state = State::Runs;
+        Self {
+            side,
+            reading,
+            state,
+        }
+    }
+
+    /// Moves its rows to `disk`; whether it had some in memory.
+    async fn set_aside(&mut self, disk: &Disk<'_>) -> Result<bool> {
+        let Some(files) = disk(&self.reading).filter(|_| self.reading.has_memory()) else {
+            return Ok(false);
+        };
+        if self.state == State::Runs {
+            self.state = State::Waits;
+        }
+        self.reading.set_aside(&files).await?;
+        Ok(true)
+    }
+
+    /// Reads on, as the other one is out.
+    fn takes_over(&mut self) {
+        self.state = State::Runs;
+        self.reading.spare_nothing();
+        self.reading.fetch_back();
+    }
+}
+
+struct Race {
+    runners: [SideReader; 2],
+}
+
+/// The consequence of a turn.
+enum Noted {
+    GoesOn,
+    /// This runner ended first.
+    Won(usize),
+    /// Nobody is left.
+    Refused(Error),
+}
+
+impl Race {
+    /// Notes how a turn of runner `at` ended.
+    async fn note(&mut self, at: usize, turn: ReadOutcome, disk: &Disk<'_>) -> Result<Noted> {
+        let alone = self.runners[1 - at].state == State::Out;
+        match turn {
+            ReadOutcome::Ended => return Ok(Noted::Won(at)),
+            ReadOutcome::Full => {}
+            // A planned build side that fails is the join's error, as in `HashJoinExec`.
+            ReadOutcome::Failed if alone || self.runners[at].side == Side::Left => {
+                return Err(self.runners[at].reading.lost());
+            }
+            ReadOutcome::Failed => self.out(at),
+            ReadOutcome::Refused(_) if at == 1 && !alone => {
+                self.runners[at].state = State::Waits;
+                self.runners[at].reading.forget_table();
+            }
+            ReadOutcome::Refused(error) => {
+                if self.runners[1 - at].set_aside(disk).await? {
+                    return Ok(Noted::GoesOn);
+                }
+                if alone {
+                    return Ok(Noted::Refused(error));
+                }
+                self.out(at);
+            }
+        }
+        Ok(Noted::GoesOn)
+    }
+
+    /// Takes runner `at` out of the race: its side is not built.
+    fn out(&mut self, at: usize) {
+        self.runners[at].state = State::Out;
+        self.runners[at].reading.forget_table();
+        self.runners[1 - at].takes_over();
+    }
+
+    fn won(self, at: usize) -> Raced {
+        let [a, b] = self.runners;
+        let (won, lost) = if at == 0 { (a, b) } else { (b, a) };
+        Raced::Won {
+            side: won.side,
+            build: won.reading,
+            probe: lost.reading,
+        }
+    }
+
+    fn refused(self, error: Error) -> Raced {
+        let [a, b] = self.runners;
+        let (left, right) = match a.side {
+            Side::Left => (a, b),
+            Side::Right => (b, a),
+        };
+        let readings = [left.reading, right.reading];
+        Raced::Refused { readings, error }
+    }
+}

@@ -1,0 +1,204 @@
+//! One part of an input, and what all parts have together.
+//!
+//! ```text
+//!  stream ─▶ refused ── granted by the memory pool ─▶ batches
+//!                └────── refused ─▶ the turn ends; asked for again by the next
+//! ```
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+use datafusion::common::resources_datafusion_err;
+use datafusion::common::utils::memory::RecordBatchMemoryCounter;
+use datafusion::error::DataFusionError;
+use datafusion::execution::SendableRecordBatchStream;
+use datafusion::execution::memory_pool::{MemoryPool, MemoryReservation};
+use datafusion::execution::spill_file::SpillFile;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use futures::future::{Either, select};
+use futures::{StreamExt, TryStreamExt};
+use tokio::sync::watch;
+
+use crate::error::{Error, Result};
+use crate::join::batch_bytes::BatchBytes;
+use crate::join::input::build_batches::empty_stream;
+use crate::join::input::files::SpillFiles;
+use crate::join::memory::{FLOOR, ROW_BYTES, leaves_half, table_bytes};
+use crate::join::rows::NO_ROW;
+
+/// Rows of a build side, which are numbered in 32 bits.
+pub const MOST_ROWS: usize = NO_ROW as usize - 1;
+
+/// The rows that all parts of an input have, and their memory.
+pub struct BufferState {
+    pub rows: AtomicUsize,
+    pub batches: AtomicUsize,
+    /// Batches can be slices of one larger batch, whose buffers count once.
+    pub counter: Mutex<RecordBatchMemoryCounter>,
+    /// Bytes that are reserved for a hash table of the rows.
+    pub table: Mutex<usize>,
+    pub memory: MemoryReservation,
+    /// The measure of a sparing reading.
+    pub sparing: Mutex<Option<Sparing>>,
+}
+
+/// The measure of a sparing reading.
+pub struct Sparing {
+    /// Half of it is left to others.
+    pub pool: Arc<dyn MemoryPool>,
+    /// Weighs the rows that are kept. Slices of a large array reserve all of it, but weigh what
+    /// they show.
+    pub weigher: BatchBytes,
+    /// Bytes that they weigh.
+    pub weight: usize,
+}
+
+#[derive(Default)]
+pub struct InputPartition {
+    /// `None` once it has ended.
+    pub stream: Option<SendableRecordBatchStream>,
+    /// The first batches, if they were set aside, and what reads them.
+    pub aside: Option<(Arc<dyn SpillFile>, SpillFiles)>,
+    /// Batches with rows, and the bytes that they reserve.
+    pub batches: VecDeque<(RecordBatch, usize)>,
+    /// A batch that the pool refused, and its bytes.
+    pub refused: Option<(RecordBatch, usize)>,
+    /// The error that ended the stream.
+    pub error: Option<DataFusionError>,
+}
+
+impl InputPartition {
+    pub fn has_ended(&self) -> bool {
+        self.stream.is_none() && self.refused.is_none()
+    }
+
+    /// Returns whether all of its rows are still to come from its stream.
+    pub fn is_unread(&self) -> bool {
+        let has_rows = !self.batches.is_empty() || self.refused.is_some();
+        !has_rows && self.aside.is_none() && self.error.is_none()
+    }
+
+    pub fn into_stream(
+        mut self,
+        schema: &SchemaRef,
+        kept: Arc<BufferState>,
+    ) -> SendableRecordBatchStream {
+        let refused = self.refused.take().map(|(batch, _)| (batch, 0));
+        self.batches.extend(refused);
+        let error = futures::stream::iter(self.error.map(Err));
+        let rest = self.stream.unwrap_or_else(|| empty_stream(schema));
+        let aside = self.aside.map(|(file, files)| {
+            // Opened when its rows are asked for.
+            let opened = async move { files.read(file) };
+            futures::stream::once(opened).try_flatten()
+        });
+        let aside = futures::stream::iter(aside).flatten();
+        let batches = futures::stream::iter(self.batches).map(move |(batch, bytes)| {
+            kept.memory.shrink(bytes);
+            Ok(batch)
+        });
+        let stream = aside.chain(batches).chain(error).chain(rest);
+        Box::pin(RecordBatchStreamAdapter::new(Arc::clone(schema), stream))
+    }
+}
+
+/// One turn, as a part sees it.
+pub struct Reader {
+    pub kept: Arc<BufferState>,
+    /// Rows of the input at which the turn ends.
+    pub rows: usize,
+    pub stop: Arc<watch::Sender<bool>>,
+    pub stopped: watch::Receiver<bool>,
+}
+
+impl Reader {
+    /// Reads `part`; with the pool's error, if it refused a batch.
+    pub async fn read(mut self, mut part: InputPartition) -> (InputPartition, Option<Error>) {
+        loop {
+            if let Some((batch, bytes)) = part.refused.take() {
+                if let Err(error) = self.kept.grant(batch.num_rows(), bytes) {
+                    part.refused = Some((batch, bytes));
+                    // A turn that is dropped is dropped with all of its readers.
+                    self.stop.send_replace(true);
+                    return (part, Some(error));
+                }
+                part.batches.push_back((batch, bytes));
+            }
+            if self.kept.has(self.rows) {
+                // As above: no reader is left to wait for one that was dropped.
+                self.stop.send_replace(true);
+            }
+            let Some(stream) = part.stream.as_mut().filter(|_| !*self.stopped.borrow()) else {
+                return (part, None);
+            };
+            let stopped = std::pin::pin!(self.stopped.wait_for(|stopped| *stopped));
+            let next = match select(stream.next(), stopped).await {
+                Either::Left((next, _)) => next,
+                // The others have what was asked for; nothing of the stream is lost.
+                Either::Right(_) => continue,
+            };
+            match next {
+                Some(Ok(batch)) => {
+                    self.kept.batches.fetch_add(1, Ordering::AcqRel);
+                    if batch.num_rows() > 0 {
+                        let bytes = self.kept.bytes_of(&batch);
+                        part.refused = Some((batch, bytes));
+                    }
+                }
+                Some(Err(error)) => {
+                    (part.stream, part.error) = (None, Some(error));
+                    self.stop.send_replace(true);
+                }
+                None => part.stream = None,
+            }
+        }
+    }
+}
+
+impl BufferState {
+    /// Returns whether so many rows are there, or the bytes of as many.
+    pub fn has(&self, rows: usize) -> bool {
+        let most = rows.saturating_mul(ROW_BYTES);
+        let is_heavy = |sparing: &Sparing| sparing.weight >= most;
+        self.rows.load(Ordering::Acquire) >= rows
+            || lock(&self.sparing).as_ref().is_some_and(is_heavy)
+    }
+
+    /// Returns the bytes that `batch` reserves.
+    pub fn bytes_of(&self, batch: &RecordBatch) -> usize {
+        if let Some(sparing) = &mut *lock(&self.sparing) {
+            sparing.weight += sparing.weigher.weigh(batch, &[]);
+        }
+        lock(&self.counter).count_batch(batch)
+    }
+
+    /// Reserves `bytes` for `rows` rows, and their share of a hash table.
+    pub fn grant(&self, rows: usize, bytes: usize) -> Result<()> {
+        let mut table = lock(&self.table);
+        let all = self.rows.load(Ordering::Acquire) + rows;
+        if all > MOST_ROWS {
+            let limit = MOST_ROWS;
+            return Err(Error::TooManyRows { rows: all, limit });
+        }
+        let wanted = table_bytes(all).max(*table);
+        let more = bytes + wanted - *table;
+        if let Some(sparing) = &*lock(&self.sparing)
+            && self.memory.size() + more > FLOOR
+            && !leaves_half(&sparing.pool, more)
+        {
+            let text = "half of the memory pool is left to others";
+            return Err(Error::DataFusion(resources_datafusion_err!("{text}")));
+        }
+        self.memory.try_grow(more)?;
+        *table = wanted;
+        self.rows.store(all, Ordering::Release);
+        Ok(())
+    }
+}
+
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,168 @@
+//! Going on without the device: when a join does so, and the keys that it keeps for that.
+//!
+//! ```text
+//!  no room on the device ─▶ others give back enough, soon? ─▶ asked again
+//!       │ no, nor is there room for less at once
+//!       ▼
+//!  OpenCL error ─▶ note ─┬ horton.on_device_error = 'error' ─▶ the query's error
+//!                        └ 'fallback' ─▶ another device has the table, or gets it ─▶ its lookups
+//!                                     └▶ none ─▶ this build's lookups are the host's from now on
+//!  device lookups that noted visits ─▶ journal ─┬ checkpoint: bits brought back ─▶ forgotten
+//!                                               └ not brought back ─▶ looked up again on the host
+//! ```
+//!
+//! The host needs the build side, which it has, and the keys of chunks that the device did not
+//! answer, which are encoded again. Only the bits of visited build rows live on the device alone.
+//! These are kept for joins that emit build rows at their end and whose lookups alone decide.
+//!
+//! For those joins the key columns of answered chunks are kept, uncopied: the journal. Once it has
+//! `JOURNAL_ROWS` rows, or as many as the build side, the bits are brought back and the columns are
+//! let go. So taking over costs nothing before it happens but that memory. Reading the bits with
+//! every chunk would cost as much as the chunk itself.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use arrow::array::ArrayRef;
+
+use crate::config::{HortonConfig, OnDeviceError};
+use crate::device::Device;
+use crate::device_health::Health;
+use crate::error::{Blame, Error, Result};
+
+use crate::join::metrics::JoinMetrics;
+
+/// Probe rows whose keys are kept at least before visited bits are brought back.
+const JOURNAL_ROWS: usize = 1 << 23;
+
+/// The way in which a build side goes on without a device.
+#[derive(Debug)]
+pub struct Failover {
+    on_error: OnDeviceError,
+    health: Health,
+    journal: Mutex<ProbeKeyLog>,
+}
+
+/// Key columns by batch, of lookups whose visits are on the device only.
+#[derive(Debug, Default)]
+pub struct ProbeKeyLog {
+    batches: Vec<Vec<ArrayRef>>,
+    rows: usize,
+}
+
+/// A journal that a stream has taken. It is put back unless its visits become known, as the stream
+/// may be dropped.
+pub struct DrainedLog<'a> {
+    taken: ProbeKeyLog,
+    kept: &'a Mutex<ProbeKeyLog>,
+}
+
+impl DrainedLog<'_> {
+    /// Returns the key columns of each batch.
+    pub fn batches(&self) -> &[Vec<ArrayRef>] {
+        &self.taken.batches
+    }
+
+    /// Lets go of the journal, as its visits are known.
+    pub fn forget(mut self) {
+        self.taken = ProbeKeyLog::default();
+    }
+}
+
+impl Drop for DrainedLog<'_> {
+    fn drop(&mut self) {
+        let ProbeKeyLog { batches, rows } = std::mem::take(&mut self.taken);
+        if rows > 0 {
+            let mut journal = lock(self.kept);
+            journal.batches.extend(batches);
+            journal.rows += rows;
+        }
+    }
+}
+
+impl Failover {
+    /// Returns the fallback of a build under the options `config`.
+    pub fn new(config: &HortonConfig) -> Self {
+        Self {
+            on_error: config.on_device_error,
+            health: config.health.clone(),
+            journal: Mutex::default(),
+        }
+    }
+
+    /// Returns whether `device` failed before in this session: it is not asked at all.
+    pub fn is_unhealthy(&self, device: &Device) -> bool {
+        self.health.failure(device.info()).is_some()
+    }
+
+    /// Notes that lookups go on without `device`, because of its `error`. That it is full is no
+    /// failure, which a session may want to see.
+    ///
+    /// # Errors
+    /// The `error`, if it is not the device's or the session wants to see it.
+    pub fn note(&self, device: &Device, error: Error, metrics: &JoinMetrics) -> Result<()> {
+        let blame = error.blame();
+        if matches!(blame, Blame::Query | Blame::Bug) {
+            return Err(error);
+        }
+        metrics.device_errors.add(1);
+        self.health.note(device.info(), &error);
+        if self.on_error == OnDeviceError::Error && blame != Blame::Room {
+            return Err(error);
+        }
+        log::debug!("{error}; the join goes on without the device");
+        Ok(())
+    }
+
+    /// Keeps the key columns of an answered lookup. Returns whether it is time to bring the
+    /// bits of `build_rows` rows back.
+    pub fn keep(&self, batches: impl Iterator<Item = Vec<ArrayRef>>, build_rows: usize) -> bool {
+        let mut journal = lock(&self.journal);
+        for columns in batches {
+            journal.rows += columns.first().map_or(0, |column| column.len());
+            journal.batches.push(columns);
+        }
+        journal.rows >= JOURNAL_ROWS.max(build_rows)
+    }
+
+    /// Takes what was kept. Bits that are read from now on include its visits.
+    pub fn take_journal(&self) -> DrainedLog<'_> {
+        take(&self.journal)
+    }
+}
+
+fn take(kept: &Mutex<ProbeKeyLog>) -> DrainedLog<'_> {
+    DrainedLog {
+        taken: std::mem::take(&mut *lock(kept)),
+        kept,
+    }
+}
+
+fn lock(journal: &Mutex<ProbeKeyLog>) -> MutexGuard<'_, ProbeKeyLog> {
+    journal.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_journal_whose_visits_are_not_known_is_kept() {
+        let journal = |rows| ProbeKeyLog {
+            batches: vec![Vec::new()],
+            rows,
+        };
+        let kept = Mutex::new(journal(3));
+        let size = || {
+            let journal = lock(&kept);
+            (journal.batches.len(), journal.rows)
+        };
+        let taken = take(&kept);
+        assert_eq!((taken.batches().len(), size()), (1, (0, 0)));
+        // Another stream's, meanwhile.
+        *lock(&kept) = journal(4);
+        drop(taken);
+        assert_eq!(size(), (2, 7));
+        take(&kept).forget();
+        assert_eq!(size(), (0, 0));
+    }
+}

@@ -1,0 +1,117 @@
+//! The time at which inputs of joins are opened: late for filters, early for other joins' build
+//! sides.
+//!
+//! ```text
+//!       Join A ── its filter reaches the scan ──┐    A executed:  opens B's build side already
+//!       /    \                                  │    A built:     opens B
+//!   build   Join B                              │    B built:     opens the scan
+//!            /   \                              ▼
+//!         build   scan ◀────────────────────────┘
+//! ```
+//!
+//! An input that a filter reaches is opened when it is first polled, as filters are complete
+//! then. Joins below it would open their build sides one after the other, and while each waits for
+//! its files, cores are idle. So build sides that no filter reaches are opened together with the
+//! first join above that opens an input late. A `CoalescePartitionsExec` starts to read then.
+
+use std::sync::Arc;
+
+use datafusion::common::Result;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::aggregates::AggregateExec;
+use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
+use datafusion::physical_plan::coop::CooperativeExec;
+use datafusion::physical_plan::filter::FilterExec;
+use datafusion::physical_plan::joins::HashJoinExec;
+use datafusion::physical_plan::projection::ProjectionExec;
+use datafusion::physical_plan::repartition::RepartitionExec;
+use datafusion::physical_plan::sorts::sort::SortExec;
+use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::union::UnionExec;
+use futures::TryStreamExt;
+
+use super::exec::HortonJoinExec;
+use super::execution::Held;
+use super::stream::with_stack;
+
+/// Returns the rows of partition `partition` of `plan`, opened when they are first polled if
+/// `late`.
+///
+/// # Errors
+/// The errors of opening it.
+pub fn open(
+    plan: &Arc<dyn ExecutionPlan>,
+    partition: usize,
+    context: &Arc<TaskContext>,
+    late: bool,
+) -> Result<SendableRecordBatchStream> {
+    let (plan, context) = (Arc::clone(plan), Arc::clone(context));
+    if !late {
+        return plan.execute(partition, context);
+    }
+    let schema = plan.schema();
+    let opened = futures::stream::once(async move { plan.execute(partition, context) });
+    let stream = RecordBatchStreamAdapter::new(schema, opened.try_flatten());
+    Ok(Box::pin(stream))
+}
+
+/// The state of a join's build side once its early opening was tried.
+pub enum OpeningBuild {
+    /// It is opened with the join.
+    Waits,
+    /// It was opened, for this execution.
+    Opened(Held),
+    /// The join has an execution already, begun for a join further above.
+    AlreadyOpen,
+}
+
+/// Opens the build sides of joins in `plan`, which is opened late, as far as no filter reaches
+/// them. Returns the joins' executions, which end with the caller's.
+///
+/// # Errors
+/// The errors of opening them.
+pub fn open_builds(plan: &Arc<dyn ExecutionPlan>, context: &Arc<TaskContext>) -> Result<Vec<Held>> {
+    let mut held = Vec::new();
+    visit(plan, context, &mut held)?;
+    Ok(held)
+}
+
+fn visit(
+    plan: &Arc<dyn ExecutionPlan>,
+    context: &Arc<TaskContext>,
+    held: &mut Vec<Held>,
+) -> Result<()> {
+    let build = match HortonJoinExec::of(plan.as_ref()) {
+        Some(join) => with_stack(|| join.open_build(context))?,
+        None => OpeningBuild::Waits,
+    };
+    match build {
+        OpeningBuild::Waits if executes_inputs(plan.as_ref()) => {
+            let mut children = plan.children().into_iter();
+            children.try_for_each(|child| visit(child, context, held))
+        }
+        OpeningBuild::Opened(run) => {
+            held.push(run);
+            Ok(())
+        }
+        OpeningBuild::Waits | OpeningBuild::AlreadyOpen => Ok(()),
+    }
+}
+
+/// Returns whether `node` is known to execute its inputs themselves, once. (A recursive query
+/// executes copies of its second one, which read what the first left.)
+fn executes_inputs(node: &dyn ExecutionPlan) -> bool {
+    node.is::<HashJoinExec>()
+        || HortonJoinExec::of(node).is_some()
+        || node.is::<AggregateExec>()
+        || node.is::<CoalescePartitionsExec>()
+        || node.is::<CooperativeExec>()
+        || node.is::<FilterExec>()
+        || node.is::<ProjectionExec>()
+        || node.is::<RepartitionExec>()
+        || node.is::<SortExec>()
+        || node.is::<SortPreservingMergeExec>()
+        || node.is::<UnionExec>()
+}

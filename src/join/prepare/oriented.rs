@@ -1,0 +1,227 @@
+//! A join with the side that is built on its left, as `HashJoinExec` has it.
+//!
+//! ```text
+//!   planned          LeftSemi(a, b)     ─ a ends first ─▶  LeftSemi(a, b)     builds a, probes b
+//!                    a.x < b.y          ─ b ends first ─▶  RightSemi(b, a)    builds b, probes a
+//! ```
+//!
+//! DataFusion swaps a join's type, keys, residual filter and projection
+//! (`HashJoinExec::swap_inputs`); the output keeps its columns. What builds and probes must know is
+//! read off the join as it is then.
+
+use std::sync::Arc;
+
+use arrow::datatypes::DataType;
+use datafusion::common::{JoinSide, JoinType, Result, internal_datafusion_err};
+use datafusion::execution::TaskContext;
+use datafusion::physical_plan::joins::utils::ColumnIndex;
+use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
+use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
+
+use crate::config::HortonConfig;
+use crate::device::Placed;
+
+use crate::join::build_side::spec::BuildSpec;
+use crate::join::dynamic_filter::accumulator::{FilterSpec, KeyFilter};
+use crate::join::output::columns::OutputColumns;
+use crate::join::output::join_type::Outcome;
+use crate::join::probe::ProbeSpec;
+use crate::keys::source::KeySpec;
+use crate::keys::verify::supported;
+
+/// A join whose left input is the build side.
+#[derive(Debug, Clone)]
+pub struct OrientedJoin {
+    join: Arc<HashJoinExec>,
+    config: HortonConfig,
+    context: Arc<TaskContext>,
+}
+
+impl OrientedJoin {
+    /// Returns `planned` with its left input as the build side, or its right one if it is
+    /// `swapped`.
+    ///
+    /// # Errors
+    /// If the join type has no counterpart with its sides swapped.
+    pub fn of(
+        planned: &Arc<HashJoinExec>,
+        swapped: bool,
+        config: &HortonConfig,
+        context: &Arc<TaskContext>,
+    ) -> Result<Self> {
+        let join = if swapped {
+            Arc::new(swap(planned)?)
+        } else {
+            Arc::clone(planned)
+        };
+        Ok(Self {
+            join,
+            config: config.clone(),
+            context: Arc::clone(context),
+        })
+    }
+
+    /// Returns the join.
+    pub fn join(&self) -> &Arc<HashJoinExec> {
+        &self.join
+    }
+
+    /// Returns the session's options.
+    pub fn config(&self) -> &HortonConfig {
+        &self.config
+    }
+
+    /// Returns the query's context.
+    pub fn context(&self) -> &Arc<TaskContext> {
+        &self.context
+    }
+
+    /// Returns how many parts of a side are worked on at once.
+    pub fn width(&self) -> usize {
+        self.context.session_config().target_partitions()
+    }
+
+    /// Returns why no device can compare the keys, if that is so.
+    ///
+    /// # Errors
+    /// If a key expression has no type.
+    pub fn unsupported_keys(&self) -> Result<Option<String>> {
+        let (left, right) = (self.join.left().schema(), self.join.right().schema());
+        let types = self.join.on().iter();
+        let types = types.map(|(l, r)| Ok((l.data_type(&left)?, r.data_type(&right)?)));
+        let types = types.collect::<Result<Vec<_>>>()?;
+        Ok(supported(&types).err())
+    }
+
+    fn key_types(&self) -> Result<Vec<DataType>> {
+        let schema = self.join.left().schema();
+        let keys = self.join.on().iter();
+        keys.map(|(build, _)| build.data_type(&schema)).collect()
+    }
+
+    /// Returns the output schema and where its columns come from, after the embedded projection.
+    pub fn output(&self) -> OutputColumns {
+        OutputColumns::of_output(&self.join)
+    }
+
+    /// Returns the columns of the build side that pairs bring to the output or the residual filter,
+    /// each once. Join types that emit build rows only once the probe has ended take them in order
+    /// then.
+    fn build_columns(&self) -> Vec<usize> {
+        let filter = self.join.filter();
+        let of_filter = filter.iter().flat_map(|filter| filter.column_indices());
+        let output = self.output();
+        let of_pairs = match Outcome::of(*self.join.join_type(), false) {
+            Outcome::Later => &[][..],
+            _ => &output.columns,
+        };
+        left_columns(of_pairs.iter().chain(of_filter))
+    }
+
+    /// Returns what a build on `device` must know, the table of which `probes` streams look up.
+    ///
+    /// # Errors
+    /// If a key expression has no type.
+    pub fn build_spec(&self, device: &Placed, probes: usize) -> Result<BuildSpec> {
+        let join = &self.join;
+        Ok(BuildSpec {
+            on: join.on().iter().map(|(l, _)| Arc::clone(l)).collect(),
+            keys: KeySpec {
+                types: self.key_types()?,
+                null_equality: join.null_equality(),
+                normalized_key_bits: self.config.knobs.normalized_key_bits,
+            },
+            visited: emits_build_rows(*join.join_type()),
+            filtered: join.filter().is_some(),
+            columns: self.build_columns(),
+            owed: left_columns(&self.output().columns),
+            width: self.width(),
+            probes,
+            device: device.clone(),
+            config: self.config.clone(),
+        })
+    }
+
+    /// Returns what probe streams on `device` must know, of a share of the build rows or of all.
+    pub fn probe_spec(&self, device: &Placed, is_share: bool) -> ProbeSpec {
+        let join = &self.join;
+        let right = join.right();
+        let ordered = right.output_ordering().is_some();
+        ProbeSpec {
+            on: join.on().iter().map(|(_, r)| Arc::clone(r)).collect(),
+            null_equality: join.null_equality(),
+            join_type: *join.join_type(),
+            outcome: Outcome::of(*join.join_type(), ordered),
+            null_aware: join.null_aware,
+            filter: join.filter().map(|filter| {
+                let input = OutputColumns {
+                    schema: Arc::clone(filter.schema()),
+                    columns: filter.column_indices().to_vec(),
+                };
+                (Arc::clone(filter.expression()), input)
+            }),
+            output: self.output(),
+            batch_size: self.context.session_config().batch_size().max(1),
+            fetch: join.fetch(),
+            chunk_rows: self.config.chunk_rows(device.info().kind),
+            whole_chunks: !right.boundedness().is_unbounded(),
+            may_replicate: !is_share,
+        }
+    }
+
+    /// Returns what the build side tells scans of the probe side that hold `filters`.
+    ///
+    /// # Errors
+    /// If a key expression has no type.
+    pub fn filter_spec(
+        &self,
+        filters: &[KeyFilter],
+        most_rows: Option<usize>,
+    ) -> Result<FilterSpec> {
+        let join = &self.join;
+        Ok(FilterSpec {
+            filters: filters.to_vec(),
+            probe_on: join.on().iter().map(|(_, r)| Arc::clone(r)).collect(),
+            types: self.key_types()?,
+            probe_schema: join.right().schema(),
+            null_equality: join.null_equality(),
+            null_aware: join.null_aware,
+            options: Arc::clone(self.context.session_config().options()),
+            most_rows,
+            width: self.width(),
+        })
+    }
+}
+
+/// Returns the build side's columns among these, each once.
+fn left_columns<'a>(columns: impl IntoIterator<Item = &'a ColumnIndex>) -> Vec<usize> {
+    let columns = columns.into_iter();
+    let left = columns.filter(|column| column.side == JoinSide::Left);
+    let mut columns: Vec<usize> = left.map(|column| column.index).collect();
+    columns.sort_unstable();
+    columns.dedup();
+    columns
+}
+
+/// Returns the join with its sides swapped and its columns as they were.
+fn swap(planned: &HashJoinExec) -> Result<HashJoinExec> {
+    // Without a projection, a node above the join would put the columns into their order.
+    let columns = (0..planned.schema().fields().len()).collect();
+    let projected = planned.with_projection(Some(columns))?;
+    let swapped = projected.swap_inputs(PartitionMode::CollectLeft)?;
+    let join = swapped.downcast_ref::<HashJoinExec>();
+    let join = join.ok_or_else(|| internal_datafusion_err!("a swapped join is no join"))?;
+    join.builder().build()
+}
+
+/// Returns whether a join type emits build rows once the probe has ended.
+pub fn emits_build_rows(join_type: JoinType) -> bool {
+    matches!(
+        join_type,
+        JoinType::Left
+            | JoinType::LeftAnti
+            | JoinType::LeftSemi
+            | JoinType::LeftMark
+            | JoinType::Full
+    )
+}

@@ -1,0 +1,164 @@
+//! Buckets of rows, and pairs of them.
+//!
+//! ```text
+//!  Bucket ─ batches in memory, or a temporary file ─▶ stream, as often as it is asked for
+//! ```
+//!
+//! A bucket does not change once it is there. It can be read again: by several streams, and by the
+//! passes of a side that does not fit.
+
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use datafusion::common::JoinType;
+use datafusion::execution::SendableRecordBatchStream;
+use datafusion::execution::memory_pool::MemoryReservation;
+use datafusion::execution::spill_file::SpillFile;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use futures::StreamExt;
+
+use crate::error::Result;
+use crate::join::decision::PartitionStorage;
+use crate::join::input::build_batches::empty_stream;
+use crate::join::input::files::SpillFiles;
+use crate::join::side::Side;
+
+/// The number of times that rows are scattered at most: enough for 3^8 times the memory at least,
+/// and an end for keys of which many share a hash.
+const MOST_LEVELS: u64 = 8;
+
+/// Rows of one side that belong together.
+pub struct SpillPartition {
+    /// Number of rows.
+    pub rows: usize,
+    /// Bytes that they take in memory.
+    pub bytes: usize,
+    /// The rows, if they are in memory, and what they reserve.
+    pub(super) kept: Option<(Vec<RecordBatch>, MemoryReservation)>,
+    /// The file, if there are rows in one.
+    pub(super) file: Option<Arc<dyn SpillFile>>,
+}
+
+impl SpillPartition {
+    /// Returns the rows, from the first on.
+    ///
+    /// # Errors
+    /// If the file cannot be opened.
+    pub fn stream(&self, files: &SpillFiles) -> Result<SendableRecordBatchStream> {
+        match &self.file {
+            Some(file) => Ok(files.read(Arc::clone(file))?),
+            None => {
+                let stream = self.streams(files, 1).pop();
+                Ok(stream.unwrap_or_else(|| empty_stream(files.schema())))
+            }
+        }
+    }
+
+    /// Returns the rows in memory as `parts` streams.
+    pub fn streams(&self, files: &SpillFiles, parts: usize) -> Vec<SendableRecordBatchStream> {
+        let batches = self.batches();
+        let each = batches.len().div_ceil(parts.max(1));
+        let part = |part: usize| {
+            let from = (part * each).min(batches.len());
+            let to = (from + each).min(batches.len());
+            let batches: Vec<_> = batches[from..to].iter().cloned().map(Ok).collect();
+            let schema = Arc::clone(files.schema());
+            let batches = futures::stream::iter(batches);
+            Box::pin(RecordBatchStreamAdapter::new(schema, batches)) as _
+        };
+        (0..parts).map(part).collect()
+    }
+
+    /// Returns the rows in memory.
+    pub fn batches(&self) -> &[RecordBatch] {
+        self.kept.as_ref().map_or(&[], |(batches, _)| batches)
+    }
+}
+
+/// Both sides' rows of some keys.
+#[derive(Clone)]
+pub struct PartitionPair {
+    buckets: [Arc<SpillPartition>; 2],
+    /// Number of times that the rows were scattered before.
+    pub level: u64,
+    /// Bytes of all pairs that came of the same rows.
+    all_bytes: [usize; 2],
+}
+
+impl PartitionPair {
+    /// Returns the pair of two buckets that were scattered `level` times before.
+    pub fn new(left: Arc<SpillPartition>, right: Arc<SpillPartition>, level: u64) -> Self {
+        Self {
+            buckets: [left, right],
+            level,
+            all_bytes: [usize::MAX; 2],
+        }
+    }
+
+    /// Returns the pair as one of some that have so many bytes together.
+    pub fn of(self, all_bytes: [usize; 2]) -> Self {
+        Self { all_bytes, ..self }
+    }
+
+    /// Returns the bucket of a side.
+    pub fn bucket(&self, side: Side) -> &Arc<SpillPartition> {
+        &self.buckets[side as usize]
+    }
+
+    /// Returns the side with fewer bytes.
+    pub fn smaller(&self) -> Side {
+        if self.bucket(Side::Right).bytes < self.bucket(Side::Left).bytes {
+            Side::Right
+        } else {
+            Side::Left
+        }
+    }
+
+    /// Returns whether no row is in a file.
+    pub fn is_in_memory(&self) -> bool {
+        self.buckets.iter().all(|bucket| bucket.file.is_none())
+    }
+
+    /// Returns where the rows are.
+    pub fn home(&self) -> PartitionStorage {
+        if self.is_in_memory() {
+            PartitionStorage::Memory
+        } else {
+            PartitionStorage::Disk
+        }
+    }
+
+    /// Returns `rows` of the pair, with which its rows in memory stay reserved. Files are let go
+    /// when they were read.
+    pub fn held_by(self, rows: SendableRecordBatchStream) -> SendableRecordBatchStream {
+        if self.buckets.iter().all(|bucket| bucket.kept.is_none()) {
+            return rows;
+        }
+        let schema = rows.schema();
+        let rows = rows.map(move |batch| {
+            let _held = &self;
+            batch
+        });
+        Box::pin(RecordBatchStreamAdapter::new(schema, rows))
+    }
+
+    /// Returns whether there are no rows.
+    pub fn is_empty(&self) -> bool {
+        self.buckets.iter().all(|bucket| bucket.rows == 0)
+    }
+
+    /// Returns whether no row can come of the pair, as a side has none.
+    pub fn gives_nothing(&self, join_type: JoinType) -> bool {
+        let [left, right] = &self.buckets;
+        let swapped = join_type.swap();
+        (left.rows == 0 && join_type.empty_build_side_produces_empty_result())
+            || (right.rows == 0 && swapped.empty_build_side_produces_empty_result())
+    }
+
+    /// Returns whether another hash may make smaller pairs of it. One that has more than half of
+    /// what came of the same rows has a hot key: no hash takes that apart.
+    pub fn can_split(&self, side: Side) -> bool {
+        let is_hot = self.bucket(side).bytes > self.all_bytes[side as usize] / 2;
+        self.level + 1 < MOST_LEVELS && !is_hot && self.bucket(side).rows > 1
+    }
+}

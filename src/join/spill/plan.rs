@@ -1,0 +1,239 @@
+//! The way in which the sides of a join become pairs of buckets, read off its plan.
+//!
+//! ```text
+//!  join ─▶ a ScatterSpec a side ─▶ scattered, the left side first ─▶ pairs ─▶ lanes
+//! ```
+
+use std::sync::Arc;
+
+use arrow::datatypes::SchemaRef;
+use datafusion::common::{JoinType, NullEquality};
+use datafusion::execution::SendableRecordBatchStream;
+use datafusion::physical_expr::PhysicalExprRef;
+use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
+use datafusion::physical_plan::metrics::SpillMetrics;
+use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
+
+use crate::config::Enabled;
+use crate::error::Result;
+use crate::join::build_side::table::KEY_BYTES;
+use crate::join::concat::types::has_dictionary;
+use crate::join::decision::PartitionStorage;
+use crate::join::input::buffered::BufferedInput;
+use crate::join::input::files::SpillFiles;
+use crate::join::memory::of_buckets;
+use crate::join::prepare::JoinContext;
+use crate::join::properties::keeps_partitions;
+use crate::join::side::Side;
+use crate::parallel::all_at_once;
+
+use super::partition::{PartitionPair, SpillPartition};
+use super::partitioner::{PartitionedSide, Partitioner};
+use super::queue::PairQueue;
+use super::spec::{LEAST_BUCKETS, NullKeyRows, ScatterSpec, buckets, most_in_memory};
+
+/// Returns the files for rows of `side`; `None` if the join cannot go to disk.
+pub fn files(node: &JoinContext, side: &BufferedInput) -> Option<SpillFiles> {
+    let metrics = || SpillMetrics::new(&node.shown.metrics, node.partition);
+    (obstacle(node).is_none()).then(|| files_of(node, side, &metrics()))
+}
+
+/// Returns the files for rows of `side`, counted in `metrics`.
+pub fn files_of(node: &JoinContext, side: &BufferedInput, metrics: &SpillMetrics) -> SpillFiles {
+    let runtime = node.context.runtime_env();
+    let compression = node.context.session_config().spill_compression();
+    let schema = Arc::clone(side.schema());
+    SpillFiles::new(runtime, metrics.clone(), schema, compression)
+}
+
+/// Returns whether sides go to buckets for which the device has no room.
+pub fn can_scatter(node: &JoinContext) -> bool {
+    let sides = [node.planned.left().schema(), node.planned.right().schema()];
+    // Keys of a dictionary can be too few for the values of many batches.
+    let are_copied = sides.iter().all(|side| !has_dictionaries(side));
+    node.config.enabled == Enabled::Always && are_copied && obstacle(node).is_none()
+}
+
+fn has_dictionaries(side: &SchemaRef) -> bool {
+    let fields = side.fields().iter();
+    fields
+        .into_iter()
+        .any(|field| has_dictionary(field.data_type()))
+}
+
+/// Returns the number of buckets for `rows` build rows. With so many, a bucket's table takes half
+/// of the device's limit while it is built. The other half is for the table before it and for
+/// chunks.
+pub fn buckets_on(device_limit: u64, node: &JoinContext, rows: usize) -> usize {
+    let lanes = lanes_of(&node.planned);
+    let limit = device_limit / 2 / lanes as u64;
+    let by_bytes = (KEY_BYTES * rows as u64).div_ceil(limit.max(1));
+    // Buckets are not all of one size.
+    let by_rows = (rows / 4 * 5).div_ceil(node.config.knobs.max_table_rows.max(1));
+    let buckets = usize::try_from(by_bytes).unwrap_or(usize::MAX).max(by_rows);
+    buckets.clamp(LEAST_BUCKETS, most_in_memory(lanes))
+}
+
+/// Returns the lanes of a join of `planned`, or of all its partitions.
+pub fn lanes_of(planned: &HashJoinExec) -> usize {
+    if keeps_partitions(planned) || *planned.partition_mode() == PartitionMode::Partitioned {
+        planned.properties().output_partitioning().partition_count()
+    } else {
+        1
+    }
+}
+
+/// Returns why a join cannot go to disk, and what to do.
+pub fn obstacle(node: &JoinContext) -> Option<&'static str> {
+    let inputs = [node.planned.left(), node.planned.right()];
+    if !node.config.spill {
+        return Some("SET horton.spill = true lets the join go to disk");
+    }
+    if inputs.into_iter().any(|i| i.boundedness().is_unbounded()) {
+        return Some("the join cannot go to disk, as an input has no end");
+    }
+    if !node.context.runtime_env().disk_manager.tmp_files_enabled() {
+        return Some(
+            "the join could go to disk if the session's DiskManager allowed temporary files",
+        );
+    }
+    None
+}
+
+/// Returns how a side of `node`, which was `planned`, is scattered at the first level.
+pub fn spec(
+    node: &JoinContext,
+    planned: &HashJoinExec,
+    files: &[SpillFiles; 2],
+    side: Side,
+) -> ScatterSpec {
+    use JoinType::{Full, Left, LeftAnti, LeftMark, Right, RightAnti, RightMark};
+    let emits = match side {
+        Side::Left => matches!(planned.join_type(), Left | Full | LeftAnti | LeftMark),
+        Side::Right => matches!(planned.join_type(), Right | Full | RightAnti | RightMark),
+    };
+    let null_keys = match (planned.null_equality(), emits) {
+        (NullEquality::NullEqualsNull, _) => NullKeyRows::Match,
+        (_, _) if planned.null_aware => NullKeyRows::Separate,
+        (_, true) => NullKeyRows::RoundRobin,
+        (_, false) => NullKeyRows::Drop,
+    };
+    let streams = planned.properties().output_partitioning();
+    ScatterSpec {
+        keys: keys(planned, side),
+        null_keys,
+        buckets: buckets(streams.partition_count()),
+        home: PartitionStorage::Disk,
+        level: 0,
+        files: files[side as usize].clone(),
+        batch_size: node.context.session_config().batch_size(),
+        width: node.context.session_config().target_partitions(),
+        at_once: 1,
+        memory: of_buckets(node.context.memory_pool(), node.partition, side),
+        pool: Arc::clone(node.context.memory_pool()),
+    }
+}
+
+/// Returns the key expressions of a side.
+pub fn keys(planned: &HashJoinExec, side: Side) -> Vec<PhysicalExprRef> {
+    let key = |(left, right): &(PhysicalExprRef, PhysicalExprRef)| match side {
+        Side::Left => Arc::clone(left),
+        Side::Right => Arc::clone(right),
+    };
+    planned.on().iter().map(key).collect()
+}
+
+/// The way in which both sides become pairs of buckets.
+pub struct PartitionPlan {
+    specs: [ScatterSpec; 2],
+    own_lanes: bool,
+    null_aware: bool,
+}
+
+impl PartitionPlan {
+    /// Scatters both sides of `node`, which was `planned`, to files.
+    pub fn of(node: &JoinContext, planned: &HashJoinExec, files: &[SpillFiles; 2]) -> Self {
+        Self {
+            specs: Side::BOTH.map(|side| spec(node, planned, files, side)),
+            own_lanes: keeps_partitions(planned),
+            null_aware: planned.null_aware,
+        }
+    }
+
+    /// Changes where rows go to `home`; in memory to `in_memory` buckets.
+    pub fn at_home(self, home: PartitionStorage, in_memory: usize) -> Self {
+        match home {
+            PartitionStorage::Disk => self,
+            PartitionStorage::Memory => Self {
+                specs: self.specs.map(|spec| spec.at_home(home, in_memory)),
+                ..self
+            },
+        }
+    }
+
+    /// Scatters both sides; the pairs of each lane.
+    ///
+    /// # Errors
+    /// The errors of the inputs, of the memory pool and of writing files.
+    pub async fn lanes(self, [left, right]: [BufferedInput; 2]) -> Result<Vec<PairQueue>> {
+        let [left_spec, right_spec] = &self.specs;
+        let left = partition_all(left_spec.again(), left.into_streams()).await?;
+        let right = right.into_streams();
+        let groups: Vec<Vec<_>> = if self.own_lanes {
+            right.into_iter().map(|stream| vec![stream]).collect()
+        } else {
+            vec![right]
+        };
+        let at_once = groups.len();
+        let scatter = |streams| partition_all(right_spec.again().beside(at_once), streams);
+        let sides = all_at_once(groups, scatter).await?;
+        let lane = |right| PairQueue::of(self.pairs(&left, right));
+        Ok(sides.iter().map(lane).collect())
+    }
+
+    /// Returns the pairs that the join's rows come of.
+    pub fn pairs(&self, left: &PartitionedSide, right: &PartitionedSide) -> Vec<PartitionPair> {
+        if !self.null_aware {
+            return pairs_of(left, right, 0);
+        }
+        // NOT IN: a NULL on the right decides for no row, and a NULL on the left is in no list but
+        // the empty one.
+        match (right.nulls.rows, right.rows()) {
+            (1.., _) => Vec::new(),
+            (0, 0) => {
+                let nulls =
+                    PartitionPair::new(Arc::clone(&left.nulls), Arc::clone(&right.nulls), 0);
+                let mut pairs = pairs_of(left, right, 0);
+                pairs.extend((!nulls.is_empty()).then_some(nulls));
+                pairs
+            }
+            _ => pairs_of(left, right, 0),
+        }
+    }
+}
+
+/// Scatters all `streams` of a side, all at once. The partitions of an input can wait for each
+/// other: those of a `HashJoinExec` do that makes a dynamic filter.
+pub async fn partition_all(
+    spec: ScatterSpec,
+    streams: Vec<SendableRecordBatchStream>,
+) -> Result<PartitionedSide> {
+    let scatter = Arc::new(Partitioner::new(spec));
+    all_at_once(streams, |stream| {
+        let scatter = Arc::clone(&scatter);
+        async move { scatter.add(stream).await }
+    })
+    .await?;
+    scatter.finish().await
+}
+
+/// Returns the pairs of two sides.
+pub fn pairs_of(left: &PartitionedSide, right: &PartitionedSide, level: u64) -> Vec<PartitionPair> {
+    let sizes = [left.bytes(), right.bytes()];
+    let pairs = left.buckets.iter().zip(&right.buckets);
+    let pair = |(left, right): (&Arc<SpillPartition>, &Arc<SpillPartition>)| {
+        PartitionPair::new(Arc::clone(left), Arc::clone(right), level).of(sizes)
+    };
+    let pairs = pairs.map(pair).filter(|pair| !pair.is_empty());
+    pairs.collect()
+}

@@ -1,0 +1,534 @@
+//! A set of one key column's values on the build side, and the expression that tests for it.
+//!
+//! ```text
+//!  codes of the values ≤ 64 per row?   yes: Bitmap    code(key) ─▶ bit
+//!                                                   0 0 1 0 1 1 0 … one bit a code
+//!                                    no:  Bloom     hash(key) ─▶ word, four of its 64 bits
+//!                                                   [..1.1..][1......1] … 16 to 32 bits per row
+//! ```
+//!
+//! A set says "perhaps" of a value that the build side has and mostly "no" of others, at little
+//! cost a row. Codes are those of the join's own [`KeyEncoder`], so any type with a range
+//! has a bitmap, and what counts as equal is the same. Every other type is hashed as the join
+//! hashes it. A Bloom filter of one word per key costs one access to memory (blocked Bloom filter,
+//! Putze, Sanders and Singler, 2007). The join's own table would answer exactly, but it is on the
+//! device, and a second one on the host takes much longer to fill.
+//!
+//! A set is filled by the build's [`parts`](crate::parallel), side by side and off the runtime's
+//! threads, with its bytes reserved before. Filters outlive their query, as plans do, so the
+//! expression holds a [`FilterHandle`]: the join empties it when its last stream is gone, and an
+//! empty slot lets every row through.
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use arrow::array::{Array, ArrayRef, BooleanArray, RecordBatch};
+use arrow::buffer::BooleanBuffer;
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, Schema};
+use datafusion::common::hash_utils::create_hashes;
+use datafusion::common::{NullEquality, Result as DataFusionResult};
+use datafusion::execution::memory_pool::MemoryReservation;
+use datafusion::logical_expr::ColumnarValue;
+use datafusion::physical_expr::{PhysicalExpr, PhysicalExprRef};
+use datafusion::physical_plan::joins::SeededRandomState;
+
+use crate::error::Result;
+
+use crate::keys::encoder::{KeyEncoder, KeyRanges};
+use crate::keys::verify::comparable;
+use crate::parallel::{Morsel, map_blocking, parts};
+
+/// Bits of a bitmap for each build row, at most: as many as eight bytes per row.
+const BITMAP_BITS: u64 = 64;
+
+/// Bits of a bitmap that any build side may have, however few its rows: one megabyte, which a
+/// core's cache holds. Testing a bit there takes a quarter of a hash.
+const SMALL_BITMAP: u64 = 1 << 23;
+
+/// Build rows for each word of a Bloom filter, at most.
+const BLOOM_ROWS: usize = 4;
+
+/// Seed of the hashes; any will do, as both sides use it.
+const SEED: SeededRandomState = SeededRandomState::with_seed(0x486f_7274);
+
+/// A set of key values: no false negatives.
+#[derive(Debug)]
+pub struct MembershipFilter {
+    kind: Kind,
+    data_type: DataType,
+    words: Vec<AtomicU64>,
+    _memory: MemoryReservation,
+}
+
+#[derive(Debug)]
+enum Kind {
+    /// One bit a code.
+    Bitmap(KeyEncoder),
+    /// Four bits of one of `words.len()` words, a power of two.
+    Bloom,
+}
+
+/// The facts of a set that EXPLAIN shows.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct FilterInfo {
+    kind: &'static str,
+    bytes: usize,
+}
+
+impl fmt::Display for FilterInfo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}({} bytes)", self.kind, self.bytes)
+    }
+}
+
+impl MembershipFilter {
+    /// Returns the set of the values `keys[b][0]` of type `data_type`, filled `width` parts at a
+    /// time; NULLs are left out. Its bytes are taken from `memory`'s pool.
+    ///
+    /// # Errors
+    /// `ResourcesExhausted` from the memory pool.
+    pub async fn of(
+        keys: &[Vec<ArrayRef>],
+        data_type: &DataType,
+        width: usize,
+        memory: &MemoryReservation,
+    ) -> Result<Arc<Self>> {
+        let types = [data_type.clone()];
+        let of_part = types.clone();
+        let measure = move |part: Morsel| KeyRanges::measure(&part.columns, &of_part);
+        let extents = map_blocking(parts(keys), width, measure).await?;
+        let extents = match extents.into_iter().reduce(KeyRanges::union) {
+            Some(extents) => extents,
+            None => KeyRanges::measure(&[], &types)?,
+        };
+        let rows: usize = keys.iter().flatten().map(|key| key.len()).sum();
+        let encoder = KeyEncoder::of(&extents, &types, NullEquality::NullEqualsNothing);
+        let set = Arc::new(Self::empty(encoder, data_type, rows, memory)?);
+        let of_part = Arc::clone(&set);
+        let insert = move |part: Morsel| {
+            let mut columns = part.columns.iter();
+            columns.try_for_each(|keys| of_part.insert(&keys[0]))
+        };
+        map_blocking(parts(keys), width, insert).await?;
+        Ok(set)
+    }
+
+    fn empty(
+        encoder: KeyEncoder,
+        data_type: &DataType,
+        rows: usize,
+        memory: &MemoryReservation,
+    ) -> Result<Self> {
+        let most = (BITMAP_BITS * rows as u64).max(SMALL_BITMAP);
+        let (kind, words) = match encoder.domain_size() {
+            Some(codes) if codes <= most => {
+                let words = codes.div_ceil(64).max(1);
+                (Kind::Bitmap(encoder), words as usize)
+            }
+            _ => (Kind::Bloom, (rows / BLOOM_ROWS).max(16).next_power_of_two()),
+        };
+        let memory = memory.new_empty();
+        memory.try_grow(8 * words)?;
+        Ok(Self {
+            kind,
+            data_type: data_type.clone(),
+            words: (0..words).map(|_| AtomicU64::new(0)).collect(),
+            _memory: memory,
+        })
+    }
+
+    /// Returns the facts that EXPLAIN shows.
+    pub fn about(&self) -> FilterInfo {
+        FilterInfo {
+            kind: match self.kind {
+                Kind::Bitmap(_) => "bitmap",
+                Kind::Bloom => "bloom",
+            },
+            bytes: 8 * self.words.len(),
+        }
+    }
+
+    fn insert(&self, keys: &ArrayRef) -> Result<()> {
+        let set = |word: usize, bits: u64| {
+            // Most bits of keys that repeat are there: looking is cheaper than writing.
+            if self.words[word].load(Ordering::Relaxed) & bits != bits {
+                self.words[word].fetch_or(bits, Ordering::Relaxed);
+            }
+        };
+        match &self.kind {
+            Kind::Bitmap(encoder) => {
+                let mut codes = vec![0; keys.len()];
+                let has_code = encoder.encode(std::slice::from_ref(keys), &mut codes)?;
+                for (row, code) in codes.into_iter().enumerate() {
+                    if has_code.as_ref().is_none_or(|has| has.value(row)) {
+                        set((code >> 6) as usize, 1 << (code & 63));
+                    }
+                }
+            }
+            Kind::Bloom => {
+                let nulls = keys.logical_nulls();
+                for (row, hash) in hashes(keys)?.into_iter().enumerate() {
+                    if nulls.as_ref().is_none_or(|nulls| nulls.is_valid(row)) {
+                        set(self.word_of(hash), bits_of(hash));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns whether each of `keys` may be in the set; a NULL is not.
+    ///
+    /// # Errors
+    /// If `keys` are of a type that cannot be cast to that of the set.
+    pub fn test(&self, keys: &ArrayRef) -> Result<BooleanBuffer> {
+        let cast_keys;
+        let keys = if comparable(keys.data_type(), &self.data_type) {
+            // Casting to another time zone would move what is compared as it is.
+            keys
+        } else {
+            // A scan may test values as a file has them.
+            cast_keys = cast(keys, &self.data_type)?;
+            &cast_keys
+        };
+        let word = |word: usize| self.words[word].load(Ordering::Relaxed);
+        match &self.kind {
+            Kind::Bitmap(encoder) => {
+                // Values outside the range have any word in place of theirs.
+                let last = self.words.len() - 1;
+                encoder.test(keys, |code| {
+                    word(((code >> 6) as usize).min(last)) >> (code & 63) & 1 == 1
+                })
+            }
+            Kind::Bloom => {
+                let hashes = hashes(keys)?;
+                let bits = BooleanBuffer::collect_bool(hashes.len(), |row| {
+                    let bits = bits_of(hashes[row]);
+                    word(self.word_of(hashes[row])) & bits == bits
+                });
+                Ok(match keys.logical_nulls() {
+                    Some(nulls) => &bits & nulls.inner(),
+                    None => bits,
+                })
+            }
+        }
+    }
+
+    fn word_of(&self, hash: u64) -> usize {
+        (hash >> 24) as usize & (self.words.len() - 1)
+    }
+}
+
+/// Returns four bits of a word; its place comes from other bits of the hash.
+fn bits_of(hash: u64) -> u64 {
+    [0, 6, 12, 18]
+        .into_iter()
+        .fold(0, |bits, shift| bits | 1 << ((hash >> shift) & 63))
+}
+
+fn hashes(keys: &ArrayRef) -> Result<Vec<u64>> {
+    let mut hashes = vec![0; keys.len()];
+    create_hashes([keys], SEED.random_state(), &mut hashes)?;
+    Ok(hashes)
+}
+
+/// The place where an expression finds its set; all copies of the expression share it.
+#[derive(Debug)]
+pub struct FilterHandle(RwLock<Option<Arc<MembershipFilter>>>);
+
+impl FilterHandle {
+    /// Returns a slot with `set` in it.
+    pub fn new(set: Arc<MembershipFilter>) -> Arc<Self> {
+        Arc::new(Self(RwLock::new(Some(set))))
+    }
+
+    /// Takes the set out: from now on every row passes.
+    pub fn clear(&self) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    fn get(&self) -> Option<Arc<MembershipFilter>> {
+        let set = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        set.clone()
+    }
+}
+
+/// `key IN set`: Boolean, never NULL.
+pub struct InFilterExpr {
+    key: PhysicalExprRef,
+    slot: Arc<FilterHandle>,
+    about: FilterInfo,
+    /// True if a NULL key passes.
+    nulls_pass: bool,
+}
+
+impl InFilterExpr {
+    /// Returns whether the value of `key` may be in `set`; a NULL is if `nulls_pass`.
+    pub fn new(key: PhysicalExprRef, set: Arc<MembershipFilter>, nulls_pass: bool) -> Self {
+        Self {
+            key,
+            about: set.about(),
+            slot: FilterHandle::new(set),
+            nulls_pass,
+        }
+    }
+
+    /// Returns where the set is.
+    pub fn slot(&self) -> &Arc<FilterHandle> {
+        &self.slot
+    }
+}
+
+impl fmt::Display for InFilterExpr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} IN {}", self.key, self.about)
+    }
+}
+
+impl fmt::Debug for InFilterExpr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+impl Hash for InFilterExpr {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.key.hash(state);
+        Arc::as_ptr(&self.slot).hash(state);
+    }
+}
+
+impl PartialEq for InFilterExpr {
+    fn eq(&self, other: &Self) -> bool {
+        self.key.eq(&other.key) && Arc::ptr_eq(&self.slot, &other.slot)
+    }
+}
+
+impl Eq for InFilterExpr {}
+
+impl PhysicalExpr for InFilterExpr {
+    fn children(&self) -> Vec<&PhysicalExprRef> {
+        vec![&self.key]
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        children: Vec<PhysicalExprRef>,
+    ) -> DataFusionResult<PhysicalExprRef> {
+        let mut children = children.into_iter();
+        Ok(Arc::new(Self {
+            key: children.next().unwrap_or_else(|| Arc::clone(&self.key)),
+            slot: Arc::clone(&self.slot),
+            about: self.about.clone(),
+            nulls_pass: self.nulls_pass,
+        }))
+    }
+
+    fn data_type(&self, _: &Schema) -> DataFusionResult<DataType> {
+        Ok(DataType::Boolean)
+    }
+
+    fn nullable(&self, _: &Schema) -> DataFusionResult<bool> {
+        Ok(false)
+    }
+
+    fn evaluate(&self, batch: &RecordBatch) -> DataFusionResult<ColumnarValue> {
+        let rows = batch.num_rows();
+        let Some(set) = self.slot.get() else {
+            let all = BooleanArray::new(BooleanBuffer::new_set(rows), None);
+            return Ok(ColumnarValue::Array(Arc::new(all)));
+        };
+        let keys = self.key.evaluate(batch)?.into_array(rows)?;
+        let mut passes = set.test(&keys)?;
+        if self.nulls_pass
+            && let Some(nulls) = keys.logical_nulls()
+        {
+            passes = &passes | &!nulls.inner();
+        }
+        Ok(ColumnarValue::Array(Arc::new(BooleanArray::new(
+            passes, None,
+        ))))
+    }
+
+    fn fmt_sql(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use arrow::array::{Float64Array, Int64Array, StringArray, make_array};
+    use arrow::datatypes::{Field, TimeUnit};
+    use datafusion::execution::memory_pool::{
+        GreedyMemoryPool, MemoryConsumer, MemoryPool, UnboundedMemoryPool,
+    };
+    use datafusion::physical_expr::expressions::Column;
+
+    fn memory(pool: Arc<dyn MemoryPool>) -> MemoryReservation {
+        MemoryConsumer::new("test").register(&pool)
+    }
+
+    fn ints(values: impl Iterator<Item = Option<i64>>) -> ArrayRef {
+        Arc::new(Int64Array::from_iter(values))
+    }
+
+    async fn set_of(arrays: &[ArrayRef]) -> Arc<MembershipFilter> {
+        let keys: Vec<Vec<ArrayRef>> = arrays.iter().map(|a| vec![Arc::clone(a)]).collect();
+        let memory = memory(Arc::new(UnboundedMemoryPool::default()));
+        let set = MembershipFilter::of(&keys, arrays[0].data_type(), 2, &memory).await;
+        set.unwrap()
+    }
+
+    /// Returns every third number and NULL, as `data_type`.
+    fn thirds(data_type: &DataType, until: i64) -> ArrayRef {
+        let numbers = (0..until).map(|n| (n % 7 != 0).then_some(3 * n));
+        cast(&ints(numbers), data_type).unwrap()
+    }
+
+    #[tokio::test]
+    async fn values_of_any_type_are_in_their_set_and_nulls_are_not() {
+        use DataType::*;
+        let zone = Some("Europe/Oslo".into());
+        for data_type in [
+            Int16,
+            Int32,
+            Int64,
+            UInt32,
+            UInt64,
+            Float32,
+            Float64,
+            Utf8,
+            LargeUtf8,
+            Utf8View,
+            Binary,
+            Decimal128(20, 2),
+            Decimal256(40, 2),
+            Timestamp(TimeUnit::Millisecond, zone),
+            Dictionary(Box::new(Int32), Box::new(Utf8)),
+        ] {
+            let keys = thirds(&data_type, 300);
+            let (first, second) = (keys.slice(0, 100), keys.slice(100, 200));
+            let set = set_of(&[first, second]).await;
+            let passes = set.test(&keys).unwrap();
+            for row in 0..keys.len() {
+                assert_eq!(passes.value(row), row % 7 != 0, "{data_type} {row}");
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_bitmap_is_exact_and_a_bloom_filter_lets_few_others_through() {
+        let near = set_of(&[thirds(&DataType::Int64, 5000)]).await;
+        assert_eq!(near.about().kind, "bitmap");
+        let all = ints((-100..20_000).map(Some));
+        let passes = near.test(&all).unwrap();
+        let expected = (0..5000).filter(|n| n % 7 != 0).count();
+        assert_eq!(passes.count_set_bits(), expected);
+
+        let far = |n: i64| Some(n * 0x0123_4567_89ab);
+        let set = set_of(&[ints((0..5000).map(far))]).await;
+        assert_eq!(set.about().kind, "bloom");
+        let others = set.test(&ints((5000..105_000).map(far))).unwrap();
+        let share = others.count_set_bits() as f64 / 1e5;
+        assert!(share < 0.02, "{share}");
+    }
+
+    /// The bitmap is one word of ones, so that a code outside its range meets a one, too.
+    #[tokio::test]
+    async fn values_outside_a_bitmaps_range_are_not_in_it() {
+        use DataType::*;
+        for (data_type, smallest, largest) in [
+            (Int8, i8::MIN.into(), i8::MAX.into()),
+            (Int16, i16::MIN.into(), i16::MAX.into()),
+            (Int32, i32::MIN.into(), i32::MAX.into()),
+            (Int64, i64::MIN, i64::MAX),
+            (UInt8, 0, u8::MAX.into()),
+            (UInt32, 0, u32::MAX.into()),
+            (UInt64, 0, i64::MAX),
+            (Decimal128(38, 0), i64::MIN, i64::MAX),
+        ] {
+            let of =
+                |values: &[Option<i64>]| cast(&ints(values.iter().copied()), &data_type).unwrap();
+            let range: Vec<_> = (20..=83).map(Some).collect();
+            let set = set_of(&[of(&range)]).await;
+            assert_eq!(set.about().kind, "bitmap");
+            let values = [19, 20, 50, 83, 84, smallest, largest].map(Some);
+            let passes = set.test(&of(&values)).unwrap();
+            let passes: Vec<bool> = passes.iter().collect();
+            let expected = [false, true, true, true, false, false, false];
+            assert_eq!(passes, expected, "{data_type}");
+
+            // The value of a NULL can be any, one of the range's, too.
+            let nulls = Some(vec![true, false, true].into());
+            let values = of(&[Some(20), Some(50), Some(84)]).to_data().into_builder();
+            let values = make_array(values.nulls(nulls).build().unwrap());
+            let passes: Vec<bool> = set.test(&values).unwrap().iter().collect();
+            assert_eq!(passes, [true, false, false], "{data_type}");
+
+            let none = of(&[None, None]);
+            let set = set_of(&[none]).await;
+            assert_eq!(set.test(&values).unwrap().count_set_bits(), 0);
+        }
+    }
+
+    #[tokio::test]
+    async fn times_pass_as_they_are_whatever_their_zone() {
+        let zone = DataType::Timestamp(TimeUnit::Nanosecond, Some("+02:00".into()));
+        let plain = DataType::Timestamp(TimeUnit::Nanosecond, None);
+        let numbers = ints([i64::MIN, 0, 5].into_iter().map(Some));
+        let set = set_of(&[cast(&numbers, &plain).unwrap()]).await;
+        let zoned = numbers.to_data().into_builder().data_type(zone);
+        let passes = set.test(&make_array(zoned.build().unwrap())).unwrap();
+        assert_eq!(passes.count_set_bits(), 3);
+    }
+
+    #[tokio::test]
+    async fn equal_floats_pass_whatever_their_bits() {
+        let keys: ArrayRef = Arc::new(Float64Array::from(vec![0.0, f64::NAN]));
+        let set = set_of(&[keys]).await;
+        let asked: ArrayRef = Arc::new(Float64Array::from(vec![-0.0, 0.0, f64::NAN, 1.0]));
+        let passes = set.test(&asked).unwrap();
+        assert!(passes.value(0) && passes.value(1) && passes.value(2));
+    }
+
+    #[tokio::test]
+    async fn a_set_takes_no_more_than_the_pool_has() {
+        let pool: Arc<dyn MemoryPool> = Arc::new(GreedyMemoryPool::new(10_000));
+        let memory = memory(Arc::clone(&pool));
+        let small = vec![vec![ints((0..1000).map(Some))]];
+        let set = MembershipFilter::of(&small, &DataType::Int64, 1, &memory)
+            .await
+            .unwrap();
+        assert_eq!(pool.reserved(), set.about().bytes);
+        let large = vec![vec![ints((0..1000).map(|n| Some(n << 10)))]];
+        let refused = MembershipFilter::of(&large, &DataType::Int64, 1, &memory).await;
+        assert!(refused.unwrap_err().is_pool_memory());
+        drop(set);
+        assert_eq!(pool.reserved(), 0);
+    }
+
+    #[tokio::test]
+    async fn an_expression_whose_slot_is_empty_lets_every_row_through() {
+        let field = Field::new("s", DataType::Utf8, true);
+        let schema = Arc::new(Schema::new(vec![field]));
+        let keys: ArrayRef = Arc::new(StringArray::from(vec![Some("a"), None, Some("b")]));
+        let batch = RecordBatch::try_new(schema, vec![Arc::clone(&keys)]).unwrap();
+        let set = set_of(&[keys.slice(0, 1)]).await;
+        let key: PhysicalExprRef = Arc::new(Column::new("s", 0));
+        let passes = |expression: &InFilterExpr| {
+            let passes = expression.evaluate(&batch).unwrap().into_array(3).unwrap();
+            let passes = passes.as_any().downcast_ref::<BooleanArray>().unwrap();
+            passes.values().iter().collect::<Vec<bool>>()
+        };
+        let without_nulls = InFilterExpr::new(Arc::clone(&key), Arc::clone(&set), false);
+        assert_eq!(passes(&without_nulls), [true, false, false]);
+        let with_nulls = InFilterExpr::new(key, set, true);
+        assert_eq!(passes(&with_nulls), [true, true, false]);
+        with_nulls.slot().clear();
+        assert_eq!(passes(&with_nulls), [true, true, true]);
+    }
+}

@@ -1,0 +1,313 @@
+//! The rows of a scan that pass its filters.
+//!
+//! ```text
+//!  batch ─▶ filter a ─▶ filter b ─▶ survivors, gathered into full batches
+//!
+//!  a filter:   Tried ── lets most of a batch through ──▶ Resting for 1, 2, 4 … 128 batches
+//!                ▲                                           │   from 1 on, once it excludes
+//!                └── its rest is over, or it changed ────────┘   enough rows of a batch
+//! ```
+//!
+//! Filters are tried in order of the share of rows that they let through. A filter that lets most
+//! rows through costs the copy of these rows and saves little. So it rests, each time for twice as
+//! many batches up to 128. Then it is tried again: values that come in the order of time change.
+//! Masks of several filters are combined, and rows are copied once. Where few are left, later
+//! filters see just those, and are not judged by them.
+//!
+//! Survivors do not wait until their batch is full: a LIMIT above may want only these. The first
+//! ones are passed on with the batch that they came in, later ones after 2, 4, 8 … 128 batches.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, AsArray, BooleanArray, RecordBatch};
+use arrow::compute::{BatchCoalescer, and, filter_record_batch, prep_null_mask_filter};
+use datafusion::common::{Result, ScalarValue};
+use datafusion::execution::SendableRecordBatchStream;
+use datafusion::logical_expr::Operator;
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::{BinaryExpr, DynamicFilterPhysicalExpr, Literal};
+use datafusion::physical_plan::metrics::{
+    BaselineMetrics, Count, ExecutionPlanMetricsSet, MetricBuilder, MetricCategory, RecordOutput,
+};
+use futures::TryStreamExt;
+
+use crate::keys::membership::InFilterExpr;
+
+/// Batches that a filter rests at most: of a useless one, one batch of 129 is tested.
+const LONGEST_REST: usize = 128;
+
+/// Batches of the scan for which survivors wait at most, until their own batch is full.
+const LONGEST_WAIT: usize = 128;
+
+/// Rows of ten that a filter may let through: copying more costs what it saves.
+const MOST_OF_TEN: usize = 7;
+
+/// Survivors among which a later filter is tested alone: one row of so many.
+const FEW: usize = 8;
+
+/// Metrics of one partition.
+#[derive(Debug)]
+pub struct ScanMetrics {
+    baseline: BaselineMetrics,
+    input_rows: Count,
+    rests: Count,
+}
+
+impl ScanMetrics {
+    /// Registers the metrics of `partition`.
+    pub fn new(set: &ExecutionPlanMetricsSet, partition: usize) -> Self {
+        Self {
+            baseline: BaselineMetrics::new(set, partition),
+            input_rows: MetricBuilder::new(set)
+                .with_category(MetricCategory::Rows)
+                .counter("input_rows", partition),
+            rests: MetricBuilder::new(set).counter("filter_rests", partition),
+        }
+    }
+}
+
+/// One filter of one partition.
+struct Filter {
+    dynamic: Arc<dyn PhysicalExpr>,
+    generation: u64,
+    /// The predicate that it tests now; `None` if it lets everything through.
+    test: Option<Arc<dyn PhysicalExpr>>,
+    state: State,
+    /// The share of rows that passed when it was tried last.
+    share: f64,
+}
+
+enum State {
+    Active {
+        /// Batches of the rest before; 0 if it excluded enough rows since.
+        rested: usize,
+    },
+    Paused {
+        batches: usize,
+        left: usize,
+    },
+}
+
+impl Filter {
+    fn new(dynamic: &Arc<dyn PhysicalExpr>) -> Self {
+        Self {
+            dynamic: Arc::clone(dynamic),
+            generation: 0,
+            test: None,
+            state: State::Active { rested: 0 },
+            share: 1.0,
+        }
+    }
+
+    /// Looks whether the filter changed.
+    fn refresh(&mut self) -> Result<()> {
+        let generation = self.dynamic.snapshot_generation();
+        if generation == self.generation {
+            return Ok(());
+        }
+        self.generation = generation;
+        self.state = State::Active { rested: 0 };
+        self.test = match self.dynamic.downcast_ref::<DynamicFilterPhysicalExpr>() {
+            Some(dynamic) => test_of(dynamic.current()?),
+            None => None,
+        };
+        Ok(())
+    }
+
+    /// Returns whether it is to be asked about the next batch.
+    fn is_tried(&mut self) -> bool {
+        if let State::Paused { batches, left } = &mut self.state {
+            if *left > 0 {
+                *left -= 1;
+                return false;
+            }
+            self.state = State::Active { rested: *batches };
+        }
+        true
+    }
+
+    /// Returns which rows pass; `None` if all do.
+    fn test(&self, batch: &RecordBatch) -> Result<Option<BooleanArray>> {
+        match &self.test {
+            Some(test) => mask_of(test, batch).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Judges by a batch of which so many `rows` pass. Returns whether the filter rests.
+    fn judge(&mut self, passes: usize, rows: usize) -> bool {
+        self.share = passes as f64 / rows.max(1) as f64;
+        let rested = match self.state {
+            State::Active { rested } => rested,
+            State::Paused { batches, .. } => batches,
+        };
+        let rests = passes * 10 > rows * MOST_OF_TEN;
+        self.state = if rests {
+            let batches = (2 * rested).clamp(1, LONGEST_REST);
+            let left = batches;
+            State::Paused { batches, left }
+        } else {
+            State::Active { rested: 0 }
+        };
+        rests
+    }
+}
+
+/// Returns the part of a dynamic filter that rows are tested by: the set alone where there is one,
+/// as it excludes all that bounds and lists beside it do; `None` for `true`.
+fn test_of(current: Arc<dyn PhysicalExpr>) -> Option<Arc<dyn PhysicalExpr>> {
+    let is_true = current
+        .downcast_ref::<Literal>()
+        .is_some_and(|literal| *literal.value() == ScalarValue::Boolean(Some(true)));
+    if is_true {
+        return None;
+    }
+    if let Some(both) = current.downcast_ref::<BinaryExpr>()
+        && *both.op() == Operator::And
+        && both.right().downcast_ref::<InFilterExpr>().is_some()
+    {
+        return Some(Arc::clone(both.right()));
+    }
+    Some(current)
+}
+
+/// Returns the rows of `batch` that pass `test`; a NULL does not.
+fn mask_of(test: &Arc<dyn PhysicalExpr>, batch: &RecordBatch) -> Result<BooleanArray> {
+    let mask = test.evaluate(batch)?.into_array(batch.num_rows())?;
+    let mask = mask.as_boolean();
+    Ok(match mask.nulls() {
+        None => mask.clone(),
+        Some(_) => prep_null_mask_filter(mask),
+    })
+}
+
+/// The filtered batches of one partition.
+pub struct FilterStream {
+    /// `None` once it has ended.
+    input: Option<SendableRecordBatchStream>,
+    filters: Vec<Filter>,
+    output: BatchCoalescer,
+    wait: Wait,
+    metrics: ScanMetrics,
+}
+
+/// The time that survivors wait for others, in batches of the scan.
+struct Wait {
+    batches: usize,
+    most: usize,
+}
+
+impl Wait {
+    fn new() -> Self {
+        Self {
+            batches: 0,
+            most: 1,
+        }
+    }
+
+    /// Counts one more batch. Returns whether the survivors have waited long enough; the next ones
+    /// wait twice as long.
+    fn ends(&mut self) -> bool {
+        self.batches += 1;
+        let ends = self.batches >= self.most;
+        if ends {
+            self.batches = 0;
+            self.most = (2 * self.most).min(LONGEST_WAIT);
+        }
+        ends
+    }
+}
+
+impl FilterStream {
+    /// Returns the rows of `input` that pass `filters`, in batches of `output`'s size.
+    pub fn new(
+        input: SendableRecordBatchStream,
+        filters: &[Arc<dyn PhysicalExpr>],
+        output: BatchCoalescer,
+        metrics: ScanMetrics,
+    ) -> Self {
+        Self {
+            input: Some(input),
+            filters: filters.iter().map(Filter::new).collect(),
+            output,
+            wait: Wait::new(),
+            metrics,
+        }
+    }
+
+    /// Returns the next batch.
+    ///
+    /// # Errors
+    /// The scan's; those of evaluating a filter.
+    pub async fn next(&mut self) -> Result<Option<RecordBatch>> {
+        loop {
+            if let Some(batch) = self.output.next_completed_batch() {
+                return Ok(Some(batch.record_output(&self.metrics.baseline)));
+            }
+            let Some(input) = &mut self.input else {
+                return Ok(None);
+            };
+            match input.try_next().await? {
+                Some(batch) => self.push(batch)?,
+                None => {
+                    self.input = None;
+                    self.output.finish_buffered_batch()?;
+                }
+            }
+        }
+    }
+
+    /// Gathers the rows of `batch` that pass.
+    fn push(&mut self, batch: RecordBatch) -> Result<()> {
+        let time = self.metrics.baseline.elapsed_compute().clone();
+        let _timer = time.timer();
+        self.metrics.input_rows.add(batch.num_rows());
+        let (batch, mask) = self.test(batch)?;
+        match mask {
+            Some(mask) => self.output.push_batch_with_filter(batch, &mask)?,
+            None => self.output.push_batch(batch)?,
+        }
+        if self.output.has_completed_batch() || self.output.is_empty() {
+            self.wait.batches = 0;
+        } else if self.wait.ends() {
+            self.output.finish_buffered_batch()?;
+        }
+        Ok(())
+    }
+
+    /// Returns the rows that may pass, and which of them do; `None` if all.
+    fn test(&mut self, mut batch: RecordBatch) -> Result<(RecordBatch, Option<BooleanArray>)> {
+        for filter in &mut self.filters {
+            filter.refresh()?;
+        }
+        self.filters.sort_by(|a, b| a.share.total_cmp(&b.share));
+        let rows = batch.num_rows();
+        let mut mask: Option<BooleanArray> = None;
+        for filter in &mut self.filters {
+            if batch.num_rows() == 0 || !filter.is_tried() {
+                continue;
+            }
+            let Some(passes) = filter.test(&batch)? else {
+                continue;
+            };
+            if batch.num_rows() == rows && filter.judge(passes.true_count(), rows) {
+                self.metrics.rests.add(1);
+                // Not worth a copy of the rows, unless they are copied anyway.
+                if mask.is_none() {
+                    continue;
+                }
+            }
+            let both = match &mask {
+                Some(mask) => and(mask, &passes)?,
+                None => passes,
+            };
+            mask = if both.true_count() * FEW < batch.num_rows() {
+                batch = filter_record_batch(&batch, &both)?;
+                None
+            } else {
+                Some(both)
+            };
+        }
+        Ok((batch, mask))
+    }
+}

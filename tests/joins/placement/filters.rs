@@ -1,0 +1,294 @@
+//! Filters both ways: scans of the side that is probed are told of the other one's keys.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use arrow::array::RecordBatch;
+use datafusion::catalog::streaming::StreamingTable;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::streaming::PartitionStream;
+use datafusion::prelude::{SessionConfig, SessionContext};
+use horton_join::config::{Filters, HortonConfig, Knobs};
+use horton_test_support::internals::DynamicFilterExec;
+
+use super::plans::*;
+use super::session::*;
+use crate::feed::{Then, going_on, partition};
+use horton_test_support::joins::*;
+
+/// The device, and the host.
+const PLACES: [At; 2] = [At::Device, At::Host];
+
+fn horton_at(at: At) -> HortonConfig {
+    HortonConfig {
+        min_build_rows: at.min_build_rows(),
+        ..horton()
+    }
+}
+
+/// Batches so small that a scan is not read to its end before anything is decided.
+fn small_batches() -> SessionConfig {
+    config().with_batch_size(50)
+}
+
+/// Rows into and out of each scan that keeps a filter, in the order of the plan.
+fn scanned(plan: &Arc<dyn ExecutionPlan>) -> Vec<(usize, usize)> {
+    let scans = nodes::<DynamicFilterExec>(plan).into_iter();
+    let of = |node: &Arc<dyn ExecutionPlan>, name| {
+        let metrics = node.metrics().unwrap();
+        metrics
+            .sum(|metric| metric.value().name() == name)
+            .map_or(0, |value| value.as_usize())
+    };
+    scans
+        .map(|node| (of(&node, "input_rows"), of(&node, "output_rows")))
+        .collect()
+}
+
+/// Rows that the scan of `big` let through; there are 3000.
+fn passed(plan: &Arc<dyn ExecutionPlan>) -> usize {
+    let mut of_big = scanned(plan).into_iter().filter(|(seen, _)| *seen == 3000);
+    let (_, passed) = of_big.next().unwrap_or_else(|| panic!("{}", shown(plan)));
+    assert_eq!(of_big.next(), None);
+    passed
+}
+
+/// Rows of `big` whose key is one of `small`.
+fn partners(sessions: &Sessions) -> usize {
+    let ran = query(
+        &sessions.stock,
+        "SELECT v FROM big WHERE k IN (SELECT k FROM small)",
+    );
+    ran.rows.len()
+}
+
+/// Rows that are read of a side in turns before the other one is built: a batch or two a partition.
+const BEFORE: usize = 2 * 2 * 50;
+
+#[test]
+fn the_side_that_is_probed_is_filtered_whichever_it_is() {
+    for at in PLACES {
+        let sessions = Sessions::new(&small_batches(), horton_at(at));
+        let most = partners(&sessions) + BEFORE;
+        assert!(most < 1000, "{most}");
+        for (text, build) in [
+            (
+                "SELECT big.v, small.v FROM small JOIN big ON small.k = big.k",
+                Left,
+            ),
+            (
+                "SELECT big.v, small.v FROM big JOIN small ON small.k = big.k",
+                Right,
+            ),
+            (
+                "SELECT big.v, small.v FROM small LEFT JOIN big ON small.k = big.k",
+                Left,
+            ),
+            (
+                "SELECT big.v, small.v FROM big RIGHT JOIN small ON small.k = big.k",
+                Right,
+            ),
+            ("SELECT v FROM big WHERE k IN (SELECT k FROM small)", Right),
+            ("SELECT v FROM small WHERE k IN (SELECT k FROM big)", Left),
+            (
+                "SELECT v FROM small WHERE NOT EXISTS (SELECT 1 FROM big WHERE big.k = small.k)",
+                Left,
+            ),
+            (
+                "SELECT v FROM small WHERE v < 3 OR k IN (SELECT k FROM big)",
+                Left,
+            ),
+        ] {
+            let ran = sessions.same_rows(text);
+            let decided = decisions(&ran.plan);
+            assert_eq!(
+                (only(&decided).build, only(&decided).rows),
+                (build, 40),
+                "{text}"
+            );
+            assert_place(only(&decided), at, text);
+            let passed = passed(&ran.plan);
+            assert!(
+                passed <= most,
+                "{at:?} {passed} of {most}: {text}\n{}",
+                shown(&ran.plan)
+            );
+        }
+    }
+}
+
+#[test]
+fn a_side_that_keeps_all_its_rows_is_not_filtered() {
+    for at in PLACES {
+        let sessions = Sessions::new(&small_batches(), horton_at(at));
+        for text in [
+            "SELECT big.v, small.v FROM big LEFT JOIN small ON small.k = big.k",
+            "SELECT big.v, small.v FROM small RIGHT JOIN big ON small.k = big.k",
+            "SELECT big.v, small.v FROM big FULL JOIN small ON small.k = big.k",
+            "SELECT v FROM big WHERE NOT EXISTS (SELECT 1 FROM small WHERE small.k = big.k)",
+            "SELECT v FROM big WHERE v < 3 OR k IN (SELECT k FROM small)",
+        ] {
+            let ran = sessions.same_rows(text);
+            assert_eq!(only(&decisions(&ran.plan)).rows, 40, "{text}");
+            for (seen, passed) in scanned(&ran.plan) {
+                assert_eq!(seen, passed, "{text}\n{}", shown(&ran.plan));
+            }
+        }
+    }
+}
+
+#[test]
+fn the_side_that_is_built_keeps_all_its_rows() {
+    for at in PLACES {
+        let sessions = Sessions::new(&small_batches(), horton_at(at));
+        for text in [
+            "SELECT big.v, small.v FROM small JOIN big ON small.k = big.k",
+            "SELECT big.v, small.v FROM big JOIN small ON small.k = big.k",
+        ] {
+            let ran = sessions.same_rows(text);
+            let scans = scanned(&ran.plan);
+            let small = scans.iter().filter(|(seen, _)| *seen == 40);
+            assert!(small.clone().all(|(_, passed)| *passed == 40), "{scans:?}");
+            assert_eq!(only(&decisions(&ran.plan)).rows, 40);
+        }
+    }
+}
+
+/// Checks that no row of `big` without a partner leaves its scan, in turns of `sample_rows` rows.
+fn assert_filtered_from_the_first_row_on(text: &str, build: Which, sample_rows: usize) {
+    for at in PLACES {
+        let horton = HortonConfig {
+            knobs: Knobs {
+                sample_rows,
+                ..Knobs::default()
+            },
+            ..horton_at(at)
+        };
+        let sessions = Sessions::new(&small_batches(), horton);
+        let ran = sessions.same_rows(text);
+        assert_eq!(only(&decisions(&ran.plan)).build, build, "{text}");
+        let about = format!("{at:?} {sample_rows} {text}\n{}", shown(&ran.plan));
+        assert_eq!(passed(&ran.plan), partners(&sessions), "{about}");
+    }
+}
+
+#[test]
+fn a_left_side_that_ends_in_its_first_turn_filters_the_right_one_from_its_first_row_on() {
+    let text = "SELECT big.v, small.v FROM small JOIN big ON small.k = big.k";
+    for sample_rows in [100, 1 << 20] {
+        assert_filtered_from_the_first_row_on(text, Left, sample_rows);
+    }
+}
+
+#[test]
+fn a_right_side_that_is_read_first_filters_the_left_one_from_its_first_row_on() {
+    // With fewer rows than a turn has, the left side still is the one that is read later.
+    let text = "SELECT v FROM big WHERE k IN (SELECT k FROM small LIMIT 99)";
+    for sample_rows in [100, 1 << 20] {
+        assert_filtered_from_the_first_row_on(text, Right, sample_rows);
+    }
+}
+
+#[test]
+fn filters_pass_through_joins_whose_sides_are_open() {
+    // The keys of `small` reach both scans of `big`: those of the join below, too.
+    let query = "SELECT x.v, small.v FROM \
+                 (SELECT a.k, a.v FROM big a \
+                 JOIN (SELECT * FROM big WHERE v < 900) b ON a.k = b.k) x \
+                 JOIN small ON small.k = x.k";
+    for at in PLACES {
+        for sample_rows in [TURN, 1 << 20] {
+            let horton = HortonConfig {
+                knobs: Knobs {
+                    sample_rows,
+                    ..Knobs::default()
+                },
+                ..horton_at(at)
+            };
+            Sessions::new(&small_batches(), horton).same_rows(query);
+        }
+    }
+}
+
+#[test]
+fn a_session_without_filters_returns_the_same_rows() {
+    let off = HortonConfig {
+        filters: Filters::Off,
+        ..horton()
+    };
+    let sessions = Sessions::new(&small_batches(), off);
+    for from in ["big JOIN small", "small JOIN big", "big RIGHT JOIN small"] {
+        let ran = sessions.same_rows(&format!(
+            "SELECT big.v, small.v FROM {from} ON small.k = big.k"
+        ));
+        assert!(scanned(&ran.plan).is_empty());
+        assert_eq!(only(&decisions(&ran.plan)).rows, 40);
+    }
+}
+
+// ---------------------------------------------------------------- a plan that is executed again
+
+/// Rows of the left and the right table in each run of a plan, and the side that ends first.
+const RUNS: [(usize, usize, Which); 4] = [
+    (40, 900, Left),
+    (900, 40, Right),
+    (40, 900, Left),
+    (900, 40, Right),
+];
+
+/// The rows of a table in run `run`: keys that no other run has.
+fn rows_of(run: usize, rows: usize, seed: u32) -> Side {
+    let first = 10_000 * run as i64;
+    let keys = repeating_keys(seed + run as u32, rows, 300);
+    let keys: Vec<Option<i64>> = keys.iter().map(|key| key.map(|key| first + key)).collect();
+    Side::new(vec![("k", ints(&keys)), ("v", payload(rows))]).in_batches_of(7)
+}
+
+/// A partition with the batches of `runs[n]` when it is read for the `n`-th time.
+fn changing(runs: Vec<Side>) -> Arc<dyn PartitionStream> {
+    let (schema, next) = (Arc::clone(&runs[0].schema), AtomicUsize::new(0));
+    partition(&schema, move || {
+        let run = next.fetch_add(1, Ordering::AcqRel);
+        let batches: Vec<RecordBatch> = runs[run].partitions[0].clone();
+        going_on(batches, Then::End)
+    })
+}
+
+fn changing_table(session: &SessionContext, name: &str, runs: Vec<Side>) {
+    let schema = Arc::clone(&runs[0].schema);
+    let table = StreamingTable::try_new(schema, vec![changing(runs)]).unwrap();
+    session.register_table(name, Arc::new(table)).unwrap();
+}
+
+#[test]
+fn a_plan_that_is_executed_again_with_other_rows_decides_again() {
+    for at in PLACES {
+        let config = small_batches().with_target_partitions(1);
+        let session = horton_join::context(config.with_option_extension(horton_at(at)));
+        let left: Vec<Side> = (0..RUNS.len())
+            .map(|run| rows_of(run, RUNS[run].0, 50))
+            .collect();
+        let right: Vec<Side> = (0..RUNS.len())
+            .map(|run| rows_of(run, RUNS[run].1, 70))
+            .collect();
+        changing_table(&session, "l", left.clone());
+        changing_table(&session, "r", right.clone());
+        let plan = plan(
+            &session,
+            "SELECT l.k, l.v, r.k, r.v FROM l JOIN r ON l.k = r.k",
+        );
+        for (run, (_, _, build)) in RUNS.iter().enumerate() {
+            let case = open(left[run].clone(), right[run].clone(), at);
+            let found = rows(&session, &plan);
+            assert_eq!(found, expected(&case), "{at:?} run {run}");
+            assert!(!found.is_empty());
+            let decided = decisions(&plan);
+            assert_eq!((only(&decided).build, only(&decided).rows), (*build, 40));
+            assert_place(only(&decided), at, "a run");
+        }
+        let (seen, passed) = scanned(&plan)
+            .into_iter()
+            .fold((0, 0), |sum, scan| (sum.0 + scan.0, sum.1 + scan.1));
+        assert!(seen > 0 && passed < seen, "{passed} of {seen}");
+    }
+}

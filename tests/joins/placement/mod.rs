@@ -1,0 +1,23 @@
+//! The decisions of joins with the rows at hand: which side is built, and where.
+//!
+//! ```text
+//!  left, right ─▶ HortonJoinExec ─┬─▶ rows         those of DataFusion's join, CollectLeft
+//!                                 ├─▶ decisions()  the side, its rows, the device or the host
+//!                                 └─▶ memory pool  empty once all streams are gone
+//! ```
+//!
+//! A turn has 16 rows here (`Knobs::sample_rows`), so that sides of a few dozen rows are read
+//! by turns.
+
+mod consumers;
+mod ends;
+mod filters;
+mod fixed;
+mod memory;
+mod plans;
+mod readiness;
+mod reasons;
+mod session;
+mod shown;
+mod sides;
+mod worker;
