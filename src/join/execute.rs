@@ -30,9 +30,9 @@ use super::exec::HortonJoinExec;
 use super::execution::{Again, Run, lock};
 use super::memory;
 use super::open_inputs::{OpeningBuild, open, open_builds};
-use super::opened::{Opened, SharedJoin};
+use super::opened::{OpenedJoin, SharedJoin};
 use super::prepare::host_join::{HostPartitioning, Reopen};
-use super::prepare::{JoinContext, JoinPreparation, Joined, for_another};
+use super::prepare::{JoinContext, JoinPreparation, TooLarge, for_another};
 use super::spill::plan::{can_scatter, files};
 use super::spill::spilled::Spilled;
 use crate::join::dynamic_filter::accumulator::{BuildReport, Driver, FilterAccumulator};
@@ -83,8 +83,8 @@ struct Build {
 }
 
 impl Build {
-    /// Reads until there is a build side, and decides where the join runs.
-    async fn decide(self) -> Result<Arc<Opened>, Error> {
+    /// Reads until there is a build side, and prepares the join.
+    async fn prepare(self) -> Result<Arc<OpenedJoin>, Error> {
         let Self {
             node, sides, one, ..
         } = self;
@@ -97,13 +97,13 @@ impl Build {
             // The filters stay as they are: they let everything through.
             Raced::Refused { readings, error } => {
                 let spilled = Spilled::new(node, readings, error)?;
-                return Ok(Arc::new(Opened::Spilled(spilled)));
+                return Ok(Arc::new(OpenedJoin::Spilled(spilled)));
             }
         };
         let [left, right] = self.reporters;
         // The other direction's filters stay as they are.
         let reporter = if side == Side::Right { right } else { left };
-        let joiner = JoinPreparation {
+        let preparation = JoinPreparation {
             oriented: node.oriented(side)?,
             build: side,
             at: node.at(None),
@@ -116,17 +116,17 @@ impl Build {
             reporter,
             shown: node.shown.clone(),
             bucket: None,
-            scatters: can_scatter(&node),
+            spills_for_device: can_scatter(&node),
         };
-        let opened = match joiner.decide(build.collect(), probe).await? {
-            Joined::Decided(decided) => Opened::Decided(decided, side),
-            Joined::TooLarge {
+        let opened = match preparation.prepare(build.collect(), probe).await? {
+            Ok(join) => OpenedJoin::Whole(join, side),
+            Err(TooLarge {
                 build,
                 probe,
                 placed,
-            } => {
+            }) => {
                 let spilled = Spilled::in_memory(node, side, build, probe, &placed)?;
-                Opened::Spilled(spilled)
+                OpenedJoin::Spilled(spilled)
             }
         };
         Ok(Arc::new(opened))
@@ -265,7 +265,7 @@ impl HortonJoinExec {
             reopen: self.reopen(context),
             spread: None,
         };
-        let decided = build.decide().map_err(Arc::new).boxed().shared();
+        let decided = build.prepare().map_err(Arc::new).boxed().shared();
         Ok(match board {
             // The filters are complete once all builds are.
             Some(board) => {
@@ -296,7 +296,7 @@ impl HortonJoinExec {
         let telling = self.runs.executions().begin(&self.made_filters())?;
         lock(run.again()).push(telling);
         let build = self.anew(partition, self.sides(), context)?;
-        Ok(build.decide().map_err(Arc::new).boxed().shared())
+        Ok(build.prepare().map_err(Arc::new).boxed().shared())
     }
 
     /// Begins the decision of a round of partitions that were asked for before: the first one's,
@@ -331,7 +331,7 @@ impl HortonJoinExec {
                 _ => left,
             };
             build.spread = earlier.and_then(|earlier| earlier.spread);
-            Ok(build.decide().await?)
+            Ok(build.prepare().await?)
         };
         Ok(decided.boxed().shared())
     }

@@ -152,7 +152,7 @@ impl JoinMetrics {
 
     /// Counts a table that a further device got of the same build side.
     pub fn add_further_table(&self) {
-        self.count_table("tables_added");
+        self.count_table("tables_replicated");
     }
 
     /// Counts a table under `name`, which only joins with such a table show.

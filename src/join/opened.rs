@@ -1,4 +1,4 @@
-//! A join whose rows can be read: one that is decided, or one whose sides are in buckets.
+//! A join whose rows can be read: one that is prepared whole, or one in spill partitions.
 
 use std::sync::Arc;
 
@@ -8,27 +8,27 @@ use futures::future::{BoxFuture, Shared};
 
 use crate::error::{Error, Result};
 
-use super::prepare::{Decided, EarlierBuild};
+use super::prepare::{EarlierBuild, PreparedJoin};
 use super::side::Side;
 use super::spill::spilled::Spilled;
 
 /// A join that streams wait for together, or the one error of its build for all of them.
-pub type SharedJoin = Shared<BoxFuture<'static, Result<Arc<Opened>, Arc<Error>>>>;
+pub type SharedJoin = Shared<BoxFuture<'static, Result<Arc<OpenedJoin>, Arc<Error>>>>;
 
 /// A join whose rows can be read.
-pub enum Opened {
+pub enum OpenedJoin {
     /// Its build side is in memory, on the device or on the host: this side.
-    Decided(Decided, Side),
+    Whole(PreparedJoin, Side),
     /// Neither side fits into memory, or the build side not on the device.
     Spilled(Arc<Spilled>),
 }
 
-impl Opened {
+impl OpenedJoin {
     /// Returns whether each stream can be read more than once, by any number of consumers.
     pub fn can_be_read_again(&self) -> bool {
         match self {
-            Opened::Decided(decided, _) => decided.can_be_read_again(),
-            Opened::Spilled(_) => false,
+            OpenedJoin::Whole(join, _) => join.can_be_read_again(),
+            OpenedJoin::Spilled(_) => false,
         }
     }
 
@@ -36,11 +36,11 @@ impl Opened {
     /// partition.
     pub fn earlier(&self) -> Option<EarlierBuild> {
         match self {
-            Opened::Decided(decided, build) => Some(EarlierBuild {
+            OpenedJoin::Whole(join, build) => Some(EarlierBuild {
                 build: *build,
-                spread: decided.spread(),
+                spread: join.spread(),
             }),
-            Opened::Spilled(_) => None,
+            OpenedJoin::Spilled(_) => None,
         }
     }
 
@@ -55,8 +55,8 @@ impl Opened {
         partition: usize,
     ) -> DataFusionResult<SendableRecordBatchStream> {
         match self {
-            Opened::Decided(decided, _) => Ok(decided.stream(at, partition)?),
-            Opened::Spilled(spilled) => spilled.stream(at, partition),
+            OpenedJoin::Whole(join, _) => Ok(join.stream(at, partition)?),
+            OpenedJoin::Spilled(spilled) => spilled.stream(at, partition),
         }
     }
 }

@@ -63,6 +63,8 @@ impl BuildRows {
                 blocks.push(b as u32);
             }
         }
+        debug_assert!(rows < NO_ROW as usize, "{rows} rows");
+        debug_assert!(starts.is_sorted(), "rows are numbered through");
         let width = batches.first().map_or(0, RecordBatch::num_columns);
         let column = |c: usize| batches.iter().map(|b| Arc::clone(b.column(c))).collect();
         Self {
@@ -99,6 +101,7 @@ impl BuildRows {
         if row == NO_ROW {
             return (self.batches.len(), 0);
         }
+        debug_assert!((row as usize) < self.len(), "row {row} of {}", self.len());
         let mut batch = self.blocks[row as usize / BLOCK] as usize;
         while self.starts[batch + 1] <= row {
             batch += 1;
@@ -143,6 +146,7 @@ impl BuildRows {
 
     /// Makes column `index` one array.
     pub fn set_joined(&mut self, index: usize, array: ArrayRef) {
+        debug_assert_eq!(array.len(), self.len(), "one value per build row");
         if let Some(column) = self.columns.get_mut(index) {
             *column = vec![array];
         }

@@ -26,7 +26,7 @@ use crate::parallel::{Morsel, map_blocking, map_parallel, parts};
 
 /// The normalized key keys of one part of the build side.
 #[derive(Debug)]
-pub struct SurrogateKeys {
+pub struct NormalizedKeys {
     /// The part's first row.
     pub first_row: usize,
     /// One key a row that can match, low word first.
@@ -37,7 +37,7 @@ pub struct SurrogateKeys {
     pub rows: Option<Vec<u32>>,
 }
 
-impl SurrogateKeys {
+impl NormalizedKeys {
     /// Writes the numbers that the rows of the keys `range` have in the whole build side.
     pub fn number(&self, range: Range<usize>, out: &mut [u32]) {
         let first = self.first_row as u32;
@@ -57,13 +57,13 @@ impl SurrogateKeys {
 /// Some of a part's normalized key keys, numbered as keys, not words.
 #[derive(Debug, Clone)]
 pub struct WholePart {
-    of: Arc<SurrogateKeys>,
+    of: Arc<NormalizedKeys>,
     range: Range<usize>,
 }
 
 impl WholePart {
     /// Returns all keys of a part.
-    pub fn all(keys: SurrogateKeys) -> Self {
+    pub fn all(keys: NormalizedKeys) -> Self {
         Self {
             range: 0..keys.keys.len() / keys.words,
             of: Arc::new(keys),
@@ -271,14 +271,14 @@ pub async fn encode_parts(
     encoder: &KeyEncoder,
     keys: &[Vec<ArrayRef>],
     width: usize,
-) -> Result<Vec<SurrogateKeys>> {
+) -> Result<Vec<NormalizedKeys>> {
     let encoder = encoder.clone();
     let encode = move |part: Morsel| encode_part(&encoder, &part);
     map_blocking(parts(keys), width, encode).await
 }
 
 /// Returns the normalized keys of the rows that can match.
-fn encode_part(encoder: &KeyEncoder, part: &Morsel) -> Result<SurrogateKeys> {
+fn encode_part(encoder: &KeyEncoder, part: &Morsel) -> Result<NormalizedKeys> {
     let words = encoder.words();
     let mut keys = vec![0; part.rows * words];
     let mut rows: Option<Vec<u32>> = None;
@@ -299,7 +299,7 @@ fn encode_part(encoder: &KeyEncoder, part: &Morsel) -> Result<SurrogateKeys> {
         before += count;
     }
     keys.truncate(len * words);
-    Ok(SurrogateKeys {
+    Ok(NormalizedKeys {
         first_row: part.first_row,
         keys,
         words,

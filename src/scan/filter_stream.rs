@@ -61,7 +61,7 @@ impl ScanMetrics {
             input_rows: MetricBuilder::new(set)
                 .with_category(MetricCategory::Rows)
                 .counter("input_rows", partition),
-            rests: MetricBuilder::new(set).counter("filter_rests", partition),
+            rests: MetricBuilder::new(set).counter("filter_pauses", partition),
         }
     }
 }

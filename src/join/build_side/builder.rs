@@ -20,7 +20,7 @@ use crate::join::build_side::concat_columns::{ColumnsToConcat, set_in};
 use crate::join::build_side::keyed::{KeyedRows, evaluate_keys};
 use crate::join::build_side::side::BuildSide;
 use crate::join::build_side::spec::BuildSpec;
-use crate::join::build_side::table::{TableBuild, TableBuilt};
+use crate::join::build_side::table::{BuiltTable, TableBuild};
 use crate::join::build_side::visited::Visited;
 use crate::join::decision::HostReason;
 use crate::join::input::build_batches::BuildBatches;
@@ -33,16 +33,8 @@ use crate::join::rows::NO_ROW;
 use crate::keys::source::{KeysToSend, choose_encoder};
 use crate::parallel::task_failed;
 
-/// The result of a build.
-pub enum Built {
-    /// A build side whose table is on the device.
-    Side(Box<BuildSide>),
-    /// The host is to join the rows, for this reason.
-    HandedBack(HostReason),
-}
-
 /// Builds the table of the rows `collected`. The caller holds on to their memory until it is handed
-/// over ([`BuildSide::hold`]).
+/// over ([`BuildSide::hold`]). Returns the reason if the host is to join the rows.
 ///
 /// # Errors
 /// `ResourcesExhausted` from the memory pool; [`Error::TooManyRows`]; the device's, if the
@@ -52,7 +44,7 @@ pub async fn build(
     collected: BuildBatches,
     memory: BuildMemory,
     metrics: JoinMetrics,
-) -> Result<Built> {
+) -> Result<Result<Box<BuildSide>, HostReason>> {
     let timer = metrics.build_time.timer();
     let BuildBatches {
         batches, rows: n, ..
@@ -86,8 +78,8 @@ pub async fn build(
     let (table, early) = table_and_columns(build, &mut rows, to_send).await?;
     let built = began.elapsed();
     let table = match table {
-        TableBuilt::Table(table) => table,
-        TableBuilt::HandedBack(reason) => return Ok(Built::HandedBack(reason)),
+        Ok(table) => table,
+        Err(reason) => return Ok(Err(reason)),
     };
     let tables = TableReplicas::new(table, fallback);
     let left = ColumnsToConcat::of(&spec, &rows, &memory.batches, |source, _| {
@@ -104,7 +96,7 @@ pub async fn build(
     let kept = memory.device.size() + memory.tables.size() + memory.visited.size();
     metrics.build_mem_used.add(kept);
     let side = BuildSide::new(rows, spec, tables, visited, memory);
-    Ok(Built::Side(Box::new(side)))
+    Ok(Ok(Box::new(side)))
 }
 
 /// Builds the table of `keys`, and meanwhile makes one array of each column that the device does
@@ -113,7 +105,7 @@ async fn table_and_columns(
     build: TableBuild<'_>,
     rows: &mut KeyedRows,
     keys: KeysToSend,
-) -> Result<(TableBuilt, usize)> {
+) -> Result<(BuiltTable, usize)> {
     let (spec, memory) = (build.spec, build.memory);
     let KeysToSend::Plain = keys else {
         return Ok((build.build(rows, &keys).await?, 0));

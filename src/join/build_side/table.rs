@@ -3,7 +3,7 @@
 //! ```text
 //!  keys ─▶ few enough? ─▶ table ─▶ columns to gather, while there is room ─▶ Table
 //!              │ no         │ no room: once more, if others give some back
-//!              └────────────┴─ no room ─▶ HandedBack: the host joins, or buckets are made
+//!              └────────────┴─ no room ─▶ a reason: the host joins, or spill partitions do
 //! ```
 //!
 //! The rows are all in host memory when this is tried, so nothing is lost if the device refuses.
@@ -33,13 +33,8 @@ pub const KEY_BYTES: u64 = 48;
 /// are not even tried.
 const LEAST_KEY_BYTES: u64 = 8;
 
-/// The result of building a table.
-pub enum TableBuilt {
-    /// A table on the device; missing if no row can match.
-    Table(Option<Arc<JoinTable>>),
-    /// The host is to join the rows, for this reason.
-    HandedBack(HostReason),
-}
+/// A table on the device, which is missing if no row can match; or why the host is to join the rows.
+pub type BuiltTable = Result<Option<Arc<JoinTable>>, HostReason>;
 
 /// The build of a table.
 #[derive(Clone, Copy)]
@@ -61,9 +56,9 @@ impl TableBuild<'_> {
     ///
     /// # Errors
     /// `ResourcesExhausted` from the memory pool; the device's, if the session wants to see them.
-    pub async fn build(self, rows: &KeyedRows, keys: &KeysToSend) -> Result<TableBuilt> {
+    pub async fn build(self, rows: &KeyedRows, keys: &KeysToSend) -> Result<BuiltTable> {
         let reason = match self.try_twice(rows, keys).await {
-            Ok(table) => return Ok(TableBuilt::Table(table)),
+            Ok(table) => return Ok(Ok(table)),
             Err(Error::Device(DeviceError::DeviceMemory { .. }) | Error::TooManyRows { .. }) => {
                 HostReason::DoesNotFit
             }
@@ -74,7 +69,7 @@ impl TableBuild<'_> {
             }
         };
         self.forget(rows);
-        Ok(TableBuilt::HandedBack(reason))
+        Ok(Err(reason))
     }
 
     /// Gives back what was reserved for a table that is not there.

@@ -70,6 +70,7 @@ fn lookup_keys(
     keys: Staging<u32>,
     wanted: LookupKind,
 ) -> Result<(LookupResult, Matches), DeviceError> {
+    debug_assert_eq!(keys.len() % table.built.key_words(), 0, "whole keys");
     let n = keys.len() / table.built.key_words();
     let keys = queue.send("probe keys", keys)?;
     let matches = table.built.lookup(queue, &keys, n)?;
@@ -108,6 +109,7 @@ fn fetch_window(
     let LookupKind::Pairs { build_rows, window } = wanted else {
         return Err(no_pairs_wanted());
     };
+    debug_assert!(first < matches.total(), "a window begins with a pair");
     let left = usize::try_from(matches.total() - first).unwrap_or(usize::MAX);
     let len = left.min(window);
     let (probe, build) = if matches.one_each() {
@@ -147,6 +149,10 @@ fn fetch_window(
         build: last_if(build_rows),
         columns,
     };
+    for numbers in [&window.probe, &window.build].into_iter().flatten() {
+        debug_assert_eq!(numbers.len(), len, "a window has one number per pair");
+    }
+    debug_assert!(window.end() <= matches.total(), "a window ends with the pairs");
     check(queue, "build row", window.build.as_deref(), table.rows)?;
     check(queue, "probe row", window.probe.as_deref(), matches.keys())?;
     Ok(window)

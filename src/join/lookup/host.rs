@@ -27,7 +27,7 @@ use futures::future::BoxFuture;
 
 use crate::device::{Answer, Cost};
 use crate::error::Result;
-use crate::keys::source::SurrogateKeys;
+use crate::keys::source::NormalizedKeys;
 
 /// Normalized key keys to build rows.
 #[derive(Debug)]
@@ -58,7 +58,7 @@ impl HostTable {
     }
 
     /// Returns the table of `parts` with keys of `words` words, fewer than 2^32 rows in all.
-    pub fn build(parts: &[SurrogateKeys], words: usize) -> Self {
+    pub fn build(parts: &[NormalizedKeys], words: usize) -> Self {
         let n = parts.iter().map(|part| part.keys.len()).sum::<usize>() / words;
         let buckets = buckets(n);
         let shift = u64::BITS - buckets.trailing_zeros();
@@ -91,6 +91,8 @@ impl HostTable {
         for bucket in next.windows(2) {
             entries[bucket[0] as usize..bucket[1] as usize].sort_unstable();
         }
+        debug_assert!(next.is_sorted(), "offsets ascend");
+        debug_assert_eq!(next.last().map_or(0, |end| *end as usize), n, "to the number of entries");
         Self {
             entries,
             offsets: next,
@@ -131,7 +133,7 @@ fn bucket(key: u64, shift: u32) -> usize {
 const NO_ID: u64 = u64::MAX;
 
 /// Returns the numbers of all keys, if they are of more than two words.
-fn named(parts: &[SurrogateKeys], words: usize) -> KeyIds {
+fn named(parts: &[NormalizedKeys], words: usize) -> KeyIds {
     let mut names = KeyIds::new();
     if words > 2 {
         for key in parts.iter().flat_map(|part| part.keys.chunks(words)) {
@@ -282,13 +284,13 @@ mod tests {
     use super::*;
 
     fn table() -> Arc<HostTable> {
-        let first = SurrogateKeys {
+        let first = NormalizedKeys {
             first_row: 0,
             keys: vec![7, 5, 7, 9],
             words: 1,
             rows: None,
         };
-        let second = SurrogateKeys {
+        let second = NormalizedKeys {
             first_row: 4,
             keys: vec![7, 0],
             words: 1,
@@ -362,7 +364,7 @@ mod tests {
             .filter(|key| bucket(u64::from(*key), shift) == 3)
             .take(1000)
             .collect();
-        let part = SurrogateKeys {
+        let part = NormalizedKeys {
             first_row: 0,
             keys: keys.clone(),
             words: 1,
@@ -377,7 +379,7 @@ mod tests {
 
     #[test]
     fn both_words_of_a_key_count() {
-        let part = SurrogateKeys {
+        let part = NormalizedKeys {
             first_row: 5,
             keys: vec![1, 2, 2, 1, 1, 2],
             words: 2,
@@ -390,7 +392,7 @@ mod tests {
 
     #[test]
     fn all_words_of_a_long_key_count() {
-        let part = SurrogateKeys {
+        let part = NormalizedKeys {
             first_row: 5,
             keys: vec![1, 2, 3, 1, 2, 4, 1, 2, 3],
             words: 3,

@@ -29,6 +29,17 @@ pub struct Pairs {
 }
 
 impl Pairs {
+    /// Checks that what there is of each pair is there of all of them.
+    fn debug_assert_lengths(&self) {
+        let pairs = self.build.len().max(self.probe.len());
+        debug_assert!(self.build.is_empty() || self.build.len() == pairs, "build rows");
+        debug_assert!(self.probe.is_empty() || self.probe.len() == pairs, "probe rows");
+        debug_assert!(
+            self.gathered.values().all(|column| column.len() == pairs),
+            "gathered columns"
+        );
+    }
+
     /// Returns a gathered column.
     pub fn gathered(&self, source: Source) -> Option<&ArrayRef> {
         self.gathered.get(&source)
@@ -50,6 +61,7 @@ impl Pairs {
     /// # Errors
     /// Arrow's errors.
     pub fn append_unmatched(&mut self, probe: Vec<u32>) -> Result<()> {
+        self.debug_assert_lengths();
         for column in self.gathered.values_mut() {
             let nulls = new_null_array(column.data_type(), probe.len());
             *column = concat(&[column.as_ref(), nulls.as_ref()])?;
@@ -64,6 +76,8 @@ impl Pairs {
     /// # Errors
     /// Arrow's errors.
     pub fn keep(mut self, passed: &BooleanArray) -> Result<Self> {
+        self.debug_assert_lengths();
+        debug_assert!(self.probe.is_empty() || self.probe.len() == passed.len());
         if passed.true_count() == passed.len() {
             return Ok(self);
         }

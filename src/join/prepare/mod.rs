@@ -1,24 +1,21 @@
-//! The place where a join runs, decided when its build side is there.
+//! The driver of a build: rows of both sides in, a join whose rows can be read out.
 //!
 //! ```text
-//!  inputs ─▶ race: a build side ─▶ place ─▶ rows ≥ horton.min_build_rows, device ready, its keys,
-//!                                    │       and of a small build side: many rows to probe
-//!                                    │ yes                              │ no, for a reason
-//!                                    ▼                                  │
-//!                     table on the device ── failed, does not fit ──────┤
-//!                                    │                                  ▼
-//!                     Decided::Device: probe streams        Decided::Host: DataFusion's own join
+//!  build side, all read ─▶ coalesce ─▶ its keys to scans of the probe side ─▶ placement
+//!                                                          │ device            │ host, for a reason
+//!                                                          ▼                   │
+//!                        table on the device ── failed, does not fit ──────────┤
+//!                                    │                                         ▼
+//!                     PreparedJoin::Device: probe streams   PreparedJoin::Host: DataFusion's own
 //!
-//!  the table has room on no device, but on several together ─▶ shares, each decided like that
-//!  neither side fits into memory, or the build side not on the device
-//!                                 ─▶ spill: buckets, each of which is decided like that
+//!  the table has room on no device, but on several together ─▶ PreparedJoin::Sharded
+//!  neither side fits into memory, or the build side on no device
+//!                                 ─▶ spill: partitions, each of which is prepared like that
 //! ```
-//!
-//! DuckDB and DataFusion decide on perfect hashing at the same point (`try_create_array_map`): rows
-//! that are there are facts. Nothing is estimated.
 
 pub mod host_join;
 pub mod oriented;
+mod placement;
 pub mod reserved_pool;
 pub mod shards;
 
@@ -30,14 +27,12 @@ use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricBuilder};
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 
-use crate::config::{Enabled, HortonConfig};
-use crate::device::{Device, Devices, Placed, names_device};
-use crate::device_startup::{self, Readiness};
+use crate::config::HortonConfig;
+use crate::device::{Device, Placed};
 use crate::error::{DeviceError, Error, Result};
-use crate::join::build_side::builder::{self, Built};
+use crate::join::build_side::builder;
 use crate::join::build_side::keyed::evaluate_keys;
 use crate::join::build_side::side::BuildSide;
-use crate::join::build_side::table::KEY_BYTES;
 use crate::join::decision::{
     BuildId, Decision, HostMetrics, HostReason, JoinReport, PartitionStorage, Place,
 };
@@ -52,6 +47,7 @@ use crate::join::side::Side;
 
 use host_join::{HostJoin, HostPartitioning, Reopen, host_join};
 use oriented::OrientedJoin;
+use placement::place;
 use shards::{Broadcast, Shards, can_share};
 
 /// The facts of a join's node that an execution of a build needs.
@@ -86,81 +82,6 @@ impl JoinContext {
     }
 }
 
-/// The place where a join is to run.
-pub enum Placement {
-    /// This device, which counts the join.
-    Device(Placed),
-    /// The host, for this reason: DataFusion's own join runs.
-    Host(HostReason),
-}
-
-/// Returns where a build side of `rows` rows is joined: on the device with room and the least work.
-/// Devices in `tried` are left out.
-///
-/// # Errors
-/// [`DeviceError::UnknownDevice`] and [`DeviceError::UnsuitableDevice`]: `horton.device` names a
-/// device that is not there or cannot run the kernels.
-async fn place(oriented: &OrientedJoin, rows: usize, tried: &[Device]) -> Result<Placement> {
-    let config = oriented.config();
-    if let Some(reason) = oriented.unsupported_keys()? {
-        return Ok(Placement::Host(HostReason::KeyType(reason)));
-    }
-    let readiness = match config.enabled {
-        Enabled::Always => device_startup::settled(config).await,
-        // The name may be wrong.
-        _ if names_device(&config.device) => device_startup::opened(config).await,
-        _ => device_startup::now(config),
-    };
-    let declined = match readiness {
-        Readiness::Unavailable(reason)
-        | Readiness::Opening {
-            declined: Some(reason),
-        } => HostReason::NotReady(reason),
-        Readiness::Opening { declined: None } => HostReason::Opening,
-        Readiness::Compiling => HostReason::Compiling,
-        Readiness::Invalid(error) => return Err(error.into()),
-        Readiness::Ready(devices) => match place_on(&devices, config, rows, tried) {
-            Ok(placed) => return Ok(Placement::Device(placed)),
-            Err(declined) => declined,
-        },
-    };
-    Ok(Placement::Host(declined))
-}
-
-/// Places a build side of `rows` rows on one of `devices`.
-///
-/// # Errors
-/// Why none of them takes it.
-fn place_on(
-    devices: &Devices,
-    config: &HortonConfig,
-    rows: usize,
-    tried: &[Device],
-) -> Result<Placed, HostReason> {
-    let is_tried = |device: &Device| tried.iter().any(|t| t.info().index == device.info().index);
-    let has_rows = |device: &Device| rows >= config.min_build_rows(device.info().kind);
-    let is_asked = |device: &Device| {
-        has_rows(device) && !is_tried(device) && config.health.failure_of(device).is_none()
-    };
-    let bytes = KEY_BYTES * rows as u64;
-    if let Some(placed) = devices.place(bytes, config.memory_limit(), is_asked) {
-        return Ok(placed);
-    }
-    let all = devices.all();
-    let mut large = all.iter().filter(|device| has_rows(device));
-    if let Some(reason) = large.find_map(|device| config.health.failure_of(device)) {
-        return Err(HostReason::FailedBefore(reason));
-    }
-    if all.iter().any(has_rows) {
-        return Err(HostReason::DoesNotFit);
-    }
-    let least = all
-        .iter()
-        .map(|device| config.min_build_rows(device.info().kind));
-    let min_build_rows = least.min().unwrap_or_default();
-    Err(HostReason::FewRows { min_build_rows })
-}
-
 /// What a build decided that another of the same join must keep to, so that each partition has the
 /// same rows again.
 #[derive(Debug, Clone)]
@@ -192,52 +113,51 @@ pub struct JoinPreparation {
     pub shown: JoinReport,
     /// Place where the rows were, if they are those of one bucket.
     pub bucket: Option<PartitionStorage>,
-    /// True if sides go to buckets if the device has no room for the build side.
-    pub scatters: bool,
+    /// True if both sides become spill partitions where no device has room for the build side.
+    pub spills_for_device: bool,
 }
 
-/// The result of a decision.
-pub enum Joined {
-    /// A join whose build side and place are known.
-    Decided(Decided),
-    /// None, as the device has no room for the build side, and the join
-    /// [`scatters`](JoinPreparation::scatters).
-    TooLarge {
-        /// The build side.
-        build: BuildBatches,
-        /// The probe side.
-        probe: Vec<SendableRecordBatchStream>,
-        /// The device, and those beside it.
-        placed: Placed,
-    },
+/// A build side for which no device has room, and the join's other side. The join
+/// [`spills_for_device`](JoinPreparation::spills_for_device).
+pub struct TooLarge {
+    /// The build side.
+    pub build: BuildBatches,
+    /// The probe side.
+    pub probe: Vec<SendableRecordBatchStream>,
+    /// The device, and those beside it.
+    pub placed: Placed,
 }
 
 impl JoinPreparation {
-    /// Decides where the rows of `build` and `probe` are joined, and tells scans of the probe side
-    /// what the build side knows.
+    /// Prepares the join of `build` and `probe`: publishes the build side's keys to scans of the
+    /// probe side, places the join, and builds its table.
     ///
     /// # Errors
     /// The errors of [`place`] and of the build.
-    pub async fn decide(mut self, build: BuildBatches, mut probe: BufferedInput) -> Result<Joined> {
+    pub async fn prepare(
+        mut self,
+        build: BuildBatches,
+        mut probe: BufferedInput,
+    ) -> Result<Result<PreparedJoin, TooLarge>> {
         let build = coalesce(build, self.oriented.width()).await?;
-        self.tell(&build).await?;
+        self.publish_filters(&build).await?;
         if let Some((_, reason)) = &self.spread {
             let (reason, probe) = (reason.clone(), probe.into_streams());
-            return self.on_host(build, probe, reason).map(Joined::Decided);
+            return self.on_host(build, probe, reason).map(Ok);
         }
-        let placement = match place(&self.oriented, build.rows, &[]).await? {
-            Placement::Device(placed) => self.with_probe(placed, build.rows, &mut probe).await?,
+        let placed = match place(&self.oriented, build.rows, &[]).await? {
+            Ok(placed) => self.with_probe(placed, build.rows, &mut probe).await?,
             host => host,
         };
         let probe = probe.into_streams();
-        match placement {
-            Placement::Device(placed) => self.on_device(placed, build, probe).await,
-            Placement::Host(reason) => self.on_host(build, probe, reason).map(Joined::Decided),
+        match placed {
+            Ok(placed) => self.on_device(placed, build, probe).await,
+            Err(reason) => self.on_host(build, probe, reason).map(Ok),
         }
     }
 
-    /// Tells scans of the probe side the keys of the build side.
-    async fn tell(&mut self, build: &BuildBatches) -> Result<()> {
+    /// Publishes the keys of the build side to scans of the probe side.
+    async fn publish_filters(&mut self, build: &BuildBatches) -> Result<()> {
         let Some(reporter) = self.reporter.take() else {
             return Ok(());
         };
@@ -269,18 +189,18 @@ impl JoinPreparation {
         placed: Placed,
         build_rows: usize,
         probe: &mut BufferedInput,
-    ) -> Result<Placement> {
+    ) -> Result<Result<Placed, HostReason>> {
         let (config, join) = (self.oriented.config(), self.oriented.join());
         let wanted = config.min_probe_rows(placed.info().kind, build_rows);
         if wanted == 0 || join.fetch().is_some() || join.right().boundedness().is_unbounded() {
-            return Ok(Placement::Device(placed));
+            return Ok(Ok(placed));
         }
         let turn = probe.turn(wanted).await?;
         Ok(
             if probe.rows() < wanted && matches!(turn, ReadOutcome::Ended) {
-                Placement::Host(HostReason::FewProbeRows { wanted })
+                Err(HostReason::FewProbeRows { wanted })
             } else {
-                Placement::Device(placed)
+                Ok(placed)
             },
         )
     }
@@ -292,11 +212,11 @@ impl JoinPreparation {
         mut placed: Placed,
         mut build: BuildBatches,
         probe: Vec<SendableRecordBatchStream>,
-    ) -> Result<Joined> {
+    ) -> Result<Result<PreparedJoin, TooLarge>> {
         if !placed.has_room() {
-            build = match self.build_shares(build, probe.len()).await? {
-                SharesBuilt::Shards(shares) => return Ok(self.in_shards(shares, probe)),
-                SharesBuilt::HandedBack(build) => build,
+            build = match self.build_shards(build, probe.len()).await? {
+                Ok(shards) => return Ok(Ok(self.in_shards(shards, probe))),
+                Err(build) => build,
             };
         }
         let mut tried = Vec::new();
@@ -306,8 +226,7 @@ impl JoinPreparation {
             let reason = match self.build_on(&placed, rows, probe.len()).await? {
                 Ok(built) => {
                     self.transfer_memory(&built, &kept);
-                    let decided = self.decided(&placed, *built, probe, self.at);
-                    return Ok(Joined::Decided(decided));
+                    return Ok(Ok(self.prepared(&placed, *built, probe, self.at)));
                 }
                 Err(reason) => reason,
             };
@@ -317,9 +236,7 @@ impl JoinPreparation {
                 full = Some(placed.clone());
             }
             let is_of_device = matches!(reason, HostReason::DoesNotFit | HostReason::Failed(_));
-            if is_of_device
-                && let Placement::Device(next) = place(&self.oriented, build.rows, &tried).await?
-            {
+            if is_of_device && let Ok(next) = place(&self.oriented, build.rows, &tried).await? {
                 log::debug!(
                     "{}: {reason}; trying the next device",
                     placed.info().label()
@@ -328,14 +245,16 @@ impl JoinPreparation {
                 continue;
             }
             return match (full, reason) {
-                (Some(placed), HostReason::DoesNotFit | HostReason::Failed(_)) if self.scatters => {
-                    Ok(Joined::TooLarge {
+                (Some(placed), HostReason::DoesNotFit | HostReason::Failed(_))
+                    if self.spills_for_device =>
+                {
+                    Ok(Err(TooLarge {
                         build,
                         probe,
                         placed,
-                    })
+                    }))
                 }
-                (_, reason) => self.on_host(build, probe, reason).map(Joined::Decided),
+                (_, reason) => self.on_host(build, probe, reason).map(Ok),
             };
         }
     }
@@ -354,11 +273,9 @@ impl JoinPreparation {
         let pool = self.oriented.context().memory_pool();
         let memory = BuildMemory::new(pool, self.at.partition);
         match builder::build(spec, build, memory, metrics).await {
-            Ok(Built::Side(side)) => Ok(Ok(side)),
-            Ok(Built::HandedBack(reason)) => Ok(Err(reason)),
             // A table on the host has its memory already.
             Err(error) if error.is_pool_memory() => Ok(Err(HostReason::NoMemory)),
-            Err(error) => Err(error),
+            built => built,
         }
     }
 
@@ -375,17 +292,22 @@ impl JoinPreparation {
         });
     }
 
-    /// Builds a share of the rows of `build` on each device that takes one, if several do.
-    async fn build_shares(&self, mut build: BuildBatches, probes: usize) -> Result<SharesBuilt> {
+    /// Builds a shard of the rows of `build` on each device that takes one, if several do. Returns
+    /// all rows if not.
+    async fn build_shards(
+        &self,
+        mut build: BuildBatches,
+        probes: usize,
+    ) -> Result<Result<Vec<Shard>, BuildBatches>> {
         let is_swapped = self.build == Side::Right;
         if self.bucket.is_some() || !can_share(self.oriented.join(), is_swapped) {
-            return Ok(SharesBuilt::HandedBack(build));
+            return Ok(Err(build));
         }
         let mut refused = Vec::new();
         loop {
-            let places = self.places_of_shares(build.rows, &refused).await?;
+            let places = self.places_of_shards(build.rows, &refused).await?;
             if places.len() < 2 || build.rows < places.len() {
-                return Ok(SharesBuilt::HandedBack(build));
+                return Ok(Err(build));
             }
             let shares = build.shares(places.len()).into_iter();
             let (shares, kept): (Vec<_>, Vec<_>) = shares.map(BuildBatches::apart).unzip();
@@ -405,7 +327,7 @@ impl JoinPreparation {
             if built.len() == kept.len() {
                 let pairs = built.iter().zip(&kept);
                 pairs.for_each(|((_, side), kept)| self.transfer_memory(side, kept));
-                return Ok(SharesBuilt::Shards(built));
+                return Ok(Ok(built));
             }
             let all = kept.into_iter().reduce(BuildBatches::followed_by);
             let none = || Error::Internal("a build side in no shares".to_owned());
@@ -414,16 +336,16 @@ impl JoinPreparation {
     }
 
     /// Returns the devices that may take a share of `rows` rows each, without the `refused` ones.
-    async fn places_of_shares(&self, rows: usize, refused: &[Device]) -> Result<Vec<Placed>> {
+    async fn places_of_shards(&self, rows: usize, refused: &[Device]) -> Result<Vec<Placed>> {
         let (mut places, mut taken) = (Vec::new(), refused.to_vec());
-        while let Placement::Device(placed) = place(&self.oriented, rows, &taken).await? {
+        while let Ok(placed) = place(&self.oriented, rows, &taken).await? {
             taken.push(placed.device().clone());
             places.push(placed);
         }
         Ok(places)
     }
 
-    fn in_shards(self, shares: Vec<Shard>, probe: Vec<SendableRecordBatchStream>) -> Joined {
+    fn in_shards(self, shares: Vec<Shard>, probe: Vec<SendableRecordBatchStream>) -> PreparedJoin {
         let mut copies = Broadcast::of(probe, shares.len());
         let streams = std::mem::take(&mut copies.streams);
         let joins = shares.into_iter().zip(streams).enumerate();
@@ -432,25 +354,28 @@ impl JoinPreparation {
                 bucket: Some(share),
                 ..self.at
             };
-            self.decided(&placed, *built, probe, at)
+            self.prepared(&placed, *built, probe, at)
         });
         let joins = joins.collect();
         let shares = copies.into_shares(self.oriented.output().schema);
-        Joined::Decided(Decided::Shards { joins, shares })
+        PreparedJoin::Sharded {
+            joins,
+            shards: shares,
+        }
     }
 
-    fn decided(
+    fn prepared(
         &self,
         placed: &Placed,
         built: BuildSide,
         probe: Vec<SendableRecordBatchStream>,
         at: BuildId,
-    ) -> Decided {
+    ) -> PreparedJoin {
         let spec = Arc::new(self.oriented.probe_spec(placed, at != self.at));
         let place = Place::Device(placed.device().clone());
         self.note(at, built.rows().len(), place);
         let streams = probe.into_iter().map(|stream| Mutex::new(Some(stream)));
-        Decided::Device {
+        PreparedJoin::Device {
             spec,
             build: Arc::new(built),
             streams: streams.collect(),
@@ -465,14 +390,14 @@ impl JoinPreparation {
         build: BuildBatches,
         probe: Vec<SendableRecordBatchStream>,
         reason: HostReason,
-    ) -> Result<Decided> {
+    ) -> Result<PreparedJoin> {
         log::debug!("a join of {} build rows on the host: {reason}", build.rows);
         self.note(self.at, build.rows, Place::Host(reason.clone()));
         let spread = match self.spread {
             Some((spread, _)) => spread,
             None => HostPartitioning::of(&self.oriented, &build, probe.len(), self.partitions),
         };
-        Ok(Decided::Host {
+        Ok(PreparedJoin::Host {
             join: Box::new(host_join(
                 &self.oriented,
                 build,
@@ -496,19 +421,11 @@ impl JoinPreparation {
     }
 }
 
-/// A share of the build side, with its table.
+/// A shard of the build side, with its table.
 type Shard = (Placed, Box<BuildSide>);
 
-/// The result of building shares.
-enum SharesBuilt {
-    /// One on each device.
-    Shards(Vec<Shard>),
-    /// All rows, as a device took none.
-    HandedBack(BuildBatches),
-}
-
-/// A join whose build side is there.
-pub enum Decided {
+/// A join whose build side is there: how its rows are made.
+pub enum PreparedJoin {
     /// A join whose table is on a device.
     Device {
         /// The facts that probe streams share.
@@ -524,12 +441,12 @@ pub enum Decided {
         /// The node's metrics.
         metrics: ExecutionPlanMetricsSet,
     },
-    /// A join whose table is on several devices, a share on each.
-    Shards {
-        /// The joins of the shares.
-        joins: Vec<Decided>,
+    /// A join whose table is on several devices, a shard on each.
+    Sharded {
+        /// The joins of the shards.
+        joins: Vec<PreparedJoin>,
         /// Merges their rows.
-        shares: Shards,
+        shards: Shards,
     },
     /// DataFusion's own join over what was read.
     Host {
@@ -544,13 +461,13 @@ pub enum Decided {
     },
 }
 
-impl Decided {
+impl PreparedJoin {
     /// Returns whether each stream can be read more than once, by any number of consumers.
     pub fn can_be_read_again(&self) -> bool {
         match self {
-            Decided::Device { reopen, .. } => reopen.is_some(),
-            Decided::Host { join, .. } => join.can_be_read_again(),
-            Decided::Shards { .. } => false,
+            PreparedJoin::Device { reopen, .. } => reopen.is_some(),
+            PreparedJoin::Host { join, .. } => join.can_be_read_again(),
+            PreparedJoin::Sharded { .. } => false,
         }
     }
 
@@ -558,7 +475,9 @@ impl Decided {
     /// the host.
     pub fn spread(&self) -> Option<(HostPartitioning, HostReason)> {
         match self {
-            Decided::Host { join, reason, .. } if join.spread() != HostPartitioning::Collect => {
+            PreparedJoin::Host { join, reason, .. }
+                if join.spread() != HostPartitioning::Collect =>
+            {
                 Some((join.spread(), reason.clone()))
             }
             _ => None,
@@ -572,11 +491,11 @@ impl Decided {
     /// The errors of executing DataFusion's own join, and of opening a partition anew.
     pub fn stream(&self, at: usize, partition: usize) -> Result<SendableRecordBatchStream> {
         match self {
-            Decided::Shards { joins, shares } => {
+            PreparedJoin::Sharded { joins, shards } => {
                 let joined = joins.iter().map(|join| join.stream(at, partition));
-                Ok(shares.stream(joined.collect::<Result<_>>()?, at))
+                Ok(shards.stream(joined.collect::<Result<_>>()?, at))
             }
-            Decided::Host {
+            PreparedJoin::Host {
                 join,
                 at: noted,
                 on_host,
@@ -586,7 +505,7 @@ impl Decided {
                 on_host.note(*noted, join.join());
                 Ok(stream)
             }
-            Decided::Device {
+            PreparedJoin::Device {
                 spec,
                 build,
                 streams,

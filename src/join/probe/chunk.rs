@@ -88,6 +88,7 @@ impl ProbeBatch {
     /// Returns the rows whose keys stand at `positions`.
     fn rows_at(&self, places: impl Iterator<Item = u32>) -> Vec<u32> {
         let start = self.positions.start;
+        debug_assert!(start <= self.positions.end);
         match &self.rows {
             Some(rows) => places.map(|place| rows[(place - start) as usize]).collect(),
             None => places.map(|place| place - start).collect(),
@@ -103,6 +104,7 @@ impl ProbeBatch {
             (false, Some(last)) => *last as usize + 1,
             (false, None) => from,
         };
+        debug_assert!(to <= self.batch.num_rows(), "{to} of {}", self.batch.num_rows());
         self.resolved = to.max(from);
         from..self.resolved
     }
@@ -168,6 +170,8 @@ impl Chunk {
     /// pairs; `None` if the pairs at hand are enough.
     pub fn missing(&self, limit: usize) -> Option<u64> {
         let window = &self.found.window;
+        debug_assert!(window.end() <= self.found.total, "a window ends with the pairs");
+        debug_assert!(self.next <= self.found.total, "no pair is taken twice");
         // One more than the limit tells whether the batch goes on.
         let enough = window.end() - self.next.min(window.end()) > limit as u64;
         (!enough && window.end() < self.found.total).then_some(self.next)

@@ -29,7 +29,7 @@ use crate::join::lookup::table::JoinTable;
 use crate::join::memory::{FLOOR, ProbeMemory};
 use crate::join::probe::chunk::ProbeBatch;
 
-use super::{GROWTH, LEAST_WINDOW, LookupInFlight, MOST_BATCHES, Probe, ProbeSpec, Refused};
+use super::{LEAST_WINDOW, LookupInFlight, Probe, ProbeSpec, Refused};
 
 /// Host bytes of what the host finds for a key in the device's place.
 const HIT_BYTES: usize = 40;
@@ -111,34 +111,31 @@ impl Probe {
     /// input, or if a chunk in flight is to give its memory back first.
     pub(super) async fn gather(&mut self, build: &BuildSide) -> Result<Option<GatheredBatches>> {
         self.reset_chunk_size(build);
-        let wanted = self.next_chunk_rows;
-        self.next_chunk_rows = (GROWTH * wanted).min(self.chunk_rows).max(1);
-        let most = self.next_chunk_batches;
-        self.next_chunk_batches = (GROWTH * most).min(MOST_BATCHES);
+        let size = self.sizing.grow();
         let room = ChunkRoom {
-            bytes: self.chunk_bytes,
+            bytes: self.sizing.bytes_max,
             row_bytes: row_bytes(build),
         };
         let mut gathered = GatheredBatches::new(self.memory.for_chunk());
-        while gathered.rows < wanted && gathered.batches.len() < most {
+        while gathered.rows < size.rows && gathered.batches.len() < size.batches {
             let is_least = gathered.batches.is_empty() && self.in_flight.is_empty();
             // A batch that is taken and put back is in memory, too, so it is not even taken.
-            if !is_least && !gathered.expects_room(self.batch_bytes, room.bytes) {
+            if !is_least && !gathered.expects_room(self.sizing.last_batch_bytes, room.bytes) {
                 break;
             }
             let waits = self.spec.whole_chunks || gathered.batches.is_empty();
             let Some(batch) = self.input.next(waits).await? else {
                 break;
             };
-            let batch = if self.is_memory_short {
-                self.head(batch, wanted - gathered.rows)
+            let batch = if self.sizing.is_memory_short() {
+                self.head(batch, size.rows - gathered.rows)
             } else {
                 batch
             };
             let keys = self.keys(&batch)?;
             let before = gathered.bytes;
             let has_room = gathered.has_room(&batch, &keys, room);
-            self.batch_bytes = gathered.bytes - before;
+            self.sizing.last_batch_bytes = gathered.bytes - before;
             if !has_room && !is_least {
                 self.input.put_back(batch);
                 break;

@@ -29,6 +29,7 @@
 //! of the results.
 
 pub mod chunk;
+mod chunk_sizing;
 mod input;
 mod lookup;
 mod output;
@@ -59,26 +60,14 @@ use crate::join::probe::chunk::{Chunk, ProbeBatch};
 
 pub use spec::ProbeSpec;
 
+use chunk_sizing::ChunkSizing;
 use input::Input;
-
-/// Batches of the first chunk under a LIMIT, at most. It has no more rows than so many output
-/// batches.
-const FIRST_BATCHES: usize = 4;
-
-/// Batches of any chunk, at most: filters leave few rows of each.
-const MOST_BATCHES: usize = 1024;
-
-/// The factor by which a chunk is larger than the one before, up to `chunk_rows`.
-const GROWTH: usize = 4;
 
 /// Chunks that a stream has on the device at once.
 const IN_FLIGHT: usize = 2;
 
 /// Steps without an output batch, after which a stream yields.
 const STEPS: usize = 64;
-
-/// Rows of a chunk that is not split again if the device has no room for it: the host answers.
-const LEAST_CHUNK_ROWS: usize = 64;
 
 /// Pairs of a window that is not halved again.
 const LEAST_WINDOW: usize = 64;
@@ -124,20 +113,9 @@ pub struct Probe {
     in_flight: VecDeque<LookupInFlight>,
     wanted: LookupKind,
     output: LimitedBatchCoalescer,
-    /// Rows of a chunk at most.
-    chunk_rows: usize,
-    /// Bytes of a chunk's batches at most, unless it has one only.
-    chunk_bytes: usize,
-    /// Bytes of the last batch.
-    batch_bytes: usize,
-    /// True if the device had no room for a chunk: they are smaller since, and batches are cut.
-    is_memory_short: bool,
-    /// True if the chunk that comes next has waited for memory.
-    has_waited_for_memory: bool,
+    sizing: ChunkSizing,
     /// True once a chunk was answered, or if the join has no LIMIT.
     is_answered: bool,
-    next_chunk_rows: usize,
-    next_chunk_batches: usize,
     /// The stream's reservation, from which chunks have theirs.
     memory: ProbeMemory,
     metrics: JoinMetrics,
@@ -159,26 +137,16 @@ impl Probe {
             spec.fetch,
         );
         let chunk_rows = spec.most_chunk_rows(&build);
-        let (next_chunk_rows, next_chunk_batches) = if spec.fetch.is_some() {
-            let rows = spec.batch_size.saturating_mul(FIRST_BATCHES);
-            (chunk_rows.min(rows), FIRST_BATCHES)
-        } else {
-            ((chunk_rows / GROWTH).max(1), MOST_BATCHES)
-        };
+        let limited_batch = spec.fetch.is_some().then_some(spec.batch_size);
+        let sizing = ChunkSizing::new(chunk_rows, spec.most_bytes(chunk_rows), limited_batch);
         let join_type = spec.join_type;
         let nothing = (build.rows().is_empty()
             && join_type.empty_build_side_produces_empty_result())
             || (!build.can_match() && join_type.empty_map_produces_empty_result());
         Self {
             wanted: spec.wanted(&build),
-            chunk_bytes: spec.most_bytes(chunk_rows),
-            chunk_rows,
-            batch_bytes: 0,
-            is_memory_short: false,
-            has_waited_for_memory: false,
+            sizing,
             is_answered: spec.fetch.is_none(),
-            next_chunk_batches,
-            next_chunk_rows,
             memory,
             spec,
             partition,
@@ -271,7 +239,7 @@ impl Probe {
                 self.is_answered = true;
                 self.metrics.add_cost(&answer.cost);
                 if table.is_some() {
-                    self.has_waited_for_memory = false;
+                    self.sizing.note_answered();
                     self.keep_visits(&build, &lookup.batches).await?;
                     if self.spec.may_replicate && build.tables().press(&answer.cost) {
                         build.share(&self.metrics).await?;
@@ -313,7 +281,7 @@ impl Probe {
     fn most_in_flight(&self) -> usize {
         // An unbounded input may not go on before its rows are answered, and the first rows may be
         // all that is wanted.
-        if self.spec.whole_chunks && self.is_answered && !self.is_memory_short {
+        if self.spec.whole_chunks && self.is_answered && !self.sizing.is_memory_short() {
             IN_FLIGHT
         } else {
             1
@@ -376,7 +344,7 @@ impl Probe {
     /// Returns whether others have given back what `error` was short of; waits for it once per
     /// chunk.
     async fn has_room_after(&mut self, table: Option<&JoinTable>, error: &Error) -> bool {
-        if std::mem::replace(&mut self.has_waited_for_memory, true) {
+        if !self.sizing.may_wait() {
             return false;
         }
         match (table, error) {
@@ -390,10 +358,8 @@ impl Probe {
 
     /// Makes chunks of the usual size again, if they were smaller and the host answers them now.
     fn reset_chunk_size(&mut self, build: &BuildSide) {
-        if self.is_memory_short && build.tables().answering().is_none() {
-            self.is_memory_short = false;
-            self.chunk_rows = self.spec.most_chunk_rows(build);
-            self.next_chunk_rows = self.chunk_rows;
+        if self.sizing.is_memory_short() && build.tables().answering().is_none() {
+            self.sizing.reset(self.spec.most_chunk_rows(build));
             self.wanted = self.spec.wanted(build);
         }
     }
@@ -401,15 +367,15 @@ impl Probe {
     /// Makes chunks smaller than one of `rows` rows, and windows of pairs, from now on; whether
     /// they can be.
     fn split(&mut self, rows: usize) -> bool {
-        let windows = self.shrink_windows();
-        if rows <= LEAST_CHUNK_ROWS && !windows {
-            return false;
+        let has_smaller_windows = self.shrink_windows();
+        let is_split = self.sizing.halve(rows);
+        if !is_split && has_smaller_windows {
+            self.sizing.shrink_to(rows);
         }
-        log::debug!("a chunk of {rows} probe rows is split");
-        self.is_memory_short = true;
-        self.chunk_rows = (rows / 2).max(LEAST_CHUNK_ROWS).min(self.chunk_rows);
-        self.next_chunk_rows = self.chunk_rows;
-        true
+        if is_split || has_smaller_windows {
+            log::debug!("a chunk of {rows} probe rows is split");
+        }
+        is_split || has_smaller_windows
     }
 
     /// Halves the windows of chunks from now on. Returns whether they can be.

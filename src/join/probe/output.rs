@@ -146,7 +146,7 @@ impl Probe {
         let rest = chunk.found.rest.clone().ok_or_else(lost)?;
         match rest.window(first, chunk.wanted).await {
             Ok(answer) => {
-                self.has_waited_for_memory = false;
+                self.sizing.note_answered();
                 self.metrics.add_cost(&answer.cost);
                 chunk.found.window = answer.value;
             }

@@ -32,7 +32,7 @@ use crate::join::input::buffered::{BufferedInput, ReadOutcome};
 use crate::join::input::build_batches::BuildBatches;
 use crate::join::output::columns::OutputColumns;
 use crate::join::prepare::oriented::OrientedJoin;
-use crate::join::prepare::{Decided, JoinPreparation, Joined};
+use crate::join::prepare::{JoinPreparation, PreparedJoin, TooLarge};
 use crate::join::side::Side;
 
 use super::pairs::PairJoin;
@@ -47,14 +47,12 @@ pub async fn whole(
     side: Side,
     build: BuildBatches,
     probe: BufferedInput,
-) -> Result<Option<Decided>> {
+) -> Result<Option<PreparedJoin>> {
     let phase = Phase::new(Arc::clone(&pairs.node.planned), side);
     let scatters = can_scatter(&pairs.node) && pairs.can_shrink(build.rows) && pair.can_split(side);
     let home = pair.home();
-    match phase.decide(pairs, build, probe, home, scatters).await? {
-        Joined::Decided(decided) => Ok(Some(decided)),
-        Joined::TooLarge { .. } => Ok(None),
-    }
+    let prepared = phase.prepare(pairs, build, probe, home, scatters);
+    Ok(prepared.await?.ok())
 }
 
 /// Returns the rows of a pair of which no side fits; `smaller` has fewer bytes.
@@ -104,16 +102,16 @@ impl Phase {
         }
     }
 
-    async fn decide(
+    async fn prepare(
         &self,
         pairs: &PairJoin,
         build: BuildBatches,
         probe: BufferedInput,
         home: PartitionStorage,
         scatters: bool,
-    ) -> Result<Joined> {
+    ) -> Result<Result<PreparedJoin, TooLarge>> {
         let (node, swapped) = (&pairs.node, self.build == Side::Right);
-        let joiner = JoinPreparation {
+        let preparation = JoinPreparation {
             oriented: OrientedJoin::of(&self.join, swapped, &node.config, &node.context)?,
             build: self.build,
             at: pairs.next_at(),
@@ -123,9 +121,9 @@ impl Phase {
             reporter: None,
             shown: node.shown.of_buckets(),
             bucket: Some(home),
-            scatters,
+            spills_for_device: scatters,
         };
-        Box::pin(joiner.decide(build, probe)).await
+        Box::pin(preparation.prepare(build, probe)).await
     }
 
     async fn join(
@@ -135,12 +133,10 @@ impl Phase {
         build: BuildBatches,
     ) -> Result<SendableRecordBatchStream> {
         let probe = pairs.reading(pair, self.build.other())?;
-        let joined = self.decide(pairs, build, probe, pair.home(), false);
-        let joined = joined.await?;
-        let Joined::Decided(decided) = joined else {
-            return Err(Error::Internal("a pass was not decided".to_owned()));
-        };
-        let rows = decided.stream(0, pairs.node.partition)?;
+        let prepared = self.prepare(pairs, build, probe, pair.home(), false);
+        let refused = |_| Error::Internal("a pass was too large for the device".to_owned());
+        let prepared = prepared.await?.map_err(refused)?;
+        let rows = prepared.stream(0, pairs.node.partition)?;
         let schema = pairs.planned.schema();
         let padded = self.padded.clone();
         let rows = rows.map(move |batch| match &padded {

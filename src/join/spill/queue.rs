@@ -12,7 +12,7 @@ use futures::FutureExt;
 use futures::future::{BoxFuture, Shared};
 
 use crate::error::{Error, Result};
-use crate::join::prepare::Decided;
+use crate::join::prepare::PreparedJoin;
 
 use super::partition::PartitionPair;
 
@@ -49,7 +49,7 @@ pub enum PairRows {
     All(Mutex<Option<SendableRecordBatchStream>>),
     /// The rows of each part, while the pair's memory is held.
     Parts(
-        Decided,
+        PreparedJoin,
         #[expect(dead_code, reason = "its rows are reserved while it is there")] PartitionPair,
     ),
 }

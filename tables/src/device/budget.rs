@@ -138,6 +138,7 @@ impl Budget {
         }
         match used.saturating_add(idle).saturating_sub(limit) {
             0 => {
+                debug_assert!(used + idle <= limit, "{used} used and {idle} idle of {limit}");
                 (taken.used, taken.idle) = (used, idle);
                 taken.peak = taken.peak.max(used + idle);
                 Ok(())
@@ -194,6 +195,7 @@ impl Grant {
     /// Counts the bytes as idle: a pool has the memory now.
     pub(super) fn lay_idle(&mut self) {
         let mut taken = self.budget.taken();
+        debug_assert!(!self.is_idle && taken.used >= self.bytes, "laid idle twice");
         taken.used -= self.bytes;
         taken.idle += self.bytes;
         self.is_idle = true;
@@ -203,6 +205,7 @@ impl Grant {
     /// Counts the bytes as used again, if at most `limit` bytes are then taken.
     pub(super) fn use_again(&mut self, limit: u64) -> Result<(), Refused> {
         let mut taken = self.budget.taken();
+        debug_assert!(self.is_idle && taken.idle >= self.bytes, "used twice");
         let idle = taken.idle - self.bytes;
         self.budget.use_more(&mut taken, self.bytes, idle, limit)?;
         self.is_idle = false;

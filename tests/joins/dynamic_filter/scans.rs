@@ -120,7 +120,7 @@ async fn a_filter_that_lets_too_much_through_rests_and_is_tried_again() {
     collect(Arc::clone(&plan), session(10).task_ctx())
         .await
         .unwrap();
-    let rests = metric::<DynamicFilterExec>(&plan, "filter_rests");
+    let rests = metric::<DynamicFilterExec>(&plan, "filter_pauses");
     // After 1, 2, 4, … 128, 128 batches.
     assert!((8..=12).contains(&rests), "{rests}");
 

@@ -387,7 +387,7 @@ async fn a_lost_device_leaves_its_work_to_the_other() {
                 assert_eq!(used, BTreeSet::from([(0, 1)]), "{query}");
             } else {
                 assert_eq!(used, BTreeSet::from([(0, 0)]), "{query}");
-                assert_eq!(metric(&plan, "tables_added"), 1, "{query}");
+                assert_eq!(metric(&plan, "tables_replicated"), 1, "{query}");
             }
         }
     }
@@ -409,7 +409,7 @@ async fn a_join_whose_chunks_wait_gets_a_second_table() {
                  JOIN range(0, 3000000) b ON a.value = b.value % 2000";
     let (plan, found) = ran(&session, query).await;
     let found = pretty_format_batches(&found).unwrap().to_string();
-    assert!(metric(&plan, "tables_added") > 0, "{plan:?}");
+    assert!(metric(&plan, "tables_replicated") > 0, "{plan:?}");
     sql(&session, "SET horton.enabled = 'never'").await;
     assert_eq!(found, sql(&session, query).await);
 }

@@ -1,0 +1,87 @@
+//! Placement: the device that a join goes to, or the reason why it stays on the host.
+//!
+//! ```text
+//!  key types that a device can compare? ─▶ devices ready? ─▶ enough build rows, healthy, with room?
+//!        │ no                                │ no                │ no            └─▶ Placed
+//!        └───────────────────────────────────┴───────────────────┴─▶ HostReason
+//! ```
+//!
+//! DuckDB and DataFusion decide on perfect hashing at the same point (`try_create_array_map`): the
+//! build rows are counted by then, so nothing is estimated.
+
+use crate::config::{Enabled, HortonConfig};
+use crate::device::{Device, Devices, Placed, names_device};
+use crate::device_startup::{self, Readiness};
+use crate::error::Result;
+use crate::join::build_side::table::KEY_BYTES;
+use crate::join::decision::HostReason;
+
+use super::oriented::OrientedJoin;
+
+/// Returns the device with room and the least work for a build side of `rows` rows, which counts the
+/// join from then on; or why the host joins it. Devices in `tried` are left out.
+///
+/// # Errors
+/// [`DeviceError::UnknownDevice`] and [`DeviceError::UnsuitableDevice`]: `horton.device` names a
+/// device that is not there or cannot run the kernels.
+pub async fn place(
+    oriented: &OrientedJoin,
+    rows: usize,
+    tried: &[Device],
+) -> Result<Result<Placed, HostReason>> {
+    let config = oriented.config();
+    if let Some(reason) = oriented.unsupported_keys()? {
+        return Ok(Err(HostReason::KeyType(reason)));
+    }
+    let readiness = match config.enabled {
+        Enabled::Always => device_startup::settled(config).await,
+        // The name may be wrong.
+        _ if names_device(&config.device) => device_startup::opened(config).await,
+        _ => device_startup::now(config),
+    };
+    let reason = match readiness {
+        Readiness::Unavailable(reason)
+        | Readiness::Opening {
+            declined: Some(reason),
+        } => HostReason::NotReady(reason),
+        Readiness::Opening { declined: None } => HostReason::Opening,
+        Readiness::Compiling => HostReason::Compiling,
+        Readiness::Invalid(error) => return Err(error.into()),
+        Readiness::Ready(devices) => return Ok(place_on(&devices, config, rows, tried)),
+    };
+    Ok(Err(reason))
+}
+
+/// Places a build side of `rows` rows on one of `devices`.
+///
+/// # Errors
+/// Why none of them takes it.
+fn place_on(
+    devices: &Devices,
+    config: &HortonConfig,
+    rows: usize,
+    tried: &[Device],
+) -> Result<Placed, HostReason> {
+    let is_tried = |device: &Device| tried.iter().any(|t| t.info().index == device.info().index);
+    let has_rows = |device: &Device| rows >= config.min_build_rows(device.info().kind);
+    let is_asked = |device: &Device| {
+        has_rows(device) && !is_tried(device) && config.health.failure_of(device).is_none()
+    };
+    let bytes = KEY_BYTES * rows as u64;
+    if let Some(placed) = devices.place(bytes, config.memory_limit(), is_asked) {
+        return Ok(placed);
+    }
+    let all = devices.all();
+    let mut large = all.iter().filter(|device| has_rows(device));
+    if let Some(reason) = large.find_map(|device| config.health.failure_of(device)) {
+        return Err(HostReason::FailedBefore(reason));
+    }
+    if all.iter().any(has_rows) {
+        return Err(HostReason::DoesNotFit);
+    }
+    let least = all
+        .iter()
+        .map(|device| config.min_build_rows(device.info().kind));
+    let min_build_rows = least.min().unwrap_or_default();
+    Err(HostReason::FewRows { min_build_rows })
+}
