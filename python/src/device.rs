@@ -4,7 +4,7 @@
 //!  OpenCL's platforms ─▶ Device(index='0:1', name=…, kind='gpu', obstacle=None or why not)
 //! ```
 
-use horton_join::device::self_test_cache::{self, Verdict};
+use horton_join::device::self_test_cache::{self, SelfTestResult};
 use horton_join::device::{DeviceInfo, DeviceKind, list};
 use horton_join::error::{DeviceError, Error};
 use pyo3::prelude::*;
@@ -45,7 +45,7 @@ pub struct Device {
 impl From<DeviceInfo> for Device {
     fn from(info: DeviceInfo) -> Self {
         let failed = match self_test_cache::of(&info) {
-            Some(Verdict::Failed(reason)) => Some(format!("its self-test failed: {reason}")),
+            Some(SelfTestResult::Failed(reason)) => Some(format!("its self-test failed: {reason}")),
             _ => None,
         };
         Self {

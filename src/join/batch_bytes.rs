@@ -29,7 +29,7 @@ pub struct BatchBytes {
 
 impl BatchBytes {
     /// Returns the bytes that `batch` adds to those before, with its key columns `keys`.
-    pub fn weigh(&mut self, batch: &RecordBatch, keys: &[ArrayRef]) -> usize {
+    pub fn count(&mut self, batch: &RecordBatch, keys: &[ArrayRef]) -> usize {
         let columns = batch.columns();
         let is_new = |key: &&ArrayRef| !columns.iter().any(|column| Arc::ptr_eq(column, key));
         let all = columns.iter().chain(keys.iter().filter(is_new));
@@ -97,8 +97,8 @@ mod tests {
         RecordBatch::try_from_iter([("c", column)]).unwrap()
     }
 
-    fn weigh(weigher: &mut BatchBytes, batch: &RecordBatch) -> usize {
-        weigher.weigh(batch, &[])
+    fn count(counter: &mut BatchBytes, batch: &RecordBatch) -> usize {
+        counter.count(batch, &[])
     }
 
     #[test]
@@ -107,10 +107,10 @@ mod tests {
         let text = "x".repeat(1000);
         let texts = StringArray::from_iter_values(std::iter::repeat_n(&text, 1000));
         let texts = batch(Arc::new(texts));
-        let mut weigher = BatchBytes::default();
-        assert_eq!(weigh(&mut weigher, &numbers.slice(500, 10)), 40);
-        assert_eq!(weigh(&mut weigher, &numbers.slice(500, 10)), 40);
-        assert_eq!(weigh(&mut weigher, &texts.slice(5, 10)), 10_044);
+        let mut counter = BatchBytes::default();
+        assert_eq!(count(&mut counter, &numbers.slice(500, 10)), 40);
+        assert_eq!(count(&mut counter, &numbers.slice(500, 10)), 40);
+        assert_eq!(count(&mut counter, &texts.slice(5, 10)), 10_044);
     }
 
     #[test]
@@ -124,10 +124,10 @@ mod tests {
             (Arc::new(dictionary) as ArrayRef, 100_000),
             (Arc::new(views), 100_000),
         ] {
-            let (batch, mut weigher) = (batch(array), BatchBytes::default());
-            let first = weigh(&mut weigher, &batch);
+            let (batch, mut counter) = (batch(array), BatchBytes::default());
+            let first = count(&mut counter, &batch);
             assert!((least..3 * least).contains(&first), "{first}");
-            let more = weigh(&mut weigher, &batch.slice(10, 50));
+            let more = count(&mut counter, &batch.slice(10, 50));
             assert!(more <= 16 * 50, "{more}");
         }
     }
@@ -137,7 +137,7 @@ mod tests {
         let text = "z".repeat(1000);
         let views = StringViewArray::from_iter_values(std::iter::repeat_n(&text, 5000));
         let rows = batch(Arc::new(views)).slice(70, 3);
-        assert_eq!(weigh(&mut BatchBytes::default(), &rows), 3 * 16 + 3000);
+        assert_eq!(count(&mut BatchBytes::default(), &rows), 3 * 16 + 3000);
     }
 
     #[test]
@@ -145,8 +145,8 @@ mod tests {
         let numbers = batch(Arc::new(Int32Array::from_iter_values(0..100)));
         let other: ArrayRef = Arc::new(Int32Array::from_iter_values(0..100));
         let own = Arc::clone(numbers.column(0));
-        let mut weigher = BatchBytes::default();
-        assert_eq!(weigher.weigh(&numbers, &[own]), 400);
-        assert_eq!(weigher.weigh(&numbers, &[other]), 800);
+        let mut counter = BatchBytes::default();
+        assert_eq!(counter.count(&numbers, &[own]), 400);
+        assert_eq!(counter.count(&numbers, &[other]), 800);
     }
 }

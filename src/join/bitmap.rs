@@ -32,7 +32,10 @@ impl Bitmap {
 
     /// Sets the bits that are set in `words`, of 32 rows each.
     pub fn set_all(&self, words: &[u32]) {
-        debug_assert!(words.len().div_ceil(2) <= self.words.len(), "bits of more rows");
+        debug_assert!(
+            words.len().div_ceil(2) <= self.words.len(),
+            "bits of more rows"
+        );
         let bits = words.iter().map(|word| u64::from(*word)).enumerate();
         for (w, word) in bits.filter(|(_, word)| *word != 0) {
             self.words[w / 2].fetch_or(word << (32 * (w % 2)), Ordering::Relaxed);
@@ -48,7 +51,10 @@ impl Bitmap {
     /// passed over.
     pub fn rows(&self, rows: Range<u32>, set: bool) -> impl Iterator<Item = u32> {
         debug_assert!(rows.start <= rows.end, "{rows:?}");
-        debug_assert!(rows.end.div_ceil(64) as usize <= self.words.len(), "{rows:?}");
+        debug_assert!(
+            rows.end.div_ceil(64) as usize <= self.words.len(),
+            "{rows:?}"
+        );
         let words = rows.start / 64..rows.end.div_ceil(64);
         words.flat_map(move |w| {
             let word = self.words[w as usize].load(Ordering::Relaxed);

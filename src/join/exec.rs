@@ -94,7 +94,7 @@ pub struct HortonJoinExec {
     pub(super) filters: [Vec<KeyFilter>; 2],
     /// The executions. Those of nodes made of this one count with them, as they share the filters.
     pub(super) runs: Arc<Runs>,
-    pub(super) reach: OnceLock<FilterTargets>,
+    pub(super) targets: OnceLock<FilterTargets>,
     properties: Arc<PlanProperties>,
 }
 
@@ -120,7 +120,7 @@ impl HortonJoinExec {
             filters: Default::default(),
             runs: Arc::default(),
             shown: JoinReport::default(),
-            reach: OnceLock::new(),
+            targets: OnceLock::new(),
         }
     }
 
@@ -195,7 +195,7 @@ impl HortonJoinExec {
                 decisions: Arc::clone(&self.shown.decisions),
                 ..JoinReport::default()
             },
-            reach: OnceLock::new(),
+            targets: OnceLock::new(),
         }
     }
 

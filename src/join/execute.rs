@@ -32,13 +32,13 @@ use super::memory;
 use super::open_inputs::{OpeningBuild, open, open_builds};
 use super::opened::{OpenedJoin, SharedJoin};
 use super::prepare::host_join::{HostPartitioning, Reopen};
-use super::prepare::{JoinContext, JoinPreparation, TooLarge, for_another};
+use super::prepare::{JoinContext, JoinPreparation, TooLarge, clone_for_stream};
 use super::spill::plan::{can_scatter, files};
 use super::spill::spilled::Spilled;
 use crate::join::dynamic_filter::accumulator::{BuildReport, Driver, FilterAccumulator};
 use crate::join::dynamic_filter::targets::FilterTargets;
 use crate::join::input::buffered::BufferedInput;
-use crate::join::input::choose_build_side::{First, Raced, race};
+use crate::join::input::choose_build_side::{Chosen, First, race};
 use crate::join::prepare::oriented::OrientedJoin;
 use crate::join::side::Side;
 use crate::join::sides::Sides;
@@ -46,7 +46,7 @@ use crate::join::steps::is_small_step;
 use crate::join::stream::JoinStream;
 
 /// Returns `batch` under the join's own `schema`: that of a swapped join can have other metadata.
-fn under(schema: &SchemaRef, batch: RecordBatch) -> Result<RecordBatch> {
+fn with_schema(schema: &SchemaRef, batch: RecordBatch) -> Result<RecordBatch> {
     if Arc::ptr_eq(schema, batch.schema_ref()) {
         return Ok(batch);
     }
@@ -57,7 +57,7 @@ fn under(schema: &SchemaRef, batch: RecordBatch) -> Result<RecordBatch> {
 }
 
 /// Returns a future that drives `join` while somebody else holds it.
-fn driver(join: &SharedJoin) -> Driver {
+fn drive_weakly(join: &SharedJoin) -> Driver {
     let join = join.downgrade();
     Box::new(move || {
         let join = join.as_ref()?.upgrade()?;
@@ -73,7 +73,7 @@ struct Build {
     one: First,
     other: BufferedInput,
     /// What tells the scans if the left side is built, and if the right one is.
-    reporters: [Option<BuildReport>; 2],
+    reports: [Option<BuildReport>; 2],
     /// Output partitions, if the host may repartition the inputs into so many.
     partitions: Option<usize>,
     /// What opens partitions of the left and of the right side anew.
@@ -89,20 +89,20 @@ impl Build {
             node, sides, one, ..
         } = self;
         let disk = |side: &BufferedInput| files(&node, side);
-        let other = self.other.sparing(node.context.memory_pool());
+        let other = self.other.yielding_memory(node.context.memory_pool());
         let raced = race(sides, one, other, node.config.knobs.sample_rows, &disk).await?;
         node.shown.begin(node.partition);
         let (side, mut build, probe) = match raced {
-            Raced::Won { side, build, probe } => (side, build, probe),
+            Chosen::Won { side, build, probe } => (side, build, probe),
             // The filters stay as they are: they let everything through.
-            Raced::Refused { readings, error } => {
+            Chosen::Refused { readings, error } => {
                 let spilled = Spilled::new(node, readings, error)?;
                 return Ok(Arc::new(OpenedJoin::Spilled(spilled)));
             }
         };
-        let [left, right] = self.reporters;
+        let [left, right] = self.reports;
         // The other direction's filters stay as they are.
-        let reporter = if side == Side::Right { right } else { left };
+        let report = if side == Side::Right { right } else { left };
         let preparation = JoinPreparation {
             oriented: node.oriented(side)?,
             build: side,
@@ -113,7 +113,7 @@ impl Build {
                 Side::Right => left,
             }),
             spread: self.spread,
-            reporter,
+            report,
             shown: node.shown.clone(),
             bucket: None,
             spills_for_device: can_scatter(&node),
@@ -160,11 +160,11 @@ impl HortonJoinExec {
         let schema = self.schema();
         let of_output = Arc::clone(&schema);
         let opened = async move {
-            let decided = decision.await.map_err(for_another)?;
+            let decided = decision.await.map_err(clone_for_stream)?;
             decided.stream(at, partition)
         };
         let stream = futures::stream::once(opened).try_flatten();
-        let stream = stream.map(move |batch| under(&of_output, batch?));
+        let stream = stream.map(move |batch| with_schema(&of_output, batch?));
         let stream = RecordBatchStreamAdapter::new(schema, stream);
         Ok(JoinStream::of(held.holding(Box::pin(stream))))
     }
@@ -176,7 +176,7 @@ impl HortonJoinExec {
     /// The errors of opening it.
     pub(super) fn open_build(&self, context: &Arc<TaskContext>) -> Result<OpeningBuild> {
         let first = self.sides().first();
-        if self.is_partitioned() || self.reach(context)?.side(first).is_pruned {
+        if self.is_partitioned() || self.targets(context)?.side(first).is_pruned {
             return Ok(OpeningBuild::Waits);
         }
         let Some(run) = self.runs.begin(&self.made_filters())? else {
@@ -190,9 +190,9 @@ impl HortonJoinExec {
     }
 
     /// Returns where filters go, found out once.
-    fn reach(&self, context: &TaskContext) -> Result<&FilterTargets> {
-        if let Some(reach) = self.reach.get() {
-            return Ok(reach);
+    fn targets(&self, context: &TaskContext) -> Result<&FilterTargets> {
+        if let Some(targets) = self.targets.get() {
+            return Ok(targets);
         }
         let options = &context.session_config().options().optimizer;
         let filters = if options.enable_join_dynamic_filter_pushdown {
@@ -201,8 +201,8 @@ impl HortonJoinExec {
             [&[][..], &[][..]]
         };
         let inputs = [self.stock.left(), self.stock.right()];
-        let reach = FilterTargets::of(inputs, filters, self.config.filters == Filters::Auto)?;
-        Ok(self.reach.get_or_init(|| reach))
+        let targets = FilterTargets::of(inputs, filters, self.config.filters == Filters::Auto)?;
+        Ok(self.targets.get_or_init(|| targets))
     }
 
     /// Opens build sides of joins below inputs that are opened late.
@@ -220,9 +220,9 @@ impl HortonJoinExec {
 
     /// Returns whether `side` waits for a filter.
     fn is_opened_late(&self, side: Side, context: &TaskContext) -> Result<bool> {
-        let reach = self.reach(context)?.side(side);
+        let targets = self.targets(context)?.side(side);
         let is_second = side != self.sides().first();
-        Ok(reach.is_reached || (is_second && !reach.held.is_empty()))
+        Ok(targets.is_reached || (is_second && !targets.held.is_empty()))
     }
 
     /// Begins build `partition`, which tells the scans of the other side its keys.
@@ -244,15 +244,16 @@ impl HortonJoinExec {
             First::begin(one, self.config.knobs.sample_rows)
         };
         // Made here, not in the future: a build that is never polled reports when dropped.
-        let mut reporters = [None, None];
+        let mut reports = [None, None];
         for side in Side::BOTH {
             if sides.may_be(side) {
-                let board = self.board(side, run, context)?;
-                reporters[side as usize] = board.map(|board| (board.reporter(partition), board));
+                let accumulator = self.accumulator(side, run, context)?;
+                reports[side as usize] =
+                    accumulator.map(|accumulator| (accumulator.report(partition), accumulator));
             }
         }
-        let board = match &reporters[Side::Left as usize] {
-            Some((_, board)) if self.is_partitioned() => Some(Arc::clone(board)),
+        let accumulator = match &reports[Side::Left as usize] {
+            Some((_, accumulator)) if self.is_partitioned() => Some(Arc::clone(accumulator)),
             _ => None,
         };
         let build = Build {
@@ -260,19 +261,19 @@ impl HortonJoinExec {
             sides,
             one,
             other,
-            reporters: reporters.map(|reporter| reporter.map(|(reporter, _)| reporter)),
+            reports: reports.map(|report| report.map(|(report, _)| report)),
             partitions: self.host_partitions(),
             reopen: self.reopen(context),
             spread: None,
         };
         let decided = build.prepare().map_err(Arc::new).boxed().shared();
-        Ok(match board {
+        Ok(match accumulator {
             // The filters are complete once all builds are.
-            Some(board) => {
-                board.add(driver(&decided));
+            Some(accumulator) => {
+                accumulator.add(drive_weakly(&decided));
                 let decided = async move {
                     let decided = decided.await?;
-                    board.complete().await;
+                    accumulator.complete().await;
                     Ok(decided)
                 };
                 decided.boxed().shared()
@@ -293,8 +294,8 @@ impl HortonJoinExec {
         if round == 0 {
             return self.begin(partition, run, context);
         }
-        let telling = self.runs.executions().begin(&self.made_filters())?;
-        lock(run.again()).push(telling);
+        let publisher = self.runs.executions().begin(&self.made_filters())?;
+        lock(run.again()).push(publisher);
         let build = self.anew(partition, self.sides(), context)?;
         Ok(build.prepare().map_err(Arc::new).boxed().shared())
     }
@@ -324,8 +325,8 @@ impl HortonJoinExec {
                 }
                 Again::Gone(earlier) => earlier,
             };
-            let telling = executions.begin(&filters).map_err(Error::DataFusion)?;
-            lock(&again).push(telling);
+            let publisher = executions.begin(&filters).map_err(Error::DataFusion)?;
+            lock(&again).push(publisher);
             let mut build = match &earlier {
                 Some(earlier) if earlier.build == Side::Right => right,
                 _ => left,
@@ -344,7 +345,7 @@ impl HortonJoinExec {
             sides,
             one: First::Waits(reading(sides.first())?),
             other: reading(sides.first().other())?,
-            reporters: [None, None],
+            reports: [None, None],
             partitions: self.host_partitions(),
             reopen: self.reopen(context),
             spread: None,
@@ -405,14 +406,14 @@ impl HortonJoinExec {
 
     /// Returns the board of the filters that are told if `build` is the build side, if some scan
     /// holds one.
-    fn board(
+    fn accumulator(
         &self,
         build: Side,
         run: &Arc<Run>,
         context: &Arc<TaskContext>,
     ) -> Result<Option<Arc<FilterAccumulator>>> {
-        let reach = self.reach(context)?.side(build.other());
-        if reach.held.is_empty() {
+        let targets = self.targets(context)?.side(build.other());
+        if targets.held.is_empty() {
             return Ok(None);
         }
         let builds = if self.is_partitioned() {
@@ -421,10 +422,10 @@ impl HortonJoinExec {
             1
         };
         let oriented = OrientedJoin::of(&self.stock, build == Side::Right, &self.config, context)?;
-        let spec = oriented.filter_spec(&reach.held, reach.most_rows)?;
+        let spec = oriented.filter_spec(&targets.held, targets.most_rows)?;
         let memory = memory::of_filters(context.memory_pool());
-        let make = || FilterAccumulator::new(spec, builds, run.telling(), memory);
-        Ok(Some(run.board(build, make)))
+        let make = || FilterAccumulator::new(spec, builds, run.publisher(), memory);
+        Ok(Some(run.accumulator(build, make)))
     }
 
     fn check_partitions(&self) -> Result<()> {

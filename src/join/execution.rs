@@ -24,7 +24,7 @@
 //! streams. Their rounds build anew. A round goes with its last stream, although others may go on.
 //!
 //! Filters are objects of the plan, so those of one build must not meet another's rows
-//! ([`telling`](crate::join::dynamic_filter::publisher)).
+//! ([`publisher`](crate::join::dynamic_filter::publisher)).
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -61,10 +61,10 @@ struct Current {
 /// One execution of a join.
 pub struct Run {
     runs: Weak<Runs>,
-    telling: Arc<FilterPublisher>,
+    publisher: Arc<FilterPublisher>,
     rounds: Mutex<Rounds>,
     /// The boards of the filters that are told if the left side is built, and if the right one is.
-    boards: [Mutex<Option<Arc<FilterAccumulator>>>; 2],
+    accumulators: [Mutex<Option<Arc<FilterAccumulator>>>; 2],
     /// The executions of joins below whose build sides this one had opened.
     below: Mutex<Option<Vec<Held>>>,
     /// What rounds that build anew tell the scans: nothing.
@@ -238,9 +238,9 @@ impl Runs {
     fn begin_in(self: &Arc<Self>, filters: &[Arc<DynamicFilterPhysicalExpr>]) -> Result<Arc<Run>> {
         Ok(Arc::new(Run {
             runs: Arc::downgrade(self),
-            telling: self.executions.begin(filters)?,
+            publisher: self.executions.begin(filters)?,
             rounds: Mutex::default(),
-            boards: Default::default(),
+            accumulators: Default::default(),
             below: Mutex::default(),
             again: Arc::default(),
         }))
@@ -321,12 +321,12 @@ impl Run {
 
     /// Returns the board of this run for the case that `build` is the build side, made by `make` if
     /// no other stream did.
-    pub fn board(
+    pub fn accumulator(
         &self,
         build: Side,
         make: impl FnOnce() -> Arc<FilterAccumulator>,
     ) -> Arc<FilterAccumulator> {
-        Arc::clone(lock(&self.boards[build as usize]).get_or_insert_with(make))
+        Arc::clone(lock(&self.accumulators[build as usize]).get_or_insert_with(make))
     }
 
     /// Opens build sides of joins below by `open`, if no other stream did.
@@ -351,8 +351,8 @@ impl Run {
     }
 
     /// Returns the record of what this run tells the scans.
-    pub fn telling(&self) -> &Arc<FilterPublisher> {
-        &self.telling
+    pub fn publisher(&self) -> &Arc<FilterPublisher> {
+        &self.publisher
     }
 
     /// Returns the records of rounds that build anew, which go with this run.

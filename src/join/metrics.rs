@@ -171,7 +171,7 @@ impl JoinMetrics {
         let kind = match table {
             HashIndex::Horton(_) => "horton_tables",
             HashIndex::Direct(_) => "direct_tables",
-            HashIndex::Codes(_) => "codes_tables",
+            HashIndex::CacheLine(_) => "cache_line_tables",
         };
         self.count_table(kind);
         // Ratios of buckets stay without a value where the table has none.

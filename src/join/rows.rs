@@ -7,7 +7,7 @@
 //!
 //! The build side is not concatenated: that would double its memory, and more than 2^31 bytes of
 //! strings do not fit one array. Rows of one batch are gathered by `take`, and so is a column that
-//! the build made one array (`set_joined`). The rest is interleaved, dictionaries by
+//! the build made one array (`set_single_array`). The rest is interleaved, dictionaries by
 //! [`arrays`](crate::join::concat). A row number finds its batch through a table with one entry per
 //! `BLOCK` rows: a step or two, and not a binary search.
 
@@ -20,8 +20,8 @@ use arrow::datatypes::DataType;
 
 use crate::error::Result;
 
-use crate::join::concat::concatenate::interleave_joined;
-use crate::join::concat::types::{can_be_joined, has_dictionary};
+use crate::join::concat::concatenate::interleave_dictionaries;
+use crate::join::concat::types::{can_concat, has_dictionary};
 
 /// The origin of a column of the build side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -136,16 +136,16 @@ impl BuildRows {
         }
         let null = new_null_array(data_type, 1);
         let arrays = column.iter().chain(rows.any_null.then_some(&null));
-        if has_dictionary && can_be_joined(data_type) {
+        if has_dictionary && can_concat(data_type) {
             let arrays: Vec<ArrayRef> = arrays.map(Arc::clone).collect();
-            return Ok(interleave_joined(&arrays, places)?);
+            return Ok(interleave_dictionaries(&arrays, places)?);
         }
         let arrays: Vec<&dyn Array> = arrays.map(AsRef::as_ref).collect();
         Ok(interleave(&arrays, places)?)
     }
 
     /// Makes column `index` one array.
-    pub fn set_joined(&mut self, index: usize, array: ArrayRef) {
+    pub fn set_single_array(&mut self, index: usize, array: ArrayRef) {
         debug_assert_eq!(array.len(), self.len(), "one value per build row");
         if let Some(column) = self.columns.get_mut(index) {
             *column = vec![array];
@@ -244,7 +244,7 @@ mod tests {
         let values: ArrayRef = Arc::new(Int32Array::from(vec![7, 8]));
         let keys = UInt32Array::from_iter_values((0..2009).map(|row| row % 2));
         let array = DictionaryArray::<UInt32Type>::new(keys, Arc::clone(&values));
-        build.set_joined(0, Arc::new(array));
+        build.set_single_array(0, Arc::new(array));
         for rows in [[NO_ROW, NO_ROW], [3, NO_ROW], [3, 4]] {
             let located = RowLocations::new(&build, &rows);
             let column = build.column(0);

@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet};
 use horton_tables::device::{KernelBody, Queue};
 use horton_tables::error::Result;
 use horton_tables::table::horton::TableConfig;
-use horton_tables::table::multimap::multiword::{Mixing, SplitCodes, split};
+use horton_tables::table::multimap::multiword::{HashAndTag, Mixing, split};
 use horton_tables::table::multimap::{HashIndex, IndexConfig, IndexKind};
 use horton_tables::table::multimap::{KeyFormat, MultiMap, MultiMapInput};
 use horton_tables_test_support::env::device;
@@ -159,7 +159,7 @@ fn split_config() -> IndexConfig {
 
 /// Keys of one or two words as they are.
 fn codes_config() -> IndexConfig {
-    IndexKind::Codes.into()
+    IndexKind::CacheLine.into()
 }
 
 /// The code that mixes to what stands for an empty slot in a table of codes.
@@ -204,7 +204,7 @@ fn join(
     Ok(Joined {
         pairs: probe.into_iter().zip(build).collect(),
         grouped: table.groups.is_some(),
-        of_codes: matches!(table.index, HashIndex::Codes(_)) && table.runs.is_none(),
+        of_codes: matches!(table.index, HashIndex::CacheLine(_)) && table.runs.is_none(),
     })
 }
 
@@ -224,8 +224,8 @@ fn the_device_splits_codes_as_the_host_does() {
         let asked = codes.clone();
         let answer = device().run_blocking(move |queue| {
             let codes = queue.buffer_from("codes", &asked)?;
-            assert!(SplitCodes::new(queue, &codes, 1001, mixing).is_err());
-            let split = SplitCodes::new(queue, &codes, 1000, mixing)?;
+            assert!(HashAndTag::new(queue, &codes, 1001, mixing).is_err());
+            let split = HashAndTag::new(queue, &codes, 1000, mixing)?;
             Ok((
                 queue.read(&split.keys, 1000)?,
                 queue.read(&split.checks, 1000)?,

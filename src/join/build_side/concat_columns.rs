@@ -126,7 +126,7 @@ pub fn set_in(
         memory.shrink(column.reserved - bytes);
         all += bytes;
         if let Some(array) = column.array {
-            rows.set_joined(column.source, array);
+            rows.set_single_array(column.source, array);
         }
     }
     all

@@ -77,9 +77,9 @@ impl KeyedRows {
     }
 
     /// Makes the column `source` one array of all rows.
-    pub fn set_joined(&mut self, source: Source, array: ArrayRef) {
+    pub fn set_single_array(&mut self, source: Source, array: ArrayRef) {
         match source {
-            Source::Batch(c) => self.rows.set_joined(c, array),
+            Source::Batch(c) => self.rows.set_single_array(c, array),
             Source::Key(c) => self.key_columns[c] = vec![array],
         }
     }

@@ -33,7 +33,8 @@ pub const KEY_BYTES: u64 = 48;
 /// are not even tried.
 const LEAST_KEY_BYTES: u64 = 8;
 
-/// A table on the device, which is missing if no row can match; or why the host is to join the rows.
+/// A table on the device, which is missing if no row can match; or why the host is to join the
+/// rows.
 pub type BuiltTable = Result<Option<Arc<JoinTable>>, HostReason>;
 
 /// The build of a table.

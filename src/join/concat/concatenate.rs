@@ -12,7 +12,7 @@ use arrow::datatypes::{DataType, FieldRef};
 use arrow::error::ArrowError;
 
 use super::children::{children, nulls};
-use super::dictionaries::{ArrowResult, join_dictionaries};
+use super::dictionaries::{ArrowResult, concat_dictionaries};
 use super::size::Size;
 
 /// Returns one array of `arrays`, which have a [`Size`]; with the bytes of views in buffers of its
@@ -31,7 +31,7 @@ pub fn join(arrays: &[ArrayRef], copies: bool) -> ArrowResult<ArrayRef> {
     if let DataType::Dictionary(key, _) = data_type {
         macro_rules! of_keys {
             ($key:ty) => {
-                join_dictionaries::<$key>(arrays)
+                concat_dictionaries::<$key>(arrays)
             };
         }
         return downcast_integer! {
@@ -102,7 +102,10 @@ fn join_lists<O: OffsetSizeTrait>(
 /// # Errors
 /// The errors of [`join`]; [`ArrowError::OffsetOverflowError`] where offsets of 32 bits have no
 /// room.
-pub fn interleave_joined(arrays: &[ArrayRef], places: &[(usize, usize)]) -> ArrowResult<ArrayRef> {
+pub fn interleave_dictionaries(
+    arrays: &[ArrayRef],
+    places: &[(usize, usize)],
+) -> ArrowResult<ArrayRef> {
     let mut order: Vec<u32> = (0..places.len() as u32).collect();
     order.sort_by_key(|i| places[*i as usize].0);
     let of_one = |a: &u32, b: &u32| places[*a as usize].0 == places[*b as usize].0;
@@ -173,7 +176,7 @@ mod tests {
         assert_eq!((texts(&joined), values(&joined)), (expected, 3));
         // The same of some rows, in any order.
         let places = [(1, 1), (2, 0), (0, 0), (1, 1), (0, 2)];
-        let picked = interleave_joined(&parts, &places).unwrap();
+        let picked = interleave_dictionaries(&parts, &places).unwrap();
         let text = |text: &str| Some(text.to_owned());
         let expected = vec![text("c"), None, text("b"), text("c"), text("a")];
         assert_eq!((texts(&picked), values(&picked)), (expected, 3));

@@ -17,7 +17,9 @@ pub type ArrowResult<T> = std::result::Result<T, ArrowError>;
 
 /// Returns one dictionary: over the values of all, if they share them, else over each value that is
 /// used, once.
-pub fn join_dictionaries<K: ArrowDictionaryKeyType>(arrays: &[ArrayRef]) -> ArrowResult<ArrayRef> {
+pub fn concat_dictionaries<K: ArrowDictionaryKeyType>(
+    arrays: &[ArrayRef],
+) -> ArrowResult<ArrayRef> {
     let runs: Vec<&[ArrayRef]> = arrays.chunk_by(share_values).collect();
     if let [run] = runs.as_slice() {
         let keys = run.iter().map(|array| array.as_dictionary::<K>().keys());

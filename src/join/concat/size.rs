@@ -4,7 +4,7 @@ use arrow::array::{Array, ArrayRef, AsArray, MAX_INLINE_VIEW_LEN, OffsetSizeTrai
 use arrow::datatypes::DataType;
 
 use super::children::children;
-use super::types::can_be_joined;
+use super::types::can_concat;
 
 /// Bytes of a string that stand in its view.
 const INLINE: usize = MAX_INLINE_VIEW_LEN as usize;
@@ -28,7 +28,7 @@ impl Size {
     pub fn of(arrays: &[ArrayRef]) -> Option<Self> {
         let data_type = arrays.first()?.data_type();
         let are_same = arrays.iter().all(|array| array.data_type() == data_type);
-        if !are_same || !can_be_joined(data_type) {
+        if !are_same || !can_concat(data_type) {
             return None;
         }
         let mut size = Self::default();

@@ -67,7 +67,8 @@ pub struct FilterSpec {
     pub null_aware: bool,
     /// The session's options (limits of value lists).
     pub options: Arc<ConfigOptions>,
-    /// Build rows up to which sets are worth their time, if known (see [`reach`](super::targets)).
+    /// Build rows up to which sets are worth their time, if known (see
+    /// [`targets`](super::targets)).
     pub most_rows: Option<usize>,
     /// Parts of the keys that are worked on at once.
     pub width: usize,
@@ -87,7 +88,7 @@ pub struct BuildKeys {
 /// Collects what all builds of a run know, and updates its filters once.
 pub struct FilterAccumulator {
     spec: FilterSpec,
-    telling: Weak<FilterPublisher>,
+    publisher: Weak<FilterPublisher>,
     /// Reservation for the sets.
     memory: MemoryReservation,
     /// Reservation for the keys of builds that wait for others: DataFusion's own join copies its
@@ -124,7 +125,7 @@ impl std::fmt::Debug for FilterAccumulator {
 /// One build's place on the board; reports for it if it never does.
 #[derive(Debug)]
 pub struct BuildReport {
-    board: Arc<FilterAccumulator>,
+    accumulator: Arc<FilterAccumulator>,
     partition: usize,
     reported: bool,
 }
@@ -135,12 +136,12 @@ impl FilterAccumulator {
     pub fn new(
         spec: FilterSpec,
         builds: usize,
-        telling: &Arc<FilterPublisher>,
+        publisher: &Arc<FilterPublisher>,
         memory: MemoryReservation,
     ) -> Arc<Self> {
         Arc::new(Self {
             spec,
-            telling: Arc::downgrade(telling),
+            publisher: Arc::downgrade(publisher),
             waiting: memory.new_empty(),
             memory,
             reports: Mutex::new(vec![None; builds]),
@@ -151,9 +152,9 @@ impl FilterAccumulator {
     }
 
     /// Returns the place of build `partition`.
-    pub fn reporter(self: &Arc<Self>, partition: usize) -> BuildReport {
+    pub fn report(self: &Arc<Self>, partition: usize) -> BuildReport {
         BuildReport {
-            board: Arc::clone(self),
+            accumulator: Arc::clone(self),
             partition,
             reported: false,
         }
@@ -186,9 +187,9 @@ impl FilterAccumulator {
         if asked.len() < self.count {
             return false;
         }
-        if let Some(telling) = self.telling.upgrade() {
+        if let Some(publisher) = self.publisher.upgrade() {
             // What is gone has reported, or never will.
-            telling.drive(asked.iter().filter_map(|build| build()));
+            publisher.drive(asked.iter().filter_map(|build| build()));
         }
         *builds = Builds::Driven;
         true
@@ -221,10 +222,10 @@ impl FilterAccumulator {
             log::debug!("filter of {} build rows: {predicate}", facts.rows);
             let slot = set.as_ref().map(|set| Arc::clone(set.slot()));
             // Not held over an await: the execution ends with its streams.
-            let Some(telling) = self.telling.upgrade() else {
+            let Some(publisher) = self.publisher.upgrade() else {
                 break;
             };
-            telling.tell(&filter.filter, predicate, slot)?;
+            publisher.tell(&filter.filter, predicate, slot)?;
         }
         Ok(())
     }
@@ -324,12 +325,12 @@ impl Ends {
 
 impl Drop for Ends {
     fn drop(&mut self) {
-        let board = &self.0;
-        board.waiting.free();
-        for filter in &board.spec.filters {
+        let accumulator = &self.0;
+        accumulator.waiting.free();
+        for filter in &accumulator.spec.filters {
             filter.filter.mark_complete();
         }
-        board.complete.send_replace(true);
+        accumulator.complete.send_replace(true);
     }
 }
 
@@ -354,19 +355,19 @@ impl BuildReport {
         // If this is dropped, the guard ends the filters. If it is left in the middle of a poll,
         // whoever waits for the filters has this build go on.
         self.reported = true;
-        let facts = self.board.kept(facts);
-        let Some(all) = self.board.note(self.partition, facts) else {
+        let facts = self.accumulator.kept(facts);
+        let Some(all) = self.accumulator.note(self.partition, facts) else {
             return Ok(());
         };
-        Ends(Arc::clone(&self.board)).tell(all).await
+        Ends(Arc::clone(&self.accumulator)).tell(all).await
     }
 }
 
 impl Drop for BuildReport {
     fn drop(&mut self) {
         // Without this build's keys the filters let everything through.
-        if !self.reported && self.board.note(self.partition, None).is_some() {
-            drop(Ends(Arc::clone(&self.board)));
+        if !self.reported && self.accumulator.note(self.partition, None).is_some() {
+            drop(Ends(Arc::clone(&self.accumulator)));
         }
     }
 }
@@ -423,11 +424,11 @@ mod tests {
             let pool: Arc<dyn MemoryPool> = Arc::new(UnboundedMemoryPool::default());
             let memory = MemoryConsumer::new("filters").register(&pool);
             let executions = Arc::new(Executions::default());
-            let telling = executions.begin(&[]).unwrap();
-            let board = FilterAccumulator::new(spec(), 2, &telling, memory);
-            let [first, last] = [0, 1].map(|partition| board.reporter(partition));
+            let publisher = executions.begin(&[]).unwrap();
+            let accumulator = FilterAccumulator::new(spec(), 2, &publisher, memory);
+            let [first, last] = [0, 1].map(|partition| accumulator.report(partition));
             for _ in 0..2 {
-                board.add(Box::new(|| None));
+                accumulator.add(Box::new(|| None));
             }
             let time = Time::new();
             first.report(facts(), &time).await.unwrap();
@@ -438,7 +439,7 @@ mod tests {
                 }
             }
             drop(last);
-            let complete = tokio::time::timeout(Duration::from_secs(20), board.complete());
+            let complete = tokio::time::timeout(Duration::from_secs(20), accumulator.complete());
             assert!(complete.await.is_ok(), "dropped after {polls} polls");
         }
     }

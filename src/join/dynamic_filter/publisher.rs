@@ -42,7 +42,7 @@ impl Executions {
         self: &Arc<Self>,
         filters: &[Arc<DynamicFilterPhysicalExpr>],
     ) -> Result<Arc<FilterPublisher>> {
-        let telling = Arc::new(FilterPublisher {
+        let publisher = Arc::new(FilterPublisher {
             executions: Arc::clone(self),
             told: Mutex::default(),
             builds: Mutex::default(),
@@ -52,7 +52,7 @@ impl Executions {
         for filter in filters {
             filter.update(lit(true))?;
         }
-        Ok(telling)
+        Ok(publisher)
     }
 }
 

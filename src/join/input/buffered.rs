@@ -7,7 +7,7 @@
 //!                                  Refused  the memory pool has no room for more
 //!
 //!  collect      ─▶ the kept batches, and what they reserve
-//!  set_aside    ─▶ the kept batches go to a file per part
+//!  spill_rest    ─▶ the kept batches go to a file per part
 //!  into_streams ─▶ a stream per part: its file, the kept batches, then the rest
 //! ```
 //!
@@ -80,24 +80,24 @@ impl BufferedInput {
                 counter: Mutex::new(RecordBatchMemoryCounter::new()),
                 table: Mutex::new(0),
                 memory,
-                sparing: Mutex::new(None),
+                yielding_memory: Mutex::new(None),
             }),
         }
     }
 
     /// Makes the reading a sparing one, which leaves half of `pool` to others.
-    pub fn sparing(self, pool: &Arc<dyn MemoryPool>) -> Self {
-        *lock(&self.kept.sparing) = Some(Sparing {
+    pub fn yielding_memory(self, pool: &Arc<dyn MemoryPool>) -> Self {
+        *lock(&self.kept.yielding_memory) = Some(Sparing {
             pool: Arc::clone(pool),
-            weigher: BatchBytes::default(),
+            counter: BatchBytes::default(),
             weight: 0,
         });
         self
     }
 
     /// Takes all memory that there is from now on.
-    pub fn spare_nothing(&self) {
-        *lock(&self.kept.sparing) = None;
+    pub fn take_all_memory(&self) {
+        *lock(&self.kept.yielding_memory) = None;
     }
 
     /// Reads on until `rows` rows are there in all, or the input has ended. A sparing reading stops
@@ -218,7 +218,7 @@ impl BufferedInput {
     }
 
     /// Reads from the first row on again, if some were set aside.
-    pub fn fetch_back(&mut self) {
+    pub fn read_back(&mut self) {
         if self.parts.iter().all(|part| part.aside.is_none()) {
             return;
         }
@@ -236,7 +236,7 @@ impl BufferedInput {
     ///
     /// # Errors
     /// The errors of writing files; [`Error::DataFusion`] if a task panics.
-    pub async fn set_aside(&mut self, files: &SpillFiles) -> Result<()> {
+    pub async fn spill_rest(&mut self, files: &SpillFiles) -> Result<()> {
         self.forget_table();
         for part in &mut self.parts {
             if part.aside.is_some() {

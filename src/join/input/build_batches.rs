@@ -81,33 +81,33 @@ impl BuildBatches {
 
     /// Returns the rows in `parts` shares of about as many rows, in order, each with what they
     /// reserve.
-    pub fn shares(self, parts: usize) -> Vec<Self> {
+    pub fn shards(self, parts: usize) -> Vec<Self> {
         let each = self.rows.div_ceil(parts.max(1)).max(1);
         let mut batches = self.batches.into_iter().peekable();
         let mut from = 0;
-        let mut shares = Vec::with_capacity(parts);
+        let mut shards = Vec::with_capacity(parts);
         while batches.peek().is_some() {
-            let (mut share, mut rows) = (Vec::new(), 0);
+            let (mut shard, mut rows) = (Vec::new(), 0);
             while rows < each
                 && let Some(batch) = batches.peek()
             {
                 let taken = (batch.num_rows() - from).min(each - rows);
-                share.push(batch.slice(from, taken));
+                shard.push(batch.slice(from, taken));
                 (rows, from) = (rows + taken, from + taken);
                 if from == batch.num_rows() {
                     batches.next();
                     from = 0;
                 }
             }
-            shares.push((share, rows));
+            shards.push((shard, rows));
         }
         let of_rows = |bytes: usize, rows: usize| {
             (bytes as u128 * rows as u128 / self.rows.max(1) as u128) as usize
         };
         let reserved = self.memory.size();
-        let last = shares.len().saturating_sub(1);
-        let shares = shares.into_iter().enumerate();
-        let shares = shares.map(|(at, (batches, rows))| Self {
+        let last = shards.len().saturating_sub(1);
+        let shards = shards.into_iter().enumerate();
+        let shards = shards.map(|(at, (batches, rows))| Self {
             input_batches: if at == 0 { self.input_batches } else { 0 },
             bytes: of_rows(self.bytes, rows),
             counter: counted(&batches),
@@ -121,11 +121,11 @@ impl BuildBatches {
             parts: Vec::new(),
             rows,
         });
-        shares.collect()
+        shards.collect()
     }
 
     /// Returns its rows, then those of `other`.
-    pub fn followed_by(mut self, other: Self) -> Self {
+    pub fn append(mut self, other: Self) -> Self {
         self.memory.grow(other.memory.free());
         self.batches.extend(other.batches);
         self.parts.clear();
@@ -139,7 +139,7 @@ impl BuildBatches {
 
     /// Returns the rows twice: for a build that may fail, without their memory, and with it for
     /// what comes then.
-    pub fn apart(self) -> (Self, Self) {
+    pub fn split_memory(self) -> (Self, Self) {
         let rows = Self {
             batches: self.batches.clone(),
             parts: self.parts.clone(),
@@ -210,22 +210,19 @@ mod tests {
             let whole = collected(&rows);
             let (all, reserved, table) = (keys(&whole), whole.memory.size(), whole.table);
             let (bytes, batches) = (whole.bytes, whole.input_batches);
-            let shares = whole.shares(parts);
-            assert_eq!(shares.len(), parts.min(all.len()));
-            assert_eq!(shares.iter().flat_map(keys).collect::<Vec<_>>(), all);
+            let shards = whole.shards(parts);
+            assert_eq!(shards.len(), parts.min(all.len()));
+            assert_eq!(shards.iter().flat_map(keys).collect::<Vec<_>>(), all);
             let most = all.len().div_ceil(parts);
             assert!(
-                shares
+                shards
                     .iter()
                     .all(|s| s.rows <= most && s.rows == keys(s).len())
             );
-            let sum = |of: fn(&BuildBatches) -> usize| shares.iter().map(of).sum::<usize>();
-            assert_eq!(sum(|share| share.memory.size()), reserved);
-            assert!(sum(|share| share.table) <= table && sum(|share| share.bytes) <= bytes);
-            let again = shares
-                .into_iter()
-                .reduce(BuildBatches::followed_by)
-                .unwrap();
+            let sum = |of: fn(&BuildBatches) -> usize| shards.iter().map(of).sum::<usize>();
+            assert_eq!(sum(|shard| shard.memory.size()), reserved);
+            assert!(sum(|shard| shard.table) <= table && sum(|shard| shard.bytes) <= bytes);
+            let again = shards.into_iter().reduce(BuildBatches::append).unwrap();
             assert_eq!(keys(&again), all);
             assert_eq!((again.rows, again.memory.size()), (all.len(), reserved));
             assert_eq!(again.input_batches, batches);

@@ -71,7 +71,7 @@ impl First {
 }
 
 /// The end of a race.
-pub enum Raced {
+pub enum Chosen {
     /// The race ended with a build side.
     Won {
         /// The side that is built.
@@ -103,7 +103,7 @@ pub async fn race(
     second: BufferedInput,
     sample_rows: usize,
     disk: &Disk<'_>,
-) -> Result<Raced> {
+) -> Result<Chosen> {
     let side = sides.first();
     let (first, turn) = first.end(sample_rows).await?;
     let mut race = Race {
@@ -168,22 +168,22 @@ impl SideReader {
     }
 
     /// Moves its rows to `disk`; whether it had some in memory.
-    async fn set_aside(&mut self, disk: &Disk<'_>) -> Result<bool> {
+    async fn spill_rest(&mut self, disk: &Disk<'_>) -> Result<bool> {
         let Some(files) = disk(&self.reading).filter(|_| self.reading.has_memory()) else {
             return Ok(false);
         };
         if self.state == State::Runs {
             self.state = State::Waits;
         }
-        self.reading.set_aside(&files).await?;
+        self.reading.spill_rest(&files).await?;
         Ok(true)
     }
 
     /// Reads on, as the other one is out.
     fn takes_over(&mut self) {
         self.state = State::Runs;
-        self.reading.spare_nothing();
-        self.reading.fetch_back();
+        self.reading.take_all_memory();
+        self.reading.read_back();
     }
 }
 
@@ -217,7 +217,7 @@ impl Race {
                 self.runners[at].reading.forget_table();
             }
             ReadOutcome::Refused(error) => {
-                if self.runners[1 - at].set_aside(disk).await? {
+                if self.runners[1 - at].spill_rest(disk).await? {
                     return Ok(Noted::GoesOn);
                 }
                 if alone {
@@ -236,23 +236,23 @@ impl Race {
         self.runners[1 - at].takes_over();
     }
 
-    fn won(self, at: usize) -> Raced {
+    fn won(self, at: usize) -> Chosen {
         let [a, b] = self.runners;
         let (won, lost) = if at == 0 { (a, b) } else { (b, a) };
-        Raced::Won {
+        Chosen::Won {
             side: won.side,
             build: won.reading,
             probe: lost.reading,
         }
     }
 
-    fn refused(self, error: Error) -> Raced {
+    fn refused(self, error: Error) -> Chosen {
         let [a, b] = self.runners;
         let (left, right) = match a.side {
             Side::Left => (a, b),
             Side::Right => (b, a),
         };
         let readings = [left.reading, right.reading];
-        Raced::Refused { readings, error }
+        Chosen::Refused { readings, error }
     }
 }

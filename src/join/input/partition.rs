@@ -42,7 +42,7 @@ pub struct BufferState {
     pub table: Mutex<usize>,
     pub memory: MemoryReservation,
     /// The measure of a sparing reading.
-    pub sparing: Mutex<Option<Sparing>>,
+    pub yielding_memory: Mutex<Option<Sparing>>,
 }
 
 /// The measure of a sparing reading.
@@ -51,7 +51,7 @@ pub struct Sparing {
     pub pool: Arc<dyn MemoryPool>,
     /// Weighs the rows that are kept. Slices of a large array reserve all of it, but weigh what
     /// they show.
-    pub weigher: BatchBytes,
+    pub counter: BatchBytes,
     /// Bytes that they weigh.
     pub weight: usize,
 }
@@ -162,15 +162,15 @@ impl BufferState {
     /// Returns whether so many rows are there, or the bytes of as many.
     pub fn has(&self, rows: usize) -> bool {
         let most = rows.saturating_mul(ROW_BYTES);
-        let is_heavy = |sparing: &Sparing| sparing.weight >= most;
+        let is_heavy = |yielding_memory: &Sparing| yielding_memory.weight >= most;
         self.rows.load(Ordering::Acquire) >= rows
-            || lock(&self.sparing).as_ref().is_some_and(is_heavy)
+            || lock(&self.yielding_memory).as_ref().is_some_and(is_heavy)
     }
 
     /// Returns the bytes that `batch` reserves.
     pub fn bytes_of(&self, batch: &RecordBatch) -> usize {
-        if let Some(sparing) = &mut *lock(&self.sparing) {
-            sparing.weight += sparing.weigher.weigh(batch, &[]);
+        if let Some(yielding_memory) = &mut *lock(&self.yielding_memory) {
+            yielding_memory.weight += yielding_memory.counter.count(batch, &[]);
         }
         lock(&self.counter).count_batch(batch)
     }
@@ -185,9 +185,9 @@ impl BufferState {
         }
         let wanted = table_bytes(all).max(*table);
         let more = bytes + wanted - *table;
-        if let Some(sparing) = &*lock(&self.sparing)
+        if let Some(yielding_memory) = &*lock(&self.yielding_memory)
             && self.memory.size() + more > FLOOR
-            && !leaves_half(&sparing.pool, more)
+            && !leaves_half(&yielding_memory.pool, more)
         {
             let text = "half of the memory pool is left to others";
             return Err(Error::DataFusion(resources_datafusion_err!("{text}")));

@@ -152,7 +152,10 @@ fn fetch_window(
     for numbers in [&window.probe, &window.build].into_iter().flatten() {
         debug_assert_eq!(numbers.len(), len, "a window has one number per pair");
     }
-    debug_assert!(window.end() <= matches.total(), "a window ends with the pairs");
+    debug_assert!(
+        window.end() <= matches.total(),
+        "a window ends with the pairs"
+    );
     check(queue, "build row", window.build.as_deref(), table.rows)?;
     check(queue, "probe row", window.probe.as_deref(), matches.keys())?;
     Ok(window)

@@ -92,7 +92,11 @@ impl HostTable {
             entries[bucket[0] as usize..bucket[1] as usize].sort_unstable();
         }
         debug_assert!(next.is_sorted(), "offsets ascend");
-        debug_assert_eq!(next.last().map_or(0, |end| *end as usize), n, "to the number of entries");
+        debug_assert_eq!(
+            next.last().map_or(0, |end| *end as usize),
+            n,
+            "to the number of entries"
+        );
         Self {
             entries,
             offsets: next,

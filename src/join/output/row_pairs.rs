@@ -32,8 +32,14 @@ impl Pairs {
     /// Checks that what there is of each pair is there of all of them.
     fn debug_assert_lengths(&self) {
         let pairs = self.build.len().max(self.probe.len());
-        debug_assert!(self.build.is_empty() || self.build.len() == pairs, "build rows");
-        debug_assert!(self.probe.is_empty() || self.probe.len() == pairs, "probe rows");
+        debug_assert!(
+            self.build.is_empty() || self.build.len() == pairs,
+            "build rows"
+        );
+        debug_assert!(
+            self.probe.is_empty() || self.probe.len() == pairs,
+            "probe rows"
+        );
         debug_assert!(
             self.gathered.values().all(|column| column.len() == pairs),
             "gathered columns"

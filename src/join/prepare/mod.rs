@@ -2,11 +2,11 @@
 //!
 //! ```text
 //!  build side, all read ─▶ coalesce ─▶ its keys to scans of the probe side ─▶ placement
-//!                                                          │ device            │ host, for a reason
-//!                                                          ▼                   │
-//!                        table on the device ── failed, does not fit ──────────┤
-//!                                    │                                         ▼
-//!                     PreparedJoin::Device: probe streams   PreparedJoin::Host: DataFusion's own
+//!                                                        │ device        │ host, for a reason
+//!                                                        ▼               │
+//!                      table on the device ── failed, does not fit ──────┤
+//!                                  │                                     ▼
+//!                   PreparedJoin::Device: probe streams     PreparedJoin::Host: DataFusion's own
 //!
 //!  the table has room on no device, but on several together ─▶ PreparedJoin::Sharded
 //!  neither side fits into memory, or the build side on no device
@@ -48,7 +48,7 @@ use crate::join::side::Side;
 use host_join::{HostJoin, HostPartitioning, Reopen, host_join};
 use oriented::OrientedJoin;
 use placement::place;
-use shards::{Broadcast, Shards, can_share};
+use shards::{Broadcast, Shards, can_shard};
 
 /// The facts of a join's node that an execution of a build needs.
 #[derive(Clone)]
@@ -108,7 +108,7 @@ pub struct JoinPreparation {
     /// The way in which an earlier build spread the rows over partitions on the host.
     pub spread: Option<(HostPartitioning, HostReason)>,
     /// Reports the build side's keys to scans of the probe side.
-    pub reporter: Option<BuildReport>,
+    pub report: Option<BuildReport>,
     /// The record that the node shows.
     pub shown: JoinReport,
     /// Place where the rows were, if they are those of one bucket.
@@ -158,7 +158,7 @@ impl JoinPreparation {
 
     /// Publishes the keys of the build side to scans of the probe side.
     async fn publish_filters(&mut self, build: &BuildBatches) -> Result<()> {
-        let Some(reporter) = self.reporter.take() else {
+        let Some(report) = self.report.take() else {
             return Ok(());
         };
         let on = self.oriented.join().on().iter();
@@ -180,7 +180,7 @@ impl JoinPreparation {
         };
         let time = MetricBuilder::new(&self.shown.metrics);
         let time = time.subset_time("filter_time", self.at.partition);
-        reporter.report(facts, &time).await
+        report.report(facts, &time).await
     }
 
     /// Returns `placed`, unless the build side has few rows and the probe side ends with few, too.
@@ -222,7 +222,7 @@ impl JoinPreparation {
         let mut tried = Vec::new();
         let mut full = None;
         loop {
-            let (rows, kept) = build.apart();
+            let (rows, kept) = build.split_memory();
             let reason = match self.build_on(&placed, rows, probe.len()).await? {
                 Ok(built) => {
                     self.transfer_memory(&built, &kept);
@@ -300,7 +300,7 @@ impl JoinPreparation {
         probes: usize,
     ) -> Result<Result<Vec<Shard>, BuildBatches>> {
         let is_swapped = self.build == Side::Right;
-        if self.bucket.is_some() || !can_share(self.oriented.join(), is_swapped) {
+        if self.bucket.is_some() || !can_shard(self.oriented.join(), is_swapped) {
             return Ok(Err(build));
         }
         let mut refused = Vec::new();
@@ -309,10 +309,10 @@ impl JoinPreparation {
             if places.len() < 2 || build.rows < places.len() {
                 return Ok(Err(build));
             }
-            let shares = build.shares(places.len()).into_iter();
-            let (shares, kept): (Vec<_>, Vec<_>) = shares.map(BuildBatches::apart).unzip();
-            let builds = places.iter().zip(shares);
-            let builds = builds.map(|(placed, share)| self.build_on(placed, share, probes));
+            let shards = build.shards(places.len()).into_iter();
+            let (shards, kept): (Vec<_>, Vec<_>) = shards.map(BuildBatches::split_memory).unzip();
+            let builds = places.iter().zip(shards);
+            let builds = builds.map(|(placed, shard)| self.build_on(placed, shard, probes));
             let attempts = futures::future::try_join_all(builds).await?;
             let mut built = Vec::with_capacity(places.len());
             for (placed, attempt) in places.into_iter().zip(attempts) {
@@ -329,7 +329,7 @@ impl JoinPreparation {
                 pairs.for_each(|((_, side), kept)| self.transfer_memory(side, kept));
                 return Ok(Ok(built));
             }
-            let all = kept.into_iter().reduce(BuildBatches::followed_by);
+            let all = kept.into_iter().reduce(BuildBatches::append);
             let none = || Error::Internal("a build side in no shares".to_owned());
             build = all.ok_or_else(none)?;
         }
@@ -345,23 +345,20 @@ impl JoinPreparation {
         Ok(places)
     }
 
-    fn in_shards(self, shares: Vec<Shard>, probe: Vec<SendableRecordBatchStream>) -> PreparedJoin {
-        let mut copies = Broadcast::of(probe, shares.len());
+    fn in_shards(self, shards: Vec<Shard>, probe: Vec<SendableRecordBatchStream>) -> PreparedJoin {
+        let mut copies = Broadcast::of(probe, shards.len());
         let streams = std::mem::take(&mut copies.streams);
-        let joins = shares.into_iter().zip(streams).enumerate();
-        let joins = joins.map(|(share, ((placed, built), probe))| {
+        let joins = shards.into_iter().zip(streams).enumerate();
+        let joins = joins.map(|(shard, ((placed, built), probe))| {
             let at = BuildId {
-                bucket: Some(share),
+                bucket: Some(shard),
                 ..self.at
             };
             self.prepared(&placed, *built, probe, at)
         });
         let joins = joins.collect();
-        let shares = copies.into_shares(self.oriented.output().schema);
-        PreparedJoin::Sharded {
-            joins,
-            shards: shares,
-        }
+        let shards = copies.into_shards(self.oriented.output().schema);
+        PreparedJoin::Sharded { joins, shards }
     }
 
     fn prepared(
@@ -533,7 +530,7 @@ impl PreparedJoin {
 }
 
 /// Returns the one error of a build, for another of its streams.
-pub fn for_another(error: Arc<Error>) -> DataFusionError {
+pub fn clone_for_stream(error: Arc<Error>) -> DataFusionError {
     match error.as_ref() {
         Error::Device(DeviceError::DeviceMemory { .. }) => {
             DataFusionError::ResourcesExhausted(error.to_string())

@@ -1,9 +1,9 @@
 //! Placement: the device that a join goes to, or the reason why it stays on the host.
 //!
 //! ```text
-//!  key types that a device can compare? ─▶ devices ready? ─▶ enough build rows, healthy, with room?
-//!        │ no                                │ no                │ no            └─▶ Placed
-//!        └───────────────────────────────────┴───────────────────┴─▶ HostReason
+//!  keys that a device can compare? ─▶ devices ready? ─▶ enough rows, healthy, with room? ─▶ Placed
+//!        │ no                              │ no               │ no
+//!        └─────────────────────────────────┴──────────────────┴─▶ HostReason
 //! ```
 //!
 //! DuckDB and DataFusion decide on perfect hashing at the same point (`try_create_array_map`): the
@@ -18,8 +18,8 @@ use crate::join::decision::HostReason;
 
 use super::oriented::OrientedJoin;
 
-/// Returns the device with room and the least work for a build side of `rows` rows, which counts the
-/// join from then on; or why the host joins it. Devices in `tried` are left out.
+/// Returns the device with room and the least work for a build side of `rows` rows, which counts
+/// the join from then on; or why the host joins it. Devices in `tried` are left out.
 ///
 /// # Errors
 /// [`DeviceError::UnknownDevice`] and [`DeviceError::UnsuitableDevice`]: `horton.device` names a

@@ -39,7 +39,7 @@ type Batch = Result<RecordBatch, DataFusionError>;
 
 /// Returns whether `join`, which builds its left side, may run in shares. A join whose sides are
 /// swapped (`is_swapped`) promises no order.
-pub fn can_share(join: &HashJoinExec, is_swapped: bool) -> bool {
+pub fn can_shard(join: &HashJoinExec, is_swapped: bool) -> bool {
     use JoinType::{Inner, Left, LeftAnti, LeftMark, LeftSemi};
     let by_build_row = matches!(
         join.join_type(),
@@ -66,12 +66,12 @@ pub struct Broadcast {
 }
 
 impl Broadcast {
-    /// Returns the streams of `probe` once for each of `shares` shares.
-    pub fn of(probe: Vec<SendableRecordBatchStream>, shares: usize) -> Self {
-        let mut streams: Vec<Vec<_>> = (0..shares).map(|_| Vec::new()).collect();
+    /// Returns the streams of `probe` once for each of `shards` shares.
+    pub fn of(probe: Vec<SendableRecordBatchStream>, shards: usize) -> Self {
+        let mut streams: Vec<Vec<_>> = (0..shards).map(|_| Vec::new()).collect();
         let mut feeds = Vec::with_capacity(probe.len());
         for input in probe {
-            let mut outputs = Vec::with_capacity(shares);
+            let mut outputs = Vec::with_capacity(shards);
             for copies in &mut streams {
                 let (output, batches) = channel(SHARD_LAG_BATCHES);
                 outputs.push(output);
@@ -88,7 +88,7 @@ impl Broadcast {
     }
 
     /// Returns the merger of the joins that read these copies; their rows have `schema`.
-    pub fn into_shares(self, schema: SchemaRef) -> Shards {
+    pub fn into_shards(self, schema: SchemaRef) -> Shards {
         let feeds = self.feeds.into_iter().map(|feed| Mutex::new(Some(feed)));
         let feeds = feeds.collect();
         Shards { schema, feeds }

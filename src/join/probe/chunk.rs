@@ -104,7 +104,11 @@ impl ProbeBatch {
             (false, Some(last)) => *last as usize + 1,
             (false, None) => from,
         };
-        debug_assert!(to <= self.batch.num_rows(), "{to} of {}", self.batch.num_rows());
+        debug_assert!(
+            to <= self.batch.num_rows(),
+            "{to} of {}",
+            self.batch.num_rows()
+        );
         self.resolved = to.max(from);
         from..self.resolved
     }
@@ -170,7 +174,10 @@ impl Chunk {
     /// pairs; `None` if the pairs at hand are enough.
     pub fn missing(&self, limit: usize) -> Option<u64> {
         let window = &self.found.window;
-        debug_assert!(window.end() <= self.found.total, "a window ends with the pairs");
+        debug_assert!(
+            window.end() <= self.found.total,
+            "a window ends with the pairs"
+        );
         debug_assert!(self.next <= self.found.total, "no pair is taken twice");
         // One more than the limit tells whether the batch goes on.
         let enough = window.end() - self.next.min(window.end()) > limit as u64;

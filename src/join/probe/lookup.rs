@@ -64,7 +64,7 @@ pub(super) struct GatheredBatches {
     rows: usize,
     bytes: usize,
     memory: ProbeMemory,
-    weigher: BatchBytes,
+    counter: BatchBytes,
 }
 
 impl GatheredBatches {
@@ -74,7 +74,7 @@ impl GatheredBatches {
             rows: 0,
             bytes: 0,
             memory,
-            weigher: BatchBytes::default(),
+            counter: BatchBytes::default(),
         }
     }
 
@@ -86,7 +86,7 @@ impl GatheredBatches {
     /// Reserves room for a batch with its key columns; returns whether `room` and the memory pool
     /// have some.
     fn has_room(&mut self, batch: &RecordBatch, keys: &[ArrayRef], room: ChunkRoom) -> bool {
-        let bytes = self.weigher.weigh(batch, keys);
+        let bytes = self.counter.count(batch, keys);
         self.bytes += bytes;
         let is_full = !self.batches.is_empty() && self.bytes > room.bytes;
         !is_full && (self.memory).add_rows(bytes + room.row_bytes * batch.num_rows())

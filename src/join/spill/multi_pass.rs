@@ -118,7 +118,7 @@ impl Phase {
             partitions: None,
             reopen: None,
             spread: None,
-            reporter: None,
+            report: None,
             shown: node.shown.of_buckets(),
             bucket: Some(home),
             spills_for_device: scatters,

@@ -278,8 +278,8 @@ impl Partitioner {
         let rows: usize = parts.iter().map(|(_, part)| part.num_rows()).sum();
         for (at, part) in parts {
             // Buffers that parts share are nobody's: each has its rows' share of all bytes.
-            let share = bytes * part.num_rows() / rows.max(1);
-            state.filling[at].push(part, share);
+            let shard = bytes * part.num_rows() / rows.max(1);
+            state.filling[at].push(part, shard);
         }
         Ok(())
     }

@@ -24,7 +24,7 @@ use crate::join::decision::PartitionStorage;
 use crate::join::input::buffered::BufferedInput;
 use crate::join::input::build_batches::BuildBatches;
 use crate::join::memory::of_rows;
-use crate::join::prepare::{JoinContext, for_another};
+use crate::join::prepare::{JoinContext, clone_for_stream};
 use crate::join::side::Side;
 use crate::join::sides::has_run_ends;
 
@@ -147,7 +147,7 @@ impl Spilled {
     ) -> DataFusionResult<SendableRecordBatchStream> {
         let spilled = Arc::clone(self);
         let opened = async move {
-            let lanes = spilled.lanes.clone().await.map_err(for_another)?;
+            let lanes = spilled.lanes.clone().await.map_err(clone_for_stream)?;
             let lane = at.min(lanes.len().saturating_sub(1));
             // The state is the pair whose rows are read.
             let pairs =
@@ -182,7 +182,7 @@ impl Spilled {
         lane: &PairQueue,
     ) -> Result<Option<(SendableRecordBatchStream, Arc<PairInProgress>)>> {
         while let Some((begun, part)) = lane.take(|pair| self.begin(pair)) {
-            let rows = begun.rows().await.map_err(for_another)?;
+            let rows = begun.rows().await.map_err(clone_for_stream)?;
             let rows = match rows.as_ref() {
                 PairRows::None => None,
                 PairRows::Split(smaller) => {

@@ -138,7 +138,10 @@ impl Budget {
         }
         match used.saturating_add(idle).saturating_sub(limit) {
             0 => {
-                debug_assert!(used + idle <= limit, "{used} used and {idle} idle of {limit}");
+                debug_assert!(
+                    used + idle <= limit,
+                    "{used} used and {idle} idle of {limit}"
+                );
                 (taken.used, taken.idle) = (used, idle);
                 taken.peak = taken.peak.max(used + idle);
                 Ok(())

@@ -28,7 +28,7 @@ use super::status::{Failed, without_panic};
 
 /// The site of an OpenCL call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Site {
+pub(super) enum CallSite {
     PlatformIds,
     PlatformInfo,
     DeviceIds,
@@ -57,37 +57,37 @@ pub(super) enum Site {
     Wait,
 }
 
-impl Site {
+impl CallSite {
     /// Returns the name of the OpenCL function.
     #[cfg(debug_assertions)]
     pub(super) fn function(self) -> &'static str {
         match self {
-            Site::PlatformIds => "clGetPlatformIDs",
-            Site::PlatformInfo => "clGetPlatformInfo",
-            Site::DeviceIds => "clGetDeviceIDs",
-            Site::DeviceInfo => "clGetDeviceInfo",
-            Site::CreateContext => "clCreateContext",
-            Site::CreateQueue => "clCreateCommandQueue",
-            Site::ProgramFromSource => "clCreateProgramWithSource",
-            Site::ProgramFromBinary => "clCreateProgramWithBinary",
-            Site::BuildProgram => "clBuildProgram",
-            Site::ProgramBinaries => "clGetProgramInfo",
-            Site::CreateBuffer => "clCreateBuffer",
-            Site::Map => "clEnqueueMapBuffer",
-            Site::Unmap => "clEnqueueUnmapMemObject",
-            Site::Write => "clEnqueueWriteBuffer",
-            Site::Read => "clEnqueueReadBuffer",
-            Site::Fill => "clEnqueueFillBuffer",
-            Site::Copy => "clEnqueueCopyBuffer",
-            Site::CreateKernel => "clCreateKernel",
-            Site::SubGroupInfo => "clGetKernelSubGroupInfo",
-            Site::SetArg => "clSetKernelArg",
-            Site::Enqueue => "clEnqueueNDRangeKernel",
-            Site::Finish => "clFinish",
-            Site::Flush => "clFlush",
-            Site::EventStatus => "clGetEventInfo",
-            Site::EventTime => "clGetEventProfilingInfo",
-            Site::Wait => "clWaitForEvents",
+            CallSite::PlatformIds => "clGetPlatformIDs",
+            CallSite::PlatformInfo => "clGetPlatformInfo",
+            CallSite::DeviceIds => "clGetDeviceIDs",
+            CallSite::DeviceInfo => "clGetDeviceInfo",
+            CallSite::CreateContext => "clCreateContext",
+            CallSite::CreateQueue => "clCreateCommandQueue",
+            CallSite::ProgramFromSource => "clCreateProgramWithSource",
+            CallSite::ProgramFromBinary => "clCreateProgramWithBinary",
+            CallSite::BuildProgram => "clBuildProgram",
+            CallSite::ProgramBinaries => "clGetProgramInfo",
+            CallSite::CreateBuffer => "clCreateBuffer",
+            CallSite::Map => "clEnqueueMapBuffer",
+            CallSite::Unmap => "clEnqueueUnmapMemObject",
+            CallSite::Write => "clEnqueueWriteBuffer",
+            CallSite::Read => "clEnqueueReadBuffer",
+            CallSite::Fill => "clEnqueueFillBuffer",
+            CallSite::Copy => "clEnqueueCopyBuffer",
+            CallSite::CreateKernel => "clCreateKernel",
+            CallSite::SubGroupInfo => "clGetKernelSubGroupInfo",
+            CallSite::SetArg => "clSetKernelArg",
+            CallSite::Enqueue => "clEnqueueNDRangeKernel",
+            CallSite::Finish => "clFinish",
+            CallSite::Flush => "clFlush",
+            CallSite::EventStatus => "clGetEventInfo",
+            CallSite::EventTime => "clGetEventProfilingInfo",
+            CallSite::Wait => "clWaitForEvents",
         }
     }
 }
@@ -97,7 +97,7 @@ pub(super) type Called<T> = Result<T, Failed>;
 
 /// Makes the `call` at `site`, whose `what` tells its uses apart.
 #[cfg_attr(not(debug_assertions), expect(unused_variables))]
-fn at<T>(site: Site, what: &'static str, call: impl FnOnce() -> cl::Result<T>) -> Called<T> {
+fn at<T>(site: CallSite, what: &'static str, call: impl FnOnce() -> cl::Result<T>) -> Called<T> {
     #[cfg(debug_assertions)]
     faults::pass(site.function(), what)?;
     let _under_way = exit::enter();
@@ -112,24 +112,26 @@ fn at<T>(site: Site, what: &'static str, call: impl FnOnce() -> cl::Result<T>) -
 
 pub(super) fn platform_ids() -> Called<Vec<PlatformId>> {
     static SEEN: AtomicBool = AtomicBool::new(false);
-    exit::loading(&SEEN, || at(Site::PlatformIds, "", cl::get_platform_ids))
+    exit::loading(&SEEN, || {
+        at(CallSite::PlatformIds, "", cl::get_platform_ids)
+    })
 }
 
 pub(super) fn platform_text(platform: PlatformId, what: PlatformInfo) -> Called<String> {
-    at(Site::PlatformInfo, "", || {
+    at(CallSite::PlatformInfo, "", || {
         cl::get_platform_info(platform, what).map(|text| text.to_string())
     })
 }
 
 pub(super) fn device_ids(platform: &PlatformId) -> Called<Vec<DeviceId>> {
-    at(Site::DeviceIds, "", || {
+    at(CallSite::DeviceIds, "", || {
         cl::get_device_ids(platform, None, None)
     })
 }
 
 /// Returns the raw answer to `request`, an OpenCL constant.
 pub(super) fn device_info(id: DeviceId, request: u32) -> Called<Vec<u8>> {
-    at(Site::DeviceInfo, "", || {
+    at(CallSite::DeviceInfo, "", || {
         cl::get_device_info_raw(id, request)
     })
 }
@@ -140,7 +142,7 @@ pub(super) fn create_context(platform: PlatformId, device: DeviceId) -> Called<C
     let properties = ContextProperties::new().platform(platform);
     static SEEN: AtomicBool = AtomicBool::new(false);
     exit::loading(&SEEN, || {
-        at(Site::CreateContext, "", || {
+        at(CallSite::CreateContext, "", || {
             cl::create_context(Some(&properties), &[device], None, None)
         })
     })
@@ -148,7 +150,7 @@ pub(super) fn create_context(platform: PlatformId, device: DeviceId) -> Called<C
 
 pub(super) fn create_queue(context: &Context, device: DeviceId) -> Called<CommandQueue> {
     let properties = Some(CommandQueueProperties::PROFILING_ENABLE);
-    at(Site::CreateQueue, "", || {
+    at(CallSite::CreateQueue, "", || {
         cl::create_command_queue(context, device, properties)
     })
 }
@@ -158,7 +160,7 @@ pub(super) fn program_from_source(
     source: CString,
     name: &'static str,
 ) -> Called<Program> {
-    at(Site::ProgramFromSource, name, || {
+    at(CallSite::ProgramFromSource, name, || {
         cl::create_program_with_source(context, &[source])
     })
 }
@@ -169,7 +171,7 @@ pub(super) fn program_from_binary(
     binary: &[u8],
     name: &'static str,
 ) -> Called<Program> {
-    at(Site::ProgramFromBinary, name, || {
+    at(CallSite::ProgramFromBinary, name, || {
         cl::create_program_with_binary(context, &[device], &[binary])
     })
 }
@@ -182,7 +184,7 @@ pub(super) fn build_program(
 ) -> Called<()> {
     static SEEN: AtomicBool = AtomicBool::new(false);
     exit::loading(&SEEN, || {
-        at(Site::BuildProgram, name, || {
+        at(CallSite::BuildProgram, name, || {
             cl::build_program(program, Some(&[device]), options, None, None)
         })
     })
@@ -190,7 +192,7 @@ pub(super) fn build_program(
 
 pub(super) fn program_binaries(program: &Program, name: &'static str) -> Called<Vec<Vec<u8>>> {
     at(
-        Site::ProgramBinaries,
+        CallSite::ProgramBinaries,
         name,
         || match cl::get_program_info(program, ProgramInfo::Binaries)? {
             ProgramInfoResult::Binaries(binaries) => Ok(binaries),
@@ -200,7 +202,7 @@ pub(super) fn program_binaries(program: &Program, name: &'static str) -> Called<
 }
 
 pub(super) fn create_kernel(program: &Program, kernel: &'static str) -> Called<Kernel> {
-    at(Site::CreateKernel, kernel, || {
+    at(CallSite::CreateKernel, kernel, || {
         cl::create_kernel(program, kernel)
     })
 }
@@ -232,7 +234,7 @@ pub(super) fn sub_group_size(
     const MAX_SUB_GROUP_SIZE: u32 = 0x2033;
     let mut size = 0usize;
     let mut status = 0;
-    at(Site::SubGroupInfo, name, || {
+    at(CallSite::SubGroupInfo, name, || {
         // SAFETY: kernel and device are live objects; the request takes a work-group's size and
         // answers with one `size_t`, for which `size` has room.
         status = unsafe {
@@ -261,7 +263,7 @@ pub(super) fn set_arg(
     index: u32,
     value: ArgVal<'_>,
 ) -> Called<()> {
-    at(Site::SetArg, name, || {
+    at(CallSite::SetArg, name, || {
         cl::set_kernel_arg(kernel, index, value)
     })
 }
@@ -274,7 +276,7 @@ pub(super) fn create_buffer(
     bytes: u64,
     what: &'static str,
 ) -> Called<Mem> {
-    at(Site::CreateBuffer, what, || {
+    at(CallSite::CreateBuffer, what, || {
         // SAFETY: no host pointer is handed over (`data` is None), so the buffer aliases nothing.
         unsafe { cl::create_buffer::<_, u8>(context, flags, bytes as usize, None) }
     })
@@ -292,7 +294,7 @@ pub(super) unsafe fn map(
     what: &'static str,
 ) -> Called<(MemMap<u8>, Event)> {
     let mut event = Event::null();
-    let map = at(Site::Map, what, || {
+    let map = at(CallSite::Map, what, || {
         let flags = MapFlags::new().read().write();
         // SAFETY: blocking, so the memory is the host's when the call returns; the rest is the
         // caller's promise.
@@ -319,7 +321,7 @@ pub(super) fn unmap(
     what: &'static str,
 ) -> Called<Event> {
     let mut event = Event::null();
-    at(Site::Unmap, what, || {
+    at(CallSite::Unmap, what, || {
         cl::enqueue_unmap_mem_object::<u8, _, _, ()>(commands, mem, map, None, Some(&mut event))
     })?;
     Ok(event)
@@ -338,7 +340,7 @@ pub(super) unsafe fn write<T: OclPrm>(
     data: &[T],
 ) -> Called<Event> {
     let mut event = Event::null();
-    at(Site::Write, what, || {
+    at(CallSite::Write, what, || {
         // SAFETY: the caller's promise.
         unsafe {
             cl::enqueue_write_buffer(
@@ -368,7 +370,7 @@ pub(super) unsafe fn read<T: OclPrm>(
     out: &mut [T],
 ) -> Called<Event> {
     let mut event = Event::null();
-    at(Site::Read, "", || {
+    at(CallSite::Read, "", || {
         // SAFETY: the caller's promise.
         unsafe {
             cl::enqueue_read_buffer(
@@ -392,7 +394,7 @@ pub(super) fn fill<T: OclPrm>(
     len: usize,
 ) -> Called<Event> {
     let mut event = Event::null();
-    at(Site::Fill, "", || {
+    at(CallSite::Fill, "", || {
         cl::enqueue_fill_buffer(
             commands,
             mem,
@@ -414,7 +416,7 @@ pub(super) fn copy<T: OclPrm>(
     len: usize,
 ) -> Called<Event> {
     let mut event = Event::null();
-    at(Site::Copy, "", || {
+    at(CallSite::Copy, "", || {
         cl::enqueue_copy_buffer::<T, _, _, _>(
             commands,
             from,
@@ -443,7 +445,7 @@ pub(super) unsafe fn enqueue(
     group: usize,
 ) -> Called<Event> {
     let mut event = Event::null();
-    at(Site::Enqueue, name, || {
+    at(CallSite::Enqueue, name, || {
         // SAFETY: the caller's promise.
         unsafe {
             cl::enqueue_kernel(
@@ -462,12 +464,12 @@ pub(super) unsafe fn enqueue(
 }
 
 pub(super) fn finish(commands: &CommandQueue, what: &'static str) -> Called<()> {
-    at(Site::Finish, what, || cl::finish(commands))
+    at(CallSite::Finish, what, || cl::finish(commands))
 }
 
 /// Hands the commands to the device, without waiting.
 pub(super) fn flush(commands: &CommandQueue) -> Called<()> {
-    at(Site::Flush, "", || cl::flush(commands))
+    at(CallSite::Flush, "", || cl::flush(commands))
 }
 
 /// Checks that a command which is done has not failed. `what` is the command.
@@ -475,7 +477,7 @@ pub(super) fn event_status(event: &Event, what: &'static str) -> Called<()> {
     let status = match current_status(event, what)? {
         // Some drivers are late to say that a command has ended. That it failed, the status says.
         1.. => {
-            let waited = at(Site::Wait, what, || cl::wait_for_event(event));
+            let waited = at(CallSite::Wait, what, || cl::wait_for_event(event));
             match current_status(event, what)? {
                 1.. => return waited,
                 status => status,
@@ -492,7 +494,7 @@ pub(super) fn event_status(event: &Event, what: &'static str) -> Called<()> {
 /// Returns the state of a command now: positive before it has ended, negative if it failed.
 fn current_status(event: &Event, what: &'static str) -> Called<i32> {
     let mut status = 0i32;
-    at(Site::EventStatus, what, || {
+    at(CallSite::EventStatus, what, || {
         // SAFETY: the event is a live object, and `status` has room for what this parameter
         // returns.
         let called = unsafe {
@@ -514,7 +516,7 @@ fn current_status(event: &Event, what: &'static str) -> Called<i32> {
 
 /// Returns a time of a finished command, in nanoseconds of the device's clock.
 pub(super) fn event_time(event: &Event, when: ProfilingInfo) -> Called<u64> {
-    at(Site::EventTime, "", || {
+    at(CallSite::EventTime, "", || {
         cl::get_event_profiling_info(event, when)?.time()
     })
 }

@@ -18,14 +18,14 @@ use crate::error::{Error, Result};
 
 use super::info::{DeviceInfo, list};
 use super::kind::{DEFAULT_SLOTS, KernelBody};
-use super::self_test_cache::{self, Verdict};
+use super::self_test_cache::{self, SelfTestResult};
 
 impl DeviceInfo {
     /// Returns the lookup kernel body that this device runs: the fastest, or the one that its
     /// self-test found to work.
     pub fn body(&self) -> KernelBody {
         match self_test_cache::of(self) {
-            Some(Verdict::Passed(body)) => body,
+            Some(SelfTestResult::Passed(body)) => body,
             _ => self.fastest_body(),
         }
     }
@@ -38,7 +38,7 @@ impl DeviceInfo {
 
     /// Returns whether tiles of `lanes` lanes talk by `body` there.
     pub(crate) fn runs(&self, body: KernelBody, lanes: usize) -> bool {
-        let local_tiles = Some(Verdict::Passed(KernelBody::LocalTile));
+        let local_tiles = Some(SelfTestResult::Passed(KernelBody::LocalTile));
         let needs_none = matches!(body, KernelBody::Chunk | KernelBody::LocalTile);
         needs_none || self.has_tiles_of(body, lanes) && self_test_cache::of(self) != local_tiles
     }
@@ -56,8 +56,8 @@ impl DeviceInfo {
     /// Returns why `auto` does not use it: it lacks something, or its self-test failed.
     fn obstacle(&self) -> Option<String> {
         let failed = || match self_test_cache::of(self)? {
-            Verdict::Failed(reason) => Some(format!("its self-test failed: {reason}")),
-            Verdict::Passed(_) => None,
+            SelfTestResult::Failed(reason) => Some(format!("its self-test failed: {reason}")),
+            SelfTestResult::Passed(_) => None,
         };
         self.obstacle.clone().or_else(failed)
     }

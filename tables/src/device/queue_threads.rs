@@ -36,7 +36,7 @@ use super::kind::DeviceKind;
 use super::load::Load;
 use super::pick::{is_open, pick_all};
 use super::queue::Queue;
-use super::self_test_cache::{self, Verdict};
+use super::self_test_cache::{self, SelfTestResult};
 use super::staging::Staging;
 use super::status::without_panic;
 use super::upload_permits::{Permit, Permits};
@@ -165,7 +165,7 @@ impl Device {
         // What was picked may have failed its self-test since.
         let failed = |device: &Device| {
             let verdict = self_test_cache::of(&device.info);
-            matches!(verdict, Some(Verdict::Failed(_)))
+            matches!(verdict, Some(SelfTestResult::Failed(_)))
         };
         let stands = |all: &&Vec<Device>| !is_open(asked) || !all.iter().any(failed);
         if let Some(all) = started.by_request.get(asked).filter(stands) {
@@ -192,7 +192,7 @@ impl Device {
             _ => LANES,
         };
         for _ in 0..lanes {
-            let lane = Lane {
+            let lane = QueueThread {
                 info: Arc::clone(&info),
                 budget: Arc::clone(&budget),
                 shared: Arc::clone(&shared),
@@ -399,14 +399,14 @@ fn stopped(info: &DeviceInfo, reason: impl Into<String>) -> Error {
 }
 
 /// A thread with a queue of its own.
-struct Lane {
+struct QueueThread {
     info: Arc<DeviceInfo>,
     budget: Arc<Budget>,
     shared: Arc<Shared>,
     inbox: Arc<Mutex<Receiver<Job>>>,
 }
 
-impl Lane {
+impl QueueThread {
     /// Runs jobs until every handle is gone. A device that cannot be opened fails the job, and is
     /// opened again for the next, as is one whose context was lost.
     fn serve(&self) {

@@ -25,7 +25,7 @@ use super::kind::KernelBody;
 
 /// The result of a self-test.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Verdict {
+pub enum SelfTestResult {
     /// Right answers, with this body.
     Passed(KernelBody),
     /// This was wrong.
@@ -40,7 +40,7 @@ enum Known {
     Unread,
     /// It was not tested.
     Untested,
-    Tested(Verdict),
+    Tested(SelfTestResult),
 }
 
 /// Another self-test, or another file: another number.
@@ -59,7 +59,7 @@ fn known() -> MutexGuard<'static, BTreeMap<Index, Known>> {
 }
 
 /// Returns the verdict of the self-test on a device, if it was run.
-pub fn of(info: &DeviceInfo) -> Option<Verdict> {
+pub fn of(info: &DeviceInfo) -> Option<SelfTestResult> {
     let mut known = known();
     let entry = known.entry(info.index).or_default();
     if let Known::Unread = entry {
@@ -78,15 +78,15 @@ pub fn of(info: &DeviceInfo) -> Option<Verdict> {
 }
 
 /// Warns once in this process that a device failed.
-fn warn(info: &DeviceInfo, verdict: &Verdict) {
-    if let Verdict::Failed(reason) = verdict {
+fn warn(info: &DeviceInfo, verdict: &SelfTestResult) {
+    if let SelfTestResult::Failed(reason) = verdict {
         let device = info.label();
         log::warn!("OpenCL device '{device}' failed its self-test: {reason}; joins do not use it");
     }
 }
 
 /// Notes what the self-test found, for later processes too if it `lasts`.
-pub(crate) fn set(info: &DeviceInfo, verdict: Verdict, lasts: bool) {
+pub(crate) fn set(info: &DeviceInfo, verdict: SelfTestResult, lasts: bool) {
     if lasts
         && let Some(file) = file(info)
         && let Err(error) = store_file(&file, &[print(&verdict).as_bytes()])
@@ -112,33 +112,33 @@ fn file(info: &DeviceInfo) -> Option<PathBuf> {
     cache_file(info, &what, "verdict")
 }
 
-fn load(info: &DeviceInfo) -> Option<Verdict> {
+fn load(info: &DeviceInfo) -> Option<SelfTestResult> {
     let file = file(info)?;
     let verdict = parse(&read_text(&file)?)?;
     let stands = match verdict {
-        Verdict::Passed(_) => true,
-        Verdict::Failed(_) => age(&file).is_none_or(|age| age < FAILED_FOR),
+        SelfTestResult::Passed(_) => true,
+        SelfTestResult::Failed(_) => age(&file).is_none_or(|age| age < FAILED_FOR),
     };
     stands.then_some(verdict)
 }
 
-fn print(verdict: &Verdict) -> String {
+fn print(verdict: &SelfTestResult) -> String {
     match verdict {
-        Verdict::Passed(body) => format!("passed {body:?}\n"),
-        Verdict::Failed(reason) => format!("failed {}\n", reason.replace('\n', " ")),
+        SelfTestResult::Passed(body) => format!("passed {body:?}\n"),
+        SelfTestResult::Failed(reason) => format!("failed {}\n", reason.replace('\n', " ")),
     }
 }
 
-fn parse(text: &str) -> Option<Verdict> {
+fn parse(text: &str) -> Option<SelfTestResult> {
     let line = text.strip_suffix('\n')?;
     if let Some(reason) = line.strip_prefix("failed ") {
-        return Some(Verdict::Failed(reason.to_owned()));
+        return Some(SelfTestResult::Failed(reason.to_owned()));
     }
     let name = line.strip_prefix("passed ")?;
     let body = KernelBody::ALL
         .into_iter()
         .find(|body| format!("{body:?}") == name)?;
-    Some(Verdict::Passed(body))
+    Some(SelfTestResult::Passed(body))
 }
 
 #[cfg(test)]
@@ -147,8 +147,8 @@ mod tests {
 
     #[test]
     fn what_is_printed_is_parsed_and_anything_else_is_not() {
-        let passed = KernelBody::ALL.map(Verdict::Passed);
-        let failed = Verdict::Failed("two of ten".to_owned());
+        let passed = KernelBody::ALL.map(SelfTestResult::Passed);
+        let failed = SelfTestResult::Failed("two of ten".to_owned());
         for verdict in passed.iter().chain([&failed]) {
             assert_eq!(parse(&print(verdict)).as_ref(), Some(verdict));
         }

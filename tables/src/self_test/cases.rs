@@ -21,7 +21,7 @@ use crate::device::{Buffer, KernelBody, Queue};
 use crate::error::{Error, Result};
 use crate::table::horton::tuning::{Kind, Residence, Tuning, Workload};
 use crate::table::horton::{BucketSize, MISS, NarrowAnswers, TableConfig};
-use crate::table::multimap::cacheline::CodeTable;
+use crate::table::multimap::cacheline::CacheLineTable;
 use crate::table::multimap::pairs::{Matches, Pairs};
 use crate::table::multimap::{HashIndex, IndexConfig, IndexKind};
 use crate::table::multimap::{KeyFormat, MultiMap, MultiMapInput};
@@ -72,7 +72,7 @@ pub(super) fn all(queue: &mut Queue, body: KernelBody) -> Result<()> {
     wide("repeating keys of two words", 2, 3).check(queue)?;
     wide("keys of four words", 4, 2).check(queue)?;
     dense().check(queue)?;
-    if CodeTable::suits(queue) {
+    if CacheLineTable::suits(queue) {
         codes(queue)?;
     }
     Ok(())
@@ -102,9 +102,9 @@ fn dense() -> Case {
 
 /// Tests tables of codes.
 fn codes(queue: &mut Queue) -> Result<()> {
-    one_word("codes", IndexKind::Codes, keys(KEYS)).check(queue)?;
+    one_word("codes", IndexKind::CacheLine, keys(KEYS)).check(queue)?;
     Case {
-        config: IndexKind::Codes.into(),
+        config: IndexKind::CacheLine.into(),
         ..wide("codes of two words", 2, 1)
     }
     .check(queue)

@@ -23,7 +23,7 @@ mod cases;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-use crate::device::self_test_cache::{self, Verdict};
+use crate::device::self_test_cache::{self, SelfTestResult};
 use crate::device::{Device, DeviceInfo, KernelBody};
 use crate::error::{Error, Result};
 
@@ -35,8 +35,8 @@ use crate::error::{Error, Result};
 /// another way, which is not remembered.
 pub async fn self_test(device: &Device) -> Result<()> {
     match self_test_cache::of(device.info()) {
-        Some(Verdict::Passed(_)) => Ok(()),
-        Some(Verdict::Failed(reason)) => Err(failure(device.info(), reason)),
+        Some(SelfTestResult::Passed(_)) => Ok(()),
+        Some(SelfTestResult::Failed(reason)) => Err(failure(device.info(), reason)),
         None => run(device).await,
     }
 }
@@ -67,7 +67,7 @@ async fn run(device: &Device) -> Result<()> {
     let info = device.info();
     let fastest = info.fastest_body();
     let Err(error) = run_with(device, fastest, Known::IsTrusted).await else {
-        self_test_cache::set(info, Verdict::Passed(fastest), true);
+        self_test_cache::set(info, SelfTestResult::Passed(fastest), true);
         return Ok(());
     };
     let mut lasts = lasts(&error);
@@ -76,7 +76,7 @@ async fn run(device: &Device) -> Result<()> {
         match run_with(device, local, Known::IsTrusted).await {
             Ok(()) => {
                 log::info!("{error}; lanes talk through local memory instead");
-                self_test_cache::set(info, Verdict::Passed(local), lasts);
+                self_test_cache::set(info, SelfTestResult::Passed(local), lasts);
                 return Ok(());
             }
             Err(other) => lasts &= self::lasts(&other),
@@ -87,7 +87,7 @@ async fn run(device: &Device) -> Result<()> {
         other => other.brief(),
     };
     if lasts {
-        self_test_cache::set(info, Verdict::Failed(reason.clone()), true);
+        self_test_cache::set(info, SelfTestResult::Failed(reason.clone()), true);
         return Err(failure(info, reason));
     }
     match error {
@@ -118,7 +118,7 @@ async fn run_with(device: &Device, body: KernelBody, known: Known) -> Result<()>
     let answer = device
         .run(move |queue| {
             let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-            let passes = self_test_cache::of(&info) == Some(Verdict::Passed(body));
+            let passes = self_test_cache::of(&info) == Some(SelfTestResult::Passed(body));
             if passes && known == Known::IsTrusted {
                 return Ok(());
             }

@@ -381,7 +381,7 @@ fn draw(random: &mut Random) -> Case {
                 IndexKind::Auto,
                 IndexKind::Horton,
                 IndexKind::Direct,
-                IndexKind::Codes,
+                IndexKind::CacheLine,
             ]),
             device_limit: match random.one_in(6) {
                 true => random.pick(&[10_000, 100_000, 150_000, 250_000, 400_000]),

@@ -87,12 +87,12 @@ fn every_shape_joins_over_direct_tables() {
 
 #[test]
 fn every_key_type_joins_over_tables_of_codes() {
-    key_types_over(IndexKind::Codes);
+    key_types_over(IndexKind::CacheLine);
 }
 
 #[test]
 fn every_shape_joins_over_tables_of_codes() {
-    shapes_over(IndexKind::Codes);
+    shapes_over(IndexKind::CacheLine);
 }
 
 #[test]

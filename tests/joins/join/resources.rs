@@ -69,8 +69,8 @@ fn a_build_over_the_device_limit_is_joined_on_the_host() {
     let _guard = alone();
     for mut case in [case(1000, 4000, 4), partitioned(case(1000, 4000, 4))] {
         let expected = run(Arc::new(case.stock()), case.context()).unwrap();
-        for index in [IndexKind::Horton, IndexKind::Codes] {
-            if index == IndexKind::Codes && !device().info().has_int64_atomics() {
+        for index in [IndexKind::Horton, IndexKind::CacheLine] {
+            if index == IndexKind::CacheLine && !device().info().has_int64_atomics() {
                 continue;
             }
             case.config.knobs.index = index;

@@ -10,11 +10,11 @@ use horton_join::table::multimap::IndexKind;
 
 use horton_test_support::joins::*;
 
-const KINDS: [IndexKind; 3] = [IndexKind::Horton, IndexKind::Direct, IndexKind::Codes];
+const KINDS: [IndexKind; 3] = [IndexKind::Horton, IndexKind::Direct, IndexKind::CacheLine];
 
 /// Returns whether the device can have such a table.
 fn can_have(table: IndexKind) -> bool {
-    table != IndexKind::Codes || device().info().has_int64_atomics()
+    table != IndexKind::CacheLine || device().info().has_int64_atomics()
 }
 
 /// Runs a case over each kind of table that the device can have: Horton's run, and the others'.
@@ -281,15 +281,19 @@ fn the_table_suits_the_keys() {
         set_engine(&mut case.config, table);
         kind_of(&case.check())
     };
-    use IndexKind::{Auto, Codes, Direct, Horton};
+    use IndexKind::{Auto, CacheLine, Direct, Horton};
     assert_eq!(kind(Direct, 1000, 1), Direct);
     assert_eq!(kind(Direct, 1000, 4), Direct);
     assert_eq!(kind(Direct, 1000, 5), Horton);
     assert_eq!(kind(Direct, 1000, 1 << 40), Horton);
-    let codes = if can_have(Codes) { Codes } else { Horton };
-    if can_have(Codes) {
-        assert_eq!(kind(Codes, 1000, 1), Codes);
-        assert_eq!(kind(Codes, 1000, 1 << 40), Codes);
+    let codes = if can_have(CacheLine) {
+        CacheLine
+    } else {
+        Horton
+    };
+    if can_have(CacheLine) {
+        assert_eq!(kind(CacheLine, 1000, 1), CacheLine);
+        assert_eq!(kind(CacheLine, 1000, 1 << 40), CacheLine);
     }
     assert_eq!(kind(Auto, 200, 1), Horton);
     let on_cpu = device().info().kind == DeviceKind::Cpu;

@@ -8,7 +8,7 @@ use horton_join::device::{Device, DeviceKind, KernelBody, pick};
 use horton_join::error::DeviceError;
 use horton_join::self_test;
 use horton_join::table::multimap::IndexKind;
-use horton_test_support::internals::self_test_cache::{self, Verdict};
+use horton_test_support::internals::self_test_cache::{self, SelfTestResult};
 use horton_test_support::warnings;
 
 use super::child::{QUERIES, check_rows, is_child, metric, role, run, session, session_over, sql};
@@ -26,7 +26,10 @@ async fn is_distrusted(reason: &str) {
     let device = Device::open("0:0").unwrap();
     let verdict = self_test_cache::of(device.info());
     match role().as_deref() {
-        Some("later") => assert!(matches!(verdict, Some(Verdict::Failed(_))), "{verdict:?}"),
+        Some("later") => assert!(
+            matches!(verdict, Some(SelfTestResult::Failed(_))),
+            "{verdict:?}"
+        ),
         _ => assert_eq!(verdict, None),
     }
     let session = session().await;
@@ -206,7 +209,10 @@ fn no_kernel_can_be_skipped_unseen() {
         "{passed:?}"
     );
     let verdict = self_test_cache::of(device.info());
-    assert!(!matches!(verdict, Some(Verdict::Passed(_))), "{verdict:?}");
+    assert!(
+        !matches!(verdict, Some(SelfTestResult::Passed(_))),
+        "{verdict:?}"
+    );
 }
 
 #[test]
@@ -292,7 +298,7 @@ async fn every_kernel_of_a_join_is_tested() {
     let mut kinds = vec![IndexKind::Auto, IndexKind::Horton, IndexKind::Direct];
     // Joins of other devices have no such tables.
     if device.info().kind == DeviceKind::Cpu {
-        kinds.push(IndexKind::Codes);
+        kinds.push(IndexKind::CacheLine);
     }
     for index in kinds {
         let session = session_over(index).await;

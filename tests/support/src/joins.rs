@@ -87,7 +87,7 @@ pub fn eventually(what: &str, holds: impl Fn() -> bool) {
 
 /// Returns whether the device under test can have such a table.
 pub fn can_have(engine: IndexKind) -> bool {
-    engine != IndexKind::Codes || device().info().has_int64_atomics()
+    engine != IndexKind::CacheLine || device().info().has_int64_atomics()
 }
 
 /// Makes joins keep their keys in `engine`. No other place names the option.
@@ -318,8 +318,8 @@ impl Run {
 
     /// Returns the tables on the device, by kind.
     pub fn tables(&self) -> [(IndexKind, usize); 3] {
-        use IndexKind::{Codes, Direct, Horton};
-        [Horton, Direct, Codes].map(|kind| {
+        use IndexKind::{CacheLine, Direct, Horton};
+        [Horton, Direct, CacheLine].map(|kind| {
             let tables = self.metric_or_none(&format!("{kind}_tables"));
             (kind, tables)
         })

@@ -111,14 +111,14 @@ const SEEDS: u32 = 4;
 
 /// A table of distinct codes of one or two words to values, in device memory.
 #[derive(Debug)]
-pub struct CodeTable {
+pub struct CacheLineTable {
     lines: Buffer<u64>,
     codes: usize,
     words: usize,
     seed: u32,
 }
 
-impl CodeTable {
+impl CacheLineTable {
     /// Returns whether a table of codes is faster than other tables on the queue's device, and can
     /// be built there.
     pub fn suits(queue: &Queue) -> bool {

@@ -22,7 +22,7 @@ use crate::table::api::Items;
 use crate::table::horton::build::{Built, build};
 use crate::table::horton::table::{HortonTable, TableConfig};
 
-use super::cacheline::CodeTable;
+use super::cacheline::CacheLineTable;
 use super::direct::{CACHED, DirectTable, SPARSEST, SPARSEST_CACHED};
 use super::pairs::LookedUp;
 
@@ -38,8 +38,8 @@ const FEW_CODES: usize = 1 << 18;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum IndexKind {
     /// The index that suits the keys and the device. On CPUs and from 256 keys on, that is
-    /// [`Direct`](Self::Direct) for dense or few possible keys, else [`Codes`](Self::Codes). It
-    /// is a Horton table everywhere else.
+    /// [`Direct`](Self::Direct) for dense or few possible keys, else
+    /// [`CacheLine`](Self::CacheLine). It is a Horton table everywhere else.
     #[default]
     Auto,
     /// A slot for every possible key if keys are dense numbers, else a Horton table.
@@ -48,7 +48,7 @@ pub enum IndexKind {
     Horton,
     /// Linear probing by cache lines over keys of one or two words. Longer keys, and repeating
     /// keys of two words, go by one word of their mix.
-    Codes,
+    CacheLine,
 }
 
 impl fmt::Display for IndexKind {
@@ -57,7 +57,7 @@ impl fmt::Display for IndexKind {
             IndexKind::Auto => "auto",
             IndexKind::Direct => "direct",
             IndexKind::Horton => "horton",
-            IndexKind::Codes => "codes",
+            IndexKind::CacheLine => "cache_line",
         })
     }
 }
@@ -100,18 +100,18 @@ impl IndexConfig {
     /// [`wide`](crate::table::multimap::multiword) goes by half of their mix.
     ///
     /// # Errors
-    /// Those of [`CodeTable::build`].
+    /// Those of [`CacheLineTable::build`].
     pub fn build_codes(&self, queue: &mut Queue, items: Items<'_>) -> Result<Option<HashIndex>> {
         let wanted = match self.kind {
-            IndexKind::Auto => CodeTable::suits(queue),
-            IndexKind::Codes => true,
+            IndexKind::Auto => CacheLineTable::suits(queue),
+            IndexKind::CacheLine => true,
             IndexKind::Direct | IndexKind::Horton => false,
         };
         if !wanted {
             return Ok(None);
         }
-        let table = CodeTable::build(queue, self.seed(), items, 2)?;
-        Ok(table.map(HashIndex::Codes))
+        let table = CacheLineTable::build(queue, self.seed(), items, 2)?;
+        Ok(table.map(HashIndex::CacheLine))
     }
 
     /// Returns the kind for `n` keys below `codes`.
@@ -121,10 +121,10 @@ impl IndexConfig {
         let cached = entries <= CACHED.min(SPARSEST_CACHED.saturating_mul(n)).max(FEW_CODES);
         let on_cpu = n >= ON_CPU_FROM && queue.info().kind == DeviceKind::Cpu;
         match self.kind {
-            IndexKind::Codes => Chosen::Codes,
+            IndexKind::CacheLine => Chosen::CacheLine,
             IndexKind::Direct if dense => Chosen::Direct { entries },
             IndexKind::Auto if on_cpu && (dense || cached) => Chosen::Direct { entries },
-            IndexKind::Auto if on_cpu && CodeTable::suits(queue) => Chosen::Codes,
+            IndexKind::Auto if on_cpu && CacheLineTable::suits(queue) => Chosen::CacheLine,
             IndexKind::Auto | IndexKind::Direct | IndexKind::Horton => Chosen::Horton,
         }
     }
@@ -143,11 +143,11 @@ pub struct IndexInput<'a> {
 enum Chosen {
     Horton,
     Direct { entries: usize },
-    Codes,
+    CacheLine,
 }
 
 /// A table of distinct keys to rows, up to 2^31 - 2, in device memory. Keys are of 32 bits, in a
-/// [`Codes`](Self::Codes) table perhaps of 64.
+/// [`CacheLine`](Self::CacheLine) table perhaps of 64.
 #[derive(Debug)]
 pub enum HashIndex {
     /// A Horton table.
@@ -155,14 +155,14 @@ pub enum HashIndex {
     /// A slot for every possible key.
     Direct(DirectTable),
     /// Linear probing over keys of one or two words.
-    Codes(CodeTable),
+    CacheLine(CacheLineTable),
 }
 
 impl HashIndex {
     /// Builds an index over `input`; `None` if some key is there more than once.
     ///
     /// # Errors
-    /// Those of [`build`], [`DirectTable::build`] or [`CodeTable::build`].
+    /// Those of [`build`], [`DirectTable::build`] or [`CacheLineTable::build`].
     pub fn build(
         queue: &mut Queue,
         config: &IndexConfig,
@@ -183,9 +183,9 @@ impl HashIndex {
                 })?;
                 Ok(table.map(Self::Direct))
             }
-            Chosen::Codes => {
-                let table = CodeTable::build(queue, config.seed(), items, 1)?;
-                Ok(table.map(Self::Codes))
+            Chosen::CacheLine => {
+                let table = CacheLineTable::build(queue, config.seed(), items, 1)?;
+                Ok(table.map(Self::CacheLine))
             }
         }
     }
@@ -202,7 +202,7 @@ impl HashIndex {
         match self {
             Self::Horton(table) => table.lookup(queue, keys, &values, &reads, n)?,
             Self::Direct(table) => table.lookup(queue, keys, &values, n)?,
-            Self::Codes(table) => table.lookup(queue, keys, &values, n)?,
+            Self::CacheLine(table) => table.lookup(queue, keys, &values, n)?,
         }
         Ok(LookedUp { values, reads })
     }
@@ -211,7 +211,7 @@ impl HashIndex {
     pub fn as_horton(&self) -> Option<&HortonTable> {
         match self {
             Self::Horton(table) => Some(table),
-            Self::Direct(_) | Self::Codes(_) => None,
+            Self::Direct(_) | Self::CacheLine(_) => None,
         }
     }
 
@@ -219,7 +219,7 @@ impl HashIndex {
     pub fn key_words(&self) -> usize {
         match self {
             Self::Horton(_) | Self::Direct(_) => 1,
-            Self::Codes(table) => table.key_words(),
+            Self::CacheLine(table) => table.key_words(),
         }
     }
 
@@ -228,7 +228,7 @@ impl HashIndex {
         match self {
             Self::Horton(table) => table.len(),
             Self::Direct(table) => table.len(),
-            Self::Codes(table) => table.len(),
+            Self::CacheLine(table) => table.len(),
         }
     }
 
@@ -242,7 +242,7 @@ impl HashIndex {
         match self {
             Self::Horton(table) => table.layout().words(),
             Self::Direct(table) => table.entries(),
-            Self::Codes(table) => table.slots(),
+            Self::CacheLine(table) => table.slots(),
         }
     }
 
@@ -251,7 +251,7 @@ impl HashIndex {
         match self {
             Self::Horton(table) => table.bytes(),
             Self::Direct(table) => table.bytes(),
-            Self::Codes(table) => table.bytes(),
+            Self::CacheLine(table) => table.bytes(),
         }
     }
 }

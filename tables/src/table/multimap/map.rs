@@ -19,7 +19,7 @@ use crate::table::api::Items;
 use crate::table::primitives::group::{RowGroups, group};
 
 use super::index::{HashIndex, IndexConfig, IndexInput};
-use super::multiword::{GroupedCodes, Mixing, Runs, SplitCodes};
+use super::multiword::{GroupedCodes, HashAndTag, Mixing, Runs};
 use super::pairs::{LookedUp, Matches, Pairs};
 
 /// Keys of several words of which a pair shares a word once in five hundred builds or more seldom.
@@ -195,7 +195,7 @@ impl MultiMap {
         mixing: Mixing,
     ) -> Result<Option<Self>> {
         let n = input.keys.len() / mixing.words;
-        let codes = SplitCodes::new(queue, input.keys, n, mixing)?;
+        let codes = HashAndTag::new(queue, input.keys, n, mixing)?;
         if n <= LIKELY_DISTINCT {
             let items = Items {
                 keys: &codes.keys,
@@ -265,7 +265,7 @@ impl MultiMap {
         let looked_up = match &self.runs {
             None => self.index.lookup(queue, keys, n)?,
             Some(runs) => {
-                let codes = SplitCodes::new(queue, keys, n, runs.mixing())?;
+                let codes = HashAndTag::new(queue, keys, n, runs.mixing())?;
                 let found = self.index.lookup(queue, &codes.keys, n)?;
                 LookedUp {
                     values: runs.resolve(queue, &found.values, (&codes, keys), n)?,

@@ -63,7 +63,7 @@ pub fn split(code: &[u32], seed: u32) -> (u32, u32) {
 
 /// Codes taken apart, on the device.
 #[derive(Debug)]
-pub struct SplitCodes {
+pub struct HashAndTag {
     /// Keys that the table knows codes by.
     pub keys: Buffer<u32>,
     /// Checks that tell apart codes of one key.
@@ -87,7 +87,7 @@ impl Mixing {
     }
 }
 
-impl SplitCodes {
+impl HashAndTag {
     /// Returns the first `n` of `codes`, low words first.
     ///
     /// # Errors
@@ -153,7 +153,7 @@ impl Runs {
     /// [`Error::DeviceMemory`] and OpenCL's own.
     pub fn of_rows(
         queue: &mut Queue,
-        (codes, words_of_codes): (&SplitCodes, &Buffer<u32>),
+        (codes, words_of_codes): (&HashAndTag, &Buffer<u32>),
         rows: Option<&Buffer<u32>>,
     ) -> Result<Self> {
         let n = codes.checks.len();
@@ -186,7 +186,7 @@ impl Runs {
         &self,
         queue: &mut Queue,
         first: &Buffer<u32>,
-        (split, codes): (&SplitCodes, &Buffer<u32>),
+        (split, codes): (&HashAndTag, &Buffer<u32>),
         n: usize,
     ) -> Result<Buffer<u32>> {
         let answers = queue.allocate("answers to codes", n)?;
@@ -226,7 +226,7 @@ impl GroupedCodes {
     /// [`Error::DeviceMemory`] and OpenCL's own.
     pub fn new(
         queue: &mut Queue,
-        (codes, words): (SplitCodes, &Buffer<u32>),
+        (codes, words): (HashAndTag, &Buffer<u32>),
         rows: Option<&Buffer<u32>>,
     ) -> Result<Option<Self>> {
         let by_key = Items {
@@ -277,7 +277,7 @@ struct Ordered {
 }
 
 impl Ordered {
-    fn new(queue: &mut Queue, groups: Groups, codes: &SplitCodes) -> Result<Self> {
+    fn new(queue: &mut Queue, groups: Groups, codes: &HashAndTag) -> Result<Self> {
         let program = program(queue);
         let (n, count) = (groups.rows.len(), groups.unique_keys.len());
         let (words, keys) = (n.div_ceil(32), Arg::U32(count as u32));
