@@ -149,7 +149,7 @@ fn receiver(config: &HortonConfig) -> watch::Receiver<Readiness> {
         .1;
     }
     if states.len() >= MOST_REQUESTS {
-        // They are found again at once: devices stay open, and verdicts are kept.
+        // They are found again at once: devices stay open, and results of self-tests are kept.
         states.retain(|_, state| !is_settled(&state.borrow()));
     }
     states.insert(asked.clone(), state.clone());
@@ -167,7 +167,7 @@ fn prepare(asked: &str, told: &watch::Sender<Readiness>) -> Readiness {
         let devices = match Device::open_all(asked) {
             Ok(devices) => devices,
             Err(error @ (DeviceError::NoPlatform(_) | DeviceError::NoUsableDevice(_))) => {
-                warn_once(&error);
+                warn_once(&error.clone().into());
                 return Readiness::Unavailable(format!("no device: {}", error.brief()));
             }
             Err(
@@ -188,7 +188,7 @@ fn prepare(asked: &str, told: &watch::Sender<Readiness>) -> Readiness {
         }
         // 'auto' means another device once one has failed.
         let is_first = tried.insert(devices.first().map(|device| device.info().index));
-        if !is_first || !matches!(error, DeviceError::SelfTest { .. }) {
+        if !is_first || !matches!(error, Error::Device(DeviceError::SelfTest { .. })) {
             return Readiness::Unavailable(error.brief());
         }
     }
@@ -202,18 +202,18 @@ fn ready(passed: Vec<Device>) -> Readiness {
 }
 
 /// Runs the self-tests of all devices at once. Returns the devices that passed, and the errors.
-fn tested(devices: &[Device]) -> (Vec<Device>, Vec<DeviceError>) {
-    let results: Vec<Result<Device, DeviceError>> = std::thread::scope(|scope| {
+fn tested(devices: &[Device]) -> (Vec<Device>, Vec<Error>) {
+    let results: Vec<Result<Device>> = std::thread::scope(|scope| {
         let test = |device: &Device| {
             let device = device.clone();
-            let test = move || block_on(self_test(&device)).map(|()| device);
+            let test = move || Ok(block_on(self_test(&device)).map(|()| device)?);
             std::thread::Builder::new().spawn_scoped(scope, test)
         };
         let tests: Vec<_> = devices.iter().map(test).collect();
-        let ended = || Err(DeviceError::Internal(THREAD_ENDED.to_owned()));
+        let ended = || Err(Error::Internal(THREAD_ENDED.to_owned()));
         let joined = tests.into_iter().map(|test| match test {
             Ok(test) => test.join().unwrap_or_else(|_| ended()),
-            Err(error) => Err(DeviceError::Internal(format!(
+            Err(error) => Err(Error::Internal(format!(
                 "no thread for a self-test: {error}"
             ))),
         });
@@ -230,7 +230,7 @@ fn tested(devices: &[Device]) -> (Vec<Device>, Vec<DeviceError>) {
 }
 
 /// Says each error once in this process.
-fn warn_once(error: &DeviceError) {
+fn warn_once(error: &Error) {
     static SAID: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
     let mut said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
     if said.insert(error.to_string()) {

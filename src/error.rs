@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  horton_tables::Error ─ Device ─┐
-//!                 other variants ─┴▶ Error ─┬─ blame ─▶ Device, Driver: noted (`health`)
+//!                 other variants ─┴▶ Error ─┬─ blame ─▶ Device, Driver: noted (`device_health`)
 //!                                           │           Room: waits, or does with less
 //!                                           │           Query, Bug: the query ends
 //!                                           └─ into ──▶ DataFusionError: ResourcesExhausted,
@@ -174,6 +174,7 @@ impl Blame {
             DeviceError::TableFull { .. }
             | DeviceError::NoRoom { .. }
             | DeviceError::DuplicateKeys => Blame::Device,
+            DeviceError::Internal(_) => Blame::Bug,
             _ => Blame::Query,
         }
     }
@@ -204,7 +205,9 @@ impl From<Error> for DataFusionError {
             Error::Device(DeviceError::DeviceMemory { .. }) => {
                 DataFusionError::ResourcesExhausted(error.to_string())
             }
-            Error::Internal(_) => DataFusionError::Internal(error.to_string()),
+            Error::Internal(_) | Error::Device(DeviceError::Internal(_)) => {
+                DataFusionError::Internal(error.to_string())
+            }
             other => DataFusionError::External(Box::new(other)),
         }
     }

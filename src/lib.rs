@@ -35,6 +35,7 @@ mod join;
 mod keys;
 mod parallel;
 mod plan;
+mod plan_nodes;
 mod scan;
 mod session;
 

@@ -21,7 +21,7 @@ const FEW: usize = 8192;
 /// Rows of a part.
 const PART: usize = 1 << 18;
 
-/// Rows `first_row..first_row + rows` of some columns.
+/// A part: rows `first_row..first_row + rows` of some columns.
 #[derive(Debug, Default)]
 pub struct Morsel {
     /// Number of the first row.

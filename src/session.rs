@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  SessionStateBuilder ──install──▶ + options horton.…
-//!                                   + statistics remembered, at the front
+//!                                   + statistics cached, at the front
 //!                                   + rule 1 after JoinSelection
 //!                                   + rule 2, then scans' rules around FilterPushdown(Post)
 //! ```

@@ -6,7 +6,7 @@
 // Every key is known before the build, so no secondary item ever needs to be displaced by a primary
 // one. All primaries are placed first, a range of buckets at a time in local memory, and only then
 // what overflows them. The paper inserts serially on the CPU. A kernel that claims slots in the
-// table itself makes one random access a key. On an H200 it stays under 17 G keys/s before it has
+// table itself makes one random access per key. On an H200 it stays under 17 G keys/s before it has
 // converted a single bucket.
 //
 // hash.cl, bucket.cl, local.cl, split.cl and fill.cl come first.
@@ -65,9 +65,10 @@ bool has_repeats(__local const ulong *words, uint b, uint n, __local const uint 
   return found;
 }
 
-// One work-group a range from first_range on. Its items, `capacity` words of `all_items` apart, go
-// to the slots of their primary buckets; what a bucket has no slot for goes to `overflow`, with the
-// item of its last slot, which will hold remap entries: homes[h] = (bucket, first item, items, 0).
+// One work-group per range from first_range on. Its items, `capacity` words of `all_items` apart,
+// go to the slots of their primary buckets; what a bucket has no slot for goes to `overflow`, with
+// the item of its last slot, which will hold remap entries:
+// homes[h] = (bucket, first item, items, 0).
 // fill: items of four buckets per word, a byte each.
 __kernel __attribute__((reqd_work_group_size(RANGE_GROUP, 1, 1))) void fill_range(
     __global ulong *table, __global uint *fill, __global const ulong *all_items,
@@ -184,7 +185,7 @@ bool settle_another(__global ulong *table, __global uint *fill, uint b, ulong wo
   return false;
 }
 
-// One work-item an overflowing bucket: it turns Type B and its overflow is settled elsewhere.
+// One work-item per overflowing bucket: it turns Type B and its overflow is settled elsewhere.
 // (Buckets in the order of their items, for warps without idle lanes, took as long: it is the
 // random accesses to `fill` and to the table that take the time.)
 __kernel void place(__global ulong *table, __global uint *fill, __global const ulong *overflow,

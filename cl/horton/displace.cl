@@ -182,7 +182,7 @@ Way search_home(__global const ulong *table, __global uint *fill, uint s, Group 
   return way;
 }
 
-// One work-item a (straggler, mover, entry, slot): `movers` is 1 for the stragglers themselves, 2
+// One work-item per (straggler, mover, entry, slot): `movers` is 1 for the stragglers themselves, 2
 // for one primary item each beside them, SLOTS for all. best[j] receives the best way out, 0 if
 // there is none.
 __kernel void explore(__global const ulong *table, __global uint *fill,

@@ -81,7 +81,7 @@ uint look_up(__global const ulong *table, __global uint *out, uint key, uint i, 
   return again;
 }
 
-// One key a work-item. reads[0] receives the secondary reads.
+// One key per work-item. reads[0] receives the secondary reads.
 __kernel __attribute__((reqd_work_group_size(TILE_GROUP, 1, 1))) void lookup_tile(
     __global const ulong *table, __global const uint *keys, __global uint *values,
     __global uint *reads, uint n, uint buckets, uint seed FOUND_TAKE) {

@@ -5,7 +5,7 @@
 //   2 lanes   0        1        0        1
 //
 // (Horton paper, section 5.1: SIMD groups of S lanes; two slots per lane make the loads 16 bytes
-// wide. How many lanes are best is for the tuner to say: table/horton/tuning.rs.) One work-item
+// wide. tables/src/table/horton/tuning.rs says how many lanes are best.) One work-item
 // reading its own bucket needs four times the transactions: 31 against 41 G keys/s on an H200. What
 // lanes tell each other goes through shuffles (NVIDIA's in inline PTX, or those of sub-groups), or
 // else through local memory, with two barriers. All loads of UNROLL keys are under way before the

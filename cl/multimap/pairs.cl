@@ -122,7 +122,7 @@ __kernel __attribute__((reqd_work_group_size(PAIR_GROUP, 1, 1))) void write_pair
   const ulong total = scan_in_group(starts, size, 0, sums);
 
   const ulong until = min(tile_start + total, first + room);
-  if (!offsets) {  // at most one pair a row
+  if (!offsets) {  // at most one pair per row
     for (uint i = self; i < size; i += PAIR_GROUP) {
       const uint value = values[from + i];
       const ulong pair = tile_start + starts[i];

@@ -96,7 +96,7 @@ void sort_nibble(__local uint *items, __local ushort *counts, __local uint *sums
   barrier(CLK_LOCAL_MEM_FENCE);
 }
 
-// The same as scatter, a tile a work-group. What the last tile lacks is filled with the largest
+// The same as scatter, one tile per work-group. What the last tile lacks is filled with the largest
 // digit, which stays behind all its items.
 __kernel __attribute__((reqd_work_group_size(PASS_GROUP, 1, 1))) void scatter_tile(
     __global const uint *keys, __global const uint *rows, __global uint *keys_out,

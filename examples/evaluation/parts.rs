@@ -1,4 +1,4 @@
-//! What an evaluation consists of, one program a part.
+//! What an evaluation consists of, one program per part.
 //!
 //! ```text
 //!   devices                                                        what is there

@@ -43,8 +43,8 @@ impl Programs {
         let path = self.0.join(format!("{name}{EXE_SUFFIX}"));
         if !path.is_file() {
             return Err(format!(
-                "{name} is not in {}: build it there with 'cargo build --release \
-                 --examples', or copy it there",
+                "{name} is not in {}: build it there with 'cargo build --release -p horton-join \
+                 -p horton-tables --examples', or copy it there",
                 self.0.display()
             )
             .into());

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  session 1 ─ join, join, … ─┐
-//!  session 2 ─ join, join, … ─┼─▶ horton.device = 'auto' │ 'all'  ─▶ queries a second
+//!  session 2 ─ join, join, … ─┼─▶ horton.device = 'auto' │ 'all'  ─▶ queries per second
 //!  session n ─ join, join, … ─┘
 //! ```
 //!
@@ -11,7 +11,7 @@
 //! Each session has a context of its own over the same tables in memory, as sessions of a server
 //! have. The query counts the pairs of a join: rows that come back would keep the host busy, and
 //! what is asked here is how devices share work. `--rows-back` adds a sum over a build column.
-//! With `--large`, one join's table is larger than the limit of one device, and is split.
+//! With `--large`, one join's table is larger than the limit of one device, and is cut into shards.
 
 mod measure;
 

@@ -31,7 +31,7 @@ pub struct Throughput {
     pub device: String,
     /// Sessions at once.
     pub sessions: usize,
-    /// Queries a second.
+    /// Queries per second.
     pub per_second: f64,
 }
 

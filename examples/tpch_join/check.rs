@@ -12,7 +12,7 @@
 //!
 //! Exact columns (all but top-level floats) are compared as arrow's row format, in
 //! which NULL equals NULL. For floats, NaN equals NaN and -0.0 equals 0.0; floats inside
-//! lists and structs are compared bit by bit. Cost: one sort a side, then linear, unless
+//! lists and structs are compared bit by bit. Cost: one sort per side, then linear, unless
 //! many rows share their exact columns and nearly their first float; such a row looks at
 //! no more than [`WINDOW`] candidates, which may report a false difference but never
 //! hides one. A plain sort and pairwise comparison would be simpler and wrong: a float that
@@ -133,7 +133,7 @@ fn converter(batch: &RecordBatch) -> Result<RowConverter> {
 
 /// One result, ready to be compared.
 struct Side {
-    /// The exact columns, one comparable byte string a row.
+    /// The exact columns, one comparable byte string per row.
     exact: Rows,
     /// The float columns: `floats[column][row]`, NULL as `None`, one NaN, no -0.0.
     floats: Vec<Vec<Option<f64>>>,

@@ -1,4 +1,4 @@
-//! A line a query as comma-separated values, for programs that read what was measured.
+//! A line per query as comma-separated values, for programs that read what was measured.
 //!
 //! ```text
 //!   query,rows,device_joins,stock_joins,launches,stock_median_ms,horton_median_ms,…

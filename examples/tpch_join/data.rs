@@ -123,7 +123,7 @@ impl Table {
         }
     }
 
-    /// Rows at `scale`; for lineitem about that many (one to seven an order).
+    /// Rows at `scale`; for lineitem about that many (one to seven per order).
     fn rows(self, scale: f64) -> u64 {
         let at_one = match self {
             Self::LineItem => 6_000_000.0,

@@ -96,8 +96,8 @@ impl Selection {
     }
 }
 
-/// Returns the queries in `dir`: its `.sql` files by name, one query a statement (`q14.1`, `q14.2`
-/// if a file has several).
+/// Returns the queries in `dir`: its `.sql` files by name, one query per statement (`q14.1`,
+/// `q14.2` if a file has several).
 ///
 /// # Errors
 /// Names the folder or file that cannot be read, or the folder without any query.

@@ -1,9 +1,10 @@
-//! The bytes of the batches of a chunk: those of their rows, and of buffers that they share.
+//! The bytes of the batches of a chunk, or of a read: those of their rows, and of buffers that they
+//! share.
 //!
 //! ```text
-//!  numbers, strings     bytes of the rows            a slice of a large array weighs what it shows
-//!  views                16 per row, and their texts ┐  a buffer that many batches share counts
-//!  dictionaries, lists  whole buffers ─────────────┴▶ once; of a large one what is pointed at
+//!  numbers, strings     bytes of the rows                a slice counts as what it shows
+//!  views                16 per row, and their texts ─┐   a buffer that many batches share counts
+//!  dictionaries, lists  whole buffers ───────────────┴─▶ once; of a large one what is pointed at
 //! ```
 //!
 //! `get_array_memory_size` counts the whole of a table for each slice of it, and texts again with
@@ -20,7 +21,7 @@ use arrow::datatypes::{ByteViewType, DataType};
 /// Texts of a row in buffers of their own, about: of larger ones only what is pointed at counts.
 const TEXT: usize = 64;
 
-/// Weighs batches one after the other.
+/// Counts the bytes of batches, one after the other.
 #[derive(Debug, Default)]
 pub struct BatchBytes {
     /// Addresses of buffers, and of lists of buffers, that were counted.

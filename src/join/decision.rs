@@ -1,9 +1,9 @@
 //! Decisions on a join, and the record of them that its node shows.
 //!
 //! ```text
-//!  HortonJoinExec ─ Shown ─┬─ Decisions   build side, rows, device or reason, a build or bucket
-//!                          ├─ metrics     its own, and those of buckets
-//!                          └─ HostMetrics      metrics of DataFusion's own joins in its place
+//!  HortonJoinExec ─ JoinReport ─┬─ Decisions     build side, rows, device or reason, per build
+//!                               ├─ metrics       its own, and those of spill partitions
+//!                               └─ HostMetrics   metrics of DataFusion's own joins in its place
 //! ```
 //!
 //! EXPLAIN and EXPLAIN ANALYZE read it, and programs through
@@ -82,7 +82,7 @@ pub enum Place {
     Host(HostReason),
 }
 
-/// The place where the rows of a bucket are.
+/// The place where the rows of a spill partition are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PartitionStorage {
     /// The rows are in a file.
@@ -103,16 +103,16 @@ pub struct Decision {
     pub rows: usize,
     /// Place where the join runs.
     pub place: Place,
-    /// Place where these rows were, if they are those of one bucket.
+    /// Place where these rows were, if they are those of one spill partition.
     pub bucket: Option<PartitionStorage>,
 }
 
-/// One of a node's joins: that of a partition, or of a bucket or a share of its rows.
+/// One of a node's joins: that of a partition, or of a spill partition or a shard of its rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct BuildId {
     /// The partition, 0 if all share a build.
     pub partition: usize,
-    /// The bucket's number, if the rows are in buckets, or the share's.
+    /// The number of the spill partition or of the shard, if the rows are those of one.
     pub bucket: Option<usize>,
 }
 
@@ -121,7 +121,7 @@ pub struct BuildId {
 pub struct JoinReport {
     /// The node's own metrics.
     pub metrics: ExecutionPlanMetricsSet,
-    /// Metrics of buckets that a device joined.
+    /// Metrics of spill partitions that a device joined.
     pub buckets: ExecutionPlanMetricsSet,
     /// The decisions on its builds.
     pub decisions: Arc<Decisions>,
@@ -130,15 +130,15 @@ pub struct JoinReport {
 }
 
 impl JoinReport {
-    /// Forgets what an earlier execution of `partition` showed: it can have had more buckets, or
-    /// none.
+    /// Forgets what an earlier execution of `partition` showed: it can have had more spill
+    /// partitions, or none.
     pub fn begin(&self, partition: usize) {
         let is_other = |at: &BuildId| at.partition != partition;
         self.decisions.lock().retain(|at, _| is_other(at));
         self.on_host.lock().retain(|at, _| is_other(at));
     }
 
-    /// Returns the record for buckets.
+    /// Returns the record for spill partitions.
     pub fn of_buckets(&self) -> Self {
         Self {
             metrics: self.buckets.clone(),
@@ -146,7 +146,8 @@ impl JoinReport {
         }
     }
 
-    /// Returns all metrics. Rows that come of buckets are not the node's yet: it may owe fewer.
+    /// Returns all metrics. Rows that come of spill partitions are not the node's yet: it may emit
+    /// fewer.
     pub fn all_metrics(&self) -> MetricsSet {
         let mut all = self.metrics.clone_inner();
         let on_host = self.on_host.lock();

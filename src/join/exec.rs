@@ -3,13 +3,13 @@
 //! ```text
 //!  HortonJoinExec { stock: Arc<HashJoinExec> }
 //!     plan duties (properties, statistics, distribution, pushdown) ─▶ the stock node's answers
-//!     execute ─▶ start: which side is built, and where, decided with the rows at hand
-//!     filters:  one per key column of either input, told once the other one is built
+//!     execute ─▶ which side is built, and where, decided with the rows at hand
+//!     filters:  one per key column of either input, published once the other one is built
 //!
 //!  partition mode     sides         build                          output partitions
 //!    Auto             either        all partitions of a side       as the side that has more
 //!    CollectLeft      as planned    the left input                 the right input's
-//!    Partitioned      as planned    one per partition                the right input's
+//!    Partitioned      as planned    one per partition              the right input's
 //! ```
 //!
 //! The node keeps the `HashJoinExec` it came from and lets it answer all questions about the plan.
@@ -89,8 +89,8 @@ pub struct HortonJoinExec {
     pub(super) config: HortonConfig,
     /// Metrics, and what was decided.
     pub(super) shown: JoinReport,
-    /// The filters by which either input's scans are told of the other one's keys: the left
-    /// input's, the right one's.
+    /// The join's own filters, of the other input's keys: those for scans of the left input, and
+    /// those for scans of the right one.
     pub(super) filters: [Vec<KeyFilter>; 2],
     /// The executions. Those of nodes made of this one count with them, as they share the filters.
     pub(super) runs: Arc<Runs>,

@@ -1,10 +1,10 @@
-//! An execution of the node, from its first partition to a decided join.
+//! An execution of the node, from its first partition to a prepared join.
 //!
 //! ```text
 //!  execute(p) ─▶ run ─▶ builds below that may begin ─▶ this join's build, begun once
 //!                              CollectLeft, either side:  one build for all partitions
 //!                              Partitioned:               build p for partition p
-//!             stream p:  wait for the decision ─▶ its rows
+//!             stream p:  wait for the prepared join ─▶ its rows
 //! ```
 //!
 //! The side that is read first is opened at once, unless a filter of another join reaches it. Then
@@ -65,20 +65,20 @@ fn drive_weakly(join: &SharedJoin) -> Driver {
     })
 }
 
-/// A build that is to be decided.
+/// A build for which a join is to be prepared.
 struct Build {
     node: JoinContext,
     sides: Sides,
     /// The side that is read first, and the other one.
     one: First,
     other: BufferedInput,
-    /// What tells the scans if the left side is built, and if the right one is.
+    /// The report of its keys if the left side is built, and if the right one is.
     reports: [Option<BuildReport>; 2],
     /// Output partitions, if the host may repartition the inputs into so many.
     partitions: Option<usize>,
     /// What opens partitions of the left and of the right side anew.
     reopen: Option<[Reopen; 2]>,
-    /// The way in which an earlier build spread the rows on the host.
+    /// The way in which an earlier build partitioned the rows on the host.
     spread: Option<(HostPartitioning, HostReason)>,
 }
 
@@ -225,7 +225,7 @@ impl HortonJoinExec {
         Ok(targets.is_reached || (is_second && !targets.held.is_empty()))
     }
 
-    /// Begins build `partition`, which tells the scans of the other side its keys.
+    /// Begins build `partition`, which publishes its keys to the scans of the other side.
     fn begin(
         &self,
         partition: usize,
@@ -300,9 +300,9 @@ impl HortonJoinExec {
         Ok(build.prepare().map_err(Arc::new).boxed().shared())
     }
 
-    /// Begins the decision of a round of partitions that were asked for before: the first one's,
-    /// if that is there and its streams can be read again. Else it is built anew, in the same way,
-    /// and filters let all rows through from then on.
+    /// Begins to prepare the join of a round of partitions that were asked for before. It is the
+    /// first round's, if that is there and its streams can be read again. Else it is built anew, in
+    /// the same way, and filters let all rows through from then on.
     fn begin_again(
         &self,
         before: Again,
@@ -337,7 +337,7 @@ impl HortonJoinExec {
         Ok(decided.boxed().shared())
     }
 
-    /// Returns a build that tells nobody anything, of inputs that are opened when it is polled.
+    /// Returns a build that publishes nothing, of inputs that are opened when it is polled.
     fn anew(&self, partition: usize, sides: Sides, context: &Arc<TaskContext>) -> Result<Build> {
         let reading = |side| self.reading_opened(side, partition, context, true);
         Ok(Build {
@@ -404,8 +404,8 @@ impl HortonJoinExec {
         Ok(BufferedInput::new(input.schema(), streams, memory))
     }
 
-    /// Returns the board of the filters that are told if `build` is the build side, if some scan
-    /// holds one.
+    /// Returns the accumulator of the filters that are published if `build` is the build side;
+    /// `None` if no scan holds one.
     fn accumulator(
         &self,
         build: Side,

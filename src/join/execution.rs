@@ -1,7 +1,7 @@
 //! The executions of a join: which partitions share a build, and whose filters are applied.
 //!
 //! ```text
-//!  execute(0, context) ─┐                        ┌─ decision: one build for all of them
+//!  execute(0, context) ─┐                        ┌─ a prepared join: one build for all of them
 //!  execute(1, context) ─┼─▶ Run ◀─ held by ──────┤
 //!  execute(0, other)   ─┘     their streams      └─ sets that its filters point to
 //!
@@ -20,8 +20,9 @@
 //! each other. The next execution builds anew.
 //!
 //! A partition that is asked for again is of another *round*. Contexts say which one, as far as
-//! they can. Some joins cannot be read twice: those in buckets, and those of the host that count
-//! streams. Their rounds build anew. A round goes with its last stream, although others may go on.
+//! they can. Some joins cannot be read twice: those in spill partitions, and those of the host that
+//! count streams. Their rounds build anew. A round goes with its last stream, although others may
+//! go on.
 //!
 //! Filters are objects of the plan, so those of one build must not meet another's rows
 //! ([`publisher`](crate::join::dynamic_filter::publisher)).
@@ -63,15 +64,16 @@ pub struct Run {
     runs: Weak<Runs>,
     publisher: Arc<FilterPublisher>,
     rounds: Mutex<Rounds>,
-    /// The boards of the filters that are told if the left side is built, and if the right one is.
+    /// The accumulators of the filters that are published if the left side is built, and if the
+    /// right one is.
     accumulators: [Mutex<Option<Arc<FilterAccumulator>>>; 2],
     /// The executions of joins below whose build sides this one had opened.
     below: Mutex<Option<Vec<Held>>>,
-    /// What rounds that build anew tell the scans: nothing.
+    /// The publishers of rounds that build anew.
     again: Tellings,
 }
 
-/// Records of rounds that build anew, each of which lets all rows through the filters.
+/// Publishers of rounds that build anew. Each lets all rows through the filters.
 pub type Tellings = Arc<Mutex<Vec<Arc<FilterPublisher>>>>;
 
 /// The rounds of a run. One goes with its last stream, once all of its partitions were asked for:
@@ -106,7 +108,7 @@ struct Round {
     contexts: Vec<Arc<TaskContext>>,
     /// True once a stream was dropped before its end.
     is_cut: bool,
-    /// The decision that all partitions share.
+    /// The prepared join that all partitions share.
     decision: Option<SharedJoin>,
 }
 
@@ -270,7 +272,7 @@ impl Run {
         (number, rounds.alive.values().all(Round::is_whole))
     }
 
-    /// Returns the decision of a round, begun by `begin` if it was not. It is told what came
+    /// Returns the prepared join of a round, begun by `begin` if it was not. `begin` gets what came
     /// before, if that is not the first round.
     ///
     /// # Errors
@@ -299,7 +301,8 @@ impl Run {
         Ok(decision)
     }
 
-    /// Begins the decision of the first round of `partitions` partitions, before one is asked for.
+    /// Begins to prepare the join of the first round of `partitions` partitions, before one is
+    /// asked for.
     ///
     /// # Errors
     /// The errors of `begin`.
@@ -319,8 +322,8 @@ impl Run {
         Ok(())
     }
 
-    /// Returns the board of this run for the case that `build` is the build side, made by `make` if
-    /// no other stream did.
+    /// Returns the accumulator of this run for the case that `build` is the build side, made by
+    /// `make` if no other stream did.
     pub fn accumulator(
         &self,
         build: Side,
@@ -350,12 +353,12 @@ impl Run {
         }
     }
 
-    /// Returns the record of what this run tells the scans.
+    /// Returns the publisher of this run's filters.
     pub fn publisher(&self) -> &Arc<FilterPublisher> {
         &self.publisher
     }
 
-    /// Returns the records of rounds that build anew, which go with this run.
+    /// Returns the publishers of rounds that build anew, which go with this run.
     pub fn again(&self) -> &Tellings {
         &self.again
     }

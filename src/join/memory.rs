@@ -1,11 +1,11 @@
 //! Reservations of a join in DataFusion's memory pool, under names that say what they are for.
 //!
 //! ```text
-//!  HortonJoinBuild[0]: left rows        rows of either input, until the build side is decided
+//!  HortonJoinBuild[0]: left rows        rows of either input, until the build side is chosen
 //!  HortonJoinBuild[0]: right rows
-//!  HortonJoinBuild[0]: left buckets     rows in buckets, or on their way there, of either side
+//!  HortonJoinBuild[0]: left buckets     either side's rows in spill partitions, or on their way
 //!  HortonJoinBuild[0]: right buckets
-//!  HortonJoinBuild[0]: order            a sort of rows that come from buckets
+//!  HortonJoinBuild[0]: order            a sort of rows that come from spill partitions
 //!  HortonJoinBuild[0]: batches          the build side's rows, and arrays made of them
 //!  HortonJoinBuild[0]: keys             values of key expressions; normalized keys on their way
 //!  HortonJoinBuild[0]: tables           the table that the host keeps in the device's place
@@ -40,13 +40,13 @@ use datafusion::execution::memory_pool::{
 
 use crate::join::side::Side;
 
-/// Returns a reservation for the rows of a side that build `partition` joins, until it is
-/// decided.
+/// Returns a reservation for the rows of a side that build `partition` joins, until the build side
+/// is chosen.
 pub fn of_rows(pool: &Arc<dyn MemoryPool>, partition: usize, side: Side) -> MemoryReservation {
     MemoryConsumer::new(format!("HortonJoinBuild[{partition}]: {side} rows")).register(pool)
 }
 
-/// Returns a reservation for the rows of a side while they are scattered over buckets.
+/// Returns a reservation for the rows of a side while they go to spill partitions.
 pub fn of_buckets(pool: &Arc<dyn MemoryPool>, partition: usize, side: Side) -> MemoryReservation {
     let name = format!("HortonJoinBuild[{partition}]: {side} buckets");
     MemoryConsumer::new(name).register(pool)
@@ -61,9 +61,9 @@ pub fn of_order(pool: &Arc<dyn MemoryPool>, partition: usize) -> MemoryReservati
 /// The reservations of one build side.
 #[derive(Debug)]
 pub struct BuildMemory {
-    /// Build batches, and arrays joined from them.
+    /// Build batches, and arrays concatenated from them.
     pub batches: MemoryReservation,
-    /// Key columns, and normalized key keys while they are on the host.
+    /// Key columns, and normalized keys while they are on the host.
     pub keys: MemoryReservation,
     /// The table in host memory.
     pub tables: MemoryReservation,
@@ -101,7 +101,7 @@ impl BuildMemory {
 /// of rows that come from disk.
 pub const FLOOR: usize = 1 << 20;
 
-/// Bytes for each row that a chunk of probe rows, its window of pairs, or a turn may have: 128 MiB
+/// Bytes for each row that a chunk of probe rows, its window of pairs, or a read may have: 128 MiB
 /// for 2^20 rows. Rows of analytic queries are narrower as a rule, so that rows are what ends them.
 pub const ROW_BYTES: usize = 128;
 

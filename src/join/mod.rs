@@ -19,8 +19,9 @@
 //! * [`opened`]: a join whose rows can be read; `stream`: how they are polled
 //! * [`decision`]: what was decided, and what EXPLAIN shows of it
 //!
-//! What all of these use: [`side`], [`rows`] of the build side, [`concat`] of many arrays to one,
-//! [`bitmap`]s of rows, the bytes of batches (`batch_bytes`), the [`memory`] pool, [`metrics`].
+//! What all of these use: [`side`], [`rows`] of the build side, [`mod@concat`] of many arrays into
+//! one, [`bitmap`]s of rows, the bytes of batches (`batch_bytes`), the [`memory`] pool,
+//! [`metrics`].
 
 mod batch_bytes;
 pub mod bitmap;

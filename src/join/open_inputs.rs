@@ -19,18 +19,10 @@ use std::sync::Arc;
 use datafusion::common::Result;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::ExecutionPlan;
-use datafusion::physical_plan::aggregates::AggregateExec;
-use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
-use datafusion::physical_plan::coop::CooperativeExec;
-use datafusion::physical_plan::filter::FilterExec;
-use datafusion::physical_plan::joins::HashJoinExec;
-use datafusion::physical_plan::projection::ProjectionExec;
-use datafusion::physical_plan::repartition::RepartitionExec;
-use datafusion::physical_plan::sorts::sort::SortExec;
-use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use datafusion::physical_plan::union::UnionExec;
 use futures::TryStreamExt;
+
+use crate::plan_nodes::executes_inputs;
 
 use super::exec::HortonJoinExec;
 use super::execution::Held;
@@ -83,12 +75,13 @@ fn visit(
     context: &Arc<TaskContext>,
     held: &mut Vec<Held>,
 ) -> Result<()> {
-    let build = match HortonJoinExec::of(plan.as_ref()) {
+    let join = HortonJoinExec::of(plan.as_ref());
+    let build = match join {
         Some(join) => with_stack(|| join.open_build(context))?,
         None => OpeningBuild::Waits,
     };
     match build {
-        OpeningBuild::Waits if executes_inputs(plan.as_ref()) => {
+        OpeningBuild::Waits if join.is_some() || executes_inputs(plan.as_ref()) => {
             let mut children = plan.children().into_iter();
             children.try_for_each(|child| visit(child, context, held))
         }
@@ -98,20 +91,4 @@ fn visit(
         }
         OpeningBuild::Waits | OpeningBuild::AlreadyOpen => Ok(()),
     }
-}
-
-/// Returns whether `node` is known to execute its inputs themselves, once. (A recursive query
-/// executes copies of its second one, which read what the first left.)
-fn executes_inputs(node: &dyn ExecutionPlan) -> bool {
-    node.is::<HashJoinExec>()
-        || HortonJoinExec::of(node).is_some()
-        || node.is::<AggregateExec>()
-        || node.is::<CoalescePartitionsExec>()
-        || node.is::<CooperativeExec>()
-        || node.is::<FilterExec>()
-        || node.is::<ProjectionExec>()
-        || node.is::<RepartitionExec>()
-        || node.is::<SortExec>()
-        || node.is::<SortPreservingMergeExec>()
-        || node.is::<UnionExec>()
 }

@@ -20,9 +20,9 @@
 //!
 //! * A device, several devices, and DataFusion's own join on the host read probe partition `p` for
 //!   stream `p`, in its order.
-//! * Streams of a join whose rows went to buckets share the buckets. They sort what comes of them
+//! * Streams of a join that spilled share its spill partitions. They sort what comes of them
 //!   ([`promised_ordering`]). Where the plan promises more of a partition than its order, each
-//!   stream has buckets of its own ([`keeps_partitions`]).
+//!   stream has spill partitions of its own ([`keeps_partitions`]).
 //!
 //! Source: `HashJoinExec::compute_properties`; `RepartitionExec` and `CoalescePartitionsExec`,
 //! which move rows between partitions, clear the same constants.

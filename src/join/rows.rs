@@ -8,7 +8,7 @@
 //! The build side is not concatenated: that would double its memory, and more than 2^31 bytes of
 //! strings do not fit one array. Rows of one batch are gathered by `take`, and so is a column that
 //! the build made one array (`set_single_array`). The rest is interleaved, dictionaries by
-//! [`arrays`](crate::join::concat). A row number finds its batch through a table with one entry per
+//! [`concat`](crate::join::concat). A row number finds its batch through a table with one entry per
 //! `BLOCK` rows: a step or two, and not a binary search.
 
 use std::ops::Range;

@@ -3,7 +3,7 @@
 //! ```text
 //!  Fixed        a promise of order, NOT IN, a LIMIT in the join, an endless input, run-end encoded
 //!               columns: the left one
-//!  Open(first)  the one that ends first when both are read by turns (input::race)
+//!  Open(first)  the one that ends first when both are read by turns (input::choose_build_side)
 //! ```
 
 use std::sync::Arc;
@@ -11,13 +11,11 @@ use std::sync::Arc;
 use arrow::datatypes::DataType;
 use datafusion::common::JoinType;
 use datafusion::physical_plan::aggregates::AggregateExec;
-use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::joins::HashJoinExec;
-use datafusion::physical_plan::projection::ProjectionExec;
-use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 
+use crate::plan_nodes::is_row_filter;
 use crate::scan::pushdown_guard::PushdownGuard;
 
 use super::side::Side;
@@ -83,12 +81,10 @@ fn is_small(plan: &Arc<dyn ExecutionPlan>, filtered: bool) -> bool {
     if plan.is::<AggregateExec>() {
         return filtered;
     }
-    let passes = plan.is::<FilterExec>()
-        || plan.is::<ProjectionExec>()
-        || plan.is::<RepartitionExec>()
-        || plan.is::<CoalescePartitionsExec>();
     match plan.children().as_slice() {
-        [child] if passes => is_small(child, filtered || plan.is::<FilterExec>()),
+        [child] if is_row_filter(plan.as_ref()) => {
+            is_small(child, filtered || plan.is::<FilterExec>())
+        }
         _ => false,
     }
 }

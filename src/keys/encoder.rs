@@ -1,7 +1,7 @@
 //! The encoding of one join's keys, chosen by the build side.
 //!
 //! ```text
-//!  key columns of the build side ─▶ Extents ─▶ exact │ padded │ hashed
+//!  key columns of the build side ─▶ KeyRanges ─▶ packed │ padded │ hashed
 //!  key columns of either side    ─▶ KeyEncoder ─▶ normalized keys, and which rows can match
 //! ```
 
@@ -45,7 +45,7 @@ pub struct KeyRanges {
 }
 
 impl KeyRanges {
-    /// Returns the extents of `keys[b][c]`, key column `c` of batch `b`, of type `types[c]`.
+    /// Returns the ranges of `keys[b][c]`, key column `c` of batch `b`, of type `types[c]`.
     ///
     /// # Errors
     /// [`Error::Internal`] without key columns, or when a batch does not have the columns
@@ -66,7 +66,7 @@ impl KeyRanges {
         })
     }
 
-    /// Returns the extents of both parts.
+    /// Returns the ranges of both parts together.
     #[must_use]
     pub fn union(self, other: Self) -> Self {
         let columns = match (self.columns, other.columns) {
@@ -85,7 +85,6 @@ impl KeyEncoder {
     ///
     /// `build_keys[b][c]` is key column `c` of build batch `b` (the evaluated key
     /// expressions, all columns of a batch of one length) and `types[c]` its type.
-    /// Without any build row the encoding is exact, with no codes: nothing can match.
     ///
     /// # Errors
     /// [`Error::Internal`] without key columns, or when a batch does not have the columns
@@ -110,7 +109,8 @@ impl KeyEncoder {
         Self { plan, types }
     }
 
-    /// Chooses the encoding as [`fit`](Self::fit) does, for a build side of these extents.
+    /// Chooses the encoding for a build side of these key ranges. Without any build row keys are
+    /// packed, with no codes: nothing can match.
     pub fn of(extents: &KeyRanges, types: &[DataType], null_equality: NullEquality) -> Self {
         let exact = match (extents.rows, &extents.columns) {
             (0, _) => Some(Plan::PackedKeys(PackedKeys::nothing())),
@@ -129,9 +129,8 @@ impl KeyEncoder {
 
     /// Keeps only the low `bits` bits of hashed normalized keys (none when 0, all from 32 on).
     ///
-    /// A testing aid: it makes unequal keys collide as often as wanted. Packed keys of
-    /// several words give way to hashed ones if less than 32 bits are kept. Those of one word
-    /// stay as they are.
+    /// A testing aid: it makes unequal keys collide as often as wanted. Exact keys of several words
+    /// give way to hashed ones if less than 32 bits are kept. Those of one word stay as they are.
     #[must_use]
     pub fn with_normalized_key_bits(mut self, bits: u32, null_equality: NullEquality) -> Self {
         if bits < u32::BITS {
@@ -184,7 +183,7 @@ impl KeyEncoder {
         }
     }
 
-    /// Returns the number of exact normalized keys of one word; `None` of others.
+    /// Returns the number of packed keys of one word that there can be; `None` for other keys.
     pub fn domain_size(&self) -> Option<u64> {
         let one_word = self.is_exact() && self.words() == 1;
         match &self.plan {
@@ -231,12 +230,12 @@ impl KeyEncoder {
         Ok(mask.filter(|mask| mask.has_false()))
     }
 
-    /// Returns the rows of `key`, the only key column, for whose exact normalized key `has` is
-    /// true. Rows that cannot match and NULLs are left out.
+    /// Returns the rows of `key`, the only key column, for whose packed key `has` is true. Rows
+    /// that cannot match and NULLs are left out.
     ///
     /// # Errors
-    /// [`Error::Internal`] if `key` is not the only key column of this encoder, or if its
-    /// normalized keys are not exact.
+    /// [`Error::Internal`] if `key` is not the only key column of this encoder, or if its keys are
+    /// not packed.
     pub fn test(&self, key: &ArrayRef, has: impl Fn(u64) -> bool) -> Result<BooleanBuffer> {
         row_count(std::slice::from_ref(key), &self.types)?;
         match &self.plan {

@@ -6,7 +6,7 @@
 //!
 //! The hash is a fast one: either half of it alone shows structure. XOR of the halves does not:
 //! sequences, strides, grids, floats and numbered texts collide as often as random numbers would.
-//! The variant of the hash with one more multiplication a value collides as often, so it is not
+//! The variant of the hash with one more multiplication per value collides as often, so it is not
 //! used. Cost: DataFusion's kernels and one pass over their result.
 
 use arrow::array::{Array, ArrayRef};

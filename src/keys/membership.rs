@@ -2,22 +2,22 @@
 //!
 //! ```text
 //!  codes of the values ≤ 64 per row?   yes: Bitmap    code(key) ─▶ bit
-//!                                                   0 0 1 0 1 1 0 … one bit a code
-//!                                    no:  Bloom     hash(key) ─▶ word, four of its 64 bits
-//!                                                   [..1.1..][1......1] … 16 to 32 bits per row
+//!                                                     0 0 1 0 1 1 0 … one bit per code
+//!                                      no:  Bloom     hash(key) ─▶ word, four of its 64 bits
+//!                                                     [..1.1..][1......1] … 16 to 32 bits per row
 //! ```
 //!
 //! A set says "perhaps" of a value that the build side has and mostly "no" of others, at little
-//! cost a row. Codes are those of the join's own [`KeyEncoder`], so any type with a range
+//! cost per row. Codes are those of the join's own [`KeyEncoder`], so any type with a range
 //! has a bitmap, and what counts as equal is the same. Every other type is hashed as the join
 //! hashes it. A Bloom filter of one word per key costs one access to memory (blocked Bloom filter,
 //! Putze, Sanders and Singler, 2007). The join's own table would answer exactly, but it is on the
 //! device, and a second one on the host takes much longer to fill.
 //!
-//! A set is filled by the build's [`parts`](crate::parallel), side by side and off the runtime's
+//! A set is filled by the build's [parts](crate::parallel), side by side and off the runtime's
 //! threads, with its bytes reserved before. Filters outlive their query, as plans do, so the
 //! expression holds a [`FilterHandle`]: the join empties it when its last stream is gone, and an
-//! empty slot lets every row through.
+//! empty handle lets every row through.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -65,7 +65,7 @@ pub struct MembershipFilter {
 
 #[derive(Debug)]
 enum Kind {
-    /// One bit a code.
+    /// One bit per code.
     Bitmap(KeyEncoder),
     /// Four bits of one of `words.len()` words, a power of two.
     Bloom,
@@ -240,7 +240,7 @@ fn hashes(keys: &ArrayRef) -> Result<Vec<u64>> {
 pub struct FilterHandle(RwLock<Option<Arc<MembershipFilter>>>);
 
 impl FilterHandle {
-    /// Returns a slot with `set` in it.
+    /// Returns a handle with `set` in it.
     pub fn new(set: Arc<MembershipFilter>) -> Arc<Self> {
         Arc::new(Self(RwLock::new(Some(set))))
     }

@@ -2,26 +2,26 @@
 //!
 //! The table keeps the paper's format, 32-bit keys, while a join's key is any number of
 //! columns of any type. So every row gets a *normalized key* of 32-bit words, in one of three
-//! ways, chosen once the build side is known ([`KeyEncoder::fit`]):
+//! ways, chosen once the build side is known ([`KeyEncoder::of`](encoder::KeyEncoder::of)):
 //!
 //! ```text
 //!            build keys ──▶ minimum, maximum ──▶ Π (max - min + 1) ≤ 2^32? ≤ 2^64?   else
 //!                                                  │one word   │two words         │
-//!   exact:  Σ (key - min) · Π earlier ranges  ◀────┴───────────┘   strings: short?│
+//!   packed: Σ (key - min) · Π earlier ranges  ◀────┴───────────┘   strings: short?│
 //!   padded: that of the other columns, length and bytes of strings  ◀───yes───────┤
 //!   hashed: fold32(create_hashes(all key columns)), one word  ◀───────────────────┘
 //! ```
 //!
-//! * *exact*: equal normalized keys mean equal keys. Integers, dates, times, timestamps, durations,
-//!   decimals up to 128 bits and Booleans. A probe value outside the build side's range cannot
-//!   match and is told apart here, without a lookup. Cost: one pass over the build keys for the
-//!   ranges; then a subtraction and a multiplication a value. Two words are told apart on the
-//!   device ([`crate::table::multimap::wide`]), at any spread of the keys.
-//! * *padded*: as exact, for strings and binary values that take up to 8 words with all other
-//!   columns.
+//! * *packed*: equal normalized keys mean equal keys. Integers, dates, times, timestamps,
+//!   durations, decimals up to 128 bits and Booleans. A probe value outside the build side's range
+//!   cannot match and is told apart here, without a lookup. Cost: one pass over the build keys for
+//!   the ranges; then a subtraction and a multiplication per value. Two words are told apart on the
+//!   device ([`crate::table::multimap::multiword`]), at any spread of the keys.
+//! * *padded*: as exact as packed keys, for strings and binary values that take up to 8 words with
+//!   all other columns.
 //! * *hashed*: longer strings, floats, nested values, wider ranges. Unequal keys may share a
 //!   normalized key, at the rate of random 32-bit numbers. So the candidates of a lookup are
-//!   compared on their real columns ([`equal_pairs`]).
+//!   compared on their real columns ([`equal_pairs`](verify::equal_pairs)).
 //!
 //! What counts as equal is what `HashJoinExec` counts as equal: `-0.0` equals `0.0` unless nested,
 //! and a NaN equals a NaN of the same bits. NULL is what `logical_nulls` says: the values of a

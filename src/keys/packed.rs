@@ -1,4 +1,4 @@
-//! Exact normalized keys: key columns packed in mixed radix.
+//! Packed keys, which are exact: all key columns in mixed radix.
 //!
 //! Column `c` of a build side has `values` codes: one for each integer between its smallest and its
 //! largest value. Under `NullEqualsNull` a column with a NULL has one more for it:
@@ -41,7 +41,7 @@ fn max_codes(words: usize) -> u128 {
 /// Words of the longest normalized key.
 const MAX_WORDS: usize = 2;
 
-/// The exact encoding of all key columns of a join.
+/// The packed encoding of all key columns of a join.
 #[derive(Clone, Debug)]
 pub struct PackedKeys {
     columns: Vec<Column>,
@@ -51,7 +51,7 @@ pub struct PackedKeys {
     words: usize,
 }
 
-/// One column's share of the normalized key.
+/// One column's part of the normalized key.
 #[derive(Clone, Debug)]
 struct Column {
     native: PhysicalType,
@@ -187,7 +187,7 @@ pub struct KeyRange {
 }
 
 impl KeyRange {
-    /// Returns the extents of `keys[batch][column]`. Returns `None` when a column is neither of
+    /// Returns the ranges of `keys[batch][column]`. Returns `None` when a column is neither of
     /// strings nor of a type with codes. Does so, too, when its strings are too long, or it alone
     /// has more than 2^64 codes.
     pub fn measure(keys: &[Vec<ArrayRef>], types: &[DataType]) -> Result<Option<Vec<Self>>> {
@@ -209,7 +209,7 @@ impl KeyRange {
         Ok(Some(extents))
     }
 
-    /// Returns the extent of one array.
+    /// Returns the range of one array.
     fn of_batch(array: &ArrayRef, data_type: &DataType) -> Result<Option<Self>> {
         if is_text(data_type) {
             return Ok(StringLengths::measure(array).map(|text| Self {
@@ -228,7 +228,7 @@ impl KeyRange {
         }))
     }
 
-    /// Returns the extent of both, or `None` if that has more than 2^64 codes.
+    /// Returns the range of both, or `None` if that has more than 2^64 codes.
     pub fn union(self, other: Self) -> Option<Self> {
         let range = match (self.range, other.range) {
             (Some((a, b)), Some((c, d))) => Some((a.min(c), b.max(d))),

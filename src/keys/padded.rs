@@ -1,17 +1,17 @@
 //! Exact normalized keys of strings: padded to the length of the build side's longest.
 //!
 //! ```text
-//!   columns  a Int64  b Utf8, up to 7 bytes          words of a normalized key
+//!   columns  a Int64  b Utf8, up to 7 bytes    words of a normalized key
 //!   row      5        "bolt"                   5 - min │ 4 'bolt' 0
 //!   row      7        NULL                     7 - min │ NULL 0 0
 //! ```
 //!
 //! Short strings are the usual string keys, and a device compares a few words where it finds them.
 //! Equal normalized keys are equal keys, so the host neither hashes nor looks at a candidate. That
-//! would be a read at a random place for every match. Columns that have codes come first, packed as
-//! `exact` does it; then each column of strings or binary values, its length in a word, its bytes
-//! in words. A probe string longer than the build side's longest cannot match. Beyond [`MAX_WORDS`]
-//! words hashing is cheaper to send.
+//! would be a read at a random place for every match. Columns that have codes come first, as
+//! `packed` packs them; then each column of strings or binary values, its length in a word, its
+//! bytes in words. A probe string longer than the build side's longest cannot match. Beyond
+//! [`MAX_WORDS`] words hashing is cheaper to send.
 //!
 //! Cost: a copy of the bytes, row after row, as fast as memory on all cores.
 

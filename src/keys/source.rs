@@ -1,17 +1,16 @@
 //! The build side's keys as normalized keys, by parts.
 //!
 //! ```text
-//!  key columns of batches ─parts─▶ extents ─union─▶ KeyEncoder
+//!  key columns of batches ─parts─▶ KeyRanges ─union─▶ KeyEncoder
 //!     no NULLs   Plain     a part at a time, straight to where the device copies from
 //!     NULLs      Encoded   normalized keys of the rows that can match, in host memory
 //! ```
 //!
-//! The build side comes as one stream, so extents, encoding and sending are done part by part on
+//! The build side comes as one stream, so ranges, encoding and sending are done part by part on
 //! all cores. Keys without NULLs are not encoded in host memory first: that is a copy of all of
 //! them, to pages touched for the first time. With NULLs it must be, as the place of a part's keys
 //! depends on how many the parts before it have.
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef};
@@ -24,12 +23,12 @@ use crate::error::{Error, Result};
 use crate::keys::encoder::{KeyEncoder, KeyRanges};
 use crate::parallel::{Morsel, map_blocking, map_parallel, parts};
 
-/// The normalized key keys of one part of the build side.
+/// The normalized keys of one part of the build side.
 #[derive(Debug)]
 pub struct NormalizedKeys {
     /// The part's first row.
     pub first_row: usize,
-    /// One key a row that can match, low word first.
+    /// One key per row that can match, low word first.
     pub keys: Vec<u32>,
     /// 32-bit words of a key.
     pub words: usize,
@@ -38,35 +37,19 @@ pub struct NormalizedKeys {
 }
 
 impl NormalizedKeys {
-    /// Writes the numbers that the rows of the keys `range` have in the whole build side.
-    pub fn number(&self, range: Range<usize>, out: &mut [u32]) {
+    /// Writes the numbers that the rows of all keys have in the whole build side.
+    pub fn number(&self, out: &mut [u32]) {
+        debug_assert_eq!(out.len() * self.words, self.keys.len(), "a number per key");
         let first = self.first_row as u32;
         match &self.rows {
-            Some(rows) => out
-                .iter_mut()
-                .zip(&rows[range])
-                .for_each(|(out, row)| *out = first + row),
-            None => out
-                .iter_mut()
-                .zip(first + range.start as u32..)
-                .for_each(|(out, row)| *out = row),
-        }
-    }
-}
-
-/// Some of a part's normalized key keys, numbered as keys, not words.
-#[derive(Debug, Clone)]
-pub struct WholePart {
-    of: Arc<NormalizedKeys>,
-    range: Range<usize>,
-}
-
-impl WholePart {
-    /// Returns all keys of a part.
-    pub fn all(keys: NormalizedKeys) -> Self {
-        Self {
-            range: 0..keys.keys.len() / keys.words,
-            of: Arc::new(keys),
+            Some(rows) => {
+                let numbers = out.iter_mut().zip(rows);
+                numbers.for_each(|(out, row)| *out = first + row);
+            }
+            None => {
+                let numbers = out.iter_mut().zip(first..);
+                numbers.for_each(|(out, row)| *out = row);
+            }
         }
     }
 }
@@ -86,19 +69,18 @@ pub trait KeySource: Send + 'static {
     fn number(&self, out: &mut [u32]);
 }
 
-impl KeySource for WholePart {
+impl KeySource for Arc<NormalizedKeys> {
     fn count(&self) -> usize {
-        self.range.len()
+        self.keys.len() / self.words
     }
 
     fn write(&self, out: &mut [u32]) -> Result<()> {
-        let words = self.of.words;
-        out.copy_from_slice(&self.of.keys[self.range.start * words..self.range.end * words]);
+        out.copy_from_slice(&self.keys);
         Ok(())
     }
 
     fn number(&self, out: &mut [u32]) {
-        self.of.number(self.range.clone(), out);
+        NormalizedKeys::number(self, out);
     }
 }
 
@@ -185,11 +167,11 @@ impl KeysToSend {
     }
 }
 
-/// Normalized key keys in host memory, and what is reserved for them.
+/// Normalized keys in host memory, and what is reserved for them.
 #[derive(Debug)]
 pub struct EncodedKeys {
     /// Keys of consecutive rows.
-    pub ranges: Vec<WholePart>,
+    pub parts: Vec<Arc<NormalizedKeys>>,
     _memory: MemoryReservation,
 }
 
@@ -209,18 +191,18 @@ impl EncodedKeys {
         memory.try_grow(encoded_bytes(encoder, rows))?;
         let parts = encode_parts(encoder, keys, width).await?;
         Ok(Self {
-            ranges: parts.into_iter().map(WholePart::all).collect(),
+            parts: parts.into_iter().map(Arc::new).collect(),
             _memory: memory,
         })
     }
 
     /// Returns the number of keys.
     pub fn count(&self) -> usize {
-        self.ranges.iter().map(WholePart::count).sum()
+        self.parts.iter().map(KeySource::count).sum()
     }
 }
 
-/// Returns the host bytes of the normalized key keys of `rows` rows, and of the rows' numbers.
+/// Returns the host bytes of the normalized keys of `rows` rows, and of the rows' numbers.
 pub fn encoded_bytes(encoder: &KeyEncoder, rows: usize) -> usize {
     (4 * encoder.words() + 4) * rows
 }

@@ -26,7 +26,7 @@ pub fn is_text(data_type: &DataType) -> bool {
 }
 
 impl StringLengths {
-    /// Returns the extent of one array; `None` if its strings are too long.
+    /// Returns the lengths of one array; `None` if its strings are too long.
     pub fn measure(array: &ArrayRef) -> Option<Self> {
         let mut extent = Self::default();
         for_each_value(array, |_, bytes| {
@@ -35,7 +35,7 @@ impl StringLengths {
         extent.fits().then_some(extent)
     }
 
-    /// Returns the extent of both.
+    /// Returns the lengths of both.
     pub fn union(self, other: Self) -> Self {
         Self {
             longest: self.longest.max(other.longest),

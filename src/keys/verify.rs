@@ -5,8 +5,8 @@
 //!   probe rows  0  2  2     ────────▶  probe column  "x" "y" "y"   ──▶  1 0 1
 //! ```
 //!
-//! `HashJoinExec` compares with [`JoinKeyComparator`], one boxed call a pair and column (except for
-//! single columns of common types, where it loops over the arrays). Arrow's comparison kernels
+//! `HashJoinExec` compares with [`JoinKeyComparator`], one boxed call per pair and column (except
+//! for single columns of common types, where it loops over the arrays). Arrow's comparison kernels
 //! compare whole columns. Once `-0.0` is out of the way, they give the same answers on everything
 //! that is not nested: both compare floats by their total order. So flat columns take the kernels
 //! and only nested ones the comparator. Strings are compared where they stand ([`equal_strings`]):
@@ -267,7 +267,7 @@ fn has_kernel(data_type: &DataType) -> bool {
     }
 }
 
-/// Does [`equal_values`] for any type, one comparator call a row.
+/// Does [`equal_values`] for any type, one comparator call per row.
 fn compare_values(
     build: &ArrayRef,
     probe: &ArrayRef,

@@ -20,15 +20,13 @@ use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
-use datafusion::physical_plan::empty::EmptyExec;
 use datafusion::physical_plan::joins::HashJoinExec;
-use datafusion::physical_plan::placeholder_row::PlaceholderRowExec;
-use datafusion::physical_plan::work_table::WorkTableExec;
 use datafusion::physical_plan::{
     ChildrenPropertiesMode, ExecutionPlan, ExecutionPlanProperties, ReplaceChildrenOptions,
 };
 
 use crate::join::exec::HortonJoinExec;
+use crate::plan_nodes::is_scan;
 
 use crate::scan::pushdown_guard::PushdownGuard;
 
@@ -39,20 +37,13 @@ use crate::scan::exec::DynamicFilterExec;
 /// DataFusion's rule that hands dynamic filters out.
 pub const FILTER_PUSHDOWN: &str = "FilterPushdown(Post)";
 
-/// The rule before DataFusion's `FilterPushdown(Post)`: it offers scans as filter nodes of filters.
+/// The rule before DataFusion's `FilterPushdown(Post)`: it puts guards and filter nodes in.
 #[derive(Debug)]
 pub struct InsertFilterNodes;
 
-/// The rule after it: filter nodes without filters go again.
+/// The rule after it: guards, and filter nodes without filters, go again.
 #[derive(Debug)]
 pub struct RemoveUnusedFilterNodes;
-
-/// Returns whether `node` is a scan of any kind: a leaf that reads rows. A recursive query's work
-/// table is none. It has the rows of one step, for which a filter is told again in each step.
-fn is_scan(node: &dyn ExecutionPlan) -> bool {
-    let makes_none = node.is::<EmptyExec>() || node.is::<PlaceholderRowExec>();
-    node.children().is_empty() && !makes_none && !node.is::<WorkTableExec>()
-}
 
 /// Returns whether `node` is one of this crate's joins.
 fn is_join(node: &dyn ExecutionPlan) -> bool {

@@ -2,12 +2,12 @@
 //!
 //! ```text
 //!  JoinSelection ─▶ ReplaceSwappableJoins ─▶ … ─▶ ReplaceJoins ─▶ FilterPushdown(Post) ─▶ …
-//!                   joins that either side       all others: as planned
-//!                   may be built of
+//!                   joins of which either         all others,
+//!                   side may be built             as planned
 //! ```
 //!
 //! Nothing is estimated here: which side is built, and whether on the device, is decided with the
-//! rows at hand ([`sides`](crate::join::sides), [`decide`](crate::join::prepare)). Joins whose
+//! rows at hand ([`sides`](crate::join::sides), [`prepare`](crate::join::prepare)). Joins whose
 //! sides are open ask for no distribution of their inputs, so the first rule runs before DataFusion
 //! plans repartitions. Joins whose sides are fixed stay `HashJoinExec`s until then, as rules about
 //! order and keys look for those. The second rule comes just before dynamic filters are handed out.
@@ -55,8 +55,8 @@ fn replace(
 }
 
 /// Returns whether `join` evaluates an expression that differs from one evaluation to the next. A
-/// join of this crate may evaluate keys and residual filters more than once: for filters, for
-/// buckets, after a device failed. So such a join stays DataFusion's own.
+/// join of this crate may evaluate keys and residual filters more than once: for filters, for spill
+/// partitions, after a device failed. So such a join stays DataFusion's own.
 fn draws_at_random(join: &HashJoinExec) -> bool {
     let keys = join.on().iter().flat_map(|(left, right)| [left, right]);
     let residual = join.filter().map(|filter| filter.expression());

@@ -1,13 +1,13 @@
 //! The optimizer rules, in the order in which they change a plan.
 //!
 //! ```text
-//!  statistics   scans of tables in memory remember their statistics
+//!  statistics   scans of tables in memory cache their statistics
 //!  joins        HashJoinExec becomes HortonJoinExec: sides open, then all others
 //!  filters      filters of joins reach scans, around DataFusion's own rule
 //! ```
 //!
-//! `worker` has the joins alone, for plans that other processes made. `switch` says which of them a
-//! session's options leave on.
+//! `worker` has the joins alone, for plans that other processes made. `enabled` says which of them
+//! a session's options leave on.
 
 mod enabled;
 pub mod filters;

@@ -1,7 +1,7 @@
 //! Scans of tables in memory that compute their statistics once per query.
 //!
 //! ```text
-//!  front rule:  DataSourceExec(MemorySourceConfig) ─▶ DataSourceExec(Known(MemorySourceConfig))
+//!  front rule:  DataSourceExec(MemorySourceConfig) ─▶ DataSourceExec(CachedStatistics(…))
 //!  … planning asks for statistics, again and again …
 //!  last rule:   the same back
 //! ```
@@ -53,7 +53,7 @@ pub struct CachedStatistics {
 }
 
 impl CachedStatistics {
-    /// Returns `source`, with its statistics remembered.
+    /// Returns `source`, with its statistics cached.
     pub fn around(source: Arc<dyn DataSource>) -> Arc<dyn DataSource> {
         Arc::new(Self {
             source,
@@ -66,7 +66,7 @@ impl CachedStatistics {
         &self.source
     }
 
-    /// Returns `scan` with the source itself in the place of one that knows its statistics.
+    /// Returns `scan` with the source itself in the place of one with cached statistics.
     pub fn without(scan: &DataSourceExec) -> Option<DataSourceExec> {
         let known = scan.data_source().downcast_ref::<Self>()?;
         Some(with_source(scan, Arc::clone(&known.source)))

@@ -2,8 +2,8 @@
 //!
 //! Everything about its plan is the scan's; only rows are fewer. It never waits for a filter: joins
 //! open their inputs once their filters are there
-//! ([`reach`](crate::join::dynamic_filter::targets)), and one that comes late is applied from then
-//! on.
+//! ([`targets`](crate::join::dynamic_filter::targets)), and one that comes late is applied from
+//! then on.
 
 use std::collections::HashSet;
 use std::fmt;

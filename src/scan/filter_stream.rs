@@ -3,13 +3,13 @@
 //! ```text
 //!  batch ─▶ filter a ─▶ filter b ─▶ survivors, gathered into full batches
 //!
-//!  a filter:   Tried ── lets most of a batch through ──▶ Resting for 1, 2, 4 … 128 batches
+//!  a filter:   Active ── lets most of a batch through ──▶ Paused for 1, 2, 4 … 128 batches
 //!                ▲                                           │   from 1 on, once it excludes
-//!                └── its rest is over, or it changed ────────┘   enough rows of a batch
+//!                └── its pause is over, or it changed ───────┘   enough rows of a batch
 //! ```
 //!
 //! Filters are tried in order of the share of rows that they let through. A filter that lets most
-//! rows through costs the copy of these rows and saves little. So it rests, each time for twice as
+//! rows through costs the copy of these rows and saves little. So it pauses, each time for twice as
 //! many batches up to 128. Then it is tried again: values that come in the order of time change.
 //! Masks of several filters are combined, and rows are copied once. Where few are left, later
 //! filters see just those, and are not judged by them.
@@ -33,7 +33,7 @@ use futures::TryStreamExt;
 
 use crate::keys::membership::InFilterExpr;
 
-/// Batches that a filter rests at most: of a useless one, one batch of 129 is tested.
+/// Batches that a filter pauses at most: of a useless one, one batch of 129 is tested.
 const LONGEST_REST: usize = 128;
 
 /// Batches of the scan for which survivors wait at most, until their own batch is full.
@@ -79,7 +79,7 @@ struct Filter {
 
 enum State {
     Active {
-        /// Batches of the rest before; 0 if it excluded enough rows since.
+        /// Batches of the pause before; 0 if it excluded enough rows since.
         rested: usize,
     },
     Paused {
@@ -134,7 +134,7 @@ impl Filter {
         }
     }
 
-    /// Judges by a batch of which so many `rows` pass. Returns whether the filter rests.
+    /// Judges by a batch of `rows` rows, of which `passes` pass. Returns whether the filter pauses.
     fn judge(&mut self, passes: usize, rows: usize) -> bool {
         self.share = passes as f64 / rows.max(1) as f64;
         let rested = match self.state {

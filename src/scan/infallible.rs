@@ -18,8 +18,8 @@
 //!
 //! All filters of joins pass here. Joins make them of keys that hold to the rule
 //! ([`pushdown`](crate::join::dynamic_filter::pushdown)). A filter goes below a projection only
-//! over columns whose expressions do ([`exact`](super::pushdown_guard)). What a key may be made of
-//! is thus made of them, too.
+//! over columns whose expressions do ([`pushdown_guard`](super::pushdown_guard)). What a key may be
+//! made of is thus made of them, too.
 
 use arrow::datatypes::{DataType, Schema};
 use datafusion::functions::core::getfield::GetFieldFunc;

@@ -12,7 +12,7 @@
 //!
 //! DataFusion passes dynamic filters down to its scans. But a scan of a table in memory takes none,
 //! and a scan of Parquet files prunes only files, row groups and pages by them. Joins are then fed
-//! ten to a hundred times the rows that matter. So [`rules`] puts a [`DynamicFilterExec`] above
+//! ten to a hundred times the rows that matter. So a rule puts a node ([`exec`]) above
 //! each scan just before DataFusion's own rule hands filters out. It keeps those of joins and
 //! applies them to each batch as far as that pays ([`filter_stream`]). A filter tests only what
 //! cannot fail ([`infallible`]), on its way down, too ([`pushdown_guard`]). Where none arrived the

@@ -1,7 +1,7 @@
 //! Methods that plan nodes with one child have in common.
 //!
 //! ```text
-//!  parent ─▶ Tap | Exact | DynamicFilterExec ─▶ child      with the child's properties
+//!  parent ─▶ PushdownGuard | DynamicFilterExec ─▶ child      with the child's properties
 //! ```
 //!
 //! `ExecutionPlan` has a dozen methods whose defaults suit a node that changes its rows' order or

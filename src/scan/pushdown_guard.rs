@@ -3,7 +3,7 @@
 //! ```text
 //!   filter id@2                        filter id@2
 //!       │                                  │
-//!  CoalescePartitions                   Exact  ── refuses it
+//!  CoalescePartitions               PushdownGuard  ── refuses it
 //!       │  finds "id": column 0 ✗          │
 //!      Join  [id, x, id]              CoalescePartitions
 //! ```
@@ -13,7 +13,7 @@
 //! first, and in a union at any column with the name. Pruning by such a filter loses rows, and
 //! testing rows by it loses more. Neither may a filter go below a LIMIT, which some nodes have as
 //! `fetch`. A projection or a scan may compute a column by an expression that can fail, and a
-//! filter over that column stays above it ([`infallible`](super::infallible)). An [`PushdownGuard`]
+//! filter over that column stays above it ([`infallible`](super::infallible)). A [`PushdownGuard`]
 //! stands above each such node while filters are handed out. It lets through those whose columns
 //! are the same below.
 
@@ -34,11 +34,12 @@ use datafusion::physical_plan::filter_pushdown::{
     ChildFilterDescription, FilterDescription, FilterPushdownPhase,
 };
 use datafusion::physical_plan::projection::ProjectionExec;
-use datafusion::physical_plan::union::{InterleaveExec, UnionExec};
 use datafusion::physical_plan::{
     ChildrenPropertiesMode, DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties,
     ReplaceChildrenOptions,
 };
+
+use crate::plan_nodes::names_by_place;
 
 use crate::scan::infallible::is_infallible;
 use crate::scan::one_child::with_properties_of;
@@ -106,7 +107,7 @@ fn is_exact(node: &dyn ExecutionPlan, i: usize) -> bool {
             column.is_some() && only(children[0].as_ref(), name) == column
         });
     }
-    let by_place = node.is::<UnionExec>() || node.is::<InterleaveExec>();
+    let by_place = names_by_place(node);
     children.iter().all(|child| {
         let found = only(child.as_ref(), name);
         found.is_some() && (!by_place || found == Some(i))

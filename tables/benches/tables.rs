@@ -1,7 +1,7 @@
 //! Single operations of every kind of table, by the device's event clock.
 //!
 //! ```text
-//! cargo bench -p horton-tables --bench tables                     HORTON_BENCH_DEVICE=auto
+//! cargo bench -p horton-tables --bench tables                      HORTON_BENCH_DEVICE=auto
 //! cargo bench -p horton-tables --bench tables -- Horton/insert
 //!                                       HORTON_BENCH_SLOTS_LOG2=26 (20 on CPUs)
 //! ```

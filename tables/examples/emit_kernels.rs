@@ -2,7 +2,7 @@
 //! device layer hands them to a driver; for offline compilers (`make portability`).
 //!
 //! ```text
-//!   cargo run --example emit_kernels -- DIR
+//!   cargo run -p horton-tables --example emit_kernels -- DIR
 //!
 //!   DIR/horton_8_local_tile.cl         for every compiler
 //!   DIR/horton_8_warp_tile.nvidia.cl   with inline PTX: for NVIDIA's only

@@ -217,13 +217,6 @@ impl Error {
             Self::QueueStopped { device, reason } => {
                 format!("the queue of OpenCL device '{device}' stopped: {reason}")
             }
-            of_a_table => of_a_table.problem_of_table(),
-        }
-    }
-
-    /// Returns what failed in a table or in the arguments of a call.
-    fn problem_of_table(&self) -> String {
-        match self {
             Self::DuplicateKeys => "a key repeats in a table of distinct keys".to_owned(),
             Self::TableFull {
                 keys,
@@ -258,7 +251,6 @@ impl Error {
                 env!("CARGO_PKG_VERSION")
             ),
             Self::Invalid(what) => what.clone(),
-            _ => String::new(),
         }
     }
 

@@ -21,7 +21,7 @@ parts! {
     BUILD = "horton/build.cl",
     CENSUS = "horton/census.cl",
     CHANGING = "horton/changing.cl",
-    CODES = "multimap/codes.cl",
+    CACHELINE = "multimap/cacheline.cl",
     CUCKOO = "baselines/cuckoo/place.cl",
     DIRECT = "multimap/direct.cl",
     DISPLACE = "horton/displace.cl",
@@ -45,10 +45,10 @@ parts! {
     SCAN = "primitives/scan.cl",
     SLAB = "baselines/slab/table.cl",
     SLAB_ALLOC = "baselines/slab/alloc.cl",
-    SPLIT = "primitives/split.cl",
+    RADIX_PARTITION = "primitives/radix_partition.cl",
     SWEEP = "baselines/updates/sweep.cl",
     TILE = "horton/tile.cl",
-    WIDE = "multimap/wide.cl",
+    MULTIWORD = "multimap/multiword.cl",
     WORD = "primitives/word.cl",
 }
 

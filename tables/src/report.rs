@@ -99,7 +99,7 @@ async fn test(device: &DeviceInfo) -> String {
     match passed {
         Ok(()) => "passed".to_owned(),
         Err(Error::SelfTest { reason, .. }) => format!("failed: {reason}"),
-        Err(error) => format!("failed: {error}"),
+        Err(error) => format!("failed: {}", error.problem()),
     }
 }
 

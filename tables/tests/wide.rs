@@ -1,6 +1,6 @@
 //! Tables over keys of two and of five words, against a `HashMap`: keys that repeat, codes that
 //! share the word that the table knows, by twos and by thousands; keys of one and two words in a
-//! table of codes, too. `HORTON_TEST_SMALL=1` keeps the sizes fit for oclgrind (`make oclgrind`).
+//! cache-line table, too. `HORTON_TEST_SMALL=1` keeps the sizes fit for oclgrind (`make oclgrind`).
 
 use std::collections::{HashMap, HashSet};
 
@@ -94,7 +94,7 @@ fn check(rows: impl Into<Rows>) {
     );
 }
 
-/// The same where codes share a key by the thousand: a table of codes, whose seed nobody knows,
+/// The same where codes share a key by the thousand: a cache-line table, whose seed nobody knows,
 /// would search all of them.
 fn check_split(rows: impl Into<Rows>) {
     check_over(rows, &[(split_config(), 2), (split_config(), 5)]);
@@ -162,7 +162,7 @@ fn codes_config() -> IndexConfig {
     IndexKind::CacheLine.into()
 }
 
-/// The code that mixes to what stands for an empty slot in a table of codes.
+/// The code that mixes to what stands for an empty slot in a cache-line table.
 fn unstorable() -> u64 {
     code_of(u32::MAX, u32::MAX)
 }

@@ -26,7 +26,7 @@ use horton_join::HortonJoinExec;
 
 const BATCHES: usize = 64;
 const BATCH_ROWS: usize = 1024;
-/// Bytes of one string: 40 MiB a batch.
+/// Bytes of one string: 40 MiB per batch.
 const LENGTH: usize = 40 << 10;
 /// More than the shared array, its keys and the table; far less than 2^31.
 const POOL_BYTES: usize = 256 << 20;
@@ -109,7 +109,7 @@ fn check_join(plan: &Arc<dyn ExecutionPlan>) {
 }
 
 async fn query(query: &str) -> Vec<RecordBatch> {
-    horton_test_support::turns::map_parallel();
+    horton_test_support::turns::side_by_side();
     let session = session();
     let device = horton_test_support::env::asked();
     for statement in [

@@ -1,12 +1,12 @@
 //! Joins in one process, each beside DataFusion's own join or its rows.
 //!
 //! ```text
-//!  join          HortonJoinExec and HashJoinExec over the same sides     ─▶ same rows
-//!  placement     which side is built, and where                          ─▶ decisions, memory
-//!  promised      orders, guards, executions, streams  ─▶ what others may rely on
-//!  dynamic_filter  filters handed to scans, in memory and over Parquet   ─▶ fewer rows scanned
-//!  long_strings  a build side of more than 2^31 bytes
-//!  star_schema   queries of many joins
+//!  join            HortonJoinExec and HashJoinExec over the same sides  ─▶ same rows
+//!  placement       which side is built, and where                       ─▶ decisions, memory
+//!  promised        orders, guards, executions, streams                  ─▶ what others rely on
+//!  dynamic_filter  filters handed to scans, in memory and over Parquet  ─▶ fewer rows scanned
+//!  long_strings    a build side of more than 2^31 bytes
+//!  star_schema     queries of many joins
 //! ```
 //!
 //! They share the process as each has sessions, pools and health of its own. What they share beyond

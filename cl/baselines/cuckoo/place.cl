@@ -26,7 +26,8 @@
 #endif
 
 // A chain of moves: at most MOST_MOVES items, through one bucket more. Counterpart of `PATH_WORDS`
-// in tables/src/table/cuckoo/place.rs: a word of how many moves and which slots, and the buckets.
+// in tables/src/table/baselines/cuckoo/place.rs: a word of how many moves and which slots, and the
+// buckets.
 //
 //   bits 0-3   moves, which may be none: the straggler has a free slot
 //   bit 4      EVICTS: there is no chain, the item of slot 0 of this word gives way
@@ -52,7 +53,7 @@ uint other_bucket(ulong word, uint bucket, uint buckets, uint seed) {
   return first == bucket ? second_bucket_of(key_of(word), seed, buckets) : first;
 }
 
-// One work-item an item.
+// One work-item per item.
 __kernel void place(__global ulong *table, __global uint *fill, __global const uint *keys,
                     __global const uint *values, __global ulong *stragglers,
                     __global uint *counter, uint n, uint buckets, uint seed) {

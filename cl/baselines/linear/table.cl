@@ -34,7 +34,7 @@
 #endif
 #define REJECTED DELETED
 
-// Counters shared with the driver (tables/src/table/linear/mod.rs, `Counter`).
+// Counters shared with the host side (tables/src/table/baselines/linear/table.rs, `Counter`).
 #define ADDED 0
 #define REMOVED 1
 #define REJECTS 2
@@ -207,9 +207,10 @@ LINEAR_KERNEL insert_keys(__global ulong *table, __global const uint *keys,
   report(counters, &tally, sums);
 }
 
-// Items by range of slots (table/primitives/radix_partition.rs), counts[r] from r * capacity on,
-// `groups` groups a range. Those at work at one time have few ranges, whose slots stay in the
-// cache: on an H200 random compare-and-swaps run at 79 G/s there and at 17 G/s beyond.
+// Items by range of slots (tables/src/table/primitives/radix_partition.rs), counts[r] from
+// r * capacity on, `groups` groups per range. Those at work at one time have few ranges, whose
+// slots stay in the cache: on an H200 random compare-and-swaps run at 79 G/s there and at 17 G/s
+// beyond.
 LINEAR_KERNEL insert_ranges(__global ulong *table, __global const ulong *items,
                             __global const uint *counts, __global uint *counters, uint capacity,
                             uint groups, uint share, uint mask, uint seed) {

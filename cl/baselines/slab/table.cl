@@ -1,4 +1,4 @@
-// The slab hash: a slab list a bucket (slab hash paper, sections III and IV).
+// The slab hash: a slab list per bucket (slab hash paper, sections III and IV).
 //
 //   bucket ─▶ base slab ─▶ slab ─▶ slab          a slab: 128 bytes, one memory access of a tile
 //   slab   [k v][k v] … [k v][aux next]          pairs: 15 of them; keys only: 30
@@ -30,7 +30,7 @@
 #define REJECTED DELETED
 #define PER_LANE (WORDS / LANES)
 
-// Counters shared with the driver (tables/src/table/slab/mod.rs, `Counter`).
+// Counters shared with the host side (tables/src/table/baselines/slab/launch.rs, `Counter`).
 #define ADDED 0
 #define REMOVED 1
 #define REJECTS 2
@@ -238,7 +238,7 @@ void advance(const Lists *lists, const Lanes *lanes, uint only, uint limit, Oper
 
 // kinds, values, picked may be 0: then all operations are of the kind `only`, values are positions,
 // and operations are numbered from 0 on. rejects[..counters[REJECTS]] receives the numbers of those
-// without room. `share` operations a work-item.
+// without room. `share` operations per work-item.
 #define BATCH_PARAMS                                                                               \
   POOL_PARAMS, __global entry_t *base, __global const uint *kinds, __global const uint *keys,      \
       __global const uint *values, __global uint *answers, __global const uint *picked,            \
@@ -373,7 +373,7 @@ LANES_KERNEL list_instances(POOL_PARAMS, __global entry_t *base, __global const 
 
 // ---------------------------------------------------------------- flush
 
-// A work-item each bucket: items move to the front of its list in their order, the entries behind
+// One work-item per bucket: items move to the front of its list in their order, the entries behind
 // them become empty, and slabs without items return to the pool. (The paper has a warp do it. Here
 // lanes share nothing and wait for nobody; a slab is one cache line, which is read once.)
 LANES_KERNEL flush(POOL_PARAMS, __global entry_t *base, uint buckets) {
@@ -450,7 +450,7 @@ LANES_KERNEL census(POOL_PARAMS, __global entry_t *base, __global ulong *sums, u
   atom_add(&sums[2], all_in_use);
 }
 
-// A work-item each bucket: an item in slab i of a list is found by i + 1 reads. sum: 0 before.
+// One work-item per bucket: an item in slab i of a list is found by i + 1 reads. sum: 0 before.
 LANES_KERNEL reads_of_hits(POOL_PARAMS, __global entry_t *base, __global ulong *sum,
                            uint buckets) {
   POOL_LOCALS

@@ -15,10 +15,11 @@
 #error "ITEMS_GROUP: work-group size of store, erase and extract"
 #endif
 
-// What store and erase found; counterpart of `Found` in tables/src/table/horton/items.rs.
-#define FRESH 0     // items that are not there yet
-#define CLEARED 1   // of those, items that were there but may not stay in their slot
-#define WIDE 2      // values beyond those of a join's table
+// What store and erase found; counterpart of `Found` in
+// tables/src/table/baselines/updates/items.rs.
+#define FRESH 0         // items that are not there yet
+#define CLEARED 1       // of those, items that were there but may not stay in their slot
+#define WIDE 2          // values beyond those of a join's table
 #define SENTINEL 3      // the item whose word is that of an empty slot
 #define SENTINEL_KEY 4  // other items with its key
 #define ERASED 5
@@ -42,8 +43,8 @@ __kernel void locate(__global const ulong *table, __global const uint *keys,
   if (i < n) places[i] = place_of(table, keys[i], buckets, seed);
 }
 
-// Reserves a place after *end for each work-item that wants one: one atomic a work-group. The whole
-// work-group takes part; shared[2] is its own.
+// Reserves a place after *end for each work-item that wants one: one atomic per work-group. The
+// whole work-group takes part; shared[2] is its own.
 uint reserve(__global uint *end, bool wanted, __local uint *shared) {
   const uint self = get_local_id(0);
   if (self == 0) shared[0] = 0;

@@ -4,8 +4,8 @@
 //                                     └─▶ guests that lost their slots  ─▶ displace
 //
 // The build's fill_range for buckets that are not empty. A range of buckets is read into local
-// memory. There one work-item a bucket inserts that bucket's new items one after the other, as the
-// paper does. No other work-item touches the bucket. A new item takes:
+// memory. There one work-item per bucket inserts that bucket's new items one after the other, as
+// the paper does. No other work-item touches the bucket. A new item takes:
 //
 //   1  a free slot
 //   2  the slot of a secondary item, a guest, which moves on (guidelines 1 and 2)
@@ -101,8 +101,8 @@ bool last_overflows(ulong last, uint bucket, uint seed, uint buckets) {
          primary_bucket(key_of(last), seed, buckets) == bucket;
 }
 
-// One work-group a range; its items are `capacity` words of `all_items` apart. `fill` receives the
-// counts of all buckets; homes[h] = (bucket, first item, items, 0) as in fill_range.
+// One work-group per range; its items are `capacity` words of `all_items` apart. `fill` receives
+// the counts of all buckets; homes[h] = (bucket, first item, items, 0) as in fill_range.
 __kernel __attribute__((reqd_work_group_size(RANGE_GROUP, 1, 1))) void merge_range(
     __global ulong *table, __global uint *fill, __global const ulong *all_items,
     __global const uint *item_counts, __global ulong *overflow, __global uint4 *homes,

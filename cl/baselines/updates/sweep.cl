@@ -80,7 +80,7 @@ bool take_last_slot(const Changing *c, uint b, Stray stray) {
   return true;
 }
 
-// One work-item a bucket. moved[0] grows by the items that came home.
+// One work-item per bucket. moved[0] grows by the items that came home.
 __kernel void sweep(__global ulong *table, __global uint *moved, uint repatriate, uint buckets,
                     uint seed) {
   const uint b = get_global_id(0);
@@ -107,7 +107,7 @@ __kernel void sweep(__global ulong *table, __global uint *moved, uint repatriate
   if (came) atomic_add(moved, came);
 }
 
-// One work-item a key: clears its remap entry if nothing needs it.
+// One work-item per key: clears its remap entry if nothing needs it.
 __kernel void drop_entries(__global ulong *table, __global const uint *keys, uint n, uint buckets,
                            uint seed) {
   const uint i = get_global_id(0);

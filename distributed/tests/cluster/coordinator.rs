@@ -51,7 +51,7 @@ pub fn plain() -> SessionStateBuilder {
         .with_default_features()
 }
 
-/// Makes a coordinator of a builder: two tasks a stage, however small the tables.
+/// Makes a coordinator of a builder: two tasks per stage, however small the tables.
 pub fn distribute(builder: SessionStateBuilder, addresses: &Addresses) -> SessionStateBuilder {
     builder
         .with_distributed_planner()

@@ -3,7 +3,7 @@
 //! ```text
 //!  async fn report(mut self) {
 //!      self.reported = true;            changed: nobody else will report
-//!      self.board.tell().await          left or dropped here: the others wait for ever
+//!      self.filters.publish().await          left or dropped here: the others wait for ever
 //!  }
 //! ```
 //!

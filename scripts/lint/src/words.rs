@@ -18,7 +18,7 @@ const MOST_COLUMNS: usize = 100;
 
 /// Words that went, and those that databases use for the same thing. Types, functions and comments
 /// have the latter.
-const WENT: [(&str, &str); 22] = [
+const WENT: [(&str, &str); 21] = [
     ("surrogate", "normalized key"),
     ("surrogates", "normalized keys"),
     ("sideways", "dynamic filter"),
@@ -39,7 +39,6 @@ const WENT: [(&str, &str); 22] = [
     ("make_do", "retry_smaller"),
     ("off_the_runtime", "map_blocking"),
     ("scatter_all", "partition_all"),
-    ("side_by_side", "map_parallel"),
     ("turn_rows", "sample_rows"),
 ];
 

@@ -70,7 +70,7 @@ impl Place {
             .env("XDG_STATE_HOME", self.home().join("state"))
             .env("TERM", "xterm")
             .env_remove("RUST_LOG");
-        // Compiled kernels are kept there: compiling them again would take seconds a test.
+        // Compiled kernels are kept there: compiling them again would take seconds per test.
         if let Some(cache) = dirs::cache_dir() {
             command.env("XDG_CACHE_HOME", cache);
         }

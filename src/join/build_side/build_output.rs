@@ -1,4 +1,4 @@
-//! Build rows that a join owes once the probe has ended, emitted by its probe streams.
+//! Build rows that a join emits after the probe, and the probe streams that emit them.
 //!
 //! ```text
 //!  stream 0 ── ends ── waits ─┐              ┌─ batch 0 ── batch 3 ─▶
@@ -8,7 +8,7 @@
 //!
 //! Which rows were matched is known when all partitions of the probe side were read to their ends.
 //! Were the last stream to emit them alone, as in DataFusion's `CollectLeft` joins, all nodes above
-//! would work on one core. So streams that have ended wait for it, and each emits its share.
+//! would work on one core. So streams that have ended wait for it, and each emits a part.
 //!
 //! A consumer may read one stream to its end before the next, so nobody waits for a stream that
 //! does not go on. After `PATIENCE` without progress of any, streams that have ended leave. A task
@@ -18,7 +18,7 @@
 //! A partition may be read by several consumers, who cannot be told apart, and each must get every
 //! row once. So rows belong to partitions: to the one that was the last to be read to its end for
 //! the first time, and to those whose streams wait for that. No stream of these has ended without
-//! its share. Whoever reads them later gets the same rows.
+//! its part. Whoever reads them later gets the same rows.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -30,7 +30,7 @@ use tokio::sync::watch;
 /// The time for which streams that have ended wait for others that do not go on.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// The rows that a build's join type owes.
+/// The build rows that are emitted after the probe, and who emits them.
 #[derive(Debug)]
 pub struct BuildOutput {
     /// True if it pays to wait.
@@ -63,7 +63,7 @@ struct Partitions {
 struct Partition {
     /// Some stream of it was read to its end.
     is_probed: bool,
-    /// A stream of it has ended without rows that are owed.
+    /// A stream of it has ended without build rows.
     has_left: bool,
     /// Streams of it that wait.
     waiting: usize,
@@ -135,7 +135,7 @@ impl BuildOutput {
         }
     }
 
-    /// Ends a stream of partition `at`; returns its share of the rows.
+    /// Ends a stream of partition `at`; returns its role.
     pub async fn end(&self, at: usize) -> Role {
         let mut changed = self.state.changed.subscribe();
         if let Some(share) = self.state.end(at, self.is_shared) {
@@ -155,8 +155,8 @@ impl BuildOutput {
         }
     }
 
-    /// Lets streams emit, as the visits are known. Returns the share of partition `at`, to whose
-    /// stream [`Role::Leader`] went.
+    /// Lets streams emit, as the visits are known. Returns the role of partition `at`, whose stream
+    /// was the [leader](Role::Leader) until then.
     pub fn settle(&self, at: usize) -> Role {
         let mut partitions = self.state.lock();
         if partitions.phase == Phase::Last(at) {
@@ -178,7 +178,7 @@ impl BuildOutput {
 }
 
 impl Partitions {
-    /// Returns the share of partition `at` once it is settled.
+    /// Returns the role of partition `at` once it is settled.
     fn share(&self, at: usize) -> Role {
         let Phase::Settled(emits) = &self.phase else {
             return Role::None;
@@ -198,7 +198,7 @@ impl State {
         lock(&self.partitions)
     }
 
-    /// Ends a stream of partition `at`. Returns its share, or `None` if it waits now.
+    /// Ends a stream of partition `at`. Returns its role, or `None` if it waits now.
     fn end(&self, at: usize, is_shared: bool) -> Option<Role> {
         let mut partitions = self.lock();
         let Some(one) = partitions.each.get_mut(at) else {
@@ -250,7 +250,7 @@ struct Waits<'a> {
 }
 
 impl Waits<'_> {
-    /// Returns its share, if it may go on.
+    /// Returns its role, if it may go on.
     fn share(&self) -> Option<Role> {
         let partitions = self.state.lock();
         match partitions.phase {
@@ -277,7 +277,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 mod tests {
     use super::*;
 
-    /// Returns the batches of ten that a share is of.
+    /// Returns which of ten batches a role emits.
     fn batches(share: Role) -> Vec<usize> {
         match share {
             Role::Helper(mut batches) => std::iter::from_fn(|| batches.take(10)).collect(),

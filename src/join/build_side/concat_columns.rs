@@ -50,7 +50,8 @@ impl ColumnsToConcat {
         wanted: impl Fn(Source, &[ArrayRef]) -> bool,
     ) -> Self {
         let mut sources = rows.probed(&spec.columns);
-        // Rows owed at the end come batch by batch; but those of many batches make an output batch.
+        // Build rows after the probe come batch by batch, but an output batch has those of many
+        // batches.
         let owed = spec.owed.iter().filter(|c| !spec.columns.contains(c));
         let owed = owed.map(|c| Source::Batch(*c));
         sources.extend(owed.filter(|source| rows.has_dictionary(*source)));
@@ -86,7 +87,7 @@ impl ColumnsToConcat {
     /// Makes one array of each column, `width` parts at a time.
     ///
     /// # Errors
-    /// [`Error::Invalid`](crate::error::Error::Invalid) if a task panics.
+    /// [`Error::DataFusion`](crate::error::Error::DataFusion) if a task panics.
     pub async fn join(self, width: usize) -> Result<Vec<ConcatColumn>> {
         let mut all = Vec::with_capacity(self.columns.len());
         for column in self.columns {

@@ -1,4 +1,4 @@
-//! Rows of the build side with their keys, and how keys become normalized keys.
+//! Rows of the build side with their keys, and the encoder that normalizes the keys.
 //!
 //! ```text
 //!  rows    b0 [a b c]  b1 [d e]           numbered through

@@ -1,9 +1,9 @@
 //! The probe side of a null-aware anti join (`NOT IN`), as its streams saw it.
 //!
 //! ```text
-//!  the probe side had   no row     every build row is owed, those with a NULL key too
-//!                       a row      build rows with a NULL key are not owed
-//!                       a NULL     nothing is owed
+//!  the probe side had   no row     every build row is emitted, those with a NULL key too
+//!                       a row      build rows with a NULL key are not emitted
+//!                       a NULL     nothing is emitted
 //! ```
 
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -90,7 +90,7 @@ impl BuildSide {
             Err(error) => {
                 self.tables().refuse(placed.device());
                 // The query goes on with the tables that are there, even if the session wants to
-                // see of failures.
+                // see failures.
                 if let Err(error) = self.tables().fallback().note(&placed, error, metrics) {
                     log::debug!("{label} gets no table: {error}");
                 }

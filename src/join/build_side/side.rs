@@ -1,9 +1,9 @@
 //! The build side that all probe streams share.
 //!
 //! ```text
-//!  BuildSide ─┬─ KeyedRows   rows, keys, encoder
-//!             ├─ Tables      the devices' tables; the host's, once the devices have failed
-//!             ├─ Visited     which rows were matched, what is owed for that
+//!  BuildSide ─┬─ KeyedRows        rows, keys, encoder
+//!             ├─ TableReplicas    the devices' tables; the host's, once the devices have failed
+//!             ├─ Visited          which rows were matched, and who emits build rows at the end
 //!             └─ NullAwareState   what null-aware anti joins must know of the probe side
 //! ```
 
@@ -120,7 +120,7 @@ impl BuildSide {
         &self.memory
     }
 
-    /// Returns the facts of the join that the build was told.
+    /// Returns the facts of the join that the build was given.
     pub(super) fn spec(&self) -> &BuildSpec {
         &self.spec
     }

@@ -1,9 +1,9 @@
 //! Building the device table of a build side, or finding out that the host must join its rows.
 //!
 //! ```text
-//!  keys ─▶ few enough? ─▶ table ─▶ columns to gather, while there is room ─▶ Table
+//!  keys ─▶ few enough? ─▶ table ─▶ columns to gather, while there is room ─▶ JoinTable
 //!              │ no         │ no room: once more, if others give some back
-//!              └────────────┴─ no room ─▶ a reason: the host joins, or spill partitions do
+//!              └────────────┴─ no room ─▶ a reason: the host joins, or the join spills
 //! ```
 //!
 //! The rows are all in host memory when this is tried, so nothing is lost if the device refuses.
@@ -158,6 +158,6 @@ pub async fn table_of(
             let keys = PlainKeys::of(rows.encoder(), rows.keys());
             JoinTable::build(upload, spec, keys).await
         }
-        KeysToSend::Encoded(keys) => JoinTable::build(upload, spec, keys.ranges.clone()).await,
+        KeysToSend::Encoded(keys) => JoinTable::build(upload, spec, keys.parts.clone()).await,
     }
 }

@@ -1,4 +1,4 @@
-//! Build rows that were matched, and the rows that a join type owes for them.
+//! Build rows that were matched, and who emits build rows after the probe.
 //!
 //! ```text
 //!  exact keys, no residual filter   lookups note the rows:  a bit on the device, or here
@@ -8,7 +8,7 @@
 use crate::join::bitmap::Bitmap;
 use crate::join::build_side::build_output::BuildOutput;
 
-/// Build rows from which probe streams emit together what the join owes.
+/// Build rows from which probe streams emit them together.
 const MANY_OWED: usize = 1 << 16;
 
 /// The build rows that were matched, for join types that need to know.
@@ -40,7 +40,7 @@ impl Visited {
         self.by_lookups
     }
 
-    /// Returns the rows that are owed once the probe has ended.
+    /// Returns who emits build rows after the probe.
     pub fn owed(&self) -> &BuildOutput {
         &self.owed
     }

@@ -97,7 +97,7 @@ fn join_lists<O: OffsetSizeTrait>(
 }
 
 /// Returns the values at `places`, each an array and a row of it. The arrays have dictionaries that
-/// are not joined: the rows of each array are taken, and then joined.
+/// are not one: the rows of each array are taken, and then concatenated.
 ///
 /// # Errors
 /// The errors of [`join`]; [`ArrowError::OffsetOverflowError`] where offsets of 32 bits have no

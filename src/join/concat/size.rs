@@ -12,7 +12,7 @@ const INLINE: usize = MAX_INLINE_VIEW_LEN as usize;
 /// Arrays, or buffers of views, from which each output batch may be gathered.
 pub const MANY: usize = 512;
 
-/// The size of arrays once joined.
+/// The size of arrays once they are concatenated.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Size {
     /// Bytes, at most, those of scratch space included.
@@ -24,7 +24,7 @@ pub struct Size {
 }
 
 impl Size {
-    /// Returns the size of `arrays`; `None` if they cannot be joined.
+    /// Returns the size of `arrays`; `None` if they cannot be concatenated.
     pub fn of(arrays: &[ArrayRef]) -> Option<Self> {
         let data_type = arrays.first()?.data_type();
         let are_same = arrays.iter().all(|array| array.data_type() == data_type);

@@ -3,7 +3,7 @@
 use arrow::datatypes::DataType;
 use arrow::row::{RowConverter, SortField};
 
-/// Returns whether arrays of the type can be joined.
+/// Returns whether arrays of the type can be concatenated.
 pub fn can_concat(data_type: &DataType) -> bool {
     use DataType::*;
     match data_type {

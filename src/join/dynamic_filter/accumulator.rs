@@ -74,7 +74,7 @@ pub struct FilterSpec {
     pub width: usize,
 }
 
-/// The facts that one build knows.
+/// The keys of one build.
 #[derive(Debug, Clone)]
 pub struct BuildKeys {
     /// Rows of the build side.
@@ -85,7 +85,7 @@ pub struct BuildKeys {
     pub keys: Vec<Vec<ArrayRef>>,
 }
 
-/// Collects what all builds of a run know, and updates its filters once.
+/// Collects the keys of all builds of a run, and updates its filters once.
 pub struct FilterAccumulator {
     spec: FilterSpec,
     publisher: Weak<FilterPublisher>,
@@ -111,7 +111,7 @@ enum Builds {
 }
 
 /// A future that drives a build; `None` if the build is gone. Holds the build weakly, as that owns
-/// its reporter.
+/// its report.
 pub type Driver = Box<dyn Fn() -> Option<BoxFuture<'static, ()>> + Send + Sync>;
 
 impl std::fmt::Debug for FilterAccumulator {
@@ -122,7 +122,8 @@ impl std::fmt::Debug for FilterAccumulator {
     }
 }
 
-/// One build's place on the board; reports for it if it never does.
+/// The report that one build makes to an accumulator. If it is dropped first, it reports that no
+/// keys will come.
 #[derive(Debug)]
 pub struct BuildReport {
     accumulator: Arc<FilterAccumulator>,
@@ -131,7 +132,7 @@ pub struct BuildReport {
 }
 
 impl FilterAccumulator {
-    /// Returns a board for `builds` builds of one execution; bytes of sets are taken from
+    /// Returns an accumulator for `builds` builds of one execution; bytes of sets are taken from
     /// `memory`'s pool.
     pub fn new(
         spec: FilterSpec,
@@ -151,7 +152,7 @@ impl FilterAccumulator {
         })
     }
 
-    /// Returns the place of build `partition`.
+    /// Returns the report that build `partition` is to make.
     pub fn report(self: &Arc<Self>, partition: usize) -> BuildReport {
         BuildReport {
             accumulator: Arc::clone(self),
@@ -174,7 +175,7 @@ impl FilterAccumulator {
             return;
         }
         let mut complete = self.complete.subscribe();
-        // The sender lives in the board, so waiting cannot fail.
+        // The sender lives in the accumulator, so waiting cannot fail.
         let _ = complete.wait_for(|complete| *complete).await;
     }
 
@@ -195,14 +196,14 @@ impl FilterAccumulator {
         true
     }
 
-    /// Returns the facts, if there is memory for keys that wait.
+    /// Returns the `facts`, if there is memory for keys that wait.
     fn kept(&self, facts: BuildKeys) -> Option<BuildKeys> {
         let keys = facts.keys.iter().flatten().filter(|_| self.count > 1);
         let bytes = keys.map(|key| key.get_array_memory_size()).sum();
         self.waiting.try_grow(bytes).ok().map(|()| facts)
     }
 
-    /// Notes a build's report; the facts of all, if it was the last.
+    /// Notes a build's report. Returns those of all builds, if it was the last.
     fn note(&self, partition: usize, facts: Option<BuildKeys>) -> Option<Vec<Option<BuildKeys>>> {
         let mut reports = lock(&self.reports);
         if let Some(report) = reports.get_mut(partition) {
@@ -309,11 +310,12 @@ impl FilterAccumulator {
     }
 }
 
-/// Completes the filters of a board when it is dropped, whether they were updated or not.
+/// Completes the filters of an accumulator when it is dropped, whether they were updated or not.
 struct Ends(Arc<FilterAccumulator>);
 
 impl Ends {
-    /// Updates the filters by what all builds know. Should nobody even poll this, they end without.
+    /// Updates the filters by the keys of all builds. Should nobody even poll this, they end
+    /// without.
     async fn tell(self, all: Vec<Option<BuildKeys>>) -> Result<()> {
         let known: Option<Vec<BuildKeys>> = all.into_iter().collect();
         match known.as_deref().and_then(together) {
@@ -334,7 +336,7 @@ impl Drop for Ends {
     }
 }
 
-/// Returns the facts of all builds as of one; `None` without rows.
+/// Returns the keys of all builds as those of one; `None` without rows.
 fn together(all: &[BuildKeys]) -> Option<BuildKeys> {
     let facts = BuildKeys {
         rows: all.iter().map(|facts| facts.rows).sum(),
@@ -345,8 +347,8 @@ fn together(all: &[BuildKeys]) -> Option<BuildKeys> {
 }
 
 impl BuildReport {
-    /// Reports what a build knows; what that takes goes to `time`. The last one to report updates
-    /// the filters.
+    /// Reports the keys of a build; the time for that is added to `time`. The last one to report
+    /// updates the filters.
     ///
     /// # Errors
     /// If the filter's expressions cannot be made.

@@ -1,8 +1,8 @@
 //! Filters of the probe side's scans, made of the build side's keys.
 //!
 //! ```text
-//!  pushdown: filters go to the scans ─▶ reach: who holds them ─▶ filter: set once a side is built
-//!                                                                telling: by one execution alone
+//!  pushdown: filters go to the scans ─▶ targets: the scans that hold them
+//!  keys of all builds ─▶ accumulator ─▶ publisher: sets the filters, for one execution alone
 //! ```
 
 pub mod accumulator;

@@ -24,7 +24,7 @@ use crate::keys::membership::FilterHandle;
 #[derive(Debug, Default)]
 pub struct Executions(Mutex<usize>);
 
-/// The sets that one execution of a join told the scans.
+/// Publishes the filters of one execution of a join, and keeps the sets that they point to.
 #[derive(Debug)]
 pub struct FilterPublisher {
     executions: Arc<Executions>,

@@ -13,7 +13,7 @@
 //! a child's column by its name alone, which is wrong where two columns share it; such filters stay
 //! where they are. And a key that can fail, or is drawn at random, has no filter
 //! ([`infallible`](crate::scan::infallible)). (Elsewhere in a plan
-//! [`exact`](crate::scan::pushdown_guard) sees to that.)
+//! [`pushdown_guard`](crate::scan::pushdown_guard) sees to that.)
 
 use std::any::Any;
 use std::collections::HashSet;
@@ -46,7 +46,7 @@ fn dynamic(filter: Arc<dyn PhysicalExpr>) -> Option<Arc<DynamicFilterPhysicalExp
 
 /// Returns the filters for the keys of each side that may be probed, which let everything through
 /// for now. The right side may always be. The left one may only where `join` leaves sides open,
-/// unless it is read first and ends in that turn, of `sample_rows` rows.
+/// unless it is read first and ends in that read, of `sample_rows` rows.
 ///
 /// # Errors
 /// The errors of DataFusion, which says whether filters of a join are allowed.

@@ -1,4 +1,4 @@
-//! The reach of dynamic filters, read off the plan: the scans that hold them, and how many rows
+//! The targets of dynamic filters, read off the plan: the scans that hold them, and how many rows
 //! they see.
 //!
 //! ```text
@@ -20,15 +20,10 @@ use datafusion::common::Result;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::DynamicFilterPhysicalExpr;
-use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
-use datafusion::physical_plan::coop::CooperativeExec;
-use datafusion::physical_plan::filter::FilterExec;
-use datafusion::physical_plan::projection::ProjectionExec;
-use datafusion::physical_plan::repartition::RepartitionExec;
-use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 
+use crate::plan_nodes::is_row_filter;
 use crate::scan::cached_statistics::rows_in_memory;
 
 use super::accumulator::KeyFilter;
@@ -41,7 +36,7 @@ pub struct FilterTargets([SideTargets; 2]);
 /// The scans of one input, as far as filters reach them.
 #[derive(Debug, Default)]
 pub struct SideTargets {
-    /// The join's own filters that some scan holds, to be told once the other input is built.
+    /// The join's own filters that some scan holds, to be published once the other input is built.
     pub held: Vec<KeyFilter>,
     /// True if a filter of another join reaches it.
     pub is_reached: bool,
@@ -52,7 +47,7 @@ pub struct SideTargets {
 }
 
 impl FilterTargets {
-    /// Returns the reach of filters of the join over `inputs`, left and right. The scans of these
+    /// Returns the targets of filters of the join over `inputs`, left and right. The scans of these
     /// hold `filters` of the join's own, with sets if it `makes_sets`.
     ///
     /// # Errors
@@ -83,7 +78,7 @@ impl FilterTargets {
         Ok(Self([of_side(0)?, of_side(1)?]))
     }
 
-    /// Returns the reach into the scans of `side`.
+    /// Returns the targets below `side`.
     pub fn side(&self, side: Side) -> &SideTargets {
         &self.0[side as usize]
     }
@@ -191,14 +186,8 @@ fn only_leaf(plan: &Arc<dyn ExecutionPlan>) -> Option<&Arc<dyn ExecutionPlan>> {
     if plan.children().is_empty() {
         return Some(plan);
     }
-    let passes = plan.fetch().is_none()
-        && (plan.is::<FilterExec>()
-            || plan.is::<ProjectionExec>()
-            || plan.is::<RepartitionExec>()
-            || plan.is::<CoalescePartitionsExec>()
-            || plan.is::<CooperativeExec>()
-            || plan.is::<SortExec>()
-            || plan.name() == FILTER_NODE);
+    let is_filter_node = plan.name() == FILTER_NODE && plan.fetch().is_none();
+    let passes = is_row_filter(plan.as_ref()) || is_filter_node;
     match plan.children().as_slice() {
         [child] if passes => only_leaf(child),
         _ => None,

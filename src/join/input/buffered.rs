@@ -1,14 +1,14 @@
 //! One input of a join, read as far as was asked for and kept.
 //!
 //! ```text
-//!  part 0 ▓▓▓▓▓▓▓▓▓░░░░░░        a turn reads all parts side by side, until
-//!  part 1 ▓▓▓▓▓┃                   Ended    every part has ended
-//!  part 2 ▓▓▓▓▓▓▓▓▓▓▓░░░░          Full     so many rows are there
-//!                                  Refused  the memory pool has no room for more
+//!  partition 0 ▓▓▓▓▓▓▓▓▓░░░░░░        a read takes all partitions side by side, until
+//!  partition 1 ▓▓▓▓▓┃                   Ended    every partition has ended
+//!  partition 2 ▓▓▓▓▓▓▓▓▓▓▓░░░░          Full     so many rows are there
+//!                                       Refused  the memory pool has no room for more
 //!
 //!  collect      ─▶ the kept batches, and what they reserve
-//!  spill_rest    ─▶ the kept batches go to a file per part
-//!  into_streams ─▶ a stream per part: its file, the kept batches, then the rest
+//!  spill_rest   ─▶ the kept batches go to a file per partition
+//!  into_streams ─▶ a stream per partition: its file, the kept batches, then the rest
 //! ```
 //!
 //! A join learns which side is smaller by reading both. Nothing is read twice. The side that is not
@@ -16,8 +16,9 @@
 //! batch goes the memory of its share of a hash table on the host: a side that was read can be
 //! built.
 //!
-//! A sparing reading leaves half of a limited memory pool to others, but for
-//! [`FLOOR`](crate::join::memory::FLOOR) bytes of its own. Its turns end at a number of bytes, too.
+//! An input that yields memory leaves half of a limited memory pool to others, but for
+//! [`FLOOR`](crate::join::memory::FLOOR) bytes of its own. A read of it ends at a number of bytes,
+//! too.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -39,20 +40,20 @@ use crate::join::input::partition::{
 use crate::join::memory::table_bytes;
 use crate::parallel::task_failed;
 
-/// The end of a turn.
+/// The outcome of a read.
 #[derive(Debug)]
 pub enum ReadOutcome {
     /// All rows are there.
     Ended,
     /// The number of rows asked for is there.
     Full,
-    /// The memory pool refused a batch, which is kept, and asked for again by the next turn.
+    /// The memory pool refused a batch, which is kept, and asked for again by the next read.
     Refused(Error),
     /// The input failed: a reader of its rows gets the error at their end.
     Failed,
 }
 
-/// An input of a join.
+/// An input of a join, with the rows of it that are kept.
 pub struct BufferedInput {
     schema: SchemaRef,
     parts: Vec<InputPartition>,
@@ -60,7 +61,7 @@ pub struct BufferedInput {
 }
 
 impl BufferedInput {
-    /// Returns a reading of `streams` that has read nothing yet; what is kept is reserved under
+    /// Returns the input of `streams`, of which nothing is read yet; what is kept is reserved under
     /// `memory`.
     pub fn new(
         schema: SchemaRef,
@@ -85,7 +86,7 @@ impl BufferedInput {
         }
     }
 
-    /// Makes the reading a sparing one, which leaves half of `pool` to others.
+    /// Makes the input one that yields memory: it leaves half of `pool` to others.
     pub fn yielding_memory(self, pool: &Arc<dyn MemoryPool>) -> Self {
         *lock(&self.kept.yielding_memory) = Some(Sparing {
             pool: Arc::clone(pool),
@@ -100,8 +101,8 @@ impl BufferedInput {
         *lock(&self.kept.yielding_memory) = None;
     }
 
-    /// Reads on until `rows` rows are there in all, or the input has ended. A sparing reading stops
-    /// at [`ROW_BYTES`](crate::join::memory::ROW_BYTES) bytes per row, too.
+    /// Reads on until `rows` rows are there in all, or the input has ended. An input that yields
+    /// memory stops at [`ROW_BYTES`](crate::join::memory::ROW_BYTES) bytes per row, too.
     ///
     /// # Errors
     /// [`Error::DataFusion`] if a task panics.
@@ -167,7 +168,7 @@ impl BufferedInput {
         self.kept.rows.load(Ordering::Acquire)
     }
 
-    /// Returns the error that ended a part, if one did.
+    /// Returns the error that ended a partition, if one did.
     fn take_error(&mut self) -> Option<Error> {
         let error = self.parts.iter_mut().find_map(|part| part.error.take());
         error.map(Error::DataFusion)
@@ -217,7 +218,7 @@ impl BufferedInput {
         self.kept.memory.size() > 0
     }
 
-    /// Reads from the first row on again, if some were set aside.
+    /// Reads from the first row on again, if some were moved to files.
     pub fn read_back(&mut self) {
         if self.parts.iter().all(|part| part.aside.is_none()) {
             return;
@@ -252,7 +253,7 @@ impl BufferedInput {
         Ok(())
     }
 
-    /// Returns the input's rows as streams, one per part.
+    /// Returns the input's rows as streams, one per partition.
     pub fn into_streams(self) -> Vec<SendableRecordBatchStream> {
         self.forget_table();
         let (schema, kept) = (self.schema, self.kept);

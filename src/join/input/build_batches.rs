@@ -17,7 +17,7 @@ use crate::join::memory::table_bytes;
 pub struct BuildBatches {
     /// Batches with rows.
     pub batches: Vec<RecordBatch>,
-    /// Number of batches of each part of the input, in order; empty if they are mixed.
+    /// Number of batches of each partition of the input, in order; empty if they are mixed.
     pub parts: Vec<usize>,
     /// Number of rows in the batches.
     pub rows: usize,
@@ -79,7 +79,7 @@ impl BuildBatches {
         streams
     }
 
-    /// Returns the rows in `parts` shares of about as many rows, in order, each with what they
+    /// Returns the rows in `parts` shards of about as many rows, in order, each with what they
     /// reserve.
     pub fn shards(self, parts: usize) -> Vec<Self> {
         let each = self.rows.div_ceil(parts.max(1)).max(1);

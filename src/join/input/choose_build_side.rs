@@ -1,5 +1,4 @@
-//! The race for the side of a join that is built: the one that ends first when both are read by
-//! turns.
+//! The choice of the build side: the side that ends first when both are read by turns.
 //!
 //! ```text
 //!  rows     1 M       2 M             4 M                     ended: build side
@@ -9,15 +8,15 @@
 //!
 //! Planners choose sides by estimates, which are wrong by orders of magnitude above joins,
 //! aggregates and filters. An actual end cannot be wrong. While there is memory, the cost of the
-//! losing side is bounded. It was read no further than its first turn, or twice the rows of the
-//! side that won. Its rows are probed as they are. The first turn is long enough for most build
-//! sides to end in it. So the other side is not opened before their keys filter its scans.
+//! other side is bounded: at most its first read, or twice the rows of the build side. Its rows are
+//! probed as they are. The first read is long enough for most build sides to end in it. So the
+//! other side is not opened before their keys filter its scans.
 //!
-//! The side that is read second is sparing ([`reading`](super::buffered)): a planned build side
+//! The side that is read second yields memory ([`buffered`](super::buffered)): a planned build side
 //! must not lack what only a guess has taken. What becomes of a side:
 //!
 //! ```text
-//!  Runs ── sparing, and refused ──────────▶ Waits ── the other is out ─▶ Runs, takes all memory
+//!  Runs ── yields memory, and refused ────▶ Waits ── the other is out ─▶ Runs, takes all memory
 //!    │  └─ the other is refused: to disk ─────┘
 //!    └── refused with nothing left of the other in memory, or failed ──▶ Out: it is probed
 //! ```
@@ -36,21 +35,21 @@ use crate::parallel::task_failed;
 use super::buffered::{BufferedInput, ReadOutcome};
 use super::files::SpillFiles;
 
-/// The first turn of a side, begun or not.
+/// The first read of a side, begun or not.
 pub enum First {
     /// It begins when the join is polled.
     Waits(BufferedInput),
     /// It began with the join's execution.
-    PairInProgress(SpawnedTask<(BufferedInput, Result<ReadOutcome>)>),
+    Begun(SpawnedTask<(BufferedInput, Result<ReadOutcome>)>),
 }
 
 impl First {
-    /// Begins the turn now where there is a runtime to run it.
+    /// Begins the read now where there is a runtime to run it.
     pub fn begin(mut reading: BufferedInput, rows: usize) -> Self {
         if tokio::runtime::Handle::try_current().is_err() {
             return First::Waits(reading);
         }
-        First::PairInProgress(SpawnedTask::spawn(async move {
+        First::Begun(SpawnedTask::spawn(async move {
             let turn = reading.turn(rows).await;
             (reading, turn)
         }))
@@ -62,7 +61,7 @@ impl First {
                 let turn = reading.turn(rows).await?;
                 Ok((reading, turn))
             }
-            First::PairInProgress(task) => {
+            First::Begun(task) => {
                 let (reading, turn) = task.join().await.map_err(|e| task_failed(&e))?;
                 Ok((reading, turn?))
             }
@@ -70,9 +69,9 @@ impl First {
     }
 }
 
-/// The end of a race.
+/// The choice, once it is made.
 pub enum Chosen {
-    /// The race ended with a build side.
+    /// A side has ended, and is built.
     Won {
         /// The side that is built.
         side: Side,
@@ -93,7 +92,7 @@ pub enum Chosen {
 /// Returns what writes rows of a side to disk; `None` if the session has none do that.
 pub type Disk<'a> = dyn Fn(&BufferedInput) -> Option<SpillFiles> + Send + Sync + 'a;
 
-/// Reads sides by turns until one has ended. The second one is sparing.
+/// Reads sides by turns until one has ended. The second one yields memory.
 ///
 /// # Errors
 /// The error of the input that must end, and the errors of writing files.
@@ -191,17 +190,17 @@ struct Race {
     runners: [SideReader; 2],
 }
 
-/// The consequence of a turn.
+/// The consequence of a read.
 enum Noted {
     GoesOn,
-    /// This runner ended first.
+    /// The side of this reader ended first.
     Won(usize),
-    /// Nobody is left.
+    /// No side is left.
     Refused(Error),
 }
 
 impl Race {
-    /// Notes how a turn of runner `at` ended.
+    /// Notes the outcome of a read of the side reader `at`.
     async fn note(&mut self, at: usize, turn: ReadOutcome, disk: &Disk<'_>) -> Result<Noted> {
         let alone = self.runners[1 - at].state == State::Out;
         match turn {
@@ -229,7 +228,7 @@ impl Race {
         Ok(Noted::GoesOn)
     }
 
-    /// Takes runner `at` out of the race: its side is not built.
+    /// Takes the side reader `at` out of the choice: its side is not built.
     fn out(&mut self, at: usize) {
         self.runners[at].state = State::Out;
         self.runners[at].reading.forget_table();

@@ -30,7 +30,7 @@ const ROWS: usize = 8 * BLOCK;
 /// stay as they are where there is no memory for that; `width` batches are made at a time.
 ///
 /// # Errors
-/// [`Error::Invalid`](crate::error::Error::Invalid) if a task panics.
+/// [`Error::DataFusion`](crate::error::Error::DataFusion) if a task panics.
 pub async fn coalesce(mut collected: BuildBatches, width: usize) -> Result<BuildBatches> {
     if collected.batches.len() <= MANY {
         return Ok(collected);
@@ -60,14 +60,14 @@ pub async fn coalesce(mut collected: BuildBatches, width: usize) -> Result<Build
     Ok(collected)
 }
 
-/// Small batches of one part of the input that follow each other, or a batch.
+/// Small batches of one partition of the input that follow each other, or a batch.
 struct Group {
     batches: Vec<RecordBatch>,
     part: usize,
 }
 
-/// Cuts `batches` into groups of about `ROWS` rows. The first `parts[0]` batches are of part 0, and
-/// so on.
+/// Cuts `batches` into groups of about `ROWS` rows. The first `parts[0]` batches are of partition
+/// 0, and so on.
 fn groups(batches: Vec<RecordBatch>, parts: &[usize]) -> Vec<Group> {
     let part_of = parts.iter().enumerate();
     let part_of = part_of.flat_map(|(part, batches)| repeat_n(part, *batches));

@@ -1,8 +1,8 @@
 //! Reading the inputs until a build side is there.
 //!
 //! ```text
-//!  reading ─ turns of its parts ─┐
-//!  reading ─ turns of its parts ─┴─▶ race: the one that ends first ─▶ collected ─▶ coalesce
+//!  buffered: partitions side by side ─┐
+//!  buffered: partitions side by side ─┴─▶ choose_build_side ─▶ build_batches ─▶ coalesce
 //! ```
 
 pub mod buffered;

@@ -1,8 +1,8 @@
-//! One part of an input, and what all parts have together.
+//! One partition of an input, and what all partitions have together.
 //!
 //! ```text
 //!  stream ─▶ refused ── granted by the memory pool ─▶ batches
-//!                └────── refused ─▶ the turn ends; asked for again by the next
+//!                └────── refused ─▶ the read ends; asked for again by the next
 //! ```
 
 use std::collections::VecDeque;
@@ -32,7 +32,7 @@ use crate::join::rows::NO_ROW;
 /// Rows of a build side, which are numbered in 32 bits.
 pub const MOST_ROWS: usize = NO_ROW as usize - 1;
 
-/// The rows that all parts of an input have, and their memory.
+/// The rows that all partitions of an input have, and their memory.
 pub struct BufferState {
     pub rows: AtomicUsize,
     pub batches: AtomicUsize,
@@ -41,18 +41,18 @@ pub struct BufferState {
     /// Bytes that are reserved for a hash table of the rows.
     pub table: Mutex<usize>,
     pub memory: MemoryReservation,
-    /// The measure of a sparing reading.
+    /// The measure of an input that yields memory.
     pub yielding_memory: Mutex<Option<Sparing>>,
 }
 
-/// The measure of a sparing reading.
+/// The measure of an input that yields memory.
 pub struct Sparing {
     /// Half of it is left to others.
     pub pool: Arc<dyn MemoryPool>,
-    /// Weighs the rows that are kept. Slices of a large array reserve all of it, but weigh what
-    /// they show.
+    /// Counts the bytes of rows that are kept. Slices of a large array reserve all of it, but count
+    /// as what they show.
     pub counter: BatchBytes,
-    /// Bytes that they weigh.
+    /// These bytes.
     pub weight: usize,
 }
 
@@ -60,7 +60,7 @@ pub struct Sparing {
 pub struct InputPartition {
     /// `None` once it has ended.
     pub stream: Option<SendableRecordBatchStream>,
-    /// The first batches, if they were set aside, and what reads them.
+    /// The first batches, if they were moved to a file, and what reads them.
     pub aside: Option<(Arc<dyn SpillFile>, SpillFiles)>,
     /// Batches with rows, and the bytes that they reserve.
     pub batches: VecDeque<(RecordBatch, usize)>,
@@ -105,10 +105,10 @@ impl InputPartition {
     }
 }
 
-/// One turn, as a part sees it.
+/// One read, as a partition sees it.
 pub struct Reader {
     pub kept: Arc<BufferState>,
-    /// Rows of the input at which the turn ends.
+    /// Rows of the input at which the read ends.
     pub rows: usize,
     pub stop: Arc<watch::Sender<bool>>,
     pub stopped: watch::Receiver<bool>,
@@ -121,7 +121,7 @@ impl Reader {
             if let Some((batch, bytes)) = part.refused.take() {
                 if let Err(error) = self.kept.grant(batch.num_rows(), bytes) {
                     part.refused = Some((batch, bytes));
-                    // A turn that is dropped is dropped with all of its readers.
+                    // A read that is dropped is dropped with all of its readers.
                     self.stop.send_replace(true);
                     return (part, Some(error));
                 }

@@ -1,7 +1,7 @@
 //! The device's part of a probe chunk: look keys up, and bring back no more than is needed.
 //!
 //! ```text
-//!  keys ─send─▶ values ─▶ pairs counted ─▶ found, with a first window ─▶ more windows
+//!  keys ─send─▶ values ─▶ pairs counted ─▶ result, with a first window ─▶ more windows
 //! ```
 
 use std::sync::Arc;

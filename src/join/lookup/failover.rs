@@ -7,7 +7,7 @@
 //!  OpenCL error ─▶ note ─┬ horton.on_device_error = 'error' ─▶ the query's error
 //!                        └ 'fallback' ─▶ another device has the table, or gets it ─▶ its lookups
 //!                                     └▶ none ─▶ this build's lookups are the host's from now on
-//!  device lookups that noted visits ─▶ journal ─┬ checkpoint: bits brought back ─▶ forgotten
+//!  device lookups that noted visits ─▶ key log ─┬ checkpoint: bits brought back ─▶ forgotten
 //!                                               └ not brought back ─▶ looked up again on the host
 //! ```
 //!
@@ -15,10 +15,10 @@
 //! answer, which are encoded again. Only the bits of visited build rows live on the device alone.
 //! These are kept for joins that emit build rows at their end and whose lookups alone decide.
 //!
-//! For those joins the key columns of answered chunks are kept, uncopied: the journal. Once it has
-//! `JOURNAL_ROWS` rows, or as many as the build side, the bits are brought back and the columns are
-//! let go. So taking over costs nothing before it happens but that memory. Reading the bits with
-//! every chunk would cost as much as the chunk itself.
+//! For those joins the key columns of answered chunks are kept, uncopied: the log of probe keys.
+//! Once it has `JOURNAL_ROWS` rows, or as many as the build side, the bits are brought back and the
+//! columns are let go. So taking over costs nothing before it happens but that memory. Reading the
+//! bits with every chunk would cost as much as the chunk itself.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -49,8 +49,8 @@ pub struct ProbeKeyLog {
     rows: usize,
 }
 
-/// A journal that a stream has taken. It is put back unless its visits become known, as the stream
-/// may be dropped.
+/// A log that a stream has taken. It is put back unless its visits become known, as the stream may
+/// be dropped.
 pub struct DrainedLog<'a> {
     taken: ProbeKeyLog,
     kept: &'a Mutex<ProbeKeyLog>,
@@ -62,7 +62,7 @@ impl DrainedLog<'_> {
         &self.taken.batches
     }
 
-    /// Lets go of the journal, as its visits are known.
+    /// Lets go of the log, as its visits are known.
     pub fn forget(mut self) {
         self.taken = ProbeKeyLog::default();
     }
@@ -80,7 +80,7 @@ impl Drop for DrainedLog<'_> {
 }
 
 impl Failover {
-    /// Returns the fallback of a build under the options `config`.
+    /// Returns the failover of a build under the options `config`.
     pub fn new(config: &HortonConfig) -> Self {
         Self {
             on_error: config.on_device_error,

@@ -29,7 +29,7 @@ use crate::device::{Answer, Cost};
 use crate::error::Result;
 use crate::keys::source::NormalizedKeys;
 
-/// Normalized key keys to build rows.
+/// Normalized keys to build rows.
 #[derive(Debug)]
 pub struct HostTable {
     /// Key and row.
@@ -78,7 +78,7 @@ impl HostTable {
         let mut rows = Vec::new();
         for part in parts {
             rows.resize(part.keys.len() / words, 0);
-            part.number(0..rows.len(), &mut rows);
+            part.number(&mut rows);
             for (key, row) in numbers(&names, &part.keys, words).zip(&rows) {
                 let at = &mut next[bucket(key, shift)];
                 entries[*at as usize] = (key, *row);

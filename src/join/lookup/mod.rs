@@ -2,9 +2,9 @@
 //!
 //! ```text
 //!  keys ─▶ device: a JoinTable ─────┐
-//!       └▶ host: a HostTable ───────┴─▶ found: counts, bits, windows of pairs
+//!       └▶ host: a HostTable ───────┴─▶ result: counts, bits, windows of pairs
 //!            ▲
-//!         fallback: when the host takes over, and what is kept for that
+//!         failover: when the host takes over, and what is kept for that
 //! ```
 //!
 //! * [`result`]: what a lookup brings back

@@ -4,7 +4,7 @@
 //!               ┌ Count    how many pairs
 //!  LookupKind ──┤ Visits   nothing: bits of build rows stay with the engine
 //!               │ Bits     one bit per key
-//!               └ Pairs    a window of rows, with gathered columns ── PairCursor ─▶ the next
+//!               └ Pairs    a window of pairs, with gathered columns ── PairCursor ─▶ the next
 //! ```
 //!
 //! A semi join needs bits alone, and `count(*)` a total. If every key has one match, the probe rows

@@ -124,7 +124,7 @@ impl TableReplicas {
         is_time
     }
 
-    /// Returns the state of the fallback to the host.
+    /// Returns the state of the failover to the host.
     pub fn fallback(&self) -> &Failover {
         &self.fallback
     }

@@ -1,7 +1,7 @@
 //! The way from pairs of rows to output batches.
 //!
 //! ```text
-//!  pairs ─▶ outcome: what the join type makes of them ─▶ shape: columns ─▶ RecordBatch
+//!  row_pairs ─▶ join_type: what it makes of them ─▶ columns ─▶ RecordBatch
 //! ```
 
 pub mod columns;

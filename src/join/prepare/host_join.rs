@@ -1,14 +1,14 @@
 //! DataFusion's own join over what was read already: the one way out for joins that no device runs.
 //!
 //! ```text
-//!  build batches ─▶ OneShotExec ──────────────▶ HashJoinExec, CollectLeft     few build rows
-//!  probe streams ─▶ OneShotExec ──────────────▶
+//!  build batches ─▶ OneShotExec ───────────────▶ HashJoinExec, CollectLeft     few build rows
+//!  probe streams ─▶ OneShotExec ───────────────▶
 //!
 //!  build batches ─▶ OneShotExec ─▶ Repartition ▶ HashJoinExec, Partitioned     many
 //!  probe streams ─▶ OneShotExec ─▶ Repartition ▶
 //!
-//!  build batches ─▶ OneShotExec ──────────────▶ HashJoinExec, Partitioned     many, both sides
-//!  probe streams ─▶ OneShotExec ──────────────▶                               hashed by the keys
+//!  build batches ─▶ OneShotExec ───────────────▶ HashJoinExec, Partitioned     many, both sides
+//!  probe streams ─▶ OneShotExec ───────────────▶                               hashed by the keys
 //! ```
 //!
 //! The mode follows DataFusion's own thresholds (`hash_join_single_partition_threshold`), applied

@@ -2,15 +2,15 @@
 //!
 //! ```text
 //!  build side, all read ─▶ coalesce ─▶ its keys to scans of the probe side ─▶ placement
-//!                                                        │ device        │ host, for a reason
-//!                                                        ▼               │
-//!                      table on the device ── failed, does not fit ──────┤
-//!                                  │                                     ▼
-//!                   PreparedJoin::Device: probe streams     PreparedJoin::Host: DataFusion's own
+//!             ┌─── device ────────────────────────────────────────────────────────┤ HostReason
+//!             ▼                                                                   │
+//!      table on the device ── failed, does not fit ───────────────────────────────┤
+//!             │                                                                   ▼
+//!  PreparedJoin::Device: probe streams                        PreparedJoin::Host: DataFusion's own
 //!
 //!  the table has room on no device, but on several together ─▶ PreparedJoin::Sharded
 //!  neither side fits into memory, or the build side on no device
-//!                                 ─▶ spill: partitions, each of which is prepared like that
+//!                                 ─▶ spill: pairs of partitions, each prepared like that
 //! ```
 
 pub mod host_join;
@@ -88,12 +88,12 @@ impl JoinContext {
 pub struct EarlierBuild {
     /// The side that was built.
     pub build: Side,
-    /// The way in which the host spread the rows over partitions by their keys, if it did, and why
-    /// it was the host.
+    /// The way in which the host partitioned the rows by their keys, if it did, and why it was the
+    /// host.
     pub spread: Option<(HostPartitioning, HostReason)>,
 }
 
-/// A join that is to be decided.
+/// A join that is to be prepared.
 pub struct JoinPreparation {
     /// The join, its build side on the left.
     pub oriented: OrientedJoin,
@@ -105,13 +105,13 @@ pub struct JoinPreparation {
     pub partitions: Option<usize>,
     /// Opens partitions of the probe side anew; `None` if each is read once.
     pub reopen: Option<Reopen>,
-    /// The way in which an earlier build spread the rows over partitions on the host.
+    /// The way in which an earlier build partitioned the rows on the host.
     pub spread: Option<(HostPartitioning, HostReason)>,
     /// Reports the build side's keys to scans of the probe side.
     pub report: Option<BuildReport>,
     /// The record that the node shows.
     pub shown: JoinReport,
-    /// Place where the rows were, if they are those of one bucket.
+    /// Place where the rows were, if they are those of one spill partition.
     pub bucket: Option<PartitionStorage>,
     /// True if both sides become spill partitions where no device has room for the build side.
     pub spills_for_device: bool,
@@ -335,7 +335,7 @@ impl JoinPreparation {
         }
     }
 
-    /// Returns the devices that may take a share of `rows` rows each, without the `refused` ones.
+    /// Returns the devices that may take a shard of `rows` rows each, without the `refused` ones.
     async fn places_of_shards(&self, rows: usize, refused: &[Device]) -> Result<Vec<Placed>> {
         let (mut places, mut taken) = (Vec::new(), refused.to_vec());
         while let Ok(placed) = place(&self.oriented, rows, &taken).await? {
@@ -468,8 +468,7 @@ impl PreparedJoin {
         }
     }
 
-    /// Returns how the host spread rows over partitions by their keys, if it did, and why it was
-    /// the host.
+    /// Returns how the host partitioned the rows by their keys, if it did, and why it was the host.
     pub fn spread(&self) -> Option<(HostPartitioning, HostReason)> {
         match self {
             PreparedJoin::Host { join, reason, .. }

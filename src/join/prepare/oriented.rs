@@ -142,7 +142,7 @@ impl OrientedJoin {
         })
     }
 
-    /// Returns what probe streams on `device` must know, of a share of the build rows or of all.
+    /// Returns what probe streams on `device` must know, of a shard of the build rows or of all.
     pub fn probe_spec(&self, device: &Placed, is_share: bool) -> ProbeSpec {
         let join = &self.join;
         let right = join.right();
@@ -169,7 +169,7 @@ impl OrientedJoin {
         }
     }
 
-    /// Returns what the build side tells scans of the probe side that hold `filters`.
+    /// Returns what is needed to publish the build side's keys to the scans that hold `filters`.
     ///
     /// # Errors
     /// If a key expression has no type.

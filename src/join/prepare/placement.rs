@@ -22,7 +22,8 @@ use super::oriented::OrientedJoin;
 /// the join from then on; or why the host joins it. Devices in `tried` are left out.
 ///
 /// # Errors
-/// [`DeviceError::UnknownDevice`] and [`DeviceError::UnsuitableDevice`]: `horton.device` names a
+/// [`UnknownDevice`](crate::error::DeviceError::UnknownDevice) and
+/// [`UnsuitableDevice`](crate::error::DeviceError::UnsuitableDevice): `horton.device` names a
 /// device that is not there or cannot run the kernels.
 pub async fn place(
     oriented: &OrientedJoin,

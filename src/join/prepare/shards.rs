@@ -1,20 +1,20 @@
-//! A build side for which no single device has room, in shares: one per device.
+//! A build side for which no single device has room, in shards: one per device.
 //!
 //! ```text
-//!  build rows ─ cut by position ─▶ share 0 ─▶ table on 0:0 ─▶ rows ┐
-//!                                  share 1 ─▶ table on 0:1 ─▶ rows ┴▶ stream p
+//!  build rows ─ cut by position ─▶ shard 0 ─▶ table on 0:0 ─▶ rows ┐
+//!                                  shard 1 ─▶ table on 0:1 ─▶ rows ┴▶ stream p
 //!                                    ▲
-//!  probe stream p ─ every batch ─────┘ to each share
+//!  probe stream p ─ every batch ─────┘ to each shard
 //! ```
 //!
 //! In an inner join, what a build row emits depends on that row and the probe side alone. The same
-//! holds for joins that emit build rows. Their rows are those of all shares together.
-//! A probe row without a match is known only once all shares were asked. Joins that emit such rows
-//! go to buckets ([`spill`](crate::join::spill)). So do joins whose plan promises an order, which
-//! rows of several shares do not follow.
+//! holds for joins that emit build rows. Their rows are those of all shards together.
+//! A probe row without a match is known only once all shards were asked. Joins that emit such rows
+//! spill ([`spill`](crate::join::spill)). So do joins whose plan promises an order, which rows of
+//! several shards do not follow.
 //!
-//! Buckets would do for all join types, but the host scatters both sides for them. That takes
-//! longer than to encode the probe keys once per device.
+//! Spill partitions would do for all join types, but the host partitions both sides for them. That
+//! takes longer than to encode the probe keys once per device.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -32,12 +32,12 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 use crate::join::input::build_batches::empty_stream;
 use crate::join::properties::promised_ordering;
 
-/// Batches of the probe side that a share may be behind another.
+/// Batches of the probe side that a shard may be behind another.
 const SHARD_LAG_BATCHES: usize = 4;
 
 type Batch = Result<RecordBatch, DataFusionError>;
 
-/// Returns whether `join`, which builds its left side, may run in shares. A join whose sides are
+/// Returns whether `join`, which builds its left side, may run in shards. A join whose sides are
 /// swapped (`is_swapped`) promises no order.
 pub fn can_shard(join: &HashJoinExec, is_swapped: bool) -> bool {
     use JoinType::{Inner, Left, LeftAnti, LeftMark, LeftSemi};
@@ -49,7 +49,7 @@ pub fn can_shard(join: &HashJoinExec, is_swapped: bool) -> bool {
     by_build_row && !promises_order && join.fetch().is_none()
 }
 
-/// Merges the rows of all shares, stream by stream.
+/// Merges the rows of all shards, stream by stream.
 pub struct Shards {
     /// The join's output.
     schema: SchemaRef,
@@ -59,14 +59,14 @@ pub struct Shards {
 
 /// Copies of the probe side's streams.
 pub struct Broadcast {
-    /// Copies of each share.
+    /// Copies for each shard.
     pub streams: Vec<Vec<SendableRecordBatchStream>>,
     /// The sources of these copies.
     feeds: Vec<Broadcaster>,
 }
 
 impl Broadcast {
-    /// Returns the streams of `probe` once for each of `shards` shares.
+    /// Returns the streams of `probe` once for each of `shards` shards.
     pub fn of(probe: Vec<SendableRecordBatchStream>, shards: usize) -> Self {
         let mut streams: Vec<Vec<_>> = (0..shards).map(|_| Vec::new()).collect();
         let mut feeds = Vec::with_capacity(probe.len());
@@ -96,7 +96,7 @@ impl Broadcast {
 }
 
 impl Shards {
-    /// Returns the rows of stream `at`, which `joined` has share by share. There are none if the
+    /// Returns the rows of stream `at`, which `joined` has shard by shard. There are none if the
     /// probe side has fewer streams, and none after an error.
     pub fn stream(
         &self,
@@ -111,7 +111,7 @@ impl Shards {
             return empty_stream(&self.schema);
         };
         let schema = Arc::clone(&self.schema);
-        // A task a share: the host encodes keys for all devices at once.
+        // A task per shard: the host encodes keys for all devices at once.
         let mut rows = RecordBatchReceiverStream::builder(Arc::clone(&schema), joined.len());
         for stream in joined {
             let output = rows.tx();

@@ -333,7 +333,7 @@ impl Probe {
         }
         let tables = build.tables();
         let journal = tables.fallback().take_journal();
-        // The visits of a lost table are in the journal only.
+        // The visits of a lost table are in the log of probe keys only.
         if !(build.visits_on_device() && tables.is_any_lost())
             && self.mark_visited(build, visited.rows()).await?
         {

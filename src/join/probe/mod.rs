@@ -22,7 +22,7 @@
 //!
 //! A chunk that the device has no room for waits for others to give memory back, and is split if
 //! they do not. If the device has no room even then, or fails, the host looks the keys up
-//! ([`fallback`](crate::join::lookup::failover)): from the chunk's first batch, or from its next
+//! ([`failover`](crate::join::lookup::failover)): from the chunk's first batch, or from its next
 //! pair.
 //!
 //! The states are here. `input` is read, `lookup` hands chunks to the device, `output` makes rows

@@ -299,7 +299,7 @@ impl Probe {
         }
     }
 
-    /// Emits, at the end of a probe stream, its share of the build rows that the join type owes.
+    /// Ends a probe stream: finds out which part of the build output it emits.
     pub(super) async fn end_probe(&mut self, build: Arc<BuildSide>) -> Result<State> {
         let is_settled = self.spec.null_aware && build.probe_seen().null();
         let Some(visited) = build.visited().filter(|_| !is_settled) else {
@@ -309,7 +309,7 @@ impl Probe {
         if share == Role::Leader {
             self.collect_visits(&build).await?;
             share = visited.owed().settle(self.partition);
-            // As in `HashJoinExec`, the rows owed count as one more input batch.
+            // As in `HashJoinExec`, the build output counts as one more input batch.
             self.metrics.input_batches.add(1);
         }
         Ok(match share {
@@ -318,8 +318,8 @@ impl Probe {
         })
     }
 
-    /// Emits up to a batch of build rows that the join type owes. They are left in `rows`, or of
-    /// the next of `batches`.
+    /// Emits up to a batch of the build output. Its rows are left in `rows`, or of the next of
+    /// `batches`.
     pub(super) async fn emit_unmatched(
         &mut self,
         build: Arc<BuildSide>,
@@ -355,7 +355,7 @@ impl Probe {
         self.push_and(batch, State::Unmatched(build, batches, rest))
     }
 
-    /// Returns the build rows among `rows` that the join type owes, up to an output batch, and the
+    /// Returns the build rows among `rows` that the join type emits, up to an output batch, and the
     /// rows to go on with. All are of one build batch, as gathering from many takes longer.
     fn owed_rows(
         &self,

@@ -33,7 +33,7 @@ pub struct ProbeSpec {
     pub null_aware: bool,
     /// The residual filter and its input.
     pub filter: Option<(PhysicalExprRef, OutputColumns)>,
-    /// Shape of the output batches.
+    /// Columns of the output batches.
     pub output: OutputColumns,
     /// Rows of an output batch.
     pub batch_size: usize,
@@ -43,7 +43,7 @@ pub struct ProbeSpec {
     pub chunk_rows: usize,
     /// True if a lookup waits for a whole chunk: not with an unbounded input.
     pub whole_chunks: bool,
-    /// True if the table may be built on another device, too, while chunks wait. False for a share:
+    /// True if the table may be built on another device, too, while chunks wait. False for a shard:
     /// the other devices have as much to do.
     pub may_replicate: bool,
 }

@@ -1,4 +1,4 @@
-//! The join of one pair of buckets, whose build side fits, or comes in parts.
+//! The join of one pair of spill partitions, whose build side fits, or comes in parts.
 //!
 //! ```text
 //!  fits    build side, all of it ─▶ probe side ─▶ rows
@@ -39,8 +39,8 @@ use super::pairs::PairJoin;
 use super::partition::PartitionPair;
 use super::plan::can_scatter;
 
-/// Decides how a pair is joined, the `build` side of which is all there. `None` if the device has
-/// no room for it, and another hash may make smaller pairs.
+/// Prepares the join of a pair, the `build` side of which is all there. Returns `None` if the
+/// device has no room for it, and another hash may make smaller pairs.
 pub async fn whole(
     pairs: &Arc<PairJoin>,
     pair: &PartitionPair,

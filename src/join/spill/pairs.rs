@@ -1,4 +1,5 @@
-//! The facts that joining a pair of buckets needs: its sides, its build side, smaller pairs of it.
+//! The facts that joining a pair of spill partitions needs: its sides, its build side, smaller
+//! pairs of it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,10 +20,11 @@ use crate::join::side::Side;
 use super::partition::PartitionPair;
 use super::plan::{pairs_of, partition_all, spec};
 
-/// Buckets of a pair in memory for which the device had no room after all.
+/// Partitions that each side of a pair in memory is split into, if the device had no room for it
+/// after all.
 pub const AGAIN: usize = 4;
 
-/// A join whose rows are in pairs of buckets.
+/// A join whose rows are in pairs of spill partitions.
 pub struct PairJoin {
     /// The facts of its node; the join there is the one of a pair.
     pub node: JoinContext,
@@ -32,7 +34,7 @@ pub struct PairJoin {
     pub device_limit: u64,
     /// The files of the left and of the right side.
     pub files: [SpillFiles; 2],
-    /// The number of the next bucket that is decided.
+    /// The number of the next pair that is prepared.
     pub next_bucket: AtomicUsize,
 }
 
@@ -114,8 +116,8 @@ impl PairJoin {
         Ok(pairs_of(&left, &right, level))
     }
 
-    /// Returns whether smaller buckets than one of `rows` build rows may have room on the device.
-    /// Where its table is a 64th of the limit already, others have the room.
+    /// Returns whether smaller partitions than one of `rows` build rows may have room on the
+    /// device. Where its table is a 64th of the limit already, others have the room.
     pub fn can_shrink(&self, rows: usize) -> bool {
         let most = self.device_limit / 64;
         KEY_BYTES * rows as u64 > most || rows > self.node.config.knobs.max_table_rows

@@ -1,11 +1,11 @@
-//! Buckets of rows, and pairs of them.
+//! Spill partitions, and pairs of them.
 //!
 //! ```text
-//!  Bucket ─ batches in memory, or a temporary file ─▶ stream, as often as it is asked for
+//!  SpillPartition ─ batches in memory, or a temporary file ─▶ stream, as often as it is asked for
 //! ```
 //!
-//! A bucket does not change once it is there. It can be read again: by several streams, and by the
-//! passes of a side that does not fit.
+//! A spill partition does not change once it is there. It can be read again: by several streams,
+//! and by the passes of a side that does not fit.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use crate::join::input::build_batches::empty_stream;
 use crate::join::input::files::SpillFiles;
 use crate::join::side::Side;
 
-/// The number of times that rows are scattered at most: enough for 3^8 times the memory at least,
+/// The number of times that rows are partitioned at most: enough for 3^8 times the memory at least,
 /// and an end for keys of which many share a hash.
 const MOST_LEVELS: u64 = 8;
 
@@ -79,14 +79,14 @@ impl SpillPartition {
 #[derive(Clone)]
 pub struct PartitionPair {
     buckets: [Arc<SpillPartition>; 2],
-    /// Number of times that the rows were scattered before.
+    /// Number of times that the rows were partitioned before.
     pub level: u64,
     /// Bytes of all pairs that came of the same rows.
     all_bytes: [usize; 2],
 }
 
 impl PartitionPair {
-    /// Returns the pair of two buckets that were scattered `level` times before.
+    /// Returns the pair of two spill partitions, whose rows were partitioned `level` times before.
     pub fn new(left: Arc<SpillPartition>, right: Arc<SpillPartition>, level: u64) -> Self {
         Self {
             buckets: [left, right],
@@ -100,7 +100,7 @@ impl PartitionPair {
         Self { all_bytes, ..self }
     }
 
-    /// Returns the bucket of a side.
+    /// Returns the spill partition of a side.
     pub fn bucket(&self, side: Side) -> &Arc<SpillPartition> {
         &self.buckets[side as usize]
     }

@@ -1,8 +1,8 @@
-//! The bucket of each row: by a hash of its keys.
+//! The spill partition of each row: by a hash of its keys.
 //!
 //! The hash is DataFusion's, by which its joins find equal keys, with a seed of its own at each
-//! level. So rows that share a bucket, or came through a `RepartitionExec`, are spread again. The
-//! seeds are random in each process: nobody can choose keys that stay together at all levels.
+//! level. So rows that share a partition, or came through a `RepartitionExec`, are spread again.
+//! The seeds are random in each process: nobody can choose keys that stay together at all levels.
 
 use std::hash::BuildHasher;
 use std::sync::LazyLock;
@@ -18,10 +18,10 @@ use super::spec::{NullKeyRows, ScatterSpec};
 /// The seed of the first level's hash.
 static SEED: LazyLock<u64> = LazyLock::new(|| std::hash::RandomState::new().hash_one(0));
 
-/// The bucket of a row that nobody wants.
+/// The number in place of a partition's for a row that nobody wants.
 pub const DROPPED: u32 = u32::MAX;
 
-/// Returns the number of each row's bucket.
+/// Returns the number of each row's partition.
 ///
 /// # Errors
 /// The errors of the key expressions.
@@ -43,7 +43,8 @@ pub fn bucket_numbers(spec: &ScatterSpec, batch: &RecordBatch) -> Result<Vec<u32
     Ok(hashes.into_iter().enumerate().map(number).collect())
 }
 
-/// Returns the rows in the order of their buckets, and where each of so many `buckets` ends.
+/// Returns the rows in the order of their partitions, and where each of these ends. There are as
+/// many as `buckets` says.
 pub fn in_order(numbers: &[u32], buckets: usize) -> (Vec<u32>, Vec<usize>) {
     let mut ends = vec![0; buckets];
     for at in numbers.iter().filter(|at| **at != DROPPED) {
@@ -64,7 +65,7 @@ pub fn in_order(numbers: &[u32], buckets: usize) -> (Vec<u32>, Vec<usize>) {
     (rows, ends)
 }
 
-/// Returns the bucket of a hash: by its high bits after Fibonacci hashing, as a table's bits are
+/// Returns the partition of a hash: by its high bits after Fibonacci hashing, as a table's bits are
 /// the low ones.
 fn bucket_of(hash: u64, buckets: usize) -> usize {
     let high = hash.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;

@@ -1,20 +1,20 @@
-//! One side of a join, scattered over buckets by a hash of its keys.
+//! One side of a join, partitioned by a hash of its keys.
 //!
 //! ```text
-//!  batch ─▶ hash of keys ─▶ rows of bucket 0, 1, … 15 ─▶ kept in memory
-//!                                                          │ too many, or refused by the pool
-//!                                                          ▼
-//!                                    all buckets' rows ─▶ files, in batches of their own
+//!  batch ─▶ hash of keys ─▶ rows of partition 0, 1, … 15 ─▶ kept in memory
+//!                                                             │ too many, or refused by the pool
+//!                                                             ▼
+//!                                    all partitions' rows ─▶ files, in batches of their own
 //! ```
 //!
-//! No row stays in memory: a bucket's table needs it, and so do the operators above and below. But
-//! where it is the device that is too small, rows stay, while the pool grants them
+//! No row stays in memory: a partition's table needs it, and so do the operators above and below.
+//! But where it is the device that is too small, rows stay, while the pool grants them
 //! ([`PartitionStorage::Memory`]):
 //!
 //! ```text
-//!  batch ─▶ hash of keys ─▶ rows in the order of buckets ─▶ each bucket's, in batches of full size
-//!                                                            │ the pool is half full
-//!                                                            ▼
+//!  batch ─▶ hash of keys ─▶ rows in the order of partitions ─▶ each one's, in batches of full size
+//!                                                               │ the pool is half full
+//!                                                               ▼
 //!                                                   all rows ─▶ files, as above
 //! ```
 
@@ -42,15 +42,15 @@ use super::partition_function::{DROPPED, bucket_numbers, in_order};
 use super::spec::ScatterSpec;
 use super::writer::PartitionWriter;
 
-/// Bytes of rows that wait to be written together, for all buckets of a side, of all scatters that
-/// run at once.
+/// Bytes of rows that wait to be written together: those of all partitions of a side, in all
+/// partitioners that run at once.
 const WRITTEN_TOGETHER: usize = 8 << 20;
 
 /// Bytes of rows that a side has in memory even if the pool refuses. They are not reserved then.
 /// With fewer, files would be of batches of a few rows.
 const LEAST_TOGETHER: usize = 1 << 20;
 
-/// A side that is being scattered.
+/// A side that is being partitioned.
 pub struct Partitioner {
     spec: ScatterSpec,
     /// Rows in memory, while they have a place there.
@@ -58,7 +58,8 @@ pub struct Partitioner {
     state: Mutex<State>,
 }
 
-/// Rows that stay in memory. Each bucket has a lock of its own, as streams fill them side by side.
+/// Rows that stay in memory. Each partition has a lock of its own, as streams fill them side by
+/// side.
 struct InMemoryPartitions {
     buckets: Vec<StdMutex<BatchCoalescer>>,
     /// True if the pool has refused some rows.
@@ -84,7 +85,7 @@ impl InMemoryPartitions {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the rows of a bucket, which has none then.
+    /// Returns the rows of a partition, which has none then.
     fn take(&self, at: usize) -> Result<Vec<RecordBatch>> {
         let mut bucket = self.bucket(at);
         bucket.finish_buffered_batch()?;
@@ -93,7 +94,7 @@ impl InMemoryPartitions {
 }
 
 struct State {
-    /// The buckets, and rows with NULL keys where those are apart.
+    /// The partitions, and rows with NULL keys where those are separate.
     filling: Vec<PartitionWriter>,
     /// The counter of bytes in memory: buffers that batches share count once.
     counter: RecordBatchMemoryCounter,
@@ -109,11 +110,11 @@ impl State {
     }
 }
 
-/// A side in buckets.
+/// A side in spill partitions.
 pub struct PartitionedSide {
-    /// Buckets by their numbers.
+    /// Spill partitions by their numbers.
     pub buckets: Vec<Arc<SpillPartition>>,
-    /// Rows with NULL keys, where those are apart.
+    /// Rows with NULL keys, where those are separate.
     pub nulls: Arc<SpillPartition>,
 }
 
@@ -130,13 +131,13 @@ impl PartitionedSide {
     }
 }
 
-// Streams are scattered by tasks (`all_at_once`).
+// Streams are partitioned by tasks (`all_at_once`).
 #[expect(
     clippy::await_holding_invalid_type,
     reason = "whoever waits for the state is a task, as is the one that has it"
 )]
 impl Partitioner {
-    /// Returns a scatter that has scattered nothing yet.
+    /// Returns a partitioner that has no rows yet.
     pub fn new(spec: ScatterSpec) -> Self {
         let filling = (0..=spec.buckets)
             .map(|_| PartitionWriter::default())
@@ -153,7 +154,7 @@ impl Partitioner {
         }
     }
 
-    /// Scatters the rows of `stream`.
+    /// Partitions the rows of `stream`.
     ///
     /// # Errors
     /// The stream's, and the errors of writing files.
@@ -221,7 +222,7 @@ impl Partitioner {
         Ok(())
     }
 
-    /// Returns the buckets in memory.
+    /// Returns the partitions in memory.
     fn kept(&self, keeping: &InMemoryPartitions) -> Result<PartitionedSide> {
         let memory = &self.spec.memory;
         let bucket = |at| {
@@ -243,7 +244,7 @@ impl Partitioner {
         Ok(PartitionedSide { buckets, nulls })
     }
 
-    /// Returns the rows of each bucket, and those that are apart.
+    /// Returns the rows of each partition, and those that are separate.
     fn parts(&self, batch: &RecordBatch) -> Result<Vec<(usize, RecordBatch)>> {
         let mut rows: Vec<Vec<u32>> = vec![Vec::new(); self.spec.buckets + 1];
         for (row, at) in bucket_numbers(&self.spec, batch)?.into_iter().enumerate() {
@@ -284,7 +285,7 @@ impl Partitioner {
         Ok(())
     }
 
-    /// Writes what is in memory, some buckets at a time.
+    /// Writes what is in memory, some partitions at a time.
     async fn write(&self, state: &mut State) -> Result<()> {
         let filling = std::mem::take(&mut state.filling);
         let (files, batch_size) = (self.spec.files.clone(), self.spec.batch_size);
@@ -306,7 +307,7 @@ impl Partitioner {
         Ok(written.into_iter().collect::<DataFusionResult<()>>()?)
     }
 
-    /// Returns the buckets.
+    /// Returns the partitions.
     ///
     /// # Errors
     /// The errors of writing files.

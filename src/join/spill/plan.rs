@@ -1,7 +1,7 @@
-//! The way in which the sides of a join become pairs of buckets, read off its plan.
+//! The way in which the sides of a join become pairs of spill partitions, read off its plan.
 //!
 //! ```text
-//!  join ─▶ a ScatterSpec a side ─▶ scattered, the left side first ─▶ pairs ─▶ lanes
+//!  join ─▶ a ScatterSpec per side ─▶ partitioned, the left side first ─▶ pairs ─▶ queues
 //! ```
 
 use std::sync::Arc;
@@ -46,7 +46,7 @@ pub fn files_of(node: &JoinContext, side: &BufferedInput, metrics: &SpillMetrics
     SpillFiles::new(runtime, metrics.clone(), schema, compression)
 }
 
-/// Returns whether sides go to buckets for which the device has no room.
+/// Returns whether sides for which the device has no room become spill partitions.
 pub fn can_scatter(node: &JoinContext) -> bool {
     let sides = [node.planned.left().schema(), node.planned.right().schema()];
     // Keys of a dictionary can be too few for the values of many batches.
@@ -61,20 +61,20 @@ fn has_dictionaries(side: &SchemaRef) -> bool {
         .any(|field| has_dictionary(field.data_type()))
 }
 
-/// Returns the number of buckets for `rows` build rows. With so many, a bucket's table takes half
-/// of the device's limit while it is built. The other half is for the table before it and for
-/// chunks.
+/// Returns the number of spill partitions for `rows` build rows. With so many, a partition's table
+/// takes half of the device's limit while it is built. The other half is for the table before it
+/// and for chunks.
 pub fn buckets_on(device_limit: u64, node: &JoinContext, rows: usize) -> usize {
     let lanes = lanes_of(&node.planned);
     let limit = device_limit / 2 / lanes as u64;
     let by_bytes = (KEY_BYTES * rows as u64).div_ceil(limit.max(1));
-    // Buckets are not all of one size.
+    // Partitions are not all of one size.
     let by_rows = (rows / 4 * 5).div_ceil(node.config.knobs.max_table_rows.max(1));
     let buckets = usize::try_from(by_bytes).unwrap_or(usize::MAX).max(by_rows);
     buckets.clamp(LEAST_BUCKETS, most_in_memory(lanes))
 }
 
-/// Returns the lanes of a join of `planned`, or of all its partitions.
+/// Returns the number of queues of pairs that a join of `planned` has, in all its partitions.
 pub fn lanes_of(planned: &HashJoinExec) -> usize {
     if keeps_partitions(planned) || *planned.partition_mode() == PartitionMode::Partitioned {
         planned.properties().output_partitioning().partition_count()
@@ -100,7 +100,7 @@ pub fn obstacle(node: &JoinContext) -> Option<&'static str> {
     None
 }
 
-/// Returns how a side of `node`, which was `planned`, is scattered at the first level.
+/// Returns how a side of `node`, which was `planned`, is partitioned at the first level.
 pub fn spec(
     node: &JoinContext,
     planned: &HashJoinExec,
@@ -143,7 +143,7 @@ pub fn keys(planned: &HashJoinExec, side: Side) -> Vec<PhysicalExprRef> {
     planned.on().iter().map(key).collect()
 }
 
-/// The way in which both sides become pairs of buckets.
+/// The way in which both sides become pairs of spill partitions.
 pub struct PartitionPlan {
     specs: [ScatterSpec; 2],
     own_lanes: bool,
@@ -151,7 +151,7 @@ pub struct PartitionPlan {
 }
 
 impl PartitionPlan {
-    /// Scatters both sides of `node`, which was `planned`, to files.
+    /// Returns the plan that partitions both sides of `node`, which was `planned`, to files.
     pub fn of(node: &JoinContext, planned: &HashJoinExec, files: &[SpillFiles; 2]) -> Self {
         Self {
             specs: Side::BOTH.map(|side| spec(node, planned, files, side)),
@@ -160,7 +160,7 @@ impl PartitionPlan {
         }
     }
 
-    /// Changes where rows go to `home`; in memory to `in_memory` buckets.
+    /// Changes where rows go to `home`; in memory to `in_memory` partitions.
     pub fn at_home(self, home: PartitionStorage, in_memory: usize) -> Self {
         match home {
             PartitionStorage::Disk => self,
@@ -171,7 +171,7 @@ impl PartitionPlan {
         }
     }
 
-    /// Scatters both sides; the pairs of each lane.
+    /// Partitions both sides. Returns the queues of pairs.
     ///
     /// # Errors
     /// The errors of the inputs, of the memory pool and of writing files.
@@ -212,8 +212,8 @@ impl PartitionPlan {
     }
 }
 
-/// Scatters all `streams` of a side, all at once. The partitions of an input can wait for each
-/// other: those of a `HashJoinExec` do that makes a dynamic filter.
+/// Partitions the rows of all `streams` of a side, all at once. The streams of an input can wait
+/// for each other: those of a `HashJoinExec` do that makes a dynamic filter.
 pub async fn partition_all(
     spec: ScatterSpec,
     streams: Vec<SendableRecordBatchStream>,

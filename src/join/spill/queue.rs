@@ -1,8 +1,8 @@
-//! Pairs of buckets that streams have yet to join.
+//! Pairs of spill partitions that streams have yet to join.
 //!
 //! ```text
-//!  Lane: pairs [p4 p3 p2], begun p1 ─┬─ stream 0 takes part 2 of p1
-//!                                    └─ stream 1 takes part 3 of p1, then begins p2
+//!  PairQueue: pairs [p4 p3 p2], begun p1 ─┬─ stream 0 takes part 2 of p1
+//!                                         └─ stream 1 takes part 3 of p1, then begins p2
 //! ```
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,14 +16,14 @@ use crate::join::prepare::PreparedJoin;
 
 use super::partition::PartitionPair;
 
-/// The pairs of all streams, or the one error of scattering.
+/// The pairs of all streams, or the one error of partitioning.
 pub type Lanes = Result<Arc<Vec<PairQueue>>, Arc<Error>>;
 
-/// Pairs that are still to be joined. Streams share one, or have one each.
+/// Pairs that are still to be joined. Streams share one queue, or have one each.
 #[derive(Default)]
 pub struct PairQueue(Mutex<QueueState>);
 
-/// The pairs that a lane's streams take next.
+/// The pairs that a queue's streams take next.
 #[derive(Default)]
 struct QueueState {
     /// The last is taken first.
@@ -62,8 +62,8 @@ impl PairRows {
 }
 
 impl PairInProgress {
-    /// Returns a pair of which streams take `parts` parts of what `join` makes. It stays in a lane,
-    /// so that `join` must hold none.
+    /// Returns a pair of which streams take `parts` parts of what `join` makes. It stays in a
+    /// queue, so that `join` must hold none.
     pub fn new(
         parts: usize,
         join: impl Future<Output = Result<PairRows>> + Send + 'static,
@@ -83,7 +83,7 @@ impl PairInProgress {
 }
 
 impl PairQueue {
-    /// Returns a lane of these pairs.
+    /// Returns a queue of these pairs.
     pub fn of(pairs: Vec<PartitionPair>) -> Self {
         let begun = None;
         Self(Mutex::new(QueueState { pairs, begun }))

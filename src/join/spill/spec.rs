@@ -1,4 +1,5 @@
-//! The way in which a side is scattered: over how many buckets, and what becomes of NULL keys.
+//! The way in which a side is partitioned: into how many spill partitions, and what becomes of NULL
+//! keys.
 
 use std::sync::Arc;
 
@@ -8,26 +9,26 @@ use datafusion::physical_expr::PhysicalExprRef;
 use crate::join::decision::PartitionStorage;
 use crate::join::input::files::SpillFiles;
 
-/// Buckets of a side at most: a bucket is so much smaller than what it comes of.
+/// Partitions of a side at most: a partition is so much smaller than what it comes of.
 const MOST_BUCKETS: usize = 16;
 
-/// Buckets of a side at least: with two, one has half of the rows without a hot key.
+/// Partitions of a side at least: with two, one has half of the rows without a hot key.
 pub const LEAST_BUCKETS: usize = 3;
 
 /// Files that the streams of a join have open together: a half of what a process may have by
 /// default (`ulimit -n`, 1024).
 const OPEN_FILES: usize = 512;
 
-/// Open files per bucket: that of one side, and two while the other side's is written.
+/// Open files per partition: that of one side, and two while the other side's is written.
 const FILES_A_BUCKET: usize = 3;
 
-/// Returns the buckets of a side in memory at most: should they have to go to files, `lanes` times
-/// as many.
+/// Returns the partitions of a side in memory at most: should they have to go to files, `lanes`
+/// times as many.
 pub fn most_in_memory(lanes: usize) -> usize {
     (OPEN_FILES / FILES_A_BUCKET / lanes.max(1)).max(LEAST_BUCKETS)
 }
 
-/// Returns the buckets of a side where `streams` streams may scatter at once.
+/// Returns the partitions of a side of which `streams` streams may be partitioned at once.
 pub fn buckets(streams: usize) -> usize {
     let each = OPEN_FILES / FILES_A_BUCKET / streams.max(1);
     each.clamp(LEAST_BUCKETS, MOST_BUCKETS)
@@ -38,7 +39,7 @@ pub fn buckets(streams: usize) -> usize {
 pub enum NullKeyRows {
     /// They match each other.
     Match,
-    /// They match nothing, and are emitted: they go to all buckets by turns.
+    /// They match nothing, and are emitted: they go to all partitions by turns.
     RoundRobin,
     /// They match nothing, and nobody wants them.
     Drop,
@@ -46,25 +47,25 @@ pub enum NullKeyRows {
     Separate,
 }
 
-/// The way in which a side is scattered.
+/// The way in which a side is partitioned.
 pub struct ScatterSpec {
     /// Key expressions of the side.
     pub keys: Vec<PhysicalExprRef>,
     /// The treatment of NULL keys.
     pub null_keys: NullKeyRows,
-    /// Number of buckets.
+    /// Number of partitions.
     pub buckets: usize,
     /// Place that the rows go to.
     pub home: PartitionStorage,
-    /// Number of times that its rows were scattered before.
+    /// Number of times that its rows were partitioned before.
     pub level: u64,
     /// The files of the side.
     pub files: SpillFiles,
     /// Rows of a batch.
     pub batch_size: usize,
-    /// Buckets that are written at a time.
+    /// Partitions that are written at a time.
     pub width: usize,
-    /// Scatters of the side that run at once. They share the bytes in memory.
+    /// Partitioners of the side that run at once. They share the bytes in memory.
     pub at_once: usize,
     /// The reservation of rows in memory.
     pub memory: MemoryReservation,
@@ -73,7 +74,7 @@ pub struct ScatterSpec {
 }
 
 impl ScatterSpec {
-    /// Returns the spec with `buckets` buckets at `home`.
+    /// Returns the spec with `buckets` partitions at `home`.
     pub fn at_home(self, home: PartitionStorage, buckets: usize) -> Self {
         Self {
             home,
@@ -82,7 +83,7 @@ impl ScatterSpec {
         }
     }
 
-    /// Returns the spec for one of `at_once` scatters that run at once.
+    /// Returns the spec for one of `at_once` partitioners that run at once.
     pub fn beside(self, at_once: usize) -> Self {
         Self {
             at_once: at_once.max(1),
@@ -90,7 +91,7 @@ impl ScatterSpec {
         }
     }
 
-    /// Returns the spec for rows that were scattered `level` times before.
+    /// Returns the spec for rows that were partitioned `level` times before.
     pub fn at_level(self, level: u64) -> Self {
         Self { level, ..self }
     }

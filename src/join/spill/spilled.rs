@@ -1,7 +1,7 @@
-//! The streams of a join whose sides are in buckets.
+//! The streams of a join whose sides are in spill partitions.
 //!
 //! ```text
-//!  stream: lane ─ a pair, or a part of one ─▶ joined whole, in passes, or scattered again ─▶ rows
+//!  stream: queue ─ a pair, or a part of one ─▶ joined, in one pass or many, or partitioned again
 //!          rows ─▶ in the order that the plan promises ─▶ output
 //! ```
 
@@ -35,11 +35,11 @@ use super::partition::PartitionPair;
 use super::plan::{PartitionPlan, buckets_on, files_of, lanes_of, obstacle};
 use super::queue::{Lanes, PairInProgress, PairQueue, PairRows};
 
-/// A join whose sides are in buckets.
+/// A join whose sides are in spill partitions.
 pub struct Spilled {
     pairs: Arc<PairJoin>,
     lanes: Shared<BoxFuture<'static, Lanes>>,
-    /// Streams that share a lane.
+    /// Streams that share a queue.
     streams: usize,
     /// Pairs that they join at once, if the rows are in memory.
     at_once: usize,
@@ -63,7 +63,7 @@ impl Spilled {
     /// there, and the streams of the other one.
     ///
     /// # Errors
-    /// If DataFusion cannot make the join of buckets.
+    /// If DataFusion cannot make the join of a pair.
     pub fn in_memory(
         node: JoinContext,
         side: Side,
@@ -214,7 +214,7 @@ impl Spilled {
 }
 
 /// Returns the rows of `pair`, the probe side of which comes in `parts`. One that is too large is
-/// scattered again.
+/// partitioned again.
 async fn join(pairs: &Arc<PairJoin>, pair: PartitionPair, parts: usize) -> Result<PairRows> {
     if pair.gives_nothing(*pairs.planned.join_type()) {
         return Ok(PairRows::None);

@@ -1,7 +1,7 @@
-//! Buckets that are being filled, and their files.
+//! Spill partitions that are being filled, and their files.
 //!
 //! ```text
-//!  rows ─▶ kept ─▶ batches of up to FILE_BATCH bytes ─▶ a temporary file per bucket
+//!  rows ─▶ kept ─▶ batches of up to FILE_BATCH bytes ─▶ a temporary file per partition
 //! ```
 
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use super::partition::SpillPartition;
 /// Bytes of a batch in a file, about: what a reader has in memory at once.
 const FILE_BATCH: usize = 512 << 10;
 
-/// A bucket that is being filled.
+/// A spill partition that is being filled.
 #[derive(Default)]
 pub struct PartitionWriter {
     kept: Vec<RecordBatch>,

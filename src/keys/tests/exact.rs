@@ -1,4 +1,4 @@
-//! Exact normalized keys: codes, NULL codes, extreme values, the limit of 2^32, empty sides.
+//! Packed keys: codes, NULL codes, extreme values, the limit of 2^32, empty sides.
 
 use super::*;
 

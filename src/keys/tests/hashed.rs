@@ -1,4 +1,4 @@
-//! Hashed normalized keys: floats, dictionaries, strings, nested types, collisions.
+//! Hashed keys: floats, dictionaries, strings, nested types, collisions.
 
 use super::*;
 use crate::keys::hashed::HashedKeys;

@@ -1,4 +1,4 @@
-//! Padded normalized keys: strings of every length up to the limit, and what looks like padding.
+//! Padded keys: strings of every length up to the limit, and what looks like padding.
 
 use super::*;
 

@@ -1,13 +1,13 @@
 //! Rates of a Horton table on one device, each beside the limit of the device's memory.
 //!
 //! ```text
-//! cargo run --release --example device_bench -- --device auto --csv rates.csv
+//! cargo run --release -p horton-tables --example device_bench -- --device auto --csv rates.csv
 //! ```
 //!
 //! Per table size and load factor: lookups that all hit and that all miss, beside one random
 //! bucket read per key on the same table (`gather`, the limit); bulk build of unique keys, and of
-//! as many rows with four to a key; device-resident joins, with one match and with four a probe
-//! row, whose pairs come in probe order. Then builds with one hot key. On CPUs also the
+//! as many rows with four per key; device-resident joins, with one match and with four per
+//! probe row, whose pairs come in probe order. Then builds with one hot key. On CPUs also the
 //! lookup loop in plain Rust. Times are the device's event clock, transfers not counted, the
 //! best of `--repeat` runs. Keys are distinct MT19937 draws; repeats in the probe array stand a
 //! whole table apart. Every answer is checked. `RUST_LOG=horton_tables=trace` says what each kernel
@@ -63,7 +63,7 @@ struct Options {
     csv: Option<std::path::PathBuf>,
 }
 
-/// One column: a rate in operations a second, and its ratio to what it is compared with.
+/// One column: a rate in operations per second, and its ratio to what it is compared with.
 struct Column {
     name: &'static str,
     rate: f64,
@@ -258,7 +258,7 @@ fn beside_rust(
     Ok((column, wrong))
 }
 
-/// Rows a second of a build with four rows per key, pairs a second of a join with it, and wrong
+/// Rows per second of a build with four rows per key, pairs per second of a join with it, and wrong
 /// answers.
 fn four_a_key(
     options: &Options,

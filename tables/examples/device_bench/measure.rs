@@ -98,7 +98,7 @@ impl Bench {
         })
     }
 
-    /// One random bucket read a key, and nothing else: the limit of `look_up`.
+    /// One random bucket read per key, and nothing else: the limit of `look_up`.
     pub fn gather(&self, table: &HortonTable, keys: &Resident) -> Result<Duration> {
         let (table, keys, n) = (table.clone(), Arc::clone(keys), keys.len());
         let (time, _) = self.best(move |queue| {

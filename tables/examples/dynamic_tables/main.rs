@@ -9,8 +9,8 @@
 //! ```
 //!
 //! ```sh
-//! cargo run --release --example dynamic_tables -- --out results        # CSV and SVG files
-//! cargo run --release --example dynamic_tables -- --scale 5 --only linear,alloc
+//! cargo run --release -p horton-tables --example dynamic_tables -- --out DIR   # CSV and SVG files
+//! cargo run --release -p horton-tables --example dynamic_tables -- --scale 5 --only linear,alloc
 //! ```
 //!
 //! At scale 0 sizes are the sources' and larger (2^27 slots, 2^22 and 2^26 elements), for which a

@@ -63,7 +63,7 @@ impl Bench {
     }
 }
 
-/// Millions a second.
+/// Millions per second.
 pub fn rate(count: usize, time: Duration) -> f64 {
     count as f64 / time.as_secs_f64() / 1e6
 }

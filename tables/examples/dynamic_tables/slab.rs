@@ -44,7 +44,7 @@ fn replace(queue: &mut Queue, table: &mut SlabHash, keys: &Words) -> Result<usiz
     table.replace(queue, Items { keys, values: None })
 }
 
-/// Utilisation, and millions a second of a build, of searches that hit and that miss.
+/// Utilisation, and millions per second of a build, of searches that hit and that miss.
 struct Rates {
     utilisation: f64,
     build: f64,
@@ -369,7 +369,7 @@ pub fn mixed(bench: &mut Bench) -> Result<Vec<Figure>> {
     }])
 }
 
-/// Utilisation, and millions of operations a second of batches of a quarter of `n` operations.
+/// Utilisation, and millions of operations per second of batches of a quarter of `n` operations.
 fn mixed_batch(
     bench: &mut Bench,
     n: usize,

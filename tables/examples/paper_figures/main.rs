@@ -2,13 +2,13 @@
 //! SVG, and a report.
 //!
 //! ```text
-//! cargo run --release --example paper_figures -- --device auto --out DIR
+//! cargo run --release -p horton-tables --example paper_figures -- --device auto --out DIR
 //! ```
 //!
 //! Lookups in load-balanced and first-fit cuckoo tables and in Horton tables, all hitting and all
 //! missing, by size of the table; what they read, counted by a kernel, beside the paper's models
 //! and the figures it states. Arrays to look up are made, and every answer is checked, on the
-//! device. Each kind of table is looked up as `tune` found best, if it has been run.
+//! device. Each kind of table is looked up as its tuning says (`table::horton::tuning`).
 
 mod models;
 mod plot;

@@ -39,10 +39,10 @@ pub struct Rate {
     pub kind: Kind,
     pub case: Case,
     pub hits: bool,
-    /// Lookups a second.
+    /// Lookups per second.
     pub rate: f64,
     pub buckets: f64,
-    /// Bytes moved a lookup, if no line stays in a cache.
+    /// Bytes moved per lookup, if no line stays in a cache.
     pub moved: f64,
 }
 
@@ -88,7 +88,7 @@ struct Stated {
     /// Figures of rates, and of bytes moved: file and number.
     figures: [(&'static str, &'static str); 2],
     what: &'static str,
-    /// Bytes a lookup in a Horton table, load 0.9.
+    /// Bytes per lookup in a Horton table, load 0.9.
     bytes: f64,
     /// Cache lines that a lookup in a load-balanced table reads, in those of a Horton table.
     more_lines: f64,

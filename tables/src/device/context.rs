@@ -114,7 +114,7 @@ impl Opened {
 
     /// Marks the context as lost by `error`: it is not used for further jobs.
     pub(super) fn lose(&self, error: &Error) {
-        self.loss.get_or_init(|| error.to_string());
+        self.loss.get_or_init(|| error.problem());
         for pool in self.pools() {
             pool.close();
         }

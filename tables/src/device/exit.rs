@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  opencl::at ─▶ enter ─▶ OpenCL call ─▶ leave
-//!                 ▲
+//!                   ▲
 //!  exit(status) ─▶ wait ─┬─ all calls have ended: no other begins ─▶ the driver's own clean-up
 //!    │  in a destructor  └─ PATIENCE is over ─▶ _exit(status), without any clean-up
 //!    └─ or in a handler
@@ -16,8 +16,8 @@
 //!
 //! A library that is being loaded registers its handlers one by one, and those that are newer than
 //! ours run first. Destructors of the main thread's variables run before all handlers. So the main
-//! thread has one that waits, from the first [`install`](crate::install) on it. The handlers are
-//! for sessions that were made by other threads.
+//! thread has one that waits, from the first [`guard_this_thread`] on it. The handlers are for
+//! devices that other threads open.
 //!
 //! An exit waits no longer than `PATIENCE`, as a hanging device must not keep a process alive.
 //! Then the clean-up would crash, so the process ends without it. That skips the handlers which the

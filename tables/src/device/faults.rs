@@ -6,7 +6,7 @@
 //! ```
 //!
 //! A site is an OpenCL function and what it is called for: `clCreateBuffer build keys`,
-//! `clEnqueueNDRangeKernel probe_chunk`. A fault that [lasts](Fault::lasts) makes every later call
+//! `clEnqueueNDRangeKernel lookup_chunk`. A fault that [lasts](Fault::lasts) makes every later call
 //! of any site fail, too, as after a driver has lost its device. The layer is one for the process:
 //! tests that use it run one at a time.
 

@@ -1,7 +1,7 @@
 //! The kinds of devices and of kernel bodies.
 //!
 //! ```text
-//!  kind ◀─ info ◀─ cache ◀─ program, verdict ◀─ pick
+//!  kind ◀─ info ◀─ cache ◀─ program, self_test_cache ◀─ pick
 //! ```
 //!
 //! These names need no driver, so every other file may use them. Were they in `info`, it and

@@ -1,8 +1,8 @@
 //! The load of a device: the joins that were placed there, and the jobs in its line.
 //!
 //! ```text
-//!  placed ─ joins ─┐
-//!  owner ── jobs ──┴─▶ Load ─▶ placed: which device has the least
+//!  placement ───── joins ─┐
+//!  queue_threads ─ jobs ──┴─▶ Load ─▶ placement: which device has the least
 //! ```
 
 use std::sync::atomic::AtomicUsize;

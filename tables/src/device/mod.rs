@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  join streams ──jobs──▶ lanes: threads ──▶ in-order queue ──▶ OpenCL device
-//!  (tokio tasks) ◀answers─ (1 or 3 per device)  [Queue]            buffers, kernels
+//!  (tokio tasks) ◀answers─ (1 or 3 per device) [Queue]           buffers, kernels
 //! ```
 //!
 //! OpenCL calls block, and `ocl` panics on what it does not expect. So neither may happen on a
@@ -13,22 +13,22 @@
 //! * `info`: which devices there are and what they say of themselves; `kind`: their kinds
 //! * `pick`: picking one, and the kernels that it runs
 //! * `load`: how much work a device has
-//! * `permits`: how many uploads are on their way at once
-//! * `placed`: the devices that share work, and which of them a join goes to
-//! * `owner`: the lanes, and the jobs that they run; `job`: what a job returns and costs
+//! * `upload_permits`: how many uploads are on their way at once
+//! * `placement`: the devices that share work, and which of them a join goes to
+//! * `queue_threads`: the lanes, and the jobs that they run; `job`: what a job returns and costs
 //! * `queue`: what a job can do: memory, `transfer`, `launch`
 //! * `buffer`, `staging`: memory of the device and of the host, as elements
 //! * `memory`, `pool`: memory objects, and blocks of them that are used again
 //! * `budget`: how many bytes of a device may be in use
 //! * `context`: what the lanes of a device share
 //! * `program`: program text from `.cl` parts and defines, compiled
-//! * `cache`: files that keep compiled programs and verdicts
+//! * `cache`: files that keep compiled programs and results of self-tests
 //! * [`self_test_cache`]: what self-tests found, remembered
-//! * `call`: every OpenCL call, through one gate; `faults`, in debug builds, fails them on demand
+//! * `opencl`: every OpenCL call, through one gate; `faults`, in debug builds, fails them on demand
 //! * `exit`: no call beside the driver's clean-up
 //! * `status`: OpenCL's errors under their names
 //! * [`host`]: prefetching on the host itself
-//! * `pages`: large pages under the buffers of CPU devices
+//! * `huge_pages`: large pages under the buffers of CPU devices
 //!
 //! Jobs of several queries run a few at a time; a job is one probe chunk or one build, so they
 //! interleave, and a device runs one kernel well at a time anyway.

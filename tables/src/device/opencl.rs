@@ -1,7 +1,7 @@
 //! Every OpenCL call of this crate, each through one gate that names its site.
 //!
 //! ```text
-//!  queue, context, … ─▶ opencl::write(…) ─▶ at(Site::Write, what) ─▶ ocl::core
+//!  queue, context, … ─▶ opencl::write(…) ─▶ at(CallSite::Write, what) ─▶ ocl::core
 //!                                            ├─ a panic inside `ocl` becomes a Failed
 //!                                            └─ debug builds: counted, and failed on demand
 //! ```

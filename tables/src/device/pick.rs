@@ -9,8 +9,9 @@
 //!                = '0:0, 0:1'  a list of the above: all of them
 //! ```
 //!
-//! What a device says of itself (`info`) and what its self-test found (`verdict`) decide together.
-//! They are apart from here because a verdict's file is named after the device's description.
+//! What a device says of itself (`info`) and what its self-test found (`self_test_cache`) decide
+//! together. They are apart from here because the file of a result is named after the device's
+//! description.
 
 use std::fmt;
 
@@ -43,7 +44,7 @@ impl DeviceInfo {
         needs_none || self.has_tiles_of(body, lanes) && self_test_cache::of(self) != local_tiles
     }
 
-    /// Returns `body`, or local tiles where it does not run for buckets of `slots` slots, two a
+    /// Returns `body`, or local tiles where it does not run for buckets of `slots` slots, two per
     /// lane.
     pub(crate) fn body_for_slots(&self, body: KernelBody, slots: usize) -> KernelBody {
         if self.runs(body, slots / 2) {

@@ -13,7 +13,7 @@
 //!
 //! A probe chunk wants the same handful of buffers again and again, and creating one costs time. A
 //! GPU driver may wait for all queues when memory is freed; a CPU runtime gets fresh pages by one
-//! fault each. Sizes are rounded up to one of eight classes an octave, at most an eighth too much.
+//! fault each. Sizes are rounded up to one of eight classes per octave, at most an eighth too much.
 //! Blocks over [`LARGEST`] are tables, which come and go with queries: they are released.
 //!
 //! A command may run long after the call that enqueued it. Meanwhile another thread may drop the

@@ -265,7 +265,7 @@ impl Device {
     }
 
     /// Takes host memory for `len` elements that are to be sent, with unspecified contents. It
-    /// comes from a pool; if that is empty, locking pages takes about a millisecond a megabyte.
+    /// comes from a pool; if that is empty, locking pages takes about a millisecond per megabyte.
     ///
     /// # Errors
     /// [`Error::DeviceMemory`] where the device's memory is the host's, [`Error::OpenCl`].
@@ -360,7 +360,7 @@ impl Drop for Counted {
 }
 
 /// Returns how many uploads a device of `lanes` lanes takes at once: one for each core that fills
-/// memory, and two a lane in line. More would only have the driver lock more pages.
+/// memory, and two per lane in line. More would only have the driver lock more pages.
 fn uploads(lanes: usize) -> usize {
     std::thread::available_parallelism().map_or(1, usize::from) + 2 * lanes
 }

@@ -32,7 +32,7 @@ pub enum SelfTestResult {
     Failed(String),
 }
 
-/// The verdict on a device, as far as it is known.
+/// The result for a device, as far as it is known.
 #[derive(Debug, Clone, Default)]
 enum Known {
     /// Nobody has asked the file.
@@ -52,13 +52,13 @@ const FAILED_FOR: Duration = Duration::from_secs(24 * 60 * 60);
 /// A device's place.
 type Index = (usize, usize);
 
-/// Returns the verdicts that this process knows.
+/// Returns the results that this process knows.
 fn known() -> MutexGuard<'static, BTreeMap<Index, Known>> {
     static KNOWN: Mutex<BTreeMap<Index, Known>> = Mutex::new(BTreeMap::new());
     KNOWN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns the verdict of the self-test on a device, if it was run.
+/// Returns the result of the self-test on a device, if it was run.
 pub fn of(info: &DeviceInfo) -> Option<SelfTestResult> {
     let mut known = known();
     let entry = known.entry(info.index).or_default();

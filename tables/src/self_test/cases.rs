@@ -13,7 +13,7 @@
 //! | a full table | displacement, where there are 64-bit atomics |
 //! | repeating keys; a hot key | the sort, groups |
 //! | keys of two and four words | mix, split_codes, runs; the sort where they repeat |
-//! | dense keys, codes | direct tables; tables of codes on CPUs |
+//! | dense keys, codes | direct tables; cache-line tables on CPUs |
 
 use std::collections::HashMap;
 
@@ -38,7 +38,7 @@ const FULL: f64 = 0.95;
 /// The most by which the load may be lower: less than by a table that grows.
 const SPARE: f64 = 0.015;
 
-/// Work-items a compute unit from which on lookups take several keys each.
+/// Work-items per compute unit from which on lookups take several keys each.
 const WORK_ITEMS: usize = 2048;
 
 /// Keys looked up at most.
@@ -100,7 +100,7 @@ fn dense() -> Case {
     }
 }
 
-/// Tests tables of codes.
+/// Tests cache-line tables.
 fn codes(queue: &mut Queue) -> Result<()> {
     one_word("codes", IndexKind::CacheLine, keys(KEYS)).check(queue)?;
     Case {

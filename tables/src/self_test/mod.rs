@@ -1,7 +1,7 @@
 //! The self-test of a device's kernels: run once, before a join trusts the device with rows.
 //!
 //! ```text
-//!  build side ─▶ passed ─▶ known? (device::self_test_cache) ─yes─▶ go on │ the host
+//!  join ─▶ self_test ─▶ known? (device::self_test_cache) ─yes─▶ go on │ the host
 //!                            └no─▶ every case, lanes in the fastest way ─right─▶ Passed(that)
 //!                                       └wrong, does not compile or fit
 //!                                          └─▶ every case, local tiles ─right─▶ Passed(LocalTile)
@@ -75,7 +75,10 @@ async fn run(device: &Device) -> Result<()> {
     if matches!(fastest, KernelBody::SubGroupTile | KernelBody::WarpTile) {
         match run_with(device, local, Known::IsTrusted).await {
             Ok(()) => {
-                log::info!("{error}; lanes talk through local memory instead");
+                log::info!(
+                    "{}; lanes talk through local memory instead",
+                    error.problem()
+                );
                 self_test_cache::set(info, SelfTestResult::Passed(local), lasts);
                 return Ok(());
             }
@@ -93,7 +96,11 @@ async fn run(device: &Device) -> Result<()> {
     match error {
         Error::OpenCl { .. } | Error::QueueStopped { .. } => Err(error),
         error => {
-            log::warn!("the self-test of {} did not end: {error}", info.label());
+            log::warn!(
+                "the self-test of {} did not end: {}",
+                info.label(),
+                error.problem()
+            );
             Err(failure(info, format!("not ended: {reason}")))
         }
     }

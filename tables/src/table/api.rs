@@ -24,9 +24,9 @@ pub const ATTEMPTS: usize = 8;
 /// The keys and values of a bulk operation, on the device.
 #[derive(Debug, Clone, Copy)]
 pub struct Items<'a> {
-    /// One key an item: a word, or as many as the table's keys have.
+    /// One key per item: a word, or as many as the table's keys have.
     pub keys: &'a Buffer<u32>,
-    /// One value an item; without them an item's value is its position.
+    /// One value per item; without them an item's value is its position.
     pub values: Option<&'a Buffer<u32>>,
 }
 

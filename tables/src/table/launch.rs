@@ -1,8 +1,8 @@
 //! The spread of elements over work-items where each element is independent.
 //!
 //! ```text
-//!  CPU   [share | share | share | …]      one work-item a group, a contiguous share each
-//!  GPU   [ 0 1 2 … 255 | 256 … ]          one element a work-item, groups of GROUP
+//!  CPU   [share | share | share | …]      one work-item per group, a contiguous share each
+//!  GPU   [ 0 1 2 … 255 | 256 … ]          one element per work-item, groups of GROUP
 //! ```
 //!
 //! A kernel walks `share` elements from `get_global_id(0) * share`, on any device. On CPU runtimes
@@ -27,7 +27,7 @@ const ITEMS_PER_CORE: usize = 16;
 /// Shares of a launch.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Spread {
-    /// Elements a work-item.
+    /// Elements per work-item.
     pub share: usize,
     /// Work-items per group.
     pub group: usize,
@@ -128,7 +128,7 @@ pub(crate) fn share(info: &DeviceInfo, items: usize) -> usize {
     share_among(info, items, per_unit)
 }
 
-/// Returns the same with so many work-items a compute unit.
+/// Returns the same with so many work-items per compute unit.
 pub(crate) fn share_among(info: &DeviceInfo, items: usize, per_unit: usize) -> usize {
     let workers = info.compute_units.max(1) as usize * per_unit;
     items.div_ceil(workers).max(1).next_multiple_of(16)

@@ -10,20 +10,20 @@
 //!     │                                   │
 //!     └────────────┬──────────────────────┘
 //!                  ▼
-//!  primitives     hashes, words, prefix sums, splits, groups of rows
+//!  primitives     hashes, words, prefix sums, radix partitions, groups of rows
 //!  api, launch    the trait Table, conventions, sizes of launches
 //! ```
 //!
 //! Arrows are imports. Joins import [`multimap`] and [`primitives`] only. No join needs
 //! [`baselines`]; its cuckoo tables share the buckets and lookups of [`horton`]. The kernels of
-//! `src/table/X` are in `cl/X`. The top comment of the Rust side names its file there; files that
-//! several programs share have none. `src/kernel_sources.rs` names all files.
-//! How to add a table: `docs/architecture.md`.
+//! `tables/src/table/X` are in `cl/X`. The top comment of the Rust side names its file there; files
+//! that several programs share have none. `tables/src/kernel_sources.rs` names all files. How to
+//! add a table: `docs/architecture.md`.
 //!
 //! Which table for which work (measured: `docs/tables.md`):
 //!
 //! ```text
-//!  built once, then looked up ─────▶ horton   1.1 reads a hit, 10 bytes per key
+//!  built once, then looked up ─────▶ horton   1.1 reads per hit, 10 bytes per key
 //!  it changes, its size is known ──▶ linear   KeepsKey: few removals; all kinds in one launch
 //!                                             LeavesTombstone: keys come and go; two phases
 //!  it changes, its size is not,

@@ -4,7 +4,7 @@
 //! ```text
 //!  env      the device under test, sizes           ─┐
 //!  tables   keys, kernel bodies, jobs on the device ├─▶ tables/tests
-//!  lookups  keys and answers of lookups             ─▶ device_bench, paper_figures, tune
+//!  lookups  keys and answers of lookups             ─▶ device_bench, paper_figures
 //! ```
 
 pub mod env;

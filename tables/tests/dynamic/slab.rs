@@ -293,7 +293,7 @@ fn memory_utilisation_follows_the_papers_formula() {
     let device = device();
     run(&device, |queue| {
         let keys = distinct_keys(7, 100_000);
-        // Figure 4's foot: 19 % to 60 % utilisation at 0.2 to 0.7 slabs a bucket.
+        // Figure 4's foot: 19 % to 60 % utilisation at 0.2 to 0.7 slabs per bucket.
         for (slabs_per_bucket, expected) in [(0.2, 0.19), (0.7, 0.60)] {
             let config = SlabConfig {
                 slabs_per_bucket,

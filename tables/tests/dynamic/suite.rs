@@ -1,5 +1,5 @@
 //! Mixed batches, in every table that does them in one launch. (What all tables do:
-//! `tests/tables/table_ops`.)
+//! `tables/tests/table_ops`.)
 
 use std::collections::{HashMap, HashSet};
 
@@ -105,7 +105,7 @@ fn concurrent_histories_have_an_order() {
         run(device, move |queue| {
             queue.use_body(body)?;
             let mut random = Mt::new(5);
-            // Four operations a key and launch on average, 20 at most.
+            // Four operations per key and launch on average, 20 at most.
             let keys = distinct_keys(3, n / 4);
             let mut table = family.create(queue, 2 * keys.len())?;
             let mut before = HashMap::new();

@@ -1,5 +1,5 @@
 //! Linear probing and the slab hash, as tables like any other; what else they can do:
-//! `tests/tables/dynamic`.
+//! `tables/tests/dynamic`.
 
 use std::collections::HashSet;
 

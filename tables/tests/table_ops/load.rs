@@ -10,7 +10,7 @@ use horton_tables::table::{Items, WhenFull};
 
 use super::harness::{distinct_keys, number, on_device, scaled, small};
 
-/// The load factor of the paper's figure 9, to which a table of so many slots a bucket is filled.
+/// The load factor of the paper's figure 9, to which a table of so many slots per bucket is filled.
 pub fn load_of(bucket_size: BucketSize) -> f64 {
     match bucket_size {
         BucketSize::Four => 0.91,

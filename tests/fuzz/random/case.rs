@@ -41,7 +41,7 @@ pub struct Case {
     /// True if DataFusion's own join repartitions its inputs, where it may.
     pub host_splits: bool,
     /// Partitions run at the same time, not one after the other.
-    pub map_parallel: bool,
+    pub side_by_side: bool,
     /// Partitions of each input wait until all of them are polled.
     pub gathers: bool,
     /// The plan runs a second time after `reset_state`.
@@ -192,7 +192,7 @@ impl Case {
         case.bound_output(&mut random);
         if random.one_in(8) {
             // By consumers that poll all partitions, and over inputs that filters need not pass.
-            (case.gathers, case.map_parallel) = (true, true);
+            (case.gathers, case.side_by_side) = (true, true);
             (case.scan, case.consumer) = (None, None);
         }
         case
@@ -365,7 +365,7 @@ fn draw(random: &mut Random) -> Case {
             2 => rows + 1,
             _ => 1 + random.below(1 + rows.max(probe_rows)),
         }),
-        map_parallel: random.one_in(6),
+        side_by_side: random.one_in(6),
         gathers: false,
         again: random.one_in(16),
         pool_limit,

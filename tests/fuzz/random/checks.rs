@@ -80,7 +80,7 @@ pub fn differ<T>(what: &'static str, how: impl fmt::Display) -> Checked<T> {
 /// The places where a join ran, build by build.
 pub struct Places {
     decisions: Vec<Decision>,
-    /// Builds that wrote files, or may have. Those in buckets have a decision for each bucket.
+    /// Builds that wrote files, or may have. Those in spill partitions have a decision for each.
     spilled: usize,
 }
 
@@ -329,7 +329,7 @@ pub fn check_places(case: &Case, joins: &Joins, places: &Places) -> Checked<()> 
             Place::Host(_) => false,
             Place::Device(_) => joins.supported && !few,
         };
-        // Of a bucket both sides are known, so that the plan's choice does not matter.
+        // Of a spill partition both sides are known, so that the plan's choice does not matter.
         let open = matches!(case.mode, Mode::Open { .. }) && case.fetch.is_none();
         let open = open || decision.bucket.is_some();
         if !as_said || decision.build == Side::Right && !open {
@@ -346,7 +346,7 @@ pub fn check_places(case: &Case, joins: &Joins, places: &Places) -> Checked<()> 
         .filter(|decision| decision.bucket.is_none());
     let whole = whole.count();
     let in_buckets = decisions.len() > whole;
-    // A build in buckets without rows has no decision.
+    // A build in spill partitions without rows has no decision.
     match whole == builds && !in_buckets || whole < builds && places.has_spilled() {
         true => Ok(()),
         false => differ(
@@ -379,7 +379,7 @@ pub fn check_spilled(
     let all = places.decisions.iter().all(on_disk) && !case.is_small_device();
     let all = all && case.fetch != Some(0);
     let counted = (files > 0) == (rows > 0) && (files > 0) == (bytes > 0) && files <= rows;
-    // Where only the device is small, buckets stay in memory.
+    // Where only the device is small, spill partitions stay in memory.
     let is_expected = case.pool_limit > 0 || case.is_small_device() && files == 0;
     if !is_expected || !counted || all && rows < wanted {
         let how = format!("{rows} rows and {bytes} bytes in {files} files, of {wanted} rows");

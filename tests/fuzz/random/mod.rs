@@ -112,7 +112,7 @@ fn fail(seed: u64, first: &Difference) -> ! {
     let worker = worker();
     let case = Case::random(seed);
     // What depends on the order in which threads run needs more than one try.
-    let tries = if case.map_parallel { 50 } else { 2 };
+    let tries = if case.side_by_side { 50 } else { 2 };
     let same = |smaller: &Case| {
         (0..tries).any(|_| try_check(&worker, smaller).is_err_and(|d| d.what == first.what))
     };

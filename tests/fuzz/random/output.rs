@@ -127,7 +127,7 @@ impl Order {
                 one_batch
             }
         };
-        match known && !case.map_parallel {
+        match known && !case.side_by_side {
             true => Order::Sequences,
             false => Order::promised(case, inputs),
         }

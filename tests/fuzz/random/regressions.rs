@@ -60,7 +60,7 @@ fn a_batch_is_no_larger_than_asked_for_when_a_step_adds_unmatched_rows() {
         sample_rows: 1 << 20,
         min_build_rows: None,
         host_splits: false,
-        map_parallel: false,
+        side_by_side: false,
         gathers: false,
         again: false,
         pool_limit: 0,
@@ -119,7 +119,7 @@ fn a_batch_is_no_larger_than_asked_for_when_nothing_matches() {
         sample_rows: 1 << 20,
         min_build_rows: None,
         host_splits: false,
-        map_parallel: false,
+        side_by_side: false,
         gathers: false,
         again: false,
         pool_limit: 0,
@@ -178,7 +178,7 @@ fn times_pass_filters_whatever_their_zone() {
         sample_rows: 1 << 20,
         min_build_rows: None,
         host_splits: false,
-        map_parallel: false,
+        side_by_side: false,
         gathers: false,
         again: false,
         pool_limit: 0,
@@ -237,7 +237,7 @@ fn rows_that_are_handed_back_to_the_host_are_counted_once() {
         sample_rows: 1 << 20,
         min_build_rows: None,
         host_splits: false,
-        map_parallel: false,
+        side_by_side: false,
         gathers: false,
         again: false,
         pool_limit: 0,
@@ -287,7 +287,7 @@ fn spilling() -> Case {
         sample_rows: 1 << 20,
         min_build_rows: None,
         host_splits: false,
-        map_parallel: false,
+        side_by_side: false,
         gathers: false,
         again: false,
         pool_limit: 256,
@@ -313,7 +313,7 @@ fn check_spilling(case: &Case) {
     }
 }
 
-/// Not wrong yet: streams that share buckets would give each other's rows.
+/// Not wrong yet: streams that share spill partitions would give each other's rows.
 #[test]
 fn a_stream_that_keeps_its_partition_has_buckets_of_its_own() {
     check_spilling(&Case {
@@ -323,7 +323,7 @@ fn a_stream_that_keeps_its_partition_has_buckets_of_its_own() {
     });
 }
 
-/// Rows that a limit cuts off after a bucket was joined were counted.
+/// Rows that a limit cuts off after a spill partition was joined were counted.
 #[test]
 fn output_rows_of_a_join_on_disk_are_those_of_its_limit() {
     check_spilling(&Case {
@@ -345,8 +345,8 @@ fn a_join_on_disk_is_sorted_in_little_memory_and_may_owe_no_row() {
     }
 }
 
-/// Partitions of the probe side were scattered one after the other, although they wait for each
-/// other.
+/// Partitions of the probe side were cut into spill partitions one after the other, although they
+/// wait for each other.
 #[test]
 fn partitions_that_wait_for_each_other_are_scattered_at_once() {
     let column = || Column {
@@ -381,7 +381,7 @@ fn partitions_that_wait_for_each_other_are_scattered_at_once() {
             sample_rows: 1 << 20,
             min_build_rows: None,
             host_splits: false,
-            map_parallel: true,
+            side_by_side: true,
             gathers: true,
             again: false,
             pool_limit: 256,
@@ -430,7 +430,7 @@ fn decimals_of_other_precision_pass_filters_without_a_set() {
         sample_rows: 1 << 20,
         min_build_rows: None,
         host_splits: false,
-        map_parallel: false,
+        side_by_side: false,
         gathers: false,
         again: false,
         pool_limit: 256,

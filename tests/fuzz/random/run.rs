@@ -241,9 +241,9 @@ impl Worker {
         case: &Case,
     ) -> Result<Vec<Vec<RecordBatch>>> {
         let (plan, context) = (Arc::clone(plan), self.context(case, runtime));
-        let map_parallel = case.map_parallel;
+        let side_by_side = case.side_by_side;
         self.handle.block_on(async move {
-            if map_parallel {
+            if side_by_side {
                 return collect_partitioned(plan, context).await;
             }
             let mut all = Vec::new();

@@ -93,7 +93,7 @@ fn knobs(case: &Case) -> Vec<Attempt> {
         change(|case| case.consumer = None),
         change(|case| case.scan = None),
         change(|case| case.scan = case.scan.map(|_| Scan::Memory)),
-        change(|case| case.map_parallel = false),
+        change(|case| case.side_by_side = false),
         change(|case| case.fetch = None),
         change(|case| case.projection = None),
         change(|case| case.projection = Some(vec![])),

@@ -21,7 +21,7 @@ use horton_join::config::HortonConfig;
 use horton_test_support::internals::DynamicFilterExec;
 use horton_test_support::plans::keep_sides;
 pub use horton_test_support::plans::{launches, metric, sorted};
-use horton_test_support::turns::map_parallel;
+use horton_test_support::turns::side_by_side;
 use rand_mt::Mt;
 
 /// Rows of a batch in memory.
@@ -131,7 +131,7 @@ pub struct Tables {
 impl Tables {
     /// `big` has 20 times the rows of `small` and `other`, and ten times the keys.
     pub async fn new() -> Self {
-        map_parallel();
+        side_by_side();
         let tables = vec![
             ("small", rows(1, 300, 200)),
             ("other", rows(2, 400, 300)),

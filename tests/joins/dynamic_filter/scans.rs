@@ -19,7 +19,7 @@ use horton_test_support::internals::DynamicFilterExec;
 
 use super::data::*;
 
-/// Numbers `0..batches * rows` as one column, `rows` a batch, below a node that keeps `filters`.
+/// Numbers `0..batches * rows` as one column, `rows` per batch, below a node that keeps `filters`.
 fn numbers(
     (batches, rows): (i64, i64),
     filters: &[&Arc<DynamicFilterPhysicalExpr>],

@@ -125,7 +125,7 @@ fn the_probe_side_is_not_read_while_the_build_side_comes() {
 #[test]
 fn an_error_read_early_is_met_when_it_is_reached() {
     let broken = Then::Error("the probe side broke");
-    map_parallel();
+    side_by_side();
     for (can_match, fails) in [(false, false), (true, true)] {
         let mut case = case(1);
         case.mode = PartitionMode::Auto;

@@ -1,5 +1,5 @@
-//! Build sides that the device has no room for: buckets in memory, rows as the stock join's, and
-//! nothing left behind.
+//! Build sides that the device has no room for: spill partitions in memory, rows as the stock
+//! join's, and nothing left behind.
 
 use std::sync::Arc;
 
@@ -37,7 +37,8 @@ fn sorted(run: &Run) -> Vec<String> {
     rows
 }
 
-/// Checks that the join is in buckets, some on the device, and gives the stock join's rows.
+/// Checks that the join is in spill partitions, some on the device, and gives the stock join's
+/// rows.
 fn check(case: &Case, context: Arc<TaskContext>, home: PartitionStorage) -> Run {
     let mut collected = case.clone();
     if case.mode == PartitionMode::Auto {
@@ -65,7 +66,7 @@ fn in_memory(case: &Case) -> Run {
 
 #[test]
 pub fn every_join_type_goes_to_buckets_in_every_mode() {
-    map_parallel();
+    side_by_side();
     let modes = [
         (PartitionMode::Auto, 3),
         (PartitionMode::CollectLeft, 1),
@@ -94,7 +95,7 @@ pub fn every_join_type_goes_to_buckets_in_every_mode() {
 
 #[test]
 fn partitioned_joins_go_to_buckets() {
-    map_parallel();
+    side_by_side();
     for join_type in JOIN_TYPES {
         let mut case = keyed(ints, 600, 100);
         (case.join_type, case.mode) = (join_type, PartitionMode::Partitioned);
@@ -111,7 +112,7 @@ fn partitioned_joins_go_to_buckets() {
 
 #[test]
 pub fn keys_of_all_kinds_go_to_buckets() {
-    map_parallel();
+    side_by_side();
     for to_column in [ints as ToColumn, sparse_ints, strings] {
         for join_type in [JoinType::Inner, JoinType::Full, JoinType::RightAnti] {
             let mut case = keyed(to_column, 600, 300);
@@ -123,7 +124,7 @@ pub fn keys_of_all_kinds_go_to_buckets() {
 
 #[test]
 fn texts_of_a_bucket_are_its_own() {
-    map_parallel();
+    side_by_side();
     let mut case = keyed(ints, 600, 300);
     let texts = (0..2000).map(|row| format!("a text that is no part of a view, of row {row}"));
     let texts = StringViewArray::from_iter_values(texts);
@@ -134,7 +135,7 @@ fn texts_of_a_bucket_are_its_own() {
 
 #[test]
 fn a_hot_key_is_joined_on_the_host() {
-    map_parallel();
+    side_by_side();
     for join_type in JOIN_TYPES {
         // A quarter of the keys is one, and too many for a table.
         let mut case = keyed(ints, 600, 200);
@@ -173,7 +174,7 @@ impl Limited {
 
 #[test]
 fn rows_that_the_pool_refuses_go_to_files() {
-    map_parallel();
+    side_by_side();
     for join_type in JOIN_TYPES {
         let mut case = keyed(ints, 600, 400);
         case.join_type = join_type;
@@ -190,7 +191,7 @@ fn rows_that_the_pool_refuses_go_to_files() {
 
 #[test]
 fn what_buckets_reserve_is_given_back() {
-    map_parallel();
+    side_by_side();
     let mut case = keyed(ints, 600, 300);
     case.join_type = JoinType::Full;
     case.probe = case.probe.in_partitions(3, |row| row);
@@ -226,7 +227,7 @@ fn a_device_limit_holds() {
 
 #[test]
 fn streams_that_are_read_one_after_the_other_share_buckets() {
-    map_parallel();
+    side_by_side();
     for join_type in [JoinType::Inner, JoinType::Left, JoinType::Full] {
         let mut case = keyed(ints, 600, 400);
         case.join_type = join_type;
@@ -252,7 +253,7 @@ fn streams_that_are_read_one_after_the_other_share_buckets() {
 
 #[test]
 fn a_stream_dropped_at_any_poll_leaves_nothing() {
-    map_parallel();
+    side_by_side();
     let mut case = keyed(ints, 600, 400);
     case.probe = case.probe.in_partitions(2, |row| row);
     for polls in 0..30 {
@@ -273,7 +274,7 @@ fn a_stream_dropped_at_any_poll_leaves_nothing() {
 
 #[test]
 fn the_plan_says_that_rows_are_in_buckets() {
-    map_parallel();
+    side_by_side();
     let case = keyed(ints, 600, 400);
     let join = case.on_device();
     run(join.clone(), case.context()).unwrap();

@@ -1,4 +1,5 @@
-//! Every key type and shape over each engine by name: a Horton table, a direct one, one of codes.
+//! Every key type and shape over each engine by name: a Horton table, a direct table, a cache-line
+//! table.
 //!
 //! ```text
 //!  key_types, shapes ─▶ by themselves: the engine that suits device and keys
@@ -6,7 +7,7 @@
 //! ```
 //!
 //! The other files run with the defaults of the device. On a CPU these are a Horton table for few
-//! keys, a direct one or one of codes for many. `tables.rs` compares the engines with each other.
+//! keys, a direct or a cache-line table for many. `tables.rs` compares the engines with each other.
 
 use horton_join::table::multimap::IndexKind;
 use horton_test_support::joins::with_engine;

@@ -179,7 +179,7 @@ fn a_stream_dropped_while_its_build_side_waits_lets_go_of_everything() {
 fn a_probe_stream_goes_on_when_the_one_that_started_the_build_is_dropped() {
     let (build, probe) = sides(2);
     let case = Case::new(build.in_batches_of(10), probe);
-    map_parallel();
+    side_by_side();
     let expected = run(case.on_device(), case.context()).unwrap().rows();
     for polls in 0..6 {
         let (plan, context) = (case.on_device(), case.context());

@@ -91,7 +91,7 @@ fn joins_of_keys_chosen_against_the_known_seed_cost_what_random_keys_do() {
 
 #[test]
 fn a_table_built_with_the_known_seed_survives_keys_chosen_against_it() {
-    map_parallel();
+    side_by_side();
     let build_all = |keys: Vec<u32>| {
         let built = device().run_blocking(move |queue| {
             let (n, keys) = (keys.len(), queue.buffer_from("keys", &keys)?);

@@ -244,7 +244,7 @@ fn not_in_sees_the_null_of_any_probe_partition_when_they_run_side_by_side() {
         ..Case::new(build, probe.in_batches_of(10))
     };
     for _ in 0..10 {
-        map_parallel();
+        side_by_side();
         let plan = case.on_device();
         let batches = block_on(datafusion::physical_plan::collect(plan, case.context()));
         assert_eq!(text(&batches.unwrap()).len(), 0);
@@ -263,7 +263,7 @@ fn partitions_that_run_side_by_side_emit_unmatched_build_rows_once() {
             join_type,
             ..case(PartitionMode::CollectLeft, ints)
         };
-        map_parallel();
+        side_by_side();
         let sorted = |plan| {
             let batches = block_on(datafusion::physical_plan::collect(plan, case.context()));
             let mut rows = text(&batches.unwrap());

@@ -440,12 +440,12 @@ fn all_that_a_join_keeps_is_reserved_under_its_name() {
         } else {
             least("HortonJoinBuild[0]: left buckets", 12 * ROWS);
             least("HortonJoinBuild[0]: right buckets", 12 * 6000);
-            // One bucket at a time, built of its smaller side.
+            // One pair of spill partitions at a time, built of its smaller side.
             least("HortonJoinBuild[0]: keys", 1000);
             least("HortonJoinBuild[0]: device", 1000);
             continue;
         }
-        // A chunk, with a word of key a row; and its pairs.
+        // A chunk, with a word of key per row; and its pairs.
         least("HortonJoinProbe[0]: probe rows", 12 * 2000);
         least("HortonJoinProbe[0]: pairs", 8 * 2000);
     }

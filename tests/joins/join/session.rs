@@ -26,13 +26,13 @@ fn sql(session: &SessionContext, statement: &str) -> Result<Vec<RecordBatch>> {
 }
 
 fn ok(session: &SessionContext, statement: &str) -> Vec<String> {
-    map_parallel();
+    side_by_side();
     let batches = sql(session, statement).unwrap_or_else(|e| panic!("{statement}: {e}"));
     text(&batches)
 }
 
 fn error(session: &SessionContext, statement: &str) -> String {
-    map_parallel();
+    side_by_side();
     sql(session, statement).unwrap_err().to_string()
 }
 
@@ -71,7 +71,7 @@ fn session(enabled: &str) -> SessionContext {
 }
 
 fn plan_of(session: &SessionContext, query: &str) -> Arc<dyn ExecutionPlan> {
-    map_parallel();
+    side_by_side();
     let (session, query) = (session.clone(), query.to_owned());
     block_on(async move { session.sql(&query).await?.create_physical_plan().await }).unwrap()
 }
@@ -118,7 +118,7 @@ fn joins(plan: &Arc<dyn ExecutionPlan>) -> (usize, usize, usize) {
 
 /// Sorted rows of a query, and [`joins`] of its plan.
 fn query(session: &SessionContext, query: &str) -> (Vec<String>, (usize, usize, usize)) {
-    map_parallel();
+    side_by_side();
     let (session, query) = (session.clone(), query.to_owned());
     block_on(async move {
         let plan = session.sql(&query).await.unwrap();

@@ -292,7 +292,7 @@ pub fn fetch_of_nothing_returns_nothing() {
 
 // ---------------------------------------------------------------- payloads
 
-/// Payload columns of one value a row, of types that need not be keys.
+/// Payload columns of one value per row, of types that need not be keys.
 fn payloads(rows: usize) -> Vec<(&'static str, ArrayRef)> {
     use DataType::*;
     let keys: Vec<Option<i64>> = (0..rows as i64)

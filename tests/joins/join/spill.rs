@@ -127,7 +127,7 @@ fn check(case: &Case, bytes: usize) -> Run {
     found
 }
 
-/// The same, with buckets joined on the host: a device takes its time for each of them.
+/// The same, with spill partitions joined on the host: a device takes its time for each of them.
 fn on_host(mut case: Case) -> Case {
     case.config.enabled = Enabled::Auto;
     case.config.min_build_rows = 1 << 30;
@@ -136,7 +136,7 @@ fn on_host(mut case: Case) -> Case {
 
 #[test]
 fn every_join_type_spills_in_every_mode() {
-    map_parallel();
+    side_by_side();
     for join_type in JOIN_TYPES {
         for null_equality in NULL_EQUALITIES {
             for (mode, parts) in [
@@ -160,7 +160,7 @@ fn every_join_type_spills_in_every_mode() {
 
 #[test]
 fn buckets_are_joined_on_the_device() {
-    map_parallel();
+    side_by_side();
     for join_type in JOIN_TYPES {
         let mut case = keyed(ints, [6000, 8000], 5000, 2);
         case.join_type = join_type;
@@ -171,7 +171,7 @@ fn buckets_are_joined_on_the_device() {
 
 #[test]
 fn partitioned_joins_spill() {
-    map_parallel();
+    side_by_side();
     for join_type in JOIN_TYPES {
         let mut case = on_host(keyed(ints, [9000, 9000], 6000, 3));
         // Rows with equal keys are in partitions of one number.
@@ -194,7 +194,7 @@ fn partitioned_joins_spill() {
 
 #[test]
 fn keys_of_all_kinds_spill() {
-    map_parallel();
+    side_by_side();
     let views: ToColumn = |keys| cast(&strings(keys), &DataType::Utf8View).unwrap();
     let dictionaries: ToColumn = |keys| {
         let kind = DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8));
@@ -211,7 +211,7 @@ fn keys_of_all_kinds_spill() {
 
 #[test]
 fn a_hot_key_is_joined_in_passes() {
-    map_parallel();
+    side_by_side();
     for join_type in JOIN_TYPES {
         for filtered in [false, true] {
             // One key has nearly all rows of both sides: no hash takes them apart.
@@ -241,7 +241,7 @@ fn a_hot_key_is_joined_in_passes() {
                 case
             };
             let found = check(&case, 6 << 10);
-            // 2300 rows, each written once: a bucket of one hot key is not scattered again.
+            // 2300 rows, each written once: a spill partition of one hot key is not cut again.
             let rows = found.metric("spilled_rows");
             assert!((1..=2300).contains(&rows), "{rows} rows written: {case}");
         }
@@ -250,12 +250,12 @@ fn a_hot_key_is_joined_in_passes() {
 
 #[test]
 fn buckets_that_are_too_large_are_scattered_again() {
-    map_parallel();
+    side_by_side();
     for join_type in [JoinType::Inner, JoinType::Full, JoinType::RightMark] {
         let mut case = on_host(keyed(ints, [60_000, 60_000], 60_000, 2));
         case.join_type = join_type;
         let found = check(&case, 64 << 10);
-        // Rows of both sides are written once a level.
+        // Rows of both sides are written once per level.
         let rows = 120_000 / 8 * 7;
         assert!(found.metric("spilled_rows") > rows * 3 / 2, "{case}");
     }
@@ -263,7 +263,7 @@ fn buckets_that_are_too_large_are_scattered_again() {
 
 #[test]
 fn not_in_spills() {
-    map_parallel();
+    side_by_side();
     let build = || {
         let keys = repeating_keys(1, 6000, 5000);
         vec![("k", ints(&keys)), ("b", payload(keys.len()))]
@@ -284,7 +284,7 @@ fn not_in_spills() {
 
 #[test]
 fn a_promised_order_is_kept() {
-    map_parallel();
+    side_by_side();
     for join_type in [
         JoinType::Inner,
         JoinType::Right,
@@ -312,7 +312,7 @@ fn a_promised_order_is_kept() {
 
 #[test]
 fn a_promised_order_is_kept_in_a_pool_of_few_bytes() {
-    map_parallel();
+    side_by_side();
     let build = vec![
         ("k", ints(&repeating_keys(1, 3000, 2000))),
         ("b", payload(3000)),
@@ -361,7 +361,7 @@ fn a_promised_order_is_kept_in_a_pool_of_few_bytes() {
 
 #[test]
 fn two_promised_orders_are_kept_at_once() {
-    map_parallel();
+    side_by_side();
     // Each partition follows both orders, and the two together do not.
     let column = |first: i64| ints(&(first..first + 1000).map(Some).collect::<Vec<_>>());
     let part = |[a, b]: [i64; 2]| {
@@ -400,7 +400,7 @@ fn two_promised_orders_are_kept_at_once() {
 
 #[test]
 fn a_limit_in_the_join_holds_for_each_stream() {
-    map_parallel();
+    side_by_side();
     let mut case = on_host(keyed(ints, [6000, 8000], 5000, 2));
     case.fetch = Some(100);
     let limited = Limited::new(64 << 10);
@@ -417,7 +417,7 @@ fn a_limit_in_the_join_holds_for_each_stream() {
 
 #[test]
 fn there_is_no_limit_below_which_a_join_fails() {
-    map_parallel();
+    side_by_side();
     let mut case = on_host(keyed(strings, [3000, 4000], 2000, 2));
     case.join_type = JoinType::Full;
     let expected = run(Arc::new(case.stock()), case.context()).unwrap();
@@ -443,7 +443,7 @@ fn there_is_no_limit_below_which_a_join_fails() {
 
 #[test]
 fn a_stream_dropped_at_any_poll_leaves_nothing() {
-    map_parallel();
+    side_by_side();
     for polls in 0..30 {
         let case = on_host(keyed(ints, [6000, 8000], 5000, 2));
         let limited = Limited::new(64 << 10);
@@ -465,7 +465,7 @@ fn a_stream_dropped_at_any_poll_leaves_nothing() {
 
 #[test]
 fn a_stream_dropped_after_any_batch_leaves_nothing() {
-    map_parallel();
+    side_by_side();
     for batches in 1..=12 {
         let mut case = on_host(keyed(ints, [6000, 8000], 5000, 2));
         case.join_type = JoinType::Full;
@@ -486,7 +486,7 @@ fn a_stream_dropped_after_any_batch_leaves_nothing() {
 
 #[test]
 fn streams_are_read_in_any_order() {
-    map_parallel();
+    side_by_side();
     for join_type in [JoinType::Inner, JoinType::Full, JoinType::LeftAnti] {
         for mode in [PartitionMode::CollectLeft, PartitionMode::Auto] {
             let mut case = on_host(keyed(ints, [6000, 8000], 5000, 3));
@@ -527,7 +527,7 @@ fn going_on(case: &Case, left: Then, right: Then) -> Arc<HortonJoinExec> {
 
 #[test]
 fn an_input_without_memory_is_no_reason_to_spill() {
-    map_parallel();
+    side_by_side();
     let exhausted = Then::Exhausted("a sort below has no memory");
     for mode in [PartitionMode::CollectLeft, PartitionMode::Auto] {
         for (left, right) in [(exhausted, Then::End), (Then::End, exhausted)] {
@@ -551,7 +551,7 @@ fn an_input_without_memory_is_no_reason_to_spill() {
 
 #[test]
 fn an_input_that_fails_while_it_is_scattered_leaves_nothing() {
-    map_parallel();
+    side_by_side();
     for text in ["the file is torn", "a sort below has no memory"] {
         let then = match text.starts_with("a sort") {
             true => Then::Exhausted(text),
@@ -584,7 +584,7 @@ fn spilled(join: &Arc<HortonJoinExec>, name: &str) -> usize {
 
 #[test]
 fn metrics_say_what_was_written() {
-    map_parallel();
+    side_by_side();
     let columns = |rows: i64, step: i64| {
         let keys: Vec<Option<i64>> = (0..rows).map(|row| Some(row * step)).collect();
         vec![("k", ints(&keys)), ("v", payload(keys.len()))]
@@ -648,7 +648,7 @@ fn refused(case: &Case, limited: &Limited) -> String {
 
 #[test]
 fn what_keeps_a_join_from_spilling_is_said() {
-    map_parallel();
+    side_by_side();
     let mut case = on_host(keyed(ints, [6000, 8000], 5000, 2));
     let small = Limited::with(64 << 10, |disk| disk.with_max_temp_directory_size(10_000));
     let error = refused(&case, &small);
@@ -663,7 +663,7 @@ fn what_keeps_a_join_from_spilling_is_said() {
 
 #[test]
 fn an_error_of_the_disk_names_the_folder_and_what_to_do() {
-    map_parallel();
+    side_by_side();
     for mode in [PartitionMode::CollectLeft, PartitionMode::Auto] {
         let mut case = on_host(keyed(ints, [6000, 8000], 5000, 2));
         case.mode = mode;
@@ -691,7 +691,7 @@ fn open_files(folder: &std::path::Path) -> usize {
 
 #[test]
 fn many_streams_open_few_files() {
-    map_parallel();
+    side_by_side();
     let streams = 64;
     let mut case = on_host(keyed(ints, [64_000, 64_000], 50_000, streams));
     let by_key = |side: &Side| {
@@ -708,7 +708,7 @@ fn many_streams_open_few_files() {
         let streams = (0..streams).map(|p| join.execute(p, Arc::clone(&context)).unwrap());
         let mut streams: Vec<_> = streams.collect();
         let mut most = 0;
-        // Each has a bucket in hand, and the others in files.
+        // Each has a spill partition in hand, and the others in files.
         for stream in &mut streams {
             stream.next().await.unwrap().unwrap();
             most = most.max(open_files(&folder));

@@ -1,4 +1,4 @@
-//! Joins over a Horton table, a direct table and one of codes return the same rows.
+//! Joins over a Horton table, a direct table and a cache-line table return the same rows.
 //!
 //! Every case is also compared with the stock join ([`Case::check`]), which sees that kernels were
 //! launched.
@@ -139,7 +139,7 @@ fn not_in_over_every_table() {
 
 /// Normalized keys 0 to 2^32 - 1, the ends included: no key is reserved.
 #[test]
-fn surrogates_take_the_whole_range_of_32_bits() {
+fn normalized_keys_take_the_whole_range_of_32_bits() {
     let ends = [
         0,
         1,
@@ -270,7 +270,8 @@ fn keys_of_two_words_join_over_every_table() {
 }
 
 /// The kinds that options come to: direct for dense keys alone, `auto` for many on a CPU, and there
-/// for sparser ones, too, as long as all possible keys are few; codes for keys that do not repeat.
+/// for sparser ones, too, as long as all possible keys are few; cache-line tables for keys that do
+/// not repeat.
 #[test]
 fn the_table_suits_the_keys() {
     let kind = |table, rows: i64, step: i64| {

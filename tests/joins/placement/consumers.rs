@@ -159,7 +159,7 @@ fn a_join_has_as_many_partitions_as_the_side_that_has_more() {
 
 #[test]
 fn partitions_are_read_in_any_order() {
-    map_parallel();
+    side_by_side();
     each(|case, _, build, at| {
         for join_type in [JoinType::Inner, JoinType::Full, JoinType::LeftAnti] {
             let case = Case {
@@ -189,7 +189,7 @@ fn partitions_are_read_in_any_order() {
 
 #[test]
 fn every_join_type_returns_its_rows_from_several_partitions() {
-    map_parallel();
+    side_by_side();
     each(|case, _, build, at| {
         for join_type in JOIN_TYPES {
             let case = Case {
@@ -231,7 +231,7 @@ type Hashed = (&'static [usize], usize);
 
 #[test]
 fn sides_that_are_hashed_by_the_keys_are_joined_by_partition() {
-    map_parallel();
+    side_by_side();
     // Keys of the join, how its sides are hashed, and whether equal keys are in equal partitions.
     let sides: [(&[usize], Hashed, Hashed, bool); 7] = [
         (&[0], (&[0], 3), (&[0], 3), true),
@@ -270,7 +270,7 @@ fn sides_that_are_hashed_by_the_keys_are_joined_by_partition() {
 fn hashed_sides_are_one_table_where_memory_has_no_room_for_several() {
     // Tables of so many parts take much more memory than one: many limits lie between.
     const PARTS: usize = 16;
-    map_parallel();
+    side_by_side();
     let mut tables = Vec::new();
     for limit in (1000..20_000).step_by(250).chain([PLENTY]) {
         for join_type in [JoinType::Inner, JoinType::Full] {
@@ -294,7 +294,7 @@ fn hashed_sides_are_one_table_where_memory_has_no_room_for_several() {
 
 #[test]
 fn a_partition_alone_returns_the_rows_that_are_its_own() {
-    map_parallel();
+    side_by_side();
     each(|case, join, _, at| {
         let (pool, context) = pooled(at, PLENTY);
         let mut rows = Vec::new();
@@ -309,7 +309,7 @@ fn a_partition_alone_returns_the_rows_that_are_its_own() {
 
 #[test]
 fn partitions_that_nobody_polls_take_nothing_from_the_others() {
-    map_parallel();
+    side_by_side();
     each(|case, join, _, at| {
         let (pool, context) = pooled(at, PLENTY);
         let mut rows = Vec::new();
@@ -332,7 +332,7 @@ fn partitions_that_nobody_polls_take_nothing_from_the_others() {
 
 #[test]
 fn streams_that_are_dropped_early_leave_a_plan_that_runs_and_no_memory() {
-    map_parallel();
+    side_by_side();
     each(|case, join, build, at| {
         let expected = expected(case);
         for polls in 0..4 {
@@ -359,7 +359,7 @@ fn streams_that_are_dropped_early_leave_a_plan_that_runs_and_no_memory() {
 
 #[test]
 fn a_plan_runs_again_and_keeps_no_memory_in_between() {
-    map_parallel();
+    side_by_side();
     each(|case, join, build, at| {
         let (pool, context) = pooled(at, PLENTY);
         for run in 0..3 {
@@ -374,7 +374,7 @@ fn a_plan_runs_again_and_keeps_no_memory_in_between() {
 
 #[test]
 fn a_plan_runs_several_times_at_once() {
-    map_parallel();
+    side_by_side();
     each(|case, join, build, at| {
         let about = format!("{at:?} {case}");
         let expected = expected(case);
@@ -422,7 +422,7 @@ fn owing(build: Which) -> (Case, Arc<HortonJoinExec>) {
 
 #[test]
 fn unmatched_rows_of_a_large_build_side_reach_consumers_of_every_kind() {
-    map_parallel();
+    side_by_side();
     for build in [Left, Right] {
         for reads in WAYS {
             let (case, join) = owing(build);
@@ -441,7 +441,7 @@ fn unmatched_rows_of_a_large_build_side_reach_consumers_of_every_kind() {
 
 #[test]
 fn a_stream_that_is_dropped_keeps_no_other_from_a_large_build_side_s_end() {
-    map_parallel();
+    side_by_side();
     for build in [Left, Right] {
         let (_, join) = owing(build);
         let (pool, context) = pooled(At::Device, PLENTY);

@@ -62,7 +62,8 @@ fn partners(sessions: &Sessions) -> usize {
     ran.rows.len()
 }
 
-/// Rows that are read of a side in turns before the other one is built: a batch or two a partition.
+/// Rows that are read of a side in turns before the other one is built: a batch or two per
+/// partition.
 const BEFORE: usize = 2 * 2 * 50;
 
 #[test]

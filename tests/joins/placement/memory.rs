@@ -65,7 +65,7 @@ fn case_of((left, right): (usize, usize), parts: usize, at: At) -> Case {
 
 #[test]
 fn a_left_side_that_the_pool_refuses_is_probed() {
-    map_parallel();
+    side_by_side();
     let in_parts = [(JoinType::Inner, 3), (JoinType::LeftAnti, 3)];
     for at in At::ALL {
         let types = JOIN_TYPES.map(|join_type| (join_type, 1));
@@ -91,7 +91,7 @@ fn right_first(case: &Case) -> Arc<HortonJoinExec> {
 
 #[test]
 fn a_right_side_that_is_read_first_and_refused_is_probed() {
-    map_parallel();
+    side_by_side();
     for at in At::ALL {
         let mut case = case_of((SMALL, LARGE), 1, at);
         case.join_type = JoinType::Right;
@@ -132,7 +132,7 @@ fn assert_exhausted(errors: &[DataFusionError], consumer: &str, pool: &Arc<dyn M
 
 #[test]
 fn two_sides_that_the_pool_refuses_are_resources_exhausted() {
-    map_parallel();
+    side_by_side();
     for at in At::ALL {
         for parts in [1, 3] {
             let case = case_of((LARGE, LARGE), parts, at);
@@ -150,7 +150,7 @@ fn two_sides_that_the_pool_refuses_are_resources_exhausted() {
 
 #[test]
 fn a_left_side_that_alone_may_be_built_and_is_refused_is_resources_exhausted() {
-    map_parallel();
+    side_by_side();
     for at in [At::Device, At::Host] {
         let mut case = case_of((LARGE, SMALL), 1, at);
         case.fetch = Some(10);
@@ -163,7 +163,7 @@ fn a_left_side_that_alone_may_be_built_and_is_refused_is_resources_exhausted() {
 
 #[test]
 fn a_side_that_fits_but_its_table_does_not_is_resources_exhausted() {
-    map_parallel();
+    side_by_side();
     for (at, consumer) in [
         (At::Device, "HortonJoinBuild"),
         (At::Host, "HortonJoinBuild"),
@@ -178,7 +178,7 @@ fn a_side_that_fits_but_its_table_does_not_is_resources_exhausted() {
 
 #[test]
 fn a_plan_that_ran_out_of_memory_runs_in_a_larger_pool() {
-    map_parallel();
+    side_by_side();
     for at in At::ALL {
         let case = case_of((LARGE, LARGE), 3, at);
         let join = case.on_device();
@@ -194,7 +194,7 @@ fn a_plan_that_ran_out_of_memory_runs_in_a_larger_pool() {
 
 #[test]
 fn rows_of_the_side_that_is_probed_are_given_back_as_they_are_probed() {
-    map_parallel();
+    side_by_side();
     for at in [At::Device, At::Host] {
         // All of the left side is read in its first turn, but for its end.
         let mut case = case_of((LARGE, SMALL), 1, at);
@@ -226,7 +226,7 @@ fn room_for(rows: usize) -> usize {
 
 #[test]
 fn rows_that_were_read_of_the_other_side_make_room_on_disk() {
-    map_parallel();
+    side_by_side();
     let (small, large) = (10 * BATCH, 60 * BATCH);
     for at in At::ALL {
         for parts in [1, 3] {
@@ -256,7 +256,7 @@ fn assert_built(found: &Outcome, built: (Which, usize), about: &str) {
 
 #[test]
 fn a_first_side_that_does_not_fit_makes_room_for_the_second() {
-    map_parallel();
+    side_by_side();
     let (small, large) = (10 * BATCH, 60 * BATCH);
     for at in At::ALL {
         let mut case = case_of((large, small), 3, at);
@@ -276,7 +276,7 @@ fn a_first_side_that_does_not_fit_makes_room_for_the_second() {
 
 #[test]
 fn the_side_that_is_read_second_leaves_half_of_the_pool() {
-    map_parallel();
+    side_by_side();
     let (pool, context) = pooled(At::Host, 8 << 20);
     let mut case = case_of((18 * BATCH, 60 * BATCH), 1, At::Host);
     case.config.knobs.sample_rows = 18 * BATCH;
@@ -311,7 +311,7 @@ fn the_side_that_is_read_second_leaves_half_of_the_pool() {
 
 #[test]
 fn a_small_side_is_built_though_half_of_the_pool_is_taken() {
-    map_parallel();
+    side_by_side();
     for at in At::ALL {
         let mut case = case_of((40 * BATCH, SMALL), 1, at);
         case.config.knobs.sample_rows = 30 * BATCH;

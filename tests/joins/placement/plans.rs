@@ -205,7 +205,7 @@ pub fn assert_place(decision: &Decision, at: At, about: &str) {
 
 /// Runs `case` at `at`; checks its rows, and that it built `build`.
 pub fn check(case: &Case, build: (Which, usize), at: At) -> Outcome {
-    map_parallel();
+    side_by_side();
     let about = format!("{at:?}, {build:?}: {case}");
     let (_, context) = pooled(at, PLENTY);
     let found = outcome(&case.on_device(), context).unwrap_or_else(|e| panic!("{about}: {e}"));

@@ -195,7 +195,7 @@ fn keys(rows: usize) -> Side {
 
 #[test]
 fn by_default_both_sides_decide_whether_a_gpu_is_asked() {
-    map_parallel();
+    side_by_side();
     const BUILD: usize = 140_000;
     let kind = device().info().kind;
     for probe in [200_000, (1 << 20) - 1, 1 << 20] {

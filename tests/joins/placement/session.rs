@@ -101,7 +101,7 @@ pub fn sql(session: &SessionContext, query: &str) -> Result<Vec<RecordBatch>> {
 
 /// Runs `plan`; its rows, sorted.
 pub fn rows(session: &SessionContext, plan: &Arc<dyn ExecutionPlan>) -> Vec<String> {
-    map_parallel();
+    side_by_side();
     let (plan, context) = (Arc::clone(plan), session.task_ctx());
     let batches = block_on(async move { collect(plan, context).await });
     sorted(text(&batches.unwrap()))

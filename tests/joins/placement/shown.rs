@@ -18,9 +18,9 @@ use horton_test_support::joins::*;
 /// Left is `big`, right is `small`, which ends first.
 const QUERY: &str = "SELECT big.v, small.v FROM big JOIN small ON big.k = small.k";
 
-/// The answer to `text`, a line a row.
+/// The answer to `text`, a line per row.
 fn answer(sessions: &Sessions, text_of: &str) -> String {
-    map_parallel();
+    side_by_side();
     text(&sql(&sessions.horton, text_of).unwrap()).join("\n")
 }
 

@@ -97,7 +97,7 @@ fn the_device_is_asked_from_min_build_rows_on() {
         for (min_build_rows, reason) in [(39, None), (40, None), (41, few(41)), (200, few(200))] {
             let mut case = open(side(5, left), side(6, right), At::Device);
             case.config.min_build_rows = min_build_rows;
-            map_parallel();
+            side_by_side();
             let found = outcome(&case.on_device(), case.context()).unwrap();
             assert_eq!(found.rows, expected(&case));
             let decision = only(&found.decisions);

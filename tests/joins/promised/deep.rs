@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use datafusion::physical_plan::{ExecutionPlan, collect};
 use datafusion::prelude::SessionContext;
-use horton_test_support::turns::map_parallel;
+use horton_test_support::turns::side_by_side;
 
 use super::sessions::*;
 
@@ -37,7 +37,7 @@ fn planned(session: &SessionContext) -> Arc<dyn ExecutionPlan> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_chain_of_many_joins_has_stack_enough() {
-    map_parallel();
+    side_by_side();
     for at in At::BOTH {
         let config = config()
             .with_target_partitions(1)

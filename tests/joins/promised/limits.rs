@@ -14,7 +14,7 @@ use datafusion::prelude::{SessionConfig, SessionContext};
 use futures::StreamExt;
 use horton_test_support::internals::DynamicFilterExec;
 use horton_test_support::plans::{metric, nodes};
-use horton_test_support::turns::map_parallel;
+use horton_test_support::turns::side_by_side;
 
 use super::sessions::*;
 
@@ -95,7 +95,7 @@ async fn rows_read(session: &SessionContext, folder: &Path, sql: &str) -> (usize
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_limit_reads_little_more_than_the_stock_join() {
-    map_parallel();
+    side_by_side();
     let folder = tempfile::tempdir().unwrap();
     write(folder.path()).await;
     let mut tested = 0;

@@ -14,7 +14,7 @@ use datafusion::prelude::{SessionConfig, SessionContext, col};
 use horton_join::config::{Enabled, HortonConfig, Knobs};
 use horton_test_support::env::asked;
 use horton_test_support::plans::{keep_sides, launches};
-use horton_test_support::turns::map_parallel;
+use horton_test_support::turns::side_by_side;
 
 /// The place where joins run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,13 +64,13 @@ pub fn config() -> SessionConfig {
 
 /// A session of this crate with these options.
 pub fn session(options: HortonConfig) -> SessionContext {
-    map_parallel();
+    side_by_side();
     horton_join::context(config().with_option_extension(options))
 }
 
 /// The same, where both sides of each join stay in partitions, as they are planned.
 pub fn partitioned(options: HortonConfig) -> SessionContext {
-    map_parallel();
+    side_by_side();
     let threshold = "datafusion.optimizer.hash_join_single_partition_threshold";
     let config = config()
         .set_usize(threshold, 0)
@@ -84,7 +84,7 @@ pub fn partitioned(options: HortonConfig) -> SessionContext {
 
 /// The same with so much memory.
 pub fn with_memory(options: HortonConfig, bytes: usize) -> SessionContext {
-    map_parallel();
+    side_by_side();
     let pool = Arc::new(GreedyMemoryPool::new(bytes));
     let runtime = RuntimeEnvBuilder::new().with_memory_pool(pool);
     let builder = SessionStateBuilder::new()

@@ -33,7 +33,7 @@ use horton_join::{Decision, Side};
 use horton_test_support::plans::keep_sides;
 use horton_test_support::plans::sorted;
 use horton_test_support::promises::{self, Promises};
-use horton_test_support::turns::map_parallel;
+use horton_test_support::turns::side_by_side;
 
 use self::data::register_all;
 
@@ -215,7 +215,7 @@ async fn check(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn many_join_queries_return_the_rows_of_the_stock_joins() {
-    map_parallel();
+    side_by_side();
     let queries = queries();
     let stock = SessionContext::new();
     let sessions = [

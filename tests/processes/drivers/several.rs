@@ -130,7 +130,7 @@ async fn joins_that_run_at_once_are_on_both() {
 const HALF: &str = "SET horton.device_memory_limit = 1450000";
 
 /// Joins of each type, `a` with 60,000 rows that are built, `b` with 70,000. The first five come in
-/// shares. The others ask all shares at once, so they come in buckets.
+/// shards. The others ask all shards at once, so they come in spill partitions.
 const LARGE: [&str; 10] = [
     "count(*), sum(a.k), sum(b.k) FROM a JOIN b ON a.k = b.k",
     "count(*), sum(a.k), count(b.k) FROM a LEFT JOIN b ON a.k = b.k",

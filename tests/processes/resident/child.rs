@@ -242,8 +242,8 @@ async fn run(
     let session = SessionContext::new_with_state(horton_join::install(builder).build());
     let of_role = format!("SET horton.enabled = '{role}'");
     // Without it, stock's joins hold as much again in channels between threads.
-    let map_parallel = "SET datafusion.optimizer.repartition_joins = false";
-    let sets = [of_role.as_str(), map_parallel];
+    let shared_table = "SET datafusion.optimizer.repartition_joins = false";
+    let sets = [of_role.as_str(), shared_table];
     for set in sets.iter().chain(query.options()) {
         session.sql(set).await.unwrap().collect().await.unwrap();
     }

@@ -1,5 +1,5 @@
 //! The memory that a join makes resident beside DataFusion's own: probe rows of 4 KB, dictionaries,
-//! explosions, buckets.
+//! explosions, spill partitions.
 //!
 //! Each measurement is a process of its own: what one join left with the allocator is not the next
 //! one's.

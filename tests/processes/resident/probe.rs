@@ -18,15 +18,15 @@ pub const SMALL: usize = 64;
 /// The texts in the column `s` of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Texts {
-    /// A text of 4 KB a row.
+    /// A text of 4 KB per row.
     Plain,
     /// The same in batches of 500 rows.
     Cut,
-    /// A text of 4 KB a row, of a dictionary of 1,000 that each batch has for itself.
+    /// A text of 4 KB per row, of a dictionary of 1,000 that each batch has for itself.
     Dictionary,
-    /// A text of 4 KB a row, of one dictionary that all batches share; they are small.
+    /// A text of 4 KB per row, of one dictionary that all batches share; they are small.
     Small,
-    /// A text of 1 KB a row.
+    /// A text of 1 KB per row.
     Medium,
     /// A byte.
     Short,

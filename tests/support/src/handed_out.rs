@@ -10,7 +10,7 @@ use datafusion::physical_optimizer::filter_pushdown::FilterPushdown;
 use datafusion::physical_plan::ExecutionPlan;
 use horton_join::config::HortonConfig;
 
-/// Returns `plan` with what its joins tell handed to its scans.
+/// Returns `plan` with the dynamic filters of its joins handed to its scans.
 pub fn handed_out(
     plan: Arc<dyn ExecutionPlan>,
     config: &HortonConfig,

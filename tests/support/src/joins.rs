@@ -35,7 +35,7 @@ pub use crate::env::{asked, device};
 use crate::handed_out::handed_out;
 use crate::patience::Patience;
 pub use crate::text::text;
-pub use crate::turns::{alone, map_parallel};
+pub use crate::turns::{alone, side_by_side};
 
 /// All join types.
 pub const JOIN_TYPES: [JoinType; 10] = [
@@ -60,7 +60,7 @@ pub const NULL_EQUALITIES: [NullEquality; 2] = [
 /// Runs a future on the tests' runtime, in the test's turn; fails instead of hanging.
 pub fn block_on<T: Send + 'static>(future: impl Future<Output = T> + Send + 'static) -> T {
     static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().unwrap());
-    map_parallel();
+    side_by_side();
     let (done, wait) = channel();
     RUNTIME.spawn(async move { done.send(future.await) });
     let mut patience = Patience::default();
@@ -426,7 +426,7 @@ impl Case {
 
     /// Runs the join on the device alone.
     pub fn run_on_device(&self) -> Run {
-        map_parallel();
+        side_by_side();
         run(self.on_device(), self.context()).unwrap()
     }
 
@@ -446,7 +446,7 @@ impl Case {
 
     /// Checks as [`check`](Self::check) does, whether there is something to look up or not.
     pub fn check_rows(&self) -> Run {
-        map_parallel();
+        side_by_side();
         let stock = run(Arc::new(self.stock()), self.context()).unwrap();
         let device = run(self.on_device(), self.context()).unwrap();
         let filtered = run(self.with_filters(), self.context()).unwrap();
@@ -472,7 +472,7 @@ impl Case {
         let rows = device.metric("output_rows");
         assert_eq!(rows, device.count(), "output_rows: {self}");
         let (_, lookups) = device.ratio("buckets_per_lookup");
-        // A key is looked up in one table, that of its bucket, built of either side.
+        // A key is looked up in one table, that of its spill partition, built of either side.
         let [build, probe] = [&self.build, &self.probe].map(|side| side.batch().num_rows());
         let most = match self.goes_to_buckets() {
             true => build.max(probe),
@@ -488,7 +488,7 @@ impl Case {
     }
 
     /// Returns whether `HashJoinExec` promises the order of its rows, and they do not come of
-    /// buckets.
+    /// spill partitions.
     fn is_ordered(&self) -> bool {
         if self.goes_to_buckets() {
             return false;

@@ -1,20 +1,17 @@
 //! The code that the tests, examples and benchmarks of horton-join share. Nothing here is
-//! published.
+//! published. What concerns tables alone (`env`, `tables`, `lookups`) is in `tables/support`.
 //!
 //! ```text
-//!  env        the device under test, sizes           ─┐
-//!  tables     keys, kernel bodies, jobs on the device ├─▶ tests/tables
-//!  joins      cases, sides, a join beside the stock one ─▶ tests/joins, tests/processes
-//!  plans      rows as text, metrics of a plan's nodes   ─▶ all that run SQL
-//!  promises   what nodes promise, held against their rows ─▶ all that run plans
-//!  turns      tests alone, tests side by side           ─▶ tests/joins
-//!  child      a test again in a process of its own      ─▶ tests/processes, tests/fuzz
-//!  tpch       tables as Parquet, texts of queries        ─▶ ballista, distributed
-//!  internals  what no user of the crate can reach       ─▶ all of them, by this one list
-//!  lookups    keys and answers of lookups ─▶ device_bench, paper_figures, tune
-//!  sql_bench  cases, tables and timing of SQL joins ─▶ the example of that name, benches/join.rs
-//!  bars, plot charts as SVG               ─▶ sql_bench, evaluation
-//!  csv, median a line of figures, the middle one ─▶ tpch_join, sql_bench, evaluation
+//!  joins        cases, sides, a join beside the stock one    ─▶ tests/joins, tests/processes
+//!  plans        rows as text, metrics of a plan's nodes      ─▶ all that run SQL
+//!  promises     what nodes promise, held against their rows  ─▶ all that run plans
+//!  turns        tests alone, tests side by side              ─▶ tests/joins
+//!  child        a test again in a process of its own         ─▶ tests/processes, tests/fuzz
+//!  tpch         tables as Parquet, texts of queries          ─▶ ballista, distributed
+//!  internals    what no user of the crate can reach          ─▶ all of them, by this one list
+//!  sql_bench    cases, tables and timing of SQL joins        ─▶ its example, benches/join.rs
+//!  bars, plot   charts as SVG                                ─▶ sql_bench, evaluation
+//!  csv, median  a line of figures, the middle one            ─▶ tpch_join, sql_bench, evaluation
 //! ```
 
 pub use horton_tables_test_support::{env, lookups, tables};

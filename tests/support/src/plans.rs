@@ -11,7 +11,7 @@ use horton_join::HortonJoinExec;
 
 use crate::text::text;
 
-/// Returns one string a row, sorted.
+/// Returns one string per row, sorted.
 pub fn sorted(batches: &[RecordBatch]) -> Vec<String> {
     let mut rows = text(batches);
     rows.sort_unstable();

@@ -3,7 +3,7 @@
 use arrow::array::RecordBatch;
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 
-/// Returns one string a row.
+/// Returns one string per row.
 pub fn text(batches: &[RecordBatch]) -> Vec<String> {
     let options = FormatOptions::default().with_null("NULL");
     let mut rows = Vec::new();

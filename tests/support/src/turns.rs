@@ -1,8 +1,8 @@
 //! Tests that measure the device's memory run alone, the others side by side.
 //!
 //! ```text
-//!  test A   map_parallel() ├──────────────────────┤
-//!  test B   map_parallel()    ├───────────┤
+//!  test A   side_by_side() ├──────────────────────┤
+//!  test B   side_by_side()    ├───────────┤
 //!  test C   alone()           · · · · · · · · · · ·├───────┤
 //! ```
 //!
@@ -28,7 +28,7 @@ thread_local! {
 /// Lets no test that runs [`alone`] meet this thread's.
 ///
 /// Call it on the test's own thread: one that the test waits for must not wait for a turn.
-pub fn map_parallel() {
+pub fn side_by_side() {
     TURN.with_borrow_mut(|turn| {
         if matches!(turn, Turn::None) {
             *turn = Turn::SideBySide(QUIET.read().unwrap_or_else(PoisonError::into_inner));

@@ -194,6 +194,16 @@ pub fn run(root: &Path, draw: bool) -> io::Result<bool> {
         let has_circle = check(&files);
         is_well &= !check_tables(&files) && !has_circle;
     }
+    for file in crate::tracked(root)? {
+        let is_of_joins = file.starts_with("src/") && file.ends_with(".rs");
+        if is_of_joins && fs::read_to_string(root.join(&file))?.contains(FOR_THEMSELVES[0]) {
+            println!(
+                "{file} names {}, tables that joins do not use",
+                FOR_THEMSELVES[0]
+            );
+            is_well = false;
+        }
+    }
     if draw {
         fs::write(&page, &after)?;
     } else if after != before {

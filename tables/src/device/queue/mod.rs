@@ -30,7 +30,10 @@ use super::staging::Staging;
 use super::status::Failed;
 
 pub(super) mod launch;
-pub mod transfer;
+mod transfer;
+
+
+
 
 /// The purpose of a command.
 #[derive(Debug, Clone, Copy)]
@@ -51,7 +54,7 @@ impl Stage {
     }
 }
 
-/// One lane of an opened device: an in-order queue; lives on its owner thread.
+/// One lane of an opened device: an in-order queue; lives on its lane's thread.
 pub struct Queue {
     opened: Arc<Opened>,
     limit: u64,

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  kinds    I   S   D   S   R …
-//!  keys     7   7   9   3   7 …     ─▶ one launch ─▶  answers, one an operation
+//!  keys     7   7   9   3   7 …     ─▶ one launch ─▶  answers, one per operation
 //!  values   1   ·   ·   ·   2 …
 //! ```
 //!

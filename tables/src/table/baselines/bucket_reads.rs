@@ -1,4 +1,4 @@
-//! The buckets that lookups read, counted on the device; the driver of
+//! The buckets that lookups read, counted on the device; the host side of
 //! `cl/baselines/bucket_reads.cl`.
 //!
 //! The Horton paper measures data movement with hardware counters (section 8). Where there are
@@ -23,7 +23,7 @@ const LINE_WORDS: usize = 8;
 /// The buckets that lookups read in all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reads {
-    /// Buckets, one or two a key.
+    /// Buckets, one or two per key.
     pub buckets: u64,
     /// Cache lines of 64 bytes.
     pub lines: u64,

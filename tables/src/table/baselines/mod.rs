@@ -10,7 +10,7 @@
 //!            primitives ◀───────  horton
 //! ```
 //!
-//! [`linear`], [`slab`] and [`cuckoo`] are tables of their own right. They share nothing with each
+//! [`linear`], [`slab`] and [`cuckoo`] are tables in their own right. They share nothing with each
 //! other beyond [`primitives`](super::primitives) and the operations of a [`batch`]. Nothing that
 //! joins use imports this folder: `make modules` checks that.
 
@@ -20,4 +20,4 @@ pub mod cuckoo;
 mod gather_bound;
 pub mod linear;
 pub mod slab;
-pub mod updates;
+pub(crate) mod updates;

@@ -1,4 +1,4 @@
-//! Displacement: slots for the items that `place` found none for; the driver of
+//! Displacement: slots for the items that `place` found none for; the host side of
 //! `cl/horton/displace.cl`.
 //!
 //! ```text

@@ -5,7 +5,7 @@
 //!  displace   hash · bucket · fill · changing · displace, where a build leaves stragglers
 //!  update     that of build · put_wide · items · merge · changing · sweep, for values of 32 bits
 //!  lookup     hash · bucket (· tile) · lookup
-//!  gather     hash · bucket (· tile) · gather
+//!  gather     hash · bucket (· tile) · gather_bound
 //! ```
 //!
 //! Every constant lives in Rust and reaches the kernels as a define; a variant (bucket

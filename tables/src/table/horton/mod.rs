@@ -14,8 +14,8 @@
 //!
 //! * `table`: the table, and how it is built; [`bucket`](super::primitives::bucket): its words
 //! * [`build`]: bulk build on the device
-//! * [`updates`](crate::table::baselines::updates): insert, update and remove in a table that
-//!   exists, and the trait [`Table`](crate::table::Table); no join needs them
+//! * `updates`, in [`baselines`](crate::table::baselines): insert, update and remove in a table
+//!   that exists, and the trait [`Table`](crate::table::Table); no join needs them
 //! * `phases`: what building and inserting share; its last part `displace`, which `patience` ends
 //! * `lookup`: bulk lookup on the device; [`tuning`]: its parameters
 //! * [`model`]: the same table in plain Rust, a test oracle

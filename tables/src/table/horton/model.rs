@@ -101,7 +101,7 @@ impl HortonModel {
     }
 
     /// Returns a table of distinct `items` (key, value), or how many of them found no slot within
-    /// 1,000 displacements an item.
+    /// 1,000 displacements per item.
     ///
     /// # Errors
     /// The number of items without a slot.

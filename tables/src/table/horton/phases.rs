@@ -24,7 +24,7 @@ pub(crate) struct Overflow {
     /// Items of four buckets per word, a byte each.
     pub fill: Buffer<u32>,
     pub items: Buffer<u64>,
-    /// [`HOME_WORDS`] a bucket: its number, its first item, its items.
+    /// [`HOME_WORDS`] per bucket: its number, its first item, its items.
     pub homes: Buffer<u32>,
 }
 

@@ -5,7 +5,7 @@
 //!  kernel body, kind of table, slots per bucket, cached or not ─▶ Tuning::of ─▶ a constant
 //! ```
 //!
-//! The Horton paper tunes every kind of table by itself (section 7: unrolling, threads a compute
+//! The Horton paper tunes every kind of table by itself (section 7: unrolling, threads per compute
 //! unit, keys per group of threads), as a slow baseline proves nothing. So each parameter was
 //! varied here, one after another, on an NVIDIA H200 and on PoCL
 //! (`benches/results/tables-2026-11-21.md`). Winners by 3 % and more are constants, with their rate
@@ -72,7 +72,7 @@ impl Residence {
 pub struct Workload {
     /// The kind of table.
     pub kind: Kind,
-    /// Slots a bucket: 4, 8 or 16.
+    /// Slots per bucket: 4, 8 or 16.
     pub slots: usize,
     /// Memory that the table is in.
     pub residence: Residence,
@@ -94,7 +94,7 @@ pub enum Tuning {
     Chunk {
         /// Keys between a prefetch and its lookup.
         look_ahead: usize,
-        /// Work-items a compute unit.
+        /// Work-items per compute unit.
         shares: usize,
         /// Looks at second buckets.
         second: Second,
@@ -103,13 +103,13 @@ pub enum Tuning {
     Tile {
         /// Way in which lanes talk: any body but [`KernelBody::Chunk`].
         body: KernelBody,
-        /// Lanes a bucket.
+        /// Lanes per bucket.
         lanes: usize,
         /// Buckets that are read before the first is compared.
         unroll: usize,
         /// Number of work-items of a work-group.
         group: usize,
-        /// Keys a work-item at most; few keys are spread over the whole device instead.
+        /// Keys per work-item at most; few keys are spread over the whole device instead.
         keys: usize,
         /// Looks at second buckets; [`Second::Buffered`] only with [`KernelBody::WarpTile`],
         /// several keys per work-item and values of 31 bits.

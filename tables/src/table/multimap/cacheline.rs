@@ -1,5 +1,5 @@
-//! Linear probing over codes of one or two words, a cache line at a time; the driver of
-//! `cl/multimap/codes.cl`.
+//! Linear probing over codes of one or two words, a cache line at a time; the host side of
+//! `cl/multimap/cacheline.cl`.
 //!
 //! ```text
 //!  code ──mix──▶ m ──▶ line      m0 m1 m2 m3 m4 | v0 v1 v2 v3 v4 | stays     64 bytes
@@ -20,7 +20,7 @@
 //! unasked. Codes must be distinct: rows by code are [`crate::table::primitives::group`]'s and
 //! [`crate::table::multimap::multiword`]'s.
 //!
-//! Cost: 64 bytes for three codes; one compare-and-swap a code to build; 1.07 lines read a hit,
+//! Cost: 64 bytes for three codes; one compare-and-swap per code to build; 1.07 lines read per hit,
 //! 1.01 per miss (simulated; without the bits 1.36 per miss).
 
 use crate::device::program::ProgramText;
@@ -34,7 +34,7 @@ use crate::table::primitives::mix::seed_words;
 /// Codes that a line has room for.
 const LINE_CODES: usize = 5;
 
-/// Codes a line, on average: a load factor of 0.6.
+/// Codes per line, on average: a load factor of 0.6.
 const FILLED: usize = 3;
 
 /// Codes whose lines are asked for together: those of two blocks are under way at a time.
@@ -71,7 +71,7 @@ fn text(variant: &Variant) -> ProgramText {
         ("PREFETCH", u8::from(prefetch).to_string()),
         peek_define(peek),
     ];
-    let parts = [kernel_sources::MIX, kernel_sources::CODES];
+    let parts = [kernel_sources::MIX, kernel_sources::CACHELINE];
     ProgramText::new("codes", &defines, &parts)
 }
 
@@ -119,8 +119,8 @@ pub struct CacheLineTable {
 }
 
 impl CacheLineTable {
-    /// Returns whether a table of codes is faster than other tables on the queue's device, and can
-    /// be built there.
+    /// Returns whether a cache-line table is faster than other tables on the queue's device, and
+    /// can be built there.
     pub fn suits(queue: &Queue) -> bool {
         queue.info().kind == DeviceKind::Cpu && queue.info().has_int64_atomics()
     }

@@ -1,4 +1,4 @@
-//! A table with a slot for every possible key: for keys that are dense numbers; the driver of
+//! A table with a slot for every possible key: for keys that are dense numbers; the host side of
 //! `cl/multimap/direct.cl`.
 //!
 //! ```text
@@ -6,13 +6,13 @@
 //! ```
 //!
 //! Not from the papers: what `HashJoinExec` calls an array map. Many primary keys are the numbers
-//! from 1 up. Where the normalized keys of a build side have at most [`SPARSEST`] codes a row, the
-//! slot of a key is the key: no hash, no comparison, 4 bytes read. On a CPU, where they are few
+//! from 1 up. Where the normalized keys of a build side have at most [`SPARSEST`] codes per row,
+//! the slot of a key is the key: no hash, no comparison, 4 bytes read. On a CPU, where they are few
 //! enough for its caches, the bound is [`SPARSEST_CACHED`]. On CPU runtimes, where kernels are
 //! nearly all of a join's time, that halves it. On GPUs they are a small part of it and a Horton
 //! table's bucket costs one read too, so nothing is gained there.
 //!
-//! Cost: 4 bytes a code, one compare-and-swap a row to build, one read of 4 bytes per lookup.
+//! Cost: 4 bytes per code, one compare-and-swap per row to build, one read of 4 bytes per lookup.
 
 use crate::device::program::ProgramText;
 use crate::device::{Arg, Buffer, Queue};
@@ -21,14 +21,14 @@ use crate::kernel_sources;
 use crate::table::api::{Items, MISS};
 use crate::table::launch::{LOOK_AHEAD, Spread, check_lookup, group_of, local_group, prefetches};
 
-/// Codes a row up to which keys are dense: with more, a Horton table is no larger.
+/// Codes per row up to which keys are dense: with more, a Horton table is no larger.
 pub const SPARSEST: usize = 4;
 
 /// Codes up to which a table may be less dense on a CPU, whose caches have room for 32 MiB or soon
 /// will.
 pub const CACHED: usize = 1 << 23;
 
-/// Codes a row up to which it may be so: filling the table must not cost more than lookups save.
+/// Codes per row up to which it may be so: filling the table must not cost more than lookups save.
 pub const SPARSEST_CACHED: usize = 128;
 
 fn text(group: usize, prefetch: bool) -> ProgramText {

@@ -1,7 +1,7 @@
 //! The table that a join looks keys up in: any kind, behind one face.
 //!
 //! ```text
-//!  distinct keys ─build─▶ Horton | direct | codes ─lookup─▶ row, or group, or MISS
+//!  distinct keys ─build─▶ Horton | direct | cache-line ─lookup─▶ row, or group, or MISS
 //!  keys that repeat ────▶ none: group them first (table/multimap/map.rs)
 //! ```
 //!
@@ -10,9 +10,9 @@
 //! that one answers with 32-bit values and a word beside each that says whether they were found,
 //! and takes keys that repeat.
 //!
-//! Cost: a Horton table reads about one 64-byte bucket a lookup at load 0.8. A direct table reads 4
-//! bytes, but only takes keys that are dense numbers. A table of codes reads one 64-byte line, and
-//! has 21 bytes per key.
+//! Cost: a Horton table reads about one 64-byte bucket per lookup at load 0.8. A direct table reads
+//! 4 bytes, but only takes keys that are dense numbers. A cache-line table reads one 64-byte line,
+//! and has 21 bytes per key.
 
 use std::fmt;
 
@@ -97,7 +97,7 @@ impl IndexConfig {
 
     /// Builds a table of distinct keys of two words, if that is asked for or suits the device.
     /// Returns `None` if not, or if some key repeats: then
-    /// [`wide`](crate::table::multimap::multiword) goes by half of their mix.
+    /// [`multiword`](crate::table::multimap::multiword) goes by half of their mix.
     ///
     /// # Errors
     /// Those of [`CacheLineTable::build`].

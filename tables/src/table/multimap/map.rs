@@ -8,8 +8,8 @@
 //! Most builds are primary keys, so the table is first built as if keys were unique. If keys
 //! repeat, the build mostly finds that after a small part of its work. Only then are the rows
 //! grouped and the table built over the distinct keys. Keys of two words have tables of their own
-//! on CPUs ([`codes`](super::cacheline)). Otherwise keys of several words are grouped by what the
-//! table knows them by, and told apart by [`wide`](super::multiword).
+//! on CPUs ([`cacheline`](super::cacheline)). Otherwise keys of several words are grouped by what
+//! the table knows them by, and told apart by [`multiword`](super::multiword).
 
 use std::sync::Arc;
 
@@ -46,7 +46,7 @@ pub struct MultiMap {
 /// The build side's keys on the device.
 #[derive(Debug, Clone, Copy)]
 pub struct MultiMapInput<'a> {
-    /// One key a row that can match.
+    /// One key per row that can match.
     pub keys: &'a Buffer<u32>,
     /// Their row numbers; without them, their positions.
     pub rows: Option<&'a Buffer<u32>>,

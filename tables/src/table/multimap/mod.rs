@@ -4,10 +4,10 @@
 //!  keys ─▶ MultiMap::build                       map
 //!            ├─▶ HashIndex: distinct keys        index
 //!            │     a Horton table                horton
-//!            │     a slot for every key          direct   dense numbers, on CPUs
-//!            │     probing by cache lines        codes    keys of one or two words, on CPUs
+//!            │     a slot for every key          direct     dense numbers, on CPUs
+//!            │     probing by cache lines        cacheline  keys of one or two words, on CPUs
 //!            ├─▶ groups of rows, if keys repeat  primitives::group
-//!            └─▶ runs, for longer keys           wide
+//!            └─▶ runs, for longer keys           multiword
 //!
 //!  keys ─▶ MultiMap::lookup ─▶ Matches ─▶ pairs of rows, by windows     pairs
 //! ```

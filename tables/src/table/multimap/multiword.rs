@@ -1,4 +1,4 @@
-//! Keys of several words, over a table of 32-bit keys; the driver of `cl/multimap/wide.cl`.
+//! Keys of several words, over a table of 32-bit keys; the host side of `cl/multimap/multiword.cl`.
 //!
 //! ```text
 //!  code, 2 to 8 words ──mix──▶ key: the table's      check: what tells apart
@@ -41,7 +41,7 @@ fn text(prefetch: bool) -> ProgramText {
         ("ORDERED", ORDERED.to_string()),
         ("PREFETCH", u8::from(prefetch).to_string()),
     ];
-    let parts = [kernel_sources::MIX, kernel_sources::WIDE];
+    let parts = [kernel_sources::MIX, kernel_sources::MULTIWORD];
     ProgramText::new("wide", &defines, &parts)
 }
 

@@ -1,4 +1,4 @@
-//! The way from looked-up values to (probe row, build row) pairs on the device; the driver of
+//! The way from looked-up values to (probe row, build row) pairs on the device; the host side of
 //! `cl/multimap/pairs.cl`.
 //!
 //! ```text
@@ -261,7 +261,7 @@ impl Matches {
     }
 }
 
-/// Returns the program, and the launch size of one work-group a tile of `n` rows.
+/// Returns the program, and the launch size of one work-group per tile of `n` rows.
 fn launch(queue: &Queue, n: usize) -> (ProgramText, (usize, usize)) {
     let group = local_group(queue);
     let prefetch = group == 1 && queue.info().has_prefetch();

@@ -1,4 +1,4 @@
-//! A batch of items without repeating keys; the driver of `cl/primitives/distinct.cl`.
+//! A batch of items without repeating keys; the host side of `cl/primitives/distinct.cl`.
 //!
 //! ```text
 //!  keys 7 3 7 3 9, values a b c d e  ─▶  keys 3 7 9, values d c e

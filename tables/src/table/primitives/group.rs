@@ -1,4 +1,4 @@
-//! Groups of equal keys, made on the device; the driver of `cl/primitives/group.cl`.
+//! Groups of equal keys, made on the device; the host side of `cl/primitives/group.cl`.
 //!
 //! ```text
 //!  keys  7 3 7 3 9   sort   3 3 7 7 9   unique keys  3 7 9

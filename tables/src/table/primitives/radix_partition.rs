@@ -1,4 +1,5 @@
-//! Splits items into ranges of buckets on the device; the driver of `cl/primitives/split.cl`.
+//! A radix partition: splits items into ranges of buckets on the device; the host side of
+//! `cl/primitives/radix_partition.cl`.
 //!
 //! ```text
 //!  keys, values ─▶ coarse bins ─▶ … ─▶ ranges of buckets, each with room for
@@ -21,8 +22,8 @@ use crate::table::launch::group_of;
 
 use super::bucket::{self, BucketSize, Variant};
 
-/// Bins that one level splits a bin into; more would leave a work-group's tile too few
-/// items a bin to write them in whole cache lines.
+/// Bins that one level splits a bin into; more would leave a work-group's tile too few items per
+/// bin to write them in whole cache lines.
 const MAX_BINS: usize = 512;
 
 /// Local memory that a tile of 4096 items needs, in bytes.
@@ -75,7 +76,7 @@ fn tile(info: &DeviceInfo) -> usize {
     }
 }
 
-/// The text that comes after `cl/primitives/split.cl` in a program.
+/// The text that comes after `cl/primitives/radix_partition.cl` in a program.
 pub(crate) struct Rest<'a> {
     pub defines: &'a [(&'static str, String)],
     /// File names and texts.
@@ -116,7 +117,7 @@ pub(crate) fn text(
         kernel_sources::HASH,
         kernel_sources::BUCKET,
         kernel_sources::LOCAL,
-        kernel_sources::SPLIT,
+        kernel_sources::RADIX_PARTITION,
     ];
     parts.extend_from_slice(rest.parts);
     ProgramText::new(name, &defines, &parts)

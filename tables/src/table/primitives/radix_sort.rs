@@ -1,4 +1,4 @@
-//! A stable radix sort; the driver of `cl/primitives/radix_sort.cl`.
+//! A stable radix sort; the host side of `cl/primitives/radix_sort.cl`.
 //!
 //! ```text
 //!  keys, rows ─histogram─▶ counts by (digit, tile) ─scan─▶ places ─scatter─▶ keys, rows by digit
@@ -113,7 +113,7 @@ impl Pass {
     }
 }
 
-/// Returns the items of a tile: what a work-group sorts at once, or on a CPU a few long tiles a
+/// Returns the items of a tile: what a work-group sorts at once, or on a CPU a few long tiles per
 /// core.
 fn tile(queue: &Queue, n: usize) -> usize {
     let cores = queue.info().compute_units.max(1) as usize;

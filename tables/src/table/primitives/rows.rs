@@ -1,4 +1,4 @@
-//! The operations on lists of row numbers on the device; the driver of `cl/primitives/rows.cl`.
+//! The operations on lists of row numbers on the device; the host side of `cl/primitives/rows.cl`.
 //!
 //! ```text
 //!  numbers  2 0 MISS 2        set_bits     bits   101

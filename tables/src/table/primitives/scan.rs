@@ -1,4 +1,4 @@
-//! Exclusive prefix sums on the device; the driver of `cl/primitives/scan.cl`.
+//! Exclusive prefix sums on the device; the host side of `cl/primitives/scan.cl`.
 //!
 //! ```text
 //!  data  3 1 4 1 5 9 2 6   ─▶   0 3 4 8 9 14 23 25

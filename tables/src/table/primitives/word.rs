@@ -9,8 +9,8 @@
 //!  [  all ones   |  all ones  ]     EMPTY_WORD: never used
 //! ```
 //!
-//! `cl/primitives/word.cl` has two kernels besides, for what the driver asks of values: which are
-//! no [`MISS`], and how many cannot be stored.
+//! `cl/primitives/word.cl` has two kernels besides, for what the host side asks of values: which
+//! are no [`MISS`], and how many cannot be stored.
 //!
 //! One compare-and-swap publishes key and value together, so that nobody sees one without the
 //! other. The sources reserve a key for "empty" (and another for "deleted"); two *values* are

@@ -1,4 +1,4 @@
-//! Keys that are looked up, on the device; the driver of `workload.cl`.
+//! Keys that are looked up, on the device; the host side of `workload.cl`.
 //!
 //! ```text
 //!  distinct MT19937 keys, uploaded once ─▶ arrays to look up: hits, misses ─▶ wrong answers: 0?

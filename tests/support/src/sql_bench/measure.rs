@@ -8,7 +8,7 @@
 //! ```
 //!
 //! The two alternate, so that a machine that slows down slows both. A time runs from the query's
-//! text to its last row, parsing and planning included, on both sides. The warm-up is one run a
+//! text to its last row, parsing and planning included, on both sides. The warm-up is one run per
 //! side whatever the case; what a device costs after it has been idle is another question. Plans
 //! are dropped after each run, or they would keep the tables of past cases in memory.
 //!

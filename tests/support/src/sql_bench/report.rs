@@ -1,4 +1,4 @@
-//! The report to the user: a line a case as soon as it is measured, and the same figures as CSV.
+//! The report to the user: a line per case as soon as it is measured, and the same figures as CSV.
 //!
 //! ```text
 //!   case    build rows  probe rows  stock ms  horton ms  ratio  upload kernel download host
@@ -152,7 +152,7 @@ impl<'a> Figures<'a> {
         self.outcome.device_peak
     }
 
-    /// Returns `bytes` a build row.
+    /// Returns `bytes` per build row.
     pub fn per_build_row(&self, bytes: f64) -> f64 {
         bytes / self.outcome.shape.build_rows().max(1) as f64
     }

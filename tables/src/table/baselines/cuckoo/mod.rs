@@ -4,7 +4,7 @@
 //!  key ─H1─▶ bucket ─miss─H2─▶ bucket ─▶ value | absent        two buckets at most, no entries
 //!
 //!  load-balanced   an item goes to the emptier of its two buckets: 1.5 buckets per hit
-//!  first fit       to the first one unless it is full: fewer a hit, longer displacements
+//!  first fit       to the first one unless it is full: fewer per hit, longer displacements
 //!  both            2 buckets per miss
 //! ```
 //!
@@ -15,7 +15,7 @@
 //!
 //! * `table`: the table and its lookups; `config`: how it is built
 //! * `impl_table`: the trait [`Table`](crate::table::Table)
-//! * `place`: bulk placement on the device, driver of `cl/baselines/cuckoo/place.cl`
+//! * `place`: bulk placement on the device, host side of `cl/baselines/cuckoo/place.cl`
 //! * [`model`]: the same table in plain Rust, a test oracle
 
 mod config;

@@ -1,12 +1,13 @@
-//! Bulk placement in a cuckoo table on the device; the driver of `cl/baselines/cuckoo/place.cl`.
+//! Bulk placement in a cuckoo table on the device; the host side of
+//! `cl/baselines/cuckoo/place.cl`.
 //!
 //! ```text
 //!  new items ─place─▶ slots; stragglers ─{ explore ─▶ propose ─▶ commit ─▶ release }*─▶ slots
 //! ```
 //!
 //! A straggler follows the shortest chain of moves; where a search finds none, it takes the place
-//! of an item of its buckets, which is a straggler of the next round. Scratch: 8 bytes a new item,
-//! 5 bytes per bucket and 48 per straggler.
+//! of an item of its buckets, which is a straggler of the next round. Scratch: 8 bytes per new
+//! item, 5 bytes per bucket and 48 per straggler.
 
 use crate::device::program::ProgramText;
 use crate::device::{Arg, Buffer, KernelBody, Queue};

@@ -15,9 +15,9 @@
 //!   used again; in return insertions and deletions run in phases. `cl/baselines/linear/table.cl`
 //!   says what a naive reading gets wrong, and what is done about it.
 //!
-//! Cost: one random access an operation at low loads. The mean probe of a hit is `1/2 (1 + 1/(1 -
-//! load)) - 1` slots beyond the home slot: 0.5 at load 0.5, and 16 at 0.97. A random
-//! compare-and-swap beyond a GPU's L2 is several times slower than one inside it. So many
+//! Cost: one random access per operation at low loads. The mean probe of a hit is
+//! `1/2 (1 + 1/(1 - load)) - 1` slots beyond the home slot: 0.5 at load 0.5, and 16 at 0.97. A
+//! random compare-and-swap beyond a GPU's L2 is several times slower than one inside it. So many
 //! insertions at once into a large table are split by ranges of slots first.
 //!
 //! Two ways to insert: [`LinearTable::put`] stores what finds a slot and says how many did not, as

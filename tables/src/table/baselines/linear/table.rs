@@ -309,7 +309,7 @@ impl LinearTable {
     }
 
     /// Collects the items on the device, in no particular order: their keys and their values,
-    /// one of each an item.
+    /// one of each per item.
     ///
     /// # Errors
     /// [`Error::DeviceMemory`] and OpenCL's own.

@@ -1,4 +1,4 @@
-//! SlabAlloc and SlabAlloc-light: where slabs come from; the driver of
+//! SlabAlloc and SlabAlloc-light: where slabs come from; the host side of
 //! `cl/baselines/slab/alloc.cl`.
 //!
 //! ```text

@@ -9,7 +9,7 @@
 //!
 //! Whether a batch fits depends on which lists its keys go to, so room cannot be counted beforehand
 //! as in linear probing; and copying the table, as tables of buckets do, would cost a copy of the
-//! whole pool for every batch. The old values cost a search a key, before each insertion, and 12
+//! whole pool for every batch. The old values cost a search per key, before each insertion, and 12
 //! bytes. A batch that did not fit costs a [`flush`](SlabHash::flush) besides, as its slabs must go
 //! back.
 

@@ -129,7 +129,7 @@ pub(super) fn spread(queue: &Queue, elements: usize) -> Spread {
     }
 }
 
-/// Returns the launch size of one work-item an element.
+/// Returns the launch size of one work-item per element.
 pub(super) fn singles(queue: &Queue, elements: usize) -> (usize, usize) {
     (elements, lanes_and_group(body(queue)).1)
 }

@@ -278,7 +278,7 @@ impl SlabHash {
         })
     }
 
-    /// Collects the items on the device, in no particular order: keys and values, one of each an
+    /// Collects the items on the device, in no particular order: keys and values, one of each per
     /// item.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! Bulk insert and update in a Horton table on the device; the driver of
+//! Bulk insert and update in a Horton table on the device; the host side of
 //! `cl/baselines/updates/merge.cl`.
 //!
 //! ```text
@@ -8,8 +8,8 @@
 //! ```
 //!
 //! Horton paper, section 5.3, for a batch of distinct keys at once, on a copy of the table
-//! (`growth`). Cost: copying, reading and writing the table in order, and what a build costs for
-//! the new items. Scratch memory: two tables, 40 bytes a new key and 5 per bucket.
+//! (`insert_common`). Cost: copying, reading and writing the table in order, and what a build costs
+//! for the new items. Scratch memory: two tables, 40 bytes per new key and 5 per bucket.
 
 use crate::device::{Arg, Buffer, Queue};
 use crate::error::Result;

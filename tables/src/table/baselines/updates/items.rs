@@ -1,4 +1,4 @@
-//! Items of a table of buckets: where they are, new values for them, taking them out; the driver
+//! Items of a table of buckets: where they are, new values for them, taking them out; the host side
 //! of `cl/baselines/updates/items.cl`.
 //!
 //! ```text

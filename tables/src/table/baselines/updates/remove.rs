@@ -1,4 +1,4 @@
-//! Bulk remove in a Horton table on the device, and its upkeep; the driver of
+//! Bulk remove in a Horton table on the device, and its upkeep; the host side of
 //! `cl/baselines/updates/sweep.cl`.
 //!
 //! ```text

@@ -1,5 +1,5 @@
 // Codes of several words over a table of 32-bit keys; the counterpart of
-// table/multimap/multiword.rs.
+// tables/src/table/multimap/multiword.rs.
 //
 //   code ──mix──▶ key, check                          split_codes
 //   positions by key         [p5] [p1 p9 p4] [p2 p7]   (groups)
@@ -83,8 +83,8 @@ __kernel void order_groups(__global const uint *offsets, __global uint *checks, 
   }
 }
 
-// A work-item a word of `starts`. mixed[0] becomes 1 if a group that was not ordered has several
-// checks.
+// One work-item per word of `starts`. mixed[0] becomes 1 if a group that was not ordered has
+// several checks.
 __kernel void mark_runs(__global const uint *checks, __global const uint *heads,
                         __global const uint *offsets, __global uint *starts, __global uint *counts,
                         __global uint *mixed, uint groups, uint n) {

@@ -45,7 +45,7 @@ uint room_in(uint bin, uint capacity, uint end) {
 
 #if !ONE_ITEM
 
-// `tiles` work-groups a source bin. Source bin s is items [s * in_capacity ..][.. in_counts[s]],
+// `tiles` work-groups per source bin. Source bin s is items [s * in_capacity ..][.. in_counts[s]],
 // or, at the first level (items == 0), all in_capacity keys. It is split into bins
 // s * bins .. (s + 1) * bins, which hold `1 << shift` buckets each. The first is first_source.
 __kernel __attribute__((reqd_work_group_size(SPLIT_GROUP, 1, 1))) void split(

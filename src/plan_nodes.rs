@@ -1,0 +1,66 @@
+//! What is known of DataFusion's plan nodes, in one place: a new version of DataFusion may bring
+//! nodes that belong in a list here.
+//!
+//! ```text
+//!  is_scan          a leaf that reads rows            filter nodes stand above it
+//!  is_row_filter    rows come through once or not     sizes and filters of a scan below hold above
+//!  executes_inputs  polls its inputs itself, once     joins below may begin to build early
+//!  names_by_place   output columns are inputs' by place, whatever their names
+//! ```
+//!
+//! A node that is in no list gets the careful answer.
+
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::aggregates::AggregateExec;
+use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
+use datafusion::physical_plan::coop::CooperativeExec;
+use datafusion::physical_plan::empty::EmptyExec;
+use datafusion::physical_plan::filter::FilterExec;
+use datafusion::physical_plan::joins::HashJoinExec;
+use datafusion::physical_plan::placeholder_row::PlaceholderRowExec;
+use datafusion::physical_plan::projection::ProjectionExec;
+use datafusion::physical_plan::repartition::RepartitionExec;
+use datafusion::physical_plan::sorts::sort::SortExec;
+use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
+use datafusion::physical_plan::union::{InterleaveExec, UnionExec};
+use datafusion::physical_plan::work_table::WorkTableExec;
+
+/// Returns whether `node` is a scan of any kind: a leaf that reads rows. A recursive query's work
+/// table is none. It has the rows of one step, for which a filter is published again in each step.
+pub fn is_scan(node: &dyn ExecutionPlan) -> bool {
+    let makes_none = node.is::<EmptyExec>() || node.is::<PlaceholderRowExec>();
+    node.children().is_empty() && !makes_none && !node.is::<WorkTableExec>()
+}
+
+/// Returns whether each row of `node`'s one input comes through once or not at all, and nothing but
+/// its values decides which. So a LIMIT is none.
+pub fn is_row_filter(node: &dyn ExecutionPlan) -> bool {
+    node.fetch().is_none()
+        && (node.is::<FilterExec>()
+            || node.is::<ProjectionExec>()
+            || node.is::<RepartitionExec>()
+            || node.is::<CoalescePartitionsExec>()
+            || node.is::<CooperativeExec>()
+            || node.is::<SortExec>())
+}
+
+/// Returns whether `node` executes its inputs itself, once. (A recursive query executes copies of
+/// its second one, which read what the first left.)
+pub fn executes_inputs(node: &dyn ExecutionPlan) -> bool {
+    node.is::<HashJoinExec>()
+        || node.is::<AggregateExec>()
+        || node.is::<CoalescePartitionsExec>()
+        || node.is::<CooperativeExec>()
+        || node.is::<FilterExec>()
+        || node.is::<ProjectionExec>()
+        || node.is::<RepartitionExec>()
+        || node.is::<SortExec>()
+        || node.is::<SortPreservingMergeExec>()
+        || node.is::<UnionExec>()
+}
+
+/// Returns whether an output column of `node` is the one at the same place of each input, whatever
+/// its name there.
+pub fn names_by_place(node: &dyn ExecutionPlan) -> bool {
+    node.is::<UnionExec>() || node.is::<InterleaveExec>()
+}
