@@ -234,6 +234,46 @@ mod tests {
     }
 
     #[test]
+    fn errors_of_devices_give_advice_for_sql() {
+        let (device, reason) = (|| "X".to_owned(), || "Y".to_owned());
+        let errors = [
+            DeviceError::UnsuitableDevice {
+                device: device(),
+                reason: reason(),
+            },
+            DeviceError::SelfTest {
+                device: device(),
+                reason: reason(),
+            },
+            DeviceError::WrongAnswer {
+                device: device(),
+                what: reason(),
+            },
+            DeviceError::QueueStopped {
+                device: device(),
+                reason: reason(),
+            },
+            DeviceError::DeviceMemory {
+                what: "a table",
+                device: device(),
+                wanted: 2,
+                limit: 1,
+                used: 0,
+            },
+            DeviceError::OpenCl {
+                call: "clFinish".to_owned(),
+                device: device(),
+                status: "CL_OUT_OF_HOST_MEMORY".to_owned(),
+            },
+        ];
+        for error in errors {
+            let (problem, text) = (error.problem(), Error::from(error).to_string());
+            assert!(text.starts_with(&problem), "{text}");
+            assert!(text.contains("horton.device"), "{text}");
+        }
+    }
+
+    #[test]
     fn an_argument_outside_its_range_is_its_givers_fault() {
         let error = Error::Invalid("5 slots".to_owned());
         assert_eq!(error.blame(), Blame::Query);

@@ -139,7 +139,7 @@ impl JoinReport {
     }
 
     /// Returns the record for spill partitions.
-    pub fn of_buckets(&self) -> Self {
+    pub fn of_spill_partitions(&self) -> Self {
         Self {
             metrics: self.buckets.clone(),
             ..self.clone()
@@ -207,8 +207,8 @@ impl fmt::Display for Decisions {
             are_in(PartitionStorage::Memory),
         ) {
             (0, 0) => {}
-            (0, kept) => write!(f, ", in {kept} buckets")?,
-            (spilled, _) => write!(f, ", spilled to {spilled} buckets")?,
+            (0, kept) => write!(f, ", in {kept} spill partitions")?,
+            (spilled, _) => write!(f, ", spilled to {spilled} partitions")?,
         }
         let on_device = all.iter().filter(|d| matches!(d.place, Place::Device(_)));
         let on_device = on_device.count();

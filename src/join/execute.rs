@@ -33,7 +33,7 @@ use super::open_inputs::{OpeningBuild, open, open_builds};
 use super::opened::{OpenedJoin, SharedJoin};
 use super::prepare::host_join::{HostPartitioning, Reopen};
 use super::prepare::{JoinContext, JoinPreparation, TooLarge, clone_for_stream};
-use super::spill::plan::{can_scatter, files};
+use super::spill::plan::{can_spill_for_device, files};
 use super::spill::spilled::Spilled;
 use crate::join::dynamic_filter::accumulator::{BuildReport, Driver, FilterAccumulator};
 use crate::join::dynamic_filter::targets::FilterTargets;
@@ -116,7 +116,7 @@ impl Build {
             report,
             shown: node.shown.clone(),
             bucket: None,
-            spills_for_device: can_scatter(&node),
+            spills_for_device: can_spill_for_device(&node),
         };
         let opened = match preparation.prepare(build.collect(), probe).await? {
             Ok(join) => OpenedJoin::Whole(join, side),

@@ -1,19 +1,19 @@
 //! Reservations of a join in DataFusion's memory pool, under names that say what they are for.
 //!
 //! ```text
-//!  HortonJoinBuild[0]: left rows        rows of either input, until the build side is chosen
+//!  HortonJoinBuild[0]: left rows             rows of either input, until the build side is chosen
 //!  HortonJoinBuild[0]: right rows
-//!  HortonJoinBuild[0]: left buckets     either side's rows in spill partitions, or on their way
-//!  HortonJoinBuild[0]: right buckets
-//!  HortonJoinBuild[0]: order            a sort of rows that come from spill partitions
-//!  HortonJoinBuild[0]: batches          the build side's rows, and arrays made of them
-//!  HortonJoinBuild[0]: keys             values of key expressions; normalized keys on their way
-//!  HortonJoinBuild[0]: tables           the table that the host keeps in the device's place
-//!  HortonJoinBuild[0]: visited rows     one bit per build row
-//!  HortonJoinBuild[0]: device           tables, groups and columns on the device
-//!  HortonJoinBuild: filters             sets of keys, for scans of the probe side
-//!  HortonJoinProbe[3]: probe rows       chunks of probe rows with their keys, looked up or emitted
-//!  HortonJoinProbe[3]: pairs            windows of their pairs, with gathered columns
+//!  HortonJoinBuild[0]: left spill partitions  rows in files, or on their way
+//!  HortonJoinBuild[0]: right spill partitions
+//!  HortonJoinBuild[0]: order                 a sort of rows that come from spill partitions
+//!  HortonJoinBuild[0]: batches               the build side's rows, and arrays made of them
+//!  HortonJoinBuild[0]: keys                  key values; normalized keys on their way
+//!  HortonJoinBuild[0]: tables                the table that the host keeps in the device's place
+//!  HortonJoinBuild[0]: visited rows          one bit per build row
+//!  HortonJoinBuild[0]: device                tables, groups and columns on the device
+//!  HortonJoinBuild: filters                  sets of keys, for scans of the probe side
+//!  HortonJoinProbe[3]: probe rows            chunks of rows with their keys, until emitted
+//!  HortonJoinProbe[3]: pairs                 windows of their pairs, with gathered columns
 //! ```
 //!
 //! A reservation goes with what it is for: with the build side, or with a chunk, however those end.
@@ -47,8 +47,12 @@ pub fn of_rows(pool: &Arc<dyn MemoryPool>, partition: usize, side: Side) -> Memo
 }
 
 /// Returns a reservation for the rows of a side while they go to spill partitions.
-pub fn of_buckets(pool: &Arc<dyn MemoryPool>, partition: usize, side: Side) -> MemoryReservation {
-    let name = format!("HortonJoinBuild[{partition}]: {side} buckets");
+pub fn of_spill_partitions(
+    pool: &Arc<dyn MemoryPool>,
+    partition: usize,
+    side: Side,
+) -> MemoryReservation {
+    let name = format!("HortonJoinBuild[{partition}]: {side} spill partitions");
     MemoryConsumer::new(name).register(pool)
 }
 

@@ -97,7 +97,7 @@ impl PhysicalOptimizerRule for InsertFilterNodes {
     }
 
     fn name(&self) -> &str {
-        "horton_take_filters"
+        "horton_insert_filter_nodes"
     }
 
     fn schema_check(&self) -> bool {
@@ -128,7 +128,7 @@ impl PhysicalOptimizerRule for RemoveUnusedFilterNodes {
     }
 
     fn name(&self) -> &str {
-        "horton_settle"
+        "horton_remove_unused_filter_nodes"
     }
 
     fn schema_check(&self) -> bool {

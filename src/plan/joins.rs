@@ -101,7 +101,7 @@ impl PhysicalOptimizerRule for ReplaceSwappableJoins {
     }
 
     fn name(&self) -> &str {
-        "horton_open_sides"
+        "horton_replace_swappable_joins"
     }
 
     fn schema_check(&self) -> bool {
@@ -126,7 +126,7 @@ impl PhysicalOptimizerRule for ReplaceJoins {
     }
 
     fn name(&self) -> &str {
-        "horton_wrap_joins"
+        "horton_replace_joins"
     }
 
     fn schema_check(&self) -> bool {

@@ -46,7 +46,7 @@ impl PhysicalOptimizerRule for CacheStatistics {
     }
 
     fn name(&self) -> &str {
-        "horton_remember_statistics"
+        "horton_cache_statistics"
     }
 
     fn schema_check(&self) -> bool {

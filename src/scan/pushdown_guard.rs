@@ -144,7 +144,7 @@ impl DisplayAs for PushdownGuard {
 
 impl ExecutionPlan for PushdownGuard {
     fn name(&self) -> &str {
-        "Exact"
+        "PushdownGuard"
     }
 
     with_properties_of!(node);

@@ -14,7 +14,7 @@ use crate::join::build_side::keyed::KeyedRows;
 use crate::join::build_side::spec::BuildSpec;
 use crate::join::concat::concatenate::join;
 use crate::join::concat::size::Size;
-use crate::join::concat::types::is_better_joined;
+use crate::join::concat::types::is_better_concatenated;
 use crate::join::rows::Source;
 use crate::parallel::{map_parallel, parts};
 
@@ -59,7 +59,7 @@ impl ColumnsToConcat {
         for source in sources {
             let arrays = rows.column(source);
             let is_joined = arrays.len() < 2 || !wanted(source, arrays);
-            if is_joined || !is_better_joined(arrays[0].data_type()) {
+            if is_joined || !is_better_concatenated(arrays[0].data_type()) {
                 continue;
             }
             let has_room = |size: &Size| memory.try_grow(size.bytes).is_ok();

@@ -65,7 +65,7 @@ impl BuildSide {
         clippy::await_holding_invalid_type,
         reason = "a task adds the table, whoever is polled"
     )]
-    pub async fn share(self: &Arc<Self>, metrics: &JoinMetrics) -> Result<()> {
+    pub async fn replicate(self: &Arc<Self>, metrics: &JoinMetrics) -> Result<()> {
         let (side, metrics) = (Arc::clone(self), metrics.clone());
         let added = SpawnedTask::spawn(async move {
             if let Ok(_one) = side.tables().adding.try_lock() {

@@ -35,7 +35,7 @@ pub struct BuildSide {
     matchable: bool,
     tables: TableReplicas,
     visited: Option<Visited>,
-    probe_seen: NullAwareState,
+    null_aware: NullAwareState,
     memory: BuildMemory,
     spec: BuildSpec,
 }
@@ -54,7 +54,7 @@ impl BuildSide {
             matchable: tables.first().is_some(),
             tables,
             visited,
-            probe_seen: NullAwareState::default(),
+            null_aware: NullAwareState::default(),
             memory,
             spec,
         }
@@ -136,8 +136,8 @@ impl BuildSide {
     }
 
     /// Returns the record of what probe streams saw of the probe side.
-    pub fn probe_seen(&self) -> &NullAwareState {
-        &self.probe_seen
+    pub fn null_aware(&self) -> &NullAwareState {
+        &self.null_aware
     }
 
     /// Returns the host's table, made when it is first needed. All streams of the join wait for the

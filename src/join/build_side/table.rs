@@ -31,7 +31,7 @@ pub const KEY_BYTES: u64 = 48;
 
 /// Device bytes of a key while one table is built, at least (a slot of a direct table): more keys
 /// are not even tried.
-const LEAST_KEY_BYTES: u64 = 8;
+const KEY_BYTES_MIN: u64 = 8;
 
 /// A table on the device, which is missing if no row can match; or why the host is to join the
 /// rows.
@@ -96,7 +96,7 @@ impl TableBuild<'_> {
             width: spec.width,
             metrics: self.metrics,
         };
-        let has_room = usize::try_from(upload.limit() / LEAST_KEY_BYTES).unwrap_or(usize::MAX);
+        let has_room = usize::try_from(upload.limit() / KEY_BYTES_MIN).unwrap_or(usize::MAX);
         let limit = spec.config.knobs.max_table_rows.min(has_room);
         if n > spec.config.knobs.max_table_rows || count > has_room {
             return Err(Error::TooManyRows { rows: n, limit });

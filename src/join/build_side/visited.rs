@@ -9,7 +9,7 @@ use crate::join::bitmap::Bitmap;
 use crate::join::build_side::build_output::BuildOutput;
 
 /// Build rows from which probe streams emit them together.
-const MANY_OWED: usize = 1 << 16;
+const OUTPUT_ROWS_SHARED: usize = 1 << 16;
 
 /// The build rows that were matched, for join types that need to know.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ impl Visited {
         Self {
             rows: Bitmap::new(rows),
             by_lookups,
-            owed: BuildOutput::new(probes, rows > MANY_OWED),
+            owed: BuildOutput::new(probes, rows > OUTPUT_ROWS_SHARED),
         }
     }
 

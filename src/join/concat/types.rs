@@ -25,7 +25,7 @@ pub fn can_concat(data_type: &DataType) -> bool {
 
 /// Returns whether values of the type are gathered faster, or with less around them, from one array
 /// than from many.
-pub fn is_better_joined(data_type: &DataType) -> bool {
+pub fn is_better_concatenated(data_type: &DataType) -> bool {
     use DataType::*;
     // Copying these takes longer than it saves: their bytes are read at random either way.
     let is_text = matches!(data_type, Utf8 | Binary | LargeUtf8 | LargeBinary);

@@ -65,7 +65,7 @@ pub fn key_filters(
     let left = left
         && *join.partition_mode() == PartitionMode::Auto
         && config.optimizer.enable_join_dynamic_filter_pushdown
-        && !ends_in_first_turn(join, sample_rows);
+        && !ends_in_first_sample(join, sample_rows);
     let filters = |side, wanted: bool| {
         let keys = testable_keys(join, side).filter(|_| wanted);
         keys.map(|(_, key)| key_filter(key)).collect()
@@ -91,7 +91,7 @@ fn testable_keys(
 }
 
 /// Returns whether the left side of `join`, whose sides are open, is read first and no further.
-fn ends_in_first_turn(join: &HashJoinExec, sample_rows: usize) -> bool {
+fn ends_in_first_sample(join: &HashJoinExec, sample_rows: usize) -> bool {
     Sides::of(join, true).first() == Side::Left
         && rows_scanned(join.left()).is_some_and(|rows| rows < sample_rows)
 }

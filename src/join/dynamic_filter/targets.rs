@@ -65,7 +65,7 @@ impl FilterTargets {
             let held: Vec<_> = own.iter().filter(is_held).cloned().collect();
             let own: HashSet<u64> = own.iter().filter_map(id).collect();
             Ok(SideTargets {
-                is_reached: inside.is_any_from_above(&inside.held_by_keepers, &own),
+                is_reached: inside.is_any_from_above(&inside.held_by_filter_nodes, &own),
                 is_pruned: inside.is_any_from_above(&inside.held, &own),
                 most_rows: match makes_sets {
                     true if held.is_empty() => None,
@@ -119,7 +119,7 @@ struct FiltersInside {
     held: HashSet<u64>,
     /// Those that filter nodes hold. Joins wait for them. Those that only prune may be of sorts,
     /// and are never complete.
-    held_by_keepers: HashSet<u64>,
+    held_by_filter_nodes: HashSet<u64>,
     /// Those that the plan's own nodes make.
     made: HashSet<u64>,
 }
@@ -133,7 +133,7 @@ impl FiltersInside {
             inside.made.extend(made);
             let held = held_by(node.as_ref())?;
             if node.name() == FILTER_NODE {
-                inside.held_by_keepers.extend(&held);
+                inside.held_by_filter_nodes.extend(&held);
             }
             inside.held.extend(held);
             Ok(TreeNodeRecursion::Continue)

@@ -7,7 +7,7 @@
 //!                                       Refused  the memory pool has no room for more
 //!
 //!  collect      ─▶ the kept batches, and what they reserve
-//!  spill_rest   ─▶ the kept batches go to a file per partition
+//!  spill_kept   ─▶ the kept batches go to a file per partition
 //!  into_streams ─▶ a stream per partition: its file, the kept batches, then the rest
 //! ```
 //!
@@ -35,7 +35,7 @@ use crate::join::batch_bytes::BatchBytes;
 use crate::join::input::build_batches::{BuildBatches, empty_stream};
 use crate::join::input::files::SpillFiles;
 use crate::join::input::partition::{
-    BufferState, InputPartition, MOST_ROWS, Reader, Sparing, lock,
+    BufferState, InputPartition, MOST_ROWS, Reader, YieldingMemory, lock,
 };
 use crate::join::memory::table_bytes;
 use crate::parallel::task_failed;
@@ -88,7 +88,7 @@ impl BufferedInput {
 
     /// Makes the input one that yields memory: it leaves half of `pool` to others.
     pub fn yielding_memory(self, pool: &Arc<dyn MemoryPool>) -> Self {
-        *lock(&self.kept.yielding_memory) = Some(Sparing {
+        *lock(&self.kept.yielding_memory) = Some(YieldingMemory {
             pool: Arc::clone(pool),
             counter: BatchBytes::default(),
             weight: 0,
@@ -237,7 +237,7 @@ impl BufferedInput {
     ///
     /// # Errors
     /// The errors of writing files; [`Error::DataFusion`] if a task panics.
-    pub async fn spill_rest(&mut self, files: &SpillFiles) -> Result<()> {
+    pub async fn spill_kept(&mut self, files: &SpillFiles) -> Result<()> {
         self.forget_table();
         for part in &mut self.parts {
             if part.aside.is_some() {

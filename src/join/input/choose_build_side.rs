@@ -106,13 +106,13 @@ pub async fn race(
     let side = sides.first();
     let (first, turn) = first.end(sample_rows).await?;
     let mut race = Race {
-        runners: [
+        readers: [
             SideReader::new(side, first),
             SideReader::new(side.other(), second),
         ],
     };
     if let Sides::Fixed(_) = sides {
-        race.runners[1].state = State::Out;
+        race.readers[1].state = State::Out;
     }
     let mut noted = race.note(0, turn, disk).await?;
     let mut rows = sample_rows;
@@ -123,11 +123,11 @@ pub async fn race(
             Noted::Refused(error) => return Ok(race.refused(error)),
             Noted::GoesOn => {}
         }
-        noted = match race.runners[next].state {
+        noted = match race.readers[next].state {
             State::Runs => {
-                let alone = race.runners[1 - next].state != State::Runs;
+                let alone = race.readers[1 - next].state != State::Runs;
                 let rows = if alone { usize::MAX } else { rows };
-                let turn = race.runners[next].reading.turn(rows).await?;
+                let turn = race.readers[next].reading.turn(rows).await?;
                 race.note(next, turn, disk).await?
             }
             State::Waits | State::Out => Noted::GoesOn,
@@ -167,14 +167,14 @@ impl SideReader {
     }
 
     /// Moves its rows to `disk`; whether it had some in memory.
-    async fn spill_rest(&mut self, disk: &Disk<'_>) -> Result<bool> {
+    async fn spill_kept(&mut self, disk: &Disk<'_>) -> Result<bool> {
         let Some(files) = disk(&self.reading).filter(|_| self.reading.has_memory()) else {
             return Ok(false);
         };
         if self.state == State::Runs {
             self.state = State::Waits;
         }
-        self.reading.spill_rest(&files).await?;
+        self.reading.spill_kept(&files).await?;
         Ok(true)
     }
 
@@ -187,7 +187,7 @@ impl SideReader {
 }
 
 struct Race {
-    runners: [SideReader; 2],
+    readers: [SideReader; 2],
 }
 
 /// The consequence of a read.
@@ -202,21 +202,21 @@ enum Noted {
 impl Race {
     /// Notes the outcome of a read of the side reader `at`.
     async fn note(&mut self, at: usize, turn: ReadOutcome, disk: &Disk<'_>) -> Result<Noted> {
-        let alone = self.runners[1 - at].state == State::Out;
+        let alone = self.readers[1 - at].state == State::Out;
         match turn {
             ReadOutcome::Ended => return Ok(Noted::Won(at)),
             ReadOutcome::Full => {}
             // A planned build side that fails is the join's error, as in `HashJoinExec`.
-            ReadOutcome::Failed if alone || self.runners[at].side == Side::Left => {
-                return Err(self.runners[at].reading.lost());
+            ReadOutcome::Failed if alone || self.readers[at].side == Side::Left => {
+                return Err(self.readers[at].reading.lost());
             }
             ReadOutcome::Failed => self.out(at),
             ReadOutcome::Refused(_) if at == 1 && !alone => {
-                self.runners[at].state = State::Waits;
-                self.runners[at].reading.forget_table();
+                self.readers[at].state = State::Waits;
+                self.readers[at].reading.forget_table();
             }
             ReadOutcome::Refused(error) => {
-                if self.runners[1 - at].spill_rest(disk).await? {
+                if self.readers[1 - at].spill_kept(disk).await? {
                     return Ok(Noted::GoesOn);
                 }
                 if alone {
@@ -230,13 +230,13 @@ impl Race {
 
     /// Takes the side reader `at` out of the choice: its side is not built.
     fn out(&mut self, at: usize) {
-        self.runners[at].state = State::Out;
-        self.runners[at].reading.forget_table();
-        self.runners[1 - at].takes_over();
+        self.readers[at].state = State::Out;
+        self.readers[at].reading.forget_table();
+        self.readers[1 - at].takes_over();
     }
 
     fn won(self, at: usize) -> Chosen {
-        let [a, b] = self.runners;
+        let [a, b] = self.readers;
         let (won, lost) = if at == 0 { (a, b) } else { (b, a) };
         Chosen::Won {
             side: won.side,
@@ -246,7 +246,7 @@ impl Race {
     }
 
     fn refused(self, error: Error) -> Chosen {
-        let [a, b] = self.runners;
+        let [a, b] = self.readers;
         let (left, right) = match a.side {
             Side::Left => (a, b),
             Side::Right => (b, a),

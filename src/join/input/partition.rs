@@ -42,11 +42,11 @@ pub struct BufferState {
     pub table: Mutex<usize>,
     pub memory: MemoryReservation,
     /// The measure of an input that yields memory.
-    pub yielding_memory: Mutex<Option<Sparing>>,
+    pub yielding_memory: Mutex<Option<YieldingMemory>>,
 }
 
 /// The measure of an input that yields memory.
-pub struct Sparing {
+pub struct YieldingMemory {
     /// Half of it is left to others.
     pub pool: Arc<dyn MemoryPool>,
     /// Counts the bytes of rows that are kept. Slices of a large array reserve all of it, but count
@@ -162,7 +162,7 @@ impl BufferState {
     /// Returns whether so many rows are there, or the bytes of as many.
     pub fn has(&self, rows: usize) -> bool {
         let most = rows.saturating_mul(ROW_BYTES);
-        let is_heavy = |yielding_memory: &Sparing| yielding_memory.weight >= most;
+        let is_heavy = |yielding_memory: &YieldingMemory| yielding_memory.weight >= most;
         self.rows.load(Ordering::Acquire) >= rows
             || lock(&self.yielding_memory).as_ref().is_some_and(is_heavy)
     }

@@ -16,7 +16,7 @@
 //! These are kept for joins that emit build rows at their end and whose lookups alone decide.
 //!
 //! For those joins the key columns of answered chunks are kept, uncopied: the log of probe keys.
-//! Once it has `JOURNAL_ROWS` rows, or as many as the build side, the bits are brought back and the
+//! Once it has `LOG_ROWS_MIN` rows, or as many as the build side, the bits are brought back and the
 //! columns are let go. So taking over costs nothing before it happens but that memory. Reading the
 //! bits with every chunk would cost as much as the chunk itself.
 
@@ -32,14 +32,14 @@ use crate::error::{Blame, Error, Result};
 use crate::join::metrics::JoinMetrics;
 
 /// Probe rows whose keys are kept at least before visited bits are brought back.
-const JOURNAL_ROWS: usize = 1 << 23;
+const LOG_ROWS_MIN: usize = 1 << 23;
 
 /// The way in which a build side goes on without a device.
 #[derive(Debug)]
 pub struct Failover {
     on_error: OnDeviceError,
     health: Health,
-    journal: Mutex<ProbeKeyLog>,
+    log: Mutex<ProbeKeyLog>,
 }
 
 /// Key columns by batch, of lookups whose visits are on the device only.
@@ -72,9 +72,9 @@ impl Drop for DrainedLog<'_> {
     fn drop(&mut self) {
         let ProbeKeyLog { batches, rows } = std::mem::take(&mut self.taken);
         if rows > 0 {
-            let mut journal = lock(self.kept);
-            journal.batches.extend(batches);
-            journal.rows += rows;
+            let mut log = lock(self.kept);
+            log.batches.extend(batches);
+            log.rows += rows;
         }
     }
 }
@@ -85,7 +85,7 @@ impl Failover {
         Self {
             on_error: config.on_device_error,
             health: config.health.clone(),
-            journal: Mutex::default(),
+            log: Mutex::default(),
         }
     }
 
@@ -116,17 +116,17 @@ impl Failover {
     /// Keeps the key columns of an answered lookup. Returns whether it is time to bring the
     /// bits of `build_rows` rows back.
     pub fn keep(&self, batches: impl Iterator<Item = Vec<ArrayRef>>, build_rows: usize) -> bool {
-        let mut journal = lock(&self.journal);
+        let mut log = lock(&self.log);
         for columns in batches {
-            journal.rows += columns.first().map_or(0, |column| column.len());
-            journal.batches.push(columns);
+            log.rows += columns.first().map_or(0, |column| column.len());
+            log.batches.push(columns);
         }
-        journal.rows >= JOURNAL_ROWS.max(build_rows)
+        log.rows >= LOG_ROWS_MIN.max(build_rows)
     }
 
     /// Takes what was kept. Bits that are read from now on include its visits.
-    pub fn take_journal(&self) -> DrainedLog<'_> {
-        take(&self.journal)
+    pub fn drain_log(&self) -> DrainedLog<'_> {
+        take(&self.log)
     }
 }
 
@@ -137,8 +137,8 @@ fn take(kept: &Mutex<ProbeKeyLog>) -> DrainedLog<'_> {
     }
 }
 
-fn lock(journal: &Mutex<ProbeKeyLog>) -> MutexGuard<'_, ProbeKeyLog> {
-    journal.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(log: &Mutex<ProbeKeyLog>) -> MutexGuard<'_, ProbeKeyLog> {
+    log.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -147,19 +147,19 @@ mod tests {
 
     #[test]
     fn a_journal_whose_visits_are_not_known_is_kept() {
-        let journal = |rows| ProbeKeyLog {
+        let log = |rows| ProbeKeyLog {
             batches: vec![Vec::new()],
             rows,
         };
-        let kept = Mutex::new(journal(3));
+        let kept = Mutex::new(log(3));
         let size = || {
-            let journal = lock(&kept);
-            (journal.batches.len(), journal.rows)
+            let log = lock(&kept);
+            (log.batches.len(), log.rows)
         };
         let taken = take(&kept);
         assert_eq!((taken.batches().len(), size()), (1, (0, 0)));
         // Another stream's, meanwhile.
-        *lock(&kept) = journal(4);
+        *lock(&kept) = log(4);
         drop(taken);
         assert_eq!(size(), (2, 7));
         take(&kept).forget();

@@ -287,19 +287,19 @@ impl OneShotExec {
 
 impl fmt::Debug for OneShotExec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Handed")
+        f.write_str("OneShotExec")
     }
 }
 
 impl DisplayAs for OneShotExec {
     fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Handed")
+        f.write_str("OneShotExec")
     }
 }
 
 impl ExecutionPlan for OneShotExec {
     fn name(&self) -> &str {
-        "Handed"
+        "OneShotExec"
     }
 
     fn properties(&self) -> &Arc<PlanProperties> {

@@ -143,7 +143,7 @@ impl OrientedJoin {
     }
 
     /// Returns what probe streams on `device` must know, of a shard of the build rows or of all.
-    pub fn probe_spec(&self, device: &Placed, is_share: bool) -> ProbeSpec {
+    pub fn probe_spec(&self, device: &Placed, is_shard: bool) -> ProbeSpec {
         let join = &self.join;
         let right = join.right();
         let ordered = right.output_ordering().is_some();
@@ -165,7 +165,7 @@ impl OrientedJoin {
             fetch: join.fetch(),
             chunk_rows: self.config.chunk_rows(device.info().kind),
             whole_chunks: !right.boundedness().is_unbounded(),
-            may_replicate: !is_share,
+            may_replicate: !is_shard,
         }
     }
 

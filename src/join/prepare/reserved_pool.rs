@@ -102,7 +102,7 @@ impl fmt::Display for ReservedPool {
 
 impl MemoryPool for ReservedPool {
     fn name(&self) -> &str {
-        "granted"
+        "reserved"
     }
 
     fn grow(&self, _: &MemoryReservation, additional: usize) {

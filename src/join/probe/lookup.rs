@@ -29,7 +29,7 @@ use crate::join::lookup::table::JoinTable;
 use crate::join::memory::{FLOOR, ProbeMemory};
 use crate::join::probe::chunk::ProbeBatch;
 
-use super::{LEAST_WINDOW, LookupInFlight, Probe, ProbeSpec, Refused};
+use super::{LookupInFlight, Probe, ProbeSpec, Refused, WINDOW_PAIRS_MIN};
 
 /// Host bytes of what the host finds for a key in the device's place.
 const HIT_BYTES: usize = 40;
@@ -174,7 +174,7 @@ impl Probe {
         wanted: &mut LookupKind,
     ) {
         let pair_bytes = ProbeSpec::pair_bytes(build);
-        let least = (FLOOR / pair_bytes).max(LEAST_WINDOW);
+        let least = (FLOOR / pair_bytes).max(WINDOW_PAIRS_MIN);
         while let LookupKind::Pairs { window, .. } = *wanted {
             let bytes = pair_bytes * window.min(most);
             if memory.set_pairs(bytes) || !wanted.halve(least) {
@@ -213,7 +213,7 @@ impl Probe {
         let mut chunk = VecDeque::with_capacity(batches.len());
         for (batch, columns) in batches {
             if self.spec.null_aware {
-                build.probe_seen().note(&columns);
+                build.null_aware().note(&columns);
             }
             let from = place;
             let mut matchable = None;
@@ -332,21 +332,21 @@ impl Probe {
             return Ok(());
         }
         let tables = build.tables();
-        let journal = tables.fallback().take_journal();
+        let log = tables.fallback().drain_log();
         // The visits of a lost table are in the log of probe keys only.
         if !(build.visits_on_device() && tables.is_any_lost())
             && self.mark_visited(build, visited.rows()).await?
         {
-            journal.forget();
+            log.forget();
             return Ok(());
         }
         let mut keys = Vec::new();
-        for columns in journal.batches() {
+        for columns in log.batches() {
             keys.clear();
             append_matchable(build, columns, &mut keys)?;
             host_matches(build, &keys, ChunkPosition::default()).await?;
         }
-        journal.forget();
+        log.forget();
         Ok(())
     }
 

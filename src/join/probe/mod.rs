@@ -70,7 +70,7 @@ const IN_FLIGHT: usize = 2;
 const STEPS: usize = 64;
 
 /// Pairs of a window that is not halved again.
-const LEAST_WINDOW: usize = 64;
+const WINDOW_PAIRS_MIN: usize = 64;
 
 /// A chunk on its way through the device.
 struct LookupInFlight {
@@ -242,7 +242,7 @@ impl Probe {
                     self.sizing.note_answered();
                     self.keep_visits(&build, &lookup.batches).await?;
                     if self.spec.may_replicate && build.tables().press(&answer.cost) {
-                        build.share(&self.metrics).await?;
+                        build.replicate(&self.metrics).await?;
                     }
                 }
                 answer.value
@@ -380,6 +380,6 @@ impl Probe {
 
     /// Halves the windows of chunks from now on. Returns whether they can be.
     fn shrink_windows(&mut self) -> bool {
-        self.wanted.halve(LEAST_WINDOW)
+        self.wanted.halve(WINDOW_PAIRS_MIN)
     }
 }

@@ -28,7 +28,7 @@ use crate::join::rows::RowLocations;
 use crate::join::rows::Source;
 use crate::keys::verify::{Selected, equal_pairs, equal_strings, equal_views};
 
-use super::{LEAST_WINDOW, Probe, State};
+use super::{Probe, State, WINDOW_PAIRS_MIN};
 
 impl Probe {
     /// Emits what comes next of a chunk: a step of its first batch, or all it is wanted for.
@@ -38,7 +38,7 @@ impl Probe {
         mut chunk: Box<Chunk>,
     ) -> Result<State> {
         // A NOT IN whose other side has a NULL returns nothing at all.
-        if self.spec.null_aware && build.probe_seen().null() {
+        if self.spec.null_aware && build.null_aware().null() {
             return Ok(State::Fetch(build));
         }
         match chunk.wanted {
@@ -156,7 +156,7 @@ impl Probe {
                 if is_room && self.has_room_after(table.as_deref(), &error).await {
                     return Ok(());
                 }
-                if is_room && chunk.wanted.halve(LEAST_WINDOW) {
+                if is_room && chunk.wanted.halve(WINDOW_PAIRS_MIN) {
                     self.shrink_windows();
                     return Ok(());
                 }
@@ -301,7 +301,7 @@ impl Probe {
 
     /// Ends a probe stream: finds out which part of the build output it emits.
     pub(super) async fn end_probe(&mut self, build: Arc<BuildSide>) -> Result<State> {
-        let is_settled = self.spec.null_aware && build.probe_seen().null();
+        let is_settled = self.spec.null_aware && build.null_aware().null();
         let Some(visited) = build.visited().filter(|_| !is_settled) else {
             return Ok(State::Done);
         };
@@ -363,7 +363,7 @@ impl Probe {
         visited: &Bitmap,
         rows: Range<u32>,
     ) -> (Vec<u32>, Range<u32>) {
-        let skip_null_keys = self.spec.null_aware && build.probe_seen().row();
+        let skip_null_keys = self.spec.null_aware && build.null_aware().row();
         let is_owed = |row: &u32| !(skip_null_keys && build.first_key_is_null(*row));
         let (most, end) = (self.spec.batch_size, rows.end);
         let owed: Vec<u32> = match self.spec.join_type {

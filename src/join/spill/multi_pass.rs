@@ -37,7 +37,7 @@ use crate::join::side::Side;
 
 use super::pairs::PairJoin;
 use super::partition::PartitionPair;
-use super::plan::can_scatter;
+use super::plan::can_spill_for_device;
 
 /// Prepares the join of a pair, the `build` side of which is all there. Returns `None` if the
 /// device has no room for it, and another hash may make smaller pairs.
@@ -49,7 +49,8 @@ pub async fn whole(
     probe: BufferedInput,
 ) -> Result<Option<PreparedJoin>> {
     let phase = Phase::new(Arc::clone(&pairs.node.planned), side);
-    let scatters = can_scatter(&pairs.node) && pairs.can_shrink(build.rows) && pair.can_split(side);
+    let scatters =
+        can_spill_for_device(&pairs.node) && pairs.can_shrink(build.rows) && pair.can_split(side);
     let home = pair.home();
     let prepared = phase.prepare(pairs, build, probe, home, scatters);
     Ok(prepared.await?.ok())
@@ -119,7 +120,7 @@ impl Phase {
             reopen: None,
             spread: None,
             report: None,
-            shown: node.shown.of_buckets(),
+            shown: node.shown.of_spill_partitions(),
             bucket: Some(home),
             spills_for_device: scatters,
         };

@@ -22,7 +22,7 @@ use super::plan::{pairs_of, partition_all, spec};
 
 /// Partitions that each side of a pair in memory is split into, if the device had no room for it
 /// after all.
-pub const AGAIN: usize = 4;
+pub const REPARTITION_FANOUT: usize = 4;
 
 /// A join whose rows are in pairs of spill partitions.
 pub struct PairJoin {
@@ -105,7 +105,7 @@ impl PairJoin {
         let spec = |side| {
             let spec = spec(&self.node, &self.planned, &self.files, side).at_level(level);
             if pair.is_in_memory() {
-                spec.at_home(PartitionStorage::Memory, AGAIN)
+                spec.at_home(PartitionStorage::Memory, REPARTITION_FANOUT)
             } else {
                 spec
             }

@@ -25,7 +25,7 @@ use crate::join::side::Side;
 
 /// The number of times that rows are partitioned at most: enough for 3^8 times the memory at least,
 /// and an end for keys of which many share a hash.
-const MOST_LEVELS: u64 = 8;
+const LEVELS_MAX: u64 = 8;
 
 /// Rows of one side that belong together.
 pub struct SpillPartition {
@@ -159,6 +159,6 @@ impl PartitionPair {
     /// what came of the same rows has a hot key: no hash takes that apart.
     pub fn can_split(&self, side: Side) -> bool {
         let is_hot = self.bucket(side).bytes > self.all_bytes[side as usize] / 2;
-        self.level + 1 < MOST_LEVELS && !is_hot && self.bucket(side).rows > 1
+        self.level + 1 < LEVELS_MAX && !is_hot && self.bucket(side).rows > 1
     }
 }

@@ -13,7 +13,7 @@ use datafusion::physical_expr_common::utils::evaluate_expressions_to_arrays;
 
 use crate::error::Result;
 
-use super::spec::{NullKeyRows, ScatterSpec};
+use super::spec::{NullKeyRows, PartitionSpec};
 
 /// The seed of the first level's hash.
 static SEED: LazyLock<u64> = LazyLock::new(|| std::hash::RandomState::new().hash_one(0));
@@ -25,7 +25,7 @@ pub const DROPPED: u32 = u32::MAX;
 ///
 /// # Errors
 /// The errors of the key expressions.
-pub fn bucket_numbers(spec: &ScatterSpec, batch: &RecordBatch) -> Result<Vec<u32>> {
+pub fn bucket_numbers(spec: &PartitionSpec, batch: &RecordBatch) -> Result<Vec<u32>> {
     let keys = evaluate_expressions_to_arrays(&spec.keys, batch)?;
     let buckets = spec.buckets;
     let mut hashes = vec![0; batch.num_rows()];

@@ -39,20 +39,20 @@ use crate::parallel::{map_parallel, task_failed};
 
 use super::partition::SpillPartition;
 use super::partition_function::{DROPPED, bucket_numbers, in_order};
-use super::spec::ScatterSpec;
+use super::spec::PartitionSpec;
 use super::writer::PartitionWriter;
 
 /// Bytes of rows that wait to be written together: those of all partitions of a side, in all
 /// partitioners that run at once.
-const WRITTEN_TOGETHER: usize = 8 << 20;
+const WRITTEN_TOGETHER_BYTES: usize = 8 << 20;
 
 /// Bytes of rows that a side has in memory even if the pool refuses. They are not reserved then.
 /// With fewer, files would be of batches of a few rows.
-const LEAST_TOGETHER: usize = 1 << 20;
+const KEPT_BYTES_MIN: usize = 1 << 20;
 
 /// A side that is being partitioned.
 pub struct Partitioner {
-    spec: ScatterSpec,
+    spec: PartitionSpec,
     /// Rows in memory, while they have a place there.
     keeping: Option<InMemoryPartitions>,
     state: Mutex<State>,
@@ -67,7 +67,7 @@ struct InMemoryPartitions {
 }
 
 impl InMemoryPartitions {
-    fn of(spec: &ScatterSpec) -> Option<Self> {
+    fn of(spec: &PartitionSpec) -> Option<Self> {
         if spec.home == PartitionStorage::Disk {
             return None;
         }
@@ -138,7 +138,7 @@ impl PartitionedSide {
 )]
 impl Partitioner {
     /// Returns a partitioner that has no rows yet.
-    pub fn new(spec: ScatterSpec) -> Self {
+    pub fn new(spec: PartitionSpec) -> Self {
         let filling = (0..=spec.buckets)
             .map(|_| PartitionWriter::default())
             .collect();
@@ -266,9 +266,9 @@ impl Partitioner {
     async fn keep(&self, parts: Vec<(usize, RecordBatch)>) -> Result<()> {
         let mut state = self.state.lock().await;
         let mut bytes = state.count(&parts);
-        let is_full = state.bytes + bytes > WRITTEN_TOGETHER / self.spec.at_once;
+        let is_full = state.bytes + bytes > WRITTEN_TOGETHER_BYTES / self.spec.at_once;
         if is_full || self.spec.memory.try_grow(bytes).is_err() {
-            if state.bytes + bytes > LEAST_TOGETHER / self.spec.at_once {
+            if state.bytes + bytes > KEPT_BYTES_MIN / self.spec.at_once {
                 self.write(&mut state).await?;
                 bytes = state.count(&parts);
             }

@@ -1,7 +1,7 @@
 //! The way in which the sides of a join become pairs of spill partitions, read off its plan.
 //!
 //! ```text
-//!  join ─▶ a ScatterSpec per side ─▶ partitioned, the left side first ─▶ pairs ─▶ queues
+//!  join ─▶ a PartitionSpec per side ─▶ partitioned, the left side first ─▶ pairs ─▶ queues
 //! ```
 
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::join::concat::types::has_dictionary;
 use crate::join::decision::PartitionStorage;
 use crate::join::input::buffered::BufferedInput;
 use crate::join::input::files::SpillFiles;
-use crate::join::memory::of_buckets;
+use crate::join::memory::of_spill_partitions;
 use crate::join::prepare::JoinContext;
 use crate::join::properties::keeps_partitions;
 use crate::join::side::Side;
@@ -30,7 +30,7 @@ use crate::parallel::all_at_once;
 use super::partition::{PartitionPair, SpillPartition};
 use super::partitioner::{PartitionedSide, Partitioner};
 use super::queue::PairQueue;
-use super::spec::{LEAST_BUCKETS, NullKeyRows, ScatterSpec, buckets, most_in_memory};
+use super::spec::{NullKeyRows, PARTITIONS_MIN, PartitionSpec, buckets, most_in_memory};
 
 /// Returns the files for rows of `side`; `None` if the join cannot go to disk.
 pub fn files(node: &JoinContext, side: &BufferedInput) -> Option<SpillFiles> {
@@ -47,7 +47,7 @@ pub fn files_of(node: &JoinContext, side: &BufferedInput, metrics: &SpillMetrics
 }
 
 /// Returns whether sides for which the device has no room become spill partitions.
-pub fn can_scatter(node: &JoinContext) -> bool {
+pub fn can_spill_for_device(node: &JoinContext) -> bool {
     let sides = [node.planned.left().schema(), node.planned.right().schema()];
     // Keys of a dictionary can be too few for the values of many batches.
     let are_copied = sides.iter().all(|side| !has_dictionaries(side));
@@ -64,18 +64,18 @@ fn has_dictionaries(side: &SchemaRef) -> bool {
 /// Returns the number of spill partitions for `rows` build rows. With so many, a partition's table
 /// takes half of the device's limit while it is built. The other half is for the table before it
 /// and for chunks.
-pub fn buckets_on(device_limit: u64, node: &JoinContext, rows: usize) -> usize {
-    let lanes = lanes_of(&node.planned);
+pub fn partitions_on(device_limit: u64, node: &JoinContext, rows: usize) -> usize {
+    let lanes = queues_of(&node.planned);
     let limit = device_limit / 2 / lanes as u64;
     let by_bytes = (KEY_BYTES * rows as u64).div_ceil(limit.max(1));
     // Partitions are not all of one size.
     let by_rows = (rows / 4 * 5).div_ceil(node.config.knobs.max_table_rows.max(1));
     let buckets = usize::try_from(by_bytes).unwrap_or(usize::MAX).max(by_rows);
-    buckets.clamp(LEAST_BUCKETS, most_in_memory(lanes))
+    buckets.clamp(PARTITIONS_MIN, most_in_memory(lanes))
 }
 
 /// Returns the number of queues of pairs that a join of `planned` has, in all its partitions.
-pub fn lanes_of(planned: &HashJoinExec) -> usize {
+pub fn queues_of(planned: &HashJoinExec) -> usize {
     if keeps_partitions(planned) || *planned.partition_mode() == PartitionMode::Partitioned {
         planned.properties().output_partitioning().partition_count()
     } else {
@@ -106,7 +106,7 @@ pub fn spec(
     planned: &HashJoinExec,
     files: &[SpillFiles; 2],
     side: Side,
-) -> ScatterSpec {
+) -> PartitionSpec {
     use JoinType::{Full, Left, LeftAnti, LeftMark, Right, RightAnti, RightMark};
     let emits = match side {
         Side::Left => matches!(planned.join_type(), Left | Full | LeftAnti | LeftMark),
@@ -119,7 +119,7 @@ pub fn spec(
         (_, false) => NullKeyRows::Drop,
     };
     let streams = planned.properties().output_partitioning();
-    ScatterSpec {
+    PartitionSpec {
         keys: keys(planned, side),
         null_keys,
         buckets: buckets(streams.partition_count()),
@@ -129,7 +129,7 @@ pub fn spec(
         batch_size: node.context.session_config().batch_size(),
         width: node.context.session_config().target_partitions(),
         at_once: 1,
-        memory: of_buckets(node.context.memory_pool(), node.partition, side),
+        memory: of_spill_partitions(node.context.memory_pool(), node.partition, side),
         pool: Arc::clone(node.context.memory_pool()),
     }
 }
@@ -145,8 +145,8 @@ pub fn keys(planned: &HashJoinExec, side: Side) -> Vec<PhysicalExprRef> {
 
 /// The way in which both sides become pairs of spill partitions.
 pub struct PartitionPlan {
-    specs: [ScatterSpec; 2],
-    own_lanes: bool,
+    specs: [PartitionSpec; 2],
+    has_own_queues: bool,
     null_aware: bool,
 }
 
@@ -155,7 +155,7 @@ impl PartitionPlan {
     pub fn of(node: &JoinContext, planned: &HashJoinExec, files: &[SpillFiles; 2]) -> Self {
         Self {
             specs: Side::BOTH.map(|side| spec(node, planned, files, side)),
-            own_lanes: keeps_partitions(planned),
+            has_own_queues: keeps_partitions(planned),
             null_aware: planned.null_aware,
         }
     }
@@ -179,7 +179,7 @@ impl PartitionPlan {
         let [left_spec, right_spec] = &self.specs;
         let left = partition_all(left_spec.again(), left.into_streams()).await?;
         let right = right.into_streams();
-        let groups: Vec<Vec<_>> = if self.own_lanes {
+        let groups: Vec<Vec<_>> = if self.has_own_queues {
             right.into_iter().map(|stream| vec![stream]).collect()
         } else {
             vec![right]
@@ -215,7 +215,7 @@ impl PartitionPlan {
 /// Partitions the rows of all `streams` of a side, all at once. The streams of an input can wait
 /// for each other: those of a `HashJoinExec` do that makes a dynamic filter.
 pub async fn partition_all(
-    spec: ScatterSpec,
+    spec: PartitionSpec,
     streams: Vec<SendableRecordBatchStream>,
 ) -> Result<PartitionedSide> {
     let scatter = Arc::new(Partitioner::new(spec));

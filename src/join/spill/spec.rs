@@ -10,28 +10,28 @@ use crate::join::decision::PartitionStorage;
 use crate::join::input::files::SpillFiles;
 
 /// Partitions of a side at most: a partition is so much smaller than what it comes of.
-const MOST_BUCKETS: usize = 16;
+const PARTITIONS_MAX: usize = 16;
 
 /// Partitions of a side at least: with two, one has half of the rows without a hot key.
-pub const LEAST_BUCKETS: usize = 3;
+pub const PARTITIONS_MIN: usize = 3;
 
 /// Files that the streams of a join have open together: a half of what a process may have by
 /// default (`ulimit -n`, 1024).
-const OPEN_FILES: usize = 512;
+const OPEN_FILES_MAX: usize = 512;
 
 /// Open files per partition: that of one side, and two while the other side's is written.
-const FILES_A_BUCKET: usize = 3;
+const FILES_PER_PARTITION: usize = 3;
 
 /// Returns the partitions of a side in memory at most: should they have to go to files, `lanes`
 /// times as many.
 pub fn most_in_memory(lanes: usize) -> usize {
-    (OPEN_FILES / FILES_A_BUCKET / lanes.max(1)).max(LEAST_BUCKETS)
+    (OPEN_FILES_MAX / FILES_PER_PARTITION / lanes.max(1)).max(PARTITIONS_MIN)
 }
 
 /// Returns the partitions of a side of which `streams` streams may be partitioned at once.
 pub fn buckets(streams: usize) -> usize {
-    let each = OPEN_FILES / FILES_A_BUCKET / streams.max(1);
-    each.clamp(LEAST_BUCKETS, MOST_BUCKETS)
+    let each = OPEN_FILES_MAX / FILES_PER_PARTITION / streams.max(1);
+    each.clamp(PARTITIONS_MIN, PARTITIONS_MAX)
 }
 
 /// The treatment of rows with a NULL key.
@@ -48,7 +48,7 @@ pub enum NullKeyRows {
 }
 
 /// The way in which a side is partitioned.
-pub struct ScatterSpec {
+pub struct PartitionSpec {
     /// Key expressions of the side.
     pub keys: Vec<PhysicalExprRef>,
     /// The treatment of NULL keys.
@@ -73,7 +73,7 @@ pub struct ScatterSpec {
     pub pool: Arc<dyn MemoryPool>,
 }
 
-impl ScatterSpec {
+impl PartitionSpec {
     /// Returns the spec with `buckets` partitions at `home`.
     pub fn at_home(self, home: PartitionStorage, buckets: usize) -> Self {
         Self {

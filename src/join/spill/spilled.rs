@@ -32,7 +32,7 @@ use super::multi_pass;
 use super::order::promised;
 use super::pairs::PairJoin;
 use super::partition::PartitionPair;
-use super::plan::{PartitionPlan, buckets_on, files_of, lanes_of, obstacle};
+use super::plan::{PartitionPlan, files_of, obstacle, partitions_on, queues_of};
 use super::queue::{Lanes, PairInProgress, PairQueue, PairRows};
 
 /// A join whose sides are in spill partitions.
@@ -72,7 +72,7 @@ impl Spilled {
         placed: &Placed,
     ) -> Result<Arc<Self>> {
         let device_limit = node.config.memory_limit().min(placed.budget().limit());
-        let buckets = buckets_on(device_limit, &node, build.rows);
+        let buckets = partitions_on(device_limit, &node, build.rows);
         log::debug!(
             "{} build rows go to {buckets} buckets in memory",
             build.rows
@@ -122,7 +122,7 @@ impl Spilled {
         Ok(Self {
             at_once: 1,
             lanes: lanes.map_err(Arc::new).boxed().shared(),
-            streams: match lanes_of(&planned) {
+            streams: match queues_of(&planned) {
                 1 => planned.properties().output_partitioning().partition_count(),
                 _ => 1,
             },

@@ -139,7 +139,7 @@ async fn a_join_on_the_host_below_one_on_the_device_ends_without_our_filters() {
         let mut rules = optimizer.rules;
         let after = rules
             .iter()
-            .position(|rule| rule.name() == "horton_wrap_joins");
+            .position(|rule| rule.name() == "horton_replace_joins");
         rules.insert(after.unwrap() + 1, Arc::new(LowestStay));
         let state = builder.with_physical_optimizer_rules(rules).build();
         let found = run(&SessionContext::new_with_state(state), QUERY).await;

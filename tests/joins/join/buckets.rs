@@ -286,7 +286,7 @@ fn the_plan_says_that_rows_are_in_buckets() {
     let shown = datafusion::physical_plan::displayable(join.as_ref());
     let shown = shown.one_line().to_string();
     assert!(
-        shown.contains(&format!("in {} buckets", decisions.len())),
+        shown.contains(&format!("in {} spill partitions", decisions.len())),
         "{shown}"
     );
 }

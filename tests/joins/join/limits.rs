@@ -438,8 +438,8 @@ fn all_that_a_join_keeps_is_reserved_under_its_name() {
             // Of a key 10 bytes; and with groups on the device, 4 per row.
             least("HortonJoinBuild[0]: device", 10 * 4000);
         } else {
-            least("HortonJoinBuild[0]: left buckets", 12 * ROWS);
-            least("HortonJoinBuild[0]: right buckets", 12 * 6000);
+            least("HortonJoinBuild[0]: left spill partitions", 12 * ROWS);
+            least("HortonJoinBuild[0]: right spill partitions", 12 * 6000);
             // One pair of spill partitions at a time, built of its smaller side.
             least("HortonJoinBuild[0]: keys", 1000);
             least("HortonJoinBuild[0]: device", 1000);

@@ -277,7 +277,7 @@ fn as_planned(session: &SessionContext) -> SessionContext {
     if let Some(optimizer) = builder.physical_optimizers() {
         optimizer
             .rules
-            .retain(|rule| rule.name() != "horton_open_sides");
+            .retain(|rule| rule.name() != "horton_replace_swappable_joins");
     }
     SessionContext::new_with_state(builder.build())
 }

@@ -51,7 +51,7 @@ pub fn launches(plan: &Arc<dyn ExecutionPlan>) -> usize {
 /// them, partitioned or not.
 pub fn keep_sides(mut builder: SessionStateBuilder) -> SessionStateBuilder {
     if let Some(optimizer) = builder.physical_optimizers() {
-        let keeps = |name: &str| name != "horton_open_sides";
+        let keeps = |name: &str| name != "horton_replace_swappable_joins";
         optimizer.rules.retain(|rule| keeps(rule.name()));
     }
     builder

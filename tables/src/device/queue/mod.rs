@@ -32,9 +32,6 @@ use super::status::Failed;
 pub(super) mod launch;
 mod transfer;
 
-
-
-
 /// The purpose of a command.
 #[derive(Debug, Clone, Copy)]
 enum Stage {
