@@ -42,7 +42,7 @@ pub struct JoinDecision {
     reason: Option<String>,
     /// The place where the rows waited, if there was no room for all: 'disk' or 'memory'.
     #[pyo3(get)]
-    bucket: Option<String>,
+    storage: Option<String>,
 }
 
 impl JoinDecision {
@@ -64,7 +64,7 @@ impl JoinDecision {
         };
         let keys = join.stock().on().iter();
         let keys = keys.map(|(left, right)| format!("{left} = {right}"));
-        let bucket = decision.bucket.map(|home| match home {
+        let storage = decision.storage.map(|storage| match storage {
             PartitionStorage::Disk => "disk".to_owned(),
             PartitionStorage::Memory => "memory".to_owned(),
         });
@@ -75,7 +75,7 @@ impl JoinDecision {
             rows: decision.rows,
             device,
             reason,
-            bucket,
+            storage,
         }
     }
 }

@@ -104,7 +104,7 @@ pub struct Decision {
     /// Place where the join runs.
     pub place: Place,
     /// Place where these rows were, if they are those of one spill partition.
-    pub bucket: Option<PartitionStorage>,
+    pub storage: Option<PartitionStorage>,
 }
 
 /// One of a node's joins: that of a partition, or of a spill partition or a shard of its rows.
@@ -113,7 +113,7 @@ pub struct BuildId {
     /// The partition, 0 if all share a build.
     pub partition: usize,
     /// The number of the spill partition or of the shard, if the rows are those of one.
-    pub bucket: Option<usize>,
+    pub part: Option<usize>,
 }
 
 /// The record that a node shows of the joins that run in its place.
@@ -122,7 +122,7 @@ pub struct JoinReport {
     /// The node's own metrics.
     pub metrics: ExecutionPlanMetricsSet,
     /// Metrics of spill partitions that a device joined.
-    pub buckets: ExecutionPlanMetricsSet,
+    pub spill_partitions: ExecutionPlanMetricsSet,
     /// The decisions on its builds.
     pub decisions: Arc<Decisions>,
     /// DataFusion's own joins.
@@ -141,7 +141,7 @@ impl JoinReport {
     /// Returns the record for spill partitions.
     pub fn of_spill_partitions(&self) -> Self {
         Self {
-            metrics: self.buckets.clone(),
+            metrics: self.spill_partitions.clone(),
             ..self.clone()
         }
     }
@@ -151,13 +151,13 @@ impl JoinReport {
     pub fn all_metrics(&self) -> MetricsSet {
         let mut all = self.metrics.clone_inner();
         let on_host = self.on_host.lock();
-        let mut add = |metrics: &MetricsSet, in_bucket: bool| {
-            let metrics = metrics.iter().filter(|m| !in_bucket || !is_output(m));
+        let mut add = |metrics: &MetricsSet, in_partition: bool| {
+            let metrics = metrics.iter().filter(|m| !in_partition || !is_output(m));
             metrics.for_each(|metric| all.push(Arc::clone(metric)));
         };
-        add(&self.buckets.clone_inner(), true);
+        add(&self.spill_partitions.clone_inner(), true);
         for (at, metrics) in on_host.iter() {
-            add(metrics, at.bucket.is_some());
+            add(metrics, at.part.is_some());
         }
         all
     }
@@ -201,7 +201,7 @@ impl fmt::Display for Decisions {
         };
         let rows: usize = all.iter().map(|decision| decision.rows).sum();
         write!(f, "build={}, {rows} rows", last.build)?;
-        let are_in = |home| all.iter().filter(|d| d.bucket == Some(home)).count();
+        let are_in = |home| all.iter().filter(|d| d.storage == Some(home)).count();
         match (
             are_in(PartitionStorage::Disk),
             are_in(PartitionStorage::Memory),

@@ -115,7 +115,7 @@ impl Build {
             spread: self.spread,
             report,
             shown: node.shown.clone(),
-            bucket: None,
+            storage: None,
             spills_for_device: can_spill_for_device(&node),
         };
         let opened = match preparation.prepare(build.collect(), probe).await? {

@@ -192,7 +192,13 @@ impl JoinTable {
         let Some(groups) = &self.built.groups else {
             return Ok(visited);
         };
-        rows_of_groups(queue, groups, &visited, rows)
+        match rows_of_groups(queue, groups, &visited, rows) {
+            Err(error) if error.is_device_memory() => {
+                log::debug!("{error}; the host goes through the groups");
+                rows_of_groups_by_host(queue, groups, &visited, rows)
+            }
+            found => found,
+        }
     }
 }
 
@@ -218,6 +224,64 @@ fn rows_of_groups(
         }
         set_bits(queue, &window, written, &bits)?;
         first += written as u64;
+    }
+}
+
+/// Returns the bits as `rows_of_groups` does, but by the host, a window of the groups at a time.
+/// The device has no memory left to do it. It costs the copying of all rows of groups that were
+/// found.
+fn rows_of_groups_by_host(
+    queue: &mut Queue,
+    groups: &RowGroups,
+    visited: &[u32],
+    rows: usize,
+) -> Result<Vec<u32>, DeviceError> {
+    let mut bits = vec![0u32; rows.div_ceil(32)];
+    let (mut offsets, mut members) = (
+        WordReader::of(&groups.offsets),
+        WordReader::of(&groups.rows),
+    );
+    for group in set_numbers(visited).map(|group| group as usize) {
+        let range = offsets.at(queue, group)?..offsets.at(queue, group + 1)?;
+        for at in range {
+            let row = members.at(queue, at as usize)?;
+            match bits.get_mut(row as usize / 32) {
+                Some(word) => *word |= 1 << (row % 32),
+                None => return Err(queue.wrong_answer(format!("build row {row} of {rows}"))),
+            }
+        }
+    }
+    Ok(bits)
+}
+
+/// Reads words of a buffer in ascending order.
+struct WordReader<'a> {
+    buffer: &'a Buffer<u32>,
+    /// The words that are here; `first` is the first one's place.
+    window: Vec<u32>,
+    first: usize,
+}
+
+impl<'a> WordReader<'a> {
+    fn of(buffer: &'a Buffer<u32>) -> Self {
+        Self {
+            buffer,
+            window: Vec::new(),
+            first: 0,
+        }
+    }
+
+    fn at(&mut self, queue: &mut Queue, at: usize) -> Result<u32, DeviceError> {
+        if !(self.first..self.first + self.window.len()).contains(&at) {
+            let len = self.buffer.len().saturating_sub(at).min(VISITS);
+            self.window.resize(len, 0);
+            self.first = at;
+            queue.download(self.buffer, at, &mut self.window)?;
+        }
+        match self.window.get(at - self.first) {
+            Some(word) => Ok(*word),
+            None => Err(queue.wrong_answer(format!("place {at} of {}", self.buffer.len()))),
+        }
     }
 }
 

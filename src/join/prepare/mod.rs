@@ -76,9 +76,9 @@ impl JoinContext {
     }
 
     /// Returns the name that decisions are noted under.
-    pub fn at(&self, bucket: Option<usize>) -> BuildId {
+    pub fn at(&self, part: Option<usize>) -> BuildId {
         let partition = self.partition;
-        BuildId { partition, bucket }
+        BuildId { partition, part }
     }
 }
 
@@ -112,7 +112,7 @@ pub struct JoinPreparation {
     /// The record that the node shows.
     pub shown: JoinReport,
     /// Place where the rows were, if they are those of one spill partition.
-    pub bucket: Option<PartitionStorage>,
+    pub storage: Option<PartitionStorage>,
     /// True if both sides become spill partitions where no device has room for the build side.
     pub spills_for_device: bool,
 }
@@ -300,7 +300,7 @@ impl JoinPreparation {
         probes: usize,
     ) -> Result<Result<Vec<Shard>, BuildBatches>> {
         let is_swapped = self.build == Side::Right;
-        if self.bucket.is_some() || !can_shard(self.oriented.join(), is_swapped) {
+        if self.storage.is_some() || !can_shard(self.oriented.join(), is_swapped) {
             return Ok(Err(build));
         }
         let mut refused = Vec::new();
@@ -351,7 +351,7 @@ impl JoinPreparation {
         let joins = shards.into_iter().zip(streams).enumerate();
         let joins = joins.map(|(shard, ((placed, built), probe))| {
             let at = BuildId {
-                bucket: Some(shard),
+                part: Some(shard),
                 ..self.at
             };
             self.prepared(&placed, *built, probe, at)
@@ -412,7 +412,7 @@ impl JoinPreparation {
             build: self.build,
             rows,
             place,
-            bucket: self.bucket,
+            storage: self.storage,
         };
         self.shown.decisions.note(at, decision);
     }

@@ -121,7 +121,7 @@ impl Phase {
             spread: None,
             report: None,
             shown: node.shown.of_spill_partitions(),
-            bucket: Some(home),
+            storage: Some(home),
             spills_for_device: scatters,
         };
         Box::pin(preparation.prepare(build, probe)).await

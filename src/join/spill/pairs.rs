@@ -35,7 +35,7 @@ pub struct PairJoin {
     /// The files of the left and of the right side.
     pub files: [SpillFiles; 2],
     /// The number of the next pair that is prepared.
-    pub next_bucket: AtomicUsize,
+    pub next_partition: AtomicUsize,
 }
 
 impl PairJoin {
@@ -44,7 +44,7 @@ impl PairJoin {
         if pair.is_in_memory() {
             let pool = self.node.context.memory_pool();
             let memory = of_rows(pool, self.node.partition, build);
-            let batches = pair.bucket(build).batches().to_vec();
+            let batches = pair.partition(build).batches().to_vec();
             if let Ok(held) = BuildBatches::held(batches, memory) {
                 return Ok(Some(held));
             }
@@ -63,7 +63,7 @@ impl PairJoin {
             return self.reading(pair, side);
         }
         let files = &self.files[side as usize];
-        let streams = pair.bucket(side).streams(files, parts);
+        let streams = pair.partition(side).streams(files, parts);
         Ok(self.reading_of(side, streams))
     }
 
@@ -75,7 +75,7 @@ impl PairJoin {
         reading: &mut BufferedInput,
     ) -> Result<bool> {
         // Asked first: what cannot fit need not be read.
-        if !reading.has_room(pair.bucket(build).rows, pair.bucket(build).bytes) {
+        if !reading.has_room(pair.partition(build).rows, pair.partition(build).bytes) {
             return Ok(false);
         }
         match reading.turn(usize::MAX).await? {
@@ -88,7 +88,7 @@ impl PairJoin {
     /// Returns a side of a pair, not read yet.
     pub fn reading(&self, pair: &PartitionPair, side: Side) -> Result<BufferedInput> {
         let files = &self.files[side as usize];
-        let stream = pair.bucket(side).stream(files)?;
+        let stream = pair.partition(side).stream(files)?;
         Ok(self.reading_of(side, vec![stream]))
     }
 
@@ -124,7 +124,7 @@ impl PairJoin {
     }
 
     pub fn next_at(&self) -> BuildId {
-        let bucket = self.next_bucket.fetch_add(1, Ordering::Relaxed);
-        self.node.at(Some(bucket))
+        let at = self.next_partition.fetch_add(1, Ordering::Relaxed);
+        self.node.at(Some(at))
     }
 }

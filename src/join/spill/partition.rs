@@ -78,7 +78,7 @@ impl SpillPartition {
 /// Both sides' rows of some keys.
 #[derive(Clone)]
 pub struct PartitionPair {
-    buckets: [Arc<SpillPartition>; 2],
+    partitions: [Arc<SpillPartition>; 2],
     /// Number of times that the rows were partitioned before.
     pub level: u64,
     /// Bytes of all pairs that came of the same rows.
@@ -89,7 +89,7 @@ impl PartitionPair {
     /// Returns the pair of two spill partitions, whose rows were partitioned `level` times before.
     pub fn new(left: Arc<SpillPartition>, right: Arc<SpillPartition>, level: u64) -> Self {
         Self {
-            buckets: [left, right],
+            partitions: [left, right],
             level,
             all_bytes: [usize::MAX; 2],
         }
@@ -101,13 +101,13 @@ impl PartitionPair {
     }
 
     /// Returns the spill partition of a side.
-    pub fn bucket(&self, side: Side) -> &Arc<SpillPartition> {
-        &self.buckets[side as usize]
+    pub fn partition(&self, side: Side) -> &Arc<SpillPartition> {
+        &self.partitions[side as usize]
     }
 
     /// Returns the side with fewer bytes.
     pub fn smaller(&self) -> Side {
-        if self.bucket(Side::Right).bytes < self.bucket(Side::Left).bytes {
+        if self.partition(Side::Right).bytes < self.partition(Side::Left).bytes {
             Side::Right
         } else {
             Side::Left
@@ -116,7 +116,9 @@ impl PartitionPair {
 
     /// Returns whether no row is in a file.
     pub fn is_in_memory(&self) -> bool {
-        self.buckets.iter().all(|bucket| bucket.file.is_none())
+        self.partitions
+            .iter()
+            .all(|partition| partition.file.is_none())
     }
 
     /// Returns where the rows are.
@@ -131,7 +133,11 @@ impl PartitionPair {
     /// Returns `rows` of the pair, with which its rows in memory stay reserved. Files are let go
     /// when they were read.
     pub fn held_by(self, rows: SendableRecordBatchStream) -> SendableRecordBatchStream {
-        if self.buckets.iter().all(|bucket| bucket.kept.is_none()) {
+        if self
+            .partitions
+            .iter()
+            .all(|partition| partition.kept.is_none())
+        {
             return rows;
         }
         let schema = rows.schema();
@@ -144,12 +150,12 @@ impl PartitionPair {
 
     /// Returns whether there are no rows.
     pub fn is_empty(&self) -> bool {
-        self.buckets.iter().all(|bucket| bucket.rows == 0)
+        self.partitions.iter().all(|partition| partition.rows == 0)
     }
 
     /// Returns whether no row can come of the pair, as a side has none.
     pub fn gives_nothing(&self, join_type: JoinType) -> bool {
-        let [left, right] = &self.buckets;
+        let [left, right] = &self.partitions;
         let swapped = join_type.swap();
         (left.rows == 0 && join_type.empty_build_side_produces_empty_result())
             || (right.rows == 0 && swapped.empty_build_side_produces_empty_result())
@@ -158,7 +164,7 @@ impl PartitionPair {
     /// Returns whether another hash may make smaller pairs of it. One that has more than half of
     /// what came of the same rows has a hot key: no hash takes that apart.
     pub fn can_split(&self, side: Side) -> bool {
-        let is_hot = self.bucket(side).bytes > self.all_bytes[side as usize] / 2;
-        self.level + 1 < LEVELS_MAX && !is_hot && self.bucket(side).rows > 1
+        let is_hot = self.partition(side).bytes > self.all_bytes[side as usize] / 2;
+        self.level + 1 < LEVELS_MAX && !is_hot && self.partition(side).rows > 1
     }
 }

@@ -25,9 +25,9 @@ pub const DROPPED: u32 = u32::MAX;
 ///
 /// # Errors
 /// The errors of the key expressions.
-pub fn bucket_numbers(spec: &PartitionSpec, batch: &RecordBatch) -> Result<Vec<u32>> {
+pub fn partition_numbers(spec: &PartitionSpec, batch: &RecordBatch) -> Result<Vec<u32>> {
     let keys = evaluate_expressions_to_arrays(&spec.keys, batch)?;
-    let buckets = spec.buckets;
+    let partitions = spec.partitions;
     let mut hashes = vec![0; batch.num_rows()];
     let seed = RandomState::with_seed(SEED.wrapping_add(spec.level));
     create_hashes(&keys, &seed, &mut hashes)?;
@@ -35,18 +35,18 @@ pub fn bucket_numbers(spec: &PartitionSpec, batch: &RecordBatch) -> Result<Vec<u
     let number = |(row, hash): (usize, u64)| match (&nulls, spec.null_keys) {
         (Some(nulls), null_keys) if nulls[row] => match null_keys {
             NullKeyRows::Drop => DROPPED,
-            NullKeyRows::Separate => buckets as u32,
-            _ => (row % buckets) as u32,
+            NullKeyRows::Separate => partitions as u32,
+            _ => (row % partitions) as u32,
         },
-        _ => bucket_of(hash, buckets) as u32,
+        _ => partition_of(hash, partitions) as u32,
     };
     Ok(hashes.into_iter().enumerate().map(number).collect())
 }
 
 /// Returns the rows in the order of their partitions, and where each of these ends. There are as
 /// many as `buckets` says.
-pub fn in_order(numbers: &[u32], buckets: usize) -> (Vec<u32>, Vec<usize>) {
-    let mut ends = vec![0; buckets];
+pub fn in_order(numbers: &[u32], partitions: usize) -> (Vec<u32>, Vec<usize>) {
+    let mut ends = vec![0; partitions];
     for at in numbers.iter().filter(|at| **at != DROPPED) {
         ends[*at as usize] += 1;
     }
@@ -67,9 +67,9 @@ pub fn in_order(numbers: &[u32], buckets: usize) -> (Vec<u32>, Vec<usize>) {
 
 /// Returns the partition of a hash: by its high bits after Fibonacci hashing, as a table's bits are
 /// the low ones.
-fn bucket_of(hash: u64, buckets: usize) -> usize {
+fn partition_of(hash: u64, partitions: usize) -> usize {
     let high = hash.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-    ((high * buckets as u64) >> 32) as usize
+    ((high * partitions as u64) >> 32) as usize
 }
 
 /// Returns whether each row has a NULL key, where that matters.

@@ -38,7 +38,7 @@ use crate::join::memory;
 use crate::parallel::{map_parallel, task_failed};
 
 use super::partition::SpillPartition;
-use super::partition_function::{DROPPED, bucket_numbers, in_order};
+use super::partition_function::{DROPPED, in_order, partition_numbers};
 use super::spec::PartitionSpec;
 use super::writer::PartitionWriter;
 
@@ -61,7 +61,7 @@ pub struct Partitioner {
 /// Rows that stay in memory. Each partition has a lock of its own, as streams fill them side by
 /// side.
 struct InMemoryPartitions {
-    buckets: Vec<StdMutex<BatchCoalescer>>,
+    partitions: Vec<StdMutex<BatchCoalescer>>,
     /// True if the pool has refused some rows.
     is_refused: AtomicBool,
 }
@@ -72,24 +72,25 @@ impl InMemoryPartitions {
             return None;
         }
         let batch = spec.batch_size.max(1);
-        let bucket = |_| StdMutex::new(BatchCoalescer::new(Arc::clone(spec.files.schema()), batch));
+        let partition =
+            |_| StdMutex::new(BatchCoalescer::new(Arc::clone(spec.files.schema()), batch));
         Some(Self {
-            buckets: (0..=spec.buckets).map(bucket).collect(),
+            partitions: (0..=spec.partitions).map(partition).collect(),
             is_refused: AtomicBool::new(false),
         })
     }
 
-    fn bucket(&self, at: usize) -> MutexGuard<'_, BatchCoalescer> {
-        self.buckets[at]
+    fn partition(&self, at: usize) -> MutexGuard<'_, BatchCoalescer> {
+        self.partitions[at]
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the rows of a partition, which has none then.
     fn take(&self, at: usize) -> Result<Vec<RecordBatch>> {
-        let mut bucket = self.bucket(at);
-        bucket.finish_buffered_batch()?;
-        Ok(std::iter::from_fn(|| bucket.next_completed_batch()).collect())
+        let mut partition = self.partition(at);
+        partition.finish_buffered_batch()?;
+        Ok(std::iter::from_fn(|| partition.next_completed_batch()).collect())
     }
 }
 
@@ -113,7 +114,7 @@ impl State {
 /// A side in spill partitions.
 pub struct PartitionedSide {
     /// Spill partitions by their numbers.
-    pub buckets: Vec<Arc<SpillPartition>>,
+    pub partitions: Vec<Arc<SpillPartition>>,
     /// Rows with NULL keys, where those are separate.
     pub nulls: Arc<SpillPartition>,
 }
@@ -121,13 +122,16 @@ pub struct PartitionedSide {
 impl PartitionedSide {
     /// Returns the number of rows, those with NULL keys included.
     pub fn rows(&self) -> usize {
-        let rows = self.buckets.iter().map(|bucket| bucket.rows);
+        let rows = self.partitions.iter().map(|partition| partition.rows);
         rows.sum::<usize>() + self.nulls.rows
     }
 
     /// Returns the bytes that all rows would take in memory.
     pub fn bytes(&self) -> usize {
-        self.buckets.iter().map(|bucket| bucket.bytes).sum()
+        self.partitions
+            .iter()
+            .map(|partition| partition.bytes)
+            .sum()
     }
 }
 
@@ -139,7 +143,7 @@ impl PartitionedSide {
 impl Partitioner {
     /// Returns a partitioner that has no rows yet.
     pub fn new(spec: PartitionSpec) -> Self {
-        let filling = (0..=spec.buckets)
+        let filling = (0..=spec.partitions)
             .map(|_| PartitionWriter::default())
             .collect();
         let state = State {
@@ -182,8 +186,8 @@ impl Partitioner {
 
     /// Keeps the rows of a batch in memory; whether the pool grants it.
     fn hold(&self, keeping: &InMemoryPartitions, batch: &RecordBatch) -> Result<bool> {
-        let numbers = bucket_numbers(&self.spec, batch)?;
-        let (rows, ends) = in_order(&numbers, self.spec.buckets + 1);
+        let numbers = partition_numbers(&self.spec, batch)?;
+        let (rows, ends) = in_order(&numbers, self.spec.partitions + 1);
         let sorted = compacted(take_record_batch(batch, &UInt32Array::from(rows))?)?;
         let bytes = sorted.get_array_memory_size();
         if !memory::leaves_half(&self.spec.pool, bytes) || self.spec.memory.try_grow(bytes).is_err()
@@ -194,7 +198,7 @@ impl Partitioner {
         for (at, to) in ends.into_iter().enumerate() {
             if from < to {
                 keeping
-                    .bucket(at)
+                    .partition(at)
                     .push_batch(sorted.slice(from, to - from))?;
             }
             from = to;
@@ -213,7 +217,7 @@ impl Partitioner {
 
     /// Hands rows that were kept to those who write them.
     fn unkeep(&self, keeping: &InMemoryPartitions, state: &mut State) -> Result<()> {
-        for at in 0..keeping.buckets.len() {
+        for at in 0..keeping.partitions.len() {
             for batch in keeping.take(at)? {
                 let bytes = batch.get_array_memory_size();
                 state.filling[at].push(batch, bytes);
@@ -225,7 +229,7 @@ impl Partitioner {
     /// Returns the partitions in memory.
     fn kept(&self, keeping: &InMemoryPartitions) -> Result<PartitionedSide> {
         let memory = &self.spec.memory;
-        let bucket = |at| {
+        let partition = |at| {
             let batches = keeping.take(at)?;
             let rows = batches.iter().map(RecordBatch::num_rows).sum();
             let bytes = batches.iter().map(RecordBatch::get_array_memory_size).sum();
@@ -237,17 +241,20 @@ impl Partitioner {
                 file: None,
             }))
         };
-        let buckets = (0..keeping.buckets.len()).map(bucket);
-        let mut buckets = buckets.collect::<Result<Vec<_>>>()?;
+        let partitions = (0..keeping.partitions.len()).map(partition);
+        let mut partitions = partitions.collect::<Result<Vec<_>>>()?;
         memory.free();
-        let nulls = buckets.split_off(self.spec.buckets).remove(0);
-        Ok(PartitionedSide { buckets, nulls })
+        let nulls = partitions.split_off(self.spec.partitions).remove(0);
+        Ok(PartitionedSide { partitions, nulls })
     }
 
     /// Returns the rows of each partition, and those that are separate.
     fn parts(&self, batch: &RecordBatch) -> Result<Vec<(usize, RecordBatch)>> {
-        let mut rows: Vec<Vec<u32>> = vec![Vec::new(); self.spec.buckets + 1];
-        for (row, at) in bucket_numbers(&self.spec, batch)?.into_iter().enumerate() {
+        let mut rows: Vec<Vec<u32>> = vec![Vec::new(); self.spec.partitions + 1];
+        for (row, at) in partition_numbers(&self.spec, batch)?
+            .into_iter()
+            .enumerate()
+        {
             if at != DROPPED {
                 rows[at as usize].push(row as u32);
             }
@@ -289,12 +296,12 @@ impl Partitioner {
     async fn write(&self, state: &mut State) -> Result<()> {
         let filling = std::mem::take(&mut state.filling);
         let (files, batch_size) = (self.spec.files.clone(), self.spec.batch_size);
-        let write = |mut bucket: PartitionWriter| {
+        let write = |mut partition: PartitionWriter| {
             let files = files.clone();
             async move {
                 let written = SpawnedTask::spawn_blocking(move || {
-                    let written = bucket.write(&files, batch_size);
-                    (bucket, written)
+                    let written = partition.write(&files, batch_size);
+                    (partition, written)
                 });
                 written.join().await.map_err(|e| task_failed(&e))
             }
@@ -321,10 +328,10 @@ impl Partitioner {
         }
         self.write(&mut state).await?;
         let filling = std::mem::take(&mut state.filling).into_iter();
-        let buckets = filling.map(PartitionWriter::finish);
-        let mut buckets = buckets.collect::<DataFusionResult<Vec<_>>>()?;
-        let nulls = buckets.split_off(self.spec.buckets).remove(0);
-        Ok(PartitionedSide { buckets, nulls })
+        let partitions = filling.map(PartitionWriter::finish);
+        let mut partitions = partitions.collect::<DataFusionResult<Vec<_>>>()?;
+        let nulls = partitions.split_off(self.spec.partitions).remove(0);
+        Ok(PartitionedSide { partitions, nulls })
     }
 }
 

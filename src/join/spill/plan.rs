@@ -30,7 +30,7 @@ use crate::parallel::all_at_once;
 use super::partition::{PartitionPair, SpillPartition};
 use super::partitioner::{PartitionedSide, Partitioner};
 use super::queue::PairQueue;
-use super::spec::{NullKeyRows, PARTITIONS_MIN, PartitionSpec, buckets, most_in_memory};
+use super::spec::{NullKeyRows, PARTITIONS_MIN, PartitionSpec, most_in_memory, partitions};
 
 /// Returns the files for rows of `side`; `None` if the join cannot go to disk.
 pub fn files(node: &JoinContext, side: &BufferedInput) -> Option<SpillFiles> {
@@ -70,8 +70,8 @@ pub fn partitions_on(device_limit: u64, node: &JoinContext, rows: usize) -> usiz
     let by_bytes = (KEY_BYTES * rows as u64).div_ceil(limit.max(1));
     // Partitions are not all of one size.
     let by_rows = (rows / 4 * 5).div_ceil(node.config.knobs.max_table_rows.max(1));
-    let buckets = usize::try_from(by_bytes).unwrap_or(usize::MAX).max(by_rows);
-    buckets.clamp(PARTITIONS_MIN, most_in_memory(lanes))
+    let partitions = usize::try_from(by_bytes).unwrap_or(usize::MAX).max(by_rows);
+    partitions.clamp(PARTITIONS_MIN, most_in_memory(lanes))
 }
 
 /// Returns the number of queues of pairs that a join of `planned` has, in all its partitions.
@@ -122,7 +122,7 @@ pub fn spec(
     PartitionSpec {
         keys: keys(planned, side),
         null_keys,
-        buckets: buckets(streams.partition_count()),
+        partitions: partitions(streams.partition_count()),
         home: PartitionStorage::Disk,
         level: 0,
         files: files[side as usize].clone(),
@@ -230,7 +230,7 @@ pub async fn partition_all(
 /// Returns the pairs of two sides.
 pub fn pairs_of(left: &PartitionedSide, right: &PartitionedSide, level: u64) -> Vec<PartitionPair> {
     let sizes = [left.bytes(), right.bytes()];
-    let pairs = left.buckets.iter().zip(&right.buckets);
+    let pairs = left.partitions.iter().zip(&right.partitions);
     let pair = |(left, right): (&Arc<SpillPartition>, &Arc<SpillPartition>)| {
         PartitionPair::new(Arc::clone(left), Arc::clone(right), level).of(sizes)
     };

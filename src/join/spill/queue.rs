@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     fn pair() -> PartitionPair {
-        let bucket = || {
+        let partition = || {
             Arc::new(SpillPartition {
                 rows: 0,
                 bytes: 0,
@@ -133,7 +133,7 @@ mod tests {
                 file: None,
             })
         };
-        PartitionPair::new(bucket(), bucket(), 0)
+        PartitionPair::new(partition(), partition(), 0)
     }
 
     #[tokio::test]

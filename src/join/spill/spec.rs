@@ -29,7 +29,7 @@ pub fn most_in_memory(lanes: usize) -> usize {
 }
 
 /// Returns the partitions of a side of which `streams` streams may be partitioned at once.
-pub fn buckets(streams: usize) -> usize {
+pub fn partitions(streams: usize) -> usize {
     let each = OPEN_FILES_MAX / FILES_PER_PARTITION / streams.max(1);
     each.clamp(PARTITIONS_MIN, PARTITIONS_MAX)
 }
@@ -54,7 +54,7 @@ pub struct PartitionSpec {
     /// The treatment of NULL keys.
     pub null_keys: NullKeyRows,
     /// Number of partitions.
-    pub buckets: usize,
+    pub partitions: usize,
     /// Place that the rows go to.
     pub home: PartitionStorage,
     /// Number of times that its rows were partitioned before.
@@ -75,10 +75,10 @@ pub struct PartitionSpec {
 
 impl PartitionSpec {
     /// Returns the spec with `buckets` partitions at `home`.
-    pub fn at_home(self, home: PartitionStorage, buckets: usize) -> Self {
+    pub fn at_home(self, home: PartitionStorage, partitions: usize) -> Self {
         Self {
             home,
-            buckets,
+            partitions,
             ..self
         }
     }

@@ -72,9 +72,9 @@ impl Spilled {
         placed: &Placed,
     ) -> Result<Arc<Self>> {
         let device_limit = node.config.memory_limit().min(placed.budget().limit());
-        let buckets = partitions_on(device_limit, &node, build.rows);
+        let partitions = partitions_on(device_limit, &node, build.rows);
         log::debug!(
-            "{} build rows go to {buckets} buckets in memory",
+            "{} build rows go to {partitions} partitions in memory",
             build.rows
         );
         let width = node.context.session_config().target_partitions();
@@ -93,7 +93,7 @@ impl Spilled {
             node,
             readings,
             PartitionStorage::Memory,
-            buckets,
+            partitions,
             device_limit,
         )?;
         // Pairs are joined one after the other by all streams, or as many at once as devices.
@@ -105,7 +105,7 @@ impl Spilled {
         node: JoinContext,
         readings: [BufferedInput; 2],
         home: PartitionStorage,
-        buckets: usize,
+        partitions: usize,
         device_limit: u64,
     ) -> Result<Self> {
         let planned = Arc::clone(&node.planned);
@@ -117,7 +117,7 @@ impl Spilled {
         };
         let metrics = SpillMetrics::new(&node.shown.metrics, node.partition);
         let files = [&readings[0], &readings[1]].map(|side| files_of(&node, side, &metrics));
-        let scattering = PartitionPlan::of(&node, &planned, &files).at_home(home, buckets);
+        let scattering = PartitionPlan::of(&node, &planned, &files).at_home(home, partitions);
         let lanes = scattering.lanes(readings).map_ok(Arc::new);
         Ok(Self {
             at_once: 1,
@@ -131,7 +131,7 @@ impl Spilled {
                 planned,
                 device_limit,
                 files,
-                next_bucket: AtomicUsize::new(0),
+                next_partition: AtomicUsize::new(0),
             }),
         })
     }

@@ -434,7 +434,7 @@ impl Outcome {
         self.launches = launches.map(|sum| sum.as_usize()).sum();
         let is_on_disk = |join: &&&HortonJoinExec| {
             let mut decisions = join.decisions().into_iter();
-            decisions.any(|decision| decision.bucket == Some(PartitionStorage::Disk))
+            decisions.any(|decision| decision.storage == Some(PartitionStorage::Disk))
         };
         self.spilled = joins.iter().filter(is_on_disk).count();
         self.joins = joins.len();

@@ -331,7 +331,7 @@ pub fn check_places(case: &Case, joins: &Joins, places: &Places) -> Checked<()> 
         };
         // Of a spill partition both sides are known, so that the plan's choice does not matter.
         let open = matches!(case.mode, Mode::Open { .. }) && case.fetch.is_none();
-        let open = open || decision.bucket.is_some();
+        let open = open || decision.storage.is_some();
         if !as_said || decision.build == Side::Right && !open {
             return differ("decision", format!("{decision:?}"));
         }
@@ -343,7 +343,7 @@ pub fn check_places(case: &Case, joins: &Joins, places: &Places) -> Checked<()> 
     let decisions = &places.decisions;
     let whole = decisions
         .iter()
-        .filter(|decision| decision.bucket.is_none());
+        .filter(|decision| decision.storage.is_none());
     let whole = whole.count();
     let in_buckets = decisions.len() > whole;
     // A build in spill partitions without rows has no decision.
@@ -375,7 +375,7 @@ pub fn check_spilled(
     };
     let wanted = wanted(&inputs.build) + wanted(&inputs.probe);
     // A limit of no rows reads none.
-    let on_disk = |decision: &Decision| decision.bucket == Some(PartitionStorage::Disk);
+    let on_disk = |decision: &Decision| decision.storage == Some(PartitionStorage::Disk);
     let all = places.decisions.iter().all(on_disk) && !case.is_small_device();
     let all = all && case.fetch != Some(0);
     let counted = (files > 0) == (rows > 0) && (files > 0) == (bytes > 0) && files <= rows;

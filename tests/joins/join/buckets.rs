@@ -54,7 +54,7 @@ fn check(case: &Case, context: Arc<TaskContext>, home: PartitionStorage) -> Run 
     assert!(decisions.len() > 2, "{decisions:?}");
     let is_home = |bucket: Option<PartitionStorage>| bucket == Some(home);
     assert!(
-        decisions.iter().all(|d| is_home(d.bucket)),
+        decisions.iter().all(|d| is_home(d.storage)),
         "{decisions:?} {case}"
     );
     found

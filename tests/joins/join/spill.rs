@@ -119,7 +119,7 @@ fn check(case: &Case, bytes: usize) -> Run {
     assert!(
         join.decisions()
             .iter()
-            .all(|d| d.bucket == Some(PartitionStorage::Disk)),
+            .all(|d| d.storage == Some(PartitionStorage::Disk)),
         "{case}"
     );
     drop(join);
@@ -430,7 +430,7 @@ fn there_is_no_limit_below_which_a_join_fails() {
         spilled.push(
             join.decisions()
                 .iter()
-                .any(|decision| decision.bucket.is_some()),
+                .any(|decision| decision.storage.is_some()),
         );
         drop(join);
         limited.assert_clean("sweep");
@@ -508,7 +508,7 @@ fn streams_are_read_in_any_order() {
                             rows += batch.unwrap().num_rows();
                         }
                     }
-                    assert!(join.decisions().iter().all(|d| d.bucket.is_some()));
+                    assert!(join.decisions().iter().all(|d| d.storage.is_some()));
                     rows
                 });
                 assert_eq!(rows, expected.count(), "{orders:?}: {case}");

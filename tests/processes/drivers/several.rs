@@ -172,7 +172,7 @@ async fn a_table_that_fits_neither_is_on_both() {
         assert!(metric(&plan, "kernel_launches") > 0, "{query}");
         assert_eq!(metric(&plan, "device_errors"), 0, "{query}");
         let decisions = HortonJoinExec::all_in(&plan)[0].decisions();
-        let in_shares = decisions.iter().all(|decision| decision.bucket.is_none());
+        let in_shares = decisions.iter().all(|decision| decision.storage.is_none());
         assert_eq!(in_shares, at < 5, "{query}: {decisions:?}");
         if in_shares {
             let rows: Vec<_> = decisions.iter().map(|decision| decision.rows).collect();
@@ -226,7 +226,7 @@ async fn a_promised_order_is_kept_in_buckets() {
     });
     assert!(keys.eq(20000..60000));
     let decisions = HortonJoinExec::all_in(&plan)[0].decisions();
-    assert!(decisions.iter().all(|decision| decision.bucket.is_some()));
+    assert!(decisions.iter().all(|decision| decision.storage.is_some()));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -291,7 +291,7 @@ async fn shares_see_the_whole_probe_side() {
         let found = pretty_format_batches(&found).unwrap().to_string();
         assert_eq!(found, stock, "{query}");
         let decisions = HortonJoinExec::all_in(&plan)[0].decisions();
-        let in_shares = decisions.iter().all(|decision| decision.bucket.is_none());
+        let in_shares = decisions.iter().all(|decision| decision.storage.is_none());
         assert!(in_shares && decisions.len() == 2, "{query}: {decisions:?}");
         sql(&session, "SET horton.device_memory_limit = 0").await;
     }
