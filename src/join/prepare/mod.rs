@@ -319,7 +319,7 @@ impl JoinPreparation {
                 match attempt {
                     Ok(side) => built.push((placed, side)),
                     Err(reason) => {
-                        log::debug!("no share on {}: {reason}", placed.info().label());
+                        log::debug!("no shard on {}: {reason}", placed.info().label());
                         refused.push(placed.device().clone());
                     }
                 }
@@ -330,7 +330,7 @@ impl JoinPreparation {
                 return Ok(Ok(built));
             }
             let all = kept.into_iter().reduce(BuildBatches::append);
-            let none = || Error::Internal("a build side in no shares".to_owned());
+            let none = || Error::Internal("a build side in no shards".to_owned());
             build = all.ok_or_else(none)?;
         }
     }

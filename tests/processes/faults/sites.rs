@@ -30,7 +30,7 @@ fn matches<'a>(pattern: &str, text: &'a str) -> Vec<&'a str> {
 pub fn functions() -> BTreeSet<String> {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tables/src/device/opencl.rs");
     let text = std::fs::read_to_string(file).unwrap();
-    let named = matches(r#"Site::\w+ => "(cl\w+)""#, &text);
+    let named = matches(r#"CallSite::\w+ => "(cl\w+)""#, &text);
     named.into_iter().map(str::to_owned).collect()
 }
 
@@ -59,9 +59,9 @@ fn every_opencl_call_stands_in_one_file_and_names_its_site() {
     };
     // `ocl` has not all functions.
     let made = matches(r"(?m)(\bcl::[a-z]\w*|^\s+cl[A-Z]\w+\()", text);
-    let gates = matches(r"(?m)^[^/\n]*\bat\(\s*Site::(\w+)", text);
+    let gates = matches(r"(?m)^[^/\n]*\bat\(\s*CallSite::(\w+)", text);
     assert!(!made.is_empty());
     assert_eq!(made.len(), gates.len(), "{made:?} behind {gates:?}");
-    let named: BTreeSet<&str> = matches(r"Site::(\w+) => ", text).into_iter().collect();
+    let named: BTreeSet<&str> = matches(r"CallSite::(\w+) => ", text).into_iter().collect();
     assert_eq!(gates.iter().copied().collect::<BTreeSet<_>>(), named);
 }
