@@ -142,8 +142,9 @@ pub enum HostPartitioning {
 impl HostPartitioning {
     /// Returns how DataFusion would join `build` with `probes` partitions, had it known the rows
     /// and bytes. Reserves the tables of partitions that are joined as they are. `partitions` are
-    /// those that rows may go to. They go to none under a limit on memory: a `RepartitionExec`
-    /// that spills can wait for ever (apache/datafusion#24883).
+    /// those that rows may go to. They go to none under a limit on memory.
+    ///
+    /// UPSTREAM(apache/datafusion#24883): a `RepartitionExec` that spills can wait for ever.
     pub fn of(
         oriented: &OrientedJoin,
         build: &BuildBatches,
