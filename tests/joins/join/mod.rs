@@ -26,4 +26,5 @@ mod session;
 mod shapes;
 mod short;
 mod spill;
+mod spill_files;
 mod tables;

@@ -24,7 +24,7 @@ use horton_test_support::plans::{nodes, sorted};
 
 use super::sessions::*;
 
-const QUERIES: [&str; 7] = [
+const QUERIES: [&str; 8] = [
     "SELECT a.k, a.x, b.y FROM a JOIN b ON a.k = b.k",
     "SELECT a.k, a.x, b.y FROM a LEFT JOIN b ON a.k = b.k",
     "SELECT b.k, a.x, b.y FROM a RIGHT JOIN b ON a.k = b.k",
@@ -33,6 +33,10 @@ const QUERIES: [&str; 7] = [
     "SELECT a.k, a.x FROM a WHERE NOT EXISTS (SELECT 1 FROM b WHERE a.k = b.k)",
     // Its hash repartition gives each partition out once.
     "SELECT a.k, g.n FROM a JOIN (SELECT k, count(*) AS n FROM b GROUP BY k) g ON a.k = g.k",
+    // A join per step; its small build side stays as planned (`join/steps.rs`).
+    "WITH RECURSIVE r AS (SELECT k, 0 AS d FROM a WHERE k > 3900 UNION ALL \
+     SELECT b.y, d + 1 FROM r JOIN b ON b.k = r.k WHERE d < 5) \
+     SELECT a.k, r.d FROM r JOIN a ON a.k = r.k",
 ];
 
 fn fill(session: &SessionContext) {

@@ -3,7 +3,7 @@
 //! ```text
 //!  src/**/*.rs, tables/src/**/*.rs ─ imports ─▶ file to file ─ circle? ─▶ exit status 1
 //!                      └──▶ folder to folder, at every level ─ circle? ─▶ exit status 1
-//!                                   └─▶ docs/architecture.md, between its two markers
+//!                                   └─▶ docs/architecture.md, between its markers
 //! ```
 //!
 //! An import is a path that begins with `crate`, `super`, or a child of the module, in a `use` or
