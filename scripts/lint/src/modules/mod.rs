@@ -1,9 +1,10 @@
 //! Checks that no modules import each other in a circle, and draws them.
 //!
 //! ```text
-//!  src/**/*.rs, tables/src/**/*.rs ─ imports ─▶ file to file ─ circle? ─▶ exit status 1
-//!                      └──▶ folder to folder, at every level ─ circle? ─▶ exit status 1
-//!                                   └─▶ docs/architecture.md, between its markers
+//!  src/**/*.rs         ─┐
+//!  tables/src/**/*.rs  ─┴ imports ─┬▶ file to file ─ circle? ─▶ exit status 1
+//!                                  └▶ folder to folder, at every level ─ circle? ─▶ exit status 1
+//!                                       └─▶ docs/architecture.md, between its markers
 //! ```
 //!
 //! An import is a path that begins with `crate`, `super`, or a child of the module, in a `use` or
