@@ -21,6 +21,7 @@
 mod args;
 mod complete;
 mod failure;
+mod interrupts;
 mod output;
 mod progress;
 mod prompt;
@@ -40,6 +41,7 @@ use mimalloc::MiMalloc;
 
 use crate::args::{Args, Task};
 use crate::failure::Failure;
+use crate::interrupts::Interrupts;
 use crate::shell::Shell;
 
 #[global_allocator]
@@ -112,12 +114,12 @@ async fn run(mut args: Args) -> Result<(), Failure> {
         scripts.push((Some("standard input".to_owned()), text));
     }
     // Before a device is opened: drivers with LLVM inside would end the process at Ctrl-C.
-    shell::listen()?;
+    let interrupts = Interrupts::listen()?;
     let session = tokio::select! {
         session = session::open(&args, reads_stdin) => session?,
-        _ = tokio::signal::ctrl_c() => return Err(Failure::Interrupted),
+        () = interrupts.next() => return Err(Failure::Interrupted),
     };
-    let shell = Shell::new(&args, session);
+    let shell = Shell::new(&args, session, interrupts);
     if has_prompt {
         return prompt::run(shell, rc).await;
     }

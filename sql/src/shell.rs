@@ -8,7 +8,7 @@
 //! ```
 //!
 //! A statement has a thread of its own. Some of DataFusion's operators work for many seconds
-//! between two yields, and whoever polls them hears nothing of Ctrl-C meanwhile.
+//! between two yields, and whoever polls them hears nothing of Ctrl-C meanwhile ([`Interrupts`]).
 //!
 //! Statements that name object stores, `CREATE EXTERNAL TABLE` and `COPY`, are left to
 //! `datafusion-cli`, which opens the stores.
@@ -36,26 +36,13 @@ use tokio::task::spawn_blocking;
 
 use crate::args::Args;
 use crate::failure::Failure;
+use crate::interrupts::Interrupts;
 use crate::output::{self, Out, Printed, Style};
 use crate::progress::Progress;
 use crate::session::Session;
 use crate::split::split;
 use crate::summary;
 use crate::watch::Watch;
-
-/// Makes Ctrl-C end the statement that runs, not the process.
-///
-/// # Errors
-/// If the system does not take the handler.
-pub fn listen() -> Result<(), Failure> {
-    #[cfg(unix)]
-    {
-        use tokio::signal::unix::{SignalKind, signal};
-        // The handler stays when this is dropped.
-        drop(signal(SignalKind::interrupt()).map_err(Failure::error)?);
-    }
-    Ok(())
-}
 
 /// Makes the next Ctrl-C end the process at once: it ends already, but may wait for a driver.
 pub fn quit_at_the_next() {
@@ -87,14 +74,16 @@ pub struct Shell {
     /// Way in which rows are printed.
     pub print: PrintOptions,
     watch: Watch,
+    interrupts: Interrupts,
 }
 
 impl Shell {
-    /// Returns the shell of `session`.
-    pub fn new(args: &Args, session: Session) -> Self {
+    /// Returns the shell of `session`, whose statements Ctrl-C ends.
+    pub fn new(args: &Args, session: Session, interrupts: Interrupts) -> Self {
         Self {
             context: session.context,
             watch: session.watch,
+            interrupts,
             print: PrintOptions {
                 format: args.format,
                 quiet: args.quiet,
@@ -164,7 +153,7 @@ impl Shell {
         };
         let printed = tokio::select! {
             printed = running => Some(printed),
-            _ = tokio::signal::ctrl_c() => None,
+            () = self.interrupts.next() => None,
         };
         progress.stop();
         let plans = self.watch.take();

@@ -216,6 +216,44 @@ fn an_interrupt_ends_the_script() {
     assert_eq!((ended.code, ended.err.as_str()), (Some(130), ""));
 }
 
+/// DataFusion's own join keeps the only worker of the runtime busy until it has ended.
+#[cfg(unix)]
+#[test]
+fn an_interrupt_is_heard_while_all_workers_are_busy() {
+    let place = Place::new();
+    place.write(
+        "long.sql",
+        "CREATE TABLE a AS SELECT 1 AS k, value AS v FROM range(0, 100000); SELECT 1 AS made; \
+         SELECT count(*), sum(a.v * b.v) FROM a JOIN a b ON a.k = b.k",
+    );
+    let mut child = place
+        .command(&[
+            "-q",
+            "--format",
+            "csv",
+            "--set",
+            "horton.enabled=never",
+            "-f",
+            "long.sql",
+        ])
+        .env("TOKIO_WORKER_THREADS", "1")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut reader = BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    reader.read_line(&mut line).unwrap();
+    std::thread::sleep(Duration::from_millis(1500));
+    let pressed = Instant::now();
+    interrupt(child.id());
+    let code = child.wait().unwrap().code();
+    let took = pressed.elapsed();
+    assert_eq!((line.as_str(), code), ("made\n", Some(130)));
+    // The join takes minutes in a debug build.
+    assert!(took < Duration::from_secs(5), "{took:?}");
+}
+
 #[cfg(unix)]
 fn interrupt(process: u32) {
     let mut kill = Command::new("kill");
