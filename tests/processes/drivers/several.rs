@@ -348,7 +348,9 @@ async fn a_dropped_query_gives_the_memory_of_shares_back() {
 /// Returns the file that takes the first device down, in the child process of `test`.
 fn child_with_down(test: &str) -> Option<PathBuf> {
     if super::child::role().is_none() {
-        let down = std::env::temp_dir().join(format!("horton-down-{}", std::process::id()));
+        // A file for each test: they run side by side.
+        let name = format!("horton-down-{}-{test}", std::process::id());
+        let down = std::env::temp_dir().join(name);
         drop(std::fs::remove_file(&down));
         assert!(!is_child(test, &format!("gpu down={}", down.display())));
         drop(std::fs::remove_file(&down));
