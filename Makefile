@@ -53,7 +53,7 @@ quick:
 	$(STAGE) features $(MAKE) features
 
 # These take most of the time of joins. make check leaves them out.
-SLOW = join::spill join::short join::limits join::engines join::tables join::buckets join::resources \
+SLOW = join::spill join::short join::limits join::engines join::tables join::resources \
 	dynamic_filter::queries dynamic_filter::again star_schema:: promised::waits placement::consumers \
 	placement::memory join::build_columns
 .PHONY: check

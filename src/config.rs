@@ -187,7 +187,7 @@ pub struct Knobs {
     pub index: IndexKind,
     /// Bits of a hashed normalized key, 0 to 32. Fewer bits make unequal keys collide.
     pub normalized_key_bits: u32,
-    /// Build rows that one table may have. More rows become spill partitions.
+    /// Build rows that one table may have.
     pub max_table_rows: usize,
     /// Rows of one side after which the other side is read, too.
     pub sample_rows: usize,

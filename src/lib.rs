@@ -10,7 +10,7 @@
 //!         build_side      batches ─▶ normalized keys ─▶ table: a multimap on the device
 //!         probe           batches ─▶ chunks ─▶ keys ─▶ lookup on the device ─▶ pairs of rows
 //!         output          pairs ─▶ join type ─▶ columns ─▶ RecordBatch
-//!         spill           where a side has no room: spill partitions, each joined like that
+//!         spill           where memory has no room: spill partitions, each joined like that
 //! ```
 //!
 //! The *build side* of a join is the input that goes into the hash table. The *probe side* is the
@@ -42,7 +42,7 @@ mod session;
 pub use device_health::Health;
 pub use device_startup::warm_up_for;
 pub use horton_tables::{DeviceReport, device, report_devices, self_test, table};
-pub use join::decision::{Decision, HostReason, PartitionStorage, Place};
+pub use join::decision::{Decision, HostReason, Place};
 pub use join::exec::HortonJoinExec;
 pub use join::side::Side;
 pub use plan::worker::on_device;

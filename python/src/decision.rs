@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use datafusion::physical_plan::ExecutionPlan;
-use horton_join::{Decision, HortonJoinExec, PartitionStorage, Place};
+use horton_join::{Decision, HortonJoinExec, Place};
 use pyo3::prelude::*;
 
 /// The place where a join of the last run was done, and why. A join with several builds has one for
@@ -40,9 +40,9 @@ pub struct JoinDecision {
     /// The reason for the host; None for a device.
     #[pyo3(get)]
     reason: Option<String>,
-    /// The place where the rows waited, if there was no room for all: 'disk' or 'memory'.
+    /// Whether these rows are those of one spill partition, which waited on disk.
     #[pyo3(get)]
-    storage: Option<String>,
+    is_spilled: bool,
 }
 
 impl JoinDecision {
@@ -64,10 +64,6 @@ impl JoinDecision {
         };
         let keys = join.stock().on().iter();
         let keys = keys.map(|(left, right)| format!("{left} = {right}"));
-        let storage = decision.storage.map(|storage| match storage {
-            PartitionStorage::Disk => "disk".to_owned(),
-            PartitionStorage::Memory => "memory".to_owned(),
-        });
         Self {
             join: join.stock().join_type().to_string(),
             keys: keys.collect::<Vec<_>>().join(" AND "),
@@ -75,7 +71,7 @@ impl JoinDecision {
             rows: decision.rows,
             device,
             reason,
-            storage,
+            is_spilled: decision.is_spilled,
         }
     }
 }

@@ -80,7 +80,7 @@ def test_memory_limit_is_kept_and_joins_spill(stock):
         if k and k == j
     )
     assert len(rows(frame)) == expected
-    assert any(decision.storage for decision in frame.decisions), frame.decisions
+    assert any(decision.is_spilled for decision in frame.decisions), frame.decisions
     session.sql("SET horton.spill = false")
     with pytest.raises(horton_join.HortonError, match="Resources exhausted|memory"):
         frame = session.sql("SELECT l.a, r.b FROM l JOIN r ON l.k = r.k AND l.a = r.b")

@@ -48,7 +48,7 @@ pub enum HostReason {
     FailedBefore(String),
     /// The device failed while it built the table.
     Failed(String),
-    /// `auto`: the table does not fit into the device's memory.
+    /// The table does not fit into the device's memory.
     DoesNotFit,
     /// The memory pool refused what the device's table takes beside the rows.
     NoMemory,
@@ -82,15 +82,6 @@ pub enum Place {
     Host(HostReason),
 }
 
-/// The place where the rows of a spill partition are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PartitionStorage {
-    /// The rows are in a file.
-    Disk,
-    /// The rows are in memory, while the pool grants it.
-    Memory,
-}
-
 /// A decision: how a join is run, or one of its partitions.
 ///
 /// The *build side* of a join is the input that goes into the hash table. The *probe side* is the
@@ -103,8 +94,8 @@ pub struct Decision {
     pub rows: usize,
     /// Place where the join runs.
     pub place: Place,
-    /// Place where these rows were, if they are those of one spill partition.
-    pub storage: Option<PartitionStorage>,
+    /// True if these rows are those of one spill partition.
+    pub is_spilled: bool,
 }
 
 /// One of a node's joins: that of a partition, or of a spill partition or a shard of its rows.
@@ -201,14 +192,9 @@ impl fmt::Display for Decisions {
         };
         let rows: usize = all.iter().map(|decision| decision.rows).sum();
         write!(f, "build={}, {rows} rows", last.build)?;
-        let are_in = |home| all.iter().filter(|d| d.storage == Some(home)).count();
-        match (
-            are_in(PartitionStorage::Disk),
-            are_in(PartitionStorage::Memory),
-        ) {
-            (0, 0) => {}
-            (0, kept) => write!(f, ", in {kept} spill partitions")?,
-            (spilled, _) => write!(f, ", spilled to {spilled} partitions")?,
+        let spilled = all.iter().filter(|decision| decision.is_spilled).count();
+        if spilled > 0 {
+            write!(f, ", spilled to {spilled} partitions")?;
         }
         let on_device = all.iter().filter(|d| matches!(d.place, Place::Device(_)));
         let on_device = on_device.count();

@@ -32,8 +32,8 @@ use super::memory;
 use super::open_inputs::{OpeningBuild, open, open_builds};
 use super::opened::{OpenedJoin, SharedJoin};
 use super::prepare::host_join::{HostPartitioning, Reopen};
-use super::prepare::{JoinContext, JoinPreparation, TooLarge, clone_for_stream};
-use super::spill::plan::{can_spill_for_device, files};
+use super::prepare::{JoinContext, JoinPreparation, clone_for_stream};
+use super::spill::plan::files;
 use super::spill::spilled::Spilled;
 use crate::join::dynamic_filter::accumulator::{BuildReport, Driver, FilterAccumulator};
 use crate::join::dynamic_filter::targets::FilterTargets;
@@ -114,22 +114,10 @@ impl Build {
             }),
             spread: self.spread,
             report,
-            shown: node.shown.clone(),
-            storage: None,
-            spills_for_device: can_spill_for_device(&node),
+            shown: node.shown,
         };
-        let opened = match preparation.prepare(build.collect(), probe).await? {
-            Ok(join) => OpenedJoin::Whole(join, side),
-            Err(TooLarge {
-                build,
-                probe,
-                placed,
-            }) => {
-                let spilled = Spilled::in_memory(node, side, build, probe, &placed)?;
-                OpenedJoin::Spilled(spilled)
-            }
-        };
-        Ok(Arc::new(opened))
+        let join = preparation.prepare(build.collect(), probe).await?;
+        Ok(Arc::new(OpenedJoin::Whole(join, side)))
     }
 }
 

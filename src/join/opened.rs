@@ -19,7 +19,7 @@ pub type SharedJoin = Shared<BoxFuture<'static, Result<Arc<OpenedJoin>, Arc<Erro
 pub enum OpenedJoin {
     /// Its build side is in memory, on the device or on the host: this side.
     Whole(PreparedJoin, Side),
-    /// Neither side fits into memory, or the build side not on the device.
+    /// Neither side fits into memory.
     Spilled(Arc<Spilled>),
 }
 

@@ -86,7 +86,7 @@ const LONG: [&str; 2] = [
 const SESSIONS: [Limits; 3] = [
     (0, MAX_VALUE as usize, 1 << 20),
     (0, 3000, 5000),
-    (1 << 28, 7000, 1 << 20),
+    (1 << 28, MAX_VALUE as usize, 1 << 20),
 ];
 
 /// The session of the small pool.

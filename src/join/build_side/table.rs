@@ -3,7 +3,7 @@
 //! ```text
 //!  keys ─▶ few enough? ─▶ table ─▶ columns to gather, while there is room ─▶ JoinTable
 //!              │ no         │ no room: once more, if others give some back
-//!              └────────────┴─ no room ─▶ a reason: the host joins, or the join spills
+//!              └────────────┴─ no room ─▶ a reason: the host joins
 //! ```
 //!
 //! The rows are all in host memory when this is tried, so nothing is lost if the device refuses.

@@ -8,10 +8,6 @@ use datafusion::common::utils::memory::RecordBatchMemoryCounter;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::execution::memory_pool::MemoryReservation;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use futures::StreamExt;
-
-use crate::error::Result;
-use crate::join::memory::table_bytes;
 
 /// Rows of an input that are to be built.
 pub struct BuildBatches {
@@ -34,51 +30,6 @@ pub struct BuildBatches {
 }
 
 impl BuildBatches {
-    /// Returns `batches` whose memory another holds, with a hash table on the host reserved under
-    /// `memory`.
-    ///
-    /// # Errors
-    /// The memory pool's.
-    pub fn held(batches: Vec<RecordBatch>, memory: MemoryReservation) -> Result<Self> {
-        let rows = batches.iter().map(RecordBatch::num_rows).sum();
-        let table = table_bytes(rows);
-        memory.try_grow(table)?;
-        let mut counter = RecordBatchMemoryCounter::new();
-        Ok(Self {
-            bytes: batches.iter().map(|b| counter.count_batch(b)).sum(),
-            input_batches: batches.len(),
-            batches,
-            parts: Vec::new(),
-            rows,
-            counter,
-            memory,
-            table,
-        })
-    }
-
-    /// Returns the rows as `parts` streams, which give back what each batch reserves.
-    pub fn into_streams(self, schema: &SchemaRef, parts: usize) -> Vec<SendableRecordBatchStream> {
-        self.memory.shrink(self.table);
-        let row_bytes = self.memory.size() / self.rows.max(1);
-        let memory = Arc::new(self.memory);
-        let each = self.batches.len().div_ceil(parts.max(1)).max(1);
-        let mut streams: Vec<SendableRecordBatchStream> = Vec::with_capacity(parts);
-        let mut batches = self.batches.into_iter().peekable();
-        while batches.peek().is_some() {
-            let part: Vec<_> = batches.by_ref().take(each).collect();
-            let memory = Arc::clone(&memory);
-            let part = futures::stream::iter(part).map(move |batch| {
-                memory.shrink(row_bytes * batch.num_rows());
-                Ok(batch)
-            });
-            streams.push(Box::pin(RecordBatchStreamAdapter::new(
-                Arc::clone(schema),
-                part,
-            )));
-        }
-        streams
-    }
-
     /// Returns the rows in `parts` shards of about as many rows, in order, each with what they
     /// reserve.
     pub fn shards(self, parts: usize) -> Vec<Self> {
@@ -184,10 +135,18 @@ mod tests {
         };
         let pool: Arc<dyn MemoryPool> = Arc::new(UnboundedMemoryPool::default());
         let memory = MemoryConsumer::new("rows").register(&pool);
-        let mut collected = BuildBatches::held(rows.iter().map(batch).collect(), memory).unwrap();
-        collected.memory.grow(1001);
-        collected.table += 1;
-        collected
+        memory.grow(1001);
+        let batches: Vec<_> = rows.iter().map(batch).collect();
+        BuildBatches {
+            parts: Vec::new(),
+            rows: batches.iter().map(RecordBatch::num_rows).sum(),
+            input_batches: batches.len(),
+            bytes: batches.iter().map(RecordBatch::get_array_memory_size).sum(),
+            counter: counted(&batches),
+            memory,
+            table: 501,
+            batches,
+        }
     }
 
     fn keys(collected: &BuildBatches) -> Vec<i32> {

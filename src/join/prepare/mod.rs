@@ -9,8 +9,7 @@
 //!  PreparedJoin::Device: probe streams                        PreparedJoin::Host: DataFusion's own
 //!
 //!  the table has room on no device, but on several together ─▶ PreparedJoin::Sharded
-//!  neither side fits into memory, or the build side on no device
-//!                                 ─▶ spill: pairs of partitions, each prepared like that
+//!  neither side fits into memory ─▶ spill: pairs of partitions, each prepared like that
 //! ```
 
 pub mod host_join;
@@ -33,9 +32,7 @@ use crate::error::{DeviceError, Error, Result};
 use crate::join::build_side::builder;
 use crate::join::build_side::keyed::evaluate_keys;
 use crate::join::build_side::side::BuildSide;
-use crate::join::decision::{
-    BuildId, Decision, HostMetrics, HostReason, JoinReport, PartitionStorage, Place,
-};
+use crate::join::decision::{BuildId, Decision, HostMetrics, HostReason, JoinReport, Place};
 use crate::join::dynamic_filter::accumulator::{BuildKeys, BuildReport};
 use crate::join::input::buffered::{BufferedInput, ReadOutcome};
 use crate::join::input::build_batches::{BuildBatches, empty_stream};
@@ -111,21 +108,6 @@ pub struct JoinPreparation {
     pub report: Option<BuildReport>,
     /// The record that the node shows.
     pub shown: JoinReport,
-    /// Place where the rows were, if they are those of one spill partition.
-    pub storage: Option<PartitionStorage>,
-    /// True if both sides become spill partitions where no device has room for the build side.
-    pub spills_for_device: bool,
-}
-
-/// A build side for which no device has room, and the join's other side. The join
-/// [`spills_for_device`](JoinPreparation::spills_for_device).
-pub struct TooLarge {
-    /// The build side.
-    pub build: BuildBatches,
-    /// The probe side.
-    pub probe: Vec<SendableRecordBatchStream>,
-    /// The device, and those beside it.
-    pub placed: Placed,
 }
 
 impl JoinPreparation {
@@ -138,12 +120,12 @@ impl JoinPreparation {
         mut self,
         build: BuildBatches,
         mut probe: BufferedInput,
-    ) -> Result<Result<PreparedJoin, TooLarge>> {
+    ) -> Result<PreparedJoin> {
         let build = coalesce(build, self.oriented.width()).await?;
         self.publish_filters(&build).await?;
         if let Some((_, reason)) = &self.spread {
             let (reason, probe) = (reason.clone(), probe.into_streams());
-            return self.on_host(build, probe, reason).map(Ok);
+            return self.on_host(build, probe, reason);
         }
         let placed = match place(&self.oriented, build.rows, &[]).await? {
             Ok(placed) => self.with_probe(placed, build.rows, &mut probe).await?,
@@ -152,7 +134,7 @@ impl JoinPreparation {
         let probe = probe.into_streams();
         match placed {
             Ok(placed) => self.on_device(placed, build, probe).await,
-            Err(reason) => self.on_host(build, probe, reason).map(Ok),
+            Err(reason) => self.on_host(build, probe, reason),
         }
     }
 
@@ -212,29 +194,25 @@ impl JoinPreparation {
         mut placed: Placed,
         mut build: BuildBatches,
         probe: Vec<SendableRecordBatchStream>,
-    ) -> Result<Result<PreparedJoin, TooLarge>> {
+    ) -> Result<PreparedJoin> {
         if !placed.has_room() {
             build = match self.build_shards(build, probe.len()).await? {
-                Ok(shards) => return Ok(Ok(self.in_shards(shards, probe))),
+                Ok(shards) => return Ok(self.in_shards(shards, probe)),
                 Err(build) => build,
             };
         }
         let mut tried = Vec::new();
-        let mut full = None;
         loop {
             let (rows, kept) = build.split_memory();
             let reason = match self.build_on(&placed, rows, probe.len()).await? {
                 Ok(built) => {
                     self.transfer_memory(&built, &kept);
-                    return Ok(Ok(self.prepared(&placed, *built, probe, self.at)));
+                    return Ok(self.prepared(&placed, *built, probe, self.at));
                 }
                 Err(reason) => reason,
             };
             build = kept;
             tried.push(placed.device().clone());
-            if matches!(reason, HostReason::DoesNotFit) {
-                full = Some(placed.clone());
-            }
             let is_of_device = matches!(reason, HostReason::DoesNotFit | HostReason::Failed(_));
             if is_of_device && let Ok(next) = place(&self.oriented, build.rows, &tried).await? {
                 log::debug!(
@@ -244,18 +222,7 @@ impl JoinPreparation {
                 placed = next;
                 continue;
             }
-            return match (full, reason) {
-                (Some(placed), HostReason::DoesNotFit | HostReason::Failed(_))
-                    if self.spills_for_device =>
-                {
-                    Ok(Err(TooLarge {
-                        build,
-                        probe,
-                        placed,
-                    }))
-                }
-                (_, reason) => self.on_host(build, probe, reason).map(Ok),
-            };
+            return self.on_host(build, probe, reason);
         }
     }
 
@@ -300,7 +267,7 @@ impl JoinPreparation {
         probes: usize,
     ) -> Result<Result<Vec<Shard>, BuildBatches>> {
         let is_swapped = self.build == Side::Right;
-        if self.storage.is_some() || !can_shard(self.oriented.join(), is_swapped) {
+        if self.is_spilled() || !can_shard(self.oriented.join(), is_swapped) {
             return Ok(Err(build));
         }
         let mut refused = Vec::new();
@@ -412,9 +379,14 @@ impl JoinPreparation {
             build: self.build,
             rows,
             place,
-            storage: self.storage,
+            is_spilled: self.is_spilled(),
         };
         self.shown.decisions.note(at, decision);
+    }
+
+    /// Returns whether the rows are those of one spill partition. Shards are numbered later.
+    fn is_spilled(&self) -> bool {
+        self.at.part.is_some()
     }
 }
 

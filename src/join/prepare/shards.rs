@@ -10,11 +10,8 @@
 //! In an inner join, what a build row emits depends on that row and the probe side alone. The same
 //! holds for joins that emit build rows. Their rows are those of all shards together.
 //! A probe row without a match is known only once all shards were asked. Joins that emit such rows
-//! spill ([`spill`](crate::join::spill)). So do joins whose plan promises an order, which rows of
-//! several shards do not follow.
-//!
-//! Spill partitions would do for all join types, but the host partitions both sides for them. That
-//! takes longer than to encode the probe keys once per device.
+//! have no shards. Neither have joins whose plan promises an order, which rows of several shards do
+//! not follow. Those the host joins.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

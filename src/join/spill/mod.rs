@@ -1,8 +1,8 @@
-//! Joins of which neither side fits into memory, or the build side not on the device.
+//! Joins of which neither side fits into memory.
 //!
 //! ```text
-//!  left side  ─▶ partitioner ─▶ spill partitions ┐ by a hash of the keys, in temporary files,
-//!  right side ─▶ partitioner ─▶ spill partitions ┘ or in memory if only the device is too small
+//!  left side  ─▶ partitioner ─▶ spill partitions ┐ by a hash of the keys, in temporary files
+//!  right side ─▶ partitioner ─▶ spill partitions ┘
 //!
 //!  streams: take a pair of them ─▶ its smaller side fits ─▶ joined as any join (prepare)
 //!                                ├▶ too large            ─▶ partitioned again, by another hash
@@ -10,11 +10,10 @@
 //! ```
 //!
 //! A Grace hash join (Kitsuregawa, Tanaka and Moto-oka 1983). It begins only when DataFusion's
-//! memory pool refuses what is read, or the device a table: a join that fits costs nothing more.
-//! Rows with equal keys are in one pair. So each pair is a join of its own, on the device or on the
-//! host, and the join types need no care. Both sides of a pair are known, so the smaller one is
-//! built, even if the plan said otherwise. Streams of one join take pairs from one queue, and join
-//! one in memory together, each a part of its probe side. No stream waits for rows of another: a
+//! memory pool refuses what is read: a join that fits costs nothing more. Rows with equal keys are
+//! in one pair. So each pair is a join of its own, on the device or on the host, and the join types
+//! need no care. Both sides of a pair are known, so the smaller one is built, even if the plan said
+//! otherwise. Streams of one join take pairs from one queue. No stream waits for rows of another: a
 //! consumer may read one to its end before the next. The plan may promise that a stream keeps its
 //! partition's rows ([`keeps_partitions`](super::properties::keeps_partitions)). Only then each
 //! stream has a queue of its own.

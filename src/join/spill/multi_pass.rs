@@ -26,34 +26,26 @@ use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::{StreamExt, TryStreamExt};
 
-use crate::error::{Error, Result};
-use crate::join::decision::PartitionStorage;
+use crate::error::Result;
 use crate::join::input::buffered::{BufferedInput, ReadOutcome};
 use crate::join::input::build_batches::BuildBatches;
 use crate::join::output::columns::OutputColumns;
 use crate::join::prepare::oriented::OrientedJoin;
-use crate::join::prepare::{JoinPreparation, PreparedJoin, TooLarge};
+use crate::join::prepare::{JoinPreparation, PreparedJoin};
 use crate::join::side::Side;
 
 use super::pairs::PairJoin;
 use super::partition::PartitionPair;
-use super::plan::can_spill_for_device;
 
-/// Prepares the join of a pair, the `build` side of which is all there. Returns `None` if the
-/// device has no room for it, and another hash may make smaller pairs.
+/// Returns the rows of `pair`, of which `build` has those of `side`.
 pub async fn whole(
-    pairs: &Arc<PairJoin>,
+    pairs: &PairJoin,
     pair: &PartitionPair,
     side: Side,
     build: BuildBatches,
-    probe: BufferedInput,
-) -> Result<Option<PreparedJoin>> {
+) -> Result<SendableRecordBatchStream> {
     let phase = Phase::new(Arc::clone(&pairs.node.planned), side);
-    let scatters =
-        can_spill_for_device(&pairs.node) && pairs.can_shrink(build.rows) && pair.can_split(side);
-    let home = pair.home();
-    let prepared = phase.prepare(pairs, build, probe, home, scatters);
-    Ok(prepared.await?.ok())
+    phase.join(pairs, pair, build).await
 }
 
 /// Returns the rows of a pair of which no side fits; `smaller` has fewer bytes.
@@ -108,9 +100,7 @@ impl Phase {
         pairs: &PairJoin,
         build: BuildBatches,
         probe: BufferedInput,
-        home: PartitionStorage,
-        scatters: bool,
-    ) -> Result<Result<PreparedJoin, TooLarge>> {
+    ) -> Result<PreparedJoin> {
         let (node, swapped) = (&pairs.node, self.build == Side::Right);
         let preparation = JoinPreparation {
             oriented: OrientedJoin::of(&self.join, swapped, &node.config, &node.context)?,
@@ -121,8 +111,6 @@ impl Phase {
             spread: None,
             report: None,
             shown: node.shown.of_spill_partitions(),
-            storage: Some(home),
-            spills_for_device: scatters,
         };
         Box::pin(preparation.prepare(build, probe)).await
     }
@@ -134,9 +122,7 @@ impl Phase {
         build: BuildBatches,
     ) -> Result<SendableRecordBatchStream> {
         let probe = pairs.reading(pair, self.build.other())?;
-        let prepared = self.prepare(pairs, build, probe, pair.home(), false);
-        let refused = |_| Error::Internal("a pass was too large for the device".to_owned());
-        let prepared = prepared.await?.map_err(refused)?;
+        let prepared = self.prepare(pairs, build, probe).await?;
         let rows = prepared.stream(0, pairs.node.partition)?;
         let schema = pairs.planned.schema();
         let padded = self.padded.clone();

@@ -1,24 +1,19 @@
 //! Spill partitions, and pairs of them.
 //!
 //! ```text
-//!  SpillPartition ─ batches in memory, or a temporary file ─▶ stream, as often as it is asked for
+//!  SpillPartition ─ a temporary file ─▶ stream, as often as it is asked for
 //! ```
 //!
-//! A spill partition does not change once it is there. It can be read again: by several streams,
-//! and by the passes of a side that does not fit.
+//! A spill partition does not change once it is there. It can be read again, by the passes of a
+//! side that does not fit.
 
 use std::sync::Arc;
 
-use arrow::array::RecordBatch;
 use datafusion::common::JoinType;
 use datafusion::execution::SendableRecordBatchStream;
-use datafusion::execution::memory_pool::MemoryReservation;
 use datafusion::execution::spill_file::SpillFile;
-use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use futures::StreamExt;
 
 use crate::error::Result;
-use crate::join::decision::PartitionStorage;
 use crate::join::input::build_batches::empty_stream;
 use crate::join::input::files::SpillFiles;
 use crate::join::side::Side;
@@ -33,9 +28,7 @@ pub struct SpillPartition {
     pub rows: usize,
     /// Bytes that they take in memory.
     pub bytes: usize,
-    /// The rows, if they are in memory, and what they reserve.
-    pub(super) kept: Option<(Vec<RecordBatch>, MemoryReservation)>,
-    /// The file, if there are rows in one.
+    /// The file, if there are rows.
     pub(super) file: Option<Arc<dyn SpillFile>>,
 }
 
@@ -47,31 +40,8 @@ impl SpillPartition {
     pub fn stream(&self, files: &SpillFiles) -> Result<SendableRecordBatchStream> {
         match &self.file {
             Some(file) => Ok(files.read(Arc::clone(file))?),
-            None => {
-                let stream = self.streams(files, 1).pop();
-                Ok(stream.unwrap_or_else(|| empty_stream(files.schema())))
-            }
+            None => Ok(empty_stream(files.schema())),
         }
-    }
-
-    /// Returns the rows in memory as `parts` streams.
-    pub fn streams(&self, files: &SpillFiles, parts: usize) -> Vec<SendableRecordBatchStream> {
-        let batches = self.batches();
-        let each = batches.len().div_ceil(parts.max(1));
-        let part = |part: usize| {
-            let from = (part * each).min(batches.len());
-            let to = (from + each).min(batches.len());
-            let batches: Vec<_> = batches[from..to].iter().cloned().map(Ok).collect();
-            let schema = Arc::clone(files.schema());
-            let batches = futures::stream::iter(batches);
-            Box::pin(RecordBatchStreamAdapter::new(schema, batches)) as _
-        };
-        (0..parts).map(part).collect()
-    }
-
-    /// Returns the rows in memory.
-    pub fn batches(&self) -> &[RecordBatch] {
-        self.kept.as_ref().map_or(&[], |(batches, _)| batches)
     }
 }
 
@@ -112,40 +82,6 @@ impl PartitionPair {
         } else {
             Side::Left
         }
-    }
-
-    /// Returns whether no row is in a file.
-    pub fn is_in_memory(&self) -> bool {
-        self.partitions
-            .iter()
-            .all(|partition| partition.file.is_none())
-    }
-
-    /// Returns where the rows are.
-    pub fn home(&self) -> PartitionStorage {
-        if self.is_in_memory() {
-            PartitionStorage::Memory
-        } else {
-            PartitionStorage::Disk
-        }
-    }
-
-    /// Returns `rows` of the pair, with which its rows in memory stay reserved. Files are let go
-    /// when they were read.
-    pub fn held_by(self, rows: SendableRecordBatchStream) -> SendableRecordBatchStream {
-        if self
-            .partitions
-            .iter()
-            .all(|partition| partition.kept.is_none())
-        {
-            return rows;
-        }
-        let schema = rows.schema();
-        let rows = rows.map(move |batch| {
-            let _held = &self;
-            batch
-        });
-        Box::pin(RecordBatchStreamAdapter::new(schema, rows))
     }
 
     /// Returns whether there are no rows.

@@ -43,28 +43,6 @@ pub fn partition_numbers(spec: &PartitionSpec, batch: &RecordBatch) -> Result<Ve
     Ok(hashes.into_iter().enumerate().map(number).collect())
 }
 
-/// Returns the rows in the order of their partitions, and where each of these ends. There are as
-/// many as `buckets` says.
-pub fn in_order(numbers: &[u32], partitions: usize) -> (Vec<u32>, Vec<usize>) {
-    let mut ends = vec![0; partitions];
-    for at in numbers.iter().filter(|at| **at != DROPPED) {
-        ends[*at as usize] += 1;
-    }
-    let mut all = 0;
-    for end in &mut ends {
-        (*end, all) = (all, all + *end);
-    }
-    let mut rows = vec![0; all];
-    for (row, at) in numbers.iter().enumerate() {
-        if *at != DROPPED {
-            let next = &mut ends[*at as usize];
-            rows[*next] = row as u32;
-            *next += 1;
-        }
-    }
-    (rows, ends)
-}
-
 /// Returns the partition of a hash: by its high bits after Fibonacci hashing, as a table's bits are
 /// the low ones.
 fn partition_of(hash: u64, partitions: usize) -> usize {

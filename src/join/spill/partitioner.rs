@@ -8,21 +8,11 @@
 //! ```
 //!
 //! No row stays in memory: a partition's table needs it, and so do the operators above and below.
-//! But where it is the device that is too small, rows stay, while the pool grants them
-//! ([`PartitionStorage::Memory`]):
-//!
-//! ```text
-//!  batch ─▶ hash of keys ─▶ rows in the order of partitions ─▶ each one's, in batches of full size
-//!                                                               │ the pool is half full
-//!                                                               ▼
-//!                                                   all rows ─▶ files, as above
-//! ```
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex as StdMutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch, UInt32Array};
-use arrow::compute::{BatchCoalescer, take_record_batch};
+use arrow::compute::take_record_batch;
 use arrow::datatypes::DataType;
 use datafusion::common::runtime::SpawnedTask;
 use datafusion::common::utils::memory::RecordBatchMemoryCounter;
@@ -33,12 +23,10 @@ use tokio::sync::Mutex;
 
 use crate::error::Result;
 use crate::join::concat::concatenate::compact;
-use crate::join::decision::PartitionStorage;
-use crate::join::memory;
 use crate::parallel::{map_parallel, task_failed};
 
 use super::partition::SpillPartition;
-use super::partition_function::{DROPPED, in_order, partition_numbers};
+use super::partition_function::{DROPPED, partition_numbers};
 use super::spec::PartitionSpec;
 use super::writer::PartitionWriter;
 
@@ -53,45 +41,7 @@ const KEPT_BYTES_MIN: usize = 1 << 20;
 /// A side that is being partitioned.
 pub struct Partitioner {
     spec: PartitionSpec,
-    /// Rows in memory, while they have a place there.
-    keeping: Option<InMemoryPartitions>,
     state: Mutex<State>,
-}
-
-/// Rows that stay in memory. Each partition has a lock of its own, as streams fill them side by
-/// side.
-struct InMemoryPartitions {
-    partitions: Vec<StdMutex<BatchCoalescer>>,
-    /// True if the pool has refused some rows.
-    is_refused: AtomicBool,
-}
-
-impl InMemoryPartitions {
-    fn of(spec: &PartitionSpec) -> Option<Self> {
-        if spec.home == PartitionStorage::Disk {
-            return None;
-        }
-        let batch = spec.batch_size.max(1);
-        let partition =
-            |_| StdMutex::new(BatchCoalescer::new(Arc::clone(spec.files.schema()), batch));
-        Some(Self {
-            partitions: (0..=spec.partitions).map(partition).collect(),
-            is_refused: AtomicBool::new(false),
-        })
-    }
-
-    fn partition(&self, at: usize) -> MutexGuard<'_, BatchCoalescer> {
-        self.partitions[at]
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Returns the rows of a partition, which has none then.
-    fn take(&self, at: usize) -> Result<Vec<RecordBatch>> {
-        let mut partition = self.partition(at);
-        partition.finish_buffered_batch()?;
-        Ok(std::iter::from_fn(|| partition.next_completed_batch()).collect())
-    }
 }
 
 struct State {
@@ -152,7 +102,6 @@ impl Partitioner {
             bytes: 0,
         };
         Self {
-            keeping: InMemoryPartitions::of(&spec),
             spec,
             state: Mutex::new(state),
         }
@@ -164,88 +113,11 @@ impl Partitioner {
     /// The stream's, and the errors of writing files.
     pub async fn add(&self, mut stream: SendableRecordBatchStream) -> Result<()> {
         while let Some(batch) = stream.try_next().await? {
-            if let Some(keeping) = self.in_memory() {
-                if self.hold(keeping, &batch)? {
-                    continue;
-                } else {
-                    self.give_up(keeping).await?
-                }
-            }
             let parts = self.parts(&batch)?;
             drop(batch);
             self.keep(parts).await?;
         }
         Ok(())
-    }
-
-    /// Returns where rows are kept, if they still are.
-    fn in_memory(&self) -> Option<&InMemoryPartitions> {
-        let keeping = self.keeping.as_ref();
-        keeping.filter(|keeping| !keeping.is_refused.load(Ordering::Acquire))
-    }
-
-    /// Keeps the rows of a batch in memory; whether the pool grants it.
-    fn hold(&self, keeping: &InMemoryPartitions, batch: &RecordBatch) -> Result<bool> {
-        let numbers = partition_numbers(&self.spec, batch)?;
-        let (rows, ends) = in_order(&numbers, self.spec.partitions + 1);
-        let sorted = compacted(take_record_batch(batch, &UInt32Array::from(rows))?)?;
-        let bytes = sorted.get_array_memory_size();
-        if !memory::leaves_half(&self.spec.pool, bytes) || self.spec.memory.try_grow(bytes).is_err()
-        {
-            return Ok(false);
-        }
-        let mut from = 0;
-        for (at, to) in ends.into_iter().enumerate() {
-            if from < to {
-                keeping
-                    .partition(at)
-                    .push_batch(sorted.slice(from, to - from))?;
-            }
-            from = to;
-        }
-        Ok(true)
-    }
-
-    /// Moves all rows into files, and those that come.
-    async fn give_up(&self, keeping: &InMemoryPartitions) -> Result<()> {
-        let mut state = self.state.lock().await;
-        // If this is dropped, the rows lie in the files or in the queues of those who write them.
-        keeping.is_refused.store(true, Ordering::Release);
-        self.unkeep(keeping, &mut state)?;
-        self.write(&mut state).await
-    }
-
-    /// Hands rows that were kept to those who write them.
-    fn unkeep(&self, keeping: &InMemoryPartitions, state: &mut State) -> Result<()> {
-        for at in 0..keeping.partitions.len() {
-            for batch in keeping.take(at)? {
-                let bytes = batch.get_array_memory_size();
-                state.filling[at].push(batch, bytes);
-            }
-        }
-        Ok(())
-    }
-
-    /// Returns the partitions in memory.
-    fn kept(&self, keeping: &InMemoryPartitions) -> Result<PartitionedSide> {
-        let memory = &self.spec.memory;
-        let partition = |at| {
-            let batches = keeping.take(at)?;
-            let rows = batches.iter().map(RecordBatch::num_rows).sum();
-            let bytes = batches.iter().map(RecordBatch::get_array_memory_size).sum();
-            let memory = memory.split(memory.size().min(bytes));
-            Ok(Arc::new(SpillPartition {
-                rows,
-                bytes,
-                kept: Some((batches, memory)),
-                file: None,
-            }))
-        };
-        let partitions = (0..keeping.partitions.len()).map(partition);
-        let mut partitions = partitions.collect::<Result<Vec<_>>>()?;
-        memory.free();
-        let nulls = partitions.split_off(self.spec.partitions).remove(0);
-        Ok(PartitionedSide { partitions, nulls })
     }
 
     /// Returns the rows of each partition, and those that are separate.
@@ -319,13 +191,7 @@ impl Partitioner {
     /// # Errors
     /// The errors of writing files.
     pub async fn finish(&self) -> Result<PartitionedSide> {
-        if let Some(keeping) = self.in_memory() {
-            return self.kept(keeping);
-        }
         let mut state = self.state.lock().await;
-        if let Some(keeping) = &self.keeping {
-            self.unkeep(keeping, &mut state)?;
-        }
         self.write(&mut state).await?;
         let filling = std::mem::take(&mut state.filling).into_iter();
         let partitions = filling.map(PartitionWriter::finish);

@@ -6,19 +6,14 @@
 
 use std::sync::Arc;
 
-use arrow::datatypes::SchemaRef;
 use datafusion::common::{JoinType, NullEquality};
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_expr::PhysicalExprRef;
-use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
+use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::metrics::SpillMetrics;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 
-use crate::config::Enabled;
 use crate::error::Result;
-use crate::join::build_side::table::KEY_BYTES;
-use crate::join::concat::types::has_dictionary;
-use crate::join::decision::PartitionStorage;
 use crate::join::input::buffered::BufferedInput;
 use crate::join::input::files::SpillFiles;
 use crate::join::memory::of_spill_partitions;
@@ -30,7 +25,7 @@ use crate::parallel::all_at_once;
 use super::partition::{PartitionPair, SpillPartition};
 use super::partitioner::{PartitionedSide, Partitioner};
 use super::queue::PairQueue;
-use super::spec::{NullKeyRows, PARTITIONS_MIN, PartitionSpec, most_in_memory, partitions};
+use super::spec::{NullKeyRows, PartitionSpec, partitions};
 
 /// Returns the files for rows of `side`; `None` if the join cannot go to disk.
 pub fn files(node: &JoinContext, side: &BufferedInput) -> Option<SpillFiles> {
@@ -44,43 +39,6 @@ pub fn files_of(node: &JoinContext, side: &BufferedInput, metrics: &SpillMetrics
     let compression = node.context.session_config().spill_compression();
     let schema = Arc::clone(side.schema());
     SpillFiles::new(runtime, metrics.clone(), schema, compression)
-}
-
-/// Returns whether sides for which the device has no room become spill partitions.
-pub fn can_spill_for_device(node: &JoinContext) -> bool {
-    let sides = [node.planned.left().schema(), node.planned.right().schema()];
-    // Keys of a dictionary can be too few for the values of many batches.
-    let are_copied = sides.iter().all(|side| !has_dictionaries(side));
-    node.config.enabled == Enabled::Always && are_copied && obstacle(node).is_none()
-}
-
-fn has_dictionaries(side: &SchemaRef) -> bool {
-    let fields = side.fields().iter();
-    fields
-        .into_iter()
-        .any(|field| has_dictionary(field.data_type()))
-}
-
-/// Returns the number of spill partitions for `rows` build rows. With so many, a partition's table
-/// takes half of the device's limit while it is built. The other half is for the table before it
-/// and for chunks.
-pub fn partitions_on(device_limit: u64, node: &JoinContext, rows: usize) -> usize {
-    let lanes = queues_of(&node.planned);
-    let limit = device_limit / 2 / lanes as u64;
-    let by_bytes = (KEY_BYTES * rows as u64).div_ceil(limit.max(1));
-    // Partitions are not all of one size.
-    let by_rows = (rows / 4 * 5).div_ceil(node.config.knobs.max_table_rows.max(1));
-    let partitions = usize::try_from(by_bytes).unwrap_or(usize::MAX).max(by_rows);
-    partitions.clamp(PARTITIONS_MIN, most_in_memory(lanes))
-}
-
-/// Returns the number of queues of pairs that a join of `planned` has, in all its partitions.
-pub fn queues_of(planned: &HashJoinExec) -> usize {
-    if keeps_partitions(planned) || *planned.partition_mode() == PartitionMode::Partitioned {
-        planned.properties().output_partitioning().partition_count()
-    } else {
-        1
-    }
 }
 
 /// Returns why a join cannot go to disk, and what to do.
@@ -123,14 +81,12 @@ pub fn spec(
         keys: keys(planned, side),
         null_keys,
         partitions: partitions(streams.partition_count()),
-        home: PartitionStorage::Disk,
         level: 0,
         files: files[side as usize].clone(),
         batch_size: node.context.session_config().batch_size(),
         width: node.context.session_config().target_partitions(),
         at_once: 1,
         memory: of_spill_partitions(node.context.memory_pool(), node.partition, side),
-        pool: Arc::clone(node.context.memory_pool()),
     }
 }
 
@@ -157,17 +113,6 @@ impl PartitionPlan {
             specs: Side::BOTH.map(|side| spec(node, planned, files, side)),
             has_own_queues: keeps_partitions(planned),
             null_aware: planned.null_aware,
-        }
-    }
-
-    /// Changes where rows go to `home`; in memory to `in_memory` partitions.
-    pub fn at_home(self, home: PartitionStorage, in_memory: usize) -> Self {
-        match home {
-            PartitionStorage::Disk => self,
-            PartitionStorage::Memory => Self {
-                specs: self.specs.map(|spec| spec.at_home(home, in_memory)),
-                ..self
-            },
         }
     }
 

@@ -1,19 +1,16 @@
 //! The way in which a side is partitioned: into how many spill partitions, and what becomes of NULL
 //! keys.
 
-use std::sync::Arc;
-
-use datafusion::execution::memory_pool::{MemoryPool, MemoryReservation};
+use datafusion::execution::memory_pool::MemoryReservation;
 use datafusion::physical_expr::PhysicalExprRef;
 
-use crate::join::decision::PartitionStorage;
 use crate::join::input::files::SpillFiles;
 
 /// Partitions of a side at most: a partition is so much smaller than what it comes of.
 const PARTITIONS_MAX: usize = 16;
 
 /// Partitions of a side at least: with two, one has half of the rows without a hot key.
-pub const PARTITIONS_MIN: usize = 3;
+const PARTITIONS_MIN: usize = 3;
 
 /// Files that the streams of a join have open together: a half of what a process may have by
 /// default (`ulimit -n`, 1024).
@@ -21,12 +18,6 @@ const OPEN_FILES_MAX: usize = 512;
 
 /// Open files per partition: that of one side, and two while the other side's is written.
 const FILES_PER_PARTITION: usize = 3;
-
-/// Returns the partitions of a side in memory at most: should they have to go to files, `lanes`
-/// times as many.
-pub fn most_in_memory(lanes: usize) -> usize {
-    (OPEN_FILES_MAX / FILES_PER_PARTITION / lanes.max(1)).max(PARTITIONS_MIN)
-}
 
 /// Returns the partitions of a side of which `streams` streams may be partitioned at once.
 pub fn partitions(streams: usize) -> usize {
@@ -55,8 +46,6 @@ pub struct PartitionSpec {
     pub null_keys: NullKeyRows,
     /// Number of partitions.
     pub partitions: usize,
-    /// Place that the rows go to.
-    pub home: PartitionStorage,
     /// Number of times that its rows were partitioned before.
     pub level: u64,
     /// The files of the side.
@@ -69,20 +58,9 @@ pub struct PartitionSpec {
     pub at_once: usize,
     /// The reservation of rows in memory.
     pub memory: MemoryReservation,
-    /// The pool of that reservation.
-    pub pool: Arc<dyn MemoryPool>,
 }
 
 impl PartitionSpec {
-    /// Returns the spec with `buckets` partitions at `home`.
-    pub fn at_home(self, home: PartitionStorage, partitions: usize) -> Self {
-        Self {
-            home,
-            partitions,
-            ..self
-        }
-    }
-
     /// Returns the spec for one of `at_once` partitioners that run at once.
     pub fn beside(self, at_once: usize) -> Self {
         Self {
@@ -102,7 +80,6 @@ impl PartitionSpec {
             keys: self.keys.clone(),
             files: self.files.clone(),
             memory: self.memory.new_empty(),
-            pool: Arc::clone(&self.pool),
             ..*self
         }
     }

@@ -54,12 +54,7 @@ impl PartitionWriter {
             None => None,
         };
         let (rows, bytes) = (self.rows, self.bytes);
-        Ok(Arc::new(SpillPartition {
-            rows,
-            bytes,
-            kept: None,
-            file,
-        }))
+        Ok(Arc::new(SpillPartition { rows, bytes, file }))
     }
 }
 

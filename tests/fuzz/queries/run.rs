@@ -15,8 +15,8 @@ use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, collect,
 use datafusion::prelude::{SessionConfig, SessionContext};
 use futures::TryStreamExt;
 use futures::future::try_join_all;
+use horton_join::HortonJoinExec;
 use horton_join::config::{Enabled, Filters, HortonConfig, Knobs};
-use horton_join::{HortonJoinExec, PartitionStorage};
 use horton_test_support::internals::DynamicFilterExec;
 use horton_test_support::plans::{keep_sides, nodes};
 use horton_test_support::promises;
@@ -434,7 +434,7 @@ impl Outcome {
         self.launches = launches.map(|sum| sum.as_usize()).sum();
         let is_on_disk = |join: &&&HortonJoinExec| {
             let mut decisions = join.decisions().into_iter();
-            decisions.any(|decision| decision.storage == Some(PartitionStorage::Disk))
+            decisions.any(|decision| decision.is_spilled)
         };
         self.spilled = joins.iter().filter(is_on_disk).count();
         self.joins = joins.len();

@@ -167,11 +167,6 @@ impl Side {
 }
 
 impl Case {
-    /// Returns whether one table may have no room on the device.
-    pub fn is_small_device(&self) -> bool {
-        self.table.device_limit > 0 || self.table.max_rows < MAX_VALUE as usize
-    }
-
     /// The case as a test to paste into `regressions.rs`.
     pub fn as_test(&self, seed: u64) -> String {
         let mut case = format!("{self:?}").replace('[', "vec![");
@@ -387,9 +382,8 @@ fn draw(random: &mut Random) -> Case {
                 true => random.pick(&[10_000, 100_000, 150_000, 250_000, 400_000]),
                 false => 0,
             },
-            max_rows: match random.one_in(4) {
-                // Not more than a few tables per case.
-                true => random.pick(&[1, 3, 20, 100]).max(rows / 16),
+            max_rows: match random.one_in(8) {
+                true => random.pick(&[1, 3, 20, 100]),
                 false => MAX_VALUE as usize,
             },
         },

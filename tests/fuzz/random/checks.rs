@@ -33,7 +33,7 @@ use datafusion::error::DataFusionError;
 use datafusion::physical_plan::execution_plan::EmissionType;
 use datafusion::physical_plan::metrics::MetricsSet;
 use datafusion::physical_plan::{ExecutionPlan, Partitioning};
-use horton_join::{Decision, HortonJoinExec, HostReason, PartitionStorage, Place, Side};
+use horton_join::{Decision, HortonJoinExec, HostReason, Place, Side};
 
 use super::case::{Case, Mode};
 use super::output::{Declared, Order, Output, Shown};
@@ -331,7 +331,7 @@ pub fn check_places(case: &Case, joins: &Joins, places: &Places) -> Checked<()> 
         };
         // Of a spill partition both sides are known, so that the plan's choice does not matter.
         let open = matches!(case.mode, Mode::Open { .. }) && case.fetch.is_none();
-        let open = open || decision.storage.is_some();
+        let open = open || decision.is_spilled;
         if !as_said || decision.build == Side::Right && !open {
             return differ("decision", format!("{decision:?}"));
         }
@@ -341,9 +341,7 @@ pub fn check_places(case: &Case, joins: &Joins, places: &Places) -> Checked<()> 
         Mode::Collected | Mode::Kept | Mode::Open { .. } => 1,
     };
     let decisions = &places.decisions;
-    let whole = decisions
-        .iter()
-        .filter(|decision| decision.storage.is_none());
+    let whole = decisions.iter().filter(|decision| !decision.is_spilled);
     let whole = whole.count();
     let in_buckets = decisions.len() > whole;
     // A build in spill partitions without rows has no decision.
@@ -375,13 +373,10 @@ pub fn check_spilled(
     };
     let wanted = wanted(&inputs.build) + wanted(&inputs.probe);
     // A limit of no rows reads none.
-    let on_disk = |decision: &Decision| decision.storage == Some(PartitionStorage::Disk);
-    let all = places.decisions.iter().all(on_disk) && !case.is_small_device();
+    let all = places.decisions.iter().all(|decision| decision.is_spilled);
     let all = all && case.fetch != Some(0);
     let counted = (files > 0) == (rows > 0) && (files > 0) == (bytes > 0) && files <= rows;
-    // Where only the device is small, spill partitions stay in memory.
-    let is_expected = case.pool_limit > 0 || case.is_small_device() && files == 0;
-    if !is_expected || !counted || all && rows < wanted {
+    if case.pool_limit == 0 || !counted || all && rows < wanted {
         let how = format!("{rows} rows and {bytes} bytes in {files} files, of {wanted} rows");
         return differ("spilled", how);
     }

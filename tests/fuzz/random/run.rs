@@ -323,7 +323,7 @@ impl Worker {
             on_host: !places.all_on_device(),
             rows: found.count(),
             in_order: order == Order::Sequences && !places.has_spilled(),
-            spilled: places.has_spilled() && case.pool_limit > 0,
+            spilled: places.has_spilled(),
             cancelled: case.cancel_after.is_some(),
             promises: promises.promises,
             inherited: promises.inherited.len(),

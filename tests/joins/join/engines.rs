@@ -12,7 +12,7 @@
 use horton_join::table::multimap::IndexKind;
 use horton_test_support::joins::with_engine;
 
-use super::{buckets, key_types, limits, shapes};
+use super::{key_types, shapes};
 
 /// All key types.
 fn key_types_over(engine: IndexKind) {
@@ -94,15 +94,4 @@ fn every_key_type_joins_over_tables_of_codes() {
 #[test]
 fn every_shape_joins_over_tables_of_codes() {
     shapes_over(IndexKind::CacheLine);
-}
-
-#[test]
-fn horton_tables_are_built_in_little_device_memory() {
-    with_engine(IndexKind::Horton, || {
-        buckets::every_join_type_goes_to_buckets_in_every_mode();
-        buckets::keys_of_all_kinds_go_to_buckets();
-        limits::buckets_keep_filters_nulls_texts_and_windows();
-        limits::a_build_side_over_the_device_limit_goes_to_buckets();
-        limits::a_probe_chunk_over_the_device_limit_is_split();
-    });
 }

@@ -6,16 +6,16 @@ use std::sync::{Arc, Mutex};
 
 use arrow::array::{AsArray, StringViewArray};
 use arrow::datatypes::Int64Type;
-use datafusion::common::{JoinType, Result};
+use datafusion::common::{JoinType, Result, resources_err};
 use datafusion::execution::TaskContext;
 use datafusion::execution::memory_pool::{GreedyMemoryPool, MemoryPool, MemoryReservation};
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
-use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::joins::PartitionMode;
+use datafusion::physical_plan::{ExecutionPlan, displayable};
 use datafusion::prelude::SessionConfig;
 use futures::StreamExt;
 
-use horton_join::{HostReason, Place};
+use horton_join::{Decision, HostReason, Place};
 
 use horton_test_support::env::small;
 use horton_test_support::joins::*;
@@ -64,55 +64,64 @@ fn with_a_null(mut case: Case) -> Case {
     case
 }
 
-fn text_keys(mut case: Case, build: usize, probe: usize, distinct: u32) -> Case {
-    let (left, right) = (
-        repeating_keys(7, build, distinct),
-        repeating_keys(8, probe, distinct),
-    );
-    case.build = Side::new(vec![("k", strings(&left)), ("v", payload(build))]);
-    case.probe = Side::new(vec![("k", strings(&right)), ("w", payload(probe))]);
-    case
+fn sorted(run: &Run) -> Vec<String> {
+    let mut rows = run.rows().concat();
+    rows.sort_unstable();
+    rows
 }
 
-/// Checks a join that builds tables.
-fn check(case: &Case) -> Run {
-    let run = case.check();
-    assert!(run.metric("table_bytes") > 0);
-    run
-}
-
-#[test]
-fn a_build_side_of_more_rows_than_a_table_numbers_joins_as_the_stock_join() {
-    for join_type in JOIN_TYPES {
-        for rows in [50, 599] {
-            for case in [repeating(600, 500, 80), unique(600, 500)] {
-                let mut case = Case { join_type, ..case };
-                case.config.knobs.max_table_rows = rows;
-                check(&case);
-            }
-        }
+/// Checks a join of which no device has room for a table: DataFusion's own has it, and says why.
+fn check_on_host(case: &Case) {
+    let mut collected = case.clone();
+    if case.mode == PartitionMode::Auto {
+        collected.mode = PartitionMode::CollectLeft;
+        collected.build = case.build.clone().in_partitions(1, |row| row);
     }
+    let expected = run(Arc::new(collected.stock()), case.context()).unwrap();
+    let pool: Arc<dyn MemoryPool> = Arc::new(GreedyMemoryPool::new(1 << 30));
+    let join = case.on_device();
+    let found = run(join.clone(), context_with(&pool)).unwrap();
+    assert!(sorted(&expected) == sorted(&found), "{case}");
+    assert_eq!(found.metric("output_rows"), found.count(), "{case}");
+    assert_eq!(found.metric_or_none("spill_count"), 0, "{case}");
+    let decisions = join.decisions();
+    let is_full =
+        |decision: &Decision| matches!(decision.place, Place::Host(HostReason::DoesNotFit));
+    assert!(!decisions.is_empty(), "{case}");
+    assert!(decisions.iter().all(is_full), "{decisions:?} {case}");
+    let shown = displayable(join.as_ref()).one_line().to_string();
+    assert!(
+        shown.contains("on the host: no room on the device"),
+        "{shown}"
+    );
+    drop(join);
+    eventually("memory is given back", || pool.reserved() == 0);
 }
 
 #[test]
-pub fn buckets_keep_filters_nulls_texts_and_windows() {
+fn a_build_side_of_more_rows_than_a_table_numbers_is_joined_on_the_host() {
+    side_by_side();
     for join_type in JOIN_TYPES {
-        for (chunk_rows, batch_size) in [(0, 8192), (50, 3)] {
-            let plain = repeating(400, 300, 50);
-            let filtered = plain.clone().with_filter(1, 1);
-            let texts = text_keys(plain.clone(), 400, 300, 50);
-            let wide = far_apart(plain.clone());
-            for null_equality in NULL_EQUALITIES {
-                for case in [&plain, &filtered, &texts, &wide] {
+        for null_equality in NULL_EQUALITIES {
+            for (mode, parts) in [
+                (PartitionMode::CollectLeft, 1),
+                (PartitionMode::CollectLeft, 3),
+                (PartitionMode::Auto, 3),
+            ] {
+                for (case, rows) in [(repeating(600, 700, 80), 50), (unique(600, 700), 599)] {
                     let mut case = Case {
                         join_type,
                         null_equality,
-                        batch_size,
-                        ..case.clone()
+                        mode,
+                        ..case
                     };
-                    case.config.chunk_rows = chunk_rows;
-                    case.config.knobs.max_table_rows = 190;
-                    check(&case);
+                    case.config.knobs.max_table_rows = rows;
+                    case.probe = case.probe.in_partitions(parts, |row| row);
+                    if mode == PartitionMode::Auto {
+                        case.build = case.build.in_partitions(2, |row| row);
+                    }
+                    check_on_host(&case);
+                    check_on_host(&case.with_filter(1, 1));
                 }
             }
         }
@@ -120,24 +129,12 @@ pub fn buckets_keep_filters_nulls_texts_and_windows() {
 }
 
 #[test]
-fn hashed_keys_that_share_normalized_keys_join_in_buckets() {
-    for join_type in JOIN_TYPES {
-        let mut case = text_keys(repeating(1, 1, 1), 300, 300, 60);
-        case.join_type = join_type;
-        case.config.knobs.normalized_key_bits = 3;
-        case.config.knobs.max_table_rows = 70;
-        check(&case);
-    }
-}
-
-#[test]
-fn buckets_are_shared_by_probe_partitions_and_built_by_each_of_a_partitioned_join() {
+fn builds_of_a_partitioned_join_that_are_too_large_are_joined_on_the_host() {
+    side_by_side();
     for join_type in JOIN_TYPES {
         let mut case = repeating(500, 600, 60);
         case.join_type = join_type;
         case.config.knobs.max_table_rows = 100;
-        case.probe = case.probe.in_partitions(3, |row| row);
-        check(&case);
         let part = |side: &Side| {
             let keys = side.batch().column(0).clone();
             let keys = keys
@@ -149,44 +146,29 @@ fn buckets_are_shared_by_probe_partitions_and_built_by_each_of_a_partitioned_joi
         };
         case.mode = PartitionMode::Partitioned;
         (case.build, case.probe) = (part(&case.build), part(&case.probe));
-        check(&case);
+        check_on_host(&case);
     }
 }
 
 #[test]
-pub fn a_build_side_over_the_device_limit_goes_to_buckets() {
+fn a_build_side_over_the_device_limit_is_joined_on_the_host() {
     let _guard = alone();
     for case in [
         repeating(20_000, 6000, 4000),
         unique(20_000, 6000),
         far_apart(unique(20_000, 6000)),
     ] {
-        for join_type in [
-            JoinType::Inner,
-            JoinType::Full,
-            JoinType::LeftAnti,
-            JoinType::RightSemi,
-        ] {
+        for join_type in JOIN_TYPES {
             let mut case = Case {
                 join_type,
                 ..case.clone()
             };
-            case.config.chunk_rows = 2000;
-            let device = device();
-            let whole = run(case.on_device(), case.context()).unwrap();
-            // 20,000 keys take 80 KB, their table 200 KB, and more while it is built.
-            for limit in [600_000, 400_000] {
-                case.config.device_memory_limit = limit;
-                let run = run(case.on_device(), case.context()).unwrap();
-                assert!(run.metric("kernel_launches") > 0);
-                let (mut expected, mut found) = (whole.rows(), run.rows());
-                expected.iter_mut().for_each(|rows| rows.sort_unstable());
-                found.iter_mut().for_each(|rows| rows.sort_unstable());
-                assert!(expected == found, "{case}: limit {limit}");
-                eventually("device memory is given back", || {
-                    device.budget().used() == 0
-                });
-            }
+            // 20,000 keys take 80 KB.
+            case.config.device_memory_limit = 60_000;
+            check_on_host(&case);
+            eventually("device memory is given back", || {
+                device().budget().used() == 0
+            });
         }
     }
 }
@@ -198,7 +180,7 @@ fn context_with(pool: &Arc<dyn MemoryPool>) -> Arc<TaskContext> {
 }
 
 #[test]
-pub fn a_probe_chunk_over_the_device_limit_is_split() {
+fn a_probe_chunk_over_the_device_limit_is_split() {
     let _guard = alone();
     let left: Vec<Option<i64>> = (0..10).map(Some).collect();
     let right: Vec<Option<i64>> = (0..100_000).map(|i| Some(i % 11)).collect();
@@ -216,11 +198,6 @@ pub fn a_probe_chunk_over_the_device_limit_is_split() {
             case.config.device_memory_limit = 400_000;
             let expected = run(whole.on_device(), whole.context()).unwrap();
             let found = run(case.on_device(), case.context()).unwrap();
-            let sorted = |run: &Run| {
-                let mut rows = run.rows().concat();
-                rows.sort_unstable();
-                rows
-            };
             assert!(sorted(&expected) == sorted(&found), "{case}");
             assert!(found.metric("kernel_launches") > expected.metric("kernel_launches"));
             eventually("device memory is given back", || {
@@ -252,42 +229,38 @@ fn a_key_whose_matches_explode_streams_in_bounded_memory() {
         false => (1_000_000, 100_000),
     };
     let input = (build + probe) * 13;
-    for (max_table_rows, fetch) in [(usize::MAX >> 33, Some(10)), (build / 4, Some(10))] {
-        let mut case = one_key(build, probe);
-        case.fetch = fetch;
-        case.config.knobs.max_table_rows = max_table_rows;
-        // The build side, its normalized keys (8 bytes per row), groups and gathered columns;
-        // meanwhile room for a table on the host.
-        let pool: Arc<dyn MemoryPool> = Arc::new(GreedyMemoryPool::new(8 * input));
-        // Chunk, window and scratch of the build: far from 10^11 pairs of 8 bytes.
-        case.config.device_memory_limit = 100 * build as u64;
-        let (plan, context) = (case.on_device(), context_with(&pool));
-        let rows = block_on(async move {
-            let mut stream = plan.execute(0, context).unwrap();
-            let mut rows = 0;
-            while let Some(batch) = stream.next().await {
-                rows += batch.unwrap().num_rows();
-            }
-            rows
-        });
-        assert_eq!(rows, 10);
-        eventually("memory is given back", || {
-            (pool.reserved(), device().budget().used()) == (0, 0)
-        });
-        // Without a limit, some windows of it: the stream goes on in the same memory.
-        case.fetch = None;
-        let (plan, context) = (case.on_device(), context_with(&pool));
-        let most = block_on(async move {
-            let mut stream = plan.execute(0, context).unwrap();
-            let (mut rows, mut most) = (0, 0);
-            while rows < 4 * build {
-                rows += stream.next().await.unwrap().unwrap().num_rows();
-                most = most.max(device().budget().used());
-            }
-            most
-        });
-        assert!(most > 0 && most <= 100 * build as u64);
-    }
+    let mut case = one_key(build, probe);
+    // The build side, its normalized keys (8 bytes per row), groups and gathered columns;
+    // meanwhile room for a table on the host.
+    let pool: Arc<dyn MemoryPool> = Arc::new(GreedyMemoryPool::new(8 * input));
+    // Chunk, window and scratch of the build: far from 10^11 pairs of 8 bytes.
+    case.config.device_memory_limit = 100 * build as u64;
+    let (plan, context) = (case.on_device(), context_with(&pool));
+    let rows = block_on(async move {
+        let mut stream = plan.execute(0, context).unwrap();
+        let mut rows = 0;
+        while let Some(batch) = stream.next().await {
+            rows += batch.unwrap().num_rows();
+        }
+        rows
+    });
+    assert_eq!(rows, 10);
+    eventually("memory is given back", || {
+        (pool.reserved(), device().budget().used()) == (0, 0)
+    });
+    // Without a limit, some windows of it: the stream goes on in the same memory.
+    case.fetch = None;
+    let (plan, context) = (case.on_device(), context_with(&pool));
+    let most = block_on(async move {
+        let mut stream = plan.execute(0, context).unwrap();
+        let (mut rows, mut most) = (0, 0);
+        while rows < 4 * build {
+            rows += stream.next().await.unwrap().unwrap().num_rows();
+            most = most.max(device().budget().used());
+        }
+        most
+    });
+    assert!(most > 0 && most <= 100 * build as u64);
 }
 
 #[test]
@@ -358,9 +331,10 @@ fn strings_that_are_joined_meanwhile_take_no_room_from_the_table() {
     );
 }
 
-/// A pool that notes the most bytes of each name.
-#[derive(Debug, Default)]
+/// A pool of so many bytes that notes the most of each name.
+#[derive(Debug)]
 struct Noting {
+    limit: usize,
     /// Bytes now and at most.
     bytes: Mutex<BTreeMap<String, (usize, usize)>>,
 }
@@ -398,6 +372,9 @@ impl MemoryPool for Noting {
     }
 
     fn try_grow(&self, reservation: &MemoryReservation, additional: usize) -> Result<()> {
+        if self.reserved() + additional > self.limit {
+            return resources_err!("{} bytes more for {reservation:?}", additional);
+        }
         self.add(reservation, additional);
         Ok(())
     }
@@ -419,9 +396,11 @@ fn all_that_a_join_keeps_is_reserved_under_its_name() {
     let mut case = repeating(ROWS, 6000, 4000);
     case.join_type = JoinType::Full;
     case.config.chunk_rows = 2000;
-    for limit in [0, 400_000] {
-        case.config.device_memory_limit = limit;
-        let noting = Arc::new(Noting::default());
+    for limit in [1 << 30, 300_000] {
+        let noting = Arc::new(Noting {
+            limit,
+            bytes: Mutex::default(),
+        });
         let pool: Arc<dyn MemoryPool> = Arc::clone(&noting) as _;
         let run = run(case.on_device(), context_with(&pool)).unwrap();
         assert!(run.metric("kernel_launches") > 0);
@@ -431,15 +410,15 @@ fn all_that_a_join_keeps_is_reserved_under_its_name() {
             let (_, most) = most.get(name).copied().unwrap_or_default();
             assert!(most >= bytes, "{limit}: {name}: {most} bytes, not {bytes}");
         };
-        if limit == 0 {
+        if limit == 1 << 30 {
             least("HortonJoinBuild[0]: batches", 12 * ROWS);
             least("HortonJoinBuild[0]: keys", 8 * ROWS);
             least("HortonJoinBuild[0]: visited rows", ROWS / 8);
             // Of a key 10 bytes; and with groups on the device, 4 per row.
             least("HortonJoinBuild[0]: device", 10 * 4000);
         } else {
-            least("HortonJoinBuild[0]: left spill partitions", 12 * ROWS);
-            least("HortonJoinBuild[0]: right spill partitions", 12 * 6000);
+            least("HortonJoinBuild[0]: left spill partitions", 12 * 1000);
+            least("HortonJoinBuild[0]: right spill partitions", 12 * 1000);
             // One pair of spill partitions at a time, built of its smaller side.
             least("HortonJoinBuild[0]: keys", 1000);
             least("HortonJoinBuild[0]: device", 1000);

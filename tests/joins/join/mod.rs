@@ -11,7 +11,6 @@
 //! `HORTON_TEST_DEVICE` names; `make test` sees to it that it is PoCL's.
 
 mod ahead;
-mod buckets;
 mod build_columns;
 mod engines;
 mod errors;

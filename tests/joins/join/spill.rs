@@ -13,12 +13,13 @@ use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::physical_expr::{LexOrdering, PhysicalSortExpr};
 use datafusion::physical_plan::joins::PartitionMode;
 use datafusion::physical_plan::test::TestMemoryExec;
-use datafusion::physical_plan::{ChildrenPropertiesMode, ExecutionPlan, ReplaceChildrenOptions};
+use datafusion::physical_plan::{
+    ChildrenPropertiesMode, ExecutionPlan, ReplaceChildrenOptions, displayable,
+};
 use datafusion::prelude::SessionConfig;
 use futures::{FutureExt, StreamExt};
-use horton_join::HortonJoinExec;
-use horton_join::PartitionStorage;
 use horton_join::config::Enabled;
+use horton_join::{HortonJoinExec, HostReason, Place};
 
 use crate::feed::{Then, feed};
 use horton_test_support::joins::*;
@@ -101,6 +102,12 @@ pub(super) fn keyed(to_column: ToColumn, rows: [usize; 2], distinct: u32, parts:
     )
 }
 
+fn sorted(run: &Run) -> Vec<String> {
+    let mut rows: Vec<String> = run.rows().into_iter().flatten().collect();
+    rows.sort_unstable();
+    rows
+}
+
 /// Checks that the join spills within `bytes` of memory, and gives the stock join's rows.
 fn check(case: &Case, bytes: usize) -> Run {
     let mut collected = case.clone();
@@ -113,21 +120,15 @@ fn check(case: &Case, bytes: usize) -> Run {
     let join = case.on_device();
     let found = run(join.clone(), Arc::clone(&limited.context)).unwrap();
     assert!(found.metric("spill_count") > 0, "nothing spilled: {case}");
-    let sorted = |run: &Run| {
-        let mut rows: Vec<String> = run.rows().into_iter().flatten().collect();
-        rows.sort_unstable();
-        rows
-    };
     let (expected, rows) = (sorted(&expected), sorted(&found));
     assert_eq!(expected.len(), rows.len(), "{case}");
     assert!(expected == rows, "{case}");
     assert_eq!(found.metric("output_rows"), rows.len(), "{case}");
-    assert!(
-        join.decisions()
-            .iter()
-            .all(|d| d.storage == Some(PartitionStorage::Disk)),
-        "{case}"
-    );
+    assert!(join.decisions().iter().all(|d| d.is_spilled), "{case}");
+    let shown = displayable(join.as_ref()).one_line().to_string();
+    let builds = join.decisions().len();
+    let says = format!("spilled to {builds} partitions");
+    assert!(builds == 0 || shown.contains(&says), "{shown}");
     drop(join);
     limited.assert_clean(&case.to_string());
     found
@@ -172,6 +173,32 @@ fn buckets_are_joined_on_the_device() {
         case.join_type = join_type;
         let found = check(&case, 128 << 10);
         assert!(found.metric("kernel_launches") > 0, "{case}");
+    }
+}
+
+#[test]
+fn buckets_too_large_for_the_device_are_joined_on_the_host() {
+    side_by_side();
+    for join_type in JOIN_TYPES {
+        let mut case = keyed(ints, [6000, 8000], 5000, 2);
+        case.join_type = join_type;
+        case.config.knobs.max_table_rows = 10;
+        let limited = Limited::new(128 << 10);
+        let expected = run(Arc::new(case.stock()), case.context()).unwrap();
+        let join = case.on_device();
+        let found = run(join.clone(), Arc::clone(&limited.context)).unwrap();
+        assert_eq!(sorted(&found), sorted(&expected), "{case}");
+        let decisions = join.decisions();
+        let (large, small): (Vec<_>, Vec<_>) = decisions.iter().partition(|d| d.rows > 10);
+        assert!(large.len() > 2 && small.is_empty(), "{decisions:?} {case}");
+        for decision in large {
+            let place = &decision.place;
+            assert!(decision.is_spilled, "{decision:?} {case}");
+            assert!(
+                matches!(place, Place::Host(HostReason::DoesNotFit)),
+                "{decision:?} {case}"
+            );
+        }
     }
 }
 
@@ -433,11 +460,7 @@ fn there_is_no_limit_below_which_a_join_fails() {
         let join = case.on_device();
         let found = run(join.clone(), Arc::clone(&limited.context)).unwrap();
         assert_eq!(found.count(), expected.count(), "{} KiB", 1 << log);
-        spilled.push(
-            join.decisions()
-                .iter()
-                .any(|decision| decision.storage.is_some()),
-        );
+        spilled.push(join.decisions().iter().any(|decision| decision.is_spilled));
         drop(join);
         limited.assert_clean("sweep");
     }
@@ -514,7 +537,7 @@ fn streams_are_read_in_any_order() {
                             rows += batch.unwrap().num_rows();
                         }
                     }
-                    assert!(join.decisions().iter().all(|d| d.storage.is_some()));
+                    assert!(join.decisions().iter().all(|d| d.is_spilled));
                     rows
                 });
                 assert_eq!(rows, expected.count(), "{orders:?}: {case}");

@@ -251,7 +251,7 @@ fn rows_that_were_read_of_the_other_side_make_room_on_disk() {
 fn assert_built(found: &Outcome, built: (Which, usize), about: &str) {
     let decision = only(&found.decisions);
     assert_eq!((decision.build, decision.rows), built, "{about}");
-    assert!(decision.storage.is_none(), "{about}");
+    assert!(!decision.is_spilled, "{about}");
 }
 
 #[test]

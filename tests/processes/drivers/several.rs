@@ -10,10 +10,10 @@ use arrow::array::{AsArray, RecordBatch};
 use arrow::datatypes::Int64Type;
 use arrow::util::pretty::pretty_format_batches;
 use datafusion::physical_plan::{ExecutionPlan, collect, execute_stream_partitioned};
-use datafusion::prelude::SessionContext;
+use datafusion::prelude::{SessionConfig, SessionContext};
 use futures::{StreamExt, TryStreamExt};
 use horton_join::device::pick_all;
-use horton_join::{Decision, HortonJoinExec, Place, warm_up};
+use horton_join::{Decision, Health, HortonJoinExec, HostReason, Place, on_device, warm_up};
 
 use super::child::{QUERIES, check_rows, is_child, session, sql};
 
@@ -130,7 +130,7 @@ async fn joins_that_run_at_once_are_on_both() {
 const HALF: &str = "SET horton.device_memory_limit = 1450000";
 
 /// Joins of each type, `a` with 60,000 rows that are built, `b` with 70,000. The first five come in
-/// shards. The others ask all shards at once, so they come in spill partitions.
+/// shards. The others would ask all shards at once, so the host has them.
 const LARGE: [&str; 10] = [
     "count(*), sum(a.k), sum(b.k) FROM a JOIN b ON a.k = b.k",
     "count(*), sum(a.k), count(b.k) FROM a LEFT JOIN b ON a.k = b.k",
@@ -144,6 +144,10 @@ const LARGE: [&str; 10] = [
     "count(*), sum(k) FROM b WHERE k NOT IN (SELECT k FROM a)",
 ];
 
+fn is_too_large(decision: &Decision) -> bool {
+    matches!(decision.place, Place::Host(HostReason::DoesNotFit))
+}
+
 async fn large_tables(session: &SessionContext) {
     for (name, from, to) in [("a", 0, 60000), ("b", 20000, 90000)] {
         let rows = format!("SELECT value AS k FROM range({from}, {to})");
@@ -152,8 +156,9 @@ async fn large_tables(session: &SessionContext) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_table_that_fits_neither_is_on_both() {
-    if !is_child("several::a_table_that_fits_neither_is_on_both", "gpu") {
+async fn a_table_that_fits_neither_is_on_both_or_on_the_host() {
+    let test = "several::a_table_that_fits_neither_is_on_both_or_on_the_host";
+    if !is_child(test, "gpu") {
         return;
     }
     let session = both().await;
@@ -167,23 +172,24 @@ async fn a_table_that_fits_neither_is_on_both() {
         sql(&session, HALF).await;
         assert_eq!(sql(&session, query).await, stock, "{query}");
         let (plan, _) = ran(&session, query).await;
-        let both = BTreeSet::from([(0, 0), (0, 1)]);
-        assert_eq!(devices(&plan), both, "{query}");
-        assert!(metric(&plan, "kernel_launches") > 0, "{query}");
-        assert_eq!(metric(&plan, "device_errors"), 0, "{query}");
         let decisions = HortonJoinExec::all_in(&plan)[0].decisions();
-        let in_shares = decisions.iter().all(|decision| decision.storage.is_none());
-        assert_eq!(in_shares, at < 5, "{query}: {decisions:?}");
-        if in_shares {
-            let rows: Vec<_> = decisions.iter().map(|decision| decision.rows).collect();
+        let rows: Vec<_> = decisions.iter().map(|decision| decision.rows).collect();
+        if at < 5 {
+            let both = BTreeSet::from([(0, 0), (0, 1)]);
+            assert_eq!(devices(&plan), both, "{query}");
+            assert!(metric(&plan, "kernel_launches") > 0, "{query}");
+            assert_eq!(metric(&plan, "device_errors"), 0, "{query}");
             assert_eq!(rows, [30000, 30000], "{query}");
+        } else {
+            assert!(decisions.iter().all(is_too_large), "{query}: {decisions:?}");
+            assert_eq!(rows, [60000], "{query}");
         }
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn auto_takes_shares_and_no_buckets() {
-    if !is_child("several::auto_takes_shares_and_no_buckets", "gpu") {
+async fn auto_takes_shares_too() {
+    if !is_child("several::auto_takes_shares_too", "gpu") {
         return;
     }
     let session = both().await;
@@ -201,8 +207,8 @@ async fn auto_takes_shares_and_no_buckets() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_promised_order_is_kept_in_buckets() {
-    let test = "several::a_promised_order_is_kept_in_buckets";
+async fn a_promised_order_is_kept_on_the_host() {
+    let test = "several::a_promised_order_is_kept_on_the_host";
     if !is_child(test, "gpu") {
         return;
     }
@@ -226,7 +232,7 @@ async fn a_promised_order_is_kept_in_buckets() {
     });
     assert!(keys.eq(20000..60000));
     let decisions = HortonJoinExec::all_in(&plan)[0].decisions();
-    assert!(decisions.iter().all(|decision| decision.storage.is_some()));
+    assert!(decisions.iter().all(is_too_large), "{decisions:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -247,9 +253,10 @@ async fn a_lost_share_is_looked_up_elsewhere() {
         let plan = plan(&session, &query).await;
         let found = rows_with_a_loss(&session, &plan, &down, before).await;
         assert_eq!(found, whole, "{query}");
+        let decisions = HortonJoinExec::all_in(&plan)[0].decisions();
         assert!(
             metric(&plan, "device_errors") > 0,
-            "{query}, down before: {before}"
+            "{query}, down before: {before}, {decisions:?}"
         );
     }
 }
@@ -291,32 +298,48 @@ async fn shares_see_the_whole_probe_side() {
         let found = pretty_format_batches(&found).unwrap().to_string();
         assert_eq!(found, stock, "{query}");
         let decisions = HortonJoinExec::all_in(&plan)[0].decisions();
-        let in_shares = decisions.iter().all(|decision| decision.storage.is_none());
-        assert!(in_shares && decisions.len() == 2, "{query}: {decisions:?}");
+        assert_eq!(decisions.len(), 2, "{query}: {decisions:?}");
         sql(&session, "SET horton.device_memory_limit = 0").await;
     }
 }
 
-/// Each partition of a partitioned join builds a table of its own.
+/// Each partition of a partitioned join builds a table of its own. Partitions build side by side,
+/// so that some may find no room for their shards.
 #[tokio::test(flavor = "multi_thread")]
 async fn partitions_come_in_shares() {
     if !is_child("several::partitions_come_in_shares", "gpu") {
         return;
     }
     let session = both().await;
-    large_tables(&session).await;
+    sql(&session, "SET horton.device_memory_limit = 550000").await;
+    // Only plans of others have joins in partitions here.
+    let stock = SessionContext::new_with_config(SessionConfig::new().with_target_partitions(4));
+    large_tables(&stock).await;
     for limit in ["", "_rows"] {
         let option = "datafusion.optimizer.hash_join_single_partition_threshold";
-        sql(&session, &format!("SET {option}{limit} = 0")).await;
+        sql(&stock, &format!("SET {option}{limit} = 0")).await;
     }
     let query = &format!("SELECT {}", LARGE[0]);
-    let whole = sql(&session, query).await;
-    sql(&session, "SET horton.device_memory_limit = 550000").await;
-    let (plan, found) = ran(&session, query).await;
+    let whole = sql(&stock, query).await;
+    let options = session.state();
+    let plan = plan(&stock, query).await;
+    let plan = on_device(plan, options.config_options(), &Health::default()).unwrap();
+    let found = collect(Arc::clone(&plan), session.task_ctx())
+        .await
+        .unwrap();
     assert_eq!(pretty_format_batches(&found).unwrap().to_string(), whole);
-    let join = HortonJoinExec::all_in(&plan)[0];
-    assert!(join.decisions().len() > 4, "{:?}", join.decisions());
-    assert_eq!(devices(&plan).len(), 2);
+    let decisions = HortonJoinExec::all_in(&plan)[0].decisions();
+    assert!(decisions.len() > 4, "{decisions:?}");
+    let rows: usize = decisions.iter().map(|decision| decision.rows).sum();
+    assert_eq!(rows, 60000, "{decisions:?}");
+    let places = decisions
+        .iter()
+        .filter_map(|decision| match &decision.place {
+            Place::Device(device) => Some(device.info().index),
+            Place::Host(_) => None,
+        });
+    let both = BTreeSet::from([(0, 0), (0, 1)]);
+    assert_eq!(places.collect::<BTreeSet<_>>(), both, "{decisions:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

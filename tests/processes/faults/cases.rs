@@ -184,19 +184,9 @@ pub fn all() -> Vec<(&'static str, Case)> {
         ("right anti, bits", case(RightAnti, ints, 0)),
         ("right mark, strings", case(RightMark, strings, 300)),
     ];
-    for (name, join_type, keys, distinct) in [
-        ("buckets, many pairs", Inner, ints as Keys, 40),
-        ("buckets, left, visits noted", Left, ints, 300),
-        ("buckets, left, sparse keys", Left, sparse_ints, 300),
-        ("buckets, right semi, bits", RightSemi, ints, 300),
-    ] {
-        let mut buckets = case(join_type, keys, distinct);
-        buckets.config.knobs.max_table_rows = 300;
-        rest.push((name, buckets));
-    }
     let mut limited = case(Full, strings, 300);
     limited.config.device_memory_limit = 200_000;
-    rest.push(("buckets under a limit, full, strings", limited));
+    rest.push(("little memory, full, strings", limited));
     let parts = in_parts(case(LeftAnti, ints, 300), PartitionMode::CollectLeft);
     rest.push(("left anti, two probe partitions", parts));
     let parts = in_parts(case(Full, ints, 300), PartitionMode::Partitioned);

@@ -32,8 +32,6 @@ pub enum Query {
     Wide,
     /// The same in more partitions.
     Streams,
-    /// The same, with a build side that the device has no room for.
-    Buckets,
     /// The same as the first, in dictionaries.
     Dictionary,
     /// Build rows in a dictionary of 1,600 batches.
@@ -57,8 +55,6 @@ pub struct Measured {
     pub reserved: usize,
     /// Kernels that joins ran.
     pub launches: usize,
-    /// Rows that they wrote to disk.
-    pub spilled: usize,
     /// The answer of the query.
     pub answer: String,
 }
@@ -99,7 +95,6 @@ impl Query {
         let usual = match self {
             Self::Wide => 25_000,
             Self::Streams => 12_000,
-            Self::Buckets => 15_000,
             Self::Dictionary => 150_000,
             Self::Batches => 50_000,
             Self::Explosion => 100,
@@ -115,7 +110,6 @@ impl Query {
         match self {
             // Each stream holds a batch, whatever the pool says: together less than the pool.
             Self::Streams => &["SET datafusion.execution.batch_size = 512"],
-            Self::Buckets => &["SET horton.device_memory_limit = 1500000"],
             // What would make larger batches before the join does.
             Self::Batches => &[
                 "SET horton.filters = 'off'",
@@ -129,7 +123,7 @@ impl Query {
     fn index(self) -> IndexKind {
         match self {
             // A direct table would fit.
-            Self::Buckets | Self::Build | Self::LongBuild => IndexKind::Horton,
+            Self::Build | Self::LongBuild => IndexKind::Horton,
             _ => IndexKind::Auto,
         }
     }
@@ -139,7 +133,6 @@ impl Query {
         let (build_rows, keys, build, probe) = match self {
             Self::Wide => (1000, 1000, Texts::Short, Texts::Plain),
             Self::Streams => (1000, 1000, Texts::Short, Texts::Cut),
-            Self::Buckets => (100_000, 100_000, Texts::Short, Texts::Plain),
             Self::Dictionary => (1000, 1000, Texts::Short, Texts::Dictionary),
             Self::Batches => (1600 * SMALL, 100_000, Texts::Small, Texts::Short),
             Self::Explosion => (16_000, 16, Texts::Medium, Texts::Short),
@@ -183,7 +176,6 @@ fn of_child(test: &str, role: &str) -> Measured {
         resident: value("resident").parse().unwrap(),
         reserved: value("reserved").parse().unwrap(),
         launches: value("launches").parse().unwrap(),
-        spilled: value("spilled").parse().unwrap(),
         answer: value("answer"),
     }
 }
@@ -201,12 +193,11 @@ fn measure(role: &str, query: Query) {
     let before = status("VmRSS:");
     let pool = Arc::new(PeakPool::new(query.pool_bytes()));
     let ran = runtime.block_on(run((role, query), query.rows(), Arc::clone(&pool)));
-    let (answer, [launches, spilled]) = ran;
+    let (answer, launches) = ran;
     let peak = status("VmHWM:");
     let (resident, reserved) = (peak - before, pool.peak());
     println!(
-        "peak={peak};resident={resident};reserved={reserved};launches={launches};\
-         spilled={spilled};answer={answer};"
+        "peak={peak};resident={resident};reserved={reserved};launches={launches};answer={answer};"
     );
 }
 
@@ -218,13 +209,9 @@ fn status(name: &str) -> usize {
     1024 * kilobytes.parse::<usize>().unwrap()
 }
 
-/// Runs `query` with `rows` probe rows per partition; its answer, and what its joins ran and looked
-/// up.
-async fn run(
-    (role, query): (&str, Query),
-    rows: usize,
-    pool: Arc<PeakPool>,
-) -> (String, [usize; 2]) {
+/// Runs `query` with `rows` probe rows per partition; its answer, and the kernels that its joins
+/// ran.
+async fn run((role, query): (&str, Query), rows: usize, pool: Arc<PeakPool>) -> (String, usize) {
     let runtime = RuntimeEnvBuilder::new().with_memory_pool(pool);
     let config = SessionConfig::new()
         .with_target_partitions(query.partitions())
@@ -255,8 +242,7 @@ async fn run(
         .unwrap();
     let answer = pretty_format_batches(&batches).unwrap().to_string();
     let launches = sum(&plan, "kernel_launches", MetricValue::as_usize);
-    let spilled = sum(&plan, "spilled_rows", MetricValue::as_usize);
-    (answer, [launches, spilled])
+    (answer, launches)
 }
 
 /// The sum of metric `name` over all nodes, each as `number` says.

@@ -452,14 +452,7 @@ impl Case {
         let filtered = run(self.with_filters(), self.context()).unwrap();
         let mut expected = stock.rows();
         let (device_rows, filtered_rows) = (device.rows(), filtered.rows());
-        if self.goes_to_buckets() {
-            expected = vec![expected.concat()];
-        }
         for (mut found, how) in [(device_rows, ""), (filtered_rows, "with filters: ")] {
-            if self.goes_to_buckets() {
-                // Which stream has a row is open, too.
-                found = vec![found.concat()];
-            }
             if !self.is_ordered() {
                 expected.iter_mut().for_each(|rows| rows.sort_unstable());
                 found.iter_mut().for_each(|rows| rows.sort_unstable());
@@ -472,27 +465,14 @@ impl Case {
         let rows = device.metric("output_rows");
         assert_eq!(rows, device.count(), "output_rows: {self}");
         let (_, lookups) = device.ratio("buckets_per_lookup");
-        // A key is looked up in one table, that of its spill partition, built of either side.
-        let [build, probe] = [&self.build, &self.probe].map(|side| side.batch().num_rows());
-        let most = match self.goes_to_buckets() {
-            true => build.max(probe),
-            false => probe,
-        };
-        assert!(lookups <= most, "{lookups} lookups: {self}");
+        // A key is looked up in one table.
+        let probe = self.probe.batch().num_rows();
+        assert!(lookups <= probe, "{lookups} lookups: {self}");
         device
     }
 
-    /// Returns whether one table has no room for the build side.
-    fn goes_to_buckets(&self) -> bool {
-        self.build.batch().num_rows() > self.config.knobs.max_table_rows
-    }
-
-    /// Returns whether `HashJoinExec` promises the order of its rows, and they do not come of
-    /// spill partitions.
+    /// Returns whether `HashJoinExec` promises the order of its rows.
     fn is_ordered(&self) -> bool {
-        if self.goes_to_buckets() {
-            return false;
-        }
         match self.join_type {
             JoinType::Inner | JoinType::RightSemi | JoinType::RightAnti | JoinType::RightMark => {
                 true
