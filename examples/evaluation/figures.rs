@@ -9,14 +9,10 @@
 //! Columns are found by their names, as the programs have different ones. Sums are over queries
 //! that both sides have times of.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
 use crate::Result;
-
-/// Times in milliseconds by the query's name.
-pub type Times = BTreeMap<String, f64>;
 
 /// The times of one query.
 #[derive(Debug, Clone, PartialEq)]

@@ -11,7 +11,7 @@ use std::env;
 use std::fs;
 use std::process::Command;
 
-use crate::duckdb::{DuckDb, answer};
+use horton_test_support::duckdb::{DuckDb, answer};
 
 /// Beginnings of names of variables that change what OpenCL and Horton do.
 const VARIABLES: [&str; 6] = ["OCL_", "POCL_", "CUDA_", "HORTON_", "RUSTICL_", "RUST_LOG"];

@@ -19,7 +19,6 @@
 
 mod data;
 mod db_benchmark;
-mod duckdb;
 mod figures;
 mod machine;
 mod parts;
@@ -34,7 +33,8 @@ use std::time::Duration;
 
 use clap::Parser;
 
-use crate::duckdb::{DuckDb, Task};
+use horton_test_support::duckdb::{DuckDb, Task};
+
 use crate::figures::Csv;
 use crate::parts::{Part, Settings, Shows, Work};
 use crate::report::{Done, Results};

@@ -17,9 +17,10 @@ use std::fs;
 use std::path::Path;
 
 use horton_test_support::bars::{Bar, bars};
+use horton_test_support::duckdb::Times;
 
 use crate::Result;
-use crate::figures::{Csv, Line, Sums, Times, sums, worst_first};
+use crate::figures::{Csv, Line, Sums, sums, worst_first};
 use crate::machine::Fact;
 use crate::parts::{Part, Shows, Work};
 use crate::run::Finished;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   scale ─▶ (table, part) jobs, largest first ─▶ a thread per core ─▶ MemTable of partitions
-//!   DIR   ─▶ lineitem.parquet | lineitem/*.parquet ─▶ ListingTable ─ in memory? ─▶ MemTable
+//!   DIR   ─▶ files, as horton_test_support::folder opens them
 //! ```
 //!
 //! `tpchgen` makes the rows of the official dbgen, any part of a table independently of the others.
@@ -10,9 +10,7 @@
 //! 1 GB. Parquet files are read by every query again, as in a program that queries them: then both
 //! plans' times include reading.
 
-use std::collections::BTreeMap;
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -21,8 +19,7 @@ use std::time::{Duration, Instant};
 use arrow::array::{RecordBatch, RecordBatchReader};
 use arrow::error::ArrowError;
 use datafusion::catalog::{MemTable, TableProvider};
-use datafusion::common::TableReference;
-use datafusion::prelude::{ParquetReadOptions, SessionContext};
+use horton_test_support::folder::{self, Data};
 use indicatif::{HumanCount, ProgressBar, ProgressStyle};
 use tpchgen::generators::{
     CustomerGenerator, LineItemGenerator, NationGenerator, OrderGenerator, PartGenerator,
@@ -37,53 +34,6 @@ use crate::Result;
 
 /// Rows in a generated batch: DataFusion's default batch size.
 const BATCH_ROWS: usize = 8192;
-
-/// Named tables, to be registered in every context.
-pub struct Data {
-    /// Name and contents.
-    pub tables: Vec<(String, Arc<dyn TableProvider>)>,
-    /// One line for the user.
-    pub about: String,
-}
-
-impl Data {
-    /// Makes the tables known to `context`.
-    ///
-    /// # Errors
-    /// A table of that name exists already.
-    pub fn register(&self, context: &SessionContext) -> Result<()> {
-        for (name, table) in &self.tables {
-            context.register_table(TableReference::bare(name.as_str()), Arc::clone(table))?;
-        }
-        Ok(())
-    }
-}
-
-/// Returns the same tables, read into memory in `partitions` partitions each.
-///
-/// # Errors
-/// Names the table that cannot be read.
-pub async fn in_memory(data: Data, partitions: usize) -> Result<Data> {
-    let context = SessionContext::new();
-    data.register(&context)?;
-    let mut tables = vec![];
-    for (name, table) in &data.tables {
-        let frame = context.table(TableReference::bare(name.as_str())).await?;
-        let batches = frame.collect().await;
-        let batches = batches.map_err(|e| format!("cannot read table '{name}': {e}"))?;
-        let share = batches.len().div_ceil(partitions).max(1);
-        let parts = batches.chunks(share).map(<[RecordBatch]>::to_vec);
-        let mut parts: Vec<Vec<RecordBatch>> = parts.collect();
-        // A table without rows has a partition without batches.
-        parts.resize_with(parts.len().max(1), Vec::new);
-        let contents = MemTable::try_new(table.schema(), parts)?;
-        tables.push((name.clone(), Arc::new(contents) as Arc<dyn TableProvider>));
-    }
-    Ok(Data {
-        about: format!("{}, read into memory", data.about),
-        tables,
-    })
-}
 
 /// TPC-H's tables, largest first so that the last jobs to run are the short ones.
 #[derive(Clone, Copy, PartialEq)]
@@ -257,87 +207,13 @@ fn run_jobs(
     })
 }
 
-/// Opens every table found in `dir`: `NAME.parquet`, or a folder `NAME` of Parquet files. With
-/// `all_of_tpch`, TPC-H's eight tables must be among them.
+/// Opens every table found in `dir`. With `all_of_tpch`, TPC-H's eight tables must be among them.
 ///
 /// # Errors
 /// Names the folder or file that cannot be read, or the table that is missing.
 pub async fn open(dir: &Path, all_of_tpch: bool) -> Result<Data> {
-    let found = find_tables(dir)?;
-    let required = Table::ALL.iter().filter(|_| all_of_tpch).map(|t| t.name());
-    for name in required {
-        if !found.contains_key(name) {
-            let dir = dir.display();
-            return Err(format!(
-                "table '{name}' is missing: there is no {dir}/{name}.parquet and no folder \
-                 {dir}/{name} with .parquet files"
-            )
-            .into());
-        }
-    }
-    let context = SessionContext::new();
-    let mut tables = vec![];
-    for (name, path) in found {
-        let table = open_table(&context, &name, &path).await;
-        let table =
-            table.map_err(|e| format!("cannot read table '{name}' at {}: {e}", path.display()))?;
-        tables.push((name, table));
-    }
-    Ok(Data {
-        about: format!("{} tables of Parquet in {}", tables.len(), dir.display()),
-        tables,
-    })
-}
-
-async fn open_table(
-    context: &SessionContext,
-    name: &str,
-    path: &Path,
-) -> Result<Arc<dyn TableProvider>> {
-    let text = path.to_str().ok_or("the path is not valid UTF-8")?;
-    let name = TableReference::bare(name);
-    context
-        .register_parquet(name.clone(), text, ParquetReadOptions::default())
-        .await?;
-    Ok(context.table_provider(name).await?)
-}
-
-/// Returns the tables in `dir` by name (in lower case, as SQL folds unquoted names).
-fn find_tables(dir: &Path) -> Result<BTreeMap<String, PathBuf>> {
-    let mut tables = BTreeMap::new();
-    for path in entries(dir)? {
-        let is_table = if path.is_dir() {
-            entries(&path)?.iter().any(|file| is_parquet(file))
-        } else {
-            is_parquet(&path)
-        };
-        let name = if is_parquet(&path) {
-            path.file_stem()
-        } else {
-            path.file_name()
-        };
-        let Some(name) = name.filter(|_| is_table) else {
-            continue;
-        };
-        let name = name.to_string_lossy().to_lowercase();
-        if let Some(other) = tables.insert(name.clone(), path.clone()) {
-            let (one, other) = (path.display(), other.display());
-            return Err(format!("table '{name}' is there twice: {one} and {other}").into());
-        }
-    }
-    Ok(tables)
-}
-
-fn entries(dir: &Path) -> Result<Vec<PathBuf>> {
-    let describe = |e| format!("cannot read data directory {}: {e}", dir.display());
-    let entries = fs::read_dir(dir).map_err(describe)?;
-    let paths = entries.map(|entry| entry.map(|entry| entry.path()));
-    Ok(paths.collect::<Result<_, _>>().map_err(describe)?)
-}
-
-fn is_parquet(path: &Path) -> bool {
-    path.extension()
-        .is_some_and(|extension| extension == "parquet")
+    let names = Table::ALL.map(Table::name);
+    folder::open(dir, if all_of_tpch { &names } else { &[] }).await
 }
 
 #[cfg(test)]
@@ -352,39 +228,5 @@ mod tests {
         assert_eq!(parts(Table::Orders), 2);
         assert_eq!(parts(Table::Region), 1);
         assert!(jobs.iter().all(|job| job.part <= job.parts));
-    }
-
-    #[test]
-    fn tables_are_files_or_folders() {
-        let dir = tempfile::tempdir().unwrap();
-        fs::write(dir.path().join("Nation.parquet"), "").unwrap();
-        fs::write(dir.path().join("readme.txt"), "").unwrap();
-        fs::create_dir(dir.path().join("empty")).unwrap();
-        fs::create_dir(dir.path().join("orders")).unwrap();
-        fs::write(dir.path().join("orders/part-0.parquet"), "").unwrap();
-        let found: Vec<_> = find_tables(dir.path()).unwrap().into_keys().collect();
-        assert_eq!(found, ["nation", "orders"]);
-    }
-
-    #[tokio::test]
-    async fn bad_folders_are_named() {
-        let dir = tempfile::tempdir().unwrap();
-        let message = |result: Result<Data>| result.err().map(|e| e.to_string()).unwrap();
-
-        let missing = message(open(dir.path(), true).await);
-        assert!(missing.contains("table 'lineitem' is missing"), "{missing}");
-
-        let absent = message(open(&dir.path().join("absent"), false).await);
-        assert!(absent.contains("cannot read data directory"), "{absent}");
-
-        let broken = dir.path().join("nation.parquet");
-        fs::write(&broken, "not a Parquet file").unwrap();
-        let corrupt = message(open(dir.path(), false).await);
-        assert!(corrupt.contains("nation.parquet"), "{corrupt}");
-
-        fs::create_dir(dir.path().join("nation")).unwrap();
-        fs::write(dir.path().join("nation/0.parquet"), "").unwrap();
-        let twice = message(open(dir.path(), false).await);
-        assert!(twice.contains("twice"), "{twice}");
     }
 }

@@ -15,7 +15,6 @@
 //! Exit status: 0; 1 if rows were compared and differ; 2 for errors. Rows and figures go to
 //! standard output, progress and errors to standard error.
 
-mod check;
 mod csv;
 mod data;
 mod limit;
@@ -33,8 +32,8 @@ use arrow::array::AsArray;
 use arrow::datatypes::Int64Type;
 use clap::Parser;
 use datafusion::prelude::{SessionConfig, SessionContext};
+use horton_test_support::folder::{self, Data};
 
-use crate::data::Data;
 use crate::limit::{Limit, pooled};
 use crate::measure::{Effort, Outcome, Sides, measure};
 use crate::queries::Selection;
@@ -226,7 +225,7 @@ async fn run_queries(args: &Args) -> Result<usize> {
     };
 
     let queries = match &args.queries {
-        Some(dir) => queries::of_folder(dir)?,
+        Some(dir) => folder::of_folder(dir)?,
         None => args
             .query
             .queries(data_scale(&sides.stock, &args.query).await?),
@@ -313,7 +312,7 @@ async fn load(args: &Args, partitions: usize) -> Result<Data> {
             let all_of_tpch = args.queries.is_none() && args.query.is_tpch();
             let data = data::open(dir, all_of_tpch).await?;
             match args.in_memory {
-                true => data::in_memory(data, partitions).await,
+                true => folder::in_memory(data, partitions).await,
                 false => Ok(data),
             }
         }

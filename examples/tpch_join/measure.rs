@@ -26,12 +26,12 @@ use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::{ExecutionPlan, collect, displayable};
 use datafusion::prelude::SessionContext;
 use horton_join::HortonJoinExec;
+use horton_test_support::check::{Differences, compare};
+use horton_test_support::folder::Query;
 use horton_test_support::median::median;
 
 use crate::Result;
-use crate::check::{Differences, compare};
 use crate::limit::{Limit, is_exhausted, pooled, take_peak};
-use crate::queries::Query;
 
 /// The two contexts over the same tables.
 pub struct Sides {

@@ -6,13 +6,9 @@
 //! 0.0001 divided by the scale factor, without which it selects everything at small
 //! scales and nothing at large ones.
 
-use std::fs;
-use std::path::Path;
 use std::str::FromStr;
 
-use datafusion::sql::parser::DFParser;
-
-use crate::Result;
+use horton_test_support::folder::Query;
 
 /// The queries' texts; `TPCH[n - 1]` is Qn.
 const TPCH: [&str; 22] = [
@@ -42,14 +38,6 @@ const TPCH: [&str; 22] = [
 
 /// Q11's fraction at scale 1, as written in its text.
 const Q11_FRACTION: &str = "0.0001000000";
-
-/// One query to run.
-pub struct Query {
-    /// `Q5`, or `query` for the user's own.
-    pub label: String,
-    /// Its text.
-    pub sql: String,
-}
 
 /// The value of `--query`.
 #[derive(Clone, Debug, PartialEq)]
@@ -96,51 +84,6 @@ impl Selection {
     }
 }
 
-/// Returns the queries in `dir`: its `.sql` files by name, one query per statement (`q14.1`,
-/// `q14.2` if a file has several).
-///
-/// # Errors
-/// Names the folder or file that cannot be read, or the folder without any query.
-pub fn of_folder(dir: &Path) -> Result<Vec<Query>> {
-    let describe = |path: &Path, e| format!("cannot read queries at {}: {e}", path.display());
-    let mut files = vec![];
-    for entry in fs::read_dir(dir).map_err(|e| describe(dir, e))? {
-        let path = entry.map_err(|e| describe(dir, e))?.path();
-        if path.extension().is_some_and(|extension| extension == "sql") {
-            files.push(path);
-        }
-    }
-    files.sort();
-    let mut queries = vec![];
-    for file in &files {
-        let text = fs::read_to_string(file).map_err(|e| describe(file, e))?;
-        let name = file.file_stem().unwrap_or_default().to_string_lossy();
-        let statements = statements(&text);
-        let several = statements.len() > 1;
-        for (i, sql) in statements.into_iter().enumerate() {
-            let label = match several {
-                true => format!("{name}.{}", i + 1),
-                false => name.to_string(),
-            };
-            queries.push(Query { label, sql });
-        }
-    }
-    match queries.is_empty() {
-        true => Err(format!("there is no .sql file with a query in {}", dir.display()).into()),
-        false => Ok(queries),
-    }
-}
-
-/// Returns the statements of `text`, which semicolons separate; a text that is no SQL is one
-/// statement, whose error the run shows.
-fn statements(text: &str) -> Vec<String> {
-    let parsed = DFParser::parse_sql(text);
-    parsed.map_or_else(
-        |_| vec![text.to_string()],
-        |parsed| parsed.iter().map(ToString::to_string).collect(),
-    )
-}
-
 /// TPC-H query `number`, from 1 to 22.
 fn tpch(number: usize, scale: f64) -> Query {
     let text = TPCH[number - 1];
@@ -158,20 +101,6 @@ fn tpch(number: usize, scale: f64) -> Query {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_folder_of_queries() {
-        let dir = tempfile::tempdir().unwrap();
-        assert!(of_folder(dir.path()).is_err());
-        let write = |name: &str, text: &str| fs::write(dir.path().join(name), text).unwrap();
-        write("b.sql", "select 1; -- one\nselect ';' as x;");
-        write("a.sql", "-- a comment; with a semicolon\nselect 2");
-        write("c.txt", "select 3");
-        let queries = of_folder(dir.path()).unwrap();
-        let labels: Vec<_> = queries.iter().map(|query| query.label.as_str()).collect();
-        assert_eq!(labels, ["a", "b.1", "b.2"]);
-        assert!(queries[2].sql.contains("';'"));
-    }
 
     #[test]
     fn selections() {

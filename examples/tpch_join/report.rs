@@ -10,10 +10,10 @@ use std::time::Duration;
 use arrow::array::RecordBatch;
 use arrow::util::pretty::pretty_format_batches_with_schema;
 use datafusion::physical_plan::display::DisplayableExecutionPlan;
+use horton_test_support::check::Differences;
 use indicatif::HumanBytes;
 
 use crate::Result;
-use crate::check::Differences;
 use crate::measure::{Join, Outcome, Run};
 
 /// Longest line of a join, in characters.

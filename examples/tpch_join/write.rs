@@ -12,9 +12,9 @@ use std::path::Path;
 
 use datafusion::prelude::SessionContext;
 
+use horton_test_support::folder::{Data, Query, copy};
+
 use crate::Result;
-use crate::data::Data;
-use crate::queries::Query;
 
 /// Writes the tables of `data` and `queries` into `dir`.
 ///
@@ -39,27 +39,12 @@ pub async fn write(dir: &Path, data: &Data, queries: &[Query]) -> Result<()> {
     Ok(())
 }
 
-async fn copy(context: &SessionContext, table: &str, path: &Path) -> Result<()> {
-    let describe = |e| format!("cannot write {}: {e}", path.display());
-    let text = path.to_str().ok_or("the path is not valid UTF-8")?;
-    if text.contains(['*', '?', '[']) {
-        // DataFusion takes such a path for a pattern of names.
-        return Err(format!("cannot write {text}: choose a folder without *, ? and [").into());
-    }
-    let sql = format!(
-        "COPY {table} TO '{}' STORED AS PARQUET",
-        text.replace('\'', "''")
-    );
-    let frame = context.sql(&sql).await.map_err(describe)?;
-    frame.collect().await.map_err(describe)?;
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::data;
-    use crate::queries::{Selection, of_folder};
+    use crate::queries::Selection;
+    use horton_test_support::folder::of_folder;
 
     #[tokio::test]
     async fn what_is_written_can_be_read() {

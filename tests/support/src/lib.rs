@@ -12,13 +12,19 @@
 //!  sql_bench    cases, tables and timing of SQL joins        ─▶ its example, benches/join.rs
 //!  bars, plot   charts as SVG                                ─▶ sql_bench, evaluation
 //!  csv, median  a line of figures, the middle one            ─▶ tpch_join, sql_bench, evaluation
+//!  check        the same rows, floats closely                ─▶ tpch_join, robust
+//!  folder       Parquet files as tables, texts of queries    ─▶ tpch_join, robust
+//!  duckdb       the same queries in DuckDB                   ─▶ evaluation, robust
 //! ```
 
 pub use horton_tables_test_support::{env, lookups, tables};
 
 pub mod bars;
+pub mod check;
 pub mod child;
 pub mod csv;
+pub mod duckdb;
+pub mod folder;
 
 pub mod handed_out;
 pub mod internals;
@@ -35,3 +41,7 @@ pub mod text;
 pub mod tpch;
 pub mod turns;
 pub mod warnings;
+
+/// Any error, ready to be shown.
+pub type Error = Box<dyn std::error::Error + Send + Sync>;
+pub type Result<T, E = Error> = std::result::Result<T, E>;

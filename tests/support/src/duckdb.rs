@@ -9,14 +9,16 @@
 //! of threads and the number of runs that the other side has. A query's rows go into a table in
 //! memory, as DataFusion's go into batches. The first of its runs warms up. Nothing is installed.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use horton_test_support::median::median;
-
 use crate::Result;
-use crate::figures::Times;
+use crate::median::median;
+
+/// Times in milliseconds by the query's name.
+pub type Times = BTreeMap<String, f64>;
 
 /// The program that stands for the shell where there is only the Python module.
 const RUNNER: &str = include_str!("duckdb_runner.py");
