@@ -105,6 +105,17 @@ evaluation: ## measure all on this machine, charts and all: SMALL=1 SCALE=1 REPE
 	$(if $(BIN),,cargo build --release -p horton-join -p horton-tables $(EVALUATED:%=--example %))
 	"$(or $(BIN),$${CARGO_TARGET_DIR:-target}/release/examples)"/evaluation $(strip $(EVALUATION))
 
+ORDERS ?= 20
+SCALE_GIVEN = $(if $(filter command,$(firstword $(origin SCALE))),$(SCALE),1)
+# Without DATA and QUERIES: TPC-H at SCALE, made once. ROBUST has more options of the program.
+.PHONY: robust
+robust: TPCH = $${CARGO_TARGET_DIR:-target}/robust/tpch-$(SCALE_GIVEN)
+robust: ## how little times depend on the order of tables in SQL: DATA=DIR QUERIES=DIR ORDERS=20 SCALE=1 ROBUST=--in-memory
+	scripts/ensure-opencl.sh --release
+	$(if $(and $(DATA),$(QUERIES)),,test -e "$(TPCH)/queries/q22.sql" || cargo run --release --example tpch_join -- --scale $(SCALE_GIVEN) --write "$(TPCH)")
+	cargo run --release -p horton-robust -- orders --orders $(ORDERS) \
+		--data "$(or $(DATA),$(TPCH)/tables)" --queries "$(or $(QUERIES),$(TPCH)/queries)" $(ROBUST)
+
 DURATION ?= 60
 SEED ?= $$(date +%s)
 # PROFILE=--release is faster, but there OpenCL calls do not fail on demand.

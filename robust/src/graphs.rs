@@ -85,7 +85,7 @@ pub fn run(args: &Args, turns: &Turns) -> Result<usize> {
         let filters = graph.tables.iter().filter(|table| table.filter.is_some());
         writeln!(
             io::stdout(),
-            "{name} {:9} {:2} tables {:2} joins {} filters {:8.0} rows {}",
+            "{name} {:9} {:2} tables {:2} joins {} filters, at most {:8.0} rows {}",
             format!("{:?}", graph.shape).to_lowercase(),
             graph.tables.len(),
             graph.joins.len(),

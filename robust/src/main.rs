@@ -16,8 +16,10 @@ mod duck;
 mod engines;
 mod graph;
 mod graphs;
+mod orders;
 mod random;
 mod report;
+mod shuffle;
 mod table;
 mod tables;
 mod turns;
@@ -40,6 +42,8 @@ struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Run the queries of a folder with their tables in random orders
+    Orders(orders::Args),
     /// Run random join graphs
     Graphs(graphs::Args),
 }
@@ -55,6 +59,7 @@ fn main() -> ExitCode {
     let log = env_logger::Env::default().default_filter_or("error");
     env_logger::Builder::from_env(log).init();
     let result = match &Args::parse().command {
+        Command::Orders(args) => turns(&args.options).and_then(|turns| orders::run(args, &turns)),
         Command::Graphs(args) => turns(&args.options).and_then(|turns| graphs::run(args, &turns)),
     };
     match result {

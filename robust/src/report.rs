@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use horton_test_support::Result;
 use horton_test_support::csv::Csv;
+use horton_test_support::median::median;
 
 use crate::engines::Engine;
 use crate::turns::{Measured, Outcome};
@@ -155,6 +156,38 @@ impl Report {
             failed: count(&|m| matches!(m.outcome, Outcome::Failed(_))),
             differ: count(&|m| m.differences > 0),
         }
+    }
+
+    /// Prints a line for each engine: the times of `query` over all orders.
+    ///
+    /// # Errors
+    /// Of the output.
+    pub fn orders(&self, query: &str) -> Result<()> {
+        let mut out = io::stdout();
+        for engine in self.distinct(|sample| sample.measured.engine) {
+            let spread = self.spread(query, engine);
+            let name = engine.name();
+            write!(out, "{query:10} {name:6}")?;
+            if let Some(median) = median(spread.seconds.iter().copied()) {
+                let [least, median, most] =
+                    [spread.least(), median, spread.most()].map(|seconds| seconds * 1e3);
+                let ratio = spread.ratio();
+                write!(
+                    out,
+                    " min {least:9.1} median {median:9.1} max {most:9.1} ms  max/min {ratio:7.2}"
+                )?;
+            }
+            let counts = [
+                (spread.stopped, "stopped"),
+                (spread.failed, "failed"),
+                (spread.differ, "with other rows"),
+            ];
+            for (count, what) in counts.iter().filter(|(count, _)| *count > 0) {
+                write!(out, ", {count} {what}")?;
+            }
+            writeln!(out)?;
+        }
+        Ok(())
     }
 
     /// Returns the times of `query` as one line, in milliseconds.
