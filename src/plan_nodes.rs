@@ -4,12 +4,18 @@
 //! ```text
 //!  is_scan          a leaf that reads rows            filter nodes stand above it
 //!  is_row_filter    rows come through once or not     sizes and filters of a scan below hold above
+//!  has_filter       a filter or a LIMIT leaves rows out   how much a scan spares others
 //!  executes_inputs  polls its inputs itself, once     joins below may begin to build early
 //!  names_by_place   output columns are inputs' by place, whatever their names
 //! ```
 //!
 //! A node that is in no list gets the careful answer.
 
+use std::sync::Arc;
+
+use datafusion::datasource::physical_plan::FileScanConfig;
+use datafusion::datasource::source::DataSourceExec;
+use datafusion::physical_expr::{DynamicFilterTracking, split_conjunction};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
@@ -42,6 +48,27 @@ pub fn is_row_filter(node: &dyn ExecutionPlan) -> bool {
             || node.is::<CoalescePartitionsExec>()
             || node.is::<CooperativeExec>()
             || node.is::<SortExec>())
+}
+
+/// Returns whether some row of the tables below `plan` is left out by a filter or a LIMIT, which is
+/// no dynamic filter.
+pub fn has_filter(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    plan.is::<FilterExec>()
+        || plan.fetch().is_some()
+        || tests_rows(plan.as_ref())
+        || plan.children().into_iter().any(has_filter)
+}
+
+/// Returns whether `node` is a scan of files with a predicate of its own.
+fn tests_rows(node: &dyn ExecutionPlan) -> bool {
+    let scan = node.downcast_ref::<DataSourceExec>();
+    let files = scan.and_then(|scan| scan.data_source().downcast_ref::<FileScanConfig>());
+    let Some(predicate) = files.and_then(|files| files.file_source().filter()) else {
+        return false;
+    };
+    split_conjunction(&predicate)
+        .into_iter()
+        .any(|part| !DynamicFilterTracking::classify(part).contains_dynamic_filter())
 }
 
 /// Returns whether `node` executes its inputs itself, once. (A recursive query executes copies of

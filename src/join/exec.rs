@@ -49,6 +49,7 @@ use crate::join::dynamic_filter::accumulator::KeyFilter;
 use crate::join::dynamic_filter::pushdown;
 use crate::join::dynamic_filter::targets::FilterTargets;
 use crate::join::output::columns::OutputColumns;
+use crate::join::read_order::ReadOrder;
 use crate::join::side::Side;
 use crate::join::sides::Sides;
 use crate::join::stream::with_stack;
@@ -95,6 +96,7 @@ pub struct HortonJoinExec {
     /// The executions. Those of nodes made of this one count with them, as they share the filters.
     pub(super) runs: Arc<Runs>,
     pub(super) targets: OnceLock<FilterTargets>,
+    pub(super) read_order: OnceLock<ReadOrder>,
     properties: Arc<PlanProperties>,
 }
 
@@ -121,6 +123,7 @@ impl HortonJoinExec {
             runs: Arc::default(),
             shown: JoinReport::default(),
             targets: OnceLock::new(),
+            read_order: OnceLock::new(),
         }
     }
 
@@ -196,7 +199,29 @@ impl HortonJoinExec {
                 ..JoinReport::default()
             },
             targets: OnceLock::new(),
+            read_order: OnceLock::new(),
         }
+    }
+
+    /// Returns the order in which the sides are read, found out once.
+    ///
+    /// # Errors
+    /// The errors of visiting a plan's expressions.
+    pub(super) fn read_order(&self) -> Result<ReadOrder> {
+        if let Some(order) = self.read_order.get() {
+            return Ok(*order);
+        }
+        let order = match self.sides() {
+            Sides::Fixed(side) => ReadOrder::Known(side),
+            Sides::Open => {
+                let inputs = [self.stock.left(), self.stock.right()];
+                let filters = [self.filters[0].as_slice(), self.filters[1].as_slice()];
+                let targets = FilterTargets::of(inputs, filters, false)?;
+                let reached = Side::BOTH.map(|side| targets.side(side).is_reached);
+                ReadOrder::of(&self.stock, reached)
+            }
+        };
+        Ok(*self.read_order.get_or_init(|| order))
     }
 
     /// Returns which sides may be built.
@@ -236,9 +261,12 @@ impl HortonJoinExec {
 
     /// Names the rules by which sides and device will be decided.
     fn rules(&self) -> String {
-        let sides = match self.sides() {
-            Sides::Fixed(side) => side.to_string(),
-            Sides::Open(first) => format!("the side that ends first, {first} read first"),
+        let sides = match (self.sides(), self.read_order()) {
+            (Sides::Open, Ok(order)) => {
+                format!("the side that ends first, {} read first", order.planned())
+            }
+            (Sides::Open, Err(_)) => "the side that ends first".to_owned(),
+            (Sides::Fixed(side), _) => side.to_string(),
         };
         let rows = match (self.config.enabled, self.config.min_build_rows) {
             (Enabled::Always, _) => "any rows".to_owned(),
@@ -421,7 +449,7 @@ impl ExecutionPlan for HortonJoinExec {
     ) -> Result<FilterDescription> {
         let makes = phase == FilterPushdownPhase::Post && self.made_filters().is_empty();
         let [own_left, own_right] = if makes {
-            pushdown::key_filters(&self.stock, self.config.knobs.sample_rows, config)?
+            pushdown::key_filters(&self.stock, config)?
         } else {
             Default::default()
         };

@@ -9,7 +9,8 @@
 //!
 //! The side that is read first is opened at once, unless a filter of another join reaches it. Then
 //! it is opened when the stream is polled, as that filter is complete by then. The other side waits
-//! for this join's own filter, if one of its scans holds it.
+//! for this join's own filter, if one of its scans holds it. So do both sides while it is not known
+//! which one is first.
 
 use std::sync::Arc;
 
@@ -20,6 +21,7 @@ use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::joins::PartitionMode;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
+use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt, TryFutureExt, TryStreamExt};
 
 use crate::config::Filters;
@@ -38,8 +40,10 @@ use super::spill::spilled::Spilled;
 use crate::join::dynamic_filter::accumulator::{BuildReport, Driver, FilterAccumulator};
 use crate::join::dynamic_filter::targets::FilterTargets;
 use crate::join::input::buffered::BufferedInput;
-use crate::join::input::choose_build_side::{Chosen, First, race};
+use crate::join::input::choose_build_side::{Chosen, FirstRead, Input, IsEmpty, race};
 use crate::join::prepare::oriented::OrientedJoin;
+use crate::join::read_ahead::is_found_empty;
+use crate::join::read_order::ReadOrder;
 use crate::join::side::Side;
 use crate::join::sides::Sides;
 use crate::join::steps::is_small_step;
@@ -69,9 +73,8 @@ fn drive_weakly(join: &SharedJoin) -> Driver {
 struct Build {
     node: JoinContext,
     sides: Sides,
-    /// The side that is read first, and the other one.
-    one: First,
-    other: BufferedInput,
+    /// The read of the side that is read first.
+    first: BoxFuture<'static, Result<FirstRead, Error>>,
     /// The report of its keys if the left side is built, and if the right one is.
     reports: [Option<BuildReport>; 2],
     /// Output partitions, if the host may repartition the inputs into so many.
@@ -86,11 +89,11 @@ impl Build {
     /// Reads until there is a build side, and prepares the join.
     async fn prepare(self) -> Result<Arc<OpenedJoin>, Error> {
         let Self {
-            node, sides, one, ..
+            node, sides, first, ..
         } = self;
         let disk = |side: &BufferedInput| files(&node, side);
-        let other = self.other.yielding_memory(node.context.memory_pool());
-        let raced = race(sides, one, other, node.config.knobs.sample_rows, &disk).await?;
+        let (pool, rows) = (node.context.memory_pool(), node.config.knobs.sample_rows);
+        let raced = race(sides, first.await?, pool, rows, &disk).await?;
         node.shown.begin(node.partition);
         let (side, mut build, probe) = match raced {
             Chosen::Won { side, build, probe } => (side, build, probe),
@@ -163,7 +166,9 @@ impl HortonJoinExec {
     /// # Errors
     /// The errors of opening it.
     pub(super) fn open_build(&self, context: &Arc<TaskContext>) -> Result<OpeningBuild> {
-        let first = self.sides().first();
+        let ReadOrder::Known(first) = self.read_order()? else {
+            return Ok(OpeningBuild::Waits);
+        };
         if self.is_partitioned() || self.targets(context)?.side(first).is_pruned {
             return Ok(OpeningBuild::Waits);
         }
@@ -175,6 +180,39 @@ impl HortonJoinExec {
         run.begin_decision(self.output_partitions(), || self.begin(0, &run, context))?;
         self.open_below(&run, context)?;
         Ok(OpeningBuild::Opened(held))
+    }
+
+    /// Returns whether the join has an execution that opened its inputs.
+    pub(super) fn has_begun(&self) -> bool {
+        self.runs.current().is_some_and(|run| run.has_begun())
+    }
+
+    /// Reads `side` until a row comes, before the join is executed, for the execution `above` of a
+    /// join above. Returns what says whether it is empty; `None` if that cannot be found out.
+    ///
+    /// # Errors
+    /// The errors of opening the input.
+    pub(super) fn read_ahead(
+        &self,
+        side: Side,
+        above: &Run,
+        context: &Arc<TaskContext>,
+    ) -> Result<Option<IsEmpty>> {
+        if self.is_partitioned() || !self.sides().may_be(side) {
+            return Ok(None);
+        }
+        let run = match self.runs.begin(&self.made_filters())? {
+            Some(run) => {
+                above.hold(Arc::clone(&run).held());
+                Some(run)
+            }
+            None => self.runs.current(),
+        };
+        let Some(run) = run else { return Ok(None) };
+        run.read_ahead(side, || {
+            let input = self.reading_opened(side, 0, context, false)?;
+            Ok(Input::begin(input, 1))
+        })
     }
 
     /// Returns where filters go, found out once.
@@ -209,8 +247,8 @@ impl HortonJoinExec {
     /// Returns whether `side` waits for a filter.
     fn is_opened_late(&self, side: Side, context: &TaskContext) -> Result<bool> {
         let targets = self.targets(context)?.side(side);
-        let is_second = side != self.sides().first();
-        Ok(targets.is_reached || (is_second && !targets.held.is_empty()))
+        let is_first = self.read_order()? == ReadOrder::Known(side);
+        Ok(targets.is_reached || (!is_first && !targets.held.is_empty()))
     }
 
     /// Begins build `partition`, which publishes its keys to the scans of the other side.
@@ -222,15 +260,13 @@ impl HortonJoinExec {
     ) -> Result<SharedJoin> {
         self.check_partitions()?;
         let sides = self.sides();
-        let first = sides.first();
-        let other = self.reading(first.other(), partition, context)?;
-        let one = self.reading(first, partition, context)?;
-        // In a recursive query, reading a small table takes less time than beginning a task for it.
-        let one = if is_small_step(&self.stock) || self.is_opened_late(first, context)? {
-            First::Waits(one)
-        } else {
-            First::begin(one, self.config.knobs.sample_rows)
-        };
+        let inputs = Side::BOTH.map(|side| self.begin_input(side, partition, run, context));
+        let [left, right] = inputs;
+        let first = FirstRead::read(
+            [left?, right?],
+            self.first_side(run, context)?,
+            self.config.knobs.sample_rows,
+        );
         // Made here, not in the future: a build that is never polled reports when dropped.
         let mut reports = [None, None];
         for side in Side::BOTH {
@@ -247,8 +283,7 @@ impl HortonJoinExec {
         let build = Build {
             node: self.node(partition, context),
             sides,
-            one,
-            other,
+            first: first.boxed(),
             reports: reports.map(|report| report.map(|(report, _)| report)),
             partitions: self.host_partitions(),
             reopen: self.reopen(context),
@@ -267,6 +302,52 @@ impl HortonJoinExec {
                 decided.boxed().shared()
             }
             None => decided,
+        })
+    }
+
+    /// Returns the input of build `partition` on `side`. Its read begins if it is first and waits
+    /// for no filter.
+    fn begin_input(
+        &self,
+        side: Side,
+        partition: usize,
+        run: &Run,
+        context: &Arc<TaskContext>,
+    ) -> Result<Input> {
+        if let Some(input) = run.take_ahead(side) {
+            return Ok(input);
+        }
+        let input = self.reading(side, partition, context)?;
+        // In a recursive query, reading a small table takes less time than beginning a task for it.
+        let waits = self.read_order()? != ReadOrder::Known(side)
+            || is_small_step(&self.stock)
+            || self.is_opened_late(side, context)?;
+        if waits {
+            return Ok(Input::Unread(input));
+        }
+        let (input, is_empty) = Input::begin(input, self.config.knobs.sample_rows);
+        run.note_read(side, is_empty);
+        Ok(input)
+    }
+
+    /// Returns what finds out the side that is read first.
+    fn first_side(
+        &self,
+        run: &Arc<Run>,
+        context: &Arc<TaskContext>,
+    ) -> Result<impl Future<Output = Result<Side, Error>> + Send + 'static> {
+        let order = self.read_order()?;
+        let tree = Arc::clone(self.input(order.planned().other()));
+        let (run, context) = (Arc::downgrade(run), Arc::clone(context));
+        Ok(async move {
+            Ok(match order {
+                ReadOrder::Scan(scan, rows)
+                    if is_found_empty(&tree, rows, &run, &context).await? =>
+                {
+                    scan.other()
+                }
+                order => order.planned(),
+            })
         })
     }
 
@@ -328,11 +409,19 @@ impl HortonJoinExec {
     /// Returns a build that publishes nothing, of inputs that are opened when it is polled.
     fn anew(&self, partition: usize, sides: Sides, context: &Arc<TaskContext>) -> Result<Build> {
         let reading = |side| self.reading_opened(side, partition, context, true);
+        let first = match sides {
+            Sides::Fixed(side) => side,
+            Sides::Open => self.read_order()?.planned(),
+        };
         Ok(Build {
             node: self.node(partition, context),
             sides,
-            one: First::Waits(reading(sides.first())?),
-            other: reading(sides.first().other())?,
+            first: FirstRead::read(
+                [reading(Side::Left)?, reading(Side::Right)?].map(Input::Unread),
+                std::future::ready(Ok(first)),
+                self.config.knobs.sample_rows,
+            )
+            .boxed(),
             reports: [None, None],
             partitions: self.host_partitions(),
             reopen: self.reopen(context),

@@ -39,6 +39,7 @@ use futures::future::Shared;
 
 use crate::join::dynamic_filter::accumulator::FilterAccumulator;
 use crate::join::dynamic_filter::publisher::{Executions, FilterPublisher};
+use crate::join::input::choose_build_side::{Input, IsEmpty};
 use crate::join::opened::SharedJoin;
 use crate::join::prepare::EarlierBuild;
 use crate::join::side::Side;
@@ -71,6 +72,15 @@ pub struct Run {
     below: Mutex<Option<Vec<Held>>>,
     /// The publishers of rounds that build anew.
     again: Tellings,
+    /// Reads of the left and of the right input that have begun.
+    reads: [Mutex<Option<BegunRead>>; 2],
+}
+
+/// A read of an input that has begun.
+struct BegunRead {
+    /// The input, if a join above began to read it and the join itself did not take it yet.
+    input: Option<Input>,
+    is_empty: IsEmpty,
 }
 
 /// Publishers of rounds that build anew. Each lets all rows through the filters.
@@ -237,6 +247,11 @@ impl Runs {
         Ok(Some(run))
     }
 
+    /// Returns the execution that partitions are asked for of, if there is one.
+    pub fn current(&self) -> Option<Arc<Run>> {
+        lock(&self.current).any.upgrade()
+    }
+
     fn begin_in(self: &Arc<Self>, filters: &[Arc<DynamicFilterPhysicalExpr>]) -> Result<Arc<Run>> {
         Ok(Arc::new(Run {
             runs: Arc::downgrade(self),
@@ -245,6 +260,7 @@ impl Runs {
             accumulators: Default::default(),
             below: Mutex::default(),
             again: Arc::default(),
+            reads: Default::default(),
         }))
     }
 }
@@ -342,6 +358,53 @@ impl Run {
             *below = Some(open()?);
         }
         Ok(())
+    }
+
+    /// Holds the execution of a join below.
+    pub fn hold(&self, below: Held) {
+        lock(&self.below).get_or_insert_default().push(below);
+    }
+
+    /// Returns whether the join has begun to open its inputs.
+    pub fn has_begun(&self) -> bool {
+        lock(&self.rounds).next > 0
+    }
+
+    /// Begins to read `side` by `begin`, for a join above and before this join opens its inputs.
+    /// Returns what says whether it is empty; `None` if the join has begun and does not read it.
+    ///
+    /// # Errors
+    /// The errors of `begin`.
+    pub fn read_ahead(
+        &self,
+        side: Side,
+        begin: impl FnOnce() -> Result<(Input, IsEmpty)>,
+    ) -> Result<Option<IsEmpty>> {
+        let rounds = lock(&self.rounds);
+        let mut read = lock(&self.reads[side as usize]);
+        if let Some(read) = &*read {
+            return Ok(Some(read.is_empty.clone()));
+        }
+        if rounds.next > 0 {
+            return Ok(None);
+        }
+        let (input, is_empty) = begin()?;
+        *read = Some(BegunRead {
+            input: Some(input),
+            is_empty: is_empty.clone(),
+        });
+        Ok(Some(is_empty))
+    }
+
+    /// Takes the input of `side`, if a join above began to read it.
+    pub fn take_ahead(&self, side: Side) -> Option<Input> {
+        lock(&self.reads[side as usize]).as_mut()?.input.take()
+    }
+
+    /// Notes that the join itself began to read `side`.
+    pub fn note_read(&self, side: Side, is_empty: IsEmpty) {
+        let input = None;
+        *lock(&self.reads[side as usize]) = Some(BegunRead { input, is_empty });
     }
 
     /// Returns a hold on this run, of a join above.

@@ -14,6 +14,7 @@
 //!
 //! * [`exec`]: the plan node; [`sides`]: which side of it may be built; [`properties`]: what it
 //!   promises of its rows
+//! * [`read_order`]: which side is read first; [`read_ahead`]: whether the other one is empty
 //! * [`execute`]: how an [`execution`] begins; [`open_inputs`]: when inputs are opened; [`steps`]
 //!   of recursive queries
 //! * [`opened`]: a join whose rows can be read; `stream`: how they are polled
@@ -42,6 +43,8 @@ pub mod output;
 pub mod prepare;
 pub mod probe;
 pub mod properties;
+pub mod read_ahead;
+pub mod read_order;
 pub mod rows;
 pub mod side;
 pub mod sides;

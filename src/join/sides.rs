@@ -1,22 +1,15 @@
 //! The sides of a join that may be built, read off its plan.
 //!
 //! ```text
-//!  Fixed        a promise of order, NOT IN, a LIMIT in the join, an endless input, run-end encoded
-//!               columns: the left one
-//!  Open(first)  the one that ends first when both are read by turns (input::choose_build_side)
+//!  Fixed  a promise of order, NOT IN, a LIMIT in the join, an endless input, run-end encoded
+//!         columns: the left one
+//!  Open   the one that ends first when both are read by turns (input::choose_build_side)
 //! ```
-
-use std::sync::Arc;
 
 use arrow::datatypes::DataType;
 use datafusion::common::JoinType;
-use datafusion::physical_plan::aggregates::AggregateExec;
-use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
-
-use crate::plan_nodes::is_row_filter;
-use crate::scan::pushdown_guard::PushdownGuard;
 
 use super::side::Side;
 
@@ -25,8 +18,8 @@ use super::side::Side;
 pub enum Sides {
     /// This one.
     Fixed(Side),
-    /// The one that ends first; this one is read first.
-    Open(Side),
+    /// The one that ends first.
+    Open,
 }
 
 impl Sides {
@@ -34,16 +27,9 @@ impl Sides {
     /// `open`.
     pub fn of(join: &HashJoinExec, open: bool) -> Self {
         if open && join.fetch().is_none() {
-            Sides::Open(first(join))
+            Sides::Open
         } else {
             Sides::Fixed(Side::Left)
-        }
-    }
-
-    /// Returns the side that is read first.
-    pub fn first(self) -> Side {
-        match self {
-            Sides::Fixed(side) | Sides::Open(side) => side,
         }
     }
 
@@ -51,47 +37,9 @@ impl Sides {
     pub fn may_be(self, side: Side) -> bool {
         match self {
             Sides::Fixed(fixed) => fixed == side,
-            Sides::Open(_) => true,
+            Sides::Open => true,
         }
     }
-}
-
-/// Returns the side of `join` to read first. That is the right one on two conditions. The plan
-/// shows why the right one is small. And the left one has no filter whose keys would make the right
-/// one cheaper still.
-fn first(join: &HashJoinExec) -> Side {
-    let (_, filters_probe) = join.join_type().swap().on_lr_is_preserved();
-    let right_first = filters_probe
-        && is_small(join.right(), false)
-        && !is_small(join.left(), false)
-        && !has_filter(join.left());
-    if right_first { Side::Right } else { Side::Left }
-}
-
-/// Returns whether `plan` has few rows: a LIMIT, or a filter over an aggregate. An aggregate keeps
-/// its groups until its last row came, and a filter over it is there to leave few.
-fn is_small(plan: &Arc<dyn ExecutionPlan>, filtered: bool) -> bool {
-    // Guards stand above limits while filters are handed out.
-    let plan = plan
-        .downcast_ref::<PushdownGuard>()
-        .map_or(plan, PushdownGuard::node);
-    if plan.fetch().is_some() {
-        return true;
-    }
-    if plan.is::<AggregateExec>() {
-        return filtered;
-    }
-    match plan.children().as_slice() {
-        [child] if is_row_filter(plan.as_ref()) => {
-            is_small(child, filtered || plan.is::<FilterExec>())
-        }
-        _ => false,
-    }
-}
-
-/// Returns whether some row of the tables below `plan` is left out by a filter or a LIMIT.
-fn has_filter(plan: &Arc<dyn ExecutionPlan>) -> bool {
-    plan.is::<FilterExec>() || plan.fetch().is_some() || plan.children().into_iter().any(has_filter)
 }
 
 /// Returns whether `join` gives the same rows with either side built, in an order that nobody

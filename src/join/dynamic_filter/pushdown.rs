@@ -31,9 +31,7 @@ use datafusion::physical_plan::joins::utils::ColumnIndex;
 use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
 
 use super::accumulator::KeyFilter;
-use super::targets::rows_scanned;
 use crate::join::side::Side;
-use crate::join::sides::Sides;
 use crate::scan::infallible::is_infallible;
 
 /// The key columns of both sides.
@@ -45,14 +43,12 @@ fn dynamic(filter: Arc<dyn PhysicalExpr>) -> Option<Arc<DynamicFilterPhysicalExp
 }
 
 /// Returns the filters for the keys of each side that may be probed, which let everything through
-/// for now. The right side may always be. The left one may only where `join` leaves sides open,
-/// unless it is read first and ends in that read, of `sample_rows` rows.
+/// for now. The right side may always be. The left one may only where `join` leaves sides open.
 ///
 /// # Errors
 /// The errors of DataFusion, which says whether filters of a join are allowed.
 pub fn key_filters(
     join: &HashJoinExec,
-    sample_rows: usize,
     config: &ConfigOptions,
 ) -> Result<[Vec<PhysicalExprRef>; 2]> {
     // Asked for the filters of its own alone, DataFusion's join says whether they are allowed.
@@ -64,8 +60,7 @@ pub fn key_filters(
     let (left, _) = join.join_type().on_lr_is_preserved();
     let left = left
         && *join.partition_mode() == PartitionMode::Auto
-        && config.optimizer.enable_join_dynamic_filter_pushdown
-        && !ends_in_first_sample(join, sample_rows);
+        && config.optimizer.enable_join_dynamic_filter_pushdown;
     let filters = |side, wanted: bool| {
         let keys = testable_keys(join, side).filter(|_| wanted);
         keys.map(|(_, key)| key_filter(key)).collect()
@@ -88,12 +83,6 @@ fn testable_keys(
     });
     let is_testable = move |(_, key): &(usize, &PhysicalExprRef)| is_infallible(key, &schema);
     keys.enumerate().filter(is_testable)
-}
-
-/// Returns whether the left side of `join`, whose sides are open, is read first and no further.
-fn ends_in_first_sample(join: &HashJoinExec, sample_rows: usize) -> bool {
-    Sides::of(join, true).first() == Side::Left
-        && rows_scanned(join.left()).is_some_and(|rows| rows < sample_rows)
 }
 
 fn key_filter(key: &PhysicalExprRef) -> PhysicalExprRef {
@@ -119,7 +108,7 @@ pub fn accepted(
 }
 
 /// Returns whether a filter on output rows may be applied to the rows of each side.
-fn preserves(join_type: JoinType) -> [bool; 2] {
+pub fn preserves(join_type: JoinType) -> [bool; 2] {
     match join_type {
         JoinType::Inner | JoinType::LeftSemi | JoinType::RightSemi => [true, true],
         JoinType::Left | JoinType::LeftAnti | JoinType::LeftMark => [true, false],

@@ -25,7 +25,11 @@
 //! ([`spill`](crate::join::spill)). Where sides are fixed (a promise of order, NOT IN, a LIMIT in
 //! the join, an endless input), the left one alone is read.
 
+use std::sync::Arc;
+
 use datafusion::common::runtime::SpawnedTask;
+use datafusion::execution::memory_pool::MemoryPool;
+use tokio::sync::watch;
 
 use crate::error::{Error, Result};
 use crate::join::side::Side;
@@ -35,37 +39,87 @@ use crate::parallel::task_failed;
 use super::buffered::{BufferedInput, ReadOutcome};
 use super::files::SpillFiles;
 
-/// The first read of a side, begun or not.
-pub enum First {
-    /// It begins when the join is polled.
-    Waits(BufferedInput),
-    /// It began with the join's execution.
+/// Says whether an input has no rows, once a read of it has ended or found some.
+pub type IsEmpty = watch::Receiver<Option<bool>>;
+
+/// An input, of which a read may have begun before its join is polled.
+pub enum Input {
+    /// Nothing is read.
+    Unread(BufferedInput),
+    /// It is being read.
     Begun(SpawnedTask<(BufferedInput, Result<ReadOutcome>)>),
 }
 
-impl First {
-    /// Begins the read now where there is a runtime to run it.
-    pub fn begin(mut reading: BufferedInput, rows: usize) -> Self {
+impl Input {
+    /// Begins to read `rows` rows of `input` where there is a runtime to run it.
+    pub fn begin(mut input: BufferedInput, rows: usize) -> (Self, IsEmpty) {
+        let (sender, is_empty) = watch::channel(None);
         if tokio::runtime::Handle::try_current().is_err() {
-            return First::Waits(reading);
+            return (Input::Unread(input), is_empty);
         }
-        First::Begun(SpawnedTask::spawn(async move {
-            let turn = reading.turn(rows).await;
-            (reading, turn)
-        }))
+        let task = SpawnedTask::spawn(async move {
+            let outcome = input.turn(rows).await;
+            let has_ended = matches!(outcome, Ok(ReadOutcome::Ended));
+            sender.send_replace(Some(has_ended && input.rows() == 0));
+            (input, outcome)
+        });
+        (Input::Begun(task), is_empty)
     }
 
-    async fn end(self, rows: usize) -> Result<(BufferedInput, ReadOutcome)> {
+    /// Waits for a read that has begun. Returns the input, and whether all of its rows are there.
+    async fn into_read(self) -> Result<(BufferedInput, bool)> {
         match self {
-            First::Waits(mut reading) => {
-                let turn = reading.turn(rows).await?;
-                Ok((reading, turn))
-            }
-            First::Begun(task) => {
-                let (reading, turn) = task.join().await.map_err(|e| task_failed(&e))?;
-                Ok((reading, turn?))
+            Input::Unread(input) => Ok((input, false)),
+            Input::Begun(task) => {
+                let (input, outcome) = task.join().await.map_err(|e| task_failed(&e))?;
+                let has_ended = matches!(outcome?, ReadOutcome::Ended);
+                Ok((input, has_ended))
             }
         }
+    }
+}
+
+/// Both inputs, after the first read.
+pub struct FirstRead {
+    /// The side that was read, or was read to its end before.
+    side: Side,
+    outcome: ReadOutcome,
+    /// The left and the right input.
+    inputs: [BufferedInput; 2],
+}
+
+impl FirstRead {
+    /// Reads up to `rows` rows of the side that `order` names. If a read that had begun has ended,
+    /// that side is first.
+    ///
+    /// # Errors
+    /// The errors of `order`; [`Error::DataFusion`] if a task panics.
+    pub async fn read(
+        [left, right]: [Input; 2],
+        order: impl Future<Output = Result<Side>>,
+        rows: usize,
+    ) -> Result<Self> {
+        let (left, left_ended) = left.into_read().await?;
+        let (right, right_ended) = right.into_read().await?;
+        let ended = match [left_ended, right_ended] {
+            [true, true] if right.rows() < left.rows() => Some(Side::Right),
+            [true, _] => Some(Side::Left),
+            [false, true] => Some(Side::Right),
+            [false, false] => None,
+        };
+        let mut inputs = [left, right];
+        let (side, outcome) = match ended {
+            Some(side) => (side, ReadOutcome::Ended),
+            None => {
+                let side = order.await?;
+                (side, inputs[side as usize].turn(rows).await?)
+            }
+        };
+        Ok(Self {
+            side,
+            outcome,
+            inputs,
+        })
     }
 }
 
@@ -92,29 +146,33 @@ pub enum Chosen {
 /// Returns what writes rows of a side to disk; `None` if the session has none do that.
 pub type Disk<'a> = dyn Fn(&BufferedInput) -> Option<SpillFiles> + Send + Sync + 'a;
 
-/// Reads sides by turns until one has ended. The second one yields memory.
+/// Reads sides by turns until one has ended, after the `first` read. The other side yields memory
+/// of `pool`.
 ///
 /// # Errors
 /// The error of the input that must end, and the errors of writing files.
 pub async fn race(
     sides: Sides,
-    first: First,
-    second: BufferedInput,
+    first: FirstRead,
+    pool: &Arc<dyn MemoryPool>,
     sample_rows: usize,
     disk: &Disk<'_>,
 ) -> Result<Chosen> {
-    let side = sides.first();
-    let (first, turn) = first.end(sample_rows).await?;
+    let side = first.side;
+    let (one, other) = match (side, first.inputs) {
+        (Side::Left, [left, right]) => (left, right),
+        (Side::Right, [left, right]) => (right, left),
+    };
     let mut race = Race {
         readers: [
-            SideReader::new(side, first),
-            SideReader::new(side.other(), second),
+            SideReader::new(side, one),
+            SideReader::new(side.other(), other.yielding_memory(pool)),
         ],
     };
     if let Sides::Fixed(_) = sides {
         race.readers[1].state = State::Out;
     }
-    let mut noted = race.note(0, turn, disk).await?;
+    let mut noted = race.note(0, first.outcome, disk).await?;
     let mut rows = sample_rows;
     let mut next = 1;
     loop {

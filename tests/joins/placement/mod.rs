@@ -15,6 +15,7 @@ mod filters;
 mod fixed;
 mod memory;
 mod plans;
+mod read_order;
 mod readiness;
 mod reasons;
 mod session;
