@@ -11,40 +11,12 @@
 //! Columns of a window, an order or a LIMIT leave no choice of rows, so that results can be
 //! compared.
 
-use rand_mt::Mt64;
-
+use super::super::numbers::Random;
 use super::tables::TABLES;
 
-/// A source of random numbers.
-pub struct Random {
-    numbers: Mt64,
-    /// Calls of `once` so far: each has arguments of its own.
-    calls: u64,
-}
-
-impl Random {
-    pub fn new(seed: u64) -> Self {
-        let numbers = Mt64::new(seed);
-        Self { numbers, calls: 0 }
-    }
-
-    /// Returns a call of `once` for `of`, a number below 10^10 that no two rows share.
-    fn once(&mut self, of: &str, value: &str) -> String {
-        self.calls += 1;
-        format!("once({of} + {}0000000000, {value})", self.calls)
-    }
-
-    pub fn below(&mut self, n: usize) -> usize {
-        (self.numbers.next_u64() % n as u64) as usize
-    }
-
-    pub fn pick<T: Copy>(&mut self, from: &[T]) -> T {
-        from[self.below(from.len())]
-    }
-
-    pub fn one_in(&mut self, n: usize) -> bool {
-        self.below(n) == 0
-    }
+/// Returns a call of `once` for `of`, a number below 10^10 that no two rows share.
+fn once(random: &mut Random, of: &str, value: &str) -> String {
+    format!("once({of} + {}0000000000, {value})", random.another())
 }
 
 /// A query.
@@ -129,7 +101,7 @@ fn chain(random: &mut Random) -> String {
     let [l, p, r] = [(); 3].map(|()| relation(random, 4));
     let [first, second] = [(); 2].map(|()| random.pick(&["INNER", "INNER", "LEFT"]));
     let residual = if random.one_in(2) {
-        let once = random.once("(l.id * 2003 + p.id) * 2003 + r.id", "1");
+        let once = once(random, "(l.id * 2003 + p.id) * 2003 + r.id", "1");
         format!(" AND {once} = 1")
     } else {
         String::new()
@@ -147,7 +119,7 @@ fn joined(random: &mut Random, depth: usize) -> String {
         // Rows whose numbers tell them apart, so that those of a pair do.
         let sides = [(); 2].map(|()| format!("({})", relation(random, 4)));
         let [left, right] = sides;
-        let once = random.once("l.id * 100003 + r.id", "1");
+        let once = once(random, "l.id * 100003 + r.id", "1");
         (left, right, format!(" AND {once} = 1"))
     } else {
         let (left, right) = (side(random, depth), side(random, depth));
@@ -229,7 +201,7 @@ fn relation(random: &mut Random, tag: usize) -> String {
             few.replace(" b", " t.b")
         ),
         3 => {
-            let once = random.once("id", "k");
+            let once = once(random, "id", "k");
             format!("SELECT id, {once} AS k, b, x, {tag} AS tag FROM t{t} WHERE true{few}")
         }
         4 => format!(

@@ -30,6 +30,7 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 
 use self::run::{Outcome, Runner, Tally};
+use super::numbers::mix;
 
 /// Queries of a plain `cargo test`.
 const QUERIES: u64 = 200;
@@ -67,7 +68,7 @@ fn random_queries_are_answered_as_without_our_joins() {
             if is_over || stop.load(Ordering::Relaxed) {
                 return;
             }
-            let seed = crate::random::mix(seed, index);
+            let seed = mix(seed, index);
             let outcome = runtime.block_on(runner.check(seed));
             if let Err(difference) = &outcome {
                 // At once, as the end may never come.

@@ -21,7 +21,8 @@ use horton_test_support::internals::DynamicFilterExec;
 use horton_test_support::plans::{keep_sides, nodes};
 use horton_test_support::promises;
 
-use super::draw::{Outer, Query, Random};
+use super::super::numbers::Random;
+use super::draw::{Outer, Query};
 use super::pool::Pool;
 use super::tables::{Drawn, register};
 

@@ -13,8 +13,8 @@ use std::collections::HashMap;
 use datafusion::common::{JoinType, NullEquality};
 use horton_join::table::horton::MAX_VALUE;
 use horton_join::table::multimap::IndexKind;
-use rand_mt::Mt64;
 
+use super::super::numbers::Random;
 use super::data::Kind;
 
 /// A join and how to run it.
@@ -182,7 +182,7 @@ impl Case {
 
     /// The case that `seed` stands for.
     pub fn random(seed: u64) -> Self {
-        let mut random = Random(Mt64::new(seed));
+        let mut random = Random::new(seed);
         let mut case = draw(&mut random);
         case.bound_output(&mut random);
         if random.one_in(8) {
@@ -230,23 +230,6 @@ impl Case {
             column.values[row].and_then(|value| column.kind.reduce(value))
         };
         self.on.iter().map(reduced).collect()
-    }
-}
-
-/// A source of random numbers.
-pub struct Random(pub Mt64);
-
-impl Random {
-    pub fn below(&mut self, n: usize) -> usize {
-        (self.0.next_u64() % n as u64) as usize
-    }
-
-    pub fn pick<T: Copy>(&mut self, from: &[T]) -> T {
-        from[self.below(from.len())]
-    }
-
-    pub fn one_in(&mut self, n: usize) -> bool {
-        self.below(n) == 0
     }
 }
 
@@ -390,7 +373,7 @@ fn draw(random: &mut Random) -> Case {
         scan: random
             .one_in(3)
             .then(|| random.pick(&[Scan::Memory, Scan::Memory, Scan::Parquet])),
-        consumer: (!random.one_in(3)).then(|| random.0.next_u64()),
+        consumer: (!random.one_in(3)).then(|| random.number()),
     }
 }
 

@@ -19,63 +19,25 @@
 //! * what the node promises, held against the rows that it gave out
 //!   (`horton_test_support::promises`)
 //! * read by a consumer that misbehaves: the rows that it kept, and an end
-//!   ([`consumer`](super::consumer))
+//!   ([`consumer`](super::super::consumer))
 //! * small inputs: `NestedLoopJoinExec`, which shares no code with either
 
-use std::fmt;
 use std::sync::Arc;
 
 use arrow::array::{Array, RecordBatch};
 use arrow::buffer::NullBuffer;
 use arrow::row::{RowConverter, Rows};
 use datafusion::common::{JoinType, NullEquality};
-use datafusion::error::DataFusionError;
 use datafusion::physical_plan::execution_plan::EmissionType;
 use datafusion::physical_plan::metrics::MetricsSet;
 use datafusion::physical_plan::{ExecutionPlan, Partitioning};
 use horton_join::{Decision, HortonJoinExec, HostReason, Place, Side};
 
+use super::super::difference::{Checked, differ};
 use super::case::{Case, Mode};
 use super::output::{Declared, Order, Output, Shown};
 use super::plan::{Input, Inputs};
 use super::run::Worker;
-
-/// A difference: what differs, and how.
-#[derive(Debug)]
-pub struct Difference {
-    pub what: &'static str,
-    pub how: String,
-}
-
-impl fmt::Display for Difference {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.what, self.how)
-    }
-}
-
-impl Difference {
-    /// Adds the run that it is of.
-    #[cfg(debug_assertions)]
-    pub fn with(self, run: &str) -> Self {
-        let how = format!("{}\n{run}", self.how);
-        Self { how, ..self }
-    }
-}
-
-/// Makes a difference of an error where nothing may fail.
-impl From<DataFusionError> for Difference {
-    fn from(error: DataFusionError) -> Self {
-        let how = error.to_string();
-        Self { what: "test", how }
-    }
-}
-
-pub type Checked<T> = std::result::Result<T, Difference>;
-
-pub fn differ<T>(what: &'static str, how: impl fmt::Display) -> Checked<T> {
-    let how = how.to_string();
-    Err(Difference { what, how })
-}
 
 /// The places where a join ran, build by build.
 pub struct Places {

@@ -37,7 +37,8 @@ pub use release::Sites;
 
 #[cfg(not(debug_assertions))]
 mod release {
-    use super::super::checks::{Checked, Found};
+    use super::super::super::difference::Checked;
+    use super::super::checks::Found;
     use super::super::run::Worker;
     use super::Case;
 
@@ -63,8 +64,9 @@ mod debug {
     use horton_join::config::OnDeviceError;
     use horton_test_support::internals::faults::{self, Fault};
 
+    use super::super::super::difference::{Checked, differ};
     use super::super::case::Strike;
-    use super::super::checks::{Checked, Found, Places, differ};
+    use super::super::checks::{Found, Places};
     use super::super::run::{Worker, is_exhausted};
     use super::Case;
 

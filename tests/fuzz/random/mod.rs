@@ -13,10 +13,10 @@
 
 mod case;
 mod checks;
-mod consumer;
 mod data;
 mod fault;
 mod gather;
+mod kept;
 mod neighbour;
 mod output;
 mod plan;
@@ -34,8 +34,9 @@ use horton_test_support::env::device;
 use tokio::runtime::Runtime;
 
 use self::case::Case;
-use self::checks::Difference;
 use self::run::{Report, Worker};
+use super::difference::Difference;
+use super::numbers::mix;
 
 /// Cases of a plain `cargo test`.
 const CASES: u64 = 300;
@@ -346,12 +347,4 @@ impl Fuzz {
 /// Prints past the test harness, which keeps what a passing test says to itself.
 fn print(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
-}
-
-/// A case's seed (splitmix64).
-pub fn mix(seed: u64, index: u64) -> u64 {
-    let mut z = seed.wrapping_add(index.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }

@@ -15,9 +15,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use horton_join::device::Device;
-use rand_mt::Mt64;
 
-use super::case::Random;
+use super::super::numbers::Random;
 
 /// A thread that uses the device until this is dropped.
 pub struct Neighbour {
@@ -31,7 +30,7 @@ impl Neighbour {
         let is_over = Arc::new(AtomicBool::new(false));
         let (device, ends) = (device.clone(), Arc::clone(&is_over));
         let thread = std::thread::spawn(move || {
-            let mut random = Random(Mt64::new(seed));
+            let mut random = Random::new(seed);
             while !ends.load(Ordering::Relaxed) {
                 stay(&device, limit, &mut random);
             }

@@ -14,8 +14,8 @@ use datafusion::physical_expr::{LexOrdering, PhysicalSortExpr};
 use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::{ExecutionPlan, Partitioning};
 
+use super::super::difference::Checked;
 use super::case::{Case, Mode};
-use super::checks::Checked;
 use super::plan::Inputs;
 
 /// Makes rows of a plan comparable.

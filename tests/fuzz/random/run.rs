@@ -8,13 +8,11 @@
 
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::{Duration, Instant};
 
 use arrow::array::RecordBatch;
 use arrow::row::RowConverter;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::TaskContext;
-use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::{GreedyMemoryPool, MemoryPool, UnboundedMemoryPool};
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::physical_plan::execution_plan::reset_plan_states;
@@ -28,16 +26,17 @@ use horton_join::device::Device;
 use horton_test_support::handed_out::handed_out;
 use horton_test_support::internals::{Readiness, settled, supported};
 use horton_test_support::promises::Promises;
-use tempfile::TempDir;
 use tokio::runtime::Handle;
 
+use super::super::consumer::{self, Allows};
+use super::super::difference::{Checked, differ};
+use super::super::limited::{Limited, check_released};
 use super::case::{Case, Mode, Scan};
 use super::checks::{
-    Checked, Found, Joins, Places, check_places, check_plan, check_rows, check_spilled, differ,
-    matchable, metric,
+    Found, Joins, Places, check_places, check_plan, check_rows, check_spilled, matchable, metric,
 };
-use super::consumer;
 use super::fault::Sites;
+use super::kept;
 use super::neighbour::Neighbour;
 use super::output::{Declared, Order, Output, Shown, converter};
 use super::plan::{Inputs, config};
@@ -102,40 +101,6 @@ enum Filtered {
     Exhausted(String),
 }
 
-/// The memory and files of a case's runs.
-pub struct Limited {
-    pub runtime: Arc<RuntimeEnv>,
-    /// The folder of files, if memory is limited.
-    folder: Option<TempDir>,
-}
-
-impl Limited {
-    /// Checks that nothing is reserved, and no file is there. Tasks of the runtime may give back a
-    /// moment later.
-    pub fn check_left(&self) -> Checked<()> {
-        check_released(&self.runtime.memory_pool)?;
-        let start = Instant::now();
-        while self.files()? > 0 || self.runtime.disk_manager.used_disk_space() > 0 {
-            if start.elapsed() > LEFT_LATE {
-                return differ("files left", self.files()?);
-            }
-            std::thread::yield_now();
-        }
-        Ok(())
-    }
-
-    /// Files in the folders that the session made.
-    fn files(&self) -> Result<usize> {
-        let mut files = 0;
-        if let Some(folder) = &self.folder {
-            for folder in std::fs::read_dir(folder.path())? {
-                files += std::fs::read_dir(folder?.path())?.count();
-            }
-        }
-        Ok(files)
-    }
-}
-
 impl Worker {
     pub fn new(handle: Handle, device: Device) -> Self {
         let pool: Arc<dyn MemoryPool> = Arc::new(UnboundedMemoryPool::default());
@@ -180,20 +145,10 @@ impl Worker {
 
     /// The runtime of the case's memory pool.
     pub fn limited(&self, case: &Case) -> Result<Limited> {
-        if case.pool_limit == 0 {
-            let runtime = Arc::clone(&self.runtime);
-            let folder = None;
-            return Ok(Limited { runtime, folder });
+        match case.pool_limit {
+            0 => Ok(Limited::shared(Arc::clone(&self.runtime))),
+            bytes => Limited::of(Arc::new(GreedyMemoryPool::new(bytes))),
         }
-        let pool = Arc::new(GreedyMemoryPool::new(case.pool_limit));
-        let folder = tempfile::tempdir()?;
-        let mode = DiskManagerMode::Directories(vec![folder.path().to_owned()]);
-        let disk = DiskManagerBuilder::default().with_mode(mode);
-        let builder = RuntimeEnvBuilder::new().with_memory_pool(pool);
-        Ok(Limited {
-            runtime: builder.with_disk_manager_builder(disk).build_arc()?,
-            folder: Some(folder),
-        })
     }
 
     /// Polls the streams of a plan in turn, and drops them.
@@ -415,8 +370,14 @@ impl Worker {
         let limit = case.table.device_limit;
         let has_neighbour = limit > 0 && !seed.is_multiple_of(3);
         let _neighbour = has_neighbour.then(|| Neighbour::on(&self.device, limit, seed));
-        let kept = consumer::read(plan, case, context, seed);
-        self.handle.block_on(kept)?.check(case, converter, &all)?;
+        let repartitions = matches!(case.mode, Mode::Kept | Mode::Repartitioned);
+        // A RepartitionExec gives each partition out once.
+        let allows = Allows {
+            again: !repartitions,
+            copies: true,
+        };
+        let kept = consumer::read(plan, allows, context, seed);
+        kept::check(&self.handle.block_on(kept)?, case, converter, &all)?;
         Ok(true)
     }
 
@@ -596,19 +557,4 @@ impl Worker {
 pub fn is_exhausted(case: &Case, error: &DataFusionError) -> bool {
     let limited = case.pool_limit > 0 || case.table.device_limit > 0;
     limited && matches!(error.find_root(), DataFusionError::ResourcesExhausted(_))
-}
-
-/// Time after which what a run has not given back stays.
-const LEFT_LATE: Duration = Duration::from_secs(20);
-
-/// Tasks of the runtime may give memory back a moment later.
-fn check_released(pool: &Arc<dyn MemoryPool>) -> Checked<()> {
-    let start = Instant::now();
-    while pool.reserved() > 0 {
-        if start.elapsed() > LEFT_LATE {
-            return differ("memory left", pool.reserved());
-        }
-        std::thread::yield_now();
-    }
-    Ok(())
 }

@@ -5,22 +5,17 @@
 //!  node ─ partitions in any order, some never, some twice, one context or several ─▶ streams
 //!  stream ─ polled by hand, left in the middle of a poll, dropped at any ─▶ rows
 //!
-//!  of each node:  all asked for and kept ─▶ the stock join's rows, as often as asked for
-//!                 some are missing       ─▶ none but those
-//!                 a stream of a join that keeps its probe partitions ─▶ that partition's rows
-//!  always:        what is not left ends, whatever becomes of the others
+//!  always: what is not left ends, whatever becomes of the others
 //! ```
 //!
-//! Suites that collect whole results, in order and with one context, see none of this.
+//! Suites that collect whole results, in order and with one context, see none of this. Whoever has
+//! a plan read says what its rows must be.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use arrow::array::RecordBatch;
-use arrow::row::RowConverter;
-use datafusion::common::JoinType;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::execution_plan::reset_plan_states;
@@ -28,15 +23,21 @@ use datafusion::physical_plan::{
     ChildrenPropertiesMode, ExecutionPlan, ExecutionPlanProperties, ReplaceChildrenOptions,
 };
 use futures::future::poll_fn;
-use rand_mt::Mt64;
 
-use super::case::{Case, Mode, Random};
-use super::checks::{Checked, Places, differ};
-use super::output::Output;
-use super::run::is_exhausted;
+use super::difference::{Checked, differ};
+use super::numbers::Random;
 
 /// Time within which all streams end that are not left.
 const LIMIT: Duration = Duration::from_secs(100);
+
+/// What a consumer may do to a plan.
+#[derive(Debug, Clone, Copy)]
+pub struct Allows {
+    /// It may ask for a partition again.
+    pub again: bool,
+    /// It may read a copy of the plan as well.
+    pub copies: bool,
+}
 
 /// What a consumer does, in numbers of chances: one in so many.
 struct Habits {
@@ -52,14 +53,11 @@ struct Habits {
 }
 
 impl Habits {
-    fn random(random: &mut Random, case: &Case) -> Self {
-        let repartitions = matches!(case.mode, Mode::Kept | Mode::Repartitioned);
+    fn random(random: &mut Random, allows: Allows) -> Self {
         Self {
-            // A RepartitionExec gives each partition out once.
-            rounds: if repartitions {
-                1
-            } else {
-                random.pick(&[1, 1, 2])
+            rounds: match allows.again {
+                true => random.pick(&[1, 1, 2]),
+                false => 1,
             },
             never: random.pick(&[3, 8, usize::MAX, usize::MAX]),
             drops: random.pick(&[2, 6, usize::MAX, usize::MAX]),
@@ -71,15 +69,15 @@ impl Habits {
 }
 
 /// A stream that was asked for, and what became of it.
-struct Asked {
-    node: usize,
-    partition: usize,
+pub struct Asked {
+    pub node: usize,
+    pub partition: usize,
     stream: Option<SendableRecordBatchStream>,
-    batches: Vec<RecordBatch>,
+    pub batches: Vec<RecordBatch>,
     /// Not polled any more until all others have ended.
     is_left: bool,
-    is_dropped: bool,
-    error: Option<DataFusionError>,
+    pub is_dropped: bool,
+    pub error: Option<DataFusionError>,
 }
 
 impl Asked {
@@ -115,24 +113,39 @@ struct Consumer {
 
 /// The rows that a consumer kept.
 pub struct Kept {
-    nodes: Vec<Arc<dyn ExecutionPlan>>,
+    pub nodes: Vec<Arc<dyn ExecutionPlan>>,
     asked: Vec<Asked>,
-    rounds: usize,
+    /// Times that each partition was asked for, at most.
+    pub rounds: usize,
+}
+
+impl Kept {
+    /// The streams of a node.
+    pub fn of(&self, node: usize) -> impl Iterator<Item = &Asked> {
+        self.asked.iter().filter(move |asked| asked.node == node)
+    }
+
+    /// Returns whether all rows of a node were kept, as often as there are rounds.
+    pub fn is_whole(&self, node: usize) -> bool {
+        let partitions = self.nodes[node].output_partitioning().partition_count();
+        self.of(node).count() == partitions * self.rounds
+            && self.of(node).all(|asked| !asked.is_dropped)
+    }
 }
 
 /// Reads `plan` and copies of it as `seed` says, with contexts that `context` makes.
 ///
 /// # Errors
-/// The errors of executing them; a hang.
+/// A hang.
 pub async fn read(
     plan: &Arc<dyn ExecutionPlan>,
-    case: &Case,
+    allows: Allows,
     context: impl Fn() -> Arc<TaskContext>,
     seed: u64,
 ) -> Checked<Kept> {
-    let mut random = Random(Mt64::new(seed));
-    let habits = Habits::random(&mut random, case);
-    let nodes = nodes_of(plan, &mut random)?;
+    let mut random = Random::new(seed);
+    let habits = Habits::random(&mut random, allows);
+    let nodes = nodes_of(plan, allows, &mut random)?;
     let mut consumer = Consumer {
         random,
         habits,
@@ -144,15 +157,18 @@ pub async fn read(
             true => context(),
             false => Arc::clone(&shared),
         };
-        let stream = nodes[node].execute(partition, context)?;
+        let (stream, error) = match nodes[node].execute(partition, context) {
+            Ok(stream) => (Some(stream), None),
+            Err(error) => (None, Some(error)),
+        };
         consumer.asked.push(Asked {
             node,
             partition,
-            stream: Some(stream),
+            stream,
             batches: Vec::new(),
             is_left: false,
             is_dropped: false,
-            error: None,
+            error,
         });
         consumer.meddle().await;
     }
@@ -177,11 +193,12 @@ pub async fn read(
 /// Returns `plan` as if it had never run, and at times a copy of it over inputs of its own.
 fn nodes_of(
     plan: &Arc<dyn ExecutionPlan>,
+    allows: Allows,
     random: &mut Random,
 ) -> Result<Vec<Arc<dyn ExecutionPlan>>> {
     let first = reset_plan_states(Arc::clone(plan))?;
     let mut nodes = vec![Arc::clone(&first)];
-    if random.one_in(3) {
+    if allows.copies && random.one_in(3) {
         let inputs = first.children().into_iter().cloned();
         let inputs = inputs.map(reset_plan_states).collect::<Result<_>>()?;
         let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
@@ -199,9 +216,7 @@ impl Consumer {
             for _ in 0..self.habits.rounds {
                 let count = node.output_partitioning().partition_count();
                 let mut round: Vec<usize> = (0..count).collect();
-                for at in (1..count).rev() {
-                    round.swap(at, self.random.below(at + 1));
-                }
+                self.random.shuffle(&mut round);
                 round.retain(|_| !self.random.one_in(self.habits.never));
                 order.extend(round);
             }
@@ -280,90 +295,4 @@ impl Consumer {
             self.asked[at].is_left = false;
         }
     }
-}
-
-impl Kept {
-    /// Checks the rows that were kept against `all`, those of the stock join without a limit, by
-    /// partition.
-    pub fn check(self, case: &Case, converter: &RowConverter, all: &Output) -> Checked<()> {
-        for (index, node) in self.nodes.iter().enumerate() {
-            let asked = || self.asked.iter().filter(|asked| asked.node == index);
-            if let Some(error) = asked().find_map(|asked| asked.error.as_ref()) {
-                match is_exhausted(case, error) {
-                    true => continue,
-                    false => return differ("error", error),
-                }
-            }
-            let partitions = node.output_partitioning().partition_count();
-            let kept = asked().filter(|asked| !asked.is_dropped);
-            let batches = kept.map(|asked| asked.batches.clone()).collect();
-            let found = Output::new(converter, batches)?;
-            let is_whole = case.fetch.is_none()
-                && asked().count() == partitions * self.rounds
-                && asked().all(|asked| !asked.is_dropped);
-            self.check_rows(is_whole, all, &found)?;
-            let places = Places::of(node);
-            if keeps_partitions(case) && !places.has_spilled() {
-                let kept = asked().filter(|asked| !asked.is_dropped);
-                check_partitions(kept, converter, all)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Checks that `found` are rows of `all`, each as often as at most; exactly if it `is_whole`.
-    fn check_rows(&self, is_whole: bool, all: &Output, found: &Output) -> Checked<()> {
-        let mut left: HashMap<&[u8], isize> = all.multiset();
-        left.values_mut().for_each(|n| *n *= self.rounds as isize);
-        for (row, times) in found.multiset() {
-            *left.entry(row).or_default() -= times;
-        }
-        let count = all.count() * self.rounds;
-        let is_more = found.count() > count || left.values().any(|n| *n < 0);
-        let is_less = found.count() < count || left.values().any(|n| *n > 0);
-        if is_more || is_whole && is_less {
-            let rounds = self.rounds;
-            let found = found.counts();
-            return differ(
-                "rows of a consumer",
-                format!("{found:?} of {rounds} × {:?}", all.counts()),
-            );
-        }
-        Ok(())
-    }
-}
-
-/// Returns whether stream `p` of the case's join has the rows of probe partition `p` alone.
-fn keeps_partitions(case: &Case) -> bool {
-    let is_fixed = !matches!(case.mode, Mode::Open { .. }) && case.fetch.is_none();
-    let of_probe = matches!(
-        case.join_type,
-        JoinType::Inner
-            | JoinType::Right
-            | JoinType::RightSemi
-            | JoinType::RightAnti
-            | JoinType::RightMark
-    );
-    is_fixed && of_probe
-}
-
-/// Checks that each stream has the rows of its partition.
-fn check_partitions<'a>(
-    asked: impl Iterator<Item = &'a Asked>,
-    converter: &RowConverter,
-    all: &Output,
-) -> Checked<()> {
-    for asked in asked {
-        let found = Output::new(converter, vec![asked.batches.clone()])?;
-        let expected = Output::new(converter, vec![all.batches[asked.partition].clone()])?;
-        if found.count() != expected.count() || found.multiset() != expected.multiset() {
-            let (found, expected) = (found.count(), expected.count());
-            let partition = asked.partition;
-            return differ(
-                "rows of a consumer's partition",
-                format!("{found} rows of partition {partition}, not {expected}"),
-            );
-        }
-    }
-    Ok(())
 }
