@@ -125,6 +125,11 @@ impl Kept {
         self.asked.iter().filter(move |asked| asked.node == node)
     }
 
+    /// Streams that were dropped before their ends.
+    pub fn dropped(&self) -> usize {
+        self.asked.iter().filter(|asked| asked.is_dropped).count()
+    }
+
     /// Returns whether all rows of a node were kept, as often as there are rounds.
     pub fn is_whole(&self, node: usize) -> bool {
         let partitions = self.nodes[node].output_partitioning().partition_count();

@@ -1,8 +1,9 @@
 //! The memory and the files of runs, and that they are given back.
 //!
 //! ```text
-//!  runs ─▶ pool   ─ 0 bytes reserved ─┐
-//!       ─▶ folder ─ no file           ┴─ a moment after the last stream and plan are dropped
+//!  runs ─▶ pool    ─ 0 bytes reserved ─┐
+//!       ─▶ folder  ─ no file           ├─ a moment after the last stream and plan are dropped
+//!       ─▶ runtime ─ no task           ┘
 //! ```
 //!
 //! Tasks that a stream spawned are told to end when it is dropped, and may end a moment later.
@@ -15,6 +16,7 @@ use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::MemoryPool;
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use tempfile::TempDir;
+use tokio::runtime::Handle;
 
 use super::difference::{Checked, differ};
 
@@ -73,6 +75,15 @@ impl Limited {
 pub fn check_released(pool: &Arc<dyn MemoryPool>) -> Checked<()> {
     match stays(|| Ok(pool.reserved() > 0))? {
         true => differ("memory left", pool.reserved()),
+        false => Ok(()),
+    }
+}
+
+/// Checks that a runtime, which others do not use, has no task.
+pub fn check_tasks(handle: &Handle) -> Checked<()> {
+    let tasks = || handle.metrics().num_alive_tasks();
+    match stays(|| Ok(tasks() > 0))? {
+        true => differ("tasks left", tasks()),
         false => Ok(()),
     }
 }

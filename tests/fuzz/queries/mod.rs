@@ -2,14 +2,20 @@
 //!
 //! ```text
 //!  seed ─▶ Query ─┬─ DataFusion: what is joined, kept as a table ─▶ outer query ─▶ expected
-//!          │      └─ ours, under options of the seed ─────────────────────────────▶ equal?
-//!          └─ expected, which no plan's promises have part in
+//!          │      ├─ ours, under options of the seed ─────────────────────────────▶ equal?
+//!          │      └─ ours again, by a consumer that misbehaves ───────────────────▶ a part, or
+//!          └─ expected, which no plan's promises have part in                       all of them?
 //! ```
 //!
 //! Joins drawn as plans ([`random`](super::random)) are the roots of theirs. Here other operators
 //! stand above and below: unions with tags, windows, sorts, limits, correlated subqueries. Some
 //! keys can fail, behind what keeps them from it, and some are drawn at random. A planner relies on
 //! what joins promise, and filters go through all that is below.
+//!
+//! Half of the queries are trees of three to eight joins (`trees.rs`). Which input of a join is read
+//! first, and how far ahead of a join above, is all the same to their rows. That must hold for a
+//! [`consumer`](super::consumer) as well that stops early, asks again, or leaves streams alone.
+//! After each query memory, files and tasks must be gone.
 //!
 //! The outer query is answered from a table of the joined rows. So DataFusion's own mistakes about
 //! its joins' properties do not count as expected. Where its own answer differs, that is counted.
@@ -21,16 +27,22 @@ mod draw;
 mod pool;
 mod run;
 mod tables;
+mod trees;
 
 use std::io::Write;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::Builder;
 use std::time::{Duration, Instant};
 
-use tokio::runtime::Runtime;
+use tokio::runtime::{self, Runtime};
 
-use self::run::{Outcome, Runner, Tally};
+use self::run::{COUNTS, Outcome, Runner, Tally};
+use super::limited::check_tasks;
 use super::numbers::mix;
+
+/// Stack of a thread that plans, which debug builds of the planner take for trees of joins.
+const STACK: usize = 64 << 20;
 
 /// Queries of a plain `cargo test`.
 const QUERIES: u64 = 200;
@@ -44,10 +56,10 @@ fn random_queries_are_answered_as_without_our_joins() {
                 .unwrap_or_else(|e| panic!("{name}: {e}"))
         })
     };
-    let runtime = Runtime::new().unwrap();
     if let Some(seed) = number("HORTON_FUZZ_QUERY") {
-        let outcome = runtime.block_on(Runner::new().unwrap().check(seed));
-        return match outcome {
+        let check = move || Worker::new().check(seed);
+        let checked = Builder::new().stack_size(STACK).spawn(check).unwrap();
+        return match checked.join().unwrap() {
             Ok(outcome) => print(&format!("{outcome:#?}")),
             Err(difference) => panic!("{difference}"),
         };
@@ -58,7 +70,7 @@ fn random_queries_are_answered_as_without_our_joins() {
     let all = Mutex::new(Tally::default());
     let start = Instant::now();
     let work = || {
-        let runner = Runner::new().unwrap();
+        let worker = Worker::new();
         loop {
             let index = next.fetch_add(1, Ordering::Relaxed);
             let is_over = match duration {
@@ -69,7 +81,7 @@ fn random_queries_are_answered_as_without_our_joins() {
                 return;
             }
             let seed = mix(seed, index);
-            let outcome = runtime.block_on(runner.check(seed));
+            let outcome = worker.check(seed);
             if let Err(difference) = &outcome {
                 // At once, as the end may never come.
                 print(&format!("HORTON_FUZZ_QUERY={seed}\n{difference}"));
@@ -87,7 +99,11 @@ fn random_queries_are_answered_as_without_our_joins() {
     };
     let threads = std::thread::available_parallelism().map_or(2, usize::from);
     std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        let spawn = |_| {
+            let thread = Builder::new().stack_size(STACK);
+            thread.spawn_scoped(scope, work).unwrap()
+        };
+        let workers: Vec<_> = (0..threads).map(spawn).collect();
         let mut said = Instant::now();
         while !workers.iter().all(|worker| worker.is_finished()) {
             std::thread::sleep(Duration::from_millis(20));
@@ -107,13 +123,36 @@ fn random_queries_are_answered_as_without_our_joins() {
     all.assert_that_it_shows_something();
 }
 
+/// A runner, and a runtime whose tasks are all of its queries.
+struct Worker {
+    runner: Runner,
+    runtime: Runtime,
+}
+
+impl Worker {
+    fn new() -> Self {
+        let mut builder = runtime::Builder::new_multi_thread();
+        let runtime = builder.worker_threads(2).enable_all().build().unwrap();
+        let runner = runtime.block_on(Runner::new()).unwrap();
+        Self { runner, runtime }
+    }
+
+    /// [`Runner::check`], and that no task is left.
+    fn check(&self, seed: u64) -> Result<Outcome, String> {
+        let outcome = self.runtime.block_on(self.runner.check(seed))?;
+        let left = check_tasks(self.runtime.handle());
+        left.map_err(|left| left.to_string())?;
+        Ok(outcome)
+    }
+}
+
 /// Prints past the test harness, which keeps what a passing test says to itself.
 fn print(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }
 
 impl Outcome {
-    fn counts(&self) -> [usize; 10] {
+    fn counts(&self) -> [usize; COUNTS] {
         [
             1,
             self.failed_in_both.into(),
@@ -125,6 +164,12 @@ impl Outcome {
             self.launches,
             self.spilled,
             self.filters,
+            self.trees,
+            self.most_joins,
+            self.scans_of_files,
+            self.misread,
+            self.dropped,
+            self.read_twice,
         ]
     }
 }

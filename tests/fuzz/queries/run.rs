@@ -1,16 +1,23 @@
 //! Runs a query on both sides, and compares.
 
-use std::fmt::Write;
+use std::collections::HashMap;
+use std::fmt::{Display, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
 use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use datafusion::datasource::MemTable;
+use datafusion::datasource::physical_plan::FileScanConfig;
+use datafusion::datasource::source::DataSourceExec;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::SessionStateBuilder;
-use datafusion::execution::runtime_env::RuntimeEnvBuilder;
+use datafusion::execution::memory_pool::UnboundedMemoryPool;
 use datafusion::physical_plan::display::DisplayableExecutionPlan;
+use datafusion::physical_plan::joins::{CrossJoinExec, HashJoinExec, NestedLoopJoinExec};
+use datafusion::physical_plan::repartition::RepartitionExec;
+use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, collect, displayable};
 use datafusion::prelude::{SessionConfig, SessionContext};
 use futures::TryStreamExt;
@@ -20,7 +27,10 @@ use horton_join::config::{Enabled, Filters, HortonConfig, Knobs};
 use horton_test_support::internals::DynamicFilterExec;
 use horton_test_support::plans::{keep_sides, nodes};
 use horton_test_support::promises;
+use tempfile::TempDir;
 
+use super::super::consumer::{self, Allows};
+use super::super::limited::Limited;
 use super::super::numbers::Random;
 use super::draw::{Outer, Query};
 use super::pool::Pool;
@@ -28,6 +38,9 @@ use super::tables::{Drawn, register};
 
 /// Joined rows of a query that is worth its time.
 const MOST_ROWS: usize = 20_000;
+
+/// Draws of a tree after one that has no rows, as many joins have none.
+const DRAWS: usize = 2;
 
 /// Tries in which DataFusion may show that it is wrong at times.
 const TRIES: usize = 40;
@@ -50,21 +63,33 @@ struct Options {
     chunk_rows: usize,
     filters: Filters,
     pool: Option<usize>,
+    /// Scans of files leave out rows that filters do not keep.
+    pushdown_filters: bool,
     /// Each output partition is executed with a context of its own.
     own_contexts: bool,
     /// What nodes promise is held against their rows.
     looks_at_promises: bool,
+    /// The seed of a consumer that misbehaves.
+    consumer: Option<u64>,
 }
 
 impl Options {
-    fn random(random: &mut Random, outer: Outer) -> Self {
+    fn random(random: &mut Random, query: &Query) -> Self {
+        let outer = query.outer;
         let sorts = matches!(
             outer,
             Outer::First(_) | Outer::Ordered | Outer::Windows | Outer::Falls
         );
         // A sort of the first rows alone asks for hundreds of kilobytes, and cannot go to disk.
-        let least = if sorts { 19 } else { 12 };
-        let pool = random.one_in(3).then(|| 1 << (least + random.below(4)));
+        // Each join of a tree needs some.
+        let (limits, least) = match (query.is_tree, sorts) {
+            (true, false) => (2, 13),
+            (false, false) => (3, 12),
+            (_, true) => (3, 19),
+        };
+        let pool = random
+            .one_in(limits)
+            .then(|| 1 << (least + random.below(4)));
         Self {
             partitions: random.pick(&[1, 2, 3, 4]),
             batch_size: random.pick(&[16, 64, 256, 8192]),
@@ -80,8 +105,18 @@ impl Options {
             },
             pool,
             own_contexts: random.one_in(4),
+            pushdown_filters: random.one_in(2),
             looks_at_promises: pool.is_none() && random.one_in(4),
+            consumer: random.one_in(2).then(|| random.number()),
         }
+    }
+
+    /// The memory and files of runs.
+    fn limited(&self) -> Result<Limited> {
+        Limited::of(match self.pool {
+            Some(bytes) => Arc::new(Pool::new(bytes)),
+            None => Arc::new(UnboundedMemoryPool::default()),
+        })
     }
 
     fn config(&self) -> SessionConfig {
@@ -90,6 +125,8 @@ impl Options {
             .with_batch_size(self.batch_size)
             // The tables of the other session stay.
             .with_create_default_catalog_and_schema(false);
+        let pushdown_filters = "datafusion.execution.parquet.pushdown_filters";
+        let config = config.set_bool(pushdown_filters, self.pushdown_filters);
         if !self.partitioned {
             return config;
         }
@@ -103,6 +140,31 @@ impl Options {
 /// Runs queries beside a session of DataFusion.
 pub struct Runner {
     stock: SessionContext,
+    /// The folder of the tables' files.
+    _folder: TempDir,
+}
+
+/// The rows of DataFusion's joins.
+struct Joined {
+    rows: Result<(SchemaRef, Vec<RecordBatch>)>,
+    /// It evaluated a function more than once.
+    is_drawn_twice: bool,
+}
+
+impl Joined {
+    fn is_empty(&self) -> bool {
+        let rows = self.rows.as_ref();
+        rows.is_ok_and(|(_, batches)| count(batches) == 0)
+    }
+}
+
+/// A query, and what is known of it.
+#[derive(Clone, Copy)]
+struct Asked<'a> {
+    query: &'a Query,
+    whole: &'a str,
+    truth: &'a Rows,
+    options: &'a Options,
 }
 
 /// What became of a query.
@@ -122,14 +184,28 @@ pub struct Outcome {
     pub launches: usize,
     pub spilled: usize,
     pub filters: usize,
+    /// Trees of joins.
+    pub trees: usize,
+    /// Plans of six joins or more.
+    pub most_joins: usize,
+    pub scans_of_files: usize,
+    /// A consumer that misbehaves read it.
+    pub misread: usize,
+    /// Streams that the consumer dropped.
+    pub dropped: usize,
+    /// Plans that it executed twice without a reset in between, or beside a copy.
+    pub read_twice: usize,
     pub promises: usize,
     pub inherited: Vec<String>,
 }
 
+/// Counts of an outcome.
+pub const COUNTS: usize = 16;
+
 /// What became of all queries.
 #[derive(Debug, Default)]
 pub struct Tally {
-    counts: [usize; 10],
+    counts: [usize; COUNTS],
     promises: usize,
     inherited: usize,
     pub differences: Vec<String>,
@@ -156,6 +232,12 @@ impl Tally {
             launches,
             spilled,
             filters,
+            trees,
+            most,
+            files,
+            misread,
+            dropped,
+            twice,
         ] = self.counts;
         let Self {
             promises,
@@ -168,7 +250,9 @@ impl Tally {
             "queries: {all}, seed {seed}, {differences} differences ({failed} fail in DataFusion, \
              {drawn} drawn twice by it, {many} of too many rows, {wrong} that DataFusion answers \
              wrong, {exhausted} out of memory; {joins} joins, {launches} kernel launches, \
-             {spilled} joins on disk, {filters} scans with filters, {promises} promises held, \
+             {spilled} joins on disk, {filters} scans with filters, \
+             {trees} trees, {most} plans of six joins or more, {files} scans of files, {misread} \
+             misread, {dropped} streams of them dropped, {twice} of them twice, {promises} promises held, \
              {inherited} broken by inputs as well, {took:.0?})"
         )
     }
@@ -186,19 +270,31 @@ impl Tally {
             launches,
             spilled,
             filters,
+            trees,
+            most,
+            files,
+            misread,
+            dropped,
+            twice,
         ] = self.counts;
         let silent = failed + drawn + many + exhausted;
         assert!(2 * silent <= all, "{silent} of {all} queries say nothing");
         assert!(joins >= all && launches >= all && 200 * spilled >= all && filters >= all / 2);
         assert!(self.promises >= all);
+        assert!(3 * trees >= all && 10 * most >= all && files >= all);
+        assert!(4 * misread >= all && dropped >= misread / 4 && 10 * twice >= misread);
     }
 }
 
 impl Runner {
-    pub fn new() -> Result<Self> {
+    pub async fn new() -> Result<Self> {
         let stock = SessionContext::new_with_config(SessionConfig::new().with_target_partitions(2));
-        register(&stock)?;
-        Ok(Self { stock })
+        let folder = tempfile::tempdir()?;
+        register(&stock, folder.path()).await?;
+        Ok(Self {
+            stock,
+            _folder: folder,
+        })
     }
 
     /// Runs the query of `seed` on both sides.
@@ -207,10 +303,17 @@ impl Runner {
     /// What differs.
     pub async fn check(&self, seed: u64) -> std::result::Result<Outcome, String> {
         let mut random = Random::new(seed);
-        let query = Query::random(&mut random);
-        let options = Options::random(&mut random, query.outer);
+        let mut query = Query::random(&mut random);
+        let mut joined = self.join(&query).await?;
+        for _ in 0..DRAWS {
+            if query.is_tree && joined.is_empty() {
+                query = Query::of(&mut random, true);
+                joined = self.join(&query).await?;
+            }
+        }
+        let options = Options::random(&mut random, &query);
         let about = || format!("{}\n{options:?}", query.outer.sql(&query.joined));
-        let checked = self.check_query(&query, &options);
+        let checked = self.check_query(&query, joined, &options);
         let checked = tokio::time::timeout(3 * LIMIT, checked).await;
         match checked {
             Ok(Ok(outcome)) => Ok(outcome),
@@ -222,12 +325,16 @@ impl Runner {
     async fn check_query(
         &self,
         query: &Query,
+        joined: Joined,
         options: &Options,
     ) -> std::result::Result<Outcome, String> {
-        let mut outcome = Outcome::default();
+        let mut outcome = Outcome {
+            trees: query.is_tree.into(),
+            drawn_twice: joined.is_drawn_twice,
+            ..Outcome::default()
+        };
         let whole = query.outer.sql(&query.joined);
-        let drawn = Drawn::of(&self.stock);
-        let truth = match self.in_two_steps(query).await {
+        let truth = match self.outer_of(query, joined).await {
             Ok(Some(truth)) => truth,
             Ok(None) => {
                 outcome.too_many = true;
@@ -238,7 +345,6 @@ impl Runner {
                 return Ok(outcome);
             }
         };
-        outcome.drawn_twice = drawn.again() > 0;
         // Under the same options, which its planner goes by.
         let stock = self.stock_session(options);
         let drawn = Drawn::of(&stock);
@@ -252,9 +358,29 @@ impl Runner {
                 return Ok(outcome);
             }
         }
-        let session = self.session(options).map_err(|e| e.to_string())?;
+        let limited = options.limited().map_err(|e| e.to_string())?;
+        let query = Asked {
+            query,
+            whole: &whole,
+            truth: &truth,
+            options,
+        };
+        self.check_ours(&query, &limited, &mut outcome).await?;
+        limited.check_left().map_err(|left| left.to_string())?;
+        Ok(outcome)
+    }
+
+    /// Runs a query by our joins, and compares.
+    async fn check_ours(
+        &self,
+        asked: &Asked<'_>,
+        limited: &Limited,
+        outcome: &mut Outcome,
+    ) -> std::result::Result<(), String> {
+        let Asked { query, options, .. } = *asked;
+        let session = self.session(options, limited);
         let drawn = Drawn::of(&session);
-        let plan = match planned(&session, &whole).await {
+        let plan = match planned(&session, asked.whole).await {
             Ok(plan) => plan,
             Err(error) => return Err(format!("error of planning: {error}")),
         };
@@ -279,16 +405,12 @@ impl Runner {
                 let is_merged =
                     options.own_contexts && plan.output_partitioning().partition_count() > 1;
                 let found = Rows::of(&batches, is_merged).map_err(|e| e.to_string())?;
-                if let Err(how) = truth.compare(query.outer, &found) {
-                    // Of as much memory as DataFusion's own joins take.
-                    let context = self.stock_session(options).task_ctx();
-                    // Joins whose sides are as planned promise what DataFusion's own does.
-                    let breaks = promises::stock_breaks_one(&plan, &context).await;
-                    let is_theirs = breaks.map_err(|e| format!("{how}; {e}"))?
-                        || self
-                            .errs_at_times(&truth, query.outer, (&whole, options))
-                            .await;
-                    if !is_theirs {
+                if let Err(how) = asked.truth.compare(query.outer, &found) {
+                    if !self
+                        .is_theirs(asked, &plan)
+                        .await
+                        .map_err(|e| format!("{how}; {e}"))?
+                    {
                         return Err(format!("{how}\n{}", shown()));
                     }
                     outcome.stock_is_wrong = true;
@@ -300,7 +422,7 @@ impl Runner {
         }
         outcome.look_at(&plan);
         // Drawn again, volatile keys show nothing of what inputs and DataFusion's joins promise.
-        if options.looks_at_promises && !query.joined.contains("once(") {
+        if options.looks_at_promises && !query.is_volatile() {
             let context = session.task_ctx();
             let found = promises::check(&plan, &context).await;
             if let Some(error) = found.failed.first() {
@@ -312,7 +434,105 @@ impl Runner {
             outcome.promises = found.promises;
             outcome.inherited = found.inherited;
         }
-        Ok(outcome)
+        match options.consumer {
+            Some(seed) => self.misread(asked, (&session, plan), seed, outcome).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Has a consumer that misbehaves read what was `asked`: `plan` once more, or a new one if that
+    /// has drawn values, or filters that know its first rows.
+    async fn misread(
+        &self,
+        asked: &Asked<'_>,
+        (session, plan): (&SessionContext, Arc<dyn ExecutionPlan>),
+        seed: u64,
+        outcome: &mut Outcome,
+    ) -> std::result::Result<(), String> {
+        let Asked {
+            query,
+            truth,
+            options,
+            ..
+        } = *asked;
+        let drawn = Drawn::of(session);
+        let (plan, allows) = match query.is_volatile() || keeps_first_rows(&plan) {
+            true => {
+                let plan = planned(session, asked.whole)
+                    .await
+                    .map_err(|e| e.to_string())?;
+                (
+                    plan,
+                    Allows {
+                        again: false,
+                        copies: false,
+                    },
+                )
+            }
+            false => {
+                let again = runs_again(&plan);
+                (
+                    plan,
+                    Allows {
+                        again,
+                        copies: true,
+                    },
+                )
+            }
+        };
+        let shown = |how: &dyn Display| {
+            let plan = displayable(plan.as_ref());
+            format!(
+                "read by a consumer, {allows:?}: {how}\n{}",
+                plan.indent(false)
+            )
+        };
+        let kept = consumer::read(&plan, allows, || session.task_ctx(), seed).await;
+        let kept = kept.map_err(|how| shown(&how))?;
+        outcome.misread = 1;
+        outcome.dropped = kept.dropped();
+        outcome.read_twice = usize::from(kept.rounds > 1 || kept.nodes.len() > 1);
+        for node in 0..kept.nodes.len() {
+            if let Some(error) = kept.of(node).find_map(|asked| asked.error.as_ref()) {
+                match options.pool.is_some() && is_exhausted(error) {
+                    true => continue,
+                    false => return Err(shown(error)),
+                }
+            }
+            let batches = kept.of(node).filter(|asked| !asked.is_dropped);
+            let batches: Vec<_> = batches.flat_map(|asked| asked.batches.clone()).collect();
+            let found = Rows::of(&batches, true).map_err(|e| e.to_string())?;
+            let times = (kept.rounds, kept.is_whole(node));
+            if let Err(how) = truth.compare_kept(query.outer, times, &found)
+                && !self
+                    .is_theirs(asked, &plan)
+                    .await
+                    .map_err(|e| format!("{how}; {e}"))?
+            {
+                return Err(shown(&how));
+            }
+        }
+        match drawn.again() {
+            0 => Ok(()),
+            again => Err(shown(&format!("{again} values drawn again"))),
+        }
+    }
+
+    /// Returns whether rows of `plan` differ by a mistake of DataFusion's.
+    async fn is_theirs(&self, asked: &Asked<'_>, plan: &Arc<dyn ExecutionPlan>) -> Result<bool> {
+        let Asked {
+            query,
+            whole,
+            truth,
+            options,
+        } = *asked;
+        // Of as much memory as DataFusion's own joins take.
+        let context = self.stock_session(options).task_ctx();
+        // Joins whose sides are as planned promise what DataFusion's own does.
+        Ok(promises::stock_breaks_one(plan, &context).await?
+            || self
+                .errs_at_times(truth, query.outer, (whole, options))
+                .await)
     }
 
     /// Returns whether DataFusion answers the `whole` query wrong in one of some tries: what its
@@ -334,16 +554,33 @@ impl Runner {
         false
     }
 
-    /// Returns the rows of DataFusion's joins, and of the outer query over a table of them; `None`
-    /// if the joined rows are too many.
-    async fn in_two_steps(&self, query: &Query) -> Result<Option<Rows>> {
-        let plan = planned(&self.stock, &format!("SELECT * FROM {} q", query.joined)).await?;
-        let batches = collect(Arc::clone(&plan), self.stock.task_ctx()).await?;
-        let count: usize = batches.iter().map(RecordBatch::num_rows).sum();
-        if count > MOST_ROWS {
+    /// Returns the rows of DataFusion's joins.
+    ///
+    /// # Errors
+    /// There is no end of them.
+    async fn join(&self, query: &Query) -> std::result::Result<Joined, String> {
+        let drawn = Drawn::of(&self.stock);
+        let sql = format!("SELECT * FROM {} q", query.joined);
+        let run = async {
+            let plan = planned(&self.stock, &sql).await?;
+            let rows = collect(Arc::clone(&plan), self.stock.task_ctx()).await?;
+            Ok((plan.schema(), rows))
+        };
+        let run = tokio::time::timeout(LIMIT, run).await;
+        Ok(Joined {
+            rows: run.map_err(|_| format!("no end of DataFusion's\n{sql}"))?,
+            is_drawn_twice: drawn.again() > 0,
+        })
+    }
+
+    /// Returns the rows of the outer query over a table of what is joined; `None` if those are too
+    /// many.
+    async fn outer_of(&self, query: &Query, joined: Joined) -> Result<Option<Rows>> {
+        let (schema, batches) = joined.rows?;
+        if count(&batches) > MOST_ROWS {
             return Ok(None);
         }
-        let joined = MemTable::try_new(plan.schema(), vec![batches])?;
+        let joined = MemTable::try_new(schema, vec![batches])?;
         self.stock.register_table("joined", Arc::new(joined))?;
         let outer = match query.outer {
             // Any rows will do, and as many as there are.
@@ -362,7 +599,7 @@ impl Runner {
         SessionContext::new_with_state(builder.with_config(options.config()).build())
     }
 
-    fn session(&self, options: &Options) -> Result<SessionContext> {
+    fn session(&self, options: &Options, limited: &Limited) -> SessionContext {
         let mut config = options.config();
         config.options_mut().extensions.insert(HortonConfig {
             enabled: match options.on_device {
@@ -381,10 +618,8 @@ impl Runner {
         });
         let state = self.stock.state();
         let mut builder = SessionStateBuilder::new_from_existing(state).with_config(config);
+        builder = builder.with_runtime_env(Arc::clone(&limited.runtime));
         if let Some(bytes) = options.pool {
-            let pool = Arc::new(Pool::new(bytes));
-            let runtime = RuntimeEnvBuilder::new().with_memory_pool(pool);
-            builder = builder.with_runtime_env(runtime.build_arc()?);
             let execution = &mut builder
                 .config()
                 .get_or_insert_default()
@@ -397,7 +632,7 @@ impl Runner {
         if options.keep_sides {
             builder = keep_sides(builder);
         }
-        Ok(SessionContext::new_with_state(builder.build()))
+        SessionContext::new_with_state(builder.build())
     }
 }
 
@@ -422,6 +657,37 @@ async fn read_with_contexts(
     Ok(batches.concat())
 }
 
+fn count(batches: &[RecordBatch]) -> usize {
+    batches.iter().map(RecordBatch::num_rows).sum()
+}
+
+fn scans_of_files(plan: &Arc<dyn ExecutionPlan>) -> usize {
+    let scans = nodes::<DataSourceExec>(plan);
+    let scans = scans
+        .iter()
+        .filter_map(|scan| scan.downcast_ref::<DataSourceExec>());
+    let of_files = scans.filter(|scan| scan.data_source().is::<FileScanConfig>());
+    of_files.count()
+}
+
+/// Returns whether partitions of `plan` may be asked for twice: by all of its nodes. A repartition
+/// gives each out once, those of a scan share a queue of files, and DataFusion's joins count those
+/// that ended.
+fn runs_again(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    scans_of_files(plan) == 0
+        && nodes::<RepartitionExec>(plan).is_empty()
+        && nodes::<HashJoinExec>(plan).is_empty()
+        && nodes::<NestedLoopJoinExec>(plan).is_empty()
+        && nodes::<CrossJoinExec>(plan).is_empty()
+}
+
+/// Returns whether a sort of `plan` has told scans its first rows, which do not pass again.
+fn keeps_first_rows(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    nodes::<SortExec>(plan)
+        .iter()
+        .any(|sort| sort.fetch().is_some())
+}
+
 fn is_exhausted(error: &DataFusionError) -> bool {
     matches!(error.find_root(), DataFusionError::ResourcesExhausted(_))
 }
@@ -439,7 +705,9 @@ impl Outcome {
         };
         self.spilled = joins.iter().filter(is_on_disk).count();
         self.joins = joins.len();
+        self.most_joins = usize::from(self.joins >= 6);
         self.filters = nodes::<DynamicFilterExec>(plan).len();
+        self.scans_of_files = scans_of_files(plan);
     }
 }
 
@@ -508,6 +776,34 @@ impl Rows {
         match is_in_order {
             true => Ok(()),
             false => Err("order of rows".to_owned()),
+        }
+    }
+
+    /// Compares with what was `found` of some streams of as many `rounds`: of all, if it `is_whole`.
+    fn compare_kept(
+        &self,
+        outer: Outer,
+        (rounds, is_whole): (usize, bool),
+        found: &Self,
+    ) -> std::result::Result<(), String> {
+        let all = self.rows.iter().map(String::as_str);
+        let mut left: HashMap<&str, usize> = HashMap::new();
+        all.for_each(|row| *left.entry(row).or_default() += rounds);
+        for row in &found.rows {
+            match left.get_mut(row.as_str()) {
+                Some(times) if *times > 0 => *times -= 1,
+                _ => return Err(format!("row {row:?}, or too often")),
+            }
+        }
+        let wanted = rounds
+            * match outer {
+                Outer::Some(n) => n.min(self.rows.len()),
+                _ => self.rows.len(),
+            };
+        let count = found.rows.len();
+        match count == wanted || count < wanted && !is_whole {
+            true => Ok(()),
+            false => Err(format!("{count} of {wanted} rows")),
         }
     }
 

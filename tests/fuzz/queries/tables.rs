@@ -1,39 +1,89 @@
 //! The tables of random queries, and a function that differs when it is evaluated again.
+//!
+//! ```text
+//!  t0 … t7        in memory: no row, 1, 7 … 4000; k is NULL, hot, or shared by a few
+//!  f0 … f7        the same rows as Parquet files, one a partition, of small row groups
+//!  good0 … good7  those whose s is a number, in memory
+//! ```
 
 use std::collections::HashSet;
+use std::fs::{File, create_dir};
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use arrow::array::{
     ArrayRef, AsArray, BooleanArray, Int32Array, Int64Array, RecordBatch, StringArray,
 };
-use arrow::datatypes::{DataType, Int64Type};
+use arrow::datatypes::{DataType, Int64Type, SchemaRef};
 use datafusion::common::{Result, internal_err};
 use datafusion::datasource::MemTable;
 use datafusion::logical_expr::{
     ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
-use datafusion::prelude::SessionContext;
+use datafusion::parquet::arrow::ArrowWriter;
+use datafusion::parquet::file::properties::WriterProperties;
+use datafusion::prelude::{ParquetReadOptions, SessionContext};
 
 /// Rows and partitions of each table.
-pub const TABLES: [(i64, usize); 6] = [(0, 1), (7, 1), (60, 2), (240, 3), (700, 2), (1500, 4)];
+pub const TABLES: [(i64, usize); 8] = [
+    (0, 1),
+    (1, 1),
+    (7, 1),
+    (60, 2),
+    (240, 3),
+    (700, 2),
+    (1500, 4),
+    (4000, 4),
+];
+
+/// Tables of a few rows, which come first.
+pub const TINY: usize = 3;
 
 /// What is added to a value that is drawn again.
 const AGAIN: i64 = 1_000_000_000_000;
 
-/// Registers the tables `t0` and so on, and `good0` and so on: those of their rows whose text is a
-/// number.
-pub fn register(session: &SessionContext) -> Result<()> {
+/// Rows of a row group in a file.
+const ROW_GROUP: usize = 100;
+
+/// Registers the tables `t0` and so on, `f0` and so on with the same rows in files of `folder`, and
+/// `good0` and so on: those of their rows whose text is a number.
+pub async fn register(session: &SessionContext, folder: &Path) -> Result<()> {
     for (t, (rows, partitions)) in TABLES.into_iter().enumerate() {
         let all: Vec<i64> = (0..rows).collect();
         let good: Vec<i64> = all.iter().copied().filter(|id| id % 2 == 0).collect();
-        for (name, ids) in [(format!("t{t}"), all), (format!("good{t}"), good)] {
-            session.register_table(name, Arc::new(table(&ids, rows, partitions)?))?;
+        for (name, ids) in [(format!("t{t}"), &all), (format!("good{t}"), &good)] {
+            let (schema, parts) = table(ids, rows, partitions)?;
+            let table = MemTable::try_new(schema, parts)?;
+            session.register_table(name, Arc::new(table))?;
         }
+        let files = folder.join(format!("f{t}"));
+        write(&files, table(&all, rows, partitions)?)?;
+        let options = ParquetReadOptions::default();
+        let files = files.to_string_lossy();
+        let registered = session.register_parquet(format!("f{t}"), files, options);
+        registered.await?;
     }
     Ok(())
 }
 
-fn table(ids: &[i64], rows: i64, partitions: usize) -> Result<MemTable> {
+/// Writes each partition as a file of a new `folder`.
+fn write(folder: &Path, (schema, parts): (SchemaRef, Vec<Vec<RecordBatch>>)) -> Result<()> {
+    create_dir(folder)?;
+    for (part, batches) in parts.into_iter().enumerate() {
+        let file = File::create(folder.join(format!("{part}.parquet")))?;
+        let properties = WriterProperties::builder();
+        let properties = properties.set_max_row_group_row_count(Some(ROW_GROUP));
+        let mut writer = ArrowWriter::try_new(file, Arc::clone(&schema), Some(properties.build()))?;
+        for batch in batches {
+            writer.write(&batch)?;
+        }
+        writer.close()?;
+    }
+    Ok(())
+}
+
+/// Returns the rows `ids` of a table of `rows` rows, by partition.
+fn table(ids: &[i64], rows: i64, partitions: usize) -> Result<(SchemaRef, Vec<Vec<RecordBatch>>)> {
     // Different in each table, with NULLs, and a value that is hot.
     let key = |id: i64| match (id * 7919 + rows) % 17 {
         0 => None,
@@ -79,7 +129,7 @@ fn table(ids: &[i64], rows: i64, partitions: usize) -> Result<MemTable> {
     for (at, from) in (0..batch.num_rows()).step_by(size).enumerate() {
         parts[at % partitions].push(batch.slice(from, size.min(batch.num_rows() - from)));
     }
-    MemTable::try_new(batch.schema(), parts)
+    Ok((batch.schema(), parts))
 }
 
 /// The arguments that were drawn for since a query began, and how many were drawn for again.
