@@ -12,9 +12,9 @@
 //! keys can fail, behind what keeps them from it, and some are drawn at random. A planner relies on
 //! what joins promise, and filters go through all that is below.
 //!
-//! Half of the queries are trees of three to eight joins (`trees.rs`). Which input of a join is read
-//! first, and how far ahead of a join above, is all the same to their rows. That must hold for a
-//! [`consumer`](super::consumer) as well that stops early, asks again, or leaves streams alone.
+//! Half of the queries are trees of three to eight joins (`trees.rs`). Which input of a join is
+//! read first, and how far ahead of a join above, is all the same to their rows. That must hold for
+//! a [`consumer`](super::consumer) as well that stops early, asks again, or leaves streams alone.
 //! After each query memory, files and tasks must be gone.
 //!
 //! The outer query is answered from a table of the joined rows. So DataFusion's own mistakes about
@@ -25,8 +25,11 @@
 
 mod draw;
 mod pool;
+mod relations;
+mod rows;
 mod run;
 mod tables;
+mod tally;
 mod trees;
 
 use std::io::Write;
@@ -37,7 +40,8 @@ use std::time::{Duration, Instant};
 
 use tokio::runtime::{self, Runtime};
 
-use self::run::{COUNTS, Outcome, Runner, Tally};
+use self::run::Runner;
+use self::tally::{Outcome, Tally};
 use super::limited::check_tasks;
 use super::numbers::mix;
 
@@ -149,27 +153,4 @@ impl Worker {
 /// Prints past the test harness, which keeps what a passing test says to itself.
 fn print(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
-}
-
-impl Outcome {
-    fn counts(&self) -> [usize; COUNTS] {
-        [
-            1,
-            self.failed_in_both.into(),
-            self.drawn_twice.into(),
-            self.too_many.into(),
-            self.stock_is_wrong.into(),
-            self.exhausted.into(),
-            self.joins,
-            self.launches,
-            self.spilled,
-            self.filters,
-            self.trees,
-            self.most_joins,
-            self.scans_of_files,
-            self.misread,
-            self.dropped,
-            self.read_twice,
-        ]
-    }
 }

@@ -1,16 +1,21 @@
 //! Runs a query on both sides, and compares.
+//!
+//! ```text
+//!  seed ─▶ query ─▶ DataFusion joins ─▶ no row of a tree? draw another
+//!                                    └▶ outer query over them ─▶ truth
+//!  ours, of options of the seed ─▶ rows ──────────── compare ────┤
+//!                               ─▶ what nodes promise            │
+//!                               ─▶ a consumer's ─ compare_kept ──┘
+//!  at the end: nothing reserved, no file, no task
+//! ```
 
-use std::collections::HashMap;
-use std::fmt::{Display, Write};
+use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
-use arrow::util::display::{ArrayFormatter, FormatOptions};
 use datafusion::datasource::MemTable;
-use datafusion::datasource::physical_plan::FileScanConfig;
-use datafusion::datasource::source::DataSourceExec;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::SessionStateBuilder;
 use datafusion::execution::memory_pool::UnboundedMemoryPool;
@@ -22,9 +27,7 @@ use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, collect,
 use datafusion::prelude::{SessionConfig, SessionContext};
 use futures::TryStreamExt;
 use futures::future::try_join_all;
-use horton_join::HortonJoinExec;
 use horton_join::config::{Enabled, Filters, HortonConfig, Knobs};
-use horton_test_support::internals::DynamicFilterExec;
 use horton_test_support::plans::{keep_sides, nodes};
 use horton_test_support::promises;
 use tempfile::TempDir;
@@ -34,7 +37,9 @@ use super::super::limited::Limited;
 use super::super::numbers::Random;
 use super::draw::{Outer, Query};
 use super::pool::Pool;
+use super::rows::Rows;
 use super::tables::{Drawn, register};
+use super::tally::{Outcome, scans_of_files};
 
 /// Joined rows of a query that is worth its time.
 const MOST_ROWS: usize = 20_000;
@@ -165,125 +170,6 @@ struct Asked<'a> {
     whole: &'a str,
     truth: &'a Rows,
     options: &'a Options,
-}
-
-/// What became of a query.
-#[derive(Debug, Default)]
-pub struct Outcome {
-    /// DataFusion fails, too.
-    pub failed_in_both: bool,
-    /// DataFusion evaluates a function more than once.
-    pub drawn_twice: bool,
-    /// More rows than are worth it.
-    pub too_many: bool,
-    /// DataFusion's answer to the whole query differs from its answer in two steps.
-    pub stock_is_wrong: bool,
-    /// The memory pool had too little.
-    pub exhausted: bool,
-    pub joins: usize,
-    pub launches: usize,
-    pub spilled: usize,
-    pub filters: usize,
-    /// Trees of joins.
-    pub trees: usize,
-    /// Plans of six joins or more.
-    pub most_joins: usize,
-    pub scans_of_files: usize,
-    /// A consumer that misbehaves read it.
-    pub misread: usize,
-    /// Streams that the consumer dropped.
-    pub dropped: usize,
-    /// Plans that it executed twice without a reset in between, or beside a copy.
-    pub read_twice: usize,
-    pub promises: usize,
-    pub inherited: Vec<String>,
-}
-
-/// Counts of an outcome.
-pub const COUNTS: usize = 16;
-
-/// What became of all queries.
-#[derive(Debug, Default)]
-pub struct Tally {
-    counts: [usize; COUNTS],
-    promises: usize,
-    inherited: usize,
-    pub differences: Vec<String>,
-}
-
-impl Tally {
-    pub fn add(&mut self, outcome: Outcome) {
-        for (sum, count) in self.counts.iter_mut().zip(outcome.counts()) {
-            *sum += count;
-        }
-        self.promises += outcome.promises;
-        self.inherited += outcome.inherited.len();
-    }
-
-    pub fn text(&self, seed: u64, took: Duration) -> String {
-        let [
-            all,
-            failed,
-            drawn,
-            many,
-            wrong,
-            exhausted,
-            joins,
-            launches,
-            spilled,
-            filters,
-            trees,
-            most,
-            files,
-            misread,
-            dropped,
-            twice,
-        ] = self.counts;
-        let Self {
-            promises,
-            inherited,
-            differences,
-            ..
-        } = self;
-        let differences = differences.len();
-        format!(
-            "queries: {all}, seed {seed}, {differences} differences ({failed} fail in DataFusion, \
-             {drawn} drawn twice by it, {many} of too many rows, {wrong} that DataFusion answers \
-             wrong, {exhausted} out of memory; {joins} joins, {launches} kernel launches, \
-             {spilled} joins on disk, {filters} scans with filters, \
-             {trees} trees, {most} plans of six joins or more, {files} scans of files, {misread} \
-             misread, {dropped} streams of them dropped, {twice} of them twice, {promises} promises held, \
-             {inherited} broken by inputs as well, {took:.0?})"
-        )
-    }
-
-    /// Checks that enough queries said something.
-    pub fn assert_that_it_shows_something(&self) {
-        let [
-            all,
-            failed,
-            drawn,
-            many,
-            _,
-            exhausted,
-            joins,
-            launches,
-            spilled,
-            filters,
-            trees,
-            most,
-            files,
-            misread,
-            dropped,
-            twice,
-        ] = self.counts;
-        let silent = failed + drawn + many + exhausted;
-        assert!(2 * silent <= all, "{silent} of {all} queries say nothing");
-        assert!(joins >= all && launches >= all && 200 * spilled >= all && filters >= all / 2);
-        assert!(self.promises >= all);
-        assert!(3 * trees >= all && 10 * most >= all && files >= all);
-        assert!(4 * misread >= all && dropped >= misread / 4 && 10 * twice >= misread);
-    }
 }
 
 impl Runner {
@@ -661,15 +547,6 @@ fn count(batches: &[RecordBatch]) -> usize {
     batches.iter().map(RecordBatch::num_rows).sum()
 }
 
-fn scans_of_files(plan: &Arc<dyn ExecutionPlan>) -> usize {
-    let scans = nodes::<DataSourceExec>(plan);
-    let scans = scans
-        .iter()
-        .filter_map(|scan| scan.downcast_ref::<DataSourceExec>());
-    let of_files = scans.filter(|scan| scan.data_source().is::<FileScanConfig>());
-    of_files.count()
-}
-
 /// Returns whether partitions of `plan` may be asked for twice: by all of its nodes. A repartition
 /// gives each out once, those of a scan share a queue of files, and DataFusion's joins count those
 /// that ended.
@@ -690,125 +567,4 @@ fn keeps_first_rows(plan: &Arc<dyn ExecutionPlan>) -> bool {
 
 fn is_exhausted(error: &DataFusionError) -> bool {
     matches!(error.find_root(), DataFusionError::ResourcesExhausted(_))
-}
-
-impl Outcome {
-    /// Counts what joins of an executed plan did.
-    fn look_at(&mut self, plan: &Arc<dyn ExecutionPlan>) {
-        let joins = HortonJoinExec::all_in(plan);
-        let metrics = joins.iter().filter_map(|join| join.metrics());
-        let launches = metrics.filter_map(|metrics| metrics.sum_by_name("kernel_launches"));
-        self.launches = launches.map(|sum| sum.as_usize()).sum();
-        let is_on_disk = |join: &&&HortonJoinExec| {
-            let mut decisions = join.decisions().into_iter();
-            decisions.any(|decision| decision.is_spilled)
-        };
-        self.spilled = joins.iter().filter(is_on_disk).count();
-        self.joins = joins.len();
-        self.most_joins = usize::from(self.joins >= 6);
-        self.filters = nodes::<DynamicFilterExec>(plan).len();
-        self.scans_of_files = scans_of_files(plan);
-    }
-}
-
-/// Rows as text, in their order.
-struct Rows {
-    rows: Vec<String>,
-    /// They come from several partitions, so that their order says nothing.
-    is_merged: bool,
-}
-
-impl Rows {
-    fn of(batches: &[RecordBatch], is_merged: bool) -> Result<Self> {
-        let options = FormatOptions::default().with_null("NULL");
-        let mut rows = Vec::new();
-        for batch in batches {
-            let columns = batch.columns().iter();
-            let columns = columns.map(|column| ArrayFormatter::try_new(column, &options));
-            let columns = columns.collect::<std::result::Result<Vec<_>, _>>()?;
-            for row in 0..batch.num_rows() {
-                let mut text = String::new();
-                for column in &columns {
-                    let _ = write!(text, "{} ", column.value(row));
-                }
-                rows.push(text);
-            }
-        }
-        Ok(Self { rows, is_merged })
-    }
-
-    fn sorted(&self) -> Vec<&str> {
-        let mut sorted: Vec<&str> = self.rows.iter().map(String::as_str).collect();
-        sorted.sort_unstable();
-        sorted
-    }
-
-    /// Compares with what was `found` for the `outer` query.
-    fn compare(&self, outer: Outer, found: &Self) -> std::result::Result<(), String> {
-        let (expected, actual) = (self.sorted(), found.sorted());
-        if let Outer::Some(n) = outer {
-            let wanted = n.min(expected.len());
-            let mut left = expected.iter();
-            let all_there = actual.iter().all(|row| left.any(|other| other == row));
-            return match actual.len() == wanted && all_there {
-                true => Ok(()),
-                false => Err(format!("{} of {wanted} rows, or others", actual.len())),
-            };
-        }
-        if expected != actual {
-            let at = expected.iter().zip(&actual).position(|(a, b)| a != b);
-            let at = at.unwrap_or(expected.len().min(actual.len()));
-            return Err(format!(
-                "{} rows for {}; row {at} is {:?} for {:?}",
-                actual.len(),
-                expected.len(),
-                actual.get(at),
-                expected.get(at)
-            ));
-        }
-        let is_in_order = match outer {
-            _ if found.is_merged => true,
-            Outer::First(_) => self.rows == found.rows,
-            // Equal rows may come in any order.
-            Outer::Ordered => self.keys().eq(found.keys()),
-            _ => true,
-        };
-        match is_in_order {
-            true => Ok(()),
-            false => Err("order of rows".to_owned()),
-        }
-    }
-
-    /// Compares with what was `found` of some streams of as many `rounds`: of all, if it `is_whole`.
-    fn compare_kept(
-        &self,
-        outer: Outer,
-        (rounds, is_whole): (usize, bool),
-        found: &Self,
-    ) -> std::result::Result<(), String> {
-        let all = self.rows.iter().map(String::as_str);
-        let mut left: HashMap<&str, usize> = HashMap::new();
-        all.for_each(|row| *left.entry(row).or_default() += rounds);
-        for row in &found.rows {
-            match left.get_mut(row.as_str()) {
-                Some(times) if *times > 0 => *times -= 1,
-                _ => return Err(format!("row {row:?}, or too often")),
-            }
-        }
-        let wanted = rounds
-            * match outer {
-                Outer::Some(n) => n.min(self.rows.len()),
-                _ => self.rows.len(),
-            };
-        let count = found.rows.len();
-        match count == wanted || count < wanted && !is_whole {
-            true => Ok(()),
-            false => Err(format!("{count} of {wanted} rows")),
-        }
-    }
-
-    /// Returns the first two columns of each row.
-    fn keys(&self) -> impl Iterator<Item = Vec<&str>> {
-        self.rows.iter().map(|row| row.split(' ').take(2).collect())
-    }
 }

@@ -14,7 +14,7 @@
 //! may give too many. If none are found, only the rows of one side are kept.
 
 use super::super::numbers::Random;
-use super::draw::{COLUMNS, Choice, groups, rows_of, union};
+use super::relations::{COLUMNS, Choice, groups, rows_of, union};
 use super::tables::{TABLES, TINY};
 
 /// Rows of a part of a tree, at most.
