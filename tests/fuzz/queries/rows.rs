@@ -1,7 +1,7 @@
 //! Rows of a query as text, and what rows of another run may be.
 //!
 //! ```text
-//!  expected ─ compare ──────▶ found       the same, in an order if one was asked for; some, if LIMIT
+//!  expected ─ compare ──────▶ found       the same, in an order that was asked for; some, if LIMIT
 //!           ─ compare_kept ─▶ of streams  none but those, and all where all streams were read
 //! ```
 
@@ -82,7 +82,7 @@ impl Rows {
         }
     }
 
-    /// Compares with what was `found` of some streams of as many `rounds`: of all, if it `is_whole`.
+    /// Compares with what was `found` of some streams of as many `rounds`, of all if it `is_whole`.
     pub fn compare_kept(
         &self,
         outer: Outer,
