@@ -4,6 +4,7 @@
 //!  HortonJoinExec { stock: Arc<HashJoinExec> }
 //!     plan duties (properties, statistics, distribution, pushdown) ─▶ the stock node's answers
 //!     execute ─▶ which side is built, and where, decided with the rows at hand
+//!     fmt_as  ─▶ the rules of the decision, or what was decided (decision.rs)
 //!     filters:  one per key column of either input, published once the other one is built
 //!
 //!  partition mode     sides         build                          output partitions

@@ -1,4 +1,4 @@
-//! Single operations of every kind of table, by the device's event clock.
+//! Single operations of Horton and cuckoo tables, by the device's event clock.
 //!
 //! ```text
 //! cargo bench -p horton-tables --bench tables                      HORTON_BENCH_DEVICE=auto

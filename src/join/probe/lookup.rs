@@ -5,9 +5,9 @@
 //!        ─▶ keys in staging memory ─▶ device, or the host in its place
 //! ```
 //!
-//! If the device fails, its lookups in flight are made again on the host. Where the device alone
-//! knows which build rows were matched, those bits are brought back from time to time. Until then
-//! the keys that were looked up are kept.
+//! If the device fails, its lookups in flight are made again on another, or on the host. Where the
+//! device alone knows which build rows were matched, those bits are brought back from time to time.
+//! Until then the keys that were looked up are kept.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -21,7 +21,8 @@
 //! dropping it cancels the lookups that have not begun.
 //!
 //! A chunk that the device has no room for waits for others to give memory back, and is split if
-//! they do not. If the device has no room even then, or fails, the host looks the keys up
+//! they do not. If the device has no room even then, or fails, another device that has the table,
+//! or gets it, looks the keys up. If there is none, the host does
 //! ([`failover`](crate::join::lookup::failover)): from the chunk's first batch, or from its next
 //! pair.
 //!
