@@ -53,10 +53,14 @@ pub fn is_row_filter(node: &dyn ExecutionPlan) -> bool {
 /// Returns whether some row of the tables below `plan` is left out by a filter or a LIMIT, which is
 /// no dynamic filter.
 pub fn has_filter(plan: &Arc<dyn ExecutionPlan>) -> bool {
-    plan.is::<FilterExec>()
-        || plan.fetch().is_some()
-        || tests_rows(plan.as_ref())
-        || plan.children().into_iter().any(has_filter)
+    let mut left = vec![plan];
+    while let Some(node) = left.pop() {
+        if node.is::<FilterExec>() || node.fetch().is_some() || tests_rows(node.as_ref()) {
+            return true;
+        }
+        left.extend(node.children());
+    }
+    false
 }
 
 /// Returns whether `node` is a scan of files with a predicate of its own.

@@ -172,7 +172,10 @@ impl HortonJoinExec {
         if self.is_partitioned() || self.targets(context)?.side(first).is_pruned {
             return Ok(OpeningBuild::Waits);
         }
-        let Some(run) = self.runs.begin(&self.made_filters())? else {
+        let begun = self.runs.begin(&self.made_filters())?;
+        // A join above may have begun it, to read ahead.
+        let unopened = || self.runs.current().filter(|run| !run.has_begun());
+        let Some(run) = begun.or_else(unopened) else {
             return Ok(OpeningBuild::AlreadyOpen);
         };
         // Ends the execution if the build side cannot be opened.
@@ -187,28 +190,33 @@ impl HortonJoinExec {
         self.runs.current().is_some_and(|run| run.has_begun())
     }
 
-    /// Reads `side` until a row comes, before the join is executed, for the execution `above` of a
-    /// join above. Returns what says whether it is empty; `None` if that cannot be found out.
+    /// Returns the execution of this join. It begins for the execution `above` of a join above, if
+    /// there is none.
+    ///
+    /// # Errors
+    /// If a filter cannot be set back.
+    pub(super) fn begin_below(&self, above: &Run) -> Result<Option<Arc<Run>>> {
+        let begun = self.runs.begin(&self.made_filters())?;
+        if let Some(run) = &begun {
+            above.hold(Arc::clone(run).held());
+        }
+        Ok(begun.or_else(|| self.runs.current()))
+    }
+
+    /// Reads `side` until a row comes, before `run` of the join opens its inputs. Returns what says
+    /// whether it is empty; `None` if that cannot be found out.
     ///
     /// # Errors
     /// The errors of opening the input.
     pub(super) fn read_ahead(
         &self,
         side: Side,
-        above: &Run,
+        run: &Run,
         context: &Arc<TaskContext>,
     ) -> Result<Option<IsEmpty>> {
         if self.is_partitioned() || !self.sides().may_be(side) {
             return Ok(None);
         }
-        let run = match self.runs.begin(&self.made_filters())? {
-            Some(run) => {
-                above.hold(Arc::clone(&run).held());
-                Some(run)
-            }
-            None => self.runs.current(),
-        };
-        let Some(run) = run else { return Ok(None) };
         run.read_ahead(side, || {
             let input = self.reading_opened(side, 0, context, false)?;
             Ok(Input::begin(input, 1))

@@ -27,14 +27,34 @@ use super::dynamic_filter::pushdown::preserves;
 use super::dynamic_filter::targets::rows_scanned;
 use super::exec::HortonJoinExec;
 use super::execution::Run;
+use super::input::choose_build_side::IsEmpty;
 use super::side::Side;
+use super::stream::with_stack;
 
 /// A filtered scan without whose rows a tree of joins has none.
 struct FilteredScan {
-    /// The join that it is an input of.
-    join: Arc<dyn ExecutionPlan>,
+    /// The joins from the top of the tree to the one that it is an input of.
+    path: Vec<Arc<dyn ExecutionPlan>>,
+    /// Its side of the last one.
     side: Side,
     rows: usize,
+}
+
+impl FilteredScan {
+    /// Reads until a row comes. Returns what says whether none does. Executions of the path begin
+    /// with that, as they set back the filters that the scan may hold.
+    fn read(&self, above: &Run, context: &Arc<TaskContext>) -> Result<Option<IsEmpty>> {
+        let mut read = None;
+        for join in &self.path {
+            if let Some(join) = HortonJoinExec::of(join.as_ref()) {
+                read = join.begin_below(above)?.map(|run| (join, run));
+            }
+        }
+        match read {
+            Some((join, run)) => join.read_ahead(self.side, &run, context),
+            None => Ok(None),
+        }
+    }
 }
 
 /// Returns whether a filter leaves no row of a table without which `tree` has none. Tables are read
@@ -49,19 +69,15 @@ pub async fn is_found_empty(
     context: &Arc<TaskContext>,
 ) -> Result<bool> {
     let mut scans = Vec::new();
-    find(tree, &mut scans);
+    find(tree, &mut Vec::new(), &mut scans);
     scans.sort_by_key(|scan| scan.rows);
-    let mut rows = 0;
+    let mut rows: usize = 0;
     for scan in scans {
-        rows += scan.rows;
-        let (Some(join), Some(above)) = (HortonJoinExec::of(scan.join.as_ref()), above.upgrade())
-        else {
+        rows = rows.saturating_add(scan.rows);
+        let Some(above) = above.upgrade().filter(|_| rows < most) else {
             return Ok(false);
         };
-        if rows >= most {
-            return Ok(false);
-        }
-        let read = join.read_ahead(scan.side, &above, context)?;
+        let read = scan.read(&above, context)?;
         drop(above);
         let Some(mut read) = read else { continue };
         // A read that is gone has found nothing.
@@ -73,28 +89,35 @@ pub async fn is_found_empty(
     Ok(false)
 }
 
-/// Adds the filtered scans without whose rows `plan` has none to `found`.
-fn find(plan: &Arc<dyn ExecutionPlan>, found: &mut Vec<FilteredScan>) {
+/// Adds the filtered scans without whose rows `plan` has none to `found`. It is below the joins of
+/// `path`.
+fn find(
+    plan: &Arc<dyn ExecutionPlan>,
+    path: &mut Vec<Arc<dyn ExecutionPlan>>,
+    found: &mut Vec<FilteredScan>,
+) {
     let Some(join) = HortonJoinExec::of(plan.as_ref()) else {
         if let [child] = plan.children().as_slice()
             && is_row_filter(plan.as_ref())
         {
-            find(child, found);
+            with_stack(|| find(child, path, found));
         }
         return;
     };
+    path.push(Arc::clone(plan));
     let preserved = preserves(*join.stock().join_type());
     for side in Side::BOTH {
         let input = join.input(side);
         match rows_scanned(input) {
             _ if !preserved[side as usize] => {}
             Some(rows) if has_filter(input) => found.push(FilteredScan {
-                join: Arc::clone(plan),
+                path: path.clone(),
                 side,
                 rows,
             }),
-            None if !join.has_begun() => find(input, found),
+            None if !join.has_begun() => with_stack(|| find(input, path, found)),
             _ => {}
         }
     }
+    path.pop();
 }

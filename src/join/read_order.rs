@@ -112,12 +112,16 @@ impl Shape {
 
 /// Returns the rows of all tables below `plan`, if they are known.
 fn rows_below(plan: &Arc<dyn ExecutionPlan>) -> Option<usize> {
-    let children = plan.children();
-    if children.is_empty() {
-        return rows_scanned(plan);
+    let mut rows: usize = 0;
+    let mut left = vec![plan];
+    while let Some(node) = left.pop() {
+        let children = node.children();
+        if children.is_empty() {
+            rows = rows.saturating_add(rows_scanned(node)?);
+        }
+        left.extend(children);
     }
-    let mut rows = children.into_iter().map(rows_below);
-    rows.try_fold(0, |all: usize, rows| Some(all.saturating_add(rows?)))
+    Some(rows)
 }
 
 /// Returns whether `plan` has few rows: a LIMIT, or a filter over an aggregate. An aggregate keeps

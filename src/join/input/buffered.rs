@@ -107,6 +107,10 @@ impl BufferedInput {
     /// # Errors
     /// [`Error::DataFusion`] if a task panics.
     pub async fn turn(&mut self, rows: usize) -> Result<ReadOutcome> {
+        // Others of its partitions may never end.
+        if self.has_failed() {
+            return Ok(ReadOutcome::Failed);
+        }
         let (stop, stopped) = watch::channel(false);
         let stop = Arc::new(stop);
         let read = |part: InputPartition| {
@@ -138,11 +142,15 @@ impl BufferedInput {
             }
         }
         Ok(match refused {
-            _ if self.parts.iter().any(|part| part.error.is_some()) => ReadOutcome::Failed,
+            _ if self.has_failed() => ReadOutcome::Failed,
             Some(error) => ReadOutcome::Refused(error),
             None if self.parts.iter().all(InputPartition::has_ended) => ReadOutcome::Ended,
             None => ReadOutcome::Full,
         })
+    }
+
+    fn has_failed(&self) -> bool {
+        self.parts.iter().any(|part| part.error.is_some())
     }
 
     /// Returns the input's schema.

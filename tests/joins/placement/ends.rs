@@ -306,15 +306,18 @@ fn a_right_side_that_is_read_first_and_fails_leaves_the_left_one_to_be_built() {
 
 #[test]
 fn a_left_partition_that_fails_does_not_wait_for_one_that_never_ends() {
-    for at in PLACES {
-        let left = side(16, 20).in_partitions(2, |row| row).in_batches_of(3);
-        let case = open(left, side(17, 200), at);
-        let join = join_of(
-            &case,
-            (&case.build, &[Then::Wait, LEFT]),
-            (&case.probe, &[Then::End]),
-        );
-        assert_fails(&join, &case, LEFT, &format!("{at:?}"));
+    // More rows than a turn has, and fewer.
+    for rows in [20, 10] {
+        for at in PLACES {
+            let left = side(16, rows).in_partitions(2, |row| row).in_batches_of(3);
+            let case = open(left, side(17, 200), at);
+            let join = join_of(
+                &case,
+                (&case.build, &[Then::Wait, LEFT]),
+                (&case.probe, &[Then::End]),
+            );
+            assert_fails(&join, &case, LEFT, &format!("{at:?}, {rows} rows"));
+        }
     }
 }
 
