@@ -130,7 +130,7 @@ impl Tally {
         assert!(joins >= all && launches >= all && 200 * spilled >= all && filters >= all / 2);
         assert!(self.promises >= all);
         assert!(3 * trees >= all && 10 * most >= all && files >= all);
-        assert!(4 * misread >= all && dropped >= misread / 4 && 10 * twice >= misread);
+        assert!(5 * misread >= all && 8 * dropped >= misread && 20 * twice >= misread);
     }
 }
 
