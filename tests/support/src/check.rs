@@ -14,7 +14,7 @@
 //! which NULL equals NULL. For floats, NaN equals NaN and -0.0 equals 0.0; floats inside
 //! lists and structs are compared bit by bit. Cost: one sort per side, then linear, unless
 //! many rows share their exact columns and nearly their first float; such a row looks at
-//! no more than [`WINDOW`] candidates, which may report a false difference but never
+//! no more than `WINDOW` candidates, which may report a false difference but never
 //! hides one. A plain sort and pairwise comparison would be simpler and wrong: a float that
 //! differs in its last bit moves its row to another place.
 
