@@ -110,9 +110,10 @@ SCALE_GIVEN = $(if $(filter command,$(firstword $(origin SCALE))),$(SCALE),1)
 # Without DATA and QUERIES: TPC-H at SCALE, made once. ROBUST has more options of the program.
 .PHONY: robust
 robust: TPCH = $${CARGO_TARGET_DIR:-target}/robust/tpch-$(SCALE_GIVEN)
-robust: ## how little times depend on the order of tables in SQL: DATA=DIR QUERIES=DIR ORDERS=20 SCALE=1 ROBUST=--in-memory
+robust: ## how little times depend on the order of tables in SQL: DATA=DIR QUERIES=DIR ORDERS=20
 	scripts/ensure-opencl.sh --release
-	$(if $(and $(DATA),$(QUERIES)),,test -e "$(TPCH)/queries/q22.sql" || cargo run --release --example tpch_join -- --scale $(SCALE_GIVEN) --write "$(TPCH)")
+	$(if $(and $(DATA),$(QUERIES)),,test -e "$(TPCH)/queries/q22.sql" || \
+		cargo run --release --example tpch_join -- --scale $(SCALE_GIVEN) --write "$(TPCH)")
 	cargo run --release -p horton-robust -- orders --orders $(ORDERS) \
 		--data "$(or $(DATA),$(TPCH)/tables)" --queries "$(or $(QUERIES),$(TPCH)/queries)" $(ROBUST)
 

@@ -30,7 +30,8 @@ use crate::study::Study;
 use horton_test_support::sql_bench::cases::{Case, Preset};
 use horton_test_support::sql_bench::measure::{Outcome, Settings, Sides, measure};
 use horton_test_support::sql_bench::tables::Tables;
-use horton_test_support::sql_bench::{Error, Result, cases, report};
+use horton_test_support::sql_bench::{Result, cases, report};
+use horton_test_support::status::status;
 
 /// SQL joins of in-memory tables: DataFusion's own joins beside joins on an OpenCL device.
 #[derive(Parser)]
@@ -158,21 +159,7 @@ impl Args {
 fn main() -> ExitCode {
     let log = env_logger::Env::default().default_filter_or("warn");
     env_logger::Builder::from_env(log).init();
-    match run(&Args::parse()) {
-        Ok(0) => ExitCode::SUCCESS,
-        Ok(_) => ExitCode::FAILURE,
-        Err(error) if is_closed_pipe(&error) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::from(2)
-        }
-    }
-}
-
-/// Returns whether the reader of our output has seen enough.
-fn is_closed_pipe(error: &Error) -> bool {
-    let error = error.downcast_ref::<io::Error>();
-    error.is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+    status(run(&Args::parse()))
 }
 
 /// Does what the arguments ask for; returns the number of differences found.

@@ -33,6 +33,7 @@ use arrow::datatypes::Int64Type;
 use clap::Parser;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use horton_test_support::folder::{self, Data};
+use horton_test_support::status::status;
 
 use crate::limit::{Limit, pooled};
 use crate::measure::{Effort, Outcome, Sides, measure};
@@ -159,21 +160,7 @@ fn key_value(text: &str) -> Result<(String, String), String> {
 fn main() -> ExitCode {
     let log = env_logger::Env::default().default_filter_or("warn");
     env_logger::Builder::from_env(log).init();
-    match run(&Args::parse()) {
-        Ok(0) => ExitCode::SUCCESS,
-        Ok(_) => ExitCode::FAILURE,
-        Err(error) if is_closed_pipe(&error) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::from(2)
-        }
-    }
-}
-
-/// Returns whether the reader of our output has seen enough.
-fn is_closed_pipe(error: &Error) -> bool {
-    let error = error.downcast_ref::<io::Error>();
-    error.is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+    status(run(&Args::parse()))
 }
 
 /// Does what the arguments ask for; returns the number of differences found.

@@ -34,7 +34,10 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 pub fn find(python: &str) -> Result<DuckDb> {
     let found = DuckDb::find(python);
     Ok(found.ok_or_else(|| {
-        format!("--duckdb: {python} has no module 'duckdb' (pip install duckdb), and no shell 'duckdb' is in PATH")
+        format!(
+            "--duckdb: {python} has no module 'duckdb' (pip install duckdb), \
+             and no shell 'duckdb' is in PATH"
+        )
     })?)
 }
 

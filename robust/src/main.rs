@@ -24,11 +24,11 @@ mod table;
 mod tables;
 mod turns;
 
-use std::io;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use horton_test_support::{Error, Result};
+use horton_test_support::Result;
+use horton_test_support::status::status;
 
 use crate::engines::Options;
 use crate::turns::Turns;
@@ -62,15 +62,7 @@ fn main() -> ExitCode {
         Command::Orders(args) => turns(&args.options).and_then(|turns| orders::run(args, &turns)),
         Command::Graphs(args) => turns(&args.options).and_then(|turns| graphs::run(args, &turns)),
     };
-    match result {
-        Ok(0) => ExitCode::SUCCESS,
-        Ok(_) => ExitCode::FAILURE,
-        Err(error) if is_closed_pipe(&error) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::from(2)
-        }
-    }
+    status(result)
 }
 
 fn turns(options: &Options) -> Result<Turns> {
@@ -83,10 +75,4 @@ fn turns(options: &Options) -> Result<Turns> {
         limit: options.limit(),
         runtime,
     })
-}
-
-/// Returns whether the reader of our output has seen enough.
-fn is_closed_pipe(error: &Error) -> bool {
-    let error = error.downcast_ref::<io::Error>();
-    error.is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }

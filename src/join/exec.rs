@@ -215,9 +215,17 @@ impl HortonJoinExec {
         let order = match self.sides() {
             Sides::Fixed(side) => ReadOrder::Known(side),
             Sides::Open => {
-                let inputs = [self.stock.left(), self.stock.right()];
-                let filters = [self.filters[0].as_slice(), self.filters[1].as_slice()];
-                let targets = FilterTargets::of(inputs, filters, false)?;
+                let found;
+                let targets = match self.targets.get() {
+                    Some(targets) => targets,
+                    // EXPLAIN asks before the join is executed.
+                    None => {
+                        let inputs = [self.stock.left(), self.stock.right()];
+                        let filters = [self.filters[0].as_slice(), self.filters[1].as_slice()];
+                        found = FilterTargets::of(inputs, filters, false)?;
+                        &found
+                    }
+                };
                 let reached = Side::BOTH.map(|side| targets.side(side).is_reached);
                 ReadOrder::of(&self.stock, reached)
             }

@@ -166,10 +166,11 @@ impl HortonJoinExec {
     /// # Errors
     /// The errors of opening it.
     pub(super) fn open_build(&self, context: &Arc<TaskContext>) -> Result<OpeningBuild> {
+        let targets = self.targets(context)?;
         let ReadOrder::Known(first) = self.read_order()? else {
             return Ok(OpeningBuild::Waits);
         };
-        if self.is_partitioned() || self.targets(context)?.side(first).is_pruned {
+        if self.is_partitioned() || targets.side(first).is_pruned {
             return Ok(OpeningBuild::Waits);
         }
         let begun = self.runs.begin(&self.made_filters())?;
@@ -345,14 +346,14 @@ impl HortonJoinExec {
         context: &Arc<TaskContext>,
     ) -> Result<impl Future<Output = Result<Side, Error>> + Send + 'static> {
         let order = self.read_order()?;
-        let tree = Arc::clone(self.input(order.planned().other()));
+        let left = Arc::clone(self.stock.left());
         let (run, context) = (Arc::downgrade(run), Arc::clone(context));
         Ok(async move {
             Ok(match order {
-                ReadOrder::Scan(scan, rows)
-                    if is_found_empty(&tree, rows, &run, &context).await? =>
+                ReadOrder::RightUnlessEmpty(rows)
+                    if is_found_empty(&left, rows, &run, &context).await? =>
                 {
-                    scan.other()
+                    Side::Left
                 }
                 order => order.planned(),
             })

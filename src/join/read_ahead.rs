@@ -13,7 +13,8 @@
 //! than K needs anyway. The tables together have fewer rows than the scan. So finding out costs no
 //! more than a wrong guess (ski rental, Karlin et al., 1988).
 //!
-//! A join that has begun to read is left alone: nodes below it cannot be executed again.
+//! A join that has begun to read is left alone: nodes below it cannot be executed again. If one of
+//! the scans is what it reads, the end of that read is waited for.
 
 use std::sync::{Arc, Weak};
 

@@ -40,7 +40,7 @@ use crate::parallel::task_failed;
 use super::buffered::{BufferedInput, ReadOutcome};
 use super::files::SpillFiles;
 
-/// Says whether an input has no rows, once a read of it has ended or found some.
+/// Says whether an input has no rows, once the read of it that has begun is over.
 pub type IsEmpty = watch::Receiver<Option<bool>>;
 
 /// An input, of which a read may have begun before its join is polled.

@@ -14,6 +14,7 @@
 //!  csv, median  a line of figures, the middle one            ─▶ tpch_join, sql_bench, evaluation
 //!  check        the same rows, floats closely                ─▶ tpch_join, robust
 //!  folder       Parquet files as tables, texts of queries    ─▶ tpch_join, robust
+//!  status       the exit status of programs               ─▶ tpch_join, sql_bench, robust
 //!  duckdb       the same queries in DuckDB                   ─▶ evaluation, robust
 //! ```
 
@@ -36,6 +37,7 @@ pub mod plans;
 pub mod plot;
 pub mod promises;
 pub mod sql_bench;
+pub mod status;
 
 pub mod text;
 pub mod tpch;
