@@ -8,10 +8,10 @@
 //!  random, queries ─▶ consumer   reads a plan out of order, drops and leaves streams
 //!                  ─▶ limited    memory and files that runs give back
 //!                  ─▶ numbers    what is drawn;  difference  what a check says
+//!                  ─▶ turn       who has the device alone, as its calls are to fail
 //! ```
 //!
-//! Some random cases make OpenCL calls fail, which the process's fault layer does to all its joins;
-//! the soak test measures the process's memory. So the latter has a process of its own.
+//! The soak test measures the process's memory, so it has a process of its own.
 
 mod consumer;
 mod difference;
@@ -20,3 +20,4 @@ mod numbers;
 mod queries;
 mod random;
 mod soak;
+mod turn;

@@ -44,6 +44,7 @@ use self::run::Runner;
 use self::tally::{Outcome, Tally};
 use super::limited::check_tasks;
 use super::numbers::mix;
+use super::turn;
 
 /// Stack of a thread that plans, which debug builds of the planner take for trees of joins.
 const STACK: usize = 64 << 20;
@@ -85,7 +86,9 @@ fn random_queries_are_answered_as_without_our_joins() {
                 return;
             }
             let seed = mix(seed, index);
+            let turn = turn::beside();
             let outcome = worker.check(seed);
+            drop(turn);
             if let Err(difference) = &outcome {
                 // At once, as the end may never come.
                 print(&format!("HORTON_FUZZ_QUERY={seed}\n{difference}"));

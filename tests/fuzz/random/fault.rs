@@ -7,26 +7,17 @@
 //!                       └ shows errors        ─▶ its status, or the rows if none needed the call
 //! ```
 //!
-//! The fault layer is one for the process, and is in debug builds only; there such a case runs
-//! while no other does. Each run has a plan of its own, which trusts the device anew.
+//! The fault layer is one for the process, and is in debug builds only. There such a case has the
+//! device alone (`turn`). Each run has a plan of its own, which trusts the device anew.
 
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
-
+use super::super::turn::{self, Turn};
 use super::case::Case;
-
-/// A turn that keeps other cases from meeting a case's fault.
-#[expect(dead_code, reason = "held, not read")]
-pub enum Turn {
-    Shared(RwLockReadGuard<'static, ()>),
-    Alone(RwLockWriteGuard<'static, ()>),
-}
 
 /// Waits until `case` may run.
 pub fn turn(case: &Case) -> Turn {
-    static LAYER: RwLock<()> = RwLock::new(());
     match cfg!(debug_assertions) && case.strike.is_some() {
-        true => Turn::Alone(LAYER.write().unwrap_or_else(PoisonError::into_inner)),
-        false => Turn::Shared(LAYER.read().unwrap_or_else(PoisonError::into_inner)),
+        true => turn::alone(),
+        false => turn::beside(),
     }
 }
 
