@@ -1,11 +1,10 @@
-//! The plan node: a drop-in for `HashJoinExec`.
+//! The plan node: what it keeps of the `HashJoinExec` in whose place it stands.
 //!
 //! ```text
-//!  HortonJoinExec { stock: Arc<HashJoinExec> }
-//!     plan duties (properties, statistics, distribution, pushdown) ─▶ the stock node's answers
-//!     execute ─▶ which side is built, and where, decided with the rows at hand
-//!     fmt_as  ─▶ the rules of the decision, or what was decided (decision.rs)
-//!     filters:  one per key column of either input, published once the other one is built
+//!  HortonJoinExec { stock: Arc<HashJoinExec> }        the node's answers:  execution_plan.rs
+//!     config, filters   what the planner set          its execution:       execute.rs
+//!     runs, shown       what executions left
+//!     targets, order    what is found out once
 //!
 //!  partition mode     sides         build                          output partitions
 //!    Auto             either        all partitions of a side       as the side that has more
@@ -13,47 +12,29 @@
 //!    Partitioned      as planned    one per partition              the right input's
 //! ```
 //!
-//! The node keeps the `HashJoinExec` it came from and lets it answer all questions about the plan.
 //! DataFusion's `PartitionMode::Auto` is its word for "not decided yet": it asks for no
 //! distribution of either input and promises none. So no repartition is planned below, and what
-//! nodes above need is planned there. Every method whose default would be wrong for a join is here.
+//! nodes above need is planned there.
 
 use std::any::Any;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::TreeNodeRecursion;
-use datafusion::common::{Result, Statistics, internal_err};
-use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::physical_expr::expressions::{DynamicFilterPhysicalExpr, lit};
-use datafusion::physical_expr::{Distribution, PhysicalExpr};
-use datafusion::physical_plan::execution_plan::CardinalityEffect;
-use datafusion::physical_plan::filter_pushdown::{
-    ChildPushdownResult, FilterDescription, FilterPushdownPhase, FilterPushdownPropagation,
-};
+use datafusion::common::{Result, internal_err};
+use datafusion::physical_expr::expressions::DynamicFilterPhysicalExpr;
 use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
-use datafusion::physical_plan::metrics::MetricsSet;
-use datafusion::physical_plan::projection::ProjectionExec;
-use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
-use datafusion::physical_plan::{
-    ChildrenPropertiesMode, DisplayAs, DisplayFormatType, ExecutionPlan,
-    InputDistributionRequirements, PlanProperties, ReplaceChildrenOptions,
-};
+use datafusion::physical_plan::{ExecutionPlan, PlanProperties};
 
 use crate::config::{Enabled, HortonConfig};
 
+use super::decision::{Decision, JoinReport, Place};
+use super::dynamic_filter::accumulator::KeyFilter;
+use super::dynamic_filter::targets::FilterTargets;
 use super::execution::Runs;
 use super::properties;
-use crate::join::decision::{Decision, JoinReport, Place};
-use crate::join::dynamic_filter::accumulator::KeyFilter;
-use crate::join::dynamic_filter::pushdown;
-use crate::join::dynamic_filter::targets::FilterTargets;
-use crate::join::output::columns::OutputColumns;
-use crate::join::read_order::ReadOrder;
-use crate::join::side::Side;
-use crate::join::sides::Sides;
-use crate::join::stream::with_stack;
+use super::read_order::ReadOrder;
+use super::side::Side;
+use super::sides::Sides;
 
 /// An equi-join on an OpenCL device or the host, in the place of a `HashJoinExec`.
 ///
@@ -98,7 +79,7 @@ pub struct HortonJoinExec {
     pub(super) runs: Arc<Runs>,
     pub(super) targets: OnceLock<FilterTargets>,
     pub(super) read_order: OnceLock<ReadOrder>,
-    properties: Arc<PlanProperties>,
+    pub(super) properties: Arc<PlanProperties>,
 }
 
 impl fmt::Debug for HortonJoinExec {
@@ -172,7 +153,7 @@ impl HortonJoinExec {
     }
 
     /// Returns the same join around another `HashJoinExec`.
-    fn rewrap(&self, stock: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+    pub(super) fn rewrap(&self, stock: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
         let stock: Arc<dyn Any + Send + Sync> = stock;
         match stock.downcast() {
             Ok(stock) => Ok(Arc::new(self.rewrapped(stock))),
@@ -180,7 +161,7 @@ impl HortonJoinExec {
         }
     }
 
-    fn rewrapped(&self, stock: Arc<HashJoinExec>) -> Self {
+    pub(super) fn rewrapped(&self, stock: Arc<HashJoinExec>) -> Self {
         // A recursive query sets its plan back for each step. DataFusion derives the properties of
         // nodes above again if those of their inputs are other objects.
         let is_same = Arc::ptr_eq(stock.properties(), self.stock.properties());
@@ -238,7 +219,7 @@ impl HortonJoinExec {
         Sides::of(&self.stock, self.is_open())
     }
 
-    fn is_open(&self) -> bool {
+    pub(super) fn is_open(&self) -> bool {
         properties::is_open(&self.stock)
     }
 
@@ -269,7 +250,7 @@ impl HortonJoinExec {
     }
 
     /// Names the rules by which sides and device will be decided.
-    fn rules(&self) -> String {
+    pub(super) fn rules(&self) -> String {
         let sides = match (self.sides(), self.read_order()) {
             (Sides::Open, Ok(order)) => {
                 format!("the side that ends first, {} read first", order.planned())
@@ -289,203 +270,5 @@ impl HortonJoinExec {
         };
         let device = &self.config.device;
         format!("build={sides}, device='{device}' from {rows}{each}")
-    }
-}
-
-impl DisplayAs for HortonJoinExec {
-    fn fmt_as(&self, t: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        struct Stock<'a>(&'a HashJoinExec, DisplayFormatType);
-        impl fmt::Display for Stock<'_> {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                self.0.fmt_as(self.1, f)
-            }
-        }
-        let stock = Stock(&self.stock, t).to_string();
-        let decided = self.shown.decisions.to_string();
-        let how = if decided.is_empty() {
-            self.rules()
-        } else {
-            decided
-        };
-        match t {
-            DisplayFormatType::TreeRender => {
-                write!(f, "{stock}")?;
-                writeln!(f, "horton={how}")
-            }
-            _ => {
-                let line = stock.replacen("HashJoinExec", "HortonJoinExec", 1);
-                write!(f, "{line}, horton=[{how}]")
-            }
-        }
-    }
-}
-
-impl ExecutionPlan for HortonJoinExec {
-    fn name(&self) -> &str {
-        "HortonJoinExec"
-    }
-
-    /// Shows planners and serialisers the join that it stands for. Not where either side may be
-    /// built: that join cannot be executed, nor may others cut the plan around it.
-    fn downcast_delegate(&self) -> Option<&dyn ExecutionPlan> {
-        (!self.is_open()).then_some(self.stock.as_ref())
-    }
-
-    fn properties(&self) -> &Arc<PlanProperties> {
-        &self.properties
-    }
-
-    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        self.stock.children()
-    }
-
-    fn apply_expressions(
-        &self,
-        f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
-    ) -> Result<TreeNodeRecursion> {
-        self.stock.apply_expressions(f)
-    }
-
-    fn dynamic_expressions_produced(&self) -> Vec<Arc<dyn PhysicalExpr>> {
-        let own = self.made_filters().into_iter();
-        own.map(|filter| filter as _).collect()
-    }
-
-    fn required_input_distribution(&self) -> Vec<Distribution> {
-        self.stock
-            .input_distribution_requirements()
-            .into_per_child()
-    }
-
-    fn input_distribution_requirements(&self) -> InputDistributionRequirements {
-        self.stock.input_distribution_requirements()
-    }
-
-    fn maintains_input_order(&self) -> Vec<bool> {
-        properties::maintains_input_order(&self.stock)
-    }
-
-    fn benefits_from_input_partitioning(&self) -> Vec<bool> {
-        self.stock.benefits_from_input_partitioning()
-    }
-
-    fn replace_children(
-        self: Arc<Self>,
-        children: Vec<Arc<dyn ExecutionPlan>>,
-        options: ReplaceChildrenOptions,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        let stock = Arc::clone(&self.stock).replace_children(children, options)?;
-        self.rewrap(stock)
-    }
-
-    fn with_new_children(
-        self: Arc<Self>,
-        children: Vec<Arc<dyn ExecutionPlan>>,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        self.replace_children(
-            children,
-            ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute),
-        )
-    }
-
-    fn reset_state(self: Arc<Self>) -> Result<Arc<dyn ExecutionPlan>> {
-        for filter in self.made_filters() {
-            filter.update(lit(true))?;
-        }
-        self.rewrap(Arc::clone(&self.stock).reset_state()?)
-    }
-
-    fn execute(
-        &self,
-        partition: usize,
-        context: Arc<TaskContext>,
-    ) -> Result<SendableRecordBatchStream> {
-        with_stack(|| self.start(partition, &context))
-    }
-
-    fn metrics(&self) -> Option<MetricsSet> {
-        Some(self.shown.all_metrics())
-    }
-
-    fn child_stats_requests(&self, partition: Option<usize>) -> Vec<ChildStats> {
-        self.stock.child_stats_requests(partition)
-    }
-
-    fn statistics_from_inputs(
-        &self,
-        input_stats: &[Arc<Statistics>],
-        args: &StatisticsArgs,
-    ) -> Result<Arc<Statistics>> {
-        let of_join = self.stock.statistics_from_inputs(input_stats, args)?;
-        Ok(properties::statistics(&of_join))
-    }
-
-    fn supports_limit_pushdown(&self) -> bool {
-        self.stock.supports_limit_pushdown()
-    }
-
-    fn fetch(&self) -> Option<usize> {
-        self.stock.fetch()
-    }
-
-    fn with_fetch(&self, limit: Option<usize>) -> Option<Arc<dyn ExecutionPlan>> {
-        let stock = self.stock.with_fetch(limit)?;
-        self.rewrap(stock).ok()
-    }
-
-    fn cardinality_effect(&self) -> CardinalityEffect {
-        self.stock.cardinality_effect()
-    }
-
-    fn try_swapping_with_projection(
-        &self,
-        projection: &ProjectionExec,
-    ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
-        match self.stock.try_swapping_with_projection(projection)? {
-            // A projection above the join stays what it is.
-            Some(plan) if plan.downcast_ref::<HashJoinExec>().is_some() => {
-                self.rewrap(plan).map(Some)
-            }
-            _ => Ok(None),
-        }
-    }
-
-    fn gather_filters_for_pushdown(
-        &self,
-        phase: FilterPushdownPhase,
-        parent_filters: Vec<Arc<dyn PhysicalExpr>>,
-        config: &ConfigOptions,
-    ) -> Result<FilterDescription> {
-        let makes = phase == FilterPushdownPhase::Post && self.made_filters().is_empty();
-        let [own_left, own_right] = if makes {
-            pushdown::key_filters(&self.stock, config)?
-        } else {
-            Default::default()
-        };
-        let columns = OutputColumns::of_output(&self.stock).columns;
-        let [left, right] = pushdown::parents(&self.stock, &columns, &parent_filters)?;
-        Ok(FilterDescription::new()
-            .with_child(left.with_self_filters(own_left))
-            .with_child(right.with_self_filters(own_right)))
-    }
-
-    fn handle_child_pushdown_result(
-        &self,
-        _phase: FilterPushdownPhase,
-        child_pushdown_result: ChildPushdownResult,
-        _config: &ConfigOptions,
-    ) -> Result<FilterPushdownPropagation<Arc<dyn ExecutionPlan>>> {
-        let own = Side::BOTH.map(|side| {
-            let answers = child_pushdown_result.self_filters.get(side as usize);
-            let answers = answers.map_or(&[][..], Vec::as_slice);
-            pushdown::accepted(&self.stock, side, answers)
-        });
-        let mut result = FilterPushdownPropagation::if_any(child_pushdown_result);
-        if own.iter().any(|own| !own.is_empty()) {
-            let mut exec = self.rewrapped(Arc::clone(&self.stock));
-            exec.filters = own;
-            result.updated_node = Some(Arc::new(exec) as _);
-        }
-        Ok(result)
     }
 }

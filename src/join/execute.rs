@@ -42,7 +42,7 @@ use crate::join::dynamic_filter::targets::FilterTargets;
 use crate::join::input::buffered::BufferedInput;
 use crate::join::input::choose_build_side::{Chosen, FirstRead, Input, IsEmpty, race};
 use crate::join::prepare::oriented::OrientedJoin;
-use crate::join::read_ahead::is_found_empty;
+use crate::join::read_ahead::{FilteredScan, is_found_empty};
 use crate::join::read_order::ReadOrder;
 use crate::join::side::Side;
 use crate::join::sides::Sides;
@@ -124,31 +124,42 @@ impl Build {
     }
 }
 
-impl HortonJoinExec {
+/// A node that is executed under a context.
+#[derive(Clone, Copy)]
+pub struct Execution<'a> {
+    join: &'a HortonJoinExec,
+    context: &'a Arc<TaskContext>,
+}
+
+impl<'a> Execution<'a> {
+    /// Returns the execution of `join` under `context`. Nothing begins yet.
+    pub fn new(join: &'a HortonJoinExec, context: &'a Arc<TaskContext>) -> Self {
+        Self { join, context }
+    }
+
     /// Returns the rows of output partition `partition`.
-    pub(super) fn start(
-        &self,
-        partition: usize,
-        context: &Arc<TaskContext>,
-    ) -> Result<SendableRecordBatchStream> {
-        let partitions = self.output_partitions();
+    pub fn start(self, partition: usize) -> Result<SendableRecordBatchStream> {
+        let partitions = self.join.output_partitions();
         if partition >= partitions {
             return internal_err!("partition {partition} of a join that has {partitions}");
         }
-        let filters = self.made_filters();
-        let held = self.runs.ask(partition, partitions, context, &filters)?;
+        let filters = self.join.made_filters();
+        let held = self
+            .join
+            .runs
+            .ask(partition, partitions, self.context, &filters)?;
         let (run, round) = (held.run(), held.round());
-        self.open_below(run, context)?;
-        let (decision, at) = if self.is_partitioned() {
-            (self.begin_partition(partition, run, round, context)?, 0)
+        self.open_below(run)?;
+        let (decision, at) = if self.join.is_partitioned() {
+            (self.begin_partition(partition, run, round)?, 0)
         } else {
             let begin = |again| match again {
-                Some(again) => self.begin_again(again, run, context),
-                None => self.begin(0, run, context),
+                Some(again) => self.begin_again(again, run),
+                None => self.begin(0, run),
             };
             (run.decision(round, begin)?, partition)
         };
-        let schema = self.schema();
+        let schema = self.join.schema();
         let of_output = Arc::clone(&schema);
         let opened = async move {
             let decided = decision.await.map_err(clone_for_stream)?;
@@ -165,43 +176,25 @@ impl HortonJoinExec {
     ///
     /// # Errors
     /// The errors of opening it.
-    pub(super) fn open_build(&self, context: &Arc<TaskContext>) -> Result<OpeningBuild> {
-        let targets = self.targets(context)?;
-        let ReadOrder::Known(first) = self.read_order()? else {
+    fn open_build(self) -> Result<OpeningBuild> {
+        let targets = self.targets()?;
+        let ReadOrder::Known(first) = self.join.read_order()? else {
             return Ok(OpeningBuild::Waits);
         };
-        if self.is_partitioned() || targets.side(first).is_pruned {
+        if self.join.is_partitioned() || targets.side(first).is_pruned {
             return Ok(OpeningBuild::Waits);
         }
-        let begun = self.runs.begin(&self.made_filters())?;
+        let begun = self.join.runs.begin(&self.join.made_filters())?;
         // A join above may have begun it, to read ahead.
-        let unopened = || self.runs.current().filter(|run| !run.has_begun());
+        let unopened = || self.join.runs.current().filter(|run| !run.has_begun());
         let Some(run) = begun.or_else(unopened) else {
             return Ok(OpeningBuild::AlreadyOpen);
         };
         // Ends the execution if the build side cannot be opened.
         let held = Arc::clone(&run).held();
-        run.begin_decision(self.output_partitions(), || self.begin(0, &run, context))?;
-        self.open_below(&run, context)?;
+        run.begin_decision(self.join.output_partitions(), || self.begin(0, &run))?;
+        self.open_below(&run)?;
         Ok(OpeningBuild::Opened(held))
-    }
-
-    /// Returns whether the join has an execution that opened its inputs.
-    pub(super) fn has_begun(&self) -> bool {
-        self.runs.current().is_some_and(|run| run.has_begun())
-    }
-
-    /// Returns the execution of this join. It begins for the execution `above` of a join above, if
-    /// there is none.
-    ///
-    /// # Errors
-    /// If a filter cannot be set back.
-    pub(super) fn begin_below(&self, above: &Run) -> Result<Option<Arc<Run>>> {
-        let begun = self.runs.begin(&self.made_filters())?;
-        if let Some(run) = &begun {
-            above.hold(Arc::clone(run).held());
-        }
-        Ok(begun.or_else(|| self.runs.current()))
     }
 
     /// Reads `side` until a row comes, before `run` of the join opens its inputs. Returns what says
@@ -209,44 +202,44 @@ impl HortonJoinExec {
     ///
     /// # Errors
     /// The errors of opening the input.
-    pub(super) fn read_ahead(
-        &self,
-        side: Side,
-        run: &Run,
-        context: &Arc<TaskContext>,
-    ) -> Result<Option<IsEmpty>> {
-        if self.is_partitioned() || !self.sides().may_be(side) {
+    fn read_ahead(self, side: Side, run: &Run) -> Result<Option<IsEmpty>> {
+        if self.join.is_partitioned() || !self.join.sides().may_be(side) {
             return Ok(None);
         }
         run.read_ahead(side, || {
-            let input = self.reading_opened(side, 0, context, false)?;
+            let input = self.reading_opened(side, 0, false)?;
             Ok(Input::begin(input, 1))
         })
     }
 
     /// Returns where filters go, found out once.
-    fn targets(&self, context: &TaskContext) -> Result<&FilterTargets> {
-        if let Some(targets) = self.targets.get() {
+    fn targets(self) -> Result<&'a FilterTargets> {
+        if let Some(targets) = self.join.targets.get() {
             return Ok(targets);
         }
-        let options = &context.session_config().options().optimizer;
+        let options = &self.context.session_config().options().optimizer;
         let filters = if options.enable_join_dynamic_filter_pushdown {
-            [self.filters[0].as_slice(), self.filters[1].as_slice()]
+            [
+                self.join.filters[0].as_slice(),
+                self.join.filters[1].as_slice(),
+            ]
         } else {
             [&[][..], &[][..]]
         };
-        let inputs = [self.stock.left(), self.stock.right()];
-        let targets = FilterTargets::of(inputs, filters, self.config.filters == Filters::Auto)?;
-        Ok(self.targets.get_or_init(|| targets))
+        let inputs = [self.join.stock.left(), self.join.stock.right()];
+        let targets =
+            FilterTargets::of(inputs, filters, self.join.config.filters == Filters::Auto)?;
+        Ok(self.join.targets.get_or_init(|| targets))
     }
 
     /// Opens build sides of joins below inputs that are opened late.
-    fn open_below(&self, run: &Run, context: &Arc<TaskContext>) -> Result<()> {
+    fn open_below(self, run: &Run) -> Result<()> {
+        let open = |join: &HortonJoinExec| Execution::new(join, self.context).open_build();
         run.open_below(|| {
             let mut held = Vec::new();
             for side in Side::BOTH {
-                if self.is_opened_late(side, context)? {
-                    held.extend(open_builds(self.input(side), context)?);
+                if self.is_opened_late(side)? {
+                    open_builds(self.join.input(side), &open, &mut held)?;
                 }
             }
             Ok(held)
@@ -254,48 +247,43 @@ impl HortonJoinExec {
     }
 
     /// Returns whether `side` waits for a filter.
-    fn is_opened_late(&self, side: Side, context: &TaskContext) -> Result<bool> {
-        let targets = self.targets(context)?.side(side);
-        let is_first = self.read_order()? == ReadOrder::Known(side);
+    fn is_opened_late(self, side: Side) -> Result<bool> {
+        let targets = self.targets()?.side(side);
+        let is_first = self.join.read_order()? == ReadOrder::Known(side);
         Ok(targets.is_reached || (!is_first && !targets.held.is_empty()))
     }
 
     /// Begins build `partition`, which publishes its keys to the scans of the other side.
-    fn begin(
-        &self,
-        partition: usize,
-        run: &Arc<Run>,
-        context: &Arc<TaskContext>,
-    ) -> Result<SharedJoin> {
+    fn begin(self, partition: usize, run: &Arc<Run>) -> Result<SharedJoin> {
         self.check_partitions()?;
-        let sides = self.sides();
-        let inputs = Side::BOTH.map(|side| self.begin_input(side, partition, run, context));
+        let sides = self.join.sides();
+        let inputs = Side::BOTH.map(|side| self.begin_input(side, partition, run));
         let [left, right] = inputs;
         let first = FirstRead::read(
             [left?, right?],
-            self.first_side(run, context)?,
-            self.config.knobs.sample_rows,
+            self.first_side(run)?,
+            self.join.config.knobs.sample_rows,
         );
         // Made here, not in the future: a build that is never polled reports when dropped.
         let mut reports = [None, None];
         for side in Side::BOTH {
             if sides.may_be(side) {
-                let accumulator = self.accumulator(side, run, context)?;
+                let accumulator = self.accumulator(side, run)?;
                 reports[side as usize] =
                     accumulator.map(|accumulator| (accumulator.report(partition), accumulator));
             }
         }
         let accumulator = match &reports[Side::Left as usize] {
-            Some((_, accumulator)) if self.is_partitioned() => Some(Arc::clone(accumulator)),
+            Some((_, accumulator)) if self.join.is_partitioned() => Some(Arc::clone(accumulator)),
             _ => None,
         };
         let build = Build {
-            node: self.node(partition, context),
+            node: self.node(partition),
             sides,
             first: first.boxed(),
             reports: reports.map(|report| report.map(|(report, _)| report)),
-            partitions: self.host_partitions(),
-            reopen: self.reopen(context),
+            partitions: self.join.host_partitions(),
+            reopen: self.reopen(),
             spread: None,
         };
         let decided = build.prepare().map_err(Arc::new).boxed().shared();
@@ -316,43 +304,38 @@ impl HortonJoinExec {
 
     /// Returns the input of build `partition` on `side`. Its read begins if it is first and waits
     /// for no filter.
-    fn begin_input(
-        &self,
-        side: Side,
-        partition: usize,
-        run: &Run,
-        context: &Arc<TaskContext>,
-    ) -> Result<Input> {
+    fn begin_input(self, side: Side, partition: usize, run: &Run) -> Result<Input> {
         if let Some(input) = run.take_ahead(side) {
             return Ok(input);
         }
-        let input = self.reading(side, partition, context)?;
+        let input = self.reading(side, partition)?;
         // In a recursive query, reading a small table takes less time than beginning a task for it.
-        let waits = self.read_order()? != ReadOrder::Known(side)
-            || is_small_step(&self.stock)
-            || self.is_opened_late(side, context)?;
+        let waits = self.join.read_order()? != ReadOrder::Known(side)
+            || is_small_step(&self.join.stock)
+            || self.is_opened_late(side)?;
         if waits {
             return Ok(Input::Unread(input));
         }
-        let (input, is_empty) = Input::begin(input, self.config.knobs.sample_rows);
+        let (input, is_empty) = Input::begin(input, self.join.config.knobs.sample_rows);
         run.note_read(side, is_empty);
         Ok(input)
     }
 
     /// Returns what finds out the side that is read first.
     fn first_side(
-        &self,
+        self,
         run: &Arc<Run>,
-        context: &Arc<TaskContext>,
     ) -> Result<impl Future<Output = Result<Side, Error>> + Send + 'static> {
-        let order = self.read_order()?;
-        let left = Arc::clone(self.stock.left());
-        let (run, context) = (Arc::downgrade(run), Arc::clone(context));
+        let order = self.join.read_order()?;
+        let left = Arc::clone(self.join.stock.left());
+        let (run, context) = (Arc::downgrade(run), Arc::clone(self.context));
+        let read = move |scan: &FilteredScan| match run.upgrade() {
+            Some(run) => read_scan(scan, &run, &context),
+            None => Ok(None),
+        };
         Ok(async move {
             Ok(match order {
-                ReadOrder::RightUnlessEmpty(rows)
-                    if is_found_empty(&left, rows, &run, &context).await? =>
-                {
+                ReadOrder::RightUnlessEmpty(rows) if is_found_empty(&left, rows, read).await? => {
                     Side::Left
                 }
                 order => order.planned(),
@@ -362,35 +345,31 @@ impl HortonJoinExec {
 
     /// Begins build `partition` of a partitioned join. One that was begun before in this run is
     /// begun anew, and filters let all rows through from then on.
-    fn begin_partition(
-        &self,
-        partition: usize,
-        run: &Arc<Run>,
-        round: usize,
-        context: &Arc<TaskContext>,
-    ) -> Result<SharedJoin> {
+    fn begin_partition(self, partition: usize, run: &Arc<Run>, round: usize) -> Result<SharedJoin> {
         if round == 0 {
-            return self.begin(partition, run, context);
+            return self.begin(partition, run);
         }
-        let publisher = self.runs.executions().begin(&self.made_filters())?;
+        let publisher = self
+            .join
+            .runs
+            .executions()
+            .begin(&self.join.made_filters())?;
         lock(run.again()).push(publisher);
-        let build = self.anew(partition, self.sides(), context)?;
+        let build = self.anew(partition, self.join.sides())?;
         Ok(build.prepare().map_err(Arc::new).boxed().shared())
     }
 
     /// Begins to prepare the join of a round of partitions that were asked for before. It is the
     /// first round's, if that is there and its streams can be read again. Else it is built anew, in
     /// the same way, and filters let all rows through from then on.
-    fn begin_again(
-        &self,
-        before: Again,
-        run: &Arc<Run>,
-        context: &Arc<TaskContext>,
-    ) -> Result<SharedJoin> {
-        let builds = Side::BOTH.map(|side| self.anew(0, Sides::Fixed(side), context));
+    fn begin_again(self, before: Again, run: &Arc<Run>) -> Result<SharedJoin> {
+        let builds = Side::BOTH.map(|side| self.anew(0, Sides::Fixed(side)));
         let [left, right] = builds;
         let (left, right) = (left?, right?);
-        let (executions, filters) = (Arc::clone(self.runs.executions()), self.made_filters());
+        let (executions, filters) = (
+            Arc::clone(self.join.runs.executions()),
+            self.join.made_filters(),
+        );
         let again = Arc::clone(run.again());
         let decided = async move {
             let earlier = match before {
@@ -416,108 +395,103 @@ impl HortonJoinExec {
     }
 
     /// Returns a build that publishes nothing, of inputs that are opened when it is polled.
-    fn anew(&self, partition: usize, sides: Sides, context: &Arc<TaskContext>) -> Result<Build> {
-        let reading = |side| self.reading_opened(side, partition, context, true);
+    fn anew(self, partition: usize, sides: Sides) -> Result<Build> {
+        let reading = |side| self.reading_opened(side, partition, true);
         let first = match sides {
             Sides::Fixed(side) => side,
-            Sides::Open => self.read_order()?.planned(),
+            Sides::Open => self.join.read_order()?.planned(),
         };
         Ok(Build {
-            node: self.node(partition, context),
+            node: self.node(partition),
             sides,
             first: FirstRead::read(
                 [reading(Side::Left)?, reading(Side::Right)?].map(Input::Unread),
                 std::future::ready(Ok(first)),
-                self.config.knobs.sample_rows,
+                self.join.config.knobs.sample_rows,
             )
             .boxed(),
             reports: [None, None],
-            partitions: self.host_partitions(),
-            reopen: self.reopen(context),
+            partitions: self.join.host_partitions(),
+            reopen: self.reopen(),
             spread: None,
         })
     }
 
     /// Returns what opens partitions of either input anew; nothing if each partition is a build of
     /// its own.
-    fn reopen(&self, context: &Arc<TaskContext>) -> Option<[Reopen; 2]> {
+    fn reopen(self) -> Option<[Reopen; 2]> {
         let open_anew = |side: Side| -> Reopen {
-            let (input, context) = (Arc::clone(self.input(side)), Arc::clone(context));
+            let (input, context) = (Arc::clone(self.join.input(side)), Arc::clone(self.context));
             Arc::new(move |partition| open(&input, partition, &context, true))
         };
-        (!self.is_partitioned()).then(|| Side::BOTH.map(open_anew))
+        (!self.join.is_partitioned()).then(|| Side::BOTH.map(open_anew))
     }
 
     /// Returns what an execution of build `partition` must know of this node.
-    fn node(&self, partition: usize, context: &Arc<TaskContext>) -> JoinContext {
+    fn node(self, partition: usize) -> JoinContext {
         JoinContext {
-            planned: Arc::clone(&self.stock),
-            config: self.config.clone(),
-            context: Arc::clone(context),
-            shown: self.shown.clone(),
+            planned: Arc::clone(&self.join.stock),
+            config: self.join.config.clone(),
+            context: Arc::clone(self.context),
+            shown: self.join.shown.clone(),
             partition,
         }
     }
 
     /// Returns the rows of `side` that build `partition` joins, not read yet.
-    fn reading(
-        &self,
-        side: Side,
-        partition: usize,
-        context: &Arc<TaskContext>,
-    ) -> Result<BufferedInput> {
-        let late = self.is_opened_late(side, context)?;
-        self.reading_opened(side, partition, context, late)
+    fn reading(self, side: Side, partition: usize) -> Result<BufferedInput> {
+        let late = self.is_opened_late(side)?;
+        self.reading_opened(side, partition, late)
     }
 
     /// Returns the same, opened when it is polled if `late`.
-    fn reading_opened(
-        &self,
-        side: Side,
-        partition: usize,
-        context: &Arc<TaskContext>,
-        late: bool,
-    ) -> Result<BufferedInput> {
-        let input = self.input(side);
-        let partitions = if self.is_partitioned() {
+    fn reading_opened(self, side: Side, partition: usize, late: bool) -> Result<BufferedInput> {
+        let input = self.join.input(side);
+        let partitions = if self.join.is_partitioned() {
             partition..partition + 1
         } else {
             0..input.output_partitioning().partition_count()
         };
-        let streams = partitions.map(|p| open(input, p, context, late));
+        let streams = partitions.map(|p| open(input, p, self.context, late));
         let streams = streams.collect::<Result<Vec<_>>>()?;
-        let memory = memory::of_rows(context.memory_pool(), partition, side);
+        let memory = memory::of_rows(self.context.memory_pool(), partition, side);
         Ok(BufferedInput::new(input.schema(), streams, memory))
     }
 
     /// Returns the accumulator of the filters that are published if `build` is the build side;
     /// `None` if no scan holds one.
-    fn accumulator(
-        &self,
-        build: Side,
-        run: &Arc<Run>,
-        context: &Arc<TaskContext>,
-    ) -> Result<Option<Arc<FilterAccumulator>>> {
-        let targets = self.targets(context)?.side(build.other());
+    fn accumulator(self, build: Side, run: &Arc<Run>) -> Result<Option<Arc<FilterAccumulator>>> {
+        let targets = self.targets()?.side(build.other());
         if targets.held.is_empty() {
             return Ok(None);
         }
-        let builds = if self.is_partitioned() {
-            self.output_partitions()
+        let builds = if self.join.is_partitioned() {
+            self.join.output_partitions()
         } else {
             1
         };
-        let oriented = OrientedJoin::of(&self.stock, build == Side::Right, &self.config, context)?;
+        let (join, is_swapped) = (self.join, build == Side::Right);
+        let oriented = OrientedJoin::of(&join.stock, is_swapped, &join.config, self.context)?;
         let spec = oriented.filter_spec(&targets.held, targets.most_rows)?;
-        let memory = memory::of_filters(context.memory_pool());
+        let memory = memory::of_filters(self.context.memory_pool());
         let make = || FilterAccumulator::new(spec, builds, run.publisher(), memory);
         Ok(Some(run.accumulator(build, make)))
     }
 
-    fn check_partitions(&self) -> Result<()> {
-        let left = self.stock.left().output_partitioning().partition_count();
-        let right = self.stock.right().output_partitioning().partition_count();
-        match self.stock.partition_mode() {
+    fn check_partitions(self) -> Result<()> {
+        let left = self
+            .join
+            .stock
+            .left()
+            .output_partitioning()
+            .partition_count();
+        let right = self
+            .join
+            .stock
+            .right()
+            .output_partitioning()
+            .partition_count();
+        match self.join.stock.partition_mode() {
             PartitionMode::Partitioned if left != right => internal_err!(
                 "a partitioned join has {left} build and {right} probe partitions; \
                  repartition one side"
@@ -527,5 +501,26 @@ impl HortonJoinExec {
             }
             _ => Ok(()),
         }
+    }
+}
+
+/// Reads a scan in a tree of joins until a row comes, for the execution `above` of the join above.
+/// Returns what says whether none does. Executions of joins on the path begin with that, as they
+/// set back the filters that the scan may hold.
+fn read_scan(
+    scan: &FilteredScan,
+    above: &Run,
+    context: &Arc<TaskContext>,
+) -> Result<Option<IsEmpty>> {
+    let mut last = None;
+    for node in &scan.path {
+        if let Some(join) = HortonJoinExec::of(node.as_ref()) {
+            let run = join.runs.begin_below(&join.made_filters(), above)?;
+            last = run.map(|run| (join, run));
+        }
+    }
+    match last {
+        Some((join, run)) => Execution::new(join, context).read_ahead(scan.side, &run),
+        None => Ok(None),
     }
 }

@@ -252,6 +252,28 @@ impl Runs {
         lock(&self.current).any.upgrade()
     }
 
+    /// Returns the current execution, for the execution `above` of a join above. It begins if there
+    /// is none, and then ends with that of the join above.
+    ///
+    /// # Errors
+    /// The errors of [`ask`](Self::ask).
+    pub fn begin_below(
+        self: &Arc<Self>,
+        filters: &[Arc<DynamicFilterPhysicalExpr>],
+        above: &Run,
+    ) -> Result<Option<Arc<Run>>> {
+        let begun = self.begin(filters)?;
+        if let Some(run) = &begun {
+            above.hold(Arc::clone(run).held());
+        }
+        Ok(begun.or_else(|| self.current()))
+    }
+
+    /// Returns whether there is an execution that opened its inputs.
+    pub fn has_begun(&self) -> bool {
+        self.current().is_some_and(|run| run.has_begun())
+    }
+
     fn begin_in(self: &Arc<Self>, filters: &[Arc<DynamicFilterPhysicalExpr>]) -> Result<Arc<Run>> {
         Ok(Arc::new(Run {
             runs: Arc::downgrade(self),

@@ -1,7 +1,7 @@
 //! The join operator.
 //!
 //! ```text
-//!  exec: HortonJoinExec::execute(p) ─▶ execute: once per plan, or per partition (Partitioned)
+//!  execution_plan: execute(p) ─▶ execute: once per plan, or per partition (Partitioned)
 //!    input           buffered ─▶ choose_build_side: both by turns; the one that ends first
 //!    dynamic_filter  its keys, to the scans of the probe side
 //!    prepare         on the device │ on the host: DataFusion's own join over what was read
@@ -12,8 +12,8 @@
 //!    spill           both sides in spill partitions, each pair of them prepared like that
 //! ```
 //!
-//! * [`exec`]: the plan node; [`sides`]: which side of it may be built; [`properties`]: what it
-//!   promises of its rows
+//! * [`exec`]: the plan node; `execution_plan`: what planners and streams ask of it; [`sides`]:
+//!   which side of it may be built; [`properties`]: what it promises of its rows
 //! * [`read_order`]: which side is read first; [`read_ahead`]: whether the other one is empty
 //! * [`execute`]: how an [`execution`] begins; [`open_inputs`]: when inputs are opened; [`steps`]
 //!   of recursive queries
@@ -33,6 +33,7 @@ pub mod dynamic_filter;
 pub mod exec;
 pub mod execute;
 pub mod execution;
+mod execution_plan;
 pub mod input;
 pub mod lookup;
 pub mod memory;

@@ -59,31 +59,25 @@ pub enum OpeningBuild {
     AlreadyOpen,
 }
 
-/// Opens the build sides of joins in `plan`, which is opened late, as far as no filter reaches
-/// them. Returns the joins' executions, which end with the caller's.
+/// Has `open` open the build sides of joins in `plan`, which is opened late, as far as no filter
+/// reaches them. Adds the joins' executions to `held`. These end with the caller's.
 ///
 /// # Errors
-/// The errors of opening them.
-pub fn open_builds(plan: &Arc<dyn ExecutionPlan>, context: &Arc<TaskContext>) -> Result<Vec<Held>> {
-    let mut held = Vec::new();
-    visit(plan, context, &mut held)?;
-    Ok(held)
-}
-
-fn visit(
+/// Those of `open`.
+pub fn open_builds(
     plan: &Arc<dyn ExecutionPlan>,
-    context: &Arc<TaskContext>,
+    open: &dyn Fn(&HortonJoinExec) -> Result<OpeningBuild>,
     held: &mut Vec<Held>,
 ) -> Result<()> {
     let join = HortonJoinExec::of(plan.as_ref());
     let build = match join {
-        Some(join) => with_stack(|| join.open_build(context))?,
+        Some(join) => with_stack(|| open(join))?,
         None => OpeningBuild::Waits,
     };
     match build {
         OpeningBuild::Waits if join.is_some() || executes_inputs(plan.as_ref()) => {
             let mut children = plan.children().into_iter();
-            children.try_for_each(|child| visit(child, context, held))
+            children.try_for_each(|child| open_builds(child, open, held))
         }
         OpeningBuild::Opened(run) => {
             held.push(run);

@@ -16,10 +16,9 @@
 //! A join that has begun to read is left alone: nodes below it cannot be executed again. If one of
 //! the scans is what it reads, the end of that read is waited for.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use datafusion::common::Result;
-use datafusion::execution::TaskContext;
 use datafusion::physical_plan::ExecutionPlan;
 
 use crate::plan_nodes::{has_filter, is_row_filter};
@@ -27,47 +26,29 @@ use crate::plan_nodes::{has_filter, is_row_filter};
 use super::dynamic_filter::pushdown::preserves;
 use super::dynamic_filter::targets::rows_scanned;
 use super::exec::HortonJoinExec;
-use super::execution::Run;
 use super::input::choose_build_side::IsEmpty;
 use super::side::Side;
 use super::stream::with_stack;
 
 /// A filtered scan without whose rows a tree of joins has none.
-struct FilteredScan {
+pub struct FilteredScan {
     /// The joins from the top of the tree to the one that it is an input of.
-    path: Vec<Arc<dyn ExecutionPlan>>,
+    pub path: Vec<Arc<dyn ExecutionPlan>>,
     /// Its side of the last one.
-    side: Side,
+    pub side: Side,
     rows: usize,
 }
 
-impl FilteredScan {
-    /// Reads until a row comes. Returns what says whether none does. Executions of the path begin
-    /// with that, as they set back the filters that the scan may hold.
-    fn read(&self, above: &Run, context: &Arc<TaskContext>) -> Result<Option<IsEmpty>> {
-        let mut read = None;
-        for join in &self.path {
-            if let Some(join) = HortonJoinExec::of(join.as_ref()) {
-                read = join.begin_below(above)?.map(|run| (join, run));
-            }
-        }
-        match read {
-            Some((join, run)) => join.read_ahead(self.side, &run, context),
-            None => Ok(None),
-        }
-    }
-}
-
 /// Returns whether a filter leaves no row of a table without which `tree` has none. Tables are read
-/// that have fewer than `most` rows together. Executions of joins in the tree end with `above`.
+/// that have fewer than `most` rows together. `read` begins to read one until a row comes, unless
+/// that cannot be done.
 ///
 /// # Errors
-/// The errors of opening the scans.
+/// Those of `read`.
 pub async fn is_found_empty(
     tree: &Arc<dyn ExecutionPlan>,
     most: usize,
-    above: &Weak<Run>,
-    context: &Arc<TaskContext>,
+    read: impl Fn(&FilteredScan) -> Result<Option<IsEmpty>>,
 ) -> Result<bool> {
     let mut scans = Vec::new();
     find(tree, &mut Vec::new(), &mut scans);
@@ -75,12 +56,12 @@ pub async fn is_found_empty(
     let mut rows: usize = 0;
     for scan in scans {
         rows = rows.saturating_add(scan.rows);
-        let Some(above) = above.upgrade().filter(|_| rows < most) else {
+        if rows >= most {
             return Ok(false);
+        }
+        let Some(mut read) = read(&scan)? else {
+            continue;
         };
-        let read = scan.read(&above, context)?;
-        drop(above);
-        let Some(mut read) = read else { continue };
         // A read that is gone has found nothing.
         let is_empty = read.wait_for(Option::is_some).await;
         if is_empty.is_ok_and(|is_empty| *is_empty == Some(true)) {
@@ -116,7 +97,7 @@ fn find(
                 side,
                 rows,
             }),
-            None if !join.has_begun() => with_stack(|| find(input, path, found)),
+            None if !join.runs.has_begun() => with_stack(|| find(input, path, found)),
             _ => {}
         }
     }
