@@ -42,7 +42,7 @@ use crate::join::dynamic_filter::targets::FilterTargets;
 use crate::join::input::buffered::BufferedInput;
 use crate::join::input::choose_build_side::{Chosen, FirstRead, Input, IsEmpty, race};
 use crate::join::prepare::oriented::OrientedJoin;
-use crate::join::read_ahead::{FilteredScan, is_found_empty};
+use crate::join::read_ahead::{FilteredInput, is_found_empty};
 use crate::join::read_order::ReadOrder;
 use crate::join::side::Side;
 use crate::join::sides::Sides;
@@ -329,8 +329,8 @@ impl<'a> Execution<'a> {
         let order = self.join.read_order()?;
         let left = Arc::clone(self.join.stock.left());
         let (run, context) = (Arc::downgrade(run), Arc::clone(self.context));
-        let read = move |scan: &FilteredScan| match run.upgrade() {
-            Some(run) => read_scan(scan, &run, &context),
+        let read = move |input: &FilteredInput| match run.upgrade() {
+            Some(run) => read_below(input, &run, &context),
             None => Ok(None),
         };
         Ok(async move {
@@ -504,23 +504,27 @@ impl<'a> Execution<'a> {
     }
 }
 
-/// Reads a scan in a tree of joins until a row comes, for the execution `above` of the join above.
+/// Reads an input in a tree of joins until a row comes, for the execution `above` of the join above.
 /// Returns what says whether none does. Executions of joins on the path begin with that, as they
-/// set back the filters that the scan may hold.
-fn read_scan(
-    scan: &FilteredScan,
+/// set back the filters that its scan may hold.
+fn read_below(
+    input: &FilteredInput,
     above: &Run,
     context: &Arc<TaskContext>,
 ) -> Result<Option<IsEmpty>> {
+    let path = input.path.iter();
+    let joins = path.filter_map(|node| HortonJoinExec::of(node.as_ref()));
+    if input.is_begun {
+        let run = joins.last().and_then(|join| join.runs.current());
+        return Ok(run.and_then(|run| run.begun_read(input.side)));
+    }
     let mut last = None;
-    for node in &scan.path {
-        if let Some(join) = HortonJoinExec::of(node.as_ref()) {
-            let run = join.runs.begin_below(&join.made_filters(), above)?;
-            last = run.map(|run| (join, run));
-        }
+    for join in joins {
+        let run = join.runs.begin_below(&join.made_filters(), above)?;
+        last = run.map(|run| (join, run));
     }
     match last {
-        Some((join, run)) => Execution::new(join, context).read_ahead(scan.side, &run),
+        Some((join, run)) => Execution::new(join, context).read_ahead(input.side, &run),
         None => Ok(None),
     }
 }

@@ -418,6 +418,12 @@ impl Run {
         Ok(Some(is_empty))
     }
 
+    /// Returns what says whether `side` is empty, if a read of it has begun.
+    pub fn begun_read(&self, side: Side) -> Option<IsEmpty> {
+        let read = lock(&self.reads[side as usize]);
+        read.as_ref().map(|read| read.is_empty.clone())
+    }
+
     /// Takes the input of `side`, if a join above began to read it.
     pub fn take_ahead(&self, side: Side) -> Option<Input> {
         lock(&self.reads[side as usize]).as_mut()?.input.take()

@@ -13,8 +13,8 @@
 //! than K needs anyway. The tables together have fewer rows than the scan. So finding out costs no
 //! more than a wrong guess (ski rental, Karlin et al., 1988).
 //!
-//! A join that has begun to read is left alone: nodes below it cannot be executed again. If one of
-//! the scans is what it reads, the end of that read is waited for.
+//! A join that has begun to read is left alone, and so is all below it: nodes there cannot be
+//! executed again. The read that it has begun is waited for, be it of a scan or of a smaller tree.
 
 use std::sync::Arc;
 
@@ -27,15 +27,20 @@ use super::dynamic_filter::pushdown::preserves;
 use super::dynamic_filter::targets::rows_scanned;
 use super::exec::HortonJoinExec;
 use super::input::choose_build_side::IsEmpty;
+use super::read_order::rows_below;
 use super::side::Side;
 use super::stream::with_stack;
 
-/// A filtered scan without whose rows a tree of joins has none.
-pub struct FilteredScan {
+/// A filtered scan without whose rows a tree of joins has none. Of a join that has begun, its own
+/// inputs are among them, as one of them is being read.
+pub struct FilteredInput {
     /// The joins from the top of the tree to the one that it is an input of.
     pub path: Vec<Arc<dyn ExecutionPlan>>,
     /// Its side of the last one.
     pub side: Side,
+    /// True if one of the joins opened its inputs before. Then it is being read already, or must not
+    /// be.
+    pub is_begun: bool,
     rows: usize,
 }
 
@@ -48,20 +53,20 @@ pub struct FilteredScan {
 pub async fn is_found_empty(
     tree: &Arc<dyn ExecutionPlan>,
     most: usize,
-    read: impl Fn(&FilteredScan) -> Result<Option<IsEmpty>>,
+    read: impl Fn(&FilteredInput) -> Result<Option<IsEmpty>>,
 ) -> Result<bool> {
     let mut scans = Vec::new();
-    find(tree, &mut Vec::new(), &mut scans);
+    find(tree, &mut Vec::new(), false, &mut scans);
     scans.sort_by_key(|scan| scan.rows);
     let mut rows: usize = 0;
     for scan in scans {
-        rows = rows.saturating_add(scan.rows);
-        if rows >= most {
+        if rows.saturating_add(scan.rows) >= most {
             return Ok(false);
         }
         let Some(mut read) = read(&scan)? else {
             continue;
         };
+        rows += scan.rows;
         // A read that is gone has found nothing.
         let is_empty = read.wait_for(Option::is_some).await;
         if is_empty.is_ok_and(|is_empty| *is_empty == Some(true)) {
@@ -71,34 +76,42 @@ pub async fn is_found_empty(
     Ok(false)
 }
 
-/// Adds the filtered scans without whose rows `plan` has none to `found`. It is below the joins of
-/// `path`.
+/// Adds the filtered inputs without whose rows `plan` has none to `found`. It is below the joins of
+/// `path`, one of which opened its inputs if `is_begun`.
 fn find(
     plan: &Arc<dyn ExecutionPlan>,
     path: &mut Vec<Arc<dyn ExecutionPlan>>,
-    found: &mut Vec<FilteredScan>,
+    is_begun: bool,
+    found: &mut Vec<FilteredInput>,
 ) {
     let Some(join) = HortonJoinExec::of(plan.as_ref()) else {
         if let [child] = plan.children().as_slice()
             && is_row_filter(plan.as_ref())
         {
-            with_stack(|| find(child, path, found));
+            with_stack(|| find(child, path, is_begun, found));
         }
         return;
     };
+    let is_begun = is_begun || join.runs.has_begun();
     path.push(Arc::clone(plan));
     let preserved = preserves(*join.stock().join_type());
     for side in Side::BOTH {
         let input = join.input(side);
-        match rows_scanned(input) {
-            _ if !preserved[side as usize] => {}
-            Some(rows) if has_filter(input) => found.push(FilteredScan {
+        if !preserved[side as usize] {
+            continue;
+        }
+        let scanned = rows_scanned(input);
+        let read = scanned.or_else(|| is_begun.then(|| rows_below(input))?);
+        if let Some(rows) = read.filter(|_| has_filter(input)) {
+            found.push(FilteredInput {
                 path: path.clone(),
                 side,
+                is_begun,
                 rows,
-            }),
-            None if !join.runs.has_begun() => with_stack(|| find(input, path, found)),
-            _ => {}
+            });
+        }
+        if scanned.is_none() {
+            with_stack(|| find(input, path, is_begun, found));
         }
     }
     path.pop();

@@ -113,7 +113,7 @@ impl Shape {
 }
 
 /// Returns the rows of all tables below `plan`, if they are known.
-fn rows_below(plan: &Arc<dyn ExecutionPlan>) -> Option<usize> {
+pub fn rows_below(plan: &Arc<dyn ExecutionPlan>) -> Option<usize> {
     let mut rows: usize = 0;
     let mut left = vec![plan];
     while let Some(node) = left.pop() {

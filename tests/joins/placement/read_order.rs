@@ -112,6 +112,24 @@ fn a_scan_is_not_read_if_the_tree_is_empty() {
     }
 }
 
+/// The tree of `b` and `d` is read before `a`, and so before `c` is opened.
+#[test]
+fn a_scan_is_not_read_if_a_join_that_began_early_reads_nothing() {
+    for partitions in [1, 3] {
+        let config = config().with_target_partitions(partitions);
+        let sessions = sessions(&config);
+        let tree = "(SELECT s.v FROM small s JOIN small t ON s.v = t.v WHERE s.v < -1)";
+        let text = format!(
+            "SELECT count(*) FROM big a JOIN {tree} b ON a.v = b.v \
+             JOIN big c ON a.k = c.k WHERE c.v >= 0"
+        );
+        let ran = assert_top(&sessions, &text, Right);
+        let decided = decisions(&ran.plan);
+        assert_eq!((decided[0].build, decided[0].rows), (Left, 0));
+        assert!(rows_read(&ran.plan) <= 80, "{partitions}");
+    }
+}
+
 #[test]
 fn rows_that_are_read_ahead_are_joined_once() {
     for partitions in [1, 3] {
