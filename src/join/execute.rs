@@ -34,7 +34,7 @@ use super::memory;
 use super::open_inputs::{OpeningBuild, open, open_builds};
 use super::opened::{OpenedJoin, SharedJoin};
 use super::prepare::host_join::{HostPartitioning, Reopen};
-use super::prepare::{JoinContext, JoinPreparation, clone_for_stream};
+use super::prepare::{EarlierBuild, JoinContext, JoinPreparation, clone_for_stream};
 use super::spill::plan::files;
 use super::spill::spilled::Spilled;
 use crate::join::dynamic_filter::accumulator::{BuildReport, Driver, FilterAccumulator};
@@ -99,7 +99,7 @@ impl Build {
             Chosen::Won { side, build, probe } => (side, build, probe),
             // The filters stay as they are: they let everything through.
             Chosen::Refused { readings, error } => {
-                let spilled = Spilled::new(node, readings, error)?;
+                let spilled = Spilled::after_refusal(node, readings, error)?;
                 return Ok(Arc::new(OpenedJoin::Spilled(spilled)));
             }
         };
@@ -366,6 +366,10 @@ impl<'a> Execution<'a> {
         let builds = Side::BOTH.map(|side| self.anew(0, Sides::Fixed(side)));
         let [left, right] = builds;
         let (left, right) = (left?, right?);
+        let node = self.node(0);
+        let inputs = Side::BOTH.map(|side| self.reading_opened(side, 0, true));
+        let [left_input, right_input] = inputs;
+        let inputs = [left_input?, right_input?];
         let (executions, filters) = (
             Arc::clone(self.join.runs.executions()),
             self.join.made_filters(),
@@ -378,17 +382,23 @@ impl<'a> Execution<'a> {
                     if first.can_be_read_again() {
                         return Ok(first);
                     }
-                    first.earlier()
+                    Some(first.earlier())
                 }
                 Again::Gone(earlier) => earlier,
             };
             let publisher = executions.begin(&filters).map_err(Error::DataFusion)?;
             lock(&again).push(publisher);
-            let mut build = match &earlier {
-                Some(earlier) if earlier.build == Side::Right => right,
-                _ => left,
+            let (mut build, spread) = match earlier {
+                Some(EarlierBuild::Spilled) => {
+                    return Ok(Arc::new(OpenedJoin::Spilled(Spilled::new(node, inputs)?)));
+                }
+                Some(EarlierBuild::Whole { build, spread }) if build == Side::Right => {
+                    (right, spread)
+                }
+                Some(EarlierBuild::Whole { spread, .. }) => (left, spread),
+                None => (left, None),
             };
-            build.spread = earlier.and_then(|earlier| earlier.spread);
+            build.spread = spread;
             Ok(build.prepare().await?)
         };
         Ok(decided.boxed().shared())

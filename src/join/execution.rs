@@ -21,7 +21,7 @@
 //!
 //! A partition that is asked for again is of another *round*. Contexts say which one, as far as
 //! they can. Some joins cannot be read twice: those in spill partitions, and those of the host that
-//! count streams. Their rounds build anew. A round goes with its last stream, although others may
+//! count streams. Their rounds build anew, so that each partition has the same rows again. A round goes with its last stream, although others may
 //! go on.
 //!
 //! Filters are objects of the plan, so those of one build must not meet another's rows
@@ -169,7 +169,7 @@ impl Rounds {
         if number == 0 {
             let decision = gone.decision.as_ref().and_then(Shared::peek);
             let opened = decision.and_then(|decision| decision.as_ref().ok());
-            self.earlier = opened.and_then(|opened| opened.earlier());
+            self.earlier = opened.map(|opened| opened.earlier());
         }
         Some(gone)
     }

@@ -32,15 +32,14 @@ impl OpenedJoin {
         }
     }
 
-    /// Returns what another build of the same join must keep to; `None` if rows may be in any
-    /// partition.
-    pub fn earlier(&self) -> Option<EarlierBuild> {
+    /// Returns what another build of the same join must keep to.
+    pub fn earlier(&self) -> EarlierBuild {
         match self {
-            OpenedJoin::Whole(join, build) => Some(EarlierBuild {
+            OpenedJoin::Whole(join, build) => EarlierBuild::Whole {
                 build: *build,
                 spread: join.spread(),
-            }),
-            OpenedJoin::Spilled(_) => None,
+            },
+            OpenedJoin::Spilled(_) => EarlierBuild::Spilled,
         }
     }
 

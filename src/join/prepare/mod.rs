@@ -82,12 +82,17 @@ impl JoinContext {
 /// What a build decided that another of the same join must keep to, so that each partition has the
 /// same rows again.
 #[derive(Debug, Clone)]
-pub struct EarlierBuild {
-    /// The side that was built.
-    pub build: Side,
-    /// The way in which the host partitioned the rows by their keys, if it did, and why it was the
-    /// host.
-    pub spread: Option<(HostPartitioning, HostReason)>,
+pub enum EarlierBuild {
+    /// Its build side was in memory.
+    Whole {
+        /// The side that was built.
+        build: Side,
+        /// The way in which the host partitioned the rows by their keys, if it did, and why it was
+        /// the host.
+        spread: Option<(HostPartitioning, HostReason)>,
+    },
+    /// Both sides went to spill partitions.
+    Spilled,
 }
 
 /// A join that is to be prepared.

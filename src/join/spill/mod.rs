@@ -13,10 +13,10 @@
 //! memory pool refuses what is read: a join that fits costs nothing more. Rows with equal keys are
 //! in one pair. So each pair is a join of its own, on the device or on the host, and the join types
 //! need no care. Both sides of a pair are known, so the smaller one is built, even if the plan said
-//! otherwise. Streams of one join take pairs from one queue. No stream waits for rows of another: a
+//! otherwise. Each stream has its own pairs (`plan`). No stream waits for rows of another: a
 //! consumer may read one to its end before the next. The plan may promise that a stream keeps its
 //! partition's rows ([`keeps_partitions`](super::properties::keeps_partitions)). Only then each
-//! stream has a queue of its own.
+//! partition of the right side is partitioned by itself.
 //!
 //! DataFusion's `SpillManager` writes the files and its `DiskManager` deletes them when they are
 //! let go. A sort-merge join instead would need keys that sort, and has no NOT IN.

@@ -2,14 +2,22 @@
 //!
 //! ```text
 //!  join ─▶ a PartitionSpec per side ─▶ partitioned, the left side first ─▶ pairs ─▶ queues
+//!
+//!  pairs 0 1 2 3 4 5 6 7     stream 0: 0 3 6     stream 1: 1 4 7     stream 2: 2 5
 //! ```
+//!
+//! A stream has the same pairs whenever the join is executed. Two executions at the same time may
+//! have one context, and then nobody can tell whose partitions are whose
+//! ([`execution`](crate::join::execution)). If streams took pairs from one queue, one execution
+//! could miss rows that the other one has twice. Pairs are about equal unless keys are skewed. So
+//! streams have about as much to do as each other.
 
 use std::sync::Arc;
 
 use datafusion::common::{JoinType, NullEquality};
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_expr::PhysicalExprRef;
-use datafusion::physical_plan::joins::HashJoinExec;
+use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
 use datafusion::physical_plan::metrics::SpillMetrics;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 
@@ -18,7 +26,7 @@ use crate::join::input::buffered::BufferedInput;
 use crate::join::input::files::SpillFiles;
 use crate::join::memory::of_spill_partitions;
 use crate::join::prepare::JoinContext;
-use crate::join::properties::keeps_partitions;
+use crate::join::properties::{keeps_partitions, properties};
 use crate::join::side::Side;
 use crate::parallel::all_at_once;
 
@@ -99,10 +107,19 @@ pub fn keys(planned: &HashJoinExec, side: Side) -> Vec<PhysicalExprRef> {
     planned.on().iter().map(key).collect()
 }
 
+/// Returns the number of streams that share the pairs of a join, which was `planned`.
+fn streams(planned: &HashJoinExec) -> usize {
+    match planned.partition_mode() {
+        PartitionMode::Partitioned => 1,
+        _ => properties(planned).output_partitioning().partition_count(),
+    }
+}
+
 /// The way in which both sides become pairs of spill partitions.
 pub struct PartitionPlan {
     specs: [PartitionSpec; 2],
-    has_own_queues: bool,
+    /// Number of streams that share the pairs, if a stream need not keep its partition's rows.
+    streams: Option<usize>,
     null_aware: bool,
 }
 
@@ -111,12 +128,12 @@ impl PartitionPlan {
     pub fn of(node: &JoinContext, planned: &HashJoinExec, files: &[SpillFiles; 2]) -> Self {
         Self {
             specs: Side::BOTH.map(|side| spec(node, planned, files, side)),
-            has_own_queues: keeps_partitions(planned),
+            streams: (!keeps_partitions(planned)).then(|| streams(planned)),
             null_aware: planned.null_aware,
         }
     }
 
-    /// Partitions both sides. Returns the queues of pairs.
+    /// Partitions both sides. Returns the queue of pairs of each stream.
     ///
     /// # Errors
     /// The errors of the inputs, of the memory pool and of writing files.
@@ -124,15 +141,27 @@ impl PartitionPlan {
         let [left_spec, right_spec] = &self.specs;
         let left = partition_all(left_spec.again(), left.into_streams()).await?;
         let right = right.into_streams();
-        let groups: Vec<Vec<_>> = if self.has_own_queues {
-            right.into_iter().map(|stream| vec![stream]).collect()
-        } else {
-            vec![right]
+        let Some(streams) = self.streams else {
+            return self.own_queues(&left, right).await;
         };
-        let at_once = groups.len();
-        let scatter = |streams| partition_all(right_spec.again().beside(at_once), streams);
-        let sides = all_at_once(groups, scatter).await?;
-        let lane = |right| PairQueue::of(self.pairs(&left, right));
+        let right = partition_all(right_spec.again(), right).await?;
+        let mut pairs: Vec<_> = (0..streams).map(|_| Vec::new()).collect();
+        for (at, pair) in self.pairs(&left, &right).into_iter().enumerate() {
+            pairs[at % streams].push(pair);
+        }
+        Ok(pairs.into_iter().map(PairQueue::of).collect())
+    }
+
+    /// Partitions each stream of the right side by itself.
+    async fn own_queues(
+        &self,
+        left: &PartitionedSide,
+        right: Vec<SendableRecordBatchStream>,
+    ) -> Result<Vec<PairQueue>> {
+        let at_once = right.len();
+        let scatter = |stream| partition_all(self.specs[1].again().beside(at_once), vec![stream]);
+        let sides = all_at_once(right, scatter).await?;
+        let lane = |right| PairQueue::of(self.pairs(left, right));
         Ok(sides.iter().map(lane).collect())
     }
 

@@ -9,7 +9,7 @@ use super::partition::PartitionPair;
 /// The pairs of all streams, or the one error of partitioning.
 pub type Lanes = Result<Arc<Vec<PairQueue>>, Arc<Error>>;
 
-/// Pairs that are still to be joined. Streams share one queue, or have one each.
+/// Pairs that a stream has still to join.
 pub struct PairQueue(Mutex<Vec<PartitionPair>>);
 
 impl PairQueue {

@@ -41,11 +41,23 @@ impl Spilled {
     ///
     /// # Errors
     /// The pool's `error`, if the session does not want joins to spill, or they cannot.
-    pub fn new(node: JoinContext, readings: [BufferedInput; 2], error: Error) -> Result<Arc<Self>> {
+    pub fn after_refusal(
+        node: JoinContext,
+        readings: [BufferedInput; 2],
+        error: Error,
+    ) -> Result<Arc<Self>> {
         if let Some(advice) = obstacle(&node) {
             return Err(error.with_advice(advice));
         }
         log::debug!("a join goes to disk: {error}");
+        Self::new(node, readings)
+    }
+
+    /// Returns the join of two sides, whose rows all go to spill partitions.
+    ///
+    /// # Errors
+    /// The errors of making the join of a pair.
+    pub fn new(node: JoinContext, readings: [BufferedInput; 2]) -> Result<Arc<Self>> {
         let planned = Arc::clone(&node.planned);
         let join = planned.builder().with_null_aware(false).with_fetch(None);
         let join = join.with_partition_mode(PartitionMode::CollectLeft);
@@ -80,11 +92,10 @@ impl Spilled {
         let spilled = Arc::clone(self);
         let opened = async move {
             let lanes = spilled.lanes.clone().await.map_err(clone_for_stream)?;
-            let lane = at.min(lanes.len().saturating_sub(1));
             let pairs = futures::stream::try_unfold((), move |()| {
                 let (spilled, lanes) = (Arc::clone(&spilled), Arc::clone(&lanes));
                 async move {
-                    let joined = match lanes.get(lane) {
+                    let joined = match lanes.get(at) {
                         Some(lane) => spilled.next_joined(lane).await?,
                         None => None,
                     };

@@ -20,6 +20,7 @@ use datafusion::physical_plan::{
 use datafusion::prelude::SessionContext;
 use futures::future::try_join_all;
 use futures::{StreamExt, TryStreamExt};
+use horton_join::HortonJoinExec;
 use horton_test_support::plans::{nodes, sorted};
 
 use super::sessions::*;
@@ -132,6 +133,39 @@ async fn partitions_that_are_dropped_early_leave_a_plan_that_runs_again() {
                 "{at:?}: {sql}"
             );
         }
+    }
+}
+
+/// Two executions whose partitions are asked for in turn, under one context: nobody can tell them
+/// apart, so that a partition must have the same rows both times.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_partition_of_a_join_that_spilled_has_the_same_rows_again() {
+    let sql = QUERIES[0];
+    let expected = expected(sql).await;
+    let session = with_memory(At::Host.options(), 64 << 10);
+    fill(&session);
+    let plan = plan(&session, sql).await;
+    let context = session.task_ctx();
+    let mut first = Vec::new();
+    let mut second = Vec::new();
+    for partition in 0..partitions(&plan) {
+        let mut execute = || plan.execute(partition, Arc::clone(&context)).unwrap();
+        let (one, other) = (execute(), execute());
+        let (one, other) = match partition % 2 {
+            0 => (one, other),
+            _ => (other, one),
+        };
+        first.push(one);
+        second.push(other);
+    }
+    let rows = futures::future::join(read(first), read(second)).await;
+    let spills: usize = nodes::<HortonJoinExec>(&plan)
+        .iter()
+        .filter_map(|join| join.metrics()?.spill_count())
+        .sum();
+    assert!(spills > 0, "nothing was spilled");
+    for rows in [rows.0, rows.1] {
+        assert!(sorted(&rows.unwrap()) == expected);
     }
 }
 
