@@ -514,9 +514,9 @@ impl<'a> Execution<'a> {
     }
 }
 
-/// Reads an input in a tree of joins until a row comes, for the execution `above` of the join above.
-/// Returns what says whether none does. Executions of joins on the path begin with that, as they
-/// set back the filters that its scan may hold.
+/// Reads an input in a tree of joins until a row comes, for the execution `above` of the join over
+/// it. Returns what says whether none does. Executions of joins on the path begin with that, as
+/// they set back the filters that its scan may hold.
 fn read_below(
     input: &FilteredInput,
     above: &Run,

@@ -21,8 +21,8 @@
 //!
 //! A partition that is asked for again is of another *round*. Contexts say which one, as far as
 //! they can. Some joins cannot be read twice: those in spill partitions, and those of the host that
-//! count streams. Their rounds build anew, so that each partition has the same rows again. A round goes with its last stream, although others may
-//! go on.
+//! count streams. Their rounds build anew in the same way, so that each partition has the same rows
+//! again. A round goes with its last stream, although others may go on.
 //!
 //! Filters are objects of the plan, so those of one build must not meet another's rows
 //! ([`publisher`](crate::join::dynamic_filter::publisher)).

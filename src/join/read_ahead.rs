@@ -38,8 +38,8 @@ pub struct FilteredInput {
     pub path: Vec<Arc<dyn ExecutionPlan>>,
     /// Its side of the last one.
     pub side: Side,
-    /// True if one of the joins opened its inputs before. Then it is being read already, or must not
-    /// be.
+    /// True if one of the joins opened its inputs before. Then it is being read already, or must
+    /// not be.
     pub is_begun: bool,
     rows: usize,
 }
