@@ -30,13 +30,13 @@ use std::time::{Duration, Instant};
 use futures::executor::block_on;
 use horton_tables::self_test_again;
 
-use crate::device::{Device, DeviceInfo, PATIENCE};
+use crate::device::{Device, DeviceInfo, MEMORY_WAIT};
 use crate::error::{Blame, DeviceError, Error, Result};
 
 /// The time for which a device is not used after its driver had no memory, and the first pause of
 /// one that failed. A join that finds a driver still short waits in vain, which then costs a
 /// hundredth of the time.
-pub const SHORT_FOR: Duration = PATIENCE.saturating_mul(100);
+pub const SHORT_FOR: Duration = MEMORY_WAIT.saturating_mul(100);
 
 /// The longest pause. A device that was trusted for as long begins with the shortest again.
 const LONGEST: Duration = SHORT_FOR.saturating_mul(360);

@@ -195,7 +195,7 @@ fn prepare(asked: &str, told: &watch::Sender<Readiness>) -> Readiness {
 }
 
 fn ready(passed: Vec<Device>) -> Readiness {
-    match Devices::of(passed) {
+    match Devices::new(passed) {
         Some(devices) => Readiness::Ready(devices),
         None => Readiness::Unavailable("horton.device names no device".to_owned()),
     }

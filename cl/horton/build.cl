@@ -157,7 +157,7 @@ uint emptiest(__global uint *fill, uint b, uint tag, uint seed, uint buckets) {
 
 // Gives an item that overflows b a slot: in the bucket its group's entry names, else in its
 // emptiest candidate (b itself is full). Returns whether there was one.
-bool settle(__global ulong *table, __global uint *fill, uint b, ulong word, ulong *entries,
+bool remap(__global ulong *table, __global uint *fill, uint b, ulong word, ulong *entries,
             uint seed, uint buckets) {
   const uint tag = tag_of(key_of(word), seed);
   const uint bound = entry_at(*entries, tag);
@@ -172,20 +172,20 @@ bool settle(__global ulong *table, __global uint *fill, uint b, ulong word, ulon
   return false;
 }
 
-// Settles one of b's primary items instead and gives its slot to `word`: other tags lead to
+// Remaps one of b's primary items instead and gives its slot to `word`: other tags lead to
 // other buckets, so what overflows can choose among 8 x 7 of them instead of 7.
-bool settle_another(__global ulong *table, __global uint *fill, uint b, ulong word, ulong *entries,
+bool remap_another(__global ulong *table, __global uint *fill, uint b, ulong word, ulong *entries,
                     uint seed, uint buckets) {
   for (uint s = 0; s < LAST; ++s) {
     const size_t at = (size_t)b * SLOTS + s;
-    if (!settle(table, fill, b, table[at], entries, seed, buckets)) continue;
+    if (!remap(table, fill, b, table[at], entries, seed, buckets)) continue;
     table[at] = word;
     return true;
   }
   return false;
 }
 
-// One work-item per overflowing bucket: it turns Type B and its overflow is settled elsewhere.
+// One work-item per overflowing bucket: it turns Type B and its overflow is remapped.
 // (Buckets in the order of their items, for warps without idle lanes, took as long: it is the
 // random accesses to `fill` and to the table that take the time.)
 __kernel void place(__global ulong *table, __global uint *fill, __global const ulong *overflow,
@@ -201,8 +201,8 @@ __kernel void place(__global ulong *table, __global uint *fill, __global const u
 #endif
   for (uint i = 0; i < home.z; ++i) {
     const ulong word = overflow[home.y + i];
-    if (!settle(table, fill, home.x, word, &entries, seed, buckets) &&
-        !settle_another(table, fill, home.x, word, &entries, seed, buckets))
+    if (!remap(table, fill, home.x, word, &entries, seed, buckets) &&
+        !remap_another(table, fill, home.x, word, &entries, seed, buckets))
       add_straggler(stragglers, &counters[STRAGGLERS], capacity, word);
   }
   table[(size_t)home.x * SLOTS + LAST] = entries;

@@ -59,7 +59,7 @@ fn known() -> MutexGuard<'static, BTreeMap<Index, Known>> {
 }
 
 /// Returns the result of the self-test on a device, if it was run.
-pub fn of(info: &DeviceInfo) -> Option<SelfTestResult> {
+pub fn result(info: &DeviceInfo) -> Option<SelfTestResult> {
     let mut known = known();
     let entry = known.entry(info.index).or_default();
     if let Known::Unread = entry {

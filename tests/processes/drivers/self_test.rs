@@ -24,7 +24,7 @@ async fn explains(session: &SessionContext, reason: &str) {
 async fn is_distrusted(reason: &str) {
     warnings::keep();
     let device = Device::open("0:0").unwrap();
-    let verdict = self_test_cache::of(device.info());
+    let verdict = self_test_cache::result(device.info());
     match role().as_deref() {
         Some("later") => assert!(
             matches!(verdict, Some(SelfTestResult::Failed(_))),
@@ -208,7 +208,7 @@ fn no_kernel_can_be_skipped_unseen() {
         ),
         "{passed:?}"
     );
-    let verdict = self_test_cache::of(device.info());
+    let verdict = self_test_cache::result(device.info());
     assert!(
         !matches!(verdict, Some(SelfTestResult::Passed(_))),
         "{verdict:?}"
@@ -224,7 +224,7 @@ fn what_passed_is_remembered() {
         return drop(run(test, "later", "skip=write_pairs", cache.path()));
     };
     let device = Device::open("auto").unwrap();
-    let verdict = self_test_cache::of(device.info());
+    let verdict = self_test_cache::result(device.info());
     assert_eq!(verdict.is_some(), role == "later");
     // The later process would fail, were it tested.
     futures::executor::block_on(self_test(&device)).unwrap();
@@ -246,7 +246,7 @@ fn what_passed_as_another_kind_is_not_believed() {
         DeviceKind::Cpu => KernelBody::Chunk,
         _ => KernelBody::LocalTile,
     };
-    assert_eq!(self_test_cache::of(device.info()), None);
+    assert_eq!(self_test_cache::result(device.info()), None);
     futures::executor::block_on(self_test(&device)).unwrap();
     assert_eq!(device.info().body(), fastest);
 }

@@ -9,7 +9,7 @@
 use crate::device::program::ProgramText;
 use crate::device::{Arg, Buffer, Queue};
 use crate::error::Result;
-use crate::table::launch::{grid_of, local_group, share};
+use crate::table::launch::{elements_per_item, grid_of, local_group};
 use crate::table::primitives::bucket::Layout;
 use crate::table::primitives::radix_partition::Counter;
 
@@ -55,7 +55,7 @@ pub(crate) struct Phases<'a> {
 }
 
 impl Phases<'_> {
-    /// Turns `homes` buckets Type B and settles their overflow; what finds no slot joins the
+    /// Turns `homes` buckets Type B and remaps their overflow; what finds no slot joins the
     /// stragglers.
     pub fn place(
         &self,
@@ -115,14 +115,14 @@ pub(crate) fn census(
     let sums = queue.allocate("census sums", 3)?;
     queue.fill(&sums, 0)?;
     let (group, pairs) = (local_group(queue), layout.words() / 2);
-    let share = share(queue.info(), pairs).div_ceil(group);
+    let per_item = elements_per_item(queue.info(), pairs).div_ceil(group);
     let args = [
         Arg::Longs(words),
         Arg::Words(&sums),
         Arg::U32(layout.buckets),
         Arg::U32(layout.seed),
     ];
-    let groups = pairs.div_ceil(share * group);
+    let groups = pairs.div_ceil(per_item * group);
     queue.launch(program, "census", (groups * group, group), &args)?;
     let sums = queue.read(&sums, 3)?;
     Ok(Census {
