@@ -51,8 +51,8 @@ pub use session::{context, install, warm_up};
 /// Items that this crate's own tests use; no part of its interface.
 #[doc(hidden)]
 pub mod internals {
-    pub use crate::device_health::SHORT_FOR;
-    pub use crate::device_startup::{Readiness, settled};
+    pub use crate::device_health::MEMORY_PAUSE;
+    pub use crate::device_startup::{Readiness, finished};
     pub use crate::join::sides::can_swap;
     pub use crate::keys::verify::supported;
     pub use crate::plan::filters::{InsertFilterNodes, RemoveUnusedFilterNodes};

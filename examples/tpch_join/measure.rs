@@ -262,7 +262,7 @@ pub async fn measure(sides: &Sides, query: &Query, effort: Effort, check: bool) 
 fn memory(sides: &Sides, plan: &Arc<dyn ExecutionPlan>) -> Result<Memory> {
     let mut spilled = 0;
     plan.apply(|node| {
-        let metrics = HortonJoinExec::of(node.as_ref()).and_then(HortonJoinExec::metrics);
+        let metrics = HortonJoinExec::downcast(node.as_ref()).and_then(HortonJoinExec::metrics);
         spilled += metrics.and_then(|m| m.spilled_bytes()).unwrap_or(0);
         Ok(TreeNodeRecursion::Continue)
     })?;
@@ -320,7 +320,7 @@ fn joins(plan: &Arc<dyn ExecutionPlan>) -> Result<Vec<Join>> {
 
 /// Returns the node as a join, if it is a hash join.
 fn join(node: &dyn ExecutionPlan) -> Option<Join> {
-    let horton = HortonJoinExec::of(node);
+    let horton = HortonJoinExec::downcast(node);
     if horton.is_none() && node.downcast_ref::<HashJoinExec>().is_none() {
         return None;
     }

@@ -130,7 +130,7 @@ impl JoinReport {
     }
 
     /// Returns the record for spill partitions.
-    pub fn of_spill_partitions(&self) -> Self {
+    pub fn for_spill_partitions(&self) -> Self {
         Self {
             metrics: self.spill_partitions.clone(),
             ..self.clone()

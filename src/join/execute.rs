@@ -157,7 +157,7 @@ impl HortonJoinExec {
         let stream = futures::stream::once(opened).try_flatten();
         let stream = stream.map(move |batch| with_schema(&of_output, batch?));
         let stream = RecordBatchStreamAdapter::new(schema, stream);
-        Ok(JoinStream::of(held.holding(Box::pin(stream))))
+        Ok(JoinStream::boxed(held.holding(Box::pin(stream))))
     }
 
     /// Begins the build before the join is executed. All partitions must share it, and no filter of
@@ -486,7 +486,7 @@ impl HortonJoinExec {
         };
         let streams = partitions.map(|p| open(input, p, context, late));
         let streams = streams.collect::<Result<Vec<_>>>()?;
-        let memory = memory::of_rows(context.memory_pool(), partition, side);
+        let memory = memory::rows_reservation(context.memory_pool(), partition, side);
         Ok(BufferedInput::new(input.schema(), streams, memory))
     }
 
@@ -509,7 +509,7 @@ impl HortonJoinExec {
         };
         let oriented = OrientedJoin::of(&self.stock, build == Side::Right, &self.config, context)?;
         let spec = oriented.filter_spec(&targets.held, targets.most_rows)?;
-        let memory = memory::of_filters(context.memory_pool());
+        let memory = memory::filter_reservation(context.memory_pool());
         let make = || FilterAccumulator::new(spec, builds, run.publisher(), memory);
         Ok(Some(run.accumulator(build, make)))
     }

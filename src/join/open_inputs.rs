@@ -75,7 +75,7 @@ fn visit(
     context: &Arc<TaskContext>,
     held: &mut Vec<Held>,
 ) -> Result<()> {
-    let join = HortonJoinExec::of(plan.as_ref());
+    let join = HortonJoinExec::downcast(plan.as_ref());
     let build = match join {
         Some(join) => with_stack(|| join.open_build(context))?,
         None => OpeningBuild::Waits,

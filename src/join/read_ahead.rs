@@ -47,7 +47,7 @@ impl FilteredScan {
     fn read(&self, above: &Run, context: &Arc<TaskContext>) -> Result<Option<IsEmpty>> {
         let mut read = None;
         for join in &self.path {
-            if let Some(join) = HortonJoinExec::of(join.as_ref()) {
+            if let Some(join) = HortonJoinExec::downcast(join.as_ref()) {
                 read = join.begin_below(above)?.map(|run| (join, run));
             }
         }
@@ -97,7 +97,7 @@ fn find(
     path: &mut Vec<Arc<dyn ExecutionPlan>>,
     found: &mut Vec<FilteredScan>,
 ) {
-    let Some(join) = HortonJoinExec::of(plan.as_ref()) else {
+    let Some(join) = HortonJoinExec::downcast(plan.as_ref()) else {
         if let [child] = plan.children().as_slice()
             && is_row_filter(plan.as_ref())
         {

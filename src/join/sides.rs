@@ -25,7 +25,7 @@ pub enum Sides {
 impl Sides {
     /// Returns the sides of `join` that may be built while it has no LIMIT and its sides are
     /// `open`.
-    pub fn of(join: &HashJoinExec, open: bool) -> Self {
+    pub fn new(join: &HashJoinExec, open: bool) -> Self {
         if open && join.fetch().is_none() {
             Sides::Open
         } else {

@@ -16,7 +16,7 @@ use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use crate::error::Result;
 use crate::join::input::buffered::BufferedInput;
 use crate::join::input::files::SpillFiles;
-use crate::join::memory::of_spill_partitions;
+use crate::join::memory::spill_reservation;
 use crate::join::prepare::JoinContext;
 use crate::join::properties::keeps_partitions;
 use crate::join::side::Side;
@@ -86,7 +86,7 @@ pub fn spec(
         batch_size: node.context.session_config().batch_size(),
         width: node.context.session_config().target_partitions(),
         at_once: 1,
-        memory: of_spill_partitions(node.context.memory_pool(), node.partition, side),
+        memory: spill_reservation(node.context.memory_pool(), node.partition, side),
     }
 }
 
@@ -108,7 +108,7 @@ pub struct PartitionPlan {
 
 impl PartitionPlan {
     /// Returns the plan that partitions both sides of `node`, which was `planned`, to files.
-    pub fn of(node: &JoinContext, planned: &HashJoinExec, files: &[SpillFiles; 2]) -> Self {
+    pub fn new(node: &JoinContext, planned: &HashJoinExec, files: &[SpillFiles; 2]) -> Self {
         Self {
             specs: Side::BOTH.map(|side| spec(node, planned, files, side)),
             has_own_queues: keeps_partitions(planned),
@@ -120,9 +120,9 @@ impl PartitionPlan {
     ///
     /// # Errors
     /// The errors of the inputs, of the memory pool and of writing files.
-    pub async fn lanes(self, [left, right]: [BufferedInput; 2]) -> Result<Vec<PairQueue>> {
+    pub async fn queues(self, [left, right]: [BufferedInput; 2]) -> Result<Vec<PairQueue>> {
         let [left_spec, right_spec] = &self.specs;
-        let left = partition_all(left_spec.again(), left.into_streams()).await?;
+        let left = partition_all(left_spec.for_other_rows(), left.into_streams()).await?;
         let right = right.into_streams();
         let groups: Vec<Vec<_>> = if self.has_own_queues {
             right.into_iter().map(|stream| vec![stream]).collect()
@@ -130,10 +130,11 @@ impl PartitionPlan {
             vec![right]
         };
         let at_once = groups.len();
-        let scatter = |streams| partition_all(right_spec.again().beside(at_once), streams);
-        let sides = all_at_once(groups, scatter).await?;
-        let lane = |right| PairQueue::of(self.pairs(&left, right));
-        Ok(sides.iter().map(lane).collect())
+        let partition =
+            |streams| partition_all(right_spec.for_other_rows().with_at_once(at_once), streams);
+        let sides = all_at_once(groups, partition).await?;
+        let queue = |right| PairQueue::new(self.pairs(&left, right));
+        Ok(sides.iter().map(queue).collect())
     }
 
     /// Returns the pairs that the join's rows come of.
@@ -163,13 +164,13 @@ pub async fn partition_all(
     spec: PartitionSpec,
     streams: Vec<SendableRecordBatchStream>,
 ) -> Result<PartitionedSide> {
-    let scatter = Arc::new(Partitioner::new(spec));
+    let partitioner = Arc::new(Partitioner::new(spec));
     all_at_once(streams, |stream| {
-        let scatter = Arc::clone(&scatter);
-        async move { scatter.add(stream).await }
+        let partitioner = Arc::clone(&partitioner);
+        async move { partitioner.add(stream).await }
     })
     .await?;
-    scatter.finish().await
+    partitioner.finish().await
 }
 
 /// Returns the pairs of two sides.
@@ -177,7 +178,7 @@ pub fn pairs_of(left: &PartitionedSide, right: &PartitionedSide, level: u64) -> 
     let sizes = [left.bytes(), right.bytes()];
     let pairs = left.partitions.iter().zip(&right.partitions);
     let pair = |(left, right): (&Arc<SpillPartition>, &Arc<SpillPartition>)| {
-        PartitionPair::new(Arc::clone(left), Arc::clone(right), level).of(sizes)
+        PartitionPair::new(Arc::clone(left), Arc::clone(right), level).with_all_bytes(sizes)
     };
     let pairs = pairs.map(pair).filter(|pair| !pair.is_empty());
     pairs.collect()

@@ -48,7 +48,7 @@ pub struct Places {
 
 impl Places {
     pub fn of(plan: &Arc<dyn ExecutionPlan>) -> Self {
-        let join = HortonJoinExec::of(plan.as_ref());
+        let join = HortonJoinExec::downcast(plan.as_ref());
         let metrics = plan.metrics().unwrap_or_default();
         let spilled = metrics.iter().filter(|m| m.value().name() == "spill_count");
         Self {

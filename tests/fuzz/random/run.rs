@@ -24,7 +24,7 @@ use horton_join::HostReason;
 use horton_join::config::OnDeviceError;
 use horton_join::device::Device;
 use horton_test_support::handed_out::handed_out;
-use horton_test_support::internals::{Readiness, settled, supported};
+use horton_test_support::internals::{Readiness, finished, supported};
 use horton_test_support::promises::Promises;
 use tokio::runtime::Handle;
 
@@ -384,8 +384,8 @@ impl Worker {
     /// Waits until the device is ready for the case's tables: under `auto` joins do not.
     fn get_ready(&self, case: &Case) -> Checked<()> {
         let config = config(case, OnDeviceError::Error);
-        let settled = self.handle.block_on(async move { settled(&config).await });
-        match settled {
+        let readiness = self.handle.block_on(async move { finished(&config).await });
+        match readiness {
             Readiness::Ready(_) => Ok(()),
             other => differ("device", format!("{other:?}")),
         }

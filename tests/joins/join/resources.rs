@@ -319,7 +319,7 @@ fn rewrites_of_the_plan_keep_the_join_on_the_device_and_its_promises() {
         assert!(rows.batches.iter().all(|batches| text(batches).len() <= 3));
         // The nodes stand for one join: each knows where it ran.
         for plan in [plan, reset] {
-            let join = HortonJoinExec::of(plan.as_ref()).unwrap();
+            let join = HortonJoinExec::downcast(plan.as_ref()).unwrap();
             assert_eq!(join.device_name().as_ref(), Some(&device().info().name));
         }
     }

@@ -99,7 +99,7 @@ fn analysed(session: &SessionContext, query: &str) -> String {
 fn joins(plan: &Arc<dyn ExecutionPlan>) -> (usize, usize, usize) {
     let mut counts = (0, 0, 0);
     plan.apply(|node| {
-        if let Some(join) = HortonJoinExec::of(node.as_ref()) {
+        if let Some(join) = HortonJoinExec::downcast(node.as_ref()) {
             counts.0 += usize::from(join.device_name().is_some());
             counts.1 += usize::from(join.device_name().is_none());
             // A join inside a recursion is run as copies, each with metrics of its own.
@@ -625,7 +625,7 @@ fn a_scan_that_prunes_by_the_dynamic_filter_is_not_read_before_that_is_known() {
         collect(Arc::clone(&plan), context.task_ctx()).await?;
         let mut rows = Vec::new();
         plan.apply(|node| {
-            if let Some(join) = HortonJoinExec::of(node.as_ref()) {
+            if let Some(join) = HortonJoinExec::downcast(node.as_ref()) {
                 rows.push(metric(&join.metrics().unwrap(), "input_rows"));
             }
             Ok(TreeNodeRecursion::Continue)

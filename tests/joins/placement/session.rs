@@ -117,7 +117,7 @@ pub fn query(session: &SessionContext, query: &str) -> Ran {
 pub fn decisions(plan: &Arc<dyn ExecutionPlan>) -> Vec<Decision> {
     let joins = nodes::<HortonJoinExec>(plan).into_iter();
     let decided = joins.flat_map(|node| {
-        let join = HortonJoinExec::of(node.as_ref());
+        let join = HortonJoinExec::downcast(node.as_ref());
         join.map(HortonJoinExec::decisions).unwrap_or_default()
     });
     decided.collect()

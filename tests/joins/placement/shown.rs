@@ -130,7 +130,7 @@ fn shown_rows(line: &str) -> String {
 fn above(plan: &Arc<dyn ExecutionPlan>) -> Vec<Arc<dyn ExecutionPlan>> {
     let mut nodes = Vec::new();
     let mut node = Arc::clone(plan);
-    while HortonJoinExec::of(node.as_ref()).is_none() {
+    while HortonJoinExec::downcast(node.as_ref()).is_none() {
         let below = node.children().first().copied().cloned();
         nodes.push(std::mem::replace(&mut node, below.expect("a join")));
     }

@@ -139,7 +139,7 @@ impl Joins {
 fn joins(plan: &Arc<dyn ExecutionPlan>) -> Joins {
     let mut joins = Joins::default();
     plan.apply(|node| {
-        if let Some(join) = HortonJoinExec::of(node.as_ref()) {
+        if let Some(join) = HortonJoinExec::downcast(node.as_ref()) {
             joins.device += usize::from(join.device_name().is_some());
             joins.stock += usize::from(join.device_name().is_none());
             let mode = join.stock().partition_mode();

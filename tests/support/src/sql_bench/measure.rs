@@ -289,7 +289,7 @@ fn facts(plan: &Arc<dyn ExecutionPlan>) -> Result<Facts> {
 
 impl Facts {
     fn add(&mut self, node: &dyn ExecutionPlan) {
-        let horton = HortonJoinExec::of(node);
+        let horton = HortonJoinExec::downcast(node);
         if horton.is_none() && node.downcast_ref::<HashJoinExec>().is_none() {
             return;
         }
