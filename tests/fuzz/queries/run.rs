@@ -558,7 +558,7 @@ fn runs_again(plan: &Arc<dyn ExecutionPlan>) -> bool {
         && nodes::<CrossJoinExec>(plan).is_empty()
 }
 
-/// Returns whether a sort of `plan` has told scans its first rows, which do not pass again.
+/// Returns whether a sort of `plan` has given scans its first rows, which do not pass again.
 fn keeps_first_rows(plan: &Arc<dyn ExecutionPlan>) -> bool {
     nodes::<SortExec>(plan)
         .iter()

@@ -66,7 +66,7 @@ pub struct Report {
     pub swapped: bool,
     /// The host joined rows of some build.
     pub on_host: bool,
-    /// Scans were told the build side's keys.
+    /// Scans got the build side's keys.
     pub filtered: bool,
     /// The nested loop join was asked too.
     pub nested_loop: bool,
@@ -330,7 +330,7 @@ impl Worker {
     }
 
     /// Has a consumer that misbehaves read the join, at times one that falls back to the host.
-    /// Where the case has scans that keep filters, it tells them its keys.
+    /// Where the case has scans that keep filters, it gives them its keys.
     fn check_consumer_of(
         &self,
         case: &Case,
@@ -422,7 +422,7 @@ impl Worker {
         Ok(Arc::new(HortonJoinExec::new(planned, config)))
     }
 
-    /// Runs the join over scans that are told the build side's keys.
+    /// Runs the join over scans that get the build side's keys.
     fn check_filtered(
         &self,
         (case, inputs): (&Case, &Inputs),

@@ -164,8 +164,11 @@ fn a_small_join_needs_little_device_memory() {
         let join = case.on_device();
         let found = run(join.clone(), case.context()).unwrap();
         assert!(found.rows() == expected.rows(), "{case}");
-        let decided = join.decisions();
-        assert!(matches!(decided[0].place, Place::Device(_)), "{decided:?}");
+        let decisions = join.decisions();
+        assert!(
+            matches!(decisions[0].place, Place::Device(_)),
+            "{decisions:?}"
+        );
         assert!(found.metric("kernel_launches") > 0, "{case}");
     }
 }

@@ -456,11 +456,11 @@ fn explain_shows_mode_join_type_keys_filter_and_device() {
     ]) {
         assert!(line.contains(part), "{part} in {line}");
     }
-    // What was decided is known once the join has run.
+    // Decisions are known once the join has run.
     let line = analysed(&session, EQUI_JOIN);
     let name = device().info().name.clone();
-    let decided = format!("horton=[build=left, 120 rows, on {name}]");
-    for part in parts.into_iter().chain([decided.as_str()]) {
+    let shown = format!("horton=[build=left, 120 rows, on {name}]");
+    for part in parts.into_iter().chain([shown.as_str()]) {
         assert!(line.contains(part), "{part} in {line}");
     }
     let left = explain(

@@ -41,7 +41,7 @@ fn assert_says(text: &str, says: &str) {
 }
 
 #[test]
-fn explain_shows_by_which_rules_a_join_will_be_decided() {
+fn explain_shows_by_which_rules_a_join_will_be_placed() {
     let device = asked();
     let open = "build=the side that ends first, left read first";
     let of = |config: HortonConfig, query: &str| explained(config, query);
@@ -256,7 +256,7 @@ fn joins_of_joins_decide_each_for_itself() {
         assert!(
             decisions
                 .iter()
-                .all(|d| declined(d).is_none() == (at == At::Device))
+                .all(|d| host_reason(d).is_none() == (at == At::Device))
         );
     }
 }

@@ -146,7 +146,7 @@ async fn a_driver_that_lies_about_sub_groups_uses_local_tiles() {
     assert_eq!(device.info().body(), KernelBody::LocalTile);
 }
 
-/// Kernels whose absence need not be seen, as seldom is there anything for them to do.
+/// Kernels whose absence need not be seen, as they rarely have anything to do.
 #[cfg(debug_assertions)]
 const UNSEEN: [&str; 2] = ["order_groups", "release"];
 

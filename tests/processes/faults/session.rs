@@ -104,7 +104,7 @@ fn a_fault_in_a_chunk_leaves_the_session_on_the_host() {
         assert_eq!(rows(&session, QUERY).unwrap(), ROWS);
     }
     assert_eq!(SAID.load(Ordering::Relaxed) - said, 1, "said once");
-    // Other sessions have a device, opened anew; so has this one, if it asks for it.
+    // Other sessions have a device, opened again; so has this one, if it asks for it.
     assert!(plan(&self::session()).contains(&on_device()));
     rows(&session, "SET horton.device = 'auto'").unwrap();
     faults::begin(None);
