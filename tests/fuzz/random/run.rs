@@ -147,7 +147,7 @@ impl Worker {
     pub fn limited(&self, case: &Case) -> Result<Limited> {
         match case.pool_limit {
             0 => Ok(Limited::shared(Arc::clone(&self.runtime))),
-            bytes => Limited::of(Arc::new(GreedyMemoryPool::new(bytes))),
+            bytes => Limited::new(Arc::new(GreedyMemoryPool::new(bytes))),
         }
     }
 
@@ -257,7 +257,7 @@ impl Worker {
         };
         let converter = converter(&joins.stock)?;
         let expected = Output::new(&converter, expected)?;
-        let order = Order::of(case, &inputs, joins.probe_ordered, expected.count());
+        let order = Order::new(case, &inputs, joins.probe_ordered, expected.count());
         let right = Found {
             case,
             inputs: &inputs,

@@ -36,7 +36,7 @@ use super::Result;
 use super::cases::Query;
 use super::tables::{Pair, Shape};
 
-/// The pause between readings of the device's used bytes in the warm-up run.
+/// The pause between samples of the device's used bytes in the warm-up run.
 const SAMPLE_EVERY: Duration = Duration::from_micros(100);
 
 /// The settings of both sessions.
