@@ -18,7 +18,7 @@
 //!
 //! Three calls make a session join on a device: [`install`], [`context`], and [`warm_up`] for
 //! services. Workers of distributed engines have [`on_device`] and [`warm_up_for`] instead. Options
-//! are in [`config`], errors in [`error`]. What a join decided is read off the [`HortonJoinExec`]
+//! are in [`config`], errors in [`error`]. A join's decisions are read off the [`HortonJoinExec`]
 //! of its plan.
 //!
 //! The tables are a crate of their own, `horton-tables`. [`device`] opens a device, and [`table`]

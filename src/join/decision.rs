@@ -173,7 +173,7 @@ impl Decisions {
         self.lock().values().cloned().collect()
     }
 
-    /// Notes what was decided of the build `at`.
+    /// Notes the decision on the build `at`.
     pub fn note(&self, at: BuildId, decision: Decision) {
         self.lock().insert(at, decision);
     }

@@ -18,7 +18,7 @@
 //! * [`execute`]: how an [`execution`] begins; [`open_inputs`]: when inputs are opened; [`steps`]
 //!   of recursive queries
 //! * [`opened`]: a join whose rows can be read; `stream`: how they are polled
-//! * [`decision`]: what was decided, and what EXPLAIN shows of it
+//! * [`decision`]: the decisions, and what EXPLAIN shows of it
 //!
 //! What all of these use: [`side`], [`rows`] of the build side, [`mod@concat`] of many arrays into
 //! one, [`bitmap`]s of rows, the bytes of batches (`batch_bytes`), the [`memory`] pool,

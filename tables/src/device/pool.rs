@@ -5,7 +5,7 @@
 //!     │
 //!     ▼
 //!  Arc<Block> ◀── owners: buffers and staging memory, on any thread
-//!             ◀── queue threads: every block that a command of their job uses, until the job has finished
+//!             ◀── queue threads: blocks that commands of their job use, until it has finished
 //!     │ nobody holds it
 //!     ▼
 //!  idle; beyond the cap, and when a job asks for more than is free, others are released

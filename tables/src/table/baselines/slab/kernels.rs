@@ -120,7 +120,7 @@ pub(super) fn program(queue: &Queue, entries: Entries, pool: &PoolLayout) -> Pro
     .text()
 }
 
-/// Returns how operations, or slabs, are spread over work-items.
+/// Returns how operations, or slabs, are divided among work-items.
 pub(super) fn launch_config(queue: &Queue, elements: usize) -> LaunchConfig {
     let (_, group) = lanes_and_group(body(queue));
     LaunchConfig {
