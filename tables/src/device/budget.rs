@@ -173,11 +173,11 @@ impl Budget {
         reason = "it is a task, and the place in line is what it is for"
     )]
     async fn wait_in_line(self: Arc<Self>, most: u64, then: Instant) -> bool {
-        let turn = self.line.lock().await;
+        let first_in_line = self.line.lock().await;
         let budget = Arc::clone(&self);
         let waited = spawn_blocking(move || budget.wait_until(most, then));
         let waited = waited.await.unwrap_or(false);
-        drop(turn);
+        drop(first_in_line);
         waited
     }
 

@@ -165,8 +165,8 @@ impl Device {
         let mut started = STARTED.lock().unwrap_or_else(PoisonError::into_inner);
         // What was picked may have failed its self-test since.
         let failed = |device: &Device| {
-            let verdict = self_test_cache::result(&device.info);
-            matches!(verdict, Some(SelfTestResult::Failed(_)))
+            let result = self_test_cache::result(&device.info);
+            matches!(result, Some(SelfTestResult::Failed(_)))
         };
         let stands = |all: &&Vec<Device>| !is_open(asked) || !all.iter().any(failed);
         if let Some(all) = started.by_request.get(asked).filter(stands) {
