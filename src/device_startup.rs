@@ -1,9 +1,9 @@
 //! Devices made ready in the background: no query waits for a driver, unless it asks to.
 //!
 //! ```text
-//!  first planned join, warm_up ─▶ begin ─▶ a thread:  open ─▶ self-test, which compiles ─▶ finished
-//!                                                       │     a thread per device
-//!  a join's build side is there ─▶ now ◀────────────────┘   Opening │ Compiling │ Ready │ …
+//!  first planned join, warm_up ─▶ begin ─▶ a thread: open ─▶ self-test, which compiles ─▶ finished
+//!                                                      │     a thread per device
+//!  a join's build side is there ─▶ now ◀───────────────┘   Opening │ Compiling │ Ready │ …
 //! ```
 //!
 //! What failed is tried again for each new plan, as a device may have been added. While that try

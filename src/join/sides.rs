@@ -3,7 +3,7 @@
 //! ```text
 //!  Fixed  a promise of order, NOT IN, a LIMIT in the join, an endless input, run-end encoded
 //!         columns: the left one
-//!  Open   the one that ends first when both are read by turns (input::choose_build_side)
+//!  Open   the one that ends first when both are read alternately (input::choose_build_side)
 //! ```
 
 use arrow::datatypes::DataType;
