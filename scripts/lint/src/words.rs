@@ -53,12 +53,11 @@ const WENT: [(&str, &str); 31] = [
 ];
 
 /// Words that went from names, whole or in part. Comments may have them: there they are English.
-const WENT_FROM_NAMES: [(&str, &str); 13] = [
+const WENT_FROM_NAMES: [(&str, &str); 12] = [
     ("declined", "host_reason"),
     ("owe", "unmatched"),
     ("owed", "build_output"),
     ("owing", "unmatched"),
-    ("raced", "swappable"),
     ("scattered", "partitioned"),
     ("scattering", "partition"),
     ("sparing", "yielding"),
