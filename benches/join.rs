@@ -112,7 +112,7 @@ fn run() -> Result<usize> {
     }
     criterion.final_summary();
     // None is measured where criterion only lists the names.
-    outcomes.retain(|outcome| report::Figures::of(outcome).is_some());
+    outcomes.retain(|outcome| report::Figures::from_outcome(outcome).is_some());
     if outcomes.is_empty() {
         return Ok(0);
     }

@@ -30,7 +30,7 @@ cargo run --quiet --package horton-opencl-loader --example platforms | grep '^Oc
 
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
-# Every OpenCL context opens the log anew and thereby empties a file, but not a pipe. Descriptor 3
+# Every OpenCL context opens the log again and thereby empties a file, but not a pipe. Descriptor 3
 # keeps the pipe open from the first context to the last.
 mkfifo "$scratch/pipe"
 exec 3<>"$scratch/pipe"

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!            a join's OpenCL error              the pause is over
-//!  Trusted ─────────────────────────▶ Resting ────────────────────▶ Tested ── passes ─▶ Trusted
+//!  Trusted ─────────────────────────▶ Paused ─────────────────────▶ Tested ── passes ─▶ Trusted
 //!     ▲                                │    ▲                          │
 //!     └── the driver had no memory,    │    └──── fails: twice as long ┘
 //!         and its pause is over ───────┘
@@ -14,10 +14,10 @@
 //! session that got the error no longer uses that device for joins. After a pause its self-test
 //! runs in the background, on threads of its own, and joins use the device again once it has
 //! passed. Each pause is twice as long as the one before, so that a device that passes the test and
-//! fails at joins costs ever less. Other sessions are not told. They may use another configuration,
-//! and find out at the cost of one query. Health travels with the session's options, where rules
-//! and plan nodes find it, but is none of them: it changes also where options are locked. A worker
-//! has one for all of its tasks ([`on_device`](crate::on_device)).
+//! fails at joins costs ever less. Other sessions do not learn of it. They may use another
+//! configuration, and find out at the cost of one query. Health travels with the session's options,
+//! where rules and plan nodes find it, but is none of them: it changes also where options are
+//! locked. A worker has one for all of its tasks ([`on_device`](crate::on_device)).
 //!
 //! A driver runs short of memory when other processes take it, and they give it back. A refusal of
 //! our own [`Budget`](crate::device::Budget) is no failure of the device. It comes before any work
@@ -30,16 +30,16 @@ use std::time::{Duration, Instant};
 use futures::executor::block_on;
 use horton_tables::self_test_again;
 
-use crate::device::{Device, DeviceInfo, PATIENCE};
+use crate::device::{Device, DeviceInfo, MEMORY_WAIT};
 use crate::error::{Blame, DeviceError, Error, Result};
 
 /// The time for which a device is not used after its driver had no memory, and the first pause of
-/// one that failed. A join that finds a driver still short waits in vain, which then costs a
-/// hundredth of the time.
-pub const SHORT_FOR: Duration = PATIENCE.saturating_mul(100);
+/// one that failed. If memory is still short then, the join wastes one wait: 1 % of this
+/// time.
+pub const MEMORY_PAUSE: Duration = MEMORY_WAIT.saturating_mul(100);
 
 /// The longest pause. A device that was trusted for as long begins with the shortest again.
-const LONGEST: Duration = SHORT_FOR.saturating_mul(360);
+const PAUSE_MAX: Duration = MEMORY_PAUSE.saturating_mul(360);
 
 /// By the device's index.
 type Records = BTreeMap<(usize, usize), Record>;
@@ -59,7 +59,7 @@ struct Record {
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum State {
     /// It is not used until then, or until it has passed its self-test.
-    Resting { until: Instant, needs_test: bool },
+    Paused { until: Instant, needs_test: bool },
     /// Its self-test runs.
     Tested,
     /// It is used again, since then.
@@ -70,7 +70,7 @@ impl Record {
     /// Returns why the device is not used.
     fn reason(&self) -> Option<&String> {
         let is_used = match self.state {
-            State::Resting { until, needs_test } => !needs_test && until <= Instant::now(),
+            State::Paused { until, needs_test } => !needs_test && until <= Instant::now(),
             State::Tested => false,
             State::Trusted(_) => true,
         };
@@ -80,7 +80,7 @@ impl Record {
     /// Returns whether it is used again once it has passed its self-test.
     fn needs_test(&self) -> bool {
         match self.state {
-            State::Resting { needs_test, .. } => needs_test,
+            State::Paused { needs_test, .. } => needs_test,
             State::Tested => true,
             State::Trusted(_) => false,
         }
@@ -89,16 +89,16 @@ impl Record {
     /// Returns the pause after one more failure.
     fn next_pause(&self) -> Duration {
         match self.state {
-            State::Trusted(since) if since.elapsed() >= LONGEST => SHORT_FOR,
-            State::Resting {
+            State::Trusted(since) if since.elapsed() >= PAUSE_MAX => MEMORY_PAUSE,
+            State::Paused {
                 needs_test: false, ..
-            } => SHORT_FOR,
-            _ => (2 * self.pause).min(LONGEST),
+            } => MEMORY_PAUSE,
+            _ => (2 * self.pause).min(PAUSE_MAX),
         }
     }
 
-    fn rest(&mut self) {
-        self.state = State::Resting {
+    fn start_pause(&mut self) {
+        self.state = State::Paused {
             until: Instant::now() + self.pause,
             needs_test: true,
         };
@@ -126,7 +126,7 @@ impl Health {
         let record = records.get_mut(&device.info().index)?;
         let reason = record.reason()?.clone();
         match record.state {
-            State::Resting { until, .. } if until <= Instant::now() => {
+            State::Paused { until, .. } if until <= Instant::now() => {
                 record.state = State::Tested;
                 drop(records);
                 self.begin_test(device);
@@ -165,7 +165,7 @@ impl Health {
         }
         let pause = match known {
             Some(known) if needs_test => known.next_pause(),
-            _ => SHORT_FOR,
+            _ => MEMORY_PAUSE,
         };
         let seconds = pause.as_secs();
         match needs_test {
@@ -180,7 +180,7 @@ impl Health {
         let record = Record {
             reason: error.brief(),
             pause,
-            state: State::Resting {
+            state: State::Paused {
                 until: Instant::now() + pause,
                 needs_test,
             },
@@ -219,7 +219,7 @@ fn note_test(records: &Weak<Mutex<Records>>, device: &Device, ended: Result<()>)
             let seconds = record.pause.as_secs();
             log::info!("{error}; the device is tested again after {seconds} seconds");
             record.reason = error.brief();
-            record.rest();
+            record.start_pause();
         }
     }
 }

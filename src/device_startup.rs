@@ -1,9 +1,9 @@
 //! Devices made ready in the background: no query waits for a driver, unless it asks to.
 //!
 //! ```text
-//!  first planned join, warm_up ─▶ begin ─▶ a thread:  open ─▶ self-test, which compiles ─▶ settled
-//!                                                       │     a thread per device
-//!  a join's build side is there ─▶ now ◀────────────────┘   Opening │ Compiling │ Ready │ …
+//!  first planned join, warm_up ─▶ begin ─▶ a thread: open ─▶ self-test, which compiles ─▶ finished
+//!                                                      │     a thread per device
+//!  a join's build side is there ─▶ now ◀───────────────┘   Opening │ Compiling │ Ready │ …
 //! ```
 //!
 //! What failed is tried again for each new plan, as a device may have been added. While that try
@@ -34,7 +34,7 @@ pub enum Readiness {
     /// Devices are being opened.
     Opening {
         /// The reason why the last try found none. It likely still holds.
-        declined: Option<String>,
+        last_reason: Option<String>,
     },
     /// Kernels of the devices are being compiled and tested.
     Compiling,
@@ -79,10 +79,10 @@ pub async fn opened(config: &HortonConfig) -> Readiness {
     once(config, |state| !matches!(state, Readiness::Opening { .. })).await
 }
 
-/// Returns the state once it is settled: neither [`Readiness::Opening`] nor
+/// Returns the state once startup has finished: neither [`Readiness::Opening`] nor
 /// [`Readiness::Compiling`].
-pub async fn settled(config: &HortonConfig) -> Readiness {
-    once(config, is_settled).await
+pub async fn finished(config: &HortonConfig) -> Readiness {
+    once(config, has_finished).await
 }
 
 async fn once(config: &HortonConfig, holds: impl FnMut(&Readiness) -> bool) -> Readiness {
@@ -112,35 +112,35 @@ pub async fn warm_up_for(config: &HortonConfig) -> Result<Devices> {
         return Err(Error::Invalid(UNUSED.to_owned()));
     }
     begin(config);
-    match settled(config).await {
+    match finished(config).await {
         Readiness::Ready(devices) => Ok(devices),
         Readiness::Unavailable(reason) => Err(Error::Invalid(reason)),
         Readiness::Invalid(error) => Err(error.into()),
         Readiness::Opening { .. } | Readiness::Compiling => Err(Error::Internal(
-            "a device that is settled is not open".to_owned(),
+            "a device whose startup has finished is not open".to_owned(),
         )),
     }
 }
 
-/// Returns the state of what `config` asks for, which a thread settles if it is not ready.
+/// Returns the state of what `config` asks for, which a thread makes ready if it is not.
 fn receiver(config: &HortonConfig) -> watch::Receiver<Readiness> {
     let asked = &config.device;
     let mut states = states();
-    let mut declined = None;
+    let mut last_reason = None;
     if let Some(state) = states.get(asked) {
         match &*state.borrow() {
-            Readiness::Unavailable(reason) => declined = Some(reason.clone()),
+            Readiness::Unavailable(reason) => last_reason = Some(reason.clone()),
             Readiness::Invalid(_) => {}
             _ => return state.clone(),
         }
     }
-    let (told, state) = watch::channel(Readiness::Opening { declined });
+    let (publisher, state) = watch::channel(Readiness::Opening { last_reason });
     let of_thread = asked.clone();
     let thread = std::thread::Builder::new()
         .name("horton warm-up".to_owned())
         .spawn(move || {
-            let settled = prepare(&of_thread, &told);
-            told.send_replace(settled);
+            let finished = prepare(&of_thread, &publisher);
+            publisher.send_replace(finished);
         });
     if let Err(error) = thread {
         return watch::channel(Readiness::Unavailable(format!(
@@ -150,18 +150,18 @@ fn receiver(config: &HortonConfig) -> watch::Receiver<Readiness> {
     }
     if states.len() >= MOST_REQUESTS {
         // They are found again at once: devices stay open, and results of self-tests are kept.
-        states.retain(|_, state| !is_settled(&state.borrow()));
+        states.retain(|_, state| !has_finished(&state.borrow()));
     }
     states.insert(asked.clone(), state.clone());
     state
 }
 
-fn is_settled(state: &Readiness) -> bool {
+fn has_finished(state: &Readiness) -> bool {
     !matches!(state, Readiness::Opening { .. } | Readiness::Compiling)
 }
 
 /// Opens the devices and runs their self-tests.
-fn prepare(asked: &str, told: &watch::Sender<Readiness>) -> Readiness {
+fn prepare(asked: &str, publisher: &watch::Sender<Readiness>) -> Readiness {
     let mut tried = BTreeSet::new();
     loop {
         let devices = match Device::open_all(asked) {
@@ -177,7 +177,7 @@ fn prepare(asked: &str, told: &watch::Sender<Readiness>) -> Readiness {
             }
             Err(error) => return Readiness::Unavailable(error.brief()),
         };
-        told.send_replace(Readiness::Compiling);
+        publisher.send_replace(Readiness::Compiling);
         let (passed, failed) = tested(&devices);
         let Some(error) = failed.into_iter().next() else {
             return ready(passed);
@@ -195,7 +195,7 @@ fn prepare(asked: &str, told: &watch::Sender<Readiness>) -> Readiness {
 }
 
 fn ready(passed: Vec<Device>) -> Readiness {
-    match Devices::of(passed) {
+    match Devices::new(passed) {
         Some(devices) => Readiness::Ready(devices),
         None => Readiness::Unavailable("horton.device names no device".to_owned()),
     }

@@ -150,7 +150,7 @@ impl Error {
     /// Returns whose failure the error is if a join gets it from its device.
     pub(crate) fn blame(&self) -> Blame {
         match self {
-            Error::Device(error) => Blame::of_device(error),
+            Error::Device(error) => Blame::from_device(error),
             Error::Internal(_) => Blame::Bug,
             _ => Blame::Query,
         }
@@ -165,7 +165,7 @@ impl Error {
 }
 
 impl Blame {
-    fn of_device(error: &DeviceError) -> Self {
+    fn from_device(error: &DeviceError) -> Self {
         match error {
             DeviceError::DeviceMemory { .. } => Blame::Room,
             error if error.is_driver_memory() => Blame::Driver,

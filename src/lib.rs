@@ -4,7 +4,7 @@
 //! ```text
 //!  SQL ─▶ DataFusion's plan ─▶ plan: HashJoinExec becomes HortonJoinExec
 //!                                                  │ execute
-//!  join   input           both sides read by turns; the one that ends first is the build side
+//!  join   input           both sides read alternately; the one that ends first is the build side
 //!         dynamic_filter  scans of the probe side drop rows whose keys are not on the build side
 //!         prepare         device, or the host: DataFusion's own join over what was read
 //!         build_side      batches ─▶ normalized keys ─▶ table: a multimap on the device
@@ -18,7 +18,7 @@
 //!
 //! Three calls make a session join on a device: [`install`], [`context`], and [`warm_up`] for
 //! services. Workers of distributed engines have [`on_device`] and [`warm_up_for`] instead. Options
-//! are in [`config`], errors in [`error`]. What a join decided is read off the [`HortonJoinExec`]
+//! are in [`config`], errors in [`error`]. A join's decisions are read off the [`HortonJoinExec`]
 //! of its plan.
 //!
 //! The tables are a crate of their own, `horton-tables`. [`device`] opens a device, and [`table`]
@@ -51,8 +51,8 @@ pub use session::{context, install, warm_up};
 /// Items that this crate's own tests use; no part of its interface.
 #[doc(hidden)]
 pub mod internals {
-    pub use crate::device_health::SHORT_FOR;
-    pub use crate::device_startup::{Readiness, settled};
+    pub use crate::device_health::MEMORY_PAUSE;
+    pub use crate::device_startup::{Readiness, finished};
     pub use crate::join::sides::can_swap;
     pub use crate::keys::verify::supported;
     pub use crate::plan::filters::{InsertFilterNodes, RemoveUnusedFilterNodes};

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  columns of batches  [8192] [8192] … [1000000]
-//!  parts               ├── about PART rows ──┤├── … ──┤    slices, nothing is copied
+//!  parts               ├── about MORSEL_ROWS ─────┤├── … ──┤    slices, nothing is copied
 //! ```
 //!
 //! The build side comes as one stream, so one task would do all of its encoding, on one of
@@ -16,10 +16,10 @@ use futures::{StreamExt, TryStreamExt};
 use crate::error::{Error, Result};
 
 /// Rows that are worked on where they are: those of a batch.
-const FEW: usize = 8192;
+const INLINE_ROWS_MAX: usize = 8192;
 
 /// Rows of a part.
-const PART: usize = 1 << 18;
+const MORSEL_ROWS: usize = 1 << 18;
 
 /// A part: rows `first_row..first_row + rows` of some columns.
 #[derive(Debug, Default)]
@@ -40,14 +40,14 @@ pub fn parts(batches: &[Vec<ArrayRef>]) -> Vec<Morsel> {
         let rows = columns.first().map_or(0, |column| column.len());
         let mut from = 0;
         while from < rows {
-            if parts.last().is_none_or(|part| part.rows >= PART) {
+            if parts.last().is_none_or(|part| part.rows >= MORSEL_ROWS) {
                 parts.push(Morsel {
                     first_row: row,
                     ..Morsel::default()
                 });
             }
             let Some(part) = parts.last_mut() else { break };
-            let len = (rows - from).min(PART - part.rows);
+            let len = (rows - from).min(MORSEL_ROWS - part.rows);
             let slice = columns.iter().map(|column| column.slice(from, len));
             part.columns.push(slice.collect());
             part.rows += len;
@@ -108,7 +108,7 @@ where
     T: Send + 'static,
     W: Fn(Morsel) -> Result<T> + Clone + Send + 'static,
 {
-    if parts.iter().map(|part| part.rows).sum::<usize>() <= FEW {
+    if parts.iter().map(|part| part.rows).sum::<usize>() <= INLINE_ROWS_MAX {
         return parts.into_iter().map(work).collect();
     }
     futures::stream::iter(parts)
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn parts_hold_all_rows_in_order() {
-        let sizes = [3, 0, PART - 4, 7, 2 * PART + 1, 1];
+        let sizes = [3, 0, MORSEL_ROWS - 4, 7, 2 * MORSEL_ROWS + 1, 1];
         let mut next = 0;
         let batches: Vec<Vec<ArrayRef>> = sizes
             .iter()
@@ -157,7 +157,7 @@ mod tests {
             });
             let values: Vec<i32> = values.collect();
             assert_eq!(values.len(), part.rows);
-            assert!(part.rows == PART || wanted.start as usize + part.rows == next as usize);
+            assert!(part.rows == MORSEL_ROWS || wanted.start as usize + part.rows == next as usize);
             assert!(values.into_iter().eq(wanted.by_ref().take(part.rows)));
         }
         assert!(wanted.is_empty());

@@ -17,7 +17,7 @@ __kernel __attribute__((reqd_work_group_size(TILE_GROUP, 1, 1))) void gather_til
   TILE_LOCALS
   const uint i = get_global_id(0);
   const uint bucket = primary_bucket(keys[min(i, n - 1)], seed, buckets);
-  tell_bucket(bucket TILE_PASS);
+  send_bucket(bucket TILE_PASS);
   uint sum = 0;
 #pragma unroll
   for (uint from = 0; from < LANES; from += UNROLL) {
@@ -32,10 +32,10 @@ __kernel __attribute__((reqd_work_group_size(TILE_GROUP, 1, 1))) void gather_til
 #else
 
 __kernel void gather_chunk(__global const ulong *table, __global const uint *keys,
-                           __global uint *out, uint share, uint n, uint buckets, uint seed) {
-  const ulong from = (ulong)get_global_id(0) * share;
+                           __global uint *out, uint per_item, uint n, uint buckets, uint seed) {
+  const ulong from = (ulong)get_global_id(0) * per_item;
   if (from >= n) return;
-  const uint to = (uint)min(from + share, (ulong)n);
+  const uint to = (uint)min(from + per_item, (ulong)n);
   for (uint i = (uint)from; i < to; ++i) {
 #if PREFETCH
     if (to - i > LOOK_AHEAD)

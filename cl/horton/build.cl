@@ -10,8 +10,8 @@
 // converted a single bucket.
 //
 // hash.cl, bucket.cl, local.cl, split.cl and fill.cl come first.
-#if !defined(REPEATS) || !defined(OVERFLOW) || !defined(HOMES) || !defined(STRAGGLERS)
-#error "REPEATS, OVERFLOW, HOMES, STRAGGLERS: counters"
+#if !defined(REPEATS) || !defined(OVERFLOW) || !defined(OVERFLOWING) || !defined(STRAGGLERS)
+#error "REPEATS, OVERFLOW, OVERFLOWING, STRAGGLERS: counters"
 #endif
 #ifndef RANGE_GROUP
 #error "RANGE_GROUP: work-group size of fill_range"
@@ -68,13 +68,13 @@ bool has_repeats(__local const ulong *words, uint b, uint n, __local const uint 
 // One work-group per range from first_range on. Its items, `capacity` words of `all_items` apart,
 // go to the slots of their primary buckets; what a bucket has no slot for goes to `overflow`, with
 // the item of its last slot, which will hold remap entries:
-// homes[h] = (bucket, first item, items, 0).
+// overflowing[h] = (bucket, first item, items, 0).
 // fill: items of four buckets per word, a byte each.
 __kernel __attribute__((reqd_work_group_size(RANGE_GROUP, 1, 1))) void fill_range(
     __global ulong *table, __global uint *fill, __global const ulong *all_items,
-    __global const uint *item_counts, __global ulong *overflow, __global uint4 *homes,
+    __global const uint *item_counts, __global ulong *overflow, __global uint4 *overflowing,
     __global uint *counters, uint first_range, uint capacity, uint overflow_capacity,
-    uint home_capacity, uint buckets, uint seed) {
+    uint overflowing_capacity, uint buckets, uint seed) {
   __local ulong words[RANGE_WORDS];
   __local uint count[RANGE], chain[RANGE], starts[RANGE], links[RANGE_LINKS];
   __local uint sums[RANGE_GROUP], linked, base[2];
@@ -116,16 +116,16 @@ __kernel __attribute__((reqd_work_group_size(RANGE_GROUP, 1, 1))) void fill_rang
   const uint total = scan_in_group(starts, RANGE, 0, sums);
   if (self == 0) {
     base[0] = atomic_add(&counters[OVERFLOW], total & 0xffffu);
-    base[1] = atomic_add(&counters[HOMES], total >> 16);
+    base[1] = atomic_add(&counters[OVERFLOWING], total >> 16);
   }
   barrier(CLK_LOCAL_MEM_FENCE);
   const bool fits = linked <= RANGE_LINKS && base[0] + (total & 0xffffu) <= overflow_capacity &&
-                    base[1] + (total >> 16) <= home_capacity;
+                    base[1] + (total >> 16) <= overflowing_capacity;
   if (!fits && self == 0) atomic_inc(&counters[CROWDED]);
   for (uint b = self; b < RANGE && fits; b += RANGE_GROUP) {
     if (count[b] <= SLOTS) continue;
     uint at = base[0] + (starts[b] & 0xffffu);
-    homes[base[1] + (starts[b] >> 16)] = (uint4)(first + b, at, count[b] - SLOTS + 1, 0);
+    overflowing[base[1] + (starts[b] >> 16)] = (uint4)(first + b, at, count[b] - SLOTS + 1, 0);
     overflow[at++] = words[AT(LAST, b)];
     for (uint l = chain[b]; l != NO_LINK; l = next_link(links[l]))
       overflow[at++] = items[item_of_link(links[l])];
@@ -157,7 +157,7 @@ uint emptiest(__global uint *fill, uint b, uint tag, uint seed, uint buckets) {
 
 // Gives an item that overflows b a slot: in the bucket its group's entry names, else in its
 // emptiest candidate (b itself is full). Returns whether there was one.
-bool settle(__global ulong *table, __global uint *fill, uint b, ulong word, ulong *entries,
+bool remap(__global ulong *table, __global uint *fill, uint b, ulong word, ulong *entries,
             uint seed, uint buckets) {
   const uint tag = tag_of(key_of(word), seed);
   const uint bound = entry_at(*entries, tag);
@@ -172,38 +172,38 @@ bool settle(__global ulong *table, __global uint *fill, uint b, ulong word, ulon
   return false;
 }
 
-// Settles one of b's primary items instead and gives its slot to `word`: other tags lead to
+// Remaps one of b's primary items instead and gives its slot to `word`: other tags lead to
 // other buckets, so what overflows can choose among 8 x 7 of them instead of 7.
-bool settle_another(__global ulong *table, __global uint *fill, uint b, ulong word, ulong *entries,
+bool remap_another(__global ulong *table, __global uint *fill, uint b, ulong word, ulong *entries,
                     uint seed, uint buckets) {
   for (uint s = 0; s < LAST; ++s) {
     const size_t at = (size_t)b * SLOTS + s;
-    if (!settle(table, fill, b, table[at], entries, seed, buckets)) continue;
+    if (!remap(table, fill, b, table[at], entries, seed, buckets)) continue;
     table[at] = word;
     return true;
   }
   return false;
 }
 
-// One work-item per overflowing bucket: it turns Type B and its overflow is settled elsewhere.
+// One work-item per overflowing bucket: it turns Type B and its overflow is remapped.
 // (Buckets in the order of their items, for warps without idle lanes, took as long: it is the
 // random accesses to `fill` and to the table that take the time.)
 __kernel void place(__global ulong *table, __global uint *fill, __global const ulong *overflow,
-                    __global const uint4 *homes, __global ulong *stragglers,
+                    __global const uint4 *overflowing, __global ulong *stragglers,
                     __global uint *counters, uint n, uint capacity, uint buckets, uint seed) {
   const uint h = get_global_id(0);
   if (h >= n) return;
-  const uint4 home = homes[h];
+  const uint4 bucket = overflowing[h];
 #if WIDE_VALUES
-  ulong entries = table[(size_t)home.x * SLOTS + LAST];  // it may have been Type B before
+  ulong entries = table[(size_t)bucket.x * SLOTS + LAST];  // it may have been Type B before
 #else
   ulong entries = TYPE_B;
 #endif
-  for (uint i = 0; i < home.z; ++i) {
-    const ulong word = overflow[home.y + i];
-    if (!settle(table, fill, home.x, word, &entries, seed, buckets) &&
-        !settle_another(table, fill, home.x, word, &entries, seed, buckets))
+  for (uint i = 0; i < bucket.z; ++i) {
+    const ulong word = overflow[bucket.y + i];
+    if (!remap(table, fill, bucket.x, word, &entries, seed, buckets) &&
+        !remap_another(table, fill, bucket.x, word, &entries, seed, buckets))
       add_straggler(stragglers, &counters[STRAGGLERS], capacity, word);
   }
-  table[(size_t)home.x * SLOTS + LAST] = entries;
+  table[(size_t)bucket.x * SLOTS + LAST] = entries;
 }

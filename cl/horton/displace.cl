@@ -38,7 +38,7 @@
 //   mover m     it takes primary slot m - 1 of b, whose item goes there instead: other tags
 //               lead to other buckets
 //   entry 0     it returns to slot m - 1 of b: free, or of a secondary item, or of a primary
-//               one that becomes a straggler in its stead
+//               one that becomes a straggler instead
 //
 // `leave` says that its group leaves the bucket it is bound to first. The random bits keep
 // stragglers with equal ways from choosing the same.

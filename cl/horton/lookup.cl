@@ -200,14 +200,14 @@ void look_up_waiting(__global const ulong *table, __global uint *values,
 
 #endif
 
-// CPU body: a contiguous chunk of `share` keys per work-item, prefetching LOOK_AHEAD keys ahead.
+// CPU body: a contiguous chunk of `per_item` keys per work-item, prefetching LOOK_AHEAD keys ahead.
 // reads[0] receives the number of secondary buckets read.
 __kernel void lookup_chunk(__global const ulong *table, __global const uint *keys,
-                           __global uint *values, __global uint *reads, uint share, uint n,
+                           __global uint *values, __global uint *reads, uint per_item, uint n,
                            uint buckets, uint seed FOUND_TAKE) {
-  const ulong from = (ulong)get_global_id(0) * share;
+  const ulong from = (ulong)get_global_id(0) * per_item;
   if (from >= n) return;
-  const uint to = (uint)min(from + share, (ulong)n);
+  const uint to = (uint)min(from + per_item, (ulong)n);
   uint second_reads = 0;
 #if BUFFERED
   Waiting waiting;

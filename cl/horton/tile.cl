@@ -7,7 +7,7 @@
 // (Horton paper, section 5.1: SIMD groups of S lanes; two slots per lane make the loads 16 bytes
 // wide. tables/src/table/horton/tuning.rs says how many lanes are best.) One work-item
 // reading its own bucket needs four times the transactions: 31 against 41 G keys/s on an H200. What
-// lanes tell each other goes through shuffles (NVIDIA's in inline PTX, or those of sub-groups), or
+// lanes send each other goes through shuffles (NVIDIA's in inline PTX, or those of sub-groups), or
 // else through local memory, with two barriers. All loads of UNROLL keys are under way before the
 // first answer is waited for. Answers reach the lanes of their keys by a transposing reduction,
 // log2(LANES) steps for LANES keys. A second bucket is read in the same way, by the tiles that need
@@ -46,7 +46,7 @@ uint find_in_pair(ulong2 words, uint key, uint pair) {
   return x & y;
 }
 
-uint settled(uint slot) { return slot; }
+uint answer_of(uint slot) { return slot; }
 #else
 // What is seen of a key in a pair of slots: the value, or MISS. An empty slot is taken for key
 // EMPTY_KEY, with EMPTY_VALUE, which vanishes when answers are and-ed: MISS is all ones,
@@ -57,7 +57,7 @@ uint find_in_pair(ulong2 words, uint key, uint pair) {
   return x & y;
 }
 
-uint settled(uint value) { return value == EMPTY_VALUE ? MISS : value; }
+uint answer_of(uint value) { return value == EMPTY_VALUE ? MISS : value; }
 #endif
 
 // What a lane sees of a key in its pairs of a bucket.
@@ -139,8 +139,8 @@ uint shuffle_from(uint value, uint lane) { return SUB_GROUP_SHUFFLE(value, lane)
 #define TILE_TAKE
 
 uint tile_lane(void) { return warp_lane(); }
-void tell_bucket(uint bucket TILE_TAKE) {}
-uint told_bucket(uint bucket, uint lane TILE_TAKE) { return shuffle_from(bucket, lane); }
+void send_bucket(uint bucket TILE_TAKE) {}
+uint bucket_of_lane(uint bucket, uint lane TILE_TAKE) { return shuffle_from(bucket, lane); }
 
 #else
 
@@ -158,30 +158,31 @@ bool any_lane(bool predicate) { return true; }
 
 uint tile_lane(void) { return get_local_id(0); }
 
-void tell_bucket(uint bucket TILE_TAKE) {
+void send_bucket(uint bucket TILE_TAKE) {
   buckets[get_local_id(0)] = bucket;
   barrier(CLK_LOCAL_MEM_FENCE);
 }
 
-uint told_bucket(uint bucket, uint lane TILE_TAKE) { return buckets[lane]; }
+uint bucket_of_lane(uint bucket, uint lane TILE_TAKE) { return buckets[lane]; }
 
 #endif
 
 // Reads the words of UNROLL of the tile's buckets, this lane's part of each. The bucket of every
-// lane's key has been told.
+// lane's key has been sent.
 void read_tile(__global const ulong *table, uint bucket, uint from, bool maybe_none,
                ulong2 *words TILE_TAKE) {
   const uint self = tile_lane(), lane = self % LANES, first = self - lane + from;
-  uint told[UNROLL];
+  uint lane_buckets[UNROLL];
 #pragma unroll
-  for (uint r = 0; r < UNROLL; ++r) told[r] = told_bucket(bucket, first + r TILE_PASS_ON);
+  for (uint r = 0; r < UNROLL; ++r)
+    lane_buckets[r] = bucket_of_lane(bucket, first + r TILE_PASS_ON);
 #pragma unroll
   for (uint r = 0; r < UNROLL; ++r) {
 #pragma unroll
     for (uint p = 0; p < PAIRS; ++p)
-      words[r * PAIRS + p] = maybe_none && told[r] == NONE
+      words[r * PAIRS + p] = maybe_none && lane_buckets[r] == NONE
                                  ? no_words()
-                                 : lane_words(table, told[r], p * LANES + lane);
+                                 : lane_words(table, lane_buckets[r], p * LANES + lane);
   }
 }
 
@@ -225,7 +226,7 @@ void find_in_tile(__global const ulong *table, Probe *probe, bool second TILE_TA
 #if LANES >= 2
   TRANSPOSE(row, lane, self, 1)
 #endif
-  probe->value = settled(row[0]);
+  probe->value = answer_of(row[0]);
 #if !CUCKOO
   if (!second) probe->entry = shuffle_from(entries, first + LANES - 1) >> (3 * lane) & 7u;
 #endif
@@ -239,7 +240,7 @@ void find_in_tile(__global const ulong *table, Probe *probe, bool second TILE_TA
   keys[self] = probe->key;
   tags[self] = probe->tag;
   values[self] = MISS;
-  tell_bucket(probe->bucket TILE_PASS_ON);
+  send_bucket(probe->bucket TILE_PASS_ON);
 #pragma unroll
   for (uint from = 0; from < LANES; from += UNROLL) {
     ulong2 words[UNROLL * PAIRS];
@@ -254,7 +255,7 @@ void find_in_tile(__global const ulong *table, Probe *probe, bool second TILE_TA
     }
   }
   barrier(CLK_LOCAL_MEM_FENCE);
-  probe->value = settled(values[self]);
+  probe->value = answer_of(values[self]);
   probe->entry = entries[self];
 }
 

@@ -110,12 +110,13 @@ uint enter_code(__global ulong *table, uint lines, ulong mixed, uint value) {
   return NO_SLOT;
 }
 
-// `values` may be missing: then a code's is its position. All is in vain once one code repeats, so
+// `values` may be missing: then a code's is its position. The build fails once one code repeats, so
 // work-items look after each block whether another saw one.
 __kernel __attribute__((reqd_work_group_size(CODES_GROUP, 1, 1))) void enter_codes(
     __global ulong *table, __global const code_t *codes, __global const uint *values,
-    volatile __global uint *wrong, uint lines, uint seed_low, uint seed_high, uint share, uint n) {
-  const uint from = min((uint)get_global_id(0) * share, n), end = from + min(share, n - from);
+    volatile __global uint *wrong, uint lines, uint seed_low, uint seed_high, uint per_item,
+    uint n) {
+  const uint from = min((uint)get_global_id(0) * per_item, n), end = from + min(per_item, n - from);
   const ulong seed = seeded(seed_low, seed_high);
   ulong mixed[2][BLOCK];
   uint homes[2][BLOCK], now = 0, found = 0;
@@ -132,7 +133,7 @@ __kernel __attribute__((reqd_work_group_size(CODES_GROUP, 1, 1))) void enter_cod
   }
 }
 
-// Where a mixed code is in a line, LINE_CODES if it is not. Without a branch: nothing foretells it.
+// Where a mixed code is in a line, LINE_CODES if it is not. Without a branch: none is predictable.
 uint slot_in(__global const ulong *codes, ulong mixed) {
   uint at = LINE_CODES;
   for (uint s = 0; s < LINE_CODES; ++s) at = codes[s] == mixed ? s : at;
@@ -162,8 +163,8 @@ uint find_further(__global const ulong *table, uint lines, ulong mixed) {
 // Codes that their first line does not tell of are gone after once the block is done.
 __kernel __attribute__((reqd_work_group_size(CODES_GROUP, 1, 1))) void find_codes(
     __global const ulong *table, __global const code_t *codes, __global uint *values, uint lines,
-    uint seed_low, uint seed_high, uint share, uint n) {
-  const uint from = min((uint)get_global_id(0) * share, n), end = from + min(share, n - from);
+    uint seed_low, uint seed_high, uint per_item, uint n) {
+  const uint from = min((uint)get_global_id(0) * per_item, n), end = from + min(per_item, n - from);
   const ulong seed = seeded(seed_low, seed_high);
   ulong mixed[2][BLOCK];
   uint homes[2][BLOCK], late[BLOCK + 1], now = 0;

@@ -30,8 +30,8 @@ void ask_ahead(volatile __global const uint *slots, __global const uint *keys, u
 // slot already, bit 1 if there is no slot for one.
 __kernel __attribute__((reqd_work_group_size(DIRECT_GROUP, 1, 1))) void enter(
     volatile __global uint *slots, __global const uint *keys, __global const uint *values,
-    __global uint *wrong, uint entries, uint share, uint n) {
-  const uint from = min((uint)get_global_id(0) * share, n), end = from + min(share, n - from);
+    __global uint *wrong, uint entries, uint per_item, uint n) {
+  const uint from = min((uint)get_global_id(0) * per_item, n), end = from + min(per_item, n - from);
   uint seen = 0;
   for (uint i = from; i < end; ++i) {
     ask_ahead(slots, keys, i, end);
@@ -45,8 +45,8 @@ __kernel __attribute__((reqd_work_group_size(DIRECT_GROUP, 1, 1))) void enter(
 
 __kernel __attribute__((reqd_work_group_size(DIRECT_GROUP, 1, 1))) void lookup_direct(
     __global const uint *slots, __global const uint *keys, __global uint *values, uint entries,
-    uint share, uint n) {
-  const uint from = min((uint)get_global_id(0) * share, n), end = from + min(share, n - from);
+    uint per_item, uint n) {
+  const uint from = min((uint)get_global_id(0) * per_item, n), end = from + min(per_item, n - from);
   for (uint i = from; i < end; ++i) {
     ask_ahead(slots, keys, i, end);
     values[i] = keys[i] < entries ? slots[keys[i]] : MISS;

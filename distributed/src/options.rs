@@ -30,7 +30,7 @@ const HEADER: &str = "x-datafusion-distributed-config-horton.";
 ///
 /// # Errors
 /// If an option that arrives has no valid value.
-pub fn of_task(own: &HortonConfig, headers: &HeaderMap) -> Result<HortonConfig> {
+pub fn for_task(own: &HortonConfig, headers: &HeaderMap) -> Result<HortonConfig> {
     let defaults = HortonConfig::default().to_pairs();
     let mut options = own.clone();
     for (name, value) in headers {
@@ -106,8 +106,8 @@ mod tests {
     fn a_query_does_not_change_what_belongs_to_the_machine() {
         let flags = own(&[("device", "0:0"), ("device_memory_limit", "100")]);
         let sent = headers(&[("device", "0:1"), ("device_memory_limit", "200")]);
-        assert_eq!(of_task(&flags, &sent).unwrap(), flags);
-        let set = of_task(&HortonConfig::default(), &sent).unwrap();
+        assert_eq!(for_task(&flags, &sent).unwrap(), flags);
+        let set = for_task(&HortonConfig::default(), &sent).unwrap();
         assert_eq!((set.device.as_str(), set.device_memory_limit), ("0:1", 200));
     }
 
@@ -115,7 +115,7 @@ mod tests {
     fn what_a_query_sets_wins() {
         let flags = own(&[("enabled", "always"), ("chunk_rows", "100")]);
         let sent = headers(&[("enabled", "never"), ("min_build_rows", "7")]);
-        let options = of_task(&flags, &sent).unwrap();
+        let options = for_task(&flags, &sent).unwrap();
         assert_eq!(options.enabled, Enabled::Never);
         assert_eq!(options.min_build_rows, 7);
         assert_eq!(options.chunk_rows, 100);
@@ -124,16 +124,16 @@ mod tests {
     #[test]
     fn what_nobody_set_leaves_the_flags() {
         let flags = own(&[("enabled", "never"), ("spill", "false")]);
-        assert_eq!(of_task(&flags, &headers(&[])).unwrap(), flags);
-        assert_eq!(of_task(&flags, &HeaderMap::new()).unwrap(), flags);
+        assert_eq!(for_task(&flags, &headers(&[])).unwrap(), flags);
+        assert_eq!(for_task(&flags, &HeaderMap::new()).unwrap(), flags);
     }
 
     #[test]
     fn a_worker_knows_its_own_devices() {
         let sent = headers(&[("device", "theirs")]);
-        let named = of_task(&own(&[("device", "mine")]), &sent).unwrap();
+        let named = for_task(&own(&[("device", "mine")]), &sent).unwrap();
         assert_eq!(named.device, "mine");
-        assert_eq!(of_task(&own(&[]), &sent).unwrap().device, "theirs");
+        assert_eq!(for_task(&own(&[]), &sent).unwrap().device, "theirs");
     }
 
     #[test]
@@ -144,7 +144,7 @@ mod tests {
             "b".parse().unwrap(),
         );
         sent.insert("authorization", "horton.enabled".parse().unwrap());
-        assert_eq!(of_task(&own(&[]), &sent).unwrap(), own(&[]));
+        assert_eq!(for_task(&own(&[]), &sent).unwrap(), own(&[]));
     }
 
     #[test]
@@ -156,10 +156,10 @@ mod tests {
         };
         let mut sent = headers(&[]);
         sent.insert(name("newer"), "1".parse().unwrap());
-        assert_eq!(of_task(&own(&[]), &sent).unwrap(), own(&[]));
+        assert_eq!(for_task(&own(&[]), &sent).unwrap(), own(&[]));
 
         sent.insert(name("enabled"), "maybe".parse().unwrap());
-        let error = of_task(&own(&[]), &sent).unwrap_err().to_string();
+        let error = for_task(&own(&[]), &sent).unwrap_err().to_string();
         assert!(error.contains("horton.enabled"), "{error}");
 
         let mut sent = headers(&[]);
@@ -167,7 +167,7 @@ mod tests {
             name("device"),
             HeaderValue::from_bytes("™".as_bytes()).unwrap(),
         );
-        let error = of_task(&own(&[]), &sent).unwrap_err().to_string();
+        let error = for_task(&own(&[]), &sent).unwrap_err().to_string();
         assert!(error.contains("PLATFORM:INDEX"), "{error}");
     }
 }

@@ -22,8 +22,8 @@ use horton_join::{Health, HortonJoinExec, on_device};
 
 use crate::options;
 
-/// The health of the devices of this process. Options arrive anew with each task, and a device that
-/// failed one of them should not be tried by all.
+/// The health of the devices of this process. Options arrive again with each task, and a device
+/// that failed one of them should not be tried by all.
 static HEALTH: LazyLock<Health> = LazyLock::new(Health::default);
 
 /// Returns the session builder of a worker whose hash joins run on a device. `own` are the
@@ -61,7 +61,7 @@ pub fn worker_session(
 }
 
 fn session(own: &HortonConfig, context: WorkerQueryContext) -> Result<SessionState> {
-    let options = options::of_task(own, &context.headers)?;
+    let options = options::for_task(own, &context.headers)?;
     let mut builder = context
         .builder
         .with_distributed_worker_plan_rewrite_handler(rewrite);

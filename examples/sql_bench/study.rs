@@ -135,7 +135,7 @@ impl Study {
                         Study::Build => outcome.shape.build_rows(),
                         Study::Probe => outcome.shape.probe_rows,
                     };
-                    Some((rows as f64, figure(&Figures::of(outcome)?)?))
+                    Some((rows as f64, figure(&Figures::from_outcome(outcome)?)?))
                 };
                 lines.push(Line {
                     name: format!("{name}, {keys_name} keys"),

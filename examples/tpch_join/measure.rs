@@ -172,7 +172,7 @@ pub struct Times {
 
 impl Times {
     /// Returns the times of some runs, at least one.
-    fn of(runs: &[Duration]) -> Self {
+    fn from_runs(runs: &[Duration]) -> Self {
         let seconds = runs.iter().map(Duration::as_secs_f64);
         Self {
             best: runs.iter().copied().min().unwrap_or_default(),
@@ -248,8 +248,8 @@ pub async fn measure(sides: &Sides, query: &Query, effort: Effort, check: bool) 
     Ok(Outcome {
         label: query.label.clone(),
         joins: joins(&last.plan)?,
-        stock: (!stock_fails).then(|| Times::of(&stock_times)),
-        horton: Times::of(&horton_times),
+        stock: (!stock_fails).then(|| Times::from_runs(&stock_times)),
+        horton: Times::from_runs(&horton_times),
         first,
         median_ratio: if stock_fails { None } else { median(ratios) },
         memory: memory(&sides, &last.plan)?,
@@ -262,7 +262,7 @@ pub async fn measure(sides: &Sides, query: &Query, effort: Effort, check: bool) 
 fn memory(sides: &Sides, plan: &Arc<dyn ExecutionPlan>) -> Result<Memory> {
     let mut spilled = 0;
     plan.apply(|node| {
-        let metrics = HortonJoinExec::of(node.as_ref()).and_then(HortonJoinExec::metrics);
+        let metrics = HortonJoinExec::downcast(node.as_ref()).and_then(HortonJoinExec::metrics);
         spilled += metrics.and_then(|m| m.spilled_bytes()).unwrap_or(0);
         Ok(TreeNodeRecursion::Continue)
     })?;
@@ -320,7 +320,7 @@ fn joins(plan: &Arc<dyn ExecutionPlan>) -> Result<Vec<Join>> {
 
 /// Returns the node as a join, if it is a hash join.
 fn join(node: &dyn ExecutionPlan) -> Option<Join> {
-    let horton = HortonJoinExec::of(node);
+    let horton = HortonJoinExec::downcast(node);
     if horton.is_none() && node.downcast_ref::<HashJoinExec>().is_none() {
         return None;
     }

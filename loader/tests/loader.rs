@@ -1,4 +1,4 @@
-//! `ocl` through the forwarders, with and without a library. What a process loads is settled by
+//! `ocl` through the forwarders, with and without a library. What a process loads is fixed by
 //! its environment at the first call, so every case runs this test binary again as a child.
 
 use std::process::{self, Command};

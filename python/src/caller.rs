@@ -21,7 +21,7 @@ pub struct Caller(ThreadId);
 
 impl Caller {
     /// Returns this thread, which runs Python.
-    pub fn of(_: Python<'_>) -> Self {
+    pub fn new(_: Python<'_>) -> Self {
         Self(thread::current().id())
     }
 

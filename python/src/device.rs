@@ -44,7 +44,7 @@ pub struct Device {
 
 impl From<DeviceInfo> for Device {
     fn from(info: DeviceInfo) -> Self {
-        let failed = match self_test_cache::of(&info) {
+        let failed = match self_test_cache::result(&info) {
             Some(SelfTestResult::Failed(reason)) => Some(format!("its self-test failed: {reason}")),
             _ => None,
         };

@@ -43,7 +43,7 @@ impl Failure {
     }
 
     /// Returns the failure for what `catch_unwind` caught, or a task ended with.
-    pub fn of_panic(panic: &(dyn Any + Send)) -> Self {
+    pub fn from_panic(panic: &(dyn Any + Send)) -> Self {
         let text = panic
             .downcast_ref::<&str>()
             .map(|text| (*text).to_owned())

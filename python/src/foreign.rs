@@ -37,7 +37,7 @@ static HEALTH: LazyLock<Health> = LazyLock::new(Health::default);
 
 /// Takes a frame of PyPI's `datafusion` 55, and returns the same rows with joins on OpenCL devices.
 ///
-/// Files are opened anew, and tables in memory are copied. Python functions and tables that are
+/// Files are opened again, and tables in memory are copied. Python functions and tables that are
 /// Python objects, such as datasets of pyarrow, are an error. So is the memory limit of `context`.
 ///
 /// Args:

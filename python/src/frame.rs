@@ -18,16 +18,16 @@ use pyo3::types::PyCapsule;
 use crate::decision::JoinDecision;
 use crate::failure::Failure;
 use crate::query::Query;
-use crate::run::{Decided, Run};
+use crate::run::{Decisions, Run};
 use crate::runtime::wait;
 use crate::schema::{self, Columns};
-use crate::stream::{Once, Rows, Slot, Told};
+use crate::stream::{FailureSink, Once, Rows, Slot};
 use crate::text;
 
 /// Rows that a notebook shows.
 const SHOWN: usize = 20;
 
-/// A query and its result: the rows are made whenever they are asked for, each time anew.
+/// A query and its result: the rows are made again whenever they are asked for.
 #[pyclass(
     name = "DataFrame",
     module = "horton_join",
@@ -38,7 +38,7 @@ const SHOWN: usize = 20;
 pub struct Frame {
     query: Query,
     schema: SchemaRef,
-    decided: Decided,
+    decisions: Decisions,
 }
 
 impl Frame {
@@ -47,7 +47,7 @@ impl Frame {
         Self {
             schema: query.schema(),
             query,
-            decided: Decided::default(),
+            decisions: Decisions::default(),
         }
     }
 
@@ -62,13 +62,13 @@ impl Frame {
         T: Send + 'static,
         F: Future<Output = Result<T, Failure>> + Send,
     {
-        let decided = self.decided.clone();
-        wait(py, async move { work(query.run(decided).await?).await })
+        let decisions = self.decisions.clone();
+        wait(py, async move { work(query.run(decisions).await?).await })
     }
 
-    fn rows(&self, py: Python<'_>, told: Told) -> PyResult<Rows> {
+    fn rows(&self, py: Python<'_>, failures: FailureSink) -> PyResult<Rows> {
         let run = self.with_run(py, self.query.clone(), |run| async { Ok(run) })?;
-        Ok(Rows::new(py, run, told))
+        Ok(Rows::new(py, run, failures))
     }
 
     /// Hands the rows to `function` of the Python package `module`. Errors are those of the query,
@@ -81,7 +81,7 @@ impl Frame {
     ) -> PyResult<Bound<'py, PyAny>> {
         let function = py.import(module)?.getattr(function)?;
         let slot = Slot::default();
-        let rows = self.rows(py, Told::Caller(slot.clone()))?;
+        let rows = self.rows(py, FailureSink::Caller(slot.clone()))?;
         let taken = function.call1((Once::new(rows),));
         taken.map_err(|error| slot.take().map_or(error, PyErr::from))
     }
@@ -99,7 +99,7 @@ impl Frame {
     /// taken, or the consumer let go of them.
     #[getter]
     fn decisions(&self) -> Vec<JoinDecision> {
-        self.decided.all()
+        self.decisions.all()
     }
 
     /// Returns the rows as a pyarrow.Table, without a copy.
@@ -188,7 +188,7 @@ impl Frame {
     ) -> PyResult<Bound<'py, PyCapsule>> {
         // The interface lets a producer ignore it.
         drop(requested_schema);
-        self.rows(py, Told::Interpreter)?.into_capsule(py)
+        self.rows(py, FailureSink::Interpreter)?.into_capsule(py)
     }
 
     fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {

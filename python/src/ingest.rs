@@ -52,7 +52,7 @@ fn read(data: &Bound<'_, PyAny>) -> PyResult<(SchemaRef, Vec<RecordBatch>)> {
 /// Runs `work` on what others made, where a wrong buffer is a panic.
 fn caught<T>(work: impl FnOnce() -> T) -> Result<T, Failure> {
     catch_unwind(AssertUnwindSafe(work)).map_err(|panic| {
-        let panic = Failure::of_panic(panic.as_ref());
+        let panic = Failure::from_panic(panic.as_ref());
         Failure::Query(format!("this Arrow data cannot be read: {}", panic.text()))
     })
 }

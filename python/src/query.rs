@@ -1,7 +1,7 @@
 //! A query that can be run, as often as one likes.
 //!
 //! ```text
-//!  Query::Frame   SQL of our session: planned anew for each run, so it sees tables as they are
+//!  Query::Frame   SQL of our session: planned again for each run, so it sees tables as they are
 //!  Query::Plan    planned by another program: the same plan, without what earlier runs left in it
 //! ```
 
@@ -18,7 +18,7 @@ use datafusion::physical_plan::execution_plan::reset_plan_states;
 use datafusion::prelude::lit;
 
 use crate::failure::Failure;
-use crate::run::{Decided, Run};
+use crate::run::{Decisions, Run};
 
 /// A query.
 #[derive(Debug, Clone)]
@@ -39,7 +39,7 @@ impl Query {
     }
 
     /// Returns the next run.
-    pub async fn run(self, decided: Decided) -> Result<Run, Failure> {
+    pub async fn run(self, decisions: Decisions) -> Result<Run, Failure> {
         let (plan, task) = match self {
             Self::Frame(frame) => {
                 let task = Arc::new(frame.task_ctx());
@@ -50,7 +50,7 @@ impl Query {
         Ok(Run {
             plan,
             task,
-            decided,
+            decisions,
         })
     }
 

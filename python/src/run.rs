@@ -1,11 +1,11 @@
-//! One run of a query: its plan, and what its joins decided once it is over.
+//! One run of a query: its plan, and the decisions of its joins once it is over.
 //!
 //! ```text
 //!  Run { plan } ─ execute ─▶ rows
-//!    └ dropped, at the end or midway ─▶ Decided: where each join ran      (the plan is freed)
+//!    └ dropped, at the end or midway ─▶ Decisions: where each join ran      (the plan is freed)
 //! ```
 //!
-//! A plan keeps what its joins have read. So it is not kept for what it can tell.
+//! A plan keeps what its joins have read. So it is not kept for what it shows.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -19,9 +19,9 @@ use crate::failure::Failure;
 
 /// The decisions of the last run's joins; shared by a frame and its runs.
 #[derive(Debug, Clone, Default)]
-pub struct Decided(Arc<Mutex<Vec<JoinDecision>>>);
+pub struct Decisions(Arc<Mutex<Vec<JoinDecision>>>);
 
-impl Decided {
+impl Decisions {
     /// Returns the decisions.
     pub fn all(&self) -> Vec<JoinDecision> {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -37,7 +37,7 @@ pub struct Run {
     /// The context that it runs with: memory, options.
     pub task: Arc<TaskContext>,
     /// The place where its decisions go.
-    pub decided: Decided,
+    pub decisions: Decisions,
 }
 
 impl Run {
@@ -67,7 +67,7 @@ impl Drop for Run {
     fn drop(&mut self) {
         let decisions = JoinDecision::all_in(&self.plan);
         let mut all = self
-            .decided
+            .decisions
             .0
             .lock()
             .unwrap_or_else(PoisonError::into_inner);

@@ -72,7 +72,7 @@ impl<T: Send + 'static> Task<T> {
             let panic = error.try_into_panic();
             panic.map_or_else(
                 |error| Failure::Query(format!("the query ended: {error}")),
-                |panic| Failure::of_panic(panic.as_ref()),
+                |panic| Failure::from_panic(panic.as_ref()),
             )
         })
     }

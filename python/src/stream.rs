@@ -50,9 +50,9 @@ impl Slot {
     }
 }
 
-/// Who is told of Ctrl-C.
+/// The receiver of failures, such as Ctrl-C.
 #[derive(Debug, Clone)]
-pub enum Told {
+pub enum FailureSink {
     /// The interpreter, as the taker of rows is another package.
     Interpreter,
     /// A caller in this crate, who looks there.
@@ -64,7 +64,7 @@ pub struct Rows {
     schema: SchemaRef,
     state: State,
     caller: Caller,
-    told: Told,
+    failures: FailureSink,
 }
 
 enum State {
@@ -75,12 +75,12 @@ enum State {
 
 impl Rows {
     /// Returns the rows of `run`, which starts when the first are asked for.
-    pub fn new(py: Python<'_>, run: Run, told: Told) -> Self {
+    pub fn new(py: Python<'_>, run: Run, failures: FailureSink) -> Self {
         Self {
             schema: run.plan.schema(),
             state: State::Planned(run),
-            caller: Caller::of(py),
-            told,
+            caller: Caller::new(py),
+            failures,
         }
     }
 
@@ -112,20 +112,20 @@ impl Rows {
         })
     }
 
-    /// Returns the error of the C interface for `failure`.
-    fn told(&self, failure: Failure) -> ArrowError {
+    /// Reports `failure`. Returns its error of the C interface.
+    fn report(&self, failure: Failure) -> ArrowError {
         // The interface's texts end with a zero byte.
         let text = failure.text().replace('\0', " ");
-        match &self.told {
-            Told::Caller(slot) => slot.put(failure),
+        match &self.failures {
+            FailureSink::Caller(slot) => slot.put(failure),
             // The taker's own exception comes first. This one is due as soon as Python runs again.
-            Told::Interpreter => interrupt(failure),
+            FailureSink::Interpreter => interrupt(failure),
         }
         ArrowError::ExternalError(text.into())
     }
 }
 
-/// Runs `run`. What it decided is known before the queue ends.
+/// Runs `run`. Its decisions are known before the queue ends.
 async fn send(run: Run, sender: mpsc::Sender<RecordBatch>) -> Result<(), Failure> {
     let mut stream = run.start()?;
     while let Some(batch) = stream.next().await {
@@ -159,7 +159,7 @@ impl Iterator for Rows {
     fn next(&mut self) -> Option<Self::Item> {
         // The caller is C: no panic may reach it.
         let pulled = catch_unwind(AssertUnwindSafe(|| self.pull()));
-        match pulled.unwrap_or_else(|panic| Err(Failure::of_panic(panic.as_ref()))) {
+        match pulled.unwrap_or_else(|panic| Err(Failure::from_panic(panic.as_ref()))) {
             Ok(Some(batch)) => Some(Ok(batch)),
             Ok(None) => {
                 self.state = State::Over;
@@ -167,7 +167,7 @@ impl Iterator for Rows {
             }
             Err(failure) => {
                 self.state = State::Over;
-                Some(Err(self.told(failure)))
+                Some(Err(self.report(failure)))
             }
         }
     }

@@ -87,7 +87,7 @@ def test_memory_limit_is_kept_and_joins_spill(stock):
         frame.to_arrow()
 
 
-def test_a_frame_runs_anew_each_time():
+def test_a_frame_runs_again_each_time():
     session = horton_join.SessionContext(ALWAYS)
     session.sql("CREATE TABLE t AS VALUES (1), (2)")
     frame = session.sql("SELECT x.column1 FROM t x JOIN t y ON x.column1 = y.column1")

@@ -35,7 +35,7 @@ pub struct Report {
 }
 
 /// The times of one query and engine over all orders.
-struct Spread {
+struct Times {
     seconds: Vec<f64>,
     stopped: usize,
     failed: usize,
@@ -43,7 +43,7 @@ struct Spread {
     differ: usize,
 }
 
-impl Spread {
+impl Times {
     fn least(&self) -> f64 {
         self.seconds.iter().copied().fold(f64::INFINITY, f64::min)
     }
@@ -141,7 +141,7 @@ impl Report {
         values
     }
 
-    fn spread(&self, query: &str, engine: Engine) -> Spread {
+    fn times(&self, query: &str, engine: Engine) -> Times {
         let of = |s: &&Sample| s.query == query && s.measured.engine == engine;
         let samples: Vec<&Measured> = self
             .samples
@@ -150,7 +150,7 @@ impl Report {
             .map(|s| &s.measured)
             .collect();
         let count = |is: &dyn Fn(&Measured) -> bool| samples.iter().filter(|m| is(m)).count();
-        Spread {
+        Times {
             seconds: samples.iter().filter_map(|m| self.seconds(m)).collect(),
             stopped: count(&|m| matches!(m.outcome, Outcome::Stopped)),
             failed: count(&|m| matches!(m.outcome, Outcome::Failed(_))),
@@ -165,22 +165,22 @@ impl Report {
     pub fn orders(&self, query: &str) -> Result<()> {
         let mut out = io::stdout();
         for engine in self.distinct(|sample| sample.measured.engine) {
-            let spread = self.spread(query, engine);
+            let times = self.times(query, engine);
             let name = engine.name();
             write!(out, "{query:10} {name:6}")?;
-            if let Some(median) = median(spread.seconds.iter().copied()) {
+            if let Some(median) = median(times.seconds.iter().copied()) {
                 let [least, median, most] =
-                    [spread.least(), median, spread.most()].map(|seconds| seconds * 1e3);
-                let ratio = spread.ratio();
+                    [times.least(), median, times.most()].map(|seconds| seconds * 1e3);
+                let ratio = times.ratio();
                 write!(
                     out,
                     " min {least:9.1} median {median:9.1} max {most:9.1} ms  max/min {ratio:7.2}"
                 )?;
             }
             let counts = [
-                (spread.stopped, "stopped"),
-                (spread.failed, "failed"),
-                (spread.differ, "with other rows"),
+                (times.stopped, "stopped"),
+                (times.failed, "failed"),
+                (times.differ, "with other rows"),
             ];
             for (count, what) in counts.iter().filter(|(count, _)| *count > 0) {
                 write!(out, ", {count} {what}")?;
@@ -215,10 +215,10 @@ impl Report {
         let engines = self.distinct(|sample| sample.measured.engine);
         writeln!(out, "\n{} queries, {orders} orders each", queries.len())?;
         for &engine in &engines {
-            let spreads = queries.iter().map(|query| self.spread(query, engine));
-            let spreads: Vec<Spread> = spreads.collect();
-            let total: f64 = spreads.iter().flat_map(|spread| &spread.seconds).sum();
-            let sum = |count: fn(&Spread) -> usize| spreads.iter().map(count).sum::<usize>();
+            let all_times = queries.iter().map(|query| self.times(query, engine));
+            let all_times: Vec<Times> = all_times.collect();
+            let total: f64 = all_times.iter().flat_map(|times| &times.seconds).sum();
+            let sum = |count: fn(&Times) -> usize| all_times.iter().map(count).sum::<usize>();
             let (stopped, failed) = (sum(|s| s.stopped), sum(|s| s.failed));
             let differ = sum(|s| s.differ);
             let name = engine.name();
@@ -227,10 +227,10 @@ impl Report {
                 "{name:6} total {total:10.3} s, {stopped} stopped, {failed} failed, \
                  {differ} with other rows"
             )?;
-            let of_each = queries.iter().zip(&spreads);
-            let of_each = of_each.filter(|(_, spread)| spread.seconds.len() > 1);
+            let of_each = queries.iter().zip(&all_times);
+            let of_each = of_each.filter(|(_, times)| times.seconds.len() > 1);
             let of_each: Vec<(f64, &str)> = of_each
-                .map(|(query, spread)| (spread.ratio(), query.as_str()))
+                .map(|(query, times)| (times.ratio(), query.as_str()))
                 .collect();
             if let Some((mean, worst, query)) = mean_and_worst(&of_each) {
                 write!(out, "; max/min mean {mean:.2}, worst {worst:.2} ({query})")?;

@@ -29,7 +29,7 @@ pub struct Progress {
 
 impl Progress {
     /// Shows the progress of the statement of `watch`, unless it is to be `quiet`.
-    pub fn of(watch: &Watch, quiet: bool) -> Self {
+    pub fn new(watch: &Watch, quiet: bool) -> Self {
         let bar = ProgressBar::no_length();
         if let Ok(style) = ProgressStyle::with_template("{spinner} {msg}") {
             bar.set_style(style);

@@ -37,7 +37,7 @@ const HISTORY: usize = 10_000;
 /// If the terminal cannot be read, or its reader is gone.
 pub async fn run(mut shell: Shell, rc: Option<Vec<PathBuf>>) -> Result<(), Failure> {
     let context = shell.context.clone();
-    // Why joins stay on the host is told where they do.
+    // Why joins stay on the host is shown where they do.
     tokio::spawn(async move { drop(warm_up(&context).await) });
     if !shell.print.quiet {
         eprintln!(
@@ -55,7 +55,7 @@ pub async fn run(mut shell: Shell, rc: Option<Vec<PathBuf>>) -> Result<(), Failu
         log::warn!("{}: {error}", file.display());
     }
     for file in rc.unwrap_or_else(own_rc) {
-        tell(shell.file(&file).await)?;
+        report(shell.file(&file).await)?;
     }
     loop {
         if let Some(assistant) = lines.helper_mut() {
@@ -77,8 +77,8 @@ pub async fn run(mut shell: Shell, rc: Option<Vec<PathBuf>>) -> Result<(), Failu
         }
         match line.strip_prefix('\\') {
             Some("q") => return Ok(()),
-            Some(command) => tell(execute(&mut shell, command).await)?,
-            None => tell(shell.script(None, &line).await)?,
+            Some(command) => report(execute(&mut shell, command).await)?,
+            None => report(shell.script(None, &line).await)?,
         }
     }
 }
@@ -144,8 +144,8 @@ fn own_rc() -> Vec<PathBuf> {
     file.filter(|file| file.is_file()).into_iter().collect()
 }
 
-/// Tells the user of a failure, unless it ends the prompt.
-fn tell(result: Result<(), Failure>) -> Result<(), Failure> {
+/// Reports a failure to the user, unless it ends the prompt.
+fn report(result: Result<(), Failure>) -> Result<(), Failure> {
     match result {
         Err(Failure::Error(text)) => eprintln!("error: {text}"),
         // In the place of the terminal's own ^C.

@@ -136,7 +136,7 @@ impl Shell {
     pub async fn statement(&self, text: &str) -> Result<(), Failure> {
         let began = Instant::now();
         let (out, is_gone) = Out::open();
-        let progress = Arc::new(Progress::of(&self.watch, self.print.quiet));
+        let progress = Arc::new(Progress::new(&self.watch, self.print.quiet));
         // Dropped with this function: the statement ends then, too, once it yields.
         let (_goes_on, ends) = oneshot::channel::<()>();
         let running = {

@@ -38,7 +38,7 @@ pub fn joins(plans: &[Arc<dyn ExecutionPlan>]) -> Option<String> {
 }
 
 fn collect(plan: &Arc<dyn ExecutionPlan>, places: &mut Vec<String>) {
-    match HortonJoinExec::of(plan.as_ref()) {
+    match HortonJoinExec::downcast(plan.as_ref()) {
         Some(join) => places.push(place(&join.decisions())),
         None if plan.name().ends_with("JoinExec") => {
             places.push(format!("on the host ({})", plan.name()));

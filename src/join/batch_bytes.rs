@@ -19,7 +19,7 @@ use arrow::buffer::Buffer;
 use arrow::datatypes::{ByteViewType, DataType};
 
 /// Texts of a row in buffers of their own, about: of larger ones only what is pointed at counts.
-const TEXT: usize = 64;
+const ROW_TEXT_BYTES: usize = 64;
 
 /// Counts the bytes of batches, one after the other.
 #[derive(Debug, Default)]
@@ -61,7 +61,7 @@ impl BatchBytes {
                 buffers if !self.counted.insert(buffers.as_ptr() as usize) => 0,
                 buffers => {
                     let bytes = buffers.iter().map(|buffer| self.buffer(buffer)).sum();
-                    if bytes > TEXT * array.len() {
+                    if bytes > ROW_TEXT_BYTES * array.len() {
                         array.total_buffer_bytes_used().min(bytes)
                     } else {
                         bytes
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn slices_weigh_what_they_show() {
+    fn slices_count_as_what_they_show() {
         let numbers = batch(Arc::new(Int32Array::from_iter_values(0..100_000)));
         let text = "x".repeat(1000);
         let texts = StringArray::from_iter_values(std::iter::repeat_n(&text, 1000));
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn shared_buffers_weigh_once() {
+    fn shared_buffers_count_once() {
         let text = "y".repeat(1000);
         let texts = StringArray::from_iter_values(std::iter::repeat_n(&text, 100));
         let keys = Int32Array::from_iter_values((0..1000).map(|row| row % 100));
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn of_large_shared_buffers_what_is_pointed_at_weighs() {
+    fn of_large_shared_buffers_what_is_pointed_at_counts() {
         let text = "z".repeat(1000);
         let views = StringViewArray::from_iter_values(std::iter::repeat_n(&text, 5000));
         let rows = batch(Arc::new(views)).slice(70, 3);
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_column_of_the_batch_weighs_once() {
+    fn a_key_column_of_the_batch_counts_once() {
         let numbers = batch(Arc::new(Int32Array::from_iter_values(0..100)));
         let other: ArrayRef = Arc::new(Int32Array::from_iter_values(0..100));
         let own = Arc::clone(numbers.column(0));

@@ -130,7 +130,7 @@ impl JoinReport {
     }
 
     /// Returns the record for spill partitions.
-    pub fn of_spill_partitions(&self) -> Self {
+    pub fn for_spill_partitions(&self) -> Self {
         Self {
             metrics: self.spill_partitions.clone(),
             ..self.clone()
@@ -173,7 +173,7 @@ impl Decisions {
         self.lock().values().cloned().collect()
     }
 
-    /// Notes what was decided of the build `at`.
+    /// Notes the decision on the build `at`.
     pub fn note(&self, at: BuildId, decision: Decision) {
         self.lock().insert(at, decision);
     }

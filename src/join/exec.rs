@@ -113,7 +113,7 @@ impl HortonJoinExec {
     ///
     /// `downcast_ref` does not find all of them: a join whose sides are as planned is seen as the
     /// `HashJoinExec` that it stands for, by planners and serialisers.
-    pub fn of(node: &dyn ExecutionPlan) -> Option<&Self> {
+    pub fn downcast(node: &dyn ExecutionPlan) -> Option<&Self> {
         let mut node = node;
         loop {
             if let Some(join) = (node as &dyn Any).downcast_ref() {
@@ -127,7 +127,7 @@ impl HortonJoinExec {
     /// Returns the joins of this crate in `plan`, those above before those below.
     pub fn all_in(plan: &Arc<dyn ExecutionPlan>) -> Vec<&Self> {
         let children = plan.children().into_iter().flat_map(Self::all_in);
-        Self::of(plan.as_ref())
+        Self::downcast(plan.as_ref())
             .into_iter()
             .chain(children)
             .collect()
@@ -216,7 +216,7 @@ impl HortonJoinExec {
 
     /// Returns which sides may be built.
     pub(super) fn sides(&self) -> Sides {
-        Sides::of(&self.stock, self.is_open())
+        Sides::new(&self.stock, self.is_open())
     }
 
     pub(super) fn is_open(&self) -> bool {

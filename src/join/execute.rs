@@ -168,7 +168,7 @@ impl<'a> Execution<'a> {
         let stream = futures::stream::once(opened).try_flatten();
         let stream = stream.map(move |batch| with_schema(&of_output, batch?));
         let stream = RecordBatchStreamAdapter::new(schema, stream);
-        Ok(JoinStream::of(held.holding(Box::pin(stream))))
+        Ok(JoinStream::boxed(held.holding(Box::pin(stream))))
     }
 
     /// Begins the build before the join is executed. All partitions must share it, and no filter of
@@ -392,9 +392,10 @@ impl<'a> Execution<'a> {
                 Some(EarlierBuild::Spilled) => {
                     return Ok(Arc::new(OpenedJoin::Spilled(Spilled::new(node, inputs)?)));
                 }
-                Some(EarlierBuild::Whole { build, spread }) if build == Side::Right => {
-                    (right, spread)
-                }
+                Some(EarlierBuild::Whole {
+                    build: Side::Right,
+                    spread,
+                }) => (right, spread),
                 Some(EarlierBuild::Whole { spread, .. }) => (left, spread),
                 None => (left, None),
             };
@@ -464,7 +465,7 @@ impl<'a> Execution<'a> {
         };
         let streams = partitions.map(|p| open(input, p, self.context, late));
         let streams = streams.collect::<Result<Vec<_>>>()?;
-        let memory = memory::of_rows(self.context.memory_pool(), partition, side);
+        let memory = memory::rows_reservation(self.context.memory_pool(), partition, side);
         Ok(BufferedInput::new(input.schema(), streams, memory))
     }
 
@@ -483,7 +484,7 @@ impl<'a> Execution<'a> {
         let (join, is_swapped) = (self.join, build == Side::Right);
         let oriented = OrientedJoin::of(&join.stock, is_swapped, &join.config, self.context)?;
         let spec = oriented.filter_spec(&targets.held, targets.most_rows)?;
-        let memory = memory::of_filters(self.context.memory_pool());
+        let memory = memory::filter_reservation(self.context.memory_pool());
         let make = || FilterAccumulator::new(spec, builds, run.publisher(), memory);
         Ok(Some(run.accumulator(build, make)))
     }
@@ -523,9 +524,9 @@ fn read_below(
     context: &Arc<TaskContext>,
 ) -> Result<Option<IsEmpty>> {
     let path = input.path.iter();
-    let joins = path.filter_map(|node| HortonJoinExec::of(node.as_ref()));
+    let mut joins = path.filter_map(|node| HortonJoinExec::downcast(node.as_ref()));
     if input.is_begun {
-        let run = joins.last().and_then(|join| join.runs.current());
+        let run = joins.next_back().and_then(|join| join.runs.current());
         return Ok(run.and_then(|run| run.begun_read(input.side)));
     }
     let mut last = None;

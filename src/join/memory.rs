@@ -16,14 +16,14 @@
 //!  HortonJoinProbe[3]: pairs                 windows of their pairs, with gathered columns
 //! ```
 //!
-//! A reservation goes with what it is for: with the build side, or with a chunk, however those end.
-//! A build side that is refused goes to disk ([`spill`](super::spill)). A chunk that is refused is
-//! smaller: what it has goes as it is, the second one in flight waits, windows are halved. Chunks
-//! are large for speed alone. So they leave half of a limited pool to those who fail without: an
-//! aggregate above, the next build side.
+//! A reservation lives as long as what it covers: the build side, or a chunk, however those end. A
+//! build side that is refused goes to disk ([`spill`](super::spill)). A chunk that is refused is
+//! sent with the rows that it has, the second one in flight waits, windows are halved. Chunks are
+//! large for speed alone. So they use at most half of a limited pool. Operators that cannot spill
+//! may need the rest: an aggregate above, the next build side.
 //!
 //! Where that leaves nothing, a stream goes on with one batch of its input and a window of
-//! [`FLOOR`] bytes. Both are unreserved, as is the batch that DataFusion's joins hold. Growing
+//! [`FALLBACK_BYTES`]. Both are unreserved, as is the batch that DataFusion's joins hold. Growing
 //! beyond the limit instead makes the pool refuse all others, who then fail. The batch is not cut:
 //! its buffers are there anyway, and rows of a whole one pass through uncopied. Output batches are
 //! not reserved either.
@@ -42,12 +42,16 @@ use crate::join::side::Side;
 
 /// Returns a reservation for the rows of a side that build `partition` joins, until the build side
 /// is chosen.
-pub fn of_rows(pool: &Arc<dyn MemoryPool>, partition: usize, side: Side) -> MemoryReservation {
+pub fn rows_reservation(
+    pool: &Arc<dyn MemoryPool>,
+    partition: usize,
+    side: Side,
+) -> MemoryReservation {
     MemoryConsumer::new(format!("HortonJoinBuild[{partition}]: {side} rows")).register(pool)
 }
 
 /// Returns a reservation for the rows of a side while they go to spill partitions.
-pub fn of_spill_partitions(
+pub fn spill_reservation(
     pool: &Arc<dyn MemoryPool>,
     partition: usize,
     side: Side,
@@ -57,7 +61,7 @@ pub fn of_spill_partitions(
 }
 
 /// Returns a reservation for the sort that restores the order of rows which come from disk.
-pub fn of_order(pool: &Arc<dyn MemoryPool>, partition: usize) -> MemoryReservation {
+pub fn order_reservation(pool: &Arc<dyn MemoryPool>, partition: usize) -> MemoryReservation {
     let consumer = MemoryConsumer::new(format!("HortonJoinBuild[{partition}]: order"));
     consumer.with_can_spill(true).register(pool)
 }
@@ -80,15 +84,15 @@ pub struct BuildMemory {
 impl BuildMemory {
     /// Returns the reservations for build `partition`, empty as yet.
     pub fn new(pool: &Arc<dyn MemoryPool>, partition: usize) -> Self {
-        let of = |what: &str| {
+        let reservation = |what: &str| {
             MemoryConsumer::new(format!("HortonJoinBuild[{partition}]: {what}")).register(pool)
         };
         Self {
-            batches: of("batches"),
-            keys: of("keys"),
-            tables: of("tables"),
-            visited: of("visited rows"),
-            device: of("device"),
+            batches: reservation("batches"),
+            keys: reservation("keys"),
+            tables: reservation("tables"),
+            visited: reservation("visited rows"),
+            device: reservation("device"),
         }
     }
 
@@ -103,7 +107,7 @@ impl BuildMemory {
 
 /// Bytes that a stream takes however full the memory pool is: for a window of pairs, and for a sort
 /// of rows that come from disk.
-pub const FLOOR: usize = 1 << 20;
+pub const FALLBACK_BYTES: usize = 1 << 20;
 
 /// Bytes for each row that a chunk of probe rows, its window of pairs, or a read may have: 128 MiB
 /// for 2^20 rows. Rows of analytic queries are narrower as a rule, so that rows are what ends them.
@@ -132,12 +136,12 @@ pub struct ProbeMemory {
 impl ProbeMemory {
     /// Returns the reservations of the probe stream of `partition`, empty as yet.
     pub fn new(pool: &Arc<dyn MemoryPool>, partition: usize) -> Self {
-        let of = |what: &str| {
+        let reservation = |what: &str| {
             MemoryConsumer::new(format!("HortonJoinProbe[{partition}]: {what}")).register(pool)
         };
         Self {
-            rows: of("probe rows"),
-            pairs: of("pairs"),
+            rows: reservation("probe rows"),
+            pairs: reservation("pairs"),
             pool: Arc::clone(pool),
         }
     }
@@ -174,16 +178,16 @@ impl ProbeMemory {
 }
 
 /// Returns a reservation for sets of keys, for scans of the probe side.
-pub fn of_filters(pool: &Arc<dyn MemoryPool>) -> MemoryReservation {
+pub fn filter_reservation(pool: &Arc<dyn MemoryPool>) -> MemoryReservation {
     MemoryConsumer::new("HortonJoinBuild: filters").register(pool)
 }
 
 /// Bytes of an empty hash map.
-const MAP: usize = 64;
+const MAP_HEADER_BYTES: usize = 64;
 
 /// Returns the bytes of the hash table that DataFusion's join makes of `rows` rows: its own
 /// estimate, and a bit per row for those that were matched.
 pub fn table_bytes(rows: usize) -> usize {
-    let table = estimate_memory_size::<(u32, u64)>(rows, MAP);
+    let table = estimate_memory_size::<(u32, u64)>(rows, MAP_HEADER_BYTES);
     table.unwrap_or(usize::MAX / 2) + rows.div_ceil(8)
 }

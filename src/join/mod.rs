@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  execution_plan: execute(p) ─▶ execute: once per plan, or per partition (Partitioned)
-//!    input           buffered ─▶ choose_build_side: both by turns; the one that ends first
+//!    input           buffered ─▶ choose_build_side: both alternately; the one that ends first
 //!    dynamic_filter  its keys, to the scans of the probe side
 //!    prepare         on the device │ on the host: DataFusion's own join over what was read
 //!    build_side      keys ─▶ normalized keys ─▶ lookup::table, on the device
@@ -18,7 +18,7 @@
 //! * [`execute`]: how an [`execution`] begins; [`open_inputs`]: when inputs are opened; [`steps`]
 //!   of recursive queries
 //! * [`opened`]: a join whose rows can be read; `stream`: how they are polled
-//! * [`decision`]: what was decided, and what EXPLAIN shows of it
+//! * [`decision`]: the decisions, and what EXPLAIN shows of it
 //!
 //! What all of these use: [`side`], [`rows`] of the build side, [`mod@concat`] of many arrays into
 //! one, [`bitmap`]s of rows, the bytes of batches (`batch_bytes`), the [`memory`] pool,

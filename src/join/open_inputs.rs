@@ -69,7 +69,7 @@ pub fn open_builds(
     open: &dyn Fn(&HortonJoinExec) -> Result<OpeningBuild>,
     held: &mut Vec<Held>,
 ) -> Result<()> {
-    let join = HortonJoinExec::of(plan.as_ref());
+    let join = HortonJoinExec::downcast(plan.as_ref());
     let build = match join {
         Some(join) => with_stack(|| open(join))?,
         None => OpeningBuild::Waits,

@@ -84,7 +84,7 @@ fn find(
     is_begun: bool,
     found: &mut Vec<FilteredInput>,
 ) {
-    let Some(join) = HortonJoinExec::of(plan.as_ref()) else {
+    let Some(join) = HortonJoinExec::downcast(plan.as_ref()) else {
         if let [child] = plan.children().as_slice()
             && is_row_filter(plan.as_ref())
         {

@@ -9,7 +9,7 @@
 //! strings do not fit one array. Rows of one batch are gathered by `take`, and so is a column that
 //! the build made one array (`set_single_array`). The rest is interleaved, dictionaries by
 //! [`concat`](crate::join::concat). A row number finds its batch through a table with one entry per
-//! `BLOCK` rows: a step or two, and not a binary search.
+//! `BLOCK_ROWS` rows: a step or two, and not a binary search.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ pub enum Source {
 pub const NO_ROW: u32 = u32::MAX;
 
 /// Rows per entry of the table that finds a row's batch.
-pub const BLOCK: usize = 1024;
+pub const BLOCK_ROWS: usize = 1024;
 
 /// The batches of a build side, their rows numbered through.
 #[derive(Debug)]
@@ -59,7 +59,7 @@ impl BuildRows {
         for (b, batch) in batches.iter().enumerate() {
             rows += batch.num_rows();
             starts.push(rows as u32);
-            while blocks.len() * BLOCK < rows {
+            while blocks.len() * BLOCK_ROWS < rows {
                 blocks.push(b as u32);
             }
         }
@@ -102,7 +102,7 @@ impl BuildRows {
             return (self.batches.len(), 0);
         }
         debug_assert!((row as usize) < self.len(), "row {row} of {}", self.len());
-        let mut batch = self.blocks[row as usize / BLOCK] as usize;
+        let mut batch = self.blocks[row as usize / BLOCK_ROWS] as usize;
         while self.starts[batch + 1] <= row {
             batch += 1;
         }

@@ -3,7 +3,7 @@
 //! ```text
 //!  Fixed  a promise of order, NOT IN, a LIMIT in the join, an endless input, run-end encoded
 //!         columns: the left one
-//!  Open   the one that ends first when both are read by turns (input::choose_build_side)
+//!  Open   the one that ends first when both are read alternately (input::choose_build_side)
 //! ```
 
 use arrow::datatypes::DataType;
@@ -25,7 +25,7 @@ pub enum Sides {
 impl Sides {
     /// Returns the sides of `join` that may be built while it has no LIMIT and its sides are
     /// `open`.
-    pub fn of(join: &HashJoinExec, open: bool) -> Self {
+    pub fn new(join: &HashJoinExec, open: bool) -> Self {
         if open && join.fetch().is_none() {
             Sides::Open
         } else {

@@ -17,13 +17,13 @@ use datafusion::physical_plan::work_table::WorkTableExec;
 use super::dynamic_filter::targets::rows_scanned_in_memory;
 
 /// Rows of a table in memory that are built in about the time in which sides are opened.
-const FEW_ROWS: usize = 8192;
+const BUILD_ROWS_MAX: usize = 8192;
 
 /// Returns whether `join` is executed in every step, and builds a small table in memory. That is
 /// there at once, so no other side can end earlier.
 pub fn is_small_step(join: &HashJoinExec) -> bool {
     *join.partition_mode() == PartitionMode::CollectLeft
-        && rows_scanned_in_memory(join.left()).is_some_and(|rows| rows <= FEW_ROWS)
+        && rows_scanned_in_memory(join.left()).is_some_and(|rows| rows <= BUILD_ROWS_MAX)
         && (has_work_table(join.left()) || has_work_table(join.right()))
 }
 

@@ -1,7 +1,7 @@
 //! The stream that a join hands out, which may be polled in a plan of any depth, and yields.
 //!
 //! ```text
-//!  poll ─▶ 128 batches without a pause?  yes ─▶ pending, woken at once: others have their turn
+//!  poll ─▶ 128 batches without a pause?  yes ─▶ pending, woken at once: others go on
 //!              │ no
 //!              ▼
 //!          256 KiB of stack left?        no ──▶ goes on in a new segment of 4 MiB
@@ -29,17 +29,17 @@ use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream};
 use futures::{Stream, StreamExt};
 
 /// Bytes of stack for one level: those of a join, and of all operators between it and the next.
-const LEVEL: usize = 256 << 10;
+const LEVEL_STACK_BYTES: usize = 256 << 10;
 
 /// Bytes of a new segment of stack.
-const SEGMENT: usize = 4 << 20;
+const SEGMENT_BYTES: usize = 4 << 20;
 
 /// Batches between two yields: tokio's own budget of a task.
-const BATCHES: usize = 128;
+const BATCHES_PER_YIELD: usize = 128;
 
 /// Runs one `level` of a plan with stack enough for it.
 pub fn with_stack<R>(level: impl FnOnce() -> R) -> R {
-    stacker::maybe_grow(LEVEL, SEGMENT, level)
+    stacker::maybe_grow(LEVEL_STACK_BYTES, SEGMENT_BYTES, level)
 }
 
 /// The stream of a join's partition.
@@ -51,7 +51,7 @@ pub struct JoinStream {
 
 impl JoinStream {
     /// Returns the batches of `rows`.
-    pub fn of(rows: SendableRecordBatchStream) -> SendableRecordBatchStream {
+    pub fn boxed(rows: SendableRecordBatchStream) -> SendableRecordBatchStream {
         Box::pin(Self { rows, batches: 0 })
     }
 }
@@ -60,7 +60,7 @@ impl Stream for JoinStream {
     type Item = Result<RecordBatch>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        if self.batches == BATCHES {
+        if self.batches == BATCHES_PER_YIELD {
             self.batches = 0;
             context.waker().wake_by_ref();
             return Poll::Pending;

@@ -1,8 +1,8 @@
 //! The switch of a session's rules: which of them are on.
 //!
 //! All are off in sessions of coordinators, which cut plans into tasks for other processes. Their
-//! workers have [`on_device`](super::worker::on_device). A join whose side is decided when it runs
-//! must see all rows of both sides, and a task has a slice of them.
+//! workers have [`on_device`](super::worker::on_device). A join whose build side is chosen when it
+//! runs must see all rows of both sides, and a task has a slice of them.
 
 use datafusion::common::config::ConfigOptions;
 

@@ -47,7 +47,7 @@ pub struct RemoveUnusedFilterNodes;
 
 /// Returns whether `node` is one of this crate's joins.
 fn is_join(node: &dyn ExecutionPlan) -> bool {
-    HortonJoinExec::of(node).is_some()
+    HortonJoinExec::downcast(node).is_some()
 }
 
 /// Returns `join`, which stays DataFusion's, behind guards on all sides. It would hand filters on
@@ -124,7 +124,7 @@ impl PhysicalOptimizerRule for RemoveUnusedFilterNodes {
             }
             Ok(TreeNodeRecursion::Continue)
         })?;
-        settled(plan, &of_joins)
+        remove_unused(plan, &of_joins)
     }
 
     fn name(&self) -> &str {
@@ -168,16 +168,16 @@ pub fn guarded(plan: Arc<dyn ExecutionPlan>, are_tested: bool) -> Result<Arc<dyn
 ///
 /// # Errors
 /// If a node does not take its new inputs.
-pub fn settled(
+pub fn remove_unused(
     plan: Arc<dyn ExecutionPlan>,
     of_joins: &HashSet<u64>,
 ) -> Result<Arc<dyn ExecutionPlan>> {
     if let Some(guard) = plan.downcast_ref::<PushdownGuard>() {
-        return settled(Arc::clone(guard.node()), of_joins);
+        return remove_unused(Arc::clone(guard.node()), of_joins);
     }
     if let Some(scan) = plan.downcast_ref::<DynamicFilterExec>() {
         let scan = scan.retain(of_joins);
-        let input = settled(Arc::clone(scan.input()), of_joins)?;
+        let input = remove_unused(Arc::clone(scan.input()), of_joins)?;
         // An endless scan would wait for a batch to be full.
         let is_endless = input.boundedness().is_unbounded();
         return Ok(if scan.filters().is_empty() || is_endless {
@@ -192,7 +192,7 @@ pub fn settled(
     let before = plan.children().into_iter().cloned().collect::<Vec<_>>();
     let after = before
         .iter()
-        .map(|child| settled(Arc::clone(child), of_joins))
+        .map(|child| remove_unused(Arc::clone(child), of_joins))
         .collect::<Result<Vec<_>>>()?;
     let is_same = before.iter().zip(&after).all(|(a, b)| Arc::ptr_eq(a, b));
     if is_same {

@@ -6,7 +6,7 @@
 //!                   side may be built             as planned
 //! ```
 //!
-//! Nothing is estimated here: which side is built, and whether on the device, is decided with the
+//! Nothing is estimated here: which side is built, and whether on the device, is chosen with the
 //! rows at hand ([`sides`](crate::join::sides), [`prepare`](crate::join::prepare)). Joins whose
 //! sides are open ask for no distribution of their inputs, so the first rule runs before DataFusion
 //! plans repartitions. Joins whose sides are fixed stay `HashJoinExec`s until then, as rules about
@@ -30,19 +30,19 @@ use crate::join::steps::is_small_step;
 
 use super::enabled::replaces_joins;
 
-/// Replaces the joins of `plan` that `wrap` makes nodes of, and has the device made ready if there
-/// are any.
+/// Replaces the joins of `plan` that `convert` makes nodes of, and has the device made ready if
+/// there are any.
 fn replace(
     plan: Arc<dyn ExecutionPlan>,
     horton: &HortonConfig,
-    wrap: impl Fn(&HashJoinExec) -> Result<Option<HashJoinExec>>,
+    convert: impl Fn(&HashJoinExec) -> Result<Option<HashJoinExec>>,
 ) -> Result<Arc<dyn ExecutionPlan>> {
     let plan = plan.transform_up(|node| {
         // A join that was replaced is seen as the one it stands for.
-        let is_replaced = HortonJoinExec::of(node.as_ref()).is_some();
+        let is_replaced = HortonJoinExec::downcast(node.as_ref()).is_some();
         let join = node.downcast_ref::<HashJoinExec>();
         let join = join.filter(|join| !is_replaced && !draws_at_random(join));
-        let Some(stock) = join.map(&wrap).transpose()?.flatten() else {
+        let Some(stock) = join.map(&convert).transpose()?.flatten() else {
             return Ok(Transformed::no(node));
         };
         let exec = HortonJoinExec::new(Arc::new(stock), horton.clone());
@@ -67,7 +67,7 @@ fn draws_at_random(join: &HashJoinExec) -> bool {
 ///
 /// # Errors
 /// If a node of the plan does not take its new inputs.
-pub fn wrap_joins(
+pub fn replace_joins(
     plan: Arc<dyn ExecutionPlan>,
     horton: &HortonConfig,
 ) -> Result<Arc<dyn ExecutionPlan>> {
@@ -77,7 +77,7 @@ pub fn wrap_joins(
     })
 }
 
-/// Rule 1: joins of which either side may be built, to be decided when they run.
+/// Rule 1: joins of which either side may be built, to be chosen when they run.
 #[derive(Debug)]
 pub struct ReplaceSwappableJoins;
 
@@ -120,7 +120,7 @@ impl PhysicalOptimizerRule for ReplaceJoins {
         config: &ConfigOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         match replaces_joins(config) {
-            Some(horton) => wrap_joins(plan, horton),
+            Some(horton) => replace_joins(plan, horton),
             None => Ok(plan),
         }
     }

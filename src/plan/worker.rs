@@ -27,8 +27,8 @@ use crate::device_health::Health;
 
 use crate::join::exec::HortonJoinExec;
 
-use super::filters::{guarded, settled};
-use super::joins::wrap_joins;
+use super::filters::{guarded, remove_unused};
+use super::joins::replace_joins;
 
 /// Returns `plan`, which another process or program planned, with its hash joins on the device.
 ///
@@ -38,7 +38,8 @@ use super::joins::wrap_joins;
 ///
 /// For workers of distributed engines, whose sessions plan nothing. The options are those under
 /// `horton.` in `options`, or the defaults where the session has none. `health` is the worker's:
-/// options arrive anew with each task, and a device that failed should not be tried by all of them.
+/// options arrive again with each task, and a device that failed should not be tried by all of
+/// them.
 ///
 /// Joins build the side that was planned. `auto` compares the rows of each build with
 /// `horton.min_build_rows`, and a worker's build has the rows of its task: a slice, if the rows
@@ -89,12 +90,12 @@ pub fn on_device(
         return Ok(plan);
     }
     let has_filters = has_filters(&plan)?;
-    let plan = wrap_joins(plan, &horton)?;
+    let plan = replace_joins(plan, &horton)?;
     if !has_filters {
         return Ok(plan);
     }
     let plan = FilterPushdown::new_post_optimization().optimize(guarded(plan, false)?, options)?;
-    settled(plan, &HashSet::new())
+    remove_unused(plan, &HashSet::new())
 }
 
 /// Returns whether the coordinator handed filters of joins to scans. They belong to the joins that
@@ -114,7 +115,7 @@ fn check_sides(plan: &Arc<dyn ExecutionPlan>) -> Result<()> {
     let mut is_open = false;
     plan.apply(|node| {
         // An open join is no HashJoinExec to others.
-        let stock = HortonJoinExec::of(node.as_ref()).map(|join| join.stock().as_ref());
+        let stock = HortonJoinExec::downcast(node.as_ref()).map(|join| join.stock().as_ref());
         let join = stock.or_else(|| node.downcast_ref::<HashJoinExec>());
         is_open |= join.is_some_and(|join| *join.partition_mode() == PartitionMode::Auto);
         Ok(TreeNodeRecursion::Continue)

@@ -34,23 +34,23 @@ use futures::TryStreamExt;
 use crate::keys::membership::InFilterExpr;
 
 /// Batches that a filter pauses at most: of a useless one, one batch of 129 is tested.
-const LONGEST_REST: usize = 128;
+const PAUSE_BATCHES_MAX: usize = 128;
 
 /// Batches of the scan for which survivors wait at most, until their own batch is full.
-const LONGEST_WAIT: usize = 128;
+const WAIT_BATCHES_MAX: usize = 128;
 
 /// Rows of ten that a filter may let through: copying more costs what it saves.
-const MOST_OF_TEN: usize = 7;
+const PASSING_TENTHS_MAX: usize = 7;
 
 /// Survivors among which a later filter is tested alone: one row of so many.
-const FEW: usize = 8;
+const SPARSE_FACTOR: usize = 8;
 
 /// Metrics of one partition.
 #[derive(Debug)]
 pub struct ScanMetrics {
     baseline: BaselineMetrics,
     input_rows: Count,
-    rests: Count,
+    pauses: Count,
 }
 
 impl ScanMetrics {
@@ -61,7 +61,7 @@ impl ScanMetrics {
             input_rows: MetricBuilder::new(set)
                 .with_category(MetricCategory::Rows)
                 .counter("input_rows", partition),
-            rests: MetricBuilder::new(set).counter("filter_pauses", partition),
+            pauses: MetricBuilder::new(set).counter("filter_pauses", partition),
         }
     }
 }
@@ -80,7 +80,7 @@ struct Filter {
 enum State {
     Active {
         /// Batches of the pause before; 0 if it excluded enough rows since.
-        rested: usize,
+        last_pause: usize,
     },
     Paused {
         batches: usize,
@@ -94,7 +94,7 @@ impl Filter {
             dynamic: Arc::clone(dynamic),
             generation: 0,
             test: None,
-            state: State::Active { rested: 0 },
+            state: State::Active { last_pause: 0 },
             share: 1.0,
         }
     }
@@ -106,7 +106,7 @@ impl Filter {
             return Ok(());
         }
         self.generation = generation;
-        self.state = State::Active { rested: 0 };
+        self.state = State::Active { last_pause: 0 };
         self.test = match self.dynamic.downcast_ref::<DynamicFilterPhysicalExpr>() {
             Some(dynamic) => test_of(dynamic.current()?),
             None => None,
@@ -121,7 +121,9 @@ impl Filter {
                 *left -= 1;
                 return false;
             }
-            self.state = State::Active { rested: *batches };
+            self.state = State::Active {
+                last_pause: *batches,
+            };
         }
         true
     }
@@ -137,19 +139,19 @@ impl Filter {
     /// Judges by a batch of `rows` rows, of which `passes` pass. Returns whether the filter pauses.
     fn judge(&mut self, passes: usize, rows: usize) -> bool {
         self.share = passes as f64 / rows.max(1) as f64;
-        let rested = match self.state {
-            State::Active { rested } => rested,
+        let last_pause = match self.state {
+            State::Active { last_pause } => last_pause,
             State::Paused { batches, .. } => batches,
         };
-        let rests = passes * 10 > rows * MOST_OF_TEN;
-        self.state = if rests {
-            let batches = (2 * rested).clamp(1, LONGEST_REST);
+        let pauses = passes * 10 > rows * PASSING_TENTHS_MAX;
+        self.state = if pauses {
+            let batches = (2 * last_pause).clamp(1, PAUSE_BATCHES_MAX);
             let left = batches;
             State::Paused { batches, left }
         } else {
-            State::Active { rested: 0 }
+            State::Active { last_pause: 0 }
         };
-        rests
+        pauses
     }
 }
 
@@ -212,7 +214,7 @@ impl Wait {
         let ends = self.batches >= self.most;
         if ends {
             self.batches = 0;
-            self.most = (2 * self.most).min(LONGEST_WAIT);
+            self.most = (2 * self.most).min(WAIT_BATCHES_MAX);
         }
         ends
     }
@@ -291,7 +293,7 @@ impl FilterStream {
                 continue;
             };
             if batch.num_rows() == rows && filter.judge(passes.true_count(), rows) {
-                self.metrics.rests.add(1);
+                self.metrics.pauses.add(1);
                 // Not worth a copy of the rows, unless they are copied anyway.
                 if mask.is_none() {
                     continue;
@@ -301,7 +303,7 @@ impl FilterStream {
                 Some(mask) => and(mask, &passes)?,
                 None => passes,
             };
-            mask = if both.true_count() * FEW < batch.num_rows() {
+            mask = if both.true_count() * SPARSE_FACTOR < batch.num_rows() {
                 batch = filter_record_batch(&batch, &both)?;
                 None
             } else {

@@ -354,7 +354,7 @@ fn codes_that_repeat_keep_their_rows_in_order() {
 }
 
 #[test]
-fn codes_that_share_a_key_are_told_apart() {
+fn codes_that_share_a_key_are_distinguished() {
     for sharers in [2, 3, 8, 31, 32, 33, 200] {
         let codes = |i: u64| code_of((i / sharers) as u32, (i % sharers * 7) as u32);
         let n = scaled(20_000) as u64;

@@ -32,7 +32,7 @@ pub struct Limited {
 
 impl Limited {
     /// Returns `pool`, and a folder of its own.
-    pub fn of(pool: Arc<dyn MemoryPool>) -> Result<Self> {
+    pub fn new(pool: Arc<dyn MemoryPool>) -> Result<Self> {
         let folder = tempfile::tempdir()?;
         let mode = DiskManagerMode::Directories(vec![folder.path().to_owned()]);
         let disk = DiskManagerBuilder::default().with_mode(mode);

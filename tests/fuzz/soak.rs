@@ -329,7 +329,7 @@ fn is_of_join(error: &DataFusionError) -> bool {
 /// Files that joins of `plan` wrote.
 fn files(plan: &Arc<dyn ExecutionPlan>) -> usize {
     let below: usize = plan.children().into_iter().map(files).sum();
-    let join = HortonJoinExec::of(plan.as_ref());
+    let join = HortonJoinExec::downcast(plan.as_ref());
     let metrics = join.and_then(|join| join.metrics());
     let own = metrics.and_then(|metrics| metrics.spill_count());
     below + own.unwrap_or(0)

@@ -88,7 +88,7 @@ fn session() -> SessionContext {
 fn check_join(plan: &Arc<dyn ExecutionPlan>) {
     let mut joins = 0;
     plan.apply(|node| {
-        if let Some(join) = HortonJoinExec::of(node.as_ref()) {
+        if let Some(join) = HortonJoinExec::downcast(node.as_ref()) {
             joins += 1;
             assert!(join.device_name().is_some());
             assert!(join.stock().left().schema().index_of("s").is_ok());

@@ -277,7 +277,7 @@ fn is_refused(error: &DataFusionError) -> bool {
 
 /// The joins of an executed plan whose metric `name` is above 0.
 fn joins_with(plan: &Arc<dyn ExecutionPlan>, name: &str) -> usize {
-    let has = HortonJoinExec::of(plan.as_ref())
+    let has = HortonJoinExec::downcast(plan.as_ref())
         .and_then(|join| join.metrics()?.sum(|metric| metric.value().name() == name))
         .is_some_and(|value| value.as_usize() > 0);
     let below = plan.children().into_iter().map(|c| joins_with(c, name));

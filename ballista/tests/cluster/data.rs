@@ -24,7 +24,7 @@ pub struct Tables {
 
 impl Tables {
     /// Writes each query's rows as the table of its name.
-    pub async fn of_queries(queries: &[(&'static str, String)]) -> Self {
+    pub async fn for_queries(queries: &[(&'static str, String)]) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let session = local();
         for (name, sql) in queries {
@@ -47,7 +47,7 @@ impl Tables {
             keys / 2,
             2 * rows
         );
-        Self::of_queries(&[("build", build), ("probe", probe)]).await
+        Self::for_queries(&[("build", build), ("probe", probe)]).await
     }
 
     /// Makes the tables known to `session`.

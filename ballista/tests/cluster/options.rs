@@ -32,7 +32,7 @@ async fn our_scheduler_passes_options() {
     assert!(launches_after(&cluster, &tables, &[]).await > 0);
     let never = [("horton.enabled", "never")];
     assert_eq!(launches_after(&cluster, &tables, &never).await, 0);
-    // A client names no device of another machine. It is told so in the log of that machine.
+    // A client names no device of another machine. That is in the log of that machine.
     let device = [("horton.device", "no such device")];
     assert!(launches_after(&cluster, &tables, &device).await > 0);
     let logs: String = cluster.executors.iter().map(|e| e.log()).collect();

@@ -182,18 +182,18 @@ void report(__global uint *counters, const Tally *tally, __local uint *sums) {
     if (sums[i]) atomic_add(&counters[i], sums[i]);
 }
 
-// The elements of this work-item: `share` from its number on, below n.
+// The elements of this work-item: `per_item` from its number on, below n.
 #define OWN_ELEMENTS(n)                                                                            \
-  const ulong own_first = (ulong)get_global_id(0) * share;                                         \
+  const ulong own_first = (ulong)get_global_id(0) * per_item;                                      \
   const uint from = (uint)min(own_first, (ulong)(n));                                              \
-  const uint to = (uint)min(own_first + share, (ulong)(n));
+  const uint to = (uint)min(own_first + per_item, (ulong)(n));
 
 #define LINEAR_KERNEL __kernel __attribute__((reqd_work_group_size(LINEAR_GROUP, 1, 1))) void
 
 // values: 0 if a key's value is its position.
 LINEAR_KERNEL insert_keys(__global ulong *table, __global const uint *keys,
-                          __global const uint *values, __global uint *counters, uint share, uint n,
-                          uint mask, uint seed) {
+                          __global const uint *values, __global uint *counters, uint per_item,
+                          uint n, uint mask, uint seed) {
   __local uint sums[COUNTERS];
   Tally tally = {{0}};
   OWN_ELEMENTS(n)
@@ -213,15 +213,15 @@ LINEAR_KERNEL insert_keys(__global ulong *table, __global const uint *keys,
 // beyond.
 LINEAR_KERNEL insert_ranges(__global ulong *table, __global const ulong *items,
                             __global const uint *counts, __global uint *counters, uint capacity,
-                            uint groups, uint share, uint mask, uint seed) {
+                            uint groups, uint per_item, uint mask, uint seed) {
   __local uint sums[COUNTERS];
   Tally tally = {{0}};
   const uint range = get_group_id(0) / groups;
-  const uint first = get_group_id(0) % groups * LINEAR_GROUP * share + get_local_id(0);
+  const uint first = get_group_id(0) % groups * LINEAR_GROUP * per_item + get_local_id(0);
   const uint n = min(counts[range], capacity);
   __global const ulong *own = items + (size_t)range * capacity;
   // Neighbours read neighbours, round by round.
-  for (uint round = 0; round < share; ++round) {
+  for (uint round = 0; round < per_item; ++round) {
     const uint i = first + round * LINEAR_GROUP;
     if (i < n) insert_one(table, key_of(own[i]), value_of(own[i]), &tally, mask, seed);
   }
@@ -229,7 +229,7 @@ LINEAR_KERNEL insert_ranges(__global ulong *table, __global const ulong *items,
 }
 
 LINEAR_KERNEL lookup_keys(__global ulong *table, __global const uint *keys, __global uint *values,
-                          uint share, uint n, uint mask, uint seed) {
+                          uint per_item, uint n, uint mask, uint seed) {
   OWN_ELEMENTS(n)
   for (uint i = from; i < to; ++i) {
 #if PREFETCH
@@ -241,7 +241,7 @@ LINEAR_KERNEL lookup_keys(__global ulong *table, __global const uint *keys, __gl
 }
 
 LINEAR_KERNEL remove_keys(__global ulong *table, __global const uint *keys,
-                          __global uint *counters, uint share, uint n, uint mask, uint seed) {
+                          __global uint *counters, uint per_item, uint n, uint mask, uint seed) {
   __local uint sums[COUNTERS];
   Tally tally = {{0}};
   OWN_ELEMENTS(n)
@@ -258,8 +258,8 @@ LINEAR_KERNEL remove_keys(__global ulong *table, __global const uint *keys,
 // Those operations whose kind is in the set `allowed`, side by side; the others do nothing.
 LINEAR_KERNEL apply_batch(__global ulong *table, __global const uint *kinds,
                           __global const uint *keys, __global const uint *values,
-                          __global uint *answers, __global uint *counters, uint allowed, uint share,
-                          uint n, uint mask, uint seed) {
+                          __global uint *answers, __global uint *counters, uint allowed,
+                          uint per_item, uint n, uint mask, uint seed) {
   __local uint sums[COUNTERS];
   Tally tally = {{0}};
   OWN_ELEMENTS(n)
@@ -281,7 +281,7 @@ LINEAR_KERNEL apply_batch(__global ulong *table, __global const uint *kinds,
 // Every item of `old` into a new table. Slots are in the order of their hashes' top bits, in both:
 // the new table is written in order, too.
 LINEAR_KERNEL rehash(__global const ulong *old, __global ulong *table, __global uint *counters,
-                     uint share, uint n, uint mask, uint seed) {
+                     uint per_item, uint n, uint mask, uint seed) {
   __local uint sums[COUNTERS];
   Tally tally = {{0}};
   OWN_ELEMENTS(n)
@@ -293,7 +293,7 @@ LINEAR_KERNEL rehash(__global const ulong *old, __global ulong *table, __global 
 #if REUSE
 
 // Marks the deleted slots, a bit each, that some item's probe passes.
-LINEAR_KERNEL mark_passed(__global const ulong *table, __global uint *passed, uint share, uint n,
+LINEAR_KERNEL mark_passed(__global const ulong *table, __global uint *passed, uint per_item, uint n,
                           uint mask, uint seed) {
   OWN_ELEMENTS(n)
   for (uint slot = from; slot < to; ++slot) {
@@ -305,7 +305,7 @@ LINEAR_KERNEL mark_passed(__global const ulong *table, __global uint *passed, ui
 }
 
 // Empties the deleted slots that are not marked: no key moves.
-LINEAR_KERNEL sweep(__global ulong *table, __global const uint *passed, uint share, uint n,
+LINEAR_KERNEL sweep(__global ulong *table, __global const uint *passed, uint per_item, uint n,
                     uint mask, uint seed) {
   OWN_ELEMENTS(n)
   for (uint slot = from; slot < to; ++slot)
@@ -316,8 +316,8 @@ LINEAR_KERNEL sweep(__global ulong *table, __global const uint *passed, uint sha
 #endif
 
 // sums: items, deleted slots, probe lengths added up, the longest one.
-LINEAR_KERNEL probe_lengths(__global const ulong *table, __global ulong *sums, uint share, uint n,
-                            uint mask, uint seed) {
+LINEAR_KERNEL probe_lengths(__global const ulong *table, __global ulong *sums, uint per_item,
+                            uint n, uint mask, uint seed) {
   __local ulong scratch[LINEAR_GROUP];
   __local uint longest;
   ulong items = 0, deleted = 0, length = 0;
@@ -349,7 +349,7 @@ LINEAR_KERNEL probe_lengths(__global const ulong *table, __global ulong *sums, u
 
 // All items, those of a work-group in the order of their slots. count: 0 before.
 LINEAR_KERNEL collect(__global const ulong *table, __global uint *keys, __global uint *values,
-                      __global uint *count, uint share, uint n, uint room) {
+                      __global uint *count, uint per_item, uint n, uint room) {
   __local ulong scratch[LINEAR_GROUP];
   __local uint base;
   ulong own = 0;

@@ -238,17 +238,17 @@ void advance(const Lists *lists, const Lanes *lanes, uint only, uint limit, Oper
 
 // kinds, values, picked may be 0: then all operations are of the kind `only`, values are positions,
 // and operations are numbered from 0 on. rejects[..counters[REJECTS]] receives the numbers of those
-// without room. `share` operations per work-item.
+// without room. `per_item` operations per work-item.
 #define BATCH_PARAMS                                                                               \
   POOL_PARAMS, __global entry_t *base, __global const uint *kinds, __global const uint *keys,      \
       __global const uint *values, __global uint *answers, __global const uint *picked,            \
-      __global uint *counters, __global uint *rejects, uint share, uint n, uint super_blocks,      \
+      __global uint *counters, __global uint *rejects, uint per_item, uint n, uint super_blocks,   \
       uint buckets, uint seed, uint limit
 
 typedef struct {
   __global const uint *kinds, *keys, *values, *picked;
   __global uint *answers, *counters, *rejects;
-  uint share, n, limit;
+  uint per_item, n, limit;
 } Work;
 
 Operation load_operation(const Work *work, uint only, uint i, Tally *tally) {
@@ -270,8 +270,8 @@ Operation load_operation(const Work *work, uint only, uint i, Tally *tally) {
 
 void do_batch(const Lists *lists, const Lanes *lanes, const Work *work, uint only, Tally *tally) {
   Resident resident = no_resident(get_global_id(0) / LANES);
-  const uint first = get_group_id(0) * LANES_GROUP * work->share + get_local_id(0);
-  for (uint round = 0; round < work->share; ++round) {
+  const uint first = get_group_id(0) * LANES_GROUP * work->per_item + get_local_id(0);
+  for (uint round = 0; round < work->per_item; ++round) {
     const uint i = first + round * LANES_GROUP;
 #if PREFETCH
     if (i + LOOK_AHEAD < work->n && !work->picked) {
@@ -312,7 +312,8 @@ void report(__global uint *counters, const Tally *tally, __local uint *sums) {
     OWN_POOL                                                                                       \
     const Lanes lanes = OWN_LANES;                                                                 \
     const Lists lists = {pool, base, super_blocks, buckets, seed};                                 \
-    const Work work = {kinds, keys, values, picked, answers, counters, rejects, share, n, limit};  \
+    const Work work = {kinds,    keys,    values,   picked, answers,                               \
+                       counters, rejects, per_item, n,      limit};                                \
     Tally tally = {{0}};                                                                           \
     do_batch(&lists, &lanes, &work, only, &tally);                                                 \
     if (only != SEARCH && only != SEARCH_ALL) report(counters, &tally, sums);                      \
@@ -356,15 +357,15 @@ void list_slab(const Lists *lists, const Lanes *lanes, __global uint *out, Listi
 
 // All instances of every key: out[offsets[i]..offsets[i + 1]) = values of key i, in no order.
 LANES_KERNEL list_instances(POOL_PARAMS, __global entry_t *base, __global const uint *keys,
-                            __global const uint *offsets, __global uint *out, uint share, uint n,
+                            __global const uint *offsets, __global uint *out, uint per_item, uint n,
                             uint super_blocks, uint buckets, uint seed) {
   LANES_LOCALS
   POOL_LOCALS
   OWN_POOL
   const Lanes lanes = OWN_LANES;
   const Lists lists = {pool, base, super_blocks, buckets, seed};
-  const uint first = get_group_id(0) * LANES_GROUP * share + get_local_id(0);
-  for (uint round = 0; round < share; ++round) {
+  const uint first = get_group_id(0) * LANES_GROUP * per_item + get_local_id(0);
+  for (uint round = 0; round < per_item; ++round) {
     const uint i = first + round * LANES_GROUP;
     Listing own = {i < n, i < n ? keys[i] : 0, BASE, i < n ? offsets[i] : 0};
     while (anyone(&lanes, own.waits)) list_slab(&lists, &lanes, out, &own);
@@ -422,14 +423,14 @@ __global entry_t *numbered_slab(const Pool *pool, __global entry_t *base, uint b
 }
 
 // sums: items, deleted entries, slabs in use without base slabs.
-LANES_KERNEL census(POOL_PARAMS, __global entry_t *base, __global ulong *sums, uint share,
+LANES_KERNEL census(POOL_PARAMS, __global entry_t *base, __global ulong *sums, uint per_item,
                     uint slabs, uint buckets) {
   POOL_LOCALS
   __local ulong scratch[LANES_GROUP];
   OWN_POOL
   ulong items = 0, deleted = 0, in_use = 0;
-  const ulong first = (ulong)get_global_id(0) * share;
-  const ulong end = min(first + share, (ulong)slabs);
+  const ulong first = (ulong)get_global_id(0) * per_item;
+  const ulong end = min(first + per_item, (ulong)slabs);
   for (ulong s = first; s < end; ++s) {
     __global entry_t *slab = numbered_slab(&pool, base, buckets, s);
     if (!slab) continue;
@@ -471,15 +472,15 @@ LANES_KERNEL reads_of_hits(POOL_PARAMS, __global entry_t *base, __global ulong *
 
 // All items, in no order. count: 0 before.
 LANES_KERNEL collect(POOL_PARAMS, __global entry_t *base, __global uint *keys,
-                     __global uint *values, __global uint *count, uint share, uint slabs,
+                     __global uint *values, __global uint *count, uint per_item, uint slabs,
                      uint buckets, uint room) {
   POOL_LOCALS
   __local ulong scratch[LANES_GROUP];
   __local uint group_base;
   OWN_POOL
   ulong own = 0;
-  const ulong first = (ulong)get_global_id(0) * share;
-  const ulong end = min(first + share, (ulong)slabs);
+  const ulong first = (ulong)get_global_id(0) * per_item;
+  const ulong end = min(first + per_item, (ulong)slabs);
   for (ulong s = first; s < end; ++s) {
     __global entry_t *slab = numbered_slab(&pool, base, buckets, s);
     for (uint i = 0; i < ENTRIES && slab; ++i) own += is_item(slab[i]);

@@ -102,10 +102,10 @@ bool last_overflows(ulong last, uint bucket, uint seed, uint buckets) {
 }
 
 // One work-group per range; its items are `capacity` words of `all_items` apart. `fill` receives
-// the counts of all buckets; homes[h] = (bucket, first item, items, 0) as in fill_range.
+// the counts of all buckets; overflowing[h] = (bucket, first item, items, 0) as in fill_range.
 __kernel __attribute__((reqd_work_group_size(RANGE_GROUP, 1, 1))) void merge_range(
     __global ulong *table, __global uint *fill, __global const ulong *all_items,
-    __global const uint *item_counts, __global ulong *overflow, __global uint4 *homes,
+    __global const uint *item_counts, __global ulong *overflow, __global uint4 *overflowing,
     __global ulong *stragglers, __global uint *counters, uint capacity,
     uint straggler_capacity, uint buckets, uint seed) {
   __local ulong words[RANGE_WORDS];
@@ -143,7 +143,7 @@ __kernel __attribute__((reqd_work_group_size(RANGE_GROUP, 1, 1))) void merge_ran
   const uint total = scan_in_group(starts, RANGE, 0, sums);
   if (self == 0) {
     base[0] = atomic_add(&counters[OVERFLOW], total & 0xffffu);
-    base[1] = atomic_add(&counters[HOMES], total >> 16);
+    base[1] = atomic_add(&counters[OVERFLOWING], total >> 16);
   }
   barrier(CLK_LOCAL_MEM_FENCE);
   for (uint b = self; b < present; b += RANGE_GROUP) {
@@ -157,7 +157,7 @@ __kernel __attribute__((reqd_work_group_size(RANGE_GROUP, 1, 1))) void merge_ran
     else if (!is_type_b(last) && last != EMPTY_WORD)
       leave(&to, last);
     if (!is_type_b(last)) words[AT(LAST, b)] = TYPE_B;
-    homes[base[1] + (starts[b] >> 16)] = (uint4)(first + b, from, at - from, 0);
+    overflowing[base[1] + (starts[b] >> 16)] = (uint4)(first + b, from, at - from, 0);
   }
   barrier(CLK_LOCAL_MEM_FENCE);
 

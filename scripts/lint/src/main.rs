@@ -1,6 +1,6 @@
 //! Checks of this project's source that no linter of the language makes.
 //!
-//! `cargo run -p horton-lint -- modules` checks the imports; `modules --draw` draws them anew.
+//! `cargo run -p horton-lint -- modules` checks the imports; `modules --draw` draws them again.
 //! `cargo run -p horton-lint -- words` checks comments, and links in Markdown.
 //! `cargo run -p horton-lint -- awaits` checks what is changed before an await.
 

@@ -1,5 +1,5 @@
-//! Comments that are hard to read: long sentences, lines of more than 100 columns, and words that
-//! this project no longer uses.
+//! Comments that are hard to read: long sentences, and lines of more than 100 columns. In comments
+//! and names: words that this project no longer uses.
 //!
 //! ```text
 //!  // A tag is a part      ┐            ┌ A tag is a part of a hash. ─ 7 words
@@ -16,13 +16,9 @@
 const MOST_WORDS: usize = 25;
 const MOST_COLUMNS: usize = 100;
 
-/// Words that went, and those that databases use for the same thing. Types, functions and comments
-/// have the latter.
-const WENT: [(&str, &str); 21] = [
-    ("surrogate", "normalized key"),
-    ("surrogates", "normalized keys"),
-    ("sideways", "dynamic filter"),
-    ("twin", "counterpart, or sentinel item"),
+/// Words that went, and those that databases use for the same thing. Neither comments nor code have
+/// the former.
+const WENT: [(&str, &str); 31] = [
     ("Board", "FilterAccumulator"),
     ("Granted", "ReservedPool"),
     ("HandedExec", "OneShotExec"),
@@ -30,16 +26,46 @@ const WENT: [(&str, &str); 21] = [
     ("Joiner", "JoinPreparation"),
     ("KeySet", "MembershipFilter"),
     ("OpenSides", "ReplaceSwappableJoins"),
+    ("Resting", "Paused"),
     ("Settle", "RemoveUnusedFilterNodes"),
     ("TakeFilters", "InsertFilterNodes"),
     ("Telling", "FilterPublisher"),
     ("Weigher", "BatchBytes"),
     ("WrapJoins", "ReplaceJoins"),
+    ("dear", "expensive"),
+    ("foretells", "predicts"),
     ("go_on_without", "fail_over"),
+    ("in_buckets", "has_spill_partitions"),
     ("make_do", "retry_smaller"),
     ("off_the_runtime", "map_blocking"),
+    ("owes", "emits unmatched"),
     ("scatter_all", "partition_all"),
+    ("seldom", "rarely"),
+    ("set_aside", "spill"),
+    ("share_among", "elements_per_item_of"),
+    ("sideways", "dynamic filter"),
+    ("stead", "place, or instead"),
+    ("surrogate", "normalized key"),
+    ("surrogates", "normalized keys"),
     ("turn_rows", "sample_rows"),
+    ("twin", "counterpart, or sentinel item"),
+    ("wrap_joins", "replace_joins"),
+];
+
+/// Words that went from names, whole or in part. Comments may have them: there they are English.
+const WENT_FROM_NAMES: [(&str, &str); 12] = [
+    ("declined", "host_reason"),
+    ("owe", "unmatched"),
+    ("owed", "build_output"),
+    ("owing", "unmatched"),
+    ("scattered", "partitioned"),
+    ("scattering", "partition"),
+    ("sparing", "yielding"),
+    ("spread", "partitioning"),
+    ("tell", "publish, or report"),
+    ("telling", "publisher"),
+    ("told", "published, or reported"),
+    ("weigh", "count"),
 ];
 
 /// Returns what begins a comment in the language of `file`, if its comments are checked.
@@ -112,11 +138,103 @@ fn ends_sentence(word: &str) -> bool {
     word.ends_with(['.', '?', '!', ':', ';'])
 }
 
+fn is_in_word(c: char) -> bool {
+    c.is_alphanumeric() || c == '_'
+}
+
 /// Returns the words of `line` that went, each with the one to use.
 fn words_that_went(line: &str) -> impl Iterator<Item = (&'static str, &'static str)> {
-    let is_in_word = |c: char| c.is_alphanumeric() || c == '_';
     WENT.into_iter()
         .filter(move |(word, _)| line.split(|c| !is_in_word(c)).any(|found| found == *word))
+}
+
+/// Returns the words of which `name` is made: of `OwedRows`, `owed_rows` and `OWED_ROWS` the same.
+fn parts(name: &str) -> impl Iterator<Item = String> {
+    let words = name.split('_').flat_map(|word| {
+        let is_hump = |(at, c): (usize, char)| {
+            let before = word[..at].chars().next_back();
+            (c.is_uppercase() && before.is_some_and(char::is_lowercase)).then_some(at)
+        };
+        let starts: Vec<usize> = word.char_indices().filter_map(is_hump).collect();
+        let ends = starts.clone().into_iter().chain([word.len()]);
+        let starts = std::iter::once(0).chain(starts);
+        starts.zip(ends).map(|(start, end)| &word[start..end])
+    });
+    words.map(str::to_lowercase)
+}
+
+/// Returns the names of `code` with a word that went from names, each with the one to use.
+fn names_that_went(code: &str) -> impl Iterator<Item = (&str, &'static str)> {
+    let names = code.split(|c| !is_in_word(c));
+    names.filter_map(|name| {
+        let went = |part: String| WENT_FROM_NAMES.into_iter().find(|(word, _)| *word == part);
+        let (_, new) = parts(name).find_map(went)?;
+        Some((name, new))
+    })
+}
+
+/// Where a line of code ends, and the next one begins.
+#[derive(Clone, Copy, PartialEq)]
+enum Inside {
+    Code,
+    /// A text in quotes.
+    Text,
+    /// A text that ends with a quote and so many `#`.
+    RawText(usize),
+}
+
+/// Returns `line` without its texts and comments, and where it ends. `//` begins a comment.
+fn code_of(line: &str, mut inside: Inside) -> (String, Inside) {
+    let (mut code, mut rest) = (String::new(), line);
+    while let Some(c) = rest.chars().next() {
+        match inside {
+            Inside::Text => {
+                let escaped = rest.strip_prefix('\\');
+                let skipped = escaped.and_then(|rest| rest.chars().next());
+                if c == '"' {
+                    inside = Inside::Code;
+                }
+                rest = &rest[c.len_utf8() + skipped.map_or(0, char::len_utf8)..];
+            }
+            Inside::RawText(marks) => {
+                let end = format!("\"{}", "#".repeat(marks));
+                match rest.strip_prefix(end.as_str()) {
+                    Some(behind) => (inside, rest) = (Inside::Code, behind),
+                    None => rest = &rest[c.len_utf8()..],
+                }
+            }
+            Inside::Code if rest.starts_with("//") => break,
+            // The character of a quote is no text.
+            Inside::Code if rest.starts_with("'\"'") => rest = &rest[3..],
+            Inside::Code if c == '"' => (inside, rest) = (Inside::Text, &rest[1..]),
+            Inside::Code => {
+                let raw = rest
+                    .strip_prefix('r')
+                    .filter(|_| !code.ends_with(is_in_word));
+                let begun = raw.and_then(|raw| {
+                    let text = raw.trim_start_matches('#');
+                    Some((raw.len() - text.len(), text.strip_prefix('"')?))
+                });
+                match begun {
+                    Some((marks, text)) => (inside, rest) = (Inside::RawText(marks), text),
+                    None => {
+                        code.push(c);
+                        rest = &rest[c.len_utf8()..];
+                    }
+                }
+            }
+        }
+    }
+    (code, inside)
+}
+
+/// Returns each line of `text` without its texts and comments.
+fn lines_of_code(text: &str) -> impl Iterator<Item = String> {
+    text.lines().scan(Inside::Code, |inside, line| {
+        let (code, end) = code_of(line, *inside);
+        *inside = end;
+        Some(code)
+    })
 }
 
 /// Returns whether `file` may use words that went: this list, and what was written before.
@@ -142,6 +260,12 @@ pub fn findings(file: &str, text: &str) -> Vec<String> {
     for (number, line) in (1..).zip(text.lines()).filter(|_| !is_history(file)) {
         let went = words_that_went(line);
         found.extend(went.map(|(old, new)| format!("{file}:{number}: '{old}' went: say {new}")));
+    }
+    // Names in Python and of shell variables are few.
+    let has_names = marker == "//" && !is_history(file);
+    for (number, code) in (1..).zip(lines_of_code(text)).filter(|_| has_names) {
+        let went = names_that_went(&code);
+        found.extend(went.map(|(old, new)| format!("{file}:{number}: '{old}': name it {new}")));
     }
     let behind_code = format!(" {marker} ");
     for (number, line) in (1..).zip(text.lines()) {
@@ -195,6 +319,42 @@ mod tests {
         assert!(found[0].contains("say normalized key"), "{found:?}");
         assert!(found[1].contains("say FilterAccumulator"), "{found:?}");
         assert_eq!(findings("benches/results/a.sh", "# surrogate"), [""; 0]);
+    }
+
+    #[test]
+    fn parts_of_names_that_went_are_found_in_code_alone() {
+        for code in [
+            "let owed_rows = 1;",
+            "fn a_row_is_owed() {}",
+            "struct RowsOwed;",
+            "const OWED: usize = 1;",
+            "let quote = '\"'; owed(quote);",
+            "let raw = r#\"a \" b\"#; owed(raw);",
+            "let text = \"a \\\" b\"; owed(text);",
+        ] {
+            let found = findings("src/a.rs", code);
+            assert_eq!(found.len(), 1, "{code}: {found:?}");
+            assert!(found[0].contains("name it build_output"), "{found:?}");
+        }
+        for text in [
+            "// Rows that are owed.",
+            "let rows = 1; // owed",
+            "let text = \"rows owed\";",
+            "let text = \"rows \\\n    owed\";",
+            "let text = r#\"\"rows\" owed\"#;",
+            "let allowed = bowed;",
+        ] {
+            assert_eq!(findings("src/a.rs", text), [""; 0], "{text}");
+        }
+        assert_eq!(findings("benches/results/a.rs", "let owed = 1;"), [""; 0]);
+    }
+
+    #[test]
+    fn both_lists_are_in_order() {
+        let words = WENT.iter().map(|(word, _)| word);
+        assert!(words.is_sorted_by(|a, b| a < b));
+        let names = WENT_FROM_NAMES.iter().map(|(word, _)| word);
+        assert!(names.is_sorted_by(|a, b| a < b));
     }
 
     #[test]

@@ -77,7 +77,7 @@ fn a_device_that_is_not_there_is_an_error_with_those_that_are() {
 }
 
 #[test]
-fn options_are_set_and_wrong_ones_told() {
+fn options_are_set_and_wrong_ones_reported() {
     let place = Place::new();
     let ended = place.run(&[
         "-q",

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  test ─ keys ─▶ pty ─▶ horton-sql
-//!   ▲                        │ echo, drawn anew at each key; rows; the line about joins
+//!   ▲                        │ echo, drawn again at each key; rows; the line about joins
 //!   └──── waits for text ◀───┘
 //! ```
 //!

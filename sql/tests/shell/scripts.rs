@@ -31,7 +31,7 @@ fn a_file_ends_at_the_first_statement_that_fails() {
 }
 
 #[test]
-fn a_statement_of_the_command_line_that_fails_is_told() {
+fn a_statement_of_the_command_line_that_fails_is_reported() {
     let place = Place::new();
     let failed = run(&place, &["-c", "SELECT 1 AS a; SELECT x", "-c", "SELECT 2"]);
     assert_eq!(failed.code, Some(1));
@@ -107,7 +107,7 @@ fn a_pipe_is_a_script() {
 }
 
 #[test]
-fn files_and_flags_that_are_wrong_are_told_before_anything_runs() {
+fn files_and_flags_that_are_wrong_are_reported_before_anything_runs() {
     let place = Place::new();
     let cases: [(&[&str], &str); 6] = [
         (&["-c", "SELECT 1", "-f", "nowhere.sql"], "No such file"),

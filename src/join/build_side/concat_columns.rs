@@ -12,7 +12,7 @@ use datafusion::execution::memory_pool::MemoryReservation;
 use crate::error::Result;
 use crate::join::build_side::keyed::KeyedRows;
 use crate::join::build_side::spec::BuildSpec;
-use crate::join::concat::concatenate::join;
+use crate::join::concat::concatenate::concatenate;
 use crate::join::concat::size::Size;
 use crate::join::concat::types::is_better_concatenated;
 use crate::join::rows::Source;
@@ -63,7 +63,7 @@ impl ColumnsToConcat {
                 continue;
             }
             let has_room = |size: &Size| memory.try_grow(size.bytes).is_ok();
-            if let Some(size) = Size::of(arrays).filter(has_room) {
+            if let Some(size) = Size::try_new(arrays).filter(has_room) {
                 columns.push(Column {
                     source,
                     arrays: arrays.to_vec(),
@@ -95,11 +95,11 @@ impl ColumnsToConcat {
             let arrays = column.arrays.into_iter().map(|array| vec![array]);
             let parts = parts(&arrays.collect::<Vec<_>>());
             let joined = map_parallel(parts, width, move |part| async move {
-                Ok(join(&part.columns.concat(), copies))
+                Ok(concatenate(&part.columns.concat(), copies))
             });
             let joined: std::result::Result<Vec<ArrayRef>, ArrowError> =
                 joined.await?.into_iter().collect();
-            let joined = joined.and_then(|parts| join(&parts, false));
+            let joined = joined.and_then(|parts| concatenate(&parts, false));
             if let Err(error) = &joined {
                 log::debug!("{:?} stays as it is: {error}", column.source);
             }

@@ -21,7 +21,7 @@ use super::size::Size;
 /// # Errors
 /// Arrow's errors; among them [`ArrowError::DictionaryKeyOverflowError`], where one array has no
 /// room.
-pub fn join(arrays: &[ArrayRef], copies: bool) -> ArrowResult<ArrayRef> {
+pub fn concatenate(arrays: &[ArrayRef], copies: bool) -> ArrowResult<ArrayRef> {
     if let ([array], false) = (arrays, copies) {
         return Ok(Arc::clone(array));
     }
@@ -40,7 +40,7 @@ pub fn join(arrays: &[ArrayRef], copies: bool) -> ArrowResult<ArrayRef> {
         };
     }
     let children = children(arrays).into_iter();
-    let mut children = children.map(|arrays| join(&arrays, copies));
+    let mut children = children.map(|arrays| concatenate(&arrays, copies));
     Ok(match data_type {
         DataType::Struct(fields) => {
             let rows = arrays.iter().map(|array| array.len()).sum();
@@ -51,8 +51,8 @@ pub fn join(arrays: &[ArrayRef], copies: bool) -> ArrowResult<ArrayRef> {
             )?)
         }
         nested => match (nested, children.next().transpose()?) {
-            (DataType::List(field), Some(items)) => join_lists::<i32>(arrays, field, items)?,
-            (DataType::LargeList(field), Some(items)) => join_lists::<i64>(arrays, field, items)?,
+            (DataType::List(field), Some(items)) => concat_lists::<i32>(arrays, field, items)?,
+            (DataType::LargeList(field), Some(items)) => concat_lists::<i64>(arrays, field, items)?,
             (DataType::FixedSizeList(field, size), Some(items)) => {
                 let (field, nulls) = (Arc::clone(field), nulls(arrays));
                 Arc::new(FixedSizeListArray::try_new(field, *size, items, nulls)?)
@@ -84,7 +84,7 @@ pub fn compact(array: ArrayRef) -> ArrayRef {
     }
 }
 
-fn join_lists<O: OffsetSizeTrait>(
+fn concat_lists<O: OffsetSizeTrait>(
     arrays: &[ArrayRef],
     field: &FieldRef,
     items: ArrayRef,
@@ -100,8 +100,8 @@ fn join_lists<O: OffsetSizeTrait>(
 /// are not one: the rows of each array are taken, and then concatenated.
 ///
 /// # Errors
-/// The errors of [`join`]; [`ArrowError::OffsetOverflowError`] where offsets of 32 bits have no
-/// room.
+/// The errors of [`concatenate`]; [`ArrowError::OffsetOverflowError`] where offsets of 32 bits have
+/// no room.
 pub fn interleave_dictionaries(
     arrays: &[ArrayRef],
     places: &[(usize, usize)],
@@ -115,15 +115,15 @@ pub fn interleave_dictionaries(
         take(array, &UInt64Array::from_iter_values(rows), None)
     });
     let taken = taken.collect::<ArrowResult<Vec<_>>>()?;
-    if Size::of(&taken).is_none() {
+    if Size::try_new(&taken).is_none() {
         return Err(ArrowError::OffsetOverflowError(i32::MAX as usize));
     }
-    let joined = join(&taken, false)?;
+    let concatenated = concatenate(&taken, false)?;
     let mut back = vec![0; order.len()];
     for (at, i) in (0..).zip(&order) {
         back[*i as usize] = at;
     }
-    take(&joined, &UInt32Array::from(back), None)
+    take(&concatenated, &UInt32Array::from(back), None)
 }
 
 #[cfg(test)]
@@ -157,11 +157,11 @@ mod tests {
     fn dictionaries_that_share_their_values_keep_them() {
         let whole = dictionary(&["a", "b", "c"], &[Some(0), None, Some(2), Some(1)]);
         let parts = [whole.slice(2, 2), whole.slice(0, 1), whole.slice(1, 1)];
-        let joined = join(&parts, false).unwrap();
-        let kept = joined.as_any_dictionary().values();
+        let concatenated = concatenate(&parts, false).unwrap();
+        let kept = concatenated.as_any_dictionary().values();
         assert!(Arc::ptr_eq(kept, whole.as_any_dictionary().values()));
         let expected: Vec<_> = parts.iter().flat_map(texts).collect();
-        assert_eq!(texts(&joined), expected);
+        assert_eq!(texts(&concatenated), expected);
     }
 
     #[test]
@@ -172,8 +172,8 @@ mod tests {
             dictionary(&[], &[None, None]),
         ];
         let expected: Vec<_> = parts.iter().flat_map(texts).collect();
-        let joined = join(&parts, false).unwrap();
-        assert_eq!((texts(&joined), values(&joined)), (expected, 3));
+        let concatenated = concatenate(&parts, false).unwrap();
+        assert_eq!((texts(&concatenated), values(&concatenated)), (expected, 3));
         // The same of some rows, in any order.
         let places = [(1, 1), (2, 0), (0, 0), (1, 1), (0, 2)];
         let picked = interleave_dictionaries(&parts, &places).unwrap();
@@ -190,15 +190,15 @@ mod tests {
             let values = Arc::new(StringViewArray::from_iter_values(texts));
             Arc::new(DictionaryArray::<Int8Type>::new(keys, values)) as ArrayRef
         };
-        let overlap = join(&[part(0), part(28)], false).unwrap();
+        let overlap = concatenate(&[part(0), part(28)], false).unwrap();
         assert_eq!(values(&overlap), 128);
-        let error = join(&[part(0), part(29)], false).unwrap_err();
+        let error = concatenate(&[part(0), part(29)], false).unwrap_err();
         let is_expected = matches!(error, ArrowError::DictionaryKeyOverflowError);
         assert!(is_expected, "{error}");
     }
 
     #[test]
-    fn slices_of_nested_arrays_are_joined_without_the_rest() {
+    fn slices_of_nested_arrays_are_concatenated_without_the_rest() {
         let item = dictionary(&["a", "b"], &[Some(0), Some(1), None, Some(1), Some(0)]);
         let field = Arc::new(Field::new("item", item.data_type().clone(), true));
         let offsets = OffsetBuffer::from_lengths([2, 0, 1, 2]);
@@ -208,10 +208,10 @@ mod tests {
         let nulls = Some(NullBuffer::from(vec![true, true, true, false]));
         let whole: ArrayRef = Arc::new(StructArray::new(vec![field].into(), vec![list], nulls));
         let parts = [whole.slice(3, 1), whole.slice(0, 3)];
-        let joined = join(&parts, false).unwrap();
-        assert_eq!(&joined.slice(0, 1), &parts[0]);
-        assert_eq!(&joined.slice(1, 3), &parts[1]);
-        let items = joined.as_struct().column(0).as_list::<i32>().values();
+        let concatenated = concatenate(&parts, false).unwrap();
+        assert_eq!(&concatenated.slice(0, 1), &parts[0]);
+        assert_eq!(&concatenated.slice(1, 3), &parts[1]);
+        let items = concatenated.as_struct().column(0).as_list::<i32>().values();
         assert_eq!(items.len(), 5);
         assert_eq!(items.as_dictionary::<Int32Type>().values().len(), 2);
     }

@@ -30,7 +30,7 @@ pub fn concat_dictionaries<K: ArrowDictionaryKeyType>(
     }
     let runs: Vec<SharedValues<'_, K>> = runs
         .into_iter()
-        .map(SharedValues::of)
+        .map(SharedValues::try_new)
         .collect::<ArrowResult<_>>()?;
     let values: Vec<ArrayRef> = runs.iter().map(|run| Arc::clone(&run.values)).collect();
     let rows = as_rows(&values)?;
@@ -80,7 +80,7 @@ struct SharedValues<'a, K: ArrowDictionaryKeyType> {
 }
 
 impl<'a, K: ArrowDictionaryKeyType> SharedValues<'a, K> {
-    fn of(arrays: &'a [ArrayRef]) -> ArrowResult<Self> {
+    fn try_new(arrays: &'a [ArrayRef]) -> ArrowResult<Self> {
         let dictionaries = arrays.iter().map(|array| array.as_dictionary::<K>());
         let dictionaries: Vec<&DictionaryArray<K>> = dictionaries.collect();
         let all = dictionaries[0].values();

@@ -4,7 +4,7 @@
 //!  Int32, FixedSizeBinary, views …   concat; bytes of views in many buffers are copied together
 //!  Struct, List, Map …               each child concatenated, offsets and NULLs around them
 //!  Dictionary   keys k₀ k₁ k₂, values v v v   v is shared, keys alone are concatenated
-//!               keys k₀ k₁ k₂, values v v w   used values are numbered anew, each once
+//!               keys k₀ k₁ k₂, values v v w   used values are numbered again, each once
 //! ```
 //!
 //! Arrow's kernels append the values of dictionaries without looking at them, once per array, and

@@ -7,10 +7,10 @@ use super::children::children;
 use super::types::can_concat;
 
 /// Bytes of a string that stand in its view.
-const INLINE: usize = MAX_INLINE_VIEW_LEN as usize;
+const INLINE_BYTES: usize = MAX_INLINE_VIEW_LEN as usize;
 
 /// Arrays, or buffers of views, from which each output batch may be gathered.
-pub const MANY: usize = 512;
+pub const ARRAYS_MAX: usize = 512;
 
 /// The size of arrays once they are concatenated.
 #[derive(Debug, Default, Clone, Copy)]
@@ -25,7 +25,7 @@ pub struct Size {
 
 impl Size {
     /// Returns the size of `arrays`; `None` if they cannot be concatenated.
-    pub fn of(arrays: &[ArrayRef]) -> Option<Self> {
+    pub fn try_new(arrays: &[ArrayRef]) -> Option<Self> {
         let data_type = arrays.first()?.data_type();
         let are_same = arrays.iter().all(|array| array.data_type() == data_type);
         if !are_same || !can_concat(data_type) {
@@ -42,7 +42,7 @@ impl Size {
     /// Returns whether bytes of views are to be copied together, or every output batch would share
     /// all buffers.
     pub fn copies(&self) -> bool {
-        self.buffers > MANY
+        self.buffers > ARRAYS_MAX
     }
 
     fn add(&mut self, arrays: &[ArrayRef]) {
@@ -105,7 +105,7 @@ fn data_buffers(array: &ArrayRef) -> usize {
 fn view_bytes(arrays: &[ArrayRef]) -> usize {
     let of_views = |views: &[u128]| -> usize {
         let lengths = views.iter().map(|view| *view as u32 as usize);
-        lengths.filter(|length| *length > INLINE).sum()
+        lengths.filter(|length| *length > INLINE_BYTES).sum()
     };
     let own = arrays.iter().map(|array| match array.data_type() {
         DataType::Utf8View => of_views(array.as_string_view().views()),

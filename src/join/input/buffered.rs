@@ -17,8 +17,8 @@
 //! built.
 //!
 //! An input that yields memory leaves half of a limited memory pool to others, but for
-//! [`FLOOR`](crate::join::memory::FLOOR) bytes of its own. A read of it ends at a number of bytes,
-//! too.
+//! [`FALLBACK_BYTES`](crate::join::memory::FALLBACK_BYTES) of its own. A read of it ends at a
+//! number of bytes, too.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -91,7 +91,7 @@ impl BufferedInput {
         *lock(&self.kept.yielding_memory) = Some(YieldingMemory {
             pool: Arc::clone(pool),
             counter: BatchBytes::default(),
-            weight: 0,
+            bytes: 0,
         });
         self
     }
@@ -228,7 +228,7 @@ impl BufferedInput {
 
     /// Reads from the first row on again, if some were moved to files.
     pub fn read_back(&mut self) {
-        if self.parts.iter().all(|part| part.aside.is_none()) {
+        if self.parts.iter().all(|part| part.spilled.is_none()) {
             return;
         }
         self.forget_table();
@@ -248,14 +248,14 @@ impl BufferedInput {
     pub async fn spill_kept(&mut self, files: &SpillFiles) -> Result<()> {
         self.forget_table();
         for part in &mut self.parts {
-            if part.aside.is_some() {
+            if part.spilled.is_some() {
                 continue;
             }
             let (batches, bytes): (Vec<_>, Vec<usize>) = part.batches.drain(..).unzip();
             let writer = files.clone();
             let written = SpawnedTask::spawn_blocking(move || writer.write(&batches));
             let file = written.join().await.map_err(|e| task_failed(&e))??;
-            part.aside = file.map(|file| (file, files.clone()));
+            part.spilled = file.map(|file| (file, files.clone()));
             self.kept.memory.shrink(bytes.iter().sum());
         }
         Ok(())

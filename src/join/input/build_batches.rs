@@ -52,7 +52,7 @@ impl BuildBatches {
             }
             shards.push((shard, rows));
         }
-        let of_rows = |bytes: usize, rows: usize| {
+        let part_of = |bytes: usize, rows: usize| {
             (bytes as u128 * rows as u128 / self.rows.max(1) as u128) as usize
         };
         let reserved = self.memory.size();
@@ -60,14 +60,14 @@ impl BuildBatches {
         let shards = shards.into_iter().enumerate();
         let shards = shards.map(|(at, (batches, rows))| Self {
             input_batches: if at == 0 { self.input_batches } else { 0 },
-            bytes: of_rows(self.bytes, rows),
+            bytes: part_of(self.bytes, rows),
             counter: counted(&batches),
             memory: if at == last {
                 self.memory.split(self.memory.size())
             } else {
-                self.memory.split(of_rows(reserved, rows))
+                self.memory.split(part_of(reserved, rows))
             },
-            table: of_rows(self.table, rows),
+            table: part_of(self.table, rows),
             batches,
             parts: Vec::new(),
             rows,
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_have_all_rows_in_order_and_all_of_the_memory() {
+    fn shards_have_all_rows_in_order_and_all_of_the_memory() {
         for (rows, parts) in [
             (vec![(0, 3), (3, 4), (4, 10)], 2),
             (vec![(0, 10)], 3),

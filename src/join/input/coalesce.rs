@@ -6,8 +6,8 @@
 //! ```
 //!
 //! All that a build does batch by batch (keys, encoding, numbering rows, gathering) is measured by
-//! batches of thousands of rows. A source of tiny ones makes that dear for every row. Large batches
-//! are not copied, nor are few: DataFusion's coalescing keeps them as they are, too, but copies all
+//! batches of thousands of rows. With tiny batches, this overhead dominates. Large batches are not
+//! copied, nor are few: DataFusion's coalescing keeps them as they are, too, but copies all
 //! that are shorter than half a batch.
 
 use std::iter::{repeat, repeat_n};
@@ -17,14 +17,14 @@ use datafusion::common::utils::memory::RecordBatchMemoryCounter;
 
 use crate::error::Result;
 
-use crate::join::concat::concatenate::join;
-use crate::join::concat::size::{MANY, Size};
+use crate::join::concat::concatenate::concatenate;
+use crate::join::concat::size::{ARRAYS_MAX, Size};
 use crate::join::input::build_batches::BuildBatches;
-use crate::join::rows::BLOCK;
+use crate::join::rows::BLOCK_ROWS;
 use crate::parallel::map_parallel;
 
 /// Rows of a batch that is made of small ones, at least, but where large ones stand between.
-const ROWS: usize = 8 * BLOCK;
+const COALESCED_ROWS_MIN: usize = 8 * BLOCK_ROWS;
 
 /// Returns the rows `collected`, in larger batches if there are many of which some are small. They
 /// stay as they are where there is no memory for that; `width` batches are made at a time.
@@ -32,7 +32,7 @@ const ROWS: usize = 8 * BLOCK;
 /// # Errors
 /// [`Error::DataFusion`](crate::error::Error::DataFusion) if a task panics.
 pub async fn coalesce(mut collected: BuildBatches, width: usize) -> Result<BuildBatches> {
-    if collected.batches.len() <= MANY {
+    if collected.batches.len() <= ARRAYS_MAX {
         return Ok(collected);
     }
     let groups = groups(std::mem::take(&mut collected.batches), &collected.parts);
@@ -66,23 +66,27 @@ struct Group {
     part: usize,
 }
 
-/// Cuts `batches` into groups of about `ROWS` rows. The first `parts[0]` batches are of partition
-/// 0, and so on.
+/// Cuts `batches` into groups of about [`COALESCED_ROWS_MIN`]. The first `parts[0]` batches are of
+/// partition 0, and so on.
 fn groups(batches: Vec<RecordBatch>, parts: &[usize]) -> Vec<Group> {
     let part_of = parts.iter().enumerate();
     let part_of = part_of.flat_map(|(part, batches)| repeat_n(part, *batches));
     let part_of = part_of.chain(repeat(0));
     let mut groups: Vec<Group> = Vec::new();
-    let mut rows = ROWS;
+    let mut rows = COALESCED_ROWS_MIN;
     for (batch, part) in batches.into_iter().zip(part_of) {
-        let is_small = batch.num_rows() < BLOCK;
+        let is_small = batch.num_rows() < BLOCK_ROWS;
         let is_of_next = groups.last().is_none_or(|group| group.part != part);
-        if !is_small || rows >= ROWS || is_of_next {
+        if !is_small || rows >= COALESCED_ROWS_MIN || is_of_next {
             let batches = Vec::new();
             groups.push(Group { batches, part });
             rows = 0;
         }
-        rows += if is_small { batch.num_rows() } else { ROWS };
+        rows += if is_small {
+            batch.num_rows()
+        } else {
+            COALESCED_ROWS_MIN
+        };
         if let Some(group) = groups.last_mut() {
             group.batches.push(batch);
         }
@@ -102,7 +106,7 @@ impl Group {
         if self.batches.len() < 2 {
             return 0;
         }
-        let sizes: Option<Vec<Size>> = self.columns().map(|c| Size::of(&c)).collect();
+        let sizes: Option<Vec<Size>> = self.columns().map(|c| Size::try_new(&c)).collect();
         sizes.map_or(0, |sizes| sizes.iter().map(|size| size.bytes).sum())
     }
 
@@ -119,8 +123,8 @@ impl Group {
             return None;
         };
         let columns = self.columns().map(|arrays| {
-            let size = Size::of(&arrays)?;
-            join(&arrays, size.copies()).ok()
+            let size = Size::try_new(&arrays)?;
+            concatenate(&arrays, size.copies()).ok()
         });
         let columns = columns.collect::<Option<Vec<_>>>()?;
         let rows = self.batches.iter().map(RecordBatch::num_rows).sum();
@@ -220,7 +224,7 @@ mod tests {
 
     #[tokio::test]
     async fn few_batches_and_batches_without_memory_stay() {
-        let few = vec![1; MANY];
+        let few = vec![1; ARRAYS_MAX];
         assert_eq!(sizes_after(&few, 1 << 30).await, few);
         let many = vec![1; 1000];
         assert_eq!(sizes_after(&many, 100).await, many);

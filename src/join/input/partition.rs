@@ -26,7 +26,7 @@ use crate::error::{Error, Result};
 use crate::join::batch_bytes::BatchBytes;
 use crate::join::input::build_batches::empty_stream;
 use crate::join::input::files::SpillFiles;
-use crate::join::memory::{FLOOR, ROW_BYTES, leaves_half, table_bytes};
+use crate::join::memory::{FALLBACK_BYTES, ROW_BYTES, leaves_half, table_bytes};
 use crate::join::rows::NO_ROW;
 
 /// Rows of a build side, which are numbered in 32 bits.
@@ -53,7 +53,7 @@ pub struct YieldingMemory {
     /// as what they show.
     pub counter: BatchBytes,
     /// These bytes.
-    pub weight: usize,
+    pub bytes: usize,
 }
 
 #[derive(Default)]
@@ -61,7 +61,7 @@ pub struct InputPartition {
     /// `None` once it has ended.
     pub stream: Option<SendableRecordBatchStream>,
     /// The first batches, if they were moved to a file, and what reads them.
-    pub aside: Option<(Arc<dyn SpillFile>, SpillFiles)>,
+    pub spilled: Option<(Arc<dyn SpillFile>, SpillFiles)>,
     /// Batches with rows, and the bytes that they reserve.
     pub batches: VecDeque<(RecordBatch, usize)>,
     /// A batch that the pool refused, and its bytes.
@@ -78,7 +78,7 @@ impl InputPartition {
     /// Returns whether all of its rows are still to come from its stream.
     pub fn is_unread(&self) -> bool {
         let has_rows = !self.batches.is_empty() || self.refused.is_some();
-        !has_rows && self.aside.is_none() && self.error.is_none()
+        !has_rows && self.spilled.is_none() && self.error.is_none()
     }
 
     pub fn into_stream(
@@ -90,17 +90,17 @@ impl InputPartition {
         self.batches.extend(refused);
         let error = futures::stream::iter(self.error.map(Err));
         let rest = self.stream.unwrap_or_else(|| empty_stream(schema));
-        let aside = self.aside.map(|(file, files)| {
+        let spilled = self.spilled.map(|(file, files)| {
             // Opened when its rows are asked for.
             let opened = async move { files.read(file) };
             futures::stream::once(opened).try_flatten()
         });
-        let aside = futures::stream::iter(aside).flatten();
+        let spilled = futures::stream::iter(spilled).flatten();
         let batches = futures::stream::iter(self.batches).map(move |(batch, bytes)| {
             kept.memory.shrink(bytes);
             Ok(batch)
         });
-        let stream = aside.chain(batches).chain(error).chain(rest);
+        let stream = spilled.chain(batches).chain(error).chain(rest);
         Box::pin(RecordBatchStreamAdapter::new(Arc::clone(schema), stream))
     }
 }
@@ -162,15 +162,15 @@ impl BufferState {
     /// Returns whether so many rows are there, or the bytes of as many.
     pub fn has(&self, rows: usize) -> bool {
         let most = rows.saturating_mul(ROW_BYTES);
-        let is_heavy = |yielding_memory: &YieldingMemory| yielding_memory.weight >= most;
+        let is_full = |yielding_memory: &YieldingMemory| yielding_memory.bytes >= most;
         self.rows.load(Ordering::Acquire) >= rows
-            || lock(&self.yielding_memory).as_ref().is_some_and(is_heavy)
+            || lock(&self.yielding_memory).as_ref().is_some_and(is_full)
     }
 
     /// Returns the bytes that `batch` reserves.
     pub fn bytes_of(&self, batch: &RecordBatch) -> usize {
         if let Some(yielding_memory) = &mut *lock(&self.yielding_memory) {
-            yielding_memory.weight += yielding_memory.counter.count(batch, &[]);
+            yielding_memory.bytes += yielding_memory.counter.count(batch, &[]);
         }
         lock(&self.counter).count_batch(batch)
     }
@@ -186,7 +186,7 @@ impl BufferState {
         let wanted = table_bytes(all).max(*table);
         let more = bytes + wanted - *table;
         if let Some(yielding_memory) = &*lock(&self.yielding_memory)
-            && self.memory.size() + more > FLOOR
+            && self.memory.size() + more > FALLBACK_BYTES
             && !leaves_half(&yielding_memory.pool, more)
         {
             let text = "half of the memory pool is left to others";

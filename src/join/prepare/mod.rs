@@ -37,7 +37,7 @@ use crate::join::dynamic_filter::accumulator::{BuildKeys, BuildReport};
 use crate::join::input::buffered::{BufferedInput, ReadOutcome};
 use crate::join::input::build_batches::{BuildBatches, empty_stream};
 use crate::join::input::coalesce::coalesce;
-use crate::join::memory::{BuildMemory, ProbeMemory, of_filters};
+use crate::join::memory::{BuildMemory, ProbeMemory, filter_reservation};
 use crate::join::metrics::{BuildInput, JoinMetrics};
 use crate::join::probe::{Probe, ProbeSpec};
 use crate::join::side::Side;
@@ -151,7 +151,7 @@ impl JoinPreparation {
         let on = self.oriented.join().on().iter();
         let on: Vec<_> = on.map(|(key, _)| Arc::clone(key)).collect();
         // Held until the sets are made.
-        let memory = of_filters(self.oriented.context().memory_pool());
+        let memory = filter_reservation(self.oriented.context().memory_pool());
         let keys = match evaluate_keys(&on, &build.batches, &memory).await {
             Ok(keys) => keys,
             Err(error) if error.is_pool_memory() => {

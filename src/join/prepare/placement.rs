@@ -35,7 +35,7 @@ pub async fn place(
         return Ok(Err(HostReason::KeyType(reason)));
     }
     let readiness = match config.enabled {
-        Enabled::Always => device_startup::settled(config).await,
+        Enabled::Always => device_startup::finished(config).await,
         // The name may be wrong.
         _ if names_device(&config.device) => device_startup::opened(config).await,
         _ => device_startup::now(config),
@@ -43,9 +43,9 @@ pub async fn place(
     let reason = match readiness {
         Readiness::Unavailable(reason)
         | Readiness::Opening {
-            declined: Some(reason),
+            last_reason: Some(reason),
         } => HostReason::NotReady(reason),
-        Readiness::Opening { declined: None } => HostReason::Opening,
+        Readiness::Opening { last_reason: None } => HostReason::Opening,
         Readiness::Compiling => HostReason::Compiling,
         Readiness::Invalid(error) => return Err(error.into()),
         Readiness::Ready(devices) => return Ok(place_on(&devices, config, rows, tried)),

@@ -26,7 +26,7 @@ use datafusion::execution::memory_pool::{MemoryLimit, MemoryPool, MemoryReservat
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::prelude::SessionConfig;
 
-use crate::join::memory::FLOOR;
+use crate::join::memory::FALLBACK_BYTES;
 
 /// A pool that hands out a reservation of another.
 #[derive(Debug)]
@@ -50,8 +50,8 @@ impl ReservedPool {
         Self::of(usize::MAX, held).within(context, config)
     }
 
-    /// Returns `context` for a sort: with a pool that grants [`FLOOR`] bytes, and hands out `held`
-    /// as far as the query's pool lets that grow.
+    /// Returns `context` for a sort: with a pool that grants [`FALLBACK_BYTES`], and hands out
+    /// `held` as far as the query's pool lets that grow.
     ///
     /// # Errors
     /// If DataFusion cannot make the runtime environment.
@@ -62,9 +62,11 @@ impl ReservedPool {
         let mut config = context.session_config().clone();
         let execution = &mut config.options_mut().execution;
         // What a sort takes before its first row: it must find room for rows then.
-        let for_merges = execution.sort_spill_reservation_bytes.min(FLOOR / 2);
+        let for_merges = execution
+            .sort_spill_reservation_bytes
+            .min(FALLBACK_BYTES / 2);
         execution.sort_spill_reservation_bytes = for_merges;
-        Self::of(FLOOR, held).within(context, config)
+        Self::of(FALLBACK_BYTES, held).within(context, config)
     }
 
     fn of(floor: usize, held: MemoryReservation) -> Self {

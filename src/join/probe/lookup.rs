@@ -26,7 +26,7 @@ use crate::join::lookup::device::{self, ProbeKeys};
 use crate::join::lookup::host::HostMatches;
 use crate::join::lookup::result::{ChunkPosition, LookupKind, LookupResult};
 use crate::join::lookup::table::JoinTable;
-use crate::join::memory::{FLOOR, ProbeMemory};
+use crate::join::memory::{FALLBACK_BYTES, ProbeMemory};
 use crate::join::probe::chunk::ProbeBatch;
 
 use super::{LookupInFlight, Probe, ProbeSpec, Refused, WINDOW_PAIRS_MIN};
@@ -174,7 +174,7 @@ impl Probe {
         wanted: &mut LookupKind,
     ) {
         let pair_bytes = ProbeSpec::pair_bytes(build);
-        let least = (FLOOR / pair_bytes).max(WINDOW_PAIRS_MIN);
+        let least = (FALLBACK_BYTES / pair_bytes).max(WINDOW_PAIRS_MIN);
         while let LookupKind::Pairs { window, .. } = *wanted {
             let bytes = pair_bytes * window.min(most);
             if memory.set_pairs(bytes) || !wanted.halve(least) {

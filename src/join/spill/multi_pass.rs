@@ -38,7 +38,7 @@ use super::pairs::PairJoin;
 use super::partition::PartitionPair;
 
 /// Returns the rows of `pair`, of which `build` has those of `side`.
-pub async fn whole(
+pub async fn single_pass(
     pairs: &PairJoin,
     pair: &PartitionPair,
     side: Side,
@@ -49,7 +49,7 @@ pub async fn whole(
 }
 
 /// Returns the rows of a pair of which no side fits; `smaller` has fewer bytes.
-pub fn in_parts(
+pub fn multi_pass(
     pairs: &Arc<PairJoin>,
     pair: PartitionPair,
     smaller: Side,
@@ -66,7 +66,7 @@ pub fn in_parts(
         pairs: Arc::clone(pairs),
         pair,
         phases,
-        reading: None,
+        input: None,
     };
     let streams = futures::stream::try_unfold(passes, |mut passes| async {
         let stream = passes.next().await?;
@@ -105,12 +105,12 @@ impl Phase {
         let preparation = JoinPreparation {
             oriented: OrientedJoin::of(&self.join, swapped, &node.config, &node.context)?,
             build: self.build,
-            at: pairs.next_at(),
+            at: pairs.next_id(),
             partitions: None,
             reopen: None,
             spread: None,
             report: None,
-            shown: node.shown.of_spill_partitions(),
+            shown: node.shown.for_spill_partitions(),
         };
         Box::pin(preparation.prepare(build, probe)).await
     }
@@ -121,7 +121,7 @@ impl Phase {
         pair: &PartitionPair,
         build: BuildBatches,
     ) -> Result<SendableRecordBatchStream> {
-        let probe = pairs.reading(pair, self.build.other())?;
+        let probe = pairs.input(pair, self.build.other())?;
         let prepared = self.prepare(pairs, build, probe).await?;
         let rows = prepared.stream(0, pairs.node.partition)?;
         let schema = pairs.planned.schema();
@@ -160,9 +160,9 @@ fn phases(join: &Arc<HashJoinExec>, smaller: Side) -> Result<Vec<Phase>, DataFus
 
 /// Returns the rows of the right side as rows of the `full` join.
 fn pad(full: &HashJoinExec, right: &RecordBatch) -> Result<RecordBatch, DataFusionError> {
-    let shape = OutputColumns::of_output(full);
+    let output = OutputColumns::of_output(full);
     let rows = right.num_rows();
-    let columns = shape.columns.iter().zip(shape.schema.fields());
+    let columns = output.columns.iter().zip(output.schema.fields());
     let column = |(source, field): (&datafusion::physical_plan::joins::utils::ColumnIndex, _)| {
         let field: &arrow::datatypes::FieldRef = field;
         match source.side {
@@ -172,7 +172,7 @@ fn pad(full: &HashJoinExec, right: &RecordBatch) -> Result<RecordBatch, DataFusi
     };
     let columns: Vec<ArrayRef> = columns.map(column).collect();
     let options = RecordBatchOptions::new().with_row_count(Some(rows));
-    let batch = RecordBatch::try_new_with_options(shape.schema, columns, &options)?;
+    let batch = RecordBatch::try_new_with_options(output.schema, columns, &options)?;
     Ok(batch)
 }
 
@@ -182,35 +182,35 @@ struct MultiPassJoin {
     pair: PartitionPair,
     phases: Vec<Phase>,
     /// The rest of the phase's build side.
-    reading: Option<BufferedInput>,
+    input: Option<BufferedInput>,
 }
 
 impl MultiPassJoin {
     /// Returns the rows of the next pass.
     async fn next(&mut self) -> Result<Option<SendableRecordBatchStream>> {
         while let Some(phase) = self.phases.last() {
-            let reading = match self.reading.take() {
-                Some(reading) => reading,
-                None => self.pairs.reading(&self.pair, phase.build)?,
+            let input = match self.input.take() {
+                Some(input) => input,
+                None => self.pairs.input(&self.pair, phase.build)?,
             };
-            let mut reading = reading;
-            let turn = reading.turn(usize::MAX).await?;
-            if matches!(turn, ReadOutcome::Failed) {
-                return Err(reading.lost());
+            let mut input = input;
+            let outcome = input.turn(usize::MAX).await?;
+            if matches!(outcome, ReadOutcome::Failed) {
+                return Err(input.lost());
             }
-            if matches!(turn, ReadOutcome::Refused(_)) && reading.rows() == 0 {
+            if matches!(outcome, ReadOutcome::Refused(_)) && input.rows() == 0 {
                 // Without one batch nothing goes on.
-                reading.keep_refused();
+                input.keep_refused();
             }
-            let build = reading.collect();
+            let build = input.collect();
             if build.rows == 0 {
                 self.phases.pop();
                 continue;
             }
             let rows = phase.join(&self.pairs, &self.pair, build).await?;
-            match turn {
+            match outcome {
                 ReadOutcome::Ended => drop(self.phases.pop()),
-                _ => self.reading = Some(reading),
+                _ => self.input = Some(input),
             }
             return Ok(Some(rows));
         }

@@ -16,7 +16,7 @@ use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::{StreamExt, TryStreamExt};
 
-use crate::join::memory::of_order;
+use crate::join::memory::order_reservation;
 use crate::join::prepare::host_join::OneShotExec;
 use crate::join::prepare::reserved_pool::ReservedPool;
 use crate::join::properties::promised_ordering;
@@ -26,7 +26,7 @@ use crate::join::properties::promised_ordering;
 ///
 /// # Errors
 /// The errors of DataFusion's sort.
-pub fn promised(
+pub fn restore_order(
     planned: &Arc<HashJoinExec>,
     stream: SendableRecordBatchStream,
     context: &Arc<TaskContext>,
@@ -35,7 +35,7 @@ pub fn promised(
     let stream = match promised_ordering(planned) {
         Some(ordering) => {
             let rows = OneShotExec::unordered(planned.schema(), stream);
-            let held = of_order(context.memory_pool(), partition);
+            let held = order_reservation(context.memory_pool(), partition);
             let context = ReservedPool::sort_context(context, held)?;
             SortExec::new(ordering, rows).execute(0, context)?
         }

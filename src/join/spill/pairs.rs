@@ -11,7 +11,7 @@ use crate::join::decision::BuildId;
 use crate::join::input::buffered::{BufferedInput, ReadOutcome};
 use crate::join::input::build_batches::BuildBatches;
 use crate::join::input::files::SpillFiles;
-use crate::join::memory::of_rows;
+use crate::join::memory::rows_reservation;
 use crate::join::prepare::JoinContext;
 use crate::join::side::Side;
 
@@ -33,24 +33,24 @@ pub struct PairJoin {
 impl PairJoin {
     /// Returns the rows of the build side, if the memory pool has room for them.
     pub async fn build(&self, pair: &PartitionPair, build: Side) -> Result<Option<BuildBatches>> {
-        let mut reading = self.reading(pair, build)?;
+        let mut input = self.input(pair, build)?;
         // Asked first: what cannot fit need not be read.
-        if !reading.has_room(pair.partition(build).rows, pair.partition(build).bytes) {
+        if !input.has_room(pair.partition(build).rows, pair.partition(build).bytes) {
             return Ok(None);
         }
-        match reading.turn(usize::MAX).await? {
-            ReadOutcome::Ended => Ok(Some(reading.collect())),
-            ReadOutcome::Failed => Err(reading.lost()),
+        match input.turn(usize::MAX).await? {
+            ReadOutcome::Ended => Ok(Some(input.collect())),
+            ReadOutcome::Failed => Err(input.lost()),
             _ => Ok(None),
         }
     }
 
     /// Returns a side of a pair, not read yet.
-    pub fn reading(&self, pair: &PartitionPair, side: Side) -> Result<BufferedInput> {
+    pub fn input(&self, pair: &PartitionPair, side: Side) -> Result<BufferedInput> {
         let files = &self.files[side as usize];
         let stream = pair.partition(side).stream(files)?;
         let pool = self.node.context.memory_pool();
-        let memory = of_rows(pool, self.node.partition, side);
+        let memory = rows_reservation(pool, self.node.partition, side);
         let schema = Arc::clone(files.schema());
         Ok(BufferedInput::new(schema, vec![stream], memory))
     }
@@ -59,13 +59,13 @@ impl PairJoin {
     pub async fn split(&self, pair: &PartitionPair) -> Result<Vec<PartitionPair>> {
         let level = pair.level + 1;
         let spec = |side| spec(&self.node, &self.planned, &self.files, side).at_level(level);
-        let streams = |side| Ok::<_, Error>(self.reading(pair, side)?.into_streams());
+        let streams = |side| Ok::<_, Error>(self.input(pair, side)?.into_streams());
         let left = partition_all(spec(Side::Left), streams(Side::Left)?).await?;
         let right = partition_all(spec(Side::Right), streams(Side::Right)?).await?;
         Ok(pairs_of(&left, &right, level))
     }
 
-    pub fn next_at(&self) -> BuildId {
+    pub fn next_id(&self) -> BuildId {
         let at = self.next_partition.fetch_add(1, Ordering::Relaxed);
         self.node.at(Some(at))
     }

@@ -66,7 +66,7 @@ impl PartitionPair {
     }
 
     /// Returns the pair as one of some that have so many bytes together.
-    pub fn of(self, all_bytes: [usize; 2]) -> Self {
+    pub fn with_all_bytes(self, all_bytes: [usize; 2]) -> Self {
         Self { all_bytes, ..self }
     }
 
@@ -90,7 +90,7 @@ impl PartitionPair {
     }
 
     /// Returns whether no row can come of the pair, as a side has none.
-    pub fn gives_nothing(&self, join_type: JoinType) -> bool {
+    pub fn is_trivially_empty(&self, join_type: JoinType) -> bool {
         let [left, right] = &self.partitions;
         let swapped = join_type.swap();
         (left.rows == 0 && join_type.empty_build_side_produces_empty_result())

@@ -1,7 +1,7 @@
 //! The spill partition of each row: by a hash of its keys.
 //!
 //! The hash is DataFusion's, by which its joins find equal keys, with a seed of its own at each
-//! level. So rows that share a partition, or came through a `RepartitionExec`, are spread again.
+//! level. So rows that share a partition, or came through a `RepartitionExec`, are divided again.
 //! The seeds are random in each process: nobody can choose keys that stay together at all levels.
 
 use std::hash::BuildHasher;
@@ -18,7 +18,7 @@ use super::spec::{NullKeyRows, PartitionSpec};
 /// The seed of the first level's hash.
 static SEED: LazyLock<u64> = LazyLock::new(|| std::hash::RandomState::new().hash_one(0));
 
-/// The number in place of a partition's for a row that nobody wants.
+/// The number in place of a partition's for a row that can be dropped.
 pub const DROPPED: u32 = u32::MAX;
 
 /// Returns the number of each row's partition.

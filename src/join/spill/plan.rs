@@ -24,7 +24,7 @@ use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use crate::error::Result;
 use crate::join::input::buffered::BufferedInput;
 use crate::join::input::files::SpillFiles;
-use crate::join::memory::of_spill_partitions;
+use crate::join::memory::spill_reservation;
 use crate::join::prepare::JoinContext;
 use crate::join::properties::{keeps_partitions, properties};
 use crate::join::side::Side;
@@ -94,7 +94,7 @@ pub fn spec(
         batch_size: node.context.session_config().batch_size(),
         width: node.context.session_config().target_partitions(),
         at_once: 1,
-        memory: of_spill_partitions(node.context.memory_pool(), node.partition, side),
+        memory: spill_reservation(node.context.memory_pool(), node.partition, side),
     }
 }
 
@@ -125,7 +125,7 @@ pub struct PartitionPlan {
 
 impl PartitionPlan {
     /// Returns the plan that partitions both sides of `node`, which was `planned`, to files.
-    pub fn of(node: &JoinContext, planned: &HashJoinExec, files: &[SpillFiles; 2]) -> Self {
+    pub fn new(node: &JoinContext, planned: &HashJoinExec, files: &[SpillFiles; 2]) -> Self {
         Self {
             specs: Side::BOTH.map(|side| spec(node, planned, files, side)),
             streams: (!keeps_partitions(planned)).then(|| streams(planned)),
@@ -137,19 +137,19 @@ impl PartitionPlan {
     ///
     /// # Errors
     /// The errors of the inputs, of the memory pool and of writing files.
-    pub async fn lanes(self, [left, right]: [BufferedInput; 2]) -> Result<Vec<PairQueue>> {
+    pub async fn queues(self, [left, right]: [BufferedInput; 2]) -> Result<Vec<PairQueue>> {
         let [left_spec, right_spec] = &self.specs;
-        let left = partition_all(left_spec.again(), left.into_streams()).await?;
+        let left = partition_all(left_spec.for_other_rows(), left.into_streams()).await?;
         let right = right.into_streams();
         let Some(streams) = self.streams else {
             return self.own_queues(&left, right).await;
         };
-        let right = partition_all(right_spec.again(), right).await?;
+        let right = partition_all(right_spec.for_other_rows(), right).await?;
         let mut pairs: Vec<_> = (0..streams).map(|_| Vec::new()).collect();
         for (at, pair) in self.pairs(&left, &right).into_iter().enumerate() {
             pairs[at % streams].push(pair);
         }
-        Ok(pairs.into_iter().map(PairQueue::of).collect())
+        Ok(pairs.into_iter().map(PairQueue::new).collect())
     }
 
     /// Partitions each stream of the right side by itself.
@@ -158,11 +158,13 @@ impl PartitionPlan {
         left: &PartitionedSide,
         right: Vec<SendableRecordBatchStream>,
     ) -> Result<Vec<PairQueue>> {
+        let [_, spec] = &self.specs;
         let at_once = right.len();
-        let scatter = |stream| partition_all(self.specs[1].again().beside(at_once), vec![stream]);
-        let sides = all_at_once(right, scatter).await?;
-        let lane = |right| PairQueue::of(self.pairs(left, right));
-        Ok(sides.iter().map(lane).collect())
+        let partition =
+            |stream| partition_all(spec.for_other_rows().with_at_once(at_once), vec![stream]);
+        let sides = all_at_once(right, partition).await?;
+        let queue = |right| PairQueue::new(self.pairs(left, right));
+        Ok(sides.iter().map(queue).collect())
     }
 
     /// Returns the pairs that the join's rows come of.
@@ -192,13 +194,13 @@ pub async fn partition_all(
     spec: PartitionSpec,
     streams: Vec<SendableRecordBatchStream>,
 ) -> Result<PartitionedSide> {
-    let scatter = Arc::new(Partitioner::new(spec));
+    let partitioner = Arc::new(Partitioner::new(spec));
     all_at_once(streams, |stream| {
-        let scatter = Arc::clone(&scatter);
-        async move { scatter.add(stream).await }
+        let partitioner = Arc::clone(&partitioner);
+        async move { partitioner.add(stream).await }
     })
     .await?;
-    scatter.finish().await
+    partitioner.finish().await
 }
 
 /// Returns the pairs of two sides.
@@ -206,7 +208,7 @@ pub fn pairs_of(left: &PartitionedSide, right: &PartitionedSide, level: u64) -> 
     let sizes = [left.bytes(), right.bytes()];
     let pairs = left.partitions.iter().zip(&right.partitions);
     let pair = |(left, right): (&Arc<SpillPartition>, &Arc<SpillPartition>)| {
-        PartitionPair::new(Arc::clone(left), Arc::clone(right), level).of(sizes)
+        PartitionPair::new(Arc::clone(left), Arc::clone(right), level).with_all_bytes(sizes)
     };
     let pairs = pairs.map(pair).filter(|pair| !pair.is_empty());
     pairs.collect()

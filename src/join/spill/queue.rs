@@ -7,14 +7,14 @@ use crate::error::{Error, Result};
 use super::partition::PartitionPair;
 
 /// The pairs of all streams, or the one error of partitioning.
-pub type Lanes = Result<Arc<Vec<PairQueue>>, Arc<Error>>;
+pub type PairQueues = Result<Arc<Vec<PairQueue>>, Arc<Error>>;
 
 /// Pairs that a stream has still to join.
 pub struct PairQueue(Mutex<Vec<PartitionPair>>);
 
 impl PairQueue {
     /// Returns a queue of these pairs. The last is taken first.
-    pub fn of(pairs: Vec<PartitionPair>) -> Self {
+    pub fn new(pairs: Vec<PartitionPair>) -> Self {
         Self(Mutex::new(pairs))
     }
 

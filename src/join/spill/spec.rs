@@ -30,11 +30,11 @@ pub fn partitions(streams: usize) -> usize {
 pub enum NullKeyRows {
     /// They match each other.
     Match,
-    /// They match nothing, and are emitted: they go to all partitions by turns.
+    /// They match nothing, and are emitted: they go to all partitions, round robin.
     RoundRobin,
-    /// They match nothing, and nobody wants them.
+    /// They match nothing, and are dropped.
     Drop,
-    /// NOT IN: they are decided on when both sides are known.
+    /// NOT IN: what becomes of them is known when both sides are known.
     Separate,
 }
 
@@ -62,7 +62,7 @@ pub struct PartitionSpec {
 
 impl PartitionSpec {
     /// Returns the spec for one of `at_once` partitioners that run at once.
-    pub fn beside(self, at_once: usize) -> Self {
+    pub fn with_at_once(self, at_once: usize) -> Self {
         Self {
             at_once: at_once.max(1),
             ..self
@@ -75,7 +75,7 @@ impl PartitionSpec {
     }
 
     /// Returns a copy of the spec for other rows.
-    pub fn again(&self) -> Self {
+    pub fn for_other_rows(&self) -> Self {
         Self {
             keys: self.keys.clone(),
             files: self.files.clone(),

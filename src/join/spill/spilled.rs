@@ -25,15 +25,15 @@ use crate::join::side::Side;
 use crate::join::sides::has_run_ends;
 
 use super::multi_pass;
-use super::order::promised;
+use super::order::restore_order;
 use super::pairs::PairJoin;
 use super::plan::{PartitionPlan, files_of, obstacle};
-use super::queue::{Lanes, PairQueue};
+use super::queue::{PairQueue, PairQueues};
 
 /// A join whose sides are in spill partitions.
 pub struct Spilled {
     pairs: Arc<PairJoin>,
-    lanes: Shared<BoxFuture<'static, Lanes>>,
+    queues: Shared<BoxFuture<'static, PairQueues>>,
 }
 
 impl Spilled {
@@ -43,21 +43,21 @@ impl Spilled {
     /// The pool's `error`, if the session does not want joins to spill, or they cannot.
     pub fn after_refusal(
         node: JoinContext,
-        readings: [BufferedInput; 2],
+        inputs: [BufferedInput; 2],
         error: Error,
     ) -> Result<Arc<Self>> {
         if let Some(advice) = obstacle(&node) {
             return Err(error.with_advice(advice));
         }
         log::debug!("a join goes to disk: {error}");
-        Self::new(node, readings)
+        Self::new(node, inputs)
     }
 
     /// Returns the join of two sides, whose rows all go to spill partitions.
     ///
     /// # Errors
     /// The errors of making the join of a pair.
-    pub fn new(node: JoinContext, readings: [BufferedInput; 2]) -> Result<Arc<Self>> {
+    pub fn new(node: JoinContext, inputs: [BufferedInput; 2]) -> Result<Arc<Self>> {
         let planned = Arc::clone(&node.planned);
         let join = planned.builder().with_null_aware(false).with_fetch(None);
         let join = join.with_partition_mode(PartitionMode::CollectLeft);
@@ -66,11 +66,11 @@ impl Spilled {
             ..node
         };
         let metrics = SpillMetrics::new(&node.shown.metrics, node.partition);
-        let files = [&readings[0], &readings[1]].map(|side| files_of(&node, side, &metrics));
-        let scattering = PartitionPlan::of(&node, &planned, &files);
-        let lanes = scattering.lanes(readings).map_ok(Arc::new);
+        let files = [&inputs[0], &inputs[1]].map(|side| files_of(&node, side, &metrics));
+        let plan = PartitionPlan::new(&node, &planned, &files);
+        let queues = plan.queues(inputs).map_ok(Arc::new);
         Ok(Arc::new(Self {
-            lanes: lanes.map_err(Arc::new).boxed().shared(),
+            queues: queues.map_err(Arc::new).boxed().shared(),
             pairs: Arc::new(PairJoin {
                 node,
                 planned,
@@ -91,12 +91,12 @@ impl Spilled {
     ) -> DataFusionResult<SendableRecordBatchStream> {
         let spilled = Arc::clone(self);
         let opened = async move {
-            let lanes = spilled.lanes.clone().await.map_err(clone_for_stream)?;
+            let queues = spilled.queues.clone().await.map_err(clone_for_stream)?;
             let pairs = futures::stream::try_unfold((), move |()| {
-                let (spilled, lanes) = (Arc::clone(&spilled), Arc::clone(&lanes));
+                let (spilled, queues) = (Arc::clone(&spilled), Arc::clone(&queues));
                 async move {
-                    let joined = match lanes.get(at) {
-                        Some(lane) => spilled.next_joined(lane).await?,
+                    let joined = match queues.get(at) {
+                        Some(queue) => spilled.next_joined(queue).await?,
                         None => None,
                     };
                     Ok::<_, DataFusionError>(joined.map(|rows| (rows, ())))
@@ -109,7 +109,7 @@ impl Spilled {
         let stream = RecordBatchStreamAdapter::new(Arc::clone(&schema), rows.boxed());
         let node = &self.pairs.node;
         let planned = &self.pairs.planned;
-        let rows = promised(planned, Box::pin(stream), &node.context, node.partition)?;
+        let rows = restore_order(planned, Box::pin(stream), &node.context, node.partition)?;
         let metrics = BaselineMetrics::new(&node.shown.metrics, partition);
         let rows = rows.map(move |batch| Ok(batch?.record_output(&metrics)));
         Ok(Box::pin(RecordBatchStreamAdapter::new(schema, rows)))
@@ -117,10 +117,10 @@ impl Spilled {
 
     /// Returns the rows of the next pair that has some; `None` if none is left. A pair that is too
     /// large is partitioned again.
-    async fn next_joined(&self, lane: &PairQueue) -> Result<Option<SendableRecordBatchStream>> {
+    async fn next_joined(&self, queue: &PairQueue) -> Result<Option<SendableRecordBatchStream>> {
         let pairs = &self.pairs;
-        while let Some(pair) = lane.take() {
-            if pair.gives_nothing(*pairs.planned.join_type()) {
+        while let Some(pair) = queue.take() {
+            if pair.is_trivially_empty(*pairs.planned.join_type()) {
                 continue;
             }
             let build = if has_run_ends(&pairs.planned) {
@@ -129,13 +129,13 @@ impl Spilled {
                 pair.smaller()
             };
             if let Some(rows) = pairs.build(&pair, build).await? {
-                let joined = multi_pass::whole(pairs, &pair, build, rows).await?;
+                let joined = multi_pass::single_pass(pairs, &pair, build, rows).await?;
                 return Ok(Some(joined));
             }
             if !pair.can_split(build) {
-                return Ok(Some(multi_pass::in_parts(pairs, pair, build)));
+                return Ok(Some(multi_pass::multi_pass(pairs, pair, build)));
             }
-            lane.extend(pairs.split(&pair).await?);
+            queue.extend(pairs.split(&pair).await?);
         }
         Ok(None)
     }

@@ -1,7 +1,7 @@
 //! Spill partitions that are being filled, and their files.
 //!
 //! ```text
-//!  rows ─▶ kept ─▶ batches of up to FILE_BATCH bytes ─▶ a temporary file per partition
+//!  rows ─▶ kept ─▶ batches of up to FILE_BATCH_BYTES ─▶ a temporary file per partition
 //! ```
 
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::join::input::files::{Append, SpillFiles};
 use super::partition::SpillPartition;
 
 /// Bytes of a batch in a file, about: what a reader has in memory at once.
-const FILE_BATCH: usize = 512 << 10;
+const FILE_BATCH_BYTES: usize = 512 << 10;
 
 /// A spill partition that is being filled.
 #[derive(Default)]
@@ -58,7 +58,7 @@ impl PartitionWriter {
     }
 }
 
-/// Returns the rows in batches of up to `batch_size` rows and about [`FILE_BATCH`] bytes.
+/// Returns the rows in batches of up to `batch_size` rows and about [`FILE_BATCH_BYTES`].
 fn grouped(batches: Vec<RecordBatch>, batch_size: usize) -> impl Iterator<Item = RecordBatch> {
     let mut batches = batches.into_iter().peekable();
     let groups = std::iter::from_fn(move || {
@@ -68,7 +68,7 @@ fn grouped(batches: Vec<RecordBatch>, batch_size: usize) -> impl Iterator<Item =
         while let Some(next) = batches.peek() {
             rows += next.num_rows();
             bytes += next.get_array_memory_size();
-            if rows > batch_size || bytes > FILE_BATCH {
+            if rows > batch_size || bytes > FILE_BATCH_BYTES {
                 break;
             }
             group.extend(batches.next());

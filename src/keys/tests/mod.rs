@@ -1,8 +1,8 @@
 //! Every encoding is checked pair by pair against `HashJoinExec`'s own comparator, over the
 //! cross product of a small build and a small probe side; the edges have tests of their own.
 
-mod exact;
 mod hashed;
+mod packed;
 mod padded;
 
 use std::sync::Arc;

@@ -25,7 +25,7 @@ const CHUNK: usize = 1 << 27;
 /// Answers of a chunk that the host looks at.
 const SAMPLE: usize = 1000;
 
-/// Positions beyond the elements that are looked up in vain, if there are as many elements.
+/// Positions beyond the elements whose lookups are misses, if there are as many elements.
 const MISSES: usize = 1 << 29;
 
 /// Builds one table of `elements` and looks all of them up, and others; returns the wrong answers.

@@ -258,7 +258,8 @@ pub fn size(bench: &mut Bench) -> Result<Vec<Figure>> {
     }])
 }
 
-/// Figure 6: batches are added until there are 2 M elements; beside building a static table anew.
+/// Figure 6: batches are added until there are 2 M elements; compared with rebuilding a static
+/// table.
 pub fn batches(bench: &mut Bench) -> Result<Vec<Figure>> {
     let total = bench.scaled(1 << 21);
     let mut series = Vec::new();

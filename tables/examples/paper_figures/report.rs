@@ -107,7 +107,7 @@ fn tunings(text: &mut String, info: &DeviceInfo) {
                 slots: 8,
                 residence,
             };
-            let tuning = Tuning::of(info, info.body(), &workload);
+            let tuning = Tuning::for_device(info, info.body(), &workload);
             let _ = writeln!(text, "| {} | {residence:?} | {tuning} |", kind.name());
         }
     }

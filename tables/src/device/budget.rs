@@ -13,11 +13,11 @@
 //! host's: on CPUs and integrated GPUs.
 //!
 //! A refused request takes nothing, not even for a moment, so that a large one cannot make small
-//! ones beside it fail. A join that is refused waits for up to [`PATIENCE`] until others have given
-//! back enough, before it makes do with less. Joins wait in line, each in a task of its own: a
+//! ones beside it fail. A join that is refused waits for up to [`MEMORY_WAIT`] until others have
+//! given back enough, before it goes on with less. Joins wait in line, each in a task of its own: a
 //! stream may be left in the middle of a poll, and must not keep its place then. The first in line
-//! waits on a thread for blocking work, because a runtime may have no timer. Lanes never wait:
-//! others free their memory there.
+//! waits on a thread for blocking work, because a runtime may have no timer. Queue threads never
+//! wait: others free their memory there.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -29,7 +29,7 @@ use super::info::DeviceInfo;
 
 /// The time for which a join waits for memory that others use. It is the time of some chunks, and
 /// little beside that of a query that runs out of memory.
-pub const PATIENCE: Duration = Duration::from_millis(100);
+pub const MEMORY_WAIT: Duration = Duration::from_millis(100);
 
 /// Bytes in use on one device, and how many there may be.
 #[derive(Debug)]
@@ -71,14 +71,14 @@ pub(super) struct Grant {
 
 impl Budget {
     pub(super) fn for_device(info: &DeviceInfo) -> Arc<Self> {
-        Self::of(if info.shares_host_memory() {
+        Self::with_limit(if info.shares_host_memory() {
             info.global_memory / 2
         } else {
             info.global_memory / 5 * 4
         })
     }
 
-    fn of(limit: u64) -> Arc<Self> {
+    fn with_limit(limit: u64) -> Arc<Self> {
         Arc::new(Self {
             limit,
             taken: Mutex::default(),
@@ -151,9 +151,9 @@ impl Budget {
     }
 
     /// Waits in line until others have given back `short` of the bytes that are used now. Returns
-    /// whether they did so within [`PATIENCE`].
+    /// whether they did so within [`MEMORY_WAIT`].
     pub(crate) async fn wait_for(self: &Arc<Self>, short: u64) -> bool {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + MEMORY_WAIT;
         let Some(most) = self.used().checked_sub(short) else {
             return false;
         };
@@ -173,11 +173,11 @@ impl Budget {
         reason = "it is a task, and the place in line is what it is for"
     )]
     async fn wait_in_line(self: Arc<Self>, most: u64, then: Instant) -> bool {
-        let turn = self.line.lock().await;
+        let first_in_line = self.line.lock().await;
         let budget = Arc::clone(&self);
         let waited = spawn_blocking(move || budget.wait_until(most, then));
         let waited = waited.await.unwrap_or(false);
-        drop(turn);
+        drop(first_in_line);
         waited
     }
 
@@ -234,7 +234,7 @@ mod tests {
 
     #[test]
     fn grants_return_their_bytes() {
-        let budget = Budget::of(100);
+        let budget = Budget::with_limit(100);
         let first = budget.take(60, u64::MAX).unwrap();
         assert_eq!(budget.take(60, u64::MAX).unwrap_err(), Refused::Used(60));
         assert_eq!(budget.take(20, 70).unwrap_err(), Refused::Used(60));
@@ -245,7 +245,7 @@ mod tests {
 
     #[test]
     fn idle_bytes_count_and_are_in_nobodys_way() {
-        let budget = Budget::of(100);
+        let budget = Budget::with_limit(100);
         let mut idle = budget.take(40, u64::MAX).unwrap();
         idle.lay_idle();
         assert_eq!((budget.used(), budget.idle()), (0, 40));
@@ -264,7 +264,7 @@ mod tests {
 
     #[test]
     fn a_large_request_that_is_refused_takes_nothing_from_small_ones() {
-        let budget = Budget::of(1000);
+        let budget = Budget::with_limit(1000);
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
@@ -284,14 +284,14 @@ mod tests {
 
     #[tokio::test]
     async fn who_waits_goes_on_when_others_have_given_back_enough() {
-        let budget = Budget::of(100);
+        let budget = Budget::with_limit(100);
         let held = [30, 30, 40].map(|bytes| budget.take(bytes, u64::MAX).unwrap());
         let began = Instant::now();
         assert!(!budget.wait_for(101).await, "nobody can give back so much");
-        assert!(began.elapsed() < PATIENCE);
+        assert!(began.elapsed() < MEMORY_WAIT);
         let giver = std::thread::spawn(move || {
             for grant in held {
-                std::thread::sleep(PATIENCE / 50);
+                std::thread::sleep(MEMORY_WAIT / 50);
                 drop(grant);
             }
         });
@@ -302,24 +302,24 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
     async fn who_is_left_in_the_middle_of_a_poll_keeps_no_place_in_line() {
-        let budget = Budget::of(100);
+        let budget = Budget::with_limit(100);
         let _held = budget.take(100, u64::MAX).unwrap();
         let mut left: Vec<_> = (0..3).map(|_| Box::pin(budget.wait_for(10))).collect();
         for waiting in &mut left {
             assert!(futures::poll!(waiting).is_pending());
         }
-        let other = tokio::time::timeout(100 * PATIENCE, budget.wait_for(10));
+        let other = tokio::time::timeout(100 * MEMORY_WAIT, budget.wait_for(10));
         assert_eq!(other.await.ok(), Some(false));
     }
 
     #[tokio::test]
-    async fn all_in_line_wait_for_no_longer_than_their_patience() {
-        let budget = Budget::of(100);
+    async fn all_in_line_wait_for_no_longer_than_the_timeout() {
+        let budget = Budget::with_limit(100);
         let _held = budget.take(100, u64::MAX).unwrap();
         let began = Instant::now();
         let waiting = (0..8).map(|_| budget.wait_for(10));
         let waited = futures::future::join_all(waiting).await;
         assert!(waited.iter().all(|is_given| !is_given));
-        assert!(began.elapsed() >= PATIENCE && began.elapsed() < 7 * PATIENCE);
+        assert!(began.elapsed() >= MEMORY_WAIT && began.elapsed() < 7 * MEMORY_WAIT);
     }
 }

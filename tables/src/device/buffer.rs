@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  Buffer<T> { len } ─▶ Arc<Block> ─▶ Memory ─▶ cl_mem
-//!                          └─ also held by lanes whose commands use it (`pool`)
+//!                          └─ also held by queue threads whose commands use it (`pool`)
 //! ```
 //!
 //! Dropping a buffer waits for nothing: the block outlives it until its commands are done.

@@ -1,12 +1,14 @@
-//! The things that the lanes of one opened device share: its context, compiled programs and pools.
+//! The things that the queue threads of one opened device share: its context, compiled programs and
+//! pools.
 //!
 //! ```text
-//!  lane ─▶ Opened { context, programs, pools } ── a fatal status ─▶ lost ─▶ lanes open a new one
+//!  queue thread ─▶ Opened { context, programs, pools } ── a fatal status ─▶ lost ─▶ a new one
 //! ```
 //!
 //! A driver that reports a kernel's fault, or no longer knows a queue, has lost the context with
-//! all its memory. Lanes then open the device anew for their next job. Buffers of the old context
-//! can no longer be used: the error says so, as no buffer may reach a kernel of another context.
+//! all its memory. Queue threads then open the device again for their next job. Buffers of the old
+//! context can no longer be used: the error says so, as no buffer may reach a kernel of another
+//! context.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -28,12 +30,12 @@ use super::staging::Staging;
 use super::status::Failed;
 
 /// Bytes of page-locked memory that stay when idle, at most. Sixteen partitions use as much at
-/// once, each with two chunks of a million rows and four matches per row. Locking anew takes a
+/// once, each with two chunks of a million rows and four matches per row. Locking again takes a
 /// millisecond per megabyte.
-const LOCKED_CAP: u64 = 2 << 30;
+const LOCKED_BYTES_MAX: u64 = 2 << 30;
 
-/// Share of the host's memory that stays page-locked when idle, at most: no budget counts it.
-const LOCKED_SHARE: u64 = 16;
+/// Fraction of the host's memory that stays page-locked when idle, at most: no budget counts it.
+const LOCKED_FRACTION: u64 = 16;
 
 /// The way in which a buffer is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,7 +93,7 @@ impl Opened {
             programs: Mutex::default(),
             blocks,
             tables,
-            locked: Pool::new(LOCKED_CAP.min(host::memory() / LOCKED_SHARE)),
+            locked: Pool::new(LOCKED_BYTES_MAX.min(host::memory() / LOCKED_FRACTION)),
             loss: OnceLock::new(),
             earlier_loss,
         })
@@ -159,7 +161,7 @@ impl Opened {
     }
 
     /// Returns memory for `bytes` if at most `limit` are then in use: an idle block, or one that
-    /// the commands of a lane were the last to use, for later commands of the same queue.
+    /// the commands of a queue thread were the last to use, for later commands of the same queue.
     pub(super) fn block(
         &self,
         what: &'static str,
@@ -239,7 +241,8 @@ impl Opened {
             MemFlags::READ_WRITE
         };
         let mut mem = self.create_buffer(flags, bytes, what)?;
-        let asks = self.on_host() && access == Access::Random && bytes >= huge_pages::WORTH;
+        let asks =
+            self.on_host() && access == Access::Random && bytes >= huge_pages::HUGE_BUFFER_BYTES;
         if asks && let Err(error) = self.ask_for_large_pages(&mem, bytes) {
             // They are for speed alone; but who knows what that buffer has been left in.
             log::debug!("no large pages for {bytes} bytes: {error:?}");
@@ -275,7 +278,7 @@ impl Opened {
     pub(super) fn staging<T: OclPrm>(&self, what: &'static str, len: usize) -> Result<Staging<T>> {
         let bytes = (len.max(1) * size_of::<T>()) as u64;
         let block = if self.on_host() {
-            // No memory of a lane's: commands may still use it.
+            // No memory of a queue thread: commands may still use it.
             self.block(what, Access::Streamed, bytes, u64::MAX, None)?
         } else {
             self.locked_block(what, bytes)?

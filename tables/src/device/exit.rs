@@ -4,7 +4,7 @@
 //!  opencl::at ─▶ enter ─▶ OpenCL call ─▶ leave
 //!                   ▲
 //!  exit(status) ─▶ wait ─┬─ all calls have ended: no other begins ─▶ the driver's own clean-up
-//!    │  in a destructor  └─ PATIENCE is over ─▶ _exit(status), without any clean-up
+//!    │  in a destructor  └─ EXIT_TIMEOUT is over ─▶ _exit(status), without any clean-up
 //!    └─ or in a handler
 //! ```
 //!
@@ -19,7 +19,7 @@
 //! thread has one that waits, from the first [`guard_this_thread`] on it. The handlers are for
 //! devices that other threads open.
 //!
-//! An exit waits no longer than `PATIENCE`, as a hanging device must not keep a process alive.
+//! An exit waits no longer than `EXIT_TIMEOUT`, as a hanging device must not keep a process alive.
 //! Then the clean-up would crash, so the process ends without it. That skips the handlers which the
 //! program registered before it used a device; what they would have done is lost in the crash, too.
 //! C streams are flushed before, which waits for a thread that holds one locked.
@@ -42,14 +42,14 @@ use std::time::{Duration, Instant};
 static UNDER_WAY: RwLock<()> = RwLock::new(());
 
 /// The time for which an exit waits for calls to end.
-const PATIENCE: Duration = Duration::from_secs(10);
+const EXIT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The pause between registrations of the handler while the driver may be loading libraries.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// The milliseconds that a test puts in the place of [`PATIENCE`].
+/// The milliseconds that a test puts in the place of [`EXIT_TIMEOUT`].
 #[cfg(debug_assertions)]
-pub(super) static TEST_PATIENCE: AtomicU64 = AtomicU64::new(u64::MAX);
+pub(super) static TEST_TIMEOUT: AtomicU64 = AtomicU64::new(u64::MAX);
 
 /// Lets a call begin, until what is returned is dropped; forever if the process exits.
 pub(super) fn enter() -> RwLockReadGuard<'static, ()> {
@@ -128,7 +128,7 @@ fn wait() -> bool {
 
 fn all_end() -> bool {
     let began = Instant::now();
-    while began.elapsed() < patience() {
+    while began.elapsed() < timeout() {
         let alone = match UNDER_WAY.try_write() {
             Ok(alone) => alone,
             Err(TryLockError::Poisoned(alone)) => alone.into_inner(),
@@ -145,13 +145,13 @@ fn all_end() -> bool {
 }
 
 #[cfg(debug_assertions)]
-fn patience() -> Duration {
-    PATIENCE.min(Duration::from_millis(TEST_PATIENCE.load(Ordering::Relaxed)))
+fn timeout() -> Duration {
+    EXIT_TIMEOUT.min(Duration::from_millis(TEST_TIMEOUT.load(Ordering::Relaxed)))
 }
 
 #[cfg(not(debug_assertions))]
-fn patience() -> Duration {
-    PATIENCE
+fn timeout() -> Duration {
+    EXIT_TIMEOUT
 }
 
 // With glibc, handlers are told the status. The `libc` crate does not declare this.

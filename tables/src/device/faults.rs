@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::exit::TEST_PATIENCE;
+use super::exit::TEST_TIMEOUT;
 use super::status::Failed;
 
 /// A call that is to fail.
@@ -72,8 +72,8 @@ pub fn begin(fault: Option<Fault>) {
 }
 
 /// Makes an exit of this process wait for at most `milliseconds` until calls have ended.
-pub fn set_exit_patience(milliseconds: u64) {
-    TEST_PATIENCE.store(milliseconds, Ordering::Relaxed);
+pub fn set_exit_timeout(milliseconds: u64) {
+    TEST_TIMEOUT.store(milliseconds, Ordering::Relaxed);
 }
 
 /// Returns the report on calls since [`begin`].

@@ -12,14 +12,14 @@
 //! has the measurements, on 2 cores with PoCL.
 
 /// The size in bytes from which a buffer holds a large page at any alignment.
-pub(super) const WORTH: u64 = 4 << 20;
+pub(super) const HUGE_BUFFER_BYTES: u64 = 4 << 20;
 
 /// Asks for large pages under the mapped `bytes` from `address` on.
 #[cfg(target_os = "linux")]
 pub(super) fn ask(address: usize, bytes: usize) {
-    const PAGE: usize = 2 << 20;
-    let from = address.next_multiple_of(PAGE);
-    let to = (address + bytes) / PAGE * PAGE;
+    const PAGE_BYTES: usize = 2 << 20;
+    let from = address.next_multiple_of(PAGE_BYTES);
+    let to = (address + bytes) / PAGE_BYTES * PAGE_BYTES;
     if from >= to {
         return;
     }

@@ -26,7 +26,7 @@ pub enum DeviceKind {
     Cpu,
 }
 
-/// The lookup kernel's body: one source, several ways to spread a bucket over lanes.
+/// The lookup kernel's body: one source, several ways to divide a bucket among lanes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum KernelBody {
     /// A contiguous chunk of keys per work-item with rolling prefetch: CPU runtimes.

@@ -1,13 +1,13 @@
 //! The device layer: the one home of `ocl` and of `unsafe`.
 //!
 //! ```text
-//!  join streams ──jobs──▶ lanes: threads ──▶ in-order queue ──▶ OpenCL device
+//!  join streams ──jobs──▶ queue threads ──▶ in-order queue ──▶ OpenCL device
 //!  (tokio tasks) ◀answers─ (1 or 3 per device) [Queue]           buffers, kernels
 //! ```
 //!
 //! OpenCL calls block, and `ocl` panics on what it does not expect. So neither may happen on a
-//! thread of an asynchronous runtime. Each opened [`Device`] has threads, its lanes, that own a
-//! queue and kernels each. A job is a closure over [`Queue`], sent through a channel and answered
+//! thread of an asynchronous runtime. Each opened [`Device`] has queue threads, each of which owns
+//! a queue and kernels each. A job is a closure over [`Queue`], sent through a channel and answered
 //! through another. A panic inside a job becomes an error.
 //!
 //! * `info`: which devices there are and what they say of themselves; `kind`: their kinds
@@ -15,12 +15,13 @@
 //! * `load`: how much work a device has
 //! * `upload_permits`: how many uploads are on their way at once
 //! * `placement`: the devices that share work, and which of them a join goes to
-//! * `queue_threads`: the lanes, and the jobs that they run; `job`: what a job returns and costs
+//! * `queue_threads`: these threads, and the jobs that they run; `job`: what a job returns and
+//!   costs
 //! * `queue`: what a job can do: memory, `transfer`, `launch`
 //! * `buffer`, `staging`: memory of the device and of the host, as elements
 //! * `memory`, `pool`: memory objects, and blocks of them that are used again
 //! * `budget`: how many bytes of a device may be in use
-//! * `context`: what the lanes of a device share
+//! * `context`: what the queue threads of a device share
 //! * `program`: program text from `.cl` parts and defines, compiled
 //! * `cache`: files that keep compiled programs and results of self-tests
 //! * [`self_test_cache`]: what self-tests found, remembered
@@ -59,7 +60,7 @@ mod staging;
 mod status;
 mod upload_permits;
 
-pub use budget::{Budget, PATIENCE};
+pub use budget::{Budget, MEMORY_WAIT};
 pub use buffer::Buffer;
 pub use exit::guard_this_thread;
 pub use info::{DeviceInfo, list, platforms};

@@ -25,7 +25,7 @@ impl DeviceInfo {
     /// Returns the lookup kernel body that this device runs: the fastest, or the one that its
     /// self-test found to work.
     pub fn body(&self) -> KernelBody {
-        match self_test_cache::of(self) {
+        match self_test_cache::result(self) {
             Some(SelfTestResult::Passed(body)) => body,
             _ => self.fastest_body(),
         }
@@ -41,7 +41,7 @@ impl DeviceInfo {
     pub(crate) fn runs(&self, body: KernelBody, lanes: usize) -> bool {
         let local_tiles = Some(SelfTestResult::Passed(KernelBody::LocalTile));
         let needs_none = matches!(body, KernelBody::Chunk | KernelBody::LocalTile);
-        needs_none || self.has_tiles_of(body, lanes) && self_test_cache::of(self) != local_tiles
+        needs_none || self.has_tiles_of(body, lanes) && self_test_cache::result(self) != local_tiles
     }
 
     /// Returns `body`, or local tiles where it does not run for buckets of `slots` slots, two per
@@ -56,7 +56,7 @@ impl DeviceInfo {
 
     /// Returns why `auto` does not use it: it lacks something, or its self-test failed.
     fn obstacle(&self) -> Option<String> {
-        let failed = || match self_test_cache::of(self)? {
+        let failed = || match self_test_cache::result(self)? {
             SelfTestResult::Failed(reason) => Some(format!("its self-test failed: {reason}")),
             SelfTestResult::Passed(_) => None,
         };

@@ -64,7 +64,7 @@ impl Deref for Placed {
 
 impl Devices {
     /// Returns the devices together; `None` if there are none.
-    pub fn of(devices: Vec<Device>) -> Option<Self> {
+    pub fn new(devices: Vec<Device>) -> Option<Self> {
         (!devices.is_empty()).then(|| Self(devices.into()))
     }
 

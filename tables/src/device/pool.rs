@@ -5,7 +5,7 @@
 //!     │
 //!     ▼
 //!  Arc<Block> ◀── owners: buffers and staging memory, on any thread
-//!             ◀── lanes: every block that a command of their job uses, until the job has finished
+//!             ◀── queue threads: blocks that commands of their job use, until it has finished
 //!     │ nobody holds it
 //!     ▼
 //!  idle; beyond the cap, and when a job asks for more than is free, others are released
@@ -14,12 +14,12 @@
 //! A probe chunk wants the same handful of buffers again and again, and creating one costs time. A
 //! GPU driver may wait for all queues when memory is freed; a CPU runtime gets fresh pages by one
 //! fault each. Sizes are rounded up to one of eight classes per octave, at most an eighth too much.
-//! Blocks over [`LARGEST`] are tables, which come and go with queries: they are released.
+//! Blocks over [`BLOCK_BYTES_MAX`] are tables, which come and go with queries: they are released.
 //!
 //! A command may run long after the call that enqueued it. Meanwhile another thread may drop the
-//! owner of its memory: a query is cancelled, a job is skipped. So a lane holds the blocks that its
-//! commands use, and a block is idle only when its lanes have finished, too. Later commands of the
-//! same in-order queue may have a block at once that only their lane holds.
+//! owner of its memory: a query is cancelled, a job is skipped. So a queue thread holds the blocks
+//! that its commands use, and a block is idle only when its queue threads have finished, too. Later
+//! commands of the same in-order queue may have a block at once that only their queue thread holds.
 //!
 //! Idle memory counts in the device's [`Budget`](super::budget::Budget). Its bytes become idle, or
 //! are used again, while the pool is locked, so that all idle bytes can be found there.
@@ -31,10 +31,10 @@ use super::budget::{Grant, Refused};
 use super::memory::Memory;
 
 /// Bytes of the smallest block.
-const SMALLEST: u64 = 4 << 10;
+const BLOCK_BYTES_MIN: u64 = 4 << 10;
 
 /// Bytes of the largest block that is kept.
-const LARGEST: u64 = 256 << 20;
+const BLOCK_BYTES_MAX: u64 = 256 << 20;
 
 /// Idle blocks of one device or of its host side.
 #[derive(Debug)]
@@ -74,8 +74,8 @@ impl Idle {
     }
 }
 
-/// Memory of one buffer. Its owners and the lanes whose commands use it share it; when the last of
-/// them drops it, it goes back to its pool.
+/// Memory of one buffer. Its owners and the queue threads whose commands use it share it; when the
+/// last of them drops it, it goes back to its pool.
 #[derive(Debug)]
 pub(super) struct Block {
     /// Taken out in `drop` only.
@@ -88,10 +88,10 @@ pub(super) struct Block {
 
 /// Returns the bytes of a block with room for `bytes` of data.
 pub(super) fn block_bytes(bytes: u64) -> u64 {
-    if bytes > LARGEST {
+    if bytes > BLOCK_BYTES_MAX {
         return bytes;
     }
-    let bytes = bytes.max(SMALLEST);
+    let bytes = bytes.max(BLOCK_BYTES_MIN);
     let step = (bytes.next_power_of_two() / 16).max(1);
     bytes.div_ceil(step) * step
 }
@@ -155,7 +155,7 @@ impl Pool {
         // Dropped after the lock, as releasing memory takes time.
         let mut others = Vec::new();
         let mut idle = self.idle();
-        let mut keeps = bytes <= LARGEST && !idle.closed;
+        let mut keeps = bytes <= BLOCK_BYTES_MAX && !idle.closed;
         while keeps && idle.bytes + bytes > self.cap {
             // Sizes that are in use push out those that are not.
             match idle.most_but(bytes).and_then(|size| idle.take(size)) {
@@ -231,7 +231,7 @@ impl Drop for Block {
     }
 }
 
-/// The blocks of a lane's commands that are not known to be done.
+/// The blocks of a queue thread's commands that are not known to be done.
 #[derive(Debug, Default)]
 pub(super) struct InUse(Vec<Arc<Block>>);
 
@@ -245,8 +245,8 @@ impl InUse {
         }
     }
 
-    /// Finds a block of `bytes` of `pool` that has no owner any more: later commands of the lane's
-    /// queue may have it. It stays held, as earlier ones may still run.
+    /// Finds a block of `bytes` of `pool` that has no owner any more: later commands of the queue
+    /// thread's queue may have it. It stays held, as earlier ones may still run.
     pub(super) fn take(&mut self, pool: &Arc<Pool>, bytes: u64) -> Option<Arc<Block>> {
         let fits = |block: &Arc<Block>| block.bytes == bytes && block.is_of(pool);
         let is_free = |block: &mut Arc<Block>| fits(block) && Arc::get_mut(block).is_some();
@@ -277,8 +277,8 @@ mod tests {
             5000,
             70_000,
             (1 << 20) + 1,
-            LARGEST - 1,
-            LARGEST + 1,
+            BLOCK_BYTES_MAX - 1,
+            BLOCK_BYTES_MAX + 1,
         ] {
             let block = block_bytes(bytes);
             assert!(
@@ -287,6 +287,6 @@ mod tests {
             );
             assert!(block - bytes <= bytes / 8, "{bytes} {block}");
         }
-        assert_eq!(block_bytes(1), SMALLEST);
+        assert_eq!(block_bytes(1), BLOCK_BYTES_MIN);
     }
 }

@@ -9,9 +9,9 @@
 //! ```
 //!
 //! Compiling the kernels costs 0.3-0.6 s, and loading them 1-5 ms, so binaries are kept (`cache`).
-//! One that is torn, or that the driver refuses, is compiled anew. PoCL keeps kernels itself, and a
-//! binary costs it three times the compilation, so it is asked for none. Defines stand in the text
-//! because `-D` options with parentheses fail on two runtimes.
+//! One that is torn, or that the driver refuses, is compiled again. PoCL keeps kernels itself, and
+//! a binary costs it three times the compilation, so it is asked for none. Defines stand in the
+//! text because `-D` options with parentheses fail on two runtimes.
 
 use std::collections::BTreeMap;
 use std::ffi::CString;

@@ -1,19 +1,19 @@
 //! The threads that own one device's queues, and the handle through which the others use it.
 //!
 //! ```text
-//!   Device (cloneable) ──Job──▶ channel ─┬▶ lane: thread, Queue ─▶ run, finish, time
-//!        ▲                               └▶ lane: thread, Queue    │
+//!   Device (cloneable) ──Job──▶ channel ─┬▶ queue thread: Queue ─▶ run, finish, time
+//!        ▲                               └▶ queue thread: Queue    │
 //!        └───────────── Answer { value, cost } ────────────────────┘
 //! ```
 //!
-//! A job is straight-line code over one in-order queue. A GPU has three lanes: they overlap the
-//! upload of one job with the kernels of another and the download of a third. A CPU device has one
-//! lane, as its kernels use all cores by themselves.
+//! A job is straight-line code over one in-order queue. A GPU has three queue threads: they overlap
+//! the upload of one job with the kernels of another and the download of a third. A CPU device has
+//! one queue thread, as its kernels use all cores by themselves.
 //!
 //! A device is opened once in a process and stays open. Compiling its kernels costs up to half a
 //! second, and each context pins memory of the driver. Should the context be lost, the next job
-//! opens it anew. A job whose caller is gone before it starts is skipped: dropping a stream cancels
-//! its work.
+//! opens it again. A job whose caller is gone before it starts is skipped: dropping a stream
+//! cancels its work.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -43,16 +43,16 @@ use super::upload_permits::{Permit, Permits};
 
 type Job = Box<dyn FnOnce(Result<&mut Queue>) + Send>;
 
-/// Lanes of a device to which data is copied: one uploads, one computes, one downloads.
-const LANES: usize = 3;
+/// Queue threads of a device to which data is copied: one uploads, one computes, one downloads.
+const QUEUE_THREADS: usize = 3;
 
 /// Requests that are remembered. Sessions may be able to ask for any text.
 const MOST_REQUESTS: usize = 64;
 
-/// An opened device. Clones share its lanes.
+/// An opened device. Clones share its queue threads.
 ///
 /// ```text
-///  Device::open ─▶ run(job) ─▶ a lane's thread: job(&mut Queue) ─▶ Answer { value, cost }
+///  Device::open ─▶ run(job) ─▶ a queue thread: job(&mut Queue) ─▶ Answer { value, cost }
 /// ```
 ///
 /// ```
@@ -110,7 +110,7 @@ impl std::fmt::Debug for UploadPermit {
     }
 }
 
-/// The opened device, once the first lane has had a job.
+/// The opened device, once the first queue thread has had a job.
 #[derive(Default)]
 struct Shared {
     opened: Mutex<Option<Arc<Opened>>>,
@@ -145,7 +145,8 @@ impl std::fmt::Debug for Device {
 
 impl Device {
     /// Opens the device that `asked` means (see [`pick`](super::pick)), the first one if it means
-    /// several. A lane creates its context for the first job, so this does not wait for the driver.
+    /// several. A queue thread creates its context for the first job, so this does not wait for the
+    /// driver.
     ///
     /// # Errors
     /// Those of [`pick`](super::pick); [`Error::QueueStopped`] if its thread cannot be started.
@@ -164,8 +165,8 @@ impl Device {
         let mut started = STARTED.lock().unwrap_or_else(PoisonError::into_inner);
         // What was picked may have failed its self-test since.
         let failed = |device: &Device| {
-            let verdict = self_test_cache::of(&device.info);
-            matches!(verdict, Some(SelfTestResult::Failed(_)))
+            let result = self_test_cache::result(&device.info);
+            matches!(result, Some(SelfTestResult::Failed(_)))
         };
         let stands = |all: &&Vec<Device>| !is_open(asked) || !all.iter().any(failed);
         if let Some(all) = started.by_request.get(asked).filter(stands) {
@@ -187,12 +188,12 @@ impl Device {
         let shared = Arc::new(Shared::default());
         let (jobs, inbox) = channel::<Job>();
         let inbox = Arc::new(Mutex::new(inbox));
-        let lanes = match info.kind {
+        let threads = match info.kind {
             DeviceKind::Cpu => 1,
-            _ => LANES,
+            _ => QUEUE_THREADS,
         };
-        for _ in 0..lanes {
-            let lane = QueueThread {
+        for _ in 0..threads {
+            let thread = QueueThread {
                 info: Arc::clone(&info),
                 budget: Arc::clone(&budget),
                 shared: Arc::clone(&shared),
@@ -200,7 +201,7 @@ impl Device {
             };
             std::thread::Builder::new()
                 .name(format!("horton {}", info.label()))
-                .spawn(move || lane.serve())
+                .spawn(move || thread.serve())
                 .map_err(|e| stopped(&info, e.to_string()))?;
         }
         Ok(Self {
@@ -208,7 +209,7 @@ impl Device {
             budget,
             shared,
             load: Arc::default(),
-            uploads: Permits::new(uploads(lanes)),
+            uploads: Permits::new(uploads(threads)),
             jobs,
         })
     }
@@ -276,8 +277,8 @@ impl Device {
         }
     }
 
-    /// Runs `job` on a lane. It is in line from now on, and is skipped if the future is dropped
-    /// before its turn. Waiting for the future blocks no thread.
+    /// Runs `job` on a queue thread. It is in line from now on, and is skipped if the future is
+    /// dropped before its turn. Waiting for the future blocks no thread.
     ///
     /// # Errors
     /// The job's own, or [`Error::QueueStopped`] if it panicked or the thread is gone.
@@ -313,7 +314,7 @@ impl Device {
         let (reply, answer) = oneshot::channel();
         let info = Arc::clone(&self.info);
         let asked = Instant::now();
-        let counted = Counted::of(&self.load);
+        let counted = Counted::new(&self.load);
         self.jobs
             .send(Box::new(move |queue| {
                 let _counted = counted;
@@ -347,7 +348,7 @@ impl Device {
 struct Counted(Arc<Load>);
 
 impl Counted {
-    fn of(load: &Arc<Load>) -> Self {
+    fn new(load: &Arc<Load>) -> Self {
         load.jobs.fetch_add(1, Ordering::Relaxed);
         Self(Arc::clone(load))
     }
@@ -359,10 +360,11 @@ impl Drop for Counted {
     }
 }
 
-/// Returns how many uploads a device of `lanes` lanes takes at once: one for each core that fills
-/// memory, and two per lane in line. More would only have the driver lock more pages.
-fn uploads(lanes: usize) -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from) + 2 * lanes
+/// Returns how many uploads a device of `threads` queue threads takes at once: one for each core
+/// that fills memory, and two per queue thread in line. More would only have the driver lock more
+/// pages.
+fn uploads(threads: usize) -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from) + 2 * threads
 }
 
 /// The devices that this process has opened. Requests are remembered, because every join makes one
@@ -421,7 +423,7 @@ impl QueueThread {
         }
     }
 
-    /// Waits for a job; idle lanes wait at the lock.
+    /// Waits for a job; idle threads wait at the lock.
     fn next_job(&self) -> Option<Job> {
         let inbox = self.inbox.lock().unwrap_or_else(PoisonError::into_inner);
         inbox.recv().ok()

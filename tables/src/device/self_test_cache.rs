@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  joins' self-test ─▶ set ─▶ this process, and a file beside the compiled kernels
-//!  of ◀─ this process ◀─ <cache>/<sha-256 of device, driver, version of ours>.verdict
+//!  result ◀─ this process ◀─ <cache>/<sha-256 of device, driver, version of ours>.verdict
 //!           "passed SubGroupTile"        "failed repeating keys: 3 of 100 pairs are wrong"
 //! ```
 //!
@@ -59,42 +59,42 @@ fn known() -> MutexGuard<'static, BTreeMap<Index, Known>> {
 }
 
 /// Returns the result of the self-test on a device, if it was run.
-pub fn of(info: &DeviceInfo) -> Option<SelfTestResult> {
+pub fn result(info: &DeviceInfo) -> Option<SelfTestResult> {
     let mut known = known();
     let entry = known.entry(info.index).or_default();
     if let Known::Unread = entry {
         *entry = match load(info) {
-            Some(verdict) => {
-                warn(info, &verdict);
-                Known::Tested(verdict)
+            Some(result) => {
+                warn(info, &result);
+                Known::Tested(result)
             }
             None => Known::Untested,
         };
     }
     match entry {
-        Known::Tested(verdict) => Some(verdict.clone()),
+        Known::Tested(result) => Some(result.clone()),
         Known::Unread | Known::Untested => None,
     }
 }
 
 /// Warns once in this process that a device failed.
-fn warn(info: &DeviceInfo, verdict: &SelfTestResult) {
-    if let SelfTestResult::Failed(reason) = verdict {
+fn warn(info: &DeviceInfo, result: &SelfTestResult) {
+    if let SelfTestResult::Failed(reason) = result {
         let device = info.label();
         log::warn!("OpenCL device '{device}' failed its self-test: {reason}; joins do not use it");
     }
 }
 
 /// Notes what the self-test found, for later processes too if it `lasts`.
-pub(crate) fn set(info: &DeviceInfo, verdict: SelfTestResult, lasts: bool) {
+pub(crate) fn set(info: &DeviceInfo, result: SelfTestResult, lasts: bool) {
     if lasts
         && let Some(file) = file(info)
-        && let Err(error) = store_file(&file, &[print(&verdict).as_bytes()])
+        && let Err(error) = store_file(&file, &[print(&result).as_bytes()])
     {
         log::debug!("verdict {} not written: {error}", file.display());
     }
-    warn(info, &verdict);
-    known().insert(info.index, Known::Tested(verdict));
+    warn(info, &result);
+    known().insert(info.index, Known::Tested(result));
 }
 
 /// Returns the file of a device, what decides about the kernels that it runs, its driver, and this
@@ -114,16 +114,16 @@ fn file(info: &DeviceInfo) -> Option<PathBuf> {
 
 fn load(info: &DeviceInfo) -> Option<SelfTestResult> {
     let file = file(info)?;
-    let verdict = parse(&read_text(&file)?)?;
-    let stands = match verdict {
+    let result = parse(&read_text(&file)?)?;
+    let stands = match result {
         SelfTestResult::Passed(_) => true,
         SelfTestResult::Failed(_) => age(&file).is_none_or(|age| age < FAILED_FOR),
     };
-    stands.then_some(verdict)
+    stands.then_some(result)
 }
 
-fn print(verdict: &SelfTestResult) -> String {
-    match verdict {
+fn print(result: &SelfTestResult) -> String {
+    match result {
         SelfTestResult::Passed(body) => format!("passed {body:?}\n"),
         SelfTestResult::Failed(reason) => format!("failed {}\n", reason.replace('\n', " ")),
     }
@@ -149,8 +149,8 @@ mod tests {
     fn what_is_printed_is_parsed_and_anything_else_is_not() {
         let passed = KernelBody::ALL.map(SelfTestResult::Passed);
         let failed = SelfTestResult::Failed("two of ten".to_owned());
-        for verdict in passed.iter().chain([&failed]) {
-            assert_eq!(parse(&print(verdict)).as_ref(), Some(verdict));
+        for result in passed.iter().chain([&failed]) {
+            assert_eq!(parse(&print(result)).as_ref(), Some(result));
         }
         for text in [
             "",

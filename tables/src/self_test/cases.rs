@@ -290,7 +290,7 @@ impl Case {
                 slots: BucketSize::Eight.slots(),
                 residence,
             };
-            let tuning = Tuning::of(queue.info(), queue.body(), &workload);
+            let tuning = Tuning::for_device(queue.info(), queue.body(), &workload);
             for n in [n, n.min(WORK_ITEMS - 1)] {
                 queue.fill(&values, !MISS)?;
                 let answers = NarrowAnswers {

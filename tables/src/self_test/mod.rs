@@ -34,7 +34,7 @@ use crate::error::{Error, Result};
 /// run now for lack of memory; [`Error::OpenCl`] and [`Error::QueueStopped`] if it failed in
 /// another way, which is not remembered.
 pub async fn self_test(device: &Device) -> Result<()> {
-    match self_test_cache::of(device.info()) {
+    match self_test_cache::result(device.info()) {
         Some(SelfTestResult::Passed(_)) => Ok(()),
         Some(SelfTestResult::Failed(reason)) => Err(failure(device.info(), reason)),
         None => run(device).await,
@@ -125,7 +125,7 @@ async fn run_with(device: &Device, body: KernelBody, known: Known) -> Result<()>
     let answer = device
         .run(move |queue| {
             let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-            let passes = self_test_cache::of(&info) == Some(SelfTestResult::Passed(body));
+            let passes = self_test_cache::result(&info) == Some(SelfTestResult::Passed(body));
             if passes && known == Known::IsTrusted {
                 return Ok(());
             }

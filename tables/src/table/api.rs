@@ -99,7 +99,7 @@ pub struct Statistics {
 pub enum WhenFull {
     /// The table stays as it was and the error says which keys had no room.
     Reject,
-    /// The table is built anew with more room.
+    /// The table is rebuilt with more room.
     #[default]
     Grow,
 }

@@ -1,12 +1,12 @@
-//! The spread of elements over work-items where each element is independent.
+//! The division of elements over work-items where each element is independent.
 //!
 //! ```text
-//!  CPU   [share | share | share | …]      one work-item per group, a contiguous share each
+//!  CPU   [chunk | chunk | chunk | …]      one work-item per group, a contiguous chunk each
 //!  GPU   [ 0 1 2 … 255 | 256 … ]          one element per work-item, groups of GROUP
 //! ```
 //!
-//! A kernel walks `share` elements from `get_global_id(0) * share`, on any device. On CPU runtimes
-//! that gives prefetching something to run ahead of; on GPUs neighbours read neighbours.
+//! A kernel walks `per_item` elements from `get_global_id(0) * per_item`, on any device. On CPU
+//! runtimes that gives prefetching something to run ahead of; on GPUs neighbours read neighbours.
 //!
 //! Sizes and defines that programs of several tables share are here, too: work-groups, caches, and
 //! how kernels see what others' atomics write.
@@ -24,33 +24,33 @@ pub(crate) const LOOK_AHEAD: u32 = 32;
 /// Work-items that a CPU core gets, so that all end at about the same time.
 const ITEMS_PER_CORE: usize = 16;
 
-/// Shares of a launch.
+/// The division of a launch into work-items and groups.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Spread {
+pub(crate) struct LaunchConfig {
     /// Elements per work-item.
-    pub share: usize,
+    pub per_item: usize,
     /// Work-items per group.
     pub group: usize,
 }
 
-impl Spread {
-    /// Returns `per_item` elements per work-item on GPUs, as much as evens out on CPUs.
-    pub fn new(queue: &Queue, elements: usize, per_item: usize) -> Self {
+impl LaunchConfig {
+    /// Returns `on_gpu` elements per work-item on GPUs, as much as evens out on CPUs.
+    pub fn new(queue: &Queue, elements: usize, on_gpu: usize) -> Self {
         let group = group_of(queue.body());
-        let share = match queue.body() {
+        let per_item = match queue.body() {
             KernelBody::Chunk => {
                 let units = queue.info().compute_units.max(1) as usize;
                 let items = units * ITEMS_PER_CORE;
                 elements.div_ceil(items).max(1).next_multiple_of(16)
             }
-            KernelBody::LocalTile | KernelBody::SubGroupTile | KernelBody::WarpTile => per_item,
+            KernelBody::LocalTile | KernelBody::SubGroupTile | KernelBody::WarpTile => on_gpu,
         };
-        Self { share, group }
+        Self { per_item, group }
     }
 
     /// Returns the launch size for so many elements.
     pub fn grid(self, elements: usize) -> (usize, usize) {
-        (elements.div_ceil(self.share), self.group)
+        (elements.div_ceil(self.per_item), self.group)
     }
 }
 
@@ -101,7 +101,7 @@ pub(crate) fn peek_define(peek: bool) -> (&'static str, String) {
 }
 
 /// Returns a program whose tiles of so many lanes talk through sub-groups.
-pub(crate) fn of_sub_groups(
+pub(crate) fn with_sub_groups(
     text: ProgramText,
     shuffle: SubGroupShuffle,
     lanes: usize,
@@ -118,18 +118,18 @@ pub(crate) fn grid_of(items: usize) -> (usize, usize) {
     (items, GROUP)
 }
 
-/// Returns the number of elements per work-item where each walks a contiguous share: enough
-/// work-items to fill the device, shares of whole cache lines.
-pub(crate) fn share(info: &DeviceInfo, items: usize) -> usize {
+/// Returns the number of elements per work-item where each walks a contiguous chunk: enough
+/// work-items to fill the device, chunks of whole cache lines.
+pub(crate) fn elements_per_item(info: &DeviceInfo, items: usize) -> usize {
     let per_unit = match info.kind {
         DeviceKind::Cpu => 16,
         _ => 2048,
     };
-    share_among(info, items, per_unit)
+    elements_per_item_of(info, items, per_unit)
 }
 
 /// Returns the same with so many work-items per compute unit.
-pub(crate) fn share_among(info: &DeviceInfo, items: usize, per_unit: usize) -> usize {
+pub(crate) fn elements_per_item_of(info: &DeviceInfo, items: usize, per_unit: usize) -> usize {
     let workers = info.compute_units.max(1) as usize * per_unit;
     items.div_ceil(workers).max(1).next_multiple_of(16)
 }

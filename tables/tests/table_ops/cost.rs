@@ -52,7 +52,7 @@ fn mean_cost(queue: &mut Queue, table: &HortonTable, keys: &[u32]) -> Result<f64
 }
 
 /// Fills a table in so many batches, the first of them a bulk build; then looks all of its keys up,
-/// and others in vain.
+/// and others that it does not have.
 fn cost(bucket_size: BucketSize, load: f64, batches: usize) -> Cost {
     on_device(move |queue| {
         let n = (slots() as f64 * load) as usize;

@@ -71,7 +71,7 @@ impl AnyTable {
 /// A body's tuning, and every other value of each of its parameters. With other buckets than those
 /// of 8 slots, only the parameters are varied that depend on them.
 fn tunings(info: &DeviceInfo, body: KernelBody, workload: &Workload) -> Vec<Tuning> {
-    let first = Tuning::of(info, body, workload);
+    let first = Tuning::for_device(info, body, workload);
     let mut tunings = vec![first];
     let mut others = |tuning: Tuning| {
         if tuning.fits(info, workload.slots) && !tunings.contains(&tuning) {
@@ -82,27 +82,27 @@ fn tunings(info: &DeviceInfo, body: KernelBody, workload: &Workload) -> Vec<Tuni
     match first {
         Tuning::Chunk {
             look_ahead,
-            shares,
+            items_per_unit,
             second,
         } if workload.slots == 8 => {
             for second in seconds {
                 others(Tuning::Chunk {
                     look_ahead,
-                    shares,
+                    items_per_unit,
                     second,
                 });
             }
             for look_ahead in [8, 16, 32, 64, 128] {
                 others(Tuning::Chunk {
                     look_ahead,
-                    shares,
+                    items_per_unit,
                     second,
                 });
             }
-            for shares in [4, 16, 64, 256, 1024] {
+            for items_per_unit in [4, 16, 64, 256, 1024] {
                 others(Tuning::Chunk {
                     look_ahead,
-                    shares,
+                    items_per_unit,
                     second,
                 });
             }

@@ -81,11 +81,11 @@ impl Query {
 
     pub fn random(random: &mut Random) -> Self {
         let is_tree = random.one_in(2);
-        Self::of(random, is_tree)
+        Self::draw(random, is_tree)
     }
 
     /// Draws a tree of many joins, or another query.
-    pub fn of(random: &mut Random, is_tree: bool) -> Self {
+    pub fn draw(random: &mut Random, is_tree: bool) -> Self {
         let joined = match is_tree {
             true => trees::tree(random),
             false => {

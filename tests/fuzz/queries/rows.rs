@@ -22,7 +22,7 @@ pub struct Rows {
 }
 
 impl Rows {
-    pub fn of(batches: &[RecordBatch], is_merged: bool) -> Result<Self> {
+    pub fn from_batches(batches: &[RecordBatch], is_merged: bool) -> Result<Self> {
         let options = FormatOptions::default().with_null("NULL");
         let mut rows = Vec::new();
         for batch in batches {

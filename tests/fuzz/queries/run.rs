@@ -118,7 +118,7 @@ impl Options {
 
     /// The memory and files of runs.
     fn limited(&self) -> Result<Limited> {
-        Limited::of(match self.pool {
+        Limited::new(match self.pool {
             Some(bytes) => Arc::new(Pool::new(bytes)),
             None => Arc::new(UnboundedMemoryPool::default()),
         })
@@ -193,7 +193,7 @@ impl Runner {
         let mut joined = self.join(&query).await?;
         for _ in 0..DRAWS {
             if query.is_tree && joined.is_empty() {
-                query = Query::of(&mut random, true);
+                query = Query::draw(&mut random, true);
                 joined = self.join(&query).await?;
             }
         }
@@ -290,7 +290,7 @@ impl Runner {
             Ok(batches) => {
                 let is_merged =
                     options.own_contexts && plan.output_partitioning().partition_count() > 1;
-                let found = Rows::of(&batches, is_merged).map_err(|e| e.to_string())?;
+                let found = Rows::from_batches(&batches, is_merged).map_err(|e| e.to_string())?;
                 if let Err(how) = asked.truth.compare(query.outer, &found) {
                     if !self
                         .is_theirs(asked, &plan)
@@ -387,7 +387,7 @@ impl Runner {
             }
             let batches = kept.of(node).filter(|asked| !asked.is_dropped);
             let batches: Vec<_> = batches.flat_map(|asked| asked.batches.clone()).collect();
-            let found = Rows::of(&batches, true).map_err(|e| e.to_string())?;
+            let found = Rows::from_batches(&batches, true).map_err(|e| e.to_string())?;
             let times = (kept.rounds, kept.is_whole(node));
             if let Err(how) = truth.compare_kept(query.outer, times, &found)
                 && !self
@@ -528,7 +528,7 @@ async fn planned(session: &SessionContext, sql: &str) -> Result<Arc<dyn Executio
 
 async fn rows(session: &SessionContext, sql: &str) -> Result<Rows> {
     let plan = planned(session, sql).await?;
-    Rows::of(&collect(plan, session.task_ctx()).await?, false)
+    Rows::from_batches(&collect(plan, session.task_ctx()).await?, false)
 }
 
 /// Reads all partitions at once, each with a context of its own.
@@ -558,7 +558,7 @@ fn runs_again(plan: &Arc<dyn ExecutionPlan>) -> bool {
         && nodes::<CrossJoinExec>(plan).is_empty()
 }
 
-/// Returns whether a sort of `plan` has told scans its first rows, which do not pass again.
+/// Returns whether a sort of `plan` has given scans its first rows, which do not pass again.
 fn keeps_first_rows(plan: &Arc<dyn ExecutionPlan>) -> bool {
     nodes::<SortExec>(plan)
         .iter()

@@ -53,7 +53,7 @@ pub struct Case {
     /// An OpenCL call that fails in one more run of the plan.
     pub strike: Option<Strike>,
     pub table: Table,
-    /// The plan runs once more over these scans, which are told the build side's keys.
+    /// The plan runs once more over these scans, which get the build side's keys.
     pub scan: Option<Scan>,
     /// The seed of a consumer that misbehaves, by which the plan is read once more.
     pub consumer: Option<u64>,

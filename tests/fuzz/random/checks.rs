@@ -48,7 +48,7 @@ pub struct Places {
 
 impl Places {
     pub fn of(plan: &Arc<dyn ExecutionPlan>) -> Self {
-        let join = HortonJoinExec::of(plan.as_ref());
+        let join = HortonJoinExec::downcast(plan.as_ref());
         let metrics = plan.metrics().unwrap_or_default();
         let spilled = metrics.iter().filter(|m| m.value().name() == "spill_count");
         Self {
@@ -274,7 +274,7 @@ pub fn check_batches(case: &Case, found: &Output) -> Checked<()> {
     }
 }
 
-/// Checks that each build was decided on as the case says.
+/// Checks that each build was placed as the case says.
 pub fn check_places(case: &Case, joins: &Joins, places: &Places) -> Checked<()> {
     for decision in &places.decisions {
         let few = case.min_build_rows.is_some_and(|rows| decision.rows < rows);
@@ -305,9 +305,9 @@ pub fn check_places(case: &Case, joins: &Joins, places: &Places) -> Checked<()> 
     let decisions = &places.decisions;
     let whole = decisions.iter().filter(|decision| !decision.is_spilled);
     let whole = whole.count();
-    let in_buckets = decisions.len() > whole;
+    let has_spill_partitions = decisions.len() > whole;
     // A build in spill partitions without rows has no decision.
-    match whole == builds && !in_buckets || whole < builds && places.has_spilled() {
+    match whole == builds && !has_spill_partitions || whole < builds && places.has_spilled() {
         true => Ok(()),
         false => differ(
             "decisions",
@@ -344,7 +344,10 @@ pub fn check_spilled(
     }
     let launches = metric(metrics, "kernel_launches");
     if places.decisions.is_empty() && launches > 0 {
-        return differ("kernel launches", format!("{launches} for no bucket"));
+        return differ(
+            "kernel launches",
+            format!("{launches} for no spill partition"),
+        );
     }
     Ok(launches)
 }

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! The fault layer is one for the process, and is in debug builds only. There such a case has the
-//! device alone (`turn`). Each run has a plan of its own, which trusts the device anew.
+//! device alone (`turn`). Each run has a plan of its own, which trusts the device again.
 
 use super::super::turn::{self, Turn};
 use super::case::Case;

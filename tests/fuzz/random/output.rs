@@ -107,7 +107,7 @@ impl Order {
     /// rows come last, but the stock join keeps its build batches last to first. Unmatched
     /// probe rows come last of a *step* through the hash table, unless `Right` has an ordered
     /// probe side: that is the stock join's order only if one step does it all.
-    pub fn of(case: &Case, inputs: &Inputs, probe_ordered: bool, stock_rows: usize) -> Self {
+    pub fn new(case: &Case, inputs: &Inputs, probe_ordered: bool, stock_rows: usize) -> Self {
         let one_step = stock_rows <= case.batch_size
             && case.filter.is_none()
             && case.fetch.is_none()

@@ -315,7 +315,7 @@ fn check_spilling(case: &Case) {
 
 /// Not wrong yet: streams that share spill partitions would give each other's rows.
 #[test]
-fn a_stream_that_keeps_its_partition_has_buckets_of_its_own() {
+fn a_stream_that_keeps_its_partition_has_spill_partitions_of_its_own() {
     check_spilling(&Case {
         mode: Kept,
         partitions: 3,
@@ -334,7 +334,7 @@ fn output_rows_of_a_join_on_disk_are_those_of_its_limit() {
 
 /// The sort asked for more than the pool has, and panicked if it was to keep no row.
 #[test]
-fn a_join_on_disk_is_sorted_in_little_memory_and_may_owe_no_row() {
+fn a_join_on_disk_is_sorted_in_little_memory_and_may_have_no_unmatched_row() {
     for fetch in [None, Some(0), Some(3)] {
         let mut case = Case {
             fetch,
@@ -348,7 +348,7 @@ fn a_join_on_disk_is_sorted_in_little_memory_and_may_owe_no_row() {
 /// Partitions of the probe side were cut into spill partitions one after the other, although they
 /// wait for each other.
 #[test]
-fn partitions_that_wait_for_each_other_are_scattered_at_once() {
+fn partitions_that_wait_for_each_other_are_partitioned_at_once() {
     let column = || Column {
         kind: Int32,
         values: (0..40).map(|value| Some(value % 9)).collect(),

@@ -24,7 +24,7 @@ use horton_join::HostReason;
 use horton_join::config::OnDeviceError;
 use horton_join::device::Device;
 use horton_test_support::handed_out::handed_out;
-use horton_test_support::internals::{Readiness, settled, supported};
+use horton_test_support::internals::{Readiness, finished, supported};
 use horton_test_support::promises::Promises;
 use tokio::runtime::Handle;
 
@@ -66,7 +66,7 @@ pub struct Report {
     pub swapped: bool,
     /// The host joined rows of some build.
     pub on_host: bool,
-    /// Scans were told the build side's keys.
+    /// Scans got the build side's keys.
     pub filtered: bool,
     /// The nested loop join was asked too.
     pub nested_loop: bool,
@@ -147,7 +147,7 @@ impl Worker {
     pub fn limited(&self, case: &Case) -> Result<Limited> {
         match case.pool_limit {
             0 => Ok(Limited::shared(Arc::clone(&self.runtime))),
-            bytes => Limited::of(Arc::new(GreedyMemoryPool::new(bytes))),
+            bytes => Limited::new(Arc::new(GreedyMemoryPool::new(bytes))),
         }
     }
 
@@ -257,7 +257,7 @@ impl Worker {
         };
         let converter = converter(&joins.stock)?;
         let expected = Output::new(&converter, expected)?;
-        let order = Order::of(case, &inputs, joins.probe_ordered, expected.count());
+        let order = Order::new(case, &inputs, joins.probe_ordered, expected.count());
         let right = Found {
             case,
             inputs: &inputs,
@@ -330,7 +330,7 @@ impl Worker {
     }
 
     /// Has a consumer that misbehaves read the join, at times one that falls back to the host.
-    /// Where the case has scans that keep filters, it tells them its keys.
+    /// Where the case has scans that keep filters, it gives them its keys.
     fn check_consumer_of(
         &self,
         case: &Case,
@@ -384,8 +384,8 @@ impl Worker {
     /// Waits until the device is ready for the case's tables: under `auto` joins do not.
     fn get_ready(&self, case: &Case) -> Checked<()> {
         let config = config(case, OnDeviceError::Error);
-        let settled = self.handle.block_on(async move { settled(&config).await });
-        match settled {
+        let readiness = self.handle.block_on(async move { finished(&config).await });
+        match readiness {
             Readiness::Ready(_) => Ok(()),
             other => differ("device", format!("{other:?}")),
         }
@@ -422,7 +422,7 @@ impl Worker {
         Ok(Arc::new(HortonJoinExec::new(planned, config)))
     }
 
-    /// Runs the join over scans that are told the build side's keys.
+    /// Runs the join over scans that get the build side's keys.
     fn check_filtered(
         &self,
         (case, inputs): (&Case, &Inputs),

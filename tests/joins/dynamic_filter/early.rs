@@ -90,7 +90,7 @@ impl PhysicalOptimizerRule for LowestStay {
         _: &ConfigOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         plan.transform_up(|node| {
-            let Some(join) = HortonJoinExec::of(node.as_ref()) else {
+            let Some(join) = HortonJoinExec::downcast(node.as_ref()) else {
                 return Ok(Transformed::no(node));
             };
             if join.children().into_iter().any(has_join) {
@@ -119,7 +119,7 @@ impl PhysicalOptimizerRule for LowestStay {
 }
 
 fn has_join(plan: &Arc<dyn ExecutionPlan>) -> bool {
-    HortonJoinExec::of(plan.as_ref()).is_some() || plan.children().into_iter().any(has_join)
+    HortonJoinExec::downcast(plan.as_ref()).is_some() || plan.children().into_iter().any(has_join)
 }
 
 /// DataFusion's own join runs as one in all partitions, below a join that opens it late.
@@ -148,7 +148,7 @@ async fn a_join_on_the_host_below_one_on_the_device_ends_without_our_filters() {
         let places = |plan: &Arc<dyn ExecutionPlan>| {
             let mut places = Vec::new();
             let note = |node: &Arc<dyn ExecutionPlan>| {
-                let join = HortonJoinExec::of(node.as_ref());
+                let join = HortonJoinExec::downcast(node.as_ref());
                 places.extend(join.map(|join| join.device_name().is_some()));
                 Ok(TreeNodeRecursion::Continue)
             };

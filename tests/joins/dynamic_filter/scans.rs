@@ -170,7 +170,7 @@ async fn explain_analyze_shows_kind_bytes_and_rows() {
             );
             assert!(text.contains(" bytes)"), "{text}");
             let join = Arc::clone(find::<HortonJoinExec>(&ran.plan).unwrap());
-            let decisions = HortonJoinExec::of(join.as_ref()).unwrap().decisions();
+            let decisions = HortonJoinExec::downcast(join.as_ref()).unwrap().decisions();
             assert_eq!(decisions[0].build, Side::Left);
             // The scans of the side that was probed.
             let (seen, passed) = scanned(join.children()[1]);

@@ -129,7 +129,7 @@ fn an_error_read_early_is_met_when_it_is_reached() {
     for (can_match, fails) in [(false, false), (true, true)] {
         let mut case = case(1);
         case.mode = PartitionMode::Auto;
-        // The build side has 100 rows: its first turn ends before it does.
+        // The build side has 100 rows: its first read ends before it does.
         case.config.knobs.sample_rows = 50;
         case.build = case.build.in_batches_of(BATCH);
         if !can_match {

@@ -1,6 +1,6 @@
 //! Streams that are not polled any more keep nothing that others wait for.
 //!
-//! A join reads its sides by turns, and leaves streams of joins below in the middle of a poll.
+//! A join reads its sides alternately, and leaves streams of joins below in the middle of a poll.
 //! Were leave to upload assigned to such a stream, nobody would give it back.
 
 use datafusion::prelude::SessionConfig;

@@ -164,8 +164,11 @@ fn a_small_join_needs_little_device_memory() {
         let join = case.on_device();
         let found = run(join.clone(), case.context()).unwrap();
         assert!(found.rows() == expected.rows(), "{case}");
-        let decided = join.decisions();
-        assert!(matches!(decided[0].place, Place::Device(_)), "{decided:?}");
+        let decisions = join.decisions();
+        assert!(
+            matches!(decisions[0].place, Place::Device(_)),
+            "{decisions:?}"
+        );
         assert!(found.metric("kernel_launches") > 0, "{case}");
     }
 }
@@ -319,7 +322,7 @@ fn rewrites_of_the_plan_keep_the_join_on_the_device_and_its_promises() {
         assert!(rows.batches.iter().all(|batches| text(batches).len() <= 3));
         // The nodes stand for one join: each knows where it ran.
         for plan in [plan, reset] {
-            let join = HortonJoinExec::of(plan.as_ref()).unwrap();
+            let join = HortonJoinExec::downcast(plan.as_ref()).unwrap();
             assert_eq!(join.device_name().as_ref(), Some(&device().info().name));
         }
     }

@@ -99,7 +99,7 @@ fn analysed(session: &SessionContext, query: &str) -> String {
 fn joins(plan: &Arc<dyn ExecutionPlan>) -> (usize, usize, usize) {
     let mut counts = (0, 0, 0);
     plan.apply(|node| {
-        if let Some(join) = HortonJoinExec::of(node.as_ref()) {
+        if let Some(join) = HortonJoinExec::downcast(node.as_ref()) {
             counts.0 += usize::from(join.device_name().is_some());
             counts.1 += usize::from(join.device_name().is_none());
             // A join inside a recursion is run as copies, each with metrics of its own.
@@ -456,11 +456,11 @@ fn explain_shows_mode_join_type_keys_filter_and_device() {
     ]) {
         assert!(line.contains(part), "{part} in {line}");
     }
-    // What was decided is known once the join has run.
+    // Decisions are known once the join has run.
     let line = analysed(&session, EQUI_JOIN);
     let name = device().info().name.clone();
-    let decided = format!("horton=[build=left, 120 rows, on {name}]");
-    for part in parts.into_iter().chain([decided.as_str()]) {
+    let shown = format!("horton=[build=left, 120 rows, on {name}]");
+    for part in parts.into_iter().chain([shown.as_str()]) {
         assert!(line.contains(part), "{part} in {line}");
     }
     let left = explain(
@@ -625,7 +625,7 @@ fn a_scan_that_prunes_by_the_dynamic_filter_is_not_read_before_that_is_known() {
         collect(Arc::clone(&plan), context.task_ctx()).await?;
         let mut rows = Vec::new();
         plan.apply(|node| {
-            if let Some(join) = HortonJoinExec::of(node.as_ref()) {
+            if let Some(join) = HortonJoinExec::downcast(node.as_ref()) {
                 rows.push(metric(&join.metrics().unwrap(), "input_rows"));
             }
             Ok(TreeNodeRecursion::Continue)

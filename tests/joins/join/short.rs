@@ -1,7 +1,7 @@
 //! Device memory that others take: joins wait for it, and make do without it.
 //!
 //! ```text
-//!  build side ──▶ table ──▶ batch ──▶ batch ──▶ end ──▶ rows owed
+//!  build side ──▶ table ──▶ batch ──▶ batch ──▶ end ──▶ unmatched build rows
 //!            ▲         ▲         ▲             ▲
 //!            └─────────┴── a hog takes all ────┘     ─▶ the stock join's rows
 //! ```

@@ -166,7 +166,7 @@ fn every_join_type_spills_in_every_mode() {
 }
 
 #[test]
-fn buckets_are_joined_on_the_device() {
+fn spill_partitions_are_joined_on_the_device() {
     side_by_side();
     for join_type in JOIN_TYPES {
         let mut case = keyed(ints, [6000, 8000], 5000, 2);
@@ -177,7 +177,7 @@ fn buckets_are_joined_on_the_device() {
 }
 
 #[test]
-fn buckets_too_large_for_the_device_are_joined_on_the_host() {
+fn spill_partitions_too_large_for_the_device_are_joined_on_the_host() {
     side_by_side();
     for join_type in JOIN_TYPES {
         let mut case = keyed(ints, [6000, 8000], 5000, 2);
@@ -262,7 +262,7 @@ fn a_hot_key_is_joined_in_passes() {
             let build = columns(keys(2000, 1000), "b");
             let probe = columns(keys(300, 1000), "p");
             let (build, probe) = match join_type {
-                // The side whose rows are owed is the larger one.
+                // The side whose unmatched rows are emitted is the larger one.
                 JoinType::Right | JoinType::RightAnti => (probe, build),
                 _ => (build, probe),
             };
@@ -282,7 +282,7 @@ fn a_hot_key_is_joined_in_passes() {
 }
 
 #[test]
-fn buckets_that_are_too_large_are_scattered_again() {
+fn spill_partitions_that_are_too_large_are_partitioned_again() {
     side_by_side();
     for join_type in [JoinType::Inner, JoinType::Full, JoinType::RightMark] {
         let mut case = on_host(keyed(ints, [60_000, 60_000], 60_000, 2));
@@ -579,7 +579,7 @@ fn an_input_without_memory_is_no_reason_to_spill() {
 }
 
 #[test]
-fn an_input_that_fails_while_it_is_scattered_leaves_nothing() {
+fn an_input_that_fails_while_it_is_partitioned_leaves_nothing() {
     side_by_side();
     for text in ["the file is torn", "a sort below has no memory"] {
         let then = match text.starts_with("a sort") {

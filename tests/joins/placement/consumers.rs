@@ -398,7 +398,7 @@ fn a_plan_runs_several_times_at_once() {
 const MANY: usize = 70_000;
 
 /// A join that builds many rows, most of them without a partner: of the left side, or the right.
-fn owing(build: Which) -> (Case, Arc<HortonJoinExec>) {
+fn with_unmatched_build_rows(build: Which) -> (Case, Arc<HortonJoinExec>) {
     let keys = |rows: usize| -> Vec<Option<i64>> { (0..rows as i64).map(Some).collect() };
     let many = Side::new(vec![("k", ints(&keys(MANY)))]).in_batches_of(5000);
     let few = Side::new(vec![("k", ints(&keys(30)))]);
@@ -408,7 +408,7 @@ fn owing(build: Which) -> (Case, Arc<HortonJoinExec>) {
         Right => (few, many),
     };
     let mut case = open(sides.0, sides.1, At::Device);
-    // The side that is read first ends in its first turn.
+    // The side that is read first ends in its first read.
     case.config.knobs.sample_rows = 1 << 20;
     let (left, mut right) = (case.build.exec(), case.probe.exec());
     case.join_type = JoinType::LeftAnti;
@@ -425,7 +425,7 @@ fn unmatched_rows_of_a_large_build_side_reach_consumers_of_every_kind() {
     side_by_side();
     for build in [Left, Right] {
         for reads in WAYS {
-            let (case, join) = owing(build);
+            let (case, join) = with_unmatched_build_rows(build);
             let about = format!("{build:?} {reads:?} {case}");
             let (pool, context) = pooled(At::Device, PLENTY);
             let order = forward(&join).into_iter().rev().collect();
@@ -443,11 +443,11 @@ fn unmatched_rows_of_a_large_build_side_reach_consumers_of_every_kind() {
 fn a_stream_that_is_dropped_keeps_no_other_from_a_large_build_side_s_end() {
     side_by_side();
     for build in [Left, Right] {
-        let (_, join) = owing(build);
+        let (_, join) = with_unmatched_build_rows(build);
         let (pool, context) = pooled(At::Device, PLENTY);
         let ended = block_on(async move {
             let mut all = streams(&join, 0..count(&join), &context)?;
-            // Never polled: nobody emits what is owed, and nobody waits for it.
+            // Never polled: nobody emits unmatched build rows, and nobody waits for that.
             let last = all.pop();
             let others = all.into_iter().map(|stream| stream.try_collect::<Vec<_>>());
             let others = join_all(others).await;

@@ -46,7 +46,7 @@ fn first_rows(join: &Arc<HortonJoinExec>, case: &Case, rows: usize) -> Vec<Strin
 
 #[test]
 fn a_side_that_never_ends_is_probed_once_it_has_more_rows_than_the_other() {
-    // A side is read as far as its turns go: 16, 32, 64 rows.
+    // A side is read as far as its reads go: 16, 32, 64 rows.
     let cases = [
         ((64, Then::Wait), (63, Then::End), (Right, 63)),
         ((16, Then::Wait), (15, Then::End), (Right, 15)),
@@ -105,9 +105,9 @@ fn the_left_side_is_built_while_the_right_one_waits_for_its_first_row() {
     }
 }
 
-/// One of several partitions waits: the others have the rows of a turn.
+/// One of several partitions waits: the others have the rows of a read.
 #[test]
-fn a_partition_that_waits_does_not_hold_up_a_turn() {
+fn a_partition_that_waits_does_not_hold_up_a_read() {
     for at in PLACES {
         let left = side(1, 100).in_partitions(2, |row| usize::from(row >= 80));
         let mut case = open(left.in_batches_of(7), side(2, 40), at);
@@ -158,7 +158,7 @@ fn rows_decide_and_not_the_time_that_they_take() {
                 let stock = case.stock_of(input(left, is_late_left), input(right, is_late_right));
                 let found = outcome(&case.put_on_device(stock), case.context()).unwrap();
                 assert_eq!(found.rows, expected(&case), "{at:?} {case}");
-                assert_decided(&found, (build, 40), at, &format!("{at:?} {case}"));
+                assert_decision(&found, (build, 40), at, &format!("{at:?} {case}"));
             }
         }
     }
@@ -187,7 +187,7 @@ fn assert_fails(join: &Arc<HortonJoinExec>, case: &Case, then: Then, about: &str
 fn a_left_side_that_fails_is_the_error_of_every_join_type() {
     for at in PLACES {
         for join_type in JOIN_TYPES {
-            // In its first turn, in a later one, and after the other side was built.
+            // In its first read, in a later one, and after the other side was built.
             for (left, right) in [(10, 5), (10, 200), (100, 200), (100, 5)] {
                 let mut case = open(side(5, left), side(6, right), at);
                 case.join_type = join_type;
@@ -306,7 +306,7 @@ fn a_right_side_that_is_read_first_and_fails_leaves_the_left_one_to_be_built() {
 
 #[test]
 fn a_left_partition_that_fails_does_not_wait_for_one_that_never_ends() {
-    // More rows than a turn has, and fewer.
+    // More rows than a read has, and fewer.
     for rows in [20, 10] {
         for at in PLACES {
             let left = side(16, rows).in_partitions(2, |row| row).in_batches_of(3);

@@ -1,4 +1,4 @@
-//! Filters both ways: scans of the side that is probed are told of the other one's keys.
+//! Filters both ways: scans of the side that is probed get the other one's keys.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -26,7 +26,7 @@ fn horton_at(at: At) -> HortonConfig {
     }
 }
 
-/// Batches so small that a scan is not read to its end before anything is decided.
+/// Batches so small that a scan is not read to its end before a build side is chosen.
 fn small_batches() -> SessionConfig {
     config().with_batch_size(50)
 }
@@ -62,7 +62,7 @@ fn partners(sessions: &Sessions) -> usize {
     ran.rows.len()
 }
 
-/// Rows that are read of a side in turns before the other one is built: a batch or two per
+/// Rows that are read of a side before the other one is built: a batch or two per
 /// partition.
 const BEFORE: usize = 2 * 2 * 50;
 
@@ -101,13 +101,13 @@ fn the_side_that_is_probed_is_filtered_whichever_it_is() {
             ),
         ] {
             let ran = sessions.same_rows(text);
-            let decided = decisions(&ran.plan);
+            let decisions = decisions(&ran.plan);
             assert_eq!(
-                (only(&decided).build, only(&decided).rows),
+                (only(&decisions).build, only(&decisions).rows),
                 (build, 40),
                 "{text}"
             );
-            assert_place(only(&decided), at, text);
+            assert_place(only(&decisions), at, text);
             let passed = passed(&ran.plan);
             assert!(
                 passed <= most,
@@ -155,7 +155,7 @@ fn the_side_that_is_built_keeps_all_its_rows() {
     }
 }
 
-/// Checks that no row of `big` without a partner leaves its scan, in turns of `sample_rows` rows.
+/// Checks that no row of `big` without a partner leaves its scan, in reads of `sample_rows` rows.
 fn assert_filtered_from_the_first_row_on(text: &str, build: Which, sample_rows: usize) {
     for at in PLACES {
         let horton = HortonConfig {
@@ -174,7 +174,7 @@ fn assert_filtered_from_the_first_row_on(text: &str, build: Which, sample_rows: 
 }
 
 #[test]
-fn a_left_side_that_ends_in_its_first_turn_filters_the_right_one_from_its_first_row_on() {
+fn a_left_side_that_ends_in_its_first_read_filters_the_right_one_from_its_first_row_on() {
     let text = "SELECT big.v, small.v FROM small JOIN big ON small.k = big.k";
     for sample_rows in [100, 1 << 20] {
         assert_filtered_from_the_first_row_on(text, Left, sample_rows);
@@ -183,7 +183,7 @@ fn a_left_side_that_ends_in_its_first_turn_filters_the_right_one_from_its_first_
 
 #[test]
 fn a_right_side_that_is_read_first_filters_the_left_one_from_its_first_row_on() {
-    // With fewer rows than a turn has, the left side still is the one that is read later.
+    // With fewer rows than a read has, the left side still is the one that is read later.
     let text = "SELECT v FROM big WHERE k IN (SELECT k FROM small LIMIT 99)";
     for sample_rows in [100, 1 << 20] {
         assert_filtered_from_the_first_row_on(text, Right, sample_rows);
@@ -198,7 +198,7 @@ fn filters_pass_through_joins_whose_sides_are_open() {
                  JOIN (SELECT * FROM big WHERE v < 900) b ON a.k = b.k) x \
                  JOIN small ON small.k = x.k";
     for at in PLACES {
-        for sample_rows in [TURN, 1 << 20] {
+        for sample_rows in [SAMPLE_ROWS, 1 << 20] {
             let horton = HortonConfig {
                 knobs: Knobs {
                     sample_rows,
@@ -283,9 +283,12 @@ fn a_plan_that_is_executed_again_with_other_rows_decides_again() {
             let found = rows(&session, &plan);
             assert_eq!(found, expected(&case), "{at:?} run {run}");
             assert!(!found.is_empty());
-            let decided = decisions(&plan);
-            assert_eq!((only(&decided).build, only(&decided).rows), (*build, 40));
-            assert_place(only(&decided), at, "a run");
+            let decisions = decisions(&plan);
+            assert_eq!(
+                (only(&decisions).build, only(&decisions).rows),
+                (*build, 40)
+            );
+            assert_place(only(&decisions), at, "a run");
         }
         let (seen, passed) = scanned(&plan)
             .into_iter()

@@ -43,7 +43,7 @@ fn planned(at: At) -> Case {
 fn assert_left_is_built(case: &Case, join: &Arc<HortonJoinExec>, at: At) {
     let found = outcome(join, case.context()).unwrap();
     assert_eq!(found.rows, expected(case), "{at:?} {case}");
-    assert_decided(&found, (Left, 200), at, &format!("{at:?} {case}"));
+    assert_decision(&found, (Left, 200), at, &format!("{at:?} {case}"));
 }
 
 #[test]
@@ -56,7 +56,7 @@ fn a_join_that_nothing_fixes_is_opened_by_the_rules() {
         assert_eq!(*join.stock().partition_mode(), PartitionMode::Auto);
         let found = outcome(&join, case.context()).unwrap();
         assert_eq!(found.rows, expected(&case), "{case}");
-        assert_decided(&found, (Right, 20), At::Host, &case.to_string());
+        assert_decision(&found, (Right, 20), At::Host, &case.to_string());
     }
 }
 
@@ -69,7 +69,7 @@ fn a_limit_in_the_join_fixes_its_sides() {
             let all = expected(&case);
             case.fetch = Some(5);
             let found = outcome(&case.on_device(), case.context()).unwrap();
-            assert_decided(&found, (Left, 200), at, &case.to_string());
+            assert_decision(&found, (Left, 200), at, &case.to_string());
             assert_eq!(found.rows.len(), 5, "{case}");
             assert!(found.rows.iter().all(|row| all.contains(row)), "{case}");
         }
@@ -246,8 +246,8 @@ fn the_partitions_that_differ_have_decisions_of_their_own() {
     assert_eq!(found.rows, expected(&case));
     let rows: Vec<usize> = found.decisions.iter().map(|d| d.rows).collect();
     assert_eq!(rows, [150, 50]);
-    assert!(declined(&found.decisions[0]).is_none());
-    assert!(declined(&found.decisions[1]).is_some());
+    assert!(host_reason(&found.decisions[0]).is_none());
+    assert!(host_reason(&found.decisions[1]).is_some());
     assert!(found.launches > 0);
     let text = datafusion::physical_plan::displayable(join.as_ref());
     let text = text.one_line().to_string();

@@ -54,7 +54,7 @@ fn apart(rows: usize, parts: usize) -> Side {
     }
 }
 
-/// A join of so many rows, read in long turns.
+/// A join of so many rows, read in long reads.
 fn case_of((left, right): (usize, usize), parts: usize, at: At) -> Case {
     let mut case = open(apart(left, parts), apart(right, parts), at);
     case.config.knobs.sample_rows = 1 << 20;
@@ -77,7 +77,7 @@ fn a_left_side_that_the_pool_refuses_is_probed() {
             let found = outcome(&case.on_device(), context);
             let found = found.unwrap_or_else(|e| panic!("{about}: {e}"));
             assert_eq!(found.rows, expected(&case), "{about}");
-            assert_decided(&found, (Right, SMALL), at, &about);
+            assert_decision(&found, (Right, SMALL), at, &about);
             given_back(&pool, &about);
         }
     }
@@ -98,7 +98,7 @@ fn a_right_side_that_is_read_first_and_refused_is_probed() {
         let (pool, context) = pooled(at, LIMIT);
         let found = outcome(&right_first(&case), context).unwrap();
         assert_eq!(found.rows, expected(&case), "{at:?}");
-        assert_decided(&found, (Left, SMALL), at, &format!("{at:?}"));
+        assert_decision(&found, (Left, SMALL), at, &format!("{at:?}"));
         given_back(&pool, &format!("{at:?}"));
     }
 }
@@ -187,7 +187,7 @@ fn a_plan_that_ran_out_of_memory_runs_in_a_larger_pool() {
         let (pool, context) = pooled(at, PLENTY);
         let found = outcome(&join, context).unwrap();
         assert_eq!(found.rows, expected(&case), "{at:?}");
-        assert_decided(&found, (Left, LARGE), at, &format!("{at:?}"));
+        assert_decision(&found, (Left, LARGE), at, &format!("{at:?}"));
         given_back(&pool, &format!("{at:?}"));
     }
 }
@@ -196,7 +196,7 @@ fn a_plan_that_ran_out_of_memory_runs_in_a_larger_pool() {
 fn rows_of_the_side_that_is_probed_are_given_back_as_they_are_probed() {
     side_by_side();
     for at in [At::Device, At::Host] {
-        // All of the left side is read in its first turn, but for its end.
+        // All of the left side is read in its first read, but for its end.
         let mut case = case_of((LARGE, SMALL), 1, at);
         case.config.knobs.sample_rows = LARGE;
         case.config.chunk_rows = BATCH;
@@ -230,17 +230,17 @@ fn rows_that_were_read_of_the_other_side_make_room_on_disk() {
     let (small, large) = (10 * BATCH, 60 * BATCH);
     for at in At::ALL {
         for parts in [1, 3] {
-            for (rows, won) in [((small, large), Left), ((large, small), Right)] {
+            for (rows, built) in [((small, large), Left), ((large, small), Right)] {
                 let mut case = case_of(rows, parts, at);
                 case.config.spill = true;
-                // Turns end by rows long before the pool has none left.
+                // Reads end by rows long before the pool has none left.
                 case.config.knobs.sample_rows = 2 * BATCH;
                 let about = format!("{at:?} {parts} {rows:?}");
                 let (pool, context) = pooled(at, room_for(small));
                 let join = case.on_device();
                 let found = outcome(&join, context).unwrap_or_else(|e| panic!("{about}: {e}"));
                 assert_eq!(found.rows, expected(&case), "{about}");
-                assert_built(&found, (won, small), &about);
+                assert_built(&found, (built, small), &about);
                 given_back(&pool, &about);
             }
         }
@@ -260,7 +260,7 @@ fn a_first_side_that_does_not_fit_makes_room_for_the_second() {
     let (small, large) = (10 * BATCH, 60 * BATCH);
     for at in At::ALL {
         let mut case = case_of((large, small), 3, at);
-        // The first side fills the pool in its first turn.
+        // The first side fills the pool in its first read.
         case.config.spill = true;
         let (pool, context) = pooled(at, room_for(small));
         let join = case.on_device();

@@ -6,8 +6,8 @@
 //!                                 └─▶ memory pool  empty once all streams are gone
 //! ```
 //!
-//! A turn has 16 rows here (`Knobs::sample_rows`), so that sides of a few dozen rows are read
-//! by turns.
+//! A read takes 16 rows here (`Knobs::sample_rows`), so that sides of a few dozen rows are read
+//! in several reads.
 
 mod consumers;
 mod ends;

@@ -1,4 +1,4 @@
-//! Joins whose sides are open, what they should return, and what they decided.
+//! Joins whose sides are open, what they should return, and which decisions they made.
 
 use std::sync::{Arc, LazyLock};
 
@@ -20,8 +20,8 @@ use horton_join::{Decision, HostReason, Place};
 
 use horton_test_support::joins::*;
 
-/// Rows of a side's first turn.
-pub const TURN: usize = 16;
+/// Rows of a side's first read.
+pub const SAMPLE_ROWS: usize = 16;
 
 /// Memory that no test uses up.
 pub const PLENTY: usize = 1 << 30;
@@ -75,7 +75,7 @@ pub fn open(left: Side, right: Side, at: At) -> Case {
     case.mode = PartitionMode::Auto;
     case.config.enabled = Enabled::Auto;
     case.config.min_build_rows = at.min_build_rows();
-    case.config.knobs.sample_rows = TURN;
+    case.config.knobs.sample_rows = SAMPLE_ROWS;
     case
 }
 
@@ -172,7 +172,7 @@ pub fn only(decisions: &[Decision]) -> &Decision {
 }
 
 /// Returns why a join ran on the host; `None` if it did not.
-pub fn declined(decision: &Decision) -> Option<&HostReason> {
+pub fn host_reason(decision: &Decision) -> Option<&HostReason> {
     match &decision.place {
         Place::Device(_) => None,
         Place::Host(reason) => Some(reason),
@@ -180,7 +180,7 @@ pub fn declined(decision: &Decision) -> Option<&HostReason> {
 }
 
 /// Checks which side was built, and that it ran at `at`.
-pub fn assert_decided(found: &Outcome, (build, rows): (Which, usize), at: At, about: &str) {
+pub fn assert_decision(found: &Outcome, (build, rows): (Which, usize), at: At, about: &str) {
     let decision = only(&found.decisions);
     assert_eq!((decision.build, decision.rows), (build, rows), "{about}");
     assert_place(decision, at, about);
@@ -192,7 +192,7 @@ pub fn assert_decided(found: &Outcome, (build, rows): (Which, usize), at: At, ab
     );
 }
 
-/// Checks where a join was decided to run.
+/// Checks where a join ran.
 pub fn assert_place(decision: &Decision, at: At, about: &str) {
     let few = match at {
         At::Device => None,
@@ -200,7 +200,7 @@ pub fn assert_place(decision: &Decision, at: At, about: &str) {
             min_build_rows: at.min_build_rows(),
         }),
     };
-    assert_eq!(declined(decision), few.as_ref(), "{about}");
+    assert_eq!(host_reason(decision), few.as_ref(), "{about}");
 }
 
 /// Runs `case` at `at`; checks its rows, and that it built `build`.
@@ -210,6 +210,6 @@ pub fn check(case: &Case, build: (Which, usize), at: At) -> Outcome {
     let (_, context) = pooled(at, PLENTY);
     let found = outcome(&case.on_device(), context).unwrap_or_else(|e| panic!("{about}: {e}"));
     assert_eq!(found.rows, expected(case), "{about}");
-    assert_decided(&found, build, at, &about);
+    assert_decision(&found, build, at, &about);
     found
 }

@@ -76,13 +76,13 @@ fn its_keys_are_known_before_the_tree_is_read() {
     let sessions = sessions(&config());
     let text = format!("SELECT av FROM {TREE} JOIN big c ON bv = c.v WHERE c.k < 3");
     let ran = assert_top(&sessions, &text, Right);
-    let decided = decisions(&ran.plan);
-    assert_eq!(decided[0].build, Right);
+    let decisions = decisions(&ran.plan);
+    assert_eq!(decisions[0].build, Right);
     // No row of `a` and `b` that `c` excludes was joined.
     let passed = metric::<DynamicFilterExec>(&ran.plan, "output_rows");
     assert!(
-        passed <= 3000 + 2 * decided[0].rows,
-        "{passed}: {decided:?}"
+        passed <= 3000 + 2 * decisions[0].rows,
+        "{passed}: {decisions:?}"
     );
 }
 
@@ -106,8 +106,8 @@ fn a_scan_is_not_read_if_the_tree_is_empty() {
         let text = "SELECT count(*) FROM big a JOIN small b ON a.v = b.v \
                     JOIN big c ON a.v = c.v WHERE b.v < -1 AND c.v >= 0";
         let ran = assert_top(&sessions, text, Right);
-        let decided = decisions(&ran.plan);
-        assert_eq!((decided[0].build, decided[0].rows), (Left, 0));
+        let decisions = decisions(&ran.plan);
+        assert_eq!((decisions[0].build, decisions[0].rows), (Left, 0));
         assert_eq!(rows_read(&ran.plan), 40, "{partitions}");
     }
 }

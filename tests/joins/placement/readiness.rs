@@ -214,6 +214,10 @@ fn by_default_both_sides_decide_whether_a_gpu_is_asked() {
         let decisions = join.decisions();
         let decision = only(&decisions);
         assert_eq!((decision.build, decision.rows), (Left, BUILD));
-        assert_eq!(declined(decision), reason.as_ref(), "{probe} on {kind:?}");
+        assert_eq!(
+            host_reason(decision),
+            reason.as_ref(),
+            "{probe} on {kind:?}"
+        );
     }
 }

@@ -13,8 +13,8 @@ use super::plans::*;
 use super::session::*;
 use horton_test_support::joins::*;
 
-/// Turns so long that the side that is read first ends in its first one.
-fn long_turns() -> HortonConfig {
+/// Reads so long that the side that is read first ends in its first one.
+fn long_reads() -> HortonConfig {
     HortonConfig {
         knobs: Knobs::default(),
         ..horton()
@@ -35,7 +35,7 @@ fn assert_first(sessions: &Sessions, text: &str, first: Which) {
 
 #[test]
 fn a_filter_over_an_aggregate_on_the_right_is_read_first() {
-    let sessions = Sessions::new(&config(), long_turns());
+    let sessions = Sessions::new(&config(), long_reads());
     // As in TPC-H's query 18, and the same as a join.
     let having = "SELECT k FROM big GROUP BY k HAVING count(*) > 9";
     for text in [
@@ -50,7 +50,7 @@ fn a_filter_over_an_aggregate_on_the_right_is_read_first() {
 
 #[test]
 fn a_limit_on_the_right_is_read_first() {
-    let sessions = Sessions::new(&config(), long_turns());
+    let sessions = Sessions::new(&config(), long_reads());
     for text in [
         // Limits that leave all rows: which ones others leave is left open.
         "SELECT big.v, few.v FROM big JOIN (SELECT * FROM small LIMIT 99) few ON big.k = few.k",
@@ -63,7 +63,7 @@ fn a_limit_on_the_right_is_read_first() {
 
 #[test]
 fn the_left_side_is_read_first_if_it_has_a_filter_of_its_own() {
-    let sessions = Sessions::new(&config(), long_turns());
+    let sessions = Sessions::new(&config(), long_reads());
     for left in [
         "SELECT * FROM big WHERE v % 3 > 0",
         "SELECT * FROM big ORDER BY v LIMIT 99",
@@ -76,7 +76,7 @@ fn the_left_side_is_read_first_if_it_has_a_filter_of_its_own() {
 
 #[test]
 fn the_left_side_is_read_first_if_the_plan_shows_no_reason() {
-    let sessions = Sessions::new(&config(), long_turns());
+    let sessions = Sessions::new(&config(), long_reads());
     for text in [
         "SELECT big.v FROM big JOIN small ON big.k = small.k".to_owned(),
         // An aggregate without a filter, and a filter without an aggregate.
@@ -104,10 +104,10 @@ fn the_right_side_is_read_first_only_where_its_keys_filter_the_left_one() {
         let line = displayable(join.as_ref()).one_line().to_string();
         let says = format!("build=the side that ends first, {first} read first");
         assert!(line.contains(&says), "{join_type}: {line}");
-        // Both end in their first turn.
+        // Both end in their first read.
         let found = outcome(&join, case.context()).unwrap();
         assert_eq!(found.rows, expected(&case), "{join_type}");
-        assert_decided(&found, (first, 10), At::Host, &join_type.to_string());
+        assert_decision(&found, (first, 10), At::Host, &join_type.to_string());
     }
 }
 
@@ -123,7 +123,7 @@ fn a_side_that_is_read_first_and_is_large_after_all_is_not_built() {
             assert!(line.contains("right read first"), "{line}");
             let found = outcome(&join, case.context()).unwrap();
             assert_eq!(found.rows, expected(&case));
-            assert_decided(&found, (build, 40), at, &line);
+            assert_decision(&found, (build, 40), at, &line);
         }
     }
 }
@@ -137,7 +137,7 @@ fn with_children(
 }
 
 #[test]
-fn a_plan_with_new_children_decides_anew_which_side_is_read_first() {
+fn a_plan_with_new_children_chooses_again_which_side_is_read_first() {
     let case = open(side(5, 10), side(6, 10), At::Host);
     let limited = |side: &Side| -> Arc<dyn ExecutionPlan> {
         Arc::new(GlobalLimitExec::new(side.exec(), 0, Some(10)))

@@ -1,4 +1,4 @@
-//! Sessions with tables in memory, and what the joins of their plans decided.
+//! Sessions with tables in memory, and the decisions of the joins of their plans.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ pub struct Ran {
     pub plan: Arc<dyn ExecutionPlan>,
 }
 
-/// Options that have every join with rows on the device, and turns of `TURN` rows.
+/// Options that have every join with rows on the device, and reads of `SAMPLE_ROWS` rows.
 pub fn horton() -> HortonConfig {
     let config = horton_cold();
     warm_up(&config).unwrap();
@@ -36,7 +36,7 @@ pub fn horton_cold() -> HortonConfig {
         device: asked(),
         min_build_rows: 1,
         knobs: Knobs {
-            sample_rows: TURN,
+            sample_rows: SAMPLE_ROWS,
             ..Knobs::default()
         },
         ..HortonConfig::default()
@@ -116,11 +116,11 @@ pub fn query(session: &SessionContext, query: &str) -> Ran {
 /// Returns the decisions of the joins of `plan`, from its top to its leaves.
 pub fn decisions(plan: &Arc<dyn ExecutionPlan>) -> Vec<Decision> {
     let joins = nodes::<HortonJoinExec>(plan).into_iter();
-    let decided = joins.flat_map(|node| {
-        let join = HortonJoinExec::of(node.as_ref());
+    let decisions = joins.flat_map(|node| {
+        let join = HortonJoinExec::downcast(node.as_ref());
         join.map(HortonJoinExec::decisions).unwrap_or_default()
     });
-    decided.collect()
+    decisions.collect()
 }
 
 /// The lines of `plan`, as EXPLAIN shows them.

@@ -41,7 +41,7 @@ fn assert_says(text: &str, says: &str) {
 }
 
 #[test]
-fn explain_shows_by_which_rules_a_join_will_be_decided() {
+fn explain_shows_by_which_rules_a_join_will_be_placed() {
     let device = asked();
     let open = "build=the side that ends first, left read first";
     let of = |config: HortonConfig, query: &str| explained(config, query);
@@ -130,7 +130,7 @@ fn shown_rows(line: &str) -> String {
 fn above(plan: &Arc<dyn ExecutionPlan>) -> Vec<Arc<dyn ExecutionPlan>> {
     let mut nodes = Vec::new();
     let mut node = Arc::clone(plan);
-    while HortonJoinExec::of(node.as_ref()).is_none() {
+    while HortonJoinExec::downcast(node.as_ref()).is_none() {
         let below = node.children().first().copied().cloned();
         nodes.push(std::mem::replace(&mut node, below.expect("a join")));
     }
@@ -256,7 +256,7 @@ fn joins_of_joins_decide_each_for_itself() {
         assert!(
             decisions
                 .iter()
-                .all(|d| declined(d).is_none() == (at == At::Device))
+                .all(|d| host_reason(d).is_none() == (at == At::Device))
         );
     }
 }

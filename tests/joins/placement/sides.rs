@@ -54,8 +54,8 @@ fn either_side_of_every_join_type_is_built_on_the_host() {
 }
 
 #[test]
-fn the_first_to_end_within_a_turn_is_built_whatever_its_batches() {
-    // Turns end at 16, 32, 64, … rows; one of exactly so many rows has not seen the end.
+fn the_first_to_end_within_a_read_is_built_whatever_its_batches() {
+    // Reads end at 16, 32, 64, … rows; one of exactly so many rows has not seen the end.
     let cases = [
         ((0, 0), Left),
         ((0, 1000), Left),
@@ -102,7 +102,7 @@ fn the_device_is_asked_from_min_build_rows_on() {
             assert_eq!(found.rows, expected(&case));
             let decision = only(&found.decisions);
             assert_eq!((decision.build, decision.rows), (build, 40));
-            assert_eq!(declined(decision), reason.as_ref(), "{min_build_rows}");
+            assert_eq!(host_reason(decision), reason.as_ref(), "{min_build_rows}");
             assert_eq!(found.launches > 0, reason.is_none(), "{min_build_rows}");
         }
     }
@@ -128,7 +128,7 @@ fn sides_without_rows_are_built_and_join_as_they_should() {
             case.config.enabled = Enabled::Always;
             let found = outcome(&case.on_device(), case.context()).unwrap();
             assert_eq!(found.rows, expected(&case), "{case}");
-            assert!(declined(only(&found.decisions)).is_none(), "{case}");
+            assert!(host_reason(only(&found.decisions)).is_none(), "{case}");
         }
     }
 }
@@ -220,7 +220,7 @@ fn keys_that_no_device_compares_are_joined_on_the_host_whichever_side_is_built()
             assert_eq!(found.rows, expected(&case));
             let decision = only(&found.decisions);
             assert_eq!((decision.build, decision.rows), (build, 40));
-            let reason = declined(decision).unwrap();
+            let reason = host_reason(decision).unwrap();
             assert!(reason.to_string().starts_with("key type: "), "{reason}");
             assert_eq!(found.launches, 0);
         }

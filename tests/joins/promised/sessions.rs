@@ -26,7 +26,7 @@ pub enum At {
 impl At {
     pub const BOTH: [At; 2] = [At::Host, At::Device];
 
-    /// Options that have joins run there, and sides read by turns of 1000 rows.
+    /// Options that have joins run there, and reads of 1000 rows.
     pub fn options(self) -> HortonConfig {
         let (enabled, min_build_rows) = match self {
             At::Host => (Enabled::Auto, usize::MAX),

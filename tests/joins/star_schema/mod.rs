@@ -72,7 +72,7 @@ fn queries() -> Vec<Query> {
 
 // ---------------------------------------------------------------- comparison
 
-/// A session with device joins whose sides are read by turns of `sample_rows` rows. Where
+/// A session with device joins whose sides are read in reads of `sample_rows` rows. Where
 /// partitions are kept, the thresholds below which DataFusion would collect the build side are
 /// lowered, so that there are partitions to keep.
 async fn device_session(keep_partitions: bool, sample_rows: usize) -> SessionContext {
@@ -139,7 +139,7 @@ impl Joins {
 fn joins(plan: &Arc<dyn ExecutionPlan>) -> Joins {
     let mut joins = Joins::default();
     plan.apply(|node| {
-        if let Some(join) = HortonJoinExec::of(node.as_ref()) {
+        if let Some(join) = HortonJoinExec::downcast(node.as_ref()) {
             joins.device += usize::from(join.device_name().is_some());
             joins.stock += usize::from(join.device_name().is_none());
             let mode = join.stock().partition_mode();
@@ -225,38 +225,38 @@ async fn many_join_queries_return_the_rows_of_the_stock_joins() {
         device_session(true, 50).await,
     ];
     register_all(&sessions);
-    let [stock, planned, raced, kept] = sessions;
+    let [stock, planned, swappable, kept] = sessions;
     let (mut all, mut failures) = ([Joins::default(); 3], Vec::new());
     for Query { name, sql } in &queries {
         let (expected, _) = run(&stock, sql)
             .await
             .unwrap_or_else(|e| panic!("{name}, stock joins: {e}"));
         assert!(!expected.is_empty(), "{name}: no rows");
-        for (session, all) in [&planned, &raced, &kept].into_iter().zip(&mut all) {
+        for (session, all) in [&planned, &swappable, &kept].into_iter().zip(&mut all) {
             match check(session, sql, &expected).await {
                 Ok(joins) => all.add(joins),
                 Err(what) => failures.push(format!("{name}: {what}\n{sql}")),
             }
         }
     }
-    let [planned, raced, kept] = all;
+    let [planned, swappable, kept] = all;
     println!(
         "star schema: {} queries, {} joins on the device with one table each, \
-         {} by turns ({} built the right side), {} with partitions kept ({} have several)",
+         {} with swappable sides ({} built the right side), {} with partitions kept ({} have several)",
         queries.len(),
         planned.device,
-        raced.device,
-        raced.swapped,
+        swappable.device,
+        swappable.swapped,
         kept.device,
         kept.partitioned
     );
     assert!(failures.is_empty(), "{}", failures.join("\n\n"));
     assert!(queries.len() >= 43);
-    for joins in [planned, raced, kept] {
+    for joins in [planned, swappable, kept] {
         assert!(joins.device >= 100, "{joins:?}");
         assert!(joins.promises >= 1000, "{joins:?}");
     }
-    assert!(raced.swapped >= 20, "{raced:?}");
+    assert!(swappable.swapped >= 20, "{swappable:?}");
     assert_eq!(kept.swapped, 0, "{kept:?}");
     assert!(
         kept.partitioned > planned.partitioned,

@@ -24,9 +24,9 @@ fn exits(test: &str, role: &str, compile: u64) -> (Output, Duration) {
     (output, began.elapsed())
 }
 
-/// Makes a lane compile a program, and exits in the midst of that.
-fn exit_while_compiling(patience: u64) -> ! {
-    faults::set_exit_patience(patience);
+/// Makes a queue thread compile a program, and exits in the midst of that.
+fn exit_while_compiling(timeout: u64) -> ! {
+    faults::set_exit_timeout(timeout);
     faults::begin(None);
     let device = Device::open("auto").unwrap();
     let source = "__kernel void one(__global uint *out) { out[0] = 1; }";

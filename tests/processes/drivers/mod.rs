@@ -12,7 +12,7 @@ mod cache;
 pub mod child;
 #[cfg(debug_assertions)]
 mod exit;
-mod lanes;
+mod queue_threads;
 mod self_test;
 mod several;
 mod without_atomics;

@@ -24,13 +24,13 @@ async fn explains(session: &SessionContext, reason: &str) {
 async fn is_distrusted(reason: &str) {
     warnings::keep();
     let device = Device::open("0:0").unwrap();
-    let verdict = self_test_cache::of(device.info());
+    let result = self_test_cache::result(device.info());
     match role().as_deref() {
         Some("later") => assert!(
-            matches!(verdict, Some(SelfTestResult::Failed(_))),
-            "{verdict:?}"
+            matches!(result, Some(SelfTestResult::Failed(_))),
+            "{result:?}"
         ),
-        _ => assert_eq!(verdict, None),
+        _ => assert_eq!(result, None),
     }
     let session = session().await;
     check_rows(&session).await;
@@ -146,7 +146,7 @@ async fn a_driver_that_lies_about_sub_groups_uses_local_tiles() {
     assert_eq!(device.info().body(), KernelBody::LocalTile);
 }
 
-/// Kernels whose absence need not be seen, as seldom is there anything for them to do.
+/// Kernels whose absence need not be seen, as they rarely have anything to do.
 #[cfg(debug_assertions)]
 const UNSEEN: [&str; 2] = ["order_groups", "release"];
 
@@ -208,10 +208,10 @@ fn no_kernel_can_be_skipped_unseen() {
         ),
         "{passed:?}"
     );
-    let verdict = self_test_cache::of(device.info());
+    let result = self_test_cache::result(device.info());
     assert!(
-        !matches!(verdict, Some(SelfTestResult::Passed(_))),
-        "{verdict:?}"
+        !matches!(result, Some(SelfTestResult::Passed(_))),
+        "{result:?}"
     );
 }
 
@@ -224,8 +224,8 @@ fn what_passed_is_remembered() {
         return drop(run(test, "later", "skip=write_pairs", cache.path()));
     };
     let device = Device::open("auto").unwrap();
-    let verdict = self_test_cache::of(device.info());
-    assert_eq!(verdict.is_some(), role == "later");
+    let result = self_test_cache::result(device.info());
+    assert_eq!(result.is_some(), role == "later");
     // The later process would fail, were it tested.
     futures::executor::block_on(self_test(&device)).unwrap();
 }
@@ -246,7 +246,7 @@ fn what_passed_as_another_kind_is_not_believed() {
         DeviceKind::Cpu => KernelBody::Chunk,
         _ => KernelBody::LocalTile,
     };
-    assert_eq!(self_test_cache::of(device.info()), None);
+    assert_eq!(self_test_cache::result(device.info()), None);
     futures::executor::block_on(self_test(&device)).unwrap();
     assert_eq!(device.info().body(), fastest);
 }

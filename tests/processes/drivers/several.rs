@@ -188,8 +188,8 @@ async fn a_table_that_fits_neither_is_on_both_or_on_the_host() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn auto_takes_shares_too() {
-    if !is_child("several::auto_takes_shares_too", "gpu") {
+async fn auto_takes_shards_too() {
+    if !is_child("several::auto_takes_shards_too", "gpu") {
         return;
     }
     let session = both().await;
@@ -236,8 +236,8 @@ async fn a_promised_order_is_kept_on_the_host() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lost_share_is_looked_up_elsewhere() {
-    let test = "several::a_lost_share_is_looked_up_elsewhere";
+async fn a_lost_shard_is_looked_up_elsewhere() {
+    let test = "several::a_lost_shard_is_looked_up_elsewhere";
     let Some(down) = child_with_down(test) else {
         return;
     };
@@ -263,8 +263,8 @@ async fn a_lost_share_is_looked_up_elsewhere() {
 
 /// NULLs on either side, a residual filter, and an empty probe side.
 #[tokio::test(flavor = "multi_thread")]
-async fn shares_see_the_whole_probe_side() {
-    if !is_child("several::shares_see_the_whole_probe_side", "gpu") {
+async fn shards_see_the_whole_probe_side() {
+    if !is_child("several::shards_see_the_whole_probe_side", "gpu") {
         return;
     }
     let session = both().await;
@@ -306,8 +306,8 @@ async fn shares_see_the_whole_probe_side() {
 /// Each partition of a partitioned join builds a table of its own. Partitions build side by side,
 /// so that some may find no room for their shards.
 #[tokio::test(flavor = "multi_thread")]
-async fn partitions_come_in_shares() {
-    if !is_child("several::partitions_come_in_shares", "gpu") {
+async fn partitions_come_in_shards() {
+    if !is_child("several::partitions_come_in_shards", "gpu") {
         return;
     }
     let session = both().await;
@@ -343,8 +343,8 @@ async fn partitions_come_in_shares() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_dropped_query_gives_the_memory_of_shares_back() {
-    let test = "several::a_dropped_query_gives_the_memory_of_shares_back";
+async fn a_dropped_query_gives_the_memory_of_shards_back() {
+    let test = "several::a_dropped_query_gives_the_memory_of_shards_back";
     if !is_child(test, "gpu") {
         return;
     }

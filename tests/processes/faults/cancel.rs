@@ -78,7 +78,7 @@ fn start(case: &Case, on_probe: &OnProbe) -> (SendableRecordBatchStream, Arc<dyn
 }
 
 /// Everything is given back; returns the launches made until the device's thread was idle.
-fn settled(what: &str, pool: &Arc<dyn MemoryPool>) -> u64 {
+fn launches_when_idle(what: &str, pool: &Arc<dyn MemoryPool>) -> u64 {
     let start = Instant::now();
     while device().budget().used() > 0 || pool.reserved() > 0 {
         assert!(
@@ -112,7 +112,7 @@ fn a_stream_dropped_after_any_batch_stops_within_a_chunk() {
                 drop(stream);
                 before
             });
-            let after = settled(&what, &pool);
+            let after = launches_when_idle(&what, &pool);
             assert!(after - before <= of_chunk, "{what}: {before} → {after}");
         }
     }
@@ -138,7 +138,7 @@ fn a_stream_dropped_at_any_poll_stops_within_a_job() {
                 drop(stream);
                 before
             });
-            let after = settled(&what, &pool);
+            let after = launches_when_idle(&what, &pool);
             let of_job = of_build.max(of_chunk);
             assert!(after - before <= of_job, "{what}: {before} → {after}");
         }

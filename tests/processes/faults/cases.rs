@@ -25,15 +25,15 @@ pub type OnProbe = Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>;
 #[derive(Debug)]
 struct Feed {
     partitions: Vec<Vec<RecordBatch>>,
-    on_probe: Told,
+    on_probe: ProbeHook,
     properties: Arc<PlanProperties>,
 }
 
-struct Told(OnProbe);
+struct ProbeHook(OnProbe);
 
-impl fmt::Debug for Told {
+impl fmt::Debug for ProbeHook {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("who is told")
+        f.write_str("a probe hook")
     }
 }
 
@@ -86,7 +86,7 @@ impl ExecutionPlan for Feed {
     }
 }
 
-/// The probe side of `side`, which tells when it is first asked.
+/// The probe side of `side`, which calls the hook when it is first asked.
 pub fn feed(side: &Side, on_probe: &OnProbe) -> Arc<dyn ExecutionPlan> {
     let properties = PlanProperties::new(
         EquivalenceProperties::new(Arc::clone(&side.schema)),
@@ -96,7 +96,7 @@ pub fn feed(side: &Side, on_probe: &OnProbe) -> Arc<dyn ExecutionPlan> {
     );
     Arc::new(Feed {
         partitions: side.partitions.clone(),
-        on_probe: Told(Arc::clone(on_probe)),
+        on_probe: ProbeHook(Arc::clone(on_probe)),
         properties: Arc::new(properties),
     })
 }

@@ -1,7 +1,7 @@
 //! Joins whose device fails: at every OpenCL call, at its first, middle and last use.
 //!
 //! ```text
-//!  learn   a case on a device opened anew ─▶ uses of every site, in build and in probe
+//!  learn   a case on a device opened again ─▶ uses of every site, in build and in probe
 //!  sweep   site × phase × first, middle, last × fallback, error ─▶ the same case again
 //!            fallback   exactly the stock join's rows; the next join does not ask the device
 //!            error      the device's error, unless the call was one that nothing depends on

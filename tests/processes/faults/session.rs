@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use datafusion::prelude::{SessionConfig, SessionContext};
 use horton_join::config::{Enabled, HortonConfig};
-use horton_test_support::internals::SHORT_FOR;
+use horton_test_support::internals::MEMORY_PAUSE;
 use horton_test_support::internals::faults::{self, Fault};
 
 use super::watch::{one_at_a_time, watched};
@@ -104,7 +104,7 @@ fn a_fault_in_a_chunk_leaves_the_session_on_the_host() {
         assert_eq!(rows(&session, QUERY).unwrap(), ROWS);
     }
     assert_eq!(SAID.load(Ordering::Relaxed) - said, 1, "said once");
-    // Other sessions have a device, opened anew; so has this one, if it asks for it.
+    // Other sessions have a device, opened again; so has this one, if it asks for it.
     assert!(plan(&self::session()).contains(&on_device()));
     rows(&session, "SET horton.device = 'auto'").unwrap();
     faults::begin(None);
@@ -156,7 +156,7 @@ fn a_device_that_was_short_of_memory_is_asked_again() {
             && shown.contains("CL_MEM_OBJECT_ALLOCATION_FAILURE"),
         "{shown}"
     );
-    std::thread::sleep(SHORT_FOR.saturating_sub(short.elapsed()));
+    std::thread::sleep(MEMORY_PAUSE.saturating_sub(short.elapsed()));
     assert!(plan(&session).contains(&on_device()));
     assert_eq!(rows(&session, QUERY).unwrap(), ROWS);
 }
@@ -172,14 +172,14 @@ fn a_device_that_failed_is_used_again_once_it_has_passed_its_self_test() {
     let failed = Instant::now();
     assert!(rows(&session, "SET horton.device = '0:0'").is_err());
     // The first test fails, as the device still does.
-    std::thread::sleep(SHORT_FOR.saturating_sub(failed.elapsed()));
+    std::thread::sleep(MEMORY_PAUSE.saturating_sub(failed.elapsed()));
     assert!(plan(&session).contains("rows, on the host: device failed: "));
     std::thread::sleep(Duration::from_secs(1));
     let during = faults::end();
     assert!(during.failed > 1, "{during:?}");
     assert!(plan(&session).contains("rows, on the host: device failed: "));
     // So the next one comes after twice the time.
-    std::thread::sleep(2 * SHORT_FOR);
+    std::thread::sleep(2 * MEMORY_PAUSE);
     let until = Instant::now() + Duration::from_secs(60);
     while !plan(&session).contains(&on_device()) {
         assert!(Instant::now() < until, "not used again");

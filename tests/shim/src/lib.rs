@@ -7,7 +7,7 @@
 //!
 //! | word of `HORTON_SHIM` | |
 //! |---|---|
-//! | `gpu` | devices say that they are GPUs with a memory of their own: lanes, copies and tiles as there |
+//! | `gpu` | devices say that they are GPUs with a memory of their own: queue threads, copies and tiles as there |
 //! | `platform=NAME` | platforms say that this is their name |
 //! | `sub-groups=N` | devices say that they have sub-groups of N work-items, and Khronos' shuffles |
 //! | `without=EXTENSION` | devices do not say that they have it |

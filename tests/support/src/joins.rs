@@ -415,7 +415,7 @@ impl Case {
         Arc::new(HortonJoinExec::new(Arc::new(stock), self.config.clone()))
     }
 
-    /// Returns the same with what the build side tells handed down to scans.
+    /// Returns the same with the filters of the build side handed down to scans.
     pub fn with_filters(&self) -> Arc<dyn ExecutionPlan> {
         handed_out(self.on_device(), &self.config).unwrap()
     }

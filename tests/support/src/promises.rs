@@ -61,7 +61,7 @@ pub async fn check(plan: &Arc<dyn ExecutionPlan>, context: &Arc<TaskContext>) ->
     let mut left = vec![Arc::clone(plan)];
     while let Some(node) = left.pop() {
         left.extend(node.children().into_iter().cloned());
-        let is_ours = HortonJoinExec::of(node.as_ref()).is_some();
+        let is_ours = HortonJoinExec::downcast(node.as_ref()).is_some();
         if (is_ours || node.is::<DynamicFilterExec>())
             && let Err(error) = found.check_node(&node, context).await
         {
@@ -83,7 +83,7 @@ pub async fn stock_breaks_one(
     let mut left = vec![Arc::clone(plan)];
     while let Some(node) = left.pop() {
         left.extend(node.children().into_iter().cloned());
-        let stock = match HortonJoinExec::of(node.as_ref()) {
+        let stock = match HortonJoinExec::downcast(node.as_ref()) {
             // An open join is never DataFusion's to execute.
             Some(_) if node.downcast_delegate().is_none() => continue,
             Some(join) => Arc::clone(join.stock()) as Arc<dyn ExecutionPlan>,
@@ -134,7 +134,7 @@ impl Promises {
                 return Ok(());
             }
         }
-        let of_stock = match HortonJoinExec::of(node.as_ref()) {
+        let of_stock = match HortonJoinExec::downcast(node.as_ref()) {
             Some(join) if node.downcast_delegate().is_some() => {
                 let stock: Arc<dyn ExecutionPlan> = Arc::clone(join.stock()) as _;
                 // The first rows may be others, which break no promise.

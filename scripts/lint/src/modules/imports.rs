@@ -10,7 +10,7 @@ use syn::{ItemMod, ItemUse, UseTree};
 use super::Graph;
 
 /// Returns the imports of all modules whose files are below `root`.
-pub fn of(root: &Path) -> io::Result<Graph> {
+pub fn graph(root: &Path) -> io::Result<Graph> {
     let mut files = BTreeMap::new();
     read(root, Vec::new(), &mut files)?;
     let names: BTreeSet<String> = files.keys().map(|module| module.join("::")).collect();

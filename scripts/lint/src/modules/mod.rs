@@ -178,7 +178,7 @@ fn drawn(text: &str, package: &Package, files: &Graph) -> Option<String> {
     Some(text)
 }
 
-/// Checks the modules below `root` and their drawing, which `draw` writes anew.
+/// Checks the modules below `root` and their drawing, which `draw` writes again.
 /// Returns whether all is well.
 pub fn run(root: &Path, draw: bool) -> io::Result<bool> {
     let page = root.join("docs/architecture.md");
@@ -186,7 +186,7 @@ pub fn run(root: &Path, draw: bool) -> io::Result<bool> {
     let mut after = before.clone();
     let mut is_well = true;
     for package in &PACKAGES {
-        let files = imports::of(&root.join(package.source))?;
+        let files = imports::graph(&root.join(package.source))?;
         let Some(text) = drawn(&after, package, &files) else {
             println!("{} lacks a marker of a drawing", page.display());
             return Ok(false);

@@ -1,7 +1,7 @@
 //! The operations of a job on its device: allocate here, copy (`transfer`), run kernels (`launch`).
 //!
 //! ```text
-//!  job ─▶ allocate, send, launch, fetch, … ─▶ in-order queue ─▶ events ─▶ check ─▶ settle: Cost
+//!  job ─▶ allocate, send, launch, fetch, … ─▶ in-order queue ─▶ events ─▶ check ─▶ Cost
 //! ```
 //!
 //! The queue is in-order, so a job reads as straight-line code; only downloads wait. Every command
@@ -51,7 +51,7 @@ impl Stage {
     }
 }
 
-/// One lane of an opened device: an in-order queue; lives on its lane's thread.
+/// An in-order queue of an opened device; lives on its queue thread.
 pub struct Queue {
     opened: Arc<Opened>,
     limit: u64,
@@ -97,11 +97,11 @@ impl Queue {
             // The device's first failure is returned: it may have caused what follows.
             (Err(error), _) if error.is_of_device() => return Err(error),
             (_, Err(error)) => return Err(error),
-            // Another lane's kernel failed meanwhile, and may have overwritten this one's memory.
+            // Another thread's kernel failed meanwhile, and may have overwritten this one's memory.
             (Ok(_), Ok(())) if self.is_lost() => return Err(self.opened.foreign()),
             (value, Ok(())) => value?,
         };
-        self.settle();
+        self.record_cost();
         Ok(Answer {
             value,
             cost: self.cost,
@@ -246,7 +246,7 @@ impl Queue {
     }
 
     /// Adds the device times of the job's events to its cost.
-    fn settle(&mut self) {
+    fn record_cost(&mut self) {
         for (stage, event) in self.events.drain(..) {
             let took = elapsed(&event);
             match stage {
@@ -283,7 +283,7 @@ impl Queue {
         }
     }
 
-    /// Returns whether the device must be opened anew.
+    /// Returns whether the device must be opened again.
     pub(super) fn is_lost(&self) -> bool {
         self.opened.is_lost()
     }

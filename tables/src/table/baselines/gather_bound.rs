@@ -6,7 +6,7 @@
 use crate::device::{Arg, Buffer, Queue};
 use crate::error::Result;
 use crate::table::horton::kernels;
-use crate::table::launch::share_among;
+use crate::table::launch::elements_per_item_of;
 
 use crate::table::horton::table::HortonTable;
 use crate::table::horton::tuning::Tuning;
@@ -29,10 +29,10 @@ impl HortonTable {
         let (buckets, seed) = (Arg::U32(self.layout.buckets), Arg::U32(self.layout.seed));
         let mut args = vec![Arg::Longs(&self.words), Arg::Words(keys), Arg::Words(out)];
         match tuning {
-            Tuning::Chunk { shares, .. } => {
-                let share = share_among(queue.info(), n, shares);
-                args.extend([Arg::U32(share as u32), n_arg, buckets, seed]);
-                queue.launch(&program, "gather_chunk", (n.div_ceil(share), 1), &args)
+            Tuning::Chunk { items_per_unit, .. } => {
+                let per_item = elements_per_item_of(queue.info(), n, items_per_unit);
+                args.extend([Arg::U32(per_item as u32), n_arg, buckets, seed]);
+                queue.launch(&program, "gather_chunk", (n.div_ceil(per_item), 1), &args)
             }
             Tuning::Tile { group, .. } => {
                 args.extend([n_arg, buckets, seed]);

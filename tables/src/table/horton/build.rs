@@ -28,7 +28,7 @@ use crate::table::primitives::bucket::{BucketSize, Layout, MAX_VALUE};
 use crate::table::primitives::radix_partition::{COUNTERS, Counter, Ranges, Shape, Split};
 
 use super::displace::Stragglers;
-use super::phases::{HOME_WORDS, Overflow, Phases, census};
+use super::phases::{Overflow, Phases, RECORD_WORDS, census};
 use super::table::{HortonTable, TableConfig};
 
 /// Attempts with the first size.
@@ -174,13 +174,18 @@ impl<'a> Builder<'a> {
             return Ok(Attempt::Rejected(count(Counter::Crowded)));
         }
         // Every overflowing bucket loses a slot to its entries.
-        let wanted = self.items.keys.len() + count(Counter::Homes);
+        let wanted = self.items.keys.len() + count(Counter::Overflowing);
         if wanted > self.layout.words() {
             return Ok(Attempt::Rejected(wanted - self.layout.words()));
         }
         let phases = self.phases();
         let mut stragglers = Stragglers::new(queue, self.items.keys.len() / 4 + 1024)?;
-        phases.place(queue, &overflow, count(Counter::Homes), &mut stragglers)?;
+        phases.place(
+            queue,
+            &overflow,
+            count(Counter::Overflowing),
+            &mut stragglers,
+        )?;
         let left = phases.displace(queue, stragglers, &overflow.fill)?;
         if left.count > 0 {
             return Ok(Attempt::Rejected(left.count));
@@ -190,7 +195,12 @@ impl<'a> Builder<'a> {
 
     fn overflow(&self, queue: &mut Queue) -> Result<Overflow> {
         let (items, buckets) = (self.items.keys.len(), self.layout.buckets as usize);
-        Overflow::with_room(queue, buckets, overflow_room(items), home_room(buckets))
+        Overflow::with_room(
+            queue,
+            buckets,
+            overflow_room(items),
+            overflowing_room(buckets),
+        )
     }
 
     fn phases(&self) -> Phases<'_> {
@@ -239,12 +249,12 @@ impl<'a> Builder<'a> {
             Arg::Longs(&items.items),
             Arg::Words(&items.counts),
             Arg::Longs(&overflow.items),
-            Arg::Words(&overflow.homes),
+            Arg::Words(&overflow.buckets),
             Arg::Words(&self.counters),
             Arg::U32(ranges.start as u32),
             Arg::U32(items.shape.capacity as u32),
             Arg::U32(overflow.items.len() as u32),
-            Arg::U32((overflow.homes.len() / HOME_WORDS) as u32),
+            Arg::U32((overflow.buckets.len() / RECORD_WORDS) as u32),
             Arg::U32(self.layout.buckets),
             Arg::U32(self.layout.seed),
         ];
@@ -288,7 +298,7 @@ fn overflow_room(items: usize) -> usize {
 }
 
 /// Returns room for overflowing buckets: with random keys at most 43 % are (16 slots, load 1).
-fn home_room(buckets: usize) -> usize {
+fn overflowing_room(buckets: usize) -> usize {
     buckets / 2 + 1024
 }
 

@@ -14,7 +14,7 @@
 use crate::device::program::ProgramText;
 use crate::device::{DeviceInfo, DeviceKind, KernelBody, Queue, SubGroupShuffle};
 use crate::kernel_sources::{self, Part};
-use crate::table::launch::{group_of, of_sub_groups, peek_define};
+use crate::table::launch::{group_of, peek_define, with_sub_groups};
 use crate::table::primitives::bucket::{self, BucketSize, Variant};
 use crate::table::primitives::hash::Reduction;
 use crate::table::primitives::radix_partition::{self, Counter, NONE, Rest};
@@ -131,7 +131,7 @@ impl Reader {
         let text = ProgramText::new(name, &defines, &parts);
         match (self, tuning) {
             (Reader::SubGroupTile(shuffle), Tuning::Tile { lanes, .. }) => {
-                of_sub_groups(text, shuffle, *lanes)
+                with_sub_groups(text, shuffle, *lanes)
             }
             // As many warps as there can be; 40 registers cost 0.6 % of the lookups.
             (Reader::WarpTile, _) => text.with_options("-cl-nv-maxrregcount=32"),
@@ -279,7 +279,7 @@ pub(crate) fn gather_program(queue: &Queue, variant: Variant) -> (ProgramText, T
         slots: variant.bucket_size.slots(),
         residence: Residence::Memory,
     };
-    let tuning = Tuning::of(info, queue.body(), &workload);
+    let tuning = Tuning::for_device(info, queue.body(), &workload);
     (Reader::new(info, tuning.body()).gather(variant), tuning)
 }
 

@@ -14,7 +14,7 @@ use crate::device::{Arg, Buffer, Queue};
 use crate::error::{Error, Result};
 use crate::table::api::Answers;
 use crate::table::horton::kernels;
-use crate::table::launch::share_among;
+use crate::table::launch::elements_per_item_of;
 use crate::table::primitives::bucket::{Layout, Variant};
 
 use super::table::HortonTable;
@@ -82,7 +82,7 @@ impl Lookup<'_> {
         n: usize,
     ) -> Result<()> {
         let bytes = self.words.bytes();
-        let tuning = Tuning::of_job(queue, self.kind, self.layout.bucket_size, bytes);
+        let tuning = Tuning::for_job(queue, self.kind, self.layout.bucket_size, bytes);
         self.run_tuned(queue, keys, n, out, &tuning)
     }
 
@@ -129,11 +129,11 @@ impl Lookup<'_> {
             found.flat_map(|(found, sentinel)| [Arg::Words(found), Arg::U32(u32::from(*sentinel))]),
         );
         match *tuning {
-            Tuning::Chunk { shares, .. } => {
-                let share = share_among(queue.info(), n, shares);
-                args.extend([Arg::U32(share as u32), Arg::U32(n as u32)]);
+            Tuning::Chunk { items_per_unit, .. } => {
+                let per_item = elements_per_item_of(queue.info(), n, items_per_unit);
+                args.extend([Arg::U32(per_item as u32), Arg::U32(n as u32)]);
                 args.extend(rest);
-                queue.launch(&program, "lookup_chunk", (n.div_ceil(share), 1), &args)
+                queue.launch(&program, "lookup_chunk", (n.div_ceil(per_item), 1), &args)
             }
             Tuning::Tile {
                 group,

@@ -60,16 +60,16 @@ enum Ease {
     Free,
 }
 
-/// One item's try to get a slot.
+/// One attempt of an item to get a slot.
 #[derive(Debug, Clone, Copy)]
-struct Turn {
+struct Attempt {
     random: u32,
     /// True if few others wait, who may be those that it displaced.
     late: bool,
 }
 
-/// Items waiting for a slot below which a turn is late.
-const LATE: usize = 32;
+/// Items waiting for a slot below which an attempt is late.
+const LATE_ITEMS: usize = 32;
 
 /// A slot that an item may take.
 #[derive(Debug, Clone, Copy)]
@@ -118,11 +118,11 @@ impl HortonModel {
                 return Err(waiting.len() + 1);
             }
             steps -= 1;
-            let turn = Turn {
+            let attempt = Attempt {
                 random: jenkins(steps as u32 ^ key_of(word)),
-                late: waiting.len() < LATE,
+                late: waiting.len() < LATE_ITEMS,
             };
-            waiting.extend(model.insert(word, turn));
+            waiting.extend(model.insert(word, attempt));
         }
         Ok(model)
     }
@@ -303,7 +303,7 @@ impl HortonModel {
     }
 
     /// Inserts one item; returns those that lost their slots to it.
-    fn insert(&mut self, word: u64, turn: Turn) -> Vec<u64> {
+    fn insert(&mut self, word: u64, attempt: Attempt) -> Vec<u64> {
         let b = self.layout.primary_bucket(key_of(word));
         if let Some(at) = self.free_slot(b) {
             self.words[at] = word;
@@ -314,14 +314,14 @@ impl HortonModel {
             .find(|&at| self.layout.primary_bucket(key_of(self.words[at])) != b);
         // Not always into a Type B bucket: a guest that came as a last resort would put the item
         // out again.
-        let may_return = !is_type_b(self.last(b)) || turn.random & 1 == 0;
+        let may_return = !is_type_b(self.last(b)) || attempt.random & 1 == 0;
         if let Some(at) = guest.filter(|_| may_return) {
             let displaced = self.send_away(b, self.group_of(self.words[at]));
             self.words[at] = word;
             return displaced;
         }
         let mut waiting = self.convert(b);
-        waiting.extend(self.remap(b, word, turn));
+        waiting.extend(self.remap(b, word, attempt));
         waiting
     }
 
@@ -336,14 +336,18 @@ impl HortonModel {
     }
 
     /// Gives an item that overflows bucket `b` a slot elsewhere; returns those displaced.
-    fn remap(&mut self, b: u32, word: u64, turn: Turn) -> Vec<u64> {
+    fn remap(&mut self, b: u32, word: u64, attempt: Attempt) -> Vec<u64> {
         let tag = self.layout.tag_of(key_of(word));
-        let random = turn.random;
+        let random = attempt.random;
         let bound_by = entry_at(self.last(b), tag);
         let mut displaced = Vec::new();
-        let mut found = self.find_slot((b, tag), |entry| bound_by == 0 || entry == bound_by, turn);
+        let mut found = self.find_slot(
+            (b, tag),
+            |entry| bound_by == 0 || entry == bound_by,
+            attempt,
+        );
         if bound_by != 0 && !found.is_some_and(Place::is_easy) && random >> 13 & 1 == 1 {
-            found = self.find_slot((b, tag), |entry| entry != bound_by, turn);
+            found = self.find_slot((b, tag), |entry| entry != bound_by, attempt);
             if found.is_some() {
                 let old = self.layout.secondary_bucket(b, tag, bound_by);
                 displaced = self.send_away(old, (b, tag));
@@ -409,14 +413,17 @@ impl HortonModel {
         &self,
         group: (u32, u32),
         allowed: impl Fn(u32) -> bool,
-        turn: Turn,
+        attempt: Attempt,
     ) -> Option<Place> {
         // Two items that each take the other's slot, as the easiest to get, would do so for ever.
         let gives_way = |ease| {
-            turn.late && turn.random >> 15 & 1 == 0 && ease <= Ease::Alone && ease >= Ease::Group
+            attempt.late
+                && attempt.random >> 15 & 1 == 0
+                && ease <= Ease::Alone
+                && ease >= Ease::Group
         };
         (0..SECONDARY_FUNCTIONS)
-            .map(|i| (turn.random % 7 + i) % 7 + 1)
+            .map(|i| (attempt.random % 7 + i) % 7 + 1)
             .filter(|&entry| allowed(entry))
             .map(|entry| (entry, self.layout.secondary_bucket(group.0, group.1, entry)))
             .filter(|&(_, w)| w != group.0)

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!  items left   900 ▶ 210 ▶ 41 ▶ 7 ▶ 2 ▶ 1 ▶ 1 ▶ 1 ▶ … ▶ 0
-//!                └ more than FEW: 32 rounds without progress end it
-//!                                └ at most FEW: 300 do
+//!                └ more than FEW_ITEMS: 32 rounds without progress end it
+//!                                └ at most FEW_ITEMS: 300 do
 //! ```
 //!
 //! The last few wander through the table until one finds a free slot, and their rounds cost next to
@@ -16,11 +16,11 @@ pub(crate) const ROUNDS: u32 = 800;
 /// Rounds without progress after which an attempt counts as failed.
 const STALLED_ROUNDS: u32 = 32;
 
-/// The same while only a [`FEW`] are left.
+/// The same while only a [`FEW_ITEMS`] are left.
 const PATIENT_ROUNDS: u32 = 300;
 
 /// Items that are few.
-const FEW: usize = 64;
+const FEW_ITEMS: usize = 64;
 
 /// The fewest items that were left after any round, and after which.
 pub(crate) struct Patience {
@@ -43,7 +43,7 @@ impl Patience {
             (self.fewest, self.since) = (left, round);
         }
         let patience = match left {
-            0..=FEW => PATIENT_ROUNDS,
+            0..=FEW_ITEMS => PATIENT_ROUNDS,
             _ => STALLED_ROUNDS,
         };
         round - self.since > patience
@@ -52,7 +52,7 @@ impl Patience {
 
 #[cfg(test)]
 mod tests {
-    use super::{FEW, PATIENT_ROUNDS, Patience, STALLED_ROUNDS};
+    use super::{FEW_ITEMS, PATIENT_ROUNDS, Patience, STALLED_ROUNDS};
 
     /// Returns the round after which `left` items, as many as before the first, are given up.
     fn given_up(left: usize) -> Option<u32> {
@@ -62,8 +62,8 @@ mod tests {
 
     #[test]
     fn few_items_have_more_time_than_many() {
-        assert_eq!(given_up(FEW), Some(PATIENT_ROUNDS + 1));
-        assert_eq!(given_up(FEW + 1), Some(STALLED_ROUNDS + 1));
+        assert_eq!(given_up(FEW_ITEMS), Some(PATIENT_ROUNDS + 1));
+        assert_eq!(given_up(FEW_ITEMS + 1), Some(STALLED_ROUNDS + 1));
     }
 
     #[test]

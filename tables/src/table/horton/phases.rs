@@ -9,37 +9,37 @@
 use crate::device::program::ProgramText;
 use crate::device::{Arg, Buffer, Queue};
 use crate::error::Result;
-use crate::table::launch::{grid_of, local_group, share};
+use crate::table::launch::{elements_per_item, grid_of, local_group};
 use crate::table::primitives::bucket::Layout;
 use crate::table::primitives::radix_partition::Counter;
 
 use super::displace::{Displacement, Stragglers};
 use super::model::Census;
 
-/// 32-bit words of an overflowing bucket's record in `homes`.
-pub(crate) const HOME_WORDS: usize = 4;
+/// 32-bit words of an overflowing bucket's record in [`Overflow::buckets`].
+pub(crate) const RECORD_WORDS: usize = 4;
 
 /// The items that overflow their primary buckets, by bucket.
 pub(crate) struct Overflow {
     /// Items of four buckets per word, a byte each.
     pub fill: Buffer<u32>,
     pub items: Buffer<u64>,
-    /// [`HOME_WORDS`] per bucket: its number, its first item, its items.
-    pub homes: Buffer<u32>,
+    /// [`RECORD_WORDS`] per bucket: its number, its first item, its items.
+    pub buckets: Buffer<u32>,
 }
 
 impl Overflow {
-    /// Returns room for so many `items` of so many overflowing `homes` in a table of `buckets`.
+    /// Returns room for so many `items` of so many `overflowing` buckets, in a table of `buckets`.
     pub fn with_room(
         queue: &mut Queue,
         buckets: usize,
         items: usize,
-        homes: usize,
+        overflowing: usize,
     ) -> Result<Self> {
         Ok(Self {
             fill: queue.allocate("bucket fill counts", buckets.div_ceil(4))?,
             items: queue.allocate("overflowing items", items)?,
-            homes: queue.allocate("overflowing buckets", HOME_WORDS * homes)?,
+            buckets: queue.allocate("overflowing buckets", RECORD_WORDS * overflowing)?,
         })
     }
 }
@@ -55,32 +55,32 @@ pub(crate) struct Phases<'a> {
 }
 
 impl Phases<'_> {
-    /// Turns `homes` buckets Type B and settles their overflow; what finds no slot joins the
+    /// Turns `overflowing` buckets Type B and remaps their overflow; what finds no slot joins the
     /// stragglers.
     pub fn place(
         &self,
         queue: &mut Queue,
         overflow: &Overflow,
-        homes: usize,
+        overflowing: usize,
         stragglers: &mut Stragglers,
     ) -> Result<()> {
-        let room = overflow.homes.len() / HOME_WORDS;
-        if homes > room {
-            return Err(queue.wrong_answer(format!("{homes} overflowing buckets of {room}")));
+        let room = overflow.buckets.len() / RECORD_WORDS;
+        if overflowing > room {
+            return Err(queue.wrong_answer(format!("{overflowing} overflowing buckets of {room}")));
         }
         let args = [
             Arg::Longs(self.words),
             Arg::Words(&overflow.fill),
             Arg::Longs(&overflow.items),
-            Arg::Words(&overflow.homes),
+            Arg::Words(&overflow.buckets),
             Arg::Longs(&stragglers.words),
             Arg::Words(self.counters),
-            Arg::U32(homes as u32),
+            Arg::U32(overflowing as u32),
             Arg::U32(stragglers.capacity as u32),
             Arg::U32(self.layout.buckets),
             Arg::U32(self.layout.seed),
         ];
-        queue.launch(self.program, "place", grid_of(homes), &args)?;
+        queue.launch(self.program, "place", grid_of(overflowing), &args)?;
         let mut count = [0u32];
         queue.download(self.counters, Counter::Stragglers as usize, &mut count)?;
         stragglers.count = count[0] as usize;
@@ -115,14 +115,14 @@ pub(crate) fn census(
     let sums = queue.allocate("census sums", 3)?;
     queue.fill(&sums, 0)?;
     let (group, pairs) = (local_group(queue), layout.words() / 2);
-    let share = share(queue.info(), pairs).div_ceil(group);
+    let per_item = elements_per_item(queue.info(), pairs).div_ceil(group);
     let args = [
         Arg::Longs(words),
         Arg::Words(&sums),
         Arg::U32(layout.buckets),
         Arg::U32(layout.seed),
     ];
-    let groups = pairs.div_ceil(share * group);
+    let groups = pairs.div_ceil(per_item * group);
     queue.launch(program, "census", (groups * group, group), &args)?;
     let sums = queue.read(&sums, 3)?;
     Ok(Census {

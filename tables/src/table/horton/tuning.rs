@@ -95,7 +95,7 @@ pub enum Tuning {
         /// Keys between a prefetch and its lookup.
         look_ahead: usize,
         /// Work-items per compute unit.
-        shares: usize,
+        items_per_unit: usize,
         /// Looks at second buckets.
         second: Second,
     },
@@ -120,19 +120,19 @@ pub enum Tuning {
 impl Tuning {
     /// Returns the tuning of lookups on a device whose lanes talk by `body`. Tiles that do not fit
     /// the sub-groups talk through local memory instead.
-    pub fn of(info: &DeviceInfo, body: KernelBody, workload: &Workload) -> Self {
+    pub fn for_device(info: &DeviceInfo, body: KernelBody, workload: &Workload) -> Self {
         let body = info.body_for_slots(body, workload.slots);
         Self::measured(body, info.kind, workload)
     }
 
     /// Returns the tuning of a job's lookups in tables of `kind` with `bytes` bytes.
-    pub(crate) fn of_job(queue: &Queue, kind: Kind, bucket_size: BucketSize, bytes: u64) -> Self {
+    pub(crate) fn for_job(queue: &Queue, kind: Kind, bucket_size: BucketSize, bytes: u64) -> Self {
         let workload = Workload {
             kind,
             slots: bucket_size.slots(),
             residence: Residence::of(queue.info(), bytes),
         };
-        Self::of(queue.info(), queue.body(), &workload)
+        Self::for_device(queue.info(), queue.body(), &workload)
     }
 
     /// Returns the tuning for a kind of device.
@@ -141,7 +141,7 @@ impl Tuning {
             (KernelBody::Chunk, DeviceKind::Cpu) => Self::chunk_on_cpu(workload),
             (KernelBody::Chunk, _) => Self::Chunk {
                 look_ahead: 32,
-                shares: 2048,
+                items_per_unit: 2048,
                 second: Second::Direct,
             },
             (KernelBody::WarpTile, _) => Self::warp_tile(workload),
@@ -159,7 +159,7 @@ impl Tuning {
     /// Returns the tuning measured on PoCL with buckets of eight slots. A figure is the rate over
     /// that of 32 keys ahead, 16 work-items and second buckets at once.
     fn chunk_on_cpu(workload: &Workload) -> Self {
-        let (look_ahead, shares, second) = match (workload.kind, workload.residence) {
+        let (look_ahead, items_per_unit, second) = match (workload.kind, workload.residence) {
             // 1.12
             (Kind::Horton, Residence::Cached) => (16, 16, Second::Direct),
             // 1.00
@@ -175,7 +175,7 @@ impl Tuning {
         };
         Self::Chunk {
             look_ahead,
-            shares,
+            items_per_unit,
             second,
         }
     }
@@ -219,8 +219,10 @@ impl Tuning {
         let warps = self.body() == KernelBody::WarpTile;
         let sound = match *self {
             Self::Chunk {
-                look_ahead, shares, ..
-            } => (1..=4096).contains(&look_ahead) && (1..=1 << 16).contains(&shares),
+                look_ahead,
+                items_per_unit,
+                ..
+            } => (1..=4096).contains(&look_ahead) && (1..=1 << 16).contains(&items_per_unit),
             Self::Tile {
                 lanes,
                 unroll,
@@ -258,11 +260,11 @@ impl fmt::Display for Tuning {
         match self {
             Self::Chunk {
                 look_ahead,
-                shares,
+                items_per_unit,
                 second,
             } => write!(
                 f,
-                "chunks, {look_ahead} keys ahead, {shares} work-items a unit, {second}"
+                "chunks, {look_ahead} keys ahead, {items_per_unit} work-items a unit, {second}"
             ),
             Self::Tile {
                 body,

@@ -6,14 +6,14 @@
 //!                                                └ full: the next line; the bit of m's tag says so
 //! ```
 //!
-//! Linear probing is not the papers'. The bits that spare a miss the second line do what remap
-//! entries do in a Horton table (section 4). They take what was left of the line. What a lookup
-//! costs on a CPU is, in the cache, the instructions and, beyond it, the lines that it reads. A
-//! Horton table's bucket is compared with a key by branches that nothing foretells, or else its
-//! remap entries are looked at for nothing; keys of two words are looked up by half of their mix
-//! and what is found there is compared and resolved by [`crate::table::multimap::multiword`]: two
-//! random reads and five launches per chunk. Here one line has codes and values, and nothing is
-//! compared but the mixed codes, which stand for the codes. GPUs hide all of that.
+//! This table is not from the papers. Eight spare bytes of each line hold a filter. Like the remap
+//! entries of a Horton table (section 4), it shows a miss that no second line has to be read. On a
+//! CPU a lookup costs instructions while the table is in cache, and cache lines beyond that. A
+//! Horton bucket costs more there: its comparisons branch unpredictably, or its remap entries are
+//! read for nothing. Keys of two words are looked up there by half of their mix. What is found is
+//! compared and resolved by [`crate::table::multimap::multiword`]: two random reads and five
+//! launches per chunk. Here one line has codes and values, and nothing is compared but the mixed
+//! codes, which stand for the codes. GPUs hide all of that.
 //!
 //! Bucketized cuckoo hashing with 12-byte items would fill lines to 0.9 instead of 0.6, and read a
 //! second line for more of the hits; linear probing goes on in the next line, which CPUs fetch
@@ -28,17 +28,19 @@ use crate::device::{Arg, Buffer, DeviceKind, Queue};
 use crate::error::{Error, Result};
 use crate::kernel_sources;
 use crate::table::api::{Items, MISS};
-use crate::table::launch::{Spread, check_lookup, group_of, local_group, peek_define, prefetches};
+use crate::table::launch::{
+    LaunchConfig, check_lookup, group_of, local_group, peek_define, prefetches,
+};
 use crate::table::primitives::mix::seed_words;
 
 /// Codes that a line has room for.
 const LINE_CODES: usize = 5;
 
 /// Codes per line, on average: a load factor of 0.6.
-const FILLED: usize = 3;
+const CODES_PER_LINE: usize = 3;
 
 /// Codes whose lines are asked for together: those of two blocks are under way at a time.
-const BLOCK: usize = 64;
+const BLOCK_CODES: usize = 64;
 
 /// 64-bit words of a line.
 const LINE_WORDS: usize = 8;
@@ -67,7 +69,7 @@ fn text(variant: &Variant) -> ProgramText {
         ("LINE_CODES", LINE_CODES.to_string()),
         ("CODE_WORDS", words.to_string()),
         ("CODES_GROUP", group.to_string()),
-        ("BLOCK", BLOCK.to_string()),
+        ("BLOCK", BLOCK_CODES.to_string()),
         ("PREFETCH", u8::from(prefetch).to_string()),
         peek_define(peek),
     ];
@@ -155,7 +157,7 @@ impl CacheLineTable {
                 limit: u32::MAX as usize,
             });
         }
-        let lines = n.div_ceil(FILLED).max(1);
+        let lines = n.div_ceil(CODES_PER_LINE).max(1);
         let mut table = Self {
             lines: queue.allocate_table("a table of codes", lines * LINE_WORDS)?,
             codes: n,
@@ -179,7 +181,7 @@ impl CacheLineTable {
         let n = self.codes;
         queue.fill(&self.lines, u64::MAX)?;
         let wrong = queue.buffer_from("codes that repeat", &[0])?;
-        let spread = Spread::new(queue, n, 1);
+        let config = LaunchConfig::new(queue, n, 1);
         let [low, high] = seed_words(self.seed);
         let args = [
             Arg::Longs(&self.lines),
@@ -189,11 +191,11 @@ impl CacheLineTable {
             Arg::U32(self.line_count()),
             Arg::U32(low),
             Arg::U32(high),
-            Arg::U32(spread.share as u32),
+            Arg::U32(config.per_item as u32),
             Arg::U32(n as u32),
         ];
         let program = program(queue, self.words);
-        queue.launch(&program, "enter_codes", spread.grid(n), &args)?;
+        queue.launch(&program, "enter_codes", config.grid(n), &args)?;
         let mut found = [0u32];
         queue.download(&wrong, 0, &mut found)?;
         Ok(found[0])
@@ -216,7 +218,7 @@ impl CacheLineTable {
         n: usize,
     ) -> Result<()> {
         check_lookup(n, (keys.len() / self.words).min(values.len()))?;
-        let spread = Spread::new(queue, n, 1);
+        let config = LaunchConfig::new(queue, n, 1);
         let [low, high] = seed_words(self.seed);
         let args = [
             Arg::Longs(&self.lines),
@@ -225,11 +227,11 @@ impl CacheLineTable {
             Arg::U32(self.line_count()),
             Arg::U32(low),
             Arg::U32(high),
-            Arg::U32(spread.share as u32),
+            Arg::U32(config.per_item as u32),
             Arg::U32(n as u32),
         ];
         let program = program(queue, self.words);
-        queue.launch(&program, "find_codes", spread.grid(n), &args)
+        queue.launch(&program, "find_codes", config.grid(n), &args)
     }
 
     /// Returns the number of codes.

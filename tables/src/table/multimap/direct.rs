@@ -19,7 +19,9 @@ use crate::device::{Arg, Buffer, Queue};
 use crate::error::{Error, Result};
 use crate::kernel_sources;
 use crate::table::api::{Items, MISS};
-use crate::table::launch::{LOOK_AHEAD, Spread, check_lookup, group_of, local_group, prefetches};
+use crate::table::launch::{
+    LOOK_AHEAD, LaunchConfig, check_lookup, group_of, local_group, prefetches,
+};
 
 /// Codes per row up to which keys are dense: with more, a Horton table is no larger.
 pub const SPARSEST: usize = 4;
@@ -81,17 +83,17 @@ impl DirectTable {
         let slots = queue.allocate_table("a direct table", entries)?;
         queue.fill(&slots, MISS)?;
         let wrong = queue.buffer_from("wrong keys", &[0])?;
-        let spread = Spread::new(queue, n, 1);
+        let config = LaunchConfig::new(queue, n, 1);
         let args = [
             Arg::Words(&slots),
             Arg::Words(items.keys),
             items.values.map_or(Arg::Null, Arg::Words),
             Arg::Words(&wrong),
             Arg::U32(entries as u32),
-            Arg::U32(spread.share as u32),
+            Arg::U32(config.per_item as u32),
             Arg::U32(n as u32),
         ];
-        queue.launch(&program(queue), "enter", spread.grid(n), &args)?;
+        queue.launch(&program(queue), "enter", config.grid(n), &args)?;
         let mut found = [0u32];
         queue.download(&wrong, 0, &mut found)?;
         match found[0] {
@@ -115,16 +117,16 @@ impl DirectTable {
         n: usize,
     ) -> Result<()> {
         check_lookup(n, keys.len().min(values.len()))?;
-        let spread = Spread::new(queue, n, 1);
+        let config = LaunchConfig::new(queue, n, 1);
         let args = [
             Arg::Words(&self.slots),
             Arg::Words(keys),
             Arg::Words(values),
             Arg::U32(self.entries() as u32),
-            Arg::U32(spread.share as u32),
+            Arg::U32(config.per_item as u32),
             Arg::U32(n as u32),
         ];
-        queue.launch(&program(queue), "lookup_direct", spread.grid(n), &args)
+        queue.launch(&program(queue), "lookup_direct", config.grid(n), &args)
     }
 
     /// Returns the number of keys.

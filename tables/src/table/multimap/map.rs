@@ -22,7 +22,8 @@ use super::index::{HashIndex, IndexConfig, IndexInput};
 use super::multiword::{GroupedCodes, HashAndTag, Mixing, Runs};
 use super::pairs::{LookedUp, Matches, Pairs};
 
-/// Keys of several words of which a pair shares a word once in five hundred builds or more seldom.
+/// Number of keys of several words up to which a collision of 32-bit hashes is rarer than one build
+/// in 500.
 const LIKELY_DISTINCT: usize = 1 << 12;
 
 /// Codes of keys that may be any word.
@@ -203,7 +204,7 @@ impl MultiMap {
             };
             if let Some(index) = HashIndex::build(queue, config, IndexInput { items, codes: ANY })?
             {
-                let runs = Runs::of_rows(queue, (&codes, input.keys), input.rows)?;
+                let runs = Runs::from_rows(queue, (&codes, input.keys), input.rows)?;
                 return Ok(Some(Self {
                     index,
                     groups: None,

@@ -151,7 +151,7 @@ impl Runs {
     ///
     /// # Errors
     /// [`Error::DeviceMemory`] and OpenCL's own.
-    pub fn of_rows(
+    pub fn from_rows(
         queue: &mut Queue,
         (codes, words_of_codes): (&HashAndTag, &Buffer<u32>),
         rows: Option<&Buffer<u32>>,
@@ -236,7 +236,7 @@ impl GroupedCodes {
         let groups = group(queue, by_key, u32::BITS)?;
         let mut ordered = Ordered::new(queue, groups, &codes)?;
         if ordered.mixed {
-            // A key of many rows that other codes share: seldom, unless someone wants it so.
+            // A key of many rows that other codes share: rare, unless someone chooses them so.
             let groups = group_by_pairs(queue, &codes.keys, &codes.checks)?;
             ordered = Ordered::new(queue, groups, &codes)?;
         }

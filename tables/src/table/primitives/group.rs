@@ -7,7 +7,7 @@
 //!
 //! A cuckoo bucket cannot hold many equal keys. So rows with equal keys stand in a group outside
 //! the table, and the table maps the key to the group's number. Rows of a group ascend, because a
-//! join owes matches in build order.
+//! join promises matches in build order.
 //!
 //! A radix sort makes the groups: a hot key costs there what any other key costs. Setting hot keys
 //! apart and grouping by ranges of hashed keys gains nothing in whole joins

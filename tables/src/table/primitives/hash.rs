@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn sequential_keys_spread_over_buckets_tags_and_secondaries() {
+    fn sequential_keys_fill_buckets_tags_and_secondaries_evenly() {
         // 6 sigma of a chi-squared with k degrees of freedom: k + 6·sqrt(2k).
         let bound = |k: f64| k + 6.0 * (2.0 * k).sqrt();
         for seed in [0, 1, 0xdead_beef] {

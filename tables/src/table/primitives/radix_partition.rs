@@ -45,7 +45,7 @@ pub(crate) enum Counter {
     Repeats,
     Crowded,
     Overflow,
-    Homes,
+    Overflowing,
     Stragglers,
 }
 
@@ -57,7 +57,7 @@ impl Counter {
         ("REPEATS", Counter::Repeats),
         ("CROWDED", Counter::Crowded),
         ("OVERFLOW", Counter::Overflow),
-        ("HOMES", Counter::Homes),
+        ("OVERFLOWING", Counter::Overflowing),
         ("STRAGGLERS", Counter::Stragglers),
     ];
 

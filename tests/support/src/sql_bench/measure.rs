@@ -36,7 +36,7 @@ use super::Result;
 use super::cases::Query;
 use super::tables::{Pair, Shape};
 
-/// The pause between readings of the device's used bytes in the warm-up run.
+/// The pause between samples of the device's used bytes in the warm-up run.
 const SAMPLE_EVERY: Duration = Duration::from_micros(100);
 
 /// The settings of both sessions.
@@ -289,7 +289,7 @@ fn facts(plan: &Arc<dyn ExecutionPlan>) -> Result<Facts> {
 
 impl Facts {
     fn add(&mut self, node: &dyn ExecutionPlan) {
-        let horton = HortonJoinExec::of(node);
+        let horton = HortonJoinExec::downcast(node);
         if horton.is_none() && node.downcast_ref::<HashJoinExec>().is_none() {
             return;
         }

@@ -61,7 +61,7 @@ pub fn header(out: &mut impl Write) -> Result<()> {
 /// # Errors
 /// Of the writer.
 pub fn line(out: &mut impl Write, outcome: &Outcome, explain: bool) -> Result<()> {
-    let Some(figures) = Figures::of(outcome) else {
+    let Some(figures) = Figures::from_outcome(outcome) else {
         return Ok(());
     };
     let [upload, kernel, download, host] = figures.shares().map(|share| format!("{share:.0}"));
@@ -95,7 +95,7 @@ pub fn line(out: &mut impl Write, outcome: &Outcome, explain: bool) -> Result<()
 /// # Errors
 /// Of the writer.
 pub fn closing_line(out: &mut impl Write, outcomes: &[Outcome]) -> Result<()> {
-    let figures: Vec<Figures> = outcomes.iter().filter_map(Figures::of).collect();
+    let figures: Vec<Figures> = outcomes.iter().filter_map(Figures::from_outcome).collect();
     let on_device = figures.iter().filter(|f| f.horton.join.device_joins > 0);
     let slower = figures.iter().filter(|f| f.ratio() < 1.0).count();
     let log_sum: f64 = figures.iter().map(|f| f.ratio().ln()).sum();
@@ -122,7 +122,7 @@ pub struct Figures<'a> {
 
 impl<'a> Figures<'a> {
     /// Returns `None` until both sides have run.
-    pub fn of(outcome: &'a Outcome) -> Option<Self> {
+    pub fn from_outcome(outcome: &'a Outcome) -> Option<Self> {
         Some(Self {
             outcome,
             stock: outcome.stock.as_ref()?,
@@ -204,7 +204,7 @@ pub fn csv(path: &Path) -> Result<Csv> {
 /// # Errors
 /// Of the file system.
 pub fn add(csv: &mut Csv, outcome: &Outcome) -> Result<()> {
-    let Some(figures) = Figures::of(outcome) else {
+    let Some(figures) = Figures::from_outcome(outcome) else {
         return Ok(());
     };
     let join = &figures.horton.join;

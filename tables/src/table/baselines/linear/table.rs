@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::table::api::{Items, WhenFull, enough};
 use crate::table::baselines::batch::{self, Batch, Kind};
 use crate::table::baselines::linear::kernels;
-use crate::table::launch::{Spread, cached_bytes};
+use crate::table::launch::{LaunchConfig, cached_bytes};
 use crate::table::primitives::radix_partition::{
     self, COUNTERS as SPLIT_COUNTERS, Ranges, Shape, Split,
 };
@@ -86,7 +86,7 @@ const COUNTERS: usize = 4;
 struct Counts(Vec<u32>);
 
 impl Counts {
-    fn of(&self, counter: Counter) -> usize {
+    fn get(&self, counter: Counter) -> usize {
         self.0[counter as usize] as usize
     }
 }
@@ -138,7 +138,7 @@ impl LinearTable {
             None => self.insert_keys(queue, items, &counters)?,
         }
         let counts = self.count(queue, &counters, n)?;
-        let new = counts.of(Counter::Added);
+        let new = counts.get(Counter::Added);
         Ok(Inserted {
             new,
             replaced: n - new,
@@ -159,13 +159,13 @@ impl LinearTable {
         batch::checked_len(n)?;
         enough("keys", keys.len(), n)?;
         enough("values", values.len(), n)?;
-        let spread = Spread::new(queue, n, 1);
+        let config = LaunchConfig::new(queue, n, 1);
         let args = [
             Arg::Longs(&self.words),
             Arg::Words(keys),
             Arg::Words(values),
         ];
-        self.launch(queue, "lookup_keys", &args, (spread, n))
+        self.launch(queue, "lookup_keys", &args, (config, n))
     }
 
     /// Removes the first `n` of `keys`; returns how many were there.
@@ -176,16 +176,16 @@ impl LinearTable {
         batch::checked_len(n)?;
         enough("keys", keys.len(), n)?;
         let counters = self.counters(queue)?;
-        let spread = Spread::new(queue, n, 1);
+        let config = LaunchConfig::new(queue, n, 1);
         let args = [
             Arg::Longs(&self.words),
             Arg::Words(keys),
             Arg::Words(&counters),
         ];
-        self.launch(queue, "remove_keys", &args, (spread, n))?;
+        self.launch(queue, "remove_keys", &args, (config, n))?;
         let counts = self.count(queue, &counters, n)?;
         self.sweep_if_due(queue)?;
-        Ok(counts.of(Counter::Removed))
+        Ok(counts.get(Counter::Removed))
     }
 
     /// Does [`Search`](Kind::Search), [`Insert`](Kind::Insert), [`Replace`](Kind::Replace) and
@@ -210,7 +210,7 @@ impl LinearTable {
             Deletion::KeepsKey => vec![insertions | Kind::Delete.bit()],
             Deletion::LeavesTombstone => vec![insertions, Kind::Delete.bit()],
         };
-        let spread = Spread::new(queue, n, 1);
+        let config = LaunchConfig::new(queue, n, 1);
         for allowed in phases {
             let args = [
                 Arg::Longs(&self.words),
@@ -221,7 +221,7 @@ impl LinearTable {
                 Arg::Words(&counters),
                 Arg::U32(allowed),
             ];
-            self.launch(queue, "apply_batch", &args, (spread, n))?;
+            self.launch(queue, "apply_batch", &args, (config, n))?;
         }
         self.count(queue, &counters, n)?;
         self.sweep_if_due(queue)
@@ -240,10 +240,10 @@ impl LinearTable {
         let slots = self.layout.capacity;
         let passed = queue.allocate("slots passed", slots.div_ceil(32))?;
         queue.fill(&passed, 0u32)?;
-        let spread = Spread::new(queue, slots, SLOTS_PER_ITEM);
+        let config = LaunchConfig::new(queue, slots, SLOTS_PER_ITEM);
         let args = [Arg::Longs(&self.words), Arg::Words(&passed)];
         for kernel in ["mark_passed", "sweep"] {
-            self.launch(queue, kernel, &args, (spread, slots))?;
+            self.launch(queue, kernel, &args, (config, slots))?;
         }
         self.removed = 0;
         Ok(())
@@ -276,13 +276,13 @@ impl LinearTable {
         }
         let counters = self.counters(queue)?;
         let slots = self.layout.capacity;
-        let spread = Spread::new(queue, slots, SLOTS_PER_ITEM);
+        let config = LaunchConfig::new(queue, slots, SLOTS_PER_ITEM);
         let args = [
             Arg::Longs(&self.words),
             Arg::Longs(&larger.words),
             Arg::Words(&counters),
         ];
-        larger.launch(queue, "rehash", &args, (spread, slots))?;
+        larger.launch(queue, "rehash", &args, (config, slots))?;
         larger.count(queue, &counters, self.len)?;
         *self = larger;
         Ok(())
@@ -296,9 +296,9 @@ impl LinearTable {
         let sums = queue.allocate("probe lengths", 4)?;
         queue.fill(&sums, 0u64)?;
         let slots = self.layout.capacity;
-        let spread = Spread::new(queue, slots, SLOTS_PER_ITEM);
+        let config = LaunchConfig::new(queue, slots, SLOTS_PER_ITEM);
         let args = [Arg::Longs(&self.words), Arg::Longs(&sums)];
-        self.launch(queue, "probe_lengths", &args, (spread, slots))?;
+        self.launch(queue, "probe_lengths", &args, (config, slots))?;
         let sums = queue.read(&sums, 4)?;
         Ok(ProbeLengths {
             items: sums[0],
@@ -318,18 +318,18 @@ impl LinearTable {
         let values = queue.allocate("values of a table", self.len)?;
         let count = queue.buffer_from("items found", &[0])?;
         let slots = self.layout.capacity;
-        let spread = Spread::new(queue, slots, SLOTS_PER_ITEM);
+        let config = LaunchConfig::new(queue, slots, SLOTS_PER_ITEM);
         let args = [
             Arg::Longs(&self.words),
             Arg::Words(&keys),
             Arg::Words(&values),
             Arg::Words(&count),
-            Arg::U32(spread.share as u32),
+            Arg::U32(config.per_item as u32),
             Arg::U32(slots as u32),
             Arg::U32(self.len as u32),
         ];
         let program = kernels::program(queue, self.layout.deletion);
-        queue.launch(&program, "collect", spread.grid(slots), &args)?;
+        queue.launch(&program, "collect", config.grid(slots), &args)?;
         Ok((keys, values))
     }
 
@@ -373,23 +373,23 @@ impl LinearTable {
         self.words.bytes()
     }
 
-    /// Launches a kernel over `n` elements, whose arguments end in share, n, mask and seed.
+    /// Launches a kernel over `n` elements, whose arguments end in per_item, n, mask and seed.
     fn launch(
         &self,
         queue: &mut Queue,
         kernel: &'static str,
         args: &[Arg<'_>],
-        (spread, n): (Spread, usize),
+        (config, n): (LaunchConfig, usize),
     ) -> Result<()> {
         let mut args = args.to_vec();
         args.extend([
-            Arg::U32(spread.share as u32),
+            Arg::U32(config.per_item as u32),
             Arg::U32(n as u32),
             Arg::U32(self.layout.mask() as u32),
             Arg::U32(self.layout.seed),
         ]);
         let program = kernels::program(queue, self.layout.deletion);
-        queue.launch(&program, kernel, spread.grid(n), &args)
+        queue.launch(&program, kernel, config.grid(n), &args)
     }
 
     fn counters(&self, queue: &mut Queue) -> Result<Buffer<u32>> {
@@ -401,9 +401,9 @@ impl LinearTable {
     /// Takes over what kernels counted in `n` operations; fails if some of them did.
     fn count(&mut self, queue: &mut Queue, counters: &Buffer<u32>, n: usize) -> Result<Counts> {
         let counts = Counts(queue.read(counters, COUNTERS)?);
-        self.len = self.len + counts.of(Counter::Added) - counts.of(Counter::Removed);
-        self.removed += counts.of(Counter::Removed);
-        match (counts.of(Counter::Invalid), counts.of(Counter::Rejects)) {
+        self.len = self.len + counts.get(Counter::Added) - counts.get(Counter::Removed);
+        self.removed += counts.get(Counter::Removed);
+        match (counts.get(Counter::Invalid), counts.get(Counter::Rejects)) {
             (0, 0) => Ok(counts),
             (0, rejected) => Err(Error::NoRoom {
                 table: "a linear-probing table",
@@ -421,14 +421,14 @@ impl LinearTable {
         counters: &Buffer<u32>,
     ) -> Result<()> {
         let n = items.keys.len();
-        let spread = Spread::new(queue, n, 1);
+        let config = LaunchConfig::new(queue, n, 1);
         let args = [
             Arg::Longs(&self.words),
             Arg::Words(items.keys),
             items.values.map_or(Arg::Null, Arg::Words),
             Arg::Words(counters),
         ];
-        self.launch(queue, "insert_keys", &args, (spread, n))
+        self.launch(queue, "insert_keys", &args, (config, n))
     }
 
     /// Returns the items by ranges of slots, if that is worth its memory and its pass: not in a
@@ -473,9 +473,9 @@ impl LinearTable {
         counters: &Buffer<u32>,
     ) -> Result<()> {
         let capacity = ranges.shape.capacity;
-        let spread = Spread::new(queue, capacity * RANGES, ITEMS_PER_ITEM);
-        let share = spread.share.min(capacity);
-        let groups = capacity.div_ceil(share * spread.group);
+        let config = LaunchConfig::new(queue, capacity * RANGES, ITEMS_PER_ITEM);
+        let per_item = config.per_item.min(capacity);
+        let groups = capacity.div_ceil(per_item * config.group);
         let args = [
             Arg::Longs(&self.words),
             Arg::Longs(&ranges.items),
@@ -483,12 +483,12 @@ impl LinearTable {
             Arg::Words(counters),
             Arg::U32(capacity as u32),
             Arg::U32(groups as u32),
-            Arg::U32(share as u32),
+            Arg::U32(per_item as u32),
             Arg::U32(self.layout.mask() as u32),
             Arg::U32(self.layout.seed),
         ];
         let program = kernels::program(queue, self.layout.deletion);
-        let items = RANGES * groups * spread.group;
-        queue.launch(&program, "insert_ranges", (items, spread.group), &args)
+        let items = RANGES * groups * config.group;
+        queue.launch(&program, "insert_ranges", (items, config.group), &args)
     }
 }

@@ -9,7 +9,7 @@ use crate::device::program::ProgramText;
 use crate::device::{KernelBody, Queue, SubGroupShuffle};
 use crate::kernel_sources;
 use crate::table::baselines::batch;
-use crate::table::launch::{self, LOOK_AHEAD, Spread, of_sub_groups};
+use crate::table::launch::{self, LOOK_AHEAD, LaunchConfig, with_sub_groups};
 use crate::table::primitives::hash::{self, Reduction};
 use crate::table::primitives::word;
 
@@ -90,7 +90,7 @@ impl Variant {
         ];
         let text = ProgramText::new("slab hash", &defines, &parts);
         match (self.body, self.shuffle) {
-            (KernelBody::SubGroupTile, Some(shuffle)) => of_sub_groups(text, shuffle, lanes),
+            (KernelBody::SubGroupTile, Some(shuffle)) => with_sub_groups(text, shuffle, lanes),
             _ => text,
         }
     }
@@ -120,12 +120,12 @@ pub(super) fn program(queue: &Queue, entries: Entries, pool: &PoolLayout) -> Pro
     .text()
 }
 
-/// Returns how operations, or slabs, are spread over work-items.
-pub(super) fn spread(queue: &Queue, elements: usize) -> Spread {
+/// Returns how operations, or slabs, are divided among work-items.
+pub(super) fn launch_config(queue: &Queue, elements: usize) -> LaunchConfig {
     let (_, group) = lanes_and_group(body(queue));
-    Spread {
+    LaunchConfig {
         group,
-        ..Spread::new(queue, elements, 1)
+        ..LaunchConfig::new(queue, elements, 1)
     }
 }
 

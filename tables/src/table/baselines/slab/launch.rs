@@ -40,7 +40,7 @@ const COUNTERS: usize = 4;
 pub(super) struct Counts([usize; COUNTERS]);
 
 impl Counts {
-    pub fn of(&self, counter: Counter) -> usize {
+    pub fn get(&self, counter: Counter) -> usize {
         self.0[counter as usize]
     }
 }
@@ -58,7 +58,7 @@ pub(super) struct Operations<'a> {
 
 impl<'a> Operations<'a> {
     /// Returns operations of the one kind that `kernel` does.
-    pub fn of_keys(
+    pub fn for_keys(
         kernel: &'static str,
         keys: &'a Buffer<u32>,
         values: Option<&'a Buffer<u32>>,
@@ -127,7 +127,7 @@ impl SlabHash {
             }
             left = Some(rejects);
         }
-        self.refuse(operations.n, n, all.of(Counter::Invalid))?;
+        self.refuse(operations.n, n, all.get(Counter::Invalid))?;
         Ok(all)
     }
 
@@ -175,7 +175,7 @@ impl SlabHash {
         pass: Pass<'_>,
         counted: Option<(&Buffer<u32>, &Buffer<u32>)>,
     ) -> Result<()> {
-        let spread = kernels::spread(queue, pass.n);
+        let config = kernels::launch_config(queue, pass.n);
         let mut args = self.pool.args();
         args.extend([
             Arg::Longs(&self.base),
@@ -186,13 +186,13 @@ impl SlabHash {
             words(pass.picked),
             words(counted.map(|(counters, _)| counters)),
             words(counted.map(|(_, rejects)| rejects)),
-            Arg::U32(spread.share as u32),
+            Arg::U32(config.per_item as u32),
             Arg::U32(pass.n as u32),
         ]);
         args.extend(self.shape_args());
         args.push(Arg::U32(self.step_limit(pass.n)));
         let program = self.program(queue);
-        queue.launch(&program, operations.kernel, spread.grid(pass.n), &args)
+        queue.launch(&program, operations.kernel, config.grid(pass.n), &args)
     }
 
     /// Returns the number of slabs that an operation may look at: no list is longer than all slabs,
@@ -236,19 +236,19 @@ impl SlabHash {
         let mut end = [0];
         queue.download(&offsets, n, &mut end)?;
         let out = queue.allocate("instances", end[0] as usize)?;
-        let spread = kernels::spread(queue, n);
+        let config = kernels::launch_config(queue, n);
         let mut args = self.pool.args();
         args.extend([
             Arg::Longs(&self.base),
             Arg::Words(keys),
             Arg::Words(&offsets),
             Arg::Words(&out),
-            Arg::U32(spread.share as u32),
+            Arg::U32(config.per_item as u32),
             Arg::U32(n as u32),
         ]);
         args.extend(self.shape_args());
         let program = self.program(queue);
-        queue.launch(&program, "list_instances", spread.grid(n), &args)?;
+        queue.launch(&program, "list_instances", config.grid(n), &args)?;
         Ok((offsets, out))
     }
 
@@ -259,17 +259,17 @@ impl SlabHash {
     pub fn census(&self, queue: &mut Queue) -> Result<SlabCensus> {
         let sums = queue.buffer_from("census sums", &[0u64; 3])?;
         let slabs = self.slabs();
-        let spread = kernels::spread(queue, slabs);
+        let config = kernels::launch_config(queue, slabs);
         let mut args = self.pool.args();
         args.extend([
             Arg::Longs(&self.base),
             Arg::Longs(&sums),
-            Arg::U32(spread.share as u32),
+            Arg::U32(config.per_item as u32),
             Arg::U32(slabs as u32),
             Arg::U32(self.layout.buckets),
         ]);
         let program = self.program(queue);
-        queue.launch(&program, "census", spread.grid(slabs), &args)?;
+        queue.launch(&program, "census", config.grid(slabs), &args)?;
         let sums = queue.read(&sums, 3)?;
         Ok(SlabCensus {
             items: sums[0],
@@ -288,20 +288,20 @@ impl SlabHash {
         let values = queue.allocate("values of a table", self.len)?;
         let count = queue.buffer_from("items found", &[0u32])?;
         let slabs = self.slabs();
-        let spread = kernels::spread(queue, slabs);
+        let config = kernels::launch_config(queue, slabs);
         let mut args = self.pool.args();
         args.extend([
             Arg::Longs(&self.base),
             Arg::Words(&keys),
             Arg::Words(&values),
             Arg::Words(&count),
-            Arg::U32(spread.share as u32),
+            Arg::U32(config.per_item as u32),
             Arg::U32(slabs as u32),
             Arg::U32(self.layout.buckets),
             Arg::U32(self.len as u32),
         ]);
         let program = self.program(queue);
-        queue.launch(&program, "collect", spread.grid(slabs), &args)?;
+        queue.launch(&program, "collect", config.grid(slabs), &args)?;
         Ok((keys, values))
     }
 

@@ -39,9 +39,9 @@ impl SlabHash {
         let n = items.count()?;
         let counts = self.run(
             queue,
-            &Operations::of_keys(kernel, items.keys, items.values, n),
+            &Operations::for_keys(kernel, items.keys, items.values, n),
         )?;
-        Ok(counts.of(Counter::Added))
+        Ok(counts.get(Counter::Added))
     }
 
     /// Does SEARCH for the first `n` of `keys`; `values[i]` receives a value (the key itself in a
@@ -59,7 +59,7 @@ impl SlabHash {
     ) -> Result<()> {
         let operations = Operations {
             answers: Some(values),
-            ..Operations::of_keys("search_keys", keys, None, n)
+            ..Operations::for_keys("search_keys", keys, None, n)
         };
         self.launch(queue, &operations)
     }
@@ -77,7 +77,7 @@ impl SlabHash {
     ) -> Result<()> {
         let operations = Operations {
             answers: Some(counts),
-            ..Operations::of_keys("count_keys", keys, None, n)
+            ..Operations::for_keys("count_keys", keys, None, n)
         };
         self.launch(queue, &operations)
     }
@@ -102,8 +102,8 @@ impl SlabHash {
     /// # Errors
     /// As [`search`](Self::search).
     pub fn delete(&mut self, queue: &mut Queue, keys: &Buffer<u32>, n: usize) -> Result<usize> {
-        let counts = self.run(queue, &Operations::of_keys("delete_keys", keys, None, n))?;
-        Ok(counts.of(Counter::Removed))
+        let counts = self.run(queue, &Operations::for_keys("delete_keys", keys, None, n))?;
+        Ok(counts.get(Counter::Removed))
     }
 
     /// Does DELETEALL for the first `n` of `keys`: removes all instances. Returns how many there
@@ -114,9 +114,9 @@ impl SlabHash {
     pub fn delete_all(&mut self, queue: &mut Queue, keys: &Buffer<u32>, n: usize) -> Result<usize> {
         let counts = self.run(
             queue,
-            &Operations::of_keys("delete_all_keys", keys, None, n),
+            &Operations::for_keys("delete_all_keys", keys, None, n),
         )?;
-        Ok(counts.of(Counter::Removed))
+        Ok(counts.get(Counter::Removed))
     }
 
     /// Does operations of all kinds, side by side; `answers[i]` receives what

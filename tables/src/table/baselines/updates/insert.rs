@@ -63,8 +63,8 @@ impl Inserter<'_> {
                 return queue.read(&stored.keys, stored.keys.len());
             }
             let phases = self.phases(&counters);
-            let homes = counts[Counter::Homes as usize] as usize;
-            phases.place(queue, &overflow, homes, &mut stragglers)?;
+            let overflowing = counts[Counter::Overflowing as usize] as usize;
+            phases.place(queue, &overflow, overflowing, &mut stragglers)?;
             displaced = stragglers.count > 0;
             let left = phases.displace(queue, stragglers, &overflow.fill)?;
             if left.count > 0 {
@@ -96,8 +96,8 @@ impl Inserter<'_> {
         let split = Split::new(queue, self.0.program, shape, items, (&spare, counters))?;
         split.finish(queue, 0..split.bins())?;
         // A bucket that turns Type B has one item more that overflows.
-        let homes = n.min(buckets);
-        let overflow = Overflow::with_room(queue, buckets, n + homes, homes)?;
+        let overflowing = n.min(buckets);
+        let overflow = Overflow::with_room(queue, buckets, n + overflowing, overflowing)?;
         let stragglers = Stragglers::new(queue, 2 * n + 1024)?;
         let args = [
             Arg::Longs(self.0.words),
@@ -105,7 +105,7 @@ impl Inserter<'_> {
             Arg::Longs(&split.ranges.items),
             Arg::Words(&split.ranges.counts),
             Arg::Longs(&overflow.items),
-            Arg::Words(&overflow.homes),
+            Arg::Words(&overflow.buckets),
             Arg::Longs(&stragglers.words),
             Arg::Words(counters),
             Arg::U32(shape.capacity as u32),

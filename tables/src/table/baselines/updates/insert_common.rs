@@ -47,8 +47,8 @@ struct Full {
 }
 
 impl Full {
-    /// Returns the `count` keys that find no room: those left, and the last others in the stead of
-    /// keys that were there before and stay.
+    /// Returns the `count` keys that find no room: first those without a slot, then the last new
+    /// keys, to make up for keys that were already stored.
     fn rejected(&self, queue: &mut Queue) -> Result<Vec<u32>> {
         let fresh = queue.read(&self.fresh, self.fresh.len())?;
         let left: HashSet<u32> = self.left.iter().copied().collect();

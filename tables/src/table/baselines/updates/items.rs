@@ -13,7 +13,7 @@ use crate::device::program::ProgramText;
 use crate::device::{Arg, Buffer, Queue};
 use crate::error::{Error, Result};
 use crate::table::api::Items;
-use crate::table::launch::{grid_of, local_group, share};
+use crate::table::launch::{elements_per_item, grid_of, local_group};
 use crate::table::primitives::bucket::Layout;
 
 /// The numbers that `store` and `erase` count; counterpart of the defines in
@@ -170,6 +170,6 @@ pub(crate) fn check_keys(keys: &Buffer<u32>, n: usize) -> Result<()> {
 /// Returns the launch size of work-groups that stride over `n` elements.
 pub(crate) fn strided(queue: &Queue, n: usize) -> (usize, usize) {
     let group = local_group(queue);
-    let share = share(queue.info(), n).div_ceil(group);
-    (n.div_ceil(share * group) * group, group)
+    let per_item = elements_per_item(queue.info(), n).div_ceil(group);
+    (n.div_ceil(per_item * group) * group, group)
 }

@@ -1,4 +1,4 @@
-//! Memory that a lane's commands still use is nobody else's.
+//! Memory that a queue thread's commands still use is nobody else's.
 
 use std::sync::Arc;
 use std::sync::mpsc::channel;
@@ -11,7 +11,7 @@ use super::child::is_child;
 /// Words of a buffer: on a GPU, a copy takes long enough.
 const WORDS: usize = 64 << 20 >> 2;
 
-/// Counts the words that another lane's job finds changed by a copy that is under way.
+/// Counts the words that another thread's job finds changed by a copy that is under way.
 fn overwritten(device: &Device) -> usize {
     let read = device.run_blocking(|queue| {
         let other = queue.allocate::<u32>("test", WORDS)?;
@@ -25,11 +25,11 @@ fn overwritten(device: &Device) -> usize {
 }
 
 /// A job enqueues a copy into a buffer and returns. Meanwhile the last other owner of the buffer
-/// drops it, as the future of a cancelled query does. Another lane then asks for as much memory.
-/// Through the shim copies begin late on any device.
+/// drops it, as the future of a cancelled query does. Another queue thread then asks for as much
+/// memory. Through the shim copies begin late on any device.
 #[test]
 fn a_copy_under_way_keeps_its_memory() {
-    let test = "lanes::a_copy_under_way_keeps_its_memory";
+    let test = "queue_threads::a_copy_under_way_keeps_its_memory";
     if !is_child(test, "gpu delay=300") {
         return;
     }
@@ -62,7 +62,7 @@ fn a_copy_under_way_keeps_its_memory() {
 /// has used it.
 #[test]
 fn memory_taken_once_more_in_a_job_is_kept_for_the_first_copy() {
-    let test = "lanes::memory_taken_once_more_in_a_job_is_kept_for_the_first_copy";
+    let test = "queue_threads::memory_taken_once_more_in_a_job_is_kept_for_the_first_copy";
     if !is_child(test, "gpu delay=300") {
         return;
     }
@@ -88,7 +88,10 @@ fn memory_taken_once_more_in_a_job_is_kept_for_the_first_copy() {
 #[test]
 fn memory_of_commands_counts_for_the_budget() {
     const PART: usize = 8 << 18;
-    if !is_child("lanes::memory_of_commands_counts_for_the_budget", "gpu") {
+    if !is_child(
+        "queue_threads::memory_of_commands_counts_for_the_budget",
+        "gpu",
+    ) {
         return;
     }
     let device = Device::open("auto").unwrap();
