@@ -40,7 +40,7 @@ use super::spill::spilled::Spilled;
 use crate::join::dynamic_filter::accumulator::{BuildReport, Driver, FilterAccumulator};
 use crate::join::dynamic_filter::targets::FilterTargets;
 use crate::join::input::buffered::BufferedInput;
-use crate::join::input::choose_build_side::{Chosen, FirstRead, Input, IsEmpty, race};
+use crate::join::input::choose_build_side::{Chosen, FirstRead, Input, IsEmpty, choose_build_side};
 use crate::join::prepare::oriented::OrientedJoin;
 use crate::join::read_ahead::{FilteredInput, is_found_empty};
 use crate::join::read_order::ReadOrder;
@@ -79,7 +79,7 @@ struct Build {
     reports: [Option<BuildReport>; 2],
     /// Output partitions, if the host may repartition the inputs into so many.
     partitions: Option<usize>,
-    /// What opens partitions of the left and of the right side anew.
+    /// What opens partitions of the left and of the right side again.
     reopen: Option<[Reopen; 2]>,
     /// The way in which an earlier build partitioned the rows on the host.
     spread: Option<(HostPartitioning, HostReason)>,
@@ -93,13 +93,13 @@ impl Build {
         } = self;
         let disk = |side: &BufferedInput| files(&node, side);
         let (pool, rows) = (node.context.memory_pool(), node.config.knobs.sample_rows);
-        let raced = race(sides, first.await?, pool, rows, &disk).await?;
+        let chosen = choose_build_side(sides, first.await?, pool, rows, &disk).await?;
         node.shown.begin(node.partition);
-        let (side, mut build, probe) = match raced {
-            Chosen::Won { side, build, probe } => (side, build, probe),
+        let (side, mut build, probe) = match chosen {
+            Chosen::Side { side, build, probe } => (side, build, probe),
             // The filters stay as they are: they let everything through.
-            Chosen::Refused { readings, error } => {
-                let spilled = Spilled::after_refusal(node, readings, error)?;
+            Chosen::Refused { inputs, error } => {
+                let spilled = Spilled::after_refusal(node, inputs, error)?;
                 return Ok(Arc::new(OpenedJoin::Spilled(spilled)));
             }
         };
@@ -162,8 +162,8 @@ impl<'a> Execution<'a> {
         let schema = self.join.schema();
         let of_output = Arc::clone(&schema);
         let opened = async move {
-            let decided = decision.await.map_err(clone_for_stream)?;
-            decided.stream(at, partition)
+            let opened = decision.await.map_err(clone_for_stream)?;
+            opened.stream(at, partition)
         };
         let stream = futures::stream::once(opened).try_flatten();
         let stream = stream.map(move |batch| with_schema(&of_output, batch?));
@@ -207,7 +207,7 @@ impl<'a> Execution<'a> {
             return Ok(None);
         }
         run.read_ahead(side, || {
-            let input = self.reading_opened(side, 0, false)?;
+            let input = self.input(side, 0, false)?;
             Ok(Input::begin(input, 1))
         })
     }
@@ -286,19 +286,19 @@ impl<'a> Execution<'a> {
             reopen: self.reopen(),
             spread: None,
         };
-        let decided = build.prepare().map_err(Arc::new).boxed().shared();
+        let prepared = build.prepare().map_err(Arc::new).boxed().shared();
         Ok(match accumulator {
             // The filters are complete once all builds are.
             Some(accumulator) => {
-                accumulator.add(drive_weakly(&decided));
-                let decided = async move {
-                    let decided = decided.await?;
+                accumulator.add(drive_weakly(&prepared));
+                let prepared = async move {
+                    let opened = prepared.await?;
                     accumulator.complete().await;
-                    Ok(decided)
+                    Ok(opened)
                 };
-                decided.boxed().shared()
+                prepared.boxed().shared()
             }
-            None => decided,
+            None => prepared,
         })
     }
 
@@ -308,11 +308,12 @@ impl<'a> Execution<'a> {
         if let Some(input) = run.take_ahead(side) {
             return Ok(input);
         }
-        let input = self.reading(side, partition)?;
+        let late = self.is_opened_late(side)?;
+        let input = self.input(side, partition, late)?;
         // In a recursive query, reading a small table takes less time than beginning a task for it.
         let waits = self.join.read_order()? != ReadOrder::Known(side)
             || is_small_step(&self.join.stock)
-            || self.is_opened_late(side)?;
+            || late;
         if waits {
             return Ok(Input::Unread(input));
         }
@@ -344,7 +345,7 @@ impl<'a> Execution<'a> {
     }
 
     /// Begins build `partition` of a partitioned join. One that was begun before in this run is
-    /// begun anew, and filters let all rows through from then on.
+    /// begun again, and filters let all rows through from then on.
     fn begin_partition(self, partition: usize, run: &Arc<Run>, round: usize) -> Result<SharedJoin> {
         if round == 0 {
             return self.begin(partition, run);
@@ -354,28 +355,28 @@ impl<'a> Execution<'a> {
             .runs
             .executions()
             .begin(&self.join.made_filters())?;
-        lock(run.again()).push(publisher);
-        let build = self.anew(partition, self.join.sides())?;
+        lock(run.rebuilds()).push(publisher);
+        let build = self.rebuild(partition, self.join.sides())?;
         Ok(build.prepare().map_err(Arc::new).boxed().shared())
     }
 
     /// Begins to prepare the join of a round of partitions that were asked for before. It is the
-    /// first round's, if that is there and its streams can be read again. Else it is built anew, in
+    /// first round's, if that is there and its streams can be read again. Else it is built again, in
     /// the same way, and filters let all rows through from then on.
     fn begin_again(self, before: Again, run: &Arc<Run>) -> Result<SharedJoin> {
-        let builds = Side::BOTH.map(|side| self.anew(0, Sides::Fixed(side)));
+        let builds = Side::BOTH.map(|side| self.rebuild(0, Sides::Fixed(side)));
         let [left, right] = builds;
         let (left, right) = (left?, right?);
         let node = self.node(0);
-        let inputs = Side::BOTH.map(|side| self.reading_opened(side, 0, true));
+        let inputs = Side::BOTH.map(|side| self.input(side, 0, true));
         let [left_input, right_input] = inputs;
         let inputs = [left_input?, right_input?];
         let (executions, filters) = (
             Arc::clone(self.join.runs.executions()),
             self.join.made_filters(),
         );
-        let again = Arc::clone(run.again());
-        let decided = async move {
+        let again = Arc::clone(run.rebuilds());
+        let prepared = async move {
             let earlier = match before {
                 Again::Build(first) => {
                     let first = first.await?;
@@ -402,12 +403,12 @@ impl<'a> Execution<'a> {
             build.spread = spread;
             Ok(build.prepare().await?)
         };
-        Ok(decided.boxed().shared())
+        Ok(prepared.boxed().shared())
     }
 
     /// Returns a build that publishes nothing, of inputs that are opened when it is polled.
-    fn anew(self, partition: usize, sides: Sides) -> Result<Build> {
-        let reading = |side| self.reading_opened(side, partition, true);
+    fn rebuild(self, partition: usize, sides: Sides) -> Result<Build> {
+        let input = |side| self.input(side, partition, true);
         let first = match sides {
             Sides::Fixed(side) => side,
             Sides::Open => self.join.read_order()?.planned(),
@@ -416,7 +417,7 @@ impl<'a> Execution<'a> {
             node: self.node(partition),
             sides,
             first: FirstRead::read(
-                [reading(Side::Left)?, reading(Side::Right)?].map(Input::Unread),
+                [input(Side::Left)?, input(Side::Right)?].map(Input::Unread),
                 std::future::ready(Ok(first)),
                 self.join.config.knobs.sample_rows,
             )
@@ -428,14 +429,14 @@ impl<'a> Execution<'a> {
         })
     }
 
-    /// Returns what opens partitions of either input anew; nothing if each partition is a build of
+    /// Returns what opens partitions of either input again; nothing if each partition is a build of
     /// its own.
     fn reopen(self) -> Option<[Reopen; 2]> {
-        let open_anew = |side: Side| -> Reopen {
+        let open_again = |side: Side| -> Reopen {
             let (input, context) = (Arc::clone(self.join.input(side)), Arc::clone(self.context));
             Arc::new(move |partition| open(&input, partition, &context, true))
         };
-        (!self.join.is_partitioned()).then(|| Side::BOTH.map(open_anew))
+        (!self.join.is_partitioned()).then(|| Side::BOTH.map(open_again))
     }
 
     /// Returns what an execution of build `partition` must know of this node.
@@ -449,14 +450,9 @@ impl<'a> Execution<'a> {
         }
     }
 
-    /// Returns the rows of `side` that build `partition` joins, not read yet.
-    fn reading(self, side: Side, partition: usize) -> Result<BufferedInput> {
-        let late = self.is_opened_late(side)?;
-        self.reading_opened(side, partition, late)
-    }
-
-    /// Returns the same, opened when it is polled if `late`.
-    fn reading_opened(self, side: Side, partition: usize, late: bool) -> Result<BufferedInput> {
+    /// Returns the rows of `side` that build `partition` joins, not read yet. They are opened when
+    /// they are polled if `late`.
+    fn input(self, side: Side, partition: usize, late: bool) -> Result<BufferedInput> {
         let input = self.join.input(side);
         let partitions = if self.join.is_partitioned() {
             partition..partition + 1

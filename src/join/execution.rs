@@ -17,11 +17,11 @@
 //! Nobody can tell their partitions apart. So all of them read the same build, and a partition that
 //! is asked for again has the same rows again. `HashJoinExec` keeps its build for as long as the
 //! node is there. Here it goes with its last stream, once all partitions were asked for as often as
-//! each other. The next execution builds anew.
+//! each other. The next execution builds again.
 //!
 //! A partition that is asked for again is of another *round*. Contexts say which one, as far as
 //! they can. Some joins cannot be read twice: those in spill partitions, and those of the host that
-//! count streams. Their rounds build anew in the same way, so that each partition has the same rows
+//! count streams. Their rounds build again in the same way, so that each partition has the same rows
 //! again. A round goes with its last stream, although others may go on.
 //!
 //! Filters are objects of the plan, so those of one build must not meet another's rows
@@ -70,8 +70,8 @@ pub struct Run {
     accumulators: [Mutex<Option<Arc<FilterAccumulator>>>; 2],
     /// The executions of joins below whose build sides this one had opened.
     below: Mutex<Option<Vec<Held>>>,
-    /// The publishers of rounds that build anew.
-    again: Tellings,
+    /// The publishers of rounds that build again.
+    rebuilds: Publishers,
     /// Reads of the left and of the right input that have begun.
     reads: [Mutex<Option<BegunRead>>; 2],
 }
@@ -83,8 +83,8 @@ struct BegunRead {
     is_empty: IsEmpty,
 }
 
-/// Publishers of rounds that build anew. Each lets all rows through the filters.
-pub type Tellings = Arc<Mutex<Vec<Arc<FilterPublisher>>>>;
+/// Publishers of rounds that build again. Each lets all rows through the filters.
+pub type Publishers = Arc<Mutex<Vec<Arc<FilterPublisher>>>>;
 
 /// The rounds of a run. One goes with its last stream, once all of its partitions were asked for:
 /// builds of executions that follow each other closely must not pile up.
@@ -96,7 +96,7 @@ struct Rounds {
     next: usize,
     /// True once a partition was asked for.
     is_any_asked: bool,
-    /// What the first build decided, once its round is gone.
+    /// What a later build must keep to, once its round is gone.
     earlier: Option<EarlierBuild>,
 }
 
@@ -104,7 +104,7 @@ struct Rounds {
 pub enum Again {
     /// The first build, which is there.
     Build(SharedJoin),
-    /// A build that is gone, and what it decided.
+    /// A build that is gone, and what others must keep to.
     Gone(Option<EarlierBuild>),
 }
 
@@ -281,7 +281,7 @@ impl Runs {
             rounds: Mutex::default(),
             accumulators: Default::default(),
             below: Mutex::default(),
-            again: Arc::default(),
+            rebuilds: Arc::default(),
             reads: Default::default(),
         }))
     }
@@ -321,14 +321,14 @@ impl Run {
         begin: impl FnOnce(Option<Again>) -> Result<SharedJoin>,
     ) -> Result<SharedJoin> {
         let mut rounds = lock(&self.rounds);
-        let decided = |number| {
+        let prepared = |number| {
             let round: Option<&Round> = rounds.alive.get(&number);
             round.and_then(|round| round.decision.clone())
         };
-        if let Some(decision) = decided(round) {
+        if let Some(decision) = prepared(round) {
             return Ok(decision);
         }
-        let again = (round > 0).then(|| match decided(0) {
+        let again = (round > 0).then(|| match prepared(0) {
             Some(first) => Again::Build(first),
             None => Again::Gone(rounds.earlier.clone()),
         });
@@ -449,9 +449,9 @@ impl Run {
         &self.publisher
     }
 
-    /// Returns the publishers of rounds that build anew, which go with this run.
-    pub fn again(&self) -> &Tellings {
-        &self.again
+    /// Returns the publishers of rounds that build again, which go with this run.
+    pub fn rebuilds(&self) -> &Publishers {
+        &self.rebuilds
     }
 }
 

@@ -106,34 +106,34 @@ impl BufferedInput {
     ///
     /// # Errors
     /// [`Error::DataFusion`] if a task panics.
-    pub async fn turn(&mut self, rows: usize) -> Result<ReadOutcome> {
+    pub async fn read(&mut self, rows: usize) -> Result<ReadOutcome> {
         // Others of its partitions may never end.
         if self.has_failed() {
             return Ok(ReadOutcome::Failed);
         }
         let (stop, stopped) = watch::channel(false);
         let stop = Arc::new(stop);
-        let read = |part: InputPartition| {
-            let turn = Reader {
+        let read_part = |part: InputPartition| {
+            let reader = Reader {
                 kept: Arc::clone(&self.kept),
                 rows,
                 stop: Arc::clone(&stop),
                 stopped: stopped.clone(),
             };
-            turn.read(part)
+            reader.read(part)
         };
         let parts = std::mem::take(&mut self.parts);
         let mut refused = None;
         if let [_] = parts.as_slice() {
             for part in parts {
-                let (part, error) = read(part).await;
+                let (part, error) = read_part(part).await;
                 self.parts.push(part);
                 refused = refused.or(error);
             }
         } else {
             let tasks: Vec<_> = parts
                 .into_iter()
-                .map(|part| SpawnedTask::spawn(read(part)))
+                .map(|part| SpawnedTask::spawn(read_part(part)))
                 .collect();
             for task in tasks {
                 let (part, error) = task.join().await.map_err(|e| task_failed(&e))?;
@@ -166,9 +166,9 @@ impl BufferedInput {
     }
 
     /// Returns the error that ended the input.
-    pub fn lost(&mut self) -> Error {
-        let lost = || Error::Internal("an input failed without an error".to_owned());
-        self.take_error().unwrap_or_else(lost)
+    pub fn failure(&mut self) -> Error {
+        let unknown = || Error::Internal("an input failed without an error".to_owned());
+        self.take_error().unwrap_or_else(unknown)
     }
 
     /// Returns the number of rows that are kept.
@@ -182,7 +182,7 @@ impl BufferedInput {
         error.map(Error::DataFusion)
     }
 
-    /// Takes the rows that are kept; those that come are kept anew.
+    /// Takes the rows that are kept; those that come are kept for a later call.
     pub fn collect(&mut self) -> BuildBatches {
         let kept = &self.kept;
         let parts = self.parts.iter().map(|part| part.batches.len()).collect();

@@ -1,4 +1,4 @@
-//! The choice of the build side: the side that ends first when both are read by turns.
+//! The choice of the build side: the side that ends first when both are read alternately.
 //!
 //! ```text
 //!  rows     1 M       2 M             4 M                     ended: build side
@@ -17,12 +17,12 @@
 //! must not lack what only a guess has taken. What becomes of a side:
 //!
 //! ```text
-//!  Runs ── yields memory, and refused ────▶ Waits ── the other is out ─▶ Runs, takes all memory
+//!  Reading ── yields memory, and refused ─▶ Paused ── the other is ProbeOnly ─▶ Reading, all memory
 //!    │  └─ the other is refused: to disk ─────┘
-//!    └── refused with nothing left of the other in memory, or failed ──▶ Out: it is probed
+//!    └── refused with nothing left of the other in memory, or failed ──▶ ProbeOnly
 //! ```
 //!
-//! If a side is refused while the other is out and on disk, neither fits, and both go there
+//! If a side is refused while the other is ProbeOnly and on disk, neither fits, and both go there
 //! ([`spill`](crate::join::spill)). Where sides are fixed (a promise of order, NOT IN, a LIMIT in
 //! the join, an endless input), the left one alone is read.
 
@@ -59,7 +59,7 @@ impl Input {
             return (Input::Unread(input), is_empty);
         }
         let task = SpawnedTask::spawn(async move {
-            let outcome = input.turn(rows).await;
+            let outcome = input.read(rows).await;
             let has_ended = matches!(outcome, Ok(ReadOutcome::Ended));
             sender.send_replace(Some(has_ended && input.rows() == 0));
             (input, outcome)
@@ -113,7 +113,7 @@ impl FirstRead {
             Some(side) => (side, ReadOutcome::Ended),
             None => {
                 let side = order.await?;
-                (side, inputs[side as usize].turn(rows).await?)
+                (side, inputs[side as usize].read(rows).await?)
             }
         };
         Ok(Self {
@@ -124,10 +124,10 @@ impl FirstRead {
     }
 }
 
-/// The choice, once it is made.
+/// The choice of a build side, once it is made.
 pub enum Chosen {
     /// A side has ended, and is built.
-    Won {
+    Side {
         /// The side that is built.
         side: Side,
         /// All of its rows.
@@ -138,7 +138,7 @@ pub enum Chosen {
     /// The memory pool had room for no side that may be built.
     Refused {
         /// The left and the right side, as far as they were read.
-        readings: [BufferedInput; 2],
+        inputs: [BufferedInput; 2],
         /// The pool's error.
         error: Error,
     },
@@ -147,12 +147,12 @@ pub enum Chosen {
 /// Returns what writes rows of a side to disk; `None` if the session has none do that.
 pub type Disk<'a> = dyn Fn(&BufferedInput) -> Option<SpillFiles> + Send + Sync + 'a;
 
-/// Reads sides by turns until one has ended, after the `first` read. The other side yields memory
+/// Reads sides alternately until one has ended, after the `first` read. The other side yields memory
 /// of `pool`.
 ///
 /// # Errors
 /// The error of the input that must end, and the errors of writing files.
-pub async fn race(
+pub async fn choose_build_side(
     sides: Sides,
     first: FirstRead,
     pool: &Arc<dyn MemoryPool>,
@@ -164,32 +164,32 @@ pub async fn race(
         (Side::Left, [left, right]) => (left, right),
         (Side::Right, [left, right]) => (right, left),
     };
-    let mut race = Race {
+    let mut candidates = Candidates {
         readers: [
             SideReader::new(side, one),
             SideReader::new(side.other(), other.yielding_memory(pool)),
         ],
     };
     if let Sides::Fixed(_) = sides {
-        race.readers[1].state = State::Out;
+        candidates.readers[1].state = ReadState::ProbeOnly;
     }
-    let mut noted = race.note(0, first.outcome, disk).await?;
+    let mut noted = candidates.note(0, first.outcome, disk).await?;
     let mut rows = sample_rows;
     let mut next = 1;
     loop {
         match noted {
-            Noted::Won(at) => return Ok(race.won(at)),
-            Noted::Refused(error) => return Ok(race.refused(error)),
+            Noted::Ended(at) => return Ok(candidates.choose(at)),
+            Noted::Refused(error) => return Ok(candidates.refused(error)),
             Noted::GoesOn => {}
         }
-        noted = match race.readers[next].state {
-            State::Runs => {
-                let alone = race.readers[1 - next].state != State::Runs;
+        noted = match candidates.readers[next].state {
+            ReadState::Reading => {
+                let alone = candidates.readers[1 - next].state != ReadState::Reading;
                 let rows = if alone { usize::MAX } else { rows };
-                let turn = race.readers[next].reading.turn(rows).await?;
-                race.note(next, turn, disk).await?
+                let outcome = candidates.readers[next].input.read(rows).await?;
+                candidates.note(next, outcome, disk).await?
             }
-            State::Waits | State::Out => Noted::GoesOn,
+            ReadState::Paused | ReadState::ProbeOnly => Noted::GoesOn,
         };
         next = 1 - next;
         if next == 0 {
@@ -200,52 +200,48 @@ pub async fn race(
 
 /// The state of a side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum ReadState {
     /// It is read.
-    Runs,
-    /// It is read on if the other one is out.
-    Waits,
-    /// It is not built.
-    Out,
+    Reading,
+    /// It is read on if the other one is only probed.
+    Paused,
+    /// It is probed, and not built.
+    ProbeOnly,
 }
 
 struct SideReader {
     side: Side,
-    reading: BufferedInput,
-    state: State,
+    input: BufferedInput,
+    state: ReadState,
 }
 
 impl SideReader {
-    fn new(side: Side, reading: BufferedInput) -> Self {
-        let state = State::Runs;
-        Self {
-            side,
-            reading,
-            state,
-        }
+    fn new(side: Side, input: BufferedInput) -> Self {
+        let state = ReadState::Reading;
+        Self { side, input, state }
     }
 
     /// Moves its rows to `disk`; whether it had some in memory.
     async fn spill_kept(&mut self, disk: &Disk<'_>) -> Result<bool> {
-        let Some(files) = disk(&self.reading).filter(|_| self.reading.has_memory()) else {
+        let Some(files) = disk(&self.input).filter(|_| self.input.has_memory()) else {
             return Ok(false);
         };
-        if self.state == State::Runs {
-            self.state = State::Waits;
+        if self.state == ReadState::Reading {
+            self.state = ReadState::Paused;
         }
-        self.reading.spill_kept(&files).await?;
+        self.input.spill_kept(&files).await?;
         Ok(true)
     }
 
-    /// Reads on, as the other one is out.
-    fn takes_over(&mut self) {
-        self.state = State::Runs;
-        self.reading.take_all_memory();
-        self.reading.read_back();
+    /// Reads on, as the other one is only probed.
+    fn take_over(&mut self) {
+        self.state = ReadState::Reading;
+        self.input.take_all_memory();
+        self.input.read_back();
     }
 }
 
-struct Race {
+struct Candidates {
     readers: [SideReader; 2],
 }
 
@@ -253,26 +249,26 @@ struct Race {
 enum Noted {
     GoesOn,
     /// The side of this reader ended first.
-    Won(usize),
+    Ended(usize),
     /// No side is left.
     Refused(Error),
 }
 
-impl Race {
+impl Candidates {
     /// Notes the outcome of a read of the side reader `at`.
-    async fn note(&mut self, at: usize, turn: ReadOutcome, disk: &Disk<'_>) -> Result<Noted> {
-        let alone = self.readers[1 - at].state == State::Out;
-        match turn {
-            ReadOutcome::Ended => return Ok(Noted::Won(at)),
+    async fn note(&mut self, at: usize, outcome: ReadOutcome, disk: &Disk<'_>) -> Result<Noted> {
+        let alone = self.readers[1 - at].state == ReadState::ProbeOnly;
+        match outcome {
+            ReadOutcome::Ended => return Ok(Noted::Ended(at)),
             ReadOutcome::Full => {}
             // A planned build side that fails is the join's error, as in `HashJoinExec`.
             ReadOutcome::Failed if alone || self.readers[at].side == Side::Left => {
-                return Err(self.readers[at].reading.lost());
+                return Err(self.readers[at].input.failure());
             }
-            ReadOutcome::Failed => self.out(at),
+            ReadOutcome::Failed => self.probe_only(at),
             ReadOutcome::Refused(_) if at == 1 && !alone => {
-                self.readers[at].state = State::Waits;
-                self.readers[at].reading.forget_table();
+                self.readers[at].state = ReadState::Paused;
+                self.readers[at].input.forget_table();
             }
             ReadOutcome::Refused(error) => {
                 if self.readers[1 - at].spill_kept(disk).await? {
@@ -281,26 +277,26 @@ impl Race {
                 if alone {
                     return Ok(Noted::Refused(error));
                 }
-                self.out(at);
+                self.probe_only(at);
             }
         }
         Ok(Noted::GoesOn)
     }
 
     /// Takes the side reader `at` out of the choice: its side is not built.
-    fn out(&mut self, at: usize) {
-        self.readers[at].state = State::Out;
-        self.readers[at].reading.forget_table();
-        self.readers[1 - at].takes_over();
+    fn probe_only(&mut self, at: usize) {
+        self.readers[at].state = ReadState::ProbeOnly;
+        self.readers[at].input.forget_table();
+        self.readers[1 - at].take_over();
     }
 
-    fn won(self, at: usize) -> Chosen {
+    fn choose(self, at: usize) -> Chosen {
         let [a, b] = self.readers;
-        let (won, lost) = if at == 0 { (a, b) } else { (b, a) };
-        Chosen::Won {
-            side: won.side,
-            build: won.reading,
-            probe: lost.reading,
+        let (build, probe) = if at == 0 { (a, b) } else { (b, a) };
+        Chosen::Side {
+            side: build.side,
+            build: build.input,
+            probe: probe.input,
         }
     }
 
@@ -310,7 +306,7 @@ impl Race {
             Side::Left => (a, b),
             Side::Right => (b, a),
         };
-        let readings = [left.reading, right.reading];
-        Chosen::Refused { readings, error }
+        let inputs = [left.input, right.input];
+        Chosen::Refused { inputs, error }
     }
 }

@@ -182,9 +182,9 @@ impl JoinPreparation {
         if wanted == 0 || join.fetch().is_some() || join.right().boundedness().is_unbounded() {
             return Ok(Ok(placed));
         }
-        let turn = probe.turn(wanted).await?;
+        let outcome = probe.read(wanted).await?;
         Ok(
-            if probe.rows() < wanted && matches!(turn, ReadOutcome::Ended) {
+            if probe.rows() < wanted && matches!(outcome, ReadOutcome::Ended) {
                 Err(HostReason::FewProbeRows { wanted })
             } else {
                 Ok(placed)

@@ -194,9 +194,9 @@ impl MultiPassJoin {
                 None => self.pairs.input(&self.pair, phase.build)?,
             };
             let mut input = input;
-            let outcome = input.turn(usize::MAX).await?;
+            let outcome = input.read(usize::MAX).await?;
             if matches!(outcome, ReadOutcome::Failed) {
-                return Err(input.lost());
+                return Err(input.failure());
             }
             if matches!(outcome, ReadOutcome::Refused(_)) && input.rows() == 0 {
                 // Without one batch nothing goes on.

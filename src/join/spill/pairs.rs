@@ -38,9 +38,9 @@ impl PairJoin {
         if !input.has_room(pair.partition(build).rows, pair.partition(build).bytes) {
             return Ok(None);
         }
-        match input.turn(usize::MAX).await? {
+        match input.read(usize::MAX).await? {
             ReadOutcome::Ended => Ok(Some(input.collect())),
-            ReadOutcome::Failed => Err(input.lost()),
+            ReadOutcome::Failed => Err(input.failure()),
             _ => Ok(None),
         }
     }
