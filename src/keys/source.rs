@@ -214,38 +214,28 @@ pub fn has_nulls(keys: &[Vec<ArrayRef>]) -> bool {
         .any(|column| column.logical_null_count() > 0)
 }
 
-/// Types and equality of a join's keys.
-#[derive(Debug, Clone)]
-pub struct KeySpec {
-    /// Types of the key columns.
-    pub types: Vec<DataType>,
-    /// Says whether NULL keys match each other.
-    pub null_equality: NullEquality,
-    /// Bits of a hashed normalized key, at most 32.
-    pub normalized_key_bits: u32,
-}
-
-/// Chooses the encoding of `keys`, of which `width` parts are measured at a time.
+/// Chooses the encoding of `keys`, whose columns have the given `types`. `width` parts of the keys
+/// are measured at a time.
 ///
 /// # Errors
 /// The errors of [`KeyRanges::measure`].
 pub async fn choose_encoder(
-    spec: &KeySpec,
+    types: &[DataType],
+    null_equality: NullEquality,
     keys: &[Vec<ArrayRef>],
     width: usize,
 ) -> Result<KeyEncoder> {
     let measure = |part: Morsel| {
-        let types = spec.types.clone();
+        let types = types.to_vec();
         async move { KeyRanges::measure(&part.columns, &types) }
     };
     let extents = map_parallel(parts(keys), width, measure).await?;
     let whole = extents.into_iter().reduce(KeyRanges::union);
     let extents = match whole {
         Some(extents) => extents,
-        None => KeyRanges::measure(&[], &spec.types)?,
+        None => KeyRanges::measure(&[], types)?,
     };
-    Ok(KeyEncoder::of(&extents, &spec.types, spec.null_equality)
-        .with_normalized_key_bits(spec.normalized_key_bits, spec.null_equality))
+    Ok(KeyEncoder::of(&extents, types, null_equality))
 }
 
 /// Returns the normalized keys of all rows that can match, by parts.

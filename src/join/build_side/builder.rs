@@ -59,7 +59,9 @@ pub async fn build(
         memory.visited.try_grow(Bitmap::bytes(n))?;
     }
     let began = Instant::now();
-    let encoder = choose_encoder(&spec.keys, &keys, spec.width).await?;
+    let (null_equality, bits) = (spec.null_equality, spec.config.knobs.normalized_key_bits);
+    let encoder = choose_encoder(&spec.key_types, null_equality, &keys, spec.width).await?;
+    let encoder = encoder.with_normalized_key_bits(bits, null_equality);
     let to_send = KeysToSend::of(&encoder, &keys, n, spec.width, &memory.keys).await?;
     let encoded = began.elapsed();
     let fallback = Failover::new(&spec.config);

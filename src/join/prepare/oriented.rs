@@ -26,7 +26,6 @@ use crate::join::dynamic_filter::accumulator::{FilterSpec, KeyFilter};
 use crate::join::output::columns::OutputColumns;
 use crate::join::output::join_type::Outcome;
 use crate::join::probe::ProbeSpec;
-use crate::keys::source::KeySpec;
 use crate::keys::verify::supported;
 
 /// A join whose left input is the build side.
@@ -126,11 +125,8 @@ impl OrientedJoin {
         let join = &self.join;
         Ok(BuildSpec {
             on: join.on().iter().map(|(l, _)| Arc::clone(l)).collect(),
-            keys: KeySpec {
-                types: self.key_types()?,
-                null_equality: join.null_equality(),
-                normalized_key_bits: self.config.knobs.normalized_key_bits,
-            },
+            key_types: self.key_types()?,
+            null_equality: join.null_equality(),
             visited: emits_build_rows(*join.join_type()),
             filtered: join.filter().is_some(),
             columns: self.build_columns(),
