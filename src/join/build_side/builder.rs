@@ -62,7 +62,7 @@ pub async fn build(
     let (null_equality, bits) = (spec.null_equality, spec.config.knobs.normalized_key_bits);
     let encoder = choose_encoder(&spec.key_types, null_equality, &keys, spec.width).await?;
     let encoder = encoder.with_normalized_key_bits(bits, null_equality);
-    let to_send = KeysToSend::of(&encoder, &keys, n, spec.width, &memory.keys).await?;
+    let to_send = KeysToSend::new(&encoder, &keys, spec.width, &memory.keys).await?;
     let encoded = began.elapsed();
     let fallback = Failover::new(&spec.config);
     let notes_visits = spec.visited && !spec.filtered && encoder.is_exact();
@@ -109,9 +109,9 @@ async fn table_and_columns(
     keys: KeysToSend,
 ) -> Result<(BuiltTable, usize)> {
     let (spec, memory) = (build.spec, build.memory);
-    let KeysToSend::Plain = keys else {
+    if keys.is_encoded() {
         return Ok((build.build(rows, &keys).await?, 0));
-    };
+    }
     let early = ColumnsToConcat::of(spec, rows, &memory.batches, |_, arrays| {
         log_words(arrays).is_none()
     });

@@ -20,13 +20,12 @@ use datafusion::common::runtime::SpawnedTask;
 use crate::device::Placed;
 use crate::error::{Error, Result};
 use crate::join::lookup::columns::{DeviceColumn, Upload};
-use crate::join::lookup::table::{JoinTable, TableSpec};
+use crate::join::lookup::table::JoinTable;
 use crate::join::metrics::JoinMetrics;
 use crate::keys::source::KeysToSend;
 use crate::parallel::task_failed;
 
 use super::side::BuildSide;
-use super::table::table_of;
 
 impl BuildSide {
     /// Goes on after the device of `table` failed with `error`: with other tables, with one on
@@ -123,17 +122,11 @@ impl BuildSide {
             width,
             metrics,
         };
-        let spec = TableSpec {
-            config: self.spec().config.index_config(),
-            format: rows.encoder().format(),
-            rows: rows.len(),
-            notes_visits: first.visited.is_some(),
-        };
         let held = memory.device.new_empty();
         held.try_grow(first.bytes())?;
-        let (encoder, n) = (rows.encoder(), rows.len());
-        let keys = KeysToSend::of(encoder, rows.keys(), n, width, &memory.keys).await?;
-        let mut table = table_of(upload, spec, rows, &keys).await?;
+        let keys = KeysToSend::new(rows.encoder(), rows.keys(), width, &memory.keys).await?;
+        let (config, notes_visits) = (self.spec().config.index_config(), first.visited.is_some());
+        let mut table = JoinTable::build(upload, &keys, config, notes_visits).await?;
         for column in &first.columns {
             let arrays = rows.column(column.source);
             let sent = DeviceColumn::send(upload.of_columns(), column.source, arrays).await?;

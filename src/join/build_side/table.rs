@@ -21,10 +21,10 @@ use crate::join::build_side::spec::BuildSpec;
 use crate::join::decision::HostReason;
 use crate::join::lookup::columns::{DeviceColumn, Upload};
 use crate::join::lookup::failover::Failover;
-use crate::join::lookup::table::{JoinTable, TableSpec};
+use crate::join::lookup::table::JoinTable;
 use crate::join::memory::BuildMemory;
 use crate::join::metrics::JoinMetrics;
-use crate::keys::source::{KeysToSend, PlainKeys};
+use crate::keys::source::KeysToSend;
 
 /// Device bytes per key while a table is built: key, table, and what its groups take meanwhile.
 pub const KEY_BYTES: u64 = 48;
@@ -86,7 +86,7 @@ impl TableBuild<'_> {
         keys: &KeysToSend,
     ) -> Result<Option<Arc<JoinTable>>> {
         let (spec, n) = (self.spec, rows.len());
-        let count = keys.count(n);
+        let count = keys.count();
         if count == 0 {
             return Ok(None);
         }
@@ -117,18 +117,13 @@ impl TableBuild<'_> {
         rows: &KeyedRows,
         keys: &KeysToSend,
     ) -> Result<JoinTable> {
-        let spec = TableSpec {
-            config: self.spec.config.index_config(),
-            format: rows.encoder().format(),
-            rows: rows.len(),
-            notes_visits: self.notes_visits,
-        };
         if self.spec.device.info().shares_host_memory() {
-            let most = KEY_BYTES * keys.count(rows.len()) as u64;
+            let most = KEY_BYTES * keys.count() as u64;
             let most = usize::try_from(most).unwrap_or(usize::MAX);
             self.memory.device.try_resize(most)?;
         }
-        let mut table = table_of(upload, spec, rows, keys).await?;
+        let config = self.spec.config.index_config();
+        let mut table = JoinTable::build(upload, keys, config, self.notes_visits).await?;
         let columns = upload.of_columns();
         for source in rows.probed(&self.spec.columns) {
             match DeviceColumn::send(columns, source, rows.column(source)).await {
@@ -140,24 +135,5 @@ impl TableBuild<'_> {
         }
         self.memory.device.try_resize(table.bytes())?;
         Ok(table)
-    }
-}
-
-/// Builds the table of `keys`, those of `rows`.
-///
-/// # Errors
-/// Those of [`JoinTable::build`].
-pub async fn table_of(
-    upload: Upload<'_>,
-    spec: TableSpec,
-    rows: &KeyedRows,
-    keys: &KeysToSend,
-) -> Result<JoinTable> {
-    match keys {
-        KeysToSend::Plain => {
-            let keys = PlainKeys::of(rows.encoder(), rows.keys());
-            JoinTable::build(upload, spec, keys).await
-        }
-        KeysToSend::Encoded(keys) => JoinTable::build(upload, spec, keys.parts.clone()).await,
     }
 }

@@ -18,13 +18,13 @@ use crate::device::{Answer, Buffer, Cost, Placed, Queue};
 use crate::error::{DeviceError, Error, Result};
 use crate::table::multimap::pairs::{LookedUp, Matches};
 use crate::table::multimap::{HashIndex, IndexConfig};
-use crate::table::multimap::{KeyFormat, MultiMap, MultiMapInput};
+use crate::table::multimap::{MultiMap, MultiMapInput};
 use crate::table::primitives::group::RowGroups;
 use crate::table::primitives::rows::set_bits;
 
 use crate::join::bitmap::{Bitmap, ones_of};
 use crate::join::lookup::columns::{DeviceColumn, Upload};
-use crate::keys::source::KeySource;
+use crate::keys::source::{KeyPart, KeysToSend};
 use crate::parallel::map_parallel;
 
 /// Rows of a window of visited rows, at most.
@@ -73,19 +73,6 @@ pub struct JoinTable {
     pub columns: Vec<DeviceColumn>,
 }
 
-/// The properties that a table is to have.
-#[derive(Debug, Clone, Copy)]
-pub struct TableSpec {
-    /// The session's options of it.
-    pub config: IndexConfig,
-    /// Format of the keys.
-    pub format: KeyFormat,
-    /// Rows of the build side, with or without a key.
-    pub rows: usize,
-    /// True if lookups note which of the table's values they found.
-    pub notes_visits: bool,
-}
-
 /// Keys on the device, with their rows.
 #[derive(Debug)]
 pub struct DeviceKeys {
@@ -94,18 +81,19 @@ pub struct DeviceKeys {
 }
 
 impl JoinTable {
-    /// Builds the table of `parts`. Row numbers travel only if some row has no key.
+    /// Builds the table of `keys`. Lookups note which of its values they found, if it
+    /// `notes_visits`.
     ///
     /// # Errors
     /// The errors of [`MultiMap::build`].
-    pub async fn build<K: KeySource>(
+    pub async fn build(
         upload: Upload<'_>,
-        spec: TableSpec,
-        parts: Vec<K>,
+        keys: &KeysToSend,
+        config: IndexConfig,
+        notes_visits: bool,
     ) -> Result<Self> {
-        let TableSpec { format, rows, .. } = spec;
-        let n: usize = parts.iter().map(KeySource::count).sum();
-        let (keys, sending) = send_keys(upload, parts, format.words(), n < rows).await?;
+        let (format, rows) = (keys.format, keys.rows);
+        let (keys, sending) = send_keys(upload, keys).await?;
         let limit = upload.memory_limit;
         let built = upload.device.run(move |queue| {
             queue.limit_memory(limit);
@@ -114,8 +102,8 @@ impl JoinTable {
                 rows: keys.rows.as_ref(),
                 format,
             };
-            let built = MultiMap::build(queue, spec.config, keys)?;
-            let visited = if spec.notes_visits {
+            let built = MultiMap::build(queue, config, keys)?;
+            let visited = if notes_visits {
                 Some(unset_bits(queue, values(&built, rows))?)
             } else {
                 None
@@ -302,24 +290,19 @@ fn set_numbers(words: &[u32]) -> impl Iterator<Item = u32> {
     words.flat_map(|(w, word)| ones_of(u64::from(*word), 32 * w as u32))
 }
 
-/// Sends the keys of all parts, of `words` words each, one after the other. Their rows' numbers go
-/// with them if the keys are `numbered`, as those are not the positions. Returns the device's time
-/// for it, too.
+/// Sends the keys of all parts, one after the other. The numbers of their rows go with them if some
+/// row has no key, as they are not the keys' positions then. Returns the device's time for it, too.
 ///
 /// # Errors
-/// [`DeviceMemory`](DeviceError::DeviceMemory), OpenCL's own, and those of [`KeySource::write`].
-pub async fn send_keys<K: KeySource>(
-    upload: Upload<'_>,
-    parts: Vec<K>,
-    words: usize,
-    numbered: bool,
-) -> Result<(DeviceKeys, Duration)> {
-    let n: usize = parts.iter().map(KeySource::count).sum();
+/// [`DeviceMemory`](DeviceError::DeviceMemory), OpenCL's own, and those of [`KeyPart::write`].
+async fn send_keys(upload: Upload<'_>, keys: &KeysToSend) -> Result<(DeviceKeys, Duration)> {
+    let (n, words) = (keys.count(), keys.format.words());
+    let is_numbered = n < keys.rows;
     let limit = upload.memory_limit;
     let buffers = upload.device.run(move |queue| {
         queue.limit_memory(limit);
         let keys = queue.allocate("build keys", n * words)?;
-        let rows = if numbered {
+        let rows = if is_numbered {
             Some(queue.allocate("build rows", n)?)
         } else {
             None
@@ -328,13 +311,12 @@ pub async fn send_keys<K: KeySource>(
     });
     let buffers = Arc::new(buffers.await?.value);
     let mut at = 0;
-    let mut placed = Vec::with_capacity(parts.len());
-    for part in parts {
-        let len = part.count();
-        placed.push((at, part));
-        at += len;
+    let mut placed = Vec::with_capacity(keys.parts.len());
+    for part in &keys.parts {
+        placed.push((at, Arc::clone(part)));
+        at += part.count();
     }
-    let send = |(at, part): (usize, K)| {
+    let send = |(at, part): (usize, Arc<KeyPart>)| {
         let (device, buffers) = (upload.device.clone(), Arc::clone(&buffers));
         let metrics = upload.metrics.clone();
         async move {
@@ -364,7 +346,7 @@ pub async fn send_keys<K: KeySource>(
             Ok(cost.busy())
         }
     };
-    let times: Vec<Duration> = map_parallel(placed, upload.width, send).await?;
+    let times: Vec<Duration> = map_parallel(placed, keys.width, send).await?;
     let keys = Arc::try_unwrap(buffers);
     let keys = keys.map_err(|_| Error::Internal("build keys are still being sent".into()))?;
     Ok((keys, times.into_iter().sum()))
