@@ -44,7 +44,7 @@ impl BuildSide {
         metrics: &JoinMetrics,
     ) -> Result<()> {
         let fallback = self.tables().fallback();
-        fallback.note(&table.access.device, error, metrics)?;
+        fallback.note(&table.device, error, metrics)?;
         table.lose();
         let (side, metrics) = (Arc::clone(self), metrics.clone());
         let added = SpawnedTask::spawn(async move {
@@ -101,7 +101,7 @@ impl BuildSide {
     fn place_another(&self) -> Option<(Arc<JoinTable>, Placed)> {
         let tables = self.tables();
         let first = Arc::clone(tables.first()?);
-        let (at, limit) = (&first.access.device, first.access.memory_limit);
+        let (at, limit) = (&first.device, first.memory_limit);
         let placed = at.among().place(first.bytes() as u64, limit, |device| {
             let is_alike = device.info().kind == at.info().kind;
             is_alike && !tables.has(device) && !tables.fallback().is_unhealthy(device)
@@ -118,7 +118,7 @@ impl BuildSide {
         let (rows, memory, width) = (self.keyed_rows(), self.memory(), self.spec().width);
         let upload = Upload {
             device: placed,
-            memory_limit: first.access.memory_limit,
+            memory_limit: first.memory_limit,
             width,
             metrics,
         };

@@ -31,8 +31,7 @@ pub fn lookup(
     keys: ProbeKeys,
     wanted: LookupKind,
 ) -> BoxFuture<'static, Result<Answer<LookupResult>>> {
-    let access = table.access.clone();
-    access.run(move |queue| {
+    Arc::clone(&table).run(move |queue| {
         let _permit = keys.permit;
         let (mut found, matches) = lookup_keys(queue, &table, keys.words, wanted)?;
         if found.window.end() < found.total && matches!(wanted, LookupKind::Pairs { .. }) {
@@ -58,8 +57,8 @@ impl PairCursor for DeviceMatches {
         first: u64,
         wanted: LookupKind,
     ) -> BoxFuture<'static, Result<Answer<Window>>> {
-        let access = self.table.access.clone();
-        access.run(move |queue| fetch_window(queue, &self.table, &self.matches, first, wanted))
+        let table = Arc::clone(&self.table);
+        table.run(move |queue| fetch_window(queue, &self.table, &self.matches, first, wanted))
     }
 }
 

@@ -30,35 +30,13 @@ use crate::parallel::map_parallel;
 /// Rows of a window of visited rows, at most.
 const VISITS: usize = 1 << 20;
 
-/// A device, and how much of its memory may be in use.
-#[derive(Debug, Clone)]
-pub struct Access {
-    /// The device, with the join that is placed there.
-    pub device: Placed,
-    /// Device memory limit in bytes.
-    pub memory_limit: u64,
-}
-
-impl Access {
-    /// Runs `job` as [`Device::run`] does, within the limit.
-    pub fn run<T: Send + 'static>(
-        &self,
-        job: impl FnOnce(&mut Queue) -> Result<T, DeviceError> + Send + 'static,
-    ) -> BoxFuture<'static, Result<Answer<T>>> {
-        let limit = self.memory_limit;
-        let answer = self.device.run(move |queue| {
-            queue.limit_memory(limit);
-            job(queue)
-        });
-        answer.map_err(Error::from).boxed()
-    }
-}
-
 /// The build side on the device.
 #[derive(Debug)]
 pub struct JoinTable {
-    /// Place where the table is.
-    pub access: Access,
+    /// The device, with the join that is placed there.
+    pub device: Placed,
+    /// Bytes of the device's memory that may be in use.
+    pub memory_limit: u64,
     /// The device's time for its keys and for building it.
     pub cost: Duration,
     /// True if the device has failed since the build.
@@ -116,10 +94,8 @@ impl JoinTable {
         let (built, visited) = built.value;
         upload.metrics.add_table(&built.index);
         Ok(Self {
-            access: Access {
-                device: upload.device.clone(),
-                memory_limit: limit,
-            },
+            device: upload.device.clone(),
+            memory_limit: limit,
             cost,
             lost: AtomicBool::new(false),
             rows,
@@ -127,6 +103,19 @@ impl JoinTable {
             visited,
             columns: Vec::new(),
         })
+    }
+
+    /// Runs `job` on the table's device, within the limit of its memory.
+    pub fn run<T: Send + 'static>(
+        &self,
+        job: impl FnOnce(&mut Queue) -> Result<T, DeviceError> + Send + 'static,
+    ) -> BoxFuture<'static, Result<Answer<T>>> {
+        let limit = self.memory_limit;
+        let answer = self.device.run(move |queue| {
+            queue.limit_memory(limit);
+            job(queue)
+        });
+        answer.map_err(Error::from).boxed()
     }
 
     /// Returns whether its device failed.
@@ -161,8 +150,8 @@ impl JoinTable {
     /// # Errors
     /// [`DeviceMemory`](DeviceError::DeviceMemory) and OpenCL's own.
     pub async fn mark_visited(self: Arc<Self>, visited: &Bitmap, rows: usize) -> Result<Cost> {
-        let access = self.access.clone();
-        let bits = access.run(move |queue| self.visited_rows(queue, rows));
+        let asked = Arc::clone(&self);
+        let bits = asked.run(move |queue| self.visited_rows(queue, rows));
         let bits = bits.await?;
         visited.set_all(&bits.value);
         Ok(bits.cost)

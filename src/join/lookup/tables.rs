@@ -49,7 +49,7 @@ impl TableReplicas {
     /// Answers from `first`, which is missing if no row can match.
     pub fn new(first: Option<Arc<JoinTable>>, fallback: Failover) -> Self {
         if let Some(first) = &first
-            && fallback.is_unhealthy(&first.access.device)
+            && fallback.is_unhealthy(&first.device)
         {
             first.lose();
         }
@@ -80,7 +80,7 @@ impl TableReplicas {
     /// Returns the table whose device has the fewest jobs; `None` if the host answers.
     pub fn answering(&self) -> Option<Arc<JoinTable>> {
         let sound = self.all().into_iter().filter(|table| !table.is_lost());
-        sound.min_by_key(|table| table.access.device.jobs())
+        sound.min_by_key(|table| table.device.jobs())
     }
 
     /// Returns whether a device failed.
@@ -93,7 +93,7 @@ impl TableReplicas {
         let index = device.info().index;
         let mut all = self.all().into_iter();
         let mut refused = lock(&self.refused).clone().into_iter();
-        all.any(|table| table.access.device.info().index == index)
+        all.any(|table| table.device.info().index == index)
             || refused.any(|device| device.info().index == index)
     }
 
@@ -112,7 +112,7 @@ impl TableReplicas {
         let Some(first) = &self.first else {
             return false;
         };
-        if cost.waited < cost.busy() || first.access.device.among().all().len() < 2 {
+        if cost.waited < cost.busy() || first.device.among().all().len() < 2 {
             return false;
         }
         let mut pressed = lock(&self.pressed);

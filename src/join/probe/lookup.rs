@@ -259,7 +259,7 @@ impl Probe {
         words: usize,
     ) -> Result<ChunkKeys, Refused> {
         while let Some(table) = build.tables().answering() {
-            let permit = table.access.device.upload().await;
+            let permit = table.device.upload().await;
             let keys = permit.map_err(Error::from).and_then(|permit| {
                 let words = permit.staging("probe keys", words)?;
                 Ok(ProbeKeys { words, permit })

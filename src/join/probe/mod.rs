@@ -351,7 +351,7 @@ impl Probe {
         match (table, error) {
             (Some(table), Error::Device(error)) => {
                 let own = table.bytes() as u64;
-                table.access.device.has_room_after(error, own).await
+                table.device.has_room_after(error, own).await
             }
             _ => false,
         }
