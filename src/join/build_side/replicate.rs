@@ -19,8 +19,8 @@ use datafusion::common::runtime::SpawnedTask;
 
 use crate::device::Placed;
 use crate::error::{Error, Result};
-use crate::join::lookup::columns::{DeviceColumn, Upload};
 use crate::join::lookup::table::JoinTable;
+use crate::join::lookup::upload::{build_table, send_column};
 use crate::join::metrics::JoinMetrics;
 use crate::keys::source::KeysToSend;
 use crate::parallel::task_failed;
@@ -115,21 +115,15 @@ impl BuildSide {
         first: &JoinTable,
         metrics: &JoinMetrics,
     ) -> Result<JoinTable> {
-        let (rows, memory, width) = (self.keyed_rows(), self.memory(), self.spec().width);
-        let upload = Upload {
-            device: placed,
-            memory_limit: first.memory_limit,
-            width,
-            metrics,
-        };
+        let (rows, memory, spec) = (self.keyed_rows(), self.memory(), self.spec());
         let held = memory.device.new_empty();
         held.try_grow(first.bytes())?;
-        let keys = KeysToSend::new(rows.encoder(), rows.keys(), width, &memory.keys).await?;
-        let (config, notes_visits) = (self.spec().config.index_config(), first.visited.is_some());
-        let mut table = JoinTable::build(upload, &keys, config, notes_visits).await?;
+        let keys = KeysToSend::new(rows.encoder(), rows.keys(), spec.width, &memory.keys).await?;
+        let notes_visits = first.visited.is_some();
+        let mut table = build_table(placed, &spec.config, &keys, notes_visits, metrics).await?;
         for column in &first.columns {
             let arrays = rows.column(column.source);
-            let sent = DeviceColumn::send(upload.of_columns(), column.source, arrays).await?;
+            let sent = send_column(&table, column.source, arrays, spec.width, metrics).await?;
             let refused = || Error::Internal("a column is not gathered any more".to_owned());
             table.columns.push(sent.ok_or_else(refused)?);
         }

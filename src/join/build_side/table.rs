@@ -19,9 +19,9 @@ use crate::join::bitmap::Bitmap;
 use crate::join::build_side::keyed::KeyedRows;
 use crate::join::build_side::spec::BuildSpec;
 use crate::join::decision::HostReason;
-use crate::join::lookup::columns::{DeviceColumn, Upload};
 use crate::join::lookup::failover::Failover;
 use crate::join::lookup::table::JoinTable;
+use crate::join::lookup::upload::{build_table, memory_limit, send_column};
 use crate::join::memory::BuildMemory;
 use crate::join::metrics::JoinMetrics;
 use crate::keys::source::KeysToSend;
@@ -90,43 +90,34 @@ impl TableBuild<'_> {
         if count == 0 {
             return Ok(None);
         }
-        let upload = Upload {
-            device: &spec.device,
-            memory_limit: spec.config.memory_limit(),
-            width: spec.width,
-            metrics: self.metrics,
-        };
-        let has_room = usize::try_from(upload.limit() / KEY_BYTES_MIN).unwrap_or(usize::MAX);
+        let bytes = memory_limit(&spec.device, &spec.config);
+        let has_room = usize::try_from(bytes / KEY_BYTES_MIN).unwrap_or(usize::MAX);
         let limit = spec.config.knobs.max_table_rows.min(has_room);
         if n > spec.config.knobs.max_table_rows || count > has_room {
             return Err(Error::TooManyRows { rows: n, limit });
         }
-        let mut built = self.try_once(upload, rows, keys).await;
+        let mut built = self.try_once(rows, keys).await;
         if let Err(Error::Device(error)) = &built
             && spec.device.has_room_after(error, 0).await
         {
-            built = self.try_once(upload, rows, keys).await;
+            built = self.try_once(rows, keys).await;
         }
         Ok(Some(Arc::new(built?)))
     }
 
     /// Builds the table, with the columns that it is to gather.
-    async fn try_once(
-        self,
-        upload: Upload<'_>,
-        rows: &KeyedRows,
-        keys: &KeysToSend,
-    ) -> Result<JoinTable> {
-        if self.spec.device.info().shares_host_memory() {
+    async fn try_once(self, rows: &KeyedRows, keys: &KeysToSend) -> Result<JoinTable> {
+        let (spec, metrics) = (self.spec, self.metrics);
+        if spec.device.info().shares_host_memory() {
             let most = KEY_BYTES * keys.count() as u64;
             let most = usize::try_from(most).unwrap_or(usize::MAX);
             self.memory.device.try_resize(most)?;
         }
-        let config = self.spec.config.index_config();
-        let mut table = JoinTable::build(upload, keys, config, self.notes_visits).await?;
-        let columns = upload.of_columns();
-        for source in rows.probed(&self.spec.columns) {
-            match DeviceColumn::send(columns, source, rows.column(source)).await {
+        let (device, config) = (&spec.device, &spec.config);
+        let mut table = build_table(device, config, keys, self.notes_visits, metrics).await?;
+        for source in rows.probed(&spec.columns) {
+            let arrays = rows.column(source);
+            match send_column(&table, source, arrays, spec.width, metrics).await {
                 Ok(column) => table.columns.extend(column),
                 // The host gathers what the device has no room for.
                 Err(error) if error.is_device_memory() => break,

@@ -9,6 +9,7 @@
 //!
 //! * [`result`]: what a lookup brings back
 //! * [`table`]: the build side's table on the device; [`columns`]: its columns there
+//! * [`upload`]: how both come there
 //! * [`tables`]: the tables of one build side, one per device
 //! * [`device`]: lookups there
 //! * [`host`]: the host's own table, made once the device has failed
@@ -21,3 +22,4 @@ pub mod host;
 pub mod result;
 pub mod table;
 pub mod tables;
+pub mod upload;

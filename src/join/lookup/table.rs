@@ -1,12 +1,13 @@
-//! The build side on the device: its keys' table, and what lookups need beside it.
+//! The build side on the device: its keys' table, its columns, and which rows lookups found.
 //!
 //! ```text
-//!  keys ──────────parts, side by side─▶ device: keys ─▶ MultiMap
-//!  wanted columns ────────────────────▶ device: columns, to be gathered by row
-//!  join types that ask which build rows were matched: one bit per value of the table
+//!            ┌ MultiMap       any key to its rows
+//!  JoinTable ┤ DeviceColumn   values to be gathered by row
+//!            └ visited        one bit per value of the table ── groups ─▶ one bit per build row
 //! ```
 //!
-//! Nothing of it comes back but those bits, once, at the end of the probe.
+//! [`upload`](super::upload) brings it there. Nothing of it comes back but those bits, at the end of
+//! the probe or after so many lookups. Only join types that emit build rows have them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,15 +18,12 @@ use futures::future::{BoxFuture, FutureExt, TryFutureExt};
 use crate::device::{Answer, Buffer, Cost, Placed, Queue};
 use crate::error::{DeviceError, Error, Result};
 use crate::table::multimap::pairs::{LookedUp, Matches};
-use crate::table::multimap::{HashIndex, IndexConfig};
-use crate::table::multimap::{MultiMap, MultiMapInput};
+use crate::table::multimap::{HashIndex, MultiMap};
 use crate::table::primitives::group::RowGroups;
 use crate::table::primitives::rows::set_bits;
 
 use crate::join::bitmap::{Bitmap, ones_of};
-use crate::join::lookup::columns::{DeviceColumn, Upload};
-use crate::keys::source::{KeyPart, KeysToSend};
-use crate::parallel::map_parallel;
+use crate::join::lookup::columns::DeviceColumn;
 
 /// Rows of a window of visited rows, at most.
 const VISITS: usize = 1 << 20;
@@ -40,7 +38,7 @@ pub struct JoinTable {
     /// The device's time for its keys and for building it.
     pub cost: Duration,
     /// True if the device has failed since the build.
-    lost: AtomicBool,
+    pub(super) lost: AtomicBool,
     /// Rows of the build side.
     pub rows: usize,
     /// Any key to its rows.
@@ -51,60 +49,7 @@ pub struct JoinTable {
     pub columns: Vec<DeviceColumn>,
 }
 
-/// Keys on the device, with their rows.
-#[derive(Debug)]
-pub struct DeviceKeys {
-    keys: Buffer<u32>,
-    rows: Option<Buffer<u32>>,
-}
-
 impl JoinTable {
-    /// Builds the table of `keys`. Lookups note which of its values they found, if it
-    /// `notes_visits`.
-    ///
-    /// # Errors
-    /// The errors of [`MultiMap::build`].
-    pub async fn build(
-        upload: Upload<'_>,
-        keys: &KeysToSend,
-        config: IndexConfig,
-        notes_visits: bool,
-    ) -> Result<Self> {
-        let (format, rows) = (keys.format, keys.rows);
-        let (keys, sending) = send_keys(upload, keys).await?;
-        let limit = upload.memory_limit;
-        let built = upload.device.run(move |queue| {
-            queue.limit_memory(limit);
-            let keys = MultiMapInput {
-                keys: &keys.keys,
-                rows: keys.rows.as_ref(),
-                format,
-            };
-            let built = MultiMap::build(queue, config, keys)?;
-            let visited = if notes_visits {
-                Some(unset_bits(queue, values(&built, rows))?)
-            } else {
-                None
-            };
-            Ok((built, visited))
-        });
-        let built = built.await?;
-        upload.metrics.add_cost(&built.cost);
-        let cost = sending + built.cost.busy();
-        let (built, visited) = built.value;
-        upload.metrics.add_table(&built.index);
-        Ok(Self {
-            device: upload.device.clone(),
-            memory_limit: limit,
-            cost,
-            lost: AtomicBool::new(false),
-            rows,
-            built,
-            visited,
-            columns: Vec::new(),
-        })
-    }
-
     /// Runs `job` on the table's device, within the limit of its memory.
     pub fn run<T: Send + 'static>(
         &self,
@@ -262,12 +207,8 @@ impl<'a> WordReader<'a> {
     }
 }
 
-/// Returns how many values the table can have: rows, or groups.
-fn values(built: &MultiMap, rows: usize) -> usize {
-    built.groups.as_ref().map_or(rows, |groups| groups.len())
-}
-
-fn unset_bits(queue: &mut Queue, n: usize) -> Result<Buffer<u32>, DeviceError> {
+/// Returns `n` bits on the device, none of which is set.
+pub(super) fn unset_bits(queue: &mut Queue, n: usize) -> Result<Buffer<u32>, DeviceError> {
     let bits = queue.allocate("visited bits", n.div_ceil(32))?;
     queue.fill(&bits, 0)?;
     Ok(bits)
@@ -277,66 +218,4 @@ fn unset_bits(queue: &mut Queue, n: usize) -> Result<Buffer<u32>, DeviceError> {
 fn set_numbers(words: &[u32]) -> impl Iterator<Item = u32> {
     let words = words.iter().enumerate();
     words.flat_map(|(w, word)| ones_of(u64::from(*word), 32 * w as u32))
-}
-
-/// Sends the keys of all parts, one after the other. The numbers of their rows go with them if some
-/// row has no key, as they are not the keys' positions then. Returns the device's time for it, too.
-///
-/// # Errors
-/// [`DeviceMemory`](DeviceError::DeviceMemory), OpenCL's own, and those of [`KeyPart::write`].
-async fn send_keys(upload: Upload<'_>, keys: &KeysToSend) -> Result<(DeviceKeys, Duration)> {
-    let (n, words) = (keys.count(), keys.format.words());
-    let is_numbered = n < keys.rows;
-    let limit = upload.memory_limit;
-    let buffers = upload.device.run(move |queue| {
-        queue.limit_memory(limit);
-        let keys = queue.allocate("build keys", n * words)?;
-        let rows = if is_numbered {
-            Some(queue.allocate("build rows", n)?)
-        } else {
-            None
-        };
-        Ok(DeviceKeys { keys, rows })
-    });
-    let buffers = Arc::new(buffers.await?.value);
-    let mut at = 0;
-    let mut placed = Vec::with_capacity(keys.parts.len());
-    for part in &keys.parts {
-        placed.push((at, Arc::clone(part)));
-        at += part.count();
-    }
-    let send = |(at, part): (usize, Arc<KeyPart>)| {
-        let (device, buffers) = (upload.device.clone(), Arc::clone(&buffers));
-        let metrics = upload.metrics.clone();
-        async move {
-            let n = part.count();
-            let sent = {
-                let permit = device.upload().await?;
-                let mut keys = permit.staging("build keys", n * words)?;
-                part.write(&mut keys)?;
-                let rows = match buffers.rows {
-                    Some(_) => {
-                        let mut rows = permit.staging("build rows", n)?;
-                        part.number(&mut rows);
-                        Some(rows)
-                    }
-                    None => None,
-                };
-                device.run(move |queue| {
-                    let _permit = permit;
-                    if let (Some(buffer), Some(rows)) = (&buffers.rows, rows) {
-                        queue.send_to(buffer, at, rows)?;
-                    }
-                    queue.send_to(&buffers.keys, at * words, keys)
-                })
-            };
-            let cost = sent.await?.cost;
-            metrics.add_cost(&cost);
-            Ok(cost.busy())
-        }
-    };
-    let times: Vec<Duration> = map_parallel(placed, keys.width, send).await?;
-    let keys = Arc::try_unwrap(buffers);
-    let keys = keys.map_err(|_| Error::Internal("build keys are still being sent".into()))?;
-    Ok((keys, times.into_iter().sum()))
 }
