@@ -17,12 +17,12 @@ use datafusion::physical_expr_common::utils::evaluate_expressions_to_arrays;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
-use crate::device::Answer;
+use crate::device::{Answer, Staging, UploadPermit};
 use crate::error::{Error, Result};
 use crate::join::batch_bytes::BatchBytes;
 use crate::join::bitmap::Bitmap;
 use crate::join::build_side::side::BuildSide;
-use crate::join::lookup::device::{self, ProbeKeys};
+use crate::join::lookup::device;
 use crate::join::lookup::host::HostMatches;
 use crate::join::lookup::result::{ChunkPosition, LookupKind, LookupResult};
 use crate::join::lookup::table::JoinTable;
@@ -45,14 +45,14 @@ struct ChunkRoom {
 
 /// The keys of a chunk, where the engine that answers wants them.
 enum ChunkKeys {
-    ForDevice(Arc<JoinTable>, ProbeKeys),
+    ForDevice(Arc<JoinTable>, Staging<u32>, UploadPermit),
     ForHost(Vec<u32>),
 }
 
 impl ChunkKeys {
     fn words(&mut self) -> &mut [u32] {
         match self {
-            ChunkKeys::ForDevice(_, keys) => &mut keys.words,
+            ChunkKeys::ForDevice(_, words, _) => words,
             ChunkKeys::ForHost(words) => words,
         }
     }
@@ -232,9 +232,9 @@ impl Probe {
             chunk.push_back(ProbeBatch::new(batch, columns, places, matchable));
         }
         let (table, answer) = match keys.filter(|_| place > 0) {
-            Some(ChunkKeys::ForDevice(table, mut keys)) => {
-                keys.words.truncate(place * words);
-                let found = device::lookup(Arc::clone(&table), keys, wanted);
+            Some(ChunkKeys::ForDevice(table, mut keys, permit)) => {
+                keys.truncate(place * words);
+                let found = device::lookup(Arc::clone(&table), keys, permit, wanted);
                 (Some(table), found)
             }
             Some(ChunkKeys::ForHost(mut keys)) => {
@@ -261,11 +261,11 @@ impl Probe {
         while let Some(table) = build.tables().answering() {
             let permit = table.device.upload().await;
             let keys = permit.map_err(Error::from).and_then(|permit| {
-                let words = permit.staging("probe keys", words)?;
-                Ok(ProbeKeys { words, permit })
+                let keys = permit.staging("probe keys", words)?;
+                Ok((keys, permit))
             });
             match keys {
-                Ok(keys) => return Ok(ChunkKeys::ForDevice(table, keys)),
+                Ok((keys, permit)) => return Ok(ChunkKeys::ForDevice(table, keys, permit)),
                 // Smaller chunks may have room.
                 Err(error) if error.is_device_memory() => {
                     let table = Some(table);
