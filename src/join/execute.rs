@@ -508,9 +508,8 @@ impl HortonJoinExec {
             1
         };
         let oriented = OrientedJoin::of(&self.stock, build == Side::Right, &self.config, context)?;
-        let spec = oriented.filter_spec(&targets.held, targets.most_rows)?;
-        let memory = memory::of_filters(context.memory_pool());
-        let make = || FilterAccumulator::new(spec, builds, run.publisher(), memory);
+        let join = Arc::clone(oriented.join());
+        let make = || FilterAccumulator::new(join, targets, builds, run.publisher(), context);
         Ok(Some(run.accumulator(build, make)))
     }
 

@@ -30,7 +30,7 @@ use datafusion::physical_plan::filter_pushdown::{
 use datafusion::physical_plan::joins::utils::ColumnIndex;
 use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
 
-use super::accumulator::KeyFilter;
+use super::targets::KeyFilter;
 use crate::join::side::Side;
 use crate::scan::infallible::is_infallible;
 

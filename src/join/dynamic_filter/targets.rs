@@ -26,8 +26,18 @@ use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use crate::plan_nodes::is_row_filter;
 use crate::scan::cached_statistics::rows_in_memory;
 
-use super::accumulator::KeyFilter;
 use crate::join::side::Side;
+
+/// The filter of one key column.
+#[derive(Debug, Clone)]
+pub struct KeyFilter {
+    /// Number of the key among the join's.
+    pub key: usize,
+    /// The expression that the scans hold.
+    pub filter: Arc<DynamicFilterPhysicalExpr>,
+    /// True if rows are tested by it, not only files pruned.
+    pub is_evaluated: bool,
+}
 
 /// The scans that a join's filters go to, and the other filters that reach its inputs.
 #[derive(Debug, Default)]

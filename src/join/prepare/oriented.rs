@@ -22,7 +22,6 @@ use crate::config::HortonConfig;
 use crate::device::Placed;
 
 use crate::join::build_side::spec::BuildSpec;
-use crate::join::dynamic_filter::accumulator::{FilterSpec, KeyFilter};
 use crate::join::output::columns::OutputColumns;
 use crate::join::output::join_type::Outcome;
 use crate::join::probe::ProbeSpec;
@@ -163,29 +162,6 @@ impl OrientedJoin {
             whole_chunks: !right.boundedness().is_unbounded(),
             may_replicate: !is_shard,
         }
-    }
-
-    /// Returns what is needed to publish the build side's keys to the scans that hold `filters`.
-    ///
-    /// # Errors
-    /// If a key expression has no type.
-    pub fn filter_spec(
-        &self,
-        filters: &[KeyFilter],
-        most_rows: Option<usize>,
-    ) -> Result<FilterSpec> {
-        let join = &self.join;
-        Ok(FilterSpec {
-            filters: filters.to_vec(),
-            probe_on: join.on().iter().map(|(_, r)| Arc::clone(r)).collect(),
-            types: self.key_types()?,
-            probe_schema: join.right().schema(),
-            null_equality: join.null_equality(),
-            null_aware: join.null_aware,
-            options: Arc::clone(self.context.session_config().options()),
-            most_rows,
-            width: self.width(),
-        })
     }
 }
 
