@@ -62,7 +62,7 @@ use crate::join::probe::chunk::{Chunk, ProbeBatch};
 pub use spec::ProbeSpec;
 
 use chunk_sizing::ChunkSizing;
-use input::Input;
+use input::ProbeInput;
 
 /// Chunks that a stream has on the device at once.
 const IN_FLIGHT: usize = 2;
@@ -109,7 +109,7 @@ pub struct Probe {
     spec: Arc<ProbeSpec>,
     /// Number of the probe side's partition.
     partition: usize,
-    input: Input,
+    input: ProbeInput,
     state: State,
     in_flight: VecDeque<LookupInFlight>,
     wanted: LookupKind,
@@ -151,7 +151,7 @@ impl Probe {
             memory,
             spec,
             partition,
-            input: Input::new(input, metrics.clone()),
+            input: ProbeInput::new(input, metrics.clone()),
             state: if nothing {
                 State::Done
             } else {
