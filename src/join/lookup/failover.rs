@@ -1,5 +1,5 @@
 //! Going on without the device: when a join does so, and the keys that it keeps for that. What is
-//! done then: [`BuildSide::fail_over`](crate::join::build_side::side::BuildSide::fail_over).
+//! done then: [`fail_over`](crate::join::build_side::replicate::fail_over).
 //!
 //! ```text
 //!  no room on the device ─▶ others give back enough, soon? ─▶ asked again

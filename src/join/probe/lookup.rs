@@ -21,6 +21,7 @@ use crate::device::{Answer, Staging, UploadPermit};
 use crate::error::{Error, Result};
 use crate::join::batch_bytes::BatchBytes;
 use crate::join::bitmap::Bitmap;
+use crate::join::build_side::replicate::fail_over;
 use crate::join::build_side::side::BuildSide;
 use crate::join::lookup::device;
 use crate::join::lookup::host::HostMatches;
@@ -272,7 +273,7 @@ impl Probe {
                     return Err(Refused { table, error });
                 }
                 Err(error) => {
-                    build.fail_over(&table, error, &self.metrics).await?;
+                    fail_over(build, &table, error, &self.metrics).await?;
                 }
             }
         }
@@ -357,7 +358,7 @@ impl Probe {
             match marked.await {
                 Ok(cost) => self.metrics.add_cost(&cost),
                 Err(error) => {
-                    build.fail_over(&table, error, &self.metrics).await?;
+                    fail_over(build, &table, error, &self.metrics).await?;
                     return Ok(false);
                 }
             }

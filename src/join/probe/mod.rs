@@ -52,6 +52,7 @@ use crate::device::Answer;
 use crate::error::{Error, Result};
 
 use super::build_side::build_output::Batches;
+use super::build_side::replicate::{fail_over, replicate};
 use super::build_side::side::BuildSide;
 use super::memory::ProbeMemory;
 use super::metrics::JoinMetrics;
@@ -243,7 +244,7 @@ impl Probe {
                     self.sizing.note_answered();
                     self.keep_visits(&build, &lookup.batches).await?;
                     if self.spec.may_replicate && build.tables().press(&answer.cost) {
-                        build.replicate(&self.metrics).await?;
+                        replicate(&build, &self.metrics).await?;
                     }
                 }
                 answer.value
@@ -300,7 +301,7 @@ impl Probe {
         error: Error,
     ) -> Result<()> {
         match table {
-            Some(table) => build.fail_over(table, error, &self.metrics).await,
+            Some(table) => fail_over(build, table, error, &self.metrics).await,
             None => Err(error),
         }
     }
