@@ -38,6 +38,7 @@ use super::prepare::{JoinContext, JoinPreparation, clone_for_stream};
 use super::spill::plan::files;
 use super::spill::spilled::Spilled;
 use crate::join::dynamic_filter::accumulator::{BuildReport, Driver, FilterAccumulator};
+use crate::join::dynamic_filter::publisher::FilterPublisher;
 use crate::join::dynamic_filter::targets::FilterTargets;
 use crate::join::input::buffered::BufferedInput;
 use crate::join::input::choose_build_side::{Chosen, FirstRead, Input, IsEmpty, race};
@@ -372,7 +373,7 @@ impl HortonJoinExec {
         if round == 0 {
             return self.begin(partition, run, context);
         }
-        let publisher = self.runs.executions().begin(&self.made_filters())?;
+        let publisher = FilterPublisher::begin(self.runs.executions(), &self.made_filters())?;
         lock(run.again()).push(publisher);
         let build = self.anew(partition, self.sides(), context)?;
         Ok(build.prepare().map_err(Arc::new).boxed().shared())
@@ -403,7 +404,8 @@ impl HortonJoinExec {
                 }
                 Again::Gone(earlier) => earlier,
             };
-            let publisher = executions.begin(&filters).map_err(Error::DataFusion)?;
+            let publisher = FilterPublisher::begin(&executions, &filters);
+            let publisher = publisher.map_err(Error::DataFusion)?;
             lock(&again).push(publisher);
             let mut build = match &earlier {
                 Some(earlier) if earlier.build == Side::Right => right,

@@ -73,16 +73,9 @@ pub struct FilterAccumulator {
     reports: Mutex<Vec<Option<Option<BuildKeys>>>>,
     /// Number of builds.
     count: usize,
-    builds: Mutex<Builds>,
+    /// Builds that a stream was asked for so far; `None` once all of them go on.
+    builds: Mutex<Option<Vec<Driver>>>,
     complete: watch::Sender<bool>,
-}
-
-/// Builds whose streams wait for each other.
-enum Builds {
-    /// Those that a stream was asked for so far.
-    Asked(Vec<Driver>),
-    /// All of them go on.
-    Driven,
 }
 
 /// A future that drives a build; `None` if the build is gone. Holds the build weakly, as that owns
@@ -127,7 +120,7 @@ impl FilterAccumulator {
             memory,
             reports: Mutex::new(vec![None; builds]),
             count: builds,
-            builds: Mutex::new(Builds::Asked(Vec::new())),
+            builds: Mutex::new(Some(Vec::new())),
             complete: watch::Sender::new(false),
         })
     }
@@ -143,7 +136,7 @@ impl FilterAccumulator {
 
     /// Notes a build that a stream drives.
     pub fn add(&self, build: Driver) {
-        if let Builds::Asked(builds) = &mut *lock(&self.builds) {
+        if let Some(builds) = &mut *lock(&self.builds) {
             builds.push(build);
         }
     }
@@ -162,7 +155,7 @@ impl FilterAccumulator {
     /// Has all builds go on. Returns whether a stream was asked for each.
     fn drive(&self) -> bool {
         let mut builds = lock(&self.builds);
-        let Builds::Asked(asked) = &mut *builds else {
+        let Some(asked) = &*builds else {
             return true;
         };
         if asked.len() < self.count {
@@ -172,7 +165,7 @@ impl FilterAccumulator {
             // What is gone has reported, or never will.
             publisher.drive(asked.iter().filter_map(|build| build()));
         }
-        *builds = Builds::Driven;
+        *builds = None;
         true
     }
 
@@ -207,7 +200,7 @@ impl FilterAccumulator {
             let Some(publisher) = self.publisher.upgrade() else {
                 break;
             };
-            publisher.tell(&filter.filter, predicate, slot)?;
+            publisher.publish(&filter.filter, predicate, slot)?;
         }
         Ok(())
     }
@@ -303,7 +296,7 @@ struct Ends(Arc<FilterAccumulator>);
 impl Ends {
     /// Updates the filters by the keys of all builds. Should nobody even poll this, they end
     /// without.
-    async fn tell(self, all: Vec<Option<BuildKeys>>) -> Result<()> {
+    async fn publish(self, all: Vec<Option<BuildKeys>>) -> Result<()> {
         let known: Option<Vec<BuildKeys>> = all.into_iter().collect();
         match known.as_deref().and_then(together) {
             Some(facts) => self.0.update(&facts).await,
@@ -348,7 +341,7 @@ impl BuildReport {
         let Some(all) = self.accumulator.note(self.partition, facts) else {
             return Ok(());
         };
-        Ends(Arc::clone(&self.accumulator)).tell(all).await
+        Ends(Arc::clone(&self.accumulator)).publish(all).await
     }
 }
 
@@ -377,7 +370,6 @@ mod tests {
     use datafusion::physical_plan::joins::HashJoinExecBuilder;
 
     use super::*;
-    use crate::join::dynamic_filter::publisher::Executions;
 
     fn key() -> PhysicalExprRef {
         Arc::new(Column::new("k", 0))
@@ -417,8 +409,7 @@ mod tests {
     async fn a_report_that_is_dropped_at_any_await_keeps_no_other_build() {
         let context = Arc::new(TaskContext::default());
         for polls in 0..6 {
-            let executions = Arc::new(Executions::default());
-            let publisher = executions.begin(&[]).unwrap();
+            let publisher = FilterPublisher::begin(&Arc::default(), &[]).unwrap();
             let accumulator = FilterAccumulator::new(join(), &targets(), 2, &publisher, &context);
             let [first, last] = [0, 1].map(|partition| accumulator.report(partition));
             for _ in 0..2 {
