@@ -45,7 +45,7 @@ use crate::join::side::Side;
 use host_join::{HostJoin, HostPartitioning, Reopen, host_join};
 use oriented::OrientedJoin;
 use placement::place;
-use shards::{Broadcast, Shards, can_shard};
+use shards::{Shards, can_shard};
 
 /// The facts of a join's node that an execution of a build needs.
 #[derive(Clone)]
@@ -265,7 +265,7 @@ impl JoinPreparation {
         &self,
         mut build: BuildBatches,
         probes: usize,
-    ) -> Result<Result<Vec<Shard>, BuildBatches>> {
+    ) -> Result<Result<Vec<(Placed, Box<BuildSide>)>, BuildBatches>> {
         let is_swapped = self.build == Side::Right;
         if self.is_spilled() || !can_shard(self.oriented.join(), is_swapped) {
             return Ok(Err(build));
@@ -312,9 +312,14 @@ impl JoinPreparation {
         Ok(places)
     }
 
-    fn in_shards(self, shards: Vec<Shard>, probe: Vec<SendableRecordBatchStream>) -> PreparedJoin {
-        let mut copies = Broadcast::of(probe, shards.len());
-        let streams = std::mem::take(&mut copies.streams);
+    /// Returns the join of the `shards` of the build side, each with the place of its table.
+    fn in_shards(
+        self,
+        shards: Vec<(Placed, Box<BuildSide>)>,
+        probe: Vec<SendableRecordBatchStream>,
+    ) -> PreparedJoin {
+        let schema = self.oriented.output().schema;
+        let (merger, streams) = Shards::new(probe, shards.len(), schema);
         let joins = shards.into_iter().zip(streams).enumerate();
         let joins = joins.map(|(shard, ((placed, built), probe))| {
             let at = BuildId {
@@ -323,9 +328,10 @@ impl JoinPreparation {
             };
             self.prepared(&placed, *built, probe, at)
         });
-        let joins = joins.collect();
-        let shards = copies.into_shards(self.oriented.output().schema);
-        PreparedJoin::Sharded { joins, shards }
+        PreparedJoin::Sharded {
+            joins: joins.collect(),
+            shards: merger,
+        }
     }
 
     fn prepared(
@@ -389,9 +395,6 @@ impl JoinPreparation {
         self.at.part.is_some()
     }
 }
-
-/// A shard of the build side, with its table.
-type Shard = (Placed, Box<BuildSide>);
 
 /// A join whose build side is there: how its rows are made.
 pub enum PreparedJoin {
