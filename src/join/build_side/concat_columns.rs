@@ -19,15 +19,12 @@ use crate::join::rows::Source;
 use crate::parallel::{map_parallel, parts};
 
 /// A column whose arrays are to become one.
-struct Column {
+pub struct ColumnToConcat {
+    /// Place that it comes from.
     source: Source,
     arrays: Vec<ArrayRef>,
-    size: Size,
-}
-
-/// Columns of which one array each is to be made, with what is reserved for that.
-pub struct ColumnsToConcat {
-    columns: Vec<Column>,
+    /// What is reserved for one array.
+    pub size: Size,
 }
 
 /// A column as one array.
@@ -40,88 +37,79 @@ pub struct ConcatColumn {
     pub reserved: usize,
 }
 
-impl ColumnsToConcat {
-    /// Chooses the columns that the host will gather, of those that are `wanted`, if one array is
-    /// better for that than many. Columns for which `memory` has no room stay as they are.
-    pub fn of(
-        spec: &BuildSpec,
-        rows: &KeyedRows,
-        memory: &MemoryReservation,
-        wanted: impl Fn(Source, &[ArrayRef]) -> bool,
-    ) -> Self {
-        let mut sources = rows.probed(&spec.columns);
-        // Build rows after the probe come batch by batch, but an output batch has those of many
-        // batches.
-        let owed = spec.owed.iter().filter(|c| !spec.columns.contains(c));
-        let owed = owed.map(|c| Source::Batch(*c));
-        sources.extend(owed.filter(|source| rows.has_dictionary(*source)));
-        let mut columns = Vec::new();
-        for source in sources {
-            let arrays = rows.column(source);
-            let is_joined = arrays.len() < 2 || !wanted(source, arrays);
-            if is_joined || !is_better_concatenated(arrays[0].data_type()) {
-                continue;
-            }
-            let has_room = |size: &Size| memory.try_grow(size.bytes).is_ok();
-            if let Some(size) = Size::of(arrays).filter(has_room) {
-                columns.push(Column {
-                    source,
-                    arrays: arrays.to_vec(),
-                    size,
-                });
-            }
+/// Chooses the columns that the host will gather, of those that are `wanted`, if one array is
+/// better for that than many. Columns for which `memory` has no room stay as they are.
+pub fn choose_columns(
+    spec: &BuildSpec,
+    rows: &KeyedRows,
+    memory: &MemoryReservation,
+    wanted: impl Fn(Source, &[ArrayRef]) -> bool,
+) -> Vec<ColumnToConcat> {
+    let mut sources = rows.probed(&spec.columns);
+    // Build rows after the probe come batch by batch, but an output batch has those of many
+    // batches.
+    let owed = spec.owed.iter().filter(|c| !spec.columns.contains(c));
+    let owed = owed.map(|c| Source::Batch(*c));
+    sources.extend(owed.filter(|source| rows.has_dictionary(*source)));
+    let mut columns = Vec::new();
+    for source in sources {
+        let arrays = rows.column(source);
+        let is_single = arrays.len() < 2 || !wanted(source, arrays);
+        if is_single || !is_better_concatenated(arrays[0].data_type()) {
+            continue;
         }
-        Self { columns }
-    }
-
-    /// Returns whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.columns.is_empty()
-    }
-
-    /// Returns the bytes reserved for all of them.
-    pub fn reserved(&self) -> usize {
-        self.columns.iter().map(|column| column.size.bytes).sum()
-    }
-
-    /// Makes one array of each column, `width` parts at a time.
-    ///
-    /// # Errors
-    /// [`Error::DataFusion`](crate::error::Error::DataFusion) if a task panics.
-    pub async fn join(self, width: usize) -> Result<Vec<ConcatColumn>> {
-        let mut all = Vec::with_capacity(self.columns.len());
-        for column in self.columns {
-            let copies = column.size.copies();
-            let arrays = column.arrays.into_iter().map(|array| vec![array]);
-            let parts = parts(&arrays.collect::<Vec<_>>());
-            let joined = map_parallel(parts, width, move |part| async move {
-                Ok(join(&part.columns.concat(), copies))
-            });
-            let joined: std::result::Result<Vec<ArrayRef>, ArrowError> =
-                joined.await?.into_iter().collect();
-            let joined = joined.and_then(|parts| join(&parts, false));
-            if let Err(error) = &joined {
-                log::debug!("{:?} stays as it is: {error}", column.source);
-            }
-            all.push(ConcatColumn {
-                source: column.source,
-                array: joined.ok(),
-                reserved: column.size.bytes,
+        let has_room = |size: &Size| memory.try_grow(size.bytes).is_ok();
+        if let Some(size) = Size::of(arrays).filter(has_room) {
+            columns.push(ColumnToConcat {
+                source,
+                arrays: arrays.to_vec(),
+                size,
             });
         }
-        Ok(all)
     }
+    columns
+}
+
+/// Makes one array of each column, `width` parts at a time.
+///
+/// # Errors
+/// [`Error::DataFusion`](crate::error::Error::DataFusion) if a task panics.
+pub async fn concat_columns(
+    columns: Vec<ColumnToConcat>,
+    width: usize,
+) -> Result<Vec<ConcatColumn>> {
+    let mut all = Vec::with_capacity(columns.len());
+    for column in columns {
+        let copies = column.size.copies();
+        let arrays = column.arrays.into_iter().map(|array| vec![array]);
+        let parts = parts(&arrays.collect::<Vec<_>>());
+        let arrays = map_parallel(parts, width, move |part| async move {
+            Ok(join(&part.columns.concat(), copies))
+        });
+        let arrays: std::result::Result<Vec<ArrayRef>, ArrowError> =
+            arrays.await?.into_iter().collect();
+        let array = arrays.and_then(|parts| join(&parts, false));
+        if let Err(error) = &array {
+            log::debug!("{:?} stays as it is: {error}", column.source);
+        }
+        all.push(ConcatColumn {
+            source: column.source,
+            array: array.ok(),
+            reserved: column.size.bytes,
+        });
+    }
+    Ok(all)
 }
 
 /// Puts the columns into `rows`, and gives back what they do not take of `memory`. Returns the
 /// bytes that they keep.
 pub fn set_in(
-    joined: Vec<ConcatColumn>,
+    columns: Vec<ConcatColumn>,
     rows: &mut KeyedRows,
     memory: &MemoryReservation,
 ) -> usize {
     let mut all = 0;
-    for column in joined {
+    for column in columns {
         let bytes = column.array.as_ref().map(Array::get_buffer_memory_size);
         let bytes = bytes.unwrap_or(0).min(column.reserved);
         memory.shrink(column.reserved - bytes);

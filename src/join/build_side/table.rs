@@ -33,10 +33,6 @@ pub const KEY_BYTES: u64 = 48;
 /// are not even tried.
 const KEY_BYTES_MIN: u64 = 8;
 
-/// A table on the device, which is missing if no row can match; or why the host is to join the
-/// rows.
-pub type BuiltTable = Result<Option<Arc<JoinTable>>, HostReason>;
-
 /// The build of a table.
 #[derive(Clone, Copy)]
 pub struct TableBuild<'a> {
@@ -53,11 +49,16 @@ pub struct TableBuild<'a> {
 }
 
 impl TableBuild<'_> {
-    /// Builds the table of `keys`, those of `rows`.
+    /// Builds the table of `keys`, those of `rows`. There is none if no row can match. Returns the
+    /// reason if the host is to join the rows.
     ///
     /// # Errors
     /// `ResourcesExhausted` from the memory pool; the device's, if the session wants to see them.
-    pub async fn build(self, rows: &KeyedRows, keys: &KeysToSend) -> Result<BuiltTable> {
+    pub async fn build(
+        self,
+        rows: &KeyedRows,
+        keys: &KeysToSend,
+    ) -> Result<Result<Option<Arc<JoinTable>>, HostReason>> {
         let reason = match self.try_twice(rows, keys).await {
             Ok(table) => return Ok(Ok(table)),
             Err(Error::Device(DeviceError::DeviceMemory { .. }) | Error::TooManyRows { .. }) => {
