@@ -59,15 +59,6 @@ pub struct ProbeBatch {
     resolved: usize,
 }
 
-/// Candidates of one batch.
-#[derive(Debug)]
-pub struct Step {
-    /// Pairs of rows that are candidates.
-    pub pairs: Pairs,
-    /// True if they are the batch's last.
-    pub is_last: bool,
-}
-
 impl ProbeBatch {
     /// Returns a batch whose keys stand at `positions`, those of `rows` or of all rows.
     pub fn new(
@@ -184,12 +175,16 @@ impl Chunk {
         (!enough && window.end() < self.found.total).then_some(self.next)
     }
 
-    /// Returns up to `limit` candidates of the first batch, in probe order, matches in build order;
-    /// `columns` are those that the table gathered.
+    /// Returns up to `limit` candidates of the first batch, in probe order, matches in build order,
+    /// and whether they are its last. `columns` are those that the table gathered.
     ///
     /// # Errors
     /// Arrow's errors.
-    pub fn step(&mut self, limit: usize, columns: &[DeviceColumn]) -> Result<Option<Step>> {
+    pub fn step(
+        &mut self,
+        limit: usize,
+        columns: &[DeviceColumn],
+    ) -> Result<Option<(Pairs, bool)>> {
         let Some(batch) = self.batches.front() else {
             return Ok(None);
         };
@@ -233,6 +228,6 @@ impl Chunk {
             }
         }
         self.next += taken as u64;
-        Ok(Some(Step { pairs, is_last }))
+        Ok(Some((pairs, is_last)))
     }
 }

@@ -27,7 +27,7 @@ use crate::join::rows::RowLocations;
 use crate::join::rows::Source;
 use crate::keys::verify::{Selected, equal_pairs, equal_strings, equal_views};
 
-use super::chunk::{Chunk, ProbeBatch, Step};
+use super::chunk::{Chunk, ProbeBatch};
 use super::spec::ProbeSpec;
 
 /// The output of one probe stream: results of lookups in, output batches out.
@@ -169,7 +169,7 @@ impl ProbeOutput {
     ) -> Result<Option<PushBatchStatus>> {
         let timer = self.metrics.join_time.timer();
         let limit = self.step_pairs(chunk);
-        let Some(Step { pairs, is_last }) = chunk.step(limit, build.gathered())? else {
+        let Some((pairs, is_last)) = chunk.step(limit, build.gathered())? else {
             return Ok(None);
         };
         let Some(probe) = chunk.batches.front_mut() else {
