@@ -51,7 +51,7 @@ pub async fn build(
     let BuildBatches {
         batches, rows: n, ..
     } = collected;
-    let limit = NO_ROW as usize - 1;
+    let limit = NO_ROW.0 as usize - 1;
     if n > limit {
         return Err(Error::TooManyRows { rows: n, limit });
     }

@@ -24,6 +24,7 @@ use crate::join::lookup::result::{ChunkPosition, LookupKind, LookupResult};
 use crate::join::lookup::table::JoinTable;
 use crate::join::memory::ProbeMemory;
 use crate::join::output::row_pairs::Pairs;
+use crate::join::rows::BuildRow;
 
 /// Batches that were looked up together, first to last.
 #[derive(Debug)]
@@ -219,7 +220,8 @@ impl Chunk {
             ..Pairs::default()
         };
         if let Some(build) = &window.build {
-            pairs.build = build[from..from + taken].to_vec();
+            let rows = build[from..from + taken].iter();
+            pairs.build = rows.map(|row| BuildRow(*row)).collect();
         }
         if taken > 0 {
             for (column, words) in columns.iter().zip(&window.columns) {

@@ -87,7 +87,7 @@ async fn host_matches(
 ) -> Result<HostMatches> {
     let matches = HostMatches::new(build.host_table().await?, keys, start);
     if let Some(visited) = build.visited().filter(|visited| visited.by_lookups()) {
-        (matches.build_rows()).for_each(|row| visited.rows().set(row));
+        (matches.build_rows()).for_each(|row| visited.rows().set(row.0));
     }
     Ok(matches)
 }

@@ -23,8 +23,7 @@ use crate::join::build_side::side::BuildSide;
 use crate::join::lookup::result::{LookupKind, LookupResult};
 use crate::join::metrics::JoinMetrics;
 use crate::join::output::row_pairs::Pairs;
-use crate::join::rows::RowLocations;
-use crate::join::rows::Source;
+use crate::join::rows::{BuildRow, RowLocations, Source};
 use crate::keys::verify::{Selected, equal_pairs, equal_strings, equal_views};
 
 use super::chunk::{Chunk, ProbeBatch};
@@ -211,7 +210,7 @@ impl ProbeOutput {
         if let Some(visited) = build.visited()
             && !visited.by_lookups()
         {
-            (pairs.build.iter()).for_each(|row| visited.rows().set(*row));
+            (pairs.build.iter()).for_each(|row| visited.rows().set(row.0));
         }
         Ok(pairs)
     }
@@ -294,7 +293,7 @@ impl ProbeOutput {
         let timer = self.metrics.join_time.timer();
         let (emitted, rest) = self.emitted_rows(build, visited, rows);
         self.metrics.input_rows.add(emitted.len());
-        let mark = emitted.iter().map(|row| Some(visited.get(*row))).collect();
+        let mark = emitted.iter().map(|row| Some(visited.get(row.0))).collect();
         let pairs = Pairs {
             mark: Some(mark),
             build: emitted,
@@ -313,9 +312,9 @@ impl ProbeOutput {
         build: &BuildSide,
         visited: &Bitmap,
         rows: Range<u32>,
-    ) -> (Vec<u32>, Range<u32>) {
+    ) -> (Vec<BuildRow>, Range<u32>) {
         let skip_null_keys = self.spec.null_aware && build.null_aware().row();
-        let is_emitted = |row: &u32| !(skip_null_keys && build.first_key_is_null(*row));
+        let is_emitted = |row: &u32| !(skip_null_keys && build.first_key_is_null(BuildRow(*row)));
         let (most, end) = (self.spec.batch_size, rows.end);
         let emitted: Vec<u32> = match self.spec.join_type {
             JoinType::LeftSemi => visited.rows(rows, true).take(most).collect(),
@@ -330,7 +329,7 @@ impl ProbeOutput {
             Some(last) if emitted.len() == most => last + 1,
             _ => end,
         };
-        (emitted, next..end)
+        (emitted.into_iter().map(BuildRow).collect(), next..end)
     }
 
     /// Hands rows to the output, which passes a large batch on as it is: so no more than a
