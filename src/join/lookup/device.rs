@@ -67,7 +67,7 @@ fn lookup_keys(
     let keys = queue.send("probe keys", keys)?;
     let matches = table.built.lookup(queue, &keys, n)?;
     if let Some(visited) = &table.visited {
-        set_bits(queue, matches.values(), n, visited)?;
+        set_bits(queue, matches.values(), n, visited.bits())?;
     }
     let mut found = LookupResult {
         keys: n,

@@ -19,7 +19,8 @@ use crate::config::HortonConfig;
 use crate::device::{Buffer, Placed};
 use crate::error::Result;
 use crate::join::lookup::columns::{DeviceColumn, log_words};
-use crate::join::lookup::table::{JoinTable, unset_bits};
+use crate::join::lookup::table::JoinTable;
+use crate::join::lookup::visited_bits::VisitedBits;
 use crate::join::metrics::JoinMetrics;
 use crate::join::rows::Source;
 use crate::keys::source::{KeyPart, KeysToSend};
@@ -57,8 +58,7 @@ pub async fn build_table(
         };
         let built = MultiMap::build(queue, index_config, keys)?;
         let visited = if notes_visits {
-            let values = built.groups.as_ref().map_or(rows, |groups| groups.len());
-            Some(unset_bits(queue, values)?)
+            Some(VisitedBits::new(queue, &built, rows)?)
         } else {
             None
         };
