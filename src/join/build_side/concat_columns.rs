@@ -48,9 +48,12 @@ pub fn choose_columns(
     let mut sources = rows.probed(&spec.columns);
     // Build rows after the probe come batch by batch, but an output batch has those of many
     // batches.
-    let owed = spec.owed.iter().filter(|c| !spec.columns.contains(c));
-    let owed = owed.map(|c| Source::Batch(*c));
-    sources.extend(owed.filter(|source| rows.has_dictionary(*source)));
+    let of_output = spec
+        .output_columns
+        .iter()
+        .filter(|c| !spec.columns.contains(c));
+    let of_output = of_output.map(|c| Source::Batch(*c));
+    sources.extend(of_output.filter(|source| rows.has_dictionary(*source)));
     let mut columns = Vec::new();
     for source in sources {
         let arrays = rows.column(source);

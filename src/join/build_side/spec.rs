@@ -23,7 +23,7 @@ pub struct BuildSpec {
     /// Columns that pairs bring to the output or the residual filter.
     pub columns: Vec<usize>,
     /// Columns that build rows bring to the output, with a match or at the end.
-    pub owed: Vec<usize>,
+    pub output_columns: Vec<usize>,
     /// Parts of the build side that are worked on at once.
     pub width: usize,
     /// Streams that will probe the table.

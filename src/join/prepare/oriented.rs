@@ -129,7 +129,7 @@ impl OrientedJoin {
             visited: emits_build_rows(*join.join_type()),
             filtered: join.filter().is_some(),
             columns: self.build_columns(),
-            owed: left_columns(&self.output().columns),
+            output_columns: left_columns(&self.output().columns),
             width: self.width(),
             probes,
             device: device.clone(),

@@ -71,7 +71,7 @@ use visits::collect_visits;
 const STEPS: usize = 64;
 
 /// The state of a probe stream.
-enum State {
+enum ProbeState {
     Fetch(Arc<BuildSide>),
     Emit(Arc<BuildSide>, Box<Chunk>),
     Unmatched(Arc<BuildSide>, Batches, Range<u32>),
@@ -84,7 +84,7 @@ pub struct Probe {
     spec: Arc<ProbeSpec>,
     /// Number of the probe side's partition.
     partition: usize,
-    state: State,
+    state: ProbeState,
     lookups: ChunkLookups,
     output: ProbeOutput,
     metrics: JoinMetrics,
@@ -112,9 +112,9 @@ impl Probe {
             spec,
             partition,
             state: if nothing {
-                State::Done
+                ProbeState::Done
             } else {
-                State::Fetch(build)
+                ProbeState::Fetch(build)
             },
             metrics,
         }
@@ -146,18 +146,18 @@ impl Probe {
             if let Some(batch) = self.output.next_batch() {
                 return Ok(Some(batch));
             }
-            self.state = match std::mem::replace(&mut self.state, State::Ended) {
-                State::Fetch(build) => self.fetch(build).await?,
-                State::Emit(build, chunk) => self.emit(build, chunk).await?,
-                State::Unmatched(build, batches, rows) => {
+            self.state = match std::mem::replace(&mut self.state, ProbeState::Ended) {
+                ProbeState::Fetch(build) => self.fetch(build).await?,
+                ProbeState::Emit(build, chunk) => self.emit(build, chunk).await?,
+                ProbeState::Unmatched(build, batches, rows) => {
                     self.emit_unmatched(build, batches, rows)?
                 }
-                State::Done => {
+                ProbeState::Done => {
                     self.lookups.close();
                     self.output.finish()?;
-                    State::Ended
+                    ProbeState::Ended
                 }
-                State::Ended => return Ok(None),
+                ProbeState::Ended => return Ok(None),
             };
             // A residual filter can drop all pairs of many steps.
             steps += 1;
@@ -168,32 +168,32 @@ impl Probe {
     }
 
     /// Keeps the device busy and waits for the first of the chunks it has.
-    async fn fetch(&mut self, build: Arc<BuildSide>) -> Result<State> {
+    async fn fetch(&mut self, build: Arc<BuildSide>) -> Result<ProbeState> {
         if let Some(visited) = build.visited() {
-            visited.owed().go_on();
+            visited.output().note_progress();
         }
         self.lookups.fill(&build).await?;
         if self.lookups.is_idle() {
             return self.end_probe(build).await;
         }
         Ok(match self.lookups.first(&build).await? {
-            Some(chunk) => State::Emit(build, Box::new(chunk)),
-            None => State::Fetch(build),
+            Some(chunk) => ProbeState::Emit(build, Box::new(chunk)),
+            None => ProbeState::Fetch(build),
         })
     }
 
     /// Emits what comes next of a chunk, once its pairs are here.
-    async fn emit(&mut self, build: Arc<BuildSide>, mut chunk: Box<Chunk>) -> Result<State> {
+    async fn emit(&mut self, build: Arc<BuildSide>, mut chunk: Box<Chunk>) -> Result<ProbeState> {
         if self.returns_nothing(&build) {
-            return Ok(State::Fetch(build));
+            return Ok(ProbeState::Fetch(build));
         }
         while let Some(first) = self.output.missing_pair(&chunk) {
             self.lookups.fetch_window(&build, &mut chunk, first).await?;
         }
         Ok(match self.output.emit(&build, &mut chunk)? {
-            None => State::Fetch(build),
-            Some(PushBatchStatus::Continue) => State::Emit(build, chunk),
-            Some(PushBatchStatus::LimitReached) => State::Done,
+            None => ProbeState::Fetch(build),
+            Some(PushBatchStatus::Continue) => ProbeState::Emit(build, chunk),
+            Some(PushBatchStatus::LimitReached) => ProbeState::Done,
         })
     }
 
@@ -203,21 +203,21 @@ impl Probe {
     }
 
     /// Ends the probe: finds out which part of the build output this stream emits.
-    async fn end_probe(&mut self, build: Arc<BuildSide>) -> Result<State> {
+    async fn end_probe(&mut self, build: Arc<BuildSide>) -> Result<ProbeState> {
         let returns_nothing = self.returns_nothing(&build);
         let Some(visited) = build.visited().filter(|_| !returns_nothing) else {
-            return Ok(State::Done);
+            return Ok(ProbeState::Done);
         };
-        let mut role = visited.owed().end(self.partition).await;
+        let mut role = visited.output().end(self.partition).await;
         if role == Role::Leader {
             collect_visits(&build, &self.metrics).await?;
-            role = visited.owed().settle(self.partition);
+            role = visited.output().begin_output(self.partition);
             // As in `HashJoinExec`, the build output counts as one more input batch.
             self.metrics.input_batches.add(1);
         }
         Ok(match role {
-            Role::Helper(batches) => State::Unmatched(build, batches, 0..0),
-            Role::None | Role::Leader => State::Done,
+            Role::Helper(batches) => ProbeState::Unmatched(build, batches, 0..0),
+            Role::None | Role::Leader => ProbeState::Done,
         })
     }
 
@@ -228,22 +228,22 @@ impl Probe {
         build: Arc<BuildSide>,
         mut batches: Batches,
         rows: Range<u32>,
-    ) -> Result<State> {
+    ) -> Result<ProbeState> {
         let Some(visited) = build.visited() else {
-            return Ok(State::Done);
+            return Ok(ProbeState::Done);
         };
         let rows = if rows.is_empty() {
             match batches.take(build.rows().batches().len()) {
                 Some(batch) => build.rows().rows_of(batch),
-                None => return Ok(State::Done),
+                None => return Ok(ProbeState::Done),
             }
         } else {
             rows
         };
         let (rest, status) = self.output.emit_build_rows(&build, visited.rows(), rows)?;
         Ok(match status {
-            PushBatchStatus::Continue => State::Unmatched(build, batches, rest),
-            PushBatchStatus::LimitReached => State::Done,
+            PushBatchStatus::Continue => ProbeState::Unmatched(build, batches, rest),
+            PushBatchStatus::LimitReached => ProbeState::Done,
         })
     }
 }
