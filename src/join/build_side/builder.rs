@@ -66,7 +66,7 @@ pub async fn build(
     let encoder = encoder.with_normalized_key_bits(bits, null_equality);
     let to_send = KeysToSend::new(&encoder, &keys, spec.width, &memory.keys).await?;
     let encoded = began.elapsed();
-    let fallback = Failover::new(&spec.config);
+    let failover = Failover::new(&spec.config);
     let notes_visits = spec.visited && !spec.filtered && encoder.is_exact();
     let visited = spec
         .visited
@@ -76,7 +76,7 @@ pub async fn build(
         spec: &spec,
         notes_visits,
         memory: &memory,
-        fallback: &fallback,
+        failover: &failover,
         metrics: &metrics,
     };
     let (table, early) = table_and_columns(build, &mut rows, to_send).await?;
@@ -85,7 +85,7 @@ pub async fn build(
         Ok(table) => table,
         Err(reason) => return Ok(Err(reason)),
     };
-    let tables = TableReplicas::new(table, fallback);
+    let tables = TableReplicas::new(table, failover);
     let left = choose_columns(&spec, &rows, &memory.batches, |source, _| {
         !tables.gathers(source)
     });

@@ -43,9 +43,9 @@ pub async fn fail_over(
     error: Error,
     metrics: &JoinMetrics,
 ) -> Result<()> {
-    let fallback = side.tables().fallback();
-    fallback.note(&table.device, error, metrics)?;
-    table.lose();
+    let failover = side.tables().failover();
+    failover.note(&table.device, error, metrics)?;
+    table.mark_failed();
     let (side, metrics) = (Arc::clone(side), metrics.clone());
     let added = SpawnedTask::spawn(async move {
         let _one = side.tables().adding.lock().await;
@@ -90,7 +90,7 @@ async fn add_table(side: &BuildSide, metrics: &JoinMetrics) {
             side.tables().refuse(placed.device());
             // The query goes on with the tables that it has, even if the session wants to see
             // failures.
-            if let Err(error) = side.tables().fallback().note(&placed, error, metrics) {
+            if let Err(error) = side.tables().failover().note(&placed, error, metrics) {
                 log::debug!("{label} gets no table: {error}");
             }
         }
@@ -103,7 +103,7 @@ fn place_another(tables: &TableReplicas) -> Option<(Arc<JoinTable>, Placed)> {
     let (at, limit) = (&first.device, first.memory_limit);
     let placed = at.among().place(first.bytes() as u64, limit, |device| {
         let is_alike = device.info().kind == at.info().kind;
-        is_alike && !tables.has(device) && !tables.fallback().is_unhealthy(device)
+        is_alike && !tables.has(device) && !tables.failover().is_unhealthy(device)
     });
     Some((first, placed?))
 }

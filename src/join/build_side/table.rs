@@ -43,7 +43,7 @@ pub struct TableBuild<'a> {
     /// Memory that is reserved for the build side.
     pub memory: &'a BuildMemory,
     /// Notes the failures of the device.
-    pub fallback: &'a Failover,
+    pub failover: &'a Failover,
     /// The build's metrics.
     pub metrics: &'a JoinMetrics,
 }
@@ -66,7 +66,7 @@ impl TableBuild<'_> {
             }
             Err(error) => {
                 let reason = error.brief();
-                self.fallback.note(&self.spec.device, error, self.metrics)?;
+                self.failover.note(&self.spec.device, error, self.metrics)?;
                 HostReason::Failed(reason)
             }
         };

@@ -116,7 +116,7 @@ impl Failover {
 
     /// Keeps the key columns of an answered lookup. Returns whether it is time to bring the
     /// bits of `build_rows` rows back.
-    pub fn keep(&self, batches: impl Iterator<Item = Vec<ArrayRef>>, build_rows: usize) -> bool {
+    pub fn record(&self, batches: impl Iterator<Item = Vec<ArrayRef>>, build_rows: usize) -> bool {
         let mut log = lock(&self.log);
         for columns in batches {
             log.rows += columns.first().map_or(0, |column| column.len());

@@ -33,7 +33,7 @@ pub struct JoinTable {
     /// The device's time for its keys and for building it.
     pub cost: Duration,
     /// True if the device has failed since the build.
-    pub(super) lost: AtomicBool,
+    pub(super) failed: AtomicBool,
     /// Rows of the build side.
     pub rows: usize,
     /// Any key to its rows.
@@ -59,13 +59,13 @@ impl JoinTable {
     }
 
     /// Returns whether its device failed.
-    pub fn is_lost(&self) -> bool {
-        self.lost.load(Ordering::Acquire)
+    pub fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::Acquire)
     }
 
     /// Notes that its device failed.
-    pub fn lose(&self) {
-        self.lost.store(true, Ordering::Release);
+    pub fn mark_failed(&self) {
+        self.failed.store(true, Ordering::Release);
     }
 
     /// Returns the table.

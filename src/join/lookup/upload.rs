@@ -73,7 +73,7 @@ pub async fn build_table(
         device: device.clone(),
         memory_limit: limit,
         cost,
-        lost: AtomicBool::new(false),
+        failed: AtomicBool::new(false),
         rows,
         built,
         visited,

@@ -36,7 +36,7 @@ use super::gather::{ChunkGatherer, GatheredBatches};
 use super::host_lookup::lookup_again;
 use super::send::{LookupInFlight, Refused};
 use super::spec::ProbeSpec;
-use super::visits::keep_visits;
+use super::visits::record_visits;
 
 /// Chunks that a stream has on the device at once.
 const IN_FLIGHT: usize = 2;
@@ -175,8 +175,8 @@ impl ChunkLookups {
         cost: &Cost,
     ) -> Result<()> {
         self.sizing.note_answered();
-        keep_visits(build, batches, &self.metrics).await?;
-        if self.spec.may_replicate && build.tables().press(cost) {
+        record_visits(build, batches, &self.metrics).await?;
+        if self.spec.may_replicate && build.tables().note_queueing(cost) {
             replicate(build, &self.metrics).await?;
         }
         Ok(())

@@ -26,7 +26,7 @@ use super::host_lookup::visit_again;
 ///
 /// # Errors
 /// Those of [`collect_visits`].
-pub async fn keep_visits(
+pub async fn record_visits(
     build: &Arc<BuildSide>,
     batches: &VecDeque<ProbeBatch>,
     metrics: &JoinMetrics,
@@ -35,7 +35,11 @@ pub async fn keep_visits(
         return Ok(());
     }
     let columns = batches.iter().map(|batch| batch.keys.clone());
-    if build.tables().fallback().keep(columns, build.rows().len()) {
+    if build
+        .tables()
+        .failover()
+        .record(columns, build.rows().len())
+    {
         collect_visits(build, metrics).await
     } else {
         Ok(())
@@ -54,9 +58,9 @@ pub async fn collect_visits(build: &Arc<BuildSide>, metrics: &JoinMetrics) -> Re
         return Ok(());
     }
     let tables = build.tables();
-    let log = tables.fallback().drain_log();
+    let log = tables.failover().drain_log();
     // The visits of a lost table are in the log of probe keys only.
-    let are_lost = build.visits_on_device() && tables.is_any_lost();
+    let are_lost = build.visits_on_device() && tables.has_any_failed();
     if are_lost || !mark_visited(build, visited.rows(), metrics).await? {
         visit_again(build, log.batches()).await?;
     }
