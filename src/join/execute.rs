@@ -116,7 +116,7 @@ impl Build {
                 Side::Left => right,
                 Side::Right => left,
             }),
-            spread: self.spread,
+            partitioning: self.spread,
             report,
             shown: node.shown,
         };
@@ -411,7 +411,7 @@ impl HortonJoinExec {
                 Some(earlier) if earlier.build == Side::Right => right,
                 _ => left,
             };
-            build.spread = earlier.and_then(|earlier| earlier.spread);
+            build.spread = earlier.and_then(|earlier| earlier.partitioning);
             Ok(build.prepare().await?)
         };
         Ok(decided.boxed().shared())

@@ -38,7 +38,7 @@ impl OpenedJoin {
         match self {
             OpenedJoin::Whole(join, build) => Some(EarlierBuild {
                 build: *build,
-                spread: join.spread(),
+                partitioning: join.partitioning(),
             }),
             OpenedJoin::Spilled(_) => None,
         }

@@ -87,7 +87,7 @@ pub struct EarlierBuild {
     pub build: Side,
     /// The way in which the host partitioned the rows by their keys, if it did, and why it was the
     /// host.
-    pub spread: Option<(HostPartitioning, HostReason)>,
+    pub partitioning: Option<(HostPartitioning, HostReason)>,
 }
 
 /// A join that is to be prepared.
@@ -103,7 +103,7 @@ pub struct JoinPreparation {
     /// Opens partitions of the probe side anew; `None` if each is read once.
     pub reopen: Option<Reopen>,
     /// The way in which an earlier build partitioned the rows on the host.
-    pub spread: Option<(HostPartitioning, HostReason)>,
+    pub partitioning: Option<(HostPartitioning, HostReason)>,
     /// Reports the build side's keys to scans of the probe side.
     pub report: Option<BuildReport>,
     /// The record that the node shows.
@@ -123,7 +123,7 @@ impl JoinPreparation {
     ) -> Result<PreparedJoin> {
         let build = coalesce(build, self.oriented.width()).await?;
         self.publish_filters(&build).await?;
-        if let Some((_, reason)) = &self.spread {
+        if let Some((_, reason)) = &self.partitioning {
             let (reason, probe) = (reason.clone(), probe.into_streams());
             return self.on_host(build, probe, reason);
         }
@@ -363,8 +363,8 @@ impl JoinPreparation {
     ) -> Result<PreparedJoin> {
         log::debug!("a join of {} build rows on the host: {reason}", build.rows);
         self.note(self.at, build.rows, Place::Host(reason.clone()));
-        let spread = match self.spread {
-            Some((spread, _)) => spread,
+        let partitioning = match self.partitioning {
+            Some((partitioning, _)) => partitioning,
             None => HostPartitioning::of(&self.oriented, &build, probe.len(), self.partitions),
         };
         Ok(PreparedJoin::Host {
@@ -372,7 +372,7 @@ impl JoinPreparation {
                 &self.oriented,
                 build,
                 probe,
-                (spread, self.reopen),
+                (partitioning, self.reopen),
             )?),
             reason,
             at: self.at,
@@ -444,12 +444,12 @@ impl PreparedJoin {
     }
 
     /// Returns how the host partitioned the rows by their keys, if it did, and why it was the host.
-    pub fn spread(&self) -> Option<(HostPartitioning, HostReason)> {
+    pub fn partitioning(&self) -> Option<(HostPartitioning, HostReason)> {
         match self {
             PreparedJoin::Host { join, reason, .. }
-                if join.spread() != HostPartitioning::Collect =>
+                if join.partitioning() != HostPartitioning::Collect =>
             {
-                Some((join.spread(), reason.clone()))
+                Some((join.partitioning(), reason.clone()))
             }
             _ => None,
         }

@@ -108,7 +108,7 @@ impl Phase {
             at: pairs.next_at(),
             partitions: None,
             reopen: None,
-            spread: None,
+            partitioning: None,
             report: None,
             shown: node.shown.of_spill_partitions(),
         };
