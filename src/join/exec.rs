@@ -221,7 +221,7 @@ impl HortonJoinExec {
                     None => {
                         let inputs = [self.stock.left(), self.stock.right()];
                         let filters = [self.filters[0].as_slice(), self.filters[1].as_slice()];
-                        found = FilterTargets::of(inputs, filters, false)?;
+                        found = FilterTargets::new(inputs, filters, false)?;
                         &found
                     }
                 };

@@ -237,7 +237,7 @@ impl HortonJoinExec {
             [&[][..], &[][..]]
         };
         let inputs = [self.stock.left(), self.stock.right()];
-        let targets = FilterTargets::of(inputs, filters, self.config.filters == Filters::Auto)?;
+        let targets = FilterTargets::new(inputs, filters, self.config.filters == Filters::Auto)?;
         Ok(self.targets.get_or_init(|| targets))
     }
 
@@ -509,7 +509,7 @@ impl HortonJoinExec {
         } else {
             1
         };
-        let oriented = OrientedJoin::of(&self.stock, build == Side::Right, &self.config, context)?;
+        let oriented = OrientedJoin::new(&self.stock, build == Side::Right, &self.config, context)?;
         let join = Arc::clone(oriented.join());
         let make = || FilterAccumulator::new(join, targets, builds, run.publisher(), context);
         Ok(Some(run.accumulator(build, make)))

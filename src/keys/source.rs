@@ -207,7 +207,7 @@ pub async fn choose_encoder(
         Some(extents) => extents,
         None => KeyRanges::measure(&[], types)?,
     };
-    Ok(KeyEncoder::of(&extents, types, null_equality))
+    Ok(KeyEncoder::for_ranges(&extents, types, null_equality))
 }
 
 /// Returns the normalized keys of all rows that can match, by parts.

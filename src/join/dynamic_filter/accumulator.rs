@@ -258,7 +258,7 @@ impl FilterAccumulator {
     ) -> Result<Option<Arc<MembershipFilter>>> {
         let (of_build, _) = &self.join.on()[key];
         let data_type = of_build.data_type(&self.join.left().schema())?;
-        match MembershipFilter::of(keys, &data_type, self.width(), &self.memory).await {
+        match MembershipFilter::new(keys, &data_type, self.width(), &self.memory).await {
             Ok(set) => Ok(Some(set)),
             Err(error) if error.is_pool_memory() => {
                 log::debug!("no room for the set of a filter: {error}");

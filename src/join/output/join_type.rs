@@ -40,7 +40,7 @@ pub enum Outcome {
 
 impl Outcome {
     /// Returns what `join_type` emits while probing, with a probe side that is `ordered` or not.
-    pub fn of(join_type: JoinType, ordered: bool) -> Self {
+    pub fn for_join_type(join_type: JoinType, ordered: bool) -> Self {
         match join_type {
             JoinType::Inner | JoinType::Left => Outcome::Matches,
             JoinType::Right => Outcome::MatchesAndUnmatched { in_order: ordered },

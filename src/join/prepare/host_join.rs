@@ -100,8 +100,8 @@ pub fn host_join(
         HostPartitioning::Repartition(n) => vec![build.batches.len().div_ceil(n).max(1); n],
     };
     let left = streams_of(build.batches, &join.left().schema(), &parts);
-    let left = OneShotExec::of(join.left(), left, None);
-    let right = OneShotExec::of(join.right(), probe, reopen);
+    let left = OneShotExec::over(join.left(), left, None);
+    let right = OneShotExec::over(join.right(), probe, reopen);
     let (left, right, mode) = match partitioning {
         HostPartitioning::Collect => (left, right, PartitionMode::CollectLeft),
         HostPartitioning::Keep => (left, right, PartitionMode::Partitioned),
@@ -145,7 +145,7 @@ impl HostPartitioning {
     /// those that rows may go to. They go to none under a limit on memory.
     ///
     /// UPSTREAM(apache/datafusion#24883): a `RepartitionExec` that spills can wait for ever.
-    pub fn of(
+    pub fn choose(
         oriented: &OrientedJoin,
         build: &BuildBatches,
         probes: usize,
@@ -242,7 +242,7 @@ impl OneShotExec {
     /// Hands out `streams` of the rows of `input`, in its order. If there are as many as `input`
     /// has partitions, they share its properties: deriving others takes longer than a small join.
     /// Nobody reads the partitioning of streams that a `RepartitionExec` will hash.
-    fn of(
+    fn over(
         input: &Arc<dyn ExecutionPlan>,
         streams: Vec<SendableRecordBatchStream>,
         reopen: Option<Reopen>,

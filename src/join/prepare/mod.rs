@@ -66,10 +66,10 @@ impl JoinContext {
     /// Returns the join with `build` as its build side.
     ///
     /// # Errors
-    /// The errors of [`OrientedJoin::of`].
+    /// The errors of [`OrientedJoin::new`].
     pub fn oriented(&self, build: Side) -> datafusion::error::Result<OrientedJoin> {
         let swapped = build == Side::Right;
-        OrientedJoin::of(&self.planned, swapped, &self.config, &self.context)
+        OrientedJoin::new(&self.planned, swapped, &self.config, &self.context)
     }
 
     /// Returns the name that decisions are noted under.
@@ -365,7 +365,7 @@ impl JoinPreparation {
         self.note(self.at, build.rows, Place::Host(reason.clone()));
         let partitioning = match self.partitioning {
             Some((partitioning, _)) => partitioning,
-            None => HostPartitioning::of(&self.oriented, &build, probe.len(), self.partitions),
+            None => HostPartitioning::choose(&self.oriented, &build, probe.len(), self.partitions),
         };
         Ok(PreparedJoin::Host {
             join: Box::new(host_join(

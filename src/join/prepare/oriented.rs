@@ -41,7 +41,7 @@ impl OrientedJoin {
     ///
     /// # Errors
     /// If the join type has no counterpart with its sides swapped.
-    pub fn of(
+    pub fn new(
         planned: &Arc<HashJoinExec>,
         swapped: bool,
         config: &HortonConfig,
@@ -109,7 +109,7 @@ impl OrientedJoin {
         let filter = self.join.filter();
         let of_filter = filter.iter().flat_map(|filter| filter.column_indices());
         let output = self.output();
-        let of_pairs = match Outcome::of(*self.join.join_type(), false) {
+        let of_pairs = match Outcome::for_join_type(*self.join.join_type(), false) {
             Outcome::Later => &[][..],
             _ => &output.columns,
         };
@@ -146,7 +146,7 @@ impl OrientedJoin {
             on: join.on().iter().map(|(_, r)| Arc::clone(r)).collect(),
             null_equality: join.null_equality(),
             join_type: *join.join_type(),
-            outcome: Outcome::of(*join.join_type(), ordered),
+            outcome: Outcome::for_join_type(*join.join_type(), ordered),
             null_aware: join.null_aware,
             filter: join.filter().map(|filter| {
                 let input = OutputColumns {

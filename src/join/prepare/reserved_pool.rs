@@ -47,7 +47,7 @@ impl ReservedPool {
         held: MemoryReservation,
     ) -> Result<Arc<TaskContext>> {
         let config = context.session_config().clone();
-        Self::of(usize::MAX, held).within(context, config)
+        Self::new(usize::MAX, held).within(context, config)
     }
 
     /// Returns `context` for a sort: with a pool that grants [`FLOOR`] bytes, and hands out `held`
@@ -64,10 +64,10 @@ impl ReservedPool {
         // What a sort takes before its first row: it must find room for rows then.
         let for_merges = execution.sort_spill_reservation_bytes.min(FLOOR / 2);
         execution.sort_spill_reservation_bytes = for_merges;
-        Self::of(FLOOR, held).within(context, config)
+        Self::new(FLOOR, held).within(context, config)
     }
 
-    fn of(floor: usize, held: MemoryReservation) -> Self {
+    fn new(floor: usize, held: MemoryReservation) -> Self {
         let used = Mutex::new(0);
         Self { held, used, floor }
     }

@@ -103,7 +103,7 @@ impl Phase {
     ) -> Result<PreparedJoin> {
         let (node, swapped) = (&pairs.node, self.build == Side::Right);
         let preparation = JoinPreparation {
-            oriented: OrientedJoin::of(&self.join, swapped, &node.config, &node.context)?,
+            oriented: OrientedJoin::new(&self.join, swapped, &node.config, &node.context)?,
             build: self.build,
             at: pairs.next_at(),
             partitions: None,
