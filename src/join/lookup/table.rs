@@ -6,8 +6,8 @@
 //!            └ VisitedBits    the values that lookups found
 //! ```
 //!
-//! [`upload`](super::upload) brings it there. Nothing of it comes back but those bits, at the end of
-//! the probe or after so many lookups. Only join types that emit build rows have them.
+//! [`upload`](super::upload) brings it there. Nothing of it comes back but those bits, at the end
+//! of the probe or after so many lookups. Only join types that emit build rows have them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

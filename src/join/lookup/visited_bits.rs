@@ -1,8 +1,8 @@
 //! The build rows that lookups on a device found.
 //!
 //! ```text
-//!  all keys differ   a lookup finds a row      bit per row ─────────────────────▶ bit per build row
-//!  some are equal    a lookup finds a group    bit per group ─▶ rows of groups ─▶ bit per build row
+//!  all keys differ   a lookup finds a row     bit per row ─────────────────────▶ bit per build row
+//!  some are equal    a lookup finds a group   bit per group ─▶ rows of groups ─▶ bit per build row
 //! ```
 //!
 //! A group of equal keys can have any number of rows, so a lookup notes the group alone. Its rows

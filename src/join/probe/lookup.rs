@@ -334,8 +334,8 @@ impl ChunkLookups {
         self.wanted.halve(WINDOW_PAIRS_MIN)
     }
 
-    /// Returns the form in which the chunk that was `gathered` brings its matches back. Reserves its
-    /// first window.
+    /// Returns the form in which the chunk that was `gathered` brings its matches back. Reserves
+    /// its first window.
     fn first_window(&self, build: &BuildSide, gathered: &GatheredBatches) -> LookupKind {
         let mut wanted = self.spec.first_window(self.wanted, gathered.rows);
         let most = if build.table().is_some_and(|table| table.is_unique()) {
