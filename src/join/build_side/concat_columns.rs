@@ -5,6 +5,8 @@
 //!                                  └ has no room in one ─▶ stays as it is
 //! ```
 
+use std::sync::Arc;
+
 use arrow::array::{Array, ArrayRef};
 use arrow::error::ArrowError;
 use datafusion::execution::memory_pool::MemoryReservation;
@@ -22,19 +24,10 @@ use crate::parallel::{map_parallel, parts};
 pub struct ColumnToConcat {
     /// Place that it comes from.
     source: Source,
+    /// Its arrays, two at least; then the one that is made of them, if they have room in one.
     arrays: Vec<ArrayRef>,
     /// What is reserved for one array.
     pub size: Size,
-}
-
-/// A column as one array.
-pub struct ConcatColumn {
-    /// Place that it comes from.
-    pub source: Source,
-    /// The array; `None` if it has no room in one.
-    pub array: Option<ArrayRef>,
-    /// Bytes reserved for it.
-    pub reserved: usize,
 }
 
 /// Chooses the columns that the host will gather, of those that are `wanted`, if one array is
@@ -73,53 +66,51 @@ pub fn choose_columns(
     columns
 }
 
-/// Makes one array of each column, `width` parts at a time.
+/// Makes one array of each column, `width` parts at a time. Columns that have no room in one stay
+/// as they are.
 ///
 /// # Errors
 /// [`Error::DataFusion`](crate::error::Error::DataFusion) if a task panics.
 pub async fn concat_columns(
-    columns: Vec<ColumnToConcat>,
+    mut columns: Vec<ColumnToConcat>,
     width: usize,
-) -> Result<Vec<ConcatColumn>> {
-    let mut all = Vec::with_capacity(columns.len());
-    for column in columns {
+) -> Result<Vec<ColumnToConcat>> {
+    for column in &mut columns {
         let copies = column.size.copies();
-        let arrays = column.arrays.into_iter().map(|array| vec![array]);
+        let arrays = column.arrays.iter().map(|array| vec![Arc::clone(array)]);
         let parts = parts(&arrays.collect::<Vec<_>>());
         let arrays = map_parallel(parts, width, move |part| async move {
             Ok(join(&part.columns.concat(), copies))
         });
         let arrays: std::result::Result<Vec<ArrayRef>, ArrowError> =
             arrays.await?.into_iter().collect();
-        let array = arrays.and_then(|parts| join(&parts, false));
-        if let Err(error) = &array {
-            log::debug!("{:?} stays as it is: {error}", column.source);
+        match arrays.and_then(|parts| join(&parts, false)) {
+            Ok(array) => column.arrays = vec![array],
+            Err(error) => log::debug!("{:?} stays as it is: {error}", column.source),
         }
-        all.push(ConcatColumn {
-            source: column.source,
-            array: array.ok(),
-            reserved: column.size.bytes,
-        });
     }
-    Ok(all)
+    Ok(columns)
 }
 
 /// Puts the columns into `rows`, and gives back what they do not take of `memory`. Returns the
 /// bytes that they keep.
 pub fn set_in(
-    columns: Vec<ConcatColumn>,
+    columns: Vec<ColumnToConcat>,
     rows: &mut KeyedRows,
     memory: &MemoryReservation,
 ) -> usize {
     let mut all = 0;
     for column in columns {
-        let bytes = column.array.as_ref().map(Array::get_buffer_memory_size);
-        let bytes = bytes.unwrap_or(0).min(column.reserved);
-        memory.shrink(column.reserved - bytes);
+        let reserved = column.size.bytes;
+        let bytes = match column.arrays.as_slice() {
+            [array] => {
+                rows.set_single_array(column.source, Arc::clone(array));
+                array.get_buffer_memory_size().min(reserved)
+            }
+            _ => 0,
+        };
+        memory.shrink(reserved - bytes);
         all += bytes;
-        if let Some(array) = column.array {
-            rows.set_single_array(column.source, array);
-        }
     }
     all
 }
