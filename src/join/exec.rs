@@ -28,8 +28,7 @@ use datafusion::physical_plan::{ExecutionPlan, PlanProperties};
 use crate::config::{Enabled, HortonConfig};
 
 use super::decision::{Decision, JoinReport, Place};
-use super::dynamic_filter::accumulator::KeyFilter;
-use super::dynamic_filter::targets::FilterTargets;
+use super::dynamic_filter::targets::{FilterTargets, KeyFilter};
 use super::execution::Runs;
 use super::properties;
 use super::read_order::ReadOrder;
@@ -203,7 +202,7 @@ impl HortonJoinExec {
                     None => {
                         let inputs = [self.stock.left(), self.stock.right()];
                         let filters = [self.filters[0].as_slice(), self.filters[1].as_slice()];
-                        found = FilterTargets::of(inputs, filters, false)?;
+                        found = FilterTargets::new(inputs, filters, false)?;
                         &found
                     }
                 };

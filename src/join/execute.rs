@@ -38,6 +38,7 @@ use super::prepare::{EarlierBuild, JoinContext, JoinPreparation, clone_for_strea
 use super::spill::plan::files;
 use super::spill::spilled::Spilled;
 use crate::join::dynamic_filter::accumulator::{BuildReport, Driver, FilterAccumulator};
+use crate::join::dynamic_filter::publisher::FilterPublisher;
 use crate::join::dynamic_filter::targets::FilterTargets;
 use crate::join::input::buffered::BufferedInput;
 use crate::join::input::choose_build_side::{Chosen, FirstRead, Input, IsEmpty, choose_build_side};
@@ -82,7 +83,7 @@ struct Build {
     /// What opens partitions of the left and of the right side again.
     reopen: Option<[Reopen; 2]>,
     /// The way in which an earlier build partitioned the rows on the host.
-    spread: Option<(HostPartitioning, HostReason)>,
+    partitioning: Option<(HostPartitioning, HostReason)>,
 }
 
 impl Build {
@@ -115,7 +116,7 @@ impl Build {
                 Side::Left => right,
                 Side::Right => left,
             }),
-            spread: self.spread,
+            partitioning: self.partitioning,
             report,
             shown: node.shown,
         };
@@ -228,7 +229,7 @@ impl<'a> Execution<'a> {
         };
         let inputs = [self.join.stock.left(), self.join.stock.right()];
         let targets =
-            FilterTargets::of(inputs, filters, self.join.config.filters == Filters::Auto)?;
+            FilterTargets::new(inputs, filters, self.join.config.filters == Filters::Auto)?;
         Ok(self.join.targets.get_or_init(|| targets))
     }
 
@@ -284,7 +285,7 @@ impl<'a> Execution<'a> {
             reports: reports.map(|report| report.map(|(report, _)| report)),
             partitions: self.join.host_partitions(),
             reopen: self.reopen(),
-            spread: None,
+            partitioning: None,
         };
         let prepared = build.prepare().map_err(Arc::new).boxed().shared();
         Ok(match accumulator {
@@ -350,18 +351,15 @@ impl<'a> Execution<'a> {
         if round == 0 {
             return self.begin(partition, run);
         }
-        let publisher = self
-            .join
-            .runs
-            .executions()
-            .begin(&self.join.made_filters())?;
+        let executions = self.join.runs.executions();
+        let publisher = FilterPublisher::begin(executions, &self.join.made_filters())?;
         lock(run.rebuilds()).push(publisher);
         let build = self.rebuild(partition, self.join.sides())?;
         Ok(build.prepare().map_err(Arc::new).boxed().shared())
     }
 
     /// Begins to prepare the join of a round of partitions that were asked for before. It is the
-    /// first round's, if that is there and its streams can be read again. Else it is built again, in
+    /// first round's, if that is there and its streams can be read again. Else it is built again in
     /// the same way, and filters let all rows through from then on.
     fn begin_again(self, before: Again, run: &Arc<Run>) -> Result<SharedJoin> {
         let builds = Side::BOTH.map(|side| self.rebuild(0, Sides::Fixed(side)));
@@ -387,20 +385,21 @@ impl<'a> Execution<'a> {
                 }
                 Again::Gone(earlier) => earlier,
             };
-            let publisher = executions.begin(&filters).map_err(Error::DataFusion)?;
+            let publisher = FilterPublisher::begin(&executions, &filters);
+            let publisher = publisher.map_err(Error::DataFusion)?;
             lock(&again).push(publisher);
-            let (mut build, spread) = match earlier {
+            let (mut build, partitioning) = match earlier {
                 Some(EarlierBuild::Spilled) => {
                     return Ok(Arc::new(OpenedJoin::Spilled(Spilled::new(node, inputs)?)));
                 }
                 Some(EarlierBuild::Whole {
                     build: Side::Right,
-                    spread,
-                }) => (right, spread),
-                Some(EarlierBuild::Whole { spread, .. }) => (left, spread),
+                    partitioning,
+                }) => (right, partitioning),
+                Some(EarlierBuild::Whole { partitioning, .. }) => (left, partitioning),
                 None => (left, None),
             };
-            build.spread = spread;
+            build.partitioning = partitioning;
             Ok(build.prepare().await?)
         };
         Ok(prepared.boxed().shared())
@@ -425,7 +424,7 @@ impl<'a> Execution<'a> {
             reports: [None, None],
             partitions: self.join.host_partitions(),
             reopen: self.reopen(),
-            spread: None,
+            partitioning: None,
         })
     }
 
@@ -478,10 +477,9 @@ impl<'a> Execution<'a> {
             1
         };
         let (join, is_swapped) = (self.join, build == Side::Right);
-        let oriented = OrientedJoin::of(&join.stock, is_swapped, &join.config, self.context)?;
-        let spec = oriented.filter_spec(&targets.held, targets.most_rows)?;
-        let memory = memory::filter_reservation(self.context.memory_pool());
-        let make = || FilterAccumulator::new(spec, builds, run.publisher(), memory);
+        let oriented = OrientedJoin::new(&join.stock, is_swapped, &join.config, self.context)?;
+        let join = Arc::clone(oriented.join());
+        let make = || FilterAccumulator::new(join, targets, builds, run.publisher(), self.context);
         Ok(Some(run.accumulator(build, make)))
     }
 

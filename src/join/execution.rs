@@ -21,8 +21,8 @@
 //!
 //! A partition that is asked for again is of another *round*. Contexts say which one, as far as
 //! they can. Some joins cannot be read twice: those in spill partitions, and those of the host that
-//! count streams. Their rounds build again in the same way, so that each partition has the same rows
-//! again. A round goes with its last stream, although others may go on.
+//! count streams. Their rounds build again in the same way, so that each partition has the same
+//! rows again. A round goes with its last stream, although others may go on.
 //!
 //! Filters are objects of the plan, so those of one build must not meet another's rows
 //! ([`publisher`](crate::join::dynamic_filter::publisher)).
@@ -38,7 +38,7 @@ use futures::StreamExt;
 use futures::future::Shared;
 
 use crate::join::dynamic_filter::accumulator::FilterAccumulator;
-use crate::join::dynamic_filter::publisher::{Executions, FilterPublisher};
+use crate::join::dynamic_filter::publisher::FilterPublisher;
 use crate::join::input::choose_build_side::{Input, IsEmpty};
 use crate::join::opened::SharedJoin;
 use crate::join::prepare::EarlierBuild;
@@ -49,7 +49,7 @@ use crate::join::side::Side;
 pub struct Runs {
     current: Mutex<Current>,
     /// Number of executions, with those of other nodes that have the same filters.
-    executions: Arc<Executions>,
+    executions: Arc<Mutex<usize>>,
 }
 
 /// The execution that partitions are asked for of, if there is one.
@@ -193,7 +193,7 @@ impl Runs {
     }
 
     /// Returns the number of executions.
-    pub fn executions(&self) -> &Arc<Executions> {
+    pub fn executions(&self) -> &Arc<Mutex<usize>> {
         &self.executions
     }
 
@@ -277,7 +277,7 @@ impl Runs {
     fn begin_in(self: &Arc<Self>, filters: &[Arc<DynamicFilterPhysicalExpr>]) -> Result<Arc<Run>> {
         Ok(Arc::new(Run {
             runs: Arc::downgrade(self),
-            publisher: self.executions.begin(filters)?,
+            publisher: FilterPublisher::begin(&self.executions, filters)?,
             rounds: Mutex::default(),
             accumulators: Default::default(),
             below: Mutex::default(),

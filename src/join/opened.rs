@@ -37,7 +37,7 @@ impl OpenedJoin {
         match self {
             OpenedJoin::Whole(join, build) => EarlierBuild::Whole {
                 build: *build,
-                spread: join.spread(),
+                partitioning: join.partitioning(),
             },
             OpenedJoin::Spilled(_) => EarlierBuild::Spilled,
         }

@@ -95,7 +95,7 @@ impl KeyEncoder {
         types: &[DataType],
         null_equality: NullEquality,
     ) -> Result<Self> {
-        Ok(Self::of(
+        Ok(Self::for_ranges(
             &KeyRanges::measure(build_keys, types)?,
             types,
             null_equality,
@@ -111,7 +111,11 @@ impl KeyEncoder {
 
     /// Chooses the encoding for a build side of these key ranges. Without any build row keys are
     /// packed, with no codes: nothing can match.
-    pub fn of(extents: &KeyRanges, types: &[DataType], null_equality: NullEquality) -> Self {
+    pub fn for_ranges(
+        extents: &KeyRanges,
+        types: &[DataType],
+        null_equality: NullEquality,
+    ) -> Self {
         let exact = match (extents.rows, &extents.columns) {
             (0, _) => Some(Plan::PackedKeys(PackedKeys::nothing())),
             (_, Some(columns)) => PackedKeys::fit(columns, types, null_equality)

@@ -90,7 +90,7 @@ impl MembershipFilter {
     ///
     /// # Errors
     /// `ResourcesExhausted` from the memory pool.
-    pub async fn of(
+    pub async fn new(
         keys: &[Vec<ArrayRef>],
         data_type: &DataType,
         width: usize,
@@ -105,7 +105,7 @@ impl MembershipFilter {
             None => KeyRanges::measure(&[], &types)?,
         };
         let rows: usize = keys.iter().flatten().map(|key| key.len()).sum();
-        let encoder = KeyEncoder::of(&extents, &types, NullEquality::NullEqualsNothing);
+        let encoder = KeyEncoder::for_ranges(&extents, &types, NullEquality::NullEqualsNothing);
         let set = Arc::new(Self::empty(encoder, data_type, rows, memory)?);
         let of_part = Arc::clone(&set);
         let insert = move |part: Morsel| {
@@ -379,7 +379,7 @@ mod tests {
     async fn set_of(arrays: &[ArrayRef]) -> Arc<MembershipFilter> {
         let keys: Vec<Vec<ArrayRef>> = arrays.iter().map(|a| vec![Arc::clone(a)]).collect();
         let memory = memory(Arc::new(UnboundedMemoryPool::default()));
-        let set = MembershipFilter::of(&keys, arrays[0].data_type(), 2, &memory).await;
+        let set = MembershipFilter::new(&keys, arrays[0].data_type(), 2, &memory).await;
         set.unwrap()
     }
 
@@ -500,12 +500,12 @@ mod tests {
         let pool: Arc<dyn MemoryPool> = Arc::new(GreedyMemoryPool::new(10_000));
         let memory = memory(Arc::clone(&pool));
         let small = vec![vec![ints((0..1000).map(Some))]];
-        let set = MembershipFilter::of(&small, &DataType::Int64, 1, &memory)
+        let set = MembershipFilter::new(&small, &DataType::Int64, 1, &memory)
             .await
             .unwrap();
         assert_eq!(pool.reserved(), set.about().bytes);
         let large = vec![vec![ints((0..1000).map(|n| Some(n << 10)))]];
-        let refused = MembershipFilter::of(&large, &DataType::Int64, 1, &memory).await;
+        let refused = MembershipFilter::new(&large, &DataType::Int64, 1, &memory).await;
         assert!(refused.unwrap_err().is_pool_memory());
         drop(set);
         assert_eq!(pool.reserved(), 0);

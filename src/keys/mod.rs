@@ -2,7 +2,8 @@
 //!
 //! The table keeps the paper's format, 32-bit keys, while a join's key is any number of
 //! columns of any type. So every row gets a *normalized key* of 32-bit words, in one of three
-//! ways, chosen once the build side is known ([`KeyEncoder::of`](encoder::KeyEncoder::of)):
+//! ways. [`KeyEncoder::for_ranges`](encoder::KeyEncoder::for_ranges) chooses one, once the build
+//! side is known:
 //!
 //! ```text
 //!            build keys ──▶ minimum, maximum ──▶ Π (max - min + 1) ≤ 2^32? ≤ 2^64?   else

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!  key columns of batches ─parts─▶ KeyRanges ─union─▶ KeyEncoder
-//!     no NULLs   Plain     a part at a time, straight to where the device copies from
-//!     NULLs      Encoded   normalized keys of the rows that can match, in host memory
+//!     no NULLs   KeyPart::Plain     written straight to where the device copies from
+//!     NULLs      KeyPart::Encoded   normalized keys of the rows that can match, in host memory
 //! ```
 //!
 //! The build side comes as one stream, so ranges, encoding and sending are done part by part on
@@ -22,6 +22,7 @@ use crate::error::{Error, Result};
 
 use crate::keys::encoder::{KeyEncoder, KeyRanges};
 use crate::parallel::{Morsel, map_blocking, map_parallel, parts};
+use crate::table::multimap::KeyFormat;
 
 /// The normalized keys of one part of the build side.
 #[derive(Debug)]
@@ -54,151 +55,122 @@ impl NormalizedKeys {
     }
 }
 
-/// Keys that can be written to where the device copies them from.
-pub trait KeySource: Send + 'static {
+/// Keys of consecutive rows, to be written to where the device copies them from.
+#[derive(Debug)]
+pub enum KeyPart {
+    /// All rows have a key. They are encoded when they are written.
+    Plain(KeyEncoder, Morsel),
+    /// Some rows may have no key. The others have theirs in host memory.
+    Encoded(NormalizedKeys),
+}
+
+impl KeyPart {
     /// Returns the number of keys.
-    fn count(&self) -> usize;
+    pub fn count(&self) -> usize {
+        match self {
+            Self::Plain(_, part) => part.rows,
+            Self::Encoded(keys) => keys.keys.len() / keys.words,
+        }
+    }
 
     /// Writes the keys' words to `out`, which has room for just these.
     ///
     /// # Errors
     /// The errors of [`KeyEncoder::encode`].
-    fn write(&self, out: &mut [u32]) -> Result<()>;
+    pub fn write(&self, out: &mut [u32]) -> Result<()> {
+        match self {
+            Self::Plain(encoder, part) => encode_plain(encoder, part, out),
+            Self::Encoded(keys) => {
+                out.copy_from_slice(&keys.keys);
+                Ok(())
+            }
+        }
+    }
 
     /// Writes the numbers that the keys' rows have in the whole build side.
-    fn number(&self, out: &mut [u32]);
-}
-
-impl KeySource for Arc<NormalizedKeys> {
-    fn count(&self) -> usize {
-        self.keys.len() / self.words
-    }
-
-    fn write(&self, out: &mut [u32]) -> Result<()> {
-        out.copy_from_slice(&self.keys);
-        Ok(())
-    }
-
-    fn number(&self, out: &mut [u32]) {
-        NormalizedKeys::number(self, out);
-    }
-}
-
-/// The keys of a part whose rows all have one, encoded when they are written.
-#[derive(Debug)]
-pub struct PlainKeys {
-    encoder: KeyEncoder,
-    part: Morsel,
-}
-
-impl PlainKeys {
-    /// Returns the keys of all rows of `keys[b][c]`, by parts.
-    pub fn of(encoder: &KeyEncoder, keys: &[Vec<ArrayRef>]) -> Vec<Self> {
-        let plain = |part| Self {
-            encoder: encoder.clone(),
-            part,
-        };
-        parts(keys).into_iter().map(plain).collect()
-    }
-}
-
-impl KeySource for PlainKeys {
-    fn count(&self) -> usize {
-        self.part.rows
-    }
-
-    fn write(&self, out: &mut [u32]) -> Result<()> {
-        let words = self.encoder.words();
-        let mut at = 0;
-        for columns in &self.part.columns {
-            let len = words * columns.first().map_or(0, |column| column.len());
-            let out = &mut out[at..at + len];
-            if self.encoder.encode(columns, out)?.is_some() {
-                let reason = "a build row has no key, though none is NULL";
-                return Err(Error::Internal(reason.to_owned()));
+    pub fn number(&self, out: &mut [u32]) {
+        match self {
+            Self::Plain(_, part) => {
+                let numbers = out.iter_mut().zip(part.first_row as u32..);
+                numbers.for_each(|(out, row)| *out = row);
             }
-            at += len;
+            Self::Encoded(keys) => keys.number(out),
         }
-        Ok(())
     }
+}
 
-    fn number(&self, out: &mut [u32]) {
-        let first = self.part.first_row as u32;
-        out.iter_mut()
-            .zip(first..)
-            .for_each(|(out, row)| *out = row);
+/// Writes the normalized keys of all rows of `part` to `out`.
+fn encode_plain(encoder: &KeyEncoder, part: &Morsel, out: &mut [u32]) -> Result<()> {
+    let words = encoder.words();
+    let mut at = 0;
+    for columns in &part.columns {
+        let len = words * columns.first().map_or(0, |column| column.len());
+        let out = &mut out[at..at + len];
+        if encoder.encode(columns, out)?.is_some() {
+            let reason = "a build row has no key, though none is NULL";
+            return Err(Error::Internal(reason.to_owned()));
+        }
+        at += len;
     }
+    Ok(())
 }
 
 /// The build side's keys on their way to the device.
 #[derive(Debug)]
-pub enum KeysToSend {
-    /// All rows have one.
-    Plain,
-    /// Some rows may have none.
-    Encoded(EncodedKeys),
+pub struct KeysToSend {
+    /// Format of the normalized keys.
+    pub format: KeyFormat,
+    /// Rows of the build side, with or without a key.
+    pub rows: usize,
+    /// The keys of all rows that can match, in order.
+    pub parts: Vec<Arc<KeyPart>>,
+    /// Parts that are worked on at once.
+    pub width: usize,
+    /// What is reserved for keys in host memory; `None` if they are encoded when they are written.
+    encoded: Option<MemoryReservation>,
 }
 
 impl KeysToSend {
-    /// Chooses how the `keys` of `rows` rows are sent: encoded before, if some may be NULL.
-    ///
-    /// # Errors
-    /// Those of [`EncodedKeys::new`].
-    pub async fn of(
-        encoder: &KeyEncoder,
-        keys: &[Vec<ArrayRef>],
-        rows: usize,
-        width: usize,
-        memory: &MemoryReservation,
-    ) -> Result<Self> {
-        if !has_nulls(keys) {
-            return Ok(Self::Plain);
-        }
-        let keys = EncodedKeys::new(encoder, keys, rows, width, memory).await?;
-        Ok(Self::Encoded(keys))
-    }
-
-    /// Returns the keys of a build side of `rows` rows.
-    pub fn count(&self, rows: usize) -> usize {
-        match self {
-            Self::Plain => rows,
-            Self::Encoded(keys) => keys.count(),
-        }
-    }
-}
-
-/// Normalized keys in host memory, and what is reserved for them.
-#[derive(Debug)]
-pub struct EncodedKeys {
-    /// Keys of consecutive rows.
-    pub parts: Vec<Arc<NormalizedKeys>>,
-    _memory: MemoryReservation,
-}
-
-impl EncodedKeys {
-    /// Encodes `keys`, `width` parts at a time, within what `memory` can be reserved.
+    /// Chooses how `keys` are sent, `width` parts at a time. If some may be NULL they are encoded
+    /// now, within what `memory` can be reserved.
     ///
     /// # Errors
     /// `ResourcesExhausted` from the memory pool.
     pub async fn new(
         encoder: &KeyEncoder,
         keys: &[Vec<ArrayRef>],
-        rows: usize,
         width: usize,
         memory: &MemoryReservation,
     ) -> Result<Self> {
-        let memory = memory.new_empty();
-        memory.try_grow(encoded_bytes(encoder, rows))?;
-        let parts = encode_parts(encoder, keys, width).await?;
+        let first_keys = keys.iter().filter_map(|columns| columns.first());
+        let rows = first_keys.map(|column| column.len()).sum();
+        let (parts, encoded) = if has_nulls(keys) {
+            let memory = memory.new_empty();
+            memory.try_grow(encoded_bytes(encoder, rows))?;
+            let parts = encode_parts(encoder, keys, width).await?.into_iter();
+            let encoded = parts.map(|part| Arc::new(KeyPart::Encoded(part)));
+            (encoded.collect(), Some(memory))
+        } else {
+            let plain = |part| Arc::new(KeyPart::Plain(encoder.clone(), part));
+            (parts(keys).into_iter().map(plain).collect(), None)
+        };
         Ok(Self {
-            parts: parts.into_iter().map(Arc::new).collect(),
-            _memory: memory,
+            format: encoder.format(),
+            rows,
+            parts,
+            width,
+            encoded,
         })
     }
 
     /// Returns the number of keys.
     pub fn count(&self) -> usize {
-        self.parts.iter().map(KeySource::count).sum()
+        self.parts.iter().map(|part| part.count()).sum()
+    }
+
+    /// Returns whether the keys were encoded in host memory first.
+    pub fn is_encoded(&self) -> bool {
+        self.encoded.is_some()
     }
 }
 
@@ -208,44 +180,34 @@ pub fn encoded_bytes(encoder: &KeyEncoder, rows: usize) -> usize {
 }
 
 /// Returns whether some key is NULL.
-pub fn has_nulls(keys: &[Vec<ArrayRef>]) -> bool {
+fn has_nulls(keys: &[Vec<ArrayRef>]) -> bool {
     keys.iter()
         .flatten()
         .any(|column| column.logical_null_count() > 0)
 }
 
-/// Types and equality of a join's keys.
-#[derive(Debug, Clone)]
-pub struct KeySpec {
-    /// Types of the key columns.
-    pub types: Vec<DataType>,
-    /// Says whether NULL keys match each other.
-    pub null_equality: NullEquality,
-    /// Bits of a hashed normalized key, at most 32.
-    pub normalized_key_bits: u32,
-}
-
-/// Chooses the encoding of `keys`, of which `width` parts are measured at a time.
+/// Chooses the encoding of `keys`, whose columns have the given `types`. `width` parts of the keys
+/// are measured at a time.
 ///
 /// # Errors
 /// The errors of [`KeyRanges::measure`].
 pub async fn choose_encoder(
-    spec: &KeySpec,
+    types: &[DataType],
+    null_equality: NullEquality,
     keys: &[Vec<ArrayRef>],
     width: usize,
 ) -> Result<KeyEncoder> {
     let measure = |part: Morsel| {
-        let types = spec.types.clone();
+        let types = types.to_vec();
         async move { KeyRanges::measure(&part.columns, &types) }
     };
     let extents = map_parallel(parts(keys), width, measure).await?;
     let whole = extents.into_iter().reduce(KeyRanges::union);
     let extents = match whole {
         Some(extents) => extents,
-        None => KeyRanges::measure(&[], &spec.types)?,
+        None => KeyRanges::measure(&[], types)?,
     };
-    Ok(KeyEncoder::of(&extents, &spec.types, spec.null_equality)
-        .with_normalized_key_bits(spec.normalized_key_bits, spec.null_equality))
+    Ok(KeyEncoder::for_ranges(&extents, types, null_equality))
 }
 
 /// Returns the normalized keys of all rows that can match, by parts.

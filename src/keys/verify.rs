@@ -63,16 +63,16 @@ const AHEAD: [usize; 2] = [32, 16];
 
 /// Rows of an array: row `i` of these is row `rows[i]` of the array.
 #[derive(Debug, Clone, Copy)]
-pub struct Selected<'a, A = ArrayRef> {
+pub struct Selected<'a, A = ArrayRef, R = u32> {
     /// Array of the values to compare.
     pub array: &'a A,
     /// The rows, each as often as it is needed.
-    pub rows: &'a [u32],
+    pub rows: &'a [R],
 }
 
-impl<'a, A> Selected<'a, A> {
+impl<'a, A, R> Selected<'a, A, R> {
     /// Returns the same rows of the array as `cast` has it.
-    fn cast<B>(self, cast: impl Fn(&'a A) -> &'a B) -> Selected<'a, B> {
+    fn cast<B>(self, cast: impl Fn(&'a A) -> &'a B) -> Selected<'a, B, R> {
         Selected {
             array: cast(self.array),
             rows: self.rows,
@@ -81,11 +81,12 @@ impl<'a, A> Selected<'a, A> {
 }
 
 /// Returns which candidate pairs have equal string views, compared where they stand. Pair `i` is of
-/// row `i` of `build` and of `probe`. `None` for columns that are not both of one type of views.
+/// row `i` of `build` and of `probe`. Returns `None` for columns that are not both of one type of
+/// views.
 ///
 /// The build rows are random, so views and bytes are fetched ahead.
-pub fn equal_views(
-    build: Selected<'_>,
+pub fn equal_views<R: Copy + Into<u32>>(
+    build: Selected<'_, ArrayRef, R>,
     probe: Selected<'_>,
     null_equality: NullEquality,
 ) -> Option<BooleanBuffer> {
@@ -104,8 +105,8 @@ pub fn equal_views(
     }
 }
 
-fn equal_byte_views<T: ByteViewType<Native: PartialEq> + ?Sized>(
-    build: Selected<'_, GenericByteViewArray<T>>,
+fn equal_byte_views<T: ByteViewType<Native: PartialEq> + ?Sized, R: Copy + Into<u32>>(
+    build: Selected<'_, GenericByteViewArray<T>, R>,
     probe: Selected<'_, GenericByteViewArray<T>>,
     null_equality: NullEquality,
 ) -> BooleanBuffer {
@@ -114,10 +115,10 @@ fn equal_byte_views<T: ByteViewType<Native: PartialEq> + ?Sized>(
     let nulls = build.null_count() > 0 || probe.null_count() > 0;
     BooleanBuffer::collect_bool(build_rows.len().min(rows.len()), |i| {
         if let Some(row) = build_rows.get(i + AHEAD[0]) {
-            prefetch(build.views(), *row as usize);
+            prefetch(build.views(), (*row).into() as usize);
         }
         if let Some(row) = build_rows.get(i + AHEAD[1]) {
-            let view = ByteView::from(build.views()[*row as usize]);
+            let view = ByteView::from(build.views()[(*row).into() as usize]);
             if view.length > MAX_INLINE_VIEW_LEN {
                 let bytes = build.data_buffers().get(view.buffer_index as usize);
                 prefetch(
@@ -126,7 +127,7 @@ fn equal_byte_views<T: ByteViewType<Native: PartialEq> + ?Sized>(
                 );
             }
         }
-        let (b, p) = (build_rows[i] as usize, rows[i] as usize);
+        let (b, p) = (build_rows[i].into() as usize, rows[i] as usize);
         if nulls && (build.is_null(b) || probe.is_null(p)) {
             return build.is_null(b)
                 && probe.is_null(p)

@@ -11,9 +11,9 @@
 //! would work on one core. So streams that have ended wait for it, and each emits a part.
 //!
 //! A consumer may read one stream to its end before the next, so nobody waits for a stream that
-//! does not go on. After `PATIENCE` without progress of any, streams that have ended leave. A task
-//! keeps the time, as any stream may be left in the middle of a poll. It sleeps on a thread for
-//! blocking work: a runtime may have no timer.
+//! does not go on. After `STALL_TIMEOUT` without progress of any, streams that have ended leave. A
+//! task keeps the time, as any stream may be left in the middle of a poll. It sleeps on a thread
+//! for blocking work: a runtime may have no timer.
 //!
 //! A partition may be read by several consumers, who cannot be told apart, and each must get every
 //! row once. So rows belong to partitions: to the one that was the last to be read to its end for
@@ -28,21 +28,21 @@ use datafusion::common::runtime::SpawnedTask;
 use tokio::sync::watch;
 
 /// The time for which streams that have ended wait for others that do not go on.
-const PATIENCE: Duration = Duration::from_millis(100);
+const STALL_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// The build rows that are emitted after the probe, and who emits them.
 #[derive(Debug)]
 pub struct BuildOutput {
     /// True if it pays to wait.
     is_shared: bool,
-    state: Arc<State>,
+    state: Arc<SharedState>,
     /// The task that keeps the time, once a stream waits.
     timekeeper: Mutex<Option<SpawnedTask<()>>>,
 }
 
 /// The state that the streams of one build share.
 #[derive(Debug)]
-struct State {
+struct SharedState {
     /// Grows whenever a stream goes on.
     progress: AtomicUsize,
     partitions: Mutex<Partitions>,
@@ -70,7 +70,7 @@ struct Partition {
 }
 
 /// ```text
-///   Probing ── all partitions are probed ──▶ Last ── its visits are known ──▶ Settled
+///   Probing ── all partitions are probed ──▶ Last ── its visits are known ──▶ Emitting
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Phase {
@@ -78,7 +78,7 @@ enum Phase {
     /// This partition was probed last: a stream of it brings back which rows were matched.
     Last(usize),
     /// These partitions emit the rows.
-    Settled(Vec<usize>),
+    Emitting(Vec<usize>),
 }
 
 /// What a stream does for the build rows that are emitted after its end.
@@ -86,7 +86,7 @@ enum Phase {
 pub enum Role {
     /// Other streams emit the rows.
     None,
-    /// It brings back which rows were matched, which [`BuildOutput::settle`] notes, and emits a
+    /// It brings back which rows were matched, calls [`BuildOutput::begin_output`], and emits a
     /// part.
     Leader,
     /// It emits a part.
@@ -115,7 +115,7 @@ impl BuildOutput {
     pub fn new(partitions: usize, are_many: bool) -> Self {
         Self {
             is_shared: are_many && partitions > 1,
-            state: Arc::new(State {
+            state: Arc::new(SharedState {
                 progress: AtomicUsize::new(0),
                 partitions: Mutex::new(Partitions {
                     each: vec![Partition::default(); partitions],
@@ -129,7 +129,7 @@ impl BuildOutput {
     }
 
     /// Notes that a stream goes on.
-    pub fn go_on(&self) {
+    pub fn note_progress(&self) {
         if self.is_shared {
             self.state.progress.fetch_add(1, Ordering::Relaxed);
         }
@@ -138,8 +138,8 @@ impl BuildOutput {
     /// Ends a stream of partition `at`; returns its role.
     pub async fn end(&self, at: usize) -> Role {
         let mut changed = self.state.changed.subscribe();
-        if let Some(share) = self.state.end(at, self.is_shared) {
-            return share;
+        if let Some(role) = self.state.end(at, self.is_shared) {
+            return role;
         }
         let waits = Waits {
             state: &self.state,
@@ -149,25 +149,25 @@ impl BuildOutput {
         loop {
             // The sender lives as long as this borrow.
             let _ = changed.changed().await;
-            if let Some(share) = waits.share() {
-                return share;
+            if let Some(role) = waits.role() {
+                return role;
             }
         }
     }
 
     /// Lets streams emit, as the visits are known. Returns the role of partition `at`, whose stream
     /// was the [leader](Role::Leader) until then.
-    pub fn settle(&self, at: usize) -> Role {
+    pub fn begin_output(&self, at: usize) -> Role {
         let mut partitions = self.state.lock();
         if partitions.phase == Phase::Last(at) {
             let waiting = partitions.each.iter().enumerate();
             let waiting = waiting.filter(|(_, one)| one.waiting > 0 && !one.has_left);
             let others = waiting.map(|(other, _)| other).filter(|other| *other != at);
             let emits = others.chain([at]).collect();
-            partitions.phase = Phase::Settled(emits);
+            partitions.phase = Phase::Emitting(emits);
         }
         self.state.changed.send_replace(());
-        partitions.share(at)
+        partitions.role(at)
     }
 
     /// Has the time kept from now on, unless it is.
@@ -178,9 +178,9 @@ impl BuildOutput {
 }
 
 impl Partitions {
-    /// Returns the role of partition `at` once it is settled.
-    fn share(&self, at: usize) -> Role {
-        let Phase::Settled(emits) = &self.phase else {
+    /// Returns the role of partition `at` once streams emit.
+    fn role(&self, at: usize) -> Role {
+        let Phase::Emitting(emits) = &self.phase else {
             return Role::None;
         };
         match emits.iter().position(|emits| *emits == at) {
@@ -193,7 +193,7 @@ impl Partitions {
     }
 }
 
-impl State {
+impl SharedState {
     fn lock(&self) -> MutexGuard<'_, Partitions> {
         lock(&self.partitions)
     }
@@ -209,7 +209,7 @@ impl State {
             partitions.phase = Phase::Last(at);
         }
         match partitions.phase {
-            Phase::Settled(_) => return Some(partitions.share(at)),
+            Phase::Emitting(_) => return Some(partitions.role(at)),
             Phase::Last(last) if last == at => return Some(Role::Leader),
             Phase::Probing | Phase::Last(_) => {}
         }
@@ -224,11 +224,11 @@ impl State {
     async fn keep_time(self: Arc<Self>) {
         loop {
             let before = self.progress.load(Ordering::Relaxed);
-            let pause = tokio::task::spawn_blocking(|| std::thread::sleep(PATIENCE));
+            let pause = tokio::task::spawn_blocking(|| std::thread::sleep(STALL_TIMEOUT));
             // Without a pause the runtime is ending.
             let is_over = pause.await.is_err();
             let mut partitions = self.lock();
-            if matches!(partitions.phase, Phase::Settled(_)) {
+            if matches!(partitions.phase, Phase::Emitting(_)) {
                 return;
             }
             if is_over || self.progress.load(Ordering::Relaxed) == before {
@@ -245,16 +245,16 @@ impl State {
 
 /// A stream of partition `at` that waits.
 struct Waits<'a> {
-    state: &'a State,
+    state: &'a SharedState,
     at: usize,
 }
 
 impl Waits<'_> {
     /// Returns its role, if it may go on.
-    fn share(&self) -> Option<Role> {
+    fn role(&self) -> Option<Role> {
         let partitions = self.state.lock();
         match partitions.phase {
-            Phase::Settled(_) => Some(partitions.share(self.at)),
+            Phase::Emitting(_) => Some(partitions.role(self.at)),
             _ => partitions.is_alone.then_some(Role::None),
         }
     }
@@ -278,8 +278,8 @@ mod tests {
     use super::*;
 
     /// Returns which of ten batches a role emits.
-    fn batches(share: Role) -> Vec<usize> {
-        match share {
+    fn batches(role: Role) -> Vec<usize> {
+        match role {
             Role::Helper(mut batches) => std::iter::from_fn(|| batches.take(10)).collect(),
             Role::None | Role::Leader => Vec::new(),
         }
@@ -287,15 +287,15 @@ mod tests {
 
     #[tokio::test]
     async fn streams_that_end_together_share_and_emit_each_batch_once() {
-        let owed = Arc::new(BuildOutput::new(3, true));
+        let output = Arc::new(BuildOutput::new(3, true));
         let wait = |at| {
-            let owed = Arc::clone(&owed);
-            tokio::spawn(async move { owed.end(at).await })
+            let output = Arc::clone(&output);
+            tokio::spawn(async move { output.end(at).await })
         };
         let waiting = [wait(2), wait(0)];
         tokio::task::yield_now().await;
-        assert_eq!(owed.end(1).await, Role::Leader);
-        let mut all = batches(owed.settle(1));
+        assert_eq!(output.end(1).await, Role::Leader);
+        let mut all = batches(output.begin_output(1));
         for stream in waiting {
             let mine = batches(stream.await.unwrap());
             assert!(mine.len() >= 3, "{mine:?}");
@@ -307,24 +307,24 @@ mod tests {
 
     #[tokio::test]
     async fn a_stream_does_not_wait_for_one_that_nobody_reads() {
-        let owed = BuildOutput::new(3, true);
-        assert_eq!(owed.end(0).await, Role::None);
+        let output = BuildOutput::new(3, true);
+        assert_eq!(output.end(0).await, Role::None);
         // The next one does not wait again.
         let began = std::time::Instant::now();
-        assert_eq!(owed.end(1).await, Role::None);
-        assert!(began.elapsed() < PATIENCE);
-        assert_eq!(owed.end(2).await, Role::Leader);
-        assert_eq!(batches(owed.settle(2)).len(), 10);
+        assert_eq!(output.end(1).await, Role::None);
+        assert!(began.elapsed() < STALL_TIMEOUT);
+        assert_eq!(output.end(2).await, Role::Leader);
+        assert_eq!(batches(output.begin_output(2)).len(), 10);
     }
 
     #[tokio::test]
     async fn a_stream_that_is_left_or_dropped_while_it_waits_keeps_nobody() {
         for is_dropped in [false, true] {
-            let owed = BuildOutput::new(3, true);
-            let mut first = Some(Box::pin(owed.end(0)));
+            let output = BuildOutput::new(3, true);
+            let mut first = Some(Box::pin(output.end(0)));
             assert!(futures::poll!(first.as_mut().unwrap()).is_pending());
             first = first.filter(|_| !is_dropped);
-            let second = tokio::time::timeout(100 * PATIENCE, owed.end(1));
+            let second = tokio::time::timeout(100 * STALL_TIMEOUT, output.end(1));
             assert_eq!(second.await.ok(), Some(Role::None));
             if let Some(first) = first {
                 assert_eq!(first.await, Role::None);
@@ -334,10 +334,10 @@ mod tests {
 
     #[tokio::test]
     async fn few_rows_are_emitted_by_the_last_partition() {
-        let owed = BuildOutput::new(2, false);
-        assert_eq!(owed.end(1).await, Role::None);
-        assert_eq!(owed.end(0).await, Role::Leader);
-        assert_eq!(batches(owed.settle(0)).len(), 10);
+        let output = BuildOutput::new(2, false);
+        assert_eq!(output.end(1).await, Role::None);
+        assert_eq!(output.end(0).await, Role::Leader);
+        assert_eq!(batches(output.begin_output(0)).len(), 10);
     }
 
     /// Reads partitions in any order as two consumers, who stop anywhere.
@@ -351,15 +351,15 @@ mod tests {
             &[1, 0, 1, 2, 0, 2],
         ];
         for order in orders {
-            let owed = BuildOutput::new(3, false);
+            let output = BuildOutput::new(3, false);
             // Which consumer a stream is of: the first that has none of its partition.
             let mut seen: [Vec<usize>; 3] = Default::default();
             for at in order {
-                let share = match owed.end(*at).await {
-                    Role::Leader => owed.settle(*at),
-                    share => share,
+                let role = match output.end(*at).await {
+                    Role::Leader => output.begin_output(*at),
+                    role => role,
                 };
-                seen[*at].push(batches(share).len());
+                seen[*at].push(batches(role).len());
             }
             for consumer in 0..2 {
                 let all: usize = seen.iter().map(|streams| streams[consumer]).sum();
@@ -370,12 +370,12 @@ mod tests {
 
     #[tokio::test]
     async fn a_first_stream_that_is_dropped_leaves_its_part_to_the_next_of_its_partition() {
-        let owed = BuildOutput::new(2, false);
-        assert_eq!(owed.end(0).await, Role::None);
-        assert_eq!(owed.end(1).await, Role::Leader);
-        assert_eq!(owed.end(0).await, Role::None);
-        assert_eq!(owed.end(1).await, Role::Leader);
-        assert_eq!(batches(owed.settle(1)).len(), 10);
-        assert_eq!(batches(owed.end(1).await).len(), 10);
+        let output = BuildOutput::new(2, false);
+        assert_eq!(output.end(0).await, Role::None);
+        assert_eq!(output.end(1).await, Role::Leader);
+        assert_eq!(output.end(0).await, Role::None);
+        assert_eq!(output.end(1).await, Role::Leader);
+        assert_eq!(batches(output.begin_output(1)).len(), 10);
+        assert_eq!(batches(output.end(1).await).len(), 10);
     }
 }

@@ -10,22 +10,24 @@
 //! the table comes first: without it there is no join on the device, without the arrays only a
 //! slower one.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use datafusion::common::runtime::SpawnedTask;
 
 use crate::error::{Error, Result};
 use crate::join::bitmap::Bitmap;
-use crate::join::build_side::concat_columns::{ColumnsToConcat, set_in};
+use crate::join::build_side::concat_columns::{choose_columns, concat_columns, set_in};
 use crate::join::build_side::keyed::{KeyedRows, evaluate_keys};
 use crate::join::build_side::side::BuildSide;
 use crate::join::build_side::spec::BuildSpec;
-use crate::join::build_side::table::{BuiltTable, TableBuild};
+use crate::join::build_side::table::TableBuild;
 use crate::join::build_side::visited::Visited;
 use crate::join::decision::HostReason;
 use crate::join::input::build_batches::BuildBatches;
 use crate::join::lookup::columns::log_words;
 use crate::join::lookup::failover::Failover;
+use crate::join::lookup::table::JoinTable;
 use crate::join::lookup::tables::TableReplicas;
 use crate::join::memory::BuildMemory;
 use crate::join::metrics::JoinMetrics;
@@ -49,7 +51,7 @@ pub async fn build(
     let BuildBatches {
         batches, rows: n, ..
     } = collected;
-    let limit = NO_ROW as usize - 1;
+    let limit = NO_ROW.0 as usize - 1;
     if n > limit {
         return Err(Error::TooManyRows { rows: n, limit });
     }
@@ -59,10 +61,12 @@ pub async fn build(
         memory.visited.try_grow(Bitmap::bytes(n))?;
     }
     let began = Instant::now();
-    let encoder = choose_encoder(&spec.keys, &keys, spec.width).await?;
-    let to_send = KeysToSend::of(&encoder, &keys, n, spec.width, &memory.keys).await?;
+    let (null_equality, bits) = (spec.null_equality, spec.config.knobs.normalized_key_bits);
+    let encoder = choose_encoder(&spec.key_types, null_equality, &keys, spec.width).await?;
+    let encoder = encoder.with_normalized_key_bits(bits, null_equality);
+    let to_send = KeysToSend::new(&encoder, &keys, spec.width, &memory.keys).await?;
     let encoded = began.elapsed();
-    let fallback = Failover::new(&spec.config);
+    let failover = Failover::new(&spec.config);
     let notes_visits = spec.visited && !spec.filtered && encoder.is_exact();
     let visited = spec
         .visited
@@ -72,7 +76,7 @@ pub async fn build(
         spec: &spec,
         notes_visits,
         memory: &memory,
-        fallback: &fallback,
+        failover: &failover,
         metrics: &metrics,
     };
     let (table, early) = table_and_columns(build, &mut rows, to_send).await?;
@@ -81,17 +85,17 @@ pub async fn build(
         Ok(table) => table,
         Err(reason) => return Ok(Err(reason)),
     };
-    let tables = TableReplicas::new(table, fallback);
-    let left = ColumnsToConcat::of(&spec, &rows, &memory.batches, |source, _| {
+    let tables = TableReplicas::new(table, failover);
+    let left = choose_columns(&spec, &rows, &memory.batches, |source, _| {
         !tables.gathers(source)
     });
-    let left = left.join(spec.width).await?;
-    let joined = early + set_in(left, &mut rows, &memory.batches);
+    let left = concat_columns(left, spec.width).await?;
+    let single_arrays = early + set_in(left, &mut rows, &memory.batches);
     log::debug!(
         "build side of {n} rows: encoder after {encoded:?}, table after {built:?}, columns after {:?}",
         began.elapsed()
     );
-    metrics.build_mem_used.add(joined);
+    metrics.build_mem_used.add(single_arrays);
     timer.done();
     let kept = memory.device.size() + memory.tables.size() + memory.visited.size();
     metrics.build_mem_used.add(kept);
@@ -105,33 +109,33 @@ async fn table_and_columns(
     build: TableBuild<'_>,
     rows: &mut KeyedRows,
     keys: KeysToSend,
-) -> Result<(BuiltTable, usize)> {
+) -> Result<(Result<Option<Arc<JoinTable>>, HostReason>, usize)> {
     let (spec, memory) = (build.spec, build.memory);
-    let KeysToSend::Plain = keys else {
+    if keys.is_encoded() {
         return Ok((build.build(rows, &keys).await?, 0));
-    };
-    let early = ColumnsToConcat::of(spec, rows, &memory.batches, |_, arrays| {
+    }
+    let early = choose_columns(spec, rows, &memory.batches, |_, arrays| {
         log_words(arrays).is_none()
     });
     if early.is_empty() {
         return Ok((build.build(rows, &keys).await?, 0));
     }
-    let reserved = early.reserved();
+    let reserved: usize = early.iter().map(|column| column.size.bytes).sum();
     // As a task of its own, as putting parts together keeps a core busy.
-    let joined = SpawnedTask::spawn(early.join(spec.width));
+    let concatenated = SpawnedTask::spawn(concat_columns(early, spec.width));
     let table = build.build(rows, &keys).await;
     match table {
         Err(error) if reserved > 0 && error.is_pool_memory() => {
             // The table comes first, should the memory pool have too little left for both.
-            drop(joined.join().await);
+            drop(concatenated.join().await);
             memory.batches.shrink(reserved);
             build.forget(rows);
             Ok((build.build(rows, &keys).await?, 0))
         }
         table => {
             let table = table?;
-            let joined = joined.join().await.map_err(|e| task_failed(&e))?;
-            Ok((table, set_in(joined?, rows, &memory.batches)))
+            let columns = concatenated.join().await.map_err(|e| task_failed(&e))?;
+            Ok((table, set_in(columns?, rows, &memory.batches)))
         }
     }
 }

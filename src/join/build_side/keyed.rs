@@ -17,7 +17,7 @@ use datafusion::physical_expr_common::utils::evaluate_expressions_to_arrays;
 use crate::error::Result;
 use crate::join::concat::types::has_dictionary;
 use crate::join::input::build_batches::counted;
-use crate::join::rows::{BuildRows, Source};
+use crate::join::rows::{BuildRow, BuildRows, Source};
 use crate::keys::encoder::KeyEncoder;
 
 /// Build rows with their keys.
@@ -102,7 +102,7 @@ impl KeyedRows {
     }
 
     /// Returns whether the first key of build row `row` is NULL.
-    pub fn first_key_is_null(&self, row: u32) -> bool {
+    pub fn first_key_is_null(&self, row: BuildRow) -> bool {
         let (batch, row) = self.rows.locate(row);
         let find = || self.keys[batch].first().and_then(|key| key.logical_nulls());
         let nulls = self.first_key_nulls[batch].get_or_init(find);

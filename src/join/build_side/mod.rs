@@ -15,6 +15,7 @@
 //! * [`spec`]: what a build must know of its join
 //! * [`builder`]: from collected rows to a [`side`], with its [`table`]
 //! * [`concat_columns`]: the columns that become one array each
+//! * [`replicate`]: the table once more, on another device
 //! * [`keyed`], [`visited`], [`build_output`], [`null_aware`]: what a side consists of
 
 pub mod build_output;
@@ -22,7 +23,7 @@ pub mod builder;
 pub mod concat_columns;
 pub mod keyed;
 pub mod null_aware;
-mod replicate;
+pub mod replicate;
 pub mod side;
 pub mod spec;
 pub mod table;

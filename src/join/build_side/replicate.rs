@@ -19,128 +19,114 @@ use datafusion::common::runtime::SpawnedTask;
 
 use crate::device::Placed;
 use crate::error::{Error, Result};
-use crate::join::lookup::columns::{DeviceColumn, Upload};
-use crate::join::lookup::table::{JoinTable, TableSpec};
+use crate::join::lookup::table::JoinTable;
+use crate::join::lookup::tables::TableReplicas;
+use crate::join::lookup::upload::{build_table, send_column};
 use crate::join::metrics::JoinMetrics;
 use crate::keys::source::KeysToSend;
 use crate::parallel::task_failed;
 
 use super::side::BuildSide;
-use super::table::table_of;
 
-impl BuildSide {
-    /// Goes on after the device of `table` failed with `error`: with other tables, with one on
-    /// another device, or with the host's.
-    ///
-    /// # Errors
-    /// The `error`, if it is not the device's or the session wants to see it.
-    #[expect(
-        clippy::await_holding_invalid_type,
-        reason = "a task adds the table, whoever is polled"
-    )]
-    pub async fn fail_over(
-        self: &Arc<Self>,
-        table: &JoinTable,
-        error: Error,
-        metrics: &JoinMetrics,
-    ) -> Result<()> {
-        let fallback = self.tables().fallback();
-        fallback.note(&table.access.device, error, metrics)?;
-        table.lose();
-        let (side, metrics) = (Arc::clone(self), metrics.clone());
-        let added = SpawnedTask::spawn(async move {
-            let _one = side.tables().adding.lock().await;
-            if side.tables().answering().is_none() {
-                side.add_table(&metrics).await;
-            }
-        });
-        added.join().await.map_err(|error| task_failed(&error))
-    }
+/// Goes on after the device of `table`, one of those of `side`, failed with `error`: with other
+/// tables, with one on another device, or with the host's.
+///
+/// # Errors
+/// The `error`, if it is not the device's or the session wants to see it.
+#[expect(
+    clippy::await_holding_invalid_type,
+    reason = "a task adds the table, whoever is polled"
+)]
+pub async fn fail_over(
+    side: &Arc<BuildSide>,
+    table: &JoinTable,
+    error: Error,
+    metrics: &JoinMetrics,
+) -> Result<()> {
+    let failover = side.tables().failover();
+    failover.note(&table.device, error, metrics)?;
+    table.mark_failed();
+    let (side, metrics) = (Arc::clone(side), metrics.clone());
+    let added = SpawnedTask::spawn(async move {
+        let _one = side.tables().adding.lock().await;
+        if side.tables().answering().is_none() {
+            add_table(&side, &metrics).await;
+        }
+    });
+    added.join().await.map_err(|error| task_failed(&error))
+}
 
-    /// Builds the table on another device as well, unless that is being done.
-    ///
-    /// # Errors
-    /// If the build panics.
-    #[expect(
-        clippy::await_holding_invalid_type,
-        reason = "a task adds the table, whoever is polled"
-    )]
-    pub async fn replicate(self: &Arc<Self>, metrics: &JoinMetrics) -> Result<()> {
-        let (side, metrics) = (Arc::clone(self), metrics.clone());
-        let added = SpawnedTask::spawn(async move {
-            if let Ok(_one) = side.tables().adding.try_lock() {
-                side.add_table(&metrics).await;
-            }
-        });
-        added.join().await.map_err(|error| task_failed(&error))
-    }
+/// Builds the table of `side` on another device as well, unless that is being done.
+///
+/// # Errors
+/// If the build panics.
+#[expect(
+    clippy::await_holding_invalid_type,
+    reason = "a task adds the table, whoever is polled"
+)]
+pub async fn replicate(side: &Arc<BuildSide>, metrics: &JoinMetrics) -> Result<()> {
+    let (side, metrics) = (Arc::clone(side), metrics.clone());
+    let added = SpawnedTask::spawn(async move {
+        if let Ok(_one) = side.tables().adding.try_lock() {
+            add_table(&side, &metrics).await;
+        }
+    });
+    added.join().await.map_err(|error| task_failed(&error))
+}
 
-    /// Adds a table on a device that has none, if one takes it.
-    async fn add_table(&self, metrics: &JoinMetrics) {
-        let Some((first, placed)) = self.place_another() else {
-            return;
-        };
-        let label = placed.info().label();
-        match self.table_on(&placed, &first, metrics).await {
-            Ok(table) => {
-                log::debug!("the table is on {label}, too");
-                self.tables().add(Arc::new(table));
-                metrics.add_further_table();
-            }
-            Err(error) => {
-                self.tables().refuse(placed.device());
-                // The query goes on with the tables that are there, even if the session wants to
-                // see failures.
-                if let Err(error) = self.tables().fallback().note(&placed, error, metrics) {
-                    log::debug!("{label} gets no table: {error}");
-                }
+/// Adds a table on a device that has none, if one takes it.
+async fn add_table(side: &BuildSide, metrics: &JoinMetrics) {
+    let Some((first, placed)) = place_another(side.tables()) else {
+        return;
+    };
+    let label = placed.info().label();
+    match table_on(side, &placed, &first, metrics).await {
+        Ok(table) => {
+            log::debug!("the table is on {label}, too");
+            side.tables().add(Arc::new(table));
+            metrics.add_further_table();
+        }
+        Err(error) => {
+            side.tables().refuse(placed.device());
+            // The query goes on with the tables that it has, even if the session wants to see
+            // failures.
+            if let Err(error) = side.tables().failover().note(&placed, error, metrics) {
+                log::debug!("{label} gets no table: {error}");
             }
         }
     }
+}
 
-    /// Places the table on a device of the first one's kind.
-    fn place_another(&self) -> Option<(Arc<JoinTable>, Placed)> {
-        let tables = self.tables();
-        let first = Arc::clone(tables.first()?);
-        let (at, limit) = (&first.access.device, first.access.memory_limit);
-        let placed = at.among().place(first.bytes() as u64, limit, |device| {
-            let is_alike = device.info().kind == at.info().kind;
-            is_alike && !tables.has(device) && !tables.fallback().is_unhealthy(device)
-        });
-        Some((first, placed?))
-    }
+/// Places a table on a device of the first one's kind. Returns that table, too.
+fn place_another(tables: &TableReplicas) -> Option<(Arc<JoinTable>, Placed)> {
+    let first = Arc::clone(tables.first()?);
+    let (at, limit) = (&first.device, first.memory_limit);
+    let placed = at.among().place(first.bytes() as u64, limit, |device| {
+        let is_alike = device.info().kind == at.info().kind;
+        is_alike && !tables.has(device) && !tables.failover().is_unhealthy(device)
+    });
+    Some((first, placed?))
+}
 
-    async fn table_on(
-        &self,
-        placed: &Placed,
-        first: &JoinTable,
-        metrics: &JoinMetrics,
-    ) -> Result<JoinTable> {
-        let (rows, memory, width) = (self.keyed_rows(), self.memory(), self.spec().width);
-        let upload = Upload {
-            device: placed,
-            memory_limit: first.access.memory_limit,
-            width,
-            metrics,
-        };
-        let spec = TableSpec {
-            config: self.spec().config.index_config(),
-            format: rows.encoder().format(),
-            rows: rows.len(),
-            notes_visits: first.visited.is_some(),
-        };
-        let held = memory.device.new_empty();
-        held.try_grow(first.bytes())?;
-        let (encoder, n) = (rows.encoder(), rows.len());
-        let keys = KeysToSend::of(encoder, rows.keys(), n, width, &memory.keys).await?;
-        let mut table = table_of(upload, spec, rows, &keys).await?;
-        for column in &first.columns {
-            let arrays = rows.column(column.source);
-            let sent = DeviceColumn::send(upload.of_columns(), column.source, arrays).await?;
-            let refused = || Error::Internal("a column is not gathered any more".to_owned());
-            table.columns.push(sent.ok_or_else(refused)?);
-        }
-        memory.device.grow(held.free());
-        Ok(table)
+/// Builds the table of `side` on the device of `placed`, as the `first` one is.
+async fn table_on(
+    side: &BuildSide,
+    placed: &Placed,
+    first: &JoinTable,
+    metrics: &JoinMetrics,
+) -> Result<JoinTable> {
+    let (rows, memory, spec) = (side.keyed_rows(), side.memory(), side.spec());
+    let held = memory.device.new_empty();
+    held.try_grow(first.bytes())?;
+    let keys = KeysToSend::new(rows.encoder(), rows.keys(), spec.width, &memory.keys).await?;
+    let notes_visits = first.visited.is_some();
+    let mut table = build_table(placed, &spec.config, &keys, notes_visits, metrics).await?;
+    for column in &first.columns {
+        let arrays = rows.column(column.source);
+        let sent = send_column(&table, column.source, arrays, spec.width, metrics).await?;
+        let refused = || Error::Internal("a column is not gathered any more".to_owned());
+        table.columns.push(sent.ok_or_else(refused)?);
     }
+    memory.device.grow(held.free());
+    Ok(table)
 }

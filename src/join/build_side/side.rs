@@ -23,7 +23,7 @@ use crate::join::lookup::host::HostTable;
 use crate::join::lookup::table::JoinTable;
 use crate::join::lookup::tables::TableReplicas;
 use crate::join::memory::BuildMemory;
-use crate::join::rows::{BuildRows, Source};
+use crate::join::rows::{BuildRow, BuildRows, Source};
 use crate::keys::encoder::KeyEncoder;
 use crate::keys::source::{encode_parts, encoded_bytes};
 use crate::parallel::task_failed;
@@ -81,7 +81,7 @@ impl BuildSide {
     }
 
     /// Returns whether the first key of build row `row` is NULL.
-    pub fn first_key_is_null(&self, row: u32) -> bool {
+    pub fn first_key_is_null(&self, row: BuildRow) -> bool {
         self.rows.first_key_is_null(row)
     }
 

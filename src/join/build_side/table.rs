@@ -19,12 +19,12 @@ use crate::join::bitmap::Bitmap;
 use crate::join::build_side::keyed::KeyedRows;
 use crate::join::build_side::spec::BuildSpec;
 use crate::join::decision::HostReason;
-use crate::join::lookup::columns::{DeviceColumn, Upload};
 use crate::join::lookup::failover::Failover;
-use crate::join::lookup::table::{JoinTable, TableSpec};
+use crate::join::lookup::table::JoinTable;
+use crate::join::lookup::upload::{build_table, memory_limit, send_column};
 use crate::join::memory::BuildMemory;
 use crate::join::metrics::JoinMetrics;
-use crate::keys::source::{KeysToSend, PlainKeys};
+use crate::keys::source::KeysToSend;
 
 /// Device bytes per key while a table is built: key, table, and what its groups take meanwhile.
 pub const KEY_BYTES: u64 = 48;
@@ -32,10 +32,6 @@ pub const KEY_BYTES: u64 = 48;
 /// Device bytes of a key while one table is built, at least (a slot of a direct table): more keys
 /// are not even tried.
 const KEY_BYTES_MIN: u64 = 8;
-
-/// A table on the device, which is missing if no row can match; or why the host is to join the
-/// rows.
-pub type BuiltTable = Result<Option<Arc<JoinTable>>, HostReason>;
 
 /// The build of a table.
 #[derive(Clone, Copy)]
@@ -47,17 +43,22 @@ pub struct TableBuild<'a> {
     /// Memory that is reserved for the build side.
     pub memory: &'a BuildMemory,
     /// Notes the failures of the device.
-    pub fallback: &'a Failover,
+    pub failover: &'a Failover,
     /// The build's metrics.
     pub metrics: &'a JoinMetrics,
 }
 
 impl TableBuild<'_> {
-    /// Builds the table of `keys`, those of `rows`.
+    /// Builds the table of `keys`, those of `rows`. There is none if no row can match. Returns the
+    /// reason if the host is to join the rows.
     ///
     /// # Errors
     /// `ResourcesExhausted` from the memory pool; the device's, if the session wants to see them.
-    pub async fn build(self, rows: &KeyedRows, keys: &KeysToSend) -> Result<BuiltTable> {
+    pub async fn build(
+        self,
+        rows: &KeyedRows,
+        keys: &KeysToSend,
+    ) -> Result<Result<Option<Arc<JoinTable>>, HostReason>> {
         let reason = match self.try_twice(rows, keys).await {
             Ok(table) => return Ok(Ok(table)),
             Err(Error::Device(DeviceError::DeviceMemory { .. }) | Error::TooManyRows { .. }) => {
@@ -65,7 +66,7 @@ impl TableBuild<'_> {
             }
             Err(error) => {
                 let reason = error.brief();
-                self.fallback.note(&self.spec.device, error, self.metrics)?;
+                self.failover.note(&self.spec.device, error, self.metrics)?;
                 HostReason::Failed(reason)
             }
         };
@@ -86,52 +87,38 @@ impl TableBuild<'_> {
         keys: &KeysToSend,
     ) -> Result<Option<Arc<JoinTable>>> {
         let (spec, n) = (self.spec, rows.len());
-        let count = keys.count(n);
+        let count = keys.count();
         if count == 0 {
             return Ok(None);
         }
-        let upload = Upload {
-            device: &spec.device,
-            memory_limit: spec.config.memory_limit(),
-            width: spec.width,
-            metrics: self.metrics,
-        };
-        let has_room = usize::try_from(upload.limit() / KEY_BYTES_MIN).unwrap_or(usize::MAX);
+        let bytes = memory_limit(&spec.device, &spec.config);
+        let has_room = usize::try_from(bytes / KEY_BYTES_MIN).unwrap_or(usize::MAX);
         let limit = spec.config.knobs.max_table_rows.min(has_room);
         if n > spec.config.knobs.max_table_rows || count > has_room {
             return Err(Error::TooManyRows { rows: n, limit });
         }
-        let mut built = self.try_once(upload, rows, keys).await;
+        let mut built = self.try_once(rows, keys).await;
         if let Err(Error::Device(error)) = &built
             && spec.device.has_room_after(error, 0).await
         {
-            built = self.try_once(upload, rows, keys).await;
+            built = self.try_once(rows, keys).await;
         }
         Ok(Some(Arc::new(built?)))
     }
 
     /// Builds the table, with the columns that it is to gather.
-    async fn try_once(
-        self,
-        upload: Upload<'_>,
-        rows: &KeyedRows,
-        keys: &KeysToSend,
-    ) -> Result<JoinTable> {
-        let spec = TableSpec {
-            config: self.spec.config.index_config(),
-            format: rows.encoder().format(),
-            rows: rows.len(),
-            notes_visits: self.notes_visits,
-        };
-        if self.spec.device.info().shares_host_memory() {
-            let most = KEY_BYTES * keys.count(rows.len()) as u64;
+    async fn try_once(self, rows: &KeyedRows, keys: &KeysToSend) -> Result<JoinTable> {
+        let (spec, metrics) = (self.spec, self.metrics);
+        if spec.device.info().shares_host_memory() {
+            let most = KEY_BYTES * keys.count() as u64;
             let most = usize::try_from(most).unwrap_or(usize::MAX);
             self.memory.device.try_resize(most)?;
         }
-        let mut table = table_of(upload, spec, rows, keys).await?;
-        let columns = upload.of_columns();
-        for source in rows.probed(&self.spec.columns) {
-            match DeviceColumn::send(columns, source, rows.column(source)).await {
+        let (device, config) = (&spec.device, &spec.config);
+        let mut table = build_table(device, config, keys, self.notes_visits, metrics).await?;
+        for source in rows.probed(&spec.columns) {
+            let arrays = rows.column(source);
+            match send_column(&table, source, arrays, spec.width, metrics).await {
                 Ok(column) => table.columns.extend(column),
                 // The host gathers what the device has no room for.
                 Err(error) if error.is_device_memory() => break,
@@ -140,24 +127,5 @@ impl TableBuild<'_> {
         }
         self.memory.device.try_resize(table.bytes())?;
         Ok(table)
-    }
-}
-
-/// Builds the table of `keys`, those of `rows`.
-///
-/// # Errors
-/// Those of [`JoinTable::build`].
-pub async fn table_of(
-    upload: Upload<'_>,
-    spec: TableSpec,
-    rows: &KeyedRows,
-    keys: &KeysToSend,
-) -> Result<JoinTable> {
-    match keys {
-        KeysToSend::Plain => {
-            let keys = PlainKeys::of(rows.encoder(), rows.keys());
-            JoinTable::build(upload, spec, keys).await
-        }
-        KeysToSend::Encoded(keys) => JoinTable::build(upload, spec, keys.parts.clone()).await,
     }
 }

@@ -16,7 +16,7 @@ const OUTPUT_ROWS_SHARED: usize = 1 << 16;
 pub struct Visited {
     rows: Bitmap,
     by_lookups: bool,
-    owed: BuildOutput,
+    output: BuildOutput,
 }
 
 impl Visited {
@@ -26,7 +26,7 @@ impl Visited {
         Self {
             rows: Bitmap::new(rows),
             by_lookups,
-            owed: BuildOutput::new(probes, rows > OUTPUT_ROWS_SHARED),
+            output: BuildOutput::new(probes, rows > OUTPUT_ROWS_SHARED),
         }
     }
 
@@ -41,7 +41,7 @@ impl Visited {
     }
 
     /// Returns who emits build rows after the probe.
-    pub fn owed(&self) -> &BuildOutput {
-        &self.owed
+    pub fn output(&self) -> &BuildOutput {
+        &self.output
     }
 }

@@ -23,12 +23,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use arrow::array::{Array, ArrayRef};
 use arrow::compute::concat;
-use arrow::datatypes::{DataType, SchemaRef};
 use datafusion::common::NullEquality;
-use datafusion::common::config::ConfigOptions;
+use datafusion::execution::TaskContext;
 use datafusion::execution::memory_pool::MemoryReservation;
 use datafusion::physical_expr::PhysicalExprRef;
-use datafusion::physical_expr::expressions::{DynamicFilterPhysicalExpr, InListExpr, lit};
+use datafusion::physical_expr::expressions::{InListExpr, lit};
+use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::metrics::Time;
 use futures::future::BoxFuture;
 use tokio::sync::watch;
@@ -37,42 +37,9 @@ use crate::error::Result;
 
 use super::predicates::{and, bounds, or_null};
 use super::publisher::FilterPublisher;
+use super::targets::{KeyFilter, SideTargets};
+use crate::join::memory::filter_reservation;
 use crate::keys::membership::{InFilterExpr, MembershipFilter};
-
-/// The filter of one key column.
-#[derive(Debug, Clone)]
-pub struct KeyFilter {
-    /// Number of the key among the join's.
-    pub key: usize,
-    /// The expression that the scans hold.
-    pub filter: Arc<DynamicFilterPhysicalExpr>,
-    /// True if rows are tested by it, not only files pruned.
-    pub is_evaluated: bool,
-}
-
-/// The facts of a join that its filters need.
-#[derive(Debug, Clone)]
-pub struct FilterSpec {
-    /// The filters that some scan holds.
-    pub filters: Vec<KeyFilter>,
-    /// Key expressions over the probe side.
-    pub probe_on: Vec<PhysicalExprRef>,
-    /// Types of the key columns.
-    pub types: Vec<DataType>,
-    /// Schema of the probe side.
-    pub probe_schema: SchemaRef,
-    /// Says whether NULL keys match each other.
-    pub null_equality: NullEquality,
-    /// NOT IN: NULL keys of the probe side must arrive.
-    pub null_aware: bool,
-    /// The session's options (limits of value lists).
-    pub options: Arc<ConfigOptions>,
-    /// Build rows up to which sets are worth their time, if known (see
-    /// [`targets`](super::targets)).
-    pub most_rows: Option<usize>,
-    /// Parts of the keys that are worked on at once.
-    pub width: usize,
-}
 
 /// The keys of one build.
 #[derive(Debug, Clone)]
@@ -87,7 +54,15 @@ pub struct BuildKeys {
 
 /// Collects the keys of all builds of a run, and updates its filters once.
 pub struct FilterAccumulator {
-    spec: FilterSpec,
+    /// The join, its build side on the left.
+    join: Arc<HashJoinExec>,
+    /// The filters that some scan holds.
+    filters: Vec<KeyFilter>,
+    /// Build rows up to which sets are worth their time, if known (see
+    /// [`targets`](super::targets)).
+    most_rows: Option<usize>,
+    /// The session's options: limits of value lists, and parts that are worked on at once.
+    context: Arc<TaskContext>,
     publisher: Weak<FilterPublisher>,
     /// Reservation for the sets.
     memory: MemoryReservation,
@@ -98,16 +73,9 @@ pub struct FilterAccumulator {
     reports: Mutex<Vec<Option<Option<BuildKeys>>>>,
     /// Number of builds.
     count: usize,
-    builds: Mutex<Builds>,
+    /// Builds that a stream was asked for so far; `None` once all of them go on.
+    builds: Mutex<Option<Vec<Driver>>>,
     complete: watch::Sender<bool>,
-}
-
-/// Builds whose streams wait for each other.
-enum Builds {
-    /// Those that a stream was asked for so far.
-    Asked(Vec<Driver>),
-    /// All of them go on.
-    Driven,
 }
 
 /// A future that drives a build; `None` if the build is gone. Holds the build weakly, as that owns
@@ -117,7 +85,7 @@ pub type Driver = Box<dyn Fn() -> Option<BoxFuture<'static, ()>> + Send + Sync>;
 impl std::fmt::Debug for FilterAccumulator {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("FilterAccumulator")
-            .field("spec", &self.spec)
+            .field("filters", &self.filters)
             .finish_non_exhaustive()
     }
 }
@@ -132,22 +100,27 @@ pub struct BuildReport {
 }
 
 impl FilterAccumulator {
-    /// Returns an accumulator for `builds` builds of one execution; bytes of sets are taken from
-    /// `memory`'s pool.
+    /// Returns an accumulator for `builds` builds of one execution of `join`, whose build side is
+    /// the left one. They make the filters of `targets`.
     pub fn new(
-        spec: FilterSpec,
+        join: Arc<HashJoinExec>,
+        targets: &SideTargets,
         builds: usize,
         publisher: &Arc<FilterPublisher>,
-        memory: MemoryReservation,
+        context: &Arc<TaskContext>,
     ) -> Arc<Self> {
+        let memory = filter_reservation(context.memory_pool());
         Arc::new(Self {
-            spec,
+            join,
+            filters: targets.held.clone(),
+            most_rows: targets.most_rows,
+            context: Arc::clone(context),
             publisher: Arc::downgrade(publisher),
             waiting: memory.new_empty(),
             memory,
             reports: Mutex::new(vec![None; builds]),
             count: builds,
-            builds: Mutex::new(Builds::Asked(Vec::new())),
+            builds: Mutex::new(Some(Vec::new())),
             complete: watch::Sender::new(false),
         })
     }
@@ -163,7 +136,7 @@ impl FilterAccumulator {
 
     /// Notes a build that a stream drives.
     pub fn add(&self, build: Driver) {
-        if let Builds::Asked(builds) = &mut *lock(&self.builds) {
+        if let Some(builds) = &mut *lock(&self.builds) {
             builds.push(build);
         }
     }
@@ -182,7 +155,7 @@ impl FilterAccumulator {
     /// Has all builds go on. Returns whether a stream was asked for each.
     fn drive(&self) -> bool {
         let mut builds = lock(&self.builds);
-        let Builds::Asked(asked) = &mut *builds else {
+        let Some(asked) = &*builds else {
             return true;
         };
         if asked.len() < self.count {
@@ -192,7 +165,7 @@ impl FilterAccumulator {
             // What is gone has reported, or never will.
             publisher.drive(asked.iter().filter_map(|build| build()));
         }
-        *builds = Builds::Driven;
+        *builds = None;
         true
     }
 
@@ -217,8 +190,9 @@ impl FilterAccumulator {
     }
 
     async fn update(&self, facts: &BuildKeys) -> Result<()> {
-        for filter in &self.spec.filters {
-            let key = Arc::clone(&self.spec.probe_on[filter.key]);
+        for filter in &self.filters {
+            let (_, key) = &self.join.on()[filter.key];
+            let key = Arc::clone(key);
             let (predicate, set) = self.predicate(filter, key, facts).await?;
             log::debug!("filter of {} build rows: {predicate}", facts.rows);
             let slot = set.as_ref().map(|set| Arc::clone(set.slot()));
@@ -226,7 +200,7 @@ impl FilterAccumulator {
             let Some(publisher) = self.publisher.upgrade() else {
                 break;
             };
-            publisher.tell(&filter.filter, predicate, slot)?;
+            publisher.publish(&filter.filter, predicate, slot)?;
         }
         Ok(())
     }
@@ -238,17 +212,17 @@ impl FilterAccumulator {
         key: PhysicalExprRef,
         facts: &BuildKeys,
     ) -> Result<(PhysicalExprRef, Option<Arc<InFilterExpr>>)> {
-        let spec = &self.spec;
+        let (join, probe_schema) = (&self.join, self.join.right().schema());
         let keys = facts.keys.iter().map(|keys| &keys[filter.key]);
         let keys: Vec<Vec<ArrayRef>> = keys.map(|key| vec![Arc::clone(key)]).collect();
         let nulls: usize = keys.iter().flatten().map(|k| k.logical_null_count()).sum();
-        let equal_nulls = spec.null_equality == NullEquality::NullEqualsNull && nulls > 0;
-        let nulls_pass = (spec.null_aware || equal_nulls) && key.nullable(&spec.probe_schema)?;
+        let equal_nulls = join.null_equality() == NullEquality::NullEqualsNull && nulls > 0;
+        let nulls_pass = (join.null_aware || equal_nulls) && key.nullable(&probe_schema)?;
         if nulls == facts.rows {
             return Ok((or_null(lit(false), &key, nulls_pass), None));
         }
-        let of_key = key.data_type(&spec.probe_schema)?;
-        let bounds = bounds((&key, &of_key), &keys, spec.width).await?;
+        let of_key = key.data_type(&probe_schema)?;
+        let bounds = bounds((&key, &of_key), &keys, self.width()).await?;
         let list = match &bounds {
             Some(_) => self.list(&key, &keys, facts)?,
             None => None,
@@ -267,8 +241,13 @@ impl FilterAccumulator {
     }
 
     fn makes_set(&self, filter: &KeyFilter, facts: &BuildKeys) -> bool {
-        let is_worth = self.spec.most_rows.is_none_or(|most| facts.rows <= most);
+        let is_worth = self.most_rows.is_none_or(|most| facts.rows <= most);
         filter.is_evaluated && is_worth
+    }
+
+    /// Returns how many parts of the keys are worked on at once.
+    fn width(&self) -> usize {
+        self.context.session_config().target_partitions()
     }
 
     /// Returns the set of the values; `None` if the memory pool has no room for it.
@@ -277,8 +256,9 @@ impl FilterAccumulator {
         keys: &[Vec<ArrayRef>],
         key: usize,
     ) -> Result<Option<Arc<MembershipFilter>>> {
-        let spec = &self.spec;
-        match MembershipFilter::of(keys, &spec.types[key], spec.width, &self.memory).await {
+        let (of_build, _) = &self.join.on()[key];
+        let data_type = of_build.data_type(&self.join.left().schema())?;
+        match MembershipFilter::new(keys, &data_type, self.width(), &self.memory).await {
             Ok(set) => Ok(Some(set)),
             Err(error) if error.is_pool_memory() => {
                 log::debug!("no room for the set of a filter: {error}");
@@ -295,7 +275,7 @@ impl FilterAccumulator {
         keys: &[Vec<ArrayRef>],
         facts: &BuildKeys,
     ) -> Result<Option<PhysicalExprRef>> {
-        let options = &self.spec.options.optimizer;
+        let options = &self.context.session_config().options().optimizer;
         let keys: Vec<&dyn Array> = keys.iter().flatten().map(AsRef::as_ref).collect();
         let bytes: usize = keys.iter().map(|key| key.get_array_memory_size()).sum();
         let is_small = bytes <= options.hash_join_inlist_pushdown_max_size
@@ -304,8 +284,8 @@ impl FilterAccumulator {
             return Ok(None);
         }
         let values = concat(&keys)?;
-        let schema = &self.spec.probe_schema;
-        let list = InListExpr::try_new_from_array(Arc::clone(key), values, false, schema)?;
+        let schema = self.join.right().schema();
+        let list = InListExpr::try_new_from_array(Arc::clone(key), values, false, &schema)?;
         Ok(Some(Arc::new(list)))
     }
 }
@@ -316,7 +296,7 @@ struct Ends(Arc<FilterAccumulator>);
 impl Ends {
     /// Updates the filters by the keys of all builds. Should nobody even poll this, they end
     /// without.
-    async fn tell(self, all: Vec<Option<BuildKeys>>) -> Result<()> {
+    async fn publish(self, all: Vec<Option<BuildKeys>>) -> Result<()> {
         let known: Option<Vec<BuildKeys>> = all.into_iter().collect();
         match known.as_deref().and_then(together) {
             Some(facts) => self.0.update(&facts).await,
@@ -329,7 +309,7 @@ impl Drop for Ends {
     fn drop(&mut self) {
         let accumulator = &self.0;
         accumulator.waiting.free();
-        for filter in &accumulator.spec.filters {
+        for filter in &accumulator.filters {
             filter.filter.mark_complete();
         }
         accumulator.complete.send_replace(true);
@@ -361,7 +341,7 @@ impl BuildReport {
         let Some(all) = self.accumulator.note(self.partition, facts) else {
             return Ok(());
         };
-        Ends(Arc::clone(&self.accumulator)).tell(all).await
+        Ends(Arc::clone(&self.accumulator)).publish(all).await
     }
 }
 
@@ -383,30 +363,35 @@ mod tests {
     use std::time::Duration;
 
     use arrow::array::Int64Array;
-    use arrow::datatypes::{Field, Schema};
-    use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool, UnboundedMemoryPool};
-    use datafusion::physical_expr::expressions::Column;
+    use arrow::datatypes::{DataType, Field, Schema};
+    use datafusion::common::JoinType;
+    use datafusion::physical_expr::expressions::{Column, DynamicFilterPhysicalExpr};
+    use datafusion::physical_plan::empty::EmptyExec;
+    use datafusion::physical_plan::joins::HashJoinExecBuilder;
 
     use super::*;
-    use crate::join::dynamic_filter::publisher::Executions;
 
-    fn spec() -> FilterSpec {
-        let key: PhysicalExprRef = Arc::new(Column::new("k", 0));
-        let filter = DynamicFilterPhysicalExpr::new(vec![Arc::clone(&key)], lit(true));
-        FilterSpec {
-            filters: vec![KeyFilter {
+    fn key() -> PhysicalExprRef {
+        Arc::new(Column::new("k", 0))
+    }
+
+    fn join() -> Arc<HashJoinExec> {
+        let schema = Arc::new(Schema::new(vec![Field::new("k", DataType::Int64, true)]));
+        let input = || Arc::new(EmptyExec::new(Arc::clone(&schema)));
+        let on = vec![(key(), key())];
+        let join = HashJoinExecBuilder::new(input(), input(), on, JoinType::Inner);
+        Arc::new(join.build().unwrap())
+    }
+
+    fn targets() -> SideTargets {
+        let filter = DynamicFilterPhysicalExpr::new(vec![key()], lit(true));
+        SideTargets {
+            held: vec![KeyFilter {
                 key: 0,
                 filter: Arc::new(filter),
                 is_evaluated: true,
             }],
-            probe_on: vec![key],
-            types: vec![DataType::Int64],
-            probe_schema: Arc::new(Schema::new(vec![Field::new("k", DataType::Int64, true)])),
-            null_equality: NullEquality::NullEqualsNothing,
-            null_aware: false,
-            options: Arc::default(),
-            most_rows: None,
-            width: 2,
+            ..SideTargets::default()
         }
     }
 
@@ -422,12 +407,10 @@ mod tests {
 
     #[tokio::test]
     async fn a_report_that_is_dropped_at_any_await_keeps_no_other_build() {
+        let context = Arc::new(TaskContext::default());
         for polls in 0..6 {
-            let pool: Arc<dyn MemoryPool> = Arc::new(UnboundedMemoryPool::default());
-            let memory = MemoryConsumer::new("filters").register(&pool);
-            let executions = Arc::new(Executions::default());
-            let publisher = executions.begin(&[]).unwrap();
-            let accumulator = FilterAccumulator::new(spec(), 2, &publisher, memory);
+            let publisher = FilterPublisher::begin(&Arc::default(), &[]).unwrap();
+            let accumulator = FilterAccumulator::new(join(), &targets(), 2, &publisher, &context);
             let [first, last] = [0, 1].map(|partition| accumulator.report(partition));
             for _ in 0..2 {
                 accumulator.add(Box::new(|| None));

@@ -20,43 +20,39 @@ use tokio::task::JoinSet;
 
 use crate::keys::membership::FilterHandle;
 
-/// The number of executions of a join.
-#[derive(Debug, Default)]
-pub struct Executions(Mutex<usize>);
-
 /// Publishes the filters of one execution of a join, and keeps the sets that they point to.
 #[derive(Debug)]
 pub struct FilterPublisher {
-    executions: Arc<Executions>,
-    told: Mutex<Vec<Arc<FilterHandle>>>,
+    /// The number of executions of the join.
+    executions: Arc<Mutex<usize>>,
+    /// The sets of the filters that it has set.
+    published: Mutex<Vec<Arc<FilterHandle>>>,
     /// Builds that go on although nobody may poll their streams. They end with the execution.
     builds: Mutex<JoinSet<()>>,
 }
 
-impl Executions {
-    /// Begins one, and sets `filters` back.
+impl FilterPublisher {
+    /// Begins one more of the `executions` of a join, and sets `filters` back.
     ///
     /// # Errors
     /// If a filter cannot be set back.
     pub fn begin(
-        self: &Arc<Self>,
+        executions: &Arc<Mutex<usize>>,
         filters: &[Arc<DynamicFilterPhysicalExpr>],
-    ) -> Result<Arc<FilterPublisher>> {
-        let publisher = Arc::new(FilterPublisher {
-            executions: Arc::clone(self),
-            told: Mutex::default(),
+    ) -> Result<Arc<Self>> {
+        let publisher = Arc::new(Self {
+            executions: Arc::clone(executions),
+            published: Mutex::default(),
             builds: Mutex::default(),
         });
-        let mut alive = lock(&self.0);
+        let mut alive = lock(executions);
         *alive += 1;
         for filter in filters {
             filter.update(lit(true))?;
         }
         Ok(publisher)
     }
-}
 
-impl FilterPublisher {
     /// Has `builds` go on, each as a task.
     pub fn drive(&self, builds: impl IntoIterator<Item = BoxFuture<'static, ()>>) {
         let mut tasks = lock(&self.builds);
@@ -70,17 +66,17 @@ impl FilterPublisher {
     ///
     /// # Errors
     /// If the filter cannot be set.
-    pub fn tell(
+    pub fn publish(
         &self,
         filter: &DynamicFilterPhysicalExpr,
         predicate: PhysicalExprRef,
         slots: impl IntoIterator<Item = Arc<FilterHandle>>,
     ) -> Result<()> {
         // No execution begins while this is held.
-        let alive = lock(&self.executions.0);
+        let alive = lock(&self.executions);
         if *alive == 1 {
             filter.update(predicate)?;
-            lock(&self.told).extend(slots);
+            lock(&self.published).extend(slots);
         }
         Ok(())
     }
@@ -88,8 +84,8 @@ impl FilterPublisher {
 
 impl Drop for FilterPublisher {
     fn drop(&mut self) {
-        *lock(&self.executions.0) -= 1;
-        lock(&self.told).iter().for_each(|slot| slot.clear());
+        *lock(&self.executions) -= 1;
+        lock(&self.published).iter().for_each(|slot| slot.clear());
     }
 }
 

@@ -30,12 +30,9 @@ use datafusion::physical_plan::filter_pushdown::{
 use datafusion::physical_plan::joins::utils::ColumnIndex;
 use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
 
-use super::accumulator::KeyFilter;
+use super::targets::KeyFilter;
 use crate::join::side::Side;
 use crate::scan::infallible::is_infallible;
-
-/// The key columns of both sides.
-type On = [(PhysicalExprRef, PhysicalExprRef)];
 
 /// Returns `filter` as a dynamic one, if it is.
 fn dynamic(filter: Arc<dyn PhysicalExpr>) -> Option<Arc<DynamicFilterPhysicalExpr>> {
@@ -170,15 +167,18 @@ fn allowed(join: &HashJoinExec, columns: &[ColumnIndex], side: JoinSide) -> Hash
             JoinSide::Right => *join.join_type() == JoinType::RightSemi,
             JoinSide::None => false,
         };
-        is_semi && partners(join.on(), column).any(|partner| is_exact(column, partner))
+        is_semi && partners(join, column).any(|partner| is_exact(column, partner))
     });
     allowed.map(|(i, _)| i).collect()
 }
 
 /// Returns the columns of the other side that equal `column`, which is a key.
-fn partners<'a>(on: &'a On, column: &'a ColumnIndex) -> impl Iterator<Item = usize> + 'a {
+fn partners<'a>(
+    join: &'a HashJoinExec,
+    column: &'a ColumnIndex,
+) -> impl Iterator<Item = usize> + 'a {
     let index = |key: &PhysicalExprRef| key.downcast_ref::<Column>().map(Column::index);
-    on.iter().filter_map(move |(left, right)| {
+    join.on().iter().filter_map(move |(left, right)| {
         let (mine, other) = match column.side {
             JoinSide::Left => (left, right),
             _ => (right, left),

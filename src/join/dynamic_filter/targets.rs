@@ -26,8 +26,18 @@ use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use crate::plan_nodes::is_row_filter;
 use crate::scan::cached_statistics::rows_in_memory;
 
-use super::accumulator::KeyFilter;
 use crate::join::side::Side;
+
+/// The filter of one key column.
+#[derive(Debug, Clone)]
+pub struct KeyFilter {
+    /// Number of the key among the join's.
+    pub key: usize,
+    /// The expression that the scans hold.
+    pub filter: Arc<DynamicFilterPhysicalExpr>,
+    /// True if rows are tested by it, not only files pruned.
+    pub is_evaluated: bool,
+}
 
 /// The scans that a join's filters go to, and the other filters that reach its inputs.
 #[derive(Debug, Default)]
@@ -52,14 +62,14 @@ impl FilterTargets {
     ///
     /// # Errors
     /// The errors of visiting a plan's expressions.
-    pub fn of(
+    pub fn new(
         inputs: [&Arc<dyn ExecutionPlan>; 2],
         filters: [&[KeyFilter]; 2],
         makes_sets: bool,
     ) -> Result<Self> {
         let of_side = |probe: usize| -> Result<SideTargets> {
             let (build, probe, own) = (inputs[1 - probe], inputs[probe], filters[probe]);
-            let inside = FiltersInside::of(probe)?;
+            let inside = FiltersInside::in_plan(probe)?;
             let id = |filter: &KeyFilter| filter.filter.expression_id();
             let is_held = |filter: &&KeyFilter| id(filter).is_some_and(|id| inside.holds(id));
             let held: Vec<_> = own.iter().filter(is_held).cloned().collect();
@@ -125,7 +135,7 @@ struct FiltersInside {
 }
 
 impl FiltersInside {
-    fn of(plan: &Arc<dyn ExecutionPlan>) -> Result<Self> {
+    fn in_plan(plan: &Arc<dyn ExecutionPlan>) -> Result<Self> {
         let mut inside = Self::default();
         plan.apply(|node| {
             let made = node.dynamic_expressions_produced();

@@ -17,7 +17,7 @@
 //! must not lack what only a guess has taken. What becomes of a side:
 //!
 //! ```text
-//!  Reading ── yields memory, and refused ─▶ Paused ── the other is ProbeOnly ─▶ Reading, all memory
+//!  Reading ── yields memory, and refused ─▶ Paused ── the other is ProbeOnly ─▶ Reading
 //!    │  └─ the other is refused: to disk ─────┘
 //!    └── refused with nothing left of the other in memory, or failed ──▶ ProbeOnly
 //! ```
@@ -147,8 +147,8 @@ pub enum Chosen {
 /// Returns what writes rows of a side to disk; `None` if the session has none do that.
 pub type Disk<'a> = dyn Fn(&BufferedInput) -> Option<SpillFiles> + Send + Sync + 'a;
 
-/// Reads sides alternately until one has ended, after the `first` read. The other side yields memory
-/// of `pool`.
+/// Reads sides alternately until one has ended, after the `first` read. The other side yields
+/// memory of `pool`.
 ///
 /// # Errors
 /// The error of the input that must end, and the errors of writing files.

@@ -30,7 +30,7 @@ use crate::join::memory::{FALLBACK_BYTES, ROW_BYTES, leaves_half, table_bytes};
 use crate::join::rows::NO_ROW;
 
 /// Rows of a build side, which are numbered in 32 bits.
-pub const MOST_ROWS: usize = NO_ROW as usize - 1;
+pub const MOST_ROWS: usize = NO_ROW.0 as usize - 1;
 
 /// The rows that all partitions of an input have, and their memory.
 pub struct BufferState {

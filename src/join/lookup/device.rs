@@ -16,25 +16,17 @@ use crate::table::primitives::rows::set_bits;
 use super::result::{HostWords, LookupKind, LookupResult, PairCursor, Window, no_pairs_wanted};
 use super::table::JoinTable;
 
-/// The keys of a chunk where the device copies them from.
-#[derive(Debug)]
-pub struct ProbeKeys {
-    /// The keys' words.
-    pub words: Staging<u32>,
-    /// The permit to fill them.
-    pub permit: UploadPermit,
-}
-
-/// Looks `keys` up in `table`, on its device.
+/// Looks `keys` up in `table`, on its device. The `permit` to fill their staging memory is held
+/// until they are there.
 pub fn lookup(
     table: Arc<JoinTable>,
-    keys: ProbeKeys,
+    keys: Staging<u32>,
+    permit: UploadPermit,
     wanted: LookupKind,
 ) -> BoxFuture<'static, Result<Answer<LookupResult>>> {
-    let access = table.access.clone();
-    access.run(move |queue| {
-        let _permit = keys.permit;
-        let (mut found, matches) = lookup_keys(queue, &table, keys.words, wanted)?;
+    Arc::clone(&table).run(move |queue| {
+        let _permit = permit;
+        let (mut found, matches) = lookup_keys(queue, &table, keys, wanted)?;
         if found.window.end() < found.total && matches!(wanted, LookupKind::Pairs { .. }) {
             found.rest = Some(Arc::new(DeviceMatches {
                 table,
@@ -58,8 +50,8 @@ impl PairCursor for DeviceMatches {
         first: u64,
         wanted: LookupKind,
     ) -> BoxFuture<'static, Result<Answer<Window>>> {
-        let access = self.table.access.clone();
-        access.run(move |queue| fetch_window(queue, &self.table, &self.matches, first, wanted))
+        let table = Arc::clone(&self.table);
+        table.run(move |queue| fetch_window(queue, &self.table, &self.matches, first, wanted))
     }
 }
 
@@ -75,7 +67,7 @@ fn lookup_keys(
     let keys = queue.send("probe keys", keys)?;
     let matches = table.built.lookup(queue, &keys, n)?;
     if let Some(visited) = &table.visited {
-        set_bits(queue, matches.values(), n, visited)?;
+        set_bits(queue, matches.values(), n, visited.bits())?;
     }
     let mut found = LookupResult {
         keys: n,

@@ -1,5 +1,5 @@
 //! Going on without the device: when a join does so, and the keys that it keeps for that. What is
-//! done then: [`BuildSide::fail_over`](crate::join::build_side::side::BuildSide::fail_over).
+//! done then: [`fail_over`](crate::join::build_side::replicate::fail_over).
 //!
 //! ```text
 //!  no room on the device ─▶ others give back enough, soon? ─▶ asked again
@@ -116,7 +116,7 @@ impl Failover {
 
     /// Keeps the key columns of an answered lookup. Returns whether it is time to bring the
     /// bits of `build_rows` rows back.
-    pub fn keep(&self, batches: impl Iterator<Item = Vec<ArrayRef>>, build_rows: usize) -> bool {
+    pub fn record(&self, batches: impl Iterator<Item = Vec<ArrayRef>>, build_rows: usize) -> bool {
         let mut log = lock(&self.log);
         for columns in batches {
             log.rows += columns.first().map_or(0, |column| column.len());

@@ -27,13 +27,14 @@ use futures::future::BoxFuture;
 
 use crate::device::{Answer, Cost};
 use crate::error::Result;
+use crate::join::rows::BuildRow;
 use crate::keys::source::NormalizedKeys;
 
 /// Normalized keys to build rows.
 #[derive(Debug)]
 pub struct HostTable {
     /// Key and row.
-    entries: Vec<(u64, u32)>,
+    entries: Vec<(u64, BuildRow)>,
     /// Positions at which each bucket's entries begin, and the last one's end.
     offsets: Vec<u32>,
     shift: u32,
@@ -54,7 +55,7 @@ impl HostTable {
             // A box, a number and room to spare in the map.
             _ => 2 * size_of::<(Box<[u32]>, u64)>() + 4 * words + 16,
         };
-        (size_of::<(u64, u32)>() + names) * rows + 4 * (buckets(rows) + 1)
+        (size_of::<(u64, BuildRow)>() + names) * rows + 4 * (buckets(rows) + 1)
     }
 
     /// Returns the table of `parts` with keys of `words` words, fewer than 2^32 rows in all.
@@ -74,14 +75,14 @@ impl HostTable {
         for count in &mut next {
             before += std::mem::replace(count, before);
         }
-        let mut entries = vec![(0, 0); n];
+        let mut entries = vec![(0, BuildRow(0)); n];
         let mut rows = Vec::new();
         for part in parts {
             rows.resize(part.keys.len() / words, 0);
             part.number(&mut rows);
             for (key, row) in numbers(&names, &part.keys, words).zip(&rows) {
                 let at = &mut next[bucket(key, shift)];
-                entries[*at as usize] = (key, *row);
+                entries[*at as usize] = (key, BuildRow(*row));
                 *at += 1;
             }
         }
@@ -118,7 +119,7 @@ impl HostTable {
     }
 
     /// Returns the rows at places of entries, ascending.
-    fn rows(&self, places: &Range<u32>) -> impl Iterator<Item = u32> + use<'_> {
+    fn rows(&self, places: &Range<u32>) -> impl Iterator<Item = BuildRow> + use<'_> {
         let entries = &self.entries[places.start as usize..places.end as usize];
         entries.iter().map(|entry| entry.1)
     }
@@ -211,7 +212,8 @@ impl HostMatches {
         {
             let taken = first.saturating_sub(*start) as usize;
             let left = len - build.len();
-            build.extend(self.table.rows(places).skip(taken).take(left));
+            let rows = self.table.rows(places).skip(taken).take(left);
+            build.extend(rows.map(|row| row.0));
             probe.resize(build.len(), place);
             if build.len() == len {
                 break;
@@ -227,7 +229,7 @@ impl HostMatches {
     }
 
     /// Returns every matched build row, those of equal keys again.
-    pub fn build_rows(&self) -> impl Iterator<Item = u32> + use<'_> {
+    pub fn build_rows(&self) -> impl Iterator<Item = BuildRow> + use<'_> {
         self.entries
             .iter()
             .flat_map(|places| self.table.rows(places))
@@ -314,7 +316,12 @@ mod tests {
     #[test]
     fn equal_keys_have_all_their_rows_in_order() {
         let table = table();
-        let rows = |key| table.rows(&table.lookup(key)).collect::<Vec<_>>();
+        let rows = |key| {
+            table
+                .rows(&table.lookup(key))
+                .map(|row| row.0)
+                .collect::<Vec<_>>()
+        };
         assert_eq!(rows(7), [0, 2, 5]);
         assert_eq!((rows(5), rows(9), rows(0)), (vec![1], vec![3], vec![7]));
         assert!(rows(1).is_empty());
@@ -362,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_of_one_bucket_are_told_apart() {
+    fn keys_of_one_bucket_are_distinct() {
         let shift = u64::BITS - 10;
         let keys: Vec<u32> = (0..u32::MAX)
             .filter(|key| bucket(u64::from(*key), shift) == 3)
@@ -376,8 +383,8 @@ mod tests {
         };
         let table = HostTable::build(&[part], 1);
         for (row, key) in keys.iter().enumerate() {
-            let rows: Vec<u32> = table.rows(&table.lookup(u64::from(*key))).collect();
-            assert_eq!(rows, [row as u32]);
+            let rows: Vec<BuildRow> = table.rows(&table.lookup(u64::from(*key))).collect();
+            assert_eq!(rows, [BuildRow(row as u32)]);
         }
     }
 

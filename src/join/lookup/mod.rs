@@ -9,6 +9,8 @@
 //!
 //! * [`result`]: what a lookup brings back
 //! * [`table`]: the build side's table on the device; [`columns`]: its columns there
+//! * [`visited_bits`]: the rows that lookups there found
+//! * [`upload`]: how all of it comes there
 //! * [`tables`]: the tables of one build side, one per device
 //! * [`device`]: lookups there
 //! * [`host`]: the host's own table, made once the device has failed
@@ -21,3 +23,5 @@ pub mod host;
 pub mod result;
 pub mod table;
 pub mod tables;
+pub mod upload;
+pub mod visited_bits;

@@ -37,21 +37,21 @@ pub struct TableReplicas {
     /// The devices that took no table.
     refused: Mutex<Vec<Device>>,
     /// The time that devices worked on chunks which had waited longer.
-    pressed: Mutex<Duration>,
+    queued: Mutex<Duration>,
     /// Held while a table is added.
     pub adding: tokio::sync::Mutex<()>,
     /// The host's table, once it was needed.
     pub host: OnceCell<Arc<HostTable>>,
-    fallback: Failover,
+    failover: Failover,
 }
 
 impl TableReplicas {
     /// Answers from `first`, which is missing if no row can match.
-    pub fn new(first: Option<Arc<JoinTable>>, fallback: Failover) -> Self {
+    pub fn new(first: Option<Arc<JoinTable>>, failover: Failover) -> Self {
         if let Some(first) = &first
-            && fallback.is_unhealthy(&first.access.device)
+            && failover.is_unhealthy(&first.device)
         {
-            first.lose();
+            first.mark_failed();
         }
         let columns = first.iter().flat_map(|first| &first.columns);
         Self {
@@ -59,10 +59,10 @@ impl TableReplicas {
             first,
             others: Mutex::default(),
             refused: Mutex::default(),
-            pressed: Mutex::default(),
+            queued: Mutex::default(),
             adding: tokio::sync::Mutex::default(),
             host: OnceCell::new(),
-            fallback,
+            failover,
         }
     }
 
@@ -79,13 +79,13 @@ impl TableReplicas {
 
     /// Returns the table whose device has the fewest jobs; `None` if the host answers.
     pub fn answering(&self) -> Option<Arc<JoinTable>> {
-        let sound = self.all().into_iter().filter(|table| !table.is_lost());
-        sound.min_by_key(|table| table.access.device.jobs())
+        let sound = self.all().into_iter().filter(|table| !table.has_failed());
+        sound.min_by_key(|table| table.device.jobs())
     }
 
     /// Returns whether a device failed.
-    pub fn is_any_lost(&self) -> bool {
-        self.all().iter().any(|table| table.is_lost())
+    pub fn has_any_failed(&self) -> bool {
+        self.all().iter().any(|table| table.has_failed())
     }
 
     /// Returns whether `device` has a table, or had one, or took none.
@@ -93,7 +93,7 @@ impl TableReplicas {
         let index = device.info().index;
         let mut all = self.all().into_iter();
         let mut refused = lock(&self.refused).clone().into_iter();
-        all.any(|table| table.access.device.info().index == index)
+        all.any(|table| table.device.info().index == index)
             || refused.any(|device| device.info().index == index)
     }
 
@@ -108,25 +108,25 @@ impl TableReplicas {
     }
 
     /// Notes what an answered chunk cost. Returns whether it is time for another table.
-    pub fn press(&self, cost: &Cost) -> bool {
+    pub fn note_queueing(&self, cost: &Cost) -> bool {
         let Some(first) = &self.first else {
             return false;
         };
-        if cost.waited < cost.busy() || first.access.device.among().all().len() < 2 {
+        if cost.waited < cost.busy() || first.device.among().all().len() < 2 {
             return false;
         }
-        let mut pressed = lock(&self.pressed);
-        *pressed += cost.busy();
-        let is_time = *pressed > first.cost;
+        let mut queued = lock(&self.queued);
+        *queued += cost.busy();
+        let is_time = *queued > first.cost;
         if is_time {
-            *pressed = Duration::ZERO;
+            *queued = Duration::ZERO;
         }
         is_time
     }
 
     /// Returns the state of the failover to the host.
-    pub fn fallback(&self) -> &Failover {
-        &self.fallback
+    pub fn failover(&self) -> &Failover {
+        &self.failover
     }
 
     /// Returns the columns that lookups bring.

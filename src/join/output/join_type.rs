@@ -40,7 +40,7 @@ pub enum Outcome {
 
 impl Outcome {
     /// Returns what `join_type` emits while probing, with a probe side that is `ordered` or not.
-    pub fn of(join_type: JoinType, ordered: bool) -> Self {
+    pub fn for_join_type(join_type: JoinType, ordered: bool) -> Self {
         match join_type {
             JoinType::Inner | JoinType::Left => Outcome::Matches,
             JoinType::Right => Outcome::MatchesAndUnmatched { in_order: ordered },
@@ -159,11 +159,12 @@ fn interleaved(matches: Pairs, range: Range<usize>) -> Result<Pairs> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::join::rows::BuildRow;
 
     fn matches(pairs: &[(u32, u32)]) -> Pairs {
         Pairs {
             probe: pairs.iter().map(|(probe, _)| *probe).collect(),
-            build: pairs.iter().map(|(_, build)| *build).collect(),
+            build: pairs.iter().map(|(_, build)| BuildRow(*build)).collect(),
             ..Pairs::default()
         }
     }
@@ -174,9 +175,11 @@ mod tests {
         range: Range<usize>,
     ) -> Vec<(u32, Option<u32>)> {
         let pairs = outcome.apply(matches(pairs), range).unwrap();
-        let build = |i: usize| pairs.build.get(i).filter(|row| **row != NO_ROW).copied();
+        let build = |i: usize| pairs.build.get(i).filter(|row| **row != NO_ROW);
         let probe = pairs.probe.iter().enumerate();
-        probe.map(|(i, row)| (*row, build(i))).collect()
+        probe
+            .map(|(i, row)| (*row, build(i).map(|row| row.0)))
+            .collect()
     }
 
     #[test]

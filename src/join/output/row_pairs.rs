@@ -10,16 +10,17 @@
 use std::collections::BTreeMap;
 
 use arrow::array::{Array, ArrayRef, BooleanArray, new_null_array};
+use arrow::buffer::BooleanBuffer;
 use arrow::compute::{concat, filter, prep_null_mask_filter};
 
 use crate::error::Result;
-use crate::join::rows::{NO_ROW, Source};
+use crate::join::rows::{BuildRow, NO_ROW, Source};
 
 /// Pairs of rows that make an output batch.
 #[derive(Debug, Default, Clone)]
 pub struct Pairs {
     /// Build rows, or [`NO_ROW`]; empty if no output column needs them.
-    pub build: Vec<u32>,
+    pub build: Vec<BuildRow>,
     /// Columns of the build side at those rows, as far as the device gathered them.
     pub gathered: BTreeMap<Source, ArrayRef>,
     /// Rows of the probe batch, ascending but for unmatched rows at the end.
@@ -94,18 +95,20 @@ impl Pairs {
         for column in self.gathered.values_mut() {
             *column = filter(column, &passed)?;
         }
-        let kept = |rows: &[u32]| {
-            if rows.is_empty() {
-                Vec::new()
-            } else {
-                passed.values().set_indices().map(|i| rows[i]).collect()
-            }
-        };
         Ok(Self {
-            build: kept(&self.build),
-            probe: kept(&self.probe),
+            build: kept(&self.build, passed.values()),
+            probe: kept(&self.probe, passed.values()),
             mark: None,
             gathered: self.gathered,
         })
+    }
+}
+
+/// Returns the `rows` whose bit is set; none if there are none.
+fn kept<R: Copy>(rows: &[R], passed: &BooleanBuffer) -> Vec<R> {
+    if rows.is_empty() {
+        Vec::new()
+    } else {
+        passed.set_indices().map(|i| rows[i]).collect()
     }
 }

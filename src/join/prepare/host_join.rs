@@ -45,7 +45,7 @@ use crate::join::memory::table_bytes;
 pub struct HostJoin {
     join: HashJoinExec,
     context: Arc<TaskContext>,
-    spread: HostPartitioning,
+    partitioning: HostPartitioning,
     can_be_read_again: bool,
 }
 
@@ -56,8 +56,8 @@ impl HostJoin {
     }
 
     /// Returns how the rows of both sides go to partitions.
-    pub fn spread(&self) -> HostPartitioning {
-        self.spread
+    pub fn partitioning(&self) -> HostPartitioning {
+        self.partitioning
     }
 
     /// Returns whether each partition can be read more than once. DataFusion's join keeps one table
@@ -80,7 +80,7 @@ impl HostJoin {
 }
 
 /// Returns the join of `oriented` over a `build` side that is there and the streams of its `probe`
-/// side, which `reopen` opens anew. Their rows go to partitions as `spread` says.
+/// side, which `reopen` opens anew. Their rows go to partitions as `partitioning` says.
 ///
 /// # Errors
 /// If DataFusion cannot make the join.
@@ -88,21 +88,21 @@ pub fn host_join(
     oriented: &OrientedJoin,
     build: BuildBatches,
     probe: Vec<SendableRecordBatchStream>,
-    (spread, reopen): (HostPartitioning, Option<Reopen>),
+    (partitioning, reopen): (HostPartitioning, Option<Reopen>),
 ) -> Result<HostJoin> {
     let join = oriented.join();
-    let reopen = reopen.filter(|_| spread == HostPartitioning::Collect);
+    let reopen = reopen.filter(|_| partitioning == HostPartitioning::Collect);
     let can_be_read_again = reopen.is_some() && !emits_build_rows(*join.join_type());
     let context = ReservedPool::context(oriented.context(), build.memory)?;
-    let parts = match spread {
+    let parts = match partitioning {
         HostPartitioning::Collect => vec![build.batches.len()],
         HostPartitioning::Keep => build.parts,
         HostPartitioning::Repartition(n) => vec![build.batches.len().div_ceil(n).max(1); n],
     };
     let left = streams_of(build.batches, &join.left().schema(), &parts);
-    let left = OneShotExec::of(join.left(), left, None);
-    let right = OneShotExec::of(join.right(), probe, reopen);
-    let (left, right, mode) = match spread {
+    let left = OneShotExec::over(join.left(), left, None);
+    let right = OneShotExec::over(join.right(), probe, reopen);
+    let (left, right, mode) = match partitioning {
         HostPartitioning::Collect => (left, right, PartitionMode::CollectLeft),
         HostPartitioning::Keep => (left, right, PartitionMode::Partitioned),
         HostPartitioning::Repartition(partitions) => {
@@ -120,7 +120,7 @@ pub fn host_join(
     Ok(HostJoin {
         join,
         context,
-        spread,
+        partitioning,
         can_be_read_again,
     })
 }
@@ -145,7 +145,7 @@ impl HostPartitioning {
     /// those that rows may go to. They go to none under a limit on memory.
     ///
     /// UPSTREAM(apache/datafusion#24883): a `RepartitionExec` that spills can wait for ever.
-    pub fn of(
+    pub fn choose(
         oriented: &OrientedJoin,
         build: &BuildBatches,
         probes: usize,
@@ -155,8 +155,8 @@ impl HostPartitioning {
         let options = &oriented.context().session_config().options().optimizer;
         let is_large = build.bytes > options.hash_join_single_partition_threshold
             || build.rows > options.hash_join_single_partition_threshold_rows;
-        let may_spread = is_large && !join.null_aware && join.fetch().is_none();
-        let Some(partitions) = partitions.filter(|n| may_spread && *n > 1) else {
+        let may_partition = is_large && !join.null_aware && join.fetch().is_none();
+        let Some(partitions) = partitions.filter(|n| may_partition && *n > 1) else {
             return HostPartitioning::Collect;
         };
         let is_hashed = is_hashed_by_keys(join) && [build.parts.len(), probes] == [partitions; 2];
@@ -242,7 +242,7 @@ impl OneShotExec {
     /// Hands out `streams` of the rows of `input`, in its order. If there are as many as `input`
     /// has partitions, they share its properties: deriving others takes longer than a small join.
     /// Nobody reads the partitioning of streams that a `RepartitionExec` will hash.
-    fn of(
+    fn over(
         input: &Arc<dyn ExecutionPlan>,
         streams: Vec<SendableRecordBatchStream>,
         reopen: Option<Reopen>,

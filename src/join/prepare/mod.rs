@@ -45,7 +45,7 @@ use crate::join::side::Side;
 use host_join::{HostJoin, HostPartitioning, Reopen, host_join};
 use oriented::OrientedJoin;
 use placement::place;
-use shards::{Broadcast, Shards, can_shard};
+use shards::{Shards, can_shard};
 
 /// The facts of a join's node that an execution of a build needs.
 #[derive(Clone)]
@@ -66,10 +66,10 @@ impl JoinContext {
     /// Returns the join with `build` as its build side.
     ///
     /// # Errors
-    /// The errors of [`OrientedJoin::of`].
+    /// The errors of [`OrientedJoin::new`].
     pub fn oriented(&self, build: Side) -> datafusion::error::Result<OrientedJoin> {
         let swapped = build == Side::Right;
-        OrientedJoin::of(&self.planned, swapped, &self.config, &self.context)
+        OrientedJoin::new(&self.planned, swapped, &self.config, &self.context)
     }
 
     /// Returns the name that decisions are noted under.
@@ -89,7 +89,7 @@ pub enum EarlierBuild {
         build: Side,
         /// The way in which the host partitioned the rows by their keys, if it did, and why it was
         /// the host.
-        spread: Option<(HostPartitioning, HostReason)>,
+        partitioning: Option<(HostPartitioning, HostReason)>,
     },
     /// Both sides went to spill partitions.
     Spilled,
@@ -108,7 +108,7 @@ pub struct JoinPreparation {
     /// Opens partitions of the probe side anew; `None` if each is read once.
     pub reopen: Option<Reopen>,
     /// The way in which an earlier build partitioned the rows on the host.
-    pub spread: Option<(HostPartitioning, HostReason)>,
+    pub partitioning: Option<(HostPartitioning, HostReason)>,
     /// Reports the build side's keys to scans of the probe side.
     pub report: Option<BuildReport>,
     /// The record that the node shows.
@@ -128,7 +128,7 @@ impl JoinPreparation {
     ) -> Result<PreparedJoin> {
         let build = coalesce(build, self.oriented.width()).await?;
         self.publish_filters(&build).await?;
-        if let Some((_, reason)) = &self.spread {
+        if let Some((_, reason)) = &self.partitioning {
             let (reason, probe) = (reason.clone(), probe.into_streams());
             return self.on_host(build, probe, reason);
         }
@@ -270,7 +270,7 @@ impl JoinPreparation {
         &self,
         mut build: BuildBatches,
         probes: usize,
-    ) -> Result<Result<Vec<Shard>, BuildBatches>> {
+    ) -> Result<Result<Vec<(Placed, Box<BuildSide>)>, BuildBatches>> {
         let is_swapped = self.build == Side::Right;
         if self.is_spilled() || !can_shard(self.oriented.join(), is_swapped) {
             return Ok(Err(build));
@@ -317,9 +317,14 @@ impl JoinPreparation {
         Ok(places)
     }
 
-    fn in_shards(self, shards: Vec<Shard>, probe: Vec<SendableRecordBatchStream>) -> PreparedJoin {
-        let mut copies = Broadcast::of(probe, shards.len());
-        let streams = std::mem::take(&mut copies.streams);
+    /// Returns the join of the `shards` of the build side, each with the place of its table.
+    fn in_shards(
+        self,
+        shards: Vec<(Placed, Box<BuildSide>)>,
+        probe: Vec<SendableRecordBatchStream>,
+    ) -> PreparedJoin {
+        let schema = self.oriented.output().schema;
+        let (merger, streams) = Shards::new(probe, shards.len(), schema);
         let joins = shards.into_iter().zip(streams).enumerate();
         let joins = joins.map(|(shard, ((placed, built), probe))| {
             let at = BuildId {
@@ -328,9 +333,10 @@ impl JoinPreparation {
             };
             self.prepared(&placed, *built, probe, at)
         });
-        let joins = joins.collect();
-        let shards = copies.into_shards(self.oriented.output().schema);
-        PreparedJoin::Sharded { joins, shards }
+        PreparedJoin::Sharded {
+            joins: joins.collect(),
+            shards: merger,
+        }
     }
 
     fn prepared(
@@ -362,16 +368,16 @@ impl JoinPreparation {
     ) -> Result<PreparedJoin> {
         log::debug!("a join of {} build rows on the host: {reason}", build.rows);
         self.note(self.at, build.rows, Place::Host(reason.clone()));
-        let spread = match self.spread {
-            Some((spread, _)) => spread,
-            None => HostPartitioning::of(&self.oriented, &build, probe.len(), self.partitions),
+        let partitioning = match self.partitioning {
+            Some((partitioning, _)) => partitioning,
+            None => HostPartitioning::choose(&self.oriented, &build, probe.len(), self.partitions),
         };
         Ok(PreparedJoin::Host {
             join: Box::new(host_join(
                 &self.oriented,
                 build,
                 probe,
-                (spread, self.reopen),
+                (partitioning, self.reopen),
             )?),
             reason,
             at: self.at,
@@ -394,9 +400,6 @@ impl JoinPreparation {
         self.at.part.is_some()
     }
 }
-
-/// A shard of the build side, with its table.
-type Shard = (Placed, Box<BuildSide>);
 
 /// A join whose build side is there: how its rows are made.
 pub enum PreparedJoin {
@@ -446,12 +449,12 @@ impl PreparedJoin {
     }
 
     /// Returns how the host partitioned the rows by their keys, if it did, and why it was the host.
-    pub fn spread(&self) -> Option<(HostPartitioning, HostReason)> {
+    pub fn partitioning(&self) -> Option<(HostPartitioning, HostReason)> {
         match self {
             PreparedJoin::Host { join, reason, .. }
-                if join.spread() != HostPartitioning::Collect =>
+                if join.partitioning() != HostPartitioning::Collect =>
             {
-                Some((join.spread(), reason.clone()))
+                Some((join.partitioning(), reason.clone()))
             }
             _ => None,
         }

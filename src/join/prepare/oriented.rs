@@ -22,11 +22,9 @@ use crate::config::HortonConfig;
 use crate::device::Placed;
 
 use crate::join::build_side::spec::BuildSpec;
-use crate::join::dynamic_filter::accumulator::{FilterSpec, KeyFilter};
 use crate::join::output::columns::OutputColumns;
 use crate::join::output::join_type::Outcome;
 use crate::join::probe::ProbeSpec;
-use crate::keys::source::KeySpec;
 use crate::keys::verify::supported;
 
 /// A join whose left input is the build side.
@@ -43,7 +41,7 @@ impl OrientedJoin {
     ///
     /// # Errors
     /// If the join type has no counterpart with its sides swapped.
-    pub fn of(
+    pub fn new(
         planned: &Arc<HashJoinExec>,
         swapped: bool,
         config: &HortonConfig,
@@ -111,7 +109,7 @@ impl OrientedJoin {
         let filter = self.join.filter();
         let of_filter = filter.iter().flat_map(|filter| filter.column_indices());
         let output = self.output();
-        let of_pairs = match Outcome::of(*self.join.join_type(), false) {
+        let of_pairs = match Outcome::for_join_type(*self.join.join_type(), false) {
             Outcome::Later => &[][..],
             _ => &output.columns,
         };
@@ -126,15 +124,12 @@ impl OrientedJoin {
         let join = &self.join;
         Ok(BuildSpec {
             on: join.on().iter().map(|(l, _)| Arc::clone(l)).collect(),
-            keys: KeySpec {
-                types: self.key_types()?,
-                null_equality: join.null_equality(),
-                normalized_key_bits: self.config.knobs.normalized_key_bits,
-            },
+            key_types: self.key_types()?,
+            null_equality: join.null_equality(),
             visited: emits_build_rows(*join.join_type()),
             filtered: join.filter().is_some(),
             columns: self.build_columns(),
-            owed: left_columns(&self.output().columns),
+            output_columns: left_columns(&self.output().columns),
             width: self.width(),
             probes,
             device: device.clone(),
@@ -151,7 +146,7 @@ impl OrientedJoin {
             on: join.on().iter().map(|(_, r)| Arc::clone(r)).collect(),
             null_equality: join.null_equality(),
             join_type: *join.join_type(),
-            outcome: Outcome::of(*join.join_type(), ordered),
+            outcome: Outcome::for_join_type(*join.join_type(), ordered),
             null_aware: join.null_aware,
             filter: join.filter().map(|filter| {
                 let input = OutputColumns {
@@ -167,29 +162,6 @@ impl OrientedJoin {
             whole_chunks: !right.boundedness().is_unbounded(),
             may_replicate: !is_shard,
         }
-    }
-
-    /// Returns what is needed to publish the build side's keys to the scans that hold `filters`.
-    ///
-    /// # Errors
-    /// If a key expression has no type.
-    pub fn filter_spec(
-        &self,
-        filters: &[KeyFilter],
-        most_rows: Option<usize>,
-    ) -> Result<FilterSpec> {
-        let join = &self.join;
-        Ok(FilterSpec {
-            filters: filters.to_vec(),
-            probe_on: join.on().iter().map(|(_, r)| Arc::clone(r)).collect(),
-            types: self.key_types()?,
-            probe_schema: join.right().schema(),
-            null_equality: join.null_equality(),
-            null_aware: join.null_aware,
-            options: Arc::clone(self.context.session_config().options()),
-            most_rows,
-            width: self.width(),
-        })
     }
 }
 

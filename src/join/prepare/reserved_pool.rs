@@ -47,7 +47,7 @@ impl ReservedPool {
         held: MemoryReservation,
     ) -> Result<Arc<TaskContext>> {
         let config = context.session_config().clone();
-        Self::of(usize::MAX, held).within(context, config)
+        Self::new(usize::MAX, held).within(context, config)
     }
 
     /// Returns `context` for a sort: with a pool that grants [`FALLBACK_BYTES`], and hands out
@@ -66,10 +66,10 @@ impl ReservedPool {
             .sort_spill_reservation_bytes
             .min(FALLBACK_BYTES / 2);
         execution.sort_spill_reservation_bytes = for_merges;
-        Self::of(FALLBACK_BYTES, held).within(context, config)
+        Self::new(FALLBACK_BYTES, held).within(context, config)
     }
 
-    fn of(floor: usize, held: MemoryReservation) -> Self {
+    fn new(floor: usize, held: MemoryReservation) -> Self {
         let used = Mutex::new(0);
         Self { held, used, floor }
     }

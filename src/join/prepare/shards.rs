@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use datafusion::common::JoinType;
-use datafusion::error::DataFusionError;
+use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::joins::HashJoinExec;
@@ -31,8 +31,6 @@ use crate::join::properties::promised_ordering;
 
 /// Batches of the probe side that a shard may be behind another.
 const SHARD_LAG_BATCHES: usize = 4;
-
-type Batch = Result<RecordBatch, DataFusionError>;
 
 /// Returns whether `join`, which builds its left side, may run in shards. A join whose sides are
 /// swapped (`is_swapped`) promises no order.
@@ -54,17 +52,14 @@ pub struct Shards {
     feeds: Vec<Mutex<Option<Broadcaster>>>,
 }
 
-/// Copies of the probe side's streams.
-pub struct Broadcast {
-    /// Copies for each shard.
-    pub streams: Vec<Vec<SendableRecordBatchStream>>,
-    /// The sources of these copies.
-    feeds: Vec<Broadcaster>,
-}
-
-impl Broadcast {
-    /// Returns the streams of `probe` once for each of `shards` shards.
-    pub fn of(probe: Vec<SendableRecordBatchStream>, shards: usize) -> Self {
+impl Shards {
+    /// Returns the streams of `probe` once for each of `shards` shards, and the merger of the joins
+    /// that read them. The rows of these joins have `schema`.
+    pub fn new(
+        probe: Vec<SendableRecordBatchStream>,
+        shards: usize,
+        schema: SchemaRef,
+    ) -> (Self, Vec<Vec<SendableRecordBatchStream>>) {
         let mut streams: Vec<Vec<_>> = (0..shards).map(|_| Vec::new()).collect();
         let mut feeds = Vec::with_capacity(probe.len());
         for input in probe {
@@ -73,26 +68,17 @@ impl Broadcast {
                 let (output, batches) = channel(SHARD_LAG_BATCHES);
                 outputs.push(output);
                 let batches =
-                    futures::stream::unfold(batches, |mut batches: Receiver<Batch>| async move {
+                    futures::stream::unfold(batches, |mut batches: Receiver<_>| async move {
                         Some((batches.recv().await?, batches))
                     });
                 let schema = input.schema();
                 copies.push(Box::pin(RecordBatchStreamAdapter::new(schema, batches)) as _);
             }
-            feeds.push(Broadcaster { input, outputs });
+            feeds.push(Mutex::new(Some(Broadcaster { input, outputs })));
         }
-        Self { streams, feeds }
+        (Self { schema, feeds }, streams)
     }
 
-    /// Returns the merger of the joins that read these copies; their rows have `schema`.
-    pub fn into_shards(self, schema: SchemaRef) -> Shards {
-        let feeds = self.feeds.into_iter().map(|feed| Mutex::new(Some(feed)));
-        let feeds = feeds.collect();
-        Shards { schema, feeds }
-    }
-}
-
-impl Shards {
     /// Returns the rows of stream `at`, which `joined` has shard by shard. There are none if the
     /// probe side has fewer streams, and none after an error.
     pub fn stream(
@@ -128,14 +114,14 @@ impl Shards {
 /// A stream of the probe side, with the channels that get each of its batches.
 struct Broadcaster {
     input: SendableRecordBatchStream,
-    outputs: Vec<Sender<Batch>>,
+    outputs: Vec<Sender<Result<RecordBatch>>>,
 }
 
 /// Sends each batch of `input` to all `outputs` that are still read.
 async fn forward(
     mut input: SendableRecordBatchStream,
-    mut outputs: Vec<Sender<Batch>>,
-) -> Result<(), DataFusionError> {
+    mut outputs: Vec<Sender<Result<RecordBatch>>>,
+) -> Result<()> {
     while let Some(batch) = input.next().await {
         let batch = batch.map_err(Arc::new);
         let mut read = Vec::with_capacity(outputs.len());

@@ -24,6 +24,7 @@ use crate::join::lookup::result::{ChunkPosition, LookupKind, LookupResult};
 use crate::join::lookup::table::JoinTable;
 use crate::join::memory::ProbeMemory;
 use crate::join::output::row_pairs::Pairs;
+use crate::join::rows::BuildRow;
 
 /// Batches that were looked up together, first to last.
 #[derive(Debug)]
@@ -57,15 +58,6 @@ pub struct ProbeBatch {
     pub rows: Option<Vec<u32>>,
     /// Probe rows resolved so far: up to the last match.
     resolved: usize,
-}
-
-/// Candidates of one batch.
-#[derive(Debug)]
-pub struct Step {
-    /// Pairs of rows that are candidates.
-    pub pairs: Pairs,
-    /// True if they are the batch's last.
-    pub is_last: bool,
 }
 
 impl ProbeBatch {
@@ -184,12 +176,16 @@ impl Chunk {
         (!enough && window.end() < self.found.total).then_some(self.next)
     }
 
-    /// Returns up to `limit` candidates of the first batch, in probe order, matches in build order;
-    /// `columns` are those that the table gathered.
+    /// Returns up to `limit` candidates of the first batch, in probe order, matches in build order,
+    /// and whether they are its last. `columns` are those that the table gathered.
     ///
     /// # Errors
     /// Arrow's errors.
-    pub fn step(&mut self, limit: usize, columns: &[DeviceColumn]) -> Result<Option<Step>> {
+    pub fn step(
+        &mut self,
+        limit: usize,
+        columns: &[DeviceColumn],
+    ) -> Result<Option<(Pairs, bool)>> {
         let Some(batch) = self.batches.front() else {
             return Ok(None);
         };
@@ -224,7 +220,8 @@ impl Chunk {
             ..Pairs::default()
         };
         if let Some(build) = &window.build {
-            pairs.build = build[from..from + taken].to_vec();
+            let rows = build[from..from + taken].iter();
+            pairs.build = rows.map(|row| BuildRow(*row)).collect();
         }
         if taken > 0 {
             for (column, words) in columns.iter().zip(&window.columns) {
@@ -233,6 +230,6 @@ impl Chunk {
             }
         }
         self.next += taken as u64;
-        Ok(Some(Step { pairs, is_last }))
+        Ok(Some((pairs, is_last)))
     }
 }

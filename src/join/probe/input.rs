@@ -15,7 +15,7 @@ use futures::{FutureExt, TryStreamExt};
 use crate::join::metrics::JoinMetrics;
 
 /// Batches of the probe side, in order.
-pub struct Input {
+pub struct ProbeInput {
     /// `None` once it has ended.
     stream: Option<SendableRecordBatchStream>,
     /// Batches that were taken and put back: they come before the stream's.
@@ -23,7 +23,7 @@ pub struct Input {
     metrics: JoinMetrics,
 }
 
-impl Input {
+impl ProbeInput {
     /// Returns the batches of `stream`.
     pub fn new(stream: SendableRecordBatchStream, metrics: JoinMetrics) -> Self {
         Self {

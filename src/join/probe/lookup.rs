@@ -1,432 +1,362 @@
-//! The way from the input to the device: batches are gathered into chunks, encoded and looked up.
+//! Chunks on their way through the device, or through the host in its place.
 //!
 //! ```text
-//!  input ─▶ [batch][batch]…  up to a chunk's rows, bytes, or a refusal
-//!        ─▶ keys in staging memory ─▶ device, or the host in its place
+//!  gathered ─▶ keys in staging memory ─▶ [in flight] [in flight] ─▶ answered chunk ─▶ next window
+//!     ▲                │ no room                │ no room                              │ no room
+//!     └─ put back: once more, or smaller ◀──────┘                  a smaller one ◀─────┘
 //! ```
 //!
-//! If the device fails, its lookups in flight are made again on another, or on the host. Where the
-//! device alone knows which build rows were matched, those bits are brought back from time to time.
-//! Until then the keys that were looked up are kept.
+//! While the device works on one chunk, the next is gathered and encoded. The device's answers come
+//! through a channel. A stream that waits for them blocks no thread, and dropping it cancels the
+//! lookups that have not begun.
+//!
+//! A chunk that the device has no room for waits for others to give memory back, and is split if
+//! they do not. If the device has no room even then, or fails, another device that has the table,
+//! or gets it, looks the keys up. If there is none, the host does
+//! ([`failover`](crate::join::lookup::failover)): from the chunk's first batch, or from its next
+//! pair.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, RecordBatch};
-use datafusion::physical_expr_common::utils::evaluate_expressions_to_arrays;
-use futures::FutureExt;
-use futures::future::BoxFuture;
+use arrow::array::RecordBatch;
 
-use crate::device::Answer;
+use crate::device::Cost;
 use crate::error::{Error, Result};
-use crate::join::batch_bytes::BatchBytes;
-use crate::join::bitmap::Bitmap;
+use crate::join::build_side::replicate::{fail_over, replicate};
 use crate::join::build_side::side::BuildSide;
-use crate::join::lookup::device::{self, ProbeKeys};
-use crate::join::lookup::host::HostMatches;
-use crate::join::lookup::result::{ChunkPosition, LookupKind, LookupResult};
+use crate::join::lookup::result::{ChunkPosition, LookupKind, Window};
 use crate::join::lookup::table::JoinTable;
 use crate::join::memory::{FALLBACK_BYTES, ProbeMemory};
-use crate::join::probe::chunk::ProbeBatch;
+use crate::join::metrics::JoinMetrics;
 
-use super::{LookupInFlight, Probe, ProbeSpec, Refused, WINDOW_PAIRS_MIN};
+use super::chunk::{Chunk, ProbeBatch};
+use super::chunk_sizing::ChunkSizing;
+use super::gather::{ChunkGatherer, GatheredBatches};
+use super::host_lookup::lookup_again;
+use super::send::{LookupInFlight, Refused};
+use super::spec::ProbeSpec;
+use super::visits::record_visits;
 
-/// Host bytes of what the host finds for a key in the device's place.
-const HIT_BYTES: usize = 40;
+/// Chunks that a stream has on the device at once.
+const IN_FLIGHT: usize = 2;
 
-/// Room of a chunk of probe rows.
-#[derive(Clone, Copy)]
-struct ChunkRoom {
-    /// Bytes of the batches at most, unless there is only one.
-    bytes: usize,
-    /// Bytes that each row takes beside its batch.
-    row_bytes: usize,
+/// Pairs of a window that is not halved again.
+const WINDOW_PAIRS_MIN: usize = 64;
+
+/// The lookups of one probe stream: batches in, answered chunks out.
+pub struct ChunkLookups {
+    spec: Arc<ProbeSpec>,
+    gatherer: ChunkGatherer,
+    in_flight: VecDeque<LookupInFlight>,
+    /// The form in which the next chunks bring their matches back.
+    wanted: LookupKind,
+    sizing: ChunkSizing,
+    /// True once a chunk was answered, or if the join has no LIMIT.
+    is_answered: bool,
+    metrics: JoinMetrics,
 }
 
-/// The keys of a chunk, where the engine that answers wants them.
-enum ChunkKeys {
-    ForDevice(Arc<JoinTable>, ProbeKeys),
-    ForHost(Vec<u32>),
-}
-
-impl ChunkKeys {
-    fn words(&mut self) -> &mut [u32] {
-        match self {
-            ChunkKeys::ForDevice(_, keys) => &mut keys.words,
-            ChunkKeys::ForHost(words) => words,
-        }
-    }
-}
-
-/// Batches of a chunk, each with its key columns, and what they reserve.
-pub(super) struct GatheredBatches {
-    batches: Vec<(RecordBatch, Vec<ArrayRef>)>,
-    rows: usize,
-    bytes: usize,
-    memory: ProbeMemory,
-    counter: BatchBytes,
-}
-
-impl GatheredBatches {
-    fn new(memory: ProbeMemory) -> Self {
-        Self {
-            batches: Vec::new(),
-            rows: 0,
-            bytes: 0,
-            memory,
-            counter: BatchBytes::default(),
-        }
-    }
-
-    /// Returns the batches.
-    pub(super) fn batches(&self) -> impl Iterator<Item = RecordBatch> + use<'_> {
-        self.batches.iter().map(|(batch, _)| batch.clone())
-    }
-
-    /// Reserves room for a batch with its key columns; returns whether `room` and the memory pool
-    /// have some.
-    fn has_room(&mut self, batch: &RecordBatch, keys: &[ArrayRef], room: ChunkRoom) -> bool {
-        let bytes = self.counter.count(batch, keys);
-        self.bytes += bytes;
-        let is_full = !self.batches.is_empty() && self.bytes > room.bytes;
-        !is_full && (self.memory).add_rows(bytes + room.row_bytes * batch.num_rows())
-    }
-
-    /// Returns whether a batch of `bytes` is likely to have room: of `most` bytes with those
-    /// before, and of what the memory pool grants.
-    fn expects_room(&self, bytes: usize, most: usize) -> bool {
-        let is_full = !self.batches.is_empty() && self.bytes + bytes > most;
-        !is_full && self.memory.has_room(bytes)
-    }
-
-    fn push(&mut self, batch: RecordBatch, keys: Vec<ArrayRef>) {
-        self.rows += batch.num_rows();
-        self.batches.push((batch, keys));
-    }
-}
-
-impl Probe {
-    /// Returns a chunk: batches with rows, up to its rows, its batches, its bytes, or what the
-    /// memory pool grants; at least one batch, which is there anyway. `None` at the end of the
-    /// input, or if a chunk in flight is to give its memory back first.
-    pub(super) async fn gather(&mut self, build: &BuildSide) -> Result<Option<GatheredBatches>> {
-        self.reset_chunk_size(build);
-        let size = self.sizing.grow();
-        let room = ChunkRoom {
-            bytes: self.sizing.bytes_max,
-            row_bytes: row_bytes(build),
-        };
-        let mut gathered = GatheredBatches::new(self.memory.for_chunk());
-        while gathered.rows < size.rows && gathered.batches.len() < size.batches {
-            let is_least = gathered.batches.is_empty() && self.in_flight.is_empty();
-            // A batch that is taken and put back is in memory, too, so it is not even taken.
-            if !is_least && !gathered.expects_room(self.sizing.last_batch_bytes, room.bytes) {
-                break;
-            }
-            let waits = self.spec.whole_chunks || gathered.batches.is_empty();
-            let Some(batch) = self.input.next(waits).await? else {
-                break;
-            };
-            let batch = if self.sizing.is_memory_short() {
-                self.head(batch, size.rows - gathered.rows)
-            } else {
-                batch
-            };
-            let keys = self.keys(&batch)?;
-            let before = gathered.bytes;
-            let has_room = gathered.has_room(&batch, &keys, room);
-            self.sizing.last_batch_bytes = gathered.bytes - before;
-            if !has_room && !is_least {
-                self.input.put_back(batch);
-                break;
-            }
-            gathered.push(batch, keys);
-            if !has_room {
-                break;
-            }
-        }
-        Ok((!gathered.batches.is_empty()).then_some(gathered))
-    }
-
-    /// Returns the first `rows` rows of `batch`; what is left comes next.
-    fn head(&mut self, batch: RecordBatch, rows: usize) -> RecordBatch {
-        if batch.num_rows() <= rows {
-            return batch;
-        }
-        let rest = batch.slice(rows, batch.num_rows() - rows);
-        self.input.put_back(rest);
-        batch.slice(0, rows)
-    }
-
-    /// Returns the key columns of `batch`.
-    fn keys(&self, batch: &RecordBatch) -> Result<Vec<ArrayRef>> {
-        let _timer = self.metrics.join_time.timer();
-        Ok(evaluate_expressions_to_arrays(&self.spec.on, batch)?)
-    }
-
-    /// Reserves a window of `wanted`, of so many pairs at most; one that the memory pool refuses is
-    /// halved.
-    pub(super) fn reserve_pairs(
-        &self,
+impl ChunkLookups {
+    /// Returns the lookups of the chunks of `gatherer` in the tables of `build`.
+    pub fn new(
+        spec: Arc<ProbeSpec>,
         build: &BuildSide,
-        memory: &ProbeMemory,
-        most: usize,
-        wanted: &mut LookupKind,
-    ) {
-        let pair_bytes = ProbeSpec::pair_bytes(build);
-        let least = (FALLBACK_BYTES / pair_bytes).max(WINDOW_PAIRS_MIN);
-        while let LookupKind::Pairs { window, .. } = *wanted {
-            let bytes = pair_bytes * window.min(most);
-            if memory.set_pairs(bytes) || !wanted.halve(least) {
-                return;
-            }
+        gatherer: ChunkGatherer,
+        metrics: JoinMetrics,
+    ) -> Self {
+        let chunk_rows = spec.most_chunk_rows(build);
+        let limited_batch = spec.fetch.is_some().then_some(spec.batch_size);
+        Self {
+            wanted: spec.wanted(build),
+            sizing: ChunkSizing::new(chunk_rows, spec.most_bytes(chunk_rows), limited_batch),
+            is_answered: spec.fetch.is_none(),
+            spec,
+            gatherer,
+            in_flight: VecDeque::new(),
+            metrics,
         }
     }
 
-    /// Encodes what was `gathered` and hands its keys to the device, or to the host in its place.
-    pub(super) async fn lookup(
-        &mut self,
-        build: &Arc<BuildSide>,
-        gathered: GatheredBatches,
-    ) -> Result<LookupInFlight, Refused> {
-        let GatheredBatches {
-            batches,
-            rows,
-            memory,
-            ..
-        } = gathered;
-        let words = build.encoder().words();
-        let mut wanted = self.spec.first_window(self.wanted, rows);
-        let most = if build.table().is_some_and(|table| table.is_unique()) {
-            rows
-        } else {
-            usize::MAX
-        };
-        self.reserve_pairs(build, &memory, most, &mut wanted);
-        let mut keys = if build.can_match() {
-            Some(self.room_for_keys(build, rows * words).await?)
-        } else {
-            None
-        };
-        let _timer = self.metrics.join_time.timer();
-        let mut place = 0;
-        let mut chunk = VecDeque::with_capacity(batches.len());
-        for (batch, columns) in batches {
-            if self.spec.null_aware {
-                build.null_aware().note(&columns);
-            }
-            let from = place;
-            let mut matchable = None;
-            if let Some(keys) = &mut keys {
-                let (at, rows) = (place * words, batch.num_rows());
-                let out = &mut keys.words()[at..at + rows * words];
-                matchable = build.encoder().encode_matchable(&columns, out)?;
-                place += matchable.as_ref().map_or(rows, Vec::len);
-            }
-            let columns = if build.encoder().is_exact() && !build.visits_on_device() {
-                Vec::new()
-            } else {
-                columns
-            };
-            let places = from as u32..place as u32;
-            chunk.push_back(ProbeBatch::new(batch, columns, places, matchable));
-        }
-        let (table, answer) = match keys.filter(|_| place > 0) {
-            Some(ChunkKeys::ForDevice(table, mut keys)) => {
-                keys.words.truncate(place * words);
-                let found = device::lookup(Arc::clone(&table), keys, wanted);
-                (Some(table), found)
-            }
-            Some(ChunkKeys::ForHost(mut keys)) => {
-                keys.truncate(place * words);
-                (None, lookup_on_host(Arc::clone(build), keys, wanted))
-            }
-            None => (None, nothing_found()),
-        };
-        Ok(LookupInFlight {
-            batches: chunk,
-            memory,
-            wanted,
-            table,
-            answer,
-        })
-    }
-
-    /// Returns room for a chunk's keys of so many words, where the engine that answers wants them.
-    async fn room_for_keys(
-        &mut self,
-        build: &Arc<BuildSide>,
-        words: usize,
-    ) -> Result<ChunkKeys, Refused> {
-        while let Some(table) = build.tables().answering() {
-            let permit = table.access.device.upload().await;
-            let keys = permit.map_err(Error::from).and_then(|permit| {
-                let words = permit.staging("probe keys", words)?;
-                Ok(ProbeKeys { words, permit })
-            });
-            match keys {
-                Ok(keys) => return Ok(ChunkKeys::ForDevice(table, keys)),
-                // Smaller chunks may have room.
-                Err(error) if error.is_device_memory() => {
-                    let table = Some(table);
-                    return Err(Refused { table, error });
-                }
-                Err(error) => {
-                    build.fail_over(&table, error, &self.metrics).await?;
-                }
-            }
-        }
-        Ok(ChunkKeys::ForHost(vec![0; words]))
-    }
-
-    /// Returns the host's answer to what is left of a chunk from `start` on, after the device
-    /// failed.
+    /// Keeps the device busy: hands it as many chunks as may be there at once.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if the join's keys are not deterministic, and `ResourcesExhausted` from
-    /// the memory pool.
-    pub(super) async fn lookup_again(
-        &mut self,
-        build: &Arc<BuildSide>,
-        batches: &VecDeque<ProbeBatch>,
-        start: ChunkPosition,
-    ) -> Result<HostMatches> {
-        let mut keys = Vec::new();
-        for probe in batches {
-            let columns = evaluate_expressions_to_arrays(&self.spec.on, &probe.batch)?;
-            let before = keys.len();
-            let rows = append_matchable(build, &columns, &mut keys)?;
-            let places = (keys.len() - before) / build.encoder().words();
-            if places != probe.positions.len() || rows != probe.rows {
-                let reason = "join keys gave other values when they were evaluated again: they must be deterministic";
-                return Err(Error::Invalid(reason.to_owned()));
+    /// The input's; the device's, if the session wants to see them.
+    pub async fn fill(&mut self, build: &Arc<BuildSide>) -> Result<()> {
+        while self.in_flight.len() < self.most_in_flight() && self.gatherer.has_more() {
+            self.reset_chunk_size(build);
+            let is_idle = self.in_flight.is_empty();
+            let gathered = self.gatherer.gather(build, &mut self.sizing, is_idle);
+            let Some(gathered) = gathered.await? else {
+                break;
+            };
+            let batches = gathered.batches.iter().map(|(batch, _)| batch.clone());
+            let batches: Vec<_> = batches.collect();
+            let rows = gathered.rows;
+            let wanted = self.first_window(build, &gathered);
+            let (spec, metrics) = (&self.spec, &self.metrics);
+            match LookupInFlight::send(spec, build, gathered, wanted, metrics).await {
+                Ok(lookup) => self.in_flight.push_back(lookup),
+                Err(Refused { table, error }) => {
+                    let table = table.as_deref();
+                    self.retry_smaller(build, table, error, rows, batches)
+                        .await?;
+                }
             }
         }
-        host_matches(build, &keys, start).await
-    }
-
-    /// Keeps the keys that the device looked up, where it alone knows which build rows were
-    /// matched.
-    pub(super) async fn keep_visits(
-        &mut self,
-        build: &Arc<BuildSide>,
-        batches: &VecDeque<ProbeBatch>,
-    ) -> Result<()> {
-        if !build.visits_on_device() {
-            return Ok(());
-        }
-        let columns = batches.iter().map(|batch| batch.keys.clone());
-        if build.tables().fallback().keep(columns, build.rows().len()) {
-            self.collect_visits(build).await
-        } else {
-            Ok(())
-        }
-    }
-
-    /// Brings back which build rows the answered lookups found, or looks their keys up again.
-    pub(super) async fn collect_visits(&mut self, build: &Arc<BuildSide>) -> Result<()> {
-        let Some(visited) = build.visited().filter(|_| build.table().is_some()) else {
-            return Ok(());
-        };
-        if !visited.by_lookups() {
-            return Ok(());
-        }
-        let tables = build.tables();
-        let log = tables.fallback().drain_log();
-        // The visits of a lost table are in the log of probe keys only.
-        if !(build.visits_on_device() && tables.is_any_lost())
-            && self.mark_visited(build, visited.rows()).await?
-        {
-            log.forget();
-            return Ok(());
-        }
-        let mut keys = Vec::new();
-        for columns in log.batches() {
-            keys.clear();
-            append_matchable(build, columns, &mut keys)?;
-            host_matches(build, &keys, ChunkPosition::default()).await?;
-        }
-        log.forget();
         Ok(())
     }
 
-    /// Marks the rows that lookups found on any device. Returns `false` if one of them failed.
-    async fn mark_visited(&mut self, build: &Arc<BuildSide>, visited: &Bitmap) -> Result<bool> {
-        for table in build.tables().all() {
-            let marked = Arc::clone(&table).mark_visited(visited, build.rows().len());
-            match marked.await {
-                Ok(cost) => self.metrics.add_cost(&cost),
-                Err(error) => {
-                    build.fail_over(&table, error, &self.metrics).await?;
-                    return Ok(false);
+    /// Returns whether no chunk is on its way.
+    pub fn is_idle(&self) -> bool {
+        self.in_flight.is_empty()
+    }
+
+    /// Waits for the first of the chunks on their way. Returns `None` if there is none, or if all
+    /// of them were put back: they come again.
+    ///
+    /// # Errors
+    /// The device's, if the session wants to see them.
+    pub async fn first(&mut self, build: &Arc<BuildSide>) -> Result<Option<Chunk>> {
+        let Some(lookup) = self.in_flight.pop_front() else {
+            return Ok(None);
+        };
+        let LookupInFlight {
+            batches,
+            memory,
+            wanted,
+            mut table,
+            answer,
+        } = lookup;
+        let found = match answer.await {
+            Ok(answer) => {
+                self.is_answered = true;
+                self.metrics.add_cost(&answer.cost);
+                if table.is_some() {
+                    self.note_device_answer(build, &batches, &answer.cost)
+                        .await?;
                 }
+                answer.value
+            }
+            Err(error) if error.is_device_memory() => {
+                let rows = batches.iter().map(|b| b.batch.num_rows()).sum();
+                let batches = self.with_in_flight(batches);
+                self.retry_smaller(build, table.as_deref(), error, rows, batches)
+                    .await?;
+                return Ok(None);
+            }
+            Err(error) => {
+                self.fail_over(build, table.take().as_deref(), error)
+                    .await?;
+                if build.tables().answering().is_some() {
+                    // Another device has the table. Chunks come in order, so all of them go back.
+                    let batches = self.with_in_flight(batches);
+                    self.gatherer.put_back(batches);
+                    return Ok(None);
+                }
+                let start = ChunkPosition::default();
+                let matches = lookup_again(&self.spec.on, build, &batches, start).await?;
+                matches.found(wanted)
+            }
+        };
+        if let Some(buckets) = found.buckets_read {
+            self.metrics.add_lookups(found.keys, buckets);
+        }
+        memory.keep_pairs(found.window.len * ProbeSpec::pair_bytes(build));
+        Ok(Some(Chunk::new(batches, memory, found, self.wanted, table)))
+    }
+
+    /// Notes that a device answered a chunk at this `cost`: which keys it looked up, and whether it
+    /// is time for a table on another device.
+    async fn note_device_answer(
+        &mut self,
+        build: &Arc<BuildSide>,
+        batches: &VecDeque<ProbeBatch>,
+        cost: &Cost,
+    ) -> Result<()> {
+        self.sizing.note_answered();
+        record_visits(build, batches, &self.metrics).await?;
+        if self.spec.may_replicate && build.tables().note_queueing(cost) {
+            replicate(build, &self.metrics).await?;
+        }
+        Ok(())
+    }
+
+    /// Lets go of the input and of the chunks on their way: nothing more is wanted.
+    pub fn close(&mut self) {
+        self.gatherer.close();
+        self.in_flight.clear();
+    }
+
+    /// Brings further pairs of `chunk`, from pair `first` on. If the device has no room for as
+    /// many, or fails, none: then they are asked for again, fewer from now on, or of the host.
+    ///
+    /// # Errors
+    /// The device's, if the session wants to see them.
+    pub async fn fetch_window(
+        &mut self,
+        build: &Arc<BuildSide>,
+        chunk: &mut Chunk,
+        first: u64,
+    ) -> Result<()> {
+        let lost = || Error::Internal("pairs were lost".into());
+        // The last one's memory is for the next.
+        chunk.found.window = Window {
+            first,
+            ..Window::default()
+        };
+        let left = usize::try_from(chunk.found.total - first).unwrap_or(usize::MAX);
+        reserve_pairs(build, &chunk.memory, left, &mut chunk.wanted);
+        let rest = chunk.found.rest.clone().ok_or_else(lost)?;
+        match rest.window(first, chunk.wanted).await {
+            Ok(answer) => {
+                self.sizing.note_answered();
+                self.metrics.add_cost(&answer.cost);
+                chunk.found.window = answer.value;
+            }
+            Err(error) => {
+                let is_room = error.is_device_memory();
+                let table = chunk.table.clone();
+                if is_room && self.has_room_after(table.as_deref(), &error).await {
+                    return Ok(());
+                }
+                if is_room && chunk.wanted.halve(WINDOW_PAIRS_MIN) {
+                    self.shrink_windows();
+                    return Ok(());
+                }
+                self.fail_over(build, table.as_deref(), error).await?;
+                chunk.table = None;
+                let from = chunk.front().ok_or_else(lost)?;
+                let matches = lookup_again(&self.spec.on, build, &chunk.batches, from).await?;
+                chunk.found.rest = Some(Arc::new(matches));
             }
         }
-        Ok(true)
+        Ok(())
+    }
+
+    /// Returns how many chunks may be on the device at once.
+    fn most_in_flight(&self) -> usize {
+        // An unbounded input may not go on before its rows are answered, and the first rows may be
+        // all that is wanted.
+        if self.spec.whole_chunks && self.is_answered && !self.sizing.is_memory_short() {
+            IN_FLIGHT
+        } else {
+            1
+        }
+    }
+
+    /// Goes on after the device of `table` failed with `error`.
+    ///
+    /// # Errors
+    /// The `error`, if no device was asked or the session wants to see it.
+    async fn fail_over(
+        &mut self,
+        build: &Arc<BuildSide>,
+        table: Option<&JoinTable>,
+        error: Error,
+    ) -> Result<()> {
+        match table {
+            Some(table) => fail_over(build, table, error, &self.metrics).await,
+            None => Err(error),
+        }
+    }
+
+    /// Puts the `batches` back of a chunk of `rows` rows that the device had no room for. They come
+    /// next: all at once if others have given memory back, else in smaller chunks, at last on the
+    /// host.
+    ///
+    /// # Errors
+    /// The `error`, if it is of another kind or the session wants to see it.
+    async fn retry_smaller(
+        &mut self,
+        build: &Arc<BuildSide>,
+        table: Option<&JoinTable>,
+        error: Error,
+        rows: usize,
+        batches: Vec<RecordBatch>,
+    ) -> Result<()> {
+        if !error.is_device_memory() {
+            return Err(error);
+        }
+        if !self.has_room_after(table, &error).await && !self.split(rows) {
+            self.fail_over(build, table, error).await?;
+        }
+        self.gatherer.put_back(batches);
+        Ok(())
+    }
+
+    /// Returns the rows of `batches`, and of all chunks in flight behind them, which are given up.
+    fn with_in_flight(&mut self, batches: VecDeque<ProbeBatch>) -> Vec<RecordBatch> {
+        let later = self.in_flight.drain(..).flat_map(|lookup| lookup.batches);
+        let all = batches.into_iter().chain(later);
+        all.map(|probe| probe.batch).collect()
+    }
+
+    /// Returns whether others have given back what `error` was short of; waits for it once per
+    /// chunk.
+    async fn has_room_after(&mut self, table: Option<&JoinTable>, error: &Error) -> bool {
+        if !self.sizing.may_wait() {
+            return false;
+        }
+        match (table, error) {
+            (Some(table), Error::Device(error)) => {
+                let own = table.bytes() as u64;
+                table.device.has_room_after(error, own).await
+            }
+            _ => false,
+        }
+    }
+
+    /// Makes chunks of the usual size again, if they were smaller and the host answers them now.
+    fn reset_chunk_size(&mut self, build: &BuildSide) {
+        if self.sizing.is_memory_short() && build.tables().answering().is_none() {
+            self.sizing.reset(self.spec.most_chunk_rows(build));
+            self.wanted = self.spec.wanted(build);
+        }
+    }
+
+    /// Makes chunks smaller than one of `rows` rows, and windows of pairs, from now on; whether
+    /// they can be.
+    fn split(&mut self, rows: usize) -> bool {
+        let has_smaller_windows = self.shrink_windows();
+        let is_split = self.sizing.halve(rows);
+        if !is_split && has_smaller_windows {
+            self.sizing.shrink_to(rows);
+        }
+        if is_split || has_smaller_windows {
+            log::debug!("a chunk of {rows} probe rows is split");
+        }
+        is_split || has_smaller_windows
+    }
+
+    /// Halves the windows of chunks from now on. Returns whether they can be.
+    fn shrink_windows(&mut self) -> bool {
+        self.wanted.halve(WINDOW_PAIRS_MIN)
+    }
+
+    /// Returns the form in which the chunk that was `gathered` brings its matches back. Reserves
+    /// its first window.
+    fn first_window(&self, build: &BuildSide, gathered: &GatheredBatches) -> LookupKind {
+        let mut wanted = self.spec.first_window(self.wanted, gathered.rows);
+        let most = if build.table().is_some_and(|table| table.is_unique()) {
+            gathered.rows
+        } else {
+            usize::MAX
+        };
+        reserve_pairs(build, &gathered.memory, most, &mut wanted);
+        wanted
     }
 }
 
-/// Returns the host bytes of a row beside its batch: its normalized key, its place, and what the
-/// host finds for it.
-fn row_bytes(build: &BuildSide) -> usize {
-    let by_host = match build.tables().answering() {
-        Some(_) => 0,
-        None => HIT_BYTES,
-    };
-    size_of::<u32>() * (build.encoder().words() + 1) + by_host
-}
-
-/// Returns the host's matches of `keys`; notes the visited rows, where lookups do so.
-async fn host_matches(
-    build: &Arc<BuildSide>,
-    keys: &[u32],
-    start: ChunkPosition,
-) -> Result<HostMatches> {
-    let matches = HostMatches::new(build.host_table().await?, keys, start);
-    if let Some(visited) = build.visited().filter(|visited| visited.by_lookups()) {
-        (matches.build_rows()).for_each(|row| visited.rows().set(row));
+/// Reserves a window of `wanted`, of so many pairs at most; one that the memory pool refuses is
+/// halved.
+fn reserve_pairs(build: &BuildSide, memory: &ProbeMemory, most: usize, wanted: &mut LookupKind) {
+    let pair_bytes = ProbeSpec::pair_bytes(build);
+    let least = (FALLBACK_BYTES / pair_bytes).max(WINDOW_PAIRS_MIN);
+    while let LookupKind::Pairs { window, .. } = *wanted {
+        let bytes = pair_bytes * window.min(most);
+        if memory.set_pairs(bytes) || !wanted.halve(least) {
+            return;
+        }
     }
-    Ok(matches)
-}
-
-/// Returns the host's answer to the `keys` of a chunk.
-fn lookup_on_host(
-    build: Arc<BuildSide>,
-    keys: Vec<u32>,
-    wanted: LookupKind,
-) -> BoxFuture<'static, Result<Answer<LookupResult>>> {
-    let answer = async move {
-        let matches = host_matches(&build, &keys, ChunkPosition::default()).await?;
-        Ok(Answer {
-            value: matches.found(wanted),
-            cost: Default::default(),
-        })
-    };
-    answer.boxed()
-}
-
-/// Appends the normalized keys of the rows that can match; returns those rows, or `None` if all
-/// can.
-fn append_matchable(
-    build: &BuildSide,
-    columns: &[ArrayRef],
-    keys: &mut Vec<u32>,
-) -> Result<Option<Vec<u32>>> {
-    let (before, words) = (keys.len(), build.encoder().words());
-    let rows = columns.first().map_or(0, |column| column.len());
-    keys.resize(before + rows * words, 0);
-    let matchable = build
-        .encoder()
-        .encode_matchable(columns, &mut keys[before..])?;
-    let kept = matchable.as_ref().map_or(rows, Vec::len);
-    keys.truncate(before + kept * words);
-    Ok(matchable)
-}
-
-fn nothing_found() -> BoxFuture<'static, Result<Answer<LookupResult>>> {
-    let nothing = Answer {
-        value: LookupResult::default(),
-        cost: Default::default(),
-    };
-    futures::future::ready(Ok(nothing)).boxed()
 }

@@ -17,86 +17,61 @@
 //! itself has a LIMIT it is a few batches, of which the answer is awaited. Each is larger than the
 //! one before.
 //!
-//! The device's answers come through a channel. A stream that waits for them blocks no thread, and
-//! dropping it cancels the lookups that have not begun.
+//! The states are here. Each of the two ways is a type of its own, and knows nothing of the other:
 //!
-//! A chunk that the device has no room for waits for others to give memory back, and is split if
-//! they do not. If the device has no room even then, or fails, another device that has the table,
-//! or gets it, looks the keys up. If there is none, the host does
-//! ([`failover`](crate::join::lookup::failover)): from the chunk's first batch, or from its next
-//! pair.
+//! ```text
+//!  Probe ─┬▶ ChunkLookups ─▶ ChunkGatherer ─▶ ProbeInput     batches in, answered chunks out
+//!         └▶ ProbeOutput                                     results in, output batches out
+//! ```
 //!
-//! The states are here. `input` is read, `lookup` hands chunks to the device, `output` makes rows
-//! of the results.
+//! * `gather`: batches become chunks, of a size that `chunk_sizing` says
+//! * `lookup`: chunks in flight, and what is done if a device has no room or fails
+//! * `send`: keys go to the engine that answers; `host_lookup`: that is the host
+//! * `visits`: which build rows a device found
+//! * `output`: results become rows
 
 pub mod chunk;
 mod chunk_sizing;
+mod gather;
+mod host_lookup;
 mod input;
 mod lookup;
 mod output;
+mod send;
 mod spec;
+mod visits;
 
-use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use datafusion::execution::SendableRecordBatchStream;
-use datafusion::physical_plan::coalesce::LimitedBatchCoalescer;
+use datafusion::physical_plan::coalesce::PushBatchStatus;
 use datafusion::physical_plan::metrics::RecordOutput;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::StreamExt;
-use futures::future::BoxFuture;
 
-use crate::device::Answer;
 use crate::error::{Error, Result};
 
-use super::build_side::build_output::Batches;
+use super::build_side::build_output::{Batches, Role};
 use super::build_side::side::BuildSide;
 use super::memory::ProbeMemory;
 use super::metrics::JoinMetrics;
-use crate::join::lookup::result::{ChunkPosition, LookupKind, LookupResult};
-use crate::join::lookup::table::JoinTable;
-use crate::join::probe::chunk::{Chunk, ProbeBatch};
 
 pub use spec::ProbeSpec;
 
-use chunk_sizing::ChunkSizing;
-use input::Input;
-
-/// Chunks that a stream has on the device at once.
-const IN_FLIGHT: usize = 2;
+use chunk::Chunk;
+use gather::ChunkGatherer;
+use input::ProbeInput;
+use lookup::ChunkLookups;
+use output::ProbeOutput;
+use visits::collect_visits;
 
 /// Steps without an output batch, after which a stream yields.
 const STEPS: usize = 64;
 
-/// Pairs of a window that is not halved again.
-const WINDOW_PAIRS_MIN: usize = 64;
-
-/// A chunk on its way through the device.
-struct LookupInFlight {
-    batches: VecDeque<ProbeBatch>,
-    memory: ProbeMemory,
-    wanted: LookupKind,
-    /// The table that is asked; `None` for the host's, or if no row can match.
-    table: Option<Arc<JoinTable>>,
-    answer: BoxFuture<'static, Result<Answer<LookupResult>>>,
-}
-
-/// The reason why a chunk was not sent.
-struct Refused {
-    /// The table whose device had no room; `None` if the error is of another kind.
-    table: Option<Arc<JoinTable>>,
-    error: Error,
-}
-
-impl From<Error> for Refused {
-    fn from(error: Error) -> Self {
-        Self { table: None, error }
-    }
-}
-
-enum State {
+/// The state of a probe stream.
+enum ProbeState {
     Fetch(Arc<BuildSide>),
     Emit(Arc<BuildSide>, Box<Chunk>),
     Unmatched(Arc<BuildSide>, Batches, Range<u32>),
@@ -109,16 +84,9 @@ pub struct Probe {
     spec: Arc<ProbeSpec>,
     /// Number of the probe side's partition.
     partition: usize,
-    input: Input,
-    state: State,
-    in_flight: VecDeque<LookupInFlight>,
-    wanted: LookupKind,
-    output: LimitedBatchCoalescer,
-    sizing: ChunkSizing,
-    /// True once a chunk was answered, or if the join has no LIMIT.
-    is_answered: bool,
-    /// The stream's reservation, from which chunks have theirs.
-    memory: ProbeMemory,
+    state: ProbeState,
+    lookups: ChunkLookups,
+    output: ProbeOutput,
     metrics: JoinMetrics,
 }
 
@@ -132,33 +100,22 @@ impl Probe {
         memory: ProbeMemory,
         metrics: JoinMetrics,
     ) -> Self {
-        let output = LimitedBatchCoalescer::new(
-            Arc::clone(&spec.output.schema),
-            spec.batch_size,
-            spec.fetch,
-        );
-        let chunk_rows = spec.most_chunk_rows(&build);
-        let limited_batch = spec.fetch.is_some().then_some(spec.batch_size);
-        let sizing = ChunkSizing::new(chunk_rows, spec.most_bytes(chunk_rows), limited_batch);
+        let input = ProbeInput::new(input, metrics.clone());
+        let gatherer = ChunkGatherer::new(Arc::clone(&spec), input, memory, metrics.clone());
         let join_type = spec.join_type;
         let nothing = (build.rows().is_empty()
             && join_type.empty_build_side_produces_empty_result())
             || (!build.can_match() && join_type.empty_map_produces_empty_result());
         Self {
-            wanted: spec.wanted(&build),
-            sizing,
-            is_answered: spec.fetch.is_none(),
-            memory,
+            lookups: ChunkLookups::new(Arc::clone(&spec), &build, gatherer, metrics.clone()),
+            output: ProbeOutput::new(Arc::clone(&spec), metrics.clone()),
             spec,
             partition,
-            input: Input::new(input, metrics.clone()),
             state: if nothing {
-                State::Done
+                ProbeState::Done
             } else {
-                State::Fetch(build)
+                ProbeState::Fetch(build)
             },
-            in_flight: VecDeque::new(),
-            output,
             metrics,
         }
     }
@@ -186,22 +143,21 @@ impl Probe {
     pub async fn next(&mut self) -> Result<Option<RecordBatch>> {
         let mut steps = 0;
         loop {
-            if let Some(batch) = self.output.next_completed_batch() {
+            if let Some(batch) = self.output.next_batch() {
                 return Ok(Some(batch));
             }
-            self.state = match std::mem::replace(&mut self.state, State::Ended) {
-                State::Fetch(build) => self.fetch(build).await?,
-                State::Emit(build, chunk) => self.emit(build, chunk).await?,
-                State::Unmatched(build, batches, rows) => {
-                    self.emit_unmatched(build, batches, rows).await?
+            self.state = match std::mem::replace(&mut self.state, ProbeState::Ended) {
+                ProbeState::Fetch(build) => self.fetch(build).await?,
+                ProbeState::Emit(build, chunk) => self.emit(build, chunk).await?,
+                ProbeState::Unmatched(build, batches, rows) => {
+                    self.emit_unmatched(build, batches, rows)?
                 }
-                State::Done => {
-                    self.input.close();
-                    self.in_flight.clear();
+                ProbeState::Done => {
+                    self.lookups.close();
                     self.output.finish()?;
-                    State::Ended
+                    ProbeState::Ended
                 }
-                State::Ended => return Ok(None),
+                ProbeState::Ended => return Ok(None),
             };
             // A residual filter can drop all pairs of many steps.
             steps += 1;
@@ -212,175 +168,82 @@ impl Probe {
     }
 
     /// Keeps the device busy and waits for the first of the chunks it has.
-    async fn fetch(&mut self, build: Arc<BuildSide>) -> Result<State> {
+    async fn fetch(&mut self, build: Arc<BuildSide>) -> Result<ProbeState> {
         if let Some(visited) = build.visited() {
-            visited.owed().go_on();
+            visited.output().note_progress();
         }
-        while self.in_flight.len() < self.most_in_flight() && self.input.has_more() {
-            let Some(gathered) = self.gather(&build).await? else {
-                break;
-            };
-            let batches: Vec<_> = gathered.batches().collect();
-            let rows = batches.iter().map(RecordBatch::num_rows).sum();
-            match self.lookup(&build, gathered).await {
-                Ok(lookup) => self.in_flight.push_back(lookup),
-                Err(Refused { table, error }) => {
-                    let table = table.as_deref();
-                    self.retry_smaller(&build, table, error, rows, batches)
-                        .await?;
-                }
-            }
-        }
-        let Some(lookup) = self.in_flight.pop_front() else {
+        self.lookups.fill(&build).await?;
+        if self.lookups.is_idle() {
             return self.end_probe(build).await;
-        };
-        let mut table = lookup.table;
-        let found = match lookup.answer.await {
-            Ok(answer) => {
-                self.is_answered = true;
-                self.metrics.add_cost(&answer.cost);
-                if table.is_some() {
-                    self.sizing.note_answered();
-                    self.keep_visits(&build, &lookup.batches).await?;
-                    if self.spec.may_replicate && build.tables().press(&answer.cost) {
-                        build.replicate(&self.metrics).await?;
-                    }
-                }
-                answer.value
-            }
-            Err(error) if error.is_device_memory() => {
-                let rows = lookup.batches.iter().map(|b| b.batch.num_rows()).sum();
-                let batches = self.with_in_flight(lookup.batches);
-                self.retry_smaller(&build, table.as_deref(), error, rows, batches)
-                    .await?;
-                return Ok(State::Fetch(build));
-            }
-            Err(error) => {
-                self.fail_over(&build, table.take().as_deref(), error)
-                    .await?;
-                if build.tables().answering().is_some() {
-                    // Another device has the table. Chunks come in order, so all of them go back.
-                    let batches = self.with_in_flight(lookup.batches);
-                    self.put_back(batches);
-                    return Ok(State::Fetch(build));
-                }
-                self.lookup_again(&build, &lookup.batches, ChunkPosition::default())
-                    .await?
-                    .found(lookup.wanted)
-            }
-        };
-        if let Some(buckets) = found.buckets_read {
-            self.metrics.add_lookups(found.keys, buckets);
         }
-        let pairs = found.window.len * ProbeSpec::pair_bytes(&build);
-        lookup.memory.keep_pairs(pairs);
-        let chunk = Chunk::new(lookup.batches, lookup.memory, found, self.wanted, table);
-        Ok(State::Emit(build, Box::new(chunk)))
+        Ok(match self.lookups.first(&build).await? {
+            Some(chunk) => ProbeState::Emit(build, Box::new(chunk)),
+            None => ProbeState::Fetch(build),
+        })
     }
 
-    /// Returns how many chunks may be on the device at once.
-    fn most_in_flight(&self) -> usize {
-        // An unbounded input may not go on before its rows are answered, and the first rows may be
-        // all that is wanted.
-        if self.spec.whole_chunks && self.is_answered && !self.sizing.is_memory_short() {
-            IN_FLIGHT
+    /// Emits what comes next of a chunk, once its pairs are here.
+    async fn emit(&mut self, build: Arc<BuildSide>, mut chunk: Box<Chunk>) -> Result<ProbeState> {
+        if self.returns_nothing(&build) {
+            return Ok(ProbeState::Fetch(build));
+        }
+        while let Some(first) = self.output.missing_pair(&chunk) {
+            self.lookups.fetch_window(&build, &mut chunk, first).await?;
+        }
+        Ok(match self.output.emit(&build, &mut chunk)? {
+            None => ProbeState::Fetch(build),
+            Some(PushBatchStatus::Continue) => ProbeState::Emit(build, chunk),
+            Some(PushBatchStatus::LimitReached) => ProbeState::Done,
+        })
+    }
+
+    /// Returns whether the join is a NOT IN whose other side has a NULL: it returns nothing at all.
+    fn returns_nothing(&self, build: &BuildSide) -> bool {
+        self.spec.null_aware && build.null_aware().null()
+    }
+
+    /// Ends the probe: finds out which part of the build output this stream emits.
+    async fn end_probe(&mut self, build: Arc<BuildSide>) -> Result<ProbeState> {
+        let returns_nothing = self.returns_nothing(&build);
+        let Some(visited) = build.visited().filter(|_| !returns_nothing) else {
+            return Ok(ProbeState::Done);
+        };
+        let mut role = visited.output().end(self.partition).await;
+        if role == Role::Leader {
+            collect_visits(&build, &self.metrics).await?;
+            role = visited.output().begin_output(self.partition);
+            // As in `HashJoinExec`, the build output counts as one more input batch.
+            self.metrics.input_batches.add(1);
+        }
+        Ok(match role {
+            Role::Helper(batches) => ProbeState::Unmatched(build, batches, 0..0),
+            Role::None | Role::Leader => ProbeState::Done,
+        })
+    }
+
+    /// Emits up to a batch of the build output. Its rows are left in `rows`, or of the next of
+    /// `batches`.
+    fn emit_unmatched(
+        &mut self,
+        build: Arc<BuildSide>,
+        mut batches: Batches,
+        rows: Range<u32>,
+    ) -> Result<ProbeState> {
+        let Some(visited) = build.visited() else {
+            return Ok(ProbeState::Done);
+        };
+        let rows = if rows.is_empty() {
+            match batches.take(build.rows().batches().len()) {
+                Some(batch) => build.rows().rows_of(batch),
+                None => return Ok(ProbeState::Done),
+            }
         } else {
-            1
-        }
-    }
-
-    /// Goes on after the device of `table` failed with `error`.
-    ///
-    /// # Errors
-    /// The `error`, if no device was asked or the session wants to see it.
-    async fn fail_over(
-        &mut self,
-        build: &Arc<BuildSide>,
-        table: Option<&JoinTable>,
-        error: Error,
-    ) -> Result<()> {
-        match table {
-            Some(table) => build.fail_over(table, error, &self.metrics).await,
-            None => Err(error),
-        }
-    }
-
-    /// Puts the `batches` back of a chunk of `rows` rows that the device had no room for. They come
-    /// next: all at once if others have given memory back, else in smaller chunks, at last on the
-    /// host.
-    ///
-    /// # Errors
-    /// The `error`, if it is of another kind or the session wants to see it.
-    async fn retry_smaller(
-        &mut self,
-        build: &Arc<BuildSide>,
-        table: Option<&JoinTable>,
-        error: Error,
-        rows: usize,
-        batches: Vec<RecordBatch>,
-    ) -> Result<()> {
-        if !error.is_device_memory() {
-            return Err(error);
-        }
-        if !self.has_room_after(table, &error).await && !self.split(rows) {
-            self.fail_over(build, table, error).await?;
-        }
-        self.put_back(batches);
-        Ok(())
-    }
-
-    /// Returns the rows of `batches`, and of all chunks in flight behind them, which are given up.
-    fn with_in_flight(&mut self, batches: VecDeque<ProbeBatch>) -> Vec<RecordBatch> {
-        let later = self.in_flight.drain(..).flat_map(|lookup| lookup.batches);
-        let all = batches.into_iter().chain(later);
-        all.map(|probe| probe.batch).collect()
-    }
-
-    /// Makes `batches` come next.
-    fn put_back(&mut self, batches: Vec<RecordBatch>) {
-        let last_first = batches.into_iter().rev();
-        last_first.for_each(|batch| self.input.put_back(batch));
-    }
-
-    /// Returns whether others have given back what `error` was short of; waits for it once per
-    /// chunk.
-    async fn has_room_after(&mut self, table: Option<&JoinTable>, error: &Error) -> bool {
-        if !self.sizing.may_wait() {
-            return false;
-        }
-        match (table, error) {
-            (Some(table), Error::Device(error)) => {
-                let own = table.bytes() as u64;
-                table.access.device.has_room_after(error, own).await
-            }
-            _ => false,
-        }
-    }
-
-    /// Makes chunks of the usual size again, if they were smaller and the host answers them now.
-    fn reset_chunk_size(&mut self, build: &BuildSide) {
-        if self.sizing.is_memory_short() && build.tables().answering().is_none() {
-            self.sizing.reset(self.spec.most_chunk_rows(build));
-            self.wanted = self.spec.wanted(build);
-        }
-    }
-
-    /// Makes chunks smaller than one of `rows` rows, and windows of pairs, from now on; whether
-    /// they can be.
-    fn split(&mut self, rows: usize) -> bool {
-        let has_smaller_windows = self.shrink_windows();
-        let is_split = self.sizing.halve(rows);
-        if !is_split && has_smaller_windows {
-            self.sizing.shrink_to(rows);
-        }
-        if is_split || has_smaller_windows {
-            log::debug!("a chunk of {rows} probe rows is split");
-        }
-        is_split || has_smaller_windows
-    }
-
-    /// Halves the windows of chunks from now on. Returns whether they can be.
-    fn shrink_windows(&mut self) -> bool {
-        self.wanted.halve(WINDOW_PAIRS_MIN)
+            rows
+        };
+        let (rest, status) = self.output.emit_build_rows(&build, visited.rows(), rows)?;
+        Ok(match status {
+            PushBatchStatus::Continue => ProbeState::Unmatched(build, batches, rest),
+            PushBatchStatus::LimitReached => ProbeState::Done,
+        })
     }
 }

@@ -103,12 +103,12 @@ impl Phase {
     ) -> Result<PreparedJoin> {
         let (node, swapped) = (&pairs.node, self.build == Side::Right);
         let preparation = JoinPreparation {
-            oriented: OrientedJoin::of(&self.join, swapped, &node.config, &node.context)?,
+            oriented: OrientedJoin::new(&self.join, swapped, &node.config, &node.context)?,
             build: self.build,
             at: pairs.next_id(),
             partitions: None,
             reopen: None,
-            spread: None,
+            partitioning: None,
             report: None,
             shown: node.shown.for_spill_partitions(),
         };

@@ -300,7 +300,7 @@ fn hashed_keys_collide_no_more_than_random_numbers() {
 /// Every join hashes with a seed of its own, so keys chosen to share a normalized key share none in
 /// the next.
 #[test]
-fn keys_that_share_a_normalized_key_under_one_seed_are_spread_by_another() {
+fn keys_that_share_a_normalized_key_under_one_seed_are_separated_by_another() {
     const BITS: u32 = 8;
     let rows = 1 << 17;
     let text = |column: &ArrayRef| convert(column, &DataType::Utf8);

@@ -1,0 +1,229 @@
+//! The way of the build side to the device: its keys, which become a table, and its columns.
+//!
+//! ```text
+//!  keys ─────parts, side by side─▶ staging memory ─▶ device: keys ─▶ MultiMap ┐
+//!                                                                            ├─▶ JoinTable
+//!  columns ──parts, side by side─▶ staging memory ─▶ device: columns ─────────┘
+//! ```
+//!
+//! A part is written to where the device copies it from, by the core that encodes it. So no core
+//! waits for the copy of another one's part, and host memory holds no second copy of all keys.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use arrow::array::{Array, ArrayData, ArrayRef};
+
+use crate::config::HortonConfig;
+use crate::device::{Buffer, Placed};
+use crate::error::Result;
+use crate::join::lookup::columns::{DeviceColumn, log_words};
+use crate::join::lookup::table::JoinTable;
+use crate::join::lookup::visited_bits::VisitedBits;
+use crate::join::metrics::JoinMetrics;
+use crate::join::rows::Source;
+use crate::keys::source::{KeyPart, KeysToSend};
+use crate::parallel::{Morsel, map_parallel, parts};
+use crate::table::multimap::{MultiMap, MultiMapInput};
+
+/// Returns the bytes of the memory of `device` that may be in use under the options `config`.
+pub fn memory_limit(device: &Placed, config: &HortonConfig) -> u64 {
+    config.memory_limit().min(device.budget().limit())
+}
+
+/// Builds the table of `keys` on `device`. Lookups note which of its values they found, if it
+/// `notes_visits`.
+///
+/// # Errors
+/// The errors of [`MultiMap::build`].
+pub async fn build_table(
+    device: &Placed,
+    config: &HortonConfig,
+    keys: &KeysToSend,
+    notes_visits: bool,
+    metrics: &JoinMetrics,
+) -> Result<JoinTable> {
+    let (format, rows) = (keys.format, keys.rows);
+    let (limit, index_config) = (config.memory_limit(), config.index_config());
+    let (words, numbers) = allocate_keys(device, limit, keys).await?;
+    let buffers = (&words, numbers.as_ref());
+    let sending = send_keys(device, keys, buffers, metrics).await?;
+    let built = device.run(move |queue| {
+        queue.limit_memory(limit);
+        let keys = MultiMapInput {
+            keys: &words,
+            rows: numbers.as_deref(),
+            format,
+        };
+        let built = MultiMap::build(queue, index_config, keys)?;
+        let visited = if notes_visits {
+            Some(VisitedBits::new(queue, &built, rows)?)
+        } else {
+            None
+        };
+        Ok((built, visited))
+    });
+    let built = built.await?;
+    metrics.add_cost(&built.cost);
+    let cost = sending + built.cost.busy();
+    let (built, visited) = built.value;
+    metrics.add_table(&built.index);
+    Ok(JoinTable {
+        device: device.clone(),
+        memory_limit: limit,
+        cost,
+        failed: AtomicBool::new(false),
+        rows,
+        built,
+        visited,
+        columns: Vec::new(),
+    })
+}
+
+/// Allocates the words of `keys`, and the numbers of their rows. These are needed only if some row
+/// has no key, as they are the keys' positions else.
+async fn allocate_keys(
+    device: &Placed,
+    limit: u64,
+    keys: &KeysToSend,
+) -> Result<(Arc<Buffer<u32>>, Option<Arc<Buffer<u32>>>)> {
+    let (n, words) = (keys.count(), keys.format.words());
+    let is_numbered = n < keys.rows;
+    let buffers = device.run(move |queue| {
+        queue.limit_memory(limit);
+        let keys = queue.allocate("build keys", n * words)?;
+        let rows = if is_numbered {
+            Some(Arc::new(queue.allocate("build rows", n)?))
+        } else {
+            None
+        };
+        Ok((Arc::new(keys), rows))
+    });
+    Ok(buffers.await?.value)
+}
+
+/// Sends the keys of all parts to `words`, one after the other, and the numbers of their rows to
+/// `numbers`. Returns the device's time for it.
+///
+/// # Errors
+/// [`DeviceMemory`](crate::error::DeviceError::DeviceMemory), OpenCL's own, and those of
+/// [`KeyPart::write`].
+async fn send_keys(
+    device: &Placed,
+    keys: &KeysToSend,
+    (words, numbers): (&Arc<Buffer<u32>>, Option<&Arc<Buffer<u32>>>),
+    metrics: &JoinMetrics,
+) -> Result<Duration> {
+    let key_words = keys.format.words();
+    let mut at = 0;
+    let mut placed = Vec::with_capacity(keys.parts.len());
+    for part in &keys.parts {
+        placed.push((at, Arc::clone(part)));
+        at += part.count();
+    }
+    let send = |(at, part): (usize, Arc<KeyPart>)| {
+        let (device, metrics) = (device.clone(), metrics.clone());
+        let (words, numbers) = (Arc::clone(words), numbers.map(Arc::clone));
+        async move {
+            let n = part.count();
+            let sent = {
+                let permit = device.upload().await?;
+                let mut keys = permit.staging("build keys", n * key_words)?;
+                part.write(&mut keys)?;
+                let rows = match numbers {
+                    Some(numbers) => {
+                        let mut rows = permit.staging("build rows", n)?;
+                        part.number(&mut rows);
+                        Some((numbers, rows))
+                    }
+                    None => None,
+                };
+                device.run(move |queue| {
+                    let _permit = permit;
+                    if let Some((numbers, rows)) = rows {
+                        queue.send_to(&numbers, at, rows)?;
+                    }
+                    queue.send_to(&words, at * key_words, keys)
+                })
+            };
+            let cost = sent.await?.cost;
+            metrics.add_cost(&cost);
+            Ok(cost.busy())
+        }
+    };
+    let times: Vec<Duration> = map_parallel(placed, keys.width, send).await?;
+    Ok(times.into_iter().sum())
+}
+
+/// Sends `arrays`, the values of the column `source` by batch, to the device of `table`, `width`
+/// parts at a time. They leave an eighth of its memory to chunks. Returns `None` if they cannot be
+/// gathered there ([`log_words`]).
+///
+/// # Errors
+/// [`DeviceMemory`](crate::error::DeviceError::DeviceMemory) and OpenCL's own.
+pub async fn send_column(
+    table: &JoinTable,
+    source: Source,
+    arrays: &[ArrayRef],
+    width: usize,
+    metrics: &JoinMetrics,
+) -> Result<Option<DeviceColumn>> {
+    let (Some(first), Some(log_words)) = (arrays.first(), log_words(arrays)) else {
+        return Ok(None);
+    };
+    let rows: usize = arrays.iter().map(|array| array.len()).sum();
+    let limit = table.memory_limit.min(table.device.budget().limit()) / 8 * 7;
+    let words = table.device.run(move |queue| {
+        queue.limit_memory(limit);
+        queue.allocate_table("a build column", rows << log_words)
+    });
+    let words = Arc::new(words.await?.value);
+    let batches = arrays.iter().map(|array| vec![Arc::clone(array)]);
+    let batches: Vec<Vec<ArrayRef>> = batches.collect();
+    let send = |part: Morsel| {
+        let (device, words) = (table.device.clone(), Arc::clone(&words));
+        let metrics = metrics.clone();
+        async move {
+            let sent = {
+                let permit = device.upload().await?;
+                let mut staging =
+                    permit.staging::<u32>("a build column", part.rows << log_words)?;
+                copy_values(&part, 4 << log_words, staging.bytes_mut());
+                let at = part.first_row << log_words;
+                device.run(move |queue| {
+                    let _permit = permit;
+                    queue.send_to(&words, at, staging)
+                })
+            };
+            metrics.add_cost(&sent.await?.cost);
+            Ok(())
+        }
+    };
+    map_parallel(parts(&batches), width, send).await?;
+    Ok(Some(DeviceColumn {
+        source,
+        data_type: first.data_type().clone(),
+        log_words,
+        words,
+    }))
+}
+
+/// Copies the values of a part's one column, `width` bytes each.
+fn copy_values(part: &Morsel, width: usize, out: &mut [u8]) {
+    let mut rest = out;
+    for column in part.columns.iter().flatten() {
+        let data = column.to_data();
+        let values = value_bytes(&data, width);
+        let (to, after) = rest.split_at_mut(values.len());
+        to.copy_from_slice(values);
+        rest = after;
+    }
+}
+
+/// Returns the bytes of the values of an array without NULLs, `width` each.
+fn value_bytes(data: &ArrayData, width: usize) -> &[u8] {
+    let from = data.offset() * width;
+    let bytes = data.buffers().first().map_or(&[][..], |b| b.as_slice());
+    bytes.get(from..from + data.len() * width).unwrap_or(&[])
+}
