@@ -155,14 +155,14 @@ impl JoinPreparation {
             }
             Err(error) => return Err(error),
         };
-        let facts = BuildKeys {
+        let build_keys = BuildKeys {
             rows: build.rows,
             distinct: build.rows,
             keys,
         };
         let time = MetricBuilder::new(&self.shown.metrics);
         let time = time.subset_time("filter_time", self.at.partition);
-        report.report(facts, &time).await
+        report.report(build_keys, &time).await
     }
 
     /// Returns `placed`, unless the build side has few rows and the probe side ends with few, too.
