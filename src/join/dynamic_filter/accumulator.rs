@@ -169,18 +169,22 @@ impl FilterAccumulator {
         true
     }
 
-    /// Returns the `facts`, if there is memory for keys that wait.
-    fn kept(&self, facts: BuildKeys) -> Option<BuildKeys> {
-        let keys = facts.keys.iter().flatten().filter(|_| self.count > 1);
+    /// Returns the `build_keys`, if there is memory for keys that wait.
+    fn kept(&self, build_keys: BuildKeys) -> Option<BuildKeys> {
+        let keys = build_keys.keys.iter().flatten().filter(|_| self.count > 1);
         let bytes = keys.map(|key| key.get_array_memory_size()).sum();
-        self.waiting.try_grow(bytes).ok().map(|()| facts)
+        self.waiting.try_grow(bytes).ok().map(|()| build_keys)
     }
 
     /// Notes a build's report. Returns those of all builds, if it was the last.
-    fn note(&self, partition: usize, facts: Option<BuildKeys>) -> Option<Vec<Option<BuildKeys>>> {
+    fn note(
+        &self,
+        partition: usize,
+        build_keys: Option<BuildKeys>,
+    ) -> Option<Vec<Option<BuildKeys>>> {
         let mut reports = lock(&self.reports);
         if let Some(report) = reports.get_mut(partition) {
-            *report = Some(facts);
+            *report = Some(build_keys);
         }
         if reports.iter().all(Option::is_some) {
             std::mem::take(&mut *reports).into_iter().collect()
@@ -189,12 +193,12 @@ impl FilterAccumulator {
         }
     }
 
-    async fn update(&self, facts: &BuildKeys) -> Result<()> {
+    async fn update(&self, build_keys: &BuildKeys) -> Result<()> {
         for filter in &self.filters {
             let (_, key) = &self.join.on()[filter.key];
             let key = Arc::clone(key);
-            let (predicate, set) = self.predicate(filter, key, facts).await?;
-            log::debug!("filter of {} build rows: {predicate}", facts.rows);
+            let (predicate, set) = self.predicate(filter, key, build_keys).await?;
+            log::debug!("filter of {} build rows: {predicate}", build_keys.rows);
             let slot = set.as_ref().map(|set| Arc::clone(set.slot()));
             // Not held over an await: the execution ends with its streams.
             let Some(publisher) = self.publisher.upgrade() else {
@@ -210,26 +214,26 @@ impl FilterAccumulator {
         &self,
         filter: &KeyFilter,
         key: PhysicalExprRef,
-        facts: &BuildKeys,
+        build_keys: &BuildKeys,
     ) -> Result<(PhysicalExprRef, Option<Arc<InFilterExpr>>)> {
         let (join, probe_schema) = (&self.join, self.join.right().schema());
-        let keys = facts.keys.iter().map(|keys| &keys[filter.key]);
+        let keys = build_keys.keys.iter().map(|keys| &keys[filter.key]);
         let keys: Vec<Vec<ArrayRef>> = keys.map(|key| vec![Arc::clone(key)]).collect();
         let nulls: usize = keys.iter().flatten().map(|k| k.logical_null_count()).sum();
         let equal_nulls = join.null_equality() == NullEquality::NullEqualsNull && nulls > 0;
         let nulls_pass = (join.null_aware || equal_nulls) && key.nullable(&probe_schema)?;
-        if nulls == facts.rows {
+        if nulls == build_keys.rows {
             return Ok((or_null(lit(false), &key, nulls_pass), None));
         }
         let of_key = key.data_type(&probe_schema)?;
         let bounds = bounds((&key, &of_key), &keys, self.width()).await?;
         let list = match &bounds {
-            Some(_) => self.list(&key, &keys, facts)?,
+            Some(_) => self.list(&key, &keys, build_keys)?,
             None => None,
         };
         let pruning = [bounds, list].into_iter().flatten().reduce(and);
         let pruning = pruning.map(|pruning| or_null(pruning, &key, nulls_pass));
-        let set = if self.makes_set(filter, facts) {
+        let set = if self.makes_set(filter, build_keys) {
             self.set(&keys, filter.key).await?
         } else {
             None
@@ -240,8 +244,8 @@ impl FilterAccumulator {
         Ok((predicate.unwrap_or_else(|| lit(true)), set))
     }
 
-    fn makes_set(&self, filter: &KeyFilter, facts: &BuildKeys) -> bool {
-        let is_worth = self.most_rows.is_none_or(|most| facts.rows <= most);
+    fn makes_set(&self, filter: &KeyFilter, build_keys: &BuildKeys) -> bool {
+        let is_worth = self.most_rows.is_none_or(|most| build_keys.rows <= most);
         filter.is_evaluated && is_worth
     }
 
@@ -273,13 +277,13 @@ impl FilterAccumulator {
         &self,
         key: &PhysicalExprRef,
         keys: &[Vec<ArrayRef>],
-        facts: &BuildKeys,
+        build_keys: &BuildKeys,
     ) -> Result<Option<PhysicalExprRef>> {
         let options = &self.context.session_config().options().optimizer;
         let keys: Vec<&dyn Array> = keys.iter().flatten().map(AsRef::as_ref).collect();
         let bytes: usize = keys.iter().map(|key| key.get_array_memory_size()).sum();
         let is_small = bytes <= options.hash_join_inlist_pushdown_max_size
-            && facts.distinct <= options.hash_join_inlist_pushdown_max_distinct_values;
+            && build_keys.distinct <= options.hash_join_inlist_pushdown_max_distinct_values;
         if !is_small {
             return Ok(None);
         }
@@ -291,21 +295,21 @@ impl FilterAccumulator {
 }
 
 /// Completes the filters of an accumulator when it is dropped, whether they were updated or not.
-struct Ends(Arc<FilterAccumulator>);
+struct CompletionGuard(Arc<FilterAccumulator>);
 
-impl Ends {
+impl CompletionGuard {
     /// Updates the filters by the keys of all builds. Should nobody even poll this, they end
     /// without.
     async fn publish(self, all: Vec<Option<BuildKeys>>) -> Result<()> {
         let known: Option<Vec<BuildKeys>> = all.into_iter().collect();
-        match known.as_deref().and_then(together) {
-            Some(facts) => self.0.update(&facts).await,
+        match known.as_deref().and_then(merge) {
+            Some(build_keys) => self.0.update(&build_keys).await,
             None => Ok(()),
         }
     }
 }
 
-impl Drop for Ends {
+impl Drop for CompletionGuard {
     fn drop(&mut self) {
         let accumulator = &self.0;
         accumulator.waiting.free();
@@ -317,13 +321,16 @@ impl Drop for Ends {
 }
 
 /// Returns the keys of all builds as those of one; `None` without rows.
-fn together(all: &[BuildKeys]) -> Option<BuildKeys> {
-    let facts = BuildKeys {
-        rows: all.iter().map(|facts| facts.rows).sum(),
-        distinct: all.iter().map(|facts| facts.distinct).sum(),
-        keys: all.iter().flat_map(|facts| facts.keys.clone()).collect(),
+fn merge(all: &[BuildKeys]) -> Option<BuildKeys> {
+    let build_keys = BuildKeys {
+        rows: all.iter().map(|build_keys| build_keys.rows).sum(),
+        distinct: all.iter().map(|build_keys| build_keys.distinct).sum(),
+        keys: all
+            .iter()
+            .flat_map(|build_keys| build_keys.keys.clone())
+            .collect(),
     };
-    (facts.rows > 0).then_some(facts)
+    (build_keys.rows > 0).then_some(build_keys)
 }
 
 impl BuildReport {
@@ -332,16 +339,18 @@ impl BuildReport {
     ///
     /// # Errors
     /// If the filter's expressions cannot be made.
-    pub async fn report(mut self, facts: BuildKeys, time: &Time) -> Result<()> {
+    pub async fn report(mut self, build_keys: BuildKeys, time: &Time) -> Result<()> {
         let _timer = time.timer();
         // If this is dropped, the guard ends the filters. If it is left in the middle of a poll,
         // whoever waits for the filters has this build go on.
         self.reported = true;
-        let facts = self.accumulator.kept(facts);
-        let Some(all) = self.accumulator.note(self.partition, facts) else {
+        let build_keys = self.accumulator.kept(build_keys);
+        let Some(all) = self.accumulator.note(self.partition, build_keys) else {
             return Ok(());
         };
-        Ends(Arc::clone(&self.accumulator)).publish(all).await
+        CompletionGuard(Arc::clone(&self.accumulator))
+            .publish(all)
+            .await
     }
 }
 
@@ -349,7 +358,7 @@ impl Drop for BuildReport {
     fn drop(&mut self) {
         // Without this build's keys the filters let everything through.
         if !self.reported && self.accumulator.note(self.partition, None).is_some() {
-            drop(Ends(Arc::clone(&self.accumulator)));
+            drop(CompletionGuard(Arc::clone(&self.accumulator)));
         }
     }
 }
@@ -396,7 +405,7 @@ mod tests {
     }
 
     /// So many keys that their set is made off the runtime.
-    fn facts() -> BuildKeys {
+    fn build_keys() -> BuildKeys {
         let rows = 20_000;
         BuildKeys {
             rows,
@@ -416,8 +425,8 @@ mod tests {
                 accumulator.add(Box::new(|| None));
             }
             let time = Time::new();
-            first.report(facts(), &time).await.unwrap();
-            let mut last = Box::pin(last.report(facts(), &time));
+            first.report(build_keys(), &time).await.unwrap();
+            let mut last = Box::pin(last.report(build_keys(), &time));
             for _ in 0..polls {
                 if futures::poll!(last.as_mut()).is_ready() {
                     break;

@@ -15,15 +15,16 @@
 pub mod host_join;
 pub mod oriented;
 mod placement;
+mod prepared;
 pub mod reserved_pool;
 pub mod shards;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use datafusion::error::DataFusionError;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::joins::HashJoinExec;
-use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricBuilder};
+use datafusion::physical_plan::metrics::MetricBuilder;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 
 use crate::config::HortonConfig;
@@ -32,17 +33,18 @@ use crate::error::{DeviceError, Error, Result};
 use crate::join::build_side::builder;
 use crate::join::build_side::keyed::evaluate_keys;
 use crate::join::build_side::side::BuildSide;
-use crate::join::decision::{BuildId, Decision, HostMetrics, HostReason, JoinReport, Place};
+use crate::join::decision::{BuildId, Decision, HostReason, JoinReport, Place};
 use crate::join::dynamic_filter::accumulator::{BuildKeys, BuildReport};
 use crate::join::input::buffered::{BufferedInput, ReadOutcome};
-use crate::join::input::build_batches::{BuildBatches, empty_stream};
+use crate::join::input::build_batches::BuildBatches;
 use crate::join::input::coalesce::coalesce;
-use crate::join::memory::{BuildMemory, ProbeMemory, filter_reservation};
+use crate::join::memory::{BuildMemory, filter_reservation};
 use crate::join::metrics::{BuildInput, JoinMetrics};
-use crate::join::probe::{Probe, ProbeSpec};
 use crate::join::side::Side;
 
-use host_join::{HostJoin, HostPartitioning, Reopen, host_join};
+pub use prepared::PreparedJoin;
+
+use host_join::{HostPartitioning, Reopen, host_join};
 use oriented::OrientedJoin;
 use placement::place;
 use shards::{Shards, can_shard};
@@ -160,14 +162,14 @@ impl JoinPreparation {
             }
             Err(error) => return Err(error),
         };
-        let facts = BuildKeys {
+        let build_keys = BuildKeys {
             rows: build.rows,
             distinct: build.rows,
             keys,
         };
         let time = MetricBuilder::new(&self.shown.metrics);
         let time = time.subset_time("filter_time", self.at.partition);
-        report.report(facts, &time).await
+        report.report(build_keys, &time).await
     }
 
     /// Returns `placed`, unless the build side has few rows and the probe side ends with few, too.
@@ -398,113 +400,6 @@ impl JoinPreparation {
     /// Returns whether the rows are those of one spill partition. Shards are numbered later.
     fn is_spilled(&self) -> bool {
         self.at.part.is_some()
-    }
-}
-
-/// A join whose build side is there: how its rows are made.
-pub enum PreparedJoin {
-    /// A join whose table is on a device.
-    Device {
-        /// The facts that probe streams share.
-        spec: Arc<ProbeSpec>,
-        /// The build side.
-        build: Arc<BuildSide>,
-        /// The probe side's streams, each to be taken once.
-        streams: Vec<Mutex<Option<SendableRecordBatchStream>>>,
-        /// Opens partitions of the probe side anew.
-        reopen: Option<Reopen>,
-        /// The join, turned so that the build side is its left one.
-        oriented: OrientedJoin,
-        /// The node's metrics.
-        metrics: ExecutionPlanMetricsSet,
-    },
-    /// A join whose table is on several devices, a shard on each.
-    Sharded {
-        /// The joins of the shards.
-        joins: Vec<PreparedJoin>,
-        /// Merges their rows.
-        shards: Shards,
-    },
-    /// DataFusion's own join over what was read.
-    Host {
-        /// DataFusion's own join.
-        join: Box<HostJoin>,
-        /// The reason why it is that.
-        reason: HostReason,
-        /// Number of this build.
-        at: BuildId,
-        /// Record in which its metrics are noted.
-        on_host: Arc<HostMetrics>,
-    },
-}
-
-impl PreparedJoin {
-    /// Returns whether each stream can be read more than once, by any number of consumers.
-    pub fn can_be_read_again(&self) -> bool {
-        match self {
-            PreparedJoin::Device { reopen, .. } => reopen.is_some(),
-            PreparedJoin::Host { join, .. } => join.can_be_read_again(),
-            PreparedJoin::Sharded { .. } => false,
-        }
-    }
-
-    /// Returns how the host partitioned the rows by their keys, if it did, and why it was the host.
-    pub fn partitioning(&self) -> Option<(HostPartitioning, HostReason)> {
-        match self {
-            PreparedJoin::Host { join, reason, .. }
-                if join.partitioning() != HostPartitioning::Collect =>
-            {
-                Some((join.partitioning(), reason.clone()))
-            }
-            _ => None,
-        }
-    }
-
-    /// Returns the rows of stream `at`; there are none if the probe side has fewer streams, or if
-    /// they were read and cannot be read again.
-    ///
-    /// # Errors
-    /// The errors of executing DataFusion's own join, and of opening a partition anew.
-    pub fn stream(&self, at: usize, partition: usize) -> Result<SendableRecordBatchStream> {
-        match self {
-            PreparedJoin::Sharded { joins, shards } => {
-                let joined = joins.iter().map(|join| join.stream(at, partition));
-                Ok(shards.stream(joined.collect::<Result<_>>()?, at))
-            }
-            PreparedJoin::Host {
-                join,
-                at: noted,
-                on_host,
-                ..
-            } => {
-                let stream = join.stream(at)?;
-                on_host.note(*noted, join.join());
-                Ok(stream)
-            }
-            PreparedJoin::Device {
-                spec,
-                build,
-                streams,
-                reopen,
-                oriented,
-                metrics,
-            } => {
-                let first = streams.get(at).map(|stream| {
-                    let mut stream = stream.lock().unwrap_or_else(PoisonError::into_inner);
-                    stream.take()
-                });
-                let stream = match (first, reopen) {
-                    (Some(Some(stream)), _) => stream,
-                    (Some(None), Some(reopen)) => reopen(at)?,
-                    _ => return Ok(empty_stream(&spec.output.schema)),
-                };
-                let metrics = JoinMetrics::new(metrics, partition);
-                let pool = oriented.context().memory_pool();
-                let memory = ProbeMemory::new(pool, partition);
-                let (spec, build) = (Arc::clone(spec), Arc::clone(build));
-                Ok(Probe::new(spec, build, (at, stream), memory, metrics).into_stream())
-            }
-        }
     }
 }
 
