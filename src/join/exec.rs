@@ -31,9 +31,8 @@ use super::decision::{Decision, JoinReport, Place};
 use super::dynamic_filter::targets::{FilterTargets, KeyFilter};
 use super::execution::Runs;
 use super::properties;
-use super::read_order::ReadOrder;
 use super::side::Side;
-use super::sides::Sides;
+use super::sides::{ReadOrder, Sides};
 
 /// An equi-join on an OpenCL device or the host, in the place of a `HashJoinExec`.
 ///

@@ -44,9 +44,8 @@ use crate::join::input::buffered::BufferedInput;
 use crate::join::input::choose_build_side::{Chosen, FirstRead, Input, IsEmpty, choose_build_side};
 use crate::join::prepare::oriented::OrientedJoin;
 use crate::join::read_ahead::{FilteredInput, is_found_empty};
-use crate::join::read_order::ReadOrder;
 use crate::join::side::Side;
-use crate::join::sides::Sides;
+use crate::join::sides::{ReadOrder, Sides};
 use crate::join::steps::is_small_step;
 use crate::join::stream::JoinStream;
 

@@ -13,8 +13,8 @@
 //! ```
 //!
 //! * [`exec`]: the plan node; `execution_plan`: what planners and streams ask of it; [`sides`]:
-//!   which side of it may be built; [`properties`]: what it promises of its rows
-//! * [`read_order`]: which side is read first; [`read_ahead`]: whether the other one is empty
+//!   which may be built, and which is read first; [`properties`]: what it promises of its rows
+//! * [`read_ahead`]: whether the side that is not read first is empty
 //! * [`execute`]: how an [`execution`] begins; [`open_inputs`]: when inputs are opened; [`steps`]
 //!   of recursive queries
 //! * [`opened`]: a join whose rows can be read; `stream`: how they are polled
@@ -45,7 +45,6 @@ pub mod prepare;
 pub mod probe;
 pub mod properties;
 pub mod read_ahead;
-pub mod read_order;
 pub mod rows;
 pub mod side;
 pub mod sides;

@@ -27,8 +27,8 @@ use super::dynamic_filter::pushdown::preserves;
 use super::dynamic_filter::targets::rows_scanned;
 use super::exec::HortonJoinExec;
 use super::input::choose_build_side::IsEmpty;
-use super::read_order::rows_below;
 use super::side::Side;
+use super::sides::rows_below;
 use super::stream::with_stack;
 
 /// A filtered scan without whose rows a tree of joins has none. Of a join that has begun, its own

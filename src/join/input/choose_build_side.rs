@@ -11,7 +11,7 @@
 //! other side is bounded: at most its first read, or twice the rows of the build side. Its rows are
 //! probed as they are. The first read is long enough for most build sides to end in it. So the
 //! other side is not opened before their keys filter its scans. Which side is first:
-//! [`read_order`](crate::join::read_order).
+//! [`sides`](crate::join::sides).
 //!
 //! The side that is read second yields memory ([`buffered`](super::buffered)): a planned build side
 //! must not lack what only a guess has taken. What becomes of a side:
