@@ -149,7 +149,7 @@ async fn a_partition_of_a_join_that_spilled_has_the_same_rows_again() {
     let mut first = Vec::new();
     let mut second = Vec::new();
     for partition in 0..partitions(&plan) {
-        let mut execute = || plan.execute(partition, Arc::clone(&context)).unwrap();
+        let execute = || plan.execute(partition, Arc::clone(&context)).unwrap();
         let (one, other) = (execute(), execute());
         let (one, other) = match partition % 2 {
             0 => (one, other),
