@@ -4,7 +4,7 @@
 //!  HortonJoinExec { stock: Arc<HashJoinExec> }        the node's answers:  execution_plan.rs
 //!     config, filters   what the planner set          its execution:       execute.rs
 //!     runs, shown       what executions left
-//!     targets, order    what is found out once
+//!     targets, read_order   what is found out once
 //!
 //!  partition mode     sides         build                          output partitions
 //!    Auto             either        all partitions of a side       as the side that has more

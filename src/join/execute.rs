@@ -389,6 +389,7 @@ impl<'a> Execution<'a> {
             lock(&again).push(publisher);
             let (mut build, partitioning) = match earlier {
                 Some(EarlierBuild::Spilled) => {
+                    node.shown.begin(node.partition);
                     return Ok(Arc::new(OpenedJoin::Spilled(Spilled::new(node, inputs)?)));
                 }
                 Some(EarlierBuild::Whole {
@@ -509,8 +510,9 @@ impl<'a> Execution<'a> {
 }
 
 /// Reads an input in a tree of joins until a row comes, for the execution `above` of the join over
-/// it. Returns what says whether none does. Executions of joins on the path begin with that, as
-/// they set back the filters that its scan may hold.
+/// it. Returns what says whether none does; `None` if that cannot be found out. Executions of joins
+/// on the path begin with that, as they set back the filters that its scan may hold. An input that
+/// is being read is left to that read.
 fn read_below(
     input: &FilteredInput,
     above: &Run,
@@ -519,7 +521,9 @@ fn read_below(
     let path = input.path.iter();
     let mut joins = path.filter_map(|node| HortonJoinExec::downcast(node.as_ref()));
     if input.is_begun {
-        let run = joins.next_back().and_then(|join| join.runs.current());
+        // Of a partitioned join, the read of one partition says nothing of the others.
+        let join = joins.next_back().filter(|join| !join.is_partitioned());
+        let run = join.and_then(|join| join.runs.current());
         return Ok(run.and_then(|run| run.begun_read(input.side)));
     }
     let mut last = None;

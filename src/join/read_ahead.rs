@@ -31,8 +31,8 @@ use super::side::Side;
 use super::sides::rows_below;
 use super::stream::with_stack;
 
-/// A filtered scan without whose rows a tree of joins has none. Of a join that has begun, its own
-/// inputs are among them, as one of them is being read.
+/// A filtered input without whose rows a tree of joins has none: a scan. Of a join that has begun,
+/// its own inputs are among them, as one of them is being read.
 pub struct FilteredInput {
     /// The joins from the top of the tree to the one that it is an input of.
     pub path: Vec<Arc<dyn ExecutionPlan>>,
@@ -55,18 +55,18 @@ pub async fn is_found_empty(
     most: usize,
     read: impl Fn(&FilteredInput) -> Result<Option<IsEmpty>>,
 ) -> Result<bool> {
-    let mut scans = Vec::new();
-    find(tree, &mut Vec::new(), false, &mut scans);
-    scans.sort_by_key(|scan| scan.rows);
+    let mut inputs = Vec::new();
+    find(tree, &mut Vec::new(), false, &mut inputs);
+    inputs.sort_by_key(|input| input.rows);
     let mut rows: usize = 0;
-    for scan in scans {
-        if rows.saturating_add(scan.rows) >= most {
+    for input in inputs {
+        if rows.saturating_add(input.rows) >= most {
             return Ok(false);
         }
-        let Some(mut read) = read(&scan)? else {
+        let Some(mut read) = read(&input)? else {
             continue;
         };
-        rows += scan.rows;
+        rows += input.rows;
         // A read that is gone has found nothing.
         let is_empty = read.wait_for(Option::is_some).await;
         if is_empty.is_ok_and(|is_empty| *is_empty == Some(true)) {

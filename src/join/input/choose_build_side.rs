@@ -40,7 +40,7 @@ use crate::parallel::task_failed;
 use super::buffered::{BufferedInput, ReadOutcome};
 use super::files::SpillFiles;
 
-/// Says whether an input has no rows, once the read of it that has begun is over.
+/// Says whether an input has no rows, once a row has come or the read that has begun is over.
 pub type IsEmpty = watch::Receiver<Option<bool>>;
 
 /// An input, of which a read may have begun before its join is polled.
@@ -59,9 +59,13 @@ impl Input {
             return (Input::Unread(input), is_empty);
         }
         let task = SpawnedTask::spawn(async move {
-            let outcome = input.read(rows).await;
+            // Whoever waits for the first row need not wait for the others.
+            let mut outcome = input.read(1).await;
             let has_ended = matches!(outcome, Ok(ReadOutcome::Ended));
             sender.send_replace(Some(has_ended && input.rows() == 0));
+            if matches!(outcome, Ok(ReadOutcome::Full)) {
+                outcome = input.read(rows).await;
+            }
             (input, outcome)
         });
         (Input::Begun(task), is_empty)

@@ -80,7 +80,7 @@ impl HostJoin {
 }
 
 /// Returns the join of `oriented` over a `build` side that is there and the streams of its `probe`
-/// side, which `reopen` opens anew. Their rows go to partitions as `partitioning` says.
+/// side, which `reopen` opens again. Their rows go to partitions as `partitioning` says.
 ///
 /// # Errors
 /// If DataFusion cannot make the join.
@@ -125,7 +125,7 @@ pub fn host_join(
     })
 }
 
-/// Opens a partition of the probe side anew, for a stream that is not the first of it.
+/// Opens a partition of the probe side again, for a stream that is not the first of it.
 pub type Reopen = Arc<dyn Fn(usize) -> Result<SendableRecordBatchStream> + Send + Sync>;
 
 /// The way in which the rows of both sides go to partitions.
@@ -231,7 +231,7 @@ fn streams_of(
     parts.iter().map(part).collect()
 }
 
-/// A leaf that hands out streams which are there, each once, and then opens them anew if it can.
+/// A leaf that hands out streams which are there, each once, and then opens them again if it can.
 pub struct OneShotExec {
     streams: Mutex<Vec<Option<SendableRecordBatchStream>>>,
     reopen: Option<Reopen>,

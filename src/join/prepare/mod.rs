@@ -107,7 +107,7 @@ pub struct JoinPreparation {
     pub at: BuildId,
     /// Output partitions, if the host may repartition both sides into so many.
     pub partitions: Option<usize>,
-    /// Opens partitions of the probe side anew; `None` if each is read once.
+    /// Opens partitions of the probe side again; `None` if each is read once.
     pub reopen: Option<Reopen>,
     /// The way in which an earlier build partitioned the rows on the host.
     pub partitioning: Option<(HostPartitioning, HostReason)>,

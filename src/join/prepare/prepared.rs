@@ -35,7 +35,7 @@ pub enum PreparedJoin {
         build: Arc<BuildSide>,
         /// The probe side's streams, each to be taken once.
         streams: Vec<Mutex<Option<SendableRecordBatchStream>>>,
-        /// Opens partitions of the probe side anew.
+        /// Opens partitions of the probe side again.
         reopen: Option<Reopen>,
         /// The join, turned so that the build side is its left one.
         oriented: OrientedJoin,
@@ -88,7 +88,7 @@ impl PreparedJoin {
     /// they were read and cannot be read again.
     ///
     /// # Errors
-    /// The errors of executing DataFusion's own join, and of opening a partition anew.
+    /// The errors of executing DataFusion's own join, and of opening a partition again.
     pub fn stream(&self, at: usize, partition: usize) -> Result<SendableRecordBatchStream> {
         match self {
             PreparedJoin::Sharded { joins, shards } => {

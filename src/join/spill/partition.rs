@@ -84,17 +84,16 @@ impl PartitionPair {
         }
     }
 
-    /// Returns whether there are no rows.
-    pub fn is_empty(&self) -> bool {
-        self.partitions.iter().all(|partition| partition.rows == 0)
-    }
-
     /// Returns whether no row can come of the pair, as a side has none.
     pub fn is_trivially_empty(&self, join_type: JoinType) -> bool {
         let [left, right] = &self.partitions;
         let swapped = join_type.swap();
-        (left.rows == 0 && join_type.empty_build_side_produces_empty_result())
-            || (right.rows == 0 && swapped.empty_build_side_produces_empty_result())
+        match [left.rows == 0, right.rows == 0] {
+            [true, true] => true,
+            [true, false] => join_type.empty_build_side_produces_empty_result(),
+            [false, true] => swapped.empty_build_side_produces_empty_result(),
+            [false, false] => false,
+        }
     }
 
     /// Returns whether another hash may make smaller pairs of it. One that has more than half of

@@ -7,8 +7,10 @@
 use std::hash::BuildHasher;
 use std::sync::LazyLock;
 
-use arrow::array::{Array, ArrayRef, RecordBatch};
+use arrow::array::{Array, ArrayRef, BooleanArray, RecordBatch};
+use arrow::compute::filter;
 use datafusion::common::hash_utils::{RandomState, create_hashes};
+use datafusion::logical_expr::utils::can_hash;
 use datafusion::physical_expr_common::utils::evaluate_expressions_to_arrays;
 
 use crate::error::Result;
@@ -31,23 +33,44 @@ pub fn partition_numbers(spec: &PartitionSpec, batch: &RecordBatch) -> Result<Ve
     let mut hashes = vec![0; batch.num_rows()];
     let seed = RandomState::with_seed(SEED.wrapping_add(spec.level));
     create_hashes(&keys, &seed, &mut hashes)?;
-    let nulls = null_rows(&keys, spec.null_keys);
-    let number = |(row, hash): (usize, u64)| match (&nulls, spec.null_keys) {
-        (Some(nulls), null_keys) if nulls[row] => match null_keys {
-            NullKeyRows::Drop => DROPPED,
-            NullKeyRows::Separate => partitions as u32,
-            _ => (row % partitions) as u32,
-        },
-        _ => partition_of(hash, partitions) as u32,
+    let Some(nulls) = null_rows(&keys, spec.null_keys) else {
+        let numbers = hashes
+            .into_iter()
+            .map(|hash| partition_of(hash, partitions));
+        return Ok(numbers.collect());
     };
-    Ok(hashes.into_iter().enumerate().map(number).collect())
+    let of_rows = match spec.null_keys {
+        NullKeyRows::ByRow => row_hashes(batch, &nulls, &seed)?,
+        _ => Vec::new(),
+    };
+    let mut of_rows = of_rows.into_iter();
+    let number = |(hash, is_null): (u64, bool)| match (is_null, spec.null_keys) {
+        (true, NullKeyRows::Drop) => DROPPED,
+        (true, NullKeyRows::Separate) => partitions as u32,
+        (true, NullKeyRows::ByRow) => partition_of(of_rows.next().unwrap_or_default(), partitions),
+        _ => partition_of(hash, partitions),
+    };
+    Ok(hashes.into_iter().zip(nulls).map(number).collect())
+}
+
+/// Returns hashes of all columns of the rows that are `wanted`, in their order. Columns that cannot
+/// be hashed are left out.
+fn row_hashes(batch: &RecordBatch, wanted: &[bool], seed: &RandomState) -> Result<Vec<u64>> {
+    let wanted = BooleanArray::from(wanted.to_vec());
+    let columns = batch.columns().iter();
+    let columns = columns.filter(|column| can_hash(column.data_type()));
+    let columns = columns.map(|column| Ok(filter(column, &wanted)?));
+    let columns = columns.collect::<Result<Vec<_>>>()?;
+    let mut hashes = vec![0; wanted.true_count()];
+    create_hashes(&columns, seed, &mut hashes)?;
+    Ok(hashes)
 }
 
 /// Returns the partition of a hash: by its high bits after Fibonacci hashing, as a table's bits are
 /// the low ones.
-fn partition_of(hash: u64, partitions: usize) -> usize {
+fn partition_of(hash: u64, partitions: usize) -> u32 {
     let high = hash.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-    ((high * partitions as u64) >> 32) as usize
+    ((high * partitions as u64) >> 32) as u32
 }
 
 /// Returns whether each row has a NULL key, where that matters.
@@ -61,4 +84,35 @@ fn null_rows(keys: &[ArrayRef], null_keys: NullKeyRows) -> Option<Vec<bool>> {
         rows.map(|row| nulls.iter().any(|n| n.is_null(row)))
             .collect(),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow::array::{Int64Array, StringArray, UInt32Array};
+    use arrow::compute::take_record_batch;
+
+    use super::*;
+
+    #[test]
+    fn a_row_with_a_null_key_has_the_same_hash_wherever_it_is() {
+        let numbers: ArrayRef = Arc::new(Int64Array::from_iter((0..90).map(|n| Some(n / 3))));
+        let texts = (0..90).map(|n| (n % 3 > 0).then(|| format!("text {n}")));
+        let texts: ArrayRef = Arc::new(StringArray::from_iter(texts));
+        let batch = RecordBatch::try_from_iter([("n", numbers), ("t", texts)]).unwrap();
+        let order: Vec<u32> = (0..90).map(|n| n * 7 % 90).collect();
+        let other = take_record_batch(&batch, &UInt32Array::from(order.clone())).unwrap();
+        let seed = RandomState::with_seed(1);
+        let hashes = |batch| row_hashes(batch, &[true; 90], &seed).unwrap();
+        let (first, second) = (hashes(&batch), hashes(&other));
+        let again: Vec<u64> = order.iter().map(|row| first[*row as usize]).collect();
+        assert_eq!(second, again);
+        let partitions: std::collections::HashSet<u32> =
+            first.iter().map(|hash| partition_of(*hash, 16)).collect();
+        assert!(partitions.len() > 12, "{partitions:?}");
+        let wanted: Vec<bool> = (0..90).map(|row| row % 4 == 0).collect();
+        let some: Vec<u64> = first.iter().copied().step_by(4).collect();
+        assert_eq!(row_hashes(&batch, &wanted, &seed).unwrap(), some);
+    }
 }

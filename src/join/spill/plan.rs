@@ -81,7 +81,7 @@ pub fn spec(
     let null_keys = match (planned.null_equality(), emits) {
         (NullEquality::NullEqualsNull, _) => NullKeyRows::Match,
         (_, _) if planned.null_aware => NullKeyRows::Separate,
-        (_, true) => NullKeyRows::RoundRobin,
+        (_, true) => NullKeyRows::ByRow,
         (_, false) => NullKeyRows::Drop,
     };
     let streams = planned.properties().output_partitioning();
@@ -180,7 +180,7 @@ impl PartitionPlan {
                 let nulls =
                     PartitionPair::new(Arc::clone(&left.nulls), Arc::clone(&right.nulls), 0);
                 let mut pairs = pairs_of(left, right, 0);
-                pairs.extend((!nulls.is_empty()).then_some(nulls));
+                pairs.push(nulls);
                 pairs
             }
             _ => pairs_of(left, right, 0),
@@ -203,13 +203,12 @@ pub async fn partition_all(
     partitioner.finish().await
 }
 
-/// Returns the pairs of two sides.
+/// Returns the pairs of two sides, in the order of the spill partitions: empty ones, too.
 pub fn pairs_of(left: &PartitionedSide, right: &PartitionedSide, level: u64) -> Vec<PartitionPair> {
     let sizes = [left.bytes(), right.bytes()];
     let pairs = left.partitions.iter().zip(&right.partitions);
     let pair = |(left, right): (&Arc<SpillPartition>, &Arc<SpillPartition>)| {
         PartitionPair::new(Arc::clone(left), Arc::clone(right), level).with_all_bytes(sizes)
     };
-    let pairs = pairs.map(pair).filter(|pair| !pair.is_empty());
-    pairs.collect()
+    pairs.map(pair).collect()
 }

@@ -30,8 +30,8 @@ pub fn partitions(streams: usize) -> usize {
 pub enum NullKeyRows {
     /// They match each other.
     Match,
-    /// They match nothing, and are emitted: they go to all partitions, round robin.
-    RoundRobin,
+    /// They match nothing, and are emitted: a hash of the whole row says where they go.
+    ByRow,
     /// They match nothing, and are dropped.
     Drop,
     /// NOT IN: what becomes of them is known when both sides are known.

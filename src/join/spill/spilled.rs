@@ -56,8 +56,14 @@ impl Spilled {
     /// Returns the join of two sides, whose rows all go to spill partitions.
     ///
     /// # Errors
-    /// The errors of making the join of a pair.
+    /// [`Error::DataFusion`], if the session does not want joins to spill, or they cannot; the
+    /// errors of making the join of a pair.
     pub fn new(node: JoinContext, inputs: [BufferedInput; 2]) -> Result<Arc<Self>> {
+        if let Some(advice) = obstacle(&node) {
+            let text = "another execution of the join went to disk".to_owned();
+            let error = Error::DataFusion(DataFusionError::ResourcesExhausted(text));
+            return Err(error.with_advice(advice));
+        }
         let planned = Arc::clone(&node.planned);
         let join = planned.builder().with_null_aware(false).with_fetch(None);
         let join = join.with_partition_mode(PartitionMode::CollectLeft);
