@@ -15,7 +15,7 @@
 //! * [`spec`]: what a build must know of its join
 //! * [`builder`]: from collected rows to a [`side`], with its [`table`]
 //! * [`concat_columns`]: the columns that become one array each
-//! * [`replicate`]: the table once more, on another device
+//! * [`replicate`]: the table once more, after a device has failed
 //! * [`keyed`], [`visited`], [`build_output`], [`null_aware`]: what a side consists of
 
 pub mod build_output;

@@ -1,9 +1,9 @@
-//! The table of a build side once more, on another device.
+//! The table of a build side once more, on another device, after one has failed.
 //!
 //! ```text
-//!  chunks wait for their device ──┐                                 ┌─ it answers, too
-//!  a device failed, no table left ┴─▶ place ─▶ rows, keys ─▶ table ─┤
-//!                                                                   └─ no room, failed: without
+//!                                                                  ┌─ it answers
+//!  a device failed, no table left ─▶ place ─▶ rows, keys ─▶ table ─┤
+//!                                                                  └─ no room: the host answers
 //! ```
 //!
 //! The rows are in host memory for as long as the join runs, so a table is built as the first one
@@ -50,24 +50,6 @@ pub async fn fail_over(
     let added = SpawnedTask::spawn(async move {
         let _one = side.tables().adding.lock().await;
         if side.tables().answering().is_none() {
-            add_table(&side, &metrics).await;
-        }
-    });
-    added.join().await.map_err(|error| task_failed(&error))
-}
-
-/// Builds the table of `side` on another device as well, unless that is being done.
-///
-/// # Errors
-/// If the build panics.
-#[expect(
-    clippy::await_holding_invalid_type,
-    reason = "a task adds the table, whoever is polled"
-)]
-pub async fn replicate(side: &Arc<BuildSide>, metrics: &JoinMetrics) -> Result<()> {
-    let (side, metrics) = (Arc::clone(side), metrics.clone());
-    let added = SpawnedTask::spawn(async move {
-        if let Ok(_one) = side.tables().adding.try_lock() {
             add_table(&side, &metrics).await;
         }
     });

@@ -11,7 +11,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use futures::future::{BoxFuture, FutureExt, TryFutureExt};
 
@@ -30,8 +29,6 @@ pub struct JoinTable {
     pub device: Placed,
     /// Bytes of the device's memory that may be in use.
     pub memory_limit: u64,
-    /// The device's time for its keys and for building it.
-    pub cost: Duration,
     /// True if the device has failed since the build.
     pub(super) failed: AtomicBool,
     /// Rows of the build side.

@@ -2,23 +2,20 @@
 //!
 //! ```text
 //!  [table on 0:0] [table on 0:1] … ─ the one whose device has the fewest jobs ─▶ a chunk
-//!       │ device failed: lost          ▲
-//!       │                              └─ added: another was lost, or chunks waited for too long
-//!       └─ all lost, and no device is left ─▶ the host's table
+//!       │ device failed               ▲
+//!       │                             └─ added: no other table was left
+//!       └─ all failed, and no device is left ─▶ the host's table
 //! ```
 //!
-//! Every table has all rows, so any of them may answer any chunk. A second one costs about what the
-//! first one did: the device's time for keys and table. It is built once chunks that had to wait
-//! kept a device busy for as long. That is the rule of the ski rental problem (Karlin et al. 1988):
-//! it costs at most twice what knowing the rest of the probe side would have.
+//! Every table has all rows, so any of them may answer any chunk. A further one costs about what
+//! the first one did, so there is one only after a device failed.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use tokio::sync::OnceCell;
 
-use crate::device::{Cost, Device};
+use crate::device::Device;
 
 use super::columns::DeviceColumn;
 use super::failover::Failover;
@@ -36,8 +33,6 @@ pub struct TableReplicas {
     gathered: BTreeSet<Source>,
     /// The devices that took no table.
     refused: Mutex<Vec<Device>>,
-    /// The time that devices worked on chunks which had waited longer.
-    queued: Mutex<Duration>,
     /// Held while a table is added.
     pub adding: tokio::sync::Mutex<()>,
     /// The host's table, once it was needed.
@@ -59,7 +54,6 @@ impl TableReplicas {
             first,
             others: Mutex::default(),
             refused: Mutex::default(),
-            queued: Mutex::default(),
             adding: tokio::sync::Mutex::default(),
             host: OnceCell::new(),
             failover,
@@ -105,23 +99,6 @@ impl TableReplicas {
     /// Adds a table.
     pub fn add(&self, table: Arc<JoinTable>) {
         lock(&self.others).push(table);
-    }
-
-    /// Notes what an answered chunk cost. Returns whether it is time for another table.
-    pub fn note_queueing(&self, cost: &Cost) -> bool {
-        let Some(first) = &self.first else {
-            return false;
-        };
-        if cost.waited < cost.busy() || first.device.among().all().len() < 2 {
-            return false;
-        }
-        let mut queued = lock(&self.queued);
-        *queued += cost.busy();
-        let is_time = *queued > first.cost;
-        if is_time {
-            *queued = Duration::ZERO;
-        }
-        is_time
     }
 
     /// Returns the state of the failover to the host.

@@ -11,7 +11,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
 
 use arrow::array::{Array, ArrayData, ArrayRef};
 
@@ -48,7 +47,7 @@ pub async fn build_table(
     let (limit, index_config) = (config.memory_limit(), config.index_config());
     let (words, numbers) = allocate_keys(device, limit, keys).await?;
     let buffers = (&words, numbers.as_ref());
-    let sending = send_keys(device, keys, buffers, metrics).await?;
+    send_keys(device, keys, buffers, metrics).await?;
     let built = device.run(move |queue| {
         queue.limit_memory(limit);
         let keys = MultiMapInput {
@@ -66,13 +65,11 @@ pub async fn build_table(
     });
     let built = built.await?;
     metrics.add_cost(&built.cost);
-    let cost = sending + built.cost.busy();
     let (built, visited) = built.value;
     metrics.add_table(&built.index);
     Ok(JoinTable {
         device: device.clone(),
         memory_limit: limit,
-        cost,
         failed: AtomicBool::new(false),
         rows,
         built,
@@ -104,7 +101,7 @@ async fn allocate_keys(
 }
 
 /// Sends the keys of all parts to `words`, one after the other, and the numbers of their rows to
-/// `numbers`. Returns the device's time for it.
+/// `numbers`.
 ///
 /// # Errors
 /// [`DeviceMemory`](crate::error::DeviceError::DeviceMemory), OpenCL's own, and those of
@@ -114,7 +111,7 @@ async fn send_keys(
     keys: &KeysToSend,
     (words, numbers): (&Arc<Buffer<u32>>, Option<&Arc<Buffer<u32>>>),
     metrics: &JoinMetrics,
-) -> Result<Duration> {
+) -> Result<()> {
     let key_words = keys.format.words();
     let mut at = 0;
     let mut placed = Vec::with_capacity(keys.parts.len());
@@ -147,13 +144,12 @@ async fn send_keys(
                     queue.send_to(&words, at * key_words, keys)
                 })
             };
-            let cost = sent.await?.cost;
-            metrics.add_cost(&cost);
-            Ok(cost.busy())
+            metrics.add_cost(&sent.await?.cost);
+            Ok(())
         }
     };
-    let times: Vec<Duration> = map_parallel(placed, keys.width, send).await?;
-    Ok(times.into_iter().sum())
+    map_parallel(placed, keys.width, send).await?;
+    Ok(())
 }
 
 /// Sends `arrays`, the values of the column `source` by batch, to the device of `table`, `width`

@@ -348,7 +348,7 @@ impl JoinPreparation {
         probe: Vec<SendableRecordBatchStream>,
         at: BuildId,
     ) -> PreparedJoin {
-        let spec = Arc::new(self.oriented.probe_spec(placed, at != self.at));
+        let spec = Arc::new(self.oriented.probe_spec(placed));
         let place = Place::Device(placed.device().clone());
         self.note(at, built.rows().len(), place);
         let streams = probe.into_iter().map(|stream| Mutex::new(Some(stream)));

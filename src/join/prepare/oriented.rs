@@ -137,8 +137,8 @@ impl OrientedJoin {
         })
     }
 
-    /// Returns what probe streams on `device` must know, of a shard of the build rows or of all.
-    pub fn probe_spec(&self, device: &Placed, is_shard: bool) -> ProbeSpec {
+    /// Returns what probe streams on `device` must know.
+    pub fn probe_spec(&self, device: &Placed) -> ProbeSpec {
         let join = &self.join;
         let right = join.right();
         let ordered = right.output_ordering().is_some();
@@ -160,7 +160,6 @@ impl OrientedJoin {
             fetch: join.fetch(),
             chunk_rows: self.config.chunk_rows(device.info().kind),
             whole_chunks: !right.boundedness().is_unbounded(),
-            may_replicate: !is_shard,
         }
     }
 }

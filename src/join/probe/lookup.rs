@@ -21,9 +21,8 @@ use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 
-use crate::device::Cost;
 use crate::error::{Error, Result};
-use crate::join::build_side::replicate::{fail_over, replicate};
+use crate::join::build_side::replicate::fail_over;
 use crate::join::build_side::side::BuildSide;
 use crate::join::lookup::result::{ChunkPosition, LookupKind, Window};
 use crate::join::lookup::table::JoinTable;
@@ -133,8 +132,8 @@ impl ChunkLookups {
                 self.is_answered = true;
                 self.metrics.add_cost(&answer.cost);
                 if table.is_some() {
-                    self.note_device_answer(build, &batches, &answer.cost)
-                        .await?;
+                    self.sizing.note_answered();
+                    record_visits(build, &batches, &self.metrics).await?;
                 }
                 answer.value
             }
@@ -164,22 +163,6 @@ impl ChunkLookups {
         }
         memory.keep_pairs(found.window.len * ProbeSpec::pair_bytes(build));
         Ok(Some(Chunk::new(batches, memory, found, self.wanted, table)))
-    }
-
-    /// Notes that a device answered a chunk at this `cost`: which keys it looked up, and whether it
-    /// is time for a table on another device.
-    async fn note_device_answer(
-        &mut self,
-        build: &Arc<BuildSide>,
-        batches: &VecDeque<ProbeBatch>,
-        cost: &Cost,
-    ) -> Result<()> {
-        self.sizing.note_answered();
-        record_visits(build, batches, &self.metrics).await?;
-        if self.spec.may_replicate && build.tables().note_queueing(cost) {
-            replicate(build, &self.metrics).await?;
-        }
-        Ok(())
     }
 
     /// Lets go of the input and of the chunks on their way: nothing more is wanted.

@@ -43,9 +43,6 @@ pub struct ProbeSpec {
     pub chunk_rows: usize,
     /// True if a lookup waits for a whole chunk: not with an unbounded input.
     pub whole_chunks: bool,
-    /// True if the table may be built on another device, too, while chunks wait. False for a shard:
-    /// the other devices have as much to do.
-    pub may_replicate: bool,
 }
 
 impl ProbeSpec {

@@ -418,27 +418,6 @@ async fn a_lost_device_leaves_its_work_to_the_other() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_join_whose_chunks_wait_gets_a_second_table() {
-    if !is_child(
-        "several::a_join_whose_chunks_wait_gets_a_second_table",
-        "gpu",
-    ) {
-        return;
-    }
-    let session = both().await;
-    sql(&session, "SET datafusion.execution.target_partitions = 16").await;
-    sql(&session, "SET horton.chunk_rows = 4096").await;
-    sql(&session, "SET horton.filters = 'off'").await;
-    let query = "SELECT count(*), sum(a.value) FROM range(0, 1000) a
-                 JOIN range(0, 3000000) b ON a.value = b.value % 2000";
-    let (plan, found) = ran(&session, query).await;
-    let found = pretty_format_batches(&found).unwrap().to_string();
-    assert!(metric(&plan, "tables_replicated") > 0, "{plan:?}");
-    sql(&session, "SET horton.enabled = 'never'").await;
-    assert_eq!(found, sql(&session, query).await);
-}
-
 #[test]
 fn names_of_several_devices() {
     if !is_child("several::names_of_several_devices", "gpu") {
