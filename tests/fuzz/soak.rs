@@ -54,8 +54,8 @@ const POOL_BYTES: usize = 2 << 30;
 /// Bytes of the memory pool that the others share.
 const SMALL_POOL_BYTES: usize = 64 << 20;
 
-/// Queries after which the memory that allocators keep does not grow any more. A loaded machine takes
-/// more than half of the time for them.
+/// Queries after which the memory that allocators keep does not grow any more. A loaded machine
+/// takes more than half of the time for them.
 const WARM_QUERIES: usize = 100;
 
 /// Host memory that allocators may keep of what was freed.
