@@ -58,7 +58,8 @@ pub async fn lookup_again(
         let rows = append_matchable(build, &columns, &mut keys)?;
         let places = (keys.len() - before) / build.encoder().words();
         if places != probe.positions.len() || rows != probe.rows {
-            let reason = "join keys gave other values when they were evaluated again: they must be deterministic";
+            let reason = "join keys gave other values when they were evaluated again: \
+                          they must be deterministic";
             return Err(Error::Invalid(reason.to_owned()));
         }
     }
