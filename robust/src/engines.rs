@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   stock   DataFusion as published
+//!   again   the same once more: what differs is noise
 //!   ours    horton_join::context, horton.enabled as --enabled says
 //!   host    ours, with a least number of build rows that no join has
 //!   bloom   DataFusion with datafusion-bloom's planner
@@ -34,6 +35,8 @@ use horton_test_support::folder;
 pub enum Engine {
     /// DataFusion as published
     Stock,
+    /// DataFusion as published, once more: how far it is from the first is noise
+    Again,
     /// Horton joins
     Ours,
     /// datafusion-bloom
@@ -50,6 +53,7 @@ impl Engine {
     pub fn name(self) -> &'static str {
         match self {
             Self::Stock => "stock",
+            Self::Again => "again",
             Self::Ours => "ours",
             Self::Bloom => "bloom",
             Self::Host => "host",
@@ -152,7 +156,7 @@ impl Options {
             builder = builder.with_runtime_env(runtime.build_arc()?);
         }
         let state = match engine {
-            Engine::Stock | Engine::DuckDb => builder.build(),
+            Engine::Stock | Engine::Again | Engine::DuckDb => builder.build(),
             Engine::Ours | Engine::Host => horton_join::install(builder).build(),
             Engine::Bloom => install_bloom(
                 builder.build(),

@@ -20,6 +20,9 @@ use horton_test_support::median::median;
 use crate::engines::Engine;
 use crate::turns::{Measured, Outcome};
 
+/// Queries that take so many times as long are counted.
+const SLOWER: f64 = 1.05;
+
 /// One engine's time of one query, with its tables in one order.
 struct Sample {
     query: String,
@@ -240,7 +243,7 @@ impl Report {
         for other in engines.iter().filter(|engine| **engine != Engine::Ours) {
             self.ratio(Engine::Ours, *other, &queries)?;
         }
-        Ok(())
+        self.ratio(Engine::Again, Engine::Stock, &queries)
     }
 
     /// Prints the times of `engine` over those of `other`, where both have one.
@@ -267,10 +270,12 @@ impl Report {
         if let Some((mean, worst, query)) = mean_and_worst(&ratios) {
             let (name, other) = (engine.name(), other.name());
             let of_totals = totals[0] / totals[1];
+            let slower = ratios.iter().filter(|(ratio, _)| *ratio > SLOWER).count();
+            let count = ratios.len();
             writeln!(
                 io::stdout(),
                 "{name} / {other}: {of_totals:.3} of totals, {mean:.3} in the mean, worst \
-                 {worst:.2} ({query})"
+                 {worst:.2} ({query}), {slower} of {count} above {SLOWER}"
             )?;
         }
         Ok(())
