@@ -74,7 +74,7 @@ struct Args {
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     partitions: Option<usize>,
 
-    /// Write a timeline of all runs to this file, for https://ui.perfetto.dev (docs/metrics.md)
+    /// Write a timeline of all runs to this file, for ui.perfetto.dev (docs/metrics.md)
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
 

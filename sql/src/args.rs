@@ -56,7 +56,7 @@ pub struct Args {
     #[arg(long, default_value = "40", value_name = "ROWS")]
     pub maxrows: MaxRows,
 
-    /// Write a timeline of all statements to this file, for https://ui.perfetto.dev
+    /// Write a timeline of all statements to this file, for ui.perfetto.dev
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
 

@@ -145,6 +145,7 @@ impl<'a> Execution<'a> {
 
     /// Returns the rows of output partition `partition`.
     pub fn start(self, partition: usize) -> Result<SendableRecordBatchStream> {
+        let _work = trace_span!("start join").entered();
         let partitions = self.join.output_partitions();
         if partition >= partitions {
             return internal_err!("partition {partition} of a join that has {partitions}");

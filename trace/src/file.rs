@@ -142,8 +142,9 @@ fn write(
         let args = json!({ "name": name });
         json!({"ph": "M", "name": what, "pid": process, "tid": thread, "args": args})
     };
+    let threads = lock(threads).clone();
     for process in [HOST, DEVICES] {
-        for (thread, name) in (1..).zip(lock(threads).iter()) {
+        for (thread, name) in (1..).zip(&threads) {
             let name = named("thread_name", (process, thread), name);
             writeln!(out, "{name},")?;
         }
@@ -158,7 +159,10 @@ fn write(
 fn events(slice: &Slice) -> Vec<Value> {
     let micros = |nanos: u64| nanos as f64 / 1e3;
     let (begin, end) = (micros(slice.begin), micros(slice.end));
-    let event = |phase: &str, time: f64, process: u64| json!({"ph": phase, "ts": time, "pid": process, "name": *slice.name, "cat": *slice.kind});
+    let event = |phase: &str, time: f64, process: u64| {
+        let (name, kind) = (&*slice.name, &*slice.kind);
+        json!({"ph": phase, "ts": time, "pid": process, "name": name, "cat": kind})
+    };
     let of_thread = |process: u64, thread: u64| {
         let mut whole = event("X", begin, process);
         whole["tid"] = thread.into();

@@ -152,6 +152,7 @@ fn check(file: &Path) {
     let names: BTreeSet<&str> = threads.iter().map(|slice| slice.name.as_str()).collect();
     for name in [
         "plan",
+        "start join",
         "prepare join",
         "read input",
         "evaluate keys",

@@ -6,7 +6,8 @@
 //!
 //! The queue is in-order, so a job reads as straight-line code; only downloads wait. Every command
 //! leaves an event. `check` asks the events how their commands ended, before the job uses what the
-//! host was given. When the job ends, device clocks are added up into its [`Cost`].
+//! host was given. When the job ends, device clocks are added up into its [`Cost`], and `timeline`
+//! shows them to whoever traces.
 //!
 //! The queue holds all memory that its commands use until they have finished (`pool`). Sizes of
 //! zero are legal here: OpenCL refuses them, and `ocl` panics.
