@@ -12,6 +12,7 @@ use arrow::array::{Array, ArrayRef};
 use datafusion::common::runtime::SpawnedTask;
 use futures::future::try_join_all;
 use futures::{StreamExt, TryStreamExt};
+use tracing::{Instrument, Span};
 
 use crate::error::{Error, Result};
 
@@ -73,7 +74,7 @@ where
         return futures::stream::iter(items).then(work).try_collect().await;
     }
     futures::stream::iter(items)
-        .map(|item| SpawnedTask::spawn(work(item)))
+        .map(|item| SpawnedTask::spawn(work(item).in_current_span()))
         .buffered(width.max(1))
         .map(|joined| joined.map_err(|e| task_failed(&e))?)
         .try_collect()
@@ -114,7 +115,8 @@ where
     futures::stream::iter(parts)
         .map(|part| {
             let work = work.clone();
-            SpawnedTask::spawn_blocking(move || work(part))
+            let span = Span::current();
+            SpawnedTask::spawn_blocking(move || span.in_scope(|| work(part)))
         })
         .buffered(width.max(1))
         .map(|joined| joined.map_err(|e| task_failed(&e))?)

@@ -32,6 +32,7 @@ use horton_test_support::sql_bench::measure::{Outcome, Settings, Sides, measure}
 use horton_test_support::sql_bench::tables::Tables;
 use horton_test_support::sql_bench::{Result, cases, report};
 use horton_test_support::status::status;
+use horton_trace::with_trace;
 
 /// SQL joins of in-memory tables: DataFusion's own joins beside joins on an OpenCL device.
 #[derive(Parser)]
@@ -72,6 +73,10 @@ struct Args {
     /// Partitions of the tables and plans [default: all cores]
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     partitions: Option<usize>,
+
+    /// Write a timeline of all runs to this file, for ui.perfetto.dev (docs/metrics.md)
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
 
     /// Print each Horton join's line of EXPLAIN ANALYZE
     #[arg(long)]
@@ -159,7 +164,8 @@ impl Args {
 fn main() -> ExitCode {
     let log = env_logger::Env::default().default_filter_or("warn");
     env_logger::Builder::from_env(log).init();
-    status(run(&Args::parse()))
+    let args = Args::parse();
+    status(with_trace(args.trace.as_deref(), || run(&args)))
 }
 
 /// Does what the arguments ask for; returns the number of differences found.

@@ -34,6 +34,7 @@ use clap::Parser;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use horton_test_support::folder::{self, Data};
 use horton_test_support::status::status;
+use horton_trace::{traced, with_trace};
 
 use crate::limit::{Limit, pooled};
 use crate::measure::{Effort, Outcome, Sides, measure};
@@ -99,6 +100,10 @@ struct Args {
     #[arg(long, value_name = "DIR", conflicts_with_all = ["data", "query", "csv"])]
     write: Option<PathBuf>,
 
+    /// Write a timeline of all runs to this file, for ui.perfetto.dev (docs/metrics.md)
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+
     /// Print the executed plan with its metrics
     #[arg(long)]
     explain: bool,
@@ -160,7 +165,8 @@ fn key_value(text: &str) -> Result<(String, String), String> {
 fn main() -> ExitCode {
     let log = env_logger::Env::default().default_filter_or("warn");
     env_logger::Builder::from_env(log).init();
-    status(run(&Args::parse()))
+    let args = Args::parse();
+    status(with_trace(args.trace.as_deref(), || run(&args)))
 }
 
 /// Does what the arguments ask for; returns the number of differences found.
@@ -194,8 +200,8 @@ async fn run_queries(args: &Args) -> Result<usize> {
     let check = args.check || all;
     let rows = args.rows.unwrap_or(if all { 3 } else { 20 });
 
-    let horton = pooled(&horton_context(args).await?, None)?;
-    let stock = pooled(&stock_context(args).await?, None)?;
+    let horton = pooled(&traced(&horton_context(args).await?), None)?;
+    let stock = pooled(&traced(&stock_context(args).await?), None)?;
     let data = load(args, stock.state().config().target_partitions()).await?;
     writeln!(out, "{}", data.about)?;
     data.register(&stock)?;
@@ -332,6 +338,7 @@ mod tests {
         assert_eq!((args.scale, args.query), (0.1, Selection::All));
         assert_eq!((args.enabled.as_str(), args.repeat), ("always", 1));
         assert!(parse("tpch_join --data some").is_ok());
+        assert!(parse("tpch_join --trace some.json").is_ok());
         assert!(parse("tpch_join --data some --in-memory --queries q").is_ok());
         for wrong in [
             "--scale 0",

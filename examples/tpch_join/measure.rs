@@ -204,10 +204,14 @@ pub async fn measure(sides: &Sides, query: &Query, effort: Effort, check: bool) 
     };
     let (in_stock, in_horton) = (side("stock plan"), side("Horton plan"));
     take_peak(&sides.stock)?;
-    let reference = run(&sides.stock, &query.sql).await.map_err(&in_stock)?;
+    let reference = run(&sides.stock, query, "stock plan")
+        .await
+        .map_err(&in_stock)?;
     let sides = sides.limited(take_peak(&sides.stock)?)?;
     let mut stock_fails = false;
-    let warm = run(&sides.horton, &query.sql).await.map_err(&in_horton)?;
+    let warm = run(&sides.horton, query, "Horton plan")
+        .await
+        .map_err(&in_horton)?;
     let first = [warm.time, reference.time];
     let mut differences = check.then(|| compare_runs(&reference, &warm)).transpose()?;
     let mut last = Some(warm);
@@ -224,9 +228,13 @@ pub async fn measure(sides: &Sides, query: &Query, effort: Effort, check: bool) 
         // Neither side is always the first.
         for turn in 0..2 {
             if (horton_times.len() + turn) % 2 == 1 {
-                horton = Some(run(&sides.horton, &query.sql).await.map_err(&in_horton)?);
+                horton = Some(
+                    run(&sides.horton, query, "Horton plan")
+                        .await
+                        .map_err(&in_horton)?,
+                );
             } else if !stock_fails {
-                stock = match run(&sides.stock, &query.sql).await {
+                stock = match run(&sides.stock, query, "stock plan").await {
                     Err(error) if sides.limit.is_some() && is_exhausted(&error) => None,
                     ran => Some(ran.map_err(&in_stock)?),
                 };
@@ -284,14 +292,18 @@ fn ratio(stock: Duration, horton: Duration) -> f64 {
 
 /// Plans and runs one query; anything but a query is refused, because it would run several
 /// times, and on tables that both sides share.
-async fn run(context: &SessionContext, sql: &str) -> Result<Run> {
+async fn run(context: &SessionContext, query: &Query, side: &str) -> Result<Run> {
+    let _shown = horton_trace::query(format_args!("{}, {side}", query.label));
     let only_queries = SQLOptions::new()
         .with_allow_ddl(false)
         .with_allow_dml(false)
         .with_allow_statements(false);
     let start = Instant::now();
-    let frame = context.sql_with_options(sql, only_queries).await?;
-    let plan = frame.create_physical_plan().await?;
+    let plan = async {
+        let frame = context.sql_with_options(&query.sql, only_queries).await?;
+        frame.create_physical_plan().await
+    };
+    let plan = horton_trace::planned(plan).await?;
     let batches = collect(Arc::clone(&plan), context.task_ctx()).await?;
     Ok(Run {
         schema: plan.schema(),

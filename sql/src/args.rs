@@ -56,6 +56,10 @@ pub struct Args {
     #[arg(long, default_value = "40", value_name = "ROWS")]
     pub maxrows: MaxRows,
 
+    /// Write a timeline of all statements to this file, for ui.perfetto.dev
+    #[arg(long, value_name = "FILE")]
+    pub trace: Option<PathBuf>,
+
     /// Print rows and errors only
     #[arg(short, long)]
     pub quiet: bool,

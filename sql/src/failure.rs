@@ -42,6 +42,12 @@ impl Failure {
     }
 }
 
+impl From<horton_trace::Error> for Failure {
+    fn from(error: horton_trace::Error) -> Self {
+        Self::error(error)
+    }
+}
+
 /// Returns the text of an error for the user, without a prefix where it is of another crate.
 pub fn message(error: &DataFusionError) -> String {
     match error.find_root() {

@@ -37,6 +37,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use horton_join::report_devices;
+use horton_trace::with_trace;
 use mimalloc::MiMalloc;
 
 use crate::args::{Args, Task};
@@ -68,11 +69,13 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let ended = runtime.block_on(async {
-        match &args.task {
-            Some(Task::Devices) => devices().await,
-            None => run(args).await,
-        }
+    let ended = with_trace(args.trace.clone().as_deref(), || {
+        runtime.block_on(async {
+            match &args.task {
+                Some(Task::Devices) => devices().await,
+                None => run(args).await,
+            }
+        })
     });
     let code = match ended {
         Ok(()) => ExitCode::SUCCESS,

@@ -133,9 +133,10 @@ const SECRETS: [&str; 11] = [
 ];
 
 /// Returns whether `line` has options or settings of which one is likely a secret.
-fn names_secret(line: &str) -> bool {
+pub fn names_secret(line: &str) -> bool {
     let line = line.to_lowercase();
-    let sets = line.contains("options") || line.trim_start().starts_with("set ");
+    let is_set = |line: &str| line.trim_start().starts_with("set ");
+    let sets = line.contains("options") || line.lines().any(is_set);
     sets && SECRETS.iter().any(|name| line.contains(name))
 }
 

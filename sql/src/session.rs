@@ -72,8 +72,8 @@ async fn context(args: &Args, reads_stdin: bool, watch: Watch) -> Result<Session
         .with_runtime_env(runtime(args)?)
         .with_default_features()
         .with_query_planner(Arc::new(watch));
-    let state = horton_join::install(state).build();
-    let context = SessionContext::new_with_state(state).enable_url_table();
+    let state = horton_trace::instrument(horton_join::install(state));
+    let context = SessionContext::new_with_state(state.build()).enable_url_table();
     context.refresh_catalogs().await?;
     // Object stores are opened when a statement names their files.
     context.register_catalog_list(Arc::new(DynamicObjectStoreCatalog::new(

@@ -39,6 +39,7 @@ use crate::failure::Failure;
 use crate::interrupts::Interrupts;
 use crate::output::{self, Out, Printed, Style};
 use crate::progress::Progress;
+use crate::prompt::names_secret;
 use crate::session::Session;
 use crate::split::split;
 use crate::summary;
@@ -135,6 +136,7 @@ impl Shell {
     /// Its own; [`Failure::Interrupted`] after Ctrl-C.
     pub async fn statement(&self, text: &str) -> Result<(), Failure> {
         let began = Instant::now();
+        let _shown = horton_trace::query(shown(text));
         let (out, is_gone) = Out::open();
         let progress = Arc::new(Progress::new(&self.watch, self.print.quiet));
         // Dropped with this function: the statement ends then, too, once it yields.
@@ -191,9 +193,10 @@ impl Shell {
         }
         let is_query = matches!(&statement, Statement::Statement(statement)
             if matches!(**statement, ast::Statement::Query(_)));
-        let logical = self.context.state().statement_to_plan(statement).await?;
+        let state = self.context.state();
+        let logical = horton_trace::planned(state.statement_to_plan(statement)).await?;
         let frame = self.context.execute_logical_plan(logical).await?;
-        let plan = frame.create_physical_plan().await?;
+        let plan = horton_trace::planned(frame.create_physical_plan()).await?;
         let has_rows = !plan.schema().fields().is_empty();
         let format = match self.print.format {
             PrintFormat::Automatic if plan.boundedness().is_unbounded() => PrintFormat::Csv,
@@ -230,6 +233,15 @@ impl Shell {
         let name = state.config_options().sql_parser.dialect;
         dialect_from_str(name)
             .ok_or_else(|| exec_datafusion_err!("there is no SQL dialect '{name}'"))
+    }
+}
+
+/// Returns what a trace shows of a statement: others may come to read it.
+fn shown(text: &str) -> &str {
+    if names_secret(text) {
+        "a statement with a secret"
+    } else {
+        text.trim()
     }
 }
 

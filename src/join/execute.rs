@@ -23,6 +23,7 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt, TryFutureExt, TryStreamExt};
+use tracing::{Instrument, trace_span};
 
 use crate::config::Filters;
 use crate::error::Error;
@@ -86,6 +87,11 @@ struct Build {
 }
 
 impl Build {
+    /// Prepares the join, as in [`prepare`](Self::prepare), in a span of its own.
+    fn begin(self) -> impl Future<Output = Result<Arc<OpenedJoin>, Error>> {
+        self.prepare().instrument(trace_span!("prepare join"))
+    }
+
     /// Reads until there is a build side, and prepares the join.
     async fn prepare(self) -> Result<Arc<OpenedJoin>, Error> {
         let Self {
@@ -139,6 +145,7 @@ impl<'a> Execution<'a> {
 
     /// Returns the rows of output partition `partition`.
     pub fn start(self, partition: usize) -> Result<SendableRecordBatchStream> {
+        let _work = trace_span!("start join").entered();
         let partitions = self.join.output_partitions();
         if partition >= partitions {
             return internal_err!("partition {partition} of a join that has {partitions}");
@@ -286,7 +293,7 @@ impl<'a> Execution<'a> {
             reopen: self.reopen(),
             partitioning: None,
         };
-        let prepared = build.prepare().map_err(Arc::new).boxed().shared();
+        let prepared = build.begin().map_err(Arc::new).boxed().shared();
         Ok(match accumulator {
             // The filters are complete once all builds are.
             Some(accumulator) => {
@@ -354,7 +361,7 @@ impl<'a> Execution<'a> {
         let publisher = FilterPublisher::begin(executions, &self.join.made_filters())?;
         lock(run.rebuilds()).push(publisher);
         let build = self.rebuild(partition, self.join.sides())?;
-        Ok(build.prepare().map_err(Arc::new).boxed().shared())
+        Ok(build.begin().map_err(Arc::new).boxed().shared())
     }
 
     /// Begins to prepare the join of a round of partitions that were asked for before. It is the
@@ -400,7 +407,7 @@ impl<'a> Execution<'a> {
                 None => (left, None),
             };
             build.partitioning = partitioning;
-            Ok(build.prepare().await?)
+            Ok(build.begin().await?)
         };
         Ok(prepared.boxed().shared())
     }

@@ -17,6 +17,7 @@ use arrow::array::{Array, ArrayRef};
 use arrow::datatypes::DataType;
 use datafusion::common::NullEquality;
 use datafusion::execution::memory_pool::MemoryReservation;
+use tracing::trace_span;
 
 use crate::error::{Error, Result};
 
@@ -78,6 +79,7 @@ impl KeyPart {
     /// # Errors
     /// The errors of [`KeyEncoder::encode`].
     pub fn write(&self, out: &mut [u32]) -> Result<()> {
+        let _work = trace_span!("encode keys").entered();
         match self {
             Self::Plain(encoder, part) => encode_plain(encoder, part, out),
             Self::Encoded(keys) => {
@@ -199,7 +201,10 @@ pub async fn choose_encoder(
 ) -> Result<KeyEncoder> {
     let measure = |part: Morsel| {
         let types = types.to_vec();
-        async move { KeyRanges::measure(&part.columns, &types) }
+        async move {
+            let _work = trace_span!("measure keys").entered();
+            KeyRanges::measure(&part.columns, &types)
+        }
     };
     let extents = map_parallel(parts(keys), width, measure).await?;
     let whole = extents.into_iter().reduce(KeyRanges::union);
@@ -223,6 +228,7 @@ pub async fn encode_parts(
 
 /// Returns the normalized keys of the rows that can match.
 fn encode_part(encoder: &KeyEncoder, part: &Morsel) -> Result<NormalizedKeys> {
+    let _work = trace_span!("encode keys").entered();
     let words = encoder.words();
     let mut keys = vec![0; part.rows * words];
     let mut rows: Option<Vec<u32>> = None;

@@ -8,6 +8,7 @@
 //!  scripts  -f, pipes, errors, exit codes, signals
 //!  devices  --device, --set, `horton-sql devices`, no OpenCL
 //!  stores   http://, s3://: a server in the test
+//!  trace    --trace, and what does not get into its file
 //!  prompt   a pseudo-terminal: history, completion, Ctrl-C
 //! ```
 
@@ -19,3 +20,4 @@ mod prompt;
 mod run;
 mod scripts;
 mod stores;
+mod trace;

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use datafusion::common::runtime::SpawnedTask;
+use tracing::{Instrument, trace_span};
 
 use crate::error::{Error, Result};
 use crate::join::bitmap::Bitmap;
@@ -55,7 +56,8 @@ pub async fn build(
     if n > limit {
         return Err(Error::TooManyRows { rows: n, limit });
     }
-    let keys = evaluate_keys(&spec.on, &batches, &memory.keys).await?;
+    let keys = evaluate_keys(&spec.on, &batches, &memory.keys);
+    let keys = keys.instrument(trace_span!("evaluate keys")).await?;
     metrics.build_mem_used.add(memory.keys.size());
     if spec.visited {
         memory.visited.try_grow(Bitmap::bytes(n))?;

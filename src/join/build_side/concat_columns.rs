@@ -10,6 +10,7 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef};
 use arrow::error::ArrowError;
 use datafusion::execution::memory_pool::MemoryReservation;
+use tracing::trace_span;
 
 use crate::error::Result;
 use crate::join::build_side::keyed::KeyedRows;
@@ -80,10 +81,12 @@ pub async fn concat_columns(
         let arrays = column.arrays.iter().map(|array| vec![Arc::clone(array)]);
         let parts = parts(&arrays.collect::<Vec<_>>());
         let arrays = map_parallel(parts, width, move |part| async move {
+            let _work = trace_span!("concatenate").entered();
             Ok(concatenate(&part.columns.concat(), copies))
         });
         let arrays: std::result::Result<Vec<ArrayRef>, ArrowError> =
             arrays.await?.into_iter().collect();
+        let _work = trace_span!("concatenate").entered();
         match arrays.and_then(|parts| concatenate(&parts, false)) {
             Ok(array) => column.arrays = vec![array],
             Err(error) => log::debug!("{:?} stays as it is: {error}", column.source),

@@ -16,6 +16,7 @@
 use std::sync::Arc;
 
 use datafusion::common::runtime::SpawnedTask;
+use tracing::{Instrument, trace_span};
 
 use crate::device::Placed;
 use crate::error::{Error, Result};
@@ -47,12 +48,13 @@ pub async fn fail_over(
     failover.note(&table.device, error, metrics)?;
     table.mark_failed();
     let (side, metrics) = (Arc::clone(side), metrics.clone());
-    let added = SpawnedTask::spawn(async move {
+    let add = async move {
         let _one = side.tables().adding.lock().await;
         if side.tables().answering().is_none() {
             add_table(&side, &metrics).await;
         }
-    });
+    };
+    let added = SpawnedTask::spawn(add.instrument(trace_span!("fail over")));
     added.join().await.map_err(|error| task_failed(&error))
 }
 

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use arrow::array::ArrayRef;
 use datafusion::common::runtime::SpawnedTask;
 use datafusion::execution::memory_pool::MemoryReservation;
+use tracing::trace_span;
 
 use crate::error::Result;
 use crate::join::build_side::keyed::KeyedRows;
@@ -167,7 +168,10 @@ impl BuildSide {
         kept.try_grow(HostTable::bytes(rows, words))?;
         let parts = encode_parts(encoder, self.rows.keys(), self.spec.width).await?;
         // What is reserved stays so until the thread is done, though the query may be cancelled.
-        let make = move || (HostTable::build(&parts, words), kept, encoded);
+        let make = move || {
+            let _work = trace_span!("build table on the host").entered();
+            (HostTable::build(&parts, words), kept, encoded)
+        };
         let made = SpawnedTask::spawn_blocking(make).join().await;
         let (table, kept, _) = made.map_err(|e| task_failed(&e))?;
         self.memory.tables.grow(kept.free());

@@ -29,6 +29,7 @@ use datafusion::common::utils::memory::RecordBatchMemoryCounter;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::execution::memory_pool::{MemoryPool, MemoryReservation};
 use tokio::sync::watch;
+use tracing::{Instrument, trace_span};
 
 use crate::error::{Error, Result};
 use crate::join::batch_bytes::BatchBytes;
@@ -120,7 +121,7 @@ impl BufferedInput {
                 stop: Arc::clone(&stop),
                 stopped: stopped.clone(),
             };
-            reader.read(part)
+            reader.read(part).instrument(trace_span!("read input"))
         };
         let parts = std::mem::take(&mut self.parts);
         let mut refused = None;
@@ -253,7 +254,10 @@ impl BufferedInput {
             }
             let (batches, bytes): (Vec<_>, Vec<usize>) = part.batches.drain(..).unzip();
             let writer = files.clone();
-            let written = SpawnedTask::spawn_blocking(move || writer.write(&batches));
+            let written = SpawnedTask::spawn_blocking(move || {
+                let _work = trace_span!("write spill file").entered();
+                writer.write(&batches)
+            });
             let file = written.join().await.map_err(|e| task_failed(&e))??;
             part.spilled = file.map(|file| (file, files.clone()));
             self.kept.memory.shrink(bytes.iter().sum());

@@ -14,6 +14,7 @@ use std::iter::{repeat, repeat_n};
 
 use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
 use datafusion::common::utils::memory::RecordBatchMemoryCounter;
+use tracing::trace_span;
 
 use crate::error::Result;
 
@@ -43,7 +44,10 @@ pub async fn coalesce(mut collected: BuildBatches, width: usize) -> Result<Build
         return Ok(collected);
     }
     let parts: Vec<usize> = groups.iter().map(|group| group.part).collect();
-    let merge = |group: Group| async move { Ok(group.merge()) };
+    let merge = |group: Group| async move {
+        let _work = trace_span!("coalesce").entered();
+        Ok(group.merge())
+    };
     let merged = map_parallel(groups, width, merge).await?;
     collected.parts.fill(0);
     for (part, batches) in parts.into_iter().zip(&merged) {

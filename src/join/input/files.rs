@@ -11,6 +11,7 @@
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::task::Context;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
@@ -23,7 +24,8 @@ use datafusion::execution::spill_file::SpillFile;
 use datafusion::physical_plan::SpillManager;
 use datafusion::physical_plan::metrics::SpillMetrics;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use futures::TryStreamExt;
+use futures::{StreamExt, TryStreamExt};
+use tracing::trace_span;
 
 /// Appends batches to a file, and ends it.
 pub type Append = Box<dyn FnMut(Option<&RecordBatch>) -> Result<Ended> + Send>;
@@ -90,7 +92,11 @@ impl SpillFiles {
     /// None here. The stream's are explained.
     pub fn read(&self, file: Arc<dyn SpillFile>) -> Result<SendableRecordBatchStream> {
         // It is opened when the stream is polled.
-        let stream = self.manager.read_spill_as_stream(file, None)?;
+        let mut stream = self.manager.read_spill_as_stream(file, None)?;
+        let polled = move |context: &mut Context<'_>| {
+            trace_span!("read spill file").in_scope(|| stream.poll_next_unpin(context))
+        };
+        let stream = futures::stream::poll_fn(polled);
         let this = self.clone();
         let stream = stream.map_err(move |error| this.explained(error));
         let schema = Arc::clone(self.schema());

@@ -14,9 +14,11 @@ use std::sync::atomic::AtomicBool;
 
 use arrow::array::{Array, ArrayData, ArrayRef};
 
+use tracing::{Instrument, trace_span};
+
 use crate::config::HortonConfig;
-use crate::device::{Buffer, Placed};
-use crate::error::Result;
+use crate::device::{Buffer, Device, Placed, UploadPermit};
+use crate::error::{DeviceError, Result};
 use crate::join::lookup::columns::{DeviceColumn, log_words};
 use crate::join::lookup::table::JoinTable;
 use crate::join::lookup::visited_bits::VisitedBits;
@@ -29,6 +31,15 @@ use crate::table::multimap::{MultiMap, MultiMapInput};
 /// Returns the bytes of the memory of `device` that may be in use under the options `config`.
 pub fn memory_limit(device: &Placed, config: &HortonConfig) -> u64 {
     config.memory_limit().min(device.budget().limit())
+}
+
+/// Waits for the permit to fill host memory that `device` copies from.
+///
+/// # Errors
+/// The errors of [`Device::upload`].
+pub async fn upload_permit(device: &Device) -> Result<UploadPermit, DeviceError> {
+    let wait = trace_span!("wait for upload permit", row = "waits");
+    device.upload().instrument(wait).await
 }
 
 /// Builds the table of `keys` on `device`. Lookups note which of its values they found, if it
@@ -63,7 +74,8 @@ pub async fn build_table(
         };
         Ok((built, visited))
     });
-    let built = built.await?;
+    let wait = trace_span!("wait for table", row = "waits");
+    let built = built.instrument(wait).await?;
     metrics.add_cost(&built.cost);
     let (built, visited) = built.value;
     metrics.add_table(&built.index);
@@ -97,7 +109,8 @@ async fn allocate_keys(
         };
         Ok((Arc::new(keys), rows))
     });
-    Ok(buffers.await?.value)
+    let wait = trace_span!("wait for device memory", row = "waits");
+    Ok(buffers.instrument(wait).await?.value)
 }
 
 /// Sends the keys of all parts to `words`, one after the other, and the numbers of their rows to
@@ -125,7 +138,7 @@ async fn send_keys(
         async move {
             let n = part.count();
             let sent = {
-                let permit = device.upload().await?;
+                let permit = upload_permit(&device).await?;
                 let mut keys = permit.staging("build keys", n * key_words)?;
                 part.write(&mut keys)?;
                 let rows = match numbers {
@@ -144,7 +157,8 @@ async fn send_keys(
                     queue.send_to(&words, at * key_words, keys)
                 })
             };
-            metrics.add_cost(&sent.await?.cost);
+            let wait = trace_span!("wait for upload", row = "waits");
+            metrics.add_cost(&sent.instrument(wait).await?.cost);
             Ok(())
         }
     };
@@ -174,7 +188,8 @@ pub async fn send_column(
         queue.limit_memory(limit);
         queue.allocate_table("a build column", rows << log_words)
     });
-    let words = Arc::new(words.await?.value);
+    let wait = trace_span!("wait for device memory", row = "waits");
+    let words = Arc::new(words.instrument(wait).await?.value);
     let batches = arrays.iter().map(|array| vec![Arc::clone(array)]);
     let batches: Vec<Vec<ArrayRef>> = batches.collect();
     let send = |part: Morsel| {
@@ -182,7 +197,7 @@ pub async fn send_column(
         let metrics = metrics.clone();
         async move {
             let sent = {
-                let permit = device.upload().await?;
+                let permit = upload_permit(&device).await?;
                 let mut staging =
                     permit.staging::<u32>("a build column", part.rows << log_words)?;
                 copy_values(&part, 4 << log_words, staging.bytes_mut());
@@ -192,7 +207,8 @@ pub async fn send_column(
                     queue.send_to(&words, at, staging)
                 })
             };
-            metrics.add_cost(&sent.await?.cost);
+            let wait = trace_span!("wait for upload", row = "waits");
+            metrics.add_cost(&sent.instrument(wait).await?.cost);
             Ok(())
         }
     };
@@ -207,6 +223,7 @@ pub async fn send_column(
 
 /// Copies the values of a part's one column, `width` bytes each.
 fn copy_values(part: &Morsel, width: usize, out: &mut [u8]) {
+    let _work = trace_span!("copy column").entered();
     let mut rest = out;
     for column in part.columns.iter().flatten() {
         let data = column.to_data();

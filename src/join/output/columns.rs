@@ -16,6 +16,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::joins::utils::{ColumnIndex, build_join_schema};
 use datafusion::scalar::ScalarValue;
+use tracing::trace_span;
 
 use crate::error::Result;
 use crate::join::rows::{BuildRows, RowLocations, Source};
@@ -58,6 +59,7 @@ impl OutputColumns {
         pairs: &Pairs,
         rows: usize,
     ) -> Result<RecordBatch> {
+        let _work = trace_span!("gather columns").entered();
         let located = RowLocations::new(build, &pairs.build);
         let probe_rows = ProbeRows::new(probe, &pairs.probe);
         let columns = self

@@ -26,6 +26,7 @@ use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::metrics::MetricBuilder;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
+use tracing::{Instrument, trace_span};
 
 use crate::config::HortonConfig;
 use crate::device::{Device, Placed};
@@ -129,7 +130,9 @@ impl JoinPreparation {
         mut probe: BufferedInput,
     ) -> Result<PreparedJoin> {
         let build = coalesce(build, self.oriented.width()).await?;
-        self.publish_filters(&build).await?;
+        self.publish_filters(&build)
+            .instrument(trace_span!("make filters"))
+            .await?;
         if let Some((_, reason)) = &self.partitioning {
             let (reason, probe) = (reason.clone(), probe.into_streams());
             return self.on_host(build, probe, reason);
@@ -246,7 +249,8 @@ impl JoinPreparation {
         let metrics = JoinMetrics::new(&self.shown.metrics, self.at.partition);
         let pool = self.oriented.context().memory_pool();
         let memory = BuildMemory::new(pool, self.at.partition);
-        match builder::build(spec, build, memory, metrics).await {
+        let built = builder::build(spec, build, memory, metrics);
+        match built.instrument(trace_span!("build")).await {
             // A table on the host has its memory already.
             Err(error) if error.is_pool_memory() => Ok(Err(HostReason::NoMemory)),
             built => built,

@@ -9,6 +9,8 @@
 //! DuckDB and DataFusion decide on perfect hashing at the same point (`try_create_array_map`): the
 //! build rows are counted by then, so nothing is estimated.
 
+use tracing::{Instrument, trace_span};
+
 use crate::config::{Enabled, HortonConfig};
 use crate::device::{Device, Devices, Placed, names_device};
 use crate::device_startup::{self, Readiness};
@@ -35,7 +37,10 @@ pub async fn place(
         return Ok(Err(HostReason::KeyType(reason)));
     }
     let readiness = match config.enabled {
-        Enabled::Always => device_startup::finished(config).await,
+        Enabled::Always => {
+            let wait = trace_span!("wait for start of device", row = "waits");
+            device_startup::finished(config).instrument(wait).await
+        }
         // The name may be wrong.
         _ if names_device(&config.device) => device_startup::opened(config).await,
         _ => device_startup::now(config),

@@ -14,6 +14,7 @@ use datafusion::physical_expr::PhysicalExprRef;
 use datafusion::physical_expr_common::utils::evaluate_expressions_to_arrays;
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use tracing::trace_span;
 
 use crate::device::Answer;
 use crate::error::{Error, Result};
@@ -86,7 +87,9 @@ async fn host_matches(
     keys: &[u32],
     start: ChunkPosition,
 ) -> Result<HostMatches> {
-    let matches = HostMatches::new(build.host_table().await?, keys, start);
+    let table = build.host_table().await?;
+    let _work = trace_span!("look up on the host").entered();
+    let matches = HostMatches::new(table, keys, start);
     if let Some(visited) = build.visited().filter(|visited| visited.by_lookups()) {
         (matches.build_rows()).for_each(|row| visited.rows().set(row.0));
     }

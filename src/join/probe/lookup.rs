@@ -20,6 +20,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
+use tracing::{Instrument, trace_span};
 
 use crate::error::{Error, Result};
 use crate::join::build_side::replicate::fail_over;
@@ -86,6 +87,7 @@ impl ChunkLookups {
             self.reset_chunk_size(build);
             let is_idle = self.in_flight.is_empty();
             let gathered = self.gatherer.gather(build, &mut self.sizing, is_idle);
+            let gathered = gathered.instrument(trace_span!("gather chunk"));
             let Some(gathered) = gathered.await? else {
                 break;
             };
@@ -127,7 +129,8 @@ impl ChunkLookups {
             mut table,
             answer,
         } = lookup;
-        let found = match answer.await {
+        let wait = trace_span!("wait for lookup", row = "waits");
+        let found = match answer.instrument(wait).await {
             Ok(answer) => {
                 self.is_answered = true;
                 self.metrics.add_cost(&answer.cost);
@@ -191,7 +194,8 @@ impl ChunkLookups {
         let left = usize::try_from(chunk.found.total - first).unwrap_or(usize::MAX);
         reserve_pairs(build, &chunk.memory, left, &mut chunk.wanted);
         let rest = chunk.found.rest.clone().ok_or_else(lost)?;
-        match rest.window(first, chunk.wanted).await {
+        let wait = trace_span!("wait for pairs", row = "waits");
+        match rest.window(first, chunk.wanted).instrument(wait).await {
             Ok(answer) => {
                 self.sizing.note_answered();
                 self.metrics.add_cost(&answer.cost);

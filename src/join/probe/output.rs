@@ -16,6 +16,7 @@ use arrow::compute::take;
 use datafusion::common::JoinType;
 use datafusion::common::cast::as_boolean_array;
 use datafusion::physical_plan::coalesce::{LimitedBatchCoalescer, PushBatchStatus};
+use tracing::trace_span;
 
 use crate::error::Result;
 use crate::join::bitmap::Bitmap;
@@ -79,6 +80,7 @@ impl ProbeOutput {
         build: &BuildSide,
         chunk: &mut Chunk,
     ) -> Result<Option<PushBatchStatus>> {
+        let _work = trace_span!("emit").entered();
         match chunk.wanted {
             LookupKind::Visits => {
                 self.count_chunk(chunk);
@@ -202,6 +204,7 @@ impl ProbeOutput {
         self.metrics.avg_fanout.add_total(hits);
         self.metrics.probe_hit_rate.add_part(hits);
         if let Some((filter, shape)) = &self.spec.filter {
+            let _work = trace_span!("residual filter").entered();
             let rows = pairs.probe.len();
             let input = shape.batch(build.rows(), Some(&probe.batch), &pairs, rows)?;
             let passed = filter.evaluate(&input)?.into_array(rows)?;
@@ -217,6 +220,7 @@ impl ProbeOutput {
 
     /// Drops candidates whose keys only share a normalized key.
     fn verify(&self, build: &BuildSide, probe: &ProbeBatch, pairs: Pairs) -> Result<Pairs> {
+        let _work = trace_span!("verify keys").entered();
         let located = RowLocations::new(build.rows(), &pairs.build);
         let picked = if pairs.are_whole(probe.batch.num_rows()) {
             None
@@ -290,6 +294,7 @@ impl ProbeOutput {
         visited: &Bitmap,
         rows: Range<u32>,
     ) -> Result<(Range<u32>, PushBatchStatus)> {
+        let _work = trace_span!("emit").entered();
         let timer = self.metrics.join_time.timer();
         let (emitted, rest) = self.emitted_rows(build, visited, rows);
         self.metrics.input_rows.add(emitted.len());
@@ -335,6 +340,7 @@ impl ProbeOutput {
     /// Hands rows to the output, which passes a large batch on as it is: so no more than a
     /// batch's rows at a time.
     fn push(&mut self, batch: RecordBatch) -> Result<PushBatchStatus> {
+        let _work = trace_span!("coalesce output").entered();
         let (rows, size) = (batch.num_rows(), self.spec.batch_size);
         for at in (0..rows).step_by(size) {
             let part = batch.slice(at, size.min(rows - at));

@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use tracing::trace_span;
 
 use crate::device::{Answer, Staging, UploadPermit};
 use crate::error::{Error, Result};
@@ -20,6 +21,7 @@ use crate::join::build_side::side::BuildSide;
 use crate::join::lookup::device;
 use crate::join::lookup::result::{LookupKind, LookupResult};
 use crate::join::lookup::table::JoinTable;
+use crate::join::lookup::upload::upload_permit;
 use crate::join::memory::ProbeMemory;
 use crate::join::metrics::JoinMetrics;
 
@@ -81,6 +83,7 @@ impl LookupInFlight {
         } else {
             None
         };
+        let _work = trace_span!("encode keys", rows).entered();
         let _timer = metrics.join_time.timer();
         let mut place = 0;
         let mut chunk = VecDeque::with_capacity(batches.len());
@@ -140,7 +143,7 @@ impl ChunkKeys {
         metrics: &JoinMetrics,
     ) -> Result<Self, Refused> {
         while let Some(table) = build.tables().answering() {
-            let permit = table.device.upload().await;
+            let permit = upload_permit(&table.device).await;
             let keys = permit.map_err(Error::from).and_then(|permit| {
                 let keys = permit.staging("probe keys", words)?;
                 Ok((keys, permit))

@@ -12,6 +12,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use tracing::{Instrument, trace_span};
+
 use crate::error::Result;
 use crate::join::bitmap::Bitmap;
 use crate::join::build_side::replicate::fail_over;
@@ -76,7 +78,8 @@ async fn mark_visited(
 ) -> Result<bool> {
     for table in build.tables().all() {
         let marked = Arc::clone(&table).mark_visited(visited, build.rows().len());
-        match marked.await {
+        let wait = trace_span!("wait for visits", row = "waits");
+        match marked.instrument(wait).await {
             Ok(cost) => metrics.add_cost(&cost),
             Err(error) => {
                 fail_over(build, &table, error, metrics).await?;

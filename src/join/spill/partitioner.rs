@@ -20,6 +20,7 @@ use datafusion::error::Result as DataFusionResult;
 use datafusion::execution::SendableRecordBatchStream;
 use futures::TryStreamExt;
 use tokio::sync::Mutex;
+use tracing::trace_span;
 
 use crate::error::Result;
 use crate::join::concat::concatenate::compact;
@@ -122,6 +123,7 @@ impl Partitioner {
 
     /// Returns the rows of each partition, and those that are separate.
     fn parts(&self, batch: &RecordBatch) -> Result<Vec<(usize, RecordBatch)>> {
+        let _work = trace_span!("partition rows").entered();
         let mut rows: Vec<Vec<u32>> = vec![Vec::new(); self.spec.partitions + 1];
         for (row, at) in partition_numbers(&self.spec, batch)?
             .into_iter()
@@ -172,6 +174,7 @@ impl Partitioner {
             let files = files.clone();
             async move {
                 let written = SpawnedTask::spawn_blocking(move || {
+                    let _work = trace_span!("write spill file").entered();
                     let written = partition.write(&files, batch_size);
                     (partition, written)
                 });

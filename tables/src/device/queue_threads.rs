@@ -100,6 +100,7 @@ impl UploadPermit {
     /// # Errors
     /// The errors of [`Device::staging`].
     pub fn staging<T: OclPrm>(&self, what: &'static str, len: usize) -> Result<Staging<T>> {
+        let _work = tracing::trace_span!("take staging memory").entered();
         self.opened.staging(what, len)
     }
 }

@@ -62,7 +62,7 @@ impl Queue {
         let event = unsafe { opencl::enqueue(&self.commands, call, kernel, global, group) }
             .map_err(|e| self.fail(format!("kernel {kernel}"), &e))?;
         self.cost.launches += 1;
-        self.events.push((Stage::Kernel(kernel), event));
+        self.note(Stage::Kernel(kernel), event);
         Ok(())
     }
 

@@ -6,7 +6,8 @@
 //!
 //! The queue is in-order, so a job reads as straight-line code; only downloads wait. Every command
 //! leaves an event. `check` asks the events how their commands ended, before the job uses what the
-//! host was given. When the job ends, device clocks are added up into its [`Cost`].
+//! host was given. When the job ends, device clocks are added up into its [`Cost`], and `timeline`
+//! shows them to whoever traces.
 //!
 //! The queue holds all memory that its commands use until they have finished (`pool`). Sizes of
 //! zero are legal here: OpenCL refuses them, and `ocl` panics.
@@ -29,27 +30,11 @@ use super::pool::{Block, InUse};
 use super::staging::Staging;
 use super::status::Failed;
 
+use timeline::{Command, JobClock, Stage};
+
 pub(super) mod launch;
+mod timeline;
 mod transfer;
-
-/// The purpose of a command.
-#[derive(Debug, Clone, Copy)]
-enum Stage {
-    Upload,
-    Kernel(&'static str),
-    Download,
-}
-
-impl Stage {
-    /// Returns its name in errors.
-    fn name(self) -> &'static str {
-        match self {
-            Stage::Upload => "upload",
-            Stage::Kernel(name) => name,
-            Stage::Download => "download",
-        }
-    }
-}
 
 /// An in-order queue of an opened device; lives on its queue thread.
 pub struct Queue {
@@ -60,9 +45,10 @@ pub struct Queue {
     kernels: HashMap<(String, &'static str), Kernel>,
     /// The memory of commands that are not known to be done.
     in_use: InUse,
-    events: Vec<(Stage, Event)>,
-    /// The number of events whose commands are known to have ended well.
+    issued: Vec<Command>,
+    /// The number of commands that are known to have ended well.
     checked: usize,
+    clock: JobClock,
     cost: Cost,
 }
 
@@ -74,8 +60,9 @@ impl Queue {
             commands: opened.command_queue()?,
             kernels: HashMap::new(),
             in_use: InUse::default(),
-            events: Vec::new(),
+            issued: Vec::new(),
             checked: 0,
+            clock: JobClock::default(),
             cost: Cost::default(),
             opened,
         })
@@ -86,10 +73,12 @@ impl Queue {
         &mut self,
         job: impl FnOnce(&mut Queue) -> Result<T>,
     ) -> Result<Answer<T>> {
+        let _work = tracing::trace_span!("job").entered();
+        self.clock = JobClock::begin();
         self.limit = u64::MAX;
         self.body = self.opened.info.body();
         self.cost = Cost::default();
-        self.events.clear();
+        self.issued.clear();
         self.checked = 0;
         let value = job(self);
         let finished = self.finish();
@@ -126,10 +115,10 @@ impl Queue {
 
     /// Checks how the commands so far ended, which are all done, and frees their memory.
     fn check(&mut self) -> Result<()> {
-        for (stage, event) in &self.events[self.checked..] {
-            self.opened.check(stage.name(), event)?;
+        for command in &self.issued[self.checked..] {
+            self.opened.check(command.stage.name(), &command.event)?;
         }
-        self.checked = self.events.len();
+        self.checked = self.issued.len();
         self.in_use.clear();
         Ok(())
     }
@@ -228,7 +217,7 @@ impl Queue {
             .map_err(|e| self.fail("clEnqueueUnmapMemObject", &e))?;
         if let Some(event) = unmapped {
             self.in_use.hold(&block);
-            self.events.push((Stage::Upload, event));
+            self.note(Stage::Upload, event);
         }
         Ok(Buffer {
             block,
@@ -245,11 +234,18 @@ impl Queue {
         self.opened.staging(what, len)
     }
 
-    /// Adds the device times of the job's events to its cost.
+    /// Notes a command that was issued.
+    fn note(&mut self, stage: Stage, event: Event) {
+        let seen = self.clock.now();
+        self.issued.push(Command { stage, event, seen });
+    }
+
+    /// Adds the device times of the job's commands to its cost.
     fn record_cost(&mut self) {
-        for (stage, event) in self.events.drain(..) {
-            let took = elapsed(&event);
-            match stage {
+        self.clock.show(&self.issued);
+        for command in self.issued.drain(..) {
+            let took = elapsed(&command.event);
+            match command.stage {
                 Stage::Upload => self.cost.upload += took,
                 Stage::Kernel(name) => {
                     log::trace!("kernel {name}: {took:?}");

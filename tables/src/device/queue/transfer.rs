@@ -68,7 +68,7 @@ impl Queue {
             unsafe { opencl::write(&self.commands, mem, false, "staged", offset, &staging[..]) }
                 .map_err(|e| self.fail("clEnqueueWriteBuffer", &e))?;
         self.cost.uploaded += size_of_val(&staging[..]) as u64;
-        self.events.push((Stage::Upload, event));
+        self.note(Stage::Upload, event);
         Ok(())
     }
 
@@ -84,7 +84,7 @@ impl Queue {
             self.cost.downloaded += (len * size_of::<T>()) as u64;
             let (staging, mapped) = self.opened.mapped(buffer.block, len, &self.commands)?;
             if let Some(event) = mapped {
-                self.events.push((Stage::Download, event));
+                self.note(Stage::Download, event);
                 self.check()?;
             }
             return Ok(staging);
@@ -152,7 +152,7 @@ impl Queue {
         let event = unsafe { opencl::write(&self.commands, mem, true, "direct", offset, data) }
             .map_err(|e| self.fail("clEnqueueWriteBuffer", &e))?;
         self.cost.uploaded += size_of_val(data) as u64;
-        self.events.push((Stage::Upload, event));
+        self.note(Stage::Upload, event);
         Ok(())
     }
 
@@ -190,7 +190,7 @@ impl Queue {
         let event = unsafe { opencl::read(&self.commands, mem, blocking, offset, out) }
             .map_err(|e| self.fail("clEnqueueReadBuffer", &e))?;
         self.cost.downloaded += size_of_val(out) as u64;
-        self.events.push((Stage::Download, event));
+        self.note(Stage::Download, event);
         if blocking {
             self.check()?;
         }
@@ -236,7 +236,7 @@ impl Queue {
         let mem = self.use_buffer(buffer)?;
         let event = opencl::fill(&self.commands, mem, value, buffer.len)
             .map_err(|e| self.fail("clEnqueueFillBuffer", &e))?;
-        self.events.push((Stage::Kernel("fill"), event));
+        self.note(Stage::Kernel("fill"), event);
         Ok(())
     }
 
@@ -253,7 +253,7 @@ impl Queue {
         let (source, target) = (self.use_buffer(from)?, self.use_buffer(to)?);
         let event = opencl::copy::<T>(&self.commands, source, target, from.len)
             .map_err(|e| self.fail("clEnqueueCopyBuffer", &e))?;
-        self.events.push((Stage::Kernel("copy"), event));
+        self.note(Stage::Kernel("copy"), event);
         Ok(())
     }
 }

@@ -31,6 +31,7 @@ use datafusion::prelude::{SessionConfig, SessionContext};
 use horton_join::HortonJoinExec;
 use horton_join::device::Device;
 use horton_join::error::DeviceError;
+use horton_trace::traced;
 
 use super::Result;
 use super::cases::Query;
@@ -136,8 +137,8 @@ impl Sides {
     pub async fn new(settings: &Settings) -> Result<Self> {
         let mut config = SessionConfig::new().with_target_partitions(settings.partitions);
         config.options_mut().optimizer.join_reordering = settings.reorder;
-        let stock = SessionContext::new_with_config(config.clone());
-        let horton = horton_join::context(config);
+        let stock = traced(&SessionContext::new_with_config(config.clone()));
+        let horton = traced(&horton_join::context(config));
         set(&horton, "horton.device", &settings.device).await?;
         set(&horton, "horton.enabled", &settings.enabled).await?;
         for (key, value) in &settings.options {
@@ -195,6 +196,7 @@ impl Sides {
             Side::Stock => (&self.stock, "stock plan"),
             Side::Horton => (&self.horton, "Horton plan"),
         };
+        let _shown = horton_trace::query(format_args!("{name}: {}", query.sql()));
         let run = run(context, query.sql()).await;
         run.map_err(|e| format!("{name}: {e}").into())
     }
@@ -249,7 +251,8 @@ async fn set(context: &SessionContext, key: &str, value: &str) -> Result<()> {
 
 async fn run(context: &SessionContext, sql: &str) -> Result<Run> {
     let start = Instant::now();
-    let plan = context.sql(sql).await?.create_physical_plan().await?;
+    let plan = async { context.sql(sql).await?.create_physical_plan().await };
+    let plan = horton_trace::planned(plan).await?;
     let batches = collect(Arc::clone(&plan), context.task_ctx()).await?;
     let time = start.elapsed();
     Ok(Run {
