@@ -10,8 +10,9 @@
 //! enough. Rows are compared with those of the first engine for the text as written. A LIMIT may
 //! cut through rows that its ORDER BY ties; then the first engine differs from itself as well.
 
+use std::fs;
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use horton_test_support::Result;
 use horton_test_support::folder::of_folder;
@@ -51,6 +52,10 @@ pub struct Args {
     /// Run only queries whose name contains one of these
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     only: Vec<String>,
+
+    /// Also write the text of each order into this folder, as q05-3.sql
+    #[arg(long, value_name = "DIR")]
+    write: Option<PathBuf>,
 
     /// Also write the figures to this file, a line for each order and engine
     #[arg(long, value_name = "FILE")]
@@ -94,6 +99,9 @@ pub fn run(args: &Args, turns: &Turns) -> Result<usize> {
                 first: order,
             };
             let text = shuffle(&query.sql, args.options.seed, order)?.sql;
+            if let Some(folder) = &args.write {
+                keep(&text, folder, &format!("{}-{order}.sql", query.label))?;
+            }
             let measured = turns.run(&text, rounds, &mut expected)?;
             report.add(&query.label, order, measured)?;
         }
@@ -101,4 +109,11 @@ pub fn run(args: &Args, turns: &Turns) -> Result<usize> {
     }
     report.summary()?;
     Ok(report.differences())
+}
+
+/// Writes `text` to the file `name` of `folder`, which is made if it is not there.
+fn keep(text: &str, folder: &Path, name: &str) -> Result<()> {
+    let file = folder.join(name);
+    let written = fs::create_dir_all(folder).and_then(|()| fs::write(&file, text));
+    Ok(written.map_err(|error| format!("{}: {error}", file.display()))?)
 }
