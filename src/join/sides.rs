@@ -11,7 +11,7 @@
 //! ```text
 //!        Join          is one side a LIMIT, or a filter over an aggregate?   that one
 //!       /    \         else the side that costs less: the rows of all of its tables,
-//!      T      R        five times them if no filter leaves some out
+//!      T      R        five times them if no filter leaves some out (of two such sides: R's)
 //!     / \              between two trees, and between two scans that wait for
 //!    …   S             no filter of another join: the left one
 //! ```
@@ -148,7 +148,7 @@ impl ReadOrder {
         let Some((left, right)) = left.zip(right) else {
             return ReadOrder::Known(Side::Left);
         };
-        let cheaper = if right.cost < left.cost {
+        let cheaper = if right.cost() < left.cost_before(&right) {
             Side::Right
         } else {
             Side::Left
@@ -176,8 +176,10 @@ impl ReadOrder {
 struct Shape {
     /// The rows of its one scan, no row of which comes through twice.
     scan: Option<usize>,
-    /// What reading it costs.
-    cost: usize,
+    /// The rows of all of its tables.
+    rows: usize,
+    /// True if a filter leaves some of them out.
+    is_filtered: bool,
 }
 
 impl Shape {
@@ -185,11 +187,27 @@ impl Shape {
     fn of(plan: &Arc<dyn ExecutionPlan>, is_reached: bool) -> Option<Self> {
         let scan = rows_scanned(plan);
         let rows = scan.or_else(|| rows_below(plan))?;
-        let is_filtered = is_reached || has_filter(plan);
         Some(Self {
             scan,
-            cost: rows.saturating_mul(if is_filtered { 1 } else { UNFILTERED }),
+            rows,
+            is_filtered: is_reached || has_filter(plan),
         })
+    }
+
+    /// Returns what it costs to read it first, in rows of a filtered table.
+    fn cost(&self) -> usize {
+        let factor = if self.is_filtered { 1 } else { UNFILTERED };
+        self.rows.saturating_mul(factor)
+    }
+
+    /// Returns the same for the left side of a join with the side `right`. If no filter leaves rows
+    /// out of either, nothing but a right side that is small speaks against the planned order.
+    fn cost_before(&self, right: &Self) -> usize {
+        if right.is_filtered {
+            self.cost()
+        } else {
+            self.rows
+        }
     }
 }
 
