@@ -4,7 +4,7 @@
 //!  plan duties (properties, statistics, distribution, pushdown) ─▶ the stock node's answers
 //!  execute ─▶ which side is built, and where, decided with the rows at hand (execute.rs)
 //!  fmt_as  ─▶ the rules of the decision, or what was decided (decision.rs)
-//!  filters ─▶ one per key column of either input, published once the other one is built
+//!  filters ─▶ of the keys of either input, published once the other one is built
 //! ```
 //!
 //! The node keeps the `HashJoinExec` it came from and lets it answer all questions about the plan.

@@ -1,9 +1,10 @@
-//! A set of one key column's values on the build side, and the expression that tests for it.
+//! A set of the build side's keys, of one column or of several, and the expression that tests for
+//! it.
 //!
 //! ```text
-//!  codes of the values ≤ 64 per row?   yes: Bitmap    code(key) ─▶ bit
+//!  codes of one column ≤ 64 per row:        Bitmap    code(key) ─▶ bit
 //!                                                     0 0 1 0 1 1 0 … one bit per code
-//!                                      no:  Bloom     hash(key) ─▶ word, four of its 64 bits
+//!  no, or of several columns:               Bloom     hash(key) ─▶ word, four of its 64 bits
 //!                                                     [..1.1..][1......1] … 16 to 32 bits per row
 //! ```
 //!
@@ -25,9 +26,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use arrow::array::{Array, ArrayRef, BooleanArray, RecordBatch};
-use arrow::buffer::BooleanBuffer;
+use arrow::buffer::{BooleanBuffer, NullBuffer};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Schema};
+use arrow::error::ArrowError;
 use datafusion::common::hash_utils::create_hashes;
 use datafusion::common::{NullEquality, Result as DataFusionResult};
 use datafusion::execution::memory_pool::MemoryReservation;
@@ -54,11 +56,12 @@ const BLOOM_ROWS: usize = 4;
 /// Seed of the hashes; any will do, as both sides use it.
 const SEED: SeededRandomState = SeededRandomState::with_seed(0x486f_7274);
 
-/// A set of key values: no false negatives.
+/// A set of keys: no false negatives.
 #[derive(Debug)]
 pub struct MembershipFilter {
     kind: Kind,
-    data_type: DataType,
+    /// The type of each column.
+    types: Vec<DataType>,
     words: Vec<AtomicU64>,
     _memory: MemoryReservation,
 }
@@ -85,46 +88,46 @@ impl fmt::Display for FilterInfo {
 }
 
 impl MembershipFilter {
-    /// Returns the set of the values `keys[b][0]` of type `data_type`, filled `width` parts at a
-    /// time; NULLs are left out. Its bytes are taken from `memory`'s pool.
+    /// Returns the set of the keys whose column `c` is `keys[b][c]`, of the type `types[c]`, filled
+    /// `width` parts at a time. Keys with a NULL are left out. Its bytes are taken from `memory`'s
+    /// pool.
     ///
     /// # Errors
     /// `ResourcesExhausted` from the memory pool.
     pub async fn new(
         keys: &[Vec<ArrayRef>],
-        data_type: &DataType,
+        types: &[DataType],
         width: usize,
         memory: &MemoryReservation,
     ) -> Result<Arc<Self>> {
-        let types = [data_type.clone()];
-        let of_part = types.clone();
-        let measure = move |part: Morsel| KeyRanges::measure(&part.columns, &of_part);
-        let extents = map_blocking(parts(keys), width, measure).await?;
-        let extents = match extents.into_iter().reduce(KeyRanges::union) {
-            Some(extents) => extents,
-            None => KeyRanges::measure(&[], &types)?,
+        let encoder = match types {
+            [_] => Some(encoder_of(keys, types, width).await?),
+            _ => None,
         };
-        let rows: usize = keys.iter().flatten().map(|key| key.len()).sum();
-        let encoder = KeyEncoder::for_ranges(&extents, &types, NullEquality::NullEqualsNothing);
-        let set = Arc::new(Self::empty(encoder, data_type, rows, memory)?);
+        let rows = keys.iter().flat_map(|columns| columns.first());
+        let rows = rows.map(|key| key.len()).sum();
+        let set = Arc::new(Self::empty(encoder, types, rows, memory)?);
         let of_part = Arc::clone(&set);
         let insert = move |part: Morsel| {
-            let mut columns = part.columns.iter();
-            columns.try_for_each(|keys| of_part.insert(&keys[0]))
+            let mut slices = part.columns.iter();
+            slices.try_for_each(|keys| of_part.insert(keys))
         };
         map_blocking(parts(keys), width, insert).await?;
         Ok(set)
     }
 
+    /// Returns a set without keys, of which `rows` will come. The `encoder` is that of its one
+    /// column.
     fn empty(
-        encoder: KeyEncoder,
-        data_type: &DataType,
+        encoder: Option<KeyEncoder>,
+        types: &[DataType],
         rows: usize,
         memory: &MemoryReservation,
     ) -> Result<Self> {
         let most = (BITMAP_BITS * rows as u64).max(SMALL_BITMAP);
-        let (kind, words) = match encoder.domain_size() {
-            Some(codes) if codes <= most => {
+        let codes = encoder.as_ref().and_then(KeyEncoder::domain_size);
+        let (kind, words) = match (encoder, codes) {
+            (Some(encoder), Some(codes)) if codes <= most => {
                 let words = codes.div_ceil(64).max(1);
                 (Kind::Bitmap(encoder), words as usize)
             }
@@ -134,7 +137,7 @@ impl MembershipFilter {
         memory.try_grow(8 * words)?;
         Ok(Self {
             kind,
-            data_type: data_type.clone(),
+            types: types.to_vec(),
             words: (0..words).map(|_| AtomicU64::new(0)).collect(),
             _memory: memory,
         })
@@ -151,7 +154,8 @@ impl MembershipFilter {
         }
     }
 
-    fn insert(&self, keys: &ArrayRef) -> Result<()> {
+    /// Inserts the keys of some rows, given by their columns.
+    fn insert(&self, keys: &[ArrayRef]) -> Result<()> {
         let set = |word: usize, bits: u64| {
             // Most bits of keys that repeat are there: looking is cheaper than writing.
             if self.words[word].load(Ordering::Relaxed) & bits != bits {
@@ -160,8 +164,8 @@ impl MembershipFilter {
         };
         match &self.kind {
             Kind::Bitmap(encoder) => {
-                let mut codes = vec![0; keys.len()];
-                let has_code = encoder.encode(std::slice::from_ref(keys), &mut codes)?;
+                let mut codes = vec![0; row_count(keys)];
+                let has_code = encoder.encode(keys, &mut codes)?;
                 for (row, code) in codes.into_iter().enumerate() {
                     if has_code.as_ref().is_none_or(|has| has.value(row)) {
                         set((code >> 6) as usize, 1 << (code & 63));
@@ -169,7 +173,7 @@ impl MembershipFilter {
                 }
             }
             Kind::Bloom => {
-                let nulls = keys.logical_nulls();
+                let nulls = nulls_of_any(keys);
                 for (row, hash) in hashes(keys)?.into_iter().enumerate() {
                     if nulls.as_ref().is_none_or(|nulls| nulls.is_valid(row)) {
                         set(self.word_of(hash), bits_of(hash));
@@ -180,26 +184,31 @@ impl MembershipFilter {
         Ok(())
     }
 
-    /// Returns whether each of `keys` may be in the set; a NULL is not.
+    /// Returns whether each key of some rows, given by their columns, may be in the set. A key with
+    /// a NULL is not.
     ///
     /// # Errors
-    /// If `keys` are of a type that cannot be cast to that of the set.
-    pub fn test(&self, keys: &ArrayRef) -> Result<BooleanBuffer> {
-        let cast_keys;
-        let keys = if comparable(keys.data_type(), &self.data_type) {
-            // Casting to another time zone would move what is compared as it is.
-            keys
-        } else {
-            // A scan may test values as a file has them.
-            cast_keys = cast(keys, &self.data_type)?;
-            &cast_keys
-        };
+    /// If a column is of a type that cannot be cast to that of the set.
+    pub fn test(&self, keys: &[ArrayRef]) -> Result<BooleanBuffer> {
+        let columns = keys.iter().zip(&self.types);
+        let keys: Vec<ArrayRef> = columns
+            .map(|(key, data_type)| {
+                if comparable(key.data_type(), data_type) {
+                    // Casting to another time zone would move what is compared as it is.
+                    Ok(Arc::clone(key))
+                } else {
+                    // A scan may test values as a file has them.
+                    cast(key, data_type)
+                }
+            })
+            .collect::<Result<_, ArrowError>>()?;
+        let keys = keys.as_slice();
         let word = |word: usize| self.words[word].load(Ordering::Relaxed);
         match &self.kind {
             Kind::Bitmap(encoder) => {
                 // Values outside the range have any word in place of theirs.
                 let last = self.words.len() - 1;
-                encoder.test(keys, |code| {
+                encoder.test(&keys[0], |code| {
                     word(((code >> 6) as usize).min(last)) >> (code & 63) & 1 == 1
                 })
             }
@@ -209,7 +218,7 @@ impl MembershipFilter {
                     let bits = bits_of(hashes[row]);
                     word(self.word_of(hashes[row])) & bits == bits
                 });
-                Ok(match keys.logical_nulls() {
+                Ok(match nulls_of_any(keys) {
                     Some(nulls) => &bits & nulls.inner(),
                     None => bits,
                 })
@@ -229,10 +238,39 @@ fn bits_of(hash: u64) -> u64 {
         .fold(0, |bits, shift| bits | 1 << ((hash >> shift) & 63))
 }
 
-fn hashes(keys: &ArrayRef) -> Result<Vec<u64>> {
-    let mut hashes = vec![0; keys.len()];
-    create_hashes([keys], SEED.random_state(), &mut hashes)?;
+fn hashes(keys: &[ArrayRef]) -> Result<Vec<u64>> {
+    let mut hashes = vec![0; row_count(keys)];
+    create_hashes(keys, SEED.random_state(), &mut hashes)?;
     Ok(hashes)
+}
+
+fn row_count(keys: &[ArrayRef]) -> usize {
+    keys.first().map_or(0, |key| key.len())
+}
+
+/// Returns which rows have a NULL in one of `keys`; `None` if none has.
+fn nulls_of_any(keys: &[ArrayRef]) -> Option<NullBuffer> {
+    let nulls = keys.iter().map(|key| key.logical_nulls());
+    nulls.fold(None, |any, of_key| {
+        NullBuffer::union(any.as_ref(), of_key.as_ref())
+    })
+}
+
+/// Returns the encoder of the one column that `keys` have, of the one type of `types`.
+async fn encoder_of(
+    keys: &[Vec<ArrayRef>],
+    types: &[DataType],
+    width: usize,
+) -> Result<KeyEncoder> {
+    let of_part = types.to_vec();
+    let measure = move |part: Morsel| KeyRanges::measure(&part.columns, &of_part);
+    let ranges = map_blocking(parts(keys), width, measure).await?;
+    let ranges = match ranges.into_iter().reduce(KeyRanges::union) {
+        Some(ranges) => ranges,
+        None => KeyRanges::measure(&[], types)?,
+    };
+    let equality = NullEquality::NullEqualsNothing;
+    Ok(KeyEncoder::for_ranges(&ranges, types, equality))
 }
 
 /// The place where an expression finds its set; all copies of the expression share it.
@@ -258,18 +296,20 @@ impl FilterHandle {
 
 /// `key IN set`: Boolean, never NULL.
 pub struct InFilterExpr {
-    key: PhysicalExprRef,
+    /// The columns of the key.
+    keys: Vec<PhysicalExprRef>,
     slot: Arc<FilterHandle>,
     about: FilterInfo,
-    /// True if a NULL key passes.
+    /// True if a key with a NULL passes.
     nulls_pass: bool,
 }
 
 impl InFilterExpr {
-    /// Returns whether the value of `key` may be in `set`; a NULL is if `nulls_pass`.
-    pub fn new(key: PhysicalExprRef, set: Arc<MembershipFilter>, nulls_pass: bool) -> Self {
+    /// Returns whether the key with the columns `keys` may be in `set`. One with a NULL is if
+    /// `nulls_pass`.
+    pub fn new(keys: Vec<PhysicalExprRef>, set: Arc<MembershipFilter>, nulls_pass: bool) -> Self {
         Self {
-            key,
+            keys,
             about: set.about(),
             slot: FilterHandle::new(set),
             nulls_pass,
@@ -284,7 +324,13 @@ impl InFilterExpr {
 
 impl fmt::Display for InFilterExpr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} IN {}", self.key, self.about)
+        match self.keys.as_slice() {
+            [key] => write!(f, "{key} IN {}", self.about),
+            keys => {
+                let keys: Vec<String> = keys.iter().map(ToString::to_string).collect();
+                write!(f, "({}) IN {}", keys.join(", "), self.about)
+            }
+        }
     }
 }
 
@@ -296,14 +342,14 @@ impl fmt::Debug for InFilterExpr {
 
 impl Hash for InFilterExpr {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        self.key.hash(state);
+        self.keys.hash(state);
         Arc::as_ptr(&self.slot).hash(state);
     }
 }
 
 impl PartialEq for InFilterExpr {
     fn eq(&self, other: &Self) -> bool {
-        self.key.eq(&other.key) && Arc::ptr_eq(&self.slot, &other.slot)
+        self.keys == other.keys && Arc::ptr_eq(&self.slot, &other.slot)
     }
 }
 
@@ -311,16 +357,15 @@ impl Eq for InFilterExpr {}
 
 impl PhysicalExpr for InFilterExpr {
     fn children(&self) -> Vec<&PhysicalExprRef> {
-        vec![&self.key]
+        self.keys.iter().collect()
     }
 
     fn with_new_children(
         self: Arc<Self>,
         children: Vec<PhysicalExprRef>,
     ) -> DataFusionResult<PhysicalExprRef> {
-        let mut children = children.into_iter();
         Ok(Arc::new(Self {
-            key: children.next().unwrap_or_else(|| Arc::clone(&self.key)),
+            keys: children,
             slot: Arc::clone(&self.slot),
             about: self.about.clone(),
             nulls_pass: self.nulls_pass,
@@ -341,10 +386,12 @@ impl PhysicalExpr for InFilterExpr {
             let all = BooleanArray::new(BooleanBuffer::new_set(rows), None);
             return Ok(ColumnarValue::Array(Arc::new(all)));
         };
-        let keys = self.key.evaluate(batch)?.into_array(rows)?;
+        let keys = self.keys.iter();
+        let keys = keys.map(|key| key.evaluate(batch)?.into_array(rows));
+        let keys: Vec<ArrayRef> = keys.collect::<DataFusionResult<_>>()?;
         let mut passes = set.test(&keys)?;
         if self.nulls_pass
-            && let Some(nulls) = keys.logical_nulls()
+            && let Some(nulls) = nulls_of_any(&keys)
         {
             passes = &passes | &!nulls.inner();
         }
@@ -379,7 +426,7 @@ mod tests {
     async fn set_of(arrays: &[ArrayRef]) -> Arc<MembershipFilter> {
         let keys: Vec<Vec<ArrayRef>> = arrays.iter().map(|a| vec![Arc::clone(a)]).collect();
         let memory = memory(Arc::new(UnboundedMemoryPool::default()));
-        let set = MembershipFilter::new(&keys, arrays[0].data_type(), 2, &memory).await;
+        let set = MembershipFilter::new(&keys, &[arrays[0].data_type().clone()], 2, &memory).await;
         set.unwrap()
     }
 
@@ -413,7 +460,7 @@ mod tests {
             let keys = thirds(&data_type, 300);
             let (first, second) = (keys.slice(0, 100), keys.slice(100, 200));
             let set = set_of(&[first, second]).await;
-            let passes = set.test(&keys).unwrap();
+            let passes = set.test(&[Arc::clone(&keys)]).unwrap();
             for row in 0..keys.len() {
                 assert_eq!(passes.value(row), row % 7 != 0, "{data_type} {row}");
             }
@@ -425,16 +472,78 @@ mod tests {
         let near = set_of(&[thirds(&DataType::Int64, 5000)]).await;
         assert_eq!(near.about().kind, "bitmap");
         let all = ints((-100..20_000).map(Some));
-        let passes = near.test(&all).unwrap();
+        let passes = near.test(&[all]).unwrap();
         let expected = (0..5000).filter(|n| n % 7 != 0).count();
         assert_eq!(passes.count_set_bits(), expected);
 
         let far = |n: i64| Some(n * 0x0123_4567_89ab);
         let set = set_of(&[ints((0..5000).map(far))]).await;
         assert_eq!(set.about().kind, "bloom");
-        let others = set.test(&ints((5000..105_000).map(far))).unwrap();
+        let others = set.test(&[ints((5000..105_000).map(far))]).unwrap();
         let share = others.count_set_bits() as f64 / 1e5;
         assert!(share < 0.02, "{share}");
+    }
+
+    #[tokio::test]
+    async fn keys_of_several_columns_are_in_their_set_and_few_others_are() {
+        let numbers: ArrayRef = ints((0..4000).map(|n| (n % 7 != 0).then_some(n % 100)));
+        let letters = (0..4000).map(|n| (n % 5 != 0).then(|| format!("{}", n / 100)));
+        let letters: ArrayRef = Arc::new(StringArray::from_iter(letters));
+        let keys = vec![vec![Arc::clone(&numbers), Arc::clone(&letters)]];
+        let types = [DataType::Int64, DataType::Utf8];
+        let memory = memory(Arc::new(UnboundedMemoryPool::default()));
+        let set = MembershipFilter::new(&keys, &types, 2, &memory).await;
+        let set = set.unwrap();
+        assert_eq!(set.about().kind, "bloom");
+        let passes = set.test(&keys[0]).unwrap();
+        for row in 0..4000 {
+            assert_eq!(passes.value(row), row % 7 != 0 && row % 5 != 0, "{row}");
+        }
+        // Each column has these values, but no row has both.
+        let crossed = cast(&numbers, &DataType::Int32).unwrap();
+        let fields = vec![
+            Field::new("n", DataType::Int32, true),
+            Field::new("s", DataType::Utf8, true),
+        ];
+        let letters: ArrayRef = Arc::new(StringArray::from(vec!["40"; 4000]));
+        let schema = Arc::new(Schema::new(fields));
+        let batch = RecordBatch::try_new(schema, vec![crossed, letters]).unwrap();
+        let column = |name: &str, i| Arc::new(Column::new(name, i)) as PhysicalExprRef;
+        let passing = |nulls_pass| {
+            let columns = vec![column("n", 0), column("s", 1)];
+            let expression = InFilterExpr::new(columns, Arc::clone(&set), nulls_pass);
+            assert!(expression.to_string().starts_with("(n@0, s@1) IN bloom("));
+            let passes = expression.evaluate(&batch).unwrap().into_array(4000);
+            let passes = passes.unwrap();
+            passes
+                .as_any()
+                .downcast_ref::<BooleanArray>()
+                .unwrap()
+                .true_count()
+        };
+        assert!(passing(false) < 100, "{}", passing(false));
+        let with_null = (0..4000).filter(|n| n % 7 == 0).count();
+        assert_eq!(passing(true), passing(false) + with_null);
+    }
+
+    #[tokio::test]
+    async fn equal_values_of_several_columns_pass_whatever_their_bits() {
+        let floats: ArrayRef = Arc::new(Float64Array::from(vec![0.0, f64::NAN, 2.0]));
+        let words: ArrayRef = Arc::new(StringArray::from(vec!["a", "b", "a"]));
+        let dictionary = DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8));
+        let memory = memory(Arc::new(UnboundedMemoryPool::default()));
+        for of_build in [DataType::Utf8, dictionary.clone()] {
+            let keys = vec![vec![Arc::clone(&floats), cast(&words, &of_build).unwrap()]];
+            let types = [DataType::Float64, of_build];
+            let set = MembershipFilter::new(&keys, &types, 1, &memory).await;
+            let set = set.unwrap();
+            for of_probe in [DataType::Utf8, DataType::Utf8View, dictionary.clone()] {
+                let floats: ArrayRef = Arc::new(Float64Array::from(vec![-0.0, -f64::NAN, 2.0]));
+                let asked = [floats, cast(&words, &of_probe).unwrap()];
+                let passes = set.test(&asked).unwrap();
+                assert!(passes.value(0) && passes.value(2), "{types:?} {of_probe}");
+            }
+        }
     }
 
     /// The bitmap is one word of ones, so that a code outside its range meets a one, too.
@@ -457,7 +566,7 @@ mod tests {
             let set = set_of(&[of(&range)]).await;
             assert_eq!(set.about().kind, "bitmap");
             let values = [19, 20, 50, 83, 84, smallest, largest].map(Some);
-            let passes = set.test(&of(&values)).unwrap();
+            let passes = set.test(&[of(&values)]).unwrap();
             let passes: Vec<bool> = passes.iter().collect();
             let expected = [false, true, true, true, false, false, false];
             assert_eq!(passes, expected, "{data_type}");
@@ -466,12 +575,15 @@ mod tests {
             let nulls = Some(vec![true, false, true].into());
             let values = of(&[Some(20), Some(50), Some(84)]).to_data().into_builder();
             let values = make_array(values.nulls(nulls).build().unwrap());
-            let passes: Vec<bool> = set.test(&values).unwrap().iter().collect();
+            let passes: Vec<bool> = set.test(&[Arc::clone(&values)]).unwrap().iter().collect();
             assert_eq!(passes, [true, false, false], "{data_type}");
 
             let none = of(&[None, None]);
             let set = set_of(&[none]).await;
-            assert_eq!(set.test(&values).unwrap().count_set_bits(), 0);
+            assert_eq!(
+                set.test(&[Arc::clone(&values)]).unwrap().count_set_bits(),
+                0
+            );
         }
     }
 
@@ -482,7 +594,7 @@ mod tests {
         let numbers = ints([i64::MIN, 0, 5].into_iter().map(Some));
         let set = set_of(&[cast(&numbers, &plain).unwrap()]).await;
         let zoned = numbers.to_data().into_builder().data_type(zone);
-        let passes = set.test(&make_array(zoned.build().unwrap())).unwrap();
+        let passes = set.test(&[make_array(zoned.build().unwrap())]).unwrap();
         assert_eq!(passes.count_set_bits(), 3);
     }
 
@@ -491,7 +603,7 @@ mod tests {
         let keys: ArrayRef = Arc::new(Float64Array::from(vec![0.0, f64::NAN]));
         let set = set_of(&[keys]).await;
         let asked: ArrayRef = Arc::new(Float64Array::from(vec![-0.0, 0.0, f64::NAN, 1.0]));
-        let passes = set.test(&asked).unwrap();
+        let passes = set.test(&[asked]).unwrap();
         assert!(passes.value(0) && passes.value(1) && passes.value(2));
     }
 
@@ -500,12 +612,12 @@ mod tests {
         let pool: Arc<dyn MemoryPool> = Arc::new(GreedyMemoryPool::new(10_000));
         let memory = memory(Arc::clone(&pool));
         let small = vec![vec![ints((0..1000).map(Some))]];
-        let set = MembershipFilter::new(&small, &DataType::Int64, 1, &memory)
+        let set = MembershipFilter::new(&small, &[DataType::Int64], 1, &memory)
             .await
             .unwrap();
         assert_eq!(pool.reserved(), set.about().bytes);
         let large = vec![vec![ints((0..1000).map(|n| Some(n << 10)))]];
-        let refused = MembershipFilter::new(&large, &DataType::Int64, 1, &memory).await;
+        let refused = MembershipFilter::new(&large, &[DataType::Int64], 1, &memory).await;
         assert!(refused.unwrap_err().is_pool_memory());
         drop(set);
         assert_eq!(pool.reserved(), 0);
@@ -524,9 +636,9 @@ mod tests {
             let passes = passes.as_any().downcast_ref::<BooleanArray>().unwrap();
             passes.values().iter().collect::<Vec<bool>>()
         };
-        let without_nulls = InFilterExpr::new(Arc::clone(&key), Arc::clone(&set), false);
+        let without_nulls = InFilterExpr::new(vec![Arc::clone(&key)], Arc::clone(&set), false);
         assert_eq!(passes(&without_nulls), [true, false, false]);
-        let with_nulls = InFilterExpr::new(key, set, true);
+        let with_nulls = InFilterExpr::new(vec![key], set, true);
         assert_eq!(passes(&with_nulls), [true, true, false]);
         with_nulls.slot().clear();
         assert_eq!(passes(&with_nulls), [true, true, true]);

@@ -1,5 +1,5 @@
 //! The filters that a build side gives the scans of the probe side: a dynamic filter per key
-//! column.
+//! column, and one over all of them.
 //!
 //! ```text
 //!  build 0 ─ keys ─┐
@@ -9,12 +9,15 @@
 //!  key >= min AND key <= max      for pruning files, row groups and pages
 //!  AND key IN (…)                 likewise, of few values
 //!  AND key IN bitmap | bloom      for rows, where somebody evaluates them
+//!  (key, key) IN bloom            likewise, if there are several: no bounds
 //! ```
 //!
 //! DataFusion's `SharedBuildAccumulator` makes one filter over all key columns, a hash table
 //! lookup per partition. A filter that names columns of two scans reaches neither, and the lookup
 //! is a second hash table that one core fills. Here each column has its own filter, which goes down
 //! to the scan that has the column, and several builds have one [set](MembershipFilter) together.
+//! Of returns, which have nearly all articles and many tickets, only the pairs leave sales out. So
+//! a scan that has all key columns has a filter over them as well.
 //!
 //! A filter is never needed for right rows: it may be missing (a build was dropped, the memory
 //! pool refused the set) or late.
@@ -23,6 +26,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use arrow::array::{Array, ArrayRef};
 use arrow::compute::concat;
+use arrow::datatypes::DataType;
 use datafusion::common::NullEquality;
 use datafusion::execution::TaskContext;
 use datafusion::execution::memory_pool::MemoryReservation;
@@ -195,9 +199,10 @@ impl FilterAccumulator {
 
     async fn update(&self, build_keys: &BuildKeys) -> Result<()> {
         for filter in &self.filters {
-            let (_, key) = &self.join.on()[filter.key];
-            let key = Arc::clone(key);
-            let (predicate, set) = self.predicate(filter, key, build_keys).await?;
+            let (predicate, set) = match filter.keys.as_slice() {
+                [key] => self.predicate(filter, *key, build_keys).await?,
+                _ => self.predicate_over_all(filter, build_keys).await?,
+            };
             log::debug!("filter of {} build rows: {predicate}", build_keys.rows);
             let slot = set.as_ref().map(|set| Arc::clone(set.slot()));
             // Not held over an await: the execution ends with its streams.
@@ -209,19 +214,19 @@ impl FilterAccumulator {
         Ok(())
     }
 
-    /// Returns the predicate that a probe row's `key` must satisfy to meet a build row.
+    /// Returns the predicate that key number `number` of a probe row must satisfy to meet a build
+    /// row.
     async fn predicate(
         &self,
         filter: &KeyFilter,
-        key: PhysicalExprRef,
+        number: usize,
         build_keys: &BuildKeys,
     ) -> Result<(PhysicalExprRef, Option<Arc<InFilterExpr>>)> {
-        let (join, probe_schema) = (&self.join, self.join.right().schema());
-        let keys = build_keys.keys.iter().map(|keys| &keys[filter.key]);
-        let keys: Vec<Vec<ArrayRef>> = keys.map(|key| vec![Arc::clone(key)]).collect();
-        let nulls: usize = keys.iter().flatten().map(|k| k.logical_null_count()).sum();
-        let equal_nulls = join.null_equality() == NullEquality::NullEqualsNull && nulls > 0;
-        let nulls_pass = (join.null_aware || equal_nulls) && key.nullable(&probe_schema)?;
+        let probe_schema = self.join.right().schema();
+        let key = self.probe_key(number);
+        let keys = columns_of(build_keys, &filter.keys);
+        let nulls = count_nulls(&keys);
+        let nulls_pass = self.nulls_pass(nulls) && key.nullable(&probe_schema)?;
         if nulls == build_keys.rows {
             return Ok((or_null(lit(false), &key, nulls_pass), None));
         }
@@ -234,14 +239,48 @@ impl FilterAccumulator {
         let pruning = [bounds, list].into_iter().flatten().reduce(and);
         let pruning = pruning.map(|pruning| or_null(pruning, &key, nulls_pass));
         let set = if self.makes_set(filter, build_keys) {
-            self.set(&keys, filter.key).await?
+            self.set(&keys, &filter.keys).await?
         } else {
             None
         };
-        let set = set.map(|set| Arc::new(InFilterExpr::new(key, set, nulls_pass)));
+        let set = set.map(|set| Arc::new(InFilterExpr::new(vec![key], set, nulls_pass)));
         let of_set = set.as_ref().map(|set| Arc::clone(set) as PhysicalExprRef);
         let predicate = [pruning, of_set].into_iter().flatten().reduce(and);
         Ok((predicate.unwrap_or_else(|| lit(true)), set))
+    }
+
+    /// Returns the predicate that the keys of `filter` together must satisfy. Bounds of each of
+    /// them have filters of their own.
+    async fn predicate_over_all(
+        &self,
+        filter: &KeyFilter,
+        build_keys: &BuildKeys,
+    ) -> Result<(PhysicalExprRef, Option<Arc<InFilterExpr>>)> {
+        let keys = columns_of(build_keys, &filter.keys);
+        let set = if self.makes_set(filter, build_keys) {
+            self.set(&keys, &filter.keys).await?
+        } else {
+            None
+        };
+        let Some(set) = set else {
+            return Ok((lit(true), None));
+        };
+        let nulls_pass = self.nulls_pass(count_nulls(&keys));
+        let columns = filter.keys.iter().map(|number| self.probe_key(*number));
+        let set = Arc::new(InFilterExpr::new(columns.collect(), set, nulls_pass));
+        Ok((Arc::clone(&set) as PhysicalExprRef, Some(set)))
+    }
+
+    /// Returns the probe side's key `number`.
+    fn probe_key(&self, number: usize) -> PhysicalExprRef {
+        Arc::clone(&self.join.on()[number].1)
+    }
+
+    /// Returns whether a NULL of the probe side may meet one of the `nulls` that the build side
+    /// has.
+    fn nulls_pass(&self, nulls: usize) -> bool {
+        let equal = self.join.null_equality() == NullEquality::NullEqualsNull && nulls > 0;
+        self.join.null_aware || equal
     }
 
     fn makes_set(&self, filter: &KeyFilter, build_keys: &BuildKeys) -> bool {
@@ -254,15 +293,20 @@ impl FilterAccumulator {
         self.context.session_config().target_partitions()
     }
 
-    /// Returns the set of the values; `None` if the memory pool has no room for it.
+    /// Returns the set of the `keys`, which have these `numbers`; `None` if the memory pool has no
+    /// room for it.
     async fn set(
         &self,
         keys: &[Vec<ArrayRef>],
-        key: usize,
+        numbers: &[usize],
     ) -> Result<Option<Arc<MembershipFilter>>> {
-        let (of_build, _) = &self.join.on()[key];
-        let data_type = of_build.data_type(&self.join.left().schema())?;
-        match MembershipFilter::new(keys, &data_type, self.width(), &self.memory).await {
+        let build_schema = self.join.left().schema();
+        let types = numbers.iter().map(|number| {
+            let (of_build, _) = &self.join.on()[*number];
+            of_build.data_type(&build_schema)
+        });
+        let types: Vec<DataType> = types.collect::<datafusion::common::Result<_>>()?;
+        match MembershipFilter::new(keys, &types, self.width(), &self.memory).await {
             Ok(set) => Ok(Some(set)),
             Err(error) if error.is_pool_memory() => {
                 log::debug!("no room for the set of a filter: {error}");
@@ -363,6 +407,18 @@ impl Drop for BuildReport {
     }
 }
 
+/// Returns the columns of `build_keys` with these `numbers`, batch by batch.
+fn columns_of(build_keys: &BuildKeys, numbers: &[usize]) -> Vec<Vec<ArrayRef>> {
+    let batches = build_keys.keys.iter();
+    let columns = batches.map(|keys| numbers.iter().map(|number| Arc::clone(&keys[*number])));
+    columns.map(Iterator::collect).collect()
+}
+
+fn count_nulls(keys: &[Vec<ArrayRef>]) -> usize {
+    let columns = keys.iter().flatten();
+    columns.map(|key| key.logical_null_count()).sum()
+}
+
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -372,7 +428,7 @@ mod tests {
     use std::time::Duration;
 
     use arrow::array::Int64Array;
-    use arrow::datatypes::{DataType, Field, Schema};
+    use arrow::datatypes::{Field, Schema};
     use datafusion::common::JoinType;
     use datafusion::physical_expr::expressions::{Column, DynamicFilterPhysicalExpr};
     use datafusion::physical_plan::empty::EmptyExec;
@@ -396,7 +452,7 @@ mod tests {
         let filter = DynamicFilterPhysicalExpr::new(vec![key()], lit(true));
         SideTargets {
             held: vec![KeyFilter {
-                key: 0,
+                keys: vec![0],
                 filter: Arc::new(filter),
                 is_evaluated: true,
             }],

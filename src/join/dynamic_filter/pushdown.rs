@@ -1,15 +1,16 @@
 //! The dynamic filters that go to each input of a join.
 //!
 //! ```text
-//!        filter over output column 3            own filters, one per key column
-//!             │ column 3 is right's x                    │
+//!        filter over output column 3            own filters, one per key column,
+//!             │ column 3 is right's x                    │   and one over several
 //!        ┌── Join ──┐                             left ──┴─▶ right
 //!      left       right x
 //! ```
 //!
 //! The rules are those of `HashJoinExec::gather_filters_for_pushdown`. A filter goes to a side
 //! whose rows the join type preserves, and over a key of a semi join to both. Three things differ.
-//! A filter per key column reaches scans that one filter over all of them cannot. DataFusion finds
+//! A filter per key column reaches scans that one filter over all of them cannot. The one over all
+//! of them reaches a scan that has all, and leaves out what no single column can. DataFusion finds
 //! a child's column by its name alone, which is wrong where two columns share it; such filters stay
 //! where they are. And a key that can fail, or is drawn at random, has no filter
 //! ([`infallible`](crate::scan::infallible)). (Elsewhere in a plan
@@ -59,17 +60,32 @@ pub fn key_filters(
         && *join.partition_mode() == PartitionMode::Auto
         && config.optimizer.enable_join_dynamic_filter_pushdown;
     let filters = |side, wanted: bool| {
-        let keys = testable_keys(join, side).filter(|_| wanted);
-        keys.map(|(_, key)| key_filter(key)).collect()
+        let keys = filtered_keys(join, side).into_iter().filter(|_| wanted);
+        keys.map(|keys| key_filter(keys.into_iter().map(|(_, key)| key)))
+            .collect()
     };
     Ok([filters(Side::Left, left), filters(Side::Right, right)])
 }
 
-/// Returns the keys of `side` that scans may test, with their numbers among the join's.
-fn testable_keys(
-    join: &HashJoinExec,
-    side: Side,
-) -> impl Iterator<Item = (usize, &PhysicalExprRef)> {
+/// A key of a join, with its number among the join's.
+type NumberedKey<'a> = (usize, &'a PhysicalExprRef);
+
+/// Returns the keys of `side` that each filter is over: one of them, then all of them that are
+/// columns if there are several. DataFusion hands a filter down by replacing its keys one after the
+/// other, so that none of several may be part of another.
+fn filtered_keys(join: &HashJoinExec, side: Side) -> Vec<Vec<NumberedKey<'_>>> {
+    let all: Vec<NumberedKey<'_>> = testable_keys(join, side).collect();
+    let columns = all.iter().filter(|(_, key)| key.is::<Column>());
+    let columns: Vec<_> = columns.copied().collect();
+    let mut keys: Vec<_> = all.into_iter().map(|key| vec![key]).collect();
+    if columns.len() > 1 {
+        keys.push(columns);
+    }
+    keys
+}
+
+/// Returns the keys of `side` that scans may test.
+fn testable_keys(join: &HashJoinExec, side: Side) -> impl Iterator<Item = NumberedKey<'_>> {
     let schema = match side {
         Side::Left => join.left().schema(),
         Side::Right => join.right().schema(),
@@ -78,13 +94,13 @@ fn testable_keys(
         Side::Left => left,
         Side::Right => right,
     });
-    let is_testable = move |(_, key): &(usize, &PhysicalExprRef)| is_infallible(key, &schema);
+    let is_testable = move |(_, key): &NumberedKey<'_>| is_infallible(key, &schema);
     keys.enumerate().filter(is_testable)
 }
 
-fn key_filter(key: &PhysicalExprRef) -> PhysicalExprRef {
-    let filter = DynamicFilterPhysicalExpr::new(vec![Arc::clone(key)], lit(true));
-    Arc::new(filter)
+fn key_filter<'a>(keys: impl Iterator<Item = &'a PhysicalExprRef>) -> PhysicalExprRef {
+    let keys = keys.map(Arc::clone).collect();
+    Arc::new(DynamicFilterPhysicalExpr::new(keys, lit(true)))
 }
 
 /// Returns the [`key_filters`] of `join` as `side` answered to them.
@@ -93,10 +109,10 @@ pub fn accepted(
     side: Side,
     answers: &[PushedDownPredicate],
 ) -> Vec<KeyFilter> {
-    let keys = testable_keys(join, side).zip(answers);
-    let filter = |((key, _), answer): ((usize, _), &PushedDownPredicate)| {
+    let keys = filtered_keys(join, side).into_iter().zip(answers);
+    let filter = |(keys, answer): (Vec<NumberedKey<'_>>, &PushedDownPredicate)| {
         Some(KeyFilter {
-            key,
+            keys: keys.into_iter().map(|(key, _)| key).collect(),
             filter: dynamic(Arc::clone(&answer.predicate))?,
             is_evaluated: matches!(answer.discriminant, PushedDown::Yes),
         })

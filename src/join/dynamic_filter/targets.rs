@@ -28,11 +28,11 @@ use crate::scan::cached_statistics::rows_in_memory;
 
 use crate::join::side::Side;
 
-/// The filter of one key column.
+/// The filter of a key column, or of several.
 #[derive(Debug, Clone)]
 pub struct KeyFilter {
-    /// Number of the key among the join's.
-    pub key: usize,
+    /// Numbers of the keys among the join's.
+    pub keys: Vec<usize>,
     /// The expression that the scans hold.
     pub filter: Arc<DynamicFilterPhysicalExpr>,
     /// True if rows are tested by it, not only files pruned.
@@ -96,6 +96,10 @@ impl FilterTargets {
 
 /// Build rows of which a set takes less than a millisecond, even if it excludes no row.
 const FEW_ROWS: usize = 1 << 16;
+
+/// Rows of a scan for each key of a set that takes a small part of the scan's time: making it takes
+/// less per key than reading does per row.
+const MUCH: usize = 8;
 
 /// The node that keeps filters above a scan, by its name.
 const FILTER_NODE: &str = "DynamicFilterExec";
@@ -166,8 +170,9 @@ impl FiltersInside {
 /// unknown.
 ///
 /// Two cases are known. The build side is a table of which no row was left out: its keys exclude
-/// hardly anything, as foreign keys go. Or the scans that `filters` reach have fewer rows than
-/// the build side.
+/// hardly anything, as foreign keys go. Or the scans that `filters` reach have fewer rows than the
+/// build side. Not every key is foreign. So a whole table has a set if these scans are much larger,
+/// as the set takes a small part of their time then.
 fn most_rows(
     build: &Arc<dyn ExecutionPlan>,
     probe: &Arc<dyn ExecutionPlan>,
@@ -175,8 +180,11 @@ fn most_rows(
 ) -> Result<Option<usize>> {
     let ids = filters.iter().filter_map(|f| f.filter.expression_id());
     let ids: HashSet<u64> = ids.collect();
-    let whole = rows_scanned(build).map(|rows| rows.saturating_sub(1).max(FEW_ROWS));
-    let reached = rows_reached(probe, &ids)?.map(|rows| rows.max(FEW_ROWS));
+    let reached = rows_reached(probe, &ids)?;
+    let is_much_smaller = |rows: usize| reached.is_some_and(|reached| reached / rows >= MUCH);
+    let whole = rows_scanned(build).filter(|rows| !is_much_smaller((*rows).max(1)));
+    let whole = whole.map(|rows| rows.saturating_sub(1).max(FEW_ROWS));
+    let reached = reached.map(|rows| rows.max(FEW_ROWS));
     Ok(whole.into_iter().chain(reached).min())
 }
 

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use arrow::array::RecordBatch;
 use datafusion::catalog::streaming::StreamingTable;
+use datafusion::datasource::MemTable;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::streaming::PartitionStream;
 use datafusion::prelude::{SessionConfig, SessionContext};
@@ -294,5 +295,51 @@ fn a_plan_that_is_executed_again_with_other_rows_decides_again() {
             .into_iter()
             .fold((0, 0), |sum, scan| (sum.0 + scan.0, sum.1 + scan.1));
         assert!(seen > 0 && passed < seen, "{passed} of {seen}");
+    }
+}
+
+#[test]
+fn several_keys_filter_together() {
+    for at in PLACES {
+        let sessions = Sessions::new(&small_batches(), horton_at(at));
+        for session in [&sessions.stock, &sessions.horton] {
+            let numbers = |of: fn(usize) -> usize| {
+                let numbers: Vec<_> = (0..3000).map(|row| Some(of(row) as i64)).collect();
+                ints(&numbers)
+            };
+            let columns = vec![
+                ("x", numbers(|row| row % 50)),
+                ("y", numbers(|row| row / 50)),
+            ];
+            let side = Side::new(columns)
+                .in_partitions(2, |row| row)
+                .in_batches_of(50);
+            let table = MemTable::try_new(side.schema, side.partitions).unwrap();
+            session.register_table("grid", Arc::new(table)).unwrap();
+        }
+        // Any `x` and any `y` has a partner, but one pair of fifty.
+        let text = "SELECT a.x, a.y FROM (SELECT * FROM grid WHERE x = y) b \
+                    JOIN grid a ON a.x = b.x AND a.y = b.y";
+        let ran = sessions.same_rows(text);
+        let scans = scanned(&ran.plan);
+        let passed = scans.iter().map(|(_, passed)| *passed).min().unwrap_or(0);
+        assert!(passed <= 60 + BEFORE, "{passed}: {}", shown(&ran.plan));
+    }
+}
+
+/// An INTERSECT finds NULLs equal, in each key and in both.
+#[test]
+fn several_keys_with_nulls_that_are_equal_filter_together() {
+    for at in PLACES {
+        let sessions = Sessions::new(&small_batches(), horton_at(at));
+        for some in ["k IS NULL OR k < 20", "k < 20", "v < 100", "k IS NULL"] {
+            sessions.same_rows(&format!(
+                "SELECT k, v FROM big WHERE {some} INTERSECT SELECT k, v FROM big"
+            ));
+            sessions.same_rows(&format!(
+                "SELECT a.k, b.v FROM (SELECT * FROM big WHERE {some}) a \
+                 RIGHT JOIN big b ON a.k = b.k AND a.v = b.v"
+            ));
+        }
     }
 }
