@@ -1,16 +1,17 @@
-//! SQL joins of in-memory tables, stock DataFusion beside joins on an OpenCL device.
+//! SQL joins of in-memory tables: stock DataFusion, this crate's joins on the host, and on an OpenCL
+//! device.
 //!
 //! ```text
 //!   cargo run --release --example sql_bench                      all cases for this machine
 //!   cargo run --release --example sql_bench -- --cases '100Mx,text' --repeat 5 --csv some.csv
 //!   cargo run --release --example sql_bench -- --study build --csv study-build.csv
 //!
-//!   cases ─▶ tables (a pair at a time) ─▶ two sessions ─▶ by turns, checked ─▶ a line each
+//!   cases ─▶ tables (a pair at a time) ─▶ three sessions ─▶ by turns, checked ─▶ a line each
 //! ```
 //!
 //! The kernels' rates (`device_bench`) say what a device can do and TPC-H (`tpch_join`) what whole
 //! queries gain; this says what one join gains by its size, keys, hit rate and type, and
-//! where its milliseconds go. Everything is a ratio measured in one run: both plans, the same
+//! where its milliseconds go. Everything is a ratio measured in one run: all plans, the same
 //! process, the same tables, all cores. The largest tables take 5 GB with the list `host`, and 0.7
 //! with `small`, the default below 8 cores; what a join allocates comes on top.
 //!
@@ -34,7 +35,7 @@ use horton_test_support::sql_bench::{Result, cases, report};
 use horton_test_support::status::status;
 use horton_trace::with_trace;
 
-/// SQL joins of in-memory tables: DataFusion's own joins beside joins on an OpenCL device.
+/// SQL joins of in-memory tables: DataFusion's own, this crate's on the host and on a device
 #[derive(Parser)]
 struct Args {
     /// Device: auto, PLATFORM:INDEX, or part of a device's name
@@ -61,7 +62,7 @@ struct Args {
     #[arg(long, default_value = "always", value_parser = ["auto", "always"])]
     enabled: String,
 
-    /// An option: horton's, as in --set chunk_rows=65536, or datafusion.…, which both plans
+    /// An option: horton's, as in --set chunk_rows=65536, or datafusion.…, which all plans
     /// get; may be repeated
     #[arg(long, value_name = "KEY=VALUE", value_parser = key_value)]
     set: Vec<(String, String)>,

@@ -1,14 +1,16 @@
-//! Runs one join on both plans by turns, checks each run's answer, and keeps the best of each.
+//! Runs one join on three plans by turns, checks each run's answer, and keeps the best of each.
 //!
 //! ```text
-//!   warm-up:  stock ─ horton            (kernels get compiled; device memory is sampled here)
-//!   timed:    stock ─ horton ─ stock ─ horton ─ …                              best of each
+//!   warm-up:  stock ─ host ─ horton     (kernels get compiled; device memory is sampled here)
+//!   timed:    stock ─ host ─ horton ─ stock ─ …                                best of each
 //!   each run: SQL text ─▶ plan ─▶ one row ─▶ equal to the answer known from making the tables?
 //!                          └─▶ metrics of its join: device clocks, launches, build rows, bytes
 //! ```
 //!
-//! The two alternate, so that a machine that slows down slows both. A time runs from the query's
-//! text to its last row, parsing and planning included, on both sides. The warm-up is one run per
+//! "Host" is Horton's plan with each join on the host. Filters and sides that are chosen at run time
+//! gain without a device, too: what the device gains shows beside the host alone. Sides alternate, so
+//! that a machine that slows down slows all of them. A time runs from the query's
+//! text to its last row, parsing and planning included, on all sides. The warm-up is one run per
 //! side whatever the case; what a device costs after it has been idle is another question. Plans
 //! are dropped after each run, or they would keep the tables of past cases in memory.
 //!
@@ -40,24 +42,25 @@ use super::tables::{Pair, Shape};
 /// The pause between samples of the device's used bytes in the warm-up run.
 const SAMPLE_EVERY: Duration = Duration::from_micros(100);
 
-/// The settings of both sessions.
+/// The settings of all sessions.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The value of `horton.device`.
     pub device: String,
     /// The value of `horton.enabled`.
     pub enabled: String,
-    /// Partitions of both plans.
+    /// Partitions of all plans.
     pub partitions: usize,
     /// True if the planner may swap a join's sides.
     pub reorder: bool,
-    /// Options by their full names: `horton.…`, or `datafusion.…` for both sides.
+    /// Options by their full names: `horton.…`, or `datafusion.…` for stock, too.
     pub options: Vec<(String, String)>,
 }
 
-/// The two sessions, over the same tables.
+/// The sessions, over the same tables.
 pub struct Sides {
     stock: SessionContext,
+    host: SessionContext,
     horton: SessionContext,
     device: Option<Device>,
     always: bool,
@@ -68,8 +71,15 @@ pub struct Sides {
 pub enum Side {
     /// DataFusion as published.
     Stock,
+    /// Horton joins that are kept on the host.
+    Host,
     /// The session with joins on the device.
     Horton,
+}
+
+impl Side {
+    /// In the order of their turns.
+    const ALL: [Self; 3] = [Self::Stock, Self::Host, Self::Horton];
 }
 
 /// One finished run.
@@ -116,10 +126,12 @@ pub struct Outcome {
     pub shape: Shape,
     /// The best stock run.
     pub stock: Option<Run>,
+    /// The best run with Horton joins on the host.
+    pub host: Option<Run>,
     /// The best run with Horton joins.
     pub horton: Option<Run>,
-    /// Times of all timed runs, stock and with Horton joins.
-    pub times: [Vec<Duration>; 2],
+    /// Times of all timed runs, by side.
+    pub times: [Vec<Duration>; 3],
     /// Most device bytes in use at once, tables and scratch; `None` if not seen.
     pub device_peak: Option<u64>,
     /// Runs whose answer was wrong, and those that left the device idle against the settings.
@@ -130,7 +142,7 @@ pub struct Outcome {
 }
 
 impl Sides {
-    /// Returns two sessions with `settings`.
+    /// Returns the sessions with `settings`.
     ///
     /// # Errors
     /// An option that is not there, or a value it does not take; a device that is not there.
@@ -138,6 +150,7 @@ impl Sides {
         let mut config = SessionConfig::new().with_target_partitions(settings.partitions);
         config.options_mut().optimizer.join_reordering = settings.reorder;
         let stock = traced(&SessionContext::new_with_config(config.clone()));
+        let host = traced(&horton_join::context(config.clone()));
         let horton = traced(&horton_join::context(config));
         set(&horton, "horton.device", &settings.device).await?;
         set(&horton, "horton.enabled", &settings.enabled).await?;
@@ -145,10 +158,14 @@ impl Sides {
             if !key.starts_with("horton.") {
                 set(&stock, key, value).await?;
             }
+            set(&host, key, value).await?;
             set(&horton, key, value).await?;
         }
+        set(&host, "horton.enabled", "auto").await?;
+        set(&host, "horton.min_build_rows", &usize::MAX.to_string()).await?;
         Ok(Self {
             stock,
+            host,
             horton,
             device: open(&settings.device)?,
             always: settings.enabled == "always",
@@ -160,12 +177,16 @@ impl Sides {
         self.device.as_ref()
     }
 
-    /// Makes `pair` the tables `build` and `probe` of both.
+    fn sessions(&self) -> [&SessionContext; 3] {
+        [&self.stock, &self.host, &self.horton]
+    }
+
+    /// Makes `pair` the tables `build` and `probe` of all.
     ///
     /// # Errors
     /// Tables that were not [cleared](Self::clear).
     pub fn register(&self, pair: &Pair) -> Result<()> {
-        for context in [&self.stock, &self.horton] {
+        for context in self.sessions() {
             for (name, table) in [("build", &pair.build), ("probe", &pair.probe)] {
                 let table = Arc::clone(table) as Arc<dyn TableProvider>;
                 context.register_table(name, table)?;
@@ -179,7 +200,7 @@ impl Sides {
     /// # Errors
     /// Of the catalogue.
     pub fn clear(&self) -> Result<()> {
-        for context in [&self.stock, &self.horton] {
+        for context in self.sessions() {
             for name in ["build", "probe"] {
                 context.deregister_table(name)?;
             }
@@ -194,6 +215,7 @@ impl Sides {
     pub async fn run(&self, side: Side, query: Query) -> Result<Run> {
         let (context, name) = match side {
             Side::Stock => (&self.stock, "stock plan"),
+            Side::Host => (&self.host, "Horton plan on the host"),
             Side::Horton => (&self.horton, "Horton plan"),
         };
         let _shown = horton_trace::query(format_args!("{name}: {}", query.sql()));
@@ -327,8 +349,9 @@ impl Outcome {
             name,
             shape,
             stock: None,
+            host: None,
             horton: None,
-            times: [vec![], vec![]],
+            times: [vec![], vec![], vec![]],
             device_peak: None,
             differences: 0,
             notes: vec![],
@@ -356,11 +379,12 @@ impl Outcome {
         }
         notes.retain(|note| !self.notes.contains(note));
         self.notes.append(&mut notes);
-        let [stock_times, horton_times] = &mut self.times;
-        let (best, times) = match side {
-            Side::Stock => (&mut self.stock, stock_times),
-            Side::Horton => (&mut self.horton, horton_times),
+        let best = match side {
+            Side::Stock => &mut self.stock,
+            Side::Host => &mut self.host,
+            Side::Horton => &mut self.horton,
         };
+        let times = &mut self.times[side as usize];
         if timed {
             times.push(run.time);
         }
@@ -370,7 +394,7 @@ impl Outcome {
     }
 }
 
-/// Runs `query` once on both sides to warm up and `repeat` times to measure.
+/// Runs `query` once on all sides to warm up and `repeat` times to measure.
 ///
 /// # Errors
 /// A side's error, with the case's name.
@@ -382,13 +406,15 @@ pub async fn measure(
 ) -> Result<Outcome> {
     let name = outcome.name.clone();
     let of_case = |e: super::Error| format!("{name}, {e}");
-    let stock = sides.run(Side::Stock, query).await.map_err(of_case)?;
-    outcome.add(sides, Side::Stock, stock, false);
+    for side in [Side::Stock, Side::Host] {
+        let run = sides.run(side, query).await.map_err(of_case)?;
+        outcome.add(sides, side, run, false);
+    }
     let (horton, peak) = sides.run_sampled(query).await.map_err(of_case)?;
     outcome.add(sides, Side::Horton, horton, false);
     outcome.device_peak = peak;
     for _ in 0..repeat {
-        for side in [Side::Stock, Side::Horton] {
+        for side in Side::ALL {
             let run = sides.run(side, query).await.map_err(of_case)?;
             outcome.add(sides, side, run, true);
         }
@@ -435,11 +461,12 @@ mod tests {
             assert_eq!(outcome.notes, ["no kernel was launched"], "{query:?}");
             assert_eq!(outcome.differences, 2);
             assert!(outcome.stock.is_some() && outcome.horton.is_some());
+            assert_eq!(outcome.host.unwrap().join.device_joins, 0, "{query:?}");
         }
         let wrong = Outcome::new("case".to_string(), shape, vec![Some(-1)]);
         let wrong = measure(&sides, wrong, Query::Count, 1).await.unwrap();
-        assert_eq!(wrong.differences, 6);
-        assert_eq!(wrong.notes.len(), 3);
+        assert_eq!(wrong.differences, 8);
+        assert_eq!(wrong.notes.len(), 4);
     }
 
     #[tokio::test]

@@ -1,8 +1,8 @@
 //! The report to the user: a line per case as soon as it is measured, and the same figures as CSV.
 //!
 //! ```text
-//!   case    build rows  probe rows  stock ms  horton ms  ratio  upload kernel download host
-//!                                             └ best of N       └ per cent of horton ms
+//!   case    rows  stock ms  on host ms  horton ms  ratio  of host  upload kernel download host
+//!                 └ best of N                                      └ per cent of horton ms
 //! ```
 //!
 //! Lines are written and flushed one by one, so that a run that is cut short keeps what it has;
@@ -20,12 +20,13 @@ use crate::median::median;
 
 /// The meaning of the shares, above the table.
 const LEGEND: &str = "\
-stock ms, horton ms: best of the timed runs, from the SQL text to the last row; ratio: stock / horton
+stock ms, on host ms, horton ms: best of the timed runs, from the SQL text to the last row; on host:
+  Horton's plan with each join on the host; ratio: stock / horton; of host: on host / horton
 upload, kernel, download: per cent of that horton run's wall time, from the device's own clock,
   summed over all partitions; host: what is left to 100 %, the time in which no device clock ran.
   Where transfers, kernels and the host overlap, the three count the same moment more than once:
   then host is a lower bound of the host's work, and below zero by at least the time hidden.
-differences: runs, stock and horton, whose answer is not the one known from making the tables,
+differences: runs of any plan whose answer is not the one known from making the tables,
   and runs that launched no kernel although the plan or horton.enabled = 'always' says so";
 
 /// Width of a case's name.
@@ -38,13 +39,15 @@ const NAME_WIDTH: usize = 40;
 pub fn header(out: &mut impl Write) -> Result<()> {
     writeln!(
         out,
-        "{LEGEND}\n\n{:<NAME_WIDTH$}{:>11}{:>11}{:>10}{:>10}{:>7}{:>8}{:>8}{:>10}{:>7}{:>7}{:>9}{:>12}",
+        "{LEGEND}\n\n{:<NAME_WIDTH$}{:>11}{:>11}{:>10}{:>11}{:>10}{:>7}{:>8}{:>8}{:>8}{:>10}{:>7}{:>7}{:>9}{:>12}",
         "case",
         "build rows",
         "probe rows",
         "stock ms",
+        "on host ms",
         "horton ms",
         "ratio",
+        "of host",
         "upload%",
         "kernel%",
         "download%",
@@ -68,13 +71,15 @@ pub fn line(out: &mut impl Write, outcome: &Outcome, explain: bool) -> Result<()
     let join = &figures.horton.join;
     writeln!(
         out,
-        "{:<NAME_WIDTH$}{:>11}{:>11}{:>10}{:>10}{:>7.2}{upload:>8}{kernel:>8}{download:>10}{host:>7}{:>7}{:>9}{:>12}",
+        "{:<NAME_WIDTH$}{:>11}{:>11}{:>10}{:>11}{:>10}{:>7.2}{:>8.2}{upload:>8}{kernel:>8}{download:>10}{host:>7}{:>7}{:>9}{:>12}",
         outcome.name,
         outcome.shape.build_rows(),
         outcome.shape.probe_rows,
         millis(figures.stock.time),
+        millis(figures.host.time),
         millis(figures.horton.time),
         figures.ratio(),
+        figures.of_host(),
         join.device_joins,
         join.launches,
         outcome.differences,
@@ -98,34 +103,41 @@ pub fn closing_line(out: &mut impl Write, outcomes: &[Outcome]) -> Result<()> {
     let figures: Vec<Figures> = outcomes.iter().filter_map(Figures::from_outcome).collect();
     let on_device = figures.iter().filter(|f| f.horton.join.device_joins > 0);
     let slower = figures.iter().filter(|f| f.ratio() < 1.0).count();
-    let log_sum: f64 = figures.iter().map(|f| f.ratio().ln()).sum();
-    let mean = (log_sum / figures.len().max(1) as f64).exp();
+    let slower_than_host = figures.iter().filter(|f| f.of_host() < 1.0).count();
+    let mean = |of: fn(&Figures) -> f64| {
+        let logarithms: f64 = figures.iter().map(|f| of(f).ln()).sum();
+        (logarithms / figures.len().max(1) as f64).exp()
+    };
+    let (ratio, of_host) = (mean(Figures::ratio), mean(Figures::of_host));
     let differences: usize = outcomes.iter().map(|outcome| outcome.differences).sum();
     writeln!(
         out,
-        "\n{} cases, {} on the device, {slower} slower than stock, mean ratio {mean:.2} (geometric), \
-         {differences} differences",
+        "\n{} cases, {} on the device, {slower} slower than stock, mean ratio {ratio:.2} (geometric), \
+         {slower_than_host} slower than on the host, mean {of_host:.2}, {differences} differences",
         figures.len(),
         on_device.count(),
     )?;
     Ok(out.flush()?)
 }
 
-/// The figures of an outcome that has runs of both sides.
+/// The figures of an outcome that has runs of all sides.
 pub struct Figures<'a> {
     outcome: &'a Outcome,
     /// The best stock run.
     pub stock: &'a Run,
+    /// The best run with Horton joins on the host.
+    pub host: &'a Run,
     /// The best run with Horton joins.
     pub horton: &'a Run,
 }
 
 impl<'a> Figures<'a> {
-    /// Returns `None` until both sides have run.
+    /// Returns `None` until all sides have run.
     pub fn from_outcome(outcome: &'a Outcome) -> Option<Self> {
         Some(Self {
             outcome,
             stock: outcome.stock.as_ref()?,
+            host: outcome.host.as_ref()?,
             horton: outcome.horton.as_ref()?,
         })
     }
@@ -133,6 +145,11 @@ impl<'a> Figures<'a> {
     /// Stock time over Horton time: above 1, Horton is faster.
     pub fn ratio(&self) -> f64 {
         self.stock.time.as_secs_f64() / self.horton.time.as_secs_f64()
+    }
+
+    /// Time with joins on the host over Horton time: above 1, the device gains.
+    pub fn of_host(&self) -> f64 {
+        self.host.time.as_secs_f64() / self.horton.time.as_secs_f64()
     }
 
     /// Upload, kernel, download and the rest, in per cent of the Horton run.
@@ -164,7 +181,7 @@ fn shares(join: &Facts, wall: Duration) -> [f64; 4] {
     [upload, kernel, download, 100.0 - upload - kernel - download]
 }
 
-const COLUMNS: [&str; 24] = [
+const COLUMNS: [&str; 27] = [
     "case",
     "build_rows",
     "probe_rows",
@@ -189,6 +206,9 @@ const COLUMNS: [&str; 24] = [
     "device_peak_bytes_per_build_row",
     "stock_median_ms",
     "horton_median_ms",
+    "on_host_ms",
+    "of_host",
+    "on_host_median_ms",
 ];
 
 /// Starts the file `path` of figures as comma-separated values.
@@ -235,6 +255,9 @@ pub fn add(csv: &mut Csv, outcome: &Outcome) -> Result<()> {
         per_row(join.table_bytes as f64),
         peak.map_or(String::new(), |bytes| per_row(bytes as f64)),
         median_millis(&outcome.times[0]),
+        median_millis(&outcome.times[2]),
+        millis(figures.host.time),
+        format!("{:.3}", figures.of_host()),
         median_millis(&outcome.times[1]),
     ])
 }
