@@ -1,5 +1,5 @@
-//! SQL joins of in-memory tables: stock DataFusion, this crate's joins on the host, and on an OpenCL
-//! device.
+//! SQL joins of in-memory tables: stock DataFusion, this crate's joins on the host, and on an
+//! OpenCL device.
 //!
 //! ```text
 //!   cargo run --release --example sql_bench                      all cases for this machine

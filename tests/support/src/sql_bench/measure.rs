@@ -7,9 +7,9 @@
 //!                          └─▶ metrics of its join: device clocks, launches, build rows, bytes
 //! ```
 //!
-//! "Host" is Horton's plan with each join on the host. Filters and sides that are chosen at run time
-//! gain without a device, too: what the device gains shows beside the host alone. Sides alternate, so
-//! that a machine that slows down slows all of them. A time runs from the query's
+//! "Host" is Horton's plan with each join on the host. Filters and sides that are chosen at run
+//! time gain without a device, too: what the device gains shows beside the host alone. Sides
+//! alternate, so that a machine that slows down slows all of them. A time runs from the query's
 //! text to its last row, parsing and planning included, on all sides. The warm-up is one run per
 //! side whatever the case; what a device costs after it has been idle is another question. Plans
 //! are dropped after each run, or they would keep the tables of past cases in memory.

@@ -104,11 +104,8 @@ pub fn closing_line(out: &mut impl Write, outcomes: &[Outcome]) -> Result<()> {
     let on_device = figures.iter().filter(|f| f.horton.join.device_joins > 0);
     let slower = figures.iter().filter(|f| f.ratio() < 1.0).count();
     let slower_than_host = figures.iter().filter(|f| f.of_host() < 1.0).count();
-    let mean = |of: fn(&Figures) -> f64| {
-        let logarithms: f64 = figures.iter().map(|f| of(f).ln()).sum();
-        (logarithms / figures.len().max(1) as f64).exp()
-    };
-    let (ratio, of_host) = (mean(Figures::ratio), mean(Figures::of_host));
+    let ratio = geometric_mean(figures.iter().map(Figures::ratio));
+    let of_host = geometric_mean(figures.iter().map(Figures::of_host));
     let differences: usize = outcomes.iter().map(|outcome| outcome.differences).sum();
     writeln!(
         out,
@@ -260,6 +257,11 @@ pub fn add(csv: &mut Csv, outcome: &Outcome) -> Result<()> {
         format!("{:.3}", figures.of_host()),
         median_millis(&outcome.times[1]),
     ])
+}
+
+fn geometric_mean(ratios: impl ExactSizeIterator<Item = f64>) -> f64 {
+    let count = ratios.len().max(1) as f64;
+    (ratios.map(f64::ln).sum::<f64>() / count).exp()
 }
 
 fn millis(time: Duration) -> String {
